@@ -1,0 +1,145 @@
+//! The loop.
+
+use capstan_hooks::contracts::{ModelEvent, ResultStream, RunApi, Runner};
+use capstan_protocol::{
+    ApiError, Capabilities, Content, Descriptor, Permissions, ResultBody, RunContext, RunResult, RunnerId, RunnerSource,
+};
+use futures::StreamExt as _;
+use serde_json::json;
+
+use crate::command;
+use crate::step::{Step, next_step};
+
+/// How the agent is set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// How many steps a run may take.
+    pub max_steps: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { max_steps: 50 }
+    }
+}
+
+/// The built-in agent.
+#[derive(Debug, Clone, Copy)]
+pub struct Agent {
+    options: Options,
+}
+
+impl Agent {
+    /// The id it is registered under.
+    pub const ID: &str = "builtin:agent";
+
+    /// An agent with these options.
+    pub fn new(options: Options) -> Self {
+        Self { options }
+    }
+}
+
+impl Runner for Agent {
+    fn descriptor(&self) -> Descriptor {
+        Descriptor {
+            id: RunnerId::new(Self::ID),
+            source: RunnerSource::HostAdapter,
+            label: "Capstan's own agent".to_owned(),
+            description: Some("Answers with a model and calls tools until the work is done.".to_owned()),
+            capabilities: Capabilities {
+                streaming: true,
+                tool_calling: true,
+                multimodal_input: true,
+                self_managed_context: false,
+            },
+            permissions: Permissions::all(),
+        }
+    }
+
+    fn run(&self, context: RunContext, api: RunApi) -> ResultStream {
+        let prompt = context.adapter.prompt.clone().unwrap_or_else(|| context.input.content());
+        match command::line(&prompt.text()) {
+            Some(line) => run_command(line.to_owned(), context, api),
+            None => run_loop(self.options, prompt, api),
+        }
+    }
+}
+
+fn run_command(line: String, context: RunContext, api: RunApi) -> ResultStream {
+    let results = async_stream::stream! {
+        match command::run(&line, &context.resources.grant, &api).await {
+            Ok(output) => {
+                yield say(output.text());
+                yield completed();
+            }
+            Err(error) => yield failed(&error),
+        }
+    };
+    results.boxed()
+}
+
+/// View, model, tool calls, again, until no call is left.
+fn run_loop(options: Options, prompt: Content, api: RunApi) -> ResultStream {
+    let results = async_stream::stream! {
+        let begin = json!({ "model": api.models.default_model(), "prompt": prompt });
+        if let Err(error) = api.tape.note("loop.start", begin).await {
+            yield failed(&error);
+            return;
+        }
+        for number in 1..=options.max_steps {
+            let mut step = match Step::begin(&api, number).await {
+                Ok(step) => step,
+                Err(error) => {
+                    yield failed(&error);
+                    return;
+                }
+            };
+            while let Some(event) = step.answer.next().await {
+                match event {
+                    Ok(ModelEvent::Text(delta)) => {
+                        step.text.push_str(&delta);
+                        yield ResultBody::MessageDelta { delta }.into();
+                    }
+                    Ok(ModelEvent::Reasoning(delta)) => yield ResultBody::ReasoningDelta { delta }.into(),
+                    Ok(ModelEvent::ToolCall(call)) => step.calls.push(call),
+                    Ok(ModelEvent::ProviderMeta(meta)) => step.provider_meta.extend(meta),
+                    Ok(ModelEvent::Usage(_) | ModelEvent::Stop) => {}
+                    Err(error) => {
+                        step.end(&api, "error").await;
+                        yield failed(&error);
+                        return;
+                    }
+                }
+            }
+            if !step.text.is_empty() {
+                let content = Content::Text(std::mem::take(&mut step.text));
+                let provider_meta = std::mem::take(&mut step.provider_meta);
+                yield ResultBody::MessageCompleted { content, provider_meta }.into();
+            }
+            if step.calls.is_empty() {
+                step.end(&api, "ok").await;
+                yield completed();
+                return;
+            }
+            if let Err(error) = next_step(&api, step).await {
+                yield failed(&error);
+                return;
+            }
+        }
+        let message = format!("the agent did not finish within {} steps", options.max_steps);
+        yield ResultBody::RunFailed { message, code: Some("max-steps".to_owned()) }.into();
+    };
+    results.boxed()
+}
+
+fn say(text: String) -> RunResult {
+    ResultBody::MessageCompleted { content: Content::Text(text), provider_meta: Default::default() }.into()
+}
+
+fn completed() -> RunResult {
+    ResultBody::RunCompleted { silent: false }.into()
+}
+
+fn failed(error: &ApiError) -> RunResult {
+    ResultBody::RunFailed { message: error.message.clone(), code: error.cause.clone() }.into()
+}

@@ -1,0 +1,126 @@
+//! Comma commands: a line that starts with `,` runs a tool directly.
+//!
+//! `,tape.info`, `,fs.read README.md`, `,fs.read path=README.md limit=20`: the name, then arguments by position, then
+//! by name, with the quoting of a shell. A name that is no tool runs the whole line as a shell command where the run's
+//! grant allows that.
+
+use capstan_hooks::contracts::{CommandCall, RunApi};
+use capstan_protocol::{ApiError, ApiErrorCode, Grant, Map, ToolOutput, ToolSpec};
+use serde_json::{Value, json};
+
+/// The line of a command, if the text is one.
+pub fn line(text: &str) -> Option<&str> {
+    let line = text.trim_start().strip_prefix(',')?.trim();
+    (!line.is_empty()).then_some(line)
+}
+
+/// Runs a command line.
+pub async fn run(line: &str, grant: &Grant, api: &RunApi) -> Result<ToolOutput, ApiError> {
+    let tools = api.tools.list().await?;
+    let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+    let Some(tool) = tools.iter().find(|tool| tool.name.as_str() == name) else {
+        return unknown(line, name, grant, api).await;
+    };
+    let arguments = arguments(rest, tool)?;
+    api.tools.command(CommandCall { raw: line.to_owned(), name: name.to_owned(), arguments }).await
+}
+
+async fn unknown(line: &str, name: &str, grant: &Grant, api: &RunApi) -> Result<ToolOutput, ApiError> {
+    if !grant.shell_commands {
+        let message = format!("there is no command {name}; ,help lists those there are");
+        return Err(ApiError::new(ApiErrorCode::NotFound, message).caused_by("command-unknown"));
+    }
+    let arguments = Map::from_iter([("cmd".to_owned(), json!(line))]);
+    api.tools.command(CommandCall { raw: line.to_owned(), name: "bash".to_owned(), arguments }).await
+}
+
+/// Arguments by position, then by name, typed as the tool's schema says.
+fn arguments(text: &str, tool: &ToolSpec) -> Result<Map, ApiError> {
+    let Some(words) = shlex::split(text) else {
+        return Err(invalid(format!("the quotes in {text:?} do not match")));
+    };
+    let parameters: Vec<&String> =
+        tool.parameters.get("properties").and_then(Value::as_object).into_iter().flat_map(Map::keys).collect();
+    let mut arguments = Map::new();
+    let mut positions = parameters.iter();
+    let mut named = false;
+    for word in words {
+        let by_name = word.split_once('=').filter(|(key, _)| parameters.iter().any(|known| known == key));
+        let (key, value) = match by_name {
+            Some((key, value)) => {
+                named = true;
+                (key.to_owned(), value.to_owned())
+            }
+            None if named => return Err(invalid(format!("{word:?} stands after an argument by name"))),
+            None => match positions.next() {
+                Some(key) => ((*key).clone(), word),
+                None => return Err(invalid(format!("{} takes no further argument {word:?}", tool.name))),
+            },
+        };
+        let value = typed(value, tool.parameters.pointer(&format!("/properties/{key}/type")));
+        if arguments.insert(key.clone(), value).is_some() {
+            return Err(invalid(format!("the argument {key} is given twice")));
+        }
+    }
+    Ok(arguments)
+}
+
+/// The text as the type the schema asks for, where it can be read as that; a schema may name a type or a list of them.
+fn typed(text: String, kind: Option<&Value>) -> Value {
+    let is_text = match kind {
+        Some(Value::String(kind)) => kind == "string",
+        Some(Value::Array(kinds)) => kinds.iter().any(|kind| kind == "string"),
+        _ => true,
+    };
+    if is_text {
+        return Value::String(text);
+    }
+    serde_json::from_str(&text).unwrap_or(Value::String(text))
+}
+
+fn invalid(message: String) -> ApiError {
+    ApiError::new(ApiErrorCode::InvalidArgument, message).caused_by("command-invalid")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{arguments, line};
+    use capstan_protocol::ToolSpec;
+    use serde_json::{Value, json};
+
+    fn read() -> ToolSpec {
+        ToolSpec {
+            name: "fs.read".into(),
+            description: String::new(),
+            parameters: json!({"type": "object", "properties": {
+                "path": {"type": "string"}, "limit": {"type": ["integer", "null"]}}}),
+        }
+    }
+
+    #[test]
+    fn a03_a_command_is_a_line_that_starts_with_a_comma() {
+        assert_eq!(line(",help"), Some("help"));
+        assert_eq!(line("  , tape.info "), Some("tape.info"));
+        assert_eq!(line("hello, world"), None);
+        assert_eq!(line(","), None);
+    }
+
+    #[test]
+    fn a03_arguments_are_positional_then_by_name_with_shell_quoting() {
+        let parse = |text| arguments(text, &read()).map(Value::Object);
+        assert_eq!(parse("README.md").unwrap(), json!({"path": "README.md"}));
+        assert_eq!(parse("'a b.md' limit=3").unwrap(), json!({"path": "a b.md", "limit": 3}));
+        assert_eq!(parse("path=\"x=y\"").unwrap(), json!({"path": "x=y"}));
+        assert_eq!(parse("123").unwrap(), json!({"path": "123"}), "typed by the schema");
+        assert_eq!(parse("a=b").unwrap(), json!({"path": "a=b"}), "not a parameter, so a position");
+    }
+
+    #[test]
+    fn a03_bad_arguments_are_refused_in_words() {
+        let refuse = |text| arguments(text, &read()).unwrap_err().message;
+        assert!(refuse("'open").contains("quotes"));
+        assert!(refuse("a 1 b").contains("no further argument"));
+        assert!(refuse("path=a b").contains("after an argument by name"));
+        assert!(refuse("a path=b").contains("twice"));
+    }
+}

@@ -1,0 +1,62 @@
+//! One step of the loop.
+
+use std::time::Instant;
+
+use capstan_hooks::contracts::{ModelCall, ModelResults, RunApi};
+use capstan_protocol::{ApiError, Map, ToolCall};
+use serde_json::json;
+
+/// A model call, what came of it so far, and the tool calls it asks for.
+pub(crate) struct Step {
+    pub(crate) number: u32,
+    pub(crate) answer: ModelResults,
+    pub(crate) text: String,
+    pub(crate) calls: Vec<ToolCall>,
+    pub(crate) provider_meta: Map,
+    begun: Instant,
+}
+
+impl Step {
+    /// Asks the model with what the tape says now.
+    pub(crate) async fn begin(api: &RunApi, number: u32) -> Result<Self, ApiError> {
+        let begun = Instant::now();
+        api.tape.note("loop.step.start", json!({ "step": number })).await?;
+        let call = ModelCall {
+            model: None,
+            system: api.prompt.system().await?,
+            messages: api.tape.view().await?,
+            tools: api.tools.list().await?,
+        };
+        let answer = match api.models.stream(call).await {
+            Ok(answer) => answer,
+            Err(error) => {
+                note_end(api, number, begun, "error").await;
+                return Err(error);
+            }
+        };
+        Ok(Self { number, answer, text: String::new(), calls: Vec::new(), provider_meta: Map::new(), begun })
+    }
+
+    /// Notes how the step ended.
+    pub(crate) fn end<'a>(&self, api: &'a RunApi, status: &'a str) -> impl Future<Output = ()> + Send + use<'a> {
+        note_end(api, self.number, self.begun, status)
+    }
+}
+
+/// A note that cannot be written does not change what happened: the error that matters shows at the next commit.
+async fn note_end(api: &RunApi, number: u32, begun: Instant, status: &str) {
+    let elapsed_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let data = json!({ "step": number, "elapsed_ms": elapsed_ms, "status": status });
+    let _unwritten = api.tape.note("loop.step", data).await;
+}
+
+/// Makes the step's calls and puts what the next step is told on the tape.
+pub(crate) async fn next_step(api: &RunApi, mut step: Step) -> Result<(), ApiError> {
+    let calls = std::mem::take(&mut step.calls);
+    api.tools.call(calls).await?;
+    step.end(api, "continue").await;
+    if let Some(content) = api.prompt.continuation(step.number + 1).await? {
+        api.tape.say(content).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,103 @@
+//! `tape.info`, `tape.search`, `tape.handoff`, `tape.anchors`: the session's own tape.
+
+use capstan_hooks::contracts::{FnTool, ToolContext, ToolError};
+use capstan_protocol::{ApiError, Map, ToolOutput};
+use capstan_tape::Entry;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::typed::{NoArguments, tool};
+
+/// How many entries a search shows when nobody says.
+const SEARCH_LIMIT: usize = 10;
+/// How many anchors are listed when nobody says.
+const ANCHOR_LIMIT: usize = 20;
+/// How much of an entry a search shows.
+const EXCERPT_CHARS: usize = 300;
+
+fn refused(error: ApiError) -> ToolError {
+    ToolError::new(error.message)
+}
+
+pub(super) fn info() -> FnTool {
+    tool("tape.info", "Tells about this conversation's tape.", |_: NoArguments, context: ToolContext| async move {
+        let info = context.api.tape.info().await.map_err(refused)?;
+        let last = info.last_anchor.as_deref().unwrap_or("none");
+        Ok(ToolOutput::ok(format!(
+            "tape: {}\nentries: {}\nanchors: {}\nlast anchor: {last}\nentries since last anchor: {}",
+            info.name, info.entries, info.anchors, info.entries_since_last_anchor
+        )))
+    })
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Search {
+    /// The words to look for; a typo is forgiven.
+    query: String,
+    /// How many entries to show at most.
+    limit: Option<usize>,
+}
+
+pub(super) fn search() -> FnTool {
+    let description = "Searches this conversation's tape, also before the last anchor; newest first.";
+    tool("tape.search", description, |arguments: Search, context: ToolContext| async move {
+        let limit = arguments.limit.unwrap_or(SEARCH_LIMIT);
+        let found = context.api.tape.search(&arguments.query, limit).await.map_err(refused)?;
+        if found.is_empty() {
+            return Ok(ToolOutput::ok(format!("nothing found for {:?}", arguments.query)));
+        }
+        let line = |entry: &Entry| {
+            let text = entry.payload.to_string();
+            let excerpt: String = text.chars().take(EXCERPT_CHARS).collect();
+            format!("#{} {} {}: {excerpt}", entry.id, entry.date.as_str(), entry.kind)
+        };
+        Ok(ToolOutput::ok(found.iter().map(line).collect::<Vec<_>>().join("\n")))
+    })
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Handoff {
+    /// The name of the anchor, such as `phase-1`.
+    name: String,
+    /// What the next phase must know.
+    summary: Option<String>,
+    /// Further state, as an object.
+    state: Option<Map>,
+}
+
+pub(super) fn handoff() -> FnTool {
+    let description = "Begins a new phase: writes an anchor with what the next phase must know. \
+        Context starts from it; nothing before it is lost.";
+    tool("tape.handoff", description, |arguments: Handoff, context: ToolContext| async move {
+        let mut state = arguments.state.unwrap_or_default();
+        if let Some(summary) = arguments.summary {
+            state.insert("summary".to_owned(), json!(summary));
+        }
+        context.api.tape.handoff(&arguments.name, state).await.map_err(refused)?;
+        Ok(ToolOutput::ok(format!("anchor added: {}", arguments.name)))
+    })
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Anchors {
+    /// How many to list at most.
+    limit: Option<usize>,
+}
+
+pub(super) fn anchors() -> FnTool {
+    let description = "Lists the anchors of this conversation's tape, newest first.";
+    tool("tape.anchors", description, |arguments: Anchors, context: ToolContext| async move {
+        let limit = arguments.limit.unwrap_or(ANCHOR_LIMIT);
+        let anchors = context.api.tape.anchors(limit).await.map_err(refused)?;
+        let line = |entry: &Entry| {
+            let state = entry.payload.get("state").unwrap_or(&Value::Null);
+            format!("#{} {} {} {state}", entry.id, entry.date.as_str(), entry.name().unwrap_or_default())
+        };
+        let lines: Vec<String> = anchors.iter().map(line).collect();
+        Ok(ToolOutput::ok(if lines.is_empty() { "no anchors".to_owned() } else { lines.join("\n") }))
+    })
+}

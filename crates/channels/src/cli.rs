@@ -1,0 +1,138 @@
+//! The terminal, for one message at a time: the reply on one stream, everything else on another.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use capstan_hooks::Inbound;
+use capstan_hooks::contracts::{Channel, ChannelCapabilities, ChannelError, Gateway};
+use capstan_protocol::{ChannelName, Outbound, OutboundKind, SessionId, StreamEvent};
+
+/// Where a terminal channel writes.
+pub struct Printer {
+    /// Replies.
+    pub replies: Box<dyn Write + Send>,
+    /// Everything else.
+    pub notes: Box<dyn Write + Send>,
+}
+
+impl Printer {
+    /// Replies to the standard output, everything else to the standard error.
+    pub fn standard() -> Self {
+        Self { replies: Box::new(std::io::stdout()), notes: Box::new(std::io::stderr()) }
+    }
+
+    /// Nothing anywhere, for callers that print the result themselves.
+    pub fn silent() -> Self {
+        Self { replies: Box::new(std::io::sink()), notes: Box::new(std::io::sink()) }
+    }
+}
+
+/// The channel `cli`.
+///
+/// A reply is shown as it streams; the final message adds only what was not shown yet. Notices are kept for the caller,
+/// who knows whether the turn failed.
+#[derive(Clone)]
+pub struct Cli {
+    inner: Arc<Mutex<Inner>>,
+}
+
+struct Inner {
+    printer: Printer,
+    shown: HashMap<SessionId, String>,
+    notices: Vec<String>,
+}
+
+impl Cli {
+    /// Its name.
+    pub const NAME: &str = "cli";
+
+    /// A terminal that writes here.
+    pub fn new(printer: Printer) -> Self {
+        Self { inner: Arc::new(Mutex::new(Inner { printer, shown: HashMap::new(), notices: Vec::new() })) }
+    }
+
+    /// The notices that were sent, in order; they are given once.
+    pub fn take_notices(&self) -> Vec<String> {
+        std::mem::take(&mut self.lock().notices)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn show(&mut self, event: &StreamEvent, session: &SessionId) -> std::io::Result<()> {
+        match event {
+            StreamEvent::Text { delta } => {
+                self.shown.entry(session.clone()).or_default().push_str(delta);
+                write!(self.printer.replies, "{delta}")?;
+                self.printer.replies.flush()
+            }
+            StreamEvent::ToolCall { call } => {
+                writeln!(self.printer.notes, "> {} {}", call.function.name, call.function.arguments)
+            }
+            StreamEvent::Reasoning { .. }
+            | StreamEvent::ToolResult { .. }
+            | StreamEvent::Usage { .. }
+            | StreamEvent::Error { .. }
+            | StreamEvent::Final { .. } => Ok(()),
+        }
+    }
+
+    fn send(&mut self, message: &Outbound) -> std::io::Result<()> {
+        let text = message.content.text();
+        if message.kind == OutboundKind::Notice {
+            self.notices.push(text);
+            return Ok(());
+        }
+        let shown = self.shown.remove(&message.session_id).unwrap_or_default();
+        if shown.is_empty() {
+            writeln!(self.printer.replies, "{text}")?;
+        } else if let Some(rest) = text.strip_prefix(&shown) {
+            writeln!(self.printer.replies, "{rest}")?;
+        } else {
+            writeln!(self.printer.replies, "\n{text}")?;
+        }
+        self.printer.replies.flush()
+    }
+}
+
+fn failed(error: &std::io::Error) -> ChannelError {
+    ChannelError { channel: ChannelName::new(Cli::NAME), message: error.to_string() }
+}
+
+#[async_trait]
+impl Channel for Cli {
+    fn name(&self) -> ChannelName {
+        ChannelName::new(Self::NAME)
+    }
+
+    fn capabilities(&self) -> ChannelCapabilities {
+        ChannelCapabilities { streaming: true }
+    }
+
+    /// The message comes with the command line, so there is nothing to listen to.
+    async fn start(&self, _gateway: Arc<dyn Gateway>) -> Result<(), ChannelError> {
+        Ok(())
+    }
+
+    async fn stop(&self) -> Result<(), ChannelError> {
+        Ok(())
+    }
+
+    async fn send(&self, message: &Outbound) -> Result<(), ChannelError> {
+        self.lock().send(message).map_err(|error| failed(&error))
+    }
+
+    async fn on_event(&self, event: &StreamEvent, message: &Inbound) -> Result<(), ChannelError> {
+        let session = message.session_id.clone().unwrap_or_else(|| message.fallback_session());
+        self.lock().show(event, &session).map_err(|error| failed(&error))
+    }
+}
+
+#[cfg(test)]
+#[path = "cli_tests.rs"]
+mod tests;

@@ -1,0 +1,81 @@
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+
+use capstan_hooks::Inbound;
+use capstan_hooks::contracts::Channel as _;
+use capstan_protocol::{Event, Outbound, StreamEvent, ToolCall};
+
+use super::{Cli, Printer};
+
+#[derive(Clone, Default)]
+struct Screen(Arc<Mutex<Vec<u8>>>);
+
+impl Screen {
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+impl Write for Screen {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+struct Terminal {
+    cli: Cli,
+    inbound: Inbound,
+    replies: Screen,
+    notes: Screen,
+}
+
+impl Terminal {
+    fn new() -> Self {
+        let (replies, notes) = (Screen::default(), Screen::default());
+        let cli = Cli::new(Printer { replies: Box::new(replies.clone()), notes: Box::new(notes.clone()) });
+        Self { cli, inbound: Event::message("cli", "local", "hi").into(), replies, notes }
+    }
+
+    async fn stream(&self, deltas: &[&str]) {
+        for delta in deltas {
+            self.cli.on_event(&StreamEvent::text(*delta), &self.inbound).await.unwrap();
+        }
+    }
+
+    fn reply(&self, text: &str) -> Outbound {
+        Outbound::reply_to(&self.inbound, self.inbound.fallback_session(), text)
+    }
+}
+
+#[tokio::test]
+async fn c01_a_reply_that_was_streamed_is_not_shown_twice() {
+    let terminal = Terminal::new();
+    terminal.stream(&["hel", "lo"]).await;
+    assert_eq!(terminal.replies.text(), "hello", "shown while the model runs");
+    terminal.cli.send(&terminal.reply("hello")).await.unwrap();
+    assert_eq!(terminal.replies.text(), "hello\n");
+}
+
+#[tokio::test]
+async fn c01_a_reply_that_differs_from_the_stream_is_shown_whole() {
+    let terminal = Terminal::new();
+    terminal.stream(&["hello"]).await;
+    terminal.cli.send(&terminal.reply("HELLO")).await.unwrap();
+    assert_eq!(terminal.replies.text(), "hello\nHELLO\n");
+}
+
+#[tokio::test]
+async fn c01_tool_calls_go_to_the_notes_and_notices_to_the_caller() {
+    let terminal = Terminal::new();
+    let call = ToolCall::new("a", "bash", r#"{"cmd":"ls"}"#);
+    terminal.cli.on_event(&StreamEvent::ToolCall { call }, &terminal.inbound).await.unwrap();
+    let notice = Outbound::notice(&terminal.inbound, "cli:local".into(), "it failed");
+    terminal.cli.send(&notice).await.unwrap();
+    assert_eq!(terminal.notes.text(), "> bash {\"cmd\":\"ls\"}\n");
+    assert_eq!(terminal.replies.text(), "");
+    assert_eq!(terminal.cli.take_notices(), ["it failed"]);
+}

@@ -1,0 +1,8 @@
+//! The channels Capstan comes with: [`Cli`], the terminal, for one message at a time.
+//!
+//! A channel knows the gateway and nothing else. Each is a [`capstan_hooks::contracts::Channel`] and is provided
+//! through the `provide_channels` hook like any plugin's.
+
+mod cli;
+
+pub use cli::{Cli, Printer};

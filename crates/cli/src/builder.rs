@@ -1,0 +1,166 @@
+//! Putting a host together.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use capstan_channels::{Cli, Printer};
+use capstan_hooks::{Deadlines, HookRuntime, Plugin, Registry};
+use capstan_host::{Clock, Host, Owner, Settings, Workspace};
+use capstan_protocol::ModelOptions;
+use capstan_store::SqliteStore;
+use capstan_tape::Store;
+
+use crate::builtin::Builtin;
+use crate::config::{Config, Sources};
+use crate::{Failure, command_line};
+
+/// Capstan with its plugins.
+pub struct Capstan {
+    plugins: Vec<Box<dyn Plugin>>,
+}
+
+impl Capstan {
+    /// Puts a distribution together.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// The whole command line, with the arguments of this process.
+    pub fn main(self) -> ExitCode {
+        command_line::main(&self)
+    }
+
+    /// Everything that is registered under a configuration: the built-in plugin, then the others in their order.
+    pub(crate) fn hooks(&self, config: &Config, cli: &Cli, deadlines: Deadlines) -> HookRuntime {
+        let mut registry = Registry::new();
+        registry.register(&Builtin::new(config, cli.clone()));
+        for plugin in &self.plugins {
+            registry.register(plugin.as_ref());
+        }
+        HookRuntime::new(registry, deadlines)
+    }
+}
+
+/// Puts a distribution together: plugins, and for a host to embed, where it lives and what it keeps.
+#[derive(Default)]
+pub struct Builder {
+    plugins: Vec<Box<dyn Plugin>>,
+    home: Option<PathBuf>,
+    workspace: Option<PathBuf>,
+    store: Option<Arc<dyn Store>>,
+    settings: Vec<(String, String)>,
+    clock: Option<Clock>,
+    deadlines: Deadlines,
+    cli: Option<Cli>,
+}
+
+impl Builder {
+    /// Adds a plugin. The last one added is asked first.
+    pub fn plugin(mut self, plugin: impl Plugin) -> Self {
+        self.plugins.push(Box::new(plugin));
+        self
+    }
+
+    /// Where Capstan keeps what it must not lose, in place of `CAPSTAN_HOME`.
+    pub fn home(mut self, home: impl Into<PathBuf>) -> Self {
+        self.home = Some(home.into());
+        self
+    }
+
+    /// The workspace, in place of the current directory.
+    pub fn workspace(mut self, workspace: impl Into<PathBuf>) -> Self {
+        self.workspace = Some(workspace.into());
+        self
+    }
+
+    /// The store, in place of the database of the home.
+    pub fn store(mut self, store: Arc<dyn Store>) -> Self {
+        self.store = Some(store);
+        self
+    }
+
+    /// Sets a setting by its name, over every other layer.
+    pub fn set(mut self, key: &str, value: &str) -> Self {
+        self.settings.push((format!("CAPSTAN_{}", key.to_uppercase()), value.to_owned()));
+        self
+    }
+
+    /// The clock, in place of the machine's.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// How long hooks may take.
+    pub fn deadlines(mut self, deadlines: Deadlines) -> Self {
+        self.deadlines = deadlines;
+        self
+    }
+
+    /// The terminal channel, in place of one that prints nothing.
+    pub fn cli(mut self, cli: Cli) -> Self {
+        self.cli = Some(cli);
+        self
+    }
+
+    /// The distribution, for its command line.
+    pub fn build(self) -> Capstan {
+        Capstan { plugins: self.plugins }
+    }
+
+    /// A running host. What is not said comes from the environment, as for the command line.
+    pub async fn start(self) -> Result<Host, Failure> {
+        let workspace = resolve_workspace(self.workspace.as_deref())?;
+        let mut sources = Sources::of_process(&workspace)?;
+        if let Some(home) = self.home {
+            sources.home = home;
+        }
+        sources.environment.extend(self.settings);
+        let config = Config::load(sources)?;
+        let cli = self.cli.unwrap_or_else(|| Cli::new(Printer::silent()));
+        let hooks = Capstan { plugins: self.plugins }.hooks(&config, &cli, self.deadlines);
+        let (store, owner) = match self.store {
+            Some(store) => (store, Owner::anonymous()),
+            None => open_home(&config)?,
+        };
+        let mut settings = settings(&config, workspace, owner);
+        if let Some(clock) = self.clock {
+            settings.clock = clock;
+        }
+        Ok(Host::start(hooks, store, settings).await?)
+    }
+}
+
+/// The workspace a path means; it must be there.
+pub(crate) fn resolve_workspace(path: Option<&Path>) -> Result<PathBuf, Failure> {
+    let path = path.unwrap_or_else(|| Path::new("."));
+    let resolved = path.canonicalize().map_err(|error| Failure::workspace(path, &error.to_string()))?;
+    if resolved.is_dir() { Ok(resolved) } else { Err(Failure::workspace(path, "it is not a directory")) }
+}
+
+/// The database of the home, made when it is not there, and this process as an owner of leases.
+pub(crate) fn open_home(config: &Config) -> Result<(Arc<dyn Store>, Owner), Failure> {
+    let store = open_store(config)?;
+    Ok((store, Owner::in_folder(config.home.join("owners"))?))
+}
+
+/// The database of the home, made when it is not there.
+pub(crate) fn open_store(config: &Config) -> Result<Arc<dyn Store>, Failure> {
+    std::fs::create_dir_all(&config.home).map_err(|error| Failure::home(&config.home, &error))?;
+    Ok(Arc::new(SqliteStore::open(config.home.join("capstan.db"))?))
+}
+
+/// What a host is set to under a configuration.
+pub(crate) fn settings(config: &Config, workspace: PathBuf, owner: Owner) -> Settings {
+    Settings {
+        workspace: Workspace { path: workspace },
+        model: config.model.clone(),
+        model_options: ModelOptions { max_tokens: config.max_tokens },
+        max_message_bytes: config.max_message_bytes,
+        run_timeout: config.run_timeout,
+        session_wait: config.session_wait,
+        owner,
+        clock: Clock::system(),
+    }
+}

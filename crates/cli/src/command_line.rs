@@ -1,0 +1,172 @@
+//! The command line: what can be asked, and how the answer is given.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::commands::{self, tape};
+use crate::config::{Config, Sources};
+use crate::{Capstan, Exit, Failure, builder};
+
+/// A self-hosted agent host: every conversation is a tape, every stage of a turn is a hook.
+#[derive(Parser)]
+#[command(name = "capstan", version, about, arg_required_else_help = true)]
+struct CommandLine {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Runs one turn and prints the reply.
+    Run(Run),
+    /// Lists the hooks, how each aggregates, and who implements it in the order they run.
+    Hooks(Hooks),
+    /// Shows, searches, exports and imports tapes.
+    Tape(Tape),
+    /// Shows the configuration.
+    Config(ConfigCommand),
+    /// A command that a plugin adds.
+    #[command(external_subcommand)]
+    Plugin(Vec<OsString>),
+}
+
+#[derive(Args)]
+pub(crate) struct Run {
+    /// The message; - reads it from the standard input. A line that starts with a comma is a command (try ,help).
+    pub(crate) message: String,
+    /// The session; by default CHANNEL:CHAT.
+    #[arg(long, value_name = "ID")]
+    pub(crate) session_id: Option<String>,
+    /// The channel it comes from and the reply goes to.
+    #[arg(long, value_name = "NAME", default_value = "cli")]
+    pub(crate) channel: String,
+    /// The chat within the channel.
+    #[arg(long, value_name = "ID", default_value = "local")]
+    pub(crate) chat_id: String,
+    /// Who says it.
+    #[arg(long, value_name = "ID", default_value = "human")]
+    pub(crate) sender_id: String,
+    #[command(flatten)]
+    pub(crate) workspace: WorkspaceFlag,
+    /// Prints one JSON object: `session_id`, `run_id`, output, outbounds, usage.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct WorkspaceFlag {
+    /// The workspace; by default the current directory.
+    #[arg(long = "workspace", value_name = "DIR")]
+    pub(crate) path: Option<PathBuf>,
+}
+
+#[derive(Args)]
+struct Hooks {
+    /// Prints JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    workspace: WorkspaceFlag,
+}
+
+#[derive(Args)]
+struct Tape {
+    #[command(subcommand)]
+    command: tape::TapeCommand,
+    #[command(flatten)]
+    workspace: WorkspaceFlag,
+}
+
+#[derive(Args)]
+struct ConfigCommand {
+    #[command(subcommand)]
+    command: ConfigSubcommand,
+    #[command(flatten)]
+    workspace: WorkspaceFlag,
+}
+
+#[derive(Subcommand)]
+enum ConfigSubcommand {
+    /// Prints every setting with its value and where it came from; secrets are masked.
+    Show {
+        /// Prints JSON.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// What a command works with.
+pub(crate) struct Context<'a> {
+    pub(crate) capstan: &'a Capstan,
+    pub(crate) config: Config,
+    pub(crate) workspace: PathBuf,
+}
+
+impl<'a> Context<'a> {
+    fn load(capstan: &'a Capstan, workspace: &WorkspaceFlag) -> Result<Self, Failure> {
+        let workspace = builder::resolve_workspace(workspace.path.as_deref())?;
+        let config = Config::load(Sources::of_process(&workspace)?)?;
+        for name in config.unknown_variables() {
+            eprintln!("warning: {name} is no setting of Capstan (`capstan config show` lists them)");
+        }
+        Ok(Self { capstan, config, workspace })
+    }
+}
+
+/// Runs the command line of this process.
+pub(crate) fn main(capstan: &Capstan) -> ExitCode {
+    start_logging();
+    let command = match CommandLine::try_parse() {
+        Ok(line) => line.command,
+        // Help and version are no errors; clap knows where each is printed.
+        Err(error) => return print_usage(&error),
+    };
+    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(&Failure::new("store-failed", format!("cannot start: {error}"), Exit::Store)),
+    };
+    match runtime.block_on(execute(capstan, command)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => fail(&failure),
+    }
+}
+
+fn fail(failure: &Failure) -> ExitCode {
+    eprintln!("{failure}");
+    failure.exit.into()
+}
+
+fn print_usage(error: &clap::Error) -> ExitCode {
+    // Nothing is left to do when the terminal itself is gone.
+    let _unprinted = error.print();
+    if error.use_stderr() { Exit::Usage.into() } else { ExitCode::SUCCESS }
+}
+
+async fn execute(capstan: &Capstan, command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Run(arguments) => commands::run(Context::load(capstan, &arguments.workspace)?, arguments).await,
+        Command::Hooks(arguments) => commands::hooks(&Context::load(capstan, &arguments.workspace)?, arguments.json),
+        Command::Tape(arguments) => tape::run(Context::load(capstan, &arguments.workspace)?, arguments.command).await,
+        Command::Config(arguments) => {
+            let ConfigSubcommand::Show { json } = arguments.command;
+            commands::config_show(&Context::load(capstan, &arguments.workspace)?, json)
+        }
+        Command::Plugin(words) => {
+            let context = Context::load(capstan, &WorkspaceFlag { path: None })?;
+            commands::plugin(&context, words).await
+        }
+    }
+}
+
+/// Logs go to the standard error; `CAPSTAN_LOG` says how much, by default warnings of what a command does not say itself.
+fn start_logging() {
+    let filter = std::env::var("CAPSTAN_LOG").unwrap_or_else(|_| "warn,capstan_turn=off,genai=off".to_owned());
+    let filter = tracing_subscriber::EnvFilter::try_new(&filter).unwrap_or_else(|error| {
+        eprintln!("warning: CAPSTAN_LOG is not valid ({error}); warnings are shown");
+        tracing_subscriber::EnvFilter::new("warn")
+    });
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+}

@@ -1,0 +1,44 @@
+//! `capstan hooks`.
+
+use capstan_channels::{Cli, Printer};
+use capstan_hooks::{Deadlines, HookListing};
+use serde_json::{Value, json};
+
+use super::{print, print_json};
+use crate::Failure;
+use crate::command_line::Context;
+
+pub(crate) fn hooks(context: &Context<'_>, as_json: bool) -> Result<(), Failure> {
+    let runtime = context.capstan.hooks(&context.config, &Cli::new(Printer::silent()), Deadlines::default());
+    let listing = runtime.registry().listing();
+    let failures = runtime.registry().failures();
+    if as_json {
+        let failed = failures.iter().map(|failure| json!({ "plugin": failure.plugin, "reason": failure.reason }));
+        return print_json(&json!({
+            "hooks": listing.iter().map(in_json).collect::<Vec<_>>(),
+            "failed_plugins": failed.collect::<Vec<_>>(),
+        }));
+    }
+    for hook in &listing {
+        let plugins: Vec<&str> = hook.implementors.iter().map(|one| one.plugin.as_str()).collect();
+        let plugins = if plugins.is_empty() { "-".to_owned() } else { plugins.join(", ") };
+        let (point, waits) = (hook.point, if hook.point.synchronous { "sync" } else { "async" });
+        let aggregation = point.aggregation.to_string();
+        print(&format!("{:22} {aggregation:20} {waits:5}  {:14} {plugins}", point.name, point.phase.to_string()))?;
+    }
+    for failure in failures {
+        print(&format!("\nplugin {} did not load: {}", failure.plugin, failure.reason))?;
+    }
+    Ok(())
+}
+
+fn in_json(hook: &HookListing) -> Value {
+    let plugins = hook.implementors.iter().map(|one| json!({ "plugin": one.plugin, "arguments": one.arguments }));
+    json!({
+        "hook": hook.point.name,
+        "aggregation": hook.point.aggregation.to_string(),
+        "phase": hook.point.phase.to_string(),
+        "synchronous": hook.point.synchronous,
+        "plugins": plugins.collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,32 @@
+//! The commands.
+
+mod config;
+mod hooks;
+mod plugin;
+mod run;
+pub(crate) mod tape;
+
+pub(crate) use config::config_show;
+pub(crate) use hooks::hooks;
+pub(crate) use plugin::plugin;
+pub(crate) use run::run;
+
+use std::io::Write as _;
+
+use crate::{Exit, Failure};
+
+/// Prints data to the standard output. A reader that has gone away, as `head` does, is no failure.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    match writeln!(std::io::stdout(), "{text}") {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::new("store-failed", format!("cannot write to the standard output: {error}"), Exit::Store))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Prints a value as JSON.
+pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(value);
+    print(&text.map_err(|error| Failure::new("store-failed", error.to_string(), Exit::Store))?)
+}

@@ -1,0 +1,86 @@
+//! `capstan run`.
+
+use std::io::Read as _;
+
+use capstan_channels::{Cli, Printer};
+use capstan_hooks::Deadlines;
+use capstan_host::{Host, Served};
+use capstan_protocol::{ActorRef, Event, SessionId};
+use serde_json::json;
+
+use super::print_json;
+use crate::command_line::{Context, Run};
+use crate::{Exit, Failure, builder};
+
+pub(crate) async fn run(context: Context<'_>, arguments: Run) -> Result<(), Failure> {
+    let event = event(&context, &arguments)?;
+    let cli = Cli::new(if arguments.json { Printer::silent() } else { Printer::standard() });
+    let hooks = context.capstan.hooks(&context.config, &cli, Deadlines::default());
+    let (store, owner) = builder::open_home(&context.config)?;
+    let settings = builder::settings(&context.config, context.workspace, owner);
+    let host = Host::start(hooks, store, settings).await?;
+    let served = serve(&host, event).await?;
+    host.stop().await?;
+    if arguments.json {
+        print_json(&in_json(&served))?;
+    }
+    match served.error {
+        Some(error) => Err(error.into()),
+        None => {
+            for notice in cli.take_notices() {
+                eprintln!("{notice}");
+            }
+            Ok(())
+        }
+    }
+}
+
+/// The first interrupt cancels the run, which still ends with its outcome recorded.
+async fn serve(host: &Host, event: Event) -> Result<Served, Failure> {
+    let serving = host.serve(event);
+    tokio::pin!(serving);
+    tokio::select! {
+        served = &mut serving => return Ok(served?),
+        _ = tokio::signal::ctrl_c() => host.cancel(),
+    }
+    Ok(serving.await?)
+}
+
+fn event(context: &Context<'_>, arguments: &Run) -> Result<Event, Failure> {
+    let text = match arguments.message.as_str() {
+        "-" => read_input(context.config.max_message_bytes)?,
+        text => text.to_owned(),
+    };
+    if text.trim().is_empty() {
+        return Err(Failure::new("input-invalid", "the message is empty", Exit::Usage));
+    }
+    let mut event = Event::message(arguments.channel.as_str(), arguments.chat_id.clone(), text);
+    event.session_id = arguments.session_id.as_deref().map(SessionId::new);
+    event.actor = Some(ActorRef { id: arguments.sender_id.clone(), name: None });
+    Ok(event)
+}
+
+/// Reads no more than a message may have, and one byte to know that there was more.
+fn read_input(limit: usize) -> Result<String, Failure> {
+    let invalid = |reason: &str| Failure::new("input-invalid", format!("the standard input {reason}"), Exit::Usage);
+    let mut bytes = Vec::new();
+    let allowed = u64::try_from(limit).unwrap_or(u64::MAX).saturating_add(1);
+    let read = std::io::stdin().lock().take(allowed).read_to_end(&mut bytes);
+    read.map_err(|error| invalid(&format!("cannot be read: {error}")))?;
+    String::from_utf8(bytes).map_err(|_| invalid("is not valid UTF-8"))
+}
+
+fn in_json(served: &Served) -> serde_json::Value {
+    let mut object = json!({
+        "session_id": served.session,
+        "run_id": served.run_id,
+        "output": served.output,
+        "outbounds": served.outbounds,
+        "usage": served.usage,
+        "outcome": served.outcome.name(),
+    });
+    if let Some(error) = &served.error {
+        object["error"] = json!({ "code": error.code(), "message": error.public() });
+    }
+    object
+}

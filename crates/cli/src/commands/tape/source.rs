@@ -1,0 +1,106 @@
+//! Which tape a command means.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use capstan_protocol::{SessionId, TapeName, WorkspaceId};
+use capstan_store::{JsonlTapes, jsonl};
+use capstan_tape::{Batch, Fact, MemoryStore, NewTape, TapeAddress, TapeStore, Tapes, tape_name};
+
+use crate::command_line::Context;
+use crate::config::TapeStoreKind;
+use crate::{Exit, Failure, builder};
+
+/// A tape and where it is.
+pub(super) struct Source {
+    pub(super) tapes: Tapes,
+    pub(super) tape: TapeName,
+}
+
+/// A name for a tape, checked.
+pub(super) fn name(text: &str) -> Result<TapeName, Failure> {
+    TapeName::parse(text).map_err(|error| Failure::new("tape-name-invalid", error.to_string(), Exit::Usage))
+}
+
+/// The tapes of the home.
+pub(super) fn home_tapes(context: &Context<'_>) -> Result<Tapes, Failure> {
+    let store = builder::open_store(&context.config)?;
+    Ok(match tape_store(context)? {
+        None => Tapes::new(store),
+        Some(tape_store) => Tapes::kept_by(store, tape_store),
+    })
+}
+
+/// The other tape store of the home, where one is configured.
+pub(super) fn tape_store(context: &Context<'_>) -> Result<Option<Arc<dyn TapeStore>>, Failure> {
+    Ok(match context.config.tape_store {
+        TapeStoreKind::Sqlite => None,
+        TapeStoreKind::Jsonl => Some(Arc::new(JsonlTapes::open(context.config.home.join("tapes"))?)),
+    })
+}
+
+/// Opens what a name means: a file that is there, a tape, the tape of a session of this workspace, or the only tape
+/// whose name begins like that.
+pub(super) async fn open(context: &Context<'_>, wanted: &str) -> Result<Source, Failure> {
+    let path = Path::new(wanted);
+    if path.is_file() {
+        return read_in_place(path).await;
+    }
+    if wanted.contains('/') || wanted.ends_with(".jsonl") {
+        return Err(Failure::new("tape-file-unreadable", format!("there is no file {wanted}"), Exit::Usage));
+    }
+    let tapes = home_tapes(context)?;
+    let unknown = || Failure::new("tape-unknown", format!("there is no tape {wanted:?}"), Exit::Usage);
+    if let Ok(tape) = TapeName::parse(wanted)
+        && tapes.record(&tape).await?.is_some()
+    {
+        return Ok(Source { tapes, tape });
+    }
+    let path = context.workspace.to_string_lossy().into_owned();
+    let workspace = tapes.store().workspace(&path).await?.unwrap_or_else(|| WorkspaceId::new(path));
+    let tape = tape_name(&TapeAddress { workspace, session: SessionId::new(wanted) });
+    if tapes.record(&tape).await?.is_some() {
+        return Ok(Source { tapes, tape });
+    }
+    let known = tapes.list().await?;
+    let mut alike = known.into_iter().map(|record| record.name).filter(|name| name.as_str().starts_with(wanted));
+    match (alike.next(), alike.next()) {
+        (Some(tape), None) if !wanted.is_empty() => Ok(Source { tapes, tape }),
+        _ => Err(unknown()),
+    }
+}
+
+/// A file as a tape: read where it is, and never written to.
+async fn read_in_place(path: &Path) -> Result<Source, Failure> {
+    let entries = read_file(path)?;
+    let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+    let tape = TapeName::parse(stem).or_else(|_| TapeName::parse("file"));
+    let tape = tape.map_err(|error| Failure::new("tape-name-invalid", error.to_string(), Exit::Usage))?;
+    let tapes = Tapes::new(Arc::new(MemoryStore::new()));
+    let mut batch = Batch::new();
+    batch.push(Fact::EnsureTape(NewTape::named(tape.clone())));
+    batch.push(Fact::Import { tape: tape.clone(), entries });
+    tapes.commit(batch).await?;
+    Ok(Source { tapes, tape })
+}
+
+/// The entries of a file. A torn last line is reported; the rest is there.
+pub(super) fn read_file(path: &Path) -> Result<Vec<capstan_tape::Entry>, Failure> {
+    let file = jsonl::read_file(path).map_err(|error| {
+        let code = if matches!(error, capstan_tape::StoreError::Corrupt { .. }) {
+            "tape-damaged"
+        } else {
+            "tape-file-unreadable"
+        };
+        Failure::new(code, error.to_string(), Exit::Usage)
+    })?;
+    if let Some(torn) = &file.torn {
+        eprintln!(
+            "warning: line {} of {} is torn ({} bytes) and was left out; the lines before it are whole",
+            torn.line,
+            path.display(),
+            torn.bytes
+        );
+    }
+    Ok(file.entries)
+}

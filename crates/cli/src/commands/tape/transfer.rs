@@ -1,0 +1,43 @@
+//! `capstan tape export` and `capstan tape import`.
+
+use std::path::Path;
+
+use capstan_store::jsonl;
+use capstan_tape::{Batch, Fact, NewTape, Slice, StoreError};
+
+use super::super::print;
+use super::source::{Source, home_tapes, name, read_file};
+use crate::Failure;
+use crate::command_line::Context;
+
+pub(super) async fn export(source: Source, legacy: bool, generation: Option<u32>) -> Result<(), Failure> {
+    let Source { tapes, tape } = source;
+    let mut entries = match generation {
+        None => tapes.read(&tape, &Slice::all()).await?,
+        Some(number) => tapes.read_generation(&tape, number, &Slice::all()).await?,
+    };
+    if legacy {
+        entries = jsonl::legacy(&entries);
+    }
+    for entry in &entries {
+        print(&jsonl::write_line(entry))?;
+    }
+    Ok(())
+}
+
+/// The whole file in one commit: a tape is there, or it is not.
+pub(super) async fn import(context: &Context<'_>, file: &Path, named: Option<String>) -> Result<(), Failure> {
+    let stem = file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+    let tape = name(&named.unwrap_or(stem))?;
+    let entries = read_file(file)?;
+    let count = entries.len();
+    let tapes = home_tapes(context)?;
+    if tapes.record(&tape).await?.is_some() {
+        return Err(StoreError::TapeExists { tape }.into());
+    }
+    let mut batch = Batch::new();
+    batch.push(Fact::EnsureTape(NewTape::named(tape.clone())));
+    batch.push(Fact::Import { tape: tape.clone(), entries });
+    tapes.commit(batch).await?;
+    print(&format!("imported {count} entries as {tape}"))
+}

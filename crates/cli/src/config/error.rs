@@ -1,0 +1,65 @@
+//! What is wrong with a configuration.
+
+/// What is wrong with a configuration.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// There is nowhere to keep things.
+    #[error("neither CAPSTAN_HOME nor HOME is set")]
+    NoHome,
+    /// A file cannot be read.
+    #[error("cannot read {path}: {detail}")]
+    Unreadable {
+        /// The file.
+        path: String,
+        /// What the system said.
+        detail: String,
+    },
+    /// A file is not what it should be.
+    #[error("{path} is not valid: {detail}")]
+    Broken {
+        /// The file.
+        path: String,
+        /// What is wrong, with its line.
+        detail: String,
+    },
+    /// A file sets something that does not exist.
+    #[error("{path} sets {key:?}, which does not exist{}", nearest_words(.nearest.as_deref()))]
+    UnknownKey {
+        /// The file.
+        path: String,
+        /// The name.
+        key: String,
+        /// What may have been meant.
+        nearest: Option<String>,
+    },
+    /// A value makes no sense.
+    #[error("{key} has the value {value:?} (from {origin}), which is not valid: {reason}")]
+    Invalid {
+        /// The setting.
+        key: &'static str,
+        /// Its value, masked where it is a secret.
+        value: String,
+        /// Where it came from.
+        origin: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A workspace wants the user's key sent to an address of its own.
+    #[error("api_base comes from {base} but api_key from {key}: a workspace may not send your key to its own address")]
+    UntrustedBase {
+        /// Where the address came from.
+        base: String,
+        /// Where the key came from.
+        key: String,
+    },
+}
+
+fn nearest_words(nearest: Option<&str>) -> String {
+    nearest.map(|name| format!(" (did you mean {name:?}?)")).unwrap_or_default()
+}
+
+impl ConfigError {
+    pub(crate) fn missing(key: &'static str) -> Self {
+        Self::Invalid { key, value: String::new(), origin: "default".to_owned(), reason: "it is not set".to_owned() }
+    }
+}

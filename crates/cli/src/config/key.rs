@@ -1,0 +1,42 @@
+//! What can be set.
+
+/// A setting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Key {
+    /// Its name in a file; in the environment it is `CAPSTAN_` and the name in capitals.
+    pub name: &'static str,
+    /// What it is when nobody sets it.
+    pub default: Option<&'static str>,
+    /// Whether it must never be shown.
+    pub secret: bool,
+    /// What it is for.
+    pub about: &'static str,
+}
+
+const fn key(name: &'static str, default: Option<&'static str>, about: &'static str) -> Key {
+    Key { name, default, secret: false, about }
+}
+
+/// Everything that can be set.
+pub const KEYS: &[Key] = &[
+    key("model", Some("demo:"), "the model, as provider:name"),
+    Key { secret: true, ..key("api_key", None, "the provider's key") },
+    key("api_base", None, "the provider's address, where it is not the usual one"),
+    key("max_steps", Some("50"), "how many steps a run may take"),
+    key("max_tokens", None, "how many tokens a reply may have"),
+    key("max_message_bytes", Some("1048576"), "how large a message may be"),
+    key("run_timeout_seconds", Some("3600"), "how long a run may take"),
+    key("session_wait_seconds", Some("60"), "how long a message waits for a busy session"),
+    key("tape_store", Some("sqlite"), "where tapes are kept: sqlite or jsonl"),
+];
+
+/// The setting of this name.
+pub(crate) fn find(name: &str) -> Option<&'static Key> {
+    KEYS.iter().find(|key| key.name == name)
+}
+
+/// The name of a setting that is nearest to this one, if one is near.
+pub(crate) fn nearest(name: &str) -> Option<&'static str> {
+    let near = |key: &&Key| strsim::osa_distance(key.name, name) <= 3;
+    KEYS.iter().filter(near).min_by_key(|key| strsim::osa_distance(key.name, name)).map(|key| key.name)
+}

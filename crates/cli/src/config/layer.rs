@@ -1,0 +1,196 @@
+//! The layers of a configuration, later ones over earlier ones.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use super::key::{find, nearest};
+use super::{ConfigError, KEYS, Key, Shown};
+
+/// The prefix of settings in the environment.
+const PREFIX: &str = "CAPSTAN_";
+/// Variables with the prefix that are no settings of this kind.
+const OTHER_VARIABLES: &[&str] = &["CAPSTAN_HOME", "CAPSTAN_LOG"];
+
+/// Where a value came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// Nobody set it.
+    Default,
+    /// The file of the home.
+    HomeFile(PathBuf),
+    /// The file of the workspace.
+    WorkspaceFile(PathBuf),
+    /// The `.env` of the workspace.
+    DotEnv(PathBuf),
+    /// The environment.
+    Environment(String),
+}
+
+impl Origin {
+    /// Whoever can write to the workspace can set it.
+    fn is_workspace(&self) -> bool {
+        matches!(self, Self::WorkspaceFile(_) | Self::DotEnv(_))
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::HomeFile(path) | Self::WorkspaceFile(path) | Self::DotEnv(path) => write!(f, "{}", path.display()),
+            Self::Environment(name) => write!(f, "environment {name}"),
+        }
+    }
+}
+
+/// One layer.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Layer {
+    values: BTreeMap<&'static str, (String, Origin)>,
+    unknown: Vec<String>,
+}
+
+impl Layer {
+    pub(super) fn defaults() -> Self {
+        let values = KEYS.iter().filter_map(|key| Some((key.name, (key.default?.to_owned(), Origin::Default))));
+        Self { values: values.collect(), unknown: Vec::new() }
+    }
+
+    /// A TOML file; one that is not there sets nothing.
+    pub(super) fn file(path: PathBuf, origin: fn(PathBuf) -> Origin) -> Result<Self, ConfigError> {
+        let name = path.display().to_string();
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Self::default()),
+            Err(error) => return Err(ConfigError::Unreadable { path: name, detail: error.to_string() }),
+        };
+        let broken = |detail: String| ConfigError::Broken { path: name.clone(), detail };
+        let table: toml::Table =
+            text.parse().map_err(|error: toml::de::Error| broken(where_and_what(&text, &error)))?;
+        let mut layer = Self::default();
+        for (key, value) in table {
+            let Some(known) = find(&key) else {
+                let nearest = nearest(&key).map(str::to_owned);
+                return Err(ConfigError::UnknownKey { path: name, key, nearest });
+            };
+            let text = match value {
+                toml::Value::String(text) => text,
+                toml::Value::Integer(number) => number.to_string(),
+                toml::Value::Boolean(flag) => flag.to_string(),
+                _ => return Err(broken(format!("{key} must be a text or a number"))),
+            };
+            layer.values.insert(known.name, (text, origin(path.clone())));
+        }
+        Ok(layer)
+    }
+
+    /// The `.env` file of a workspace; variables that are no settings are not our business.
+    pub(super) fn dotenv(path: PathBuf) -> Result<Self, ConfigError> {
+        let name = path.display().to_string();
+        let pairs = match dotenvy::from_path_iter(&path) {
+            Ok(pairs) => pairs,
+            Err(dotenvy::Error::Io(error)) if error.kind() == ErrorKind::NotFound => return Ok(Self::default()),
+            Err(error) => return Err(ConfigError::Unreadable { path: name, detail: error.to_string() }),
+        };
+        let mut variables = Vec::new();
+        for pair in pairs {
+            // The error quotes the line, which may hold a secret: only its place is told.
+            let broken = |_| ConfigError::Broken { path: name.clone(), detail: "a line is not KEY=VALUE".to_owned() };
+            variables.push(pair.map_err(broken)?);
+        }
+        Ok(Self::variables(variables, |_| Origin::DotEnv(path.clone())))
+    }
+
+    pub(super) fn environment(variables: Vec<(String, String)>) -> Self {
+        Self::variables(variables, |name| Origin::Environment(name.to_owned()))
+    }
+
+    fn variables(variables: Vec<(String, String)>, origin: impl Fn(&str) -> Origin) -> Self {
+        let mut layer = Self::default();
+        for (name, value) in variables {
+            let Some(key) = name.strip_prefix(PREFIX) else { continue };
+            match find(&key.to_lowercase()) {
+                // An empty variable is how a shell says "not set".
+                Some(_) if value.is_empty() => {}
+                Some(key) => {
+                    layer.values.insert(key.name, (value, origin(&name)));
+                }
+                None if OTHER_VARIABLES.contains(&name.as_str()) => {}
+                None => layer.unknown.push(name),
+            }
+        }
+        layer
+    }
+}
+
+fn where_and_what(text: &str, error: &toml::de::Error) -> String {
+    let line = error.span().map(|span| text[..span.start.min(text.len())].lines().count().max(1));
+    match line {
+        Some(line) => format!("line {line}: {}", error.message()),
+        None => error.message().to_owned(),
+    }
+}
+
+/// All layers.
+#[derive(Debug, Clone)]
+pub(super) struct Layers {
+    layers: Vec<Layer>,
+    unknown: Vec<String>,
+}
+
+impl Layers {
+    pub(super) fn new(layers: Vec<Layer>) -> Self {
+        let unknown = layers.iter().flat_map(|layer| layer.unknown.clone()).collect();
+        Self { layers, unknown }
+    }
+
+    fn find(&self, key: &str) -> Option<(&str, &Origin)> {
+        let (value, origin) = self.layers.iter().rev().find_map(|layer| layer.values.get(key))?;
+        Some((value, origin))
+    }
+
+    pub(super) fn text(&self, key: &str) -> Option<String> {
+        self.find(key).map(|(value, _)| value.to_owned())
+    }
+
+    /// The value as its type.
+    pub(super) fn parsed<T: FromStr<Err: fmt::Display>>(&self, key: &'static str) -> Result<Option<T>, ConfigError> {
+        let Some((value, _)) = self.find(key) else { return Ok(None) };
+        value.parse().map(Some).map_err(|error: T::Err| self.invalid(key, &error.to_string()))
+    }
+
+    pub(super) fn required<T: FromStr<Err: fmt::Display>>(&self, key: &'static str) -> Result<T, ConfigError> {
+        self.parsed(key)?.ok_or_else(|| ConfigError::missing(key))
+    }
+
+    pub(super) fn invalid(&self, key: &'static str, reason: &str) -> ConfigError {
+        let (value, origin) = self.find(key).map(|(v, o)| (v.to_owned(), o.to_string())).unwrap_or_default();
+        ConfigError::Invalid { key, value, origin, reason: reason.to_owned() }
+    }
+
+    /// A workspace may bring its own address with its own key; it may not redirect the user's key.
+    pub(super) fn check_base_is_trusted(&self) -> Result<(), ConfigError> {
+        let (Some((_, base)), Some((_, key))) = (self.find("api_base"), self.find("api_key")) else { return Ok(()) };
+        if base.is_workspace() && !key.is_workspace() {
+            return Err(ConfigError::UntrustedBase { base: base.to_string(), key: key.to_string() });
+        }
+        Ok(())
+    }
+
+    pub(super) fn shown(&self, key: &Key) -> Shown {
+        match self.find(key.name) {
+            None => Shown { key: key.name, value: None, origin: "not set".to_owned() },
+            Some((value, origin)) => {
+                let value = if key.secret { "********".to_owned() } else { value.to_owned() };
+                Shown { key: key.name, value: Some(value), origin: origin.to_string() }
+            }
+        }
+    }
+
+    pub(super) fn unknown_variables(&self) -> &[String] {
+        &self.unknown
+    }
+}

@@ -1,0 +1,135 @@
+//! One configuration, in layers: defaults, the home's `config.toml`, the workspace's `capstan.toml`, the workspace's
+//! `.env`, the environment. Every value knows where it came from.
+
+mod error;
+mod key;
+mod layer;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use capstan_protocol::ModelId;
+use secrecy::SecretString;
+
+pub use error::ConfigError;
+pub use key::{KEYS, Key};
+pub use layer::Origin;
+
+use layer::{Layer, Layers};
+
+/// Where the entries of tapes are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TapeStoreKind {
+    /// In the database of the home.
+    Sqlite,
+    /// In files of one JSON object per line, under the home.
+    Jsonl,
+}
+
+/// Everything that can be set.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Where Capstan keeps what it must not lose.
+    pub home: PathBuf,
+    /// The model, as `provider:name`.
+    pub model: ModelId,
+    /// The provider's key.
+    pub api_key: Option<SecretString>,
+    /// The provider's address, where it is not the usual one.
+    pub api_base: Option<String>,
+    /// How many steps a run may take.
+    pub max_steps: u32,
+    /// How many tokens a reply may have.
+    pub max_tokens: Option<u32>,
+    /// How large a message may be.
+    pub max_message_bytes: usize,
+    /// How long a run may take.
+    pub run_timeout: Duration,
+    /// How long a message waits for a session another process works on.
+    pub session_wait: Duration,
+    /// Where the entries of tapes are kept.
+    pub tape_store: TapeStoreKind,
+    layers: Layers,
+}
+
+/// A setting as it is shown.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Shown {
+    /// Its name.
+    pub key: &'static str,
+    /// Its value, masked where it is a secret; absent where it is not set.
+    pub value: Option<String>,
+    /// Where it came from.
+    pub origin: String,
+}
+
+/// Where a configuration is read from.
+pub struct Sources {
+    /// The home of Capstan.
+    pub home: PathBuf,
+    /// The workspace.
+    pub workspace: PathBuf,
+    /// The environment.
+    pub environment: Vec<(String, String)>,
+}
+
+impl Sources {
+    /// The sources of this process for a workspace. The home is `CAPSTAN_HOME`, else `.capstan` in the user's own.
+    pub fn of_process(workspace: &Path) -> Result<Self, ConfigError> {
+        let environment: Vec<(String, String)> = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect();
+        let set = |name: &str| environment.iter().find(|(key, value)| key == name && !value.is_empty());
+        let home = match (set("CAPSTAN_HOME"), set("HOME")) {
+            (Some((_, home)), _) => PathBuf::from(home),
+            (None, Some((_, home))) => Path::new(home).join(".capstan"),
+            (None, None) => return Err(ConfigError::NoHome),
+        };
+        Ok(Self { home, workspace: workspace.to_owned(), environment })
+    }
+}
+
+impl Config {
+    /// Reads every layer. Nothing is written.
+    pub fn load(sources: Sources) -> Result<Self, ConfigError> {
+        let layers = Layers::new(vec![
+            Layer::defaults(),
+            Layer::file(sources.home.join("config.toml"), Origin::HomeFile)?,
+            Layer::file(sources.workspace.join("capstan.toml"), Origin::WorkspaceFile)?,
+            Layer::dotenv(sources.workspace.join(".env"))?,
+            Layer::environment(sources.environment),
+        ]);
+        layers.check_base_is_trusted()?;
+        Ok(Self {
+            home: sources.home,
+            model: layers.parsed("model")?.ok_or_else(|| ConfigError::missing("model"))?,
+            api_key: layers.text("api_key").map(SecretString::from),
+            api_base: layers.text("api_base"),
+            max_steps: layers.required("max_steps")?,
+            max_tokens: layers.parsed("max_tokens")?,
+            max_message_bytes: layers.required("max_message_bytes")?,
+            run_timeout: Duration::from_secs(layers.required("run_timeout_seconds")?),
+            session_wait: Duration::from_secs(layers.required("session_wait_seconds")?),
+            tape_store: match layers.text("tape_store").as_deref() {
+                Some("sqlite") => TapeStoreKind::Sqlite,
+                Some("jsonl") => TapeStoreKind::Jsonl,
+                _ => return Err(layers.invalid("tape_store", "it must be sqlite or jsonl")),
+            },
+            layers,
+        })
+    }
+
+    /// Every setting with its origin, secrets masked.
+    pub fn shown(&self) -> Vec<Shown> {
+        KEYS.iter().map(|key| self.layers.shown(key)).collect()
+    }
+
+    /// Variables that look like settings and are none.
+    pub fn unknown_variables(&self) -> &[String] {
+        self.layers.unknown_variables()
+    }
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

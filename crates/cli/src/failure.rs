@@ -1,0 +1,187 @@
+//! How a command fails: a stable code, what happened, what to do, and an exit code.
+
+use std::fmt;
+use std::path::Path;
+use std::process::ExitCode;
+
+use capstan_host::HostError;
+use capstan_tape::StoreError;
+use capstan_turn::TurnError;
+
+use crate::config::ConfigError;
+
+/// The exit codes of the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// The turn failed, and that is recorded.
+    Failed = 1,
+    /// What was asked makes no sense; nothing was done.
+    Usage = 2,
+    /// The configuration is wrong; nothing was done.
+    Config = 3,
+    /// The store refused or failed.
+    Store = 4,
+    /// The run was cancelled.
+    Cancelled = 130,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// A command that failed. Each code has a page in `docs/errors/`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// The stable code.
+    pub code: String,
+    /// What happened.
+    pub message: String,
+    /// What to do about it.
+    pub hint: String,
+    /// What the process exits with.
+    pub exit: Exit,
+}
+
+/// Every code a command can fail with, and what to do about it.
+pub(crate) const CODES: &[(&str, &str)] = &[
+    (
+        "channel-unknown",
+        "leave --channel out for the terminal, or use a channel that `capstan hooks` shows to be provided",
+    ),
+    ("command-invalid", "`,help` shows how each command is called; quote words that belong together"),
+    ("command-unknown", "`,help` lists the commands"),
+    ("config-invalid", "`capstan config show` prints every setting and where it comes from"),
+    ("config-untrusted-base", "set api_base in your own config.toml or environment, or remove it from the workspace"),
+    ("hook-failed", "`capstan hooks` shows who implements the hook; run with CAPSTAN_LOG=debug for the whole story"),
+    ("home-unusable", "set CAPSTAN_HOME to a directory you can write to"),
+    ("input-invalid", "give a message that is not empty, or - to read it from the standard input as UTF-8"),
+    ("max-steps", "raise max_steps, or ask for a smaller piece of work"),
+    ("message-too-large", "shorten the message, put it into a file of the workspace, or raise max_message_bytes"),
+    ("model-broken", "try again; if it stays, check that CAPSTAN_API_BASE points to an OpenAI-compatible endpoint"),
+    ("model-context-overflow", "begin a new phase with `capstan run \",tape.handoff name=NAME\"` and try again"),
+    ("model-rate-limited", "wait a moment and try again"),
+    ("model-rejected", "the provider's own words are above; check the model and its options"),
+    ("model-unauthorized", "set CAPSTAN_API_KEY to a key that the provider accepts"),
+    ("model-unknown", "set CAPSTAN_MODEL to provider:name with a model that the provider has, such as openai:NAME"),
+    ("model-unreachable", "check the network and CAPSTAN_API_BASE; CAPSTAN_MODEL=demo: works without either"),
+    ("plugin-command-failed", "the plugin's own words are above"),
+    ("run-cancelled", "nothing is lost: `capstan tape show` has what was done so far"),
+    ("run-failed", "`capstan tape show` has what was done so far"),
+    ("run-timeout", "raise run_timeout_seconds, or ask for a smaller piece of work"),
+    ("run-unknown", "`capstan tape context` without a run takes the newest one"),
+    ("runner-unknown", "`capstan hooks` shows who provides runners"),
+    ("session-busy", "wait for the other process, or use another --session-id"),
+    (
+        "store-corrupt",
+        "`capstan tape verify` lists the damage; restore the file from a backup, or move it away to begin anew",
+    ),
+    ("store-failed", "check the disk, its free space and the permissions of the home directory"),
+    ("store-too-new", "use the version of Capstan that wrote it, or a newer one"),
+    ("tape-damaged", "export what can still be read with `capstan tape export NAME`, and restore from a backup"),
+    ("tape-elsewhere", "set tape_store to what it was when the tape was written (`capstan config show`)"),
+    ("tape-exists", "give it another name with --name"),
+    ("tape-file-unreadable", "check the path; a tape file has one JSON object per line"),
+    ("tape-name-invalid", "use letters, digits, `_`, `-` and `:`; give one with --name"),
+    ("tape-out-of-order", "the ids of a tape must increase; mend the file and import it again"),
+    (
+        "tape-unknown",
+        "`capstan tape list` shows the tapes there are; a session id or a path to a .jsonl file works too",
+    ),
+    ("usage", "`capstan --help` shows how it is called"),
+    ("workspace-missing", "give an existing directory with --workspace, or leave it out for the current one"),
+];
+
+impl Failure {
+    /// A failure with a code that is in the table.
+    pub(crate) fn new(code: &str, message: impl Into<String>, exit: Exit) -> Self {
+        let hint = CODES.iter().find(|(known, _)| *known == code).map_or("", |(_, hint)| hint);
+        Self { code: code.to_owned(), message: message.into(), hint: hint.to_owned(), exit }
+    }
+
+    pub(crate) fn workspace(path: &Path, reason: &str) -> Self {
+        Self::new(
+            "workspace-missing",
+            format!("the workspace {} cannot be used: {reason}", path.display()),
+            Exit::Usage,
+        )
+    }
+
+    pub(crate) fn home(path: &Path, error: &std::io::Error) -> Self {
+        Self::new("home-unusable", format!("cannot make {}: {error}", path.display()), Exit::Store)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error[{}]: {}", self.code, self.message)?;
+        if self.hint.is_empty() { Ok(()) } else { write!(f, "\nhint: {}", self.hint) }
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Self {
+        let code = match &error {
+            ConfigError::UntrustedBase { .. } => "config-untrusted-base",
+            ConfigError::NoHome => "home-unusable",
+            ConfigError::Unreadable { .. }
+            | ConfigError::Broken { .. }
+            | ConfigError::UnknownKey { .. }
+            | ConfigError::Invalid { .. } => "config-invalid",
+        };
+        Self::new(code, error.to_string(), Exit::Config)
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        let (code, exit) = match &error {
+            StoreError::Corrupt { .. } => ("store-corrupt", Exit::Store),
+            StoreError::TooNew { .. } => ("store-too-new", Exit::Store),
+            StoreError::NoTape { .. } => ("tape-unknown", Exit::Usage),
+            StoreError::TapeExists { .. } => ("tape-exists", Exit::Usage),
+            StoreError::OutOfOrder { .. } => ("tape-out-of-order", Exit::Usage),
+            StoreError::Elsewhere { .. } => ("tape-elsewhere", Exit::Store),
+            StoreError::Fenced { .. } | StoreError::Moved { .. } => ("session-busy", Exit::Store),
+            StoreError::ForkClosed { .. }
+            | StoreError::OpenCall { .. }
+            | StoreError::Duplicate { .. }
+            | StoreError::NotOpen { .. }
+            | StoreError::Io { .. } => ("store-failed", Exit::Store),
+        };
+        Self::new(code, error.to_string(), exit)
+    }
+}
+
+impl From<HostError> for Failure {
+    fn from(error: HostError) -> Self {
+        let message = error.to_string();
+        match error {
+            HostError::MessageTooLarge { .. } => Self::new("message-too-large", message, Exit::Usage),
+            HostError::UnknownChannel { .. } => Self::new("channel-unknown", message, Exit::Usage),
+            HostError::SessionBusy { .. } => Self::new("session-busy", message, Exit::Failed),
+            HostError::Hook(_) => Self::new("hook-failed", message, Exit::Failed),
+            HostError::Owner { .. } => Self::new("home-unusable", message, Exit::Store),
+            HostError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<TurnError> for Failure {
+    fn from(error: TurnError) -> Self {
+        let message = error.to_string();
+        match error {
+            TurnError::Cancelled => Self::new("run-cancelled", message, Exit::Cancelled),
+            TurnError::Store(error) => error.into(),
+            TurnError::Run(failure) => {
+                Self::new(failure.code.as_deref().unwrap_or("run-failed"), failure.message, Exit::Failed)
+            }
+            TurnError::Hook(_) | TurnError::Timeout | TurnError::NoRunner(_) => {
+                Self::new(error.code(), message, Exit::Failed)
+            }
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The arguments of the hook points, as the types an implementation declares.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use capstan_protocol::{Content, Map, Outbound, SessionId};
+
+use crate::points::{
+    AdmitMessage, BuildPrompt, ContinuePrompt, DispatchOutbound, LoadState, OnError, OnboardConfig, RenderOutbound,
+    ResolveSession, RunModel, RunModelStream, SaveState, SystemPrompt,
+};
+use crate::{Argument, Inbound, Point, State};
+
+/// The built prompt.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Prompt(pub Arc<Content>);
+
+impl Prompt {
+    /// The text of the prompt.
+    pub fn text(&self) -> String {
+        self.0.text()
+    }
+}
+
+impl From<Content> for Prompt {
+    fn from(content: Content) -> Self {
+        Self(Arc::new(content))
+    }
+}
+
+/// What the model stage came to, as far as it got.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelText(pub Arc<str>);
+
+impl Deref for ModelText {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+/// An outbound message that is being dispatched; reads as the [`Outbound`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outgoing(pub Arc<Outbound>);
+
+impl Deref for Outgoing {
+    type Target = Outbound;
+
+    fn deref(&self) -> &Outbound {
+        &self.0
+    }
+}
+
+/// What went wrong in the turn so far, if something did; fit for a log, not for a user.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure(pub Option<Arc<str>>);
+
+/// Whether a turn of the session is running at the moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Busy(pub bool);
+
+/// The number of the step that is about to begin, from 2 on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StepNumber(pub u32);
+
+/// The configuration as far as it is merged.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CurrentConfig(pub Arc<Map>);
+
+/// Where something went wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// Anywhere in a turn.
+    Turn,
+    /// In the model stage.
+    RunModel,
+}
+
+impl Stage {
+    /// The stage as it is written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Turn => "turn",
+            Self::RunModel => "run_model",
+        }
+    }
+}
+
+/// What went wrong: the whole story for a log, and what may be shown to a user.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// The whole story. It may name paths and plugins.
+    pub detail: Arc<str>,
+    /// What a user may see: no secret, no path.
+    pub public: Arc<str>,
+}
+
+/// The inbound an error belongs to, if it belongs to one.
+#[derive(Debug, Clone)]
+pub struct MaybeInbound(pub Option<Inbound>);
+
+/// Declares the arguments of a point, and for each which types an implementation takes it as.
+macro_rules! arguments {
+    ($(
+        $(#[$doc:meta])*
+        $args:ident for $($point:ident),+ { $( $field:ident: $kind:ty = $name:literal ),* $(,)? }
+    )*) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone)]
+        pub struct $args {
+            $(#[doc = concat!("The argument `", $name, "`.")] pub $field: $kind,)*
+        }
+
+        arguments!(@each [$($point),+] $args { $( $field: $kind = $name ),* });
+    )*};
+    (@each [$($point:ident),+] $args:ident $fields:tt) => {
+        $(arguments!(@point $point $fields);)+
+    };
+    (@point $point:ident { $( $field:ident: $kind:ty = $name:literal ),* }) => {$(
+        impl Argument<$point> for $kind {
+            const NAME: &'static str = $name;
+
+            fn take(args: &<$point as Point>::Args) -> Self {
+                args.$field.clone()
+            }
+        }
+    )*};
+}
+
+arguments! {
+    /// What `resolve_session` may ask for.
+    ResolveSessionArgs for ResolveSession { message: Inbound = "message" }
+
+    /// What `admit_message` may ask for.
+    AdmitMessageArgs for AdmitMessage { message: Inbound = "message", session_id: SessionId = "session_id", busy: Busy = "busy" }
+
+    /// What `load_state` may ask for.
+    LoadStateArgs for LoadState { message: Inbound = "message", session_id: SessionId = "session_id" }
+
+    /// What `build_prompt` may ask for.
+    BuildPromptArgs for BuildPrompt { message: Inbound = "message", session_id: SessionId = "session_id", state: State = "state" }
+
+    /// What `run_model` and `run_model_stream` may ask for.
+    RunModelArgs for RunModel, RunModelStream { prompt: Prompt = "prompt", session_id: SessionId = "session_id", state: State = "state" }
+
+    /// What `continue_prompt` may ask for.
+    ContinuePromptArgs for ContinuePrompt { step: StepNumber = "step", session_id: SessionId = "session_id", state: State = "state" }
+
+    /// What `save_state` may ask for.
+    SaveStateArgs for SaveState {
+        session_id: SessionId = "session_id",
+        state: State = "state",
+        message: Inbound = "message",
+        model_output: ModelText = "model_output",
+        failure: Failure = "failure",
+    }
+
+    /// What `render_outbound` may ask for.
+    RenderOutboundArgs for RenderOutbound {
+        message: Inbound = "message",
+        session_id: SessionId = "session_id",
+        state: State = "state",
+        model_output: ModelText = "model_output",
+    }
+
+    /// What `dispatch_outbound` may ask for.
+    DispatchOutboundArgs for DispatchOutbound { message: Outgoing = "message", inbound: Inbound = "inbound" }
+
+    /// What `system_prompt` may ask for.
+    SystemPromptArgs for SystemPrompt { prompt: Prompt = "prompt", state: State = "state" }
+
+    /// What `on_error` may ask for.
+    OnErrorArgs for OnError { stage: Stage = "stage", error: Fault = "error", message: MaybeInbound = "message" }
+
+    /// What `onboard_config` may ask for.
+    OnboardConfigArgs for OnboardConfig { current_config: CurrentConfig = "current_config" }
+}

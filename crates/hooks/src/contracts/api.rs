@@ -1,0 +1,135 @@
+//! The one door through which a runner reaches the host. Every call is checked against the run's grant.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use capstan_protocol::{
+    ApiError, ChatMessage, Content, EntryId, Map, ModelId, RunId, TapeName, ToolCall, ToolOutput, ToolSpec,
+};
+use capstan_tape::Entry;
+use futures::stream::BoxStream;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use super::ModelEvent;
+
+/// The host, as one run may use it. Cheap to clone.
+#[derive(Clone)]
+pub struct RunApi {
+    /// The run it belongs to.
+    pub run_id: RunId,
+    /// Models.
+    pub models: Arc<dyn ModelsApi>,
+    /// Tools.
+    pub tools: Arc<dyn ToolsApi>,
+    /// The session's tape.
+    pub tape: Arc<dyn TapeApi>,
+    /// The host's prompts.
+    pub prompt: Arc<dyn PromptApi>,
+    /// Fires when the run is cancelled or its time is up.
+    pub cancelled: CancellationToken,
+}
+
+/// What is asked of a model. The host adds what the runner leaves out.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ModelCall {
+    /// Which model; the host's own choice when absent.
+    pub model: Option<ModelId>,
+    /// The system prompt.
+    pub system: String,
+    /// The conversation.
+    pub messages: Vec<ChatMessage>,
+    /// The tools the model may call.
+    pub tools: Vec<ToolSpec>,
+}
+
+/// What a model answers, through the host.
+pub type ModelResults = BoxStream<'static, Result<ModelEvent, ApiError>>;
+
+/// Models, as a run may use them.
+#[async_trait]
+pub trait ModelsApi: Send + Sync + 'static {
+    /// Sends a request. What is sent is recorded before it is sent.
+    async fn stream(&self, call: ModelCall) -> Result<ModelResults, ApiError>;
+
+    /// The model a call goes to when it names none.
+    fn default_model(&self) -> ModelId;
+}
+
+/// Tools, as a run may use them.
+#[async_trait]
+pub trait ToolsApi: Send + Sync + 'static {
+    /// The tools this run may call.
+    async fn list(&self) -> Result<Vec<ToolSpec>, ApiError>;
+
+    /// Makes the calls of one step and gives their outputs in the same order. The calls are recorded before the first
+    /// is made, each result when it is there. A tool that fails, or is not allowed, answers with an error output.
+    async fn call(&self, calls: Vec<ToolCall>) -> Result<Vec<ToolOutput>, ApiError>;
+
+    /// Runs a comma command. It is recorded as a `command` event and takes no message in.
+    async fn command(&self, call: CommandCall) -> Result<ToolOutput, ApiError>;
+}
+
+/// A comma command.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CommandCall {
+    /// The line as it was typed, without the comma.
+    pub raw: String,
+    /// The tool.
+    pub name: String,
+    /// Its arguments.
+    pub arguments: Map,
+}
+
+/// What is known about a tape.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TapeInfo {
+    /// Its name.
+    pub name: TapeName,
+    /// Its newest entry.
+    pub head: EntryId,
+    /// How many entries it has.
+    pub entries: u64,
+    /// How many anchors it has.
+    pub anchors: u64,
+    /// Its newest anchor.
+    pub last_anchor: Option<String>,
+    /// How many entries follow the newest anchor.
+    pub entries_since_last_anchor: u64,
+}
+
+/// The session's tape, as a run may use it.
+#[async_trait]
+pub trait TapeApi: Send + Sync + 'static {
+    /// The messages a model would read now, the message this run serves included.
+    async fn view(&self) -> Result<Vec<ChatMessage>, ApiError>;
+
+    /// Writes an anchor. Inside a step it takes effect after the step's results are recorded.
+    async fn handoff(&self, name: &str, state: Map) -> Result<(), ApiError>;
+
+    /// Writes an event that no view shows.
+    async fn note(&self, name: &str, data: Value) -> Result<(), ApiError>;
+
+    /// Puts a message of the user's side on the tape, such as the prompt of a further step.
+    async fn say(&self, content: Content) -> Result<(), ApiError>;
+
+    /// What is known about the tape.
+    async fn info(&self) -> Result<TapeInfo, ApiError>;
+
+    /// The anchors, newest first.
+    async fn anchors(&self, limit: usize) -> Result<Vec<Entry>, ApiError>;
+
+    /// Entries with this text, newest first.
+    async fn search(&self, text: &str, limit: usize) -> Result<Vec<Entry>, ApiError>;
+}
+
+/// The host's prompts, as a run may ask for them.
+#[async_trait]
+pub trait PromptApi: Send + Sync + 'static {
+    /// The system prompt, from the `system_prompt` hooks.
+    async fn system(&self) -> Result<String, ApiError>;
+
+    /// What to tell the model before a further step, from the `continue_prompt` hooks; usually nothing.
+    async fn continuation(&self, step: u32) -> Result<Option<Content>, ApiError>;
+}

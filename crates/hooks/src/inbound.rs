@@ -1,0 +1,47 @@
+//! An event on its way through the hooks.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use capstan_protocol::{Event, SessionId};
+
+use crate::Extensions;
+
+/// An event with the runtime objects that ride along. Cheap to clone; reads as the [`Event`].
+#[derive(Debug, Clone)]
+pub struct Inbound {
+    event: Arc<Event>,
+    extensions: Extensions,
+}
+
+impl Inbound {
+    /// An event that carries nothing else.
+    pub fn new(event: Event) -> Self {
+        Self { event: Arc::new(event), extensions: Extensions::new() }
+    }
+
+    /// The runtime objects that ride along: a [`crate::Lifespan`], or whatever a channel and its plugin agree on.
+    pub fn extensions(&self) -> &Extensions {
+        &self.extensions
+    }
+
+    /// The same event with its resolved session written to it.
+    pub fn in_session(&self, session: SessionId) -> Self {
+        let event = Event { session_id: Some(session), ..Event::clone(&self.event) };
+        Self { event: Arc::new(event), extensions: self.extensions.clone() }
+    }
+}
+
+impl Deref for Inbound {
+    type Target = Event;
+
+    fn deref(&self) -> &Event {
+        &self.event
+    }
+}
+
+impl From<Event> for Inbound {
+    fn from(event: Event) -> Self {
+        Self::new(event)
+    }
+}

@@ -1,0 +1,136 @@
+//! Hook points as types: their arguments, their output, and how the answers of several plugins become one.
+
+use std::fmt;
+
+use futures::future::BoxFuture;
+
+use crate::HookResult;
+
+/// A place in the life of a host where plugins are asked.
+pub trait Point: Send + std::marker::Sync + 'static {
+    /// What is known about it.
+    const INFO: PointInfo;
+    /// Everything an implementation may ask for.
+    type Args: Send + std::marker::Sync + 'static;
+    /// What an implementation answers.
+    type Output: Send + 'static;
+    /// Whether implementations may wait.
+    type Mode: Mode;
+
+    /// An answer in a few words, for traces.
+    fn describe(output: &Self::Output) -> String;
+}
+
+/// What is known about a hook point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PointInfo {
+    /// Its name.
+    pub name: &'static str,
+    /// How answers become one.
+    pub aggregation: Aggregation,
+    /// When it is called.
+    pub phase: Phase,
+    /// Whether implementations answer at once.
+    pub synchronous: bool,
+}
+
+/// How the answers of several plugins become one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Aggregation {
+    /// The first plugin that answers something decides.
+    First,
+    /// Every plugin is asked; all answers are collected.
+    All,
+    /// Every plugin is asked; maps are merged, the highest priority wins a key.
+    Merged,
+    /// Every plugin is asked; texts are joined, the lowest priority first.
+    Joined,
+    /// Every plugin is asked; batches are put one after another.
+    Flattened,
+    /// Every plugin is asked; of things with the same name the highest priority wins.
+    FirstOfName,
+    /// Each plugin gets what the ones before it made, in the order of registration.
+    Folded,
+    /// Every plugin is told; a failure stays its own.
+    Observers,
+}
+
+impl fmt::Display for Aggregation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::First => "first result",
+            Self::All => "all",
+            Self::Merged => "all, merged",
+            Self::Joined => "all, joined",
+            Self::Flattened => "all, flattened",
+            Self::FirstOfName => "all, first of a name",
+            Self::Folded => "folded",
+            Self::Observers => "observers",
+        })
+    }
+}
+
+/// When a hook point is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Once for each event.
+    Event,
+    /// Once for each turn.
+    Turn,
+    /// Once for each further step of the agent.
+    Step,
+    /// Once for each outbound message.
+    Outbound,
+    /// Once for each call of a model.
+    ModelCall,
+    /// Once when the host starts.
+    StartUp,
+    /// When a user sets the host up.
+    Onboarding,
+    /// Whenever something fails.
+    AnyTime,
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Event => "per event",
+            Self::Turn => "per turn",
+            Self::Step => "per step",
+            Self::Outbound => "per outbound",
+            Self::ModelCall => "per model call",
+            Self::StartUp => "start-up",
+            Self::Onboarding => "onboarding",
+            Self::AnyTime => "any time",
+        })
+    }
+}
+
+/// Whether an implementation may wait.
+pub trait Mode: 'static {
+    /// What calling an implementation gives.
+    type Answer<T: Send + 'static>;
+}
+
+/// Implementations may wait.
+pub struct Async;
+
+impl Mode for Async {
+    type Answer<T: Send + 'static> = BoxFuture<'static, HookResult<T>>;
+}
+
+/// Implementations answer at once: there is nothing to wait with.
+pub struct Sync;
+
+impl Mode for Sync {
+    type Answer<T: Send + 'static> = HookResult<T>;
+}
+
+/// Something an implementation of a hook point may ask for by declaring it as a parameter.
+pub trait Argument<P: Point>: Send + 'static {
+    /// The name of the argument.
+    const NAME: &'static str;
+
+    /// Takes it out of the point's arguments.
+    fn take(args: &P::Args) -> Self;
+}

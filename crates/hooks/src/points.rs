@@ -1,0 +1,139 @@
+//! The hook points: every stage of a turn, and what a plugin contributes at start-up.
+
+use std::sync::Arc;
+
+use capstan_protocol::{Content, Map, Outbound, SessionId};
+use capstan_tape::{TapeStore, View};
+use serde_json::Value;
+
+use crate::args;
+use crate::contracts::{Channel, CliCommand, ModelProvider, Runner, Tool};
+use crate::{Aggregation, Async, EventStream, Phase, Point, PointInfo, Sync};
+
+/// What to do with a message, once its session is known.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Admission {
+    /// Run a turn for it, after the one that is running.
+    #[default]
+    Process,
+    /// Let it go.
+    Drop,
+}
+
+/// What a `render_outbound` implementation gives.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Rendered {
+    /// These messages.
+    Messages(Vec<Outbound>),
+    /// Nothing is to be said, in so many words.
+    Silent,
+}
+
+macro_rules! points {
+    ($(
+        $(#[$doc:meta])*
+        $point:ident = $name:literal: $args:ty => $output:ty, $aggregation:ident, $phase:ident, $mode:ident, $describe:expr;
+    )*) => {
+        $(
+            $(#[$doc])*
+            #[derive(Debug, Clone, Copy)]
+            pub struct $point;
+
+            impl Point for $point {
+                const INFO: PointInfo = PointInfo {
+                    name: $name,
+                    aggregation: Aggregation::$aggregation,
+                    phase: Phase::$phase,
+                    synchronous: points!(@sync $mode),
+                };
+                type Args = $args;
+                type Output = $output;
+                type Mode = $mode;
+
+                fn describe(output: &Self::Output) -> String {
+                    let describe: fn(&$output) -> String = $describe;
+                    describe(output)
+                }
+            }
+        )*
+
+        /// Every hook point, in the order of a turn and then of start-up.
+        pub const ALL: &[PointInfo] = &[$($point::INFO),*];
+    };
+    (@sync Sync) => { true };
+    (@sync Async) => { false };
+}
+
+fn names<T: ?Sized>(items: &[Arc<T>], name: impl Fn(&T) -> String) -> String {
+    items.iter().map(|item| name(item)).collect::<Vec<_>>().join(", ")
+}
+
+points! {
+    /// Which session an event belongs to.
+    ResolveSession = "resolve_session": args::ResolveSessionArgs => SessionId, First, Event, Async, ToString::to_string;
+
+    /// What to do with a message, once its session is known.
+    AdmitMessage = "admit_message": args::AdmitMessageArgs => Admission, First, Event, Async, |a| format!("{a:?}").to_lowercase();
+
+    /// Values for the state of the turn.
+    LoadState = "load_state": args::LoadStateArgs => Map, Merged, Turn, Async, |map| Value::Object(map.clone()).to_string();
+
+    /// The prompt: text or content parts.
+    BuildPrompt = "build_prompt": args::BuildPromptArgs => Content, First, Turn, Async, |content| format!("{:?}", content.text());
+
+    /// The reply, as one text.
+    RunModel = "run_model": args::RunModelArgs => String, First, Turn, Async, |text| format!("{text:?}");
+
+    /// The reply, as a stream of events.
+    RunModelStream = "run_model_stream": args::RunModelArgs => EventStream, First, Turn, Async, |_| "a stream".to_owned();
+
+    /// What to tell the model before a further step of the loop.
+    ContinuePrompt = "continue_prompt": args::ContinuePromptArgs => Content, First, Step, Async, |content| format!("{:?}", content.text());
+
+    /// Keeps what the turn must not lose. Runs whenever there was a prompt, after success and after failure.
+    SaveState = "save_state": args::SaveStateArgs => (), All, Turn, Async, |()| "done".to_owned();
+
+    /// The messages to send.
+    RenderOutbound = "render_outbound": args::RenderOutboundArgs => Rendered, Flattened, Turn, Async, |rendered| match rendered {
+        Rendered::Silent => "silent".to_owned(),
+        Rendered::Messages(messages) => {
+            let texts: Vec<String> = messages.iter().map(|m| format!("{:?}", m.content.text())).collect();
+            format!("[{}]", texts.join(", "))
+        }
+    };
+
+    /// Sends one message, or stages it; says whether it did.
+    DispatchOutbound = "dispatch_outbound": args::DispatchOutboundArgs => bool, All, Outbound, Async, ToString::to_string;
+
+    /// A part of the system prompt.
+    SystemPrompt = "system_prompt": args::SystemPromptArgs => String, Joined, ModelCall, Sync, |text| format!("{text:?}");
+
+    /// Is told what went wrong.
+    OnError = "on_error": args::OnErrorArgs => (), Observers, AnyTime, Async, |()| "done".to_owned();
+
+    /// Commands of the command line.
+    RegisterCliCommands = "register_cli_commands": () => Vec<CliCommand>, All, StartUp, Sync, |commands| {
+        commands.iter().map(|c| c.name.clone()).collect::<Vec<_>>().join(", ")
+    };
+
+    /// Settings to be written when a user sets the host up.
+    OnboardConfig = "onboard_config": args::OnboardConfigArgs => Value, Folded, Onboarding, Sync, ToString::to_string;
+
+    /// Channels.
+    ProvideChannels = "provide_channels": () => Vec<Arc<dyn Channel>>, FirstOfName, StartUp, Sync, |c| names(c, |c| c.name().to_string());
+
+    /// Another place to keep the entries of tapes.
+    ProvideTapeStore = "provide_tape_store": () => Arc<dyn TapeStore>, First, StartUp, Sync, |_| "a tape store".to_owned();
+
+    /// Another view of the tape.
+    BuildTapeContext = "build_tape_context": () => Arc<dyn View>, First, StartUp, Sync, |_| "a view".to_owned();
+
+    /// Tools.
+    ProvideTools = "provide_tools": () => Vec<Arc<dyn Tool>>, FirstOfName, StartUp, Sync, |t| names(t, |t| t.spec().name.to_string());
+
+    /// Runners.
+    ProvideRunners = "provide_runners": () => Vec<Arc<dyn Runner>>, FirstOfName, StartUp, Sync, |r| names(r, |r| r.descriptor().id.to_string());
+
+    /// Providers of models.
+    ProvideModelOptions = "provide_model_options": () => Vec<Arc<dyn ModelProvider>>, FirstOfName, StartUp, Sync, |p| names(p, |p| p.name().to_owned());
+}

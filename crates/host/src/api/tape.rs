@@ -1,0 +1,92 @@
+//! The session's tape, as a run may use it.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use capstan_hooks::contracts::{TapeApi, TapeInfo};
+use capstan_protocol::{ApiError, ApiErrorCode, ChatMessage, Content, EntryId, Map, TapeAccess};
+use capstan_tape::{Draft, Entry, Kind, Order, Query, Slice, Tapes, conversation};
+use serde_json::Value;
+
+use super::{store_failed, unauthorized};
+use crate::run::{Handoff, Run};
+
+pub(super) struct SessionTape(pub(super) Arc<Run>);
+
+impl SessionTape {
+    fn may(&self, access: TapeAccess) -> Result<(), ApiError> {
+        if self.0.grant().tape >= access { Ok(()) } else { Err(unauthorized("the tape")) }
+    }
+
+    /// Everything the run has written so far is on the tape before it is read.
+    async fn read(&self) -> Result<&Tapes, ApiError> {
+        self.may(TapeAccess::Read)?;
+        self.0.flush().await.map_err(|error| store_failed(&error))?;
+        Ok(&self.0.services.tapes)
+    }
+}
+
+#[async_trait]
+impl TapeApi for SessionTape {
+    async fn view(&self) -> Result<Vec<ChatMessage>, ApiError> {
+        self.may(TapeAccess::Read)?;
+        self.0.take_in();
+        let tapes = self.read().await?;
+        let window = tapes.window(self.0.journal.tape()).await.map_err(|error| store_failed(&error))?;
+        Ok(conversation::request(self.0.services.view.messages(&window)))
+    }
+
+    async fn handoff(&self, name: &str, state: Map) -> Result<(), ApiError> {
+        self.may(TapeAccess::Write)?;
+        if name.trim().is_empty() {
+            return Err(ApiError::new(ApiErrorCode::InvalidArgument, "an anchor needs a name"));
+        }
+        let handoff = Handoff { name: name.to_owned(), state };
+        self.0.handoff(handoff).await.map_err(|error| store_failed(&error))
+    }
+
+    async fn note(&self, name: &str, data: Value) -> Result<(), ApiError> {
+        self.may(TapeAccess::Write)?;
+        self.0.append(Draft::event(name, data));
+        Ok(())
+    }
+
+    async fn say(&self, content: Content) -> Result<(), ApiError> {
+        self.may(TapeAccess::Write)?;
+        self.0.append(Draft::message(&ChatMessage::user(content)));
+        Ok(())
+    }
+
+    async fn info(&self) -> Result<TapeInfo, ApiError> {
+        let tapes = self.read().await?;
+        let name = self.0.journal.tape();
+        let anchors = self.anchors(usize::MAX).await?;
+        let last = anchors.first();
+        let record = tapes.record(name).await.map_err(|error| store_failed(&error))?;
+        let (head, begins_after) = record.map(|record| (record.head, record.begins_after)).unwrap_or_default();
+        let since = last.map_or(begins_after, |anchor| anchor.id);
+        let count = |after: EntryId| head.0.saturating_sub(after.0);
+        Ok(TapeInfo {
+            name: name.clone(),
+            head,
+            entries: count(begins_after),
+            anchors: anchors.len() as u64,
+            last_anchor: last.and_then(|anchor| anchor.name()).map(str::to_owned),
+            entries_since_last_anchor: count(since),
+        })
+    }
+
+    async fn anchors(&self, limit: usize) -> Result<Vec<Entry>, ApiError> {
+        let tapes = self.read().await?;
+        let slice =
+            Slice { kinds: vec![Kind::Anchor], order: Order::NewestFirst, limit: Some(limit), ..Slice::default() };
+        tapes.read(self.0.journal.tape(), &slice).await.map_err(|error| store_failed(&error))
+    }
+
+    async fn search(&self, text: &str, limit: usize) -> Result<Vec<Entry>, ApiError> {
+        let tapes = self.read().await?;
+        let kinds = vec![Kind::Message, Kind::ToolCall, Kind::ToolResult, Kind::Anchor];
+        let query = Query { kinds, limit: Some(limit), ..Query::search(text) };
+        tapes.query(self.0.journal.tape(), &query).await.map_err(|error| store_failed(&error))
+    }
+}

@@ -1,0 +1,97 @@
+//! Tools, as a run may use them.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use capstan_hooks::contracts::{CommandCall, Tool, ToolContext, ToolsApi};
+use capstan_protocol::{ApiError, ApiErrorCode, Map, StreamEvent, ToolCall, ToolOutput, ToolSpec};
+use capstan_tape::Draft;
+use futures::FutureExt as _;
+use serde_json::{Value, json};
+
+use super::{run_api, store_failed, unauthorized};
+use crate::run::Run;
+
+pub(super) struct Tools(pub(super) Arc<Run>);
+
+#[async_trait]
+impl ToolsApi for Tools {
+    async fn list(&self) -> Result<Vec<ToolSpec>, ApiError> {
+        let specs = self.0.services.tools().iter().map(|tool| tool.spec());
+        Ok(specs.filter(|spec| self.0.grant().tools.allows(spec.name.as_str())).collect())
+    }
+
+    async fn call(&self, calls: Vec<ToolCall>) -> Result<Vec<ToolOutput>, ApiError> {
+        let run = &self.0;
+        run.take_in();
+        run.append(Draft::tool_call(&calls));
+        run.flush().await.map_err(|error| store_failed(&error))?;
+        run.open_step();
+        let mut outputs = Vec::new();
+        for call in calls {
+            run.emit(StreamEvent::ToolCall { call: call.clone() }).await;
+            let output = self.answer(&call).await;
+            run.append(Draft::tool_result(&call.id, &output));
+            run.flush().await.map_err(|error| store_failed(&error))?;
+            let (call_id, name) = (call.id, call.function.name);
+            run.emit(StreamEvent::ToolResult { call_id, name, output: output.clone() }).await;
+            outputs.push(output);
+        }
+        run.close_step().await.map_err(|error| store_failed(&error))?;
+        Ok(outputs)
+    }
+
+    async fn command(&self, call: CommandCall) -> Result<ToolOutput, ApiError> {
+        let Some(tool) = self.0.services.tool(&call.name).cloned() else {
+            return Err(ApiError::new(ApiErrorCode::NotFound, format!("there is no command {}", call.name)));
+        };
+        let name = tool.spec().name;
+        if !self.0.grant().tools.allows(name.as_str()) {
+            return Err(unauthorized(&format!("tool {name}")));
+        }
+        self.0.take_as_command();
+        let begun = std::time::Instant::now();
+        let output = self.make(tool.as_ref(), call.arguments).await;
+        let elapsed_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let status = if output.is_error { "error" } else { "ok" };
+        let data = json!({
+            "raw": call.raw, "name": name, "status": status, "elapsed_ms": elapsed_ms, "output": output.text(),
+        });
+        self.0.append(Draft::event("command", data));
+        Ok(output)
+    }
+}
+
+impl Tools {
+    /// The output of one call. Whatever is wrong with it, the model is told in words.
+    async fn answer(&self, call: &ToolCall) -> ToolOutput {
+        let name = &call.function.name;
+        let Some(tool) = self.0.services.tool(name).cloned() else {
+            return ToolOutput::error(format!("there is no tool {name}"));
+        };
+        if !self.0.grant().tools.allows(tool.spec().name.as_str()) {
+            return ToolOutput::error(format!("the tool {name} is not allowed here"));
+        }
+        let text = if call.function.arguments.trim().is_empty() { "{}" } else { call.function.arguments.as_str() };
+        match serde_json::from_str::<Value>(text) {
+            Ok(Value::Object(arguments)) => self.make(tool.as_ref(), arguments).await,
+            Ok(_) => ToolOutput::error("the arguments must be a JSON object"),
+            Err(error) => ToolOutput::error(format!("the arguments are not valid JSON: {error}")),
+        }
+    }
+
+    /// Calls a tool. A panic is the tool's own failure and hurts nobody else.
+    async fn make(&self, tool: &dyn Tool, arguments: Map) -> ToolOutput {
+        let context = ToolContext {
+            workspace: self.0.services.settings.workspace.path.clone(),
+            api: run_api(&self.0),
+            cancelled: self.0.cancelled.clone(),
+        };
+        match AssertUnwindSafe(tool.call(arguments, context)).catch_unwind().await {
+            Ok(Ok(output)) => output,
+            Ok(Err(error)) => ToolOutput::error(error.to_string()),
+            Err(_) => ToolOutput::error("the tool crashed"),
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Why the host refused or failed.
+
+use capstan_hooks::HookFailure;
+use capstan_protocol::{ChannelName, SessionId};
+use capstan_tape::StoreError;
+
+/// Why the host refused an event, or could not start.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum HostError {
+    /// The input is larger than allowed.
+    #[error("the message has {size} bytes, more than the {limit} allowed")]
+    MessageTooLarge {
+        /// Its size.
+        size: usize,
+        /// What is allowed.
+        limit: usize,
+    },
+    /// No channel of this name is provided.
+    #[error("there is no channel {channel}; known: {known}")]
+    UnknownChannel {
+        /// The name.
+        channel: ChannelName,
+        /// Those there are.
+        known: String,
+    },
+    /// Another process works on the session and did not finish in time.
+    #[error("session {session} is being worked on by another process")]
+    SessionBusy {
+        /// The session.
+        session: SessionId,
+    },
+    /// A start-up hook failed.
+    #[error(transparent)]
+    Hook(#[from] HookFailure),
+    /// The store refused or failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The file that shows this process to be alive could not be made.
+    #[error("cannot lock {path}: {detail}")]
+    Owner {
+        /// The file.
+        path: String,
+        /// What the system said.
+        detail: String,
+    },
+}

@@ -1,0 +1,173 @@
+//! Acceptance: an event is durable before its source is told so.
+
+use capstan_hooks::args::{AdmitMessageArgs, Busy, ResolveSessionArgs};
+use capstan_hooks::points::{Admission, AdmitMessage, ResolveSession};
+use capstan_hooks::{HookFailure, Inbound};
+use capstan_protocol::{EntryId, Event, EventKey, Outcome, SessionId, TapeName};
+use capstan_tape::{
+    AcceptedRecord, Assigned, Batch, Draft, Expect, Fact, Fence, NewTape, StoreError, TapeAddress, tape_name,
+};
+use serde_json::json;
+
+use crate::HostError;
+use crate::lease::{Taker, fence};
+use crate::services::Services;
+
+/// How often acceptance is tried again when another process wrote to the same tape in between.
+const RACES: usize = 16;
+
+/// An accepted event.
+pub(crate) struct Accepted {
+    /// The event, its session written to it.
+    pub(crate) inbound: Inbound,
+    pub(crate) key: EventKey,
+    pub(crate) session: SessionId,
+    pub(crate) tape: TapeName,
+    /// The newest entry of the tape after acceptance.
+    pub(crate) head: EntryId,
+    pub(crate) next: Next,
+}
+
+/// What comes after acceptance.
+pub(crate) enum Next {
+    /// A turn, under this lease, or as soon as the lease can be had.
+    Turn(Option<Fence>),
+    /// Nothing: admission let it go, and that is recorded.
+    Dropped,
+    /// No turn: its session could not be resolved, so it must not run on one that may be shared.
+    Unresolved(HookFailure),
+    /// Nothing: it was accepted before.
+    Duplicate(AcceptedRecord),
+}
+
+impl Services {
+    /// Resolves the session, asks for admission, and commits the event.
+    pub(crate) async fn accept(&self, inbound: Inbound) -> Result<Accepted, HostError> {
+        self.check_size(&inbound)?;
+        let (session, unresolved) = self.resolve_session(&inbound).await;
+        let inbound = inbound.in_session(session.clone());
+        let admission = match &unresolved {
+            Some(_) => Admission::Process,
+            None => self.admit(&inbound, &session).await?,
+        };
+        let address = TapeAddress { workspace: self.workspace_id.clone(), session: session.clone() };
+        let tape = tape_name(&address);
+        let key = EventKey::from(&*inbound);
+        let committed = self.commit_event(&inbound, &key, &session, &tape, admission, unresolved.is_none()).await;
+        let (head, next) = match committed {
+            Err(HostError::Store(StoreError::Duplicate { key })) => self.seen_before(&key).await?,
+            Err(error) => return Err(error),
+            Ok((head, lease)) => match (unresolved, admission) {
+                (Some(failure), _) => (head, Next::Unresolved(failure)),
+                (None, Admission::Drop) => (head, Next::Dropped),
+                (None, Admission::Process) => (head, Next::Turn(lease)),
+            },
+        };
+        Ok(Accepted { inbound, key, session, tape, head, next })
+    }
+
+    fn check_size(&self, event: &Event) -> Result<(), HostError> {
+        let size = serde_json::to_vec(&event.input).map_or(usize::MAX, |bytes| bytes.len());
+        let limit = self.settings.max_message_bytes;
+        if size > limit { Err(HostError::MessageTooLarge { size, limit }) } else { Ok(()) }
+    }
+
+    /// The session, and why the hooks could not say, if they could not.
+    async fn resolve_session(&self, inbound: &Inbound) -> (SessionId, Option<HookFailure>) {
+        let args = ResolveSessionArgs { message: inbound.clone() };
+        let fallback = inbound.fallback_session();
+        match self.hooks.first::<ResolveSession>(&args).await {
+            Ok(Some(decided)) if !decided.value.as_str().is_empty() => (decided.value, None),
+            Ok(_) => {
+                self.hooks.fell_back::<ResolveSession>(fallback.to_string());
+                (fallback, None)
+            }
+            Err(failure) => {
+                self.hooks.fell_back::<ResolveSession>(format!("{fallback}, without a turn"));
+                (fallback, Some(failure))
+            }
+        }
+    }
+
+    async fn admit(&self, inbound: &Inbound, session: &SessionId) -> Result<Admission, HostError> {
+        let lease = self.tapes.store().lease(session).await?;
+        let now = self.settings.clock.now();
+        let busy = lease.is_some_and(|lease| lease.owner.is_some() && lease.until > now);
+        let args = AdmitMessageArgs { message: inbound.clone(), session_id: session.clone(), busy: Busy(busy) };
+        let decided = self.hooks.first::<AdmitMessage>(&args).await?;
+        Ok(decided.map(|decided| decided.value).unwrap_or_default())
+    }
+
+    /// Commits the event: the tape begun if it is new, the entry that tells of it, the inbox row, and the lease if it
+    /// is to be had.
+    async fn commit_event(
+        &self,
+        inbound: &Inbound,
+        key: &EventKey,
+        session: &SessionId,
+        tape: &TapeName,
+        admission: Admission,
+        runs: bool,
+    ) -> Result<(EntryId, Option<Fence>), HostError> {
+        let taker = self.lease_taker();
+        for _ in 0..RACES {
+            let now = self.settings.clock.now();
+            let mut batch = Batch::new();
+            batch.push(Fact::EnsureTape(NewTape {
+                name: tape.clone(),
+                session: Some(session.clone()),
+                workspace: Some(self.workspace_id.clone()),
+                head: EntryId(0),
+            }));
+            if self.tapes.last_anchor(tape).await?.is_none() {
+                let head = self.tapes.record(tape).await?.map(|record| record.head).unwrap_or_default();
+                batch.expect.push(Expect::Head { tape: tape.clone(), head });
+                for draft in Draft::session_start() {
+                    batch.append(tape, Draft { date: Some(now.into()), ..draft });
+                }
+            }
+            let told = Draft::event("event.accepted", json!({ "event": **inbound })).hidden();
+            let entry = batch.append(tape, Draft { date: Some(now.into()), ..told });
+            let (key, session) = (key.clone(), session.clone());
+            batch.push(Fact::Accept { key: key.clone(), session: session.clone(), tape: tape.clone(), entry, at: now });
+            let mut lease = None;
+            match admission {
+                Admission::Drop => {
+                    batch.push(Fact::Settle { key, outcome: Outcome::Dropped, run_id: None });
+                }
+                Admission::Process if runs => lease = Some(batch.push(taker.fact(&session).await?)),
+                Admission::Process => {}
+            }
+            match self.tapes.commit(batch).await {
+                Err(StoreError::Moved { .. }) => {}
+                Err(error) => return Err(error.into()),
+                Ok(committed) => {
+                    let head = committed.entry(entry).unwrap_or_default();
+                    let epoch = match lease.and_then(|position| committed.assigned.get(position)) {
+                        Some(Assigned::Lease(epoch)) => *epoch,
+                        _ => None,
+                    };
+                    return Ok((head, epoch.map(|epoch| fence(&session, epoch))));
+                }
+            }
+        }
+        Err(StoreError::Moved { tape: tape.clone() }.into())
+    }
+
+    async fn seen_before(&self, key: &EventKey) -> Result<(EntryId, Next), HostError> {
+        let record = self.tapes.store().accepted(key).await?;
+        let record = record.ok_or_else(|| StoreError::NotOpen { key: key.clone() })?;
+        Ok((record.entry, Next::Duplicate(record)))
+    }
+
+    /// What takes leases for this host.
+    pub(crate) fn lease_taker(&self) -> Taker<'_> {
+        Taker {
+            store: self.tapes.store().as_ref(),
+            owner: &self.settings.owner,
+            clock: &self.settings.clock,
+            run_timeout: self.settings.run_timeout,
+            wait: self.settings.session_wait,
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! A running host: takes an event all the way.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use capstan_hooks::args::Stage;
+use capstan_hooks::contracts::{Channel, Gateway};
+use capstan_hooks::{BoxError, HookRuntime, Inbound};
+use capstan_protocol::{ChatMessage, Outbound, Outcome, RunId, SessionId, Usage};
+use capstan_tape::{Batch, Draft, Fact, NewOutbound, Store, StoreError, Tapes};
+use capstan_turn::{Turn, TurnError, TurnReport};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use crate::gateway::{Accepted, Next};
+use crate::journal::Journal;
+use crate::orchestrator::{Orchestrator, RunReport, TurnRun};
+use crate::services::Services;
+use crate::staging::Staging;
+use crate::{HostError, Settings, delivery};
+
+/// A running host. Cheap to clone.
+#[derive(Clone)]
+pub struct Host {
+    services: Arc<Services>,
+    turn: Turn,
+    cancelled: CancellationToken,
+}
+
+/// What became of an event.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Served {
+    /// Its session.
+    pub session: SessionId,
+    /// The run that served it, if there was one.
+    pub run_id: Option<RunId>,
+    /// The output of the model stage.
+    pub output: String,
+    /// Everything that was sent, or was to be sent.
+    pub outbounds: Vec<Outbound>,
+    /// What the run used, as far as known.
+    pub usage: Option<Usage>,
+    /// How the event ended.
+    pub outcome: Outcome,
+    /// Why the turn failed, if it did.
+    pub error: Option<TurnError>,
+    /// It had been accepted before; this is what became of it then.
+    pub duplicate: bool,
+}
+
+impl Host {
+    /// Starts a host: asks the start-up hooks for what it runs on.
+    pub async fn start(hooks: HookRuntime, store: Arc<dyn Store>, settings: Settings) -> Result<Self, HostError> {
+        let workspace = settings.workspace.as_text();
+        let services = Arc::new(Services::start(hooks.clone(), store, settings).await?);
+        let orchestrator = Arc::new(Orchestrator { services: Arc::clone(&services) });
+        let turn = Turn::new(hooks, orchestrator, &workspace);
+        Ok(Self { services, turn, cancelled: CancellationToken::new() })
+    }
+
+    /// The tapes of this host.
+    pub fn tapes(&self) -> &Tapes {
+        &self.services.tapes
+    }
+
+    /// The hooks of this host.
+    pub fn hooks(&self) -> &HookRuntime {
+        &self.services.hooks
+    }
+
+    /// The channels of this host.
+    pub fn channels(&self) -> &[Arc<dyn Channel>] {
+        self.services.channels()
+    }
+
+    /// Cancels every run of this host: each ends with its outcome recorded.
+    pub fn cancel(&self) {
+        self.cancelled.cancel();
+    }
+
+    /// Ends the running scope: what was provided for it is closed.
+    pub async fn stop(self) -> Result<(), HostError> {
+        for channel in self.services.channels() {
+            if let Err(error) = channel.stop().await {
+                tracing::warn!(%error, "a channel did not stop cleanly");
+            }
+        }
+        match &self.services.tape_store {
+            Some(tape_store) => Ok(tape_store.close().await?),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes an event all the way: acceptance, turn, outcome, delivery. An error means that it was not accepted.
+    pub async fn serve(&self, inbound: impl Into<Inbound>) -> Result<Served, HostError> {
+        let inbound = inbound.into();
+        let channel = inbound.channel();
+        if self.services.channel(&channel).is_none() {
+            let known: Vec<String> = self.channels().iter().map(|channel| channel.name().to_string()).collect();
+            return Err(HostError::UnknownChannel { channel, known: known.join(", ") });
+        }
+        let accepted = self.services.accept(inbound).await?;
+        match &accepted.next {
+            Next::Duplicate(record) => Ok(self.again(&accepted, record.outcome.clone()).await?),
+            Next::Dropped => Ok(accepted.served(Outcome::Dropped)),
+            Next::Unresolved(failure) => {
+                let error = TurnError::from(failure.clone());
+                let staging = Staging::default();
+                accepted.inbound.extensions().insert(staging.clone());
+                self.hooks().notify_error(Stage::Turn, error.fault(), Some(accepted.inbound.clone())).await;
+                self.settle(&accepted, Ended { turn: Err(error), staging, run: None, journal: None }).await
+            }
+            Next::Turn(Some(fence)) => {
+                let fence = fence.clone();
+                self.turn(&accepted, fence).await
+            }
+            Next::Turn(None) => match self.services.lease_taker().wait(&accepted.session).await {
+                Ok(fence) => self.turn(&accepted, fence).await,
+                Err(error) => {
+                    let outcome = Outcome::Failed { notice: error.to_string() };
+                    let mut batch = Batch::new();
+                    batch.push(Fact::Settle { key: accepted.key.clone(), outcome, run_id: None });
+                    self.tapes().commit(batch).await?;
+                    Err(error)
+                }
+            },
+        }
+    }
+
+    async fn turn(&self, accepted: &Accepted, fence: capstan_tape::Fence) -> Result<Served, HostError> {
+        let clock = self.services.settings.clock.clone();
+        let journal = Arc::new(Journal::new(self.tapes().clone(), accepted.tape.clone(), fence, clock));
+        let staging = Staging::default();
+        accepted.inbound.extensions().insert(staging.clone());
+        accepted.inbound.extensions().insert(TurnRun {
+            journal: Arc::clone(&journal),
+            cancelled: self.cancelled.child_token(),
+            begins_after: accepted.head,
+            report: Mutex::default(),
+        });
+        let turn = self.turn.process(accepted.inbound.clone(), accepted.session.clone()).await;
+        let run = accepted.inbound.extensions().get::<TurnRun>();
+        let run = run.and_then(|run| run.report.lock().unwrap_or_else(PoisonError::into_inner).clone());
+        self.settle(accepted, Ended { turn, staging, run, journal: Some(journal) }).await
+    }
+
+    /// Commits the outcome with everything that belongs to it, then delivers.
+    async fn settle(&self, accepted: &Accepted, ended: Ended) -> Result<Served, HostError> {
+        self.dispatch_notice(accepted, &ended.staging).await;
+        let outbounds = ended.staging.outbounds();
+        let outcome = ended.outcome();
+        let now = self.services.settings.clock.now();
+        let run_id = ended.run.as_ref().map(|run| run.run_id.clone());
+        let mut facts = ended.entries(accepted);
+        for message in outbounds.clone() {
+            facts.push(Fact::Enqueue(NewOutbound { message, event: accepted.key.clone(), at: now }));
+        }
+        facts.push(Fact::Settle { key: accepted.key.clone(), outcome: outcome.clone(), run_id: run_id.clone() });
+        match &ended.journal {
+            Some(journal) => {
+                facts.push(self.services.settings.owner.release(&accepted.session));
+                journal.extend(facts);
+                journal.flush().await?;
+            }
+            None => {
+                self.tapes().commit(Batch { facts, ..Batch::new() }).await?;
+            }
+        }
+        delivery::send_waiting(&self.services, &accepted.key).await?;
+        Ok(Served {
+            session: accepted.session.clone(),
+            run_id,
+            output: ended.turn.as_ref().map(|report| report.output.clone()).unwrap_or_default(),
+            outbounds,
+            usage: ended.run.and_then(|run| run.usage),
+            outcome,
+            error: ended.turn.err(),
+            duplicate: false,
+        })
+    }
+
+    /// The one notice of the turn takes the same way as a reply. A failure on that way is logged: there is no other.
+    async fn dispatch_notice(&self, accepted: &Accepted, staging: &Staging) {
+        let Some(notice) = staging.notice() else { return };
+        let outbound = Outbound::notice(&accepted.inbound, accepted.session.clone(), notice);
+        if let Err(error) = self.turn.dispatch_outbound(&accepted.inbound, outbound.clone()).await {
+            tracing::warn!(%error, "the notice could not be dispatched by the hooks");
+            staging.stage(outbound);
+        }
+    }
+
+    /// The same event again: what became of it is told, nothing is done twice.
+    async fn again(
+        &self,
+        accepted: &Accepted,
+        outcome: Option<(Outcome, Option<RunId>)>,
+    ) -> Result<Served, StoreError> {
+        let rows = self.tapes().store().outbox(&accepted.key).await?;
+        let (outcome, run_id) = outcome.unwrap_or((Outcome::Silent, None));
+        let output = if let Outcome::Replied { text } = &outcome { text.clone() } else { String::new() };
+        let outbounds = rows.into_iter().map(|row| row.message).collect();
+        Ok(Served { run_id, output, outbounds, duplicate: true, ..accepted.served(outcome) })
+    }
+}
+
+#[async_trait]
+impl Gateway for Host {
+    async fn submit(&self, event: Inbound) -> Result<(), BoxError> {
+        self.serve(event).await.map(drop).map_err(Into::into)
+    }
+}
+
+impl Accepted {
+    /// An event that ended without a turn.
+    fn served(&self, outcome: Outcome) -> Served {
+        Served {
+            session: self.session.clone(),
+            run_id: None,
+            output: String::new(),
+            outbounds: Vec::new(),
+            usage: None,
+            outcome,
+            error: None,
+            duplicate: false,
+        }
+    }
+}
+
+/// A turn that has ended, before that is committed.
+struct Ended {
+    turn: Result<TurnReport, TurnError>,
+    staging: Staging,
+    run: Option<RunReport>,
+    /// The turn's journal; an event without a turn has none.
+    journal: Option<Arc<Journal>>,
+}
+
+impl Ended {
+    fn outcome(&self) -> Outcome {
+        match &self.turn {
+            Ok(_) => {
+                let replies = self.staging.outbounds();
+                let texts: Vec<String> = replies.iter().map(|reply| reply.content.text()).collect();
+                if texts.is_empty() { Outcome::Silent } else { Outcome::Replied { text: texts.join("\n\n") } }
+            }
+            Err(TurnError::Cancelled) => Outcome::Cancelled,
+            Err(error) => Outcome::Failed { notice: self.staging.notice().unwrap_or_else(|| error.public()) },
+        }
+    }
+
+    /// What the end of a turn adds to the tape: a reply no run has said, what each message was dispatched as, a failure.
+    fn entries(&self, accepted: &Accepted) -> Vec<Fact> {
+        let append = |entry| Fact::Append { tape: accepted.tape.clone(), entry };
+        let of_run = |entry: Draft| match &self.run {
+            Some(run) => entry.of_run(&run.run_id),
+            None => entry,
+        };
+        match &self.turn {
+            Ok(report) => {
+                let without_output = self.run.as_ref().is_some_and(|run| run.without_output);
+                let said = without_output.then(|| Draft::message(&ChatMessage::assistant(report.output.as_str())));
+                let dispatched = report.dispatched.iter().map(|dispatched| {
+                    let flags = dispatched.sent.iter().map(|(plugin, sent)| json!({ "plugin": plugin, "sent": sent }));
+                    Draft::event(
+                        "outbound",
+                        json!({
+                            "channel": dispatched.outbound.channel,
+                            "chat_id": dispatched.outbound.chat_id,
+                            "sent": flags.collect::<Vec<_>>(),
+                        }),
+                    )
+                });
+                said.into_iter().chain(dispatched).map(|entry| append(of_run(entry))).collect()
+            }
+            Err(error) => vec![append(of_run(Draft::error("turn", &error.public())))],
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! What a turn writes: collected, and committed in as few batches as its promises allow.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use capstan_protocol::{EntryId, RunId, TapeName};
+use capstan_tape::{Batch, Draft, EntryRef, Fact, Fence, StoreError, Tapes};
+
+use crate::Clock;
+
+/// The journal of one turn.
+///
+/// Entries wait here until something must be durable before the turn goes on (a model call, a tool call) or the turn
+/// ends; then all of them are one commit, under the turn's lease.
+pub(crate) struct Journal {
+    tapes: Tapes,
+    tape: TapeName,
+    fence: Fence,
+    clock: Clock,
+    pending: Mutex<Pending>,
+}
+
+#[derive(Default)]
+struct Pending {
+    facts: Vec<Fact>,
+    /// Which of the facts are entries somebody wants to know the id of, by position.
+    tracked: Vec<(usize, Ticket)>,
+    known: HashMap<Ticket, EntryId>,
+    tickets: u64,
+}
+
+/// An entry that may not have its id yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Ticket(u64);
+
+impl Journal {
+    pub(crate) fn new(tapes: Tapes, tape: TapeName, fence: Fence, clock: Clock) -> Self {
+        Self { tapes, tape, fence, clock, pending: Mutex::default() }
+    }
+
+    /// The tape of the session.
+    pub(crate) fn tape(&self) -> &TapeName {
+        &self.tape
+    }
+
+    /// Adds an entry of a run to what waits.
+    pub(crate) fn append(&self, run: &RunId, entry: Draft) {
+        let fact = self.fact(run, entry);
+        self.lock().facts.push(fact);
+    }
+
+    /// Adds an entry of a run to what waits; after the commit its id can be had for the ticket.
+    pub(crate) fn append_tracked(&self, run: &RunId, entry: Draft) -> Ticket {
+        let fact = self.fact(run, entry);
+        let mut pending = self.lock();
+        pending.tickets += 1;
+        let ticket = Ticket(pending.tickets);
+        let position = pending.facts.len();
+        pending.facts.push(fact);
+        pending.tracked.push((position, ticket));
+        ticket
+    }
+
+    fn fact(&self, run: &RunId, entry: Draft) -> Fact {
+        let entry = Draft { date: Some(self.clock.now().into()), ..entry.of_run(run) };
+        Fact::Append { tape: self.tape.clone(), entry }
+    }
+
+    /// The id of an entry, once it is committed.
+    pub(crate) fn id_of(&self, ticket: Ticket) -> Option<EntryId> {
+        self.lock().known.get(&ticket).copied()
+    }
+
+    /// Adds a fact to what waits.
+    pub(crate) fn push(&self, fact: Fact) {
+        self.lock().facts.push(fact);
+    }
+
+    /// Adds facts to what waits.
+    pub(crate) fn extend(&self, facts: Vec<Fact>) {
+        self.lock().facts.extend(facts);
+    }
+
+    /// Commits all that waits.
+    pub(crate) async fn flush(&self) -> Result<(), StoreError> {
+        let (facts, tracked) = {
+            let mut pending = self.lock();
+            (std::mem::take(&mut pending.facts), std::mem::take(&mut pending.tracked))
+        };
+        if facts.is_empty() {
+            return Ok(());
+        }
+        let batch = Batch { fence: Some(self.fence.clone()), expect: Vec::new(), facts };
+        let committed = self.tapes.commit(batch).await?;
+        let mut pending = self.lock();
+        for (position, ticket) in tracked {
+            if let Some(id) = committed.entry(EntryRef::InBatch(position)) {
+                pending.known.insert(ticket, id);
+            }
+        }
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Pending> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,37 @@
+//! The host: what stands around a turn.
+//!
+//! - [`Host`] takes an event all the way: acceptance, turn, outcome, delivery.
+//! - The gateway makes an event durable before its source is told so; a lease keeps a session to one turn at a time.
+//! - The orchestrator is the only way to run: it resolves the runner, computes the [`grant`], opens the run in the
+//!   ledger, lets the model hooks or the binding's runner work, and journals what they do.
+//! - The run API (`api`) is the only door a runner has, and checks every call against the run's grant.
+//! - [`builtin`] is the host's part of the built-in plugin.
+//!
+//! It knows channels, models and runners only through their contracts.
+
+mod api;
+mod bindings;
+pub mod builtin;
+pub mod calls;
+mod clock;
+mod delivery;
+mod error;
+mod gateway;
+pub mod grant;
+mod host;
+mod journal;
+mod lease;
+mod orchestrator;
+mod results;
+mod run;
+mod services;
+mod settings;
+mod staging;
+mod stand_in;
+
+pub use bindings::default_binding;
+pub use clock::Clock;
+pub use error::HostError;
+pub use host::{Host, Served};
+pub use lease::Owner;
+pub use settings::{Settings, Workspace};

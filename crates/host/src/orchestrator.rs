@@ -1,0 +1,214 @@
+//! The only way to run.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use capstan_hooks::args::RunModelArgs;
+use capstan_hooks::{EventStream, Inbound};
+use capstan_protocol::{
+    Adapter, Binding, ContextAccess, ConversationContext, EventKey, Resources, RunContext, RunId, RuntimeContext,
+    StreamEvent, Timestamp, Trigger, Usage,
+};
+use capstan_tape::{Fact, RunRecord, RunStatus};
+use capstan_turn::{ModelStage, StageEnd, StageEvents, StageInput, TurnError};
+use futures::StreamExt as _;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::journal::Journal;
+use crate::results::runner_stream;
+use crate::run::{NewRun, Run, Terminal};
+use crate::services::Services;
+use crate::{delivery, grant};
+
+/// Runs the model stage of turns: one run for each, under the binding that the event resolves to.
+pub(crate) struct Orchestrator {
+    pub(crate) services: Arc<Services>,
+}
+
+/// What a turn gives the orchestrator and hears back from it; rides in the inbound's extensions.
+pub(crate) struct TurnRun {
+    pub(crate) journal: Arc<Journal>,
+    pub(crate) cancelled: CancellationToken,
+    pub(crate) begins_after: capstan_protocol::EntryId,
+    pub(crate) report: Mutex<Option<RunReport>>,
+}
+
+/// What is known about the run of a turn.
+#[derive(Debug, Clone)]
+pub(crate) struct RunReport {
+    pub(crate) run_id: RunId,
+    pub(crate) usage: Option<Usage>,
+    /// Nobody gave any output, so the turn goes on with the prompt as the reply.
+    pub(crate) without_output: bool,
+}
+
+/// The run a turn is in; rides in the state's extensions, where the built-in `run_model_stream` finds it.
+pub(crate) struct ActiveRun {
+    run: Arc<Run>,
+    from_api: Mutex<Option<mpsc::Receiver<StreamEvent>>>,
+}
+
+impl ActiveRun {
+    /// Asks the binding's runner. A run asks it once.
+    pub(crate) fn start_runner(&self) -> Option<EventStream> {
+        let from_api = self.from_api.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        Some(runner_stream(Arc::clone(&self.run), from_api))
+    }
+}
+
+#[async_trait]
+impl ModelStage for Orchestrator {
+    async fn run(&self, input: StageInput, events: &dyn StageEvents) -> Result<StageEnd, TurnError> {
+        let turn = input.inbound.extensions().get::<TurnRun>().ok_or(TurnError::Cancelled)?;
+        let binding = self.services.binding.clone();
+        let (run, from_api) = self.open(&input, &binding, &turn).await?;
+        input.state.extensions().insert(ActiveRun { run: Arc::clone(&run), from_api: Mutex::new(Some(from_api)) });
+        let end = tokio::select! {
+            () = turn.cancelled.cancelled() => Err(TurnError::Cancelled),
+            end = tokio::time::timeout(self.services.settings.run_timeout, self.drive(&run, &input, events)) => {
+                end.unwrap_or(Err(TurnError::Timeout))
+            }
+        };
+        self.close(&run, &turn, &end);
+        end
+    }
+
+    async fn show(&self, event: &StreamEvent, inbound: &Inbound) {
+        if !self.services.binding.delivery_policy.no_stream {
+            delivery::show(&self.services, event, inbound).await;
+        }
+    }
+}
+
+impl Orchestrator {
+    /// Resolves the runner, computes the grant, builds the context, and writes the run into the ledger.
+    async fn open(
+        &self,
+        input: &StageInput,
+        binding: &Binding,
+        turn: &TurnRun,
+    ) -> Result<(Arc<Run>, mpsc::Receiver<StreamEvent>), TurnError> {
+        let runner = self.services.runner(&binding.runner_id).cloned();
+        let runner = runner.ok_or_else(|| TurnError::NoRunner(binding.runner_id.clone()))?;
+        let now = self.services.settings.clock.now();
+        let permissions = runner.descriptor().permissions;
+        let grant = grant::compute(&permissions, &binding.resource_policy, grant::Scope::from(&*input.inbound));
+        let context = self.context(input, binding, turn, now, Resources { grant });
+        turn.journal.push(Fact::OpenRun(RunRecord {
+            run_id: context.run_id.clone(),
+            session: input.session.clone(),
+            tape: turn.journal.tape().clone(),
+            begins_after: turn.begins_after,
+            event: EventKey::from(&*input.inbound),
+            binding: binding.binding_id.clone(),
+            runner: binding.runner_id.clone(),
+            grant: context.resources.grant.clone(),
+            status: RunStatus::Running,
+            started_at: now,
+            ended_at: None,
+            usage: None,
+        }));
+        turn.journal.flush().await?;
+        Ok(Run::new(NewRun {
+            services: Arc::clone(&self.services),
+            journal: Arc::clone(&turn.journal),
+            runner,
+            context,
+            prompt: input.prompt.clone(),
+            state: input.state.clone(),
+            keeps_state: binding.state_policy.enabled,
+            cancelled: turn.cancelled.clone(),
+        }))
+    }
+
+    fn context(
+        &self,
+        input: &StageInput,
+        binding: &Binding,
+        turn: &TurnRun,
+        now: Timestamp,
+        resources: Resources,
+    ) -> RunContext {
+        let event = (*input.inbound).clone();
+        let settings = &self.services.settings;
+        let timeout = i64::try_from(settings.run_timeout.as_millis()).unwrap_or(i64::MAX);
+        RunContext {
+            run_id: RunId::generate(),
+            trigger: Trigger { kind: event.event_type.clone(), binding_id: binding.binding_id.clone() },
+            conversation: ConversationContext {
+                session_id: input.session.clone(),
+                conversation_id: event.conversation_id.clone(),
+                thread_id: event.thread_id.clone(),
+            },
+            actor: event.actor.clone(),
+            subject: event.subject.clone(),
+            input: event.input.clone(),
+            delivery: event.delivery.clone(),
+            resources,
+            context: ContextAccess { tape: turn.journal.tape().clone() },
+            state: input.state.values(),
+            runtime: RuntimeContext {
+                workspace: settings.workspace.as_text(),
+                started_at: now,
+                deadline: Some(now.plus_millis(timeout)),
+            },
+            config: binding.runner_config.clone(),
+            adapter: Adapter { prompt: Some(input.prompt.0.as_ref().clone()) },
+            metadata: event.metadata.clone(),
+            event,
+        }
+    }
+
+    /// Lets the model hooks decide, and journals what whoever decided does.
+    async fn drive(&self, run: &Run, input: &StageInput, events: &dyn StageEvents) -> Result<StageEnd, TurnError> {
+        let args = RunModelArgs {
+            prompt: input.prompt.clone(),
+            session_id: input.session.clone(),
+            state: input.state.clone(),
+        };
+        let Some(mut decided) = self.services.hooks.model_stage(&args).await? else {
+            run.take_in();
+            return Ok(StageEnd::Nothing);
+        };
+        let is_stand_in = !run.progress().runner_started;
+        while let Some(event) = decided.value.next().await {
+            if is_stand_in {
+                run.record_stand_in(&event).await;
+            }
+            events.emit(&event).await;
+        }
+        if is_stand_in {
+            run.finish_stand_in().await;
+        }
+        let terminal = run.progress().terminal.clone();
+        match terminal {
+            Some(Terminal::Failed(failure)) => Err(TurnError::Run(failure)),
+            Some(Terminal::Completed { silent: true }) => Ok(StageEnd::Silent),
+            Some(Terminal::Completed { silent: false }) | None => Ok(StageEnd::Output(run.output())),
+        }
+    }
+
+    /// Writes the end of the run into the journal; it is committed with the turn's outcome.
+    fn close(&self, run: &Run, turn: &TurnRun, end: &Result<StageEnd, TurnError>) {
+        if end.is_err() {
+            run.keep_partial();
+        }
+        let status = match end {
+            Ok(_) => RunStatus::Completed,
+            Err(TurnError::Cancelled) => RunStatus::Cancelled,
+            Err(TurnError::Timeout) => RunStatus::Timeout,
+            Err(_) => RunStatus::Failed,
+        };
+        let usage = run.progress().usage.clone();
+        turn.journal.push(Fact::EndRun {
+            run_id: run.id().clone(),
+            status,
+            usage: usage.clone(),
+            at: self.services.settings.clock.now(),
+        });
+        let without_output = matches!(end, Ok(StageEnd::Nothing));
+        let report = RunReport { run_id: run.id().clone(), usage, without_output };
+        *turn.report.lock().unwrap_or_else(PoisonError::into_inner) = Some(report);
+    }
+}

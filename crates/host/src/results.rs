@@ -1,0 +1,187 @@
+//! From a runner's results to the tape, the stream and the output.
+//!
+//! | result | tape entry | stream event | model output |
+//! |---|---|---|---|
+//! | `message.delta` | - | `text` | counts when no `message.completed` follows |
+//! | `reasoning.delta` | - | `reasoning` | - |
+//! | `message.completed` | `message` (assistant), except in answer to a command | `text`, unless deltas told it | counts |
+//! | `tool.call.started` | `tool_call` | `tool_call` | - |
+//! | `tool.call.completed` | `tool_result` | `tool_result` | - |
+//! | `state.updated` | - (state rows) | - | - |
+//! | `run.completed` | - (ledger) | `final` | - |
+//! | `run.failed` | `error` | `error`, `final` | - |
+//!
+//! Tool and model calls that go through the run API are journalled there, before and after they are made.
+
+use std::sync::Arc;
+
+use capstan_hooks::EventStream;
+use capstan_protocol::{ChatMessage, Content, Map, ResultBody, RunResult, StreamEvent};
+use capstan_tape::{Draft, Fact, StoreError, keys};
+use capstan_turn::RunFailure;
+use futures::StreamExt as _;
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use crate::api;
+use crate::run::{Run, Terminal};
+
+/// What stands between two messages of one run, where they are shown as one reply.
+const BETWEEN_MESSAGES: &str = "\n\n";
+
+/// Asks the binding's runner, and gives what happens as stream events.
+pub(crate) fn runner_stream(run: Arc<Run>, mut from_api: mpsc::Receiver<StreamEvent>) -> EventStream {
+    run.progress().runner_started = true;
+    let stream = async_stream::stream! {
+        let mut results = run.runner.run(run.context.clone(), api::run_api(&run));
+        loop {
+            tokio::select! {
+                biased;
+                Some(event) = from_api.recv() => yield event,
+                result = results.next() => {
+                    let Some(result) = result else { break };
+                    for event in run.accept(result).await {
+                        yield event;
+                    }
+                    if run.progress().terminal.is_some() {
+                        break;
+                    }
+                }
+            }
+        }
+        drop(results);
+        while let Ok(event) = from_api.try_recv() {
+            yield event;
+        }
+        for event in run.finish_results() {
+            yield event;
+        }
+    };
+    stream.boxed()
+}
+
+impl Run {
+    /// Takes a result in: onto the tape, into the output. Gives what the channel is shown.
+    pub(crate) async fn accept(&self, result: RunResult) -> Vec<StreamEvent> {
+        if let Some(usage) = &result.usage {
+            let mut progress = self.progress();
+            progress.usage = Some(progress.usage.take().unwrap_or_default().plus(usage));
+        }
+        match result.body {
+            ResultBody::MessageDelta { delta } => vec![StreamEvent::text(self.add_delta(&delta))],
+            ResultBody::ReasoningDelta { delta } => vec![StreamEvent::Reasoning { delta }],
+            ResultBody::MessageCompleted { content, provider_meta } => self.complete_message(content, provider_meta),
+            ResultBody::ToolCallStarted { call } => {
+                self.take_in();
+                self.append(Draft::tool_call(std::slice::from_ref(&call)));
+                self.journalled(self.flush().await);
+                vec![StreamEvent::ToolCall { call }]
+            }
+            ResultBody::ToolCallCompleted { call_id, name, output } => {
+                self.append(Draft::tool_result(&call_id, &output));
+                vec![StreamEvent::ToolResult { call_id, name, output }]
+            }
+            ResultBody::StateUpdated { state } => {
+                self.keep_state(state);
+                Vec::new()
+            }
+            ResultBody::RunCompleted { silent } => {
+                self.end(Terminal::Completed { silent });
+                Vec::new()
+            }
+            ResultBody::RunFailed { message, code } => {
+                self.end(Terminal::Failed(RunFailure { message, code }));
+                Vec::new()
+            }
+        }
+    }
+
+    /// The delta as it is shown: a new message of the same run is set apart from the one before.
+    fn add_delta(&self, delta: &str) -> String {
+        let mut progress = self.progress();
+        let begins = progress.partial.is_empty() && progress.messages.iter().any(|text| !text.is_empty());
+        progress.partial.push_str(delta);
+        if begins { format!("{BETWEEN_MESSAGES}{delta}") } else { delta.to_owned() }
+    }
+
+    fn complete_message(&self, content: Content, provider_meta: Map) -> Vec<StreamEvent> {
+        self.take_in();
+        let text = content.text();
+        let mut entry = Draft::message(&ChatMessage::assistant(content));
+        if !provider_meta.is_empty() {
+            entry = entry.with_meta(keys::PROVIDER, Value::Object(provider_meta));
+        }
+        if !self.serves_command() {
+            self.append(entry);
+        }
+        let was_streamed = !self.progress().partial.is_empty();
+        let shown = if was_streamed || text.is_empty() { None } else { Some(self.add_delta(&text)) };
+        let mut progress = self.progress();
+        progress.partial.clear();
+        progress.messages.push(text);
+        shown.map(StreamEvent::text).into_iter().collect()
+    }
+
+    fn keep_state(&self, state: Map) {
+        if !self.keeps_state {
+            tracing::warn!(run_id = %self.id(), "state.updated dropped: the binding keeps no state");
+            return;
+        }
+        let session = &self.context.conversation.session_id;
+        for (key, value) in state {
+            self.journal.push(Fact::PutState { session: session.clone(), key, value });
+        }
+    }
+
+    fn end(&self, terminal: Terminal) {
+        self.progress().terminal.get_or_insert(terminal);
+    }
+
+    /// A journal that fails ends the run: what it does next would not be on record.
+    fn journalled(&self, outcome: Result<(), StoreError>) {
+        if let Err(error) = outcome {
+            tracing::error!(run_id = %self.id(), %error, "the journal failed");
+            self.end(Terminal::Failed(RunFailure {
+                message: "the store failed".to_owned(),
+                code: Some("store-failed".to_owned()),
+            }));
+        }
+    }
+
+    /// The end of the runner's stream: a message that was only streamed is completed, a missing end is a failure.
+    fn finish_results(&self) -> Vec<StreamEvent> {
+        let partial = self.progress().partial.clone();
+        if !partial.is_empty() {
+            self.complete_message(Content::Text(partial), Map::new());
+        }
+        self.end(Terminal::Failed(RunFailure {
+            message: "the runner ended without saying how".to_owned(),
+            code: Some("run-failed".to_owned()),
+        }));
+        let text = self.output();
+        let terminal = self.progress().terminal.clone();
+        match terminal {
+            Some(Terminal::Failed(failure)) => {
+                self.append(Draft::error("run_model", &failure.message));
+                vec![StreamEvent::error(failure.message), StreamEvent::Final { text, ok: false }]
+            }
+            Some(Terminal::Completed { .. }) | None => vec![StreamEvent::Final { text, ok: true }],
+        }
+    }
+
+    /// A run that was broken off: what it had said of a message stays on the tape, marked as unfinished.
+    pub(crate) fn keep_partial(&self) {
+        let partial = std::mem::take(&mut self.progress().partial);
+        if !partial.is_empty() {
+            let entry = Draft::message(&ChatMessage::assistant(partial));
+            self.append(entry.with_meta("interrupted", Value::Bool(true)));
+        }
+    }
+
+    /// What the run has said, as one text.
+    pub(crate) fn output(&self) -> String {
+        let progress = self.progress();
+        let said: Vec<&str> = progress.messages.iter().map(String::as_str).filter(|text| !text.is_empty()).collect();
+        said.join(BETWEEN_MESSAGES)
+    }
+}

@@ -1,0 +1,210 @@
+//! One run: its authority, its journal, and how far it has come.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use capstan_hooks::State;
+use capstan_hooks::args::Prompt;
+use capstan_hooks::contracts::Runner;
+use capstan_protocol::{ChatMessage, Grant, Map, RunContext, RunId, StreamEvent, Usage};
+use capstan_tape::{Draft, EntryRef, StoreError};
+use capstan_turn::RunFailure;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::journal::{Journal, Ticket};
+use crate::services::Services;
+
+/// One run, shared by everything that works for it.
+pub(crate) struct Run {
+    pub(crate) services: Arc<Services>,
+    pub(crate) journal: Arc<Journal>,
+    pub(crate) runner: Arc<dyn Runner>,
+    pub(crate) context: RunContext,
+    pub(crate) prompt: Prompt,
+    pub(crate) state: State,
+    pub(crate) keeps_state: bool,
+    pub(crate) cancelled: CancellationToken,
+    /// Stream events of what the run does through the host: tool calls, usage.
+    pub(crate) events: mpsc::Sender<StreamEvent>,
+    progress: Mutex<Progress>,
+}
+
+/// How far a run has come.
+#[derive(Default)]
+pub(crate) struct Progress {
+    /// The texts of the messages it completed.
+    pub(crate) messages: Vec<String>,
+    /// What it streamed of a message that is not complete yet.
+    pub(crate) partial: String,
+    pub(crate) usage: Option<Usage>,
+    pub(crate) terminal: Option<Terminal>,
+    /// The last error a stand-in emitted.
+    pub(crate) last_error: Option<String>,
+    /// The binding's runner was asked. Otherwise a plugin stands in for it.
+    pub(crate) runner_started: bool,
+    /// How many model calls it has made.
+    pub(crate) calls: u32,
+    message: MessageState,
+    /// A step is open: its calls are recorded and not all of its results.
+    step_open: bool,
+    /// Handoffs asked for in the open step.
+    deferred: Vec<Handoff>,
+}
+
+/// What became of the message a run serves.
+#[derive(Default)]
+enum MessageState {
+    #[default]
+    Untouched,
+    /// Its prompt is on the tape, or about to be.
+    TakenIn(Ticket),
+    /// It was a command, which is recorded as such.
+    Command,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone)]
+pub(crate) enum Terminal {
+    Completed { silent: bool },
+    Failed(RunFailure),
+}
+
+/// An anchor to be written.
+pub(crate) struct Handoff {
+    pub(crate) name: String,
+    pub(crate) state: Map,
+}
+
+/// Everything a run is opened with.
+pub(crate) struct NewRun {
+    pub(crate) services: Arc<Services>,
+    pub(crate) journal: Arc<Journal>,
+    pub(crate) runner: Arc<dyn Runner>,
+    pub(crate) context: RunContext,
+    pub(crate) prompt: Prompt,
+    pub(crate) state: State,
+    pub(crate) keeps_state: bool,
+    pub(crate) cancelled: CancellationToken,
+}
+
+/// How many stream events of the run API may wait for the stream to be read.
+const EVENT_QUEUE: usize = 64;
+
+impl Run {
+    pub(crate) fn new(new: NewRun) -> (Arc<Self>, mpsc::Receiver<StreamEvent>) {
+        let (events, receiver) = mpsc::channel(EVENT_QUEUE);
+        let run = Self {
+            services: new.services,
+            journal: new.journal,
+            runner: new.runner,
+            context: new.context,
+            prompt: new.prompt,
+            state: new.state,
+            keeps_state: new.keeps_state,
+            cancelled: new.cancelled,
+            events,
+            progress: Mutex::default(),
+        };
+        (Arc::new(run), receiver)
+    }
+
+    pub(crate) fn id(&self) -> &RunId {
+        &self.context.run_id
+    }
+
+    pub(crate) fn grant(&self) -> &Grant {
+        &self.context.resources.grant
+    }
+
+    pub(crate) fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Shows something to the channel. When nobody reads the stream any more there is nobody to show it to.
+    pub(crate) async fn emit(&self, event: StreamEvent) {
+        if self.events.send(event).await.is_err() {
+            tracing::debug!(run_id = %self.id(), "stream event after the end of the stream");
+        }
+    }
+
+    /// Adds an entry to the run's journal.
+    pub(crate) fn append(&self, entry: Draft) {
+        self.journal.append(self.id(), entry);
+    }
+
+    /// Takes the message in: its prompt goes on the tape, once.
+    pub(crate) fn take_in(&self) {
+        let mut progress = self.progress();
+        if matches!(progress.message, MessageState::Untouched) {
+            let prompt = Draft::message(&ChatMessage::user(self.prompt.0.as_ref().clone()));
+            progress.message = MessageState::TakenIn(self.journal.append_tracked(self.id(), prompt));
+        }
+    }
+
+    /// The message is a command: it is recorded as such and never taken in.
+    pub(crate) fn take_as_command(&self) {
+        let mut progress = self.progress();
+        if matches!(progress.message, MessageState::Untouched) {
+            progress.message = MessageState::Command;
+        }
+    }
+
+    /// Whether the run serves a command: what it says is recorded with the command and belongs to no view.
+    pub(crate) fn serves_command(&self) -> bool {
+        matches!(self.progress().message, MessageState::Command)
+    }
+
+    /// Commits what waits.
+    pub(crate) async fn flush(&self) -> Result<(), StoreError> {
+        self.journal.flush().await
+    }
+
+    /// A step begins: handoffs wait until its results are recorded.
+    pub(crate) fn open_step(&self) {
+        self.progress().step_open = true;
+    }
+
+    /// The step's results are recorded: the handoffs that were asked for take effect.
+    pub(crate) async fn close_step(&self) -> Result<(), StoreError> {
+        let deferred = {
+            let mut progress = self.progress();
+            progress.step_open = false;
+            std::mem::take(&mut progress.deferred)
+        };
+        for handoff in deferred {
+            self.write_handoff(handoff).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes an anchor, now or when the open step is done.
+    pub(crate) async fn handoff(&self, handoff: Handoff) -> Result<(), StoreError> {
+        match self.defer(handoff) {
+            None => Ok(()),
+            Some(handoff) => self.write_handoff(handoff).await,
+        }
+    }
+
+    /// Keeps a handoff for the end of the open step; gives it back when none is open.
+    fn defer(&self, handoff: Handoff) -> Option<Handoff> {
+        let mut progress = self.progress();
+        if !progress.step_open {
+            return Some(handoff);
+        }
+        progress.deferred.push(handoff);
+        None
+    }
+
+    /// An anchor inside a run names the message that the run took in, so that views show it after the anchor.
+    async fn write_handoff(&self, handoff: Handoff) -> Result<(), StoreError> {
+        self.flush().await?;
+        let taken_in = match &self.progress().message {
+            MessageState::TakenIn(ticket) => self.journal.id_of(*ticket),
+            MessageState::Untouched | MessageState::Command => None,
+        };
+        let [anchor, event] = Draft::handoff(&handoff.name, &handoff.state);
+        self.append(anchor.naming(taken_in.map(EntryRef::Id).into_iter().collect()));
+        self.append(event);
+        self.flush().await
+    }
+}

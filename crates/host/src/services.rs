@@ -1,0 +1,102 @@
+//! What the parts of a running host share.
+
+use std::sync::Arc;
+
+use capstan_hooks::HookRuntime;
+use capstan_hooks::contracts::{Channel, ModelProvider, Runner, Tool};
+use capstan_hooks::points::{
+    BuildTapeContext, ProvideChannels, ProvideModelOptions, ProvideRunners, ProvideTapeStore, ProvideTools,
+};
+use capstan_protocol::{Binding, ChannelName, RunnerId, WorkspaceId};
+use capstan_tape::{Batch, DefaultView, Fact, Store, TapeStore, Tapes, View};
+
+use crate::{HostError, Settings, default_binding};
+
+/// What the parts of a running host share: the hooks, and everything the start-up hooks provided.
+pub(crate) struct Services {
+    pub(crate) hooks: HookRuntime,
+    pub(crate) settings: Settings,
+    pub(crate) workspace_id: WorkspaceId,
+    pub(crate) tapes: Tapes,
+    pub(crate) tape_store: Option<Arc<dyn TapeStore>>,
+    pub(crate) view: Arc<dyn View>,
+    pub(crate) binding: Binding,
+    channels: Vec<Arc<dyn Channel>>,
+    tools: Vec<Arc<dyn Tool>>,
+    runners: Vec<Arc<dyn Runner>>,
+    models: Vec<Arc<dyn ModelProvider>>,
+}
+
+impl Services {
+    /// Asks the start-up hooks for what the host runs on.
+    pub(crate) async fn start(
+        hooks: HookRuntime,
+        store: Arc<dyn Store>,
+        settings: Settings,
+    ) -> Result<Self, HostError> {
+        let workspace_id = workspace_identity(store.as_ref(), &settings.workspace.as_text()).await?;
+        let tape_store = hooks.first_sync::<ProvideTapeStore>(&())?.map(|decided| decided.value);
+        let tapes = match &tape_store {
+            None => Tapes::new(store),
+            Some(tape_store) => Tapes::kept_by(store, Arc::clone(tape_store)),
+        };
+        let view = hooks.first_sync::<BuildTapeContext>(&())?.map(|decided| decided.value);
+        Ok(Self {
+            channels: hooks.provided::<ProvideChannels, _>(|channel| channel.name().to_string())?,
+            tools: hooks.provided::<ProvideTools, _>(|tool| tool.spec().name.to_string())?,
+            runners: hooks.provided::<ProvideRunners, _>(|runner| runner.descriptor().id.to_string())?,
+            models: hooks.provided::<ProvideModelOptions, _>(|provider| provider.name().to_owned())?,
+            view: view.unwrap_or_else(|| Arc::new(DefaultView)),
+            binding: default_binding(),
+            hooks,
+            settings,
+            workspace_id,
+            tapes,
+            tape_store,
+        })
+    }
+
+    /// A channel by its name.
+    pub(crate) fn channel(&self, name: &ChannelName) -> Option<&Arc<dyn Channel>> {
+        self.channels.iter().find(|channel| channel.name() == *name)
+    }
+
+    /// Every channel.
+    pub(crate) fn channels(&self) -> &[Arc<dyn Channel>] {
+        &self.channels
+    }
+
+    /// Every tool.
+    pub(crate) fn tools(&self) -> &[Arc<dyn Tool>] {
+        &self.tools
+    }
+
+    /// A tool by its own name or by the name a model was given.
+    pub(crate) fn tool(&self, name: &str) -> Option<&Arc<dyn Tool>> {
+        let by_name = self.tools.iter().find(|tool| tool.spec().name.as_str() == name);
+        by_name.or_else(|| self.tools.iter().find(|tool| tool.spec().name.model_name() == name))
+    }
+
+    /// A runner by its id.
+    pub(crate) fn runner(&self, id: &RunnerId) -> Option<&Arc<dyn Runner>> {
+        self.runners.iter().find(|runner| runner.descriptor().id == *id)
+    }
+
+    /// A provider of models by its name.
+    pub(crate) fn model_provider(&self, name: &str) -> Option<&Arc<dyn ModelProvider>> {
+        self.models.iter().find(|provider| provider.name() == name)
+    }
+}
+
+/// The identity of a workspace: its path when it was first seen.
+async fn workspace_identity(store: &dyn Store, path: &str) -> Result<WorkspaceId, HostError> {
+    if let Some(identity) = store.workspace(path).await? {
+        return Ok(identity);
+    }
+    let identity = WorkspaceId::new(path);
+    let mut batch = Batch::new();
+    batch.push(Fact::RememberWorkspace { path: path.to_owned(), identity });
+    store.commit(batch).await?;
+    // Another process may have been first; what is stored is what counts.
+    Ok(store.workspace(path).await?.unwrap_or_else(|| WorkspaceId::new(path)))
+}

@@ -1,0 +1,43 @@
+//! What a host is set to.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use capstan_protocol::{ModelId, ModelOptions};
+
+use crate::{Clock, Owner};
+
+/// What a host is set to.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The workspace its sessions work in.
+    pub workspace: Workspace,
+    /// The model a run uses when nobody says otherwise.
+    pub model: ModelId,
+    /// How that model should answer.
+    pub model_options: ModelOptions,
+    /// The largest input an event may carry, in bytes.
+    pub max_message_bytes: usize,
+    /// How long a run may take.
+    pub run_timeout: Duration,
+    /// How long an event waits for its session when another process works on it.
+    pub session_wait: Duration,
+    /// Who holds the leases of this process.
+    pub owner: Owner,
+    /// The clock.
+    pub clock: Clock,
+}
+
+/// A workspace: the directory, resolved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Workspace {
+    /// The resolved directory.
+    pub path: PathBuf,
+}
+
+impl Workspace {
+    /// The path as text; it names the workspace when it is first seen.
+    pub fn as_text(&self) -> String {
+        self.path.to_string_lossy().into_owned()
+    }
+}

@@ -1,0 +1,43 @@
+//! What a turn wants sent, until it is committed with the turn's outcome.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use capstan_protocol::Outbound;
+
+/// The outbound messages of one turn, and its one notice. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Staging {
+    staged: Arc<Mutex<Staged>>,
+}
+
+#[derive(Debug, Default)]
+struct Staged {
+    outbounds: Vec<Outbound>,
+    notice: Option<String>,
+}
+
+impl Staging {
+    /// Stages a message.
+    pub(crate) fn stage(&self, outbound: Outbound) {
+        self.lock().outbounds.push(outbound);
+    }
+
+    /// Asks for a notice. Only the first of a turn is kept, however many stages fail.
+    pub(crate) fn ask_for_notice(&self, text: impl Into<String>) {
+        self.lock().notice.get_or_insert_with(|| text.into());
+    }
+
+    /// The notice that was asked for.
+    pub(crate) fn notice(&self) -> Option<String> {
+        self.lock().notice.clone()
+    }
+
+    /// What is staged.
+    pub(crate) fn outbounds(&self) -> Vec<Outbound> {
+        self.lock().outbounds.clone()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Staged> {
+        self.staged.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,50 @@
+//! A plugin's `run_model` or `run_model_stream`, standing in for the binding's runner inside the same run.
+
+use capstan_protocol::{ResultBody, RunResult, StreamEvent};
+use capstan_turn::RunFailure;
+
+use crate::run::{Run, Terminal};
+
+impl Run {
+    /// Journals what a stand-in emits, as if a runner had yielded it.
+    pub(crate) async fn record_stand_in(&self, event: &StreamEvent) {
+        let body = match event.clone() {
+            StreamEvent::Text { delta } => ResultBody::MessageDelta { delta },
+            StreamEvent::ToolCall { call } => ResultBody::ToolCallStarted { call },
+            StreamEvent::ToolResult { call_id, name, output } => {
+                ResultBody::ToolCallCompleted { call_id, name, output }
+            }
+            StreamEvent::Usage { usage } => {
+                let mut progress = self.progress();
+                progress.usage = Some(progress.usage.take().unwrap_or_default().plus(&usage));
+                return;
+            }
+            StreamEvent::Error { message } => {
+                self.progress().last_error = Some(message);
+                return;
+            }
+            StreamEvent::Reasoning { .. } | StreamEvent::Final { .. } => return,
+        };
+        self.accept(RunResult::from(body)).await;
+    }
+
+    /// The stand-in's stream has ended: its text becomes one message. Errors and nothing else are a failure.
+    pub(crate) async fn finish_stand_in(&self) {
+        let (text, last_error) = {
+            let mut progress = self.progress();
+            (std::mem::take(&mut progress.partial), progress.last_error.take())
+        };
+        let terminal = match last_error {
+            Some(message) if text.is_empty() => Terminal::Failed(RunFailure { message, code: None }),
+            _ => Terminal::Completed { silent: false },
+        };
+        self.take_in();
+        if let Terminal::Failed(failure) = &terminal {
+            self.append(capstan_tape::Draft::error("run_model", &failure.message));
+        } else {
+            let completed = ResultBody::MessageCompleted { content: text.into(), provider_meta: Default::default() };
+            self.accept(completed.into()).await;
+        }
+        self.progress().terminal.get_or_insert(terminal);
+    }
+}

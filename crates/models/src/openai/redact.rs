@@ -1,0 +1,163 @@
+//! Quoting a provider without repeating the key or the prompt.
+
+use capstan_protocol::ModelRequest;
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::Value;
+
+const LONGEST_EXCERPT: usize = 300;
+/// So many characters in a row of the prompt are the prompt and not chance.
+const PROMPT_RUN: usize = 24;
+/// So many characters in a row of the key are too many.
+const KEY_RUN: usize = 8;
+/// A shorter line is not looked for: it would be found in ordinary words.
+const SHORTEST_LINE: usize = 8;
+const MASK: &str = "[...]";
+
+/// What must not be in an error.
+pub(super) struct Redactor {
+    key: SecretString,
+    prompt: Vec<String>,
+}
+
+impl Redactor {
+    /// Guards the key and the texts of a request.
+    pub(super) fn new(key: Option<&SecretString>, request: &ModelRequest) -> Self {
+        let results_and_texts = request.messages.iter().map(|message| message.content.text());
+        let arguments = request.messages.iter().flat_map(|message| &message.tool_calls);
+        let arguments = arguments.map(|call| call.function.arguments.clone());
+        let mut prompt: Vec<String> = std::iter::once(request.system.clone()).collect();
+        prompt.extend(results_and_texts.chain(arguments));
+        Self { key: key.cloned().unwrap_or_default(), prompt }
+    }
+
+    /// A short excerpt of a provider's body: its error message where it has one, in one line, with the key and
+    /// stretches of the prompt masked.
+    pub(super) fn excerpt(&self, body: &str) -> String {
+        let message = message_of(body).unwrap_or_else(|| body.to_owned());
+        let line = message.split_whitespace().collect::<Vec<_>>().join(" ");
+        // A little more than is shown: a cut could leave a stretch too short to be recognised.
+        let letters: Vec<char> = line.chars().take(LONGEST_EXCERPT + PROMPT_RUN).collect();
+        let mut hidden = vec![false; letters.len()];
+        hide_runs(&letters, self.key.expose_secret(), KEY_RUN, &mut hidden);
+        for text in &self.prompt {
+            let in_one_line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            if in_one_line.chars().count() >= PROMPT_RUN {
+                hide_runs(&letters, &in_one_line, PROMPT_RUN, &mut hidden);
+            }
+            text.lines().for_each(|line| hide_line(&letters, line, &mut hidden));
+        }
+        shorten(&masked(&letters, &hidden))
+    }
+}
+
+/// The message of an error body in one of its usual forms.
+fn message_of(body: &str) -> Option<String> {
+    let body: Value = serde_json::from_str(body).ok()?;
+    let places = ["/error/message", "/message", "/detail", "/error"];
+    places.iter().find_map(|place| body.pointer(place)?.as_str().map(str::to_owned))
+}
+
+/// Marks every run of `length` characters that also is in `secret`; of a shorter secret, the whole.
+fn hide_runs(letters: &[char], secret: &str, length: usize, hidden: &mut [bool]) {
+    let length = length.min(secret.chars().count());
+    if length == 0 {
+        return;
+    }
+    for (start, window) in letters.windows(length).enumerate() {
+        let window: String = window.iter().collect();
+        if secret.contains(&window) {
+            hidden[start..start + length].fill(true);
+        }
+    }
+}
+
+/// Marks a line where it stands whole.
+fn hide_line(letters: &[char], line: &str, hidden: &mut [bool]) {
+    let line: Vec<char> = line.trim().chars().collect();
+    if line.len() < SHORTEST_LINE {
+        return;
+    }
+    for (start, window) in letters.windows(line.len()).enumerate() {
+        if window == line {
+            hidden[start..start + line.len()].fill(true);
+        }
+    }
+}
+
+fn masked(letters: &[char], hidden: &[bool]) -> String {
+    let mut text = String::new();
+    let mut was_hidden = false;
+    for (letter, is_hidden) in letters.iter().zip(hidden) {
+        match (is_hidden, was_hidden) {
+            (false, _) => text.push(*letter),
+            (true, false) => text.push_str(MASK),
+            (true, true) => {}
+        }
+        was_hidden = *is_hidden;
+    }
+    text
+}
+
+fn shorten(text: &str) -> String {
+    match text.char_indices().nth(LONGEST_EXCERPT) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use capstan_protocol::{ChatMessage, ModelOptions, ModelRequest};
+    use secrecy::SecretString;
+    use serde_json::json;
+
+    use super::Redactor;
+
+    fn redactor(key: &str, prompt: &str) -> Redactor {
+        let key = SecretString::from(key.to_owned());
+        Redactor::new(
+            Some(&key),
+            &ModelRequest {
+                model: "openai:m".parse().unwrap(),
+                system: String::new(),
+                messages: vec![ChatMessage::user(prompt)],
+                tools: Vec::new(),
+                options: ModelOptions::default(),
+            },
+        )
+    }
+
+    #[test]
+    fn the_message_of_an_error_body_is_quoted_in_one_line() {
+        let body = json!({"error": {"message": "slow\n  down", "type": "rate_limit"}}).to_string();
+        assert_eq!(redactor("", "hi").excerpt(&body), "slow down");
+        assert_eq!(redactor("", "hi").excerpt("<html>Bad Gateway</html>"), "<html>Bad Gateway</html>");
+    }
+
+    #[test]
+    fn neither_the_key_nor_a_part_of_it_is_quoted() {
+        let redactor = redactor("sk-0123456789abcdef", "hi");
+        assert_eq!(redactor.excerpt("bad key sk-0123456789abcdef!"), "bad key [...]!");
+        assert_eq!(redactor.excerpt("bad key sk-01234*****!"), "bad key [...]*****!");
+        assert_eq!(self::redactor("abc", "hi").excerpt("bad key abc"), "bad key [...]");
+    }
+
+    #[test]
+    fn stretches_of_the_prompt_are_not_quoted() {
+        let redactor = redactor("", "the launch code is\n4711 and the door is in the east wing");
+        let body = json!({"message": "cannot parse: the launch code is\n4711 and the do (cut)"}).to_string();
+        assert_eq!(redactor.excerpt(&body), "cannot parse: [...] (cut)");
+        let with_header = "channel=$cli\n---Date: 2026-11-15---\npw: 4711";
+        assert_eq!(self::redactor("", with_header).excerpt("bad: pw: 4711!"), "bad: [...]!");
+    }
+
+    #[test]
+    fn ordinary_words_survive_a_short_prompt() {
+        assert_eq!(redactor("", "model").excerpt("no such model"), "no such model");
+    }
+
+    #[test]
+    fn an_excerpt_is_short() {
+        assert_eq!(redactor("", "hi").excerpt(&"x".repeat(5000)).chars().count(), 303);
+    }
+}

@@ -1,0 +1,284 @@
+//! The `OpenAI` provider against a scripted server on loopback.
+
+mod common;
+
+use capstan_hooks::contracts::ModelErrorKind::{
+    Broken, ContextOverflow, RateLimited, Rejected, Unauthorized, UnknownModel, Unreachable,
+};
+use capstan_hooks::contracts::{ModelError, ModelErrorKind, ModelEvent, ModelProvider as _, collect};
+use capstan_models::{OpenAi, openai::Settings};
+use capstan_protocol::{ChatMessage, ModelOptions, ModelOutput, ModelRequest, ToolCall, Usage};
+use capstan_testing::{Gate, Reply, ScriptedModel};
+use futures::StreamExt as _;
+use serde_json::json;
+
+use common::{KEY, provider, request, settings, tools};
+
+/// A prompt that must not turn up in an error.
+const SECRET_PROMPT: &str = "the launch code is 4711, do not tell anyone about it";
+
+async fn answer(reply: Reply) -> Result<ModelOutput, ModelError> {
+    let server = ScriptedModel::start(vec![reply]).await;
+    let result = ask(&server).await;
+    assert_eq!(server.violations(), Vec::<String>::new());
+    result
+}
+
+async fn ask(server: &ScriptedModel) -> Result<ModelOutput, ModelError> {
+    let request = ModelRequest { tools: tools(), ..request(vec![ChatMessage::user(SECRET_PROMPT)]) };
+    collect(provider(server).stream(&request).await?).await
+}
+
+async fn events(reply: Reply) -> Vec<Result<ModelEvent, ModelError>> {
+    let server = ScriptedModel::start(vec![reply]).await;
+    provider(&server).stream(&request(vec![ChatMessage::user("hi")])).await.unwrap().collect().await
+}
+
+/// The error of a reply, which must hold neither the key nor the prompt.
+async fn failure(reply: Reply) -> ModelError {
+    let error = answer(reply).await.unwrap_err();
+    assert_safe(&error);
+    error
+}
+
+fn assert_safe(error: &ModelError) {
+    let shown = format!("{error} {error:?}");
+    assert!(!shown.contains(KEY), "the key is in {shown}");
+    assert!(!shown.contains("4711"), "the prompt is in {shown}");
+    assert!(shown.contains("openai"), "the provider is not in {shown}");
+    assert!(shown.chars().count() < 1200, "too long: {shown}");
+}
+
+fn error_body(message: &str) -> String {
+    json!({"error": {"message": message, "type": "invalid_request_error"}}).to_string()
+}
+
+#[tokio::test]
+async fn a8_text_streams_as_it_comes_with_usage_and_a_stop() {
+    let events = events(Reply::text_with_usage("Hello, 你好 🐋", 7, 3)).await;
+    let usage =
+        Usage { prompt_tokens: Some(7), completion_tokens: Some(3), total_tokens: Some(10), ..Usage::default() };
+    let expected = [
+        ModelEvent::Text("Hello, ".to_owned()),
+        ModelEvent::Text("你好 ".to_owned()),
+        ModelEvent::Text("🐋".to_owned()),
+        ModelEvent::Usage(usage),
+        ModelEvent::Stop,
+    ];
+    assert_eq!(events, expected.map(Ok));
+}
+
+#[tokio::test]
+async fn a8_the_first_words_arrive_while_the_model_still_speaks() {
+    let gate = Gate::new();
+    let server = ScriptedModel::start(vec![Reply::text("first second").held_at(&gate)]).await;
+    let mut stream = provider(&server).stream(&request(vec![ChatMessage::user("hi")])).await.unwrap();
+    assert_eq!(stream.next().await, Some(Ok(ModelEvent::Text("first ".to_owned()))));
+    gate.open();
+    assert_eq!(stream.next().await, Some(Ok(ModelEvent::Text("second".to_owned()))));
+}
+
+#[tokio::test]
+async fn a8_reasoning_is_told_from_text() {
+    let events = events(Reply::text("yes").with_reasoning("let me think")).await;
+    let reasoning: String = events
+        .iter()
+        .filter_map(|event| match event {
+            Ok(ModelEvent::Reasoning(delta)) => Some(delta.as_str()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(reasoning, "let me think");
+    assert!(events.contains(&Ok(ModelEvent::Text("yes".to_owned()))));
+}
+
+#[tokio::test]
+async fn a8_tool_calls_arrive_whole_in_order_after_the_text_with_usage() {
+    let reply = Reply::tool_calls([
+        ("call_1", "bash", json!({"cmd": "echo \"你好\" && ls -la /a/long/path", "timeout_seconds": 30})),
+        ("call_2", "fs_read", json!({"path": "README.md"})),
+    ]);
+    let output = answer(reply.with_text("Let me see.").with_usage(20, 9)).await.unwrap();
+    assert_eq!(output.text, "Let me see.");
+    assert_eq!(
+        output.tool_calls,
+        [
+            ToolCall::new("call_1", "bash", r#"{"cmd":"echo \"你好\" && ls -la /a/long/path","timeout_seconds":30}"#),
+            ToolCall::new("call_2", "fs_read", r#"{"path":"README.md"}"#),
+        ]
+    );
+    assert_eq!(output.usage.unwrap().total_tokens, Some(29));
+}
+
+#[tokio::test]
+async fn a8_arguments_are_kept_as_the_model_wrote_them() {
+    let written = ["{ \"b\": 1.0,  \"a\": 12345678901234567890123 }", "{\"cut\": ", "\"text\""];
+    let calls = written.iter().enumerate().map(|(n, arguments)| (format!("call_{n}"), "bash".to_owned(), *arguments));
+    let output = answer(Reply::tool_calls_verbatim(calls)).await.unwrap();
+    let got: Vec<&str> = output.tool_calls.iter().map(|call| call.function.arguments.as_str()).collect();
+    assert_eq!(got, written);
+}
+
+#[tokio::test]
+async fn a_call_without_arguments_gets_an_empty_object() {
+    let output = answer(Reply::tool_calls_verbatim([("call_1", "bash", "")])).await.unwrap();
+    assert_eq!(output.tool_calls, [ToolCall::new("call_1", "bash", "{}")]);
+}
+
+#[tokio::test]
+async fn a_server_that_counts_calls_from_one_makes_no_call_twice() {
+    let frame = |choice: serde_json::Value| format!("data: {}\n\n", json!({"choices": [choice]}));
+    let call = |call: serde_json::Value| frame(json!({"delta": {"tool_calls": [call]}}));
+    let stream = [
+        call(json!({"index": 1, "id": "a", "function": {"name": "bash", "arguments": ""}})),
+        call(json!({"index": 1, "function": {"arguments": "{}"}})),
+        frame(json!({"delta": {}, "finish_reason": "tool_calls"})),
+        "data: [DONE]\n\n".to_owned(),
+    ];
+    let output = answer(Reply::raw(stream.concat())).await.unwrap();
+    assert_eq!(output.tool_calls, [ToolCall::new("a", "bash", "{}")]);
+}
+
+#[tokio::test]
+async fn the_client_is_used_again_for_the_next_call() {
+    let server = ScriptedModel::start(vec![Reply::text("one"), Reply::text("two")]).await;
+    let provider = provider(&server);
+    for expected in ["one", "two"] {
+        let stream = provider.stream(&request(vec![ChatMessage::user("hi")])).await.unwrap();
+        assert_eq!(collect(stream).await.unwrap().text, expected);
+    }
+    assert_eq!(server.authorizations(), [Some(format!("Bearer {KEY}")), Some(format!("Bearer {KEY}"))]);
+}
+
+#[tokio::test]
+async fn a_local_endpoint_needs_no_key_and_a_slash_at_the_end_is_fine() {
+    let server = ScriptedModel::start(vec![Reply::text("hi")]).await;
+    let api_base = Some(format!("{}/", server.base_url()));
+    let provider = OpenAi::new(Settings { api_key: None, api_base });
+    let stream = provider.stream(&request(vec![ChatMessage::user("hi")])).await.unwrap();
+    assert_eq!(collect(stream).await.unwrap().text, "hi");
+    assert_eq!(server.authorizations(), [None]);
+}
+
+#[tokio::test]
+async fn openai_itself_without_a_key_is_unauthorized_and_nothing_is_sent() {
+    for api_key in [None, Some(" ".into())] {
+        let provider = OpenAi::new(Settings { api_key, api_base: None });
+        let error = provider.stream(&request(vec![ChatMessage::user(SECRET_PROMPT)])).await.err().unwrap();
+        assert_eq!(error.kind, Unauthorized);
+        assert!(error.message.contains("CAPSTAN_API_KEY"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn each_status_becomes_its_kind_and_is_named() {
+    let cases: [(u16, ModelErrorKind); 9] = [
+        (400, Rejected),
+        (401, Unauthorized),
+        (403, Unauthorized),
+        (404, UnknownModel),
+        (413, Rejected),
+        (429, RateLimited),
+        (500, Rejected),
+        (502, Unreachable),
+        (503, Unreachable),
+    ];
+    for (status, kind) in cases {
+        let error = failure(Reply::status(status, error_body("for some reason"))).await;
+        assert_eq!(error.kind, kind, "{status}: {error}");
+        assert!(error.message.contains(&status.to_string()), "{error}");
+        assert!(error.message.contains("for some reason"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a2_a_body_about_the_length_of_the_context_is_an_overflow() {
+    let body = "This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens.";
+    assert_eq!(failure(Reply::status(400, error_body(body))).await.kind, ContextOverflow);
+    assert_eq!(failure(Reply::status(500, "prompt is too long")).await.kind, ContextOverflow);
+}
+
+#[tokio::test]
+async fn no_error_repeats_the_key_or_the_prompt_a_provider_sends_back() {
+    for status in [400, 401, 429, 500] {
+        let echo = format!("bad request with key {KEY}: {SECRET_PROMPT}");
+        let error = failure(Reply::status(status, error_body(&echo))).await;
+        assert!(error.message.contains("bad request with key [...]"), "{error}");
+        failure(Reply::status(status, echo)).await;
+    }
+    let echo = json!({"error": {"message": format!("{KEY} {SECRET_PROMPT}")}});
+    failure(Reply::raw(format!("data: {echo}\n\n"))).await;
+}
+
+#[tokio::test]
+async fn a_port_nobody_listens_on_is_unreachable() {
+    let free = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let provider = OpenAi::new(settings(format!("http://{free}/v1")));
+    let error = provider.stream(&request(vec![ChatMessage::user(SECRET_PROMPT)])).await.err().unwrap();
+    assert_eq!(error.kind, Unreachable);
+    assert!(error.message.contains(&free.to_string()), "{error}");
+    assert_safe(&error);
+}
+
+#[tokio::test]
+async fn a_host_that_does_not_exist_is_unreachable() {
+    let provider = OpenAi::new(settings("http://no-such-host.invalid/v1".to_owned()));
+    let error = provider.stream(&request(vec![ChatMessage::user("hi")])).await.err().unwrap();
+    assert_eq!(error.kind, Unreachable, "{error}");
+}
+
+#[tokio::test]
+async fn a_cut_stream_hands_on_what_came_and_then_is_broken() {
+    let mut events = events(Reply::cut_after("half of it")).await;
+    let error = events.pop().unwrap().unwrap_err();
+    assert_eq!(error.kind, Broken, "{error}");
+    assert!(events.contains(&Ok(ModelEvent::Text("half ".to_owned()))), "{events:?}");
+    assert_eq!(failure(Reply::cut_after("half of it")).await.kind, Broken);
+}
+
+#[tokio::test]
+async fn garbage_is_broken() {
+    let html = "<html><body>It works!</body></html>";
+    for reply in [Reply::garbage(), Reply::raw(html), Reply::raw(""), Reply::raw("data: [1,\n\n")] {
+        assert_eq!(failure(reply).await.kind, Broken);
+    }
+}
+
+#[tokio::test]
+async fn an_end_without_a_reason_is_broken() {
+    let text = "data: {\"choices\":[{\"delta\":{\"content\":\"half\"}}]}\n\n";
+    assert_eq!(failure(Reply::raw(format!("{text}data: [DONE]\n\n"))).await.kind, Broken);
+    assert_eq!(failure(Reply::raw(text)).await.kind, Broken);
+}
+
+#[tokio::test]
+async fn an_error_in_the_stream_is_broken_unless_it_says_more() {
+    let stream = |error: serde_json::Value| Reply::raw(format!("data: {}\n\n", json!({"error": error})));
+    assert_eq!(failure(stream(json!({"message": "server had a problem"}))).await.kind, Broken);
+    assert_eq!(failure(stream(json!({"message": "slow down", "code": 429}))).await.kind, RateLimited);
+    assert_eq!(failure(stream(json!({"code": "context_length_exceeded"}))).await.kind, ContextOverflow);
+}
+
+#[tokio::test]
+async fn a_filtered_answer_is_rejected() {
+    let stream = "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"content_filter\"}]}\n\ndata: [DONE]\n\n";
+    assert_eq!(failure(Reply::raw(stream)).await.kind, Rejected);
+}
+
+#[tokio::test]
+async fn a_limit_on_tokens_goes_by_the_name_the_model_knows() {
+    let server = ScriptedModel::start_with(|_, _| Reply::text("ok")).await;
+    for (model, field) in [("openai:gpt-4o", "max_tokens"), ("openai:gpt-5-mini", "max_completion_tokens")] {
+        let options = ModelOptions { max_tokens: Some(256) };
+        let model = model.parse().unwrap();
+        let request = ModelRequest { model, options, ..request(vec![ChatMessage::user("hi")]) };
+        collect(provider(&server).stream(&request).await.unwrap()).await.unwrap();
+        assert_eq!(server.requests().last().unwrap()[field], 256);
+    }
+}
+
+#[test]
+fn settings_and_provider_do_not_show_the_key() {
+    let settings = settings("http://127.0.0.1:1/v1".to_owned());
+    assert!(!format!("{settings:?} {:?}", OpenAi::new(settings.clone())).contains(KEY));
+}

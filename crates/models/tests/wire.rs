@@ -1,0 +1,132 @@
+//! What is sent equals what `wire::openai_body` says, so that it can be recorded before it is sent.
+
+mod common;
+
+use capstan_hooks::contracts::{ModelProvider as _, collect};
+use capstan_models::wire::openai_body;
+use capstan_protocol::{ChatMessage, Content, ContentPart, Map, ModelRequest, ToolCall};
+use capstan_testing::{Reply, ScriptedModel};
+use serde_json::{Value, json};
+
+use common::{provider, request, tools};
+
+const ANCHOR: &str = r#"[Anchor created: session/start]: {"owner":"human"}"#;
+
+/// Sends a request and compares what arrived with what the function says; gives back the whole body.
+async fn sent(request: &ModelRequest) -> Value {
+    let server = ScriptedModel::start(vec![Reply::text("ok")]).await;
+    collect(provider(&server).stream(request).await.unwrap()).await.unwrap();
+    let body = server.requests().remove(0);
+    let said = openai_body(request);
+    assert_eq!(body["model"], said.model);
+    assert_eq!(body["messages"], Value::Array(said.messages));
+    let tools = (!said.tools.is_empty()).then_some(Value::Array(said.tools));
+    assert_eq!(body.get("tools"), tools.as_ref());
+    body
+}
+
+async fn sent_messages(messages: Vec<ChatMessage>) -> Value {
+    sent(&request(messages)).await["messages"].take()
+}
+
+#[tokio::test]
+async fn p15_text_with_a_system_prompt_is_sent_as_recorded() {
+    let request = ModelRequest {
+        system: "Be brief. 简短 🐋".to_owned(),
+        ..request(vec![ChatMessage::user("hi\n\"q\"\t\u{1}")])
+    };
+    let body = sent(&request).await;
+    let expected = json!([
+        {"role": "system", "content": "Be brief. 简短 🐋"},
+        {"role": "user", "content": "hi\n\"q\"\t\u{1}"},
+    ]);
+    assert_eq!(body["messages"], expected);
+    assert_eq!(body["stream"], true);
+    assert_eq!(body["stream_options"], json!({"include_usage": true}));
+}
+
+#[tokio::test]
+async fn p15_nothing_is_sent_that_nobody_asked_for() {
+    let body = sent(&request(vec![ChatMessage::user("hi")])).await;
+    let mut keys: Vec<&String> = body.as_object().unwrap().keys().collect();
+    keys.sort();
+    assert_eq!(keys, ["messages", "model", "stream", "stream_options"]);
+}
+
+#[tokio::test]
+async fn p15_turns_with_tools_and_a_leading_anchor_are_sent_as_recorded() {
+    let first = vec![
+        ToolCall::new("call_1", "bash", "{ \"cmd\" : \"echo 你好\", \"n\": 1.0 }"),
+        ToolCall::new("call_2", "fs_read", "{not json"),
+    ];
+    let mut with_text = ChatMessage::calls(vec![ToolCall::new("call_3", "fs_read", "\"text\"")]);
+    with_text.content = "Let me see.".into();
+    let messages = vec![
+        ChatMessage::assistant(ANCHOR),
+        ChatMessage::user("go"),
+        ChatMessage::calls(first),
+        ChatMessage::tool("call_1", "bash", "你好"),
+        ChatMessage::tool("call_2", "fs.read", ""),
+        ChatMessage::user("continue"),
+        with_text,
+        ChatMessage::tool("call_3", "fs.read", Content::Parts(vec![ContentPart::text("a"), ContentPart::text("b")])),
+    ];
+    let body = sent(&ModelRequest { tools: tools(), ..request(messages) }).await;
+    assert_eq!(body["messages"][2]["tool_calls"][1]["function"]["arguments"], "{not json");
+    assert_eq!(body["messages"][7]["content"], "a\nb");
+    assert_eq!(body["tools"][1]["function"]["name"], "fs_read");
+    let keys: Vec<&String> = body.as_object().unwrap().keys().collect();
+    let place = |key: &str| keys.iter().position(|found| *found == key);
+    assert!(place("tools") < place("messages"), "tools come first, for the sake of prompt caches: {keys:?}");
+}
+
+#[tokio::test]
+async fn p15_consecutive_messages_of_one_role_stay_as_they_are() {
+    let messages = vec![
+        ChatMessage::user("a"),
+        ChatMessage::user("b"),
+        ChatMessage::assistant("c"),
+        ChatMessage::assistant(""),
+        ChatMessage::user("d"),
+    ];
+    assert_eq!(sent_messages(messages).await.as_array().unwrap().len(), 5);
+}
+
+#[tokio::test]
+async fn p15_images_are_sent_as_recorded() {
+    let parts = json!([
+        {"type": "text", "text": "look"},
+        {"type": "text", "text": "closely"},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}},
+        {"type": "image_url", "image_url": {"url": "https://example.com/a.png?x=1&y=ü", "detail": "low"}},
+        {"type": "input_audio", "input_audio": {"data": "AA==", "format": "wav"}},
+    ]);
+    let content: Content = serde_json::from_value(parts.clone()).unwrap();
+    assert_eq!(sent_messages(vec![ChatMessage::user(content)]).await, json!([{"role": "user", "content": parts}]));
+}
+
+#[tokio::test]
+async fn p15_system_messages_within_the_conversation_keep_their_place() {
+    let mut note = ChatMessage::assistant("note");
+    note.role = capstan_protocol::Role::System;
+    let messages = sent_messages(vec![ChatMessage::user("a"), note, ChatMessage::user("b")]).await;
+    assert_eq!(messages[1], json!({"role": "system", "content": "note"}));
+}
+
+#[tokio::test]
+async fn p15_names_and_other_keys_are_neither_recorded_nor_sent() {
+    let mut message = ChatMessage::user("hi");
+    message.name = Some("ada".to_owned());
+    message.extra = Map::from_iter([("reasoning_content".to_owned(), json!("hm"))]);
+    assert_eq!(sent_messages(vec![message]).await, json!([{"role": "user", "content": "hi"}]));
+}
+
+#[tokio::test]
+async fn p15_a_model_name_is_sent_as_it_is_and_sets_no_option() {
+    for name in ["o3-high", "gpt-6", "anthropic::claude", "meta/llama:free", "qwen3-none"] {
+        let model = format!("openai:{name}").parse().unwrap();
+        let body = sent(&ModelRequest { model, ..request(vec![ChatMessage::user("hi")]) }).await;
+        assert_eq!(body["model"], name);
+        assert_eq!(body.as_object().unwrap().len(), 4, "{body}");
+    }
+}

@@ -1,0 +1,48 @@
+//! The vocabulary of Capstan as plain data.
+//!
+//! Everything that crosses a boundary (a channel, a plugin process, the store, the HTTP API) is one of these types:
+//! [`Event`], [`Outbound`], [`Content`], [`StreamEvent`], [`RunContext`], [`RunResult`], [`Binding`], [`Descriptor`],
+//! [`Grant`], and the ids that name them. The crate does no I/O and holds no logic beyond what keeps a value valid.
+//!
+//! The JSON Schemas of these types are generated into `schema/` by [`schema::documents`] and checked in.
+
+mod binding;
+mod content;
+mod context;
+mod error;
+mod event;
+mod grant;
+mod ids;
+mod message;
+mod model;
+mod outbound;
+mod outcome;
+mod result;
+mod runner;
+pub mod schema;
+mod stream;
+mod time;
+mod tool;
+
+pub use binding::{Binding, BindingScope, DeliveryPolicy, ResourcePolicy, StatePolicy};
+pub use content::{Content, ContentPart, ImageUrl, KnownPart};
+pub use context::{Adapter, ContextAccess, ConversationContext, Resources, RunContext, RuntimeContext, Trigger};
+pub use error::{ApiError, ApiErrorCode};
+pub use event::{ActorRef, Delivery, Event, Input, RawRef, SubjectRef, event_type};
+pub use grant::{Access, Grant, Permissions, TapeAccess};
+pub use ids::{
+    BindingId, BlobHash, ChannelName, ChatId, EntryId, EventId, IdError, PluginName, RunId, RunnerId, SessionId,
+    TapeName, WorkspaceId,
+};
+pub use message::{ChatMessage, Role};
+pub use model::{ModelId, ModelOptions, ModelOutput, ModelRequest};
+pub use outbound::{Outbound, OutboundKind};
+pub use outcome::{EventKey, Outcome};
+pub use result::{ResultBody, RunResult};
+pub use runner::{Capabilities, Descriptor, RunnerSource};
+pub use stream::{StreamEvent, Usage};
+pub use time::Timestamp;
+pub use tool::{ToolCall, ToolFunction, ToolName, ToolOutput, ToolSpec};
+
+/// An open JSON object: the `extra` of a type, the state of an anchor, the metadata of an event.
+pub type Map = serde_json::Map<String, serde_json::Value>;

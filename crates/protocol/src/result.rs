@@ -1,0 +1,94 @@
+//! What a runner yields: facts about its run, in order.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{Content, Map, Timestamp, ToolCall, ToolOutput, Usage};
+
+/// One result of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RunResult {
+    /// What it is.
+    #[serde(flatten)]
+    pub body: ResultBody,
+    /// What was used since the last result, as far as known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
+    /// Its place in the run; the host numbers what comes without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sequence: Option<u64>,
+    /// When the runner made it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timestamp: Option<Timestamp>,
+}
+
+/// The kinds of result.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type", content = "data")]
+pub enum ResultBody {
+    /// More of a message. Streamed, never journalled.
+    #[serde(rename = "message.delta")]
+    MessageDelta {
+        /// What was added.
+        delta: String,
+    },
+    /// More of the reasoning. Streamed, never journalled.
+    #[serde(rename = "reasoning.delta")]
+    ReasoningDelta {
+        /// What was added.
+        delta: String,
+    },
+    /// A whole message. Journalled; its deltas, if any, came before it.
+    #[serde(rename = "message.completed")]
+    MessageCompleted {
+        /// What it says.
+        content: Content,
+        /// Opaque provider data that belongs to it.
+        #[serde(default, skip_serializing_if = "Map::is_empty")]
+        provider_meta: Map,
+    },
+    /// A tool of the runner's own was called. Calls through the host are journalled by the host.
+    #[serde(rename = "tool.call.started")]
+    ToolCallStarted {
+        /// The call.
+        call: ToolCall,
+    },
+    /// A tool of the runner's own answered.
+    #[serde(rename = "tool.call.completed")]
+    ToolCallCompleted {
+        /// The call it answers.
+        call_id: String,
+        /// The tool that answered.
+        name: String,
+        /// What it said.
+        output: ToolOutput,
+    },
+    /// The runner wants state kept.
+    #[serde(rename = "state.updated")]
+    StateUpdated {
+        /// The keys to set.
+        state: Map,
+    },
+    /// The run ended well.
+    #[serde(rename = "run.completed")]
+    RunCompleted {
+        /// Nothing is to be sent.
+        #[serde(default)]
+        silent: bool,
+    },
+    /// The run failed.
+    #[serde(rename = "run.failed")]
+    RunFailed {
+        /// What happened, fit to be shown.
+        message: String,
+        /// A stable code.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        code: Option<String>,
+    },
+}
+
+impl From<ResultBody> for RunResult {
+    fn from(body: ResultBody) -> Self {
+        Self { body, usage: None, sequence: None, timestamp: None }
+    }
+}

@@ -1,0 +1,93 @@
+//! A point in time as it is written on a tape.
+
+use std::fmt;
+use std::str::FromStr;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+
+/// A point in time, written as RFC 3339 in UTC with microseconds (`2026-11-15T20:57:42.680379+00:00`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Timestamp(jiff::Timestamp);
+
+impl Timestamp {
+    /// Now, by the clock of this machine. Code that decides by time takes the time as an argument instead.
+    pub fn now() -> Self {
+        Self(jiff::Timestamp::now())
+    }
+
+    /// The time this many milliseconds after the epoch; out of range is cut to the nearest time that exists.
+    pub fn from_millis(millis: i64) -> Self {
+        let nearest = if millis < 0 { jiff::Timestamp::MIN } else { jiff::Timestamp::MAX };
+        Self(jiff::Timestamp::from_millisecond(millis).unwrap_or(nearest))
+    }
+
+    /// Milliseconds since the epoch.
+    pub fn as_millis(self) -> i64 {
+        self.0.as_millisecond()
+    }
+
+    /// The time this many milliseconds later.
+    pub fn plus_millis(self, millis: i64) -> Self {
+        Self::from_millis(self.as_millis().saturating_add(millis))
+    }
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let utc = self.0.to_zoned(jiff::tz::TimeZone::UTC);
+        write!(f, "{}", utc.strftime("%Y-%m-%dT%H:%M:%S.%6f+00:00"))
+    }
+}
+
+impl FromStr for Timestamp {
+    type Err = jiff::Error;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse().map(Self)
+    }
+}
+
+impl TryFrom<String> for Timestamp {
+    type Error = jiff::Error;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl From<Timestamp> for String {
+    fn from(time: Timestamp) -> Self {
+        time.to_string()
+    }
+}
+
+impl JsonSchema for Timestamp {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Timestamp".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "format": "date-time" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Timestamp;
+
+    #[test]
+    fn a_timestamp_is_written_as_on_the_tape_and_read_back() {
+        let text = "2026-11-15T20:57:42.680379+00:00";
+        let time: Timestamp = text.parse().unwrap();
+        assert_eq!(time.to_string(), text);
+        assert_eq!("2026-11-15T21:57:42.680379+01:00".parse::<Timestamp>().unwrap(), time);
+    }
+
+    #[test]
+    fn millis_out_of_range_are_cut() {
+        assert!(Timestamp::from_millis(i64::MAX) > Timestamp::from_millis(0));
+        assert!(Timestamp::from_millis(i64::MIN) < Timestamp::from_millis(0));
+    }
+}

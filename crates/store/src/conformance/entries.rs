@@ -1,0 +1,207 @@
+//! Entries and tapes as facts of a batch.
+
+use capstan_protocol::EntryId;
+use capstan_tape::{
+    Assigned, Batch, EntryDate, EntryRef, Expect, Fact, ForkPoint, ForkState, Generation, NewTape, Slice, Store,
+    StoreError,
+};
+
+use super::fixture::{
+    all, anchor, at, begin, commit, ensure, entry, ids, in_batch, just, key, more, name, odd_entries, said, user,
+};
+
+pub(super) async fn appended_entries_get_ids_and_dates(store: &dyn Store) {
+    let tape = name("t");
+    let mut dated = user("two");
+    dated.date = Some(EntryDate::verbatim("2001-02-03"));
+    let committed = commit(store, begin(&tape, [user("one"), dated])).await;
+    assert_eq!(committed.assigned, [Assigned::Nothing, Assigned::Entry(EntryId(1)), Assigned::Entry(EntryId(2))]);
+    let entries = all(store, &tape).await;
+    assert_eq!(said(&entries), ["one", "two"]);
+    assert!(entries[0].date.timestamp().is_some(), "an entry without a date gets the time of its commit");
+    assert_eq!(entries[1].date.as_str(), "2001-02-03");
+    assert_eq!(store.tape(&tape).await.unwrap().unwrap().head, EntryId(2));
+    assert!(all(store, &name("unknown")).await.is_empty());
+    assert_eq!(store.tape(&name("unknown")).await.unwrap(), None);
+}
+
+pub(super) async fn facts_see_the_facts_before_them(store: &dyn Store) {
+    let (tape, fork) = (name("t"), name("f"));
+    let mut batch = begin(&tape, [user("one")]);
+    let message = in_batch(1);
+    batch.append(&tape, anchor("a").naming(vec![message]));
+    batch.push(Fact::Fork { fork: fork.clone(), parent: tape.clone(), position: EntryId(2) });
+    batch.append(&fork, user("on the fork"));
+    batch.push(Fact::Reset { tape: tape.clone(), archive: false });
+    batch.append(&tape, user("after the reset"));
+    batch.push(Fact::Accept { key: key("e"), session: "s".into(), tape: tape.clone(), entry: message, at: at(1) });
+    commit(store, batch).await;
+    assert_eq!(all(store, &tape).await[1].named_messages(), [EntryId(1)]);
+    assert_eq!(ids(&all(store, &tape).await), [1, 2, 3]);
+    assert_eq!(ids(&all(store, &fork).await), [3]);
+    assert_eq!(store.tape(&tape).await.unwrap().unwrap().begins_after, EntryId(2));
+    assert_eq!(store.accepted(&key("e")).await.unwrap().unwrap().entry, EntryId(1));
+}
+
+pub(super) async fn a_batch_is_applied_whole_or_not_at_all(store: &dyn Store) {
+    let (tape, other) = (name("t"), name("other"));
+    commit(store, begin(&tape, [user("one")])).await;
+    let mut batch = begin(&other, [user("lost")]);
+    batch.append(&tape, user("lost"));
+    batch.push(Fact::PutState { session: "s".into(), key: "k".into(), value: true.into() });
+    batch.append(&name("unknown"), user("no tape"));
+    let refused = store.commit(batch).await;
+    assert_eq!(refused, Err(StoreError::NoTape { tape: name("unknown") }));
+    assert_eq!(store.tape(&other).await.unwrap(), None);
+    assert_eq!(said(&all(store, &tape).await), ["one"]);
+    assert!(store.state(&"s".into()).await.unwrap().is_empty());
+    commit(store, more(&tape, [user("two")])).await;
+    assert_eq!(ids(&all(store, &tape).await), [1, 2], "a refused batch uses up no id");
+
+    let mut ahead = Batch::new();
+    let entry = in_batch(1);
+    ahead.push(Fact::Accept { key: key("e"), session: "s".into(), tape: tape.clone(), entry, at: at(1) });
+    ahead.append(&tape, user("too late"));
+    assert!(store.commit(ahead).await.is_err(), "a fact can only refer to one before it");
+}
+
+pub(super) async fn a_known_tape_stays_as_it_is(store: &dyn Store) {
+    let tape = name("t");
+    let first = NewTape { session: Some("s".into()), workspace: Some("/w".into()), ..NewTape::named(tape.clone()) };
+    commit(store, just(Fact::EnsureTape(first))).await;
+    let second = NewTape { session: Some("x".into()), head: EntryId(9), ..NewTape::named(tape.clone()) };
+    commit(store, just(Fact::EnsureTape(second))).await;
+    let record = store.tape(&tape).await.unwrap().unwrap();
+    assert_eq!((record.session, record.workspace), (Some("s".into()), Some("/w".into())));
+    assert_eq!((record.head, record.handed_over, record.generation), (EntryId(0), EntryId(0), 1));
+
+    let begun_elsewhere = NewTape { head: EntryId(9), ..NewTape::named(name("elsewhere")) };
+    commit(store, just(Fact::EnsureTape(begun_elsewhere))).await;
+    commit(store, more(&name("elsewhere"), [user("ten")])).await;
+    assert_eq!(ids(&all(store, &name("elsewhere")).await), [10]);
+    let names: Vec<_> = store.tapes().await.unwrap().into_iter().map(|record| record.name).collect();
+    assert_eq!(names, [name("elsewhere"), name("t")], "tapes are listed by name");
+}
+
+pub(super) async fn imported_entries_keep_what_they_are(store: &dyn Store) {
+    let tape = name("t");
+    let mut batch = just(ensure(&tape));
+    batch.push(Fact::Import { tape: tape.clone(), entries: odd_entries() });
+    commit(store, batch).await;
+    let entries = all(store, &tape).await;
+    assert_eq!(entries, odd_entries());
+    let keys = |entry: &capstan_tape::Entry| serde_json::to_string(entry).expect("an entry has a JSON form");
+    assert_eq!(
+        entries.iter().map(keys).collect::<Vec<_>>(),
+        odd_entries().iter().map(keys).collect::<Vec<_>>(),
+        "keys keep their order"
+    );
+    commit(store, more(&tape, [user("ten")])).await;
+    assert_eq!(ids(&all(store, &tape).await), [2, 7, 8, 9, 10]);
+}
+
+pub(super) async fn imported_ids_must_increase(store: &dyn Store) {
+    let tape = name("t");
+    commit(store, begin(&tape, [user("one"), user("two")])).await;
+    let event = |id| entry(id, "event", serde_json::json!({}));
+    for (bad, id, head) in [
+        (vec![event(2)], 2, 2),
+        (vec![event(5), event(5)], 5, 5),
+        (vec![event(5), event(4)], 4, 5),
+        (vec![event(u64::MAX)], u64::MAX, 2),
+    ] {
+        let refused = store.commit(just(Fact::Import { tape: tape.clone(), entries: bad })).await;
+        assert_eq!(refused, Err(StoreError::OutOfOrder { tape: tape.clone(), id, head }));
+    }
+    let nowhere = store.commit(just(Fact::Import { tape: name("x"), entries: vec![event(1)] })).await;
+    assert_eq!(nowhere, Err(StoreError::NoTape { tape: name("x") }));
+    assert_eq!(ids(&all(store, &tape).await), [1, 2]);
+}
+
+pub(super) async fn entries_that_were_handed_over_go(store: &dyn Store) {
+    let (tape, other) = (name("t"), name("u"));
+    commit(store, begin(&tape, [user("one"), user("two"), user("three")])).await;
+    commit(store, begin(&other, [user("stays")])).await;
+    commit(store, just(Fact::HandedOver { tape: tape.clone(), up_to: EntryId(2) })).await;
+    assert_eq!(ids(&all(store, &tape).await), [3]);
+    let record = store.tape(&tape).await.unwrap().unwrap();
+    assert_eq!((record.head, record.handed_over), (EntryId(3), EntryId(2)));
+    commit(store, just(Fact::HandedOver { tape: tape.clone(), up_to: EntryId(1) })).await;
+    assert_eq!(store.tape(&tape).await.unwrap().unwrap().handed_over, EntryId(2), "what is gone does not come back");
+    commit(store, more(&tape, [user("four")])).await;
+    assert_eq!(ids(&all(store, &tape).await), [3, 4]);
+    assert_eq!(said(&all(store, &other).await), ["stays"]);
+    let unknown = store.commit(just(Fact::HandedOver { tape: name("x"), up_to: EntryId(1) })).await;
+    assert_eq!(unknown, Err(StoreError::NoTape { tape: name("x") }));
+}
+
+pub(super) async fn a_fork_has_a_parent_and_a_position(store: &dyn Store) {
+    let (tape, fork) = (name("t"), name("f"));
+    commit(store, begin(&tape, [user("one"), user("two"), user("three")])).await;
+    commit(store, just(Fact::Reset { tape: tape.clone(), archive: false })).await;
+    commit(store, more(&tape, [user("four"), user("five")])).await;
+    let make = |fork, position| Fact::Fork { fork, parent: tape.clone(), position: EntryId(position) };
+    commit(store, just(make(fork.clone(), 4))).await;
+    let record = store.tape(&fork).await.unwrap().unwrap();
+    assert_eq!((record.head, record.begins_after), (EntryId(4), EntryId(3)));
+    let point = ForkPoint { parent: tape.clone(), position: EntryId(4), state: ForkState::Open };
+    assert_eq!(record.fork, Some(point.clone()));
+    commit(store, more(&fork, [user("on the fork")])).await;
+    assert_eq!(ids(&all(store, &fork).await), [5], "its own rows only");
+
+    let again = store.commit(just(make(fork.clone(), 4))).await;
+    assert_eq!(again, Err(StoreError::TapeExists { tape: fork.clone() }));
+    let orphan = Fact::Fork { fork: name("o"), parent: name("x"), position: EntryId(1) };
+    assert_eq!(store.commit(just(orphan)).await, Err(StoreError::NoTape { tape: name("x") }));
+
+    let close = |tape| just(Fact::CloseFork { fork: tape, merged: true });
+    commit(store, close(fork.clone())).await;
+    assert_eq!(store.tape(&fork).await.unwrap().unwrap().fork.unwrap().state, ForkState::Merged);
+    let closed = Err(StoreError::ForkClosed { tape: fork.clone() });
+    assert_eq!(store.commit(more(&fork, [user("late")])).await, closed);
+    assert_eq!(store.commit(close(fork.clone())).await, closed);
+    assert_eq!(store.commit(close(tape.clone())).await, Err(StoreError::NoTape { tape: tape.clone() }));
+}
+
+pub(super) async fn a_reset_begins_a_generation(store: &dyn Store) {
+    let tape = name("t");
+    commit(store, begin(&tape, [user("one"), user("two")])).await;
+    commit(store, just(Fact::Reset { tape: tape.clone(), archive: true })).await;
+    commit(store, more(&tape, [user("three")])).await;
+    commit(store, just(Fact::Reset { tape: tape.clone(), archive: false })).await;
+    let record = store.tape(&tape).await.unwrap().unwrap();
+    assert_eq!((record.generation, record.begins_after, record.head), (3, EntryId(3), EntryId(3)));
+    let first = Generation { number: 1, begins_after: EntryId(0), up_to: EntryId(2), archived: true };
+    let second = Generation { number: 2, begins_after: EntryId(2), up_to: EntryId(3), archived: false };
+    assert_eq!(record.past, [first, second]);
+    assert_eq!(ids(&all(store, &tape).await), [1, 2, 3], "a reset deletes nothing");
+    let unknown = store.commit(just(Fact::Reset { tape: name("x"), archive: false })).await;
+    assert_eq!(unknown, Err(StoreError::NoTape { tape: name("x") }));
+}
+
+pub(super) async fn an_expected_head_is_compared(store: &dyn Store) {
+    let tape = name("t");
+    let expecting = |head, batch: Batch| {
+        let head = Expect::Head { tape: name("t"), head: EntryId(head) };
+        Batch { expect: vec![head], ..batch }
+    };
+    let moved = Err(StoreError::Moved { tape: tape.clone() });
+    assert_eq!(store.commit(expecting(1, begin(&tape, [user("one")]))).await, moved);
+    commit(store, expecting(0, begin(&tape, [user("one")]))).await;
+    assert_eq!(store.commit(expecting(0, more(&tape, [user("two")]))).await, moved);
+    commit(store, expecting(1, more(&tape, [user("two")]))).await;
+    assert_eq!(ids(&all(store, &tape).await), [1, 2]);
+}
+
+pub(super) async fn a_store_finds_nothing_wrong_with_itself(store: &dyn Store) {
+    let (tape, fork) = (name("t"), name("f"));
+    commit(store, begin(&tape, [user("one"), user("two")])).await;
+    commit(store, just(Fact::Fork { fork: fork.clone(), parent: tape.clone(), position: EntryId(1) })).await;
+    commit(store, more(&fork, [user("on the fork")])).await;
+    commit(store, just(Fact::HandedOver { tape: tape.clone(), up_to: EntryId(1) })).await;
+    let entry = EntryRef::Id(EntryId(2));
+    commit(store, just(Fact::Accept { key: key("e"), session: "s".into(), tape: tape.clone(), entry, at: at(1) }))
+        .await;
+    assert_eq!(store.verify().await.unwrap(), []);
+    assert_eq!(ids(&store.read(&tape, &Slice::last()).await.unwrap()), [2]);
+}

@@ -1,0 +1,84 @@
+//! Every slice, against a plain list.
+
+use capstan_protocol::EntryId;
+use capstan_tape::{DateRange, Entry, EntryDate, Fact, Kind, Order, Slice, Store, TapeStore};
+use serde_json::json;
+
+use super::fixture::{commit, ensure, entry, just, name};
+
+/// A tape of every kind, with gaps between its ids and dates that mean nothing, or the same moment.
+fn mixed_tape() -> Vec<Entry> {
+    let kinds = ["anchor", "message", "tool_call", "tool_result", "event", "bub.custom", "message", "anchor", "error"];
+    let dates =
+        ["2026-11-15T10:00:00.000400+00:00", "2026-11-15T10:00:00.000600Z", "no date", "2026-11-16", "1969-12-31"];
+    let make = |n: u64| {
+        let position = usize::try_from(n).unwrap_or_default();
+        let payload = json!({"name": (["a", "b", "a"][position % 3]), "n": n});
+        let date = EntryDate::verbatim(dates[position % dates.len()]);
+        Entry { date, ..entry(n * 3 + 1, kinds[position % kinds.len()], payload) }
+    };
+    (0..40).map(make).collect()
+}
+
+fn slices() -> Vec<Slice> {
+    let id = |id| Some(EntryId(id));
+    let bounds = [
+        (None, None),
+        (id(0), None),
+        (id(40), None),
+        (id(41), id(90)),
+        (None, id(7)),
+        (id(90), id(40)),
+        (id(999), None),
+        (None, id(u64::MAX)),
+    ];
+    let kinds = [
+        vec![],
+        vec![Kind::Anchor],
+        vec![Kind::ToolCall],
+        vec![Kind::Message, Kind::Anchor],
+        vec![Kind::from("bub.custom")],
+    ];
+    let day = DateRange::between("2026-11-15", "2026-11-15");
+    let moment = DateRange::between("2026-11-15T10:00:00.000500Z", "2026-11-15T10:00:00.000500Z");
+    let old = DateRange::between("1969-01-01", "1969-12-31");
+    let dates = [None, day.ok(), moment.ok(), old.ok()];
+    let mut slices = Vec::new();
+    for (after, up_to) in bounds {
+        for kinds in &kinds {
+            for anchor in [None, Some("a".to_owned()), Some("c".to_owned())] {
+                for dated in dates {
+                    for order in [Order::OldestFirst, Order::NewestFirst] {
+                        for limit in [None, Some(0), Some(1), Some(3)] {
+                            let (kinds, anchor) = (kinds.clone(), anchor.clone());
+                            slices.push(Slice { after, up_to, kinds, anchor, dated, order, limit });
+                        }
+                    }
+                }
+            }
+        }
+    }
+    slices
+}
+
+pub(super) async fn every_slice_is_what_a_plain_list_gives(store: &dyn Store) {
+    let tape = name("t");
+    for neighbour in ["s", "t", "u"].map(name) {
+        let mut batch = just(ensure(&neighbour));
+        batch.push(Fact::Import { tape: neighbour, entries: mixed_tape() });
+        commit(store, batch).await;
+    }
+    let model = mixed_tape();
+    for slice in slices() {
+        assert_eq!(store.read(&tape, &slice).await.unwrap(), slice.of(model.iter()), "{slice:?}");
+    }
+}
+
+pub(super) async fn every_slice_of_a_tape_store_is_what_a_plain_list_gives(store: &dyn TapeStore) {
+    let tape = name("t");
+    store.append(&tape, &mixed_tape()).await.unwrap();
+    let model = mixed_tape();
+    for slice in slices() {
+        assert_eq!(store.read(&tape, &slice).await.unwrap(), slice.of(model.iter()), "{slice:?}");
+    }
+}

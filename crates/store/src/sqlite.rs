@@ -1,0 +1,120 @@
+//! The default journal: one `SQLite` file.
+
+mod columns;
+mod error;
+mod read;
+mod readers;
+mod rows;
+mod schema;
+mod slice;
+mod verify;
+mod writer;
+
+use std::path::Path;
+
+use async_trait::async_trait;
+use capstan_protocol::{BlobHash, EventKey, Map, RunId, SessionId, TapeName, WorkspaceId};
+use capstan_tape::{
+    AcceptedRecord, Batch, Committed, Entry, LeaseRecord, OutboxRecord, Problem, RunRecord, Slice, Store, StoreError,
+    TapeRecord,
+};
+
+use readers::Readers;
+use writer::Writer;
+
+/// A journal in one `SQLite` file, which several processes may have open at once.
+///
+/// Writes go through one thread that shares each flush among all batches that wait; reads have connections of their
+/// own and never wait for a writer. Dropping it writes what still waits and joins the thread.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::sync::Arc;
+/// use capstan_store::SqliteStore;
+/// use capstan_tape::Tapes;
+///
+/// let directory = tempfile::tempdir()?;
+/// let store = SqliteStore::open(directory.path().join("capstan.db"))?;
+/// let tapes = Tapes::new(Arc::new(store));
+/// assert!(tapes.list().await?.is_empty());
+/// # Ok(()) }
+/// ```
+pub struct SqliteStore {
+    writer: Writer,
+    readers: Readers,
+}
+
+impl SqliteStore {
+    /// Opens a database, or makes one where there is none; its directory must exist.
+    ///
+    /// A file of another program is refused, and so is one that a newer version of this program wrote.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
+        let path = path.as_ref().to_path_buf();
+        let connection = schema::open_writer(&path)?;
+        Ok(Self { writer: Writer::start(connection, path.clone())?, readers: Readers::new(path) })
+    }
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    async fn commit(&self, batch: Batch) -> Result<Committed, StoreError> {
+        self.writer.commit(batch).await
+    }
+
+    async fn tape(&self, name: &TapeName) -> Result<Option<TapeRecord>, StoreError> {
+        let name = name.clone();
+        self.readers.read(move |connection| read::tape(connection, &name)).await
+    }
+
+    async fn tapes(&self) -> Result<Vec<TapeRecord>, StoreError> {
+        self.readers.read(read::tapes).await
+    }
+
+    async fn read(&self, tape: &TapeName, slice: &Slice) -> Result<Vec<Entry>, StoreError> {
+        let (tape, slice) = (tape.clone(), slice.clone());
+        self.readers.read(move |connection| read::entries(connection, &tape, &slice)).await
+    }
+
+    async fn accepted(&self, key: &EventKey) -> Result<Option<AcceptedRecord>, StoreError> {
+        let key = key.clone();
+        self.readers.read(move |connection| read::accepted(connection, &key)).await
+    }
+
+    async fn run(&self, run_id: &RunId) -> Result<Option<RunRecord>, StoreError> {
+        let run_id = run_id.clone();
+        self.readers.read(move |connection| read::run(connection, &run_id)).await
+    }
+
+    async fn runs(&self, limit: usize) -> Result<Vec<RunRecord>, StoreError> {
+        self.readers.read(move |connection| read::runs(connection, limit)).await
+    }
+
+    async fn outbox(&self, event: &EventKey) -> Result<Vec<OutboxRecord>, StoreError> {
+        let event = event.clone();
+        self.readers.read(move |connection| read::outbox(connection, &event)).await
+    }
+
+    async fn blob(&self, hash: &BlobHash) -> Result<Option<Vec<u8>>, StoreError> {
+        let hash = hash.clone();
+        self.readers.read(move |connection| read::blob(connection, &hash)).await
+    }
+
+    async fn state(&self, session: &SessionId) -> Result<Map, StoreError> {
+        let session = session.clone();
+        self.readers.read(move |connection| read::state(connection, &session)).await
+    }
+
+    async fn workspace(&self, path: &str) -> Result<Option<WorkspaceId>, StoreError> {
+        let path = path.to_owned();
+        self.readers.read(move |connection| read::workspace(connection, &path)).await
+    }
+
+    async fn lease(&self, session: &SessionId) -> Result<Option<LeaseRecord>, StoreError> {
+        let session = session.clone();
+        self.readers.read(move |connection| read::lease(connection, &session)).await
+    }
+
+    async fn verify(&self) -> Result<Vec<Problem>, StoreError> {
+        self.readers.read(verify::problems).await
+    }
+}

@@ -1,0 +1,177 @@
+//! Reads, on any connection: the writer's own and those that only read.
+
+use capstan_protocol::{BlobHash, EventKey, Map, Outcome, RunId, SessionId, TapeName, WorkspaceId};
+use capstan_tape::{
+    AcceptedRecord, Entry, EntryDate, Epoch, ForkPoint, ForkState, Kind, LeaseRecord, OutboxId, OutboxRecord,
+    RunRecord, Slice, TapeRecord,
+};
+use rusqlite::{Connection, OptionalExtension, Result, Row, params_from_iter};
+
+use super::columns::{entry_id, from_json, key_columns, number, tape_name, timestamp, unreadable};
+use super::slice::{ENTRY_COLUMNS, entries_query};
+
+const TAPE_COLUMNS: &str = "name, session, workspace, head, generation, begins_after, past, handed_over, \
+                            fork_parent, fork_position, fork_state";
+
+pub(super) fn tape(connection: &Connection, name: &TapeName) -> Result<Option<TapeRecord>> {
+    let mut statement = connection.prepare_cached(&format!("SELECT {TAPE_COLUMNS} FROM tapes WHERE name = ?1"))?;
+    statement.query_row([name.as_str()], tape_row).optional()
+}
+
+pub(super) fn tapes(connection: &Connection) -> Result<Vec<TapeRecord>> {
+    let mut statement = connection.prepare_cached(&format!("SELECT {TAPE_COLUMNS} FROM tapes ORDER BY name"))?;
+    statement.query_map([], tape_row)?.collect()
+}
+
+fn tape_row(row: &Row<'_>) -> Result<TapeRecord> {
+    let parent: Option<String> = row.get(8)?;
+    let fork = match parent {
+        None => None,
+        Some(_) => Some(ForkPoint {
+            parent: tape_name(row, 8)?,
+            position: entry_id(row, 9)?,
+            state: fork_state(row.get_ref(10)?.as_str()?).ok_or_else(|| unreadable(10, "no state of a fork"))?,
+        }),
+    };
+    Ok(TapeRecord {
+        name: tape_name(row, 0)?,
+        session: row.get::<_, Option<String>>(1)?.map(SessionId::new),
+        workspace: row.get::<_, Option<String>>(2)?.map(WorkspaceId::new),
+        head: entry_id(row, 3)?,
+        generation: row.get(4)?,
+        begins_after: entry_id(row, 5)?,
+        past: from_json(row, 6)?,
+        handed_over: entry_id(row, 7)?,
+        fork,
+    })
+}
+
+/// The state of a fork as its column has it.
+pub(super) fn fork_state_text(state: ForkState) -> &'static str {
+    match state {
+        ForkState::Open => "open",
+        ForkState::Merged => "merged",
+        ForkState::Discarded => "discarded",
+    }
+}
+
+fn fork_state(text: &str) -> Option<ForkState> {
+    let states = [ForkState::Open, ForkState::Merged, ForkState::Discarded];
+    states.into_iter().find(|state| fork_state_text(*state) == text)
+}
+
+pub(super) fn entries(connection: &Connection, tape: &TapeName, slice: &Slice) -> Result<Vec<Entry>> {
+    let (sql, values) = entries_query(tape, slice);
+    let mut statement = connection.prepare_cached(&sql)?;
+    let mut rows = statement.query(params_from_iter(values))?;
+    let limit = slice.limit.unwrap_or(usize::MAX);
+    let mut entries = Vec::new();
+    while entries.len() < limit
+        && let Some(row) = rows.next()?
+    {
+        let entry = entry_row(row)?;
+        // The column knows moments to the millisecond, a range may be finer.
+        if slice.dated.is_none() || slice.contains(&entry) {
+            entries.push(entry);
+        }
+    }
+    Ok(entries)
+}
+
+/// Calls `seen` with the tape and the entry of every row there is, or with what is wrong with it.
+pub(super) fn each_entry(connection: &Connection, mut seen: impl FnMut(String, u64, Result<Entry>)) -> Result<()> {
+    let mut statement = connection.prepare(&format!("SELECT {ENTRY_COLUMNS}, tape FROM entries ORDER BY tape, id"))?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        seen(row.get(6)?, number(row, 0)?, entry_row(row));
+    }
+    Ok(())
+}
+
+fn entry_row(row: &Row<'_>) -> Result<Entry> {
+    Ok(Entry {
+        id: entry_id(row, 0)?,
+        kind: Kind::from(row.get_ref(1)?.as_str()?),
+        payload: from_json(row, 2)?,
+        meta: from_json(row, 3)?,
+        date: EntryDate::verbatim(row.get::<_, String>(4)?),
+        extra: from_json(row, 5)?,
+    })
+}
+
+pub(super) fn accepted(connection: &Connection, key: &EventKey) -> Result<Option<AcceptedRecord>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT session, tape, entry, at, outcome, run_id FROM inbox LEFT JOIN outcomes USING (source, bot_id, event_id) \
+         WHERE source = ?1 AND bot_id = ?2 AND event_id = ?3",
+    )?;
+    let record = |row: &Row<'_>| {
+        let outcome: Option<Outcome> = match row.get_ref(4)? {
+            rusqlite::types::ValueRef::Null => None,
+            _ => Some(from_json(row, 4)?),
+        };
+        let run_id = row.get::<_, Option<String>>(5)?.map(RunId::new);
+        Ok(AcceptedRecord {
+            key: key.clone(),
+            session: SessionId::new(row.get::<_, String>(0)?),
+            tape: tape_name(row, 1)?,
+            entry: entry_id(row, 2)?,
+            at: timestamp(row, 3)?,
+            outcome: outcome.map(|outcome| (outcome, run_id)),
+        })
+    };
+    statement.query_row(key_columns(key), record).optional()
+}
+
+pub(super) fn run(connection: &Connection, run_id: &RunId) -> Result<Option<RunRecord>> {
+    let mut statement = connection.prepare_cached("SELECT record FROM runs WHERE run_id = ?1")?;
+    statement.query_row([run_id.as_str()], |row| from_json(row, 0)).optional()
+}
+
+pub(super) fn runs(connection: &Connection, limit: usize) -> Result<Vec<RunRecord>> {
+    let mut statement = connection.prepare_cached("SELECT record FROM runs ORDER BY number DESC LIMIT ?1")?;
+    statement.query_map([i64::try_from(limit).unwrap_or(i64::MAX)], |row| from_json(row, 0))?.collect()
+}
+
+pub(super) fn outbox(connection: &Connection, event: &EventKey) -> Result<Vec<OutboxRecord>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT id, message, at, status FROM outbox WHERE source = ?1 AND bot_id = ?2 AND event_id = ?3 ORDER BY id",
+    )?;
+    let record = |row: &Row<'_>| {
+        Ok(OutboxRecord {
+            id: OutboxId(number(row, 0)?),
+            message: from_json(row, 1)?,
+            event: event.clone(),
+            at: timestamp(row, 2)?,
+            status: from_json(row, 3)?,
+        })
+    };
+    statement.query_map(key_columns(event), record)?.collect()
+}
+
+pub(super) fn blob(connection: &Connection, hash: &BlobHash) -> Result<Option<Vec<u8>>> {
+    let mut statement = connection.prepare_cached("SELECT bytes FROM blobs WHERE hash = ?1")?;
+    statement.query_row([hash.as_str()], |row| row.get(0)).optional()
+}
+
+pub(super) fn state(connection: &Connection, session: &SessionId) -> Result<Map> {
+    let mut statement = connection.prepare_cached("SELECT key, value FROM state WHERE session = ?1 ORDER BY key")?;
+    statement.query_map([session.as_str()], |row| Ok((row.get(0)?, from_json(row, 1)?)))?.collect()
+}
+
+pub(super) fn workspace(connection: &Connection, path: &str) -> Result<Option<WorkspaceId>> {
+    let mut statement = connection.prepare_cached("SELECT identity FROM workspaces WHERE path = ?1")?;
+    statement.query_row([path], |row| row.get::<_, String>(0)).map(WorkspaceId::new).optional()
+}
+
+pub(super) fn lease(connection: &Connection, session: &SessionId) -> Result<Option<LeaseRecord>> {
+    let mut statement = connection.prepare_cached("SELECT epoch, owner, until FROM leases WHERE session = ?1")?;
+    let record = |row: &Row<'_>| {
+        Ok(LeaseRecord {
+            session: session.clone(),
+            epoch: Epoch(number(row, 0)?),
+            owner: row.get(1)?,
+            until: timestamp(row, 2)?,
+        })
+    };
+    statement.query_row([session.as_str()], record).optional()
+}

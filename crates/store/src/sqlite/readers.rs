@@ -1,0 +1,59 @@
+//! A few connections that only read, opened when they are first needed.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use capstan_tape::StoreError;
+use rusqlite::Connection;
+use tokio::sync::Semaphore;
+
+use super::error::store_error;
+use super::schema::open_reader;
+
+/// How many reads go on at once; a further one waits.
+const READERS: usize = 4;
+
+/// A small pool of read-only connections.
+#[derive(Clone)]
+pub(super) struct Readers {
+    path: Arc<PathBuf>,
+    idle: Arc<Mutex<Vec<Connection>>>,
+    places: Arc<Semaphore>,
+}
+
+impl Readers {
+    pub(super) fn new(path: PathBuf) -> Self {
+        Self { path: Arc::new(path), idle: Arc::default(), places: Arc::new(Semaphore::new(READERS)) }
+    }
+
+    /// Reads on a thread that may block.
+    pub(super) async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let stopped = |error: &dyn std::fmt::Display| StoreError::io("read from the database", error);
+        let place = Arc::clone(&self.places).acquire_owned().await.map_err(|error| stopped(&error))?;
+        let readers = self.clone();
+        let task = tokio::task::spawn_blocking(move || {
+            let result = readers.read_now(read);
+            drop(place);
+            result
+        });
+        task.await.map_err(|error| stopped(&error))?
+    }
+
+    fn read_now<T>(&self, read: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, StoreError> {
+        let connection = match self.take() {
+            Some(connection) => connection,
+            None => open_reader(&self.path)?,
+        };
+        let result = read(&connection).map_err(|error| store_error(&self.path, &error));
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
+        result
+    }
+
+    fn take(&self) -> Option<Connection> {
+        // Connections are moved in and out whole, so a poisoned lock has lost nothing.
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()
+    }
+}

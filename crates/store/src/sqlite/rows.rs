@@ -1,0 +1,178 @@
+//! The rows of a batch, inside the writer's transaction.
+
+use std::path::Path;
+
+use capstan_protocol::{BlobHash, EntryId, EventKey, Outcome, RunId, SessionId, TapeName, WorkspaceId};
+use capstan_tape::rules::Rows;
+use capstan_tape::{
+    AcceptedRecord, Entry, Kind, LeaseRecord, NewOutbound, OutboxId, OutboxStatus, RunRecord, StoreError, TapeRecord,
+};
+use rusqlite::{Connection, Params, params};
+use serde_json::Value;
+
+use super::columns::{integer, key_columns, to_json};
+use super::error::store_error;
+use super::read;
+
+/// Tables as rows that a batch is applied to.
+pub(super) struct SqlRows<'a> {
+    pub(super) connection: &'a Connection,
+    pub(super) path: &'a Path,
+}
+
+impl SqlRows<'_> {
+    fn done<T>(&self, result: rusqlite::Result<T>) -> Result<T, StoreError> {
+        result.map_err(|error| store_error(self.path, &error))
+    }
+
+    /// How many rows a statement changed.
+    fn execute(&self, sql: &str, params: impl Params) -> rusqlite::Result<usize> {
+        self.connection.prepare_cached(sql)?.execute(params)
+    }
+}
+
+impl Rows for SqlRows<'_> {
+    fn tape(&mut self, name: &TapeName) -> Result<Option<TapeRecord>, StoreError> {
+        self.done(read::tape(self.connection, name))
+    }
+
+    fn put_tape(&mut self, record: &TapeRecord) -> Result<(), StoreError> {
+        let write = || {
+            let fork = record.fork.as_ref();
+            self.execute(
+                "INSERT INTO tapes VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11) \
+                 ON CONFLICT (name) DO UPDATE SET head = ?4, generation = ?5, begins_after = ?6, past = ?7, \
+                 handed_over = ?8, fork_state = ?11",
+                params![
+                    record.name.as_str(),
+                    record.session.as_ref().map(SessionId::as_str),
+                    record.workspace.as_ref().map(WorkspaceId::as_str),
+                    integer(record.head.0),
+                    record.generation,
+                    integer(record.begins_after.0),
+                    to_json(&record.past)?,
+                    integer(record.handed_over.0),
+                    fork.map(|fork| fork.parent.as_str()),
+                    fork.map(|fork| integer(fork.position.0)),
+                    fork.map(|fork| read::fork_state_text(fork.state)),
+                ],
+            )
+        };
+        self.done(write()).map(drop)
+    }
+
+    fn put_entry(&mut self, tape: &TapeName, entry: &Entry) -> Result<(), StoreError> {
+        let write = || {
+            self.execute(
+                "INSERT INTO entries VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+                params![
+                    tape.as_str(),
+                    integer(entry.id.0),
+                    entry.kind.as_str(),
+                    entry.name().filter(|_| entry.kind == Kind::Anchor),
+                    to_json(&entry.payload)?,
+                    to_json(&entry.meta)?,
+                    entry.date.as_str(),
+                    entry.date.timestamp().map(capstan_protocol::Timestamp::as_millis),
+                    to_json(&entry.extra)?,
+                ],
+            )
+        };
+        self.done(write()).map(drop)
+    }
+
+    fn remove_entries(&mut self, tape: &TapeName, up_to: EntryId) -> Result<(), StoreError> {
+        let sql = "DELETE FROM entries WHERE tape = ?1 AND id <= ?2";
+        self.done(self.execute(sql, params![tape.as_str(), integer(up_to.0)])).map(drop)
+    }
+
+    fn accepted(&mut self, key: &EventKey) -> Result<Option<AcceptedRecord>, StoreError> {
+        self.done(read::accepted(self.connection, key))
+    }
+
+    fn put_accepted(&mut self, record: &AcceptedRecord) -> Result<(), StoreError> {
+        let [source, bot_id, event_id] = key_columns(&record.key);
+        let (session, tape, entry) = (record.session.as_str(), record.tape.as_str(), integer(record.entry.0));
+        let values = params![source, bot_id, event_id, session, tape, entry, record.at.to_string()];
+        self.done(self.execute("INSERT INTO inbox VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)", values)).map(drop)
+    }
+
+    fn put_outcome(&mut self, key: &EventKey, outcome: &Outcome, run_id: Option<&RunId>) -> Result<(), StoreError> {
+        let [source, bot_id, event_id] = key_columns(key);
+        let write = || {
+            let values = params![source, bot_id, event_id, to_json(outcome)?, run_id.map(RunId::as_str)];
+            self.execute("INSERT INTO outcomes VALUES (?1, ?2, ?3, ?4, ?5)", values)
+        };
+        self.done(write()).map(drop)
+    }
+
+    fn run(&mut self, run_id: &RunId) -> Result<Option<RunRecord>, StoreError> {
+        self.done(read::run(self.connection, run_id))
+    }
+
+    fn put_run(&mut self, record: &RunRecord) -> Result<(), StoreError> {
+        let write = || {
+            self.execute(
+                "INSERT INTO runs (run_id, session, status, record) VALUES (?1, ?2, ?3, ?4) \
+                 ON CONFLICT (run_id) DO UPDATE SET status = ?3, record = ?4",
+                params![record.run_id.as_str(), record.session.as_str(), record.status.as_str(), to_json(record)?],
+            )
+        };
+        self.done(write()).map(drop)
+    }
+
+    fn add_outbound(&mut self, outbound: &NewOutbound) -> Result<OutboxId, StoreError> {
+        let [source, bot_id, event_id] = key_columns(&outbound.event);
+        let write = || {
+            let (message, status) = (to_json(&outbound.message)?, to_json(&OutboxStatus::Waiting)?);
+            let values = params![source, bot_id, event_id, outbound.at.to_string(), message, status];
+            self.execute(
+                "INSERT INTO outbox (source, bot_id, event_id, at, message, status) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+                values,
+            )
+        };
+        self.done(write())?;
+        // Row numbers begin at 1 and only grow.
+        Ok(OutboxId(self.connection.last_insert_rowid().cast_unsigned()))
+    }
+
+    fn put_delivery(&mut self, id: OutboxId, status: &OutboxStatus) -> Result<bool, StoreError> {
+        let write = || {
+            let sql = "UPDATE outbox SET status = ?2 WHERE id = ?1";
+            self.execute(sql, params![integer(id.0), to_json(status)?])
+        };
+        self.done(write()).map(|changed| changed > 0)
+    }
+
+    fn put_blob(&mut self, hash: &BlobHash, bytes: &[u8]) -> Result<(), StoreError> {
+        let sql = "INSERT INTO blobs VALUES (?1, ?2) ON CONFLICT (hash) DO NOTHING";
+        self.done(self.execute(sql, params![hash.as_str(), bytes])).map(drop)
+    }
+
+    fn put_state(&mut self, session: &SessionId, key: &str, value: Option<&Value>) -> Result<(), StoreError> {
+        let write = || match value {
+            None => self.execute("DELETE FROM state WHERE session = ?1 AND key = ?2", params![session.as_str(), key]),
+            Some(value) => self.execute(
+                "INSERT INTO state VALUES (?1, ?2, ?3) ON CONFLICT (session, key) DO UPDATE SET value = ?3",
+                params![session.as_str(), key, to_json(value)?],
+            ),
+        };
+        self.done(write()).map(drop)
+    }
+
+    fn put_workspace(&mut self, path: &str, identity: &WorkspaceId) -> Result<(), StoreError> {
+        let sql = "INSERT INTO workspaces VALUES (?1, ?2) ON CONFLICT (path) DO NOTHING";
+        self.done(self.execute(sql, params![path, identity.as_str()])).map(drop)
+    }
+
+    fn lease(&mut self, session: &SessionId) -> Result<Option<LeaseRecord>, StoreError> {
+        self.done(read::lease(self.connection, session))
+    }
+
+    fn put_lease(&mut self, record: &LeaseRecord) -> Result<(), StoreError> {
+        let values = params![record.session.as_str(), integer(record.epoch.0), record.owner, record.until.to_string()];
+        let sql = "INSERT INTO leases VALUES (?1, ?2, ?3, ?4) \
+                   ON CONFLICT (session) DO UPDATE SET epoch = ?2, owner = ?3, until = ?4";
+        self.done(self.execute(sql, values)).map(drop)
+    }
+}

@@ -1,0 +1,116 @@
+//! The tables, how a database comes to have them, and which files are refused.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use capstan_tape::StoreError;
+use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
+
+use super::error::store_error;
+
+/// Marks a database as ours (`CPST`), so that a file of another program is never touched.
+const APPLICATION_ID: i32 = 0x4350_5354;
+/// How long a statement waits for another process that writes.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Every statement of this crate fits, so none is prepared twice.
+const CACHED_STATEMENTS: usize = 64;
+
+/// Each brings a database from the version of its position to the next one. Only ever add to the end.
+const MIGRATIONS: [&str; 1] = [include_str!("schema/001.sql")];
+
+/// The version of the newest schema.
+pub(super) const fn known_version() -> usize {
+    MIGRATIONS.len()
+}
+
+/// Opens the connection that writes, and brings the database to the newest version.
+pub(super) fn open_writer(path: &Path) -> Result<Connection, StoreError> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if !directory.is_dir() {
+        return Err(StoreError::io(
+            format!("open {}", path.display()),
+            format!("there is no directory {}", directory.display()),
+        ));
+    }
+    let failed = |error: rusqlite::Error| store_error(path, &error);
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut connection = Connection::open_with_flags(path, flags).map_err(failed)?;
+    prepare(&connection).map_err(failed)?;
+    if connection.is_readonly("main").map_err(failed)? {
+        return Err(StoreError::io(format!("open {}", path.display()), "the file cannot be written"));
+    }
+    let version = check_version(&connection, path)?;
+    use_wal(&connection).map_err(failed)?;
+    connection.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
+    connection.pragma_update(None, "foreign_keys", true).map_err(failed)?;
+    if version < known_version() {
+        migrate(&mut connection, path)?;
+    }
+    Ok(connection)
+}
+
+/// Opens a connection that only reads. It never needs a lock that a writer holds.
+pub(super) fn open_reader(path: &Path) -> Result<Connection, StoreError> {
+    let failed = |error: rusqlite::Error| store_error(path, &error);
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags).map_err(failed)?;
+    prepare(&connection).map_err(failed)?;
+    Ok(connection)
+}
+
+fn prepare(connection: &Connection) -> rusqlite::Result<()> {
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    connection.set_prepared_statement_cache_capacity(CACHED_STATEMENTS);
+    Ok(())
+}
+
+/// Turning an empty file into a WAL database ignores the busy timeout, so two processes that do it at once need this.
+fn use_wal(connection: &Connection) -> rusqlite::Result<()> {
+    let deadline = Instant::now() + BUSY_TIMEOUT;
+    loop {
+        match connection.pragma_update(None, "journal_mode", "WAL") {
+            Err(error) if is_busy(&error) && Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            done => return done,
+        }
+    }
+}
+
+fn is_busy(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
+}
+
+/// The version of a database that is ours, or empty.
+fn check_version(connection: &Connection, path: &Path) -> Result<usize, StoreError> {
+    let failed = |error: rusqlite::Error| store_error(path, &error);
+    let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i32>(0)).map_err(failed);
+    let application = number("PRAGMA application_id")?;
+    if application != APPLICATION_ID && number("SELECT count(*) FROM sqlite_schema")? > 0 {
+        let detail = "it is a SQLite database of another program";
+        return Err(StoreError::corrupt(path.display().to_string(), detail));
+    }
+    let version = number("PRAGMA user_version")?;
+    match usize::try_from(version) {
+        Ok(found) if found <= known_version() => Ok(found),
+        _ => Err(StoreError::TooNew {
+            what: path.display().to_string(),
+            found: version.cast_unsigned(),
+            known: u32::try_from(known_version()).unwrap_or(u32::MAX),
+        }),
+    }
+}
+
+fn migrate(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
+    let failed = |error: rusqlite::Error| store_error(path, &error);
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
+    // Another process may have done it while this one waited for the lock.
+    let version = check_version(&transaction, path)?;
+    for migration in &MIGRATIONS[version..] {
+        transaction.execute_batch(migration).map_err(failed)?;
+    }
+    transaction.pragma_update(None, "application_id", APPLICATION_ID).map_err(failed)?;
+    let known = i32::try_from(known_version()).unwrap_or(i32::MAX);
+    transaction.pragma_update(None, "user_version", known).map_err(failed)?;
+    transaction.commit().map_err(failed)
+}

@@ -1,0 +1,244 @@
+//! Tape files: read in place, appended to, damaged.
+
+mod support;
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use capstan_protocol::EntryId;
+use capstan_store::{JsonlTapes, SqliteStore, jsonl};
+use capstan_tape::{Batch, Fact, NewTape, Slice, Store, StoreError, TapeStore, Tapes};
+use serde_json::{Value, json};
+use support::{all, entry, ids, message, name, sample, texts};
+use tempfile::TempDir;
+
+struct Files {
+    directory: TempDir,
+    tapes: JsonlTapes,
+}
+
+impl Files {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let tapes = JsonlTapes::open(directory.path()).unwrap();
+        Self { directory, tapes }
+    }
+
+    fn with(content: impl AsRef<[u8]>) -> Self {
+        let files = Self::new();
+        fs::write(files.path(), content).unwrap();
+        files
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory.path().join("t.jsonl")
+    }
+
+    fn content(&self) -> String {
+        fs::read_to_string(self.path()).unwrap()
+    }
+
+    fn aside(&self, number: u32) -> PathBuf {
+        self.directory.path().join(format!("t.jsonl.torn-{number}"))
+    }
+
+    async fn read(&self) -> Vec<String> {
+        texts(&self.tapes.read(&name("t"), &Slice::all()).await.unwrap())
+    }
+
+    async fn append(&self, id: u64, text: &str) -> Result<(), StoreError> {
+        self.tapes.append(&name("t"), &[message(id, text)]).await
+    }
+}
+
+fn lines(texts: &[&str]) -> String {
+    (1..).zip(texts).map(|(id, text)| jsonl::write_line(&message(id, text)) + "\n").collect()
+}
+
+#[test]
+fn p12_the_sample_is_written_as_it_was_read() {
+    let file = jsonl::read_file(sample()).unwrap();
+    assert_eq!(file.torn, None);
+    let written: String = file.entries.iter().map(|entry| jsonl::write_line(entry) + "\n").collect();
+    assert_eq!(written, fs::read_to_string(sample()).unwrap());
+}
+
+#[test]
+fn p12_unknown_kinds_and_keys_are_written_as_they_were_read() {
+    let line = r#"{"id": 3, "kind": "bub.custom", "payload": [1, {"z": 1.5, "a": "é🐋"}], "meta": {}, "date": "once", "vendor": {"b": 1, "a": null}}"#;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("any.jsonl");
+    fs::write(&path, line).unwrap();
+    let file = jsonl::read_file(&path).unwrap();
+    assert_eq!(jsonl::write_line(&file.entries[0]), line);
+}
+
+#[tokio::test]
+async fn p12_the_sample_goes_through_every_store_unchanged() {
+    let original = jsonl::read_file(sample()).unwrap().entries;
+    let directory = tempfile::tempdir().unwrap();
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(directory.path().join("capstan.db")).unwrap());
+    let tape = name("t");
+    let mut batch = Batch::new();
+    batch.push(Fact::EnsureTape(NewTape::named(tape.clone())));
+    batch.push(Fact::Import { tape: tape.clone(), entries: original.clone() });
+    store.commit(batch).await.unwrap();
+    let keys = |entry: &capstan_tape::Entry| jsonl::write_line(entry);
+    let exported: Vec<String> = all(&*store, &tape).await.iter().map(keys).collect();
+    assert_eq!(exported, original.iter().map(keys).collect::<Vec<_>>());
+
+    let files = Arc::new(JsonlTapes::open(directory.path().join("tapes")).unwrap());
+    files.append(&name("live"), &original).await.unwrap();
+    assert_eq!(fs::read(files.path(&name("live"))).unwrap(), fs::read(sample()).unwrap());
+    let live = Tapes::kept_by(store, files);
+    assert_eq!(live.window(&name("live")).await.unwrap().anchor.unwrap().name(), Some("phase-1"));
+}
+
+#[tokio::test]
+async fn p12_a_torn_line_is_passed_over_by_reads_and_set_aside_by_the_next_append() {
+    let torn = r#"{"id": 3, "kind": "mess"#;
+    let files = Files::with(lines(&["one", "two"]) + torn);
+    assert_eq!(files.read().await, ["one", "two"]);
+    assert_eq!(ids(&files.tapes.read(&name("t"), &Slice::last()).await.unwrap()), [2]);
+    assert_eq!(files.content(), lines(&["one", "two"]) + torn, "a read changes nothing");
+    assert_eq!(files.tapes.verify().await.unwrap().len(), 1);
+
+    files.append(3, "three").await.unwrap();
+    assert_eq!(files.content(), lines(&["one", "two", "three"]));
+    assert_eq!(fs::read_to_string(files.aside(1)).unwrap(), torn);
+    assert_eq!(files.tapes.verify().await.unwrap(), []);
+    assert_eq!(files.tapes.tapes().await.unwrap(), [name("t")], "what was set aside is no tape");
+
+    fs::write(files.path(), files.content() + "\u{0}\u{0}\n").unwrap();
+    files.append(4, "four").await.unwrap();
+    assert_eq!(files.read().await, ["one", "two", "three", "four"]);
+    assert_eq!(fs::read(files.aside(2)).unwrap(), b"\0\0\n");
+    assert_eq!(fs::read_to_string(files.aside(1)).unwrap(), torn, "nothing that was set aside is lost");
+}
+
+#[tokio::test]
+async fn p12_a_file_that_is_nothing_but_torn_begins_anew() {
+    let files = Files::with("{\"id\": 1");
+    assert!(files.read().await.is_empty());
+    files.append(1, "one").await.unwrap();
+    assert_eq!(files.content(), lines(&["one"]));
+    assert_eq!(fs::read_to_string(files.aside(1)).unwrap(), "{\"id\": 1");
+}
+
+#[tokio::test]
+async fn p12_an_entry_that_only_lacks_its_newline_is_kept() {
+    let files = Files::with(lines(&["one", "two"]).trim_end());
+    assert_eq!(files.read().await, ["one", "two"]);
+    files.append(3, "three").await.unwrap();
+    assert_eq!(files.content(), lines(&["one", "two", "three"]));
+    assert!(!files.aside(1).exists());
+}
+
+#[tokio::test]
+async fn p12_a_corrupt_line_in_the_middle_is_named() {
+    let files = Files::with(lines(&["one"]) + "{broken\n" + &jsonl::write_line(&message(3, "three")) + "\n");
+    let named = |error: StoreError| match error {
+        StoreError::Corrupt { what, detail } => {
+            assert_eq!(what, files.path().display().to_string());
+            assert!(detail.starts_with("line 2: "), "{detail}");
+        }
+        other => panic!("{other}"),
+    };
+    named(jsonl::read_file(files.path()).unwrap_err());
+    named(files.tapes.read(&name("t"), &Slice::all()).await.unwrap_err());
+    let newest = Slice { limit: None, ..Slice::last() };
+    named(files.tapes.read(&name("t"), &newest).await.unwrap_err());
+    assert!(files.tapes.verify().await.unwrap()[0].message.contains("line 2: "));
+
+    let twice = Files::with(lines(&["one"]) + "{broken\n{torn");
+    let error = twice.append(2, "two").await.unwrap_err();
+    assert!(error.to_string().contains("line 2: "), "{error}");
+    assert!(twice.content().ends_with("{torn"), "nothing is touched that is not understood");
+}
+
+#[tokio::test]
+async fn p14_a_turn_does_not_read_what_is_before_the_last_anchor() {
+    // The first line cannot be read: whoever reads it fails.
+    let mut content = "{broken\n".to_owned();
+    for id in 1..5_000 {
+        let kind = if id == 4_900 { "anchor" } else { "event" };
+        content += &(jsonl::write_line(&entry(id, kind, json!({"name": "x", "pad": "y".repeat(50)}))) + "\n");
+    }
+    let files = Files::with(content);
+    let store: Arc<dyn Store> = Arc::new(capstan_tape::MemoryStore::new());
+    let tapes = Tapes::kept_by(store, Arc::new(files.tapes.clone()));
+    let window = tapes.window(&name("t")).await.unwrap();
+    assert_eq!(window.anchor.unwrap().id, EntryId(4_900));
+    assert_eq!(window.following.len(), 99);
+    let mut batch = Batch::new();
+    batch.append(&name("t"), support::user("next"));
+    tapes.commit(batch).await.unwrap();
+    assert_eq!(ids(&files.tapes.read(&name("t"), &Slice::last()).await.unwrap()), [5_000]);
+    assert!(files.tapes.read(&name("t"), &Slice::all()).await.is_err());
+}
+
+#[tokio::test]
+async fn p12_ids_that_do_not_increase_can_be_read_but_not_imported() {
+    let odd = [message(1, "one"), message(2, "two"), message(2, "again"), message(1, "back")];
+    let files = Files::with(odd.iter().map(|entry| jsonl::write_line(entry) + "\n").collect::<String>());
+    assert_eq!(files.read().await, ["one", "two", "again", "back"]);
+    let read = jsonl::read_file(files.path()).unwrap().entries;
+    assert_eq!(ids(&read), [1, 2, 2, 1]);
+    let problems: Vec<String> = files.tapes.verify().await.unwrap().into_iter().map(|found| found.message).collect();
+    assert_eq!(problems, ["entry 2 does not follow entry 2", "entry 1 does not follow entry 2"]);
+    let store = capstan_tape::MemoryStore::new();
+    let mut batch = Batch::new();
+    batch.push(Fact::EnsureTape(NewTape::named(name("t"))));
+    batch.push(Fact::Import { tape: name("t"), entries: read });
+    assert_eq!(store.commit(batch).await, Err(StoreError::OutOfOrder { tape: name("t"), id: 2, head: 2 }));
+}
+
+#[tokio::test]
+async fn d09_an_id_that_is_there_with_another_content_is_refused_not_dropped() {
+    let files = Files::with(lines(&["one", "two"]));
+    let refused = files.append(2, "something else").await;
+    assert_eq!(refused, Err(StoreError::OutOfOrder { tape: name("t"), id: 2, head: 2 }));
+    let backwards = files.tapes.append(&name("t"), &[message(4, "four"), message(3, "three")]).await;
+    assert_eq!(backwards, Err(StoreError::OutOfOrder { tape: name("t"), id: 3, head: 4 }));
+    assert_eq!(files.content(), lines(&["one", "two"]));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p12_two_writers_of_one_file_do_not_interleave() {
+    let files = Files::new();
+    let others = JsonlTapes::open(files.directory.path()).unwrap();
+    let all: Vec<_> = (1..=40).map(|id| message(id, &"x".repeat(10_000))).collect();
+    let appends: Vec<_> = (1..=40)
+        .map(|upto| {
+            let tapes = if upto % 2 == 0 { files.tapes.clone() } else { others.clone() };
+            let part = all[..upto].to_vec();
+            tokio::spawn(async move { tapes.append(&name("t"), &part).await })
+        })
+        .collect();
+    for append in appends {
+        append.await.unwrap().unwrap();
+    }
+    assert_eq!(jsonl::read_file(files.path()).unwrap().entries, all);
+}
+
+#[test]
+fn p12_a_directory_that_cannot_be_used_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
+    fs::write(&path, "").unwrap();
+    let error = JsonlTapes::open(&path).unwrap_err();
+    assert!(error.to_string().contains(&path.display().to_string()), "{error}");
+    let missing = jsonl::read_file(directory.path().join("none.jsonl")).unwrap_err();
+    assert!(matches!(missing, StoreError::Io { .. }), "{missing}");
+}
+
+#[test]
+fn p12_read_file_reports_a_torn_line() {
+    let files = Files::with(lines(&["one"]) + "\n{\"id\": 2, \"kind\": \"é");
+    let file = jsonl::read_file(files.path()).unwrap();
+    assert_eq!(ids(&file.entries), [1]);
+    let torn = file.torn.unwrap();
+    assert_eq!((torn.line, torn.bytes, torn.text.as_str()), (3, 21, "{\"id\": 2, \"kind\": \"é"));
+    assert_eq!(Value::from(torn.line), 3);
+}

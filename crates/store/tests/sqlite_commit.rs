@@ -1,0 +1,141 @@
+//! Many writers on one database.
+
+mod support;
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use capstan_protocol::EntryId;
+use capstan_store::SqliteStore;
+use capstan_tape::{Batch, Epoch, Expect, Fence, Slice, Store, StoreError};
+use rusqlite::Connection;
+use support::{all, ids, messages, name};
+
+fn fenced(batch: Batch) -> Batch {
+    Batch { fence: Some(Fence { session: "nobody's".into(), epoch: Epoch(1) }), ..batch }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn d02_a_refused_batch_in_a_group_fails_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Arc::new(SqliteStore::open(directory.path().join("capstan.db")).unwrap());
+    let tape = name("t");
+    let commit = |number: usize| {
+        let (store, tape) = (Arc::clone(&store), tape.clone());
+        tokio::spawn(async move {
+            let batch = messages(&tape, &[&format!("{number}a"), &format!("{number}b")]);
+            let batch = if number % 10 == 3 { fenced(batch) } else { batch };
+            store.commit(batch).await
+        })
+    };
+    let commits: Vec<_> = (0..500).map(commit).collect();
+    let mut given = Vec::new();
+    for (number, commit) in commits.into_iter().enumerate() {
+        match commit.await.unwrap() {
+            Err(error) => {
+                assert_eq!(number % 10, 3);
+                assert_eq!(error, StoreError::Fenced { session: "nobody's".into() });
+            }
+            Ok(committed) => {
+                assert_ne!(number % 10, 3);
+                let first = committed.entry(capstan_tape::EntryRef::InBatch(1)).unwrap();
+                assert_eq!(committed.entry(capstan_tape::EntryRef::InBatch(2)), Some(first.next()), "a batch is one");
+                given.extend([first.0, first.next().0]);
+            }
+        }
+    }
+    given.sort_unstable();
+    assert_eq!(given, (1..=900).collect::<Vec<u64>>(), "refused batches use up no ids");
+    assert_eq!(ids(&all(&*store, &tape).await), given);
+    assert_eq!(store.verify().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn x01_a_commit_that_was_answered_is_there_and_dropping_the_store_loses_none() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("capstan.db");
+    let tape = name("t");
+    let store = SqliteStore::open(&path).unwrap();
+    {
+        let batches: Vec<_> = (0..50).map(|_| store.commit(messages(&tape, &["x"]))).collect();
+        for batch in batches {
+            batch.await.unwrap();
+        }
+    }
+    drop(store);
+    let count: i64 =
+        Connection::open(&path).unwrap().query_row("SELECT count(*) FROM entries", [], |row| row.get(0)).unwrap();
+    assert_eq!(count, 50);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x04_two_handles_on_one_file_take_turns() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("capstan.db");
+    let stores = [0, 1].map(|_| Arc::new(SqliteStore::open(&path).unwrap()));
+    let tape = name("t");
+    let writers: Vec<_> = (0..100)
+        .map(|number| {
+            let (store, tape) = (Arc::clone(&stores[number % 2]), tape.clone());
+            tokio::spawn(async move { store.commit(messages(&tape, &["x"])).await })
+        })
+        .collect();
+    for writer in writers {
+        writer.await.unwrap().unwrap();
+    }
+    for store in &stores {
+        assert_eq!(ids(&all(&**store, &tape).await), (1..=100).collect::<Vec<u64>>());
+    }
+    let head = Expect::Head { tape: tape.clone(), head: EntryId(99) };
+    let late = Batch { expect: vec![head], ..messages(&tape, &["late"]) };
+    assert_eq!(stores[0].commit(late).await, Err(StoreError::Moved { tape }));
+}
+
+#[tokio::test]
+async fn d11_a_read_waits_for_no_writer() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("capstan.db");
+    let store = SqliteStore::open(&path).unwrap();
+    let tape = name("t");
+    store.commit(messages(&tape, &["one"])).await.unwrap();
+    let other_process = Connection::open(&path).unwrap();
+    other_process.execute_batch("BEGIN IMMEDIATE; DELETE FROM entries").unwrap();
+    assert_eq!(ids(&all(&store, &tape).await), [1]);
+    let also = SqliteStore::open(&path).expect("opening needs no write lock either");
+    assert_eq!(ids(&also.read(&tape, &Slice::last()).await.unwrap()), [1]);
+    other_process.execute_batch("ROLLBACK").unwrap();
+}
+
+const DATABASE: &str = "CAPSTAN_TEST_DATABASE";
+
+fn append_many(path: &Path) {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let store = SqliteStore::open(path).unwrap();
+    for _ in 0..50 {
+        runtime.block_on(store.commit(messages(&name("t"), &["x"]))).unwrap();
+    }
+}
+
+#[test]
+#[ignore = "the other process of x04_two_processes_share_a_database"]
+fn other_process() {
+    append_many(Path::new(&std::env::var(DATABASE).unwrap()));
+}
+
+#[test]
+fn x04_two_processes_share_a_database() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("capstan.db");
+    // Neither finds a database: both may try to make it.
+    let mut other = Command::new(std::env::current_exe().unwrap());
+    other.args(["--exact", "other_process", "--ignored", "--nocapture"]).env(DATABASE, &path);
+    let mut other = other.spawn().unwrap();
+    append_many(&path);
+    assert!(other.wait().unwrap().success());
+    let connection = Connection::open(&path).unwrap();
+    let found: (i64, i64) = connection
+        .query_row("SELECT count(*), max(id) FROM entries", [], |row| Ok((row.get(0)?, row.get(1)?)))
+        .unwrap();
+    assert_eq!(found, (100, 100));
+}

@@ -1,0 +1,196 @@
+//! The file of a SQLite store: made, opened again, refused.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+
+use capstan_protocol::EntryId;
+use capstan_store::SqliteStore;
+use capstan_tape::{Batch, Fact, Fence, Slice, Store, StoreError, Tapes, blob_hash};
+use rusqlite::Connection;
+use support::{all, ids, messages, name, texts};
+use tempfile::TempDir;
+
+fn place() -> (TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("capstan.db");
+    (directory, path)
+}
+
+fn refused(path: &Path) -> StoreError {
+    SqliteStore::open(path).err().expect("the file is refused")
+}
+
+#[tokio::test]
+async fn x02_what_was_committed_is_there_after_a_reopen() {
+    let (_directory, path) = place();
+    let tape = name("t");
+    let store = SqliteStore::open(&path).unwrap();
+    store.commit(messages(&tape, &["one", "two"])).await.unwrap();
+    let mut batch = Batch::new();
+    batch.push(Fact::PutBlob { hash: blob_hash(b"x"), bytes: b"x".to_vec() });
+    batch.push(Fact::Reset { tape: tape.clone(), archive: true });
+    store.commit(batch).await.unwrap();
+    let before = store.tape(&tape).await.unwrap();
+    drop(store);
+
+    let store = SqliteStore::open(&path).unwrap();
+    assert_eq!(store.tape(&tape).await.unwrap(), before);
+    assert_eq!(texts(&all(&store, &tape).await), ["one", "two"]);
+    assert_eq!(store.blob(&blob_hash(b"x")).await.unwrap(), Some(b"x".to_vec()));
+    store.commit(messages(&tape, &["three"])).await.unwrap();
+    assert_eq!(ids(&all(&store, &tape).await), [1, 2, 3]);
+    assert_eq!(store.verify().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn x02_a_database_whose_process_died_is_as_it_was_at_the_last_commit() {
+    let (directory, path) = place();
+    let tape = name("t");
+    let store = SqliteStore::open(&path).unwrap();
+    store.commit(messages(&tape, &["one"])).await.unwrap();
+    // What a killed process leaves behind: the file and its log, not closed.
+    let copy = directory.path().join("copy.db");
+    std::fs::copy(&path, &copy).unwrap();
+    std::fs::copy(path.with_extension("db-wal"), copy.with_extension("db-wal")).unwrap();
+    let copied = SqliteStore::open(&copy).unwrap();
+    assert_eq!(texts(&all(&copied, &tape).await), ["one"]);
+    assert_eq!(copied.verify().await.unwrap(), []);
+}
+
+#[test]
+fn d11_a_new_database_has_a_write_ahead_log_and_our_mark() {
+    let (_directory, path) = place();
+    std::fs::write(&path, b"").unwrap();
+    drop(SqliteStore::open(&path).expect("an empty file becomes a database"));
+    let connection = Connection::open(&path).unwrap();
+    let pragma = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, rusqlite::types::Value>(0));
+    assert_eq!(pragma("journal_mode").unwrap(), "wal".to_owned().into());
+    assert_eq!(pragma("application_id").unwrap(), 0x4350_5354_i64.into());
+    assert_eq!(pragma("user_version").unwrap(), 1_i64.into());
+}
+
+#[test]
+fn a_database_of_ours_at_version_0_is_migrated() {
+    let (_directory, path) = place();
+    Connection::open(&path).unwrap().pragma_update(None, "application_id", 0x4350_5354).unwrap();
+    drop(SqliteStore::open(&path).unwrap());
+    let version = Connection::open(&path).unwrap().pragma_query_value(None, "user_version", |row| row.get(0));
+    assert_eq!(version, Ok(1_i32));
+}
+
+#[test]
+fn a_newer_database_is_refused_and_left_alone() {
+    let (_directory, path) = place();
+    drop(SqliteStore::open(&path).unwrap());
+    Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
+    let what = path.display().to_string();
+    assert_eq!(refused(&path), StoreError::TooNew { what, found: 99, known: 1 });
+    let version = Connection::open(&path).unwrap().pragma_query_value(None, "user_version", |row| row.get(0));
+    assert_eq!(version, Ok(99_i32));
+}
+
+#[test]
+fn a_file_that_is_no_database_is_refused_and_left_alone() {
+    let (_directory, path) = place();
+    let text = "this is a shopping list ".repeat(200);
+    std::fs::write(&path, &text).unwrap();
+    let error = refused(&path);
+    assert!(matches!(&error, StoreError::Corrupt { what, .. } if *what == path.display().to_string()), "{error}");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+}
+
+#[test]
+fn a_database_of_another_program_is_refused_and_left_alone() {
+    let (_directory, path) = place();
+    Connection::open(&path).unwrap().execute_batch("CREATE TABLE songs (title)").unwrap();
+    let before = std::fs::read(&path).unwrap();
+    let error = refused(&path);
+    assert!(matches!(&error, StoreError::Corrupt { detail, .. } if detail.contains("another program")), "{error}");
+    assert_eq!(std::fs::read(&path).unwrap(), before);
+}
+
+#[test]
+fn a_path_that_cannot_be_opened_is_named() {
+    let (directory, _) = place();
+    let missing = directory.path().join("no/such/capstan.db");
+    for path in [missing.as_path(), directory.path()] {
+        let error = refused(path);
+        let is_named = error.to_string().contains(&path.display().to_string());
+        assert!(matches!(error, StoreError::Io { .. }) && is_named, "{error}");
+    }
+}
+
+#[tokio::test]
+async fn x02_a_damaged_page_is_found() {
+    let (_directory, path) = place();
+    let tape = name("t");
+    let store = SqliteStore::open(&path).unwrap();
+    let long = "x".repeat(3_000);
+    store.commit(messages(&tape, &[long.as_str(); 20])).await.unwrap();
+    drop(store);
+    let mut bytes = std::fs::read(&path).unwrap();
+    let middle = bytes.windows(64).position(|window| window == [b'x'; 64]).unwrap() / 4096 * 4096;
+    bytes[middle..middle + 64].fill(0xff);
+    std::fs::write(&path, bytes).unwrap();
+    let store = SqliteStore::open(&path).unwrap();
+    match store.verify().await {
+        Ok(problems) => assert!(!problems.is_empty()),
+        Err(error) => assert!(matches!(error, StoreError::Corrupt { .. }), "{error}"),
+    }
+}
+
+#[tokio::test]
+async fn p15_verify_names_what_does_not_fit() {
+    let (_directory, path) = place();
+    let tape = name("t");
+    let store = SqliteStore::open(&path).unwrap();
+    store.commit(messages(&tape, &["one", "two", "three"])).await.unwrap();
+    let mut fork = Batch::new();
+    fork.push(Fact::Fork { fork: name("f"), parent: tape.clone(), position: EntryId(3) });
+    fork.push(Fact::PutBlob { hash: blob_hash(b"x"), bytes: b"x".to_vec() });
+    store.commit(fork).await.unwrap();
+    let vandal = Connection::open(&path).unwrap();
+    vandal
+        .execute_batch(
+            "UPDATE tapes SET head = 2 WHERE name = 't'; \
+             UPDATE entries SET payload = '{\"role\": ' WHERE id = 1; \
+             UPDATE blobs SET bytes = x'00';",
+        )
+        .unwrap();
+    let found: Vec<String> = store.verify().await.unwrap().into_iter().map(|problem| problem.message).collect();
+    for expected in [
+        "it branched off at 3, but its parent ends at 2",
+        "entry 3 is outside of the tape's range",
+        "entry 1 cannot be read",
+        "is not what it was",
+    ] {
+        assert!(found.iter().any(|message| message.contains(expected)), "{expected:?} is not in {found:#?}");
+    }
+    let error = store.read(&tape, &Slice::all()).await.unwrap_err();
+    assert!(matches!(error, StoreError::Corrupt { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn x04_a_lease_outlives_the_process_that_took_it() {
+    let (_directory, path) = place();
+    let tape = name("t");
+    let lease_for = |owner: &str, now| {
+        let (now, until) =
+            (capstan_protocol::Timestamp::from_millis(now), capstan_protocol::Timestamp::from_millis(100));
+        let mut batch = Batch::new();
+        batch.push(Fact::TakeLease { session: "s".into(), owner: owner.into(), now, until, dead_owner: None });
+        batch
+    };
+    let first = SqliteStore::open(&path).unwrap();
+    first.commit(lease_for("a", 0)).await.unwrap();
+    drop(first);
+    let second = SqliteStore::open(&path).unwrap();
+    second.commit(lease_for("b", 200)).await.unwrap();
+    let epoch = second.lease(&"s".into()).await.unwrap().unwrap().epoch;
+    assert_eq!(epoch, capstan_tape::Epoch(2));
+    let stale = Fence { session: "s".into(), epoch: capstan_tape::Epoch(1) };
+    let batch = Batch { fence: Some(stale), ..messages(&tape, &["too late"]) };
+    let tapes = Tapes::new(std::sync::Arc::new(second));
+    assert_eq!(tapes.commit(batch).await, Err(StoreError::Fenced { session: "s".into() }));
+}

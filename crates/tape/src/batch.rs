@@ -1,0 +1,280 @@
+//! The one way to write: a batch of facts, applied whole or not at all.
+
+use capstan_protocol::{
+    BlobHash, EntryId, EventKey, Outcome, RunId, SessionId, TapeName, Timestamp, Usage, WorkspaceId,
+};
+use serde_json::Value;
+
+use crate::{Draft, Entry, NewOutbound, NewTape, OutboxStatus, RunRecord, RunStatus};
+
+/// How often a session's lease has changed hands. A writer with an old epoch is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Epoch(pub u64);
+
+/// The row of an outbound message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OutboxId(pub u64);
+
+/// Under whose lease a batch is written: it fails when the session's lease has another epoch by now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fence {
+    /// The session.
+    pub session: SessionId,
+    /// The epoch the writer holds.
+    pub epoch: Epoch,
+}
+
+/// What must hold when a batch is applied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Expect {
+    /// The newest entry of the tape is this one (`EntryId(0)`: there is none).
+    Head {
+        /// The tape.
+        tape: TapeName,
+        /// Its newest entry.
+        head: EntryId,
+    },
+}
+
+/// An entry, by its id or by the position of the fact that appends it in the same batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EntryRef {
+    /// An entry that is there already.
+    Id(EntryId),
+    /// The entry that the fact at this position of the batch appends.
+    InBatch(usize),
+}
+
+/// Something a batch makes true.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Fact {
+    /// The tape is known; nothing changes if it was.
+    EnsureTape(NewTape),
+    /// An entry stands at the end of a tape.
+    Append {
+        /// The tape, which must be known.
+        tape: TapeName,
+        /// The entry.
+        entry: Draft,
+    },
+    /// Entries with ids of their own stand on a tape; each id must be greater than the head before it.
+    Import {
+        /// The tape, which must be known.
+        tape: TapeName,
+        /// The entries, in order.
+        entries: Vec<Entry>,
+    },
+    /// Entries up to this one are kept by another tape store: their rows here may go.
+    HandedOver {
+        /// The tape.
+        tape: TapeName,
+        /// The last of them.
+        up_to: EntryId,
+    },
+    /// A tape of its own that continues another from a position; its ids go on from there.
+    Fork {
+        /// The new tape, which must not exist.
+        fork: TapeName,
+        /// The tape it continues.
+        parent: TapeName,
+        /// The last entry of the parent that it sees.
+        position: EntryId,
+    },
+    /// The fork was merged or discarded: nothing can be appended to it any more.
+    CloseFork {
+        /// The fork.
+        fork: TapeName,
+        /// Whether its entries joined the parent.
+        merged: bool,
+    },
+    /// A new generation of the tape begins after its head; with `archive` the old one is kept for good.
+    Reset {
+        /// The tape.
+        tape: TapeName,
+        /// Whether the old generation is kept for good.
+        archive: bool,
+    },
+    /// An event was accepted. Fails the batch as a duplicate when its key is known.
+    Accept {
+        /// The event's identity.
+        key: EventKey,
+        /// Its session.
+        session: SessionId,
+        /// Its tape.
+        tape: TapeName,
+        /// The entry that tells of it.
+        entry: EntryRef,
+        /// When it was accepted.
+        at: Timestamp,
+    },
+    /// An accepted event has ended. Fails the batch when it had ended before.
+    Settle {
+        /// The event.
+        key: EventKey,
+        /// How it ended.
+        outcome: Outcome,
+        /// The run that ended it, if there was one.
+        run_id: Option<RunId>,
+    },
+    /// A run began.
+    OpenRun(RunRecord),
+    /// A run ended.
+    EndRun {
+        /// The run.
+        run_id: RunId,
+        /// How it ended.
+        status: RunStatus,
+        /// What it used, as far as known.
+        usage: Option<Usage>,
+        /// When it ended.
+        at: Timestamp,
+    },
+    /// A message waits to be sent.
+    Enqueue(NewOutbound),
+    /// What became of a message that waited.
+    Delivery {
+        /// The row.
+        id: OutboxId,
+        /// What became of it.
+        status: OutboxStatus,
+    },
+    /// A content is kept, once.
+    PutBlob {
+        /// Its hash.
+        hash: BlobHash,
+        /// The content.
+        bytes: Vec<u8>,
+    },
+    /// A value of a session's state.
+    PutState {
+        /// The session.
+        session: SessionId,
+        /// The key.
+        key: String,
+        /// The value; `null` removes the key.
+        value: Value,
+    },
+    /// A workspace is known under an identity; nothing changes if it was.
+    RememberWorkspace {
+        /// The resolved path.
+        path: String,
+        /// The identity.
+        identity: WorkspaceId,
+    },
+    /// The session's lease is this owner's, if it is free, expired, or held by an owner known to be gone.
+    TakeLease {
+        /// The session.
+        session: SessionId,
+        /// Who takes it.
+        owner: String,
+        /// Now, by the taker's clock.
+        now: Timestamp,
+        /// Until when.
+        until: Timestamp,
+        /// An owner whose lease is void because it is known to be dead.
+        dead_owner: Option<String>,
+    },
+    /// The session's lease is free again, if this owner held it.
+    ReleaseLease {
+        /// The session.
+        session: SessionId,
+        /// Who held it.
+        owner: String,
+    },
+}
+
+/// Facts to be made true together.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Batch {
+    /// Under whose lease.
+    pub fence: Option<Fence>,
+    /// What must hold.
+    pub expect: Vec<Expect>,
+    /// The facts, in order.
+    pub facts: Vec<Fact>,
+}
+
+impl Batch {
+    /// An empty batch.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a fact and says at which position it stands.
+    pub fn push(&mut self, fact: Fact) -> usize {
+        self.facts.push(fact);
+        self.facts.len() - 1
+    }
+
+    /// Adds an entry to a tape and says how the batch may refer to it.
+    pub fn append(&mut self, tape: &TapeName, entry: Draft) -> EntryRef {
+        EntryRef::InBatch(self.push(Fact::Append { tape: tape.clone(), entry }))
+    }
+
+    /// Whether there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        self.facts.is_empty()
+    }
+
+    /// The tapes whose entries it touches, without repeats.
+    pub fn tapes(&self) -> Vec<TapeName> {
+        let mut tapes = Vec::new();
+        for fact in &self.facts {
+            if let Fact::Append { tape, .. } | Fact::Import { tape, .. } = fact
+                && !tapes.contains(tape)
+            {
+                tapes.push(tape.clone());
+            }
+        }
+        tapes
+    }
+}
+
+/// What the store gave a fact when it applied it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Assigned {
+    /// Nothing.
+    Nothing,
+    /// The id of the appended entry.
+    Entry(EntryId),
+    /// The row of the outbound message.
+    Outbox(OutboxId),
+    /// The epoch of the lease, or nothing when another holds it.
+    Lease(Option<Epoch>),
+}
+
+/// A batch that was applied: what each fact was given, by position.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Committed {
+    /// One for each fact of the batch.
+    pub assigned: Vec<Assigned>,
+}
+
+impl Committed {
+    /// The id of the entry a reference means.
+    pub fn entry(&self, entry: EntryRef) -> Option<EntryId> {
+        match entry {
+            EntryRef::Id(id) => Some(id),
+            EntryRef::InBatch(position) => match self.assigned.get(position)? {
+                Assigned::Entry(id) => Some(*id),
+                Assigned::Nothing | Assigned::Outbox(_) | Assigned::Lease(_) => None,
+            },
+        }
+    }
+}
+
+impl Draft {
+    /// The entry it becomes under an id, its references resolved against what the batch was given so far.
+    ///
+    /// Every store calls this, so that all of them write the same entry.
+    pub fn into_entry(self, id: EntryId, now: Timestamp, assigned: &[Assigned]) -> Entry {
+        let mut meta = self.meta;
+        if !self.names.is_empty() {
+            let committed = Committed { assigned: assigned.to_vec() };
+            let ids: Vec<EntryId> = self.names.iter().filter_map(|name| committed.entry(*name)).collect();
+            meta.insert(crate::keys::MESSAGES.to_owned(), serde_json::json!(ids));
+        }
+        let date = self.date.unwrap_or_else(|| now.into());
+        Entry { id, kind: self.kind, payload: self.payload, meta, date, extra: self.extra }
+    }
+}

@@ -1,0 +1,111 @@
+//! Dates of entries, kept as they were written, and ranges of them.
+
+use std::str::FromStr;
+
+use capstan_protocol::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// The date of an entry: the text as it was written, so that a foreign tape keeps its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct EntryDate(String);
+
+impl EntryDate {
+    /// Keeps a date as it was written.
+    pub fn verbatim(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text of the date.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The point in time it means, if it means one. A date without an offset is read as UTC.
+    pub fn timestamp(&self) -> Option<Timestamp> {
+        if let Ok(time) = self.0.parse() {
+            return Some(time);
+        }
+        let civil: jiff::civil::DateTime = self.0.parse().ok()?;
+        utc(civil)
+    }
+}
+
+impl From<Timestamp> for EntryDate {
+    fn from(time: Timestamp) -> Self {
+        Self(time.to_string())
+    }
+}
+
+fn utc(civil: jiff::civil::DateTime) -> Option<Timestamp> {
+    let zoned = civil.to_zoned(jiff::tz::TimeZone::UTC).ok()?;
+    Some(Timestamp::from_millis(zoned.timestamp().as_millisecond()))
+}
+
+/// A range of time, from the first moment on and before the second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DateRange {
+    /// The first moment in it.
+    pub from: Timestamp,
+    /// The first moment after it.
+    pub before: Timestamp,
+}
+
+/// A text that is neither a date nor a point in time.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is neither a date (2026-11-15) nor a time (2026-11-15T20:57:42Z)")]
+pub struct DateError(String);
+
+impl DateRange {
+    /// From one end to another, both included; a bare date is the whole day in UTC.
+    pub fn between(first: &str, last: &str) -> Result<Self, DateError> {
+        let from: Bound = first.parse()?;
+        let until: Bound = last.parse()?;
+        Ok(Self { from: from.begin, before: until.end })
+    }
+
+    /// Whether a moment lies in it.
+    pub fn contains(&self, time: Timestamp) -> bool {
+        self.from <= time && time < self.before
+    }
+}
+
+/// The moments a text stands for.
+struct Bound {
+    begin: Timestamp,
+    end: Timestamp,
+}
+
+impl FromStr for Bound {
+    type Err = DateError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const DAY: i64 = 24 * 60 * 60 * 1000;
+        let failed = || DateError(text.to_owned());
+        if let Ok(day) = text.parse::<jiff::civil::Date>()
+            && text.len() == "2026-11-15".len()
+        {
+            let begin = utc(day.at(0, 0, 0, 0)).ok_or_else(failed)?;
+            return Ok(Self { begin, end: begin.plus_millis(DAY) });
+        }
+        let begin = EntryDate::verbatim(text).timestamp().ok_or_else(failed)?;
+        Ok(Self { begin, end: begin.plus_millis(1) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{DateRange, EntryDate};
+
+    #[test]
+    fn p10_a_bare_date_is_the_whole_day_in_utc() {
+        let day = DateRange::between("2026-11-15", "2026-11-15").unwrap();
+        let inside = |text: &str| day.contains(EntryDate::verbatim(text).timestamp().unwrap());
+        assert!(inside("2026-11-15T00:00:00Z"));
+        assert!(inside("2026-11-15T23:59:59.999999+00:00"));
+        assert!(inside("2026-11-16T00:30:00+01:00"));
+        assert!(!inside("2026-11-16T00:00:00Z"));
+        assert!(!inside("2026-11-14T23:59:59Z"));
+        assert!(DateRange::between("yesterday", "2026-11-15").is_err());
+    }
+}

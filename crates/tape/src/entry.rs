@@ -1,0 +1,166 @@
+//! Entries: the facts on a tape.
+
+use capstan_protocol::{ChatMessage, EntryId, Map, RunId, ToolCall, ToolOutput};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::{EntryDate, EntryRef, Kind};
+
+/// Keys of `meta` that mean something to the host.
+pub mod keys {
+    /// `false`: no view shows the entry.
+    pub const CONTEXT: &str = "context";
+    /// The run the entry belongs to.
+    pub const RUN_ID: &str = "run_id";
+    /// On an anchor: the messages its run had taken in.
+    pub const MESSAGES: &str = "messages";
+    /// Opaque provider data that must go back with the message.
+    pub const PROVIDER: &str = "provider";
+}
+
+/// One fact on a tape. It never changes.
+///
+/// On the wire it is the object `{"id", "kind", "payload", "meta", "date"}`; other keys are kept in `extra`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Its place on the tape.
+    pub id: EntryId,
+    /// What it is.
+    pub kind: Kind,
+    /// What it says.
+    #[serde(default)]
+    pub payload: Value,
+    /// What is known about it.
+    #[serde(default)]
+    pub meta: Map,
+    /// When it was written.
+    pub date: EntryDate,
+    /// Keys of other systems.
+    #[serde(flatten)]
+    pub extra: Map,
+}
+
+impl Entry {
+    /// Whether views leave it out.
+    pub fn is_hidden(&self) -> bool {
+        self.meta.get(keys::CONTEXT) == Some(&Value::Bool(false))
+    }
+
+    /// The run it belongs to.
+    pub fn run_id(&self) -> Option<&str> {
+        self.meta.get(keys::RUN_ID)?.as_str()
+    }
+
+    /// The name of an anchor or an event.
+    pub fn name(&self) -> Option<&str> {
+        self.payload.get("name")?.as_str()
+    }
+
+    /// The messages an anchor names.
+    pub fn named_messages(&self) -> Vec<EntryId> {
+        let ids = self.meta.get(keys::MESSAGES).and_then(Value::as_array);
+        ids.into_iter().flatten().filter_map(Value::as_u64).map(EntryId).collect()
+    }
+}
+
+/// An entry that is not on a tape yet: the store gives it its id, and its date unless it brings one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Draft {
+    /// What it is.
+    pub kind: Kind,
+    /// What it says.
+    pub payload: Value,
+    /// What is known about it.
+    pub meta: Map,
+    /// When it happened; absent: when it is committed.
+    pub date: Option<EntryDate>,
+    /// Keys of other systems.
+    pub extra: Map,
+    /// The messages it names (for an anchor), written to `meta.messages` when their ids are known.
+    pub names: Vec<EntryRef>,
+}
+
+impl Draft {
+    /// An entry of any kind.
+    pub fn new(kind: Kind, payload: Value) -> Self {
+        Self { kind, payload, meta: Map::new(), date: None, extra: Map::new(), names: Vec::new() }
+    }
+
+    /// Something said.
+    pub fn message(message: &ChatMessage) -> Self {
+        Self::new(Kind::Message, Value::Object(message.to_payload()))
+    }
+
+    /// An event with its data. Events are never part of a view.
+    pub fn event(name: &str, data: Value) -> Self {
+        Self::new(Kind::Event, Value::from_iter([("name", Value::from(name)), ("data", data)]))
+    }
+
+    /// An anchor with its state.
+    pub fn anchor(name: &str, state: &Map) -> Self {
+        Self::new(Kind::Anchor, json!({ "name": name, "state": state }))
+    }
+
+    /// A handoff: the anchor, and the event that tells of it.
+    pub fn handoff(name: &str, state: &Map) -> [Self; 2] {
+        [Self::anchor(name, state), Self::event("handoff", json!({ "name": name, "state": state }))]
+    }
+
+    /// The handoff a tape without an anchor begins with: `session/start`, owned by a human.
+    pub fn session_start() -> [Self; 2] {
+        let state = Map::from_iter([("owner".to_owned(), json!("human"))]);
+        Self::handoff("session/start", &state)
+    }
+
+    /// The calls of one step, recorded before any of them is made.
+    pub fn tool_call(calls: &[ToolCall]) -> Self {
+        Self::new(Kind::ToolCall, json!({ "calls": calls }))
+    }
+
+    /// The result of one call.
+    pub fn tool_result(call_id: &str, output: &ToolOutput) -> Self {
+        let draft = Self::new(Kind::ToolResult, json!({ "results": [output.content], "call_ids": [call_id] }));
+        if output.is_error { draft.with_meta("is_error", json!(true)) } else { draft }
+    }
+
+    /// Something that went wrong.
+    pub fn error(stage: &str, message: &str) -> Self {
+        Self::new(Kind::Error, json!({ "stage": stage, "message": message }))
+    }
+
+    /// Adds a key to `meta`.
+    pub fn with_meta(mut self, key: &str, value: Value) -> Self {
+        self.meta.insert(key.to_owned(), value);
+        self
+    }
+
+    /// Says which run it belongs to.
+    pub fn of_run(self, run_id: &RunId) -> Self {
+        self.with_meta(keys::RUN_ID, json!(run_id))
+    }
+
+    /// Keeps it out of every view.
+    pub fn hidden(self) -> Self {
+        self.with_meta(keys::CONTEXT, json!(false))
+    }
+
+    /// Names the messages a run had taken in.
+    pub fn naming(mut self, messages: Vec<EntryRef>) -> Self {
+        self.names = messages;
+        self
+    }
+}
+
+impl From<Entry> for Draft {
+    /// The same fact, to be put on another tape under another id.
+    fn from(entry: Entry) -> Self {
+        Self {
+            kind: entry.kind,
+            payload: entry.payload,
+            meta: entry.meta,
+            date: Some(entry.date),
+            extra: entry.extra,
+            names: Vec::new(),
+        }
+    }
+}

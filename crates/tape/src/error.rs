@@ -1,0 +1,110 @@
+//! Why a store refused or failed.
+
+use capstan_protocol::{EventKey, SessionId, TapeName};
+
+/// Why a store refused or failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// The writer's lease is not the current one.
+    #[error("the lease of session {session} was taken over: this writer may no longer write to it")]
+    Fenced {
+        /// The session.
+        session: SessionId,
+    },
+    /// Something else was written in between.
+    #[error("tape {tape} has changed in the meantime")]
+    Moved {
+        /// The tape.
+        tape: TapeName,
+    },
+    /// There is no such tape.
+    #[error("there is no tape {tape}")]
+    NoTape {
+        /// The name that was asked for.
+        tape: TapeName,
+    },
+    /// The tape is there already.
+    #[error("tape {tape} exists already")]
+    TapeExists {
+        /// Its name.
+        tape: TapeName,
+    },
+    /// The fork was merged or discarded.
+    #[error("fork {tape} is closed")]
+    ForkClosed {
+        /// Its name.
+        tape: TapeName,
+    },
+    /// A tool call of the parent is still open, and a fork must not come between a call and its result.
+    #[error("tape {tape} has an open tool call: its fork can be merged when the result is recorded")]
+    OpenCall {
+        /// The parent.
+        tape: TapeName,
+    },
+    /// The tape's entries are kept by another tape store than the one in use.
+    #[error("the entries of tape {tape} are kept by another tape store")]
+    Elsewhere {
+        /// Its name.
+        tape: TapeName,
+    },
+    /// The event was accepted before.
+    #[error("event {} of {} was accepted before", .key.event_id, .key.source)]
+    Duplicate {
+        /// The event.
+        key: EventKey,
+    },
+    /// The event has an outcome already, or was never accepted.
+    #[error("event {} of {} has no open acceptance", .key.event_id, .key.source)]
+    NotOpen {
+        /// The event.
+        key: EventKey,
+    },
+    /// An imported entry's id does not follow the one before it.
+    #[error("entry {id} of tape {tape} does not follow entry {head}")]
+    OutOfOrder {
+        /// The tape.
+        tape: TapeName,
+        /// The id that was refused.
+        id: u64,
+        /// The id before it.
+        head: u64,
+    },
+    /// The data is not what this program wrote, or was damaged.
+    #[error("{what} is corrupt: {detail}")]
+    Corrupt {
+        /// Which file, table or tape.
+        what: String,
+        /// What was found.
+        detail: String,
+    },
+    /// The store was written by a newer version.
+    #[error("{what} has schema version {found}, this program knows up to {known}")]
+    TooNew {
+        /// Which store.
+        what: String,
+        /// Its version.
+        found: u32,
+        /// The newest version this program knows.
+        known: u32,
+    },
+    /// The disk, the file system or the database failed.
+    #[error("{what}: {detail}")]
+    Io {
+        /// What was being done to what.
+        what: String,
+        /// What the system said.
+        detail: String,
+    },
+}
+
+impl StoreError {
+    /// A failure of the disk, the file system or the database.
+    pub fn io(what: impl Into<String>, error: impl std::fmt::Display) -> Self {
+        Self::Io { what: what.into(), detail: error.to_string() }
+    }
+
+    /// Damaged data.
+    pub fn corrupt(what: impl Into<String>, detail: impl std::fmt::Display) -> Self {
+        Self::Corrupt { what: what.into(), detail: detail.to_string() }
+    }
+}

@@ -1,0 +1,47 @@
+//! Tapes: the append-only record of a conversation, and what is derived from it.
+//!
+//! - [`Entry`] is one fact on a tape; [`Draft`] is one that has no id yet.
+//! - [`Store`] is the journal: every write of the host is one [`Batch`], applied whole or not at all, under a [`Fence`].
+//! - [`TapeStore`] is what an extension provides to keep the entries somewhere else.
+//! - [`Tapes`] reads and writes tapes over both: windows, queries, anchors, forks, generations.
+//! - [`View`] turns a [`Window`] of entries into the messages a model reads; [`conversation`] keeps them valid.
+//!
+//! Nothing here knows hooks, models or channels, and only stores do I/O.
+
+mod batch;
+pub mod conversation;
+mod date;
+mod entry;
+mod error;
+mod fork;
+mod kind;
+mod memory;
+mod naming;
+mod query;
+mod records;
+pub mod rules;
+mod search;
+mod slice;
+mod staged;
+mod store;
+mod tapes;
+mod view;
+
+pub use batch::{Assigned, Batch, Committed, EntryRef, Epoch, Expect, Fact, Fence, OutboxId};
+pub use date::{DateRange, EntryDate};
+pub use entry::{Draft, Entry, keys};
+pub use error::StoreError;
+pub use fork::merge_drafts;
+pub use kind::Kind;
+pub use memory::{MemoryStore, MemoryTapes};
+pub use naming::{TapeAddress, blob_hash, canonical_json, tape_name};
+pub use query::{Query, Start};
+pub use records::{
+    AcceptedRecord, ForkPoint, ForkState, Generation, LeaseRecord, NewOutbound, NewTape, OutboxRecord, OutboxStatus,
+    Problem, RunRecord, RunStatus, TapeRecord,
+};
+pub use search::matches as search_matches;
+pub use slice::{Order, Slice};
+pub use store::{Store, TapeStore};
+pub use tapes::{Tapes, Window};
+pub use view::{DefaultView, View};

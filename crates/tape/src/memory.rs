@@ -1,0 +1,290 @@
+//! Stores that keep everything in memory: for tests, and for a host that needs no past.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use capstan_protocol::{BlobHash, EntryId, EventKey, Map, Outcome, RunId, SessionId, TapeName, Timestamp, WorkspaceId};
+use serde_json::Value;
+
+use crate::rules::{self, Rows};
+use crate::staged::Staged;
+use crate::{
+    AcceptedRecord, Batch, Committed, Entry, LeaseRecord, NewOutbound, OutboxId, OutboxRecord, OutboxStatus, Problem,
+    RunRecord, Slice, Store, StoreError, TapeRecord, TapeStore,
+};
+
+/// A journal in memory. It keeps every promise of a [`Store`] but the one to outlive the process.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::sync::Arc;
+/// use capstan_protocol::{ChatMessage, TapeName};
+/// use capstan_tape::{Batch, Draft, Fact, MemoryStore, NewTape, Tapes};
+///
+/// let tapes = Tapes::new(Arc::new(MemoryStore::new()));
+/// let name = TapeName::parse("demo")?;
+/// let mut batch = Batch::new();
+/// batch.push(Fact::EnsureTape(NewTape::named(name.clone())));
+/// batch.append(&name, Draft::message(&ChatMessage::user("hello")));
+/// tapes.commit(batch).await?;
+/// assert_eq!(tapes.window(&name).await?.following.len(), 1);
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Default)]
+pub struct MemoryStore {
+    rows: Mutex<MemoryRows>,
+}
+
+impl MemoryStore {
+    /// An empty store.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn rows(&self) -> MutexGuard<'_, MemoryRows> {
+        // A commit that panicked has left staged changes at worst, and the next one drops them.
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Debug, Default)]
+struct MemoryRows {
+    tapes: Staged<TapeName, TapeRecord>,
+    entries: Staged<(TapeName, EntryId), Entry>,
+    inbox: Staged<EventKey, AcceptedRecord>,
+    runs: Staged<RunId, (u64, RunRecord)>,
+    outbox: Staged<u64, OutboxRecord>,
+    blobs: Staged<BlobHash, Vec<u8>>,
+    state: Staged<SessionId, Map>,
+    workspaces: Staged<String, WorkspaceId>,
+    leases: Staged<SessionId, LeaseRecord>,
+    /// The last number given to a run or an outbox row; one that a failed batch took is not used again.
+    last_number: u64,
+}
+
+/// Does the same to every table.
+macro_rules! each_table {
+    ($rows:expr, $method:ident) => {{
+        $rows.tapes.$method();
+        $rows.entries.$method();
+        $rows.inbox.$method();
+        $rows.runs.$method();
+        $rows.outbox.$method();
+        $rows.blobs.$method();
+        $rows.state.$method();
+        $rows.workspaces.$method();
+        $rows.leases.$method();
+    }};
+}
+
+impl MemoryRows {
+    fn next_number(&mut self) -> u64 {
+        self.last_number += 1;
+        self.last_number
+    }
+}
+
+impl Rows for MemoryRows {
+    fn tape(&mut self, name: &TapeName) -> Result<Option<TapeRecord>, StoreError> {
+        Ok(self.tapes.get(name).cloned())
+    }
+
+    fn put_tape(&mut self, record: &TapeRecord) -> Result<(), StoreError> {
+        self.tapes.put(record.name.clone(), record.clone());
+        Ok(())
+    }
+
+    fn put_entry(&mut self, tape: &TapeName, entry: &Entry) -> Result<(), StoreError> {
+        self.entries.put((tape.clone(), entry.id), entry.clone());
+        Ok(())
+    }
+
+    fn remove_entries(&mut self, tape: &TapeName, up_to: EntryId) -> Result<(), StoreError> {
+        self.entries.remove_range(&((tape.clone(), EntryId(0))..=(tape.clone(), up_to)));
+        Ok(())
+    }
+
+    fn accepted(&mut self, key: &EventKey) -> Result<Option<AcceptedRecord>, StoreError> {
+        Ok(self.inbox.get(key).cloned())
+    }
+
+    fn put_accepted(&mut self, record: &AcceptedRecord) -> Result<(), StoreError> {
+        self.inbox.put(record.key.clone(), record.clone());
+        Ok(())
+    }
+
+    fn put_outcome(&mut self, key: &EventKey, outcome: &Outcome, run_id: Option<&RunId>) -> Result<(), StoreError> {
+        if let Some(record) = self.inbox.get(key).cloned() {
+            let outcome = Some((outcome.clone(), run_id.cloned()));
+            self.inbox.put(key.clone(), AcceptedRecord { outcome, ..record });
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, run_id: &RunId) -> Result<Option<RunRecord>, StoreError> {
+        Ok(self.runs.get(run_id).map(|(_, record)| record.clone()))
+    }
+
+    fn put_run(&mut self, record: &RunRecord) -> Result<(), StoreError> {
+        let known = self.runs.get(&record.run_id).map(|(number, _)| *number);
+        let number = known.unwrap_or_else(|| self.next_number());
+        self.runs.put(record.run_id.clone(), (number, record.clone()));
+        Ok(())
+    }
+
+    fn add_outbound(&mut self, outbound: &NewOutbound) -> Result<OutboxId, StoreError> {
+        let id = OutboxId(self.next_number());
+        let NewOutbound { message, event, at } = outbound.clone();
+        self.outbox.put(id.0, OutboxRecord { id, message, event, at, status: OutboxStatus::Waiting });
+        Ok(id)
+    }
+
+    fn put_delivery(&mut self, id: OutboxId, status: &OutboxStatus) -> Result<bool, StoreError> {
+        let Some(record) = self.outbox.get(&id.0).cloned() else { return Ok(false) };
+        self.outbox.put(id.0, OutboxRecord { status: status.clone(), ..record });
+        Ok(true)
+    }
+
+    fn put_blob(&mut self, hash: &BlobHash, bytes: &[u8]) -> Result<(), StoreError> {
+        if self.blobs.get(hash).is_none() {
+            self.blobs.put(hash.clone(), bytes.to_vec());
+        }
+        Ok(())
+    }
+
+    fn put_state(&mut self, session: &SessionId, key: &str, value: Option<&Value>) -> Result<(), StoreError> {
+        let mut state = self.state.get(session).cloned().unwrap_or_default();
+        match value {
+            Some(value) => state.insert(key.to_owned(), value.clone()),
+            None => state.shift_remove(key),
+        };
+        self.state.put(session.clone(), state);
+        Ok(())
+    }
+
+    fn put_workspace(&mut self, path: &str, identity: &WorkspaceId) -> Result<(), StoreError> {
+        let path = path.to_owned();
+        if self.workspaces.get(&path).is_none() {
+            self.workspaces.put(path, identity.clone());
+        }
+        Ok(())
+    }
+
+    fn lease(&mut self, session: &SessionId) -> Result<Option<LeaseRecord>, StoreError> {
+        Ok(self.leases.get(session).cloned())
+    }
+
+    fn put_lease(&mut self, record: &LeaseRecord) -> Result<(), StoreError> {
+        self.leases.put(record.session.clone(), record.clone());
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Store for MemoryStore {
+    async fn commit(&self, batch: Batch) -> Result<Committed, StoreError> {
+        let mut rows = self.rows();
+        each_table!(rows, drop_changes);
+        let committed = rules::apply(&mut *rows, batch, Timestamp::now())?;
+        each_table!(rows, keep);
+        Ok(committed)
+    }
+
+    async fn tape(&self, name: &TapeName) -> Result<Option<TapeRecord>, StoreError> {
+        Ok(self.rows().tapes.kept().get(name).cloned())
+    }
+
+    async fn tapes(&self) -> Result<Vec<TapeRecord>, StoreError> {
+        Ok(self.rows().tapes.kept().values().cloned().collect())
+    }
+
+    async fn read(&self, tape: &TapeName, slice: &Slice) -> Result<Vec<Entry>, StoreError> {
+        let first = (tape.clone(), slice.after.unwrap_or_default());
+        let last = (tape.clone(), slice.up_to.unwrap_or(EntryId(u64::MAX)));
+        if first > last {
+            return Ok(Vec::new());
+        }
+        let rows = self.rows();
+        Ok(slice.of(rows.entries.kept().range(first..=last).map(|(_, entry)| entry)))
+    }
+
+    async fn accepted(&self, key: &EventKey) -> Result<Option<AcceptedRecord>, StoreError> {
+        Ok(self.rows().inbox.kept().get(key).cloned())
+    }
+
+    async fn run(&self, run_id: &RunId) -> Result<Option<RunRecord>, StoreError> {
+        Ok(self.rows().runs.kept().get(run_id).map(|(_, record)| record.clone()))
+    }
+
+    async fn runs(&self, limit: usize) -> Result<Vec<RunRecord>, StoreError> {
+        let rows = self.rows();
+        let mut runs: Vec<&(u64, RunRecord)> = rows.runs.kept().values().collect();
+        runs.sort_by_key(|(number, _)| std::cmp::Reverse(*number));
+        Ok(runs.into_iter().take(limit).map(|(_, record)| record.clone()).collect())
+    }
+
+    async fn outbox(&self, event: &EventKey) -> Result<Vec<OutboxRecord>, StoreError> {
+        let rows = self.rows();
+        Ok(rows.outbox.kept().values().filter(|record| record.event == *event).cloned().collect())
+    }
+
+    async fn blob(&self, hash: &BlobHash) -> Result<Option<Vec<u8>>, StoreError> {
+        Ok(self.rows().blobs.kept().get(hash).cloned())
+    }
+
+    async fn state(&self, session: &SessionId) -> Result<Map, StoreError> {
+        Ok(self.rows().state.kept().get(session).cloned().unwrap_or_default())
+    }
+
+    async fn workspace(&self, path: &str) -> Result<Option<WorkspaceId>, StoreError> {
+        Ok(self.rows().workspaces.kept().get(path).cloned())
+    }
+
+    async fn lease(&self, session: &SessionId) -> Result<Option<LeaseRecord>, StoreError> {
+        Ok(self.rows().leases.kept().get(session).cloned())
+    }
+
+    async fn verify(&self) -> Result<Vec<Problem>, StoreError> {
+        // Memory is written by the rules alone: there is nothing to find.
+        Ok(Vec::new())
+    }
+}
+
+/// A tape store in memory.
+#[derive(Debug, Default)]
+pub struct MemoryTapes {
+    tapes: Mutex<BTreeMap<TapeName, BTreeMap<EntryId, Entry>>>,
+}
+
+impl MemoryTapes {
+    /// An empty tape store.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn tapes(&self) -> MutexGuard<'_, BTreeMap<TapeName, BTreeMap<EntryId, Entry>>> {
+        // Entries are only ever added whole, so a panic elsewhere leaves nothing half done.
+        self.tapes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl TapeStore for MemoryTapes {
+    async fn append(&self, tape: &TapeName, entries: &[Entry]) -> Result<(), StoreError> {
+        let mut tapes = self.tapes();
+        let kept = tapes.entry(tape.clone()).or_default();
+        for entry in entries {
+            kept.entry(entry.id).or_insert_with(|| entry.clone());
+        }
+        Ok(())
+    }
+
+    async fn read(&self, tape: &TapeName, slice: &Slice) -> Result<Vec<Entry>, StoreError> {
+        Ok(self.tapes().get(tape).map(|entries| slice.of(entries.values())).unwrap_or_default())
+    }
+
+    async fn tapes(&self) -> Result<Vec<TapeName>, StoreError> {
+        Ok(self.tapes().keys().cloned().collect())
+    }
+}

@@ -1,0 +1,67 @@
+//! Names derived from content: tapes and blobs.
+
+use capstan_protocol::{BlobHash, SessionId, TapeName, WorkspaceId};
+use md5::{Digest, Md5};
+use serde_json::Value;
+
+/// Which tape belongs to a session: the session within its workspace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TapeAddress {
+    /// The workspace.
+    pub workspace: WorkspaceId,
+    /// The session.
+    pub session: SessionId,
+}
+
+/// The name of a session's tape: the same session in two workspaces has two tapes.
+pub fn tape_name(address: &TapeAddress) -> TapeName {
+    let name = format!("{}__{}", short_md5(address.workspace.as_str()), short_md5(address.session.as_str()));
+    // Hex digits and underscores are always a valid name.
+    TapeName::parse(name).unwrap_or_else(|_| unreachable!())
+}
+
+fn short_md5(text: &str) -> String {
+    let digest = Md5::digest(text.as_bytes());
+    digest.iter().take(8).fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"))
+}
+
+/// The hash a content is kept under.
+pub fn blob_hash(bytes: &[u8]) -> BlobHash {
+    BlobHash::new(blake3::hash(bytes).to_hex().as_str())
+}
+
+/// JSON text that does not depend on the order in which keys were inserted.
+pub fn canonical_json(value: &Value) -> String {
+    fn sorted(value: &Value) -> Value {
+        match value {
+            Value::Object(map) => {
+                let mut pairs: Vec<(&String, &Value)> = map.iter().collect();
+                pairs.sort_by_key(|(key, _)| key.as_str());
+                Value::Object(pairs.into_iter().map(|(key, value)| (key.clone(), sorted(value))).collect())
+            }
+            Value::Array(items) => Value::Array(items.iter().map(sorted).collect()),
+            plain => plain.clone(),
+        }
+    }
+    sorted(value).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{TapeAddress, canonical_json, tape_name};
+    use serde_json::json;
+
+    #[test]
+    fn p05_a_tape_is_named_by_workspace_and_session() {
+        let name = tape_name(&TapeAddress { workspace: "/w".into(), session: "cli:local".into() });
+        // python3 -c 'from hashlib import md5; print(md5(b"/w").hexdigest()[:16], md5(b"cli:local").hexdigest()[:16])'
+        assert_eq!(name.as_str(), "1cce3e60ac2d5110__0b871d5e50e7c192");
+    }
+
+    #[test]
+    fn canonical_json_ignores_the_order_of_keys() {
+        let a = json!({"b": [{"y": 1, "x": 2}], "a": null});
+        let b = json!({"a": null, "b": [{"x": 2, "y": 1}]});
+        assert_eq!(canonical_json(&a), canonical_json(&b));
+    }
+}

@@ -1,0 +1,237 @@
+//! The rows of the journal beside the entries.
+
+use std::fmt;
+
+use capstan_protocol::{
+    BindingId, EntryId, EventKey, Grant, Outbound, Outcome, RunId, RunnerId, SessionId, TapeName, Timestamp, Usage,
+    WorkspaceId,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{Epoch, OutboxId};
+
+/// A tape to be known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewTape {
+    /// Its name.
+    pub name: TapeName,
+    /// The session it records, if it records one.
+    pub session: Option<SessionId>,
+    /// The workspace of that session.
+    pub workspace: Option<WorkspaceId>,
+    /// The newest entry it already has in another tape store; `EntryId(0)` for none.
+    pub head: EntryId,
+}
+
+impl NewTape {
+    /// A tape that belongs to no session.
+    pub fn named(name: TapeName) -> Self {
+        Self { name, session: None, workspace: None, head: EntryId(0) }
+    }
+}
+
+/// A tape as the journal knows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TapeRecord {
+    /// Its name.
+    pub name: TapeName,
+    /// The session it records.
+    pub session: Option<SessionId>,
+    /// The workspace of that session.
+    pub workspace: Option<WorkspaceId>,
+    /// Its newest entry; `EntryId(0)` when it is empty.
+    pub head: EntryId,
+    /// Which generation it is, from 1 on.
+    pub generation: u32,
+    /// The last entry before this generation. A fork has its parent's, as it was when it branched off.
+    pub begins_after: EntryId,
+    /// The generations before this one, oldest first.
+    pub past: Vec<Generation>,
+    /// The last entry that was handed over to another tape store.
+    pub handed_over: EntryId,
+    /// Where it branched off, if it is a fork.
+    pub fork: Option<ForkPoint>,
+}
+
+/// A generation of a tape that a reset ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Generation {
+    /// Which one it was, from 1 on.
+    pub number: u32,
+    /// The last entry before it.
+    pub begins_after: EntryId,
+    /// Its last entry.
+    pub up_to: EntryId,
+    /// Whether it is kept for good.
+    pub archived: bool,
+}
+
+/// Where a fork branched off.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ForkPoint {
+    /// The tape it continues.
+    pub parent: TapeName,
+    /// The last entry of the parent that it sees.
+    pub position: EntryId,
+    /// Whether it is still open.
+    pub state: ForkState,
+}
+
+/// The life of a fork.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ForkState {
+    /// Entries can be appended.
+    Open,
+    /// Its entries joined the parent.
+    Merged,
+    /// Its entries were dropped.
+    Discarded,
+}
+
+/// The life of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunStatus {
+    /// It goes on, or its process died.
+    Running,
+    /// It ended well.
+    Completed,
+    /// It failed.
+    Failed,
+    /// It was cancelled.
+    Cancelled,
+    /// Its time was up.
+    Timeout,
+    /// Its process died.
+    Interrupted,
+}
+
+impl RunStatus {
+    /// The status as it is written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+            Self::Timeout => "timeout",
+            Self::Interrupted => "interrupted",
+        }
+    }
+}
+
+impl fmt::Display for RunStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A run in the ledger.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunRecord {
+    /// The run.
+    pub run_id: RunId,
+    /// Its session.
+    pub session: SessionId,
+    /// Its tape.
+    pub tape: TapeName,
+    /// The newest entry of the tape when it began: everything of the run comes after it.
+    pub begins_after: EntryId,
+    /// The event it serves.
+    pub event: EventKey,
+    /// The binding that matched.
+    pub binding: BindingId,
+    /// The runner that serves it.
+    pub runner: RunnerId,
+    /// What it may do.
+    pub grant: Grant,
+    /// Where it stands.
+    pub status: RunStatus,
+    /// When it began.
+    pub started_at: Timestamp,
+    /// When it ended.
+    pub ended_at: Option<Timestamp>,
+    /// What it used, as far as known.
+    pub usage: Option<Usage>,
+}
+
+/// An accepted event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AcceptedRecord {
+    /// The event.
+    pub key: EventKey,
+    /// Its session.
+    pub session: SessionId,
+    /// Its tape.
+    pub tape: TapeName,
+    /// The entry that tells of it.
+    pub entry: EntryId,
+    /// When it was accepted.
+    pub at: Timestamp,
+    /// How it ended, if it has, and the run that ended it.
+    pub outcome: Option<(Outcome, Option<RunId>)>,
+}
+
+/// A message to be sent.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewOutbound {
+    /// The message.
+    pub message: Outbound,
+    /// The event it answers.
+    pub event: EventKey,
+    /// When it was staged.
+    pub at: Timestamp,
+}
+
+/// A message in the outbox.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OutboxRecord {
+    /// The row.
+    pub id: OutboxId,
+    /// The message.
+    pub message: Outbound,
+    /// The event it answers.
+    pub event: EventKey,
+    /// When it was staged.
+    pub at: Timestamp,
+    /// What became of it.
+    pub status: OutboxStatus,
+}
+
+/// What became of a message in the outbox.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "status", rename_all = "snake_case")]
+pub enum OutboxStatus {
+    /// It waits.
+    Waiting,
+    /// The channel took it.
+    Sent,
+    /// It could not be sent, and why.
+    Undelivered {
+        /// What the channel said.
+        reason: String,
+    },
+}
+
+/// A session's lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeaseRecord {
+    /// The session.
+    pub session: SessionId,
+    /// How often it changed hands.
+    pub epoch: Epoch,
+    /// Who holds it; nobody when it was released.
+    pub owner: Option<String>,
+    /// Until when.
+    pub until: Timestamp,
+}
+
+/// Something wrong in a store, found by `verify`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Problem {
+    /// The tape it concerns, if it concerns one.
+    pub tape: Option<TapeName>,
+    /// What is wrong.
+    pub message: String,
+}

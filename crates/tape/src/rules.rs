@@ -1,0 +1,337 @@
+//! What a batch means, written once for every store.
+//!
+//! A store provides its [`Rows`] and makes [`apply`] atomic: when it fails, whatever it wrote before is taken back.
+
+use capstan_protocol::{BlobHash, EntryId, EventKey, Outcome, RunId, SessionId, TapeName, Timestamp, WorkspaceId};
+use serde_json::Value;
+
+use crate::{
+    AcceptedRecord, Assigned, Batch, Committed, Draft, Entry, EntryRef, Epoch, Expect, Fact, Fence, ForkPoint,
+    ForkState, Generation, LeaseRecord, NewOutbound, NewTape, OutboxId, OutboxStatus, RunRecord, StoreError,
+    TapeRecord,
+};
+
+/// The rows a batch reads and writes. They know no rules: "put" inserts or replaces.
+pub trait Rows {
+    /// A tape.
+    fn tape(&mut self, name: &TapeName) -> Result<Option<TapeRecord>, StoreError>;
+    /// Keeps a tape.
+    fn put_tape(&mut self, record: &TapeRecord) -> Result<(), StoreError>;
+    /// Keeps an entry of a tape.
+    fn put_entry(&mut self, tape: &TapeName, entry: &Entry) -> Result<(), StoreError>;
+    /// Removes the entries of a tape up to this one, itself included.
+    fn remove_entries(&mut self, tape: &TapeName, up_to: EntryId) -> Result<(), StoreError>;
+    /// An accepted event.
+    fn accepted(&mut self, key: &EventKey) -> Result<Option<AcceptedRecord>, StoreError>;
+    /// Keeps a newly accepted event.
+    fn put_accepted(&mut self, record: &AcceptedRecord) -> Result<(), StoreError>;
+    /// Keeps the outcome of an accepted event that has none.
+    fn put_outcome(&mut self, key: &EventKey, outcome: &Outcome, run_id: Option<&RunId>) -> Result<(), StoreError>;
+    /// A run.
+    fn run(&mut self, run_id: &RunId) -> Result<Option<RunRecord>, StoreError>;
+    /// Keeps a run.
+    fn put_run(&mut self, record: &RunRecord) -> Result<(), StoreError>;
+    /// Keeps a message that waits, and numbers it after all before it.
+    fn add_outbound(&mut self, outbound: &NewOutbound) -> Result<OutboxId, StoreError>;
+    /// Keeps what became of a message, and says whether there is such a message.
+    fn put_delivery(&mut self, id: OutboxId, status: &OutboxStatus) -> Result<bool, StoreError>;
+    /// Keeps a content unless it is there.
+    fn put_blob(&mut self, hash: &BlobHash, bytes: &[u8]) -> Result<(), StoreError>;
+    /// Keeps a value of a session's state, or removes it.
+    fn put_state(&mut self, session: &SessionId, key: &str, value: Option<&Value>) -> Result<(), StoreError>;
+    /// Keeps the identity of a workspace unless it has one.
+    fn put_workspace(&mut self, path: &str, identity: &WorkspaceId) -> Result<(), StoreError>;
+    /// The lease of a session.
+    fn lease(&mut self, session: &SessionId) -> Result<Option<LeaseRecord>, StoreError>;
+    /// Keeps the lease of a session.
+    fn put_lease(&mut self, record: &LeaseRecord) -> Result<(), StoreError>;
+}
+
+/// Applies a batch to rows. When it fails the rows may be half written: the store must take that back.
+///
+/// `now` is the date of entries that bring none.
+pub fn apply(rows: &mut dyn Rows, batch: Batch, now: Timestamp) -> Result<Committed, StoreError> {
+    if let Some(fence) = &batch.fence {
+        check_fence(rows, fence)?;
+    }
+    for Expect::Head { tape, head } in &batch.expect {
+        if rows.tape(tape)?.map(|record| record.head).unwrap_or_default() != *head {
+            return Err(StoreError::Moved { tape: tape.clone() });
+        }
+    }
+    let mut work = Work { rows, now, tapes: Vec::new(), assigned: Vec::with_capacity(batch.facts.len()) };
+    for fact in batch.facts {
+        let assigned = work.apply(fact)?;
+        work.assigned.push(assigned);
+    }
+    work.finish()
+}
+
+fn check_fence(rows: &mut dyn Rows, fence: &Fence) -> Result<(), StoreError> {
+    match rows.lease(&fence.session)? {
+        Some(lease) if lease.epoch == fence.epoch && lease.owner.is_some() => Ok(()),
+        _ => Err(StoreError::Fenced { session: fence.session.clone() }),
+    }
+}
+
+/// A batch being applied.
+struct Work<'a> {
+    rows: &'a mut dyn Rows,
+    now: Timestamp,
+    /// The tapes it has touched: their rows are written once, when all is done.
+    tapes: Vec<TapeRecord>,
+    assigned: Vec<Assigned>,
+}
+
+impl Work<'_> {
+    fn apply(&mut self, fact: Fact) -> Result<Assigned, StoreError> {
+        match fact {
+            Fact::Append { tape, entry } => return self.append(&tape, entry).map(Assigned::Entry),
+            Fact::Enqueue(outbound) => return self.rows.add_outbound(&outbound).map(Assigned::Outbox),
+            Fact::TakeLease { session, owner, now, until, dead_owner } => {
+                let wish = LeaseWish { session, owner, now, until, dead_owner };
+                return self.take_lease(wish).map(Assigned::Lease);
+            }
+            Fact::EnsureTape(tape) => self.ensure_tape(tape)?,
+            Fact::Import { tape, entries } => self.import(&tape, &entries)?,
+            Fact::HandedOver { tape, up_to } => {
+                let record = self.tape(&tape)?;
+                let up_to = up_to.min(record.head);
+                record.handed_over = record.handed_over.max(up_to);
+                self.rows.remove_entries(&tape, up_to)?;
+            }
+            Fact::Fork { fork, parent, position } => self.fork(fork, &parent, position)?,
+            Fact::CloseFork { fork, merged } => self.close_fork(&fork, merged)?,
+            Fact::Reset { tape, archive } => begin_generation(self.writable(&tape)?, archive),
+            Fact::Accept { key, session, tape, entry, at } => {
+                let entry = self.resolve(entry)?;
+                if self.rows.accepted(&key)?.is_some() {
+                    return Err(StoreError::Duplicate { key });
+                }
+                self.rows.put_accepted(&AcceptedRecord { key, session, tape, entry, at, outcome: None })?;
+            }
+            Fact::Settle { key, outcome, run_id } => {
+                let is_open = self.rows.accepted(&key)?.is_some_and(|record| record.outcome.is_none());
+                if !is_open {
+                    return Err(StoreError::NotOpen { key });
+                }
+                self.rows.put_outcome(&key, &outcome, run_id.as_ref())?;
+            }
+            Fact::OpenRun(record) => {
+                if self.rows.run(&record.run_id)?.is_some() {
+                    return Err(StoreError::corrupt(format!("run {}", record.run_id), "it was opened before"));
+                }
+                self.rows.put_run(&record)?;
+            }
+            Fact::EndRun { run_id, status, usage, at } => {
+                let Some(record) = self.rows.run(&run_id)? else {
+                    return Err(StoreError::corrupt(format!("run {run_id}"), "it ended but was never opened"));
+                };
+                self.rows.put_run(&RunRecord { status, usage, ended_at: Some(at), ..record })?;
+            }
+            Fact::Delivery { id, status } => {
+                if !self.rows.put_delivery(id, &status)? {
+                    return Err(StoreError::corrupt(format!("outbox row {}", id.0), "it is not there"));
+                }
+            }
+            Fact::PutBlob { hash, bytes } => self.rows.put_blob(&hash, &bytes)?,
+            Fact::PutState { session, key, value } => {
+                self.rows.put_state(&session, &key, Some(&value).filter(|value| !value.is_null()))?;
+            }
+            Fact::RememberWorkspace { path, identity } => self.rows.put_workspace(&path, &identity)?,
+            Fact::ReleaseLease { session, owner } => {
+                if let Some(lease) = self.rows.lease(&session)?.filter(|lease| lease.owner.as_ref() == Some(&owner)) {
+                    self.rows.put_lease(&LeaseRecord { owner: None, ..lease })?;
+                }
+            }
+        }
+        Ok(Assigned::Nothing)
+    }
+
+    fn finish(self) -> Result<Committed, StoreError> {
+        for record in &self.tapes {
+            self.rows.put_tape(record)?;
+        }
+        Ok(Committed { assigned: self.assigned })
+    }
+
+    /// A tape as this batch has left it so far.
+    fn find_tape(&mut self, name: &TapeName) -> Result<Option<&mut TapeRecord>, StoreError> {
+        let position = match self.tapes.iter().position(|record| record.name == *name) {
+            Some(position) => position,
+            None => match self.rows.tape(name)? {
+                Some(record) => {
+                    self.tapes.push(record);
+                    self.tapes.len() - 1
+                }
+                None => return Ok(None),
+            },
+        };
+        Ok(self.tapes.get_mut(position))
+    }
+
+    fn tape(&mut self, name: &TapeName) -> Result<&mut TapeRecord, StoreError> {
+        self.find_tape(name)?.ok_or_else(|| StoreError::NoTape { tape: name.clone() })
+    }
+
+    /// A tape that is not a closed fork.
+    fn writable(&mut self, name: &TapeName) -> Result<&mut TapeRecord, StoreError> {
+        let record = self.tape(name)?;
+        match &record.fork {
+            Some(fork) if fork.state != ForkState::Open => Err(StoreError::ForkClosed { tape: name.clone() }),
+            _ => Ok(record),
+        }
+    }
+
+    /// Makes a tape known at once, so that entries find it.
+    fn add_tape(&mut self, record: TapeRecord) -> Result<(), StoreError> {
+        self.rows.put_tape(&record)?;
+        self.tapes.push(record);
+        Ok(())
+    }
+
+    fn ensure_tape(&mut self, tape: NewTape) -> Result<(), StoreError> {
+        if self.find_tape(&tape.name)?.is_some() {
+            return Ok(());
+        }
+        if tape.head.0 > GREATEST_ID {
+            return Err(StoreError::OutOfOrder { tape: tape.name, id: tape.head.0, head: 0 });
+        }
+        self.add_tape(TapeRecord {
+            name: tape.name,
+            session: tape.session,
+            workspace: tape.workspace,
+            head: tape.head,
+            generation: 1,
+            begins_after: EntryId(0),
+            past: Vec::new(),
+            // What it has already stands in another tape store.
+            handed_over: tape.head,
+            fork: None,
+        })
+    }
+
+    fn append(&mut self, tape: &TapeName, draft: Draft) -> Result<EntryId, StoreError> {
+        let record = self.writable(tape)?;
+        let id = record.head.next();
+        record.head = id;
+        let entry = draft.into_entry(id, self.now, &self.assigned);
+        self.rows.put_entry(tape, &entry)?;
+        Ok(id)
+    }
+
+    fn import(&mut self, tape: &TapeName, entries: &[Entry]) -> Result<(), StoreError> {
+        let record = self.writable(tape)?;
+        record.head = head_after_import(record, entries)?;
+        for entry in entries {
+            self.rows.put_entry(tape, entry)?;
+        }
+        Ok(())
+    }
+
+    fn fork(&mut self, fork: TapeName, parent: &TapeName, position: EntryId) -> Result<(), StoreError> {
+        if self.find_tape(&fork)?.is_some() {
+            return Err(StoreError::TapeExists { tape: fork });
+        }
+        let record = fork_of(self.tape(parent)?, fork, position);
+        self.add_tape(record)
+    }
+
+    fn close_fork(&mut self, fork: &TapeName, merged: bool) -> Result<(), StoreError> {
+        let point = self.writable(fork)?.fork.as_mut().ok_or_else(|| StoreError::NoTape { tape: fork.clone() })?;
+        point.state = if merged { ForkState::Merged } else { ForkState::Discarded };
+        Ok(())
+    }
+
+    fn resolve(&self, entry: EntryRef) -> Result<EntryId, StoreError> {
+        let resolved = match entry {
+            EntryRef::Id(id) => Some(id),
+            EntryRef::InBatch(position) => match self.assigned.get(position) {
+                Some(Assigned::Entry(id)) => Some(*id),
+                _ => None,
+            },
+        };
+        resolved.ok_or_else(|| StoreError::corrupt("a batch", format!("{entry:?} is no entry appended before")))
+    }
+
+    fn take_lease(&mut self, wish: LeaseWish) -> Result<Option<Epoch>, StoreError> {
+        let current = self.rows.lease(&wish.session)?;
+        let Some(granted) = grant_lease(current.as_ref(), wish) else { return Ok(None) };
+        self.rows.put_lease(&granted)?;
+        Ok(Some(granted.epoch))
+    }
+}
+
+/// Somebody who wants a session's lease. See [`Fact::TakeLease`].
+struct LeaseWish {
+    session: SessionId,
+    owner: String,
+    now: Timestamp,
+    until: Timestamp,
+    dead_owner: Option<String>,
+}
+
+/// The lease as it is after somebody asked for it; nothing when another holds it.
+fn grant_lease(current: Option<&LeaseRecord>, wish: LeaseWish) -> Option<LeaseRecord> {
+    let epoch = match current {
+        None => Epoch(1),
+        Some(lease) => {
+            let next = Epoch(lease.epoch.0 + 1);
+            match &lease.owner {
+                None => next,
+                Some(owner) if wish.dead_owner.as_ref() == Some(owner) => next,
+                Some(owner) if *owner == wish.owner => lease.epoch,
+                Some(_) if lease.until <= wish.now => next,
+                Some(_) => return None,
+            }
+        }
+    };
+    Some(LeaseRecord { session: wish.session, epoch, owner: Some(wish.owner), until: wish.until })
+}
+
+/// Ids are kept as signed 64-bit numbers, and one more must fit.
+const GREATEST_ID: u64 = i64::MAX as u64 - 1;
+
+/// The head of a tape once these entries stand on it.
+fn head_after_import(record: &TapeRecord, entries: &[Entry]) -> Result<EntryId, StoreError> {
+    entries.iter().try_fold(record.head, |head, entry| {
+        if entry.id > head && entry.id.0 <= GREATEST_ID {
+            return Ok(entry.id);
+        }
+        Err(StoreError::OutOfOrder { tape: record.name.clone(), id: entry.id.0, head: head.0 })
+    })
+}
+
+fn begin_generation(record: &mut TapeRecord, archived: bool) {
+    record.past.push(Generation {
+        number: record.generation,
+        begins_after: record.begins_after,
+        up_to: record.head,
+        archived,
+    });
+    record.generation += 1;
+    record.begins_after = record.head;
+}
+
+/// A fork sees the generation its position lies in, which need not be the parent's present one.
+fn fork_of(parent: &TapeRecord, fork: TapeName, position: EntryId) -> TapeRecord {
+    let position = position.min(parent.head);
+    let begins_after = if position >= parent.begins_after {
+        parent.begins_after
+    } else {
+        let holds = |past: &&Generation| past.begins_after < position && position <= past.up_to;
+        parent.past.iter().find(holds).map(|past| past.begins_after).unwrap_or_default()
+    };
+    TapeRecord {
+        name: fork,
+        // The parent is the tape of its session, and there is one.
+        session: None,
+        workspace: None,
+        head: position,
+        generation: 1,
+        begins_after,
+        past: Vec::new(),
+        handed_over: EntryId(0),
+        fork: Some(ForkPoint { parent: parent.name.clone(), position, state: ForkState::Open }),
+    }
+}

@@ -1,0 +1,81 @@
+//! What a store must do.
+
+use async_trait::async_trait;
+use capstan_protocol::{BlobHash, EventKey, Map, RunId, SessionId, TapeName, WorkspaceId};
+
+use crate::{
+    AcceptedRecord, Batch, Committed, Entry, LeaseRecord, OutboxRecord, Problem, RunRecord, Slice, StoreError,
+    TapeRecord,
+};
+
+/// The journal of a host: the only place it writes to.
+///
+/// `commit` returns after the batch is durable, and nobody is told before. Every implementation passes the same
+/// conformance suite.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    /// Applies a batch, whole or not at all. Appended entries get the id after their tape's head.
+    async fn commit(&self, batch: Batch) -> Result<Committed, StoreError>;
+
+    /// A tape, if it is known.
+    async fn tape(&self, name: &TapeName) -> Result<Option<TapeRecord>, StoreError>;
+
+    /// Every tape, by name.
+    async fn tapes(&self) -> Result<Vec<TapeRecord>, StoreError>;
+
+    /// Entries of a tape as they stand in its own rows: of every generation, and without a fork's parent. A tape that is not known has none.
+    async fn read(&self, tape: &TapeName, slice: &Slice) -> Result<Vec<Entry>, StoreError>;
+
+    /// An accepted event.
+    async fn accepted(&self, key: &EventKey) -> Result<Option<AcceptedRecord>, StoreError>;
+
+    /// A run.
+    async fn run(&self, run_id: &RunId) -> Result<Option<RunRecord>, StoreError>;
+
+    /// The newest runs first.
+    async fn runs(&self, limit: usize) -> Result<Vec<RunRecord>, StoreError>;
+
+    /// The outbox rows of an event, in order.
+    async fn outbox(&self, event: &EventKey) -> Result<Vec<OutboxRecord>, StoreError>;
+
+    /// A content by its hash.
+    async fn blob(&self, hash: &BlobHash) -> Result<Option<Vec<u8>>, StoreError>;
+
+    /// The state of a session.
+    async fn state(&self, session: &SessionId) -> Result<Map, StoreError>;
+
+    /// The identity of a workspace, by its resolved path.
+    async fn workspace(&self, path: &str) -> Result<Option<WorkspaceId>, StoreError>;
+
+    /// The lease of a session, if it ever had one.
+    async fn lease(&self, session: &SessionId) -> Result<Option<LeaseRecord>, StoreError>;
+
+    /// Looks for damage: ids out of order, entries that cannot be read, heads that do not fit.
+    async fn verify(&self) -> Result<Vec<Problem>, StoreError>;
+}
+
+/// Another place to keep entries, as a plugin provides it.
+///
+/// The host commits to its [`Store`] first, hands the entries over right after, and reads both until then. A tape
+/// store needs to keep no more than what it was given.
+#[async_trait]
+pub trait TapeStore: Send + Sync + 'static {
+    /// Keeps entries of a tape. The same entry may come again after a crash: an id that is there already is skipped.
+    async fn append(&self, tape: &TapeName, entries: &[Entry]) -> Result<(), StoreError>;
+
+    /// Entries of a tape; a tape that is not known has none. [`Slice::of`] answers for a store that has them in memory.
+    async fn read(&self, tape: &TapeName, slice: &Slice) -> Result<Vec<Entry>, StoreError>;
+
+    /// Every tape it keeps.
+    async fn tapes(&self) -> Result<Vec<TapeName>, StoreError>;
+
+    /// Looks for damage.
+    async fn verify(&self) -> Result<Vec<Problem>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    /// Called when the running scope ends.
+    async fn close(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+}

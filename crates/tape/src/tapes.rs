@@ -1,0 +1,337 @@
+//! Tapes over a store and, where a plugin provides one, another place for their entries.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use capstan_protocol::{EntryId, TapeName};
+
+use crate::fork::{has_open_call, merge_drafts};
+use crate::{
+    Batch, Committed, Draft, Entry, Expect, Fact, ForkState, Kind, NewTape, Order, Query, Slice, Start, Store,
+    StoreError, TapeRecord, TapeStore, search_matches,
+};
+
+/// What the default view reads of a tape.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Window {
+    /// The newest anchor.
+    pub anchor: Option<Entry>,
+    /// The messages it names, which were taken in before it.
+    pub named: Vec<Entry>,
+    /// Everything after it.
+    pub following: Vec<Entry>,
+}
+
+impl Window {
+    /// The entries in the order a view shows them.
+    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.anchor.iter().chain(&self.named).chain(&self.following)
+    }
+}
+
+/// Reads and writes tapes. Cheap to clone.
+#[derive(Clone)]
+pub struct Tapes {
+    store: Arc<dyn Store>,
+    elsewhere: Option<Arc<dyn TapeStore>>,
+}
+
+/// How often a write that lost a race is tried again.
+const RACES: usize = 16;
+/// How many entries a search looks at in one read.
+const SEARCH_PAGE: usize = 1000;
+
+impl Tapes {
+    /// Tapes whose entries stand in the store itself.
+    pub fn new(store: Arc<dyn Store>) -> Self {
+        Self { store, elsewhere: None }
+    }
+
+    /// Tapes whose entries are kept by another tape store.
+    pub fn kept_by(store: Arc<dyn Store>, tape_store: Arc<dyn TapeStore>) -> Self {
+        Self { store, elsewhere: Some(tape_store) }
+    }
+
+    /// The store beneath.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// Commits a batch, then hands its entries over where another tape store keeps them.
+    ///
+    /// When the other store fails the entries stay where they are, reads still see them, and the next commit tries
+    /// again: nothing is lost and nobody has to wait.
+    pub async fn commit(&self, batch: Batch) -> Result<Committed, StoreError> {
+        let touched = batch.tapes();
+        for tape in &touched {
+            self.adopt(tape).await?;
+        }
+        let committed = self.store.commit(batch).await?;
+        for tape in &touched {
+            if let Err(error) = self.hand_over(tape).await {
+                tracing::warn!(%tape, %error, "entries wait to be handed over to the tape store");
+            }
+        }
+        Ok(committed)
+    }
+
+    /// Makes sure that the store knows where the ids of a tape stand that was begun elsewhere.
+    async fn adopt(&self, tape: &TapeName) -> Result<(), StoreError> {
+        let known = self.store.tape(tape).await?;
+        let Some(elsewhere) = &self.elsewhere else {
+            return match known {
+                Some(record) if record.handed_over > EntryId(0) => Err(StoreError::Elsewhere { tape: tape.clone() }),
+                _ => Ok(()),
+            };
+        };
+        if known.is_some() {
+            return Ok(());
+        }
+        let Some(last) = elsewhere.read(tape, &Slice::last()).await?.pop() else { return Ok(()) };
+        let mut batch = Batch::new();
+        batch.push(Fact::EnsureTape(NewTape { head: last.id, ..NewTape::named(tape.clone()) }));
+        self.store.commit(batch).await.map(drop)
+    }
+
+    async fn hand_over(&self, tape: &TapeName) -> Result<(), StoreError> {
+        let Some(elsewhere) = &self.elsewhere else { return Ok(()) };
+        let entries = self.store.read(tape, &Slice::all()).await?;
+        let Some(up_to) = entries.last().map(|entry| entry.id) else { return Ok(()) };
+        elsewhere.append(tape, &entries).await?;
+        let mut batch = Batch::new();
+        batch.push(Fact::HandedOver { tape: tape.clone(), up_to });
+        self.store.commit(batch).await.map(drop)
+    }
+
+    /// A tape, if it is known anywhere.
+    pub async fn record(&self, tape: &TapeName) -> Result<Option<TapeRecord>, StoreError> {
+        if let Some(record) = self.store.tape(tape).await? {
+            return Ok(Some(record));
+        }
+        let Some(elsewhere) = &self.elsewhere else { return Ok(None) };
+        let last = elsewhere.read(tape, &Slice::last()).await?.pop();
+        Ok(last.map(|last| TapeRecord {
+            name: tape.clone(),
+            session: None,
+            workspace: None,
+            head: last.id,
+            generation: 1,
+            begins_after: EntryId(0),
+            past: Vec::new(),
+            handed_over: last.id,
+            fork: None,
+        }))
+    }
+
+    /// Every tape, by name.
+    pub async fn list(&self) -> Result<Vec<TapeRecord>, StoreError> {
+        let mut records = self.store.tapes().await?;
+        if let Some(elsewhere) = &self.elsewhere {
+            for tape in elsewhere.tapes().await? {
+                if !records.iter().any(|record| record.name == tape) {
+                    records.extend(self.record(&tape).await?);
+                }
+            }
+            records.sort_by(|a, b| a.name.cmp(&b.name));
+        }
+        Ok(records)
+    }
+
+    /// Entries of a tape in its present generation; a fork shows its parent's entries up to where it branched off.
+    pub async fn read(&self, tape: &TapeName, slice: &Slice) -> Result<Vec<Entry>, StoreError> {
+        let Some(record) = self.record(tape).await? else { return Ok(Vec::new()) };
+        let after = slice.after.unwrap_or_default().max(record.begins_after);
+        self.read_chain(record, &Slice { after: Some(after), ..slice.clone() }).await
+    }
+
+    /// Entries of a generation that a reset has ended.
+    pub async fn read_generation(&self, tape: &TapeName, number: u32, slice: &Slice) -> Result<Vec<Entry>, StoreError> {
+        let Some(record) = self.record(tape).await? else { return Ok(Vec::new()) };
+        let Some(past) = record.past.iter().find(|past| past.number == number).cloned() else {
+            return if record.generation == number { self.read(tape, slice).await } else { Ok(Vec::new()) };
+        };
+        let after = slice.after.unwrap_or_default().max(past.begins_after);
+        let up_to = slice.up_to.map_or(past.up_to, |id| id.min(past.up_to));
+        self.read_chain(record, &Slice { after: Some(after), up_to: Some(up_to), ..slice.clone() }).await
+    }
+
+    async fn read_chain(&self, record: TapeRecord, slice: &Slice) -> Result<Vec<Entry>, StoreError> {
+        // From the tape itself back to the one it all began with: which rows of each are seen.
+        let mut chain: Vec<(TapeName, Slice)> = Vec::new();
+        let mut seen = slice.clone();
+        let mut next = Some(record);
+        while let Some(record) = next.take() {
+            let Some(fork) = record.fork else {
+                chain.push((record.name, seen.clone()));
+                break;
+            };
+            let own = Slice { after: Some(seen.after.unwrap_or_default().max(fork.position)), ..seen.clone() };
+            chain.push((record.name, own));
+            seen.up_to = Some(seen.up_to.map_or(fork.position, |id| id.min(fork.position)));
+            next = self.record(&fork.parent).await?;
+        }
+        if slice.order == Order::OldestFirst {
+            chain.reverse();
+        }
+        let mut entries = Vec::new();
+        for (tape, part) in chain {
+            let limit = slice.limit.map(|limit| limit - entries.len());
+            if limit == Some(0) {
+                break;
+            }
+            entries.extend(self.read_rows(&tape, &Slice { limit, ..part }).await?);
+        }
+        Ok(entries)
+    }
+
+    /// The rows of one tape: what the other tape store keeps, and what still waits to be handed over.
+    async fn read_rows(&self, tape: &TapeName, slice: &Slice) -> Result<Vec<Entry>, StoreError> {
+        let here = self.store.read(tape, slice).await?;
+        let Some(elsewhere) = &self.elsewhere else { return Ok(here) };
+        let mut entries = elsewhere.read(tape, slice).await?;
+        let kept: HashSet<EntryId> = entries.iter().map(|entry| entry.id).collect();
+        entries.extend(here.into_iter().filter(|entry| !kept.contains(&entry.id)));
+        match slice.order {
+            Order::OldestFirst => entries.sort_by_key(|entry| entry.id),
+            Order::NewestFirst => entries.sort_by_key(|entry| std::cmp::Reverse(entry.id)),
+        }
+        entries.truncate(slice.limit.unwrap_or(usize::MAX));
+        Ok(entries)
+    }
+
+    /// The newest anchor of the present generation.
+    pub async fn last_anchor(&self, tape: &TapeName) -> Result<Option<Entry>, StoreError> {
+        Ok(self.read(tape, &Slice::last_anchor()).await?.pop())
+    }
+
+    /// What the default view reads: from the newest anchor on, found by index.
+    pub async fn window(&self, tape: &TapeName) -> Result<Window, StoreError> {
+        let anchor = self.last_anchor(tape).await?;
+        let Some(anchor) = anchor else {
+            return Ok(Window { following: self.read(tape, &Slice::all()).await?, ..Window::default() });
+        };
+        let mut named = Vec::new();
+        for id in anchor.named_messages().into_iter().filter(|id| *id < anchor.id) {
+            let just_it = Slice { after: Some(EntryId(id.0.saturating_sub(1))), up_to: Some(id), ..Slice::default() };
+            named.extend(self.read(tape, &just_it).await?);
+        }
+        let following = self.read(tape, &Slice::after(anchor.id)).await?;
+        Ok(Window { anchor: Some(anchor), named, following })
+    }
+
+    /// The entries a query asks for. An anchor it names and the tape does not have finds nothing.
+    pub async fn query(&self, tape: &TapeName, query: &Query) -> Result<Vec<Entry>, StoreError> {
+        let Some(mut slice) = self.query_slice(tape, query).await? else { return Ok(Vec::new()) };
+        let Some(text) = &query.text else { return self.read(tape, &slice).await };
+        let limit = query.limit.unwrap_or(usize::MAX);
+        let mut found = Vec::new();
+        slice.limit = Some(SEARCH_PAGE);
+        while found.len() < limit {
+            let page = self.read(tape, &slice).await?;
+            let Some(last) = page.last().map(|entry| entry.id) else { break };
+            found.extend(page.into_iter().filter(|entry| search_matches(entry, text)));
+            match slice.order {
+                Order::OldestFirst => slice.after = Some(last),
+                Order::NewestFirst => slice.up_to = Some(EntryId(last.0.saturating_sub(1))),
+            }
+        }
+        found.truncate(limit);
+        Ok(found)
+    }
+
+    async fn query_slice(&self, tape: &TapeName, query: &Query) -> Result<Option<Slice>, StoreError> {
+        let after = match &query.start {
+            Start::Beginning => Some(EntryId(0)),
+            Start::LastAnchor => self.last_anchor(tape).await?.map(|anchor| anchor.id),
+            Start::Anchor(name) => {
+                let named = Slice { anchor: Some(name.clone()), ..Slice::last_anchor() };
+                self.read(tape, &named).await?.pop().map(|anchor| anchor.id)
+            }
+            Start::After(id) => Some(*id),
+        };
+        let Some(after) = after else { return Ok(None) };
+        let mut slice = Slice {
+            after: Some(after),
+            kinds: query.kinds.clone(),
+            dated: query.dated,
+            order: query.order,
+            limit: query.limit,
+            ..Slice::default()
+        };
+        if let Some(name) = &query.until_anchor {
+            let first = Slice { anchor: Some(name.clone()), limit: Some(1), ..Slice::after(after) };
+            let Some(anchor) = self.read(tape, &first).await?.pop() else { return Ok(None) };
+            slice.up_to = Some(EntryId(anchor.id.0.saturating_sub(1)));
+        }
+        Ok(Some(slice))
+    }
+
+    /// Begins a fork of a tape at an entry, or at its head.
+    pub async fn fork(&self, parent: &TapeName, fork: &TapeName, at: Option<EntryId>) -> Result<(), StoreError> {
+        self.adopt(parent).await?;
+        let record = self.record(parent).await?.ok_or_else(|| StoreError::NoTape { tape: parent.clone() })?;
+        let position = at.map_or(record.head, |at| at.min(record.head));
+        let mut batch = Batch::new();
+        batch.push(Fact::Fork { fork: fork.clone(), parent: parent.clone(), position });
+        self.store.commit(batch).await.map(drop)
+    }
+
+    /// Ends a fork: its entries join the parent under new ids. Refused while a call of the parent is open.
+    pub async fn merge(&self, fork: &TapeName) -> Result<(), StoreError> {
+        for _ in 0..RACES {
+            let (record, point) = self.open_fork(fork).await?;
+            let parent = point.parent.clone();
+            let head = self.record(&parent).await?.map(|record| record.head).unwrap_or_default();
+            if has_open_call(&self.tail_from_last_call(&parent).await?) {
+                return Err(StoreError::OpenCall { tape: parent });
+            }
+            let entries = self.read_rows(&record.name, &Slice::after(point.position)).await?;
+            let mut batch = Batch::new();
+            batch.expect.push(Expect::Head { tape: parent.clone(), head });
+            batch.expect.push(Expect::Head { tape: fork.clone(), head: record.head });
+            for draft in merge_drafts(&point, &entries, batch.facts.len()) {
+                batch.append(&parent, draft);
+            }
+            batch.push(Fact::CloseFork { fork: fork.clone(), merged: true });
+            match self.commit(batch).await {
+                Err(StoreError::Moved { .. }) => {}
+                done => return done.map(drop),
+            }
+        }
+        Err(StoreError::Moved { tape: fork.clone() })
+    }
+
+    /// Ends a fork: its entries stay on it and go nowhere.
+    pub async fn discard(&self, fork: &TapeName) -> Result<(), StoreError> {
+        self.open_fork(fork).await?;
+        let mut batch = Batch::new();
+        batch.push(Fact::CloseFork { fork: fork.clone(), merged: false });
+        self.store.commit(batch).await.map(drop)
+    }
+
+    async fn open_fork(&self, fork: &TapeName) -> Result<(TapeRecord, crate::ForkPoint), StoreError> {
+        let record = self.record(fork).await?.ok_or_else(|| StoreError::NoTape { tape: fork.clone() })?;
+        match record.fork.clone() {
+            Some(point) if point.state == ForkState::Open => Ok((record, point)),
+            Some(_) => Err(StoreError::ForkClosed { tape: fork.clone() }),
+            None => Err(StoreError::NoTape { tape: fork.clone() }),
+        }
+    }
+
+    async fn tail_from_last_call(&self, tape: &TapeName) -> Result<Vec<Entry>, StoreError> {
+        let last_call = Slice { kinds: vec![Kind::ToolCall], ..Slice::last_anchor() };
+        let Some(call) = self.read(tape, &last_call).await?.pop() else { return Ok(Vec::new()) };
+        self.read(tape, &Slice::after(EntryId(call.id.0.saturating_sub(1)))).await
+    }
+
+    /// Begins a new generation of a tape with `session/start`; ids go on, and the old one stays readable.
+    pub async fn reset(&self, tape: &TapeName, archive: bool) -> Result<(), StoreError> {
+        let mut batch = Batch::new();
+        self.adopt(tape).await?;
+        batch.push(Fact::Reset { tape: tape.clone(), archive });
+        for draft in Draft::session_start() {
+            batch.append(tape, draft);
+        }
+        self.commit(batch).await.map(drop)
+    }
+}

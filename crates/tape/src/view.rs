@@ -1,0 +1,97 @@
+//! Views: what a model gets to read of a tape.
+
+use capstan_protocol::{ChatMessage, Content, Role, ToolCall};
+use serde_json::Value;
+
+use crate::conversation::{Answers, Conversation};
+use crate::{Entry, Kind, Window};
+
+/// Turns the window of a tape into messages. What it gives is made valid before it is sent.
+pub trait View: Send + Sync + 'static {
+    /// The messages for this window.
+    fn messages(&self, window: &Window) -> Vec<ChatMessage>;
+}
+
+/// The view of a session nobody has replaced: the anchor, the messages it names, and what follows.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct DefaultView;
+
+impl View for DefaultView {
+    fn messages(&self, window: &Window) -> Vec<ChatMessage> {
+        let mut conversation = Conversation::new();
+        for entry in window.entries().filter(|entry| !entry.is_hidden()) {
+            push(&mut conversation, entry);
+        }
+        conversation.finish()
+    }
+}
+
+fn push(conversation: &mut Conversation, entry: &Entry) {
+    match &entry.kind {
+        Kind::Anchor => {
+            let name = entry.name().unwrap_or_default();
+            let state = entry.payload.get("state").unwrap_or(&Value::Null);
+            conversation.push(ChatMessage::assistant(format!("[Anchor created: {name}]: {state}")));
+        }
+        Kind::Message => {
+            if let Some(message) = read_message(&entry.payload) {
+                conversation.push(message);
+            }
+        }
+        Kind::ToolCall => conversation.push(ChatMessage::calls(read_calls(entry))),
+        Kind::ToolResult => {
+            let results = entry.payload.get("results").and_then(Value::as_array);
+            let ids = entry.payload.get("call_ids").and_then(Value::as_array);
+            for (position, result) in results.into_iter().flatten().enumerate() {
+                let id = ids.and_then(|ids| ids.get(position)).and_then(Value::as_str);
+                conversation.push_result(id.map_or(Answers::Next, Answers::Call), read_content(result));
+            }
+        }
+        Kind::System | Kind::Event | Kind::Error | Kind::Other(_) => {}
+    }
+}
+
+/// A message as it stands, read as far as it can be: a tape may come from another system.
+fn read_message(payload: &Value) -> Option<ChatMessage> {
+    if let Ok(message) = serde_json::from_value::<ChatMessage>(payload.clone()) {
+        return Some(message);
+    }
+    let content = read_content(payload.get("content")?);
+    match payload.get("role")?.as_str()? {
+        "user" => Some(ChatMessage::user(content)),
+        "assistant" => Some(ChatMessage::assistant(content)),
+        "system" | "developer" => Some(ChatMessage { role: Role::System, ..ChatMessage::user(content) }),
+        _ => None,
+    }
+}
+
+fn read_calls(entry: &Entry) -> Vec<ToolCall> {
+    let calls = entry.payload.get("calls").and_then(Value::as_array);
+    calls.into_iter().flatten().filter_map(read_call).collect()
+}
+
+fn read_call(call: &Value) -> Option<ToolCall> {
+    if let Ok(call) = serde_json::from_value::<ToolCall>(call.clone()) {
+        return Some(call);
+    }
+    let function = call.get("function")?;
+    let arguments = match function.get("arguments") {
+        Some(Value::String(text)) => text.clone(),
+        Some(object) => object.to_string(),
+        None => "{}".to_owned(),
+    };
+    let id = call.get("id").and_then(Value::as_str).unwrap_or_default();
+    Some(ToolCall::new(id, function.get("name")?.as_str()?, arguments))
+}
+
+/// Text and parts as they are, anything else as JSON.
+fn read_content(value: &Value) -> Content {
+    match value {
+        Value::Null => Content::default(),
+        Value::String(text) => Content::Text(text.clone()),
+        Value::Array(items) if items.iter().all(|item| item.get("type").is_some()) => {
+            serde_json::from_value(value.clone()).unwrap_or_else(|_| Content::Text(value.to_string()))
+        }
+        other => Content::Text(other.to_string()),
+    }
+}

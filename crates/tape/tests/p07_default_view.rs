@@ -1,0 +1,125 @@
+//! P7: what the default view makes of each entry.
+
+mod support;
+
+use std::sync::Arc;
+
+use capstan_protocol::{ChatMessage, EntryId, Map};
+use capstan_tape::conversation::INTERRUPTED;
+use capstan_tape::{Batch, DefaultView, Draft, EntryRef, Fact, Kind, MemoryStore, NewTape, Slice, Tapes, View, Window};
+use serde_json::{Value, json};
+use support::{assistant, calls, name, result, sample, user, write};
+
+async fn shown(drafts: impl IntoIterator<Item = Draft>) -> Vec<ChatMessage> {
+    let tapes = Tapes::new(Arc::new(MemoryStore::new()));
+    write(&tapes, &name("t"), drafts).await;
+    DefaultView.messages(&tapes.window(&name("t")).await.unwrap())
+}
+
+fn wire(messages: &[ChatMessage]) -> Value {
+    serde_json::to_value(messages).unwrap()
+}
+
+/// The sample up to an entry, as its view reads it.
+async fn sample_window(up_to: u64) -> Window {
+    let tapes = Tapes::new(Arc::new(MemoryStore::new()));
+    let entries = sample().into_iter().filter(|entry| entry.id.0 <= up_to).collect();
+    let mut batch = Batch::new();
+    batch.push(Fact::EnsureTape(NewTape::named(name("t"))));
+    batch.push(Fact::Import { tape: name("t"), entries });
+    tapes.commit(batch).await.unwrap();
+    tapes.window(&name("t")).await.unwrap()
+}
+
+#[tokio::test]
+async fn p07_the_sample_from_its_last_anchor_on() {
+    insta::assert_json_snapshot!(DefaultView.messages(&sample_window(33).await));
+}
+
+#[tokio::test]
+async fn p07_the_sample_from_its_first_anchor_on() {
+    insta::assert_json_snapshot!(DefaultView.messages(&sample_window(30).await));
+}
+
+#[tokio::test]
+async fn p07_the_sample_cut_between_a_call_and_its_result() {
+    let messages = DefaultView.messages(&sample_window(21).await);
+    let last = messages.last().unwrap();
+    assert_eq!(last.tool_call_id.as_deref(), Some("call_2_1"));
+    assert_eq!(last.content.text(), INTERRUPTED);
+}
+
+#[tokio::test]
+async fn p07_an_anchor_is_shown_with_its_state() {
+    let state = Map::from_iter([("summary".to_owned(), json!("第一步 done")), ("n".to_owned(), json!(1))]);
+    let messages = shown([user("before"), Draft::anchor("phase-1", &state), user("after")]).await;
+    assert_eq!(
+        wire(&messages),
+        json!([
+            {"role": "assistant", "content": "[Anchor created: phase-1]: {\"summary\":\"第一步 done\",\"n\":1}"},
+            {"role": "user", "content": "after"},
+        ])
+    );
+}
+
+#[tokio::test]
+async fn p07_a_message_is_shown_as_it_is() {
+    let parts = json!([{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": "data:,"}}]);
+    let payload = json!({"role": "user", "content": parts, "name": "ann", "vendor": {"kept": true}});
+    let messages = shown([Draft::new(Kind::Message, payload.clone())]).await;
+    assert_eq!(wire(&messages), json!([payload]));
+}
+
+#[tokio::test]
+async fn p07_a_step_is_an_assistant_message_and_one_tool_message_per_call() {
+    let messages = shown([user("go"), calls(&["a", "b"]), result("b", "two"), result("a", "one")]).await;
+    let call = |id| json!({"id": id, "type": "function", "function": {"name": "bash", "arguments": "{}"}});
+    assert_eq!(
+        wire(&messages),
+        json!([
+            {"role": "user", "content": "go"},
+            {"role": "assistant", "content": "", "tool_calls": [call("a"), call("b")]},
+            {"role": "tool", "content": "one", "tool_call_id": "a", "name": "bash"},
+            {"role": "tool", "content": "two", "tool_call_id": "b", "name": "bash"},
+        ])
+    );
+}
+
+#[tokio::test]
+async fn p07_results_without_ids_go_by_position() {
+    let results = Draft::new(Kind::ToolResult, json!({"results": ["one", {"two": 2}]}));
+    let messages = shown([user("go"), calls(&["a", "b"]), results]).await;
+    let answers: Vec<_> = messages[2..].iter().map(|m| (m.tool_call_id.clone().unwrap(), m.content.text())).collect();
+    assert_eq!(answers, [("a".to_owned(), "one".to_owned()), ("b".to_owned(), "{\"two\":2}".to_owned())]);
+}
+
+#[tokio::test]
+async fn p07_what_is_hidden_or_not_said_is_left_out() {
+    let messages = shown([
+        user("shown"),
+        user("hidden").hidden(),
+        calls(&["a"]).hidden(),
+        result("a", "hidden").hidden(),
+        Draft::event("message.received", json!({"text": "accepted"})),
+        Draft::error("model", "failed"),
+        Draft::new(Kind::System, json!({"content": "prompt"})),
+        Draft::new(Kind::from("bub.custom"), json!({"content": "x"})),
+        assistant("also shown"),
+    ])
+    .await;
+    let texts: Vec<String> = messages.iter().map(|message| message.content.text()).collect();
+    assert_eq!(texts, ["shown", "also shown"]);
+}
+
+#[tokio::test]
+async fn p07_the_messages_an_anchor_names_stand_between_it_and_what_follows() {
+    let tapes = Tapes::new(Arc::new(MemoryStore::new()));
+    let tape = name("t");
+    let written = write(&tapes, &tape, [user("old"), user("taken in"), calls(&["a"]), result("a", "gone")]).await;
+    let named = vec![EntryRef::Id(EntryId(written[1]))];
+    write(&tapes, &tape, [Draft::anchor("handoff", &Map::new()).naming(named), assistant("goes on")]).await;
+    let messages = DefaultView.messages(&tapes.window(&tape).await.unwrap());
+    let texts: Vec<String> = messages.iter().map(|message| message.content.text()).collect();
+    assert_eq!(texts, ["[Anchor created: handoff]: {}", "taken in", "goes on"]);
+    assert_eq!(tapes.read(&tape, &Slice::all()).await.unwrap().len(), 6, "an anchor deletes nothing");
+}

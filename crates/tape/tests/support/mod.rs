@@ -1,0 +1,49 @@
+//! What the tests of tapes are arranged with.
+#![allow(dead_code, reason = "each test file uses some of it")]
+
+pub mod grammar;
+pub mod random;
+
+use capstan_protocol::{ChatMessage, TapeName, ToolCall, ToolOutput};
+use capstan_tape::{Batch, Draft, Entry, EntryRef, Fact, NewTape, Tapes};
+
+pub fn name(text: &str) -> TapeName {
+    TapeName::parse(text).unwrap()
+}
+
+pub fn user(text: &str) -> Draft {
+    Draft::message(&ChatMessage::user(text))
+}
+
+pub fn assistant(text: &str) -> Draft {
+    Draft::message(&ChatMessage::assistant(text))
+}
+
+pub fn calls(ids: &[&str]) -> Draft {
+    let calls: Vec<ToolCall> = ids.iter().map(|id| ToolCall::new(*id, "bash", "{}")).collect();
+    Draft::tool_call(&calls)
+}
+
+pub fn result(id: &str, text: &str) -> Draft {
+    Draft::tool_result(id, &ToolOutput::ok(text))
+}
+
+/// Makes a tape known and appends to it.
+pub async fn write(tapes: &Tapes, tape: &TapeName, drafts: impl IntoIterator<Item = Draft>) -> Vec<u64> {
+    let mut batch = Batch::new();
+    batch.push(Fact::EnsureTape(NewTape::named(tape.clone())));
+    let entries: Vec<EntryRef> = drafts.into_iter().map(|draft| batch.append(tape, draft)).collect();
+    let committed = tapes.commit(batch).await.unwrap();
+    entries.into_iter().filter_map(|entry| committed.entry(entry)).map(|id| id.0).collect()
+}
+
+/// The entries of the tape of another system that this project was given.
+pub fn sample() -> Vec<Entry> {
+    let lines = include_str!("../../../store/tests/data/tape-sample.jsonl").lines();
+    lines.map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Runs an async test body without a runtime of its own threads: nothing here waits for anything.
+pub fn run<T>(body: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(body)
+}

@@ -1,0 +1,130 @@
+//! Tapes as they might become: by crashes, cancels, steering, other systems, and chance.
+
+use capstan_protocol::{ChatMessage, Map, ToolCall};
+use capstan_tape::{Draft, EntryRef, Kind};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+/// One thing that happens to a tape.
+#[derive(Debug, Clone)]
+#[allow(clippy::large_enum_variant, reason = "a test holds few of them")]
+pub enum Step {
+    /// An entry is appended.
+    Append(Draft),
+    /// An anchor is appended that names some of the newest entries, counted from the end.
+    Anchor(Vec<usize>),
+    /// A fork begins at the head, or some entries before it, and is written to from now on.
+    Fork(usize),
+    /// The fork joins its parent, if it may.
+    Merge,
+    /// The fork is dropped.
+    Discard,
+    /// A new generation begins.
+    Reset,
+}
+
+/// Few ids, so that they are used again, and one that is empty.
+fn call_id() -> impl Strategy<Value = String> {
+    prop_oneof![4 => "[abc]", 1 => Just(String::new()), 1 => Just("a_2".to_owned())]
+}
+
+fn tool_call() -> impl Strategy<Value = ToolCall> {
+    (call_id(), prop_oneof![8 => Just("bash"), 1 => Just("")]).prop_map(|(id, name)| ToolCall::new(id, name, "{}"))
+}
+
+fn message() -> impl Strategy<Value = ChatMessage> {
+    let text = prop_oneof![5 => Just("text"), 1 => Just("")];
+    prop_oneof![
+        4 => text.clone().prop_map(ChatMessage::user),
+        4 => text.clone().prop_map(ChatMessage::assistant),
+        1 => (text.clone(), prop::collection::vec(tool_call(), 1..3)).prop_map(|(text, tool_calls)| {
+            ChatMessage { tool_calls, ..ChatMessage::assistant(text) }
+        }),
+        1 => (call_id(), text).prop_map(|(id, text)| ChatMessage::tool(id, "bash", text)),
+    ]
+}
+
+/// Messages of other systems, as odd as they come.
+fn odd_message() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        Just(json!({"role": "developer", "content": "be brief"})),
+        Just(json!({"role": "system", "content": "be brief"})),
+        Just(json!({"role": "assistant", "content": null})),
+        Just(json!({"role": "user", "content": {"an": "object"}})),
+        Just(json!({"role": "user", "content": [{"type": "text", "text": "a part"}]})),
+        Just(json!({"role": "user", "content": []})),
+        Just(json!({"role": "critic", "content": "hm"})),
+        Just(json!("not even an object")),
+        Just(
+            json!({"role": "user", "content": "x", "tool_calls": [{"id": "a", "type": "function", "function": {"name": "bash", "arguments": "{}"}}]})
+        ),
+    ]
+}
+
+/// Results with ids, without them, for calls that are there, that are not, or that were answered before.
+fn results() -> impl Strategy<Value = Value> {
+    let with_ids = prop::collection::vec(call_id(), 1..3).prop_map(|ids| {
+        let results: Vec<String> = ids.iter().map(|id| format!("of {id}")).collect();
+        json!({"results": results, "call_ids": ids})
+    });
+    let positional =
+        prop::collection::vec(prop_oneof![Just(json!("plain")), Just(json!({"ok": true})), Just(json!(null))], 0..4)
+            .prop_map(|results| json!({ "results": results }));
+    prop_oneof![3 => with_ids, 2 => positional, 1 => Just(json!({"results": ["x", "y"], "call_ids": ["a"]})), 1 => Just(json!(3))]
+}
+
+fn odd_calls() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        Just(json!({"calls": []})),
+        Just(json!({"calls": "none"})),
+        Just(json!({"calls": [{"function": {"name": "bash", "arguments": {"an": "object"}}}]})),
+        Just(json!({"calls": [{"id": "a", "function": {"name": "bash"}}, {"id": "a"}]})),
+    ]
+}
+
+fn draft() -> impl Strategy<Value = Draft> {
+    let plain = prop_oneof![
+        6 => message().prop_map(|message| Draft::message(&message)),
+        1 => odd_message().prop_map(|payload| Draft::new(Kind::Message, payload)),
+        5 => prop::collection::vec(tool_call(), 1..4).prop_map(|calls| Draft::tool_call(&calls)),
+        1 => odd_calls().prop_map(|payload| Draft::new(Kind::ToolCall, payload)),
+        6 => results().prop_map(|payload| Draft::new(Kind::ToolResult, payload)),
+        1 => Just(Draft::event("loop.step", json!({"step": 1}))),
+        1 => Just(Draft::error("model", "it failed")),
+        1 => Just(Draft::new(Kind::System, json!({"content": "prompt"}))),
+        1 => Just(Draft::new(Kind::from("bub.custom"), json!({"any": "thing"}))),
+    ];
+    (plain, prop::bool::weighted(0.1)).prop_map(|(draft, is_hidden)| if is_hidden { draft.hidden() } else { draft })
+}
+
+/// A step as it should be: its calls, then every result, in some order.
+fn whole_step() -> impl Strategy<Value = Vec<Step>> {
+    let ids = prop::sample::subsequence(vec!["a", "b", "c"], 1..=3);
+    ids.prop_flat_map(|ids| (Just(ids.clone()), Just(ids).prop_shuffle())).prop_map(|(called, answered)| {
+        let calls: Vec<ToolCall> = called.iter().map(|id| ToolCall::new(*id, "bash", "{}")).collect();
+        let results = answered.iter().map(|id| super::result(id, "done"));
+        std::iter::once(Draft::tool_call(&calls)).chain(results).map(Step::Append).collect()
+    })
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    prop_oneof![
+        12 => draft().prop_map(|draft| vec![Step::Append(draft)]),
+        3 => whole_step(),
+        1 => prop::collection::vec(0..6_usize, 0..4).prop_map(|names| vec![Step::Anchor(names)]),
+        1 => (0..4_usize).prop_map(|back| vec![Step::Fork(back)]),
+        1 => Just(vec![Step::Merge]),
+        1 => Just(vec![Step::Discard]),
+        1 => Just(vec![Step::Reset]),
+    ]
+}
+
+/// Everything that happens to a tape.
+pub fn history() -> impl Strategy<Value = Vec<Step>> {
+    prop::collection::vec(steps(), 0..25).prop_map(|steps| steps.into_iter().flatten().collect())
+}
+
+/// An anchor that names entries of a tape.
+pub fn anchor(names: Vec<EntryRef>) -> Draft {
+    Draft::anchor("handoff", &Map::new()).naming(names)
+}

@@ -1,0 +1,60 @@
+//! Holding an answer back in mid-stream.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+/// A gate a [`Reply`](crate::Reply) waits at after its first chunk; clones are the same gate.
+///
+/// ```
+/// use capstan_testing::{Gate, Reply};
+///
+/// let gate = Gate::new();
+/// let reply = Reply::text("first second third").held_at(&gate);
+/// // ... once `gate.reached().await` returns, the first chunk is out and nothing follows until:
+/// gate.open();
+/// # drop(reply);
+/// ```
+#[derive(Debug, Clone)]
+pub struct Gate {
+    reached: Arc<watch::Sender<bool>>,
+    opened: Arc<watch::Sender<bool>>,
+}
+
+impl Gate {
+    /// A closed gate.
+    pub fn new() -> Self {
+        Self { reached: Arc::new(watch::Sender::new(false)), opened: Arc::new(watch::Sender::new(false)) }
+    }
+
+    /// Lets the answer go on, now or when it arrives.
+    pub fn open(&self) {
+        self.opened.send_replace(true);
+    }
+
+    /// Waits until an answer stands at the gate.
+    pub async fn reached(&self) {
+        wait_for_true(&self.reached).await;
+    }
+
+    /// Whether an answer has come to the gate; for tests without a runtime.
+    pub fn is_reached(&self) -> bool {
+        *self.reached.borrow()
+    }
+
+    pub(crate) async fn pass(&self) {
+        self.reached.send_replace(true);
+        wait_for_true(&self.opened).await;
+    }
+}
+
+impl Default for Gate {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+async fn wait_for_true(sender: &watch::Sender<bool>) {
+    // The error means that the sender is gone; it is borrowed here, so it is not.
+    let _ = sender.subscribe().wait_for(|value| *value).await;
+}

@@ -1,0 +1,171 @@
+//! The grammar of `OpenAI` chat, as strict servers hold requests to it.
+//!
+//! Pure functions over JSON: property tests of views and loops use them without a server.
+
+use std::collections::HashSet;
+
+use serde_json::Value;
+
+const LONGEST_TOOL_NAME: usize = 64;
+
+/// What is wrong with the `messages` of a request; empty when nothing is.
+///
+/// - Roles are `system`, `developer`, `user`, `assistant` and `tool`.
+/// - A user message has content; an assistant message has content or calls.
+/// - A call has a non-empty id that is used once in the conversation, a name a provider takes, and its arguments as a
+///   string.
+/// - A user message comes before any call.
+/// - Every call is answered, by the messages that directly follow it, each answer once, and no answer lacks its call.
+/// - The last message is one of a user or a tool.
+///
+/// ```
+/// use serde_json::json;
+///
+/// let messages = [json!({"role": "user", "content": "hi"}), json!({"role": "assistant", "content": "hello"})];
+/// assert_eq!(
+///     capstan_testing::grammar::violations(&messages),
+///     ["the last message is of role assistant, not user or tool"]
+/// );
+/// ```
+pub fn violations(messages: &[Value]) -> Vec<String> {
+    let mut reader = Reader::default();
+    for (index, message) in messages.iter().enumerate() {
+        reader.read(index, message);
+    }
+    reader.finish(messages)
+}
+
+/// What is wrong with the `tools` of a request: names a provider does not take or that come twice, and parameters that
+/// are no schema of an object.
+pub fn tool_violations(tools: &[Value]) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut names = HashSet::new();
+    for (index, tool) in tools.iter().enumerate() {
+        if tool["type"] != "function" {
+            found.push(format!("tool {index} is not of type function"));
+        }
+        let name = tool["function"]["name"].as_str().unwrap_or_default();
+        if !is_tool_name(name) {
+            found.push(format!("tool {index} has the name {name:?}, which providers do not take"));
+        }
+        if !names.insert(name) {
+            found.push(format!("tool {index} has the name {name:?}, which another tool has"));
+        }
+        if tool["function"]["parameters"]["type"] != "object" {
+            found.push(format!("tool {index} ({name}) has parameters that are not the schema of an object"));
+        }
+    }
+    found
+}
+
+/// The state of a conversation while it is read.
+#[derive(Default)]
+struct Reader<'a> {
+    found: Vec<String>,
+    user_spoke: bool,
+    ids: HashSet<&'a str>,
+    open: Vec<&'a str>,
+}
+
+impl<'a> Reader<'a> {
+    fn read(&mut self, index: usize, message: &'a Value) {
+        let role = message["role"].as_str().unwrap_or_default();
+        if role != "tool" {
+            self.expect_no_open_call(&format!("message {index} ({role})"));
+        }
+        match role {
+            "system" | "developer" => {}
+            "user" => {
+                self.user_spoke = true;
+                if is_empty(&message["content"]) {
+                    self.found.push(format!("message {index} (user) has no content"));
+                }
+            }
+            "assistant" => self.read_assistant(index, message),
+            "tool" => self.read_answer(index, message),
+            other => self.found.push(format!("message {index} has the unknown role {other:?}")),
+        }
+    }
+
+    fn read_assistant(&mut self, index: usize, message: &'a Value) {
+        let Some(calls) = message.get("tool_calls") else {
+            if message["content"].is_null() {
+                self.found.push(format!("message {index} (assistant) has neither content nor calls"));
+            }
+            return;
+        };
+        match calls.as_array() {
+            Some(calls) if !calls.is_empty() => calls.iter().for_each(|call| self.read_call(index, call)),
+            _ => self.found.push(format!("message {index} (assistant) has tool_calls that are no list of calls")),
+        }
+    }
+
+    fn read_call(&mut self, index: usize, call: &'a Value) {
+        let id = call["id"].as_str().unwrap_or_default();
+        if !self.user_spoke {
+            self.found.push(format!("message {index} calls a tool ({id:?}) before any user message"));
+        }
+        if id.is_empty() {
+            self.found.push(format!("message {index} has a call without an id"));
+        }
+        if !self.ids.insert(id) {
+            self.found.push(format!("message {index} uses the call id {id:?} again"));
+        }
+        if call["type"] != "function" {
+            self.found.push(format!("message {index}, call {id:?}, is not of type function"));
+        }
+        let name = call["function"]["name"].as_str().unwrap_or_default();
+        if !is_tool_name(name) {
+            self.found.push(format!("message {index}, call {id:?}, has a name providers do not take: {name:?}"));
+        }
+        if !call["function"]["arguments"].is_string() {
+            self.found.push(format!("message {index}, call {id:?}, has arguments that are no string"));
+        }
+        self.open.push(id);
+    }
+
+    fn read_answer(&mut self, index: usize, message: &Value) {
+        let id = message["tool_call_id"].as_str().unwrap_or_default();
+        match self.open.iter().position(|open| *open == id) {
+            Some(position) => {
+                self.open.remove(position);
+            }
+            None => self.found.push(format!("message {index} (tool) answers {id:?}, which is no open call")),
+        }
+        if !message["content"].is_string() && !message["content"].is_array() {
+            self.found.push(format!("message {index} (tool) has no content"));
+        }
+    }
+
+    fn expect_no_open_call(&mut self, at: &str) {
+        for id in std::mem::take(&mut self.open) {
+            self.found.push(format!("the call {id:?} has no answer before {at}"));
+        }
+    }
+
+    fn finish(mut self, messages: &[Value]) -> Vec<String> {
+        self.expect_no_open_call("the end");
+        match messages.last().map(|message| message["role"].as_str().unwrap_or_default()) {
+            None => self.found.push("there are no messages".to_owned()),
+            Some("user" | "tool") => {}
+            Some(role) => self.found.push(format!("the last message is of role {role}, not user or tool")),
+        }
+        self.found
+    }
+}
+
+fn is_empty(content: &Value) -> bool {
+    match content {
+        Value::String(text) => text.is_empty(),
+        Value::Array(parts) => parts.is_empty(),
+        _ => true,
+    }
+}
+
+fn is_tool_name(name: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    !name.is_empty() && name.len() <= LONGEST_TOOL_NAME && name.chars().all(fits)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,133 @@
+use serde_json::{Value, json};
+
+use super::{tool_violations, violations};
+
+fn user(text: &str) -> Value {
+    json!({"role": "user", "content": text})
+}
+
+fn assistant(text: &str) -> Value {
+    json!({"role": "assistant", "content": text})
+}
+
+fn calls<const N: usize>(ids: [&str; N]) -> Value {
+    let calls: Vec<Value> = ids
+        .iter()
+        .map(|id| json!({"id": id, "type": "function", "function": {"name": "bash", "arguments": "{}"}}))
+        .collect();
+    json!({"role": "assistant", "content": "", "tool_calls": calls})
+}
+
+fn answer(id: &str) -> Value {
+    json!({"role": "tool", "tool_call_id": id, "content": "ok"})
+}
+
+#[track_caller]
+fn one_violation(messages: &[Value], part: &str) {
+    let found = violations(messages);
+    assert!(found.len() == 1 && found[0].contains(part), "expected one violation about {part:?}, found {found:?}");
+}
+
+#[test]
+fn a_conversation_with_answered_calls_and_a_leading_anchor_is_fine() {
+    let messages = [
+        json!({"role": "system", "content": "be brief"}),
+        assistant("[Anchor created: session/start]: {\"owner\":\"human\"}"),
+        user("go"),
+        calls(["a", "b"]),
+        answer("b"),
+        answer("a"),
+        user("continue"),
+        calls(["c"]),
+        answer("c"),
+    ];
+    assert_eq!(violations(&messages), Vec::<String>::new());
+}
+
+#[test]
+fn consecutive_messages_of_one_role_are_fine() {
+    assert_eq!(violations(&[user("a"), user("b"), assistant("c"), assistant("d"), user("e")]), Vec::<String>::new());
+}
+
+#[test]
+fn a_request_without_messages_is_refused() {
+    one_violation(&[], "no messages");
+}
+
+#[test]
+fn a_call_must_be_answered_before_the_end() {
+    one_violation(&[user("go"), calls(["a", "b"]), answer("a")], "\"b\" has no answer before the end");
+}
+
+#[test]
+fn a_call_must_be_answered_before_any_other_message() {
+    one_violation(&[user("go"), calls(["a"]), user("and?")], "\"a\" has no answer before message 2 (user)");
+}
+
+#[test]
+fn an_answer_that_comes_late_answers_no_open_call() {
+    let found = violations(&[user("go"), calls(["a"]), user("and?"), answer("a")]);
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert!(found[1].contains("no open call"));
+}
+
+#[test]
+fn an_orphaned_answer_is_refused() {
+    one_violation(&[user("go"), answer("a")], "no open call");
+}
+
+#[test]
+fn a_second_answer_is_refused() {
+    one_violation(&[user("go"), calls(["a"]), answer("a"), answer("a")], "no open call");
+}
+
+#[test]
+fn a_call_id_is_used_once_in_a_conversation() {
+    let again = [user("go"), calls(["a"]), answer("a"), calls(["a"]), answer("a")];
+    one_violation(&again, "\"a\" again");
+}
+
+#[test]
+fn a_user_message_comes_before_any_call() {
+    one_violation(&[calls(["a"]), answer("a")], "before any user message");
+}
+
+#[test]
+fn the_last_message_is_of_a_user_or_a_tool() {
+    one_violation(&[user("hi"), assistant("hello")], "the last message");
+}
+
+#[test]
+fn roles_are_known_and_user_messages_say_something() {
+    one_violation(&[json!({"role": "robot", "content": "x"}), user("hi")], "unknown role \"robot\"");
+    one_violation(&[user("")], "no content");
+    one_violation(&[json!({"role": "user", "content": []})], "no content");
+}
+
+#[test]
+fn an_assistant_message_has_content_or_calls() {
+    one_violation(&[user("a"), json!({"role": "assistant", "content": null}), user("b")], "neither content nor calls");
+    let no_calls = json!({"role": "assistant", "content": "x", "tool_calls": []});
+    one_violation(&[user("a"), no_calls, user("b")], "no list of calls");
+}
+
+#[test]
+fn a_call_is_well_formed() {
+    let call = |id: &str, name: &str, arguments: Value| {
+        json!({"role": "assistant", "content": "", "tool_calls": [
+            {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
+        ]})
+    };
+    one_violation(&[user("a"), call("x", "fs.read", json!("{}")), answer("x")], "name providers do not take");
+    one_violation(&[user("a"), call("x", "bash", json!({})), answer("x")], "arguments that are no string");
+    one_violation(&[user("a"), call("", "bash", json!("{}")), answer("")], "without an id");
+}
+
+#[test]
+fn tools_have_names_a_provider_takes_once_each() {
+    let tool = |name: &str| json!({"type": "function", "function": {"name": name, "parameters": {"type": "object"}}});
+    assert_eq!(tool_violations(&[tool("bash"), tool("fs_read")]), Vec::<String>::new());
+    assert_eq!(tool_violations(&[tool("fs.read")]).len(), 1);
+    assert_eq!(tool_violations(&[tool("bash"), tool("bash")]).len(), 1);
+    assert_eq!(tool_violations(&[json!({"type": "function", "function": {"name": "x", "parameters": {}}})]).len(), 1);
+}

@@ -1,0 +1,17 @@
+//! What tests share: [`ScriptedModel`], an `OpenAI` chat server on real loopback HTTP that answers from a script.
+//!
+//! It is strict: a request that breaks the [`grammar`] of `OpenAI` chat is answered with 400, as a provider would, and
+//! kept in [`ScriptedModel::violations`]. [`Reply`] is one answer of the script; a [`Gate`] holds an answer back in
+//! mid-stream, so that a test can act at that moment without sleeping.
+//!
+//! Not for production: functions panic where a test should fail. It knows nothing of Capstan's other crates, so that
+//! any of them can use it in its tests.
+
+mod gate;
+pub mod grammar;
+mod reply;
+mod server;
+
+pub use gate::Gate;
+pub use reply::Reply;
+pub use server::ScriptedModel;

@@ -1,0 +1,271 @@
+//! The server itself.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread;
+
+use axum::Router;
+use axum::body::{Body as HttpBody, Bytes};
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::reply::{Body, answer_frames};
+use crate::{Reply, grammar};
+
+/// A scripted, strict `OpenAI` chat server on a free port of 127.0.0.1; it stops when it is dropped.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// use capstan_testing::{Reply, ScriptedModel};
+///
+/// let server = ScriptedModel::start(vec![Reply::text("hi"), Reply::text("bye")]).await;
+/// assert!(server.base_url().ends_with("/v1"));
+/// // ... point the code under test at `server.base_url()`, then look at what it sent:
+/// assert!(server.requests().is_empty());
+/// assert!(server.violations().is_empty());
+/// # }
+/// ```
+pub struct ScriptedModel {
+    address: SocketAddr,
+    record: Shared,
+    runs_on: RunsOn,
+}
+
+type Script = Box<dyn FnMut(&Value, usize) -> Reply + Send>;
+type Shared = Arc<Mutex<Record>>;
+
+struct Record {
+    script: Script,
+    answered: usize,
+    requests: Vec<Value>,
+    authorizations: Vec<Option<String>>,
+    violations: Vec<String>,
+}
+
+enum RunsOn {
+    Task(JoinHandle<()>),
+    Thread { stop: Option<oneshot::Sender<Infallible>>, thread: Option<thread::JoinHandle<()>> },
+}
+
+impl ScriptedModel {
+    /// Starts a server that answers with these replies in order, and with 500 once they are used up.
+    ///
+    /// # Panics
+    ///
+    /// If no port can be bound.
+    pub async fn start(replies: Vec<Reply>) -> Self {
+        Self::start_with(in_order(replies)).await
+    }
+
+    /// Starts a server that decides on each answer from the body of the request and the number of those it has
+    /// answered from the script before.
+    ///
+    /// # Panics
+    ///
+    /// If no port can be bound.
+    pub async fn start_with(script: impl FnMut(&Value, usize) -> Reply + Send + 'static) -> Self {
+        let record = Record::shared(Box::new(script));
+        let (listener, address) = bind().await;
+        let task = tokio::spawn(serve(listener, Arc::clone(&record)));
+        Self { address, record, runs_on: RunsOn::Task(task) }
+    }
+
+    /// [`ScriptedModel::start`] for tests without a runtime: the server has a thread of its own.
+    ///
+    /// # Panics
+    ///
+    /// If no port can be bound or no thread started.
+    pub fn start_blocking(replies: Vec<Reply>) -> Self {
+        Self::start_blocking_with(in_order(replies))
+    }
+
+    /// [`ScriptedModel::start_with`] for tests without a runtime: the server has a thread of its own.
+    ///
+    /// # Panics
+    ///
+    /// If no port can be bound or no thread started.
+    pub fn start_blocking_with(script: impl FnMut(&Value, usize) -> Reply + Send + 'static) -> Self {
+        let record = Record::shared(Box::new(script));
+        let (stop, stopped) = oneshot::channel::<Infallible>();
+        let (send_address, address) = std::sync::mpsc::channel();
+        let served = Arc::clone(&record);
+        let thread = thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            runtime.block_on(async move {
+                let (listener, address) = bind().await;
+                send_address.send(address).expect("the starter waits for the address");
+                tokio::select! {
+                    () = serve(listener, served) => {}
+                    // Nothing is ever sent: the sender is dropped with the server.
+                    _ = stopped => {}
+                }
+            });
+        });
+        let address = address.recv().expect("the server's thread binds a port");
+        Self { address, record, runs_on: RunsOn::Thread { stop: Some(stop), thread: Some(thread) } }
+    }
+
+    /// The base URL as people write it: `http://127.0.0.1:PORT/v1`.
+    pub fn base_url(&self) -> String {
+        format!("http://{}/v1", self.address)
+    }
+
+    /// The bodies received, in order, those that broke the grammar included.
+    pub fn requests(&self) -> Vec<Value> {
+        lock(&self.record).requests.clone()
+    }
+
+    /// The `Authorization` header of each request, in order.
+    pub fn authorizations(&self) -> Vec<Option<String>> {
+        lock(&self.record).authorizations.clone()
+    }
+
+    /// What was wrong with the requests; empty when nothing was.
+    pub fn violations(&self) -> Vec<String> {
+        lock(&self.record).violations.clone()
+    }
+}
+
+impl Drop for ScriptedModel {
+    fn drop(&mut self) {
+        match &mut self.runs_on {
+            RunsOn::Task(task) => task.abort(),
+            RunsOn::Thread { stop, thread } => {
+                drop(stop.take());
+                if let Some(thread) = thread.take() {
+                    // A panic of that thread has already failed what the test waited for.
+                    let _ = thread.join();
+                }
+            }
+        }
+    }
+}
+
+impl Record {
+    fn shared(script: Script) -> Shared {
+        let (requests, authorizations, violations) = (Vec::new(), Vec::new(), Vec::new());
+        Arc::new(Mutex::new(Self { script, answered: 0, requests, authorizations, violations }))
+    }
+
+    /// Takes a request in; the answer is the script's, or the explanation of what is wrong with it.
+    fn answer(&mut self, body: &Value, authorization: Option<String>) -> Reply {
+        let number = self.requests.len();
+        self.requests.push(body.clone());
+        self.authorizations.push(authorization);
+        let wrong = wrong_with(body);
+        if wrong.is_empty() {
+            let answered = self.answered;
+            self.answered += 1;
+            return (self.script)(body, answered);
+        }
+        let explanation = format!("the request breaks the grammar: {}", wrong.join("; "));
+        self.violations.extend(wrong.into_iter().map(|violation| format!("request {number}: {violation}")));
+        Reply::status(400, error_body(&explanation))
+    }
+}
+
+fn in_order(replies: Vec<Reply>) -> impl FnMut(&Value, usize) -> Reply + Send {
+    let mut replies = VecDeque::from(replies);
+    move |_, answered| {
+        let used_up = || {
+            let message = format!("the script is used up: it has {answered} replies and this is one request more");
+            Reply::status(500, error_body(&message))
+        };
+        replies.pop_front().unwrap_or_else(used_up)
+    }
+}
+
+fn wrong_with(body: &Value) -> Vec<String> {
+    let mut wrong = Vec::new();
+    if body["model"].as_str().unwrap_or_default().is_empty() {
+        wrong.push("there is no model".to_owned());
+    }
+    if body["stream"] != true {
+        wrong.push("it does not ask for a stream, and this server only streams".to_owned());
+    }
+    match body["messages"].as_array() {
+        Some(messages) => wrong.extend(grammar::violations(messages)),
+        None => wrong.push("there is no list of messages".to_owned()),
+    }
+    match body.get("tools").map(Value::as_array) {
+        None => {}
+        Some(Some(tools)) if !tools.is_empty() => wrong.extend(grammar::tool_violations(tools)),
+        Some(_) => wrong.push("tools is no list of tools".to_owned()),
+    }
+    wrong
+}
+
+async fn bind() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port on loopback");
+    let address = listener.local_addr().expect("a bound listener has an address");
+    (listener, address)
+}
+
+async fn serve(listener: TcpListener, record: Shared) {
+    let app =
+        Router::new().route("/v1/chat/completions", post(chat)).layer(DefaultBodyLimit::disable()).with_state(record);
+    // Serving ends only with the task or the thread that owns it.
+    let _ = axum::serve(listener, app).await;
+}
+
+async fn chat(State(record): State<Shared>, headers: HeaderMap, body: Bytes) -> Response {
+    let body = match serde_json::from_slice::<Value>(&body) {
+        Ok(body) => body,
+        Err(error) => {
+            let explanation = format!("the body is not JSON: {error}");
+            lock(&record).violations.push(explanation.clone());
+            return respond(StatusCode::BAD_REQUEST, "application/json", HttpBody::from(error_body(&explanation)));
+        }
+    };
+    let authorization = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let reply = lock(&record).answer(&body, authorization);
+    match reply.body {
+        Body::Status { code, body } => {
+            let status = StatusCode::from_u16(code).expect("a status code a server can send");
+            respond(status, "application/json", HttpBody::from(body))
+        }
+        Body::Answer { .. } | Body::Cut { .. } | Body::Raw { .. } => {
+            let include_usage = body["stream_options"]["include_usage"] == true;
+            respond(StatusCode::OK, "text/event-stream", stream(&reply, include_usage))
+        }
+    }
+}
+
+fn stream(reply: &Reply, include_usage: bool) -> HttpBody {
+    let frames = answer_frames(&reply.body, include_usage);
+    let is_cut = matches!(reply.body, Body::Cut { .. });
+    let mut gate = reply.gate.clone();
+    HttpBody::from_stream(async_stream::stream! {
+        for frame in frames {
+            yield Ok(Bytes::from(frame));
+            // Without this, hyper may put several frames into one chunk and break off before they are out.
+            tokio::task::yield_now().await;
+            if let Some(gate) = gate.take() {
+                gate.pass().await;
+            }
+        }
+        if is_cut {
+            yield Err(std::io::Error::other("cut by the script"));
+        }
+    })
+}
+
+fn respond(status: StatusCode, content_type: &'static str, body: HttpBody) -> Response {
+    (status, [(header::CONTENT_TYPE, content_type)], body).into_response()
+}
+
+fn error_body(message: &str) -> String {
+    json!({"error": {"message": message, "type": "invalid_request_error"}}).to_string()
+}
+
+fn lock(record: &Shared) -> MutexGuard<'_, Record> {
+    record.lock().expect("a script that panicked has failed its test")
+}

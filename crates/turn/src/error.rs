@@ -1,0 +1,69 @@
+//! Why a turn failed.
+
+use std::sync::Arc;
+
+use capstan_hooks::HookFailure;
+use capstan_hooks::args::Fault;
+use capstan_tape::StoreError;
+
+/// Why a turn failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TurnError {
+    /// A hook failed.
+    #[error(transparent)]
+    Hook(#[from] HookFailure),
+    /// The run failed.
+    #[error("the run failed: {0}")]
+    Run(RunFailure),
+    /// The run was cancelled.
+    #[error("the run was cancelled")]
+    Cancelled,
+    /// The run took longer than it may.
+    #[error("the run did not end within its deadline")]
+    Timeout,
+    /// The journal failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The binding names a runner that is not there.
+    #[error("there is no runner {0}")]
+    NoRunner(capstan_protocol::RunnerId),
+}
+
+/// A run that failed, as its runner told it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct RunFailure {
+    /// What happened, fit to be shown.
+    pub message: String,
+    /// A stable code, where there is one.
+    pub code: Option<String>,
+}
+
+impl TurnError {
+    /// A stable code, which has a page in the documentation.
+    pub fn code(&self) -> &str {
+        match self {
+            Self::Hook(_) => "hook-failed",
+            Self::Run(failure) => failure.code.as_deref().unwrap_or("run-failed"),
+            Self::Cancelled => "run-cancelled",
+            Self::Timeout => "run-timeout",
+            Self::Store(_) => "store-failed",
+            Self::NoRunner(_) => "runner-unknown",
+        }
+    }
+
+    /// What a user may see: no secret, no internal path.
+    pub fn public(&self) -> String {
+        match self {
+            Self::Hook(failure) => format!("{} of plugin {} failed", failure.hook, failure.plugin),
+            Self::Run(failure) => failure.message.clone(),
+            Self::Cancelled | Self::Timeout | Self::NoRunner(_) => self.to_string(),
+            Self::Store(_) => "the store failed".to_owned(),
+        }
+    }
+
+    /// The error as observers are told it.
+    pub fn fault(&self) -> Fault {
+        Fault { detail: Arc::from(self.to_string()), public: Arc::from(self.public()) }
+    }
+}

@@ -1,0 +1,217 @@
+//! The pipeline, stage by stage.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use capstan_hooks::args::{
+    BuildPromptArgs, DispatchOutboundArgs, Failure, Fault, LoadStateArgs, ModelText, Outgoing, Prompt,
+    RenderOutboundArgs, SaveStateArgs, Stage,
+};
+use capstan_hooks::points::{BuildPrompt, DispatchOutbound, LoadState, RenderOutbound, Rendered, RunModel, SaveState};
+use capstan_hooks::{HookRuntime, Inbound, State};
+use capstan_protocol::{Content, Outbound, PluginName, SessionId, StreamEvent};
+
+use crate::{ModelStage, StageEnd, StageEvents, StageInput, TurnError};
+
+/// The pipeline every event takes. Cheap to clone.
+#[derive(Clone)]
+pub struct Turn {
+    hooks: HookRuntime,
+    stage: Arc<dyn ModelStage>,
+    workspace: Arc<str>,
+}
+
+/// What a turn came to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TurnReport {
+    /// The output of the model stage.
+    pub output: String,
+    /// What was dispatched, in order.
+    pub dispatched: Vec<Dispatched>,
+}
+
+/// An outbound message and what each plugin said about sending it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Dispatched {
+    /// The message.
+    pub outbound: Outbound,
+    /// Who said that it was sent, or staged, and who that it was not.
+    pub sent: Vec<(PluginName, bool)>,
+}
+
+/// The output of a model stage that went through.
+struct StageOutput {
+    text: ModelText,
+    silent: bool,
+}
+
+impl Turn {
+    /// A pipeline over these hooks, for a workspace.
+    pub fn new(hooks: HookRuntime, stage: Arc<dyn ModelStage>, workspace: &str) -> Self {
+        Self { hooks, stage, workspace: Arc::from(workspace) }
+    }
+
+    /// Takes one event through the stages. Whatever is not handled is logged, told to the observers, and returned.
+    pub async fn process(&self, inbound: Inbound, session: SessionId) -> Result<TurnReport, TurnError> {
+        let turn = self.stages(&inbound, &session).await;
+        if let Err(error) = &turn {
+            tracing::error!(%session, code = error.code(), %error, "turn failed");
+            self.hooks.notify_error(Stage::Turn, error.fault(), Some(inbound)).await;
+        }
+        turn
+    }
+
+    async fn stages(&self, inbound: &Inbound, session: &SessionId) -> Result<TurnReport, TurnError> {
+        let state = self.load_state(inbound, session).await?;
+        let prompt = self.build_prompt(inbound, session, &state).await?;
+        let input = StageInput { inbound: inbound.clone(), session: session.clone(), prompt, state: state.clone() };
+        let output = self.model_stage_then_save_state(&input).await?;
+        let outbounds = self.render_outbound(&input, &output).await?;
+        let mut dispatched = Vec::new();
+        for outbound in outbounds {
+            dispatched.push(self.dispatch_outbound(inbound, outbound).await?);
+        }
+        Ok(TurnReport { output: output.text.to_string(), dispatched })
+    }
+
+    /// The workspace, then every plugin's map: the lowest priority first, so that the highest wins a key.
+    async fn load_state(&self, inbound: &Inbound, session: &SessionId) -> Result<State, TurnError> {
+        let state = State::new();
+        state.set(State::WORKSPACE, self.workspace.as_ref());
+        let args = LoadStateArgs { message: inbound.clone(), session_id: session.clone() };
+        let loaded = self.hooks.all::<LoadState>(&args).await?;
+        for values in loaded.into_iter().rev().filter_map(|answer| answer.value) {
+            state.merge(values);
+        }
+        Ok(state)
+    }
+
+    /// The first plugin's prompt; nothing, or an empty one it chose, means the inbound text.
+    async fn build_prompt(&self, inbound: &Inbound, session: &SessionId, state: &State) -> Result<Prompt, TurnError> {
+        let args = BuildPromptArgs { message: inbound.clone(), session_id: session.clone(), state: state.clone() };
+        let chosen = self.hooks.first::<BuildPrompt>(&args).await?.map(|decided| decided.value);
+        if let Some(prompt) = chosen.filter(|prompt| !prompt.is_empty()) {
+            return Ok(prompt.into());
+        }
+        let text = inbound.input.plain_text();
+        self.hooks.fell_back::<BuildPrompt>(format!("{text:?}, the inbound text"));
+        Ok(Content::from(text).into())
+    }
+
+    /// From here on there is a prompt, so `save_state` runs whatever happens.
+    async fn model_stage_then_save_state(&self, input: &StageInput) -> Result<StageOutput, TurnError> {
+        let events = Emitted { turn: self, inbound: &input.inbound, text: Mutex::default() };
+        let stage = self.model_stage(input, &events).await;
+        let text = match &stage {
+            Ok(output) => output.text.clone(),
+            Err(_) => ModelText(Arc::from(events.into_text())),
+        };
+        let failure = stage.as_ref().err().map(|error| Arc::from(error.to_string()));
+        let args = SaveStateArgs {
+            session_id: input.session.clone(),
+            state: input.state.clone(),
+            message: input.inbound.clone(),
+            model_output: text,
+            failure: Failure(failure),
+        };
+        let saved = self.hooks.all_in_any_case::<SaveState>(&args).await;
+        if let (Err(_), Err(failure)) = (&stage, &saved) {
+            tracing::warn!(plugin = %failure.plugin, reason = %failure.reason, "save_state failed after the turn had");
+        }
+        let output = stage?;
+        saved?;
+        Ok(output)
+    }
+
+    async fn model_stage(&self, input: &StageInput, events: &Emitted<'_>) -> Result<StageOutput, TurnError> {
+        let output = |text: String, silent| StageOutput { text: ModelText(Arc::from(text)), silent };
+        match self.stage.run(input.clone(), events).await? {
+            StageEnd::Output(text) => Ok(output(text, false)),
+            StageEnd::Silent => Ok(output(String::new(), true)),
+            StageEnd::Nothing => Ok(output(self.without_output(input).await, false)),
+        }
+    }
+
+    /// No output at all: the observers are told, and the turn goes on with the prompt (or, for parts, the inbound text).
+    async fn without_output(&self, input: &StageInput) -> String {
+        let words: Arc<str> = Arc::from("no plugin gave any model output");
+        let fault = Fault { detail: Arc::clone(&words), public: words };
+        self.hooks.notify_error(Stage::RunModel, fault, Some(input.inbound.clone())).await;
+        let text = match input.prompt.0.as_ref() {
+            Content::Text(prompt) => prompt.clone(),
+            Content::Parts(_) => input.inbound.input.plain_text().to_owned(),
+        };
+        self.hooks.fell_back::<RunModel>(format!("{text:?}, the prompt"));
+        text
+    }
+
+    /// Every plugin's messages, one batch after another; none at all means one with the model output.
+    async fn render_outbound(&self, input: &StageInput, output: &StageOutput) -> Result<Vec<Outbound>, TurnError> {
+        let args = RenderOutboundArgs {
+            message: input.inbound.clone(),
+            session_id: input.session.clone(),
+            state: input.state.clone(),
+            model_output: output.text.clone(),
+        };
+        let batches = self.hooks.all::<RenderOutbound>(&args).await?;
+        let mut silent = output.silent;
+        let mut outbounds = Vec::new();
+        for rendered in batches.into_iter().filter_map(|answer| answer.value) {
+            match rendered {
+                Rendered::Messages(messages) => outbounds.extend(messages),
+                Rendered::Silent => silent = true,
+            }
+        }
+        if silent {
+            return Ok(Vec::new());
+        }
+        if outbounds.is_empty() {
+            self.hooks.fell_back::<RenderOutbound>(format!("{:?}, the model output", &*output.text));
+            outbounds.push(Outbound::reply_to(&input.inbound, input.session.clone(), output.text.to_string()));
+        }
+        Ok(outbounds)
+    }
+
+    /// Every plugin gets every message and says whether it was sent.
+    pub async fn dispatch_outbound(&self, inbound: &Inbound, outbound: Outbound) -> Result<Dispatched, TurnError> {
+        let args = DispatchOutboundArgs { message: Outgoing(Arc::new(outbound.clone())), inbound: inbound.clone() };
+        let answers = self.hooks.all::<DispatchOutbound>(&args).await?;
+        let sent = answers.into_iter().map(|answer| (answer.plugin, answer.value.unwrap_or(false))).collect();
+        Ok(Dispatched { outbound, sent })
+    }
+}
+
+/// What the model stage emits: collected as far as it got, errors told to the observers, all of it shown to the channel.
+struct Emitted<'a> {
+    turn: &'a Turn,
+    inbound: &'a Inbound,
+    text: Mutex<String>,
+}
+
+impl Emitted<'_> {
+    fn into_text(self) -> String {
+        self.text.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl StageEvents for Emitted<'_> {
+    async fn emit(&self, event: &StreamEvent) {
+        match event {
+            StreamEvent::Text { delta } => {
+                self.text.lock().unwrap_or_else(PoisonError::into_inner).push_str(delta);
+            }
+            StreamEvent::Error { message } => {
+                let words: Arc<str> = Arc::from(message.as_str());
+                let fault = Fault { detail: Arc::clone(&words), public: words };
+                self.turn.hooks.notify_error(Stage::RunModel, fault, Some(self.inbound.clone())).await;
+            }
+            StreamEvent::Reasoning { .. }
+            | StreamEvent::ToolCall { .. }
+            | StreamEvent::ToolResult { .. }
+            | StreamEvent::Usage { .. }
+            | StreamEvent::Final { .. } => {}
+        }
+        self.turn.stage.show(event, self.inbound).await;
+    }
+}
