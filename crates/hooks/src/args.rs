@@ -3,11 +3,12 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use capstan_protocol::{Content, Map, Outbound, SessionId};
+use capstan_protocol::{Content, Map, ModelOutput, ModelRequest, Outbound, SessionId, ToolName, ToolOutput};
 
 use crate::points::{
-    AdmitMessage, BuildPrompt, ContinuePrompt, DispatchOutbound, LoadState, OnError, OnboardConfig, RenderOutbound,
-    ResolveSession, RunModel, RunModelStream, SaveState, SystemPrompt,
+    AdmitMessage, AfterLlmCall, AfterToolCall, BeforeLlmCall, BeforeToolCall, BuildPrompt, ContinuePrompt,
+    DispatchOutbound, LoadState, OnError, OnboardConfig, RenderOutbound, ResolveSession, RunModel, RunModelStream,
+    SaveState, SystemPrompt,
 };
 use crate::{Argument, Inbound, Point, State};
 
@@ -100,6 +101,27 @@ pub struct Fault {
 #[derive(Debug, Clone)]
 pub struct MaybeInbound(pub Option<Inbound>);
 
+/// A request to a model, as it is about to be sent.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LlmRequest(pub Arc<ModelRequest>);
+
+/// How a call of a model ended: its output, or why there is none.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LlmOutcome(pub Arc<Result<ModelOutput, String>>);
+
+/// A tool call as it is about to be made.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PendingTool {
+    /// The tool.
+    pub name: ToolName,
+    /// Its arguments.
+    pub arguments: Arc<Map>,
+}
+
+/// What a tool answered, or was made to answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToolOutcome(pub Arc<ToolOutput>);
+
 /// Declares the arguments of a point, and for each which types an implementation takes it as.
 macro_rules! arguments {
     ($(
@@ -169,6 +191,28 @@ arguments! {
 
     /// What `system_prompt` may ask for.
     SystemPromptArgs for SystemPrompt { prompt: Prompt = "prompt", state: State = "state" }
+
+    /// What `before_llm_call` may ask for.
+    BeforeLlmArgs for BeforeLlmCall { request: LlmRequest = "request", session_id: SessionId = "session_id", state: State = "state" }
+
+    /// What `after_llm_call` may ask for.
+    AfterLlmArgs for AfterLlmCall {
+        request: LlmRequest = "request",
+        outcome: LlmOutcome = "outcome",
+        session_id: SessionId = "session_id",
+        state: State = "state",
+    }
+
+    /// What `before_tool_call` may ask for.
+    BeforeToolArgs for BeforeToolCall { call: PendingTool = "call", session_id: SessionId = "session_id", state: State = "state" }
+
+    /// What `after_tool_call` may ask for.
+    AfterToolArgs for AfterToolCall {
+        call: PendingTool = "call",
+        outcome: ToolOutcome = "outcome",
+        session_id: SessionId = "session_id",
+        state: State = "state",
+    }
 
     /// What `on_error` may ask for.
     OnErrorArgs for OnError { stage: Stage = "stage", error: Fault = "error", message: MaybeInbound = "message" }

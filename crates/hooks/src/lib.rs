@@ -8,6 +8,7 @@
 //! Built-ins register exactly as plugins do. Nothing here knows a concrete channel, model or store.
 
 pub mod args;
+mod chain;
 pub mod contracts;
 mod error;
 mod extensions;
@@ -24,6 +25,7 @@ mod runtime;
 mod state;
 mod trace;
 
+pub use chain::{LlmDecision, ToolDecision};
 pub use error::{BoxError, HookFailure, HookResult, Reason};
 pub use extensions::Extensions;
 pub use handler::{AsyncHandler, SyncHandler};

@@ -51,6 +51,8 @@ pub enum Aggregation {
     FirstOfName,
     /// Each plugin gets what the ones before it made, in the order of registration.
     Folded,
+    /// Each plugin gets what the ones of higher priority made of it; one may end the chain.
+    Chain,
     /// Every plugin is told; a failure stays its own.
     Observers,
 }
@@ -65,6 +67,7 @@ impl fmt::Display for Aggregation {
             Self::Flattened => "all, flattened",
             Self::FirstOfName => "all, first of a name",
             Self::Folded => "folded",
+            Self::Chain => "chain",
             Self::Observers => "observers",
         })
     }
@@ -83,6 +86,8 @@ pub enum Phase {
     Outbound,
     /// Once for each call of a model.
     ModelCall,
+    /// Once for each call of a tool.
+    ToolCall,
     /// Once when the host starts.
     StartUp,
     /// When a user sets the host up.
@@ -99,6 +104,7 @@ impl fmt::Display for Phase {
             Self::Step => "per step",
             Self::Outbound => "per outbound",
             Self::ModelCall => "per model call",
+            Self::ToolCall => "per tool call",
             Self::StartUp => "start-up",
             Self::Onboarding => "onboarding",
             Self::AnyTime => "any time",

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use capstan_protocol::{Content, Map, Outbound, SessionId};
+use capstan_protocol::{Content, Map, ModelOutput, ModelRequest, Outbound, SessionId, ToolOutput};
 use capstan_tape::{TapeStore, View};
 use serde_json::Value;
 
@@ -27,6 +27,26 @@ pub enum Rendered {
     Messages(Vec<Outbound>),
     /// Nothing is to be said, in so many words.
     Silent,
+}
+
+/// What a `before_llm_call` implementation makes of a request.
+#[derive(Debug, Clone, PartialEq)]
+pub enum BeforeLlm {
+    /// Send this request instead.
+    Change(ModelRequest),
+    /// Send nothing: this is the answer.
+    Finish(ModelOutput),
+}
+
+/// What a `before_tool_call` implementation makes of a call.
+#[derive(Debug, Clone, PartialEq)]
+pub enum BeforeTool {
+    /// Call it with these arguments.
+    Proceed(Map),
+    /// Do not call it: this is its output.
+    Replace(ToolOutput),
+    /// Do not call it, and tell the model why.
+    Deny(String),
 }
 
 macro_rules! points {
@@ -107,6 +127,25 @@ points! {
 
     /// A part of the system prompt.
     SystemPrompt = "system_prompt": args::SystemPromptArgs => String, Joined, ModelCall, Sync, |text| format!("{text:?}");
+
+    /// Changes a request to a model, or answers it.
+    BeforeLlmCall = "before_llm_call": args::BeforeLlmArgs => BeforeLlm, Chain, ModelCall, Async, |answer| match answer {
+        BeforeLlm::Change(_) => "another request".to_owned(),
+        BeforeLlm::Finish(output) => format!("finish with {:?}", output.text),
+    };
+
+    /// Sees how a call of a model ended.
+    AfterLlmCall = "after_llm_call": args::AfterLlmArgs => (), Chain, ModelCall, Async, |()| "seen".to_owned();
+
+    /// Changes the arguments of a tool call, replaces its output, or denies it.
+    BeforeToolCall = "before_tool_call": args::BeforeToolArgs => BeforeTool, Chain, ToolCall, Async, |answer| match answer {
+        BeforeTool::Proceed(arguments) => format!("proceed with {}", Value::Object(arguments.clone())),
+        BeforeTool::Replace(output) => format!("replace by {:?}", output.text()),
+        BeforeTool::Deny(message) => format!("deny: {message}"),
+    };
+
+    /// Sees how a tool call ended.
+    AfterToolCall = "after_tool_call": args::AfterToolArgs => (), Chain, ToolCall, Async, |()| "seen".to_owned();
 
     /// Is told what went wrong.
     OnError = "on_error": args::OnErrorArgs => (), Observers, AnyTime, Async, |()| "done".to_owned();

@@ -24,6 +24,8 @@ pub(crate) struct Implementation<P: Point> {
     pub(crate) plugin: PluginName,
     pub(crate) arguments: Vec<&'static str>,
     pub(crate) call: Call<P>,
+    /// Its failure must not be skipped where others' would be.
+    pub(crate) fail_closed: bool,
 }
 
 /// What a plugin registers with.
@@ -31,6 +33,7 @@ pub struct Registrar {
     plugin: PluginName,
     contributions: Vec<Contribution>,
     traces: Vec<Arc<dyn Trace>>,
+    fail_closed: bool,
 }
 
 struct Contribution {
@@ -61,6 +64,13 @@ impl Registrar {
         self.add::<P>(arguments, Arc::new(move |args| handler.call(args)))
     }
 
+    /// From here on, a failure in an interception hook stops the call it intercepts instead of being skipped: what must
+    /// not fail open, such as a redactor, says this first.
+    pub fn fail_closed(&mut self) -> &mut Self {
+        self.fail_closed = true;
+        self
+    }
+
     /// Watches every hook call of every plugin.
     pub fn trace(&mut self, trace: Arc<dyn Trace>) -> &mut Self {
         self.traces.push(trace);
@@ -68,7 +78,12 @@ impl Registrar {
     }
 
     fn add<P: Point>(&mut self, arguments: Vec<&'static str>, call: Call<P>) -> &mut Self {
-        let implementation = Implementation::<P> { plugin: self.plugin.clone(), arguments: arguments.clone(), call };
+        let implementation = Implementation::<P> {
+            plugin: self.plugin.clone(),
+            arguments: arguments.clone(),
+            call,
+            fail_closed: self.fail_closed,
+        };
         self.contributions.push(Contribution {
             plugin: self.plugin.clone(),
             point: TypeId::of::<P>(),
@@ -124,7 +139,8 @@ impl Registry {
     /// Registers a plugin. One that fails, panics or repeats a name is reported and contributes nothing.
     pub fn register(&mut self, plugin: &dyn Plugin) {
         let name = PluginName::new(plugin.name());
-        let mut registrar = Registrar { plugin: name.clone(), contributions: Vec::new(), traces: Vec::new() };
+        let mut registrar =
+            Registrar { plugin: name.clone(), contributions: Vec::new(), traces: Vec::new(), fail_closed: false };
         let loaded = if self.plugins.contains(&name) {
             Err("a plugin of this name is registered already".to_owned())
         } else {

@@ -154,7 +154,7 @@ impl HookRuntime {
         self.trace(&TraceEvent::Fallback { hook: P::INFO.name, value: value.into() });
     }
 
-    async fn call<P: Point<Mode = Async>>(
+    pub(crate) async fn call<P: Point<Mode = Async>>(
         &self,
         implementation: &Implementation<P>,
         args: &P::Args,

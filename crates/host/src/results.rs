@@ -64,8 +64,7 @@ impl Run {
     /// Takes a result in: onto the tape, into the output. Gives what the channel is shown.
     pub(crate) async fn accept(&self, result: RunResult) -> Vec<StreamEvent> {
         if let Some(usage) = &result.usage {
-            let mut progress = self.progress();
-            progress.usage = Some(progress.usage.take().unwrap_or_default().plus(usage));
+            self.add_usage(usage);
         }
         match result.body {
             ResultBody::MessageDelta { delta } => vec![StreamEvent::text(self.add_delta(&delta))],

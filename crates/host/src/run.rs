@@ -154,6 +154,12 @@ impl Run {
         matches!(self.progress().message, MessageState::Command)
     }
 
+    /// Adds what was used.
+    pub(crate) fn add_usage(&self, usage: &Usage) {
+        let mut progress = self.progress();
+        progress.usage = Some(progress.usage.take().unwrap_or_default().plus(usage));
+    }
+
     /// Commits what waits.
     pub(crate) async fn flush(&self) -> Result<(), StoreError> {
         self.journal.flush().await

@@ -15,8 +15,7 @@ impl Run {
                 ResultBody::ToolCallCompleted { call_id, name, output }
             }
             StreamEvent::Usage { usage } => {
-                let mut progress = self.progress();
-                progress.usage = Some(progress.usage.take().unwrap_or_default().plus(&usage));
+                self.add_usage(&usage);
                 return;
             }
             StreamEvent::Error { message } => {

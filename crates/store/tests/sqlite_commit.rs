@@ -52,7 +52,7 @@ async fn d02_a_refused_batch_in_a_group_fails_alone() {
 }
 
 #[tokio::test]
-async fn x01_a_commit_that_was_answered_is_there_and_dropping_the_store_loses_none() {
+async fn x01_a_commit_that_was_answered_is_there_when_the_store_is_gone() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("capstan.db");
     let tape = name("t");

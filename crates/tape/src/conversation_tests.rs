@@ -82,3 +82,9 @@ fn p13_a_request_ends_on_a_user_or_tool_message() {
     assert_eq!(ends_on_assistant.last().map(line), Some(format!("user: {CONTINUE}")));
     assert_eq!(request(vec![ChatMessage::user("hi")]).len(), 1);
 }
+
+#[test]
+fn p13_only_the_assistant_calls_tools() {
+    let odd = ChatMessage { tool_calls: vec![call("a")], ..ChatMessage::user("go") };
+    assert_eq!(request(vec![odd]), [ChatMessage::user("go")]);
+}

@@ -136,6 +136,9 @@ impl Work<'_> {
             }
             Fact::PutBlob { hash, bytes } => self.rows.put_blob(&hash, &bytes)?,
             Fact::PutState { session, key, value } => {
+                if is_too_deep(&value) {
+                    return Err(too_deep(format!("state {key} of session {session}")));
+                }
                 self.rows.put_state(&session, &key, Some(&value).filter(|value| !value.is_null()))?;
             }
             Fact::RememberWorkspace { path, identity } => self.rows.put_workspace(&path, &identity)?,
@@ -216,17 +219,22 @@ impl Work<'_> {
         let id = record.head.next();
         record.head = id;
         let entry = draft.into_entry(id, self.now, &self.assigned);
-        self.rows.put_entry(tape, &entry)?;
+        self.put_entry(tape, &entry)?;
         Ok(id)
     }
 
     fn import(&mut self, tape: &TapeName, entries: &[Entry]) -> Result<(), StoreError> {
         let record = self.writable(tape)?;
         record.head = head_after_import(record, entries)?;
-        for entry in entries {
-            self.rows.put_entry(tape, entry)?;
+        entries.iter().try_for_each(|entry| self.put_entry(tape, entry))
+    }
+
+    fn put_entry(&mut self, tape: &TapeName, entry: &Entry) -> Result<(), StoreError> {
+        let maps = entry.meta.values().chain(entry.extra.values());
+        if std::iter::once(&entry.payload).chain(maps).any(is_too_deep) {
+            return Err(too_deep(format!("entry {} for tape {tape}", entry.id)));
         }
-        Ok(())
+        self.rows.put_entry(tape, entry)
     }
 
     fn fork(&mut self, fork: TapeName, parent: &TapeName, position: EntryId) -> Result<(), StoreError> {
@@ -300,6 +308,26 @@ fn head_after_import(record: &TapeRecord, entries: &[Entry]) -> Result<EntryId, 
         }
         Err(StoreError::OutOfOrder { tape: record.name.clone(), id: entry.id.0, head: head.0 })
     })
+}
+
+/// How deep a value may be nested. JSON is only read back to a depth of 127, and a deeper one would make the whole tape
+/// unreadable.
+const DEEPEST: usize = 120;
+
+fn is_too_deep(value: &Value) -> bool {
+    fn is_deeper(value: &Value, than: usize) -> bool {
+        let mut inside: Box<dyn Iterator<Item = &Value>> = match value {
+            Value::Array(items) => Box::new(items.iter()),
+            Value::Object(map) => Box::new(map.values()),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => return false,
+        };
+        than == 0 || inside.any(|value| is_deeper(value, than - 1))
+    }
+    is_deeper(value, DEEPEST)
+}
+
+fn too_deep(what: String) -> StoreError {
+    StoreError::corrupt(what, format!("it is nested deeper than {DEEPEST} levels"))
 }
 
 fn begin_generation(record: &mut TapeRecord, archived: bool) {

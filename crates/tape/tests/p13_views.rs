@@ -66,8 +66,6 @@ impl Tape {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
-
     /// After each thing that happens there might be a crash, and then a turn: every prefix is a cut.
     #[test]
     fn p13_every_request_is_valid_for_every_provider(history in history()) {

@@ -107,11 +107,8 @@ async fn capped(pipe: Option<impl AsyncRead + Unpin>) -> String {
         kept.extend_from_slice(&buffer[..room]);
         left_out += count - room;
     }
-    let mut text = String::from_utf8_lossy(&kept).into_owned();
-    if left_out > 0 {
-        text += &format!("\n[{left_out} bytes left out]");
-    }
-    text
+    let text = String::from_utf8_lossy(&kept);
+    if left_out > 0 { format!("{text}\n[{left_out} bytes left out]") } else { text.into_owned() }
 }
 
 #[cfg(test)]

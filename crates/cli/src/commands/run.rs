@@ -24,15 +24,13 @@ pub(crate) async fn run(context: Context<'_>, arguments: Run) -> Result<(), Fail
     if arguments.json {
         print_json(&in_json(&served))?;
     }
-    match served.error {
-        Some(error) => Err(error.into()),
-        None => {
-            for notice in cli.take_notices() {
-                eprintln!("{notice}");
-            }
-            Ok(())
-        }
+    if let Some(error) = served.error {
+        return Err(error.into());
     }
+    for notice in cli.take_notices() {
+        eprintln!("{notice}");
+    }
+    Ok(())
 }
 
 /// The first interrupt cancels the run, which still ends with its outcome recorded.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use super::key::{find, nearest};
@@ -60,9 +60,9 @@ impl Layer {
     }
 
     /// A TOML file; one that is not there sets nothing.
-    pub(super) fn file(path: PathBuf, origin: fn(PathBuf) -> Origin) -> Result<Self, ConfigError> {
+    pub(super) fn file(path: &Path, origin: fn(PathBuf) -> Origin) -> Result<Self, ConfigError> {
         let name = path.display().to_string();
-        let text = match std::fs::read_to_string(&path) {
+        let text = match std::fs::read_to_string(path) {
             Ok(text) => text,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Self::default()),
             Err(error) => return Err(ConfigError::Unreadable { path: name, detail: error.to_string() }),
@@ -82,15 +82,15 @@ impl Layer {
                 toml::Value::Boolean(flag) => flag.to_string(),
                 _ => return Err(broken(format!("{key} must be a text or a number"))),
             };
-            layer.values.insert(known.name, (text, origin(path.clone())));
+            layer.values.insert(known.name, (text, origin(path.to_owned())));
         }
         Ok(layer)
     }
 
     /// The `.env` file of a workspace; variables that are no settings are not our business.
-    pub(super) fn dotenv(path: PathBuf) -> Result<Self, ConfigError> {
+    pub(super) fn dotenv(path: &Path) -> Result<Self, ConfigError> {
         let name = path.display().to_string();
-        let pairs = match dotenvy::from_path_iter(&path) {
+        let pairs = match dotenvy::from_path_iter(path) {
             Ok(pairs) => pairs,
             Err(dotenvy::Error::Io(error)) if error.kind() == ErrorKind::NotFound => return Ok(Self::default()),
             Err(error) => return Err(ConfigError::Unreadable { path: name, detail: error.to_string() }),
@@ -101,7 +101,7 @@ impl Layer {
             let broken = |_| ConfigError::Broken { path: name.clone(), detail: "a line is not KEY=VALUE".to_owned() };
             variables.push(pair.map_err(broken)?);
         }
-        Ok(Self::variables(variables, |_| Origin::DotEnv(path.clone())))
+        Ok(Self::variables(variables, |_| Origin::DotEnv(path.to_owned())))
     }
 
     pub(super) fn environment(variables: Vec<(String, String)>) -> Self {

@@ -94,9 +94,9 @@ impl Config {
     pub fn load(sources: Sources) -> Result<Self, ConfigError> {
         let layers = Layers::new(vec![
             Layer::defaults(),
-            Layer::file(sources.home.join("config.toml"), Origin::HomeFile)?,
-            Layer::file(sources.workspace.join("capstan.toml"), Origin::WorkspaceFile)?,
-            Layer::dotenv(sources.workspace.join(".env"))?,
+            Layer::file(&sources.home.join("config.toml"), Origin::HomeFile)?,
+            Layer::file(&sources.workspace.join("capstan.toml"), Origin::WorkspaceFile)?,
+            Layer::dotenv(&sources.workspace.join(".env"))?,
             Layer::environment(sources.environment),
         ]);
         layers.check_base_is_trusted()?;

@@ -4,13 +4,15 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use capstan_hooks::ToolDecision;
+use capstan_hooks::args::{AfterToolArgs, BeforeToolArgs, PendingTool, ToolOutcome};
 use capstan_hooks::contracts::{CommandCall, Tool, ToolContext, ToolsApi};
 use capstan_protocol::{ApiError, ApiErrorCode, Map, StreamEvent, ToolCall, ToolOutput, ToolSpec};
 use capstan_tape::Draft;
 use futures::FutureExt as _;
 use serde_json::{Value, json};
 
-use super::{run_api, store_failed, unauthorized};
+use super::{hook_failed, run_api, store_failed, unauthorized};
 use crate::run::Run;
 
 pub(super) struct Tools(pub(super) Arc<Run>);
@@ -81,8 +83,29 @@ impl Tools {
         }
     }
 
-    /// Calls a tool. A panic is the tool's own failure and hurts nobody else.
+    /// Calls a tool, with the interception hooks before and after.
     async fn make(&self, tool: &dyn Tool, arguments: Map) -> ToolOutput {
+        let mut call = PendingTool { name: tool.spec().name, arguments: Arc::new(arguments) };
+        let (hooks, session_id, state) =
+            (&self.0.services.hooks, self.0.context.conversation.session_id.clone(), self.0.state.clone());
+        let before = BeforeToolArgs { call: call.clone(), session_id: session_id.clone(), state: state.clone() };
+        let output = match hooks.before_tool_call(before).await {
+            Ok(ToolDecision::Make(arguments)) => {
+                call.arguments = Arc::clone(&arguments);
+                self.execute(tool, Map::clone(&arguments)).await
+            }
+            Ok(ToolDecision::Answer(output)) => output,
+            Err(failure) => ToolOutput::error(hook_failed(&failure).message),
+        };
+        let outcome = ToolOutcome(Arc::new(output.clone()));
+        match hooks.after_tool_call(&AfterToolArgs { call, outcome, session_id, state }).await {
+            Ok(()) => output,
+            Err(failure) => ToolOutput::error(hook_failed(&failure).message),
+        }
+    }
+
+    /// A panic is the tool's own failure and hurts nobody else.
+    async fn execute(&self, tool: &dyn Tool, arguments: Map) -> ToolOutput {
         let context = ToolContext {
             workspace: self.0.services.settings.workspace.path.clone(),
             api: run_api(&self.0),

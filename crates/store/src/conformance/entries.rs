@@ -2,7 +2,7 @@
 
 use capstan_protocol::EntryId;
 use capstan_tape::{
-    Assigned, Batch, EntryDate, EntryRef, Expect, Fact, ForkPoint, ForkState, Generation, NewTape, Slice, Store,
+    Assigned, Batch, Draft, EntryDate, EntryRef, Expect, Fact, ForkPoint, ForkState, Generation, NewTape, Slice, Store,
     StoreError,
 };
 
@@ -98,6 +98,18 @@ pub(super) async fn imported_entries_keep_what_they_are(store: &dyn Store) {
     );
     commit(store, more(&tape, [user("ten")])).await;
     assert_eq!(ids(&all(store, &tape).await), [2, 7, 8, 9, 10]);
+}
+
+pub(super) async fn what_could_not_be_read_back_is_refused(store: &dyn Store) {
+    let tape = name("t");
+    let nested = |depth| (0..depth).fold(serde_json::json!(1), |inner, _| serde_json::json!([inner]));
+    commit(store, begin(&tape, [Draft::event("deep", nested(119))])).await;
+    assert!(store.commit(more(&tape, [Draft::event("too deep", nested(120))])).await.is_err());
+    let state = |depth| just(Fact::PutState { session: "s".into(), key: "k".into(), value: nested(depth) });
+    commit(store, state(120)).await;
+    assert!(store.commit(state(121)).await.is_err());
+    assert_eq!(said(&all(store, &tape).await), ["deep"]);
+    assert_eq!(store.state(&"s".into()).await.unwrap()["k"], nested(120));
 }
 
 pub(super) async fn imported_ids_must_increase(store: &dyn Store) {

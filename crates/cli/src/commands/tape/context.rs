@@ -11,12 +11,11 @@ use crate::{Exit, Failure};
 pub(super) async fn context(context: &Context<'_>, run: Option<String>, call: Option<u32>) -> Result<(), Failure> {
     let tapes = home_tapes(context)?;
     let unknown = |message: String| Failure::new("run-unknown", message, Exit::Usage);
-    let run_id = match run {
-        Some(run) => RunId::new(run),
-        None => {
-            let newest = tapes.store().runs(1).await?.pop();
-            newest.ok_or_else(|| unknown("there has been no run yet".to_owned()))?.run_id
-        }
+    let run_id = if let Some(run) = run {
+        RunId::new(run)
+    } else {
+        let newest = tapes.store().runs(1).await?.pop();
+        newest.ok_or_else(|| unknown("there has been no run yet".to_owned()))?.run_id
     };
     let calls = ModelCalls { tapes: &tapes }.of_run(&run_id).await?;
     let calls = calls.ok_or_else(|| unknown(format!("there is no run {run_id}")))?;

@@ -46,7 +46,7 @@ pub(super) async fn open(context: &Context<'_>, wanted: &str) -> Result<Source, 
     if path.is_file() {
         return read_in_place(path).await;
     }
-    if wanted.contains('/') || wanted.ends_with(".jsonl") {
+    if wanted.contains('/') || path.extension().is_some_and(|extension| extension == "jsonl") {
         return Err(Failure::new("tape-file-unreadable", format!("there is no file {wanted}"), Exit::Usage));
     }
     let tapes = home_tapes(context)?;

@@ -1,0 +1,36 @@
+# `make run` shows the main job, `make test` proves everything. Both install what they lack.
+
+MESSAGE ?= hello
+CARGO ?= cargo
+
+.PHONY: run test format lint unit doc bench install tools-run tools-test
+
+run: tools-run
+	@$(CARGO) run --quiet -- run "$(MESSAGE)"
+
+test: tools-test format lint unit doc
+
+format:
+	$(CARGO) fmt --all --check
+
+lint:
+	$(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
+
+unit:
+	$(CARGO) nextest run --workspace --all-features --no-fail-fast
+
+doc:
+	$(CARGO) test --quiet --workspace --all-features --doc
+
+bench: tools-run
+	$(CARGO) build --release --package capstan
+	$(CARGO) run --release --package capstan-bench -- all
+
+install: tools-run
+	$(CARGO) install --path crates/cli --locked
+
+tools-run:
+	@scripts/tools build
+
+tools-test:
+	@scripts/tools build test

@@ -1,0 +1,109 @@
+//! Comma commands (A3) and handoffs (P4), as a user sees them.
+
+mod cli_support;
+
+use capstan_testing::{Reply, ScriptedModel};
+use cli_support::{Place, ids, named, of_kind, tape_name};
+use serde_json::{Value, json};
+
+/// What the server got after the system prompt, as (role, content).
+fn conversation(request: &Value) -> Vec<(String, String)> {
+    let text = |message: &Value, key: &str| message[key].as_str().unwrap_or_default().to_owned();
+    let messages = request["messages"].as_array().expect("messages");
+    assert_eq!(messages[0]["role"], "system");
+    messages[1..].iter().map(|message| (text(message, "role"), text(message, "content"))).collect()
+}
+
+fn said(role: &str, text: &str) -> (String, String) {
+    (role.to_owned(), text.to_owned())
+}
+
+#[test]
+fn a03_a_command_runs_a_tool_and_is_recorded_as_a_command_and_not_as_a_message() {
+    let place = Place::new();
+    std::fs::write(place.workspace().join("README.md"), "# Demo\n").unwrap();
+    let info = place.capstan(&["run", ",tape.info"]).data();
+    assert!(info.contains(&tape_name(&place.workspace(), "cli:local")), "{info}");
+    assert!(info.contains("last anchor: session/start"), "{info}");
+    let help = place.capstan(&["run", ",help"]).data();
+    for tool in [",bash", ",fs.read", ",tape.info", ",tape.handoff"] {
+        assert!(help.contains(tool), "{help}");
+    }
+    assert_eq!(place.capstan(&["run", ",fs.read README.md"]).data().trim_end(), "# Demo");
+    assert_eq!(place.capstan(&["run", ",echo hi \"$((20 + 3))\""]).data(), "hi 23\n");
+
+    let entries = place.entries();
+    assert_eq!(of_kind(&entries, "message"), Vec::<&Value>::new());
+    let commands = named(&entries, "command");
+    let told = |key: &str| -> Vec<&str> {
+        commands.iter().map(|entry| entry["payload"]["data"][key].as_str().unwrap()).collect()
+    };
+    assert_eq!(told("name"), ["tape.info", "help", "fs.read", "bash"]);
+    assert_eq!(told("raw"), ["tape.info", "help", "fs.read README.md", "echo hi \"$((20 + 3))\""]);
+    assert_eq!(told("status"), ["ok"; 4]);
+    assert_eq!(told("output")[3], "hi 23");
+    assert_eq!(place.outcomes(), (4, 0));
+}
+
+#[test]
+fn a03_a_command_that_fails_says_so_and_a_wrong_one_is_refused() {
+    let place = Place::new();
+    let said = place.capstan(&["run", ",exit 3"]);
+    assert!(said.stdout.contains("exit code 3"), "{said:?}");
+    place.capstan(&["run", ",fs.read 'open"]).refused("command-invalid", 1);
+    let entries = place.entries();
+    assert_eq!(of_kind(&entries, "message"), Vec::<&Value>::new());
+    assert_eq!(named(&entries, "command")[0]["payload"]["data"]["status"], "error");
+    assert_eq!(place.outcomes(), (2, 0));
+}
+
+#[test]
+fn p04_after_a_handoff_by_command_the_next_request_starts_from_the_anchor() {
+    let server = ScriptedModel::start_blocking(vec![Reply::text("old words"), Reply::text("new words")]);
+    let place = Place::with_model(&server);
+    place.capstan(&["run", "old question"]).data();
+    place.capstan(&["run", ",tape.handoff name=x summary='a b'"]).data();
+    place.capstan(&["run", "new question"]).data();
+    let expected = [said("assistant", "[Anchor created: x]: {\"summary\":\"a b\"}"), said("user", "new question")];
+    assert_eq!(conversation(&server.requests()[1]), expected);
+    assert_eq!(server.violations(), Vec::<String>::new());
+
+    let entries = place.entries();
+    let anchors = of_kind(&entries, "anchor");
+    assert_eq!(anchors[1]["payload"], json!({"name": "x", "state": {"summary": "a b"}}));
+    assert_eq!(place.capstan(&["tape", "anchors", "cli:local"]).lines().len(), 2);
+    let found = place.capstan(&["tape", "search", "cli:local", "old words"]).data();
+    assert!(found.contains("assistant: old words"), "nothing is deleted: {found}");
+}
+
+#[test]
+fn p04_a_handoff_by_tool_takes_effect_after_the_results_and_names_the_message_taken_in() {
+    let handoff = json!({"name": "phase-2", "summary": "half done"});
+    let server = ScriptedModel::start_blocking(vec![
+        Reply::tool_calls([
+            ("call_1", "bash", json!({"cmd": "echo one"})),
+            ("call_2", "tape_handoff", handoff),
+            ("call_3", "bash", json!({"cmd": "echo three"})),
+        ]),
+        Reply::text("done"),
+        Reply::text("next"),
+    ]);
+    let place = Place::with_model(&server);
+    place.capstan(&["run", "go on"]).succeeded();
+    place.capstan(&["run", "and then?"]).data();
+    assert_eq!(server.violations(), Vec::<String>::new());
+    let anchor = said("assistant", "[Anchor created: phase-2]: {\"summary\":\"half done\"}");
+    let go_on = said("user", "go on");
+    assert_eq!(conversation(&server.requests()[1]), [anchor.clone(), go_on.clone()]);
+    let next = [anchor, go_on, said("assistant", "done"), said("user", "and then?")];
+    assert_eq!(conversation(&server.requests()[2]), next);
+
+    let entries = place.entries();
+    let anchor = of_kind(&entries, "anchor")[1];
+    let last_result = *of_kind(&entries, "tool_result").last().unwrap();
+    assert_eq!(of_kind(&entries, "tool_result").len(), 3);
+    assert!(anchor["id"].as_u64() > last_result["id"].as_u64(), "after the results of its step");
+    let message = of_kind(&entries, "message")[0];
+    assert_eq!(anchor["meta"]["messages"], json!([message["id"]]));
+    assert_eq!(ids(&entries), (1..=entries.len() as u64).collect::<Vec<_>>());
+}

@@ -1,0 +1,52 @@
+//! Whole outputs, so that a reader sees how they look.
+
+mod cli_support;
+
+use cli_support::{KEY, Place};
+
+fn shown(place: &Place, arguments: &[&str]) -> String {
+    place.capstan(arguments).data().replace(place.root().to_str().unwrap(), "[ROOT]")
+}
+
+#[test]
+fn help() {
+    insta::assert_snapshot!(shown(&Place::new(), &["--help"]));
+}
+
+#[test]
+fn help_of_run() {
+    insta::assert_snapshot!(shown(&Place::new(), &["run", "--help"]));
+}
+
+#[test]
+fn help_of_tape() {
+    insta::assert_snapshot!(shown(&Place::new(), &["tape", "--help"]));
+}
+
+#[test]
+fn h08_hooks() {
+    insta::assert_snapshot!(shown(&Place::new(), &["hooks"]));
+}
+
+#[test]
+fn config_show_before_anything_is_set() {
+    insta::assert_snapshot!(shown(&Place::new(), &["config", "show"]));
+}
+
+#[test]
+fn config_show_with_every_layer() {
+    let place = Place::new().config("model = 'openai:of-the-home'\nmax_steps = 7\nrun_timeout_seconds = 60\n");
+    std::fs::write(place.workspace().join("capstan.toml"), "max_steps = 9\nmax_tokens = 500\n").unwrap();
+    std::fs::write(place.workspace().join(".env"), "CAPSTAN_MAX_TOKENS=600\nOTHER=1\n").unwrap();
+    let place = place.set("CAPSTAN_API_KEY", KEY).set("CAPSTAN_TAPE_STORE", "jsonl");
+    insta::assert_snapshot!(shown(&place, &["config", "show"]));
+}
+
+#[test]
+fn asking_for_help_or_settings_writes_nothing() {
+    let place = Place::new();
+    for arguments in [vec!["--help"], vec!["--version"], vec!["hooks"], vec!["config", "show"]] {
+        place.capstan(&arguments).data();
+    }
+    assert!(!place.home().exists());
+}

@@ -1,0 +1,23 @@
+//! What drives the tests of the real binary: a [`Place`] to call it in, and what it [`Said`].
+
+#![allow(dead_code, reason = "each test binary uses the part it needs")]
+
+mod place;
+mod said;
+mod tape;
+
+pub use place::{KEY, Place};
+pub use said::Said;
+pub use tape::{ids, kinds, named, of_kind, tape_name};
+
+use std::path::PathBuf;
+
+/// The tape of another system, as it wrote it.
+pub fn sample() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data/tape-sample.jsonl")
+}
+
+/// The lines of [`sample`].
+pub fn sample_lines() -> Vec<String> {
+    std::fs::read_to_string(sample()).expect("the sample is there").lines().map(str::to_owned).collect()
+}

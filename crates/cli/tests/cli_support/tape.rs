@@ -1,0 +1,42 @@
+//! Looking at the entries of a tape.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use md5::{Digest as _, Md5};
+use serde_json::Value;
+
+/// The name of a session's tape, computed from the rule itself (P5).
+pub fn tape_name(workspace: &Path, session: &str) -> String {
+    let workspace = workspace.to_str().expect("a workspace with a plain name");
+    format!("{}__{}", short_md5(workspace), short_md5(session))
+}
+
+fn short_md5(text: &str) -> String {
+    let mut hex = String::new();
+    for byte in Md5::digest(text) {
+        write!(hex, "{byte:02x}").expect("a string takes it");
+    }
+    hex.truncate(16);
+    hex
+}
+
+/// The entries of a kind.
+pub fn of_kind<'a>(entries: &'a [Value], kind: &str) -> Vec<&'a Value> {
+    entries.iter().filter(|entry| entry["kind"] == kind).collect()
+}
+
+/// The events and anchors of a name.
+pub fn named<'a>(entries: &'a [Value], name: &str) -> Vec<&'a Value> {
+    entries.iter().filter(|entry| entry["payload"]["name"] == name).collect()
+}
+
+/// The ids of entries.
+pub fn ids(entries: &[Value]) -> Vec<u64> {
+    entries.iter().map(|entry| entry["id"].as_u64().expect("an id is a number")).collect()
+}
+
+/// The kinds of entries.
+pub fn kinds(entries: &[Value]) -> Vec<&str> {
+    entries.iter().map(|entry| entry["kind"].as_str().expect("a kind is a text")).collect()
+}
