@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{self, tape};
@@ -140,6 +141,12 @@ fn fail(failure: &Failure) -> ExitCode {
 }
 
 fn print_usage(error: &clap::Error) -> ExitCode {
+    if error.use_stderr() && error.kind() != ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        let said = error.render().to_string();
+        let said = said.strip_prefix("error: ").unwrap_or(&said);
+        let said = said.trim_end().trim_end_matches("For more information, try '--help'.").trim_end();
+        return fail(&Failure::new("usage", said, Exit::Usage));
+    }
     // Nothing is left to do when the terminal itself is gone.
     let _unprinted = error.print();
     if error.use_stderr() { Exit::Usage.into() } else { ExitCode::SUCCESS }
@@ -163,10 +170,12 @@ async fn execute(capstan: &Capstan, command: Command) -> Result<(), Failure> {
 
 /// Logs go to the standard error; `CAPSTAN_LOG` says how much, by default warnings of what a command does not say itself.
 fn start_logging() {
-    let filter = std::env::var("CAPSTAN_LOG").unwrap_or_else(|_| "warn,capstan_turn=off,genai=off".to_owned());
-    let filter = tracing_subscriber::EnvFilter::try_new(&filter).unwrap_or_else(|error| {
+    let filter = std::env::var("CAPSTAN_LOG").unwrap_or_else(|_| "warn,capstan_turn=off".to_owned());
+    // genai logs whole bodies, in which a provider may quote the key: nobody can ask for that.
+    let without_bodies = |filter: &str| tracing_subscriber::EnvFilter::try_new(format!("{filter},genai=off"));
+    let filter = without_bodies(&filter).unwrap_or_else(|error| {
         eprintln!("warning: CAPSTAN_LOG is not valid ({error}); warnings are shown");
-        tracing_subscriber::EnvFilter::new("warn")
+        tracing_subscriber::EnvFilter::new("warn,genai=off")
     });
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
 }

@@ -23,6 +23,11 @@ impl Extensions {
         values.insert(TypeId::of::<T>(), Arc::new(value));
     }
 
+    /// Takes the value of this type out.
+    pub fn remove<T: Send + Sync + 'static>(&self) {
+        self.values.write().unwrap_or_else(PoisonError::into_inner).remove(&TypeId::of::<T>());
+    }
+
     /// The value of this type.
     pub fn get<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
         let values = self.values.read().unwrap_or_else(PoisonError::into_inner);

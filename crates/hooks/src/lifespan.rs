@@ -1,6 +1,7 @@
 //! A scope that lasts as long as a message is worked on.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 
@@ -11,7 +12,10 @@ use crate::BoxError;
 /// A channel puts an `Arc<dyn LifespanScope>` wrapped in this type into an inbound's extensions, for a typing
 /// indicator or a lock that must not outlive the turn.
 #[derive(Clone)]
-pub struct Lifespan(Arc<dyn LifespanScope>);
+pub struct Lifespan {
+    scope: Arc<dyn LifespanScope>,
+    open: Arc<AtomicBool>,
+}
 
 /// What a lifespan does at its ends.
 #[async_trait]
@@ -26,16 +30,18 @@ pub trait LifespanScope: Send + Sync + 'static {
 impl Lifespan {
     /// A lifespan with these ends.
     pub fn new(scope: impl LifespanScope) -> Self {
-        Self(Arc::new(scope))
+        Self { scope: Arc::new(scope), open: Arc::new(AtomicBool::new(false)) }
     }
 
     /// Opens it.
     pub async fn open(&self) -> Result<(), BoxError> {
-        self.0.open().await
+        self.scope.open().await?;
+        self.open.store(true, Ordering::SeqCst);
+        Ok(())
     }
 
-    /// Closes it.
+    /// Closes it, if it is open: it closes once, however many ways lead there.
     pub async fn close(&self, failure: Option<&str>) -> Result<(), BoxError> {
-        self.0.close(failure).await
+        if self.open.swap(false, Ordering::SeqCst) { self.scope.close(failure).await } else { Ok(()) }
     }
 }

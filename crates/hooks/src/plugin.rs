@@ -31,6 +31,16 @@ pub trait Plugin: Send + Sync + 'static {
     fn register(&self, hooks: &mut Registrar) -> Result<(), BoxError>;
 }
 
+impl<P: Plugin + ?Sized> Plugin for Box<P> {
+    fn name(&self) -> &str {
+        (**self).name()
+    }
+
+    fn register(&self, hooks: &mut Registrar) -> Result<(), BoxError> {
+        (**self).register(hooks)
+    }
+}
+
 /// A plugin that did not load.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadFailure {

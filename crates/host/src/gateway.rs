@@ -34,8 +34,9 @@ pub(crate) enum Next {
     Turn(Option<Fence>),
     /// Nothing: admission let it go, and that is recorded.
     Dropped,
-    /// No turn: its session could not be resolved, so it must not run on one that may be shared.
-    Unresolved(HookFailure),
+    /// No turn: a hook failed before it. An event whose session could not be resolved must not run on one that may be
+    /// shared.
+    Refused(HookFailure),
     /// Nothing: it was accepted before.
     Duplicate(AcceptedRecord),
 }
@@ -46,19 +47,19 @@ impl Services {
         self.check_size(&inbound)?;
         let (session, unresolved) = self.resolve_session(&inbound).await;
         let inbound = inbound.in_session(session.clone());
-        let admission = match &unresolved {
-            Some(_) => Admission::Process,
+        let (admission, failed) = match unresolved {
+            Some(failure) => (Admission::Process, Some(failure)),
             None => self.admit(&inbound, &session).await?,
         };
         let address = TapeAddress { workspace: self.workspace_id.clone(), session: session.clone() };
         let tape = tape_name(&address);
         let key = EventKey::from(&*inbound);
-        let committed = self.commit_event(&inbound, &key, &session, &tape, admission, unresolved.is_none()).await;
+        let committed = self.commit_event(&inbound, &key, &session, &tape, admission, failed.is_none()).await;
         let (head, next) = match committed {
             Err(HostError::Store(StoreError::Duplicate { key })) => self.seen_before(&key).await?,
             Err(error) => return Err(error),
-            Ok((head, lease)) => match (unresolved, admission) {
-                (Some(failure), _) => (head, Next::Unresolved(failure)),
+            Ok((head, lease)) => match (failed, admission) {
+                (Some(failure), _) => (head, Next::Refused(failure)),
                 (None, Admission::Drop) => (head, Next::Dropped),
                 (None, Admission::Process) => (head, Next::Turn(lease)),
             },
@@ -67,7 +68,11 @@ impl Services {
     }
 
     fn check_size(&self, event: &Event) -> Result<(), HostError> {
-        let size = serde_json::to_vec(&event.input).map_or(usize::MAX, |bytes| bytes.len());
+        let parts = match event.input.contents.as_slice() {
+            [] => 0,
+            parts => serde_json::to_vec(parts).map_or(usize::MAX, |bytes| bytes.len()),
+        };
+        let size = event.input.plain_text().len().saturating_add(parts);
         let limit = self.settings.max_message_bytes;
         if size > limit { Err(HostError::MessageTooLarge { size, limit }) } else { Ok(()) }
     }
@@ -89,13 +94,20 @@ impl Services {
         }
     }
 
-    async fn admit(&self, inbound: &Inbound, session: &SessionId) -> Result<Admission, HostError> {
+    /// What the hooks want done with the event, and which of them failed, if one did.
+    async fn admit(
+        &self,
+        inbound: &Inbound,
+        session: &SessionId,
+    ) -> Result<(Admission, Option<HookFailure>), HostError> {
         let lease = self.tapes.store().lease(session).await?;
         let now = self.settings.clock.now();
         let busy = lease.is_some_and(|lease| lease.owner.is_some() && lease.until > now);
         let args = AdmitMessageArgs { message: inbound.clone(), session_id: session.clone(), busy: Busy(busy) };
-        let decided = self.hooks.first::<AdmitMessage>(&args).await?;
-        Ok(decided.map(|decided| decided.value).unwrap_or_default())
+        Ok(match self.hooks.first::<AdmitMessage>(&args).await {
+            Ok(decided) => (decided.map(|decided| decided.value).unwrap_or_default(), None),
+            Err(failure) => (Admission::Process, Some(failure)),
+        })
     }
 
     /// Commits the event: the tape begun if it is new, the entry that tells of it, the inbox row, and the lease if it

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use capstan_hooks::args::Stage;
 use capstan_hooks::contracts::{Channel, Gateway};
-use capstan_hooks::{BoxError, HookRuntime, Inbound};
+use capstan_hooks::{BoxError, HookRuntime, Inbound, Lifespan};
 use capstan_protocol::{ChatMessage, Outbound, Outcome, RunId, SessionId, Usage};
 use capstan_tape::{Batch, Draft, Fact, NewOutbound, Store, StoreError, Tapes};
 use capstan_turn::{Turn, TurnError, TurnReport};
@@ -40,8 +40,8 @@ pub struct Served {
     pub outbounds: Vec<Outbound>,
     /// What the run used, as far as known.
     pub usage: Option<Usage>,
-    /// How the event ended.
-    pub outcome: Outcome,
+    /// How the event ended; absent while it is still in flight elsewhere.
+    pub outcome: Option<Outcome>,
     /// Why the turn failed, if it did.
     pub error: Option<TurnError>,
     /// It had been accepted before; this is what became of it then.
@@ -102,8 +102,8 @@ impl Host {
         let accepted = self.services.accept(inbound).await?;
         match &accepted.next {
             Next::Duplicate(record) => Ok(self.again(&accepted, record.outcome.clone()).await?),
-            Next::Dropped => Ok(accepted.served(Outcome::Dropped)),
-            Next::Unresolved(failure) => {
+            Next::Dropped => Ok(accepted.served(Some(Outcome::Dropped))),
+            Next::Refused(failure) => {
                 let error = TurnError::from(failure.clone());
                 let staging = Staging::default();
                 accepted.inbound.extensions().insert(staging.clone());
@@ -139,9 +139,20 @@ impl Host {
             report: Mutex::default(),
         });
         let turn = self.turn.process(accepted.inbound.clone(), accepted.session.clone()).await;
+        self.close_lifespan(accepted, turn.as_ref().err()).await;
         let run = accepted.inbound.extensions().get::<TurnRun>();
         let run = run.and_then(|run| run.report.lock().unwrap_or_else(PoisonError::into_inner).clone());
         self.settle(accepted, Ended { turn, staging, run, journal: Some(journal) }).await
+    }
+
+    /// A turn that failed before its prompt had no `save_state`, which would have closed the lifespan.
+    async fn close_lifespan(&self, accepted: &Accepted, error: Option<&TurnError>) {
+        if let Some(lifespan) = accepted.inbound.extensions().get::<Lifespan>() {
+            let failure = error.map(ToString::to_string);
+            if let Err(error) = lifespan.close(failure.as_deref()).await {
+                tracing::warn!(%error, "the lifespan of a message did not close");
+            }
+        }
     }
 
     /// Commits the outcome with everything that belongs to it, then delivers.
@@ -173,7 +184,7 @@ impl Host {
             output: ended.turn.as_ref().map(|report| report.output.clone()).unwrap_or_default(),
             outbounds,
             usage: ended.run.and_then(|run| run.usage),
-            outcome,
+            outcome: Some(outcome),
             error: ended.turn.err(),
             duplicate: false,
         })
@@ -196,8 +207,8 @@ impl Host {
         outcome: Option<(Outcome, Option<RunId>)>,
     ) -> Result<Served, StoreError> {
         let rows = self.tapes().store().outbox(&accepted.key).await?;
-        let (outcome, run_id) = outcome.unwrap_or((Outcome::Silent, None));
-        let output = if let Outcome::Replied { text } = &outcome { text.clone() } else { String::new() };
+        let (outcome, run_id) = outcome.map_or((None, None), |(outcome, run_id)| (Some(outcome), run_id));
+        let output = if let Some(Outcome::Replied { text }) = &outcome { text.clone() } else { String::new() };
         let outbounds = rows.into_iter().map(|row| row.message).collect();
         Ok(Served { run_id, output, outbounds, duplicate: true, ..accepted.served(outcome) })
     }
@@ -212,7 +223,7 @@ impl Gateway for Host {
 
 impl Accepted {
     /// An event that ended without a turn.
-    fn served(&self, outcome: Outcome) -> Served {
+    fn served(&self, outcome: Option<Outcome>) -> Served {
         Served {
             session: self.session.clone(),
             run_id: None,
@@ -272,6 +283,8 @@ impl Ended {
                 });
                 said.into_iter().chain(dispatched).map(|entry| append(of_run(entry))).collect()
             }
+            // The run has told of its own failure.
+            Err(TurnError::Run(_)) => Vec::new(),
             Err(error) => vec![append(of_run(Draft::error("turn", &error.public())))],
         }
     }

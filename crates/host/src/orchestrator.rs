@@ -1,17 +1,18 @@
 //! The only way to run.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use capstan_hooks::args::RunModelArgs;
-use capstan_hooks::{EventStream, Inbound};
+use capstan_hooks::{EventStream, Inbound, State};
 use capstan_protocol::{
     Adapter, Binding, ContextAccess, ConversationContext, EventKey, Resources, RunContext, RunId, RuntimeContext,
     StreamEvent, Timestamp, Trigger, Usage,
 };
 use capstan_tape::{Fact, RunRecord, RunStatus};
-use capstan_turn::{ModelStage, StageEnd, StageEvents, StageInput, TurnError};
-use futures::StreamExt as _;
+use capstan_turn::{ModelStage, RunFailure, StageEnd, StageEvents, StageInput, TurnError};
+use futures::{FutureExt as _, StreamExt as _};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -50,10 +51,26 @@ pub(crate) struct ActiveRun {
 }
 
 impl ActiveRun {
+    /// Makes a run the one that its turn is in, until the guard is dropped: the run knows the state, so the state must
+    /// not keep the run.
+    fn enter(state: &State, run: Arc<Run>, from_api: mpsc::Receiver<StreamEvent>) -> Active {
+        state.extensions().insert(Self { run, from_api: Mutex::new(Some(from_api)) });
+        Active(state.clone())
+    }
+
     /// Asks the binding's runner. A run asks it once.
     pub(crate) fn start_runner(&self) -> Option<EventStream> {
         let from_api = self.from_api.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         Some(runner_stream(Arc::clone(&self.run), from_api))
+    }
+}
+
+/// Takes the active run out of the turn's state when the run is over, whichever way it ended.
+struct Active(State);
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        self.0.extensions().remove::<ActiveRun>();
     }
 }
 
@@ -63,7 +80,7 @@ impl ModelStage for Orchestrator {
         let turn = input.inbound.extensions().get::<TurnRun>().ok_or(TurnError::Cancelled)?;
         let binding = self.services.binding.clone();
         let (run, from_api) = self.open(&input, &binding, &turn).await?;
-        input.state.extensions().insert(ActiveRun { run: Arc::clone(&run), from_api: Mutex::new(Some(from_api)) });
+        let _active = ActiveRun::enter(&input.state, Arc::clone(&run), from_api);
         let end = tokio::select! {
             () = turn.cancelled.cancelled() => Err(TurnError::Cancelled),
             end = tokio::time::timeout(self.services.settings.run_timeout, self.drive(&run, &input, events)) => {
@@ -172,7 +189,7 @@ impl Orchestrator {
             return Ok(StageEnd::Nothing);
         };
         let is_stand_in = !run.progress().runner_started;
-        while let Some(event) = decided.value.next().await {
+        while let Some(event) = next_event(&mut decided.value).await? {
             if is_stand_in {
                 run.record_stand_in(&event).await;
             }
@@ -211,4 +228,12 @@ impl Orchestrator {
         let report = RunReport { run_id: run.id().clone(), usage, without_output };
         *turn.report.lock().unwrap_or_else(PoisonError::into_inner) = Some(report);
     }
+}
+
+/// The next event of the stage. A panic in it, a plugin's or a runner's, is this run's failure and nobody else's.
+async fn next_event(stream: &mut EventStream) -> Result<Option<StreamEvent>, TurnError> {
+    AssertUnwindSafe(stream.next()).catch_unwind().await.map_err(|_| {
+        let message = "the runner crashed".to_owned();
+        TurnError::Run(RunFailure { message, code: Some("run-failed".to_owned()) })
+    })
 }

@@ -12,9 +12,10 @@ use serde::{Deserialize, Serialize};
 pub struct Timestamp(jiff::Timestamp);
 
 impl Timestamp {
-    /// Now, by the clock of this machine. Code that decides by time takes the time as an argument instead.
+    /// Now, by the clock of this machine, as exact as it is written. Code that decides by time takes the time as an argument instead.
     pub fn now() -> Self {
-        Self(jiff::Timestamp::now())
+        let micros = jiff::Timestamp::now().as_microsecond();
+        Self(jiff::Timestamp::from_microsecond(micros).unwrap_or(jiff::Timestamp::UNIX_EPOCH))
     }
 
     /// The time this many milliseconds after the epoch; out of range is cut to the nearest time that exists.

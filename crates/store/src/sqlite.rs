@@ -40,8 +40,9 @@ use writer::Writer;
 /// # Ok(()) }
 /// ```
 pub struct SqliteStore {
-    writer: Writer,
+    /// Closed before the writer: the last connection to close must be one that can fold the log into the file.
     readers: Readers,
+    writer: Writer,
 }
 
 impl SqliteStore {

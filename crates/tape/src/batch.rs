@@ -48,7 +48,7 @@ pub enum EntryRef {
 /// Something a batch makes true.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Fact {
-    /// The tape is known; nothing changes if it was.
+    /// The tape is known. If it was, nothing changes but that it learns its session and workspace when it had none.
     EnsureTape(NewTape),
     /// An entry stands at the end of a tape.
     Append {

@@ -194,7 +194,10 @@ impl Work<'_> {
     }
 
     fn ensure_tape(&mut self, tape: NewTape) -> Result<(), StoreError> {
-        if self.find_tape(&tape.name)?.is_some() {
+        if let Some(record) = self.find_tape(&tape.name)? {
+            // A tape that was imported, or begun elsewhere, learns whose it is when its session first uses it.
+            record.session = record.session.take().or(tape.session);
+            record.workspace = record.workspace.take().or(tape.workspace);
             return Ok(());
         }
         if tape.head.0 > GREATEST_ID {

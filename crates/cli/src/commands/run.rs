@@ -65,6 +65,11 @@ fn read_input(limit: usize) -> Result<String, Failure> {
     let allowed = u64::try_from(limit).unwrap_or(u64::MAX).saturating_add(1);
     let read = std::io::stdin().lock().take(allowed).read_to_end(&mut bytes);
     read.map_err(|error| invalid(&format!("cannot be read: {error}")))?;
+    if bytes.len() > limit {
+        // The end may have been cut within a character, which is no fault of the message.
+        let message = format!("the standard input has more than the {limit} bytes allowed");
+        return Err(Failure::new("message-too-large", message, Exit::Usage));
+    }
     String::from_utf8(bytes).map_err(|_| invalid("is not valid UTF-8"))
 }
 
@@ -75,7 +80,7 @@ fn in_json(served: &Served) -> serde_json::Value {
         "output": served.output,
         "outbounds": served.outbounds,
         "usage": served.usage,
-        "outcome": served.outcome.name(),
+        "outcome": served.outcome.as_ref().map(capstan_protocol::Outcome::name),
     });
     if let Some(error) = &served.error {
         object["error"] = json!({ "code": error.code(), "message": error.public() });

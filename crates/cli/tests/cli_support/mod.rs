@@ -1,6 +1,6 @@
 //! What drives the tests of the real binary: a [`Place`] to call it in, and what it [`Said`].
 
-#![allow(dead_code, reason = "each test binary uses the part it needs")]
+#![allow(dead_code, unused_imports, reason = "each test binary uses the part it needs")]
 
 mod place;
 mod said;
@@ -8,7 +8,7 @@ mod tape;
 
 pub use place::{KEY, Place};
 pub use said::Said;
-pub use tape::{ids, kinds, named, of_kind, tape_name};
+pub use tape::{ids, named, of_kind, tape_name};
 
 use std::path::PathBuf;
 

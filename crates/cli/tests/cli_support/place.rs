@@ -117,9 +117,9 @@ impl Place {
     }
 
     /// How many accepted events have an outcome, and how many have none.
-    pub fn outcomes(&self) -> (u64, u64) {
+    pub fn outcomes(&self) -> (i64, i64) {
         let database = Connection::open(self.database()).expect("the database of the home");
-        let count = |sql: &str| database.query_row(sql, [], |row| row.get::<_, u64>(0)).expect("a count");
+        let count = |sql: &str| database.query_row(sql, [], |row| row.get::<_, i64>(0)).expect("a count");
         let settled = count("SELECT count(*) FROM outcomes");
         (settled, count("SELECT count(*) FROM inbox") - settled)
     }

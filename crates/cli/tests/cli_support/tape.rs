@@ -35,8 +35,3 @@ pub fn named<'a>(entries: &'a [Value], name: &str) -> Vec<&'a Value> {
 pub fn ids(entries: &[Value]) -> Vec<u64> {
     entries.iter().map(|entry| entry["id"].as_u64().expect("an id is a number")).collect()
 }
-
-/// The kinds of entries.
-pub fn kinds(entries: &[Value]) -> Vec<&str> {
-    entries.iter().map(|entry| entry["kind"].as_str().expect("a kind is a text")).collect()
-}

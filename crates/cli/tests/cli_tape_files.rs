@@ -1,0 +1,178 @@
+//! Tapes of another system, as files: read in place, imported, exported (P12).
+
+mod cli_support;
+
+use capstan_testing::{Reply, ScriptedModel};
+use cli_support::{Place, ids, of_kind, sample, sample_lines, tape_name};
+use serde_json::{Value, json};
+
+fn path() -> String {
+    sample().display().to_string()
+}
+
+fn parsed(lines: &[String]) -> Vec<Value> {
+    lines.iter().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
+}
+
+fn keys(entry: &Value) -> Vec<&str> {
+    entry.as_object().expect("an object").keys().map(String::as_str).collect()
+}
+
+/// Lines as a file, each with its newline.
+fn file(lines: &[String]) -> String {
+    lines.iter().map(|line| format!("{line}\n")).collect()
+}
+
+/// The sample as a later version of that system might have left it: a kind we do not know, keys we do not know, and a
+/// last line that a crash cut off.
+fn foreign_variant() -> (Vec<String>, String) {
+    let mut lines = sample_lines();
+    let unknown = r#"{"id": 34, "kind": "hologram", "payload": {"z": [1, null], "a": "深い"}, "meta": {"x": 1.5}, "date": "2026-11-15T21:00:00+00:00", "trace": {"b": 1, "a": 2}, "v": 3}"#;
+    lines.push(unknown.to_owned());
+    (lines, r#"{"id": 35, "kind": "message", "payl"#.to_owned())
+}
+
+#[test]
+fn p12_a_file_is_read_in_place() {
+    let place = Place::new();
+    let before = std::fs::read(sample()).unwrap();
+    let shown = place.capstan(&["tape", "show", &path()]).lines();
+    assert_eq!(shown.len(), sample_lines().len());
+    assert!(shown[6].contains("assistant: Hello! This is a fake reply."), "{}", shown[6]);
+    assert!(shown[5].contains("你好 🐋"), "{}", shown[5]);
+    let anchors = place.capstan(&["tape", "anchors", &path(), "--json"]).values();
+    let names: Vec<&Value> = anchors.iter().map(|anchor| &anchor["payload"]["name"]).collect();
+    assert_eq!(names, ["session/start", "phase-1"]);
+    let as_json = place.capstan(&["tape", "show", &path(), "--json"]).lines();
+    assert_eq!(as_json, sample_lines());
+    assert!(!place.home().exists(), "reading a file needs no home");
+    assert_eq!(std::fs::read(sample()).unwrap(), before);
+}
+
+#[test]
+fn p12_an_export_is_the_file_line_by_line() {
+    let place = Place::new();
+    let imported = place.capstan(&["tape", "import", &path()]).data();
+    assert_eq!(imported, "imported 33 entries as tape-sample\n");
+    for from in ["tape-sample", &path()] {
+        let exported = place.capstan(&["tape", "export", from]).lines();
+        assert_eq!(parsed(&exported), parsed(&sample_lines()));
+        for entry in parsed(&exported) {
+            assert_eq!(keys(&entry), ["id", "kind", "payload", "meta", "date"]);
+        }
+        assert_eq!(exported, sample_lines(), "to the letter");
+    }
+    place.assert_undamaged();
+}
+
+#[test]
+fn p12_a_tape_can_be_imported_under_a_name() {
+    let place = Place::new();
+    place.capstan(&["tape", "import", &path(), "--name", "mine:2"]).data();
+    assert_eq!(place.capstan(&["tape", "export", "mine:2"]).lines(), sample_lines());
+    place.capstan(&["tape", "show", "tape-sample"]).refused("tape-unknown", 2);
+    let tapes = place.capstan(&["tape", "list", "--json"]).json();
+    assert_eq!((&tapes[0]["name"], &tapes[0]["head"]), (&json!("mine:2"), &json!(33)));
+}
+
+#[test]
+fn p01_unknown_kinds_and_keys_are_kept_and_a_torn_tail_is_reported() {
+    let place = Place::new();
+    let (lines, torn) = foreign_variant();
+    let content = file(&lines) + &torn;
+    let path = place.file("later.jsonl", &content);
+    for arguments in [vec!["tape", "export", &path], vec!["tape", "show", &path, "--json"]] {
+        let said = place.capstan(&arguments).succeeded();
+        assert_eq!(said.stdout.lines().collect::<Vec<_>>(), lines);
+        let warning = format!("warning: line 35 of {path} is torn ({} bytes)", torn.len());
+        assert!(said.stderr.starts_with(&warning), "{}", said.stderr);
+        assert_eq!(said.stderr.lines().count(), 1);
+    }
+    let imported = place.capstan(&["tape", "import", &path]).succeeded();
+    assert_eq!(imported.stdout, "imported 34 entries as later\n");
+    assert!(imported.stderr.contains("torn"), "{}", imported.stderr);
+    let exported = place.capstan(&["tape", "export", "later"]).lines();
+    assert_eq!(parsed(&exported), parsed(&lines));
+    assert_eq!(keys(&parsed(&exported)[33]), ["id", "kind", "payload", "meta", "date", "trace", "v"]);
+    let found = place.capstan(&["tape", "show", "later", "--kind", "hologram"]).lines();
+    assert_eq!(found.len(), 1);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), content, "the file is as it was");
+    place.assert_undamaged();
+}
+
+#[test]
+fn p12_a_whole_last_line_without_its_newline_is_not_torn() {
+    let place = Place::new();
+    let path = place.file("no-newline.jsonl", sample_lines().join("\n"));
+    assert_eq!(place.capstan(&["tape", "export", &path]).lines(), sample_lines());
+}
+
+#[test]
+fn p12_what_cannot_be_imported_whole_is_not_imported_at_all() {
+    let place = Place::new();
+    let lines = sample_lines();
+    place.capstan(&["tape", "import", &path()]).data();
+    place.capstan(&["tape", "import", &path()]).refused("tape-exists", 2);
+    assert_eq!(place.capstan(&["tape", "export", "tape-sample"]).lines(), lines, "and the first one stays");
+
+    let mut swapped = lines.clone();
+    swapped.swap(4, 5);
+    let swapped = place.file("swapped.jsonl", file(&swapped));
+    let said = place.capstan(&["tape", "import", &swapped]).refused("tape-out-of-order", 2);
+    assert!(said.stderr.contains("entry 5"), "{}", said.stderr);
+    let twice = place.file("twice.jsonl", file(&[lines.clone(), lines.clone()].concat()));
+    place.capstan(&["tape", "import", &twice]).refused("tape-out-of-order", 2);
+
+    let mut broken = lines.clone();
+    broken[6] = broken[6][..40].to_owned();
+    let broken = place.file("broken.jsonl", file(&broken));
+    for arguments in [vec!["tape", "import", &broken], vec!["tape", "show", &broken], vec!["tape", "export", &broken]] {
+        let said = place.capstan(&arguments).refused("tape-damaged", 2);
+        assert!(said.stderr.contains("line 7"), "{}", said.stderr);
+    }
+    let tapes = place.capstan(&["tape", "list", "--json"]).json();
+    assert_eq!(tapes.as_array().map(Vec::len), Some(1), "{tapes}");
+}
+
+#[test]
+fn p05_a_session_goes_on_where_an_imported_tape_ends() {
+    let server = ScriptedModel::start_blocking(vec![Reply::text("welcome back")]);
+    let place = Place::with_model(&server);
+    let name = tape_name(&place.workspace(), "cli:local");
+    place.capstan(&["tape", "import", &path(), "--name", &name]).data();
+    place.capstan(&["run", "where were we?"]).data();
+
+    let entries = place.entries();
+    assert_eq!(entries[..33], parsed(&sample_lines()));
+    assert_eq!(ids(&entries), (1..=entries.len() as u64).collect::<Vec<_>>());
+    assert_eq!(of_kind(&entries[33..], "anchor"), Vec::<&Value>::new(), "it has begun before");
+    let messages = server.requests()[0]["messages"].clone();
+    let contents: Vec<&Value> = messages.as_array().unwrap()[1..].iter().map(|message| &message["content"]).collect();
+    assert_eq!(contents, ["[Anchor created: phase-1]: {\"summary\":\"first part done\"}", "where were we?"]);
+    assert_eq!(server.violations(), Vec::<String>::new());
+    place.assert_undamaged();
+}
+
+#[test]
+fn p12_a_legacy_export_joins_the_results_of_a_step() {
+    let server = ScriptedModel::start_blocking(vec![
+        Reply::tool_calls([
+            ("call_1", "bash", json!({"cmd": "echo one"})),
+            ("call_2", "bash", json!({"cmd": "echo two"})),
+        ]),
+        Reply::text("done"),
+    ]);
+    let place = Place::with_model(&server);
+    place.capstan(&["run", "go"]).succeeded();
+    let (ours, joined) = (place.entries(), place.capstan(&["tape", "export", "cli:local", "--legacy"]).values());
+    assert_eq!(of_kind(&ours, "tool_result").len(), 2);
+    let results = of_kind(&joined, "tool_result");
+    assert_eq!(results.len(), 1);
+    assert_eq!(results[0]["payload"], json!({"results": ["one", "two"]}));
+    let call = joined.iter().position(|entry| entry["kind"] == "tool_call").unwrap();
+    assert_eq!(joined[call + 1], *results[0]);
+    assert_eq!(joined.len(), ours.len() - 1);
+    assert!(ids(&joined).is_sorted_by(|a, b| a < b), "{:?}", ids(&joined));
+    // A tape of that system is already as it likes it.
+    assert_eq!(place.capstan(&["tape", "export", &path(), "--legacy"]).lines(), sample_lines());
+}

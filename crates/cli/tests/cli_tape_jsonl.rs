@@ -1,0 +1,118 @@
+//! JSONL files as the live tape store (P12).
+
+mod cli_support;
+
+use std::path::PathBuf;
+
+use capstan_testing::{Reply, ScriptedModel};
+use cli_support::{Place, ids, of_kind, tape_name};
+use serde_json::Value;
+
+const TORN: &str = "{\"id\": 99, \"kind\": \"mess";
+
+fn place(server: &ScriptedModel) -> Place {
+    Place::with_model(server).config("tape_store = \"jsonl\"\n")
+}
+
+fn file(place: &Place) -> PathBuf {
+    let name = tape_name(&place.workspace(), "cli:local");
+    place.home().join("tapes").join(format!("{name}.jsonl"))
+}
+
+fn on_disk(place: &Place) -> String {
+    std::fs::read_to_string(file(place)).unwrap()
+}
+
+fn parsed(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
+}
+
+#[test]
+fn p12_the_entries_of_live_tapes_stand_in_files() {
+    let server = ScriptedModel::start_blocking(vec![
+        Reply::tool_calls([("call_1", "bash", serde_json::json!({"cmd": "echo one"}))]),
+        Reply::text("first"),
+        Reply::text("second"),
+    ]);
+    let place = place(&server);
+    place.capstan(&["run", "hello"]).succeeded();
+    place.capstan(&["run", "again, 你好 🐋"]).data();
+    let entries = parsed(&on_disk(&place));
+    assert_eq!(entries, place.entries(), "what is shown is what is in the file");
+    assert_eq!(ids(&entries), (1..=entries.len() as u64).collect::<Vec<_>>());
+    let said: Vec<&Value> = of_kind(&entries, "message").iter().map(|entry| &entry["payload"]["content"]).collect();
+    assert_eq!(said, ["hello", "first", "again, 你好 🐋", "second"]);
+    assert_eq!(server.violations(), Vec::<String>::new());
+    assert_eq!(place.outcomes(), (2, 0));
+    place.assert_undamaged();
+    let path = file(&place).display().to_string();
+    assert_eq!(place.capstan(&["tape", "export", &path]).values(), entries, "and it can be read in place");
+}
+
+#[test]
+fn p12_p15_the_context_of_a_call_is_what_the_server_received_here_too() {
+    let server = ScriptedModel::start_blocking(vec![
+        Reply::tool_calls([("call_1", "bash", serde_json::json!({"cmd": "echo one"}))]),
+        Reply::text("done"),
+    ]);
+    let place = place(&server);
+    place.capstan(&["run", "go"]).succeeded();
+    let calls = place.capstan(&["tape", "context"]).json();
+    for (number, request) in server.requests().iter().enumerate() {
+        assert_eq!(calls[number]["messages"], request["messages"]);
+        assert_eq!(calls[number]["tools"], request["tools"]);
+    }
+}
+
+#[test]
+fn p12_a_torn_tail_is_set_aside_and_nothing_else_is_lost() {
+    let server = ScriptedModel::start_blocking(vec![Reply::text("first"), Reply::text("second")]);
+    let place = place(&server);
+    place.capstan(&["run", "hello"]).data();
+    let before = on_disk(&place);
+    std::fs::write(file(&place), before.clone() + TORN).unwrap();
+
+    assert_eq!(place.capstan(&["run", "again"]).succeeded().stdout, "second\n");
+    let after = on_disk(&place);
+    assert!(after.starts_with(&before), "what was whole is still there");
+    let entries = parsed(&after);
+    assert_eq!(ids(&entries), (1..=entries.len() as u64).collect::<Vec<_>>());
+    assert_eq!(of_kind(&entries, "message").len(), 4);
+    let aside: Vec<PathBuf> = std::fs::read_dir(place.home().join("tapes"))
+        .unwrap()
+        .map(|file| file.unwrap().path())
+        .filter(|path| path.to_string_lossy().contains("torn"))
+        .collect();
+    assert_eq!(aside.len(), 1, "{aside:?}");
+    assert_eq!(std::fs::read_to_string(&aside[0]).unwrap(), TORN);
+    place.assert_undamaged();
+}
+
+#[test]
+fn p12_a_tape_that_was_handed_over_is_not_begun_again_elsewhere() {
+    let server = ScriptedModel::start_blocking(vec![Reply::text("first"), Reply::text("second")]);
+    let place = place(&server);
+    place.capstan(&["run", "hello"]).data();
+    let before = on_disk(&place);
+    let place = place.config("");
+    place.capstan(&["run", "again"]).refused("tape-elsewhere", 4);
+    let place = place.config("tape_store = \"jsonl\"\n");
+    assert_eq!(on_disk(&place), before);
+    assert_eq!(place.capstan(&["run", "again"]).data(), "second\n");
+    place.assert_undamaged();
+}
+
+#[test]
+fn p12_a_file_of_another_system_put_there_goes_on() {
+    let server = ScriptedModel::start_blocking(vec![Reply::text("welcome back")]);
+    let place = place(&server);
+    std::fs::create_dir_all(place.home().join("tapes")).unwrap();
+    std::fs::copy(cli_support::sample(), file(&place)).unwrap();
+    place.capstan(&["run", "where were we?"]).data();
+    let entries = parsed(&on_disk(&place));
+    assert_eq!(ids(&entries), (1..=entries.len() as u64).collect::<Vec<_>>());
+    assert!(entries.len() > 33);
+    assert_eq!(place.entries(), entries);
+    assert_eq!(server.violations(), Vec::<String>::new());
+    place.assert_undamaged();
+}

@@ -1,0 +1,48 @@
+//! T12: a scope that lasts as long as a message is worked on.
+
+use async_trait::async_trait;
+use capstan::hooks::points::RunModel;
+use capstan::hooks::{BoxError, Inbound, Lifespan, LifespanScope};
+use capstan::protocol::Event;
+
+use crate::recorder::Recorder;
+use crate::scenario::Scenario;
+use crate::stand_ins::echo;
+
+/// A scope that logs its ends.
+struct Typing(Recorder);
+
+#[async_trait]
+impl LifespanScope for Typing {
+    async fn open(&self) -> Result<(), BoxError> {
+        self.0.note("  lifespan opens", "");
+        Ok(())
+    }
+
+    async fn close(&self, failure: Option<&str>) -> Result<(), BoxError> {
+        self.0.note("  lifespan closes", format!("failure: {failure:?}"));
+        Ok(())
+    }
+}
+
+fn hello_with_lifespan(recorder: &Recorder) -> Inbound {
+    let inbound = Inbound::new(Event::message("cli", "local", "hello"));
+    inbound.extensions().insert(Lifespan::new(Typing(recorder.clone())));
+    inbound
+}
+
+#[tokio::test]
+async fn t12_a_lifespan_opens_in_load_state_and_closes_in_save_state() {
+    let scenario = Scenario::new().plugin("echo", echo);
+    let inbound = hello_with_lifespan(&scenario.recorder);
+    insta::assert_snapshot!(scenario.serve(inbound).await.told());
+}
+
+#[tokio::test]
+async fn t12_a_lifespan_closes_knowing_the_failure() {
+    let scenario = Scenario::new().plugin("broken", |hooks| {
+        hooks.on(RunModel, || async { Err("no model".into()) });
+    });
+    let inbound = hello_with_lifespan(&scenario.recorder);
+    insta::assert_snapshot!(scenario.serve(inbound).await.told());
+}

@@ -1,0 +1,72 @@
+//! T5: who runs the model stage, over `run_model` and `run_model_stream` of several plugins.
+
+use capstan::hooks::args::Prompt;
+use capstan::hooks::points::{RunModel, RunModelStream};
+use capstan::protocol::StreamEvent;
+use futures::StreamExt as _;
+use futures::stream;
+
+use crate::scenario::Scenario;
+use crate::stand_ins::{Screen, channel};
+
+#[tokio::test]
+async fn t05_a_text_decides_before_the_builtin_and_becomes_a_stream_of_one_event() {
+    let scenario = Scenario::new();
+    let screen = Screen::new(&scenario.recorder);
+    let story = scenario
+        .plugin("screen", channel(screen))
+        .plugin("loud", |hooks| {
+            hooks.on(RunModel, |prompt: Prompt| async move { Ok(Some(prompt.text().to_uppercase())) });
+        })
+        .hello()
+        .await;
+    insta::assert_snapshot!(story.with_tape());
+}
+
+#[tokio::test]
+async fn t05_a_stream_is_collected_and_decides_before_the_text_of_a_lower_plugin() {
+    let story = Scenario::new()
+        .plugin("lower", |hooks| {
+            hooks.on(RunModel, || async { Ok(Some("never said".to_owned())) });
+        })
+        .plugin("higher", |hooks| {
+            hooks.on(RunModelStream, || async {
+                Ok(Some(stream::iter([StreamEvent::text("hello, "), StreamEvent::text("stream")]).boxed()))
+            });
+        })
+        .hello()
+        .await;
+    insta::assert_snapshot!(story.with_tape());
+}
+
+#[tokio::test]
+async fn t05_a_text_decides_before_the_stream_of_a_lower_plugin() {
+    let story = Scenario::new()
+        .plugin("lower", |hooks| {
+            hooks.on(RunModelStream, || async { Ok(Some(stream::iter([StreamEvent::text("never said")]).boxed())) });
+        })
+        .plugin("higher", |hooks| {
+            hooks.on(RunModel, || async { Ok(Some("said".to_owned())) });
+        })
+        .hello()
+        .await;
+    insta::assert_snapshot!(story.told());
+}
+
+#[tokio::test]
+async fn t05_nothing_from_either_falls_through_within_the_same_run() {
+    let story = Scenario::new()
+        .plugin("no text", |hooks| {
+            hooks.on(RunModel, || async { Ok(None) });
+        })
+        .plugin("no stream", |hooks| {
+            hooks.on(RunModelStream, || async { Ok(None) });
+        })
+        .plugin("neither", |hooks| {
+            hooks.on(RunModel, || async { Ok(None) }).on(RunModelStream, || async { Ok(None) });
+        })
+        .hello()
+        .await;
+    assert_eq!(story.runs, 1);
+    insta::assert_snapshot!(story.told());
+}

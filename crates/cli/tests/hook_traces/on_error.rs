@@ -1,0 +1,91 @@
+//! H4 and T11: failures, observers, and the one notice.
+
+use capstan::hooks::HookResult;
+use capstan::hooks::points::{DispatchOutbound, OnError, RunModel, RunModelStream, SaveState};
+use capstan::protocol::{OutboundKind, StreamEvent};
+use futures::StreamExt as _;
+use futures::stream;
+
+use crate::scenario::Scenario;
+
+async fn panics() -> HookResult<()> {
+    panic!("an observer without nerves")
+}
+
+#[tokio::test]
+async fn h04_an_observer_that_fails_or_panics_does_not_stop_the_others_or_hide_the_error() {
+    let story = Scenario::new()
+        .plugin("calm observer", |hooks| {
+            hooks.on(OnError, || async { Ok(Some(())) });
+        })
+        .plugin("failing observer", |hooks| {
+            hooks.on(OnError, || async { Err("the log is full".into()) });
+        })
+        .plugin("panicking observer", |hooks| {
+            hooks.on(OnError, panics);
+        })
+        .plugin("broken", |hooks| {
+            hooks.on(RunModel, || async { Err("no model".into()) });
+        })
+        .hello()
+        .await;
+    insta::assert_snapshot!(story.told());
+}
+
+#[tokio::test]
+async fn t11_one_notice_per_turn_however_many_stages_failed_with_no_path_and_no_secret() {
+    const SECRET: &str = "sk-live-1234";
+    const PATH: &str = "/srv/capstan/keys.pem";
+    let fail = || format!("cannot read {PATH} with {SECRET}");
+    let story = Scenario::new()
+        .plugin("keeper", move |hooks| {
+            hooks.on(SaveState, move || async move { Err(fail().into()) });
+        })
+        .plugin("courier", move |hooks| {
+            hooks.on(DispatchOutbound, move || async move { Err(fail().into()) });
+        })
+        .plugin("model", move |hooks| {
+            hooks.on(RunModel, move || async move { Err(fail().into()) });
+        })
+        .hello()
+        .await;
+    let notices = story.served.outbounds.iter().filter(|outbound| outbound.kind == OutboundKind::Notice).count();
+    assert_eq!((notices, story.served.outbounds.len()), (1, 1));
+    let on_record = serde_json::to_string(&(&story.served.outbounds, &story.served.outcome, &story.tape)).unwrap();
+    assert!(!on_record.contains(SECRET) && !on_record.contains(PATH), "{on_record}");
+    insta::assert_snapshot!(story.with_tape());
+}
+
+#[tokio::test]
+async fn t11_one_notice_for_errors_of_the_stream_and_of_the_turn() {
+    let story = Scenario::new()
+        .plugin("keeper", |hooks| {
+            hooks.on(SaveState, || async { Err("disk full".into()) });
+        })
+        .plugin("shaky", |hooks| {
+            hooks.on(RunModelStream, || async {
+                let events = [StreamEvent::error("first"), StreamEvent::text("said"), StreamEvent::error("second")];
+                Ok(Some(stream::iter(events).boxed()))
+            });
+        })
+        .hello()
+        .await;
+    insta::assert_snapshot!(story.told());
+}
+
+async fn panicking_model() -> HookResult<String> {
+    panic!("index out of bounds in /home/dev/model.rs")
+}
+
+#[tokio::test]
+async fn h04_a_panicking_hook_fails_its_turn_and_nothing_else() {
+    let story = Scenario::new()
+        .plugin("reckless", |hooks| {
+            hooks.on(RunModel, panicking_model);
+        })
+        .hello()
+        .await;
+    let again = story.host.serve(capstan::protocol::Event::message("cli", "local", ",help")).await.unwrap();
+    assert_eq!(again.outcome.name(), "failed", "the session is free again, and the plugin panics again");
+    insta::assert_snapshot!(story.told());
+}

@@ -1,0 +1,197 @@
+//! One builder that drives every test: plugins in, one turn, the story of it out.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use capstan::hooks::{BoxError, Deadlines, HookRuntime, Inbound, Plugin, Registrar, Registry};
+use capstan::protocol::{ChatMessage, Event, ModelOptions, Timestamp};
+use capstan::tape::{Entry, Kind, MemoryStore, Slice, Store as _};
+use capstan::{Capstan, Host, Served};
+use capstan_host::{Clock, Owner, Settings, Workspace};
+use tempfile::TempDir;
+
+use crate::recorder::Recorder;
+
+/// A plugin made from a function.
+pub struct FnPlugin {
+    name: &'static str,
+    register: Box<dyn Fn(&mut Registrar) -> Result<(), BoxError> + Send + Sync>,
+}
+
+impl FnPlugin {
+    /// A plugin that registers what the function does.
+    pub fn new(name: &'static str, register: impl Fn(&mut Registrar) + Send + Sync + 'static) -> Self {
+        Self::fallible(name, move |hooks| {
+            register(hooks);
+            Ok(())
+        })
+    }
+
+    /// A plugin that may fail to load.
+    pub fn fallible(
+        name: &'static str,
+        register: impl Fn(&mut Registrar) -> Result<(), BoxError> + Send + Sync + 'static,
+    ) -> Self {
+        Self { name, register: Box::new(register) }
+    }
+}
+
+impl Plugin for FnPlugin {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn register(&self, hooks: &mut Registrar) -> Result<(), BoxError> {
+        (self.register)(hooks)
+    }
+}
+
+/// A host with plugins, about to serve one event. The recorder is always its last plugin.
+pub struct Scenario {
+    pub recorder: Recorder,
+    pub workspace: TempDir,
+    store: Arc<MemoryStore>,
+    plugins: Vec<FnPlugin>,
+}
+
+impl Scenario {
+    /// The built-in plugin and the recorder.
+    pub fn new() -> Self {
+        Self {
+            recorder: Recorder::default(),
+            workspace: TempDir::new().unwrap(),
+            store: Arc::new(MemoryStore::new()),
+            plugins: Vec::new(),
+        }
+    }
+
+    /// Adds a plugin. The last one added is asked first.
+    pub fn plugin(self, name: &'static str, register: impl Fn(&mut Registrar) + Send + Sync + 'static) -> Self {
+        self.with(FnPlugin::new(name, register))
+    }
+
+    /// Adds a plugin. The last one added is asked first.
+    pub fn with(mut self, plugin: FnPlugin) -> Self {
+        self.plugins.push(plugin);
+        self
+    }
+
+    /// Serves a message `hello` from the terminal.
+    pub async fn hello(self) -> Story {
+        self.serve(Event::message("cli", "local", "hello")).await
+    }
+
+    /// Serves an event with the built-in plugin beneath the others.
+    pub async fn serve(mut self, inbound: impl Into<Inbound>) -> Story {
+        let mut builder = Capstan::builder()
+            .workspace(self.workspace.path())
+            .home(self.workspace.path().join("home"))
+            .store(Arc::clone(&self.store) as _)
+            .clock(fixed_clock())
+            .set("model", "demo:");
+        for plugin in std::mem::take(&mut self.plugins) {
+            builder = builder.plugin(plugin);
+        }
+        let host = builder.plugin(self.recorder.clone()).start().await.unwrap();
+        self.tell(host, inbound.into()).await
+    }
+
+    /// Serves an event on a host without the built-in plugin: nobody answers but the plugins of the scenario.
+    pub async fn serve_without_builtin(self, inbound: impl Into<Inbound>) -> Story {
+        let mut registry = Registry::new();
+        for plugin in &self.plugins {
+            registry.register(plugin);
+        }
+        registry.register(&self.recorder);
+        let settings = Settings {
+            workspace: Workspace { path: self.workspace.path().to_owned() },
+            model: "demo:".parse().unwrap(),
+            model_options: ModelOptions::default(),
+            max_message_bytes: 1_000_000,
+            run_timeout: Duration::from_mins(10),
+            session_wait: Duration::from_secs(10),
+            owner: Owner::anonymous(),
+            clock: fixed_clock(),
+        };
+        let hooks = HookRuntime::new(registry, Deadlines::default());
+        let host = Host::start(hooks, Arc::clone(&self.store) as _, settings).await.unwrap();
+        self.tell(host, inbound.into()).await
+    }
+
+    async fn tell(self, host: Host, inbound: Inbound) -> Story {
+        self.recorder.clear();
+        let served = host.serve(inbound).await.unwrap();
+        let mut tape = Vec::new();
+        for record in host.tapes().list().await.unwrap() {
+            tape.extend(host.tapes().read(&record.name, &Slice::all()).await.unwrap());
+        }
+        let runs = self.store.runs(usize::MAX).await.unwrap().len();
+        Story { recorder: self.recorder, host, served, tape, runs }
+    }
+}
+
+fn fixed_clock() -> Clock {
+    let now: Timestamp = "2026-11-15T20:57:42+00:00".parse().unwrap();
+    Clock::new(move || now)
+}
+
+/// What happened.
+pub struct Story {
+    pub host: Host,
+    pub served: Served,
+    pub tape: Vec<Entry>,
+    /// How many runs the ledger has.
+    pub runs: usize,
+    recorder: Recorder,
+}
+
+impl Story {
+    /// The trace, then what became of the event.
+    pub fn told(&self) -> String {
+        format!("{}\n\n{}", self.recorder.lines().join("\n"), self.end())
+    }
+
+    /// The trace with the arguments each implementation was given, then what became of the event.
+    pub fn with_arguments(&self) -> String {
+        format!("{}\n\n{}", self.recorder.lines_with_arguments().join("\n"), self.end())
+    }
+
+    /// The trace, what became of the event, and what is on the tape.
+    pub fn with_tape(&self) -> String {
+        let mut told = self.told();
+        for entry in &self.tape {
+            write!(told, "\n{:8} {}", "tape", shown_entry(entry)).unwrap();
+        }
+        told
+    }
+
+    fn end(&self) -> String {
+        let served = &self.served;
+        let mut end = format!("{:8} {}", "outcome", served.outcome.name());
+        if let Some(error) = &served.error {
+            write!(end, "\n{:8} {}: {error}", "error", error.code()).unwrap();
+        }
+        for outbound in &served.outbounds {
+            let kind = format!("{:?}", outbound.kind).to_lowercase();
+            let (channel, chat, text) = (&outbound.channel, &outbound.chat_id, outbound.content.text());
+            write!(end, "\n{:8} {kind} to {channel}:{chat} {text:?}", "outbound").unwrap();
+        }
+        end
+    }
+}
+
+fn shown_entry(entry: &Entry) -> String {
+    let payload = &entry.payload;
+    let text = |key: &str| payload.get(key).and_then(|value| value.as_str()).unwrap_or_default().to_owned();
+    let rest = match &entry.kind {
+        Kind::Message => {
+            let message: ChatMessage = serde_json::from_value(payload.clone()).unwrap();
+            format!("{} {:?}", text("role"), message.content.text())
+        }
+        Kind::Event if entry.name() == Some("outbound") => format!("outbound {}", payload["data"]),
+        Kind::Error => format!("{} {:?}", text("stage"), text("message")),
+        _ => text("name"),
+    };
+    format!("{} {rest}", entry.kind)
+}

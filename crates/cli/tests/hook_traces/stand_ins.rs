@@ -1,0 +1,113 @@
+//! What plugins of the scenarios bring.
+
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use capstan::hooks::args::Prompt;
+use capstan::hooks::contracts::{Channel, ChannelCapabilities, ChannelError, Gateway, ResultStream, RunApi, Runner};
+use capstan::hooks::points::{ProvideChannels, ProvideRunners, RunModel};
+use capstan::hooks::{Inbound, Registrar};
+use capstan::protocol::{
+    Capabilities, ChannelName, Descriptor, Outbound, Permissions, ResultBody, RunContext, RunResult, RunnerSource,
+    StreamEvent,
+};
+use futures::StreamExt as _;
+use futures::stream;
+use tokio::sync::oneshot;
+
+use crate::recorder::Recorder;
+
+/// A model stage that repeats the prompt.
+pub fn echo(hooks: &mut Registrar) {
+    hooks.on(RunModel, |prompt: Prompt| async move { Ok(Some(prompt.text())) });
+}
+
+/// Puts this runner in the place of the built-in agent.
+pub fn runner(results: Vec<ResultBody>) -> impl Fn(&mut Registrar) + Send + Sync + 'static {
+    let runner: Arc<dyn Runner> = Arc::new(ScriptedRunner(results));
+    move |hooks| {
+        let runner = Arc::clone(&runner);
+        hooks.on_sync(ProvideRunners, move || Ok(Some(vec![Arc::clone(&runner)])));
+    }
+}
+
+/// Puts this channel in the place of the terminal.
+pub fn channel(screen: Screen) -> impl Fn(&mut Registrar) + Send + Sync + 'static {
+    let screen: Arc<dyn Channel> = Arc::new(screen);
+    move |hooks| {
+        let screen = Arc::clone(&screen);
+        hooks.on_sync(ProvideChannels, move || Ok(Some(vec![Arc::clone(&screen)])));
+    }
+}
+
+/// A runner that yields what it was given.
+struct ScriptedRunner(Vec<ResultBody>);
+
+impl Runner for ScriptedRunner {
+    fn descriptor(&self) -> Descriptor {
+        Descriptor {
+            id: "builtin:agent".into(),
+            source: RunnerSource::Plugin,
+            label: "scripted".to_owned(),
+            description: None,
+            capabilities: Capabilities::default(),
+            permissions: Permissions::none(),
+        }
+    }
+
+    fn run(&self, _context: RunContext, _api: RunApi) -> ResultStream {
+        stream::iter(self.0.clone().into_iter().map(RunResult::from)).boxed()
+    }
+}
+
+/// A streaming channel that logs what it is shown and what it sends.
+pub struct Screen {
+    recorder: Recorder,
+    /// Told when the first event is shown.
+    first_shown: Mutex<Option<oneshot::Sender<()>>>,
+}
+
+impl Screen {
+    /// A channel that logs here.
+    pub fn new(recorder: &Recorder) -> Self {
+        Self { recorder: recorder.clone(), first_shown: Mutex::default() }
+    }
+
+    /// The same channel, which also tells when the first event is shown.
+    pub fn telling_first_shown(recorder: &Recorder) -> (Self, oneshot::Receiver<()>) {
+        let (sender, receiver) = oneshot::channel();
+        (Self { first_shown: Mutex::new(Some(sender)), ..Self::new(recorder) }, receiver)
+    }
+}
+
+#[async_trait]
+impl Channel for Screen {
+    fn name(&self) -> ChannelName {
+        "cli".into()
+    }
+
+    fn capabilities(&self) -> ChannelCapabilities {
+        ChannelCapabilities { streaming: true }
+    }
+
+    async fn start(&self, _gateway: Arc<dyn Gateway>) -> Result<(), ChannelError> {
+        Ok(())
+    }
+
+    async fn stop(&self) -> Result<(), ChannelError> {
+        Ok(())
+    }
+
+    async fn send(&self, message: &Outbound) -> Result<(), ChannelError> {
+        self.recorder.note("  channel sends", format!("{:?}", message.content.text()));
+        Ok(())
+    }
+
+    async fn on_event(&self, event: &StreamEvent, _message: &Inbound) -> Result<(), ChannelError> {
+        self.recorder.note("  channel shows", serde_json::to_string(event).unwrap());
+        if let Some(first) = self.first_shown.lock().unwrap().take() {
+            first.send(()).unwrap();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,76 @@
+//! T7: what a model stage emits, and when it is seen.
+
+use std::sync::{Arc, Mutex};
+
+use capstan::hooks::args::ModelText;
+use capstan::hooks::points::{RunModelStream, SaveState};
+use capstan::protocol::StreamEvent;
+use futures::StreamExt as _;
+use futures::stream;
+
+use crate::scenario::Scenario;
+use crate::stand_ins::{Screen, channel};
+
+#[tokio::test]
+async fn t07_each_error_event_is_told_and_the_turn_goes_on_with_the_text() {
+    let scenario = Scenario::new();
+    let screen = Screen::new(&scenario.recorder);
+    let story = scenario
+        .plugin("screen", channel(screen))
+        .plugin("shaky", |hooks| {
+            hooks.on(RunModelStream, || async {
+                let events = [
+                    StreamEvent::text("half, "),
+                    StreamEvent::error("the line broke"),
+                    StreamEvent::error("and again"),
+                    StreamEvent::text("and whole"),
+                ];
+                Ok(Some(stream::iter(events).boxed()))
+            });
+        })
+        .hello()
+        .await;
+    insta::assert_snapshot!(story.with_tape());
+}
+
+#[tokio::test]
+async fn t07_t08_errors_and_no_text_fail_the_turn_after_save_state() {
+    let story = Scenario::new()
+        .plugin("keeper", |hooks| {
+            hooks.on(SaveState, |_: ModelText| async { Ok(Some(())) });
+        })
+        .plugin("mute", |hooks| {
+            hooks.on(RunModelStream, || async { Ok(Some(stream::iter([StreamEvent::error("no voice")]).boxed())) });
+        })
+        .hello()
+        .await;
+    insta::assert_snapshot!(story.with_tape());
+}
+
+/// The stream goes on only when the channel has been shown its first event. With the clock paused, a channel that is
+/// shown nothing before the end lets the run time out at once.
+#[tokio::test(start_paused = true)]
+async fn t07_events_reach_the_channel_while_the_model_is_still_running() {
+    let scenario = Scenario::new();
+    let recorder = scenario.recorder.clone();
+    let (screen, first_shown) = Screen::telling_first_shown(&scenario.recorder);
+    let first_shown = Arc::new(Mutex::new(Some(first_shown)));
+    let story = scenario
+        .plugin("screen", channel(screen))
+        .plugin("slow", move |hooks| {
+            let (first_shown, recorder) = (Arc::clone(&first_shown), recorder.clone());
+            hooks.on(RunModelStream, move || {
+                let (first_shown, recorder) = (first_shown.lock().unwrap().take().unwrap(), recorder.clone());
+                let rest = stream::once(async move {
+                    first_shown.await.unwrap();
+                    recorder.note("  model goes on", "after its first word was shown");
+                    StreamEvent::text("second")
+                });
+                let events = stream::iter([StreamEvent::text("first ")]).chain(rest).boxed();
+                async { Ok(Some(events)) }
+            });
+        })
+        .hello()
+        .await;
+    insta::assert_snapshot!(story.told());
+}

@@ -1,0 +1,58 @@
+//! Keeps the entries of tapes somewhere else: here on a shelf in memory, for you perhaps in another database.
+//!
+//! The host commits to its own store first and hands the entries over right after. Views, searches and `capstan tape`
+//! read them from here.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use capstan::hooks::points::ProvideTapeStore;
+use capstan::hooks::{BoxError, Plugin, Registrar};
+use capstan::protocol::{EntryId, TapeName};
+use capstan::tape::{Entry, Slice, StoreError, TapeStore};
+
+/// A place for entries, by tape and id. Clones are the same shelf.
+#[derive(Clone, Default)]
+pub struct Shelf {
+    tapes: Arc<Mutex<BTreeMap<TapeName, BTreeMap<EntryId, Entry>>>>,
+}
+
+impl Shelf {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<TapeName, BTreeMap<EntryId, Entry>>> {
+        self.tapes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Plugin for Shelf {
+    fn name(&self) -> &'static str {
+        "shelf"
+    }
+
+    fn register(&self, hooks: &mut Registrar) -> Result<(), BoxError> {
+        let shelf = self.clone();
+        hooks.on_sync(ProvideTapeStore, move || Ok(Some(Arc::new(shelf.clone()) as Arc<dyn TapeStore>)));
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl TapeStore for Shelf {
+    async fn append(&self, tape: &TapeName, entries: &[Entry]) -> Result<(), StoreError> {
+        let mut tapes = self.lock();
+        let kept = tapes.entry(tape.clone()).or_default();
+        for entry in entries {
+            // After a crash the same entry may come again; the first one stays.
+            kept.entry(entry.id).or_insert_with(|| entry.clone());
+        }
+        Ok(())
+    }
+
+    async fn read(&self, tape: &TapeName, slice: &Slice) -> Result<Vec<Entry>, StoreError> {
+        Ok(self.lock().get(tape).map(|kept| slice.of(kept.values())).unwrap_or_default())
+    }
+
+    async fn tapes(&self) -> Result<Vec<TapeName>, StoreError> {
+        Ok(self.lock().keys().cloned().collect())
+    }
+}
