@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use capstan_channels::{Cli, Printer};
+use capstan_hooks::{Deadlines, HookRuntime};
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 
@@ -114,6 +116,11 @@ impl<'a> Context<'a> {
             eprintln!("warning: {name} is no setting of Capstan (`capstan config show` lists them)");
         }
         Ok(Self { capstan, config, workspace })
+    }
+
+    /// The hooks, for commands that run no turn.
+    pub(crate) fn hooks(&self) -> HookRuntime {
+        self.capstan.hooks(&self.config, &Cli::new(Printer::silent()), Deadlines::default())
     }
 }
 

@@ -1,7 +1,6 @@
 //! `capstan hooks`.
 
-use capstan_channels::{Cli, Printer};
-use capstan_hooks::{Deadlines, HookListing};
+use capstan_hooks::HookListing;
 use serde_json::{Value, json};
 
 use super::{print, print_json};
@@ -9,7 +8,7 @@ use crate::Failure;
 use crate::command_line::Context;
 
 pub(crate) fn hooks(context: &Context<'_>, as_json: bool) -> Result<(), Failure> {
-    let runtime = context.capstan.hooks(&context.config, &Cli::new(Printer::silent()), Deadlines::default());
+    let runtime = context.hooks();
     let listing = runtime.registry().listing();
     let failures = runtime.registry().failures();
     if as_json {

@@ -2,8 +2,6 @@
 
 use std::ffi::OsString;
 
-use capstan_channels::{Cli, Printer};
-use capstan_hooks::Deadlines;
 use capstan_hooks::contracts::CliCommand;
 use capstan_hooks::points::RegisterCliCommands;
 use capstan_host::HostError;
@@ -14,7 +12,7 @@ use crate::{Exit, Failure};
 pub(crate) async fn plugin(context: &Context<'_>, words: Vec<OsString>) -> Result<(), Failure> {
     let mut words = words.into_iter().map(|word| word.to_string_lossy().into_owned());
     let name = words.next().unwrap_or_default();
-    let runtime = context.capstan.hooks(&context.config, &Cli::new(Printer::silent()), Deadlines::default());
+    let runtime = context.hooks();
     let commands = runtime.provided::<RegisterCliCommands, CliCommand>(|command| command.name.clone());
     let commands = commands.map_err(HostError::from)?;
     let Some(command) = commands.iter().find(|command| command.name == name) else {

@@ -13,7 +13,7 @@ use capstan_tape::{DateRange, Entry, Kind, Order, Query, Slice, Start};
 use clap::{Args, Subcommand};
 
 use self::source::{Source, open};
-use super::print;
+use super::{print, print_lines};
 use crate::command_line::Context;
 use crate::{Exit, Failure};
 
@@ -213,14 +213,8 @@ pub(crate) async fn run(context: Context<'_>, command: TapeCommand) -> Result<()
 
 /// Prints entries, a line each.
 fn print_entries(entries: &[Entry], json: bool) -> Result<(), Failure> {
-    for entry in entries {
-        if json {
-            print(&capstan_store::jsonl::write_line(entry))?;
-        } else {
-            print(&line(entry))?;
-        }
-    }
-    Ok(())
+    let shown = if json { capstan_store::jsonl::write_line } else { line };
+    print_lines(entries.iter().map(shown))
 }
 
 /// How much of an entry is shown on its line.

@@ -3,12 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use capstan_hooks::points::ProvideTapeStore;
+use capstan_host::HostError;
 use capstan_protocol::{SessionId, TapeName, WorkspaceId};
-use capstan_store::{JsonlTapes, jsonl};
+use capstan_store::jsonl;
 use capstan_tape::{Batch, Fact, MemoryStore, NewTape, TapeAddress, TapeStore, Tapes, tape_name};
 
 use crate::command_line::Context;
-use crate::config::TapeStoreKind;
 use crate::{Exit, Failure, builder};
 
 /// A tape and where it is.
@@ -31,12 +32,10 @@ pub(super) fn home_tapes(context: &Context<'_>) -> Result<Tapes, Failure> {
     })
 }
 
-/// The other tape store of the home, where one is configured.
+/// The other tape store, where a plugin or the configuration provides one.
 pub(super) fn tape_store(context: &Context<'_>) -> Result<Option<Arc<dyn TapeStore>>, Failure> {
-    Ok(match context.config.tape_store {
-        TapeStoreKind::Sqlite => None,
-        TapeStoreKind::Jsonl => Some(Arc::new(JsonlTapes::open(context.config.home.join("tapes"))?)),
-    })
+    let decided = context.hooks().first_sync::<ProvideTapeStore>(&()).map_err(HostError::from)?;
+    Ok(decided.map(|decided| decided.value))
 }
 
 /// Opens what a name means: a file that is there, a tape, the tape of a session of this workspace, or the only tape

@@ -5,7 +5,7 @@ use std::path::Path;
 use capstan_store::jsonl;
 use capstan_tape::{Batch, Fact, NewTape, Slice, StoreError};
 
-use super::super::print;
+use super::super::{print, print_lines};
 use super::source::{Source, home_tapes, name, read_file};
 use crate::Failure;
 use crate::command_line::Context;
@@ -19,10 +19,7 @@ pub(super) async fn export(source: Source, legacy: bool, generation: Option<u32>
     if legacy {
         entries = jsonl::legacy(&entries);
     }
-    for entry in &entries {
-        print(&jsonl::write_line(entry))?;
-    }
-    Ok(())
+    print_lines(entries.iter().map(jsonl::write_line))
 }
 
 /// The whole file in one commit: a tape is there, or it is not.

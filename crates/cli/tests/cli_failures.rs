@@ -1,0 +1,128 @@
+//! What a failure leaves behind: nothing where nothing was done, and all that was said where something was.
+
+mod cli_support;
+
+use capstan_testing::{Reply, ScriptedModel};
+use cli_support::{Place, named, of_kind};
+use serde_json::Value;
+
+fn contents(entries: &[Value]) -> Vec<&Value> {
+    of_kind(entries, "message").iter().map(|entry| &entry["payload"]["content"]).collect()
+}
+
+#[test]
+fn a_refused_workspace_or_setting_makes_no_home() {
+    let place = Place::new();
+    let missing = place.path("missing");
+    for command in [["run", "hello"], ["tape", "list"], ["hooks", "--json"]] {
+        place.capstan(&[&command[..], &["--workspace", &missing]].concat());
+    }
+    assert!(!place.home().exists());
+    let place = place.set("CAPSTAN_MAX_STEPS", "many");
+    place.capstan(&["run", "hello"]).refused("config-invalid", 3);
+    assert!(!place.home().exists());
+}
+
+#[test]
+fn a_refused_message_leaves_no_entry() {
+    let place = Place::new();
+    place.capstan(&["run", "hello"]).data();
+    let before = place.entries();
+    place.capstan(&["run", ""]).refused("input-invalid", 2);
+    place.capstan(&["run", "hello", "--channel", "telegraph"]).refused("channel-unknown", 2);
+    let place = place.set("CAPSTAN_MAX_MESSAGE_BYTES", "100");
+    place.capstan(&["run", &"x".repeat(101)]).refused("message-too-large", 2);
+    place.capstan_reading(&["run", "-"], &[b'x'; 10_000]).refused("message-too-large", 2);
+    assert_eq!(place.entries(), before);
+    assert_eq!(place.outcomes(), (1, 0));
+    let tapes = place.capstan(&["tape", "list", "--json"]).json();
+    assert_eq!(tapes.as_array().map(Vec::len), Some(1));
+}
+
+#[test]
+fn a_large_standard_input_is_too_large_wherever_it_is_cut() {
+    let place = Place::new().set("CAPSTAN_MAX_MESSAGE_BYTES", "100");
+    for shift in 0..4 {
+        let input = "x".repeat(shift) + &"🐋".repeat(1000);
+        place.capstan_reading(&["run", "-"], input.as_bytes()).refused("message-too-large", 2);
+    }
+}
+
+#[test]
+fn a_database_that_is_refused_is_left_as_it_was() {
+    let place = Place::new().config("");
+    let garbage = vec![b'x'; 5000];
+    std::fs::write(place.database(), &garbage).unwrap();
+    place.capstan(&["run", "hello"]).refused("store-corrupt", 4);
+    place.capstan(&["tape", "list"]).refused("store-corrupt", 4);
+    assert_eq!(std::fs::read(place.database()).unwrap(), garbage);
+
+    let place = Place::new().config("");
+    rusqlite::Connection::open(place.database()).unwrap().execute_batch("CREATE TABLE other (x);").unwrap();
+    let before = std::fs::read(place.database()).unwrap();
+    place.capstan(&["run", "hello"]).refused("store-corrupt", 4);
+    assert_eq!(std::fs::read(place.database()).unwrap(), before);
+}
+
+#[test]
+fn x01_after_a_failed_model_call_the_message_stands_and_the_next_run_works() {
+    let failures = [
+        (Reply::status(401, "{\"error\": {\"message\": \"no\"}}"), "model-unauthorized"),
+        (Reply::status(500, "{\"error\": {\"message\": \"oops\"}}"), "model-broken"),
+        (Reply::cut_after(""), "model-unreachable"),
+        (Reply::garbage(), "model-broken"),
+    ];
+    for (reply, code) in failures {
+        let server = ScriptedModel::start_blocking(vec![reply, Reply::text("better")]);
+        let place = Place::with_model(&server);
+        place.capstan(&["run", "hello"]).refused(code, 1);
+        let entries = place.entries();
+        assert_eq!(contents(&entries), ["hello"]);
+        assert!(!of_kind(&entries, "error").is_empty(), "the failure stands on the tape");
+        assert_eq!(place.outcomes(), (1, 0), "the event has its outcome");
+
+        assert_eq!(place.capstan(&["run", "and now?"]).data(), "better\n");
+        assert_eq!(contents(&place.entries()), ["hello", "and now?", "better"]);
+        assert_eq!(server.violations(), Vec::<String>::new());
+        assert_eq!(place.outcomes(), (2, 0));
+        place.assert_undamaged();
+    }
+}
+
+#[test]
+fn x01_nobody_reachable_is_an_outcome_too() {
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let place = Place::new().set("CAPSTAN_MODEL", "openai:x").set("CAPSTAN_API_KEY", "sk-x");
+    let place = place.set("CAPSTAN_API_BASE", &format!("http://{closed}/v1"));
+    place.capstan(&["run", "hello"]).refused("model-unreachable", 1);
+    let place = place.set("CAPSTAN_MODEL", "demo:");
+    place.capstan(&["run", "again"]).data();
+    assert_eq!(contents(&place.entries())[..2], ["hello", "again"]);
+    assert_eq!(named(&place.entries(), "event.accepted").len(), 2);
+    assert_eq!(place.outcomes(), (2, 0));
+}
+
+#[test]
+fn an_answer_that_is_cut_off_is_kept_as_far_as_it_came() {
+    let server = ScriptedModel::start_blocking(vec![Reply::cut_after("half an answer"), Reply::text("whole")]);
+    let place = Place::with_model(&server);
+    let said = place.capstan(&["run", "hello"]).failed("model-broken", 1);
+    assert_eq!(said.stdout.trim_end(), "half an answer", "it was shown while it came");
+    let entries = place.entries();
+    assert_eq!(contents(&entries), ["hello", "half an answer"]);
+    let half = of_kind(&entries, "message")[1];
+    assert_eq!(half["meta"]["interrupted"], true);
+    assert_eq!(place.capstan(&["run", "again"]).data(), "whole\n");
+    assert_eq!(server.violations(), Vec::<String>::new());
+}
+
+#[test]
+fn a_failure_is_told_to_a_program_as_json_too() {
+    let server = ScriptedModel::start_blocking(vec![Reply::status(401, "{\"error\": {\"message\": \"no\"}}")]);
+    let place = Place::with_model(&server);
+    let said = place.capstan(&["run", "hello", "--json"]).failed("model-unauthorized", 1);
+    let told: Value = serde_json::from_str(&said.stdout).unwrap();
+    assert_eq!(told["outcome"], "failed");
+    assert_eq!(told["error"]["code"], "model-unauthorized");
+    assert!(told["run_id"].is_string(), "{told}");
+}

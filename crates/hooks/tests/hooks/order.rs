@@ -1,0 +1,110 @@
+//! H3 and T5: who is asked, in which order, and when asking stops.
+
+use capstan_hooks::points::{LoadState, OnboardConfig, ResolveSession, RunModel, RunModelStream};
+use capstan_protocol::{Map, SessionId, StreamEvent};
+use futures::StreamExt as _;
+use futures::stream;
+use serde_json::json;
+
+use crate::support::{FnPlugin, load_state, plugin, resolve_session, run_model, runtime};
+
+/// Resolves every event to a session of this name.
+fn resolves_to(name: &'static str) -> FnPlugin {
+    plugin(name, move |hooks| {
+        hooks.on(ResolveSession, move || async move { Ok(Some(SessionId::new(name))) });
+    })
+}
+
+/// Loads a state that says who loaded it.
+fn loads(name: &'static str) -> FnPlugin {
+    plugin(name, move |hooks| {
+        hooks.on(LoadState, move || async move { Ok(Some(Map::from_iter([("by".to_owned(), json!(name))]))) });
+    })
+}
+
+fn loads_nothing(name: &'static str) -> FnPlugin {
+    plugin(name, |hooks| {
+        hooks.on(LoadState, || async { Ok(None) });
+    })
+}
+
+#[tokio::test]
+async fn h03_the_last_registered_is_asked_first_and_the_first_value_decides() {
+    let shy = plugin("shy", |hooks| {
+        hooks.on(ResolveSession, || async { Ok(None) });
+    });
+    let never = plugin("never asked", |hooks| {
+        hooks.on(ResolveSession, || async { Err("it was asked".into()) });
+    });
+    let hooks = runtime([never, resolves_to("earlier"), resolves_to("later"), shy]);
+    let decided = hooks.first::<ResolveSession>(&resolve_session()).await.unwrap().unwrap();
+    assert_eq!((decided.plugin.as_str(), decided.value.as_str()), ("later", "later"));
+}
+
+#[tokio::test]
+async fn h03_no_value_at_all_is_none() {
+    assert!(runtime([]).first::<ResolveSession>(&resolve_session()).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn h03_all_collects_every_answer_in_order_nothing_included() {
+    let hooks = runtime([loads("one"), loads_nothing("two"), loads("three")]);
+    let answers = hooks.all::<LoadState>(&load_state()).await.unwrap();
+    let answers: Vec<_> =
+        answers.iter().map(|answer| (answer.plugin.as_str(), answer.value.as_ref().map(|map| &map["by"]))).collect();
+    assert_eq!(answers, [("three", Some(&json!("three"))), ("two", None), ("one", Some(&json!("one")))]);
+}
+
+#[tokio::test]
+async fn h03_all_stops_at_a_failure_and_names_it() {
+    let broken = plugin("broken", |hooks| {
+        hooks.on(LoadState, || async { Err("no state".into()) });
+    });
+    let hooks = runtime([loads("one"), broken, loads("three")]);
+    let failure = hooks.all::<LoadState>(&load_state()).await.err().unwrap();
+    assert_eq!(failure.to_string(), "load_state of plugin broken failed: no state");
+}
+
+#[tokio::test]
+async fn t05_a_plugin_with_both_model_hooks_is_asked_for_its_stream_first() {
+    let both = plugin("both", |hooks| {
+        hooks
+            .on(RunModel, || async { Ok(Some("as a text".to_owned())) })
+            .on(RunModelStream, || async { Ok(Some(stream::iter([StreamEvent::text("as a stream")]).boxed())) });
+    });
+    let decided = runtime([both]).model_stage(&run_model()).await.unwrap().unwrap();
+    assert_eq!(decided.value.collect::<Vec<_>>().await, [StreamEvent::text("as a stream")]);
+}
+
+#[tokio::test]
+async fn t05_a_text_is_a_stream_of_one_event_and_nothing_at_all_is_none() {
+    let text = plugin("text", |hooks| {
+        hooks.on(RunModel, || async { Ok(Some("said".to_owned())) });
+    });
+    let decided = runtime([text]).model_stage(&run_model()).await.unwrap().unwrap();
+    assert_eq!(decided.value.collect::<Vec<_>>().await, [StreamEvent::text("said")]);
+
+    let neither = plugin("neither", |hooks| {
+        hooks.on(RunModel, || async { Ok(None) }).on(RunModelStream, || async { Ok(None) });
+    });
+    assert!(runtime([neither]).model_stage(&run_model()).await.unwrap().is_none());
+}
+
+#[test]
+fn h08_the_listing_has_every_hook_with_its_plugins_in_the_order_they_run() {
+    let wizard = |name| {
+        plugin(name, |hooks| {
+            hooks.on_sync(OnboardConfig, || Ok(None)).on(ResolveSession, || async { Ok(None) });
+        })
+    };
+    let hooks = runtime([wizard("first"), wizard("second")]);
+    let listing = hooks.registry().listing();
+    let plugins = |name: &str| -> Vec<String> {
+        let hook = listing.iter().find(|hook| hook.point.name == name).unwrap();
+        hook.implementors.iter().map(|one| one.plugin.to_string()).collect()
+    };
+    assert_eq!(plugins("resolve_session"), ["second", "first"]);
+    assert_eq!(plugins("onboard_config"), ["first", "second"], "it folds in the order of registration");
+    assert_eq!(plugins("save_state"), [""; 0], "a hook nobody implements is listed too");
+    assert_eq!(listing.len(), capstan_hooks::points::ALL.len());
+}

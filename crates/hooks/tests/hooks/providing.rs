@@ -1,0 +1,52 @@
+//! H2: of things with the same name the first in the order of priority is kept.
+
+use std::sync::Arc;
+
+use capstan_hooks::contracts::{FnTool, Tool};
+use capstan_hooks::points::ProvideTools;
+use capstan_hooks::{HookFailure, HookRuntime};
+use capstan_protocol::ToolOutput;
+use serde_json::json;
+
+use crate::support::{FnPlugin, plugin, runtime};
+
+/// Provides tools of these names; their description says whose they are.
+fn provides(name: &'static str, tools: &'static [&'static str]) -> FnPlugin {
+    plugin(name, move |hooks| {
+        hooks.on_sync(ProvideTools, move || {
+            let tool = |tool: &&str| {
+                let action = |_, _| async { Ok(ToolOutput::ok("")) };
+                Arc::new(FnTool::new(tool, name, json!({"type": "object"}), action)) as Arc<dyn Tool>
+            };
+            Ok(Some(tools.iter().map(tool).collect()))
+        });
+    })
+}
+
+fn provided(hooks: &HookRuntime) -> Result<Vec<String>, HookFailure> {
+    let tools = hooks.provided::<ProvideTools, _>(|tool| tool.spec().name.to_string())?;
+    Ok(tools.iter().map(|tool| format!("{} of {}", tool.spec().name, tool.spec().description)).collect())
+}
+
+#[test]
+fn h02_the_later_registered_plugin_overrides_a_name_and_the_others_stay() {
+    let nothing = plugin("nothing", |hooks| {
+        hooks.on_sync(ProvideTools, || Ok(None));
+    });
+    let hooks = runtime([provides("builtin", &["bash", "help"]), nothing, provides("sandbox", &["bash", "look"])]);
+    assert_eq!(provided(&hooks).unwrap(), ["bash of sandbox", "look of sandbox", "help of builtin"]);
+}
+
+#[test]
+fn h02_a_name_a_plugin_gives_twice_is_kept_once() {
+    assert_eq!(provided(&runtime([provides("twice", &["bash", "bash"])])).unwrap(), ["bash of twice"]);
+}
+
+#[test]
+fn h04_a_failing_provider_is_named() {
+    let broken = plugin("broken", |hooks| {
+        hooks.on_sync(ProvideTools, || Err("no tools".into()));
+    });
+    let failure = provided(&runtime([provides("builtin", &["bash"]), broken])).unwrap_err();
+    assert_eq!(failure.to_string(), "provide_tools of plugin broken failed: no tools");
+}
