@@ -30,8 +30,8 @@ impl Plugin for Shelf {
     }
 
     fn register(&self, hooks: &mut Registrar) -> Result<(), BoxError> {
-        let shelf = self.clone();
-        hooks.on_sync(ProvideTapeStore, move || Ok(Some(Arc::new(shelf.clone()) as Arc<dyn TapeStore>)));
+        let store = self.clone();
+        hooks.on_sync(ProvideTapeStore, move || Ok(Some(Arc::new(store.clone()) as Arc<dyn TapeStore>)));
         Ok(())
     }
 }

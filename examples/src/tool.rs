@@ -20,8 +20,7 @@ impl Plugin for Reverse {
 
     fn register(&self, hooks: &mut Registrar) -> Result<(), BoxError> {
         hooks.on_sync(ProvideTools, || {
-            let schema =
-                json!({"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]});
+            let schema = json!({"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]});
             let tool = FnTool::new("text.reverse", "Writes a text backwards.", schema, reverse);
             Ok(Some(vec![Arc::new(tool) as Arc<dyn Tool>]))
         });

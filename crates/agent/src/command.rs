@@ -14,8 +14,17 @@ pub fn line(text: &str) -> Option<&str> {
     (!line.is_empty()).then_some(line)
 }
 
-/// Runs a command line.
+/// Runs a command line. One that cannot be run leaves a `command` event too.
 pub async fn run(line: &str, grant: &Grant, api: &RunApi) -> Result<ToolOutput, ApiError> {
+    let ran = find_and_run(line, grant, api).await;
+    if let Err(error) = &ran {
+        let data = json!({ "raw": line, "status": "error", "output": error.message });
+        api.tape.note("command", data).await?;
+    }
+    ran
+}
+
+async fn find_and_run(line: &str, grant: &Grant, api: &RunApi) -> Result<ToolOutput, ApiError> {
     let tools = api.tools.list().await?;
     let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     let Some(tool) = tools.iter().find(|tool| tool.name.as_str() == name) else {

@@ -13,7 +13,7 @@ use cli_support::{Place, Said, named, of_kind};
 use serde_json::{Value, json};
 
 /// No assertion: it only ends a test that would hang.
-const TOO_LONG: Duration = Duration::from_secs(120);
+const TOO_LONG: Duration = Duration::from_mins(2);
 
 /// Waits until an answer stands at the gate.
 fn wait_for(gate: &Gate) {
@@ -86,14 +86,11 @@ fn t13_x04_turns_of_several_processes_on_one_session_do_not_interleave() {
     let server = ScriptedModel::start_blocking_with(|request, _| {
         let messages = request["messages"].as_array().expect("messages");
         let last = messages.last().expect("a message");
-        match last["role"].as_str() {
-            Some("tool") => Reply::text(format!("done with {}", last["content"].as_str().unwrap_or_default())),
-            _ => {
-                let text = last["content"].as_str().unwrap_or_default();
-                let command = json!({"cmd": format!("echo {text}")});
-                Reply::tool_calls([(format!("call_{text}"), "bash".to_owned(), command)])
-            }
+        let text = last["content"].as_str().unwrap_or_default();
+        if last["role"] == "tool" {
+            return Reply::text(format!("done with {text}"));
         }
+        Reply::tool_calls([(format!("call_{text}"), "bash".to_owned(), json!({"cmd": format!("echo {text}")}))])
     });
     let place = Place::with_model(&server);
     let start = |number| place.command(&["run", &format!("m{number}"), "--json"]).spawn().unwrap();

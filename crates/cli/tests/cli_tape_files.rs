@@ -20,7 +20,7 @@ fn keys(entry: &Value) -> Vec<&str> {
 
 /// Lines as a file, each with its newline.
 fn file(lines: &[String]) -> String {
-    lines.iter().map(|line| format!("{line}\n")).collect()
+    lines.join("\n") + "\n"
 }
 
 /// The sample as a later version of that system might have left it: a kind we do not know, keys we do not know, and a

@@ -77,7 +77,9 @@ fn p10_by_dates_a_bare_one_is_the_whole_day() {
     assert_eq!(asked.shown(&["--from", "2026-11-16"]), [0; 0]);
     assert_eq!(asked.shown(&["--from", "2026-11-15T20:57:47Z"]), [31, 32, 33]);
     assert_eq!(asked.shown(&["--from", "2026-11-15T21:57:47+01:00"]), [31, 32, 33]);
-    assert_eq!(asked.shown(&["--to", "2026-11-15T20:57:43.091421+00:00"]), [1, 2, 3, 4, 5, 6], "both ends included");
+    assert_eq!(asked.shown(&["--to", "2026-11-15T20:57:43Z"]), [1, 2, 3, 4]);
+    let to_the_millisecond = ["--to", "2026-11-15T20:57:43.091Z"];
+    assert_eq!(asked.shown(&to_the_millisecond), (1..=9).collect::<Vec<_>>(), "the end is included");
 }
 
 #[test]

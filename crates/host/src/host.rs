@@ -6,9 +6,9 @@ use async_trait::async_trait;
 use capstan_hooks::args::Stage;
 use capstan_hooks::contracts::{Channel, Gateway};
 use capstan_hooks::{BoxError, HookRuntime, Inbound, Lifespan};
-use capstan_protocol::{ChatMessage, Outbound, Outcome, RunId, SessionId, Usage};
+use capstan_protocol::{ChatMessage, Outbound, OutboundKind, Outcome, RunId, SessionId, Usage};
 use capstan_tape::{Batch, Draft, Fact, NewOutbound, Store, StoreError, Tapes};
-use capstan_turn::{Turn, TurnError, TurnReport};
+use capstan_turn::{Dispatched, Turn, TurnError, TurnReport};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -157,12 +157,12 @@ impl Host {
 
     /// Commits the outcome with everything that belongs to it, then delivers.
     async fn settle(&self, accepted: &Accepted, ended: Ended) -> Result<Served, HostError> {
-        self.dispatch_notice(accepted, &ended.staging).await;
+        let notice = self.dispatch_notice(accepted, &ended.staging).await;
         let outbounds = ended.staging.outbounds();
         let outcome = ended.outcome();
         let now = self.services.settings.clock.now();
         let run_id = ended.run.as_ref().map(|run| run.run_id.clone());
-        let mut facts = ended.entries(accepted);
+        let mut facts = ended.entries(accepted, notice.as_ref());
         for message in outbounds.clone() {
             facts.push(Fact::Enqueue(NewOutbound { message, event: accepted.key.clone(), at: now }));
         }
@@ -191,12 +191,15 @@ impl Host {
     }
 
     /// The one notice of the turn takes the same way as a reply. A failure on that way is logged: there is no other.
-    async fn dispatch_notice(&self, accepted: &Accepted, staging: &Staging) {
-        let Some(notice) = staging.notice() else { return };
-        let outbound = Outbound::notice(&accepted.inbound, accepted.session.clone(), notice);
-        if let Err(error) = self.turn.dispatch_outbound(&accepted.inbound, outbound.clone()).await {
-            tracing::warn!(%error, "the notice could not be dispatched by the hooks");
-            staging.stage(outbound);
+    async fn dispatch_notice(&self, accepted: &Accepted, staging: &Staging) -> Option<Dispatched> {
+        let outbound = Outbound::notice(&accepted.inbound, accepted.session.clone(), staging.notice()?);
+        match self.turn.dispatch_outbound(&accepted.inbound, outbound.clone()).await {
+            Ok(dispatched) => Some(dispatched),
+            Err(error) => {
+                tracing::warn!(%error, "the notice could not be dispatched by the hooks");
+                staging.stage(outbound);
+                None
+            }
         }
     }
 
@@ -249,9 +252,10 @@ struct Ended {
 impl Ended {
     fn outcome(&self) -> Outcome {
         match &self.turn {
-            Ok(_) => {
-                let replies = self.staging.outbounds();
-                let texts: Vec<String> = replies.iter().map(|reply| reply.content.text()).collect();
+            Ok(report) => {
+                let outbounds = report.dispatched.iter().map(|dispatched| &dispatched.outbound);
+                let replies = outbounds.filter(|outbound| outbound.kind == OutboundKind::Reply);
+                let texts: Vec<String> = replies.map(|reply| reply.content.text()).collect();
                 if texts.is_empty() { Outcome::Silent } else { Outcome::Replied { text: texts.join("\n\n") } }
             }
             Err(TurnError::Cancelled) => Outcome::Cancelled,
@@ -259,33 +263,38 @@ impl Ended {
         }
     }
 
-    /// What the end of a turn adds to the tape: a reply no run has said, what each message was dispatched as, a failure.
-    fn entries(&self, accepted: &Accepted) -> Vec<Fact> {
-        let append = |entry| Fact::Append { tape: accepted.tape.clone(), entry };
+    /// What the end of a turn adds to the tape: a reply no run has said, a failure no run has told, and what became of
+    /// each message that was dispatched.
+    fn entries(&self, accepted: &Accepted, notice: Option<&Dispatched>) -> Vec<Fact> {
+        let mut entries = Vec::new();
+        match &self.turn {
+            Ok(report) => {
+                if self.run.as_ref().is_some_and(|run| run.without_output) {
+                    entries.push(Draft::message(&ChatMessage::assistant(report.output.as_str())));
+                }
+                entries.extend(report.dispatched.iter().map(sent_flags));
+            }
+            // The run has told of its own failure.
+            Err(TurnError::Run(_)) => {}
+            Err(error) => entries.push(Draft::error("turn", &error.public())),
+        }
+        entries.extend(notice.map(sent_flags));
         let of_run = |entry: Draft| match &self.run {
             Some(run) => entry.of_run(&run.run_id),
             None => entry,
         };
-        match &self.turn {
-            Ok(report) => {
-                let without_output = self.run.as_ref().is_some_and(|run| run.without_output);
-                let said = without_output.then(|| Draft::message(&ChatMessage::assistant(report.output.as_str())));
-                let dispatched = report.dispatched.iter().map(|dispatched| {
-                    let flags = dispatched.sent.iter().map(|(plugin, sent)| json!({ "plugin": plugin, "sent": sent }));
-                    Draft::event(
-                        "outbound",
-                        json!({
-                            "channel": dispatched.outbound.channel,
-                            "chat_id": dispatched.outbound.chat_id,
-                            "sent": flags.collect::<Vec<_>>(),
-                        }),
-                    )
-                });
-                said.into_iter().chain(dispatched).map(|entry| append(of_run(entry))).collect()
-            }
-            // The run has told of its own failure.
-            Err(TurnError::Run(_)) => Vec::new(),
-            Err(error) => vec![append(of_run(Draft::error("turn", &error.public())))],
-        }
+        entries.into_iter().map(|entry| Fact::Append { tape: accepted.tape.clone(), entry: of_run(entry) }).collect()
     }
+}
+
+/// Who said that a message was sent, or staged, and who that it was not.
+fn sent_flags(dispatched: &Dispatched) -> Draft {
+    let flags = dispatched.sent.iter().map(|(plugin, sent)| json!({ "plugin": plugin, "sent": sent }));
+    let data = json!({
+        "kind": dispatched.outbound.kind,
+        "channel": dispatched.outbound.channel,
+        "chat_id": dispatched.outbound.chat_id,
+        "sent": flags.collect::<Vec<_>>(),
+    });
+    Draft::event("outbound", data)
 }

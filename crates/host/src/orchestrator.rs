@@ -10,7 +10,7 @@ use capstan_protocol::{
     Adapter, Binding, ContextAccess, ConversationContext, EventKey, Resources, RunContext, RunId, RuntimeContext,
     StreamEvent, Timestamp, Trigger, Usage,
 };
-use capstan_tape::{Fact, RunRecord, RunStatus};
+use capstan_tape::{Draft, Fact, RunRecord, RunStatus};
 use capstan_turn::{ModelStage, RunFailure, StageEnd, StageEvents, StageInput, TurnError};
 use futures::{FutureExt as _, StreamExt as _};
 use tokio::sync::mpsc;
@@ -189,7 +189,11 @@ impl Orchestrator {
             return Ok(StageEnd::Nothing);
         };
         let is_stand_in = !run.progress().runner_started;
-        while let Some(event) = next_event(&mut decided.value).await? {
+        let crashed = |error: &TurnError| {
+            run.keep_partial();
+            run.append(Draft::error("run_model", &error.public()));
+        };
+        while let Some(event) = next_event(&mut decided.value).await.inspect_err(crashed)? {
             if is_stand_in {
                 run.record_stand_in(&event).await;
             }
@@ -233,7 +237,7 @@ impl Orchestrator {
 /// The next event of the stage. A panic in it, a plugin's or a runner's, is this run's failure and nobody else's.
 async fn next_event(stream: &mut EventStream) -> Result<Option<StreamEvent>, TurnError> {
     AssertUnwindSafe(stream.next()).catch_unwind().await.map_err(|_| {
-        let message = "the runner crashed".to_owned();
+        let message = "the model stage crashed".to_owned();
         TurnError::Run(RunFailure { message, code: Some("run-failed".to_owned()) })
     })
 }

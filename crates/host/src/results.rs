@@ -170,7 +170,14 @@ impl Run {
 
     /// A run that was broken off: what it had said of a message stays on the tape, marked as unfinished.
     pub(crate) fn keep_partial(&self) {
-        let partial = std::mem::take(&mut self.progress().partial);
+        let (partial, is_stand_in) = {
+            let mut progress = self.progress();
+            (std::mem::take(&mut progress.partial), !progress.runner_started)
+        };
+        // An answer stands after its message. A stand-in takes the message in at its end, which it did not reach.
+        if is_stand_in || !partial.is_empty() {
+            self.take_in();
+        }
         if !partial.is_empty() {
             let entry = Draft::message(&ChatMessage::assistant(partial));
             self.append(entry.with_meta("interrupted", Value::Bool(true)));

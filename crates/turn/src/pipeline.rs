@@ -137,11 +137,11 @@ impl Turn {
         let words: Arc<str> = Arc::from("no plugin gave any model output");
         let fault = Fault { detail: Arc::clone(&words), public: words };
         self.hooks.notify_error(Stage::RunModel, fault, Some(input.inbound.clone())).await;
-        let text = match input.prompt.0.as_ref() {
-            Content::Text(prompt) => prompt.clone(),
-            Content::Parts(_) => input.inbound.input.plain_text().to_owned(),
+        let (text, origin) = match input.prompt.0.as_ref() {
+            Content::Text(prompt) => (prompt.clone(), "the prompt"),
+            Content::Parts(_) => (input.inbound.input.plain_text().to_owned(), "the inbound text"),
         };
-        self.hooks.fell_back::<RunModel>(format!("{text:?}, the prompt"));
+        self.hooks.fell_back::<RunModel>(format!("{text:?}, {origin}"));
         text
     }
 

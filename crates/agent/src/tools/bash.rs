@@ -124,7 +124,7 @@ mod tests {
     async fn output_and_errors_are_given_and_a_bad_end_is_an_error() {
         assert_eq!(bash("echo one; echo two >&2").await, ("one\ntwo".to_owned(), false));
         assert_eq!(bash("true").await, ("(no output)".to_owned(), false));
-        assert_eq!(bash("echo half; exit 3").await, ("half\n\n[ended with exit code 3]".to_owned(), true));
+        assert_eq!(bash("echo half; exit 3").await, ("half\n[ended with exit code 3]".to_owned(), true));
     }
 
     #[tokio::test]

@@ -1,7 +1,7 @@
 //! T12: a scope that lasts as long as a message is worked on.
 
 use async_trait::async_trait;
-use capstan::hooks::points::RunModel;
+use capstan::hooks::points::{BuildPrompt, RunModel};
 use capstan::hooks::{BoxError, Inbound, Lifespan, LifespanScope};
 use capstan::protocol::Event;
 
@@ -15,7 +15,7 @@ struct Typing(Recorder);
 #[async_trait]
 impl LifespanScope for Typing {
     async fn open(&self) -> Result<(), BoxError> {
-        self.0.note("  lifespan opens", "");
+        self.0.note("  lifespan opens", "with the message");
         Ok(())
     }
 
@@ -42,6 +42,15 @@ async fn t12_a_lifespan_opens_in_load_state_and_closes_in_save_state() {
 async fn t12_a_lifespan_closes_knowing_the_failure() {
     let scenario = Scenario::new().plugin("broken", |hooks| {
         hooks.on(RunModel, || async { Err("no model".into()) });
+    });
+    let inbound = hello_with_lifespan(&scenario.recorder);
+    insta::assert_snapshot!(scenario.serve(inbound).await.told());
+}
+
+#[tokio::test]
+async fn t12_a_lifespan_closes_even_when_there_is_no_save_state() {
+    let scenario = Scenario::new().plugin("broken", |hooks| {
+        hooks.on(BuildPrompt, || async { Err("no words".into()) });
     });
     let inbound = hello_with_lifespan(&scenario.recorder);
     insta::assert_snapshot!(scenario.serve(inbound).await.told());

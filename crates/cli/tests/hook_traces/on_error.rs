@@ -2,7 +2,7 @@
 
 use capstan::hooks::HookResult;
 use capstan::hooks::points::{DispatchOutbound, OnError, RunModel, RunModelStream, SaveState};
-use capstan::protocol::{OutboundKind, StreamEvent};
+use capstan::protocol::{Event, OutboundKind, StreamEvent};
 use futures::StreamExt as _;
 use futures::stream;
 
@@ -85,7 +85,36 @@ async fn h04_a_panicking_hook_fails_its_turn_and_nothing_else() {
         })
         .hello()
         .await;
-    let again = story.host.serve(capstan::protocol::Event::message("cli", "local", ",help")).await.unwrap();
-    assert_eq!(again.outcome.name(), "failed", "the session is free again, and the plugin panics again");
     insta::assert_snapshot!(story.told());
+    let again = story.host.serve(Event::message("cli", "local", "hello again")).await.unwrap();
+    assert!(again.error.is_some(), "the session is free again, and the plugin panics again");
+}
+
+#[tokio::test]
+async fn h04_t08_a_stream_that_panics_fails_its_turn_after_save_state() {
+    let story = Scenario::new()
+        .plugin("reckless", |hooks| {
+            hooks.on(RunModelStream, || async {
+                let rest = stream::once(async { panic!("index out of bounds in /home/dev/model.rs") });
+                Ok(Some(stream::iter([StreamEvent::text("half")]).chain(rest).boxed()))
+            });
+        })
+        .hello()
+        .await;
+    insta::assert_snapshot!(story.with_tape());
+    let again = story.host.serve(Event::message("cli", "local", "hello again")).await.unwrap();
+    assert!(again.error.is_some(), "the session is free again, and the plugin panics again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn h07_t08_a_stream_that_hangs_past_the_runs_time_fails_its_turn_after_save_state() {
+    let story = Scenario::new()
+        .plugin("stuck", |hooks| {
+            hooks.on(RunModelStream, || async {
+                Ok(Some(stream::iter([StreamEvent::text("half")]).chain(stream::pending()).boxed()))
+            });
+        })
+        .hello()
+        .await;
+    insta::assert_snapshot!(story.with_tape());
 }

@@ -105,7 +105,8 @@ impl Line {
     }
 }
 
-fn cut(text: &str) -> String {
+/// The text, cut where it is too long to be shown.
+pub fn cut(text: &str) -> String {
     match text.char_indices().nth(SHOWN_CHARS) {
         Some((end, _)) => format!("{}...", &text[..end]),
         None => text.to_owned(),

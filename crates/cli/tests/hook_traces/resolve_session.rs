@@ -1,7 +1,7 @@
-//! T2: which session an event belongs to, before it is accepted.
+//! T2: which session an event belongs to, before it is accepted; and whether it is admitted.
 
 use capstan::hooks::Inbound;
-use capstan::hooks::points::{LoadState, ResolveSession};
+use capstan::hooks::points::{AdmitMessage, LoadState, ResolveSession};
 use capstan::protocol::{Event, Map, SessionId};
 use serde_json::json;
 
@@ -70,6 +70,19 @@ async fn t02_h07_when_it_hangs_past_its_deadline_no_turn_runs() {
         .plugin("echo", echo)
         .plugin("stuck", |hooks| {
             hooks.on(ResolveSession, std::future::pending);
+        })
+        .hello()
+        .await;
+    assert_eq!(story.runs, 0);
+    insta::assert_snapshot!(story.with_tape());
+}
+
+#[tokio::test]
+async fn h04_when_admit_message_fails_no_turn_runs() {
+    let story = Scenario::new()
+        .plugin("echo", echo)
+        .plugin("broken", |hooks| {
+            hooks.on(AdmitMessage, || async { Err("no list of guests".into()) });
         })
         .hello()
         .await;

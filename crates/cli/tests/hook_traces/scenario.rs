@@ -5,18 +5,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use capstan::hooks::{BoxError, Deadlines, HookRuntime, Inbound, Plugin, Registrar, Registry};
-use capstan::protocol::{ChatMessage, Event, ModelOptions, Timestamp};
+use capstan::protocol::{ChatMessage, Event, ModelOptions, Outcome, Timestamp};
 use capstan::tape::{Entry, Kind, MemoryStore, Slice, Store as _};
 use capstan::{Capstan, Host, Served};
 use capstan_host::{Clock, Owner, Settings, Workspace};
 use tempfile::TempDir;
 
-use crate::recorder::Recorder;
+use crate::recorder::{Recorder, cut};
+
+/// What a plugin registers.
+type Register = dyn Fn(&mut Registrar) -> Result<(), BoxError> + Send + Sync;
 
 /// A plugin made from a function.
 pub struct FnPlugin {
     name: &'static str,
-    register: Box<dyn Fn(&mut Registrar) -> Result<(), BoxError> + Send + Sync>,
+    register: Box<Register>,
 }
 
 impl FnPlugin {
@@ -168,17 +171,26 @@ impl Story {
 
     fn end(&self) -> String {
         let served = &self.served;
-        let mut end = format!("{:8} {}", "outcome", served.outcome.name());
+        let outcome = match &served.outcome {
+            None => "in flight".to_owned(),
+            Some(Outcome::Replied { text }) => format!("replied {}", quoted(text)),
+            Some(outcome) => outcome.name().to_owned(),
+        };
+        let mut end = format!("{:8} {outcome}", "outcome");
         if let Some(error) = &served.error {
             write!(end, "\n{:8} {}: {error}", "error", error.code()).unwrap();
         }
         for outbound in &served.outbounds {
             let kind = format!("{:?}", outbound.kind).to_lowercase();
-            let (channel, chat, text) = (&outbound.channel, &outbound.chat_id, outbound.content.text());
-            write!(end, "\n{:8} {kind} to {channel}:{chat} {text:?}", "outbound").unwrap();
+            let (channel, chat, text) = (&outbound.channel, &outbound.chat_id, quoted(&outbound.content.text()));
+            write!(end, "\n{:8} {kind} to {channel}:{chat} {text}", "outbound").unwrap();
         }
         end
     }
+}
+
+fn quoted(text: &str) -> String {
+    cut(&format!("{text:?}"))
 }
 
 fn shown_entry(entry: &Entry) -> String {
@@ -187,10 +199,10 @@ fn shown_entry(entry: &Entry) -> String {
     let rest = match &entry.kind {
         Kind::Message => {
             let message: ChatMessage = serde_json::from_value(payload.clone()).unwrap();
-            format!("{} {:?}", text("role"), message.content.text())
+            format!("{} {}", text("role"), quoted(&message.content.text()))
         }
         Kind::Event if entry.name() == Some("outbound") => format!("outbound {}", payload["data"]),
-        Kind::Error => format!("{} {:?}", text("stage"), text("message")),
+        Kind::Error => format!("{} {}", text("stage"), quoted(&text("message"))),
         _ => text("name"),
     };
     format!("{} {rest}", entry.kind)

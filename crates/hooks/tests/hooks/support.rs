@@ -1,14 +1,16 @@
 //! Plugins from functions, and a runtime over them.
 
-use capstan_hooks::args::{LoadStateArgs, ResolveSessionArgs, RunModelArgs, SaveStateArgs};
-use capstan_hooks::args::{Failure, ModelText};
+use capstan_hooks::args::{Failure, LoadStateArgs, ModelText, ResolveSessionArgs, RunModelArgs, SaveStateArgs};
 use capstan_hooks::{BoxError, Deadlines, HookRuntime, Inbound, Plugin, Registrar, Registry, State};
 use capstan_protocol::{Content, Event, SessionId};
+
+/// What a plugin registers.
+type Register = dyn Fn(&mut Registrar) -> Result<(), BoxError> + Send + Sync;
 
 /// A plugin made from a function.
 pub struct FnPlugin {
     name: &'static str,
-    register: Box<dyn Fn(&mut Registrar) -> Result<(), BoxError> + Send + Sync>,
+    register: Box<Register>,
 }
 
 /// A plugin that registers what the function does.

@@ -1,0 +1,127 @@
+//! A turn on a long tape against one on a short tape, with the same number of entries after the last anchor (P14).
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use capstan::protocol::{Event, TapeName};
+use capstan::store::SqliteStore;
+use capstan::tape::{Batch, Entry, Fact, NewTape, Store, StoreError, TapeAddress, tape_name};
+use capstan::{Capstan, Host};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::Outcome;
+use crate::sample::{Sample, print_ratio, print_row};
+
+const SHORT: u64 = 1_000;
+const LONG: u64 = 1_000_000;
+/// How many entries follow the anchor before the first turn.
+const AFTER_ANCHOR: u64 = 20;
+/// How many entries one commit imports.
+const CHUNK: u64 = 10_000;
+/// After this many turns both tapes get a new anchor, so that what follows it stays short.
+const PHASE: usize = 10;
+const WARM_UP: usize = 20;
+const TURNS: usize = 300;
+
+/// A host with one tape of a given length.
+struct Place {
+    host: Host,
+    sample: Sample,
+    _folder: TempDir,
+}
+
+impl Place {
+    async fn new(entries: u64) -> Result<Self, Box<dyn std::error::Error>> {
+        let folder = tempfile::tempdir()?;
+        let workspace = folder.path().canonicalize()?;
+        let store: Arc<dyn Store> = Arc::new(SqliteStore::open(folder.path().join("capstan.db"))?);
+        fill(store.as_ref(), &workspace, entries).await?;
+        let builder = Capstan::builder().home(&workspace).workspace(&workspace).set("model", "demo:");
+        let host = builder.store(store).start().await?;
+        Ok(Self { host, sample: Sample::default(), _folder: folder })
+    }
+
+    async fn turn(&self, text: &str) -> Result<Duration, Box<dyn std::error::Error>> {
+        let event = Event::message("cli", "local", text);
+        let begun = Instant::now();
+        let served = self.host.serve(event).await?;
+        let elapsed = begun.elapsed();
+        match served.error {
+            Some(error) => Err(error.into()),
+            None => Ok(elapsed),
+        }
+    }
+}
+
+/// Fills the tape of the session that the turns will be on.
+async fn fill(store: &dyn Store, workspace: &Path, count: u64) -> Result<(), StoreError> {
+    let workspace = workspace.to_string_lossy().into_owned();
+    let tape = tape_name(&TapeAddress { workspace: workspace.into(), session: "cli:local".into() });
+    let mut batch = Batch::new();
+    batch.push(Fact::EnsureTape(NewTape::named(tape.clone())));
+    store.commit(batch).await?;
+    let mut next = 1;
+    while next <= count {
+        let last = count.min(next + CHUNK - 1);
+        store.commit(import(&tape, (next..=last).map(|id| entry(id, count)).collect())).await?;
+        next = last + 1;
+    }
+    Ok(())
+}
+
+fn import(tape: &TapeName, entries: Vec<Entry>) -> Batch {
+    let mut batch = Batch::new();
+    batch.push(Fact::Import { tape: tape.clone(), entries });
+    batch
+}
+
+/// An entry as a turn might have written it: anchors now and then, the last one near the end.
+fn entry(id: u64, count: u64) -> Entry {
+    let is_anchor = id == 1 || id == count - AFTER_ANCHOR || (id < count - AFTER_ANCHOR && id.is_multiple_of(1000));
+    let text = format!("message {id}: the capstan winds the rope, and the rope lifts the anchor from the ground");
+    let (kind, payload) = match id % 2 {
+        _ if is_anchor => ("anchor", json!({"name": "phase", "state": {"summary": "so far"}})),
+        0 => ("message", json!({"role": "user", "content": text})),
+        _ => ("message", json!({"role": "assistant", "content": text})),
+    };
+    let line = json!({"id": id, "kind": kind, "payload": payload, "meta": {}, "date": "2026-11-15T20:57:42+00:00"});
+    read(line)
+}
+
+fn read(line: Value) -> Entry {
+    serde_json::from_value(line).unwrap_or_else(|error| unreachable!("an entry as it is written: {error}"))
+}
+
+pub(crate) async fn run() -> Outcome {
+    println!(
+        "long-tape: a turn (demo model) on a tape of {LONG} entries and on one of {SHORT}, {TURNS} each, in turns"
+    );
+    let begun = Instant::now();
+    let mut places = [Place::new(SHORT).await?, Place::new(LONG).await?];
+    println!("  databases in {}, filled in {:.1} s", std::env::temp_dir().display(), begun.elapsed().as_secs_f64());
+    for number in 0..WARM_UP + TURNS {
+        // Whoever goes first may pay for something that both need.
+        if number % 2 == 0 {
+            places.reverse();
+        }
+        for place in &mut places {
+            let elapsed = place.turn("hello").await?;
+            if number >= WARM_UP {
+                place.sample.push(elapsed);
+            }
+            if number % PHASE == 0 {
+                place.turn(",tape.handoff name=phase summary='so far'").await?;
+            }
+        }
+    }
+    // Reversed an even number of times, they stand as they did.
+    let [short, long] = &places;
+    print_row("a turn on the short tape", &short.sample);
+    print_row("a turn on the long tape", &long.sample);
+    print_ratio("long to short", long.sample.ratio_to(&short.sample), Some(1.2));
+    Ok(())
+}
+
+const _: () = assert!((WARM_UP + TURNS).div_ceil(2).is_multiple_of(2));

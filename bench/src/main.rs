@@ -1,0 +1,54 @@
+//! Benchmarks, run by hand: `cargo run --release -p capstan-bench -- NAME`. `bench/README.md` says how to read them.
+//!
+//! Each compares two or more things within one run, in turns, and prints medians and their ratio. None is run in tests.
+
+mod cold_start;
+mod hooks;
+mod long_tape;
+mod sample;
+mod turn;
+
+use std::process::ExitCode;
+
+/// What a benchmark ends with.
+type Outcome = Result<(), Box<dyn std::error::Error>>;
+
+const USAGE: &str = "usage: cargo run --release -p capstan-bench -- NAME
+  long-tape    a turn on a tape of a million entries against one on a tape of a thousand
+  hooks        asking 1, 10 and 100 plugins until one answers
+  turn         a whole turn without a model, in memory and on SQLite
+  cold-start   `capstan run hello` against `python3 -c pass` (build it first: cargo build --release -p capstan)
+  all          all of them";
+
+fn main() -> ExitCode {
+    if cfg!(debug_assertions) {
+        eprintln!("warning: this is not a release build; the figures mean little");
+    }
+    let name = std::env::args().nth(1).unwrap_or_default();
+    let outcome = match name.as_str() {
+        "long-tape" => in_runtime(long_tape::run()),
+        "hooks" => in_runtime(hooks::run()),
+        "turn" => in_runtime(turn::run()),
+        "cold-start" => cold_start::run(),
+        "all" => in_runtime(hooks::run())
+            .and_then(|()| in_runtime(turn::run()))
+            .and_then(|()| in_runtime(long_tape::run()))
+            .and_then(|()| cold_start::run()),
+        _ => {
+            eprintln!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The runtime that the command line has.
+fn in_runtime(benchmark: impl Future<Output = Outcome>) -> Outcome {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(benchmark)
+}
