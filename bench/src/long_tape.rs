@@ -28,6 +28,7 @@ const TURNS: usize = 300;
 /// A host with one tape of a given length.
 struct Place {
     host: Host,
+    entries: u64,
     sample: Sample,
     _folder: TempDir,
 }
@@ -40,7 +41,16 @@ impl Place {
         fill(store.as_ref(), &workspace, entries).await?;
         let builder = Capstan::builder().home(&workspace).workspace(&workspace).set("model", "demo:");
         let host = builder.store(store).start().await?;
-        Ok(Self { host, sample: Sample::default(), _folder: folder })
+        Ok(Self { host, entries, sample: Sample::default(), _folder: folder })
+    }
+
+    /// Had the turns been on another tape, the ratio would be 1 and mean nothing.
+    async fn check(&self) -> Outcome {
+        let tapes = self.host.tapes().list().await?;
+        let heads: Vec<u64> = tapes.iter().map(|tape| tape.head.0).collect();
+        println!("  the tape of {} entries has {heads:?} now", self.entries);
+        let grown = self.entries + TURNS as u64;
+        if matches!(heads[..], [head] if head > grown) { Ok(()) } else { Err("the turns were on another tape".into()) }
     }
 
     async fn turn(&self, text: &str) -> Result<Duration, Box<dyn std::error::Error>> {
@@ -115,6 +125,9 @@ pub(crate) async fn run() -> Outcome {
                 place.turn(",tape.handoff name=phase summary='so far'").await?;
             }
         }
+    }
+    for place in &places {
+        place.check().await?;
     }
     // Reversed an even number of times, they stand as they did.
     let [short, long] = &places;

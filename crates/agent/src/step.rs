@@ -53,8 +53,9 @@ async fn note_end(api: &RunApi, number: u32, begun: Instant, status: &str) {
 /// Makes the step's calls and puts what the next step is told on the tape.
 pub(crate) async fn next_step(api: &RunApi, mut step: Step) -> Result<(), ApiError> {
     let calls = std::mem::take(&mut step.calls);
-    api.tools.call(calls).await?;
-    step.end(api, "continue").await;
+    let called = api.tools.call(calls).await;
+    step.end(api, if called.is_ok() { "continue" } else { "error" }).await;
+    called?;
     if let Some(content) = api.prompt.continuation(step.number + 1).await? {
         api.tape.say(content).await?;
     }

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use capstan_channels::{Cli, Printer};
 use capstan_hooks::{Deadlines, HookRuntime, Plugin, Registry};
-use capstan_host::{Clock, Host, Owner, Settings, Workspace};
+use capstan_host::{Clock, Host, Owner, Secrets, Settings, Workspace};
 use capstan_protocol::ModelOptions;
 use capstan_store::SqliteStore;
 use capstan_tape::Store;
+use secrecy::ExposeSecret as _;
 
 use crate::builtin::Builtin;
 use crate::config::{Config, Sources};
@@ -160,6 +161,7 @@ pub(crate) fn settings(config: &Config, workspace: PathBuf, owner: Owner) -> Set
         max_message_bytes: config.max_message_bytes,
         run_timeout: config.run_timeout,
         session_wait: config.session_wait,
+        secrets: Secrets::new(config.api_key.iter().map(|key| key.expose_secret().to_owned())),
         owner,
         clock: Clock::system(),
     }

@@ -127,6 +127,7 @@ impl<'a> Context<'a> {
 /// Runs the command line of this process.
 pub(crate) fn main(capstan: &Capstan) -> ExitCode {
     start_logging();
+    keep_to_ourselves();
     let command = match CommandLine::try_parse() {
         Ok(line) => line.command,
         // Help and version are no errors; clap knows where each is printed.
@@ -172,6 +173,14 @@ async fn execute(capstan: &Capstan, command: Command) -> Result<(), Failure> {
             let context = Context::load(capstan, &WorkspaceFlag { path: None })?;
             commands::plugin(&context, words).await
         }
+    }
+}
+
+/// What other processes of this user could read of this one (its environment, its memory) holds the key.
+fn keep_to_ourselves() {
+    use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+    if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
+        tracing::warn!(%error, "other processes of this user can look into this one");
     }
 }
 

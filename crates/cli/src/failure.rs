@@ -159,7 +159,6 @@ impl From<HostError> for Failure {
         match error {
             HostError::MessageTooLarge { .. } => Self::new("message-too-large", message, Exit::Usage),
             HostError::UnknownChannel { .. } => Self::new("channel-unknown", message, Exit::Usage),
-            HostError::SessionBusy { .. } => Self::new("session-busy", message, Exit::Failed),
             HostError::Hook(_) => Self::new("hook-failed", message, Exit::Failed),
             HostError::Owner { .. } => Self::new("home-unusable", message, Exit::Store),
             HostError::Store(error) => error.into(),
@@ -176,7 +175,7 @@ impl From<TurnError> for Failure {
             TurnError::Run(failure) => {
                 Self::new(failure.code.as_deref().unwrap_or("run-failed"), failure.message, Exit::Failed)
             }
-            TurnError::Hook(_) | TurnError::Timeout | TurnError::NoRunner(_) => {
+            TurnError::Hook(_) | TurnError::Busy | TurnError::Timeout | TurnError::NoRunner(_) => {
                 Self::new(error.code(), message, Exit::Failed)
             }
         }

@@ -80,6 +80,8 @@ pub enum Phase {
     Event,
     /// Once for each turn.
     Turn,
+    /// Once for each turn, for as long as its run may take.
+    ModelStage,
     /// Once for each further step of the agent.
     Step,
     /// Once for each outbound message.
@@ -100,7 +102,7 @@ impl fmt::Display for Phase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Event => "per event",
-            Self::Turn => "per turn",
+            Self::Turn | Self::ModelStage => "per turn",
             Self::Step => "per step",
             Self::Outbound => "per outbound",
             Self::ModelCall => "per model call",

@@ -102,10 +102,10 @@ points! {
     BuildPrompt = "build_prompt": args::BuildPromptArgs => Content, First, Turn, Async, |content| format!("{:?}", content.text());
 
     /// The reply, as one text.
-    RunModel = "run_model": args::RunModelArgs => String, First, Turn, Async, |text| format!("{text:?}");
+    RunModel = "run_model": args::RunModelArgs => String, First, ModelStage, Async, |text| format!("{text:?}");
 
     /// The reply, as a stream of events.
-    RunModelStream = "run_model_stream": args::RunModelArgs => EventStream, First, Turn, Async, |_| "a stream".to_owned();
+    RunModelStream = "run_model_stream": args::RunModelArgs => EventStream, First, ModelStage, Async, |_| "a stream".to_owned();
 
     /// What to tell the model before a further step of the loop.
     ContinuePrompt = "continue_prompt": args::ContinuePromptArgs => Content, First, Step, Async, |content| format!("{:?}", content.text());

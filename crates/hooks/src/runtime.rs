@@ -124,19 +124,26 @@ impl HookRuntime {
         self.registry.implementations::<P>().map(ask).collect()
     }
 
-    /// What every plugin provides, the highest priority first; of things with the same name only the first is kept.
-    pub fn provided<P, T>(&self, name: impl Fn(&T) -> String) -> Result<Vec<T>, HookFailure>
+    /// What every plugin provides, the highest priority first; of things with the same name only the first is kept. A
+    /// plugin that fails is reported and provides nothing, and the others still do.
+    pub fn provided<P, T>(&self, name: impl Fn(&T) -> String) -> Vec<T>
     where
         P: Point<Mode = Sync, Args = (), Output = Vec<T>>,
         T: Send + 'static,
     {
         let mut kept: Vec<T> = Vec::new();
-        for item in self.all_sync::<P>(&())?.into_iter().flat_map(|answer| answer.value.into_iter().flatten()) {
-            if !kept.iter().any(|other| name(other) == name(&item)) {
-                kept.push(item);
+        for implementation in self.registry.implementations::<P>() {
+            let provided = self.call_sync(implementation, &()).unwrap_or_else(|failure| {
+                tracing::warn!(hook = failure.hook, plugin = %failure.plugin, reason = %failure.reason, "plugin provides nothing");
+                None
+            });
+            for item in provided.into_iter().flatten() {
+                if !kept.iter().any(|other| name(other) == name(&item)) {
+                    kept.push(item);
+                }
             }
         }
-        Ok(kept)
+        kept
     }
 
     /// Tells every observer what went wrong. One that fails is logged, the others are still told.
@@ -186,10 +193,9 @@ impl HookRuntime {
     }
 
     fn deadline(&self, point: &crate::PointInfo) -> Option<Duration> {
-        let is_model_stage = matches!(point.name, "run_model" | "run_model_stream");
         match point.phase {
             Phase::Event => Some(self.deadlines.acceptance),
-            Phase::Turn if is_model_stage => None,
+            Phase::ModelStage => None,
             _ => Some(self.deadlines.turn),
         }
     }

@@ -5,7 +5,7 @@ use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use capstan_hooks::Inbound;
-use capstan_hooks::contracts::ChannelError;
+use capstan_hooks::contracts::{Channel, ChannelError};
 use capstan_protocol::{EventKey, StreamEvent};
 use capstan_tape::{Batch, Fact, OutboxStatus, StoreError};
 use futures::FutureExt as _;
@@ -20,11 +20,22 @@ const SEND_DEADLINE: Duration = Duration::from_mins(1);
 /// Shows a stream event to the channel the turn answers on, if there is one that wants to see it.
 pub(crate) async fn show(services: &Services, event: &StreamEvent, inbound: &Inbound) {
     let Some(channel) = services.channel(&inbound.channel()) else { return };
-    if !channel.capabilities().streaming {
+    if !channel.capabilities().streaming || inbound.extensions().get::<ShowsNoMore>().is_some() {
         return;
     }
     if let Err(reason) = isolated(channel.on_event(event, inbound), SHOW_DEADLINE).await {
-        tracing::warn!(channel = %channel.name(), %reason, "a stream event could not be shown");
+        tracing::warn!(channel = %channel.name(), %reason, "a stream event could not be shown, nor will the rest be");
+        inbound.extensions().insert(ShowsNoMore);
+    }
+}
+
+/// The channel failed to show an event of this turn: it gets the final message, and holds the run up no further.
+struct ShowsNoMore;
+
+/// Stops a channel, as far as it lets itself be stopped.
+pub(crate) async fn stop(channel: &dyn Channel) {
+    if let Err(reason) = isolated(channel.stop(), SHOW_DEADLINE).await {
+        tracing::warn!(channel = %channel.name(), %reason, "a channel did not stop cleanly");
     }
 }
 

@@ -1,7 +1,7 @@
 //! Why the host refused or failed.
 
 use capstan_hooks::HookFailure;
-use capstan_protocol::{ChannelName, SessionId};
+use capstan_protocol::ChannelName;
 use capstan_tape::StoreError;
 
 /// Why the host refused an event, or could not start.
@@ -22,12 +22,6 @@ pub enum HostError {
         channel: ChannelName,
         /// Those there are.
         known: String,
-    },
-    /// Another process works on the session and did not finish in time.
-    #[error("session {session} is being worked on by another process")]
-    SessionBusy {
-        /// The session.
-        session: SessionId,
     },
     /// A start-up hook failed.
     #[error(transparent)]

@@ -4,13 +4,11 @@ use capstan_hooks::args::{AdmitMessageArgs, Busy, ResolveSessionArgs};
 use capstan_hooks::points::{Admission, AdmitMessage, ResolveSession};
 use capstan_hooks::{HookFailure, Inbound};
 use capstan_protocol::{EntryId, Event, EventKey, Outcome, SessionId, TapeName};
-use capstan_tape::{
-    AcceptedRecord, Assigned, Batch, Draft, Expect, Fact, Fence, NewTape, StoreError, TapeAddress, tape_name,
-};
+use capstan_tape::{AcceptedRecord, Batch, Draft, Expect, Fact, Fence, NewTape, StoreError, TapeAddress, tape_name};
 use serde_json::json;
 
 use crate::HostError;
-use crate::lease::{Taker, fence};
+use crate::lease::Claim;
 use crate::services::Services;
 
 /// How often acceptance is tried again when another process wrote to the same tape in between.
@@ -25,6 +23,8 @@ pub(crate) struct Accepted {
     pub(crate) tape: TapeName,
     /// The newest entry of the tape after acceptance.
     pub(crate) head: EntryId,
+    /// The claim of its turn to the session's lease.
+    pub(crate) claim: Claim,
     pub(crate) next: Next,
 }
 
@@ -41,30 +41,47 @@ pub(crate) enum Next {
     Duplicate(AcceptedRecord),
 }
 
+/// What is to come after acceptance, before it is known whether the event is new.
+enum Plan {
+    Turn,
+    Drop,
+    Refuse(HookFailure),
+}
+
+/// An event that is about to be accepted.
+struct Candidate {
+    inbound: Inbound,
+    key: EventKey,
+    session: SessionId,
+    tape: TapeName,
+    claim: Claim,
+}
+
 impl Services {
     /// Resolves the session, asks for admission, and commits the event.
     pub(crate) async fn accept(&self, inbound: Inbound) -> Result<Accepted, HostError> {
         self.check_size(&inbound)?;
         let (session, unresolved) = self.resolve_session(&inbound).await;
         let inbound = inbound.in_session(session.clone());
-        let (admission, failed) = match unresolved {
-            Some(failure) => (Admission::Process, Some(failure)),
-            None => self.admit(&inbound, &session).await?,
-        };
         let address = TapeAddress { workspace: self.workspace_id.clone(), session: session.clone() };
         let tape = tape_name(&address);
-        let key = EventKey::from(&*inbound);
-        let committed = self.commit_event(&inbound, &key, &session, &tape, admission, failed.is_none()).await;
-        let (head, next) = match committed {
+        let plan = match unresolved {
+            Some(failure) => Plan::Refuse(failure),
+            None => self.admit(&inbound, &session, &tape).await?,
+        };
+        let claim = self.settings.owner.claim(&tape);
+        let candidate = Candidate { key: EventKey::from(&*inbound), inbound, session, tape, claim };
+        let (head, next) = match self.commit_event(&candidate, &plan).await {
             Err(HostError::Store(StoreError::Duplicate { key })) => self.seen_before(&key).await?,
             Err(error) => return Err(error),
-            Ok((head, lease)) => match (failed, admission) {
-                (Some(failure), _) => (head, Next::Refused(failure)),
-                (None, Admission::Drop) => (head, Next::Dropped),
-                (None, Admission::Process) => (head, Next::Turn(lease)),
+            Ok((head, lease)) => match plan {
+                Plan::Refuse(failure) => (head, Next::Refused(failure)),
+                Plan::Drop => (head, Next::Dropped),
+                Plan::Turn => (head, Next::Turn(lease)),
             },
         };
-        Ok(Accepted { inbound, key, session, tape, head, next })
+        let Candidate { inbound, key, session, tape, claim } = candidate;
+        Ok(Accepted { inbound, key, session, tape, head, claim, next })
     }
 
     fn check_size(&self, event: &Event) -> Result<(), HostError> {
@@ -94,34 +111,25 @@ impl Services {
         }
     }
 
-    /// What the hooks want done with the event, and which of them failed, if one did.
-    async fn admit(
-        &self,
-        inbound: &Inbound,
-        session: &SessionId,
-    ) -> Result<(Admission, Option<HookFailure>), HostError> {
-        let lease = self.tapes.store().lease(session).await?;
+    /// What the hooks want done with the event.
+    async fn admit(&self, inbound: &Inbound, session: &SessionId, tape: &TapeName) -> Result<Plan, HostError> {
+        let lease = self.tapes.store().lease(tape).await?;
         let now = self.settings.clock.now();
-        let busy = lease.is_some_and(|lease| lease.owner.is_some() && lease.until > now);
+        let busy = lease.is_some_and(|lease| self.settings.owner.is_held(&lease, now));
         let args = AdmitMessageArgs { message: inbound.clone(), session_id: session.clone(), busy: Busy(busy) };
         Ok(match self.hooks.first::<AdmitMessage>(&args).await {
-            Ok(decided) => (decided.map(|decided| decided.value).unwrap_or_default(), None),
-            Err(failure) => (Admission::Process, Some(failure)),
+            Err(failure) => Plan::Refuse(failure),
+            Ok(decided) => match decided.map(|decided| decided.value).unwrap_or_default() {
+                Admission::Process => Plan::Turn,
+                Admission::Drop => Plan::Drop,
+            },
         })
     }
 
     /// Commits the event: the tape begun if it is new, the entry that tells of it, the inbox row, and the lease if it
     /// is to be had.
-    async fn commit_event(
-        &self,
-        inbound: &Inbound,
-        key: &EventKey,
-        session: &SessionId,
-        tape: &TapeName,
-        admission: Admission,
-        runs: bool,
-    ) -> Result<(EntryId, Option<Fence>), HostError> {
-        let taker = self.lease_taker();
+    async fn commit_event(&self, candidate: &Candidate, plan: &Plan) -> Result<(EntryId, Option<Fence>), HostError> {
+        let Candidate { inbound, key, session, tape, claim } = candidate;
         for _ in 0..RACES {
             let now = self.settings.clock.now();
             let mut batch = Batch::new();
@@ -131,8 +139,9 @@ impl Services {
                 workspace: Some(self.workspace_id.clone()),
                 head: EntryId(0),
             }));
+            // Read before the anchor is looked for: whoever begins the tape in between moves it on.
+            let head = self.tapes.record(tape).await?.map(|record| record.head).unwrap_or_default();
             if self.tapes.last_anchor(tape).await?.is_none() {
-                let head = self.tapes.record(tape).await?.map(|record| record.head).unwrap_or_default();
                 batch.expect.push(Expect::Head { tape: tape.clone(), head });
                 for draft in Draft::session_start() {
                     batch.append(tape, Draft { date: Some(now.into()), ..draft });
@@ -141,25 +150,21 @@ impl Services {
             let told = Draft::event("event.accepted", json!({ "event": **inbound })).hidden();
             let entry = batch.append(tape, Draft { date: Some(now.into()), ..told });
             let (key, session) = (key.clone(), session.clone());
-            batch.push(Fact::Accept { key: key.clone(), session: session.clone(), tape: tape.clone(), entry, at: now });
-            let mut lease = None;
-            match admission {
-                Admission::Drop => {
+            batch.push(Fact::Accept { key: key.clone(), session, tape: tape.clone(), entry, at: now });
+            let lease = match plan {
+                Plan::Turn => Some(batch.push(self.lease_fact(claim).await?)),
+                Plan::Drop => {
                     batch.push(Fact::Settle { key, outcome: Outcome::Dropped, run_id: None });
+                    None
                 }
-                Admission::Process if runs => lease = Some(batch.push(taker.fact(&session).await?)),
-                Admission::Process => {}
-            }
+                Plan::Refuse(_) => None,
+            };
             match self.tapes.commit(batch).await {
                 Err(StoreError::Moved { .. }) => {}
                 Err(error) => return Err(error.into()),
                 Ok(committed) => {
                     let head = committed.entry(entry).unwrap_or_default();
-                    let epoch = match lease.and_then(|position| committed.assigned.get(position)) {
-                        Some(Assigned::Lease(epoch)) => *epoch,
-                        _ => None,
-                    };
-                    return Ok((head, epoch.map(|epoch| fence(&session, epoch))));
+                    return Ok((head, claim.fence(lease.and_then(|position| committed.assigned.get(position)))));
                 }
             }
         }
@@ -170,16 +175,5 @@ impl Services {
         let record = self.tapes.store().accepted(key).await?;
         let record = record.ok_or_else(|| StoreError::NotOpen { key: key.clone() })?;
         Ok((record.entry, Next::Duplicate(record)))
-    }
-
-    /// What takes leases for this host.
-    pub(crate) fn lease_taker(&self) -> Taker<'_> {
-        Taker {
-            store: self.tapes.store().as_ref(),
-            owner: &self.settings.owner,
-            clock: &self.settings.clock,
-            run_timeout: self.settings.run_timeout,
-            wait: self.settings.session_wait,
-        }
     }
 }

@@ -1,15 +1,17 @@
 //! A running host: takes an event all the way.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use capstan_hooks::args::Stage;
 use capstan_hooks::contracts::{Channel, Gateway};
 use capstan_hooks::{BoxError, HookRuntime, Inbound, Lifespan};
-use capstan_protocol::{ChatMessage, Outbound, OutboundKind, Outcome, RunId, SessionId, Usage};
-use capstan_tape::{Batch, Draft, Fact, NewOutbound, Store, StoreError, Tapes};
+use capstan_protocol::{ChannelName, ChatMessage, Outbound, OutboundKind, Outcome, RunId, SessionId, Timestamp, Usage};
+use capstan_tape::{Batch, Draft, Fact, Fence, NewOutbound, Store, StoreError, Tapes};
 use capstan_turn::{Dispatched, Turn, TurnError, TurnReport};
 use serde_json::json;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::gateway::{Accepted, Next};
@@ -25,7 +27,12 @@ pub struct Host {
     services: Arc<Services>,
     turn: Turn,
     cancelled: CancellationToken,
+    /// The channels that listen. Locked only to begin and to end.
+    listening: Arc<tokio::sync::Mutex<JoinSet<ChannelName>>>,
 }
+
+/// How long channels may take to end after they were stopped.
+const STOP_DEADLINE: Duration = Duration::from_secs(10);
 
 /// What became of an event.
 #[derive(Debug, Clone, PartialEq)]
@@ -55,7 +62,7 @@ impl Host {
         let services = Arc::new(Services::start(hooks.clone(), store, settings).await?);
         let orchestrator = Arc::new(Orchestrator { services: Arc::clone(&services) });
         let turn = Turn::new(hooks, orchestrator, &workspace);
-        Ok(Self { services, turn, cancelled: CancellationToken::new() })
+        Ok(Self { services, turn, cancelled: CancellationToken::new(), listening: Arc::default() })
     }
 
     /// The tapes of this host.
@@ -78,11 +85,33 @@ impl Host {
         self.cancelled.cancel();
     }
 
-    /// Ends the running scope: what was provided for it is closed.
+    /// Lets every channel listen: what it hears is served. A channel that fails does not affect the others.
+    pub async fn listen(&self) {
+        // What the channels hold must not hold the channels' tasks.
+        let gateway: Arc<dyn Gateway> = Arc::new(Self { listening: Arc::default(), ..self.clone() });
+        let mut listening = self.listening.lock().await;
+        for channel in self.services.channels().iter().map(Arc::clone) {
+            let gateway = Arc::clone(&gateway);
+            listening.spawn(async move {
+                let name = channel.name();
+                if let Err(error) = channel.start(gateway).await {
+                    tracing::error!(channel = %name, %error, "a channel failed");
+                }
+                name
+            });
+        }
+    }
+
+    /// Ends the running scope: channels that listen are stopped, and what was provided for the scope is closed.
     pub async fn stop(self) -> Result<(), HostError> {
-        for channel in self.services.channels() {
-            if let Err(error) = channel.stop().await {
-                tracing::warn!(%error, "a channel did not stop cleanly");
+        let mut listening = std::mem::take(&mut *self.listening.lock().await);
+        if !listening.is_empty() {
+            for channel in self.services.channels() {
+                delivery::stop(channel.as_ref()).await;
+            }
+            let joined = async { while listening.join_next().await.is_some() {} };
+            if tokio::time::timeout(STOP_DEADLINE, joined).await.is_err() {
+                tracing::warn!("a channel went on listening after it was stopped, and was ended");
             }
         }
         match &self.services.tape_store {
@@ -91,7 +120,10 @@ impl Host {
         }
     }
 
-    /// Takes an event all the way: acceptance, turn, outcome, delivery. An error means that it was not accepted.
+    /// Takes an event all the way: acceptance, turn, outcome, delivery.
+    ///
+    /// An error means that the event was not accepted, or that the store failed. Whatever goes wrong in the turn itself
+    /// is in what is returned.
     pub async fn serve(&self, inbound: impl Into<Inbound>) -> Result<Served, HostError> {
         let inbound = inbound.into();
         let channel = inbound.channel();
@@ -103,31 +135,24 @@ impl Host {
         match &accepted.next {
             Next::Duplicate(record) => Ok(self.again(&accepted, record.outcome.clone()).await?),
             Next::Dropped => Ok(accepted.served(Some(Outcome::Dropped))),
-            Next::Refused(failure) => {
-                let error = TurnError::from(failure.clone());
-                let staging = Staging::default();
-                accepted.inbound.extensions().insert(staging.clone());
-                self.hooks().notify_error(Stage::Turn, error.fault(), Some(accepted.inbound.clone())).await;
-                self.settle(&accepted, Ended { turn: Err(error), staging, run: None, journal: None }).await
-            }
-            Next::Turn(Some(fence)) => {
-                let fence = fence.clone();
-                self.turn(&accepted, fence).await
-            }
-            Next::Turn(None) => match self.services.lease_taker().wait(&accepted.session).await {
+            Next::Refused(failure) => self.without_turn(&accepted, failure.clone().into()).await,
+            Next::Turn(Some(fence)) => self.turn(&accepted, fence.clone()).await,
+            Next::Turn(None) => match self.services.wait_for_lease(&accepted.claim, &self.cancelled).await {
                 Ok(fence) => self.turn(&accepted, fence).await,
-                Err(error) => {
-                    let outcome = Outcome::Failed { notice: error.to_string() };
-                    let mut batch = Batch::new();
-                    batch.push(Fact::Settle { key: accepted.key.clone(), outcome, run_id: None });
-                    self.tapes().commit(batch).await?;
-                    Err(error)
-                }
+                Err(error) => self.without_turn(&accepted, error).await,
             },
         }
     }
 
-    async fn turn(&self, accepted: &Accepted, fence: capstan_tape::Fence) -> Result<Served, HostError> {
+    /// An event that must not have a turn, or could not get one: the observers and the user are told.
+    async fn without_turn(&self, accepted: &Accepted, error: TurnError) -> Result<Served, HostError> {
+        let staging = Staging::default();
+        accepted.inbound.extensions().insert(staging.clone());
+        self.hooks().notify_error(Stage::Turn, error.fault(), Some(accepted.inbound.clone())).await;
+        self.settle(accepted, Ended { turn: Err(error), staging, run: None, journal: None }).await
+    }
+
+    async fn turn(&self, accepted: &Accepted, fence: Fence) -> Result<Served, HostError> {
         let clock = self.services.settings.clock.clone();
         let journal = Arc::new(Journal::new(self.tapes().clone(), accepted.tape.clone(), fence, clock));
         let staging = Staging::default();
@@ -156,28 +181,30 @@ impl Host {
     }
 
     /// Commits the outcome with everything that belongs to it, then delivers.
-    async fn settle(&self, accepted: &Accepted, ended: Ended) -> Result<Served, HostError> {
+    async fn settle(&self, accepted: &Accepted, mut ended: Ended) -> Result<Served, HostError> {
         let notice = self.dispatch_notice(accepted, &ended.staging).await;
         let outbounds = ended.staging.outbounds();
-        let outcome = ended.outcome();
         let now = self.services.settings.clock.now();
         let run_id = ended.run.as_ref().map(|run| run.run_id.clone());
-        let mut facts = ended.entries(accepted, notice.as_ref());
+        let mut facts = ended.entries(accepted, notice.as_ref(), now);
         for message in outbounds.clone() {
             facts.push(Fact::Enqueue(NewOutbound { message, event: accepted.key.clone(), at: now }));
         }
+        let mut outcome = ended.outcome();
         facts.push(Fact::Settle { key: accepted.key.clone(), outcome: outcome.clone(), run_id: run_id.clone() });
-        match &ended.journal {
-            Some(journal) => {
-                facts.push(self.services.settings.owner.release(&accepted.session));
-                journal.extend(facts);
-                journal.flush().await?;
+        match self.commit_end(accepted, &ended, facts).await {
+            Err(StoreError::Fenced { tape }) => {
+                let error = TurnError::Store(StoreError::Fenced { tape });
+                outcome = Outcome::Failed { notice: error.public() };
+                self.settle_unfenced(accepted, &outcome).await?;
+                ended.turn = Err(error);
             }
-            None => {
-                self.tapes().commit(Batch { facts, ..Batch::new() }).await?;
-            }
+            done => done?,
         }
-        delivery::send_waiting(&self.services, &accepted.key).await?;
+        if let Err(error) = delivery::send_waiting(&self.services, &accepted.key).await {
+            // The outcome stands; what became of the message is not known to the store, so it still waits there.
+            tracing::warn!(%error, "the fate of a message could not be recorded");
+        }
         Ok(Served {
             session: accepted.session.clone(),
             run_id,
@@ -188,6 +215,22 @@ impl Host {
             error: ended.turn.err(),
             duplicate: false,
         })
+    }
+
+    async fn commit_end(&self, accepted: &Accepted, ended: &Ended, mut facts: Vec<Fact>) -> Result<(), StoreError> {
+        let Some(journal) = &ended.journal else {
+            return self.tapes().commit(Batch { facts, ..Batch::new() }).await.map(drop);
+        };
+        facts.push(accepted.claim.release());
+        journal.extend(facts);
+        journal.flush().await
+    }
+
+    /// A turn that lost its lease may write nothing more on the tape, but its event must not be left without an outcome.
+    async fn settle_unfenced(&self, accepted: &Accepted, outcome: &Outcome) -> Result<(), StoreError> {
+        let mut batch = Batch::new();
+        batch.push(Fact::Settle { key: accepted.key.clone(), outcome: outcome.clone(), run_id: None });
+        self.tapes().commit(batch).await.map(drop)
     }
 
     /// The one notice of the turn takes the same way as a reply. A failure on that way is logged: there is no other.
@@ -265,7 +308,7 @@ impl Ended {
 
     /// What the end of a turn adds to the tape: a reply no run has said, a failure no run has told, and what became of
     /// each message that was dispatched.
-    fn entries(&self, accepted: &Accepted, notice: Option<&Dispatched>) -> Vec<Fact> {
+    fn entries(&self, accepted: &Accepted, notice: Option<&Dispatched>, now: Timestamp) -> Vec<Fact> {
         let mut entries = Vec::new();
         match &self.turn {
             Ok(report) => {
@@ -279,11 +322,14 @@ impl Ended {
             Err(error) => entries.push(Draft::error("turn", &error.public())),
         }
         entries.extend(notice.map(sent_flags));
-        let of_run = |entry: Draft| match &self.run {
-            Some(run) => entry.of_run(&run.run_id),
-            None => entry,
+        let append = |entry: Draft| {
+            let entry = match &self.run {
+                Some(run) => entry.of_run(&run.run_id),
+                None => entry,
+            };
+            Fact::Append { tape: accepted.tape.clone(), entry: Draft { date: Some(now.into()), ..entry } }
         };
-        entries.into_iter().map(|entry| Fact::Append { tape: accepted.tape.clone(), entry: of_run(entry) }).collect()
+        entries.into_iter().map(append).collect()
     }
 }
 

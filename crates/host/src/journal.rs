@@ -1,7 +1,7 @@
 //! What a turn writes: collected, and committed in as few batches as its promises allow.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use capstan_protocol::{EntryId, RunId, TapeName};
 use capstan_tape::{Batch, Draft, EntryRef, Fact, Fence, StoreError, Tapes};
@@ -11,13 +11,16 @@ use crate::Clock;
 /// The journal of one turn.
 ///
 /// Entries wait here until something must be durable before the turn goes on (a model call, a tool call) or the turn
-/// ends; then all of them are one commit, under the turn's lease.
+/// ends; then all of them are one commit, under the turn's lease. What waits is only let go of when it is on disk.
 pub(crate) struct Journal {
     tapes: Tapes,
     tape: TapeName,
     fence: Fence,
     clock: Clock,
     pending: Mutex<Pending>,
+    /// Commits follow one another in the order of what they hold. This lock is their queue: it is held over the wait for
+    /// the disk on purpose, and nothing else is done under it.
+    order: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
@@ -35,7 +38,7 @@ pub(crate) struct Ticket(u64);
 
 impl Journal {
     pub(crate) fn new(tapes: Tapes, tape: TapeName, fence: Fence, clock: Clock) -> Self {
-        Self { tapes, tape, fence, clock, pending: Mutex::default() }
+        Self { tapes, tape, fence, clock, pending: Mutex::default(), order: tokio::sync::Mutex::default() }
     }
 
     /// The tape of the session.
@@ -81,19 +84,31 @@ impl Journal {
         self.lock().facts.extend(facts);
     }
 
-    /// Commits all that waits.
-    pub(crate) async fn flush(&self) -> Result<(), StoreError> {
-        let (facts, tracked) = {
-            let mut pending = self.lock();
-            (std::mem::take(&mut pending.facts), std::mem::take(&mut pending.tracked))
-        };
+    /// Commits all that waits. A caller that goes away, as a cancelled run does, leaves the commit to end by itself.
+    pub(crate) async fn flush(self: &Arc<Self>) -> Result<(), StoreError> {
+        if self.lock().facts.is_empty() {
+            return Ok(());
+        }
+        let journal = Arc::clone(self);
+        let commit = tokio::spawn(async move { journal.commit().await });
+        commit.await.unwrap_or_else(|error| Err(StoreError::io("write the journal", error)))
+    }
+
+    async fn commit(&self) -> Result<(), StoreError> {
+        let _turn = self.order.lock().await;
+        let facts = self.lock().facts.clone();
         if facts.is_empty() {
             return Ok(());
         }
+        let count = facts.len();
         let batch = Batch { fence: Some(self.fence.clone()), expect: Vec::new(), facts };
         let committed = self.tapes.commit(batch).await?;
         let mut pending = self.lock();
-        for (position, ticket) in tracked {
+        pending.facts.drain(..count);
+        let (done, waiting): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut pending.tracked).into_iter().partition(|(position, _)| *position < count);
+        pending.tracked = waiting.into_iter().map(|(position, ticket)| (position - count, ticket)).collect();
+        for (position, ticket) in done {
             if let Some(id) = committed.entry(EntryRef::InBatch(position)) {
                 pending.known.insert(ticket, id);
             }

@@ -1,37 +1,46 @@
 //! Leases: one turn per session at a time, over all processes of this machine.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use capstan_protocol::{SessionId, Timestamp};
-use capstan_tape::{Assigned, Batch, Epoch, Fact, Fence, LeaseRecord, Store};
+use capstan_protocol::{TapeName, Timestamp};
+use capstan_tape::{Assigned, Batch, Fact, Fence, Judged, LeaseRecord};
+use capstan_turn::TurnError;
+use tokio_util::sync::CancellationToken;
 
-use crate::{Clock, HostError};
+use crate::HostError;
+use crate::services::Services;
 
-/// How often a waiting process looks whether a session has become free.
+/// How often a waiting turn looks whether its session has become free.
 const POLL: Duration = Duration::from_millis(50);
-/// How much longer than its run a lease lasts, for what comes after the run.
+/// How much longer than its run a lease lasts, for what comes before and after the run.
 const MARGIN_MILLIS: i64 = 60_000;
 
 /// Who holds leases: this process. While it lives it holds a file lock, so that others on this machine can tell that a
-/// dead owner's lease is void without waiting for it to expire.
+/// dead owner's lease is void, and a live one's is not, without looking at the clock.
 #[derive(Debug, Clone)]
-pub struct Owner {
+pub struct Owner(Arc<Process>);
+
+#[derive(Debug)]
+struct Process {
     name: String,
-    alive: Option<Arc<Alive>>,
+    /// The claims of turns that are going on.
+    claims: Mutex<HashSet<String>>,
+    presence: Option<Presence>,
 }
 
 #[derive(Debug)]
-struct Alive {
+struct Presence {
     folder: PathBuf,
     own: PathBuf,
     /// Locked for as long as this process lives.
     _lock: File,
 }
 
-impl Drop for Alive {
+impl Drop for Presence {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_file(&self.own) {
             tracing::debug!(path = %self.own.display(), %error, "owner file was not removed");
@@ -40,9 +49,13 @@ impl Drop for Alive {
 }
 
 impl Owner {
+    fn new(name: String, presence: Option<Presence>) -> Self {
+        Self(Arc::new(Process { name, claims: Mutex::default(), presence }))
+    }
+
     /// An owner whose death nobody can tell: its leases end by time only. For stores that no other process shares.
     pub fn anonymous() -> Self {
-        Self { name: format!("host-{}", uuid::Uuid::now_v7()), alive: None }
+        Self::new(format!("host-{}", uuid::Uuid::now_v7()), None)
     }
 
     /// An owner that is seen to be alive by a locked file in this folder.
@@ -56,75 +69,151 @@ impl Owner {
         std::fs::create_dir_all(&folder).map_err(|error| failed(&error))?;
         let lock = File::create(&own).map_err(|error| failed(&error))?;
         lock.try_lock().map_err(|error| failed(&error))?;
-        Ok(Self { name, alive: Some(Arc::new(Alive { folder, own, _lock: lock })) })
+        Ok(Self::new(name, Some(Presence { folder, own, _lock: lock })))
     }
 
-    /// Whether the owner of a lease is known to be dead: its file is gone, or nobody holds the lock on it.
-    fn is_dead(&self, other: &str) -> bool {
-        let Some(alive) = &self.alive else { return false };
-        if other == self.name {
-            return false;
-        }
-        match File::open(alive.folder.join(format!("{other}.lock"))) {
-            Ok(file) => file.try_lock().is_ok(),
-            Err(error) => error.kind() == std::io::ErrorKind::NotFound,
-        }
+    /// The claim of one turn to a session's lease. It is live until it is dropped.
+    pub(crate) fn claim(&self, tape: &TapeName) -> Claim {
+        let token = format!("{}/{}", self.0.name, uuid::Uuid::now_v7());
+        self.0.claims().insert(token.clone());
+        Claim { process: Arc::clone(&self.0), token, tape: tape.clone() }
     }
 
-    /// The fact that takes a session's lease, as far as it is free, expired, or its owner dead.
-    pub(crate) fn take(&self, session: &SessionId, held: Option<&LeaseRecord>, now: Timestamp, run: Duration) -> Fact {
+    /// Whether somebody works under this lease.
+    pub(crate) fn is_held(&self, lease: &LeaseRecord, now: Timestamp) -> bool {
+        let Some(holder) = &lease.owner else { return false };
+        self.0.judge(holder).map_or(lease.until > now, |judged| judged.alive)
+    }
+}
+
+impl Process {
+    fn claims(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What can be told about the holder of a lease without looking at the clock.
+    fn judge(&self, holder: &str) -> Option<Judged> {
+        let (process, _) = holder.split_once('/')?;
+        let alive = if process == self.name {
+            self.claims().contains(holder)
+        } else {
+            let folder = &self.presence.as_ref()?.folder;
+            match File::open(folder.join(format!("{process}.lock"))) {
+                Ok(file) => file.try_lock().is_err(),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
+                Err(_) => return None,
+            }
+        };
+        Some(Judged { owner: holder.to_owned(), alive })
+    }
+}
+
+/// One turn's claim to the lease of its session.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    process: Arc<Process>,
+    token: String,
+    tape: TapeName,
+}
+
+impl Claim {
+    /// The fact that takes the lease, as far as it is free, void or expired.
+    fn take(&self, held: Option<&LeaseRecord>, now: Timestamp, run: Duration) -> Fact {
         let run_millis = i64::try_from(run.as_millis()).unwrap_or(i64::MAX);
-        let holder = held.and_then(|lease| lease.owner.clone());
+        let holder = held.and_then(|lease| lease.owner.as_deref());
         Fact::TakeLease {
-            session: session.clone(),
-            owner: self.name.clone(),
+            tape: self.tape.clone(),
+            owner: self.token.clone(),
             now,
             until: now.plus_millis(run_millis.saturating_add(MARGIN_MILLIS)),
-            dead_owner: holder.filter(|owner| self.is_dead(owner)),
+            judged: holder.and_then(|holder| self.process.judge(holder)),
         }
     }
 
     /// The fact that gives it back.
-    pub(crate) fn release(&self, session: &SessionId) -> Fact {
-        Fact::ReleaseLease { session: session.clone(), owner: self.name.clone() }
+    pub(crate) fn release(&self) -> Fact {
+        Fact::ReleaseLease { tape: self.tape.clone(), owner: self.token.clone() }
+    }
+
+    /// The fence that a taken lease gives.
+    pub(crate) fn fence(&self, assigned: Option<&Assigned>) -> Option<Fence> {
+        match assigned {
+            Some(Assigned::Lease(Some(epoch))) => Some(Fence { tape: self.tape.clone(), epoch: *epoch }),
+            _ => None,
+        }
     }
 }
 
-/// What a session's turn needs to take its lease.
-pub(crate) struct Taker<'a> {
-    pub(crate) store: &'a dyn Store,
-    pub(crate) owner: &'a Owner,
-    pub(crate) clock: &'a Clock,
-    pub(crate) run_timeout: Duration,
-    pub(crate) wait: Duration,
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.process.claims().remove(&self.token);
+    }
 }
 
-impl Taker<'_> {
-    /// The fact that takes the lease if it can be had now.
-    pub(crate) async fn fact(&self, session: &SessionId) -> Result<Fact, HostError> {
-        let held = self.store.lease(session).await?;
-        Ok(self.owner.take(session, held.as_ref(), self.clock.now(), self.run_timeout))
+impl Services {
+    /// The fact that takes a session's lease if it can be had now.
+    pub(crate) async fn lease_fact(&self, claim: &Claim) -> Result<Fact, HostError> {
+        let held = self.tapes.store().lease(&claim.tape).await?;
+        Ok(claim.take(held.as_ref(), self.settings.clock.now(), self.settings.run_timeout))
     }
 
-    /// Waits until the lease can be had, as long as a caller is made to wait.
-    pub(crate) async fn wait(&self, session: &SessionId) -> Result<Fence, HostError> {
-        let attempt = async {
+    /// Waits until the lease can be had, as long as a caller is made to wait, or until the turn is cancelled.
+    pub(crate) async fn wait_for_lease(
+        &self,
+        claim: &Claim,
+        cancelled: &CancellationToken,
+    ) -> Result<Fence, TurnError> {
+        let attempts = async {
             loop {
                 let mut batch = Batch::new();
-                batch.push(self.fact(session).await?);
-                let committed = self.store.commit(batch).await?;
-                if let Some(Assigned::Lease(Some(epoch))) = committed.assigned.first() {
-                    return Ok(fence(session, *epoch));
+                batch.push(self.lease_fact(claim).await.map_err(|_| TurnError::Busy)?);
+                let committed = self.tapes.store().commit(batch).await?;
+                if let Some(fence) = claim.fence(committed.assigned.first()) {
+                    return Ok(fence);
                 }
                 tokio::time::sleep(POLL).await;
             }
         };
-        let timeout = tokio::time::timeout(self.wait, attempt).await;
-        timeout.unwrap_or_else(|_| Err(HostError::SessionBusy { session: session.clone() }))
+        tokio::select! {
+            () = cancelled.cancelled() => Err(TurnError::Cancelled),
+            taken = tokio::time::timeout(self.settings.session_wait, attempts) => taken.unwrap_or(Err(TurnError::Busy)),
+        }
     }
 }
 
-/// The fence of a lease.
-pub(crate) fn fence(session: &SessionId, epoch: Epoch) -> Fence {
-    Fence { session: session.clone(), epoch }
+#[cfg(test)]
+mod tests {
+    use super::Owner;
+    use capstan_protocol::{TapeName, Timestamp};
+    use capstan_tape::{Epoch, LeaseRecord};
+
+    fn lease(owner: &str) -> LeaseRecord {
+        let tape = TapeName::parse("t").unwrap();
+        LeaseRecord { tape, epoch: Epoch(1), owner: Some(owner.to_owned()), until: Timestamp::from_millis(1000) }
+    }
+
+    #[test]
+    fn x04_a_lease_is_held_while_its_owner_lives_whatever_the_clock_says() {
+        let folder = tempfile::tempdir().unwrap();
+        let here = Owner::in_folder(folder.path().to_owned()).unwrap();
+        let there = Owner::in_folder(folder.path().to_owned()).unwrap();
+        let tape = TapeName::parse("t").unwrap();
+        let claim = there.claim(&tape);
+        let held = lease(&claim.token);
+        let late = Timestamp::from_millis(1_000_000);
+        assert!(here.is_held(&held, late), "alive past its time");
+        assert!(there.is_held(&held, late), "and so it is for its own process");
+        drop(claim);
+        assert!(!there.is_held(&held, Timestamp::from_millis(0)), "a turn that is over holds nothing");
+        drop(there);
+        assert!(!here.is_held(&held, Timestamp::from_millis(0)), "dead before its time");
+    }
+
+    #[test]
+    fn x04_the_lease_of_an_owner_nobody_can_tell_about_ends_by_time() {
+        let here = Owner::anonymous();
+        let held = lease("elsewhere/1");
+        assert!(here.is_held(&held, Timestamp::from_millis(999)));
+        assert!(!here.is_held(&held, Timestamp::from_millis(1000)));
+    }
 }

@@ -1,17 +1,5 @@
-//! From a runner's results to the tape, the stream and the output.
-//!
-//! | result | tape entry | stream event | model output |
-//! |---|---|---|---|
-//! | `message.delta` | - | `text` | counts when no `message.completed` follows |
-//! | `reasoning.delta` | - | `reasoning` | - |
-//! | `message.completed` | `message` (assistant), except in answer to a command | `text`, unless deltas told it | counts |
-//! | `tool.call.started` | `tool_call` | `tool_call` | - |
-//! | `tool.call.completed` | `tool_result` | `tool_result` | - |
-//! | `state.updated` | - (state rows) | - | - |
-//! | `run.completed` | - (ledger) | `final` | - |
-//! | `run.failed` | `error` | `error`, `final` | - |
-//!
-//! Tool and model calls that go through the run API are journalled there, before and after they are made.
+//! From a runner's results to the tape, the stream and the output. The table in `docs/ARCHITECTURE.md` says what each
+//! becomes. Tool and model calls that go through the run API are journalled there, before and after they are made.
 
 use std::sync::Arc;
 
@@ -66,18 +54,23 @@ impl Run {
         if let Some(usage) = &result.usage {
             self.add_usage(usage);
         }
+        if !matches!(result.body, ResultBody::ToolCallStarted { .. } | ResultBody::ToolCallCompleted { .. }) {
+            let steps = self.progress().reported.next_step();
+            self.append_all(steps);
+        }
         match result.body {
             ResultBody::MessageDelta { delta } => vec![StreamEvent::text(self.add_delta(&delta))],
             ResultBody::ReasoningDelta { delta } => vec![StreamEvent::Reasoning { delta }],
             ResultBody::MessageCompleted { content, provider_meta } => self.complete_message(content, provider_meta),
             ResultBody::ToolCallStarted { call } => {
-                self.take_in();
-                self.append(Draft::tool_call(std::slice::from_ref(&call)));
-                self.journalled(self.flush().await);
+                self.complete_partial();
+                self.progress().reported.start(call.clone());
                 vec![StreamEvent::ToolCall { call }]
             }
             ResultBody::ToolCallCompleted { call_id, name, output } => {
-                self.append(Draft::tool_result(&call_id, &output));
+                let steps = self.progress().reported.answer(&call_id, output.clone());
+                self.append_all(steps);
+                self.journalled(self.flush().await);
                 vec![StreamEvent::ToolResult { call_id, name, output }]
             }
             ResultBody::StateUpdated { state } => {
@@ -121,14 +114,37 @@ impl Run {
         shown.map(StreamEvent::text).into_iter().collect()
     }
 
+    /// Entries of the run, which stand after the message it serves.
+    fn append_all(&self, entries: Vec<Draft>) {
+        if !entries.is_empty() {
+            self.take_in();
+        }
+        for entry in entries {
+            self.append(entry);
+        }
+    }
+
+    /// What the runner told of its own tool calls and is not on the tape yet.
+    pub(crate) fn finish_reported(&self) {
+        let steps = self.progress().reported.finish();
+        self.append_all(steps);
+    }
+
+    /// What was only streamed is a message of its own, once something else follows it.
+    fn complete_partial(&self) {
+        let partial = self.progress().partial.clone();
+        if !partial.is_empty() {
+            self.complete_message(Content::Text(partial), Map::new());
+        }
+    }
+
     fn keep_state(&self, state: Map) {
         if !self.keeps_state {
             tracing::warn!(run_id = %self.id(), "state.updated dropped: the binding keeps no state");
             return;
         }
-        let session = &self.context.conversation.session_id;
         for (key, value) in state {
-            self.journal.push(Fact::PutState { session: session.clone(), key, value });
+            self.journal.push(Fact::PutState { tape: self.journal.tape().clone(), key, value });
         }
     }
 
@@ -149,10 +165,8 @@ impl Run {
 
     /// The end of the runner's stream: a message that was only streamed is completed, a missing end is a failure.
     fn finish_results(&self) -> Vec<StreamEvent> {
-        let partial = self.progress().partial.clone();
-        if !partial.is_empty() {
-            self.complete_message(Content::Text(partial), Map::new());
-        }
+        self.finish_reported();
+        self.complete_partial();
         self.end(Terminal::Failed(RunFailure {
             message: "the runner ended without saying how".to_owned(),
             code: Some("run-failed".to_owned()),
@@ -170,6 +184,8 @@ impl Run {
 
     /// A run that was broken off: what it had said of a message stays on the tape, marked as unfinished.
     pub(crate) fn keep_partial(&self) {
+        self.finish_reported();
+        self.keep_deferred();
         let (partial, is_stand_in) = {
             let mut progress = self.progress();
             (std::mem::take(&mut progress.partial), !progress.runner_started)

@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::journal::{Journal, Ticket};
+use crate::reported::Reported;
 use crate::services::Services;
 
 /// One run, shared by everything that works for it.
@@ -38,6 +39,8 @@ pub(crate) struct Progress {
     pub(crate) partial: String,
     pub(crate) usage: Option<Usage>,
     pub(crate) terminal: Option<Terminal>,
+    /// Tool calls that the runner made itself.
+    pub(crate) reported: Reported,
     /// The last error a stand-in emitted.
     pub(crate) last_error: Option<String>,
     /// The binding's runner was asked. Otherwise a plugin stands in for it.
@@ -165,9 +168,17 @@ impl Run {
         self.journal.flush().await
     }
 
-    /// A step begins: handoffs wait until its results are recorded.
-    pub(crate) fn open_step(&self) {
-        self.progress().step_open = true;
+    /// A step begins: handoffs wait until its results are recorded. Says whether one was open already.
+    pub(crate) fn open_step(&self) -> bool {
+        std::mem::replace(&mut self.progress().step_open, true)
+    }
+
+    /// The run is broken off: the handoffs that a tool was promised are written with its end.
+    pub(crate) fn keep_deferred(&self) {
+        let deferred = std::mem::take(&mut self.progress().deferred);
+        for handoff in deferred {
+            self.append_handoff(&handoff);
+        }
     }
 
     /// The step's results are recorded: the handoffs that were asked for take effect.
@@ -204,6 +215,11 @@ impl Run {
     /// An anchor inside a run names the message that the run took in, so that views show it after the anchor.
     async fn write_handoff(&self, handoff: Handoff) -> Result<(), StoreError> {
         self.flush().await?;
+        self.append_handoff(&handoff);
+        self.flush().await
+    }
+
+    fn append_handoff(&self, handoff: &Handoff) {
         let taken_in = match &self.progress().message {
             MessageState::TakenIn(ticket) => self.journal.id_of(*ticket),
             MessageState::Untouched | MessageState::Command => None,
@@ -211,6 +227,5 @@ impl Run {
         let [anchor, event] = Draft::handoff(&handoff.name, &handoff.state);
         self.append(anchor.naming(taken_in.map(EntryRef::Id).into_iter().collect()));
         self.append(event);
-        self.flush().await
     }
 }

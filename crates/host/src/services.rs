@@ -42,10 +42,10 @@ impl Services {
         };
         let view = hooks.first_sync::<BuildTapeContext>(&())?.map(|decided| decided.value);
         Ok(Self {
-            channels: hooks.provided::<ProvideChannels, _>(|channel| channel.name().to_string())?,
-            tools: hooks.provided::<ProvideTools, _>(|tool| tool.spec().name.to_string())?,
-            runners: hooks.provided::<ProvideRunners, _>(|runner| runner.descriptor().id.to_string())?,
-            models: hooks.provided::<ProvideModelOptions, _>(|provider| provider.name().to_owned())?,
+            channels: hooks.provided::<ProvideChannels, _>(|channel| channel.name().to_string()),
+            tools: hooks.provided::<ProvideTools, _>(|tool| tool.spec().name.to_string()),
+            runners: hooks.provided::<ProvideRunners, _>(|runner| runner.descriptor().id.to_string()),
+            models: hooks.provided::<ProvideModelOptions, _>(|provider| provider.name().to_owned()),
             view: view.unwrap_or_else(|| Arc::new(DefaultView)),
             binding: default_binding(),
             hooks,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use capstan_protocol::{ModelId, ModelOptions};
 
-use crate::{Clock, Owner};
+use crate::{Clock, Owner, Secrets};
 
 /// What a host is set to.
 #[derive(Debug, Clone)]
@@ -22,6 +22,8 @@ pub struct Settings {
     pub run_timeout: Duration,
     /// How long an event waits for its session when another process works on it.
     pub session_wait: Duration,
+    /// What no tool output may show.
+    pub secrets: Secrets,
     /// Who holds the leases of this process.
     pub owner: Owner,
     /// The clock.

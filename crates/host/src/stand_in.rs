@@ -29,18 +29,20 @@ impl Run {
 
     /// The stand-in's stream has ended: its text becomes one message. Errors and nothing else are a failure.
     pub(crate) async fn finish_stand_in(&self) {
-        let (text, last_error) = {
+        self.finish_reported();
+        let (text, said_before, last_error) = {
             let mut progress = self.progress();
-            (std::mem::take(&mut progress.partial), progress.last_error.take())
+            let said_before = !progress.messages.is_empty();
+            (std::mem::take(&mut progress.partial), said_before, progress.last_error.take())
         };
         let terminal = match last_error {
-            Some(message) if text.is_empty() => Terminal::Failed(RunFailure { message, code: None }),
+            Some(message) if text.is_empty() && !said_before => Terminal::Failed(RunFailure { message, code: None }),
             _ => Terminal::Completed { silent: false },
         };
         self.take_in();
         if let Terminal::Failed(failure) = &terminal {
             self.append(capstan_tape::Draft::error("run_model", &failure.message));
-        } else {
+        } else if !text.is_empty() || !said_before {
             let completed = ResultBody::MessageCompleted { content: text.into(), provider_meta: Default::default() };
             self.accept(completed.into()).await;
         }

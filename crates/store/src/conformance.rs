@@ -40,6 +40,7 @@ pub async fn store_suite(make: impl AsyncFn() -> Arc<dyn Store>) {
     entries::facts_see_the_facts_before_them(&*make().await).await;
     entries::a_batch_is_applied_whole_or_not_at_all(&*make().await).await;
     entries::a_known_tape_stays_as_it_is(&*make().await).await;
+    entries::an_unnamed_tape_learns_whose_it_is(&*make().await).await;
     entries::imported_entries_keep_what_they_are(&*make().await).await;
     entries::what_could_not_be_read_back_is_refused(&*make().await).await;
     entries::imported_ids_must_increase(&*make().await).await;
@@ -53,6 +54,9 @@ pub async fn store_suite(make: impl AsyncFn() -> Arc<dyn Store>) {
     journal::the_outbox_keeps_its_order(&*make().await).await;
     journal::blobs_state_and_workspaces_are_kept(&*make().await).await;
     leases::a_lease_has_one_owner(&*make().await).await;
+    leases::an_owner_that_is_alive_keeps_its_lease_past_its_time(&*make().await).await;
+    leases::the_lease_of_a_dead_owner_is_void_at_once(&*make().await).await;
+    leases::every_tape_has_a_lease_of_its_own(&*make().await).await;
     leases::a_fence_refuses_whoever_lost_the_lease(&*make().await).await;
     entries::a_store_finds_nothing_wrong_with_itself(&*make().await).await;
 }
@@ -102,4 +106,7 @@ pub async fn handover_suite(make: impl AsyncFn() -> (Arc<dyn Store>, Arc<dyn Tap
     handover::d09_a_tape_that_was_begun_elsewhere_goes_on(make().await).await;
     handover::d09_a_tape_of_the_store_moves_as_a_whole(make().await).await;
     handover::d09_a_tape_that_is_kept_elsewhere_cannot_be_written_without_it(make().await).await;
+    handover::d09_what_is_kept_elsewhere_is_not_taken_for_nothing(make().await).await;
+    handover::d09_a_fork_of_what_is_kept_elsewhere_needs_it_too(make().await).await;
+    handover::d09_a_fork_that_is_kept_elsewhere_is_not_merged_without_it(make().await).await;
 }

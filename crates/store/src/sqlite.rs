@@ -13,7 +13,7 @@ mod writer;
 use std::path::Path;
 
 use async_trait::async_trait;
-use capstan_protocol::{BlobHash, EventKey, Map, RunId, SessionId, TapeName, WorkspaceId};
+use capstan_protocol::{BlobHash, EventKey, Map, RunId, TapeName, WorkspaceId};
 use capstan_tape::{
     AcceptedRecord, Batch, Committed, Entry, LeaseRecord, OutboxRecord, Problem, RunRecord, Slice, Store, StoreError,
     TapeRecord,
@@ -100,9 +100,9 @@ impl Store for SqliteStore {
         self.readers.read(move |connection| read::blob(connection, &hash)).await
     }
 
-    async fn state(&self, session: &SessionId) -> Result<Map, StoreError> {
-        let session = session.clone();
-        self.readers.read(move |connection| read::state(connection, &session)).await
+    async fn state(&self, tape: &TapeName) -> Result<Map, StoreError> {
+        let tape = tape.clone();
+        self.readers.read(move |connection| read::state(connection, &tape)).await
     }
 
     async fn workspace(&self, path: &str) -> Result<Option<WorkspaceId>, StoreError> {
@@ -110,9 +110,9 @@ impl Store for SqliteStore {
         self.readers.read(move |connection| read::workspace(connection, &path)).await
     }
 
-    async fn lease(&self, session: &SessionId) -> Result<Option<LeaseRecord>, StoreError> {
-        let session = session.clone();
-        self.readers.read(move |connection| read::lease(connection, &session)).await
+    async fn lease(&self, tape: &TapeName) -> Result<Option<LeaseRecord>, StoreError> {
+        let tape = tape.clone();
+        self.readers.read(move |connection| read::lease(connection, &tape)).await
     }
 
     async fn verify(&self) -> Result<Vec<Problem>, StoreError> {

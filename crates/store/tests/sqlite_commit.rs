@@ -13,7 +13,7 @@ use rusqlite::Connection;
 use support::{all, ids, messages, name};
 
 fn fenced(batch: Batch) -> Batch {
-    Batch { fence: Some(Fence { session: "nobody's".into(), epoch: Epoch(1) }), ..batch }
+    Batch { fence: Some(Fence { tape: name("nobodys"), epoch: Epoch(1) }), ..batch }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -35,7 +35,7 @@ async fn d02_a_refused_batch_in_a_group_fails_alone() {
         match commit.await.unwrap() {
             Err(error) => {
                 assert_eq!(number % 10, 3);
-                assert_eq!(error, StoreError::Fenced { session: "nobody's".into() });
+                assert_eq!(error, StoreError::Fenced { tape: name("nobodys") });
             }
             Ok(committed) => {
                 assert_ne!(number % 10, 3);

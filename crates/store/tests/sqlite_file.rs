@@ -179,7 +179,7 @@ async fn x04_a_lease_outlives_the_process_that_took_it() {
         let (now, until) =
             (capstan_protocol::Timestamp::from_millis(now), capstan_protocol::Timestamp::from_millis(100));
         let mut batch = Batch::new();
-        batch.push(Fact::TakeLease { session: "s".into(), owner: owner.into(), now, until, dead_owner: None });
+        batch.push(Fact::TakeLease { tape: name("t"), owner: owner.into(), now, until, judged: None });
         batch
     };
     let first = SqliteStore::open(&path).unwrap();
@@ -187,10 +187,12 @@ async fn x04_a_lease_outlives_the_process_that_took_it() {
     drop(first);
     let second = SqliteStore::open(&path).unwrap();
     second.commit(lease_for("b", 200)).await.unwrap();
-    let epoch = second.lease(&"s".into()).await.unwrap().unwrap().epoch;
+    let epoch = second.lease(&tape).await.unwrap().unwrap().epoch;
     assert_eq!(epoch, capstan_tape::Epoch(2));
-    let stale = Fence { session: "s".into(), epoch: capstan_tape::Epoch(1) };
+    let stale = Fence { tape: tape.clone(), epoch: capstan_tape::Epoch(1) };
     let batch = Batch { fence: Some(stale), ..messages(&tape, &["too late"]) };
     let tapes = Tapes::new(std::sync::Arc::new(second));
-    assert_eq!(tapes.commit(batch).await, Err(StoreError::Fenced { session: "s".into() }));
+    let refused = tapes.commit(batch).await.unwrap_err();
+    assert_eq!(refused, StoreError::Fenced { tape });
+    assert_eq!(refused.to_string(), "the lease of tape t was taken over: this writer may no longer write to it");
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{Draft, Entry, NewOutbound, NewTape, OutboxStatus, RunRecord, RunStatus};
 
-/// How often a session's lease has changed hands. A writer with an old epoch is refused.
+/// How often a tape's lease has changed hands. A writer with an old epoch is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u64);
 
@@ -15,13 +15,22 @@ pub struct Epoch(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OutboxId(pub u64);
 
-/// Under whose lease a batch is written: it fails when the session's lease has another epoch by now.
+/// Under whose lease a batch is written: it fails when the tape's lease has another epoch by now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fence {
-    /// The session.
-    pub session: SessionId,
+    /// The tape.
+    pub tape: TapeName,
     /// The epoch the writer holds.
     pub epoch: Epoch,
+}
+
+/// What the taker of a lease knows about its present owner by other means than time, such as a file lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Judged {
+    /// The owner that was judged. When another holds the lease by now, nothing is known about that one.
+    pub owner: String,
+    /// Whether it is alive: then it keeps its lease even past its time; if not, its lease is void at once.
+    pub alive: bool,
 }
 
 /// What must hold when a batch is applied.
@@ -43,6 +52,19 @@ pub enum EntryRef {
     Id(EntryId),
     /// The entry that the fact at this position of the batch appends.
     InBatch(usize),
+}
+
+impl EntryRef {
+    /// The id it means, given what the facts of the batch were assigned so far.
+    pub(crate) fn resolve(self, assigned: &[Assigned]) -> Option<EntryId> {
+        match self {
+            Self::Id(id) => Some(id),
+            Self::InBatch(position) => match assigned.get(position)? {
+                Assigned::Entry(id) => Some(*id),
+                Assigned::Nothing | Assigned::Outbox(_) | Assigned::Lease(_) => None,
+            },
+        }
+    }
 }
 
 /// Something a batch makes true.
@@ -145,10 +167,10 @@ pub enum Fact {
         /// The content.
         bytes: Vec<u8>,
     },
-    /// A value of a session's state.
+    /// A value of the state of a tape's session.
     PutState {
-        /// The session.
-        session: SessionId,
+        /// The tape.
+        tape: TapeName,
         /// The key.
         key: String,
         /// The value; `null` removes the key.
@@ -161,23 +183,24 @@ pub enum Fact {
         /// The identity.
         identity: WorkspaceId,
     },
-    /// The session's lease is this owner's, if it is free, expired, or held by an owner known to be gone.
+    /// The tape's lease is this owner's, if nobody else holds it. An owner that was [`Judged`] holds it exactly as long as
+    /// it lives, any other until its time is up.
     TakeLease {
-        /// The session.
-        session: SessionId,
+        /// The tape, which need not be known.
+        tape: TapeName,
         /// Who takes it.
         owner: String,
         /// Now, by the taker's clock.
         now: Timestamp,
         /// Until when.
         until: Timestamp,
-        /// An owner whose lease is void because it is known to be dead.
-        dead_owner: Option<String>,
+        /// What the taker knows about the present owner.
+        judged: Option<Judged>,
     },
-    /// The session's lease is free again, if this owner held it.
+    /// The tape's lease is free again, if this owner held it.
     ReleaseLease {
-        /// The session.
-        session: SessionId,
+        /// The tape.
+        tape: TapeName,
         /// Who held it.
         owner: String,
     },
@@ -253,13 +276,7 @@ pub struct Committed {
 impl Committed {
     /// The id of the entry a reference means.
     pub fn entry(&self, entry: EntryRef) -> Option<EntryId> {
-        match entry {
-            EntryRef::Id(id) => Some(id),
-            EntryRef::InBatch(position) => match self.assigned.get(position)? {
-                Assigned::Entry(id) => Some(*id),
-                Assigned::Nothing | Assigned::Outbox(_) | Assigned::Lease(_) => None,
-            },
-        }
+        entry.resolve(&self.assigned)
     }
 }
 
@@ -270,8 +287,7 @@ impl Draft {
     pub fn into_entry(self, id: EntryId, now: Timestamp, assigned: &[Assigned]) -> Entry {
         let mut meta = self.meta;
         if !self.names.is_empty() {
-            let committed = Committed { assigned: assigned.to_vec() };
-            let ids: Vec<EntryId> = self.names.iter().filter_map(|name| committed.entry(*name)).collect();
+            let ids: Vec<EntryId> = self.names.iter().filter_map(|name| name.resolve(assigned)).collect();
             meta.insert(crate::keys::MESSAGES.to_owned(), serde_json::json!(ids));
         }
         let date = self.date.unwrap_or_else(|| now.into());

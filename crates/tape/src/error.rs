@@ -1,15 +1,15 @@
 //! Why a store refused or failed.
 
-use capstan_protocol::{EventKey, SessionId, TapeName};
+use capstan_protocol::{EventKey, TapeName};
 
 /// Why a store refused or failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     /// The writer's lease is not the current one.
-    #[error("the lease of session {session} was taken over: this writer may no longer write to it")]
+    #[error("the lease of tape {tape} was taken over: this writer may no longer write to it")]
     Fenced {
-        /// The session.
-        session: SessionId,
+        /// The tape.
+        tape: TapeName,
     },
     /// Something else was written in between.
     #[error("tape {tape} has changed in the meantime")]

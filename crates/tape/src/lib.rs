@@ -27,7 +27,7 @@ mod store;
 mod tapes;
 mod view;
 
-pub use batch::{Assigned, Batch, Committed, EntryRef, Epoch, Expect, Fact, Fence, OutboxId};
+pub use batch::{Assigned, Batch, Committed, EntryRef, Epoch, Expect, Fact, Fence, Judged, OutboxId};
 pub use date::{DateRange, EntryDate};
 pub use entry::{Draft, Entry, keys};
 pub use error::StoreError;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use capstan_protocol::{BlobHash, EntryId, EventKey, Map, Outcome, RunId, SessionId, TapeName, Timestamp, WorkspaceId};
+use capstan_protocol::{BlobHash, EntryId, EventKey, Map, Outcome, RunId, TapeName, Timestamp, WorkspaceId};
 use serde_json::Value;
 
 use crate::rules::{self, Rows};
@@ -56,9 +56,9 @@ struct MemoryRows {
     runs: Staged<RunId, (u64, RunRecord)>,
     outbox: Staged<u64, OutboxRecord>,
     blobs: Staged<BlobHash, Vec<u8>>,
-    state: Staged<SessionId, Map>,
+    state: Staged<TapeName, Map>,
     workspaces: Staged<String, WorkspaceId>,
-    leases: Staged<SessionId, LeaseRecord>,
+    leases: Staged<TapeName, LeaseRecord>,
     /// The last number given to a run or an outbox row; one that a failed batch took is not used again.
     last_number: u64,
 }
@@ -153,13 +153,13 @@ impl Rows for MemoryRows {
         Ok(())
     }
 
-    fn put_state(&mut self, session: &SessionId, key: &str, value: Option<&Value>) -> Result<(), StoreError> {
-        let mut state = self.state.get(session).cloned().unwrap_or_default();
+    fn put_state(&mut self, tape: &TapeName, key: &str, value: Option<&Value>) -> Result<(), StoreError> {
+        let mut state = self.state.get(tape).cloned().unwrap_or_default();
         match value {
             Some(value) => state.insert(key.to_owned(), value.clone()),
             None => state.shift_remove(key),
         };
-        self.state.put(session.clone(), state);
+        self.state.put(tape.clone(), state);
         Ok(())
     }
 
@@ -171,12 +171,12 @@ impl Rows for MemoryRows {
         Ok(())
     }
 
-    fn lease(&mut self, session: &SessionId) -> Result<Option<LeaseRecord>, StoreError> {
-        Ok(self.leases.get(session).cloned())
+    fn lease(&mut self, tape: &TapeName) -> Result<Option<LeaseRecord>, StoreError> {
+        Ok(self.leases.get(tape).cloned())
     }
 
     fn put_lease(&mut self, record: &LeaseRecord) -> Result<(), StoreError> {
-        self.leases.put(record.session.clone(), record.clone());
+        self.leases.put(record.tape.clone(), record.clone());
         Ok(())
     }
 }
@@ -233,16 +233,16 @@ impl Store for MemoryStore {
         Ok(self.rows().blobs.kept().get(hash).cloned())
     }
 
-    async fn state(&self, session: &SessionId) -> Result<Map, StoreError> {
-        Ok(self.rows().state.kept().get(session).cloned().unwrap_or_default())
+    async fn state(&self, tape: &TapeName) -> Result<Map, StoreError> {
+        Ok(self.rows().state.kept().get(tape).cloned().unwrap_or_default())
     }
 
     async fn workspace(&self, path: &str) -> Result<Option<WorkspaceId>, StoreError> {
         Ok(self.rows().workspaces.kept().get(path).cloned())
     }
 
-    async fn lease(&self, session: &SessionId) -> Result<Option<LeaseRecord>, StoreError> {
-        Ok(self.rows().leases.kept().get(session).cloned())
+    async fn lease(&self, tape: &TapeName) -> Result<Option<LeaseRecord>, StoreError> {
+        Ok(self.rows().leases.kept().get(tape).cloned())
     }
 
     async fn verify(&self) -> Result<Vec<Problem>, StoreError> {

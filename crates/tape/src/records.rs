@@ -214,11 +214,11 @@ pub enum OutboxStatus {
     },
 }
 
-/// A session's lease.
+/// A tape's lease: who may write to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseRecord {
-    /// The session.
-    pub session: SessionId,
+    /// The tape.
+    pub tape: TapeName,
     /// How often it changed hands.
     pub epoch: Epoch,
     /// Who holds it; nobody when it was released.

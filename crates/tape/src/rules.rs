@@ -2,12 +2,12 @@
 //!
 //! A store provides its [`Rows`] and makes [`apply`] atomic: when it fails, whatever it wrote before is taken back.
 
-use capstan_protocol::{BlobHash, EntryId, EventKey, Outcome, RunId, SessionId, TapeName, Timestamp, WorkspaceId};
+use capstan_protocol::{BlobHash, EntryId, EventKey, Outcome, RunId, TapeName, Timestamp, WorkspaceId};
 use serde_json::Value;
 
 use crate::{
     AcceptedRecord, Assigned, Batch, Committed, Draft, Entry, EntryRef, Epoch, Expect, Fact, Fence, ForkPoint,
-    ForkState, Generation, LeaseRecord, NewOutbound, NewTape, OutboxId, OutboxStatus, RunRecord, StoreError,
+    ForkState, Generation, Judged, LeaseRecord, NewOutbound, NewTape, OutboxId, OutboxStatus, RunRecord, StoreError,
     TapeRecord,
 };
 
@@ -37,13 +37,13 @@ pub trait Rows {
     fn put_delivery(&mut self, id: OutboxId, status: &OutboxStatus) -> Result<bool, StoreError>;
     /// Keeps a content unless it is there.
     fn put_blob(&mut self, hash: &BlobHash, bytes: &[u8]) -> Result<(), StoreError>;
-    /// Keeps a value of a session's state, or removes it.
-    fn put_state(&mut self, session: &SessionId, key: &str, value: Option<&Value>) -> Result<(), StoreError>;
+    /// Keeps a value of the state of a tape's session, or removes it.
+    fn put_state(&mut self, tape: &TapeName, key: &str, value: Option<&Value>) -> Result<(), StoreError>;
     /// Keeps the identity of a workspace unless it has one.
     fn put_workspace(&mut self, path: &str, identity: &WorkspaceId) -> Result<(), StoreError>;
-    /// The lease of a session.
-    fn lease(&mut self, session: &SessionId) -> Result<Option<LeaseRecord>, StoreError>;
-    /// Keeps the lease of a session.
+    /// The lease of a tape.
+    fn lease(&mut self, tape: &TapeName) -> Result<Option<LeaseRecord>, StoreError>;
+    /// Keeps the lease of a tape.
     fn put_lease(&mut self, record: &LeaseRecord) -> Result<(), StoreError>;
 }
 
@@ -68,9 +68,9 @@ pub fn apply(rows: &mut dyn Rows, batch: Batch, now: Timestamp) -> Result<Commit
 }
 
 fn check_fence(rows: &mut dyn Rows, fence: &Fence) -> Result<(), StoreError> {
-    match rows.lease(&fence.session)? {
+    match rows.lease(&fence.tape)? {
         Some(lease) if lease.epoch == fence.epoch && lease.owner.is_some() => Ok(()),
-        _ => Err(StoreError::Fenced { session: fence.session.clone() }),
+        _ => Err(StoreError::Fenced { tape: fence.tape.clone() }),
     }
 }
 
@@ -88,8 +88,8 @@ impl Work<'_> {
         match fact {
             Fact::Append { tape, entry } => return self.append(&tape, entry).map(Assigned::Entry),
             Fact::Enqueue(outbound) => return self.rows.add_outbound(&outbound).map(Assigned::Outbox),
-            Fact::TakeLease { session, owner, now, until, dead_owner } => {
-                let wish = LeaseWish { session, owner, now, until, dead_owner };
+            Fact::TakeLease { tape, owner, now, until, judged } => {
+                let wish = LeaseWish { tape, owner, now, until, judged };
                 return self.take_lease(wish).map(Assigned::Lease);
             }
             Fact::EnsureTape(tape) => self.ensure_tape(tape)?,
@@ -135,15 +135,15 @@ impl Work<'_> {
                 }
             }
             Fact::PutBlob { hash, bytes } => self.rows.put_blob(&hash, &bytes)?,
-            Fact::PutState { session, key, value } => {
+            Fact::PutState { tape, key, value } => {
                 if is_too_deep(&value) {
-                    return Err(too_deep(format!("state {key} of session {session}")));
+                    return Err(too_deep(format!("state {key} of tape {tape}")));
                 }
-                self.rows.put_state(&session, &key, Some(&value).filter(|value| !value.is_null()))?;
+                self.rows.put_state(&tape, &key, Some(&value).filter(|value| !value.is_null()))?;
             }
             Fact::RememberWorkspace { path, identity } => self.rows.put_workspace(&path, &identity)?,
-            Fact::ReleaseLease { session, owner } => {
-                if let Some(lease) = self.rows.lease(&session)?.filter(|lease| lease.owner.as_ref() == Some(&owner)) {
+            Fact::ReleaseLease { tape, owner } => {
+                if let Some(lease) = self.rows.lease(&tape)?.filter(|lease| lease.owner.as_ref() == Some(&owner)) {
                     self.rows.put_lease(&LeaseRecord { owner: None, ..lease })?;
                 }
             }
@@ -255,31 +255,25 @@ impl Work<'_> {
     }
 
     fn resolve(&self, entry: EntryRef) -> Result<EntryId, StoreError> {
-        let resolved = match entry {
-            EntryRef::Id(id) => Some(id),
-            EntryRef::InBatch(position) => match self.assigned.get(position) {
-                Some(Assigned::Entry(id)) => Some(*id),
-                _ => None,
-            },
-        };
-        resolved.ok_or_else(|| StoreError::corrupt("a batch", format!("{entry:?} is no entry appended before")))
+        let no_entry = || StoreError::corrupt("a batch", format!("{entry:?} is no entry appended before"));
+        entry.resolve(&self.assigned).ok_or_else(no_entry)
     }
 
     fn take_lease(&mut self, wish: LeaseWish) -> Result<Option<Epoch>, StoreError> {
-        let current = self.rows.lease(&wish.session)?;
+        let current = self.rows.lease(&wish.tape)?;
         let Some(granted) = grant_lease(current.as_ref(), wish) else { return Ok(None) };
         self.rows.put_lease(&granted)?;
         Ok(Some(granted.epoch))
     }
 }
 
-/// Somebody who wants a session's lease. See [`Fact::TakeLease`].
+/// Somebody who wants a tape's lease. See [`Fact::TakeLease`].
 struct LeaseWish {
-    session: SessionId,
+    tape: TapeName,
     owner: String,
     now: Timestamp,
     until: Timestamp,
-    dead_owner: Option<String>,
+    judged: Option<Judged>,
 }
 
 /// The lease as it is after somebody asked for it; nothing when another holds it.
@@ -290,14 +284,21 @@ fn grant_lease(current: Option<&LeaseRecord>, wish: LeaseWish) -> Option<LeaseRe
             let next = Epoch(lease.epoch.0 + 1);
             match &lease.owner {
                 None => next,
-                Some(owner) if wish.dead_owner.as_ref() == Some(owner) => next,
                 Some(owner) if *owner == wish.owner => lease.epoch,
-                Some(_) if lease.until <= wish.now => next,
+                Some(owner) if is_over(owner, lease.until, &wish) => next,
                 Some(_) => return None,
             }
         }
     };
-    Some(LeaseRecord { session: wish.session, epoch, owner: Some(wish.owner), until: wish.until })
+    Some(LeaseRecord { tape: wish.tape, epoch, owner: Some(wish.owner), until: wish.until })
+}
+
+/// Whether an owner has lost its lease. Time decides only where nothing better is known.
+fn is_over(owner: &str, until: Timestamp, wish: &LeaseWish) -> bool {
+    match &wish.judged {
+        Some(judged) if judged.owner == owner => !judged.alive,
+        _ => until <= wish.now,
+    }
 }
 
 /// Ids are kept as signed 64-bit numbers, and one more must fit.

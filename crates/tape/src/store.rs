@@ -1,7 +1,7 @@
 //! What a store must do.
 
 use async_trait::async_trait;
-use capstan_protocol::{BlobHash, EventKey, Map, RunId, SessionId, TapeName, WorkspaceId};
+use capstan_protocol::{BlobHash, EventKey, Map, RunId, TapeName, WorkspaceId};
 
 use crate::{
     AcceptedRecord, Batch, Committed, Entry, LeaseRecord, OutboxRecord, Problem, RunRecord, Slice, StoreError,
@@ -41,14 +41,14 @@ pub trait Store: Send + Sync + 'static {
     /// A content by its hash.
     async fn blob(&self, hash: &BlobHash) -> Result<Option<Vec<u8>>, StoreError>;
 
-    /// The state of a session.
-    async fn state(&self, session: &SessionId) -> Result<Map, StoreError>;
+    /// The state of a tape's session.
+    async fn state(&self, tape: &TapeName) -> Result<Map, StoreError>;
 
     /// The identity of a workspace, by its resolved path.
     async fn workspace(&self, path: &str) -> Result<Option<WorkspaceId>, StoreError>;
 
-    /// The lease of a session, if it ever had one.
-    async fn lease(&self, session: &SessionId) -> Result<Option<LeaseRecord>, StoreError>;
+    /// The lease of a tape, if it ever had one.
+    async fn lease(&self, tape: &TapeName) -> Result<Option<LeaseRecord>, StoreError>;
 
     /// Looks for damage: ids out of order, entries that cannot be read, heads that do not fit.
     async fn verify(&self) -> Result<Vec<Problem>, StoreError>;

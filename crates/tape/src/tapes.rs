@@ -157,31 +157,43 @@ impl Tapes {
 
     async fn read_chain(&self, record: TapeRecord, slice: &Slice) -> Result<Vec<Entry>, StoreError> {
         // From the tape itself back to the one it all began with: which rows of each are seen.
-        let mut chain: Vec<(TapeName, Slice)> = Vec::new();
+        let mut chain: Vec<(TapeRecord, Slice)> = Vec::new();
         let mut seen = slice.clone();
         let mut next = Some(record);
         while let Some(record) = next.take() {
-            let Some(fork) = record.fork else {
-                chain.push((record.name, seen.clone()));
+            let Some(fork) = record.fork.clone() else {
+                chain.push((record, seen.clone()));
                 break;
             };
             let own = Slice { after: Some(seen.after.unwrap_or_default().max(fork.position)), ..seen.clone() };
-            chain.push((record.name, own));
+            chain.push((record, own));
             seen.up_to = Some(seen.up_to.map_or(fork.position, |id| id.min(fork.position)));
             next = self.record(&fork.parent).await?;
         }
+        // Before any is read: whether it can be read must not depend on where a limit is reached.
+        chain.iter().try_for_each(|(record, part)| self.check_here(record, part))?;
         if slice.order == Order::OldestFirst {
             chain.reverse();
         }
         let mut entries = Vec::new();
-        for (tape, part) in chain {
+        for (record, part) in chain {
             let limit = slice.limit.map(|limit| limit - entries.len());
             if limit == Some(0) {
                 break;
             }
-            entries.extend(self.read_rows(&tape, &Slice { limit, ..part }).await?);
+            entries.extend(self.read_rows(&record.name, &Slice { limit, ..part }).await?);
         }
         Ok(entries)
+    }
+
+    /// Refuses a range that reaches into what was handed over to a tape store that is not there.
+    fn check_here(&self, record: &TapeRecord, slice: &Slice) -> Result<(), StoreError> {
+        let after = slice.after.unwrap_or_default();
+        let is_empty = slice.up_to.is_some_and(|up_to| up_to <= after);
+        if self.elsewhere.is_none() && !is_empty && after < record.handed_over {
+            return Err(StoreError::Elsewhere { tape: record.name.clone() });
+        }
+        Ok(())
     }
 
     /// The rows of one tape: what the other tape store keeps, and what still waits to be handed over.
@@ -285,7 +297,9 @@ impl Tapes {
             if has_open_call(&self.tail_from_last_call(&parent).await?) {
                 return Err(StoreError::OpenCall { tape: parent });
             }
-            let entries = self.read_rows(&record.name, &Slice::after(point.position)).await?;
+            let own = Slice::after(point.position);
+            self.check_here(&record, &own)?;
+            let entries = self.read_rows(&record.name, &own).await?;
             let mut batch = Batch::new();
             batch.expect.push(Expect::Head { tape: parent.clone(), head });
             batch.expect.push(Expect::Head { tape: fork.clone(), head: record.head });

@@ -18,6 +18,9 @@ pub enum TurnError {
     /// The run was cancelled.
     #[error("the run was cancelled")]
     Cancelled,
+    /// Another process worked on the session for longer than the event could wait.
+    #[error("the session is being worked on by another process")]
+    Busy,
     /// The run took longer than it may.
     #[error("the run did not end within its deadline")]
     Timeout,
@@ -46,6 +49,7 @@ impl TurnError {
             Self::Hook(_) => "hook-failed",
             Self::Run(failure) => failure.code.as_deref().unwrap_or("run-failed"),
             Self::Cancelled => "run-cancelled",
+            Self::Busy => "session-busy",
             Self::Timeout => "run-timeout",
             Self::Store(_) => "store-failed",
             Self::NoRunner(_) => "runner-unknown",
@@ -57,7 +61,7 @@ impl TurnError {
         match self {
             Self::Hook(failure) => format!("{} of plugin {} failed", failure.hook, failure.plugin),
             Self::Run(failure) => failure.message.clone(),
-            Self::Cancelled | Self::Timeout | Self::NoRunner(_) => self.to_string(),
+            Self::Cancelled | Self::Busy | Self::Timeout | Self::NoRunner(_) => self.to_string(),
             Self::Store(_) => "the store failed".to_owned(),
         }
     }

@@ -25,8 +25,8 @@ pub(super) fn info() -> FnTool {
         let info = context.api.tape.info().await.map_err(refused)?;
         let last = info.last_anchor.as_deref().unwrap_or("none");
         Ok(ToolOutput::ok(format!(
-            "tape: {}\nentries: {}\nanchors: {}\nlast anchor: {last}\nentries since last anchor: {}",
-            info.name, info.entries, info.anchors, info.entries_since_last_anchor
+            "tape: {}\nlast entry: #{}\nanchors: {}\nlast anchor: {last}\nentries since last anchor: {}",
+            info.name, info.head, info.anchors, info.entries_since_last_anchor
         )))
     })
 }

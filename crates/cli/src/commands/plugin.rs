@@ -4,7 +4,6 @@ use std::ffi::OsString;
 
 use capstan_hooks::contracts::CliCommand;
 use capstan_hooks::points::RegisterCliCommands;
-use capstan_host::HostError;
 
 use crate::command_line::Context;
 use crate::{Exit, Failure};
@@ -14,7 +13,6 @@ pub(crate) async fn plugin(context: &Context<'_>, words: Vec<OsString>) -> Resul
     let name = words.next().unwrap_or_default();
     let runtime = context.hooks();
     let commands = runtime.provided::<RegisterCliCommands, CliCommand>(|command| command.name.clone());
-    let commands = commands.map_err(HostError::from)?;
     let Some(command) = commands.iter().find(|command| command.name == name) else {
         return Err(Failure::new("usage", format!("there is no command {name:?}"), Exit::Usage));
     };

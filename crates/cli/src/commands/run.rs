@@ -6,6 +6,7 @@ use capstan_channels::{Cli, Printer};
 use capstan_hooks::Deadlines;
 use capstan_host::{Host, Served};
 use capstan_protocol::{ActorRef, Event, SessionId};
+use capstan_turn::TurnError;
 use serde_json::json;
 
 use super::print_json;
@@ -19,8 +20,9 @@ pub(crate) async fn run(context: Context<'_>, arguments: Run) -> Result<(), Fail
     let (store, owner) = builder::open_home(&context.config)?;
     let settings = builder::settings(&context.config, context.workspace, owner);
     let host = Host::start(hooks, store, settings).await?;
-    let served = serve(&host, event).await?;
+    let served = serve(&host, event).await;
     host.stop().await?;
+    let served = served?;
     if arguments.json {
         print_json(&in_json(&served))?;
     }
@@ -33,7 +35,7 @@ pub(crate) async fn run(context: Context<'_>, arguments: Run) -> Result<(), Fail
     Ok(())
 }
 
-/// The first interrupt cancels the run, which still ends with its outcome recorded.
+/// The first interrupt cancels the run, which still ends with its outcome recorded; a second one does not wait for that.
 async fn serve(host: &Host, event: Event) -> Result<Served, Failure> {
     let serving = host.serve(event);
     tokio::pin!(serving);
@@ -41,7 +43,10 @@ async fn serve(host: &Host, event: Event) -> Result<Served, Failure> {
         served = &mut serving => return Ok(served?),
         _ = tokio::signal::ctrl_c() => host.cancel(),
     }
-    Ok(serving.await?)
+    tokio::select! {
+        served = &mut serving => Ok(served?),
+        _ = tokio::signal::ctrl_c() => Err(TurnError::Cancelled.into()),
+    }
 }
 
 fn event(context: &Context<'_>, arguments: &Run) -> Result<Event, Failure> {

@@ -55,7 +55,7 @@ fn each_layer_goes_over_the_one_before_it_and_says_so() {
     let place = place.workspace("capstan.toml", "model = 'openai:workspace'");
     assert!(place.shown("model").origin.ends_with("capstan.toml"));
     let place = place.workspace(".env", "OTHER=1\nCAPSTAN_MODEL=openai:dotenv\n");
-    assert!(place.shown("model").origin.ends_with(".env"));
+    assert!(place.shown("model").origin.ends_with("/.env"));
     let place = place.variable("CAPSTAN_MODEL", "openai:environment");
     assert_eq!(place.shown("model").origin, "environment CAPSTAN_MODEL");
     assert_eq!(place.load().unwrap().model.name(), "environment");

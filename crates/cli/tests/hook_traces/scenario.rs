@@ -8,7 +8,7 @@ use capstan::hooks::{BoxError, Deadlines, HookRuntime, Inbound, Plugin, Registra
 use capstan::protocol::{ChatMessage, Event, ModelOptions, Outcome, Timestamp};
 use capstan::tape::{Entry, Kind, MemoryStore, Slice, Store as _};
 use capstan::{Capstan, Host, Served};
-use capstan_host::{Clock, Owner, Settings, Workspace};
+use capstan_host::{Clock, Owner, Secrets, Settings, Workspace};
 use tempfile::TempDir;
 
 use crate::recorder::{Recorder, cut};
@@ -114,6 +114,7 @@ impl Scenario {
             max_message_bytes: 1_000_000,
             run_timeout: Duration::from_mins(10),
             session_wait: Duration::from_secs(10),
+            secrets: Secrets::default(),
             owner: Owner::anonymous(),
             clock: fixed_clock(),
         };

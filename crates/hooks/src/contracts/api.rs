@@ -89,8 +89,6 @@ pub struct TapeInfo {
     pub name: TapeName,
     /// Its newest entry.
     pub head: EntryId,
-    /// How many entries it has.
-    pub entries: u64,
     /// How many anchors it has.
     pub anchors: u64,
     /// Its newest anchor.

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use capstan_hooks::HookRuntime;
 use capstan_hooks::contracts::{FnTool, Tool};
 use capstan_hooks::points::ProvideTools;
-use capstan_hooks::{HookFailure, HookRuntime};
 use capstan_protocol::ToolOutput;
 use serde_json::json;
 
@@ -23,9 +23,9 @@ fn provides(name: &'static str, tools: &'static [&'static str]) -> FnPlugin {
     })
 }
 
-fn provided(hooks: &HookRuntime) -> Result<Vec<String>, HookFailure> {
-    let tools = hooks.provided::<ProvideTools, _>(|tool| tool.spec().name.to_string())?;
-    Ok(tools.iter().map(|tool| format!("{} of {}", tool.spec().name, tool.spec().description)).collect())
+fn provided(hooks: &HookRuntime) -> Vec<String> {
+    let tools = hooks.provided::<ProvideTools, _>(|tool| tool.spec().name.to_string());
+    tools.iter().map(|tool| format!("{} of {}", tool.spec().name, tool.spec().description)).collect()
 }
 
 #[test]
@@ -34,19 +34,18 @@ fn h02_the_later_registered_plugin_overrides_a_name_and_the_others_stay() {
         hooks.on_sync(ProvideTools, || Ok(None));
     });
     let hooks = runtime([provides("builtin", &["bash", "help"]), nothing, provides("sandbox", &["bash", "look"])]);
-    assert_eq!(provided(&hooks).unwrap(), ["bash of sandbox", "look of sandbox", "help of builtin"]);
+    assert_eq!(provided(&hooks), ["bash of sandbox", "look of sandbox", "help of builtin"]);
 }
 
 #[test]
 fn h02_a_name_a_plugin_gives_twice_is_kept_once() {
-    assert_eq!(provided(&runtime([provides("twice", &["bash", "bash"])])).unwrap(), ["bash of twice"]);
+    assert_eq!(provided(&runtime([provides("twice", &["bash", "bash"])])), ["bash of twice"]);
 }
 
 #[test]
-fn h04_a_failing_provider_is_named() {
+fn h09_a_failing_provider_provides_nothing_and_the_others_still_do() {
     let broken = plugin("broken", |hooks| {
         hooks.on_sync(ProvideTools, || Err("no tools".into()));
     });
-    let failure = provided(&runtime([provides("builtin", &["bash"]), broken])).unwrap_err();
-    assert_eq!(failure.to_string(), "provide_tools of plugin broken failed: no tools");
+    assert_eq!(provided(&runtime([provides("builtin", &["bash"]), broken])), ["bash of builtin"]);
 }

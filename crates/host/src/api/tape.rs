@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use capstan_hooks::contracts::{TapeApi, TapeInfo};
-use capstan_protocol::{ApiError, ApiErrorCode, ChatMessage, Content, EntryId, Map, TapeAccess};
+use capstan_protocol::{ApiError, ApiErrorCode, ChatMessage, Content, Map, TapeAccess};
 use capstan_tape::{Draft, Entry, Kind, Order, Query, Slice, Tapes, conversation};
 use serde_json::Value;
 
@@ -63,16 +63,14 @@ impl TapeApi for SessionTape {
         let anchors = self.anchors(usize::MAX).await?;
         let last = anchors.first();
         let record = tapes.record(name).await.map_err(|error| store_failed(&error))?;
-        let (head, begins_after) = record.map(|record| (record.head, record.begins_after)).unwrap_or_default();
-        let since = last.map_or(begins_after, |anchor| anchor.id);
-        let count = |after: EntryId| head.0.saturating_sub(after.0);
+        let since = Slice { after: last.map(|anchor| anchor.id), ..Slice::default() };
+        let following = tapes.read(name, &since).await.map_err(|error| store_failed(&error))?;
         Ok(TapeInfo {
             name: name.clone(),
-            head,
-            entries: count(begins_after),
+            head: record.map(|record| record.head).unwrap_or_default(),
             anchors: anchors.len() as u64,
             last_anchor: last.and_then(|anchor| anchor.name()).map(str::to_owned),
-            entries_since_last_anchor: count(since),
+            entries_since_last_anchor: following.len() as u64,
         })
     }
 

@@ -26,10 +26,10 @@ impl ToolsApi for Tools {
 
     async fn call(&self, calls: Vec<ToolCall>) -> Result<Vec<ToolOutput>, ApiError> {
         let run = &self.0;
+        let step = OpenStep::begin(run)?;
         run.take_in();
         run.append(Draft::tool_call(&calls));
         run.flush().await.map_err(|error| store_failed(&error))?;
-        run.open_step();
         let mut outputs = Vec::new();
         for call in calls {
             run.emit(StreamEvent::ToolCall { call: call.clone() }).await;
@@ -40,7 +40,7 @@ impl ToolsApi for Tools {
             run.emit(StreamEvent::ToolResult { call_id, name, output: output.clone() }).await;
             outputs.push(output);
         }
-        run.close_step().await.map_err(|error| store_failed(&error))?;
+        step.end().await?;
         Ok(outputs)
     }
 
@@ -53,6 +53,7 @@ impl ToolsApi for Tools {
             return Err(unauthorized(&format!("tool {name}")));
         }
         self.0.take_as_command();
+        let step = OpenStep::begin(&self.0)?;
         let begun = std::time::Instant::now();
         let output = self.make(tool.as_ref(), call.arguments).await;
         let elapsed_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -60,8 +61,25 @@ impl ToolsApi for Tools {
         let data = json!({
             "raw": call.raw, "name": name, "status": status, "elapsed_ms": elapsed_ms, "output": output.text(),
         });
+        step.end().await?;
         self.0.append(Draft::event("command", data));
         Ok(output)
+    }
+}
+
+/// The one step of a run that is open. A tool that calls tools would come between its own call and its result.
+struct OpenStep<'a>(&'a Run);
+
+impl<'a> OpenStep<'a> {
+    fn begin(run: &'a Run) -> Result<Self, ApiError> {
+        if run.open_step() {
+            return Err(ApiError::new(ApiErrorCode::InvalidArgument, "a tool cannot call tools"));
+        }
+        Ok(Self(run))
+    }
+
+    async fn end(self) -> Result<(), ApiError> {
+        self.0.close_step().await.map_err(|error| store_failed(&error))
     }
 }
 
@@ -111,10 +129,11 @@ impl Tools {
             api: run_api(&self.0),
             cancelled: self.0.cancelled.clone(),
         };
-        match AssertUnwindSafe(tool.call(arguments, context)).catch_unwind().await {
+        let output = match AssertUnwindSafe(tool.call(arguments, context)).catch_unwind().await {
             Ok(Ok(output)) => output,
             Ok(Err(error)) => ToolOutput::error(error.to_string()),
             Err(_) => ToolOutput::error("the tool crashed"),
-        }
+        };
+        self.0.services.settings.secrets.mask(output)
     }
 }

@@ -48,13 +48,13 @@ pub(super) async fn a_batch_is_applied_whole_or_not_at_all(store: &dyn Store) {
     commit(store, begin(&tape, [user("one")])).await;
     let mut batch = begin(&other, [user("lost")]);
     batch.append(&tape, user("lost"));
-    batch.push(Fact::PutState { session: "s".into(), key: "k".into(), value: true.into() });
+    batch.push(Fact::PutState { tape: tape.clone(), key: "k".into(), value: true.into() });
     batch.append(&name("unknown"), user("no tape"));
     let refused = store.commit(batch).await;
     assert_eq!(refused, Err(StoreError::NoTape { tape: name("unknown") }));
     assert_eq!(store.tape(&other).await.unwrap(), None);
     assert_eq!(said(&all(store, &tape).await), ["one"]);
-    assert!(store.state(&"s".into()).await.unwrap().is_empty());
+    assert!(store.state(&tape).await.unwrap().is_empty());
     commit(store, more(&tape, [user("two")])).await;
     assert_eq!(ids(&all(store, &tape).await), [1, 2], "a refused batch uses up no id");
 
@@ -83,6 +83,26 @@ pub(super) async fn a_known_tape_stays_as_it_is(store: &dyn Store) {
     assert_eq!(names, [name("elsewhere"), name("t")], "tapes are listed by name");
 }
 
+pub(super) async fn an_unnamed_tape_learns_whose_it_is(store: &dyn Store) {
+    let tape = name("t");
+    let of = |session: &str, workspace: &str| {
+        let (session, workspace) = (Some(session.into()), Some(workspace.into()));
+        just(Fact::EnsureTape(NewTape { session, workspace, ..NewTape::named(name("t")) }))
+    };
+    let whose = async || {
+        let record = store.tape(&tape).await.unwrap().unwrap();
+        (record.session, record.workspace)
+    };
+    commit(store, begin(&tape, [user("one")])).await;
+    assert_eq!(whose().await, (None, None));
+    commit(store, of("s", "/w")).await;
+    assert_eq!(whose().await, (Some("s".into()), Some("/w".into())));
+    commit(store, of("x", "/x")).await;
+    commit(store, begin(&tape, [user("two")])).await;
+    assert_eq!(whose().await, (Some("s".into()), Some("/w".into())), "a named one keeps its own");
+    assert_eq!(ids(&all(store, &tape).await), [1, 2]);
+}
+
 pub(super) async fn imported_entries_keep_what_they_are(store: &dyn Store) {
     let tape = name("t");
     let mut batch = just(ensure(&tape));
@@ -105,11 +125,11 @@ pub(super) async fn what_could_not_be_read_back_is_refused(store: &dyn Store) {
     let nested = |depth| (0..depth).fold(serde_json::json!(1), |inner, _| serde_json::json!([inner]));
     commit(store, begin(&tape, [Draft::event("deep", nested(119))])).await;
     assert!(store.commit(more(&tape, [Draft::event("too deep", nested(120))])).await.is_err());
-    let state = |depth| just(Fact::PutState { session: "s".into(), key: "k".into(), value: nested(depth) });
+    let state = |depth| just(Fact::PutState { tape: name("t"), key: "k".into(), value: nested(depth) });
     commit(store, state(120)).await;
     assert!(store.commit(state(121)).await.is_err());
     assert_eq!(said(&all(store, &tape).await), ["deep"]);
-    assert_eq!(store.state(&"s".into()).await.unwrap()["k"], nested(120));
+    assert_eq!(store.state(&tape).await.unwrap()["k"], nested(120));
 }
 
 pub(super) async fn imported_ids_must_increase(store: &dyn Store) {

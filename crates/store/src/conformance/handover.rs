@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use capstan_protocol::{EntryId, TapeName};
-use capstan_tape::{Entry, Slice, Store, StoreError, TapeStore, Tapes};
+use capstan_tape::{Entry, Query, Slice, Store, StoreError, TapeStore, Tapes};
 use serde_json::json;
 
 use super::fixture::{all, anchor, begin, commit, entry, ids, more, name, said, seen, user, write};
@@ -117,4 +117,58 @@ pub(super) async fn d09_a_tape_that_is_kept_elsewhere_cannot_be_written_without_
         assert_eq!(alone.reset(&tape, false).await, Err(elsewhere));
     }
     write(&alone, begin(&name("new"), [user("one")])).await;
+}
+
+pub(super) async fn d09_what_is_kept_elsewhere_is_not_taken_for_nothing((store, files): Pair) {
+    let tape = name("t");
+    let tapes = Tapes::kept_by(Arc::clone(&store), Arc::clone(&files));
+    write(&tapes, begin(&tape, [anchor("a"), user("one")])).await;
+    tapes.reset(&tape, false).await.unwrap();
+    // What a host writes whose tape store fails waits in the store itself.
+    commit(&*store, more(&tape, [user("waits")])).await;
+
+    let alone = Tapes::new(Arc::clone(&store));
+    let elsewhere = StoreError::Elsewhere { tape: tape.clone() };
+    assert_eq!(alone.read(&tape, &Slice::all()).await, Err(elsewhere.clone()));
+    assert_eq!(alone.read(&tape, &Slice::last()).await, Err(elsewhere.clone()), "however little is asked for");
+    assert_eq!(alone.read_generation(&tape, 1, &Slice::all()).await, Err(elsewhere.clone()));
+    assert_eq!(alone.window(&tape).await, Err(elsewhere.clone()));
+    assert_eq!(alone.query(&tape, &Query::default()).await, Err(elsewhere.clone()));
+    assert_eq!(alone.last_anchor(&tape).await, Err(elsewhere.clone()));
+
+    assert_eq!(alone.read(&tape, &Slice::after(EntryId(3))).await, Err(elsewhere));
+    let waiting = alone.read(&tape, &Slice::after(EntryId(4))).await.unwrap();
+    assert_eq!(said(&waiting), ["waits"], "what was not handed over can be read");
+    let record = alone.record(&tape).await.unwrap().unwrap();
+    assert_eq!((record.head, record.handed_over), (EntryId(5), EntryId(4)));
+    assert_eq!(alone.list().await.unwrap(), [record]);
+    assert_eq!(store.verify().await.unwrap(), [], "nothing is wrong with the store");
+}
+
+pub(super) async fn d09_a_fork_of_what_is_kept_elsewhere_needs_it_too((store, files): Pair) {
+    let (tape, fork) = (name("t"), name("f"));
+    let tapes = Tapes::kept_by(Arc::clone(&store), Arc::clone(&files));
+    write(&tapes, begin(&tape, [user("one"), user("two")])).await;
+    tapes.fork(&tape, &fork, Some(EntryId(1))).await.unwrap();
+
+    let alone = Tapes::new(Arc::clone(&store));
+    write(&alone, more(&fork, [anchor("a"), user("its own")])).await;
+    let elsewhere = StoreError::Elsewhere { tape };
+    assert_eq!(alone.read(&fork, &Slice::all()).await, Err(elsewhere.clone()));
+    assert_eq!(alone.last_anchor(&fork).await, Err(elsewhere));
+    let own = alone.read(&fork, &Slice::after(EntryId(1))).await.unwrap();
+    assert_eq!(said(&own), ["a", "its own"], "nothing of the parent is asked for");
+}
+
+pub(super) async fn d09_a_fork_that_is_kept_elsewhere_is_not_merged_without_it((store, files): Pair) {
+    let (tape, fork) = (name("t"), name("f"));
+    let alone = Tapes::new(Arc::clone(&store));
+    write(&alone, begin(&tape, [user("one")])).await;
+    alone.fork(&tape, &fork, None).await.unwrap();
+    let tapes = Tapes::kept_by(Arc::clone(&store), Arc::clone(&files));
+    write(&tapes, more(&fork, [user("two")])).await;
+
+    assert_eq!(alone.merge(&fork).await, Err(StoreError::Elsewhere { tape: fork.clone() }));
+    tapes.merge(&fork).await.unwrap();
+    assert!(seen(&tapes, &tape).await.contains(&"two".to_owned()));
 }

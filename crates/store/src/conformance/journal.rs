@@ -1,6 +1,6 @@
 //! The rows beside the entries.
 
-use capstan_protocol::{EntryId, Outcome, RunId, SessionId, Usage};
+use capstan_protocol::{EntryId, Outcome, RunId, Usage};
 use capstan_tape::{
     AcceptedRecord, Assigned, Batch, EntryRef, Fact, OutboxRecord, OutboxStatus, RunRecord, RunStatus, Store,
     StoreError, blob_hash,
@@ -98,16 +98,15 @@ pub(super) async fn blobs_state_and_workspaces_are_kept(store: &dyn Store) {
     }
     assert_eq!(store.blob(&hash).await.unwrap(), Some(bytes));
 
-    let session = SessionId::new("s");
-    let put = |key: &str, value| Fact::PutState { session: SessionId::new("s"), key: key.to_owned(), value };
+    let put = |key: &str, value| Fact::PutState { tape: name("t"), key: key.to_owned(), value };
     commit(store, just(put("a", json!({"deep": [1, "你好"]})))).await;
     commit(store, just(put("b", json!(1)))).await;
     commit(store, just(put("b", json!(2)))).await;
     commit(store, just(put("c", json!("gone")))).await;
     commit(store, just(put("c", Value::Null))).await;
-    let state = Value::Object(store.state(&session).await.unwrap());
+    let state = Value::Object(store.state(&name("t")).await.unwrap());
     assert_eq!(state, json!({"a": {"deep": [1, "你好"]}, "b": 2}));
-    assert!(store.state(&SessionId::new("other")).await.unwrap().is_empty());
+    assert!(store.state(&name("other")).await.unwrap().is_empty());
 
     let remember = |identity: &str| Fact::RememberWorkspace { path: "/w".into(), identity: identity.into() };
     commit(store, just(remember("first"))).await;

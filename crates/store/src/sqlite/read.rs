@@ -153,9 +153,9 @@ pub(super) fn blob(connection: &Connection, hash: &BlobHash) -> Result<Option<Ve
     statement.query_row([hash.as_str()], |row| row.get(0)).optional()
 }
 
-pub(super) fn state(connection: &Connection, session: &SessionId) -> Result<Map> {
-    let mut statement = connection.prepare_cached("SELECT key, value FROM state WHERE session = ?1 ORDER BY key")?;
-    statement.query_map([session.as_str()], |row| Ok((row.get(0)?, from_json(row, 1)?)))?.collect()
+pub(super) fn state(connection: &Connection, tape: &TapeName) -> Result<Map> {
+    let mut statement = connection.prepare_cached("SELECT key, value FROM state WHERE tape = ?1 ORDER BY key")?;
+    statement.query_map([tape.as_str()], |row| Ok((row.get(0)?, from_json(row, 1)?)))?.collect()
 }
 
 pub(super) fn workspace(connection: &Connection, path: &str) -> Result<Option<WorkspaceId>> {
@@ -163,15 +163,15 @@ pub(super) fn workspace(connection: &Connection, path: &str) -> Result<Option<Wo
     statement.query_row([path], |row| row.get::<_, String>(0)).map(WorkspaceId::new).optional()
 }
 
-pub(super) fn lease(connection: &Connection, session: &SessionId) -> Result<Option<LeaseRecord>> {
-    let mut statement = connection.prepare_cached("SELECT epoch, owner, until FROM leases WHERE session = ?1")?;
+pub(super) fn lease(connection: &Connection, tape: &TapeName) -> Result<Option<LeaseRecord>> {
+    let mut statement = connection.prepare_cached("SELECT epoch, owner, until FROM leases WHERE tape = ?1")?;
     let record = |row: &Row<'_>| {
         Ok(LeaseRecord {
-            session: session.clone(),
+            tape: tape.clone(),
             epoch: Epoch(number(row, 0)?),
             owner: row.get(1)?,
             until: timestamp(row, 2)?,
         })
     };
-    statement.query_row([session.as_str()], record).optional()
+    statement.query_row([tape.as_str()], record).optional()
 }

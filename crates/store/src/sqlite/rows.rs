@@ -41,8 +41,8 @@ impl Rows for SqlRows<'_> {
             let fork = record.fork.as_ref();
             self.execute(
                 "INSERT INTO tapes VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11) \
-                 ON CONFLICT (name) DO UPDATE SET head = ?4, generation = ?5, begins_after = ?6, past = ?7, \
-                 handed_over = ?8, fork_state = ?11",
+                 ON CONFLICT (name) DO UPDATE SET session = ?2, workspace = ?3, head = ?4, generation = ?5, \
+                 begins_after = ?6, past = ?7, handed_over = ?8, fork_state = ?11",
                 params![
                     record.name.as_str(),
                     record.session.as_ref().map(SessionId::as_str),
@@ -149,12 +149,12 @@ impl Rows for SqlRows<'_> {
         self.done(self.execute(sql, params![hash.as_str(), bytes])).map(drop)
     }
 
-    fn put_state(&mut self, session: &SessionId, key: &str, value: Option<&Value>) -> Result<(), StoreError> {
+    fn put_state(&mut self, tape: &TapeName, key: &str, value: Option<&Value>) -> Result<(), StoreError> {
         let write = || match value {
-            None => self.execute("DELETE FROM state WHERE session = ?1 AND key = ?2", params![session.as_str(), key]),
+            None => self.execute("DELETE FROM state WHERE tape = ?1 AND key = ?2", params![tape.as_str(), key]),
             Some(value) => self.execute(
-                "INSERT INTO state VALUES (?1, ?2, ?3) ON CONFLICT (session, key) DO UPDATE SET value = ?3",
-                params![session.as_str(), key, to_json(value)?],
+                "INSERT INTO state VALUES (?1, ?2, ?3) ON CONFLICT (tape, key) DO UPDATE SET value = ?3",
+                params![tape.as_str(), key, to_json(value)?],
             ),
         };
         self.done(write()).map(drop)
@@ -165,14 +165,14 @@ impl Rows for SqlRows<'_> {
         self.done(self.execute(sql, params![path, identity.as_str()])).map(drop)
     }
 
-    fn lease(&mut self, session: &SessionId) -> Result<Option<LeaseRecord>, StoreError> {
-        self.done(read::lease(self.connection, session))
+    fn lease(&mut self, tape: &TapeName) -> Result<Option<LeaseRecord>, StoreError> {
+        self.done(read::lease(self.connection, tape))
     }
 
     fn put_lease(&mut self, record: &LeaseRecord) -> Result<(), StoreError> {
-        let values = params![record.session.as_str(), integer(record.epoch.0), record.owner, record.until.to_string()];
+        let values = params![record.tape.as_str(), integer(record.epoch.0), record.owner, record.until.to_string()];
         let sql = "INSERT INTO leases VALUES (?1, ?2, ?3, ?4) \
-                   ON CONFLICT (session) DO UPDATE SET epoch = ?2, owner = ?3, until = ?4";
+                   ON CONFLICT (tape) DO UPDATE SET epoch = ?2, owner = ?3, until = ?4";
         self.done(self.execute(sql, values)).map(drop)
     }
 }

@@ -85,8 +85,9 @@ fn is_busy(error: &rusqlite::Error) -> bool {
 fn check_version(connection: &Connection, path: &Path) -> Result<usize, StoreError> {
     let failed = |error: rusqlite::Error| store_error(path, &error);
     let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i32>(0)).map_err(failed);
-    let application = number("PRAGMA application_id")?;
-    if application != APPLICATION_ID && number("SELECT count(*) FROM sqlite_schema")? > 0 {
+    // In this order: a process that makes the tables in between sets the id with them.
+    let has_tables = number("SELECT count(*) FROM sqlite_schema")? > 0;
+    if has_tables && number("PRAGMA application_id")? != APPLICATION_ID {
         let detail = "it is a SQLite database of another program";
         return Err(StoreError::corrupt(path.display().to_string(), detail));
     }

@@ -4,12 +4,11 @@ use capstan_host::calls::ModelCalls;
 use capstan_protocol::RunId;
 
 use super::super::print_json;
-use super::source::home_tapes;
-use crate::command_line::Context;
+use super::source::Scope;
 use crate::{Exit, Failure};
 
-pub(super) async fn context(context: &Context<'_>, run: Option<String>, call: Option<u32>) -> Result<(), Failure> {
-    let tapes = home_tapes(context)?;
+pub(super) async fn context(scope: &Scope<'_>, run: Option<String>, call: Option<u32>) -> Result<(), Failure> {
+    let tapes = scope.tapes()?;
     let unknown = |message: String| Failure::new("run-unknown", message, Exit::Usage);
     let run_id = if let Some(run) = run {
         RunId::new(run)
@@ -17,7 +16,7 @@ pub(super) async fn context(context: &Context<'_>, run: Option<String>, call: Op
         let newest = tapes.store().runs(1).await?.pop();
         newest.ok_or_else(|| unknown("there has been no run yet".to_owned()))?.run_id
     };
-    let calls = ModelCalls { tapes: &tapes }.of_run(&run_id).await?;
+    let calls = ModelCalls { tapes }.of_run(&run_id).await?;
     let calls = calls.ok_or_else(|| unknown(format!("there is no run {run_id}")))?;
     let Some(number) = call else { return print_json(&calls) };
     match calls.iter().find(|recorded| recorded.call == number) {

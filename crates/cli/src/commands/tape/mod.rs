@@ -12,7 +12,7 @@ use capstan_protocol::EntryId;
 use capstan_tape::{DateRange, Entry, Kind, Order, Query, Slice, Start};
 use clap::{Args, Subcommand};
 
-use self::source::{Source, open};
+use self::source::{Scope, Source};
 use super::{print, print_lines};
 use crate::command_line::Context;
 use crate::{Exit, Failure};
@@ -34,8 +34,8 @@ pub(crate) enum TapeCommand {
         /// Prints each entry as one line of JSON.
         #[arg(long)]
         json: bool,
-        /// A generation that a reset has ended.
-        #[arg(long, value_name = "N")]
+        /// A generation that a reset has ended, whole.
+        #[arg(long, value_name = "N", conflicts_with_all = Filter::NAMES)]
         generation: Option<u32>,
     },
     /// Finds entries by their text, the newest first; a typo is forgiven.
@@ -142,6 +142,9 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
+    /// The names of its flags.
+    const NAMES: [&str; 7] = ["after_last_anchor", "after_anchor", "until_anchor", "from", "to", "kinds", "limit"];
+
     fn query(&self) -> Result<Query, Failure> {
         let start = match (&self.after_anchor, self.after_last_anchor) {
             (Some(name), _) => Start::Anchor(name.clone()),
@@ -168,10 +171,17 @@ impl Filter {
 }
 
 pub(crate) async fn run(context: Context<'_>, command: TapeCommand) -> Result<(), Failure> {
+    let scope = Scope::new(&context);
+    let done = execute(&scope, command).await;
+    scope.close().await?;
+    done
+}
+
+async fn execute(scope: &Scope<'_>, command: TapeCommand) -> Result<(), Failure> {
     match command {
-        TapeCommand::List { json } => list::list(&context, json).await,
+        TapeCommand::List { json } => list::list(scope, json).await,
         TapeCommand::Show { name, filter, json, generation } => {
-            let Source { tapes, tape } = open(&context, &name).await?;
+            let Source { tapes, tape } = scope.find(&name).await?;
             let entries = match generation {
                 None => tapes.query(&tape, &filter.query()?).await?,
                 Some(number) => tapes.read_generation(&tape, number, &Slice::all()).await?,
@@ -179,7 +189,7 @@ pub(crate) async fn run(context: Context<'_>, command: TapeCommand) -> Result<()
             print_entries(&entries, json)
         }
         TapeCommand::Search { name, text, filter, all, json } => {
-            let Source { tapes, tape } = open(&context, &name).await?;
+            let Source { tapes, tape } = scope.find(&name).await?;
             let limit = filter.limit;
             let query = Query { text: Some(text), order: Order::NewestFirst, limit: None, ..filter.query()? };
             let found = tapes.query(&tape, &query).await?;
@@ -187,27 +197,27 @@ pub(crate) async fn run(context: Context<'_>, command: TapeCommand) -> Result<()
             print_entries(&shown.take(limit.unwrap_or(usize::MAX)).collect::<Vec<_>>(), json)
         }
         TapeCommand::Anchors { name, json } => {
-            let Source { tapes, tape } = open(&context, &name).await?;
+            let Source { tapes, tape } = scope.find(&name).await?;
             let anchors = Slice { kinds: vec![Kind::Anchor], ..Slice::default() };
             print_entries(&tapes.read(&tape, &anchors).await?, json)
         }
         TapeCommand::Export { name, legacy, generation } => {
-            transfer::export(open(&context, &name).await?, legacy, generation).await
+            transfer::export(scope.find(&name).await?, legacy, generation).await
         }
-        TapeCommand::Import { file, name } => transfer::import(&context, &file, name).await,
-        TapeCommand::Context { run, call } => context::context(&context, run, call).await,
+        TapeCommand::Import { file, name } => transfer::import(scope, &file, name).await,
+        TapeCommand::Context { run, call } => context::context(scope, run, call).await,
         TapeCommand::Fork { name, fork, at } => {
-            let Source { tapes, tape } = open(&context, &name).await?;
+            let Source { tapes, tape } = scope.find(&name).await?;
             let fork = source::name(&fork)?;
             tapes.fork(&tape, &fork, at.map(EntryId)).await?;
             print(&format!("forked {tape} as {fork}"))
         }
         TapeCommand::Reset { name, archive } => {
-            let Source { tapes, tape } = open(&context, &name).await?;
+            let Source { tapes, tape } = scope.find(&name).await?;
             tapes.reset(&tape, archive).await?;
             print(&format!("{tape} begins a new generation"))
         }
-        TapeCommand::Verify { json } => verify::verify(&context, json).await,
+        TapeCommand::Verify { json } => verify::verify(scope, json).await,
     }
 }
 

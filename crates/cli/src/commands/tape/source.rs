@@ -1,5 +1,6 @@
 //! Which tape a command means.
 
+use std::cell::OnceCell;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -23,49 +24,82 @@ pub(super) fn name(text: &str) -> Result<TapeName, Failure> {
     TapeName::parse(text).map_err(|error| Failure::new("tape-name-invalid", error.to_string(), Exit::Usage))
 }
 
-/// The tapes of the home.
-pub(super) fn home_tapes(context: &Context<'_>) -> Result<Tapes, Failure> {
-    let store = builder::open_store(&context.config)?;
-    Ok(match tape_store(context)? {
-        None => Tapes::new(store),
-        Some(tape_store) => Tapes::kept_by(store, tape_store),
-    })
+/// The tapes of the home, for as long as a command runs: opened when they are first needed, closed at its end.
+pub(super) struct Scope<'a> {
+    pub(super) context: &'a Context<'a>,
+    opened: OnceCell<Opened>,
 }
 
-/// The other tape store, where a plugin or the configuration provides one.
-pub(super) fn tape_store(context: &Context<'_>) -> Result<Option<Arc<dyn TapeStore>>, Failure> {
-    let decided = context.hooks().first_sync::<ProvideTapeStore>(&()).map_err(HostError::from)?;
-    Ok(decided.map(|decided| decided.value))
+struct Opened {
+    tapes: Tapes,
+    tape_store: Option<Arc<dyn TapeStore>>,
 }
 
-/// Opens what a name means: a file that is there, a tape, the tape of a session of this workspace, or the only tape
-/// whose name begins like that.
-pub(super) async fn open(context: &Context<'_>, wanted: &str) -> Result<Source, Failure> {
-    let path = Path::new(wanted);
-    if path.is_file() {
-        return read_in_place(path).await;
+impl<'a> Scope<'a> {
+    pub(super) fn new(context: &'a Context<'a>) -> Self {
+        Self { context, opened: OnceCell::new() }
     }
-    if wanted.contains('/') || path.extension().is_some_and(|extension| extension == "jsonl") {
-        return Err(Failure::new("tape-file-unreadable", format!("there is no file {wanted}"), Exit::Usage));
+
+    fn opened(&self) -> Result<&Opened, Failure> {
+        if let Some(opened) = self.opened.get() {
+            return Ok(opened);
+        }
+        let store = builder::open_store(&self.context.config)?;
+        let provided = self.context.hooks().first_sync::<ProvideTapeStore>(&()).map_err(HostError::from)?;
+        let tape_store = provided.map(|decided| decided.value);
+        let tapes = match &tape_store {
+            None => Tapes::new(store),
+            Some(tape_store) => Tapes::kept_by(store, Arc::clone(tape_store)),
+        };
+        Ok(self.opened.get_or_init(|| Opened { tapes, tape_store }))
     }
-    let tapes = home_tapes(context)?;
-    let unknown = || Failure::new("tape-unknown", format!("there is no tape {wanted:?}"), Exit::Usage);
-    if let Ok(tape) = TapeName::parse(wanted)
-        && tapes.record(&tape).await?.is_some()
-    {
-        return Ok(Source { tapes, tape });
+
+    /// The tapes of the home.
+    pub(super) fn tapes(&self) -> Result<&Tapes, Failure> {
+        Ok(&self.opened()?.tapes)
     }
-    let path = context.workspace.to_string_lossy().into_owned();
-    let workspace = tapes.store().workspace(&path).await?.unwrap_or_else(|| WorkspaceId::new(path));
-    let tape = tape_name(&TapeAddress { workspace, session: SessionId::new(wanted) });
-    if tapes.record(&tape).await?.is_some() {
-        return Ok(Source { tapes, tape });
+
+    /// The other tape store, where a plugin or the configuration provides one.
+    pub(super) fn tape_store(&self) -> Result<Option<&Arc<dyn TapeStore>>, Failure> {
+        Ok(self.opened()?.tape_store.as_ref())
     }
-    let known = tapes.list().await?;
-    let mut alike = known.into_iter().map(|record| record.name).filter(|name| name.as_str().starts_with(wanted));
-    match (alike.next(), alike.next()) {
-        (Some(tape), None) if !wanted.is_empty() => Ok(Source { tapes, tape }),
-        _ => Err(unknown()),
+
+    /// Closes what was opened.
+    pub(super) async fn close(self) -> Result<(), Failure> {
+        match self.opened.into_inner().and_then(|opened| opened.tape_store) {
+            Some(tape_store) => Ok(tape_store.close().await?),
+            None => Ok(()),
+        }
+    }
+
+    /// What a name means: a file that is there, a tape, the tape of a session of this workspace, or the only tape whose
+    /// name begins like that.
+    pub(super) async fn find(&self, wanted: &str) -> Result<Source, Failure> {
+        let path = Path::new(wanted);
+        if path.is_file() {
+            return read_in_place(path).await;
+        }
+        if wanted.contains('/') || path.extension().is_some_and(|extension| extension == "jsonl") {
+            return Err(Failure::new("tape-file-unreadable", format!("there is no file {wanted}"), Exit::Usage));
+        }
+        let tapes = self.tapes()?.clone();
+        if let Ok(tape) = TapeName::parse(wanted)
+            && tapes.record(&tape).await?.is_some()
+        {
+            return Ok(Source { tapes, tape });
+        }
+        let path = self.context.workspace.to_string_lossy().into_owned();
+        let workspace = tapes.store().workspace(&path).await?.unwrap_or_else(|| WorkspaceId::new(path));
+        let tape = tape_name(&TapeAddress { workspace, session: SessionId::new(wanted) });
+        if tapes.record(&tape).await?.is_some() {
+            return Ok(Source { tapes, tape });
+        }
+        let known = tapes.list().await?;
+        let mut alike = known.into_iter().map(|record| record.name).filter(|name| name.as_str().starts_with(wanted));
+        match (alike.next(), alike.next()) {
+            (Some(tape), None) if !wanted.is_empty() => Ok(Source { tapes, tape }),
+            _ => Err(Failure::new("tape-unknown", format!("there is no tape {wanted:?}"), Exit::Usage)),
+        }
     }
 }
 

@@ -6,9 +6,8 @@ use capstan_store::jsonl;
 use capstan_tape::{Batch, Fact, NewTape, Slice, StoreError};
 
 use super::super::{print, print_lines};
-use super::source::{Source, home_tapes, name, read_file};
+use super::source::{Scope, Source, name, read_file};
 use crate::Failure;
-use crate::command_line::Context;
 
 pub(super) async fn export(source: Source, legacy: bool, generation: Option<u32>) -> Result<(), Failure> {
     let Source { tapes, tape } = source;
@@ -23,12 +22,12 @@ pub(super) async fn export(source: Source, legacy: bool, generation: Option<u32>
 }
 
 /// The whole file in one commit: a tape is there, or it is not.
-pub(super) async fn import(context: &Context<'_>, file: &Path, named: Option<String>) -> Result<(), Failure> {
+pub(super) async fn import(scope: &Scope<'_>, file: &Path, named: Option<String>) -> Result<(), Failure> {
     let stem = file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     let tape = name(&named.unwrap_or(stem))?;
     let entries = read_file(file)?;
     let count = entries.len();
-    let tapes = home_tapes(context)?;
+    let tapes = scope.tapes()?;
     if tapes.record(&tape).await?.is_some() {
         return Err(StoreError::TapeExists { tape }.into());
     }

@@ -1,14 +1,13 @@
 //! `capstan tape verify`.
 
 use super::super::{print, print_json};
-use super::source::{home_tapes, tape_store};
-use crate::command_line::Context;
+use super::source::Scope;
 use crate::{Exit, Failure};
 
-pub(super) async fn verify(context: &Context<'_>, json: bool) -> Result<(), Failure> {
-    let tapes = home_tapes(context)?;
+pub(super) async fn verify(scope: &Scope<'_>, json: bool) -> Result<(), Failure> {
+    let tapes = scope.tapes()?;
     let mut problems = tapes.store().verify().await?;
-    if let Some(tape_store) = tape_store(context)? {
+    if let Some(tape_store) = scope.tape_store()? {
         problems.extend(tape_store.verify().await?);
     }
     let count = tapes.list().await?.len();

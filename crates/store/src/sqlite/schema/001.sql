@@ -77,10 +77,10 @@ CREATE TABLE blobs (
 ) STRICT;
 
 CREATE TABLE state (
-    session TEXT NOT NULL,
+    tape TEXT NOT NULL,
     key TEXT NOT NULL,
     value TEXT NOT NULL, -- JSON
-    PRIMARY KEY (session, key)
+    PRIMARY KEY (tape, key)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE workspaces (
@@ -89,7 +89,7 @@ CREATE TABLE workspaces (
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE leases (
-    session TEXT PRIMARY KEY,
+    tape TEXT PRIMARY KEY,
     epoch INTEGER NOT NULL,
     owner TEXT, -- nobody when it was released
     until TEXT NOT NULL

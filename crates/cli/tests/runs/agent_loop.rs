@@ -1,0 +1,77 @@
+//! The agent's loop.
+
+use std::sync::Arc;
+
+use capstan::hooks::args::StepNumber;
+use capstan::hooks::contracts::{FnTool, Tool, ToolContext, ToolError};
+use capstan::hooks::points::{ContinuePrompt, ProvideTools};
+use capstan::protocol::{Content, Map, ToolCall, ToolOutput};
+use serde_json::json;
+
+use super::support::{Conversation, Registers};
+
+#[tokio::test]
+async fn a01_every_step_is_recorded() {
+    let conversation = Conversation::new(|builder| builder).await;
+    let served = conversation.say("[[tool:bash cmd=\"echo one\"]] go").await;
+    let events = conversation.events().await;
+    let steps: Vec<&str> = events.iter().map(String::as_str).filter(|name| !name.starts_with("event.")).collect();
+    assert_eq!(
+        steps,
+        [
+            "handoff",
+            "loop.start",
+            "loop.step.start",
+            "model.call",
+            "run",
+            "loop.step",
+            "loop.step.start",
+            "model.call",
+            "run",
+            "loop.step",
+            "outbound",
+        ]
+    );
+    let entries = conversation.entries().await;
+    let of_run = entries.iter().find(|entry| entry.name() == Some("run")).unwrap();
+    assert_eq!(of_run.payload["data"]["status"], "ok");
+    assert!(of_run.payload["data"]["usage"]["total_tokens"].as_u64().unwrap() > 0);
+    assert_eq!(of_run.run_id(), served.run_id.as_ref().map(capstan::protocol::RunId::as_str));
+}
+
+#[tokio::test]
+async fn a01_a_loop_that_does_not_end_is_ended_at_its_last_step() {
+    let conversation = Conversation::new(|builder| builder.set("max_steps", "1")).await;
+    let served = conversation.say("[[tool:help]] [[tool:help]]").await;
+    assert_eq!(served.error.unwrap().code(), "max-steps");
+    assert_eq!(conversation.view().await.len(), 4, "anchor, message, call, result: all valid");
+}
+
+#[tokio::test]
+async fn h02_continue_prompt_is_asked_before_each_further_step() {
+    let plugin = Registers("nudge", |hooks: &mut capstan::hooks::Registrar| {
+        hooks.on(ContinuePrompt, |step: StepNumber| async move { Ok(Some(Content::from(format!("step {}", step.0)))) });
+    });
+    let conversation = Conversation::with(plugin).await;
+    conversation.say("[[tool:bash cmd=\"echo one\"]] go").await;
+    let view = conversation.view().await;
+    assert_eq!(view[2..5], ["calls call_1", "tool call_1: one", "user: step 2"]);
+}
+
+#[tokio::test]
+async fn p13_a_tool_that_calls_tools_is_refused_and_keeps_its_own_result() {
+    let nested = |_: Map, context: ToolContext| async move {
+        let calls = vec![ToolCall::new("inner", "help", "{}")];
+        let refused = context.api.tools.call(calls).await.map_err(|error| ToolError::new(error.message))?;
+        Ok(ToolOutput::ok(format!("{refused:?}")))
+    };
+    let plugin = Registers("nested", move |hooks: &mut capstan::hooks::Registrar| {
+        hooks.on_sync(ProvideTools, move || {
+            let schema = json!({"type": "object", "properties": {}});
+            Ok(Some(vec![Arc::new(FnTool::new("nested", "Calls a tool.", schema, nested)) as Arc<dyn Tool>]))
+        });
+    });
+    let conversation = Conversation::with(plugin).await;
+    conversation.say("[[tool:nested]]").await;
+    assert_eq!(conversation.view().await[2..4], ["calls call_1", "tool call_1: a tool cannot call tools"]);
+}

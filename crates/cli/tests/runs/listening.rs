@@ -1,0 +1,104 @@
+//! Channels that listen, and channels that fail.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use capstan::hooks::contracts::{Channel, ChannelCapabilities, ChannelError, Gateway};
+use capstan::hooks::points::ProvideChannels;
+use capstan::hooks::{Inbound, Registrar};
+use capstan::protocol::{ChannelName, Event, Outbound, Outcome, StreamEvent};
+use tokio::sync::{Notify, mpsc};
+
+use super::support::{Conversation, Registers};
+
+/// Hears one message when it starts, and hands on what it is to send.
+struct Pipe {
+    sent: mpsc::UnboundedSender<Outbound>,
+    stopped: Notify,
+}
+
+#[async_trait]
+impl Channel for Pipe {
+    fn name(&self) -> ChannelName {
+        "pipe".into()
+    }
+
+    fn capabilities(&self) -> ChannelCapabilities {
+        ChannelCapabilities::default()
+    }
+
+    async fn start(&self, gateway: Arc<dyn Gateway>) -> Result<(), ChannelError> {
+        gateway.submit(Event::message("pipe", "1", "hello").into()).await.unwrap();
+        self.stopped.notified().await;
+        Ok(())
+    }
+
+    async fn stop(&self) -> Result<(), ChannelError> {
+        self.stopped.notify_one();
+        Ok(())
+    }
+
+    async fn send(&self, message: &Outbound) -> Result<(), ChannelError> {
+        self.sent.send(message.clone()).unwrap();
+        Ok(())
+    }
+}
+
+/// Fails at everything: cannot start, hangs on stream events, panics when it is to send.
+struct Broken;
+
+#[async_trait]
+impl Channel for Broken {
+    fn name(&self) -> ChannelName {
+        "broken".into()
+    }
+
+    fn capabilities(&self) -> ChannelCapabilities {
+        ChannelCapabilities { streaming: true }
+    }
+
+    async fn start(&self, _: Arc<dyn Gateway>) -> Result<(), ChannelError> {
+        Err(ChannelError { channel: self.name(), message: "no network".to_owned() })
+    }
+
+    async fn stop(&self) -> Result<(), ChannelError> {
+        std::future::pending().await
+    }
+
+    async fn send(&self, _: &Outbound) -> Result<(), ChannelError> {
+        panic!("broken")
+    }
+
+    async fn on_event(&self, _: &StreamEvent, _: &Inbound) -> Result<(), ChannelError> {
+        std::future::pending().await
+    }
+}
+
+fn channels(channels: Vec<Arc<dyn Channel>>) -> impl capstan::hooks::Plugin {
+    Registers("channels", move |hooks: &mut Registrar| {
+        let channels = channels.clone();
+        hooks.on_sync(ProvideChannels, move || Ok(Some(channels.clone())));
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn c01_a_channel_that_listens_gets_its_answer_and_one_that_fails_does_not_affect_it() {
+    let (sent, mut answers) = mpsc::unbounded_channel();
+    let pipe = Arc::new(Pipe { sent, stopped: Notify::new() });
+    let conversation = Conversation::with(channels(vec![Arc::new(Broken), pipe])).await;
+    conversation.host.listen().await;
+    let answer = answers.recv().await.unwrap();
+    assert_eq!((answer.channel.as_str(), answer.chat_id.as_str()), ("pipe", "1"));
+    assert!(answer.content.text().ends_with("You said: hello"));
+    conversation.host.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn c02_a_channel_that_hangs_and_panics_costs_the_turn_one_deadline_and_nothing_else() {
+    let conversation = Conversation::with(channels(vec![Arc::new(Broken)])).await;
+    let begun = tokio::time::Instant::now();
+    let served = conversation.host.serve(Event::message("broken", "1", "many words to be streamed")).await.unwrap();
+    assert!(matches!(served.outcome, Some(Outcome::Replied { .. })));
+    // On paused time: the first event that is not shown in time is the last one that is waited for.
+    assert!(begun.elapsed() < std::time::Duration::from_secs(30), "{:?}", begun.elapsed());
+}

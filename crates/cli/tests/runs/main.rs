@@ -1,0 +1,8 @@
+//! Runs: what the orchestrator makes of a runner's results, what the agent's loop leaves on the tape, and what sessions,
+//! workspaces and channels do to each other.
+
+mod agent_loop;
+mod listening;
+mod results;
+mod sessions;
+mod support;

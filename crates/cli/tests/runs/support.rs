@@ -1,0 +1,114 @@
+//! One conversation with a host in this process.
+
+use std::sync::Arc;
+
+use capstan::hooks::contracts::{ResultStream, RunApi, Runner};
+use capstan::hooks::points::ProvideRunners;
+use capstan::hooks::{BoxError, Plugin, Registrar};
+use capstan::protocol::{
+    Descriptor, Event, Permissions, ResultBody, Role, RunContext, RunResult, RunnerId, RunnerSource, TapeName,
+};
+use capstan::tape::{DefaultView, Entry, MemoryStore, Slice, View};
+use capstan::{Builder, Capstan, Host, Served};
+use futures::StreamExt as _;
+
+/// A plugin made from a function.
+pub struct Registers<F>(pub &'static str, pub F);
+
+impl<F: Fn(&mut Registrar) + Send + Sync + 'static> Plugin for Registers<F> {
+    fn name(&self) -> &str {
+        self.0
+    }
+
+    fn register(&self, hooks: &mut Registrar) -> Result<(), BoxError> {
+        (self.1)(hooks);
+        Ok(())
+    }
+}
+
+/// A runner that yields these results, in place of the built-in agent.
+pub struct Scripted(pub Vec<ResultBody>);
+
+impl Runner for Scripted {
+    fn descriptor(&self) -> Descriptor {
+        Descriptor {
+            id: RunnerId::new("builtin:agent"),
+            source: RunnerSource::Plugin,
+            label: "scripted".to_owned(),
+            description: None,
+            capabilities: Default::default(),
+            permissions: Permissions::none(),
+        }
+    }
+
+    fn run(&self, _: RunContext, _: RunApi) -> ResultStream {
+        let results: Vec<RunResult> = self.0.iter().cloned().map(Into::into).collect();
+        futures::stream::iter(results).boxed()
+    }
+}
+
+/// A plugin that provides a runner.
+pub fn runner(results: Vec<ResultBody>) -> impl Plugin {
+    let runner: Arc<dyn Runner> = Arc::new(Scripted(results));
+    Registers("scripted", move |hooks: &mut Registrar| {
+        let runner = Arc::clone(&runner);
+        hooks.on_sync(ProvideRunners, move || Ok(Some(vec![Arc::clone(&runner)])));
+    })
+}
+
+/// A host on a store of its own, in a workspace of its own.
+pub struct Conversation {
+    pub host: Host,
+    _workspace: tempfile::TempDir,
+}
+
+impl Conversation {
+    pub async fn new(build: impl FnOnce(Builder) -> Builder) -> Self {
+        let workspace = tempfile::tempdir().unwrap();
+        let builder =
+            Capstan::builder().workspace(workspace.path()).home(workspace.path()).store(Arc::new(MemoryStore::new()));
+        Self { host: build(builder).start().await.unwrap(), _workspace: workspace }
+    }
+
+    pub async fn with(plugin: impl Plugin) -> Self {
+        Self::new(|builder| builder.plugin(plugin)).await
+    }
+
+    pub async fn say(&self, text: &str) -> Served {
+        self.host.serve(Event::message("cli", "local", text)).await.unwrap()
+    }
+
+    pub async fn tape(&self) -> TapeName {
+        self.host.tapes().list().await.unwrap().remove(0).name
+    }
+
+    pub async fn entries(&self) -> Vec<Entry> {
+        self.host.tapes().read(&self.tape().await, &Slice::all()).await.unwrap()
+    }
+
+    /// The names of the events on the tape, in order.
+    pub async fn events(&self) -> Vec<String> {
+        let entries = self.entries().await;
+        entries
+            .iter()
+            .filter(|entry| entry.kind.as_str() == "event")
+            .filter_map(Entry::name)
+            .map(str::to_owned)
+            .collect()
+    }
+
+    /// What a model would read, a line each.
+    pub async fn view(&self) -> Vec<String> {
+        let window = self.host.tapes().window(&self.tape().await).await.unwrap();
+        let messages = DefaultView.messages(&window);
+        let line = |message: &capstan::protocol::ChatMessage| {
+            let calls: Vec<&str> = message.tool_calls.iter().map(|call| call.id.as_str()).collect();
+            match message.role {
+                Role::Tool => format!("tool {}: {}", message.tool_call_id.as_deref().unwrap(), message.content.text()),
+                Role::Assistant if !calls.is_empty() => format!("calls {}", calls.join(" ")),
+                role => format!("{role:?}: {}", message.content.text()).to_lowercase(),
+            }
+        };
+        messages.iter().map(line).collect()
+    }
+}
