@@ -80,8 +80,10 @@ pub(crate) const CODES: &[(&str, &str)] = &[
     ("tape-elsewhere", "set tape_store to what it was when the tape was written (`capstan config show`)"),
     ("tape-exists", "give it another name with --name"),
     ("tape-file-unreadable", "check the path; a tape file has one JSON object per line"),
+    ("tape-fork-closed", "a fork that was merged or discarded can only be read; fork the tape again"),
     ("tape-name-invalid", "use letters, digits, `_`, `-` and `:`; give one with --name"),
     ("tape-out-of-order", "the ids of a tape must increase; mend the file and import it again"),
+    ("tape-open-call", "merge the fork when the turn that is running on its tape has ended"),
     (
         "tape-unknown",
         "`capstan tape list` shows the tapes there are; a session id or a path to a .jsonl file works too",
@@ -143,9 +145,9 @@ impl From<StoreError> for Failure {
             StoreError::OutOfOrder { .. } => ("tape-out-of-order", Exit::Usage),
             StoreError::Elsewhere { .. } => ("tape-elsewhere", Exit::Store),
             StoreError::Fenced { .. } | StoreError::Moved { .. } => ("session-busy", Exit::Store),
-            StoreError::ForkClosed { .. }
-            | StoreError::OpenCall { .. }
-            | StoreError::Duplicate { .. }
+            StoreError::ForkClosed { .. } => ("tape-fork-closed", Exit::Usage),
+            StoreError::OpenCall { .. } => ("tape-open-call", Exit::Usage),
+            StoreError::Duplicate { .. }
             | StoreError::NotOpen { .. }
             | StoreError::Io { .. } => ("store-failed", Exit::Store),
         };

@@ -1,6 +1,8 @@
 //! `capstan tape list`.
 
-use super::super::{print, print_json};
+use capstan_tape::{ForkState, TapeRecord};
+
+use super::super::{print_json, print_lines};
 use super::source::Scope;
 use crate::Failure;
 
@@ -9,10 +11,22 @@ pub(super) async fn list(scope: &Scope<'_>, json: bool) -> Result<(), Failure> {
     if json {
         return print_json(&records);
     }
-    for record in &records {
-        let session = record.session.as_ref().map_or("-", |session| session.as_str());
-        let workspace = record.workspace.as_ref().map_or("-", |workspace| workspace.as_str());
-        print(&format!("{:34}  {:>9}  {session:20}  {workspace}", record.name.as_str(), record.head.to_string()))?;
-    }
-    Ok(())
+    print_lines(records.iter().map(line))
+}
+
+/// The name, the newest entry, and whose it is.
+fn line(record: &TapeRecord) -> String {
+    let whose = match (&record.fork, &record.session, &record.workspace) {
+        (Some(fork), _, _) => {
+            let state = match fork.state {
+                ForkState::Open => "",
+                ForkState::Merged => ", merged",
+                ForkState::Discarded => ", discarded",
+            };
+            format!("fork of {} at #{}{state}", fork.parent, fork.position)
+        }
+        (None, Some(session), Some(workspace)) => format!("{session}  {workspace}"),
+        (None, _, _) => "-".to_owned(),
+    };
+    format!("{:34}  {:>9}  {whose}", record.name.as_str(), format!("#{}", record.head))
 }

@@ -99,6 +99,16 @@ pub(crate) enum TapeCommand {
         #[arg(long, value_name = "ID")]
         at: Option<u64>,
     },
+    /// Ends a fork: its entries join the tape it continues.
+    Merge {
+        /// The fork.
+        name: String,
+    },
+    /// Ends a fork: its entries go nowhere, and it stays readable.
+    Discard {
+        /// The fork.
+        name: String,
+    },
     /// Begins a new generation of a tape; the old one stays readable.
     Reset {
         /// A tape or a session id.
@@ -211,6 +221,16 @@ async fn execute(scope: &Scope<'_>, command: TapeCommand) -> Result<(), Failure>
             let fork = source::name(&fork)?;
             tapes.fork(&tape, &fork, at.map(EntryId)).await?;
             print(&format!("forked {tape} as {fork}"))
+        }
+        TapeCommand::Merge { name } => {
+            let Source { tapes, tape } = scope.find(&name).await?;
+            tapes.merge(&tape).await?;
+            print(&format!("merged {tape}"))
+        }
+        TapeCommand::Discard { name } => {
+            let Source { tapes, tape } = scope.find(&name).await?;
+            tapes.discard(&tape).await?;
+            print(&format!("discarded {tape}"))
         }
         TapeCommand::Reset { name, archive } => {
             let Source { tapes, tape } = scope.find(&name).await?;
