@@ -1,0 +1,34 @@
+//! Forks and generations on the command line (P9, P11).
+
+mod cli_support;
+
+use cli_support::{Place, ids};
+
+fn shown(place: &Place, arguments: &[&str]) -> Vec<u64> {
+    ids(&place.capstan(&[&["tape", "show"], arguments, &["--json"]].concat()).values())
+}
+
+#[test]
+fn p09_a_fork_shows_its_parent_up_to_an_entry_and_ends_once() {
+    let place = Place::new();
+    place.capstan(&["run", "hello"]).data();
+    let all = shown(&place, &["cli:local"]);
+    place.capstan(&["tape", "fork", "cli:local", "--as", "side", "--at", "6"]).data();
+    assert_eq!(shown(&place, &["side"]), [1, 2, 3, 4, 5, 6]);
+    place.capstan(&["tape", "merge", "side"]).data();
+    assert_eq!(shown(&place, &["cli:local"]), all, "it had nothing of its own");
+    place.capstan(&["tape", "discard", "side"]).refused("tape-fork-closed", 2);
+}
+
+#[test]
+fn p11_a_reset_begins_a_generation_with_session_start_and_the_old_one_stays_readable() {
+    let place = Place::new();
+    place.capstan(&["run", "hello"]).data();
+    let before = shown(&place, &["cli:local"]);
+    place.capstan(&["tape", "reset", "cli:local", "--archive"]).data();
+    let after = shown(&place, &["cli:local"]);
+    assert_eq!(after, [before.len() as u64 + 1, before.len() as u64 + 2], "ids go on");
+    assert_eq!(shown(&place, &["cli:local", "--generation", "1"]), before);
+    let reply = place.capstan(&["run", "hello again"]).data();
+    assert!(reply.starts_with("I am the demo model"), "the model knows nothing of what was before: {reply}");
+}
