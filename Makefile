@@ -8,7 +8,7 @@ CARGO ?= cargo
 run: tools-run
 	@$(CARGO) run --quiet -- run "$(MESSAGE)"
 
-test: tools-test format lint unit doc
+test: tools-test format lint doc unit
 
 format:
 	$(CARGO) fmt --all --check

@@ -147,9 +147,9 @@ impl From<StoreError> for Failure {
             StoreError::Fenced { .. } | StoreError::Moved { .. } => ("session-busy", Exit::Store),
             StoreError::ForkClosed { .. } => ("tape-fork-closed", Exit::Usage),
             StoreError::OpenCall { .. } => ("tape-open-call", Exit::Usage),
-            StoreError::Duplicate { .. }
-            | StoreError::NotOpen { .. }
-            | StoreError::Io { .. } => ("store-failed", Exit::Store),
+            StoreError::Duplicate { .. } | StoreError::NotOpen { .. } | StoreError::Io { .. } => {
+                ("store-failed", Exit::Store)
+            }
         };
         Self::new(code, error.to_string(), exit)
     }

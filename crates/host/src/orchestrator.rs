@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::journal::Journal;
 use crate::results::runner_stream;
-use crate::run::{NewRun, Run, Terminal};
+use crate::run::{EVENT_QUEUE, Run, Terminal};
 use crate::services::Services;
 use crate::{delivery, grant};
 
@@ -127,7 +127,8 @@ impl Orchestrator {
             usage: None,
         }));
         turn.journal.flush().await?;
-        Ok(Run::new(NewRun {
+        let (events, from_api) = mpsc::channel(EVENT_QUEUE);
+        let run = Run {
             services: Arc::clone(&self.services),
             journal: Arc::clone(&turn.journal),
             runner,
@@ -136,7 +137,10 @@ impl Orchestrator {
             state: input.state.clone(),
             keeps_state: binding.state_policy.enabled,
             cancelled: turn.cancelled.clone(),
-        }))
+            events,
+            progress: Mutex::default(),
+        };
+        Ok((Arc::new(run), from_api))
     }
 
     fn context(

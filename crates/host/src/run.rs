@@ -27,7 +27,7 @@ pub(crate) struct Run {
     pub(crate) cancelled: CancellationToken,
     /// Stream events of what the run does through the host: tool calls, usage.
     pub(crate) events: mpsc::Sender<StreamEvent>,
-    progress: Mutex<Progress>,
+    pub(crate) progress: Mutex<Progress>,
 }
 
 /// How far a run has come.
@@ -78,39 +78,10 @@ pub(crate) struct Handoff {
     pub(crate) state: Map,
 }
 
-/// Everything a run is opened with.
-pub(crate) struct NewRun {
-    pub(crate) services: Arc<Services>,
-    pub(crate) journal: Arc<Journal>,
-    pub(crate) runner: Arc<dyn Runner>,
-    pub(crate) context: RunContext,
-    pub(crate) prompt: Prompt,
-    pub(crate) state: State,
-    pub(crate) keeps_state: bool,
-    pub(crate) cancelled: CancellationToken,
-}
-
 /// How many stream events of the run API may wait for the stream to be read.
-const EVENT_QUEUE: usize = 64;
+pub(crate) const EVENT_QUEUE: usize = 64;
 
 impl Run {
-    pub(crate) fn new(new: NewRun) -> (Arc<Self>, mpsc::Receiver<StreamEvent>) {
-        let (events, receiver) = mpsc::channel(EVENT_QUEUE);
-        let run = Self {
-            services: new.services,
-            journal: new.journal,
-            runner: new.runner,
-            context: new.context,
-            prompt: new.prompt,
-            state: new.state,
-            keeps_state: new.keeps_state,
-            cancelled: new.cancelled,
-            events,
-            progress: Mutex::default(),
-        };
-        (Arc::new(run), receiver)
-    }
-
     pub(crate) fn id(&self) -> &RunId {
         &self.context.run_id
     }

@@ -2,6 +2,8 @@
 //! workspaces and channels do to each other.
 
 mod agent_loop;
+mod interception;
+mod lifecycle;
 mod listening;
 mod results;
 mod sessions;

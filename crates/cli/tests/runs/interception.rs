@@ -4,55 +4,21 @@ use std::sync::{Arc, Mutex};
 
 use capstan::hooks::args::{LlmOutcome, LlmRequest, PendingTool, ToolOutcome};
 use capstan::hooks::points::{AfterLlmCall, AfterToolCall, BeforeLlm, BeforeLlmCall, BeforeTool, BeforeToolCall};
-use capstan::hooks::{BoxError, Plugin, Registrar};
-use capstan::protocol::{Event, Map, ModelOutput, ModelRequest, ToolOutput};
-use capstan::tape::{Kind, MemoryStore, Slice};
-use capstan::{Capstan, Host, Served};
+use capstan::hooks::{Plugin, Registrar};
+use capstan::protocol::{Map, ModelOutput, ModelRequest, ToolOutput};
+use capstan::tape::Kind;
 
-/// A plugin made from a function.
-struct Registers<F>(&'static str, F);
+use super::support::{Conversation, Registers};
 
-impl<F: Fn(&mut Registrar) + Send + Sync + 'static> Plugin for Registers<F> {
-    fn name(&self) -> &str {
-        self.0
-    }
-
-    fn register(&self, hooks: &mut Registrar) -> Result<(), BoxError> {
-        (self.1)(hooks);
-        Ok(())
-    }
+/// The results of tool calls on the tape.
+async fn results(conversation: &Conversation) -> Vec<String> {
+    let entries = conversation.entries().await;
+    let results = entries.iter().filter(|entry| entry.kind == Kind::ToolResult);
+    results.map(|entry| entry.payload["results"][0].as_str().unwrap().to_owned()).collect()
 }
 
-struct Conversation {
-    host: Host,
-    _workspace: tempfile::TempDir,
-}
-
-impl Conversation {
-    async fn with(plugins: Vec<Box<dyn Plugin>>) -> Self {
-        let workspace = tempfile::tempdir().unwrap();
-        let mut builder =
-            Capstan::builder().workspace(workspace.path()).home(workspace.path()).store(Arc::new(MemoryStore::new()));
-        for plugin in plugins {
-            builder = builder.plugin(plugin);
-        }
-        Self { host: builder.start().await.unwrap(), _workspace: workspace }
-    }
-
-    async fn say(&self, text: &str) -> Served {
-        self.host.serve(Event::message("cli", "local", text)).await.unwrap()
-    }
-
-    async fn results(&self) -> Vec<String> {
-        let tape = self.host.tapes().list().await.unwrap().remove(0).name;
-        let results = Slice { kinds: vec![Kind::ToolResult], ..Slice::default() };
-        let entries = self.host.tapes().read(&tape, &results).await.unwrap();
-        entries.iter().map(|entry| entry.payload["results"][0].as_str().unwrap().to_owned()).collect()
-    }
-}
-
-fn plugin(name: &'static str, register: impl Fn(&mut Registrar) + Send + Sync + 'static) -> Box<dyn Plugin> {
-    Box::new(Registers(name, register))
+fn plugin(name: &'static str, register: impl Fn(&mut Registrar) + Send + Sync + 'static) -> impl Plugin {
+    Registers(name, register)
 }
 
 #[derive(Clone, Default)]
@@ -81,7 +47,7 @@ async fn h10_a_changed_request_is_what_is_sent_and_what_is_recorded() {
             .fail_closed()
             .on(BeforeLlmCall, |request: LlmRequest| async move { Ok(Some(BeforeLlm::Change(redact(&request.0)))) });
     });
-    let conversation = Conversation::with(vec![redactor]).await;
+    let conversation = Conversation::with(redactor).await;
     let served = conversation.say("the word is s3cret").await;
     assert!(served.output.ends_with("You said: the word is [redacted]"), "{}", served.output);
     let calls = capstan_host::calls::ModelCalls { tapes: conversation.host.tapes() };
@@ -96,14 +62,14 @@ async fn h10_a_call_can_be_finished_without_the_provider() {
             Ok(Some(BeforeLlm::Finish(ModelOutput { text: "from the cache".to_owned(), ..ModelOutput::default() })))
         });
     });
-    let served = Conversation::with(vec![canned]).await.say("hello").await;
+    let served = Conversation::with(canned).await.say("hello").await;
     assert_eq!(served.output, "from the cache");
     assert_eq!(served.usage, None, "no provider was asked");
 }
 
 #[tokio::test]
 async fn h10_a_tool_call_can_get_other_arguments_a_replacement_or_a_denial() {
-    let with = |decision: fn() -> BeforeTool| {
+    let guard = |decision: fn() -> BeforeTool| {
         plugin("guard", move |hooks| {
             hooks.on(BeforeToolCall, move |_call: PendingTool| async move { Ok(Some(decision())) });
         })
@@ -114,9 +80,9 @@ async fn h10_a_tool_call_can_get_other_arguments_a_replacement_or_a_denial() {
         (|| BeforeTool::Replace(ToolOutput::ok("replaced")), "replaced"),
         (|| BeforeTool::Deny("not on Sundays".to_owned()), "not on Sundays"),
     ] {
-        let conversation = Conversation::with(vec![with(decision)]).await;
+        let conversation = Conversation::with(guard(decision)).await;
         conversation.say("[[tool:bash cmd=\"echo one\"]]").await;
-        assert_eq!(conversation.results().await, [expected]);
+        assert_eq!(results(&conversation).await, [expected]);
     }
 }
 
@@ -141,7 +107,7 @@ async fn h10_after_hooks_see_each_call_end_once() {
             }
         });
     });
-    Conversation::with(vec![watcher]).await.say("[[tool:bash cmd=\"echo one\"]]").await;
+    Conversation::with(watcher).await.say("[[tool:bash cmd=\"echo one\"]]").await;
     assert_eq!(log.lines(), ["model: answered", "bash: one", "model: answered"]);
 }
 
@@ -155,9 +121,9 @@ async fn h10_a_failure_is_skipped_unless_the_plugin_is_fail_closed() {
             hooks.on(BeforeLlmCall, || async { Err("broken".into()) });
         })
     };
-    let open = Conversation::with(vec![failing(false)]).await.say("hello").await;
+    let open = Conversation::with(failing(false)).await.say("hello").await;
     assert!(open.error.is_none() && open.output.ends_with("You said: hello"));
-    let closed = Conversation::with(vec![failing(true)]).await.say("hello").await;
+    let closed = Conversation::with(failing(true)).await.say("hello").await;
     assert_eq!(closed.error.unwrap().code(), "hook-failed");
     assert_eq!(closed.output, "", "nothing was sent");
 }
