@@ -74,6 +74,11 @@ impl Inner {
             StreamEvent::ToolCall { call } => {
                 writeln!(self.printer.notes, "> {} {}", call.function.name, call.function.arguments)
             }
+            // What comes next is not the reply: it gets a line of its own.
+            StreamEvent::Error { .. } if self.shown.remove(session).is_some() => {
+                writeln!(self.printer.replies)?;
+                self.printer.replies.flush()
+            }
             StreamEvent::Reasoning { .. }
             | StreamEvent::ToolResult { .. }
             | StreamEvent::Usage { .. }

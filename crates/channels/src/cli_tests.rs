@@ -79,3 +79,11 @@ async fn c01_tool_calls_go_to_the_notes_and_notices_to_the_caller() {
     assert_eq!(terminal.replies.text(), "");
     assert_eq!(terminal.cli.take_notices(), ["it failed"]);
 }
+
+#[tokio::test]
+async fn c01_a_reply_that_breaks_off_ends_its_line() {
+    let terminal = Terminal::new();
+    terminal.stream(&["half"]).await;
+    terminal.cli.on_event(&StreamEvent::error("cut"), &terminal.inbound).await.unwrap();
+    assert_eq!(terminal.replies.text(), "half\n");
+}

@@ -149,7 +149,12 @@ pub(crate) fn open_home(config: &Config) -> Result<(Arc<dyn Store>, Owner), Fail
 /// The database of the home, made when it is not there.
 pub(crate) fn open_store(config: &Config) -> Result<Arc<dyn Store>, Failure> {
     std::fs::create_dir_all(&config.home).map_err(|error| Failure::home(&config.home, &error))?;
-    Ok(Arc::new(SqliteStore::open(config.home.join("capstan.db"))?))
+    Ok(Arc::new(SqliteStore::open(database(config))?))
+}
+
+/// Where the database of the home is.
+pub(crate) fn database(config: &Config) -> PathBuf {
+    config.home.join("capstan.db")
 }
 
 /// What a host is set to under a configuration.

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -67,8 +67,12 @@ impl Owner {
             detail: error.to_string(),
         };
         std::fs::create_dir_all(&folder).map_err(|error| failed(&error))?;
-        let lock = File::create(&own).map_err(|error| failed(&error))?;
+        remove_dead(&folder);
+        // It gets its name when it is locked, so that a file of that name that nobody has locked is a dead owner's.
+        let unnamed = own.with_extension("new");
+        let lock = File::create(&unnamed).map_err(|error| failed(&error))?;
         lock.try_lock().map_err(|error| failed(&error))?;
+        std::fs::rename(&unnamed, &own).map_err(|error| failed(&error))?;
         Ok(Self::new(name, Some(Presence { folder, own, _lock: lock })))
     }
 
@@ -105,6 +109,18 @@ impl Process {
             }
         };
         Some(Judged { owner: holder.to_owned(), alive })
+    }
+}
+
+/// Removes the files that dead owners left; one without a file is as dead as one whose file nobody has locked.
+fn remove_dead(folder: &Path) {
+    for file in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = file.path();
+        let is_dead = || File::open(&path).is_ok_and(|file| file.try_lock().is_ok());
+        if path.extension().is_some_and(|extension| extension == "lock") && is_dead() {
+            // Whoever else removes it at the same time does the same.
+            let _removed = std::fs::remove_file(&path);
+        }
     }
 }
 
@@ -207,6 +223,18 @@ mod tests {
         assert!(!there.is_held(&held, Timestamp::from_millis(0)), "a turn that is over holds nothing");
         drop(there);
         assert!(!here.is_held(&held, Timestamp::from_millis(0)), "dead before its time");
+    }
+
+    #[test]
+    fn x04_the_files_of_dead_owners_are_removed_and_those_of_live_ones_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("host-dead.lock"), "").unwrap();
+        let files = || std::fs::read_dir(folder.path()).unwrap().count();
+        let first = Owner::in_folder(folder.path().to_owned()).unwrap();
+        let _second = Owner::in_folder(folder.path().to_owned()).unwrap();
+        assert_eq!(files(), 2);
+        drop(first);
+        assert_eq!(files(), 1);
     }
 
     #[test]

@@ -165,20 +165,23 @@ impl Run {
 
     /// The end of the runner's stream: a message that was only streamed is completed, a missing end is a failure.
     fn finish_results(&self) -> Vec<StreamEvent> {
-        self.finish_reported();
-        self.complete_partial();
         self.end(Terminal::Failed(RunFailure {
             message: "the runner ended without saying how".to_owned(),
             code: Some("run-failed".to_owned()),
         }));
-        let text = self.output();
         let terminal = self.progress().terminal.clone();
         match terminal {
             Some(Terminal::Failed(failure)) => {
+                self.keep_partial();
+                let text = self.output();
                 self.append(Draft::error("run_model", &failure.message));
                 vec![StreamEvent::error(failure.message), StreamEvent::Final { text, ok: false }]
             }
-            Some(Terminal::Completed { .. }) | None => vec![StreamEvent::Final { text, ok: true }],
+            Some(Terminal::Completed { .. }) | None => {
+                self.finish_reported();
+                self.complete_partial();
+                vec![StreamEvent::Final { text: self.output(), ok: true }]
+            }
         }
     }
 

@@ -179,7 +179,7 @@ async fn each_status_becomes_its_kind_and_is_named() {
         (404, UnknownModel),
         (413, Rejected),
         (429, RateLimited),
-        (500, Rejected),
+        (500, Broken),
         (502, Unreachable),
         (503, Unreachable),
     ];

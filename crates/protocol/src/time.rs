@@ -12,10 +12,20 @@ use serde::{Deserialize, Serialize};
 pub struct Timestamp(jiff::Timestamp);
 
 impl Timestamp {
-    /// Now, by the clock of this machine, as exact as it is written. Code that decides by time takes the time as an argument instead.
+    /// Now, by the clock of this machine, as exact as it is written. Code that decides by time takes it as an argument.
     pub fn now() -> Self {
-        let micros = jiff::Timestamp::now().as_microsecond();
-        Self(jiff::Timestamp::from_microsecond(micros).unwrap_or(jiff::Timestamp::UNIX_EPOCH))
+        Self::from_micros(jiff::Timestamp::now().as_microsecond())
+    }
+
+    /// The time this many microseconds after the epoch; out of range is cut to the nearest time that exists.
+    pub fn from_micros(micros: i64) -> Self {
+        let nearest = if micros < 0 { jiff::Timestamp::MIN } else { jiff::Timestamp::MAX };
+        Self(jiff::Timestamp::from_microsecond(micros).unwrap_or(nearest))
+    }
+
+    /// Microseconds since the epoch.
+    pub fn as_micros(self) -> i64 {
+        self.0.as_microsecond()
     }
 
     /// The time this many milliseconds after the epoch; out of range is cut to the nearest time that exists.

@@ -39,7 +39,7 @@ impl From<Timestamp> for EntryDate {
 
 fn utc(civil: jiff::civil::DateTime) -> Option<Timestamp> {
     let zoned = civil.to_zoned(jiff::tz::TimeZone::UTC).ok()?;
-    Some(Timestamp::from_millis(zoned.timestamp().as_millisecond()))
+    Some(Timestamp::from_micros(zoned.timestamp().as_microsecond()))
 }
 
 /// A range of time, from the first moment on and before the second.
@@ -89,7 +89,7 @@ impl FromStr for Bound {
             return Ok(Self { begin, end: begin.plus_millis(DAY) });
         }
         let begin = EntryDate::verbatim(text).timestamp().ok_or_else(failed)?;
-        Ok(Self { begin, end: begin.plus_millis(1) })
+        Ok(Self { begin, end: Timestamp::from_micros(begin.as_micros().saturating_add(1)) })
     }
 }
 
@@ -106,6 +106,9 @@ mod tests {
         assert!(inside("2026-11-16T00:30:00+01:00"));
         assert!(!inside("2026-11-16T00:00:00Z"));
         assert!(!inside("2026-11-14T23:59:59Z"));
+        let moment = DateRange::between("2026-11-15T20:57:42.680379Z", "2026-11-15T20:57:42.680379Z").unwrap();
+        assert!(moment.contains(EntryDate::verbatim("2026-11-15T20:57:42.680379").timestamp().unwrap()));
+        assert!(!moment.contains(EntryDate::verbatim("2026-11-15T20:57:42.680380Z").timestamp().unwrap()));
         assert!(DateRange::between("yesterday", "2026-11-15").is_err());
     }
 }

@@ -50,8 +50,8 @@ impl Answer {
 
 /// What was asked last, and the messages since.
 ///
-/// An agent may add a message of its own after the results of a step ("continue ..."). Such a message directly follows
-/// a tool's answer, has no context header and asks for no call; the task is then the message before it.
+/// An agent may add a message of its own after the results of a step ("Continue ..."). Such a message directly follows
+/// a tool's answer, begins with that word and asks for no call; the task is then the message before it.
 fn task(messages: &[ChatMessage]) -> (Parsed, &[ChatMessage]) {
     let mut last = None;
     for (index, message) in messages.iter().enumerate().rev() {
@@ -62,7 +62,7 @@ fn task(messages: &[ChatMessage]) -> (Parsed, &[ChatMessage]) {
         let body = without_header(&text);
         let parsed = marker::parse(body.unwrap_or(&text));
         let follows_tool = index > 0 && messages[index - 1].role == Role::Tool;
-        let goes_on = follows_tool && body.is_none() && parsed.markers.is_empty();
+        let goes_on = follows_tool && text.starts_with("Continue") && parsed.markers.is_empty();
         last = Some((parsed, &messages[index + 1..]));
         if !goes_on {
             break;

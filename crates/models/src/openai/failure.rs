@@ -113,6 +113,7 @@ fn kind_of(status: u16, body: &str) -> ModelErrorKind {
         _ if is_about_length(body) => ModelErrorKind::ContextOverflow,
         _ if body.contains("model_not_found") => ModelErrorKind::UnknownModel,
         408 | 502..=504 => ModelErrorKind::Unreachable,
+        500..=599 => ModelErrorKind::Broken,
         _ => ModelErrorKind::Rejected,
     }
 }
@@ -137,7 +138,7 @@ fn is_about_length(body: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use capstan_hooks::contracts::ModelErrorKind::{
-        ContextOverflow, RateLimited, Rejected, Unauthorized, UnknownModel, Unreachable,
+        Broken, ContextOverflow, RateLimited, Rejected, Unauthorized, UnknownModel, Unreachable,
     };
 
     use super::kind_of;
@@ -152,7 +153,7 @@ mod tests {
             (408, Unreachable),
             (422, Rejected),
             (429, RateLimited),
-            (500, Rejected),
+            (500, Broken),
             (502, Unreachable),
             (503, Unreachable),
             (504, Unreachable),

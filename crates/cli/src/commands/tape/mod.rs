@@ -181,7 +181,8 @@ impl Filter {
 }
 
 pub(crate) async fn run(context: Context<'_>, command: TapeCommand) -> Result<(), Failure> {
-    let scope = Scope::new(&context);
+    let makes_a_tape = matches!(command, TapeCommand::Import { .. });
+    let scope = if makes_a_tape { Scope::beginning(&context) } else { Scope::new(&context) };
     let done = execute(&scope, command).await;
     scope.close().await?;
     done

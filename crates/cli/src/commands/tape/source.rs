@@ -8,7 +8,7 @@ use capstan_hooks::points::ProvideTapeStore;
 use capstan_host::HostError;
 use capstan_protocol::{SessionId, TapeName, WorkspaceId};
 use capstan_store::jsonl;
-use capstan_tape::{Batch, Fact, MemoryStore, NewTape, TapeAddress, TapeStore, Tapes, tape_name};
+use capstan_tape::{Batch, Fact, MemoryStore, NewTape, Store, TapeAddress, TapeStore, Tapes, tape_name};
 
 use crate::command_line::Context;
 use crate::{Exit, Failure, builder};
@@ -27,6 +27,8 @@ pub(super) fn name(text: &str) -> Result<TapeName, Failure> {
 /// The tapes of the home, for as long as a command runs: opened when they are first needed, closed at its end.
 pub(super) struct Scope<'a> {
     pub(super) context: &'a Context<'a>,
+    /// Whether the command makes a home where there is none.
+    begins: bool,
     opened: OnceCell<Opened>,
 }
 
@@ -36,15 +38,26 @@ struct Opened {
 }
 
 impl<'a> Scope<'a> {
+    /// For a command that looks at tapes or changes one that is there.
     pub(super) fn new(context: &'a Context<'a>) -> Self {
-        Self { context, opened: OnceCell::new() }
+        Self { context, begins: false, opened: OnceCell::new() }
+    }
+
+    /// For a command that makes a tape.
+    pub(super) fn beginning(context: &'a Context<'a>) -> Self {
+        Self { begins: true, ..Self::new(context) }
     }
 
     fn opened(&self) -> Result<&Opened, Failure> {
         if let Some(opened) = self.opened.get() {
             return Ok(opened);
         }
-        let store = builder::open_store(&self.context.config)?;
+        let store: Arc<dyn Store> = if self.begins || builder::database(&self.context.config).exists() {
+            builder::open_store(&self.context.config)?
+        } else {
+            // Nothing was ever written: looking at it writes nothing either.
+            Arc::new(MemoryStore::new())
+        };
         let provided = self.context.hooks().first_sync::<ProvideTapeStore>(&()).map_err(HostError::from)?;
         let tape_store = provided.map(|decided| decided.value);
         let tapes = match &tape_store {
