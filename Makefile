@@ -6,6 +6,7 @@ CARGO ?= cargo
 .PHONY: run test format lint unit doc bench install tools-run tools-test
 
 run: tools-run
+	@$(CARGO) build
 	@$(CARGO) run --quiet -- run "$(MESSAGE)"
 
 test: tools-test format lint doc unit

@@ -60,7 +60,12 @@ fn arguments(text: &str, tool: &ToolSpec) -> Result<Map, ApiError> {
                 named = true;
                 (key.to_owned(), value.to_owned())
             }
-            None if named => return Err(invalid(format!("{word:?} stands after an argument by name"))),
+            None if named => {
+                return Err(invalid(match word.split_once('=') {
+                    Some((key, _)) => format!("{} has no argument {key:?}", tool.name),
+                    None => format!("{word:?} stands after an argument by name"),
+                }));
+            }
             None => match positions.next() {
                 Some(key) => ((*key).clone(), word),
                 None => return Err(invalid(format!("{} takes no further argument {word:?}", tool.name))),
@@ -131,5 +136,6 @@ mod tests {
         assert!(refuse("a 1 b").contains("no further argument"));
         assert!(refuse("path=a b").contains("after an argument by name"));
         assert!(refuse("a path=b").contains("twice"));
+        assert!(refuse("path=a bogus=b").contains("has no argument \"bogus\""));
     }
 }

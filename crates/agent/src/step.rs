@@ -3,8 +3,12 @@
 use std::time::Instant;
 
 use capstan_hooks::contracts::{ModelCall, ModelResults, RunApi};
-use capstan_protocol::{ApiError, Map, ToolCall};
+use capstan_protocol::{ApiError, Map, ToolCall, ToolName};
 use serde_json::json;
+
+/// What the model is told after a handoff it asked for.
+const HANDED_OFF: &str = "Continue: the handoff you asked for is done, and the context begins at its anchor. \
+    Go on with what is left of the request, or say that it is done.";
 
 /// A model call, what came of it so far, and the tool calls it asks for.
 pub(crate) struct Step {
@@ -53,9 +57,15 @@ async fn note_end(api: &RunApi, number: u32, begun: Instant, status: &str) {
 /// Makes the step's calls and puts what the next step is told on the tape.
 pub(crate) async fn next_step(api: &RunApi, mut step: Step) -> Result<(), ApiError> {
     let calls = std::mem::take(&mut step.calls);
+    let handoff = ToolName::new("tape.handoff").model_name();
+    let is_handoff: Vec<bool> = calls.iter().map(|call| call.function.name == handoff).collect();
     let called = api.tools.call(calls).await;
     step.end(api, if called.is_ok() { "continue" } else { "error" }).await;
-    called?;
+    let handed_off = called?.iter().zip(is_handoff).any(|(output, is_handoff)| is_handoff && !output.is_error);
+    if handed_off {
+        // The call and its result stand before the anchor, where the model no longer sees them.
+        api.tape.say(HANDED_OFF.into()).await?;
+    }
     if let Some(content) = api.prompt.continuation(step.number + 1).await? {
         api.tape.say(content).await?;
     }

@@ -105,8 +105,14 @@ impl Inner {
     }
 }
 
-fn failed(error: &std::io::Error) -> ChannelError {
-    ChannelError { channel: ChannelName::new(Cli::NAME), message: error.to_string() }
+/// A reader that has gone away, as `head` does when it has enough, wanted no more: that is no failure.
+fn unless_gone(written: std::io::Result<()>) -> Result<(), ChannelError> {
+    match written {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(ChannelError { channel: ChannelName::new(Cli::NAME), message: error.to_string() })
+        }
+        _ => Ok(()),
+    }
 }
 
 #[async_trait]
@@ -129,12 +135,12 @@ impl Channel for Cli {
     }
 
     async fn send(&self, message: &Outbound) -> Result<(), ChannelError> {
-        self.lock().send(message).map_err(|error| failed(&error))
+        unless_gone(self.lock().send(message))
     }
 
     async fn on_event(&self, event: &StreamEvent, message: &Inbound) -> Result<(), ChannelError> {
         let session = message.session_id.clone().unwrap_or_else(|| message.fallback_session());
-        self.lock().show(event, &session).map_err(|error| failed(&error))
+        unless_gone(self.lock().show(event, &session))
     }
 }
 

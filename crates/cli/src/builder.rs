@@ -1,5 +1,6 @@
 //! Putting a host together.
 
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -148,7 +149,9 @@ pub(crate) fn open_home(config: &Config) -> Result<(Arc<dyn Store>, Owner), Fail
 
 /// The database of the home, made when it is not there.
 pub(crate) fn open_store(config: &Config) -> Result<Arc<dyn Store>, Failure> {
-    std::fs::create_dir_all(&config.home).map_err(|error| Failure::home(&config.home, &error))?;
+    // Conversations are nobody else's business.
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&config.home);
+    made.map_err(|error| Failure::home(&config.home, &error))?;
     Ok(Arc::new(SqliteStore::open(database(config))?))
 }
 

@@ -62,7 +62,7 @@ pub(crate) struct Run {
 #[derive(Args)]
 pub(crate) struct WorkspaceFlag {
     /// The workspace; by default the current directory.
-    #[arg(long = "workspace", value_name = "DIR")]
+    #[arg(long = "workspace", value_name = "DIR", global = true)]
     pub(crate) path: Option<PathBuf>,
 }
 

@@ -53,7 +53,10 @@ pub(crate) const CODES: &[(&str, &str)] = &[
     ("command-invalid", "`,help` shows how each command is called; quote words that belong together"),
     ("command-unknown", "`,help` lists the commands"),
     ("config-invalid", "mend or remove what is named; `capstan config show` then prints every setting and its origin"),
-    ("config-untrusted-base", "set api_base in your own config.toml or environment, or remove it from the workspace"),
+    (
+        "config-untrusted",
+        "set it in your own config.toml or environment, or trust_workspace = true there if you trust the workspace",
+    ),
     ("hook-failed", "`capstan hooks` shows who implements the hook; run with CAPSTAN_LOG=debug for the whole story"),
     ("home-unusable", "set CAPSTAN_HOME to a directory you can write to"),
     ("input-invalid", "give a message that is not empty, or - to read it from the standard input as UTF-8"),
@@ -64,9 +67,13 @@ pub(crate) const CODES: &[(&str, &str)] = &[
     ("model-rate-limited", "wait a moment and try again"),
     ("model-rejected", "the provider's own words are above; check the model and its options"),
     ("model-unauthorized", "set CAPSTAN_API_KEY to a key that the provider accepts"),
-    ("model-unknown", "set CAPSTAN_MODEL to provider:name with a model that the provider has, such as openai:NAME"),
+    (
+        "model-unknown",
+        "check that CAPSTAN_MODEL names a model the provider has and CAPSTAN_API_BASE ends as it says, usually in /v1",
+    ),
     ("model-unreachable", "check the network and CAPSTAN_API_BASE; CAPSTAN_MODEL=demo: works without either"),
     ("plugin-command-failed", "the plugin's own words are above"),
+    ("reply-undelivered", "the reply stands on the tape: `capstan tape show` has it"),
     ("run-cancelled", "nothing is lost: `capstan tape show` has what was done so far"),
     ("run-failed", "`capstan tape show` has what was done so far"),
     ("run-timeout", "raise run_timeout_seconds, or ask for a smaller piece of work"),
@@ -76,9 +83,9 @@ pub(crate) const CODES: &[(&str, &str)] = &[
     ("store-corrupt", "restore the file from a backup, or move it away to begin anew; it is left as it is"),
     ("store-failed", "check the disk, its free space and the permissions of the home directory"),
     ("store-too-new", "use the version of Capstan that wrote it, or a newer one"),
-    ("tape-damaged", "export what can still be read with `capstan tape export NAME`, and restore from a backup"),
+    ("tape-damaged", "mend the line or entry that is named, or restore the tape from a backup"),
     ("tape-elsewhere", "set tape_store to what it was when the tape was written (`capstan config show`)"),
-    ("tape-exists", "give it another name with --name"),
+    ("tape-exists", "give it another name"),
     ("tape-file-unreadable", "check the path; a tape file has one JSON object per line"),
     ("tape-fork-closed", "a fork that was merged or discarded can only be read; fork the tape again"),
     ("tape-name-invalid", "use letters, digits, `_`, `-` and `:`; give one with --name"),
@@ -124,7 +131,7 @@ impl std::error::Error for Failure {}
 impl From<ConfigError> for Failure {
     fn from(error: ConfigError) -> Self {
         let code = match &error {
-            ConfigError::UntrustedBase { .. } => "config-untrusted-base",
+            ConfigError::Untrusted { .. } => "config-untrusted",
             ConfigError::NoHome => "home-unusable",
             ConfigError::Unreadable { .. }
             | ConfigError::Broken { .. }

@@ -94,8 +94,12 @@ fn p04_a_handoff_by_tool_takes_effect_after_the_results_and_names_the_message_ta
     assert_eq!(server.violations(), Vec::<String>::new());
     let anchor = said("assistant", "[Anchor created: phase-2]: {\"summary\":\"half done\"}");
     let go_on = said("user", "go on");
-    assert_eq!(conversation(&server.requests()[1]), [anchor.clone(), go_on.clone()]);
-    let next = [anchor, go_on, said("assistant", "done"), said("user", "and then?")];
+    let second = conversation(&server.requests()[1]);
+    assert_eq!(second[..2], [anchor.clone(), go_on.clone()]);
+    let (_, told) = &second[2];
+    assert!(told.starts_with("Continue: the handoff you asked for is done"), "or it would ask for it again: {told}");
+    assert_eq!(second.len(), 3);
+    let next = [anchor, go_on, second[2].clone(), said("assistant", "done"), said("user", "and then?")];
     assert_eq!(conversation(&server.requests()[2]), next);
 
     let entries = place.entries();

@@ -115,7 +115,7 @@ fn what_is_configured_wrongly() {
     table.refused(&store, "a tape store that does not exist", &["config", "show"], invalid);
     let redirected = Place::new().set("CAPSTAN_API_KEY", "sk-mine");
     std::fs::write(redirected.workspace().join("capstan.toml"), "api_base = 'http://x.example/v1'\n").unwrap();
-    let untrusted = ("config-untrusted-base", 3);
+    let untrusted = ("config-untrusted", 3);
     table.refused(&redirected, "a workspace that wants the key sent elsewhere", &run, untrusted);
     let on_a_file = Place::new();
     on_a_file.file("home", "");

@@ -40,8 +40,11 @@ pub(crate) async fn stop(channel: &dyn Channel) {
 }
 
 /// Sends what waits in the outbox for an event, and records what became of it.
-pub(crate) async fn send_waiting(services: &Services, event: &EventKey) -> Result<(), StoreError> {
+///
+/// Gives the reasons of what could not be delivered.
+pub(crate) async fn send_waiting(services: &Services, event: &EventKey) -> Result<Vec<String>, StoreError> {
     let store = services.tapes.store();
+    let mut undelivered = Vec::new();
     for row in store.outbox(event).await? {
         if row.status != OutboxStatus::Waiting {
             continue;
@@ -54,6 +57,7 @@ pub(crate) async fn send_waiting(services: &Services, event: &EventKey) -> Resul
             Ok(()) => OutboxStatus::Sent,
             Err(reason) => {
                 tracing::warn!(channel = %row.message.channel, %reason, "a message could not be delivered");
+                undelivered.push(reason.clone());
                 OutboxStatus::Undelivered { reason }
             }
         };
@@ -61,7 +65,7 @@ pub(crate) async fn send_waiting(services: &Services, event: &EventKey) -> Resul
         batch.push(Fact::Delivery { id: row.id, status });
         store.commit(batch).await?;
     }
-    Ok(())
+    Ok(undelivered)
 }
 
 /// A channel that panics or hangs fails at what it was asked, and hurts nobody else.

@@ -51,6 +51,8 @@ pub struct Served {
     pub outcome: Option<Outcome>,
     /// Why the turn failed, if it did.
     pub error: Option<TurnError>,
+    /// Why messages could not be delivered, if some could not.
+    pub undelivered: Vec<String>,
     /// It had been accepted before; this is what became of it then.
     pub duplicate: bool,
 }
@@ -201,10 +203,11 @@ impl Host {
             }
             done => done?,
         }
-        if let Err(error) = delivery::send_waiting(&self.services, &accepted.key).await {
+        let undelivered = delivery::send_waiting(&self.services, &accepted.key).await.unwrap_or_else(|error| {
             // The outcome stands; what became of the message is not known to the store, so it still waits there.
             tracing::warn!(%error, "the fate of a message could not be recorded");
-        }
+            Vec::new()
+        });
         Ok(Served {
             session: accepted.session.clone(),
             run_id,
@@ -213,6 +216,7 @@ impl Host {
             usage: ended.run.and_then(|run| run.usage),
             outcome: Some(outcome),
             error: ended.turn.err(),
+            undelivered,
             duplicate: false,
         })
     }
@@ -278,6 +282,7 @@ impl Accepted {
             usage: None,
             outcome,
             error: None,
+            undelivered: Vec::new(),
             duplicate: false,
         }
     }

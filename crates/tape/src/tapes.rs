@@ -7,7 +7,7 @@ use capstan_protocol::{EntryId, TapeName};
 
 use crate::fork::{has_open_call, merge_drafts};
 use crate::{
-    Batch, Committed, Draft, Entry, Expect, Fact, ForkState, Kind, NewTape, Order, Query, Slice, Start, Store,
+    Batch, Committed, Draft, Entry, Expect, Fact, ForkState, Kind, NewTape, Order, Problem, Query, Slice, Start, Store,
     StoreError, TapeRecord, TapeStore, search_matches,
 };
 
@@ -84,13 +84,30 @@ impl Tapes {
                 _ => Ok(()),
             };
         };
-        if known.is_some() {
-            return Ok(());
+        let last = elsewhere.read(tape, &Slice::last()).await?.pop();
+        if let Some(record) = known {
+            let last = last.map(|entry| entry.id).unwrap_or_default();
+            return agreement(&record, last).map_err(|detail| StoreError::corrupt(format!("tape {tape}"), detail));
         }
-        let Some(last) = elsewhere.read(tape, &Slice::last()).await?.pop() else { return Ok(()) };
+        let Some(last) = last else { return Ok(()) };
         let mut batch = Batch::new();
         batch.push(Fact::EnsureTape(NewTape { head: last.id, ..NewTape::named(tape.clone()) }));
         self.store.commit(batch).await.map(drop)
+    }
+
+    /// Looks for damage: in the store, in the other tape store, and between the two.
+    pub async fn verify(&self) -> Result<Vec<Problem>, StoreError> {
+        let mut problems = self.store.verify().await?;
+        let Some(elsewhere) = &self.elsewhere else { return Ok(problems) };
+        problems.extend(elsewhere.verify().await?);
+        for record in self.store.tapes().await? {
+            let last = elsewhere.read(&record.name, &Slice::last()).await?.pop();
+            let last = last.map(|entry| entry.id).unwrap_or_default();
+            if let Err(message) = agreement(&record, last) {
+                problems.push(Problem { tape: Some(record.name), message });
+            }
+        }
+        Ok(problems)
     }
 
     async fn hand_over(&self, tape: &TapeName) -> Result<(), StoreError> {
@@ -348,4 +365,16 @@ impl Tapes {
         }
         self.commit(batch).await.map(drop)
     }
+}
+
+/// Whether another tape store has what it was given: all that was handed over, and nothing that was never written here.
+fn agreement(record: &TapeRecord, last: EntryId) -> Result<(), String> {
+    if last < record.handed_over {
+        let given = record.handed_over;
+        return Err(format!("its tape store has entries up to {last}, but was given entries up to {given}"));
+    }
+    if last > record.head {
+        return Err(format!("its tape store has entries up to {last}, but the newest one written is {}", record.head));
+    }
+    Ok(())
 }

@@ -8,6 +8,7 @@ use capstan_host::{Host, Served};
 use capstan_protocol::{ActorRef, Event, SessionId};
 use capstan_turn::TurnError;
 use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::print_json;
 use crate::command_line::{Context, Run};
@@ -32,7 +33,13 @@ pub(crate) async fn run(context: Context<'_>, arguments: Run) -> Result<(), Fail
     for notice in cli.take_notices() {
         eprintln!("{notice}");
     }
-    Ok(())
+    match served.undelivered.first() {
+        Some(reason) => {
+            let message = format!("the reply could not be delivered: {reason}");
+            Err(Failure::new("reply-undelivered", message, Exit::Failed))
+        }
+        None => Ok(()),
+    }
 }
 
 /// The first interrupt cancels the run, which still ends with its outcome recorded; a second one does not wait for that.
@@ -41,11 +48,29 @@ async fn serve(host: &Host, event: Event) -> Result<Served, Failure> {
     tokio::pin!(serving);
     tokio::select! {
         served = &mut serving => return Ok(served?),
-        _ = tokio::signal::ctrl_c() => host.cancel(),
+        () = interrupted() => host.cancel(),
     }
     tokio::select! {
         served = &mut serving => Ok(served?),
-        _ = tokio::signal::ctrl_c() => Err(TurnError::Cancelled.into()),
+        () = interrupted() => Err(TurnError::Cancelled.into()),
+    }
+}
+
+/// Somebody wants this process to end: at the terminal, by closing it, or from a supervisor.
+async fn interrupted() {
+    let asked = |kind| async move {
+        match signal(kind) {
+            Ok(mut signals) => {
+                signals.recv().await;
+            }
+            // A signal that cannot be watched ends the process as it always did.
+            Err(_) => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = asked(SignalKind::interrupt()) => {}
+        () = asked(SignalKind::terminate()) => {}
+        () = asked(SignalKind::hangup()) => {}
     }
 }
 

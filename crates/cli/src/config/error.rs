@@ -44,13 +44,13 @@ pub enum ConfigError {
         /// What is wrong.
         reason: String,
     },
-    /// A workspace wants the user's key sent to an address of its own.
-    #[error("api_base comes from {base} but api_key from {key}: a workspace may not send your key to its own address")]
-    UntrustedBase {
-        /// Where the address came from.
-        base: String,
-        /// Where the key came from.
-        key: String,
+    /// A workspace sets what only its user may.
+    #[error("{origin} sets {key}, which a workspace may not: whoever can write there would decide who works as you")]
+    Untrusted {
+        /// The setting.
+        key: &'static str,
+        /// The file of the workspace.
+        origin: String,
     },
 }
 

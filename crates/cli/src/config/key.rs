@@ -9,25 +9,29 @@ pub struct Key {
     pub default: Option<&'static str>,
     /// Whether it must never be shown.
     pub secret: bool,
+    /// Whether a workspace may set it: whoever can write there could otherwise have an agent of their own run commands
+    /// as the user, or move the user's tapes.
+    pub workspace: bool,
     /// What it is for.
     pub about: &'static str,
 }
 
 const fn key(name: &'static str, default: Option<&'static str>, about: &'static str) -> Key {
-    Key { name, default, secret: false, about }
+    Key { name, default, secret: false, workspace: true, about }
 }
 
 /// Everything that can be set.
 pub const KEYS: &[Key] = &[
     key("model", Some("demo:"), "the model, as provider:name"),
     Key { secret: true, ..key("api_key", None, "the provider's key") },
-    key("api_base", None, "the provider's address, where it is not the usual one"),
+    Key { workspace: false, ..key("api_base", None, "the provider's address, where it is not the usual one") },
     key("max_steps", Some("50"), "how many steps a run may take"),
     key("max_tokens", None, "how many tokens a reply may have"),
     key("max_message_bytes", Some("1048576"), "how large a message may be"),
     key("run_timeout_seconds", Some("3600"), "how long a run may take"),
     key("session_wait_seconds", Some("60"), "how long a message waits for a busy session"),
-    key("tape_store", Some("sqlite"), "where tapes are kept: sqlite or jsonl"),
+    Key { workspace: false, ..key("tape_store", Some("sqlite"), "where tapes are kept: sqlite or jsonl") },
+    Key { workspace: false, ..key("trust_workspace", Some("false"), "whether a workspace may set everything") },
 ];
 
 /// The setting of this name.

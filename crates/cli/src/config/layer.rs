@@ -87,19 +87,26 @@ impl Layer {
         Ok(layer)
     }
 
-    /// The `.env` file of a workspace; variables that are no settings are not our business.
+    /// The `.env` file of a workspace. Only its `CAPSTAN_*` lines are read: the rest belongs to others, in whatever form.
     pub(super) fn dotenv(path: &Path) -> Result<Self, ConfigError> {
         let name = path.display().to_string();
-        let pairs = match dotenvy::from_path_iter(path) {
-            Ok(pairs) => pairs,
-            Err(dotenvy::Error::Io(error)) if error.kind() == ErrorKind::NotFound => return Ok(Self::default()),
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Self::default()),
             Err(error) => return Err(ConfigError::Unreadable { path: name, detail: error.to_string() }),
         };
         let mut variables = Vec::new();
-        for pair in pairs {
-            // The error quotes the line, which may hold a secret: only its place is told.
-            let broken = |_| ConfigError::Broken { path: name.clone(), detail: "a line is not KEY=VALUE".to_owned() };
-            variables.push(pair.map_err(broken)?);
+        for (index, line) in text.lines().enumerate() {
+            let line = line.trim_start();
+            if !line.strip_prefix("export ").unwrap_or(line).trim_start().starts_with(PREFIX) {
+                continue;
+            }
+            // The parser's own error quotes the line, which may hold a secret: only its place is told.
+            let broken =
+                |_| ConfigError::Broken { path: name.clone(), detail: format!("line {} is not KEY=VALUE", index + 1) };
+            for pair in dotenvy::from_read_iter(line.as_bytes()) {
+                variables.push(pair.map_err(broken)?);
+            }
         }
         Ok(Self::variables(variables, |_| Origin::DotEnv(path.to_owned())))
     }
@@ -171,13 +178,29 @@ impl Layers {
         ConfigError::Invalid { key, value, origin, reason: reason.to_owned() }
     }
 
-    /// A workspace may bring its own address with its own key; it may not redirect the user's key.
-    pub(super) fn check_base_is_trusted(&self) -> Result<(), ConfigError> {
-        let (Some((_, base)), Some((_, key))) = (self.find("api_base"), self.find("api_key")) else { return Ok(()) };
-        if base.is_workspace() && !key.is_workspace() {
-            return Err(ConfigError::UntrustedBase { base: base.to_string(), key: key.to_string() });
+    /// A workspace may not set what decides who works as the user, unless the user trusts it.
+    pub(super) fn check_trust(&self) -> Result<(), ConfigError> {
+        let trusts = self.layers.iter().rev().filter_map(|layer| layer.values.get("trust_workspace"));
+        let trusted = trusts.into_iter().find(|(_, origin)| !origin.is_workspace());
+        if trusted.is_some_and(|(value, _)| value == "true") {
+            return Ok(());
+        }
+        for key in KEYS.iter().filter(|key| !key.workspace) {
+            let set = self.layers.iter().filter_map(|layer| layer.values.get(key.name));
+            if let Some((_, origin)) = set.into_iter().find(|(_, origin)| origin.is_workspace()) {
+                return Err(ConfigError::Untrusted { key: key.name, origin: origin.to_string() });
+            }
         }
         Ok(())
+    }
+
+    /// A number that must be at least one.
+    pub(super) fn positive<T: FromStr<Err: fmt::Display> + PartialOrd + From<u8>>(
+        &self,
+        key: &'static str,
+    ) -> Result<T, ConfigError> {
+        let number: T = self.required(key)?;
+        if number < T::from(1) { Err(self.invalid(key, "it must be at least 1")) } else { Ok(number) }
     }
 
     pub(super) fn shown(&self, key: &Key) -> Shown {

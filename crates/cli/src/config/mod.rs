@@ -99,16 +99,16 @@ impl Config {
             Layer::dotenv(&sources.workspace.join(".env"))?,
             Layer::environment(sources.environment),
         ]);
-        layers.check_base_is_trusted()?;
+        layers.check_trust()?;
         Ok(Self {
             home: sources.home,
-            model: layers.parsed("model")?.ok_or_else(|| ConfigError::missing("model"))?,
+            model: model(&layers)?,
             api_key: layers.text("api_key").map(SecretString::from),
-            api_base: layers.text("api_base"),
-            max_steps: layers.required("max_steps")?,
+            api_base: api_base(&layers)?,
+            max_steps: layers.positive("max_steps")?,
             max_tokens: layers.parsed("max_tokens")?,
-            max_message_bytes: layers.required("max_message_bytes")?,
-            run_timeout: Duration::from_secs(layers.required("run_timeout_seconds")?),
+            max_message_bytes: layers.positive("max_message_bytes")?,
+            run_timeout: Duration::from_secs(layers.positive("run_timeout_seconds")?),
             session_wait: Duration::from_secs(layers.required("session_wait_seconds")?),
             tape_store: match layers.text("tape_store").as_deref() {
                 Some("sqlite") => TapeStoreKind::Sqlite,
@@ -127,6 +127,29 @@ impl Config {
     /// Variables that look like settings and are none.
     pub fn unknown_variables(&self) -> &[String] {
         self.layers.unknown_variables()
+    }
+}
+
+/// Only the offline model has no name.
+fn model(layers: &Layers) -> Result<ModelId, ConfigError> {
+    let model: ModelId = layers.required("model")?;
+    if model.name().is_empty() && model.provider() != "demo" {
+        return Err(layers.invalid("model", "the name after the colon is missing"));
+    }
+    Ok(model)
+}
+
+fn api_base(layers: &Layers) -> Result<Option<String>, ConfigError> {
+    let base = layers.text("api_base");
+    let host = |base: &String| {
+        let rest = base.strip_prefix("http://").or_else(|| base.strip_prefix("https://"))?;
+        (!rest.is_empty() && !rest.starts_with('/') && !rest.contains(char::is_whitespace)).then_some(())
+    };
+    match &base {
+        Some(base) if host(base).is_none() => {
+            Err(layers.invalid("api_base", "it must be an address such as http://127.0.0.1:11434/v1"))
+        }
+        _ => Ok(base),
     }
 }
 

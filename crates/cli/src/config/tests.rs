@@ -80,15 +80,45 @@ fn a_broken_file_is_refused_with_its_line_and_an_unknown_key_with_a_suggestion()
 }
 
 #[test]
-fn a_workspace_may_not_send_the_users_key_to_its_own_address() {
-    let place = Place::new()
-        .variable("CAPSTAN_API_KEY", "sk-mine")
-        .workspace("capstan.toml", "api_base = 'https://elsewhere.example/v1'");
-    assert!(matches!(place.load(), Err(ConfigError::UntrustedBase { .. })));
-    let place = place.workspace(".env", "CAPSTAN_API_KEY=sk-theirs");
-    assert!(matches!(place.load(), Err(ConfigError::UntrustedBase { .. })), "the environment's key still counts");
-    let own = Place::new().workspace(".env", "CAPSTAN_API_KEY=sk-theirs\nCAPSTAN_API_BASE=https://theirs.example/v1");
-    assert!(own.load().is_ok());
+fn a_workspace_may_not_decide_who_works_as_the_user() {
+    let base = "api_base = 'https://elsewhere.example/v1'";
+    let place = Place::new().workspace("capstan.toml", base);
+    assert!(matches!(place.load(), Err(ConfigError::Untrusted { key: "api_base", .. })));
+    let theirs =
+        Place::new().workspace(".env", "CAPSTAN_API_KEY=sk-theirs\nCAPSTAN_API_BASE=https://theirs.example/v1");
+    assert!(matches!(theirs.load(), Err(ConfigError::Untrusted { .. })), "not with a key of its own either");
+    let moved = Place::new().workspace("capstan.toml", "tape_store = 'jsonl'");
+    assert!(matches!(moved.load(), Err(ConfigError::Untrusted { key: "tape_store", .. })));
+    let trusts_itself = Place::new().workspace("capstan.toml", &format!("{base}\ntrust_workspace = true"));
+    assert!(matches!(trusts_itself.load(), Err(ConfigError::Untrusted { .. })));
+    let trusted = Place::new().home("trust_workspace = true").workspace("capstan.toml", base);
+    assert!(trusted.load().is_ok(), "the user may trust it");
+    assert!(Place::new().workspace(".env", "CAPSTAN_API_KEY=sk-mine").load().is_ok());
+}
+
+#[test]
+fn only_the_settings_of_a_dotenv_file_are_read() {
+    let place = Place::new().workspace(".env", "MSG=it's me\nA B=c\nset -a\nexport CAPSTAN_MODEL=openai:x\n");
+    assert_eq!(place.load().unwrap().model.name(), "x");
+    let broken = Place::new().workspace(".env", "A=1\nCAPSTAN_MODEL='open").load().unwrap_err().to_string();
+    assert!(broken.contains("line 2") && !broken.contains("open"), "{broken}");
+}
+
+#[test]
+fn values_that_make_no_sense_are_refused() {
+    for (name, value) in [
+        ("CAPSTAN_MAX_STEPS", "0"),
+        ("CAPSTAN_RUN_TIMEOUT_SECONDS", "0"),
+        ("CAPSTAN_MAX_MESSAGE_BYTES", "0"),
+        ("CAPSTAN_MODEL", "openai:"),
+        ("CAPSTAN_API_BASE", "127.0.0.1:1234/v1"),
+        ("CAPSTAN_API_BASE", "not a url"),
+    ] {
+        assert!(
+            matches!(Place::new().variable(name, value).load(), Err(ConfigError::Invalid { .. })),
+            "{name}={value}"
+        );
+    }
 }
 
 #[test]

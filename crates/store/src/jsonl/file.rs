@@ -60,6 +60,10 @@ pub(super) fn parse(bytes: &[u8]) -> Result<TapeFile, BrokenLine> {
             Err(error) => broken = Some((BrokenLine { line: index + 1, error }, line)),
         }
     }
+    // A line that ends, and is no entry, was written that way: it is damage, and nobody's crash.
+    if let Some((whole, _)) = broken.take_if(|(broken, _)| bytes.ends_with(b"\n") && !broken.error.is_eof()) {
+        return Err(whole);
+    }
     let torn = broken.map(|(broken, line)| Torn {
         line: broken.line,
         bytes: line.len(),

@@ -3,6 +3,7 @@
 use capstan_tape::{ForkState, TapeRecord};
 
 use super::super::{print_json, print_lines};
+use super::plain;
 use super::source::Scope;
 use crate::Failure;
 
@@ -11,7 +12,7 @@ pub(super) async fn list(scope: &Scope<'_>, json: bool) -> Result<(), Failure> {
     if json {
         return print_json(&records);
     }
-    print_lines(records.iter().map(line))
+    print_lines(records.iter().map(|record| plain(&line(record))))
 }
 
 /// The name, the newest entry, and whose it is.

@@ -244,15 +244,22 @@ async fn execute(scope: &Scope<'_>, command: TapeCommand) -> Result<(), Failure>
 
 /// Prints entries, a line each.
 fn print_entries(entries: &[Entry], json: bool) -> Result<(), Failure> {
-    let shown = if json { capstan_store::jsonl::write_line } else { line };
-    print_lines(entries.iter().map(shown))
+    if json {
+        return print_lines(entries.iter().map(capstan_store::jsonl::write_line));
+    }
+    print_lines(entries.iter().map(|entry| plain(&line(entry))))
+}
+
+/// A line for a terminal: what stands on a tape may come from anywhere, and must not drive it.
+pub(super) fn plain(line: &str) -> String {
+    line.chars().map(|character| if character.is_control() { ' ' } else { character }).collect()
 }
 
 /// How much of an entry is shown on its line.
 const SHOWN_CHARS: usize = 160;
 
 fn line(entry: &Entry) -> String {
-    let text = summary(entry).replace(['\n', '\r'], " ");
+    let text = summary(entry);
     let mut shown: String = text.chars().take(SHOWN_CHARS).collect();
     if text.chars().count() > SHOWN_CHARS {
         shown.push('…');

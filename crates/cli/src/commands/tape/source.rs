@@ -72,17 +72,19 @@ impl<'a> Scope<'a> {
         Ok(&self.opened()?.tapes)
     }
 
-    /// The other tape store, where a plugin or the configuration provides one.
-    pub(super) fn tape_store(&self) -> Result<Option<&Arc<dyn TapeStore>>, Failure> {
-        Ok(self.opened()?.tape_store.as_ref())
-    }
-
     /// Closes what was opened.
     pub(super) async fn close(self) -> Result<(), Failure> {
         match self.opened.into_inner().and_then(|opened| opened.tape_store) {
             Some(tape_store) => Ok(tape_store.close().await?),
             None => Ok(()),
         }
+    }
+
+    /// The identity of the workspace the command was called in.
+    pub(super) async fn workspace(&self) -> Result<WorkspaceId, Failure> {
+        let path = self.context.workspace.to_string_lossy().into_owned();
+        let known = self.tapes()?.store().workspace(&path).await?;
+        Ok(known.unwrap_or_else(|| WorkspaceId::new(path)))
     }
 
     /// What a name means: a file that is there, a tape, the tape of a session of this workspace, or the only tape whose
@@ -92,17 +94,13 @@ impl<'a> Scope<'a> {
         if path.is_file() {
             return read_in_place(path).await;
         }
-        if wanted.contains('/') || path.extension().is_some_and(|extension| extension == "jsonl") {
-            return Err(Failure::new("tape-file-unreadable", format!("there is no file {wanted}"), Exit::Usage));
-        }
         let tapes = self.tapes()?.clone();
         if let Ok(tape) = TapeName::parse(wanted)
             && tapes.record(&tape).await?.is_some()
         {
             return Ok(Source { tapes, tape });
         }
-        let path = self.context.workspace.to_string_lossy().into_owned();
-        let workspace = tapes.store().workspace(&path).await?.unwrap_or_else(|| WorkspaceId::new(path));
+        let workspace = self.workspace().await?;
         let tape = tape_name(&TapeAddress { workspace, session: SessionId::new(wanted) });
         if tapes.record(&tape).await?.is_some() {
             return Ok(Source { tapes, tape });
@@ -111,6 +109,9 @@ impl<'a> Scope<'a> {
         let mut alike = known.into_iter().map(|record| record.name).filter(|name| name.as_str().starts_with(wanted));
         match (alike.next(), alike.next()) {
             (Some(tape), None) if !wanted.is_empty() => Ok(Source { tapes, tape }),
+            _ if wanted.contains('/') || path.extension().is_some_and(|extension| extension == "jsonl") => {
+                Err(Failure::new("tape-file-unreadable", format!("there is no file {wanted}"), Exit::Usage))
+            }
             _ => Err(Failure::new("tape-unknown", format!("there is no tape {wanted:?}"), Exit::Usage)),
         }
     }

@@ -7,7 +7,7 @@ use capstan_tape::{Batch, Fact, NewTape, Slice, StoreError};
 
 use super::super::{print, print_lines};
 use super::source::{Scope, Source, name, read_file};
-use crate::Failure;
+use crate::{Exit, Failure};
 
 pub(super) async fn export(source: Source, legacy: bool, generation: Option<u32>) -> Result<(), Failure> {
     let Source { tapes, tape } = source;
@@ -27,6 +27,10 @@ pub(super) async fn import(scope: &Scope<'_>, file: &Path, named: Option<String>
     let tape = name(&named.unwrap_or(stem))?;
     let entries = read_file(file)?;
     let count = entries.len();
+    if count == 0 {
+        let message = format!("{} has no entries", file.display());
+        return Err(Failure::new("tape-file-unreadable", message, Exit::Usage));
+    }
     let tapes = scope.tapes()?;
     if tapes.record(&tape).await?.is_some() {
         return Err(StoreError::TapeExists { tape }.into());

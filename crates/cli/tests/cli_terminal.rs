@@ -1,0 +1,114 @@
+//! The binary between a terminal, a disk and whoever wants it to end.
+
+mod cli_support;
+
+use std::fs::File;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Command, Stdio};
+
+use capstan_testing::{Gate, Reply, ScriptedModel};
+use cli_support::{Place, Said, of_kind};
+
+#[test]
+fn x03_a_reply_that_cannot_be_written_is_a_failure_and_stands_on_the_tape() {
+    let place = Place::new();
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let output = place.command(&["run", "hello"]).stdout(full).output().unwrap();
+    Said::from(output).failed("reply-undelivered", 1);
+    let entries = place.entries();
+    assert_eq!(of_kind(&entries, "message").len(), 2, "the message and the reply");
+}
+
+#[test]
+fn a_reader_that_has_enough_is_no_failure() {
+    let place = Place::new();
+    let mut run = place.command(&["run", "hello"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(run.stdout.take());
+    Said::from(run.wait_with_output().unwrap()).data();
+}
+
+#[test]
+fn x01_a_run_that_is_told_to_end_keeps_what_was_said_and_has_an_outcome() {
+    for signal in ["INT", "TERM", "HUP"] {
+        let gate = Gate::new();
+        let server = ScriptedModel::start_blocking(vec![Reply::text("one two three").held_at(&gate)]);
+        let place = Place::with_model(&server);
+        let mut command = place.command(&["run", "hello"]);
+        let run = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        while !gate.is_reached() {
+            std::thread::yield_now();
+        }
+        let sent = Command::new("kill").args(["-s", signal, &run.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+        Said::from(run.wait_with_output().unwrap()).failed("run-cancelled", 130);
+        assert_eq!(place.outcomes(), (1, 0), "accepted and settled, after {signal}");
+        place.assert_undamaged();
+    }
+}
+
+#[test]
+fn a_home_is_nobody_elses_business() {
+    let place = Place::new();
+    place.capstan(&["run", "hello"]).data();
+    let mode = std::fs::metadata(place.home()).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+}
+
+#[test]
+fn looking_at_tapes_where_there_are_none_writes_nothing() {
+    let place = Place::new();
+    assert_eq!(place.capstan(&["tape", "list"]).data(), "");
+    place.capstan(&["tape", "show", "cli:local"]).refused("tape-unknown", 2);
+    assert!(!place.home().exists());
+}
+
+#[test]
+fn what_stands_on_a_tape_cannot_drive_a_terminal() {
+    let place = Place::new();
+    let line =
+        r#"{"id":1,"kind":"ev\u001b[31ment","payload":{"a":"\u001b]0;owned\u0007\n"},"meta":{},"date":"\u001b[2J"}"#;
+    let file = place.file("foreign.jsonl", format!("{line}\n"));
+    let shown = place.capstan(&["tape", "show", &file]).data();
+    assert!(!shown.trim_end_matches('\n').contains(|character: char| character.is_control()), "{shown:?}");
+    assert!(place.capstan(&["tape", "export", &file]).data().contains("\\u001b"), "an export is data");
+}
+
+#[test]
+fn p12_a_tape_store_that_lost_entries_is_reported_and_not_written_over() {
+    let place = Place::new().config("tape_store = 'jsonl'\n");
+    place.capstan(&["run", "hello"]).data();
+    let folder = place.home().join("tapes");
+    let file = std::fs::read_dir(folder).unwrap().next().unwrap().unwrap().path();
+    let text = std::fs::read_to_string(&file).unwrap();
+    let half: String = text.split_inclusive('\n').take(5).collect();
+    std::fs::write(&file, &half).unwrap();
+    let told = place.capstan(&["tape", "verify"]).failed("tape-damaged", 4);
+    assert!(told.stderr.contains("has entries up to 5"), "{told:?}");
+    place.capstan(&["run", "again"]).refused("store-corrupt", 4);
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), half);
+}
+
+#[test]
+fn p12_a_whole_last_line_that_is_no_entry_is_damage_and_not_torn() {
+    let place = Place::new();
+    for text in ["this is no tape\n", "42\n", "{\"id\":\"one\"}\n"] {
+        let file = place.file("t.jsonl", text);
+        place.capstan(&["tape", "import", &file]).refused("tape-damaged", 2);
+    }
+    let empty = place.file("t.jsonl", "");
+    place.capstan(&["tape", "import", &empty]).refused("tape-file-unreadable", 2);
+}
+
+#[test]
+fn a04_a_handoff_the_demo_model_asks_for_is_made_once() {
+    let place = Place::new();
+    place.capstan(&["run", "[[tool:tape.handoff name=z summary=q]]"]).succeeded();
+    assert_eq!(of_kind(&place.entries(), "anchor").len(), 2, "session/start and the one it asked for");
+}
+
+#[test]
+fn a_session_may_be_named_like_a_path() {
+    let place = Place::new();
+    place.capstan(&["run", "--session-id", "a/b.jsonl", "hello"]).data();
+    assert!(!place.capstan(&["tape", "show", "a/b.jsonl"]).data().is_empty());
+}
