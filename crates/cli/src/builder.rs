@@ -143,8 +143,12 @@ pub(crate) fn resolve_workspace(path: Option<&Path>) -> Result<PathBuf, Failure>
 
 /// The database of the home, made when it is not there, and this process as an owner of leases.
 pub(crate) fn open_home(config: &Config) -> Result<(Arc<dyn Store>, Owner), Failure> {
-    let store = open_store(config)?;
-    Ok((store, Owner::in_folder(config.home.join("owners"))?))
+    Ok((open_store(config)?, owner(config)?))
+}
+
+/// This process, as others of this home can tell that it is alive.
+pub(crate) fn owner(config: &Config) -> Result<Owner, Failure> {
+    Ok(Owner::in_folder(config.home.join("owners"))?)
 }
 
 /// The database of the home, made when it is not there.

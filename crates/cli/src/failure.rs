@@ -132,7 +132,7 @@ impl From<ConfigError> for Failure {
     fn from(error: ConfigError) -> Self {
         let code = match &error {
             ConfigError::Untrusted { .. } => "config-untrusted",
-            ConfigError::NoHome => "home-unusable",
+            ConfigError::NoHome | ConfigError::HomeIsNoDirectory { .. } => "home-unusable",
             ConfigError::Unreadable { .. }
             | ConfigError::Broken { .. }
             | ConfigError::UnknownKey { .. }

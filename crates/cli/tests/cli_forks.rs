@@ -2,6 +2,9 @@
 
 mod cli_support;
 
+use std::process::Stdio;
+
+use capstan_testing::{Gate, Reply, ScriptedModel};
 use cli_support::{Place, ids};
 
 fn shown(place: &Place, arguments: &[&str]) -> Vec<u64> {
@@ -31,4 +34,19 @@ fn p11_a_reset_begins_a_generation_with_session_start_and_the_old_one_stays_read
     assert_eq!(shown(&place, &["cli:local", "--generation", "1"]), before);
     let reply = place.capstan(&["run", "hello again"]).data();
     assert!(reply.starts_with("I am the demo model"), "the model knows nothing of what was before: {reply}");
+}
+
+#[test]
+fn p11_a_tape_is_not_reset_under_a_turn() {
+    let gate = Gate::new();
+    let server = ScriptedModel::start_blocking(vec![Reply::text("one two").held_at(&gate)]);
+    let place = Place::with_model(&server);
+    let run = place.command(&["run", "hello"]).stdout(Stdio::piped()).spawn().unwrap();
+    while !gate.is_reached() {
+        std::thread::yield_now();
+    }
+    place.capstan(&["tape", "reset", "cli:local"]).refused("session-busy", 1);
+    gate.open();
+    assert!(run.wait_with_output().unwrap().status.success());
+    place.capstan(&["tape", "reset", "cli:local"]).data();
 }

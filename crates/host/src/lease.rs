@@ -84,7 +84,7 @@ impl Owner {
     }
 
     /// Whether somebody works under this lease.
-    pub(crate) fn is_held(&self, lease: &LeaseRecord, now: Timestamp) -> bool {
+    pub fn is_held(&self, lease: &LeaseRecord, now: Timestamp) -> bool {
         let Some(holder) = &lease.owner else { return false };
         self.0.judge(holder).map_or(lease.until > now, |judged| judged.alive)
     }

@@ -6,6 +6,12 @@ pub enum ConfigError {
     /// There is nowhere to keep things.
     #[error("neither CAPSTAN_HOME nor HOME is set")]
     NoHome,
+    /// What should be the home is something else.
+    #[error("the home {path} is not a directory")]
+    HomeIsNoDirectory {
+        /// What is there.
+        path: String,
+    },
     /// A file cannot be read.
     #[error("cannot read {path}: {detail}")]
     Unreadable {

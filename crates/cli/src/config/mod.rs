@@ -92,6 +92,9 @@ impl Sources {
 impl Config {
     /// Reads every layer. Nothing is written.
     pub fn load(sources: Sources) -> Result<Self, ConfigError> {
+        if sources.home.exists() && !sources.home.is_dir() {
+            return Err(ConfigError::HomeIsNoDirectory { path: sources.home.display().to_string() });
+        }
         let layers = Layers::new(vec![
             Layer::defaults(),
             Layer::file(&sources.home.join("config.toml"), Origin::HomeFile)?,

@@ -235,6 +235,7 @@ async fn execute(scope: &Scope<'_>, command: TapeCommand) -> Result<(), Failure>
         }
         TapeCommand::Reset { name, archive } => {
             let Source { tapes, tape } = scope.find(&name).await?;
+            scope.check_idle(&tapes, &tape).await?;
             tapes.reset(&tape, archive).await?;
             print(&format!("{tape} begins a new generation"))
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use capstan_hooks::points::ProvideTapeStore;
 use capstan_host::HostError;
-use capstan_protocol::{SessionId, TapeName, WorkspaceId};
+use capstan_protocol::{SessionId, TapeName, Timestamp, WorkspaceId};
 use capstan_store::jsonl;
 use capstan_tape::{Batch, Fact, MemoryStore, NewTape, Store, TapeAddress, TapeStore, Tapes, tape_name};
 
@@ -85,6 +85,16 @@ impl<'a> Scope<'a> {
         let path = self.context.workspace.to_string_lossy().into_owned();
         let known = self.tapes()?.store().workspace(&path).await?;
         Ok(known.unwrap_or_else(|| WorkspaceId::new(path)))
+    }
+
+    /// Refuses while a turn is running on the tape: the rest of it would land in another generation.
+    pub(super) async fn check_idle(&self, tapes: &Tapes, tape: &TapeName) -> Result<(), Failure> {
+        let owner = builder::owner(&self.context.config)?;
+        let lease = tapes.store().lease(tape).await?;
+        if lease.is_some_and(|lease| owner.is_held(&lease, Timestamp::now())) {
+            return Err(Failure::new("session-busy", format!("a turn is running on tape {tape}"), Exit::Failed));
+        }
+        Ok(())
     }
 
     /// What a name means: a file that is there, a tape, the tape of a session of this workspace, or the only tape whose
