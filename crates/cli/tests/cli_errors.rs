@@ -116,10 +116,10 @@ fn what_is_configured_wrongly() {
     let redirected = Place::new().set("CAPSTAN_API_KEY", "sk-mine");
     std::fs::write(redirected.workspace().join("capstan.toml"), "api_base = 'http://x.example/v1'\n").unwrap();
     let untrusted = ("config-untrusted", 3);
-    table.refused(&redirected, "a workspace that wants the key sent elsewhere", &run, untrusted);
+    table.refused(&redirected, "a workspace that chooses who works as the user", &run, untrusted);
     let on_a_file = Place::new();
     on_a_file.file("home", "");
-    table.refused(&on_a_file, "a home that is a file", &run, ("config-invalid", 3));
+    table.refused(&on_a_file, "a home that is a file", &run, ("home-unusable", 3));
     insta::assert_snapshot!(table.0);
 }
 
