@@ -182,7 +182,8 @@ impl From<TurnError> for Failure {
             TurnError::Cancelled => Self::new("run-cancelled", message, Exit::Cancelled),
             TurnError::Store(error) => error.into(),
             TurnError::Run(failure) => {
-                Self::new(failure.code.as_deref().unwrap_or("run-failed"), failure.message, Exit::Failed)
+                let code = failure.code.as_deref().unwrap_or("run-failed");
+                Self::new(code, failure.message, if code == "store-failed" { Exit::Store } else { Exit::Failed })
             }
             TurnError::Hook(_) | TurnError::Busy | TurnError::Timeout | TurnError::NoRunner(_) => {
                 Self::new(error.code(), message, Exit::Failed)

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use capstan_protocol::{TapeName, Timestamp};
-use capstan_tape::{Assigned, Batch, Fact, Fence, Judged, LeaseRecord};
+use capstan_tape::{Assigned, Batch, Fact, Fence, Judged, LeaseRecord, StoreError};
 use capstan_turn::TurnError;
 use tokio_util::sync::CancellationToken;
 
@@ -168,7 +168,7 @@ impl Drop for Claim {
 
 impl Services {
     /// The fact that takes a session's lease if it can be had now.
-    pub(crate) async fn lease_fact(&self, claim: &Claim) -> Result<Fact, HostError> {
+    pub(crate) async fn lease_fact(&self, claim: &Claim) -> Result<Fact, StoreError> {
         let held = self.tapes.store().lease(&claim.tape).await?;
         Ok(claim.take(held.as_ref(), self.settings.clock.now(), self.settings.run_timeout))
     }
@@ -182,7 +182,7 @@ impl Services {
         let attempts = async {
             loop {
                 let mut batch = Batch::new();
-                batch.push(self.lease_fact(claim).await.map_err(|_| TurnError::Busy)?);
+                batch.push(self.lease_fact(claim).await?);
                 let committed = self.tapes.store().commit(batch).await?;
                 if let Some(fence) = claim.fence(committed.assigned.first()) {
                     return Ok(fence);
