@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Stdio};
 
 use capstan_testing::{Gate, Reply, ScriptedModel};
-use cli_support::{Place, Said, of_kind};
+use cli_support::{Place, Said, named, of_kind};
 
 #[test]
 fn x03_a_reply_that_cannot_be_written_is_a_failure_and_stands_on_the_tape() {
@@ -44,6 +44,27 @@ fn x01_a_run_that_is_told_to_end_keeps_what_was_said_and_has_an_outcome() {
         assert_eq!(place.outcomes(), (1, 0), "accepted and settled, after {signal}");
         place.assert_undamaged();
     }
+}
+
+#[test]
+fn a03_a_command_that_is_cancelled_is_recorded_as_such_and_what_it_ran_is_ended() {
+    let place = Place::new();
+    let begun = place.path("begun");
+    let line = format!(",echo $$ > {begun}; exec sleep 1000");
+    let mut command = place.command(&["run", &line]);
+    let run = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let process = loop {
+        match std::fs::read_to_string(&begun) {
+            Ok(process) if process.ends_with('\n') => break process.trim().to_owned(),
+            _ => std::thread::yield_now(),
+        }
+    };
+    assert!(Command::new("kill").args(["-s", "INT", &run.id().to_string()]).status().unwrap().success());
+    Said::from(run.wait_with_output().unwrap()).failed("run-cancelled", 130);
+    let entries = place.entries();
+    assert_eq!(named(&entries, "command")[0]["payload"]["data"]["status"], "cancelled");
+    let left = std::path::Path::new("/proc").join(process).join("cmdline");
+    assert!(std::fs::read(left).unwrap_or_default().is_empty(), "the process is gone, or was killed");
 }
 
 #[test]

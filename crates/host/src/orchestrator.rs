@@ -82,6 +82,8 @@ impl ModelStage for Orchestrator {
         let (run, from_api) = self.open(&input, &binding, &turn).await?;
         let _active = ActiveRun::enter(&input.state, Arc::clone(&run), from_api);
         let end = tokio::select! {
+            // First: a tool that sees the cancellation too must not make the run look as if it had ended by itself.
+            biased;
             () = turn.cancelled.cancelled() => Err(TurnError::Cancelled),
             end = tokio::time::timeout(self.services.settings.run_timeout, self.drive(&run, &input, events)) => {
                 end.unwrap_or(Err(TurnError::Timeout))

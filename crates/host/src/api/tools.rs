@@ -2,12 +2,13 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Instant;
 
 use async_trait::async_trait;
 use capstan_hooks::ToolDecision;
 use capstan_hooks::args::{AfterToolArgs, BeforeToolArgs, PendingTool, ToolOutcome};
 use capstan_hooks::contracts::{CommandCall, Tool, ToolContext, ToolsApi};
-use capstan_protocol::{ApiError, ApiErrorCode, Map, StreamEvent, ToolCall, ToolOutput, ToolSpec};
+use capstan_protocol::{ApiError, ApiErrorCode, Map, StreamEvent, ToolCall, ToolName, ToolOutput, ToolSpec};
 use capstan_tape::Draft;
 use futures::FutureExt as _;
 use serde_json::{Value, json};
@@ -54,16 +55,38 @@ impl ToolsApi for Tools {
         }
         self.0.take_as_command();
         let step = OpenStep::begin(&self.0)?;
-        let begun = std::time::Instant::now();
+        let mut record = CommandRecord { run: &self.0, raw: call.raw, name, begun: Instant::now(), output: None };
         let output = self.make(tool.as_ref(), call.arguments).await;
-        let elapsed_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let status = if output.is_error { "error" } else { "ok" };
-        let data = json!({
-            "raw": call.raw, "name": name, "status": status, "elapsed_ms": elapsed_ms, "output": output.text(),
-        });
+        record.output = Some(output.clone());
         step.end().await?;
-        self.0.append(Draft::event("command", data));
         Ok(output)
+    }
+}
+
+/// A command that is running. However it ends, also when its run is cancelled, it leaves one `command` event.
+struct CommandRecord<'a> {
+    run: &'a Run,
+    raw: String,
+    name: ToolName,
+    begun: Instant,
+    output: Option<ToolOutput>,
+}
+
+impl Drop for CommandRecord<'_> {
+    fn drop(&mut self) {
+        let status = match &self.output {
+            None => "cancelled",
+            Some(output) if output.is_error => "error",
+            Some(_) => "ok",
+        };
+        let data = json!({
+            "raw": self.raw,
+            "name": self.name,
+            "status": status,
+            "elapsed_ms": u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX),
+            "output": self.output.as_ref().map(ToolOutput::text),
+        });
+        self.run.append(Draft::event("command", data));
     }
 }
 
