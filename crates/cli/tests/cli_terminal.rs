@@ -4,7 +4,7 @@ mod cli_support;
 
 use std::fs::File;
 use std::os::unix::fs::PermissionsExt as _;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use capstan_testing::{Gate, Reply, ScriptedModel};
 use cli_support::{Place, Said, named, of_kind};
@@ -27,14 +27,23 @@ fn a_reader_that_has_enough_is_no_failure() {
     Said::from(run.wait_with_output().unwrap()).data();
 }
 
+/// Starts the binary through a program that becomes it, such as `nohup`.
+fn started_by(starter: &[&str], place: &Place, arguments: &[&str]) -> Child {
+    let command = place.command(arguments);
+    let mut run = Command::new(starter[0]);
+    run.args(&starter[1..]).arg(command.get_program()).args(arguments).current_dir(place.workspace()).env_clear();
+    run.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    run.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
 #[test]
 fn x01_a_run_that_is_told_to_end_keeps_what_was_said_and_has_an_outcome() {
     for signal in ["INT", "TERM", "HUP"] {
         let gate = Gate::new();
         let server = ScriptedModel::start_blocking(vec![Reply::text("one two three").held_at(&gate)]);
         let place = Place::with_model(&server);
-        let mut command = place.command(&["run", "hello"]);
-        let run = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        // Whoever runs the tests may ignore a signal, and would pass that on.
+        let run = started_by(&["env", "--default-signal"], &place, &["run", "hello"]);
         while !gate.is_reached() {
             std::thread::yield_now();
         }
@@ -44,6 +53,20 @@ fn x01_a_run_that_is_told_to_end_keeps_what_was_said_and_has_an_outcome() {
         assert_eq!(place.outcomes(), (1, 0), "accepted and settled, after {signal}");
         place.assert_undamaged();
     }
+}
+
+#[test]
+fn a_run_that_was_started_to_outlive_its_terminal_does() {
+    let gate = Gate::new();
+    let server = ScriptedModel::start_blocking(vec![Reply::text("one two three").held_at(&gate)]);
+    let place = Place::with_model(&server);
+    let run = started_by(&["nohup"], &place, &["run", "hello"]);
+    while !gate.is_reached() {
+        std::thread::yield_now();
+    }
+    assert!(Command::new("kill").args(["-s", "HUP", &run.id().to_string()]).status().unwrap().success());
+    gate.open();
+    assert_eq!(Said::from(run.wait_with_output().unwrap()).succeeded().stdout, "one two three\n");
 }
 
 #[test]

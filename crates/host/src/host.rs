@@ -116,10 +116,7 @@ impl Host {
                 tracing::warn!("a channel went on listening after it was stopped, and was ended");
             }
         }
-        match &self.services.tape_store {
-            Some(tape_store) => Ok(tape_store.close().await?),
-            None => Ok(()),
-        }
+        Ok(self.tapes().close().await?)
     }
 
     /// Takes an event all the way: acceptance, turn, outcome, delivery.

@@ -37,4 +37,5 @@ pub use error::HostError;
 pub use host::{Host, Served};
 pub use lease::Owner;
 pub use secrets::Secrets;
+pub use services::tapes;
 pub use settings::{Settings, Workspace};

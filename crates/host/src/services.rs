@@ -8,7 +8,7 @@ use capstan_hooks::points::{
     BuildTapeContext, ProvideChannels, ProvideModelOptions, ProvideRunners, ProvideTapeStore, ProvideTools,
 };
 use capstan_protocol::{Binding, ChannelName, RunnerId, WorkspaceId};
-use capstan_tape::{Batch, DefaultView, Fact, Store, TapeStore, Tapes, View};
+use capstan_tape::{Batch, DefaultView, Fact, Store, Tapes, View};
 
 use crate::{HostError, Settings, default_binding};
 
@@ -18,7 +18,6 @@ pub(crate) struct Services {
     pub(crate) settings: Settings,
     pub(crate) workspace_id: WorkspaceId,
     pub(crate) tapes: Tapes,
-    pub(crate) tape_store: Option<Arc<dyn TapeStore>>,
     pub(crate) view: Arc<dyn View>,
     pub(crate) binding: Binding,
     channels: Vec<Arc<dyn Channel>>,
@@ -35,11 +34,7 @@ impl Services {
         settings: Settings,
     ) -> Result<Self, HostError> {
         let workspace_id = workspace_identity(store.as_ref(), &settings.workspace.as_text()).await?;
-        let tape_store = hooks.first_sync::<ProvideTapeStore>(&())?.map(|decided| decided.value);
-        let tapes = match &tape_store {
-            None => Tapes::new(store),
-            Some(tape_store) => Tapes::kept_by(store, Arc::clone(tape_store)),
-        };
+        let tapes = tapes(&hooks, store)?;
         let view = hooks.first_sync::<BuildTapeContext>(&())?.map(|decided| decided.value);
         Ok(Self {
             channels: hooks.provided::<ProvideChannels, _>(|channel| channel.name().to_string()),
@@ -52,7 +47,6 @@ impl Services {
             settings,
             workspace_id,
             tapes,
-            tape_store,
         })
     }
 
@@ -86,6 +80,15 @@ impl Services {
     pub(crate) fn model_provider(&self, name: &str) -> Option<&Arc<dyn ModelProvider>> {
         self.models.iter().find(|provider| provider.name() == name)
     }
+}
+
+/// The tapes of a running scope: in the store, or where a plugin or the configuration wants them kept. Whoever asks
+/// closes them at the end of the scope.
+pub fn tapes(hooks: &HookRuntime, store: Arc<dyn Store>) -> Result<Tapes, HostError> {
+    Ok(match hooks.first_sync::<ProvideTapeStore>(&())? {
+        None => Tapes::new(store),
+        Some(provided) => Tapes::kept_by(store, provided.value),
+    })
 }
 
 /// The identity of a workspace: its path when it was first seen.

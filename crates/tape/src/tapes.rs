@@ -52,6 +52,14 @@ impl Tapes {
         Self { store, elsewhere: Some(tape_store) }
     }
 
+    /// Ends the scope in which the tapes are used: another tape store is told to close.
+    pub async fn close(&self) -> Result<(), StoreError> {
+        match &self.elsewhere {
+            Some(elsewhere) => elsewhere.close().await,
+            None => Ok(()),
+        }
+    }
+
     /// The store beneath.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store

@@ -70,8 +70,16 @@ async fn interrupted() {
     tokio::select! {
         () = asked(SignalKind::interrupt()) => {}
         () = asked(SignalKind::terminate()) => {}
-        () = asked(SignalKind::hangup()) => {}
+        () = asked(SignalKind::hangup()), if !ignores_hangup() => {}
     }
+}
+
+/// Whether whoever started this process, as `nohup` does, had it ignore that its terminal closes.
+fn ignores_hangup() -> bool {
+    const HANGUP: u64 = 1;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & HANGUP != 0)
 }
 
 fn event(context: &Context<'_>, arguments: &Run) -> Result<Event, Failure> {

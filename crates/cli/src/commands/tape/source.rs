@@ -4,11 +4,9 @@ use std::cell::OnceCell;
 use std::path::Path;
 use std::sync::Arc;
 
-use capstan_hooks::points::ProvideTapeStore;
-use capstan_host::HostError;
 use capstan_protocol::{SessionId, TapeName, Timestamp, WorkspaceId};
 use capstan_store::jsonl;
-use capstan_tape::{Batch, Fact, MemoryStore, NewTape, Store, TapeAddress, TapeStore, Tapes, tape_name};
+use capstan_tape::{Batch, Fact, MemoryStore, NewTape, Store, TapeAddress, Tapes, tape_name};
 
 use crate::command_line::Context;
 use crate::{Exit, Failure, builder};
@@ -29,12 +27,7 @@ pub(super) struct Scope<'a> {
     pub(super) context: &'a Context<'a>,
     /// Whether the command makes a home where there is none.
     begins: bool,
-    opened: OnceCell<Opened>,
-}
-
-struct Opened {
-    tapes: Tapes,
-    tape_store: Option<Arc<dyn TapeStore>>,
+    opened: OnceCell<Tapes>,
 }
 
 impl<'a> Scope<'a> {
@@ -48,7 +41,8 @@ impl<'a> Scope<'a> {
         Self { begins: true, ..Self::new(context) }
     }
 
-    fn opened(&self) -> Result<&Opened, Failure> {
+    /// The tapes of the home.
+    pub(super) fn tapes(&self) -> Result<&Tapes, Failure> {
         if let Some(opened) = self.opened.get() {
             return Ok(opened);
         }
@@ -58,24 +52,14 @@ impl<'a> Scope<'a> {
             // Nothing was ever written: looking at it writes nothing either.
             Arc::new(MemoryStore::new())
         };
-        let provided = self.context.hooks().first_sync::<ProvideTapeStore>(&()).map_err(HostError::from)?;
-        let tape_store = provided.map(|decided| decided.value);
-        let tapes = match &tape_store {
-            None => Tapes::new(store),
-            Some(tape_store) => Tapes::kept_by(store, Arc::clone(tape_store)),
-        };
-        Ok(self.opened.get_or_init(|| Opened { tapes, tape_store }))
-    }
-
-    /// The tapes of the home.
-    pub(super) fn tapes(&self) -> Result<&Tapes, Failure> {
-        Ok(&self.opened()?.tapes)
+        let tapes = capstan_host::tapes(&self.context.hooks(), store)?;
+        Ok(self.opened.get_or_init(|| tapes))
     }
 
     /// Closes what was opened.
     pub(super) async fn close(self) -> Result<(), Failure> {
-        match self.opened.into_inner().and_then(|opened| opened.tape_store) {
-            Some(tape_store) => Ok(tape_store.close().await?),
+        match self.opened.get() {
+            Some(tapes) => Ok(tapes.close().await?),
             None => Ok(()),
         }
     }
