@@ -2,6 +2,8 @@
 
 MESSAGE ?= hello
 CARGO ?= cargo
+# What you have set Capstan to is not what its tests are about.
+UNSET := env $(patsubst %,-u %,$(filter CAPSTAN_%,$(.VARIABLES)))
 
 .PHONY: run test format lint unit doc bench install tools-run tools-test
 
@@ -18,10 +20,10 @@ lint:
 	$(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
 
 unit:
-	$(CARGO) nextest run --workspace --all-features --no-fail-fast
+	$(UNSET) $(CARGO) nextest run --workspace --all-features --no-fail-fast
 
 doc:
-	$(CARGO) test --quiet --workspace --all-features --doc
+	$(UNSET) $(CARGO) test --quiet --workspace --all-features --doc
 
 bench: tools-run
 	$(CARGO) build --release --package capstan
