@@ -2,7 +2,8 @@
 
 use capstan_hooks::contracts::{ModelEvent, ResultStream, RunApi, Runner};
 use capstan_protocol::{
-    ApiError, Capabilities, Content, Descriptor, Permissions, ResultBody, RunContext, RunResult, RunnerId, RunnerSource,
+    ApiError, Capabilities, Content, Descriptor, Permissions, ResultBody, RunContext, RunResult, RunnerId,
+    RunnerSource, command_line,
 };
 use futures::StreamExt as _;
 use serde_json::json;
@@ -51,6 +52,8 @@ impl Runner for Agent {
                 tool_calling: true,
                 multimodal_input: true,
                 self_managed_context: false,
+                steering: true,
+                effects_through_host: true,
             },
             permissions: Permissions::all(),
         }
@@ -58,7 +61,7 @@ impl Runner for Agent {
 
     fn run(&self, context: RunContext, api: RunApi) -> ResultStream {
         let prompt = context.adapter.prompt.clone().unwrap_or_else(|| context.input.content());
-        match command::line(&prompt.text()) {
+        match command_line(&prompt.text()) {
             Some(line) => run_command(line.to_owned(), context, api),
             None => run_loop(self.options, prompt, api),
         }

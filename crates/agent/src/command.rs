@@ -8,12 +8,6 @@ use capstan_hooks::contracts::{CommandCall, RunApi};
 use capstan_protocol::{ApiError, ApiErrorCode, Grant, Map, ToolOutput, ToolSpec};
 use serde_json::{Value, json};
 
-/// The line of a command, if the text is one.
-pub fn line(text: &str) -> Option<&str> {
-    let line = text.trim_start().strip_prefix(',')?.trim();
-    (!line.is_empty()).then_some(line)
-}
-
 /// Runs a command line. One that cannot be run leaves a `command` event too.
 pub async fn run(line: &str, grant: &Grant, api: &RunApi) -> Result<ToolOutput, ApiError> {
     let ran = find_and_run(line, grant, api).await;
@@ -98,8 +92,8 @@ fn invalid(message: String) -> ApiError {
 
 #[cfg(test)]
 mod tests {
-    use super::{arguments, line};
-    use capstan_protocol::ToolSpec;
+    use super::arguments;
+    use capstan_protocol::{ToolSpec, command_line};
     use serde_json::{Value, json};
 
     fn read() -> ToolSpec {
@@ -113,10 +107,10 @@ mod tests {
 
     #[test]
     fn a03_a_command_is_a_line_that_starts_with_a_comma() {
-        assert_eq!(line(",help"), Some("help"));
-        assert_eq!(line("  , tape.info "), Some("tape.info"));
-        assert_eq!(line("hello, world"), None);
-        assert_eq!(line(","), None);
+        assert_eq!(command_line(",help"), Some("help"));
+        assert_eq!(command_line("  , tape.info "), Some("tape.info"));
+        assert_eq!(command_line("hello, world"), None);
+        assert_eq!(command_line(","), None);
     }
 
     #[test]

@@ -109,7 +109,7 @@ impl Inner {
 fn unless_gone(written: std::io::Result<()>) -> Result<(), ChannelError> {
     match written {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(ChannelError { channel: ChannelName::new(Cli::NAME), message: error.to_string() })
+            Err(ChannelError::hopeless(ChannelName::new(Cli::NAME), error.to_string()))
         }
         _ => Ok(()),
     }
@@ -122,7 +122,7 @@ impl Channel for Cli {
     }
 
     fn capabilities(&self) -> ChannelCapabilities {
-        ChannelCapabilities { streaming: true }
+        ChannelCapabilities { streaming: true, caller_waits: true }
     }
 
     /// The message comes with the command line, so there is nothing to listen to.

@@ -144,34 +144,34 @@ impl From<ConfigError> for Failure {
 
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
-        let (code, exit) = match &error {
-            StoreError::Corrupt { .. } => ("store-corrupt", Exit::Store),
-            StoreError::TooNew { .. } => ("store-too-new", Exit::Store),
-            StoreError::NoTape { .. } => ("tape-unknown", Exit::Usage),
-            StoreError::TapeExists { .. } => ("tape-exists", Exit::Usage),
-            StoreError::OutOfOrder { .. } => ("tape-out-of-order", Exit::Usage),
-            StoreError::Elsewhere { .. } => ("tape-elsewhere", Exit::Store),
-            StoreError::Fenced { .. } | StoreError::Moved { .. } => ("session-busy", Exit::Store),
-            StoreError::ForkClosed { .. } => ("tape-fork-closed", Exit::Usage),
-            StoreError::OpenCall { .. } => ("tape-open-call", Exit::Usage),
-            StoreError::Duplicate { .. } | StoreError::NotOpen { .. } | StoreError::Io { .. } => {
-                ("store-failed", Exit::Store)
-            }
+        let exit = match &error {
+            StoreError::NoTape { .. }
+            | StoreError::TapeExists { .. }
+            | StoreError::OutOfOrder { .. }
+            | StoreError::ForkClosed { .. }
+            | StoreError::OpenCall { .. } => Exit::Usage,
+            StoreError::Corrupt { .. }
+            | StoreError::TooNew { .. }
+            | StoreError::Elsewhere { .. }
+            | StoreError::Fenced { .. }
+            | StoreError::Moved { .. }
+            | StoreError::Duplicate { .. }
+            | StoreError::NotOpen { .. }
+            | StoreError::Io { .. } => Exit::Store,
         };
-        Self::new(code, error.to_string(), exit)
+        Self::new(error.code(), error.to_string(), exit)
     }
 }
 
 impl From<HostError> for Failure {
     fn from(error: HostError) -> Self {
-        let message = error.to_string();
-        match error {
-            HostError::MessageTooLarge { .. } => Self::new("message-too-large", message, Exit::Usage),
-            HostError::UnknownChannel { .. } => Self::new("channel-unknown", message, Exit::Usage),
-            HostError::Hook(_) => Self::new("hook-failed", message, Exit::Failed),
-            HostError::Owner { .. } => Self::new("home-unusable", message, Exit::Store),
-            HostError::Store(error) => error.into(),
-        }
+        let exit = match error {
+            HostError::Store(error) => return error.into(),
+            HostError::MessageTooLarge { .. } | HostError::UnknownChannel { .. } => Exit::Usage,
+            HostError::Hook(_) => Exit::Failed,
+            HostError::Owner { .. } => Exit::Store,
+        };
+        Self::new(error.code(), error.to_string(), exit)
     }
 }
 

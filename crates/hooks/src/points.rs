@@ -1,8 +1,9 @@
 //! The hook points: every stage of a turn, and what a plugin contributes at start-up.
 
+use std::fmt;
 use std::sync::Arc;
 
-use capstan_protocol::{Content, Map, ModelOutput, ModelRequest, Outbound, SessionId, ToolOutput};
+use capstan_protocol::{AdmissionMode, Content, Map, ModelOutput, ModelRequest, Outbound, SessionId, ToolOutput};
 use capstan_tape::{TapeStore, View};
 use serde_json::Value;
 
@@ -13,11 +14,23 @@ use crate::{Aggregation, Async, EventStream, Phase, Point, PointInfo, Sync};
 /// What to do with a message, once its session is known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Admission {
-    /// Run a turn for it, after the one that is running.
+    /// A turn of its own, after those before it.
     #[default]
     Process,
-    /// Let it go.
-    Drop,
+    /// If a turn is going on, what this mode says; otherwise a turn.
+    As(AdmissionMode),
+    /// A turn of its own at once, beside one that is going on: for commands that only look.
+    Beside,
+}
+
+impl fmt::Display for Admission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Process => "process",
+            Self::As(mode) => mode.as_str(),
+            Self::Beside => "beside",
+        })
+    }
 }
 
 /// What a `render_outbound` implementation gives.
@@ -93,7 +106,7 @@ points! {
     ResolveSession = "resolve_session": args::ResolveSessionArgs => SessionId, First, Event, Async, ToString::to_string;
 
     /// What to do with a message, once its session is known.
-    AdmitMessage = "admit_message": args::AdmitMessageArgs => Admission, First, Event, Async, |a| format!("{a:?}").to_lowercase();
+    AdmitMessage = "admit_message": args::AdmitMessageArgs => Admission, First, Event, Async, ToString::to_string;
 
     /// Values for the state of the turn.
     LoadState = "load_state": args::LoadStateArgs => Map, Merged, Turn, Async, |map| Value::Object(map.clone()).to_string();

@@ -46,7 +46,7 @@ pub(crate) async fn send_waiting(services: &Services, event: &EventKey) -> Resul
     let store = services.tapes.store();
     let mut undelivered = Vec::new();
     for row in store.outbox(event).await? {
-        if row.status != OutboxStatus::Waiting {
+        if !matches!(row.status, OutboxStatus::Waiting { .. }) {
             continue;
         }
         let sent = match services.channel(&row.message.channel) {
@@ -54,7 +54,7 @@ pub(crate) async fn send_waiting(services: &Services, event: &EventKey) -> Resul
             None => Err(format!("there is no channel {}", row.message.channel)),
         };
         let status = match sent {
-            Ok(()) => OutboxStatus::Sent,
+            Ok(()) => OutboxStatus::sent(),
             Err(reason) => {
                 tracing::warn!(channel = %row.message.channel, %reason, "a message could not be delivered");
                 undelivered.push(reason.clone());

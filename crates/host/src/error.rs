@@ -38,3 +38,16 @@ pub enum HostError {
         detail: String,
     },
 }
+
+impl HostError {
+    /// A stable code, which has a page in the documentation.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::MessageTooLarge { .. } => "message-too-large",
+            Self::UnknownChannel { .. } => "channel-unknown",
+            Self::Hook(_) => "hook-failed",
+            Self::Owner { .. } => "home-unusable",
+            Self::Store(error) => error.code(),
+        }
+    }
+}

@@ -3,7 +3,7 @@
 use capstan_hooks::args::{AdmitMessageArgs, Busy, ResolveSessionArgs};
 use capstan_hooks::points::{Admission, AdmitMessage, ResolveSession};
 use capstan_hooks::{HookFailure, Inbound};
-use capstan_protocol::{EntryId, Event, EventKey, Outcome, SessionId, TapeName};
+use capstan_protocol::{AdmissionMode, EntryId, Event, EventKey, Outcome, SessionId, TapeName};
 use capstan_tape::{AcceptedRecord, Batch, Draft, Expect, Fact, Fence, NewTape, StoreError, TapeAddress, tape_name};
 use serde_json::json;
 
@@ -120,8 +120,8 @@ impl Services {
         Ok(match self.hooks.first::<AdmitMessage>(&args).await {
             Err(failure) => Plan::Refuse(failure),
             Ok(decided) => match decided.map(|decided| decided.value).unwrap_or_default() {
-                Admission::Process => Plan::Turn,
-                Admission::Drop => Plan::Drop,
+                Admission::As(AdmissionMode::Drop) if busy => Plan::Drop,
+                Admission::Process | Admission::As(_) | Admission::Beside => Plan::Turn,
             },
         })
     }
@@ -150,7 +150,8 @@ impl Services {
             let told = Draft::event("event.accepted", json!({ "event": **inbound })).hidden();
             let entry = batch.append(tape, Draft { date: Some(now.into()), ..told });
             let (key, session) = (key.clone(), session.clone());
-            batch.push(Fact::Accept { key: key.clone(), session, tape: tape.clone(), entry, at: now });
+            let owner = self.settings.owner.name().to_owned();
+            batch.push(Fact::Accept { key: key.clone(), session, tape: tape.clone(), entry, at: now, owner });
             let lease = match plan {
                 Plan::Turn => Some(batch.push(self.lease_fact(claim).await?)),
                 Plan::Drop => {

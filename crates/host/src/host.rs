@@ -3,13 +3,13 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use capstan_hooks::args::Stage;
-use capstan_hooks::contracts::{Channel, Gateway};
-use capstan_hooks::{BoxError, HookRuntime, Inbound, Lifespan};
+use capstan_hooks::contracts::{Channel, Gateway, Refusal};
+use capstan_hooks::{HookRuntime, Inbound, Lifespan};
 use capstan_protocol::{ChannelName, ChatMessage, Outbound, OutboundKind, Outcome, RunId, SessionId, Timestamp, Usage};
 use capstan_tape::{Batch, Draft, Fact, Fence, NewOutbound, Store, StoreError, Tapes};
 use capstan_turn::{Dispatched, Turn, TurnError, TurnReport};
+use futures::future::BoxFuture;
 use serde_json::json;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -261,10 +261,11 @@ impl Host {
     }
 }
 
-#[async_trait]
 impl Gateway for Host {
-    async fn submit(&self, event: Inbound) -> Result<(), BoxError> {
-        self.serve(event).await.map(drop).map_err(Into::into)
+    fn submit(&self, event: Inbound) -> BoxFuture<'static, Result<(), Refusal>> {
+        let host = self.clone();
+        let refused = |error: HostError| Refusal { code: error.code(), message: error.to_string() };
+        Box::pin(async move { host.serve(event).await.map(drop).map_err(refused) })
     }
 }
 

@@ -76,6 +76,11 @@ impl Owner {
         Ok(Self::new(name, Some(Presence { folder, own, _lock: lock })))
     }
 
+    /// What this process is called.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
     /// The claim of one turn to a session's lease. It is live until it is dropped.
     pub(crate) fn claim(&self, tape: &TapeName) -> Claim {
         let token = format!("{}/{}", self.0.name, uuid::Uuid::now_v7());

@@ -127,6 +127,8 @@ impl Orchestrator {
             started_at: now,
             ended_at: None,
             usage: None,
+            bypasses_host: true,
+            cancel_requested: false,
         }));
         turn.journal.flush().await?;
         let (events, from_api) = mpsc::channel(EVENT_QUEUE);

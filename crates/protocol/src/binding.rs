@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Access, BindingId, ChannelName, Map, RunnerId, TapeAccess};
+use crate::{Access, AdmissionMode, BindingId, ChannelName, Map, RunnerId, TapeAccess};
 
 /// The standing order that matches events to a runner.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -85,4 +85,7 @@ pub struct DeliveryPolicy {
     /// Whether stream events are kept from the channel.
     #[serde(default)]
     pub no_stream: bool,
+    /// What a message does that comes while a turn is going on; absent: what the channel says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub admission: Option<AdmissionMode>,
 }

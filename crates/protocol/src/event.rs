@@ -59,6 +59,14 @@ pub struct Event {
 }
 
 impl Event {
+    /// The metadata key that says whether a message is addressed to the bot: a mention, a reply to it, a private chat.
+    pub const ADDRESSED: &str = "addressed";
+
+    /// Whether the message is addressed to the bot. A source that does not say only passes on what is.
+    pub fn is_addressed(&self) -> bool {
+        self.metadata.get(Self::ADDRESSED).and_then(serde_json::Value::as_bool).unwrap_or(true)
+    }
+
     /// A message from a channel and chat, with a new event id.
     pub fn message(channel: impl Into<ChannelName>, chat_id: impl Into<String>, text: impl Into<String>) -> Self {
         Self {
@@ -120,6 +128,11 @@ impl Input {
         self.text.as_deref().unwrap_or_default()
     }
 
+    /// The line of a command, which starts with a comma, without the comma; nothing if this is no command.
+    pub fn command_line(&self) -> Option<&str> {
+        command_line(self.plain_text())
+    }
+
     /// Text and parts as one content.
     pub fn content(&self) -> Content {
         if self.contents.is_empty() {
@@ -128,6 +141,12 @@ impl Input {
         let text = self.text.iter().map(ContentPart::text);
         Content::Parts(text.chain(self.contents.iter().cloned()).collect())
     }
+}
+
+/// The line of a command, if the text is one: `,help` is the command `help`.
+pub fn command_line(text: &str) -> Option<&str> {
+    let line = text.trim_start().strip_prefix(',')?.trim();
+    (!line.is_empty()).then_some(line)
 }
 
 /// Where an answer goes.

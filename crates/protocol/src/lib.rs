@@ -6,6 +6,7 @@
 //!
 //! The JSON Schemas of these types are generated into `schema/` by [`schema::documents`] and checked in.
 
+mod admission;
 mod binding;
 mod content;
 mod context;
@@ -24,11 +25,12 @@ mod stream;
 mod time;
 mod tool;
 
+pub use admission::AdmissionMode;
 pub use binding::{Binding, BindingScope, DeliveryPolicy, ResourcePolicy, StatePolicy};
 pub use content::{Content, ContentPart, ImageUrl, KnownPart};
 pub use context::{Adapter, ContextAccess, ConversationContext, Resources, RunContext, RuntimeContext, Trigger};
 pub use error::{ApiError, ApiErrorCode};
-pub use event::{ActorRef, Delivery, Event, Input, RawRef, SubjectRef, event_type};
+pub use event::{ActorRef, Delivery, Event, Input, RawRef, SubjectRef, command_line, event_type};
 pub use grant::{Access, Grant, Permissions, TapeAccess};
 pub use ids::{
     BindingId, BlobHash, ChannelName, ChatId, EntryId, EventId, IdError, PluginName, RunId, RunnerId, SessionId,

@@ -39,6 +39,20 @@ pub enum OutboundKind {
 }
 
 impl Outbound {
+    /// The metadata key of a message that may have been sent before.
+    pub const POSSIBLE_DUPLICATE: &str = "possible_duplicate";
+
+    /// Whether the message may have been sent before, by a process that died before it could tell.
+    pub fn is_possible_duplicate(&self) -> bool {
+        self.metadata.get(Self::POSSIBLE_DUPLICATE).and_then(serde_json::Value::as_bool).unwrap_or(false)
+    }
+
+    /// The same message, marked as one that may have been sent before.
+    pub fn possible_duplicate(mut self) -> Self {
+        self.metadata.insert(Self::POSSIBLE_DUPLICATE.to_owned(), serde_json::Value::Bool(true));
+        self
+    }
+
     /// A reply to the chat an event came from.
     pub fn reply_to(event: &Event, session_id: SessionId, content: impl Into<Content>) -> Self {
         Self {

@@ -50,4 +50,10 @@ pub struct Capabilities {
     /// It keeps its own context: the host gives it the event and handles, no history.
     #[serde(default)]
     pub self_managed_context: bool,
+    /// It asks for messages that came while it works.
+    #[serde(default)]
+    pub steering: bool,
+    /// Whatever it does, it does through the host: a run of it that a crash cut off can be taken up again.
+    #[serde(default)]
+    pub effects_through_host: bool,
 }

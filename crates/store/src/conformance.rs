@@ -16,6 +16,7 @@
 
 mod entries;
 mod fixture;
+mod flight;
 mod forks;
 mod generations;
 mod handover;
@@ -53,6 +54,11 @@ pub async fn store_suite(make: impl AsyncFn() -> Arc<dyn Store>) {
     journal::runs_are_kept_and_listed_newest_first(&*make().await).await;
     journal::the_outbox_keeps_its_order(&*make().await).await;
     journal::blobs_state_and_workspaces_are_kept(&*make().await).await;
+    flight::an_event_is_in_flight_until_it_is_settled(&*make().await).await;
+    flight::an_event_is_taken_over_from_whoever_had_it(&*make().await).await;
+    flight::an_event_that_was_taken_in_knows_its_message(&*make().await).await;
+    flight::a_run_that_has_not_ended_is_found_and_can_be_asked_to_end(&*make().await).await;
+    flight::messages_wait_until_their_fate_is_known(&*make().await).await;
     leases::a_lease_has_one_owner(&*make().await).await;
     leases::an_owner_that_is_alive_keeps_its_lease_past_its_time(&*make().await).await;
     leases::the_lease_of_a_dead_owner_is_void_at_once(&*make().await).await;

@@ -2,6 +2,7 @@
 
 mod columns;
 mod error;
+mod flight;
 mod read;
 mod readers;
 mod rows;
@@ -15,8 +16,8 @@ use std::path::Path;
 use async_trait::async_trait;
 use capstan_protocol::{BlobHash, EventKey, Map, RunId, TapeName, WorkspaceId};
 use capstan_tape::{
-    AcceptedRecord, Batch, Committed, Entry, LeaseRecord, OutboxRecord, Problem, RunRecord, Slice, Store, StoreError,
-    TapeRecord,
+    AcceptedRecord, Batch, Committed, Entry, InFlight, LeaseRecord, OutboxRecord, Problem, RunRecord, Settled, Slice,
+    Store, StoreError, TapeRecord,
 };
 
 use readers::Readers;
@@ -46,6 +47,9 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
+    /// The version of the tables that this program writes. An older database is brought to it when it is opened.
+    pub const SCHEMA_VERSION: u32 = schema::KNOWN_VERSION;
+
     /// Opens a database, or makes one where there is none; its directory must exist.
     ///
     /// A file of another program is refused, and so is one that a newer version of this program wrote.
@@ -81,6 +85,15 @@ impl Store for SqliteStore {
         self.readers.read(move |connection| read::accepted(connection, &key)).await
     }
 
+    async fn in_flight(&self, tape: Option<&TapeName>) -> Result<Vec<InFlight>, StoreError> {
+        let tape = tape.cloned();
+        self.readers.read(move |connection| flight::in_flight(connection, tape.as_ref())).await
+    }
+
+    async fn settled(&self) -> Result<Vec<Settled>, StoreError> {
+        self.readers.read(flight::settled).await
+    }
+
     async fn run(&self, run_id: &RunId) -> Result<Option<RunRecord>, StoreError> {
         let run_id = run_id.clone();
         self.readers.read(move |connection| read::run(connection, &run_id)).await
@@ -88,6 +101,14 @@ impl Store for SqliteStore {
 
     async fn runs(&self, limit: usize) -> Result<Vec<RunRecord>, StoreError> {
         self.readers.read(move |connection| read::runs(connection, limit)).await
+    }
+
+    async fn running(&self) -> Result<Vec<RunRecord>, StoreError> {
+        self.readers.read(read::running).await
+    }
+
+    async fn waiting(&self) -> Result<Vec<OutboxRecord>, StoreError> {
+        self.readers.read(read::waiting).await
     }
 
     async fn outbox(&self, event: &EventKey) -> Result<Vec<OutboxRecord>, StoreError> {

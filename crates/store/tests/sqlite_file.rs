@@ -67,7 +67,7 @@ fn d11_a_new_database_has_a_write_ahead_log_and_our_mark() {
     let pragma = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, rusqlite::types::Value>(0));
     assert_eq!(pragma("journal_mode").unwrap(), "wal".to_owned().into());
     assert_eq!(pragma("application_id").unwrap(), 0x4350_5354_i64.into());
-    assert_eq!(pragma("user_version").unwrap(), 1_i64.into());
+    assert_eq!(pragma("user_version").unwrap(), i64::from(SqliteStore::SCHEMA_VERSION).into());
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn a_database_of_ours_at_version_0_is_migrated() {
     Connection::open(&path).unwrap().pragma_update(None, "application_id", 0x4350_5354).unwrap();
     drop(SqliteStore::open(&path).unwrap());
     let version = Connection::open(&path).unwrap().pragma_query_value(None, "user_version", |row| row.get(0));
-    assert_eq!(version, Ok(1_i32));
+    assert_eq!(version, Ok(SqliteStore::SCHEMA_VERSION));
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn a_newer_database_is_refused_and_left_alone() {
     drop(SqliteStore::open(&path).unwrap());
     Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
     let what = path.display().to_string();
-    assert_eq!(refused(&path), StoreError::TooNew { what, found: 99, known: 1 });
+    assert_eq!(refused(&path), StoreError::TooNew { what, found: 99, known: SqliteStore::SCHEMA_VERSION });
     let version = Connection::open(&path).unwrap().pragma_query_value(None, "user_version", |row| row.get(0));
     assert_eq!(version, Ok(99_i32));
 }

@@ -128,6 +128,26 @@ pub enum Fact {
         entry: EntryRef,
         /// When it was accepted.
         at: Timestamp,
+        /// The process that accepted it, and sees to it while it lives.
+        owner: String,
+    },
+    /// A process takes over an event in flight. Fails the batch when it has ended, or is not `from`'s any more.
+    Adopt {
+        /// The event.
+        key: EventKey,
+        /// Who had it.
+        from: Option<String>,
+        /// Who takes it over.
+        owner: String,
+    },
+    /// A run took an event in: its message stands on the tape. Fails the batch when the event is not in flight.
+    TakeIn {
+        /// The event.
+        key: EventKey,
+        /// The run.
+        run_id: RunId,
+        /// The message.
+        message: EntryRef,
     },
     /// An accepted event has ended. Fails the batch when it had ended before.
     Settle {
@@ -150,6 +170,11 @@ pub enum Fact {
         usage: Option<Usage>,
         /// When it ended.
         at: Timestamp,
+    },
+    /// Somebody wants a run to end. One that has ended stays as it is.
+    RequestCancel {
+        /// The run.
+        run_id: RunId,
     },
     /// A message waits to be sent.
     Enqueue(NewOutbound),

@@ -107,4 +107,20 @@ impl StoreError {
     pub fn corrupt(what: impl Into<String>, detail: impl std::fmt::Display) -> Self {
         Self::Corrupt { what: what.into(), detail: detail.to_string() }
     }
+
+    /// A stable code, which has a page in the documentation.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Corrupt { .. } => "store-corrupt",
+            Self::TooNew { .. } => "store-too-new",
+            Self::NoTape { .. } => "tape-unknown",
+            Self::TapeExists { .. } => "tape-exists",
+            Self::OutOfOrder { .. } => "tape-out-of-order",
+            Self::Elsewhere { .. } => "tape-elsewhere",
+            Self::Fenced { .. } | Self::Moved { .. } => "session-busy",
+            Self::ForkClosed { .. } => "tape-fork-closed",
+            Self::OpenCall { .. } => "tape-open-call",
+            Self::Duplicate { .. } | Self::NotOpen { .. } | Self::Io { .. } => "store-failed",
+        }
+    }
 }

@@ -37,8 +37,8 @@ pub use memory::{MemoryStore, MemoryTapes};
 pub use naming::{TapeAddress, blob_hash, canonical_json, tape_name};
 pub use query::{Query, Start};
 pub use records::{
-    AcceptedRecord, ForkPoint, ForkState, Generation, LeaseRecord, NewOutbound, NewTape, OutboxRecord, OutboxStatus,
-    Problem, RunRecord, RunStatus, TapeRecord,
+    AcceptedRecord, ForkPoint, ForkState, Generation, InFlight, LeaseRecord, NewOutbound, NewTape, OutboxRecord,
+    OutboxStatus, Problem, RunRecord, RunStatus, Settled, TakenIn, TapeRecord,
 };
 pub use search::matches as search_matches;
 pub use slice::{Order, Slice};

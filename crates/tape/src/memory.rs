@@ -10,8 +10,8 @@ use serde_json::Value;
 use crate::rules::{self, Rows};
 use crate::staged::Staged;
 use crate::{
-    AcceptedRecord, Batch, Committed, Entry, LeaseRecord, NewOutbound, OutboxId, OutboxRecord, OutboxStatus, Problem,
-    RunRecord, Slice, Store, StoreError, TapeRecord, TapeStore,
+    AcceptedRecord, Batch, Committed, Entry, InFlight, LeaseRecord, NewOutbound, OutboxId, OutboxRecord, OutboxStatus,
+    Problem, RunRecord, RunStatus, Settled, Slice, Store, StoreError, TapeRecord, TapeStore,
 };
 
 /// A journal in memory. It keeps every promise of a [`Store`] but the one to outlive the process.
@@ -53,6 +53,7 @@ struct MemoryRows {
     tapes: Staged<TapeName, TapeRecord>,
     entries: Staged<(TapeName, EntryId), Entry>,
     inbox: Staged<EventKey, AcceptedRecord>,
+    in_flight: Staged<EventKey, InFlight>,
     runs: Staged<RunId, (u64, RunRecord)>,
     outbox: Staged<u64, OutboxRecord>,
     blobs: Staged<BlobHash, Vec<u8>>,
@@ -69,6 +70,7 @@ macro_rules! each_table {
         $rows.tapes.$method();
         $rows.entries.$method();
         $rows.inbox.$method();
+        $rows.in_flight.$method();
         $rows.runs.$method();
         $rows.outbox.$method();
         $rows.blobs.$method();
@@ -105,13 +107,29 @@ impl Rows for MemoryRows {
         Ok(())
     }
 
-    fn accepted(&mut self, key: &EventKey) -> Result<Option<AcceptedRecord>, StoreError> {
-        Ok(self.inbox.get(key).cloned())
+    fn is_accepted(&mut self, key: &EventKey) -> Result<bool, StoreError> {
+        Ok(self.inbox.get(key).is_some())
     }
 
-    fn put_accepted(&mut self, record: &AcceptedRecord) -> Result<(), StoreError> {
-        self.inbox.put(record.key.clone(), record.clone());
+    fn add_accepted(&mut self, event: &InFlight) -> Result<(), StoreError> {
+        let InFlight { key, session, tape, entry, at, .. } = event.clone();
+        self.inbox.put(key.clone(), AcceptedRecord { key, session, tape, entry, at, outcome: None });
+        self.put_in_flight(event)
+    }
+
+    fn in_flight(&mut self, key: &EventKey) -> Result<Option<InFlight>, StoreError> {
+        Ok(self.in_flight.get(key).cloned())
+    }
+
+    fn put_in_flight(&mut self, event: &InFlight) -> Result<(), StoreError> {
+        self.in_flight.put(event.key.clone(), event.clone());
         Ok(())
+    }
+
+    fn end_flight(&mut self, key: &EventKey) -> Result<bool, StoreError> {
+        let was_in_flight = self.in_flight.get(key).is_some();
+        self.in_flight.remove_range(&(key.clone()..=key.clone()));
+        Ok(was_in_flight)
     }
 
     fn put_outcome(&mut self, key: &EventKey, outcome: &Outcome, run_id: Option<&RunId>) -> Result<(), StoreError> {
@@ -136,7 +154,7 @@ impl Rows for MemoryRows {
     fn add_outbound(&mut self, outbound: &NewOutbound) -> Result<OutboxId, StoreError> {
         let id = OutboxId(self.next_number());
         let NewOutbound { message, event, at } = outbound.clone();
-        self.outbox.put(id.0, OutboxRecord { id, message, event, at, status: OutboxStatus::Waiting });
+        self.outbox.put(id.0, OutboxRecord { id, message, event, at, status: OutboxStatus::waiting() });
         Ok(id)
     }
 
@@ -213,6 +231,20 @@ impl Store for MemoryStore {
         Ok(self.rows().inbox.kept().get(key).cloned())
     }
 
+    async fn in_flight(&self, tape: Option<&TapeName>) -> Result<Vec<InFlight>, StoreError> {
+        let rows = self.rows();
+        let of_tape = |event: &&InFlight| tape.is_none_or(|tape| event.tape == *tape);
+        let mut events: Vec<InFlight> = rows.in_flight.kept().values().filter(of_tape).cloned().collect();
+        events.sort_by(|a, b| (&a.tape, a.entry).cmp(&(&b.tape, b.entry)));
+        Ok(events)
+    }
+
+    async fn settled(&self) -> Result<Vec<Settled>, StoreError> {
+        let rows = self.rows();
+        let settled = rows.inbox.kept().values().filter(|record| record.outcome.is_some());
+        Ok(settled.map(|record| Settled { key: record.key.clone(), tape: record.tape.clone() }).collect())
+    }
+
     async fn run(&self, run_id: &RunId) -> Result<Option<RunRecord>, StoreError> {
         Ok(self.rows().runs.kept().get(run_id).map(|(_, record)| record.clone()))
     }
@@ -222,6 +254,20 @@ impl Store for MemoryStore {
         let mut runs: Vec<&(u64, RunRecord)> = rows.runs.kept().values().collect();
         runs.sort_by_key(|(number, _)| std::cmp::Reverse(*number));
         Ok(runs.into_iter().take(limit).map(|(_, record)| record.clone()).collect())
+    }
+
+    async fn running(&self) -> Result<Vec<RunRecord>, StoreError> {
+        let rows = self.rows();
+        let mut runs: Vec<&(u64, RunRecord)> = rows.runs.kept().values().collect();
+        runs.retain(|(_, record)| record.status == RunStatus::Running);
+        runs.sort_by_key(|(number, _)| *number);
+        Ok(runs.into_iter().map(|(_, record)| record.clone()).collect())
+    }
+
+    async fn waiting(&self) -> Result<Vec<OutboxRecord>, StoreError> {
+        let rows = self.rows();
+        let waits = |record: &&OutboxRecord| matches!(record.status, OutboxStatus::Waiting { .. });
+        Ok(rows.outbox.kept().values().filter(waits).cloned().collect())
     }
 
     async fn outbox(&self, event: &EventKey) -> Result<Vec<OutboxRecord>, StoreError> {

@@ -154,6 +154,56 @@ pub struct RunRecord {
     pub ended_at: Option<Timestamp>,
     /// What it used, as far as known.
     pub usage: Option<Usage>,
+    /// It may have effects that the host does not see, a plugin's own tools for one: it is never repeated by itself.
+    /// Of a run that does not say, nothing else can be assumed.
+    #[serde(default = "unknown_effects")]
+    pub bypasses_host: bool,
+    /// Somebody wants it to end.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cancel_requested: bool,
+}
+
+fn unknown_effects() -> bool {
+    true
+}
+
+/// An accepted event that has not ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InFlight {
+    /// The event.
+    pub key: EventKey,
+    /// Its session.
+    pub session: SessionId,
+    /// Its tape.
+    pub tape: TapeName,
+    /// The entry that tells of it.
+    pub entry: EntryId,
+    /// When it was accepted.
+    pub at: Timestamp,
+    /// The process that sees to it while it lives. Events accepted before this was recorded have none.
+    pub owner: Option<String>,
+    /// How often it was taken over from a process that died.
+    pub adoptions: u32,
+    /// Where its message stands, once a run took it in.
+    pub taken_in: Option<TakenIn>,
+}
+
+/// Where the message of an event stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TakenIn {
+    /// The run that took it in last.
+    pub run_id: RunId,
+    /// The message.
+    pub message: EntryId,
+}
+
+/// An event that has ended, and the tape it stands on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settled {
+    /// The event.
+    pub key: EventKey,
+    /// Its tape.
+    pub tape: TapeName,
 }
 
 /// An accepted event.
@@ -204,14 +254,45 @@ pub struct OutboxRecord {
 #[serde(tag = "status", rename_all = "snake_case")]
 pub enum OutboxStatus {
     /// It waits.
-    Waiting,
+    Waiting {
+        /// How often it was tried.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        attempts: u32,
+        /// Whether one of those may have gone through.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        fate_unknown: bool,
+        /// Why the last one failed.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    },
     /// The channel took it.
-    Sent,
-    /// It could not be sent, and why.
+    Sent {
+        /// Whether it may have been sent more than once.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        possible_duplicate: bool,
+    },
+    /// It was given up, and why. What it says stays readable.
     Undelivered {
         /// What the channel said.
         reason: String,
     },
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+impl OutboxStatus {
+    /// A message nobody has tried to send yet.
+    pub const fn waiting() -> Self {
+        Self::Waiting { attempts: 0, fate_unknown: false, reason: None }
+    }
+
+    /// A message that was sent once.
+    pub const fn sent() -> Self {
+        Self::Sent { possible_duplicate: false }
+    }
 }
 
 /// A tape's lease: who may write to it.

@@ -6,10 +6,13 @@ use capstan_protocol::{BlobHash, EntryId, EventKey, Outcome, RunId, TapeName, Ti
 use serde_json::Value;
 
 use crate::{
-    AcceptedRecord, Assigned, Batch, Committed, Draft, Entry, EntryRef, Epoch, Expect, Fact, Fence, ForkPoint,
-    ForkState, Generation, Judged, LeaseRecord, NewOutbound, NewTape, OutboxId, OutboxStatus, RunRecord, StoreError,
+    Assigned, Batch, Committed, Draft, Entry, EntryRef, Epoch, Expect, Fact, Fence, ForkPoint, ForkState, Generation,
+    InFlight, LeaseRecord, NewOutbound, NewTape, OutboxId, OutboxStatus, RunRecord, RunStatus, StoreError, TakenIn,
     TapeRecord,
 };
+use lease::{LeaseWish, grant_lease};
+
+mod lease;
 
 /// The rows a batch reads and writes. They know no rules: "put" inserts or replaces.
 pub trait Rows {
@@ -21,10 +24,16 @@ pub trait Rows {
     fn put_entry(&mut self, tape: &TapeName, entry: &Entry) -> Result<(), StoreError>;
     /// Removes the entries of a tape up to this one, itself included.
     fn remove_entries(&mut self, tape: &TapeName, up_to: EntryId) -> Result<(), StoreError>;
-    /// An accepted event.
-    fn accepted(&mut self, key: &EventKey) -> Result<Option<AcceptedRecord>, StoreError>;
-    /// Keeps a newly accepted event.
-    fn put_accepted(&mut self, record: &AcceptedRecord) -> Result<(), StoreError>;
+    /// Whether an event was accepted before.
+    fn is_accepted(&mut self, key: &EventKey) -> Result<bool, StoreError>;
+    /// Keeps a newly accepted event: that it was accepted, for good, and that it is in flight.
+    fn add_accepted(&mut self, event: &InFlight) -> Result<(), StoreError>;
+    /// An event in flight.
+    fn in_flight(&mut self, key: &EventKey) -> Result<Option<InFlight>, StoreError>;
+    /// Keeps what changed of an event in flight.
+    fn put_in_flight(&mut self, event: &InFlight) -> Result<(), StoreError>;
+    /// An event is no longer in flight; says whether it was.
+    fn end_flight(&mut self, key: &EventKey) -> Result<bool, StoreError>;
     /// Keeps the outcome of an accepted event that has none.
     fn put_outcome(&mut self, key: &EventKey, outcome: &Outcome, run_id: Option<&RunId>) -> Result<(), StoreError>;
     /// A run.
@@ -103,16 +112,28 @@ impl Work<'_> {
             Fact::Fork { fork, parent, position } => self.fork(fork, &parent, position)?,
             Fact::CloseFork { fork, merged } => self.close_fork(&fork, merged)?,
             Fact::Reset { tape, archive } => begin_generation(self.writable(&tape)?, archive),
-            Fact::Accept { key, session, tape, entry, at } => {
+            Fact::Accept { key, session, tape, entry, at, owner } => {
                 let entry = self.resolve(entry)?;
-                if self.rows.accepted(&key)?.is_some() {
+                if self.rows.is_accepted(&key)? {
                     return Err(StoreError::Duplicate { key });
                 }
-                self.rows.put_accepted(&AcceptedRecord { key, session, tape, entry, at, outcome: None })?;
+                let (owner, adoptions, taken_in) = (Some(owner), 0, None);
+                self.rows.add_accepted(&InFlight { key, session, tape, entry, at, owner, adoptions, taken_in })?;
+            }
+            Fact::Adopt { key, from, owner } => {
+                let event = self.in_flight(&key)?;
+                if event.owner != from {
+                    return Err(StoreError::NotOpen { key });
+                }
+                self.rows.put_in_flight(&InFlight { owner: Some(owner), adoptions: event.adoptions + 1, ..event })?;
+            }
+            Fact::TakeIn { key, run_id, message } => {
+                let taken_in = Some(TakenIn { run_id, message: self.resolve(message)? });
+                let event = self.in_flight(&key)?;
+                self.rows.put_in_flight(&InFlight { taken_in, ..event })?;
             }
             Fact::Settle { key, outcome, run_id } => {
-                let is_open = self.rows.accepted(&key)?.is_some_and(|record| record.outcome.is_none());
-                if !is_open {
+                if !self.rows.end_flight(&key)? {
                     return Err(StoreError::NotOpen { key });
                 }
                 self.rows.put_outcome(&key, &outcome, run_id.as_ref())?;
@@ -128,6 +149,12 @@ impl Work<'_> {
                     return Err(StoreError::corrupt(format!("run {run_id}"), "it ended but was never opened"));
                 };
                 self.rows.put_run(&RunRecord { status, usage, ended_at: Some(at), ..record })?;
+            }
+            Fact::RequestCancel { run_id } => {
+                let running = self.rows.run(&run_id)?.filter(|record| record.status == RunStatus::Running);
+                if let Some(record) = running {
+                    self.rows.put_run(&RunRecord { cancel_requested: true, ..record })?;
+                }
             }
             Fact::Delivery { id, status } => {
                 if !self.rows.put_delivery(id, &status)? {
@@ -254,6 +281,10 @@ impl Work<'_> {
         Ok(())
     }
 
+    fn in_flight(&mut self, key: &EventKey) -> Result<InFlight, StoreError> {
+        self.rows.in_flight(key)?.ok_or_else(|| StoreError::NotOpen { key: key.clone() })
+    }
+
     fn resolve(&self, entry: EntryRef) -> Result<EntryId, StoreError> {
         let no_entry = || StoreError::corrupt("a batch", format!("{entry:?} is no entry appended before"));
         entry.resolve(&self.assigned).ok_or_else(no_entry)
@@ -264,40 +295,6 @@ impl Work<'_> {
         let Some(granted) = grant_lease(current.as_ref(), wish) else { return Ok(None) };
         self.rows.put_lease(&granted)?;
         Ok(Some(granted.epoch))
-    }
-}
-
-/// Somebody who wants a tape's lease. See [`Fact::TakeLease`].
-struct LeaseWish {
-    tape: TapeName,
-    owner: String,
-    now: Timestamp,
-    until: Timestamp,
-    judged: Option<Judged>,
-}
-
-/// The lease as it is after somebody asked for it; nothing when another holds it.
-fn grant_lease(current: Option<&LeaseRecord>, wish: LeaseWish) -> Option<LeaseRecord> {
-    let epoch = match current {
-        None => Epoch(1),
-        Some(lease) => {
-            let next = Epoch(lease.epoch.0 + 1);
-            match &lease.owner {
-                None => next,
-                Some(owner) if *owner == wish.owner => lease.epoch,
-                Some(owner) if is_over(owner, lease.until, &wish) => next,
-                Some(_) => return None,
-            }
-        }
-    };
-    Some(LeaseRecord { tape: wish.tape, epoch, owner: Some(wish.owner), until: wish.until })
-}
-
-/// Whether an owner has lost its lease. Time decides only where nothing better is known.
-fn is_over(owner: &str, until: Timestamp, wish: &LeaseWish) -> bool {
-    match &wish.judged {
-        Some(judged) if judged.owner == owner => !judged.alive,
-        _ => until <= wish.now,
     }
 }
 

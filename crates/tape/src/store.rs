@@ -4,8 +4,8 @@ use async_trait::async_trait;
 use capstan_protocol::{BlobHash, EventKey, Map, RunId, TapeName, WorkspaceId};
 
 use crate::{
-    AcceptedRecord, Batch, Committed, Entry, LeaseRecord, OutboxRecord, Problem, RunRecord, Slice, StoreError,
-    TapeRecord,
+    AcceptedRecord, Batch, Committed, Entry, InFlight, LeaseRecord, OutboxRecord, Problem, RunRecord, Settled, Slice,
+    StoreError, TapeRecord,
 };
 
 /// The journal of a host: the only place it writes to.
@@ -29,11 +29,23 @@ pub trait Store: Send + Sync + 'static {
     /// An accepted event.
     async fn accepted(&self, key: &EventKey) -> Result<Option<AcceptedRecord>, StoreError>;
 
+    /// The events of a tape, or of all, that have not ended; in the order of their entries.
+    async fn in_flight(&self, tape: Option<&TapeName>) -> Result<Vec<InFlight>, StoreError>;
+
+    /// Every event that has ended.
+    async fn settled(&self) -> Result<Vec<Settled>, StoreError>;
+
     /// A run.
     async fn run(&self, run_id: &RunId) -> Result<Option<RunRecord>, StoreError>;
 
     /// The newest runs first.
     async fn runs(&self, limit: usize) -> Result<Vec<RunRecord>, StoreError>;
+
+    /// The runs that have not ended, oldest first.
+    async fn running(&self) -> Result<Vec<RunRecord>, StoreError>;
+
+    /// The outbox rows that wait to be sent, in order.
+    async fn waiting(&self) -> Result<Vec<OutboxRecord>, StoreError>;
 
     /// The outbox rows of an event, in order.
     async fn outbox(&self, event: &EventKey) -> Result<Vec<OutboxRecord>, StoreError>;

@@ -87,7 +87,7 @@ impl Channel for Screen {
     }
 
     fn capabilities(&self) -> ChannelCapabilities {
-        ChannelCapabilities { streaming: true }
+        ChannelCapabilities { streaming: true, ..ChannelCapabilities::default() }
     }
 
     async fn start(&self, _gateway: Arc<dyn Gateway>) -> Result<(), ChannelError> {

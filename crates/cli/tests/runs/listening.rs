@@ -54,11 +54,11 @@ impl Channel for Broken {
     }
 
     fn capabilities(&self) -> ChannelCapabilities {
-        ChannelCapabilities { streaming: true }
+        ChannelCapabilities { streaming: true, ..ChannelCapabilities::default() }
     }
 
     async fn start(&self, _: Arc<dyn Gateway>) -> Result<(), ChannelError> {
-        Err(ChannelError { channel: self.name(), message: "no network".to_owned() })
+        Err(ChannelError::new(self.name(), "no network"))
     }
 
     async fn stop(&self) -> Result<(), ChannelError> {

@@ -27,6 +27,8 @@ pub struct RunApi {
     pub tape: Arc<dyn TapeApi>,
     /// The host's prompts.
     pub prompt: Arc<dyn PromptApi>,
+    /// Messages that came meanwhile.
+    pub steering: Arc<dyn SteeringApi>,
     /// Fires when the run is cancelled or its time is up.
     pub cancelled: CancellationToken,
 }
@@ -130,4 +132,12 @@ pub trait PromptApi: Send + Sync + 'static {
 
     /// What to tell the model before a further step, from the `continue_prompt` hooks; usually nothing.
     async fn continuation(&self, step: u32) -> Result<Option<Content>, ApiError>;
+}
+
+/// Messages that came while the run goes on and are meant for it.
+#[async_trait]
+pub trait SteeringApi: Send + Sync + 'static {
+    /// Takes in what has come since the last time, in order: each message stands on the tape from then on, and its
+    /// event is folded into this run. To be asked between two steps.
+    async fn take(&self) -> Result<Vec<Content>, ApiError>;
 }

@@ -1,11 +1,13 @@
 //! Channels: where people are.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
-use capstan_protocol::{ChannelName, Outbound, StreamEvent};
+use capstan_protocol::{AdmissionMode, ChannelName, Outbound, Outcome, RunId, SessionId, StreamEvent};
+use futures::future::BoxFuture;
 
-use crate::{BoxError, Inbound};
+use crate::Inbound;
 
 /// A way in and out of the host.
 #[async_trait]
@@ -16,14 +18,28 @@ pub trait Channel: Send + Sync + 'static {
     /// What it can do.
     fn capabilities(&self) -> ChannelCapabilities;
 
+    /// How it wants what it hears taken in. The configuration and the binding may say otherwise.
+    fn intake(&self) -> Intake {
+        Intake::default()
+    }
+
     /// Begins to listen and hands what it hears to the gateway, until it is stopped. One that only sends returns at once.
     async fn start(&self, gateway: Arc<dyn Gateway>) -> Result<(), ChannelError>;
 
     /// Stops listening.
     async fn stop(&self) -> Result<(), ChannelError>;
 
-    /// Sends a final message.
+    /// Sends a final message. A message that may have been sent before says so ([`Outbound::is_possible_duplicate`]).
     async fn send(&self, message: &Outbound) -> Result<(), ChannelError>;
+
+    /// Answers a caller that waits, once for each of its events, whatever became of it. Only asked of a channel whose
+    /// [callers wait](ChannelCapabilities::caller_waits).
+    async fn answer(&self, answer: &Answer) -> Result<(), ChannelError> {
+        for message in &answer.messages {
+            self.send(message).await?;
+        }
+        Ok(())
+    }
 
     /// Is told what happens while the model stage is still running. `message` is the inbound the turn serves.
     async fn on_event(&self, event: &StreamEvent, message: &Inbound) -> Result<(), ChannelError> {
@@ -37,13 +53,65 @@ pub trait Channel: Send + Sync + 'static {
 pub struct ChannelCapabilities {
     /// It shows stream events; others are only sent final messages.
     pub streaming: bool,
+    /// Whoever sent a message waits for its answer, on a connection that ends with the process. What could not be
+    /// answered in time is nobody else's: it is kept, and given to whoever sends the same event again.
+    pub caller_waits: bool,
+}
+
+/// How what a channel hears is taken in.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Intake {
+    /// What a message does that comes while a turn is going on.
+    pub admission: Option<AdmissionMode>,
+    /// Whether messages are collected for a while before a turn begins.
+    pub debounce: Option<Debounce>,
+}
+
+/// Messages that follow one another closely become one turn. Commands are never held back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Debounce {
+    /// How long nobody may say anything before the turn begins.
+    pub quiet: Duration,
+    /// How long the first message waits at most.
+    pub max_wait: Duration,
+    /// How long after a message that was addressed to the bot others are taken for part of the conversation. One that
+    /// is not addressed to it is let go outside that time. Absent: every message is taken.
+    pub active_window: Option<Duration>,
+}
+
+/// What became of the event of a caller that waits.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// The event, with whatever the channel let ride along.
+    pub event: Inbound,
+    /// Its session.
+    pub session: SessionId,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// The run that ended it, if there was one.
+    pub run_id: Option<RunId>,
+    /// The messages to be sent, in order. The outcome of a reply has their texts too.
+    pub messages: Vec<Outbound>,
+    /// The event had been accepted before: this is what became of it then.
+    pub duplicate: bool,
 }
 
 /// Where a channel hands what it hears.
-#[async_trait]
 pub trait Gateway: Send + Sync + 'static {
-    /// Takes an event in. When it returns, the event is durable or was refused.
-    async fn submit(&self, event: Inbound) -> Result<(), BoxError>;
+    /// Takes an event in. When the future is done, the event is durable or was refused; its turn comes later.
+    ///
+    /// Events of one conversation are accepted in the order of these calls, not of the futures' progress.
+    fn submit(&self, event: Inbound) -> BoxFuture<'static, Result<(), Refusal>>;
+}
+
+/// Why an event was not accepted. Nothing of it was kept.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Refusal {
+    /// The stable code, which has a page in the documentation.
+    pub code: &'static str,
+    /// What happened, fit to be shown.
+    pub message: String,
 }
 
 /// Why a channel could not do what it was asked.
@@ -54,4 +122,34 @@ pub struct ChannelError {
     pub channel: ChannelName,
     /// What happened.
     pub message: String,
+    /// What is known about the message that was to be sent.
+    pub fate: Fate,
+}
+
+/// What is known about a message that a channel could not send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It was not sent; it can be tried again.
+    NotSent,
+    /// It was not sent and never will be: the chat is gone, the platform does not take it.
+    Hopeless,
+    /// It may have been sent: the connection broke before the platform had answered.
+    Unknown,
+}
+
+impl ChannelError {
+    /// A failure after which it can be tried again.
+    pub fn new(channel: ChannelName, message: impl Into<String>) -> Self {
+        Self { channel, message: message.into(), fate: Fate::NotSent }
+    }
+
+    /// A failure that will not go away.
+    pub fn hopeless(channel: ChannelName, message: impl Into<String>) -> Self {
+        Self { fate: Fate::Hopeless, ..Self::new(channel, message) }
+    }
+
+    /// A failure that leaves it open whether the message was sent.
+    pub fn unknown(channel: ChannelName, message: impl Into<String>) -> Self {
+        Self { fate: Fate::Unknown, ..Self::new(channel, message) }
+    }
 }

@@ -7,8 +7,10 @@ mod model;
 mod runner;
 mod tool;
 
-pub use api::{CommandCall, ModelCall, ModelResults, ModelsApi, PromptApi, RunApi, TapeApi, TapeInfo, ToolsApi};
-pub use channel::{Channel, ChannelCapabilities, ChannelError, Gateway};
+pub use api::{
+    CommandCall, ModelCall, ModelResults, ModelsApi, PromptApi, RunApi, SteeringApi, TapeApi, TapeInfo, ToolsApi,
+};
+pub use channel::{Answer, Channel, ChannelCapabilities, ChannelError, Debounce, Fate, Gateway, Intake, Refusal};
 pub use command::CliCommand;
 pub use model::{ModelError, ModelErrorKind, ModelEvent, ModelProvider, ModelStream, collect};
 pub use runner::{ResultStream, Runner};

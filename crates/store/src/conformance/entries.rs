@@ -34,7 +34,14 @@ pub(super) async fn facts_see_the_facts_before_them(store: &dyn Store) {
     batch.append(&fork, user("on the fork"));
     batch.push(Fact::Reset { tape: tape.clone(), archive: false });
     batch.append(&tape, user("after the reset"));
-    batch.push(Fact::Accept { key: key("e"), session: "s".into(), tape: tape.clone(), entry: message, at: at(1) });
+    batch.push(Fact::Accept {
+        key: key("e"),
+        session: "s".into(),
+        tape: tape.clone(),
+        entry: message,
+        at: at(1),
+        owner: "p".into(),
+    });
     commit(store, batch).await;
     assert_eq!(all(store, &tape).await[1].named_messages(), [EntryId(1)]);
     assert_eq!(ids(&all(store, &tape).await), [1, 2, 3]);
@@ -60,7 +67,14 @@ pub(super) async fn a_batch_is_applied_whole_or_not_at_all(store: &dyn Store) {
 
     let mut ahead = Batch::new();
     let entry = in_batch(1);
-    ahead.push(Fact::Accept { key: key("e"), session: "s".into(), tape: tape.clone(), entry, at: at(1) });
+    ahead.push(Fact::Accept {
+        key: key("e"),
+        session: "s".into(),
+        tape: tape.clone(),
+        entry,
+        at: at(1),
+        owner: "p".into(),
+    });
     ahead.append(&tape, user("too late"));
     assert!(store.commit(ahead).await.is_err(), "a fact can only refer to one before it");
 }
@@ -232,8 +246,18 @@ pub(super) async fn a_store_finds_nothing_wrong_with_itself(store: &dyn Store) {
     commit(store, more(&fork, [user("on the fork")])).await;
     commit(store, just(Fact::HandedOver { tape: tape.clone(), up_to: EntryId(1) })).await;
     let entry = EntryRef::Id(EntryId(2));
-    commit(store, just(Fact::Accept { key: key("e"), session: "s".into(), tape: tape.clone(), entry, at: at(1) }))
-        .await;
+    commit(
+        store,
+        just(Fact::Accept {
+            key: key("e"),
+            session: "s".into(),
+            tape: tape.clone(),
+            entry,
+            at: at(1),
+            owner: "p".into(),
+        }),
+    )
+    .await;
     assert_eq!(store.verify().await.unwrap(), []);
     assert_eq!(ids(&store.read(&tape, &Slice::last()).await.unwrap()), [2]);
 }

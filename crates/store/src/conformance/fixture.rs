@@ -82,6 +82,8 @@ pub(super) fn run_record(id: &str, started_at: Timestamp) -> RunRecord {
         started_at,
         ended_at: None,
         usage: None,
+        bypasses_host: false,
+        cancel_requested: false,
     }
 }
 

@@ -11,7 +11,14 @@ use super::fixture::{all, at, begin, commit, in_batch, just, key, more, name, ou
 
 pub(super) async fn an_event_is_accepted_once_and_settled_once(store: &dyn Store) {
     let tape = name("t");
-    let accept = |entry| Fact::Accept { key: key("e"), session: "s".into(), tape: name("t"), entry, at: at(1_234) };
+    let accept = |entry| Fact::Accept {
+        key: key("e"),
+        session: "s".into(),
+        tape: name("t"),
+        entry,
+        at: at(1_234),
+        owner: "p".into(),
+    };
     let settle = || Fact::Settle { key: key("e"), outcome: Outcome::Silent, run_id: Some(RunId::new("r")) };
     assert_eq!(store.accepted(&key("e")).await.unwrap(), None);
     assert_eq!(store.commit(just(settle())).await, Err(StoreError::NotOpen { key: key("e") }));
@@ -39,8 +46,14 @@ pub(super) async fn an_event_is_accepted_once_and_settled_once(store: &dyn Store
     assert_eq!(store.accepted(&key("e")).await.unwrap(), Some(settled));
     assert_eq!(store.commit(just(settle())).await, Err(StoreError::NotOpen { key: key("e") }));
 
-    let mut within =
-        just(Fact::Accept { key: key("f"), session: "s".into(), tape, entry: EntryRef::Id(EntryId(1)), at: at(2) });
+    let mut within = just(Fact::Accept {
+        key: key("f"),
+        session: "s".into(),
+        tape,
+        entry: EntryRef::Id(EntryId(1)),
+        at: at(2),
+        owner: "p".into(),
+    });
     within.push(Fact::Settle { key: key("f"), outcome: Outcome::Dropped, run_id: None });
     commit(store, within).await;
     assert_eq!(store.accepted(&key("f")).await.unwrap().unwrap().outcome, Some((Outcome::Dropped, None)));
@@ -76,16 +89,16 @@ pub(super) async fn the_outbox_keeps_its_order(store: &dyn Store) {
         message: outbound("one").message,
         event: key("e"),
         at: at(5),
-        status: OutboxStatus::Waiting,
+        status: OutboxStatus::waiting(),
     };
     assert_eq!(rows[0], waiting);
     let status = OutboxStatus::Undelivered { reason: "gone".into() };
     commit(store, just(Fact::Delivery { id: rows[0].id, status: status.clone() })).await;
     let statuses: Vec<OutboxStatus> =
         store.outbox(&key("e")).await.unwrap().into_iter().map(|row| row.status).collect();
-    assert_eq!(statuses, [status, OutboxStatus::Waiting]);
+    assert_eq!(statuses, [status, OutboxStatus::waiting()]);
     assert_eq!(store.outbox(&key("other")).await.unwrap(), []);
-    let nowhere = Fact::Delivery { id: capstan_tape::OutboxId(999), status: OutboxStatus::Sent };
+    let nowhere = Fact::Delivery { id: capstan_tape::OutboxId(999), status: OutboxStatus::sent() };
     assert!(store.commit(just(nowhere)).await.is_err());
 }
 

@@ -8,6 +8,7 @@ use capstan_tape::{
 use rusqlite::{Connection, OptionalExtension, Result, Row, params_from_iter};
 
 use super::columns::{entry_id, from_json, key_columns, number, tape_name, timestamp, unreadable};
+use super::flight;
 use super::slice::{ENTRY_COLUMNS, entries_query};
 
 const TAPE_COLUMNS: &str = "name, session, workspace, head, generation, begins_after, past, handed_over, \
@@ -130,6 +131,29 @@ pub(super) fn run(connection: &Connection, run_id: &RunId) -> Result<Option<RunR
 pub(super) fn runs(connection: &Connection, limit: usize) -> Result<Vec<RunRecord>> {
     let mut statement = connection.prepare_cached("SELECT record FROM runs ORDER BY number DESC LIMIT ?1")?;
     statement.query_map([i64::try_from(limit).unwrap_or(i64::MAX)], |row| from_json(row, 0))?.collect()
+}
+
+pub(super) fn running(connection: &Connection) -> Result<Vec<RunRecord>> {
+    let mut statement =
+        connection.prepare_cached("SELECT record FROM runs WHERE status = 'running' ORDER BY number")?;
+    statement.query_map([], |row| from_json(row, 0))?.collect()
+}
+
+pub(super) fn waiting(connection: &Connection) -> Result<Vec<OutboxRecord>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT source, bot_id, event_id, id, message, at, status FROM outbox \
+         WHERE json_extract(status, '$.status') = 'waiting' ORDER BY id",
+    )?;
+    let record = |row: &Row<'_>| {
+        Ok(OutboxRecord {
+            id: OutboxId(number(row, 3)?),
+            message: from_json(row, 4)?,
+            event: flight::key(row)?,
+            at: timestamp(row, 5)?,
+            status: from_json(row, 6)?,
+        })
+    };
+    statement.query_map([], record)?.collect()
 }
 
 pub(super) fn outbox(connection: &Connection, event: &EventKey) -> Result<Vec<OutboxRecord>> {

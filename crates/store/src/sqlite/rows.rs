@@ -5,14 +5,14 @@ use std::path::Path;
 use capstan_protocol::{BlobHash, EntryId, EventKey, Outcome, RunId, SessionId, TapeName, WorkspaceId};
 use capstan_tape::rules::Rows;
 use capstan_tape::{
-    AcceptedRecord, Entry, Kind, LeaseRecord, NewOutbound, OutboxId, OutboxStatus, RunRecord, StoreError, TapeRecord,
+    Entry, InFlight, Kind, LeaseRecord, NewOutbound, OutboxId, OutboxStatus, RunRecord, StoreError, TapeRecord,
 };
 use rusqlite::{Connection, Params, params};
 use serde_json::Value;
 
 use super::columns::{integer, key_columns, to_json};
 use super::error::store_error;
-use super::read;
+use super::{flight, read};
 
 /// Tables as rows that a batch is applied to.
 pub(super) struct SqlRows<'a> {
@@ -86,15 +86,29 @@ impl Rows for SqlRows<'_> {
         self.done(self.execute(sql, params![tape.as_str(), integer(up_to.0)])).map(drop)
     }
 
-    fn accepted(&mut self, key: &EventKey) -> Result<Option<AcceptedRecord>, StoreError> {
-        self.done(read::accepted(self.connection, key))
+    fn is_accepted(&mut self, key: &EventKey) -> Result<bool, StoreError> {
+        let sql = "SELECT 1 FROM inbox WHERE source = ?1 AND bot_id = ?2 AND event_id = ?3";
+        self.done(self.connection.prepare_cached(sql).and_then(|mut found| found.exists(key_columns(key))))
     }
 
-    fn put_accepted(&mut self, record: &AcceptedRecord) -> Result<(), StoreError> {
-        let [source, bot_id, event_id] = key_columns(&record.key);
-        let (session, tape, entry) = (record.session.as_str(), record.tape.as_str(), integer(record.entry.0));
-        let values = params![source, bot_id, event_id, session, tape, entry, record.at.to_string()];
-        self.done(self.execute("INSERT INTO inbox VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)", values)).map(drop)
+    fn add_accepted(&mut self, event: &InFlight) -> Result<(), StoreError> {
+        let [source, bot_id, event_id] = key_columns(&event.key);
+        let (session, tape, entry) = (event.session.as_str(), event.tape.as_str(), integer(event.entry.0));
+        let values = params![source, bot_id, event_id, session, tape, entry, event.at.to_string()];
+        self.done(self.execute("INSERT INTO inbox VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)", values))?;
+        self.put_in_flight(event)
+    }
+
+    fn in_flight(&mut self, key: &EventKey) -> Result<Option<InFlight>, StoreError> {
+        self.done(flight::event(self.connection, key))
+    }
+
+    fn put_in_flight(&mut self, event: &InFlight) -> Result<(), StoreError> {
+        self.done(flight::put(self.connection, event))
+    }
+
+    fn end_flight(&mut self, key: &EventKey) -> Result<bool, StoreError> {
+        self.done(flight::remove(self.connection, key))
     }
 
     fn put_outcome(&mut self, key: &EventKey, outcome: &Outcome, run_id: Option<&RunId>) -> Result<(), StoreError> {
@@ -124,7 +138,7 @@ impl Rows for SqlRows<'_> {
     fn add_outbound(&mut self, outbound: &NewOutbound) -> Result<OutboxId, StoreError> {
         let [source, bot_id, event_id] = key_columns(&outbound.event);
         let write = || {
-            let (message, status) = (to_json(&outbound.message)?, to_json(&OutboxStatus::Waiting)?);
+            let (message, status) = (to_json(&outbound.message)?, to_json(&OutboxStatus::waiting())?);
             let values = params![source, bot_id, event_id, outbound.at.to_string(), message, status];
             self.execute(
                 "INSERT INTO outbox (source, bot_id, event_id, at, message, status) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",

@@ -16,12 +16,11 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 const CACHED_STATEMENTS: usize = 64;
 
 /// Each brings a database from the version of its position to the next one. Only ever add to the end.
-const MIGRATIONS: [&str; 1] = [include_str!("schema/001.sql")];
+const MIGRATIONS: [&str; 2] = [include_str!("schema/001.sql"), include_str!("schema/002.sql")];
 
 /// The version of the newest schema.
-pub(super) const fn known_version() -> usize {
-    MIGRATIONS.len()
-}
+#[expect(clippy::cast_possible_truncation, reason = "there will never be that many")]
+pub(super) const KNOWN_VERSION: u32 = MIGRATIONS.len() as u32;
 
 /// Opens the connection that writes, and brings the database to the newest version.
 pub(super) fn open_writer(path: &Path) -> Result<Connection, StoreError> {
@@ -43,7 +42,7 @@ pub(super) fn open_writer(path: &Path) -> Result<Connection, StoreError> {
     use_wal(&connection).map_err(failed)?;
     connection.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
     connection.pragma_update(None, "foreign_keys", true).map_err(failed)?;
-    if version < known_version() {
+    if version < MIGRATIONS.len() {
         migrate(&mut connection, path)?;
     }
     Ok(connection)
@@ -93,11 +92,11 @@ fn check_version(connection: &Connection, path: &Path) -> Result<usize, StoreErr
     }
     let version = number("PRAGMA user_version")?;
     match usize::try_from(version) {
-        Ok(found) if found <= known_version() => Ok(found),
+        Ok(found) if found <= MIGRATIONS.len() => Ok(found),
         _ => Err(StoreError::TooNew {
             what: path.display().to_string(),
             found: version.cast_unsigned(),
-            known: u32::try_from(known_version()).unwrap_or(u32::MAX),
+            known: KNOWN_VERSION,
         }),
     }
 }
@@ -111,7 +110,6 @@ fn migrate(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
         transaction.execute_batch(migration).map_err(failed)?;
     }
     transaction.pragma_update(None, "application_id", APPLICATION_ID).map_err(failed)?;
-    let known = i32::try_from(known_version()).unwrap_or(i32::MAX);
-    transaction.pragma_update(None, "user_version", known).map_err(failed)?;
+    transaction.pragma_update(None, "user_version", KNOWN_VERSION).map_err(failed)?;
     transaction.commit().map_err(failed)
 }

@@ -1,0 +1,112 @@
+//! Events between acceptance and outcome, runs that have not ended, messages that wait.
+
+use capstan_protocol::{EntryId, Outcome, RunId};
+use capstan_tape::{EntryRef, Fact, InFlight, OutboxStatus, RunStatus, Settled, Store, StoreError, TakenIn};
+
+use super::fixture::{at, begin, commit, in_batch, just, key, name, outbound, run_record, user};
+
+fn accepted(event_id: &str, entry: u64) -> InFlight {
+    InFlight {
+        key: key(event_id),
+        session: "s".into(),
+        tape: name("t"),
+        entry: EntryId(entry),
+        at: at(1),
+        owner: Some("p1".to_owned()),
+        adoptions: 0,
+        taken_in: None,
+    }
+}
+
+fn accept(event_id: &str, entry: EntryRef) -> Fact {
+    let InFlight { key, session, tape, at, .. } = accepted(event_id, 0);
+    Fact::Accept { key, session, tape, entry, at, owner: "p1".to_owned() }
+}
+
+pub(super) async fn an_event_is_in_flight_until_it_is_settled(store: &dyn Store) {
+    let (tape, elsewhere) = (name("t"), name("elsewhere"));
+    let mut batch = begin(&tape, [user("one"), user("two")]);
+    batch.push(accept("b", in_batch(1)));
+    batch.push(accept("a", in_batch(2)));
+    commit(store, batch).await;
+    let both = [accepted("b", 1), accepted("a", 2)];
+    assert_eq!(store.in_flight(None).await.unwrap(), both, "in the order of their entries");
+    assert_eq!(store.in_flight(Some(&tape)).await.unwrap(), both);
+    assert_eq!(store.in_flight(Some(&elsewhere)).await.unwrap(), []);
+    assert_eq!(store.settled().await.unwrap(), []);
+
+    commit(store, just(Fact::Settle { key: key("b"), outcome: Outcome::Silent, run_id: None })).await;
+    assert_eq!(store.in_flight(Some(&tape)).await.unwrap(), [accepted("a", 2)]);
+    assert_eq!(store.settled().await.unwrap(), [Settled { key: key("b"), tape }]);
+}
+
+pub(super) async fn an_event_is_taken_over_from_whoever_had_it(store: &dyn Store) {
+    let mut batch = begin(&name("t"), [user("one")]);
+    batch.push(accept("e", in_batch(1)));
+    commit(store, batch).await;
+    let adopt =
+        |from: &str, owner: &str| Fact::Adopt { key: key("e"), from: Some(from.to_owned()), owner: owner.to_owned() };
+    commit(store, just(adopt("p1", "p2"))).await;
+    let late = store.commit(just(adopt("p1", "p3"))).await;
+    assert_eq!(late, Err(StoreError::NotOpen { key: key("e") }), "only one of two takes it over");
+    let adopted = InFlight { owner: Some("p2".to_owned()), adoptions: 1, ..accepted("e", 1) };
+    assert_eq!(store.in_flight(None).await.unwrap(), [adopted]);
+    commit(store, just(Fact::Settle { key: key("e"), outcome: Outcome::Silent, run_id: None })).await;
+    assert_eq!(store.commit(just(adopt("p2", "p3"))).await, Err(StoreError::NotOpen { key: key("e") }));
+}
+
+pub(super) async fn an_event_that_was_taken_in_knows_its_message(store: &dyn Store) {
+    let mut batch = begin(&name("t"), [user("one")]);
+    batch.push(accept("e", in_batch(1)));
+    commit(store, batch).await;
+    let take_in = |run: &str, message| Fact::TakeIn { key: key("e"), run_id: RunId::new(run), message };
+    let taken_in = |run: &str, message| InFlight {
+        taken_in: Some(TakenIn { run_id: RunId::new(run), message: EntryId(message) }),
+        ..accepted("e", 1)
+    };
+    let mut batch = begin(&name("t"), [user("one")]);
+    batch.push(take_in("r1", in_batch(1)));
+    commit(store, batch).await;
+    assert_eq!(store.in_flight(None).await.unwrap(), [taken_in("r1", 2)]);
+    commit(store, just(take_in("r2", EntryRef::Id(EntryId(2))))).await;
+    assert_eq!(store.in_flight(None).await.unwrap(), [taken_in("r2", 2)], "a later run takes the same message in");
+    commit(store, just(Fact::Settle { key: key("e"), outcome: Outcome::Silent, run_id: None })).await;
+    let late = store.commit(just(take_in("r3", EntryRef::Id(EntryId(2))))).await;
+    assert_eq!(late, Err(StoreError::NotOpen { key: key("e") }));
+}
+
+pub(super) async fn a_run_that_has_not_ended_is_found_and_can_be_asked_to_end(store: &dyn Store) {
+    for id in ["r1", "r2"] {
+        commit(store, just(Fact::OpenRun(run_record(id, at(7))))).await;
+    }
+    let end = Fact::EndRun { run_id: RunId::new("r1"), status: RunStatus::Completed, usage: None, at: at(9) };
+    commit(store, just(end)).await;
+    assert_eq!(store.running().await.unwrap(), [run_record("r2", at(7))]);
+    for id in ["r1", "r2", "none"] {
+        commit(store, just(Fact::RequestCancel { run_id: RunId::new(id) })).await;
+    }
+    let asked: Vec<bool> = store.running().await.unwrap().iter().map(|run| run.cancel_requested).collect();
+    assert_eq!(asked, [true]);
+    let ended = store.run(&RunId::new("r1")).await.unwrap().unwrap();
+    assert_eq!((ended.status, ended.cancel_requested), (RunStatus::Completed, false), "what has ended stays as it is");
+}
+
+pub(super) async fn messages_wait_until_their_fate_is_known(store: &dyn Store) {
+    for text in ["one", "two", "three"] {
+        commit(store, just(Fact::Enqueue(outbound(text)))).await;
+    }
+    let rows = store.waiting().await.unwrap();
+    let became = [
+        OutboxStatus::sent(),
+        OutboxStatus::Waiting { attempts: 1, fate_unknown: true, reason: Some("no answer".to_owned()) },
+        OutboxStatus::Undelivered { reason: "gone".to_owned() },
+    ];
+    for (row, status) in rows.iter().zip(became.clone()) {
+        commit(store, just(Fact::Delivery { id: row.id, status })).await;
+    }
+    let waiting = store.waiting().await.unwrap();
+    assert_eq!(waiting.iter().map(|row| row.status.clone()).collect::<Vec<_>>(), [became[1].clone()]);
+    assert_eq!((waiting[0].id, &waiting[0].event), (rows[1].id, &key("e")));
+    let all = store.outbox(&key("e")).await.unwrap();
+    assert_eq!(all.into_iter().map(|row| row.status).collect::<Vec<_>>(), became);
+}

@@ -1,0 +1,85 @@
+//! Events between their acceptance and their outcome.
+
+use capstan_protocol::{ChannelName, EventId, EventKey, RunId, SessionId, TapeName};
+use capstan_tape::{InFlight, Settled, TakenIn};
+use rusqlite::{Connection, OptionalExtension, Result, Row, params};
+
+use super::columns::{entry_id, integer, key_columns, number, tape_name, timestamp};
+
+const COLUMNS: &str = "source, bot_id, event_id, session, tape, entry, at, owner, adoptions, run_id, message";
+
+pub(super) fn in_flight(connection: &Connection, tape: Option<&TapeName>) -> Result<Vec<InFlight>> {
+    let of_tape = if tape.is_some() { "WHERE tape = ?1" } else { "" };
+    let sql = format!("SELECT {COLUMNS} FROM in_flight {of_tape} ORDER BY tape, entry");
+    let mut statement = connection.prepare_cached(&sql)?;
+    match tape {
+        Some(tape) => statement.query_map([tape.as_str()], event_row)?.collect(),
+        None => statement.query_map([], event_row)?.collect(),
+    }
+}
+
+pub(super) fn event(connection: &Connection, key: &EventKey) -> Result<Option<InFlight>> {
+    let sql = format!("SELECT {COLUMNS} FROM in_flight WHERE source = ?1 AND bot_id = ?2 AND event_id = ?3");
+    connection.prepare_cached(&sql)?.query_row(key_columns(key), event_row).optional()
+}
+
+pub(super) fn put(connection: &Connection, event: &InFlight) -> Result<()> {
+    let [source, bot_id, event_id] = key_columns(&event.key);
+    let taken_in = event.taken_in.as_ref();
+    let values = params![
+        source,
+        bot_id,
+        event_id,
+        event.session.as_str(),
+        event.tape.as_str(),
+        integer(event.entry.0),
+        event.at.to_string(),
+        event.owner,
+        event.adoptions,
+        taken_in.map(|taken_in| taken_in.run_id.as_str()),
+        taken_in.map(|taken_in| integer(taken_in.message.0)),
+    ];
+    let sql = "INSERT INTO in_flight VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11) \
+               ON CONFLICT DO UPDATE SET owner = ?8, adoptions = ?9, run_id = ?10, message = ?11";
+    connection.prepare_cached(sql)?.execute(values).map(drop)
+}
+
+/// Says whether there was such an event.
+pub(super) fn remove(connection: &Connection, key: &EventKey) -> Result<bool> {
+    let sql = "DELETE FROM in_flight WHERE source = ?1 AND bot_id = ?2 AND event_id = ?3";
+    connection.prepare_cached(sql)?.execute(key_columns(key)).map(|removed| removed > 0)
+}
+
+pub(super) fn settled(connection: &Connection) -> Result<Vec<Settled>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT source, bot_id, event_id, tape FROM outcomes JOIN inbox USING (source, bot_id, event_id)",
+    )?;
+    statement.query_map([], |row| Ok(Settled { key: key(row)?, tape: tape_name(row, 3)? }))?.collect()
+}
+
+fn event_row(row: &Row<'_>) -> Result<InFlight> {
+    let run_id: Option<String> = row.get(9)?;
+    let taken_in = match run_id {
+        None => None,
+        Some(run_id) => Some(TakenIn { run_id: RunId::new(run_id), message: entry_id(row, 10)? }),
+    };
+    Ok(InFlight {
+        key: key(row)?,
+        session: SessionId::new(row.get::<_, String>(3)?),
+        tape: tape_name(row, 4)?,
+        entry: entry_id(row, 5)?,
+        at: timestamp(row, 6)?,
+        owner: row.get(7)?,
+        adoptions: u32::try_from(number(row, 8)?).unwrap_or(u32::MAX),
+        taken_in,
+    })
+}
+
+/// The identity of an event, in the first three columns.
+pub(super) fn key(row: &Row<'_>) -> Result<EventKey> {
+    Ok(EventKey {
+        source: ChannelName::new(row.get::<_, String>(0)?),
+        bot_id: row.get(1)?,
+        event_id: EventId::new(row.get::<_, String>(2)?),
+    })
+}

@@ -1,0 +1,74 @@
+//! A database of the first version is brought to the newest one, in place.
+//!
+//! `data/version-1.sql` is what that version wrote: three events that were answered, and one whose process was killed
+//! while its command ran.
+
+mod support;
+
+use capstan_protocol::{EntryId, EventId};
+use capstan_store::SqliteStore;
+use capstan_tape::{Order, RunStatus, Slice, Store, Tapes};
+use rusqlite::Connection;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tempfile::TempDir;
+
+fn first_version() -> (TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("capstan.db");
+    let connection = Connection::open(&path).unwrap();
+    connection.execute_batch(include_str!("data/version-1.sql")).unwrap();
+    (directory, path)
+}
+
+/// Every row of the tables of the first version, as text.
+fn rows(path: &Path) -> Vec<String> {
+    let connection = Connection::open(path).unwrap();
+    let tables = ["tapes", "entries", "inbox", "outcomes", "runs", "outbox", "blobs", "state", "workspaces", "leases"];
+    let mut rows = Vec::new();
+    for table in tables {
+        let mut statement = connection.prepare(&format!("SELECT * FROM {table}")).unwrap();
+        let columns = statement.column_names().into_iter().map(str::to_owned).collect::<Vec<_>>();
+        let mut found = statement.query([]).unwrap();
+        while let Some(row) = found.next().unwrap() {
+            let cell = |column: &String| format!("{column}={:?}", row.get_ref(column.as_str()).unwrap());
+            rows.push(format!("{table}: {}", columns.iter().map(cell).collect::<Vec<_>>().join(", ")));
+        }
+    }
+    rows
+}
+
+#[tokio::test]
+async fn x02_a_database_of_the_first_version_migrates_in_place_and_loses_nothing() {
+    let (_directory, path) = first_version();
+    let before = rows(&path);
+    assert!(before.len() > 30, "the sample has rows: {}", before.len());
+    let store = SqliteStore::open(&path).unwrap();
+    let version = Connection::open(&path).unwrap().pragma_query_value(None, "user_version", |row| row.get(0));
+    assert_eq!(version, Ok(SqliteStore::SCHEMA_VERSION));
+    assert_eq!(store.verify().await.unwrap(), []);
+    drop(store);
+    assert_eq!(rows(&path), before, "what was there is as it was");
+}
+
+#[tokio::test]
+async fn x01_events_of_the_first_version_that_never_ended_are_in_flight() {
+    let (_directory, path) = first_version();
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&path).unwrap());
+    assert_eq!(store.settled().await.unwrap().len(), 3);
+    let in_flight = store.in_flight(None).await.unwrap();
+    let [event] = in_flight.as_slice() else { panic!("{in_flight:?}") };
+    assert_eq!((event.owner.as_ref(), event.adoptions, &event.taken_in), (None, 0, &None));
+    let running = store.running().await.unwrap();
+    let [run] = running.as_slice() else { panic!("{running:?}") };
+    assert_eq!((run.status, &run.event), (RunStatus::Running, &event.key));
+    assert!(run.bypasses_host, "nothing is known of what it did");
+
+    let tapes = Tapes::new(Arc::clone(&store));
+    let told = Slice { after: Some(EntryId(event.entry.0 - 1)), up_to: Some(event.entry), ..Slice::default() };
+    let told = tapes.read(&event.tape, &told).await.unwrap();
+    let id = told[0].payload["data"]["event"]["event_id"].as_str().map(EventId::new);
+    assert_eq!(id, Some(event.key.event_id.clone()), "its entry still tells of it");
+    let newest = Slice { order: Order::NewestFirst, limit: Some(1), ..Slice::all() };
+    assert_eq!(tapes.read(&event.tape, &newest).await.unwrap().len(), 1);
+}
