@@ -164,6 +164,9 @@ pub(crate) fn database(config: &Config) -> PathBuf {
     config.home.join("capstan.db")
 }
 
+/// How many events of a session may wait for their turn.
+const SESSION_QUEUE: usize = 64;
+
 /// What a host is set to under a configuration.
 pub(crate) fn settings(config: &Config, workspace: PathBuf, owner: Owner) -> Settings {
     Settings {
@@ -173,6 +176,8 @@ pub(crate) fn settings(config: &Config, workspace: PathBuf, owner: Owner) -> Set
         max_message_bytes: config.max_message_bytes,
         run_timeout: config.run_timeout,
         session_wait: config.session_wait,
+        intakes: Default::default(),
+        session_queue: SESSION_QUEUE,
         secrets: Secrets::new(config.api_key.iter().map(|key| key.expose_secret().to_owned())),
         owner,
         clock: Clock::system(),

@@ -87,12 +87,13 @@ impl Host {
         self.cancelled.cancel();
     }
 
-    /// Lets every channel listen: what it hears is served. A channel that fails does not affect the others.
-    pub async fn listen(&self) {
+    /// Lets these channels listen: what they hear is served. A channel that fails does not affect the others.
+    pub async fn listen(&self, names: &[ChannelName]) {
         // What the channels hold must not hold the channels' tasks.
         let gateway: Arc<dyn Gateway> = Arc::new(Self { listening: Arc::default(), ..self.clone() });
         let mut listening = self.listening.lock().await;
-        for channel in self.services.channels().iter().map(Arc::clone) {
+        let chosen = self.services.channels().iter().filter(|channel| names.contains(&channel.name()));
+        for channel in chosen.map(Arc::clone) {
             let gateway = Arc::clone(&gateway);
             listening.spawn(async move {
                 let name = channel.name();
@@ -102,6 +103,12 @@ impl Host {
                 name
             });
         }
+    }
+
+    /// Returns when every channel that listens has ended by itself.
+    pub async fn ended(&self) {
+        let mut listening = self.listening.lock().await;
+        while listening.join_next().await.is_some() {}
     }
 
     /// Ends the running scope: channels that listen are stopped, and what was provided for the scope is closed.

@@ -1,9 +1,11 @@
 //! What a host is set to.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use capstan_protocol::{ModelId, ModelOptions};
+use capstan_hooks::contracts::Intake;
+use capstan_protocol::{ChannelName, ModelId, ModelOptions};
 
 use crate::{Clock, Owner, Secrets};
 
@@ -22,6 +24,10 @@ pub struct Settings {
     pub run_timeout: Duration,
     /// How long an event waits for its session when another process works on it.
     pub session_wait: Duration,
+    /// How what a channel hears is taken in, where that is not left to the channel.
+    pub intakes: BTreeMap<ChannelName, Intake>,
+    /// How many events of a session may wait for their turn.
+    pub session_queue: usize,
     /// What no tool output may show.
     pub secrets: Secrets,
     /// Who holds the leases of this process.

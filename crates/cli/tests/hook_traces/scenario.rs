@@ -114,6 +114,8 @@ impl Scenario {
             max_message_bytes: 1_000_000,
             run_timeout: Duration::from_mins(10),
             session_wait: Duration::from_secs(10),
+            intakes: Default::default(),
+            session_queue: 64,
             secrets: Secrets::default(),
             owner: Owner::anonymous(),
             clock: fixed_clock(),

@@ -86,7 +86,7 @@ async fn c01_a_channel_that_listens_gets_its_answer_and_one_that_fails_does_not_
     let (sent, mut answers) = mpsc::unbounded_channel();
     let pipe = Arc::new(Pipe { sent, stopped: Notify::new() });
     let conversation = Conversation::with(channels(vec![Arc::new(Broken), pipe])).await;
-    conversation.host.listen().await;
+    conversation.host.listen(&["broken".into(), "pipe".into()]).await;
     let answer = answers.recv().await.unwrap();
     assert_eq!((answer.channel.as_str(), answer.chat_id.as_str()), ("pipe", "1"));
     assert!(answer.content.text().ends_with("You said: hello"));
