@@ -157,6 +157,7 @@ impl From<StoreError> for Failure {
             | StoreError::Moved { .. }
             | StoreError::Duplicate { .. }
             | StoreError::NotOpen { .. }
+            | StoreError::Taken { .. }
             | StoreError::Io { .. } => Exit::Store,
         };
         Self::new(error.code(), error.to_string(), exit)

@@ -194,7 +194,12 @@ impl Host {
         let run_id = ended.run.as_ref().map(|run| run.run_id.clone());
         let mut facts = ended.entries(accepted, notice.as_ref(), now);
         for message in outbounds.clone() {
-            facts.push(Fact::Enqueue(NewOutbound { message, event: accepted.key.clone(), at: now }));
+            facts.push(Fact::Enqueue(NewOutbound {
+                message,
+                event: accepted.key.clone(),
+                at: now,
+                owner: self.services.settings.owner.name().to_owned(),
+            }));
         }
         let mut outcome = ended.outcome();
         facts.push(Fact::Settle { key: accepted.key.clone(), outcome: outcome.clone(), run_id: run_id.clone() });

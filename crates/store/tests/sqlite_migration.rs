@@ -9,6 +9,7 @@ use capstan_protocol::{EntryId, EventId};
 use capstan_store::SqliteStore;
 use capstan_tape::{Order, RunStatus, Slice, Store, Tapes};
 use rusqlite::Connection;
+use rusqlite::types::ValueRef;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tempfile::TempDir;
@@ -31,8 +32,15 @@ fn rows(path: &Path) -> Vec<String> {
         let columns = statement.column_names().into_iter().map(str::to_owned).collect::<Vec<_>>();
         let mut found = statement.query([]).unwrap();
         while let Some(row) = found.next().unwrap() {
-            let cell = |column: &String| format!("{column}={:?}", row.get_ref(column.as_str()).unwrap());
-            rows.push(format!("{table}: {}", columns.iter().map(cell).collect::<Vec<_>>().join(", ")));
+            // A column that a later version added is empty in these rows.
+            let cell = |column: &String| match row.get_ref(column.as_str()).unwrap() {
+                ValueRef::Null => None,
+                ValueRef::Text(text) | ValueRef::Blob(text) => {
+                    Some(format!("{column}={}", String::from_utf8_lossy(text)))
+                }
+                number => Some(format!("{column}={number:?}")),
+            };
+            rows.push(format!("{table}: {}", columns.iter().filter_map(cell).collect::<Vec<_>>().join(", ")));
         }
     }
     rows

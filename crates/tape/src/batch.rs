@@ -178,6 +178,15 @@ pub enum Fact {
     },
     /// A message waits to be sent.
     Enqueue(NewOutbound),
+    /// A process takes over a message that waits. Fails the batch when it no longer waits, or is not `from`'s any more.
+    AdoptOutbound {
+        /// The row.
+        id: OutboxId,
+        /// Who had it.
+        from: Option<String>,
+        /// Who takes it over.
+        owner: String,
+    },
     /// What became of a message that waited.
     Delivery {
         /// The row.

@@ -59,6 +59,12 @@ pub enum StoreError {
         /// The event.
         key: EventKey,
     },
+    /// The message no longer waits, or another process sees to it.
+    #[error("message {id} of the outbox is seen to by another process")]
+    Taken {
+        /// The row.
+        id: u64,
+    },
     /// An imported entry's id does not follow the one before it.
     #[error("entry {id} of tape {tape} does not follow entry {head}")]
     OutOfOrder {
@@ -120,7 +126,7 @@ impl StoreError {
             Self::Fenced { .. } | Self::Moved { .. } => "session-busy",
             Self::ForkClosed { .. } => "tape-fork-closed",
             Self::OpenCall { .. } => "tape-open-call",
-            Self::Duplicate { .. } | Self::NotOpen { .. } | Self::Io { .. } => "store-failed",
+            Self::Duplicate { .. } | Self::NotOpen { .. } | Self::Taken { .. } | Self::Io { .. } => "store-failed",
         }
     }
 }

@@ -153,9 +153,19 @@ impl Rows for MemoryRows {
 
     fn add_outbound(&mut self, outbound: &NewOutbound) -> Result<OutboxId, StoreError> {
         let id = OutboxId(self.next_number());
-        let NewOutbound { message, event, at } = outbound.clone();
-        self.outbox.put(id.0, OutboxRecord { id, message, event, at, status: OutboxStatus::waiting() });
+        let NewOutbound { message, event, at, owner } = outbound.clone();
+        let (owner, status) = (Some(owner), OutboxStatus::waiting());
+        self.outbox.put(id.0, OutboxRecord { id, message, event, at, owner, status });
         Ok(id)
+    }
+
+    fn adopt_outbound(&mut self, id: OutboxId, from: Option<&str>, owner: &str) -> Result<bool, StoreError> {
+        let waits = |record: &&OutboxRecord| {
+            matches!(record.status, OutboxStatus::Waiting { .. }) && record.owner.as_deref() == from
+        };
+        let Some(record) = self.outbox.get(&id.0).filter(waits).cloned() else { return Ok(false) };
+        self.outbox.put(id.0, OutboxRecord { owner: Some(owner.to_owned()), ..record });
+        Ok(true)
     }
 
     fn put_delivery(&mut self, id: OutboxId, status: &OutboxStatus) -> Result<bool, StoreError> {

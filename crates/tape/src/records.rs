@@ -232,6 +232,8 @@ pub struct NewOutbound {
     pub event: EventKey,
     /// When it was staged.
     pub at: Timestamp,
+    /// The process that sends it while it lives.
+    pub owner: String,
 }
 
 /// A message in the outbox.
@@ -245,6 +247,8 @@ pub struct OutboxRecord {
     pub event: EventKey,
     /// When it was staged.
     pub at: Timestamp,
+    /// The process that sends it while it lives. Messages staged before this was recorded have none.
+    pub owner: Option<String>,
     /// What became of it.
     pub status: OutboxStatus,
 }

@@ -42,6 +42,8 @@ pub trait Rows {
     fn put_run(&mut self, record: &RunRecord) -> Result<(), StoreError>;
     /// Keeps a message that waits, and numbers it after all before it.
     fn add_outbound(&mut self, outbound: &NewOutbound) -> Result<OutboxId, StoreError>;
+    /// Gives a message that waits, and is this process's, to another; says whether there was such a one.
+    fn adopt_outbound(&mut self, id: OutboxId, from: Option<&str>, owner: &str) -> Result<bool, StoreError>;
     /// Keeps what became of a message, and says whether there is such a message.
     fn put_delivery(&mut self, id: OutboxId, status: &OutboxStatus) -> Result<bool, StoreError>;
     /// Keeps a content unless it is there.
@@ -154,6 +156,11 @@ impl Work<'_> {
                 let running = self.rows.run(&run_id)?.filter(|record| record.status == RunStatus::Running);
                 if let Some(record) = running {
                     self.rows.put_run(&RunRecord { cancel_requested: true, ..record })?;
+                }
+            }
+            Fact::AdoptOutbound { id, from, owner } => {
+                if !self.rows.adopt_outbound(id, from.as_deref(), &owner)? {
+                    return Err(StoreError::Taken { id: id.0 });
                 }
             }
             Fact::Delivery { id, status } => {

@@ -89,7 +89,12 @@ pub(super) fn run_record(id: &str, started_at: Timestamp) -> RunRecord {
 
 pub(super) fn outbound(text: &str) -> NewOutbound {
     let event = Event::message("cli", "local", "hi");
-    NewOutbound { message: Outbound::reply_to(&event, SessionId::new("s"), text), event: key("e"), at: at(5) }
+    NewOutbound {
+        message: Outbound::reply_to(&event, SessionId::new("s"), text),
+        event: key("e"),
+        at: at(5),
+        owner: "p1".to_owned(),
+    }
 }
 
 /// One fact as a batch.

@@ -104,7 +104,17 @@ pub(super) async fn messages_wait_until_their_fate_is_known(store: &dyn Store) {
     for (row, status) in rows.iter().zip(became.clone()) {
         commit(store, just(Fact::Delivery { id: row.id, status })).await;
     }
+    let adopt = |row: usize, from: &str| Fact::AdoptOutbound {
+        id: rows[row].id,
+        from: Some(from.to_owned()),
+        owner: "p2".to_owned(),
+    };
+    commit(store, just(adopt(1, "p1"))).await;
+    for taken in [adopt(0, "p1"), adopt(1, "p1")] {
+        assert!(matches!(store.commit(just(taken)).await, Err(StoreError::Taken { .. })), "sent, or another's by now");
+    }
     let waiting = store.waiting().await.unwrap();
+    assert_eq!(waiting.iter().map(|row| row.owner.as_deref()).collect::<Vec<_>>(), [Some("p2")]);
     assert_eq!(waiting.iter().map(|row| row.status.clone()).collect::<Vec<_>>(), [became[1].clone()]);
     assert_eq!((waiting[0].id, &waiting[0].event), (rows[1].id, &key("e")));
     let all = store.outbox(&key("e")).await.unwrap();

@@ -89,6 +89,7 @@ pub(super) async fn the_outbox_keeps_its_order(store: &dyn Store) {
         message: outbound("one").message,
         event: key("e"),
         at: at(5),
+        owner: Some("p1".to_owned()),
         status: OutboxStatus::waiting(),
     };
     assert_eq!(rows[0], waiting);

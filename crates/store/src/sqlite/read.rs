@@ -141,7 +141,7 @@ pub(super) fn running(connection: &Connection) -> Result<Vec<RunRecord>> {
 
 pub(super) fn waiting(connection: &Connection) -> Result<Vec<OutboxRecord>> {
     let mut statement = connection.prepare_cached(
-        "SELECT source, bot_id, event_id, id, message, at, status FROM outbox \
+        "SELECT source, bot_id, event_id, id, message, at, status, owner FROM outbox \
          WHERE json_extract(status, '$.status') = 'waiting' ORDER BY id",
     )?;
     let record = |row: &Row<'_>| {
@@ -150,6 +150,7 @@ pub(super) fn waiting(connection: &Connection) -> Result<Vec<OutboxRecord>> {
             message: from_json(row, 4)?,
             event: flight::key(row)?,
             at: timestamp(row, 5)?,
+            owner: row.get(7)?,
             status: from_json(row, 6)?,
         })
     };
@@ -158,7 +159,7 @@ pub(super) fn waiting(connection: &Connection) -> Result<Vec<OutboxRecord>> {
 
 pub(super) fn outbox(connection: &Connection, event: &EventKey) -> Result<Vec<OutboxRecord>> {
     let mut statement = connection.prepare_cached(
-        "SELECT id, message, at, status FROM outbox WHERE source = ?1 AND bot_id = ?2 AND event_id = ?3 ORDER BY id",
+        "SELECT id, message, at, status, owner FROM outbox WHERE source = ?1 AND bot_id = ?2 AND event_id = ?3 ORDER BY id",
     )?;
     let record = |row: &Row<'_>| {
         Ok(OutboxRecord {
@@ -166,6 +167,7 @@ pub(super) fn outbox(connection: &Connection, event: &EventKey) -> Result<Vec<Ou
             message: from_json(row, 1)?,
             event: event.clone(),
             at: timestamp(row, 2)?,
+            owner: row.get(4)?,
             status: from_json(row, 3)?,
         })
     };

@@ -139,15 +139,22 @@ impl Rows for SqlRows<'_> {
         let [source, bot_id, event_id] = key_columns(&outbound.event);
         let write = || {
             let (message, status) = (to_json(&outbound.message)?, to_json(&OutboxStatus::waiting())?);
-            let values = params![source, bot_id, event_id, outbound.at.to_string(), message, status];
+            let values = params![source, bot_id, event_id, outbound.at.to_string(), message, status, outbound.owner];
             self.execute(
-                "INSERT INTO outbox (source, bot_id, event_id, at, message, status) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+                "INSERT INTO outbox (source, bot_id, event_id, at, message, status, owner) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
                 values,
             )
         };
         self.done(write())?;
         // Row numbers begin at 1 and only grow.
         Ok(OutboxId(self.connection.last_insert_rowid().cast_unsigned()))
+    }
+
+    fn adopt_outbound(&mut self, id: OutboxId, from: Option<&str>, owner: &str) -> Result<bool, StoreError> {
+        let sql = "UPDATE outbox SET owner = ?3 \
+                   WHERE id = ?1 AND owner IS ?2 AND json_extract(status, '$.status') = 'waiting'";
+        self.done(self.execute(sql, params![integer(id.0), from, owner])).map(|changed| changed > 0)
     }
 
     fn put_delivery(&mut self, id: OutboxId, status: &OutboxStatus) -> Result<bool, StoreError> {

@@ -25,3 +25,5 @@ WHERE outcome IS NULL;
 CREATE INDEX runs_running ON runs (number) WHERE status = 'running';
 
 CREATE INDEX outbox_waiting ON outbox (id) WHERE json_extract(status, '$.status') = 'waiting';
+
+ALTER TABLE outbox ADD COLUMN owner TEXT; -- the process that sends it; unknown for what was staged before
