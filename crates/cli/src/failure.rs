@@ -59,6 +59,7 @@ pub(crate) const CODES: &[(&str, &str)] = &[
     ),
     ("hook-failed", "`capstan hooks` shows who implements the hook; run with CAPSTAN_LOG=debug for the whole story"),
     ("home-unusable", "set CAPSTAN_HOME to a directory you can write to"),
+    ("host-stopping", "nothing is lost: the message is taken up at the next start"),
     ("input-invalid", "give a message that is not empty, or - to read it from the standard input as UTF-8"),
     ("max-steps", "raise max_steps, or ask for a smaller piece of work"),
     ("message-too-large", "shorten the message, put it into a file of the workspace, or raise max_message_bytes"),
@@ -169,7 +170,7 @@ impl From<HostError> for Failure {
         let exit = match error {
             HostError::Store(error) => return error.into(),
             HostError::MessageTooLarge { .. } | HostError::UnknownChannel { .. } => Exit::Usage,
-            HostError::Hook(_) => Exit::Failed,
+            HostError::Hook(_) | HostError::Stopping => Exit::Failed,
             HostError::Owner { .. } => Exit::Store,
         };
         Self::new(error.code(), error.to_string(), exit)

@@ -27,6 +27,7 @@ fn x02_a_killed_process_leaves_a_session_that_goes_on_at_once() {
     let gate = Gate::new();
     let server = ScriptedModel::start_blocking(vec![
         Reply::text("never heard to its end").held_at(&gate),
+        Reply::text("late, but there"),
         Reply::text("still here"),
         Reply::text("and again"),
     ]);
@@ -42,7 +43,7 @@ fn x02_a_killed_process_leaves_a_session_that_goes_on_at_once() {
     assert_eq!(server.violations(), Vec::<String>::new());
     let entries = place.entries();
     let asked: Vec<&Value> = of_kind(&entries, "message").iter().map(|entry| &entry["payload"]["content"]).collect();
-    assert_eq!(asked, ["first", "second", "still here", "third", "and again"]);
+    assert_eq!(asked, ["first", "late, but there", "second", "still here", "third", "and again"]);
     place.capstan(&["tape", "show", "cli:local"]).data();
     place.assert_undamaged();
     gate.open();

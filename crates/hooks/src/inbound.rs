@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use capstan_protocol::{Event, SessionId};
+use capstan_protocol::{Event, Input, SessionId};
 
 use crate::Extensions;
 
@@ -23,6 +23,12 @@ impl Inbound {
     /// The runtime objects that ride along: a [`crate::Lifespan`], or whatever a channel and its plugin agree on.
     pub fn extensions(&self) -> &Extensions {
         &self.extensions
+    }
+
+    /// The same event with something else said.
+    pub fn with_input(&self, input: Input) -> Self {
+        let event = Event { input, ..Event::clone(&self.event) };
+        Self { event: Arc::new(event), extensions: self.extensions.clone() }
     }
 
     /// The same event with its resolved session written to it.

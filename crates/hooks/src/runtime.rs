@@ -10,7 +10,7 @@ use futures::FutureExt as _;
 
 use crate::args::{Fault, MaybeInbound, OnErrorArgs, Stage};
 use crate::error::panic_text;
-use crate::points::OnError;
+use crate::points::{OnError, RunModel, RunModelStream};
 use crate::registry::Implementation;
 use crate::{
     Answer, Async, Decided, HookFailure, HookResult, Inbound, Phase, Point, Reason, Registry, Sync, Trace, TraceEvent,
@@ -47,6 +47,15 @@ impl HookRuntime {
     /// What was registered.
     pub fn registry(&self) -> &Registry {
         &self.registry
+    }
+
+    /// Whether some plugin beside the built-in one may decide the model stage.
+    pub fn has_stand_ins(&self) -> bool {
+        let models = self.registry.implementations::<RunModel>().map(|model| &model.plugin);
+        let streams = self.registry.implementations::<RunModelStream>().map(|model| &model.plugin);
+        // The built-in plugin registers first, and so comes last.
+        let builtin = self.registry.running_order().last();
+        models.chain(streams).any(|plugin| Some(plugin) != builtin)
     }
 
     /// Asks by priority and stops at the first value.

@@ -23,6 +23,9 @@ pub enum HostError {
         /// Those there are.
         known: String,
     },
+    /// The host is ending.
+    #[error("the host is stopping")]
+    Stopping,
     /// A start-up hook failed.
     #[error(transparent)]
     Hook(#[from] HookFailure),
@@ -45,6 +48,7 @@ impl HostError {
         match self {
             Self::MessageTooLarge { .. } => "message-too-large",
             Self::UnknownChannel { .. } => "channel-unknown",
+            Self::Stopping => "host-stopping",
             Self::Hook(_) => "hook-failed",
             Self::Owner { .. } => "home-unusable",
             Self::Store(error) => error.code(),

@@ -1,50 +1,39 @@
 //! Acceptance: an event is durable before its source is told so.
 
+use std::sync::Arc;
+
 use capstan_hooks::args::{AdmitMessageArgs, Busy, ResolveSessionArgs};
+use capstan_hooks::contracts::Intake;
 use capstan_hooks::points::{Admission, AdmitMessage, ResolveSession};
 use capstan_hooks::{HookFailure, Inbound};
-use capstan_protocol::{AdmissionMode, EntryId, Event, EventKey, Outcome, SessionId, TapeName};
-use capstan_tape::{AcceptedRecord, Batch, Draft, Expect, Fact, Fence, NewTape, StoreError, TapeAddress, tape_name};
+use capstan_protocol::{AdmissionMode, EntryId, Event, EventKey, Outbound, Outcome, SessionId, TapeName};
+use capstan_tape::{Batch, Draft, Expect, Fact, Fence, NewOutbound, NewTape, StoreError, TapeAddress, tape_name};
+use capstan_turn::{Arrival, ArrivalKind, TurnError};
 use serde_json::json;
 
 use crate::HostError;
-use crate::lease::Claim;
+use crate::engine::Engine;
+use crate::item::{Caller, Item};
+use crate::outbox::{Parcel, Row};
 use crate::services::Services;
+use crate::sessions::Reservation;
 
 /// How often acceptance is tried again when another process wrote to the same tape in between.
 const RACES: usize = 16;
 
-/// An accepted event.
-pub(crate) struct Accepted {
-    /// The event, its session written to it.
-    pub(crate) inbound: Inbound,
-    pub(crate) key: EventKey,
-    pub(crate) session: SessionId,
-    pub(crate) tape: TapeName,
-    /// The newest entry of the tape after acceptance.
-    pub(crate) head: EntryId,
-    /// The claim of its turn to the session's lease.
-    pub(crate) claim: Claim,
-    pub(crate) next: Next,
-}
+/// What a session is told that has too much to do.
+const FULL: &str = "Too many messages wait in this conversation. This one was not taken up: please send it again later.";
 
 /// What comes after acceptance.
-pub(crate) enum Next {
-    /// A turn, under this lease, or as soon as the lease can be had.
-    Turn(Option<Fence>),
-    /// Nothing: admission let it go, and that is recorded.
-    Dropped,
+enum Plan {
+    /// A turn, taken in like this.
+    Turn(Arrival),
+    /// Nothing: admission lets it go.
+    Drop,
+    /// Nothing: too many wait already, and the user is told.
+    Overflow,
     /// No turn: a hook failed before it. An event whose session could not be resolved must not run on one that may be
     /// shared.
-    Refused(HookFailure),
-    /// Nothing: it was accepted before.
-    Duplicate(AcceptedRecord),
-}
-
-/// What is to come after acceptance, before it is known whether the event is new.
-enum Plan {
-    Turn,
-    Drop,
     Refuse(HookFailure),
 }
 
@@ -54,37 +43,98 @@ struct Candidate {
     key: EventKey,
     session: SessionId,
     tape: TapeName,
-    claim: Claim,
+    plan: Plan,
+}
+
+/// What acceptance gave.
+struct Accepted {
+    entry: EntryId,
+    lease: Option<Fence>,
+    rows: Vec<Row>,
+}
+
+impl Engine {
+    /// Resolves the session, asks for admission, commits the event, and hands it to its session.
+    pub(crate) async fn accept(self: &Arc<Self>, inbound: Inbound, caller: Option<Caller>) -> Result<(), HostError> {
+        let services = &self.services;
+        services.check(&inbound)?;
+        let (session, unresolved) = services.resolve_session(&inbound).await;
+        let inbound = inbound.in_session(session.clone());
+        let address = TapeAddress { workspace: services.workspace_id.clone(), session: session.clone() };
+        let tape = tape_name(&address);
+        let is_busy = self.sessions.is_awake(&tape) || services.is_held(&tape).await?;
+        let reservation = self.reserve(&tape)?;
+        let plan = match unresolved {
+            Some(failure) => Plan::Refuse(failure),
+            None => services.admit(&inbound, &session, is_busy).await,
+        };
+        let plan = if reservation.is_full() && matches!(plan, Plan::Turn(_)) { Plan::Overflow } else { plan };
+        let candidate = Candidate { key: EventKey::from(&*inbound), inbound, session, tape, plan };
+        match services.commit_event(&candidate, &reservation).await {
+            Err(HostError::Store(StoreError::Duplicate { .. })) => self.again(candidate, caller).await,
+            Err(error) => Err(error),
+            Ok(accepted) => {
+                self.accepted(candidate, accepted, reservation, caller).await;
+                Ok(())
+            }
+        }
+    }
+
+    /// An event is on disk: it goes on to its session, or has ended already.
+    async fn accepted(
+        self: &Arc<Self>,
+        candidate: Candidate,
+        accepted: Accepted,
+        reservation: Reservation,
+        caller: Option<Caller>,
+    ) {
+        let Candidate { inbound, key, session, tape, plan } = candidate;
+        let entry = accepted.entry;
+        let item = |arrival| Item {
+            inbound,
+            key,
+            session,
+            entry,
+            arrival,
+            message: None,
+            leads: false,
+            caller,
+            slot: None,
+        };
+        let no_matter = Arrival::plain();
+        match plan {
+            Plan::Turn(arrival) => reservation.send(item(arrival), accepted.lease),
+            Plan::Drop => self.deliver(Parcel::of(item(no_matter), Outcome::Dropped, None)).await,
+            Plan::Overflow => {
+                let outcome = Outcome::Failed { notice: FULL.to_owned() };
+                self.deliver(Parcel { rows: accepted.rows, ..Parcel::of(item(no_matter), outcome, None) }).await;
+            }
+            Plan::Refuse(failure) => {
+                let engine = Arc::clone(self);
+                let item = item(no_matter);
+                // The source is told that the event is kept; what the observers do about it takes its own time.
+                self.tasks.spawn(async move { engine.without_turn(item, &tape, TurnError::Hook(failure)).await });
+            }
+        }
+    }
+
+    /// The same event again: whoever sent it is told what became of it, and nothing is done twice.
+    async fn again(self: &Arc<Self>, candidate: Candidate, caller: Option<Caller>) -> Result<(), HostError> {
+        let Candidate { inbound, key, session, .. } = candidate;
+        let engine = Arc::clone(self);
+        self.tasks.spawn(async move { engine.answer_again(inbound, key, session, caller).await });
+        Ok(())
+    }
 }
 
 impl Services {
-    /// Resolves the session, asks for admission, and commits the event.
-    pub(crate) async fn accept(&self, inbound: Inbound) -> Result<Accepted, HostError> {
-        self.check_size(&inbound)?;
-        let (session, unresolved) = self.resolve_session(&inbound).await;
-        let inbound = inbound.in_session(session.clone());
-        let address = TapeAddress { workspace: self.workspace_id.clone(), session: session.clone() };
-        let tape = tape_name(&address);
-        let plan = match unresolved {
-            Some(failure) => Plan::Refuse(failure),
-            None => self.admit(&inbound, &session, &tape).await?,
-        };
-        let claim = self.settings.owner.claim(&tape);
-        let candidate = Candidate { key: EventKey::from(&*inbound), inbound, session, tape, claim };
-        let (head, next) = match self.commit_event(&candidate, &plan).await {
-            Err(HostError::Store(StoreError::Duplicate { key })) => self.seen_before(&key).await?,
-            Err(error) => return Err(error),
-            Ok((head, lease)) => match plan {
-                Plan::Refuse(failure) => (head, Next::Refused(failure)),
-                Plan::Drop => (head, Next::Dropped),
-                Plan::Turn => (head, Next::Turn(lease)),
-            },
-        };
-        let Candidate { inbound, key, session, tape, claim } = candidate;
-        Ok(Accepted { inbound, key, session, tape, head, claim, next })
-    }
-
-    fn check_size(&self, event: &Event) -> Result<(), HostError> {
+    /// Whether the event can be taken in at all.
+    fn check(&self, event: &Event) -> Result<(), HostError> {
+        let channel = event.channel();
+        if self.channel(&channel).is_none() {
+            let known: Vec<String> = self.channels().iter().map(|channel| channel.name().to_string()).collect();
+            return Err(HostError::UnknownChannel { channel, known: known.join(", ") });
+        }
         let parts = match event.input.contents.as_slice() {
             [] => 0,
             parts => serde_json::to_vec(parts).map_or(usize::MAX, |bytes| bytes.len()),
@@ -111,25 +161,50 @@ impl Services {
         }
     }
 
-    /// What the hooks want done with the event.
-    async fn admit(&self, inbound: &Inbound, session: &SessionId, tape: &TapeName) -> Result<Plan, HostError> {
-        let lease = self.tapes.store().lease(tape).await?;
+    /// Whether somebody, here or in another process, works on a session.
+    async fn is_held(&self, tape: &TapeName) -> Result<bool, StoreError> {
         let now = self.settings.clock.now();
-        let busy = lease.is_some_and(|lease| self.settings.owner.is_held(&lease, now));
-        let args = AdmitMessageArgs { message: inbound.clone(), session_id: session.clone(), busy: Busy(busy) };
-        Ok(match self.hooks.first::<AdmitMessage>(&args).await {
-            Err(failure) => Plan::Refuse(failure),
-            Ok(decided) => match decided.map(|decided| decided.value).unwrap_or_default() {
-                Admission::As(AdmissionMode::Drop) if busy => Plan::Drop,
-                Admission::Process | Admission::As(_) | Admission::Beside => Plan::Turn,
-            },
-        })
+        let lease = self.tapes.store().lease(tape).await?;
+        Ok(lease.is_some_and(|lease| self.settings.owner.is_held(&lease, now)))
+    }
+
+    /// What the hooks want done with the event; where they say nothing, what the binding, the configuration and the
+    /// channel say, in this order.
+    async fn admit(&self, inbound: &Inbound, session: &SessionId, is_busy: bool) -> Plan {
+        let args = AdmitMessageArgs { message: inbound.clone(), session_id: session.clone(), busy: Busy(is_busy) };
+        let answer = match self.hooks.first::<AdmitMessage>(&args).await {
+            Err(failure) => return Plan::Refuse(failure),
+            Ok(decided) => decided.map(|decided| decided.value),
+        };
+        let intake = self.intake(inbound);
+        let mode = match answer {
+            Some(Admission::As(mode)) => mode,
+            Some(Admission::Process | Admission::Beside) => AdmissionMode::FollowUp,
+            None => self.binding.delivery_policy.admission.or(intake.admission).unwrap_or_default(),
+        };
+        let kind = match (answer, inbound.input.command_line()) {
+            (Some(Admission::Beside), _) => ArrivalKind::Beside,
+            (_, Some(_)) => ArrivalKind::Command,
+            (_, None) => ArrivalKind::Message { addressed: inbound.is_addressed() },
+        };
+        if is_busy && mode == AdmissionMode::Drop && kind != ArrivalKind::Beside {
+            return Plan::Drop;
+        }
+        Plan::Turn(Arrival { mode, kind, debounce: intake.debounce })
+    }
+
+    /// How the event's channel takes things in, unless the configuration says otherwise.
+    pub(crate) fn intake(&self, event: &Event) -> Intake {
+        let own = self.channel(&event.source).map(|channel| channel.intake()).unwrap_or_default();
+        let set = self.settings.intakes.get(&event.source).copied().unwrap_or_default();
+        Intake { admission: set.admission.or(own.admission), debounce: set.debounce.or(own.debounce) }
     }
 
     /// Commits the event: the tape begun if it is new, the entry that tells of it, the inbox row, and the lease if it
-    /// is to be had.
-    async fn commit_event(&self, candidate: &Candidate, plan: &Plan) -> Result<(EntryId, Option<Fence>), HostError> {
-        let Candidate { inbound, key, session, tape, claim } = candidate;
+    /// is to be had; or its outcome, if it has one already.
+    async fn commit_event(&self, candidate: &Candidate, reservation: &Reservation) -> Result<Accepted, HostError> {
+        let Candidate { inbound, key, session, tape, plan } = candidate;
+        let owner = self.settings.owner.name().to_owned();
         for _ in 0..RACES {
             let now = self.settings.clock.now();
             let mut batch = Batch::new();
@@ -149,32 +224,45 @@ impl Services {
             }
             let told = Draft::event("event.accepted", json!({ "event": **inbound })).hidden();
             let entry = batch.append(tape, Draft { date: Some(now.into()), ..told });
-            let (key, session) = (key.clone(), session.clone());
-            let owner = self.settings.owner.name().to_owned();
-            batch.push(Fact::Accept { key: key.clone(), session, tape: tape.clone(), entry, at: now, owner });
-            let lease = match plan {
-                Plan::Turn => Some(batch.push(self.lease_fact(claim).await?)),
-                Plan::Drop => {
-                    batch.push(Fact::Settle { key, outcome: Outcome::Dropped, run_id: None });
-                    None
+            batch.push(Fact::Accept {
+                key: key.clone(),
+                session: session.clone(),
+                tape: tape.clone(),
+                entry,
+                at: now,
+                owner: owner.clone(),
+            });
+            let mut lease = None;
+            let mut staged = Vec::new();
+            let settle = |outcome| Fact::Settle { key: key.clone(), outcome, run_id: None };
+            match plan {
+                Plan::Turn(_) if reservation.takes_lease => {
+                    lease = Some(batch.push(self.lease_fact(&reservation.claim).await?));
                 }
-                Plan::Refuse(_) => None,
-            };
+                Plan::Turn(_) | Plan::Refuse(_) => {}
+                Plan::Drop => {
+                    batch.push(settle(Outcome::Dropped));
+                }
+                Plan::Overflow => {
+                    batch.push(settle(Outcome::Failed { notice: FULL.to_owned() }));
+                    let message = Outbound::notice(inbound, session.clone(), FULL);
+                    let outbound = NewOutbound { message, event: key.clone(), at: now, owner: owner.clone() };
+                    staged.push((batch.push(Fact::Enqueue(outbound.clone())), outbound));
+                }
+            }
             match self.tapes.commit(batch).await {
                 Err(StoreError::Moved { .. }) => {}
                 Err(error) => return Err(error.into()),
                 Ok(committed) => {
-                    let head = committed.entry(entry).unwrap_or_default();
-                    return Ok((head, claim.fence(lease.and_then(|position| committed.assigned.get(position)))));
+                    let assigned = |position: usize| committed.assigned.get(position);
+                    return Ok(Accepted {
+                        entry: committed.entry(entry).unwrap_or_default(),
+                        lease: reservation.claim.fence(lease.and_then(assigned)),
+                        rows: staged.into_iter().filter_map(|(at, row)| Row::staged(assigned(at), row)).collect(),
+                    });
                 }
             }
         }
         Err(StoreError::Moved { tape: tape.clone() }.into())
-    }
-
-    async fn seen_before(&self, key: &EventKey) -> Result<(EntryId, Next), HostError> {
-        let record = self.tapes.store().accepted(key).await?;
-        let record = record.ok_or_else(|| StoreError::NotOpen { key: key.clone() })?;
-        Ok((record.entry, Next::Duplicate(record)))
     }
 }

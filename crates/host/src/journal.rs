@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use capstan_protocol::{EntryId, RunId, TapeName};
-use capstan_tape::{Batch, Draft, EntryRef, Fact, Fence, StoreError, Tapes};
+use capstan_protocol::{EntryId, EventKey, RunId, TapeName};
+use capstan_tape::{Assigned, Batch, Draft, EntryRef, Fact, Fence, StoreError, Tapes};
 
 use crate::Clock;
 
@@ -52,18 +52,6 @@ impl Journal {
         self.lock().facts.push(fact);
     }
 
-    /// Adds an entry of a run to what waits; after the commit its id can be had for the ticket.
-    pub(crate) fn append_tracked(&self, run: &RunId, entry: Draft) -> Ticket {
-        let fact = self.fact(run, entry);
-        let mut pending = self.lock();
-        pending.tickets += 1;
-        let ticket = Ticket(pending.tickets);
-        let position = pending.facts.len();
-        pending.facts.push(fact);
-        pending.tracked.push((position, ticket));
-        ticket
-    }
-
     fn fact(&self, run: &RunId, entry: Draft) -> Fact {
         let entry = Draft { date: Some(self.clock.now().into()), ..entry.of_run(run) };
         Fact::Append { tape: self.tape.clone(), entry }
@@ -72,6 +60,21 @@ impl Journal {
     /// The id of an entry, once it is committed.
     pub(crate) fn id_of(&self, ticket: Ticket) -> Option<EntryId> {
         self.lock().known.get(&ticket).copied()
+    }
+
+    /// Adds the message of events that a run takes in: from then on it stands on the tape, and they are known to be
+    /// that run's.
+    pub(crate) fn append_taken_in(&self, run: &RunId, message: Draft, events: &[EventKey]) -> Ticket {
+        let fact = self.fact(run, message);
+        let mut pending = self.lock();
+        pending.tickets += 1;
+        let ticket = Ticket(pending.tickets);
+        let position = pending.facts.len();
+        pending.facts.push(fact);
+        pending.tracked.push((position, ticket));
+        let message = EntryRef::InBatch(position);
+        pending.facts.extend(events.iter().map(|key| Fact::TakeIn { key: key.clone(), run_id: run.clone(), message }));
+        ticket
     }
 
     /// Adds a fact to what waits.
@@ -86,25 +89,32 @@ impl Journal {
 
     /// Commits all that waits. A caller that goes away, as a cancelled run does, leaves the commit to end by itself.
     pub(crate) async fn flush(self: &Arc<Self>) -> Result<(), StoreError> {
+        self.flush_last(0).await.map(drop)
+    }
+
+    /// Commits all that waits, and gives what the last so many facts were assigned.
+    pub(crate) async fn flush_last(self: &Arc<Self>, count: usize) -> Result<Vec<Assigned>, StoreError> {
         if self.lock().facts.is_empty() {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let journal = Arc::clone(self);
         let commit = tokio::spawn(async move { journal.commit().await });
-        commit.await.unwrap_or_else(|error| Err(StoreError::io("write the journal", error)))
+        let mut assigned = commit.await.unwrap_or_else(|error| Err(StoreError::io("write the journal", error)))?;
+        Ok(assigned.split_off(assigned.len().saturating_sub(count)))
     }
 
-    async fn commit(&self) -> Result<(), StoreError> {
+    async fn commit(&self) -> Result<Vec<Assigned>, StoreError> {
         let _turn = self.order.lock().await;
         let facts = self.lock().facts.clone();
         if facts.is_empty() {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let count = facts.len();
         let batch = Batch { fence: Some(self.fence.clone()), expect: Vec::new(), facts };
         let committed = self.tapes.commit(batch).await?;
         let mut pending = self.lock();
         pending.facts.drain(..count);
+        pending.facts.iter_mut().for_each(|fact| move_up(fact, count));
         let (done, waiting): (Vec<_>, Vec<_>) =
             std::mem::take(&mut pending.tracked).into_iter().partition(|(position, _)| *position < count);
         pending.tracked = waiting.into_iter().map(|(position, ticket)| (position - count, ticket)).collect();
@@ -113,10 +123,18 @@ impl Journal {
                 pending.known.insert(ticket, id);
             }
         }
-        Ok(())
+        drop(pending);
+        Ok(committed.assigned)
     }
 
     fn lock(&self) -> MutexGuard<'_, Pending> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Facts before this one were committed: what it says about positions in its batch moves with it.
+fn move_up(fact: &mut Fact, count: usize) {
+    if let Fact::TakeIn { message: EntryRef::InBatch(position), .. } = fact {
+        *position = position.saturating_sub(count);
     }
 }

@@ -88,6 +88,11 @@ impl Owner {
         Claim { process: Arc::clone(&self.0), token, tape: tape.clone() }
     }
 
+    /// Whether this process is known to be dead. Of one that cannot be told about, nothing is known.
+    pub fn is_dead(&self, process: &str) -> bool {
+        process != self.0.name && self.0.judge(&format!("{process}/")).is_some_and(|judged| !judged.alive)
+    }
+
     /// Whether somebody works under this lease.
     pub fn is_held(&self, lease: &LeaseRecord, now: Timestamp) -> bool {
         let Some(holder) = &lease.owner else { return false };
@@ -172,6 +177,11 @@ impl Drop for Claim {
 }
 
 impl Services {
+    /// The fact that makes a lease last longer, which its holder keeps for another turn.
+    pub(crate) fn renewal(&self, claim: &Claim) -> Fact {
+        claim.take(None, self.settings.clock.now(), self.settings.run_timeout)
+    }
+
     /// The fact that takes a session's lease if it can be had now.
     pub(crate) async fn lease_fact(&self, claim: &Claim) -> Result<Fact, StoreError> {
         let held = self.tapes.store().lease(&claim.tape).await?;

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use capstan_hooks::args::RunModelArgs;
 use capstan_hooks::{EventStream, Inbound, State};
 use capstan_protocol::{
-    Adapter, Binding, ContextAccess, ConversationContext, EventKey, Resources, RunContext, RunId, RuntimeContext,
+    Adapter, Binding, ContextAccess, ConversationContext, EntryId, EventKey, Resources, RunContext, RunId, RuntimeContext,
     StreamEvent, Timestamp, Trigger, Usage,
 };
 use capstan_tape::{Draft, Fact, RunRecord, RunStatus};
@@ -20,6 +20,7 @@ use crate::journal::Journal;
 use crate::results::runner_stream;
 use crate::run::{EVENT_QUEUE, Run, Terminal};
 use crate::services::Services;
+use crate::steering::Steering;
 use crate::{delivery, grant};
 
 /// Runs the model stage of turns: one run for each, under the binding that the event resolves to.
@@ -31,7 +32,12 @@ pub(crate) struct Orchestrator {
 pub(crate) struct TurnRun {
     pub(crate) journal: Arc<Journal>,
     pub(crate) cancelled: CancellationToken,
-    pub(crate) begins_after: capstan_protocol::EntryId,
+    /// What came meanwhile.
+    pub(crate) steering: Arc<Steering>,
+    /// The newest entry of the tape that tells of one of its events.
+    pub(crate) begins_after: EntryId,
+    /// Its events, the one it answers first, and where their messages stand if a run that was cut off took them in.
+    pub(crate) events: Vec<(EventKey, Option<EntryId>)>,
     pub(crate) report: Mutex<Option<RunReport>>,
 }
 
@@ -89,6 +95,7 @@ impl ModelStage for Orchestrator {
                 end.unwrap_or(Err(TurnError::Timeout))
             }
         };
+        self.services.runs.leave(run.id());
         self.close(&run, &turn, &end);
         end
     }
@@ -111,8 +118,9 @@ impl Orchestrator {
         let runner = self.services.runner(&binding.runner_id).cloned();
         let runner = runner.ok_or_else(|| TurnError::NoRunner(binding.runner_id.clone()))?;
         let now = self.services.settings.clock.now();
-        let permissions = runner.descriptor().permissions;
-        let grant = grant::compute(&permissions, &binding.resource_policy, grant::Scope::from(&*input.inbound));
+        let descriptor = runner.descriptor();
+        let bypasses_host = !descriptor.capabilities.effects_through_host || self.services.has_stand_ins;
+        let grant = grant::compute(&descriptor.permissions, &binding.resource_policy, grant::Scope::from(&*input.inbound));
         let context = self.context(input, binding, turn, now, Resources { grant });
         turn.journal.push(Fact::OpenRun(RunRecord {
             run_id: context.run_id.clone(),
@@ -127,10 +135,15 @@ impl Orchestrator {
             started_at: now,
             ended_at: None,
             usage: None,
-            bypasses_host: true,
+            bypasses_host,
             cancel_requested: false,
         }));
-        turn.journal.flush().await?;
+        if bypasses_host {
+            // What it does the host does not see, so that it began must be on record before it does anything. Every
+            // other run is on record with the first thing it does.
+            turn.journal.flush().await?;
+        }
+        self.services.runs.enter(context.run_id.clone(), turn.cancelled.clone());
         let (events, from_api) = mpsc::channel(EVENT_QUEUE);
         let run = Run {
             services: Arc::clone(&self.services),
@@ -138,6 +151,8 @@ impl Orchestrator {
             runner,
             context,
             prompt: input.prompt.clone(),
+            serves: turn.events.clone(),
+            steering: Arc::clone(&turn.steering),
             state: input.state.clone(),
             keeps_state: binding.state_policy.enabled,
             cancelled: turn.cancelled.clone(),

@@ -5,8 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use capstan_hooks::State;
 use capstan_hooks::args::Prompt;
 use capstan_hooks::contracts::Runner;
-use capstan_protocol::{ChatMessage, Grant, Map, RunContext, RunId, StreamEvent, Usage};
-use capstan_tape::{Draft, EntryRef, StoreError};
+use capstan_protocol::{
+    ChatMessage, Content, EntryId, EventKey, Grant, Map, RunContext, RunId, StreamEvent, Usage,
+};
+use capstan_tape::{Draft, EntryRef, Fact, StoreError};
 use capstan_turn::RunFailure;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -14,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::journal::{Journal, Ticket};
 use crate::reported::Reported;
 use crate::services::Services;
+use crate::steering::Steering;
 
 /// One run, shared by everything that works for it.
 pub(crate) struct Run {
@@ -22,6 +25,10 @@ pub(crate) struct Run {
     pub(crate) runner: Arc<dyn Runner>,
     pub(crate) context: RunContext,
     pub(crate) prompt: Prompt,
+    /// The events it serves, and where their messages stand if a run that was cut off took them in.
+    pub(crate) serves: Vec<(EventKey, Option<EntryId>)>,
+    /// What came meanwhile.
+    pub(crate) steering: Arc<Steering>,
     pub(crate) state: State,
     pub(crate) keeps_state: bool,
     pub(crate) cancelled: CancellationToken,
@@ -59,10 +66,19 @@ pub(crate) struct Progress {
 enum MessageState {
     #[default]
     Untouched,
-    /// Its prompt is on the tape, or about to be.
-    TakenIn(Ticket),
+    /// It is on the tape, or about to be, and so are those that came meanwhile.
+    TakenIn(Vec<Message>),
     /// It was a command, which is recorded as such.
     Command,
+}
+
+/// A message that a run took in.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Message {
+    /// Written by this run.
+    New(Ticket),
+    /// Written by a run that was cut off.
+    Before(EntryId),
 }
 
 /// How a run ended.
@@ -106,12 +122,40 @@ impl Run {
         self.journal.append(self.id(), entry);
     }
 
-    /// Takes the message in: its prompt goes on the tape, once.
+    /// Takes the message in: its prompt goes on the tape, once. What a run that was cut off took in stands there already.
     pub(crate) fn take_in(&self) {
         let mut progress = self.progress();
-        if matches!(progress.message, MessageState::Untouched) {
+        if !matches!(progress.message, MessageState::Untouched) {
+            return;
+        }
+        let mut taken = Vec::new();
+        let mut new = Vec::new();
+        for (key, message) in &self.serves {
+            match message {
+                None => new.push(key.clone()),
+                Some(message) => {
+                    let (key, run_id, message) = (key.clone(), self.id().clone(), *message);
+                    taken.push(message);
+                    self.journal.push(Fact::TakeIn { key, run_id, message: EntryRef::Id(message) });
+                }
+            }
+        }
+        taken.dedup();
+        let mut taken: Vec<Message> = taken.into_iter().map(Message::Before).collect();
+        if !new.is_empty() {
             let prompt = Draft::message(&ChatMessage::user(self.prompt.0.as_ref().clone()));
-            progress.message = MessageState::TakenIn(self.journal.append_tracked(self.id(), prompt));
+            taken.push(Message::New(self.journal.append_taken_in(self.id(), prompt, &new)));
+        }
+        progress.message = MessageState::TakenIn(taken);
+    }
+
+    /// Takes in a message that came meanwhile.
+    pub(crate) fn take_in_steered(&self, event: &EventKey, prompt: Content) {
+        self.take_in();
+        let message = Draft::message(&ChatMessage::user(prompt));
+        let ticket = self.journal.append_taken_in(self.id(), message, std::slice::from_ref(event));
+        if let MessageState::TakenIn(taken) = &mut self.progress().message {
+            taken.push(Message::New(ticket));
         }
     }
 
@@ -183,7 +227,7 @@ impl Run {
         None
     }
 
-    /// An anchor inside a run names the message that the run took in, so that views show it after the anchor.
+    /// An anchor inside a run names the messages that the run took in, so that views show them after the anchor.
     async fn write_handoff(&self, handoff: Handoff) -> Result<(), StoreError> {
         self.flush().await?;
         self.append_handoff(&handoff);
@@ -192,11 +236,15 @@ impl Run {
 
     fn append_handoff(&self, handoff: &Handoff) {
         let taken_in = match &self.progress().message {
-            MessageState::TakenIn(ticket) => self.journal.id_of(*ticket),
-            MessageState::Untouched | MessageState::Command => None,
+            MessageState::TakenIn(messages) => messages.clone(),
+            MessageState::Untouched | MessageState::Command => Vec::new(),
+        };
+        let id = |message| match message {
+            Message::New(ticket) => self.journal.id_of(ticket),
+            Message::Before(id) => Some(id),
         };
         let [anchor, event] = Draft::handoff(&handoff.name, &handoff.state);
-        self.append(anchor.naming(taken_in.map(EntryRef::Id).into_iter().collect()));
+        self.append(anchor.naming(taken_in.into_iter().filter_map(id).map(EntryRef::Id).collect()));
         self.append(event);
     }
 }

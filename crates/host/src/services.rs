@@ -10,6 +10,7 @@ use capstan_hooks::points::{
 use capstan_protocol::{Binding, ChannelName, RunnerId, WorkspaceId};
 use capstan_tape::{Batch, DefaultView, Fact, Store, Tapes, View};
 
+use crate::engine::ActiveRuns;
 use crate::{HostError, Settings, default_binding};
 
 /// What the parts of a running host share: the hooks, and everything the start-up hooks provided.
@@ -20,6 +21,10 @@ pub(crate) struct Services {
     pub(crate) tapes: Tapes,
     pub(crate) view: Arc<dyn View>,
     pub(crate) binding: Binding,
+    /// Some plugin may stand in for the binding's runner.
+    pub(crate) has_stand_ins: bool,
+    /// The runs that go on.
+    pub(crate) runs: ActiveRuns,
     channels: Vec<Arc<dyn Channel>>,
     tools: Vec<Arc<dyn Tool>>,
     runners: Vec<Arc<dyn Runner>>,
@@ -43,6 +48,8 @@ impl Services {
             models: hooks.provided::<ProvideModelOptions, _>(|provider| provider.name().to_owned()),
             view: view.unwrap_or_else(|| Arc::new(DefaultView)),
             binding: default_binding(),
+            has_stand_ins: hooks.has_stand_ins(),
+            runs: ActiveRuns::default(),
             hooks,
             settings,
             workspace_id,

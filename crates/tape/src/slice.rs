@@ -44,6 +44,11 @@ impl Slice {
         Self { after: Some(id), ..Self::default() }
     }
 
+    /// One entry.
+    pub fn just(id: EntryId) -> Self {
+        Self { after: Some(EntryId(id.0.saturating_sub(1))), up_to: Some(id), ..Self::default() }
+    }
+
     /// The newest anchor.
     pub fn last_anchor() -> Self {
         Self { kinds: vec![Kind::Anchor], order: Order::NewestFirst, limit: Some(1), ..Self::default() }

@@ -180,6 +180,12 @@ impl Tapes {
         self.read_chain(record, &Slice { after: Some(after), up_to: Some(up_to), ..slice.clone() }).await
     }
 
+    /// Entries of a tape in all of its generations.
+    pub async fn read_any_generation(&self, tape: &TapeName, slice: &Slice) -> Result<Vec<Entry>, StoreError> {
+        let Some(record) = self.record(tape).await? else { return Ok(Vec::new()) };
+        self.read_chain(record, slice).await
+    }
+
     async fn read_chain(&self, record: TapeRecord, slice: &Slice) -> Result<Vec<Entry>, StoreError> {
         // From the tape itself back to the one it all began with: which rows of each are seen.
         let mut chain: Vec<(TapeRecord, Slice)> = Vec::new();
@@ -249,8 +255,7 @@ impl Tapes {
         };
         let mut named = Vec::new();
         for id in anchor.named_messages().into_iter().filter(|id| *id < anchor.id) {
-            let just_it = Slice { after: Some(EntryId(id.0.saturating_sub(1))), up_to: Some(id), ..Slice::default() };
-            named.extend(self.read(tape, &just_it).await?);
+            named.extend(self.read(tape, &Slice::just(id)).await?);
         }
         let following = self.read(tape, &Slice::after(anchor.id)).await?;
         Ok(Window { anchor: Some(anchor), named, following })

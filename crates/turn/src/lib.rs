@@ -3,11 +3,16 @@
 //! [`Turn::process`] is the pipeline, in the order of the stages: `load_state`, `build_prompt`, the model stage,
 //! `save_state`, `render_outbound`, `dispatch_outbound`. The session was resolved when the event was accepted. The turn
 //! knows hooks and nothing of channels, stores or runners: what runs in the model stage is behind [`ModelStage`].
+//!
+//! [`Mailbox`] decides what becomes of events that arrive in a session: which wait, which join a run, which become one
+//! turn together.
 
 mod error;
+mod mailbox;
 mod pipeline;
 mod stage;
 
 pub use error::{RunFailure, TurnError};
-pub use pipeline::{Dispatched, Turn, TurnReport};
+pub use mailbox::{Arrival, ArrivalKind, Decision, Mailbox, Session};
+pub use pipeline::{Dispatched, Turn, TurnReport, build_prompt};
 pub use stage::{ModelStage, StageEnd, StageEvents, StageInput};

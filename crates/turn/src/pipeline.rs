@@ -8,7 +8,7 @@ use capstan_hooks::args::{
     RenderOutboundArgs, SaveStateArgs, Stage,
 };
 use capstan_hooks::points::{BuildPrompt, DispatchOutbound, LoadState, RenderOutbound, Rendered, RunModel, SaveState};
-use capstan_hooks::{HookRuntime, Inbound, State};
+use capstan_hooks::{HookFailure, HookRuntime, Inbound, State};
 use capstan_protocol::{Content, Outbound, PluginName, SessionId, StreamEvent};
 
 use crate::{ModelStage, StageEnd, StageEvents, StageInput, TurnError};
@@ -63,7 +63,7 @@ impl Turn {
 
     async fn stages(&self, inbound: &Inbound, session: &SessionId) -> Result<TurnReport, TurnError> {
         let state = self.load_state(inbound, session).await?;
-        let prompt = self.build_prompt(inbound, session, &state).await?;
+        let prompt = build_prompt(&self.hooks, inbound, session, &state).await?;
         let input = StageInput { inbound: inbound.clone(), session: session.clone(), prompt, state: state.clone() };
         let output = self.model_stage_then_save_state(&input).await?;
         let outbounds = self.render_outbound(&input, &output).await?;
@@ -84,18 +84,6 @@ impl Turn {
             state.merge(values);
         }
         Ok(state)
-    }
-
-    /// The first plugin's prompt; nothing, or an empty one it chose, means the inbound text.
-    async fn build_prompt(&self, inbound: &Inbound, session: &SessionId, state: &State) -> Result<Prompt, TurnError> {
-        let args = BuildPromptArgs { message: inbound.clone(), session_id: session.clone(), state: state.clone() };
-        let chosen = self.hooks.first::<BuildPrompt>(&args).await?.map(|decided| decided.value);
-        if let Some(prompt) = chosen.filter(|prompt| !prompt.is_empty()) {
-            return Ok(prompt.into());
-        }
-        let text = inbound.input.plain_text();
-        self.hooks.fell_back::<BuildPrompt>(format!("{text:?}, the inbound text"));
-        Ok(Content::from(text).into())
     }
 
     /// From here on there is a prompt, so `save_state` runs whatever happens.
@@ -179,6 +167,23 @@ impl Turn {
         let sent = answers.into_iter().map(|answer| (answer.plugin, answer.value.unwrap_or(false))).collect();
         Ok(Dispatched { outbound, sent })
     }
+}
+
+/// The first plugin's prompt; nothing, or an empty one it chose, means the inbound text.
+pub async fn build_prompt(
+    hooks: &HookRuntime,
+    inbound: &Inbound,
+    session: &SessionId,
+    state: &State,
+) -> Result<Prompt, HookFailure> {
+    let args = BuildPromptArgs { message: inbound.clone(), session_id: session.clone(), state: state.clone() };
+    let chosen = hooks.first::<BuildPrompt>(&args).await?.map(|decided| decided.value);
+    if let Some(prompt) = chosen.filter(|prompt| !prompt.is_empty()) {
+        return Ok(prompt.into());
+    }
+    let text = inbound.input.plain_text();
+    hooks.fell_back::<BuildPrompt>(format!("{text:?}, the inbound text"));
+    Ok(Content::from(text).into())
 }
 
 /// What the model stage emits: collected as far as it got, errors told to the observers, all of it shown to the channel.

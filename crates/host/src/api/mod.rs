@@ -23,7 +23,7 @@ pub(crate) fn run_api(run: &Arc<Run>) -> RunApi {
         tools: Arc::new(tools::Tools(Arc::clone(run))),
         tape: Arc::new(tape::SessionTape(Arc::clone(run))),
         prompt: Arc::new(prompt::Prompts(Arc::clone(run))),
-        steering: Arc::new(steering::Steering(Arc::clone(run))),
+        steering: Arc::new(steering::Steered(Arc::clone(run))),
         cancelled: run.cancelled.clone(),
     }
 }

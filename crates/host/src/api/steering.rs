@@ -5,15 +5,39 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use capstan_hooks::contracts::SteeringApi;
 use capstan_protocol::{ApiError, Content};
+use capstan_turn::build_prompt;
 
+use super::store_failed;
 use crate::run::Run;
 
-pub(super) struct Steering(pub(super) Arc<Run>);
+pub(super) struct Steered(pub(super) Arc<Run>);
 
 #[async_trait]
-impl SteeringApi for Steering {
+impl SteeringApi for Steered {
+    /// A message whose prompt cannot be built is left for a turn of its own, which will say so; what came after it is
+    /// left with it.
     async fn take(&self) -> Result<Vec<Content>, ApiError> {
-        let _ = &self.0;
-        Ok(Vec::new())
+        let run = &self.0;
+        let mut offered = run.steering.take_offered().into_iter();
+        let mut prompts = Vec::new();
+        while let Some(item) = offered.next() {
+            match build_prompt(&run.services.hooks, &item.inbound, &item.session, &run.state).await {
+                Ok(prompt) => {
+                    let prompt = prompt.0.as_ref().clone();
+                    run.take_in_steered(&item.key, prompt.clone());
+                    run.steering.took(item);
+                    prompts.push(prompt);
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "a message could not be taken into a run");
+                    run.steering.give_back(std::iter::once(item).chain(offered).collect());
+                    break;
+                }
+            }
+        }
+        if !prompts.is_empty() {
+            run.flush().await.map_err(|error| store_failed(&error))?;
+        }
+        Ok(prompts)
     }
 }

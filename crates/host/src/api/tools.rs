@@ -14,6 +14,7 @@ use futures::FutureExt as _;
 use serde_json::{Value, json};
 
 use super::{hook_failed, run_api, store_failed, unauthorized};
+use crate::recovery::{COMMAND, COMMAND_START};
 use crate::run::Run;
 
 pub(super) struct Tools(pub(super) Arc<Run>);
@@ -55,6 +56,10 @@ impl ToolsApi for Tools {
         }
         self.0.take_as_command();
         let step = OpenStep::begin(&self.0)?;
+        // On record before it is made: a command that a crash cuts off must not be made again.
+        let begun = json!({ "raw": call.raw, "name": name });
+        self.0.append(Draft::event(COMMAND_START, begun).hidden());
+        self.0.flush().await.map_err(|error| store_failed(&error))?;
         let mut record = CommandRecord { run: &self.0, raw: call.raw, name, begun: Instant::now(), output: None };
         let output = self.make(tool.as_ref(), call.arguments).await;
         record.output = Some(output.clone());
@@ -86,7 +91,7 @@ impl Drop for CommandRecord<'_> {
             "elapsed_ms": u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX),
             "output": self.output.as_ref().map(ToolOutput::text),
         });
-        self.run.append(Draft::event("command", data));
+        self.run.append(Draft::event(COMMAND, data));
     }
 }
 

@@ -1,0 +1,196 @@
+//! The moving parts of a running host, shared by the tasks that move them.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use capstan_hooks::{Inbound, Lifespan};
+use capstan_protocol::{ChannelName, EventKey, Outcome, RunId, SessionId, TapeName};
+use capstan_turn::{Turn, TurnError};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::ending::Ended;
+use crate::item::{Caller, Group};
+use crate::journal::Journal;
+use crate::lane::Lane;
+use crate::orchestrator::TurnRun;
+use crate::order::Lines;
+use crate::outbox::{Outbox, Parcel};
+use crate::services::Services;
+use crate::sessions::{Reservation, Sessions};
+use crate::staging::Staging;
+use crate::steering::Steering;
+use crate::{HostError, Served};
+
+/// How long the scope of a message may take to close.
+const LIFESPAN_DEADLINE: Duration = Duration::from_secs(30);
+/// How often the store is asked what became of an event that another process works on.
+const POLL: Duration = Duration::from_millis(100);
+
+/// The moving parts of a running host.
+pub(crate) struct Engine {
+    pub(crate) services: Arc<Services>,
+    pub(crate) turn: Turn,
+    pub(crate) sessions: Sessions,
+    pub(crate) outbox: Outbox,
+    pub(crate) lines: Lines,
+    /// Every task of the host.
+    pub(crate) tasks: TaskTracker,
+    /// Fires when every run is to end.
+    pub(crate) cancelled: CancellationToken,
+    /// Fires when no further turn is to begin: what waits is taken up at the next start.
+    pub(crate) stopping: CancellationToken,
+    listening: Mutex<BTreeSet<ChannelName>>,
+}
+
+/// A turn that is going on, as its session reaches it.
+#[derive(Clone)]
+pub(crate) struct Active {
+    pub(crate) journal: Arc<Journal>,
+    pub(crate) cancelled: CancellationToken,
+    pub(crate) steering: Arc<Steering>,
+}
+
+impl Engine {
+    pub(crate) fn new(services: Arc<Services>, turn: Turn) -> Self {
+        Self {
+            services,
+            turn,
+            sessions: Sessions::default(),
+            outbox: Outbox::default(),
+            lines: Lines::default(),
+            tasks: TaskTracker::new(),
+            cancelled: CancellationToken::new(),
+            stopping: CancellationToken::new(),
+            listening: Mutex::default(),
+        }
+    }
+
+    /// Reserves a place in a session, which is woken if it is asleep.
+    pub(crate) fn reserve(self: &Arc<Self>, tape: &TapeName) -> Result<Reservation, HostError> {
+        if self.stopping.is_cancelled() {
+            return Err(HostError::Stopping);
+        }
+        let settings = &self.services.settings;
+        let (reservation, begun) = self.sessions.reserve(tape, &settings.owner, settings.session_queue);
+        if let Some(lane) = begun {
+            self.tasks.spawn(Lane::new(Arc::clone(self), lane).run());
+        }
+        Ok(reservation)
+    }
+
+    /// The channels that listen in this process.
+    pub(crate) fn listening(&self) -> MutexGuard<'_, BTreeSet<ChannelName>> {
+        self.listening.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes events through a turn. Whatever goes wrong is in what is returned.
+    pub(crate) async fn take_turn(&self, group: &Group, active: &Active) -> Ended {
+        let inbound = &group.inbound;
+        let staging = Staging::default();
+        inbound.extensions().insert(staging.clone());
+        inbound.extensions().insert(TurnRun {
+            journal: Arc::clone(&active.journal),
+            cancelled: active.cancelled.clone(),
+            steering: Arc::clone(&active.steering),
+            begins_after: group.head(),
+            events: group.items().map(|item| (item.key.clone(), item.message)).collect(),
+            report: Mutex::default(),
+        });
+        let turn = self.turn.process(inbound.clone(), group.lead.session.clone()).await;
+        close_lifespan(inbound, turn.as_ref().err()).await;
+        let run = inbound.extensions().get::<TurnRun>();
+        let run = run.and_then(|run| run.report.lock().unwrap_or_else(PoisonError::into_inner).clone());
+        Ended { turn, staging, run, journal: Some(Arc::clone(&active.journal)) }
+    }
+
+    /// Tells whoever sent an event again what became of it, as soon as that is known.
+    pub(crate) async fn answer_again(
+        self: &Arc<Self>,
+        inbound: Inbound,
+        key: EventKey,
+        session: SessionId,
+        caller: Option<Caller>,
+    ) {
+        let known = tokio::select! {
+            known = self.outcome_of(&key) => known,
+            () = self.stopping.cancelled() => Ok(None),
+        };
+        let served = Served { session, duplicate: true, ..Served::unknown() };
+        let failed = match known {
+            Ok(Some((outcome, run_id))) => match self.services.tapes.store().outbox(&key).await {
+                Ok(rows) => {
+                    let output = if let Outcome::Replied { text } = &outcome { text.clone() } else { String::new() };
+                    let outbounds = rows.into_iter().map(|row| row.message).collect();
+                    let outcome_now = Some(outcome.clone());
+                    let served = Served { run_id, output, outbounds, outcome: outcome_now, ..served };
+                    return self.deliver(Parcel { inbound, served, outcome, rows: Vec::new(), caller }).await;
+                }
+                Err(error) => Err(error.into()),
+            },
+            Ok(None) => Ok(served),
+            Err(error) => Err(error),
+        };
+        if let Some(caller) = caller {
+            // Whoever asked may have gone.
+            let _unheard = caller.send(failed);
+        }
+    }
+
+    /// Waits until an event has ended, for as long as an event waits for its session.
+    async fn outcome_of(&self, key: &EventKey) -> Result<Option<(Outcome, Option<RunId>)>, HostError> {
+        let ended = async {
+            loop {
+                let record = self.services.tapes.store().accepted(key).await?;
+                if let Some(outcome) = record.and_then(|record| record.outcome) {
+                    return Ok(outcome);
+                }
+                tokio::time::sleep(POLL).await;
+            }
+        };
+        tokio::time::timeout(self.services.settings.run_timeout, ended).await.ok().transpose()
+    }
+}
+
+/// A turn that failed before its prompt had no `save_state`, which would have closed the lifespan.
+async fn close_lifespan(inbound: &Inbound, error: Option<&TurnError>) {
+    let Some(lifespan) = inbound.extensions().get::<Lifespan>() else { return };
+    let failure = error.map(ToString::to_string);
+    match tokio::time::timeout(LIFESPAN_DEADLINE, lifespan.close(failure.as_deref())).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::warn!(%error, "the lifespan of a message did not close"),
+        Err(_) => tracing::warn!("the lifespan of a message did not close in time"),
+    }
+}
+
+/// The runs that go on in this process, and how to end them.
+#[derive(Debug, Default)]
+pub(crate) struct ActiveRuns(Mutex<HashMap<RunId, CancellationToken>>);
+
+impl ActiveRuns {
+    pub(crate) fn enter(&self, run_id: RunId, cancelled: CancellationToken) {
+        self.lock().insert(run_id, cancelled);
+    }
+
+    pub(crate) fn leave(&self, run_id: &RunId) {
+        self.lock().remove(run_id);
+    }
+
+    pub(crate) fn contains(&self, run_id: &RunId) -> bool {
+        self.lock().contains_key(run_id)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
+    /// Ends a run; says whether it goes on here.
+    pub(crate) fn cancel(&self, run_id: &RunId) -> bool {
+        self.lock().get(run_id).inspect(|cancelled| cancelled.cancel()).is_some()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<RunId, CancellationToken>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,312 @@
+//! A session that is awake: one turn at a time, under one lease, and what comes meanwhile.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use capstan_protocol::{Outcome, TapeName};
+use capstan_tape::{Batch, Fact, Fence, StoreError};
+use capstan_turn::{Decision, Mailbox, RunFailure, Session, TurnError};
+use futures::FutureExt as _;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::ending::{Closed, Ended};
+use crate::engine::{Active, Engine};
+use crate::item::{Group, Item};
+use crate::journal::Journal;
+use crate::lease::Claim;
+use crate::outbox::Parcel;
+use crate::recovery;
+use crate::sessions::{Message, NewLane};
+use crate::staging::Staging;
+use crate::steering::Steering;
+
+/// The lane of one session. It ends when nothing is left to do.
+pub(crate) struct Lane {
+    engine: Arc<Engine>,
+    tape: TapeName,
+    claim: Arc<Claim>,
+    inbox: mpsc::UnboundedReceiver<Message>,
+    mailbox: Mailbox<Item>,
+    woken: Instant,
+    /// The lease, while this lane holds it.
+    fence: Option<Fence>,
+    /// What dead processes left on this session was looked for. That is done before the first turn.
+    is_taken_up: bool,
+    /// Somebody wants that done although there is no turn.
+    is_to_take_up: bool,
+    /// Turns beside the one that is going on.
+    beside: JoinSet<()>,
+}
+
+impl Lane {
+    pub(crate) fn new(engine: Arc<Engine>, new: NewLane) -> Self {
+        Self {
+            engine,
+            tape: new.tape,
+            claim: new.claim,
+            inbox: new.inbox,
+            mailbox: Mailbox::default(),
+            woken: Instant::now(),
+            fence: None,
+            is_taken_up: false,
+            is_to_take_up: false,
+            beside: JoinSet::new(),
+        }
+    }
+
+    /// Works until there is nothing left to do, or the host stops: then what waits stays on disk.
+    pub(crate) async fn run(mut self) {
+        loop {
+            while let Ok(message) = self.inbox.try_recv() {
+                self.hear(message, None).await;
+            }
+            if self.engine.stopping.is_cancelled() {
+                break;
+            }
+            let now = self.now();
+            self.mailbox.pass(now);
+            match self.mailbox.next(now).and_then(Group::new) {
+                Some(group) => self.next_turn(group).await,
+                None if self.is_to_take_up => self.only_take_up().await,
+                None => {
+                    if self.is_done().await {
+                        return;
+                    }
+                    self.wait().await;
+                }
+            }
+        }
+        while self.beside.join_next().await.is_some() {}
+        self.give_lease_back().await;
+        // Not asleep but gone: whoever still holds a reservation hears that nobody listens.
+    }
+
+    fn now(&self) -> Duration {
+        self.woken.elapsed()
+    }
+
+    /// Waits until something happens.
+    async fn wait(&mut self) {
+        let look_again = self.mailbox.look_again().map(|after| self.woken + after);
+        tokio::select! {
+            message = self.inbox.recv() => if let Some(message) = message {
+                self.hear(message, None).await;
+            },
+            () = until(look_again) => {}
+            Some(_) = self.beside.join_next() => {}
+            () = self.engine.stopping.cancelled() => {}
+        }
+    }
+
+    /// Whether the lane may end.
+    async fn is_done(&mut self) -> bool {
+        if !self.mailbox.is_empty() || self.mailbox.look_again().is_some() || !self.beside.is_empty() {
+            return false;
+        }
+        if self.fence.is_some() {
+            if !self.engine.sessions.begin_release(&self.tape) {
+                return false;
+            }
+            self.give_lease_back().await;
+            self.engine.sessions.end_release(&self.tape);
+        }
+        self.engine.sessions.fall_asleep(&self.tape)
+    }
+
+    async fn give_lease_back(&mut self) {
+        if self.fence.take().is_some() {
+            let batch = Batch { facts: vec![self.claim.release()], ..Batch::new() };
+            if let Err(error) = self.engine.services.tapes.store().commit(batch).await {
+                // It is void as soon as this claim is dropped.
+                tracing::warn!(tape = %self.tape, %error, "a lease could not be given back");
+            }
+        }
+    }
+
+    /// Takes in what the lane is told, while a turn is going on or none is.
+    async fn hear(&mut self, message: Message, active: Option<&Active>) {
+        match message {
+            Message::Event(item, lease) => {
+                self.fence = lease.or(self.fence.take());
+                self.arrive(*item, active).await;
+            }
+            Message::TakeUp => {
+                self.is_taken_up = false;
+                self.is_to_take_up = true;
+            }
+            Message::Nothing => {}
+        }
+        self.engine.sessions.heard(&self.tape);
+    }
+
+    async fn arrive(&mut self, item: Item, active: Option<&Active>) {
+        let session = if active.is_some() { Session::Busy } else { Session::Free };
+        let arrival = item.arrival;
+        let now = self.now();
+        match self.mailbox.arrive(item, &arrival, session, now) {
+            Decision::Waits => {}
+            Decision::Interrupts => {
+                if let Some(active) = active {
+                    active.cancelled.cancel();
+                }
+            }
+            Decision::Steer(item) => {
+                let left = match active {
+                    Some(active) => active.steering.offer(item),
+                    None => Some(item),
+                };
+                self.mailbox.put_back(left.into_iter().collect());
+            }
+            Decision::Beside(item) => self.begin_beside(item),
+            Decision::Drop(item) => self.let_go(item).await,
+        }
+    }
+
+    /// Lets an event go that turned out not to be meant for the bot.
+    async fn let_go(&self, item: Item) {
+        let outcome = Outcome::Dropped;
+        let settle = Fact::Settle { key: item.key.clone(), outcome: outcome.clone(), run_id: None };
+        match self.engine.services.tapes.store().commit(Batch { facts: vec![settle], ..Batch::new() }).await {
+            Ok(_) => self.engine.deliver(Parcel::of(item, outcome, None)).await,
+            Err(error) => tracing::error!(%error, "an event could not be let go"),
+        }
+    }
+
+    /// Makes sure of the lease; meanwhile others may come. Fails when another process works on the session for too
+    /// long.
+    async fn hold_lease(&mut self) -> Result<Fence, TurnError> {
+        if let Some(fence) = &self.fence {
+            return Ok(fence.clone());
+        }
+        let (engine, claim) = (Arc::clone(&self.engine), Arc::clone(&self.claim));
+        let taken = engine.services.wait_for_lease(&claim, &engine.cancelled);
+        tokio::pin!(taken);
+        let fence = loop {
+            tokio::select! {
+                fence = &mut taken => break fence?,
+                Some(message) = self.inbox.recv() => self.hear(message, None).await,
+            }
+        };
+        // What was heard meanwhile may have brought the same lease.
+        self.fence = Some(fence.clone());
+        Ok(fence)
+    }
+
+    /// Takes up what dead processes left, though nothing new has come.
+    async fn only_take_up(&mut self) {
+        self.is_to_take_up = false;
+        match self.hold_lease().await {
+            Ok(fence) => self.take_up(&fence).await,
+            Err(error) => {
+                tracing::info!(tape = %self.tape, %error, "what a dead process left is not taken up now");
+            }
+        }
+    }
+
+    async fn take_up(&mut self, fence: &Fence) {
+        self.is_taken_up = true;
+        self.is_to_take_up = false;
+        match recovery::take_up(&self.engine, &self.tape, fence).await {
+            Ok(groups) => {
+                for items in groups.into_iter().rev() {
+                    self.mailbox.put_first(items);
+                }
+            }
+            Err(error) => tracing::error!(tape = %self.tape, %error, "what a dead process left could not be taken up"),
+        }
+    }
+
+    /// Takes events through a turn, with whatever comes meanwhile.
+    async fn next_turn(&mut self, mut group: Group) {
+        let fence = match self.hold_lease().await {
+            Ok(fence) => fence,
+            Err(error) => return self.engine.end_without_turn(group, &self.tape, error).await,
+        };
+        if !self.is_taken_up {
+            // What was left is older, and goes first.
+            self.mailbox.put_first(group.into_items());
+            return self.take_up(&fence).await;
+        }
+        group.leave_queue();
+        let active = self.begin(fence);
+        let engine = Arc::clone(&self.engine);
+        let ended = {
+            let turn = guarded(&engine, &group, &active);
+            tokio::pin!(turn);
+            loop {
+                tokio::select! {
+                    ended = &mut turn => break ended,
+                    Some(message) = self.inbox.recv() => self.hear(message, Some(&active)).await,
+                    Some(_) = self.beside.join_next() => {}
+                }
+            }
+        };
+        let steered = active.steering.end();
+        self.mailbox.put_back(steered.left);
+        let is_last = self.mailbox.is_empty() && self.beside.is_empty();
+        let releases = is_last && engine.sessions.begin_release(&self.tape);
+        let lease = if releases { self.claim.release() } else { engine.services.renewal(&self.claim) };
+        let closed = Closed { group, taken: steered.taken, tape: self.tape.clone() };
+        let settled = engine.settle(closed, ended, Some(lease)).await;
+        if releases || matches!(settled, Err(StoreError::Fenced { .. })) {
+            self.fence = None;
+        }
+        if releases {
+            engine.sessions.end_release(&self.tape);
+        }
+        if let Err(error) = settled {
+            tracing::error!(tape = %self.tape, %error, "the end of a turn could not be written");
+        }
+    }
+
+    fn begin(&self, fence: Fence) -> Active {
+        let services = &self.engine.services;
+        let clock = services.settings.clock.clone();
+        Active {
+            journal: Arc::new(Journal::new(services.tapes.clone(), self.tape.clone(), fence, clock)),
+            cancelled: self.engine.cancelled.child_token(),
+            steering: Arc::new(Steering::default()),
+        }
+    }
+
+    /// Begins a turn beside the one that is going on, under the same lease.
+    fn begin_beside(&mut self, item: Item) {
+        let (Some(fence), Some(mut group)) = (self.fence.clone(), Group::new(vec![item])) else { return };
+        group.leave_queue();
+        let active = self.begin(fence);
+        let (engine, tape) = (Arc::clone(&self.engine), self.tape.clone());
+        self.beside.spawn(async move {
+            let ended = guarded(&engine, &group, &active).await;
+            let taken = active.steering.end().taken;
+            if let Err(error) = engine.settle(Closed { group, taken, tape }, ended, None).await {
+                tracing::error!(%error, "the end of a turn beside another could not be written");
+            }
+        });
+    }
+}
+
+/// A turn that crashes, which hooks and runners cannot make it do, still ends with an outcome.
+async fn guarded(engine: &Engine, group: &Group, active: &Active) -> Ended {
+    match AssertUnwindSafe(engine.take_turn(group, active)).catch_unwind().await {
+        Ok(ended) => ended,
+        Err(_) => Ended {
+            turn: Err(TurnError::Run(RunFailure {
+                message: "the turn crashed".to_owned(),
+                code: Some("run-failed".to_owned()),
+            })),
+            staging: Staging::default(),
+            run: None,
+            journal: Some(Arc::clone(&active.journal)),
+        },
+    }
+}
+
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}

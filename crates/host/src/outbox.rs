@@ -1,0 +1,247 @@
+//! The outbox: what was committed with an outcome goes out, in order per chat, until its fate is known.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use capstan_hooks::contracts::{Answer, Channel, Fate};
+use capstan_protocol::{ChannelName, ChatId};
+use capstan_tape::{Batch, Fact, OutboxStatus};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::delivery::{SEND_DEADLINE, isolated};
+use crate::engine::Engine;
+pub(crate) use crate::parcel::{Parcel, Row};
+use crate::parcel::{CallerGone, Receipt};
+
+/// How many errands may wait for one chat. A session that has more to say waits too.
+const WAITING: usize = 64;
+/// How long the first wait before another attempt is; each further one is twice as long.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+/// How long a wait is at most.
+const LONGEST_WAIT: Duration = Duration::from_mins(5);
+/// How often a message is tried before it is given up: for about a day, at the longest wait.
+const ATTEMPTS: u32 = 300;
+
+/// Why the message of a caller that waited was given up.
+pub(crate) const CALLER_GONE: &str = "the caller is gone";
+
+/// What waits to go out, by chat.
+#[derive(Default)]
+pub(crate) struct Outbox(Mutex<HashMap<Address, Chat>>);
+
+/// Where messages keep their order.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Address {
+    channel: ChannelName,
+    chat: ChatId,
+}
+
+/// A chat that something waits for. It is there exactly as long as a task works on it.
+struct Chat {
+    errands: VecDeque<(Errand, OwnedSemaphorePermit)>,
+    room: Arc<Semaphore>,
+}
+
+/// Something that is to go out to one chat.
+enum Errand {
+    /// A message, until its fate is known.
+    Send { row: Row, receipt: Receipt },
+    /// The word to a caller that waits, once.
+    Answer { answer: Box<Answer>, rows: Vec<Row>, receipt: Receipt },
+}
+
+impl Outbox {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Address, Chat>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn room(&self, address: &Address) -> Arc<Semaphore> {
+        let room = self.lock().get(address).map(|chat| Arc::clone(&chat.room));
+        room.unwrap_or_else(|| Arc::new(Semaphore::new(WAITING)))
+    }
+
+    /// Puts an errand last; says whether nobody works on the chat yet.
+    fn put(&self, address: &Address, errand: Errand, place: OwnedSemaphorePermit, room: Arc<Semaphore>) -> bool {
+        let mut chats = self.lock();
+        if let Some(chat) = chats.get_mut(address) {
+            chat.errands.push_back((errand, place));
+            return false;
+        }
+        chats.insert(address.clone(), Chat { errands: VecDeque::from([(errand, place)]), room });
+        true
+    }
+
+    /// The next errand; when there is none, nobody works on the chat any more.
+    fn next(&self, address: &Address) -> Option<(Errand, OwnedSemaphorePermit)> {
+        let mut chats = self.lock();
+        let next = chats.get_mut(address).and_then(|chat| chat.errands.pop_front());
+        if next.is_none() {
+            chats.remove(address);
+        }
+        next
+    }
+}
+
+impl Engine {
+    /// Sends a parcel on its way, as soon as there is room for it.
+    pub(crate) async fn deliver(self: &Arc<Self>, mut parcel: Parcel) {
+        let channel = parcel.inbound.channel();
+        parcel.served.outbounds.extend(parcel.rows.iter().map(|row| row.message.clone()));
+        let waits = self.services.channel(&channel).is_some_and(|channel| channel.capabilities().caller_waits);
+        let answer = waits.then(|| Box::new(parcel.answer(&channel)));
+        let address = Address { channel: channel.clone(), chat: parcel.inbound.chat_id() };
+        let receipt = Receipt::new(parcel.caller, parcel.served);
+        let (own, others): (Vec<Row>, Vec<Row>) =
+            parcel.rows.into_iter().partition(|row| waits && row.message.channel == channel);
+        if let Some(answer) = answer {
+            self.run_errand(address, Errand::Answer { answer, rows: own, receipt: receipt.clone() }).await;
+        }
+        self.send_rows(others, &receipt).await;
+    }
+
+    /// Sends messages on their way that another process left behind.
+    pub(crate) async fn deliver_left_behind(self: &Arc<Self>, rows: Vec<Row>) {
+        let nobody = Receipt::new(None, crate::Served::unknown());
+        self.send_rows(rows, &nobody).await;
+    }
+
+    async fn send_rows(self: &Arc<Self>, rows: Vec<Row>, receipt: &Receipt) {
+        for row in rows {
+            let address = Address { channel: row.message.channel.clone(), chat: row.message.chat_id.clone() };
+            self.run_errand(address, Errand::Send { row, receipt: receipt.clone() }).await;
+        }
+    }
+
+    async fn run_errand(self: &Arc<Self>, address: Address, errand: Errand) {
+        let room = self.outbox.room(&address);
+        // Nobody ever closes it.
+        let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
+        if self.outbox.put(&address, errand, place, room) {
+            let engine = Arc::clone(self);
+            self.tasks.spawn(async move {
+                while let Some((errand, _place)) = engine.outbox.next(&address) {
+                    engine.run(errand).await;
+                }
+            });
+        }
+    }
+
+    async fn run(&self, errand: Errand) {
+        match errand {
+            Errand::Answer { answer, rows, receipt } => self.answer(&answer, rows, &receipt).await,
+            Errand::Send { row, receipt } => self.send(row, receipt).await,
+        }
+    }
+
+    /// Answers a caller that waits. There is no second attempt: either it is still there, or it is gone.
+    async fn answer(&self, answer: &Answer, rows: Vec<Row>, receipt: &Receipt) {
+        let is_gone = answer.event.extensions().get::<CallerGone>().is_some();
+        let answered = match self.services.channel(&answer.event.channel()) {
+            Some(channel) if !is_gone => isolated(channel.answer(answer), SEND_DEADLINE).await.map_err(|(why, _)| why),
+            _ => Err(CALLER_GONE.to_owned()),
+        };
+        if let Err(reason) = &answered
+            && !is_gone
+        {
+            tracing::warn!(channel = %answer.event.channel(), %reason, "a caller could not be answered");
+            receipt.undelivered(reason);
+        }
+        let status = match answered {
+            Ok(()) => OutboxStatus::sent(),
+            Err(reason) => OutboxStatus::Undelivered { reason },
+        };
+        self.record(rows.into_iter().map(|row| (row, status.clone())).collect()).await;
+    }
+
+    /// Sends one message until its fate is known, or the host stops. Whoever waits in this process waits for the first
+    /// attempt.
+    async fn send(&self, mut row: Row, receipt: Receipt) {
+        let mut receipt = Some(receipt);
+        loop {
+            let (reason, fate) = match self.attempt(&row).await {
+                Ok(()) => {
+                    let status = OutboxStatus::Sent { possible_duplicate: row.fate_unknown };
+                    return self.record(vec![(row, status)]).await;
+                }
+                Err(failed) => failed,
+            };
+            tracing::warn!(channel = %row.message.channel, %reason, "a message could not be delivered");
+            if let Some(receipt) = receipt.take() {
+                receipt.undelivered(&reason);
+            }
+            row.attempts += 1;
+            row.fate_unknown |= fate == Fate::Unknown;
+            if fate == Fate::Hopeless || row.attempts >= ATTEMPTS {
+                return self.record(vec![(row, OutboxStatus::Undelivered { reason })]).await;
+            }
+            let status = OutboxStatus::Waiting {
+                attempts: row.attempts,
+                fate_unknown: row.fate_unknown,
+                reason: Some(reason),
+            };
+            let wait = backoff(row.attempts);
+            self.record(vec![(row.clone(), status)]).await;
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                // It waits in the store, for the next start.
+                () = self.stopping.cancelled() => return,
+            }
+        }
+    }
+
+    async fn attempt(&self, row: &Row) -> Result<(), (String, Fate)> {
+        let Some(channel) = self.services.channel(&row.message.channel) else {
+            return Err((format!("there is no channel {}", row.message.channel), Fate::Hopeless));
+        };
+        let marked = row.fate_unknown.then(|| row.message.clone().possible_duplicate());
+        isolated(channel.send(marked.as_ref().unwrap_or(&row.message)), SEND_DEADLINE).await
+    }
+
+    /// Records what became of messages. When that fails they still wait in the store, and may be sent again.
+    async fn record(&self, fates: Vec<(Row, OutboxStatus)>) {
+        if fates.is_empty() {
+            return;
+        }
+        let facts = fates.into_iter().map(|(row, status)| Fact::Delivery { id: row.id, status }).collect();
+        if let Err(error) = self.services.tapes.store().commit(Batch { facts, ..Batch::new() }).await {
+            tracing::warn!(%error, "the fate of a message could not be recorded");
+        }
+    }
+}
+
+/// How long to wait after so many attempts: twice as long each time, and never for everybody at the same moment.
+fn backoff(attempts: u32) -> Duration {
+    let doubled = FIRST_WAIT.saturating_mul(1_u32.checked_shl(attempts.saturating_sub(1)).unwrap_or(u32::MAX));
+    // A new state is seeded at random.
+    let jitter = u32::try_from(RandomState::new().build_hasher().finish() % 1000).unwrap_or_default();
+    doubled.min(LONGEST_WAIT) * (500 + jitter) / 1000
+}
+
+/// Whether a process with these channels listening may send what was left for one: it listens here, or nobody ever
+/// will again.
+pub(crate) fn may_send(channel: Option<&Arc<dyn Channel>>, listens: bool) -> bool {
+    listens || channel.is_some_and(|channel| channel.capabilities().caller_waits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LONGEST_WAIT, backoff};
+    use std::time::Duration;
+
+    #[test]
+    fn x03_the_wait_doubles_with_jitter_and_has_an_end() {
+        for _ in 0..100 {
+            let within = |attempts, seconds: f64| {
+                let waited = backoff(attempts).as_secs_f64();
+                assert!((seconds * 0.5..=seconds * 1.5).contains(&waited), "{attempts}: {waited}");
+            };
+            within(1, 1.0);
+            within(2, 2.0);
+            within(5, 16.0);
+            assert!(backoff(300) <= LONGEST_WAIT * 3 / 2);
+            assert!(backoff(u32::MAX) >= Duration::from_mins(2));
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! What goes out when an event has ended: its messages, and the word to whoever waits for it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use capstan_hooks::Inbound;
+use capstan_hooks::contracts::Answer;
+use capstan_protocol::{ChannelName, Outbound, Outcome, RunId, Usage};
+use capstan_tape::{Assigned, NewOutbound, OutboxId, OutboxRecord, OutboxStatus};
+use capstan_turn::TurnError;
+
+use crate::Served;
+use crate::item::{Caller, Item};
+
+/// A message that waits in the outbox.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Row {
+    pub(crate) id: OutboxId,
+    pub(crate) message: Outbound,
+    /// How often it was tried.
+    pub(crate) attempts: u32,
+    /// Whether one of those may have gone through.
+    pub(crate) fate_unknown: bool,
+}
+
+impl Row {
+    /// A message that was staged under this id.
+    pub(crate) fn staged(assigned: Option<&Assigned>, outbound: NewOutbound) -> Option<Self> {
+        match assigned {
+            Some(Assigned::Outbox(id)) => {
+                Some(Self { id: *id, message: outbound.message, attempts: 0, fate_unknown: false })
+            }
+            _ => None,
+        }
+    }
+
+    /// A message that a process left when it died: it may have been sending it.
+    pub(crate) fn left_behind(record: OutboxRecord) -> Self {
+        let attempts = match record.status {
+            OutboxStatus::Waiting { attempts, .. } => attempts,
+            OutboxStatus::Sent { .. } | OutboxStatus::Undelivered { .. } => 0,
+        };
+        Self { id: record.id, message: record.message, attempts, fate_unknown: true }
+    }
+}
+
+/// What goes out when an event has ended.
+pub(crate) struct Parcel {
+    pub(crate) inbound: Inbound,
+    pub(crate) served: Served,
+    pub(crate) outcome: Outcome,
+    pub(crate) rows: Vec<Row>,
+    pub(crate) caller: Option<Caller>,
+}
+
+impl Parcel {
+    /// The parcel of an event that ended like this, with no messages.
+    pub(crate) fn of(item: Item, outcome: Outcome, run_id: Option<RunId>) -> Self {
+        let served = Served {
+            session: item.session,
+            run_id,
+            output: String::new(),
+            outbounds: Vec::new(),
+            usage: None,
+            outcome: Some(outcome.clone()),
+            error: None,
+            undelivered: Vec::new(),
+            duplicate: false,
+        };
+        Self { inbound: item.inbound, served, outcome, rows: Vec::new(), caller: item.caller }
+    }
+
+    /// The same, with what the turn came to.
+    pub(crate) fn with(mut self, output: String, usage: Option<Usage>, error: Option<TurnError>) -> Self {
+        self.served = Served { output, usage, error, ..self.served };
+        self
+    }
+
+    /// The answer to a caller that waits on this channel.
+    pub(crate) fn answer(&self, channel: &ChannelName) -> Answer {
+        let messages = self.rows.iter().map(|row| &row.message).filter(|message| message.channel == *channel);
+        Answer {
+            event: self.inbound.clone(),
+            session: self.served.session.clone(),
+            outcome: self.outcome.clone(),
+            run_id: self.served.run_id.clone(),
+            messages: messages.cloned().collect(),
+            duplicate: self.served.duplicate,
+        }
+    }
+}
+
+/// Whoever waits inside this process is told when everything of an event was tried once: when the last clone is
+/// dropped.
+#[derive(Clone)]
+pub(crate) struct Receipt(Arc<Waiting>);
+
+struct Waiting(Mutex<Option<(Caller, Served)>>);
+
+impl Receipt {
+    pub(crate) fn new(caller: Option<Caller>, served: Served) -> Self {
+        Self(Arc::new(Waiting(Mutex::new(caller.map(|caller| (caller, served))))))
+    }
+
+    /// A message could not be delivered.
+    pub(crate) fn undelivered(&self, reason: &str) {
+        if let Some((_, served)) = self.0.0.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+            served.undelivered.push(reason.to_owned());
+        }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if let Some((caller, served)) = self.0.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
+            // Whoever asked may have gone.
+            let _unheard = caller.send(Ok(served));
+        }
+    }
+}
+
+/// Marks an event whose caller is gone: nobody is shown or sent anything on a channel where callers wait.
+pub(crate) struct CallerGone;

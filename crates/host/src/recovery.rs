@@ -1,0 +1,330 @@
+//! After a crash: what a dead process left is ended or taken up again, and nothing is done twice that may have been
+//! done.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use capstan_hooks::Inbound;
+use capstan_protocol::{ChannelName, Event, Outbound, Outcome, RunId, TapeName};
+use capstan_tape::{
+    Batch, Draft, Entry, Fact, Fence, InFlight, Kind, NewOutbound, OutboxStatus, RunRecord, RunStatus, Slice,
+    StoreError, TapeRecord,
+};
+use capstan_turn::{Arrival, ArrivalKind};
+use serde_json::Value;
+
+use crate::engine::Engine;
+use crate::item::Item;
+use crate::outbox::{CALLER_GONE, Parcel, Row, may_send};
+use crate::parcel::CallerGone;
+
+/// How often an event is taken up again before it is given up: it may be what kills the host.
+const ADOPTIONS: u32 = 3;
+/// How often a running host looks for what other processes left.
+const SWEEP: Duration = Duration::from_secs(30);
+/// How often that is tried again when another process does the same.
+const RACES: usize = 8;
+
+/// The event that a run leaves on the tape before it makes a command, whose effect is not known until it has ended.
+pub(crate) const COMMAND_START: &str = "command.start";
+/// The event that tells of a command that was made.
+pub(crate) const COMMAND: &str = "command";
+
+/// What becomes of events that a dead process left.
+enum Verdict {
+    /// They have a turn again.
+    TakenUp,
+    /// They end, and the user is told this.
+    GivenUp(String),
+}
+
+/// Events that a dead process left, and worked on together.
+struct Left {
+    events: Vec<InFlight>,
+    /// The run that was cut off.
+    run: Option<RunRecord>,
+}
+
+/// Ends the runs that a dead process left on a session, and gives the events that are to have a turn again: those of
+/// one run together, in order.
+///
+/// The caller holds the session's lease, so none of those runs can be going on anywhere.
+pub(crate) async fn take_up(
+    engine: &Arc<Engine>,
+    tape: &TapeName,
+    fence: &Fence,
+) -> Result<Vec<Vec<Item>>, StoreError> {
+    for _ in 0..RACES {
+        match try_take_up(engine, tape, fence).await {
+            // Another process was faster with one of them.
+            Err(StoreError::NotOpen { .. }) => {}
+            done => return done,
+        }
+    }
+    Ok(Vec::new())
+}
+
+async fn try_take_up(
+    engine: &Arc<Engine>,
+    tape: &TapeName,
+    fence: &Fence,
+) -> Result<Vec<Vec<Item>>, StoreError> {
+    let services = &engine.services;
+    let store = services.tapes.store();
+    let mut events = store.in_flight(Some(tape)).await?;
+    events.retain(|event| is_left(engine, event.owner.as_deref()) && is_served(engine, &event.key.source));
+    let mut runs = store.running().await?;
+    runs.retain(|run| run.tape == *tape && !services.runs.contains(&run.run_id));
+    if events.is_empty() && runs.is_empty() {
+        return Ok(Vec::new());
+    }
+    let now = services.settings.clock.now();
+    let me = services.settings.owner.name().to_owned();
+    let mut batch = Batch { fence: Some(fence.clone()), ..Batch::new() };
+    for run in &runs {
+        let (run_id, usage) = (run.run_id.clone(), run.usage.clone());
+        batch.push(Fact::EndRun { run_id, status: RunStatus::Interrupted, usage, at: now });
+    }
+    let mut groups = Vec::new();
+    let mut parcels = Vec::new();
+    for left in together(events, runs) {
+        let items = items(engine, tape, &left).await?;
+        let verdict = match (&left.run, items.len() == left.events.len()) {
+            (_, false) => Verdict::GivenUp("I was interrupted, and what was asked can no longer be read.".to_owned()),
+            (Some(run), true) => judge(&left.events, Some((run, &entries_of(engine, run).await?))),
+            (None, true) => judge(&left.events, None),
+        };
+        let run_id = left.run.as_ref().map(|run| run.run_id.clone());
+        match verdict {
+            Verdict::TakenUp => {
+                for event in left.events {
+                    batch.push(Fact::Adopt { key: event.key, from: event.owner, owner: me.clone() });
+                }
+                groups.push(items);
+            }
+            Verdict::GivenUp(notice) => {
+                let entry = Draft::error("turn", &notice);
+                let entry = run_id.as_ref().map_or(entry.clone(), |run_id| entry.of_run(run_id));
+                batch.append(tape, Draft { date: Some(now.into()), ..entry });
+                let outcome = Outcome::Failed { notice: notice.clone() };
+                for event in left.events {
+                    let run_id = run_id.clone();
+                    batch.push(Fact::Settle { key: event.key, outcome: outcome.clone(), run_id });
+                }
+                // One notice, to whoever would have been answered.
+                let mut rest = items;
+                let lead = rest.iter().position(|item| item.leads).unwrap_or(rest.len().saturating_sub(1));
+                let lead = (lead < rest.len()).then(|| rest.remove(lead));
+                parcels.extend(rest.into_iter().map(|item| (Parcel::of(item, outcome.clone(), run_id.clone()), None)));
+                if let Some(item) = lead {
+                    let message = Outbound::notice(&item.inbound, item.session.clone(), notice);
+                    let row = NewOutbound { message, event: item.key.clone(), at: now, owner: me.clone() };
+                    let position = batch.push(Fact::Enqueue(row.clone()));
+                    parcels.push((Parcel::of(item, outcome, run_id), Some((position, row))));
+                }
+            }
+        }
+    }
+    let committed = services.tapes.commit(batch).await?;
+    for (parcel, row) in parcels {
+        let rows = row.and_then(|(position, row)| Row::staged(committed.assigned.get(position), row));
+        engine.deliver(Parcel { rows: rows.into_iter().collect(), ..parcel }).await;
+    }
+    Ok(groups)
+}
+
+/// Whether nobody sees to what this process had. What was left before owners were recorded is nobody's.
+fn is_left(engine: &Engine, owner: Option<&str>) -> bool {
+    owner.is_none_or(|owner| engine.services.settings.owner.is_dead(owner))
+}
+
+/// Whether answers of this channel can be given here.
+fn is_served(engine: &Engine, channel: &ChannelName) -> bool {
+    may_send(engine.services.channel(channel), engine.listening().contains(channel))
+}
+
+/// Events in the groups in which they were worked on, in the order they came.
+fn together(events: Vec<InFlight>, runs: Vec<RunRecord>) -> Vec<Left> {
+    let mut groups: Vec<Left> = Vec::new();
+    for event in events {
+        let taken_by = |run: &RunRecord| {
+            run.event == event.key || event.taken_in.as_ref().is_some_and(|taken| taken.run_id == run.run_id)
+        };
+        let run = runs.iter().find(|run| taken_by(run));
+        let same = |left: &&mut Left| left.run.as_ref().map(|run| &run.run_id) == run.map(|run| &run.run_id);
+        match groups.iter_mut().filter(|_| run.is_some()).find(same) {
+            Some(left) => left.events.push(event),
+            None => groups.push(Left { run: run.cloned(), events: vec![event] }),
+        }
+    }
+    groups
+}
+
+/// Whether events can have a turn again.
+fn judge(events: &[InFlight], run: Option<(&RunRecord, &[Entry])>) -> Verdict {
+    let tried = events.iter().map(|event| event.adoptions).max().unwrap_or_default();
+    if let Some((run, entries)) = run {
+        if run.cancel_requested {
+            return Verdict::GivenUp("The run was cancelled.".to_owned());
+        }
+        if run.bypasses_host {
+            return Verdict::GivenUp(
+                "I was interrupted while I worked on this, and cannot tell what was done. I did not try again: please \
+                 check, and ask again if something is missing."
+                    .to_owned(),
+            );
+        }
+        let open = open_calls(&run.run_id, entries);
+        if !open.is_empty() {
+            return Verdict::GivenUp(format!(
+                "I was interrupted while {} was at work, and cannot tell whether it finished. I did not try again: \
+                 please check, and ask again if something is missing.",
+                open.join(", ")
+            ));
+        }
+    }
+    if tried >= ADOPTIONS {
+        return Verdict::GivenUp(format!("I was interrupted {} times while I worked on this, and gave up.", tried + 1));
+    }
+    Verdict::TakenUp
+}
+
+/// The tools that a run had called and that had not answered: what they did is not known.
+fn open_calls(run_id: &RunId, entries: &[Entry]) -> Vec<String> {
+    let mut open: Vec<(String, String)> = Vec::new();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    for entry in entries.iter().filter(|entry| entry.run_id() == Some(run_id.as_str())) {
+        match (&entry.kind, entry.name()) {
+            (Kind::ToolCall, _) => {
+                let calls = entry.payload["calls"].as_array().into_iter().flatten();
+                open.extend(calls.map(|call| (text(&call["id"]), text(&call["function"]["name"]))));
+            }
+            (Kind::ToolResult, _) => {
+                for id in entry.payload["call_ids"].as_array().into_iter().flatten().map(text) {
+                    // Ids may be used again in a later step: the newest call is meant.
+                    if let Some(position) = open.iter().rposition(|(call, _)| *call == id) {
+                        open.remove(position);
+                    }
+                }
+            }
+            (Kind::Event, Some(COMMAND_START)) => {
+                open.push((COMMAND_START.to_owned(), text(&entry.payload["data"]["name"])));
+            }
+            (Kind::Event, Some(COMMAND)) => open.retain(|(id, _)| id != COMMAND_START),
+            _ => {}
+        }
+    }
+    let mut names: Vec<String> = open.into_iter().map(|(_, name)| name).collect();
+    names.dedup();
+    names
+}
+
+async fn entries_of(engine: &Engine, run: &RunRecord) -> Result<Vec<Entry>, StoreError> {
+    engine.services.tapes.read_any_generation(&run.tape, &Slice::after(run.begins_after)).await
+}
+
+/// The events as they were accepted; one that cannot be read any more is missing.
+async fn items(engine: &Engine, tape: &TapeName, left: &Left) -> Result<Vec<Item>, StoreError> {
+    let mut items = Vec::new();
+    for event in &left.events {
+        let told = engine.services.tapes.read_any_generation(tape, &Slice::just(event.entry)).await?.pop();
+        let told = told.and_then(|mut entry| serde_json::from_value::<Event>(entry.payload["data"]["event"].take()).ok());
+        let Some(told) = told else { continue };
+        let inbound = Inbound::new(told);
+        inbound.extensions().insert(CallerGone);
+        let kind = match inbound.input.command_line() {
+            Some(_) => ArrivalKind::Command,
+            None => ArrivalKind::Message { addressed: true },
+        };
+        items.push(Item {
+            leads: left.run.as_ref().is_some_and(|run| run.event == event.key),
+            inbound,
+            key: event.key.clone(),
+            session: event.session.clone(),
+            entry: event.entry,
+            arrival: Arrival { kind, ..Arrival::plain() },
+            message: event.taken_in.as_ref().map(|taken| taken.message),
+            caller: None,
+            slot: None,
+        });
+    }
+    Ok(items)
+}
+
+impl Engine {
+    /// Looks for what dead processes left, now and again, until the host stops.
+    pub(crate) async fn sweep(self: Arc<Self>) {
+        loop {
+            if let Err(error) = self.sweep_once().await {
+                tracing::error!(%error, "what dead processes left could not be looked for");
+            }
+            tokio::select! {
+                () = tokio::time::sleep(SWEEP) => {}
+                () = self.stopping.cancelled() => return,
+            }
+        }
+    }
+
+    /// Wakes every session of this workspace on which a dead process left something, and takes over its messages.
+    pub(crate) async fn sweep_once(self: &Arc<Self>) -> Result<(), StoreError> {
+        self.take_over_messages().await?;
+        let store = self.services.tapes.store();
+        let mut tapes = BTreeSet::new();
+        for event in store.in_flight(None).await? {
+            if is_left(self, event.owner.as_deref()) && is_served(self, &event.key.source) {
+                tapes.insert(event.tape);
+            }
+        }
+        for tape in tapes {
+            let record = self.services.tapes.record(&tape).await?;
+            if record.is_some_and(|record| self.is_ours(&record))
+                && let Ok(reservation) = self.reserve(&tape)
+            {
+                reservation.take_up();
+            }
+        }
+        Ok(())
+    }
+
+    /// Tools of a session work in its workspace, so only a host of that workspace may go on with it.
+    fn is_ours(&self, record: &TapeRecord) -> bool {
+        record.workspace.as_ref() == Some(&self.services.workspace_id)
+    }
+
+    /// Messages that a dead process was to send: their fate is unknown. Those of callers that waited are given up.
+    async fn take_over_messages(self: &Arc<Self>) -> Result<(), StoreError> {
+        let store = self.services.tapes.store();
+        let me = self.services.settings.owner.name();
+        let mut rows = Vec::new();
+        for record in store.waiting().await? {
+            let channel = self.services.channel(&record.message.channel);
+            let waited = channel.is_some_and(|channel| channel.capabilities().caller_waits);
+            if !is_left(self, record.owner.as_deref()) || !is_served(self, &record.message.channel) {
+                continue;
+            }
+            let mut batch = Batch::new();
+            batch.push(Fact::AdoptOutbound { id: record.id, from: record.owner.clone(), owner: me.to_owned() });
+            let row = Row::left_behind(record);
+            let status = if waited {
+                OutboxStatus::Undelivered { reason: CALLER_GONE.to_owned() }
+            } else {
+                OutboxStatus::Waiting { attempts: row.attempts, fate_unknown: true, reason: None }
+            };
+            batch.push(Fact::Delivery { id: row.id, status });
+            match store.commit(batch).await {
+                Ok(_) if waited => {}
+                Ok(_) => rows.push(row),
+                // Another process was faster.
+                Err(StoreError::Taken { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.deliver_left_behind(rows).await;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[path = "recovery_tests.rs"]
+mod tests;

@@ -1,0 +1,165 @@
+//! The sessions that are awake: each has a lane, a task of its own, from its first event until it is idle.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use capstan_protocol::TapeName;
+use capstan_tape::Fence;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+
+use crate::item::Item;
+use crate::lease::{Claim, Owner};
+
+/// What a lane is told.
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// An event was accepted, perhaps together with the lease.
+    Event(Box<Item>, Option<Fence>),
+    /// A process that worked on this session died: what it left is to be taken up.
+    TakeUp,
+    /// Somebody who wanted to send something did not.
+    Nothing,
+}
+
+/// The sessions that are awake.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Sessions(Arc<Mutex<HashMap<TapeName, Awake>>>);
+
+#[derive(Debug)]
+struct Awake {
+    lane: mpsc::UnboundedSender<Message>,
+    claim: Arc<Claim>,
+    /// How many events may still wait.
+    slots: Arc<Semaphore>,
+    /// How many senders the lane has not heard from.
+    expected: usize,
+    /// The lane is giving its lease back: nobody may count on it.
+    releasing: bool,
+}
+
+/// What a new lane is made of.
+pub(crate) struct NewLane {
+    pub(crate) tape: TapeName,
+    pub(crate) claim: Arc<Claim>,
+    pub(crate) inbox: mpsc::UnboundedReceiver<Message>,
+}
+
+/// The promise of a session to stay awake until it has heard from the holder.
+#[derive(Debug)]
+pub(crate) struct Reservation {
+    sessions: Sessions,
+    tape: TapeName,
+    lane: mpsc::UnboundedSender<Message>,
+    /// The claim of the lane to the session's lease.
+    pub(crate) claim: Arc<Claim>,
+    /// Whether the lease can be taken for the lane together with the event.
+    pub(crate) takes_lease: bool,
+    slot: Option<OwnedSemaphorePermit>,
+    is_sent: bool,
+}
+
+impl Sessions {
+    /// Reserves a place in a session. A session that was asleep wakes up: its lane is to be begun.
+    pub(crate) fn reserve(&self, tape: &TapeName, owner: &Owner, queue: usize) -> (Reservation, Option<NewLane>) {
+        let mut awake = self.lock();
+        let mut begun = None;
+        let session = awake.entry(tape.clone()).or_insert_with(|| {
+            // Bounded by the slots, without which no event is sent.
+            let (lane, inbox) = mpsc::unbounded_channel();
+            let claim = Arc::new(owner.claim(tape));
+            begun = Some(NewLane { tape: tape.clone(), claim: Arc::clone(&claim), inbox });
+            Awake { lane, claim, slots: Arc::new(Semaphore::new(queue)), expected: 0, releasing: false }
+        });
+        session.expected += 1;
+        let reservation = Reservation {
+            sessions: self.clone(),
+            tape: tape.clone(),
+            lane: session.lane.clone(),
+            claim: Arc::clone(&session.claim),
+            takes_lease: !session.releasing,
+            slot: Arc::clone(&session.slots).try_acquire_owned().ok(),
+            is_sent: false,
+        };
+        (reservation, begun)
+    }
+
+    /// Whether a session is awake.
+    pub(crate) fn is_awake(&self, tape: &TapeName) -> bool {
+        self.lock().contains_key(tape)
+    }
+
+    /// The lane has heard from a sender.
+    pub(crate) fn heard(&self, tape: &TapeName) {
+        if let Some(session) = self.lock().get_mut(tape) {
+            session.expected = session.expected.saturating_sub(1);
+        }
+    }
+
+    /// The lane wants to give its lease back. It may when nobody counts on it; until it says that it is done, nobody
+    /// will.
+    pub(crate) fn begin_release(&self, tape: &TapeName) -> bool {
+        match self.lock().get_mut(tape) {
+            Some(session) if session.expected == 0 => {
+                session.releasing = true;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The lane has given its lease back, or has not.
+    pub(crate) fn end_release(&self, tape: &TapeName) {
+        if let Some(session) = self.lock().get_mut(tape) {
+            session.releasing = false;
+        }
+    }
+
+    /// The lane has nothing to do. Says whether it may end: nobody is about to send it anything.
+    pub(crate) fn fall_asleep(&self, tape: &TapeName) -> bool {
+        let mut awake = self.lock();
+        if awake.get(tape).is_some_and(|session| session.expected > 0) {
+            return false;
+        }
+        awake.remove(tape);
+        true
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<TapeName, Awake>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Reservation {
+    /// Whether there is no room for another event that waits.
+    pub(crate) fn is_full(&self) -> bool {
+        self.slot.is_none()
+    }
+
+    /// Hands an accepted event over.
+    pub(crate) fn send(mut self, mut item: Item, lease: Option<Fence>) {
+        item.slot = self.slot.take();
+        self.tell(Message::Event(Box::new(item), lease));
+    }
+
+    /// Has the lane take up what a dead process left.
+    pub(crate) fn take_up(mut self) {
+        self.tell(Message::TakeUp);
+    }
+
+    fn tell(&mut self, message: Message) {
+        self.is_sent = true;
+        if self.lane.send(message).is_err() {
+            // A lane that does not listen has been ended with its host: the event is on disk, for the next one.
+            tracing::warn!(tape = %self.tape, "a session ended before it heard of an event");
+            self.sessions.heard(&self.tape);
+        }
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        if !self.is_sent {
+            self.tell(Message::Nothing);
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! What waits in a session, and what becomes a turn next: decisions only, no time of its own and no I/O.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use capstan_hooks::contracts::Debounce;
+use capstan_protocol::AdmissionMode;
+
+/// What waits in a session.
+///
+/// Moments are counted from when the session was woken.
+#[derive(Debug)]
+pub struct Mailbox<T> {
+    /// Turns that can begin, in order.
+    ready: VecDeque<Group<T>>,
+    /// Messages that are held back until nobody says anything more.
+    held: Option<Held<T>>,
+    /// When somebody last spoke to the bot, and until when that lets others in.
+    window: Option<Duration>,
+}
+
+/// Events that become one turn.
+#[derive(Debug)]
+struct Group<T> {
+    items: Vec<T>,
+    kind: GroupKind,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum GroupKind {
+    /// Nothing joins it any more.
+    Closed,
+    /// What is to be collected joins it until its turn begins.
+    Collecting,
+    /// It goes before everything else.
+    Interrupting,
+}
+
+#[derive(Debug)]
+struct Held<T> {
+    items: Vec<T>,
+    since: Duration,
+    due: Duration,
+}
+
+/// How an event is to be taken in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Arrival {
+    /// What it does while a turn is going on.
+    pub mode: AdmissionMode,
+    /// What kind of event it is.
+    pub kind: ArrivalKind,
+    /// Whether messages are held back for a while.
+    pub debounce: Option<Debounce>,
+}
+
+impl Arrival {
+    /// A message that waits its turn.
+    pub fn plain() -> Self {
+        let kind = ArrivalKind::Message { addressed: true };
+        Self { mode: AdmissionMode::FollowUp, kind, debounce: None }
+    }
+}
+
+/// What kind of event arrives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ArrivalKind {
+    /// A message.
+    Message {
+        /// Whether it is addressed to the bot.
+        addressed: bool,
+    },
+    /// A command: it is never held back, and never taken into a run.
+    Command,
+    /// A command that may run beside a turn.
+    Beside,
+}
+
+/// Whether a turn is going on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Session {
+    /// No turn is going on.
+    Free,
+    /// A turn is going on.
+    Busy,
+}
+
+/// What is to be done with an event now.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Decision<T> {
+    /// Nothing: it waits.
+    Waits,
+    /// It is offered to the run that is going on.
+    Steer(T),
+    /// It waits, and the run that is going on is to be cancelled.
+    Interrupts,
+    /// It has its turn at once, beside the one that is going on.
+    Beside(T),
+    /// It is let go.
+    Drop(T),
+}
+
+impl<T> Default for Mailbox<T> {
+    fn default() -> Self {
+        Self { ready: VecDeque::new(), held: None, window: None }
+    }
+}
+
+impl<T> Mailbox<T> {
+    /// An event arrives.
+    pub fn arrive(&mut self, item: T, arrival: &Arrival, session: Session, now: Duration) -> Decision<T> {
+        let addressed = match arrival.kind {
+            ArrivalKind::Beside if session == Session::Busy => return Decision::Beside(item),
+            ArrivalKind::Beside | ArrivalKind::Command => true,
+            ArrivalKind::Message { addressed } => addressed,
+        };
+        if let Some(lasts) = arrival.debounce.and_then(|debounce| debounce.active_window) {
+            let is_open = self.window.is_some_and(|until| now < until);
+            if addressed {
+                self.window = Some(now + lasts);
+            } else if !is_open {
+                return Decision::Drop(item);
+            }
+        }
+        let is_command = !matches!(arrival.kind, ArrivalKind::Message { .. });
+        match (session, arrival.mode) {
+            (Session::Busy, AdmissionMode::Drop) => return Decision::Drop(item),
+            (Session::Busy, AdmissionMode::Steer) if !is_command => return Decision::Steer(item),
+            (Session::Busy, AdmissionMode::Interrupt) => {
+                // After those that interrupt already: they were said before it.
+                let first = self.ready.iter().take_while(|group| group.kind == GroupKind::Interrupting).count();
+                self.ready.insert(first, Group { items: vec![item], kind: GroupKind::Interrupting });
+                return Decision::Interrupts;
+            }
+            _ => {}
+        }
+        match arrival.debounce {
+            Some(debounce) if !is_command => self.hold(item, debounce, addressed, now),
+            _ => self.queue(item, arrival.mode, is_command),
+        }
+        Decision::Waits
+    }
+
+    fn hold(&mut self, item: T, debounce: Debounce, addressed: bool, now: Duration) {
+        let held = self.held.get_or_insert(Held { items: Vec::new(), since: now, due: now });
+        held.items.push(item);
+        let last = held.since + debounce.max_wait;
+        // Nobody waits for an answer to what was not said to the bot, so that waits for as long as it may.
+        held.due = if addressed { last.min(now + debounce.quiet) } else { held.due.max(last) };
+    }
+
+    fn queue(&mut self, item: T, mode: AdmissionMode, is_command: bool) {
+        if mode != AdmissionMode::Collect || is_command {
+            self.ready.push_back(Group { items: vec![item], kind: GroupKind::Closed });
+            return;
+        }
+        match self.ready.back_mut().filter(|group| group.kind == GroupKind::Collecting) {
+            Some(group) => group.items.push(item),
+            None => self.ready.push_back(Group { items: vec![item], kind: GroupKind::Collecting }),
+        }
+    }
+
+    /// Events that were to be part of a run that has ended without them: each has a turn of its own, before what came
+    /// later.
+    pub fn put_back(&mut self, items: Vec<T>) {
+        for item in items.into_iter().rev() {
+            self.put_first(vec![item]);
+        }
+    }
+
+    /// Events that become one turn, before everything else that waits.
+    pub fn put_first(&mut self, items: Vec<T>) {
+        let first = self.ready.iter().take_while(|group| group.kind == GroupKind::Interrupting).count();
+        self.ready.insert(first, Group { items, kind: GroupKind::Closed });
+    }
+
+    /// The events of the next turn.
+    pub fn next(&mut self, now: Duration) -> Option<Vec<T>> {
+        if let Some(held) = self.held.take_if(|held| held.due <= now) {
+            self.ready.push_back(Group { items: held.items, kind: GroupKind::Closed });
+        }
+        self.ready.pop_front().map(|group| group.items)
+    }
+
+    /// When to look again although nothing arrives: a message is due, or the time ends in which others are let in.
+    pub fn look_again(&self) -> Option<Duration> {
+        let due = self.held.as_ref().map(|held| held.due);
+        due.into_iter().chain(self.window).min()
+    }
+
+    /// Forgets a window that has ended.
+    pub fn pass(&mut self, now: Duration) {
+        self.window = self.window.filter(|until| now < *until);
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.ready.is_empty() && self.held.is_none()
+    }
+
+    /// Everything that waits, in order: the session ends.
+    pub fn into_items(self) -> Vec<T> {
+        let held = self.held.into_iter().flat_map(|held| held.items);
+        self.ready.into_iter().flat_map(|group| group.items).chain(held).collect()
+    }
+}
+
+#[cfg(test)]
+#[path = "mailbox_tests.rs"]
+mod tests;
