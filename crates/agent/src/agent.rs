@@ -9,7 +9,7 @@ use futures::StreamExt as _;
 use serde_json::json;
 
 use crate::command;
-use crate::step::{Step, next_step};
+use crate::step::{Begun, Overflow, Step, next_step};
 
 /// How the agent is set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,9 +89,16 @@ fn run_loop(options: Options, prompt: Content, api: RunApi) -> ResultStream {
             yield failed(&error);
             return;
         }
+        let mut overflow = Overflow::Unseen;
         for number in 1..=options.max_steps {
-            let mut step = match Step::begin(&api, number).await {
-                Ok(step) => step,
+            // Between two steps is when what came meanwhile is taken in.
+            if let Err(error) = api.steering.take().await {
+                yield failed(&error);
+                return;
+            }
+            let mut step = match Step::begin(&api, number, &mut overflow).await {
+                Ok(Begun::Step(step)) => *step,
+                Ok(Begun::HandedOff) => continue,
                 Err(error) => {
                     yield failed(&error);
                     return;
@@ -121,8 +128,18 @@ fn run_loop(options: Options, prompt: Content, api: RunApi) -> ResultStream {
             }
             if step.calls.is_empty() {
                 step.end(&api, "ok").await;
-                yield completed();
-                return;
+                match api.steering.take().await {
+                    Ok(taken) if taken.is_empty() => {
+                        yield completed();
+                        return;
+                    }
+                    // Somebody said something while the answer was given: it is answered too.
+                    Ok(_) => continue,
+                    Err(error) => {
+                        yield failed(&error);
+                        return;
+                    }
+                }
             }
             if let Err(error) = next_step(&api, step).await {
                 yield failed(&error);

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use capstan_hooks::contracts::{ModelCall, ModelResults, RunApi};
+use capstan_hooks::contracts::{ModelCall, ModelErrorKind, ModelResults, RunApi};
 use capstan_protocol::{ApiError, Map, ToolCall, ToolName};
 use serde_json::json;
 
@@ -20,9 +20,25 @@ pub(crate) struct Step {
     begun: Instant,
 }
 
+/// How a step begins.
+pub(crate) enum Begun {
+    /// The model answers.
+    Step(Box<Step>),
+    /// The context was too long: an anchor was written, and the same is to be asked again.
+    HandedOff,
+}
+
+/// Whether the context was too long in this run. It is cut short once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Overflow {
+    Unseen,
+    Seen,
+}
+
 impl Step {
-    /// Asks the model with what the tape says now.
-    pub(crate) async fn begin(api: &RunApi, number: u32) -> Result<Self, ApiError> {
+    /// Asks the model with what the tape says now. When that is longer than the model takes, context is made to begin
+    /// anew, once.
+    pub(crate) async fn begin(api: &RunApi, number: u32, overflow: &mut Overflow) -> Result<Begun, ApiError> {
         let begun = Instant::now();
         api.tape.note("loop.step.start", json!({ "step": number })).await?;
         let call = ModelCall {
@@ -33,18 +49,32 @@ impl Step {
         };
         let answer = match api.models.stream(call).await {
             Ok(answer) => answer,
+            Err(error) if is_overflow(&error) && *overflow == Overflow::Unseen => {
+                *overflow = Overflow::Seen;
+                note_end(api, number, begun, "auto_handoff").await;
+                let state = json!({ "reason": "context_length_exceeded", "error": error.message });
+                let state = state.as_object().cloned().unwrap_or_default();
+                api.tape.handoff("auto_handoff/context_overflow", state).await?;
+                return Ok(Begun::HandedOff);
+            }
             Err(error) => {
                 note_end(api, number, begun, "error").await;
                 return Err(error);
             }
         };
-        Ok(Self { number, answer, text: String::new(), calls: Vec::new(), provider_meta: Map::new(), begun })
+        let (text, calls, provider_meta) = (String::new(), Vec::new(), Map::new());
+        Ok(Begun::Step(Box::new(Self { number, answer, text, calls, provider_meta, begun })))
     }
 
     /// Notes how the step ended.
     pub(crate) fn end<'a>(&self, api: &'a RunApi, status: &'a str) -> impl Future<Output = ()> + Send + use<'a> {
         note_end(api, self.number, self.begun, status)
     }
+}
+
+/// Whether the request was longer than the model takes.
+fn is_overflow(error: &ApiError) -> bool {
+    error.cause.as_deref() == Some(ModelErrorKind::ContextOverflow.code())
 }
 
 /// A note that cannot be written does not change what happened: the error that matters shows at the next commit.

@@ -22,7 +22,8 @@ use crate::sessions::Reservation;
 const RACES: usize = 16;
 
 /// What a session is told that has too much to do.
-const FULL: &str = "Too many messages wait in this conversation. This one was not taken up: please send it again later.";
+const FULL: &str =
+    "Too many messages wait in this conversation. This one was not taken up: please send it again later.";
 
 /// What comes after acceptance.
 enum Plan {
@@ -90,17 +91,8 @@ impl Engine {
     ) {
         let Candidate { inbound, key, session, tape, plan } = candidate;
         let entry = accepted.entry;
-        let item = |arrival| Item {
-            inbound,
-            key,
-            session,
-            entry,
-            arrival,
-            message: None,
-            leads: false,
-            caller,
-            slot: None,
-        };
+        let item =
+            |arrival| Item { inbound, key, session, entry, arrival, message: None, leads: false, caller, slot: None };
         let no_matter = Arrival::plain();
         match plan {
             Plan::Turn(arrival) => reservation.send(item(arrival), accepted.lease),
@@ -184,6 +176,7 @@ impl Services {
         };
         let kind = match (answer, inbound.input.command_line()) {
             (Some(Admission::Beside), _) => ArrivalKind::Beside,
+            (None, Some(line)) if self.only_looks(line) => ArrivalKind::Beside,
             (_, Some(_)) => ArrivalKind::Command,
             (_, None) => ArrivalKind::Message { addressed: inbound.is_addressed() },
         };
@@ -191,6 +184,12 @@ impl Services {
             return Plan::Drop;
         }
         Plan::Turn(Arrival { mode, kind, debounce: intake.debounce })
+    }
+
+    /// Whether a command only looks, and may run beside a turn.
+    fn only_looks(&self, line: &str) -> bool {
+        let name = line.split_whitespace().next().unwrap_or_default();
+        self.tools().iter().any(|tool| tool.spec().name.as_str() == name && tool.only_looks())
     }
 
     /// How the event's channel takes things in, unless the configuration says otherwise.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use capstan_protocol::{EntryId, EventKey, RunId, TapeName};
-use capstan_tape::{Assigned, Batch, Draft, EntryRef, Fact, Fence, StoreError, Tapes};
+use capstan_tape::{Assigned, Batch, Draft, EntryRef, Fact, Fence, Kind, StoreError, Tapes, Window};
 
 use crate::Clock;
 
@@ -75,6 +75,29 @@ impl Journal {
         let message = EntryRef::InBatch(position);
         pending.facts.extend(events.iter().map(|key| Fact::TakeIn { key: key.clone(), run_id: run.clone(), message }));
         ticket
+    }
+
+    /// What a view of the tape reads, with what waits as if it were committed.
+    pub(crate) async fn window(self: &Arc<Self>) -> Result<Window, StoreError> {
+        if self.pending_entries().iter().any(|entry| entry.kind == Kind::Anchor) {
+            self.flush().await?;
+        }
+        let _no_commit = self.order.lock().await;
+        let mut window = self.tapes.window(&self.tape).await?;
+        let head = window.entries().map(|entry| entry.id).max().unwrap_or_default();
+        let ids = std::iter::successors(Some(head.next()), |id| Some(id.next()));
+        let now = self.clock.now();
+        let waiting = self.pending_entries().into_iter().zip(ids);
+        window.following.extend(waiting.map(|(draft, id)| draft.into_entry(id, now, &[])));
+        Ok(window)
+    }
+
+    fn pending_entries(&self) -> Vec<Draft> {
+        let of_tape = |fact: &Fact| match fact {
+            Fact::Append { tape, entry } if *tape == self.tape => Some(entry.clone()),
+            _ => None,
+        };
+        self.lock().facts.iter().filter_map(of_tape).collect()
     }
 
     /// Adds a fact to what waits.

@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use capstan_hooks::args::RunModelArgs;
 use capstan_hooks::{EventStream, Inbound, State};
 use capstan_protocol::{
-    Adapter, Binding, ContextAccess, ConversationContext, EntryId, EventKey, Resources, RunContext, RunId, RuntimeContext,
-    StreamEvent, Timestamp, Trigger, Usage,
+    Adapter, Binding, ContextAccess, ConversationContext, EntryId, EventKey, Resources, RunContext, RunId,
+    RuntimeContext, StreamEvent, Timestamp, Trigger, Usage,
 };
 use capstan_tape::{Draft, Fact, RunRecord, RunStatus};
 use capstan_turn::{ModelStage, RunFailure, StageEnd, StageEvents, StageInput, TurnError};
@@ -120,7 +120,8 @@ impl Orchestrator {
         let now = self.services.settings.clock.now();
         let descriptor = runner.descriptor();
         let bypasses_host = !descriptor.capabilities.effects_through_host || self.services.has_stand_ins;
-        let grant = grant::compute(&descriptor.permissions, &binding.resource_policy, grant::Scope::from(&*input.inbound));
+        let grant =
+            grant::compute(&descriptor.permissions, &binding.resource_policy, grant::Scope::from(&*input.inbound));
         let context = self.context(input, binding, turn, now, Resources { grant });
         turn.journal.push(Fact::OpenRun(RunRecord {
             run_id: context.run_id.clone(),

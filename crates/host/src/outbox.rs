@@ -12,8 +12,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::delivery::{SEND_DEADLINE, isolated};
 use crate::engine::Engine;
-pub(crate) use crate::parcel::{Parcel, Row};
 use crate::parcel::{CallerGone, Receipt};
+pub(crate) use crate::parcel::{Parcel, Row};
 
 /// How many errands may wait for one chat. A session that has more to say waits too.
 const WAITING: usize = 64;
@@ -176,11 +176,8 @@ impl Engine {
             if fate == Fate::Hopeless || row.attempts >= ATTEMPTS {
                 return self.record(vec![(row, OutboxStatus::Undelivered { reason })]).await;
             }
-            let status = OutboxStatus::Waiting {
-                attempts: row.attempts,
-                fate_unknown: row.fate_unknown,
-                reason: Some(reason),
-            };
+            let status =
+                OutboxStatus::Waiting { attempts: row.attempts, fate_unknown: row.fate_unknown, reason: Some(reason) };
             let wait = backoff(row.attempts);
             self.record(vec![(row.clone(), status)]).await;
             tokio::select! {

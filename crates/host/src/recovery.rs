@@ -65,11 +65,7 @@ pub(crate) async fn take_up(
     Ok(Vec::new())
 }
 
-async fn try_take_up(
-    engine: &Arc<Engine>,
-    tape: &TapeName,
-    fence: &Fence,
-) -> Result<Vec<Vec<Item>>, StoreError> {
+async fn try_take_up(engine: &Arc<Engine>, tape: &TapeName, fence: &Fence) -> Result<Vec<Vec<Item>>, StoreError> {
     let services = &engine.services;
     let store = services.tapes.store();
     let mut events = store.in_flight(Some(tape)).await?;
@@ -92,7 +88,11 @@ async fn try_take_up(
         let items = items(engine, tape, &left).await?;
         let verdict = match (&left.run, items.len() == left.events.len()) {
             (_, false) => Verdict::GivenUp("I was interrupted, and what was asked can no longer be read.".to_owned()),
-            (Some(run), true) => judge(&left.events, Some((run, &entries_of(engine, run).await?))),
+            (Some(run), true) => {
+                let mut open = open_calls(&run.run_id, &entries_of(engine, run).await?);
+                open.retain(|name| !services.tool(name).is_some_and(|tool| tool.only_looks()));
+                judge(&left.events, Some((run, &open)))
+            }
             (None, true) => judge(&left.events, None),
         };
         let run_id = left.run.as_ref().map(|run| run.run_id.clone());
@@ -161,10 +161,10 @@ fn together(events: Vec<InFlight>, runs: Vec<RunRecord>) -> Vec<Left> {
     groups
 }
 
-/// Whether events can have a turn again.
-fn judge(events: &[InFlight], run: Option<(&RunRecord, &[Entry])>) -> Verdict {
+/// Whether events can have a turn again; `open` are the tools of their run whose effect is not known.
+fn judge(events: &[InFlight], run: Option<(&RunRecord, &[String])>) -> Verdict {
     let tried = events.iter().map(|event| event.adoptions).max().unwrap_or_default();
-    if let Some((run, entries)) = run {
+    if let Some((run, open)) = run {
         if run.cancel_requested {
             return Verdict::GivenUp("The run was cancelled.".to_owned());
         }
@@ -175,7 +175,6 @@ fn judge(events: &[InFlight], run: Option<(&RunRecord, &[Entry])>) -> Verdict {
                     .to_owned(),
             );
         }
-        let open = open_calls(&run.run_id, entries);
         if !open.is_empty() {
             return Verdict::GivenUp(format!(
                 "I was interrupted while {} was at work, and cannot tell whether it finished. I did not try again: \
@@ -229,7 +228,8 @@ async fn items(engine: &Engine, tape: &TapeName, left: &Left) -> Result<Vec<Item
     let mut items = Vec::new();
     for event in &left.events {
         let told = engine.services.tapes.read_any_generation(tape, &Slice::just(event.entry)).await?.pop();
-        let told = told.and_then(|mut entry| serde_json::from_value::<Event>(entry.payload["data"]["event"].take()).ok());
+        let told =
+            told.and_then(|mut entry| serde_json::from_value::<Event>(entry.payload["data"]["event"].take()).ok());
         let Some(told) = told else { continue };
         let inbound = Inbound::new(told);
         inbound.extensions().insert(CallerGone);

@@ -5,9 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use capstan_hooks::State;
 use capstan_hooks::args::Prompt;
 use capstan_hooks::contracts::Runner;
-use capstan_protocol::{
-    ChatMessage, Content, EntryId, EventKey, Grant, Map, RunContext, RunId, StreamEvent, Usage,
-};
+use capstan_protocol::{ChatMessage, Content, EntryId, EventKey, Grant, Map, RunContext, RunId, StreamEvent, Usage};
 use capstan_tape::{Draft, EntryRef, Fact, StoreError};
 use capstan_turn::RunFailure;
 use tokio::sync::mpsc;

@@ -2,6 +2,8 @@
 
 mod columns;
 mod error;
+#[cfg_attr(not(feature = "fail-points"), path = "sqlite/no_fail_point.rs")]
+mod fail_point;
 mod flight;
 mod read;
 mod readers;

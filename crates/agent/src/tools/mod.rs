@@ -14,11 +14,11 @@ use capstan_hooks::contracts::Tool;
 pub fn all() -> Vec<Arc<dyn Tool>> {
     vec![
         Arc::new(bash::tool()),
-        Arc::new(fs::read()),
-        Arc::new(tape::info()),
-        Arc::new(tape::search()),
+        Arc::new(fs::read().that_only_looks()),
+        Arc::new(tape::info().that_only_looks()),
+        Arc::new(tape::search().that_only_looks()),
         Arc::new(tape::handoff()),
-        Arc::new(tape::anchors()),
-        Arc::new(help::tool()),
+        Arc::new(tape::anchors().that_only_looks()),
+        Arc::new(help::tool().that_only_looks()),
     ]
 }

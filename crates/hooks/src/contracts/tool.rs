@@ -17,6 +17,11 @@ pub trait Tool: Send + Sync + 'static {
     /// What it is, for a model and for `help`.
     fn spec(&self) -> ToolSpec;
 
+    /// Whether it only looks and changes nothing: as a command it may run beside a turn.
+    fn only_looks(&self) -> bool {
+        false
+    }
+
     /// Calls it. An error is told to the model, which may try again.
     async fn call(&self, arguments: Map, context: ToolContext) -> Result<ToolOutput, ToolError>;
 }
@@ -50,6 +55,7 @@ type Action = Box<dyn Fn(Map, ToolContext) -> BoxFuture<'static, Result<ToolOutp
 /// A tool made from a function.
 pub struct FnTool {
     spec: ToolSpec,
+    only_looks: bool,
     action: Action,
 }
 
@@ -61,7 +67,13 @@ impl FnTool {
         Fut: Future<Output = Result<ToolOutput, ToolError>> + Send + 'static,
     {
         let spec = ToolSpec { name: ToolName::new(name), description: description.to_owned(), parameters };
-        Self { spec, action: Box::new(move |arguments, context| Box::pin(action(arguments, context))) }
+        let action: Action = Box::new(move |arguments, context| Box::pin(action(arguments, context)));
+        Self { spec, only_looks: false, action }
+    }
+
+    /// The same tool, which only looks and changes nothing.
+    pub fn that_only_looks(self) -> Self {
+        Self { only_looks: true, ..self }
     }
 }
 
@@ -69,6 +81,10 @@ impl FnTool {
 impl Tool for FnTool {
     fn spec(&self) -> ToolSpec {
         self.spec.clone()
+    }
+
+    fn only_looks(&self) -> bool {
+        self.only_looks
     }
 
     async fn call(&self, arguments: Map, context: ToolContext) -> Result<ToolOutput, ToolError> {

@@ -31,8 +31,8 @@ impl TapeApi for SessionTape {
     async fn view(&self) -> Result<Vec<ChatMessage>, ApiError> {
         self.may(TapeAccess::Read)?;
         self.0.take_in();
-        let tapes = self.read().await?;
-        let window = tapes.window(self.0.journal.tape()).await.map_err(|error| store_failed(&error))?;
+        // What the run has written and not committed is seen too: it is committed before anything is done with it.
+        let window = self.0.journal.window().await.map_err(|error| store_failed(&error))?;
         Ok(conversation::request(self.0.services.view.messages(&window)))
     }
 

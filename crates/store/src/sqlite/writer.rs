@@ -12,6 +12,7 @@ use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
 use super::error::store_error;
+use super::fail_point;
 use super::rows::SqlRows;
 
 /// How many batches may wait. A writer that finds no room waits too.
@@ -65,9 +66,10 @@ impl Drop for Writer {
 }
 
 fn write_all(connection: &Connection, path: &Path, mut waiting: mpsc::Receiver<Job>) {
+    let largest = fail_point::largest_group().unwrap_or(GROUP);
     while let Some(first) = waiting.blocking_recv() {
         let mut group = vec![first];
-        while group.len() < GROUP
+        while group.len() < largest
             && let Ok(job) = waiting.try_recv()
         {
             group.push(job);
@@ -78,8 +80,12 @@ fn write_all(connection: &Connection, path: &Path, mut waiting: mpsc::Receiver<J
 
 fn write_group(connection: &Connection, path: &Path, group: Vec<Job>) {
     let (batches, waiting): (Vec<_>, Vec<_>) = group.into_iter().map(|job| (job.batch, job.answer)).unzip();
-    let answers = match commit_group(connection, batches, path) {
-        Ok(answers) => answers,
+    let point = fail_point::Point::of(&batches);
+    let answers = match commit_group(connection, batches, path, &point) {
+        Ok(answers) => {
+            point.after();
+            answers
+        }
         Err(error) => {
             let failed = store_error(path, &error);
             // It may be over already: then there is nothing to roll back.
@@ -98,7 +104,12 @@ fn write_group(connection: &Connection, path: &Path, group: Vec<Job>) {
 }
 
 /// Applies every batch in one transaction. An error means that nothing of the whole group was written.
-fn commit_group(connection: &Connection, batches: Vec<Batch>, path: &Path) -> rusqlite::Result<Vec<Answer>> {
+fn commit_group(
+    connection: &Connection,
+    batches: Vec<Batch>,
+    path: &Path,
+    point: &fail_point::Point,
+) -> rusqlite::Result<Vec<Answer>> {
     execute(connection, "BEGIN IMMEDIATE")?;
     let mut answers = Vec::with_capacity(batches.len());
     for batch in batches {
@@ -111,6 +122,7 @@ fn commit_group(connection: &Connection, batches: Vec<Batch>, path: &Path) -> ru
         execute(connection, "RELEASE batch")?;
         answers.push(answer);
     }
+    point.before();
     execute(connection, "COMMIT")?;
     Ok(answers)
 }
