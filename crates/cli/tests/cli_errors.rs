@@ -179,6 +179,8 @@ fn what_the_model_fails_with() {
         Reply::status(404, message("The model does not exist")),
         Reply::status(429, message("Slow down")),
         Reply::status(400, message("This model's maximum context length is 8192 tokens")),
+        // Tried again once, with a context that begins anew.
+        Reply::status(400, message("This model's maximum context length is 8192 tokens")),
         Reply::status(400, message("Unsupported parameter")),
         Reply::garbage(),
         Reply::cut_after(""),
