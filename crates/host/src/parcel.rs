@@ -75,9 +75,9 @@ impl Parcel {
         self
     }
 
-    /// The answer to a caller that waits on this channel.
+    /// The answer to a caller that waits on this channel: also one that asks again is told what was to be sent.
     pub(crate) fn answer(&self, channel: &ChannelName) -> Answer {
-        let messages = self.rows.iter().map(|row| &row.message).filter(|message| message.channel == *channel);
+        let messages = self.served.outbounds.iter().filter(|message| message.channel == *channel);
         Answer {
             event: self.inbound.clone(),
             session: self.served.session.clone(),
