@@ -149,7 +149,8 @@ fn together(events: Vec<InFlight>, runs: Vec<RunRecord>) -> Vec<Left> {
     let mut groups: Vec<Left> = Vec::new();
     for event in events {
         let taken_by = |run: &RunRecord| {
-            run.event == event.key || event.taken_in.as_ref().is_some_and(|taken| taken.run_id == run.run_id)
+            let taken = event.taken_in.as_ref().is_some_and(|taken| taken.run_id == run.run_id);
+            taken || run.event == event.key || run.others.contains(&event.key)
         };
         let run = runs.iter().find(|run| taken_by(run));
         let same = |left: &&mut Left| left.run.as_ref().map(|run| &run.run_id) == run.map(|run| &run.run_id);
