@@ -39,7 +39,9 @@ fn each<T: Sync, R: Send>(of: &[T], does: impl Fn(&T) -> R + Sync) -> Vec<R> {
 /// Tries a kind of turn, and gives what came of it with everything that does not hold.
 fn try_out(kind: &Kind, kills: &[Kill], model: &ScriptedModel) -> (Option<Report>, Vec<String>) {
     let script = Script::of(std::slice::from_ref(kind));
+    let begun = std::time::Instant::now();
     let report = Trial::new(&script, kills, &model.base_url()).run();
+    eprintln!("{:?} {} {kills:?}", begun.elapsed(), kind.title);
     let named = |problem: String| format!("{}, {kills:?}: {problem}", kind.title);
     match report {
         Err(problem) => (None, vec![named(problem)]),

@@ -27,17 +27,18 @@ pub struct Said {
 #[derive(Clone)]
 pub struct Gate {
     pub key: &'static str,
+    /// When it opens for a host that was never killed.
     pub when: When,
-    /// It opens only for a host that was started again.
-    pub only_after_death: bool,
+    /// When it opens for one that was started again.
+    pub after_death: When,
 }
 
 /// When something happens.
 #[derive(Clone)]
 pub enum When {
     AtOnce,
-    /// A tool waits at this gate.
-    Waits(&'static str),
+    /// A tool waits at this gate, or the event that asked for it has ended without.
+    Waits(&'static str, &'static str),
     /// The host has said that it has this event.
     Acknowledged(&'static str),
     /// These events have ended, and everything that was to be sent was.
@@ -126,7 +127,7 @@ impl Kind {
     }
 
     fn gate(mut self, key: &'static str, when: When) -> Self {
-        self.gates.push(Gate { key, when, only_after_death: false });
+        self.gates.push(Gate { key, after_death: when.clone(), when });
         self
     }
 
@@ -148,16 +149,17 @@ impl Script {
     /// ended, each session is asked once more.
     pub fn of(kinds: &[Kind]) -> Self {
         let follow_ups: Vec<Said> = kinds.iter().map(Kind::follow_up).collect();
-        let ends = follow_ups.iter().map(|said| said.id.clone()).collect();
+        let ends: Vec<String> = follow_ups.iter().map(|said| said.id.clone()).collect();
+        let ends = When::Ended(ends);
         let mut script = Self {
             stands_in: kinds.iter().any(|kind| kind.stands_in),
             said: vec![Said::new(BYSTANDER, BYSTANDER, "mind [watch bystanding]", REPLIED)],
-            gates: vec![Gate { key: "bystanding", when: When::Ended(ends), only_after_death: false }],
+            gates: vec![Gate { key: "bystanding", when: ends.clone(), after_death: ends }],
         };
         for kind in kinds {
             let begins = |mut said: Said| {
                 if matches!(said.when, When::AtOnce) {
-                    said.when = When::Waits("bystanding");
+                    said.when = When::Waits("bystanding", BYSTANDER);
                 }
                 said
             };
@@ -211,7 +213,6 @@ pub fn kinds() -> Vec<Kind> {
 
 /// Messages that come while a turn is going on.
 fn meanwhile() -> Vec<Kind> {
-    let all = |ids: &[&str]| When::Ended(ids.iter().map(|id| (*id).to_owned()).collect());
     let mut interrupt = Kind::new(
         "A message that interrupts",
         vec![
@@ -219,11 +220,26 @@ fn meanwhile() -> Vec<Kind> {
             Said::new("stopping", "interrupt", "rather this", REPLIED)
                 .admitted("interrupt")
                 .waiting_at("is-stopped")
-                .when(When::Waits("stoppable")),
+                .when(When::Waits("stoppable", "stopped")),
         ],
     )
     .gate("is-stopped", ended("stopped"));
-    interrupt.gates.push(Gate { key: "stoppable", when: When::Acknowledged("stopping"), only_after_death: true });
+    // What was to be stopped is not stopped by a message that had its turn in another process.
+    let stopped = Gate { key: "stoppable", when: ended("stopped"), after_death: When::Acknowledged("stopping") };
+    interrupt.gates.push(stopped);
+    let mut beside = Kind::new(
+        "A command beside a turn, and a message that is let go",
+        vec![
+            Said::new("busy", "busy", "wait [watch being-busy]", REPLIED),
+            Said::new("beside", "busy", ",look key=aside", REPLIED).when(When::Waits("being-busy", "busy")),
+            Said::new("dropped", "busy", "never mind", &["dropped", "replied"])
+                .admitted("drop")
+                .when(ended("beside")),
+        ],
+    );
+    // Nothing runs beside a turn that another process had begun.
+    let busy = ("being-busy", When::Acknowledged("dropped"), When::Acknowledged("beside"));
+    beside.gates.push(Gate { key: busy.0, when: busy.1, after_death: busy.2 });
     vec![
         Kind::new(
             "A message taken into the run",
@@ -231,7 +247,7 @@ fn meanwhile() -> Vec<Kind> {
                 Said::new("steered", "steer", "wait [watch steering]", REPLIED),
                 Said::new("steering", "steer", "and this too", &["folded", "replied"])
                     .admitted("steer")
-                    .when(When::Waits("steering")),
+                    .when(When::Waits("steering", "steered")),
             ],
         )
         .gate("steering", When::Acknowledged("steering")),
@@ -241,7 +257,7 @@ fn meanwhile() -> Vec<Kind> {
                 Said::new("collect-0", "collect", "wait [watch collecting]", REPLIED),
                 Said::new("collect-1", "collect", "part one", &["folded", "replied"])
                     .admitted("collect")
-                    .when(When::Waits("collecting")),
+                    .when(When::Waits("collecting", "collect-0")),
                 Said::new("collect-2", "collect", "part two", REPLIED)
                     .admitted("collect")
                     .waiting_at("is-collected")
@@ -250,17 +266,7 @@ fn meanwhile() -> Vec<Kind> {
         )
         .gate("is-collected", ended("collect-0"))
         .gate("collecting", When::Acknowledged("collect-2")),
-        Kind::new(
-            "A command beside a turn, and a message that is let go",
-            vec![
-                Said::new("busy", "busy", "wait [watch being-busy]", REPLIED),
-                Said::new("beside", "busy", ",look key=aside", REPLIED).when(When::Waits("being-busy")),
-                Said::new("dropped", "busy", "never mind", &["dropped", "replied"])
-                    .admitted("drop")
-                    .when(ended("beside")),
-            ],
-        )
-        .gate("being-busy", all(&["beside", "dropped"])),
+        beside,
         interrupt,
     ]
 }
@@ -275,7 +281,7 @@ fn stand_ins() -> Vec<Kind> {
                 Said::new("own-0", "owns", "wait [own-watch owning]", REPLIED),
                 Said::new("own-1", "owns", "do [own one]", &["folded", "replied"])
                     .admitted("collect")
-                    .when(When::Waits("owning")),
+                    .when(When::Waits("owning", "own-0")),
                 Said::new("own-2", "owns", "do [own two]", REPLIED)
                     .admitted("collect")
                     .waiting_at("is-owned")

@@ -130,7 +130,10 @@ impl Snapshot {
     /// The run that an event was in, if one was going on.
     pub fn run_of(&self, id: &str) -> Option<&RunRecord> {
         let taken_by = self.flying(id).and_then(|event| event.taken_in.as_ref()).map(|taken| &taken.run_id);
-        let serves = |run: &&RunRecord| run.event.event_id.as_str() == id || Some(&run.run_id) == taken_by;
+        let serves = |run: &&RunRecord| {
+            let mut events = std::iter::once(&run.event).chain(&run.others);
+            Some(&run.run_id) == taken_by || events.any(|key| key.event_id.as_str() == id)
+        };
         self.running.iter().find(serves)
     }
 

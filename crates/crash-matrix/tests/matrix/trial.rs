@@ -14,7 +14,7 @@ use crate::script::{Script, When};
 use crate::snapshot::{Outside, Snapshot};
 
 /// No assertion: it only ends a trial that would hang.
-const TOO_LONG: Duration = Duration::from_secs(60);
+const TOO_LONG: Duration = Duration::from_secs(10);
 /// How often the outside looks at the host.
 const POLL: Duration = Duration::from_millis(1);
 
@@ -190,8 +190,8 @@ impl<'a> Trial<'a> {
             }
         }
         for gate in &script.gates {
-            let is_for_now = deaths > 0 || !gate.only_after_death;
-            if is_for_now && !self.opened.contains(gate.key) && self.is_time(&gate.when) {
+            let when = if deaths == 0 { &gate.when } else { &gate.after_death };
+            if !self.opened.contains(gate.key) && self.is_time(when) {
                 File::create(Place::new(self.folder.path(), 0).gate(gate.key)).expect("a gate can be opened");
                 self.opened.insert(gate.key);
             }
@@ -201,8 +201,10 @@ impl<'a> Trial<'a> {
     fn is_time(&self, when: &When) -> bool {
         match when {
             When::AtOnce => true,
-            When::Waits(key) => {
-                self.executions().iter().any(|line| line.split_once(' ').is_some_and(|(_, waits)| waits == *key))
+            When::Waits(key, event) => {
+                let executions = self.executions();
+                let mut waits = executions.iter().filter_map(|line| line.split_once(' ')).map(|(_, waits)| waits);
+                waits.any(|waits| waits == *key) || self.ended.contains(event)
             }
             When::Acknowledged(id) => self.platform.record().is_acknowledged(id),
             When::Ended(ids) => ids.iter().all(|id| self.ended.contains(id.as_str())),
