@@ -82,6 +82,12 @@ async fn try_take_up(engine: &Arc<Engine>, tape: &TapeName, fence: &Fence) -> Re
         let (run_id, usage) = (run.run_id.clone(), run.usage.clone());
         batch.push(Fact::EndRun { run_id, status: RunStatus::Interrupted, usage, at: now });
     }
+    // Who took them up before died too, before a new run had begun: they are still those of the run that was cut off.
+    for taken in events.iter().filter_map(|event| event.taken_in.as_ref()) {
+        if !runs.iter().any(|run| run.run_id == taken.run_id) {
+            runs.extend(store.run(&taken.run_id).await?);
+        }
+    }
     let mut groups = Vec::new();
     let mut parcels = Vec::new();
     for left in together(events, runs) {
