@@ -122,11 +122,13 @@ fn has_open_effect<'a>(entries: impl Iterator<Item = &'a Entry>) -> bool {
         match (&entry.kind, entry.name()) {
             (Kind::ToolCall, _) => {
                 let calls = entry.payload["calls"].as_array().expect("calls");
-                let effects = calls.iter().filter(|call| !matches!(text(&call["function"]["name"]).as_str(), "look" | "watch"));
+                let effects =
+                    calls.iter().filter(|call| !matches!(text(&call["function"]["name"]).as_str(), "look" | "watch"));
                 open.extend(effects.map(|call| text(&call["id"])));
             }
             (Kind::ToolResult, _) => {
-                let answered: Vec<String> = entry.payload["call_ids"].as_array().expect("ids").iter().map(text).collect();
+                let answered: Vec<String> =
+                    entry.payload["call_ids"].as_array().expect("ids").iter().map(text).collect();
                 open.retain(|id| !answered.contains(id));
             }
             (Kind::Event, Some("command.start")) if entry.payload["data"]["name"] == "effect" => {

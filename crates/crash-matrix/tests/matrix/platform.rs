@@ -81,7 +81,8 @@ impl Record {
 
     /// Everything that is due on a channel goes to the connection that has just been made.
     fn listens(&mut self, channel: &str, stream: UnixStream) {
-        let due = self.offered.iter().filter(|offered| offered.event.source.as_str() == channel && self.is_due(offered));
+        let due =
+            self.offered.iter().filter(|offered| offered.event.source.as_str() == channel && self.is_due(offered));
         due.for_each(|offered| hand_in(&stream, &offered.event));
         self.listening.insert(channel.to_owned(), stream);
     }

@@ -57,7 +57,10 @@ pub struct Kind {
 
 /// Everything that happens to a host.
 pub struct Script {
+    pub title: String,
     pub stands_in: bool,
+    /// The entries of tapes are kept as files.
+    pub keeps_files: bool,
     pub said: Vec<Said>,
     pub gates: Vec<Gate>,
 }
@@ -152,7 +155,9 @@ impl Script {
         let ends: Vec<String> = follow_ups.iter().map(|said| said.id.clone()).collect();
         let ends = When::Ended(ends);
         let mut script = Self {
+            title: kinds.iter().map(|kind| kind.title).collect::<Vec<_>>().join(" + "),
             stands_in: kinds.iter().any(|kind| kind.stands_in),
+            keeps_files: false,
             said: vec![Said::new(BYSTANDER, BYSTANDER, "mind [watch bystanding]", REPLIED)],
             gates: vec![Gate { key: "bystanding", when: ends.clone(), after_death: ends }],
         };
@@ -232,9 +237,7 @@ fn meanwhile() -> Vec<Kind> {
         vec![
             Said::new("busy", "busy", "wait [watch being-busy]", REPLIED),
             Said::new("beside", "busy", ",look key=aside", REPLIED).when(When::Waits("being-busy", "busy")),
-            Said::new("dropped", "busy", "never mind", &["dropped", "replied"])
-                .admitted("drop")
-                .when(ended("beside")),
+            Said::new("dropped", "busy", "never mind", &["dropped", "replied"]).admitted("drop").when(ended("beside")),
         ],
     );
     // Nothing runs beside a turn that another process had begun.

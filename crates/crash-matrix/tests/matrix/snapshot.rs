@@ -1,14 +1,14 @@
 //! What the store and the platform say at one moment.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use capstan::protocol::{Event, EventKey, ModelOptions, ModelRequest, TapeName};
-use capstan::store::SqliteStore;
+use capstan::store::{JsonlTapes, SqliteStore};
 use capstan::tape::{
-    AcceptedRecord, DefaultView, Entry, InFlight, OutboxRecord, OutboxStatus, RunRecord, Slice, Store, StoreError, Tapes,
-    View as _, Window, conversation,
+    AcceptedRecord, DefaultView, Entry, InFlight, OutboxRecord, OutboxStatus, RunRecord, Slice, Store, StoreError,
+    Tapes, View as _, Window, conversation,
 };
 use capstan_models::wire;
 use capstan_testing::grammar;
@@ -21,6 +21,8 @@ use crate::script::Said;
 pub struct Outside {
     runtime: Runtime,
     store: Arc<SqliteStore>,
+    /// Where entries are kept as files, if they are.
+    files: Option<PathBuf>,
 }
 
 /// What the store and the platform say at one moment, by the ids of events.
@@ -49,10 +51,10 @@ pub fn key(said: &Said) -> EventKey {
 }
 
 impl Outside {
-    pub fn open(home: &Path) -> Self {
+    pub fn open(home: &Path, keeps_files: bool) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let store = SqliteStore::open(home.join("capstan.db")).expect("the store of the host");
-        Self { runtime, store: Arc::new(store) }
+        Self { runtime, store: Arc::new(store), files: keeps_files.then(|| home.join("tapes")) }
     }
 
     /// Whether an event has ended and nothing of it waits to be sent.
@@ -84,10 +86,12 @@ impl Outside {
 
     async fn read(&self, said: &[Said], platform: &Record) -> Result<Snapshot, StoreError> {
         let store = &self.store;
-        let library = Tapes::new(Arc::clone(store) as Arc<dyn Store>);
+        let library = match &self.files {
+            None => Tapes::new(Arc::clone(store) as Arc<dyn Store>),
+            Some(folder) => Tapes::kept_by(Arc::clone(store) as Arc<dyn Store>, Arc::new(JsonlTapes::open(folder)?)),
+        };
         let mut tapes = BTreeMap::new();
-        let mut damage: Vec<String> =
-            library.verify().await?.into_iter().map(|problem| problem.message).collect();
+        let mut damage: Vec<String> = library.verify().await?.into_iter().map(|problem| problem.message).collect();
         for tape in library.list().await? {
             damage.extend(wrong_with_view(&library.window(&tape.name).await?));
             let entries = library.read(&tape.name, &Slice::all()).await?;

@@ -16,7 +16,7 @@ use crate::snapshot::{Outside, Snapshot};
 /// No assertion: it only ends a trial that would hang.
 const TOO_LONG: Duration = Duration::from_secs(30);
 /// How often the outside looks at the host.
-const POLL: Duration = Duration::from_millis(1);
+const POLL: Duration = Duration::from_millis(3);
 
 /// How a process of the host dies.
 #[derive(Debug, Clone)]
@@ -68,7 +68,7 @@ impl<'a> Trial<'a> {
             std::fs::create_dir(folder.path().join(name)).expect("a folder of the trial");
         }
         let platform = Platform::start(&Place::new(folder.path(), 0).socket());
-        let outside = Outside::open(&folder.path().join("home"));
+        let outside = Outside::open(&folder.path().join("home"), script.keeps_files);
         let (offered, ended, opened) = Default::default();
         Self { script, kills, model, platform, outside, folder, offered, ended, opened, window: (0, 0) }
     }
@@ -126,6 +126,9 @@ impl<'a> Trial<'a> {
         command.env(Place::VARIABLE, root).env(Place::PROCESS, process.to_string());
         if self.script.stands_in {
             command.env(Place::STANDS_IN, "1");
+        }
+        if self.script.keeps_files {
+            command.env("CAPSTAN_TAPE_STORE", "jsonl");
         }
         match self.kills.get(process - 1) {
             Some(Kill::At(point)) => {
@@ -208,7 +211,9 @@ impl<'a> Trial<'a> {
     /// before that, or it would depend on who is faster.
     fn is_dying(&self, process: usize) -> bool {
         let Some(Kill::At(point)) = self.kills.get(process - 1) else { return false };
-        commits(&self.trace(process)).iter().any(|commit| point.strip_prefix(commit).is_some_and(|at| at.starts_with(' ')))
+        commits(&self.trace(process))
+            .iter()
+            .any(|commit| point.strip_prefix(commit).is_some_and(|at| at.starts_with(' ')))
     }
 
     fn is_time(&self, when: &When) -> bool {
@@ -235,13 +240,15 @@ impl<'a> Trial<'a> {
     }
 
     fn is_over(&self) -> bool {
-        self.ended.len() == self.script.said.len() && {
-            let record = self.platform.record();
-            let is_told = |said: &crate::script::Said| {
-                if said.is_by_caller() { record.is_answered(&said.id) } else { record.is_acknowledged(&said.id) }
-            };
-            self.script.said.iter().all(is_told)
-        } && self.outside.is_drained()
+        self.ended.len() == self.script.said.len()
+            && {
+                let record = self.platform.record();
+                let is_told = |said: &crate::script::Said| {
+                    if said.is_by_caller() { record.is_answered(&said.id) } else { record.is_acknowledged(&said.id) }
+                };
+                self.script.said.iter().all(is_told)
+            }
+            && self.outside.is_drained()
     }
 }
 
