@@ -64,7 +64,10 @@ pub(crate) const CODES: &[(&str, &str)] = &[
     ("max-steps", "raise max_steps, or ask for a smaller piece of work"),
     ("message-too-large", "shorten the message, put it into a file of the workspace, or raise max_message_bytes"),
     ("model-broken", "try again; if it stays, check that CAPSTAN_API_BASE points to an OpenAI-compatible endpoint"),
-    ("model-context-overflow", "begin a new phase with `capstan run \",tape.handoff name=NAME\"` and try again"),
+    (
+        "model-context-overflow",
+        "the message alone is too long for the model: shorten it, put it into a file, or use a model that takes more",
+    ),
     ("model-rate-limited", "wait a moment and try again"),
     ("model-rejected", "the provider's own words are above; check the model and its options"),
     ("model-unauthorized", "set CAPSTAN_API_KEY to a key that the provider accepts"),

@@ -220,12 +220,9 @@ impl Ended {
             Err(error) => entries.push(Draft::error("turn", &error.public())),
         }
         entries.extend(notice.map(sent_flags));
-        let append = |entry: Draft| {
-            let entry = match &self.run {
-                Some(run) => entry.of_run(&run.run_id),
-                None => entry,
-            };
-            Fact::Append { tape: tape.clone(), entry: Draft { date: Some(now.into()), ..entry } }
+        let append = |entry: Draft| match (&self.run, &self.journal) {
+            (Some(run), Some(journal)) => journal.last_entry(&run.run_id, entry),
+            _ => Fact::Append { tape: tape.clone(), entry: Draft { date: Some(now.into()), ..entry } },
         };
         entries.into_iter().map(append).collect()
     }
