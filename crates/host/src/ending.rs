@@ -129,12 +129,11 @@ impl Engine {
         }
         let mut wait = FIRST_WAIT;
         loop {
-            let committed = match &ended.journal {
-                Some(journal) => journal.flush_last(count).await,
-                None => {
-                    let batch = Batch { facts: facts.clone(), ..Batch::new() };
-                    self.services.tapes.commit(batch).await.map(|committed| committed.assigned)
-                }
+            let committed = if let Some(journal) = &ended.journal {
+                journal.flush_last(count).await
+            } else {
+                let batch = Batch { facts: facts.clone(), ..Batch::new() };
+                self.services.tapes.commit(batch).await.map(|committed| committed.assigned)
             };
             let error = match committed {
                 Err(error @ StoreError::Io { .. }) => error,

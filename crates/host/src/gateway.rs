@@ -72,7 +72,10 @@ impl Engine {
         let plan = if reservation.is_full() && matches!(plan, Plan::Turn(_)) { Plan::Overflow } else { plan };
         let candidate = Candidate { key: EventKey::from(&*inbound), inbound, session, tape, plan };
         match services.commit_event(&candidate, &reservation).await {
-            Err(HostError::Store(StoreError::Duplicate { .. })) => self.again(candidate, caller).await,
+            Err(HostError::Store(StoreError::Duplicate { .. })) => {
+                self.again(candidate, caller);
+                Ok(())
+            }
             Err(error) => Err(error),
             Ok(accepted) => {
                 self.accepted(candidate, accepted, reservation, caller).await;
@@ -111,11 +114,10 @@ impl Engine {
     }
 
     /// The same event again: whoever sent it is told what became of it, and nothing is done twice.
-    async fn again(self: &Arc<Self>, candidate: Candidate, caller: Option<Caller>) -> Result<(), HostError> {
+    fn again(self: &Arc<Self>, candidate: Candidate, caller: Option<Caller>) {
         let Candidate { inbound, key, session, .. } = candidate;
         let engine = Arc::clone(self);
         self.tasks.spawn(async move { engine.answer_again(inbound, key, session, caller).await });
-        Ok(())
     }
 }
 

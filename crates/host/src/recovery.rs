@@ -84,7 +84,7 @@ async fn try_take_up(engine: &Arc<Engine>, tape: &TapeName, fence: &Fence) -> Re
     }
     let mut groups = Vec::new();
     let mut parcels = Vec::new();
-    for left in together(events, runs) {
+    for left in together(events, &runs) {
         let items = items(engine, tape, &left).await?;
         let verdict = match (&left.run, items.len() == left.events.len()) {
             (_, false) => Verdict::GivenUp("I was interrupted, and what was asked can no longer be read.".to_owned()),
@@ -145,7 +145,7 @@ fn is_served(engine: &Engine, channel: &ChannelName) -> bool {
 }
 
 /// Events in the groups in which they were worked on, in the order they came.
-fn together(events: Vec<InFlight>, runs: Vec<RunRecord>) -> Vec<Left> {
+fn together(events: Vec<InFlight>, runs: &[RunRecord]) -> Vec<Left> {
     let mut groups: Vec<Left> = Vec::new();
     for event in events {
         let taken_by = |run: &RunRecord| {

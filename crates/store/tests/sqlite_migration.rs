@@ -29,7 +29,7 @@ fn rows(path: &Path) -> Vec<String> {
     let mut rows = Vec::new();
     for table in tables {
         let mut statement = connection.prepare(&format!("SELECT * FROM {table}")).unwrap();
-        let columns = statement.column_names().into_iter().map(str::to_owned).collect::<Vec<_>>();
+        let columns = statement.column_names().map(str::to_owned).collect::<Vec<_>>();
         let mut found = statement.query([]).unwrap();
         while let Some(row) = found.next().unwrap() {
             // A column that a later version added is empty in these rows.
