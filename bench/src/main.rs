@@ -4,6 +4,7 @@
 
 mod cold_start;
 mod hooks;
+mod load;
 mod long_tape;
 mod sample;
 mod turn;
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
         "long-tape" => in_runtime(long_tape::run()),
         "hooks" => in_runtime(hooks::run()),
         "turn" => in_runtime(turn::run()),
+        "load" => in_runtime(load::run()),
         "cold-start" => cold_start::run(),
         "all" => in_runtime(hooks::run())
             .and_then(|()| in_runtime(turn::run()))

@@ -108,6 +108,8 @@ impl Host {
     /// callers that are gone.
     pub async fn listen(&self, names: &[ChannelName]) {
         self.engine.listening().extend(names.iter().cloned());
+        // Before anything new is heard: what was left is older.
+        self.engine.look_for_left().await;
         self.engine.tasks.spawn(Arc::clone(&self.engine).sweep());
         // What the channels hold must not hold the channels' tasks.
         let gateway: Arc<dyn Gateway> = Arc::new(Self { engine: Arc::clone(&self.engine), listening: Arc::default() });

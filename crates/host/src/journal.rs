@@ -143,7 +143,7 @@ impl Journal {
             return Ok(Vec::new());
         }
         let count = facts.len();
-        let batch = Batch { fence: Some(self.fence.clone()), expect: Vec::new(), facts };
+        let batch = Batch { fence: Some(self.fence.clone()), facts, ..Batch::new() };
         let committed = self.tapes.commit(batch).await?;
         let mut pending = self.lock();
         pending.facts.drain(..count);

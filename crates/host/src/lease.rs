@@ -177,7 +177,8 @@ impl Drop for Claim {
 }
 
 impl Services {
-    /// The fact that makes a lease last longer, which its holder keeps for another turn.
+    /// The fact that takes a lease that is free, or makes one's own last longer; whether another's is void is not
+    /// looked at.
     pub(crate) fn renewal(&self, claim: &Claim) -> Fact {
         claim.take(None, self.settings.clock.now(), self.settings.run_timeout)
     }
@@ -188,21 +189,29 @@ impl Services {
         Ok(claim.take(held.as_ref(), self.settings.clock.now(), self.settings.run_timeout))
     }
 
+    async fn try_lease(&self, claim: &Claim) -> Result<Option<Fence>, StoreError> {
+        let mut batch = Batch::new();
+        batch.push(self.lease_fact(claim).await?);
+        let committed = self.tapes.store().commit(batch).await?;
+        Ok(claim.fence(committed.assigned.first()))
+    }
+
     /// Waits until the lease can be had, as long as a caller is made to wait, or until the turn is cancelled.
     pub(crate) async fn wait_for_lease(
         &self,
         claim: &Claim,
         cancelled: &CancellationToken,
     ) -> Result<Fence, TurnError> {
+        // Once in any case: whoever holds it may be dead, and then there is nothing to wait for.
+        if let Some(fence) = self.try_lease(claim).await? {
+            return Ok(fence);
+        }
         let attempts = async {
             loop {
-                let mut batch = Batch::new();
-                batch.push(self.lease_fact(claim).await?);
-                let committed = self.tapes.store().commit(batch).await?;
-                if let Some(fence) = claim.fence(committed.assigned.first()) {
+                tokio::time::sleep(POLL).await;
+                if let Some(fence) = self.try_lease(claim).await? {
                     return Ok(fence);
                 }
-                tokio::time::sleep(POLL).await;
             }
         };
         tokio::select! {

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use capstan_hooks::Inbound;
@@ -256,18 +257,24 @@ impl Engine {
     /// Looks for what dead processes left, now and again, until the host stops.
     pub(crate) async fn sweep(self: Arc<Self>) {
         loop {
-            if let Err(error) = self.sweep_once().await {
-                tracing::error!(%error, "what dead processes left could not be looked for");
-            }
             tokio::select! {
                 () = tokio::time::sleep(SWEEP) => {}
                 () = self.stopping.cancelled() => return,
             }
+            self.look_for_left().await;
+        }
+    }
+
+    /// Looks for what dead processes left. From then on sessions need not look for themselves.
+    pub(crate) async fn look_for_left(self: &Arc<Self>) {
+        match self.sweep_once().await {
+            Ok(()) => self.sweeps.store(true, Ordering::SeqCst),
+            Err(error) => tracing::error!(%error, "what dead processes left could not be looked for"),
         }
     }
 
     /// Wakes every session of this workspace on which a dead process left something, and takes over its messages.
-    pub(crate) async fn sweep_once(self: &Arc<Self>) -> Result<(), StoreError> {
+    async fn sweep_once(self: &Arc<Self>) -> Result<(), StoreError> {
         self.take_over_messages().await?;
         let store = self.services.tapes.store();
         let mut tapes = BTreeSet::new();
@@ -320,7 +327,9 @@ impl Engine {
                 Err(error) => return Err(error),
             }
         }
-        self.deliver_left_behind(rows).await;
+        // Not waited for: a channel that has not begun to listen may not be able to send yet.
+        let engine = Arc::clone(self);
+        self.tasks.spawn(async move { engine.deliver_left_behind(rows).await });
         Ok(())
     }
 }

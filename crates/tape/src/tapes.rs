@@ -70,6 +70,9 @@ impl Tapes {
     /// When the other store fails the entries stay where they are, reads still see them, and the next commit tries
     /// again: nothing is lost and nobody has to wait.
     pub async fn commit(&self, batch: Batch) -> Result<Committed, StoreError> {
+        if self.elsewhere.is_none() {
+            return self.store.commit(Batch { only_here: true, ..batch }).await;
+        }
         let touched = batch.tapes();
         for tape in &touched {
             self.adopt(tape).await?;
