@@ -24,6 +24,30 @@ fn help_of_tape() {
 }
 
 #[test]
+fn help_of_doctor() {
+    insta::assert_snapshot!(shown(&Place::new(), &["doctor", "--help"]));
+}
+
+#[test]
+fn help_of_runs() {
+    insta::assert_snapshot!(shown(&Place::new(), &["runs", "--help"]));
+}
+
+#[test]
+fn help_of_store() {
+    insta::assert_snapshot!(shown(&Place::new(), &["store", "--help"]));
+}
+
+#[test]
+fn x01_doctor() {
+    let place = Place::new();
+    place.capstan(&["run", "hello"]).data();
+    let free = |line: &str| line.starts_with("disk");
+    let text = shown(&place, &["doctor"]);
+    insta::assert_snapshot!(text.lines().filter(|line| !free(line)).collect::<Vec<_>>().join("\n"));
+}
+
+#[test]
 fn h08_hooks() {
     insta::assert_snapshot!(shown(&Place::new(), &["hooks"]));
 }
