@@ -209,7 +209,7 @@ fn what_an_operator_is_refused() {
     table.refused(&place, "a backup that is there", &copy, ("backup-exists", 2));
     let own = place.database().display().to_string();
     table.refused(&place, "a backup in place of the store", &["store", "backup", &own, "--force"], ("usage", 2));
-    table.refused(&place, "an unknown run", &["runs", "show", "run-0"], ("run-unknown", 2));
+    table.refused(&place, "an unknown run", &["runs", "show", "run-x"], ("run-unknown", 2));
     table.refused(&place, "a status that is none", &["runs", "list", "--status", "lost"], ("usage", 2));
     let damage = "DELETE FROM outcomes; UPDATE blobs SET bytes = X'00'";
     Connection::open(place.database()).unwrap().execute_batch(damage).unwrap();

@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Condvar, Mutex};
+use std::time::Duration;
 
 use capstan::store::SqliteStore;
 use cli_support::{Place, Said};
@@ -167,14 +168,36 @@ fn p12_tapes_that_are_kept_as_files_are_backed_up_beside_the_file() {
     restored(&backup, config).assert_undamaged();
 }
 
-/// What was acknowledged so far, by run.
-type Acknowledged = Arc<Mutex<BTreeSet<String>>>;
+/// What was acknowledged so far, by run, and a bell for each.
+#[derive(Default)]
+struct Acknowledged {
+    runs: Mutex<BTreeSet<String>>,
+    bell: Condvar,
+}
+
+impl Acknowledged {
+    fn add(&self, run: &str) {
+        self.runs.lock().unwrap().insert(run.to_owned());
+        self.bell.notify_all();
+    }
+
+    /// Waits until there are more than this many, and says which.
+    fn more_than(&self, count: usize) -> BTreeSet<String> {
+        let runs = self.runs.lock().unwrap();
+        let waited = self.bell.wait_timeout_while(runs, TOO_LONG, |runs| runs.len() <= count).unwrap();
+        assert!(!waited.1.timed_out(), "the writers write");
+        waited.0.clone()
+    }
+}
+
+/// No assertion: it only ends a test that would hang.
+const TOO_LONG: Duration = Duration::from_mins(2);
 
 /// Sends messages, one process each, until it is told to stop.
 fn write(commands: impl Fn() -> std::process::Command, acknowledged: &Acknowledged, stop: &AtomicBool) {
     while !stop.load(Ordering::SeqCst) {
         let said = Said::from(commands().output().unwrap()).json();
-        acknowledged.lock().unwrap().insert(said["run_id"].as_str().unwrap().to_owned());
+        acknowledged.add(said["run_id"].as_str().unwrap());
     }
 }
 
@@ -198,7 +221,7 @@ fn back_up_under_load(config: &str) {
         }
         let examine = || {
             for number in 0..BACKUPS {
-                let before = wait_for_more(&acknowledged, number * WRITERS);
+                let before = acknowledged.more_than(number * WRITERS);
                 let backup = place.path(&format!("backup-{number}.db"));
                 place.capstan(&["store", "backup", &backup]).data();
                 examine_copy(&backup, config, &before);
@@ -212,17 +235,6 @@ fn back_up_under_load(config: &str) {
         }
     });
     assert_conserved(&place.capstan(&["doctor", "--json"]).json());
-}
-
-/// Waits until more than this many were acknowledged, and says which.
-fn wait_for_more(acknowledged: &Acknowledged, than: usize) -> BTreeSet<String> {
-    loop {
-        let now = acknowledged.lock().unwrap().clone();
-        if now.len() > than {
-            return now;
-        }
-        std::thread::yield_now();
-    }
 }
 
 fn examine_copy(backup: &str, config: &str, before: &BTreeSet<String>) {

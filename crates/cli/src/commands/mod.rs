@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn an_age_is_told_in_the_largest_unit_that_fits() {
-        let after = |seconds| age(Timestamp::from_millis(0), Timestamp::from_millis(seconds * 1000));
+        let after = |seconds: i64| age(Timestamp::from_millis(0), Timestamp::from_millis(seconds * 1000));
         assert_eq!(
             [after(0), after(59), after(60), after(7200), after(200_000)],
             ["0 s", "59 s", "1 min", "2 h", "2 d"]

@@ -42,17 +42,17 @@ pub(crate) async fn doctor(capstan: &Capstan, arguments: &Doctor) -> Result<(), 
             (settings::config(&config, &hooks), Some(hooks))
         }
     };
-    let report = examine(&home, set, hooks.as_ref(), arguments.repair).await?;
+    let report = examine(&home, set, hooks.as_ref(), arguments.repair).await;
     report.tell(arguments.json)
 }
 
-async fn examine(home: &Path, config: Section, hooks: Option<&HookRuntime>, repairs: bool) -> Result<Report, Failure> {
+async fn examine(home: &Path, config: Section, hooks: Option<&HookRuntime>, repairs: bool) -> Report {
     if !home.is_dir() {
         let mut report = Report::new(repairs.then(Vec::new));
         report.add(place::home(home));
         report.add(config);
         report.add(place::disk(home));
-        return Ok(report);
+        return report;
     }
     let (elsewhere, unavailable) = match elsewhere(home, hooks) {
         Ok(elsewhere) => (elsewhere, None),
@@ -78,10 +78,12 @@ async fn examine(home: &Path, config: Section, hooks: Option<&HookRuntime>, repa
         report.add(section);
     }
     Journal { database: &database, elsewhere: elsewhere.clone(), owners: &owners }.examine(&mut report).await;
-    if let Some(elsewhere) = elsewhere {
-        elsewhere.close().await?;
+    if let Some(elsewhere) = elsewhere
+        && let Err(error) = elsewhere.close().await
+    {
+        report.add(Section::failed("tape-store", &error.into()));
     }
-    Ok(report)
+    report
 }
 
 /// Where entries are kept beside the database. Where the configuration cannot say, the files tell.

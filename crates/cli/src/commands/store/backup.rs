@@ -58,8 +58,11 @@ async fn copy(database: &Path, elsewhere: Option<&Arc<dyn TapeStore>>, target: &
     };
     let problems = tapes.verify().await?;
     if let Some(first) = problems.first() {
-        let more = problems.len() - 1;
-        let message = format!("the copy is damaged, as the store is: {} (and {more} more)", first.message);
+        let more = match problems.len() - 1 {
+            0 => String::new(),
+            more => format!(" (and {more} more)"),
+        };
+        let message = format!("the copy is damaged, as the store is: {}{more}", first.message);
         return Err(Failure::new("backup-damaged", message, Exit::Store));
     }
     Ok(Copied { tapes: tapes.list().await?.len(), files: kept.len() })

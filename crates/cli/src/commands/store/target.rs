@@ -30,7 +30,7 @@ impl Target {
             return Err(wrong(format!("{shown} is a directory: give the path of the file to make")));
         };
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let folder = folder.canonicalize().map_err(|error| wrong(format!("{} : {error}", folder.display())))?;
+        let folder = folder.canonicalize().map_err(|error| wrong(format!("{shown} cannot be made: {error}")))?;
         let path = folder.join(name);
         // Also through a link: replacing the store with its own copy would lose what is written meanwhile.
         let is_same = |other: &Path| matches!((path.canonicalize(), other.canonicalize()), (Ok(a), Ok(b)) if a == b);
