@@ -148,7 +148,12 @@ pub(crate) fn open_home(config: &Config) -> Result<(Arc<dyn Store>, Owner), Fail
 
 /// This process, as others of this home can tell that it is alive.
 pub(crate) fn owner(config: &Config) -> Result<Owner, Failure> {
-    Ok(Owner::in_folder(config.home.join("owners"))?)
+    Ok(Owner::in_folder(owners(&config.home))?)
+}
+
+/// Where the processes of a home show that they live.
+pub(crate) fn owners(home: &Path) -> PathBuf {
+    home.join("owners")
 }
 
 /// The database of the home, made when it is not there.
@@ -161,7 +166,17 @@ pub(crate) fn open_store(config: &Config) -> Result<Arc<dyn Store>, Failure> {
 
 /// Where the database of the home is.
 pub(crate) fn database(config: &Config) -> PathBuf {
-    config.home.join("capstan.db")
+    database_of(&config.home)
+}
+
+/// Where the database of a home is.
+pub(crate) fn database_of(home: &Path) -> PathBuf {
+    home.join("capstan.db")
+}
+
+/// Where the tapes of a home are that are kept as files.
+pub(crate) fn tapes_of(home: &Path) -> PathBuf {
+    home.join("tapes")
 }
 
 /// How many events of a session may wait for their turn.

@@ -11,6 +11,7 @@ use capstan_models::{Demo, OpenAi, openai};
 use capstan_store::JsonlTapes;
 use capstan_tape::TapeStore;
 
+use crate::builder;
 use crate::config::{Config, TapeStoreKind};
 
 /// The built-in plugin. It registers first, and exactly as any other does.
@@ -29,7 +30,7 @@ impl Builtin {
             openai: openai::Settings { api_key: config.api_key.clone(), api_base: config.api_base.clone() },
             jsonl: match config.tape_store {
                 TapeStoreKind::Sqlite => None,
-                TapeStoreKind::Jsonl => Some(config.home.join("tapes")),
+                TapeStoreKind::Jsonl => Some(builder::tapes_of(&config.home)),
             },
             cli,
         }

@@ -9,7 +9,7 @@ use capstan_hooks::{Deadlines, HookRuntime};
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 
-use crate::commands::{self, tape};
+use crate::commands::{self, runs, store, tape};
 use crate::config::{Config, Sources};
 use crate::{Capstan, Exit, Failure, builder};
 
@@ -25,6 +25,14 @@ struct CommandLine {
 enum Command {
     /// Runs one turn and prints the reply.
     Run(Run),
+    /// Looks whether all is well, and says what to do where it is not.
+    ///
+    /// Exits with 0 when nothing is wrong, warnings included, and with 1 when there is a problem.
+    Doctor(Doctor),
+    /// Shows what ran, and ends what runs.
+    Runs(Runs),
+    /// Backs the store up, and brings it to the newest version.
+    Store(Store),
     /// Lists the hooks, how each aggregates, and who implements it in the order they run.
     Hooks(Hooks),
     /// Shows, searches, exports and imports tapes.
@@ -71,6 +79,34 @@ struct Hooks {
     /// Prints JSON.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    workspace: WorkspaceFlag,
+}
+
+#[derive(Args)]
+pub(crate) struct Doctor {
+    /// Prints one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// First mends what can be mended safely, beside running processes too.
+    #[arg(long)]
+    pub(crate) repair: bool,
+    #[command(flatten)]
+    pub(crate) workspace: WorkspaceFlag,
+}
+
+#[derive(Args)]
+struct Runs {
+    #[command(subcommand)]
+    command: runs::RunsCommand,
+    #[command(flatten)]
+    workspace: WorkspaceFlag,
+}
+
+#[derive(Args)]
+struct Store {
+    #[command(subcommand)]
+    command: store::StoreCommand,
     #[command(flatten)]
     workspace: WorkspaceFlag,
 }
@@ -163,6 +199,9 @@ fn print_usage(error: &clap::Error) -> ExitCode {
 async fn execute(capstan: &Capstan, command: Command) -> Result<(), Failure> {
     match command {
         Command::Run(arguments) => commands::run(Context::load(capstan, &arguments.workspace)?, arguments).await,
+        Command::Doctor(arguments) => commands::doctor(capstan, &arguments).await,
+        Command::Runs(arguments) => runs::run(Context::load(capstan, &arguments.workspace)?, arguments.command).await,
+        Command::Store(arguments) => store::run(Context::load(capstan, &arguments.workspace)?, arguments.command).await,
         Command::Hooks(arguments) => commands::hooks(&Context::load(capstan, &arguments.workspace)?, arguments.json),
         Command::Tape(arguments) => tape::run(Context::load(capstan, &arguments.workspace)?, arguments.command).await,
         Command::Config(arguments) => {

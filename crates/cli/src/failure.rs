@@ -46,6 +46,8 @@ pub struct Failure {
 
 /// Every code a command can fail with, and what to do about it.
 pub(crate) const CODES: &[(&str, &str)] = &[
+    ("backup-damaged", "nothing was kept of the copy; `capstan doctor` tells what is damaged"),
+    ("backup-exists", "give another path, or --force to replace what is there"),
     (
         "channel-unknown",
         "leave --channel out for the terminal, or use a channel that `capstan hooks` shows to be provided",
@@ -77,14 +79,20 @@ pub(crate) const CODES: &[(&str, &str)] = &[
     ),
     ("model-unreachable", "check the network and CAPSTAN_API_BASE; CAPSTAN_MODEL=demo: works without either"),
     ("plugin-command-failed", "the plugin's own words are above"),
+    ("problems-found", "each check above says what to do about what it found"),
     ("reply-undelivered", "the reply stands on the tape: `capstan tape show` has it"),
     ("run-cancelled", "nothing is lost: `capstan tape show` has what was done so far"),
     ("run-failed", "`capstan tape show` has what was done so far"),
+    ("run-still-running", "the request stands; ask again with a longer --wait, or end the process that runs it"),
     ("run-timeout", "raise run_timeout_seconds, or ask for a smaller piece of work"),
-    ("run-unknown", "`capstan tape context` without a run takes the newest one"),
+    (
+        "run-unknown",
+        "`capstan runs list` shows the runs there are; `capstan tape context` without a run takes the newest one",
+    ),
     ("runner-unknown", "`capstan hooks` shows who provides runners"),
     ("session-busy", "wait for the other process, or use another --session-id"),
     ("store-corrupt", "restore the file from a backup, or move it away to begin anew; it is left as it is"),
+    ("store-empty", "there is nothing to lose yet; check CAPSTAN_HOME if you expected something"),
     ("store-failed", "check the disk, its free space and the permissions of the home directory"),
     ("store-too-new", "use the version of Capstan that wrote it, or a newer one"),
     ("tape-damaged", "mend the line or entry that is named, or restore the tape from a backup"),

@@ -200,6 +200,27 @@ fn what_the_model_fails_with() {
 }
 
 #[test]
+fn what_an_operator_is_refused() {
+    let mut table = Table::default();
+    let place = Place::new();
+    let backup = place.path("b.db");
+    let copy = ["store", "backup", &backup];
+    table.refused(&place, "a backup of nothing", &copy, ("store-empty", 2));
+    place.capstan(&["run", "hello"]).data();
+    place.capstan(&copy).data();
+    table.refused(&place, "a backup that is there", &copy, ("backup-exists", 2));
+    let own = place.database().display().to_string();
+    table.refused(&place, "a backup in place of the store", &["store", "backup", &own, "--force"], ("usage", 2));
+    table.refused(&place, "an unknown run", &["runs", "show", "run-x"], ("run-unknown", 2));
+    table.refused(&place, "a status that is none", &["runs", "list", "--status", "lost"], ("usage", 2));
+    let damage = "DELETE FROM outcomes; UPDATE blobs SET bytes = X'00'";
+    Connection::open(place.database()).unwrap().execute_batch(damage).unwrap();
+    let said = place.capstan(&["doctor"]).failed("problems-found", 1);
+    table.add(&place, "a home in which not all is well", &["doctor"], &said);
+    insta::assert_snapshot!(table.0);
+}
+
+#[test]
 fn what_commands_fail_with() {
     let mut table = Table::default();
     let calls = || Reply::tool_calls([("call_1", "bash", serde_json::json!({"cmd": "true"}))]);

@@ -24,6 +24,31 @@ fn help_of_tape() {
 }
 
 #[test]
+fn help_of_doctor() {
+    insta::assert_snapshot!(shown(&Place::new(), &["doctor", "--help"]));
+}
+
+#[test]
+fn help_of_runs() {
+    insta::assert_snapshot!(shown(&Place::new(), &["runs", "--help"]));
+}
+
+#[test]
+fn help_of_store() {
+    insta::assert_snapshot!(shown(&Place::new(), &["store", "--help"]));
+}
+
+#[test]
+fn x01_doctor() {
+    let place = Place::new();
+    place.capstan(&["run", "hello"]).data();
+    // Neither the disk nor the version of the tables is what this is about.
+    let text = shown(&place, &["doctor"]);
+    let lines = text.lines().filter(|line| !line.starts_with("disk") && !line.starts_with("database"));
+    insta::assert_snapshot!(lines.collect::<Vec<_>>().join("\n"));
+}
+
+#[test]
 fn h08_hooks() {
     insta::assert_snapshot!(shown(&Place::new(), &["hooks"]));
 }

@@ -1,5 +1,6 @@
 //! The default journal: one `SQLite` file.
 
+mod backup;
 mod columns;
 mod error;
 #[cfg_attr(not(feature = "fail-points"), path = "sqlite/no_fail_point.rs")]
@@ -10,6 +11,7 @@ mod readers;
 mod rows;
 mod schema;
 mod slice;
+mod snapshot;
 mod verify;
 mod writer;
 
@@ -23,6 +25,7 @@ use capstan_tape::{
 };
 
 use readers::Readers;
+pub use snapshot::DeadLetters;
 use writer::Writer;
 
 /// A journal in one `SQLite` file, which several processes may have open at once.
@@ -45,7 +48,10 @@ use writer::Writer;
 pub struct SqliteStore {
     /// Closed before the writer: the last connection to close must be one that can fold the log into the file.
     readers: Readers,
-    writer: Writer,
+    /// Who looks for damage: a connection that is in no transaction.
+    verifiers: Readers,
+    /// A snapshot has none.
+    writer: Option<Writer>,
 }
 
 impl SqliteStore {
@@ -58,14 +64,19 @@ impl SqliteStore {
     pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         let path = path.as_ref().to_path_buf();
         let connection = schema::open_writer(&path)?;
-        Ok(Self { writer: Writer::start(connection, path.clone())?, readers: Readers::new(path) })
+        let writer = Writer::start(connection, path.clone())?;
+        let readers = Readers::new(path);
+        Ok(Self { verifiers: readers.clone(), readers, writer: Some(writer) })
     }
 }
 
 #[async_trait]
 impl Store for SqliteStore {
     async fn commit(&self, batch: Batch) -> Result<Committed, StoreError> {
-        self.writer.commit(batch).await
+        match &self.writer {
+            Some(writer) => writer.commit(batch).await,
+            None => Err(StoreError::io("write to the database", "it was opened to be looked at only")),
+        }
     }
 
     async fn tape(&self, name: &TapeName) -> Result<Option<TapeRecord>, StoreError> {
@@ -139,6 +150,6 @@ impl Store for SqliteStore {
     }
 
     async fn verify(&self) -> Result<Vec<Problem>, StoreError> {
-        self.readers.read(verify::problems).await
+        self.verifiers.read(verify::problems).await
     }
 }

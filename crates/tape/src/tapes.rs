@@ -121,7 +121,8 @@ impl Tapes {
         Ok(problems)
     }
 
-    async fn hand_over(&self, tape: &TapeName) -> Result<(), StoreError> {
+    /// Hands over the entries of a tape that wait for another tape store; where there is none, nothing waits.
+    pub async fn hand_over(&self, tape: &TapeName) -> Result<(), StoreError> {
         let Some(elsewhere) = &self.elsewhere else { return Ok(()) };
         let entries = self.store.read(tape, &Slice::all()).await?;
         let Some(up_to) = entries.last().map(|entry| entry.id) else { return Ok(()) };

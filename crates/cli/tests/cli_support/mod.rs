@@ -2,10 +2,12 @@
 
 #![allow(dead_code, unused_imports, reason = "each test binary uses the part it needs")]
 
+mod held;
 mod place;
 mod said;
 mod tape;
 
+pub use held::wait_for;
 pub use place::{KEY, Place};
 pub use said::Said;
 pub use tape::{ids, named, of_kind, tape_name};
