@@ -4,12 +4,15 @@ mod config;
 mod hooks;
 mod plugin;
 mod run;
+mod serve;
+mod signals;
 pub(crate) mod tape;
 
 pub(crate) use config::config_show;
 pub(crate) use hooks::hooks;
 pub(crate) use plugin::plugin;
 pub(crate) use run::run;
+pub(crate) use serve::serve;
 
 use std::io::{BufWriter, Write as _};
 
