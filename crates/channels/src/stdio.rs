@@ -10,6 +10,7 @@ mod output;
 mod request;
 mod wire;
 
+use std::future::Future;
 use std::io::{Read, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -24,9 +25,9 @@ pub use request::CODES;
 
 use asked::Asked;
 use listening::Listening;
-use output::{Gone, Output, Written};
+use output::{Gone, Output};
 
-/// How long what is still to be written is waited for when the channel was stopped.
+/// How long a line may take to be written once the channel was stopped.
 const FLUSH_DEADLINE: Duration = Duration::from_secs(5);
 
 /// What the channel is set to.
@@ -85,14 +86,18 @@ impl Stdio {
         lock(&self.inner.output).clone().ok_or_else(|| hopeless("nobody listens on the channel stdio"))
     }
 
-    /// Everything that was printed is written, or nobody will read it any more.
-    async fn flushed(&self, written: Written) -> Result<(), ChannelError> {
+    /// Waits for what is to be written. A reader may take its time, but not when the channel was stopped: then it would
+    /// hold up the end of the process.
+    async fn written<E: Into<ChannelError>>(
+        &self,
+        written: impl Future<Output = Result<(), E>>,
+    ) -> Result<(), ChannelError> {
         let given_up = async {
             self.inner.stopped.cancelled().await;
             tokio::time::sleep(FLUSH_DEADLINE).await;
         };
         tokio::select! {
-            written = written => written.map_err(|error| hopeless(format!("the standard output: {error}"))),
+            written = written => written.map_err(Into::into),
             () = given_up => Err(hopeless("nobody reads the standard output")),
         }
     }
@@ -106,8 +111,10 @@ fn hopeless(message: impl Into<String>) -> ChannelError {
     ChannelError::hopeless(ChannelName::new(Stdio::NAME), message)
 }
 
-fn gone(_: Gone) -> ChannelError {
-    hopeless("the standard output is closed")
+impl From<Gone> for ChannelError {
+    fn from(_: Gone) -> Self {
+        hopeless("the standard output is closed")
+    }
 }
 
 #[async_trait]
@@ -129,7 +136,8 @@ impl Channel for Stdio {
         let read = Listening::new(gateway, output, self.inner.options, stopped).run(lines).await;
         // The last one who could print is gone with it, so the writer ends when it has written what there is.
         lock(&self.inner.output).take();
-        let flushed = self.flushed(written).await;
+        let written = async { written.await.map_err(|error| hopeless(format!("the standard output: {error}"))) };
+        let flushed = self.written(written).await;
         read.map_err(|error| hopeless(format!("the standard input: {error}"))).and(flushed)
     }
 
@@ -140,13 +148,13 @@ impl Channel for Stdio {
 
     /// A message that answers no line: one that a plugin sends, or that belongs to an event of another channel.
     async fn send(&self, message: &Outbound) -> Result<(), ChannelError> {
-        self.output()?.print_now(&wire::Message::from(message)).await.map_err(gone)
+        self.written(self.output()?.print_now(&wire::Message::from(message))).await
     }
 
     async fn answer(&self, answer: &Answer) -> Result<(), ChannelError> {
         let asked = Asked::of(&answer.event);
         let line = wire::Answered::new(answer, asked.as_deref());
-        let printed = self.output()?.print_now(&line).await.map_err(gone);
+        let printed = self.written(self.output()?.print_now(&line)).await;
         if let Some(asked) = asked {
             asked.answered();
         }
@@ -156,7 +164,10 @@ impl Channel for Stdio {
     async fn on_event(&self, event: &StreamEvent, message: &Inbound) -> Result<(), ChannelError> {
         match Asked::of(message).filter(|asked| asked.streams()) {
             None => Ok(()),
-            Some(asked) => self.output()?.print(&wire::Streamed::new(event, message, &asked)).await.map_err(gone),
+            Some(asked) => {
+                let line = wire::Streamed::new(event, message, &asked);
+                self.written(self.output()?.print(&line)).await
+            }
         }
     }
 }

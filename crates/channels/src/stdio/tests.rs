@@ -305,6 +305,39 @@ async fn x03_when_nobody_reads_for_a_while_reading_stops_and_goes_on_afterwards(
     wire.ended().await.unwrap();
 }
 
+/// A stream that takes nothing, until it is dropped.
+struct Blocked(std::sync::mpsc::Receiver<()>);
+
+impl std::io::Write for Blocked {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let _ended = self.0.recv();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn x03_a_reader_that_does_not_read_does_not_hold_up_the_end_once_it_is_stopped() {
+    let (_held, blocked) = std::sync::mpsc::channel();
+    let line = json!({"id": 1, "session": "a", "text": "hello"}).to_string();
+    let streams = Streams { input: Box::new(std::io::Cursor::new(line)), output: Box::new(Blocked(blocked)) };
+    let stdio = Stdio::new(streams, Options { max_line_bytes: LIMIT, hint: |_| "" });
+    let (send, mut taken) = mpsc::unbounded_channel();
+    let started = tokio::spawn({
+        let stdio = stdio.clone();
+        async move { stdio.start(Arc::new(Taker(send))).await }
+    });
+    let event = taken.recv().await.unwrap();
+    let outcome = Outcome::Replied { text: "unread".to_owned() };
+    let answer = Answer { event, session: "a".into(), outcome, run_id: None, messages: Vec::new(), duplicate: false };
+    stdio.stop().await.unwrap();
+    assert_eq!(stdio.answer(&answer).await.unwrap_err().fate, Fate::Hopeless);
+    assert_eq!(started.await.unwrap().unwrap_err().fate, Fate::Hopeless);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn c06_a_channel_that_does_not_listen_sends_nothing_and_reads_nothing() {
     let (read, mut input) = pipe().unwrap();
