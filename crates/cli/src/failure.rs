@@ -49,9 +49,10 @@ pub(crate) const CODES: &[(&str, &str)] = &[
     ("backup-damaged", "nothing was kept of the copy; `capstan doctor` tells what is damaged"),
     ("backup-exists", "give another path, or --force to replace what is there"),
     (
-        "channel-unknown",
-        "leave --channel out for the terminal, or use a channel that `capstan hooks` shows to be provided",
+        "channel-missing",
+        "name those to listen on, as in `capstan serve --channel stdio`; `--channel all` takes every one",
     ),
+    ("channel-unknown", "use one of those that are named; `capstan run` without --channel uses the terminal"),
     ("command-invalid", "`,help` shows how each command is called; quote words that belong together"),
     ("command-unknown", "`,help` lists the commands"),
     ("config-invalid", "mend or remove what is named; `capstan config show` then prints every setting and its origin"),
@@ -63,6 +64,14 @@ pub(crate) const CODES: &[(&str, &str)] = &[
     ("home-unusable", "set CAPSTAN_HOME to a directory you can write to"),
     ("host-stopping", "nothing is lost: the message is taken up at the next start"),
     ("input-invalid", "give a message that is not empty, or - to read it from the standard input as UTF-8"),
+    ("line-field-invalid", "correct the field that is named and send the line again"),
+    ("line-field-missing", "a line has at least `session` and `text`"),
+    ("line-field-unknown", "leave the field out, or spell it as it is meant; docs/stdio.md lists the fields"),
+    ("line-not-json", "write one whole JSON object on each line, with line ends inside texts escaped"),
+    ("line-not-object", "write a JSON object, as in {\"session\": \"s\", \"text\": \"hello\"}"),
+    ("line-not-utf8", "write lines in UTF-8"),
+    ("line-text-empty", "give a text that is not empty"),
+    ("line-too-long", "shorten the text, put it into a file of the workspace, or raise max_message_bytes"),
     ("max-steps", "raise max_steps, or ask for a smaller piece of work"),
     ("message-too-large", "shorten the message, put it into a file of the workspace, or raise max_message_bytes"),
     ("model-broken", "try again; if it stays, check that CAPSTAN_API_BASE points to an OpenAI-compatible endpoint"),
@@ -111,11 +120,15 @@ pub(crate) const CODES: &[(&str, &str)] = &[
     ("workspace-missing", "give an existing directory with --workspace, or leave it out for the current one"),
 ];
 
+/// What to do about an error of this code; empty for a code that is not in the table.
+pub(crate) fn hint(code: &str) -> &'static str {
+    CODES.iter().find(|(known, _)| *known == code).map_or("", |(_, hint)| hint)
+}
+
 impl Failure {
     /// A failure with a code that is in the table.
     pub(crate) fn new(code: &str, message: impl Into<String>, exit: Exit) -> Self {
-        let hint = CODES.iter().find(|(known, _)| *known == code).map_or("", |(_, hint)| hint);
-        Self { code: code.to_owned(), message: message.into(), hint: hint.to_owned(), exit }
+        Self { code: code.to_owned(), message: message.into(), hint: hint(code).to_owned(), exit }
     }
 
     pub(crate) fn workspace(path: &Path, reason: &str) -> Self {

@@ -88,6 +88,13 @@ fn what_is_asked_wrongly() {
     table.add(&place, "a standard input that is not UTF-8", &["run", "-"], &said);
     assert!(!place.home().exists(), "none of these writes anything");
 
+    table.refused(&place, "no channel to listen on", &["serve"], ("channel-missing", 2));
+    let terminal = ["serve", "--channel", "cli"];
+    table.refused(&place, "a channel that has nothing to listen to", &terminal, ("channel-missing", 2));
+    let unknown = ["serve", "--channel", "stdoi"];
+    table.refused(&place, "a channel nobody provides", &unknown, ("channel-unknown", 2));
+    assert!(!place.home().exists(), "nor do these");
+
     let unknown_channel = ["run", "hello", "--channel", "telegraph"];
     table.refused(&place, "an unknown channel", &unknown_channel, ("channel-unknown", 2));
     let place = place.set("CAPSTAN_MAX_MESSAGE_BYTES", "64");
@@ -113,6 +120,14 @@ fn what_is_configured_wrongly() {
     table.refused(&variable, "a model without a provider", &run, invalid);
     let store = Place::new().set("CAPSTAN_TAPE_STORE", "paper");
     table.refused(&store, "a tape store that does not exist", &["config", "show"], invalid);
+    let channels = |text: &str| Place::new().config(text);
+    let misspelt = channels("[channels.stdio]\nadmision = 'steer'\n");
+    table.refused(&misspelt, "a key of a channel that does not exist", &run, invalid);
+    let mode = channels("[channels.stdio]\nadmission = 'stear'\n");
+    table.refused(&mode, "a mode of admission that does not exist", &run, invalid);
+    let wait = channels("[channels.stdio]\ndebounce_seconds = 2.5\nmax_wait_seconds = 1\n");
+    table.refused(&wait, "a debounce that ends before it begins", &run, invalid);
+    table.refused(&channels("[channels.stdoi]\nadmission = 'steer'\n"), "a channel nobody provides", &run, invalid);
     let redirected = Place::new().set("CAPSTAN_API_KEY", "sk-mine");
     std::fs::write(redirected.workspace().join("capstan.toml"), "api_base = 'http://x.example/v1'\n").unwrap();
     let untrusted = ("config-untrusted", 3);
@@ -282,6 +297,7 @@ fn d17_every_code_in_the_source_is_in_the_table() {
             used.extend(text.split(call).skip(1).filter_map(literal));
         }
     }
+    used.extend(capstan::channels::stdio::CODES.iter().map(|code| (*code).to_owned()));
     assert!(used.len() > 10, "codes were found: {used:?}");
     assert_eq!(used.difference(&codes()).collect::<Vec<_>>(), Vec::<&String>::new());
 }

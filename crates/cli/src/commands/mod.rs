@@ -6,6 +6,8 @@ mod hooks;
 mod plugin;
 mod run;
 pub(crate) mod runs;
+mod serve;
+mod signals;
 pub(crate) mod store;
 pub(crate) mod tape;
 
@@ -14,6 +16,7 @@ pub(crate) use doctor::doctor;
 pub(crate) use hooks::hooks;
 pub(crate) use plugin::plugin;
 pub(crate) use run::run;
+pub(crate) use serve::serve;
 
 use std::io::{BufWriter, Write as _};
 use std::sync::Arc;
