@@ -29,8 +29,9 @@ pub(crate) async fn serve(context: Context<'_>, arguments: Serve) -> Result<(), 
     let settings = builder::settings(&context.config, context.workspace, owner);
     let host = Host::start(hooks, store, settings).await?;
     host.listen(&names).await;
+    let mut failures = Vec::new();
     tokio::select! {
-        () = host.ended() => {}
+        failed = host.ended() => failures = failed,
         () = signals.next() => {
             tokio::select! {
                 () = wind_down(&host, &names, grace) => {}
@@ -38,7 +39,11 @@ pub(crate) async fn serve(context: Context<'_>, arguments: Serve) -> Result<(), 
             }
         }
     }
-    Ok(host.stop().await?)
+    host.stop().await?;
+    match failures.first() {
+        None => Ok(()),
+        Some(error) => Err(Failure::new("channel-failed", error.to_string(), Exit::Failed)),
+    }
 }
 
 /// Stops the channels and lets what runs end; what does not within the grace is cancelled, and ends as such.
