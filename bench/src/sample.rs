@@ -20,6 +20,11 @@ impl Sample {
         times.get(place).copied().unwrap_or_default()
     }
 
+    /// A quantile in milliseconds.
+    pub(crate) fn millis(&self, part: f64) -> f64 {
+        micros(self.quantile(part)) / 1000.0
+    }
+
     pub(crate) fn median(&self) -> Duration {
         self.quantile(0.5)
     }
