@@ -3,6 +3,7 @@
 mod columns;
 mod error;
 mod flight;
+mod payload;
 mod read;
 mod readers;
 mod rows;

@@ -9,6 +9,7 @@ use rusqlite::{Connection, OptionalExtension, Result, Row, params_from_iter};
 
 use super::columns::{entry_id, from_json, key_columns, number, tape_name, timestamp, unreadable};
 use super::flight;
+use super::payload;
 use super::slice::{ENTRY_COLUMNS, entries_query};
 
 const TAPE_COLUMNS: &str = "name, session, workspace, head, generation, begins_after, past, handed_over, \
@@ -70,7 +71,7 @@ pub(super) fn entries(connection: &Connection, tape: &TapeName, slice: &Slice) -
     while entries.len() < limit
         && let Some(row) = rows.next()?
     {
-        let entry = entry_row(row)?;
+        let entry = entry_row(connection, row)?;
         // The column knows moments to the millisecond, a range may be finer.
         if slice.dated.is_none() || slice.contains(&entry) {
             entries.push(entry);
@@ -84,16 +85,16 @@ pub(super) fn each_entry(connection: &Connection, mut seen: impl FnMut(String, u
     let mut statement = connection.prepare(&format!("SELECT {ENTRY_COLUMNS}, tape FROM entries ORDER BY tape, id"))?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
-        seen(row.get(6)?, number(row, 0)?, entry_row(row));
+        seen(row.get(7)?, number(row, 0)?, entry_row(connection, row));
     }
     Ok(())
 }
 
-fn entry_row(row: &Row<'_>) -> Result<Entry> {
+fn entry_row(connection: &Connection, row: &Row<'_>) -> Result<Entry> {
     Ok(Entry {
         id: entry_id(row, 0)?,
         kind: Kind::from(row.get_ref(1)?.as_str()?),
-        payload: from_json(row, 2)?,
+        payload: payload::load(connection, row, 2, 6)?,
         meta: from_json(row, 3)?,
         date: EntryDate::verbatim(row.get::<_, String>(4)?),
         extra: from_json(row, 5)?,

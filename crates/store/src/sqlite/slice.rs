@@ -7,7 +7,7 @@ use rusqlite::types::Value;
 use super::columns::integer;
 
 /// The columns of an entry, in the order `read` takes them.
-pub(super) const ENTRY_COLUMNS: &str = "id, kind, payload, meta, date, extra";
+pub(super) const ENTRY_COLUMNS: &str = "id, kind, payload, meta, date, extra, payload_hash";
 
 /// The query for a slice of a tape, and its values. Dates are narrowed to the millisecond: the reader does the rest.
 pub(super) fn entries_query(tape: &TapeName, slice: &Slice) -> (String, Vec<Value>) {
@@ -86,11 +86,12 @@ mod tests {
     use rusqlite::{Connection, params_from_iter};
 
     use super::entries_query;
+    use crate::sqlite::schema::MIGRATIONS;
 
     /// How SQLite would find a slice, in its own words.
     fn plan(slice: &Slice) -> String {
         let connection = Connection::open_in_memory().unwrap();
-        connection.execute_batch(include_str!("schema/001.sql")).unwrap();
+        MIGRATIONS.iter().for_each(|migration| connection.execute_batch(migration).unwrap());
         let (sql, values) = entries_query(&TapeName::parse("t").unwrap(), slice);
         let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
         let steps = statement.query_map(params_from_iter(values), |row| row.get::<_, String>(3)).unwrap();
