@@ -8,6 +8,7 @@ mod read;
 mod readers;
 mod rows;
 mod schema;
+mod search;
 mod slice;
 mod verify;
 mod writer;
@@ -17,11 +18,12 @@ use std::path::Path;
 use async_trait::async_trait;
 use capstan_protocol::{BlobHash, EventKey, Map, RunId, TapeName, WorkspaceId};
 use capstan_tape::{
-    AcceptedRecord, Batch, Committed, Entry, InFlight, LeaseRecord, OutboxRecord, Problem, RunRecord, Settled, Slice,
-    Store, StoreError, TapeRecord,
+    AcceptedRecord, Batch, Committed, Entry, InFlight, LeaseRecord, OutboxRecord, Problem, RunRecord, Search, Settled,
+    Slice, Store, StoreError, TapeRecord,
 };
 
 use readers::Readers;
+use search::{Searches, Wanted};
 use writer::Writer;
 
 /// A journal in one `SQLite` file, which several processes may have open at once.
@@ -45,6 +47,7 @@ pub struct SqliteStore {
     /// Closed before the writer: the last connection to close must be one that can fold the log into the file.
     readers: Readers,
     writer: Writer,
+    searches: Searches,
 }
 
 impl SqliteStore {
@@ -57,7 +60,8 @@ impl SqliteStore {
     pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         let path = path.as_ref().to_path_buf();
         let connection = schema::open_writer(&path)?;
-        Ok(Self { writer: Writer::start(connection, path.clone())?, readers: Readers::new(path) })
+        let writer = Writer::start(connection, path.clone())?;
+        Ok(Self { writer, readers: Readers::new(path), searches: Searches::default() })
     }
 }
 
@@ -79,6 +83,11 @@ impl Store for SqliteStore {
     async fn read(&self, tape: &TapeName, slice: &Slice) -> Result<Vec<Entry>, StoreError> {
         let (tape, slice) = (tape.clone(), slice.clone());
         self.readers.read(move |connection| read::entries(connection, &tape, &slice)).await
+    }
+
+    async fn search(&self, tape: &TapeName, slice: &Slice, search: &Search) -> Result<Vec<Entry>, StoreError> {
+        let wanted = Wanted { tape: tape.clone(), slice: slice.clone(), search: search.clone() };
+        self.searches.search(&self.readers, &self.writer, wanted).await
     }
 
     async fn accepted(&self, key: &EventKey) -> Result<Option<AcceptedRecord>, StoreError> {

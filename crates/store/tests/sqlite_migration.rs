@@ -26,7 +26,7 @@ fn columns(table: &str) -> Vec<String> {
     let connection = Connection::open_in_memory().unwrap();
     connection.execute_batch(include_str!("data/version-1.sql")).unwrap();
     let statement = connection.prepare(&format!("SELECT * FROM {table}")).unwrap();
-    statement.column_names().into_iter().map(str::to_owned).collect()
+    statement.column_names().map(str::to_owned).collect()
 }
 
 /// Every row of the tables of the first version, as text.
