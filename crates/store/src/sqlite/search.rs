@@ -28,6 +28,8 @@ pub(super) use index::{Candidates, Chunk, clear, write};
 /// Up to how many entries are read rather than looked up: that is faster than to go through the words of the index.
 const FEW: usize = 1000;
 
+/// Which part of them is read in any case, before the index is asked.
+const GLANCE: usize = 5;
 /// How many entries are brought into the index at once: a batch that waits behind them must not wait for long.
 const CHUNK: usize = 500;
 
@@ -73,12 +75,13 @@ impl Searches {
             Err(error) => Err(error),
         };
         let Err(error) = looked else { return looked };
-        // It may be the index that is damaged. Everything in it can be had from the entries.
-        let read = Arc::clone(&wanted);
-        let found = readers.read(move |connection| read.read(connection, &read.slice)).await?;
-        tracing::warn!(%error, "the search index is of no use: it will be made anew");
-        if let Err(error) = writer.index(IndexWork::Clear).await {
-            tracing::warn!(%error, "the search index could not be emptied");
+        // If entries are damaged this fails too. If not, it is the index, and all of it can be had from the entries.
+        let found = readers.read(move |connection| wanted.read(connection, &wanted.slice)).await?;
+        tracing::warn!(%error, "the search index is of no use: entries are read instead");
+        if matches!(error, StoreError::Corrupt { .. })
+            && let Err(error) = writer.index(IndexWork::Clear).await
+        {
+            tracing::warn!(%error, "the damaged search index could not be emptied");
         }
         Ok(found)
     }
@@ -121,6 +124,9 @@ impl Wanted {
         if self.are_few(&snapshot, after, up_to, few)? {
             return self.read(&snapshot, &self.slice).map(Looked::Found);
         }
+        if let Some(found) = self.glance(&snapshot, few / GLANCE)? {
+            return Ok(Looked::Found(found));
+        }
         let indexed = index::place(&snapshot, &self.tape)?.map(|place| place.up_to).unwrap_or_default();
         let up_to = up_to.min(GREATEST_ID);
         if self.are_few(&snapshot, after.max(indexed), up_to, few)? {
@@ -128,6 +134,25 @@ impl Wanted {
         }
         let head = read::tape(&snapshot, &self.tape)?.map(|record| record.head).unwrap_or_default();
         Ok(Looked::Behind(up_to.min(head)))
+    }
+
+    /// Looks at the first entries: a word that is everywhere is found there as often as it is asked for.
+    fn glance(&self, connection: &Connection, count: usize) -> Result<Option<Vec<Entry>>> {
+        let slice = &self.slice;
+        let Some(limit) = slice.limit else { return Ok(None) };
+        let (after, up_to) = (slice.after.unwrap_or_default(), slice.up_to.unwrap_or(EntryId(u64::MAX)));
+        let order = if slice.order == Order::OldestFirst { "ASC" } else { "DESC" };
+        let sql = format!(
+            "SELECT min(id), max(id) FROM \
+             (SELECT id FROM entries WHERE tape = ?1 AND id > ?2 AND id <= ?3 ORDER BY id {order} LIMIT ?4)"
+        );
+        let values = params![self.tape.as_str(), integer(after.0), integer(up_to.0), integer(count as u64)];
+        let ends: (Option<i64>, Option<i64>) =
+            connection.prepare_cached(&sql)?.query_row(values, |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let (Some(first), Some(last)) = ends else { return Ok(None) };
+        let [before_first, last] = [first - 1, last].map(|id| Some(EntryId(id.cast_unsigned())));
+        let found = self.read(connection, &Slice { after: before_first, up_to: last, ..slice.clone() })?;
+        Ok(Some(found).filter(|found| found.len() >= limit))
     }
 
     fn are_few(&self, connection: &Connection, after: EntryId, up_to: EntryId, few: usize) -> Result<bool> {

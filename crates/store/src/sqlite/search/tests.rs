@@ -280,6 +280,7 @@ async fn p14_text_in_a_large_payload_is_found() {
         .unwrap();
     assert_eq!(found(&store, &tape, "word39999").await, [1]);
     assert_eq!(found(&store, &tape, "nedle").await, [3]);
+    assert_eq!(found(&store, &tape, "GgoiVBORw").await, [3], "a part of what is no word");
     assert_eq!(found(&store, &tape, "small").await, [2]);
     assert!(number(&directory, "SELECT count(*) FROM search_words") < 10, "and the index stays small");
 }

@@ -21,7 +21,7 @@ fn word() -> impl Strategy<Value = String> {
         3 => of(&LETTERS[11..14], 12),
         1 => of(&LETTERS[15..18], 8),
         5 => prop::collection::vec(letter(), 1..12),
-        1 => prop::collection::vec(letter(), 60..80),
+        1 => prop::collection::vec(prop::sample::select(&LETTERS[..4]), 60..80),
     ];
     letters.prop_map(String::from_iter)
 }
