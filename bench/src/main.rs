@@ -7,6 +7,7 @@ mod hooks;
 mod load;
 mod long_tape;
 mod sample;
+mod search;
 mod turn;
 
 use std::process::ExitCode;
@@ -19,6 +20,7 @@ const USAGE: &str = "usage: cargo run --release -p capstan-bench -- NAME
   hooks        asking 1, 10 and 100 plugins until one answers
   load         durable commits and turns a second, with 1 to 512 sessions over the stdio channel
   memory       how memory grows over a hundred thousand turns
+  search       a search over a tape of a hundred thousand entries, by the index and by reading them
   turn         a whole turn without a model, in memory and on SQLite
   cold-start   `capstan run hello` against `python3 -c pass` (build it first: cargo build --release -p capstan)
   all          all of them";
@@ -31,6 +33,7 @@ fn main() -> ExitCode {
     let outcome = match name.as_str() {
         "long-tape" => in_runtime(long_tape::run()),
         "hooks" => in_runtime(hooks::run()),
+        "search" => in_runtime(search::run()),
         "turn" => in_runtime(turn::run()),
         "load" => in_runtime(load::run()),
         "memory" => in_runtime(load::memory()),
@@ -41,6 +44,7 @@ fn main() -> ExitCode {
             .and_then(|()| in_runtime(turn::run()))
             .and_then(|()| in_runtime(load::run()))
             .and_then(|()| in_runtime(load::memory()))
+            .and_then(|()| in_runtime(search::run()))
             .and_then(|()| in_runtime(long_tape::run()))
             .and_then(|()| cold_start::run()),
         _ => {

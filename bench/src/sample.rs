@@ -29,6 +29,11 @@ impl Sample {
         self.quantile(0.5)
     }
 
+    /// The longest, in milliseconds.
+    pub(crate) fn longest(&self) -> f64 {
+        micros(self.quantile(1.0)) / 1000.0
+    }
+
     /// The median, between the quarters it lies in the middle of.
     pub(crate) fn told(&self) -> String {
         let [low, middle, high] = [0.25, 0.5, 0.75].map(|part| micros(self.quantile(part)));

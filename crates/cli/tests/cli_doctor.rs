@@ -311,7 +311,8 @@ fn p12_repair_hands_over_what_waits_for_the_tape_store() {
         .query_row("UPDATE tapes SET head = head + 1 RETURNING head", [], |row| row.get(0))
         .unwrap();
     let entry = format!(
-        "INSERT INTO entries SELECT name, {head}, 'event', NULL, '{{\"name\":\"note\",\"data\":1}}', '{{}}', \
+        "INSERT INTO entries (tape, id, kind, anchor, payload, meta, date, date_ms, extra) \
+         SELECT name, {head}, 'event', NULL, '{{\"name\":\"note\",\"data\":1}}', '{{}}', \
          '2026-11-15T20:57:42.680379+00:00', NULL, '{{}}' FROM tapes"
     );
     sql(&place, &entry);

@@ -6,10 +6,12 @@ mod error;
 #[cfg_attr(not(feature = "fail-points"), path = "sqlite/no_fail_point.rs")]
 mod fail_point;
 mod flight;
+mod payload;
 mod read;
 mod readers;
 mod rows;
 mod schema;
+mod search;
 mod slice;
 mod snapshot;
 mod verify;
@@ -20,11 +22,12 @@ use std::path::Path;
 use async_trait::async_trait;
 use capstan_protocol::{BlobHash, EventKey, Map, RunId, TapeName, WorkspaceId};
 use capstan_tape::{
-    AcceptedRecord, Batch, Committed, Entry, InFlight, LeaseRecord, OutboxRecord, Problem, RunRecord, Settled, Slice,
-    Store, StoreError, TapeRecord,
+    AcceptedRecord, Batch, Committed, Entry, InFlight, LeaseRecord, OutboxRecord, Problem, RunRecord, Search, Settled,
+    Slice, Store, StoreError, TapeRecord, scan,
 };
 
 use readers::Readers;
+use search::{Searches, Wanted};
 pub use snapshot::DeadLetters;
 use writer::Writer;
 
@@ -52,6 +55,7 @@ pub struct SqliteStore {
     verifiers: Readers,
     /// A snapshot has none.
     writer: Option<Writer>,
+    searches: Searches,
 }
 
 impl SqliteStore {
@@ -66,7 +70,7 @@ impl SqliteStore {
         let connection = schema::open_writer(&path)?;
         let writer = Writer::start(connection, path.clone())?;
         let readers = Readers::new(path);
-        Ok(Self { verifiers: readers.clone(), readers, writer: Some(writer) })
+        Ok(Self { verifiers: readers.clone(), readers, writer: Some(writer), searches: Searches::default() })
     }
 }
 
@@ -91,6 +95,15 @@ impl Store for SqliteStore {
     async fn read(&self, tape: &TapeName, slice: &Slice) -> Result<Vec<Entry>, StoreError> {
         let (tape, slice) = (tape.clone(), slice.clone());
         self.readers.read(move |connection| read::entries(connection, &tape, &slice)).await
+    }
+
+    async fn search(&self, tape: &TapeName, slice: &Slice, search: &Search) -> Result<Vec<Entry>, StoreError> {
+        let wanted = Wanted { tape: tape.clone(), slice: slice.clone(), search: search.clone() };
+        match &self.writer {
+            Some(writer) => self.searches.search(&self.readers, writer, wanted).await,
+            // Nothing is written to a snapshot, not even an index.
+            None => scan(self, tape, slice, search).await,
+        }
     }
 
     async fn accepted(&self, key: &EventKey) -> Result<Option<AcceptedRecord>, StoreError> {

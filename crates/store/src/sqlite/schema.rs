@@ -16,7 +16,8 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 const CACHED_STATEMENTS: usize = 64;
 
 /// Each brings a database from the version of its position to the next one. Only ever add to the end.
-const MIGRATIONS: [&str; 2] = [include_str!("schema/001.sql"), include_str!("schema/002.sql")];
+pub(super) const MIGRATIONS: [&str; 3] =
+    [include_str!("schema/001.sql"), include_str!("schema/002.sql"), include_str!("schema/003.sql")];
 
 /// The version of the newest schema.
 #[expect(clippy::cast_possible_truncation, reason = "there will never be that many")]

@@ -11,6 +11,7 @@ use super::columns::{from_json, number, timestamp};
 use super::error::store_error;
 use super::readers::Readers;
 use super::schema::{KNOWN_VERSION, check_version, migrate, open_reader, prepare};
+use super::search::Searches;
 use super::{SqliteStore, flight};
 
 /// The messages that were given up.
@@ -36,10 +37,10 @@ impl SqliteStore {
         pin(&source).map_err(failed)?;
         if check_version(&source, &path)? < KNOWN_VERSION as usize {
             let readers = Readers::through(newest_version_of(&source, &path)?, path);
-            return Ok(Self { verifiers: readers.clone(), readers, writer: None });
+            return Ok(Self { verifiers: readers.clone(), readers, writer: None, searches: Searches::default() });
         }
         let verifiers = Readers::new(path.clone());
-        Ok(Self { readers: Readers::through(source, path), verifiers, writer: None })
+        Ok(Self { readers: Readers::through(source, path), verifiers, writer: None, searches: Searches::default() })
     }
 
     /// The version of the tables in a database, which is left as it is; nothing where there is no file.
