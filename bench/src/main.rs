@@ -4,8 +4,10 @@
 
 mod cold_start;
 mod hooks;
+mod load;
 mod long_tape;
 mod sample;
+mod search;
 mod turn;
 
 use std::process::ExitCode;
@@ -16,6 +18,9 @@ type Outcome = Result<(), Box<dyn std::error::Error>>;
 const USAGE: &str = "usage: cargo run --release -p capstan-bench -- NAME
   long-tape    a turn on a tape of a million entries against one on a tape of a thousand
   hooks        asking 1, 10 and 100 plugins until one answers
+  load         durable commits and turns a second, with 1 to 512 sessions over the stdio channel
+  memory       how memory grows over a hundred thousand turns
+  search       a search over a tape of a hundred thousand entries, by the index and by reading them
   turn         a whole turn without a model, in memory and on SQLite
   cold-start   `capstan run hello` against `python3 -c pass` (build it first: cargo build --release -p capstan)
   all          all of them";
@@ -28,10 +33,18 @@ fn main() -> ExitCode {
     let outcome = match name.as_str() {
         "long-tape" => in_runtime(long_tape::run()),
         "hooks" => in_runtime(hooks::run()),
+        "search" => in_runtime(search::run()),
         "turn" => in_runtime(turn::run()),
+        "load" => in_runtime(load::run()),
+        "memory" => in_runtime(load::memory()),
+        // Started by the benchmarks above: a distribution whose model stage is an echo.
+        load::SERVE => return capstan::Capstan::builder().plugin(turn::Echo).build().main(),
         "cold-start" => cold_start::run(),
         "all" => in_runtime(hooks::run())
             .and_then(|()| in_runtime(turn::run()))
+            .and_then(|()| in_runtime(load::run()))
+            .and_then(|()| in_runtime(load::memory()))
+            .and_then(|()| in_runtime(search::run()))
             .and_then(|()| in_runtime(long_tape::run()))
             .and_then(|()| cold_start::run()),
         _ => {

@@ -20,8 +20,18 @@ impl Sample {
         times.get(place).copied().unwrap_or_default()
     }
 
+    /// A quantile in milliseconds.
+    pub(crate) fn millis(&self, part: f64) -> f64 {
+        micros(self.quantile(part)) / 1000.0
+    }
+
     pub(crate) fn median(&self) -> Duration {
         self.quantile(0.5)
+    }
+
+    /// The longest, in milliseconds.
+    pub(crate) fn longest(&self) -> f64 {
+        micros(self.quantile(1.0)) / 1000.0
     }
 
     /// The median, between the quarters it lies in the middle of.

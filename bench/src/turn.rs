@@ -18,7 +18,7 @@ const WARM_UP: usize = 20;
 const TURNS: usize = 300;
 
 /// Answers without a model.
-struct Echo;
+pub(crate) struct Echo;
 
 impl Plugin for Echo {
     fn name(&self) -> &'static str {

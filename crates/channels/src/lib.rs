@@ -1,8 +1,11 @@
-//! The channels Capstan comes with: [`Cli`], the terminal, for one message at a time.
+//! The channels Capstan comes with: [`Cli`], the terminal, for one message at a time, and [`Stdio`], one JSON object per
+//! line, for scripts and supervisors.
 //!
 //! A channel knows the gateway and nothing else. Each is a [`capstan_hooks::contracts::Channel`] and is provided
 //! through the `provide_channels` hook like any plugin's.
 
 mod cli;
+pub mod stdio;
 
 pub use cli::{Cli, Printer};
+pub use stdio::Stdio;

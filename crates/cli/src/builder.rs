@@ -6,9 +6,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use capstan_channels::{Cli, Printer};
+use capstan_hooks::contracts::Channel;
+use capstan_hooks::points::ProvideChannels;
 use capstan_hooks::{Deadlines, HookRuntime, Plugin, Registry};
 use capstan_host::{Clock, Host, Owner, Secrets, Settings, Workspace};
-use capstan_protocol::ModelOptions;
+use capstan_protocol::{ChannelName, ModelOptions};
 use capstan_store::SqliteStore;
 use capstan_tape::Store;
 use secrecy::ExposeSecret as _;
@@ -82,9 +84,10 @@ impl Builder {
         self
     }
 
-    /// Sets a setting by its name, over every other layer.
+    /// Sets a setting by its name (`max_steps`, `channels.stdio.admission`), over every other layer.
     pub fn set(mut self, key: &str, value: &str) -> Self {
-        self.settings.push((format!("CAPSTAN_{}", key.to_uppercase()), value.to_owned()));
+        let key = key.to_uppercase().replace('.', "__");
+        self.settings.push((format!("CAPSTAN_{key}"), value.to_owned()));
         self
     }
 
@@ -122,6 +125,7 @@ impl Builder {
         let config = Config::load(sources)?;
         let cli = self.cli.unwrap_or_else(|| Cli::new(Printer::silent()));
         let hooks = Capstan { plugins: self.plugins }.hooks(&config, &cli, self.deadlines);
+        config.check_channels(&channels(&hooks))?;
         let (store, owner) = match self.store {
             Some(store) => (store, Owner::anonymous()),
             None => open_home(&config)?,
@@ -148,7 +152,12 @@ pub(crate) fn open_home(config: &Config) -> Result<(Arc<dyn Store>, Owner), Fail
 
 /// This process, as others of this home can tell that it is alive.
 pub(crate) fn owner(config: &Config) -> Result<Owner, Failure> {
-    Ok(Owner::in_folder(config.home.join("owners"))?)
+    Ok(Owner::in_folder(owners(&config.home))?)
+}
+
+/// Where the processes of a home show that they live.
+pub(crate) fn owners(home: &Path) -> PathBuf {
+    home.join("owners")
 }
 
 /// The database of the home, made when it is not there.
@@ -161,11 +170,24 @@ pub(crate) fn open_store(config: &Config) -> Result<Arc<dyn Store>, Failure> {
 
 /// Where the database of the home is.
 pub(crate) fn database(config: &Config) -> PathBuf {
-    config.home.join("capstan.db")
+    database_of(&config.home)
 }
 
-/// How many events of a session may wait for their turn.
-const SESSION_QUEUE: usize = 64;
+/// Where the database of a home is.
+pub(crate) fn database_of(home: &Path) -> PathBuf {
+    home.join("capstan.db")
+}
+
+/// Where the tapes of a home are that are kept as files.
+pub(crate) fn tapes_of(home: &Path) -> PathBuf {
+    home.join("tapes")
+}
+
+/// The channels that are provided.
+pub(crate) fn channels(hooks: &HookRuntime) -> Vec<ChannelName> {
+    let provided = hooks.provided::<ProvideChannels, Arc<dyn Channel>>(|channel| channel.name().to_string());
+    provided.iter().map(|channel| channel.name()).collect()
+}
 
 /// What a host is set to under a configuration.
 pub(crate) fn settings(config: &Config, workspace: PathBuf, owner: Owner) -> Settings {
@@ -176,8 +198,8 @@ pub(crate) fn settings(config: &Config, workspace: PathBuf, owner: Owner) -> Set
         max_message_bytes: config.max_message_bytes,
         run_timeout: config.run_timeout,
         session_wait: config.session_wait,
-        intakes: Default::default(),
-        session_queue: SESSION_QUEUE,
+        intakes: config.intakes.clone(),
+        session_queue: config.session_queue,
         secrets: Secrets::new(config.api_key.iter().map(|key| key.expose_secret().to_owned())),
         owner,
         clock: Clock::system(),

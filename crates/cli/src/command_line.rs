@@ -9,7 +9,7 @@ use capstan_hooks::{Deadlines, HookRuntime};
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 
-use crate::commands::{self, tape};
+use crate::commands::{self, runs, store, tape};
 use crate::config::{Config, Sources};
 use crate::{Capstan, Exit, Failure, builder};
 
@@ -25,6 +25,17 @@ struct CommandLine {
 enum Command {
     /// Runs one turn and prints the reply.
     Run(Run),
+    /// Looks whether all is well, and says what to do where it is not.
+    ///
+    /// Exits with 0 when nothing is wrong, warnings included, and with 1 when there is a problem.
+    Doctor(Doctor),
+    /// Shows what ran, and ends what runs.
+    Runs(Runs),
+    /// Backs the store up, and brings it to the newest version.
+    Store(Store),
+    /// Listens on channels and answers, until they end or it is told to.
+    #[command(visible_alias = "gateway")]
+    Serve(Serve),
     /// Lists the hooks, how each aggregates, and who implements it in the order they run.
     Hooks(Hooks),
     /// Shows, searches, exports and imports tapes.
@@ -60,6 +71,15 @@ pub(crate) struct Run {
 }
 
 #[derive(Args)]
+pub(crate) struct Serve {
+    /// A channel to listen on; may be given several times. `all` is every one that can, `!NAME` all but this one.
+    #[arg(long = "channel", value_name = "NAME")]
+    pub(crate) channels: Vec<String>,
+    #[command(flatten)]
+    pub(crate) workspace: WorkspaceFlag,
+}
+
+#[derive(Args)]
 pub(crate) struct WorkspaceFlag {
     /// The workspace; by default the current directory.
     #[arg(long = "workspace", value_name = "DIR", global = true)]
@@ -71,6 +91,34 @@ struct Hooks {
     /// Prints JSON.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    workspace: WorkspaceFlag,
+}
+
+#[derive(Args)]
+pub(crate) struct Doctor {
+    /// Prints one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// First mends what can be mended safely, beside running processes too.
+    #[arg(long)]
+    pub(crate) repair: bool,
+    #[command(flatten)]
+    pub(crate) workspace: WorkspaceFlag,
+}
+
+#[derive(Args)]
+struct Runs {
+    #[command(subcommand)]
+    command: runs::RunsCommand,
+    #[command(flatten)]
+    workspace: WorkspaceFlag,
+}
+
+#[derive(Args)]
+struct Store {
+    #[command(subcommand)]
+    command: store::StoreCommand,
     #[command(flatten)]
     workspace: WorkspaceFlag,
 }
@@ -126,13 +174,13 @@ impl<'a> Context<'a> {
 
 /// Runs the command line of this process.
 pub(crate) fn main(capstan: &Capstan) -> ExitCode {
-    start_logging();
-    keep_to_ourselves();
     let command = match CommandLine::try_parse() {
         Ok(line) => line.command,
         // Help and version are no errors; clap knows where each is printed.
         Err(error) => return print_usage(&error),
     };
+    start_logging(&command);
+    keep_to_ourselves();
     let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return fail(&Failure::new("store-failed", format!("cannot start: {error}"), Exit::Store)),
@@ -163,6 +211,10 @@ fn print_usage(error: &clap::Error) -> ExitCode {
 async fn execute(capstan: &Capstan, command: Command) -> Result<(), Failure> {
     match command {
         Command::Run(arguments) => commands::run(Context::load(capstan, &arguments.workspace)?, arguments).await,
+        Command::Doctor(arguments) => commands::doctor(capstan, &arguments).await,
+        Command::Runs(arguments) => runs::run(Context::load(capstan, &arguments.workspace)?, arguments.command).await,
+        Command::Store(arguments) => store::run(Context::load(capstan, &arguments.workspace)?, arguments.command).await,
+        Command::Serve(arguments) => commands::serve(Context::load(capstan, &arguments.workspace)?, arguments).await,
         Command::Hooks(arguments) => commands::hooks(&Context::load(capstan, &arguments.workspace)?, arguments.json),
         Command::Tape(arguments) => tape::run(Context::load(capstan, &arguments.workspace)?, arguments.command).await,
         Command::Config(arguments) => {
@@ -185,8 +237,13 @@ fn keep_to_ourselves() {
 }
 
 /// Logs go to the standard error; `CAPSTAN_LOG` says how much, by default warnings of what a command does not say itself.
-fn start_logging() {
-    let filter = std::env::var("CAPSTAN_LOG").unwrap_or_else(|_| "warn,capstan_turn=off".to_owned());
+fn start_logging(command: &Command) {
+    let default = match command {
+        Command::Serve(_) => "warn",
+        // These tell themselves how a turn failed.
+        _ => "warn,capstan_turn=off",
+    };
+    let filter = std::env::var("CAPSTAN_LOG").unwrap_or_else(|_| default.to_owned());
     // genai logs whole bodies, in which a provider may quote the key: nobody can ask for that.
     let without_bodies = |filter: &str| tracing_subscriber::EnvFilter::try_new(format!("{filter},genai=off"));
     let filter = without_bodies(&filter).unwrap_or_else(|error| {

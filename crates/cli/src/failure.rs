@@ -46,10 +46,14 @@ pub struct Failure {
 
 /// Every code a command can fail with, and what to do about it.
 pub(crate) const CODES: &[(&str, &str)] = &[
+    ("backup-damaged", "nothing was kept of the copy; `capstan doctor` tells what is damaged"),
+    ("backup-exists", "give another path, or --force to replace what is there"),
+    ("channel-failed", "the channel's own words are above; what was accepted is kept, and taken up at the next start"),
     (
-        "channel-unknown",
-        "leave --channel out for the terminal, or use a channel that `capstan hooks` shows to be provided",
+        "channel-missing",
+        "name those to listen on, as in `capstan serve --channel stdio`; `--channel all` takes every one",
     ),
+    ("channel-unknown", "use one of those that are named; `capstan run` without --channel uses the terminal"),
     ("command-invalid", "`,help` shows how each command is called; quote words that belong together"),
     ("command-unknown", "`,help` lists the commands"),
     ("config-invalid", "mend or remove what is named; `capstan config show` then prints every setting and its origin"),
@@ -61,10 +65,21 @@ pub(crate) const CODES: &[(&str, &str)] = &[
     ("home-unusable", "set CAPSTAN_HOME to a directory you can write to"),
     ("host-stopping", "nothing is lost: the message is taken up at the next start"),
     ("input-invalid", "give a message that is not empty, or - to read it from the standard input as UTF-8"),
+    ("line-field-invalid", "correct the field that is named and send the line again"),
+    ("line-field-missing", "a line has at least `session` and `text`"),
+    ("line-field-unknown", "leave the field out, or spell it as it is meant; docs/stdio.md lists the fields"),
+    ("line-not-json", "write one whole JSON object on each line, with line ends inside texts escaped"),
+    ("line-not-object", "write a JSON object, as in {\"session\": \"s\", \"text\": \"hello\"}"),
+    ("line-not-utf8", "write lines in UTF-8"),
+    ("line-text-empty", "give a text that is not empty"),
+    ("line-too-long", "shorten the text, put it into a file of the workspace, or raise max_message_bytes"),
     ("max-steps", "raise max_steps, or ask for a smaller piece of work"),
     ("message-too-large", "shorten the message, put it into a file of the workspace, or raise max_message_bytes"),
     ("model-broken", "try again; if it stays, check that CAPSTAN_API_BASE points to an OpenAI-compatible endpoint"),
-    ("model-context-overflow", "begin a new phase with `capstan run \",tape.handoff name=NAME\"` and try again"),
+    (
+        "model-context-overflow",
+        "the message alone is too long for the model: shorten it, put it into a file, or use a model that takes more",
+    ),
     ("model-rate-limited", "wait a moment and try again"),
     ("model-rejected", "the provider's own words are above; check the model and its options"),
     ("model-unauthorized", "set CAPSTAN_API_KEY to a key that the provider accepts"),
@@ -74,14 +89,20 @@ pub(crate) const CODES: &[(&str, &str)] = &[
     ),
     ("model-unreachable", "check the network and CAPSTAN_API_BASE; CAPSTAN_MODEL=demo: works without either"),
     ("plugin-command-failed", "the plugin's own words are above"),
+    ("problems-found", "each check above says what to do about what it found"),
     ("reply-undelivered", "the reply stands on the tape: `capstan tape show` has it"),
     ("run-cancelled", "nothing is lost: `capstan tape show` has what was done so far"),
     ("run-failed", "`capstan tape show` has what was done so far"),
+    ("run-still-running", "the request stands; ask again with a longer --wait, or end the process that runs it"),
     ("run-timeout", "raise run_timeout_seconds, or ask for a smaller piece of work"),
-    ("run-unknown", "`capstan tape context` without a run takes the newest one"),
+    (
+        "run-unknown",
+        "`capstan runs list` shows the runs there are; `capstan tape context` without a run takes the newest one",
+    ),
     ("runner-unknown", "`capstan hooks` shows who provides runners"),
     ("session-busy", "wait for the other process, or use another --session-id"),
     ("store-corrupt", "restore the file from a backup, or move it away to begin anew; it is left as it is"),
+    ("store-empty", "there is nothing to lose yet; check CAPSTAN_HOME if you expected something"),
     ("store-failed", "check the disk, its free space and the permissions of the home directory"),
     ("store-too-new", "use the version of Capstan that wrote it, or a newer one"),
     ("tape-damaged", "mend the line or entry that is named, or restore the tape from a backup"),
@@ -100,11 +121,15 @@ pub(crate) const CODES: &[(&str, &str)] = &[
     ("workspace-missing", "give an existing directory with --workspace, or leave it out for the current one"),
 ];
 
+/// What to do about an error of this code; empty for a code that is not in the table.
+pub(crate) fn hint(code: &str) -> &'static str {
+    CODES.iter().find(|(known, _)| *known == code).map_or("", |(_, hint)| hint)
+}
+
 impl Failure {
     /// A failure with a code that is in the table.
     pub(crate) fn new(code: &str, message: impl Into<String>, exit: Exit) -> Self {
-        let hint = CODES.iter().find(|(known, _)| *known == code).map_or("", |(_, hint)| hint);
-        Self { code: code.to_owned(), message: message.into(), hint: hint.to_owned(), exit }
+        Self { code: code.to_owned(), message: message.into(), hint: hint(code).to_owned(), exit }
     }
 
     pub(crate) fn workspace(path: &Path, reason: &str) -> Self {

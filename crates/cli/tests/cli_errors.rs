@@ -88,6 +88,13 @@ fn what_is_asked_wrongly() {
     table.add(&place, "a standard input that is not UTF-8", &["run", "-"], &said);
     assert!(!place.home().exists(), "none of these writes anything");
 
+    table.refused(&place, "no channel to listen on", &["serve"], ("channel-missing", 2));
+    let terminal = ["serve", "--channel", "cli"];
+    table.refused(&place, "a channel that has nothing to listen to", &terminal, ("channel-missing", 2));
+    let unknown = ["serve", "--channel", "stdoi"];
+    table.refused(&place, "a channel nobody provides", &unknown, ("channel-unknown", 2));
+    assert!(!place.home().exists(), "nor do these");
+
     let unknown_channel = ["run", "hello", "--channel", "telegraph"];
     table.refused(&place, "an unknown channel", &unknown_channel, ("channel-unknown", 2));
     let place = place.set("CAPSTAN_MAX_MESSAGE_BYTES", "64");
@@ -113,6 +120,14 @@ fn what_is_configured_wrongly() {
     table.refused(&variable, "a model without a provider", &run, invalid);
     let store = Place::new().set("CAPSTAN_TAPE_STORE", "paper");
     table.refused(&store, "a tape store that does not exist", &["config", "show"], invalid);
+    let channels = |text: &str| Place::new().config(text);
+    let misspelt = channels("[channels.stdio]\nadmision = 'steer'\n");
+    table.refused(&misspelt, "a key of a channel that does not exist", &run, invalid);
+    let mode = channels("[channels.stdio]\nadmission = 'stear'\n");
+    table.refused(&mode, "a mode of admission that does not exist", &run, invalid);
+    let wait = channels("[channels.stdio]\ndebounce_seconds = 2.5\nmax_wait_seconds = 1\n");
+    table.refused(&wait, "a debounce that ends before it begins", &run, invalid);
+    table.refused(&channels("[channels.stdoi]\nadmission = 'steer'\n"), "a channel nobody provides", &run, invalid);
     let redirected = Place::new().set("CAPSTAN_API_KEY", "sk-mine");
     std::fs::write(redirected.workspace().join("capstan.toml"), "api_base = 'http://x.example/v1'\n").unwrap();
     let untrusted = ("config-untrusted", 3);
@@ -200,6 +215,27 @@ fn what_the_model_fails_with() {
 }
 
 #[test]
+fn what_an_operator_is_refused() {
+    let mut table = Table::default();
+    let place = Place::new();
+    let backup = place.path("b.db");
+    let copy = ["store", "backup", &backup];
+    table.refused(&place, "a backup of nothing", &copy, ("store-empty", 2));
+    place.capstan(&["run", "hello"]).data();
+    place.capstan(&copy).data();
+    table.refused(&place, "a backup that is there", &copy, ("backup-exists", 2));
+    let own = place.database().display().to_string();
+    table.refused(&place, "a backup in place of the store", &["store", "backup", &own, "--force"], ("usage", 2));
+    table.refused(&place, "an unknown run", &["runs", "show", "run-x"], ("run-unknown", 2));
+    table.refused(&place, "a status that is none", &["runs", "list", "--status", "lost"], ("usage", 2));
+    let damage = "DELETE FROM outcomes; UPDATE blobs SET bytes = X'00'";
+    Connection::open(place.database()).unwrap().execute_batch(damage).unwrap();
+    let said = place.capstan(&["doctor"]).failed("problems-found", 1);
+    table.add(&place, "a home in which not all is well", &["doctor"], &said);
+    insta::assert_snapshot!(table.0);
+}
+
+#[test]
 fn what_commands_fail_with() {
     let mut table = Table::default();
     let calls = || Reply::tool_calls([("call_1", "bash", serde_json::json!({"cmd": "true"}))]);
@@ -261,6 +297,7 @@ fn d17_every_code_in_the_source_is_in_the_table() {
             used.extend(text.split(call).skip(1).filter_map(literal));
         }
     }
+    used.extend(capstan::channels::stdio::CODES.iter().map(|code| (*code).to_owned()));
     assert!(used.len() > 10, "codes were found: {used:?}");
     assert_eq!(used.difference(&codes()).collect::<Vec<_>>(), Vec::<&String>::new());
 }

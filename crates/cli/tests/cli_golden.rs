@@ -19,8 +19,38 @@ fn help_of_run() {
 }
 
 #[test]
+fn help_of_serve() {
+    insta::assert_snapshot!(shown(&Place::new(), &["serve", "--help"]));
+}
+
+#[test]
 fn help_of_tape() {
     insta::assert_snapshot!(shown(&Place::new(), &["tape", "--help"]));
+}
+
+#[test]
+fn help_of_doctor() {
+    insta::assert_snapshot!(shown(&Place::new(), &["doctor", "--help"]));
+}
+
+#[test]
+fn help_of_runs() {
+    insta::assert_snapshot!(shown(&Place::new(), &["runs", "--help"]));
+}
+
+#[test]
+fn help_of_store() {
+    insta::assert_snapshot!(shown(&Place::new(), &["store", "--help"]));
+}
+
+#[test]
+fn x01_doctor() {
+    let place = Place::new();
+    place.capstan(&["run", "hello"]).data();
+    // Neither the disk nor the version of the tables is what this is about.
+    let text = shown(&place, &["doctor"]);
+    let lines = text.lines().filter(|line| !line.starts_with("disk") && !line.starts_with("database"));
+    insta::assert_snapshot!(lines.collect::<Vec<_>>().join("\n"));
 }
 
 #[test]
@@ -35,10 +65,14 @@ fn config_show_before_anything_is_set() {
 
 #[test]
 fn config_show_with_every_layer() {
-    let place = Place::new().config("model = 'openai:of-the-home'\nmax_steps = 7\nrun_timeout_seconds = 60\n");
+    let place = Place::new().config(
+        "model = 'openai:of-the-home'\nmax_steps = 7\nrun_timeout_seconds = 60\n\
+        [channels.stdio]\nadmission = 'steer'\ndebounce_seconds = 1.5\n",
+    );
     std::fs::write(place.workspace().join("capstan.toml"), "max_steps = 9\nmax_tokens = 500\n").unwrap();
     std::fs::write(place.workspace().join(".env"), "CAPSTAN_MAX_TOKENS=600\nOTHER=1\n").unwrap();
     let place = place.set("CAPSTAN_API_KEY", KEY).set("CAPSTAN_TAPE_STORE", "jsonl");
+    let place = place.set("CAPSTAN_CHANNELS__STDIO__ADMISSION", "collect");
     insta::assert_snapshot!(shown(&place, &["config", "show"]));
 }
 

@@ -19,6 +19,8 @@ fn main() {
         let host = Capstan::builder().plugin(plugin).start().await.expect("a host");
         host.listen(&[Line::WIRE.into(), Line::DESK.into()]).await;
         // Until it is killed, or the platform is gone.
-        host.ended().await;
+        for failure in host.ended().await {
+            eprintln!("{failure}");
+        }
     });
 }

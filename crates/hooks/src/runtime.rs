@@ -49,6 +49,11 @@ impl HookRuntime {
         &self.registry
     }
 
+    /// Whether any plugin implements a point.
+    pub fn is_implemented<P: Point>(&self) -> bool {
+        self.registry.implementations::<P>().next().is_some()
+    }
+
     /// Whether some plugin beside the built-in one may decide the model stage.
     pub fn has_stand_ins(&self) -> bool {
         let models = self.registry.implementations::<RunModel>().map(|model| &model.plugin);

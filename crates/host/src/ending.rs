@@ -129,12 +129,11 @@ impl Engine {
         }
         let mut wait = FIRST_WAIT;
         loop {
-            let committed = match &ended.journal {
-                Some(journal) => journal.flush_last(count).await,
-                None => {
-                    let batch = Batch { facts: facts.clone(), ..Batch::new() };
-                    self.services.tapes.commit(batch).await.map(|committed| committed.assigned)
-                }
+            let committed = if let Some(journal) = &ended.journal {
+                journal.flush_last(count).await
+            } else {
+                let batch = Batch { facts: facts.clone(), ..Batch::new() };
+                self.services.tapes.commit(batch).await.map(|committed| committed.assigned)
             };
             let error = match committed {
                 Err(error @ StoreError::Io { .. }) => error,
@@ -220,12 +219,9 @@ impl Ended {
             Err(error) => entries.push(Draft::error("turn", &error.public())),
         }
         entries.extend(notice.map(sent_flags));
-        let append = |entry: Draft| {
-            let entry = match &self.run {
-                Some(run) => entry.of_run(&run.run_id),
-                None => entry,
-            };
-            Fact::Append { tape: tape.clone(), entry: Draft { date: Some(now.into()), ..entry } }
+        let append = |entry: Draft| match (&self.run, &self.journal) {
+            (Some(run), Some(journal)) => journal.last_entry(&run.run_id, entry),
+            _ => Fact::Append { tape: tape.clone(), entry: Draft { date: Some(now.into()), ..entry } },
         };
         entries.into_iter().map(append).collect()
     }

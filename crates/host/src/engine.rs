@@ -1,6 +1,7 @@
 //! The moving parts of a running host, shared by the tasks that move them.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -42,6 +43,8 @@ pub(crate) struct Engine {
     /// Fires when no further turn is to begin: what waits is taken up at the next start.
     pub(crate) stopping: CancellationToken,
     listening: Mutex<BTreeSet<ChannelName>>,
+    /// What dead processes left was looked for in every session, and is looked for again.
+    pub(crate) sweeps: AtomicBool,
 }
 
 /// A turn that is going on, as its session reaches it.
@@ -64,7 +67,13 @@ impl Engine {
             cancelled: CancellationToken::new(),
             stopping: CancellationToken::new(),
             listening: Mutex::default(),
+            sweeps: AtomicBool::new(false),
         }
+    }
+
+    /// Whether this host looks for what dead processes left in every session.
+    pub(crate) fn sweeps(&self) -> bool {
+        self.sweeps.load(Ordering::SeqCst)
     }
 
     /// Reserves a place in a session, which is woken if it is asleep.

@@ -63,16 +63,19 @@ impl Engine {
         let inbound = inbound.in_session(session.clone());
         let address = TapeAddress { workspace: services.workspace_id.clone(), session: session.clone() };
         let tape = tape_name(&address);
-        let is_busy = self.sessions.is_awake(&tape) || services.is_held(&tape).await?;
+        let is_awake = self.sessions.is_awake(&tape);
         let reservation = self.reserve(&tape)?;
         let plan = match unresolved {
             Some(failure) => Plan::Refuse(failure),
-            None => services.admit(&inbound, &session, is_busy).await,
+            None => services.admit(&inbound, &session, &tape, is_awake).await?,
         };
         let plan = if reservation.is_full() && matches!(plan, Plan::Turn(_)) { Plan::Overflow } else { plan };
         let candidate = Candidate { key: EventKey::from(&*inbound), inbound, session, tape, plan };
         match services.commit_event(&candidate, &reservation).await {
-            Err(HostError::Store(StoreError::Duplicate { .. })) => self.again(candidate, caller).await,
+            Err(HostError::Store(StoreError::Duplicate { .. })) => {
+                self.again(candidate, caller);
+                Ok(())
+            }
             Err(error) => Err(error),
             Ok(accepted) => {
                 self.accepted(candidate, accepted, reservation, caller).await;
@@ -111,11 +114,10 @@ impl Engine {
     }
 
     /// The same event again: whoever sent it is told what became of it, and nothing is done twice.
-    async fn again(self: &Arc<Self>, candidate: Candidate, caller: Option<Caller>) -> Result<(), HostError> {
+    fn again(self: &Arc<Self>, candidate: Candidate, caller: Option<Caller>) {
         let Candidate { inbound, key, session, .. } = candidate;
         let engine = Arc::clone(self);
         self.tasks.spawn(async move { engine.answer_again(inbound, key, session, caller).await });
-        Ok(())
     }
 }
 
@@ -162,17 +164,27 @@ impl Services {
 
     /// What the hooks want done with the event; where they say nothing, what the binding, the configuration and the
     /// channel say, in this order.
-    async fn admit(&self, inbound: &Inbound, session: &SessionId, is_busy: bool) -> Plan {
+    async fn admit(
+        &self,
+        inbound: &Inbound,
+        session: &SessionId,
+        tape: &TapeName,
+        is_awake: bool,
+    ) -> Result<Plan, StoreError> {
+        let intake = self.intake(inbound);
+        let set = self.binding.delivery_policy.admission.or(intake.admission).unwrap_or_default();
+        // Whether another process works on the session is only looked up for whoever wants to know.
+        let asks = self.hooks.is_implemented::<AdmitMessage>() || set == AdmissionMode::Drop;
+        let is_busy = is_awake || (asks && self.is_held(tape).await?);
         let args = AdmitMessageArgs { message: inbound.clone(), session_id: session.clone(), busy: Busy(is_busy) };
         let answer = match self.hooks.first::<AdmitMessage>(&args).await {
-            Err(failure) => return Plan::Refuse(failure),
+            Err(failure) => return Ok(Plan::Refuse(failure)),
             Ok(decided) => decided.map(|decided| decided.value),
         };
-        let intake = self.intake(inbound);
         let mode = match answer {
             Some(Admission::As(mode)) => mode,
             Some(Admission::Process | Admission::Beside) => AdmissionMode::FollowUp,
-            None => self.binding.delivery_policy.admission.or(intake.admission).unwrap_or_default(),
+            None => set,
         };
         let kind = match (answer, inbound.input.command_line()) {
             (Some(Admission::Beside), _) => ArrivalKind::Beside,
@@ -181,9 +193,9 @@ impl Services {
             (_, None) => ArrivalKind::Message { addressed: inbound.is_addressed() },
         };
         if is_busy && mode == AdmissionMode::Drop && kind != ArrivalKind::Beside {
-            return Plan::Drop;
+            return Ok(Plan::Drop);
         }
-        Plan::Turn(Arrival { mode, kind, debounce: intake.debounce })
+        Ok(Plan::Turn(Arrival { mode, kind, debounce: intake.debounce }))
     }
 
     /// Whether a command only looks, and may run beside a turn.
@@ -213,12 +225,14 @@ impl Services {
                 workspace: Some(self.workspace_id.clone()),
                 head: EntryId(0),
             }));
-            // Read before the anchor is looked for: whoever begins the tape in between moves it on.
-            let head = self.tapes.record(tape).await?.map(|record| record.head).unwrap_or_default();
-            if self.tapes.last_anchor(tape).await?.is_none() {
-                batch.expect.push(Expect::Head { tape: tape.clone(), head });
-                for draft in Draft::session_start() {
-                    batch.append(tape, Draft { date: Some(now.into()), ..draft });
+            if !self.is_begun(tape) {
+                // Read before the anchor is looked for: whoever begins the tape in between moves it on.
+                let head = self.tapes.record(tape).await?.map(|record| record.head).unwrap_or_default();
+                if self.tapes.last_anchor(tape).await?.is_none() {
+                    batch.expect.push(Expect::Head { tape: tape.clone(), head });
+                    for draft in Draft::session_start() {
+                        batch.append(tape, Draft { date: Some(now.into()), ..draft });
+                    }
                 }
             }
             let told = Draft::event("event.accepted", json!({ "event": **inbound })).hidden();
@@ -236,7 +250,7 @@ impl Services {
             let settle = |outcome| Fact::Settle { key: key.clone(), outcome, run_id: None };
             match plan {
                 Plan::Turn(_) if reservation.takes_lease => {
-                    lease = Some(batch.push(self.lease_fact(&reservation.claim).await?));
+                    lease = Some(batch.push(self.renewal(&reservation.claim)));
                 }
                 Plan::Turn(_) | Plan::Refuse(_) => {}
                 Plan::Drop => {
@@ -253,6 +267,7 @@ impl Services {
                 Err(StoreError::Moved { .. }) => {}
                 Err(error) => return Err(error.into()),
                 Ok(committed) => {
+                    self.begun(tape);
                     let assigned = |position: usize| committed.assigned.get(position);
                     return Ok(Accepted {
                         entry: committed.entry(entry).unwrap_or_default(),

@@ -1,9 +1,10 @@
 //! A running host: takes events in, and ends in order.
 
-use std::sync::Arc;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use capstan_hooks::contracts::{Channel, Gateway, Refusal};
+use capstan_hooks::contracts::{Channel, ChannelError, Gateway, Refusal};
 use capstan_hooks::{HookRuntime, Inbound};
 use capstan_protocol::{ChannelName, Outbound, Outcome, RunId, SessionId, Usage};
 use capstan_tape::{Store, Tapes};
@@ -24,7 +25,9 @@ use crate::{HostError, Settings, delivery};
 pub struct Host {
     engine: Arc<Engine>,
     /// The channels that listen. Locked only to begin and to end.
-    listening: Arc<tokio::sync::Mutex<JoinSet<ChannelName>>>,
+    listening: Arc<tokio::sync::Mutex<JoinSet<()>>>,
+    /// What ended a channel that should have gone on.
+    failures: Arc<Mutex<Vec<ChannelError>>>,
 }
 
 /// How long channels may take to end after they were stopped, and turns after that, and again after they were
@@ -79,7 +82,7 @@ impl Host {
         let orchestrator = Arc::new(Orchestrator { services: Arc::clone(&services) });
         let engine = Arc::new(Engine::new(services, Turn::new(hooks, orchestrator, &workspace)));
         engine.tasks.spawn(Arc::clone(&engine).heed_cancellations());
-        Ok(Self { engine, listening: Arc::default() })
+        Ok(Self { engine, listening: Arc::default(), failures: Arc::default() })
     }
 
     /// The tapes of this host.
@@ -108,27 +111,31 @@ impl Host {
     /// callers that are gone.
     pub async fn listen(&self, names: &[ChannelName]) {
         self.engine.listening().extend(names.iter().cloned());
+        // Before anything new is heard: what was left is older.
+        self.engine.look_for_left().await;
         self.engine.tasks.spawn(Arc::clone(&self.engine).sweep());
         // What the channels hold must not hold the channels' tasks.
-        let gateway: Arc<dyn Gateway> = Arc::new(Self { engine: Arc::clone(&self.engine), listening: Arc::default() });
+        let gateway: Arc<dyn Gateway> = Arc::new(Self { listening: Arc::default(), ..self.clone() });
         let mut listening = self.listening.lock().await;
         let chosen = self.channels().iter().filter(|channel| names.contains(&channel.name()));
         for channel in chosen.map(Arc::clone) {
-            let gateway = Arc::clone(&gateway);
+            let (gateway, failures) = (Arc::clone(&gateway), Arc::clone(&self.failures));
             listening.spawn(async move {
-                let name = channel.name();
-                if let Err(error) = channel.start(gateway).await {
-                    tracing::error!(channel = %name, %error, "a channel failed");
+                let started = AssertUnwindSafe(channel.start(gateway)).catch_unwind().await;
+                let ended = started.unwrap_or_else(|_| Err(ChannelError::new(channel.name(), "it crashed")));
+                if let Err(error) = ended {
+                    tracing::error!(%error, "a channel failed");
+                    failures.lock().unwrap_or_else(PoisonError::into_inner).push(error);
                 }
-                name
             });
         }
     }
 
-    /// Returns when every channel that listens has ended by itself.
-    pub async fn ended(&self) {
+    /// Returns when every channel that listens has ended, with what made those end that failed.
+    pub async fn ended(&self) -> Vec<ChannelError> {
         let mut listening = self.listening.lock().await;
         while listening.join_next().await.is_some() {}
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Ends the running scope: channels that listen are stopped, turns that go on are let end, for a while, and then

@@ -30,6 +30,8 @@ struct Pending {
     tracked: Vec<(usize, Ticket)>,
     known: HashMap<Ticket, EntryId>,
     tickets: u64,
+    /// How many entries the turn's run has written.
+    written: u64,
 }
 
 /// An entry that may not have its id yet.
@@ -48,12 +50,20 @@ impl Journal {
 
     /// Adds an entry of a run to what waits.
     pub(crate) fn append(&self, run: &RunId, entry: Draft) {
-        let fact = self.fact(run, entry);
-        self.lock().facts.push(fact);
+        let mut pending = self.lock();
+        let fact = self.fact(&mut pending, run, entry);
+        pending.facts.push(fact);
     }
 
-    fn fact(&self, run: &RunId, entry: Draft) -> Fact {
-        let entry = Draft { date: Some(self.clock.now().into()), ..entry.of_run(run) };
+    /// An entry of a run, as a fact that is committed with the end of the turn.
+    pub(crate) fn last_entry(&self, run: &RunId, entry: Draft) -> Fact {
+        self.fact(&mut self.lock(), run, entry)
+    }
+
+    fn fact(&self, pending: &mut Pending, run: &RunId, entry: Draft) -> Fact {
+        pending.written += 1;
+        let entry = entry.of_run(run).in_sequence(pending.written);
+        let entry = Draft { date: Some(self.clock.now().into()), ..entry };
         Fact::Append { tape: self.tape.clone(), entry }
     }
 
@@ -65,8 +75,8 @@ impl Journal {
     /// Adds the message of events that a run takes in: from then on it stands on the tape, and they are known to be
     /// that run's.
     pub(crate) fn append_taken_in(&self, run: &RunId, message: Draft, events: &[EventKey]) -> Ticket {
-        let fact = self.fact(run, message);
         let mut pending = self.lock();
+        let fact = self.fact(&mut pending, run, message);
         pending.tickets += 1;
         let ticket = Ticket(pending.tickets);
         let position = pending.facts.len();
@@ -133,7 +143,7 @@ impl Journal {
             return Ok(Vec::new());
         }
         let count = facts.len();
-        let batch = Batch { fence: Some(self.fence.clone()), expect: Vec::new(), facts };
+        let batch = Batch { fence: Some(self.fence.clone()), facts, ..Batch::new() };
         let committed = self.tapes.commit(batch).await?;
         let mut pending = self.lock();
         pending.facts.drain(..count);

@@ -43,6 +43,9 @@ pub(crate) struct Lane {
 
 impl Lane {
     pub(crate) fn new(engine: Arc<Engine>, new: NewLane) -> Self {
+        // A host that sweeps has looked at every session, and looks again; a lease that came with an event was free, so
+        // nobody died under it.
+        let is_taken_up = engine.sweeps();
         Self {
             engine,
             tape: new.tape,
@@ -51,7 +54,7 @@ impl Lane {
             mailbox: Mailbox::default(),
             woken: Instant::now(),
             fence: None,
-            is_taken_up: false,
+            is_taken_up,
             is_to_take_up: false,
             beside: JoinSet::new(),
         }
@@ -190,7 +193,8 @@ impl Lane {
                 Some(message) = self.inbox.recv() => self.hear(message, None).await,
             }
         };
-        // What was heard meanwhile may have brought the same lease.
+        // It was not free when the event was accepted: whoever had it may have died.
+        self.is_taken_up = false;
         self.fence = Some(fence.clone());
         Ok(fence)
     }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use capstan_turn::TurnError;
 use tokio_util::sync::CancellationToken;
 
 use crate::HostError;
+use crate::owners::Owners;
 use crate::services::Services;
 
 /// How often a waiting turn looks whether its session has become free.
@@ -34,7 +35,7 @@ struct Process {
 
 #[derive(Debug)]
 struct Presence {
-    folder: PathBuf,
+    others: Owners,
     own: PathBuf,
     /// Locked for as long as this process lives.
     _lock: File,
@@ -67,13 +68,16 @@ impl Owner {
             detail: error.to_string(),
         };
         std::fs::create_dir_all(&folder).map_err(|error| failed(&error))?;
-        remove_dead(&folder);
+        let others = Owners::in_folder(&folder);
+        if let Err(error) = others.remove_dead_files() {
+            tracing::debug!(%error, "the files of dead owners could not be removed");
+        }
         // It gets its name when it is locked, so that a file of that name that nobody has locked is a dead owner's.
         let unnamed = own.with_extension("new");
         let lock = File::create(&unnamed).map_err(|error| failed(&error))?;
         lock.try_lock().map_err(|error| failed(&error))?;
         std::fs::rename(&unnamed, &own).map_err(|error| failed(&error))?;
-        Ok(Self::new(name, Some(Presence { folder, own, _lock: lock })))
+        Ok(Self::new(name, Some(Presence { others, own, _lock: lock })))
     }
 
     /// What this process is called.
@@ -111,26 +115,9 @@ impl Process {
         let alive = if process == self.name {
             self.claims().contains(holder)
         } else {
-            let folder = &self.presence.as_ref()?.folder;
-            match File::open(folder.join(format!("{process}.lock"))) {
-                Ok(file) => file.try_lock().is_err(),
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
-                Err(_) => return None,
-            }
+            self.presence.as_ref()?.others.is_alive(process)?
         };
         Some(Judged { owner: holder.to_owned(), alive })
-    }
-}
-
-/// Removes the files that dead owners left; one without a file is as dead as one whose file nobody has locked.
-fn remove_dead(folder: &Path) {
-    for file in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-        let path = file.path();
-        let is_dead = || File::open(&path).is_ok_and(|file| file.try_lock().is_ok());
-        if path.extension().is_some_and(|extension| extension == "lock") && is_dead() {
-            // Whoever else removes it at the same time does the same.
-            let _removed = std::fs::remove_file(&path);
-        }
     }
 }
 
@@ -177,7 +164,8 @@ impl Drop for Claim {
 }
 
 impl Services {
-    /// The fact that makes a lease last longer, which its holder keeps for another turn.
+    /// The fact that takes a lease that is free, or makes one's own last longer; whether another's is void is not
+    /// looked at.
     pub(crate) fn renewal(&self, claim: &Claim) -> Fact {
         claim.take(None, self.settings.clock.now(), self.settings.run_timeout)
     }
@@ -188,21 +176,29 @@ impl Services {
         Ok(claim.take(held.as_ref(), self.settings.clock.now(), self.settings.run_timeout))
     }
 
+    async fn try_lease(&self, claim: &Claim) -> Result<Option<Fence>, StoreError> {
+        let mut batch = Batch::new();
+        batch.push(self.lease_fact(claim).await?);
+        let committed = self.tapes.store().commit(batch).await?;
+        Ok(claim.fence(committed.assigned.first()))
+    }
+
     /// Waits until the lease can be had, as long as a caller is made to wait, or until the turn is cancelled.
     pub(crate) async fn wait_for_lease(
         &self,
         claim: &Claim,
         cancelled: &CancellationToken,
     ) -> Result<Fence, TurnError> {
+        // Once in any case: whoever holds it may be dead, and then there is nothing to wait for.
+        if let Some(fence) = self.try_lease(claim).await? {
+            return Ok(fence);
+        }
         let attempts = async {
             loop {
-                let mut batch = Batch::new();
-                batch.push(self.lease_fact(claim).await?);
-                let committed = self.tapes.store().commit(batch).await?;
-                if let Some(fence) = claim.fence(committed.assigned.first()) {
+                tokio::time::sleep(POLL).await;
+                if let Some(fence) = self.try_lease(claim).await? {
                     return Ok(fence);
                 }
-                tokio::time::sleep(POLL).await;
             }
         };
         tokio::select! {

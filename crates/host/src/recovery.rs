@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use capstan_hooks::Inbound;
@@ -90,7 +91,7 @@ async fn try_take_up(engine: &Arc<Engine>, tape: &TapeName, fence: &Fence) -> Re
     }
     let mut groups = Vec::new();
     let mut parcels = Vec::new();
-    for left in together(events, runs) {
+    for left in together(events, &runs) {
         let items = items(engine, tape, &left).await?;
         let verdict = match (&left.run, items.len() == left.events.len()) {
             (_, false) => Verdict::GivenUp("I was interrupted, and what was asked can no longer be read.".to_owned()),
@@ -151,7 +152,7 @@ fn is_served(engine: &Engine, channel: &ChannelName) -> bool {
 }
 
 /// Events in the groups in which they were worked on, in the order they came.
-fn together(events: Vec<InFlight>, runs: Vec<RunRecord>) -> Vec<Left> {
+fn together(events: Vec<InFlight>, runs: &[RunRecord]) -> Vec<Left> {
     let mut groups: Vec<Left> = Vec::new();
     for event in events {
         let taken_by = |run: &RunRecord| {
@@ -263,18 +264,24 @@ impl Engine {
     /// Looks for what dead processes left, now and again, until the host stops.
     pub(crate) async fn sweep(self: Arc<Self>) {
         loop {
-            if let Err(error) = self.sweep_once().await {
-                tracing::error!(%error, "what dead processes left could not be looked for");
-            }
             tokio::select! {
                 () = tokio::time::sleep(SWEEP) => {}
                 () = self.stopping.cancelled() => return,
             }
+            self.look_for_left().await;
+        }
+    }
+
+    /// Looks for what dead processes left. From then on sessions need not look for themselves.
+    pub(crate) async fn look_for_left(self: &Arc<Self>) {
+        match self.sweep_once().await {
+            Ok(()) => self.sweeps.store(true, Ordering::SeqCst),
+            Err(error) => tracing::error!(%error, "what dead processes left could not be looked for"),
         }
     }
 
     /// Wakes every session of this workspace on which a dead process left something, and takes over its messages.
-    pub(crate) async fn sweep_once(self: &Arc<Self>) -> Result<(), StoreError> {
+    async fn sweep_once(self: &Arc<Self>) -> Result<(), StoreError> {
         self.take_over_messages().await?;
         let store = self.services.tapes.store();
         let mut tapes = BTreeSet::new();
@@ -327,7 +334,9 @@ impl Engine {
                 Err(error) => return Err(error),
             }
         }
-        self.deliver_left_behind(rows).await;
+        // Not waited for: a channel that has not begun to listen may not be able to send yet.
+        let engine = Arc::clone(self);
+        self.tasks.spawn(async move { engine.deliver_left_behind(rows).await });
         Ok(())
     }
 }

@@ -1,17 +1,21 @@
 //! What the parts of a running host share.
 
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use capstan_hooks::HookRuntime;
 use capstan_hooks::contracts::{Channel, ModelProvider, Runner, Tool};
 use capstan_hooks::points::{
     BuildTapeContext, ProvideChannels, ProvideModelOptions, ProvideRunners, ProvideTapeStore, ProvideTools,
 };
-use capstan_protocol::{Binding, ChannelName, RunnerId, WorkspaceId};
+use capstan_protocol::{Binding, ChannelName, RunnerId, TapeName, WorkspaceId};
 use capstan_tape::{Batch, DefaultView, Fact, Store, Tapes, View};
 
 use crate::engine::ActiveRuns;
 use crate::{HostError, Settings, default_binding};
+
+/// How many tapes are remembered to have an anchor. Of others that is looked up.
+const REMEMBERED: usize = 100_000;
 
 /// What the parts of a running host share: the hooks, and everything the start-up hooks provided.
 pub(crate) struct Services {
@@ -23,6 +27,8 @@ pub(crate) struct Services {
     pub(crate) binding: Binding,
     /// Some plugin may stand in for the binding's runner.
     pub(crate) has_stand_ins: bool,
+    /// Tapes that are known to have an anchor, which they keep.
+    begun: Mutex<HashSet<TapeName>>,
     /// The runs that go on.
     pub(crate) runs: ActiveRuns,
     channels: Vec<Arc<dyn Channel>>,
@@ -49,12 +55,27 @@ impl Services {
             view: view.unwrap_or_else(|| Arc::new(DefaultView)),
             binding: default_binding(),
             has_stand_ins: hooks.has_stand_ins(),
+            begun: Mutex::default(),
             runs: ActiveRuns::default(),
             hooks,
             settings,
             workspace_id,
             tapes,
         })
+    }
+
+    /// Whether a tape is known to have an anchor.
+    pub(crate) fn is_begun(&self, tape: &TapeName) -> bool {
+        self.begun.lock().unwrap_or_else(PoisonError::into_inner).contains(tape)
+    }
+
+    /// A tape has an anchor.
+    pub(crate) fn begun(&self, tape: &TapeName) {
+        let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        if begun.len() >= REMEMBERED {
+            begun.clear();
+        }
+        begun.insert(tape.clone());
     }
 
     /// A channel by its name.

@@ -43,6 +43,7 @@ pub async fn store_suite(make: impl AsyncFn() -> Arc<dyn Store>) {
     entries::a_known_tape_stays_as_it_is(&*make().await).await;
     entries::an_unnamed_tape_learns_whose_it_is(&*make().await).await;
     entries::imported_entries_keep_what_they_are(&*make().await).await;
+    entries::p14_a_large_payload_comes_back_as_it_was(&*make().await).await;
     entries::what_could_not_be_read_back_is_refused(&*make().await).await;
     entries::imported_ids_must_increase(&*make().await).await;
     entries::entries_that_were_handed_over_go(&*make().await).await;

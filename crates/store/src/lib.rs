@@ -10,4 +10,4 @@ pub mod jsonl;
 mod sqlite;
 
 pub use jsonl::JsonlTapes;
-pub use sqlite::SqliteStore;
+pub use sqlite::{DeadLetters, SqliteStore};

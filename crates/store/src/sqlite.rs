@@ -1,15 +1,19 @@
 //! The default journal: one `SQLite` file.
 
+mod backup;
 mod columns;
 mod error;
 #[cfg_attr(not(feature = "fail-points"), path = "sqlite/no_fail_point.rs")]
 mod fail_point;
 mod flight;
+mod payload;
 mod read;
 mod readers;
 mod rows;
 mod schema;
+mod search;
 mod slice;
+mod snapshot;
 mod verify;
 mod writer;
 
@@ -18,11 +22,13 @@ use std::path::Path;
 use async_trait::async_trait;
 use capstan_protocol::{BlobHash, EventKey, Map, RunId, TapeName, WorkspaceId};
 use capstan_tape::{
-    AcceptedRecord, Batch, Committed, Entry, InFlight, LeaseRecord, OutboxRecord, Problem, RunRecord, Settled, Slice,
-    Store, StoreError, TapeRecord,
+    AcceptedRecord, Batch, Committed, Entry, InFlight, LeaseRecord, OutboxRecord, Problem, RunRecord, Search, Settled,
+    Slice, Store, StoreError, TapeRecord, scan,
 };
 
 use readers::Readers;
+use search::{Searches, Wanted};
+pub use snapshot::DeadLetters;
 use writer::Writer;
 
 /// A journal in one `SQLite` file, which several processes may have open at once.
@@ -45,7 +51,11 @@ use writer::Writer;
 pub struct SqliteStore {
     /// Closed before the writer: the last connection to close must be one that can fold the log into the file.
     readers: Readers,
-    writer: Writer,
+    /// Who looks for damage: a connection that is in no transaction.
+    verifiers: Readers,
+    /// A snapshot has none.
+    writer: Option<Writer>,
+    searches: Searches,
 }
 
 impl SqliteStore {
@@ -58,14 +68,19 @@ impl SqliteStore {
     pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         let path = path.as_ref().to_path_buf();
         let connection = schema::open_writer(&path)?;
-        Ok(Self { writer: Writer::start(connection, path.clone())?, readers: Readers::new(path) })
+        let writer = Writer::start(connection, path.clone())?;
+        let readers = Readers::new(path);
+        Ok(Self { verifiers: readers.clone(), readers, writer: Some(writer), searches: Searches::default() })
     }
 }
 
 #[async_trait]
 impl Store for SqliteStore {
     async fn commit(&self, batch: Batch) -> Result<Committed, StoreError> {
-        self.writer.commit(batch).await
+        match &self.writer {
+            Some(writer) => writer.commit(batch).await,
+            None => Err(StoreError::io("write to the database", "it was opened to be looked at only")),
+        }
     }
 
     async fn tape(&self, name: &TapeName) -> Result<Option<TapeRecord>, StoreError> {
@@ -80,6 +95,15 @@ impl Store for SqliteStore {
     async fn read(&self, tape: &TapeName, slice: &Slice) -> Result<Vec<Entry>, StoreError> {
         let (tape, slice) = (tape.clone(), slice.clone());
         self.readers.read(move |connection| read::entries(connection, &tape, &slice)).await
+    }
+
+    async fn search(&self, tape: &TapeName, slice: &Slice, search: &Search) -> Result<Vec<Entry>, StoreError> {
+        let wanted = Wanted { tape: tape.clone(), slice: slice.clone(), search: search.clone() };
+        match &self.writer {
+            Some(writer) => self.searches.search(&self.readers, writer, wanted).await,
+            // Nothing is written to a snapshot, not even an index.
+            None => scan(self, tape, slice, search).await,
+        }
     }
 
     async fn accepted(&self, key: &EventKey) -> Result<Option<AcceptedRecord>, StoreError> {
@@ -139,6 +163,6 @@ impl Store for SqliteStore {
     }
 
     async fn verify(&self) -> Result<Vec<Problem>, StoreError> {
-        self.readers.read(verify::problems).await
+        self.verifiers.read(verify::problems).await
     }
 }

@@ -22,14 +22,22 @@ fn first_version() -> (TempDir, PathBuf) {
     (directory, path)
 }
 
+/// The columns that a table had in the first version.
+fn columns(table: &str) -> Vec<String> {
+    let connection = Connection::open_in_memory().unwrap();
+    connection.execute_batch(include_str!("data/version-1.sql")).unwrap();
+    let statement = connection.prepare(&format!("SELECT * FROM {table}")).unwrap();
+    statement.column_names().map(str::to_owned).collect()
+}
+
 /// Every row of the tables of the first version, as text.
 fn rows(path: &Path) -> Vec<String> {
     let connection = Connection::open(path).unwrap();
     let tables = ["tapes", "entries", "inbox", "outcomes", "runs", "outbox", "blobs", "state", "workspaces", "leases"];
     let mut rows = Vec::new();
     for table in tables {
-        let mut statement = connection.prepare(&format!("SELECT * FROM {table}")).unwrap();
-        let columns = statement.column_names().into_iter().map(str::to_owned).collect::<Vec<_>>();
+        let columns = columns(table);
+        let mut statement = connection.prepare(&format!("SELECT {} FROM {table}", columns.join(", "))).unwrap();
         let mut found = statement.query([]).unwrap();
         while let Some(row) = found.next().unwrap() {
             // A column that a later version added is empty in these rows.

@@ -247,6 +247,9 @@ pub struct Batch {
     pub fence: Option<Fence>,
     /// What must hold.
     pub expect: Vec<Expect>,
+    /// Whether it is written by somebody who has no other tape store: a tape whose entries were handed over to one is
+    /// refused then.
+    pub only_here: bool,
     /// The facts, in order.
     pub facts: Vec<Fact>,
 }

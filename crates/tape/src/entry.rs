@@ -12,6 +12,8 @@ pub mod keys {
     pub const CONTEXT: &str = "context";
     /// The run the entry belongs to.
     pub const RUN_ID: &str = "run_id";
+    /// Its place among the entries of that run.
+    pub const SEQUENCE: &str = "sequence";
     /// On an anchor: the messages its run had taken in.
     pub const MESSAGES: &str = "messages";
     /// Opaque provider data that must go back with the message.
@@ -49,6 +51,11 @@ impl Entry {
     /// The run it belongs to.
     pub fn run_id(&self) -> Option<&str> {
         self.meta.get(keys::RUN_ID)?.as_str()
+    }
+
+    /// Its place among the entries of its run.
+    pub fn sequence(&self) -> Option<u64> {
+        self.meta.get(keys::SEQUENCE)?.as_u64()
     }
 
     /// The name of an anchor or an event.
@@ -137,6 +144,11 @@ impl Draft {
     /// Says which run it belongs to.
     pub fn of_run(self, run_id: &RunId) -> Self {
         self.with_meta(keys::RUN_ID, json!(run_id))
+    }
+
+    /// The same entry with its place among those of its run.
+    pub fn in_sequence(self, number: u64) -> Self {
+        self.with_meta(keys::SEQUENCE, json!(number))
     }
 
     /// Keeps it out of every view.

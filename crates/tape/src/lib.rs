@@ -4,6 +4,7 @@
 //! - [`Store`] is the journal: every write of the host is one [`Batch`], applied whole or not at all, under a [`Fence`].
 //! - [`TapeStore`] is what an extension provides to keep the entries somewhere else.
 //! - [`Tapes`] reads and writes tapes over both: windows, queries, anchors, forks, generations.
+//! - [`Search`] is the one rule for what a text is found in.
 //! - [`View`] turns a [`Window`] of entries into the messages a model reads; [`conversation`] keeps them valid.
 //!
 //! Nothing here knows hooks, models or channels, and only stores do I/O.
@@ -40,8 +41,8 @@ pub use records::{
     AcceptedRecord, ForkPoint, ForkState, Generation, InFlight, LeaseRecord, NewOutbound, NewTape, OutboxRecord,
     OutboxStatus, Problem, RunRecord, RunStatus, Settled, TakenIn, TapeRecord,
 };
-pub use search::matches as search_matches;
+pub use search::{Needle, Scan, Search, searched_text, searched_words};
 pub use slice::{Order, Slice};
-pub use store::{Store, TapeStore};
+pub use store::{Store, TapeStore, scan};
 pub use tapes::{Tapes, Window};
 pub use view::{DefaultView, View};

@@ -70,7 +70,8 @@ pub fn apply(rows: &mut dyn Rows, batch: Batch, now: Timestamp) -> Result<Commit
             return Err(StoreError::Moved { tape: tape.clone() });
         }
     }
-    let mut work = Work { rows, now, tapes: Vec::new(), assigned: Vec::with_capacity(batch.facts.len()) };
+    let assigned = Vec::with_capacity(batch.facts.len());
+    let mut work = Work { rows, now, only_here: batch.only_here, tapes: Vec::new(), assigned };
     for fact in batch.facts {
         let assigned = work.apply(fact)?;
         work.assigned.push(assigned);
@@ -89,6 +90,7 @@ fn check_fence(rows: &mut dyn Rows, fence: &Fence) -> Result<(), StoreError> {
 struct Work<'a> {
     rows: &'a mut dyn Rows,
     now: Timestamp,
+    only_here: bool,
     /// The tapes it has touched: their rows are written once, when all is done.
     tapes: Vec<TapeRecord>,
     assigned: Vec<Assigned>,
@@ -213,9 +215,11 @@ impl Work<'_> {
 
     /// A tape that is not a closed fork.
     fn writable(&mut self, name: &TapeName) -> Result<&mut TapeRecord, StoreError> {
+        let only_here = self.only_here;
         let record = self.tape(name)?;
         match &record.fork {
             Some(fork) if fork.state != ForkState::Open => Err(StoreError::ForkClosed { tape: name.clone() }),
+            _ if only_here && record.handed_over > EntryId(0) => Err(StoreError::Elsewhere { tape: name.clone() }),
             _ => Ok(record),
         }
     }

@@ -1,34 +1,64 @@
-//! Fuzzy search over the text of entries.
+//! Fuzzy search over the text of entries: one rule that says what is found, however the entries come to it.
+
+mod needle;
+mod scan;
+
+pub use needle::Needle;
+pub use scan::Scan;
 
 use serde_json::Value;
 
 use crate::Entry;
 
-/// Whether every word of the query is found in the entry: as a part of its text, or within a typo of one of its words.
-pub fn matches(entry: &Entry, query: &str) -> bool {
+/// What a search looks for: words, each of which must be found in an entry. Without any it finds nothing.
+///
+/// A store that has an index asks it for entries that may be meant and lets [`Search::finds`] decide.
+///
+/// ```
+/// use capstan_tape::Search;
+///
+/// let search = Search::new("Cpastan rope");
+/// assert_eq!(search.needles().len(), 2);
+/// assert!(search.finds_in("the capstan winds the rope"));
+/// ```
+#[derive(Debug, Clone)]
+pub struct Search {
+    needles: Vec<Needle>,
+}
+
+impl Search {
+    /// A search for every word of a text, upper and lower case being the same.
+    pub fn new(text: &str) -> Self {
+        Self { needles: text.to_lowercase().split_whitespace().map(Needle::new).collect() }
+    }
+
+    /// The words it looks for.
+    pub fn needles(&self) -> &[Needle] {
+        &self.needles
+    }
+
+    /// Whether every word is found in the entry: as a part of its text, or within a typo of one of its words.
+    pub fn finds(&self, entry: &Entry) -> bool {
+        self.finds_in(&searched_text(entry))
+    }
+
+    /// The same for a text, which must be in lower case.
+    pub fn finds_in(&self, text: &str) -> bool {
+        let found = |needle: &Needle| text.contains(needle.as_str()) || needle.is_near_a_word_of(text);
+        !self.needles.is_empty() && self.needles.iter().all(found)
+    }
+}
+
+/// The text of an entry that is searched, in lower case: every text and number of its payload, with line ends between.
+pub fn searched_text(entry: &Entry) -> String {
     let mut text = String::new();
     collect_text(&entry.payload, &mut text);
-    text_matches(&text.to_lowercase(), &query.to_lowercase())
+    text.to_lowercase()
 }
 
-fn text_matches(text: &str, query: &str) -> bool {
-    let mut wanted = query.split_whitespace().peekable();
-    if wanted.peek().is_none() {
-        return false;
-    }
-    let words: Vec<&str> = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).collect();
-    wanted.all(|needle| text.contains(needle) || words.iter().any(|word| is_near(word, needle)))
-}
-
-/// One typo in a word of four letters or more, two from eight on.
-fn is_near(word: &str, needle: &str) -> bool {
-    let length = needle.chars().count();
-    let allowed = match length {
-        0..4 => return false,
-        4..8 => 1,
-        _ => 2,
-    };
-    word.chars().count().abs_diff(length) <= allowed && strsim::osa_distance(word, needle) <= allowed
+/// The words of a text: what stands between characters that are neither letters nor digits.
+pub fn searched_words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty())
 }
 
 fn collect_text(value: &Value, text: &mut String) {
@@ -49,19 +79,21 @@ fn collect_text(value: &Value, text: &mut String) {
 
 #[cfg(test)]
 mod tests {
-    use super::text_matches;
+    use super::Search;
 
     #[test]
     fn p10_search_finds_parts_words_in_any_order_and_typos() {
-        let text = "the capstan winds the anchor rope, 你好 🐋";
-        assert!(text_matches(text, "anchor capstan"));
-        assert!(text_matches(text, "capst"));
-        assert!(text_matches(text, "cpastan"), "two letters swapped");
-        assert!(text_matches(text, "ancor"), "a letter missing");
-        assert!(text_matches(text, "你好"));
-        assert!(!text_matches(text, "telegram"));
-        assert!(!text_matches(text, "anchor telegram"));
-        assert!(!text_matches(text, "rpe"), "short words must be exact");
-        assert!(!text_matches(text, "  "));
+        let finds = |text: &str| Search::new(text).finds_in("the capstan winds the anchor rope, 你好 🐋");
+        assert!(finds("anchor Capstan"));
+        assert!(finds("capst"));
+        assert!(finds("cpastan"), "two letters swapped");
+        assert!(finds("ancor"), "a letter missing");
+        assert!(finds("rope,"), "as it is written");
+        assert!(finds("你好"));
+        assert!(finds("🐋"));
+        assert!(!finds("telegram"));
+        assert!(!finds("anchor telegram"));
+        assert!(!finds("rpe"), "short words must be exact");
+        assert!(!finds("  "));
     }
 }

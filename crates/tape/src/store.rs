@@ -4,8 +4,8 @@ use async_trait::async_trait;
 use capstan_protocol::{BlobHash, EventKey, Map, RunId, TapeName, WorkspaceId};
 
 use crate::{
-    AcceptedRecord, Batch, Committed, Entry, InFlight, LeaseRecord, OutboxRecord, Problem, RunRecord, Settled, Slice,
-    StoreError, TapeRecord,
+    AcceptedRecord, Batch, Committed, Entry, InFlight, LeaseRecord, OutboxRecord, Problem, RunRecord, Scan, Search,
+    Settled, Slice, StoreError, TapeRecord,
 };
 
 /// The journal of a host: the only place it writes to.
@@ -25,6 +25,12 @@ pub trait Store: Send + Sync + 'static {
 
     /// Entries of a tape as they stand in its own rows: of every generation, and without a fork's parent. A tape that is not known has none.
     async fn read(&self, tape: &TapeName, slice: &Slice) -> Result<Vec<Entry>, StoreError>;
+
+    /// What a search finds in a slice of a tape's own rows, in its order and up to its limit: what [`Search::finds`]
+    /// says of every entry that [`Store::read`] gives. A store with an index may come to the same by a shorter way.
+    async fn search(&self, tape: &TapeName, slice: &Slice, search: &Search) -> Result<Vec<Entry>, StoreError> {
+        scan(self, tape, slice, search).await
+    }
 
     /// An accepted event.
     async fn accepted(&self, key: &EventKey) -> Result<Option<AcceptedRecord>, StoreError>;
@@ -64,6 +70,20 @@ pub trait Store: Send + Sync + 'static {
 
     /// Looks for damage: ids out of order, entries that cannot be read, heads that do not fit.
     async fn verify(&self) -> Result<Vec<Problem>, StoreError>;
+}
+
+/// What a search finds when every entry of a slice is read.
+pub async fn scan<S: Store + ?Sized>(
+    store: &S,
+    tape: &TapeName,
+    slice: &Slice,
+    search: &Search,
+) -> Result<Vec<Entry>, StoreError> {
+    let mut scan = Scan::new(search, slice);
+    while let Some(page) = scan.page() {
+        scan.look_at(store.read(tape, &page).await?);
+    }
+    Ok(scan.found())
 }
 
 /// Another place to keep entries, as a plugin provides it.

@@ -1,5 +1,7 @@
 //! Tapes over a store and, where a plugin provides one, another place for their entries.
 
+mod queries;
+
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -7,8 +9,8 @@ use capstan_protocol::{EntryId, TapeName};
 
 use crate::fork::{has_open_call, merge_drafts};
 use crate::{
-    Batch, Committed, Draft, Entry, Expect, Fact, ForkState, Kind, NewTape, Order, Problem, Query, Slice, Start, Store,
-    StoreError, TapeRecord, TapeStore, search_matches,
+    Batch, Committed, Draft, Entry, Expect, Fact, ForkState, Kind, NewTape, Order, Problem, Search, Slice, Store,
+    StoreError, TapeRecord, TapeStore,
 };
 
 /// What the default view reads of a tape.
@@ -38,8 +40,6 @@ pub struct Tapes {
 
 /// How often a write that lost a race is tried again.
 const RACES: usize = 16;
-/// How many entries a search looks at in one read.
-const SEARCH_PAGE: usize = 1000;
 
 impl Tapes {
     /// Tapes whose entries stand in the store itself.
@@ -70,6 +70,9 @@ impl Tapes {
     /// When the other store fails the entries stay where they are, reads still see them, and the next commit tries
     /// again: nothing is lost and nobody has to wait.
     pub async fn commit(&self, batch: Batch) -> Result<Committed, StoreError> {
+        if self.elsewhere.is_none() {
+            return self.store.commit(Batch { only_here: true, ..batch }).await;
+        }
         let touched = batch.tapes();
         for tape in &touched {
             self.adopt(tape).await?;
@@ -118,7 +121,8 @@ impl Tapes {
         Ok(problems)
     }
 
-    async fn hand_over(&self, tape: &TapeName) -> Result<(), StoreError> {
+    /// Hands over the entries of a tape that wait for another tape store; where there is none, nothing waits.
+    pub async fn hand_over(&self, tape: &TapeName) -> Result<(), StoreError> {
         let Some(elsewhere) = &self.elsewhere else { return Ok(()) };
         let entries = self.store.read(tape, &Slice::all()).await?;
         let Some(up_to) = entries.last().map(|entry| entry.id) else { return Ok(()) };
@@ -166,7 +170,7 @@ impl Tapes {
     pub async fn read(&self, tape: &TapeName, slice: &Slice) -> Result<Vec<Entry>, StoreError> {
         let Some(record) = self.record(tape).await? else { return Ok(Vec::new()) };
         let after = slice.after.unwrap_or_default().max(record.begins_after);
-        self.read_chain(record, &Slice { after: Some(after), ..slice.clone() }).await
+        self.read_chain(record, &Slice { after: Some(after), ..slice.clone() }, None).await
     }
 
     /// Entries of a generation that a reset has ended.
@@ -177,16 +181,22 @@ impl Tapes {
         };
         let after = slice.after.unwrap_or_default().max(past.begins_after);
         let up_to = slice.up_to.map_or(past.up_to, |id| id.min(past.up_to));
-        self.read_chain(record, &Slice { after: Some(after), up_to: Some(up_to), ..slice.clone() }).await
+        self.read_chain(record, &Slice { after: Some(after), up_to: Some(up_to), ..slice.clone() }, None).await
     }
 
     /// Entries of a tape in all of its generations.
     pub async fn read_any_generation(&self, tape: &TapeName, slice: &Slice) -> Result<Vec<Entry>, StoreError> {
         let Some(record) = self.record(tape).await? else { return Ok(Vec::new()) };
-        self.read_chain(record, slice).await
+        self.read_chain(record, slice, None).await
     }
 
-    async fn read_chain(&self, record: TapeRecord, slice: &Slice) -> Result<Vec<Entry>, StoreError> {
+    /// What a tape shows of itself and of those it was forked from: all of a slice, or what a search finds in it.
+    async fn read_chain(
+        &self,
+        record: TapeRecord,
+        slice: &Slice,
+        search: Option<&Search>,
+    ) -> Result<Vec<Entry>, StoreError> {
         // From the tape itself back to the one it all began with: which rows of each are seen.
         let mut chain: Vec<(TapeRecord, Slice)> = Vec::new();
         let mut seen = slice.clone();
@@ -212,7 +222,11 @@ impl Tapes {
             if limit == Some(0) {
                 break;
             }
-            entries.extend(self.read_rows(&record.name, &Slice { limit, ..part }).await?);
+            let part = Slice { limit, ..part };
+            entries.extend(match search {
+                None => self.read_rows(&record.name, &part).await?,
+                Some(search) => self.search_rows(&record.name, &part, search).await?,
+            });
         }
         Ok(entries)
     }
@@ -259,53 +273,6 @@ impl Tapes {
         }
         let following = self.read(tape, &Slice::after(anchor.id)).await?;
         Ok(Window { anchor: Some(anchor), named, following })
-    }
-
-    /// The entries a query asks for. An anchor it names and the tape does not have finds nothing.
-    pub async fn query(&self, tape: &TapeName, query: &Query) -> Result<Vec<Entry>, StoreError> {
-        let Some(mut slice) = self.query_slice(tape, query).await? else { return Ok(Vec::new()) };
-        let Some(text) = &query.text else { return self.read(tape, &slice).await };
-        let limit = query.limit.unwrap_or(usize::MAX);
-        let mut found = Vec::new();
-        slice.limit = Some(SEARCH_PAGE);
-        while found.len() < limit {
-            let page = self.read(tape, &slice).await?;
-            let Some(last) = page.last().map(|entry| entry.id) else { break };
-            found.extend(page.into_iter().filter(|entry| search_matches(entry, text)));
-            match slice.order {
-                Order::OldestFirst => slice.after = Some(last),
-                Order::NewestFirst => slice.up_to = Some(EntryId(last.0.saturating_sub(1))),
-            }
-        }
-        found.truncate(limit);
-        Ok(found)
-    }
-
-    async fn query_slice(&self, tape: &TapeName, query: &Query) -> Result<Option<Slice>, StoreError> {
-        let after = match &query.start {
-            Start::Beginning => Some(EntryId(0)),
-            Start::LastAnchor => self.last_anchor(tape).await?.map(|anchor| anchor.id),
-            Start::Anchor(name) => {
-                let named = Slice { anchor: Some(name.clone()), ..Slice::last_anchor() };
-                self.read(tape, &named).await?.pop().map(|anchor| anchor.id)
-            }
-            Start::After(id) => Some(*id),
-        };
-        let Some(after) = after else { return Ok(None) };
-        let mut slice = Slice {
-            after: Some(after),
-            kinds: query.kinds.clone(),
-            dated: query.dated,
-            order: query.order,
-            limit: query.limit,
-            ..Slice::default()
-        };
-        if let Some(name) = &query.until_anchor {
-            let first = Slice { anchor: Some(name.clone()), limit: Some(1), ..Slice::after(after) };
-            let Some(anchor) = self.read(tape, &first).await?.pop() else { return Ok(None) };
-            slice.up_to = Some(EntryId(anchor.id.0.saturating_sub(1)));
-        }
-        Ok(Some(slice))
     }
 
     /// Begins a fork of a tape at an entry, or at its head.

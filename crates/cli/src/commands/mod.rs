@@ -1,17 +1,31 @@
 //! The commands.
 
 mod config;
+mod doctor;
 mod hooks;
 mod plugin;
 mod run;
+pub(crate) mod runs;
+mod serve;
+mod signals;
+pub(crate) mod store;
 pub(crate) mod tape;
 
 pub(crate) use config::config_show;
+pub(crate) use doctor::doctor;
 pub(crate) use hooks::hooks;
 pub(crate) use plugin::plugin;
 pub(crate) use run::run;
+pub(crate) use serve::serve;
 
 use std::io::{BufWriter, Write as _};
+use std::sync::Arc;
+
+use capstan_hooks::HookRuntime;
+use capstan_hooks::points::ProvideTapeStore;
+use capstan_host::HostError;
+use capstan_protocol::Timestamp;
+use capstan_tape::TapeStore;
 
 use crate::{Exit, Failure};
 
@@ -36,4 +50,42 @@ pub(crate) fn print(line: &str) -> Result<(), Failure> {
 pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value);
     print(&text.map_err(|error| Failure::new("store-failed", error.to_string(), Exit::Store))?)
+}
+
+/// A line for a terminal: what stands on a tape may come from anywhere, and must not drive it.
+pub(crate) fn plain(line: &str) -> String {
+    line.chars().map(|character| if character.is_control() { ' ' } else { character }).collect()
+}
+
+/// How long ago something was, in the largest unit that fits.
+pub(crate) fn age(at: Timestamp, now: Timestamp) -> String {
+    let seconds = now.as_millis().saturating_sub(at.as_millis()).max(0) / 1000;
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min", seconds / 60),
+        3600..86_400 => format!("{} h", seconds / 3600),
+        _ => format!("{} d", seconds / 86_400),
+    }
+}
+
+/// Where entries are kept beside the store, if they are. Whoever asks closes it.
+pub(crate) fn tape_store(hooks: &HookRuntime) -> Result<Option<Arc<dyn TapeStore>>, Failure> {
+    let provided = hooks.first_sync::<ProvideTapeStore>(&()).map_err(HostError::from)?;
+    Ok(provided.map(|provided| provided.value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::age;
+    use capstan_protocol::Timestamp;
+
+    #[test]
+    fn an_age_is_told_in_the_largest_unit_that_fits() {
+        let after = |seconds: i64| age(Timestamp::from_millis(0), Timestamp::from_millis(seconds * 1000));
+        assert_eq!(
+            [after(0), after(59), after(60), after(7200), after(200_000)],
+            ["0 s", "59 s", "1 min", "2 h", "2 d"]
+        );
+        assert_eq!(after(-5), "0 s", "a clock that was set back");
+    }
 }

@@ -8,9 +8,9 @@ use capstan_host::{Host, Served};
 use capstan_protocol::{ActorRef, Event, SessionId};
 use capstan_turn::TurnError;
 use serde_json::json;
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::print_json;
+use super::signals::Signals;
 use crate::command_line::{Context, Run};
 use crate::{Exit, Failure, builder};
 
@@ -18,6 +18,7 @@ pub(crate) async fn run(context: Context<'_>, arguments: Run) -> Result<(), Fail
     let event = event(&context, &arguments)?;
     let cli = Cli::new(if arguments.json { Printer::silent() } else { Printer::standard() });
     let hooks = context.capstan.hooks(&context.config, &cli, Deadlines::default());
+    context.config.check_channels(&builder::channels(&hooks))?;
     let (store, owner) = builder::open_home(&context.config)?;
     let settings = builder::settings(&context.config, context.workspace, owner);
     let host = Host::start(hooks, store, settings).await?;
@@ -44,42 +45,17 @@ pub(crate) async fn run(context: Context<'_>, arguments: Run) -> Result<(), Fail
 
 /// The first interrupt cancels the run, which still ends with its outcome recorded; a second one does not wait for that.
 async fn serve(host: &Host, event: Event) -> Result<Served, Failure> {
+    let mut signals = Signals::watch();
     let serving = host.serve(event);
     tokio::pin!(serving);
     tokio::select! {
         served = &mut serving => return Ok(served?),
-        () = interrupted() => host.cancel(),
+        () = signals.next() => host.cancel(),
     }
     tokio::select! {
         served = &mut serving => Ok(served?),
-        () = interrupted() => Err(TurnError::Cancelled.into()),
+        () = signals.next() => Err(TurnError::Cancelled.into()),
     }
-}
-
-/// Somebody wants this process to end: at the terminal, by closing it, or from a supervisor.
-async fn interrupted() {
-    let asked = |kind| async move {
-        match signal(kind) {
-            Ok(mut signals) => {
-                signals.recv().await;
-            }
-            // A signal that cannot be watched ends the process as it always did.
-            Err(_) => std::future::pending().await,
-        }
-    };
-    tokio::select! {
-        () = asked(SignalKind::interrupt()) => {}
-        () = asked(SignalKind::terminate()) => {}
-        () = asked(SignalKind::hangup()), if !ignores_hangup() => {}
-    }
-}
-
-/// Whether whoever started this process, as `nohup` does, had it ignore that its terminal closes.
-fn ignores_hangup() -> bool {
-    const HANGUP: u64 = 1;
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & HANGUP != 0)
 }
 
 fn event(context: &Context<'_>, arguments: &Run) -> Result<Event, Failure> {

@@ -31,7 +31,7 @@ pub enum ConfigError {
     /// A file sets something that does not exist.
     #[error("{path} sets {key:?}, which does not exist{}", nearest_words(.nearest.as_deref()))]
     UnknownKey {
-        /// The file.
+        /// The file or variable.
         path: String,
         /// The name.
         key: String,
@@ -42,7 +42,7 @@ pub enum ConfigError {
     #[error("{key} has the value {value:?} (from {origin}), which is not valid: {reason}")]
     Invalid {
         /// The setting.
-        key: &'static str,
+        key: String,
         /// Its value, masked where it is a secret.
         value: String,
         /// Where it came from.
@@ -60,12 +60,13 @@ pub enum ConfigError {
     },
 }
 
-fn nearest_words(nearest: Option<&str>) -> String {
+pub(super) fn nearest_words(nearest: Option<&str>) -> String {
     nearest.map(|name| format!(" (did you mean {name:?}?)")).unwrap_or_default()
 }
 
 impl ConfigError {
-    pub(crate) fn missing(key: &'static str) -> Self {
+    pub(crate) fn missing(key: &str) -> Self {
+        let key = key.to_owned();
         Self::Invalid { key, value: String::new(), origin: "default".to_owned(), reason: "it is not set".to_owned() }
     }
 }

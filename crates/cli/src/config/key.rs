@@ -30,6 +30,8 @@ pub const KEYS: &[Key] = &[
     key("max_message_bytes", Some("1048576"), "how large a message may be"),
     key("run_timeout_seconds", Some("3600"), "how long a run may take"),
     key("session_wait_seconds", Some("60"), "how long a message waits for a busy session"),
+    key("session_queue", Some("64"), "how many messages of a session may wait for their turn"),
+    key("stop_grace_seconds", Some("30"), "how long running turns may take to end when serving is stopped"),
     Key { workspace: false, ..key("tape_store", Some("sqlite"), "where tapes are kept: sqlite or jsonl") },
     Key { workspace: false, ..key("trust_workspace", Some("false"), "whether a workspace may set everything") },
 ];
@@ -39,8 +41,8 @@ pub(crate) fn find(name: &str) -> Option<&'static Key> {
     KEYS.iter().find(|key| key.name == name)
 }
 
-/// The name of a setting that is nearest to this one, if one is near.
-pub(crate) fn nearest(name: &str) -> Option<&'static str> {
-    let near = |key: &&Key| strsim::osa_distance(key.name, name) <= 3;
-    KEYS.iter().filter(near).min_by_key(|key| strsim::osa_distance(key.name, name)).map(|key| key.name)
+/// The name that is nearest to this one, if one is near.
+pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let near = known.into_iter().map(|known| (strsim::osa_distance(known, name), known));
+    near.filter(|(distance, _)| *distance <= 3).min_by_key(|(distance, _)| *distance).map(|(_, known)| known)
 }

@@ -1,13 +1,14 @@
 //! The layers of a configuration, later ones over earlier ones.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use super::channels::{self, ChannelKey};
 use super::key::{find, nearest};
-use super::{ConfigError, KEYS, Key, Shown};
+use super::{ConfigError, KEYS, Shown};
 
 /// The prefix of settings in the environment.
 const PREFIX: &str = "CAPSTAN_";
@@ -49,13 +50,14 @@ impl fmt::Display for Origin {
 /// One layer.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Layer {
-    values: BTreeMap<&'static str, (String, Origin)>,
+    values: BTreeMap<String, (String, Origin)>,
     unknown: Vec<String>,
 }
 
 impl Layer {
     pub(super) fn defaults() -> Self {
-        let values = KEYS.iter().filter_map(|key| Some((key.name, (key.default?.to_owned(), Origin::Default))));
+        let values =
+            KEYS.iter().filter_map(|key| Some((key.name.to_owned(), (key.default?.to_owned(), Origin::Default))));
         Self { values: values.collect(), unknown: Vec::new() }
     }
 
@@ -72,8 +74,15 @@ impl Layer {
             text.parse().map_err(|error: toml::de::Error| broken(where_and_what(&text, &error)))?;
         let mut layer = Self::default();
         for (key, value) in table {
+            if key == channels::TABLE {
+                for (key, text) in channels::of_table(&name, value)? {
+                    layer.values.insert(key.to_string(), (text, origin(path.to_owned())));
+                }
+                continue;
+            }
             let Some(known) = find(&key) else {
-                let nearest = nearest(&key).map(str::to_owned);
+                let names = KEYS.iter().map(|key| key.name).chain([channels::TABLE]);
+                let nearest = nearest(&key, names).map(str::to_owned);
                 return Err(ConfigError::UnknownKey { path: name, key, nearest });
             };
             let text = match value {
@@ -82,7 +91,7 @@ impl Layer {
                 toml::Value::Boolean(flag) => flag.to_string(),
                 _ => return Err(broken(format!("{key} must be a text or a number"))),
             };
-            layer.values.insert(known.name, (text, origin(path.to_owned())));
+            layer.values.insert(known.name.to_owned(), (text, origin(path.to_owned())));
         }
         Ok(layer)
     }
@@ -119,11 +128,16 @@ impl Layer {
         let mut layer = Self::default();
         for (name, value) in variables {
             let Some(key) = name.strip_prefix(PREFIX) else { continue };
-            match find(&key.to_lowercase()) {
+            let key = key.to_lowercase();
+            let key = match ChannelKey::of_variable(&key) {
+                Some(key) => Some(key.to_string()),
+                None => find(&key).map(|key| key.name.to_owned()),
+            };
+            match key {
                 // An empty variable is how a shell says "not set".
                 Some(_) if value.is_empty() => {}
                 Some(key) => {
-                    layer.values.insert(key.name, (value, origin(&name)));
+                    layer.values.insert(key, (value, origin(&name)));
                 }
                 None if OTHER_VARIABLES.contains(&name.as_str()) => {}
                 None => layer.unknown.push(name),
@@ -154,7 +168,8 @@ impl Layers {
         Self { layers, unknown }
     }
 
-    fn find(&self, key: &str) -> Option<(&str, &Origin)> {
+    /// The value of a setting, and where it came from.
+    pub(super) fn find(&self, key: &str) -> Option<(&str, &Origin)> {
         let (value, origin) = self.layers.iter().rev().find_map(|layer| layer.values.get(key))?;
         Some((value, origin))
     }
@@ -164,18 +179,18 @@ impl Layers {
     }
 
     /// The value as its type.
-    pub(super) fn parsed<T: FromStr<Err: fmt::Display>>(&self, key: &'static str) -> Result<Option<T>, ConfigError> {
+    pub(super) fn parsed<T: FromStr<Err: fmt::Display>>(&self, key: &str) -> Result<Option<T>, ConfigError> {
         let Some((value, _)) = self.find(key) else { return Ok(None) };
         value.parse().map(Some).map_err(|error: T::Err| self.invalid(key, &error.to_string()))
     }
 
-    pub(super) fn required<T: FromStr<Err: fmt::Display>>(&self, key: &'static str) -> Result<T, ConfigError> {
+    pub(super) fn required<T: FromStr<Err: fmt::Display>>(&self, key: &str) -> Result<T, ConfigError> {
         self.parsed(key)?.ok_or_else(|| ConfigError::missing(key))
     }
 
-    pub(super) fn invalid(&self, key: &'static str, reason: &str) -> ConfigError {
+    pub(super) fn invalid(&self, key: &str, reason: &str) -> ConfigError {
         let (value, origin) = self.find(key).map(|(v, o)| (v.to_owned(), o.to_string())).unwrap_or_default();
-        ConfigError::Invalid { key, value, origin, reason: reason.to_owned() }
+        ConfigError::Invalid { key: key.to_owned(), value, origin, reason: reason.to_owned() }
     }
 
     /// A workspace may not set what decides who works as the user, unless the user trusts it.
@@ -197,20 +212,28 @@ impl Layers {
     /// A number that must be at least one.
     pub(super) fn positive<T: FromStr<Err: fmt::Display> + PartialOrd + From<u8>>(
         &self,
-        key: &'static str,
+        key: &str,
     ) -> Result<T, ConfigError> {
         let number: T = self.required(key)?;
         if number < T::from(1) { Err(self.invalid(key, "it must be at least 1")) } else { Ok(number) }
     }
 
-    pub(super) fn shown(&self, key: &Key) -> Shown {
-        match self.find(key.name) {
-            None => Shown { key: key.name, value: None, origin: "not set".to_owned() },
+    /// The names of what is set for channels, in order.
+    pub(super) fn channel_keys(&self) -> BTreeSet<ChannelKey> {
+        self.layers.iter().flat_map(|layer| layer.values.keys()).filter_map(|key| ChannelKey::parse(key)).collect()
+    }
+
+    /// Every setting with its value and origin; those of channels where they are set.
+    pub(super) fn shown(&self) -> Vec<Shown> {
+        let shown = |key: String, secret: bool| match self.find(&key) {
+            None => Shown { key, value: None, origin: "not set".to_owned() },
             Some((value, origin)) => {
-                let value = if key.secret { "********".to_owned() } else { value.to_owned() };
-                Shown { key: key.name, value: Some(value), origin: origin.to_string() }
+                let value = if secret { "********".to_owned() } else { value.to_owned() };
+                Shown { key, value: Some(value), origin: origin.to_string() }
             }
-        }
+        };
+        let plain = KEYS.iter().map(|key| shown(key.name.to_owned(), key.secret));
+        plain.chain(self.channel_keys().iter().map(|key| shown(key.to_string(), false))).collect()
     }
 
     pub(super) fn unknown_variables(&self) -> &[String] {

@@ -1,14 +1,17 @@
 //! One configuration, in layers: defaults, the home's `config.toml`, the workspace's `capstan.toml`, the workspace's
 //! `.env`, the environment. Every value knows where it came from.
 
+mod channels;
 mod error;
 mod key;
 mod layer;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use capstan_protocol::ModelId;
+use capstan_hooks::contracts::Intake;
+use capstan_protocol::{ChannelName, ModelId};
 use secrecy::SecretString;
 
 pub use error::ConfigError;
@@ -47,6 +50,12 @@ pub struct Config {
     pub run_timeout: Duration,
     /// How long a message waits for a session another process works on.
     pub session_wait: Duration,
+    /// How many messages of a session may wait for their turn.
+    pub session_queue: usize,
+    /// How long running turns may take to end when serving is stopped.
+    pub stop_grace: Duration,
+    /// How what a channel hears is taken in, where that is not left to the channel.
+    pub intakes: BTreeMap<ChannelName, Intake>,
     /// Where the entries of tapes are kept.
     pub tape_store: TapeStoreKind,
     layers: Layers,
@@ -56,7 +65,7 @@ pub struct Config {
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Shown {
     /// Its name.
-    pub key: &'static str,
+    pub key: String,
     /// Its value, masked where it is a secret; absent where it is not set.
     pub value: Option<String>,
     /// Where it came from.
@@ -113,6 +122,9 @@ impl Config {
             max_message_bytes: layers.positive("max_message_bytes")?,
             run_timeout: Duration::from_secs(layers.positive("run_timeout_seconds")?),
             session_wait: Duration::from_secs(layers.required("session_wait_seconds")?),
+            session_queue: layers.positive::<u32>("session_queue")? as usize,
+            stop_grace: Duration::from_secs(layers.required("stop_grace_seconds")?),
+            intakes: channels::intakes(&layers)?,
             tape_store: match layers.text("tape_store").as_deref() {
                 Some("sqlite") => TapeStoreKind::Sqlite,
                 Some("jsonl") => TapeStoreKind::Jsonl,
@@ -124,7 +136,12 @@ impl Config {
 
     /// Every setting with its origin, secrets masked.
     pub fn shown(&self) -> Vec<Shown> {
-        KEYS.iter().map(|key| self.layers.shown(key)).collect()
+        self.layers.shown()
+    }
+
+    /// Refuses what is set for a channel that is none of these: it would do nothing, without a word.
+    pub fn check_channels(&self, known: &[ChannelName]) -> Result<(), ConfigError> {
+        channels::check(&self.layers, known)
     }
 
     /// Variables that look like settings and are none.

@@ -2,13 +2,17 @@
 
 #![allow(dead_code, unused_imports, reason = "each test binary uses the part it needs")]
 
+mod held;
 mod place;
 mod said;
 mod tape;
+mod wire;
 
+pub use held::wait_for;
 pub use place::{KEY, Place};
 pub use said::Said;
 pub use tape::{ids, named, of_kind, tape_name};
+pub use wire::Wire;
 
 use std::path::PathBuf;
 

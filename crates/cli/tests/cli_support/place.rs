@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -33,6 +34,17 @@ impl Place {
     pub fn with_model(server: &ScriptedModel) -> Self {
         let place = Self::new().set("CAPSTAN_MODEL", "openai:scripted").set("CAPSTAN_API_KEY", KEY);
         place.set("CAPSTAN_API_BASE", &server.base_url())
+    }
+
+    /// A place whose database the first version wrote: three events that were answered, and one whose process died.
+    pub fn of_the_first_version() -> Self {
+        let place = Self::new().config("");
+        let database = Connection::open(place.database()).expect("a database");
+        let written = include_str!("../../../store/tests/data/version-1.sql");
+        database.execute_batch(written).expect("what the first version wrote");
+        drop(database);
+        std::fs::set_permissions(place.home(), std::fs::Permissions::from_mode(0o700)).expect("a home of one's own");
+        place
     }
 
     /// Sets a variable of the environment.

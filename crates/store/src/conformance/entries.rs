@@ -6,6 +6,8 @@ use capstan_tape::{
     StoreError,
 };
 
+use serde_json::json;
+
 use super::fixture::{
     all, anchor, at, begin, commit, ensure, entry, ids, in_batch, just, key, more, name, odd_entries, said, user,
 };
@@ -132,6 +134,24 @@ pub(super) async fn imported_entries_keep_what_they_are(store: &dyn Store) {
     );
     commit(store, more(&tape, [user("ten")])).await;
     assert_eq!(ids(&all(store, &tape).await), [2, 7, 8, 9, 10]);
+}
+
+pub(super) async fn p14_a_large_payload_comes_back_as_it_was(store: &dyn Store) {
+    let (tape, other) = (name("t"), name("other"));
+    let text = "你好 \\ \"🐋\" \n".repeat(60_000);
+    let large = |id, kind| entry(id, kind, json!({"z": [&text, 0.1], "name": "a", "b": {"deep": null}}));
+    let entries = [large(1, "message"), entry(2, "message", json!("small")), large(3, "anchor"), large(4, "odd")];
+    for tape in [&tape, &other] {
+        let mut batch = just(ensure(tape));
+        batch.push(Fact::Import { tape: tape.clone(), entries: entries.to_vec() });
+        commit(store, batch).await;
+    }
+    assert!(all(store, &tape).await == entries, "as they were, whatever stands where");
+    assert!(store.read(&tape, &Slice::last_anchor()).await.unwrap() == entries[2..3]);
+    commit(store, just(Fact::HandedOver { tape: tape.clone(), up_to: EntryId(3) })).await;
+    assert!(all(store, &tape).await == entries[3..]);
+    assert!(all(store, &other).await == entries, "what one tape gives away another still has");
+    assert_eq!(store.verify().await.unwrap(), []);
 }
 
 pub(super) async fn what_could_not_be_read_back_is_refused(store: &dyn Store) {

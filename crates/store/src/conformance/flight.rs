@@ -59,19 +59,19 @@ pub(super) async fn an_event_that_was_taken_in_knows_its_message(store: &dyn Sto
     let mut batch = begin(&name("t"), [user("one")]);
     batch.push(accept("e", in_batch(1)));
     commit(store, batch).await;
-    let take_in = |run: &str, message| Fact::TakeIn { key: key("e"), run_id: RunId::new(run), message };
-    let taken_in = |run: &str, message| InFlight {
+    let takes = |run: &str, message| Fact::TakeIn { key: key("e"), run_id: RunId::new(run), message };
+    let after = |run: &str, message| InFlight {
         taken_in: Some(TakenIn { run_id: RunId::new(run), message: EntryId(message) }),
         ..accepted("e", 1)
     };
     let mut batch = begin(&name("t"), [user("one")]);
-    batch.push(take_in("r1", in_batch(1)));
+    batch.push(takes("r1", in_batch(1)));
     commit(store, batch).await;
-    assert_eq!(store.in_flight(None).await.unwrap(), [taken_in("r1", 2)]);
-    commit(store, just(take_in("r2", EntryRef::Id(EntryId(2))))).await;
-    assert_eq!(store.in_flight(None).await.unwrap(), [taken_in("r2", 2)], "a later run takes the same message in");
+    assert_eq!(store.in_flight(None).await.unwrap(), [after("r1", 2)]);
+    commit(store, just(takes("r2", EntryRef::Id(EntryId(2))))).await;
+    assert_eq!(store.in_flight(None).await.unwrap(), [after("r2", 2)], "a later run takes the same message in");
     commit(store, just(Fact::Settle { key: key("e"), outcome: Outcome::Silent, run_id: None })).await;
-    let late = store.commit(just(take_in("r3", EntryRef::Id(EntryId(2))))).await;
+    let late = store.commit(just(takes("r3", EntryRef::Id(EntryId(2))))).await;
     assert_eq!(late, Err(StoreError::NotOpen { key: key("e") }));
 }
 

@@ -5,11 +5,14 @@ use capstan_tape::{
     AcceptedRecord, Entry, EntryDate, Epoch, ForkPoint, ForkState, Kind, LeaseRecord, OutboxId, OutboxRecord,
     RunRecord, Slice, TapeRecord,
 };
+use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Result, Row, params_from_iter};
 
 use super::columns::{entry_id, from_json, key_columns, number, tape_name, timestamp, unreadable};
 use super::flight;
-use super::slice::{ENTRY_COLUMNS, entries_query};
+use super::payload;
+use super::search::Candidates;
+use super::slice::{ENTRY_COLUMNS, candidates_query, entries_query};
 
 const TAPE_COLUMNS: &str = "name, session, workspace, head, generation, begins_after, past, handed_over, \
                             fork_parent, fork_position, fork_state";
@@ -62,21 +65,55 @@ fn fork_state(text: &str) -> Option<ForkState> {
 }
 
 pub(super) fn entries(connection: &Connection, tape: &TapeName, slice: &Slice) -> Result<Vec<Entry>> {
-    let (sql, values) = entries_query(tape, slice);
+    let mut entries = Vec::new();
+    each_of(connection, tape, slice, |entry| {
+        entries.push(entry);
+        true
+    })?;
+    Ok(entries)
+}
+
+/// Calls `seen` with each entry of a slice, one loaded after the other, until it has seen enough.
+pub(super) fn each_of(
+    connection: &Connection,
+    tape: &TapeName,
+    slice: &Slice,
+    seen: impl FnMut(Entry) -> bool,
+) -> Result<()> {
+    each_row(connection, entries_query(tape, slice), slice, seen)
+}
+
+/// The same for those entries of a slice that may be meant by a search. Its limit is not heeded.
+pub(super) fn each_candidate(
+    connection: &Connection,
+    tape: &TapeName,
+    slice: &Slice,
+    meant: &Candidates<'_>,
+    seen: impl FnMut(Entry) -> bool,
+) -> Result<()> {
+    let slice = Slice { limit: None, ..slice.clone() };
+    each_row(connection, candidates_query(tape, &slice, meant), &slice, seen)
+}
+
+fn each_row(
+    connection: &Connection,
+    (sql, values): (String, Vec<Value>),
+    slice: &Slice,
+    mut seen: impl FnMut(Entry) -> bool,
+) -> Result<()> {
     let mut statement = connection.prepare_cached(&sql)?;
     let mut rows = statement.query(params_from_iter(values))?;
-    let limit = slice.limit.unwrap_or(usize::MAX);
-    let mut entries = Vec::new();
-    while entries.len() < limit
+    let mut wanted = slice.limit.unwrap_or(usize::MAX);
+    while wanted > 0
         && let Some(row) = rows.next()?
     {
-        let entry = entry_row(row)?;
+        let entry = entry_row(connection, row)?;
         // The column knows moments to the millisecond, a range may be finer.
         if slice.dated.is_none() || slice.contains(&entry) {
-            entries.push(entry);
+            wanted = if seen(entry) { wanted - 1 } else { 0 };
         }
     }
-    Ok(entries)
+    Ok(())
 }
 
 /// Calls `seen` with the tape and the entry of every row there is, or with what is wrong with it.
@@ -84,16 +121,16 @@ pub(super) fn each_entry(connection: &Connection, mut seen: impl FnMut(String, u
     let mut statement = connection.prepare(&format!("SELECT {ENTRY_COLUMNS}, tape FROM entries ORDER BY tape, id"))?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
-        seen(row.get(6)?, number(row, 0)?, entry_row(row));
+        seen(row.get(7)?, number(row, 0)?, entry_row(connection, row));
     }
     Ok(())
 }
 
-fn entry_row(row: &Row<'_>) -> Result<Entry> {
+fn entry_row(connection: &Connection, row: &Row<'_>) -> Result<Entry> {
     Ok(Entry {
         id: entry_id(row, 0)?,
         kind: Kind::from(row.get_ref(1)?.as_str()?),
-        payload: from_json(row, 2)?,
+        payload: payload::load(connection, row, 2, 6)?,
         meta: from_json(row, 3)?,
         date: EntryDate::verbatim(row.get::<_, String>(4)?),
         extra: from_json(row, 5)?,

@@ -26,6 +26,12 @@ impl Readers {
         Self { path: Arc::new(path), idle: Arc::default(), places: Arc::new(Semaphore::new(READERS)) }
     }
 
+    /// Reads through this connection and no other.
+    pub(super) fn through(connection: Connection, path: PathBuf) -> Self {
+        let idle = Arc::new(Mutex::new(vec![connection]));
+        Self { path: Arc::new(path), idle, places: Arc::new(Semaphore::new(1)) }
+    }
+
     /// Reads on a thread that may block.
     pub(super) async fn read<T: Send + 'static>(
         &self,

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::columns::{integer, key_columns, to_json};
 use super::error::store_error;
-use super::{flight, read};
+use super::{flight, payload, read};
 
 /// Tables as rows that a batch is applied to.
 pub(super) struct SqlRows<'a> {
@@ -63,18 +63,20 @@ impl Rows for SqlRows<'_> {
 
     fn put_entry(&mut self, tape: &TapeName, entry: &Entry) -> Result<(), StoreError> {
         let write = || {
+            let payload = payload::keep(self.connection, &entry.payload)?;
             self.execute(
-                "INSERT INTO entries VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+                "INSERT INTO entries VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
                 params![
                     tape.as_str(),
                     integer(entry.id.0),
                     entry.kind.as_str(),
                     entry.name().filter(|_| entry.kind == Kind::Anchor),
-                    to_json(&entry.payload)?,
+                    payload.json,
                     to_json(&entry.meta)?,
                     entry.date.as_str(),
                     entry.date.timestamp().map(capstan_protocol::Timestamp::as_millis),
                     to_json(&entry.extra)?,
+                    payload.hash,
                 ],
             )
         };
@@ -82,8 +84,13 @@ impl Rows for SqlRows<'_> {
     }
 
     fn remove_entries(&mut self, tape: &TapeName, up_to: EntryId) -> Result<(), StoreError> {
-        let sql = "DELETE FROM entries WHERE tape = ?1 AND id <= ?2";
-        self.done(self.execute(sql, params![tape.as_str(), integer(up_to.0)])).map(drop)
+        let remove = || {
+            let hashes = payload::hashes(self.connection, tape, up_to)?;
+            let sql = "DELETE FROM entries WHERE tape = ?1 AND id <= ?2";
+            self.execute(sql, params![tape.as_str(), integer(up_to.0)])?;
+            hashes.iter().try_for_each(|hash| payload::release(self.connection, hash))
+        };
+        self.done(remove())
     }
 
     fn is_accepted(&mut self, key: &EventKey) -> Result<bool, StoreError> {

@@ -16,7 +16,8 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 const CACHED_STATEMENTS: usize = 64;
 
 /// Each brings a database from the version of its position to the next one. Only ever add to the end.
-const MIGRATIONS: [&str; 2] = [include_str!("schema/001.sql"), include_str!("schema/002.sql")];
+pub(super) const MIGRATIONS: [&str; 3] =
+    [include_str!("schema/001.sql"), include_str!("schema/002.sql"), include_str!("schema/003.sql")];
 
 /// The version of the newest schema.
 #[expect(clippy::cast_possible_truncation, reason = "there will never be that many")]
@@ -57,7 +58,7 @@ pub(super) fn open_reader(path: &Path) -> Result<Connection, StoreError> {
     Ok(connection)
 }
 
-fn prepare(connection: &Connection) -> rusqlite::Result<()> {
+pub(super) fn prepare(connection: &Connection) -> rusqlite::Result<()> {
     connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.set_prepared_statement_cache_capacity(CACHED_STATEMENTS);
     Ok(())
@@ -81,7 +82,7 @@ fn is_busy(error: &rusqlite::Error) -> bool {
 }
 
 /// The version of a database that is ours, or empty.
-fn check_version(connection: &Connection, path: &Path) -> Result<usize, StoreError> {
+pub(super) fn check_version(connection: &Connection, path: &Path) -> Result<usize, StoreError> {
     let failed = |error: rusqlite::Error| store_error(path, &error);
     let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i32>(0)).map_err(failed);
     // In this order: a process that makes the tables in between sets the id with them.
@@ -101,7 +102,7 @@ fn check_version(connection: &Connection, path: &Path) -> Result<usize, StoreErr
     }
 }
 
-fn migrate(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
+pub(super) fn migrate(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
     let failed = |error: rusqlite::Error| store_error(path, &error);
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
     // Another process may have done it while this one waited for the lock.

@@ -5,9 +5,10 @@ use capstan_tape::{Kind, Order, Slice};
 use rusqlite::types::Value;
 
 use super::columns::integer;
+use super::search::Candidates;
 
 /// The columns of an entry, in the order `read` takes them.
-pub(super) const ENTRY_COLUMNS: &str = "id, kind, payload, meta, date, extra";
+pub(super) const ENTRY_COLUMNS: &str = "id, kind, payload, meta, date, extra, payload_hash";
 
 /// The query for a slice of a tape, and its values. Dates are narrowed to the millisecond: the reader does the rest.
 pub(super) fn entries_query(tape: &TapeName, slice: &Slice) -> (String, Vec<Value>) {
@@ -19,14 +20,8 @@ pub(super) fn entries_query(tape: &TapeName, slice: &Slice) -> (String, Vec<Valu
         query.must("id <= ?", [Value::Integer(integer(id.0))]);
     }
     let index = query.must_be_of(slice);
-    if let Some(range) = slice.dated {
-        let (from, before) = (range.from.as_millis().saturating_sub(1), range.before.as_millis().saturating_add(1));
-        query.must("date_ms BETWEEN ? AND ?", [Value::Integer(from), Value::Integer(before)]);
-    }
-    let order = match slice.order {
-        Order::OldestFirst => "ASC",
-        Order::NewestFirst => "DESC",
-    };
+    query.must_be_dated(slice);
+    let order = direction(slice);
     let conditions = query.conditions.join(" AND ");
     let mut sql = format!("SELECT {ENTRY_COLUMNS} FROM entries{index} WHERE {conditions} ORDER BY id {order}");
     if let Some(limit) = slice.limit.filter(|_| slice.dated.is_none()) {
@@ -34,6 +29,28 @@ pub(super) fn entries_query(tape: &TapeName, slice: &Slice) -> (String, Vec<Valu
         query.values.push(Value::Integer(i64::try_from(limit).unwrap_or(i64::MAX)));
     }
     (sql, query.values)
+}
+
+/// The query for the entries of a slice that may be meant by a search, and its values. Limits are the reader's.
+pub(super) fn candidates_query(tape: &TapeName, slice: &Slice, meant: &Candidates<'_>) -> (String, Vec<Value>) {
+    let mut query = Query { conditions: Vec::new(), values: vec![text(tape.as_str()), Value::Integer(meant.offset)] };
+    query.must("search_index MATCH ?", [text(meant.expression)]);
+    query.must("search_index.rowid BETWEEN ? AND ?", [Value::Integer(meant.first), Value::Integer(meant.last)]);
+    query.must_be_of(slice);
+    query.must_be_dated(slice);
+    let (conditions, order) = (query.conditions.join(" AND "), direction(slice));
+    let sql = format!(
+        "SELECT {ENTRY_COLUMNS} FROM search_index CROSS JOIN entries ON tape = ? AND id = search_index.rowid - ? \
+         WHERE {conditions} ORDER BY search_index.rowid {order}"
+    );
+    (sql, query.values)
+}
+
+fn direction(slice: &Slice) -> &'static str {
+    match slice.order {
+        Order::OldestFirst => "ASC",
+        Order::NewestFirst => "DESC",
+    }
 }
 
 fn text(text: &str) -> Value {
@@ -49,6 +66,13 @@ impl Query {
     fn must(&mut self, condition: &str, values: impl IntoIterator<Item = Value>) {
         self.conditions.push(condition.to_owned());
         self.values.extend(values);
+    }
+
+    fn must_be_dated(&mut self, slice: &Slice) {
+        if let Some(range) = slice.dated {
+            let (from, before) = (range.from.as_millis().saturating_sub(1), range.before.as_millis().saturating_add(1));
+            self.must("date_ms BETWEEN ? AND ?", [Value::Integer(from), Value::Integer(before)]);
+        }
     }
 
     /// Adds which kinds and anchors, and says which index finds them. A partial index wants its kind as a literal.
@@ -86,11 +110,12 @@ mod tests {
     use rusqlite::{Connection, params_from_iter};
 
     use super::entries_query;
+    use crate::sqlite::schema::MIGRATIONS;
 
     /// How SQLite would find a slice, in its own words.
     fn plan(slice: &Slice) -> String {
         let connection = Connection::open_in_memory().unwrap();
-        connection.execute_batch(include_str!("schema/001.sql")).unwrap();
+        connection.execute_batch(&MIGRATIONS.concat()).unwrap();
         let (sql, values) = entries_query(&TapeName::parse("t").unwrap(), slice);
         let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
         let steps = statement.query_map(params_from_iter(values), |row| row.get::<_, String>(3)).unwrap();

@@ -6,7 +6,7 @@ use capstan_protocol::{BlobHash, EntryId, TapeName};
 use capstan_tape::{Problem, TapeRecord, blob_hash};
 use rusqlite::{Connection, Result};
 
-use super::read;
+use super::{payload, read};
 
 /// Everything that is wrong, of one moment of the database.
 pub(super) fn problems(connection: &Connection) -> Result<Vec<Problem>> {
@@ -20,6 +20,7 @@ pub(super) fn problems(connection: &Connection) -> Result<Vec<Problem>> {
     problems.extend(check_entries(&transaction, &tapes)?);
     problems.extend(check_rows(&transaction)?);
     problems.extend(check_blobs(&transaction)?);
+    problems.extend(check_payloads(&transaction)?);
     Ok(problems)
 }
 
@@ -132,5 +133,15 @@ fn check_blobs(connection: &Connection) -> Result<Vec<Problem>> {
             problems.push(anywhere(format!("the content of blob {hash} is not what it was")));
         }
     }
+    Ok(problems)
+}
+
+/// Large payloads that are not what they were. One that is missing shows when its entry is read.
+fn check_payloads(connection: &Connection) -> Result<Vec<Problem>> {
+    let mut problems = Vec::new();
+    payload::each_damaged(connection, |hash, tape, id| {
+        let message = format!("the payload of entry {id} is not what it was: payload {hash} is damaged");
+        problems.push(Problem { tape: TapeName::parse(tape).ok(), message });
+    })?;
     Ok(problems)
 }

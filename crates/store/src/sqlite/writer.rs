@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::error::store_error;
 use super::fail_point;
 use super::rows::SqlRows;
+use super::search::{self, Chunk};
 
 /// How many batches may wait. A writer that finds no room waits too.
 const WAITING: usize = 1024;
@@ -22,10 +23,18 @@ const GROUP: usize = 256;
 
 type Answer = Result<Committed, StoreError>;
 
-/// A batch that waits to be written, and who wants to know.
-struct Job {
-    batch: Batch,
-    answer: oneshot::Sender<Answer>,
+/// Something that waits to be written, and who wants to know.
+enum Job {
+    Batch(Batch, oneshot::Sender<Answer>),
+    Index(IndexWork, oneshot::Sender<Result<(), StoreError>>),
+}
+
+/// Something to be done to the search index, which no batch depends on.
+pub(super) enum IndexWork {
+    /// Entries are added.
+    Add(Chunk),
+    /// It is emptied.
+    Clear,
 }
 
 /// The thread that writes. It ends, with all that waits written, when this is dropped.
@@ -45,10 +54,19 @@ impl Writer {
 
     /// Writes a batch and returns when it is on disk.
     pub(super) async fn commit(&self, batch: Batch) -> Answer {
+        self.ask(|answer| Job::Batch(batch, answer)).await
+    }
+
+    /// Does something to the search index, in a transaction of its own.
+    pub(super) async fn index(&self, work: IndexWork) -> Result<(), StoreError> {
+        self.ask(|answer| Job::Index(work, answer)).await
+    }
+
+    async fn ask<T>(&self, job: impl FnOnce(oneshot::Sender<Result<T, StoreError>>) -> Job) -> Result<T, StoreError> {
         let stopped = || StoreError::io("write to the database", "the thread that writes has stopped");
         let (answer, answered) = oneshot::channel();
         let jobs = self.jobs.as_ref().ok_or_else(stopped)?;
-        jobs.send(Job { batch, answer }).await.map_err(|_| stopped())?;
+        jobs.send(job(answer)).await.map_err(|_| stopped())?;
         answered.await.map_err(|_| stopped())?
     }
 }
@@ -68,34 +86,42 @@ impl Drop for Writer {
 fn write_all(connection: &Connection, path: &Path, mut waiting: mpsc::Receiver<Job>) {
     let largest = fail_point::largest_group().unwrap_or(GROUP);
     while let Some(first) = waiting.blocking_recv() {
-        let mut group = vec![first];
-        while group.len() < largest
-            && let Ok(job) = waiting.try_recv()
-        {
-            group.push(job);
+        let mut group = Vec::new();
+        let mut next = Some(first);
+        while let Some(job) = next.take() {
+            match job {
+                Job::Batch(batch, answer) => group.push((batch, answer)),
+                Job::Index(work, answer) => {
+                    // Whoever came before is not kept waiting by it.
+                    write_group(connection, path, std::mem::take(&mut group));
+                    let _ = answer.send(in_transaction(connection, path, || change_index(connection, work)));
+                }
+            }
+            if group.len() < largest {
+                next = waiting.try_recv().ok();
+            }
         }
         write_group(connection, path, group);
     }
 }
 
-fn write_group(connection: &Connection, path: &Path, group: Vec<Job>) {
-    let (batches, waiting): (Vec<_>, Vec<_>) = group.into_iter().map(|job| (job.batch, job.answer)).unzip();
+fn write_group(connection: &Connection, path: &Path, group: Vec<(Batch, oneshot::Sender<Answer>)>) {
+    if group.is_empty() {
+        return;
+    }
+    let (batches, waiting): (Vec<_>, Vec<_>) = group.into_iter().unzip();
     let point = fail_point::Point::of(&batches);
-    let answers = match commit_group(connection, batches, path, &point) {
+    let apply = || {
+        let answers = apply_group(connection, batches, path)?;
+        point.before();
+        Ok(answers)
+    };
+    let answers = match in_transaction(connection, path, apply) {
         Ok(answers) => {
             point.after();
             answers
         }
-        Err(error) => {
-            let failed = store_error(path, &error);
-            // It may be over already: then there is nothing to roll back.
-            if !connection.is_autocommit()
-                && let Err(error) = execute(connection, "ROLLBACK")
-            {
-                tracing::error!(%error, "a failed transaction could not be rolled back");
-            }
-            vec![Err(failed); waiting.len()]
-        }
+        Err(failed) => vec![Err(failed); waiting.len()],
     };
     for (waiting, answer) in waiting.into_iter().zip(answers) {
         // Whoever asked may have gone; what was written stays written.
@@ -103,14 +129,30 @@ fn write_group(connection: &Connection, path: &Path, group: Vec<Job>) {
     }
 }
 
-/// Applies every batch in one transaction. An error means that nothing of the whole group was written.
-fn commit_group(
+/// An error means that nothing was written.
+fn in_transaction<T>(
     connection: &Connection,
-    batches: Vec<Batch>,
     path: &Path,
-    point: &fail_point::Point,
-) -> rusqlite::Result<Vec<Answer>> {
-    execute(connection, "BEGIN IMMEDIATE")?;
+    work: impl FnOnce() -> rusqlite::Result<T>,
+) -> Result<T, StoreError> {
+    let written = execute(connection, "BEGIN IMMEDIATE").and_then(|()| {
+        let done = work()?;
+        execute(connection, "COMMIT")?;
+        Ok(done)
+    });
+    written.map_err(|error| {
+        // It may be over already: then there is nothing to roll back.
+        if !connection.is_autocommit()
+            && let Err(error) = execute(connection, "ROLLBACK")
+        {
+            tracing::error!(%error, "a failed transaction could not be rolled back");
+        }
+        store_error(path, &error)
+    })
+}
+
+/// Applies every batch. An error means that none of the whole group may be written.
+fn apply_group(connection: &Connection, batches: Vec<Batch>, path: &Path) -> rusqlite::Result<Vec<Answer>> {
     let mut answers = Vec::with_capacity(batches.len());
     for batch in batches {
         execute(connection, "SAVEPOINT batch")?;
@@ -122,9 +164,14 @@ fn commit_group(
         execute(connection, "RELEASE batch")?;
         answers.push(answer);
     }
-    point.before();
-    execute(connection, "COMMIT")?;
     Ok(answers)
+}
+
+fn change_index(connection: &Connection, work: IndexWork) -> rusqlite::Result<()> {
+    match work {
+        IndexWork::Add(chunk) => search::write(connection, &chunk),
+        IndexWork::Clear => search::clear(connection),
+    }
 }
 
 fn execute(connection: &Connection, sql: &str) -> rusqlite::Result<()> {

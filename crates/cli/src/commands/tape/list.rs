@@ -2,8 +2,7 @@
 
 use capstan_tape::{ForkState, TapeRecord};
 
-use super::super::{print_json, print_lines};
-use super::plain;
+use super::super::{plain, print_json, print_lines};
 use super::source::Scope;
 use crate::Failure;
 

@@ -2,7 +2,7 @@
 
 mod context;
 mod list;
-mod source;
+pub(super) mod source;
 mod transfer;
 mod verify;
 
@@ -13,7 +13,7 @@ use capstan_tape::{DateRange, Entry, Kind, Order, Query, Slice, Start};
 use clap::{Args, Subcommand};
 
 use self::source::{Scope, Source};
-use super::{print, print_lines};
+use super::{plain, print, print_lines};
 use crate::command_line::Context;
 use crate::{Exit, Failure};
 
@@ -251,11 +251,6 @@ fn print_entries(entries: &[Entry], json: bool) -> Result<(), Failure> {
     print_lines(entries.iter().map(|entry| plain(&line(entry))))
 }
 
-/// A line for a terminal: what stands on a tape may come from anywhere, and must not drive it.
-pub(super) fn plain(line: &str) -> String {
-    line.chars().map(|character| if character.is_control() { ' ' } else { character }).collect()
-}
-
 /// How much of an entry is shown on its line.
 const SHOWN_CHARS: usize = 160;
 
@@ -269,7 +264,7 @@ fn line(entry: &Entry) -> String {
 }
 
 /// What an entry says, in a line.
-fn summary(entry: &Entry) -> String {
+pub(super) fn summary(entry: &Entry) -> String {
     let payload = &entry.payload;
     let field = |name: &str| match payload.get(name) {
         Some(serde_json::Value::String(text)) => text.clone(),

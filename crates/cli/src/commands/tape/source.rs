@@ -23,8 +23,8 @@ pub(super) fn name(text: &str) -> Result<TapeName, Failure> {
 }
 
 /// The tapes of the home, for as long as a command runs: opened when they are first needed, closed at its end.
-pub(super) struct Scope<'a> {
-    pub(super) context: &'a Context<'a>,
+pub(in crate::commands) struct Scope<'a> {
+    pub(in crate::commands) context: &'a Context<'a>,
     /// Whether the command makes a home where there is none.
     begins: bool,
     opened: OnceCell<Tapes>,
@@ -32,7 +32,7 @@ pub(super) struct Scope<'a> {
 
 impl<'a> Scope<'a> {
     /// For a command that looks at tapes or changes one that is there.
-    pub(super) fn new(context: &'a Context<'a>) -> Self {
+    pub(in crate::commands) fn new(context: &'a Context<'a>) -> Self {
         Self { context, begins: false, opened: OnceCell::new() }
     }
 
@@ -42,7 +42,7 @@ impl<'a> Scope<'a> {
     }
 
     /// The tapes of the home.
-    pub(super) fn tapes(&self) -> Result<&Tapes, Failure> {
+    pub(in crate::commands) fn tapes(&self) -> Result<&Tapes, Failure> {
         if let Some(opened) = self.opened.get() {
             return Ok(opened);
         }
@@ -57,7 +57,7 @@ impl<'a> Scope<'a> {
     }
 
     /// Closes what was opened.
-    pub(super) async fn close(self) -> Result<(), Failure> {
+    pub(in crate::commands) async fn close(self) -> Result<(), Failure> {
         match self.opened.get() {
             Some(tapes) => Ok(tapes.close().await?),
             None => Ok(()),

@@ -1,0 +1,117 @@
+//! A host in a process of its own, talked to over its standard input and output.
+
+use std::collections::HashMap;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
+use tokio::process::{ChildStdin, ChildStdout, Command};
+
+use crate::sample::Sample;
+
+/// What runs as a child: this program, as a distribution of Capstan whose model stage is an echo.
+pub(crate) const SERVE: &str = "serve";
+
+type Failed = Box<dyn std::error::Error>;
+
+/// A host that serves the stdio channel.
+pub(super) struct Child {
+    process: tokio::process::Child,
+    input: ChildStdin,
+    output: Lines<BufReader<ChildStdout>>,
+    sent: u64,
+    _home: TempDir,
+}
+
+impl Child {
+    pub(super) async fn start() -> Result<Self, Failed> {
+        let home = tempfile::tempdir()?;
+        let mut process = Command::new(std::env::current_exe()?)
+            .args([SERVE, "--channel", "stdio", "--workspace"])
+            .arg(home.path())
+            .env("CAPSTAN_HOME", home.path().join("home"))
+            .env("CAPSTAN_MODEL", "demo:")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        let input = process.stdin.take().ok_or("no input")?;
+        let output = process.stdout.take().ok_or("no output")?;
+        let mut child = Self { process, input, output: BufReader::new(output).lines(), sent: 0, _home: home };
+        let ready = child.output.next_line().await?;
+        if ready.as_deref() != Some(r#"{"ready":true}"#) {
+            return Err(format!("not ready but {ready:?}").into());
+        }
+        Ok(child)
+    }
+
+    /// Lets sessions talk for a while, each saying something as soon as it was answered. Gives turns a second.
+    pub(super) async fn talk(&mut self, sessions: usize, lasts: Duration, times: &mut Sample) -> Result<f64, Failed> {
+        let begun = Instant::now();
+        let count = self.converse(sessions, |_| begun.elapsed() < lasts, |time| times.push(time)).await?;
+        #[expect(clippy::cast_precision_loss, reason = "a count of a few seconds")]
+        Ok(count as f64 / begun.elapsed().as_secs_f64())
+    }
+
+    /// Lets sessions talk for so many turns.
+    pub(super) async fn talk_for(&mut self, sessions: usize, turns: usize) -> Result<(), Failed> {
+        self.converse(sessions, |said| said < turns, |_| {}).await.map(drop)
+    }
+
+    async fn converse(
+        &mut self,
+        sessions: usize,
+        goes_on: impl Fn(usize) -> bool,
+        mut took: impl FnMut(Duration),
+    ) -> Result<usize, Failed> {
+        let mut waiting: HashMap<u64, (usize, Instant)> = HashMap::new();
+        let mut said = 0;
+        for session in 0..sessions {
+            self.say(session, &mut waiting).await?;
+            said += 1;
+        }
+        let mut answered = 0;
+        while !waiting.is_empty() {
+            let line = self.output.next_line().await?.ok_or("the host has ended")?;
+            let answer: Value = serde_json::from_str(&line)?;
+            if answer["outcome"] != "replied" {
+                return Err(format!("not replied but {line}").into());
+            }
+            let id = answer["id"].as_u64().ok_or("an answer without its id")?;
+            let (session, begun) = waiting.remove(&id).ok_or("an answer nobody waits for")?;
+            took(begun.elapsed());
+            answered += 1;
+            if goes_on(said) {
+                self.say(session, &mut waiting).await?;
+                said += 1;
+            }
+        }
+        Ok(answered)
+    }
+
+    async fn say(&mut self, session: usize, waiting: &mut HashMap<u64, (usize, Instant)>) -> Result<(), Failed> {
+        self.sent += 1;
+        let line = json!({ "id": self.sent, "session": format!("s{session}"), "text": "hello" });
+        waiting.insert(self.sent, (session, Instant::now()));
+        self.input.write_all(format!("{line}\n").as_bytes()).await?;
+        Ok(())
+    }
+
+    /// How much memory the host has, in kilobytes.
+    pub(super) fn memory(&self) -> Result<u64, Failed> {
+        let id = self.process.id().ok_or("the host has ended")?;
+        let status = std::fs::read_to_string(format!("/proc/{id}/status"))?;
+        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
+        Ok(resident.trim().trim_end_matches("kB").trim().parse()?)
+    }
+
+    /// Ends the input and waits until the host has drained.
+    pub(super) async fn end(self) -> Result<(), Failed> {
+        let Self { mut process, input, .. } = self;
+        drop(input);
+        let status = process.wait().await?;
+        if status.success() { Ok(()) } else { Err(format!("the host ended with {status}").into()) }
+    }
+}

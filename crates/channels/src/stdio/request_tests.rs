@@ -1,0 +1,122 @@
+use capstan_protocol::Event;
+use serde_json::{Value, json};
+
+use super::{CODES, Request};
+use crate::stdio::lines::TooLong;
+
+fn read(line: &str) -> Request {
+    Request::read(Ok(line.as_bytes().to_vec())).unwrap().unwrap()
+}
+
+/// The code, the message and the id of a line that cannot be used.
+fn refused(line: impl AsRef<[u8]>) -> (&'static str, String, Value) {
+    let unusable = Request::read(Ok(line.as_ref().to_vec())).unwrap_err();
+    let id = unusable.id.map_or(Value::Null, |id| serde_json::from_str(id.get()).unwrap());
+    assert!(CODES.contains(&unusable.reason.code()));
+    (unusable.reason.code(), unusable.reason.to_string(), id)
+}
+
+fn code(line: impl AsRef<[u8]>) -> &'static str {
+    refused(line).0
+}
+
+#[test]
+fn c06_a_line_becomes_a_message_of_its_session() {
+    let Event { event_id, source, conversation_id, session_id, input, event_time, .. } =
+        read(r#"{"id":1,"session":"work","text":"hello"}"#).event;
+    assert_eq!((source.as_str(), conversation_id.as_deref()), ("stdio", Some("work")));
+    assert_eq!(session_id.unwrap().as_str(), "work");
+    assert_eq!((input.plain_text(), event_time), ("hello", None));
+    assert_ne!(read(r#"{"session":"work","text":"hello"}"#).event.event_id, event_id, "each has an id of its own");
+}
+
+#[test]
+fn c06_an_event_id_and_a_time_are_kept_and_null_is_as_good_as_absent() {
+    let asked =
+        read(r#"{"session":"s","text":"t","event_id":"e-1","event_time":"2026-11-15T21:57:42+01:00","stream":true}"#);
+    assert_eq!(asked.event.event_id.as_str(), "e-1");
+    assert_eq!(asked.event.event_time, Some("2026-11-15T20:57:42Z".parse().unwrap()));
+    assert!(asked.stream);
+    let asked = read(r#"{"id":null,"session":"s","text":"t","event_id":null,"event_time":null,"stream":null}"#);
+    assert!(!asked.stream && asked.id.is_none() && asked.event.event_time.is_none());
+    assert!(asked.event.event_id.as_str().starts_with("evt-"));
+}
+
+#[test]
+fn c06_an_id_is_any_json_and_given_back_letter_by_letter() {
+    for id in ["12345678901234567890123", "1.10", r#"{"b":1,"a":[null]}"#, r#""\u00e9""#, "false"] {
+        let asked = read(&format!(r#" {{"id":{id} ,"session":"s","text":"t"}} "#));
+        assert_eq!(asked.id.unwrap().get(), id);
+    }
+}
+
+#[test]
+fn c06_a_blank_line_asks_nothing() {
+    for blank in ["", " \t", "\r"] {
+        assert!(Request::read(Ok(blank.as_bytes().to_vec())).unwrap().is_none());
+    }
+    assert_eq!(read("{\"session\":\"s\",\"text\":\"t\"}\r").event.input.plain_text(), "t");
+}
+
+#[test]
+fn c06_what_cannot_be_read_says_where() {
+    let (code, message, id) = refused(r#"{"id":1,"session""#);
+    assert_eq!((code, id), ("line-not-json", Value::Null));
+    assert!(message.ends_with("at column 17"), "{message}");
+    assert_eq!(self::code(r#"{"session":"s","text":"t"} {"#), "line-not-json");
+    assert_eq!(self::code("{\"session\":\"s\",\"text\":\"a\0b\"}"), "line-not-json", "a bare NUL");
+    for other in ["[1]", "42", "\"text\"", "null"] {
+        assert_eq!(self::code(other), "line-not-object", "{other}");
+    }
+    let (code, message, _) = refused(b"{\"session\":\"s\",\"text\":\"caf\xe9\"}");
+    assert_eq!((code, message.as_str()), ("line-not-utf8", "the line is not valid UTF-8, from byte 27 on"));
+    let too_long = Request::read(Err(TooLong { limit: 10 })).unwrap_err();
+    assert_eq!(too_long.reason.code(), "line-too-long");
+}
+
+#[test]
+fn c06_a_field_that_is_wrong_is_named_and_the_id_is_given_back() {
+    let with = |fields: &str| refused(format!(r#"{{"id":[7],{fields}}}"#));
+    assert_eq!(
+        with(r#""session":"s""#),
+        ("line-field-missing", r#"the field "text" is missing"#.to_owned(), json!([7]))
+    );
+    assert_eq!(with(r#""text":"t""#).1, r#"the field "session" is missing"#);
+    let (code, message, id) = with(r#""session":"s","text":"t","even_id":"e""#);
+    assert_eq!((code, id), ("line-field-unknown", json!([7])));
+    assert_eq!(message, r#"there is no field "even_id" (did you mean "event_id"?)"#);
+    let twice = with(r#""session":"s","text":"t","text":"u""#);
+    assert_eq!(
+        (twice.0, twice.1.as_str()),
+        ("line-field-invalid", r#"the field "text" is not valid: it is given twice"#)
+    );
+    assert_eq!(with(r#""session":"s","text":" \n""#).0, "line-text-empty");
+}
+
+#[test]
+fn c06_a_value_that_makes_no_sense_is_refused() {
+    for fields in [
+        r#""session":7,"text":"t""#,
+        r#""session":" ","text":"t""#,
+        r#""session":"a\u0000b","text":"t""#,
+        r#""session":"a\nb","text":"t""#,
+        r#""session":"s","text":["t"]"#,
+        r#""session":"s","text":"a\u0000b""#,
+        r#""session":"s","text":"\ud800""#,
+        r#""session":"s","text":"t","stream":"yes""#,
+        r#""session":"s","text":"t","event_id":5"#,
+        r#""session":"s","text":"t","event_id":"""#,
+        r#""session":"s","text":"t","event_time":"yesterday""#,
+        r#""session":"s","text":"t","event_time":1763240262"#,
+        r#""session":"s","text":"t","event_time":"2026-11-15T20:57:42""#,
+        r#""session":"s","text":"t","event_time":"2026-13-15T20:57:42Z""#,
+    ] {
+        let (code, _, id) = refused(format!(r#"{{"id":1,{fields}}}"#));
+        assert_eq!((code, id), ("line-field-invalid", json!(1)), "{fields}");
+    }
+    let long = "x".repeat(5000);
+    assert_eq!(code(format!(r#"{{"session":"{long}","text":"t"}}"#)), "line-field-invalid");
+    assert_eq!(refused(format!(r#"{{"id":"{long}","session":"s","text":"t"}}"#)).2, Value::Null);
+    let nested = format!(r#"{{"session":{}1{},"text":"t"}}"#, "[".repeat(100_000), "]".repeat(100_000));
+    assert_eq!(code(nested), "line-field-invalid", "however deep it is nested");
+}

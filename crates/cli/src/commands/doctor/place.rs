@@ -1,0 +1,88 @@
+//! The home and the disk it is on.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use rustix::fs::{Access, access, statvfs};
+
+use super::report::Section;
+
+/// Below this much free space a warning is due.
+const LEAST_FREE_BYTES: u64 = 100_000_000;
+/// Below this part of the whole, too.
+const LEAST_FREE_PERCENT: u64 = 5;
+/// The permissions that let others in.
+const OTHERS: u32 = 0o077;
+
+pub(super) fn home(home: &Path) -> Section {
+    let shown = home.display();
+    let mode = match std::fs::metadata(home) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Section::ok("home", format!("{shown} is not there yet: the first message makes it"));
+        }
+        Err(error) => {
+            let hint = "set CAPSTAN_HOME to a directory you can write to";
+            return Section::problem("home", format!("{shown} cannot be looked at: {error}"), hint);
+        }
+        Ok(found) if !found.is_dir() => {
+            let hint = "move it away, or set CAPSTAN_HOME to a directory";
+            return Section::problem("home", format!("{shown} is not a directory"), hint);
+        }
+        Ok(found) => found.permissions().mode(),
+    };
+    if let Err(error) = access(home, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK) {
+        let hint = "mend its permissions, or set CAPSTAN_HOME to a directory you can write to";
+        return Section::problem("home", format!("{shown} cannot be used: {error}"), hint);
+    }
+    if mode & OTHERS != 0 {
+        let message = format!("{shown} is open to others (mode {:03o}): conversations are there", mode & 0o777);
+        return Section::warning("home", message, &format!("chmod 700 {shown}"));
+    }
+    Section::ok("home", shown.to_string())
+}
+
+/// The disk of the home, or of what it will be made in.
+pub(super) fn disk(home: &Path) -> Section {
+    let there = home.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("/"));
+    match statvfs(there) {
+        Ok(found) => {
+            let size = found.f_frsize;
+            space(found.f_bavail.saturating_mul(size), found.f_blocks.saturating_mul(size))
+        }
+        Err(error) => {
+            let hint = "check that the file system of the home is mounted";
+            Section::warning("disk", format!("the free space of {} is not known: {error}", there.display()), hint)
+        }
+    }
+}
+
+fn space(free: u64, total: u64) -> Section {
+    let message = format!("{} free of {}", megabytes(free), megabytes(total));
+    let data = serde_json::json!({ "free_bytes": free, "total_bytes": total });
+    // A file system that says nothing about its size has no share to compare.
+    let share_is_low = total > 0 && free.saturating_mul(100) / total < LEAST_FREE_PERCENT;
+    if free < LEAST_FREE_BYTES || share_is_low {
+        let hint = "make room: when the disk is full no message is accepted any more";
+        return Section::warning("disk", message, hint).data(data);
+    }
+    Section::ok("disk", message).data(data)
+}
+
+fn megabytes(bytes: u64) -> String {
+    format!("{} MB", bytes / 1_000_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::report::Status;
+    use super::space;
+
+    #[test]
+    fn a_disk_that_is_nearly_full_is_a_warning() {
+        let status = |free, total| space(free, total).status;
+        assert_eq!(status(50_000_000_000, 100_000_000_000), Status::Ok);
+        assert_eq!(status(4_000_000_000, 100_000_000_000), Status::Warning, "under five percent");
+        assert_eq!(status(99_000_000, 200_000_000), Status::Warning, "under a hundred megabytes");
+        assert_eq!(status(500_000_000, 0), Status::Ok, "of unknown size");
+    }
+}

@@ -1,0 +1,55 @@
+//! The configuration and the plugins.
+
+use capstan_hooks::HookRuntime;
+use capstan_hooks::contracts::ModelProvider;
+use capstan_hooks::points::ProvideModelOptions;
+use std::sync::Arc;
+
+use super::report::Section;
+use crate::Failure;
+use crate::config::{Config, ConfigError, TapeStoreKind};
+
+pub(super) fn config(config: &Config, hooks: &HookRuntime) -> Section {
+    let mut details = Vec::new();
+    let mut hints = Vec::new();
+    for name in config.unknown_variables() {
+        details.push(format!("{name} is no setting of Capstan"));
+        hints.push("`capstan config show` lists the settings");
+    }
+    let provider = config.model.provider();
+    let providers = hooks.provided::<ProvideModelOptions, Arc<dyn ModelProvider>>(|one| one.name().to_owned());
+    if !providers.iter().any(|one| one.name() == provider) {
+        let known: Vec<&str> = providers.iter().map(|one| one.name()).collect();
+        details.push(format!("nobody provides {provider:?}, the provider of the model; known: {}", known.join(", ")));
+        hints.push("set CAPSTAN_MODEL to PROVIDER:NAME");
+    } else if provider != "demo" && config.api_key.is_none() && config.api_base.is_none() {
+        details.push(format!("the model is {}, and there is no key for it", config.model));
+        hints.push("set CAPSTAN_API_KEY, or CAPSTAN_API_BASE for an endpoint that needs none");
+    }
+    let store = match config.tape_store {
+        TapeStoreKind::Sqlite => "sqlite",
+        TapeStoreKind::Jsonl => "jsonl",
+    };
+    let message = format!("model {}, tapes in {store}", config.model);
+    if details.is_empty() {
+        return Section::ok("config", message);
+    }
+    hints.dedup();
+    Section::warning("config", message, &hints.join("; ")).with(details)
+}
+
+/// A configuration with which nothing else would run.
+pub(super) fn broken(error: ConfigError) -> Section {
+    Section::failed("config", &Failure::from(error))
+}
+
+pub(super) fn plugins(hooks: &HookRuntime) -> Section {
+    let failures = hooks.registry().failures();
+    if failures.is_empty() {
+        let loaded: Vec<&str> = hooks.registry().running_order().map(capstan_protocol::PluginName::as_str).collect();
+        return Section::ok("plugins", loaded.join(", "));
+    }
+    let details = failures.iter().map(|failure| format!("{}: {}", failure.plugin, failure.reason)).collect();
+    let hint = "the rest runs without it; `capstan hooks` shows who does what";
+    Section::warning("plugins", format!("{} did not load", failures.len()), hint).with(details)
+}

@@ -1,0 +1,53 @@
+//! `capstan runs cancel`.
+
+use std::time::{Duration, Instant};
+
+use capstan_host::Owners;
+use capstan_protocol::Timestamp;
+use capstan_tape::{Batch, Fact, RunRecord, RunStatus, Store};
+
+use super::super::print;
+use super::super::tape::source::Scope;
+use crate::{Exit, Failure, builder};
+
+/// How often the ledger is looked at.
+const POLL: Duration = Duration::from_millis(50);
+
+/// The request is written to the ledger, where the process that runs it looks.
+pub(super) async fn cancel(
+    scope: &Scope<'_>,
+    store: &dyn Store,
+    run: RunRecord,
+    wait: Duration,
+) -> Result<(), Failure> {
+    let id = &run.run_id;
+    if run.status != RunStatus::Running {
+        return print(&format!("run {id} has ended already: {}", run.status));
+    }
+    let mut batch = Batch::new();
+    batch.push(Fact::RequestCancel { run_id: id.clone() });
+    store.commit(batch).await?;
+    let owners = Owners::in_folder(builder::owners(&scope.context.config.home));
+    let deadline = Instant::now() + wait;
+    loop {
+        // In this order: a process that ends its run and exits between the two is not taken for a dead one.
+        let is_worked_on = owners.works_on(store, &run, Timestamp::now()).await?;
+        let status = store.run(id).await?.map_or(run.status, |run| run.status);
+        if status != RunStatus::Running {
+            return print(&format!("run {id} has ended: {status}"));
+        }
+        if !is_worked_on {
+            let session = &run.session;
+            print(&format!("the process of run {id} is gone, and nobody works on it"))?;
+            return print(&format!("the next `capstan serve` or `capstan run` of session {session} closes it"));
+        }
+        if wait.is_zero() {
+            return print(&format!("run {id} was asked to end"));
+        }
+        if Instant::now() >= deadline {
+            let message = format!("run {id} has not ended within {} s of being asked to", wait.as_secs());
+            return Err(Failure::new("run-still-running", message, Exit::Failed));
+        }
+        tokio::time::sleep(POLL).await;
+    }
+}

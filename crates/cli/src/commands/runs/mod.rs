@@ -1,0 +1,111 @@
+//! `capstan runs`.
+
+mod cancel;
+mod list;
+mod show;
+
+use std::time::Duration;
+
+use capstan_protocol::RunId;
+use capstan_tape::{RunRecord, RunStatus, Store};
+use clap::{Subcommand, ValueEnum};
+
+use super::tape::source::Scope;
+use crate::command_line::Context;
+use crate::{Exit, Failure};
+
+#[derive(Subcommand)]
+pub(crate) enum RunsCommand {
+    /// Lists the runs, the newest first.
+    List {
+        /// At most this many.
+        #[arg(long, value_name = "N", default_value = "20")]
+        limit: usize,
+        /// Only runs of this status.
+        #[arg(long, value_name = "STATUS")]
+        status: Option<Status>,
+        /// Only runs of this session.
+        #[arg(long, value_name = "ID")]
+        session: Option<String>,
+        /// Prints JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Shows a run: its event, how it ended, what it used, what it might do, and its results in order.
+    Show {
+        /// The run, or how its id begins.
+        run: String,
+        /// Prints one JSON object.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Asks a run to end, and waits until it has.
+    Cancel {
+        /// The run, or how its id begins.
+        run: String,
+        /// How long to wait; 0 only asks.
+        #[arg(long, value_name = "SECONDS", default_value = "30")]
+        wait: u64,
+    },
+}
+
+/// The status of a run, as it is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Status {
+    Running,
+    Completed,
+    Failed,
+    Cancelled,
+    Timeout,
+    Interrupted,
+}
+
+impl From<Status> for RunStatus {
+    fn from(status: Status) -> Self {
+        match status {
+            Status::Running => Self::Running,
+            Status::Completed => Self::Completed,
+            Status::Failed => Self::Failed,
+            Status::Cancelled => Self::Cancelled,
+            Status::Timeout => Self::Timeout,
+            Status::Interrupted => Self::Interrupted,
+        }
+    }
+}
+
+pub(crate) async fn run(context: Context<'_>, command: RunsCommand) -> Result<(), Failure> {
+    let scope = Scope::new(&context);
+    let done = execute(&scope, command).await;
+    scope.close().await?;
+    done
+}
+
+async fn execute(scope: &Scope<'_>, command: RunsCommand) -> Result<(), Failure> {
+    let tapes = scope.tapes()?;
+    let store = tapes.store().as_ref();
+    match command {
+        RunsCommand::List { limit, status, session, json } => {
+            let filter = list::Filter { limit, status: status.map(Into::into), session };
+            list::list(store, &filter, json).await
+        }
+        RunsCommand::Show { run, json } => show::show(tapes, find(store, &run).await?, json).await,
+        RunsCommand::Cancel { run, wait } => {
+            cancel::cancel(scope, store, find(store, &run).await?, Duration::from_secs(wait)).await
+        }
+    }
+}
+
+/// The run of this id, or the only one whose id begins like that.
+async fn find(store: &dyn Store, wanted: &str) -> Result<RunRecord, Failure> {
+    if let Some(run) = store.run(&RunId::new(wanted)).await? {
+        return Ok(run);
+    }
+    let unknown = |message: String| Failure::new("run-unknown", message, Exit::Usage);
+    let runs = store.runs(usize::MAX).await?;
+    let mut alike = runs.into_iter().filter(|run| run.run_id.as_str().starts_with(wanted));
+    match (alike.next(), alike.next()) {
+        (Some(run), None) if !wanted.is_empty() => Ok(run),
+        (Some(_), Some(_)) if !wanted.is_empty() => Err(unknown(format!("several runs begin with {wanted:?}"))),
+        _ => Err(unknown(format!("there is no run {wanted:?}"))),
+    }
+}

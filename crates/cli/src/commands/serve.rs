@@ -1,0 +1,136 @@
+//! `capstan serve`.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use capstan_channels::{Cli, Printer};
+use capstan_hooks::Deadlines;
+use capstan_host::Host;
+use capstan_protocol::ChannelName;
+use capstan_turn::TurnError;
+
+use super::signals::Signals;
+use crate::command_line::{Context, Serve};
+use crate::{Exit, Failure, builder};
+
+/// How long a channel may take to be told that it is to stop, and turns to end when they were cancelled.
+const STOP_DEADLINE: Duration = Duration::from_secs(10);
+
+/// The standard output belongs to the channels: this says nothing there.
+pub(crate) async fn serve(context: Context<'_>, arguments: Serve) -> Result<(), Failure> {
+    let hooks = context.capstan.hooks(&context.config, &Cli::new(Printer::silent()), Deadlines::default());
+    let provided = builder::channels(&hooks);
+    context.config.check_channels(&provided)?;
+    let names = chosen(&arguments.channels, &provided)?;
+    // Watched before anybody can know that this process is there to be told.
+    let mut signals = Signals::watch();
+    let (store, owner) = builder::open_home(&context.config)?;
+    let grace = context.config.stop_grace;
+    let settings = builder::settings(&context.config, context.workspace, owner);
+    let host = Host::start(hooks, store, settings).await?;
+    host.listen(&names).await;
+    let mut failures = Vec::new();
+    tokio::select! {
+        failed = host.ended() => failures = failed,
+        () = signals.next() => {
+            tokio::select! {
+                () = wind_down(&host, &names, grace) => {}
+                () = signals.next() => return Err(TurnError::Cancelled.into()),
+            }
+        }
+    }
+    host.stop().await?;
+    match failures.first() {
+        None => Ok(()),
+        Some(error) => Err(Failure::new("channel-failed", error.to_string(), Exit::Failed)),
+    }
+}
+
+/// Stops the channels and lets what runs end; what does not within the grace is cancelled, and ends as such.
+async fn wind_down(host: &Host, names: &[ChannelName], grace: Duration) {
+    for channel in host.channels().iter().filter(|channel| names.contains(&channel.name())) {
+        let stopped = tokio::time::timeout(STOP_DEADLINE, channel.stop()).await;
+        if !matches!(stopped, Ok(Ok(()))) {
+            tracing::warn!(channel = %channel.name(), "a channel did not stop cleanly");
+        }
+    }
+    eprintln!("stopping: turns that are running have {} s to end; once more ends at once", grace.as_secs());
+    if tokio::time::timeout(grace, host.ended()).await.is_err() {
+        host.cancel();
+        if tokio::time::timeout(STOP_DEADLINE, host.ended()).await.is_err() {
+            tracing::warn!("a channel went on after its turns were cancelled");
+        }
+    }
+}
+
+/// The channels to listen on: those that are named, or all, without those that are not wanted.
+fn chosen(asked: &[String], provided: &[ChannelName]) -> Result<Vec<ChannelName>, Failure> {
+    // Its message comes with the command line.
+    let can_listen = |name: &&ChannelName| name.as_str() != Cli::NAME;
+    let able: Vec<&ChannelName> = provided.iter().filter(can_listen).collect();
+    let listed = able.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", ");
+    let (mut wanted, mut unwanted, mut all) = (BTreeSet::new(), BTreeSet::new(), false);
+    for name in asked {
+        let (set, name) = match name.strip_prefix('!') {
+            Some(name) => (&mut unwanted, name),
+            None if name == "all" => {
+                all = true;
+                continue;
+            }
+            None => (&mut wanted, name.as_str()),
+        };
+        let known = provided.iter().find(|known| known.as_str() == name);
+        let known = known.ok_or_else(|| {
+            let message = format!("there is no channel {name}; those that can listen: {listed}");
+            Failure::new("channel-unknown", message, Exit::Usage)
+        })?;
+        set.insert(known);
+    }
+    if let Some(name) = wanted.iter().find(|name| !able.contains(name)) {
+        let message = format!("the channel {name} has nothing to listen to; those that can listen: {listed}");
+        return Err(Failure::new("channel-missing", message, Exit::Usage));
+    }
+    // Only to say what is not wanted is to want the rest.
+    let all = all || (wanted.is_empty() && !unwanted.is_empty());
+    let chosen = able.into_iter().filter(|name| (all || wanted.contains(name)) && !unwanted.contains(name));
+    let chosen: Vec<ChannelName> = chosen.cloned().collect();
+    if chosen.is_empty() {
+        let message = format!("no channel to listen on; those that can listen: {listed}");
+        return Err(Failure::new("channel-missing", message, Exit::Usage));
+    }
+    Ok(chosen)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::chosen;
+
+    fn listen(asked: &[&str]) -> Result<Vec<String>, String> {
+        let asked: Vec<String> = asked.iter().map(|name| (*name).to_owned()).collect();
+        let provided = ["cli".into(), "stdio".into(), "telegram".into()];
+        let names = chosen(&asked, &provided).map_err(|failure| failure.code)?;
+        Ok(names.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn c02_channels_are_enabled_by_name_all_or_not() {
+        let names = |names: &[&str]| Ok(names.iter().map(|name| (*name).to_owned()).collect());
+        assert_eq!(listen(&["stdio"]), names(&["stdio"]));
+        assert_eq!(listen(&["stdio", "telegram", "stdio"]), names(&["stdio", "telegram"]));
+        assert_eq!(listen(&["all"]), names(&["stdio", "telegram"]));
+        assert_eq!(listen(&["all", "!stdio"]), names(&["telegram"]));
+        assert_eq!(listen(&["!telegram"]), names(&["stdio"]));
+        assert_eq!(listen(&["stdio", "!telegram"]), names(&["stdio"]));
+        assert_eq!(listen(&["!cli"]), names(&["stdio", "telegram"]));
+    }
+
+    #[test]
+    fn c02_a_name_nobody_provides_or_nothing_to_listen_on_is_refused() {
+        let refused = |code: &str| Err(code.to_owned());
+        assert_eq!(listen(&["telegraph"]), refused("channel-unknown"));
+        assert_eq!(listen(&["all", "!telegraph"]), refused("channel-unknown"));
+        assert_eq!(listen(&[]), refused("channel-missing"));
+        assert_eq!(listen(&["cli"]), refused("channel-missing"));
+        assert_eq!(listen(&["stdio", "!stdio"]), refused("channel-missing"));
+    }
+}

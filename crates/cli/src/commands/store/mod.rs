@@ -1,0 +1,57 @@
+//! `capstan store`.
+
+mod backup;
+mod target;
+
+use std::path::PathBuf;
+
+use capstan_store::SqliteStore;
+use clap::Subcommand;
+use serde_json::json;
+
+use super::{print, print_json};
+use crate::command_line::Context;
+use crate::{Failure, builder};
+
+#[derive(Subcommand)]
+pub(crate) enum StoreCommand {
+    /// Copies the store as it is at one moment, while others go on writing, and verifies the copy.
+    Backup {
+        /// The file to make. Tapes that are kept as files go to a folder PATH.tapes beside it.
+        #[arg(value_name = "PATH")]
+        target: PathBuf,
+        /// Replaces what is there.
+        #[arg(long)]
+        force: bool,
+    },
+    /// Brings the database to the newest version.
+    Migrate {
+        /// Prints one JSON object.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+pub(crate) async fn run(context: Context<'_>, command: StoreCommand) -> Result<(), Failure> {
+    match command {
+        StoreCommand::Backup { target, force } => backup::backup(&context, &target, force).await,
+        StoreCommand::Migrate { json } => migrate(&context, json),
+    }
+}
+
+fn migrate(context: &Context<'_>, json: bool) -> Result<(), Failure> {
+    let database = builder::database(&context.config);
+    let from = SqliteStore::version_of(&database)?;
+    let to = SqliteStore::SCHEMA_VERSION;
+    if from.is_some_and(|from| from < to) {
+        drop(SqliteStore::open(&database)?);
+    }
+    if json {
+        return print_json(&json!({ "database": database, "from": from, "to": from.map(|_| to) }));
+    }
+    print(&match from {
+        None => format!("{} is not there yet: nothing to do", database.display()),
+        Some(from) if from < to => format!("brought {} from schema {from} to {to}", database.display()),
+        Some(from) => format!("{} has schema {from}, the newest: nothing to do", database.display()),
+    })
+}

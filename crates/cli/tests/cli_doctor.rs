@@ -1,0 +1,326 @@
+//! `capstan doctor`: whether all is well, whatever state the home is in.
+
+mod cli_support;
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use capstan_testing::{Gate, Reply, ScriptedModel};
+use cli_support::{Place, named, wait_for};
+use rusqlite::Connection;
+use serde_json::{Value, json};
+
+/// What `doctor --json` found, which must exit with this code.
+#[track_caller]
+fn examined(place: &Place, exit: i32) -> Value {
+    let said = place.capstan(&["doctor", "--json"]);
+    assert_eq!(said.code, Some(exit), "{said:?}");
+    if exit == 1 {
+        return serde_json::from_str(&said.failed("problems-found", 1).stdout).expect("one JSON object");
+    }
+    assert_eq!(said.stderr, "");
+    said.json()
+}
+
+/// One check of what was found.
+#[track_caller]
+fn check<'a>(found: &'a Value, name: &str) -> &'a Value {
+    let checks = found["checks"].as_array().expect("a list of checks");
+    checks.iter().find(|check| check["check"] == name).unwrap_or_else(|| panic!("no check {name}: {found:#}"))
+}
+
+#[track_caller]
+fn assert_status(found: &Value, name: &str, status: &str) {
+    let check = check(found, name);
+    assert_eq!(check["status"], status, "{check:#}");
+    let has_hint = check["hint"].as_str().is_some_and(|hint| !hint.is_empty());
+    assert_eq!(has_hint, status != "ok", "a finding has a hint: {check:#}");
+}
+
+fn place_with_events(count: usize) -> Place {
+    let place = Place::new();
+    for number in 0..count {
+        place.capstan(&["run", &format!("message {number}")]).data();
+    }
+    place
+}
+
+fn sql(place: &Place, statements: &str) {
+    let database = Connection::open(place.database()).unwrap();
+    database.pragma_update(None, "foreign_keys", false).unwrap();
+    database.execute_batch(statements).unwrap();
+}
+
+fn first_event(place: &Place) -> String {
+    let entries = place.entries();
+    let told = named(&entries, "event.accepted")[0];
+    told["payload"]["data"]["event"]["event_id"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn x01_a_home_in_which_all_is_well() {
+    let place = place_with_events(2);
+    place.capstan(&["run", "elsewhere", "--session-id", "other"]).data();
+    place.capstan(&["tape", "reset", "cli:local"]).data();
+    place.capstan(&["run", "in the next generation"]).data();
+    let found = examined(&place, 0);
+    let conservation = &found["conservation"];
+    assert_eq!((&conservation["accepted"], &conservation["outcomes"]), (&json!(4), &json!(4)));
+    assert_eq!((&conservation["missing"], &conservation["surplus"]), (&json!([]), &json!([])));
+    assert_eq!(conservation["in_flight"], 0);
+    let sessions = conservation["sessions"].as_array().unwrap();
+    let local = sessions.iter().find(|session| session["session"] == "cli:local").unwrap();
+    let workspace = place.workspace().canonicalize().unwrap().display().to_string();
+    assert_eq!(
+        *local,
+        json!({ "session": "cli:local", "tape": local["tape"], "workspace": workspace,
+                               "accepted": 3, "outcomes": 3, "in_flight": 0 })
+    );
+    assert_eq!(sessions.len(), 2);
+    for name in ["home", "config", "database", "integrity", "conservation", "in-flight", "runs", "outbox"] {
+        assert_status(&found, name, "ok");
+    }
+    let text = place.capstan(&["doctor"]).data();
+    assert!(text.contains("4 accepted = 4 outcomes + 0 in flight"), "{text}");
+}
+
+#[test]
+fn x01_tapes_kept_as_files_are_counted_too() {
+    let place = Place::new().config("tape_store = 'jsonl'\n");
+    for message in ["one", "two"] {
+        place.capstan(&["run", message]).data();
+    }
+    let found = examined(&place, 0);
+    assert_eq!(found["conservation"]["accepted"], 2);
+    assert_status(&found, "hand-over", "ok");
+    let place = place.config("");
+    let found = examined(&place, 1);
+    assert_status(&found, "conservation", "problem");
+    assert!(check(&found, "conservation")["hint"].as_str().unwrap().contains("tape_store"), "{found:#}");
+}
+
+#[test]
+fn x01_a_lost_event_is_named() {
+    let place = place_with_events(2);
+    let event = first_event(&place);
+    sql(&place, &format!("DELETE FROM outcomes WHERE event_id = '{event}'"));
+    let found = examined(&place, 1);
+    assert_status(&found, "conservation", "problem");
+    let conservation = &found["conservation"];
+    assert_eq!((&conservation["accepted"], &conservation["outcomes"]), (&json!(2), &json!(1)));
+    assert_eq!(conservation["missing"].as_array().map(Vec::len), Some(1));
+    assert_eq!(conservation["missing"][0]["event_id"], *event);
+    let text = place.capstan(&["doctor"]).failed("problems-found", 1).stdout;
+    assert!(text.contains(&format!("missing: event {event} of cli")), "{text}");
+}
+
+#[test]
+fn x01_faults_that_cancel_out_in_numbers_are_named_all_the_same() {
+    let place = place_with_events(2);
+    let event = first_event(&place);
+    sql(
+        &place,
+        &format!(
+            "DELETE FROM outcomes WHERE event_id = '{event}'; \
+             INSERT INTO in_flight SELECT source, bot_id, event_id, session, tape, entry, at, NULL, 0, NULL, NULL \
+             FROM inbox WHERE event_id <> '{event}';"
+        ),
+    );
+    let conservation = &examined(&place, 1)["conservation"];
+    assert_eq!(conservation["accepted"], 2, "as many as outcomes and in flight together");
+    assert_eq!((&conservation["outcomes"], &conservation["in_flight"]), (&json!(1), &json!(1)));
+    assert_eq!(conservation["missing"][0]["event_id"], *event);
+    assert_eq!(conservation["surplus"][0]["why"], "outcome_and_in_flight");
+}
+
+#[test]
+fn x01_an_outcome_of_which_no_tape_tells_is_a_problem() {
+    let place = place_with_events(2);
+    let event = first_event(&place);
+    sql(&place, &format!("DELETE FROM entries WHERE json_extract(payload, '$.data.event.event_id') = '{event}'"));
+    let conservation = &examined(&place, 1)["conservation"];
+    assert_eq!(conservation["surplus"][0]["event_id"], *event);
+    assert_eq!(conservation["surplus"][0]["why"], "outcome_without_entry");
+}
+
+#[test]
+fn x01_imported_and_forked_tapes_are_no_lost_events() {
+    let place = place_with_events(1);
+    let exported = place.capstan(&["tape", "export", "cli:local"]).data();
+    let file = place.file("exported.jsonl", exported);
+    place.capstan(&["tape", "import", &file, "--name", "copy"]).data();
+    place.capstan(&["tape", "fork", "cli:local", "--as", "fork"]).data();
+    assert_eq!(examined(&place, 0)["conservation"]["accepted"], 1);
+}
+
+#[test]
+fn x02_what_a_killed_process_left_is_told_with_what_becomes_of_it() {
+    let gate = Gate::new();
+    let server = ScriptedModel::start_blocking(vec![Reply::text("never heard").held_at(&gate)]);
+    let place = Place::with_model(&server);
+    let mut process = place.command(&["run", "first"]).spawn().unwrap();
+    wait_for(&gate);
+    let found = examined(&place, 0);
+    assert_eq!((&found["conservation"]["accepted"], &found["conservation"]["in_flight"]), (&json!(1), &json!(1)));
+    assert_status(&found, "in-flight", "ok");
+    assert_status(&found, "runs", "ok");
+
+    process.kill().unwrap();
+    process.wait().unwrap();
+    let found = examined(&place, 0);
+    assert_eq!((&found["conservation"]["accepted"], &found["conservation"]["in_flight"]), (&json!(1), &json!(1)));
+    assert_status(&found, "conservation", "ok");
+    assert_status(&found, "in-flight", "warning");
+    assert_status(&found, "runs", "warning");
+    let abandoned = &check(&found, "in-flight")["data"]["abandoned"];
+    assert_eq!((abandoned.as_array().unwrap().len(), &abandoned[0]["session"]), (1, &json!("cli:local")));
+    let files = || std::fs::read_dir(place.home().join("owners")).unwrap().count();
+    assert_eq!(files(), 1, "looking changes nothing");
+
+    let repaired = place.capstan(&["doctor", "--repair", "--json"]).json();
+    assert_eq!(repaired["repaired"].as_array().map(Vec::len), Some(1), "{repaired:#}");
+    assert_eq!(files(), 0);
+    assert_status(&repaired, "in-flight", "warning");
+    let again = place.capstan(&["doctor", "--repair", "--json"]).json();
+    assert_eq!(again["repaired"], json!([]), "and says when there was nothing to do");
+    gate.open();
+}
+
+#[test]
+fn x03_messages_that_were_given_up_are_counted_with_their_age() {
+    let place = place_with_events(1);
+    sql(
+        &place,
+        r#"UPDATE outbox SET status = '{"status":"undelivered","reason":"nobody there"}', at = '2020-01-01T00:00:00Z'"#,
+    );
+    let found = examined(&place, 0);
+    assert_status(&found, "outbox", "warning");
+    let outbox = check(&found, "outbox");
+    assert_eq!((&outbox["data"]["undelivered"], &outbox["data"]["waiting"]), (&json!(1), &json!(0)));
+    let said = format!("{} {}", outbox["message"], outbox["details"][0]);
+    assert!(said.contains(" d old") && said.contains("nobody there"), "{said}");
+    sql(&place, r#"UPDATE outbox SET status = '{"status":"waiting"}'"#);
+    let found = examined(&place, 0);
+    assert_status(&found, "outbox", "warning");
+    assert_eq!(check(&found, "outbox")["data"]["waiting"], 1);
+}
+
+#[test]
+fn a_home_that_is_not_there_yet_is_no_problem_and_is_not_made() {
+    let place = Place::new();
+    let found = examined(&place, 0);
+    assert!(check(&found, "home")["message"].as_str().unwrap().contains("not there yet"), "{found:#}");
+    assert_eq!(found["conservation"], Value::Null);
+    place.capstan(&["doctor", "--repair"]).data();
+    assert!(!place.home().exists());
+    let place = place.config("");
+    assert_status(&examined(&place, 0), "database", "ok");
+    assert!(!place.database().exists());
+}
+
+#[test]
+fn a_configuration_that_is_wrong_keeps_doctor_from_nothing_else() {
+    let place = place_with_events(1).config("modle = 'demo:'\n");
+    let found = examined(&place, 1);
+    assert_status(&found, "config", "problem");
+    assert_status(&found, "conservation", "ok");
+    assert_eq!(found["conservation"]["accepted"], 1);
+
+    let files = Place::new().config("tape_store = 'jsonl'\n");
+    files.capstan(&["run", "hello"]).data();
+    let files = files.config("max_steps = 'many'\n");
+    let found = examined(&files, 1);
+    assert_eq!(found["conservation"]["accepted"], 1, "the files tell where the tapes are");
+
+    let place = Place::new().set("CAPSTAN_MODLE", "x").set("CAPSTAN_MODEL", "openai:x");
+    let found = examined(&place, 0);
+    assert_status(&found, "config", "warning");
+    let details = check(&found, "config")["details"].to_string();
+    assert!(details.contains("CAPSTAN_MODLE") && details.contains("there is no key"), "{details}");
+    let found = examined(&Place::new().set("CAPSTAN_MODEL", "nobody:x"), 0);
+    assert!(check(&found, "config")["details"].to_string().contains("nobody provides"), "{found:#}");
+}
+
+#[test]
+fn a_home_that_others_can_look_into_is_a_warning() {
+    let place = place_with_events(1);
+    std::fs::set_permissions(place.home(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let found = examined(&place, 0);
+    assert_status(&found, "home", "warning");
+    assert!(check(&found, "home")["hint"].as_str().unwrap().starts_with("chmod 700"), "{found:#}");
+    let on_a_file = Place::new();
+    on_a_file.file("home", "");
+    assert_status(&examined(&on_a_file, 1), "home", "problem");
+}
+
+#[test]
+fn a_damaged_database_is_told_of() {
+    let garbage = Place::new().config("");
+    std::fs::write(garbage.database(), vec![b'x'; 5000]).unwrap();
+    let found = examined(&garbage, 1);
+    assert_status(&found, "database", "problem");
+    let said = garbage.capstan(&["doctor", "--repair"]).failed("problems-found", 1);
+    assert!(said.stdout.contains("nothing to repair"), "{said:?}");
+    assert_eq!(std::fs::read(garbage.database()).unwrap(), vec![b'x'; 5000]);
+
+    let newer = place_with_events(1);
+    sql(&newer, "PRAGMA user_version = 99");
+    assert_status(&examined(&newer, 1), "database", "problem");
+
+    let torn = Place::new();
+    torn.capstan(&["run", &"x".repeat(100_000)]).data();
+    let mut bytes = std::fs::read(torn.database()).unwrap();
+    let middle = bytes.len() / 2 / 4096 * 4096;
+    bytes[middle..].iter_mut().for_each(|byte| *byte ^= 0x5a);
+    std::fs::write(torn.database(), bytes).unwrap();
+    let found = examined(&torn, 1);
+    assert_status(&found, "integrity", "problem");
+
+    let blob = place_with_events(1);
+    sql(&blob, "UPDATE blobs SET bytes = X'00' WHERE rowid = 1");
+    let found = examined(&blob, 1);
+    assert_status(&found, "integrity", "problem");
+    assert_status(&found, "conservation", "ok");
+}
+
+#[test]
+fn an_older_database_is_looked_at_as_it_is_and_repair_migrates_it() {
+    let place = Place::of_the_first_version();
+    let found = examined(&place, 0);
+    assert_status(&found, "database", "warning");
+    assert!(check(&found, "database")["hint"].as_str().unwrap().contains("capstan store migrate"), "{found:#}");
+    let conservation = &found["conservation"];
+    assert_eq!((&conservation["accepted"], &conservation["outcomes"]), (&json!(4), &json!(3)));
+    assert_eq!(conservation["in_flight"], 1);
+    assert_status(&found, "in-flight", "warning");
+    assert_eq!(check(&examined(&place, 0), "database")["data"]["schema"], 1, "it is left as it is");
+    let repaired = place.capstan(&["doctor", "--repair", "--json"]).json();
+    assert!(repaired["repaired"][0].as_str().unwrap().contains("from schema 1"), "{repaired:#}");
+    assert_status(&repaired, "database", "ok");
+}
+
+#[test]
+fn p12_repair_hands_over_what_waits_for_the_tape_store() {
+    let place = Place::new().config("tape_store = 'jsonl'\n");
+    place.capstan(&["run", "hello"]).data();
+    let tapes = place.home().join("tapes");
+    let file = std::fs::read_dir(&tapes).unwrap().next().unwrap().unwrap().path();
+    let before = std::fs::read(&file).unwrap();
+    // As a process leaves it that dies between the commit and the hand-over.
+    let head: i64 = Connection::open(place.database())
+        .unwrap()
+        .query_row("UPDATE tapes SET head = head + 1 RETURNING head", [], |row| row.get(0))
+        .unwrap();
+    let entry = format!(
+        "INSERT INTO entries (tape, id, kind, anchor, payload, meta, date, date_ms, extra) \
+         SELECT name, {head}, 'event', NULL, '{{\"name\":\"note\",\"data\":1}}', '{{}}', \
+         '2026-11-15T20:57:42.680379+00:00', NULL, '{{}}' FROM tapes"
+    );
+    sql(&place, &entry);
+    assert_status(&examined(&place, 0), "hand-over", "warning");
+    let repaired = place.capstan(&["doctor", "--repair", "--json"]).json();
+    assert!(repaired["repaired"][0].as_str().unwrap().starts_with("handed over entries of tape"), "{repaired:#}");
+    assert_status(&repaired, "hand-over", "ok");
+    let after = std::fs::read(&file).unwrap();
+    assert!(after.starts_with(&before) && after.len() > before.len());
+    place.assert_undamaged();
+}

@@ -1,0 +1,318 @@
+//! `capstan serve --channel stdio`, spoken with over pipes.
+
+mod cli_support;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::process::Stdio;
+
+use capstan_testing::{Gate, Reply, ScriptedModel};
+use cli_support::{Place, Wire, of_kind};
+use serde_json::{Value, json};
+
+fn ask(id: impl Into<Value>, session: &str, text: &str) -> Value {
+    json!({"id": id.into(), "session": session, "text": text})
+}
+
+fn wait_for(gate: &Gate) {
+    while !gate.is_reached() {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn c06_a_line_gets_one_line_and_the_end_of_input_ends_it() {
+    let place = Place::new();
+    let mut wire = Wire::start(&place);
+    let mut answer = wire.answer_to(&ask(json!({"n": [1]}), "work", "hello"));
+    let text = answer["text"].take();
+    assert!(text.as_str().unwrap().ends_with("You said: hello"), "{text}");
+    assert!(answer["run_id"].as_str().unwrap().starts_with("run-"));
+    assert_eq!((&answer["id"], &answer["session"]), (&json!({"n": [1]}), &json!("work")));
+    assert_eq!(answer["outcome"], "replied");
+    assert_eq!(wire.end().data(), "", "nothing else is printed");
+    assert_eq!(of_kind(&place.tape("work"), "message").len(), 2, "the message and the reply");
+}
+
+#[test]
+fn c06_a_last_line_without_its_end_is_taken() {
+    let place = Place::new();
+    let mut wire = Wire::start(&place);
+    wire.write(ask(1, "s", "hello").to_string());
+    wire.end_input();
+    assert_eq!(wire.line()["outcome"], "replied");
+    assert_eq!(wire.ended().data(), "");
+}
+
+#[test]
+fn t13_c06_many_sessions_go_through_one_process_each_in_its_order() {
+    const SESSIONS: usize = 200;
+    const TURNS: usize = 3;
+    let place = Place::new();
+    let mut wire = Wire::start(&place);
+    for turn in 0..TURNS {
+        for session in 0..SESSIONS {
+            wire.ask(&ask(turn, &format!("s{session}"), &format!("turn {turn} of {session}")));
+        }
+    }
+    wire.end_input();
+    let mut turns: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+    for _ in 0..SESSIONS * TURNS {
+        let answer = wire.line();
+        let session = answer["session"].as_str().unwrap().to_owned();
+        let turn = answer["id"].as_u64().unwrap();
+        let said = format!("turn {turn} of {}", &session[1..]);
+        assert!(answer["text"].as_str().unwrap().ends_with(&said), "{answer}");
+        turns.entry(session).or_default().push(turn);
+    }
+    assert_eq!(turns.len(), SESSIONS);
+    assert!(turns.values().all(|turns| *turns == [0, 1, 2]), "{turns:?}");
+    assert_eq!(wire.ended().data(), "");
+    assert_eq!(place.outcomes(), (600, 0));
+    place.assert_undamaged();
+}
+
+#[test]
+fn c06_stream_events_come_before_the_answer_while_the_model_is_running() {
+    let gate = Gate::new();
+    let server = ScriptedModel::start_blocking(vec![Reply::text("one two three").held_at(&gate)]);
+    let place = Place::with_model(&server);
+    let mut wire = Wire::start(&place);
+    wire.ask(&json!({"id": 1, "session": "s", "text": "count", "stream": true}));
+    let first = json!({"id": 1, "session": "s", "event": {"type": "text", "delta": "one "}});
+    assert_eq!(wire.line(), first, "the model has said no more");
+    gate.open();
+    let mut text = "one ".to_owned();
+    let mut types = BTreeSet::new();
+    let answer = loop {
+        let line = wire.line();
+        assert_eq!((&line["id"], &line["session"]), (&json!(1), &json!("s")));
+        let Some(event) = line.get("event") else { break line };
+        text += event["delta"].as_str().unwrap_or_default();
+        types.insert(event["type"].as_str().unwrap().to_owned());
+    };
+    assert_eq!((text.as_str(), &answer["text"]), ("one two three", &json!("one two three")));
+    assert_eq!(types, BTreeSet::from(["final", "text", "usage"].map(str::to_owned)));
+    assert_eq!(wire.end().data(), "");
+}
+
+#[test]
+fn x03_an_event_id_that_was_seen_before_gets_the_same_answer_from_another_process_too() {
+    let place = Place::new();
+    let line = json!({"id": 1, "session": "s", "text": "hello", "event_id": "e-1"});
+    let mut wire = Wire::start(&place);
+    let first = wire.answer_to(&line);
+    let mut expected = first.clone();
+    expected["id"] = json!(2);
+    expected["duplicate"] = json!(true);
+    let again = json!({"id": 2, "session": "s", "text": "hello", "event_id": "e-1"});
+    assert_eq!(wire.answer_to(&again), expected);
+    assert_eq!(wire.end().data(), "");
+
+    let mut wire = Wire::start(&place);
+    assert_eq!(wire.answer_to(&again), expected);
+    assert_eq!(wire.end().data(), "");
+    assert_eq!(of_kind(&place.tape("s"), "message").len(), 2, "it had one turn");
+    assert_eq!(place.outcomes(), (1, 0));
+}
+
+#[test]
+fn c06_a_line_that_cannot_be_used_is_refused_with_a_hint_and_the_rest_goes_on() {
+    let place = Place::new().set("CAPSTAN_MAX_MESSAGE_BYTES", "64");
+    let mut wire = Wire::start(&place);
+    let too_large = ask(9, "s", &"x".repeat(65)).to_string();
+    let too_long = "x".repeat(10_000_000);
+    let lines: [(&[u8], Value, &str); 11] = [
+        (b"{\"id\":1,\"session\":", Value::Null, "line-not-json"),
+        (b"[\"session\",\"text\"]", Value::Null, "line-not-object"),
+        (b"{\"id\":3,\"session\":\"s\"}", json!(3), "line-field-missing"),
+        (b"{\"id\":4,\"session\":\"s\",\"text\":\"x\",\"steam\":true}", json!(4), "line-field-unknown"),
+        (b"{\"id\":5,\"session\":5,\"text\":\"x\"}", json!(5), "line-field-invalid"),
+        (b"{\"id\":6,\"session\":\"s\",\"text\":\"x\",\"event_time\":\"soon\"}", json!(6), "line-field-invalid"),
+        (b"{\"id\":7,\"session\":\"s\",\"text\":\"  \"}", json!(7), "line-text-empty"),
+        (b"{\"id\":8,\"session\":\"s\",\"text\":\"\xff\"}", Value::Null, "line-not-utf8"),
+        (too_large.as_bytes(), json!(9), "message-too-large"),
+        (b"{\"id\":10,\"session\":\"s\",\"text\":\"\0\"}", Value::Null, "line-not-json"),
+        (too_long.as_bytes(), Value::Null, "line-too-long"),
+    ];
+    for (index, (line, id, code)) in lines.into_iter().enumerate() {
+        wire.write(line);
+        wire.write("\n");
+        let told = wire.line();
+        assert_eq!((&told["id"], &told["line"]), (&id, &json!(index + 1)), "{told}");
+        assert_eq!(told["error"]["code"], code, "{told}");
+        let word = |key: &str| told["error"][key].as_str().is_some_and(|text| !text.is_empty());
+        assert!(word("message") && word("hint"), "{told}");
+    }
+    assert_eq!(wire.answer_to(&ask(12, "s", "still there"))["outcome"], "replied");
+    assert_eq!(wire.end().data(), "");
+    assert_eq!(place.outcomes(), (1, 0), "of what was refused nothing was kept");
+}
+
+#[test]
+fn c06_a_turn_that_fails_is_answered_with_its_notice_and_told_on_the_standard_error() {
+    let place = Place::new().set("CAPSTAN_MODEL", "nobody:x");
+    let mut wire = Wire::start(&place);
+    let answer = wire.answer_to(&ask(1, "s", "hello"));
+    assert_eq!(answer["outcome"], "failed");
+    assert!(answer["text"].as_str().unwrap().contains("nobody"), "{answer}");
+    let said = wire.end().succeeded();
+    assert_eq!(said.stdout, "");
+    assert!(said.stderr.contains("model-unknown"), "{said:?}");
+}
+
+#[test]
+fn c06_the_end_of_input_waits_for_turns_that_are_running() {
+    let gate = Gate::new();
+    let server = ScriptedModel::start_blocking(vec![Reply::text("one two").held_at(&gate)]);
+    let place = Place::with_model(&server);
+    let mut wire = Wire::start(&place);
+    wire.ask(&ask(1, "s", "hello"));
+    wire.end_input();
+    wait_for(&gate);
+    gate.open();
+    assert_eq!(wire.line()["text"], "one two");
+    assert_eq!(wire.ended().data(), "");
+}
+
+#[test]
+fn c02_told_to_end_it_takes_no_more_and_lets_what_runs_end() {
+    let gate = Gate::new();
+    let server = ScriptedModel::start_blocking(vec![Reply::text("one two").held_at(&gate), Reply::text("never")]);
+    let place = Place::with_model(&server);
+    let mut wire = Wire::start(&place);
+    wire.ask(&ask(1, "s", "hello"));
+    wait_for(&gate);
+    wire.signal("TERM");
+    wire.complains_of("stopping");
+    wire.ask(&ask(2, "s", "too late"));
+    gate.open();
+    assert_eq!(wire.line()["text"], "one two");
+    let said = wire.ended().succeeded();
+    assert_eq!(said.stdout, "", "and its input was never closed");
+    assert_eq!(place.outcomes(), (1, 0), "what came too late was not taken");
+}
+
+#[test]
+fn x01_told_to_end_it_cancels_what_does_not_end_in_time() {
+    let gate = Gate::new();
+    let server = ScriptedModel::start_blocking(vec![Reply::text("one two").held_at(&gate)]);
+    let place = Place::with_model(&server).set("CAPSTAN_STOP_GRACE_SECONDS", "0");
+    let mut wire = Wire::start(&place);
+    wire.ask(&ask(1, "s", "hello"));
+    wait_for(&gate);
+    wire.signal("INT");
+    let answer = wire.line();
+    assert_eq!((&answer["id"], &answer["outcome"]), (&json!(1), &json!("cancelled")));
+    wire.ended().succeeded();
+    assert_eq!(place.outcomes(), (1, 0), "accepted and settled");
+    place.assert_undamaged();
+}
+
+#[test]
+fn c02_told_twice_it_ends_at_once() {
+    let gate = Gate::new();
+    let server = ScriptedModel::start_blocking(vec![Reply::text("one two").held_at(&gate)]);
+    let place = Place::with_model(&server);
+    let mut wire = Wire::start(&place);
+    wire.ask(&ask(1, "s", "hello"));
+    wait_for(&gate);
+    wire.signal("TERM");
+    wire.complains_of("stopping");
+    wire.signal("TERM");
+    wire.ended().failed("run-cancelled", 130);
+    place.assert_undamaged();
+}
+
+#[test]
+fn x03_when_its_reader_is_gone_it_ends_and_the_answer_is_kept_for_who_asks_again() {
+    let gate = Gate::new();
+    let server = ScriptedModel::start_blocking(vec![Reply::text("one two").held_at(&gate)]);
+    let place = Place::with_model(&server);
+    let line = json!({"id": 1, "session": "s", "text": "hello", "event_id": "e-1"});
+    let mut command = place.command(&["serve", "--channel", "stdio"]);
+    let mut process = command.stdin(Stdio::piped()).spawn().unwrap();
+    let mut output = BufReader::new(process.stdout.take().unwrap());
+    let mut ready = String::new();
+    output.read_line(&mut ready).unwrap();
+    let mut input = process.stdin.take().unwrap();
+    writeln!(input, "{line}").unwrap();
+    wait_for(&gate);
+    drop(output);
+    gate.open();
+    // Its input is still open: it ends because nobody would read what it answers.
+    process.wait().unwrap();
+    let mut complaints = String::new();
+    process.stderr.take().unwrap().read_to_string(&mut complaints).unwrap();
+    assert!(complaints.contains("standard output") && !complaints.contains("panicked"), "{complaints}");
+    drop(input);
+
+    assert_eq!(place.outcomes(), (1, 0));
+    let mut wire = Wire::start(&place);
+    let again = wire.answer_to(&line);
+    assert_eq!((&again["text"], &again["duplicate"]), (&json!("one two"), &json!(true)));
+    assert_eq!(wire.end().data(), "");
+}
+
+#[test]
+fn c06_an_event_says_where_it_came_from_and_when() {
+    let place = Place::new();
+    let mut wire = Wire::start(&place);
+    let line = json!({
+        "id": 1, "session": "s", "text": "hello", "event_id": "e-1", "event_time": "2026-11-15T21:57:42+01:00"
+    });
+    assert_eq!(wire.answer_to(&line)["outcome"], "replied");
+    wire.end().data();
+    let entries = place.tape("s");
+    let accepted = cli_support::named(&entries, "event.accepted");
+    let event = &accepted[0]["payload"]["data"]["event"];
+    assert_eq!((&event["source"], &event["conversation_id"]), (&json!("stdio"), &json!("s")));
+    assert_eq!((&event["session_id"], &event["event_id"]), (&json!("s"), &json!("e-1")));
+    assert_eq!(event["event_time"], "2026-11-15T20:57:42.000000+00:00");
+}
+
+#[test]
+fn c02_serving_has_an_alias_and_a_run_does_not_read_what_is_meant_for_stdio() {
+    let place = Place::new();
+    let wire = Wire::of(place.command(&["gateway", "--channel", "all"]));
+    assert_eq!(wire.end().data(), "");
+    place.capstan_reading(&["run", "hello"], b"{\"session\":\"s\",\"text\":\"not for you\"}\n").data();
+    assert_eq!(place.outcomes(), (1, 0));
+}
+
+/// The block of a language in the page about the channel.
+fn example(language: &str) -> String {
+    let page = include_str!("../../../docs/stdio.md");
+    let block = page.split_once(&format!("```{language}\n")).expect("an example").1;
+    block.split_once("```").expect("its end").0.to_owned()
+}
+
+/// Runs an example of the page with the binary on the path.
+fn run_example(interpreter: &str, argument: &str, code: &str) -> String {
+    let place = Place::new();
+    let command = place.command::<&str>(&[]);
+    let binary = std::path::Path::new(command.get_program()).parent().unwrap().to_owned();
+    let mut run = std::process::Command::new(interpreter);
+    run.args([argument, code]).current_dir(place.workspace());
+    let path = std::env::var("PATH").unwrap_or_default();
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("CAPSTAN_")) {
+        run.env_remove(name);
+    }
+    run.env("PATH", format!("{}:{path}", binary.display())).env("CAPSTAN_HOME", place.home());
+    let output = run.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn c06_the_examples_of_the_page_work() {
+    let lines = run_example("sh", "-c", &example("sh"));
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines[0], json!({"ready": true}));
+    let ids: BTreeSet<String> = lines[1..].iter().map(|line| line["id"].to_string()).collect();
+    assert_eq!(ids, BTreeSet::from(["1", "2"].map(str::to_owned)));
+    assert!(lines[1..].iter().all(|line| line["outcome"] == "replied"), "{lines:?}");
+
+    let said = run_example("python3", "-c", &example("python"));
+    assert!(said.contains("alice replied") && said.contains("bob replied"), "{said}");
+}

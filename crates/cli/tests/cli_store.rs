@@ -1,0 +1,267 @@
+//! `capstan store`: backups and versions.
+
+mod cli_support;
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex};
+use std::time::Duration;
+
+use capstan::store::SqliteStore;
+use cli_support::{Place, Said};
+use rusqlite::Connection;
+use serde_json::{Value, json};
+
+fn version(database: &Path) -> u32 {
+    Connection::open(database).unwrap().pragma_query_value(None, "user_version", |row| row.get(0)).unwrap()
+}
+
+/// A new home in which a backup was put where the store belongs.
+fn restored(backup: &str, config: &str) -> Place {
+    let place = Place::new().config(config);
+    std::fs::copy(backup, place.database()).unwrap();
+    let tapes = Path::new(backup).with_file_name(format!("{}.tapes", file_name(backup)));
+    if tapes.is_dir() {
+        std::fs::create_dir(place.home().join("tapes")).unwrap();
+        for file in std::fs::read_dir(&tapes).unwrap() {
+            let file = file.unwrap();
+            std::fs::copy(file.path(), place.home().join("tapes").join(file.file_name())).unwrap();
+        }
+    }
+    place
+}
+
+fn file_name(path: &str) -> String {
+    Path::new(path).file_name().unwrap().to_string_lossy().into_owned()
+}
+
+fn files_in(folder: &str) -> BTreeSet<String> {
+    let files = std::fs::read_dir(folder).unwrap();
+    files.map(|file| file.unwrap().file_name().to_string_lossy().into_owned()).collect()
+}
+
+fn backups(place: &Place) -> String {
+    let folder = place.path("backups");
+    std::fs::create_dir(&folder).unwrap();
+    folder
+}
+
+#[test]
+fn an_older_database_is_migrated_once() {
+    let place = Place::of_the_first_version();
+    let newest = SqliteStore::SCHEMA_VERSION;
+    let said = place.capstan(&["store", "migrate"]).data();
+    let database = place.database().display().to_string();
+    assert_eq!(said, format!("brought {database} from schema 1 to {newest}\n"));
+    assert_eq!(version(&place.database()), newest);
+    let said = place.capstan(&["store", "migrate"]).data();
+    assert_eq!(said, format!("{database} has schema {newest}, the newest: nothing to do\n"));
+    let said = place.capstan(&["store", "migrate", "--json"]).json();
+    assert_eq!(said, json!({ "database": database, "from": newest, "to": newest }));
+    place.assert_undamaged();
+}
+
+#[test]
+fn a_database_that_is_not_there_or_newer_is_not_migrated() {
+    let place = Place::new();
+    assert!(place.capstan(&["store", "migrate"]).data().contains("nothing to do"));
+    assert!(!place.home().exists());
+    place.capstan(&["run", "hello"]).data();
+    Connection::open(place.database()).unwrap().pragma_update(None, "user_version", 99).unwrap();
+    place.capstan(&["store", "migrate"]).refused("store-too-new", 4);
+    place.capstan(&["store", "backup", &place.path("b.db")]).refused("store-too-new", 4);
+    assert_eq!(version(&place.database()), 99);
+}
+
+#[test]
+fn a_backup_is_one_private_file_that_can_be_put_in_place() {
+    let place = Place::new();
+    place.capstan(&["run", "hello"]).data();
+    let folder = backups(&place);
+    let backup = format!("{folder}/b.db");
+    place.capstan(&["store", "backup", &backup]).data();
+    assert_eq!(files_in(&folder), BTreeSet::from(["b.db".to_owned()]));
+    assert_eq!(std::fs::metadata(&backup).unwrap().permissions().mode() & 0o777, 0o600);
+    let copy = restored(&backup, "");
+    assert_eq!(copy.capstan(&["runs", "list", "--json"]).json(), place.capstan(&["runs", "list", "--json"]).json());
+    copy.capstan(&["run", "and on"]).data();
+    copy.assert_undamaged();
+}
+
+#[test]
+fn a_backup_replaces_nothing_unless_it_is_told_to() {
+    let place = Place::new();
+    place.capstan(&["run", "hello"]).data();
+    let folder = backups(&place);
+    let backup = format!("{folder}/b.db");
+    std::fs::write(&backup, "precious").unwrap();
+    place.capstan(&["store", "backup", &backup]).refused("backup-exists", 2);
+    assert_eq!(std::fs::read_to_string(&backup).unwrap(), "precious");
+    // A log of what was there before would be taken for one of the new file.
+    std::fs::write(format!("{backup}-wal"), "of another file").unwrap();
+    place.capstan(&["store", "backup", &backup, "--force"]).data();
+    assert_eq!(files_in(&folder), BTreeSet::from(["b.db".to_owned()]));
+    restored(&backup, "").assert_undamaged();
+
+    let own = place.database().display().to_string();
+    let before = std::fs::read(&own).unwrap();
+    let link = place.path("link.db");
+    std::os::unix::fs::symlink(&own, &link).unwrap();
+    for own in [&own, &link] {
+        place.capstan(&["store", "backup", own, "--force"]).refused("usage", 2);
+    }
+    assert_eq!(std::fs::read(&own).unwrap(), before);
+    place.capstan(&["store", "backup", &folder, "--force"]).refused("usage", 2);
+    place.capstan(&["store", "backup", &format!("{folder}/no/such/b.db")]).refused("usage", 2);
+    let empty = Place::new();
+    empty.capstan(&["store", "backup", &empty.path("b.db")]).refused("store-empty", 2);
+    assert!(!empty.home().exists());
+}
+
+#[test]
+fn an_older_database_is_backed_up_as_it_is() {
+    let place = Place::of_the_first_version();
+    let backup = place.path("b.db");
+    place.capstan(&["store", "backup", &backup]).data();
+    assert_eq!((version(&place.database()), version(Path::new(&backup))), (1, 1));
+    restored(&backup, "").assert_undamaged();
+}
+
+#[test]
+fn a_damaged_store_gives_no_backup() {
+    let place = Place::new();
+    place.capstan(&["run", "hello"]).data();
+    let folder = backups(&place);
+    let backup = format!("{folder}/b.db");
+    place.capstan(&["store", "backup", &backup]).data();
+    let good = std::fs::read(&backup).unwrap();
+    let database = Connection::open(place.database()).unwrap();
+    database.execute_batch("UPDATE blobs SET bytes = X'00'").unwrap();
+    place.capstan(&["store", "backup", &backup, "--force"]).refused("backup-damaged", 4);
+    assert_eq!(std::fs::read(&backup).unwrap(), good, "the last good one stays");
+    assert_eq!(files_in(&folder), BTreeSet::from(["b.db".to_owned()]), "and nothing unfinished is left");
+}
+
+#[test]
+fn p12_tapes_that_are_kept_as_files_are_backed_up_beside_the_file() {
+    let config = "tape_store = 'jsonl'\n";
+    let place = Place::new().config(config);
+    place.capstan(&["run", "hello"]).data();
+    let folder = backups(&place);
+    let backup = format!("{folder}/b.db");
+    let said = place.capstan(&["store", "backup", &backup]).data();
+    assert!(said.contains("b.db.tapes"), "{said}");
+    assert_eq!(files_in(&folder), BTreeSet::from(["b.db".to_owned(), "b.db.tapes".to_owned()]));
+    let mode = std::fs::metadata(format!("{backup}.tapes")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+    let before = place.entries();
+    place.capstan(&["run", "later"]).data();
+    place.capstan(&["store", "backup", &backup]).refused("backup-exists", 2);
+
+    let copy = restored(&backup, config);
+    let copied = std::fs::read_dir(copy.home().join("tapes")).unwrap().next().unwrap().unwrap().path();
+    assert_eq!(copy.capstan(&["tape", "export", copied.to_str().unwrap()]).values(), before);
+    copy.assert_undamaged();
+    place.capstan(&["store", "backup", &backup, "--force"]).data();
+    restored(&backup, config).assert_undamaged();
+}
+
+/// What was acknowledged so far, by run, and a bell for each.
+#[derive(Default)]
+struct Acknowledged {
+    runs: Mutex<BTreeSet<String>>,
+    bell: Condvar,
+}
+
+impl Acknowledged {
+    fn add(&self, run: &str) {
+        self.runs.lock().unwrap().insert(run.to_owned());
+        self.bell.notify_all();
+    }
+
+    /// Waits until there are more than this many, and says which.
+    fn more_than(&self, count: usize) -> BTreeSet<String> {
+        let runs = self.runs.lock().unwrap();
+        let waited = self.bell.wait_timeout_while(runs, TOO_LONG, |runs| runs.len() <= count).unwrap();
+        assert!(!waited.1.timed_out(), "the writers write");
+        waited.0.clone()
+    }
+}
+
+/// No assertion: it only ends a test that would hang.
+const TOO_LONG: Duration = Duration::from_mins(2);
+
+/// Sends messages, one process each, until it is told to stop.
+fn write(commands: impl Fn() -> std::process::Command, acknowledged: &Acknowledged, stop: &AtomicBool) {
+    while !stop.load(Ordering::SeqCst) {
+        let said = Said::from(commands().output().unwrap()).json();
+        acknowledged.add(said["run_id"].as_str().unwrap());
+    }
+}
+
+/// Takes backups while others write, and looks at each.
+fn back_up_under_load(config: &str) {
+    const WRITERS: usize = 3;
+    const BACKUPS: usize = 4;
+    let place = Place::new().config(config);
+    std::fs::set_permissions(place.home(), std::fs::Permissions::from_mode(0o700)).unwrap();
+    let acknowledged = Acknowledged::default();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            let (place, acknowledged, stop) = (&place, &acknowledged, &stop);
+            let session = format!("session {writer}");
+            scope.spawn(move || {
+                let message =
+                    || place.command(&["run", "--json", "--session-id", &session, "[[tool:bash cmd=\"true\"]]"]);
+                write(message, acknowledged, stop);
+            });
+        }
+        let examine = || {
+            for number in 0..BACKUPS {
+                let before = acknowledged.more_than(number * WRITERS);
+                let backup = place.path(&format!("backup-{number}.db"));
+                place.capstan(&["store", "backup", &backup]).data();
+                examine_copy(&backup, config, &before);
+                assert_conserved(&place.capstan(&["doctor", "--json"]).json());
+            }
+        };
+        let examined = std::panic::catch_unwind(std::panic::AssertUnwindSafe(examine));
+        stop.store(true, Ordering::SeqCst);
+        if let Err(panic) = examined {
+            std::panic::resume_unwind(panic);
+        }
+    });
+    assert_conserved(&place.capstan(&["doctor", "--json"]).json());
+}
+
+fn examine_copy(backup: &str, config: &str, before: &BTreeSet<String>) {
+    let copy = restored(backup, config);
+    copy.assert_undamaged();
+    assert_conserved(&copy.capstan(&["doctor", "--json"]).json());
+    let runs = copy.capstan(&["runs", "list", "--limit", "100000", "--json"]).json();
+    let completed = runs.as_array().unwrap().iter().filter(|run| run["status"] == "completed");
+    let completed: BTreeSet<String> = completed.map(|run| run["run_id"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(before.difference(&completed).collect::<Vec<_>>(), Vec::<&String>::new(), "acknowledged and not there");
+}
+
+#[track_caller]
+fn assert_conserved(found: &Value) {
+    let conservation = &found["conservation"];
+    let number = |name: &str| conservation[name].as_u64().unwrap_or_else(|| panic!("no {name}: {found:#}"));
+    assert_eq!((&conservation["missing"], &conservation["surplus"]), (&json!([]), &json!([])), "{found:#}");
+    assert_eq!(number("accepted"), number("outcomes") + number("in_flight"));
+    assert_ne!(found["status"], "problem", "{found:#}");
+}
+
+#[test]
+fn x01_a_backup_under_load_is_a_consistent_copy_with_all_that_was_acknowledged() {
+    back_up_under_load("");
+}
+
+#[test]
+fn x01_so_it_is_where_tapes_are_kept_as_files() {
+    back_up_under_load("tape_store = 'jsonl'\n");
+}

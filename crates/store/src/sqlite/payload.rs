@@ -1,0 +1,73 @@
+//! Payloads of entries: in the entry's row, or, where they are large, once by content beside it.
+
+use capstan_protocol::{EntryId, TapeName};
+use capstan_tape::blob_hash;
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, OptionalExtension, Result, Row, params};
+use serde_json::Value;
+
+use super::columns::{from_json, integer, to_json, unreadable};
+
+/// From how many bytes of JSON on a payload is kept beside its entry. A file that an agent reads again and again, or what
+/// a command prints each time, is above it. Below, a second row and a hash would cost more than a copy does.
+const LARGE: usize = 16 * 1024;
+
+/// A payload as the columns of an entry have it: its JSON and no hash, or a hash and no JSON.
+pub(super) struct Columns {
+    pub(super) json: String,
+    pub(super) hash: Option<String>,
+}
+
+/// Keeps a payload, unless it is small enough for its entry.
+pub(super) fn keep(connection: &Connection, payload: &Value) -> Result<Columns> {
+    let json = to_json(payload)?;
+    if json.len() < LARGE {
+        return Ok(Columns { json, hash: None });
+    }
+    let hash = blob_hash(json.as_bytes());
+    let sql = "INSERT INTO payloads VALUES (?1, ?2) ON CONFLICT (hash) DO NOTHING";
+    connection.prepare_cached(sql)?.execute(params![hash.as_str(), json])?;
+    Ok(Columns { json: String::new(), hash: Some(hash.as_str().to_owned()) })
+}
+
+/// The payload of an entry's row, given where its two columns are.
+pub(super) fn load(connection: &Connection, row: &Row<'_>, json: usize, hash: usize) -> Result<Value> {
+    if row.get_ref(hash)? == ValueRef::Null {
+        return from_json(row, json);
+    }
+    let name = row.get_ref(hash)?.as_str()?;
+    let mut statement = connection.prepare_cached("SELECT json FROM payloads WHERE hash = ?1")?;
+    let payload = statement.query_row([name], |row| from_json(row, 0)).optional()?;
+    payload.ok_or_else(|| unreadable(hash, format!("payload {name} is not there")))
+}
+
+/// The large payloads of a tape's entries up to one of them.
+pub(super) fn hashes(connection: &Connection, tape: &TapeName, up_to: EntryId) -> Result<Vec<String>> {
+    let sql = "SELECT DISTINCT payload_hash FROM entries WHERE tape = ?1 AND id <= ?2 AND payload_hash IS NOT NULL";
+    let mut statement = connection.prepare_cached(sql)?;
+    statement.query_map(params![tape.as_str(), integer(up_to.0)], |row| row.get(0))?.collect()
+}
+
+/// Removes a payload that no entry has any more.
+pub(super) fn release(connection: &Connection, hash: &str) -> Result<()> {
+    let sql = "DELETE FROM payloads WHERE hash = ?1 AND NOT EXISTS (SELECT 1 FROM entries WHERE payload_hash = ?1)";
+    connection.prepare_cached(sql)?.execute([hash]).map(drop)
+}
+
+/// Calls `damaged` for every payload that is not what it was, with each entry that has it.
+pub(super) fn each_damaged(connection: &Connection, mut damaged: impl FnMut(&str, &str, EntryId)) -> Result<()> {
+    let mut statement = connection.prepare("SELECT hash, json FROM payloads")?;
+    let mut owners = connection.prepare("SELECT tape, id FROM entries WHERE payload_hash = ?1 ORDER BY tape, id")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let hash: String = row.get(0)?;
+        if blob_hash(row.get_ref(1)?.as_bytes()?).as_str() == hash {
+            continue;
+        }
+        let mut owners = owners.query([&hash])?;
+        while let Some(owner) = owners.next()? {
+            damaged(&hash, owner.get_ref(0)?.as_str()?, super::columns::entry_id(owner, 1)?);
+        }
+    }
+    Ok(())
+}

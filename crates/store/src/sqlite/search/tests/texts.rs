@@ -1,0 +1,82 @@
+//! Texts and searches by chance: few letters, so that words are near each other, and every kind of character.
+
+use capstan_tape::{Draft, Kind};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+const LETTERS: [char; 30] = [
+    'a', 'b', 'c', 'd', 'A', 'Σ', 'σ', 'İ', 'é', '1', '2', '你', '好', '世', 'か', 'ก', 'า', '้', 'မ', 'र', '्', '한',
+    '-', '.', '"', '*', '🐋', '\u{301}', '\u{e0ff}', '\0',
+];
+
+fn letter() -> impl Strategy<Value = char> {
+    prop_oneof![6 => prop::sample::select(&LETTERS[..4]), 2 => prop::sample::select(&LETTERS[11..14]), 2 => prop::sample::select(&LETTERS[..])]
+}
+
+/// Of one script mostly, as words are.
+fn word() -> impl Strategy<Value = String> {
+    let of = |letters: &'static [char], most| prop::collection::vec(prop::sample::select(letters), 1..most);
+    let letters = prop_oneof![
+        3 => of(&LETTERS[..4], 12),
+        3 => of(&LETTERS[11..14], 12),
+        1 => of(&LETTERS[15..18], 8),
+        5 => prop::collection::vec(letter(), 1..12),
+        1 => prop::collection::vec(prop::sample::select(&LETTERS[..4]), 60..80),
+    ];
+    letters.prop_map(String::from_iter)
+}
+
+fn text() -> impl Strategy<Value = String> {
+    (prop::collection::vec(word(), 0..6), prop::sample::select(vec![" ", "\u{3000}", "\n", ", "]))
+        .prop_map(|(words, between)| words.join(between))
+}
+
+pub(super) fn draft() -> impl Strategy<Value = Draft> {
+    prop_oneof![
+        4 => text().prop_map(|text| Draft::new(Kind::Message, json!({"role": "user", "content": text}))),
+        1 => (text(), any::<i32>()).prop_map(|(text, number)| Draft::new(Kind::from("odd"), json!([text, number, null]))),
+        1 => text().prop_map(|text| Draft::new(Kind::Anchor, json!({"name": "ab", "state": {"a": text}}))),
+    ]
+}
+
+/// Something to search for.
+#[derive(Debug, Clone)]
+pub(super) struct Wish {
+    words: String,
+    /// A part of some text, and what is done to it.
+    part: Option<(usize, usize, usize)>,
+    typos: Vec<(usize, char, u8)>,
+}
+
+pub(super) fn wish() -> impl Strategy<Value = Wish> {
+    let words =
+        prop_oneof![2 => Just(String::new()), 1 => word(), 1 => (word(), word()).prop_map(|(a, b)| format!("{a} {b}"))];
+    let part = prop::option::weighted(0.8, (any::<usize>(), any::<usize>(), 1..12_usize));
+    let typos = prop::collection::vec((any::<usize>(), letter(), 0..4_u8), 0..4);
+    (words, part, typos).prop_map(|(words, part, typos)| Wish { words, part, typos })
+}
+
+impl Wish {
+    /// The text to search for, given what there is to be found.
+    pub(super) fn text(&self, payloads: &[Value]) -> String {
+        let mut letters: Vec<char> = match self.part {
+            Some((which, from, length)) if !payloads.is_empty() => {
+                let text = payloads[which % payloads.len()].to_string();
+                let letters: Vec<char> = text.chars().filter(|c| !"{}[]:,\\".contains(*c)).collect();
+                letters.iter().skip(from % letters.len().max(1)).take(length).copied().collect()
+            }
+            _ => Vec::new(),
+        };
+        for (at, letter, what) in &self.typos {
+            let at = at % (letters.len() + 1);
+            match what {
+                0 => letters.insert(at, *letter),
+                1 if at < letters.len() => letters[at] = *letter,
+                2 if at < letters.len() => drop(letters.remove(at)),
+                3 if at + 1 < letters.len() => letters.swap(at, at + 1),
+                _ => {}
+            }
+        }
+        format!("{} {}", String::from_iter(letters), self.words)
+    }
+}

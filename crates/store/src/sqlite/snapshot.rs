@@ -1,0 +1,105 @@
+//! A database as it was at one moment, to be looked at.
+
+use std::path::Path;
+
+use capstan_protocol::Timestamp;
+use capstan_tape::{OutboxId, OutboxRecord, StoreError};
+use rusqlite::{Connection, Result, Row};
+
+use super::backup::copy_pages;
+use super::columns::{from_json, number, timestamp};
+use super::error::store_error;
+use super::readers::Readers;
+use super::schema::{KNOWN_VERSION, check_version, migrate, open_reader, prepare};
+use super::search::Searches;
+use super::{SqliteStore, flight};
+
+/// The messages that were given up.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DeadLetters {
+    /// How many there are.
+    pub count: u64,
+    /// When the oldest of them was staged.
+    pub oldest: Option<Timestamp>,
+    /// The newest of them, newest first.
+    pub newest: Vec<OutboxRecord>,
+}
+
+impl SqliteStore {
+    /// Opens a database as it is now: others may go on writing to it, and this one does not see it.
+    ///
+    /// Nothing is written. A database of an older version stays as it is: a copy of it, private to this process and
+    /// gone with it, is brought to the newest version and looked at in its place.
+    pub fn snapshot(path: impl AsRef<Path>) -> std::result::Result<Self, StoreError> {
+        let path = path.as_ref().to_path_buf();
+        let failed = |error: rusqlite::Error| store_error(&path, &error);
+        let source = open_reader(&path)?;
+        pin(&source).map_err(failed)?;
+        if check_version(&source, &path)? < KNOWN_VERSION as usize {
+            let readers = Readers::through(newest_version_of(&source, &path)?, path);
+            return Ok(Self { verifiers: readers.clone(), readers, writer: None, searches: Searches::default() });
+        }
+        let verifiers = Readers::new(path.clone());
+        Ok(Self { readers: Readers::through(source, path), verifiers, writer: None, searches: Searches::default() })
+    }
+
+    /// The version of the tables in a database, which is left as it is; nothing where there is no file.
+    pub fn version_of(path: impl AsRef<Path>) -> std::result::Result<Option<u32>, StoreError> {
+        let path = path.as_ref();
+        match path.try_exists() {
+            Ok(false) => return Ok(None),
+            Ok(true) => {}
+            Err(error) => return Err(StoreError::io(format!("open {}", path.display()), error)),
+        }
+        let version = check_version(&open_reader(path)?, path)?;
+        Ok(u32::try_from(version).ok())
+    }
+
+    /// The messages that were given up, and the newest of them, at most this many.
+    pub async fn dead_letters(&self, limit: usize) -> std::result::Result<DeadLetters, StoreError> {
+        self.readers.read(move |connection| dead_letters(connection, limit)).await
+    }
+}
+
+/// Makes every read of a connection see what it sees now.
+fn pin(connection: &Connection) -> Result<()> {
+    connection.execute_batch("BEGIN")?;
+    // The transaction begins with its first read.
+    connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))
+}
+
+/// A copy in a temporary file without a name, brought to the newest version.
+fn newest_version_of(source: &Connection, path: &Path) -> std::result::Result<Connection, StoreError> {
+    let failed = |error: rusqlite::Error| store_error(path, &error);
+    let mut copy = Connection::open("").map_err(failed)?;
+    prepare(&copy).map_err(failed)?;
+    copy_pages(source, &mut copy).map_err(failed)?;
+    migrate(&mut copy, path)?;
+    Ok(copy)
+}
+
+fn dead_letters(connection: &Connection, limit: usize) -> Result<DeadLetters> {
+    const GIVEN_UP: &str = "json_extract(status, '$.status') = 'undelivered'";
+    let sql = format!("SELECT count(*), min(id) FROM outbox WHERE {GIVEN_UP}");
+    let (count, first) = connection.query_row(&sql, [], |row| Ok((number(row, 0)?, row.get::<_, Option<i64>>(1)?)))?;
+    let oldest = match first {
+        None => None,
+        Some(id) => Some(connection.query_row("SELECT at FROM outbox WHERE id = ?1", [id], |row| timestamp(row, 0))?),
+    };
+    let sql = format!(
+        "SELECT source, bot_id, event_id, id, message, at, status, owner FROM outbox WHERE {GIVEN_UP} ORDER BY id DESC LIMIT ?1"
+    );
+    let record = |row: &Row<'_>| {
+        Ok(OutboxRecord {
+            id: OutboxId(number(row, 3)?),
+            message: from_json(row, 4)?,
+            event: flight::key(row)?,
+            at: timestamp(row, 5)?,
+            owner: row.get(7)?,
+            status: from_json(row, 6)?,
+        })
+    };
+    let mut statement = connection.prepare(&sql)?;
+    let newest = statement.query_map([i64::try_from(limit).unwrap_or(i64::MAX)], record)?.collect::<Result<_>>()?;
+    Ok(DeadLetters { count, oldest, newest })
+}

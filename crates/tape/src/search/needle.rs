@@ -1,0 +1,89 @@
+//! One word of a search.
+
+use super::searched_words;
+
+/// One word that a search looks for, in lower case.
+#[derive(Debug, Clone)]
+pub struct Needle {
+    text: String,
+    length: usize,
+    letters: Letters,
+}
+
+impl Needle {
+    pub(super) fn new(text: &str) -> Self {
+        Self { text: text.to_owned(), length: text.chars().count(), letters: Letters::of(text) }
+    }
+
+    /// The word.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// How many typos are forgiven: one in a word of four letters or more, two from eight on.
+    pub fn typos(&self) -> usize {
+        match self.length {
+            0..4 => 0,
+            4..8 => 1,
+            _ => 2,
+        }
+    }
+
+    /// Whether a word is the one that is looked for, but for typos: letters that are wrong, missing, too many or swapped.
+    pub fn is_near(&self, word: &str) -> bool {
+        let typos = self.typos();
+        typos > 0
+            && word.chars().count().abs_diff(self.length) <= typos
+            && self.letters.may_be_near(Letters::of(word), typos)
+            && strsim::osa_distance(word, &self.text) <= typos
+    }
+
+    pub(super) fn is_near_a_word_of(&self, text: &str) -> bool {
+        self.typos() > 0 && searched_words(text).any(|word| self.is_near(word))
+    }
+}
+
+/// Which letters a word has, roughly: several letters share a bit. A cheap look before the distance is computed.
+#[derive(Debug, Clone, Copy)]
+struct Letters(u64);
+
+impl Letters {
+    fn of(word: &str) -> Self {
+        Self(word.chars().fold(0, |letters, letter| letters | 1 << (u32::from(letter) % 64)))
+    }
+
+    /// A typo adds at most one letter and takes at most one away.
+    fn may_be_near(self, other: Self, typos: usize) -> bool {
+        let typos = u32::try_from(typos).unwrap_or(u32::MAX);
+        (self.0 & !other.0).count_ones() <= typos && (other.0 & !self.0).count_ones() <= typos
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Needle;
+
+    /// Every word of a few letters, so that each kind of typo is among them.
+    fn words() -> Vec<String> {
+        let letters = ['a', 'b', 'c', '你'];
+        let mut words = vec![String::new()];
+        for _ in 0..6 {
+            let longer = words.iter().flat_map(|word| letters.map(|letter| format!("{word}{letter}")));
+            words = words.iter().cloned().chain(longer).collect();
+            words.sort();
+            words.dedup();
+        }
+        words
+    }
+
+    #[test]
+    fn p10_the_cheap_look_at_letters_hides_no_typo() {
+        for text in ["abca", "你bc", "abcab", "abcabcab"] {
+            let needle = Needle::new(text);
+            for word in words() {
+                let is_near = needle.typos() > 0 && strsim::osa_distance(&word, text) <= needle.typos();
+                assert_eq!(needle.is_near(&word), is_near, "{word} and {text}");
+            }
+        }
+    }
+}
