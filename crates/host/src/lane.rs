@@ -39,6 +39,9 @@ pub(crate) struct Lane {
     is_to_take_up: bool,
     /// Turns beside the one that is going on.
     beside: JoinSet<()>,
+    /// Turns that end at the same time end one after the other, so that what they say goes out in the order in which it
+    /// was committed. This lock is their queue: it is held over the commit on purpose.
+    endings: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Lane {
@@ -57,6 +60,7 @@ impl Lane {
             is_taken_up,
             is_to_take_up: false,
             beside: JoinSet::new(),
+            endings: Arc::default(),
         }
     }
 
@@ -254,7 +258,10 @@ impl Lane {
         let releases = is_last && engine.sessions.begin_release(&self.tape);
         let lease = if releases { self.claim.release() } else { engine.services.renewal(&self.claim) };
         let closed = Closed { group, taken: steered.taken, tape: self.tape.clone() };
-        let settled = engine.settle(closed, ended, Some(lease)).await;
+        let settled = {
+            let _in_order = self.endings.lock().await;
+            engine.settle(closed, ended, Some(lease)).await
+        };
         if releases || matches!(settled, Err(StoreError::Fenced { .. })) {
             self.fence = None;
         }
@@ -281,10 +288,11 @@ impl Lane {
         let (Some(fence), Some(mut group)) = (self.fence.clone(), Group::new(vec![item])) else { return };
         group.leave_queue();
         let active = self.begin(fence);
-        let (engine, tape) = (Arc::clone(&self.engine), self.tape.clone());
+        let (engine, tape, endings) = (Arc::clone(&self.engine), self.tape.clone(), Arc::clone(&self.endings));
         self.beside.spawn(async move {
             let ended = guarded(&engine, &group, &active).await;
             let taken = active.steering.end().taken;
+            let _in_order = endings.lock().await;
             if let Err(error) = engine.settle(Closed { group, taken, tape }, ended, None).await {
                 tracing::error!(%error, "the end of a turn beside another could not be written");
             }
