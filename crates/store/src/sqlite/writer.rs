@@ -86,11 +86,10 @@ fn write_group(connection: &Connection, path: &Path, group: Vec<Job>) {
             point.after();
             answers
         }
-        Err(error) => {
-            let failed = store_error(path, &error);
+        Err(failed) => {
             // It may be over already: then there is nothing to roll back.
             if !connection.is_autocommit()
-                && let Err(error) = execute(connection, "ROLLBACK")
+                && let Err(error) = execute(connection, path, "ROLLBACK")
             {
                 tracing::error!(%error, "a failed transaction could not be rolled back");
             }
@@ -109,24 +108,28 @@ fn commit_group(
     batches: Vec<Batch>,
     path: &Path,
     point: &fail_point::Point,
-) -> rusqlite::Result<Vec<Answer>> {
-    execute(connection, "BEGIN IMMEDIATE")?;
+) -> Result<Vec<Answer>, StoreError> {
+    execute(connection, path, "BEGIN IMMEDIATE")?;
     let mut answers = Vec::with_capacity(batches.len());
     for batch in batches {
-        execute(connection, "SAVEPOINT batch")?;
+        execute(connection, path, "SAVEPOINT batch")?;
         let answer = rules::apply(&mut SqlRows { connection, path }, batch, Timestamp::now());
-        if answer.is_err() {
-            // Where SQLite gave up the whole transaction (disk full) this fails, and so does the group.
-            execute(connection, "ROLLBACK TO batch")?;
+        if let Err(error) = &answer {
+            if connection.is_autocommit() {
+                // SQLite gave up the whole transaction, as it does when the disk is full.
+                return Err(error.clone());
+            }
+            execute(connection, path, "ROLLBACK TO batch")?;
         }
-        execute(connection, "RELEASE batch")?;
+        execute(connection, path, "RELEASE batch")?;
         answers.push(answer);
     }
     point.before();
-    execute(connection, "COMMIT")?;
+    execute(connection, path, "COMMIT")?;
     Ok(answers)
 }
 
-fn execute(connection: &Connection, sql: &str) -> rusqlite::Result<()> {
-    connection.prepare_cached(sql)?.execute([]).map(drop)
+fn execute(connection: &Connection, path: &Path, sql: &str) -> Result<(), StoreError> {
+    let executed = connection.prepare_cached(sql).and_then(|mut statement| statement.execute([]));
+    executed.map(drop).map_err(|error| store_error(path, &error))
 }
