@@ -7,6 +7,7 @@ mod error;
 mod fail_point;
 mod flight;
 mod read;
+mod reader;
 mod readers;
 mod rows;
 mod schema;
@@ -51,8 +52,8 @@ pub struct SqliteStore {
     readers: Readers,
     /// Who looks for damage: a connection that is in no transaction.
     verifiers: Readers,
-    /// A snapshot has none.
-    writer: Option<Writer>,
+    /// Or why nothing is written.
+    writer: Result<Writer, StoreError>,
 }
 
 /// How a database is opened.
@@ -85,17 +86,27 @@ impl SqliteStore {
         let connection = schema::open_writer(&path, options)?;
         let writer = Writer::start(connection, path.clone())?;
         let readers = Readers::new(path);
-        Ok(Self { verifiers: readers.clone(), readers, writer: Some(writer) })
+        Ok(Self { verifiers: readers.clone(), readers, writer: Ok(writer) })
+    }
+
+    /// Opens a database that is there, for somebody who may only want to read it.
+    ///
+    /// Where it cannot be written, because it is read-only or its disk is full, it can be read all the same, and every
+    /// commit is refused for that reason.
+    pub fn open_to_read(path: impl AsRef<Path>) -> Result<Self, StoreError> {
+        match Self::open(&path) {
+            Err(reason @ (StoreError::ReadOnly { .. } | StoreError::Full { .. })) => {
+                Ok(Self { writer: Err(reason), ..Self::snapshot(path)? })
+            }
+            opened => opened,
+        }
     }
 }
 
 #[async_trait]
 impl Store for SqliteStore {
     async fn commit(&self, batch: Batch) -> Result<Committed, StoreError> {
-        match &self.writer {
-            Some(writer) => writer.commit(batch).await,
-            None => Err(StoreError::io("write to the database", "it was opened to be looked at only")),
-        }
+        self.writer.as_ref().map_err(Clone::clone)?.commit(batch).await
     }
 
     async fn tape(&self, name: &TapeName) -> Result<Option<TapeRecord>, StoreError> {
