@@ -137,7 +137,8 @@ impl Engine {
     }
 
     async fn deliver_or(self: &Arc<Self>, mut parcel: Parcel, without_room: WithoutRoom) {
-        let channel = parcel.inbound.channel();
+        // Whoever waits is where the event came from, wherever its answer is sent.
+        let channel = parcel.inbound.source.clone();
         parcel.served.outbounds.extend(parcel.rows.iter().map(|row| row.message.clone()));
         let waits = self.services.channel(&channel).is_some_and(|channel| channel.capabilities().caller_waits);
         let answer = waits.then(|| Box::new(parcel.answer(&channel)));
@@ -219,14 +220,14 @@ impl Engine {
     /// Answers a caller that waits. There is no second attempt: either it is still there, or it is gone.
     async fn answer(&self, answer: &Answer, rows: Vec<Row>, receipt: &Receipt) {
         let is_gone = answer.event.extensions().get::<CallerGone>().is_some();
-        let answered = match self.services.channel(&answer.event.channel()) {
+        let answered = match self.services.channel(&answer.event.source) {
             Some(channel) if !is_gone => isolated(channel.answer(answer), SEND_DEADLINE).await.map_err(|(why, _)| why),
             _ => Err(CALLER_GONE.to_owned()),
         };
         if let Err(reason) = &answered
             && !is_gone
         {
-            tracing::warn!(channel = %answer.event.channel(), %reason, "a caller could not be answered");
+            tracing::warn!(channel = %answer.event.source, %reason, "a caller could not be answered");
             receipt.undelivered(reason);
         }
         let status = match answered {

@@ -1,6 +1,5 @@
 //! Putting hosts together for tests: the built-in stages and the agent, channels of one's own, and every setting.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -75,12 +74,14 @@ impl House {
         Self { folder, store }
     }
 
-    pub fn path(&self) -> &Path {
-        self.folder.path()
-    }
-
     pub fn store(&self) -> &dyn Store {
         self.store.as_ref()
+    }
+
+    /// A host of this house with a connection of its own to the database, as another process has.
+    pub fn other_host(&self) -> Building {
+        let store = Arc::new(SqliteStore::open(self.folder.path().join("capstan.db")).unwrap());
+        Building { store, ..self.host() }
     }
 
     /// A host of this house, to be put together.

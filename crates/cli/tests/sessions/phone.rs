@@ -60,12 +60,6 @@ impl Phone {
         Self { capabilities: ChannelCapabilities { streaming: true, caller_waits: true }, ..Self::new(name) }
     }
 
-    /// The same, showing stream events.
-    pub fn streaming(mut self) -> Self {
-        self.capabilities.streaming = true;
-        self
-    }
-
     /// The same, taking in like this.
     pub fn taking_in(self, intake: Intake) -> Self {
         Self { intake, ..self }
@@ -92,22 +86,12 @@ impl Phone {
         self.sent.subscribe().wait_for(|sent| sent.len() >= count).await.expect("the channel is there");
     }
 
-    /// Waits until something is shown.
-    pub async fn until_shown(&self) {
-        self.shown.subscribe().wait_for(|shown| !shown.is_empty()).await.expect("the channel is there");
-    }
-
     /// Waits for the answer to an event.
     pub async fn answer_to(&self, event: &EventId) -> Answer {
         let mut answers = self.answers.subscribe();
         let has_it = |answers: &Vec<Answer>| answers.iter().any(|answer| answer.event.event_id == *event);
         let answers = answers.wait_for(has_it).await.expect("the channel is there");
         answers.iter().rfind(|answer| answer.event.event_id == *event).expect("it was waited for").clone()
-    }
-
-    /// How many answers were given.
-    pub fn answered(&self) -> usize {
-        self.answers.borrow().len()
     }
 
     async fn asked(&self, asked: Asked) -> Result<(), ChannelError> {
