@@ -285,3 +285,7 @@ impl Services {
         Err(StoreError::Moved { tape: tape.clone() }.into())
     }
 }
+
+#[cfg(test)]
+#[path = "gateway_tests.rs"]
+mod tests;

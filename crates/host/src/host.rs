@@ -204,3 +204,7 @@ impl Gateway for Host {
         self.accept_in_order(event, None).map(move |accepted| accepted.map_err(refused)).boxed()
     }
 }
+
+#[cfg(test)]
+#[path = "host_tests.rs"]
+mod tests;

@@ -173,3 +173,7 @@ fn move_up(fact: &mut Fact, count: usize) {
         *position = position.saturating_sub(count);
     }
 }
+
+#[cfg(test)]
+#[path = "journal_tests.rs"]
+mod tests;

@@ -82,6 +82,12 @@ impl Outbox {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// How many chats something waits for.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        self.lock().waiting.len()
+    }
+
     fn room(&self, address: &Address) -> Arc<Semaphore> {
         let room = self.lock().waiting.get(address).map(|chat| Arc::clone(&chat.room));
         room.unwrap_or_else(|| Arc::new(Semaphore::new(WAITING)))

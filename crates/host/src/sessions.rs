@@ -152,6 +152,12 @@ impl Sessions {
         }
     }
 
+    /// How many are awake.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        self.lock().len()
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<TapeName, Awake>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

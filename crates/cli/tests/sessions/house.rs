@@ -181,9 +181,13 @@ pub fn say(host: &Host, event: Event) -> tokio::task::JoinHandle<Served> {
     tokio::spawn(async move { host.serve(event).await.unwrap() })
 }
 
-/// Hands an event in and waits until it is accepted.
+/// Hands an event in and waits until it is accepted, and its session has heard of it.
 pub async fn submit(host: &Host, event: &Event) {
     host.submit(event.clone().into()).await.expect("it is accepted");
+    // Its session has been woken: on the one thread of a test it runs before whoever lets it pass.
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
 }
 
 /// An outcome in a few words.
