@@ -22,7 +22,7 @@ use crate::{Clock, Owner, Secrets, Settings, Workspace};
 struct Echo;
 
 impl Plugin for Echo {
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "echo"
     }
 

@@ -153,8 +153,8 @@ impl Runner for Deaf {
         let gate = self.0.clone();
         let results = async move {
             gate.pass().await;
-            let content = Content::from(format!("heard {}", context.input.plain_text()));
-            let said = ResultBody::MessageCompleted { content, provider_meta: Default::default() };
+            let heard = Content::from(format!("heard {}", context.input.plain_text()));
+            let said = ResultBody::MessageCompleted { content: heard, provider_meta: Default::default() };
             futures::stream::iter([said.into(), ResultBody::RunCompleted { silent: false }.into()])
         };
         futures::stream::once(results).flatten().boxed()

@@ -189,8 +189,8 @@ impl Runner for Endless {
             "panic" => panic!("in trouble"),
             "panic later" => futures::stream::once(async { panic!("in trouble") }).boxed(),
             text => {
-                let content = format!("heard {text}").into();
-                let said = ResultBody::MessageCompleted { content, provider_meta: Default::default() };
+                let heard = format!("heard {text}").into();
+                let said = ResultBody::MessageCompleted { content: heard, provider_meta: Default::default() };
                 futures::stream::iter([said.into(), ResultBody::RunCompleted { silent: false }.into()]).boxed()
             }
         }

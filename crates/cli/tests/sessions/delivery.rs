@@ -11,6 +11,7 @@ use capstan::hooks::points::{RenderOutbound, Rendered, RunModel};
 use capstan::hooks::{Inbound, Plugin};
 use capstan::protocol::{Event, EventKey, Outbound, Outcome, SessionId};
 use capstan::tape::OutboxStatus;
+use capstan_testing::Gate;
 use futures::FutureExt as _;
 
 use crate::house::{House, plugin, say, submit};
@@ -239,14 +240,19 @@ async fn x03_the_answer_of_a_caller_that_is_gone_is_kept_and_given_to_whoever_se
     host.stop().await.unwrap();
 }
 
+async fn held_answer(gate: Gate) -> Result<(), ChannelError> {
+    gate.pass().await;
+    Ok(())
+}
+
 #[tokio::test(start_paused = true)]
 async fn x03_an_answer_that_a_dead_process_owed_ends_undelivered() {
-    let gate = capstan_testing::Gate::new();
+    let gate = Gate::new();
     let held = gate.clone();
     let holds = move |asked: &Asked| match asked {
         Asked::Answer(_) => {
             let held = held.clone();
-            Some(async move { Ok(held.pass().await) }.boxed())
+            Some(held_answer(held).boxed())
         }
         _ => None,
     };

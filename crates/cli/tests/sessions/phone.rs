@@ -21,6 +21,9 @@ pub enum Asked {
 /// What it does about it, where it does anything but what it should.
 pub type Does = BoxFuture<'static, Result<(), ChannelError>>;
 
+/// Says what it does about it; nothing means what it should.
+type Behaviour = dyn Fn(&Asked) -> Option<Does> + Send + Sync;
+
 /// A message that came through.
 #[derive(Debug, Clone)]
 pub struct Sent {
@@ -33,7 +36,7 @@ pub struct Phone {
     name: &'static str,
     capabilities: ChannelCapabilities,
     intake: Intake,
-    behaviour: Box<dyn Fn(&Asked) -> Option<Does> + Send + Sync>,
+    behaviour: Box<Behaviour>,
     sent: watch::Sender<Vec<Sent>>,
     answers: watch::Sender<Vec<Answer>>,
     shown: watch::Sender<Vec<StreamEvent>>,

@@ -48,14 +48,14 @@ async fn x02_what_runs_ends_and_what_waits_is_taken_up_by_the_next_host() {
     while house.store().in_flight(None).await.unwrap().len() < 6 {
         tokio::task::yield_now().await;
     }
-    let refuses = host.clone();
+    let late = host.clone();
     let stopping = tokio::spawn(host.stop());
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let refused = refuses.submit(Event::message("phone", "2", "too late").into()).await.unwrap_err();
+    let refused = late.submit(Event::message("phone", "2", "too late").into()).await.unwrap_err();
     assert_eq!(refused.code, "host-stopping");
     gate.open();
     stopping.await.unwrap().unwrap();
-    drop(refuses);
+    drop(late);
     assert_eq!(caller.await.unwrap().unwrap_err(), HostError::Stopping);
     assert_eq!(outcome(&house, &one).await, "replied", "it was let end");
     assert_eq!(first_phone.sent().len(), 1, "and its answer was sent");
@@ -124,7 +124,7 @@ async fn x02_an_event_that_waits_for_another_process_is_not_ended_by_its_host_st
 
 #[tokio::test(start_paused = true)]
 async fn x02_messages_that_are_held_back_are_taken_up_by_the_next_host() {
-    let debounce = Debounce { quiet: Duration::from_secs(5), max_wait: Duration::from_secs(60), active_window: None };
+    let debounce = Debounce { quiet: Duration::from_secs(5), max_wait: Duration::from_mins(1), active_window: None };
     let holds_back = Intake { admission: None, debounce: Some(debounce) };
     let house = House::in_memory();
     let host = house.host().channel(&Arc::new(Phone::new("phone").taking_in(holds_back))).start().await;

@@ -12,7 +12,7 @@ use capstan_host::calls::ModelCalls;
 use capstan_testing::{Reply, ScriptedModel};
 use serde_json::Value;
 
-use crate::house::{House, Registers, in_words, submit};
+use crate::house::{Building, House, Registers, in_words, submit};
 use crate::phone::Phone;
 
 /// Where a message of a talk says how it wants to be admitted.
@@ -40,7 +40,7 @@ impl Talk {
         let server = ScriptedModel::start(replies).await;
         let (house, desk) = (House::on_disk(), Arc::new(Phone::desk("desk")));
         let building = house.host().model(&server).channel(&desk).plugin(Box::new(Registers("admission", asks)));
-        let host = plugins.into_iter().fold(building, |building, plugin| building.plugin(plugin)).start().await;
+        let host = plugins.into_iter().fold(building, Building::plugin).start().await;
         Self { host, house, desk, server }
     }
 
