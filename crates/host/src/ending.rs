@@ -123,14 +123,10 @@ impl Engine {
         ended: &Ended,
         facts: Vec<Fact>,
     ) -> Result<Vec<Assigned>, StoreError> {
-        let count = facts.len();
-        if let Some(journal) = &ended.journal {
-            journal.extend(facts.clone());
-        }
         let mut wait = FIRST_WAIT;
         loop {
             let committed = if let Some(journal) = &ended.journal {
-                journal.flush_last(count).await
+                journal.flush_with(facts.clone()).await
             } else {
                 let batch = Batch { facts: facts.clone(), ..Batch::new() };
                 self.services.tapes.commit(batch).await.map(|committed| committed.assigned)

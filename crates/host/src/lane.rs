@@ -2,6 +2,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use capstan_protocol::{Outcome, TapeName};
@@ -37,6 +38,8 @@ pub(crate) struct Lane {
     is_taken_up: bool,
     /// Somebody wants that done although there is no turn.
     is_to_take_up: bool,
+    /// A turn is going on, or waits for the lease.
+    is_in_turn: bool,
     /// Turns beside the one that is going on.
     beside: JoinSet<()>,
 }
@@ -56,6 +59,7 @@ impl Lane {
             fence: None,
             is_taken_up,
             is_to_take_up: false,
+            is_in_turn: false,
             beside: JoinSet::new(),
         }
     }
@@ -72,7 +76,11 @@ impl Lane {
             let now = self.now();
             self.mailbox.pass(now);
             match self.mailbox.next(now).and_then(Group::new) {
-                Some(group) => self.next_turn(group).await,
+                Some(group) => {
+                    self.say_whether_in_turn(true);
+                    self.next_turn(group).await;
+                    self.say_whether_in_turn(false);
+                }
                 None if self.is_to_take_up => self.only_take_up().await,
                 None => {
                     if self.is_done().await {
@@ -131,6 +139,7 @@ impl Lane {
 
     /// Takes in what the lane is told, while a turn is going on or none is.
     async fn hear(&mut self, message: Message, active: Option<&Active>) {
+        let of_event = matches!(message, Message::Event(..));
         match message {
             Message::Event(item, lease) => {
                 self.fence = lease.or(self.fence.take());
@@ -142,7 +151,13 @@ impl Lane {
             }
             Message::Nothing => {}
         }
-        self.engine.sessions.heard(&self.tape);
+        self.engine.sessions.heard(&self.tape, of_event, self.is_in_turn || self.mailbox.is_ready());
+    }
+
+    /// What comes from now on comes during a turn, or does not.
+    fn say_whether_in_turn(&mut self, is_in_turn: bool) {
+        self.is_in_turn = is_in_turn;
+        self.engine.sessions.works(&self.tape, is_in_turn || self.mailbox.is_ready());
     }
 
     async fn arrive(&mut self, item: Item, active: Option<&Active>) {
@@ -153,6 +168,7 @@ impl Lane {
             Decision::Waits => {}
             Decision::Interrupts => {
                 if let Some(active) = active {
+                    active.interrupted.store(true, Ordering::SeqCst);
                     active.cancelled.cancel();
                 }
             }
@@ -161,7 +177,7 @@ impl Lane {
                     Some(active) => active.steering.offer(item),
                     None => Some(item),
                 };
-                self.mailbox.put_back(left.into_iter().collect());
+                self.mailbox.put_back(left.into_iter().collect(), |item| item.entry);
             }
             Decision::Beside(item) => self.begin_beside(item),
             Decision::Drop(item) => self.let_go(item).await,
@@ -179,10 +195,10 @@ impl Lane {
     }
 
     /// Makes sure of the lease; meanwhile others may come. Fails when another process works on the session for too
-    /// long.
-    async fn hold_lease(&mut self) -> Result<Fence, TurnError> {
+    /// long, and gives nothing when the host stops first.
+    async fn hold_lease(&mut self) -> Result<Option<Fence>, TurnError> {
         if let Some(fence) = &self.fence {
-            return Ok(fence.clone());
+            return Ok(Some(fence.clone()));
         }
         let (engine, claim) = (Arc::clone(&self.engine), Arc::clone(&self.claim));
         let taken = engine.services.wait_for_lease(&claim, &engine.cancelled);
@@ -191,19 +207,21 @@ impl Lane {
             tokio::select! {
                 fence = &mut taken => break fence?,
                 Some(message) = self.inbox.recv() => self.hear(message, None).await,
+                () = engine.stopping.cancelled() => return Ok(None),
             }
         };
         // It was not free when the event was accepted: whoever had it may have died.
         self.is_taken_up = false;
         self.fence = Some(fence.clone());
-        Ok(fence)
+        Ok(Some(fence))
     }
 
     /// Takes up what dead processes left, though nothing new has come.
     async fn only_take_up(&mut self) {
         self.is_to_take_up = false;
         match self.hold_lease().await {
-            Ok(fence) => self.take_up(&fence).await,
+            Ok(Some(fence)) => self.take_up(&fence).await,
+            Ok(None) => {}
             Err(error) => {
                 tracing::info!(tape = %self.tape, %error, "what a dead process left is not taken up now");
             }
@@ -226,7 +244,9 @@ impl Lane {
     /// Takes events through a turn, with whatever comes meanwhile.
     async fn next_turn(&mut self, mut group: Group) {
         let fence = match self.hold_lease().await {
-            Ok(fence) => fence,
+            Ok(Some(fence)) => fence,
+            // It waits on disk, for the next start.
+            Ok(None) => return self.mailbox.put_first(group.into_items()),
             Err(error) => return self.engine.end_without_turn(group, &self.tape, error).await,
         };
         if !self.is_taken_up {
@@ -248,8 +268,13 @@ impl Lane {
                 }
             }
         };
+        if active.interrupted.load(Ordering::SeqCst) && matches!(ended.turn, Err(TurnError::Cancelled)) {
+            ended.staging.withdraw_notice();
+        }
         let steered = active.steering.end();
-        self.mailbox.put_back(steered.left);
+        self.mailbox.put_back(steered.left, |item| item.entry);
+        // Whoever hears the answer may send something at once: it does not come during this turn.
+        self.say_whether_in_turn(false);
         let is_last = self.mailbox.is_empty() && self.beside.is_empty();
         let releases = is_last && engine.sessions.begin_release(&self.tape);
         let lease = if releases { self.claim.release() } else { engine.services.renewal(&self.claim) };
@@ -273,6 +298,7 @@ impl Lane {
             journal: Arc::new(Journal::new(services.tapes.clone(), self.tape.clone(), fence, clock)),
             cancelled: self.engine.cancelled.child_token(),
             steering: Arc::new(Steering::default()),
+            interrupted: Arc::default(),
         }
     }
 

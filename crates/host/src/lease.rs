@@ -135,7 +135,7 @@ pub(crate) struct Claim {
 
 impl Claim {
     /// The fact that takes the lease, as far as it is free, void or expired.
-    fn take(&self, held: Option<&LeaseRecord>, now: Timestamp, run: Duration) -> Fact {
+    pub(crate) fn take(&self, held: Option<&LeaseRecord>, now: Timestamp, run: Duration) -> Fact {
         let run_millis = i64::try_from(run.as_millis()).unwrap_or(i64::MAX);
         let holder = held.and_then(|lease| lease.owner.as_deref());
         Fact::TakeLease {

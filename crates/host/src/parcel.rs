@@ -77,7 +77,7 @@ impl Parcel {
 
     /// The answer to a caller that waits on this channel.
     pub(crate) fn answer(&self, channel: &ChannelName) -> Answer {
-        let messages = self.rows.iter().map(|row| &row.message).filter(|message| message.channel == *channel);
+        let messages = self.served.outbounds.iter().filter(|message| message.channel == *channel);
         Answer {
             event: self.inbound.clone(),
             session: self.served.session.clone(),
