@@ -167,7 +167,12 @@ impl Services {
     /// The fact that takes a lease that is free, or makes one's own last longer; whether another's is void is not
     /// looked at.
     pub(crate) fn renewal(&self, claim: &Claim) -> Fact {
-        claim.take(None, self.settings.clock.now(), self.settings.run_timeout)
+        let mut fact = claim.take(None, self.settings.clock.now(), self.settings.run_timeout);
+        if let Fact::TakeLease { now, .. } = &mut fact {
+            // Before any lease ends: where nobody was looked at, time alone must not take it from one who may be alive.
+            *now = Timestamp::from_millis(0);
+        }
+        fact
     }
 
     /// The fact that takes a session's lease if it can be had now.
