@@ -136,7 +136,7 @@ impl Engine {
                 self.services.tapes.commit(batch).await.map(|committed| committed.assigned)
             };
             let error = match committed {
-                Err(error @ StoreError::Io { .. }) => error,
+                Err(error) if error.may_pass() => error,
                 done => return done,
             };
             tracing::error!(%error, "the end of a turn could not be written; it is tried again");

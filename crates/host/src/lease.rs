@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs::File;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -63,20 +64,23 @@ impl Owner {
     pub fn in_folder(folder: PathBuf) -> Result<Self, HostError> {
         let name = format!("host-{}", uuid::Uuid::now_v7());
         let own = folder.join(format!("{name}.lock"));
-        let failed = |error: &dyn std::fmt::Display| HostError::Owner {
-            path: own.display().to_string(),
-            detail: error.to_string(),
+        let failed = |error: std::io::Error| {
+            let path = own.display().to_string();
+            match error.kind() {
+                ErrorKind::StorageFull | ErrorKind::QuotaExceeded => StoreError::Full { what: path }.into(),
+                _ => HostError::Owner { path, detail: error.to_string() },
+            }
         };
-        std::fs::create_dir_all(&folder).map_err(|error| failed(&error))?;
+        std::fs::create_dir_all(&folder).map_err(failed)?;
         let others = Owners::in_folder(&folder);
         if let Err(error) = others.remove_dead_files() {
             tracing::debug!(%error, "the files of dead owners could not be removed");
         }
         // It gets its name when it is locked, so that a file of that name that nobody has locked is a dead owner's.
         let unnamed = own.with_extension("new");
-        let lock = File::create(&unnamed).map_err(|error| failed(&error))?;
-        lock.try_lock().map_err(|error| failed(&error))?;
-        std::fs::rename(&unnamed, &own).map_err(|error| failed(&error))?;
+        let lock = File::create(&unnamed).map_err(failed)?;
+        lock.try_lock().map_err(|error| failed(error.into()))?;
+        std::fs::rename(&unnamed, &own).map_err(failed)?;
         Ok(Self::new(name, Some(Presence { others, own, _lock: lock })))
     }
 

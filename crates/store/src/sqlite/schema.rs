@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use capstan_tape::StoreError;
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
-use super::error::store_error;
+use super::error::{obstacle, store_error};
 
 /// Marks a database as ours (`CPST`), so that a file of another program is never touched.
 const APPLICATION_ID: i32 = 0x4350_5354;
@@ -37,7 +37,8 @@ pub(super) fn open_writer(path: &Path) -> Result<Connection, StoreError> {
     let mut connection = Connection::open_with_flags(path, flags).map_err(failed)?;
     prepare(&connection).map_err(failed)?;
     if connection.is_readonly("main").map_err(failed)? {
-        return Err(StoreError::io(format!("open {}", path.display()), "the file cannot be written"));
+        let refused = || StoreError::read_only(path.display().to_string(), "this user may only read it");
+        return Err(obstacle(path).unwrap_or_else(refused));
     }
     let version = check_version(&connection, path)?;
     use_wal(&connection).map_err(failed)?;

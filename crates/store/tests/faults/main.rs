@@ -3,6 +3,7 @@
 //! Other processes are this binary again: see [`process`]. The disk fails by a layer that is loaded into one of them.
 #![cfg(target_os = "linux")]
 
+mod full;
 mod power;
 mod process;
 #[path = "../support/mod.rs"]
