@@ -18,6 +18,7 @@ mod verify;
 mod writer;
 
 use std::path::Path;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use capstan_protocol::{BlobHash, EventKey, Map, RunId, TapeName, WorkspaceId};
@@ -58,6 +59,19 @@ pub struct SqliteStore {
     searches: Searches,
 }
 
+/// How a database is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SqliteOptions {
+    /// How long a writer waits for another process that keeps the database locked, before it gives up.
+    pub busy_timeout: Duration,
+}
+
+impl Default for SqliteOptions {
+    fn default() -> Self {
+        Self { busy_timeout: schema::BUSY_TIMEOUT }
+    }
+}
+
 impl SqliteStore {
     /// The version of the tables that this program writes. An older database is brought to it when it is opened.
     pub const SCHEMA_VERSION: u32 = schema::KNOWN_VERSION;
@@ -66,8 +80,13 @@ impl SqliteStore {
     ///
     /// A file of another program is refused, and so is one that a newer version of this program wrote.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
+        Self::open_with(path, SqliteOptions::default())
+    }
+
+    /// Opens a database like [`SqliteStore::open`], with options.
+    pub fn open_with(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, StoreError> {
         let path = path.as_ref().to_path_buf();
-        let connection = schema::open_writer(&path)?;
+        let connection = schema::open_writer(&path, options)?;
         let writer = Writer::start(connection, path.clone())?;
         let readers = Readers::new(path);
         Ok(Self { verifiers: readers.clone(), readers, writer: Some(writer), searches: Searches::default() })

@@ -3,6 +3,9 @@
 //! Other processes are this binary again: see [`process`]. The disk fails by a layer that is loaded into one of them.
 #![cfg(target_os = "linux")]
 
+mod busy;
+mod clock;
+mod fence;
 mod full;
 mod power;
 mod process;
