@@ -168,6 +168,11 @@ pub(crate) fn open_store(config: &Config) -> Result<Arc<dyn Store>, Failure> {
     Ok(Arc::new(SqliteStore::open(database(config))?))
 }
 
+/// The database of the home, which is there, for a command that may only want to read it.
+pub(crate) fn open_store_to_read(config: &Config) -> Result<Arc<dyn Store>, Failure> {
+    Ok(Arc::new(SqliteStore::open_to_read(database(config))?))
+}
+
 /// Where the database of the home is.
 pub(crate) fn database(config: &Config) -> PathBuf {
     database_of(&config.home)

@@ -8,6 +8,7 @@ mod fail_point;
 mod flight;
 mod payload;
 mod read;
+mod reader;
 mod readers;
 mod rows;
 mod schema;
@@ -54,8 +55,8 @@ pub struct SqliteStore {
     readers: Readers,
     /// Who looks for damage: a connection that is in no transaction.
     verifiers: Readers,
-    /// A snapshot has none.
-    writer: Option<Writer>,
+    /// Or why nothing is written.
+    writer: Result<Writer, StoreError>,
     searches: Searches,
 }
 
@@ -89,17 +90,27 @@ impl SqliteStore {
         let connection = schema::open_writer(&path, options)?;
         let writer = Writer::start(connection, path.clone())?;
         let readers = Readers::new(path);
-        Ok(Self { verifiers: readers.clone(), readers, writer: Some(writer), searches: Searches::default() })
+        Ok(Self { verifiers: readers.clone(), readers, writer: Ok(writer), searches: Searches::default() })
+    }
+
+    /// Opens a database that is there, for somebody who may only want to read it.
+    ///
+    /// Where it cannot be written, because it is read-only or its disk is full, it can be read all the same, and every
+    /// commit is refused for that reason.
+    pub fn open_to_read(path: impl AsRef<Path>) -> Result<Self, StoreError> {
+        match Self::open(&path) {
+            Err(reason @ (StoreError::ReadOnly { .. } | StoreError::Full { .. })) => {
+                Ok(Self { writer: Err(reason), ..Self::snapshot(path)? })
+            }
+            opened => opened,
+        }
     }
 }
 
 #[async_trait]
 impl Store for SqliteStore {
     async fn commit(&self, batch: Batch) -> Result<Committed, StoreError> {
-        match &self.writer {
-            Some(writer) => writer.commit(batch).await,
-            None => Err(StoreError::io("write to the database", "it was opened to be looked at only")),
-        }
+        self.writer.as_ref().map_err(Clone::clone)?.commit(batch).await
     }
 
     async fn tape(&self, name: &TapeName) -> Result<Option<TapeRecord>, StoreError> {
@@ -119,9 +130,9 @@ impl Store for SqliteStore {
     async fn search(&self, tape: &TapeName, slice: &Slice, search: &Search) -> Result<Vec<Entry>, StoreError> {
         let wanted = Wanted { tape: tape.clone(), slice: slice.clone(), search: search.clone() };
         match &self.writer {
-            Some(writer) => self.searches.search(&self.readers, writer, wanted).await,
+            Ok(writer) => self.searches.search(&self.readers, writer, wanted).await,
             // Nothing is written to a snapshot, not even an index.
-            None => scan(self, tape, slice, search).await,
+            Err(_) => scan(self, tape, slice, search).await,
         }
     }
 

@@ -52,15 +52,6 @@ pub(super) fn open_writer(path: &Path, options: SqliteOptions) -> Result<Connect
     Ok(connection)
 }
 
-/// Opens a connection that only reads. It never needs a lock that a writer holds.
-pub(super) fn open_reader(path: &Path) -> Result<Connection, StoreError> {
-    let failed = |error: rusqlite::Error| store_error(path, &error);
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(path, flags).map_err(failed)?;
-    prepare(&connection).map_err(failed)?;
-    Ok(connection)
-}
-
 pub(super) fn prepare(connection: &Connection) -> rusqlite::Result<()> {
     connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.set_prepared_statement_cache_capacity(CACHED_STATEMENTS);
