@@ -47,6 +47,31 @@ fn x02_a_run_on_a_full_disk_says_so_and_the_next_one_works() {
 }
 
 #[test]
+fn x02_a_run_behind_one_that_a_full_disk_has_broken_off_is_told_so_too() {
+    // Room for the message and not for its end.
+    let broken_off = |bytes| {
+        let place = Place::new();
+        let said = capstan_on(&DiskLayer::over(&place.root()).with_room(bytes), &place, &["run", "first"]);
+        let is_accepted = place.capstan(&["tape", "list", "--json"]).json() != json!([]);
+        (said.code == Some(4) && is_accepted).then_some(place)
+    };
+    let place = (100_000..).step_by(16_000).find_map(broken_off).unwrap();
+    let mut most_in_flight = 1;
+    for bytes in (32_000..).step_by(16_000) {
+        let layer = DiskLayer::over(&place.root()).with_room(bytes);
+        let said = capstan_on(&layer, &place, &["run", "behind it"]);
+        if said.code == Some(0) {
+            break;
+        }
+        said.failed("disk-full", 4);
+        most_in_flight = most_in_flight.max(place.outcomes().1);
+    }
+    assert!(most_in_flight > 1, "some were accepted");
+    assert_eq!(place.outcomes().1, 0, "and with room for it all of them have their outcome");
+    place.assert_undamaged();
+}
+
+#[test]
 fn a_disk_without_room_for_a_home_says_so() {
     let place = Place::new();
     let said = capstan_on(&DiskLayer::over(&place.root()).with_room(0), &place, &["run", "hello"]);

@@ -9,11 +9,11 @@ use capstan_protocol::{Outcome, TapeName};
 use capstan_tape::{Batch, Fact, Fence, StoreError};
 use capstan_turn::{Decision, Mailbox, RunFailure, Session, TurnError};
 use futures::FutureExt as _;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::ending::{Closed, Ended};
+use crate::ending::{self, Closed, Ended};
 use crate::engine::{Active, Engine};
 use crate::item::{Group, Item};
 use crate::journal::Journal;
@@ -278,8 +278,18 @@ impl Lane {
         let is_last = self.mailbox.is_empty() && self.beside.is_empty();
         let releases = is_last && engine.sessions.begin_release(&self.tape);
         let lease = if releases { self.claim.release() } else { engine.services.renewal(&self.claim) };
-        let closed = Closed { group, taken: steered.taken, tape: self.tape.clone() };
-        let settled = engine.settle(closed, ended, Some(lease)).await;
+        let (trouble, troubled) = oneshot::channel();
+        let closed = Closed { group, taken: steered.taken, tape: self.tape.clone(), trouble: Some(trouble) };
+        let settling = engine.settle(closed, ended, Some(lease));
+        tokio::pin!(settling);
+        let settled = tokio::select! {
+            settled = &mut settling => settled,
+            // It goes on for as long as the store fails: whoever waits behind it must not wait for that.
+            Ok(error) = troubled => {
+                ending::tell(self.mailbox.iter_mut(), &error);
+                settling.await
+            }
+        };
         if releases || matches!(settled, Err(StoreError::Fenced { .. })) {
             self.fence = None;
         }
@@ -310,8 +320,8 @@ impl Lane {
         let (engine, tape) = (Arc::clone(&self.engine), self.tape.clone());
         self.beside.spawn(async move {
             let ended = guarded(&engine, &group, &active).await;
-            let taken = active.steering.end().taken;
-            if let Err(error) = engine.settle(Closed { group, taken, tape }, ended, None).await {
+            let closed = Closed { group, taken: active.steering.end().taken, tape, trouble: None };
+            if let Err(error) = engine.settle(closed, ended, None).await {
                 tracing::error!(%error, "the end of a turn beside another could not be written");
             }
         });

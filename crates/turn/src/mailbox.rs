@@ -207,6 +207,12 @@ impl<T> Mailbox<T> {
         self.ready.is_empty() && self.held.is_none()
     }
 
+    /// Everything that waits, to be told something.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        let held = self.held.iter_mut().flat_map(|held| &mut held.items);
+        self.ready.iter_mut().flat_map(|group| &mut group.items).chain(held)
+    }
+
     /// Everything that waits, in order: the session ends.
     pub fn into_items(self) -> Vec<T> {
         let held = self.held.into_iter().flat_map(|held| held.items);
