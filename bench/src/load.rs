@@ -106,7 +106,7 @@ async fn store_appends() -> Result<f64, Box<dyn std::error::Error>> {
     let mut writers = tokio::task::JoinSet::new();
     for writer in 0..WRITERS {
         let store = Arc::clone(&store);
-        let tape = TapeName::parse(&format!("t{writer}"))?;
+        let tape = TapeName::parse(format!("t{writer}"))?;
         writers.spawn(async move {
             let mut batch = Batch::new();
             batch.push(Fact::EnsureTape(NewTape::named(tape.clone())));

@@ -61,7 +61,8 @@ impl Owner {
     }
 
     /// An owner that is seen to be alive by a locked file in this folder.
-    pub fn in_folder(folder: PathBuf) -> Result<Self, HostError> {
+    pub fn in_folder(folder: impl Into<PathBuf>) -> Result<Self, HostError> {
+        let folder = folder.into();
         let name = format!("host-{}", uuid::Uuid::now_v7());
         let own = folder.join(format!("{name}.lock"));
         let failed = |error: std::io::Error| {

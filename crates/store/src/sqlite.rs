@@ -25,7 +25,7 @@ use async_trait::async_trait;
 use capstan_protocol::{BlobHash, EventKey, Map, RunId, TapeName, WorkspaceId};
 use capstan_tape::{
     AcceptedRecord, Batch, Committed, Entry, InFlight, LeaseRecord, OutboxRecord, Problem, RunRecord, Search, Settled,
-    Slice, Store, StoreError, TapeRecord, scan,
+    Slice, Store, StoreError, TapeRecord,
 };
 
 use readers::Readers;
@@ -129,11 +129,8 @@ impl Store for SqliteStore {
 
     async fn search(&self, tape: &TapeName, slice: &Slice, search: &Search) -> Result<Vec<Entry>, StoreError> {
         let wanted = Wanted { tape: tape.clone(), slice: slice.clone(), search: search.clone() };
-        match &self.writer {
-            Ok(writer) => self.searches.search(&self.readers, writer, wanted).await,
-            // Nothing is written, not even an index.
-            Err(_) => scan(self, tape, slice, search).await,
-        }
+        // Where nothing is written, what the index lacks is read.
+        self.searches.search(&self.readers, self.writer.as_ref().ok(), wanted).await
     }
 
     async fn accepted(&self, key: &EventKey) -> Result<Option<AcceptedRecord>, StoreError> {
