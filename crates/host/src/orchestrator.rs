@@ -129,6 +129,7 @@ impl Orchestrator {
             tape: turn.journal.tape().clone(),
             begins_after: turn.begins_after,
             event: EventKey::from(&*input.inbound),
+            others: turn.events.iter().skip(1).map(|(key, _)| key.clone()).collect(),
             binding: binding.binding_id.clone(),
             runner: binding.runner_id.clone(),
             grant: context.resources.grant.clone(),

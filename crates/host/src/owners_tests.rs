@@ -21,6 +21,7 @@ fn run(key: &EventKey) -> RunRecord {
         tape: tape(),
         begins_after: EntryId(0),
         event: key.clone(),
+        others: Vec::new(),
         binding: BindingId::new("b"),
         runner: RunnerId::new("r"),
         grant: Grant {

@@ -75,7 +75,7 @@ impl Parcel {
         self
     }
 
-    /// The answer to a caller that waits on this channel.
+    /// The answer to a caller that waits on this channel: also one that asks again is told what was to be sent.
     pub(crate) fn answer(&self, channel: &ChannelName) -> Answer {
         let messages = self.served.outbounds.iter().filter(|message| message.channel == *channel);
         Answer {

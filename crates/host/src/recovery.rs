@@ -83,6 +83,12 @@ async fn try_take_up(engine: &Arc<Engine>, tape: &TapeName, fence: &Fence) -> Re
         let (run_id, usage) = (run.run_id.clone(), run.usage.clone());
         batch.push(Fact::EndRun { run_id, status: RunStatus::Interrupted, usage, at: now });
     }
+    // Who took them up before died too, before a new run had begun: they are still those of the run that was cut off.
+    for taken in events.iter().filter_map(|event| event.taken_in.as_ref()) {
+        if !runs.iter().any(|run| run.run_id == taken.run_id) {
+            runs.extend(store.run(&taken.run_id).await?);
+        }
+    }
     let mut groups = Vec::new();
     let mut parcels = Vec::new();
     for left in together(events, &runs) {
@@ -150,7 +156,8 @@ fn together(events: Vec<InFlight>, runs: &[RunRecord]) -> Vec<Left> {
     let mut groups: Vec<Left> = Vec::new();
     for event in events {
         let taken_by = |run: &RunRecord| {
-            run.event == event.key || event.taken_in.as_ref().is_some_and(|taken| taken.run_id == run.run_id)
+            let taken = event.taken_in.as_ref().is_some_and(|taken| taken.run_id == run.run_id);
+            taken || run.event == event.key || run.others.contains(&event.key)
         };
         let run = runs.iter().find(|run| taken_by(run));
         let same = |left: &&mut Left| left.run.as_ref().map(|run| &run.run_id) == run.map(|run| &run.run_id);

@@ -31,6 +31,7 @@ fn run(id: &str, event: &str) -> RunRecord {
         tape: TapeName::parse("t").unwrap(),
         begins_after: EntryId(0),
         event: key(event),
+        others: Vec::new(),
         binding: BindingId::new("default"),
         runner: RunnerId::new("builtin:agent"),
         grant: crate::grant::compute(
@@ -82,6 +83,14 @@ fn a09_the_events_of_a_run_return_together_and_the_others_alone() {
         .collect();
     // The run of `d` had begun and taken nothing in.
     assert_eq!(told, [(Some("r1"), vec!["a", "c"]), (None, vec!["b"]), (Some("r2"), vec!["d"])]);
+}
+
+#[test]
+fn x02_events_that_became_one_turn_return_together_although_their_run_took_nothing_in() {
+    let began = RunRecord { others: vec![key("a"), key("b")], ..run("r", "c") };
+    let groups = together(vec![left("a", 1, None), left("b", 2, None), left("c", 3, None)], &[began]);
+    assert_eq!(groups.len(), 1);
+    assert_eq!(groups[0].events.len(), 3);
 }
 
 #[test]

@@ -194,17 +194,16 @@ impl Run {
         }
     }
 
-    /// The step's results are recorded: the handoffs that were asked for take effect.
-    pub(crate) async fn close_step(&self) -> Result<(), StoreError> {
-        let deferred = {
-            let mut progress = self.progress();
-            progress.step_open = false;
-            std::mem::take(&mut progress.deferred)
-        };
-        for handoff in deferred {
-            self.write_handoff(handoff).await?;
-        }
-        Ok(())
+    /// Whether a handoff was asked for in the open step.
+    pub(crate) fn hands_off(&self) -> bool {
+        !self.progress().deferred.is_empty()
+    }
+
+    /// The step's results are in the journal: the handoffs that were asked for follow them. The messages that they name
+    /// are on the tape since the step's calls are.
+    pub(crate) fn close_step(&self) {
+        self.progress().step_open = false;
+        self.keep_deferred();
     }
 
     /// Writes an anchor, now or when the open step is done.

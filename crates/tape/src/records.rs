@@ -140,6 +140,9 @@ pub struct RunRecord {
     pub begins_after: EntryId,
     /// The event it serves.
     pub event: EventKey,
+    /// Others that it serves with it, as one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<EventKey>,
     /// The binding that matched.
     pub binding: BindingId,
     /// The runner that serves it.

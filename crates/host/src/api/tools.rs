@@ -33,16 +33,21 @@ impl ToolsApi for Tools {
         run.append(Draft::tool_call(&calls));
         run.flush().await.map_err(|error| store_failed(&error))?;
         let mut outputs = Vec::new();
+        let count = calls.len();
         for call in calls {
             run.emit(StreamEvent::ToolCall { call: call.clone() }).await;
             let output = self.answer(&call).await;
             run.append(Draft::tool_result(&call.id, &output));
-            run.flush().await.map_err(|error| store_failed(&error))?;
+            // A handoff is on record together with the last result and with what the runner says next: were it alone,
+            // a run after a crash would read nothing of this step and take it anew.
+            if outputs.len() + 1 < count || !run.hands_off() {
+                run.flush().await.map_err(|error| store_failed(&error))?;
+            }
             let (call_id, name) = (call.id, call.function.name);
             run.emit(StreamEvent::ToolResult { call_id, name, output: output.clone() }).await;
             outputs.push(output);
         }
-        step.end().await?;
+        step.end();
         Ok(outputs)
     }
 
@@ -63,7 +68,7 @@ impl ToolsApi for Tools {
         let mut record = CommandRecord { run: &self.0, raw: call.raw, name, begun: Instant::now(), output: None };
         let output = self.make(tool.as_ref(), call.arguments).await;
         record.output = Some(output.clone());
-        step.end().await?;
+        step.end();
         Ok(output)
     }
 }
@@ -106,8 +111,8 @@ impl<'a> OpenStep<'a> {
         Ok(Self(run))
     }
 
-    async fn end(self) -> Result<(), ApiError> {
-        self.0.close_step().await.map_err(|error| store_failed(&error))
+    fn end(self) {
+        self.0.close_step();
     }
 }
 

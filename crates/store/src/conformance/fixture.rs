@@ -69,6 +69,7 @@ pub(super) fn run_record(id: &str, started_at: Timestamp) -> RunRecord {
         tape: name("t"),
         begins_after: EntryId(3),
         event: key("e"),
+        others: Vec::new(),
         binding: BindingId::new("default"),
         runner: RunnerId::new("builtin:agent"),
         grant: Grant {

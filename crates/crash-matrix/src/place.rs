@@ -1,0 +1,68 @@
+//! Where a host to be killed finds what is outside of it.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+/// A folder beside the home. The test makes it, and the host finds it by [`Place::VARIABLE`].
+#[derive(Debug, Clone)]
+pub struct Place {
+    root: PathBuf,
+    /// Which process this is, from 1 on.
+    pub process: u32,
+}
+
+impl Place {
+    /// The variable of the environment that names the folder.
+    pub const VARIABLE: &str = "CRASH_PLACE";
+    /// The variable that says which process this is.
+    pub const PROCESS: &str = "CRASH_PROCESS";
+    /// The variable that has a plugin answer in place of the agent, when it is set.
+    pub const STANDS_IN: &str = "CRASH_STANDS_IN";
+    /// The variable that gives the host several threads, when it is set. With one, a script always makes the same
+    /// commits in the same order.
+    pub const THREADS: &str = "CRASH_THREADS";
+
+    /// The place at this folder, for a process.
+    pub fn new(root: impl Into<PathBuf>, process: u32) -> Self {
+        Self { root: root.into(), process }
+    }
+
+    /// The place that the environment names.
+    ///
+    /// # Panics
+    ///
+    /// If the environment names none.
+    pub fn of_process() -> Self {
+        let root = std::env::var_os(Self::VARIABLE).expect("the place of this host");
+        let process = std::env::var(Self::PROCESS).ok().and_then(|number| number.parse().ok());
+        Self::new(root, process.expect("the number of this process"))
+    }
+
+    /// The folder.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Where the platform listens.
+    pub fn socket(&self) -> PathBuf {
+        self.root.join("platform")
+    }
+
+    /// Every execution of a tool, a line each.
+    pub fn executions(&self) -> PathBuf {
+        self.root.join("executions")
+    }
+
+    /// The file whose presence lets a tool go on that waits at this gate.
+    pub fn gate(&self, key: &str) -> PathBuf {
+        self.root.join(format!("gate-{key}"))
+    }
+
+    /// Puts an execution on record, on disk, before it is done.
+    pub fn execute(&self, tool: &str, key: &str) -> std::io::Result<()> {
+        let mut file = File::options().create(true).append(true).open(self.executions())?;
+        writeln!(file, "{tool} {key}")?;
+        file.sync_all()
+    }
+}

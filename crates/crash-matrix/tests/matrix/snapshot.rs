@@ -1,0 +1,161 @@
+//! What the store and the platform say at one moment.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use capstan::protocol::{Event, EventKey, ModelOptions, ModelRequest, TapeName};
+use capstan::store::{JsonlTapes, SqliteStore};
+use capstan::tape::{
+    AcceptedRecord, DefaultView, Entry, InFlight, OutboxRecord, OutboxStatus, RunRecord, Slice, Store, StoreError,
+    Tapes, View as _, Window, conversation,
+};
+use capstan_models::wire;
+use capstan_testing::grammar;
+use tokio::runtime::Runtime;
+
+use crate::platform::Record;
+use crate::script::Said;
+
+/// The store of a host, read from outside.
+pub struct Outside {
+    runtime: Runtime,
+    store: Arc<SqliteStore>,
+    /// Where entries are kept as files, if they are.
+    files: Option<PathBuf>,
+}
+
+/// What the store and the platform say at one moment, by the ids of events.
+pub struct Snapshot {
+    pub tapes: BTreeMap<TapeName, Vec<Entry>>,
+    pub in_flight: Vec<InFlight>,
+    pub runs: Vec<RunRecord>,
+    pub running: Vec<RunRecord>,
+    pub events: BTreeMap<String, AcceptedRecord>,
+    pub rows: BTreeMap<String, Vec<OutboxRecord>>,
+    pub settled: Vec<EventKey>,
+    /// What `verify` found, and where a view is not what a strict provider takes.
+    pub damage: Vec<String>,
+    /// What had been offered to the host.
+    pub offered: BTreeSet<String>,
+    /// What the host had acknowledged.
+    pub acknowledged: BTreeSet<String>,
+    /// How many messages had been sent.
+    pub sent: usize,
+    /// Which callers had been answered.
+    pub answered: BTreeSet<String>,
+}
+
+pub fn key(said: &Said) -> EventKey {
+    EventKey::from(&said.event())
+}
+
+impl Outside {
+    pub fn open(home: &Path, keeps_files: bool) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let store = SqliteStore::open(home.join("capstan.db")).expect("the store of the host");
+        Self { runtime, store: Arc::new(store), files: keeps_files.then(|| home.join("tapes")) }
+    }
+
+    /// Whether an event has ended and nothing of it waits to be sent.
+    pub fn has_ended(&self, said: &Said) -> bool {
+        let key = key(said);
+        let read = async {
+            let record = self.store.accepted(&key).await?;
+            let is_settled = record.is_some_and(|record| record.outcome.is_some());
+            let waits = |row: &OutboxRecord| matches!(row.status, OutboxStatus::Waiting { .. });
+            Ok::<bool, StoreError>(is_settled && !self.store.outbox(&key).await?.iter().any(waits))
+        };
+        self.runtime.block_on(read).expect("the store can be read")
+    }
+
+    /// Whether nothing is in flight, nothing waits to be sent and no run goes on.
+    pub fn is_drained(&self) -> bool {
+        let store = &self.store;
+        let read = async {
+            let nothing_flies = store.in_flight(None).await?.is_empty() && store.waiting().await?.is_empty();
+            Ok::<bool, StoreError>(nothing_flies && store.running().await?.is_empty())
+        };
+        self.runtime.block_on(read).expect("the store can be read")
+    }
+
+    pub fn snapshot(&self, said: &[Said], platform: &Record) -> Snapshot {
+        let read = self.runtime.block_on(self.read(said, platform));
+        read.expect("the store can be read")
+    }
+
+    async fn read(&self, said: &[Said], platform: &Record) -> Result<Snapshot, StoreError> {
+        let store = &self.store;
+        let library = match &self.files {
+            None => Tapes::new(Arc::clone(store) as Arc<dyn Store>),
+            Some(folder) => Tapes::kept_by(Arc::clone(store) as Arc<dyn Store>, Arc::new(JsonlTapes::open(folder)?)),
+        };
+        let mut tapes = BTreeMap::new();
+        let mut damage: Vec<String> = library.verify().await?.into_iter().map(|problem| problem.message).collect();
+        for tape in library.list().await? {
+            damage.extend(wrong_with_view(&library.window(&tape.name).await?));
+            let entries = library.read(&tape.name, &Slice::all()).await?;
+            tapes.insert(tape.name, entries);
+        }
+        let (mut events, mut rows) = (BTreeMap::new(), BTreeMap::new());
+        for said in said {
+            if let Some(record) = store.accepted(&key(said)).await? {
+                events.insert(said.id.clone(), record);
+            }
+            rows.insert(said.id.clone(), store.outbox(&key(said)).await?);
+        }
+        let id = |event: &Event| event.event_id.to_string();
+        Ok(Snapshot {
+            tapes,
+            in_flight: store.in_flight(None).await?,
+            runs: store.runs(usize::from(u16::MAX)).await?,
+            running: store.running().await?,
+            events,
+            rows,
+            settled: store.settled().await?.into_iter().map(|settled| settled.key).collect(),
+            damage,
+            offered: platform.offered.iter().map(|offered| id(&offered.event)).collect(),
+            acknowledged: {
+                let known = platform.offered.iter().filter(|offered| offered.is_acknowledged);
+                known.map(|offered| id(&offered.event)).collect()
+            },
+            sent: platform.sent.len(),
+            answered: platform.answers.iter().map(|answer| answer.event.clone()).collect(),
+        })
+    }
+}
+
+impl Snapshot {
+    /// The row of an event in flight.
+    pub fn flying(&self, id: &str) -> Option<&InFlight> {
+        self.in_flight.iter().find(|event| event.key.event_id.as_str() == id)
+    }
+
+    /// The run that an event was in, if one was going on.
+    pub fn run_of(&self, id: &str) -> Option<&RunRecord> {
+        let taken_by = self.flying(id).and_then(|event| event.taken_in.as_ref()).map(|taken| &taken.run_id);
+        let serves = |run: &&RunRecord| {
+            let mut events = std::iter::once(&run.event).chain(&run.others);
+            Some(&run.run_id) == taken_by || events.any(|key| key.event_id.as_str() == id)
+        };
+        self.running.iter().find(serves)
+    }
+
+    /// The outcome of an event, by its name.
+    pub fn outcome(&self, id: &str) -> Option<&'static str> {
+        Some(self.events.get(id)?.outcome.as_ref()?.0.name())
+    }
+}
+
+/// What a strict provider would say about what a model gets to read.
+fn wrong_with_view(window: &Window) -> Vec<String> {
+    let messages = conversation::request(DefaultView.messages(window));
+    let request = ModelRequest {
+        model: "openai:strict".parse().expect("a model"),
+        system: String::new(),
+        messages,
+        tools: Vec::new(),
+        options: ModelOptions::default(),
+    };
+    grammar::violations(&wire::openai_body(&request).messages)
+}

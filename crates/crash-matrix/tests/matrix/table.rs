@@ -1,0 +1,126 @@
+//! The table of `docs/guarantees.md`: what a restart does, by kind of turn and commit.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use capstan::tape::OutboxStatus;
+
+use crate::check::is_given_up;
+use crate::script::Kind;
+use crate::trial::Report;
+
+const BEGIN: &str = "<!-- The crash matrix: written by its test, see below. -->\n";
+const END: &str = "<!-- The end of the crash matrix. -->\n";
+
+/// A commit of a kind of turn, and what a restart does after a kill before and after it.
+pub struct Row {
+    pub point: String,
+    pub before: String,
+    pub after: String,
+}
+
+/// What a restart finds and does, in the order in which it is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Does {
+    SentAgain,
+    AskedAgain,
+    Recognised,
+    TakenUp,
+    GivenUp,
+    SentMarked,
+    SentTwice,
+    Kept,
+}
+
+impl Does {
+    fn words(self) -> &'static str {
+        match self {
+            Self::SentAgain => "not accepted: the source sends it again",
+            Self::AskedAgain => "not accepted: the caller asks again",
+            Self::Recognised => "the source sends it again, and it is recognised",
+            Self::TakenUp => "taken up again",
+            Self::GivenUp => "not tried again: the user is told to check",
+            Self::SentMarked => "the message is sent, marked as a possible duplicate",
+            Self::SentTwice => "the message is sent a second time, marked",
+            Self::Kept => "the caller is gone: the text is kept for when it asks again",
+        }
+    }
+}
+
+/// What the restart after the first death did.
+pub fn aftermath(kind: &Kind, report: &Report) -> String {
+    let Some(death) = report.deaths.first() else { return "not killed".to_owned() };
+    let mut does = BTreeSet::new();
+    for said in kind.said.iter().filter(|said| death.offered.contains(&said.id)) {
+        let id = said.id.as_str();
+        let is_told = if said.is_by_caller() { death.answered.contains(id) } else { death.acknowledged.contains(id) };
+        match (death.events.contains_key(id), said.is_by_caller()) {
+            (false, false) => drop(does.insert(Does::SentAgain)),
+            (false, true) => drop(does.insert(Does::AskedAgain)),
+            (true, false) if !is_told => drop(does.insert(Does::Recognised)),
+            (true, true) if !is_told => drop(does.insert(Does::Kept)),
+            _ => {}
+        }
+        if death.flying(id).is_some() {
+            let outcome = report.end.events.get(id).and_then(|record| record.outcome.as_ref());
+            let given_up = outcome.is_some_and(|(outcome, _)| is_given_up(outcome));
+            does.insert(if given_up { Does::GivenUp } else { Does::TakenUp });
+        }
+        let waits = |status: &OutboxStatus| matches!(status, OutboxStatus::Waiting { .. });
+        let rows = death.rows.get(id).into_iter().flatten().filter(|row| waits(&row.status));
+        for row in rows.filter(|_| !said.is_by_caller()) {
+            let sent = report.platform.sent[..death.sent].iter().any(|sent| sent.message == row.message);
+            does.insert(if sent { Does::SentTwice } else { Does::SentMarked });
+        }
+    }
+    let words: Vec<&str> = does.into_iter().map(Does::words).collect();
+    if words.is_empty() { "nothing is left to do".to_owned() } else { words.join("; ") }
+}
+
+/// What a commit is for, in words.
+fn words(label: &str) -> &'static str {
+    match label {
+        "anchor+accept+lease" | "accept+lease" => "the message is accepted",
+        "accept+settle" => "the message is accepted, and let go",
+        "open-run+take-in" => "the run, the message and what the model is asked are on record",
+        "open-run" => "the run is on record, and what it is about to do",
+        "take-in" => "a message that came meanwhile is taken into the run",
+        "tool-call" => "the tool calls of a step are on record",
+        "tool-result" => "what a tool answered is on record",
+        "tool-result+anchor" => "what the last tool answered and the new anchor are on record",
+        "anchor" => "the new anchor is on record",
+        "entries" => "what the model is asked next is on record",
+        "delivery" => "it is on record that the message was sent",
+        label if label.contains("settle") && label.contains("enqueue") => "the outcome and the message are on record",
+        label if label.contains("settle") => "the outcome is on record",
+        _ => "something else is on record",
+    }
+}
+
+/// The section of a kind of turn.
+pub fn section(kind: &Kind, rows: &[Row]) -> String {
+    let mut text = format!("### {}\n\n| commit | killed before it | killed after it |\n|---|---|---|\n", kind.title);
+    for row in rows {
+        let label = row.point.split('#').next().unwrap_or_default();
+        writeln!(text, "| {} (`{label}`) | {} | {} |", words(label), row.before, row.after).expect("a string");
+    }
+    text.push('\n');
+    text
+}
+
+/// Compares the table with the one in the documentation, or writes it there when `UPDATE_GUARANTEES` is set.
+pub fn compare(table: &str) {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/guarantees.md");
+    let page = std::fs::read_to_string(&path).expect("docs/guarantees.md");
+    let (before, rest) = page.split_once(BEGIN).expect("the beginning of the table");
+    let (documented, after) = rest.split_once(END).expect("the end of the table");
+    if std::env::var_os("UPDATE_GUARANTEES").is_some() {
+        let page = format!("{before}{BEGIN}\n{table}{END}{after}");
+        return std::fs::write(&path, page).expect("docs/guarantees.md can be written");
+    }
+    assert!(
+        documented.trim() == table.trim(),
+        "docs/guarantees.md is not what was measured; UPDATE_GUARANTEES=1 writes it anew:\n{table}"
+    );
+}
