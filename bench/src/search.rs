@@ -17,7 +17,7 @@ const CHUNK: u64 = 10_000;
 const LIMIT: usize = 20;
 /// How many commits are timed before any is made beside the index.
 const COMMITS: usize = 300;
-const WARM_UP: usize = 1;
+const WARM_UP: usize = 2;
 const ROUNDS: usize = 15;
 
 /// What is searched for.

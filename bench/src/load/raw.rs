@@ -8,8 +8,8 @@ use rusqlite::{Connection, params};
 /// About what an entry of a short message has.
 const ROW: &str = r#"{"role":"user","content":"a message of the usual length, as people write them to each other"}"#;
 
-/// Transactions a second that many writers get.
-pub(super) fn transactions(writers: u32, lasts: Duration) -> Result<f64, Box<dyn std::error::Error>> {
+/// Transactions a second that many writers get, of so many rows each.
+pub(super) fn transactions(writers: u32, rows: u32, lasts: Duration) -> Result<f64, Box<dyn std::error::Error>> {
     let folder = tempfile::tempdir()?;
     let connection = Connection::open(folder.path().join("raw.db"))?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
@@ -36,20 +36,27 @@ pub(super) fn transactions(writers: u32, lasts: Duration) -> Result<f64, Box<dyn
             })
             .collect();
         drop(jobs);
-        let written = write(&connection, &waiting);
+        let written = write(&connection, rows, &waiting);
         let count: u32 = clients.into_iter().map(|client| client.join().unwrap_or_default()).sum();
         written.map(|()| count)
     })?;
     Ok(f64::from(count) / begun.elapsed().as_secs_f64())
 }
 
-fn write(connection: &Connection, waiting: &mpsc::Receiver<(u32, u32, mpsc::SyncSender<()>)>) -> rusqlite::Result<()> {
+fn write(
+    connection: &Connection,
+    rows: u32,
+    waiting: &mpsc::Receiver<(u32, u32, mpsc::SyncSender<()>)>,
+) -> rusqlite::Result<()> {
     while let Ok(first) = waiting.recv() {
         let group: Vec<_> = std::iter::once(first).chain(waiting.try_iter().take(255)).collect();
         connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
         for (tape, id, _) in &group {
             connection.prepare_cached("SAVEPOINT one")?.execute([])?;
-            connection.prepare_cached("INSERT INTO rows VALUES (?1, ?2, ?3)")?.execute(params![tape, id, ROW])?;
+            for row in 0..rows {
+                let id = i64::from(*id) * i64::from(rows) + i64::from(row);
+                connection.prepare_cached("INSERT INTO rows VALUES (?1, ?2, ?3)")?.execute(params![tape, id, ROW])?;
+            }
             connection.prepare_cached("RELEASE one")?.execute([])?;
         }
         connection.prepare_cached("COMMIT")?.execute([])?;

@@ -1,5 +1,6 @@
 //! Putting a host together.
 
+use std::fs::File;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -162,10 +163,28 @@ pub(crate) fn owners(home: &Path) -> PathBuf {
 
 /// The database of the home, made when it is not there.
 pub(crate) fn open_store(config: &Config) -> Result<Arc<dyn Store>, Failure> {
-    // Conversations are nobody else's business.
-    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&config.home);
-    made.map_err(|error| Failure::home(&config.home, &error))?;
+    make_home(&config.home).map_err(|error| Failure::home(&config.home, &error))?;
     Ok(Arc::new(SqliteStore::open(database(config))?))
+}
+
+/// Makes the home where it is not there, so that it is still there after a power cut.
+fn make_home(home: &Path) -> std::io::Result<()> {
+    let missing: Vec<&Path> = home.ancestors().take_while(|folder| !folder.exists()).collect();
+    // Conversations are nobody else's business.
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(home)?;
+    for parent in missing.into_iter().filter_map(Path::parent) {
+        let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+        // Not every file system can, and not every user may.
+        if let Err(error) = File::open(parent).and_then(|folder| folder.sync_all()) {
+            tracing::debug!(folder = %parent.display(), %error, "a folder was not synced");
+        }
+    }
+    Ok(())
+}
+
+/// The database of the home, which is there, for a command that may only want to read it.
+pub(crate) fn open_store_to_read(config: &Config) -> Result<Arc<dyn Store>, Failure> {
+    Ok(Arc::new(SqliteStore::open_to_read(database(config))?))
 }
 
 /// Where the database of the home is.

@@ -1,6 +1,7 @@
 //! How a command fails: a stable code, what happened, what to do, and an exit code.
 
 use std::fmt;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -61,6 +62,7 @@ pub(crate) const CODES: &[(&str, &str)] = &[
         "config-untrusted",
         "set it in your own config.toml or environment, or trust_workspace = true there if you trust the workspace",
     ),
+    ("disk-full", "make room on the disk and try again; nothing that was acknowledged is lost"),
     ("hook-failed", "`capstan hooks` shows who implements the hook; run with CAPSTAN_LOG=debug for the whole story"),
     ("home-unusable", "set CAPSTAN_HOME to a directory you can write to"),
     ("host-stopping", "nothing is lost: the message is taken up at the next start"),
@@ -101,9 +103,11 @@ pub(crate) const CODES: &[(&str, &str)] = &[
     ),
     ("runner-unknown", "`capstan hooks` shows who provides runners"),
     ("session-busy", "wait for the other process, or use another --session-id"),
+    ("store-busy", "end the process that keeps the database open for writing, then try again; `fuser` names it"),
     ("store-corrupt", "restore the file from a backup, or move it away to begin anew; it is left as it is"),
     ("store-empty", "there is nothing to lose yet; check CAPSTAN_HOME if you expected something"),
     ("store-failed", "check the disk, its free space and the permissions of the home directory"),
+    ("store-read-only", "let this user write to the home directory and what is in it, or set CAPSTAN_HOME to another"),
     ("store-too-new", "use the version of Capstan that wrote it, or a newer one"),
     ("tape-damaged", "mend the line or entry that is named, or restore the tape from a backup"),
     ("tape-elsewhere", "set tape_store to what it was when the tape was written (`capstan config show`)"),
@@ -141,7 +145,11 @@ impl Failure {
     }
 
     pub(crate) fn home(path: &Path, error: &std::io::Error) -> Self {
-        Self::new("home-unusable", format!("cannot make {}: {error}", path.display()), Exit::Store)
+        let message = format!("cannot make {}: {error}", path.display());
+        match error.kind() {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Self::new("disk-full", message, Exit::Store),
+            _ => Self::new("home-unusable", message, Exit::Store),
+        }
     }
 }
 
@@ -184,6 +192,9 @@ impl From<StoreError> for Failure {
             | StoreError::Duplicate { .. }
             | StoreError::NotOpen { .. }
             | StoreError::Taken { .. }
+            | StoreError::Full { .. }
+            | StoreError::ReadOnly { .. }
+            | StoreError::Busy { .. }
             | StoreError::Io { .. } => Exit::Store,
         };
         Self::new(error.code(), error.to_string(), exit)

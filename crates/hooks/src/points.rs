@@ -19,7 +19,8 @@ pub enum Admission {
     Process,
     /// If a turn is going on, what this mode says; otherwise a turn.
     As(AdmissionMode),
-    /// A turn of its own at once, beside one that is going on: for commands that only look.
+    /// A turn of its own at once, beside one that is going on: for commands that only look. Of anything but a command it
+    /// means [`Self::Process`].
     Beside,
 }
 

@@ -8,6 +8,7 @@ use capstan_protocol::{ChatMessage, EventKey, Outbound, OutboundKind, Outcome, T
 use capstan_tape::{Assigned, Batch, Draft, Fact, NewOutbound, StoreError};
 use capstan_turn::{Dispatched, TurnError, TurnReport};
 use serde_json::json;
+use tokio::sync::oneshot;
 
 use crate::HostError;
 use crate::engine::Engine;
@@ -38,6 +39,8 @@ pub(crate) struct Closed {
     /// Those its run took in on the way.
     pub(crate) taken: Vec<Item>,
     pub(crate) tape: TapeName,
+    /// Hears, for those who wait behind these events, that the store fails.
+    pub(crate) trouble: Option<oneshot::Sender<StoreError>>,
 }
 
 impl Engine {
@@ -53,7 +56,7 @@ impl Engine {
         group.inbound.extensions().insert(staging.clone());
         self.services.hooks.notify_error(Stage::Turn, error.fault(), Some(group.inbound.clone())).await;
         let ended = Ended { turn: Err(error), staging, run: None, journal: None };
-        let closed = Closed { group, taken: Vec::new(), tape: tape.clone() };
+        let closed = Closed { group, taken: Vec::new(), tape: tape.clone(), trouble: None };
         if let Err(error) = self.settle(closed, ended, None).await {
             tracing::error!(%error, "an event without a turn could not be settled");
         }
@@ -123,20 +126,16 @@ impl Engine {
         ended: &Ended,
         facts: Vec<Fact>,
     ) -> Result<Vec<Assigned>, StoreError> {
-        let count = facts.len();
-        if let Some(journal) = &ended.journal {
-            journal.extend(facts.clone());
-        }
         let mut wait = FIRST_WAIT;
         loop {
             let committed = if let Some(journal) = &ended.journal {
-                journal.flush_last(count).await
+                journal.flush_with(facts.clone()).await
             } else {
                 let batch = Batch { facts: facts.clone(), ..Batch::new() };
                 self.services.tapes.commit(batch).await.map(|committed| committed.assigned)
             };
             let error = match committed {
-                Err(error @ StoreError::Io { .. }) => error,
+                Err(error) if error.may_pass() => error,
                 done => return done,
             };
             tracing::error!(%error, "the end of a turn could not be written; it is tried again");
@@ -182,10 +181,18 @@ impl Closed {
     /// Whoever waits in this process is told that the store fails; the outcome comes when it works again.
     fn tell_callers(&mut self, error: &StoreError) {
         let items = std::iter::once(&mut self.group.lead).chain(&mut self.group.others).chain(&mut self.taken);
-        for caller in items.filter_map(|item| item.caller.take()) {
-            // Whoever asked may have gone.
-            let _unheard = caller.send(Err(HostError::Store(error.clone())));
+        tell(items, error);
+        if let Some(trouble) = self.trouble.take() {
+            let _unheard = trouble.send(error.clone());
         }
+    }
+}
+
+/// Tells the callers of events that the store fails. They are told once.
+pub(crate) fn tell<'a>(items: impl Iterator<Item = &'a mut Item>, error: &StoreError) {
+    for caller in items.filter_map(|item| item.caller.take()) {
+        // Whoever asked may have gone.
+        let _unheard = caller.send(Err(HostError::Store(error.clone())));
     }
 }
 

@@ -53,6 +53,8 @@ pub(crate) struct Active {
     pub(crate) journal: Arc<Journal>,
     pub(crate) cancelled: CancellationToken,
     pub(crate) steering: Arc<Steering>,
+    /// A message of the same session ended it: whoever sent that need not be told that it was cancelled.
+    pub(crate) interrupted: Arc<AtomicBool>,
 }
 
 impl Engine {
@@ -122,6 +124,9 @@ impl Engine {
         session: SessionId,
         caller: Option<Caller>,
     ) {
+        if let Err(error) = self.take_up_if_left(&key).await {
+            tracing::warn!(%error, "whether a dead process left an event could not be told");
+        }
         let known = tokio::select! {
             known = self.outcome_of(&key) => known,
             () = self.stopping.cancelled() => Ok(None),
@@ -145,6 +150,17 @@ impl Engine {
             // Whoever asked may have gone.
             let _unheard = caller.send(failed);
         }
+    }
+
+    /// An event that a dead process left has nobody to end it but whoever asks for it again.
+    async fn take_up_if_left(self: &Arc<Self>, key: &EventKey) -> Result<(), HostError> {
+        let store = self.services.tapes.store();
+        let Some(record) = store.accepted(key).await?.filter(|record| record.outcome.is_none()) else { return Ok(()) };
+        let events = store.in_flight(Some(&record.tape)).await?;
+        if events.iter().any(|event| event.key == *key && self.is_left(event)) {
+            self.reserve(&record.tape)?.take_up();
+        }
+        Ok(())
     }
 
     /// Waits until an event has ended, for as long as an event waits for its session.

@@ -63,11 +63,11 @@ impl Engine {
         let inbound = inbound.in_session(session.clone());
         let address = TapeAddress { workspace: services.workspace_id.clone(), session: session.clone() };
         let tape = tape_name(&address);
-        let is_awake = self.sessions.is_awake(&tape);
+        let is_busy = self.sessions.is_busy(&tape);
         let reservation = self.reserve(&tape)?;
         let plan = match unresolved {
             Some(failure) => Plan::Refuse(failure),
-            None => services.admit(&inbound, &session, &tape, is_awake).await?,
+            None => services.admit(&inbound, &session, &tape, is_busy).await?,
         };
         let plan = if reservation.is_full() && matches!(plan, Plan::Turn(_)) { Plan::Overflow } else { plan };
         let candidate = Candidate { key: EventKey::from(&*inbound), inbound, session, tape, plan };
@@ -99,10 +99,11 @@ impl Engine {
         let no_matter = Arrival::plain();
         match plan {
             Plan::Turn(arrival) => reservation.send(item(arrival), accepted.lease),
-            Plan::Drop => self.deliver(Parcel::of(item(no_matter), Outcome::Dropped, None)).await,
+            Plan::Drop => self.deliver_at_once(Parcel::of(item(no_matter), Outcome::Dropped, None)).await,
             Plan::Overflow => {
                 let outcome = Outcome::Failed { notice: FULL.to_owned() };
-                self.deliver(Parcel { rows: accepted.rows, ..Parcel::of(item(no_matter), outcome, None) }).await;
+                self.deliver_at_once(Parcel { rows: accepted.rows, ..Parcel::of(item(no_matter), outcome, None) })
+                    .await;
             }
             Plan::Refuse(failure) => {
                 let engine = Arc::clone(self);
@@ -169,13 +170,16 @@ impl Services {
         inbound: &Inbound,
         session: &SessionId,
         tape: &TapeName,
-        is_awake: bool,
+        is_busy: Option<bool>,
     ) -> Result<Plan, StoreError> {
         let intake = self.intake(inbound);
         let set = self.binding.delivery_policy.admission.or(intake.admission).unwrap_or_default();
         // Whether another process works on the session is only looked up for whoever wants to know.
         let asks = self.hooks.is_implemented::<AdmitMessage>() || set == AdmissionMode::Drop;
-        let is_busy = is_awake || (asks && self.is_held(tape).await?);
+        let is_busy = match is_busy {
+            Some(is_busy) => is_busy,
+            None => asks && self.is_held(tape).await?,
+        };
         let args = AdmitMessageArgs { message: inbound.clone(), session_id: session.clone(), busy: Busy(is_busy) };
         let answer = match self.hooks.first::<AdmitMessage>(&args).await {
             Err(failure) => return Ok(Plan::Refuse(failure)),
@@ -187,7 +191,8 @@ impl Services {
             None => set,
         };
         let kind = match (answer, inbound.input.command_line()) {
-            (Some(Admission::Beside), _) => ArrivalKind::Beside,
+            // Of messages there is one turn at a time, whatever a hook says.
+            (Some(Admission::Beside), Some(_)) => ArrivalKind::Beside,
             (None, Some(line)) if self.only_looks(line) => ArrivalKind::Beside,
             (_, Some(_)) => ArrivalKind::Command,
             (_, None) => ArrivalKind::Message { addressed: inbound.is_addressed() },
@@ -280,3 +285,7 @@ impl Services {
         Err(StoreError::Moved { tape: tape.clone() }.into())
     }
 }
+
+#[cfg(test)]
+#[path = "gateway_tests.rs"]
+mod tests;

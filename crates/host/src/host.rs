@@ -12,7 +12,7 @@ use capstan_turn::{Turn, TurnError};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use tokio::sync::oneshot;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 
 use crate::engine::Engine;
 use crate::item::Caller;
@@ -182,7 +182,18 @@ impl Host {
         let mut place = engine.lines.enter(&inbound);
         async move {
             place.reached().await;
-            engine.accept(inbound, caller).await
+            // Whoever asked may go away in the middle. What has begun is ended: an event that is on disk must not be left
+            // without a session that knows of it.
+            let tasks = engine.tasks.clone();
+            let accepting = tasks.spawn(async move {
+                let _place = place;
+                engine.accept(inbound, caller).await
+            });
+            match accepting.await.map_err(JoinError::try_into_panic) {
+                Ok(accepted) => accepted,
+                Err(Ok(panic)) => std::panic::resume_unwind(panic),
+                Err(Err(_)) => Err(HostError::Stopping),
+            }
         }
     }
 }
@@ -193,3 +204,7 @@ impl Gateway for Host {
         self.accept_in_order(event, None).map(move |accepted| accepted.map_err(refused)).boxed()
     }
 }
+
+#[cfg(test)]
+#[path = "host_tests.rs"]
+mod tests;

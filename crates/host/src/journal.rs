@@ -122,27 +122,29 @@ impl Journal {
 
     /// Commits all that waits. A caller that goes away, as a cancelled run does, leaves the commit to end by itself.
     pub(crate) async fn flush(self: &Arc<Self>) -> Result<(), StoreError> {
-        self.flush_last(0).await.map(drop)
+        if self.lock().facts.is_empty() {
+            return Ok(());
+        }
+        self.flush_with(Vec::new()).await.map(drop)
     }
 
-    /// Commits all that waits, and gives what the last so many facts were assigned.
-    pub(crate) async fn flush_last(self: &Arc<Self>, count: usize) -> Result<Vec<Assigned>, StoreError> {
-        if self.lock().facts.is_empty() {
-            return Ok(Vec::new());
-        }
-        let journal = Arc::clone(self);
-        let commit = tokio::spawn(async move { journal.commit().await });
+    /// Commits all that waits and these facts after it, and gives what these were assigned. They are no part of what
+    /// waits: a commit that somebody has left to end by itself cannot take them along.
+    pub(crate) async fn flush_with(self: &Arc<Self>, last: Vec<Fact>) -> Result<Vec<Assigned>, StoreError> {
+        let (journal, count) = (Arc::clone(self), last.len());
+        let commit = tokio::spawn(async move { journal.commit(last).await });
         let mut assigned = commit.await.unwrap_or_else(|error| Err(StoreError::io("write the journal", error)))?;
         Ok(assigned.split_off(assigned.len().saturating_sub(count)))
     }
 
-    async fn commit(&self) -> Result<Vec<Assigned>, StoreError> {
+    async fn commit(&self, last: Vec<Fact>) -> Result<Vec<Assigned>, StoreError> {
         let _turn = self.order.lock().await;
-        let facts = self.lock().facts.clone();
+        let mut facts = self.lock().facts.clone();
+        let count = facts.len();
+        facts.extend(last);
         if facts.is_empty() {
             return Ok(Vec::new());
         }
-        let count = facts.len();
         let batch = Batch { fence: Some(self.fence.clone()), facts, ..Batch::new() };
         let committed = self.tapes.commit(batch).await?;
         let mut pending = self.lock();
@@ -171,3 +173,7 @@ fn move_up(fact: &mut Fact, count: usize) {
         *position = position.saturating_sub(count);
     }
 }
+
+#[cfg(test)]
+#[path = "journal_tests.rs"]
+mod tests;

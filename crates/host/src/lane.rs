@@ -2,17 +2,18 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use capstan_protocol::{Outcome, TapeName};
 use capstan_tape::{Batch, Fact, Fence, StoreError};
 use capstan_turn::{Decision, Mailbox, RunFailure, Session, TurnError};
 use futures::FutureExt as _;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::ending::{Closed, Ended};
+use crate::ending::{self, Closed, Ended};
 use crate::engine::{Active, Engine};
 use crate::item::{Group, Item};
 use crate::journal::Journal;
@@ -22,6 +23,10 @@ use crate::recovery;
 use crate::sessions::{Message, NewLane};
 use crate::staging::Staging;
 use crate::steering::Steering;
+
+/// How long the end of a turn waits for the end of another beside it. Their order is not worth more: a disk that fails
+/// must not hold up who is to be told so.
+const IN_ORDER: Duration = Duration::from_secs(1);
 
 /// The lane of one session. It ends when nothing is left to do.
 pub(crate) struct Lane {
@@ -37,6 +42,8 @@ pub(crate) struct Lane {
     is_taken_up: bool,
     /// Somebody wants that done although there is no turn.
     is_to_take_up: bool,
+    /// A turn is going on, or waits for the lease.
+    is_in_turn: bool,
     /// Turns beside the one that is going on.
     beside: JoinSet<()>,
     /// Turns that end at the same time end one after the other, so that what they say goes out in the order in which it
@@ -59,6 +66,7 @@ impl Lane {
             fence: None,
             is_taken_up,
             is_to_take_up: false,
+            is_in_turn: false,
             beside: JoinSet::new(),
             endings: Arc::default(),
         }
@@ -76,7 +84,11 @@ impl Lane {
             let now = self.now();
             self.mailbox.pass(now);
             match self.mailbox.next(now).and_then(Group::new) {
-                Some(group) => self.next_turn(group).await,
+                Some(group) => {
+                    self.say_whether_in_turn(true);
+                    self.next_turn(group).await;
+                    self.say_whether_in_turn(false);
+                }
                 None if self.is_to_take_up => self.only_take_up().await,
                 None => {
                     if self.is_done().await {
@@ -135,6 +147,7 @@ impl Lane {
 
     /// Takes in what the lane is told, while a turn is going on or none is.
     async fn hear(&mut self, message: Message, active: Option<&Active>) {
+        let of_event = matches!(message, Message::Event(..));
         match message {
             Message::Event(item, lease) => {
                 self.fence = lease.or(self.fence.take());
@@ -146,7 +159,13 @@ impl Lane {
             }
             Message::Nothing => {}
         }
-        self.engine.sessions.heard(&self.tape);
+        self.engine.sessions.heard(&self.tape, of_event, self.is_in_turn || self.mailbox.is_ready());
+    }
+
+    /// What comes from now on comes during a turn, or does not.
+    fn say_whether_in_turn(&mut self, is_in_turn: bool) {
+        self.is_in_turn = is_in_turn;
+        self.engine.sessions.works(&self.tape, is_in_turn || self.mailbox.is_ready());
     }
 
     async fn arrive(&mut self, item: Item, active: Option<&Active>) {
@@ -157,6 +176,7 @@ impl Lane {
             Decision::Waits => {}
             Decision::Interrupts => {
                 if let Some(active) = active {
+                    active.interrupted.store(true, Ordering::SeqCst);
                     active.cancelled.cancel();
                 }
             }
@@ -165,7 +185,7 @@ impl Lane {
                     Some(active) => active.steering.offer(item),
                     None => Some(item),
                 };
-                self.mailbox.put_back(left.into_iter().collect());
+                self.mailbox.put_back(left.into_iter().collect(), |item| item.entry);
             }
             Decision::Beside(item) => self.begin_beside(item),
             Decision::Drop(item) => self.let_go(item).await,
@@ -183,10 +203,10 @@ impl Lane {
     }
 
     /// Makes sure of the lease; meanwhile others may come. Fails when another process works on the session for too
-    /// long.
-    async fn hold_lease(&mut self) -> Result<Fence, TurnError> {
+    /// long, and gives nothing when the host stops first.
+    async fn hold_lease(&mut self) -> Result<Option<Fence>, TurnError> {
         if let Some(fence) = &self.fence {
-            return Ok(fence.clone());
+            return Ok(Some(fence.clone()));
         }
         let (engine, claim) = (Arc::clone(&self.engine), Arc::clone(&self.claim));
         let taken = engine.services.wait_for_lease(&claim, &engine.cancelled);
@@ -195,19 +215,21 @@ impl Lane {
             tokio::select! {
                 fence = &mut taken => break fence?,
                 Some(message) = self.inbox.recv() => self.hear(message, None).await,
+                () = engine.stopping.cancelled() => return Ok(None),
             }
         };
         // It was not free when the event was accepted: whoever had it may have died.
         self.is_taken_up = false;
         self.fence = Some(fence.clone());
-        Ok(fence)
+        Ok(Some(fence))
     }
 
     /// Takes up what dead processes left, though nothing new has come.
     async fn only_take_up(&mut self) {
         self.is_to_take_up = false;
         match self.hold_lease().await {
-            Ok(fence) => self.take_up(&fence).await,
+            Ok(Some(fence)) => self.take_up(&fence).await,
+            Ok(None) => {}
             Err(error) => {
                 tracing::info!(tape = %self.tape, %error, "what a dead process left is not taken up now");
             }
@@ -230,7 +252,9 @@ impl Lane {
     /// Takes events through a turn, with whatever comes meanwhile.
     async fn next_turn(&mut self, mut group: Group) {
         let fence = match self.hold_lease().await {
-            Ok(fence) => fence,
+            Ok(Some(fence)) => fence,
+            // It waits on disk, for the next start.
+            Ok(None) => return self.mailbox.put_first(group.into_items()),
             Err(error) => return self.engine.end_without_turn(group, &self.tape, error).await,
         };
         if !self.is_taken_up {
@@ -252,15 +276,30 @@ impl Lane {
                 }
             }
         };
+        if active.interrupted.load(Ordering::SeqCst) && matches!(ended.turn, Err(TurnError::Cancelled)) {
+            ended.staging.withdraw_notice();
+        }
         let steered = active.steering.end();
-        self.mailbox.put_back(steered.left);
+        self.mailbox.put_back(steered.left, |item| item.entry);
+        // Whoever hears the answer may send something at once: it does not come during this turn.
+        self.say_whether_in_turn(false);
         let is_last = self.mailbox.is_empty() && self.beside.is_empty();
         let releases = is_last && engine.sessions.begin_release(&self.tape);
         let lease = if releases { self.claim.release() } else { engine.services.renewal(&self.claim) };
-        let closed = Closed { group, taken: steered.taken, tape: self.tape.clone() };
-        let settled = {
-            let _in_order = self.endings.lock().await;
+        let (trouble, troubled) = oneshot::channel();
+        let closed = Closed { group, taken: steered.taken, tape: self.tape.clone(), trouble: Some(trouble) };
+        let settling = async {
+            let _in_order = tokio::time::timeout(IN_ORDER, self.endings.lock()).await;
             engine.settle(closed, ended, Some(lease)).await
+        };
+        tokio::pin!(settling);
+        let settled = tokio::select! {
+            settled = &mut settling => settled,
+            // It goes on for as long as the store fails: whoever waits behind it must not wait for that.
+            Ok(error) = troubled => {
+                ending::tell(self.mailbox.iter_mut(), &error);
+                settling.await
+            }
         };
         if releases || matches!(settled, Err(StoreError::Fenced { .. })) {
             self.fence = None;
@@ -280,6 +319,7 @@ impl Lane {
             journal: Arc::new(Journal::new(services.tapes.clone(), self.tape.clone(), fence, clock)),
             cancelled: self.engine.cancelled.child_token(),
             steering: Arc::new(Steering::default()),
+            interrupted: Arc::default(),
         }
     }
 
@@ -291,9 +331,9 @@ impl Lane {
         let (engine, tape, endings) = (Arc::clone(&self.engine), self.tape.clone(), Arc::clone(&self.endings));
         self.beside.spawn(async move {
             let ended = guarded(&engine, &group, &active).await;
-            let taken = active.steering.end().taken;
-            let _in_order = endings.lock().await;
-            if let Err(error) = engine.settle(Closed { group, taken, tape }, ended, None).await {
+            let closed = Closed { group, taken: active.steering.end().taken, tape, trouble: None };
+            let _in_order = tokio::time::timeout(IN_ORDER, endings.lock()).await;
+            if let Err(error) = engine.settle(closed, ended, None).await {
                 tracing::error!(%error, "the end of a turn beside another could not be written");
             }
         });

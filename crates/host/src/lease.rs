@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs::File;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -60,23 +61,27 @@ impl Owner {
     }
 
     /// An owner that is seen to be alive by a locked file in this folder.
-    pub fn in_folder(folder: PathBuf) -> Result<Self, HostError> {
+    pub fn in_folder(folder: impl Into<PathBuf>) -> Result<Self, HostError> {
+        let folder = folder.into();
         let name = format!("host-{}", uuid::Uuid::now_v7());
         let own = folder.join(format!("{name}.lock"));
-        let failed = |error: &dyn std::fmt::Display| HostError::Owner {
-            path: own.display().to_string(),
-            detail: error.to_string(),
+        let failed = |error: std::io::Error| {
+            let path = own.display().to_string();
+            match error.kind() {
+                ErrorKind::StorageFull | ErrorKind::QuotaExceeded => StoreError::Full { what: path }.into(),
+                _ => HostError::Owner { path, detail: error.to_string() },
+            }
         };
-        std::fs::create_dir_all(&folder).map_err(|error| failed(&error))?;
+        std::fs::create_dir_all(&folder).map_err(failed)?;
         let others = Owners::in_folder(&folder);
         if let Err(error) = others.remove_dead_files() {
             tracing::debug!(%error, "the files of dead owners could not be removed");
         }
         // It gets its name when it is locked, so that a file of that name that nobody has locked is a dead owner's.
         let unnamed = own.with_extension("new");
-        let lock = File::create(&unnamed).map_err(|error| failed(&error))?;
-        lock.try_lock().map_err(|error| failed(&error))?;
-        std::fs::rename(&unnamed, &own).map_err(|error| failed(&error))?;
+        let lock = File::create(&unnamed).map_err(failed)?;
+        lock.try_lock().map_err(|error| failed(error.into()))?;
+        std::fs::rename(&unnamed, &own).map_err(failed)?;
         Ok(Self::new(name, Some(Presence { others, own, _lock: lock })))
     }
 
@@ -131,7 +136,7 @@ pub(crate) struct Claim {
 
 impl Claim {
     /// The fact that takes the lease, as far as it is free, void or expired.
-    fn take(&self, held: Option<&LeaseRecord>, now: Timestamp, run: Duration) -> Fact {
+    pub(crate) fn take(&self, held: Option<&LeaseRecord>, now: Timestamp, run: Duration) -> Fact {
         let run_millis = i64::try_from(run.as_millis()).unwrap_or(i64::MAX);
         let holder = held.and_then(|lease| lease.owner.as_deref());
         Fact::TakeLease {
@@ -167,7 +172,12 @@ impl Services {
     /// The fact that takes a lease that is free, or makes one's own last longer; whether another's is void is not
     /// looked at.
     pub(crate) fn renewal(&self, claim: &Claim) -> Fact {
-        claim.take(None, self.settings.clock.now(), self.settings.run_timeout)
+        let mut fact = claim.take(None, self.settings.clock.now(), self.settings.run_timeout);
+        if let Fact::TakeLease { now, .. } = &mut fact {
+            // Before any lease ends: where nobody was looked at, time alone must not take it from one who may be alive.
+            *now = Timestamp::from_millis(0);
+        }
+        fact
     }
 
     /// The fact that takes a session's lease if it can be had now.

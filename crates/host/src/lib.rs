@@ -43,6 +43,8 @@ mod settings;
 mod staging;
 mod stand_in;
 mod steering;
+#[cfg(test)]
+mod test_host;
 
 pub use bindings::default_binding;
 pub use clock::Clock;

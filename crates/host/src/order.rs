@@ -49,6 +49,12 @@ impl Lines {
         Place { lines: self.clone(), conversation, number, before, _through: through }
     }
 
+    /// How many lines there are.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        self.lock().last.len()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Tails> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

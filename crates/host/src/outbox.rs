@@ -1,6 +1,6 @@
 //! The outbox: what was committed with an outcome goes out, in order per chat, until its fate is known.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -27,9 +27,19 @@ const ATTEMPTS: u32 = 300;
 /// Why the message of a caller that waited was given up.
 pub(crate) const CALLER_GONE: &str = "the caller is gone";
 
-/// What waits to go out, by chat.
+/// Why a message was given up that came when too many waited for its chat.
+const NO_ROOM: &str = "too many messages wait for this chat";
+
+/// What waits to go out.
 #[derive(Default)]
-pub(crate) struct Outbox(Mutex<HashMap<Address, Chat>>);
+pub(crate) struct Outbox(Mutex<Chats>);
+
+#[derive(Default)]
+struct Chats {
+    waiting: HashMap<Address, Chat>,
+    /// Chats for which the host stopped with a message unsent: what comes after it waits in the store too.
+    left: HashSet<Address>,
+}
 
 /// Where messages keep their order.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -38,10 +48,25 @@ struct Address {
     chat: ChatId,
 }
 
+impl Address {
+    fn of(row: &Row) -> Self {
+        Self { channel: row.message.channel.clone(), chat: row.message.chat_id.clone() }
+    }
+}
+
 /// A chat that something waits for. It is there exactly as long as a task works on it.
 struct Chat {
-    errands: VecDeque<(Errand, OwnedSemaphorePermit)>,
+    errands: VecDeque<(Errand, Option<OwnedSemaphorePermit>)>,
     room: Arc<Semaphore>,
+}
+
+/// What to do when too much waits for a chat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum WithoutRoom {
+    /// Wait until there is room.
+    Wait,
+    /// Give the message up.
+    GiveUp,
 }
 
 /// Something that is to go out to one chat.
@@ -53,41 +78,73 @@ enum Errand {
 }
 
 impl Outbox {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Address, Chat>> {
+    fn lock(&self) -> MutexGuard<'_, Chats> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// How many chats something waits for.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        self.lock().waiting.len()
+    }
+
     fn room(&self, address: &Address) -> Arc<Semaphore> {
-        let room = self.lock().get(address).map(|chat| Arc::clone(&chat.room));
+        let room = self.lock().waiting.get(address).map(|chat| Arc::clone(&chat.room));
         room.unwrap_or_else(|| Arc::new(Semaphore::new(WAITING)))
     }
 
     /// Puts an errand last; says whether nobody works on the chat yet.
-    fn put(&self, address: &Address, errand: Errand, place: OwnedSemaphorePermit, room: Arc<Semaphore>) -> bool {
+    fn put(
+        &self,
+        address: &Address,
+        errand: Errand,
+        place: Option<OwnedSemaphorePermit>,
+        room: Arc<Semaphore>,
+    ) -> bool {
         let mut chats = self.lock();
-        if let Some(chat) = chats.get_mut(address) {
+        if let Some(chat) = chats.waiting.get_mut(address) {
             chat.errands.push_back((errand, place));
             return false;
         }
-        chats.insert(address.clone(), Chat { errands: VecDeque::from([(errand, place)]), room });
+        chats.waiting.insert(address.clone(), Chat { errands: VecDeque::from([(errand, place)]), room });
         true
     }
 
     /// The next errand; when there is none, nobody works on the chat any more.
-    fn next(&self, address: &Address) -> Option<(Errand, OwnedSemaphorePermit)> {
+    fn next(&self, address: &Address) -> Option<(Errand, Option<OwnedSemaphorePermit>)> {
         let mut chats = self.lock();
-        let next = chats.get_mut(address).and_then(|chat| chat.errands.pop_front());
+        let next = chats.waiting.get_mut(address).and_then(|chat| chat.errands.pop_front());
         if next.is_none() {
-            chats.remove(address);
+            chats.waiting.remove(address);
         }
         next
+    }
+
+    /// A message to this chat is left for the next start.
+    fn leave(&self, address: &Address) {
+        self.lock().left.insert(address.clone());
+    }
+
+    fn is_left(&self, address: &Address) -> bool {
+        self.lock().left.contains(address)
     }
 }
 
 impl Engine {
     /// Sends a parcel on its way, as soon as there is room for it.
-    pub(crate) async fn deliver(self: &Arc<Self>, mut parcel: Parcel) {
-        let channel = parcel.inbound.channel();
+    pub(crate) async fn deliver(self: &Arc<Self>, parcel: Parcel) {
+        self.deliver_or(parcel, WithoutRoom::Wait).await;
+    }
+
+    /// Sends a parcel on its way. Where there is no room its messages are given up: whoever sent the event waits to hear
+    /// that it was accepted, and with it everybody behind.
+    pub(crate) async fn deliver_at_once(self: &Arc<Self>, parcel: Parcel) {
+        self.deliver_or(parcel, WithoutRoom::GiveUp).await;
+    }
+
+    async fn deliver_or(self: &Arc<Self>, mut parcel: Parcel, without_room: WithoutRoom) {
+        // Whoever waits is where the event came from, wherever its answer is sent.
+        let channel = parcel.inbound.source.clone();
         parcel.served.outbounds.extend(parcel.rows.iter().map(|row| row.message.clone()));
         let waits = self.services.channel(&channel).is_some_and(|channel| channel.capabilities().caller_waits);
         let answer = waits.then(|| Box::new(parcel.answer(&channel)));
@@ -96,56 +153,87 @@ impl Engine {
         let (own, others): (Vec<Row>, Vec<Row>) =
             parcel.rows.into_iter().partition(|row| waits && row.message.channel == channel);
         if let Some(answer) = answer {
-            self.run_errand(address, Errand::Answer { answer, rows: own, receipt: receipt.clone() }).await;
+            let errand = Errand::Answer { answer, rows: own, receipt: receipt.clone() };
+            self.run_errand(address, errand, without_room).await;
         }
-        self.send_rows(others, &receipt).await;
+        for row in others {
+            let address = Address::of(&row);
+            self.run_errand(address, Errand::Send { row, receipt: receipt.clone() }, without_room).await;
+        }
     }
 
-    /// Sends messages on their way that another process left behind.
-    pub(crate) async fn deliver_left_behind(self: &Arc<Self>, rows: Vec<Row>) {
+    /// Sends messages on their way that another process left behind, however many they are: no chat waits for another's,
+    /// and nothing new goes before them.
+    pub(crate) fn deliver_left_behind(self: &Arc<Self>, rows: Vec<Row>) {
         let nobody = Receipt::new(None, crate::Served::unknown());
-        self.send_rows(rows, &nobody).await;
-    }
-
-    async fn send_rows(self: &Arc<Self>, rows: Vec<Row>, receipt: &Receipt) {
         for row in rows {
-            let address = Address { channel: row.message.channel.clone(), chat: row.message.chat_id.clone() };
-            self.run_errand(address, Errand::Send { row, receipt: receipt.clone() }).await;
+            let address = Address::of(&row);
+            let room = self.outbox.room(&address);
+            self.put_errand(address, Errand::Send { row, receipt: nobody.clone() }, None, room);
         }
     }
 
-    async fn run_errand(self: &Arc<Self>, address: Address, errand: Errand) {
+    async fn run_errand(self: &Arc<Self>, address: Address, errand: Errand, without_room: WithoutRoom) {
         let room = self.outbox.room(&address);
-        // Nobody ever closes it.
-        let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
+        let place = match (Arc::clone(&room).try_acquire_owned(), without_room) {
+            (Ok(place), _) => place,
+            (Err(_), WithoutRoom::GiveUp) => return self.give_up(errand).await,
+            (Err(_), WithoutRoom::Wait) => tokio::select! {
+                Ok(place) = Arc::clone(&room).acquire_owned() => place,
+                // It waits in the store, for the next start.
+                () = self.stopping.cancelled() => return self.outbox.leave(&address),
+            },
+        };
+        self.put_errand(address, errand, Some(place), room);
+    }
+
+    fn put_errand(
+        self: &Arc<Self>,
+        address: Address,
+        errand: Errand,
+        place: Option<OwnedSemaphorePermit>,
+        room: Arc<Semaphore>,
+    ) {
         if self.outbox.put(&address, errand, place, room) {
             let engine = Arc::clone(self);
             self.tasks.spawn(async move {
                 while let Some((errand, _place)) = engine.outbox.next(&address) {
-                    engine.run(errand).await;
+                    engine.run(&address, errand).await;
                 }
             });
         }
     }
 
-    async fn run(&self, errand: Errand) {
+    async fn run(&self, address: &Address, errand: Errand) {
         match errand {
             Errand::Answer { answer, rows, receipt } => self.answer(&answer, rows, &receipt).await,
-            Errand::Send { row, receipt } => self.send(row, receipt).await,
+            Errand::Send { .. } if self.outbox.is_left(address) => {}
+            Errand::Send { row, receipt } => self.send(address, row, receipt).await,
         }
+    }
+
+    async fn give_up(&self, errand: Errand) {
+        let (rows, receipt) = match errand {
+            Errand::Answer { rows, receipt, .. } => (rows, receipt),
+            Errand::Send { row, receipt } => (vec![row], receipt),
+        };
+        tracing::warn!(reason = NO_ROOM, "a message was given up");
+        receipt.undelivered(NO_ROOM);
+        let status = OutboxStatus::Undelivered { reason: NO_ROOM.to_owned() };
+        self.record(rows.into_iter().map(|row| (row, status.clone())).collect()).await;
     }
 
     /// Answers a caller that waits. There is no second attempt: either it is still there, or it is gone.
     async fn answer(&self, answer: &Answer, rows: Vec<Row>, receipt: &Receipt) {
         let is_gone = answer.event.extensions().get::<CallerGone>().is_some();
-        let answered = match self.services.channel(&answer.event.channel()) {
+        let answered = match self.services.channel(&answer.event.source) {
             Some(channel) if !is_gone => isolated(channel.answer(answer), SEND_DEADLINE).await.map_err(|(why, _)| why),
             _ => Err(CALLER_GONE.to_owned()),
         };
         if let Err(reason) = &answered
             && !is_gone
         {
-            tracing::warn!(channel = %answer.event.channel(), %reason, "a caller could not be answered");
+            tracing::warn!(channel = %answer.event.source, %reason, "a caller could not be answered");
             receipt.undelivered(reason);
         }
         let status = match answered {
@@ -157,7 +245,7 @@ impl Engine {
 
     /// Sends one message until its fate is known, or the host stops. Whoever waits in this process waits for the first
     /// attempt.
-    async fn send(&self, mut row: Row, receipt: Receipt) {
+    async fn send(&self, address: &Address, mut row: Row, receipt: Receipt) {
         let mut receipt = Some(receipt);
         loop {
             let (reason, fate) = match self.attempt(&row).await {
@@ -183,7 +271,7 @@ impl Engine {
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
                 // It waits in the store, for the next start.
-                () = self.stopping.cancelled() => return,
+                () = self.stopping.cancelled() => return self.outbox.leave(address),
             }
         }
     }

@@ -70,7 +70,7 @@ async fn try_take_up(engine: &Arc<Engine>, tape: &TapeName, fence: &Fence) -> Re
     let services = &engine.services;
     let store = services.tapes.store();
     let mut events = store.in_flight(Some(tape)).await?;
-    events.retain(|event| is_left(engine, event.owner.as_deref()) && is_served(engine, &event.key.source));
+    events.retain(|event| engine.is_left(event));
     let mut runs = store.running().await?;
     runs.retain(|run| run.tape == *tape && !services.runs.contains(&run.run_id));
     if events.is_empty() && runs.is_empty() {
@@ -286,7 +286,7 @@ impl Engine {
         let store = self.services.tapes.store();
         let mut tapes = BTreeSet::new();
         for event in store.in_flight(None).await? {
-            if is_left(self, event.owner.as_deref()) && is_served(self, &event.key.source) {
+            if self.is_left(&event) {
                 tapes.insert(event.tape);
             }
         }
@@ -299,6 +299,11 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    /// Whether a dead process left this event, and it can be answered here.
+    pub(crate) fn is_left(&self, event: &InFlight) -> bool {
+        is_left(self, event.owner.as_deref()) && is_served(self, &event.key.source)
     }
 
     /// Tools of a session work in its workspace, so only a host of that workspace may go on with it.
@@ -334,9 +339,7 @@ impl Engine {
                 Err(error) => return Err(error),
             }
         }
-        // Not waited for: a channel that has not begun to listen may not be able to send yet.
-        let engine = Arc::clone(self);
-        self.tasks.spawn(async move { engine.deliver_left_behind(rows).await });
+        self.deliver_left_behind(rows);
         Ok(())
     }
 }

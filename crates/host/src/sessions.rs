@@ -33,6 +33,10 @@ struct Awake {
     slots: Arc<Semaphore>,
     /// How many senders the lane has not heard from.
     expected: usize,
+    /// How many events the lane has not heard of.
+    unheard: usize,
+    /// A turn is going on, or can begin.
+    works: bool,
     /// The lane is giving its lease back: nobody may count on it.
     releasing: bool,
 }
@@ -68,7 +72,8 @@ impl Sessions {
             let (lane, inbox) = mpsc::unbounded_channel();
             let claim = Arc::new(owner.claim(tape));
             begun = Some(NewLane { tape: tape.clone(), claim: Arc::clone(&claim), inbox });
-            Awake { lane, claim, slots: Arc::new(Semaphore::new(queue)), expected: 0, releasing: false }
+            let slots = Arc::new(Semaphore::new(queue));
+            Awake { lane, claim, slots, expected: 0, unheard: 0, works: false, releasing: false }
         });
         session.expected += 1;
         let reservation = Reservation {
@@ -83,15 +88,30 @@ impl Sessions {
         (reservation, begun)
     }
 
-    /// Whether a session is awake.
-    pub(crate) fn is_awake(&self, tape: &TapeName) -> bool {
-        self.lock().contains_key(tape)
+    /// Whether a session that is awake has a turn to do. Nothing is known of one that is asleep.
+    pub(crate) fn is_busy(&self, tape: &TapeName) -> Option<bool> {
+        self.lock().get(tape).map(|session| session.works || session.unheard > 0)
     }
 
-    /// The lane has heard from a sender.
-    pub(crate) fn heard(&self, tape: &TapeName) {
+    /// The lane has a turn to do, or has none.
+    pub(crate) fn works(&self, tape: &TapeName, works: bool) {
+        if let Some(session) = self.lock().get_mut(tape) {
+            session.works = works;
+        }
+    }
+
+    /// The lane has heard from a sender, perhaps of an event; `works` says whether it has a turn to do now.
+    pub(crate) fn heard(&self, tape: &TapeName, of_event: bool, works: bool) {
         if let Some(session) = self.lock().get_mut(tape) {
             session.expected = session.expected.saturating_sub(1);
+            session.unheard = session.unheard.saturating_sub(usize::from(of_event));
+            session.works = works;
+        }
+    }
+
+    fn sends_event(&self, tape: &TapeName) {
+        if let Some(session) = self.lock().get_mut(tape) {
+            session.unheard += 1;
         }
     }
 
@@ -124,6 +144,20 @@ impl Sessions {
         true
     }
 
+    /// A lane does not listen any more: the next event of its session begins another.
+    fn forget(&self, tape: &TapeName, lane: &mpsc::UnboundedSender<Message>) {
+        let mut awake = self.lock();
+        if awake.get(tape).is_some_and(|session| session.lane.same_channel(lane)) {
+            awake.remove(tape);
+        }
+    }
+
+    /// How many are awake.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        self.lock().len()
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<TapeName, Awake>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -138,6 +172,7 @@ impl Reservation {
     /// Hands an accepted event over.
     pub(crate) fn send(mut self, mut item: Item, lease: Option<Fence>) {
         item.slot = self.slot.take();
+        self.sessions.sends_event(&self.tape);
         self.tell(Message::Event(Box::new(item), lease));
     }
 
@@ -151,7 +186,7 @@ impl Reservation {
         if self.lane.send(message).is_err() {
             // A lane that does not listen has been ended with its host: the event is on disk, for the next one.
             tracing::warn!(tape = %self.tape, "a session ended before it heard of an event");
-            self.sessions.heard(&self.tape);
+            self.sessions.forget(&self.tape, &self.lane);
         }
     }
 }

@@ -27,6 +27,11 @@ impl Staging {
         self.lock().notice.get_or_insert_with(|| text.into());
     }
 
+    /// Nobody is to be told anything but what is staged.
+    pub(crate) fn withdraw_notice(&self) {
+        self.lock().notice = None;
+    }
+
     /// The notice that was asked for.
     pub(crate) fn notice(&self) -> Option<String> {
         self.lock().notice.clone()

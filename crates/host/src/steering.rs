@@ -2,6 +2,9 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use capstan_hooks::Inbound;
+use capstan_protocol::{EventKey, SessionId};
+
 use crate::item::Item;
 
 /// What is offered to a run, and what it took in.
@@ -13,6 +16,13 @@ struct State {
     offered: Vec<Item>,
     taken: Vec<Item>,
     is_over: bool,
+}
+
+/// An event that is offered to a run.
+pub(crate) struct Offered {
+    pub(crate) inbound: Inbound,
+    pub(crate) key: EventKey,
+    pub(crate) session: SessionId,
 }
 
 /// A run that is over: what it took in, and what it left.
@@ -32,21 +42,20 @@ impl Steering {
         None
     }
 
-    /// What was offered since the last time. Each is to be given back, as taken in or as left.
-    pub(crate) fn take_offered(&self) -> Vec<Item> {
-        std::mem::take(&mut self.lock().offered)
+    /// What was offered first and not taken in yet. It stays offered: a run that breaks off leaves it.
+    pub(crate) fn first(&self) -> Option<Offered> {
+        let state = self.lock();
+        let item = state.offered.first()?;
+        Some(Offered { inbound: item.inbound.clone(), key: item.key.clone(), session: item.session.clone() })
     }
 
-    /// The run took this event in.
-    pub(crate) fn took(&self, item: Item) {
-        self.lock().taken.push(item);
-    }
-
-    /// The run could not take these in: they are the first that it leaves.
-    pub(crate) fn give_back(&self, mut items: Vec<Item>) {
+    /// The run takes this event in. Says whether it still can: nobody was faster, and it is not over.
+    pub(crate) fn take(&self, key: &EventKey) -> bool {
         let mut state = self.lock();
-        items.append(&mut state.offered);
-        state.offered = items;
+        let Some(position) = state.offered.iter().position(|item| item.key == *key) else { return false };
+        let item = state.offered.remove(position);
+        state.taken.push(item);
+        true
     }
 
     /// The run is over.

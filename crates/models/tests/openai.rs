@@ -15,7 +15,7 @@ use serde_json::json;
 use common::{KEY, provider, request, settings, tools};
 
 /// A prompt that must not turn up in an error.
-const SECRET_PROMPT: &str = "the launch code is 4711, do not tell anyone about it";
+const SECRET_PROMPT: &str = "the launch code is swordfish, do not tell anyone about it";
 
 async fn answer(reply: Reply) -> Result<ModelOutput, ModelError> {
     let server = ScriptedModel::start(vec![reply]).await;
@@ -44,7 +44,7 @@ async fn failure(reply: Reply) -> ModelError {
 fn assert_safe(error: &ModelError) {
     let shown = format!("{error} {error:?}");
     assert!(!shown.contains(KEY), "the key is in {shown}");
-    assert!(!shown.contains("4711"), "the prompt is in {shown}");
+    assert!(!shown.contains("swordfish"), "the prompt is in {shown}");
     assert!(shown.contains("openai"), "the provider is not in {shown}");
     assert!(shown.chars().count() < 1200, "too long: {shown}");
 }

@@ -10,4 +10,4 @@ pub mod jsonl;
 mod sqlite;
 
 pub use jsonl::JsonlTapes;
-pub use sqlite::{DeadLetters, SqliteStore};
+pub use sqlite::{DeadLetters, SqliteOptions, SqliteStore};

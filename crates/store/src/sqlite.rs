@@ -8,6 +8,7 @@ mod fail_point;
 mod flight;
 mod payload;
 mod read;
+mod reader;
 mod readers;
 mod rows;
 mod schema;
@@ -18,12 +19,13 @@ mod verify;
 mod writer;
 
 use std::path::Path;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use capstan_protocol::{BlobHash, EventKey, Map, RunId, TapeName, WorkspaceId};
 use capstan_tape::{
     AcceptedRecord, Batch, Committed, Entry, InFlight, LeaseRecord, OutboxRecord, Problem, RunRecord, Search, Settled,
-    Slice, Store, StoreError, TapeRecord, scan,
+    Slice, Store, StoreError, TapeRecord,
 };
 
 use readers::Readers;
@@ -53,9 +55,22 @@ pub struct SqliteStore {
     readers: Readers,
     /// Who looks for damage: a connection that is in no transaction.
     verifiers: Readers,
-    /// A snapshot has none.
-    writer: Option<Writer>,
+    /// Or why nothing is written.
+    writer: Result<Writer, StoreError>,
     searches: Searches,
+}
+
+/// How a database is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SqliteOptions {
+    /// How long a writer waits for another process that keeps the database locked, before it gives up.
+    pub busy_timeout: Duration,
+}
+
+impl Default for SqliteOptions {
+    fn default() -> Self {
+        Self { busy_timeout: schema::BUSY_TIMEOUT }
+    }
 }
 
 impl SqliteStore {
@@ -66,21 +81,36 @@ impl SqliteStore {
     ///
     /// A file of another program is refused, and so is one that a newer version of this program wrote.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
+        Self::open_with(path, SqliteOptions::default())
+    }
+
+    /// Opens a database like [`SqliteStore::open`], with options.
+    pub fn open_with(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, StoreError> {
         let path = path.as_ref().to_path_buf();
-        let connection = schema::open_writer(&path)?;
+        let connection = schema::open_writer(&path, options)?;
         let writer = Writer::start(connection, path.clone())?;
         let readers = Readers::new(path);
-        Ok(Self { verifiers: readers.clone(), readers, writer: Some(writer), searches: Searches::default() })
+        Ok(Self { verifiers: readers.clone(), readers, writer: Ok(writer), searches: Searches::default() })
+    }
+
+    /// Opens a database that is there, for somebody who may only want to read it.
+    ///
+    /// Where it cannot be written, because it is read-only or its disk is full, it can be read all the same, and every
+    /// commit is refused for that reason.
+    pub fn open_to_read(path: impl AsRef<Path>) -> Result<Self, StoreError> {
+        match Self::open(&path) {
+            Err(reason @ (StoreError::ReadOnly { .. } | StoreError::Full { .. })) => {
+                Ok(Self { writer: Err(reason), ..Self::snapshot(path)? })
+            }
+            opened => opened,
+        }
     }
 }
 
 #[async_trait]
 impl Store for SqliteStore {
     async fn commit(&self, batch: Batch) -> Result<Committed, StoreError> {
-        match &self.writer {
-            Some(writer) => writer.commit(batch).await,
-            None => Err(StoreError::io("write to the database", "it was opened to be looked at only")),
-        }
+        self.writer.as_ref().map_err(Clone::clone)?.commit(batch).await
     }
 
     async fn tape(&self, name: &TapeName) -> Result<Option<TapeRecord>, StoreError> {
@@ -99,11 +129,8 @@ impl Store for SqliteStore {
 
     async fn search(&self, tape: &TapeName, slice: &Slice, search: &Search) -> Result<Vec<Entry>, StoreError> {
         let wanted = Wanted { tape: tape.clone(), slice: slice.clone(), search: search.clone() };
-        match &self.writer {
-            Some(writer) => self.searches.search(&self.readers, writer, wanted).await,
-            // Nothing is written to a snapshot, not even an index.
-            None => scan(self, tape, slice, search).await,
-        }
+        // Where nothing is written, what the index lacks is read.
+        self.searches.search(&self.readers, self.writer.as_ref().ok(), wanted).await
     }
 
     async fn accepted(&self, key: &EventKey) -> Result<Option<AcceptedRecord>, StoreError> {

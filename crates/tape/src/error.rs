@@ -93,6 +93,26 @@ pub enum StoreError {
         /// The newest version this program knows.
         known: u32,
     },
+    /// The disk has no room left, or its user's share of it. Nothing of the batch was written.
+    #[error("{what} cannot be written: the disk is full")]
+    Full {
+        /// Which file.
+        what: String,
+    },
+    /// The store can be read and not written.
+    #[error("{what} cannot be written: {detail}")]
+    ReadOnly {
+        /// Which file or folder.
+        what: String,
+        /// Why not.
+        detail: String,
+    },
+    /// Another process kept the store locked for longer than a writer waits. Nothing of the batch was written.
+    #[error("{what} cannot be written: another process keeps it locked")]
+    Busy {
+        /// Which file.
+        what: String,
+    },
     /// The disk, the file system or the database failed.
     #[error("{what}: {detail}")]
     Io {
@@ -109,9 +129,19 @@ impl StoreError {
         Self::Io { what: what.into(), detail: error.to_string() }
     }
 
+    /// Something that may be read and not written.
+    pub fn read_only(what: impl Into<String>, detail: impl std::fmt::Display) -> Self {
+        Self::ReadOnly { what: what.into(), detail: detail.to_string() }
+    }
+
     /// Damaged data.
     pub fn corrupt(what: impl Into<String>, detail: impl std::fmt::Display) -> Self {
         Self::Corrupt { what: what.into(), detail: detail.to_string() }
+    }
+
+    /// Whether the same may work later, with nothing changed but the disk or what other processes do.
+    pub fn may_pass(&self) -> bool {
+        matches!(self, Self::Io { .. } | Self::Full { .. } | Self::ReadOnly { .. } | Self::Busy { .. })
     }
 
     /// A stable code, which has a page in the documentation.
@@ -119,6 +149,9 @@ impl StoreError {
         match self {
             Self::Corrupt { .. } => "store-corrupt",
             Self::TooNew { .. } => "store-too-new",
+            Self::Full { .. } => "disk-full",
+            Self::ReadOnly { .. } => "store-read-only",
+            Self::Busy { .. } => "store-busy",
             Self::NoTape { .. } => "tape-unknown",
             Self::TapeExists { .. } => "tape-exists",
             Self::OutOfOrder { .. } => "tape-out-of-order",

@@ -42,7 +42,8 @@ impl Gate {
         *self.reached.borrow()
     }
 
-    pub(crate) async fn pass(&self) {
+    /// Stands at the gate until it is opened.
+    pub async fn pass(&self) {
         self.reached.send_replace(true);
         wait_for_true(&self.opened).await;
     }

@@ -1,12 +1,14 @@
-//! What tests share: [`ScriptedModel`], an `OpenAI` chat server on real loopback HTTP that answers from a script.
+//! What tests share: [`ScriptedModel`], an `OpenAI` chat server on real loopback HTTP that answers from a script, and
+//! [`disk`], a disk that fails on demand.
 //!
-//! It is strict: a request that breaks the [`grammar`] of `OpenAI` chat is answered with 400, as a provider would, and
+//! The server is strict: a request that breaks the [`grammar`] of `OpenAI` chat is answered with 400, as a provider would, and
 //! kept in [`ScriptedModel::violations`]. [`Reply`] is one answer of the script; a [`Gate`] holds an answer back in
 //! mid-stream, so that a test can act at that moment without sleeping.
 //!
 //! Not for production: functions panic where a test should fail. It knows nothing of Capstan's other crates, so that
 //! any of them can use it in its tests.
 
+pub mod disk;
 mod gate;
 pub mod grammar;
 mod reply;

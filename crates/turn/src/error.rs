@@ -51,7 +51,7 @@ impl TurnError {
             Self::Cancelled => "run-cancelled",
             Self::Busy => "session-busy",
             Self::Timeout => "run-timeout",
-            Self::Store(_) => "store-failed",
+            Self::Store(error) => error.code(),
             Self::NoRunner(_) => "runner-unknown",
         }
     }
@@ -62,6 +62,7 @@ impl TurnError {
             Self::Hook(failure) => format!("{} of plugin {} failed", failure.hook, failure.plugin),
             Self::Run(failure) => failure.message.clone(),
             Self::Cancelled | Self::Busy | Self::Timeout | Self::NoRunner(_) => self.to_string(),
+            Self::Store(StoreError::Full { .. }) => "the disk is full".to_owned(),
             Self::Store(_) => "the store failed".to_owned(),
         }
     }

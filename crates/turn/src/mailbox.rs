@@ -160,11 +160,15 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Events that were to be part of a run that has ended without them: each has a turn of its own, before what came
-    /// later.
-    pub fn put_back(&mut self, items: Vec<T>) {
-        for item in items.into_iter().rev() {
-            self.put_first(vec![item]);
+    /// Events that were to be part of a run that has ended without them: each has a turn of its own, after what came
+    /// before it and before what came later. `came` says when that was.
+    pub fn put_back<K: Ord>(&mut self, items: Vec<T>, came: impl Fn(&T) -> K) {
+        for item in items {
+            let moment = came(&item);
+            let is_later = |group: &Group<T>| group.items.first().is_some_and(|first| came(first) > moment);
+            let goes_first = |group: &Group<T>| group.kind == GroupKind::Interrupting || !is_later(group);
+            let place = self.ready.iter().take_while(|group| goes_first(group)).count();
+            self.ready.insert(place, Group { items: vec![item], kind: GroupKind::Closed });
         }
     }
 
@@ -193,9 +197,20 @@ impl<T> Mailbox<T> {
         self.window = self.window.filter(|until| now < *until);
     }
 
+    /// Whether a turn can begin.
+    pub fn is_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
     /// Whether nothing waits.
     pub fn is_empty(&self) -> bool {
         self.ready.is_empty() && self.held.is_none()
+    }
+
+    /// Everything that waits, to be told something.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        let held = self.held.iter_mut().flat_map(|held| &mut held.items);
+        self.ready.iter_mut().flat_map(|group| &mut group.items).chain(held)
     }
 
     /// Everything that waits, in order: the session ends.

@@ -72,10 +72,10 @@ fn t13_an_interruption_goes_first_and_interruptions_keep_their_order() {
 }
 
 #[test]
-fn a09_what_a_run_left_is_put_back_before_what_came_later() {
-    let mut mailbox = busy(&[("later", FollowUp)]);
-    mailbox.put_back(vec!["one", "two"]);
-    assert_eq!(turns(&mut mailbox, seconds(0)), [["one"], ["two"], ["later"]]);
+fn a09_what_a_run_left_is_put_back_where_it_would_have_waited() {
+    let mut mailbox = busy(&[("1 before", FollowUp), ("4 after", FollowUp), ("9 stop", Interrupt)]);
+    mailbox.put_back(vec!["2 steer", "3 steer"], |text| text.as_bytes()[0]);
+    assert_eq!(turns(&mut mailbox, seconds(0)), [["9 stop"], ["1 before"], ["2 steer"], ["3 steer"], ["4 after"]]);
 }
 
 #[test]

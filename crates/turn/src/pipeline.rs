@@ -55,9 +55,10 @@ impl Turn {
     pub async fn process(&self, inbound: Inbound, session: SessionId) -> Result<TurnReport, TurnError> {
         let turn = self.stages(&inbound, &session).await;
         if let Err(error) = &turn {
-            match error {
-                TurnError::Cancelled => tracing::warn!(%session, "turn cancelled"),
-                _ => tracing::error!(%session, code = error.code(), %error, "turn failed"),
+            if *error == TurnError::Cancelled {
+                tracing::warn!(%session, "turn cancelled");
+            } else {
+                tracing::error!(%session, code = error.code(), %error, "turn failed");
             }
             self.hooks.notify_error(Stage::Turn, error.fault(), Some(inbound)).await;
         }

@@ -18,19 +18,17 @@ impl SteeringApi for Steered {
     /// left with it.
     async fn take(&self) -> Result<Vec<Content>, ApiError> {
         let run = &self.0;
-        let mut offered = run.steering.take_offered().into_iter();
         let mut prompts = Vec::new();
-        while let Some(item) = offered.next() {
-            match build_prompt(&run.services.hooks, &item.inbound, &item.session, &run.state).await {
-                Ok(prompt) => {
+        while let Some(offered) = run.steering.first() {
+            match build_prompt(&run.services.hooks, &offered.inbound, &offered.session, &run.state).await {
+                Ok(prompt) if run.steering.take(&offered.key) => {
                     let prompt = prompt.0.as_ref().clone();
-                    run.take_in_steered(&item.key, prompt.clone());
-                    run.steering.took(item);
+                    run.take_in_steered(&offered.key, prompt.clone());
                     prompts.push(prompt);
                 }
+                Ok(_) => {}
                 Err(error) => {
                     tracing::warn!(%error, "a message could not be taken into a run");
-                    run.steering.give_back(std::iter::once(item).chain(offered).collect());
                     break;
                 }
             }

@@ -11,7 +11,8 @@ use rusqlite::backup::{Backup, StepResult};
 
 use super::SqliteStore;
 use super::error::store_error;
-use super::schema::{check_version, open_reader};
+use super::reader::open_reader;
+use super::schema::check_version;
 
 /// How long a copy waits for somebody who keeps the whole file to himself.
 const PATIENCE: Duration = Duration::from_secs(10);

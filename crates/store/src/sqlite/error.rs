@@ -1,11 +1,16 @@
 //! What `SQLite` says, in the words of a store.
 
+use std::fs::File;
+use std::io::{self, ErrorKind, Write as _};
 use std::path::Path;
 
 use capstan_tape::StoreError;
 use rusqlite::ErrorCode;
 
-/// Whether the file is damaged or the disk failed, and which file it is.
+/// How much is written to learn what the system says: as much as a database needs beside it to be opened.
+const PROBE_BYTES: usize = 64 * 1024;
+
+/// Whether the file is damaged, cannot be written or is locked, or the disk failed, and which file it is.
 pub(super) fn store_error(path: &Path, error: &rusqlite::Error) -> StoreError {
     let what = path.display().to_string();
     match error {
@@ -15,7 +20,40 @@ pub(super) fn store_error(path: &Path, error: &rusqlite::Error) -> StoreError {
         | rusqlite::Error::Utf8Error(..) => StoreError::corrupt(what, error),
         other => match other.sqlite_error_code() {
             Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => StoreError::corrupt(what, other),
+            Some(ErrorCode::DiskFull) => StoreError::Full { what },
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StoreError::Busy { what },
+            Some(ErrorCode::ReadOnly) => obstacle(path).unwrap_or_else(|| StoreError::read_only(what, other)),
+            Some(ErrorCode::CannotOpen | ErrorCode::SystemIoFailure) => {
+                obstacle(path).unwrap_or_else(|| StoreError::io(what, other))
+            }
             _ => StoreError::io(what, other),
         },
+    }
+}
+
+/// Why nothing can be written beside a database, which needs files there. `SQLite` keeps what the system said to itself,
+/// so the system is asked again.
+///
+/// Never by opening the database: to close it again would give up the locks that this process holds on it.
+pub(super) fn obstacle(path: &Path) -> Option<StoreError> {
+    let mut name = path.file_name()?.to_owned();
+    name.push("-probe");
+    let probe = path.with_file_name(name);
+    let written = File::create(&probe).and_then(|mut file| file.write_all(&vec![0; PROBE_BYTES]));
+    // Where it was not made there is nothing to remove.
+    let _removed = std::fs::remove_file(&probe);
+    obstacle_of(path, &written.err()?)
+}
+
+fn obstacle_of(path: &Path, error: &io::Error) -> Option<StoreError> {
+    match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+            Some(StoreError::Full { what: path.display().to_string() })
+        }
+        ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied => {
+            let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            Some(StoreError::read_only(folder.display().to_string(), error))
+        }
+        _ => None,
     }
 }

@@ -12,9 +12,13 @@ use super::columns::{from_json, integer, to_json, unreadable};
 /// a command prints each time, is above it. Below, a second row and a hash would cost more than a copy does.
 const LARGE: usize = 16 * 1024;
 
-/// A payload as the columns of an entry have it: its JSON and no hash, or a hash and no JSON.
+/// What an entry has in place of a payload that stands beside it: JSON, for whoever looks at the table.
+const ELSEWHERE: &str = "null";
+
+/// A payload as the columns of an entry have it.
 pub(super) struct Columns {
     pub(super) json: String,
+    /// Where it stands if not there.
     pub(super) hash: Option<String>,
 }
 
@@ -27,7 +31,7 @@ pub(super) fn keep(connection: &Connection, payload: &Value) -> Result<Columns> 
     let hash = blob_hash(json.as_bytes());
     let sql = "INSERT INTO payloads VALUES (?1, ?2) ON CONFLICT (hash) DO NOTHING";
     connection.prepare_cached(sql)?.execute(params![hash.as_str(), json])?;
-    Ok(Columns { json: String::new(), hash: Some(hash.as_str().to_owned()) })
+    Ok(Columns { json: ELSEWHERE.to_owned(), hash: Some(hash.as_str().to_owned()) })
 }
 
 /// The payload of an entry's row, given where its two columns are.

@@ -8,7 +8,7 @@ use rusqlite::Connection;
 use tokio::sync::Semaphore;
 
 use super::error::store_error;
-use super::schema::open_reader;
+use super::reader::open_reader;
 
 /// How many reads go on at once; a further one waits.
 const READERS: usize = 4;

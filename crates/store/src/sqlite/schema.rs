@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 use capstan_tape::StoreError;
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
-use super::error::store_error;
+use super::SqliteOptions;
+use super::error::{obstacle, store_error};
 
 /// Marks a database as ours (`CPST`), so that a file of another program is never touched.
 const APPLICATION_ID: i32 = 0x4350_5354;
-/// How long a statement waits for another process that writes.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a statement waits for another process that writes, unless it is said otherwise.
+pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Every statement of this crate fits, so none is prepared twice.
 const CACHED_STATEMENTS: usize = 64;
 
@@ -24,7 +25,7 @@ pub(super) const MIGRATIONS: [&str; 3] =
 pub(super) const KNOWN_VERSION: u32 = MIGRATIONS.len() as u32;
 
 /// Opens the connection that writes, and brings the database to the newest version.
-pub(super) fn open_writer(path: &Path) -> Result<Connection, StoreError> {
+pub(super) fn open_writer(path: &Path, options: SqliteOptions) -> Result<Connection, StoreError> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if !directory.is_dir() {
         return Err(StoreError::io(
@@ -36,25 +37,18 @@ pub(super) fn open_writer(path: &Path) -> Result<Connection, StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(path, flags).map_err(failed)?;
     prepare(&connection).map_err(failed)?;
+    connection.busy_timeout(options.busy_timeout).map_err(failed)?;
     if connection.is_readonly("main").map_err(failed)? {
-        return Err(StoreError::io(format!("open {}", path.display()), "the file cannot be written"));
+        let refused = || StoreError::read_only(path.display().to_string(), "this user may only read it");
+        return Err(obstacle(path).unwrap_or_else(refused));
     }
     let version = check_version(&connection, path)?;
-    use_wal(&connection).map_err(failed)?;
+    use_wal(&connection, options).map_err(failed)?;
     connection.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
     connection.pragma_update(None, "foreign_keys", true).map_err(failed)?;
     if version < MIGRATIONS.len() {
         migrate(&mut connection, path)?;
     }
-    Ok(connection)
-}
-
-/// Opens a connection that only reads. It never needs a lock that a writer holds.
-pub(super) fn open_reader(path: &Path) -> Result<Connection, StoreError> {
-    let failed = |error: rusqlite::Error| store_error(path, &error);
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(path, flags).map_err(failed)?;
-    prepare(&connection).map_err(failed)?;
     Ok(connection)
 }
 
@@ -65,8 +59,8 @@ pub(super) fn prepare(connection: &Connection) -> rusqlite::Result<()> {
 }
 
 /// Turning an empty file into a WAL database ignores the busy timeout, so two processes that do it at once need this.
-fn use_wal(connection: &Connection) -> rusqlite::Result<()> {
-    let deadline = Instant::now() + BUSY_TIMEOUT;
+fn use_wal(connection: &Connection, options: SqliteOptions) -> rusqlite::Result<()> {
+    let deadline = Instant::now() + options.busy_timeout;
     loop {
         match connection.pragma_update(None, "journal_mode", "WAL") {
             Err(error) if is_busy(&error) && Instant::now() < deadline => {

@@ -1,7 +1,7 @@
 //! Search: an index of full text says which entries may be meant, and the rule of the search decides.
 //!
 //! The index is no part of what a batch writes. A search first brings it up to date, in chunks between which batches are
-//! written; what is still missing is read, so the answer is whole even where nothing could be written.
+//! written; what is still missing is read, so the answer is whole even where nothing can be written.
 
 mod expression;
 mod index;
@@ -58,7 +58,7 @@ impl Searches {
     pub(super) async fn search(
         &self,
         readers: &Readers,
-        writer: &Writer,
+        writer: Option<&Writer>,
         wanted: Wanted,
     ) -> Result<Vec<Entry>, StoreError> {
         let (wanted, few) = (Arc::new(wanted), self.few);
@@ -66,7 +66,9 @@ impl Searches {
         let looked = match readers.read(move |connection| first.look(connection, few)).await {
             Ok(Looked::Found(found)) => return Ok(found),
             Ok(Looked::Behind(up_to)) => {
-                if let Err(error) = self.catch_up(readers, writer, &wanted.tape, up_to).await {
+                if let Some(writer) = writer
+                    && let Err(error) = self.catch_up(readers, writer, &wanted.tape, up_to).await
+                {
                     tracing::warn!(%error, "the search index is behind: what it lacks is read");
                 }
                 let again = Arc::clone(&wanted);
@@ -79,6 +81,7 @@ impl Searches {
         let found = readers.read(move |connection| wanted.read(connection, &wanted.slice)).await?;
         tracing::warn!(%error, "the search index is of no use: entries are read instead");
         if matches!(error, StoreError::Corrupt { .. })
+            && let Some(writer) = writer
             && let Err(error) = writer.index(IndexWork::Clear).await
         {
             tracing::warn!(%error, "the damaged search index could not be emptied");
@@ -115,24 +118,24 @@ pub(super) struct Wanted {
 impl Wanted {
     /// Answers if little has to be read for it, be it all there is or what the index lacks.
     fn look(&self, connection: &Connection, few: usize) -> Result<Looked> {
-        let snapshot = connection.unchecked_transaction()?;
+        let _moment = index::one_moment(connection)?;
         if self.search.needles().is_empty() {
             return Ok(Looked::Found(Vec::new()));
         }
         let up_to = self.slice.up_to.unwrap_or(EntryId(u64::MAX));
         let after = self.slice.after.unwrap_or_default();
-        if self.are_few(&snapshot, after, up_to, few)? {
-            return self.read(&snapshot, &self.slice).map(Looked::Found);
+        if self.are_few(connection, after, up_to, few)? {
+            return self.read(connection, &self.slice).map(Looked::Found);
         }
-        if let Some(found) = self.glance(&snapshot, few / GLANCE)? {
+        if let Some(found) = self.glance(connection, few / GLANCE)? {
             return Ok(Looked::Found(found));
         }
-        let indexed = index::place(&snapshot, &self.tape)?.map(|place| place.up_to).unwrap_or_default();
+        let indexed = index::place(connection, &self.tape)?.map(|place| place.up_to).unwrap_or_default();
         let up_to = up_to.min(GREATEST_ID);
-        if self.are_few(&snapshot, after.max(indexed), up_to, few)? {
-            return self.find(&snapshot).map(Looked::Found);
+        if self.are_few(connection, after.max(indexed), up_to, few)? {
+            return self.find(connection).map(Looked::Found);
         }
-        let head = read::tape(&snapshot, &self.tape)?.map(|record| record.head).unwrap_or_default();
+        let head = read::tape(connection, &self.tape)?.map(|record| record.head).unwrap_or_default();
         Ok(Looked::Behind(up_to.min(head)))
     }
 
@@ -164,8 +167,7 @@ impl Wanted {
 
     /// What is found by the index, and by reading what it lacks; of one moment of the database.
     fn find(&self, connection: &Connection) -> Result<Vec<Entry>> {
-        // A transaction within one would be refused.
-        let _snapshot = if connection.is_autocommit() { Some(connection.unchecked_transaction()?) } else { None };
+        let _moment = index::one_moment(connection)?;
         let Some(place) = index::place(connection, &self.tape)? else { return self.read(connection, &self.slice) };
         let mut expression = Expression::of(&self.search);
         index::each_word(connection, |word| expression.offer(word))?;

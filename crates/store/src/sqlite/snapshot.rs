@@ -9,8 +9,9 @@ use rusqlite::{Connection, Result, Row};
 use super::backup::copy_pages;
 use super::columns::{from_json, number, timestamp};
 use super::error::store_error;
+use super::reader::open_reader;
 use super::readers::Readers;
-use super::schema::{KNOWN_VERSION, check_version, migrate, open_reader, prepare};
+use super::schema::{KNOWN_VERSION, check_version, migrate, prepare};
 use super::search::Searches;
 use super::{SqliteStore, flight};
 
@@ -32,15 +33,16 @@ impl SqliteStore {
     /// gone with it, is brought to the newest version and looked at in its place.
     pub fn snapshot(path: impl AsRef<Path>) -> std::result::Result<Self, StoreError> {
         let path = path.as_ref().to_path_buf();
+        let writer = Err(StoreError::io("write to the database", "it was opened to be looked at only"));
         let failed = |error: rusqlite::Error| store_error(&path, &error);
         let source = open_reader(&path)?;
         pin(&source).map_err(failed)?;
         if check_version(&source, &path)? < KNOWN_VERSION as usize {
             let readers = Readers::through(newest_version_of(&source, &path)?, path);
-            return Ok(Self { verifiers: readers.clone(), readers, writer: None, searches: Searches::default() });
+            return Ok(Self { verifiers: readers.clone(), readers, writer, searches: Searches::default() });
         }
         let verifiers = Readers::new(path.clone());
-        Ok(Self { readers: Readers::through(source, path), verifiers, writer: None, searches: Searches::default() })
+        Ok(Self { readers: Readers::through(source, path), verifiers, writer, searches: Searches::default() })
     }
 
     /// The version of the tables in a database, which is left as it is; nothing where there is no file.

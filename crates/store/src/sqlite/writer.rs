@@ -94,7 +94,7 @@ fn write_all(connection: &Connection, path: &Path, mut waiting: mpsc::Receiver<J
                 Job::Index(work, answer) => {
                     // Whoever came before is not kept waiting by it.
                     write_group(connection, path, std::mem::take(&mut group));
-                    let _ = answer.send(in_transaction(connection, path, || change_index(connection, work)));
+                    let _ = answer.send(in_transaction(connection, path, || change_index(connection, path, work)));
                 }
             }
             if group.len() < largest {
@@ -133,47 +133,51 @@ fn write_group(connection: &Connection, path: &Path, group: Vec<(Batch, oneshot:
 fn in_transaction<T>(
     connection: &Connection,
     path: &Path,
-    work: impl FnOnce() -> rusqlite::Result<T>,
+    work: impl FnOnce() -> Result<T, StoreError>,
 ) -> Result<T, StoreError> {
-    let written = execute(connection, "BEGIN IMMEDIATE").and_then(|()| {
+    let written = execute(connection, path, "BEGIN IMMEDIATE").and_then(|()| {
         let done = work()?;
-        execute(connection, "COMMIT")?;
+        execute(connection, path, "COMMIT")?;
         Ok(done)
     });
-    written.map_err(|error| {
+    written.inspect_err(|_| {
         // It may be over already: then there is nothing to roll back.
         if !connection.is_autocommit()
-            && let Err(error) = execute(connection, "ROLLBACK")
+            && let Err(error) = execute(connection, path, "ROLLBACK")
         {
             tracing::error!(%error, "a failed transaction could not be rolled back");
         }
-        store_error(path, &error)
     })
 }
 
 /// Applies every batch. An error means that none of the whole group may be written.
-fn apply_group(connection: &Connection, batches: Vec<Batch>, path: &Path) -> rusqlite::Result<Vec<Answer>> {
+fn apply_group(connection: &Connection, batches: Vec<Batch>, path: &Path) -> Result<Vec<Answer>, StoreError> {
     let mut answers = Vec::with_capacity(batches.len());
     for batch in batches {
-        execute(connection, "SAVEPOINT batch")?;
+        execute(connection, path, "SAVEPOINT batch")?;
         let answer = rules::apply(&mut SqlRows { connection, path }, batch, Timestamp::now());
-        if answer.is_err() {
-            // Where SQLite gave up the whole transaction (disk full) this fails, and so does the group.
-            execute(connection, "ROLLBACK TO batch")?;
+        if let Err(error) = &answer {
+            if connection.is_autocommit() {
+                // SQLite gave up the whole transaction, as it does when the disk is full.
+                return Err(error.clone());
+            }
+            execute(connection, path, "ROLLBACK TO batch")?;
         }
-        execute(connection, "RELEASE batch")?;
+        execute(connection, path, "RELEASE batch")?;
         answers.push(answer);
     }
     Ok(answers)
 }
 
-fn change_index(connection: &Connection, work: IndexWork) -> rusqlite::Result<()> {
-    match work {
+fn change_index(connection: &Connection, path: &Path, work: IndexWork) -> Result<(), StoreError> {
+    let changed = match work {
         IndexWork::Add(chunk) => search::write(connection, &chunk),
         IndexWork::Clear => search::clear(connection),
-    }
+    };
+    changed.map_err(|error| store_error(path, &error))
 }
 
-fn execute(connection: &Connection, sql: &str) -> rusqlite::Result<()> {
-    connection.prepare_cached(sql)?.execute([]).map(drop)
+fn execute(connection: &Connection, path: &Path, sql: &str) -> Result<(), StoreError> {
+    let executed = connection.prepare_cached(sql).and_then(|mut statement| statement.execute([]));
+    executed.map(drop).map_err(|error| store_error(path, &error))
 }

@@ -46,8 +46,11 @@ impl<'a> Scope<'a> {
         if let Some(opened) = self.opened.get() {
             return Ok(opened);
         }
-        let store: Arc<dyn Store> = if self.begins || builder::database(&self.context.config).exists() {
-            builder::open_store(&self.context.config)?
+        let config = &self.context.config;
+        let store: Arc<dyn Store> = if self.begins {
+            builder::open_store(config)?
+        } else if builder::database(config).exists() {
+            builder::open_store_to_read(config)?
         } else {
             // Nothing was ever written: looking at it writes nothing either.
             Arc::new(MemoryStore::new())

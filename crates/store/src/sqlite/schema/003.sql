@@ -1,4 +1,4 @@
--- Large payloads, each kept once however many entries have it. The entry's own payload is empty then.
+-- Large payloads, each kept once however many entries have it. The entry's own payload is null then.
 CREATE TABLE payloads (
     hash TEXT PRIMARY KEY,
     json TEXT NOT NULL

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use capstan_protocol::{EntryId, TapeName};
 use capstan_tape::{Slice, searched_text};
-use rusqlite::{Connection, OptionalExtension, Result, params};
+use rusqlite::{Connection, OptionalExtension, Result, Transaction, params};
 
 use super::terms::{Terms, rules};
 use crate::sqlite::columns::{entry_id, integer};
@@ -54,6 +54,12 @@ pub(in crate::sqlite) struct Candidates<'a> {
     pub(in crate::sqlite) expression: &'a str,
 }
 
+/// Lets all reads see one moment of the database while this lives. A connection may be in a transaction already, and one
+/// within it would be refused.
+pub(super) fn one_moment(connection: &Connection) -> Result<Option<Transaction<'_>>> {
+    if connection.is_autocommit() { connection.unchecked_transaction().map(Some) } else { Ok(None) }
+}
+
 /// The place of a tape, if any of it is in the index.
 pub(super) fn place(connection: &Connection, tape: &TapeName) -> Result<Option<Place>> {
     if !has_our_rules(connection)? {
@@ -95,11 +101,11 @@ pub(super) fn next_chunk(
     up_to: EntryId,
     most: usize,
 ) -> Result<Option<Chunk>> {
-    let snapshot = connection.unchecked_transaction()?;
-    let after = place(&snapshot, tape)?.map(|place| place.up_to).unwrap_or_default();
+    let _moment = one_moment(connection)?;
+    let after = place(connection, tape)?.map(|place| place.up_to).unwrap_or_default();
     let (mut rows, mut words, mut terms) = (Vec::new(), BTreeSet::new(), 0);
     let slice = Slice { up_to: Some(up_to), limit: Some(most), ..Slice::after(after) };
-    read::each_of(&snapshot, tape, &slice, |entry| {
+    read::each_of(connection, tape, &slice, |entry| {
         let found = Terms::of(&searched_text(&entry));
         terms += found.len();
         rows.push((entry.id, found.joined()));

@@ -240,6 +240,24 @@ async fn p10_a_damaged_index_is_read_past_and_made_anew() {
 }
 
 #[tokio::test]
+async fn p10_a_snapshot_is_searched_and_writes_nothing() {
+    let directory = place();
+    let (store, tape) = (store(directory.path(), 0), name("t"));
+    store.commit(batch(&tape, (0..20).map(|_| said("needle")))).await.unwrap();
+    let searches = || Searches { few: 0, ..Searches::default() };
+    let snapshot = || SqliteStore::snapshot(directory.path().join("capstan.db")).unwrap();
+    let early = SqliteStore { searches: searches(), ..snapshot() };
+    assert_eq!(found(&early, &tape, "needle").await.len(), 20);
+    assert_eq!(number(&directory, INDEXED), 0);
+    assert_eq!(found(&store, &tape, "needle").await.len(), 20);
+    store.commit(batch(&tape, [said("needle")])).await.unwrap();
+    let late = SqliteStore { searches: searches(), ..snapshot() };
+    assert_eq!(found(&late, &tape, "nedle").await.len(), 21, "what the index has, and what it lacks");
+    assert_eq!(found(&early, &tape, "needle").await.len(), 20, "it is as it was");
+    assert_eq!(number(&directory, INDEXED), 20);
+}
+
+#[tokio::test]
 async fn d09_what_was_handed_over_is_no_longer_found() {
     let directory = place();
     let (store, tape) = (store(directory.path(), 0), name("t"));

@@ -1,0 +1,140 @@
+//! One session through everything at once: a follow-up and steering in the middle of tool calls, a handoff inside a step,
+//! a context that is too long, a kill, and another process that goes on.
+
+mod cli_support;
+
+use std::fs::File;
+use std::process::Command;
+use std::time::Duration;
+
+use capstan_testing::{Gate, Reply, ScriptedModel};
+use cli_support::{Place, Wire, wait_for};
+use serde_json::{Value, json};
+
+/// No assertion: it only ends a test that would hang.
+const TOO_LONG: Duration = Duration::from_mins(2);
+
+fn ask(event_id: &str, text: &str) -> Value {
+    json!({"id": event_id, "session": "brutal", "text": text, "event_id": event_id})
+}
+
+/// The model has the shell wait for the pipe.
+fn waits(id: &str) -> Reply {
+    Reply::tool_calls([(id, "bash", json!({"cmd": "cat pipe"}))])
+}
+
+/// Waits until the shell reads from the pipe; it goes on when what is given is dropped.
+fn hold_the_tool(place: &Place) -> File {
+    let pipe = place.workspace().join("pipe");
+    let (send, opened) = std::sync::mpsc::channel();
+    std::thread::spawn(move || send.send(File::options().write(true).open(pipe)));
+    opened.recv_timeout(TOO_LONG).expect("a reader comes").expect("a pipe")
+}
+
+/// Waits until so many events are in flight.
+fn wait_for_in_flight(place: &Place, count: i64) {
+    while place.outcomes().1 < count {
+        std::thread::yield_now();
+    }
+}
+
+/// A request as a conversation, without the system prompt.
+fn lines(request: &Value) -> Vec<String> {
+    let messages = request["messages"].as_array().expect("messages");
+    let line = |message: &Value| {
+        let content = message["content"].as_str().unwrap_or_default();
+        match (message["role"].as_str().expect("a role"), message["tool_calls"][0]["function"]["name"].as_str()) {
+            (_, Some(tool)) => format!("calls {tool}"),
+            (role, None) => format!("{role}: {}", content.split(']').next().expect("a first part")),
+        }
+    };
+    messages[1..].iter().map(line).collect()
+}
+
+#[test]
+fn p13_x02_a_session_survives_everything_and_every_request_is_valid_and_on_record() {
+    let gate = Gate::new();
+    let too_long = r#"{"error": {"message": "This model's maximum context length is 8192 tokens"}}"#;
+    let server = ScriptedModel::start_blocking(vec![
+        waits("call_1"),
+        Reply::text("one done"),
+        Reply::text("two done"),
+        waits("call_2"),
+        Reply::tool_calls([("call_3", "tape_handoff", json!({"name": "phase2", "summary": "half done"}))]),
+        Reply::status(400, too_long),
+        Reply::text("never heard to its end").held_at(&gate),
+        Reply::text("three and four done"),
+        Reply::text("five done"),
+    ]);
+    let place = Place::with_model(&server);
+    assert!(Command::new("mkfifo").arg(place.workspace().join("pipe")).status().unwrap().success());
+
+    // A follow-up in the middle of a tool call.
+    let mut wire = Wire::start(&place);
+    wire.ask(&ask("e1", "one"));
+    let held = hold_the_tool(&place);
+    wire.ask(&ask("e2", "two"));
+    wait_for_in_flight(&place, 2);
+    drop(held);
+    assert_eq!(wire.line()["text"], "one done");
+    assert_eq!(wire.line()["text"], "two done");
+    assert_eq!(wire.end().data(), "");
+
+    // Steering in the middle of another, a handoff inside the next step, too long a context, and the kill.
+    let place = place.set("CAPSTAN_CHANNELS__STDIO__ADMISSION", "steer");
+    let mut wire = Wire::start(&place);
+    wire.ask(&ask("e3", "three"));
+    let held = hold_the_tool(&place);
+    wire.ask(&ask("e4", "four"));
+    wait_for_in_flight(&place, 2);
+    drop(held);
+    wait_for(&gate);
+    wire.signal("KILL");
+    assert_eq!(wire.ended().code, None, "ended by the signal");
+    gate.open();
+
+    // Another process goes on by itself; whoever sends the events again is told what became of them.
+    let mut wire = Wire::start(&place);
+    let three = wire.answer_to(&ask("e3", "three"));
+    assert_eq!((&three["outcome"], &three["text"]), (&json!("replied"), &json!("three and four done")), "{three}");
+    let four = wire.answer_to(&ask("e4", "four"));
+    assert_eq!((&four["outcome"], &four["run_id"]), (&json!("folded"), &three["run_id"]), "{four}");
+    assert_eq!(wire.answer_to(&ask("e5", "five"))["text"], "five done");
+    assert_eq!(wire.end().data(), "");
+
+    assert_eq!(server.violations(), Vec::<String>::new());
+    let requests = server.requests();
+    let start = ["assistant: [Anchor created: session/start"].map(str::to_owned);
+    let said = |more: &[&str]| [&start[..], &more.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>()].concat();
+    let turns =
+        ["user: one", "calls bash", "tool: (no output)", "assistant: one done", "user: two", "assistant: two done"];
+    assert_eq!(lines(&requests[2]), said(&turns[..5]), "the follow-up");
+    let steered = [&turns[..], &["user: three", "calls bash", "tool: (no output)", "user: four"]].concat();
+    assert_eq!(lines(&requests[4]), said(&steered), "the steering");
+    let anchor = |name: &str| format!("assistant: [Anchor created: {name}");
+    assert_eq!(lines(&requests[5])[..3], [anchor("phase2"), "user: three".to_owned(), "user: four".to_owned()]);
+    let overflow = anchor("auto_handoff/context_overflow");
+    assert_eq!(lines(&requests[6])[..3], [overflow.clone(), "user: three".to_owned(), "user: four".to_owned()]);
+    let resumed = lines(&requests[7]);
+    assert_eq!(resumed[..3], [overflow, "user: three".to_owned(), "user: four".to_owned()]);
+    for text in ["user: three", "user: four"] {
+        assert_eq!(resumed.iter().filter(|line| *line == text).count(), 1, "not repeated: {resumed:?}");
+    }
+
+    let runs = place.capstan(&["runs", "list", "--session", "brutal", "--json"]).json();
+    let runs: Vec<&str> = runs.as_array().unwrap().iter().rev().map(|run| run["run_id"].as_str().unwrap()).collect();
+    assert_eq!(runs.len(), 5, "one, two, the one that was killed, the one that went on, five");
+    let mut recorded = Vec::new();
+    for run in runs {
+        recorded.extend(place.capstan(&["tape", "context", run]).json().as_array().unwrap().clone());
+    }
+    assert_eq!(recorded.len(), requests.len(), "every call is recorded");
+    for (number, (call, request)) in recorded.iter().zip(&requests).enumerate() {
+        for part in ["model", "messages", "tools"] {
+            assert_eq!(call[part], request[part], "{part} of request {number}");
+        }
+    }
+    assert_eq!(place.outcomes(), (5, 0), "every event has its outcome");
+    place.assert_undamaged();
+    place.capstan(&["doctor"]).succeeded();
+}

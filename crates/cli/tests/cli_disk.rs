@@ -1,0 +1,121 @@
+//! The real binary on a disk that is full, and on one whose power goes.
+#![cfg(target_os = "linux")]
+
+mod cli_support;
+
+use capstan_testing::disk::{Call, Cut, DiskLayer, Platter};
+use cli_support::{Place, Said, named, of_kind};
+use serde_json::{Value, json};
+
+/// Calls the binary with a layer loaded.
+fn capstan_on(layer: &DiskLayer, place: &Place, arguments: &[&str]) -> Said {
+    let mut command = place.command(arguments);
+    layer.load_into(&mut command);
+    Said::from(command.output().expect("the binary starts"))
+}
+
+fn messages(entries: &[Value]) -> Vec<&str> {
+    of_kind(entries, "message").iter().filter_map(|entry| entry["payload"]["content"].as_str()).collect()
+}
+
+#[test]
+fn x02_a_run_on_a_full_disk_says_so_and_the_next_one_works() {
+    let (mut refused, mut broken_off) = (0, 0);
+    // From no room for the database to room for the whole run: the disk is full at every stage in between.
+    for bytes in (1..).step_by(32_000) {
+        let place = Place::new();
+        let said = capstan_on(&DiskLayer::over(&place.root()).with_room(bytes), &place, &["run", "hello"]);
+        if said.code == Some(0) {
+            break;
+        }
+        let said = said.failed("disk-full", 4);
+        let message = format!("{} cannot be written: the disk is full", place.database().display());
+        assert!(said.stderr.contains(&message), "{said:?}");
+        if place.capstan(&["tape", "list", "--json"]).json() == json!([]) {
+            assert_eq!(said.stdout, "");
+            refused += 1;
+        } else {
+            assert_eq!(named(&place.entries(), "event.accepted").len(), 1);
+            assert_eq!(place.outcomes(), (0, 1), "it is in flight");
+            broken_off += 1;
+        }
+        place.capstan(&["run", "again"]).data();
+        assert!(messages(&place.entries()).contains(&"again"));
+        place.assert_undamaged();
+    }
+    assert!(refused > 1 && broken_off > 1, "{refused} and {broken_off}");
+}
+
+#[test]
+fn x02_a_run_behind_one_that_a_full_disk_has_broken_off_is_told_so_too() {
+    // Room for the message and not for its end.
+    let broken_off = |bytes| {
+        let place = Place::new();
+        let said = capstan_on(&DiskLayer::over(&place.root()).with_room(bytes), &place, &["run", "first"]);
+        let is_accepted = place.capstan(&["tape", "list", "--json"]).json() != json!([]);
+        (said.code == Some(4) && is_accepted).then_some(place)
+    };
+    let place = (100_000..).step_by(16_000).find_map(broken_off).unwrap();
+    let mut most_in_flight = 1;
+    for bytes in (32_000..).step_by(16_000) {
+        let layer = DiskLayer::over(&place.root()).with_room(bytes);
+        let said = capstan_on(&layer, &place, &["run", "behind it"]);
+        if said.code == Some(0) {
+            break;
+        }
+        said.failed("disk-full", 4);
+        most_in_flight = most_in_flight.max(place.outcomes().1);
+    }
+    assert!(most_in_flight > 1, "some were accepted");
+    assert_eq!(place.outcomes().1, 0, "and with room for it all of them have their outcome");
+    place.assert_undamaged();
+}
+
+#[test]
+fn a_disk_without_room_for_a_home_says_so() {
+    let place = Place::new();
+    let said = capstan_on(&DiskLayer::over(&place.root()).with_room(0), &place, &["run", "hello"]);
+    said.refused("disk-full", 4);
+    place.capstan(&["run", "hello"]).data();
+}
+
+#[test]
+fn tapes_can_be_read_when_the_disk_is_full() {
+    let place = Place::new();
+    place.capstan(&["run", "hello"]).data();
+    let layer = DiskLayer::over(&place.home()).with_room(0);
+    for command in [&["tape", "list"][..], &["tape", "show", "cli:local"], &["tape", "export", "cli:local"]] {
+        assert_eq!(capstan_on(&layer, &place, command).data(), place.capstan(command).data());
+    }
+    assert_eq!(capstan_on(&layer, &place, &["tape", "verify", "--json"]).json()["problems"], json!([]));
+    capstan_on(&layer, &place, &["tape", "reset", "cli:local"]).refused("disk-full", 4);
+    capstan_on(&layer, &place, &["run", "more"]).refused("disk-full", 4);
+    layer.make_room();
+    capstan_on(&layer, &place, &["run", "more"]).data();
+    place.assert_undamaged();
+}
+
+#[test]
+fn x01_a_first_run_that_was_answered_survives_a_power_cut_with_its_home() {
+    let place = Place::new();
+    let layer = DiskLayer::over(&place.root()).recording();
+    capstan_on(&layer, &place, &["run", "hello"]).data();
+    let calls = layer.calls();
+    let mut platter = Platter::new();
+    for (number, call) in calls.iter().enumerate() {
+        platter.take(call);
+        // Between two syncs the disk stays as it is, and ever more is said.
+        if !matches!(calls.get(number + 1), Some(Call::Sync { .. }) | None) {
+            continue;
+        }
+        let left = Place::new();
+        platter.cut(Cut::KeepsSynced).write_to(&left.root());
+        left.capstan(&["tape", "verify"]).succeeded();
+        let (settled, in_flight) = if left.database().exists() { left.outcomes() } else { (0, 0) };
+        let said = platter.said();
+        assert!(said.is_empty() || settled + in_flight == 1, "answered, and not there after call {number}");
+        assert!(!said.ends_with('\n') || settled == 1, "answered to the end, and no outcome after call {number}");
+        left.capstan(&["run", "again"]).data();
+    }
+    assert!(platter.said().ends_with("hello\n"));
+}

@@ -1,0 +1,200 @@
+//! Putting hosts together for tests: the built-in stages and the agent, channels of one's own, and every setting.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use capstan::hooks::contracts::{Channel, FnTool, Gateway as _, ModelProvider, Tool, ToolContext};
+use capstan::hooks::points::{ProvideChannels, ProvideModelOptions, ProvideTools};
+use capstan::hooks::{BoxError, Deadlines, HookRuntime, Plugin, Registrar, Registry};
+use capstan::protocol::{Event, EventKey, Map, ModelOptions, Outcome, ToolOutput};
+use capstan::store::SqliteStore;
+use capstan::tape::{MemoryStore, Store};
+use capstan::{Host, Served};
+use capstan_host::{Clock, Owner, Secrets, Settings, Workspace};
+use capstan_models::{Demo, OpenAi, openai};
+use capstan_testing::{Gate, ScriptedModel};
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::phone::Phone;
+
+/// A plugin made from a function.
+pub struct Registers<F>(pub &'static str, pub F);
+
+impl<F: Fn(&mut Registrar) + Send + Sync + 'static> Plugin for Registers<F> {
+    fn name(&self) -> &str {
+        self.0
+    }
+
+    fn register(&self, hooks: &mut Registrar) -> Result<(), BoxError> {
+        (self.1)(hooks);
+        Ok(())
+    }
+}
+
+/// A plugin made from a function.
+pub fn plugin(name: &'static str, register: impl Fn(&mut Registrar) + Send + Sync + 'static) -> Box<dyn Plugin> {
+    Box::new(Registers(name, register))
+}
+
+/// A plugin with a tool `hold`, which waits at a gate and then says so.
+pub fn holds_at(gate: &Gate) -> Box<dyn Plugin> {
+    let gate = gate.clone();
+    plugin("hold", move |hooks| {
+        let gate = gate.clone();
+        let hold = move |_: Map, _: ToolContext| {
+            let gate = gate.clone();
+            async move {
+                gate.pass().await;
+                Ok(ToolOutput::ok("held"))
+            }
+        };
+        let schema = json!({"type": "object", "properties": {}});
+        let tool: Arc<dyn Tool> = Arc::new(FnTool::new("hold", "Waits.", schema, hold));
+        hooks.on_sync(ProvideTools, move || Ok(Some(vec![Arc::clone(&tool)])));
+    })
+}
+
+/// Where hosts live: a workspace, a folder of owners, and a store that outlives them.
+pub struct House {
+    folder: TempDir,
+    store: Arc<dyn Store>,
+}
+
+impl House {
+    /// A house whose store is in memory: for paused time.
+    pub fn in_memory() -> Self {
+        Self { folder: tempfile::tempdir().unwrap(), store: Arc::new(MemoryStore::new()) }
+    }
+
+    /// A house with a real database.
+    pub fn on_disk() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Arc::new(SqliteStore::open(folder.path().join("capstan.db")).unwrap());
+        Self { folder, store }
+    }
+
+    pub fn store(&self) -> &dyn Store {
+        self.store.as_ref()
+    }
+
+    /// A host of this house with a connection of its own to the database, as another process has.
+    pub fn other_host(&self) -> Building {
+        let store = Arc::new(SqliteStore::open(self.folder.path().join("capstan.db")).unwrap());
+        Building { store, ..self.host() }
+    }
+
+    /// A host of this house, to be put together.
+    pub fn host(&self) -> Building {
+        let settings = Settings {
+            workspace: Workspace { path: self.folder.path().to_owned() },
+            model: "demo:echo".parse().unwrap(),
+            model_options: ModelOptions { max_tokens: None },
+            max_message_bytes: 1 << 20,
+            run_timeout: Duration::from_mins(10),
+            session_wait: Duration::from_mins(1),
+            intakes: Default::default(),
+            session_queue: 64,
+            secrets: Secrets::new(Vec::<String>::new()),
+            owner: Owner::in_folder(self.folder.path().join("owners")).unwrap(),
+            clock: Clock::system(),
+        };
+        Building { settings, store: Arc::clone(&self.store), plugins: Vec::new(), channels: Vec::new(), openai: None }
+    }
+
+    /// The outcome of an event, if it has one.
+    pub async fn outcome(&self, event: &Event) -> Option<Outcome> {
+        let accepted = self.store.accepted(&EventKey::from(event)).await.unwrap().expect("it was accepted");
+        accepted.outcome.map(|(outcome, _)| outcome)
+    }
+
+    /// Asserts that nothing is in flight and nothing is damaged.
+    #[track_caller]
+    pub fn assert_tidy(&self) -> impl Future<Output = ()> {
+        let store = Arc::clone(&self.store);
+        async move {
+            assert_eq!(store.in_flight(None).await.unwrap(), [], "every event has its outcome");
+            assert_eq!(store.running().await.unwrap(), [], "every run has ended");
+            assert_eq!(store.verify().await.unwrap(), []);
+        }
+    }
+}
+
+/// A host that is being put together.
+pub struct Building {
+    settings: Settings,
+    store: Arc<dyn Store>,
+    plugins: Vec<Box<dyn Plugin>>,
+    channels: Vec<Arc<dyn Channel>>,
+    openai: Option<String>,
+}
+
+impl Building {
+    pub fn plugin(mut self, plugin: Box<dyn Plugin>) -> Self {
+        self.plugins.push(plugin);
+        self
+    }
+
+    pub fn channel(mut self, channel: &Arc<Phone>) -> Self {
+        self.channels.push(Arc::clone(channel) as Arc<dyn Channel>);
+        self
+    }
+
+    /// Answers come from this model.
+    pub fn model(mut self, server: &ScriptedModel) -> Self {
+        self.openai = Some(server.base_url());
+        self.settings.model = "openai:scripted".parse().unwrap();
+        self
+    }
+
+    pub fn set(mut self, change: impl FnOnce(&mut Settings)) -> Self {
+        change(&mut self.settings);
+        self
+    }
+
+    pub async fn start(self) -> Host {
+        let mut registry = Registry::new();
+        let (channels, openai) = (self.channels, self.openai);
+        registry.register(&Registers("builtin", move |hooks: &mut Registrar| {
+            capstan_host::builtin::register(hooks);
+            capstan_agent::register(hooks, capstan_agent::Options::default());
+            let (channels, api_base) = (channels.clone(), openai.clone());
+            hooks.on_sync(ProvideChannels, move || Ok(Some(channels.clone())));
+            hooks.on_sync(ProvideModelOptions, move || {
+                let api_key = Some("a key".to_owned().into());
+                let openai = OpenAi::new(openai::Settings { api_key, api_base: api_base.clone() });
+                Ok(Some(vec![Arc::new(Demo) as Arc<dyn ModelProvider>, Arc::new(openai)]))
+            });
+        }));
+        for plugin in &self.plugins {
+            registry.register(plugin.as_ref());
+        }
+        assert_eq!(registry.failures(), [], "every plugin loads");
+        let hooks = HookRuntime::new(registry, Deadlines::default());
+        Host::start(hooks, self.store, self.settings).await.unwrap()
+    }
+}
+
+/// Says something in the background; the handle gives what became of it.
+pub fn say(host: &Host, event: Event) -> tokio::task::JoinHandle<Served> {
+    let host = host.clone();
+    tokio::spawn(async move { host.serve(event).await.unwrap() })
+}
+
+/// Hands an event in and waits until it is accepted, and its session has heard of it.
+pub async fn submit(host: &Host, event: &Event) {
+    host.submit(event.clone().into()).await.expect("it is accepted");
+    // Its session has been woken: on the one thread of a test it runs before whoever lets it pass.
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// An outcome in a few words.
+pub fn in_words(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Replied { text } => format!("replied: {text}"),
+        Outcome::Failed { notice } => format!("failed: {notice}"),
+        other => other.name().to_owned(),
+    }
+}

@@ -1,0 +1,307 @@
+//! Two hosts on one database, as two processes have it: one turn per session over both (X4), and nothing done twice (X1).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+use capstan::hooks::args::Prompt;
+use capstan::hooks::contracts::Gateway as _;
+use capstan::hooks::points::{ResolveSession, RunModel};
+use capstan::hooks::{Inbound, Plugin};
+use capstan::protocol::{Event, EventKey, Outcome};
+use capstan::tape::{Batch, Fact, Kind, RunStatus, Slice};
+use capstan_testing::Gate;
+use futures::FutureExt as _;
+
+use crate::house::{House, plugin, say, submit};
+use crate::phone::Phone;
+
+/// Answers with what it was told, once its gate is open.
+fn echoes_at(gate: &Gate) -> Box<dyn Plugin> {
+    let gate = gate.clone();
+    plugin("echo", move |hooks| {
+        let gate = gate.clone();
+        hooks.on(RunModel, move |prompt: Prompt| {
+            let gate = gate.clone();
+            async move {
+                gate.pass().await;
+                Ok(Some(format!("re: {}", prompt.text())))
+            }
+        });
+    })
+}
+
+fn open_gate() -> Gate {
+    let gate = Gate::new();
+    gate.open();
+    gate
+}
+
+fn phone() -> Arc<Phone> {
+    Arc::new(Phone::new("phone"))
+}
+
+/// Counts how many turns go on, and how many did at most.
+#[derive(Default)]
+struct Counted {
+    now: AtomicUsize,
+    most: AtomicUsize,
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn x04_a_session_has_one_turn_at_a_time_over_two_hosts() {
+    let counted = Arc::new(Counted::default());
+    let counts = || {
+        let counted = Arc::clone(&counted);
+        plugin("counts", move |hooks| {
+            let counted = Arc::clone(&counted);
+            hooks.on(RunModel, move |prompt: Prompt| {
+                let counted = Arc::clone(&counted);
+                async move {
+                    let now = counted.now.fetch_add(1, Ordering::SeqCst) + 1;
+                    counted.most.fetch_max(now, Ordering::SeqCst);
+                    for _ in 0..20 {
+                        tokio::task::yield_now().await;
+                    }
+                    counted.now.fetch_sub(1, Ordering::SeqCst);
+                    Ok(Some(prompt.text()))
+                }
+            });
+        })
+    };
+    let house = House::on_disk();
+    let here = house.host().channel(&phone()).plugin(counts()).start().await;
+    let there = house.other_host().channel(&phone()).plugin(counts()).start().await;
+    let events: Vec<Event> = (0..24).map(|n| Event::message("phone", "1", format!("{n}"))).collect();
+    let turns = events.iter().enumerate().map(|(n, event)| say(if n % 2 == 0 { &here } else { &there }, event.clone()));
+    for served in futures::future::join_all(turns).await {
+        let served = served.unwrap();
+        assert!(matches!(served.outcome, Some(Outcome::Replied { .. })), "{served:?}");
+    }
+    assert_eq!(counted.most.load(Ordering::SeqCst), 1);
+    house.assert_tidy().await;
+    here.stop().await.unwrap();
+    there.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn x04_the_second_host_waits_until_the_first_has_ended_its_turn() {
+    let gate = Gate::new();
+    let house = House::on_disk();
+    let here = house.host().channel(&phone()).plugin(echoes_at(&gate)).start().await;
+    let there = house.other_host().channel(&phone()).plugin(echoes_at(&open_gate())).start().await;
+    let first = say(&here, Event::message("phone", "1", "one"));
+    gate.reached().await;
+    let two = Event::message("phone", "1", "two");
+    submit(&there, &two).await;
+    assert_eq!(house.outcome(&two).await, None);
+    let elsewhere = there.serve(Event::message("phone", "2", "hi")).await.unwrap();
+    assert_eq!(elsewhere.output, "re: hi", "another session does not wait");
+    assert_eq!(house.outcome(&two).await, None);
+    gate.open();
+    assert_eq!(first.await.unwrap().output, "re: one");
+    assert_eq!(there.serve(two).await.unwrap().output, "re: two");
+    house.assert_tidy().await;
+    here.stop().await.unwrap();
+    there.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn x04_who_waits_too_long_is_told_that_the_session_is_busy() {
+    let (gate, pager) = (Gate::new(), phone());
+    let house = House::in_memory();
+    let here = house.host().channel(&phone()).plugin(echoes_at(&gate)).start().await;
+    let there = house.host().channel(&pager).plugin(echoes_at(&open_gate())).start().await;
+    let first = say(&here, Event::message("phone", "1", "one"));
+    gate.reached().await;
+    let waited = tokio::time::Instant::now();
+    let served = there.serve(Event::message("phone", "1", "two")).await.unwrap();
+    assert_eq!(served.error.unwrap().code(), "session-busy");
+    assert!(matches!(served.outcome, Some(Outcome::Failed { .. })));
+    assert_eq!(waited.elapsed().as_secs(), 60, "as long as the host is set to");
+    assert_eq!(pager.sent().len(), 1, "the notice: {:?}", pager.sent());
+    gate.open();
+    assert_eq!(first.await.unwrap().output, "re: one");
+    house.assert_tidy().await;
+    here.stop().await.unwrap();
+    there.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn x02_an_event_of_a_process_that_lives_is_not_taken_up_by_another() {
+    let gate = Gate::new();
+    let house = House::on_disk();
+    let here = house.host().channel(&phone()).plugin(echoes_at(&gate)).start().await;
+    let (one, two) = (Event::message("phone", "1", "one"), Event::message("phone", "1", "two"));
+    let first = say(&here, one.clone());
+    gate.reached().await;
+    submit(&here, &two).await;
+    let owners = || async {
+        let events = house.store().in_flight(None).await.unwrap();
+        events.into_iter().map(|event| (event.owner, event.adoptions)).collect::<Vec<_>>()
+    };
+    let before = owners().await;
+    assert_eq!(before.len(), 2);
+    let there = house.other_host().channel(&phone()).plugin(echoes_at(&open_gate())).start().await;
+    there.listen(&["phone".into()]).await;
+    assert_eq!(owners().await, before);
+    gate.open();
+    assert_eq!(first.await.unwrap().output, "re: one");
+    assert_eq!(there.serve(two).await.unwrap().output, "re: two", "it is told what became of it there");
+    assert_eq!(house.store().runs(10).await.unwrap().len(), 2, "each ran once");
+    house.assert_tidy().await;
+    there.stop().await.unwrap();
+    here.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn g10_a_run_that_another_process_wants_to_end_is_cancelled() {
+    let gate = Gate::new();
+    let house = House::in_memory();
+    let host = house.host().channel(&phone()).plugin(echoes_at(&gate)).start().await;
+    let (event, other) = (Event::message("phone", "1", "one"), Event::message("phone", "2", "two"));
+    let turn = say(&host, event.clone());
+    gate.reached().await;
+    submit(&host, &other).await;
+    while house.store().running().await.unwrap().len() < 2 {
+        tokio::task::yield_now().await;
+    }
+    let runs = house.store().running().await.unwrap();
+    let run_id = runs.iter().find(|run| run.event == EventKey::from(&event)).unwrap().run_id.clone();
+    let mut wish = Batch::new();
+    wish.push(Fact::RequestCancel { run_id: run_id.clone() });
+    house.store().commit(wish).await.unwrap();
+    assert_eq!(turn.await.unwrap().outcome, Some(Outcome::Cancelled));
+    assert_eq!(house.store().run(&run_id).await.unwrap().unwrap().status, RunStatus::Cancelled);
+    assert_eq!(house.outcome(&other).await, None, "the other goes on");
+    gate.open();
+    host.stop().await.unwrap();
+    house.assert_tidy().await;
+}
+
+#[tokio::test]
+async fn g01_events_of_a_conversation_are_accepted_in_the_order_of_the_calls() {
+    const EVENTS: usize = 200;
+    // The earlier an event, the longer it takes to find its session.
+    let slow = plugin("slow", |hooks| {
+        hooks.on(ResolveSession, |message: Inbound| async move {
+            let number: usize = message.input.plain_text().parse().unwrap();
+            for _ in number..EVENTS {
+                tokio::task::yield_now().await;
+            }
+            Ok(None)
+        });
+    });
+    let house = House::on_disk();
+    let building = house.host().channel(&phone()).plugin(slow).plugin(echoes_at(&open_gate()));
+    let host = building.set(|settings| settings.session_queue = EVENTS).start().await;
+    let events: Vec<Event> = (0..EVENTS).map(|n| Event::message("phone", "1", n.to_string())).collect();
+    let mut calls: Vec<_> = events.iter().map(|event| host.submit(event.clone().into())).collect();
+    calls.reverse();
+    for accepted in futures::future::join_all(calls).await {
+        accepted.unwrap();
+    }
+    let tape = host.tapes().list().await.unwrap().remove(0).name;
+    let accepted = async || -> Vec<String> {
+        let entries = host.tapes().read(&tape, &Slice { kinds: vec![Kind::Event], ..Slice::all() }).await.unwrap();
+        let accepted = entries.iter().filter(|entry| entry.name() == Some("event.accepted"));
+        accepted.map(|entry| entry.payload["data"]["event"]["input"]["text"].as_str().unwrap().to_owned()).collect()
+    };
+    let in_order: Vec<String> = (0..EVENTS).map(|n| n.to_string()).collect();
+    assert_eq!(accepted().await, in_order);
+    for event in &events {
+        let served = host.serve(event.clone()).await.unwrap();
+        assert_eq!(served.output, format!("re: {}", event.input.plain_text()));
+    }
+    let messages = host.tapes().read(&tape, &Slice { kinds: vec![Kind::Message], ..Slice::all() }).await.unwrap();
+    let users = messages.iter().filter(|entry| entry.payload["role"] == "user");
+    let said: Vec<String> = users.map(|entry| entry.payload["content"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(said, in_order, "and so are their turns");
+    house.assert_tidy().await;
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn x01_the_same_event_in_flight_and_after_gets_the_same_outcome_from_either_host() {
+    let gate = Gate::new();
+    let house = House::on_disk();
+    let here = house.host().channel(&phone()).plugin(echoes_at(&gate)).start().await;
+    let there = house.other_host().channel(&phone()).plugin(echoes_at(&open_gate())).start().await;
+    let event = Event::message("phone", "1", "one");
+    let first = say(&here, event.clone());
+    gate.reached().await;
+    let again = [say(&here, event.clone()), say(&there, event.clone())];
+    gate.open();
+    let first = first.await.unwrap();
+    assert_eq!((first.output.as_str(), first.duplicate), ("re: one", false));
+    for again in again {
+        let again = again.await.unwrap();
+        assert!(again.duplicate);
+        assert_eq!(
+            (&again.outcome, &again.run_id, &again.outbounds),
+            (&first.outcome, &first.run_id, &first.outbounds)
+        );
+    }
+    let after = there.serve(event).await.unwrap();
+    assert_eq!((after.duplicate, &after.outcome), (true, &first.outcome));
+    assert_eq!(house.store().runs(10).await.unwrap().len(), 1);
+    house.assert_tidy().await;
+    here.stop().await.unwrap();
+    there.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn x03_an_event_that_a_dead_process_left_is_ended_by_whoever_sends_it_again() {
+    let gate = Gate::new();
+    let house = House::on_disk();
+    let desk = || Arc::new(Phone::desk("desk"));
+    let here = house.host().channel(&desk()).plugin(echoes_at(&gate)).start().await;
+    let (one, two) = (Event::message("desk", "1", "one"), Event::message("desk", "1", "two"));
+    submit(&here, &one).await;
+    gate.reached().await;
+    submit(&here, &two).await;
+    let stopping = tokio::spawn(here.stop());
+    gate.open();
+    stopping.await.unwrap().unwrap();
+    assert_eq!(house.outcome(&two).await, None, "its turn had not begun");
+
+    // It does not listen: nothing but the event itself makes it look.
+    let there = house.other_host().channel(&desk()).plugin(echoes_at(&open_gate())).start().await;
+    let again = there.serve(two).await.unwrap();
+    assert_eq!((again.duplicate, again.output.as_str()), (true, "re: two"));
+    house.assert_tidy().await;
+    there.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn x01_an_event_whose_source_goes_away_in_the_middle_is_accepted_and_ends_or_is_not_accepted() {
+    let house = House::on_disk();
+    let host = house.host().channel(&phone()).plugin(echoes_at(&open_gate())).start().await;
+    let mut accepted = 0;
+    for waits in [1, 1, 1, 2, 2, 3, 3, 4] {
+        let event = Event::message("phone", "1", format!("gone after {waits}"));
+        let mut call = host.submit(event.clone().into());
+        let mut polled = 0;
+        // Dropped when it has to wait for so many times.
+        std::future::poll_fn(|context| {
+            polled += 1;
+            match call.poll_unpin(context) {
+                Poll::Pending if polled < waits => Poll::Pending,
+                _ => Poll::Ready(()),
+            }
+        })
+        .await;
+        drop(call);
+        // What comes after it in the conversation is not held up.
+        assert_eq!(host.serve(Event::message("phone", "1", "next")).await.unwrap().output, "re: next");
+        if house.store().accepted(&EventKey::from(&event)).await.unwrap().is_some() {
+            accepted += 1;
+            let ended = tokio::time::timeout(Duration::from_mins(1), host.serve(event)).await;
+            assert!(matches!(ended.expect("it ends").unwrap().outcome, Some(Outcome::Replied { .. })));
+        }
+    }
+    assert!(accepted > 0);
+    house.assert_tidy().await;
+    host.stop().await.unwrap();
+}

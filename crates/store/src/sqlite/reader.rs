@@ -1,0 +1,78 @@
+//! A connection that only reads, and what it needs of the disk.
+
+use std::ffi::OsStr;
+use std::fmt::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use capstan_tape::StoreError;
+use rusqlite::{Connection, OpenFlags};
+
+use super::error::store_error;
+use super::schema::prepare;
+
+const FLAGS: OpenFlags = OpenFlags::SQLITE_OPEN_READ_ONLY.union(OpenFlags::SQLITE_OPEN_NO_MUTEX);
+
+/// Opens a connection that only reads. It never needs a lock that a writer holds.
+///
+/// To read beside a writer takes files beside the database. Where they cannot be made, because the folder is read-only
+/// or the disk full, a database that nobody has open is read as the one file that it then is. So is one that is itself
+/// read-only: the files would be so too, and be in the way of whoever may write it later.
+pub(super) fn open_reader(path: &Path) -> Result<Connection, StoreError> {
+    let failed = |error: rusqlite::Error| store_error(path, &error);
+    let is_open = has(path, "-wal") || has(path, "-shm");
+    if !is_open && is_read_only(path).map_err(failed)? {
+        return open_file(path).map_err(failed);
+    }
+    let connection = Connection::open_with_flags(path, FLAGS).map_err(failed)?;
+    prepare(&connection).map_err(failed)?;
+    match begin_reading(&connection).map_err(failed) {
+        Ok(()) => Ok(connection),
+        Err(StoreError::ReadOnly { .. } | StoreError::Full { .. }) if !is_open => open_file(path).map_err(failed),
+        Err(StoreError::ReadOnly { .. }) => {
+            let detail = "it was not closed, and has to be written to before it can be read";
+            Err(StoreError::read_only(path.display().to_string(), detail))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether this user may not write a database. Nothing is read, so nothing is made beside it.
+fn is_read_only(path: &Path) -> rusqlite::Result<bool> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    Connection::open_with_flags(path, flags)?.is_readonly("main")
+}
+
+/// Opens a database that nobody has open, and takes it for a file that does not change.
+fn open_file(path: &Path) -> rusqlite::Result<Connection> {
+    let address = format!("file:{}?immutable=1", escaped(path.as_os_str()));
+    let connection = Connection::open_with_flags(address, FLAGS | OpenFlags::SQLITE_OPEN_URI)?;
+    prepare(&connection)?;
+    begin_reading(&connection)?;
+    Ok(connection)
+}
+
+/// Makes `SQLite` open what it needs, which it puts off until the first read.
+fn begin_reading(connection: &Connection) -> rusqlite::Result<()> {
+    connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))
+}
+
+/// Whether there is something in the file that belongs to a database that is open, or was when its process died.
+fn has(path: &Path, suffix: &str) -> bool {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(suffix);
+    std::fs::metadata(beside).is_ok_and(|file| file.len() > 0)
+}
+
+/// A path as part of an address.
+fn escaped(path: &OsStr) -> String {
+    let mut escaped = String::new();
+    for byte in path.as_bytes() {
+        match byte {
+            b'/' | b'.' | b'-' | b'_' | b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' => escaped.push(char::from(*byte)),
+            // A string takes whatever it is given.
+            _ => _ = write!(escaped, "%{byte:02X}"),
+        }
+    }
+    escaped
+}
