@@ -35,7 +35,7 @@ impl Line {
         Self { name: Self::DESK, caller_waits: true, place }
     }
 
-    fn failed(&self, error: impl ToString) -> ChannelError {
+    fn failed(&self, error: &impl ToString) -> ChannelError {
         // The platform may have read the message before the connection broke.
         ChannelError::unknown(self.name(), error.to_string())
     }
@@ -65,14 +65,14 @@ impl Channel for Line {
     }
 
     async fn start(&self, gateway: Arc<dyn Gateway>) -> Result<(), ChannelError> {
-        let stream = UnixStream::connect(self.place.socket()).await.map_err(|error| self.failed(error))?;
+        let stream = UnixStream::connect(self.place.socket()).await.map_err(|error| self.failed(&error))?;
         let (events, mut acknowledgements) = stream.into_split();
         let listens = FromHost::Listens { channel: self.name() };
-        say(&mut acknowledgements, &listens).await.map_err(|error| self.failed(error))?;
+        say(&mut acknowledgements, &listens).await.map_err(|error| self.failed(&error))?;
         let acknowledgements = Arc::new(Mutex::new(acknowledgements));
         let mut events = BufReader::new(events).lines();
-        while let Some(line) = events.next_line().await.map_err(|error| self.failed(error))? {
-            let event: Event = serde_json::from_str(&line).map_err(|error| self.failed(error))?;
+        while let Some(line) = events.next_line().await.map_err(|error| self.failed(&error))? {
+            let event: Event = serde_json::from_str(&line).map_err(|error| self.failed(&error))?;
             let event_id = event.event_id.clone();
             let submitted = gateway.submit(event.into());
             let acknowledgements = Arc::clone(&acknowledgements);
@@ -96,7 +96,7 @@ impl Channel for Line {
 
     async fn send(&self, message: &Outbound) -> Result<(), ChannelError> {
         let said = FromHost::Sends { process: self.place.process, message: message.clone() };
-        self.tell(&said).await.map_err(|error| self.failed(error))
+        self.tell(&said).await.map_err(|error| self.failed(&error))
     }
 
     async fn answer(&self, answer: &Answer) -> Result<(), ChannelError> {
@@ -107,6 +107,6 @@ impl Channel for Line {
             texts: answer.messages.iter().map(|message| message.content.text()).collect(),
             duplicate: answer.duplicate,
         };
-        self.tell(&said).await.map_err(|error| self.failed(error))
+        self.tell(&said).await.map_err(|error| self.failed(&error))
     }
 }

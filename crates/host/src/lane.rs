@@ -24,6 +24,10 @@ use crate::sessions::{Message, NewLane};
 use crate::staging::Staging;
 use crate::steering::Steering;
 
+/// How long the end of a turn waits for the end of another beside it. Their order is not worth more: a disk that fails
+/// must not hold up who is to be told so.
+const IN_ORDER: Duration = Duration::from_secs(1);
+
 /// The lane of one session. It ends when nothing is left to do.
 pub(crate) struct Lane {
     engine: Arc<Engine>,
@@ -42,6 +46,9 @@ pub(crate) struct Lane {
     is_in_turn: bool,
     /// Turns beside the one that is going on.
     beside: JoinSet<()>,
+    /// Turns that end at the same time end one after the other, so that what they say goes out in the order in which it
+    /// was committed. This lock is their queue: it is held over the commit on purpose.
+    endings: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Lane {
@@ -61,6 +68,7 @@ impl Lane {
             is_to_take_up: false,
             is_in_turn: false,
             beside: JoinSet::new(),
+            endings: Arc::default(),
         }
     }
 
@@ -280,7 +288,10 @@ impl Lane {
         let lease = if releases { self.claim.release() } else { engine.services.renewal(&self.claim) };
         let (trouble, troubled) = oneshot::channel();
         let closed = Closed { group, taken: steered.taken, tape: self.tape.clone(), trouble: Some(trouble) };
-        let settling = engine.settle(closed, ended, Some(lease));
+        let settling = async {
+            let _in_order = tokio::time::timeout(IN_ORDER, self.endings.lock()).await;
+            engine.settle(closed, ended, Some(lease)).await
+        };
         tokio::pin!(settling);
         let settled = tokio::select! {
             settled = &mut settling => settled,
@@ -317,10 +328,11 @@ impl Lane {
         let (Some(fence), Some(mut group)) = (self.fence.clone(), Group::new(vec![item])) else { return };
         group.leave_queue();
         let active = self.begin(fence);
-        let (engine, tape) = (Arc::clone(&self.engine), self.tape.clone());
+        let (engine, tape, endings) = (Arc::clone(&self.engine), self.tape.clone(), Arc::clone(&self.endings));
         self.beside.spawn(async move {
             let ended = guarded(&engine, &group, &active).await;
             let closed = Closed { group, taken: active.steering.end().taken, tape, trouble: None };
+            let _in_order = tokio::time::timeout(IN_ORDER, endings.lock()).await;
             if let Err(error) = engine.settle(closed, ended, None).await {
                 tracing::error!(%error, "the end of a turn beside another could not be written");
             }

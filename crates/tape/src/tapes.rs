@@ -95,12 +95,11 @@ impl Tapes {
                 _ => Ok(()),
             };
         };
-        let last = elsewhere.read(tape, &Slice::last()).await?.pop();
         if let Some(record) = known {
-            let last = last.map(|entry| entry.id).unwrap_or_default();
-            return agreement(&record, last).map_err(|detail| StoreError::corrupt(format!("tape {tape}"), detail));
+            let agreed = self.agreement(elsewhere.as_ref(), &record).await?;
+            return agreed.map_err(|detail| StoreError::corrupt(format!("tape {tape}"), detail));
         }
-        let Some(last) = last else { return Ok(()) };
+        let Some(last) = elsewhere.read(tape, &Slice::last()).await?.pop() else { return Ok(()) };
         let mut batch = Batch::new();
         batch.push(Fact::EnsureTape(NewTape { head: last.id, ..NewTape::named(tape.clone()) }));
         self.store.commit(batch).await.map(drop)
@@ -112,13 +111,33 @@ impl Tapes {
         let Some(elsewhere) = &self.elsewhere else { return Ok(problems) };
         problems.extend(elsewhere.verify().await?);
         for record in self.store.tapes().await? {
-            let last = elsewhere.read(&record.name, &Slice::last()).await?.pop();
-            let last = last.map(|entry| entry.id).unwrap_or_default();
-            if let Err(message) = agreement(&record, last) {
+            if let Err(message) = self.agreement(elsewhere.as_ref(), &record).await? {
                 problems.push(Problem { tape: Some(record.name), message });
             }
         }
         Ok(problems)
+    }
+
+    /// Whether another tape store has what it was given: all that was handed over, and nothing that was never written
+    /// here.
+    async fn agreement(
+        &self,
+        elsewhere: &dyn TapeStore,
+        record: &TapeRecord,
+    ) -> Result<Result<(), String>, StoreError> {
+        let last = elsewhere.read(&record.name, &Slice::last()).await?.pop();
+        let last = last.map(|entry| entry.id).unwrap_or_default();
+        let given = record.handed_over;
+        if last < given {
+            return Ok(Err(format!("its tape store has entries up to {last}, but was given entries up to {given}")));
+        }
+        // Others go on writing: what they handed over since the record was read stands in a newer one.
+        let newest = if last > record.head { self.store.tape(&record.name).await? } else { None };
+        let head = newest.map_or(record.head, |newest| newest.head);
+        if last > head {
+            return Ok(Err(format!("its tape store has entries up to {last}, but the newest one written is {head}")));
+        }
+        Ok(Ok(()))
     }
 
     /// Hands over the entries of a tape that wait for another tape store; where there is none, nothing waits.
@@ -345,16 +364,4 @@ impl Tapes {
         }
         self.commit(batch).await.map(drop)
     }
-}
-
-/// Whether another tape store has what it was given: all that was handed over, and nothing that was never written here.
-fn agreement(record: &TapeRecord, last: EntryId) -> Result<(), String> {
-    if last < record.handed_over {
-        let given = record.handed_over;
-        return Err(format!("its tape store has entries up to {last}, but was given entries up to {given}"));
-    }
-    if last > record.head {
-        return Err(format!("its tape store has entries up to {last}, but the newest one written is {}", record.head));
-    }
-    Ok(())
 }

@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use capstan::tape::OutboxStatus;
 use capstan_crash_matrix::place::Place;
 use tempfile::TempDir;
 
 use crate::platform::{Platform, Record};
-use crate::script::{Script, When};
+use crate::script::{Said, Script, When};
 use crate::snapshot::{Outside, Snapshot};
 
 /// No assertion: it only ends a trial that would hang.
@@ -98,8 +99,7 @@ impl<'a> Trial<'a> {
             if begun.elapsed() > TOO_LONG {
                 process.kill().expect("a child can be killed");
                 process.wait().expect("a child");
-                let why = format!("not everything ended, only: {:?}", self.ended);
-                return Err(self.failed(&why, deaths.len() + 1));
+                return Err(self.failed(&self.left(), deaths.len() + 1));
             }
             std::thread::sleep(POLL);
         }
@@ -159,6 +159,21 @@ impl<'a> Trial<'a> {
     fn failed(&self, why: &str, process: usize) -> String {
         let log = std::fs::read_to_string(self.log(process)).unwrap_or_default();
         format!("{why}\nkilled: {:?}\ncommits: {:?}\nlog:\n{log}", self.kills, commits(&self.trace(process)))
+    }
+
+    /// What keeps a trial from being over.
+    fn left(&self) -> String {
+        let now = self.at_death();
+        let told =
+            |said: &&Said| !if said.is_by_caller() { &now.answered } else { &now.acknowledged }.contains(&said.id);
+        let untold: Vec<&str> = self.script.said.iter().filter(told).map(|said| said.id.as_str()).collect();
+        let waiting = now.rows.values().flatten().filter(|row| matches!(row.status, OutboxStatus::Waiting { .. }));
+        let waiting: Vec<String> = waiting.map(|row| row.message.content.text()).collect();
+        let (flying, running, refused) = (&now.in_flight, &now.running, &self.platform.record().refused);
+        format!(
+            "not over: refused {refused:?}, said {:?}, untold {untold:?}, in flight {flying:?}, to be sent {waiting:?}, running {running:?}",
+            self.offered
+        )
     }
 
     /// What is known once the host is dead and the platform has heard its last words.
@@ -243,7 +258,7 @@ impl<'a> Trial<'a> {
         self.ended.len() == self.script.said.len()
             && {
                 let record = self.platform.record();
-                let is_told = |said: &crate::script::Said| {
+                let is_told = |said: &Said| {
                     if said.is_by_caller() { record.is_answered(&said.id) } else { record.is_acknowledged(&said.id) }
                 };
                 self.script.said.iter().all(is_told)
