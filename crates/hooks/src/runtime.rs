@@ -54,13 +54,16 @@ impl HookRuntime {
         self.registry.implementations::<P>().next().is_some()
     }
 
-    /// Whether some plugin beside the built-in one may decide the model stage.
-    pub fn has_stand_ins(&self) -> bool {
-        let models = self.registry.implementations::<RunModel>().map(|model| &model.plugin);
-        let streams = self.registry.implementations::<RunModelStream>().map(|model| &model.plugin);
+    /// Whether some plugin beside the built-in one implements a point.
+    pub fn is_replaced<P: Point>(&self) -> bool {
         // The built-in plugin registers first, and so comes last.
         let builtin = self.registry.running_order().last();
-        models.chain(streams).any(|plugin| Some(plugin) != builtin)
+        self.registry.implementations::<P>().any(|one| Some(&one.plugin) != builtin)
+    }
+
+    /// Whether some plugin beside the built-in one may decide the model stage.
+    pub fn has_stand_ins(&self) -> bool {
+        self.is_replaced::<RunModel>() || self.is_replaced::<RunModelStream>()
     }
 
     /// Asks by priority and stops at the first value.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use capstan_hooks::args::Stage;
-use capstan_protocol::{ChatMessage, EventKey, Outbound, OutboundKind, Outcome, TapeName, Timestamp};
-use capstan_tape::{Assigned, Batch, Draft, Fact, NewOutbound, StoreError};
+use capstan_protocol::{ChatMessage, EventKey, Outbound, OutboundKind, Outcome, RunId, TapeName, Timestamp};
+use capstan_tape::{Assigned, Batch, Draft, Fact, NewOutbound, RunStatus, StoreError};
 use capstan_turn::{Dispatched, TurnError, TurnReport};
 use serde_json::json;
 use tokio::sync::oneshot;
@@ -96,11 +96,16 @@ impl Engine {
         facts.extend(others.map(|item| settle(&item.key, &folded)));
         facts.extend(lease);
         let assigned = match self.commit_end(&mut closed, &ended, facts).await {
-            Err(StoreError::Fenced { tape }) => {
-                let error = TurnError::Store(StoreError::Fenced { tape });
+            // Fenced, or something that can never be written: what the turn wrote is given up, its events are not.
+            Err(error) if !error.may_pass() => {
+                tracing::error!(tape = %closed.tape, %error, "what a turn wrote is given up");
+                let error = TurnError::Store(error);
                 outcome = Outcome::Failed { notice: error.public() };
                 ended.turn = Err(error);
                 self.settle_unfenced(&closed, &outcome).await?;
+                if let Some(run) = &ended.run {
+                    self.end_unwritten(&run.run_id).await;
+                }
                 Vec::new()
             }
             done => done?,
@@ -153,7 +158,12 @@ impl Engine {
         let me = self.services.settings.owner.name().to_owned();
         for item in closed.group.items().chain(&closed.taken) {
             let mut batch = Batch::new();
-            batch.push(Fact::Adopt { key: item.key.clone(), from: Some(me.clone()), owner: me.clone() });
+            batch.push(Fact::Adopt {
+                key: item.key.clone(),
+                from: Some(me.clone()),
+                owner: me.clone(),
+                was_worked_on: false,
+            });
             batch.push(Fact::Settle { key: item.key.clone(), outcome: outcome.clone(), run_id: None });
             match self.services.tapes.store().commit(batch).await {
                 Ok(_) | Err(StoreError::NotOpen { .. }) => {}
@@ -161,6 +171,17 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    /// The run of a turn that could not be written has failed, if it is on record at all.
+    async fn end_unwritten(&self, run_id: &RunId) {
+        let store = self.services.tapes.store();
+        let is_open = matches!(store.run(run_id).await, Ok(Some(run)) if run.status == RunStatus::Running);
+        let at = self.services.settings.clock.now();
+        let end = Fact::EndRun { run_id: run_id.clone(), status: RunStatus::Failed, usage: None, at };
+        if is_open && let Err(error) = store.commit(Batch { facts: vec![end], ..Batch::new() }).await {
+            tracing::warn!(%error, "the end of a run could not be written");
+        }
     }
 
     /// The one notice of the turn takes the same way as a reply. A failure on that way is logged: there is no other.

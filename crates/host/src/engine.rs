@@ -127,6 +127,12 @@ impl Engine {
         if let Err(error) = self.take_up_if_left(&key).await {
             tracing::warn!(%error, "whether a dead process left an event could not be told");
         }
+        let waits =
+            self.services.channel(&inbound.channel()).is_some_and(|channel| channel.capabilities().caller_waits);
+        if caller.is_none() && !waits {
+            // Nobody waits for an answer to what was sent again.
+            return;
+        }
         let known = tokio::select! {
             known = self.outcome_of(&key) => known,
             () = self.stopping.cancelled() => Ok(None),
@@ -157,24 +163,29 @@ impl Engine {
         let store = self.services.tapes.store();
         let Some(record) = store.accepted(key).await?.filter(|record| record.outcome.is_none()) else { return Ok(()) };
         let events = store.in_flight(Some(&record.tape)).await?;
-        if events.iter().any(|event| event.key == *key && self.is_left(event)) {
+        // Tools work in the workspace of their session, and that may be another one.
+        let tape = self.services.tapes.record(&record.tape).await?;
+        let is_ours = tape.is_some_and(|tape| self.is_ours(&tape));
+        if is_ours && events.iter().any(|event| event.key == *key && self.is_left(event)) {
             self.reserve(&record.tape)?.take_up();
         }
         Ok(())
     }
 
-    /// Waits until an event has ended, for as long as an event waits for its session.
+    /// Waits until an event has ended: it may wait for others, and each of them for as long as a run may take.
     async fn outcome_of(&self, key: &EventKey) -> Result<Option<(Outcome, Option<RunId>)>, HostError> {
-        let ended = async {
-            loop {
-                let record = self.services.tapes.store().accepted(key).await?;
-                if let Some(outcome) = record.and_then(|record| record.outcome) {
-                    return Ok(outcome);
+        loop {
+            match self.services.tapes.store().accepted(key).await {
+                Ok(record) => {
+                    if let Some(outcome) = record.and_then(|record| record.outcome) {
+                        return Ok(Some(outcome));
+                    }
                 }
-                tokio::time::sleep(POLL).await;
+                Err(error) if error.may_pass() => tracing::warn!(%error, "what became of an event is asked again"),
+                Err(error) => return Err(error.into()),
             }
-        };
-        tokio::time::timeout(self.services.settings.run_timeout, ended).await.ok().transpose()
+            tokio::time::sleep(POLL).await;
+        }
     }
 }
 

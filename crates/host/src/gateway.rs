@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use capstan_hooks::args::{AdmitMessageArgs, Busy, ResolveSessionArgs};
 use capstan_hooks::contracts::Intake;
-use capstan_hooks::points::{Admission, AdmitMessage, ResolveSession};
+use capstan_hooks::points::{Admission, AdmitMessage, BuildPrompt, ResolveSession};
 use capstan_hooks::{HookFailure, Inbound};
 use capstan_protocol::{AdmissionMode, EntryId, Event, EventKey, Outbound, Outcome, SessionId, TapeName};
 use capstan_tape::{Batch, Draft, Expect, Fact, Fence, NewOutbound, NewTape, StoreError, TapeAddress, tape_name};
@@ -15,6 +15,7 @@ use crate::HostError;
 use crate::engine::Engine;
 use crate::item::{Caller, Item};
 use crate::outbox::{Parcel, Row};
+use crate::recovery::WITHOUT_TURN;
 use crate::services::Services;
 use crate::sessions::Reservation;
 
@@ -192,6 +193,8 @@ impl Services {
         };
         let kind = match (answer, inbound.input.command_line()) {
             // Of messages there is one turn at a time, whatever a hook says.
+            // What is a command here must be one for the runner too.
+            (_, Some(_)) if self.hooks.is_replaced::<BuildPrompt>() || self.has_stand_ins => ArrivalKind::Command,
             (Some(Admission::Beside), Some(_)) => ArrivalKind::Beside,
             (None, Some(line)) if self.only_looks(line) => ArrivalKind::Beside,
             (_, Some(_)) => ArrivalKind::Command,
@@ -240,7 +243,11 @@ impl Services {
                     }
                 }
             }
-            let told = Draft::event("event.accepted", json!({ "event": **inbound })).hidden();
+            let mut told = json!({ "event": **inbound });
+            if matches!(plan, Plan::Refuse(_)) {
+                told[WITHOUT_TURN] = true.into();
+            }
+            let told = Draft::event("event.accepted", told).hidden();
             let entry = batch.append(tape, Draft { date: Some(now.into()), ..told });
             batch.push(Fact::Accept {
                 key: key.clone(),

@@ -180,15 +180,13 @@ impl Host {
     ) -> impl Future<Output = Result<(), HostError>> + Send + 'static {
         let engine = Arc::clone(&self.engine);
         let mut place = engine.lines.enter(&inbound);
-        async move {
+        // A task of its own: neither its place in line nor its end depends on whether whoever asked still waits. An event
+        // that is on disk must not be left without a session that knows of it.
+        let accepting = self.engine.tasks.spawn(async move {
             place.reached().await;
-            // Whoever asked may go away in the middle. What has begun is ended: an event that is on disk must not be left
-            // without a session that knows of it.
-            let tasks = engine.tasks.clone();
-            let accepting = tasks.spawn(async move {
-                let _place = place;
-                engine.accept(inbound, caller).await
-            });
+            engine.accept(inbound, caller).await
+        });
+        async move {
             match accepting.await.map_err(JoinError::try_into_panic) {
                 Ok(accepted) => accepted,
                 Err(Ok(panic)) => std::panic::resume_unwind(panic),

@@ -28,6 +28,9 @@ use crate::steering::Steering;
 /// must not hold up who is to be told so.
 const IN_ORDER: Duration = Duration::from_secs(1);
 
+/// How many turns may go on beside one.
+const BESIDE: usize = 8;
+
 /// The lane of one session. It ends when nothing is left to do.
 pub(crate) struct Lane {
     engine: Arc<Engine>,
@@ -187,7 +190,11 @@ impl Lane {
                 };
                 self.mailbox.put_back(left.into_iter().collect(), |item| item.entry);
             }
-            Decision::Beside(item) => self.begin_beside(item),
+            Decision::Beside(item) => match &self.fence {
+                Some(fence) if self.beside.len() < BESIDE => self.begin_beside(item, fence.clone()),
+                // It waits its turn, as other commands do.
+                _ => self.mailbox.queue_last(item),
+            },
             Decision::Drop(item) => self.let_go(item).await,
         }
     }
@@ -324,8 +331,8 @@ impl Lane {
     }
 
     /// Begins a turn beside the one that is going on, under the same lease.
-    fn begin_beside(&mut self, item: Item) {
-        let (Some(fence), Some(mut group)) = (self.fence.clone(), Group::new(vec![item])) else { return };
+    fn begin_beside(&mut self, item: Item, fence: Fence) {
+        let Some(mut group) = Group::new(vec![item]) else { return };
         group.leave_queue();
         let active = self.begin(fence);
         let (engine, tape, endings) = (Arc::clone(&self.engine), self.tape.clone(), Arc::clone(&self.endings));

@@ -32,12 +32,20 @@ pub(crate) const COMMAND_START: &str = "command.start";
 /// The event that tells of a command that was made.
 pub(crate) const COMMAND: &str = "command";
 
+/// In the entry that tells of an event: it must not have a turn, because a hook failed before it.
+pub(crate) const WITHOUT_TURN: &str = "without_turn";
+
+/// Marks such an event.
+struct WithoutTurn;
+
 /// What becomes of events that a dead process left.
 enum Verdict {
     /// They have a turn again.
     TakenUp,
     /// They end, and the user is told this.
     GivenUp(String),
+    /// They end, as somebody wanted them to.
+    Cancelled,
 }
 
 /// Events that a dead process left, and worked on together.
@@ -69,10 +77,12 @@ pub(crate) async fn take_up(
 async fn try_take_up(engine: &Arc<Engine>, tape: &TapeName, fence: &Fence) -> Result<Vec<Vec<Item>>, StoreError> {
     let services = &engine.services;
     let store = services.tapes.store();
-    let mut events = store.in_flight(Some(tape)).await?;
-    events.retain(|event| engine.is_left(event));
+    let (events, not_ours): (Vec<_>, Vec<_>) =
+        store.in_flight(Some(tape)).await?.into_iter().partition(|event| engine.is_left(event));
     let mut runs = store.running().await?;
     runs.retain(|run| run.tape == *tape && !services.runs.contains(&run.run_id));
+    // What an event that is not judged here was in stays as it is: whoever judges it must find its run.
+    runs.retain(|run| !not_ours.iter().any(|event| belongs(event, run)));
     if events.is_empty() && runs.is_empty() {
         return Ok(Vec::new());
     }
@@ -100,15 +110,28 @@ async fn try_take_up(engine: &Arc<Engine>, tape: &TapeName, fence: &Fence) -> Re
                 open.retain(|name| !services.tool(name).is_some_and(|tool| tool.only_looks()));
                 judge(&left.events, Some((run, &open)))
             }
+            (None, true) if items.iter().any(|item| item.inbound.extensions().get::<WithoutTurn>().is_some()) => {
+                Verdict::GivenUp("I could not tell which conversation this belongs to, and was interrupted.".to_owned())
+            }
             (None, true) => judge(&left.events, None),
         };
         let run_id = left.run.as_ref().map(|run| run.run_id.clone());
         match verdict {
             Verdict::TakenUp => {
+                // The first in line may have been what the process died of; those behind it only waited.
+                let was_worked_on = run_id.is_some() || groups.is_empty();
                 for event in left.events {
-                    batch.push(Fact::Adopt { key: event.key, from: event.owner, owner: me.clone() });
+                    batch.push(Fact::Adopt { key: event.key, from: event.owner, owner: me.clone(), was_worked_on });
                 }
                 groups.push(items);
+            }
+            Verdict::Cancelled => {
+                for event in left.events {
+                    let (key, run_id) = (event.key, run_id.clone());
+                    batch.push(Fact::Settle { key, outcome: Outcome::Cancelled, run_id });
+                }
+                let ended = |item| (Parcel::of(item, Outcome::Cancelled, run_id.clone()), None);
+                parcels.extend(items.into_iter().map(ended));
             }
             Verdict::GivenUp(notice) => {
                 let entry = Draft::error("turn", &notice);
@@ -151,15 +174,17 @@ fn is_served(engine: &Engine, channel: &ChannelName) -> bool {
     may_send(engine.services.channel(channel), engine.listening().contains(channel))
 }
 
+/// Whether a run worked on an event.
+fn belongs(event: &InFlight, run: &RunRecord) -> bool {
+    let is_taken = event.taken_in.as_ref().is_some_and(|taken| taken.run_id == run.run_id);
+    is_taken || run.event == event.key || run.others.contains(&event.key)
+}
+
 /// Events in the groups in which they were worked on, in the order they came.
 fn together(events: Vec<InFlight>, runs: &[RunRecord]) -> Vec<Left> {
     let mut groups: Vec<Left> = Vec::new();
     for event in events {
-        let taken_by = |run: &RunRecord| {
-            let taken = event.taken_in.as_ref().is_some_and(|taken| taken.run_id == run.run_id);
-            taken || run.event == event.key || run.others.contains(&event.key)
-        };
-        let run = runs.iter().find(|run| taken_by(run));
+        let run = runs.iter().find(|run| belongs(&event, run));
         let same = |left: &&mut Left| left.run.as_ref().map(|run| &run.run_id) == run.map(|run| &run.run_id);
         match groups.iter_mut().filter(|_| run.is_some()).find(same) {
             Some(left) => left.events.push(event),
@@ -174,7 +199,7 @@ fn judge(events: &[InFlight], run: Option<(&RunRecord, &[String])>) -> Verdict {
     let tried = events.iter().map(|event| event.adoptions).max().unwrap_or_default();
     if let Some((run, open)) = run {
         if run.cancel_requested {
-            return Verdict::GivenUp("The run was cancelled.".to_owned());
+            return Verdict::Cancelled;
         }
         if run.bypasses_host {
             return Verdict::GivenUp(
@@ -236,11 +261,15 @@ async fn items(engine: &Engine, tape: &TapeName, left: &Left) -> Result<Vec<Item
     let mut items = Vec::new();
     for event in &left.events {
         let told = engine.services.tapes.read_any_generation(tape, &Slice::just(event.entry)).await?.pop();
+        let has_no_turn = told.as_ref().is_some_and(|entry| entry.payload["data"][WITHOUT_TURN] == true);
         let told =
             told.and_then(|mut entry| serde_json::from_value::<Event>(entry.payload["data"]["event"].take()).ok());
         let Some(told) = told else { continue };
         let inbound = Inbound::new(told);
         inbound.extensions().insert(CallerGone);
+        if has_no_turn {
+            inbound.extensions().insert(WithoutTurn);
+        }
         let kind = match inbound.input.command_line() {
             Some(_) => ArrivalKind::Command,
             None => ArrivalKind::Message { addressed: true },
@@ -307,7 +336,7 @@ impl Engine {
     }
 
     /// Tools of a session work in its workspace, so only a host of that workspace may go on with it.
-    fn is_ours(&self, record: &TapeRecord) -> bool {
+    pub(crate) fn is_ours(&self, record: &TapeRecord) -> bool {
         record.workspace.as_ref() == Some(&self.services.workspace_id)
     }
 
@@ -320,6 +349,14 @@ impl Engine {
             let channel = self.services.channel(&record.message.channel);
             let waited = channel.is_some_and(|channel| channel.capabilities().caller_waits);
             if !is_left(self, record.owner.as_deref()) || !is_served(self, &record.message.channel) {
+                continue;
+            }
+            // Another workspace may have another account on a channel of the same name.
+            let tape = match store.accepted(&record.event).await? {
+                Some(event) => self.services.tapes.record(&event.tape).await?,
+                None => None,
+            };
+            if tape.is_some_and(|tape| !self.is_ours(&tape)) {
                 continue;
             }
             let mut batch = Batch::new();

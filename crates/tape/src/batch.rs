@@ -139,6 +139,8 @@ pub enum Fact {
         from: Option<String>,
         /// Who takes it over.
         owner: String,
+        /// Whether somebody may have died of it. How often that was is counted.
+        was_worked_on: bool,
     },
     /// A run took an event in: its message stands on the tape. Fails the batch when the event is not in flight.
     TakeIn {

@@ -185,7 +185,7 @@ pub struct InFlight {
     pub at: Timestamp,
     /// The process that sees to it while it lives. Events accepted before this was recorded have none.
     pub owner: Option<String>,
-    /// How often it was taken over from a process that died.
+    /// How often it was taken over from a process that may have died of it.
     pub adoptions: u32,
     /// Where its message stands, once a run took it in.
     pub taken_in: Option<TakenIn>,

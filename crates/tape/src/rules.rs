@@ -124,12 +124,13 @@ impl Work<'_> {
                 let (owner, adoptions, taken_in) = (Some(owner), 0, None);
                 self.rows.add_accepted(&InFlight { key, session, tape, entry, at, owner, adoptions, taken_in })?;
             }
-            Fact::Adopt { key, from, owner } => {
+            Fact::Adopt { key, from, owner, was_worked_on } => {
                 let event = self.in_flight(&key)?;
                 if event.owner != from {
                     return Err(StoreError::NotOpen { key });
                 }
-                self.rows.put_in_flight(&InFlight { owner: Some(owner), adoptions: event.adoptions + 1, ..event })?;
+                let adoptions = event.adoptions + u32::from(was_worked_on);
+                self.rows.put_in_flight(&InFlight { owner: Some(owner), adoptions, ..event })?;
             }
             Fact::TakeIn { key, run_id, message } => {
                 let taken_in = Some(TakenIn { run_id, message: self.resolve(message)? });

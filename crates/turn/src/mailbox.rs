@@ -160,6 +160,11 @@ impl<T> Mailbox<T> {
         }
     }
 
+    /// An event that has a turn of its own after everything that waits.
+    pub fn queue_last(&mut self, item: T) {
+        self.ready.push_back(Group { items: vec![item], kind: GroupKind::Closed });
+    }
+
     /// Events that were to be part of a run that has ended without them: each has a turn of its own, after what came
     /// before it and before what came later. `came` says when that was.
     pub fn put_back<K: Ord>(&mut self, items: Vec<T>, came: impl Fn(&T) -> K) {

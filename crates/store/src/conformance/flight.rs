@@ -44,8 +44,12 @@ pub(super) async fn an_event_is_taken_over_from_whoever_had_it(store: &dyn Store
     let mut batch = begin(&name("t"), [user("one")]);
     batch.push(accept("e", in_batch(1)));
     commit(store, batch).await;
-    let adopt =
-        |from: &str, owner: &str| Fact::Adopt { key: key("e"), from: Some(from.to_owned()), owner: owner.to_owned() };
+    let adopt = |from: &str, owner: &str| Fact::Adopt {
+        key: key("e"),
+        from: Some(from.to_owned()),
+        owner: owner.to_owned(),
+        was_worked_on: true,
+    };
     commit(store, just(adopt("p1", "p2"))).await;
     let late = store.commit(just(adopt("p1", "p3"))).await;
     assert_eq!(late, Err(StoreError::NotOpen { key: key("e") }), "only one of two takes it over");
