@@ -63,6 +63,10 @@ pub(crate) const CODES: &[(&str, &str)] = &[
         "set it in your own config.toml or environment, or trust_workspace = true there if you trust the workspace",
     ),
     ("disk-full", "make room on the disk and try again; nothing that was acknowledged is lost"),
+    (
+        "event-id-taken",
+        "give every event an id of its own: the same id means the same event, in whatever session it is sent",
+    ),
     ("hook-failed", "`capstan hooks` shows who implements the hook; run with CAPSTAN_LOG=debug for the whole story"),
     ("home-unusable", "set CAPSTAN_HOME to a directory you can write to"),
     ("host-stopping", "nothing is lost: the message is taken up at the next start"),
@@ -205,7 +209,9 @@ impl From<HostError> for Failure {
     fn from(error: HostError) -> Self {
         let exit = match error {
             HostError::Store(error) => return error.into(),
-            HostError::MessageTooLarge { .. } | HostError::UnknownChannel { .. } => Exit::Usage,
+            HostError::MessageTooLarge { .. } | HostError::UnknownChannel { .. } | HostError::EventIdTaken { .. } => {
+                Exit::Usage
+            }
             HostError::Hook(_) | HostError::Stopping => Exit::Failed,
             HostError::Owner { .. } => Exit::Store,
         };

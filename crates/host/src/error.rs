@@ -1,7 +1,7 @@
 //! Why the host refused or failed.
 
 use capstan_hooks::HookFailure;
-use capstan_protocol::ChannelName;
+use capstan_protocol::{ChannelName, EventId};
 use capstan_tape::StoreError;
 
 /// Why the host refused an event, or could not start.
@@ -22,6 +22,12 @@ pub enum HostError {
         channel: ChannelName,
         /// Those there are.
         known: String,
+    },
+    /// Another event has this id.
+    #[error("the event id {event_id} was used for an event of another session")]
+    EventIdTaken {
+        /// The id.
+        event_id: EventId,
     },
     /// The host is ending.
     #[error("the host is stopping")]
@@ -48,6 +54,7 @@ impl HostError {
         match self {
             Self::MessageTooLarge { .. } => "message-too-large",
             Self::UnknownChannel { .. } => "channel-unknown",
+            Self::EventIdTaken { .. } => "event-id-taken",
             Self::Stopping => "host-stopping",
             Self::Hook(_) => "hook-failed",
             Self::Owner { .. } => "home-unusable",

@@ -73,7 +73,12 @@ impl Engine {
         let plan = if reservation.is_full() && matches!(plan, Plan::Turn(_)) { Plan::Overflow } else { plan };
         let candidate = Candidate { key: EventKey::from(&*inbound), inbound, session, tape, plan };
         match services.commit_event(&candidate, &reservation).await {
-            Err(HostError::Store(StoreError::Duplicate { .. })) => {
+            Err(HostError::Store(StoreError::Duplicate { key })) => {
+                // What another conversation was told is nobody else's business.
+                let before = services.tapes.store().accepted(&key).await?;
+                if before.is_some_and(|before| before.tape != candidate.tape) {
+                    return Err(HostError::EventIdTaken { event_id: key.event_id });
+                }
                 self.again(candidate, caller);
                 Ok(())
             }

@@ -105,6 +105,12 @@ impl Host {
         self.engine.cancelled.cancel();
     }
 
+    /// Cancels every run of this host and begins no other: what waits stays on disk for the next start.
+    pub fn cancel_and_begin_no_more(&self) {
+        self.engine.stopping.cancel();
+        self.engine.cancelled.cancel();
+    }
+
     /// Lets these channels listen: what they hear is served. A channel that fails does not affect the others.
     ///
     /// From then on the host also takes up what dead processes left in its workspace for these channels, and for

@@ -198,9 +198,6 @@ fn together(events: Vec<InFlight>, runs: &[RunRecord]) -> Vec<Left> {
 fn judge(events: &[InFlight], run: Option<(&RunRecord, &[String])>) -> Verdict {
     let tried = events.iter().map(|event| event.adoptions).max().unwrap_or_default();
     if let Some((run, open)) = run {
-        if run.cancel_requested {
-            return Verdict::Cancelled;
-        }
         if run.bypasses_host {
             return Verdict::GivenUp(
                 "I was interrupted while I worked on this, and cannot tell what was done. I did not try again: please \
@@ -215,6 +212,9 @@ fn judge(events: &[InFlight], run: Option<(&RunRecord, &[String])>) -> Verdict {
                 open.join(", ")
             ));
         }
+    }
+    if run.is_some_and(|(run, _)| run.cancel_requested) {
+        return Verdict::Cancelled;
     }
     if tried >= ADOPTIONS {
         return Verdict::GivenUp(format!("I was interrupted {} times while I worked on this, and gave up.", tried + 1));

@@ -11,6 +11,9 @@ use serde::{Deserialize, Serialize};
 #[serde(try_from = "String", into = "String")]
 pub struct Timestamp(jiff::Timestamp);
 
+/// The first second of the year 0.
+const YEAR_ZERO: i64 = -62_167_219_200;
+
 impl Timestamp {
     /// Now, by the clock of this machine, as exact as it is written. Code that decides by time takes it as an argument.
     pub fn now() -> Self {
@@ -56,7 +59,12 @@ impl FromStr for Timestamp {
     type Err = jiff::Error;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        text.parse().map(Self)
+        let time = Self(text.parse()?);
+        if time.0.as_second() < YEAR_ZERO {
+            // Such a year cannot be read back as it is written.
+            time.to_string().parse::<jiff::Timestamp>()?;
+        }
+        Ok(time)
     }
 }
 
@@ -94,6 +102,14 @@ mod tests {
         let time: Timestamp = text.parse().unwrap();
         assert_eq!(time.to_string(), text);
         assert_eq!("2026-11-15T21:57:42.680379+01:00".parse::<Timestamp>().unwrap(), time);
+    }
+
+    #[test]
+    fn what_could_not_be_read_back_is_refused() {
+        assert!("0000-01-01T00:00:00+23:59".parse::<Timestamp>().is_err());
+        assert!("-000001-06-01T00:00:00Z".parse::<Timestamp>().is_err());
+        let first: Timestamp = "0000-01-01T00:00:00Z".parse().unwrap();
+        assert_eq!(first.to_string().parse::<Timestamp>().unwrap(), first);
     }
 
     #[test]

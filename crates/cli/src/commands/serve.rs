@@ -56,7 +56,7 @@ async fn wind_down(host: &Host, names: &[ChannelName], grace: Duration) {
     }
     eprintln!("stopping: turns that are running have {} s to end; once more ends at once", grace.as_secs());
     if tokio::time::timeout(grace, host.ended()).await.is_err() {
-        host.cancel();
+        host.cancel_and_begin_no_more();
         if tokio::time::timeout(STOP_DEADLINE, host.ended()).await.is_err() {
             tracing::warn!("a channel went on after its turns were cancelled");
         }
