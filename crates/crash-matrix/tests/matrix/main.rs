@@ -19,8 +19,8 @@ use trial::{Kill, Report, Trial};
 
 /// How many hosts are tried at once.
 const AT_ONCE: usize = 2;
-/// How many hosts are killed at random moments.
-const RANDOM_TRIALS: usize = 30;
+/// How many hosts are killed at random moments, once or twice each.
+const RANDOM_TRIALS: usize = 20;
 /// How many commits of a recovery are tried.
 const OF_RECOVERY: usize = 3;
 
