@@ -89,7 +89,7 @@ impl Lane {
             match self.mailbox.next(now).and_then(Group::new) {
                 Some(group) => {
                     self.say_whether_in_turn(true);
-                    self.next_turn(group).await;
+                    Box::pin(self.next_turn(group)).await;
                     self.say_whether_in_turn(false);
                 }
                 None if self.is_to_take_up => self.only_take_up().await,
