@@ -217,12 +217,6 @@ impl<T> Mailbox<T> {
         let held = self.held.iter_mut().flat_map(|held| &mut held.items);
         self.ready.iter_mut().flat_map(|group| &mut group.items).chain(held)
     }
-
-    /// Everything that waits, in order: the session ends.
-    pub fn into_items(self) -> Vec<T> {
-        let held = self.held.into_iter().flat_map(|held| held.items);
-        self.ready.into_iter().flat_map(|group| group.items).chain(held).collect()
-    }
 }
 
 #[cfg(test)]

@@ -176,39 +176,32 @@ pub(super) fn running(connection: &Connection) -> Result<Vec<RunRecord>> {
     statement.query_map([], |row| from_json(row, 0))?.collect()
 }
 
+/// What [`outbox_row`] reads.
+pub(super) const OUTBOX_COLUMNS: &str = "source, bot_id, event_id, id, message, at, status, owner";
+
 pub(super) fn waiting(connection: &Connection) -> Result<Vec<OutboxRecord>> {
-    let mut statement = connection.prepare_cached(
-        "SELECT source, bot_id, event_id, id, message, at, status, owner FROM outbox \
-         WHERE json_extract(status, '$.status') = 'waiting' ORDER BY id",
-    )?;
-    let record = |row: &Row<'_>| {
-        Ok(OutboxRecord {
-            id: OutboxId(number(row, 3)?),
-            message: from_json(row, 4)?,
-            event: flight::key(row)?,
-            at: timestamp(row, 5)?,
-            owner: row.get(7)?,
-            status: from_json(row, 6)?,
-        })
-    };
-    statement.query_map([], record)?.collect()
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT {OUTBOX_COLUMNS} FROM outbox WHERE json_extract(status, '$.status') = 'waiting' ORDER BY id"
+    ))?;
+    statement.query_map([], outbox_row)?.collect()
 }
 
 pub(super) fn outbox(connection: &Connection, event: &EventKey) -> Result<Vec<OutboxRecord>> {
-    let mut statement = connection.prepare_cached(
-        "SELECT id, message, at, status, owner FROM outbox WHERE source = ?1 AND bot_id = ?2 AND event_id = ?3 ORDER BY id",
-    )?;
-    let record = |row: &Row<'_>| {
-        Ok(OutboxRecord {
-            id: OutboxId(number(row, 0)?),
-            message: from_json(row, 1)?,
-            event: event.clone(),
-            at: timestamp(row, 2)?,
-            owner: row.get(4)?,
-            status: from_json(row, 3)?,
-        })
-    };
-    statement.query_map(key_columns(event), record)?.collect()
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT {OUTBOX_COLUMNS} FROM outbox WHERE source = ?1 AND bot_id = ?2 AND event_id = ?3 ORDER BY id"
+    ))?;
+    statement.query_map(key_columns(event), outbox_row)?.collect()
+}
+
+pub(super) fn outbox_row(row: &Row<'_>) -> Result<OutboxRecord> {
+    Ok(OutboxRecord {
+        event: flight::key(row)?,
+        id: OutboxId(number(row, 3)?),
+        message: from_json(row, 4)?,
+        at: timestamp(row, 5)?,
+        status: from_json(row, 6)?,
+        owner: row.get(7)?,
+    })
 }
 
 pub(super) fn blob(connection: &Connection, hash: &BlobHash) -> Result<Option<Vec<u8>>> {

@@ -3,17 +3,18 @@
 use std::path::Path;
 
 use capstan_protocol::Timestamp;
-use capstan_tape::{OutboxId, OutboxRecord, StoreError};
-use rusqlite::{Connection, Result, Row};
+use capstan_tape::{OutboxRecord, StoreError};
+use rusqlite::{Connection, Result};
 
+use super::SqliteStore;
 use super::backup::copy_pages;
-use super::columns::{from_json, number, timestamp};
+use super::columns::{number, timestamp};
 use super::error::store_error;
+use super::read::{OUTBOX_COLUMNS, outbox_row};
 use super::reader::open_reader;
 use super::readers::Readers;
 use super::schema::{KNOWN_VERSION, check_version, migrate, prepare};
 use super::search::Searches;
-use super::{SqliteStore, flight};
 
 /// The messages that were given up.
 #[derive(Debug, Clone, PartialEq)]
@@ -88,20 +89,8 @@ fn dead_letters(connection: &Connection, limit: usize) -> Result<DeadLetters> {
         None => None,
         Some(id) => Some(connection.query_row("SELECT at FROM outbox WHERE id = ?1", [id], |row| timestamp(row, 0))?),
     };
-    let sql = format!(
-        "SELECT source, bot_id, event_id, id, message, at, status, owner FROM outbox WHERE {GIVEN_UP} ORDER BY id DESC LIMIT ?1"
-    );
-    let record = |row: &Row<'_>| {
-        Ok(OutboxRecord {
-            id: OutboxId(number(row, 3)?),
-            message: from_json(row, 4)?,
-            event: flight::key(row)?,
-            at: timestamp(row, 5)?,
-            owner: row.get(7)?,
-            status: from_json(row, 6)?,
-        })
-    };
+    let sql = format!("SELECT {OUTBOX_COLUMNS} FROM outbox WHERE {GIVEN_UP} ORDER BY id DESC LIMIT ?1");
     let mut statement = connection.prepare(&sql)?;
-    let newest = statement.query_map([i64::try_from(limit).unwrap_or(i64::MAX)], record)?.collect::<Result<_>>()?;
+    let newest = statement.query_map([i64::try_from(limit).unwrap_or(i64::MAX)], outbox_row)?.collect::<Result<_>>()?;
     Ok(DeadLetters { count, oldest, newest })
 }
