@@ -127,9 +127,7 @@ impl Engine {
         if let Err(error) = self.take_up_if_left(&key).await {
             tracing::warn!(%error, "whether a dead process left an event could not be told");
         }
-        let waits =
-            self.services.channel(&inbound.channel()).is_some_and(|channel| channel.capabilities().caller_waits);
-        if caller.is_none() && !waits {
+        if caller.is_none() && !self.services.caller_waits(&inbound.source) {
             // Nobody waits for an answer to what was sent again.
             return;
         }

@@ -29,6 +29,9 @@ pub enum HostError {
         /// The id.
         event_id: EventId,
     },
+    /// As many events as may wait in the session already.
+    #[error("too many messages wait in this session")]
+    QueueFull,
     /// The host is ending.
     #[error("the host is stopping")]
     Stopping,
@@ -55,6 +58,7 @@ impl HostError {
             Self::MessageTooLarge { .. } => "message-too-large",
             Self::UnknownChannel { .. } => "channel-unknown",
             Self::EventIdTaken { .. } => "event-id-taken",
+            Self::QueueFull => "queue-full",
             Self::Stopping => "host-stopping",
             Self::Hook(_) => "hook-failed",
             Self::Owner { .. } => "home-unusable",

@@ -65,13 +65,17 @@ impl Engine {
         let address = TapeAddress { workspace: services.workspace_id.clone(), session: session.clone() };
         let tape = tape_name(&address);
         let is_busy = self.sessions.is_busy(&tape);
-        let reservation = self.reserve(&tape)?;
+        let mut reservation = self.reserve(&tape)?;
         let plan = match unresolved {
             Some(failure) => Plan::Refuse(failure),
             None => services.admit(&inbound, &session, &tape, is_busy).await?,
         };
-        let plan = if reservation.is_full() && matches!(plan, Plan::Turn(_)) { Plan::Overflow } else { plan };
-        let candidate = Candidate { key: EventKey::from(&*inbound), inbound, session, tape, plan };
+        let mut candidate = Candidate { key: EventKey::from(&*inbound), inbound, session, tape, plan };
+        if let Plan::Turn(arrival) = candidate.plan
+            && !reservation.take_place(&arrival)
+        {
+            candidate.plan = services.without_place(&candidate, arrival, caller.as_ref()).await?;
+        }
         match services.commit_event(&candidate, &reservation).await {
             Err(HostError::Store(StoreError::Duplicate { key })) => {
                 // What another conversation was told is nobody else's business.
@@ -101,7 +105,7 @@ impl Engine {
         let Candidate { inbound, key, session, tape, plan } = candidate;
         let entry = accepted.entry;
         let item =
-            |arrival| Item { inbound, key, session, entry, arrival, message: None, leads: false, caller, slot: None };
+            |arrival| Item { inbound, key, session, entry, arrival, message: None, leads: false, caller, place: None };
         let no_matter = Arrival::plain();
         match plan {
             Plan::Turn(arrival) => reservation.send(item(arrival), accepted.lease),
@@ -209,6 +213,28 @@ impl Services {
             return Ok(Plan::Drop);
         }
         Ok(Plan::Turn(Arrival { mode, kind, debounce: intake.debounce }))
+    }
+
+    /// What becomes of an event for which there is no place among those that wait. Whoever waits for it can be refused:
+    /// then nothing is kept, and the same event may come again. Others would only send it again at once.
+    async fn without_place(
+        &self,
+        candidate: &Candidate,
+        arrival: Arrival,
+        caller: Option<&Caller>,
+    ) -> Result<Plan, HostError> {
+        if arrival.kind == (ArrivalKind::Message { addressed: false }) {
+            // It was not said to the bot, which had better not answer that it is too busy to listen.
+            return Ok(Plan::Drop);
+        }
+        if caller.is_none() && !self.caller_waits(&candidate.inbound.source) {
+            return Ok(Plan::Overflow);
+        }
+        match self.tapes.store().accepted(&candidate.key).await? {
+            // It is no event more: its commit will say so.
+            Some(_) => Ok(Plan::Turn(arrival)),
+            None => Err(HostError::QueueFull),
+        }
     }
 
     /// Whether a command only looks, and may run beside a turn.

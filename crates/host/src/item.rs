@@ -27,7 +27,7 @@ pub(crate) struct Item {
     pub(crate) leads: bool,
     pub(crate) caller: Option<Caller>,
     /// Its place among those that wait.
-    pub(crate) slot: Option<OwnedSemaphorePermit>,
+    pub(crate) place: Option<OwnedSemaphorePermit>,
 }
 
 /// Events that become one turn. There is at least one.
@@ -73,9 +73,9 @@ impl Group {
 
     /// Its events no longer wait: others may.
     pub(crate) fn leave_queue(&mut self) {
-        self.lead.slot = None;
+        self.lead.place = None;
         for item in &mut self.others {
-            item.slot = None;
+            item.place = None;
         }
     }
 }

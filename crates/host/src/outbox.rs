@@ -146,7 +146,7 @@ impl Engine {
         // Whoever waits is where the event came from, wherever its answer is sent.
         let channel = parcel.inbound.source.clone();
         parcel.served.outbounds.extend(parcel.rows.iter().map(|row| row.message.clone()));
-        let waits = self.services.channel(&channel).is_some_and(|channel| channel.capabilities().caller_waits);
+        let waits = self.services.caller_waits(&channel);
         let answer = waits.then(|| Box::new(parcel.answer(&channel)));
         let address = Address { channel: channel.clone(), chat: parcel.inbound.chat_id() };
         let receipt = Receipt::new(parcel.caller, parcel.served);

@@ -283,7 +283,7 @@ async fn items(engine: &Engine, tape: &TapeName, left: &Left) -> Result<Vec<Item
             arrival: Arrival { kind, ..Arrival::plain() },
             message: event.taken_in.as_ref().map(|taken| taken.message),
             caller: None,
-            slot: None,
+            place: None,
         });
     }
     Ok(items)

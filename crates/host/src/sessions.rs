@@ -5,10 +5,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use capstan_protocol::TapeName;
 use capstan_tape::Fence;
+use capstan_turn::Arrival;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use crate::item::Item;
 use crate::lease::{Claim, Owner};
+
+/// How many more events may wait that must get through although the queue is full.
+const SPARE: usize = 8;
 
 /// What a lane is told.
 #[derive(Debug)]
@@ -29,8 +33,7 @@ pub(crate) struct Sessions(Arc<Mutex<HashMap<TapeName, Awake>>>);
 struct Awake {
     lane: mpsc::UnboundedSender<Message>,
     claim: Arc<Claim>,
-    /// How many events may still wait.
-    slots: Arc<Semaphore>,
+    places: Places,
     /// How many senders the lane has not heard from.
     expected: usize,
     /// How many events the lane has not heard of.
@@ -39,6 +42,27 @@ struct Awake {
     works: bool,
     /// The lane is giving its lease back: nobody may count on it.
     releasing: bool,
+}
+
+/// The places of those that wait in a session.
+#[derive(Debug, Clone)]
+struct Places {
+    /// For everybody.
+    queue: Arc<Semaphore>,
+    /// For what must get through although the queue is full.
+    spare: Arc<Semaphore>,
+}
+
+impl Places {
+    fn new(queue: usize) -> Self {
+        Self { queue: Arc::new(Semaphore::new(queue)), spare: Arc::new(Semaphore::new(SPARE)) }
+    }
+
+    fn take(&self, arrival: &Arrival) -> Option<OwnedSemaphorePermit> {
+        let place = Arc::clone(&self.queue).try_acquire_owned();
+        let spare = || Arc::clone(&self.spare).try_acquire_owned().ok();
+        place.ok().or_else(|| arrival.gets_through().then(spare).flatten())
+    }
 }
 
 /// What a new lane is made of.
@@ -58,7 +82,8 @@ pub(crate) struct Reservation {
     pub(crate) claim: Arc<Claim>,
     /// Whether the lease can be taken for the lane together with the event.
     pub(crate) takes_lease: bool,
-    slot: Option<OwnedSemaphorePermit>,
+    places: Places,
+    place: Option<OwnedSemaphorePermit>,
     is_sent: bool,
 }
 
@@ -68,12 +93,11 @@ impl Sessions {
         let mut awake = self.lock();
         let mut begun = None;
         let session = awake.entry(tape.clone()).or_insert_with(|| {
-            // Bounded by the slots, without which no event is sent.
+            // Bounded by the places, without which no event is sent.
             let (lane, inbox) = mpsc::unbounded_channel();
             let claim = Arc::new(owner.claim(tape));
             begun = Some(NewLane { tape: tape.clone(), claim: Arc::clone(&claim), inbox });
-            let slots = Arc::new(Semaphore::new(queue));
-            Awake { lane, claim, slots, expected: 0, unheard: 0, works: false, releasing: false }
+            Awake { lane, claim, places: Places::new(queue), expected: 0, unheard: 0, works: false, releasing: false }
         });
         session.expected += 1;
         let reservation = Reservation {
@@ -82,7 +106,8 @@ impl Sessions {
             lane: session.lane.clone(),
             claim: Arc::clone(&session.claim),
             takes_lease: !session.releasing,
-            slot: Arc::clone(&session.slots).try_acquire_owned().ok(),
+            places: session.places.clone(),
+            place: None,
             is_sent: false,
         };
         (reservation, begun)
@@ -164,14 +189,15 @@ impl Sessions {
 }
 
 impl Reservation {
-    /// Whether there is no room for another event that waits.
-    pub(crate) fn is_full(&self) -> bool {
-        self.slot.is_none()
+    /// Takes a place among the events that wait; says whether there was one for an event that arrives like this.
+    pub(crate) fn take_place(&mut self, arrival: &Arrival) -> bool {
+        self.place = self.places.take(arrival);
+        self.place.is_some()
     }
 
-    /// Hands an accepted event over.
+    /// Hands over an accepted event that has its place.
     pub(crate) fn send(mut self, mut item: Item, lease: Option<Fence>) {
-        item.slot = self.slot.take();
+        item.place = self.place.take();
         self.sessions.sends_event(&self.tape);
         self.tell(Message::Event(Box::new(item), lease));
     }

@@ -60,6 +60,16 @@ impl Arrival {
         let kind = ArrivalKind::Message { addressed: true };
         Self { mode: AdmissionMode::FollowUp, kind, debounce: None }
     }
+
+    /// Whether it need not wait for those before it, and so must not be refused because they are many: a command that
+    /// runs beside a turn, or a message that interrupts one.
+    pub fn gets_through(&self) -> bool {
+        match self.kind {
+            ArrivalKind::Beside => true,
+            ArrivalKind::Message { .. } => self.mode == AdmissionMode::Interrupt,
+            ArrivalKind::Command => false,
+        }
+    }
 }
 
 /// What kind of event arrives.

@@ -4,6 +4,7 @@
 mod admission;
 mod blast_radius;
 mod delivery;
+mod full_queue;
 mod house;
 mod phone;
 mod stopping;
