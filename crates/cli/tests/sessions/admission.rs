@@ -196,22 +196,51 @@ async fn t13_what_is_collected_becomes_one_turn_which_answers_the_last() {
 }
 
 #[tokio::test]
-async fn t13_an_interruption_cancels_the_turn_and_goes_before_what_waits() {
+async fn t13_an_interruption_cancels_the_turn_and_has_the_next_one_with_what_waits() {
     let gate = Gate::new();
-    let script = vec![holds("call_1"), Reply::text("stopped"), Reply::text("two done")];
+    let script = vec![holds("call_1"), Reply::text("stopped"), Reply::text("last done")];
     let talk = Talk::and(script, vec![holds_at(&gate)]).await;
     let one = talk.say("one").await;
     gate.reached().await;
     let two = talk.say_as("follow_up", "two").await;
+    let three = talk.say_as("steer", "three").await;
+    let four = talk.say_as("follow_up", "four").await;
     let stop = talk.say_as("interrupt", "stop that").await;
+    let last = talk.say_as("follow_up", "last").await;
     assert_eq!(talk.outcome(&one).await, "cancelled");
     assert_eq!(talk.outcome(&stop).await, "replied: stopped");
-    assert_eq!(talk.outcome(&two).await, "replied: two done");
-    let request = talk.requests()[1].clone();
-    assert_eq!(request[..2], ["user: one", "calls hold"]);
-    assert!(request[2].starts_with("tool: ") && request[2].contains("interrupted"), "{request:?}");
-    assert_eq!(request[3], "user: stop that");
+    assert_eq!(talk.outcome(&last).await, "replied: last done");
+    for said in [&two, &three, &four] {
+        talk.assert_folded(said, &stop).await;
+    }
+    let requests = talk.requests();
+    assert_eq!(requests[1][..2], ["user: one", "calls hold"]);
+    assert!(requests[1][2].starts_with("tool: ") && requests[1][2].contains("interrupted"), "{requests:?}");
+    assert_eq!(requests[1][3], "user: two\nthree\nfour\nstop that", "everything in the order it was said");
+    assert_eq!(requests[2][4..], ["assistant: stopped", "user: last"]);
     assert!(talk.answer(&one).await.messages.is_empty(), "nothing went wrong: there is no notice");
+    talk.ends().await;
+}
+
+#[tokio::test]
+async fn t13_of_several_interruptions_the_newest_is_answered_and_a_command_keeps_its_place() {
+    let (gate, end) = (Gate::new(), Gate::new());
+    let script = vec![holds("call_1"), Reply::text("all done")];
+    let talk = Talk::and(script, vec![holds_at(&gate), holds_the_end(&end)]).await;
+    let one = talk.say("one").await;
+    gate.reached().await;
+    let handoff = talk.say_as("interrupt", ",tape.handoff name=later").await;
+    end.reached().await;
+    let two = talk.say_as("interrupt", "two").await;
+    let three = talk.say_as("interrupt", "three").await;
+    end.open();
+    assert_eq!(talk.outcome(&one).await, "cancelled");
+    assert!(talk.outcome(&handoff).await.starts_with("replied: "));
+    assert_eq!(talk.outcome(&three).await, "replied: all done");
+    talk.assert_folded(&two, &three).await;
+    let request = talk.requests()[1].clone();
+    assert!(request[0].starts_with("assistant: [Anchor created: later]"), "the command was first: {request:?}");
+    assert_eq!(request[1..], ["user: two\nthree"]);
     talk.ends().await;
 }
 
@@ -248,7 +277,7 @@ async fn a09_a_message_that_is_being_taken_in_is_not_lost_when_the_run_is_interr
             }
         });
     });
-    let script = vec![holds("call_1"), Reply::text("stopped"), Reply::text("two done"), Reply::text("three done")];
+    let script = vec![holds("call_1"), Reply::text("stopped")];
     let talk = Talk::and(script, vec![holds_at(&tool), slow]).await;
     let one = talk.say("one").await;
     tool.reached().await;
@@ -260,8 +289,9 @@ async fn a09_a_message_that_is_being_taken_in_is_not_lost_when_the_run_is_interr
     assert_eq!(talk.outcome(&one).await, "cancelled");
     prompt.open();
     assert_eq!(talk.outcome(&stop).await, "replied: stopped");
-    assert_eq!(talk.outcome(&two).await, "replied: two done");
-    assert_eq!(talk.outcome(&three).await, "replied: three done");
+    talk.assert_folded(&two, &stop).await;
+    talk.assert_folded(&three, &stop).await;
+    assert_eq!(talk.requests()[1].last().unwrap(), "user: two\nthree\nstop");
     talk.ends().await;
 }
 
