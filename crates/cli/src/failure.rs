@@ -230,9 +230,11 @@ impl From<TurnError> for Failure {
                 let code = failure.code.as_deref().unwrap_or("run-failed");
                 Self::new(code, failure.message, if code == "store-failed" { Exit::Store } else { Exit::Failed })
             }
-            TurnError::Hook(_) | TurnError::Busy | TurnError::Timeout | TurnError::NoRunner(_) => {
-                Self::new(error.code(), message, Exit::Failed)
-            }
+            TurnError::Hook(_)
+            | TurnError::Busy
+            | TurnError::QueueFull
+            | TurnError::Timeout
+            | TurnError::NoRunner(_) => Self::new(error.code(), message, Exit::Failed),
         }
     }
 }

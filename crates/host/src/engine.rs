@@ -17,7 +17,7 @@ use crate::journal::Journal;
 use crate::lane::Lane;
 use crate::orchestrator::TurnRun;
 use crate::order::Lines;
-use crate::outbox::{Outbox, Parcel};
+use crate::outbox::{Outbox, Parcel, WithoutRoom};
 use crate::services::Services;
 use crate::sessions::{Reservation, Sessions};
 use crate::staging::Staging;
@@ -143,7 +143,8 @@ impl Engine {
                     let outbounds = rows.into_iter().map(|row| row.message).collect();
                     let outcome_now = Some(outcome.clone());
                     let served = Served { run_id, output, outbounds, outcome: outcome_now, ..served };
-                    return self.deliver(Parcel { inbound, served, outcome, rows: Vec::new(), caller }).await;
+                    let parcel = Parcel { inbound, served, outcome, rows: Vec::new(), caller };
+                    return self.deliver(parcel, WithoutRoom::Wait).await;
                 }
                 Err(error) => Err(error.into()),
             },

@@ -190,7 +190,7 @@ impl Host {
         // that is on disk must not be left without a session that knows of it.
         let accepting = self.engine.tasks.spawn(async move {
             place.reached().await;
-            engine.accept(inbound, caller).await
+            engine.accept(inbound, caller, place).await
         });
         async move {
             match accepting.await.map_err(JoinError::try_into_panic) {

@@ -13,12 +13,12 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::ending::{self, Closed, Ended};
+use crate::ending::{self, Closed, Ended, Lease};
 use crate::engine::{Active, Engine};
 use crate::item::{Group, Item};
 use crate::journal::Journal;
 use crate::lease::Claim;
-use crate::outbox::Parcel;
+use crate::outbox::{Parcel, WithoutRoom};
 use crate::recovery;
 use crate::sessions::{Message, NewLane};
 use crate::staging::Staging;
@@ -204,7 +204,7 @@ impl Lane {
         let outcome = Outcome::Dropped;
         let settle = Fact::Settle { key: item.key.clone(), outcome: outcome.clone(), run_id: None };
         match self.engine.services.tapes.store().commit(Batch { facts: vec![settle], ..Batch::new() }).await {
-            Ok(_) => self.engine.deliver(Parcel::of(item, outcome, None)).await,
+            Ok(_) => self.engine.deliver(Parcel::of(item, outcome, None), WithoutRoom::Wait).await,
             Err(error) => tracing::error!(%error, "an event could not be let go"),
         }
     }
@@ -262,7 +262,9 @@ impl Lane {
             Ok(Some(fence)) => fence,
             // It waits on disk, for the next start.
             Ok(None) => return self.mailbox.put_first(group.into_items()),
-            Err(error) => return self.engine.end_without_turn(group, &self.tape, error).await,
+            Err(error) => {
+                return self.engine.end_without_turn(group, &self.tape, error, WithoutRoom::Wait).await;
+            }
         };
         if !self.is_taken_up {
             // What was left is older, and goes first.
@@ -294,10 +296,16 @@ impl Lane {
         let releases = is_last && engine.sessions.begin_release(&self.tape);
         let lease = if releases { self.claim.release() } else { engine.services.renewal(&self.claim) };
         let (trouble, troubled) = oneshot::channel();
-        let closed = Closed { group, taken: steered.taken, tape: self.tape.clone(), trouble: Some(trouble) };
+        let closed = Closed {
+            group,
+            taken: steered.taken,
+            tape: self.tape.clone(),
+            without_room: WithoutRoom::Wait,
+            trouble: Some(trouble),
+        };
         let settling = async {
             let _in_order = tokio::time::timeout(IN_ORDER, self.endings.lock()).await;
-            engine.settle(closed, ended, Some(lease)).await
+            engine.settle(closed, ended, Lease::Becomes(Box::new(lease))).await
         };
         tokio::pin!(settling);
         let settled = tokio::select! {
@@ -338,9 +346,10 @@ impl Lane {
         let (engine, tape, endings) = (Arc::clone(&self.engine), self.tape.clone(), Arc::clone(&self.endings));
         self.beside.spawn(async move {
             let ended = guarded(&engine, &group, &active).await;
-            let closed = Closed { group, taken: active.steering.end().taken, tape, trouble: None };
+            let taken = active.steering.end().taken;
+            let closed = Closed { group, taken, tape, without_room: WithoutRoom::Wait, trouble: None };
             let _in_order = tokio::time::timeout(IN_ORDER, endings.lock()).await;
-            if let Err(error) = engine.settle(closed, ended, None).await {
+            if let Err(error) = engine.settle(closed, ended, Lease::Untouched).await {
                 tracing::error!(%error, "the end of a turn beside another could not be written");
             }
         });

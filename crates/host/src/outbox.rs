@@ -62,10 +62,10 @@ struct Chat {
 
 /// What to do when too much waits for a chat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum WithoutRoom {
+pub(crate) enum WithoutRoom {
     /// Wait until there is room.
     Wait,
-    /// Give the message up.
+    /// Give the message up: whoever sent the event waits to hear that it was accepted, or everybody behind it does.
     GiveUp,
 }
 
@@ -131,18 +131,8 @@ impl Outbox {
 }
 
 impl Engine {
-    /// Sends a parcel on its way, as soon as there is room for it.
-    pub(crate) async fn deliver(self: &Arc<Self>, parcel: Parcel) {
-        self.deliver_or(parcel, WithoutRoom::Wait).await;
-    }
-
-    /// Sends a parcel on its way. Where there is no room its messages are given up: whoever sent the event waits to hear
-    /// that it was accepted, and with it everybody behind.
-    pub(crate) async fn deliver_at_once(self: &Arc<Self>, parcel: Parcel) {
-        self.deliver_or(parcel, WithoutRoom::GiveUp).await;
-    }
-
-    async fn deliver_or(self: &Arc<Self>, mut parcel: Parcel, without_room: WithoutRoom) {
+    /// Sends a parcel on its way.
+    pub(crate) async fn deliver(self: &Arc<Self>, mut parcel: Parcel, without_room: WithoutRoom) {
         // Whoever waits is where the event came from, wherever its answer is sent.
         let channel = parcel.inbound.source.clone();
         parcel.served.outbounds.extend(parcel.rows.iter().map(|row| row.message.clone()));
@@ -175,16 +165,18 @@ impl Engine {
 
     async fn run_errand(self: &Arc<Self>, address: Address, errand: Errand, without_room: WithoutRoom) {
         let room = self.outbox.room(&address);
-        let place = match (Arc::clone(&room).try_acquire_owned(), without_room) {
-            (Ok(place), _) => place,
-            (Err(_), WithoutRoom::GiveUp) => return self.give_up(errand).await,
-            (Err(_), WithoutRoom::Wait) => tokio::select! {
-                Ok(place) = Arc::clone(&room).acquire_owned() => place,
+        let place = match (Arc::clone(&room).try_acquire_owned(), without_room, &errand) {
+            (Ok(place), _, _) => Some(place),
+            // There are no more of these than callers that wait, and each of them must hear.
+            (Err(_), WithoutRoom::GiveUp, Errand::Answer { .. }) => None,
+            (Err(_), WithoutRoom::GiveUp, Errand::Send { .. }) => return self.give_up(errand).await,
+            (Err(_), WithoutRoom::Wait, _) => tokio::select! {
+                Ok(place) = Arc::clone(&room).acquire_owned() => Some(place),
                 // It waits in the store, for the next start.
                 () = self.stopping.cancelled() => return self.outbox.leave(&address),
             },
         };
-        self.put_errand(address, errand, Some(place), room);
+        self.put_errand(address, errand, place, room);
     }
 
     fn put_errand(

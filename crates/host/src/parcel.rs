@@ -24,11 +24,9 @@ pub(crate) struct Row {
 
 impl Row {
     /// A message that was staged under this id.
-    pub(crate) fn staged(assigned: Option<&Assigned>, outbound: NewOutbound) -> Option<Self> {
+    pub(crate) fn staged(assigned: &Assigned, outbound: NewOutbound) -> Option<Self> {
         match assigned {
-            Some(Assigned::Outbox(id)) => {
-                Some(Self { id: *id, message: outbound.message, attempts: 0, fate_unknown: false })
-            }
+            Assigned::Outbox(id) => Some(Self { id: *id, message: outbound.message, attempts: 0, fate_unknown: false }),
             _ => None,
         }
     }

@@ -6,6 +6,7 @@ mod blast_radius;
 mod delivery;
 mod full_queue;
 mod house;
+mod notices;
 mod phone;
 mod stopping;
 mod talk;
