@@ -9,7 +9,7 @@ use capstan_protocol::{Outcome, TapeName};
 use capstan_tape::{Batch, Fact, Fence, StoreError};
 use capstan_turn::{Decision, Mailbox, RunFailure, Session, TurnError};
 use futures::FutureExt as _;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -20,7 +20,7 @@ use crate::journal::Journal;
 use crate::lease::Claim;
 use crate::outbox::{Parcel, WithoutRoom};
 use crate::recovery;
-use crate::sessions::{Message, NewLane};
+use crate::sessions::{Arrived, Heard, Inbox, NewLane};
 use crate::staging::Staging;
 use crate::steering::Steering;
 
@@ -36,7 +36,7 @@ pub(crate) struct Lane {
     engine: Arc<Engine>,
     tape: TapeName,
     claim: Arc<Claim>,
-    inbox: mpsc::UnboundedReceiver<Message>,
+    inbox: Inbox,
     mailbox: Mailbox<Item>,
     woken: Instant,
     /// The lease, while this lane holds it.
@@ -52,6 +52,13 @@ pub(crate) struct Lane {
     /// Turns that end at the same time end one after the other, so that what they say goes out in the order in which it
     /// was committed. This lock is their queue: it is held over the commit on purpose.
     endings: Arc<tokio::sync::Mutex<()>>,
+}
+
+/// What goes on while something is heard.
+#[derive(Clone, Copy)]
+enum During<'a> {
+    Nothing,
+    Turn(&'a Active),
 }
 
 impl Lane {
@@ -78,9 +85,10 @@ impl Lane {
     /// Works until there is nothing left to do, or the host stops: then what waits stays on disk.
     pub(crate) async fn run(mut self) {
         loop {
-            while let Ok(message) = self.inbox.try_recv() {
-                self.hear(message, None).await;
+            while let Some(arrived) = self.inbox.next_event() {
+                self.arrive(arrived, During::Nothing).await;
             }
+            self.look_whether_to_take_up();
             if self.engine.stopping.is_cancelled() {
                 break;
             }
@@ -114,9 +122,7 @@ impl Lane {
     async fn wait(&mut self) {
         let look_again = self.mailbox.look_again().map(|after| self.woken + after);
         tokio::select! {
-            message = self.inbox.recv() => if let Some(message) = message {
-                self.hear(message, None).await;
-            },
+            heard = self.inbox.next() => self.hear(heard, During::Nothing).await,
             () = until(look_again) => {}
             Some(_) = self.beside.join_next() => {}
             () = self.engine.stopping.cancelled() => {}
@@ -148,21 +154,25 @@ impl Lane {
         }
     }
 
-    /// Takes in what the lane is told, while a turn is going on or none is.
-    async fn hear(&mut self, message: Message, active: Option<&Active>) {
-        let of_event = matches!(message, Message::Event(..));
-        match message {
-            Message::Event(item, lease) => {
-                self.fence = lease.or(self.fence.take());
-                self.arrive(*item, active).await;
-            }
-            Message::TakeUp => {
-                self.is_taken_up = false;
-                self.is_to_take_up = true;
-            }
-            Message::Nothing => {}
+    async fn hear(&mut self, heard: Heard, during: During<'_>) {
+        match heard {
+            Heard::Event(arrived) => self.arrive(arrived, during).await,
+            Heard::Call => self.look_whether_to_take_up(),
         }
-        self.engine.sessions.heard(&self.tape, of_event, self.is_in_turn || self.mailbox.is_ready());
+    }
+
+    fn look_whether_to_take_up(&mut self) {
+        if self.engine.sessions.is_to_take_up(&self.tape) {
+            self.is_taken_up = false;
+            self.is_to_take_up = true;
+        }
+    }
+
+    /// Takes an event in, perhaps with the lease.
+    async fn arrive(&mut self, arrived: Arrived, during: During<'_>) {
+        self.fence = arrived.lease.or(self.fence.take());
+        self.admit(*arrived.item, during).await;
+        self.engine.sessions.heard(&self.tape, self.is_in_turn || self.mailbox.is_ready());
     }
 
     /// What comes from now on comes during a turn, or does not.
@@ -171,22 +181,25 @@ impl Lane {
         self.engine.sessions.works(&self.tape, is_in_turn || self.mailbox.is_ready());
     }
 
-    async fn arrive(&mut self, item: Item, active: Option<&Active>) {
-        let session = if active.is_some() { Session::Busy } else { Session::Free };
+    async fn admit(&mut self, item: Item, during: During<'_>) {
+        let session = match during {
+            During::Nothing => Session::Free,
+            During::Turn(_) => Session::Busy,
+        };
         let arrival = item.arrival;
         let now = self.now();
         match self.mailbox.arrive(item, &arrival, session, now) {
             Decision::Waits => {}
             Decision::Interrupts => {
-                if let Some(active) = active {
+                if let During::Turn(active) = during {
                     active.interrupted.store(true, Ordering::SeqCst);
                     active.cancelled.cancel();
                 }
             }
             Decision::Steer(item) => {
-                let left = match active {
-                    Some(active) => active.steering.offer(item),
-                    None => Some(item),
+                let left = match during {
+                    During::Turn(active) => active.steering.offer(item),
+                    During::Nothing => Some(item),
                 };
                 self.mailbox.put_back(left.into_iter().collect(), |item| item.entry);
             }
@@ -221,7 +234,7 @@ impl Lane {
         let fence = loop {
             tokio::select! {
                 fence = &mut taken => break fence?,
-                Some(message) = self.inbox.recv() => self.hear(message, None).await,
+                heard = self.inbox.next() => self.hear(heard, During::Nothing).await,
                 () = engine.stopping.cancelled() => return Ok(None),
             }
         };
@@ -280,7 +293,7 @@ impl Lane {
             loop {
                 tokio::select! {
                     ended = &mut turn => break ended,
-                    Some(message) = self.inbox.recv() => self.hear(message, Some(&active)).await,
+                    heard = self.inbox.next() => self.hear(heard, During::Turn(&active)).await,
                     Some(_) = self.beside.join_next() => {}
                 }
             }
