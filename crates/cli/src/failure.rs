@@ -213,7 +213,7 @@ impl From<HostError> for Failure {
             HostError::MessageTooLarge { .. } | HostError::UnknownChannel { .. } | HostError::EventIdTaken { .. } => {
                 Exit::Usage
             }
-            HostError::Hook(_) | HostError::QueueFull | HostError::Stopping => Exit::Failed,
+            HostError::Hook(_) | HostError::QueueFull | HostError::SessionBusy | HostError::Stopping => Exit::Failed,
             HostError::Owner { .. } => Exit::Store,
         };
         Self::new(error.code(), error.to_string(), exit)

@@ -76,6 +76,9 @@ impl Engine {
         {
             candidate.plan = services.without_place(&candidate, arrival, caller.as_ref()).await?;
         }
+        if matches!(candidate.plan, Plan::Turn(_)) && is_busy != Some(true) {
+            self.wait_for_others(&candidate).await?;
+        }
         match services.commit_event(&candidate, &reservation).await {
             Err(HostError::Store(StoreError::Duplicate { key })) => {
                 // What another conversation was told is nobody else's business.
@@ -91,6 +94,27 @@ impl Engine {
                 self.accepted(candidate, accepted, reservation, caller, place).await;
                 Ok(())
             }
+        }
+    }
+
+    /// An event whose caller waits is not accepted while another process works on its session: were it accepted and had
+    /// no turn in time, sending it again would give that failure for ever.
+    async fn wait_for_others(&self, candidate: &Candidate) -> Result<(), HostError> {
+        let services = &self.services;
+        if !services.caller_waits(&candidate.inbound.source)
+            || !services.is_held_elsewhere(&candidate.tape).await?
+            // What that process works on may be this very event.
+            || services.tapes.store().accepted(&candidate.key).await?.is_some()
+        {
+            return Ok(());
+        }
+        tokio::select! {
+            are_gone = services.wait_for_others(&candidate.tape) => {
+                if are_gone? { Ok(()) } else { Err(HostError::SessionBusy) }
+            }
+            () = self.stopping.cancelled() => Err(HostError::Stopping),
+            // It is accepted, to be cancelled.
+            () = self.cancelled.cancelled() => Ok(()),
         }
     }
 
