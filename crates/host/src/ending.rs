@@ -16,7 +16,7 @@ use crate::engine::Engine;
 use crate::item::{Group, Item};
 use crate::journal::Journal;
 use crate::orchestrator::RunReport;
-use crate::outbox::{Parcel, Row, WithoutRoom};
+use crate::outbox::{Parcel, Row};
 use crate::staging::Staging;
 
 /// How long the first wait is before a commit is tried again that the disk refused; each further one is twice as long.
@@ -40,8 +40,6 @@ pub(crate) struct Closed {
     /// Those its run took in on the way.
     pub(crate) taken: Vec<Item>,
     pub(crate) tape: TapeName,
-    /// What becomes of their messages when too many wait for a chat.
-    pub(crate) without_room: WithoutRoom,
     /// Hears, for those who wait behind these events, that the store fails.
     pub(crate) trouble: Option<oneshot::Sender<StoreError>>,
 }
@@ -73,27 +71,42 @@ pub(crate) struct Said {
 }
 
 impl Engine {
-    /// Ends an event that is refused a turn: the observers and the user are told. Whoever sent it waits for nothing of
-    /// that, but what comes after it in its conversation does.
+    /// Ends an event that is refused a turn: the observers and the user are told. What comes after it in its
+    /// conversation waits for that, and so must not wait for a chat that takes nothing.
     pub(crate) async fn refuse(self: &Arc<Self>, item: Item, tape: &TapeName, error: TurnError) {
         let Some(group) = Group::new(vec![item]) else { return };
-        self.end_without_turn(group, tape, error, WithoutRoom::GiveUp).await;
+        match self.write_without_turn(group, tape, error).await {
+            Ok(parcels) => {
+                for parcel in parcels {
+                    self.deliver_at_once(parcel).await;
+                }
+            }
+            Err(error) => tracing::error!(%error, "an event without a turn could not be settled"),
+        }
     }
 
     /// Ends events that could not get a turn.
-    pub(crate) async fn end_without_turn(
-        self: &Arc<Self>,
+    pub(crate) async fn end_without_turn(self: &Arc<Self>, group: Group, tape: &TapeName, error: TurnError) {
+        match self.write_without_turn(group, tape, error).await {
+            Ok(parcels) => {
+                for parcel in parcels {
+                    self.deliver(parcel).await;
+                }
+            }
+            Err(error) => tracing::error!(%error, "an event without a turn could not be settled"),
+        }
+    }
+
+    async fn write_without_turn(
+        &self,
         group: Group,
         tape: &TapeName,
         error: TurnError,
-        without_room: WithoutRoom,
-    ) {
+    ) -> Result<Vec<Parcel>, StoreError> {
         let staging = self.tell_observers(Some(&group.inbound), &error).await;
         let ended = Ended { turn: Err(error), staging, run: None, journal: None };
-        let closed = Closed { group, taken: Vec::new(), tape: tape.clone(), without_room, trouble: None };
-        if let Err(error) = self.settle(closed, ended, Lease::Untouched).await {
-            tracing::error!(%error, "an event without a turn could not be settled");
-        }
+        let closed = Closed { group, taken: Vec::new(), tape: tape.clone(), trouble: None };
+        self.write(closed, ended, Lease::Untouched).await
     }
 
     /// Tells the observers why events end that a dead process left, and has the one notice dispatched. There are no
@@ -122,15 +135,18 @@ impl Engine {
     }
 
     /// Commits the outcomes with everything that belongs to them, then delivers.
+    pub(crate) async fn settle(self: &Arc<Self>, closed: Closed, ended: Ended, lease: Lease) -> Result<(), StoreError> {
+        for parcel in self.write(closed, ended, lease).await? {
+            self.deliver(parcel).await;
+        }
+        Ok(())
+    }
+
+    /// Commits the outcomes with everything that belongs to them, and gives what goes out then.
     ///
     /// A disk that refuses is tried again until it takes it or the host stops: an event must not be left without an
     /// outcome by a process that lives.
-    pub(crate) async fn settle(
-        self: &Arc<Self>,
-        mut closed: Closed,
-        mut ended: Ended,
-        lease: Lease,
-    ) -> Result<(), StoreError> {
+    async fn write(&self, mut closed: Closed, mut ended: Ended, lease: Lease) -> Result<Vec<Parcel>, StoreError> {
         let Written { outcome, of_others, rows } = match self.write_end(&mut closed, &ended, lease).await {
             // Fenced, or something that can never be written: what the turn wrote is given up, its events are not.
             Err(error) if !error.may_pass() => {
@@ -142,12 +158,11 @@ impl Engine {
         let (run_id, usage) = ended.run.map(|run| (run.run_id, run.usage)).unzip();
         let output = ended.turn.as_ref().map(|report| report.output.clone()).unwrap_or_default();
         let error = ended.turn.err();
-        for item in closed.group.others.into_iter().chain(closed.taken) {
-            self.deliver(Parcel::of(item, of_others.clone(), run_id.clone()), closed.without_room).await;
-        }
+        let others = closed.group.others.into_iter().chain(closed.taken);
+        let mut parcels: Vec<Parcel> = others.map(|item| Parcel::of(item, of_others.clone(), run_id.clone())).collect();
         let parcel = Parcel::of(closed.group.lead, outcome, run_id).with(output, usage.flatten(), error);
-        self.deliver(Parcel { rows, ..parcel }, closed.without_room).await;
-        Ok(())
+        parcels.push(Parcel { rows, ..parcel });
+        Ok(parcels)
     }
 
     async fn write_end(&self, closed: &mut Closed, ended: &Ended, lease: Lease) -> Result<Written, StoreError> {

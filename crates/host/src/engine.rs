@@ -17,7 +17,7 @@ use crate::journal::Journal;
 use crate::lane::Lane;
 use crate::orchestrator::TurnRun;
 use crate::order::Lines;
-use crate::outbox::{Outbox, Parcel, WithoutRoom};
+use crate::outbox::{Outbox, Parcel};
 use crate::services::Services;
 use crate::sessions::{Reservation, Sessions};
 use crate::staging::Staging;
@@ -135,7 +135,7 @@ impl Engine {
             known = self.outcome_of(&key) => known,
             () = self.stopping.cancelled() => Ok(None),
         };
-        let served = Served { session, duplicate: true, ..Served::unknown() };
+        let served = Served { duplicate: true, ..Served::in_flight(session) };
         let failed = match known {
             Ok(Some((outcome, run_id))) => match self.services.tapes.store().outbox(&key).await {
                 Ok(rows) => {
@@ -143,8 +143,7 @@ impl Engine {
                     let outbounds = rows.into_iter().map(|row| row.message).collect();
                     let outcome_now = Some(outcome.clone());
                     let served = Served { run_id, output, outbounds, outcome: outcome_now, ..served };
-                    let parcel = Parcel { inbound, served, outcome, rows: Vec::new(), caller };
-                    return self.deliver(parcel, WithoutRoom::Wait).await;
+                    return self.deliver(Parcel { inbound, served, outcome, rows: Vec::new(), caller }).await;
                 }
                 Err(error) => Err(error.into()),
             },

@@ -15,7 +15,7 @@ use crate::HostError;
 use crate::engine::Engine;
 use crate::item::{Caller, Item};
 use crate::order::Place;
-use crate::outbox::{Parcel, WithoutRoom};
+use crate::outbox::Parcel;
 use crate::recovery::WITHOUT_TURN;
 use crate::services::Services;
 use crate::sessions::Reservation;
@@ -134,9 +134,7 @@ impl Engine {
         let no_matter = Arrival::plain();
         match plan {
             Plan::Turn(arrival) => reservation.send(item(arrival), accepted.lease),
-            Plan::Drop => {
-                self.deliver(Parcel::of(item(no_matter), Outcome::Dropped, None), WithoutRoom::GiveUp).await;
-            }
+            Plan::Drop => self.deliver_at_once(Parcel::of(item(no_matter), Outcome::Dropped, None)).await,
             Plan::Refuse(error) => {
                 let engine = Arc::clone(self);
                 let item = item(no_matter);

@@ -58,10 +58,10 @@ pub struct Served {
 }
 
 impl Served {
-    /// Nothing is known yet.
-    pub(crate) fn unknown() -> Self {
+    /// Nothing is known yet of an event of this session.
+    pub(crate) fn in_flight(session: SessionId) -> Self {
         Self {
-            session: SessionId::new(""),
+            session,
             run_id: None,
             output: String::new(),
             outbounds: Vec::new(),

@@ -18,7 +18,7 @@ use crate::engine::{Active, Engine};
 use crate::item::{Group, Item};
 use crate::journal::Journal;
 use crate::lease::Claim;
-use crate::outbox::{Parcel, WithoutRoom};
+use crate::outbox::Parcel;
 use crate::recovery;
 use crate::sessions::{Arrived, Heard, Inbox, NewLane};
 use crate::staging::Staging;
@@ -217,7 +217,7 @@ impl Lane {
         let outcome = Outcome::Dropped;
         let settle = Fact::Settle { key: item.key.clone(), outcome: outcome.clone(), run_id: None };
         match self.engine.services.tapes.store().commit(Batch { facts: vec![settle], ..Batch::new() }).await {
-            Ok(_) => self.engine.deliver(Parcel::of(item, outcome, None), WithoutRoom::Wait).await,
+            Ok(_) => self.engine.deliver(Parcel::of(item, outcome, None)).await,
             Err(error) => tracing::error!(%error, "an event could not be let go"),
         }
     }
@@ -275,9 +275,7 @@ impl Lane {
             Ok(Some(fence)) => fence,
             // It waits on disk, for the next start.
             Ok(None) => return self.mailbox.put_first(group.into_items()),
-            Err(error) => {
-                return self.engine.end_without_turn(group, &self.tape, error, WithoutRoom::Wait).await;
-            }
+            Err(error) => return self.engine.end_without_turn(group, &self.tape, error).await,
         };
         if !self.is_taken_up {
             // What was left is older, and goes first.
@@ -309,13 +307,7 @@ impl Lane {
         let releases = is_last && engine.sessions.begin_release(&self.tape);
         let lease = if releases { self.claim.release() } else { engine.services.renewal(&self.claim) };
         let (trouble, troubled) = oneshot::channel();
-        let closed = Closed {
-            group,
-            taken: steered.taken,
-            tape: self.tape.clone(),
-            without_room: WithoutRoom::Wait,
-            trouble: Some(trouble),
-        };
+        let closed = Closed { group, taken: steered.taken, tape: self.tape.clone(), trouble: Some(trouble) };
         let settling = async {
             let _in_order = tokio::time::timeout(IN_ORDER, self.endings.lock()).await;
             engine.settle(closed, ended, Lease::Becomes(Box::new(lease))).await
@@ -359,8 +351,7 @@ impl Lane {
         let (engine, tape, endings) = (Arc::clone(&self.engine), self.tape.clone(), Arc::clone(&self.endings));
         self.beside.spawn(async move {
             let ended = guarded(&engine, &group, &active).await;
-            let taken = active.steering.end().taken;
-            let closed = Closed { group, taken, tape, without_room: WithoutRoom::Wait, trouble: None };
+            let closed = Closed { group, taken: active.steering.end().taken, tape, trouble: None };
             let _in_order = tokio::time::timeout(IN_ORDER, endings.lock()).await;
             if let Err(error) = engine.settle(closed, ended, Lease::Untouched).await {
                 tracing::error!(%error, "the end of a turn beside another could not be written");

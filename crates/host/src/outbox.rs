@@ -62,10 +62,10 @@ struct Chat {
 
 /// What to do when too much waits for a chat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum WithoutRoom {
+enum WithoutRoom {
     /// Wait until there is room.
     Wait,
-    /// Give the message up: whoever sent the event waits to hear that it was accepted, or everybody behind it does.
+    /// Give the message up.
     GiveUp,
 }
 
@@ -131,8 +131,18 @@ impl Outbox {
 }
 
 impl Engine {
-    /// Sends a parcel on its way.
-    pub(crate) async fn deliver(self: &Arc<Self>, mut parcel: Parcel, without_room: WithoutRoom) {
+    /// Sends a parcel on its way, as soon as there is room for it.
+    pub(crate) async fn deliver(self: &Arc<Self>, parcel: Parcel) {
+        self.deliver_or(parcel, WithoutRoom::Wait).await;
+    }
+
+    /// Sends a parcel on its way. Where there is no room its messages are given up: whoever sent the event waits to hear
+    /// that it was accepted, and with it everybody behind.
+    pub(crate) async fn deliver_at_once(self: &Arc<Self>, parcel: Parcel) {
+        self.deliver_or(parcel, WithoutRoom::GiveUp).await;
+    }
+
+    async fn deliver_or(self: &Arc<Self>, mut parcel: Parcel, without_room: WithoutRoom) {
         // Whoever waits is where the event came from, wherever its answer is sent.
         let channel = parcel.inbound.source.clone();
         parcel.served.outbounds.extend(parcel.rows.iter().map(|row| row.message.clone()));
@@ -155,7 +165,7 @@ impl Engine {
     /// Sends messages on their way that another process left behind, however many they are: no chat waits for another's,
     /// and nothing new goes before them.
     pub(crate) fn deliver_left_behind(self: &Arc<Self>, rows: Vec<Row>) {
-        let nobody = Receipt::new(None, crate::Served::unknown());
+        let nobody = Receipt::of_nobody();
         for row in rows {
             let address = Address::of(&row);
             let room = self.outbox.room(&address);

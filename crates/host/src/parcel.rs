@@ -53,17 +53,7 @@ pub(crate) struct Parcel {
 impl Parcel {
     /// The parcel of an event that ended like this, with no messages.
     pub(crate) fn of(item: Item, outcome: Outcome, run_id: Option<RunId>) -> Self {
-        let served = Served {
-            session: item.session,
-            run_id,
-            output: String::new(),
-            outbounds: Vec::new(),
-            usage: None,
-            outcome: Some(outcome.clone()),
-            error: None,
-            undelivered: Vec::new(),
-            duplicate: false,
-        };
+        let served = Served { run_id, outcome: Some(outcome.clone()), ..Served::in_flight(item.session) };
         Self { inbound: item.inbound, served, outcome, rows: Vec::new(), caller: item.caller }
     }
 
@@ -97,6 +87,11 @@ struct Waiting(Mutex<Option<(Caller, Served)>>);
 impl Receipt {
     pub(crate) fn new(caller: Option<Caller>, served: Served) -> Self {
         Self(Arc::new(Waiting(Mutex::new(caller.map(|caller| (caller, served))))))
+    }
+
+    /// The receipt of what nobody waits for.
+    pub(crate) fn of_nobody() -> Self {
+        Self(Arc::new(Waiting(Mutex::new(None))))
     }
 
     /// A message could not be delivered.

@@ -17,7 +17,7 @@ use serde_json::Value;
 use crate::ending::rows;
 use crate::engine::Engine;
 use crate::item::{Group, Item};
-use crate::outbox::{CALLER_GONE, Parcel, Row, WithoutRoom, may_send};
+use crate::outbox::{CALLER_GONE, Parcel, Row, may_send};
 use crate::parcel::CallerGone;
 
 /// How often an event is taken up again before it is given up: it may be what kills the host.
@@ -161,7 +161,7 @@ async fn try_take_up(engine: &Arc<Engine>, tape: &TapeName, fence: &Fence) -> Re
     let committed = services.tapes.commit(batch).await?;
     for (parcel, positions, outbounds) in parcels {
         let rows = rows(outbounds, committed.assigned.get(positions));
-        engine.deliver(Parcel { rows, ..parcel }, WithoutRoom::Wait).await;
+        engine.deliver(Parcel { rows, ..parcel }).await;
     }
     Ok(groups)
 }
