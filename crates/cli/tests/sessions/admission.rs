@@ -11,16 +11,10 @@ use capstan::protocol::{
 };
 use capstan_testing::{Gate, Reply};
 use futures::StreamExt as _;
-use serde_json::json;
 
 use crate::house::{House, holds_at, in_words, plugin, submit};
 use crate::phone::Phone;
-use crate::talk::Talk;
-
-/// The model calls the tool that waits at the test's gate.
-fn holds(id: &str) -> Reply {
-    Reply::tool_calls([(id, "hold", json!({}))])
-}
+use crate::talk::{Talk, holds};
 
 #[tokio::test]
 async fn t13_a_follow_up_waits_for_the_turn_and_is_the_next_one() {
@@ -308,59 +302,6 @@ async fn t13_a_message_that_may_be_dropped_is_dropped_during_a_turn_and_served_a
     let three = talk.say_as("drop", "three").await;
     assert_eq!(talk.outcome(&three).await, "replied: three done");
     assert_eq!(talk.requests()[1], ["user: one", "assistant: one done", "user: three"]);
-    talk.ends().await;
-}
-
-#[tokio::test]
-async fn t13_a_command_that_only_looks_runs_beside_the_turn() {
-    let gate = Gate::new();
-    let script = vec![holds("call_1"), Reply::text("one done"), Reply::text("two done")];
-    let talk = Talk::and(script, vec![holds_at(&gate)]).await;
-    let one = talk.say("one").await;
-    gate.reached().await;
-    let info = talk.say(",tape.info").await;
-    assert!(talk.outcome(&info).await.starts_with("replied: "), "while the tool is at work");
-    assert!(talk.is_open(&one).await);
-    gate.open();
-    assert_eq!(talk.outcome(&one).await, "replied: one done");
-    let two = talk.say("two").await;
-    assert_eq!(talk.outcome(&two).await, "replied: two done");
-    assert_eq!(
-        talk.requests()[2],
-        ["user: one", "calls hold", "tool: held", "assistant: one done", "user: two"],
-        "no view shows it"
-    );
-    talk.ends().await;
-}
-
-#[tokio::test]
-async fn t13_a_command_is_never_steered_and_one_that_changes_something_waits() {
-    let gate = Gate::new();
-    let script = vec![holds("call_1"), Reply::text("one done")];
-    let talk = Talk::and(script, vec![holds_at(&gate)]).await;
-    let one = talk.say("one").await;
-    gate.reached().await;
-    let handoff = talk.say_as("steer", ",tape.handoff name=later").await;
-    assert!(talk.is_open(&handoff).await);
-    gate.open();
-    assert_eq!(talk.outcome(&one).await, "replied: one done");
-    assert!(talk.outcome(&handoff).await.starts_with("replied: "));
-    assert_ne!(talk.run_of(&handoff).await, talk.run_of(&one).await);
-    assert_eq!(talk.requests()[1], ["user: one", "calls hold", "tool: held"]);
-    talk.ends().await;
-}
-
-#[tokio::test]
-async fn t13_only_commands_run_beside_a_turn_whatever_a_hook_says() {
-    let gate = Gate::new();
-    let talk = Talk::with(vec![Reply::text("one done").held_at(&gate), Reply::text("two done")]).await;
-    let one = talk.say("one").await;
-    gate.reached().await;
-    let two = talk.say_as("beside", "two").await;
-    gate.open();
-    assert_eq!(talk.outcome(&one).await, "replied: one done");
-    assert_eq!(talk.outcome(&two).await, "replied: two done");
-    assert_eq!(talk.requests()[1], ["user: one", "assistant: one done", "user: two"], "one turn at a time");
     talk.ends().await;
 }
 
