@@ -12,6 +12,7 @@ use serde_json::json;
 use tokio::sync::oneshot;
 
 use crate::HostError;
+use crate::backoff::Backoff;
 use crate::engine::Engine;
 use crate::item::{Group, Item};
 use crate::journal::Journal;
@@ -19,10 +20,8 @@ use crate::orchestrator::RunReport;
 use crate::outbox::{Parcel, Row};
 use crate::staging::Staging;
 
-/// How long the first wait is before a commit is tried again that the disk refused; each further one is twice as long.
-const FIRST_WAIT: Duration = Duration::from_millis(500);
-/// How long such a wait is at most.
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// How long to wait before a commit is tried again that the disk refused.
+const BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), longest: Duration::from_secs(30) };
 
 /// A turn that has ended, before that is committed.
 pub(crate) struct Ended {
@@ -204,7 +203,7 @@ impl Engine {
         ended: &Ended,
         facts: Vec<Fact>,
     ) -> Result<Vec<Assigned>, StoreError> {
-        let mut wait = FIRST_WAIT;
+        let mut attempts = 0;
         loop {
             let committed = if let Some(journal) = &ended.journal {
                 journal.flush_with(facts.clone()).await
@@ -218,8 +217,9 @@ impl Engine {
             };
             tracing::error!(%error, "the end of a turn could not be written; it is tried again");
             closed.tell_callers(&error);
+            attempts += 1;
             tokio::select! {
-                () = tokio::time::sleep(wait) => wait = (wait * 2).min(LONGEST_WAIT),
+                () = tokio::time::sleep(BACKOFF.after(attempts)) => {}
                 () = self.stopping.cancelled() => return Err(error),
             }
         }

@@ -134,7 +134,7 @@ impl Engine {
         let no_matter = Arrival::plain();
         match plan {
             Plan::Turn(arrival) => reservation.send(item(arrival), accepted.lease),
-            Plan::Drop => self.deliver_at_once(Parcel::of(item(no_matter), Outcome::Dropped, None)).await,
+            Plan::Drop => self.deliver_at_once(Parcel::dropped(item(no_matter))).await,
             Plan::Refuse(error) => {
                 let engine = Arc::clone(self);
                 let item = item(no_matter);

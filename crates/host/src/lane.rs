@@ -96,9 +96,9 @@ impl Lane {
             self.mailbox.pass(now);
             match self.mailbox.next(now).and_then(Group::new) {
                 Some(group) => {
-                    self.say_whether_in_turn(true);
+                    self.enter_turn();
                     Box::pin(self.next_turn(group)).await;
-                    self.say_whether_in_turn(false);
+                    self.leave_turn();
                 }
                 None if self.is_to_take_up => self.only_take_up().await,
                 None => {
@@ -175,10 +175,16 @@ impl Lane {
         self.engine.sessions.heard(&self.tape, self.is_in_turn || self.mailbox.is_ready());
     }
 
-    /// What comes from now on comes during a turn, or does not.
-    fn say_whether_in_turn(&mut self, is_in_turn: bool) {
-        self.is_in_turn = is_in_turn;
-        self.engine.sessions.works(&self.tape, is_in_turn || self.mailbox.is_ready());
+    /// What comes from now on comes during a turn.
+    fn enter_turn(&mut self) {
+        self.is_in_turn = true;
+        self.engine.sessions.works(&self.tape, true);
+    }
+
+    /// What comes from now on does not come during the turn that was.
+    fn leave_turn(&mut self) {
+        self.is_in_turn = false;
+        self.engine.sessions.works(&self.tape, self.mailbox.is_ready());
     }
 
     async fn admit(&mut self, item: Item, during: During<'_>) {
@@ -214,10 +220,9 @@ impl Lane {
 
     /// Lets an event go that turned out not to be meant for the bot.
     async fn let_go(&self, item: Item) {
-        let outcome = Outcome::Dropped;
-        let settle = Fact::Settle { key: item.key.clone(), outcome: outcome.clone(), run_id: None };
+        let settle = Fact::Settle { key: item.key.clone(), outcome: Outcome::Dropped, run_id: None };
         match self.engine.services.tapes.store().commit(Batch { facts: vec![settle], ..Batch::new() }).await {
-            Ok(_) => self.engine.deliver(Parcel::of(item, outcome, None)).await,
+            Ok(_) => self.engine.deliver(Parcel::dropped(item)).await,
             Err(error) => tracing::error!(%error, "an event could not be let go"),
         }
     }
@@ -302,7 +307,7 @@ impl Lane {
         let steered = active.steering.end();
         self.mailbox.put_back(steered.left, |item| item.entry);
         // Whoever hears the answer may send something at once: it does not come during this turn.
-        self.say_whether_in_turn(false);
+        self.leave_turn();
         let is_last = self.mailbox.is_empty() && self.beside.is_empty();
         let releases = is_last && engine.sessions.begin_release(&self.tape);
         let lease = if releases { self.claim.release() } else { engine.services.renewal(&self.claim) };

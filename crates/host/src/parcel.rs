@@ -57,6 +57,11 @@ impl Parcel {
         Self { inbound: item.inbound, served, outcome, rows: Vec::new(), caller: item.caller }
     }
 
+    /// The parcel of an event that was let go.
+    pub(crate) fn dropped(item: Item) -> Self {
+        Self::of(item, Outcome::Dropped, None)
+    }
+
     /// The same, with what the turn came to.
     pub(crate) fn with(mut self, output: String, usage: Option<Usage>, error: Option<TurnError>) -> Self {
         self.served = Served { output, usage, error, ..self.served };
