@@ -1,25 +1,10 @@
-use capstan_hooks::Inbound;
-use capstan_protocol::{AdmissionMode, EntryId, Event, EventKey, TapeName};
+use capstan_protocol::{AdmissionMode, TapeName};
 use capstan_turn::{Arrival, ArrivalKind};
 
 use super::{Heard, Reservation, SPARE, Sessions};
 use crate::Owner;
-use crate::item::Item;
-
-fn item(arrival: Arrival) -> Item {
-    let inbound = Inbound::new(Event::message("phone", "1", "hello"));
-    Item {
-        key: EventKey::from(&*inbound),
-        session: inbound.fallback_session(),
-        inbound,
-        entry: EntryId(1),
-        arrival,
-        message: None,
-        leads: false,
-        caller: None,
-        place: None,
-    }
-}
+use crate::steering::Steering;
+use crate::test_host::item;
 
 #[tokio::test]
 async fn g04_what_a_lane_has_to_hear_is_bounded_however_often_it_is_called() {
@@ -66,4 +51,19 @@ async fn g04_as_many_events_are_sent_to_a_lane_as_have_places() {
     assert_eq!(heard.len(), 2 + SPARE, "every one arrived");
     drop(heard);
     assert!(sends(plain), "those that do not wait any more leave their places");
+}
+
+#[tokio::test]
+async fn a09_what_a_run_took_in_waits_no_more_and_leaves_its_place() {
+    let (sessions, owner, tape) = (Sessions::default(), Owner::anonymous(), TapeName::parse("t").unwrap());
+    let plain = Arrival::plain();
+    let (mut reservation, lane) = sessions.reserve(&tape, &owner, 1);
+    assert!(reservation.take_place(&plain));
+    reservation.send(item(plain), None);
+    let arrived = lane.expect("it was asleep").inbox.next_event().expect("it arrived");
+    let (key, steering) = (arrived.item.key.clone(), Steering::default());
+    assert!(steering.offer(*arrived.item).is_none());
+    assert!(!sessions.reserve(&tape, &owner, 1).0.take_place(&plain), "it is only offered");
+    assert!(steering.take(&key));
+    assert!(sessions.reserve(&tape, &owner, 1).0.take_place(&plain));
 }

@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use capstan::hooks::Plugin;
 use capstan::hooks::contracts::{FnTool, Tool, ToolContext};
-use capstan::hooks::points::{BuildPrompt, ProvideTools, RunModel};
-use capstan::protocol::{Map, ToolOutput};
+use capstan::hooks::points::{BuildPrompt, ProvideTools, RunModel, RunModelStream};
+use capstan::protocol::{Event, Map, ToolOutput};
 use capstan_testing::{Gate, Reply};
 use serde_json::json;
 
-use crate::house::{holds_at, plugin};
+use crate::house::{House, holds_at, in_words, plugin, submit};
+use crate::phone::Phone;
 use crate::talk::{Said, Talk, holds};
 
 #[tokio::test]
@@ -113,35 +115,39 @@ async fn t13_eight_commands_run_beside_a_turn_and_the_next_one_waits() {
     talk.ends().await;
 }
 
-/// Asserts that with this plugin no command runs beside a turn: it may not be a command for the plugin.
-async fn assert_waits(replaces: Box<dyn Plugin>) {
-    let gate = Gate::new();
-    let script = vec![holds("call_1"), Reply::text("one done")];
-    let talk = Talk::and(script, vec![holds_at(&gate), replaces]).await;
-    let one = talk.say("one").await;
+/// Whether a command that only looks runs beside a turn where there is this plugin. On paused time, which passes only
+/// when every task waits.
+async fn runs_beside(replaces: Box<dyn Plugin>) -> bool {
+    let (gate, desk, house) = (Gate::new(), Arc::new(Phone::desk("desk")), House::in_memory());
+    let host = house.host().channel(&desk).plugin(holds_at(&gate)).plugin(replaces).start().await;
+    let [one, info] = ["[[tool:hold]]", ",tape.info"].map(|text| Event::message("desk", "1", text));
+    submit(&host, &one).await;
     gate.reached().await;
-    let info = talk.say(",tape.info").await;
-    let after = talk.say_as("drop", "two").await;
-    assert_eq!(talk.outcome(&after).await, "dropped", "what came after it has been heard of");
-    assert!(talk.is_open(&info).await);
+    submit(&host, &info).await;
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let has_ended = house.outcome(&info).await.is_some();
     gate.open();
-    assert_eq!(talk.outcome(&one).await, "replied: one done");
-    assert!(talk.outcome(&info).await.starts_with("replied: "));
-    talk.ends().await;
+    for event in [&one, &info] {
+        assert!(in_words(&desk.answer_to(&event.event_id).await.outcome).starts_with("replied: "));
+    }
+    host.stop().await.unwrap();
+    house.assert_tidy().await;
+    has_ended
 }
 
-#[tokio::test]
-async fn t13_where_a_plugin_builds_the_prompt_every_command_waits() {
-    assert_waits(plugin("prompts", |hooks| {
+#[tokio::test(start_paused = true)]
+async fn t13_where_a_plugin_may_take_a_command_for_something_else_it_waits_its_turn() {
+    assert!(runs_beside(plugin("harmless", |_| {})).await);
+    let prompts = plugin("prompts", |hooks| {
         hooks.on(BuildPrompt, || async { Ok(None) });
-    }))
-    .await;
-}
-
-#[tokio::test]
-async fn t13_where_a_plugin_may_stand_in_for_the_model_every_command_waits() {
-    assert_waits(plugin("models", |hooks| {
+    });
+    assert!(!runs_beside(prompts).await, "the prompt may be another");
+    let stands_in = plugin("stands-in", |hooks| {
         hooks.on(RunModel, || async { Ok(None) });
-    }))
-    .await;
+    });
+    assert!(!runs_beside(stands_in).await, "the model stage may be another");
+    let streams = plugin("streams", |hooks| {
+        hooks.on(RunModelStream, || async { Ok(None) });
+    });
+    assert!(!runs_beside(streams).await, "and so it may with a stream");
 }
