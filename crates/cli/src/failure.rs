@@ -96,6 +96,7 @@ pub(crate) const CODES: &[(&str, &str)] = &[
     ("model-unreachable", "check the network and CAPSTAN_API_BASE; CAPSTAN_MODEL=demo: works without either"),
     ("plugin-command-failed", "the plugin's own words are above"),
     ("problems-found", "each check above says what to do about what it found"),
+    ("queue-full", "send it again when the session has less to do; nothing of it was kept"),
     ("reply-undelivered", "the reply stands on the tape: `capstan tape show` has it"),
     ("run-cancelled", "nothing is lost: `capstan tape show` has what was done so far"),
     ("run-failed", "`capstan tape show` has what was done so far"),
@@ -212,7 +213,7 @@ impl From<HostError> for Failure {
             HostError::MessageTooLarge { .. } | HostError::UnknownChannel { .. } | HostError::EventIdTaken { .. } => {
                 Exit::Usage
             }
-            HostError::Hook(_) | HostError::Stopping => Exit::Failed,
+            HostError::Hook(_) | HostError::QueueFull | HostError::SessionBusy | HostError::Stopping => Exit::Failed,
             HostError::Owner { .. } => Exit::Store,
         };
         Self::new(error.code(), error.to_string(), exit)
@@ -229,9 +230,11 @@ impl From<TurnError> for Failure {
                 let code = failure.code.as_deref().unwrap_or("run-failed");
                 Self::new(code, failure.message, if code == "store-failed" { Exit::Store } else { Exit::Failed })
             }
-            TurnError::Hook(_) | TurnError::Busy | TurnError::Timeout | TurnError::NoRunner(_) => {
-                Self::new(error.code(), message, Exit::Failed)
-            }
+            TurnError::Hook(_)
+            | TurnError::Busy
+            | TurnError::QueueFull
+            | TurnError::Timeout
+            | TurnError::NoRunner(_) => Self::new(error.code(), message, Exit::Failed),
         }
     }
 }

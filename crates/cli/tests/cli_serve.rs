@@ -176,6 +176,30 @@ fn c06_the_end_of_input_waits_for_turns_that_are_running() {
 }
 
 #[test]
+fn c06_a_line_for_a_session_with_too_much_to_do_is_refused_and_can_be_written_again() {
+    let gate = Gate::new();
+    let replies = ["one", "two", "three"].map(|text| Reply::text(format!("{text} done")));
+    let [one, two, three] = replies;
+    let server = ScriptedModel::start_blocking(vec![one.held_at(&gate), two, three]);
+    let place = Place::with_model(&server).set("CAPSTAN_SESSION_QUEUE", "1");
+    let mut wire = Wire::start(&place);
+    wire.ask(&ask(1, "s", "one"));
+    wait_for(&gate);
+    wire.ask(&ask(2, "s", "two"));
+    let mut three = ask(3, "s", "three");
+    three["event_id"] = "three".into();
+    let refused = wire.answer_to(&three);
+    assert_eq!((&refused["id"], &refused["error"]["code"]), (&json!(3), &json!("queue-full")));
+    assert!(refused["error"]["hint"].as_str().unwrap().starts_with("send it again"), "{refused}");
+    gate.open();
+    assert_eq!(wire.line()["text"], "one done");
+    assert_eq!(wire.line()["text"], "two done");
+    let answer = wire.answer_to(&three);
+    assert_eq!((&answer["text"], &answer["duplicate"]), (&json!("three done"), &Value::Null));
+    wire.end().succeeded();
+}
+
+#[test]
 fn c02_told_to_end_it_takes_no_more_and_lets_what_runs_end() {
     let gate = Gate::new();
     let server = ScriptedModel::start_blocking(vec![Reply::text("one two").held_at(&gate), Reply::text("never")]);

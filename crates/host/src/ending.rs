@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use capstan_hooks::Inbound;
 use capstan_hooks::args::Stage;
 use capstan_protocol::{ChatMessage, EventKey, Outbound, OutboundKind, Outcome, RunId, TapeName, Timestamp};
 use capstan_tape::{Assigned, Batch, Draft, Fact, NewOutbound, RunStatus, StoreError};
@@ -11,6 +12,7 @@ use serde_json::json;
 use tokio::sync::oneshot;
 
 use crate::HostError;
+use crate::backoff::Backoff;
 use crate::engine::Engine;
 use crate::item::{Group, Item};
 use crate::journal::Journal;
@@ -18,10 +20,8 @@ use crate::orchestrator::RunReport;
 use crate::outbox::{Parcel, Row};
 use crate::staging::Staging;
 
-/// How long the first wait is before a commit is tried again that the disk refused; each further one is twice as long.
-const FIRST_WAIT: Duration = Duration::from_millis(500);
-/// How long such a wait is at most.
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// How long to wait before a commit is tried again that the disk refused.
+const BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), longest: Duration::from_secs(30) };
 
 /// A turn that has ended, before that is committed.
 pub(crate) struct Ended {
@@ -43,49 +43,138 @@ pub(crate) struct Closed {
     pub(crate) trouble: Option<oneshot::Sender<StoreError>>,
 }
 
+/// What becomes of the session's lease in the commit that ends a turn.
+pub(crate) enum Lease {
+    /// Nothing.
+    Untouched,
+    /// This.
+    Becomes(Box<Fact>),
+}
+
+/// The end of a turn as it is on record.
+struct Written {
+    outcome: Outcome,
+    /// The outcome of the events that the turn did not answer.
+    of_others: Outcome,
+    rows: Vec<Row>,
+}
+
+/// What is said about events that end without a turn.
+pub(crate) struct Said {
+    /// What their outcome says.
+    pub(crate) notice: String,
+    /// What goes out.
+    pub(crate) outbounds: Vec<Outbound>,
+    /// What became of it on the way.
+    pub(crate) flags: Option<Draft>,
+}
+
 impl Engine {
-    /// Ends an event that must not have a turn: the observers and the user are told.
-    pub(crate) async fn without_turn(self: &Arc<Self>, item: Item, tape: &TapeName, error: TurnError) {
+    /// Ends an event that is refused a turn: the observers and the user are told. What comes after it in its
+    /// conversation waits for that, and so must not wait for a chat that takes nothing.
+    pub(crate) async fn refuse(self: &Arc<Self>, item: Item, tape: &TapeName, error: TurnError) {
         let Some(group) = Group::new(vec![item]) else { return };
-        self.end_without_turn(group, tape, error).await;
+        match self.write_without_turn(group, tape, error).await {
+            Ok(parcels) => {
+                for parcel in parcels {
+                    self.deliver_at_once(parcel).await;
+                }
+            }
+            Err(error) => tracing::error!(%error, "an event without a turn could not be settled"),
+        }
     }
 
     /// Ends events that could not get a turn.
     pub(crate) async fn end_without_turn(self: &Arc<Self>, group: Group, tape: &TapeName, error: TurnError) {
-        let staging = Staging::default();
-        group.inbound.extensions().insert(staging.clone());
-        self.services.hooks.notify_error(Stage::Turn, error.fault(), Some(group.inbound.clone())).await;
-        let ended = Ended { turn: Err(error), staging, run: None, journal: None };
-        let closed = Closed { group, taken: Vec::new(), tape: tape.clone(), trouble: None };
-        if let Err(error) = self.settle(closed, ended, None).await {
-            tracing::error!(%error, "an event without a turn could not be settled");
+        match self.write_without_turn(group, tape, error).await {
+            Ok(parcels) => {
+                for parcel in parcels {
+                    self.deliver(parcel).await;
+                }
+            }
+            Err(error) => tracing::error!(%error, "an event without a turn could not be settled"),
         }
     }
 
-    /// Commits the outcomes with everything that belongs to them, then delivers. `lease` is what becomes of the
-    /// session's lease in the same commit.
+    async fn write_without_turn(
+        &self,
+        group: Group,
+        tape: &TapeName,
+        error: TurnError,
+    ) -> Result<Vec<Parcel>, StoreError> {
+        let staging = self.tell_observers(Some(&group.inbound), &error).await;
+        let ended = Ended { turn: Err(error), staging, run: None, journal: None };
+        let closed = Closed { group, taken: Vec::new(), tape: tape.clone(), trouble: None };
+        self.write(closed, ended, Lease::Untouched).await
+    }
+
+    /// Tells the observers why events end that a dead process left, and has the one notice dispatched. There are no
+    /// events where none can be read any more.
+    pub(crate) async fn say_why(&self, group: Option<&Group>, error: &TurnError) -> Said {
+        let staging = self.tell_observers(group.map(|group| &group.inbound), error).await;
+        let dispatched = match group {
+            Some(group) => self.dispatch_notice(group, &staging).await,
+            None => None,
+        };
+        Said {
+            notice: staging.notice().unwrap_or_else(|| error.public()),
+            outbounds: staging.outbounds(),
+            flags: dispatched.as_ref().map(sent_flags),
+        }
+    }
+
+    /// Tells the observers why events end without what a turn would have staged, and gives what they want said instead.
+    async fn tell_observers(&self, inbound: Option<&Inbound>, error: &TurnError) -> Staging {
+        let staging = Staging::default();
+        if let Some(inbound) = inbound {
+            inbound.extensions().insert(staging.clone());
+        }
+        self.services.hooks.notify_error(Stage::Turn, error.fault(), inbound.cloned()).await;
+        staging
+    }
+
+    /// Commits the outcomes with everything that belongs to them, then delivers.
+    pub(crate) async fn settle(self: &Arc<Self>, closed: Closed, ended: Ended, lease: Lease) -> Result<(), StoreError> {
+        for parcel in self.write(closed, ended, lease).await? {
+            self.deliver(parcel).await;
+        }
+        Ok(())
+    }
+
+    /// Commits the outcomes with everything that belongs to them, and gives what goes out then.
     ///
     /// A disk that refuses is tried again until it takes it or the host stops: an event must not be left without an
     /// outcome by a process that lives.
-    pub(crate) async fn settle(
-        self: &Arc<Self>,
-        mut closed: Closed,
-        mut ended: Ended,
-        lease: Option<Fact>,
-    ) -> Result<(), StoreError> {
+    async fn write(&self, mut closed: Closed, mut ended: Ended, lease: Lease) -> Result<Vec<Parcel>, StoreError> {
+        let Written { outcome, of_others, rows } = match self.write_end(&mut closed, &ended, lease).await {
+            // Fenced, or something that can never be written: what the turn wrote is given up, its events are not.
+            Err(error) if !error.may_pass() => {
+                tracing::error!(tape = %closed.tape, %error, "what a turn wrote is given up");
+                self.write_unfenced(&closed, &mut ended, error).await?
+            }
+            written => written?,
+        };
+        let (run_id, usage) = ended.run.map(|run| (run.run_id, run.usage)).unzip();
+        let output = ended.turn.as_ref().map(|report| report.output.clone()).unwrap_or_default();
+        let error = ended.turn.err();
+        let others = closed.group.others.into_iter().chain(closed.taken);
+        let mut parcels: Vec<Parcel> = others.map(|item| Parcel::of(item, of_others.clone(), run_id.clone())).collect();
+        let parcel = Parcel::of(closed.group.lead, outcome, run_id).with(output, usage.flatten(), error);
+        parcels.push(Parcel { rows, ..parcel });
+        Ok(parcels)
+    }
+
+    async fn write_end(&self, closed: &mut Closed, ended: &Ended, lease: Lease) -> Result<Written, StoreError> {
         let notice = self.dispatch_notice(&closed.group, &ended.staging).await;
         let now = self.services.settings.clock.now();
         let mut facts = ended.entries(&closed.tape, notice.as_ref(), now);
         let first_row = facts.len();
         let key = &closed.group.lead.key;
-        let owner = self.services.settings.owner.name();
-        let outbounds = ended.staging.outbounds().into_iter();
-        let staged = |message| NewOutbound { message, event: key.clone(), at: now, owner: owner.to_owned() };
-        let outbounds: Vec<NewOutbound> = outbounds.map(staged).collect();
+        let outbounds = self.to_send(key, ended.staging.outbounds(), now);
         facts.extend(outbounds.iter().cloned().map(Fact::Enqueue));
-        let mut outcome = ended.outcome();
+        let outcome = ended.outcome();
         let run_id = ended.run.as_ref().map(|run| run.run_id.clone());
-        let folded = run_id.clone().map_or_else(|| outcome.clone(), |run_id| Outcome::Folded { run_id });
+        let of_others = run_id.clone().map_or_else(|| outcome.clone(), |run_id| Outcome::Folded { run_id });
         let settle = |key: &EventKey, outcome: &Outcome| Fact::Settle {
             key: key.clone(),
             outcome: outcome.clone(),
@@ -93,36 +182,19 @@ impl Engine {
         };
         facts.push(settle(key, &outcome));
         let others = closed.group.others.iter().chain(&closed.taken);
-        facts.extend(others.map(|item| settle(&item.key, &folded)));
-        facts.extend(lease);
-        let assigned = match self.commit_end(&mut closed, &ended, facts).await {
-            // Fenced, or something that can never be written: what the turn wrote is given up, its events are not.
-            Err(error) if !error.may_pass() => {
-                tracing::error!(tape = %closed.tape, %error, "what a turn wrote is given up");
-                let error = TurnError::Store(error);
-                outcome = Outcome::Failed { notice: error.public() };
-                ended.turn = Err(error);
-                self.settle_unfenced(&closed, &outcome).await?;
-                if let Some(run) = &ended.run {
-                    self.end_unwritten(&run.run_id).await;
-                }
-                Vec::new()
-            }
-            done => done?,
-        };
-        let rows = outbounds.into_iter().enumerate();
-        let rows = rows.filter_map(|(at, row)| Row::staged(assigned.get(first_row + at), row)).collect();
-        let was_fenced = assigned.is_empty();
-        let usage = ended.run.and_then(|run| run.usage);
-        let output = ended.turn.as_ref().map(|report| report.output.clone()).unwrap_or_default();
-        let error = ended.turn.err();
-        for item in closed.group.others.into_iter().chain(closed.taken) {
-            let outcome = if was_fenced { outcome.clone() } else { folded.clone() };
-            self.deliver(Parcel::of(item, outcome, run_id.clone())).await;
+        facts.extend(others.map(|item| settle(&item.key, &of_others)));
+        if let Lease::Becomes(fact) = lease {
+            facts.push(*fact);
         }
-        let parcel = Parcel::of(closed.group.lead, outcome, run_id).with(output, usage, error);
-        self.deliver(Parcel { rows, ..parcel }).await;
-        Ok(())
+        let assigned = self.commit_end(closed, ended, facts).await?;
+        Ok(Written { outcome, of_others, rows: rows(outbounds, assigned.get(first_row..)) })
+    }
+
+    /// Messages about an event, to be put into the outbox.
+    pub(crate) fn to_send(&self, event: &EventKey, outbounds: Vec<Outbound>, at: Timestamp) -> Vec<NewOutbound> {
+        let owner = self.services.settings.owner.name();
+        let row = |message| NewOutbound { message, event: event.clone(), at, owner: owner.to_owned() };
+        outbounds.into_iter().map(row).collect()
     }
 
     async fn commit_end(
@@ -131,7 +203,7 @@ impl Engine {
         ended: &Ended,
         facts: Vec<Fact>,
     ) -> Result<Vec<Assigned>, StoreError> {
-        let mut wait = FIRST_WAIT;
+        let mut attempts = 0;
         loop {
             let committed = if let Some(journal) = &ended.journal {
                 journal.flush_with(facts.clone()).await
@@ -145,32 +217,53 @@ impl Engine {
             };
             tracing::error!(%error, "the end of a turn could not be written; it is tried again");
             closed.tell_callers(&error);
+            attempts += 1;
             tokio::select! {
-                () = tokio::time::sleep(wait) => wait = (wait * 2).min(LONGEST_WAIT),
+                () = tokio::time::sleep(BACKOFF.after(attempts)) => {}
                 () = self.stopping.cancelled() => return Err(error),
             }
         }
     }
 
     /// A turn that lost its lease may write nothing more on the tape, but its events must not be left without an
-    /// outcome, unless somebody else has taken them over.
-    async fn settle_unfenced(&self, closed: &Closed, outcome: &Outcome) -> Result<(), StoreError> {
+    /// outcome, unless somebody else has taken them over, nor whoever sent them without a word.
+    async fn write_unfenced(
+        &self,
+        closed: &Closed,
+        ended: &mut Ended,
+        error: StoreError,
+    ) -> Result<Written, StoreError> {
+        if ended.turn.is_ok() {
+            let error = TurnError::Store(error);
+            ended.staging = self.tell_observers(Some(&closed.group.inbound), &error).await;
+            ended.turn = Err(error);
+            self.dispatch_notice(&closed.group, &ended.staging).await;
+        }
+        let outcome = ended.outcome();
+        let lead = &closed.group.lead.key;
+        let mut notices = ended.staging.outbounds();
+        notices.retain(|outbound| outbound.kind == OutboundKind::Notice);
+        let notices = self.to_send(lead, notices, self.services.settings.clock.now());
         let me = self.services.settings.owner.name().to_owned();
+        let mut staged = Vec::new();
         for item in closed.group.items().chain(&closed.taken) {
+            let (key, from, owner) = (item.key.clone(), Some(me.clone()), me.clone());
             let mut batch = Batch::new();
-            batch.push(Fact::Adopt {
-                key: item.key.clone(),
-                from: Some(me.clone()),
-                owner: me.clone(),
-                was_worked_on: false,
-            });
-            batch.push(Fact::Settle { key: item.key.clone(), outcome: outcome.clone(), run_id: None });
+            batch.push(Fact::Adopt { key: key.clone(), from, owner, was_worked_on: false });
+            batch.push(Fact::Settle { key, outcome: outcome.clone(), run_id: None });
+            let first_row = batch.facts.len();
+            let own = if item.key == *lead { notices.clone() } else { Vec::new() };
+            batch.facts.extend(own.iter().cloned().map(Fact::Enqueue));
             match self.services.tapes.store().commit(batch).await {
-                Ok(_) | Err(StoreError::NotOpen { .. }) => {}
+                Ok(committed) => staged.extend(rows(own, committed.assigned.get(first_row..))),
+                Err(StoreError::NotOpen { .. }) => {}
                 Err(error) => return Err(error),
             }
         }
-        Ok(())
+        if let Some(run) = &ended.run {
+            self.end_unwritten(&run.run_id).await;
+        }
+        Ok(Written { of_others: outcome.clone(), outcome, rows: staged })
     }
 
     /// The run of a turn that could not be written has failed, if it is on record at all.
@@ -253,6 +346,12 @@ impl Ended {
         };
         entries.into_iter().map(append).collect()
     }
+}
+
+/// Messages as they stand in the outbox, under the ids they were assigned.
+pub(crate) fn rows(outbounds: Vec<NewOutbound>, assigned: Option<&[Assigned]>) -> Vec<Row> {
+    let staged = outbounds.into_iter().zip(assigned.unwrap_or_default());
+    staged.filter_map(|(outbound, assigned)| Row::staged(assigned, outbound)).collect()
 }
 
 /// Who said that a message was sent, or staged, and who that it was not.

@@ -127,9 +127,7 @@ impl Engine {
         if let Err(error) = self.take_up_if_left(&key).await {
             tracing::warn!(%error, "whether a dead process left an event could not be told");
         }
-        let waits =
-            self.services.channel(&inbound.channel()).is_some_and(|channel| channel.capabilities().caller_waits);
-        if caller.is_none() && !waits {
+        if caller.is_none() && !self.services.caller_waits(&inbound.source) {
             // Nobody waits for an answer to what was sent again.
             return;
         }
@@ -137,7 +135,7 @@ impl Engine {
             known = self.outcome_of(&key) => known,
             () = self.stopping.cancelled() => Ok(None),
         };
-        let served = Served { session, duplicate: true, ..Served::unknown() };
+        let served = Served { duplicate: true, ..Served::in_flight(session) };
         let failed = match known {
             Ok(Some((outcome, run_id))) => match self.services.tapes.store().outbox(&key).await {
                 Ok(rows) => {

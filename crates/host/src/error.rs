@@ -29,6 +29,12 @@ pub enum HostError {
         /// The id.
         event_id: EventId,
     },
+    /// As many events as may wait in the session already.
+    #[error("too many messages wait in this session")]
+    QueueFull,
+    /// Another process worked on the session for longer than a caller is made to wait.
+    #[error("the session is being worked on by another process")]
+    SessionBusy,
     /// The host is ending.
     #[error("the host is stopping")]
     Stopping,
@@ -55,6 +61,8 @@ impl HostError {
             Self::MessageTooLarge { .. } => "message-too-large",
             Self::UnknownChannel { .. } => "channel-unknown",
             Self::EventIdTaken { .. } => "event-id-taken",
+            Self::QueueFull => "queue-full",
+            Self::SessionBusy => "session-busy",
             Self::Stopping => "host-stopping",
             Self::Hook(_) => "hook-failed",
             Self::Owner { .. } => "home-unusable",

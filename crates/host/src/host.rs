@@ -58,10 +58,10 @@ pub struct Served {
 }
 
 impl Served {
-    /// Nothing is known yet.
-    pub(crate) fn unknown() -> Self {
+    /// Nothing is known yet of an event of this session.
+    pub(crate) fn in_flight(session: SessionId) -> Self {
         Self {
-            session: SessionId::new(""),
+            session,
             run_id: None,
             output: String::new(),
             outbounds: Vec::new(),
@@ -190,7 +190,7 @@ impl Host {
         // that is on disk must not be left without a session that knows of it.
         let accepting = self.engine.tasks.spawn(async move {
             place.reached().await;
-            engine.accept(inbound, caller).await
+            engine.accept(inbound, caller, place).await
         });
         async move {
             match accepting.await.map_err(JoinError::try_into_panic) {

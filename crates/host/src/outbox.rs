@@ -1,7 +1,6 @@
 //! The outbox: what was committed with an outcome goes out, in order per chat, until its fate is known.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use capstan_protocol::{ChannelName, ChatId};
 use capstan_tape::{Batch, Fact, OutboxStatus};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::backoff::Backoff;
 use crate::delivery::{SEND_DEADLINE, isolated};
 use crate::engine::Engine;
 use crate::parcel::{CallerGone, Receipt};
@@ -17,10 +17,8 @@ pub(crate) use crate::parcel::{Parcel, Row};
 
 /// How many errands may wait for one chat. A session that has more to say waits too.
 const WAITING: usize = 64;
-/// How long the first wait before another attempt is; each further one is twice as long.
-const FIRST_WAIT: Duration = Duration::from_secs(1);
-/// How long a wait is at most.
-const LONGEST_WAIT: Duration = Duration::from_mins(5);
+/// How long to wait before another attempt.
+const BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_mins(5) };
 /// How often a message is tried before it is given up: for about a day, at the longest wait.
 const ATTEMPTS: u32 = 300;
 
@@ -146,7 +144,7 @@ impl Engine {
         // Whoever waits is where the event came from, wherever its answer is sent.
         let channel = parcel.inbound.source.clone();
         parcel.served.outbounds.extend(parcel.rows.iter().map(|row| row.message.clone()));
-        let waits = self.services.channel(&channel).is_some_and(|channel| channel.capabilities().caller_waits);
+        let waits = self.services.caller_waits(&channel);
         let answer = waits.then(|| Box::new(parcel.answer(&channel)));
         let address = Address { channel: channel.clone(), chat: parcel.inbound.chat_id() };
         let receipt = Receipt::new(parcel.caller, parcel.served);
@@ -165,7 +163,7 @@ impl Engine {
     /// Sends messages on their way that another process left behind, however many they are: no chat waits for another's,
     /// and nothing new goes before them.
     pub(crate) fn deliver_left_behind(self: &Arc<Self>, rows: Vec<Row>) {
-        let nobody = Receipt::new(None, crate::Served::unknown());
+        let nobody = Receipt::of_nobody();
         for row in rows {
             let address = Address::of(&row);
             let room = self.outbox.room(&address);
@@ -175,16 +173,18 @@ impl Engine {
 
     async fn run_errand(self: &Arc<Self>, address: Address, errand: Errand, without_room: WithoutRoom) {
         let room = self.outbox.room(&address);
-        let place = match (Arc::clone(&room).try_acquire_owned(), without_room) {
-            (Ok(place), _) => place,
-            (Err(_), WithoutRoom::GiveUp) => return self.give_up(errand).await,
-            (Err(_), WithoutRoom::Wait) => tokio::select! {
-                Ok(place) = Arc::clone(&room).acquire_owned() => place,
+        let place = match (Arc::clone(&room).try_acquire_owned(), without_room, &errand) {
+            (Ok(place), _, _) => Some(place),
+            // There are no more of these than callers that wait, and each of them must hear.
+            (Err(_), WithoutRoom::GiveUp, Errand::Answer { .. }) => None,
+            (Err(_), WithoutRoom::GiveUp, Errand::Send { .. }) => return self.give_up(errand).await,
+            (Err(_), WithoutRoom::Wait, _) => tokio::select! {
+                Ok(place) = Arc::clone(&room).acquire_owned() => Some(place),
                 // It waits in the store, for the next start.
                 () = self.stopping.cancelled() => return self.outbox.leave(&address),
             },
         };
-        self.put_errand(address, errand, Some(place), room);
+        self.put_errand(address, errand, place, room);
     }
 
     fn put_errand(
@@ -266,7 +266,7 @@ impl Engine {
             }
             let status =
                 OutboxStatus::Waiting { attempts: row.attempts, fate_unknown: row.fate_unknown, reason: Some(reason) };
-            let wait = backoff(row.attempts);
+            let wait = BACKOFF.after(row.attempts);
             self.record(vec![(row.clone(), status)]).await;
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
@@ -296,37 +296,8 @@ impl Engine {
     }
 }
 
-/// How long to wait after so many attempts: twice as long each time, and never for everybody at the same moment.
-fn backoff(attempts: u32) -> Duration {
-    let doubled = FIRST_WAIT.saturating_mul(1_u32.checked_shl(attempts.saturating_sub(1)).unwrap_or(u32::MAX));
-    // A new state is seeded at random.
-    let jitter = u32::try_from(RandomState::new().build_hasher().finish() % 1000).unwrap_or_default();
-    doubled.min(LONGEST_WAIT) * (500 + jitter) / 1000
-}
-
 /// Whether a process with these channels listening may send what was left for one: it listens here, or nobody ever
 /// will again.
 pub(crate) fn may_send(channel: Option<&Arc<dyn Channel>>, listens: bool) -> bool {
     listens || channel.is_some_and(|channel| channel.capabilities().caller_waits)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{LONGEST_WAIT, backoff};
-    use std::time::Duration;
-
-    #[test]
-    fn x03_the_wait_doubles_with_jitter_and_has_an_end() {
-        for _ in 0..100 {
-            let within = |attempts, seconds: f64| {
-                let waited = backoff(attempts).as_secs_f64();
-                assert!((seconds * 0.5..=seconds * 1.5).contains(&waited), "{attempts}: {waited}");
-            };
-            within(1, 1.0);
-            within(2, 2.0);
-            within(5, 16.0);
-            assert!(backoff(300) <= LONGEST_WAIT * 3 / 2);
-            assert!(backoff(u32::MAX) >= Duration::from_mins(2));
-        }
-    }
 }

@@ -24,11 +24,9 @@ pub(crate) struct Row {
 
 impl Row {
     /// A message that was staged under this id.
-    pub(crate) fn staged(assigned: Option<&Assigned>, outbound: NewOutbound) -> Option<Self> {
+    pub(crate) fn staged(assigned: &Assigned, outbound: NewOutbound) -> Option<Self> {
         match assigned {
-            Some(Assigned::Outbox(id)) => {
-                Some(Self { id: *id, message: outbound.message, attempts: 0, fate_unknown: false })
-            }
+            Assigned::Outbox(id) => Some(Self { id: *id, message: outbound.message, attempts: 0, fate_unknown: false }),
             _ => None,
         }
     }
@@ -55,18 +53,13 @@ pub(crate) struct Parcel {
 impl Parcel {
     /// The parcel of an event that ended like this, with no messages.
     pub(crate) fn of(item: Item, outcome: Outcome, run_id: Option<RunId>) -> Self {
-        let served = Served {
-            session: item.session,
-            run_id,
-            output: String::new(),
-            outbounds: Vec::new(),
-            usage: None,
-            outcome: Some(outcome.clone()),
-            error: None,
-            undelivered: Vec::new(),
-            duplicate: false,
-        };
+        let served = Served { run_id, outcome: Some(outcome.clone()), ..Served::in_flight(item.session) };
         Self { inbound: item.inbound, served, outcome, rows: Vec::new(), caller: item.caller }
+    }
+
+    /// The parcel of an event that was let go.
+    pub(crate) fn dropped(item: Item) -> Self {
+        Self::of(item, Outcome::Dropped, None)
     }
 
     /// The same, with what the turn came to.
@@ -99,6 +92,11 @@ struct Waiting(Mutex<Option<(Caller, Served)>>);
 impl Receipt {
     pub(crate) fn new(caller: Option<Caller>, served: Served) -> Self {
         Self(Arc::new(Waiting(Mutex::new(caller.map(|caller| (caller, served))))))
+    }
+
+    /// The receipt of what nobody waits for.
+    pub(crate) fn of_nobody() -> Self {
+        Self(Arc::new(Waiting(Mutex::new(None))))
     }
 
     /// A message could not be delivered.

@@ -7,16 +7,16 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use capstan_hooks::Inbound;
-use capstan_protocol::{ChannelName, Event, Outbound, Outcome, RunId, TapeName};
+use capstan_protocol::{ChannelName, Event, Outcome, RunId, TapeName};
 use capstan_tape::{
-    Batch, Draft, Entry, Fact, Fence, InFlight, Kind, NewOutbound, OutboxStatus, RunRecord, RunStatus, Slice,
-    StoreError, TapeRecord,
+    Batch, Draft, Entry, Fact, Fence, InFlight, Kind, OutboxStatus, RunRecord, RunStatus, Slice, StoreError, TapeRecord,
 };
-use capstan_turn::{Arrival, ArrivalKind};
+use capstan_turn::{Arrival, ArrivalKind, RunFailure, TurnError};
 use serde_json::Value;
 
+use crate::ending::rows;
 use crate::engine::Engine;
-use crate::item::Item;
+use crate::item::{Group, Item};
 use crate::outbox::{CALLER_GONE, Parcel, Row, may_send};
 use crate::parcel::CallerGone;
 
@@ -32,11 +32,11 @@ pub(crate) const COMMAND_START: &str = "command.start";
 /// The event that tells of a command that was made.
 pub(crate) const COMMAND: &str = "command";
 
-/// In the entry that tells of an event: it must not have a turn, because a hook failed before it.
+/// In the entry that tells of an event: why it must not have a turn.
 pub(crate) const WITHOUT_TURN: &str = "without_turn";
 
-/// Marks such an event.
-struct WithoutTurn;
+/// Marks such an event, and says why.
+struct WithoutTurn(String);
 
 /// What becomes of events that a dead process left.
 enum Verdict {
@@ -110,10 +110,10 @@ async fn try_take_up(engine: &Arc<Engine>, tape: &TapeName, fence: &Fence) -> Re
                 open.retain(|name| !services.tool(name).is_some_and(|tool| tool.only_looks()));
                 judge(&left.events, Some((run, &open)))
             }
-            (None, true) if items.iter().any(|item| item.inbound.extensions().get::<WithoutTurn>().is_some()) => {
-                Verdict::GivenUp("I could not tell which conversation this belongs to, and was interrupted.".to_owned())
-            }
-            (None, true) => judge(&left.events, None),
+            (None, true) => match items.iter().find_map(|item| item.inbound.extensions().get::<WithoutTurn>()) {
+                Some(why) => Verdict::GivenUp(why.0.clone()),
+                None => judge(&left.events, None),
+            },
         };
         let run_id = left.run.as_ref().map(|run| run.run_id.clone());
         match verdict {
@@ -130,36 +130,38 @@ async fn try_take_up(engine: &Arc<Engine>, tape: &TapeName, fence: &Fence) -> Re
                     let (key, run_id) = (event.key, run_id.clone());
                     batch.push(Fact::Settle { key, outcome: Outcome::Cancelled, run_id });
                 }
-                let ended = |item| (Parcel::of(item, Outcome::Cancelled, run_id.clone()), None);
+                let ended = |item| (Parcel::of(item, Outcome::Cancelled, run_id.clone()), 0..0, Vec::new());
                 parcels.extend(items.into_iter().map(ended));
             }
-            Verdict::GivenUp(notice) => {
-                let entry = Draft::error("turn", &notice);
+            Verdict::GivenUp(why) => {
+                let error = TurnError::Run(RunFailure { message: why, code: None });
+                let group = Group::new(items);
+                let said = engine.say_why(group.as_ref(), &error).await;
+                let entry = Draft::error("turn", &said.notice);
                 let entry = run_id.as_ref().map_or(entry.clone(), |run_id| entry.of_run(run_id));
-                batch.append(tape, Draft { date: Some(now.into()), ..entry });
-                let outcome = Outcome::Failed { notice: notice.clone() };
+                for entry in std::iter::once(entry).chain(said.flags) {
+                    batch.append(tape, Draft { date: Some(now.into()), ..entry });
+                }
+                let outcome = Outcome::Failed { notice: said.notice };
                 for event in left.events {
                     let run_id = run_id.clone();
                     batch.push(Fact::Settle { key: event.key, outcome: outcome.clone(), run_id });
                 }
                 // One notice, to whoever would have been answered.
-                let mut rest = items;
-                let lead = rest.iter().position(|item| item.leads).unwrap_or(rest.len().saturating_sub(1));
-                let lead = (lead < rest.len()).then(|| rest.remove(lead));
-                parcels.extend(rest.into_iter().map(|item| (Parcel::of(item, outcome.clone(), run_id.clone()), None)));
-                if let Some(item) = lead {
-                    let message = Outbound::notice(&item.inbound, item.session.clone(), notice);
-                    let row = NewOutbound { message, event: item.key.clone(), at: now, owner: me.clone() };
-                    let position = batch.push(Fact::Enqueue(row.clone()));
-                    parcels.push((Parcel::of(item, outcome, run_id), Some((position, row))));
-                }
+                let Some(Group { lead, others, .. }) = group else { continue };
+                let other = |item| (Parcel::of(item, outcome.clone(), run_id.clone()), 0..0, Vec::new());
+                parcels.extend(others.into_iter().map(other));
+                let outbounds = engine.to_send(&lead.key, said.outbounds, now);
+                let first_row = batch.facts.len();
+                batch.facts.extend(outbounds.iter().cloned().map(Fact::Enqueue));
+                parcels.push((Parcel::of(lead, outcome, run_id), first_row..batch.facts.len(), outbounds));
             }
         }
     }
     let committed = services.tapes.commit(batch).await?;
-    for (parcel, row) in parcels {
-        let rows = row.and_then(|(position, row)| Row::staged(committed.assigned.get(position), row));
-        engine.deliver(Parcel { rows: rows.into_iter().collect(), ..parcel }).await;
+    for (parcel, positions, outbounds) in parcels {
+        let rows = rows(outbounds, committed.assigned.get(positions));
+        engine.deliver(Parcel { rows, ..parcel }).await;
     }
     Ok(groups)
 }
@@ -261,14 +263,19 @@ async fn items(engine: &Engine, tape: &TapeName, left: &Left) -> Result<Vec<Item
     let mut items = Vec::new();
     for event in &left.events {
         let told = engine.services.tapes.read_any_generation(tape, &Slice::just(event.entry)).await?.pop();
-        let has_no_turn = told.as_ref().is_some_and(|entry| entry.payload["data"][WITHOUT_TURN] == true);
+        let has_no_turn = told.as_ref().and_then(|entry| match &entry.payload["data"][WITHOUT_TURN] {
+            Value::String(why) => Some(why.clone()),
+            // As it was written before the reason was.
+            Value::Bool(true) => Some("a hook failed before the turn".to_owned()),
+            _ => None,
+        });
         let told =
             told.and_then(|mut entry| serde_json::from_value::<Event>(entry.payload["data"]["event"].take()).ok());
         let Some(told) = told else { continue };
         let inbound = Inbound::new(told);
         inbound.extensions().insert(CallerGone);
-        if has_no_turn {
-            inbound.extensions().insert(WithoutTurn);
+        if let Some(why) = has_no_turn {
+            inbound.extensions().insert(WithoutTurn(why));
         }
         let kind = match inbound.input.command_line() {
             Some(_) => ArrivalKind::Command,
@@ -283,7 +290,7 @@ async fn items(engine: &Engine, tape: &TapeName, left: &Left) -> Result<Vec<Item
             arrival: Arrival { kind, ..Arrival::plain() },
             message: event.taken_in.as_ref().map(|taken| taken.message),
             caller: None,
-            slot: None,
+            place: None,
         });
     }
     Ok(items)

@@ -14,7 +14,7 @@ use capstan::tape::{Batch, Fact, Kind, RunStatus, Slice};
 use capstan_testing::Gate;
 use futures::FutureExt as _;
 
-use crate::house::{House, plugin, say, submit};
+use crate::house::{House, in_words, plugin, say, submit};
 use crate::phone::Phone;
 
 /// Answers with what it was told, once its gate is open.
@@ -123,6 +123,31 @@ async fn x04_who_waits_too_long_is_told_that_the_session_is_busy() {
     assert_eq!(pager.sent().len(), 1, "the notice: {:?}", pager.sent());
     gate.open();
     assert_eq!(first.await.unwrap().output, "re: one");
+    house.assert_tidy().await;
+    here.stop().await.unwrap();
+    there.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn x01_a_caller_that_waits_too_long_for_another_process_can_send_the_same_event_again() {
+    let (gate, house) = (Gate::new(), House::in_memory());
+    let desk = Arc::new(Phone::desk("desk"));
+    let here = house.host().channel(&phone()).plugin(echoes_at(&gate)).start().await;
+    let there = house.host().channel(&desk).plugin(echoes_at(&open_gate())).start().await;
+    let first = say(&here, Event { session_id: Some("s".into()), ..Event::message("phone", "1", "one") });
+    gate.reached().await;
+    let two = Event { session_id: Some("s".into()), ..Event::message("desk", "1", "two") };
+    let waited = tokio::time::Instant::now();
+    let refused = there.submit(two.clone().into()).await.unwrap_err();
+    assert_eq!(refused.code, "session-busy");
+    assert_eq!(waited.elapsed().as_secs(), 60, "as long as the host is set to");
+    assert_eq!(house.store().accepted(&EventKey::from(&two)).await.unwrap(), None, "nothing is kept");
+    let again = there.submit(two.clone().into());
+    gate.open();
+    assert_eq!(first.await.unwrap().output, "re: one");
+    again.await.unwrap();
+    let answer = desk.answer_to(&two.event_id).await;
+    assert_eq!((in_words(&answer.outcome).as_str(), answer.duplicate), ("replied: re: two", false));
     house.assert_tidy().await;
     here.stop().await.unwrap();
     there.stop().await.unwrap();
