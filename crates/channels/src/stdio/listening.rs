@@ -111,7 +111,7 @@ impl Listening {
         tokio::select! {
             biased;
             () = self.stopped.cancelled() => None,
-            () = self.output.gone() => None,
+            _ = self.output.reader().gone() => None,
             done = wait => Some(done),
         }
     }
