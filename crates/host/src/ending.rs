@@ -8,20 +8,24 @@ use capstan_protocol::{ChatMessage, EventKey, Outbound, OutboundKind, Outcome, R
 use capstan_tape::{Assigned, Batch, Draft, Fact, NewOutbound, RunStatus, StoreError};
 use capstan_turn::{Dispatched, TurnError, TurnReport};
 use serde_json::json;
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedMutexGuard, oneshot};
 
 use crate::HostError;
 use crate::engine::Engine;
 use crate::item::{Group, Item};
 use crate::journal::Journal;
 use crate::orchestrator::RunReport;
-use crate::outbox::{Parcel, Row};
+use crate::outbox::{Address, Parcel, Row};
 use crate::staging::Staging;
 
 /// How long the first wait is before a commit is tried again that the disk refused; each further one is twice as long.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 /// How long such a wait is at most.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+/// How long the end of a turn waits for the end of another beside it. Their order is not worth more: a disk that fails
+/// must not hold up who is to be told so.
+const IN_ORDER: Duration = Duration::from_secs(1);
 
 /// A turn that has ended, before that is committed.
 pub(crate) struct Ended {
@@ -41,7 +45,13 @@ pub(crate) struct Closed {
     pub(crate) tape: TapeName,
     /// Hears, for those who wait behind these events, that the store fails.
     pub(crate) trouble: Option<oneshot::Sender<StoreError>>,
+    /// Where they wait for others that end at the same time.
+    pub(crate) order: Option<EndingOrder>,
 }
+
+/// Turns of a session that end at the same time end one after the other, so that what they say goes out in the order in
+/// which it was committed. It is held over one attempt to commit, and never over what may take longer.
+pub(crate) type EndingOrder = Arc<tokio::sync::Mutex<()>>;
 
 impl Engine {
     /// Ends an event that must not have a turn: the observers and the user are told.
@@ -56,14 +66,15 @@ impl Engine {
         group.inbound.extensions().insert(staging.clone());
         self.services.hooks.notify_error(Stage::Turn, error.fault(), Some(group.inbound.clone())).await;
         let ended = Ended { turn: Err(error), staging, run: None, journal: None };
-        let closed = Closed { group, taken: Vec::new(), tape: tape.clone(), trouble: None };
-        if let Err(error) = self.settle(closed, ended, None).await {
-            tracing::error!(%error, "an event without a turn could not be settled");
+        let closed = Closed { group, taken: Vec::new(), tape: tape.clone(), trouble: None, order: None };
+        match self.settle(closed, ended, None).await {
+            Ok(chats) => self.wait_for_room(&chats).await,
+            Err(error) => tracing::error!(%error, "an event without a turn could not be settled"),
         }
     }
 
-    /// Commits the outcomes with everything that belongs to them, then delivers. `lease` is what becomes of the
-    /// session's lease in the same commit.
+    /// Commits the outcomes with everything that belongs to them, then sends it out, and says to which chats. `lease` is
+    /// what becomes of the session's lease in the same commit.
     ///
     /// A disk that refuses is tried again until it takes it or the host stops: an event must not be left without an
     /// outcome by a process that lives.
@@ -72,7 +83,7 @@ impl Engine {
         mut closed: Closed,
         mut ended: Ended,
         lease: Option<Fact>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Vec<Address>, StoreError> {
         let notice = self.dispatch_notice(&closed.group, &ended.staging).await;
         let now = self.services.settings.clock.now();
         let mut facts = ended.entries(&closed.tape, notice.as_ref(), now);
@@ -95,7 +106,7 @@ impl Engine {
         let others = closed.group.others.iter().chain(&closed.taken);
         facts.extend(others.map(|item| settle(&item.key, &folded)));
         facts.extend(lease);
-        let assigned = match self.commit_end(&mut closed, &ended, facts).await {
+        let (assigned, in_order) = match self.commit_end(&mut closed, &ended, facts).await {
             // Fenced, or something that can never be written: what the turn wrote is given up, its events are not.
             Err(error) if !error.may_pass() => {
                 tracing::error!(tape = %closed.tape, %error, "what a turn wrote is given up");
@@ -106,7 +117,7 @@ impl Engine {
                 if let Some(run) = &ended.run {
                     self.end_unwritten(&run.run_id).await;
                 }
-                Vec::new()
+                (Vec::new(), None)
             }
             done => done?,
         };
@@ -116,23 +127,27 @@ impl Engine {
         let usage = ended.run.and_then(|run| run.usage);
         let output = ended.turn.as_ref().map(|report| report.output.clone()).unwrap_or_default();
         let error = ended.turn.err();
+        let mut chats = Vec::new();
         for item in closed.group.others.into_iter().chain(closed.taken) {
             let outcome = if was_fenced { outcome.clone() } else { folded.clone() };
-            self.deliver(Parcel::of(item, outcome, run_id.clone())).await;
+            chats.extend(self.send_out(Parcel::of(item, outcome, run_id.clone())));
         }
         let parcel = Parcel::of(closed.group.lead, outcome, run_id).with(output, usage, error);
-        self.deliver(Parcel { rows, ..parcel }).await;
-        Ok(())
+        chats.extend(self.send_out(Parcel { rows, ..parcel }));
+        drop(in_order);
+        Ok(chats)
     }
 
+    /// Commits the end of a turn. What goes out with it goes before what is committed later, while the guard is held.
     async fn commit_end(
         &self,
         closed: &mut Closed,
         ended: &Ended,
         facts: Vec<Fact>,
-    ) -> Result<Vec<Assigned>, StoreError> {
+    ) -> Result<(Vec<Assigned>, Option<OwnedMutexGuard<()>>), StoreError> {
         let mut wait = FIRST_WAIT;
         loop {
+            let in_order = closed.in_order().await;
             let committed = if let Some(journal) = &ended.journal {
                 journal.flush_with(facts.clone()).await
             } else {
@@ -141,8 +156,9 @@ impl Engine {
             };
             let error = match committed {
                 Err(error) if error.may_pass() => error,
-                done => return done,
+                done => return done.map(|assigned| (assigned, in_order)),
             };
+            drop(in_order);
             tracing::error!(%error, "the end of a turn could not be written; it is tried again");
             closed.tell_callers(&error);
             tokio::select! {
@@ -199,6 +215,12 @@ impl Engine {
 }
 
 impl Closed {
+    /// Waits until those that end before are on record, for a while.
+    async fn in_order(&self) -> Option<OwnedMutexGuard<()>> {
+        let order = Arc::clone(self.order.as_ref()?);
+        tokio::time::timeout(IN_ORDER, order.lock_owned()).await.ok()
+    }
+
     /// Whoever waits in this process is told that the store fails; the outcome comes when it works again.
     fn tell_callers(&mut self, error: &StoreError) {
         let items = std::iter::once(&mut self.group.lead).chain(&mut self.group.others).chain(&mut self.taken);

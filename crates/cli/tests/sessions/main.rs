@@ -6,6 +6,7 @@ mod blast_radius;
 mod delivery;
 mod house;
 mod phone;
+mod stop_deadline;
 mod stopping;
 mod talk;
 mod two_hosts;
