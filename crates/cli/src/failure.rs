@@ -94,6 +94,10 @@ pub(crate) const CODES: &[(&str, &str)] = &[
         "check that CAPSTAN_MODEL names a model the provider has and CAPSTAN_API_BASE ends as it says, usually in /v1",
     ),
     ("model-unreachable", "check the network and CAPSTAN_API_BASE; CAPSTAN_MODEL=demo: works without either"),
+    (
+        "output-closed",
+        "leave the standard output open for whoever reads the answers; `>/dev/null` is for when nobody is to",
+    ),
     ("plugin-command-failed", "the plugin's own words are above"),
     ("problems-found", "each check above says what to do about what it found"),
     ("reply-undelivered", "the reply stands on the tape: `capstan tape show` has it"),
@@ -151,7 +155,9 @@ impl Failure {
     pub(crate) fn home(path: &Path, error: &std::io::Error) -> Self {
         let message = format!("cannot make {}: {error}", path.display());
         match error.kind() {
-            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Self::new("disk-full", message, Exit::Store),
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
+                Self::new("disk-full", message, Exit::Store)
+            }
             _ => Self::new("home-unusable", message, Exit::Store),
         }
     }

@@ -22,9 +22,7 @@ pub(crate) async fn run(context: Context<'_>, arguments: Run) -> Result<(), Fail
     let (store, owner) = builder::open_home(&context.config)?;
     let settings = builder::settings(&context.config, context.workspace, owner);
     let host = Host::start(hooks, store, settings).await?;
-    let served = serve(&host, event).await;
-    host.stop().await?;
-    let served = served?;
+    let served = serve(host, event).await?;
     if arguments.json {
         print_json(&in_json(&served))?;
     }
@@ -43,14 +41,19 @@ pub(crate) async fn run(context: Context<'_>, arguments: Run) -> Result<(), Fail
     }
 }
 
-/// The first interrupt cancels the run, which still ends with its outcome recorded; a second one does not wait for that.
-async fn serve(host: &Host, event: Event) -> Result<Served, Failure> {
+/// The first interrupt cancels the run, which still ends with its outcome recorded; a second one waits for nothing.
+async fn serve(host: Host, event: Event) -> Result<Served, Failure> {
     let mut signals = Signals::watch();
-    let serving = host.serve(event);
+    let running = host.clone();
+    let serving = async move {
+        let served = host.serve(event).await;
+        host.stop().await?;
+        served
+    };
     tokio::pin!(serving);
     tokio::select! {
         served = &mut serving => return Ok(served?),
-        () = signals.next() => host.cancel(),
+        () = signals.next() => running.cancel(),
     }
     tokio::select! {
         served = &mut serving => Ok(served?),
