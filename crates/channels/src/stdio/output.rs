@@ -185,7 +185,7 @@ mod tests {
 
     #[tokio::test]
     async fn x03_a_line_that_nobody_waits_for_any_more_is_not_printed() {
-        let ((let_one, lets), (takes, taken)) = (mpsc::channel(), mpsc::channel());
+        let ((let_one, lets), (takes, lines)) = (mpsc::channel(), mpsc::channel());
         let (output, written) = Output::open(Box::new(Held { lets, takes }));
         output.print(&1).await.unwrap();
         {
@@ -198,6 +198,6 @@ mod tests {
         }
         drop(output);
         written.await.unwrap();
-        assert_eq!(taken.iter().collect::<Vec<_>>(), ["1", "3"]);
+        assert_eq!(lines.iter().collect::<Vec<_>>(), ["1", "3"]);
     }
 }
