@@ -44,3 +44,13 @@ async fn t13_a_session_falls_asleep_when_it_has_nothing_to_do() {
     assert!(host.engine.services.runs.is_empty());
     host.stop().await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn c02_however_often_it_is_let_listen_one_task_looks_for_what_was_left() {
+    let host = Host::start(test_host::hooks(), Arc::new(MemoryStore::new()), test_host::settings()).await.unwrap();
+    host.listen(&["phone".into()]).await;
+    let tasks = host.engine.tasks.len();
+    host.listen(&["phone".into()]).await;
+    assert_eq!(host.engine.tasks.len(), tasks);
+    host.stop().await.unwrap();
+}
