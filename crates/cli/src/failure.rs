@@ -49,6 +49,10 @@ pub struct Failure {
 pub(crate) const CODES: &[(&str, &str)] = &[
     ("backup-damaged", "nothing was kept of the copy; `capstan doctor` tells what is damaged"),
     ("backup-exists", "give another path, or --force to replace what is there"),
+    (
+        "channel-elsewhere",
+        "leave --channel out to be answered here, or serve the channel, as in `capstan serve --channel stdio`",
+    ),
     ("channel-failed", "the channel's own words are above; what was accepted is kept, and taken up at the next start"),
     (
         "channel-missing",

@@ -1,9 +1,12 @@
 //! `capstan run`.
 
 use std::io::Read as _;
+use std::sync::Arc;
 
 use capstan_channels::{Cli, Printer};
-use capstan_hooks::Deadlines;
+use capstan_hooks::contracts::Channel;
+use capstan_hooks::points::ProvideChannels;
+use capstan_hooks::{Deadlines, HookRuntime};
 use capstan_host::{Host, Served};
 use capstan_protocol::{ActorRef, Event, SessionId};
 use capstan_turn::TurnError;
@@ -18,7 +21,7 @@ pub(crate) async fn run(context: Context<'_>, arguments: Run) -> Result<(), Fail
     let event = event(&context, &arguments)?;
     let cli = Cli::new(if arguments.json { Printer::silent() } else { Printer::standard() });
     let hooks = context.capstan.hooks(&context.config, &cli, Deadlines::default());
-    context.config.check_channels(&builder::channels(&hooks))?;
+    check_channel(&hooks, &arguments.channel)?;
     let (store, owner) = builder::open_home(&context.config)?;
     let settings = builder::settings(&context.config, context.workspace, owner);
     let host = Host::start(hooks, store, settings).await?;
@@ -39,6 +42,17 @@ pub(crate) async fn run(context: Context<'_>, arguments: Run) -> Result<(), Fail
         }
         None => Ok(()),
     }
+}
+
+/// A channel whose callers wait answers those who ask there, in the process that serves it: a run would answer nobody.
+fn check_channel(hooks: &HookRuntime, name: &str) -> Result<(), Failure> {
+    let channels = hooks.provided::<ProvideChannels, Arc<dyn Channel>>(|channel| channel.name().to_string());
+    let asked = channels.iter().find(|channel| channel.name().as_str() == name);
+    if name == Cli::NAME || !asked.is_some_and(|channel| channel.capabilities().caller_waits) {
+        return Ok(());
+    }
+    let message = format!("a run cannot answer on the channel {name}: its callers wait where it is served");
+    Err(Failure::new("channel-elsewhere", message, Exit::Usage))
 }
 
 /// The first interrupt cancels the run, which still ends with its outcome recorded; a second one waits for nothing.

@@ -18,8 +18,10 @@ use crate::{Exit, Failure, builder};
 pub(crate) async fn serve(context: Context<'_>, arguments: Serve) -> Result<(), Failure> {
     let hooks = context.capstan.hooks(&context.config, &Cli::new(Printer::silent()), Deadlines::default());
     let provided = builder::channels(&hooks);
-    context.config.check_channels(&provided)?;
     let names = chosen(&arguments.channels, &provided)?;
+    for line in context.config.unprovided_channels(&provided) {
+        eprintln!("warning: {line}");
+    }
     if names.iter().any(|name| name.as_str() == Stdio::NAME) {
         standard_output::check()?;
     }
