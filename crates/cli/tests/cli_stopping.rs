@@ -140,7 +140,7 @@ fn c06_a_standard_output_that_is_closed_from_the_start_is_refused() {
 fn x03_a_reader_that_goes_away_is_a_failure_and_what_it_did_not_read_is_undelivered() {
     let gate = Gate::new();
     let server = ScriptedModel::start_blocking(vec![Reply::text("one two").held_at(&gate)]);
-    let place = Place::with_model(&server);
+    let place = Place::with_model(&server).set("CAPSTAN_STOP_GRACE_SECONDS", "0");
     let mut process = place.command(&["serve", "--channel", "stdio"]).stdin(Stdio::piped()).spawn().unwrap();
     let mut output = BufReader::new(process.stdout.take().unwrap());
     let mut ready = String::new();
@@ -148,13 +148,18 @@ fn x03_a_reader_that_goes_away_is_a_failure_and_what_it_did_not_read_is_undelive
     let mut input = process.stdin.take().unwrap();
     writeln!(input, "{}", ask(1, "s", "hello")).unwrap();
     wait_for(&gate);
+    writeln!(input, "{}", ask(2, "s", "waits")).unwrap();
+    while place.outcomes().1 < 2 {
+        std::thread::yield_now();
+    }
     drop(output);
-    gate.open();
+    // What is printed next finds nobody.
+    writeln!(input, "no JSON").unwrap();
     // Its input stays open: it is the output that ends it.
     let said = Said::from(process.wait_with_output().unwrap()).failed("channel-failed", 1);
     assert!(said.stderr.contains("the standard output is closed"), "{said:?}");
     drop(input);
-    assert_eq!(place.outcomes(), (1, 0));
+    assert_eq!(place.outcomes(), (1, 1), "what ran was cancelled, and what waited is for the next start");
     assert_eq!((outbox(&place, "sent"), outbox(&place, "undelivered")), (0, 1));
 }
 

@@ -250,20 +250,25 @@ impl Engine {
         let answered = match self.services.channel(&answer.event.source) {
             Some(channel) if !is_gone => tokio::select! {
                 biased;
-                answered = guarded(channel.answer(answer)) => answered.map_err(|(why, _)| why),
-                () = self.giving_up.cancelled() => Err(NOT_TAKEN.to_owned()),
+                answered = guarded(channel.answer(answer)) => answered,
+                () = self.giving_up.cancelled() => Err((NOT_TAKEN.to_owned(), Fate::Hopeless)),
             },
-            _ => Err(CALLER_GONE.to_owned()),
+            _ => Err((CALLER_GONE.to_owned(), Fate::Hopeless)),
         };
-        if let Err(reason) = &answered
+        if let Err((reason, fate)) = &answered
             && !is_gone
         {
-            tracing::warn!(channel = %answer.event.source, %reason, "a caller could not be answered");
+            let channel = &answer.event.source;
+            match fate {
+                // That callers go is no trouble, and there may be many: it is on record for each of them.
+                Fate::Hopeless => tracing::info!(%channel, %reason, "a caller is gone"),
+                Fate::NotSent | Fate::Unknown => tracing::warn!(%channel, %reason, "a caller could not be answered"),
+            }
             receipt.undelivered(reason);
         }
         let status = match answered {
             Ok(()) => OutboxStatus::sent(),
-            Err(reason) => OutboxStatus::Undelivered { reason },
+            Err((reason, _)) => OutboxStatus::Undelivered { reason },
         };
         self.record(rows.into_iter().map(|row| (row, status.clone())).collect()).await;
     }
