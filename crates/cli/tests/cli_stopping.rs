@@ -26,13 +26,6 @@ fn signal(process: &Child, name: &str) {
     assert!(sent.expect("kill runs").success());
 }
 
-/// Waits until so many events have their outcome.
-fn until_settled(place: &Place, count: i64) {
-    while !place.database().exists() || place.outcomes().0 < count {
-        std::thread::yield_now();
-    }
-}
-
 #[test]
 fn x03_told_to_end_while_nobody_reads_it_ends_and_the_fate_of_every_answer_is_the_truth() {
     const LINES: u64 = 40;
@@ -43,7 +36,14 @@ fn x03_told_to_end_while_nobody_reads_it_ends_and_the_fate_of_every_answer_is_th
     for id in 0..LINES {
         writeln!(input, "{}", ask(id, &format!("s{id}"), &"x".repeat(20_000))).unwrap();
     }
-    until_settled(&place, 40);
+    // From here on the tables are there.
+    let output = process.stdout.as_ref().unwrap();
+    while rustix::io::ioctl_fionread(output).unwrap() < 20_000 {
+        std::thread::yield_now();
+    }
+    while place.outcomes().0 < 40 {
+        std::thread::yield_now();
+    }
     signal(&process, "TERM");
     assert_eq!(process.wait().unwrap().code(), Some(0));
     let mut read = Vec::new();
@@ -171,5 +171,21 @@ fn x02_a_limit_on_the_size_of_files_is_a_full_disk_and_no_sudden_death() {
     let mut limited = after(&place, &format!("ulimit -f {blocks};"), &["run", &"x".repeat(120_000)]);
     Said::from(limited.output().unwrap()).failed("disk-full", 4);
     place.capstan(&["run", "hello"]).data();
+    place.assert_undamaged();
+}
+
+#[test]
+fn x01_a_run_that_is_told_to_end_does_not_wait_for_a_reader_that_does_not_read() {
+    let words = "word ".repeat(40_000);
+    let server = ScriptedModel::start_blocking(vec![Reply::text(&words)]);
+    let place = Place::with_model(&server);
+    let process = place.command(&["run", "hello"]).spawn().unwrap();
+    // More than fits into a pipe that nobody reads.
+    let output = process.stdout.as_ref().unwrap();
+    while rustix::io::ioctl_fionread(output).unwrap() < 60_000 {
+        std::thread::yield_now();
+    }
+    signal(&process, "TERM");
+    Said::from(process.wait_with_output().unwrap()).failed("run-cancelled", 130);
     place.assert_undamaged();
 }

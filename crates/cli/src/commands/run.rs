@@ -2,6 +2,7 @@
 
 use std::io::Read as _;
 use std::sync::Arc;
+use std::time::Duration;
 
 use capstan_channels::{Cli, Printer};
 use capstan_hooks::contracts::Channel;
@@ -16,6 +17,9 @@ use super::print_json;
 use super::signals::Signals;
 use crate::command_line::{Context, Run};
 use crate::{Exit, Failure, builder};
+
+/// How long a run that was cancelled may take to end.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(context: Context<'_>, arguments: Run) -> Result<(), Failure> {
     let event = event(&context, &arguments)?;
@@ -55,7 +59,8 @@ fn check_channel(hooks: &HookRuntime, name: &str) -> Result<(), Failure> {
     Err(Failure::new("channel-elsewhere", message, Exit::Usage))
 }
 
-/// The first interrupt cancels the run, which still ends with its outcome recorded; a second one waits for nothing.
+/// The first interrupt cancels the run, which still ends with its outcome recorded, and waits a while for whoever does not
+/// read the reply; a second one waits for nothing.
 async fn serve(host: Host, event: Event) -> Result<Served, Failure> {
     let mut signals = Signals::watch();
     let running = host.clone();
@@ -72,6 +77,7 @@ async fn serve(host: Host, event: Event) -> Result<Served, Failure> {
     tokio::select! {
         served = &mut serving => Ok(served?),
         () = signals.next() => Err(TurnError::Cancelled.into()),
+        () = tokio::time::sleep(PATIENCE) => Err(TurnError::Cancelled.into()),
     }
 }
 
