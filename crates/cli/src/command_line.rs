@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use capstan_channels::{Cli, Printer};
 use capstan_hooks::{Deadlines, HookRuntime};
@@ -12,6 +13,9 @@ use clap::{Args, Parser, Subcommand};
 use crate::commands::{self, runs, store, tape};
 use crate::config::{Config, Sources};
 use crate::{Capstan, Exit, Failure, builder};
+
+/// How long threads that are blocked may take to end when a command is over.
+const SHUTDOWN: Duration = Duration::from_millis(500);
 
 /// A self-hosted agent host: every conversation is a tape, every stage of a turn is a hook.
 #[derive(Parser)]
@@ -185,7 +189,13 @@ pub(crate) fn main(capstan: &Capstan) -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return fail(&Failure::new("store-failed", format!("cannot start: {error}"), Exit::Store)),
     };
-    match runtime.block_on(execute(capstan, command)) {
+    let executed = runtime.block_on(async {
+        survive_file_limits();
+        execute(capstan, command).await
+    });
+    // Whatever still blocks a thread has had its time, and must not keep the process.
+    runtime.shutdown_timeout(SHUTDOWN);
+    match executed {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => fail(&failure),
     }
@@ -225,6 +235,16 @@ async fn execute(capstan: &Capstan, command: Command) -> Result<(), Failure> {
             let context = Context::load(capstan, &WorkspaceFlag { path: None })?;
             commands::plugin(&context, words).await
         }
+    }
+}
+
+/// What would grow a file beyond a limit (`ulimit -f`) then fails, as on a full disk, instead of ending the process
+/// without a word.
+fn survive_file_limits() {
+    use tokio::signal::unix::{SignalKind, signal};
+    // It is caught for good though nobody listens. Programs that are started get their own way back.
+    if let Err(error) = signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw())) {
+        tracing::warn!(%error, "a limit on the size of files would end this process");
     }
 }
 

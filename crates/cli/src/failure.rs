@@ -49,6 +49,10 @@ pub struct Failure {
 pub(crate) const CODES: &[(&str, &str)] = &[
     ("backup-damaged", "nothing was kept of the copy; `capstan doctor` tells what is damaged"),
     ("backup-exists", "give another path, or --force to replace what is there"),
+    (
+        "channel-elsewhere",
+        "leave --channel out to be answered here, or serve the channel, as in `capstan serve --channel stdio`",
+    ),
     ("channel-failed", "the channel's own words are above; what was accepted is kept, and taken up at the next start"),
     (
         "channel-missing",
@@ -94,6 +98,10 @@ pub(crate) const CODES: &[(&str, &str)] = &[
         "check that CAPSTAN_MODEL names a model the provider has and CAPSTAN_API_BASE ends as it says, usually in /v1",
     ),
     ("model-unreachable", "check the network and CAPSTAN_API_BASE; CAPSTAN_MODEL=demo: works without either"),
+    (
+        "output-closed",
+        "leave the standard output open for whoever reads the answers; `>/dev/null` is for when nobody is to",
+    ),
     ("plugin-command-failed", "the plugin's own words are above"),
     ("problems-found", "each check above says what to do about what it found"),
     ("queue-full", "send it again when the session has less to do; nothing of it was kept"),
@@ -152,7 +160,9 @@ impl Failure {
     pub(crate) fn home(path: &Path, error: &std::io::Error) -> Self {
         let message = format!("cannot make {}: {error}", path.display());
         match error.kind() {
-            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Self::new("disk-full", message, Exit::Store),
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
+                Self::new("disk-full", message, Exit::Store)
+            }
             _ => Self::new("home-unusable", message, Exit::Store),
         }
     }

@@ -97,6 +97,8 @@ fn what_is_asked_wrongly() {
 
     let unknown_channel = ["run", "hello", "--channel", "telegraph"];
     table.refused(&place, "an unknown channel", &unknown_channel, ("channel-unknown", 2));
+    let elsewhere = ["run", "hello", "--channel", "stdio"];
+    table.refused(&place, "a channel that is answered elsewhere", &elsewhere, ("channel-elsewhere", 2));
     let place = place.set("CAPSTAN_MAX_MESSAGE_BYTES", "64");
     let (long, large) = ("x".repeat(65), ("message-too-large", 2));
     table.refused(&place, "a message that is too large", &["run", &long], large);
@@ -127,7 +129,6 @@ fn what_is_configured_wrongly() {
     table.refused(&mode, "a mode of admission that does not exist", &run, invalid);
     let wait = channels("[channels.stdio]\ndebounce_seconds = 2.5\nmax_wait_seconds = 1\n");
     table.refused(&wait, "a debounce that ends before it begins", &run, invalid);
-    table.refused(&channels("[channels.stdoi]\nadmission = 'steer'\n"), "a channel nobody provides", &run, invalid);
     let redirected = Place::new().set("CAPSTAN_API_KEY", "sk-mine");
     std::fs::write(redirected.workspace().join("capstan.toml"), "api_base = 'http://x.example/v1'\n").unwrap();
     let untrusted = ("config-untrusted", 3);

@@ -228,9 +228,26 @@ fn x01_told_to_end_it_cancels_what_does_not_end_in_time() {
     wire.signal("INT");
     let answer = wire.line();
     assert_eq!((&answer["id"], &answer["outcome"]), (&json!(1), &json!("cancelled")));
+    assert!(answer["text"].as_str().unwrap().contains("the run was cancelled"), "as the page says: {answer}");
     wire.ended().succeeded();
     assert_eq!(place.outcomes(), (1, 0), "accepted and settled");
     place.assert_undamaged();
+}
+
+#[test]
+fn t13_a_message_that_interrupts_is_answered_and_the_one_it_interrupts_is_cancelled_without_a_word() {
+    let gate = Gate::new();
+    let server = ScriptedModel::start_blocking(vec![Reply::text("one two").held_at(&gate), Reply::text("three")]);
+    let place = Place::with_model(&server).set("CAPSTAN_CHANNELS__STDIO__ADMISSION", "interrupt");
+    let mut wire = Wire::start(&place);
+    wire.ask(&ask(1, "s", "hello"));
+    wait_for(&gate);
+    wire.ask(&ask(2, "s", "rather this"));
+    let interrupted = wire.line();
+    assert_eq!((&interrupted["id"], &interrupted["outcome"]), (&json!(1), &json!("cancelled")));
+    assert_eq!(interrupted["text"], "");
+    assert_eq!(wire.line()["text"], "three");
+    wire.end().succeeded();
 }
 
 #[test]
@@ -302,6 +319,23 @@ fn c02_serving_has_an_alias_and_a_run_does_not_read_what_is_meant_for_stdio() {
     assert_eq!(wire.end().data(), "");
     place.capstan_reading(&["run", "hello"], b"{\"session\":\"s\",\"text\":\"not for you\"}\n").data();
     assert_eq!(place.outcomes(), (1, 0));
+}
+
+#[test]
+fn c02_what_is_set_for_a_channel_nobody_provides_is_warned_of_and_stops_nothing() {
+    let place = Place::new().config("[channels.stdoi]\nadmission = 'steer'\n");
+    place.capstan(&["run", "hello"]).data();
+    let warns = |said: &str| said.contains("channels.stdoi") && said.contains("did you mean \"channels.stdio\"?");
+    let said = Wire::start(&place).end().succeeded();
+    assert!(warns(&said.stderr), "{said:?}");
+    let said = place.capstan(&["config", "show"]).succeeded();
+    assert!(warns(&said.stderr), "{said:?}");
+    let found = place.capstan(&["doctor", "--json"]).json();
+    let checks = found["checks"].as_array().unwrap();
+    let config = checks.iter().find(|check| check["check"] == "config").unwrap();
+    assert_eq!(config["status"], "warning");
+    assert!(warns(config["details"][0].as_str().unwrap()), "{config}");
+    place.capstan(&["serve", "--channel", "stdoi"]).refused("channel-unknown", 2);
 }
 
 /// The block of a language in the page about the channel.

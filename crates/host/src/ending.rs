@@ -9,7 +9,7 @@ use capstan_protocol::{ChatMessage, EventKey, Outbound, OutboundKind, Outcome, R
 use capstan_tape::{Assigned, Batch, Draft, Fact, NewOutbound, RunStatus, StoreError};
 use capstan_turn::{Dispatched, TurnError, TurnReport};
 use serde_json::json;
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedMutexGuard, oneshot};
 
 use crate::HostError;
 use crate::backoff::Backoff;
@@ -17,11 +17,15 @@ use crate::engine::Engine;
 use crate::item::{Group, Item};
 use crate::journal::Journal;
 use crate::orchestrator::RunReport;
-use crate::outbox::{Parcel, Row};
+use crate::outbox::{Address, Parcel, Row};
 use crate::staging::Staging;
 
 /// How long to wait before a commit is tried again that the disk refused.
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), longest: Duration::from_secs(30) };
+
+/// How long the end of a turn waits for the end of another beside it. Their order is not worth more: a disk that fails
+/// must not hold up who is to be told so.
+const IN_ORDER: Duration = Duration::from_secs(1);
 
 /// A turn that has ended, before that is committed.
 pub(crate) struct Ended {
@@ -41,6 +45,8 @@ pub(crate) struct Closed {
     pub(crate) tape: TapeName,
     /// Hears, for those who wait behind these events, that the store fails.
     pub(crate) trouble: Option<oneshot::Sender<StoreError>>,
+    /// Where they wait for others that end at the same time.
+    pub(crate) order: Option<EndingOrder>,
 }
 
 /// What becomes of the session's lease in the commit that ends a turn.
@@ -51,12 +57,24 @@ pub(crate) enum Lease {
     Becomes(Box<Fact>),
 }
 
+/// Turns of a session that end at the same time end one after the other, so that what they say goes out in the order in
+/// which it was committed. It is held over one attempt to commit, and never over what may take longer.
+pub(crate) type EndingOrder = Arc<tokio::sync::Mutex<()>>;
+
 /// The end of a turn as it is on record.
 struct Written {
     outcome: Outcome,
     /// The outcome of the events that the turn did not answer.
     of_others: Outcome,
     rows: Vec<Row>,
+    /// While it is held, what goes out goes before what is committed later.
+    in_order: Option<OwnedMutexGuard<()>>,
+}
+
+/// What goes out when the end of a turn is on record.
+struct Due {
+    parcels: Vec<Parcel>,
+    in_order: Option<OwnedMutexGuard<()>>,
 }
 
 /// What is said about events that end without a turn.
@@ -75,8 +93,8 @@ impl Engine {
     pub(crate) async fn refuse(self: &Arc<Self>, item: Item, tape: &TapeName, error: TurnError) {
         let Some(group) = Group::new(vec![item]) else { return };
         match self.write_without_turn(group, tape, error).await {
-            Ok(parcels) => {
-                for parcel in parcels {
+            Ok(due) => {
+                for parcel in due.parcels {
                     self.deliver_at_once(parcel).await;
                 }
             }
@@ -87,24 +105,18 @@ impl Engine {
     /// Ends events that could not get a turn.
     pub(crate) async fn end_without_turn(self: &Arc<Self>, group: Group, tape: &TapeName, error: TurnError) {
         match self.write_without_turn(group, tape, error).await {
-            Ok(parcels) => {
-                for parcel in parcels {
-                    self.deliver(parcel).await;
-                }
+            Ok(due) => {
+                let chats = self.send_due(due);
+                self.wait_for_room(&chats).await;
             }
             Err(error) => tracing::error!(%error, "an event without a turn could not be settled"),
         }
     }
 
-    async fn write_without_turn(
-        &self,
-        group: Group,
-        tape: &TapeName,
-        error: TurnError,
-    ) -> Result<Vec<Parcel>, StoreError> {
+    async fn write_without_turn(&self, group: Group, tape: &TapeName, error: TurnError) -> Result<Due, StoreError> {
         let staging = self.tell_observers(Some(&group.inbound), &error).await;
         let ended = Ended { turn: Err(error), staging, run: None, journal: None };
-        let closed = Closed { group, taken: Vec::new(), tape: tape.clone(), trouble: None };
+        let closed = Closed { group, taken: Vec::new(), tape: tape.clone(), trouble: None, order: None };
         self.write(closed, ended, Lease::Untouched).await
     }
 
@@ -133,20 +145,29 @@ impl Engine {
         staging
     }
 
-    /// Commits the outcomes with everything that belongs to them, then delivers.
-    pub(crate) async fn settle(self: &Arc<Self>, closed: Closed, ended: Ended, lease: Lease) -> Result<(), StoreError> {
-        for parcel in self.write(closed, ended, lease).await? {
-            self.deliver(parcel).await;
-        }
-        Ok(())
+    /// Commits the outcomes with everything that belongs to them, then sends it out, and says to which chats.
+    pub(crate) async fn settle(
+        self: &Arc<Self>,
+        closed: Closed,
+        ended: Ended,
+        lease: Lease,
+    ) -> Result<Vec<Address>, StoreError> {
+        Ok(self.send_due(self.write(closed, ended, lease).await?))
+    }
+
+    fn send_due(self: &Arc<Self>, due: Due) -> Vec<Address> {
+        let Due { parcels, in_order } = due;
+        let chats = parcels.into_iter().flat_map(|parcel| self.send_out(parcel)).collect();
+        drop(in_order);
+        chats
     }
 
     /// Commits the outcomes with everything that belongs to them, and gives what goes out then.
     ///
     /// A disk that refuses is tried again until it takes it or the host stops: an event must not be left without an
     /// outcome by a process that lives.
-    async fn write(&self, mut closed: Closed, mut ended: Ended, lease: Lease) -> Result<Vec<Parcel>, StoreError> {
-        let Written { outcome, of_others, rows } = match self.write_end(&mut closed, &ended, lease).await {
+    async fn write(&self, mut closed: Closed, mut ended: Ended, lease: Lease) -> Result<Due, StoreError> {
+        let Written { outcome, of_others, rows, in_order } = match self.write_end(&mut closed, &ended, lease).await {
             // Fenced, or something that can never be written: what the turn wrote is given up, its events are not.
             Err(error) if !error.may_pass() => {
                 tracing::error!(tape = %closed.tape, %error, "what a turn wrote is given up");
@@ -161,7 +182,7 @@ impl Engine {
         let mut parcels: Vec<Parcel> = others.map(|item| Parcel::of(item, of_others.clone(), run_id.clone())).collect();
         let parcel = Parcel::of(closed.group.lead, outcome, run_id).with(output, usage.flatten(), error);
         parcels.push(Parcel { rows, ..parcel });
-        Ok(parcels)
+        Ok(Due { parcels, in_order })
     }
 
     async fn write_end(&self, closed: &mut Closed, ended: &Ended, lease: Lease) -> Result<Written, StoreError> {
@@ -186,8 +207,8 @@ impl Engine {
         if let Lease::Becomes(fact) = lease {
             facts.push(*fact);
         }
-        let assigned = self.commit_end(closed, ended, facts).await?;
-        Ok(Written { outcome, of_others, rows: rows(outbounds, assigned.get(first_row..)) })
+        let (assigned, in_order) = self.commit_end(closed, ended, facts).await?;
+        Ok(Written { outcome, of_others, rows: rows(outbounds, assigned.get(first_row..)), in_order })
     }
 
     /// Messages about an event, to be put into the outbox.
@@ -197,14 +218,16 @@ impl Engine {
         outbounds.into_iter().map(row).collect()
     }
 
+    /// Commits the end of a turn. What goes out with it goes before what is committed later, while the guard is held.
     async fn commit_end(
         &self,
         closed: &mut Closed,
         ended: &Ended,
         facts: Vec<Fact>,
-    ) -> Result<Vec<Assigned>, StoreError> {
+    ) -> Result<(Vec<Assigned>, Option<OwnedMutexGuard<()>>), StoreError> {
         let mut attempts = 0;
         loop {
+            let in_order = closed.in_order().await;
             let committed = if let Some(journal) = &ended.journal {
                 journal.flush_with(facts.clone()).await
             } else {
@@ -213,8 +236,9 @@ impl Engine {
             };
             let error = match committed {
                 Err(error) if error.may_pass() => error,
-                done => return done,
+                done => return done.map(|assigned| (assigned, in_order)),
             };
+            drop(in_order);
             tracing::error!(%error, "the end of a turn could not be written; it is tried again");
             closed.tell_callers(&error);
             attempts += 1;
@@ -263,7 +287,7 @@ impl Engine {
         if let Some(run) = &ended.run {
             self.end_unwritten(&run.run_id).await;
         }
-        Ok(Written { of_others: outcome.clone(), outcome, rows: staged })
+        Ok(Written { of_others: outcome.clone(), outcome, rows: staged, in_order: None })
     }
 
     /// The run of a turn that could not be written has failed, if it is on record at all.
@@ -292,6 +316,12 @@ impl Engine {
 }
 
 impl Closed {
+    /// Waits until those that end before are on record, for a while.
+    async fn in_order(&self) -> Option<OwnedMutexGuard<()>> {
+        let order = Arc::clone(self.order.as_ref()?);
+        tokio::time::timeout(IN_ORDER, order.lock_owned()).await.ok()
+    }
+
     /// Whoever waits in this process is told that the store fails; the outcome comes when it works again.
     fn tell_callers(&mut self, error: &StoreError) {
         let items = std::iter::once(&mut self.group.lead).chain(&mut self.group.others).chain(&mut self.taken);

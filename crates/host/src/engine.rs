@@ -42,9 +42,15 @@ pub(crate) struct Engine {
     pub(crate) cancelled: CancellationToken,
     /// Fires when no further turn is to begin: what waits is taken up at the next start.
     pub(crate) stopping: CancellationToken,
+    /// Fires when the host can wait no longer for whoever takes what is sent.
+    pub(crate) giving_up: CancellationToken,
+    /// The sessions that are awake.
+    pub(crate) lanes: TaskTracker,
     listening: Mutex<BTreeSet<ChannelName>>,
     /// What dead processes left was looked for in every session, and is looked for again.
     pub(crate) sweeps: AtomicBool,
+    /// The task that looks again has begun.
+    sweep_begun: AtomicBool,
 }
 
 /// A turn that is going on, as its session reaches it.
@@ -68,14 +74,24 @@ impl Engine {
             tasks: TaskTracker::new(),
             cancelled: CancellationToken::new(),
             stopping: CancellationToken::new(),
+            giving_up: CancellationToken::new(),
+            lanes: TaskTracker::new(),
             listening: Mutex::default(),
             sweeps: AtomicBool::new(false),
+            sweep_begun: AtomicBool::new(false),
         }
     }
 
     /// Whether this host looks for what dead processes left in every session.
     pub(crate) fn sweeps(&self) -> bool {
         self.sweeps.load(Ordering::SeqCst)
+    }
+
+    /// Begins to look for it now and again, once.
+    pub(crate) fn begin_sweep(self: &Arc<Self>) {
+        if !self.sweep_begun.swap(true, Ordering::SeqCst) {
+            self.tasks.spawn(Arc::clone(self).sweep());
+        }
     }
 
     /// Reserves a place in a session, which is woken if it is asleep.
@@ -86,7 +102,8 @@ impl Engine {
         let settings = &self.services.settings;
         let (reservation, begun) = self.sessions.reserve(tape, &settings.owner, settings.session_queue);
         if let Some(lane) = begun {
-            self.tasks.spawn(Lane::new(Arc::clone(self), lane).run());
+            let lane = Lane::new(Arc::clone(self), lane).run();
+            self.tasks.spawn(self.lanes.track_future(lane));
         }
         Ok(reservation)
     }

@@ -79,3 +79,13 @@ async fn x01_what_became_of_an_event_is_only_asked_for_whoever_waits() {
     assert_eq!(asking.await.unwrap().unwrap().outcome, Some(Outcome::Silent));
     host.stop().await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn c02_however_often_it_is_let_listen_one_task_looks_for_what_was_left() {
+    let host = Host::start(test_host::hooks(), Arc::new(MemoryStore::new()), test_host::settings()).await.unwrap();
+    host.listen(&["phone".into()]).await;
+    let tasks = host.engine.tasks.len();
+    host.listen(&["phone".into()]).await;
+    assert_eq!(host.engine.tasks.len(), tasks);
+    host.stop().await.unwrap();
+}

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::ending::{self, Closed, Ended, Lease};
+use crate::ending::{self, Closed, Ended, EndingOrder, Lease};
 use crate::engine::{Active, Engine};
 use crate::item::{Group, Item};
 use crate::journal::Journal;
@@ -23,10 +23,6 @@ use crate::recovery;
 use crate::sessions::{Arrived, Heard, Inbox, NewLane};
 use crate::staging::Staging;
 use crate::steering::Steering;
-
-/// How long the end of a turn waits for the end of another beside it. Their order is not worth more: a disk that fails
-/// must not hold up who is to be told so.
-const IN_ORDER: Duration = Duration::from_secs(1);
 
 /// How many turns may go on beside one.
 const BESIDE: usize = 8;
@@ -49,9 +45,8 @@ pub(crate) struct Lane {
     is_in_turn: bool,
     /// Turns beside the one that is going on.
     beside: JoinSet<()>,
-    /// Turns that end at the same time end one after the other, so that what they say goes out in the order in which it
-    /// was committed. This lock is their queue: it is held over the commit on purpose.
-    endings: Arc<tokio::sync::Mutex<()>>,
+    /// Where turns wait that end at the same time.
+    endings: EndingOrder,
 }
 
 /// What goes on while something is heard.
@@ -312,11 +307,9 @@ impl Lane {
         let releases = is_last && engine.sessions.begin_release(&self.tape);
         let lease = if releases { self.claim.release() } else { engine.services.renewal(&self.claim) };
         let (trouble, troubled) = oneshot::channel();
-        let closed = Closed { group, taken: steered.taken, tape: self.tape.clone(), trouble: Some(trouble) };
-        let settling = async {
-            let _in_order = tokio::time::timeout(IN_ORDER, self.endings.lock()).await;
-            engine.settle(closed, ended, Lease::Becomes(Box::new(lease))).await
-        };
+        let (taken, order) = (steered.taken, Some(Arc::clone(&self.endings)));
+        let closed = Closed { group, taken, tape: self.tape.clone(), trouble: Some(trouble), order };
+        let settling = engine.settle(closed, ended, Lease::Becomes(Box::new(lease)));
         tokio::pin!(settling);
         let settled = tokio::select! {
             settled = &mut settling => settled,
@@ -332,8 +325,9 @@ impl Lane {
         if releases {
             engine.sessions.end_release(&self.tape);
         }
-        if let Err(error) = settled {
-            tracing::error!(tape = %self.tape, %error, "the end of a turn could not be written");
+        match settled {
+            Ok(chats) => engine.wait_for_room(&chats).await,
+            Err(error) => tracing::error!(tape = %self.tape, %error, "the end of a turn could not be written"),
         }
     }
 
@@ -356,10 +350,11 @@ impl Lane {
         let (engine, tape, endings) = (Arc::clone(&self.engine), self.tape.clone(), Arc::clone(&self.endings));
         self.beside.spawn(async move {
             let ended = guarded(&engine, &group, &active).await;
-            let closed = Closed { group, taken: active.steering.end().taken, tape, trouble: None };
-            let _in_order = tokio::time::timeout(IN_ORDER, endings.lock()).await;
-            if let Err(error) = engine.settle(closed, ended, Lease::Untouched).await {
-                tracing::error!(%error, "the end of a turn beside another could not be written");
+            let closed =
+                Closed { group, taken: active.steering.end().taken, tape, trouble: None, order: Some(endings) };
+            match engine.settle(closed, ended, Lease::Untouched).await {
+                Ok(chats) => engine.wait_for_room(&chats).await,
+                Err(error) => tracing::error!(%error, "the end of a turn beside another could not be written"),
             }
         });
     }

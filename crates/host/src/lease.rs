@@ -68,7 +68,9 @@ impl Owner {
         let failed = |error: std::io::Error| {
             let path = own.display().to_string();
             match error.kind() {
-                ErrorKind::StorageFull | ErrorKind::QuotaExceeded => StoreError::Full { what: path }.into(),
+                ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
+                    StoreError::Full { what: path }.into()
+                }
                 _ => HostError::Owner { path, detail: error.to_string() },
             }
         };

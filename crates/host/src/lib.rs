@@ -28,6 +28,7 @@ mod item;
 mod journal;
 mod lane;
 mod lease;
+mod listening;
 mod orchestrator;
 mod order;
 mod outbox;

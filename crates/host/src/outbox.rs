@@ -7,10 +7,10 @@ use std::time::Duration;
 use capstan_hooks::contracts::{Answer, Channel, Fate};
 use capstan_protocol::{ChannelName, ChatId};
 use capstan_tape::{Batch, Fact, OutboxStatus};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::watch;
 
 use crate::backoff::Backoff;
-use crate::delivery::{SEND_DEADLINE, isolated};
+use crate::delivery::{SEND_DEADLINE, guarded, isolated};
 use crate::engine::Engine;
 use crate::parcel::{CallerGone, Receipt};
 pub(crate) use crate::parcel::{Parcel, Row};
@@ -24,6 +24,9 @@ const ATTEMPTS: u32 = 300;
 
 /// Why the message of a caller that waited was given up.
 pub(crate) const CALLER_GONE: &str = "the caller is gone";
+
+/// Why the message of a caller was given up that took nothing until the host had to end.
+const NOT_TAKEN: &str = "the caller did not take it before the host stopped";
 
 /// Why a message was given up that came when too many waited for its chat.
 const NO_ROOM: &str = "too many messages wait for this chat";
@@ -41,7 +44,7 @@ struct Chats {
 
 /// Where messages keep their order.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Address {
+pub(crate) struct Address {
     channel: ChannelName,
     chat: ChatId,
 }
@@ -54,17 +57,18 @@ impl Address {
 
 /// A chat that something waits for. It is there exactly as long as a task works on it.
 struct Chat {
-    errands: VecDeque<(Errand, Option<OwnedSemaphorePermit>)>,
-    room: Arc<Semaphore>,
+    errands: VecDeque<(Errand, Place)>,
+    /// How many of them count.
+    crowd: watch::Sender<usize>,
 }
 
-/// What to do when too much waits for a chat.
+/// Whether an errand counts among those that wait for a chat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum WithoutRoom {
-    /// Wait until there is room.
-    Wait,
-    /// Give the message up.
-    GiveUp,
+enum Place {
+    /// Whoever has more to say waits for it.
+    Counts,
+    /// It takes nobody's place: another process left it behind, or it is owed to a caller that waits.
+    Extra,
 }
 
 /// Something that is to go out to one chat.
@@ -73,6 +77,12 @@ enum Errand {
     Send { row: Row, receipt: Receipt },
     /// The word to a caller that waits, once.
     Answer { answer: Box<Answer>, rows: Vec<Row>, receipt: Receipt },
+}
+
+impl Chat {
+    fn new() -> Self {
+        Self { errands: VecDeque::new(), crowd: watch::Sender::new(0) }
+    }
 }
 
 impl Outbox {
@@ -86,36 +96,40 @@ impl Outbox {
         self.lock().waiting.len()
     }
 
-    fn room(&self, address: &Address) -> Arc<Semaphore> {
-        let room = self.lock().waiting.get(address).map(|chat| Arc::clone(&chat.room));
-        room.unwrap_or_else(|| Arc::new(Semaphore::new(WAITING)))
+    /// Where to hear how much waits for a chat, if it is too much.
+    fn crowd(&self, address: &Address) -> Option<watch::Receiver<usize>> {
+        let chats = self.lock();
+        let chat = chats.waiting.get(address).filter(|chat| *chat.crowd.borrow() >= WAITING)?;
+        Some(chat.crowd.subscribe())
     }
 
     /// Puts an errand last; says whether nobody works on the chat yet.
-    fn put(
-        &self,
-        address: &Address,
-        errand: Errand,
-        place: Option<OwnedSemaphorePermit>,
-        room: Arc<Semaphore>,
-    ) -> bool {
+    fn put(&self, address: &Address, errand: Errand, place: Place) -> bool {
         let mut chats = self.lock();
-        if let Some(chat) = chats.waiting.get_mut(address) {
-            chat.errands.push_back((errand, place));
-            return false;
+        let is_new = !chats.waiting.contains_key(address);
+        let chat = chats.waiting.entry(address.clone()).or_insert_with(Chat::new);
+        chat.errands.push_back((errand, place));
+        if place == Place::Counts {
+            chat.crowd.send_modify(|count| *count += 1);
         }
-        chats.waiting.insert(address.clone(), Chat { errands: VecDeque::from([(errand, place)]), room });
-        true
+        is_new
     }
 
     /// The next errand; when there is none, nobody works on the chat any more.
-    fn next(&self, address: &Address) -> Option<(Errand, Option<OwnedSemaphorePermit>)> {
+    fn next(&self, address: &Address) -> Option<(Errand, Place)> {
         let mut chats = self.lock();
         let next = chats.waiting.get_mut(address).and_then(|chat| chat.errands.pop_front());
         if next.is_none() {
             chats.waiting.remove(address);
         }
         next
+    }
+
+    /// An errand is done.
+    fn done(&self, address: &Address, place: Place) {
+        if let Some(chat) = self.lock().waiting.get(address).filter(|_| place == Place::Counts) {
+            chat.crowd.send_modify(|count| *count = count.saturating_sub(1));
+        }
     }
 
     /// A message to this chat is left for the next start.
@@ -129,18 +143,51 @@ impl Outbox {
 }
 
 impl Engine {
-    /// Sends a parcel on its way, as soon as there is room for it.
+    /// Sends a parcel on its way, and waits while too much waits for its chats.
     pub(crate) async fn deliver(self: &Arc<Self>, parcel: Parcel) {
-        self.deliver_or(parcel, WithoutRoom::Wait).await;
+        let addresses = self.send_out(parcel);
+        self.wait_for_room(&addresses).await;
+    }
+
+    /// Sends a parcel on its way, and says to which chats. Whoever has more to say to them [waits for
+    /// room](Self::wait_for_room) first.
+    pub(crate) fn send_out(self: &Arc<Self>, parcel: Parcel) -> Vec<Address> {
+        let mut addresses = Vec::new();
+        for (address, errand) in self.errands(parcel) {
+            self.put_errand(address.clone(), errand, Place::Counts);
+            addresses.push(address);
+        }
+        addresses
+    }
+
+    /// Waits until not too much waits for these chats, or the host stops.
+    pub(crate) async fn wait_for_room(&self, addresses: &[Address]) {
+        for address in addresses {
+            let Some(mut crowd) = self.outbox.crowd(address) else { continue };
+            tokio::select! {
+                // An error means that nothing waits any more.
+                _ = crowd.wait_for(|count| *count < WAITING) => {}
+                () = self.stopping.cancelled() => return,
+            }
+        }
     }
 
     /// Sends a parcel on its way. Where there is no room its messages are given up: whoever sent the event waits to hear
     /// that it was accepted, and with it everybody behind.
     pub(crate) async fn deliver_at_once(self: &Arc<Self>, parcel: Parcel) {
-        self.deliver_or(parcel, WithoutRoom::GiveUp).await;
+        for (address, errand) in self.errands(parcel) {
+            let is_full = self.outbox.crowd(&address).is_some();
+            match &errand {
+                Errand::Send { .. } if is_full => self.give_up(errand).await,
+                // There are no more of these than callers that wait, and each of them must hear.
+                Errand::Answer { .. } if is_full => self.put_errand(address, errand, Place::Extra),
+                Errand::Send { .. } | Errand::Answer { .. } => self.put_errand(address, errand, Place::Counts),
+            }
+        }
     }
 
-    async fn deliver_or(self: &Arc<Self>, mut parcel: Parcel, without_room: WithoutRoom) {
+    /// What is to be done for a parcel, in order.
+    fn errands(&self, mut parcel: Parcel) -> Vec<(Address, Errand)> {
         // Whoever waits is where the event came from, wherever its answer is sent.
         let channel = parcel.inbound.source.clone();
         parcel.served.outbounds.extend(parcel.rows.iter().map(|row| row.message.clone()));
@@ -150,14 +197,9 @@ impl Engine {
         let receipt = Receipt::new(parcel.caller, parcel.served);
         let (own, others): (Vec<Row>, Vec<Row>) =
             parcel.rows.into_iter().partition(|row| waits && row.message.channel == channel);
-        if let Some(answer) = answer {
-            let errand = Errand::Answer { answer, rows: own, receipt: receipt.clone() };
-            self.run_errand(address, errand, without_room).await;
-        }
-        for row in others {
-            let address = Address::of(&row);
-            self.run_errand(address, Errand::Send { row, receipt: receipt.clone() }, without_room).await;
-        }
+        let answer = answer.map(|answer| (address, Errand::Answer { answer, rows: own, receipt: receipt.clone() }));
+        let send = |row: Row| (Address::of(&row), Errand::Send { row, receipt: receipt.clone() });
+        answer.into_iter().chain(others.into_iter().map(send)).collect()
     }
 
     /// Sends messages on their way that another process left behind, however many they are: no chat waits for another's,
@@ -166,39 +208,17 @@ impl Engine {
         let nobody = Receipt::of_nobody();
         for row in rows {
             let address = Address::of(&row);
-            let room = self.outbox.room(&address);
-            self.put_errand(address, Errand::Send { row, receipt: nobody.clone() }, None, room);
+            self.put_errand(address, Errand::Send { row, receipt: nobody.clone() }, Place::Extra);
         }
     }
 
-    async fn run_errand(self: &Arc<Self>, address: Address, errand: Errand, without_room: WithoutRoom) {
-        let room = self.outbox.room(&address);
-        let place = match (Arc::clone(&room).try_acquire_owned(), without_room, &errand) {
-            (Ok(place), _, _) => Some(place),
-            // There are no more of these than callers that wait, and each of them must hear.
-            (Err(_), WithoutRoom::GiveUp, Errand::Answer { .. }) => None,
-            (Err(_), WithoutRoom::GiveUp, Errand::Send { .. }) => return self.give_up(errand).await,
-            (Err(_), WithoutRoom::Wait, _) => tokio::select! {
-                Ok(place) = Arc::clone(&room).acquire_owned() => Some(place),
-                // It waits in the store, for the next start.
-                () = self.stopping.cancelled() => return self.outbox.leave(&address),
-            },
-        };
-        self.put_errand(address, errand, place, room);
-    }
-
-    fn put_errand(
-        self: &Arc<Self>,
-        address: Address,
-        errand: Errand,
-        place: Option<OwnedSemaphorePermit>,
-        room: Arc<Semaphore>,
-    ) {
-        if self.outbox.put(&address, errand, place, room) {
+    fn put_errand(self: &Arc<Self>, address: Address, errand: Errand, place: Place) {
+        if self.outbox.put(&address, errand, place) {
             let engine = Arc::clone(self);
             self.tasks.spawn(async move {
-                while let Some((errand, _place)) = engine.outbox.next(&address) {
+                while let Some((errand, place)) = engine.outbox.next(&address) {
                     engine.run(&address, errand).await;
+                    engine.outbox.done(&address, place);
                 }
             });
         }
@@ -223,22 +243,32 @@ impl Engine {
         self.record(rows.into_iter().map(|row| (row, status.clone())).collect()).await;
     }
 
-    /// Answers a caller that waits. There is no second attempt: either it is still there, or it is gone.
+    /// Answers a caller that waits. There is no second attempt: either it is still there, or it is gone. One that is there
+    /// may take its time: its channel knows when it is gone, and what others are told does not wait for it.
     async fn answer(&self, answer: &Answer, rows: Vec<Row>, receipt: &Receipt) {
         let is_gone = answer.event.extensions().get::<CallerGone>().is_some();
         let answered = match self.services.channel(&answer.event.source) {
-            Some(channel) if !is_gone => isolated(channel.answer(answer), SEND_DEADLINE).await.map_err(|(why, _)| why),
-            _ => Err(CALLER_GONE.to_owned()),
+            Some(channel) if !is_gone => tokio::select! {
+                biased;
+                answered = guarded(channel.answer(answer)) => answered,
+                () = self.giving_up.cancelled() => Err((NOT_TAKEN.to_owned(), Fate::Hopeless)),
+            },
+            _ => Err((CALLER_GONE.to_owned(), Fate::Hopeless)),
         };
-        if let Err(reason) = &answered
+        if let Err((reason, fate)) = &answered
             && !is_gone
         {
-            tracing::warn!(channel = %answer.event.source, %reason, "a caller could not be answered");
+            let channel = &answer.event.source;
+            match fate {
+                // That callers go is no trouble, and there may be many: it is on record for each of them.
+                Fate::Hopeless => tracing::info!(%channel, %reason, "a caller is gone"),
+                Fate::NotSent | Fate::Unknown => tracing::warn!(%channel, %reason, "a caller could not be answered"),
+            }
             receipt.undelivered(reason);
         }
         let status = match answered {
             Ok(()) => OutboxStatus::sent(),
-            Err(reason) => OutboxStatus::Undelivered { reason },
+            Err((reason, _)) => OutboxStatus::Undelivered { reason },
         };
         self.record(rows.into_iter().map(|row| (row, status.clone())).collect()).await;
     }
@@ -248,7 +278,13 @@ impl Engine {
     async fn send(&self, address: &Address, mut row: Row, receipt: Receipt) {
         let mut receipt = Some(receipt);
         loop {
-            let (reason, fate) = match self.attempt(&row).await {
+            let attempted = tokio::select! {
+                biased;
+                attempted = self.attempt(&row) => attempted,
+                // Whoever takes it over does not know its fate either.
+                () = self.giving_up.cancelled() => return self.outbox.leave(address),
+            };
+            let (reason, fate) = match attempted {
                 Ok(()) => {
                     let status = OutboxStatus::Sent { possible_duplicate: row.fate_unknown };
                     return self.record(vec![(row, status)]).await;

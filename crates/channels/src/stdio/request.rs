@@ -16,6 +16,11 @@ const ID_BYTES: usize = 4096;
 /// The fields of a line.
 const FIELDS: &[&str] = &["id", "session", "text", "stream", "event_id", "event_time"];
 
+/// What `event_time` must be. The last day of the last year is missing, so that every time can be told in every zone.
+const TIME: &str = "a time such as 2026-11-15T20:57:42Z, from the year 0 and not after 9999-12-30T22:00:00Z";
+/// What is wrong with a text that has one surrogate without the other.
+const HALF_A_CHARACTER: &str = "it has half of a surrogate pair (as \\ud800 is), which is no character";
+
 /// The codes of lines that cannot be used.
 pub const CODES: &[&str] = &[
     "line-too-long",
@@ -129,8 +134,13 @@ impl<'a> Fields<'a> {
     }
 
     fn value<T: DeserializeOwned>(&self, field: &'static str, kind: &str) -> Result<Option<T>, Reason> {
-        let invalid = |_| Reason::Invalid { field, detail: format!("it must be {kind}") };
-        self.get(field).map(|value| serde_json::from_str(value.get()).map_err(invalid)).transpose()
+        let Some(value) = self.get(field) else { return Ok(None) };
+        serde_json::from_str(value.get()).map(Some).map_err(|error| {
+            // Of a text that is valid JSON so far only the escapes have not been looked at.
+            let is_half = error.is_syntax() && value.get().starts_with('"');
+            let detail = if is_half { HALF_A_CHARACTER.to_owned() } else { format!("it must be {kind}") };
+            Reason::Invalid { field, detail }
+        })
     }
 
     /// A name: a text of one line that is not blank.
@@ -158,7 +168,7 @@ impl<'a> Fields<'a> {
         }
         let stream = self.value("stream", "true or false")?.unwrap_or(false);
         let mut event = Event::message(Stdio::NAME, session.as_str(), text);
-        event.event_time = self.value::<Timestamp>("event_time", "a time such as 2026-11-15T20:57:42Z")?;
+        event.event_time = self.value::<Timestamp>("event_time", TIME)?;
         if let Some(id) = self.name("event_id")? {
             event.event_id = EventId::new(id);
         }

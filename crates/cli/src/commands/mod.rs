@@ -8,6 +8,7 @@ mod run;
 pub(crate) mod runs;
 mod serve;
 mod signals;
+mod standard_output;
 pub(crate) mod store;
 pub(crate) mod tape;
 

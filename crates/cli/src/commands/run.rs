@@ -1,9 +1,13 @@
 //! `capstan run`.
 
 use std::io::Read as _;
+use std::sync::Arc;
+use std::time::Duration;
 
 use capstan_channels::{Cli, Printer};
-use capstan_hooks::Deadlines;
+use capstan_hooks::contracts::Channel;
+use capstan_hooks::points::ProvideChannels;
+use capstan_hooks::{Deadlines, HookRuntime};
 use capstan_host::{Host, Served};
 use capstan_protocol::{ActorRef, Event, SessionId};
 use capstan_turn::TurnError;
@@ -14,17 +18,18 @@ use super::signals::Signals;
 use crate::command_line::{Context, Run};
 use crate::{Exit, Failure, builder};
 
+/// How long a run that was cancelled may take to end.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 pub(crate) async fn run(context: Context<'_>, arguments: Run) -> Result<(), Failure> {
     let event = event(&context, &arguments)?;
     let cli = Cli::new(if arguments.json { Printer::silent() } else { Printer::standard() });
     let hooks = context.capstan.hooks(&context.config, &cli, Deadlines::default());
-    context.config.check_channels(&builder::channels(&hooks))?;
+    check_channel(&hooks, &arguments.channel)?;
     let (store, owner) = builder::open_home(&context.config)?;
     let settings = builder::settings(&context.config, context.workspace, owner);
     let host = Host::start(hooks, store, settings).await?;
-    let served = serve(&host, event).await;
-    host.stop().await?;
-    let served = served?;
+    let served = serve(host, event).await?;
     if arguments.json {
         print_json(&in_json(&served))?;
     }
@@ -43,18 +48,36 @@ pub(crate) async fn run(context: Context<'_>, arguments: Run) -> Result<(), Fail
     }
 }
 
-/// The first interrupt cancels the run, which still ends with its outcome recorded; a second one does not wait for that.
-async fn serve(host: &Host, event: Event) -> Result<Served, Failure> {
+/// A channel whose callers wait answers those who ask there, in the process that serves it: a run would answer nobody.
+fn check_channel(hooks: &HookRuntime, name: &str) -> Result<(), Failure> {
+    let channels = hooks.provided::<ProvideChannels, Arc<dyn Channel>>(|channel| channel.name().to_string());
+    let asked = channels.iter().find(|channel| channel.name().as_str() == name);
+    if name == Cli::NAME || !asked.is_some_and(|channel| channel.capabilities().caller_waits) {
+        return Ok(());
+    }
+    let message = format!("a run cannot answer on the channel {name}: its callers wait where it is served");
+    Err(Failure::new("channel-elsewhere", message, Exit::Usage))
+}
+
+/// The first interrupt cancels the run, which still ends with its outcome recorded, and waits a while for whoever does not
+/// read the reply; a second one waits for nothing.
+async fn serve(host: Host, event: Event) -> Result<Served, Failure> {
     let mut signals = Signals::watch();
-    let serving = host.serve(event);
+    let running = host.clone();
+    let serving = async move {
+        let served = host.serve(event).await;
+        host.stop().await?;
+        served
+    };
     tokio::pin!(serving);
     tokio::select! {
         served = &mut serving => return Ok(served?),
-        () = signals.next() => host.cancel(),
+        () = signals.next() => running.cancel(),
     }
     tokio::select! {
         served = &mut serving => Ok(served?),
         () = signals.next() => Err(TurnError::Cancelled.into()),
+        () = tokio::time::sleep(PATIENCE) => Err(TurnError::Cancelled.into()),
     }
 }
 

@@ -10,6 +10,7 @@ mod full_queue;
 mod house;
 mod notices;
 mod phone;
+mod stop_deadline;
 mod stopping;
 mod talk;
 mod two_hosts;
