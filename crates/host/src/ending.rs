@@ -144,7 +144,8 @@ impl Engine {
                 done => return done,
             };
             tracing::error!(%error, "the end of a turn could not be written; it is tried again");
-            closed.tell_callers(&error);
+            let tools = ended.journal.as_ref().map(|journal| journal.unrecorded()).unwrap_or_default();
+            closed.tell_callers(&error, &tools);
             tokio::select! {
                 () = tokio::time::sleep(wait) => wait = (wait * 2).min(LONGEST_WAIT),
                 () = self.stopping.cancelled() => return Err(error),
@@ -200,9 +201,13 @@ impl Engine {
 
 impl Closed {
     /// Whoever waits in this process is told that the store fails; the outcome comes when it works again.
-    fn tell_callers(&mut self, error: &StoreError) {
+    fn tell_callers(&mut self, error: &StoreError, unrecorded: &[String]) {
         let items = std::iter::once(&mut self.group.lead).chain(&mut self.group.others).chain(&mut self.taken);
-        tell(items, error);
+        let told = match unrecorded {
+            [] => HostError::Store(error.clone()),
+            tools => HostError::Unrecorded { error: error.clone(), tools: tools.join(", ") },
+        };
+        tell(items, &told);
         if let Some(trouble) = self.trouble.take() {
             let _unheard = trouble.send(error.clone());
         }
@@ -210,10 +215,10 @@ impl Closed {
 }
 
 /// Tells the callers of events that the store fails. They are told once.
-pub(crate) fn tell<'a>(items: impl Iterator<Item = &'a mut Item>, error: &StoreError) {
+pub(crate) fn tell<'a>(items: impl Iterator<Item = &'a mut Item>, error: &HostError) {
     for caller in items.filter_map(|item| item.caller.take()) {
         // Whoever asked may have gone.
-        let _unheard = caller.send(Err(HostError::Store(error.clone())));
+        let _unheard = caller.send(Err(error.clone()));
     }
 }
 

@@ -28,6 +28,8 @@ struct Pending {
     facts: Vec<Fact>,
     /// Which of the facts are entries somebody wants to know the id of, by position.
     tracked: Vec<(usize, Ticket)>,
+    /// Which of the facts tell what a tool did, by position, and its name.
+    done: Vec<(usize, String)>,
     known: HashMap<Ticket, EntryId>,
     tickets: u64,
     /// How many entries the turn's run has written.
@@ -53,6 +55,22 @@ impl Journal {
         let mut pending = self.lock();
         let fact = self.fact(&mut pending, run, entry);
         pending.facts.push(fact);
+    }
+
+    /// The same for an entry that tells what a tool did. Until it is on disk nobody else can tell.
+    pub(crate) fn append_done(&self, run: &RunId, entry: Draft, tool: &str) {
+        let mut pending = self.lock();
+        let fact = self.fact(&mut pending, run, entry);
+        let position = pending.facts.len();
+        pending.done.push((position, tool.to_owned()));
+        pending.facts.push(fact);
+    }
+
+    /// The tools that did something that is not on disk yet.
+    pub(crate) fn unrecorded(&self) -> Vec<String> {
+        let mut tools: Vec<String> = self.lock().done.iter().map(|(_, tool)| tool.clone()).collect();
+        tools.dedup();
+        tools
     }
 
     /// An entry of a run, as a fact that is committed with the end of the turn.
@@ -153,6 +171,8 @@ impl Journal {
         let (done, waiting): (Vec<_>, Vec<_>) =
             std::mem::take(&mut pending.tracked).into_iter().partition(|(position, _)| *position < count);
         pending.tracked = waiting.into_iter().map(|(position, ticket)| (position - count, ticket)).collect();
+        pending.done.retain(|(position, _)| *position >= count);
+        pending.done.iter_mut().for_each(|(position, _)| *position -= count);
         for (position, ticket) in done {
             if let Some(id) = committed.entry(EntryRef::InBatch(position)) {
                 pending.known.insert(ticket, id);

@@ -304,7 +304,7 @@ impl Lane {
             settled = &mut settling => settled,
             // It goes on for as long as the store fails: whoever waits behind it must not wait for that.
             Ok(error) = troubled => {
-                ending::tell(self.mailbox.iter_mut(), &error);
+                ending::tell(self.mailbox.iter_mut(), &error.into());
                 settling.await
             }
         };
