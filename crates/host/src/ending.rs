@@ -11,7 +11,7 @@ use serde_json::json;
 use tokio::sync::oneshot;
 
 use crate::HostError;
-use crate::engine::Engine;
+use crate::engine::{Engine, GoesOn};
 use crate::item::{Group, Item};
 use crate::journal::Journal;
 use crate::orchestrator::RunReport;
@@ -28,6 +28,8 @@ pub(crate) struct Ended {
     pub(crate) turn: Result<TurnReport, TurnError>,
     pub(crate) staging: Staging,
     pub(crate) run: Option<RunReport>,
+    /// Kept until the end of the run is on record.
+    pub(crate) goes_on: Option<GoesOn>,
     /// The turn's journal; an event without a turn has none.
     pub(crate) journal: Option<Arc<Journal>>,
 }
@@ -55,7 +57,7 @@ impl Engine {
         let staging = Staging::default();
         group.inbound.extensions().insert(staging.clone());
         self.services.hooks.notify_error(Stage::Turn, error.fault(), Some(group.inbound.clone())).await;
-        let ended = Ended { turn: Err(error), staging, run: None, journal: None };
+        let ended = Ended { turn: Err(error), staging, run: None, goes_on: None, journal: None };
         let closed = Closed { group, taken: Vec::new(), tape: tape.clone(), trouble: None };
         if let Err(error) = self.settle(closed, ended, None).await {
             tracing::error!(%error, "an event without a turn could not be settled");
@@ -110,6 +112,7 @@ impl Engine {
             }
             done => done?,
         };
+        drop(ended.goes_on.take());
         let rows = outbounds.into_iter().enumerate();
         let rows = rows.filter_map(|(at, row)| Row::staged(assigned.get(first_row + at), row)).collect();
         let was_fenced = assigned.is_empty();
@@ -177,7 +180,7 @@ impl Engine {
     /// The run of a turn that could not be written has failed, if it is on record at all.
     async fn end_unwritten(&self, run_id: &RunId) {
         let store = self.services.tapes.store();
-        let is_open = matches!(store.run(run_id).await, Ok(Some(run)) if run.status == RunStatus::Running);
+        let is_open = matches!(store.run(run_id).await, Ok(Some(run)) if run.status.is_open());
         let at = self.services.settings.clock.now();
         let end = Fact::EndRun { run_id: run_id.clone(), status: RunStatus::Failed, usage: None, at };
         if is_open && let Err(error) = store.commit(Batch { facts: vec![end], ..Batch::new() }).await {

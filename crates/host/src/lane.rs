@@ -358,6 +358,7 @@ async fn guarded(engine: &Engine, group: &Group, active: &Active) -> Ended {
             })),
             staging: Staging::default(),
             run: None,
+            goes_on: None,
             journal: Some(Arc::clone(&active.journal)),
         },
     }

@@ -198,7 +198,7 @@ fn together(events: Vec<InFlight>, runs: &[RunRecord]) -> Vec<Left> {
 fn judge(events: &[InFlight], run: Option<(&RunRecord, &[String])>) -> Verdict {
     let tried = events.iter().map(|event| event.adoptions).max().unwrap_or_default();
     if let Some((run, open)) = run {
-        if run.bypasses_host {
+        if run.bypasses_host && run.status != RunStatus::Created {
             return Verdict::GivenUp(
                 "I was interrupted while I worked on this, and cannot tell what was done. I did not try again: please \
                  check, and ask again if something is missing."

@@ -1,7 +1,7 @@
 //! Events between acceptance and outcome, runs that have not ended, messages that wait.
 
 use capstan_protocol::{EntryId, Outcome, RunId};
-use capstan_tape::{EntryRef, Fact, InFlight, OutboxStatus, RunStatus, Settled, Store, StoreError, TakenIn};
+use capstan_tape::{EntryRef, Fact, InFlight, OutboxStatus, RunRecord, RunStatus, Settled, Store, StoreError, TakenIn};
 
 use super::fixture::{at, begin, commit, in_batch, just, key, name, outbound, run_record, user};
 
@@ -93,6 +93,25 @@ pub(super) async fn a_run_that_has_not_ended_is_found_and_can_be_asked_to_end(st
     assert_eq!(asked, [true]);
     let ended = store.run(&RunId::new("r1")).await.unwrap().unwrap();
     assert_eq!((ended.status, ended.cancel_requested), (RunStatus::Completed, false), "what has ended stays as it is");
+}
+
+pub(super) async fn a_run_is_created_started_and_ended_once(store: &dyn Store) {
+    let run_id = RunId::new("r");
+    let created = RunRecord { status: RunStatus::Created, ..run_record("r", at(7)) };
+    commit(store, just(Fact::OpenRun(created.clone()))).await;
+    assert_eq!(store.running().await.unwrap(), [created], "it has not ended");
+    let status = async || store.run(&run_id).await.unwrap().unwrap().status;
+    let start = || Fact::StartRun { run_id: run_id.clone() };
+    commit(store, just(start())).await;
+    assert_eq!(status().await, RunStatus::Running);
+    for (ends, is) in [(RunStatus::Interrupted, RunStatus::Interrupted), (RunStatus::Completed, RunStatus::Interrupted)]
+    {
+        commit(store, just(Fact::EndRun { run_id: run_id.clone(), status: ends, usage: None, at: at(9) })).await;
+        assert_eq!(status().await, is, "the first end counts");
+    }
+    commit(store, just(start())).await;
+    assert_eq!(status().await, RunStatus::Interrupted, "what has ended does not start");
+    assert_eq!(store.running().await.unwrap(), []);
 }
 
 pub(super) async fn messages_wait_until_their_fate_is_known(store: &dyn Store) {
