@@ -30,6 +30,7 @@ mod lease;
 mod orchestrator;
 mod order;
 mod outbox;
+mod overheard;
 mod owners;
 mod parcel;
 mod recovery;

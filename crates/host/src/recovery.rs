@@ -44,8 +44,8 @@ enum Verdict {
     TakenUp,
     /// They end, and the user is told this.
     GivenUp(String),
-    /// They end, as somebody wanted them to.
-    Cancelled,
+    /// They end like this, as they would have.
+    Ended(Outcome),
 }
 
 /// Events that a dead process left, and worked on together.
@@ -103,6 +103,10 @@ async fn try_take_up(engine: &Arc<Engine>, tape: &TapeName, fence: &Fence) -> Re
     let mut parcels = Vec::new();
     for left in together(events, &runs) {
         let items = items(engine, tape, &left).await?;
+        let was_overheard = match (&left.run, left.events.as_slice(), items.as_slice()) {
+            (None, [event], [item]) => services.was_overheard(event, &item.inbound).await?,
+            _ => false,
+        };
         let verdict = match (&left.run, items.len() == left.events.len()) {
             (_, false) => Verdict::GivenUp("I was interrupted, and what was asked can no longer be read.".to_owned()),
             (Some(run), true) => {
@@ -113,6 +117,7 @@ async fn try_take_up(engine: &Arc<Engine>, tape: &TapeName, fence: &Fence) -> Re
             (None, true) if items.iter().any(|item| item.inbound.extensions().get::<WithoutTurn>().is_some()) => {
                 Verdict::GivenUp("I could not tell which conversation this belongs to, and was interrupted.".to_owned())
             }
+            (None, true) if was_overheard => Verdict::Ended(Outcome::Dropped),
             (None, true) => judge(&left.events, None),
         };
         let run_id = left.run.as_ref().map(|run| run.run_id.clone());
@@ -125,12 +130,12 @@ async fn try_take_up(engine: &Arc<Engine>, tape: &TapeName, fence: &Fence) -> Re
                 }
                 groups.push(items);
             }
-            Verdict::Cancelled => {
+            Verdict::Ended(outcome) => {
                 for event in left.events {
-                    let (key, run_id) = (event.key, run_id.clone());
-                    batch.push(Fact::Settle { key, outcome: Outcome::Cancelled, run_id });
+                    let (key, outcome, run_id) = (event.key, outcome.clone(), run_id.clone());
+                    batch.push(Fact::Settle { key, outcome, run_id });
                 }
-                let ended = |item| (Parcel::of(item, Outcome::Cancelled, run_id.clone()), None);
+                let ended = |item| (Parcel::of(item, outcome.clone(), run_id.clone()), None);
                 parcels.extend(items.into_iter().map(ended));
             }
             Verdict::GivenUp(notice) => {
@@ -214,7 +219,7 @@ fn judge(events: &[InFlight], run: Option<(&RunRecord, &[String])>) -> Verdict {
         }
     }
     if run.is_some_and(|(run, _)| run.cancel_requested) {
-        return Verdict::Cancelled;
+        return Verdict::Ended(Outcome::Cancelled);
     }
     if tried >= ADOPTIONS {
         return Verdict::GivenUp(format!("I was interrupted {} times while I worked on this, and gave up.", tried + 1));

@@ -5,6 +5,7 @@ mod admission;
 mod blast_radius;
 mod delivery;
 mod house;
+mod left;
 mod phone;
 mod stopping;
 mod talk;
