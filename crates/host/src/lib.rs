@@ -33,6 +33,7 @@ mod outbox;
 mod overheard;
 mod owners;
 mod parcel;
+mod precedence;
 mod recovery;
 mod reported;
 mod results;

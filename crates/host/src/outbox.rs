@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use capstan_hooks::contracts::{Answer, Channel, Fate};
 use capstan_protocol::{ChannelName, ChatId};
-use capstan_tape::{Batch, Fact, OutboxStatus};
+use capstan_tape::{Batch, Fact, OutboxId, OutboxStatus};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::delivery::{SEND_DEADLINE, isolated};
 use crate::engine::Engine;
 use crate::parcel::{CallerGone, Receipt};
 pub(crate) use crate::parcel::{Parcel, Row};
+use crate::precedence::{BEHIND_OTHERS, Behind};
 
 /// How many errands may wait for one chat. A session that has more to say waits too.
 const WAITING: usize = 64;
@@ -60,6 +61,16 @@ struct Chat {
     room: Arc<Semaphore>,
 }
 
+impl Chat {
+    /// Puts an errand behind the messages that were staged before it. What a dead process left may come late.
+    fn insert(&mut self, errand: Errand, place: Option<OwnedSemaphorePermit>) {
+        let id = errand.row();
+        let goes_behind = |(other, _): &&(Errand, _)| id.is_some() && other.row() > id;
+        let behind = self.errands.iter().rev().take_while(goes_behind).count();
+        self.errands.insert(self.errands.len() - behind, (errand, place));
+    }
+}
+
 /// What to do when too much waits for a chat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WithoutRoom {
@@ -72,9 +83,19 @@ enum WithoutRoom {
 /// Something that is to go out to one chat.
 enum Errand {
     /// A message, until its fate is known.
-    Send { row: Row, receipt: Receipt },
+    Send { row: Row, receipt: Option<Receipt> },
     /// The word to a caller that waits, once.
     Answer { answer: Box<Answer>, rows: Vec<Row>, receipt: Receipt },
+}
+
+impl Errand {
+    /// The row of a message.
+    fn row(&self) -> Option<OutboxId> {
+        match self {
+            Self::Send { row, .. } => Some(row.id),
+            Self::Answer { .. } => None,
+        }
+    }
 }
 
 impl Outbox {
@@ -103,11 +124,18 @@ impl Outbox {
     ) -> bool {
         let mut chats = self.lock();
         if let Some(chat) = chats.waiting.get_mut(address) {
-            chat.errands.push_back((errand, place));
+            chat.insert(errand, place);
             return false;
         }
         chats.waiting.insert(address.clone(), Chat { errands: VecDeque::from([(errand, place)]), room });
         true
+    }
+
+    /// Puts an errand back that has to wait, to its place in the order. Whoever took it works on the chat.
+    fn put_back(&self, address: &Address, errand: Errand, place: Option<OwnedSemaphorePermit>) {
+        if let Some(chat) = self.lock().waiting.get_mut(address) {
+            chat.insert(errand, place);
+        }
     }
 
     /// The next errand; when there is none, nobody works on the chat any more.
@@ -158,18 +186,17 @@ impl Engine {
         }
         for row in others {
             let address = Address::of(&row);
-            self.run_errand(address, Errand::Send { row, receipt: receipt.clone() }, without_room).await;
+            self.run_errand(address, Errand::Send { row, receipt: Some(receipt.clone()) }, without_room).await;
         }
     }
 
     /// Sends messages on their way that another process left behind, however many they are: no chat waits for another's,
     /// and nothing new goes before them.
     pub(crate) fn deliver_left_behind(self: &Arc<Self>, rows: Vec<Row>) {
-        let nobody = Receipt::new(None, crate::Served::unknown());
         for row in rows {
             let address = Address::of(&row);
             let room = self.outbox.room(&address);
-            self.put_errand(address, Errand::Send { row, receipt: nobody.clone() }, None, room);
+            self.put_errand(address, Errand::Send { row, receipt: None }, None, room);
         }
     }
 
@@ -197,28 +224,62 @@ impl Engine {
         if self.outbox.put(&address, errand, place, room) {
             let engine = Arc::clone(self);
             self.tasks.spawn(async move {
-                while let Some((errand, _place)) = engine.outbox.next(&address) {
-                    engine.run(&address, errand).await;
+                let mut behind = Behind::default();
+                while let Some((errand, place)) = engine.outbox.next(&address) {
+                    match engine.run(&address, errand).await {
+                        None => behind = Behind::default(),
+                        Some(errand) => engine.wait_behind(&address, errand, place, &mut behind).await,
+                    }
                 }
             });
         }
     }
 
-    async fn run(&self, address: &Address, errand: Errand) {
+    /// Runs an errand; gives it back when it has to wait for those of other processes.
+    async fn run(self: &Arc<Self>, address: &Address, errand: Errand) -> Option<Errand> {
         match errand {
             Errand::Answer { answer, rows, receipt } => self.answer(&answer, rows, &receipt).await,
             Errand::Send { .. } if self.outbox.is_left(address) => {}
+            Errand::Send { row, receipt } if self.is_behind_others(&row).await => {
+                return Some(Errand::Send { row, receipt });
+            }
             Errand::Send { row, receipt } => self.send(address, row, receipt).await,
+        }
+        None
+    }
+
+    /// Puts a message back and waits before it is looked at again. Whoever waits for it in this process is not made to
+    /// wait for long.
+    async fn wait_behind(
+        &self,
+        address: &Address,
+        mut errand: Errand,
+        place: Option<OwnedSemaphorePermit>,
+        behind: &mut Behind,
+    ) {
+        if behind.takes_long()
+            && let Errand::Send { receipt, .. } = &mut errand
+            && let Some(receipt) = receipt.take()
+        {
+            receipt.undelivered(BEHIND_OTHERS);
+        }
+        self.outbox.put_back(address, errand, place);
+        tokio::select! {
+            () = tokio::time::sleep(behind.look_again()) => {}
+            // It waits in the store, for the next start.
+            () = self.stopping.cancelled() => self.outbox.leave(address),
         }
     }
 
     async fn give_up(&self, errand: Errand) {
         let (rows, receipt) = match errand {
-            Errand::Answer { rows, receipt, .. } => (rows, receipt),
+            Errand::Answer { rows, receipt, .. } => (rows, Some(receipt)),
             Errand::Send { row, receipt } => (vec![row], receipt),
         };
         tracing::warn!(reason = NO_ROOM, "a message was given up");
-        receipt.undelivered(NO_ROOM);
+        if let Some(receipt) = receipt {
+            receipt.undelivered(NO_ROOM);
+        }
         let status = OutboxStatus::Undelivered { reason: NO_ROOM.to_owned() };
         self.record(rows.into_iter().map(|row| (row, status.clone())).collect()).await;
     }
@@ -245,13 +306,12 @@ impl Engine {
 
     /// Sends one message until its fate is known, or the host stops. Whoever waits in this process waits for the first
     /// attempt.
-    async fn send(&self, address: &Address, mut row: Row, receipt: Receipt) {
-        let mut receipt = Some(receipt);
+    async fn send(&self, address: &Address, mut row: Row, mut receipt: Option<Receipt>) {
         loop {
             let (reason, fate) = match self.attempt(&row).await {
                 Ok(()) => {
                     let status = OutboxStatus::Sent { possible_duplicate: row.fate_unknown };
-                    return self.record(vec![(row, status)]).await;
+                    return self.record_fate(row, status, receipt).await;
                 }
                 Err(failed) => failed,
             };
@@ -262,7 +322,7 @@ impl Engine {
             row.attempts += 1;
             row.fate_unknown |= fate == Fate::Unknown;
             if fate == Fate::Hopeless || row.attempts >= ATTEMPTS {
-                return self.record(vec![(row, OutboxStatus::Undelivered { reason })]).await;
+                return self.record_fate(row, OutboxStatus::Undelivered { reason }, receipt).await;
             }
             let status =
                 OutboxStatus::Waiting { attempts: row.attempts, fate_unknown: row.fate_unknown, reason: Some(reason) };
@@ -284,15 +344,18 @@ impl Engine {
         isolated(channel.send(marked.as_ref().unwrap_or(&row.message)), SEND_DEADLINE).await
     }
 
-    /// Records what became of messages. When that fails they still wait in the store, and may be sent again.
-    async fn record(&self, fates: Vec<(Row, OutboxStatus)>) {
+    /// Records what became of messages, and says whether it is on record. If not they still wait in the store, and may be
+    /// sent again.
+    pub(crate) async fn record(&self, fates: Vec<(Row, OutboxStatus)>) -> bool {
         if fates.is_empty() {
-            return;
+            return true;
         }
         let facts = fates.into_iter().map(|(row, status)| Fact::Delivery { id: row.id, status }).collect();
-        if let Err(error) = self.services.tapes.store().commit(Batch { facts, ..Batch::new() }).await {
+        let recorded = self.services.tapes.store().commit(Batch { facts, ..Batch::new() }).await;
+        if let Err(error) = &recorded {
             tracing::warn!(%error, "the fate of a message could not be recorded");
         }
+        recorded.is_ok()
     }
 }
 

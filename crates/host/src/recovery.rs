@@ -170,7 +170,7 @@ async fn try_take_up(engine: &Arc<Engine>, tape: &TapeName, fence: &Fence) -> Re
 }
 
 /// Whether nobody sees to what this process had. What was left before owners were recorded is nobody's.
-fn is_left(engine: &Engine, owner: Option<&str>) -> bool {
+pub(crate) fn is_left(engine: &Engine, owner: Option<&str>) -> bool {
     owner.is_none_or(|owner| engine.services.settings.owner.is_dead(owner))
 }
 
@@ -346,7 +346,7 @@ impl Engine {
     }
 
     /// Messages that a dead process was to send: their fate is unknown. Those of callers that waited are given up.
-    async fn take_over_messages(self: &Arc<Self>) -> Result<(), StoreError> {
+    pub(crate) async fn take_over_messages(self: &Arc<Self>) -> Result<(), StoreError> {
         let store = self.services.tapes.store();
         let me = self.services.settings.owner.name();
         let mut rows = Vec::new();
@@ -357,11 +357,7 @@ impl Engine {
                 continue;
             }
             // Another workspace may have another account on a channel of the same name.
-            let tape = match store.accepted(&record.event).await? {
-                Some(event) => self.services.tapes.record(&event.tape).await?,
-                None => None,
-            };
-            if tape.is_some_and(|tape| !self.is_ours(&tape)) {
+            if !self.is_of_this_workspace(&record).await? {
                 continue;
             }
             let mut batch = Batch::new();
