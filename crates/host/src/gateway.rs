@@ -5,9 +5,11 @@ use std::sync::Arc;
 use capstan_hooks::args::{AdmitMessageArgs, Busy, ResolveSessionArgs};
 use capstan_hooks::contracts::Intake;
 use capstan_hooks::points::{Admission, AdmitMessage, BuildPrompt, ResolveSession};
-use capstan_hooks::{HookFailure, Inbound};
-use capstan_protocol::{AdmissionMode, EntryId, Event, EventKey, Outbound, Outcome, SessionId, TapeName};
-use capstan_tape::{Batch, Draft, Expect, Fact, Fence, NewOutbound, NewTape, StoreError, TapeAddress, tape_name};
+use capstan_hooks::{HookFailure, Inbound, RawPayload};
+use capstan_protocol::{AdmissionMode, EntryId, Event, EventKey, Outbound, Outcome, RawRef, SessionId, TapeName};
+use capstan_tape::{
+    Batch, Draft, Expect, Fact, Fence, NewOutbound, NewTape, StoreError, TapeAddress, blob_hash, tape_name,
+};
 use capstan_turn::{Arrival, ArrivalKind, TurnError};
 use serde_json::json;
 
@@ -46,6 +48,8 @@ struct Candidate {
     session: SessionId,
     tape: TapeName,
     plan: Plan,
+    /// What the platform sent, to be kept.
+    raw: Option<Fact>,
 }
 
 /// What acceptance gave.
@@ -61,7 +65,12 @@ impl Engine {
         let services = &self.services;
         services.check(&inbound)?;
         let (session, unresolved) = services.resolve_session(&inbound).await;
+        let raw = inbound.extensions().get::<RawPayload>().map(|raw| (blob_hash(&raw.0), raw));
         let inbound = inbound.in_session(session.clone());
+        let inbound = match &raw {
+            Some((hash, _)) => inbound.referring_to(RawRef { blob: hash.clone() }),
+            None => inbound,
+        };
         let address = TapeAddress { workspace: services.workspace_id.clone(), session: session.clone() };
         let tape = tape_name(&address);
         let is_busy = self.sessions.is_busy(&tape);
@@ -71,7 +80,10 @@ impl Engine {
             None => services.admit(&inbound, &session, &tape, is_busy).await?,
         };
         let plan = if reservation.is_full() && matches!(plan, Plan::Turn(_)) { Plan::Overflow } else { plan };
-        let candidate = Candidate { key: EventKey::from(&*inbound), inbound, session, tape, plan };
+        // On disk, or not accepted: nobody needs it here any more.
+        inbound.extensions().remove::<RawPayload>();
+        let raw = raw.map(|(hash, raw)| Fact::PutBlob { hash, bytes: raw.0.clone() });
+        let candidate = Candidate { key: EventKey::from(&*inbound), inbound, session, tape, plan, raw };
         match services.commit_event(&candidate, &reservation).await {
             Err(HostError::Store(StoreError::Duplicate { key })) => {
                 // What another conversation was told is nobody else's business.
@@ -98,7 +110,7 @@ impl Engine {
         reservation: Reservation,
         caller: Option<Caller>,
     ) {
-        let Candidate { inbound, key, session, tape, plan } = candidate;
+        let Candidate { inbound, key, session, tape, plan, raw: _ } = candidate;
         let entry = accepted.entry;
         let item =
             |arrival| Item { inbound, key, session, entry, arrival, message: None, leads: false, caller, slot: None };
@@ -227,7 +239,7 @@ impl Services {
     /// Commits the event: the tape begun if it is new, the entry that tells of it, the inbox row, and the lease if it
     /// is to be had; or its outcome, if it has one already.
     async fn commit_event(&self, candidate: &Candidate, reservation: &Reservation) -> Result<Accepted, HostError> {
-        let Candidate { inbound, key, session, tape, plan } = candidate;
+        let Candidate { inbound, key, session, tape, plan, raw } = candidate;
         let owner = self.settings.owner.name().to_owned();
         for _ in 0..RACES {
             let now = self.settings.clock.now();
@@ -248,6 +260,7 @@ impl Services {
                     }
                 }
             }
+            batch.facts.extend(raw.clone());
             let mut told = json!({ "event": **inbound });
             if matches!(plan, Plan::Refuse(_)) {
                 told[WITHOUT_TURN] = true.into();
