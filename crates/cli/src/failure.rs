@@ -220,6 +220,7 @@ impl From<HostError> for Failure {
     fn from(error: HostError) -> Self {
         let exit = match error {
             HostError::Store(error) => return error.into(),
+            HostError::Unrecorded { error: ref store, .. } => Self::from(store.clone()).exit,
             HostError::MessageTooLarge { .. } | HostError::UnknownChannel { .. } | HostError::EventIdTaken { .. } => {
                 Exit::Usage
             }

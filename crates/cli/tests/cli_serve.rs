@@ -35,6 +35,28 @@ fn c06_a_line_gets_one_line_and_the_end_of_input_ends_it() {
 }
 
 #[test]
+fn g01_a_line_that_says_more_than_its_event_is_kept_as_it_came() {
+    let place = Place::new();
+    let mut wire = Wire::start(&place);
+    let line = "{\"session\": \"s\",  \"id\": \"ticket 7\", \"text\": \"hello\"}";
+    wire.write(format!("{line}\n"));
+    let run = wire.line()["run_id"].as_str().unwrap().to_owned();
+    let plain = wire.answer_to(&json!({"session": "s", "text": "hello"}))["run_id"].as_str().unwrap().to_owned();
+    assert_eq!(wire.end().data(), "");
+    let shown = |run: &str| place.capstan(&["runs", "show", run, "--json"]).json()["accepted"].clone();
+    assert_eq!(shown(&run)["raw"], line);
+    assert_eq!(shown(&plain)["raw"], Value::Null, "its event says all of it");
+    let inbound = place.capstan(&["tape", "events", "s", "--json"]).values();
+    let refs: Vec<bool> = inbound.iter().filter(|fact| fact["fact"] == "inbound").map(has_raw).collect();
+    assert_eq!(refs, [true, false]);
+    place.assert_undamaged();
+}
+
+fn has_raw(inbound: &Value) -> bool {
+    inbound["event"]["raw_ref"]["blob"].is_string()
+}
+
+#[test]
 fn c06_a_last_line_without_its_end_is_taken() {
     let place = Place::new();
     let mut wire = Wire::start(&place);

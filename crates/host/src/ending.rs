@@ -13,7 +13,7 @@ use tokio::sync::{OwnedMutexGuard, oneshot};
 
 use crate::HostError;
 use crate::backoff::Backoff;
-use crate::engine::Engine;
+use crate::engine::{Engine, GoesOn};
 use crate::item::{Group, Item};
 use crate::journal::Journal;
 use crate::orchestrator::RunReport;
@@ -32,6 +32,8 @@ pub(crate) struct Ended {
     pub(crate) turn: Result<TurnReport, TurnError>,
     pub(crate) staging: Staging,
     pub(crate) run: Option<RunReport>,
+    /// Kept until the end of the run is on record.
+    pub(crate) goes_on: Option<GoesOn>,
     /// The turn's journal; an event without a turn has none.
     pub(crate) journal: Option<Arc<Journal>>,
 }
@@ -115,7 +117,7 @@ impl Engine {
 
     async fn write_without_turn(&self, group: Group, tape: &TapeName, error: TurnError) -> Result<Due, StoreError> {
         let staging = self.tell_observers(Some(&group.inbound), &error).await;
-        let ended = Ended { turn: Err(error), staging, run: None, journal: None };
+        let ended = Ended { turn: Err(error), staging, run: None, goes_on: None, journal: None };
         let closed = Closed { group, taken: Vec::new(), tape: tape.clone(), trouble: None, order: None };
         self.write(closed, ended, Lease::Untouched).await
     }
@@ -175,6 +177,7 @@ impl Engine {
             }
             written => written?,
         };
+        drop(ended.goes_on.take());
         let (run_id, usage) = ended.run.map(|run| (run.run_id, run.usage)).unzip();
         let output = ended.turn.as_ref().map(|report| report.output.clone()).unwrap_or_default();
         let error = ended.turn.err();
@@ -240,7 +243,8 @@ impl Engine {
             };
             drop(in_order);
             tracing::error!(%error, "the end of a turn could not be written; it is tried again");
-            closed.tell_callers(&error);
+            let tools = ended.journal.as_ref().map(|journal| journal.unrecorded()).unwrap_or_default();
+            closed.tell_callers(&error, &tools);
             attempts += 1;
             tokio::select! {
                 () = tokio::time::sleep(BACKOFF.after(attempts)) => {}
@@ -293,7 +297,7 @@ impl Engine {
     /// The run of a turn that could not be written has failed, if it is on record at all.
     async fn end_unwritten(&self, run_id: &RunId) {
         let store = self.services.tapes.store();
-        let is_open = matches!(store.run(run_id).await, Ok(Some(run)) if run.status == RunStatus::Running);
+        let is_open = matches!(store.run(run_id).await, Ok(Some(run)) if run.status.is_open());
         let at = self.services.settings.clock.now();
         let end = Fact::EndRun { run_id: run_id.clone(), status: RunStatus::Failed, usage: None, at };
         if is_open && let Err(error) = store.commit(Batch { facts: vec![end], ..Batch::new() }).await {
@@ -323,9 +327,13 @@ impl Closed {
     }
 
     /// Whoever waits in this process is told that the store fails; the outcome comes when it works again.
-    fn tell_callers(&mut self, error: &StoreError) {
+    fn tell_callers(&mut self, error: &StoreError, unrecorded: &[String]) {
         let items = std::iter::once(&mut self.group.lead).chain(&mut self.group.others).chain(&mut self.taken);
-        tell(items, error);
+        let told = match unrecorded {
+            [] => HostError::Store(error.clone()),
+            tools => HostError::Unrecorded { error: error.clone(), tools: tools.join(", ") },
+        };
+        tell(items, &told);
         if let Some(trouble) = self.trouble.take() {
             let _unheard = trouble.send(error.clone());
         }
@@ -333,10 +341,10 @@ impl Closed {
 }
 
 /// Tells the callers of events that the store fails. They are told once.
-pub(crate) fn tell<'a>(items: impl Iterator<Item = &'a mut Item>, error: &StoreError) {
+pub(crate) fn tell<'a>(items: impl Iterator<Item = &'a mut Item>, error: &HostError) {
     for caller in items.filter_map(|item| item.caller.take()) {
         // Whoever asked may have gone.
-        let _unheard = caller.send(Err(HostError::Store(error.clone())));
+        let _unheard = caller.send(Err(error.clone()));
     }
 }
 

@@ -125,12 +125,14 @@ impl Engine {
             begins_after: group.head(),
             events: group.items().map(|item| (item.key.clone(), item.message)).collect(),
             report: Mutex::default(),
+            goes_on: Mutex::default(),
         });
         let turn = self.turn.process(inbound.clone(), group.lead.session.clone()).await;
         close_lifespan(inbound, turn.as_ref().err()).await;
         let run = inbound.extensions().get::<TurnRun>();
+        let goes_on = run.as_ref().and_then(|run| run.goes_on.lock().unwrap_or_else(PoisonError::into_inner).take());
         let run = run.and_then(|run| run.report.lock().unwrap_or_else(PoisonError::into_inner).clone());
-        Ended { turn, staging, run, journal: Some(Arc::clone(&active.journal)) }
+        Ended { turn, staging, run, goes_on, journal: Some(Arc::clone(&active.journal)) }
     }
 
     /// Tells whoever sent an event again what became of it, as soon as that is known.
@@ -216,16 +218,27 @@ async fn close_lifespan(inbound: &Inbound, error: Option<&TurnError>) {
 }
 
 /// The runs that go on in this process, and how to end them.
-#[derive(Debug, Default)]
-pub(crate) struct ActiveRuns(Mutex<HashMap<RunId, CancellationToken>>);
+#[derive(Debug, Default, Clone)]
+pub(crate) struct ActiveRuns(Arc<Mutex<HashMap<RunId, CancellationToken>>>);
+
+/// A run that goes on here until this is dropped: from before it is on record until its end is. In between nobody may
+/// take it for one of a dead process.
+#[derive(Debug)]
+pub(crate) struct GoesOn {
+    runs: ActiveRuns,
+    run_id: RunId,
+}
+
+impl Drop for GoesOn {
+    fn drop(&mut self) {
+        self.runs.lock().remove(&self.run_id);
+    }
+}
 
 impl ActiveRuns {
-    pub(crate) fn enter(&self, run_id: RunId, cancelled: CancellationToken) {
-        self.lock().insert(run_id, cancelled);
-    }
-
-    pub(crate) fn leave(&self, run_id: &RunId) {
-        self.lock().remove(run_id);
+    pub(crate) fn enter(&self, run_id: RunId, cancelled: CancellationToken) -> GoesOn {
+        self.lock().insert(run_id.clone(), cancelled);
+        GoesOn { runs: self.clone(), run_id }
     }
 
     pub(crate) fn contains(&self, run_id: &RunId) -> bool {

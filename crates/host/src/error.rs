@@ -44,6 +44,14 @@ pub enum HostError {
     /// The store refused or failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The store failed when what tools did was to be written.
+    #[error("{error}. {tools} had run before: check what was done before you ask again")]
+    Unrecorded {
+        /// How it failed.
+        error: StoreError,
+        /// The tools.
+        tools: String,
+    },
     /// The file that shows this process to be alive could not be made.
     #[error("cannot lock {path}: {detail}")]
     Owner {
@@ -66,7 +74,7 @@ impl HostError {
             Self::Stopping => "host-stopping",
             Self::Hook(_) => "hook-failed",
             Self::Owner { .. } => "home-unusable",
-            Self::Store(error) => error.code(),
+            Self::Store(error) | Self::Unrecorded { error, .. } => error.code(),
         }
     }
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use capstan_hooks::args::{AdmitMessageArgs, Busy, ResolveSessionArgs};
 use capstan_hooks::contracts::Intake;
 use capstan_hooks::points::{Admission, AdmitMessage, BuildPrompt, ResolveSession};
-use capstan_hooks::{HookFailure, Inbound};
-use capstan_protocol::{AdmissionMode, EntryId, Event, EventKey, Outcome, SessionId, TapeName};
-use capstan_tape::{Batch, Draft, Expect, Fact, Fence, NewTape, StoreError, TapeAddress, tape_name};
+use capstan_hooks::{HookFailure, Inbound, RawPayload};
+use capstan_protocol::{AdmissionMode, EntryId, Event, EventKey, Outcome, RawRef, SessionId, TapeName};
+use capstan_tape::{Batch, Draft, Expect, Fact, Fence, NewTape, StoreError, TapeAddress, blob_hash, tape_name};
 use capstan_turn::{Arrival, ArrivalKind, TurnError};
 use serde_json::json;
 
@@ -41,6 +41,8 @@ struct Candidate {
     session: SessionId,
     tape: TapeName,
     plan: Plan,
+    /// What the platform sent, to be kept.
+    raw: Option<Fact>,
 }
 
 /// What acceptance gave.
@@ -61,7 +63,12 @@ impl Engine {
         let services = &self.services;
         services.check(&inbound)?;
         let (session, unresolved) = services.resolve_session(&inbound).await;
+        let raw = inbound.extensions().get::<RawPayload>().map(|raw| (blob_hash(&raw.0), raw));
         let inbound = inbound.in_session(session.clone());
+        let inbound = match &raw {
+            Some((hash, _)) => inbound.referring_to(RawRef { blob: hash.clone() }),
+            None => inbound,
+        };
         let address = TapeAddress { workspace: services.workspace_id.clone(), session: session.clone() };
         let tape = tape_name(&address);
         let is_busy = self.sessions.is_busy(&tape);
@@ -70,7 +77,10 @@ impl Engine {
             Some(failure) => Plan::Refuse(failure.into()),
             None => services.admit(&inbound, &session, &tape, is_busy).await?,
         };
-        let mut candidate = Candidate { key: EventKey::from(&*inbound), inbound, session, tape, plan };
+        // On disk, or not accepted: nobody needs it here any more.
+        inbound.extensions().remove::<RawPayload>();
+        let raw = raw.map(|(hash, raw)| Fact::PutBlob { hash, bytes: raw.0.clone() });
+        let mut candidate = Candidate { key: EventKey::from(&*inbound), inbound, session, tape, plan, raw };
         if let Plan::Turn(arrival) = candidate.plan
             && !reservation.take_place(&arrival)
         {
@@ -127,7 +137,7 @@ impl Engine {
         caller: Option<Caller>,
         place: Place,
     ) {
-        let Candidate { inbound, key, session, tape, plan } = candidate;
+        let Candidate { inbound, key, session, tape, plan, raw: _ } = candidate;
         let entry = accepted.entry;
         let item =
             |arrival| Item { inbound, key, session, entry, arrival, message: None, leads: false, caller, place: None };
@@ -277,7 +287,7 @@ impl Services {
     /// Commits the event: the tape begun if it is new, the entry that tells of it, the inbox row, and the lease if it
     /// is to be had; or its outcome, if it has one already.
     async fn commit_event(&self, candidate: &Candidate, reservation: &Reservation) -> Result<Accepted, HostError> {
-        let Candidate { inbound, key, session, tape, plan } = candidate;
+        let Candidate { inbound, key, session, tape, plan, raw } = candidate;
         let owner = self.settings.owner.name().to_owned();
         for _ in 0..RACES {
             let now = self.settings.clock.now();
@@ -298,6 +308,7 @@ impl Services {
                     }
                 }
             }
+            batch.facts.extend(raw.clone());
             let mut told = json!({ "event": **inbound });
             if let Plan::Refuse(error) = plan {
                 told[WITHOUT_TURN] = error.public().into();

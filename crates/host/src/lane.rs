@@ -315,7 +315,7 @@ impl Lane {
             settled = &mut settling => settled,
             // It goes on for as long as the store fails: whoever waits behind it must not wait for that.
             Ok(error) = troubled => {
-                ending::tell(self.mailbox.iter_mut(), &error);
+                ending::tell(self.mailbox.iter_mut(), &error.into());
                 settling.await
             }
         };
@@ -371,6 +371,7 @@ async fn guarded(engine: &Engine, group: &Group, active: &Active) -> Ended {
             })),
             staging: Staging::default(),
             run: None,
+            goes_on: None,
             journal: Some(Arc::clone(&active.journal)),
         },
     }

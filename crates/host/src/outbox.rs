@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use capstan_hooks::contracts::{Answer, Channel, Fate};
 use capstan_protocol::{ChannelName, ChatId};
-use capstan_tape::{Batch, Fact, OutboxStatus};
+use capstan_tape::{Batch, Fact, OutboxId, OutboxStatus};
 use tokio::sync::watch;
 
 use crate::backoff::Backoff;
@@ -14,6 +14,7 @@ use crate::delivery::{SEND_DEADLINE, guarded, isolated};
 use crate::engine::Engine;
 use crate::parcel::{CallerGone, Receipt};
 pub(crate) use crate::parcel::{Parcel, Row};
+use crate::precedence::{BEHIND_OTHERS, Behind};
 
 /// How many errands may wait for one chat. A session that has more to say waits too.
 const WAITING: usize = 64;
@@ -62,6 +63,20 @@ struct Chat {
     crowd: watch::Sender<usize>,
 }
 
+impl Chat {
+    fn new() -> Self {
+        Self { errands: VecDeque::new(), crowd: watch::Sender::new(0) }
+    }
+
+    /// Puts an errand behind the messages that were staged before it. What a dead process left may come late.
+    fn insert(&mut self, errand: Errand, place: Place) {
+        let id = errand.row();
+        let goes_behind = |(other, _): &&(Errand, _)| id.is_some() && other.row() > id;
+        let behind = self.errands.iter().rev().take_while(goes_behind).count();
+        self.errands.insert(self.errands.len() - behind, (errand, place));
+    }
+}
+
 /// Whether an errand counts among those that wait for a chat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
@@ -74,14 +89,18 @@ enum Place {
 /// Something that is to go out to one chat.
 enum Errand {
     /// A message, until its fate is known.
-    Send { row: Row, receipt: Receipt },
+    Send { row: Row, receipt: Option<Receipt> },
     /// The word to a caller that waits, once.
     Answer { answer: Box<Answer>, rows: Vec<Row>, receipt: Receipt },
 }
 
-impl Chat {
-    fn new() -> Self {
-        Self { errands: VecDeque::new(), crowd: watch::Sender::new(0) }
+impl Errand {
+    /// The row of a message.
+    fn row(&self) -> Option<OutboxId> {
+        match self {
+            Self::Send { row, .. } => Some(row.id),
+            Self::Answer { .. } => None,
+        }
     }
 }
 
@@ -108,11 +127,18 @@ impl Outbox {
         let mut chats = self.lock();
         let is_new = !chats.waiting.contains_key(address);
         let chat = chats.waiting.entry(address.clone()).or_insert_with(Chat::new);
-        chat.errands.push_back((errand, place));
+        chat.insert(errand, place);
         if place == Place::Counts {
             chat.crowd.send_modify(|count| *count += 1);
         }
         is_new
+    }
+
+    /// Puts an errand back that has to wait, to its place in the order. Whoever took it works on the chat.
+    fn put_back(&self, address: &Address, errand: Errand, place: Place) {
+        if let Some(chat) = self.lock().waiting.get_mut(address) {
+            chat.insert(errand, place);
+        }
     }
 
     /// The next errand; when there is none, nobody works on the chat any more.
@@ -198,17 +224,16 @@ impl Engine {
         let (own, others): (Vec<Row>, Vec<Row>) =
             parcel.rows.into_iter().partition(|row| waits && row.message.channel == channel);
         let answer = answer.map(|answer| (address, Errand::Answer { answer, rows: own, receipt: receipt.clone() }));
-        let send = |row: Row| (Address::of(&row), Errand::Send { row, receipt: receipt.clone() });
+        let send = |row: Row| (Address::of(&row), Errand::Send { row, receipt: Some(receipt.clone()) });
         answer.into_iter().chain(others.into_iter().map(send)).collect()
     }
 
     /// Sends messages on their way that another process left behind, however many they are: no chat waits for another's,
     /// and nothing new goes before them.
     pub(crate) fn deliver_left_behind(self: &Arc<Self>, rows: Vec<Row>) {
-        let nobody = Receipt::of_nobody();
         for row in rows {
             let address = Address::of(&row);
-            self.put_errand(address, Errand::Send { row, receipt: nobody.clone() }, Place::Extra);
+            self.put_errand(address, Errand::Send { row, receipt: None }, Place::Extra);
         }
     }
 
@@ -216,29 +241,65 @@ impl Engine {
         if self.outbox.put(&address, errand, place) {
             let engine = Arc::clone(self);
             self.tasks.spawn(async move {
+                let mut behind = Behind::default();
                 while let Some((errand, place)) = engine.outbox.next(&address) {
-                    engine.run(&address, errand).await;
-                    engine.outbox.done(&address, place);
+                    match engine.run(&address, errand).await {
+                        None => {
+                            behind = Behind::default();
+                            engine.outbox.done(&address, place);
+                        }
+                        Some(errand) => engine.wait_behind(&address, errand, place, &mut behind).await,
+                    }
                 }
             });
         }
     }
 
-    async fn run(&self, address: &Address, errand: Errand) {
+    /// Runs an errand; gives it back when it has to wait for those of other processes.
+    async fn run(self: &Arc<Self>, address: &Address, errand: Errand) -> Option<Errand> {
         match errand {
             Errand::Answer { answer, rows, receipt } => self.answer(&answer, rows, &receipt).await,
             Errand::Send { .. } if self.outbox.is_left(address) => {}
+            Errand::Send { row, receipt } if self.is_behind_others(&row).await => {
+                return Some(Errand::Send { row, receipt });
+            }
             Errand::Send { row, receipt } => self.send(address, row, receipt).await,
+        }
+        None
+    }
+
+    /// Puts a message back and waits before it is looked at again. Whoever waits for it in this process is not made to
+    /// wait for long.
+    async fn wait_behind(
+        &self,
+        address: &Address,
+        mut errand: Errand,
+        place: Place,
+        behind: &mut Behind,
+    ) {
+        if behind.takes_long()
+            && let Errand::Send { receipt, .. } = &mut errand
+            && let Some(receipt) = receipt.take()
+        {
+            receipt.undelivered(BEHIND_OTHERS);
+        }
+        self.outbox.put_back(address, errand, place);
+        tokio::select! {
+            () = tokio::time::sleep(behind.look_again()) => {}
+            // It waits in the store, for the next start.
+            () = self.stopping.cancelled() => self.outbox.leave(address),
         }
     }
 
     async fn give_up(&self, errand: Errand) {
         let (rows, receipt) = match errand {
-            Errand::Answer { rows, receipt, .. } => (rows, receipt),
+            Errand::Answer { rows, receipt, .. } => (rows, Some(receipt)),
             Errand::Send { row, receipt } => (vec![row], receipt),
         };
         tracing::warn!(reason = NO_ROOM, "a message was given up");
-        receipt.undelivered(NO_ROOM);
+        if let Some(receipt) = receipt {
+            receipt.undelivered(NO_ROOM);
+        }
         let status = OutboxStatus::Undelivered { reason: NO_ROOM.to_owned() };
         self.record(rows.into_iter().map(|row| (row, status.clone())).collect()).await;
     }
@@ -275,8 +336,7 @@ impl Engine {
 
     /// Sends one message until its fate is known, or the host stops. Whoever waits in this process waits for the first
     /// attempt.
-    async fn send(&self, address: &Address, mut row: Row, receipt: Receipt) {
-        let mut receipt = Some(receipt);
+    async fn send(&self, address: &Address, mut row: Row, mut receipt: Option<Receipt>) {
         loop {
             let attempted = tokio::select! {
                 biased;
@@ -287,7 +347,7 @@ impl Engine {
             let (reason, fate) = match attempted {
                 Ok(()) => {
                     let status = OutboxStatus::Sent { possible_duplicate: row.fate_unknown };
-                    return self.record(vec![(row, status)]).await;
+                    return self.record_fate(row, status, receipt).await;
                 }
                 Err(failed) => failed,
             };
@@ -298,7 +358,7 @@ impl Engine {
             row.attempts += 1;
             row.fate_unknown |= fate == Fate::Unknown;
             if fate == Fate::Hopeless || row.attempts >= ATTEMPTS {
-                return self.record(vec![(row, OutboxStatus::Undelivered { reason })]).await;
+                return self.record_fate(row, OutboxStatus::Undelivered { reason }, receipt).await;
             }
             let status =
                 OutboxStatus::Waiting { attempts: row.attempts, fate_unknown: row.fate_unknown, reason: Some(reason) };
@@ -320,15 +380,18 @@ impl Engine {
         isolated(channel.send(marked.as_ref().unwrap_or(&row.message)), SEND_DEADLINE).await
     }
 
-    /// Records what became of messages. When that fails they still wait in the store, and may be sent again.
-    async fn record(&self, fates: Vec<(Row, OutboxStatus)>) {
+    /// Records what became of messages, and says whether it is on record. If not they still wait in the store, and may be
+    /// sent again.
+    pub(crate) async fn record(&self, fates: Vec<(Row, OutboxStatus)>) -> bool {
         if fates.is_empty() {
-            return;
+            return true;
         }
         let facts = fates.into_iter().map(|(row, status)| Fact::Delivery { id: row.id, status }).collect();
-        if let Err(error) = self.services.tapes.store().commit(Batch { facts, ..Batch::new() }).await {
+        let recorded = self.services.tapes.store().commit(Batch { facts, ..Batch::new() }).await;
+        if let Err(error) = &recorded {
             tracing::warn!(%error, "the fate of a message could not be recorded");
         }
+        recorded.is_ok()
     }
 }
 

@@ -44,8 +44,8 @@ enum Verdict {
     TakenUp,
     /// They end, and the user is told this.
     GivenUp(String),
-    /// They end, as somebody wanted them to.
-    Cancelled,
+    /// They end like this, as they would have.
+    Ended(Outcome),
 }
 
 /// Events that a dead process left, and worked on together.
@@ -103,6 +103,10 @@ async fn try_take_up(engine: &Arc<Engine>, tape: &TapeName, fence: &Fence) -> Re
     let mut parcels = Vec::new();
     for left in together(events, &runs) {
         let items = items(engine, tape, &left).await?;
+        let was_overheard = match (&left.run, left.events.as_slice(), items.as_slice()) {
+            (None, [event], [item]) => services.was_overheard(event, &item.inbound).await?,
+            _ => false,
+        };
         let verdict = match (&left.run, items.len() == left.events.len()) {
             (_, false) => Verdict::GivenUp("I was interrupted, and what was asked can no longer be read.".to_owned()),
             (Some(run), true) => {
@@ -112,6 +116,7 @@ async fn try_take_up(engine: &Arc<Engine>, tape: &TapeName, fence: &Fence) -> Re
             }
             (None, true) => match items.iter().find_map(|item| item.inbound.extensions().get::<WithoutTurn>()) {
                 Some(why) => Verdict::GivenUp(why.0.clone()),
+                None if was_overheard => Verdict::Ended(Outcome::Dropped),
                 None => judge(&left.events, None),
             },
         };
@@ -125,12 +130,12 @@ async fn try_take_up(engine: &Arc<Engine>, tape: &TapeName, fence: &Fence) -> Re
                 }
                 groups.push(items);
             }
-            Verdict::Cancelled => {
+            Verdict::Ended(outcome) => {
                 for event in left.events {
-                    let (key, run_id) = (event.key, run_id.clone());
-                    batch.push(Fact::Settle { key, outcome: Outcome::Cancelled, run_id });
+                    let (key, outcome, run_id) = (event.key, outcome.clone(), run_id.clone());
+                    batch.push(Fact::Settle { key, outcome, run_id });
                 }
-                let ended = |item| (Parcel::of(item, Outcome::Cancelled, run_id.clone()), 0..0, Vec::new());
+                let ended = |item| (Parcel::of(item, outcome.clone(), run_id.clone()), 0..0, Vec::new());
                 parcels.extend(items.into_iter().map(ended));
             }
             Verdict::GivenUp(why) => {
@@ -167,7 +172,7 @@ async fn try_take_up(engine: &Arc<Engine>, tape: &TapeName, fence: &Fence) -> Re
 }
 
 /// Whether nobody sees to what this process had. What was left before owners were recorded is nobody's.
-fn is_left(engine: &Engine, owner: Option<&str>) -> bool {
+pub(crate) fn is_left(engine: &Engine, owner: Option<&str>) -> bool {
     owner.is_none_or(|owner| engine.services.settings.owner.is_dead(owner))
 }
 
@@ -200,7 +205,7 @@ fn together(events: Vec<InFlight>, runs: &[RunRecord]) -> Vec<Left> {
 fn judge(events: &[InFlight], run: Option<(&RunRecord, &[String])>) -> Verdict {
     let tried = events.iter().map(|event| event.adoptions).max().unwrap_or_default();
     if let Some((run, open)) = run {
-        if run.bypasses_host {
+        if run.bypasses_host && run.status != RunStatus::Created {
             return Verdict::GivenUp(
                 "I was interrupted while I worked on this, and cannot tell what was done. I did not try again: please \
                  check, and ask again if something is missing."
@@ -216,7 +221,7 @@ fn judge(events: &[InFlight], run: Option<(&RunRecord, &[String])>) -> Verdict {
         }
     }
     if run.is_some_and(|(run, _)| run.cancel_requested) {
-        return Verdict::Cancelled;
+        return Verdict::Ended(Outcome::Cancelled);
     }
     if tried >= ADOPTIONS {
         return Verdict::GivenUp(format!("I was interrupted {} times while I worked on this, and gave up.", tried + 1));
@@ -348,7 +353,7 @@ impl Engine {
     }
 
     /// Messages that a dead process was to send: their fate is unknown. Those of callers that waited are given up.
-    async fn take_over_messages(self: &Arc<Self>) -> Result<(), StoreError> {
+    pub(crate) async fn take_over_messages(self: &Arc<Self>) -> Result<(), StoreError> {
         let store = self.services.tapes.store();
         let me = self.services.settings.owner.name();
         let mut rows = Vec::new();
@@ -359,11 +364,7 @@ impl Engine {
                 continue;
             }
             // Another workspace may have another account on a channel of the same name.
-            let tape = match store.accepted(&record.event).await? {
-                Some(event) => self.services.tapes.record(&event.tape).await?,
-                None => None,
-            };
-            if tape.is_some_and(|tape| !self.is_ours(&tape)) {
+            if !self.is_of_this_workspace(&record).await? {
                 continue;
             }
             let mut batch = Batch::new();

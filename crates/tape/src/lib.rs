@@ -5,6 +5,7 @@
 //! - [`TapeStore`] is what an extension provides to keep the entries somewhere else.
 //! - [`Tapes`] reads and writes tapes over both: windows, queries, anchors, forks, generations.
 //! - [`Search`] is the one rule for what a text is found in.
+//! - [`Logged`] is a fact of a tape's event log: entries, and the outcomes and deliveries that belong to them.
 //! - [`View`] turns a [`Window`] of entries into the messages a model reads; [`conversation`] keeps them valid.
 //!
 //! Nothing here knows hooks, models or channels, and only stores do I/O.
@@ -14,6 +15,7 @@ pub mod conversation;
 mod date;
 mod entry;
 mod error;
+mod event_log;
 mod fork;
 mod kind;
 mod memory;
@@ -32,6 +34,7 @@ pub use batch::{Assigned, Batch, Committed, EntryRef, Epoch, Expect, Fact, Fence
 pub use date::{DateRange, EntryDate};
 pub use entry::{Draft, Entry, keys};
 pub use error::StoreError;
+pub use event_log::Logged;
 pub use fork::merge_drafts;
 pub use kind::Kind;
 pub use memory::{MemoryStore, MemoryTapes};

@@ -93,6 +93,8 @@ pub enum ForkState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunStatus {
+    /// Its runner has not started.
+    Created,
     /// It goes on, or its process died.
     Running,
     /// It ended well.
@@ -108,9 +110,15 @@ pub enum RunStatus {
 }
 
 impl RunStatus {
+    /// Whether it has not ended.
+    pub fn is_open(self) -> bool {
+        matches!(self, Self::Created | Self::Running)
+    }
+
     /// The status as it is written.
     pub fn as_str(self) -> &'static str {
         match self {
+            Self::Created => "created",
             Self::Running => "running",
             Self::Completed => "completed",
             Self::Failed => "failed",

@@ -7,12 +7,12 @@ use serde_json::Value;
 
 use crate::{
     Assigned, Batch, Committed, Draft, Entry, EntryRef, Epoch, Expect, Fact, Fence, ForkPoint, ForkState, Generation,
-    InFlight, LeaseRecord, NewOutbound, NewTape, OutboxId, OutboxStatus, RunRecord, RunStatus, StoreError, TakenIn,
-    TapeRecord,
+    InFlight, LeaseRecord, NewOutbound, NewTape, OutboxId, OutboxStatus, RunRecord, StoreError, TakenIn, TapeRecord,
 };
 use lease::{LeaseWish, grant_lease};
 
 mod lease;
+mod run;
 
 /// The rows a batch reads and writes. They know no rules: "put" inserts or replaces.
 pub trait Rows {
@@ -153,13 +153,15 @@ impl Work<'_> {
                 let Some(record) = self.rows.run(&run_id)? else {
                     return Err(StoreError::corrupt(format!("run {run_id}"), "it ended but was never opened"));
                 };
-                self.rows.put_run(&RunRecord { status, usage, ended_at: Some(at), ..record })?;
+                self.put_run(run::ended(record, status, usage, at))?;
+            }
+            Fact::StartRun { run_id } => {
+                let record = self.rows.run(&run_id)?.and_then(run::started);
+                self.put_run(record)?;
             }
             Fact::RequestCancel { run_id } => {
-                let running = self.rows.run(&run_id)?.filter(|record| record.status == RunStatus::Running);
-                if let Some(record) = running {
-                    self.rows.put_run(&RunRecord { cancel_requested: true, ..record })?;
-                }
+                let record = self.rows.run(&run_id)?.and_then(run::asked_to_end);
+                self.put_run(record)?;
             }
             Fact::AdoptOutbound { id, from, owner } => {
                 if !self.rows.adopt_outbound(id, from.as_deref(), &owner)? {
@@ -300,6 +302,11 @@ impl Work<'_> {
     fn resolve(&self, entry: EntryRef) -> Result<EntryId, StoreError> {
         let no_entry = || StoreError::corrupt("a batch", format!("{entry:?} is no entry appended before"));
         entry.resolve(&self.assigned).ok_or_else(no_entry)
+    }
+
+    /// Keeps what changed of a run, if anything did.
+    fn put_run(&mut self, changed: Option<RunRecord>) -> Result<(), StoreError> {
+        changed.map_or(Ok(()), |record| self.rows.put_run(&record))
     }
 
     fn take_lease(&mut self, wish: LeaseWish) -> Result<Option<Epoch>, StoreError> {

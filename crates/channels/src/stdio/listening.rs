@@ -4,8 +4,8 @@ use std::future::Future;
 use std::io;
 use std::sync::Arc;
 
-use capstan_hooks::Inbound;
 use capstan_hooks::contracts::Gateway;
+use capstan_hooks::{Inbound, RawPayload};
 use serde_json::value::RawValue;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinSet;
@@ -90,6 +90,9 @@ impl Listening {
         };
         let share = self.unless_over(self.share(size)).await??;
         let event = Inbound::new(request.event);
+        if let Some(raw) = request.raw {
+            event.extensions().insert(RawPayload(raw));
+        }
         event.extensions().insert(Asked::new(request.id, request.stream, share));
         let asked = Asked::of(&event);
         // The order of these calls is the order of acceptance; what follows may take its time.

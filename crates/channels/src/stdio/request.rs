@@ -13,6 +13,8 @@ use super::lines::TooLong;
 const NAME_BYTES: usize = 1024;
 /// The longest `id`, in bytes: it is repeated with everything that is said about the line.
 const ID_BYTES: usize = 4096;
+/// The longest line that is kept as it came, in bytes. A longer one is long because of its text, which the event has.
+const RAW_BYTES: usize = 64 * 1024;
 /// The fields of a line.
 const FIELDS: &[&str] = &["id", "session", "text", "stream", "event_id", "event_time"];
 
@@ -40,6 +42,8 @@ pub(super) struct Request {
     pub(super) id: Option<Box<RawValue>>,
     pub(super) stream: bool,
     pub(super) event: Event,
+    /// The line as it came, where it says more than the event does: its `id`, by which its writer knows it.
+    pub(super) raw: Option<Vec<u8>>,
 }
 
 /// A line that cannot be used.
@@ -100,7 +104,10 @@ impl Request {
         let fields = Fields::read(text).map_err(unusable)?;
         let id = fields.id().map_err(unusable)?;
         match fields.event() {
-            Ok((event, stream)) => Ok(Some(Self { id, stream, event })),
+            Ok((event, stream)) => {
+                let raw = Some(bytes).filter(|bytes| id.is_some() && bytes.len() <= RAW_BYTES);
+                Ok(Some(Self { id, stream, event, raw }))
+            }
             Err(reason) => Err(Unusable { id, reason }),
         }
     }

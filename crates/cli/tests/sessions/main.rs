@@ -8,6 +8,7 @@ mod blast_radius;
 mod delivery;
 mod full_queue;
 mod house;
+mod left;
 mod notices;
 mod phone;
 mod stop_deadline;

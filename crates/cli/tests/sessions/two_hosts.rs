@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use capstan::hooks::args::Prompt;
 use capstan::hooks::contracts::Gateway as _;
-use capstan::hooks::points::{ResolveSession, RunModel};
+use capstan::hooks::points::{RenderOutbound, ResolveSession, RunModel};
 use capstan::hooks::{Inbound, Plugin};
 use capstan::protocol::{Event, EventKey, Outcome};
 use capstan::tape::{Batch, Fact, Kind, RunStatus, Slice};
 use capstan_testing::Gate;
 use futures::FutureExt as _;
 
-use crate::house::{House, in_words, plugin, say, submit};
+use crate::house::{House, holds_at, in_words, plugin, say, submit};
 use crate::phone::Phone;
 
 /// Answers with what it was told, once its gate is open.
@@ -178,6 +178,50 @@ async fn x02_an_event_of_a_process_that_lives_is_not_taken_up_by_another() {
     house.assert_tidy().await;
     there.stop().await.unwrap();
     here.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn x02_a_run_whose_end_is_not_on_record_yet_is_not_taken_for_one_of_a_dead_process() {
+    let (hold, ending) = (Gate::new(), Gate::new());
+    let renders = {
+        let ending = ending.clone();
+        plugin("renders", move |hooks| {
+            let ending = ending.clone();
+            hooks.on(RenderOutbound, move |message: Inbound| {
+                let ending = ending.clone();
+                async move {
+                    if message.input.command_line().is_some() {
+                        ending.pass().await;
+                    }
+                    Ok(None)
+                }
+            });
+        })
+    };
+    let house = House::in_memory();
+    let here = house.host().channel(&phone()).plugin(holds_at(&hold)).plugin(renders).start().await;
+    let one = say(&here, Event::message("phone", "1", "[[tool:hold]]"));
+    hold.reached().await;
+    let beside = say(&here, Event::message("phone", "1", ",tape.info"));
+    ending.reached().await;
+    // The model stage of the command is over, its end is not written; and a process dies with an event of the session.
+    let there = house.host().channel(&phone()).start().await;
+    let left = Event::message("phone", "1", "left");
+    submit(&there, &left).await;
+    there.stop().await.unwrap();
+    hold.open();
+    one.await.unwrap();
+    here.listen(&["phone".into()]).await;
+    while house.outcome(&left).await.is_none() {
+        tokio::task::yield_now().await;
+    }
+    let running = house.store().running().await.unwrap();
+    assert_eq!(running.len(), 1, "the command goes on: {running:?}");
+    ending.open();
+    let run_id = beside.await.unwrap().run_id.unwrap();
+    assert_eq!(house.store().run(&run_id).await.unwrap().unwrap().status, RunStatus::Completed);
+    here.stop().await.unwrap();
+    house.assert_tidy().await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,9 +6,9 @@ use capstan_tape::{
     RunRecord, Slice, TapeRecord,
 };
 use rusqlite::types::Value;
-use rusqlite::{Connection, OptionalExtension, Result, Row, params_from_iter};
+use rusqlite::{Connection, OptionalExtension, Result, Row, params, params_from_iter};
 
-use super::columns::{entry_id, from_json, key_columns, number, tape_name, timestamp, unreadable};
+use super::columns::{entry_id, from_json, integer, key_columns, number, tape_name, timestamp, unreadable};
 use super::flight;
 use super::payload;
 use super::search::Candidates;
@@ -184,6 +184,19 @@ pub(super) fn waiting(connection: &Connection) -> Result<Vec<OutboxRecord>> {
         "SELECT {OUTBOX_COLUMNS} FROM outbox WHERE json_extract(status, '$.status') = 'waiting' ORDER BY id"
     ))?;
     statement.query_map([], outbox_row)?.collect()
+}
+
+pub(super) fn waiting_before(
+    connection: &Connection,
+    id: OutboxId,
+    channel: &str,
+    chat: &str,
+) -> Result<Vec<OutboxRecord>> {
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT {OUTBOX_COLUMNS} FROM outbox WHERE json_extract(status, '$.status') = 'waiting' AND id < ?1 \
+         AND json_extract(message, '$.channel') = ?2 AND json_extract(message, '$.chat_id') = ?3 ORDER BY id"
+    ))?;
+    statement.query_map(params![integer(id.0), channel, chat], outbox_row)?.collect()
 }
 
 pub(super) fn outbox(connection: &Connection, event: &EventKey) -> Result<Vec<OutboxRecord>> {

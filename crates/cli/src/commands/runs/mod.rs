@@ -52,6 +52,7 @@ pub(crate) enum RunsCommand {
 /// The status of a run, as it is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Status {
+    Created,
     Running,
     Completed,
     Failed,
@@ -63,6 +64,7 @@ pub(crate) enum Status {
 impl From<Status> for RunStatus {
     fn from(status: Status) -> Self {
         match status {
+            Status::Created => Self::Created,
             Status::Running => Self::Running,
             Status::Completed => Self::Completed,
             Status::Failed => Self::Failed,

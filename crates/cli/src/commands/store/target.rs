@@ -5,7 +5,9 @@ use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
+use super::leftover::{self, END, MARK};
 use crate::{Exit, Failure};
 
 /// What SQLite keeps beside a database that is in use.
@@ -40,7 +42,7 @@ impl Target {
         let hidden = |end: &str| {
             let mut hidden = OsString::from(".");
             hidden.push(name);
-            hidden.push(format!("{end}.{}.new", std::process::id()));
+            hidden.push(format!("{end}{MARK}{}{END}", std::process::id()));
             folder.join(hidden)
         };
         let target = Self { new_file: hidden(""), new_tapes: hidden(".tapes"), path, folder };
@@ -49,7 +51,12 @@ impl Target {
             Some(place) if !force => {
                 Err(Failure::new("backup-exists", format!("{} is there already", place.display()), Exit::Usage))
             }
-            _ => Ok(target),
+            _ => {
+                for left in leftover::left(&target.folder, SystemTime::now()) {
+                    remove_unfinished(&left);
+                }
+                Ok(target)
+            }
         }
     }
 
@@ -101,10 +108,14 @@ impl Drop for Target {
     fn drop(&mut self) {
         let beside = BESIDE.iter().map(|end| with_end(&self.new_file, end));
         for unfinished in [self.new_file.clone(), self.new_tapes.clone()].into_iter().chain(beside) {
-            if let Err(error) = remove(&unfinished) {
-                tracing::warn!(path = %unfinished.display(), %error, "an unfinished backup was not removed");
-            }
+            remove_unfinished(&unfinished);
         }
+    }
+}
+
+fn remove_unfinished(path: &Path) {
+    if let Err(error) = remove(path) {
+        tracing::warn!(path = %path.display(), %error, "an unfinished backup was not removed");
     }
 }
 

@@ -1,6 +1,7 @@
 //! `capstan tape`.
 
 mod context;
+mod events;
 mod list;
 pub(super) mod source;
 mod transfer;
@@ -37,6 +38,17 @@ pub(crate) enum TapeCommand {
         /// A generation that a reset has ended, whole.
         #[arg(long, value_name = "N", conflicts_with_all = Filter::NAMES)]
         generation: Option<u32>,
+    },
+    /// Shows what came in, what was done, and what became of it.
+    Events {
+        /// A tape, a session id, or a path to a .jsonl file.
+        name: String,
+        /// At most this many, the newest.
+        #[arg(long, value_name = "N")]
+        limit: Option<usize>,
+        /// Prints each as one line of JSON.
+        #[arg(long)]
+        json: bool,
     },
     /// Finds entries by their text, the newest first; a typo is forgiven.
     Search {
@@ -199,6 +211,7 @@ async fn execute(scope: &Scope<'_>, command: TapeCommand) -> Result<(), Failure>
             };
             print_entries(&entries, json)
         }
+        TapeCommand::Events { name, limit, json } => events::events(scope.find(&name).await?, limit, json).await,
         TapeCommand::Search { name, text, filter, all, json } => {
             let Source { tapes, tape } = scope.find(&name).await?;
             let limit = filter.limit;
