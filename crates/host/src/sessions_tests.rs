@@ -60,7 +60,8 @@ async fn a09_what_a_run_took_in_waits_no_more_and_leaves_its_place() {
     let (mut reservation, lane) = sessions.reserve(&tape, &owner, 1);
     assert!(reservation.take_place(&plain));
     reservation.send(item(plain), None);
-    let arrived = lane.expect("it was asleep").inbox.next_event().expect("it arrived");
+    let mut inbox = lane.expect("it was asleep").inbox;
+    let arrived = inbox.next_event().expect("it arrived");
     let (key, steering) = (arrived.item.key.clone(), Steering::default());
     assert!(steering.offer(*arrived.item).is_none());
     assert!(!sessions.reserve(&tape, &owner, 1).0.take_place(&plain), "it is only offered");
