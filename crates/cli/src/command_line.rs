@@ -52,20 +52,23 @@ pub(crate) struct Run {
     /// The message; - reads it from the standard input. A line that starts with a comma is a command (try ,help).
     pub(crate) message: String,
     /// The session; by default CHANNEL:CHAT.
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = name)]
     pub(crate) session_id: Option<String>,
     /// The channel it comes from and the reply goes to.
     #[arg(long, value_name = "NAME", default_value = "cli")]
     pub(crate) channel: String,
     /// The chat within the channel.
-    #[arg(long, value_name = "ID", default_value = "local")]
+    #[arg(long, value_name = "ID", default_value = "local", value_parser = name)]
     pub(crate) chat_id: String,
     /// Who says it.
-    #[arg(long, value_name = "ID", default_value = "human")]
+    #[arg(long, value_name = "ID", default_value = "human", value_parser = name)]
     pub(crate) sender_id: String,
+    /// Which message it is: the same id again has no second turn, and gets the answer that was kept.
+    #[arg(long, value_name = "ID", value_parser = name)]
+    pub(crate) event_id: Option<String>,
     #[command(flatten)]
     pub(crate) workspace: WorkspaceFlag,
-    /// Prints one JSON object: `session_id`, `run_id`, output, outbounds, usage.
+    /// Prints one JSON object: `session_id`, `run_id`, output, outbounds, usage, outcome.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -147,6 +150,23 @@ enum ConfigSubcommand {
         #[arg(long)]
         json: bool,
     },
+}
+
+/// The longest name of a session, a chat, a sender or an event, in bytes.
+const NAME_BYTES: usize = 1024;
+
+/// A name as it is given: a text of one line that is not blank.
+fn name(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() {
+        return Err("it is empty".to_owned());
+    }
+    if text.len() > NAME_BYTES {
+        return Err(format!("it has more than the {NAME_BYTES} bytes allowed"));
+    }
+    if text.contains(char::is_control) {
+        return Err("it has control characters".to_owned());
+    }
+    Ok(text.to_owned())
 }
 
 /// What a command works with.
