@@ -172,6 +172,25 @@ async fn p15_verify_names_what_does_not_fit() {
 }
 
 #[tokio::test]
+async fn p01_verify_misses_entries_that_are_gone() {
+    let (_directory, path) = place();
+    let store = SqliteStore::open(&path).unwrap();
+    store.commit(messages(&name("t"), &["one", "two", "three", "four"])).await.unwrap();
+    let delete = |deleted: &str| {
+        Connection::open(&path).unwrap().execute_batch(&format!("DELETE FROM entries WHERE {deleted}")).unwrap();
+    };
+    for (deleted, expected) in [
+        ("id = 2", &["entry 2 is missing"][..]),
+        ("id = 4", &["entry 2 is missing", "entry 4 is missing"]),
+        ("true", &["entries 1 to 4 are missing"]),
+    ] {
+        delete(deleted);
+        let found: Vec<String> = store.verify().await.unwrap().into_iter().map(|problem| problem.message).collect();
+        assert_eq!(found, expected);
+    }
+}
+
+#[tokio::test]
 async fn x04_a_lease_outlives_the_process_that_took_it() {
     let (_directory, path) = place();
     let tape = name("t");

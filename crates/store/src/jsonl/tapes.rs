@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read as _, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use capstan_protocol::{EntryId, TapeName};
 use capstan_tape::{Entry, Problem, Slice, StoreError, TapeStore};
 
-use super::file::read_file;
+use super::file::{TapeFile, parse};
 use super::line::write_line;
 use super::slice::read_slice;
 use super::tail::{Tail, find_tail, set_aside, sync_directory};
@@ -104,6 +104,17 @@ impl JsonlTapes {
         Ok(found.entries)
     }
 
+    /// The file of a tape when nobody is in the middle of an append, which would look like a torn line.
+    fn read_whole(&self, tape: &TapeName) -> Result<TapeFile, StoreError> {
+        let path = self.path(tape);
+        let failed = |error| StoreError::io(format!("read {}", path.display()), error);
+        let mut file = File::open(&path).map_err(failed)?;
+        file.lock_shared().or_else(lockless).map_err(failed)?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(failed)?;
+        parse(&bytes).map_err(|broken| broken.into_error(&path))
+    }
+
     fn tapes_now(&self) -> Result<Vec<TapeName>, StoreError> {
         let failed = |error| StoreError::io(format!("list {}", self.directory.display()), error);
         let mut tapes = Vec::new();
@@ -119,7 +130,7 @@ impl JsonlTapes {
     fn verify_now(&self) -> Result<Vec<Problem>, StoreError> {
         let mut problems = Vec::new();
         for tape in self.tapes_now()? {
-            let messages = match read_file(self.path(&tape)) {
+            let messages = match self.read_whole(&tape) {
                 Err(error) => vec![error.to_string()],
                 Ok(file) => {
                     let torn = file.torn.map(|torn| format!("line {} is torn: {} bytes", torn.line, torn.bytes));
