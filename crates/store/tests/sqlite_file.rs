@@ -171,6 +171,17 @@ async fn p15_verify_names_what_does_not_fit() {
     assert!(matches!(error, StoreError::Corrupt { .. }), "{error}");
 }
 
+#[test]
+fn x02_to_learn_why_it_cannot_be_opened_touches_nothing_beside_it() {
+    let (directory, path) = place();
+    let beside = directory.path().join("capstan.db-probe");
+    std::fs::write(&beside, "somebody else's").unwrap();
+    std::fs::create_dir(&path).unwrap();
+    assert!(matches!(SqliteStore::open(&path), Err(StoreError::Io { .. })));
+    assert_eq!(std::fs::read_to_string(&beside).unwrap(), "somebody else's");
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 2, "and nothing is left there");
+}
+
 #[tokio::test]
 async fn p01_verify_misses_entries_that_are_gone() {
     let (_directory, path) = place();
