@@ -37,7 +37,7 @@ impl Row {
     pub(crate) fn left_behind(record: OutboxRecord) -> Self {
         let attempts = match record.status {
             OutboxStatus::Waiting { attempts, .. } => attempts,
-            OutboxStatus::Sent { .. } | OutboxStatus::Undelivered { .. } => 0,
+            OutboxStatus::Sent { .. } | OutboxStatus::Undelivered { .. } | OutboxStatus::Noted { .. } => 0,
         };
         Self { id: record.id, message: record.message, attempts, fate_unknown: true }
     }

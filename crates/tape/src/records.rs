@@ -286,6 +286,11 @@ pub enum OutboxStatus {
         /// What the channel said.
         reason: String,
     },
+    /// It was given up, and whoever runs the host knows.
+    Noted {
+        /// What the channel said.
+        reason: String,
+    },
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
