@@ -85,7 +85,8 @@ pub(crate) struct Serve {
 #[derive(Args)]
 pub(crate) struct WorkspaceFlag {
     /// The workspace; by default the current directory.
-    #[arg(long = "workspace", value_name = "DIR", global = true)]
+    // An id of its own: as a global flag it would share that of an argument of the same name.
+    #[arg(id = "workspace", long, value_name = "DIR", global = true)]
     pub(crate) path: Option<PathBuf>,
 }
 
@@ -271,4 +272,39 @@ fn start_logging(command: &Command) {
         tracing_subscriber::EnvFilter::new("warn,genai=off")
     });
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+
+    use clap::{CommandFactory as _, Parser, Subcommand};
+
+    use super::{CommandLine, WorkspaceFlag};
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        workspace: WorkspaceFlag,
+        #[command(subcommand)]
+        command: Copy,
+    }
+
+    #[derive(Subcommand)]
+    enum Copy {
+        Copy { path: PathBuf },
+    }
+
+    #[test]
+    fn an_argument_that_is_a_path_is_not_the_workspace() {
+        let Line { workspace, command: Copy::Copy { path } } = Line::parse_from(["x", "copy", "a"]);
+        assert_eq!((workspace.path, path.as_path()), (None, Path::new("a")));
+        let Line { workspace, command: Copy::Copy { path } } = Line::parse_from(["x", "copy", "a", "--workspace", "w"]);
+        assert_eq!((workspace.path.as_deref(), path.as_path()), (Some(Path::new("w")), Path::new("a")));
+    }
+
+    #[test]
+    fn the_command_line_is_what_it_should_be() {
+        CommandLine::command().debug_assert();
+    }
 }
