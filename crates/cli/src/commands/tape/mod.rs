@@ -82,7 +82,7 @@ pub(crate) enum TapeCommand {
     },
     /// Prints what the model got at each call of a run, as JSON.
     Context {
-        /// The run; by default the newest.
+        /// The run, or how its id begins; by default the newest of this workspace.
         run: Option<String>,
         /// Only this call, from 1 on.
         #[arg(long, value_name = "N")]
