@@ -304,12 +304,12 @@ async fn p12_an_append_that_goes_on_is_waited_for_and_not_taken_for_a_torn_line(
     let line = jsonl::write_line(&message(2, "two")) + "\n";
     let (begin, end) = line.split_at(9);
     appending.write_all(begin.as_bytes()).unwrap();
-    let (tapes, (begun, begins)) = (files.tapes.clone(), std::sync::mpsc::channel());
+    let (tapes, (send, started)) = (files.tapes.clone(), std::sync::mpsc::channel());
     let looking = tokio::spawn(async move {
-        begun.send(()).unwrap();
+        send.send(()).unwrap();
         tapes.verify().await
     });
-    begins.recv().unwrap();
+    started.recv().unwrap();
     // Long enough for whoever does not wait.
     (0..10_000).for_each(|_| std::thread::yield_now());
     appending.write_all(end.as_bytes()).unwrap();

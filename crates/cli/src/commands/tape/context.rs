@@ -26,13 +26,11 @@ pub(super) async fn context(scope: &Scope<'_>, run: Option<String>, call: Option
         })?,
     };
     let Some(number) = call else { return print_json(&calls) };
-    match calls.iter().find(|recorded| recorded.call == number) {
-        Some(recorded) => print_json(recorded),
-        None => {
-            let missing = unknown(format!("run {run_id} made {} model calls: there is no call {number}", calls.len()));
-            Err(missing.hinted("calls are numbered from 1 on; leave --call out to see all of them"))
-        }
-    }
+    let Some(recorded) = calls.iter().find(|recorded| recorded.call == number) else {
+        let missing = unknown(format!("run {run_id} made {} model calls: there is no call {number}", calls.len()));
+        return Err(missing.hinted("calls are numbered from 1 on; leave --call out to see all of them"));
+    };
+    print_json(recorded)
 }
 
 /// The newest run of this workspace that called a model, among the newest of all.
