@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use capstan_channels::{Cli, Printer};
 use capstan_hooks::{Deadlines, HookRuntime};
 use clap::error::ErrorKind;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
 use crate::commands::{self, runs, store, tape};
 use crate::config::{Config, Sources};
@@ -222,11 +222,29 @@ fn print_usage(error: &clap::Error) -> ExitCode {
         let said = error.render().to_string();
         let said = said.strip_prefix("error: ").unwrap_or(&said);
         let said = said.trim_end().trim_end_matches("For more information, try '--help'.").trim_end();
-        return fail(&Failure::new("usage", said, Exit::Usage));
+        let hint = format!("`{} --help` shows how it is called", asked(std::env::args_os().skip(1)));
+        return fail(&Failure::new("usage", said, Exit::Usage).hinted(&hint));
     }
     // Nothing is left to do when the terminal itself is gone.
     let _unprinted = error.print();
     if error.use_stderr() { Exit::Usage.into() } else { ExitCode::SUCCESS }
+}
+
+/// The command that was asked for, as far as there is one.
+fn asked(words: impl Iterator<Item = OsString>) -> String {
+    let mut command = &CommandLine::command();
+    let mut asked = command.get_name().to_owned();
+    for word in words {
+        match command.find_subcommand(&word) {
+            Some(found) => {
+                asked = format!("{asked} {}", found.get_name());
+                command = found;
+            }
+            None if word.to_string_lossy().starts_with('-') => {}
+            None => break,
+        }
+    }
+    asked
 }
 
 async fn execute(capstan: &Capstan, command: Command) -> Result<(), Failure> {
@@ -280,7 +298,7 @@ mod tests {
 
     use clap::{CommandFactory as _, Parser, Subcommand};
 
-    use super::{CommandLine, WorkspaceFlag};
+    use super::{CommandLine, WorkspaceFlag, asked};
 
     #[derive(Parser)]
     struct Line {
@@ -301,6 +319,15 @@ mod tests {
         assert_eq!((workspace.path, path.as_path()), (None, Path::new("a")));
         let Line { workspace, command: Copy::Copy { path } } = Line::parse_from(["x", "copy", "a", "--workspace", "w"]);
         assert_eq!((workspace.path.as_deref(), path.as_path()), (Some(Path::new("w")), Path::new("a")));
+    }
+
+    #[test]
+    fn whoever_asks_wrongly_is_told_where_to_read() {
+        let asked = |line: &str| asked(line.split_whitespace().map(Into::into));
+        assert_eq!(asked("run a b"), "capstan run");
+        assert_eq!(asked("--nonsense tape show --limit x"), "capstan tape show");
+        assert_eq!(asked("gateway --channel"), "capstan serve");
+        assert_eq!(asked("nonsense run"), "capstan");
     }
 
     #[test]

@@ -26,7 +26,8 @@ fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
             found.extend(files(&path));
         } else {
             let (name, bytes) = (path.display().to_string(), std::fs::read(&path).unwrap());
-            if !name.ends_with("-shm") && !(name.ends_with("-wal") && bytes.is_empty()) {
+            let is_needed = name.ends_with("-shm") || (name.ends_with("-wal") && bytes.is_empty());
+            if !is_needed {
                 found.insert(name, bytes);
             }
         }

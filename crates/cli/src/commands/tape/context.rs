@@ -27,7 +27,7 @@ pub(super) async fn context(scope: &Scope<'_>, run: Option<String>, call: Option
     };
     let Some(number) = call else { return print_json(&calls) };
     let Some(recorded) = calls.iter().find(|recorded| recorded.call == number) else {
-        let missing = unknown(format!("run {run_id} made {} model calls: there is no call {number}", calls.len()));
+        let missing = unknown(format!("there is no model call {number} of run {run_id}, which made {}", calls.len()));
         return Err(missing.hinted("calls are numbered from 1 on; leave --call out to see all of them"));
     };
     print_json(recorded)

@@ -1,5 +1,6 @@
 //! `capstan tape`.
 
+mod asked;
 mod context;
 mod list;
 pub(super) mod source;
@@ -194,8 +195,15 @@ async fn execute(scope: &Scope<'_>, command: TapeCommand) -> Result<(), Failure>
         TapeCommand::Show { name, filter, json, generation } => {
             let Source { tapes, tape } = scope.find(&name).await?;
             let entries = match generation {
-                None => tapes.query(&tape, &filter.query()?).await?,
-                Some(number) => tapes.read_generation(&tape, number, &Slice::all()).await?,
+                None => {
+                    let query = filter.query()?;
+                    asked::warn_of_missing_anchors(&tapes, &tape, &query).await?;
+                    tapes.query(&tape, &query).await?
+                }
+                Some(number) => {
+                    asked::check_generation(&tapes, &tape, number).await?;
+                    tapes.read_generation(&tape, number, &Slice::all()).await?
+                }
             };
             print_entries(&entries, json)
         }
@@ -203,6 +211,7 @@ async fn execute(scope: &Scope<'_>, command: TapeCommand) -> Result<(), Failure>
             let Source { tapes, tape } = scope.find(&name).await?;
             let limit = filter.limit;
             let query = Query { text: Some(text), order: Order::NewestFirst, limit: None, ..filter.query()? };
+            asked::warn_of_missing_anchors(&tapes, &tape, &query).await?;
             let found = tapes.query(&tape, &query).await?;
             let shown = found.into_iter().filter(|entry| all || !entry.is_hidden());
             print_entries(&shown.take(limit.unwrap_or(usize::MAX)).collect::<Vec<_>>(), json)
@@ -220,16 +229,19 @@ async fn execute(scope: &Scope<'_>, command: TapeCommand) -> Result<(), Failure>
         TapeCommand::Fork { name, fork, at } => {
             let Source { tapes, tape } = scope.find(&name).await?;
             let fork = source::name(&fork)?;
+            asked::check_entry(&tapes, &tape, at).await?;
             tapes.fork(&tape, &fork, at.map(EntryId)).await?;
             print(&format!("forked {tape} as {fork}"))
         }
         TapeCommand::Merge { name } => {
             let Source { tapes, tape } = scope.find(&name).await?;
+            asked::check_fork(&tapes, &tape).await?;
             tapes.merge(&tape).await?;
             print(&format!("merged {tape}"))
         }
         TapeCommand::Discard { name } => {
             let Source { tapes, tape } = scope.find(&name).await?;
+            asked::check_fork(&tapes, &tape).await?;
             tapes.discard(&tape).await?;
             print(&format!("discarded {tape}"))
         }
