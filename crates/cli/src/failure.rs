@@ -105,15 +105,12 @@ pub(crate) const CODES: &[(&str, &str)] = &[
     ("plugin-command-failed", "the plugin's own words are above"),
     ("problems-found", "each check above says what to do about what it found"),
     ("queue-full", "send it again when the session has less to do; nothing of it was kept"),
-    ("reply-undelivered", "the reply stands on the tape: `capstan tape show` has it"),
-    ("run-cancelled", "nothing is lost: `capstan tape show` has what was done so far"),
-    ("run-failed", "`capstan tape show` has what was done so far"),
+    ("reply-undelivered", "the reply stands on the tape: `capstan tape show SESSION` has it"),
+    ("run-cancelled", "nothing is lost: `capstan tape show SESSION` has what was done so far"),
+    ("run-failed", "`capstan tape show SESSION` has what was done so far"),
     ("run-still-running", "the request stands; ask again with a longer --wait, or end the process that runs it"),
     ("run-timeout", "raise run_timeout_seconds, or ask for a smaller piece of work"),
-    (
-        "run-unknown",
-        "`capstan runs list` shows the runs there are; `capstan tape context` without a run takes the newest one",
-    ),
+    ("run-unknown", "`capstan runs list` shows the runs there are"),
     ("runner-unknown", "`capstan hooks` shows who provides runners"),
     ("session-busy", "wait for the other process, or use another --session-id"),
     ("store-busy", "end the process that keeps the database open for writing, then try again; `fuser` names it"),
@@ -147,6 +144,11 @@ impl Failure {
     /// A failure with a code that is in the table.
     pub(crate) fn new(code: &str, message: impl Into<String>, exit: Exit) -> Self {
         Self { code: code.to_owned(), message: message.into(), hint: hint(code).to_owned(), exit }
+    }
+
+    /// The same with advice that fits this case better than what the code says to all.
+    pub(crate) fn hinted(self, hint: &str) -> Self {
+        Self { hint: hint.to_owned(), ..self }
     }
 
     pub(crate) fn workspace(path: &Path, reason: &str) -> Self {

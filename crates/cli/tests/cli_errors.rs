@@ -175,6 +175,11 @@ fn what_tapes_refuse() {
     table.refused(&place, "ids out of order", &["tape", "import", &swapped], ("tape-out-of-order", 2));
     let broken = place.file("broken.jsonl", format!("{}\nnot JSON\n{}\n", lines[0], lines[1]));
     table.refused(&place, "a damaged line", &["tape", "import", &broken], ("tape-damaged", 2));
+    let show = ["tape", "show", "sample", "--generation", "2"];
+    table.refused(&place, "a generation there never was", &show, ("usage", 2));
+    table.refused(&place, "a tape that is no fork", &["tape", "merge", "sample"], ("usage", 2));
+    let fork = ["tape", "fork", "sample", "--as", "f", "--at", "9999"];
+    table.refused(&place, "an entry that is not there", &fork, ("usage", 2));
     table.refused(&place, "no run yet", &["tape", "context"], ("run-unknown", 2));
     table.refused(&place, "no such run", &["tape", "context", "run-1"], ("run-unknown", 2));
     insta::assert_snapshot!(table.0);

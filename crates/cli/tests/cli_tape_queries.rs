@@ -67,6 +67,8 @@ fn p10_by_anchors() {
     let between = ["--after-anchor", "session/start", "--until-anchor", "phase-1"];
     assert_eq!(asked.shown(&between), (2..=30).collect::<Vec<_>>());
     assert_eq!(asked.shown(&["--after-anchor", "phase-9"]), [0; 0]);
+    let said = asked.0.capstan(&["tape", "show", "t", "--after-anchor", "phase-9"]).succeeded();
+    assert!(said.stderr.contains("there is no anchor \"phase-9\""), "whoever mistyped it is told: {said:?}");
 }
 
 #[test]

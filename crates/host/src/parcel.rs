@@ -35,7 +35,7 @@ impl Row {
     pub(crate) fn left_behind(record: OutboxRecord) -> Self {
         let attempts = match record.status {
             OutboxStatus::Waiting { attempts, .. } => attempts,
-            OutboxStatus::Sent { .. } | OutboxStatus::Undelivered { .. } => 0,
+            OutboxStatus::Sent { .. } | OutboxStatus::Undelivered { .. } | OutboxStatus::Noted { .. } => 0,
         };
         Self { id: record.id, message: record.message, attempts, fate_unknown: true }
     }
@@ -92,11 +92,6 @@ struct Waiting(Mutex<Option<(Caller, Served)>>);
 impl Receipt {
     pub(crate) fn new(caller: Option<Caller>, served: Served) -> Self {
         Self(Arc::new(Waiting(Mutex::new(caller.map(|caller| (caller, served))))))
-    }
-
-    /// The receipt of what nobody waits for.
-    pub(crate) fn of_nobody() -> Self {
-        Self(Arc::new(Waiting(Mutex::new(None))))
     }
 
     /// A message could not be delivered.

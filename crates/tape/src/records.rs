@@ -49,6 +49,9 @@ pub struct TapeRecord {
     pub past: Vec<Generation>,
     /// The last entry that was handed over to another tape store.
     pub handed_over: EntryId,
+    /// The last entry that came with an id of its own, from a file or another tape store: up to there ids may have
+    /// gaps, after it each follows the one before.
+    pub brought_along: EntryId,
     /// Where it branched off, if it is a fork.
     pub fork: Option<ForkPoint>,
 }
@@ -288,6 +291,11 @@ pub enum OutboxStatus {
     },
     /// It was given up, and why. What it says stays readable.
     Undelivered {
+        /// What the channel said.
+        reason: String,
+    },
+    /// It was given up, and whoever runs the host knows.
+    Noted {
         /// What the channel said.
         reason: String,
     },

@@ -254,6 +254,7 @@ impl Work<'_> {
             past: Vec::new(),
             // What it has already stands in another tape store.
             handed_over: tape.head,
+            brought_along: tape.head,
             fork: None,
         })
     }
@@ -269,7 +270,11 @@ impl Work<'_> {
 
     fn import(&mut self, tape: &TapeName, entries: &[Entry]) -> Result<(), StoreError> {
         let record = self.writable(tape)?;
-        record.head = head_after_import(record, entries)?;
+        let head = head_after_import(record, entries)?;
+        if head.0 - record.head.0 != entries.len() as u64 {
+            record.brought_along = head;
+        }
+        record.head = head;
         entries.iter().try_for_each(|entry| self.put_entry(tape, entry))
     }
 
@@ -380,6 +385,7 @@ fn fork_of(parent: &TapeRecord, fork: TapeName, position: EntryId) -> TapeRecord
         begins_after,
         past: Vec::new(),
         handed_over: EntryId(0),
+        brought_along: EntryId(0),
         fork: Some(ForkPoint { parent: parent.name.clone(), position, state: ForkState::Open }),
     }
 }

@@ -30,6 +30,9 @@ use capstan_tape::TapeStore;
 
 use crate::{Exit, Failure};
 
+/// How a host is started that goes on, as it is told to whoever should.
+pub(crate) const LISTENING: &str = "capstan serve --channel NAME";
+
 /// Prints lines of data to the standard output. A reader that has gone away, as `head` does, is no failure.
 pub(crate) fn print_lines(lines: impl IntoIterator<Item = String>) -> Result<(), Failure> {
     let mut output = BufWriter::new(std::io::stdout().lock());

@@ -8,8 +8,8 @@ use capstan_channels::{Cli, Printer};
 use capstan_hooks::contracts::Channel;
 use capstan_hooks::points::ProvideChannels;
 use capstan_hooks::{Deadlines, HookRuntime};
-use capstan_host::{Host, Served};
-use capstan_protocol::{ActorRef, Event, SessionId};
+use capstan_host::{Host, HostError, Served};
+use capstan_protocol::{ActorRef, Event, EventId, Outcome, SessionId};
 use capstan_turn::TurnError;
 use serde_json::json;
 
@@ -36,6 +36,9 @@ pub(crate) async fn run(context: Context<'_>, arguments: Run) -> Result<(), Fail
     if let Some(error) = served.error {
         return Err(error.into());
     }
+    if served.duplicate {
+        ended_before(served.outcome)?;
+    }
     for notice in cli.take_notices() {
         eprintln!("{notice}");
     }
@@ -57,6 +60,17 @@ fn check_channel(hooks: &HookRuntime, name: &str) -> Result<(), Failure> {
     }
     let message = format!("a run cannot answer on the channel {name}: its callers wait where it is served");
     Err(Failure::new("channel-elsewhere", message, Exit::Usage))
+}
+
+/// An event that ended before fails its command again where it did then.
+fn ended_before(outcome: Option<Outcome>) -> Result<(), Failure> {
+    match outcome {
+        Some(Outcome::Failed { notice }) => Err(Failure::new("run-failed", notice, Exit::Failed)),
+        Some(Outcome::Cancelled) => Err(TurnError::Cancelled.into()),
+        Some(Outcome::Replied { .. } | Outcome::Silent | Outcome::Folded { .. } | Outcome::Dropped) => Ok(()),
+        // It is in flight elsewhere, and this process was told to end before the other one was done.
+        None => Err(HostError::Stopping.into()),
+    }
 }
 
 /// The first interrupt cancels the run, which still ends with its outcome recorded, and waits a while for whoever does not
@@ -90,6 +104,9 @@ fn event(context: &Context<'_>, arguments: &Run) -> Result<Event, Failure> {
         return Err(Failure::new("input-invalid", "the message is empty", Exit::Usage));
     }
     let mut event = Event::message(arguments.channel.as_str(), arguments.chat_id.clone(), text);
+    if let Some(id) = arguments.event_id.as_deref() {
+        event.event_id = EventId::new(id);
+    }
     event.session_id = arguments.session_id.as_deref().map(SessionId::new);
     event.actor = Some(ActorRef { id: arguments.sender_id.clone(), name: None });
     Ok(event)
@@ -117,8 +134,11 @@ fn in_json(served: &Served) -> serde_json::Value {
         "output": served.output,
         "outbounds": served.outbounds,
         "usage": served.usage,
-        "outcome": served.outcome.as_ref().map(capstan_protocol::Outcome::name),
+        "outcome": served.outcome.as_ref().map(Outcome::name),
     });
+    if served.duplicate {
+        object["duplicate"] = true.into();
+    }
     if let Some(error) = &served.error {
         object["error"] = json!({ "code": error.code(), "message": error.public() });
     }

@@ -1,6 +1,5 @@
 //! What `SQLite` says, in the words of a store.
 
-use std::fs::File;
 use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
@@ -37,16 +36,12 @@ pub(super) fn store_error(path: &Path, error: &rusqlite::Error) -> StoreError {
 ///
 /// Never by opening the database: to close it again would give up the locks that this process holds on it.
 pub(super) fn obstacle(path: &Path) -> Option<StoreError> {
-    let mut name = path.file_name()?.to_owned();
-    name.push("-probe");
-    let probe = path.with_file_name(name);
-    let written = File::create(&probe).and_then(|mut file| {
+    // A file without a name: nobody else's is in its way, and nothing of it stays, whatever happens here.
+    let written = tempfile::tempfile_in(folder_of(path)).and_then(|mut file| {
         file.write_all(&vec![0; PROBE_BYTES])?;
         // As far as the log or the database reaches, for there may be a limit on that. It takes no room on the disk.
         file.write_all_at(&[0], longest(path))
     });
-    // Where it was not made there is nothing to remove.
-    let _removed = std::fs::remove_file(&probe);
     obstacle_of(path, &written.err()?)
 }
 
@@ -58,14 +53,17 @@ fn longest(path: &Path) -> u64 {
     length(path).max(length(Path::new(&log)))
 }
 
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 fn obstacle_of(path: &Path, error: &io::Error) -> Option<StoreError> {
     match error.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
             Some(StoreError::Full { what: path.display().to_string() })
         }
         ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied => {
-            let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            Some(StoreError::read_only(folder.display().to_string(), error))
+            Some(StoreError::read_only(folder_of(path).display().to_string(), error))
         }
         _ => None,
     }

@@ -15,7 +15,7 @@ use super::search::Candidates;
 use super::slice::{ENTRY_COLUMNS, candidates_query, entries_query};
 
 const TAPE_COLUMNS: &str = "name, session, workspace, head, generation, begins_after, past, handed_over, \
-                            fork_parent, fork_position, fork_state";
+                            fork_parent, fork_position, fork_state, brought_along";
 
 pub(super) fn tape(connection: &Connection, name: &TapeName) -> Result<Option<TapeRecord>> {
     let mut statement = connection.prepare_cached(&format!("SELECT {TAPE_COLUMNS} FROM tapes WHERE name = ?1"))?;
@@ -46,6 +46,7 @@ fn tape_row(row: &Row<'_>) -> Result<TapeRecord> {
         begins_after: entry_id(row, 5)?,
         past: from_json(row, 6)?,
         handed_over: entry_id(row, 7)?,
+        brought_along: entry_id(row, 11)?,
         fork,
     })
 }

@@ -41,9 +41,9 @@ impl Rows for SqlRows<'_> {
         let write = || {
             let fork = record.fork.as_ref();
             self.execute(
-                "INSERT INTO tapes VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11) \
+                "INSERT INTO tapes VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12) \
                  ON CONFLICT (name) DO UPDATE SET session = ?2, workspace = ?3, head = ?4, generation = ?5, \
-                 begins_after = ?6, past = ?7, handed_over = ?8, fork_state = ?11",
+                 begins_after = ?6, past = ?7, handed_over = ?8, fork_state = ?11, brought_along = ?12",
                 params![
                     record.name.as_str(),
                     record.session.as_ref().map(SessionId::as_str),
@@ -56,6 +56,7 @@ impl Rows for SqlRows<'_> {
                     fork.map(|fork| fork.parent.as_str()),
                     fork.map(|fork| integer(fork.position.0)),
                     fork.map(|fork| read::fork_state_text(fork.state)),
+                    integer(record.brought_along.0),
                 ],
             )
         };

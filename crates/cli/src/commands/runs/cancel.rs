@@ -6,8 +6,8 @@ use capstan_host::Owners;
 use capstan_protocol::Timestamp;
 use capstan_tape::{Batch, Fact, RunRecord, Store};
 
-use super::super::print;
 use super::super::tape::source::Scope;
+use super::super::{LISTENING, print};
 use crate::{Exit, Failure, builder};
 
 /// How often the ledger is looked at.
@@ -39,7 +39,7 @@ pub(super) async fn cancel(
         if !is_worked_on {
             let session = &run.session;
             print(&format!("the process of run {id} is gone, and nobody works on it"))?;
-            return print(&format!("the next `capstan serve` or `capstan run` of session {session} closes it"));
+            return print(&format!("the next `{LISTENING}`, or `capstan run` of session {session}, closes it"));
         }
         if wait.is_zero() {
             return print(&format!("run {id} was asked to end"));

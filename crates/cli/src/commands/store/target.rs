@@ -26,10 +26,13 @@ pub(super) struct Target {
 impl Target {
     /// Checks that a backup can be made there.
     pub(super) fn new(path: &Path, database: &Path, force: bool) -> Result<Self, Failure> {
-        let wrong = |message: String| Failure::new("usage", message, Exit::Usage);
+        let wrong = |message: String| {
+            let hint = "give the path of a file that is to be made, in a directory that is there";
+            Failure::new("usage", message, Exit::Usage).hinted(hint)
+        };
         let shown = path.display();
         let Some(name) = path.file_name().filter(|_| !path.is_dir()) else {
-            return Err(wrong(format!("{shown} is a directory: give the path of the file to make")));
+            return Err(wrong(format!("{shown} is a directory")));
         };
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let folder = folder.canonicalize().map_err(|error| wrong(format!("{shown} cannot be made: {error}")))?;
