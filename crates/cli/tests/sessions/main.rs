@@ -6,6 +6,8 @@ mod blast_radius;
 mod delivery;
 mod house;
 mod phone;
+#[path = "../registers/mod.rs"]
+mod registers;
 mod stopping;
 mod talk;
 mod two_hosts;
