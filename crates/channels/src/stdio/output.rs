@@ -10,6 +10,8 @@ use tokio_util::sync::CancellationToken;
 
 /// How many lines may wait to be written. Whoever prints one more waits.
 const WAITING: usize = 256;
+/// From how many bytes on no further line is added to those that are written at once.
+const AT_ONCE: usize = 64 * 1024;
 
 /// Nobody reads what is printed any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,11 +85,26 @@ fn in_bytes(line: &impl Serialize) -> Vec<u8> {
     bytes
 }
 
+/// Writes lines as they come. What has come meanwhile is written at once, so that a reader who is slower than the turns
+/// is woken once for many lines.
 fn write(mut stream: Box<dyn Write + Send>, mut lines: mpsc::Receiver<Printed>) -> io::Result<()> {
-    while let Some(Printed { line, written }) = lines.blocking_recv() {
-        stream.write_all(&line)?;
+    let mut bytes = Vec::new();
+    let mut waiting = Vec::new();
+    while let Some(first) = lines.blocking_recv() {
+        let mut next = Some(first);
+        while let Some(Printed { line, written }) = next.take() {
+            bytes.extend_from_slice(&line);
+            waiting.extend(written);
+            if bytes.len() < AT_ONCE {
+                next = lines.try_recv().ok();
+            }
+        }
+        stream.write_all(&bytes)?;
         stream.flush()?;
-        if let Some(written) = written {
+        // A long line is no reason to keep its room for ever.
+        bytes.clear();
+        bytes.shrink_to(AT_ONCE);
+        for written in waiting.drain(..) {
             // Whoever waited may have run out of time.
             let _unheard = written.send(());
         }
