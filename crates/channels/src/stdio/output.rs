@@ -65,6 +65,11 @@ impl Output {
         done.await.map_err(|_| Gone)
     }
 
+    /// Whether another line could be printed at once.
+    pub(super) fn has_room(&self) -> bool {
+        self.queue.capacity() > 0
+    }
+
     /// Waits until another line could be printed at once.
     pub(super) async fn room(&self) {
         // An error means that nobody reads any more, which `gone` tells.
