@@ -21,8 +21,8 @@ pub fn tape_name(address: &TapeAddress) -> TapeName {
 }
 
 fn short_md5(text: &str) -> String {
-    let digest = Md5::digest(text.as_bytes());
-    digest.iter().take(8).fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"))
+    let [a, b, c, d, e, f, g, h, ..] = Md5::digest(text.as_bytes()).0;
+    format!("{:016x}", u64::from_be_bytes([a, b, c, d, e, f, g, h]))
 }
 
 /// The hash a content is kept under.
