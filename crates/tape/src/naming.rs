@@ -21,8 +21,9 @@ pub fn tape_name(address: &TapeAddress) -> TapeName {
 }
 
 fn short_md5(text: &str) -> String {
-    let [a, b, c, d, e, f, g, h, ..] = Md5::digest(text.as_bytes()).0;
-    format!("{:016x}", u64::from_be_bytes([a, b, c, d, e, f, g, h]))
+    let digest = Md5::digest(text.as_bytes());
+    let first = digest.iter().take(8).fold(0u64, |first, byte| first << 8 | u64::from(*byte));
+    format!("{first:016x}")
 }
 
 /// The hash a content is kept under.
