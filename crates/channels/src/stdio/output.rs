@@ -197,14 +197,16 @@ mod tests {
 
     use super::Output;
 
-    /// A stream that takes a line when it is let, and hands it on.
+    /// A stream that says when it is written to, takes that when it is let, and hands it on.
     struct Held {
+        begins: mpsc::Sender<()>,
         lets: mpsc::Receiver<()>,
         takes: mpsc::Sender<String>,
     }
 
     impl Write for Held {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.begins.send(()).map_err(io::Error::other)?;
             self.lets.recv().map_err(io::Error::other)?;
             self.takes.send(String::from_utf8_lossy(bytes).trim().to_owned()).map_err(io::Error::other)?;
             Ok(bytes.len())
@@ -218,8 +220,10 @@ mod tests {
     #[tokio::test]
     async fn x03_a_line_that_nobody_waits_for_any_more_is_not_printed() {
         let ((let_one, lets), (takes, lines)) = (mpsc::channel(), mpsc::channel());
-        let (output, written) = Output::open(Box::new(Held { lets, takes }));
+        let (begins, begun) = mpsc::channel();
+        let (output, written) = Output::open(Box::new(Held { begins, lets, takes }));
         output.print(&1).await.unwrap();
+        begun.recv().unwrap();
         {
             let mut given_up = Box::pin(output.print_now(&2));
             assert!(futures::poll!(&mut given_up).is_pending(), "the first is not taken");

@@ -210,11 +210,16 @@ async fn x02_the_run_of_an_event_that_is_not_judged_here_is_left_to_whoever_judg
 
 #[tokio::test]
 async fn t02_an_event_that_must_not_have_a_turn_has_none_after_a_crash_either() {
-    let (house, event) = (House::in_memory(), message("phone", "private"));
-    Left::of(&house).accepted(&event, 0, json!({ "without_turn": true })).await;
+    let (house, left_now, left_long_ago) =
+        (House::in_memory(), message("phone", "private"), message("phone", "private too"));
+    Left::of(&house).accepted(&left_now, 0, json!({ "without_turn": "no conversation is known" })).await;
+    // As it was written before the reason was.
+    Left::of(&house).accepted(&left_long_ago, 0, json!({ "without_turn": true })).await;
     let host = listens(&house, &phone(), "phone").await;
-    let outcome = in_words(&until_settled(&house, &event).await);
-    assert!(outcome.contains("which conversation this belongs to"), "{outcome}");
+    let outcome = in_words(&until_settled(&house, &left_now).await);
+    assert!(outcome.contains("no conversation is known"), "{outcome}");
+    let outcome = in_words(&until_settled(&house, &left_long_ago).await);
+    assert!(outcome.contains("a hook failed before the turn"), "{outcome}");
     assert_eq!(house.store().runs(10).await.unwrap(), [], "nothing ran");
     host.stop().await.unwrap();
     house.assert_tidy().await;
