@@ -21,8 +21,10 @@ pub fn tape_name(address: &TapeAddress) -> TapeName {
 }
 
 fn short_md5(text: &str) -> String {
-    let [a, b, c, d, e, f, g, h, ..] = Md5::digest(text.as_bytes()).0;
-    format!("{:016x}", u64::from_be_bytes([a, b, c, d, e, f, g, h]))
+    // 32 digits in all.
+    let mut hex = format!("{:032x}", u128::from_be_bytes(Md5::digest(text.as_bytes()).0));
+    hex.truncate(16);
+    hex
 }
 
 /// The hash a content is kept under.

@@ -166,8 +166,8 @@ impl Work<'_> {
                 let Some(record) = self.rows.run(run_id)? else {
                     return Err(StoreError::corrupt(format!("run {run_id}"), "it ended but was never opened"));
                 };
-                let (status, usage, ended_at) = (*status, usage.clone(), Some(*at));
-                self.rows.put_run(&RunRecord { status, usage, ended_at, ..record })?;
+                let (status, ended_at, usage) = (*status, Some(*at), usage.clone());
+                self.rows.put_run(&RunRecord { status, ended_at, usage, ..record })?;
             }
             Fact::RequestCancel { run_id } => {
                 let running = self.rows.run(run_id)?.filter(|record| record.status == RunStatus::Running);
