@@ -66,11 +66,14 @@ pub struct SqliteStore {
 pub struct SqliteOptions {
     /// How long a writer waits for another process that keeps the database locked, before it gives up.
     pub busy_timeout: Duration,
+    /// From how many pages on the log is folded into the file, which the writer waits for. Of pages that change all the
+    /// time only the last state is: the longer the log, the fewer pages are copied.
+    pub log_pages: u32,
 }
 
 impl Default for SqliteOptions {
     fn default() -> Self {
-        Self { busy_timeout: schema::BUSY_TIMEOUT }
+        Self { busy_timeout: schema::BUSY_TIMEOUT, log_pages: schema::LOG_PAGES }
     }
 }
 

@@ -21,9 +21,10 @@ pub fn tape_name(address: &TapeAddress) -> TapeName {
 }
 
 fn short_md5(text: &str) -> String {
-    let digest = Md5::digest(text.as_bytes());
-    let first = digest.iter().take(8).fold(0u64, |first, byte| first << 8 | u64::from(*byte));
-    format!("{first:016x}")
+    // 32 digits in all.
+    let mut hex = format!("{:032x}", u128::from_be_bytes(Md5::digest(text.as_bytes()).0));
+    hex.truncate(16);
+    hex
 }
 
 /// The hash a content is kept under.

@@ -97,7 +97,7 @@ fn x01_x02_x03_a09_g10_p13_a_host_killed_at_any_commit_keeps_every_promise() {
             if report.as_ref().is_some_and(|report| report.deaths.is_empty()) {
                 problems.push(format!("{}, {kills:?}: it was not killed", kind.title));
             }
-            (report.map(|report| table::aftermath(kind, &report)).unwrap_or_default(), problems)
+            (report.map(|report| table::aftermath(kind, &point.commit, &report)).unwrap_or_default(), problems)
         })
     });
     let mut table = String::new();

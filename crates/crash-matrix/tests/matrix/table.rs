@@ -48,9 +48,14 @@ impl Does {
     }
 }
 
-/// What the restart after the first death did.
-pub fn aftermath(kind: &Kind, report: &Report) -> String {
+/// What the restart after the first death did, which came at this commit.
+///
+/// Whether a source had heard of an acceptance is told only of the last one and where it died of it: later commits do not
+/// wait for the source to hear.
+pub fn aftermath(kind: &Kind, commit: &str, report: &Report) -> String {
     let Some(death) = report.deaths.first() else { return "not killed".to_owned() };
+    let newest = kind.said.iter().rfind(|said| death.offered.contains(&said.id)).map(|said| said.id.as_str());
+    let just_accepted = newest.filter(|_| commit.contains("accept"));
     let mut does = BTreeSet::new();
     for said in kind.said.iter().filter(|said| death.offered.contains(&said.id)) {
         let id = said.id.as_str();
@@ -58,7 +63,7 @@ pub fn aftermath(kind: &Kind, report: &Report) -> String {
         match (death.events.contains_key(id), said.is_by_caller()) {
             (false, false) => drop(does.insert(Does::SentAgain)),
             (false, true) => drop(does.insert(Does::AskedAgain)),
-            (true, false) if !is_told => drop(does.insert(Does::Recognised)),
+            (true, false) if !is_told && just_accepted == Some(id) => drop(does.insert(Does::Recognised)),
             (true, true) if !is_told => drop(does.insert(Does::Kept)),
             _ => {}
         }

@@ -29,7 +29,7 @@ fn locked(database: &Path) -> Other {
 }
 
 fn open(database: &Path, busy_timeout: Duration) -> Arc<SqliteStore> {
-    Arc::new(SqliteStore::open_with(database, SqliteOptions { busy_timeout }).unwrap())
+    Arc::new(SqliteStore::open_with(database, SqliteOptions { busy_timeout, ..SqliteOptions::default() }).unwrap())
 }
 
 #[tokio::test]

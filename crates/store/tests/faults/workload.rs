@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use capstan_protocol::{BlobHash, EntryId, TapeName};
-use capstan_store::SqliteStore;
+use capstan_store::{SqliteOptions, SqliteStore};
 use capstan_tape::{Batch, EntryRef, Fact, NewTape, Store, StoreError, blob_hash};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -15,8 +15,9 @@ use crate::support::{name, user};
 /// How many tasks write at once.
 pub const TASKS: usize = 8;
 /// How much of a task's state is written with each batch. Pages that are written again and again fill the log, which is
-/// copied back into the database when it has a thousand of them, while the database itself stays small.
+/// copied back into the database when it is so long, while the database itself stays small.
 const STATE_BYTES: usize = 20_000;
+const LOG_PAGES: u32 = 1000;
 
 /// One batch: which task's, and which of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,7 +79,8 @@ impl Written {
 
 /// Writes batches of these numbers from every task at once.
 pub async fn write(database: &Path, numbers: std::ops::Range<usize>) {
-    let store = Arc::new(SqliteStore::open(database).unwrap());
+    let options = SqliteOptions { log_pages: LOG_PAGES, ..SqliteOptions::default() };
+    let store = Arc::new(SqliteStore::open_with(database, options).unwrap());
     let mut tasks = JoinSet::new();
     for task in 0..TASKS {
         let (store, numbers) = (Arc::clone(&store), numbers.clone());
