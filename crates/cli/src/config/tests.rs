@@ -87,12 +87,12 @@ fn a_broken_file_is_refused_with_its_line_and_an_unknown_key_with_a_suggestion()
 fn a_workspace_may_not_decide_who_works_as_the_user() {
     let base = "api_base = 'https://elsewhere.example/v1'";
     let place = Place::new().workspace("capstan.toml", base);
-    assert!(matches!(place.load(), Err(ConfigError::Untrusted { key: "api_base", .. })));
+    assert!(matches!(place.load(), Err(ConfigError::Untrusted { key, .. }) if key == "api_base"));
     let theirs =
         Place::new().workspace(".env", "CAPSTAN_API_KEY=sk-theirs\nCAPSTAN_API_BASE=https://theirs.example/v1");
     assert!(matches!(theirs.load(), Err(ConfigError::Untrusted { .. })), "not with a key of its own either");
     let moved = Place::new().workspace("capstan.toml", "tape_store = 'jsonl'");
-    assert!(matches!(moved.load(), Err(ConfigError::Untrusted { key: "tape_store", .. })));
+    assert!(matches!(moved.load(), Err(ConfigError::Untrusted { key, .. }) if key == "tape_store"));
     let trusts_itself = Place::new().workspace("capstan.toml", &format!("{base}\ntrust_workspace = true"));
     assert!(matches!(trusts_itself.load(), Err(ConfigError::Untrusted { .. })));
     let trusted = Place::new().home("trust_workspace = true").workspace("capstan.toml", base);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::report::Section;
 use crate::Failure;
-use crate::config::{Config, ConfigError, TapeStoreKind};
+use crate::config::{Config, ConfigError, ProviderConfig, TapeStoreKind};
 
 pub(super) fn config(config: &Config, hooks: &HookRuntime) -> Section {
     let mut details = Vec::new();
@@ -22,7 +22,7 @@ pub(super) fn config(config: &Config, hooks: &HookRuntime) -> Section {
         let known: Vec<&str> = providers.iter().map(|one| one.name()).collect();
         details.push(format!("nobody provides {provider:?}, the provider of the model; known: {}", known.join(", ")));
         hints.push("set CAPSTAN_MODEL to PROVIDER:NAME");
-    } else if provider != "demo" && config.api_key.is_none() && config.api_base.is_none() {
+    } else if config.provider(provider).is_some_and(ProviderConfig::lacks_key) {
         details.push(format!("the model is {}, and there is no key for it", config.model));
         hints.push("set CAPSTAN_API_KEY, or CAPSTAN_API_BASE for an endpoint that needs none");
     }
