@@ -88,7 +88,9 @@ impl Call {
         let what = match kind {
             ModelErrorKind::Unauthorized => format!("the key was refused (it is set with {})", self.key_settings),
             ModelErrorKind::UnknownModel => format!("there is no model {model:?}, or no such endpoint"),
-            ModelErrorKind::RateLimited if is_about_money(body) => "nothing is left of what was paid for".to_owned(),
+            ModelErrorKind::RateLimited if is_about_money(status, body) => {
+                "nothing is left of what was paid for".to_owned()
+            }
             ModelErrorKind::RateLimited => "it asks to come back later".to_owned(),
             ModelErrorKind::ContextOverflow => format!("the request is longer than {model:?} takes"),
             ModelErrorKind::Unreachable => "it is not available".to_owned(),
@@ -153,7 +155,7 @@ impl Call {
 /// Whether it may help to try again.
 fn again(kind: ModelErrorKind, status: u16, body: &str) -> Again {
     match kind {
-        ModelErrorKind::RateLimited if is_about_money(body) => Again::Never,
+        ModelErrorKind::RateLimited if is_about_money(status, body) => Again::Never,
         ModelErrorKind::RateLimited | ModelErrorKind::Unreachable | ModelErrorKind::Broken if status != 501 => {
             Again::Later
         }
@@ -162,8 +164,11 @@ fn again(kind: ModelErrorKind, status: u16, body: &str) -> Again {
 }
 
 /// A limit that no waiting lifts.
-fn is_about_money(body: &str) -> bool {
-    ["insufficient_quota", "credit balance", "insufficient credits", "billing"].iter().any(|sign| body.contains(sign))
+fn is_about_money(status: u16, body: &str) -> bool {
+    status == 402
+        || ["insufficient_quota", "credit balance", "insufficient credits", "billing"]
+            .iter()
+            .any(|sign| body.contains(sign))
 }
 
 /// The kind of a refusal. What a status says plainly comes first; a message about length counts for the others, since
@@ -173,9 +178,8 @@ fn kind_of(status: u16, body: &str) -> ModelErrorKind {
         401 | 403 => ModelErrorKind::Unauthorized,
         // How Gemini says it.
         400 if body.contains("API_KEY_INVALID") || body.contains("API key not valid") => ModelErrorKind::Unauthorized,
-        402 => ModelErrorKind::RateLimited,
         404 => ModelErrorKind::UnknownModel,
-        429 | 529 => ModelErrorKind::RateLimited,
+        402 | 429 | 529 => ModelErrorKind::RateLimited,
         _ if is_about_length(body) => ModelErrorKind::ContextOverflow,
         _ if body.contains("model_not_found") => ModelErrorKind::UnknownModel,
         408 | 502..=504 => ModelErrorKind::Unreachable,
@@ -273,6 +277,7 @@ mod tests {
     fn what_no_waiting_mends_is_not_tried_again() {
         assert_eq!(again(RateLimited, 429, "slow down"), Again::Later);
         assert_eq!(again(RateLimited, 429, r#"{"code": "insufficient_quota"}"#), Again::Never);
+        assert_eq!(again(RateLimited, 402, ""), Again::Never);
         assert_eq!(again(Unreachable, 503, ""), Again::Later);
         assert_eq!(again(Broken, 500, ""), Again::Later);
         for kind in [Rejected, Unauthorized, UnknownModel, ContextOverflow] {

@@ -62,7 +62,7 @@ pub(crate) struct Asked {
 /// Reads headers and body of a refusal.
 pub(crate) fn asked(headers: &HeaderMap, body: &str, now: Timestamp) -> Asked {
     let text = |name: &str| headers.get(name)?.to_str().ok().map(str::trim);
-    let milliseconds = text("retry-after-ms").and_then(|text| seconds(text)).map(|time| time / 1000);
+    let milliseconds = text("retry-after-ms").and_then(seconds).map(|time| time / 1000);
     let plain = || text("retry-after").and_then(|text| seconds(text).or_else(|| until_date(text, now)));
     let after = milliseconds.or_else(plain).or_else(|| reset(headers, now)).or_else(|| retry_info(body));
     let should = text("x-should-retry").and_then(|text| text.parse().ok());

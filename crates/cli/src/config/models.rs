@@ -157,8 +157,8 @@ pub(super) fn of_table(path: &str, table: toml::Value) -> Result<Vec<(ModelKey, 
 
 /// Every provider: those that are built in, and those that somebody gave a name.
 pub(super) fn providers(layers: &Layers, model: &ModelId) -> Result<Vec<ProviderConfig>, ConfigError> {
-    let named = layers.model_keys().into_iter().map(|key| key.provider);
-    let names: BTreeSet<String> = named.chain(Wire::ALL.map(|wire| wire.name().to_owned())).collect();
+    let own = layers.model_keys().into_iter().map(|key| key.provider);
+    let names: BTreeSet<String> = own.chain(Wire::ALL.map(|wire| wire.name().to_owned())).collect();
     let timeout = Duration::from_secs(layers.positive::<u32>("model_timeout_seconds")?.into());
     let retries = layers.required("model_retries")?;
     let provider = |name: String| {

@@ -70,9 +70,9 @@ async fn tape_of(model: &str) -> Vec<Value> {
     let mut first = Event::message("cli", "local", "what is this?");
     first.input.contents.push(ContentPart::image(PIXEL));
     for (event, answer) in [(first, "It is a pixel."), (Event::message("cli", "local", "and now?"), "Still a pixel.")] {
-        let served = host.serve(event).await.unwrap();
-        assert!(served.error.is_none(), "{model}: {:?}, {:?}", served.error, server.violations());
-        assert!(format!("{:?}", served.outcome).contains(answer), "{model}: {:?}", served.outcome);
+        let turn = host.serve(event).await.unwrap();
+        assert!(turn.error.is_none(), "{model}: {:?}, {:?}", turn.error, server.violations());
+        assert!(format!("{:?}", turn.outcome).contains(answer), "{model}: {:?}", turn.outcome);
     }
     assert_clean(&server);
     let requests = server.requests();

@@ -5,7 +5,7 @@
 
 use capstan_hooks::contracts::ModelEvent;
 use capstan_protocol::{ChatMessage, Map, Role, ToolCall};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// Where it stands in `extra`.
 const KEY: &str = "provider";
@@ -88,7 +88,7 @@ impl Given {
     /// An item came.
     pub(super) fn item(&mut self, item: Value) {
         let before = usize::from(self.has_text) + self.calls.len();
-        self.items.push(json!({ "at": before, "item": item }));
+        self.items.push(Value::from_iter([("at", Value::from(before)), ("item", item)]));
     }
 
     /// The calls, and the items under this name: on the first call, or beside the text where there is none.

@@ -44,7 +44,7 @@ struct Reader<'a> {
 impl<'a> Reader<'a> {
     fn read(&mut self, index: usize, message: &'a Value) {
         let role = text_of(&message["role"]);
-        let expected = if index % 2 == 0 { "user" } else { "assistant" };
+        let expected = if index.is_multiple_of(2) { "user" } else { "assistant" };
         self.found.unless(role == expected, || format!("message {index} is of role {role:?}, not {expected}"));
         let blocks = list(&message["content"]);
         self.found.unless(!blocks.is_empty(), || format!("message {index} has no content"));

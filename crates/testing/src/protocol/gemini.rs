@@ -25,14 +25,16 @@ pub(super) fn violations(path: &str, body: &Value, memory: &Memory) -> Vec<Strin
     let signs = path.contains("gemini-3");
     let mut open: Vec<&Value> = Vec::new();
     for (index, content) in contents.iter().enumerate() {
-        let expected = if index % 2 == 0 { "user" } else { "model" };
+        let expected = if index.is_multiple_of(2) { "user" } else { "model" };
         found.unless(content["role"] == expected, || format!("content {index} is not of role {expected}"));
         let parts = list(&content["parts"]);
         found.unless(!parts.is_empty(), || format!("content {index} has no parts"));
         let responses: Vec<&Value> = parts.iter().filter_map(|part| part.get("functionResponse")).collect();
         pair(&mut found, index, &open, &responses);
         open = parts.iter().filter_map(|part| part.get("functionCall")).collect();
-        parts.iter().for_each(|part| check(&mut found, index, expected, part));
+        for part in parts {
+            check(&mut found, index, expected, part);
+        }
         let first_call = parts.iter().find(|part| part.get("functionCall").is_some());
         if let Some(call) = first_call.filter(|_| signs) {
             let signature = text_of(&call["thoughtSignature"]);
