@@ -1,9 +1,12 @@
 //! Where requests go.
 
+use std::net::IpAddr;
+
 use capstan_hooks::contracts::{ModelError, ModelErrorKind};
 use reqwest::Url;
 
 use crate::Wire;
+use crate::http::Reach;
 
 /// The address requests of one model are posted to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,9 +35,15 @@ impl Endpoint {
         self.url.origin().ascii_serialization()
     }
 
-    /// Whether what is sent is encrypted.
-    pub(crate) fn is_encrypted(&self) -> bool {
-        self.url.scheme() == "https"
+    /// How it is reached.
+    pub(crate) fn reach(&self) -> Reach {
+        let host = self.url.host_str().unwrap_or_default();
+        let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
+        match self.url.scheme() {
+            "https" => Reach::Encrypted,
+            _ if host == "localhost" || address.is_ok_and(|address| address.is_loopback()) => Reach::Local,
+            _ => Reach::Plain,
+        }
     }
 }
 
@@ -73,6 +82,7 @@ fn with_end(path: &str, end: &str) -> String {
 mod tests {
     use super::Endpoint;
     use crate::Wire;
+    use crate::http::Reach;
 
     fn url(wire: Wire, base: &str) -> String {
         Endpoint::parse("p", wire, Some(base), "m").unwrap().url.to_string()
@@ -121,6 +131,16 @@ mod tests {
             assert!(endpoint.is_default);
             assert_eq!(endpoint.url.as_str(), "https://api.openai.com/v1/chat/completions");
         }
+    }
+
+    #[test]
+    fn a_server_on_this_machine_is_told_from_others() {
+        let reach = |base| Endpoint::parse("p", Wire::OpenAi, Some(base), "m").unwrap().reach();
+        for base in ["http://localhost:1", "http://127.0.0.2:1/v1", "http://[::1]:8080"] {
+            assert_eq!(reach(base), Reach::Local, "{base}");
+        }
+        assert_eq!(reach("http://10.0.0.1:1"), Reach::Plain);
+        assert_eq!(reach("https://localhost:1"), Reach::Encrypted);
     }
 
     #[test]

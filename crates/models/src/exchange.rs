@@ -125,6 +125,10 @@ enum State {
 impl Answer {
     /// Reads on until there is something to hand on.
     async fn listen(&mut self) -> Result<(), Failure> {
+        if self.spoke {
+            // Whoever reads may have taken their time.
+            self.deadline = Instant::now() + self.timeout;
+        }
         while self.ready.is_empty() && self.state == State::Open {
             match timeout_at(self.deadline, self.response.chunk()).await {
                 Err(_) if !self.spoke => return Err(self.call.silent(self.timeout)),

@@ -98,6 +98,8 @@ impl Frames {
                 data.push_str(value);
             }
             ("data", None) => self.data = Some(value.to_owned()),
+            // A server that cannot stream, or fails before it does, sends plain JSON.
+            _ if line.starts_with('{') => self.whole.push_back(Frame { event: String::new(), data: line.to_owned() }),
             // A comment, which keeps the connection alive, or a field that means nothing here.
             _ => {}
         }

@@ -16,6 +16,9 @@ use crate::failure::Call;
 use crate::redact::Redactor;
 use crate::{Http, Wire, retry, wire};
 
+/// A wait that long is told to whoever waits.
+const NOTICED: Duration = Duration::from_secs(3);
+
 /// How to reach a provider, and what to send it beside what is asked.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -138,7 +141,7 @@ impl ModelProvider for Provider {
             redactor: Redactor { key: key.clone().unwrap_or_default(), sent: body.clone() },
         };
         let headers = self.headers(key.as_ref(), &call)?;
-        let client = self.http.client(endpoint.is_encrypted()).await.map_err(|_| call.no_client())?;
+        let client = self.http.client(endpoint.reach()).await.map_err(|_| call.no_client())?;
         let exchange = Exchange { client, endpoint: &endpoint, headers, body, timeout: self.settings.timeout };
         let mut tries = 0;
         loop {
@@ -151,8 +154,12 @@ impl ModelProvider for Provider {
             let Some(wait) = retry::wait(again, tries, self.settings.retries, asked, retry::chance()) else {
                 return Err(refused.failure.error);
             };
-            let seconds = wait.as_secs_f64();
-            tracing::info!("{}; trying again in {seconds:.1} seconds", refused.failure.error);
+            let (error, seconds) = (&refused.failure.error, wait.as_secs_f64());
+            if wait >= NOTICED {
+                tracing::warn!("{error}; trying again in {seconds:.0} seconds");
+            } else {
+                tracing::info!("{error}; trying again in {seconds:.1} seconds");
+            }
             tokio::time::sleep(wait).await;
             tries += 1;
         }

@@ -260,6 +260,17 @@ async fn an_error_in_the_stream_is_broken_unless_it_says_more() {
 }
 
 #[tokio::test]
+async fn a_server_that_does_not_stream_is_understood() {
+    let call = json!({"id": "c1", "type": "function", "function": {"name": "bash", "arguments": "{}"}});
+    let message = json!({"role": "assistant", "content": "hi", "tool_calls": [call]});
+    let whole = json!({"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]});
+    let output = answer(Reply::raw(whole.to_string())).await.unwrap();
+    assert_eq!((output.text.as_str(), output.tool_calls), ("hi", vec![ToolCall::new("c1", "bash", "{}")]));
+    let error = failure(Reply::raw(error_body("This model's maximum context length is 8192 tokens"))).await;
+    assert_eq!(error.kind, ContextOverflow);
+}
+
+#[tokio::test]
 async fn a_filtered_answer_is_rejected() {
     let stream = "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"content_filter\"}]}\n\ndata: [DONE]\n\n";
     assert_eq!(failure(Reply::raw(stream)).await.kind, Rejected);

@@ -27,8 +27,8 @@ pub(super) fn body(provider: &str, request: &ModelRequest) -> RequestBody {
     rest.insert("model".to_owned(), json!(model));
     rest.insert("max_tokens".to_owned(), json!(limit));
     rest.insert("stream".to_owned(), json!(true));
-    if let Some(reasoning) = request.options.reasoning.filter(|_| thinking::may_be_asked_for(&messages)) {
-        rest.extend(thinking::settings(model, reasoning, limit));
+    if let Some(reasoning) = request.options.reasoning {
+        rest.extend(thinking::settings(model, reasoning, limit, &messages));
     }
     if request.system.trim().is_empty() {
         tools.last_mut().into_iter().for_each(mark);

@@ -42,13 +42,23 @@ pub(super) fn body(flavour: Flavour, provider: &str, request: &ModelRequest) -> 
         };
         rest.insert(key.to_owned(), value);
     }
-    let system = (!request.system.is_empty()).then(|| json!({"role": "system", "content": request.system}));
+    let system = (!request.system.is_empty()).then(|| system(flavour, model, &request.system));
     let messages = request.messages.iter().map(|said| message(provider, said));
     RequestBody {
         rest,
         tools: request.tools.iter().map(tool).collect(),
         messages_key: "messages".to_owned(),
         messages: system.into_iter().chain(messages).collect(),
+    }
+}
+
+/// Models of Anthropic want to be told where the prefix ends that is to be kept in their cache; others find it themselves.
+fn system(flavour: Flavour, model: &str, text: &str) -> Value {
+    if flavour == Flavour::OpenRouter && model.starts_with("anthropic/") {
+        let marked = json!({"type": "text", "text": text, "cache_control": {"type": "ephemeral"}});
+        json!({"role": "system", "content": [marked]})
+    } else {
+        json!({"role": "system", "content": text})
     }
 }
 

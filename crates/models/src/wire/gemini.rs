@@ -17,7 +17,7 @@ pub(super) use answer::Answer;
 const SIGNATURE: &str = "thought_signature";
 const ID: &str = "id";
 /// What Google's documentation says to send in place of the signature of a call that another model made.
-const NO_SIGNATURE: &str = "context_engineering_is_the_way_to_go";
+const NO_SIGNATURE: &str = "skip_thought_signature_validator";
 
 pub(super) fn body(provider: &str, request: &ModelRequest) -> RequestBody {
     let model = request.model.name();

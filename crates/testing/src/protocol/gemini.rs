@@ -8,7 +8,7 @@ use super::{data, words};
 use crate::reply::Answer;
 
 /// What may stand in place of the signature of a call that another model made.
-const NO_SIGNATURE: &str = "context_engineering_is_the_way_to_go";
+const NO_SIGNATURE: &str = "skip_thought_signature_validator";
 /// Something a part says. Each has exactly one.
 const SAYS: [&str; 5] = ["text", "inlineData", "fileData", "functionCall", "functionResponse"];
 

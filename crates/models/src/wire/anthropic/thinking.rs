@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 /// The least it can be told to think, in tokens.
 const LEAST: u32 = 1024;
 
-/// What a request says about thinking.
-pub(super) fn settings(model: &str, reasoning: Reasoning, limit: u32) -> Map {
+/// What a request with these messages says about thinking.
+pub(super) fn settings(model: &str, reasoning: Reasoning, limit: u32, messages: &[Value]) -> Map {
     let budget = match reasoning {
         Reasoning::None => return Map::new(),
         Reasoning::Low => 2048,
@@ -22,7 +22,7 @@ pub(super) fn settings(model: &str, reasoning: Reasoning, limit: u32) -> Map {
     }
     // Thinking counts towards the limit, and something must be left for the answer.
     let budget = budget.min(limit / 2);
-    if budget < LEAST {
+    if budget < LEAST || !may_be_asked_for(messages) {
         return Map::new();
     }
     Map::from_iter([("thinking".to_owned(), json!({"type": "enabled", "budget_tokens": budget}))])
@@ -39,9 +39,9 @@ fn decides_itself(model: &str) -> bool {
     }
 }
 
-/// Whether thinking can be asked for: within a step that uses tools it must have begun with a thought, which is not so
-/// when another model began it.
-pub(super) fn may_be_asked_for(messages: &[Value]) -> bool {
+/// Whether a budget can be given: within a step that uses tools the answer must have begun with a thought, which is not
+/// so when another model began it.
+fn may_be_asked_for(messages: &[Value]) -> bool {
     let is_result = |block: &Value| block["type"] == "tool_result";
     let answers_calls =
         |message: &Value| message["content"].as_array().is_some_and(|blocks| blocks.iter().any(is_result));
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn a_budget_leaves_room_for_the_answer() {
-        let of = |reasoning, limit| settings("claude-sonnet-4-5", reasoning, limit).remove("thinking");
+        let of = |reasoning, limit| settings("claude-sonnet-4-5", reasoning, limit, &[]).remove("thinking");
         assert_eq!(of(High, 32_000), Some(json!({"type": "enabled", "budget_tokens": 16_000})));
         assert_eq!(of(Low, 32_000), Some(json!({"type": "enabled", "budget_tokens": 2048})));
         assert_eq!(of(Low, 1500), Option::None, "too little to think at all");

@@ -38,7 +38,8 @@ impl Answer {
     }
 
     fn read_choice(&mut self, choice: &Value, events: &mut Vec<ModelEvent>) {
-        let delta = &choice["delta"];
+        // A server that does not stream sends the whole message at once.
+        let delta = choice.get("delta").or(choice.get("message")).unwrap_or(&Value::Null);
         for name in ["reasoning_content", "reasoning"] {
             if let Some(text) = some(&delta[name]) {
                 self.reasoning.get_or_insert((name, String::new())).1.push_str(text);

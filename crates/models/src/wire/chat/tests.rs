@@ -92,3 +92,16 @@ fn a8_how_much_to_think_is_said_in_the_words_of_each() {
     let other = Wire::OpenRouter.body("openrouter", &request);
     assert_eq!(other.rest["reasoning"], json!({"effort": "low"}));
 }
+
+#[test]
+fn a8_the_stable_prefix_of_a_model_of_anthropic_is_marked_for_its_cache() {
+    let content = |wire: Wire, model: &str| {
+        let model = format!("{}:{model}", wire.name()).parse().unwrap();
+        let request = ModelRequest { model, system: "Be brief.".to_owned(), ..request(vec![ChatMessage::user("hi")]) };
+        wire.body(wire.name(), &request).messages[0]["content"].clone()
+    };
+    let marked = json!([{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}]);
+    assert_eq!(content(Wire::OpenRouter, "anthropic/claude-sonnet-4.5"), marked);
+    assert_eq!(content(Wire::OpenRouter, "some/model"), "Be brief.");
+    assert_eq!(content(Wire::OpenAi, "anthropic/claude"), "Be brief.");
+}
