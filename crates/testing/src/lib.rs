@@ -12,7 +12,7 @@
 pub mod disk;
 mod gate;
 pub mod grammar;
-mod protocol;
+pub mod protocol;
 mod reply;
 mod server;
 

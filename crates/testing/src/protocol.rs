@@ -1,4 +1,4 @@
-//! The protocols the server speaks, each on the path its provider has it on.
+//! The protocols the server speaks, each on the path its provider has it on, and the rules it holds requests to.
 
 mod anthropic;
 mod chat;
@@ -114,6 +114,17 @@ impl Protocol {
         };
         (status, body.to_string())
     }
+}
+
+/// What the provider that has its endpoint on this path would find wrong with a body; empty when that is nothing. What an
+/// answer gave out is not known here, so none of it may be in the body.
+///
+/// # Panics
+///
+/// If no protocol is spoken on the path.
+pub fn violations(path: &str, body: &Value) -> Vec<String> {
+    let protocol = Protocol::of(path).expect("a path on which a protocol is spoken");
+    protocol.violations(path, body, &Memory::default())
 }
 
 /// The words of a text with the spaces after them.

@@ -12,7 +12,7 @@ use capstan_protocol::{ChatMessage, Map, ModelRequest, Role, ToolCall, ToolSpec}
 use serde_json::{Value, json};
 
 use super::opaque;
-use super::parts::{self, BEGINNING, Part};
+use super::parts::{self, BEGINNING, NOTHING, Part};
 pub(super) use answer::Answer;
 
 /// The name thoughts are kept under.
@@ -81,6 +81,9 @@ fn turns(provider: &str, messages: &[ChatMessage]) -> Vec<Value> {
             Some((last, there)) if *last == role => there.extend(blocks),
             _ => turns.push((role, blocks)),
         }
+    }
+    if turns.last().is_none_or(|(role, _)| *role == "assistant") {
+        turns.push(("user", vec![text(NOTHING)]));
     }
     turns.into_iter().map(|(role, content)| json!({"role": role, "content": content})).collect()
 }

@@ -10,7 +10,7 @@ use capstan_protocol::{ChatMessage, Map, ModelRequest, Reasoning, Role, ToolCall
 use serde_json::{Value, json};
 
 use super::opaque;
-use super::parts::{self, BEGINNING, Part};
+use super::parts::{self, BEGINNING, NOTHING, Part};
 pub(super) use answer::Answer;
 
 /// The names under which what only Gemini understands is kept.
@@ -79,6 +79,9 @@ fn turns(provider: &str, model: &str, messages: &[ChatMessage]) -> Vec<Value> {
             Some((last, there)) if *last == role => there.extend(parts),
             _ => turns.push((role, parts)),
         }
+    }
+    if turns.last().is_none_or(|(role, _)| *role == "model") {
+        turns.push(("user", vec![json!({"text": NOTHING})]));
     }
     turns.into_iter().map(|(role, parts)| json!({"role": role, "parts": parts})).collect()
 }

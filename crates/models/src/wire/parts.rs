@@ -6,6 +6,9 @@ use serde_json::{Map as JsonMap, Value, json};
 /// The user's words that stand before a conversation in which the assistant would speak first.
 pub(super) const BEGINNING: &str = "[The conversation continues from here.]";
 
+/// What stands in the place of a last message that says nothing, which is refused.
+pub(super) const NOTHING: &str = "[The message is empty.]";
+
 /// A part of a message, in the terms every wire needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Part<'a> {
