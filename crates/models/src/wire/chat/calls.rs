@@ -75,7 +75,9 @@ mod tests {
 
     fn calls(fragments: &[Value]) -> Option<Vec<ToolCall>> {
         let mut calls = Calls::default();
-        fragments.iter().for_each(|fragment| calls.push(fragment));
+        for fragment in fragments {
+            calls.push(fragment);
+        }
         calls.finish()
     }
 
