@@ -112,8 +112,7 @@ impl Call {
                 return Failure { error, again: Again::Never };
             }
             error if error.is_timeout() && error.is_connect() => ("did not accept a connection in time", Again::Once),
-            // Who does not listen now will hardly do so in a few seconds.
-            error if error.is_connect() => ("could not be connected to", Again::Once),
+            error if error.is_connect() => unconnected(&causes(error)),
             error if error.is_timeout() => ("did not answer in time", Again::Never),
             _ => ("closed the connection without an answer", Again::Later),
         };
@@ -149,6 +148,25 @@ impl Call {
 
     fn unreachable(&self, what: &str) -> ModelError {
         self.error(ModelErrorKind::Unreachable, format!("{} {what}", self.origin))
+    }
+}
+
+/// What an error and its causes say.
+fn causes(error: &reqwest::Error) -> String {
+    let first: Option<&dyn std::error::Error> = Some(error);
+    let all = std::iter::successors(first, |error| error.source());
+    all.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+/// Why there is no connection.
+fn unconnected(causes: &str) -> (&'static str, Again) {
+    if causes.contains("certificate") {
+        ("has a certificate that this machine does not trust", Again::Never)
+    } else if causes.contains("dns error") {
+        ("could not be found: there is no such host, or no network", Again::Once)
+    } else {
+        // Who does not listen now will hardly do so in a few seconds.
+        ("could not be connected to", Again::Once)
     }
 }
 
@@ -216,7 +234,7 @@ mod tests {
         Broken, ContextOverflow, RateLimited, Rejected, Unauthorized, UnknownModel, Unreachable,
     };
 
-    use super::{again, kind_of};
+    use super::{again, kind_of, unconnected};
     use crate::retry::Again;
 
     #[test]
@@ -271,6 +289,14 @@ mod tests {
     fn a_refused_key_is_known_also_where_the_status_does_not_say_so() {
         let body = r#"{"error": {"code": 400, "message": "API key not valid.", "status": "INVALID_ARGUMENT"}}"#;
         assert_eq!(kind_of(400, body), Unauthorized);
+    }
+
+    #[test]
+    fn why_there_is_no_connection_is_told() {
+        let said = |causes| unconnected(causes).0;
+        assert!(said("client error (Connect): invalid peer certificate: UnknownIssuer").contains("certificate"));
+        assert!(said("client error (Connect): dns error: failed to lookup").contains("no such host"));
+        assert_eq!(said("tcp connect error: Connection refused"), "could not be connected to");
     }
 
     #[test]

@@ -225,6 +225,7 @@ async fn a_host_that_does_not_exist_is_unreachable() {
     let provider = openai(settings("http://no-such-host.invalid/v1".to_owned()));
     let error = provider.stream(&request(vec![ChatMessage::user("hi")])).await.err().unwrap();
     assert_eq!(error.kind, Unreachable, "{error}");
+    assert!(error.message.contains("no such host"), "{error}");
 }
 
 #[tokio::test]

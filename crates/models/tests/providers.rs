@@ -145,6 +145,51 @@ async fn a8_what_only_a_provider_understands_goes_back_to_it_and_to_nobody_else(
     }
 }
 
+/// The conversation as it is sent, without the marks of a cache, which are no part of what is cached.
+fn sent(wire: Wire, server: &ScriptedModel, messages: &[ChatMessage]) -> Vec<serde_json::Value> {
+    fn unmark(value: &mut serde_json::Value) {
+        match value {
+            serde_json::Value::Object(fields) => {
+                fields.remove("cache_control");
+                fields.values_mut().for_each(unmark);
+            }
+            serde_json::Value::Array(items) => items.iter_mut().for_each(unmark),
+            _ => {}
+        }
+    }
+    let provider = provider_of(wire, server, |_| {});
+    let mut messages = provider.body(&request_to(wire, messages.to_vec())).unwrap().messages;
+    messages.iter_mut().for_each(unmark);
+    messages
+}
+
+#[tokio::test]
+async fn p14_what_was_sent_stays_the_beginning_of_what_is_sent_next() {
+    for wire in Wire::ALL {
+        let server = ScriptedModel::start_with(|_, answered| {
+            let call = (format!("call_{answered}"), "bash".to_owned(), json!({"cmd": "ls"}));
+            if answered % 3 == 2 {
+                Reply::text("done")
+            } else {
+                Reply::tool_calls([call]).with_text("so").with_reasoning("hm")
+            }
+        })
+        .await;
+        let mut messages = vec![ChatMessage::assistant("[Anchor created: session/start]: {}"), ChatMessage::user("go")];
+        for _ in 0..8 {
+            let before = sent(wire, &server, &messages);
+            let stream = provider_of(wire, &server, |_| {}).stream(&request_to(wire, messages.clone())).await.unwrap();
+            messages.extend(step(collect(stream).await.unwrap()));
+            if !matches!(messages.last().unwrap().role, capstan_protocol::Role::Tool) {
+                messages.push(ChatMessage::user("go on"));
+            }
+            let after = sent(wire, &server, &messages);
+            assert_eq!(after[..before.len()], before, "{}", wire.name());
+        }
+        assert_eq!(server.violations(), Vec::<String>::new(), "{}", wire.name());
+    }
+}
+
 #[tokio::test]
 async fn a8_thoughts_are_signed_and_come_back() {
     let returned = [

@@ -10,7 +10,7 @@ use capstan_models::{Settings, Wire};
 use capstan_protocol::{ChatMessage, ModelOutput};
 use capstan_testing::{Gate, Reply, ScriptedModel};
 use futures::StreamExt as _;
-use tokio::io::AsyncReadExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use common::{openai, provider_of, request, request_to, settings};
 
@@ -114,6 +114,30 @@ async fn a8_an_answer_that_does_not_go_on_is_given_up() {
     assert_eq!(events[0], Ok(ModelEvent::Text("one ".to_owned())));
     assert_eq!(events[1].as_ref().unwrap_err().kind, Broken);
     gate.open();
+}
+
+#[tokio::test]
+async fn a8_a_stream_that_is_dropped_is_cancelled_at_the_server() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base = format!("http://{}/v1", listener.local_addr().unwrap());
+    let server = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut asked = Vec::new();
+        while !asked.ends_with(b"}") {
+            stream.read_buf(&mut asked).await.unwrap();
+        }
+        let word = "data: {\"choices\":[{\"delta\":{\"content\":\"one\"}}]}\n\n";
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+        stream.write_all(format!("{head}{:x}\r\n{word}\r\n", word.len()).as_bytes()).await.unwrap();
+        // Reads until the client is gone.
+        stream.read_to_end(&mut Vec::new()).await
+    });
+    let provider = openai(settings(base));
+    let mut stream = provider.stream(&request(vec![ChatMessage::user("hi")])).await.unwrap();
+    assert_eq!(stream.next().await, Some(Ok(ModelEvent::Text("one".to_owned()))));
+    drop(stream);
+    let gone = tokio::time::timeout(Duration::from_secs(30), server).await;
+    assert!(gone.is_ok(), "the server still has a client");
 }
 
 #[tokio::test]
