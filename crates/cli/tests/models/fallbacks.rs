@@ -73,3 +73,10 @@ fn a8_an_unknown_provider_is_named_with_those_there_are() {
     let said = Place::new().set("CAPSTAN_MODEL", "antropic:x").capstan(&["run", "hello"]).refused("model-unknown", 1);
     assert!(said.stderr.contains("\"antropic\"") && said.stderr.contains("anthropic, "), "{}", said.stderr);
 }
+
+#[test]
+fn a8_a_provider_that_is_not_there_has_its_fallback_too() {
+    let place = Place::new().set("CAPSTAN_MODEL", "nobody:x").set("CAPSTAN_FALLBACK_MODELS", "demo:echo");
+    let said = place.capstan(&["run", "hello"]).succeeded();
+    assert!(said.stdout.contains("hello") && said.stderr.contains("trying demo:echo"), "{said:?}");
+}

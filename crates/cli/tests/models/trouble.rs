@@ -1,6 +1,6 @@
 //! What a user has when a model is in trouble.
 
-use capstan_testing::{Reply, ScriptedModel};
+use capstan_testing::{Gate, Reply, ScriptedModel};
 use serde_json::json;
 
 use crate::cli_support::{named, of_kind};
@@ -88,6 +88,17 @@ fn a_limit_of_tokens_is_told_to_the_user_and_on_the_tape() {
         assert!(said.stderr.contains("reached its limit of tokens"), "{}", said.stderr);
         assert_eq!(named(&place.entries(), "run")[0]["payload"]["data"]["truncated"], json!(true), "{model}");
     }
+}
+
+#[test]
+fn a8_an_answer_that_does_not_go_on_is_given_up_in_time() {
+    let gate = Gate::new();
+    let server = ScriptedModel::start_blocking(vec![Reply::text("one two").held_at(&gate)]);
+    let place = place(&server, MODELS[0]).set("CAPSTAN_MODEL_TIMEOUT_SECONDS", "1");
+    let said = place.capstan(&["run", "hello"]).failed("model-broken", 1);
+    assert!(said.stderr.contains("nothing more came within 1 seconds"), "{}", said.stderr);
+    gate.open();
+    place.assert_undamaged();
 }
 
 #[test]
