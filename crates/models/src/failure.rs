@@ -199,7 +199,9 @@ fn kind_of(status: u16, body: &str) -> ModelErrorKind {
         404 => ModelErrorKind::UnknownModel,
         402 | 429 | 529 => ModelErrorKind::RateLimited,
         _ if is_about_length(body) => ModelErrorKind::ContextOverflow,
-        _ if body.contains("model_not_found") => ModelErrorKind::UnknownModel,
+        _ if body.contains("model_not_found") || body.contains("not a valid model") => ModelErrorKind::UnknownModel,
+        // How Anthropic says that nothing is left.
+        400 if body.contains("credit balance") => ModelErrorKind::RateLimited,
         408 | 502..=504 => ModelErrorKind::Unreachable,
         500..=599 => ModelErrorKind::Broken,
         _ => ModelErrorKind::Rejected,
@@ -314,5 +316,7 @@ mod tests {
     #[test]
     fn an_unknown_model_is_known_by_its_code_too() {
         assert_eq!(kind_of(400, r#"{"error": {"code": "model_not_found"}}"#), UnknownModel);
+        assert_eq!(kind_of(400, r#"{"error": {"message": "x/y is not a valid model ID"}}"#), UnknownModel);
+        assert_eq!(kind_of(400, "Your credit balance is too low to access the API."), RateLimited);
     }
 }
