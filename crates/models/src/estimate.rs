@@ -22,7 +22,7 @@ const PER_IMAGE: u64 = 1000;
 ///     tools: vec![],
 ///     options: ModelOptions::default(),
 /// };
-/// assert_eq!(capstan_models::estimate(&request), 17);
+/// assert_eq!(capstan_models::estimate(&request), 14);
 /// ```
 pub fn estimate(request: &ModelRequest) -> u64 {
     let tools = request.tools.iter().map(|tool| {
