@@ -113,7 +113,7 @@ fn run_loop(options: Options, prompt: Content, api: RunApi) -> ResultStream {
                     Ok(ModelEvent::Reasoning(delta)) => yield ResultBody::ReasoningDelta { delta }.into(),
                     Ok(ModelEvent::ToolCall(call)) => step.calls.push(call),
                     Ok(ModelEvent::ProviderMeta(meta)) => step.provider_meta.extend(meta),
-                    Ok(ModelEvent::Usage(_) | ModelEvent::Stop) => {}
+                    Ok(ModelEvent::Usage(_) | ModelEvent::Truncated | ModelEvent::Stop) => {}
                     Err(error) => match step.broke_off(&api, error, &mut overflow).await {
                         Ok(()) => continue 'steps,
                         Err(error) => {

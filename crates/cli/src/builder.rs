@@ -17,7 +17,7 @@ use capstan_tape::Store;
 use secrecy::ExposeSecret as _;
 
 use crate::builtin::Builtin;
-use crate::config::{Config, Sources};
+use crate::config::{Config, ProviderConfig, Sources};
 use crate::{Failure, command_line};
 
 /// Capstan with its plugins.
@@ -215,14 +215,21 @@ pub(crate) fn settings(config: &Config, workspace: PathBuf, owner: Owner) -> Set
     Settings {
         workspace: Workspace { path: workspace },
         model: config.model.clone(),
-        model_options: ModelOptions { max_tokens: config.max_tokens },
+        fallback_models: config.fallback_models.clone(),
+        model_options: ModelOptions { max_tokens: config.max_tokens, reasoning: config.reasoning },
         max_message_bytes: config.max_message_bytes,
         run_timeout: config.run_timeout,
         session_wait: config.session_wait,
         intakes: config.intakes.clone(),
         session_queue: config.session_queue,
-        secrets: Secrets::new(config.api_key.iter().map(|key| key.expose_secret().to_owned())),
+        secrets: secrets(config),
         owner,
         clock: Clock::system(),
     }
+}
+
+/// What no tool output may show: the key, and those of every provider.
+fn secrets(config: &Config) -> Secrets {
+    let main = config.api_key.iter().map(|key| key.expose_secret().to_owned());
+    Secrets::new(main.chain(config.providers.iter().flat_map(ProviderConfig::secrets)))
 }

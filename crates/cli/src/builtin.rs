@@ -7,18 +7,19 @@ use capstan_channels::{Cli, Stdio, stdio};
 use capstan_hooks::contracts::{Channel, ModelProvider};
 use capstan_hooks::points::{ProvideChannels, ProvideModelOptions, ProvideTapeStore};
 use capstan_hooks::{BoxError, Plugin, Registrar};
-use capstan_models::{Demo, OpenAi, openai};
+use capstan_models::{Demo, Http, Provider};
 use capstan_store::JsonlTapes;
 use capstan_tape::TapeStore;
 
 use crate::builder;
-use crate::config::{Config, TapeStoreKind};
+use crate::config::{Config, ProviderConfig, TapeStoreKind};
 use crate::failure;
 
 /// The built-in plugin. It registers first, and exactly as any other does.
 pub(crate) struct Builtin {
     agent: capstan_agent::Options,
-    openai: openai::Settings,
+    /// The providers of models, beside the offline one.
+    providers: Vec<ProviderConfig>,
     /// Where tapes are kept as files, if they are.
     jsonl: Option<PathBuf>,
     cli: Cli,
@@ -34,7 +35,7 @@ impl Builtin {
     pub(crate) fn new(config: &Config, cli: Cli) -> Self {
         Self {
             agent: capstan_agent::Options { max_steps: config.max_steps },
-            openai: openai::Settings { api_key: config.api_key.clone(), api_base: config.api_base.clone() },
+            providers: config.providers.clone(),
             jsonl: match config.tape_store {
                 TapeStoreKind::Sqlite => None,
                 TapeStoreKind::Jsonl => Some(builder::tapes_of(&config.home)),
@@ -60,17 +61,24 @@ impl Plugin for Builtin {
         capstan_host::builtin::register(hooks);
         capstan_agent::register(hooks, self.agent);
         let channels: Vec<Arc<dyn Channel>> = vec![Arc::new(self.cli.clone()), Arc::new(self.stdio.clone())];
-        let (openai, jsonl) = (self.openai.clone(), self.jsonl.clone());
+        let (providers, jsonl) = (self.providers.clone(), self.jsonl.clone());
         hooks
             .on_sync(ProvideChannels, move || Ok(Some(channels.clone())))
-            .on_sync(ProvideModelOptions, move || {
-                let openai = OpenAi::new(openai.clone());
-                Ok(Some(vec![Arc::new(Demo) as Arc<dyn ModelProvider>, Arc::new(openai)]))
-            })
+            .on_sync(ProvideModelOptions, move || Ok(Some(models(&providers))))
             .on_sync(ProvideTapeStore, move || {
                 let Some(folder) = &jsonl else { return Ok(None) };
                 Ok(Some(Arc::new(JsonlTapes::open(folder)?) as Arc<dyn TapeStore>))
             });
         Ok(())
     }
+}
+
+/// The offline model, and every provider that is set, with one set of connections for all.
+fn models(providers: &[ProviderConfig]) -> Vec<Arc<dyn ModelProvider>> {
+    let http = Arc::new(Http::new());
+    let provider = |set: &ProviderConfig| -> Arc<dyn ModelProvider> {
+        Arc::new(Provider::new(&set.name, set.wire, set.settings.clone(), Arc::clone(&http)))
+    };
+    let offline: Arc<dyn ModelProvider> = Arc::new(Demo);
+    std::iter::once(offline).chain(providers.iter().map(provider)).collect()
 }

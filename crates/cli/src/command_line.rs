@@ -303,11 +303,9 @@ fn start_logging(command: &Command) {
         _ => "warn,capstan_turn=off",
     };
     let filter = std::env::var("CAPSTAN_LOG").unwrap_or_else(|_| default.to_owned());
-    // genai logs whole bodies, in which a provider may quote the key: nobody can ask for that.
-    let without_bodies = |filter: &str| tracing_subscriber::EnvFilter::try_new(format!("{filter},genai=off"));
-    let filter = without_bodies(&filter).unwrap_or_else(|error| {
+    let filter = tracing_subscriber::EnvFilter::try_new(&filter).unwrap_or_else(|error| {
         eprintln!("warning: CAPSTAN_LOG is not valid ({error}); warnings are shown");
-        tracing_subscriber::EnvFilter::new("warn,genai=off")
+        tracing_subscriber::EnvFilter::new("warn")
     });
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
 }

@@ -85,17 +85,23 @@ pub(crate) const CODES: &[(&str, &str)] = &[
     ("line-too-long", "shorten the text, put it into a file of the workspace, or raise max_message_bytes"),
     ("max-steps", "raise max_steps, or ask for a smaller piece of work"),
     ("message-too-large", "shorten the message, put it into a file of the workspace, or raise max_message_bytes"),
-    ("model-broken", "try again; if it stays, check that CAPSTAN_API_BASE points to an OpenAI-compatible endpoint"),
+    (
+        "model-broken",
+        "try again; if it stays, check that CAPSTAN_API_BASE points to an endpoint of the model's provider",
+    ),
     (
         "model-context-overflow",
         "the message alone is too long for the model: shorten it, put it into a file, or use a model that takes more",
     ),
-    ("model-rate-limited", "wait a moment and try again"),
+    ("model-rate-limited", "wait a moment and try again, or name a model to fall back on in CAPSTAN_FALLBACK_MODELS"),
     ("model-rejected", "the provider's own words are above; check the model and its options"),
-    ("model-unauthorized", "set CAPSTAN_API_KEY to a key that the provider accepts"),
+    (
+        "model-unauthorized",
+        "set a key that the provider accepts; `capstan config show` tells where the present one is from",
+    ),
     (
         "model-unknown",
-        "check that CAPSTAN_MODEL names a model the provider has and CAPSTAN_API_BASE ends as it says, usually in /v1",
+        "check that CAPSTAN_MODEL names a model the provider has and CAPSTAN_API_BASE is where it says; see docs/models.md",
     ),
     ("model-unreachable", "check the network and CAPSTAN_API_BASE; CAPSTAN_MODEL=demo: works without either"),
     (

@@ -207,7 +207,7 @@ fn what_the_model_fails_with() {
         Reply::cut_after(""),
         Reply::cut_after("half an answer"),
     ]);
-    let place = Place::with_model(&server);
+    let place = Place::with_model(&server).set("CAPSTAN_MODEL_RETRIES", "0");
     table.refused(&place, "a key that is not accepted", &run, ("model-unauthorized", 1));
     table.refused(&place, "an unknown model", &run, ("model-unknown", 1));
     table.refused(&place, "too many requests", &run, ("model-rate-limited", 1));

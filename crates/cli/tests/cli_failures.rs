@@ -101,7 +101,7 @@ fn x01_after_a_failed_model_call_the_message_stands_and_the_next_run_works() {
     ];
     for (reply, code) in failures {
         let server = ScriptedModel::start_blocking(vec![reply, Reply::text("better")]);
-        let place = Place::with_model(&server);
+        let place = Place::with_model(&server).set("CAPSTAN_MODEL_RETRIES", "0");
         place.capstan(&["run", "hello"]).refused(code, 1);
         let entries = place.entries();
         assert_eq!(contents(&entries), ["hello"]);

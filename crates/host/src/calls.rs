@@ -3,8 +3,9 @@
 //! Before a request is sent, an entry `model.call` records the content hashes of its system prompt, tools and messages;
 //! the contents are kept once, as blobs. [`ModelCalls`] puts them together again.
 
+use capstan_hooks::contracts::{ModelProvider, RequestBody};
 use capstan_models::wire;
-use capstan_protocol::{BlobHash, ModelRequest, RunId};
+use capstan_protocol::{BlobHash, Map, ModelRequest, RunId};
 use capstan_tape::{Draft, Entry, Fact, Kind, Slice, Store, StoreError, Tapes, blob_hash, canonical_json};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -20,9 +21,15 @@ struct Record {
     model: String,
     messages: Vec<BlobHash>,
     tools: Vec<BlobHash>,
+    /// Everything else of the body. Calls of older versions have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    rest: Option<BlobHash>,
+    /// What the provider calls the messages, where that is not `messages`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    messages_key: Option<String>,
 }
 
-/// What a model got at one call, as an OpenAI-compatible server receives it.
+/// What a model got at one call, in the form in which its provider receives it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RecordedCall {
     /// The run.
@@ -33,15 +40,24 @@ pub struct RecordedCall {
     pub provider: String,
     /// The model's name at the provider.
     pub model: String,
-    /// The messages, the system prompt first.
+    /// The messages. Providers that have no place apart for the system prompt get it first among them.
     pub messages: Vec<Value>,
     /// The tools.
     pub tools: Vec<Value>,
+    /// Everything else of the body: options, and the system prompt where it has a place apart.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub rest: Map,
+    /// What the provider calls the messages, where that is not `messages`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub messages_key: Option<String>,
 }
 
+/// The name most providers give the conversation.
+const MESSAGES: &str = "messages";
+
 /// The facts that record a call: its contents, and the entry that names them.
-pub(crate) fn record(request: &ModelRequest, call: u32) -> (Vec<Fact>, Draft) {
-    let body = wire::openai_body(request);
+pub(crate) fn record(provider: &dyn ModelProvider, request: &ModelRequest, call: u32) -> (Vec<Fact>, Draft) {
+    let body = provider.body(request).unwrap_or_else(|| RequestBody { rest: Map::new(), ..wire::openai_body(request) });
     let mut facts = Vec::new();
     let mut keep = |value: &Value| {
         let bytes = canonical_json(value).into_bytes();
@@ -52,9 +68,11 @@ pub(crate) fn record(request: &ModelRequest, call: u32) -> (Vec<Fact>, Draft) {
     let record = Record {
         call,
         provider: request.model.provider().to_owned(),
-        model: body.model,
+        model: request.model.name().to_owned(),
         messages: body.messages.iter().map(&mut keep).collect(),
         tools: body.tools.iter().map(&mut keep).collect(),
+        rest: (!body.rest.is_empty()).then(|| keep(&Value::Object(body.rest))),
+        messages_key: (body.messages_key != MESSAGES).then_some(body.messages_key),
     };
     (facts, Draft::event(MODEL_CALL, json!(record)).hidden())
 }
@@ -88,12 +106,13 @@ async fn restore(store: &dyn Store, run_id: &RunId, entry: &Entry) -> Result<Rec
     let data = entry.payload.get("data").cloned().unwrap_or_default();
     let record: Record = serde_json::from_value(data).map_err(|error| StoreError::corrupt(what(), error))?;
     let mut contents = Vec::new();
-    for hash in record.messages.iter().chain(&record.tools) {
+    for hash in record.messages.iter().chain(&record.tools).chain(&record.rest) {
         let bytes = store.blob(hash).await?;
         let bytes = bytes.ok_or_else(|| StoreError::corrupt(what(), format!("content {hash} is missing")))?;
         contents.push(serde_json::from_slice(&bytes).map_err(|error| StoreError::corrupt(what(), error))?);
     }
-    let tools = contents.split_off(record.messages.len());
+    let mut tools = contents.split_off(record.messages.len());
+    let rest = tools.split_off(record.tools.len()).pop();
     Ok(RecordedCall {
         run_id: run_id.clone(),
         call: record.call,
@@ -101,5 +120,7 @@ async fn restore(store: &dyn Store, run_id: &RunId, entry: &Entry) -> Result<Rec
         model: record.model,
         messages: contents,
         tools,
+        rest: rest.and_then(|rest| rest.as_object().cloned()).unwrap_or_default(),
+        messages_key: record.messages_key,
     })
 }

@@ -109,6 +109,11 @@ impl Services {
         self.runners.iter().find(|runner| runner.descriptor().id == *id)
     }
 
+    /// The names of the providers of models.
+    pub(crate) fn model_providers(&self) -> impl Iterator<Item = &str> {
+        self.models.iter().map(|provider| provider.name())
+    }
+
     /// A provider of models by its name.
     pub(crate) fn model_provider(&self, name: &str) -> Option<&Arc<dyn ModelProvider>> {
         self.models.iter().find(|provider| provider.name() == name)

@@ -16,6 +16,8 @@ pub struct Settings {
     pub workspace: Workspace,
     /// The model a run uses when nobody says otherwise.
     pub model: ModelId,
+    /// The models to try, in order, when that one fails before its first word.
+    pub fallback_models: Vec<ModelId>,
     /// How that model should answer.
     pub model_options: ModelOptions,
     /// The largest input an event may carry, in bytes.

@@ -114,7 +114,8 @@ pub(crate) fn settings() -> Settings {
     Settings {
         workspace: Workspace { path: PathBuf::from("/workspace") },
         model: "demo:echo".parse().unwrap(),
-        model_options: ModelOptions { max_tokens: None },
+        fallback_models: Vec::new(),
+        model_options: ModelOptions::default(),
         max_message_bytes: 1 << 20,
         run_timeout: Duration::from_mins(1),
         session_wait: Duration::from_secs(1),

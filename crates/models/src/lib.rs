@@ -1,15 +1,28 @@
 //! The models Capstan can talk to, each a [`ModelProvider`](capstan_hooks::contracts::ModelProvider).
 //!
 //! - [`Demo`]: offline and deterministic; makes the first run work with no key and no network.
-//! - [`OpenAi`]: any endpoint that speaks `OpenAI` chat, configured by [`openai::Settings`].
-//! - [`wire`]: what such an endpoint receives, as a pure function, so that it can be recorded before it is sent.
+//! - [`Provider`]: everybody else. One way to send, to try again, to time out and to fail, over the [`Wire`] of each kind of
+//!   provider: [`wire`] has what it receives and sends as pure functions, so that a request can be recorded before it
+//!   is sent.
+//! - [`estimate`]: how many tokens a text may be, where no provider has said.
 //!
-//! Not for deciding what a model gets to read (that is the view and the agent), for retries or for fallback models.
-//! No error of this crate holds the key or the prompt.
+//! Not for deciding what a model gets to read (that is the view and the agent), nor for fallback models (that is the
+//! host, which records each attempt). No error of this crate holds the key or the prompt.
 
 pub mod demo;
-pub mod openai;
+mod endpoint;
+mod estimate;
+mod exchange;
+mod failure;
+mod frames;
+mod http;
+mod provider;
+mod redact;
+mod retry;
 pub mod wire;
 
 pub use demo::Demo;
-pub use openai::OpenAi;
+pub use estimate::estimate;
+pub use http::Http;
+pub use provider::{Provider, Settings};
+pub use wire::Wire;

@@ -1,24 +1,148 @@
-//! What an `OpenAI` chat server receives.
+//! What each kind of provider receives and sends, as pure functions.
 //!
-//! [`OpenAi`](crate::OpenAi) sends exactly these values, so what is recorded from them before a call is what the model
-//! got. Keys of a message that `OpenAI` chat has no place for (`name`, and what is in `extra`) are left out.
+//! A [`Wire`] says where requests go, what their bodies are, and how answers are read. [`Provider`](crate::Provider)
+//! does the rest, in one way for all of them. What a provider gives that only it understands (signatures of thoughts,
+//! encrypted reasoning) rides under the provider's name in the key `provider` of a message's or a call's `extra`, and
+//! goes back to that provider and no other.
 
-use capstan_protocol::{ChatMessage, Content, ContentPart, KnownPart, ModelRequest, Role, ToolCall, ToolSpec};
-use serde::Serialize;
-use serde_json::{Value, json};
+mod anthropic;
+mod chat;
+mod figures;
+mod gemini;
+mod ollama;
+mod opaque;
+mod parts;
+mod reader;
+mod responses;
 
-/// The parts of a request body that say what the model gets to read.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct WireBody {
-    /// The model's name at the provider.
-    pub model: String,
-    /// The conversation, the system prompt first.
-    pub messages: Vec<Value>,
-    /// The tools; the key is not sent when there are none.
-    pub tools: Vec<Value>,
+use capstan_hooks::contracts::RequestBody;
+use capstan_protocol::{Map, ModelRequest};
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::Value;
+
+use crate::frames::Framing;
+pub(crate) use reader::{Progress, Reader};
+
+/// A kind of provider.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Wire {
+    /// `OpenAI` chat, and every server that speaks it.
+    OpenAi,
+    /// `OpenAI` Responses.
+    OpenAiResponses,
+    /// Anthropic Messages.
+    Anthropic,
+    /// Google Gemini.
+    Gemini,
+    /// `OpenRouter`: `OpenAI` chat with its own way of reasoning.
+    OpenRouter,
+    /// Ollama's own protocol.
+    Ollama,
 }
 
-/// The body of a request, as an `OpenAI` chat server receives it.
+impl Wire {
+    /// Every one of them.
+    pub const ALL: [Self; 6] =
+        [Self::OpenAi, Self::OpenAiResponses, Self::Anthropic, Self::Gemini, Self::OpenRouter, Self::Ollama];
+
+    /// The name, which is also that of the provider it is made for.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::OpenAi => "openai",
+            Self::OpenAiResponses => "openai-responses",
+            Self::Anthropic => "anthropic",
+            Self::Gemini => "gemini",
+            Self::OpenRouter => "openrouter",
+            Self::Ollama => "ollama",
+        }
+    }
+
+    /// The wire of this name.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|wire| wire.name() == name)
+    }
+
+    /// Where its provider is when nobody says otherwise.
+    pub fn default_base(self) -> &'static str {
+        match self {
+            Self::OpenAi | Self::OpenAiResponses => "https://api.openai.com/v1",
+            Self::Anthropic => "https://api.anthropic.com",
+            Self::Gemini => "https://generativelanguage.googleapis.com/v1beta",
+            Self::OpenRouter => "https://openrouter.ai/api/v1",
+            Self::Ollama => "http://127.0.0.1:11434",
+        }
+    }
+
+    /// Whether its provider, at its own address, answers nobody without a key.
+    pub fn needs_key(self) -> bool {
+        self != Self::Ollama
+    }
+
+    /// The variables in which people keep the key of its provider, the first that is set counts.
+    pub fn key_variables(self) -> &'static [&'static str] {
+        match self {
+            Self::OpenAi | Self::OpenAiResponses => &["OPENAI_API_KEY"],
+            Self::Anthropic => &["ANTHROPIC_API_KEY"],
+            Self::Gemini => &["GEMINI_API_KEY", "GOOGLE_API_KEY"],
+            Self::OpenRouter => &["OPENROUTER_API_KEY"],
+            Self::Ollama => &["OLLAMA_API_KEY"],
+        }
+    }
+
+    /// The variables in which people keep the address of its provider.
+    pub fn base_variables(self) -> &'static [&'static str] {
+        match self {
+            Self::OpenAi | Self::OpenAiResponses => &["OPENAI_BASE_URL"],
+            Self::Anthropic => &["ANTHROPIC_BASE_URL"],
+            Self::Gemini => &["GOOGLE_GEMINI_BASE_URL"],
+            Self::OpenRouter => &["OPENROUTER_BASE_URL"],
+            Self::Ollama => &["OLLAMA_HOST"],
+        }
+    }
+
+    /// The headers that say who asks.
+    pub(crate) fn headers(self, key: Option<&SecretString>) -> Vec<(&'static str, SecretString)> {
+        let key = key.map(|key| match self {
+            Self::OpenAi | Self::OpenAiResponses | Self::OpenRouter | Self::Ollama => {
+                ("authorization", SecretString::from(format!("Bearer {}", key.expose_secret())))
+            }
+            Self::Anthropic => ("x-api-key", key.clone()),
+            Self::Gemini => ("x-goog-api-key", key.clone()),
+        });
+        let version = (self == Self::Anthropic).then(|| ("anthropic-version", SecretString::from("2023-06-01")));
+        key.into_iter().chain(version).collect()
+    }
+
+    /// How answers are cut into frames.
+    pub(crate) fn framing(self) -> Framing {
+        if self == Self::Ollama { Framing::Lines } else { Framing::Events }
+    }
+
+    /// The body of a request to the provider of this name.
+    pub(crate) fn body(self, provider: &str, request: &ModelRequest) -> RequestBody {
+        match self {
+            Self::OpenAi => chat::body(chat::Flavour::Plain, provider, request),
+            Self::OpenRouter => chat::body(chat::Flavour::OpenRouter, provider, request),
+            Self::OpenAiResponses => responses::body(provider, request),
+            Self::Anthropic => anthropic::body(provider, request),
+            Self::Gemini => gemini::body(provider, request),
+            Self::Ollama => ollama::body(provider, request),
+        }
+    }
+
+    /// Reads one answer of the provider of this name.
+    pub(crate) fn reader(self, provider: &str) -> Box<dyn Reader> {
+        match self {
+            Self::OpenAi | Self::OpenRouter => Box::new(chat::Answer::new(provider)),
+            Self::OpenAiResponses => Box::new(responses::Answer::new(provider)),
+            Self::Anthropic => Box::new(anthropic::Answer::new(provider)),
+            Self::Gemini => Box::new(gemini::Answer::new(provider)),
+            Self::Ollama => Box::new(ollama::Answer::new(provider)),
+        }
+    }
+}
+
+/// The body of a request in the form of `OpenAI` chat.
 ///
 /// ```
 /// use capstan_models::wire::openai_body;
@@ -32,153 +156,24 @@ pub struct WireBody {
 ///     tools: vec![],
 ///     options: ModelOptions::default(),
 /// });
-/// assert_eq!(body.model, "gpt-5");
+/// assert_eq!(body.rest["model"], "gpt-5");
 /// assert_eq!(
 ///     body.messages,
 ///     [json!({"role": "system", "content": "Be brief."}), json!({"role": "user", "content": "hi"})]
 /// );
 /// ```
-pub fn openai_body(request: &ModelRequest) -> WireBody {
-    let system = (!request.system.is_empty()).then(|| json!({"role": "system", "content": request.system}));
-    WireBody {
-        model: request.model.name().to_owned(),
-        messages: system.into_iter().chain(request.messages.iter().map(message)).collect(),
-        tools: request.tools.iter().map(tool).collect(),
-    }
+pub fn openai_body(request: &ModelRequest) -> RequestBody {
+    Wire::OpenAi.body(Wire::OpenAi.name(), request)
 }
 
-fn message(message: &ChatMessage) -> Value {
-    match message.role {
-        Role::System => json!({"role": "system", "content": text_only(&message.content)}),
-        Role::User => json!({"role": "user", "content": message.content}),
-        Role::Assistant if message.tool_calls.is_empty() => {
-            json!({"role": "assistant", "content": text_only(&message.content)})
+/// Puts what the configuration wants sent over what a wire sends; objects are joined, anything else is replaced.
+pub(crate) fn join(body: &mut Map, with: &Map) {
+    for (key, value) in with {
+        match (body.get_mut(key), value) {
+            (Some(Value::Object(there)), Value::Object(more)) => join(there, more),
+            _ => {
+                body.insert(key.clone(), value.clone());
+            }
         }
-        Role::Assistant => {
-            let calls: Vec<Value> = message.tool_calls.iter().map(call).collect();
-            json!({"role": "assistant", "content": text_only(&message.content), "tool_calls": calls})
-        }
-        Role::Tool => json!({
-            "role": "tool",
-            "content": text_only(&message.content),
-            "tool_call_id": message.tool_call_id.as_deref().unwrap_or_default(),
-        }),
-    }
-}
-
-fn call(call: &ToolCall) -> Value {
-    json!({
-        "id": call.id,
-        "type": "function",
-        "function": {"name": call.function.name, "arguments": call.function.arguments},
-    })
-}
-
-fn tool(tool: &ToolSpec) -> Value {
-    json!({
-        "type": "function",
-        "function": {
-            "name": tool.name.model_name(),
-            "description": tool.description,
-            "parameters": tool.parameters,
-        },
-    })
-}
-
-/// The content as text. Providers take other parts from a user only, and refuse the whole request over one elsewhere:
-/// a note stands in its place, so that the model knows that something was there.
-fn text_only(content: &Content) -> String {
-    let parts = match content {
-        Content::Text(text) => return text.clone(),
-        Content::Parts(parts) => parts,
-    };
-    let lines: Vec<String> = parts
-        .iter()
-        .map(|part| part.as_text().map_or_else(|| format!("[{} left out]", kind(part)), str::to_owned))
-        .collect();
-    lines.join("\n")
-}
-
-fn kind(part: &ContentPart) -> &str {
-    match part {
-        ContentPart::Known(KnownPart::Text { .. }) => "text",
-        ContentPart::Known(KnownPart::ImageUrl { .. }) => "image_url",
-        ContentPart::Other(part) => part.get("type").and_then(Value::as_str).unwrap_or("part"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use capstan_protocol::{ChatMessage, Content, ContentPart, Map, ModelOptions, ModelRequest, ToolCall, ToolSpec};
-    use serde_json::{Value, json};
-
-    use super::openai_body;
-
-    fn request(messages: Vec<ChatMessage>) -> ModelRequest {
-        let model = "openai:m".parse().unwrap();
-        ModelRequest { model, system: String::new(), messages, tools: Vec::new(), options: ModelOptions::default() }
-    }
-
-    fn messages(messages: Vec<ChatMessage>) -> Vec<Value> {
-        openai_body(&request(messages)).messages
-    }
-
-    #[test]
-    fn calls_and_results_have_the_form_of_openai_chat() {
-        let sent = messages(vec![
-            ChatMessage::user("go"),
-            ChatMessage::calls(vec![ToolCall::new("c1", "fs_read", "{not json")]),
-            ChatMessage::tool("c1", "fs.read", "# Demo"),
-        ]);
-        assert_eq!(
-            sent,
-            [
-                json!({"role": "user", "content": "go"}),
-                json!({"role": "assistant", "content": "", "tool_calls": [
-                    {"id": "c1", "type": "function", "function": {"name": "fs_read", "arguments": "{not json"}}
-                ]}),
-                json!({"role": "tool", "content": "# Demo", "tool_call_id": "c1"}),
-            ]
-        );
-    }
-
-    #[test]
-    fn parts_of_a_user_are_sent_as_they_are() {
-        let parts = json!([
-            {"type": "text", "text": "look"},
-            {"type": "image_url", "image_url": {"url": "https://example.com/a.png", "detail": "low"}},
-            {"type": "input_audio", "input_audio": {"data": "AA==", "format": "wav"}},
-        ]);
-        let content: Content = serde_json::from_value(parts.clone()).unwrap();
-        assert_eq!(messages(vec![ChatMessage::user(content)]), [json!({"role": "user", "content": parts})]);
-    }
-
-    #[test]
-    fn an_image_in_a_tool_result_becomes_a_note() {
-        let parts = Content::Parts(vec![ContentPart::text("a screenshot:"), ContentPart::image("data:x")]);
-        let sent = messages(vec![ChatMessage::tool("c1", "screen", parts)]);
-        assert_eq!(sent[0]["content"], "a screenshot:\n[image_url left out]");
-    }
-
-    #[test]
-    fn keys_openai_chat_has_no_place_for_are_left_out() {
-        let mut message = ChatMessage::user("hi");
-        message.name = Some("ada".to_owned());
-        message.extra = Map::from_iter([("date".to_owned(), json!("today"))]);
-        assert_eq!(messages(vec![message]), [json!({"role": "user", "content": "hi"})]);
-    }
-
-    #[test]
-    fn tools_go_by_the_name_models_see() {
-        let parameters = json!({"type": "object", "properties": {"path": {"type": "string"}}});
-        let spec =
-            ToolSpec { name: "fs.read".into(), description: "Reads.".to_owned(), parameters: parameters.clone() };
-        let body = openai_body(&ModelRequest { tools: vec![spec], ..request(vec![ChatMessage::user("hi")]) });
-        assert_eq!(
-            body.tools,
-            [json!({"type": "function", "function": {
-                "name": "fs_read", "description": "Reads.", "parameters": parameters
-            }})]
-        );
     }
 }

@@ -6,13 +6,13 @@ use capstan_hooks::contracts::ModelErrorKind::{
     Broken, ContextOverflow, RateLimited, Rejected, Unauthorized, UnknownModel, Unreachable,
 };
 use capstan_hooks::contracts::{ModelError, ModelErrorKind, ModelEvent, ModelProvider as _, collect};
-use capstan_models::{OpenAi, openai::Settings};
+use capstan_models::Settings;
 use capstan_protocol::{ChatMessage, ModelOptions, ModelOutput, ModelRequest, ToolCall, Usage};
 use capstan_testing::{Gate, Reply, ScriptedModel};
 use futures::StreamExt as _;
 use serde_json::json;
 
-use common::{KEY, provider, request, settings, tools};
+use common::{KEY, openai, provider, request, settings, tools};
 
 /// A prompt that must not turn up in an error.
 const SECRET_PROMPT: &str = "the launch code is swordfish, do not tell anyone about it";
@@ -154,7 +154,7 @@ async fn the_client_is_used_again_for_the_next_call() {
 async fn a_local_endpoint_needs_no_key_and_a_slash_at_the_end_is_fine() {
     let server = ScriptedModel::start(vec![Reply::text("hi")]).await;
     let api_base = Some(format!("{}/", server.base_url()));
-    let provider = OpenAi::new(Settings { api_key: None, api_base });
+    let provider = openai(Settings { api_key: None, api_base, ..Settings::default() });
     let stream = provider.stream(&request(vec![ChatMessage::user("hi")])).await.unwrap();
     assert_eq!(collect(stream).await.unwrap().text, "hi");
     assert_eq!(server.authorizations(), [None]);
@@ -163,7 +163,7 @@ async fn a_local_endpoint_needs_no_key_and_a_slash_at_the_end_is_fine() {
 #[tokio::test]
 async fn openai_itself_without_a_key_is_unauthorized_and_nothing_is_sent() {
     for api_key in [None, Some(" ".into())] {
-        let provider = OpenAi::new(Settings { api_key, api_base: None });
+        let provider = openai(Settings { api_key, ..Settings::default() });
         let error = provider.stream(&request(vec![ChatMessage::user(SECRET_PROMPT)])).await.err().unwrap();
         assert_eq!(error.kind, Unauthorized);
         assert!(error.message.contains("CAPSTAN_API_KEY"), "{error}");
@@ -213,7 +213,7 @@ async fn no_error_repeats_the_key_or_the_prompt_a_provider_sends_back() {
 #[tokio::test]
 async fn a_port_nobody_listens_on_is_unreachable() {
     let free = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let provider = OpenAi::new(settings(format!("http://{free}/v1")));
+    let provider = openai(settings(format!("http://{free}/v1")));
     let error = provider.stream(&request(vec![ChatMessage::user(SECRET_PROMPT)])).await.err().unwrap();
     assert_eq!(error.kind, Unreachable);
     assert!(error.message.contains(&free.to_string()), "{error}");
@@ -222,9 +222,10 @@ async fn a_port_nobody_listens_on_is_unreachable() {
 
 #[tokio::test]
 async fn a_host_that_does_not_exist_is_unreachable() {
-    let provider = OpenAi::new(settings("http://no-such-host.invalid/v1".to_owned()));
+    let provider = openai(settings("http://no-such-host.invalid/v1".to_owned()));
     let error = provider.stream(&request(vec![ChatMessage::user("hi")])).await.err().unwrap();
     assert_eq!(error.kind, Unreachable, "{error}");
+    assert!(error.message.contains("no such host"), "{error}");
 }
 
 #[tokio::test]
@@ -260,6 +261,17 @@ async fn an_error_in_the_stream_is_broken_unless_it_says_more() {
 }
 
 #[tokio::test]
+async fn a_server_that_does_not_stream_is_understood() {
+    let call = json!({"id": "c1", "type": "function", "function": {"name": "bash", "arguments": "{}"}});
+    let message = json!({"role": "assistant", "content": "hi", "tool_calls": [call]});
+    let whole = json!({"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]});
+    let output = answer(Reply::raw(whole.to_string())).await.unwrap();
+    assert_eq!((output.text.as_str(), output.tool_calls), ("hi", vec![ToolCall::new("c1", "bash", "{}")]));
+    let error = failure(Reply::raw(error_body("This model's maximum context length is 8192 tokens"))).await;
+    assert_eq!(error.kind, ContextOverflow);
+}
+
+#[tokio::test]
 async fn a_filtered_answer_is_rejected() {
     let stream = "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"content_filter\"}]}\n\ndata: [DONE]\n\n";
     assert_eq!(failure(Reply::raw(stream)).await.kind, Rejected);
@@ -269,7 +281,7 @@ async fn a_filtered_answer_is_rejected() {
 async fn a_limit_on_tokens_goes_by_the_name_the_model_knows() {
     let server = ScriptedModel::start_with(|_, _| Reply::text("ok")).await;
     for (model, field) in [("openai:gpt-4o", "max_tokens"), ("openai:gpt-5-mini", "max_completion_tokens")] {
-        let options = ModelOptions { max_tokens: Some(256) };
+        let options = ModelOptions { max_tokens: Some(256), ..ModelOptions::default() };
         let model = model.parse().unwrap();
         let request = ModelRequest { model, options, ..request(vec![ChatMessage::user("hi")]) };
         collect(provider(&server).stream(&request).await.unwrap()).await.unwrap();
@@ -280,5 +292,5 @@ async fn a_limit_on_tokens_goes_by_the_name_the_model_knows() {
 #[test]
 fn settings_and_provider_do_not_show_the_key() {
     let settings = settings("http://127.0.0.1:1/v1".to_owned());
-    assert!(!format!("{settings:?} {:?}", OpenAi::new(settings.clone())).contains(KEY));
+    assert!(!format!("{settings:?} {:?}", openai(settings.clone())).contains(KEY));
 }

@@ -1,14 +1,15 @@
-//! What is sent equals what `wire::openai_body` says, so that it can be recorded before it is sent.
+//! What is sent equals what `body` says, so that it can be recorded before it is sent.
 
 mod common;
 
-use capstan_hooks::contracts::{ModelProvider as _, collect};
+use capstan_hooks::contracts::{ModelProvider as _, RequestBody, collect};
+use capstan_models::Wire;
 use capstan_models::wire::openai_body;
-use capstan_protocol::{ChatMessage, Content, ContentPart, Map, ModelRequest, ToolCall};
+use capstan_protocol::{ChatMessage, Content, ContentPart, Map, ModelOptions, ModelRequest, ToolCall};
 use capstan_testing::{Reply, ScriptedModel};
 use serde_json::{Value, json};
 
-use common::{provider, request, tools};
+use common::{provider, provider_of, request, request_to, tools};
 
 const ANCHOR: &str = r#"[Anchor created: session/start]: {"owner":"human"}"#;
 
@@ -17,11 +18,7 @@ async fn sent(request: &ModelRequest) -> Value {
     let server = ScriptedModel::start(vec![Reply::text("ok")]).await;
     collect(provider(&server).stream(request).await.unwrap()).await.unwrap();
     let body = server.requests().remove(0);
-    let said = openai_body(request);
-    assert_eq!(body["model"], said.model);
-    assert_eq!(body["messages"], Value::Array(said.messages));
-    let tools = (!said.tools.is_empty()).then_some(Value::Array(said.tools));
-    assert_eq!(body.get("tools"), tools.as_ref());
+    assert_eq!(body, openai_body(request).into_json());
     body
 }
 
@@ -128,5 +125,28 @@ async fn p15_a_model_name_is_sent_as_it_is_and_sets_no_option() {
         let body = sent(&ModelRequest { model, ..request(vec![ChatMessage::user("hi")]) }).await;
         assert_eq!(body["model"], name);
         assert_eq!(body.as_object().unwrap().len(), 4, "{body}");
+    }
+}
+
+#[tokio::test]
+async fn p15_what_the_configuration_adds_is_sent_and_said() {
+    for wire in Wire::ALL {
+        let server = ScriptedModel::start(vec![Reply::text("ok")]).await;
+        let more =
+            json!({"generationConfig": {"temperature": 0.5}, "options": {"num_ctx": 32_000}, "temperature": 0.5});
+        let provider = provider_of(wire, &server, |settings| {
+            let key = if wire == Wire::Gemini { "generationConfig" } else { "options" };
+            settings.body = Map::from_iter([(key.to_owned(), more[key].clone())]);
+            settings.headers = vec![("x-team".to_owned(), "blue".into())];
+        });
+        let options = ModelOptions { max_tokens: Some(4000), ..ModelOptions::default() };
+        let request = ModelRequest { options, ..request_to(wire, vec![ChatMessage::user("hi")]) };
+        collect(provider.stream(&request).await.unwrap()).await.unwrap();
+        assert_eq!(server.violations(), Vec::<String>::new());
+        let sent = server.requests().remove(0);
+        assert_eq!(Some(&sent), provider.body(&request).map(RequestBody::into_json).as_ref(), "{}", wire.name());
+        assert!(sent.to_string().contains("32000") || sent.to_string().contains("temperature"), "{sent}");
+        assert!(sent.to_string().contains("4000"), "what was there stays: {sent}");
+        assert_eq!(server.header("x-team"), [Some("blue".to_owned())]);
     }
 }

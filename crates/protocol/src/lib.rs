@@ -37,7 +37,7 @@ pub use ids::{
     TapeName, WorkspaceId,
 };
 pub use message::{ChatMessage, Role};
-pub use model::{ModelId, ModelOptions, ModelOutput, ModelRequest};
+pub use model::{ModelId, ModelOptions, ModelOutput, ModelRequest, Reasoning};
 pub use outbound::{Outbound, OutboundKind};
 pub use outcome::{EventKey, Outcome};
 pub use result::{ResultBody, RunResult};

@@ -85,6 +85,38 @@ pub struct ModelOptions {
     /// The most tokens it may write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<u32>,
+    /// How much it should think before it answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reasoning: Option<Reasoning>,
+}
+
+/// How much a model should think before it answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Reasoning {
+    /// Not at all, where it can be told so.
+    None,
+    /// A little.
+    Low,
+    /// Some.
+    Medium,
+    /// Much.
+    High,
+}
+
+impl Reasoning {
+    /// Every one of them.
+    pub const ALL: [Self; 4] = [Self::None, Self::Low, Self::Medium, Self::High];
+
+    /// The word as it is written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::High => "high",
+        }
+    }
 }
 
 /// What a model call came to, collected from its stream.

@@ -4,7 +4,7 @@ use capstan_protocol::{ChatMessage, Content, Role, ToolCall};
 use serde_json::Value;
 
 use crate::conversation::{Answers, Conversation};
-use crate::{Entry, Kind, Window};
+use crate::{Entry, Kind, Window, keys};
 
 /// Turns the window of a tape into messages. What it gives is made valid before it is sent.
 pub trait View: Send + Sync + 'static {
@@ -34,7 +34,10 @@ fn push(conversation: &mut Conversation, entry: &Entry) {
             conversation.push(ChatMessage::assistant(format!("[Anchor created: {name}]: {state}")));
         }
         Kind::Message => {
-            if let Some(message) = read_message(&entry.payload) {
+            if let Some(mut message) = read_message(&entry.payload) {
+                // Opaque provider data goes back with the message.
+                let given = entry.meta.get(keys::PROVIDER).cloned();
+                message.extra.extend(given.map(|given| (keys::PROVIDER.to_owned(), given)));
                 conversation.push(message);
             }
         }

@@ -123,3 +123,11 @@ async fn p07_the_messages_an_anchor_names_stand_between_it_and_what_follows() {
     assert_eq!(texts, ["[Anchor created: handoff]: {}", "taken in", "goes on"]);
     assert_eq!(tapes.read(&tape, &Slice::all()).await.unwrap().len(), 6, "an anchor deletes nothing");
 }
+
+#[tokio::test]
+async fn a08_what_only_a_provider_understands_rides_with_its_message() {
+    let given = json!({"anthropic": {"thinking": []}});
+    let messages = shown([user("hi"), assistant("hello").with_meta("provider", given.clone())]).await;
+    assert_eq!(messages[0].extra, Map::new());
+    assert_eq!(messages[1].extra, Map::from_iter([("provider".to_owned(), given)]));
+}

@@ -1,9 +1,10 @@
-//! What tests share: [`ScriptedModel`], an `OpenAI` chat server on real loopback HTTP that answers from a script, and
+//! What tests share: [`ScriptedModel`], a server of models on real loopback HTTP that answers from a script, and
 //! [`disk`], a disk that fails on demand.
 //!
-//! The server is strict: a request that breaks the [`grammar`] of `OpenAI` chat is answered with 400, as a provider would, and
-//! kept in [`ScriptedModel::violations`]. [`Reply`] is one answer of the script; a [`Gate`] holds an answer back in
-//! mid-stream, so that a test can act at that moment without sleeping.
+//! The server speaks the protocols of all providers and is strict: a request that breaks the rules of its protocol (the
+//! [`grammar`] of `OpenAI` chat, for one) is answered with 400, as a provider would, and kept in
+//! [`ScriptedModel::violations`]. [`Reply`] is one answer of the script; a [`Gate`] holds an answer back in mid-stream, so
+//! that a test can act at that moment without sleeping.
 //!
 //! Not for production: functions panic where a test should fail. It knows nothing of Capstan's other crates, so that
 //! any of them can use it in its tests.
@@ -11,6 +12,7 @@
 pub mod disk;
 mod gate;
 pub mod grammar;
+pub mod protocol;
 mod reply;
 mod server;
 

@@ -1,12 +1,10 @@
-//! One answer of a script, and how it goes over the wire.
+//! One answer of a script. How it goes over the wire is the matter of each protocol.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::Gate;
 
-const FRAGMENT: usize = 7;
-
-/// One answer of the server.
+/// One answer of the server, whatever protocol it is asked in.
 ///
 /// ```
 /// use capstan_testing::Reply;
@@ -23,36 +21,67 @@ const FRAGMENT: usize = 7;
 pub struct Reply {
     pub(crate) body: Body,
     pub(crate) gate: Option<Gate>,
+    pub(crate) headers: Vec<(String, String)>,
 }
 
 /// What is sent.
 #[derive(Debug, Clone)]
 pub(crate) enum Body {
     /// A complete answer.
-    Answer { reasoning: String, text: String, calls: Vec<Call>, usage: (u64, u64) },
+    Answer(Answer),
     /// Another status than 200.
     Status { code: u16, body: String },
     /// A stream whose connection breaks after this text.
     Cut { text: String },
+    /// A stream that the provider breaks off with an error of its own after this text.
+    Failed { text: String, message: String },
+    /// The refusal of a request that is longer than the model takes.
+    Overflow,
     /// A stream of these bytes, whatever they are.
     Raw { body: String },
+}
+
+/// A complete answer.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Answer {
+    pub(crate) reasoning: String,
+    pub(crate) text: String,
+    pub(crate) calls: Vec<Call>,
+    pub(crate) usage: Usage,
+    /// It ends at the limit of tokens.
+    pub(crate) truncated: bool,
+}
+
+/// What an answer says it used.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Usage {
+    pub(crate) prompt: u64,
+    /// How many of those came from a cache.
+    pub(crate) cached: u64,
+    pub(crate) completion: u64,
+}
+
+impl Default for Usage {
+    fn default() -> Self {
+        Self { prompt: 10, cached: 0, completion: 5 }
+    }
 }
 
 /// A call of a tool.
 #[derive(Debug, Clone)]
 pub(crate) struct Call {
-    id: String,
-    name: String,
-    arguments: String,
+    pub(crate) id: String,
+    pub(crate) name: String,
+    pub(crate) arguments: String,
 }
 
 impl Reply {
     fn new(body: Body) -> Self {
-        Self { body, gate: None }
+        Self { body, gate: None, headers: Vec::new() }
     }
 
     fn answer(text: String, calls: Vec<Call>) -> Self {
-        Self::new(Body::Answer { reasoning: String::new(), text, calls, usage: (10, 5) })
+        Self::new(Body::Answer(Answer { text, calls, ..Answer::default() }))
     }
 
     /// Text in several chunks, then `stop` and the usage.
@@ -108,27 +137,51 @@ impl Reply {
         Self::new(Body::Raw { body: body.into() })
     }
 
-    /// Puts text before the calls of an answer.
-    pub fn with_text(mut self, before: impl Into<String>) -> Self {
-        if let Body::Answer { text, .. } = &mut self.body {
-            *text = before.into();
+    /// Text, after which the provider reports an error in mid-stream.
+    pub fn failing_after(text: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::new(Body::Failed { text: text.into(), message: message.into() })
+    }
+
+    /// What the provider says to a request that is longer than the model takes.
+    pub fn overflow() -> Self {
+        Self::new(Body::Overflow)
+    }
+
+    fn change(mut self, change: impl FnOnce(&mut Answer)) -> Self {
+        if let Body::Answer(answer) = &mut self.body {
+            change(answer);
         }
         self
     }
 
-    /// Puts reasoning before the text of an answer.
-    pub fn with_reasoning(mut self, before: impl Into<String>) -> Self {
-        if let Body::Answer { reasoning, .. } = &mut self.body {
-            *reasoning = before.into();
-        }
-        self
+    /// Puts text before the calls of an answer.
+    pub fn with_text(self, before: impl Into<String>) -> Self {
+        self.change(|answer| answer.text = before.into())
+    }
+
+    /// Puts reasoning before the text of an answer. Providers that sign it or encrypt it do so, and want it back.
+    pub fn with_reasoning(self, before: impl Into<String>) -> Self {
+        self.change(|answer| answer.reasoning = before.into())
     }
 
     /// Sets the tokens of the request and of the reply; 10 and 5 unless said.
-    pub fn with_usage(mut self, prompt: u64, completion: u64) -> Self {
-        if let Body::Answer { usage, .. } = &mut self.body {
-            *usage = (prompt, completion);
-        }
+    pub fn with_usage(self, prompt: u64, completion: u64) -> Self {
+        self.change(|answer| answer.usage = Usage { prompt, completion, ..answer.usage })
+    }
+
+    /// Says how many tokens of the request came from the provider's cache.
+    pub fn with_cached(self, cached: u64) -> Self {
+        self.change(|answer| answer.usage.cached = cached)
+    }
+
+    /// Ends the answer at the limit of tokens.
+    pub fn truncated(self) -> Self {
+        self.change(|answer| answer.truncated = true)
+    }
+
+    /// Sends a header with it, such as `("retry-after", "1")`.
+    pub fn with_header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.headers.push((name.into(), value.into()));
         self
     }
 
@@ -137,60 +190,4 @@ impl Reply {
         self.gate = Some(gate.clone());
         self
     }
-}
-
-/// The frames of a complete answer, the first of which carries the first word.
-pub(crate) fn answer_frames(body: &Body, include_usage: bool) -> Vec<String> {
-    match body {
-        Body::Answer { reasoning, text, calls, usage } => {
-            let mut frames = Vec::new();
-            frames.extend(words(reasoning).map(|word| delta(&json!({"reasoning_content": word}))));
-            frames.extend(words(text).map(|word| delta(&json!({"content": word}))));
-            frames.extend(calls.iter().enumerate().flat_map(|(index, call)| call_frames(index, call)));
-            frames.push(finish(if calls.is_empty() { "stop" } else { "tool_calls" }));
-            if include_usage {
-                let (prompt, completion) = *usage;
-                frames.push(frame(&json!({"choices": [], "usage": {
-                    "prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion,
-                }})));
-            }
-            frames.push("data: [DONE]\n\n".to_owned());
-            frames
-        }
-        Body::Cut { text } => words(text).map(|word| delta(&json!({"content": word}))).collect(),
-        Body::Raw { body } => vec![body.clone()],
-        Body::Status { .. } => Vec::new(),
-    }
-}
-
-fn call_frames(index: usize, call: &Call) -> Vec<String> {
-    let opening = json!({"tool_calls": [
-        {"index": index, "id": call.id, "type": "function", "function": {"name": call.name, "arguments": ""}}
-    ]});
-    let letters: Vec<char> = call.arguments.chars().collect();
-    let fragments = letters.chunks(FRAGMENT).map(|fragment| {
-        let fragment: String = fragment.iter().collect();
-        delta(&json!({"tool_calls": [{"index": index, "function": {"arguments": fragment}}]}))
-    });
-    std::iter::once(delta(&opening)).chain(fragments).collect()
-}
-
-fn words(text: &str) -> impl Iterator<Item = &str> {
-    text.split_inclusive(' ')
-}
-
-fn delta(delta: &Value) -> String {
-    frame(&json!({"choices": [{"index": 0, "delta": delta, "finish_reason": null}]}))
-}
-
-fn finish(reason: &str) -> String {
-    frame(&json!({"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]}))
-}
-
-fn frame(chunk: &Value) -> String {
-    let mut whole = json!({"id": "chatcmpl-scripted", "object": "chat.completion.chunk", "created": 0});
-    if let (Some(whole), Some(chunk)) = (whole.as_object_mut(), chunk.as_object()) {
-        whole.extend(chunk.clone());
-    }
-    format!("data: {whole}\n\n")
 }

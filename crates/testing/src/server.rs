@@ -1,6 +1,6 @@
 //! The server itself.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -8,19 +8,22 @@ use std::thread;
 
 use axum::Router;
 use axum::body::{Body as HttpBody, Bytes};
-use axum::extract::{DefaultBodyLimit, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::extract::{ConnectInfo, DefaultBodyLimit, State};
+use axum::http::{HeaderMap, HeaderName, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::post;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::reply::{Body, answer_frames};
-use crate::{Reply, grammar};
+use crate::Reply;
+use crate::protocol::{Memory, Protocol};
+use crate::reply::Body;
 
-/// A scripted, strict `OpenAI` chat server on a free port of 127.0.0.1; it stops when it is dropped.
+/// A scripted, strict server of models on a free port of 127.0.0.1; it stops when it is dropped.
+///
+/// It speaks `OpenAI` chat and Responses, Anthropic, Gemini and Ollama, each on the path its provider has it on, and
+/// answers from one script whatever it is asked in.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {
@@ -46,8 +49,11 @@ struct Record {
     script: Script,
     answered: usize,
     requests: Vec<Value>,
-    authorizations: Vec<Option<String>>,
+    headers: Vec<HeaderMap>,
     violations: Vec<String>,
+    memory: Memory,
+    /// The addresses of those who connected.
+    clients: HashSet<SocketAddr>,
 }
 
 enum RunsOn {
@@ -113,9 +119,14 @@ impl ScriptedModel {
         Self { address, record, runs_on: RunsOn::Thread { stop: Some(stop), thread: Some(thread) } }
     }
 
-    /// The base URL as people write it: `http://127.0.0.1:PORT/v1`.
+    /// The base URL as people write it for `OpenAI`: `http://127.0.0.1:PORT/v1`.
     pub fn base_url(&self) -> String {
-        format!("http://{}/v1", self.address)
+        format!("{}/v1", self.origin())
+    }
+
+    /// Where it is, for the other protocols: `http://127.0.0.1:PORT`.
+    pub fn origin(&self) -> String {
+        format!("http://{}", self.address)
     }
 
     /// The bodies received, in order, those that broke the grammar included.
@@ -125,7 +136,18 @@ impl ScriptedModel {
 
     /// The `Authorization` header of each request, in order.
     pub fn authorizations(&self) -> Vec<Option<String>> {
-        lock(&self.record).authorizations.clone()
+        self.header("authorization")
+    }
+
+    /// A header of each request, in order.
+    pub fn header(&self, name: &str) -> Vec<Option<String>> {
+        let value = |headers: &HeaderMap| headers.get(name)?.to_str().ok().map(str::to_owned);
+        lock(&self.record).headers.iter().map(value).collect()
+    }
+
+    /// How many connections brought the requests.
+    pub fn connections(&self) -> usize {
+        lock(&self.record).clients.len()
     }
 
     /// What was wrong with the requests; empty when nothing was.
@@ -151,16 +173,17 @@ impl Drop for ScriptedModel {
 
 impl Record {
     fn shared(script: Script) -> Shared {
-        let (requests, authorizations, violations) = (Vec::new(), Vec::new(), Vec::new());
-        Arc::new(Mutex::new(Self { script, answered: 0, requests, authorizations, violations }))
+        let (requests, headers, violations) = (Vec::new(), Vec::new(), Vec::new());
+        let (memory, clients) = (Memory::default(), HashSet::new());
+        Arc::new(Mutex::new(Self { script, answered: 0, requests, headers, violations, memory, clients }))
     }
 
     /// Takes a request in; the answer is the script's, or the explanation of what is wrong with it.
-    fn answer(&mut self, body: &Value, authorization: Option<String>) -> Reply {
+    fn answer(&mut self, protocol: Protocol, path: &str, body: &Value, headers: HeaderMap) -> Reply {
         let number = self.requests.len();
         self.requests.push(body.clone());
-        self.authorizations.push(authorization);
-        let wrong = wrong_with(body);
+        self.headers.push(headers);
+        let wrong = protocol.violations(path, body, &self.memory);
         if wrong.is_empty() {
             let answered = self.answered;
             self.answered += 1;
@@ -183,26 +206,6 @@ fn in_order(replies: Vec<Reply>) -> impl FnMut(&Value, usize) -> Reply + Send {
     }
 }
 
-fn wrong_with(body: &Value) -> Vec<String> {
-    let mut wrong = Vec::new();
-    if body["model"].as_str().unwrap_or_default().is_empty() {
-        wrong.push("there is no model".to_owned());
-    }
-    if body["stream"] != true {
-        wrong.push("it does not ask for a stream, and this server only streams".to_owned());
-    }
-    match body["messages"].as_array() {
-        Some(messages) => wrong.extend(grammar::violations(messages)),
-        None => wrong.push("there is no list of messages".to_owned()),
-    }
-    match body.get("tools").map(Value::as_array) {
-        None => {}
-        Some(Some(tools)) if !tools.is_empty() => wrong.extend(grammar::tool_violations(tools)),
-        Some(_) => wrong.push("tools is no list of tools".to_owned()),
-    }
-    wrong
-}
-
 async fn bind() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port on loopback");
     let address = listener.local_addr().expect("a bound listener has an address");
@@ -210,37 +213,51 @@ async fn bind() -> (TcpListener, SocketAddr) {
 }
 
 async fn serve(listener: TcpListener, record: Shared) {
-    let app =
-        Router::new().route("/v1/chat/completions", post(chat)).layer(DefaultBodyLimit::disable()).with_state(record);
+    let app = Router::new().fallback(answer).layer(DefaultBodyLimit::disable()).with_state(record);
+    let app = app.into_make_service_with_connect_info::<SocketAddr>();
     // Serving ends only with the task or the thread that owns it.
     let _ = axum::serve(listener, app).await;
 }
 
-async fn chat(State(record): State<Shared>, headers: HeaderMap, body: Bytes) -> Response {
+async fn answer(
+    State(record): State<Shared>,
+    ConnectInfo(client): ConnectInfo<SocketAddr>,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    lock(&record).clients.insert(client);
+    let refuse =
+        |status, explanation: &str| respond(status, "application/json", &[], HttpBody::from(error_body(explanation)));
+    let Some(protocol) = Protocol::of(uri.path()) else {
+        return refuse(StatusCode::NOT_FOUND, "nothing is spoken here");
+    };
     let body = match serde_json::from_slice::<Value>(&body) {
         Ok(body) => body,
         Err(error) => {
             let explanation = format!("the body is not JSON: {error}");
             lock(&record).violations.push(explanation.clone());
-            return respond(StatusCode::BAD_REQUEST, "application/json", HttpBody::from(error_body(&explanation)));
+            return refuse(StatusCode::BAD_REQUEST, &explanation);
         }
     };
-    let authorization = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()).map(str::to_owned);
-    let reply = lock(&record).answer(&body, authorization);
-    match reply.body {
+    let reply = lock(&record).answer(protocol, uri.path(), &body, headers);
+    let status = |code| StatusCode::from_u16(code).expect("a status code a server can send");
+    match &reply.body {
         Body::Status { code, body } => {
-            let status = StatusCode::from_u16(code).expect("a status code a server can send");
-            respond(status, "application/json", HttpBody::from(body))
+            respond(status(*code), "application/json", &reply.headers, HttpBody::from(body.clone()))
         }
-        Body::Answer { .. } | Body::Cut { .. } | Body::Raw { .. } => {
-            let include_usage = body["stream_options"]["include_usage"] == true;
-            respond(StatusCode::OK, "text/event-stream", stream(&reply, include_usage))
+        Body::Overflow => {
+            let (code, body) = protocol.overflow();
+            respond(status(code), "application/json", &reply.headers, HttpBody::from(body))
+        }
+        Body::Answer(_) | Body::Cut { .. } | Body::Failed { .. } | Body::Raw { .. } => {
+            let frames = protocol.frames(&body, &reply.body, &mut lock(&record).memory);
+            respond(StatusCode::OK, protocol.content_type(), &reply.headers, stream(&reply, frames))
         }
     }
 }
 
-fn stream(reply: &Reply, include_usage: bool) -> HttpBody {
-    let frames = answer_frames(&reply.body, include_usage);
+fn stream(reply: &Reply, frames: Vec<String>) -> HttpBody {
     let is_cut = matches!(reply.body, Body::Cut { .. });
     let mut gate = reply.gate.clone();
     HttpBody::from_stream(async_stream::stream! {
@@ -258,8 +275,13 @@ fn stream(reply: &Reply, include_usage: bool) -> HttpBody {
     })
 }
 
-fn respond(status: StatusCode, content_type: &'static str, body: HttpBody) -> Response {
-    (status, [(header::CONTENT_TYPE, content_type)], body).into_response()
+fn respond(status: StatusCode, content_type: &'static str, more: &[(String, String)], body: HttpBody) -> Response {
+    let mut response = (status, [(header::CONTENT_TYPE, content_type)], body).into_response();
+    for (name, value) in more {
+        let name = HeaderName::try_from(name).expect("the name of a header");
+        response.headers_mut().insert(name, value.parse().expect("the value of a header"));
+    }
+    response
 }
 
 fn error_body(message: &str) -> String {

@@ -54,7 +54,7 @@ pub enum ConfigError {
     #[error("{origin} sets {key}, which a workspace may not: whoever can write there would decide who works as you")]
     Untrusted {
         /// The setting.
-        key: &'static str,
+        key: String,
         /// The file of the workspace.
         origin: String,
     },

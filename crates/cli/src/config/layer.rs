@@ -8,6 +8,7 @@ use std::str::FromStr;
 
 use super::channels::{self, ChannelKey};
 use super::key::{find, nearest};
+use super::models::{self, ModelKey};
 use super::{ConfigError, KEYS, Shown};
 
 /// The prefix of settings in the environment.
@@ -26,6 +27,8 @@ pub enum Origin {
     WorkspaceFile(PathBuf),
     /// The `.env` of the workspace.
     DotEnv(PathBuf),
+    /// A variable in which people keep such a thing for other programs too.
+    Usual(String),
     /// The environment.
     Environment(String),
 }
@@ -42,7 +45,7 @@ impl fmt::Display for Origin {
         match self {
             Self::Default => f.write_str("default"),
             Self::HomeFile(path) | Self::WorkspaceFile(path) | Self::DotEnv(path) => write!(f, "{}", path.display()),
-            Self::Environment(name) => write!(f, "environment {name}"),
+            Self::Usual(name) | Self::Environment(name) => write!(f, "environment {name}"),
         }
     }
 }
@@ -58,6 +61,13 @@ impl Layer {
     pub(super) fn defaults() -> Self {
         let values =
             KEYS.iter().filter_map(|key| Some((key.name.to_owned(), (key.default?.to_owned(), Origin::Default))));
+        Self { values: values.collect(), unknown: Vec::new() }
+    }
+
+    /// What the usual variables of providers say.
+    pub(super) fn usual(environment: &[(String, String)]) -> Self {
+        let settings = models::of_usual_variables(environment).into_iter();
+        let values = settings.map(|(key, value, name)| (key.to_string(), (value, Origin::Usual(name))));
         Self { values: values.collect(), unknown: Vec::new() }
     }
 
@@ -80,8 +90,14 @@ impl Layer {
                 }
                 continue;
             }
+            if key == models::TABLE {
+                for (key, text) in models::of_table(&name, value)? {
+                    layer.values.insert(key.to_string(), (text, origin(path.to_owned())));
+                }
+                continue;
+            }
             let Some(known) = find(&key) else {
-                let names = KEYS.iter().map(|key| key.name).chain([channels::TABLE]);
+                let names = KEYS.iter().map(|key| key.name).chain([channels::TABLE, models::TABLE]);
                 let nearest = nearest(&key, names).map(str::to_owned);
                 return Err(ConfigError::UnknownKey { path: name, key, nearest });
             };
@@ -129,10 +145,9 @@ impl Layer {
         for (name, value) in variables {
             let Some(key) = name.strip_prefix(PREFIX) else { continue };
             let key = key.to_lowercase();
-            let key = match ChannelKey::of_variable(&key) {
-                Some(key) => Some(key.to_string()),
-                None => find(&key).map(|key| key.name.to_owned()),
-            };
+            let of_table = ChannelKey::of_variable(&key).map(|key| key.to_string());
+            let of_table = of_table.or_else(|| ModelKey::of_variable(&key).map(|key| key.to_string()));
+            let key = of_table.or_else(|| find(&key).map(|key| key.name.to_owned()));
             match key {
                 // An empty variable is how a shell says "not set".
                 Some(_) if value.is_empty() => {}
@@ -200,13 +215,19 @@ impl Layers {
         if trusted.is_some_and(|(value, _)| value == "true") {
             return Ok(());
         }
-        for key in KEYS.iter().filter(|key| !key.workspace) {
-            let set = self.layers.iter().filter_map(|layer| layer.values.get(key.name));
+        let plain = KEYS.iter().filter(|key| !key.workspace).map(|key| key.name.to_owned());
+        for key in plain.chain(self.model_keys().iter().map(ToString::to_string)) {
+            let set = self.layers.iter().filter_map(|layer| layer.values.get(&key));
             if let Some((_, origin)) = set.into_iter().find(|(_, origin)| origin.is_workspace()) {
-                return Err(ConfigError::Untrusted { key: key.name, origin: origin.to_string() });
+                return Err(ConfigError::Untrusted { key, origin: origin.to_string() });
             }
         }
         Ok(())
+    }
+
+    /// The names of what is set for providers of models, in order.
+    pub(super) fn model_keys(&self) -> BTreeSet<ModelKey> {
+        self.layers.iter().flat_map(|layer| layer.values.keys()).filter_map(|key| ModelKey::parse(key)).collect()
     }
 
     /// A number that must be at least one.
@@ -233,7 +254,9 @@ impl Layers {
             }
         };
         let plain = KEYS.iter().map(|key| shown(key.name.to_owned(), key.secret));
-        plain.chain(self.channel_keys().iter().map(|key| shown(key.to_string(), false))).collect()
+        let models = self.model_keys().into_iter().map(|key| shown(key.to_string(), key.is_secret()));
+        let channels = self.channel_keys().into_iter().map(|key| shown(key.to_string(), false));
+        plain.chain(models).chain(channels).collect()
     }
 
     pub(super) fn unknown_variables(&self) -> &[String] {

@@ -5,18 +5,20 @@ mod channels;
 mod error;
 mod key;
 mod layer;
+mod models;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use capstan_hooks::contracts::Intake;
-use capstan_protocol::{ChannelName, ModelId};
+use capstan_protocol::{ChannelName, ModelId, Reasoning};
 use secrecy::SecretString;
 
 pub use error::ConfigError;
 pub use key::{KEYS, Key};
 pub use layer::Origin;
+pub use models::ProviderConfig;
 
 use layer::{Layer, Layers};
 
@@ -40,6 +42,12 @@ pub struct Config {
     pub api_key: Option<SecretString>,
     /// The provider's address, where it is not the usual one.
     pub api_base: Option<String>,
+    /// The models to try when that one fails, in order.
+    pub fallback_models: Vec<ModelId>,
+    /// The providers of models.
+    pub providers: Vec<ProviderConfig>,
+    /// How much the model should think before it answers.
+    pub reasoning: Option<Reasoning>,
     /// How many steps a run may take.
     pub max_steps: u32,
     /// How many tokens a reply may have.
@@ -106,15 +114,20 @@ impl Config {
         }
         let layers = Layers::new(vec![
             Layer::defaults(),
+            Layer::usual(&sources.environment),
             Layer::file(&sources.home.join("config.toml"), Origin::HomeFile)?,
             Layer::file(&sources.workspace.join("capstan.toml"), Origin::WorkspaceFile)?,
             Layer::dotenv(&sources.workspace.join(".env"))?,
             Layer::environment(sources.environment),
         ]);
         layers.check_trust()?;
+        let model = model(&layers)?;
         Ok(Self {
             home: sources.home,
-            model: model(&layers)?,
+            providers: models::providers(&layers, &model)?,
+            fallback_models: models::fallbacks(&layers)?,
+            reasoning: models::reasoning(&layers)?,
+            model,
             api_key: layers.text("api_key").map(SecretString::from),
             api_base: api_base(&layers)?,
             max_steps: layers.positive("max_steps")?,
@@ -132,6 +145,11 @@ impl Config {
             },
             layers,
         })
+    }
+
+    /// The provider of this name, as it is set.
+    pub fn provider(&self, name: &str) -> Option<&ProviderConfig> {
+        self.providers.iter().find(|provider| provider.name == name)
     }
 
     /// Every setting with its origin, secrets masked.
@@ -161,12 +179,8 @@ fn model(layers: &Layers) -> Result<ModelId, ConfigError> {
 
 fn api_base(layers: &Layers) -> Result<Option<String>, ConfigError> {
     let base = layers.text("api_base");
-    let host = |base: &String| {
-        let rest = base.strip_prefix("http://").or_else(|| base.strip_prefix("https://"))?;
-        (!rest.is_empty() && !rest.starts_with('/') && !rest.contains(char::is_whitespace)).then_some(())
-    };
     match &base {
-        Some(base) if host(base).is_none() => {
+        Some(base) if !models::is_address(base) => {
             Err(layers.invalid("api_base", "it must be an address such as http://127.0.0.1:11434/v1"))
         }
         _ => Ok(base),

@@ -87,12 +87,12 @@ fn a_broken_file_is_refused_with_its_line_and_an_unknown_key_with_a_suggestion()
 fn a_workspace_may_not_decide_who_works_as_the_user() {
     let base = "api_base = 'https://elsewhere.example/v1'";
     let place = Place::new().workspace("capstan.toml", base);
-    assert!(matches!(place.load(), Err(ConfigError::Untrusted { key: "api_base", .. })));
+    assert!(matches!(place.load(), Err(ConfigError::Untrusted { key, .. }) if key == "api_base"));
     let theirs =
         Place::new().workspace(".env", "CAPSTAN_API_KEY=sk-theirs\nCAPSTAN_API_BASE=https://theirs.example/v1");
     assert!(matches!(theirs.load(), Err(ConfigError::Untrusted { .. })), "not with a key of its own either");
     let moved = Place::new().workspace("capstan.toml", "tape_store = 'jsonl'");
-    assert!(matches!(moved.load(), Err(ConfigError::Untrusted { key: "tape_store", .. })));
+    assert!(matches!(moved.load(), Err(ConfigError::Untrusted { key, .. }) if key == "tape_store"));
     let trusts_itself = Place::new().workspace("capstan.toml", &format!("{base}\ntrust_workspace = true"));
     assert!(matches!(trusts_itself.load(), Err(ConfigError::Untrusted { .. })));
     let trusted = Place::new().home("trust_workspace = true").workspace("capstan.toml", base);
@@ -193,4 +193,70 @@ fn c04_what_does_not_exist_is_refused_with_what_is_nearest() {
     let variable = Place::new().variable("CAPSTAN_CHANNELS__STDIO__ADMISION", "steer");
     assert_eq!(variable.load().unwrap().unknown_variables(), ["CAPSTAN_CHANNELS__STDIO__ADMISION"]);
     assert_eq!(variable.load().unwrap().unprovided_channels(&known), [""; 0]);
+}
+
+#[test]
+fn a8_a_key_belongs_to_its_provider() {
+    let key = |place: &Place, provider: &str| {
+        let config = place.load().unwrap();
+        let key = config.provider(provider).unwrap().settings.api_key.clone();
+        key.map(|key| secrecy::ExposeSecret::expose_secret(&key).to_owned())
+    };
+    let place = Place::new().variable("CAPSTAN_MODEL", "anthropic:x").variable("OPENAI_API_KEY", "of-openai");
+    let place = place.variable("ANTHROPIC_API_KEY", "of-anthropic");
+    assert_eq!(key(&place, "anthropic").as_deref(), Some("of-anthropic"));
+    let place = place.variable("CAPSTAN_API_KEY", "of-the-model");
+    assert_eq!(key(&place, "anthropic").as_deref(), Some("of-the-model"), "it goes before the usual variable");
+    assert_eq!(key(&place, "openai").as_deref(), Some("of-openai"), "and to nobody else");
+    assert_eq!(key(&place, "gemini"), None);
+    let place = place.home("[models.anthropic]\napi_key = 'of-the-table'");
+    assert_eq!(key(&place, "anthropic").as_deref(), Some("of-the-table"));
+    let place = place.variable("CAPSTAN_MODELS__OPENAI_RESPONSES__API_KEY", "of-responses");
+    assert_eq!(key(&place, "openai-responses").as_deref(), Some("of-responses"), "a dash is written as an underscore");
+    assert_eq!(place.shown("models.anthropic.api_key").value.as_deref(), Some("********"));
+    assert_eq!(place.shown("models.openai.api_key").origin, "environment OPENAI_API_KEY");
+}
+
+#[test]
+fn a8_the_address_of_ollama_is_taken_as_its_server_is_told_it() {
+    for (host, address) in [
+        ("localhost", "http://localhost:11434"),
+        ("0.0.0.0", "http://127.0.0.1:11434"),
+        ("0.0.0.0:8080", "http://127.0.0.1:8080"),
+        ("http://gpu:1234/", "http://gpu:1234"),
+        ("https://ollama.example", "https://ollama.example"),
+    ] {
+        let config = Place::new().variable("OLLAMA_HOST", host).load().unwrap();
+        assert_eq!(config.provider("ollama").unwrap().settings.api_base.as_deref(), Some(address));
+    }
+}
+
+#[test]
+fn a8_what_is_set_for_models_and_makes_no_sense_is_refused() {
+    for broken in
+        ["models = 3", "[models]\nopenai = 3", "[models.openai]\nheaders = 'x'", "[models.openai]\napi_key = 3"]
+    {
+        assert!(matches!(Place::new().home(broken).load(), Err(ConfigError::Broken { .. })), "{broken}");
+    }
+    for invalid in [
+        "[models.mine]\napi_key = 'k'",
+        "[models.mine]\napi_base = 'nowhere'",
+        "[models.mine]\napi_base = 'http://h'\nwire = 'opnai'",
+        "[models.openai]\nwire = 'anthropic'",
+        "[models.openai]\nbody = { messages = [] }",
+        "[models.openai]\nheaders = { a = 1 }",
+        "fallback_models = 'gpt-5'",
+        "fallback_models = 'openai:'",
+        "reasoning = 'very'",
+        "model_timeout_seconds = 0",
+        "model_retries = 'often'",
+    ] {
+        assert!(matches!(Place::new().home(invalid).load(), Err(ConfigError::Invalid { .. })), "{invalid}");
+    }
+    let secret = Place::new().variable("CAPSTAN_MODELS__OPENAI__HEADERS", "x-key: 5ecret").load().unwrap_err();
+    assert!(!secret.to_string().contains("5ecret"), "{secret}");
+    let unknown = Place::new().home("[models.openai]\napi_kye = 'k'").load().unwrap_err().to_string();
+    assert!(unknown.contains("did you mean \"api_key\"?"), "{unknown}");
+    let theirs = Place::new().workspace("capstan.toml", "[models.openai]\napi_base = 'https://theirs.example'");
+    assert!(matches!(theirs.load(), Err(ConfigError::Untrusted { .. })));
 }

@@ -110,6 +110,7 @@ impl Scenario {
         let settings = Settings {
             workspace: Workspace { path: self.workspace.path().to_owned() },
             model: "demo:".parse().unwrap(),
+            fallback_models: Vec::new(),
             model_options: ModelOptions::default(),
             max_message_bytes: 1_000_000,
             run_timeout: Duration::from_mins(10),

@@ -11,7 +11,7 @@ use capstan::store::SqliteStore;
 use capstan::tape::{MemoryStore, Store};
 use capstan::{Host, Served};
 use capstan_host::{Clock, Owner, Secrets, Settings, Workspace};
-use capstan_models::{Demo, OpenAi, openai};
+use capstan_models::{Demo, Http, Provider, Wire};
 use capstan_testing::{Gate, ScriptedModel};
 use serde_json::json;
 use tempfile::TempDir;
@@ -81,7 +81,8 @@ impl House {
         let settings = Settings {
             workspace: Workspace { path: self.folder.path().to_owned() },
             model: "demo:echo".parse().unwrap(),
-            model_options: ModelOptions { max_tokens: None },
+            fallback_models: Vec::new(),
+            model_options: ModelOptions::default(),
             max_message_bytes: 1 << 20,
             run_timeout: Duration::from_mins(10),
             session_wait: Duration::from_mins(1),
@@ -154,7 +155,8 @@ impl Building {
             hooks.on_sync(ProvideChannels, move || Ok(Some(channels.clone())));
             hooks.on_sync(ProvideModelOptions, move || {
                 let api_key = Some("a key".to_owned().into());
-                let openai = OpenAi::new(openai::Settings { api_key, api_base: api_base.clone() });
+                let settings = capstan_models::Settings { api_key, api_base: api_base.clone(), ..Default::default() };
+                let openai = Provider::new("openai", Wire::OpenAi, settings, Arc::new(Http::new()));
                 Ok(Some(vec![Arc::new(Demo) as Arc<dyn ModelProvider>, Arc::new(openai)]))
             });
         }));

@@ -12,6 +12,6 @@ pub use api::{
 };
 pub use channel::{Answer, Channel, ChannelCapabilities, ChannelError, Debounce, Fate, Gateway, Intake, Refusal};
 pub use command::CliCommand;
-pub use model::{ModelError, ModelErrorKind, ModelEvent, ModelProvider, ModelStream, collect};
+pub use model::{ModelError, ModelErrorKind, ModelEvent, ModelProvider, ModelStream, RequestBody, collect};
 pub use runner::{ResultStream, Runner};
 pub use tool::{FnTool, Tool, ToolContext, ToolError};

@@ -4,6 +4,7 @@ use async_trait::async_trait;
 use capstan_protocol::{Map, ModelOutput, ModelRequest, ToolCall, Usage};
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
+use serde_json::Value;
 
 /// A provider of models, chosen by the part of a model id before the colon.
 #[async_trait]
@@ -14,6 +15,37 @@ pub trait ModelProvider: Send + Sync + 'static {
     /// Sends a request. The stream ends after [`ModelEvent::Stop`]; one that ends without it was cut off. Dropping it
     /// cancels the call.
     async fn stream(&self, request: &ModelRequest) -> Result<ModelStream, ModelError>;
+
+    /// The body that [`stream`](Self::stream) sends for this request: a pure function, so that it can be recorded
+    /// before it is sent. A provider that says nothing here is recorded in the form of `OpenAI` chat.
+    fn body(&self, _request: &ModelRequest) -> Option<RequestBody> {
+        None
+    }
+}
+
+/// The body of a request as a provider receives it, with its lists apart: they grow, and are kept item by item.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct RequestBody {
+    /// Everything but the lists, the system prompt included where a provider has it apart.
+    pub rest: Map,
+    /// The tools; the key is not sent when there are none.
+    pub tools: Vec<Value>,
+    /// What the provider calls the conversation: `messages`, `contents`, `input`.
+    pub messages_key: String,
+    /// The conversation.
+    pub messages: Vec<Value>,
+}
+
+impl RequestBody {
+    /// The whole body. The tools stand before the conversation, as providers cache prompts.
+    pub fn into_json(self) -> Value {
+        let mut body = self.rest;
+        if !self.tools.is_empty() {
+            body.insert("tools".to_owned(), Value::Array(self.tools));
+        }
+        body.insert(self.messages_key, Value::Array(self.messages));
+        Value::Object(body)
+    }
 }
 
 /// What a model emits, in order.
@@ -32,6 +64,8 @@ pub enum ModelEvent {
     Usage(Usage),
     /// Opaque provider data that must come back with this message.
     ProviderMeta(Map),
+    /// The answer reached the limit of tokens and is not whole.
+    Truncated,
     /// The model is done.
     Stop,
 }
@@ -93,7 +127,7 @@ pub async fn collect(mut stream: ModelStream) -> Result<ModelOutput, ModelError>
     while let Some(event) = stream.next().await {
         match event? {
             ModelEvent::Text(delta) => output.text.push_str(&delta),
-            ModelEvent::Reasoning(_) => {}
+            ModelEvent::Reasoning(_) | ModelEvent::Truncated => {}
             ModelEvent::ToolCall(call) => output.tool_calls.push(call),
             ModelEvent::Usage(usage) => output.usage = Some(usage),
             ModelEvent::ProviderMeta(meta) => output.provider_meta.extend(meta),

@@ -30,23 +30,30 @@ impl ModelsApi for Models {
             tools: call.tools,
             options: run.services.settings.model_options.clone(),
         });
-        self.check(&request.model)?;
+        self.allow(&request.model)?;
         run.take_in();
         let request = match self.before(request).await? {
             LlmDecision::Send(request) => ModelRequest::clone(&request),
             LlmDecision::Finish(output) => return Ok(finished(*output)),
         };
         // An interception may have changed anything, so what is sent is checked and made valid after it.
-        let provider = self.check(&request.model)?;
-        let request = ModelRequest { messages: conversation::request(request.messages), ..request };
-        record_call(run, &request).await?;
-        let call = Call { run: Arc::clone(run), request: Arc::new(request), output: ModelOutput::default() };
-        match provider.stream(&call.request).await {
-            Ok(stream) => Ok(call.results(stream)),
-            Err(error) => {
+        self.allow(&request.model)?;
+        let mut request = ModelRequest { messages: conversation::request(request.messages), ..request };
+        let mut fallbacks = self.fallbacks(&request.model).into_iter();
+        loop {
+            let attempt = self.attempt(&request).await?;
+            let call = Call::new(run, request.clone());
+            let error = match attempt {
+                Ok(stream) => return Ok(call.results(stream)),
+                Err(error) => error,
+            };
+            let Some(next) = fallbacks.next().filter(|_| another_may_do(error.kind)) else {
                 call.ended(Err(&error)).await?;
-                Err(api_error(&error))
-            }
+                return Err(api_error(&error));
+            };
+            tracing::warn!("{error}; trying {next}");
+            call.record_end(Err(&error));
+            request.model = next;
         }
     }
 
@@ -56,15 +63,34 @@ impl ModelsApi for Models {
 }
 
 impl Models {
-    /// The provider of a model, if the run may use it.
-    fn check(&self, model: &ModelId) -> Result<Arc<dyn ModelProvider>, ApiError> {
-        if !self.0.grant().models.allows(&model.to_string()) {
-            return Err(unauthorized(&format!("model {model}")));
+    /// Refuses a model that the run may not use.
+    fn allow(&self, model: &ModelId) -> Result<(), ApiError> {
+        if self.0.grant().models.allows(&model.to_string()) {
+            Ok(())
+        } else {
+            Err(unauthorized(&format!("model {model}")))
         }
-        self.0.services.model_provider(model.provider()).cloned().ok_or_else(|| {
-            let message = format!("there is no model provider {:?}", model.provider());
-            ApiError::new(ApiErrorCode::NotFound, message).caused_by(ModelErrorKind::UnknownModel.code())
-        })
+    }
+
+    /// The models to try when this one fails: those the run may use.
+    fn fallbacks(&self, model: &ModelId) -> Vec<ModelId> {
+        let others = self.0.services.settings.fallback_models.iter().filter(|other| *other != model);
+        others.filter(|other| self.allow(other).is_ok()).cloned().collect()
+    }
+
+    /// Sends a request, which is on record before. That its model failed is no failure of the host.
+    async fn attempt(&self, request: &ModelRequest) -> Result<Result<ModelStream, ModelError>, ApiError> {
+        let Some(provider) = self.0.services.model_provider(request.model.provider()).cloned() else {
+            return Ok(Err(self.unknown_provider(request.model.provider())));
+        };
+        record_call(&self.0, provider.as_ref(), request).await?;
+        Ok(provider.stream(request).await)
+    }
+
+    fn unknown_provider(&self, name: &str) -> ModelError {
+        let known: Vec<&str> = self.0.services.model_providers().collect();
+        let message = format!("there is no model provider {name:?}; known: {}", known.join(", "));
+        ModelError::new(ModelErrorKind::UnknownModel, message)
     }
 
     async fn before(&self, request: Arc<ModelRequest>) -> Result<LlmDecision, ApiError> {
@@ -78,13 +104,13 @@ impl Models {
 }
 
 /// What is sent is on record before it is sent.
-async fn record_call(run: &Run, request: &ModelRequest) -> Result<(), ApiError> {
+async fn record_call(run: &Run, provider: &dyn ModelProvider, request: &ModelRequest) -> Result<(), ApiError> {
     let number = {
         let mut progress = run.progress();
         progress.calls += 1;
         progress.calls
     };
-    let (contents, entry) = calls::record(request, number);
+    let (contents, entry) = calls::record(provider, request, number);
     run.journal.extend(contents);
     run.append(entry);
     run.flush().await.map_err(|error| store_failed(&error))
@@ -103,9 +129,16 @@ struct Call {
     request: Arc<ModelRequest>,
     /// What has come so far.
     output: ModelOutput,
+    /// Whether the limit of tokens cut it short.
+    truncated: bool,
 }
 
 impl Call {
+    fn new(run: &Arc<Run>, request: ModelRequest) -> Self {
+        let (run, request) = (Arc::clone(run), Arc::new(request));
+        Self { run, request, output: ModelOutput::default(), truncated: false }
+    }
+
     /// Passes the provider's events on, and sees to it that the call ends exactly once.
     fn results(mut self, mut events: ModelStream) -> ModelResults {
         let results = async_stream::stream! {
@@ -143,19 +176,31 @@ impl Call {
                 self.output.usage = Some(usage.clone());
                 self.run.emit(StreamEvent::Usage { usage: usage.clone() }).await;
             }
+            ModelEvent::Truncated => {
+                self.truncated = true;
+                tracing::warn!("the answer of {} reached its limit of tokens and is not whole", self.request.model);
+            }
             ModelEvent::Reasoning(_) | ModelEvent::Stop => {}
         }
     }
 
-    /// The one end of the call: on the tape with what it used as far as the provider said, and shown to the hooks.
-    async fn ended(&self, end: Result<(), &ModelError>) -> Result<(), ApiError> {
+    /// Puts the end of the call on the tape, with what it used as far as the provider said.
+    fn record_end(&self, end: Result<(), &ModelError>) {
         let usage = self.output.usage.as_ref();
         if let Some(usage) = usage {
             self.run.add_usage(usage);
         }
         let status = if end.is_ok() { "ok" } else { "error" };
-        let data = json!({ "status": status, "usage": usage, "model": self.request.model });
+        let mut data = json!({ "status": status, "usage": usage, "model": self.request.model });
+        if self.truncated {
+            data["truncated"] = json!(true);
+        }
         self.run.append(Draft::event("run", data));
+    }
+
+    /// The one end of the call: on the tape, and shown to the hooks.
+    async fn ended(&self, end: Result<(), &ModelError>) -> Result<(), ApiError> {
+        self.record_end(end);
         let outcome = end.map(|()| self.output.clone()).map_err(|error| error.message.clone());
         let args = AfterLlmArgs {
             request: LlmRequest(Arc::clone(&self.request)),
@@ -164,6 +209,18 @@ impl Call {
             state: self.run.state.clone(),
         };
         self.run.services.hooks.after_llm_call(&args).await.map_err(|failure| hook_failed(&failure))
+    }
+}
+
+/// Whether another model may do what this one could not: it is the provider that failed, and not the request.
+fn another_may_do(kind: ModelErrorKind) -> bool {
+    match kind {
+        ModelErrorKind::Unreachable
+        | ModelErrorKind::Unauthorized
+        | ModelErrorKind::UnknownModel
+        | ModelErrorKind::RateLimited
+        | ModelErrorKind::Broken => true,
+        ModelErrorKind::ContextOverflow | ModelErrorKind::Rejected => false,
     }
 }
 

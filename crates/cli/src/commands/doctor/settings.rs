@@ -6,7 +6,7 @@ use capstan_hooks::points::ProvideModelOptions;
 use std::sync::Arc;
 
 use super::report::Section;
-use crate::config::{Config, ConfigError, TapeStoreKind};
+use crate::config::{Config, ConfigError, ProviderConfig, TapeStoreKind};
 use crate::{Failure, builder};
 
 pub(super) fn config(config: &Config, hooks: &HookRuntime) -> Section {
@@ -26,7 +26,7 @@ pub(super) fn config(config: &Config, hooks: &HookRuntime) -> Section {
         let known: Vec<&str> = providers.iter().map(|one| one.name()).collect();
         details.push(format!("nobody provides {provider:?}, the provider of the model; known: {}", known.join(", ")));
         hints.push("set CAPSTAN_MODEL to PROVIDER:NAME");
-    } else if provider != "demo" && config.api_key.is_none() && config.api_base.is_none() {
+    } else if config.provider(provider).is_some_and(ProviderConfig::lacks_key) {
         details.push(format!("the model is {}, and there is no key for it", config.model));
         hints.push("set CAPSTAN_API_KEY, or CAPSTAN_API_BASE for an endpoint that needs none");
     }

@@ -1,6 +1,6 @@
 //! Quoting a provider without repeating the key or the prompt.
 
-use capstan_protocol::ModelRequest;
+use bytes::Bytes;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 
@@ -13,33 +13,25 @@ const KEY_RUN: usize = 8;
 const SHORTEST_LINE: usize = 8;
 const MASK: &str = "[...]";
 
-/// What must not be in an error.
-pub(super) struct Redactor {
-    key: SecretString,
-    prompt: Vec<String>,
+/// What must not be in an error: the key, and what was sent.
+#[derive(Clone)]
+pub(crate) struct Redactor {
+    pub(crate) key: SecretString,
+    /// The body of the request.
+    pub(crate) sent: Bytes,
 }
 
 impl Redactor {
-    /// Guards the key and the texts of a request.
-    pub(super) fn new(key: Option<&SecretString>, request: &ModelRequest) -> Self {
-        let results_and_texts = request.messages.iter().map(|message| message.content.text());
-        let arguments = request.messages.iter().flat_map(|message| &message.tool_calls);
-        let arguments = arguments.map(|call| call.function.arguments.clone());
-        let mut prompt: Vec<String> = std::iter::once(request.system.clone()).collect();
-        prompt.extend(results_and_texts.chain(arguments));
-        Self { key: key.cloned().unwrap_or_default(), prompt }
-    }
-
     /// A short excerpt of a provider's body: its error message where it has one, in one line, with the key and
     /// stretches of the prompt masked.
-    pub(super) fn excerpt(&self, body: &str) -> String {
+    pub(crate) fn excerpt(&self, body: &str) -> String {
         let message = message_of(body).unwrap_or_else(|| body.to_owned());
         let line = message.split_whitespace().collect::<Vec<_>>().join(" ");
         // A little more than is shown: a cut could leave a stretch too short to be recognised.
         let letters: Vec<char> = line.chars().take(LONGEST_EXCERPT + PROMPT_RUN).collect();
         let mut hidden = vec![false; letters.len()];
         hide_runs(&letters, self.key.expose_secret(), KEY_RUN, &mut hidden);
-        for text in &self.prompt {
+        for text in &self.texts() {
             let in_one_line = text.split_whitespace().collect::<Vec<_>>().join(" ");
             if in_one_line.chars().count() >= PROMPT_RUN {
                 hide_runs(&letters, &in_one_line, PROMPT_RUN, &mut hidden);
@@ -47,6 +39,46 @@ impl Redactor {
             text.lines().for_each(|line| hide_line(&letters, line, &mut hidden));
         }
         shorten(&masked(&letters, &hidden))
+    }
+
+    /// Every text of the conversation that was sent. They are only looked for when something went wrong.
+    fn texts(&self) -> Vec<String> {
+        let mut texts = Vec::new();
+        if let Ok(Value::Object(mut body)) = serde_json::from_slice(&self.sent) {
+            body.remove("tools");
+            collect_texts("", Value::Object(body), Said::Elsewhere, &mut texts);
+        }
+        texts
+    }
+}
+
+/// Where in a body a text stands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Said {
+    /// In the arguments or the result of a call: all of it is the conversation.
+    InCall,
+    /// Elsewhere: only what is under certain keys is. Names and ids are what an error must be able to tell.
+    Elsewhere,
+}
+
+fn collect_texts(key: &str, value: Value, said: Said, texts: &mut Vec<String>) {
+    match value {
+        Value::String(text) => {
+            let conversation = ["content", "text", "system", "instructions", "output", "arguments", "thinking"];
+            if said == Said::InCall || conversation.contains(&key) {
+                texts.push(text);
+            }
+        }
+        Value::Array(values) => values.into_iter().for_each(|value| collect_texts(key, value, said, texts)),
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                // `input` is also the whole conversation, as a list.
+                let is_call = matches!(key.as_str(), "args" | "arguments" | "input" | "response") && value.is_object();
+                let said = if is_call { Said::InCall } else { said };
+                collect_texts(&key, value, said, texts);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
@@ -107,24 +139,14 @@ fn shorten(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use capstan_protocol::{ChatMessage, ModelOptions, ModelRequest};
     use secrecy::SecretString;
     use serde_json::json;
 
     use super::Redactor;
 
     fn redactor(key: &str, prompt: &str) -> Redactor {
-        let key = SecretString::from(key.to_owned());
-        Redactor::new(
-            Some(&key),
-            &ModelRequest {
-                model: "openai:m".parse().unwrap(),
-                system: String::new(),
-                messages: vec![ChatMessage::user(prompt)],
-                tools: Vec::new(),
-                options: ModelOptions::default(),
-            },
-        )
+        let sent = json!({"messages": [{"role": "user", "content": prompt}]}).to_string();
+        Redactor { key: SecretString::from(key.to_owned()), sent: sent.into() }
     }
 
     #[test]
@@ -154,6 +176,16 @@ mod tests {
     #[test]
     fn ordinary_words_survive_a_short_prompt() {
         assert_eq!(redactor("", "model").excerpt("no such model"), "no such model");
+    }
+
+    #[test]
+    fn names_and_ids_of_a_request_are_quoted_and_what_its_calls_hold_is_not() {
+        let sent = json!({"model": "claude-opus", "messages": [{"role": "assistant", "content": [
+            {"type": "tool_use", "id": "toolu_0123456789", "name": "bash_output", "input": {"name": "swordfish"}}
+        ]}]});
+        let redactor = Redactor { key: SecretString::default(), sent: sent.to_string().into() };
+        let said = "claude-opus: assistant toolu_0123456789 of bash_output lacks swordfish";
+        assert_eq!(redactor.excerpt(said), "claude-opus: assistant toolu_0123456789 of bash_output lacks [...]");
     }
 
     #[test]

@@ -1,0 +1,290 @@
+//! The providers of models: `[models.NAME]` in a file, `CAPSTAN_MODELS__NAME__KEY` in the environment, and the variables in
+//! which people keep the keys of providers anyway.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::time::Duration;
+
+use capstan_models::{Settings, Wire};
+use capstan_protocol::{Map, ModelId, Reasoning};
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::Value;
+
+use super::ConfigError;
+use super::error::nearest_words;
+use super::key::nearest;
+use super::layer::{Layers, Origin};
+
+/// The table of all providers.
+pub(super) const TABLE: &str = "models";
+/// What separates the parts of a name in a variable.
+const SEPARATOR: &str = "__";
+
+const WIRE: &str = "wire";
+const API_KEY: &str = "api_key";
+const API_BASE: &str = "api_base";
+const HEADERS: &str = "headers";
+const BODY: &str = "body";
+/// Everything that can be set for a provider.
+const KEYS: &[&str] = &[WIRE, API_KEY, API_BASE, HEADERS, BODY];
+/// What of a body the conversation itself decides.
+const NOT_IN_BODY: &[&str] = &["model", "messages", "contents", "input", "tools", "stream", "system", "instructions"];
+/// Where Ollama listens.
+const OLLAMA_PORT: u16 = 11434;
+
+/// A provider of models as it is set.
+#[derive(Debug, Clone)]
+pub struct ProviderConfig {
+    /// The name before the colon of a model.
+    pub name: String,
+    /// What it speaks.
+    pub wire: Wire,
+    /// How it is reached.
+    pub settings: Settings,
+}
+
+impl ProviderConfig {
+    /// Whether it will refuse to answer for want of a key.
+    pub fn lacks_key(&self) -> bool {
+        self.wire.needs_key() && self.settings.api_key.is_none() && self.settings.api_base.is_none()
+    }
+
+    /// Everything of it that must not be shown.
+    pub fn secrets(&self) -> impl Iterator<Item = String> {
+        let headers = self.settings.headers.iter().map(|(_, value)| value);
+        self.settings.api_key.iter().chain(headers).map(|secret| secret.expose_secret().to_owned())
+    }
+}
+
+/// A setting of a provider; written `models.NAME.KEY`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct ModelKey {
+    provider: String,
+    key: &'static str,
+}
+
+impl fmt::Display for ModelKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{TABLE}.{}.{}", self.provider, self.key)
+    }
+}
+
+impl ModelKey {
+    fn new(provider: &str, key: &str) -> Option<Self> {
+        let key = KEYS.iter().copied().find(|known| *known == key)?;
+        (!provider.is_empty()).then(|| Self { provider: provider.to_owned(), key })
+    }
+
+    /// The setting of this name.
+    pub(super) fn parse(name: &str) -> Option<Self> {
+        let (provider, key) = name.strip_prefix(TABLE)?.strip_prefix('.')?.rsplit_once('.')?;
+        Self::new(provider, key)
+    }
+
+    /// The setting of a variable, without the prefix and in small letters. A variable cannot have a dash in its name.
+    pub(super) fn of_variable(name: &str) -> Option<Self> {
+        let (provider, key) = name.strip_prefix(TABLE)?.strip_prefix(SEPARATOR)?.rsplit_once(SEPARATOR)?;
+        let dashed = provider.replace('_', "-");
+        Self::new(if Wire::parse(&dashed).is_some() { &dashed } else { provider }, key)
+    }
+
+    /// Whether its value must never be shown: headers may hold keys too.
+    pub(super) fn is_secret(&self) -> bool {
+        matches!(self.key, API_KEY | HEADERS)
+    }
+}
+
+/// The settings that the usual variables of providers make.
+pub(super) fn of_usual_variables(environment: &[(String, String)]) -> Vec<(ModelKey, String, String)> {
+    let set = |names: &'static [&'static str]| {
+        let found =
+            names.iter().find_map(|name| environment.iter().find(|(key, value)| key == name && !value.is_empty()));
+        found.map(|(name, value)| (name.clone(), value.clone()))
+    };
+    let mut settings = Vec::new();
+    for wire in Wire::ALL {
+        let key = |key| ModelKey { provider: wire.name().to_owned(), key };
+        settings.extend(set(wire.key_variables()).map(|(name, value)| (key(API_KEY), value, name)));
+        settings.extend(set(wire.base_variables()).map(|(name, value)| {
+            let base = if wire == Wire::Ollama { ollama_host(&value) } else { value };
+            (key(API_BASE), base, name)
+        }));
+    }
+    settings
+}
+
+/// The address in `OLLAMA_HOST`, which is also what the server listens on: without scheme or port, or for all addresses.
+fn ollama_host(host: &str) -> String {
+    let (scheme, rest) = host.split_once("://").unwrap_or(("http", host));
+    let rest = rest.trim_end_matches('/');
+    let rest = rest.strip_prefix("0.0.0.0").map_or_else(|| rest.to_owned(), |rest| format!("127.0.0.1{rest}"));
+    let has_port =
+        rest.rsplit_once(':').is_some_and(|(_, port)| port.chars().next().is_some_and(|c| c.is_ascii_digit()));
+    let port = if has_port || scheme == "https" { String::new() } else { format!(":{OLLAMA_PORT}") };
+    format!("{scheme}://{rest}{port}")
+}
+
+/// The settings of a file's table of providers, as text: what is a table itself as JSON.
+pub(super) fn of_table(path: &str, table: toml::Value) -> Result<Vec<(ModelKey, String)>, ConfigError> {
+    let broken = |detail: String| ConfigError::Broken { path: path.to_owned(), detail };
+    let toml::Value::Table(providers) = table else {
+        return Err(broken(format!("{TABLE} must be a table of providers, as in [{TABLE}.anthropic]")));
+    };
+    let mut settings = Vec::new();
+    for (provider, table) in providers {
+        let toml::Value::Table(table) = table else {
+            return Err(broken(format!("{TABLE}.{provider} must be a table")));
+        };
+        for (key, value) in table {
+            let name = format!("{TABLE}.{provider}.{key}");
+            let Some(known) = ModelKey::new(&provider, &key) else {
+                let nearest = nearest(&key, KEYS.iter().copied()).map(str::to_owned);
+                return Err(ConfigError::UnknownKey { path: path.to_owned(), key: name, nearest });
+            };
+            let text = match (known.key, value) {
+                (HEADERS | BODY, table @ toml::Value::Table(_)) => {
+                    serde_json::to_string(&table).map_err(|error| broken(format!("{name}: {error}")))?
+                }
+                (HEADERS | BODY, _) => return Err(broken(format!("{name} must be a table"))),
+                (_, toml::Value::String(text)) => text,
+                _ => return Err(broken(format!("{name} must be a text"))),
+            };
+            settings.push((known, text));
+        }
+    }
+    Ok(settings)
+}
+
+/// Every provider: those that are built in, and those that somebody gave a name.
+pub(super) fn providers(layers: &Layers, model: &ModelId) -> Result<Vec<ProviderConfig>, ConfigError> {
+    let own = layers.model_keys().into_iter().map(|key| key.provider);
+    let names: BTreeSet<String> = own.chain(Wire::ALL.map(|wire| wire.name().to_owned())).collect();
+    let timeout = Duration::from_secs(layers.positive::<u32>("model_timeout_seconds")?.into());
+    let retries = layers.required("model_retries")?;
+    let provider = |name: String| {
+        let settings = Provider { layers, name: &name, is_main: model.provider() == name };
+        let wire = settings.wire()?;
+        let settings = Settings {
+            api_key: settings.with_main(API_KEY).map(SecretString::from),
+            api_base: settings.api_base()?,
+            headers: settings.headers()?,
+            body: settings.body()?,
+            timeout,
+            retries,
+        };
+        Ok(ProviderConfig { name, wire, settings })
+    };
+    names.into_iter().map(provider).collect()
+}
+
+/// What is set for one provider.
+struct Provider<'a> {
+    layers: &'a Layers,
+    name: &'a str,
+    /// Whether it is the one of the model, which `api_key` and `api_base` belong to.
+    is_main: bool,
+}
+
+impl Provider<'_> {
+    fn key(&self, key: &'static str) -> String {
+        ModelKey { provider: self.name.to_owned(), key }.to_string()
+    }
+
+    fn wire(&self) -> Result<Wire, ConfigError> {
+        let key = self.key(WIRE);
+        let names = || Wire::ALL.into_iter().map(Wire::name);
+        match (self.layers.text(&key), Wire::parse(self.name)) {
+            (None, Some(wire)) => Ok(wire),
+            (Some(_), Some(_)) => Err(self.layers.invalid(&key, "only a provider of your own can have another")),
+            // Most servers speak it.
+            (None, None) => Ok(Wire::OpenAi),
+            (Some(text), None) => Wire::parse(&text).ok_or_else(|| {
+                let known: Vec<&str> = names().collect();
+                let near = nearest_words(nearest(&text, names()));
+                self.layers.invalid(&key, &format!("it must be one of {}{near}", known.join(", ")))
+            }),
+        }
+    }
+
+    /// The provider's own setting, else that of the model's provider, else what the usual variable says.
+    fn with_main(&self, key: &'static str) -> Option<String> {
+        let own = self.layers.find(&self.key(key));
+        let is_usual = |origin: &Origin| matches!(origin, Origin::Usual(_));
+        match own {
+            Some((value, origin)) if !is_usual(origin) => Some(value.to_owned()),
+            usual => {
+                let main = self.layers.text(key).filter(|_| self.is_main);
+                main.or_else(|| usual.map(|(value, _)| value.to_owned()))
+            }
+        }
+    }
+
+    fn api_base(&self) -> Result<Option<String>, ConfigError> {
+        let base = self.with_main(API_BASE);
+        if let Some(base) = &base
+            && !is_address(base)
+        {
+            let own = self.key(API_BASE);
+            let key = if self.layers.find(&own).is_some() { own } else { API_BASE.to_owned() };
+            return Err(self.layers.invalid(&key, "it must be an address such as http://127.0.0.1:11434/v1"));
+        }
+        if base.is_none() && Wire::parse(self.name).is_none() {
+            return Err(ConfigError::missing(&self.key(API_BASE)));
+        }
+        Ok(base)
+    }
+
+    fn headers(&self) -> Result<Vec<(String, SecretString)>, ConfigError> {
+        let header = |(name, value): (String, Value)| match value {
+            Value::String(text) => Ok((name, SecretString::from(text))),
+            _ => Err(self.refused(HEADERS, "every header must be a text")),
+        };
+        self.object(HEADERS)?.into_iter().map(header).collect()
+    }
+
+    fn body(&self) -> Result<Map, ConfigError> {
+        let body = self.object(BODY)?;
+        match NOT_IN_BODY.iter().find(|key| body.contains_key(**key)) {
+            Some(key) => Err(self.refused(BODY, &format!("{key} is what each request says itself"))),
+            None => Ok(body),
+        }
+    }
+
+    fn object(&self, key: &'static str) -> Result<Map, ConfigError> {
+        let Some(text) = self.layers.text(&self.key(key)) else { return Ok(Map::new()) };
+        serde_json::from_str(&text).map_err(|_| self.refused(key, "it must be a JSON object"))
+    }
+
+    /// A value that may hold secrets is not repeated.
+    fn refused(&self, key: &'static str, reason: &str) -> ConfigError {
+        let name = self.key(key);
+        let origin = self.layers.find(&name).map(|(_, origin)| origin.to_string()).unwrap_or_default();
+        ConfigError::Invalid { key: name, value: "...".to_owned(), origin, reason: reason.to_owned() }
+    }
+}
+
+/// Whether it is an address with a host.
+pub(super) fn is_address(base: &str) -> bool {
+    let rest = base.strip_prefix("http://").or_else(|| base.strip_prefix("https://"));
+    rest.is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/') && !rest.contains(char::is_whitespace))
+}
+
+/// The models to try when the first fails, in order.
+pub(super) fn fallbacks(layers: &Layers) -> Result<Vec<ModelId>, ConfigError> {
+    let key = "fallback_models";
+    let text = layers.text(key).unwrap_or_default();
+    let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+    let model = |name: &str| {
+        let model = name.parse::<ModelId>().map_err(|error| layers.invalid(key, &error.to_string()))?;
+        let is_whole = !model.name().is_empty() || model.provider() == "demo";
+        if is_whole { Ok(model) } else { Err(layers.invalid(key, "a name after a colon is missing")) }
+    };
+    names.map(model).collect()
+}
+
+/// How much the model should think.
+pub(super) fn reasoning(layers: &Layers) -> Result<Option<Reasoning>, ConfigError> {
+    let Some(text) = layers.text("reasoning") else { return Ok(None) };
+    let found = Reasoning::ALL.into_iter().find(|reasoning| reasoning.as_str() == text);
+    found.map(Some).ok_or_else(|| layers.invalid("reasoning", "it must be none, low, medium or high"))
+}

@@ -1,0 +1,82 @@
+//! Models that step in for another.
+
+use capstan_testing::{Reply, ScriptedModel};
+use serde_json::json;
+
+use crate::cli_support::{KEY, Place, named};
+use crate::provider::place;
+
+fn refusal(status: u16) -> Reply {
+    Reply::status(status, r#"{"error": {"message": "not you"}}"#)
+}
+
+/// A place with a first model of Anthropic and others of `OpenAI` and Gemini behind it.
+fn with_fallbacks(server: &ScriptedModel) -> Place {
+    let place = place(server, "anthropic:claude-sonnet-4-5").set("CAPSTAN_MODEL_RETRIES", "0");
+    place
+        .set("CAPSTAN_FALLBACK_MODELS", "openai:gpt-5, gemini:gemini-3-pro")
+        .set("CAPSTAN_MODELS__OPENAI__API_BASE", &server.base_url())
+        .set("OPENAI_API_KEY", "sk-of-openai-0123456789")
+        .set("CAPSTAN_MODELS__GEMINI__API_BASE", &server.origin())
+        .set("GEMINI_API_KEY", "key-of-gemini-0123456789")
+}
+
+#[test]
+fn a8_another_model_answers_when_the_first_cannot() {
+    for status in [401, 404, 429, 503] {
+        let server = ScriptedModel::start_blocking(vec![refusal(status), Reply::text("I can")]);
+        let place = with_fallbacks(&server);
+        let said = place.capstan(&["run", "hello"]).succeeded();
+        assert_eq!(said.stdout, "I can\n");
+        assert!(said.stderr.contains("trying openai:gpt-5"), "{}", said.stderr);
+        assert_eq!(server.header("x-api-key"), [Some(KEY.to_owned()), None]);
+        assert_eq!(server.authorizations(), [None, Some("Bearer sk-of-openai-0123456789".to_owned())]);
+        let calls = place.capstan(&["tape", "context"]).json();
+        let models: Vec<&str> = calls.as_array().unwrap().iter().map(|call| call["model"].as_str().unwrap()).collect();
+        assert_eq!(models, ["claude-sonnet-4-5", "gpt-5"], "each attempt is on record");
+        let ends: Vec<String> =
+            named(&place.entries(), "run").iter().map(|run| run["payload"]["data"]["status"].to_string()).collect();
+        assert_eq!(ends, ["\"error\"", "\"ok\""]);
+    }
+}
+
+#[test]
+fn a8_fallbacks_are_tried_in_order_until_they_end() {
+    let server = ScriptedModel::start_blocking(vec![refusal(503), refusal(503), refusal(429)]);
+    let place = with_fallbacks(&server);
+    let said = place.capstan(&["run", "hello"]).refused("model-rate-limited", 1);
+    assert!(said.stderr.contains("gemini: "), "the last one's error is told: {}", said.stderr);
+    assert_eq!(server.requests().len(), 3);
+    place.assert_undamaged();
+}
+
+#[test]
+fn a8_a_request_that_is_wrong_itself_goes_to_nobody_else() {
+    let server = ScriptedModel::start_blocking(vec![refusal(400), Reply::text("no")]);
+    with_fallbacks(&server).capstan(&["run", "hello"]).refused("model-rejected", 1);
+    let server = ScriptedModel::start_blocking(vec![Reply::cut_after("half"), Reply::text("twice")]);
+    with_fallbacks(&server).capstan(&["run", "hello"]).failed("model-broken", 1);
+    assert_eq!(server.requests().len(), 1, "not after the first word");
+}
+
+#[test]
+fn a8_a_step_that_one_model_began_is_ended_by_another() {
+    let call = Reply::tool_calls([("call_1", "bash", json!({"cmd": "echo hi"}))]).with_reasoning("hm");
+    let server = ScriptedModel::start_blocking(vec![call, refusal(529), Reply::text("done")]);
+    let place = with_fallbacks(&server).set("CAPSTAN_REASONING", "low");
+    assert_eq!(place.capstan(&["run", "go"]).succeeded().stdout, "done\n");
+    assert_eq!(server.violations(), Vec::<String>::new());
+}
+
+#[test]
+fn a8_an_unknown_provider_is_named_with_those_there_are() {
+    let said = Place::new().set("CAPSTAN_MODEL", "antropic:x").capstan(&["run", "hello"]).refused("model-unknown", 1);
+    assert!(said.stderr.contains("\"antropic\"") && said.stderr.contains("anthropic, "), "{}", said.stderr);
+}
+
+#[test]
+fn a8_a_provider_that_is_not_there_has_its_fallback_too() {
+    let place = Place::new().set("CAPSTAN_MODEL", "nobody:x").set("CAPSTAN_FALLBACK_MODELS", "demo:echo");
+    let said = place.capstan(&["run", "hello"]).succeeded();
+    assert!(said.stdout.contains("hello") && said.stderr.contains("trying demo:echo"), "{said:?}");
+}

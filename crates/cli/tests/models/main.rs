@@ -1,0 +1,11 @@
+//! Models, as a user has them: every provider through the real binary and a real host, against a server that speaks the
+//! provider's own protocol and is strict about its rules.
+
+#[path = "../cli_support/mod.rs"]
+mod cli_support;
+
+mod fallbacks;
+mod keys;
+mod provider;
+mod same_tape;
+mod trouble;

@@ -1,0 +1,32 @@
+//! The providers, and a place for each.
+
+use capstan_testing::ScriptedModel;
+
+use crate::cli_support::{KEY, Place};
+
+/// A model of each provider.
+pub const MODELS: [&str; 6] = [
+    "openai:gpt-5",
+    "openai-responses:gpt-5",
+    "anthropic:claude-sonnet-4-5",
+    "gemini:gemini-3-pro",
+    "openrouter:some/model",
+    "ollama:qwen3",
+];
+
+/// Where the provider of a model is, when a scripted server plays it.
+pub fn base(server: &ScriptedModel, model: &str) -> String {
+    if model.starts_with("open") { server.base_url() } else { server.origin() }
+}
+
+/// A place whose model this is.
+pub fn place(server: &ScriptedModel, model: &str) -> Place {
+    let place = Place::new().set("CAPSTAN_MODEL", model).set("CAPSTAN_API_KEY", KEY);
+    place.set("CAPSTAN_API_BASE", &base(server, model))
+}
+
+/// Asserts that the server found nothing wrong.
+#[track_caller]
+pub fn assert_clean(server: &ScriptedModel) {
+    assert_eq!(server.violations(), Vec::<String>::new());
+}

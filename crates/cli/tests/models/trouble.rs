@@ -1,0 +1,115 @@
+//! What a user has when a model is in trouble.
+
+use capstan_testing::{Gate, Reply, ScriptedModel};
+use serde_json::json;
+
+use crate::cli_support::{named, of_kind};
+use crate::provider::{MODELS, assert_clean, place};
+
+fn refusal(status: u16) -> Reply {
+    Reply::status(status, r#"{"error": {"message": "not now"}}"#).with_header("retry-after-ms", "1")
+}
+
+#[test]
+fn a8_two_refusals_that_pass_are_not_noticed() {
+    for model in MODELS {
+        let replies = vec![refusal(429), refusal(429), Reply::text("here I am"), refusal(500), Reply::text("again")];
+        let server = ScriptedModel::start_blocking(replies);
+        let place = place(&server, model);
+        assert_eq!(place.capstan(&["run", "hello"]).data(), "here I am\n", "{model}");
+        assert_eq!(place.capstan(&["run", "hello"]).data(), "again\n", "{model}");
+        assert_eq!(named(&place.entries(), "model.call").len(), 2, "what is sent again is one call");
+        place.assert_undamaged();
+    }
+}
+
+#[test]
+fn a8_an_answer_that_breaks_off_is_shown_as_far_as_it_came_and_the_next_run_works() {
+    for model in MODELS {
+        for broken in [Reply::cut_after("half of it"), Reply::failing_after("half of it", "I fell over")] {
+            let server = ScriptedModel::start_blocking(vec![broken, Reply::text("whole")]);
+            let place = place(&server, model);
+            let said = place.capstan(&["run", "hello"]).failed("model-broken", 1);
+            assert_eq!(said.stdout.trim_end(), "half of it", "{model}");
+            assert_eq!(place.capstan(&["run", "again"]).data(), "whole\n", "{model}");
+            assert_clean(&server);
+            place.assert_undamaged();
+        }
+    }
+}
+
+#[test]
+fn a8_garbage_is_an_error_and_not_an_answer() {
+    for model in MODELS {
+        let server = ScriptedModel::start_blocking(vec![Reply::garbage(), Reply::text("sense")]);
+        let place = place(&server, model);
+        place.capstan(&["run", "hello"]).refused("model-broken", 1);
+        assert_eq!(place.capstan(&["run", "again"]).data(), "sense\n", "{model}");
+        place.assert_undamaged();
+    }
+}
+
+#[test]
+fn a2_a_context_that_is_too_long_begins_anew_once() {
+    for model in MODELS {
+        let server =
+            ScriptedModel::start_blocking(vec![Reply::text("hi"), Reply::overflow(), Reply::text("short now")]);
+        let place = place(&server, model);
+        place.capstan(&["run", "hello"]).data();
+        assert_eq!(place.capstan(&["run", "and a long one"]).data(), "short now\n", "{model}");
+        let entries = place.entries();
+        assert_eq!(named(&entries, "auto_handoff/context_overflow").len(), 1, "{model}");
+        let last = server.requests().pop().unwrap().to_string();
+        assert!(last.contains("and a long one") && !last.contains("hello"), "{model}: {last}");
+        assert_clean(&server);
+        place.assert_undamaged();
+    }
+}
+
+#[test]
+fn a2_a_context_that_stays_too_long_is_an_error() {
+    for model in MODELS {
+        let replies = vec![Reply::overflow(), Reply::overflow(), Reply::text("better")];
+        let server = ScriptedModel::start_blocking(replies);
+        let place = place(&server, model);
+        place.capstan(&["run", "hello"]).refused("model-context-overflow", 1);
+        assert_eq!(place.capstan(&["run", "shorter"]).data(), "better\n", "{model}");
+        place.assert_undamaged();
+    }
+}
+
+#[test]
+fn a_limit_of_tokens_is_told_to_the_user_and_on_the_tape() {
+    for model in MODELS {
+        let server = ScriptedModel::start_blocking(vec![Reply::text("half an ans").truncated()]);
+        let place = place(&server, model);
+        let said = place.capstan(&["run", "hello"]).succeeded();
+        assert_eq!(said.stdout, "half an ans\n");
+        assert!(said.stderr.contains("reached its limit of tokens"), "{}", said.stderr);
+        assert_eq!(named(&place.entries(), "run")[0]["payload"]["data"]["truncated"], json!(true), "{model}");
+    }
+}
+
+#[test]
+fn a8_an_answer_that_does_not_go_on_is_given_up_in_time() {
+    let gate = Gate::new();
+    let server = ScriptedModel::start_blocking(vec![Reply::text("one two").held_at(&gate)]);
+    let place = place(&server, MODELS[0]).set("CAPSTAN_MODEL_TIMEOUT_SECONDS", "1");
+    let said = place.capstan(&["run", "hello"]).failed("model-broken", 1);
+    assert!(said.stderr.contains("nothing more came within 1 seconds"), "{}", said.stderr);
+    gate.open();
+    place.assert_undamaged();
+}
+
+#[test]
+fn a8_arguments_that_are_no_json_are_told_to_the_model() {
+    for model in MODELS.into_iter().filter(|model| !model.starts_with("gemini") && !model.starts_with("ollama")) {
+        let calls = Reply::tool_calls_verbatim([("call_1", "bash", "{\"cmd\": "), ("call_2", "nothing", "{}")]);
+        let server = ScriptedModel::start_blocking(vec![calls, Reply::text("sorry")]);
+        let place = place(&server, model);
+        assert_eq!(place.capstan(&["run", "hello"]).succeeded().stdout, "sorry\n", "{model}");
+        let results = serde_json::to_string(&of_kind(&place.entries(), "tool_result")).unwrap();
+        assert!(results.contains("not valid JSON") && results.contains("nothing"), "{results}");
+        assert_clean(&server);
+    }
+}

@@ -1,0 +1,322 @@
+//! What went wrong, in our own words.
+
+use std::time::Duration;
+
+use capstan_hooks::contracts::{ModelError, ModelErrorKind};
+use serde_json::Value;
+
+use crate::redact::Redactor;
+use crate::retry::Again;
+
+/// What an error message needs to know of the call.
+#[derive(Clone)]
+pub(crate) struct Call {
+    /// The name of the provider.
+    pub provider: String,
+    /// The model's name at the provider.
+    pub model: String,
+    /// Scheme, host and port of the endpoint.
+    pub origin: String,
+    /// Where a key is set.
+    pub key_settings: String,
+    /// What must not be in a message.
+    pub redactor: Redactor,
+}
+
+/// Why an answer makes no sense, as the reader of a wire says it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Fault {
+    /// It is not what the provider's documentation says.
+    Senseless(&'static str),
+    /// It ended before it was complete.
+    Cut(&'static str),
+    /// The provider broke it off with an error.
+    Reported {
+        /// The status that stands for the error, where it names one.
+        status: Option<u16>,
+        /// The error itself.
+        body: Value,
+    },
+    /// The provider's filter ended it.
+    Filtered,
+}
+
+/// A failure, and whether it may help to try again.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Failure {
+    pub error: ModelError,
+    pub again: Again,
+}
+
+impl Call {
+    fn error(&self, kind: ModelErrorKind, what: impl std::fmt::Display) -> ModelError {
+        ModelError::new(kind, format!("{}: {what}", self.provider))
+    }
+
+    /// The error for an answer that makes no sense.
+    pub(crate) fn fault(&self, fault: &Fault) -> Failure {
+        let origin = &self.origin;
+        match fault {
+            Fault::Senseless(what) => Failure { error: self.broken(what), again: Again::Never },
+            Fault::Cut(what) => Failure { error: self.broken(what), again: Again::Later },
+            Fault::Filtered => {
+                let what = format!("the content filter of {origin} stopped the answer");
+                Failure { error: self.error(ModelErrorKind::Rejected, what), again: Again::Never }
+            }
+            Fault::Reported { status, body } => {
+                let text = body.to_string();
+                let kind = match kind_of(status.unwrap_or(0), &text) {
+                    // Whatever it was, what came so far is half an answer.
+                    ModelErrorKind::Rejected => ModelErrorKind::Broken,
+                    kind => kind,
+                };
+                let excerpt = self.redactor.excerpt(&text);
+                let what = format!("{origin} broke off its answer with an error: {excerpt}");
+                Failure { error: self.error(kind, what), again: again(kind, status.unwrap_or(500), &text) }
+            }
+        }
+    }
+
+    fn broken(&self, what: &str) -> ModelError {
+        self.error(ModelErrorKind::Broken, format!("the answer of {} broke off: {what}", self.origin))
+    }
+
+    /// The error for a status other than 200.
+    pub(crate) fn refused(&self, status: u16, body: &str) -> Failure {
+        let kind = kind_of(status, body);
+        let (model, origin) = (&self.model, &self.origin);
+        let what = match kind {
+            ModelErrorKind::Unauthorized => format!("the key was refused (it is set with {})", self.key_settings),
+            ModelErrorKind::UnknownModel => format!("there is no model {model:?}, or no such endpoint"),
+            ModelErrorKind::RateLimited if is_about_money(status, body) => {
+                "nothing is left of what was paid for".to_owned()
+            }
+            ModelErrorKind::RateLimited => "it asks to come back later".to_owned(),
+            ModelErrorKind::ContextOverflow => format!("the request is longer than {model:?} takes"),
+            ModelErrorKind::Unreachable => "it is not available".to_owned(),
+            ModelErrorKind::Rejected if (300..400).contains(&status) => "the endpoint is elsewhere".to_owned(),
+            ModelErrorKind::Rejected => "the request was refused".to_owned(),
+            ModelErrorKind::Broken => "it failed".to_owned(),
+        };
+        let excerpt = self.redactor.excerpt(body);
+        let said = if excerpt.is_empty() { excerpt } else { format!(": {excerpt}") };
+        let error = self.error(kind, format!("{origin} answered {status}, {what}{said}"));
+        Failure { error, again: again(kind, status, body) }
+    }
+
+    /// The error for a connection that failed before there was an answer.
+    pub(crate) fn not_sent(&self, error: &reqwest::Error) -> Failure {
+        let (what, again) = match error {
+            error if error.is_builder() => {
+                let error = self.error(ModelErrorKind::Rejected, "the request could not be built");
+                return Failure { error, again: Again::Never };
+            }
+            error if error.is_timeout() && error.is_connect() => ("did not accept a connection in time", Again::Once),
+            error if error.is_connect() => unconnected(&causes(error)),
+            error if error.is_timeout() => ("did not answer in time", Again::Never),
+            _ => ("closed the connection without an answer", Again::Later),
+        };
+        Failure { error: self.unreachable(what), again }
+    }
+
+    /// The error for a client that could not be made.
+    pub(crate) fn no_client(&self) -> ModelError {
+        self.error(ModelErrorKind::Unreachable, "the HTTP client could not be set up")
+    }
+
+    /// The error for a key that cannot be sent.
+    pub(crate) fn key_is_no_line(&self) -> ModelError {
+        let what = format!("the request could not be built; is the key ({}) one line of text?", self.key_settings);
+        self.error(ModelErrorKind::Unauthorized, what)
+    }
+
+    /// The error for settings that cannot be sent.
+    pub(crate) fn header(&self, name: &str) -> ModelError {
+        self.error(ModelErrorKind::Rejected, format!("the header {name:?} of the configuration is not valid"))
+    }
+
+    /// The error for an answer that did not begin in time.
+    pub(crate) fn silent(&self, waited: Duration) -> Failure {
+        let what = format!("did not answer within {} seconds", waited.as_secs());
+        Failure { error: self.unreachable(&what), again: Again::Never }
+    }
+
+    /// The error for an answer that did not go on in time.
+    pub(crate) fn stalled(&self, waited: Duration) -> ModelError {
+        self.broken(&format!("nothing more came within {} seconds", waited.as_secs()))
+    }
+
+    fn unreachable(&self, what: &str) -> ModelError {
+        self.error(ModelErrorKind::Unreachable, format!("{} {what}", self.origin))
+    }
+}
+
+/// What an error and its causes say.
+fn causes(error: &reqwest::Error) -> String {
+    let first: Option<&dyn std::error::Error> = Some(error);
+    let all = std::iter::successors(first, |error| error.source());
+    all.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+/// Why there is no connection.
+fn unconnected(causes: &str) -> (&'static str, Again) {
+    if causes.contains("certificate") {
+        ("has a certificate that this machine does not trust", Again::Never)
+    } else if causes.contains("dns error") {
+        ("could not be found: there is no such host, or no network", Again::Once)
+    } else {
+        // Who does not listen now will hardly do so in a few seconds.
+        ("could not be connected to", Again::Once)
+    }
+}
+
+/// Whether it may help to try again.
+fn again(kind: ModelErrorKind, status: u16, body: &str) -> Again {
+    match kind {
+        ModelErrorKind::RateLimited if is_about_money(status, body) => Again::Never,
+        ModelErrorKind::RateLimited | ModelErrorKind::Unreachable | ModelErrorKind::Broken if status != 501 => {
+            Again::Later
+        }
+        _ => Again::Never,
+    }
+}
+
+/// A limit that no waiting lifts.
+fn is_about_money(status: u16, body: &str) -> bool {
+    status == 402
+        || ["insufficient_quota", "credit balance", "insufficient credits", "billing"]
+            .iter()
+            .any(|sign| body.contains(sign))
+}
+
+/// The kind of a refusal. What a status says plainly comes first; a message about length counts for the others, since
+/// a rate limit speaks of tokens too.
+fn kind_of(status: u16, body: &str) -> ModelErrorKind {
+    match status {
+        401 | 403 => ModelErrorKind::Unauthorized,
+        // How Gemini says it.
+        400 if body.contains("API_KEY_INVALID") || body.contains("API key not valid") => ModelErrorKind::Unauthorized,
+        404 => ModelErrorKind::UnknownModel,
+        402 | 429 | 529 => ModelErrorKind::RateLimited,
+        _ if is_about_length(body) => ModelErrorKind::ContextOverflow,
+        _ if body.contains("model_not_found") || body.contains("not a valid model") => ModelErrorKind::UnknownModel,
+        // How Anthropic says that nothing is left.
+        400 if body.contains("credit balance") => ModelErrorKind::RateLimited,
+        408 | 502..=504 => ModelErrorKind::Unreachable,
+        500..=599 => ModelErrorKind::Broken,
+        _ => ModelErrorKind::Rejected,
+    }
+}
+
+fn is_about_length(body: &str) -> bool {
+    let body = body.to_lowercase().replace(['_', '-'], " ");
+    let signs = [
+        "context length",
+        "maximum context",
+        "context window",
+        "context size",
+        "token limit",
+        "too many tokens",
+        "maximum number of tokens",
+        "prompt too long",
+        "prompt is too long",
+        "input is too long",
+        "exceed context limit",
+        "maximum prompt length",
+        "prompt token count",
+        "reduce the length of the messages",
+        "request too large",
+    ];
+    signs.iter().any(|sign| body.contains(sign))
+}
+
+#[cfg(test)]
+mod tests {
+    use capstan_hooks::contracts::ModelErrorKind::{
+        Broken, ContextOverflow, RateLimited, Rejected, Unauthorized, UnknownModel, Unreachable,
+    };
+
+    use super::{again, kind_of, unconnected};
+    use crate::retry::Again;
+
+    #[test]
+    fn a_status_says_what_kind_of_failure_it_is() {
+        let cases = [
+            (400, Rejected),
+            (401, Unauthorized),
+            (402, RateLimited),
+            (403, Unauthorized),
+            (404, UnknownModel),
+            (408, Unreachable),
+            (422, Rejected),
+            (429, RateLimited),
+            (500, Broken),
+            (502, Unreachable),
+            (503, Unreachable),
+            (504, Unreachable),
+            (529, RateLimited),
+        ];
+        for (status, kind) in cases {
+            assert_eq!(kind_of(status, "{}"), kind, "{status}");
+        }
+    }
+
+    #[test]
+    fn messages_about_length_are_known_as_providers_write_them() {
+        for message in [
+            "This model's maximum context length is 8192 tokens",
+            r#"{"code": "context_length_exceeded"}"#,
+            "the request exceeds the available context size, try increasing it",
+            "prompt is too long: 210000 tokens > 200000 maximum",
+            "Prompt too long",
+            "exceeded the Token Limit",
+            "input exceeds the context window of this model",
+            "input length and `max_tokens` exceed context limit: 199000 + 8192 > 200000",
+            r#"{"type": "error", "error": {"type": "request_too_large", "message": "Request exceeds the maximum size"}}"#,
+            "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).",
+            "prompt too long; exceeded max context length by 12 tokens",
+            "This model's maximum prompt length is 131072 but the request contains 140000 tokens.",
+            "Please reduce the length of the messages or completion.",
+        ] {
+            assert_eq!(kind_of(400, message), ContextOverflow, "{message}");
+        }
+    }
+
+    #[test]
+    fn a_rate_limit_that_speaks_of_tokens_stays_one() {
+        assert_eq!(kind_of(429, "token limit per minute reached"), RateLimited);
+    }
+
+    #[test]
+    fn a_refused_key_is_known_also_where_the_status_does_not_say_so() {
+        let body = r#"{"error": {"code": 400, "message": "API key not valid.", "status": "INVALID_ARGUMENT"}}"#;
+        assert_eq!(kind_of(400, body), Unauthorized);
+    }
+
+    #[test]
+    fn why_there_is_no_connection_is_told() {
+        let said = |causes| unconnected(causes).0;
+        assert!(said("client error (Connect): invalid peer certificate: UnknownIssuer").contains("certificate"));
+        assert!(said("client error (Connect): dns error: failed to lookup").contains("no such host"));
+        assert_eq!(said("tcp connect error: Connection refused"), "could not be connected to");
+    }
+
+    #[test]
+    fn what_no_waiting_mends_is_not_tried_again() {
+        assert_eq!(again(RateLimited, 429, "slow down"), Again::Later);
+        assert_eq!(again(RateLimited, 429, r#"{"code": "insufficient_quota"}"#), Again::Never);
+        assert_eq!(again(RateLimited, 402, ""), Again::Never);
+        assert_eq!(again(Unreachable, 503, ""), Again::Later);
+        assert_eq!(again(Broken, 500, ""), Again::Later);
+        for kind in [Rejected, Unauthorized, UnknownModel, ContextOverflow] {
+            assert_eq!(again(kind, 400, ""), Again::Never, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_model_is_known_by_its_code_too() {
+        assert_eq!(kind_of(400, r#"{"error": {"code": "model_not_found"}}"#), UnknownModel);
+        assert_eq!(kind_of(400, r#"{"error": {"message": "x/y is not a valid model ID"}}"#), UnknownModel);
+        assert_eq!(kind_of(400, "Your credit balance is too low to access the API."), RateLimited);
+    }
+}

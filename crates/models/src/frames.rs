@@ -1,0 +1,155 @@
+//! Taking the bytes of an answer apart: server-sent events, or one JSON object per line.
+
+use std::collections::VecDeque;
+
+/// How an answer is cut into frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Framing {
+    /// Server-sent events.
+    Events,
+    /// One JSON object per line.
+    Lines,
+}
+
+/// One frame of an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Frame {
+    /// The name of the event; empty where it has none.
+    pub event: String,
+    /// What it says.
+    pub data: String,
+}
+
+/// Why bytes could not be taken apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Damage {
+    /// They are no UTF-8.
+    NotText,
+    /// A frame does not end.
+    TooLong,
+}
+
+/// The longest frame: an image in base64 fits well.
+const LONGEST: usize = 64 << 20;
+
+/// Bytes as they come, and the frames that are whole.
+#[derive(Debug)]
+pub(crate) struct Frames {
+    framing: Framing,
+    /// A line that has not ended yet.
+    line: Vec<u8>,
+    /// An event that has not ended yet.
+    event: String,
+    data: Option<String>,
+    whole: VecDeque<Frame>,
+}
+
+impl Frames {
+    pub(crate) fn new(framing: Framing) -> Self {
+        Self { framing, line: Vec::new(), event: String::new(), data: None, whole: VecDeque::new() }
+    }
+
+    /// Takes bytes in, wherever they are cut.
+    pub(crate) fn push(&mut self, mut bytes: &[u8]) -> Result<(), Damage> {
+        while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
+            self.line.extend_from_slice(&bytes[..end]);
+            bytes = &bytes[end + 1..];
+            self.end_line()?;
+        }
+        self.line.extend_from_slice(bytes);
+        let length = self.line.len() + self.data.as_ref().map_or(0, String::len);
+        if length > LONGEST { Err(Damage::TooLong) } else { Ok(()) }
+    }
+
+    /// No more bytes come: what is there counts as whole, as some servers leave out the last line end.
+    pub(crate) fn end(&mut self) -> Result<(), Damage> {
+        if !self.line.is_empty() {
+            self.end_line()?;
+        }
+        self.end_event();
+        Ok(())
+    }
+
+    /// The next frame that is whole.
+    pub(crate) fn next(&mut self) -> Option<Frame> {
+        self.whole.pop_front()
+    }
+
+    fn end_line(&mut self) -> Result<(), Damage> {
+        let bytes = std::mem::take(&mut self.line);
+        let line = String::from_utf8(bytes).map_err(|_| Damage::NotText)?;
+        let line = line.strip_suffix('\r').unwrap_or(&line);
+        match self.framing {
+            Framing::Lines if line.trim().is_empty() => {}
+            Framing::Lines => self.whole.push_back(Frame { event: String::new(), data: line.to_owned() }),
+            Framing::Events if line.is_empty() => self.end_event(),
+            Framing::Events => self.field(line),
+        }
+        Ok(())
+    }
+
+    fn field(&mut self, line: &str) {
+        let (name, value) = line.split_once(':').unwrap_or((line, ""));
+        let value = value.strip_prefix(' ').unwrap_or(value);
+        match (name, &mut self.data) {
+            ("event", _) => value.clone_into(&mut self.event),
+            ("data", Some(data)) => {
+                data.push('\n');
+                data.push_str(value);
+            }
+            ("data", None) => self.data = Some(value.to_owned()),
+            // A server that cannot stream, or fails before it does, sends plain JSON.
+            _ if line.starts_with('{') => self.whole.push_back(Frame { event: String::new(), data: line.to_owned() }),
+            // A comment, which keeps the connection alive, or a field that means nothing here.
+            _ => {}
+        }
+    }
+
+    fn end_event(&mut self) {
+        let event = std::mem::take(&mut self.event);
+        if let Some(data) = self.data.take() {
+            self.whole.push_back(Frame { event, data });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Damage, Frames, Framing};
+
+    fn read(framing: Framing, bytes: &[u8], cut: usize) -> Vec<(String, String)> {
+        let mut frames = Frames::new(framing);
+        bytes.chunks(cut).for_each(|chunk| frames.push(chunk).unwrap());
+        frames.end().unwrap();
+        std::iter::from_fn(|| frames.next()).map(|frame| (frame.event, frame.data)).collect()
+    }
+
+    #[test]
+    fn events_are_read_wherever_they_are_cut() {
+        let bytes =
+            ": hello\r\n\r\nevent: a\r\ndata: {\"x\":\r\ndata:  1}\r\n\r\nid: 7\ndata:你好\n\nevent: b\n\ndata: end"
+                .as_bytes();
+        let expected = [("a", "{\"x\":\n 1}"), ("", "你好"), ("", "end")];
+        let expected = expected.map(|(event, data)| (event.to_owned(), data.to_owned()));
+        for cut in 1..=bytes.len() {
+            assert_eq!(read(Framing::Events, bytes, cut), expected, "cut every {cut} bytes");
+        }
+    }
+
+    #[test]
+    fn lines_are_read_wherever_they_are_cut() {
+        for cut in 1..20 {
+            let frames = read(Framing::Lines, b"{\"a\":1}\r\n\n{\"b\":2}", cut);
+            assert_eq!(frames.iter().map(|(_, data)| data.as_str()).collect::<Vec<_>>(), ["{\"a\":1}", "{\"b\":2}"]);
+        }
+    }
+
+    #[test]
+    fn what_is_no_text_or_never_ends_is_damage() {
+        assert_eq!(Frames::new(Framing::Events).push(b"data: \xff\xfe\n"), Err(Damage::NotText));
+        let mut frames = Frames::new(Framing::Lines);
+        let chunk = vec![b'x'; 1 << 20];
+        let damage = (0..65).find_map(|_| frames.push(&chunk).err());
+        assert_eq!(damage, Some(Damage::TooLong));
+    }
+}

@@ -1,0 +1,171 @@
+//! One way to speak to every provider.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use capstan_hooks::contracts::{ModelError, ModelErrorKind, ModelProvider, ModelStream, RequestBody};
+use capstan_protocol::{Map, ModelRequest};
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use secrecy::{ExposeSecret as _, SecretString};
+
+use crate::endpoint::Endpoint;
+use crate::exchange::Exchange;
+use crate::failure::Call;
+use crate::redact::Redactor;
+use crate::{Http, Wire, retry, wire};
+
+/// A wait that long is told to whoever waits.
+const NOTICED: Duration = Duration::from_secs(3);
+
+/// How to reach a provider, and what to send it beside what is asked.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The key, if the provider wants one.
+    pub api_key: Option<SecretString>,
+    /// The base URL, such as `http://127.0.0.1:1234/v1`; the provider's own if it is not set.
+    pub api_base: Option<String>,
+    /// Headers that are sent with every request.
+    pub headers: Vec<(String, SecretString)>,
+    /// Keys of the body that are sent with every request, over what the wire sends.
+    pub body: Map,
+    /// How long to wait for the first word, and then for each next one.
+    pub timeout: Duration,
+    /// How often a request is sent again that failed before its first word.
+    pub retries: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            api_key: None,
+            api_base: None,
+            headers: Vec::new(),
+            body: Map::new(),
+            // A local model may read a long prompt for minutes before its first word.
+            timeout: Duration::from_mins(5),
+            retries: 3,
+        }
+    }
+}
+
+/// A provider of models: a [`Wire`] under a name, with its settings.
+///
+/// It sends exactly what [`ModelProvider::body`] gives. A request that is refused, or fails before its first word, is an
+/// error of [`ModelProvider::stream`], after it was tried again where that may help; an answer that breaks off later is
+/// an error of the stream, and never asked for again.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use capstan_hooks::contracts::ModelProvider;
+/// use capstan_models::{Http, Provider, Settings, Wire};
+///
+/// let api_base = Some("http://127.0.0.1:1234/v1".to_owned());
+/// let http = Arc::new(Http::new());
+/// let local = Provider::new("local", Wire::OpenAi, Settings { api_base, ..Settings::default() }, http);
+/// assert_eq!(local.name(), "local");
+/// ```
+#[derive(Debug)]
+pub struct Provider {
+    name: String,
+    wire: Wire,
+    settings: Settings,
+    http: Arc<Http>,
+}
+
+impl Provider {
+    /// A provider of this name. Nothing is connected to until the first call.
+    pub fn new(name: impl Into<String>, wire: Wire, settings: Settings, http: Arc<Http>) -> Self {
+        Self { name: name.into(), wire, settings, http }
+    }
+
+    fn key(&self) -> Option<SecretString> {
+        let key = self.settings.api_key.as_ref().map(|key| key.expose_secret().trim());
+        key.filter(|key| !key.is_empty()).map(|key| SecretString::from(key.to_owned()))
+    }
+
+    /// Where people set the key.
+    fn key_settings(&self) -> String {
+        match self.wire.key_variables().first() {
+            Some(variable) if self.name == self.wire.name() => format!("CAPSTAN_API_KEY or {variable}"),
+            _ => format!("models.{}.api_key", self.name),
+        }
+    }
+
+    fn headers(&self, key: Option<&SecretString>, call: &Call) -> Result<HeaderMap, ModelError> {
+        let own = self.wire.headers(key).into_iter().map(|(name, value)| (name.to_owned(), value));
+        let mut headers = HeaderMap::new();
+        for (name, value) in own.chain(self.settings.headers.iter().cloned()) {
+            let (Ok(known), Ok(mut value)) = (name.parse::<HeaderName>(), HeaderValue::from_str(value.expose_secret()))
+            else {
+                let is_key = self.wire.headers(key).iter().any(|(own, _)| *own == name);
+                return Err(if is_key { call.key_is_no_line() } else { call.header(&name) });
+            };
+            value.set_sensitive(true);
+            headers.insert(known, value);
+        }
+        headers.insert("content-type", HeaderValue::from_static("application/json"));
+        Ok(headers)
+    }
+
+    fn whole_body(&self, request: &ModelRequest) -> RequestBody {
+        let mut body = self.wire.body(&self.name, request);
+        wire::join(&mut body.rest, &self.settings.body);
+        body
+    }
+}
+
+#[async_trait]
+impl ModelProvider for Provider {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    async fn stream(&self, request: &ModelRequest) -> Result<ModelStream, ModelError> {
+        let model = request.model.name();
+        let endpoint = Endpoint::parse(&self.name, self.wire, self.settings.api_base.as_deref(), model)?;
+        let key = self.key();
+        if key.is_none() && endpoint.is_default && self.wire.needs_key() {
+            let where_to = self.key_settings();
+            let message = format!("{}: there is no key; set {where_to}, or a base URL that needs none", self.name);
+            return Err(ModelError::new(ModelErrorKind::Unauthorized, message));
+        }
+        let body = Bytes::from(self.whole_body(request).into_json().to_string());
+        let call = Call {
+            provider: self.name.clone(),
+            model: model.to_owned(),
+            origin: endpoint.origin(),
+            key_settings: self.key_settings(),
+            redactor: Redactor { key: key.clone().unwrap_or_default(), sent: body.clone() },
+        };
+        let headers = self.headers(key.as_ref(), &call)?;
+        let client = self.http.client(endpoint.reach()).await.map_err(|_| call.no_client())?;
+        let exchange = Exchange { client, endpoint: &endpoint, headers, body, timeout: self.settings.timeout };
+        let mut tries = 0;
+        loop {
+            let reader = self.wire.reader(&self.name);
+            let refused = match exchange.begin(self.wire.framing(), reader, &call).await {
+                Ok(stream) => return Ok(stream),
+                Err(refused) => refused,
+            };
+            let (again, asked) = (refused.failure.again, refused.asked);
+            let Some(wait) = retry::wait(again, tries, self.settings.retries, asked, retry::chance()) else {
+                return Err(refused.failure.error);
+            };
+            let (error, seconds) = (&refused.failure.error, wait.as_secs_f64());
+            if wait >= NOTICED {
+                tracing::warn!("{error}; trying again in {seconds:.0} seconds");
+            } else {
+                tracing::info!("{error}; trying again in {seconds:.1} seconds");
+            }
+            tokio::time::sleep(wait).await;
+            tries += 1;
+        }
+    }
+
+    fn body(&self, request: &ModelRequest) -> Option<RequestBody> {
+        Some(self.whole_body(request))
+    }
+}

@@ -1,0 +1,151 @@
+use capstan_protocol::{
+    ChatMessage, Content, ContentPart, ModelOptions, ModelRequest, Reasoning, Role, ToolCall, ToolSpec,
+};
+use serde_json::{Value, json};
+
+use super::body;
+
+fn request(messages: Vec<ChatMessage>) -> ModelRequest {
+    let model = "anthropic:claude-sonnet-4-5".parse().unwrap();
+    let tools = vec![ToolSpec {
+        name: "fs.read".into(),
+        description: "Reads.".to_owned(),
+        parameters: json!({"type": "object"}),
+    }];
+    ModelRequest { model, system: "Be brief.".to_owned(), messages, tools, options: ModelOptions::default() }
+}
+
+/// The turns without the marks of the cache.
+fn turns(messages: Vec<ChatMessage>) -> Vec<Value> {
+    let mut turns = body("anthropic", &request(messages)).messages;
+    for block in turns.iter_mut().flat_map(|turn| turn["content"].as_array_mut().unwrap()) {
+        block.as_object_mut().unwrap().remove("cache_control");
+    }
+    turns
+}
+
+fn thought(words: &str) -> Value {
+    json!({"type": "thinking", "thinking": words, "signature": "sig"})
+}
+
+/// A call as the provider's own answer left it, with a thought before everything.
+fn call_after_thought(id: &str, after_text: bool) -> ToolCall {
+    let mut call = ToolCall::new(id, "fs_read", r#"{"path":"a"}"#);
+    let thinking = json!([{"at": 0, "item": thought("hm")}]);
+    call.extra.insert("provider".to_owned(), json!({"anthropic": {"thinking": thinking, "after_text": after_text}}));
+    call
+}
+
+#[test]
+fn p13_roles_alternate_the_user_begins_and_results_come_first_in_one_turn() {
+    let turns = turns(vec![
+        ChatMessage::assistant("[Anchor created: session/start]: {}"),
+        ChatMessage::user("go"),
+        ChatMessage::user("on"),
+        ChatMessage::assistant("Let me look."),
+        ChatMessage::calls(vec![ToolCall::new("a", "fs_read", r#"{"path":"a"}"#), ToolCall::new("b:1", "fs_read", "")]),
+        ChatMessage::tool("a", "fs.read", "A"),
+        ChatMessage::tool("b:1", "fs.read", ""),
+        ChatMessage::user("quick!"),
+    ]);
+    let text = |text: &str| json!({"type": "text", "text": text});
+    assert_eq!(
+        turns,
+        [
+            json!({"role": "user", "content": [text("[The conversation continues from here.]")]}),
+            json!({"role": "assistant", "content": [text("[Anchor created: session/start]: {}")]}),
+            json!({"role": "user", "content": [text("go"), text("on")]}),
+            json!({"role": "assistant", "content": [
+                text("Let me look."),
+                {"type": "tool_use", "id": "a", "name": "fs_read", "input": {"path": "a"}},
+                {"type": "tool_use", "id": "b_1", "name": "fs_read", "input": {}},
+            ]}),
+            json!({"role": "user", "content": [
+                {"type": "tool_result", "tool_use_id": "a", "content": [text("A")]},
+                {"type": "tool_result", "tool_use_id": "b_1", "content": []},
+                text("quick!"),
+            ]}),
+        ]
+    );
+}
+
+#[test]
+fn a8_thoughts_go_back_where_they_stood_and_to_who_had_them_only() {
+    let messages = |after_text: bool| {
+        let mut messages = vec![ChatMessage::user("go")];
+        messages.extend(after_text.then(|| ChatMessage::assistant("Let me look.")));
+        messages.extend([
+            ChatMessage::calls(vec![call_after_thought("a", after_text), ToolCall::new("b", "fs_read", "{}")]),
+            ChatMessage::tool("a", "fs.read", "A"),
+            ChatMessage::tool("b", "fs.read", "B"),
+        ]);
+        messages
+    };
+    let kinds = |turn: &Value| -> Vec<String> {
+        turn["content"].as_array().unwrap().iter().map(|block| block["type"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(kinds(&turns(messages(true))[1]), ["thinking", "text", "tool_use", "tool_use"]);
+    assert_eq!(turns(messages(false))[1]["content"][0], thought("hm"));
+    let other = body("elsewhere", &request(messages(true)));
+    assert_eq!(kinds(&other.messages[1]), ["text", "tool_use", "tool_use"]);
+}
+
+#[test]
+fn a8_thinking_is_not_asked_for_within_a_step_that_began_without() {
+    let asks = |call: ToolCall| {
+        let messages =
+            vec![ChatMessage::user("go"), ChatMessage::calls(vec![call]), ChatMessage::tool("a", "fs.read", "A")];
+        let options = ModelOptions { reasoning: Some(Reasoning::Low), ..ModelOptions::default() };
+        body("anthropic", &ModelRequest { options, ..request(messages) }).rest.contains_key("thinking")
+    };
+    assert!(asks(call_after_thought("a", false)));
+    assert!(!asks(ToolCall::new("a", "fs_read", "{}")), "another model began it");
+}
+
+#[test]
+fn a8_the_stable_prefix_is_marked_for_the_cache() {
+    let messages = vec![ChatMessage::user("one"), ChatMessage::assistant("1"), ChatMessage::user("two")];
+    let body = body("anthropic", &request(messages.clone()));
+    let mark = json!({"type": "ephemeral"});
+    assert_eq!(body.rest["system"], json!([{"type": "text", "text": "Be brief.", "cache_control": mark}]));
+    assert_eq!(body.messages[0]["content"][0]["cache_control"], mark);
+    assert_eq!(body.messages[2]["content"][0]["cache_control"], mark);
+    let without_system = ModelRequest { system: String::new(), ..request(messages) };
+    assert_eq!(super::body("anthropic", &without_system).tools[0]["cache_control"], mark);
+}
+
+#[test]
+fn images_are_sent_from_the_user_and_from_tools() {
+    let content = Content::Parts(vec![
+        ContentPart::text("look"),
+        ContentPart::image("data:image/png;base64,AA=="),
+        ContentPart::image("https://example.com/a.png"),
+    ]);
+    let blocks = json!([
+        {"type": "text", "text": "look"},
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA=="}},
+        {"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}},
+    ]);
+    let turns = turns(vec![
+        ChatMessage::user(content.clone()),
+        ChatMessage::calls(vec![ToolCall::new("a", "fs_read", "{}")]),
+        ChatMessage::tool("a", "fs.read", content),
+    ]);
+    assert_eq!(turns[0]["content"], blocks);
+    assert_eq!(turns[2]["content"][0]["content"], blocks);
+}
+
+#[test]
+fn what_is_refused_is_not_sent() {
+    let mut note = ChatMessage::user("a note");
+    note.role = Role::System;
+    let turns = turns(vec![
+        ChatMessage::user(" \n"),
+        ChatMessage::user("go"),
+        note,
+        ChatMessage::calls(vec![ToolCall::new("a", "fs_read", "{not json")]),
+        ChatMessage::tool("a", "fs.read", "bad arguments"),
+    ]);
+    assert_eq!(turns[0]["content"].as_array().unwrap().len(), 2, "no text of spaces; the note is one of the user's");
+    assert_eq!(turns[1]["content"][0]["input"], json!({"invalid_arguments": "{not json"}));
+}

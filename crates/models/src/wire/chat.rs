@@ -1,0 +1,120 @@
+//! `OpenAI` chat.
+//!
+//! Keys of a message that it has no place for (`name`, and what is in `extra`) are left out.
+
+mod answer;
+mod calls;
+
+use capstan_hooks::contracts::RequestBody;
+use capstan_protocol::{ChatMessage, Map, ModelRequest, Reasoning, Role, ToolCall, ToolSpec};
+use serde_json::{Value, json};
+
+use super::opaque;
+use super::parts::text_only;
+pub(super) use answer::Answer;
+
+/// Reasoning that a server wants back with the calls it led to, by the names servers give it.
+const REASONING: [&str; 3] = ["reasoning_content", "reasoning", "reasoning_details"];
+
+/// Who speaks it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Flavour {
+    /// `OpenAI`, and whoever is compatible.
+    Plain,
+    /// `OpenRouter`.
+    OpenRouter,
+}
+
+pub(super) fn body(flavour: Flavour, provider: &str, request: &ModelRequest) -> RequestBody {
+    let model = request.model.name();
+    let mut rest = Map::new();
+    rest.insert("model".to_owned(), json!(model));
+    rest.insert("stream".to_owned(), json!(true));
+    rest.insert("stream_options".to_owned(), json!({"include_usage": true}));
+    if let Some(limit) = request.options.max_tokens {
+        rest.insert(limit_field(flavour, model).to_owned(), json!(limit));
+    }
+    if let Some(reasoning) = request.options.reasoning {
+        let (key, value) = match (flavour, reasoning) {
+            (Flavour::Plain, reasoning) => ("reasoning_effort", json!(reasoning.as_str())),
+            (Flavour::OpenRouter, Reasoning::None) => ("reasoning", json!({"enabled": false})),
+            (Flavour::OpenRouter, reasoning) => ("reasoning", json!({"effort": reasoning.as_str()})),
+        };
+        rest.insert(key.to_owned(), value);
+    }
+    let system = (!request.system.is_empty()).then(|| system(flavour, model, &request.system));
+    let messages = request.messages.iter().map(|said| message(provider, said));
+    RequestBody {
+        rest,
+        tools: request.tools.iter().map(tool).collect(),
+        messages_key: "messages".to_owned(),
+        messages: system.into_iter().chain(messages).collect(),
+    }
+}
+
+/// Models of Anthropic want to be told where the prefix ends that is to be kept in their cache; others find it themselves.
+fn system(flavour: Flavour, model: &str, text: &str) -> Value {
+    if flavour == Flavour::OpenRouter && model.starts_with("anthropic/") {
+        let marked = json!({"type": "text", "text": text, "cache_control": {"type": "ephemeral"}});
+        json!({"role": "system", "content": [marked]})
+    } else {
+        json!({"role": "system", "content": text})
+    }
+}
+
+/// `OpenAI`'s newer models know the limit by another name; other servers mostly know only the old one.
+fn limit_field(flavour: Flavour, model: &str) -> &'static str {
+    if flavour == Flavour::Plain && is_reasoner(model) { "max_completion_tokens" } else { "max_tokens" }
+}
+
+/// Whether it is one of `OpenAI`'s models that think before they answer.
+pub(super) fn is_reasoner(model: &str) -> bool {
+    ["gpt-5", "gpt-6", "o1", "o3", "o4", "codex"].iter().any(|prefix| model.starts_with(prefix))
+}
+
+fn message(provider: &str, message: &ChatMessage) -> Value {
+    match message.role {
+        Role::System => json!({"role": "system", "content": text_only(&message.content)}),
+        Role::User => json!({"role": "user", "content": message.content}),
+        Role::Assistant if message.tool_calls.is_empty() => {
+            json!({"role": "assistant", "content": text_only(&message.content)})
+        }
+        Role::Assistant => {
+            let calls: Vec<Value> = message.tool_calls.iter().map(call).collect();
+            let mut said = json!({"role": "assistant", "content": text_only(&message.content), "tool_calls": calls});
+            for name in REASONING {
+                if let Some(reasoning) = opaque::in_message(provider, message, name) {
+                    said[name] = reasoning.clone();
+                }
+            }
+            said
+        }
+        Role::Tool => json!({
+            "role": "tool",
+            "content": text_only(&message.content),
+            "tool_call_id": message.tool_call_id.as_deref().unwrap_or_default(),
+        }),
+    }
+}
+
+fn call(call: &ToolCall) -> Value {
+    json!({
+        "id": call.id,
+        "type": "function",
+        "function": {"name": call.function.name, "arguments": call.function.arguments},
+    })
+}
+
+pub(super) fn tool(tool: &ToolSpec) -> Value {
+    json!({
+        "type": "function",
+        "function": {
+            "name": tool.name.model_name(),
+            "description": tool.description,
+            "parameters": tool.parameters,
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,107 @@
+use capstan_protocol::{
+    ChatMessage, Content, ContentPart, Map, ModelOptions, ModelRequest, Reasoning, ToolCall, ToolSpec,
+};
+use serde_json::{Value, json};
+
+use crate::Wire;
+use crate::wire::openai_body;
+
+fn request(messages: Vec<ChatMessage>) -> ModelRequest {
+    let model = "openai:m".parse().unwrap();
+    ModelRequest { model, system: String::new(), messages, tools: Vec::new(), options: ModelOptions::default() }
+}
+
+fn messages(messages: Vec<ChatMessage>) -> Vec<Value> {
+    openai_body(&request(messages)).messages
+}
+
+#[test]
+fn calls_and_results_have_the_form_of_openai_chat() {
+    let sent = messages(vec![
+        ChatMessage::user("go"),
+        ChatMessage::calls(vec![ToolCall::new("c1", "fs_read", "{not json")]),
+        ChatMessage::tool("c1", "fs.read", "# Demo"),
+    ]);
+    assert_eq!(
+        sent,
+        [
+            json!({"role": "user", "content": "go"}),
+            json!({"role": "assistant", "content": "", "tool_calls": [
+                {"id": "c1", "type": "function", "function": {"name": "fs_read", "arguments": "{not json"}}
+            ]}),
+            json!({"role": "tool", "content": "# Demo", "tool_call_id": "c1"}),
+        ]
+    );
+}
+
+#[test]
+fn parts_of_a_user_are_sent_as_they_are() {
+    let parts = json!([
+        {"type": "text", "text": "look"},
+        {"type": "image_url", "image_url": {"url": "https://example.com/a.png", "detail": "low"}},
+        {"type": "input_audio", "input_audio": {"data": "AA==", "format": "wav"}},
+    ]);
+    let content: Content = serde_json::from_value(parts.clone()).unwrap();
+    assert_eq!(messages(vec![ChatMessage::user(content)]), [json!({"role": "user", "content": parts})]);
+}
+
+#[test]
+fn an_image_in_a_tool_result_becomes_a_note() {
+    let parts = Content::Parts(vec![ContentPart::text("a screenshot:"), ContentPart::image("data:x")]);
+    let sent = messages(vec![ChatMessage::tool("c1", "screen", parts)]);
+    assert_eq!(sent[0]["content"], "a screenshot:\n[image_url left out]");
+}
+
+#[test]
+fn keys_openai_chat_has_no_place_for_are_left_out() {
+    let mut message = ChatMessage::user("hi");
+    message.name = Some("ada".to_owned());
+    message.extra = Map::from_iter([("date".to_owned(), json!("today"))]);
+    assert_eq!(messages(vec![message]), [json!({"role": "user", "content": "hi"})]);
+}
+
+#[test]
+fn tools_go_by_the_name_models_see() {
+    let parameters = json!({"type": "object", "properties": {"path": {"type": "string"}}});
+    let spec = ToolSpec { name: "fs.read".into(), description: "Reads.".to_owned(), parameters: parameters.clone() };
+    let body = openai_body(&ModelRequest { tools: vec![spec], ..request(vec![ChatMessage::user("hi")]) });
+    assert_eq!(
+        body.tools,
+        [json!({"type": "function", "function": {
+            "name": "fs_read", "description": "Reads.", "parameters": parameters
+        }})]
+    );
+}
+
+#[test]
+fn a8_reasoning_goes_back_with_the_calls_it_led_to_and_to_who_gave_it_only() {
+    let mut call = ToolCall::new("c1", "bash", "{}");
+    call.extra
+        .insert("provider".to_owned(), json!({"openai": {"reasoning_content": "hm"}, "other": {"reasoning": "x"}}));
+    let sent =
+        messages(vec![ChatMessage::user("go"), ChatMessage::calls(vec![call]), ChatMessage::tool("c1", "bash", "")]);
+    assert_eq!(sent[1]["reasoning_content"], "hm");
+    assert_eq!(sent[1].get("reasoning"), None);
+}
+
+#[test]
+fn a8_how_much_to_think_is_said_in_the_words_of_each() {
+    let options = ModelOptions { reasoning: Some(Reasoning::Low), ..ModelOptions::default() };
+    let request = ModelRequest { options, ..request(vec![ChatMessage::user("hi")]) };
+    assert_eq!(openai_body(&request).rest["reasoning_effort"], "low");
+    let other = Wire::OpenRouter.body("openrouter", &request);
+    assert_eq!(other.rest["reasoning"], json!({"effort": "low"}));
+}
+
+#[test]
+fn a8_the_stable_prefix_of_a_model_of_anthropic_is_marked_for_its_cache() {
+    let content = |wire: Wire, model: &str| {
+        let model = format!("{}:{model}", wire.name()).parse().unwrap();
+        let request = ModelRequest { model, system: "Be brief.".to_owned(), ..request(vec![ChatMessage::user("hi")]) };
+        wire.body(wire.name(), &request).messages[0]["content"].clone()
+    };
+    let marked = json!([{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}]);
+    assert_eq!(content(Wire::OpenRouter, "anthropic/claude-sonnet-4.5"), marked);
+    assert_eq!(content(Wire::OpenRouter, "some/model"), "Be brief.");
+    assert_eq!(content(Wire::OpenAi, "anthropic/claude"), "Be brief.");
+}

@@ -1,0 +1,167 @@
+//! Google Gemini.
+//!
+//! Its rules: the turns of user and model alternate and the user begins; the responses to all calls of a turn stand in the
+//! turn that follows it; the signature of a thought goes back on the part it came with.
+
+mod answer;
+
+use capstan_hooks::contracts::RequestBody;
+use capstan_protocol::{ChatMessage, Map, ModelRequest, Reasoning, Role, ToolCall, ToolSpec};
+use serde_json::{Value, json};
+
+use super::opaque;
+use super::parts::{self, BEGINNING, NOTHING, Part};
+pub(super) use answer::Answer;
+
+/// The names under which what only Gemini understands is kept.
+const SIGNATURE: &str = "thought_signature";
+const ID: &str = "id";
+/// What Google's documentation says to send in place of the signature of a call that another model made.
+const NO_SIGNATURE: &str = "skip_thought_signature_validator";
+
+pub(super) fn body(provider: &str, request: &ModelRequest) -> RequestBody {
+    let model = request.model.name();
+    let mut rest = Map::new();
+    if !request.system.is_empty() {
+        rest.insert("systemInstruction".to_owned(), json!({"parts": [{"text": request.system}]}));
+    }
+    let mut config = Map::new();
+    if let Some(limit) = request.options.max_tokens {
+        config.insert("maxOutputTokens".to_owned(), json!(limit));
+    }
+    if let Some(reasoning) = request.options.reasoning {
+        config.insert("thinkingConfig".to_owned(), thinking(model, reasoning));
+    }
+    if !config.is_empty() {
+        rest.insert("generationConfig".to_owned(), Value::Object(config));
+    }
+    let declarations: Vec<Value> = request.tools.iter().map(declaration).collect();
+    let tools = if declarations.is_empty() { Vec::new() } else { vec![json!({"functionDeclarations": declarations})] };
+    let messages = turns(provider, model, &request.messages);
+    RequestBody { rest, tools, messages_key: "contents".to_owned(), messages }
+}
+
+/// Older models take a budget, newer ones a level.
+fn thinking(model: &str, reasoning: Reasoning) -> Value {
+    let budget = match reasoning {
+        Reasoning::None => return json!({"thinkingBudget": 0}),
+        Reasoning::Low => 2048,
+        Reasoning::Medium => 8192,
+        Reasoning::High => 16_384,
+    };
+    if is_older(model) {
+        json!({"includeThoughts": true, "thinkingBudget": budget})
+    } else {
+        json!({"includeThoughts": true, "thinkingLevel": reasoning.as_str()})
+    }
+}
+
+fn is_older(model: &str) -> bool {
+    let name = model.strip_prefix("models/").unwrap_or(model);
+    ["gemini-1", "gemini-2", "gemma"].iter().any(|prefix| name.starts_with(prefix))
+}
+
+fn turns(provider: &str, model: &str, messages: &[ChatMessage]) -> Vec<Value> {
+    let mut turns: Vec<(&str, Vec<Value>)> = Vec::new();
+    for message in messages {
+        let (role, parts) = match message.role {
+            Role::Assistant => ("model", said(provider, model, message)),
+            Role::Tool => ("user", response(provider, message, messages)),
+            Role::User | Role::System => ("user", asked(message)),
+        };
+        if parts.is_empty() {
+            continue;
+        }
+        if turns.is_empty() && role == "model" {
+            turns.push(("user", vec![json!({"text": BEGINNING})]));
+        }
+        match turns.last_mut() {
+            Some((last, there)) if *last == role => there.extend(parts),
+            _ => turns.push((role, parts)),
+        }
+    }
+    if turns.last().is_none_or(|(role, _)| *role == "model") {
+        turns.push(("user", vec![json!({"text": NOTHING})]));
+    }
+    turns.into_iter().map(|(role, parts)| json!({"role": role, "parts": parts})).collect()
+}
+
+fn said(provider: &str, model: &str, message: &ChatMessage) -> Vec<Value> {
+    let text = parts::text_only(&message.content);
+    let mut said = Vec::new();
+    if !text.is_empty() {
+        let mut part = json!({"text": text});
+        // With calls, the signature is on the first of them.
+        if let Some(signature) =
+            opaque::in_message(provider, message, SIGNATURE).filter(|_| message.tool_calls.is_empty())
+        {
+            part["thoughtSignature"] = signature.clone();
+        }
+        said.push(part);
+    }
+    let calls = message.tool_calls.iter().enumerate();
+    said.extend(calls.map(|(position, made)| call(provider, model, position, made)));
+    said
+}
+
+fn call(provider: &str, model: &str, position: usize, call: &ToolCall) -> Value {
+    let mut made = json!({"name": call.function.name, "args": parts::arguments(&call.function.arguments)});
+    if opaque::in_call(provider, call, ID).is_some() {
+        made["id"] = json!(call.id);
+    }
+    let mut part = json!({ "functionCall": made });
+    match opaque::in_call(provider, call, SIGNATURE) {
+        Some(signature) => part["thoughtSignature"] = signature.clone(),
+        // Of calls made together only the first has one.
+        None if position == 0 && !is_older(model) => part["thoughtSignature"] = json!(NO_SIGNATURE),
+        None => {}
+    }
+    part
+}
+
+/// The response to a call, and what of it is no text after it.
+fn response(provider: &str, message: &ChatMessage, messages: &[ChatMessage]) -> Vec<Value> {
+    let id = message.tool_call_id.as_deref().unwrap_or_default();
+    let call = messages.iter().flat_map(|message| &message.tool_calls).find(|call| call.id == id);
+    // The name of the tool as the model was given it; a result may have it as people write it.
+    let name = call.map_or_else(|| message.name.clone().unwrap_or_default(), |call| call.function.name.clone());
+    let mut response = json!({"name": name, "response": {"result": parts::text_only(&message.content)}});
+    if call.is_some_and(|call| opaque::in_call(provider, call, ID).is_some()) {
+        response["id"] = json!(id);
+    }
+    let others = parts::parts(&message.content);
+    let images = others.iter().filter(|part| matches!(part, Part::Inline { .. } | Part::Linked(_)));
+    std::iter::once(json!({ "functionResponse": response })).chain(images.map(part)).collect()
+}
+
+fn asked(message: &ChatMessage) -> Vec<Value> {
+    let parts = parts::parts(&message.content);
+    parts.iter().filter(|part| **part != Part::Text("")).map(part).collect()
+}
+
+fn part(part: &Part<'_>) -> Value {
+    match part {
+        Part::Text(text) => json!({ "text": text }),
+        Part::Inline { media_type, data } => json!({"inlineData": {"mimeType": media_type, "data": data}}),
+        Part::Linked(url) => json!({"fileData": {"mimeType": media_type(url), "fileUri": url}}),
+        Part::Other(kind) => json!({"text": parts::note(kind)}),
+    }
+}
+
+/// What kind of image it is, by the end of its address.
+fn media_type(url: &str) -> &'static str {
+    let path = url.split(['?', '#']).next().unwrap_or_default().to_lowercase();
+    let known = [(".png", "image/png"), (".webp", "image/webp"), (".gif", "image/gif"), (".heic", "image/heic")];
+    known.iter().find(|(end, _)| path.ends_with(end)).map_or("image/jpeg", |(_, kind)| kind)
+}
+
+fn declaration(tool: &ToolSpec) -> Value {
+    json!({
+        "name": tool.name.model_name(),
+        "description": tool.description,
+        "parametersJsonSchema": tool.parameters,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,109 @@
+use capstan_protocol::{ChatMessage, Content, ContentPart, ModelOptions, ModelRequest, Reasoning, ToolCall, ToolSpec};
+use serde_json::{Value, json};
+
+use super::{NO_SIGNATURE, body};
+
+fn request(model: &str, messages: Vec<ChatMessage>) -> ModelRequest {
+    let model = format!("gemini:{model}").parse().unwrap();
+    ModelRequest { model, system: String::new(), messages, tools: Vec::new(), options: ModelOptions::default() }
+}
+
+fn turns(messages: Vec<ChatMessage>) -> Vec<Value> {
+    body("gemini", &request("gemini-3-pro", messages)).messages
+}
+
+fn signed(id: &str, signature: &str) -> ToolCall {
+    let mut call = ToolCall::new(id, "fs_read", r#"{"path":"a"}"#);
+    call.extra.insert("provider".to_owned(), json!({"gemini": {"thought_signature": signature, "id": true}}));
+    call
+}
+
+#[test]
+fn p13_roles_alternate_the_user_begins_and_responses_stand_together() {
+    let turns = turns(vec![
+        ChatMessage::assistant("[Anchor created: session/start]: {}"),
+        ChatMessage::user("go"),
+        ChatMessage::assistant("Let me look."),
+        ChatMessage::calls(vec![signed("a", "sig"), ToolCall::new("b", "bash", "{}")]),
+        ChatMessage::tool("a", "fs.read", "A"),
+        ChatMessage::tool("b", "bash", "B"),
+        ChatMessage::user("quick!"),
+    ]);
+    assert_eq!(
+        turns,
+        [
+            json!({"role": "user", "parts": [{"text": "[The conversation continues from here.]"}]}),
+            json!({"role": "model", "parts": [{"text": "[Anchor created: session/start]: {}"}]}),
+            json!({"role": "user", "parts": [{"text": "go"}]}),
+            json!({"role": "model", "parts": [
+                {"text": "Let me look."},
+                {"functionCall": {"name": "fs_read", "args": {"path": "a"}, "id": "a"}, "thoughtSignature": "sig"},
+                {"functionCall": {"name": "bash", "args": {}}},
+            ]}),
+            json!({"role": "user", "parts": [
+                {"functionResponse": {"name": "fs_read", "response": {"result": "A"}, "id": "a"}},
+                {"functionResponse": {"name": "bash", "response": {"result": "B"}}},
+                {"text": "quick!"},
+            ]}),
+        ]
+    );
+}
+
+#[test]
+fn a8_a_call_of_another_model_goes_without_a_signature_where_it_may() {
+    let messages = || {
+        let call = vec![ToolCall::new("a", "bash", "{}"), ToolCall::new("b", "bash", "{}")];
+        vec![
+            ChatMessage::user("go"),
+            ChatMessage::calls(call),
+            ChatMessage::tool("a", "bash", ""),
+            ChatMessage::tool("b", "bash", ""),
+        ]
+    };
+    let parts = turns(messages())[1]["parts"].clone();
+    assert_eq!(parts[0]["thoughtSignature"], NO_SIGNATURE);
+    assert_eq!(parts[1].get("thoughtSignature"), None);
+    let older = body("gemini", &request("gemini-2.5-pro", messages()));
+    assert_eq!(older.messages[1]["parts"][0].get("thoughtSignature"), None);
+    let elsewhere = vec![ChatMessage::user("go"), ChatMessage::calls(vec![signed("a", "sig")])];
+    let elsewhere = body("other", &request("gemini-3-pro", elsewhere));
+    assert_eq!(elsewhere.messages[1]["parts"][0]["thoughtSignature"], NO_SIGNATURE);
+}
+
+#[test]
+fn images_are_sent_from_the_user_and_beside_the_response_of_a_tool() {
+    let content = Content::Parts(vec![
+        ContentPart::text("look"),
+        ContentPart::image("data:image/png;base64,AA=="),
+        ContentPart::image("https://example.com/a.webp?x=1"),
+    ]);
+    let images = [
+        json!({"inlineData": {"mimeType": "image/png", "data": "AA=="}}),
+        json!({"fileData": {"mimeType": "image/webp", "fileUri": "https://example.com/a.webp?x=1"}}),
+    ];
+    let turns = turns(vec![
+        ChatMessage::user(content.clone()),
+        ChatMessage::calls(vec![signed("a", "s")]),
+        ChatMessage::tool("a", "fs.read", content),
+    ]);
+    assert_eq!(turns[0]["parts"].as_array().unwrap()[1..], images);
+    assert_eq!(turns[2]["parts"].as_array().unwrap()[1..], images);
+}
+
+#[test]
+fn a8_tools_limits_and_thinking_have_their_places() {
+    let parameters = json!({"type": "object", "additionalProperties": false});
+    let tools =
+        vec![ToolSpec { name: "fs.read".into(), description: "Reads.".to_owned(), parameters: parameters.clone() }];
+    let options = ModelOptions { max_tokens: Some(9), reasoning: Some(Reasoning::High) };
+    let asked = ModelRequest { tools, options, ..request("gemini-3-pro", vec![ChatMessage::user("hi")]) };
+    let sent = body("gemini", &asked);
+    let declaration = json!({"name": "fs_read", "description": "Reads.", "parametersJsonSchema": parameters});
+    assert_eq!(sent.tools, [json!({"functionDeclarations": [declaration]})]);
+    assert_eq!(
+        sent.rest["generationConfig"],
+        json!({"maxOutputTokens": 9, "thinkingConfig": {"includeThoughts": true, "thinkingLevel": "high"}})
+    );
+    let older = ModelRequest { model: "gemini:gemini-2.5-flash".parse().unwrap(), ..asked };
+    assert_eq!(body("gemini", &older).rest["generationConfig"]["thinkingConfig"]["thinkingBudget"], 16_384);
+}

@@ -1,0 +1,91 @@
+//! Contents, as all wires read them.
+
+use capstan_protocol::{Content, ContentPart, KnownPart};
+use serde_json::{Map as JsonMap, Value, json};
+
+/// The user's words that stand before a conversation in which the assistant would speak first.
+pub(super) const BEGINNING: &str = "[The conversation continues from here.]";
+
+/// What stands in the place of a last message that says nothing, which is refused.
+pub(super) const NOTHING: &str = "[The message is empty.]";
+
+/// A part of a message, in the terms every wire needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Part<'a> {
+    /// Text.
+    Text(&'a str),
+    /// An image in the request itself.
+    Inline {
+        /// Such as `image/png`.
+        media_type: &'a str,
+        /// The image in base64.
+        data: &'a str,
+    },
+    /// An image by its address.
+    Linked(&'a str),
+    /// Something not every wire has a place for, by the name of its kind.
+    Other(&'a str),
+}
+
+/// The parts of a content.
+pub(super) fn parts(content: &Content) -> Vec<Part<'_>> {
+    match content {
+        Content::Text(text) => vec![Part::Text(text)],
+        Content::Parts(parts) => parts.iter().map(part).collect(),
+    }
+}
+
+fn part(part: &ContentPart) -> Part<'_> {
+    if let Some(text) = part.as_text() {
+        return Part::Text(text);
+    }
+    match part {
+        ContentPart::Known(KnownPart::ImageUrl { image_url }) => image(&image_url.url),
+        ContentPart::Known(KnownPart::Text { text }) => Part::Text(text),
+        ContentPart::Other(part) => match part.get("image_url").and_then(|image| image.get("url")) {
+            Some(Value::String(url)) => image(url),
+            _ => Part::Other(part.get("type").and_then(Value::as_str).unwrap_or("part")),
+        },
+    }
+}
+
+fn image(url: &str) -> Part<'_> {
+    let inline = url.strip_prefix("data:").and_then(|rest| rest.split_once(";base64,"));
+    match inline {
+        Some((media_type, data)) => Part::Inline { media_type, data },
+        None => Part::Linked(url),
+    }
+}
+
+/// What stands in the place of something a provider does not take there, so that the model knows that it was there.
+pub(super) fn note(kind: &str) -> String {
+    format!("[{kind} left out]")
+}
+
+impl Part<'_> {
+    /// The part as text: a note where it is none.
+    pub(super) fn as_text(&self) -> String {
+        match self {
+            Self::Text(text) => (*text).to_owned(),
+            Self::Inline { .. } | Self::Linked(_) => note("image_url"),
+            Self::Other(kind) => note(kind),
+        }
+    }
+}
+
+/// The content as text. Providers take other parts from a user only, and refuse the whole request over one elsewhere.
+pub(super) fn text_only(content: &Content) -> String {
+    match content {
+        Content::Text(text) => text.clone(),
+        Content::Parts(_) => parts(content).iter().map(Part::as_text).collect::<Vec<_>>().join("\n"),
+    }
+}
+
+/// The arguments of a call as an object. What the model wrote may be no JSON, and a provider refuses anything else.
+pub(super) fn arguments(text: &str) -> Value {
+    match serde_json::from_str(text) {
+        Ok(Value::Object(arguments)) => Value::Object(arguments),
+        _ if text.trim().is_empty() => Value::Object(JsonMap::new()),
+        _ => json!({ "invalid_arguments": text }),
+    }
+}

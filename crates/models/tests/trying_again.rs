@@ -1,0 +1,163 @@
+//! When a request is sent again, and when an answer is given up.
+
+mod common;
+
+use std::time::Duration;
+
+use capstan_hooks::contracts::ModelErrorKind::{Broken, RateLimited, Rejected, Unreachable};
+use capstan_hooks::contracts::{ModelError, ModelErrorKind, ModelEvent, ModelProvider as _, collect};
+use capstan_models::{Settings, Wire};
+use capstan_protocol::{ChatMessage, ModelOutput};
+use capstan_testing::{Gate, Reply, ScriptedModel};
+use futures::StreamExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use common::{openai, provider_of, request, request_to, settings};
+
+/// A refusal that can be followed by another try at once.
+fn refusal(status: u16) -> Reply {
+    Reply::status(status, r#"{"error": {"message": "not now"}}"#).with_header("retry-after-ms", "1")
+}
+
+/// Asks a server that answers like this, with two tries more; gives the answer and how often it was asked.
+async fn ask(wire: Wire, replies: Vec<Reply>) -> (Result<ModelOutput, ModelError>, usize) {
+    let server = ScriptedModel::start(replies).await;
+    let provider = provider_of(wire, &server, |settings| settings.retries = 2);
+    let answer = match provider.stream(&request_to(wire, vec![ChatMessage::user("hi")])).await {
+        Ok(stream) => collect(stream).await,
+        Err(error) => Err(error),
+    };
+    (answer, server.requests().len())
+}
+
+async fn kind(replies: Vec<Reply>) -> (ModelErrorKind, usize) {
+    let (answer, asked) = ask(Wire::OpenAi, replies).await;
+    (answer.unwrap_err().kind, asked)
+}
+
+#[tokio::test]
+async fn a8_what_passes_is_tried_again_with_every_provider() {
+    for wire in Wire::ALL {
+        for status in [408, 429, 500, 503, 529] {
+            let (answer, asked) = ask(wire, vec![refusal(status), refusal(status), Reply::text("better")]).await;
+            assert_eq!(answer.unwrap().text, "better", "{status} of {}", wire.name());
+            assert_eq!(asked, 3);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a8_a_connection_lost_before_the_first_word_is_tried_again() {
+    let (answer, asked) = ask(Wire::OpenAi, vec![Reply::cut_after(""), Reply::text("better")]).await;
+    assert_eq!((answer.unwrap().text.as_str(), asked), ("better", 2));
+    let empty = vec![Reply::raw(""), Reply::text("better")];
+    assert_eq!(ask(Wire::Anthropic, empty).await.1, 2, "nothing at all is no answer");
+}
+
+#[tokio::test]
+async fn a8_nothing_is_tried_again_after_the_first_word() {
+    assert_eq!(kind(vec![Reply::cut_after("half"), Reply::text("twice")]).await, (Broken, 1));
+    let failing = vec![Reply::failing_after("half", "overloaded"), Reply::text("twice")];
+    assert_eq!(kind(failing).await, (Broken, 1));
+}
+
+#[tokio::test]
+async fn a8_what_does_not_pass_is_not_tried_again() {
+    for status in [400, 401, 404, 422] {
+        assert_eq!(kind(vec![refusal(status), Reply::text("no")]).await.1, 1, "{status}");
+    }
+    assert_eq!(kind(vec![Reply::garbage(), Reply::text("no")]).await, (Broken, 1));
+    let quota = Reply::status(429, r#"{"error": {"code": "insufficient_quota", "message": "pay"}}"#);
+    assert_eq!(kind(vec![quota, Reply::text("no")]).await, (RateLimited, 1));
+    let no = refusal(503).with_header("x-should-retry", "false");
+    assert_eq!(kind(vec![no, Reply::text("no")]).await, (Unreachable, 1));
+}
+
+#[tokio::test]
+async fn a8_tries_end_and_so_does_patience() {
+    assert_eq!(kind((0..5).map(|_| refusal(429)).collect()).await, (RateLimited, 3));
+    let tomorrow = Reply::status(429, "{}").with_header("retry-after", "86400");
+    assert_eq!(kind(vec![tomorrow, Reply::text("no")]).await, (RateLimited, 1), "nobody waits a day");
+}
+
+#[tokio::test]
+async fn an_error_before_the_first_word_of_a_stream_counts_as_a_refusal() {
+    let overloaded =
+        "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"busy\"}}\n\n";
+    let (answer, asked) = ask(Wire::Anthropic, vec![Reply::raw(overloaded), Reply::text("better")]).await;
+    assert_eq!((answer.unwrap().text.as_str(), asked), ("better", 2));
+}
+
+#[tokio::test]
+async fn a8_a_server_that_says_nothing_is_given_up() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base = format!("http://{}/v1", listener.local_addr().unwrap());
+    let silent = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        // Reads until the client is gone.
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes).await
+    });
+    let provider = openai(Settings { timeout: Duration::from_millis(200), ..settings(base) });
+    let error = provider.stream(&request(vec![ChatMessage::user("hi")])).await.err().unwrap();
+    assert_eq!(error.kind, Unreachable, "{error}");
+    silent.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a8_an_answer_that_does_not_go_on_is_given_up() {
+    let gate = Gate::new();
+    let server = ScriptedModel::start(vec![Reply::text("one two").held_at(&gate)]).await;
+    let provider = openai(Settings { timeout: Duration::from_millis(200), ..settings(server.base_url()) });
+    let stream = provider.stream(&request(vec![ChatMessage::user("hi")])).await.unwrap();
+    let events: Vec<_> = stream.collect().await;
+    assert_eq!(events[0], Ok(ModelEvent::Text("one ".to_owned())));
+    assert_eq!(events[1].as_ref().unwrap_err().kind, Broken);
+    gate.open();
+}
+
+#[tokio::test]
+async fn a8_a_stream_that_is_dropped_is_cancelled_at_the_server() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base = format!("http://{}/v1", listener.local_addr().unwrap());
+    let server = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut asked = Vec::new();
+        while !asked.ends_with(b"}") {
+            stream.read_buf(&mut asked).await.unwrap();
+        }
+        let word = "data: {\"choices\":[{\"delta\":{\"content\":\"one\"}}]}\n\n";
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+        stream.write_all(format!("{head}{:x}\r\n{word}\r\n", word.len()).as_bytes()).await.unwrap();
+        // Reads until the client is gone.
+        stream.read_to_end(&mut Vec::new()).await
+    });
+    let provider = openai(settings(base));
+    let mut stream = provider.stream(&request(vec![ChatMessage::user("hi")])).await.unwrap();
+    assert_eq!(stream.next().await, Some(Ok(ModelEvent::Text("one".to_owned()))));
+    drop(stream);
+    let gone = tokio::time::timeout(Duration::from_secs(30), server).await;
+    assert!(gone.is_ok(), "the server still has a client");
+}
+
+#[tokio::test]
+async fn a_redirect_is_not_followed_with_the_key() {
+    let elsewhere = ScriptedModel::start(vec![Reply::text("thank you for the key")]).await;
+    let location = format!("{}/chat/completions", elsewhere.base_url());
+    let (kind, _) = kind(vec![Reply::status(308, "").with_header("location", location)]).await;
+    assert_eq!(kind, Rejected);
+    assert_eq!(elsewhere.requests().len(), 0);
+}
+
+#[tokio::test]
+async fn connections_are_used_again() {
+    let server = ScriptedModel::start_with(|_, _| Reply::text("hi")).await;
+    for wire in Wire::ALL {
+        let provider = provider_of(wire, &server, |_| {});
+        for _ in 0..3 {
+            let stream = provider.stream(&request_to(wire, vec![ChatMessage::user("hi")])).await.unwrap();
+            collect(stream).await.unwrap();
+        }
+    }
+    assert_eq!(server.connections(), Wire::ALL.len(), "one for each client");
+}

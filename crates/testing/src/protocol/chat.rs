@@ -1,0 +1,93 @@
+//! `OpenAI` chat.
+
+use serde_json::{Value, json};
+
+use super::{data, fragments, words};
+use crate::grammar;
+use crate::reply::{Answer, Call};
+
+pub(super) fn violations(body: &Value) -> Vec<String> {
+    let mut wrong = Vec::new();
+    if body["model"].as_str().unwrap_or_default().is_empty() {
+        wrong.push("there is no model".to_owned());
+    }
+    if body["stream"] != true {
+        wrong.push("it does not ask for a stream, and this server only streams".to_owned());
+    }
+    match body["messages"].as_array() {
+        Some(messages) => wrong.extend(grammar::violations(messages)),
+        None => wrong.push("there is no list of messages".to_owned()),
+    }
+    match body.get("tools").map(Value::as_array) {
+        None => {}
+        Some(Some(tools)) if !tools.is_empty() => wrong.extend(grammar::tool_violations(tools)),
+        Some(_) => wrong.push("tools is no list of tools".to_owned()),
+    }
+    wrong
+}
+
+pub(super) fn frames(request: &Value, answer: &Answer) -> Vec<String> {
+    let mut frames = Vec::new();
+    frames.extend(words(&answer.reasoning).map(|word| delta(&json!({"reasoning_content": word}))));
+    frames.extend(words(&answer.text).map(text));
+    frames.extend(answer.calls.iter().enumerate().flat_map(|(index, call)| call_frames(index, call)));
+    frames.push(finish(match answer {
+        Answer { truncated: true, .. } => "length",
+        Answer { calls, .. } if !calls.is_empty() => "tool_calls",
+        Answer { .. } => "stop",
+    }));
+    if request["stream_options"]["include_usage"] == true {
+        let usage = answer.usage;
+        let mut said = json!({
+            "prompt_tokens": usage.prompt,
+            "completion_tokens": usage.completion,
+            "total_tokens": usage.prompt + usage.completion,
+        });
+        if usage.cached > 0 {
+            said["prompt_tokens_details"] = json!({"cached_tokens": usage.cached});
+        }
+        frames.push(frame(&json!({"choices": [], "usage": said})));
+    }
+    frames.push("data: [DONE]\n\n".to_owned());
+    frames
+}
+
+fn call_frames(index: usize, call: &Call) -> Vec<String> {
+    let opening = json!({"tool_calls": [
+        {"index": index, "id": call.id, "type": "function", "function": {"name": call.name, "arguments": ""}}
+    ]});
+    let fragments = fragments(&call.arguments)
+        .into_iter()
+        .map(|fragment| delta(&json!({"tool_calls": [{"index": index, "function": {"arguments": fragment}}]})));
+    std::iter::once(delta(&opening)).chain(fragments).collect()
+}
+
+pub(super) fn text(word: &str) -> String {
+    delta(&json!({"content": word}))
+}
+
+pub(super) fn error(message: &str) -> String {
+    data(&json!({"error": {"message": message, "type": "server_error", "code": null}}))
+}
+
+pub(super) fn overflow() -> (u16, Value) {
+    let message = "This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens.";
+    let error = json!({"message": message, "type": "invalid_request_error", "code": "context_length_exceeded"});
+    (400, json!({ "error": error }))
+}
+
+fn delta(delta: &Value) -> String {
+    frame(&json!({"choices": [{"index": 0, "delta": delta, "finish_reason": null}]}))
+}
+
+fn finish(reason: &str) -> String {
+    frame(&json!({"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]}))
+}
+
+fn frame(chunk: &Value) -> String {
+    let mut whole = json!({"id": "chatcmpl-scripted", "object": "chat.completion.chunk", "created": 0});
+    if let (Some(whole), Some(chunk)) = (whole.as_object_mut(), chunk.as_object()) {
+        whole.extend(chunk.clone());
+    }
+    data(&whole)
+}

@@ -1,0 +1,52 @@
+//! Rules that several protocols share.
+
+use std::collections::HashSet;
+
+use serde_json::Value;
+
+/// What has been found wrong so far.
+#[derive(Default)]
+pub(super) struct Found(pub(super) Vec<String>);
+
+impl Found {
+    pub(super) fn unless(&mut self, holds: bool, what: impl FnOnce() -> String) {
+        if !holds {
+            self.0.push(what());
+        }
+    }
+
+    pub(super) fn text(&mut self, body: &Value, key: &str) {
+        self.unless(body[key].as_str().is_some_and(|text| !text.is_empty()), || format!("there is no {key}"));
+    }
+
+    pub(super) fn stream(&mut self, body: &Value) {
+        let what = || "it does not ask for a stream, and this server only streams".to_owned();
+        self.unless(body["stream"] == true, what);
+    }
+
+    /// Tools as (name, schema of the arguments), in the place each protocol has them.
+    pub(super) fn tools<'a>(&mut self, tools: impl Iterator<Item = (&'a Value, &'a Value)>) {
+        let mut names = HashSet::new();
+        for (name, schema) in tools {
+            let name = name.as_str().unwrap_or_default();
+            self.unless(is_tool_name(name), || format!("a tool has the name {name:?}, which is not taken"));
+            self.unless(names.insert(name), || format!("two tools have the name {name:?}"));
+            self.unless(schema["type"] == "object", || format!("the tool {name} has no schema of an object"));
+        }
+    }
+}
+
+/// The elements of a list; none where there is no list.
+pub(super) fn list(value: &Value) -> &[Value] {
+    value.as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+/// The text of a value; empty where it is none.
+pub(super) fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+pub(super) fn is_tool_name(name: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    !name.is_empty() && name.len() <= 64 && name.chars().all(fits)
+}
