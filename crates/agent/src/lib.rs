@@ -19,10 +19,10 @@ use capstan_hooks::{Inbound, Registrar};
 pub use agent::{Agent, Options};
 
 /// Registers the agent, its tools and its prompts: the agent's part of the built-in plugin.
-pub fn register(hooks: &mut Registrar, options: Options) {
+pub fn register(hooks: &mut Registrar, options: Options, tools: tools::Settings) {
     hooks
         .on(BuildPrompt, |message: Inbound| async move { Ok(Some(message.input.content())) })
         .on_sync(SystemPrompt, || Ok(Some(prompt::SYSTEM.to_owned())))
-        .on_sync(ProvideTools, || Ok(Some(tools::all())))
+        .on_sync(ProvideTools, move || Ok(Some(tools::all(&tools))))
         .on_sync(ProvideRunners, move || Ok(Some(vec![Arc::new(Agent::new(options)) as Arc<dyn Runner>])));
 }

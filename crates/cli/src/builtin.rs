@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use capstan_agent::tools::Bounds;
 use capstan_channels::{Cli, Stdio, stdio};
 use capstan_hooks::contracts::{Channel, ModelProvider};
 use capstan_hooks::points::{ProvideChannels, ProvideModelOptions, ProvideTapeStore};
@@ -18,6 +19,7 @@ use crate::failure;
 /// The built-in plugin. It registers first, and exactly as any other does.
 pub(crate) struct Builtin {
     agent: capstan_agent::Options,
+    tools: capstan_agent::tools::Settings,
     openai: openai::Settings,
     /// Where tapes are kept as files, if they are.
     jsonl: Option<PathBuf>,
@@ -34,6 +36,7 @@ impl Builtin {
     pub(crate) fn new(config: &Config, cli: Cli) -> Self {
         Self {
             agent: capstan_agent::Options { max_steps: config.max_steps },
+            tools: tools(config),
             openai: openai::Settings { api_key: config.api_key.clone(), api_base: config.api_base.clone() },
             jsonl: match config.tape_store {
                 TapeStoreKind::Sqlite => None,
@@ -51,6 +54,15 @@ impl Builtin {
     }
 }
 
+/// What the tools are set to. The home holds the key and the user's own settings: no tool works on its files.
+fn tools(config: &Config) -> capstan_agent::tools::Settings {
+    let closed = vec![config.home.clone()];
+    capstan_agent::tools::Settings {
+        files: Bounds { allowed: config.tools.allow_paths.clone(), closed },
+        environment: config.tools.bash_environment.clone(),
+    }
+}
+
 impl Plugin for Builtin {
     fn name(&self) -> &'static str {
         "builtin"
@@ -58,7 +70,7 @@ impl Plugin for Builtin {
 
     fn register(&self, hooks: &mut Registrar) -> Result<(), BoxError> {
         capstan_host::builtin::register(hooks);
-        capstan_agent::register(hooks, self.agent);
+        capstan_agent::register(hooks, self.agent, self.tools.clone());
         let channels: Vec<Arc<dyn Channel>> = vec![Arc::new(self.cli.clone()), Arc::new(self.stdio.clone())];
         let (openai, jsonl) = (self.openai.clone(), self.jsonl.clone());
         hooks

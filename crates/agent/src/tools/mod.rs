@@ -3,6 +3,7 @@
 mod bash;
 mod fs;
 mod help;
+mod image;
 mod tape;
 mod typed;
 
@@ -10,11 +11,28 @@ use std::sync::Arc;
 
 use capstan_hooks::contracts::Tool;
 
+pub use fs::Bounds;
+
+/// What the user set for the tools.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    /// Where the file tools may work.
+    pub files: Bounds,
+    /// Variables of the host's environment that commands get beside the usual ones; no secrets.
+    pub environment: Vec<String>,
+}
+
 /// Every built-in tool.
-pub fn all() -> Vec<Arc<dyn Tool>> {
+pub fn all(settings: &Settings) -> Vec<Arc<dyn Tool>> {
+    let files = || settings.files.clone();
+    let jobs = Arc::new(bash::Jobs::new(settings.environment.clone()));
     vec![
-        Arc::new(bash::tool()),
-        Arc::new(fs::read().that_only_looks()),
+        Arc::new(bash::run(&jobs)),
+        Arc::new(bash::output(&jobs)),
+        Arc::new(bash::kill(&jobs)),
+        Arc::new(fs::read(files()).that_only_looks()),
+        Arc::new(fs::write(files())),
+        Arc::new(fs::edit(files())),
         Arc::new(tape::info().that_only_looks()),
         Arc::new(tape::search().that_only_looks()),
         Arc::new(tape::handoff()),

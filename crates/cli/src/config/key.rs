@@ -33,6 +33,8 @@ pub const KEYS: &[Key] = &[
     key("session_queue", Some("64"), "how many messages of a session may wait for their turn"),
     key("stop_grace_seconds", Some("30"), "how long running turns may take to end when serving is stopped"),
     Key { workspace: false, ..key("tape_store", Some("sqlite"), "where tapes are kept: sqlite or jsonl") },
+    Key { workspace: false, ..key("allow_paths", None, "folders beside the workspace that the file tools may use") },
+    Key { workspace: false, ..key("bash_environment", None, "variables that commands get beside the usual ones") },
     Key { workspace: false, ..key("trust_workspace", Some("false"), "whether a workspace may set everything") },
 ];
 

@@ -5,6 +5,7 @@ mod channels;
 mod error;
 mod key;
 mod layer;
+mod tools;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,6 +18,7 @@ use secrecy::SecretString;
 pub use error::ConfigError;
 pub use key::{KEYS, Key};
 pub use layer::Origin;
+pub use tools::ToolConfig;
 
 use layer::{Layer, Layers};
 
@@ -58,6 +60,8 @@ pub struct Config {
     pub intakes: BTreeMap<ChannelName, Intake>,
     /// Where the entries of tapes are kept.
     pub tape_store: TapeStoreKind,
+    /// What the user sets for the tools.
+    pub tools: ToolConfig,
     layers: Layers,
 }
 
@@ -104,6 +108,8 @@ impl Config {
         if sources.home.exists() && !sources.home.is_dir() {
             return Err(ConfigError::HomeIsNoDirectory { path: sources.home.display().to_string() });
         }
+        let user = sources.environment.iter().find(|(name, value)| name == "HOME" && !value.is_empty());
+        let user = user.map(|(_, folder)| PathBuf::from(folder));
         let layers = Layers::new(vec![
             Layer::defaults(),
             Layer::file(&sources.home.join("config.toml"), Origin::HomeFile)?,
@@ -130,6 +136,7 @@ impl Config {
                 Some("jsonl") => TapeStoreKind::Jsonl,
                 _ => return Err(layers.invalid("tape_store", "it must be sqlite or jsonl")),
             },
+            tools: ToolConfig::load(&layers, user.as_deref())?,
             layers,
         })
     }

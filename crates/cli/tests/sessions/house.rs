@@ -157,7 +157,7 @@ impl Building {
         let (channels, openai) = (self.channels, self.openai);
         registry.register(&Registers("builtin", move |hooks: &mut Registrar| {
             capstan_host::builtin::register(hooks);
-            capstan_agent::register(hooks, capstan_agent::Options::default());
+            capstan_agent::register(hooks, capstan_agent::Options::default(), Default::default());
             let (channels, api_base) = (channels.clone(), openai.clone());
             hooks.on_sync(ProvideChannels, move || Ok(Some(channels.clone())));
             hooks.on_sync(ProvideModelOptions, move || {

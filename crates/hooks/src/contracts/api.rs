@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use capstan_protocol::{
-    ApiError, ChatMessage, Content, EntryId, Map, ModelId, RunId, TapeName, ToolCall, ToolOutput, ToolSpec,
+    ApiError, ChatMessage, Content, EntryId, Map, ModelId, RunId, SessionId, TapeName, ToolCall, ToolOutput, ToolSpec,
 };
 use capstan_tape::Entry;
 use futures::stream::BoxStream;
@@ -19,6 +19,8 @@ use super::ModelEvent;
 pub struct RunApi {
     /// The run it belongs to.
     pub run_id: RunId,
+    /// The session the run serves.
+    pub session_id: SessionId,
     /// Models.
     pub models: Arc<dyn ModelsApi>,
     /// Tools.

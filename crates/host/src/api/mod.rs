@@ -19,6 +19,7 @@ use crate::run::Run;
 pub(crate) fn run_api(run: &Arc<Run>) -> RunApi {
     RunApi {
         run_id: run.id().clone(),
+        session_id: run.context.conversation.session_id.clone(),
         models: Arc::new(models::Models(Arc::clone(run))),
         tools: Arc::new(tools::Tools(Arc::clone(run))),
         tape: Arc::new(tape::SessionTape(Arc::clone(run))),
