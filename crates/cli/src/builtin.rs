@@ -60,6 +60,7 @@ fn tools(config: &Config) -> capstan_agent::tools::Settings {
     capstan_agent::tools::Settings {
         files: Bounds { allowed: config.tools.allow_paths.clone(), closed },
         environment: config.tools.bash_environment.clone(),
+        web: config.tools.web.clone(),
     }
 }
 

@@ -6,6 +6,7 @@ mod help;
 mod image;
 mod tape;
 mod typed;
+pub mod web;
 
 use std::sync::Arc;
 
@@ -20,6 +21,8 @@ pub struct Settings {
     pub files: Bounds,
     /// Variables of the host's environment that commands get beside the usual ones; no secrets.
     pub environment: Vec<String>,
+    /// The web.
+    pub web: web::Settings,
 }
 
 /// Every built-in tool.
@@ -33,6 +36,7 @@ pub fn all(settings: &Settings) -> Vec<Arc<dyn Tool>> {
         Arc::new(fs::read(files()).that_only_looks()),
         Arc::new(fs::write(files())),
         Arc::new(fs::edit(files())),
+        Arc::new(web::fetch(settings.web.clone()).that_only_looks()),
         Arc::new(tape::info().that_only_looks()),
         Arc::new(tape::search().that_only_looks()),
         Arc::new(tape::handoff()),

@@ -2,16 +2,20 @@
 
 use std::path::{Path, PathBuf};
 
+use capstan_agent::tools::web::{self, Allowed, BadHost};
+
 use super::ConfigError;
 use super::layer::Layers;
 
 /// What the user sets for the tools. Nothing of it can be set by a workspace.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct ToolConfig {
     /// Folders and files beside the workspace that the file tools may use.
     pub allow_paths: Vec<PathBuf>,
     /// Variables of the environment that commands get beside the usual ones.
     pub bash_environment: Vec<String>,
+    /// The web.
+    pub web: web::Settings,
 }
 
 impl ToolConfig {
@@ -20,6 +24,7 @@ impl ToolConfig {
         Ok(Self {
             allow_paths: paths(layers, "allow_paths", user)?,
             bash_environment: list(layers, "bash_environment"),
+            web: web::Settings { allow_private: allowed(layers)?, proxy: proxy(layers)? },
         })
     }
 }
@@ -39,4 +44,20 @@ fn paths(layers: &Layers, key: &str, user: Option<&Path>) -> Result<Vec<PathBuf>
         _ => Err(layers.invalid(key, "each path must begin with / or ~/")),
     };
     list(layers, key).into_iter().map(path).collect()
+}
+
+fn allowed(layers: &Layers) -> Result<Vec<Allowed>, ConfigError> {
+    let key = "web_allow_private";
+    let parse = |entry: String| entry.parse().map_err(|error: BadHost| layers.invalid(key, &error.to_string()));
+    list(layers, key).into_iter().map(parse).collect()
+}
+
+fn proxy(layers: &Layers) -> Result<Option<String>, ConfigError> {
+    let key = "web_proxy";
+    match layers.text(key) {
+        Some(proxy) if !["http://", "https://"].iter().any(|scheme| proxy.starts_with(scheme)) => {
+            Err(layers.invalid(key, "it must be an address such as http://127.0.0.1:3128"))
+        }
+        proxy => Ok(proxy),
+    }
 }

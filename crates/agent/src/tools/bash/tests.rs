@@ -57,9 +57,10 @@ fn order(command: &str) -> Order {
     Order { command: command.to_owned(), folder: std::env::temp_dir() }
 }
 
-/// Whether a process runs. At most its unreaped entry, without a command line, is left of one that was killed.
+/// Whether a process runs. One that was killed and not reaped does not.
 fn runs(pid: &str) -> bool {
-    !std::fs::read(Path::new("/proc").join(pid.trim()).join("cmdline")).unwrap_or_default().is_empty()
+    let stat = std::fs::read_to_string(Path::new("/proc").join(pid.trim()).join("stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with(['Z', 'X']))
 }
 
 /// Returns when none of these processes runs: one that was killed may take a moment to be gone.
