@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use capstan_agent::tools::Bounds;
+use capstan_agent::tools::{self, Bounds};
 use capstan_channels::{Cli, Stdio, stdio};
 use capstan_hooks::contracts::{Channel, ModelProvider};
 use capstan_hooks::points::{ProvideChannels, ProvideModelOptions, ProvideTapeStore};
@@ -19,7 +19,7 @@ use crate::failure;
 /// The built-in plugin. It registers first, and exactly as any other does.
 pub(crate) struct Builtin {
     agent: capstan_agent::Options,
-    tools: capstan_agent::tools::Settings,
+    settings: capstan_agent::Settings,
     openai: openai::Settings,
     /// Where tapes are kept as files, if they are.
     jsonl: Option<PathBuf>,
@@ -36,7 +36,7 @@ impl Builtin {
     pub(crate) fn new(config: &Config, cli: Cli) -> Self {
         Self {
             agent: capstan_agent::Options { max_steps: config.max_steps },
-            tools: tools(config),
+            settings: agent(config),
             openai: openai::Settings { api_key: config.api_key.clone(), api_base: config.api_base.clone() },
             jsonl: match config.tape_store {
                 TapeStoreKind::Sqlite => None,
@@ -54,13 +54,17 @@ impl Builtin {
     }
 }
 
-/// What the tools are set to. The home holds the key and the user's own settings: no tool works on its files.
-fn tools(config: &Config) -> capstan_agent::tools::Settings {
+/// What the agent is set to. The home holds the key and the user's own settings: no tool works on its files.
+fn agent(config: &Config) -> capstan_agent::Settings {
     let closed = vec![config.home.clone()];
-    capstan_agent::tools::Settings {
-        files: Bounds { allowed: config.tools.allow_paths.clone(), closed },
-        environment: config.tools.bash_environment.clone(),
-        web: config.tools.web.clone(),
+    capstan_agent::Settings {
+        tools: tools::Settings {
+            files: Bounds { allowed: config.tools.allow_paths.clone(), closed },
+            environment: config.tools.bash_environment.clone(),
+            web: config.tools.web.clone(),
+        },
+        skills: config.tools.skills.clone(),
+        message_context: config.tools.message_context,
     }
 }
 
@@ -71,7 +75,7 @@ impl Plugin for Builtin {
 
     fn register(&self, hooks: &mut Registrar) -> Result<(), BoxError> {
         capstan_host::builtin::register(hooks);
-        capstan_agent::register(hooks, self.agent, self.tools.clone());
+        capstan_agent::register(hooks, self.agent, self.settings.clone());
         let channels: Vec<Arc<dyn Channel>> = vec![Arc::new(self.cli.clone()), Arc::new(self.stdio.clone())];
         let (openai, jsonl) = (self.openai.clone(), self.jsonl.clone());
         hooks

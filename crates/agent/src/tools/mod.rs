@@ -4,6 +4,9 @@ mod bash;
 mod fs;
 mod help;
 mod image;
+mod model;
+mod quit;
+mod skill;
 mod tape;
 mod typed;
 pub mod web;
@@ -11,6 +14,8 @@ pub mod web;
 use std::sync::Arc;
 
 use capstan_hooks::contracts::Tool;
+
+use crate::skills::Places;
 
 pub use fs::Bounds;
 
@@ -26,7 +31,7 @@ pub struct Settings {
 }
 
 /// Every built-in tool.
-pub fn all(settings: &Settings) -> Vec<Arc<dyn Tool>> {
+pub(crate) fn all(settings: &Settings, skills: &Places) -> Vec<Arc<dyn Tool>> {
     let files = || settings.files.clone();
     let jobs = Arc::new(bash::Jobs::new(settings.environment.clone()));
     vec![
@@ -41,6 +46,10 @@ pub fn all(settings: &Settings) -> Vec<Arc<dyn Tool>> {
         Arc::new(tape::search().that_only_looks()),
         Arc::new(tape::handoff()),
         Arc::new(tape::anchors().that_only_looks()),
+        Arc::new(tape::reset()),
+        Arc::new(skill::tool(skills.clone()).that_only_looks()),
+        Arc::new(model::tool()),
+        Arc::new(quit::tool().that_only_looks()),
         Arc::new(help::tool().that_only_looks()),
     ]
 }

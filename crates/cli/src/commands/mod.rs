@@ -8,6 +8,7 @@ mod run;
 pub(crate) mod runs;
 mod serve;
 mod signals;
+pub(crate) mod skills;
 pub(crate) mod store;
 pub(crate) mod tape;
 

@@ -33,6 +33,7 @@ pub const KEYS: &[Key] = &[
     key("run_timeout_seconds", Some("3600"), "how long a run may take"),
     key("session_wait_seconds", Some("60"), "how long a message waits for a busy session"),
     key("session_queue", Some("64"), "how many messages of a session may wait for their turn"),
+    key("message_context", Some("true"), "whether a message tells the model where it came from and when"),
     key("stop_grace_seconds", Some("30"), "how long running turns may take to end when serving is stopped"),
     Key { workspace: false, ..key("tape_store", Some("sqlite"), "where tapes are kept: sqlite or jsonl") },
     Key {

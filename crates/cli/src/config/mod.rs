@@ -60,7 +60,7 @@ pub struct Config {
     pub intakes: BTreeMap<ChannelName, Intake>,
     /// Where the entries of tapes are kept.
     pub tape_store: TapeStoreKind,
-    /// What the user sets for the tools.
+    /// What the user sets for the agent's tools and prompts.
     pub tools: ToolConfig,
     layers: Layers,
 }

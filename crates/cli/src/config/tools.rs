@@ -1,14 +1,15 @@
-//! What the user sets for the tools.
+//! What the user sets for the agent's tools and prompts.
 
 use std::path::{Path, PathBuf};
 
+use capstan_agent::skills::Places;
 use capstan_agent::tools::web::{self, Allowed, BadHost};
 
 use super::ConfigError;
 use super::layer::Layers;
 
-/// What the user sets for the tools. Nothing of it can be set by a workspace.
-#[derive(Debug, Clone, Default)]
+/// What the user sets for the agent's tools and prompts.
+#[derive(Debug, Clone)]
 pub struct ToolConfig {
     /// Folders and files beside the workspace that the file tools may use.
     pub allow_paths: Vec<PathBuf>,
@@ -16,6 +17,10 @@ pub struct ToolConfig {
     pub bash_environment: Vec<String>,
     /// The web.
     pub web: web::Settings,
+    /// Where skills are looked for beside the workspace.
+    pub skills: Places,
+    /// Whether a message says where it came from and when.
+    pub message_context: bool,
 }
 
 impl ToolConfig {
@@ -25,6 +30,8 @@ impl ToolConfig {
             allow_paths: paths(layers, "allow_paths", user)?,
             bash_environment: list(layers, "bash_environment"),
             web: web::Settings { allow_private: allowed(layers)?, proxy: proxy(layers)? },
+            skills: Places { user: user.map(Path::to_owned) },
+            message_context: layers.required("message_context")?,
         })
     }
 }

@@ -2,6 +2,7 @@
 
 mod models;
 mod prompt;
+mod session;
 mod steering;
 mod tape;
 mod tools;
@@ -25,6 +26,7 @@ pub(crate) fn run_api(run: &Arc<Run>) -> RunApi {
         tape: Arc::new(tape::SessionTape(Arc::clone(run))),
         prompt: Arc::new(prompt::Prompts(Arc::clone(run))),
         steering: Arc::new(steering::Steered(Arc::clone(run))),
+        session: Arc::new(session::Kept(Arc::clone(run))),
         cancelled: run.cancelled.clone(),
     }
 }

@@ -20,6 +20,11 @@ pub struct Bounds {
 }
 
 impl Bounds {
+    /// A file within these bounds, to be read.
+    pub(crate) fn open(&self, workspace: &Path, path: &str) -> Result<std::fs::File, ToolError> {
+        self.place(workspace, path)?.open().map_err(|error| cannot(path, &error))
+    }
+
     /// The place a path means, links followed, if it lies within these bounds. It need not exist, but then no part of it
     /// may be a link that leads nowhere.
     pub(super) fn place(&self, workspace: &Path, path: &str) -> Result<Place, ToolError> {
