@@ -61,6 +61,20 @@ fn a04_a_job_in_the_background_goes_on_between_messages_and_ends_with_the_host()
 }
 
 #[test]
+fn a04_a_job_in_the_background_does_not_outlive_a_host_that_is_killed() {
+    let place = Place::new();
+    let mut wire = Wire::start(&place);
+    wire.answer_to(&json!({"session": "a", "text": ",bash 'echo $$ > pid; exec sleep 1000' background=true"}));
+    let pid = || std::fs::read_to_string(place.workspace().join("pid")).unwrap_or_default().trim().to_owned();
+    while pid().is_empty() {
+        std::thread::yield_now();
+    }
+    wire.signal("KILL");
+    wait_until_gone(&pid());
+    assert_eq!(wire.ended().code, None);
+}
+
+#[test]
 fn a04_a_run_that_is_cancelled_leaves_nothing_running() {
     let place = Place::new();
     let pids = place.workspace().join("pids");

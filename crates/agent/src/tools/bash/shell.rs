@@ -1,6 +1,7 @@
 //! Starting a command, and reading what it says.
 
 use std::fs::File;
+use std::io::PipeWriter;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -11,7 +12,7 @@ use capstan_hooks::contracts::ToolError;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe;
 use tokio::process::{Child, Command};
-use tokio::task::JoinHandle;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::environment;
 use super::output::{More, Said};
@@ -21,6 +22,11 @@ use super::tree::Tree;
 /// How long the rest of the output is waited for when the command has ended.
 const DRAIN: Duration = Duration::from_millis(500);
 
+/// Ties a command to the one who holds the other end of its input: when that is closed, also because its holder was
+/// killed, the whole group ends. A shell of its own sees to it, so that the command has no child it did not start.
+const TIED: &str = "exec 9<&0 </dev/null; { read -r -u 9; kill -KILL 0; } >/dev/null 2>&1 & exec 9<&-; \
+    bash -c \"$1\" & exec >/dev/null 2>&1; wait $!";
+
 /// A command that is to be run.
 #[derive(Debug)]
 pub(super) struct Order {
@@ -28,12 +34,23 @@ pub(super) struct Order {
     pub(super) folder: PathBuf,
 }
 
+/// How a command is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ground {
+    /// Somebody waits for it.
+    Fore,
+    /// It may go on for as long as the host: it is tied to it.
+    Back,
+}
+
 /// A command that runs. When it is dropped, everything it started is ended.
 pub(super) struct Shell {
     child: Child,
     tree: Tree,
     said: Arc<Mutex<Said>>,
-    reader: JoinHandle<()>,
+    reader: AbortOnDropHandle<()>,
+    /// The host's end of what ties the command to it.
+    _tie: Option<PipeWriter>,
 }
 
 /// How a command ended.
@@ -53,14 +70,25 @@ pub(super) enum End {
 
 impl Shell {
     /// Starts a command with a clean environment, no input, and both its outputs in one pipe, so that their order is kept.
-    pub(super) fn start(order: &Order, mark: String, added: &[String]) -> Result<Self, ToolError> {
+    pub(super) fn start(order: &Order, ground: Ground, mark: String, added: &[String]) -> Result<Self, ToolError> {
         let cannot = |what: &str, error: &std::io::Error| ToolError::new(format!("cannot {what}: {error}"));
         let (reader, writer) = std::io::pipe().map_err(|error| cannot("make a pipe", &error))?;
         let reader = pipe::Receiver::from_owned_fd(OwnedFd::from(reader));
         let reader = reader.map_err(|error| cannot("read a pipe", &error))?;
         let errors = writer.try_clone().map_err(|error| cannot("make a pipe", &error))?;
-        let mut shell = shell(&order.command);
-        shell.current_dir(&order.folder).stdin(Stdio::null()).stdout(Stdio::from(writer)).stderr(Stdio::from(errors));
+        let (input, tie) = match ground {
+            Ground::Fore => (Stdio::null(), None),
+            Ground::Back => {
+                let (input, tie) = std::io::pipe().map_err(|error| cannot("make a pipe", &error))?;
+                (Stdio::from(input), Some(tie))
+            }
+        };
+        let mut shell = shell();
+        match ground {
+            Ground::Fore => shell.arg("-c").arg(&order.command),
+            Ground::Back => shell.arg("-c").arg(TIED).arg("bash").arg(&order.command),
+        };
+        shell.current_dir(&order.folder).stdin(input).stdout(Stdio::from(writer)).stderr(Stdio::from(errors));
         shell.env_clear().envs(environment::clean(std::env::vars_os(), added)).env(MARK, &mark);
         shell.kill_on_drop(true);
         let child = shell.spawn().map_err(|error| {
@@ -74,8 +102,8 @@ impl Shell {
         drop(shell);
         let tree = Tree::new(child.id(), mark);
         let said = Arc::new(Mutex::new(Said::default()));
-        let reader = tokio::spawn(read_all(reader, Arc::clone(&said)));
-        Ok(Self { child, tree, said, reader })
+        let reader = AbortOnDropHandle::new(tokio::spawn(read_all(reader, Arc::clone(&said))));
+        Ok(Self { child, tree, said, reader, _tie: tie })
     }
 
     /// What it says.
@@ -103,7 +131,6 @@ impl Shell {
             self.tree.end();
             let _given_up = tokio::time::timeout(DRAIN, &mut self.reader).await;
         }
-        self.reader.abort();
         self.tree.close();
     }
 }
@@ -115,9 +142,9 @@ pub(super) fn news(said: &Mutex<Said>, more: More) -> String {
 
 /// A shell in a group of its own, and away from the terminal, if there is one: whoever asks for a password there would
 /// wait for ever, and write over what is on it.
-fn shell(command: &str) -> Command {
+fn shell() -> Command {
     static AWAY_FROM_TERMINAL: LazyLock<bool> = LazyLock::new(|| File::open("/dev/tty").is_ok() && has("setsid"));
-    let mut shell = if *AWAY_FROM_TERMINAL {
+    if *AWAY_FROM_TERMINAL {
         let mut shell = Command::new("setsid");
         shell.arg("bash");
         shell
@@ -125,9 +152,7 @@ fn shell(command: &str) -> Command {
         let mut shell = Command::new("bash");
         shell.process_group(0);
         shell
-    };
-    shell.arg("-c").arg(command);
-    shell
+    }
 }
 
 fn has(program: &str) -> bool {

@@ -1,7 +1,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use capstan_protocol::SessionId;
+use capstan_protocol::{SessionId, ToolOutput};
 
 use super::jobs::Jobs;
 use super::shell::Order;
@@ -14,13 +14,9 @@ impl Terminal {
         Self(Jobs::new(Vec::new()))
     }
 
-    async fn within(&self, command: &str, limit: Duration) -> (String, bool) {
-        let output = self.0.wait_for(order(command), limit).await.unwrap();
-        (output.text(), output.is_error)
-    }
-
     async fn bash(&self, command: &str) -> (String, bool) {
-        self.within(command, Duration::from_mins(1)).await
+        let output = self.0.wait_for(order(command), Duration::from_mins(1)).await.unwrap();
+        (output.text(), output.is_error)
     }
 
     fn begin(&self, session: &str, command: &str) -> String {
@@ -87,18 +83,34 @@ async fn a04_output_and_errors_are_given_in_their_order_and_a_bad_end_is_an_erro
     assert_eq!(bash.bash("cat").await, ("(no output)".to_owned(), false), "there is no input to wait for");
 }
 
+/// Runs a command until it has written so many lines to the file `ready`, then lets its hour pass. Gives what the call
+/// answered, and those lines.
+async fn hang(command: &str, lines: usize) -> (ToolOutput, Vec<String>) {
+    let (bash, folder, hour) = (Jobs::new(Vec::new()), tempfile::tempdir().unwrap(), Duration::from_hours(1));
+    let order = Order { command: command.to_owned(), folder: folder.path().to_owned() };
+    let mut call = std::pin::pin!(bash.wait_for(order, hour));
+    let ready = || std::fs::read_to_string(folder.path().join("ready")).unwrap_or_default();
+    tokio::select! {
+        ended = &mut call => panic!("{ended:?}"),
+        () = async { while ready().lines().count() < lines { tokio::task::yield_now().await } } => {}
+    }
+    tokio::time::pause();
+    tokio::time::advance(hour).await;
+    tokio::time::resume();
+    (call.await.unwrap(), ready().lines().map(str::to_owned).collect())
+}
+
 #[tokio::test]
 async fn a04_a_command_that_hangs_is_ended_and_says_so() {
-    let (text, is_error) = Terminal::new().within("echo begun; exec sleep 1000", Duration::from_secs(1)).await;
-    assert!(is_error);
-    assert!(text.starts_with("begun\n[ended after 1 seconds: give timeout_seconds, or"), "{text}");
+    let (output, _) = hang("echo begun; echo >> ready; exec sleep 1000", 1).await;
+    assert!(output.is_error);
+    let text = output.text();
+    assert!(text.starts_with("begun\n[ended after 3600 seconds: give timeout_seconds, or"), "{text}");
 }
 
 #[tokio::test]
 async fn a04_nothing_is_left_when_the_time_is_up() {
-    let (text, _) = Terminal::new().within(RUNAWAYS, Duration::from_secs(2)).await;
-    let pids: Vec<&str> = text.lines().take(3).collect();
-    assert_eq!(pids.len(), 3, "{text}");
+    let (_, pids) = hang(&format!("({RUNAWAYS}) >> ready; wait"), 3).await;
     gone(pids).await;
 }
 
@@ -129,7 +141,7 @@ async fn a04_what_a_command_leaves_in_its_group_is_ended_and_does_not_hold_it_up
 #[tokio::test]
 async fn a04_what_left_its_command_ends_with_the_host() {
     let bash = Terminal::new();
-    let (pid, _) = bash.bash("setsid sleep 1000 >/dev/null 2>&1 & echo $!").await;
+    let (pid, _) = bash.bash("setsid bash -c 'sleep 1000 >/dev/null 2>&1 & echo $!'; true").await;
     assert!(runs(&pid), "it asked to go on");
     drop(bash);
     gone([pid]).await;
