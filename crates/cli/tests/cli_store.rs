@@ -7,10 +7,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex};
-use std::time::Duration;
 
 use capstan::store::SqliteStore;
-use cli_support::{Place, Said};
+use cli_support::{Place, Said, TOO_LONG};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
@@ -88,6 +87,22 @@ fn a_backup_is_one_private_file_that_can_be_put_in_place() {
     assert_eq!(copy.capstan(&["runs", "list", "--json"]).json(), place.capstan(&["runs", "list", "--json"]).json());
     copy.capstan(&["run", "and on"]).data();
     copy.assert_undamaged();
+}
+
+#[test]
+fn a_backup_removes_what_one_that_was_killed_left_beside_it() {
+    let place = Place::new();
+    place.capstan(&["run", "hello"]).data();
+    let folder = backups(&place);
+    let mut killed = std::process::Command::new("true").spawn().unwrap();
+    killed.wait().unwrap();
+    let left = format!("{folder}/.old.db.capstan-{}.new", killed.id());
+    let file = std::fs::File::create(&left).unwrap();
+    place.capstan(&["store", "backup", &format!("{folder}/one.db")]).data();
+    assert!(std::fs::exists(&left).unwrap(), "it may still be written by another machine");
+    file.set_modified(std::time::SystemTime::now() - std::time::Duration::from_hours(1)).unwrap();
+    place.capstan(&["store", "backup", &format!("{folder}/two.db")]).data();
+    assert_eq!(files_in(&folder), BTreeSet::from(["one.db".to_owned(), "two.db".to_owned()]));
 }
 
 #[test]
@@ -189,9 +204,6 @@ impl Acknowledged {
         waited.0.clone()
     }
 }
-
-/// No assertion: it only ends a test that would hang.
-const TOO_LONG: Duration = Duration::from_mins(2);
 
 /// Sends messages, one process each, until it is told to stop.
 fn write(commands: impl Fn() -> std::process::Command, acknowledged: &Acknowledged, stop: &AtomicBool) {

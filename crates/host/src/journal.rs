@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use capstan_protocol::{EntryId, EventKey, RunId, TapeName};
-use capstan_tape::{Assigned, Batch, Draft, EntryRef, Fact, Fence, Kind, StoreError, Tapes, Window};
+use capstan_tape::{Assigned, Batch, Draft, EntryRef, Fact, Fence, Kind, RunStatus, StoreError, Tapes, Window};
 
 use crate::Clock;
+use crate::to_the_end::to_the_end;
 
 /// The journal of one turn.
 ///
@@ -28,10 +29,16 @@ struct Pending {
     facts: Vec<Fact>,
     /// Which of the facts are entries somebody wants to know the id of, by position.
     tracked: Vec<(usize, Ticket)>,
+    /// Which of the facts tell what a tool did, by position, and its name.
+    done: Vec<(usize, String)>,
     known: HashMap<Ticket, EntryId>,
     tickets: u64,
     /// How many entries the turn's run has written.
     written: u64,
+    /// How many of the facts a commit is writing just now.
+    committing: usize,
+    /// The runner of the turn's run has started.
+    is_started: bool,
 }
 
 /// An entry that may not have its id yet.
@@ -53,6 +60,22 @@ impl Journal {
         let mut pending = self.lock();
         let fact = self.fact(&mut pending, run, entry);
         pending.facts.push(fact);
+    }
+
+    /// The same for an entry that tells what a tool did. Until it is on disk nobody else can tell.
+    pub(crate) fn append_done(&self, run: &RunId, entry: Draft, tool: &str) {
+        let mut pending = self.lock();
+        let fact = self.fact(&mut pending, run, entry);
+        let position = pending.facts.len();
+        pending.done.push((position, tool.to_owned()));
+        pending.facts.push(fact);
+    }
+
+    /// The tools that did something that is not on disk yet.
+    pub(crate) fn unrecorded(&self) -> Vec<String> {
+        let mut tools: Vec<String> = self.lock().done.iter().map(|(_, tool)| tool.clone()).collect();
+        tools.dedup();
+        tools
     }
 
     /// An entry of a run, as a fact that is committed with the end of the turn.
@@ -115,6 +138,20 @@ impl Journal {
         self.lock().facts.push(fact);
     }
 
+    /// The runner of a run starts. A run that is not on record yet will be so as running, and costs no commit of its own.
+    pub(crate) fn start_run(&self, run_id: &RunId) {
+        let mut pending = self.lock();
+        if std::mem::replace(&mut pending.is_started, true) {
+            return;
+        }
+        let is_it = |fact: &&mut Fact| matches!(fact, Fact::OpenRun(run) if run.run_id == *run_id);
+        let committing = pending.committing;
+        match pending.facts.iter_mut().skip(committing).find(is_it) {
+            Some(Fact::OpenRun(run)) => run.status = RunStatus::Running,
+            _ => pending.facts.push(Fact::StartRun { run_id: run_id.clone() }),
+        }
+    }
+
     /// Adds facts to what waits.
     pub(crate) fn extend(&self, facts: Vec<Fact>) {
         self.lock().facts.extend(facts);
@@ -132,27 +169,33 @@ impl Journal {
     /// waits: a commit that somebody has left to end by itself cannot take them along.
     pub(crate) async fn flush_with(self: &Arc<Self>, last: Vec<Fact>) -> Result<Vec<Assigned>, StoreError> {
         let (journal, count) = (Arc::clone(self), last.len());
-        let commit = tokio::spawn(async move { journal.commit(last).await });
-        let mut assigned = commit.await.unwrap_or_else(|error| Err(StoreError::io("write the journal", error)))?;
+        let mut assigned = to_the_end(async move { journal.commit(last).await }).await?;
         Ok(assigned.split_off(assigned.len().saturating_sub(count)))
     }
 
     async fn commit(&self, last: Vec<Fact>) -> Result<Vec<Assigned>, StoreError> {
         let _turn = self.order.lock().await;
-        let mut facts = self.lock().facts.clone();
-        let count = facts.len();
+        let (mut facts, count) = {
+            let mut pending = self.lock();
+            pending.committing = pending.facts.len();
+            (pending.facts.clone(), pending.committing)
+        };
         facts.extend(last);
         if facts.is_empty() {
             return Ok(Vec::new());
         }
         let batch = Batch { fence: Some(self.fence.clone()), facts, ..Batch::new() };
-        let committed = self.tapes.commit(batch).await?;
+        let committed = self.tapes.commit(batch).await;
         let mut pending = self.lock();
+        pending.committing = 0;
+        let committed = committed?;
         pending.facts.drain(..count);
         pending.facts.iter_mut().for_each(|fact| move_up(fact, count));
         let (done, waiting): (Vec<_>, Vec<_>) =
             std::mem::take(&mut pending.tracked).into_iter().partition(|(position, _)| *position < count);
         pending.tracked = waiting.into_iter().map(|(position, ticket)| (position - count, ticket)).collect();
+        pending.done.retain(|(position, _)| *position >= count);
+        pending.done.iter_mut().for_each(|(position, _)| *position -= count);
         for (position, ticket) in done {
             if let Some(id) = committed.entry(EntryRef::InBatch(position)) {
                 pending.known.insert(ticket, id);

@@ -10,10 +10,12 @@
 //! It knows channels, models and runners only through their contracts.
 
 mod api;
+mod backoff;
 mod bindings;
 pub mod builtin;
 pub mod calls;
 mod cancelling;
+mod chats;
 mod clock;
 pub mod conservation;
 mod delivery;
@@ -27,11 +29,15 @@ mod item;
 mod journal;
 mod lane;
 mod lease;
+mod listening;
+mod notices;
 mod orchestrator;
 mod order;
 mod outbox;
+mod overheard;
 mod owners;
 mod parcel;
+mod precedence;
 mod recovery;
 mod reported;
 mod results;
@@ -45,6 +51,7 @@ mod stand_in;
 mod steering;
 #[cfg(test)]
 mod test_host;
+mod to_the_end;
 
 pub use bindings::default_binding;
 pub use clock::Clock;

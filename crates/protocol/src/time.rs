@@ -20,10 +20,10 @@ impl Timestamp {
         Self::from_micros(jiff::Timestamp::now().as_microsecond())
     }
 
-    /// The time this many microseconds after the epoch; out of range is cut to the nearest time that exists.
+    /// The time this many microseconds after the epoch; out of range is cut to the nearest time that can be written.
     pub fn from_micros(micros: i64) -> Self {
-        let nearest = if micros < 0 { jiff::Timestamp::MIN } else { jiff::Timestamp::MAX };
-        Self(jiff::Timestamp::from_microsecond(micros).unwrap_or(nearest))
+        let micros = micros.max(YEAR_ZERO * 1_000_000);
+        Self(jiff::Timestamp::from_microsecond(micros).unwrap_or(jiff::Timestamp::MAX))
     }
 
     /// Microseconds since the epoch.
@@ -31,10 +31,10 @@ impl Timestamp {
         self.0.as_microsecond()
     }
 
-    /// The time this many milliseconds after the epoch; out of range is cut to the nearest time that exists.
+    /// The time this many milliseconds after the epoch; out of range is cut to the nearest time that can be written.
     pub fn from_millis(millis: i64) -> Self {
-        let nearest = if millis < 0 { jiff::Timestamp::MIN } else { jiff::Timestamp::MAX };
-        Self(jiff::Timestamp::from_millisecond(millis).unwrap_or(nearest))
+        let millis = millis.max(YEAR_ZERO * 1000);
+        Self(jiff::Timestamp::from_millisecond(millis).unwrap_or(jiff::Timestamp::MAX))
     }
 
     /// Milliseconds since the epoch.
@@ -50,8 +50,28 @@ impl Timestamp {
 
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let utc = self.0.to_zoned(jiff::tz::TimeZone::UTC);
-        write!(f, "{}", utc.strftime("%Y-%m-%dT%H:%M:%S.%6f+00:00"))
+        let utc = jiff::tz::Offset::UTC.to_datetime(self.0);
+        // A turn writes a score of dates.
+        let mut text = *b"0000-00-00T00:00:00.000000+00:00";
+        match u32::try_from(utc.year()) {
+            Ok(year) => put_digits(&mut text[..4], year),
+            Err(_) => return write!(f, "{}", utc.strftime("%Y-%m-%dT%H:%M:%S.%6f+00:00")),
+        }
+        let parts = [utc.month(), utc.day(), utc.hour(), utc.minute(), utc.second()];
+        for (at, part) in (5..).step_by(3).zip(parts) {
+            put_digits(&mut text[at..at + 2], u32::from(part.unsigned_abs()));
+        }
+        put_digits(&mut text[20..26], utc.subsec_nanosecond().unsigned_abs() / 1000);
+        f.write_str(str::from_utf8(&text).map_err(|_| fmt::Error)?)
+    }
+}
+
+/// Fills a place with the last digits of a number.
+fn put_digits(place: &mut [u8], mut number: u32) {
+    for digit in place.iter_mut().rev() {
+        // A remainder of ten is one digit.
+        *digit = b'0' + u8::try_from(number % 10).unwrap_or_default();
+        number /= 10;
     }
 }
 
@@ -105,6 +125,20 @@ mod tests {
     }
 
     #[test]
+    fn every_date_is_written_as_the_calendar_has_it() {
+        let second = 1_000_000_i64;
+        let written = |time: Timestamp| {
+            let utc = time.0.to_zoned(jiff::tz::TimeZone::UTC);
+            utc.strftime("%Y-%m-%dT%H:%M:%S.%6f+00:00").to_string()
+        };
+        let moments = (-4_000..10_000_i64).map(|step| step * 23_456_789 * second + step * 789_013);
+        for micros in moments.chain([-1, 0, 1, 999_999, i64::MIN, i64::MAX]) {
+            let time = Timestamp::from_micros(micros);
+            assert_eq!(time.to_string(), written(time), "{micros}");
+        }
+    }
+
+    #[test]
     fn what_could_not_be_read_back_is_refused() {
         assert!("0000-01-01T00:00:00+23:59".parse::<Timestamp>().is_err());
         assert!("-000001-06-01T00:00:00Z".parse::<Timestamp>().is_err());
@@ -115,6 +149,11 @@ mod tests {
     #[test]
     fn millis_out_of_range_are_cut() {
         assert!(Timestamp::from_millis(i64::MAX) > Timestamp::from_millis(0));
-        assert!(Timestamp::from_millis(i64::MIN) < Timestamp::from_millis(0));
+        for first in [Timestamp::from_millis(i64::MIN), Timestamp::from_micros(i64::MIN)] {
+            assert_eq!(first.to_string(), "0000-01-01T00:00:00.000000+00:00");
+            assert_eq!(first.to_string().parse::<Timestamp>().unwrap(), first, "what is written can be read");
+        }
+        let last = Timestamp::from_millis(i64::MAX);
+        assert_eq!(last.to_string().parse::<Timestamp>().unwrap().as_micros(), last.as_micros());
     }
 }

@@ -4,8 +4,8 @@ use std::future::Future;
 use std::io;
 use std::sync::Arc;
 
-use capstan_hooks::Inbound;
 use capstan_hooks::contracts::Gateway;
+use capstan_hooks::{Inbound, RawPayload};
 use serde_json::value::RawValue;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinSet;
@@ -40,38 +40,43 @@ impl Listening {
         Self { gateway, output, options, stopped, unanswered, accepting: JoinSet::new() }
     }
 
-    /// Takes lines in until there are no more, the channel is stopped, or nobody reads its answers; then waits until
-    /// everything that was accepted is answered.
-    pub(super) async fn run(mut self, mut lines: mpsc::Receiver<io::Result<Line>>) -> io::Result<()> {
+    /// Takes lines in until there are no more or the channel is stopped, then waits until everything that was accepted is
+    /// answered. When nobody reads the answers it waits for nothing.
+    pub(super) async fn run(mut self, mut lines: mpsc::Receiver<io::Result<Vec<Line>>>) -> io::Result<()> {
         let taken = self.take_all(&mut lines).await;
         drop(lines);
-        while self.accepting.join_next().await.is_some() {}
-        // Every share is back when every line is answered. The semaphore is never closed, so this is no error.
-        let _all = self.unanswered.acquire_many(BUDGET).await;
+        let answered = async {
+            while self.accepting.join_next().await.is_some() {}
+            // Every share is back when every line is answered. The semaphore is never closed, so this is no error.
+            let _all = self.unanswered.acquire_many(BUDGET).await;
+        };
+        tokio::select! {
+            () = answered => {}
+            _ = self.output.reader().gone() => {}
+        }
         taken
     }
 
-    async fn take_all(&mut self, lines: &mut mpsc::Receiver<io::Result<Line>>) -> io::Result<()> {
+    async fn take_all(&mut self, lines: &mut mpsc::Receiver<io::Result<Vec<Line>>>) -> io::Result<()> {
         // When nobody reads, the wait for the next line tells.
         let _unread = self.unless_over(self.output.print(&Ready::LINE)).await;
-        while let Some(Some(line)) = self.unless_over(self.next(lines)).await {
-            let line = line?;
-            if self.take(line).await.is_none() {
-                break;
+        while let Some(Some(at_once)) = self.unless_over(lines.recv()).await {
+            for line in at_once? {
+                if self.stopped.is_cancelled() || self.take(line).await.is_none() {
+                    return Ok(());
+                }
+                while self.accepting.try_join_next().is_some() {}
             }
-            while self.accepting.try_join_next().is_some() {}
         }
         Ok(())
     }
 
-    /// The next line, when there is room for what it may have to be told.
-    async fn next(&self, lines: &mut mpsc::Receiver<io::Result<Line>>) -> Option<io::Result<Line>> {
-        self.output.room().await;
-        lines.recv().await
-    }
-
     /// Takes a line in, or says why not. Nothing when the channel ended meanwhile.
     async fn take(&mut self, line: Line) -> Option<()> {
+        // There must be room for what it may have to be told.
+        if !self.output.has_room() {
+            self.unless_over(self.output.room()).await?;
+        }
         let size = line.bytes.as_ref().map_or(0, Vec::len);
         let request = match Request::read(line.bytes) {
             Ok(None) => return Some(()),
@@ -82,8 +87,14 @@ impl Listening {
                 return self.unless_over(told).await;
             }
         };
-        let share = self.unless_over(self.share(size)).await??;
+        let share = match Arc::clone(&self.unanswered).try_acquire_many_owned(share(size)) {
+            Ok(share) => share,
+            Err(_) => self.unless_over(self.share(size)).await??,
+        };
         let event = Inbound::new(request.event);
+        if let Some(raw) = request.raw {
+            event.extensions().insert(RawPayload(raw));
+        }
         event.extensions().insert(Asked::new(request.id, request.stream, share));
         let asked = Asked::of(&event);
         // The order of these calls is the order of acceptance; what follows may take its time.
@@ -111,7 +122,7 @@ impl Listening {
         tokio::select! {
             biased;
             () = self.stopped.cancelled() => None,
-            () = self.output.gone() => None,
+            _ = self.output.reader().gone() => None,
             done = wait => Some(done),
         }
     }

@@ -6,6 +6,8 @@ mod clock;
 mod interception;
 mod lifecycle;
 mod listening;
+#[path = "../registers/mod.rs"]
+mod registers;
 mod results;
 mod sessions;
 mod support;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use capstan::hooks::contracts::{ResultStream, RunApi, Runner};
 use capstan::hooks::points::ProvideRunners;
-use capstan::hooks::{BoxError, Plugin, Registrar};
+use capstan::hooks::{Plugin, Registrar};
 use capstan::protocol::{
     Descriptor, Event, Permissions, ResultBody, Role, RunContext, RunResult, RunnerId, RunnerSource, TapeName,
 };
@@ -12,19 +12,7 @@ use capstan::tape::{DefaultView, Entry, MemoryStore, Slice, View};
 use capstan::{Builder, Capstan, Host, Served};
 use futures::StreamExt as _;
 
-/// A plugin made from a function.
-pub struct Registers<F>(pub &'static str, pub F);
-
-impl<F: Fn(&mut Registrar) + Send + Sync + 'static> Plugin for Registers<F> {
-    fn name(&self) -> &str {
-        self.0
-    }
-
-    fn register(&self, hooks: &mut Registrar) -> Result<(), BoxError> {
-        (self.1)(hooks);
-        Ok(())
-    }
-}
+pub use crate::registers::Registers;
 
 /// A runner that yields these results, in place of the built-in agent.
 pub struct Scripted(pub Vec<ResultBody>);

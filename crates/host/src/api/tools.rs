@@ -13,7 +13,7 @@ use capstan_tape::Draft;
 use futures::FutureExt as _;
 use serde_json::{Value, json};
 
-use super::{hook_failed, run_api, store_failed, unauthorized};
+use super::{done_unrecorded, hook_failed, run_api, store_failed, unauthorized};
 use crate::recovery::{COMMAND, COMMAND_START};
 use crate::run::Run;
 
@@ -37,11 +37,11 @@ impl ToolsApi for Tools {
         for call in calls {
             run.emit(StreamEvent::ToolCall { call: call.clone() }).await;
             let output = self.answer(&call).await;
-            run.append(Draft::tool_result(&call.id, &output));
+            self.append_done(Draft::tool_result(&call.id, &output), &call.function.name);
             // A handoff is on record together with the last result and with what the runner says next: were it alone,
             // a run after a crash would read nothing of this step and take it anew.
             if outputs.len() + 1 < count || !run.hands_off() {
-                run.flush().await.map_err(|error| store_failed(&error))?;
+                run.flush().await.map_err(|error| done_unrecorded(&error, &run.journal.unrecorded()))?;
             }
             let (call_id, name) = (call.id, call.function.name);
             run.emit(StreamEvent::ToolResult { call_id, name, output: output.clone() }).await;
@@ -65,7 +65,7 @@ impl ToolsApi for Tools {
         let begun = json!({ "raw": call.raw, "name": name });
         self.0.append(Draft::event(COMMAND_START, begun).hidden());
         self.0.flush().await.map_err(|error| store_failed(&error))?;
-        let mut record = CommandRecord { run: &self.0, raw: call.raw, name, begun: Instant::now(), output: None };
+        let mut record = CommandRecord { tools: self, raw: call.raw, name, begun: Instant::now(), output: None };
         let output = self.make(tool.as_ref(), call.arguments).await;
         record.output = Some(output.clone());
         step.end();
@@ -75,7 +75,7 @@ impl ToolsApi for Tools {
 
 /// A command that is running. However it ends, also when its run is cancelled, it leaves one `command` event.
 struct CommandRecord<'a> {
-    run: &'a Run,
+    tools: &'a Tools,
     raw: String,
     name: ToolName,
     begun: Instant,
@@ -96,7 +96,7 @@ impl Drop for CommandRecord<'_> {
             "elapsed_ms": u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX),
             "output": self.output.as_ref().map(ToolOutput::text),
         });
-        self.run.append(Draft::event(COMMAND, data));
+        self.tools.append_done(Draft::event(COMMAND, data), self.name.as_str());
     }
 }
 
@@ -117,6 +117,14 @@ impl<'a> OpenStep<'a> {
 }
 
 impl Tools {
+    /// Adds the entry that tells what a tool did; nothing has to be checked of one that only looks, or is not there.
+    fn append_done(&self, entry: Draft, name: &str) {
+        match self.0.services.tool(name).filter(|tool| !tool.only_looks()) {
+            Some(tool) => self.0.journal.append_done(self.0.id(), entry, tool.spec().name.as_str()),
+            None => self.0.append(entry),
+        }
+    }
+
     /// The output of one call. Whatever is wrong with it, the model is told in words.
     async fn answer(&self, call: &ToolCall) -> ToolOutput {
         let name = &call.function.name;
