@@ -6,7 +6,7 @@ use capstan::hooks::args::Prompt;
 use capstan::hooks::points::RunModel;
 use capstan::hooks::{BoxError, Plugin, Registrar};
 
-/// Answers in capitals.
+/// Answers in capitals to the last line of the prompt: the lines before it tell where the message came from.
 pub struct Shout;
 
 impl Plugin for Shout {
@@ -15,7 +15,9 @@ impl Plugin for Shout {
     }
 
     fn register(&self, hooks: &mut Registrar) -> Result<(), BoxError> {
-        hooks.on(RunModel, |prompt: Prompt| async move { Ok(Some(prompt.text().to_uppercase())) });
+        hooks.on(RunModel, |prompt: Prompt| async move {
+            Ok(Some(prompt.text().lines().next_back().unwrap_or_default().to_uppercase()))
+        });
         Ok(())
     }
 }

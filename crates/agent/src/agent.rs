@@ -2,8 +2,7 @@
 
 use capstan_hooks::contracts::{ModelEvent, ResultStream, RunApi, Runner};
 use capstan_protocol::{
-    ApiError, Capabilities, Content, Descriptor, Permissions, ResultBody, RunContext, RunResult, RunnerId,
-    RunnerSource, command_line,
+    ApiError, Capabilities, Content, Descriptor, Permissions, ResultBody, RunContext, RunResult, RunnerId, RunnerSource,
 };
 use futures::StreamExt as _;
 use serde_json::json;
@@ -61,7 +60,8 @@ impl Runner for Agent {
 
     fn run(&self, context: RunContext, api: RunApi) -> ResultStream {
         let prompt = context.adapter.prompt.clone().unwrap_or_else(|| context.input.content());
-        match command_line(&prompt.text()) {
+        // What the event itself says: the prompt may begin with where it came from.
+        match context.input.command_line() {
             Some(line) => run_command(line.to_owned(), context, api),
             None => run_loop(self.options, prompt, api),
         }

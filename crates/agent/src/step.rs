@@ -6,6 +6,8 @@ use capstan_hooks::contracts::{ModelCall, ModelErrorKind, ModelResults, RunApi};
 use capstan_protocol::{ApiError, Map, ToolCall, ToolName};
 use serde_json::json;
 
+use crate::prompt;
+
 /// What the model is told after a handoff it asked for.
 const HANDED_OFF: &str = "Continue: the handoff you asked for is done, and the context begins at its anchor. \
     Go on with what is left of the request, or say that it is done.";
@@ -41,11 +43,12 @@ impl Step {
     pub(crate) async fn begin(api: &RunApi, number: u32, overflow: &mut Overflow) -> Result<Begun, ApiError> {
         let begun = Instant::now();
         api.tape.note("loop.step.start", json!({ "step": number })).await?;
+        let tools = api.tools.list().await?;
         let call = ModelCall {
-            model: None,
-            system: api.prompt.system().await?,
+            model: api.session.model().await?,
+            system: prompt::with_tools(api.prompt.system().await?, &tools),
             messages: api.tape.view().await?,
-            tools: api.tools.list().await?,
+            tools,
         };
         let answer = match api.models.stream(call).await {
             Ok(answer) => answer,

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use capstan_agent::tools::{self, Bounds};
 use capstan_channels::{Cli, Stdio, stdio};
 use capstan_hooks::contracts::{Channel, ModelProvider};
 use capstan_hooks::points::{ProvideChannels, ProvideModelOptions, ProvideTapeStore};
@@ -18,6 +19,7 @@ use crate::failure;
 /// The built-in plugin. It registers first, and exactly as any other does.
 pub(crate) struct Builtin {
     agent: capstan_agent::Options,
+    settings: capstan_agent::Settings,
     /// The providers of models, beside the offline one.
     providers: Vec<ProviderConfig>,
     /// Where tapes are kept as files, if they are.
@@ -35,6 +37,7 @@ impl Builtin {
     pub(crate) fn new(config: &Config, cli: Cli) -> Self {
         Self {
             agent: capstan_agent::Options { max_steps: config.max_steps },
+            settings: agent(config),
             providers: config.providers.clone(),
             jsonl: match config.tape_store {
                 TapeStoreKind::Sqlite => None,
@@ -52,6 +55,20 @@ impl Builtin {
     }
 }
 
+/// What the agent is set to. The home holds the key and the user's own settings: no tool works on its files.
+fn agent(config: &Config) -> capstan_agent::Settings {
+    let closed = vec![config.home.clone()];
+    capstan_agent::Settings {
+        tools: tools::Settings {
+            files: Bounds { allowed: config.tools.allow_paths.clone(), closed },
+            environment: config.tools.bash_environment.clone(),
+            web: config.tools.web.clone(),
+        },
+        skills: config.tools.skills.clone(),
+        message_context: config.tools.message_context,
+    }
+}
+
 impl Plugin for Builtin {
     fn name(&self) -> &'static str {
         "builtin"
@@ -59,7 +76,7 @@ impl Plugin for Builtin {
 
     fn register(&self, hooks: &mut Registrar) -> Result<(), BoxError> {
         capstan_host::builtin::register(hooks);
-        capstan_agent::register(hooks, self.agent);
+        capstan_agent::register(hooks, self.agent, self.settings.clone());
         let channels: Vec<Arc<dyn Channel>> = vec![Arc::new(self.cli.clone()), Arc::new(self.stdio.clone())];
         let (providers, jsonl) = (self.providers.clone(), self.jsonl.clone());
         hooks

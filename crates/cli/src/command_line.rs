@@ -10,7 +10,7 @@ use capstan_hooks::{Deadlines, HookRuntime};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
-use crate::commands::{self, runs, store, tape};
+use crate::commands::{self, runs, skills, store, tape};
 use crate::config::{Config, Sources};
 use crate::{Capstan, Exit, Failure, builder};
 
@@ -44,6 +44,8 @@ enum Command {
     Hooks(Hooks),
     /// Shows, searches, exports and imports tapes.
     Tape(Tape),
+    /// Shows the skills the agent can use, and says what is wrong with those it cannot.
+    Skills(Skills),
     /// Shows the configuration.
     Config(ConfigCommand),
     /// A command that a plugin adds.
@@ -135,6 +137,14 @@ struct Store {
 struct Tape {
     #[command(subcommand)]
     command: tape::TapeCommand,
+    #[command(flatten)]
+    workspace: WorkspaceFlag,
+}
+
+#[derive(Args)]
+struct Skills {
+    #[command(subcommand)]
+    command: skills::SkillsCommand,
     #[command(flatten)]
     workspace: WorkspaceFlag,
 }
@@ -266,6 +276,7 @@ async fn execute(capstan: &Capstan, command: Command) -> Result<(), Failure> {
         Command::Serve(arguments) => commands::serve(Context::load(capstan, &arguments.workspace)?, arguments).await,
         Command::Hooks(arguments) => commands::hooks(&Context::load(capstan, &arguments.workspace)?, arguments.json),
         Command::Tape(arguments) => tape::run(Context::load(capstan, &arguments.workspace)?, arguments.command).await,
+        Command::Skills(arguments) => skills::run(&Context::load(capstan, &arguments.workspace)?, arguments.command),
         Command::Config(arguments) => {
             let ConfigSubcommand::Show { json } = arguments.command;
             commands::config_show(&Context::load(capstan, &arguments.workspace)?, json)

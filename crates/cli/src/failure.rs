@@ -119,6 +119,8 @@ pub(crate) const CODES: &[(&str, &str)] = &[
     ("run-unknown", "`capstan runs list` shows the runs there are"),
     ("runner-unknown", "`capstan hooks` shows who provides runners"),
     ("session-busy", "wait for the other process, or use another --session-id"),
+    ("skill-invalid", "mend the SKILL.md that is named; the skill `skill-creator` says how one is written"),
+    ("skill-unknown", "`capstan skills list` shows the skills there are"),
     ("store-busy", "end the process that keeps the database open for writing, then try again; `fuser` names it"),
     ("store-corrupt", "restore the file from a backup, or move it away to begin anew; it is left as it is"),
     ("store-empty", "there is nothing to lose yet; check CAPSTAN_HOME if you expected something"),

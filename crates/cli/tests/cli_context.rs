@@ -93,14 +93,14 @@ fn x06_the_key_reaches_the_provider_and_nobody_else() {
         Reply::status(400, echo),
         Reply::cut_after("half"),
     ]);
-    let place = Place::with_model(&server).set("CAPSTAN_LOG", "trace").set("OTHER", "kept");
+    let place = Place::with_model(&server).set("CAPSTAN_LOG", "trace").set("TZ", "UTC").set("OTHER", "kept back");
     let run = place.capstan(&["run", "go", "--json"]).succeeded();
     assert_eq!(server.authorizations()[0].as_deref(), Some(format!("Bearer {KEY}").as_str()));
 
     let entries = place.entries();
     let environment = of_kind(&entries, "tool_result")[0]["payload"]["results"][0].to_string();
-    assert!(environment.contains("OTHER=kept"), "the tool saw its environment: {environment}");
-    assert!(!environment.contains("CAPSTAN_"), "{environment}");
+    assert!(environment.contains("TZ=UTC"), "the tool saw its environment: {environment}");
+    assert!(!environment.contains("CAPSTAN_") && !environment.contains("OTHER"), "{environment}");
 
     let mut said = vec![run];
     said.extend((0..3).map(|_| place.capstan(&["run", "again"])));

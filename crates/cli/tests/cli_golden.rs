@@ -60,12 +60,12 @@ fn h08_hooks() {
 
 #[test]
 fn config_show_before_anything_is_set() {
-    insta::assert_snapshot!(shown(&Place::new(), &["config", "show"]));
+    insta::assert_snapshot!(shown(&Place::new().telling_where_from(), &["config", "show"]));
 }
 
 #[test]
 fn config_show_with_every_layer() {
-    let place = Place::new().config(
+    let place = Place::new().telling_where_from().config(
         "model = 'openai:of-the-home'\nmax_steps = 7\nrun_timeout_seconds = 60\n\
         [channels.stdio]\nadmission = 'steer'\ndebounce_seconds = 1.5\n",
     );

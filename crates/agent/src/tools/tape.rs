@@ -1,4 +1,4 @@
-//! `tape.info`, `tape.search`, `tape.handoff`, `tape.anchors`: the session's own tape.
+//! `tape.info`, `tape.search`, `tape.handoff`, `tape.anchors`, `tape.reset`: the session's own tape.
 
 use capstan_hooks::contracts::{FnTool, ToolContext, ToolError};
 use capstan_protocol::{ApiError, Map, ToolOutput};
@@ -99,5 +99,26 @@ pub(super) fn anchors() -> FnTool {
         };
         let lines: Vec<String> = anchors.iter().map(line).collect();
         Ok(ToolOutput::ok(if lines.is_empty() { "no anchors".to_owned() } else { lines.join("\n") }))
+    })
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Reset {
+    /// Whether what was said so far is kept for good.
+    #[serde(default)]
+    archive: bool,
+}
+
+pub(super) fn reset() -> FnTool {
+    let description = "Begins this conversation anew, with nothing of what was said in its context. \
+        Only for people, as a command; an agent that wants its context to begin anew uses tape.handoff.";
+    tool("tape.reset", description, |arguments: Reset, context: ToolContext| async move {
+        context.api.tape.reset(arguments.archive).await.map_err(refused)?;
+        Ok(ToolOutput::ok(if arguments.archive {
+            "the conversation begins anew; what was said is archived"
+        } else {
+            "the conversation begins anew"
+        }))
     })
 }

@@ -8,6 +8,7 @@ mod run;
 pub(crate) mod runs;
 mod serve;
 mod signals;
+pub(crate) mod skills;
 mod standard_output;
 pub(crate) mod store;
 pub(crate) mod tape;

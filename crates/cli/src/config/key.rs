@@ -12,12 +12,14 @@ pub struct Key {
     /// Whether a workspace may set it: whoever can write there could otherwise have an agent of their own run commands
     /// as the user, or move the user's tapes.
     pub workspace: bool,
+    /// Whether it is a list: one in a file, separated by commas elsewhere.
+    pub list: bool,
     /// What it is for.
     pub about: &'static str,
 }
 
 const fn key(name: &'static str, default: Option<&'static str>, about: &'static str) -> Key {
-    Key { name, default, secret: false, workspace: true, about }
+    Key { name, default, secret: false, workspace: true, list: false, about }
 }
 
 /// Everything that can be set.
@@ -35,8 +37,25 @@ pub const KEYS: &[Key] = &[
     key("run_timeout_seconds", Some("3600"), "how long a run may take"),
     key("session_wait_seconds", Some("60"), "how long a message waits for a busy session"),
     key("session_queue", Some("64"), "how many messages of a session may wait for their turn"),
+    key("message_context", Some("true"), "whether a message tells the model where it came from and when"),
     key("stop_grace_seconds", Some("30"), "how long running turns may take to end when serving is stopped"),
     Key { workspace: false, ..key("tape_store", Some("sqlite"), "where tapes are kept: sqlite or jsonl") },
+    Key {
+        workspace: false,
+        list: true,
+        ..key("allow_paths", None, "folders beside the workspace that the file tools may use")
+    },
+    Key {
+        workspace: false,
+        list: true,
+        ..key("bash_environment", None, "variables that commands get beside the usual ones")
+    },
+    Key {
+        workspace: false,
+        list: true,
+        ..key("web_allow_private", None, "private hosts that web.fetch may reach, as host:port")
+    },
+    Key { workspace: false, secret: true, ..key("web_proxy", None, "the proxy that web.fetch goes through") },
     Key { workspace: false, ..key("trust_workspace", Some("false"), "whether a workspace may set everything") },
 ];
 

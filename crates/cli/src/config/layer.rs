@@ -105,6 +105,9 @@ impl Layer {
                 toml::Value::String(text) => text,
                 toml::Value::Integer(number) => number.to_string(),
                 toml::Value::Boolean(flag) => flag.to_string(),
+                toml::Value::Array(entries) if known.list && entries.iter().all(toml::Value::is_str) => {
+                    entries.iter().filter_map(toml::Value::as_str).collect::<Vec<_>>().join(",")
+                }
                 _ => return Err(broken(format!("{key} must be a text or a number"))),
             };
             layer.values.insert(known.name.to_owned(), (text, origin(path.to_owned())));

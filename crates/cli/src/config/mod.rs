@@ -6,6 +6,7 @@ mod error;
 mod key;
 mod layer;
 mod models;
+mod tools;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,6 +20,7 @@ pub use error::ConfigError;
 pub use key::{KEYS, Key};
 pub use layer::Origin;
 pub use models::ProviderConfig;
+pub use tools::ToolConfig;
 
 use layer::{Layer, Layers};
 
@@ -66,6 +68,8 @@ pub struct Config {
     pub intakes: BTreeMap<ChannelName, Intake>,
     /// Where the entries of tapes are kept.
     pub tape_store: TapeStoreKind,
+    /// What the user sets for the agent's tools and prompts.
+    pub tools: ToolConfig,
     layers: Layers,
 }
 
@@ -112,6 +116,8 @@ impl Config {
         if sources.home.exists() && !sources.home.is_dir() {
             return Err(ConfigError::HomeIsNoDirectory { path: sources.home.display().to_string() });
         }
+        let user = sources.environment.iter().find(|(name, value)| name == "HOME" && !value.is_empty());
+        let user = user.map(|(_, folder)| PathBuf::from(folder));
         let layers = Layers::new(vec![
             Layer::defaults(),
             Layer::usual(&sources.environment),
@@ -143,6 +149,7 @@ impl Config {
                 Some("jsonl") => TapeStoreKind::Jsonl,
                 _ => return Err(layers.invalid("tape_store", "it must be sqlite or jsonl")),
             },
+            tools: ToolConfig::load(&layers, user.as_deref())?,
             layers,
         })
     }

@@ -101,6 +101,26 @@ fn a_workspace_may_not_decide_who_works_as_the_user() {
 }
 
 #[test]
+fn x06_what_tools_may_reach_is_the_users_to_say() {
+    let place = Place::new().home("allow_paths = ['/srv/notes', '~/mine']\nweb_allow_private = '[::1]:80, intranet'");
+    let tools = place.variable("HOME", "/home/ada").load().unwrap().tools;
+    assert_eq!(tools.allow_paths, [Path::new("/srv/notes"), Path::new("/home/ada/mine")]);
+    assert_eq!(tools.web.allow_private.len(), 2);
+    let set = Place::new().variable("CAPSTAN_BASH_ENVIRONMENT", "ONE, TWO").load().unwrap().tools;
+    assert_eq!(set.bash_environment, ["ONE", "TWO"]);
+    for wrong in
+        ["allow_paths = ['notes']", "web_allow_private = ['http://x']", "web_proxy = 'x'", "message_context = 1"]
+    {
+        assert!(matches!(Place::new().home(wrong).load(), Err(ConfigError::Invalid { .. })), "{wrong}");
+    }
+    for key in ["allow_paths", "bash_environment", "web_allow_private", "web_proxy"] {
+        let place = Place::new().workspace("capstan.toml", &format!("{key} = '/'"));
+        assert!(matches!(place.load(), Err(ConfigError::Untrusted { .. })), "{key}");
+    }
+    assert!(matches!(Place::new().home("model = ['a:b']").load(), Err(ConfigError::Broken { .. })), "no list");
+}
+
+#[test]
 fn only_the_settings_of_a_dotenv_file_are_read() {
     let place = Place::new().workspace(".env", "MSG=it's me\nA B=c\nset -a\nexport CAPSTAN_MODEL=openai:x\n");
     assert_eq!(place.load().unwrap().model.name(), "x");

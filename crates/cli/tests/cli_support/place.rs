@@ -27,7 +27,14 @@ impl Place {
     pub fn new() -> Self {
         let root = tempfile::tempdir().expect("a folder for the test");
         std::fs::create_dir(root.path().join("workspace")).expect("a workspace");
-        Self { root, settings: Vec::new() }
+        let settings = vec![("CAPSTAN_MESSAGE_CONTEXT".to_owned(), "false".to_owned())];
+        Self { root, settings }
+    }
+
+    /// Messages tell where they came from and when, as they do when nobody sets anything. Most tests look at what was
+    /// said, and are easier to read without.
+    pub fn telling_where_from(self) -> Self {
+        self.set("CAPSTAN_MESSAGE_CONTEXT", "")
     }
 
     /// A place whose model is the scripted one, with [`KEY`].

@@ -92,6 +92,7 @@ impl Scenario {
             .home(self.workspace.path().join("home"))
             .store(Arc::clone(&self.store) as _)
             .clock(fixed_clock())
+            .set("message_context", "false")
             .set("model", "demo:");
         for plugin in std::mem::take(&mut self.plugins) {
             builder = builder.plugin(plugin);

@@ -55,6 +55,8 @@ impl Conversation {
         let workspace = tempfile::tempdir().unwrap();
         let builder =
             Capstan::builder().workspace(workspace.path()).home(workspace.path()).store(Arc::new(MemoryStore::new()));
+        // What was said is looked at here, not where it came from.
+        let builder = builder.set("message_context", "false");
         Self { host: build(builder).start().await.unwrap(), _workspace: workspace }
     }
 

@@ -150,7 +150,9 @@ impl Building {
         let (channels, openai) = (self.channels, self.openai);
         registry.register(&Registers("builtin", move |hooks: &mut Registrar| {
             capstan_host::builtin::register(hooks);
-            capstan_agent::register(hooks, capstan_agent::Options::default());
+            // What was said is looked at here, not where it came from.
+            let settings = capstan_agent::Settings { message_context: false, ..Default::default() };
+            capstan_agent::register(hooks, capstan_agent::Options::default(), settings);
             let (channels, api_base) = (channels.clone(), openai.clone());
             hooks.on_sync(ProvideChannels, move || Ok(Some(channels.clone())));
             hooks.on_sync(ProvideModelOptions, move || {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use capstan_protocol::{
-    ApiError, ChatMessage, Content, EntryId, Map, ModelId, RunId, TapeName, ToolCall, ToolOutput, ToolSpec,
+    ApiError, ChatMessage, Content, EntryId, Map, ModelId, RunId, SessionId, TapeName, ToolCall, ToolOutput, ToolSpec,
 };
 use capstan_tape::Entry;
 use futures::stream::BoxStream;
@@ -19,6 +19,8 @@ use super::ModelEvent;
 pub struct RunApi {
     /// The run it belongs to.
     pub run_id: RunId,
+    /// The session the run serves.
+    pub session_id: SessionId,
     /// Models.
     pub models: Arc<dyn ModelsApi>,
     /// Tools.
@@ -29,6 +31,8 @@ pub struct RunApi {
     pub prompt: Arc<dyn PromptApi>,
     /// Messages that came meanwhile.
     pub steering: Arc<dyn SteeringApi>,
+    /// What is kept for the session.
+    pub session: Arc<dyn SessionApi>,
     /// Fires when the run is cancelled or its time is up.
     pub cancelled: CancellationToken,
 }
@@ -114,6 +118,10 @@ pub trait TapeApi: Send + Sync + 'static {
     /// Puts a message of the user's side on the tape, such as the prompt of a further step.
     async fn say(&self, content: Content) -> Result<(), ApiError>;
 
+    /// Begins a new generation of the tape; with `archive` the old one is kept for good. Only a command may, while no other
+    /// message of the session waits: a run would lose the message it serves.
+    async fn reset(&self, archive: bool) -> Result<(), ApiError>;
+
     /// What is known about the tape.
     async fn info(&self) -> Result<TapeInfo, ApiError>;
 
@@ -140,4 +148,15 @@ pub trait SteeringApi: Send + Sync + 'static {
     /// Takes in what has come since the last time, in order: each message stands on the tape from then on, and its
     /// event is folded into this run. To be asked between two steps.
     async fn take(&self) -> Result<Vec<Content>, ApiError>;
+}
+
+/// What is kept for the session, over its turns.
+#[async_trait]
+pub trait SessionApi: Send + Sync + 'static {
+    /// The model that was chosen for the session, if one was.
+    async fn model(&self) -> Result<Option<ModelId>, ApiError>;
+
+    /// Chooses the model of the session, from the next call on; without one, it is the host's own choice again. Refused
+    /// when the run may not use it, or nobody provides it.
+    async fn choose_model(&self, model: Option<ModelId>) -> Result<(), ApiError>;
 }

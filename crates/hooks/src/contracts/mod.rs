@@ -8,7 +8,8 @@ mod runner;
 mod tool;
 
 pub use api::{
-    CommandCall, ModelCall, ModelResults, ModelsApi, PromptApi, RunApi, SteeringApi, TapeApi, TapeInfo, ToolsApi,
+    CommandCall, ModelCall, ModelResults, ModelsApi, PromptApi, RunApi, SessionApi, SteeringApi, TapeApi, TapeInfo,
+    ToolsApi,
 };
 pub use channel::{Answer, Channel, ChannelCapabilities, ChannelError, Debounce, Fate, Gateway, Intake, Refusal};
 pub use command::CliCommand;

@@ -2,6 +2,7 @@
 
 mod models;
 mod prompt;
+mod session;
 mod steering;
 mod tape;
 mod tools;
@@ -20,11 +21,13 @@ use crate::run::Run;
 pub(crate) fn run_api(run: &Arc<Run>) -> RunApi {
     RunApi {
         run_id: run.id().clone(),
+        session_id: run.context.conversation.session_id.clone(),
         models: Arc::new(models::Models(Arc::clone(run))),
         tools: Arc::new(tools::Tools(Arc::clone(run))),
         tape: Arc::new(tape::SessionTape(Arc::clone(run))),
         prompt: Arc::new(prompt::Prompts(Arc::clone(run))),
         steering: Arc::new(steering::Steered(Arc::clone(run))),
+        session: Arc::new(session::Kept(Arc::clone(run))),
         cancelled: run.cancelled.clone(),
     }
 }

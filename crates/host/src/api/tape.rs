@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use capstan_hooks::contracts::{TapeApi, TapeInfo};
 use capstan_protocol::{ApiError, ApiErrorCode, ChatMessage, Content, Map, TapeAccess};
-use capstan_tape::{Draft, Entry, Kind, Order, Query, Slice, Tapes, conversation};
+use capstan_tape::{Draft, Entry, Fact, Kind, Order, Query, Slice, Tapes, conversation};
 use serde_json::Value;
 
 use super::{store_failed, unauthorized};
@@ -55,6 +55,25 @@ impl TapeApi for SessionTape {
         self.may(TapeAccess::Write)?;
         self.0.append(Draft::message(&ChatMessage::user(content)));
         Ok(())
+    }
+
+    async fn reset(&self, archive: bool) -> Result<(), ApiError> {
+        let tapes = self.read().await?;
+        self.may(TapeAccess::Write)?;
+        let (run, tape) = (&self.0, self.0.journal.tape());
+        let refused = |why: &str| Err(ApiError::new(ApiErrorCode::InvalidArgument, why));
+        if !run.serves_command() {
+            return refused("only a person can begin the tape anew; tape.handoff lets the context begin anew");
+        }
+        let in_flight = tapes.store().in_flight(Some(tape)).await.map_err(|error| store_failed(&error))?;
+        if in_flight.iter().any(|event| run.serves.iter().all(|(key, _)| *key != event.key)) {
+            return refused("other messages of this session wait for their turn; try again when they are answered");
+        }
+        run.journal.push(Fact::Reset { tape: tape.clone(), archive });
+        for draft in Draft::session_start() {
+            run.append(draft);
+        }
+        run.flush().await.map_err(|error| store_failed(&error))
     }
 
     async fn info(&self) -> Result<TapeInfo, ApiError> {

@@ -1,0 +1,93 @@
+//! What a command gets to see of the host's environment: what it needs to work, and nothing that opens a door.
+
+use std::ffi::OsString;
+
+/// What is passed on.
+const PASSED: &[&str] = &[
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "LANG",
+    "LANGUAGE",
+    "TERM",
+    "COLORTERM",
+    "NO_COLOR",
+    "TZ",
+    "TMPDIR",
+    // Where things are installed.
+    "CARGO_HOME",
+    "RUSTUP_HOME",
+    "GOPATH",
+    "GOROOT",
+    "JAVA_HOME",
+    "NVM_DIR",
+    "PNPM_HOME",
+    "PYENV_ROOT",
+    "VIRTUAL_ENV",
+    "CONDA_PREFIX",
+    "NIX_PATH",
+    "NIX_PROFILES",
+    "LD_LIBRARY_PATH",
+    "PKG_CONFIG_PATH",
+    // Who is trusted.
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "NIX_SSL_CERT_FILE",
+    "REQUESTS_CA_BUNDLE",
+    "NODE_EXTRA_CA_CERTS",
+];
+
+/// How the names of secrets end.
+const SECRET_ENDS: &[&str] =
+    &["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIALS", "AUTH", "COOKIE"];
+
+/// The part of an environment that a command gets, with what the user adds to it by name.
+pub(super) fn clean(
+    variables: impl IntoIterator<Item = (OsString, OsString)>,
+    added: &[String],
+) -> Vec<(OsString, OsString)> {
+    let passes =
+        |name: &str| PASSED.contains(&name) || name.starts_with("LC_") || added.iter().any(|more| more == name);
+    let is_passed = |name: &str| passes(name) && !is_secret(name);
+    variables.into_iter().filter(|(name, _)| name.to_str().is_some_and(is_passed)).collect()
+}
+
+/// The settings of the host and the keys of anybody are not the business of what it runs, whoever asks for them.
+fn is_secret(name: &str) -> bool {
+    let name = name.to_ascii_uppercase();
+    name.starts_with("CAPSTAN_") || SECRET_ENDS.iter().any(|end| name.ends_with(end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::clean;
+
+    #[test]
+    fn x06_keys_and_settings_of_the_host_do_not_reach_a_command() {
+        let variables = [
+            "PATH",
+            "HOME",
+            "LC_ALL",
+            "CAPSTAN_API_KEY",
+            "CAPSTAN_MODEL",
+            "OPENAI_API_KEY",
+            "OPENAI_BASE_URL",
+            "GITHUB_TOKEN",
+            "AWS_SECRET_ACCESS_KEY",
+            "SSH_AUTH_SOCK",
+            "MY_TOOL",
+            "BASH_ENV",
+            "LC_SECRET",
+        ];
+        let passed = |added: &[&str]| {
+            let added: Vec<String> = added.iter().map(|name| (*name).to_owned()).collect();
+            let passed = clean(variables.map(|name| (name.into(), "x".into())), &added);
+            passed.into_iter().map(|(name, _)| name.into_string().unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(passed(&[]), ["PATH", "HOME", "LC_ALL"]);
+        assert_eq!(passed(&["MY_TOOL"]), ["PATH", "HOME", "LC_ALL", "MY_TOOL"], "the user may add some");
+        assert_eq!(passed(&["CAPSTAN_API_KEY", "OPENAI_API_KEY"]), ["PATH", "HOME", "LC_ALL"], "but no secret");
+    }
+}

@@ -1,0 +1,125 @@
+//! What a command says, of which a bounded part is kept: how it began and how it ended.
+
+use std::collections::VecDeque;
+
+/// How much of the beginning is kept.
+const HEAD: usize = 32 * 1024;
+/// How much of the end is kept.
+const TAIL: usize = 32 * 1024;
+
+/// What a command has said so far.
+#[derive(Debug, Default)]
+pub(super) struct Said {
+    head: Vec<u8>,
+    tail: VecDeque<u8>,
+    /// How many bytes it has said.
+    total: usize,
+    /// How many of them were given to whoever asked.
+    given: usize,
+}
+
+/// Whether a command may say more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum More {
+    /// It still runs.
+    MayCome,
+    /// It has ended.
+    Never,
+}
+
+impl Said {
+    /// It says more.
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        self.total += bytes.len();
+        let (head, rest) = bytes.split_at((HEAD - self.head.len()).min(bytes.len()));
+        self.head.extend_from_slice(head);
+        let rest = &rest[rest.len().saturating_sub(TAIL)..];
+        let too_many = (self.tail.len() + rest.len()).saturating_sub(TAIL);
+        self.tail.drain(..too_many);
+        self.tail.extend(rest);
+    }
+
+    /// What was said since the last time; where it was too much, a line tells how much is missing.
+    pub(super) fn news(&mut self, more: More) -> String {
+        let head = self.head.get(self.given..).unwrap_or_default().to_vec();
+        let tail_begins = self.total - self.tail.len();
+        let left_out = tail_begins.saturating_sub(self.given.max(self.head.len()));
+        let skipped = self.given.saturating_sub(tail_begins);
+        let tail: Vec<u8> = self.tail.iter().skip(skipped).copied().collect();
+        self.given = self.total;
+        if left_out > 0 {
+            return format!("{}\n[{left_out} bytes left out]\n{}", text(&head), text(&tail));
+        }
+        let mut news = head;
+        news.extend(tail);
+        if more == More::MayCome {
+            // The rest of a character may still come.
+            let cut = unfinished(&news);
+            self.given -= cut;
+            news.truncate(news.len() - cut);
+        }
+        text(&news)
+    }
+}
+
+/// The bytes as text. What is none is marked, and so are zero bytes, which many readers take for an end.
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).replace('\0', "\u{fffd}")
+}
+
+/// How many bytes at the end are the beginning of a character.
+fn unfinished(bytes: &[u8]) -> usize {
+    let begin = bytes.len().saturating_sub(4);
+    let tail = &bytes[begin..];
+    let Some(lead) = tail.iter().rposition(|byte| byte & 0b1100_0000 != 0b1000_0000) else { return 0 };
+    match std::str::from_utf8(&tail[lead..]) {
+        Err(error) if error.error_len().is_none() => tail.len() - lead,
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{More, Said};
+
+    #[test]
+    fn a04_the_beginning_and_the_end_are_kept_and_no_more() {
+        let mut said = Said::default();
+        said.push(b"first ");
+        for _ in 0..1000 {
+            said.push(&[b'x'; 1000]);
+        }
+        said.push(b" last");
+        assert!(said.head.len() + said.tail.len() <= 64 * 1024);
+        let text = said.news(More::Never);
+        assert!(text.starts_with("first x") && text.ends_with("x last"));
+        assert!(text.contains("\n[934475 bytes left out]\n"), "{}", &text[32_700..32_900]);
+    }
+
+    #[test]
+    fn a04_what_was_given_is_not_given_again() {
+        let mut said = Said::default();
+        said.push(b"one");
+        assert_eq!(said.news(More::MayCome), "one");
+        assert_eq!(said.news(More::MayCome), "");
+        said.push(&vec![b'x'; 32 * 1024]);
+        said.push(b"end");
+        assert!(said.news(More::MayCome).ends_with("xend"));
+        said.push(b"two");
+        assert_eq!(said.news(More::MayCome), "two");
+        said.push(&vec![b'y'; 100 * 1024]);
+        let text = said.news(More::MayCome);
+        assert!(text.starts_with(&format!("\n[{} bytes left out]\nyyy", 68 * 1024)), "{}", &text[..40]);
+    }
+
+    #[test]
+    fn a04_characters_are_not_torn_and_what_is_no_text_is_marked() {
+        let mut said = Said::default();
+        said.push("a\u{20ac}".as_bytes().split_last().unwrap().1);
+        assert_eq!(said.news(More::MayCome), "a");
+        said.push(b"\xac");
+        assert_eq!(said.news(More::MayCome), "\u{20ac}");
+        said.push(b"caf\xe9\0");
+        assert_eq!(said.news(More::MayCome), "caf\u{fffd}\u{fffd}");
+    }
+}

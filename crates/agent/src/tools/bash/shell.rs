@@ -1,0 +1,192 @@
+//! Starting a command, and reading what it says.
+
+use std::fs::File;
+use std::io::PipeWriter;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::time::Duration;
+
+use capstan_hooks::contracts::ToolError;
+use tokio::io::AsyncReadExt as _;
+use tokio::net::unix::pipe;
+use tokio::process::{Child, Command};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::environment;
+use super::output::{More, Said};
+use super::processes::MARK;
+use super::tree::Tree;
+
+/// How long the rest of the output is waited for when the command has ended.
+const DRAIN: Duration = Duration::from_millis(500);
+
+/// Ties a command to the one who holds the other end of its input: when that is closed, also because its holder was
+/// killed, the whole group ends. A shell of its own sees to it, so that the command has no child it did not start.
+const TIED: &str = "exec 9<&0 </dev/null; { read -r -u 9; kill -KILL 0; } >/dev/null 2>&1 & exec 9<&-; \
+    bash -c \"$1\" & exec >/dev/null 2>&1; wait $!";
+
+/// A command that is to be run.
+#[derive(Debug)]
+pub(super) struct Order {
+    pub(super) command: String,
+    pub(super) folder: PathBuf,
+}
+
+/// How a command is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ground {
+    /// Somebody waits for it.
+    Fore,
+    /// It may go on for as long as the host: it is tied to it.
+    Back,
+}
+
+/// A command that runs. When it is dropped, everything it started is ended.
+pub(super) struct Shell {
+    child: Child,
+    tree: Tree,
+    said: Arc<Mutex<Said>>,
+    reader: AbortOnDropHandle<()>,
+    /// The host's end of what ties the command to it.
+    _tie: Option<PipeWriter>,
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// By itself, well.
+    Well,
+    /// By itself, with this code.
+    Code(i32),
+    /// By a signal.
+    Signal(Option<i32>),
+    /// Its time was up.
+    TimeUp(Duration),
+    /// Somebody ended it.
+    Killed,
+}
+
+impl Shell {
+    /// Starts a command with a clean environment, no input, and both its outputs in one pipe, so that their order is kept.
+    pub(super) fn start(order: &Order, ground: Ground, mark: String, added: &[String]) -> Result<Self, ToolError> {
+        let cannot = |what: &str, error: &std::io::Error| ToolError::new(format!("cannot {what}: {error}"));
+        let (reader, writer) = std::io::pipe().map_err(|error| cannot("make a pipe", &error))?;
+        let reader = pipe::Receiver::from_owned_fd(OwnedFd::from(reader));
+        let reader = reader.map_err(|error| cannot("read a pipe", &error))?;
+        let errors = writer.try_clone().map_err(|error| cannot("make a pipe", &error))?;
+        let (input, tie) = match ground {
+            Ground::Fore => (Stdio::null(), None),
+            Ground::Back => {
+                let (input, tie) = std::io::pipe().map_err(|error| cannot("make a pipe", &error))?;
+                (Stdio::from(input), Some(tie))
+            }
+        };
+        let mut shell = shell();
+        match ground {
+            Ground::Fore => shell.arg("-c").arg(&order.command),
+            Ground::Back => shell.arg("-c").arg(TIED).arg("bash").arg(&order.command),
+        };
+        shell.current_dir(&order.folder).stdin(input).stdout(Stdio::from(writer)).stderr(Stdio::from(errors));
+        shell.env_clear().envs(environment::clean(std::env::vars_os(), added)).env(MARK, &mark);
+        shell.kill_on_drop(true);
+        let child = shell.spawn().map_err(|error| {
+            if order.folder.is_dir() {
+                cannot("start the shell", &error)
+            } else {
+                ToolError::new(format!("{} is no folder", order.folder.display()))
+            }
+        })?;
+        // It holds the other end of the pipe.
+        drop(shell);
+        let tree = Tree::new(child.id(), mark);
+        let said = Arc::new(Mutex::new(Said::default()));
+        let reader = AbortOnDropHandle::new(tokio::spawn(read_all(reader, Arc::clone(&said))));
+        Ok(Self { child, tree, said, reader, _tie: tie })
+    }
+
+    /// What it says.
+    pub(super) fn said(&self) -> Arc<Mutex<Said>> {
+        Arc::clone(&self.said)
+    }
+
+    /// Waits for its end, for no longer than this.
+    pub(super) async fn ended(&mut self, limit: Option<Duration>) -> std::io::Result<End> {
+        let Some(limit) = limit else { return self.child.wait().await.map(End::from) };
+        match tokio::time::timeout(limit, self.child.wait()).await {
+            Ok(status) => status.map(End::from),
+            Err(_) => Ok(End::TimeUp(limit)),
+        }
+    }
+
+    /// Ends what it left, and waits for the rest of what it says.
+    pub(super) async fn finish(mut self, end: End) {
+        match end {
+            End::Well | End::Code(_) | End::Signal(_) => self.tree.end_group(),
+            End::TimeUp(_) | End::Killed => self.tree.end(),
+        }
+        if tokio::time::timeout(DRAIN, &mut self.reader).await.is_err() {
+            // Something that left the group still holds the pipe.
+            self.tree.end();
+            let _given_up = tokio::time::timeout(DRAIN, &mut self.reader).await;
+        }
+        self.tree.close();
+    }
+}
+
+/// The text that was said since the last time.
+pub(super) fn news(said: &Mutex<Said>, more: More) -> String {
+    said.lock().unwrap_or_else(PoisonError::into_inner).news(more)
+}
+
+/// A shell in a group of its own, and away from the terminal, if there is one: whoever asks for a password there would
+/// wait for ever, and write over what is on it.
+fn shell() -> Command {
+    static AWAY_FROM_TERMINAL: LazyLock<bool> = LazyLock::new(|| File::open("/dev/tty").is_ok() && has("setsid"));
+    if *AWAY_FROM_TERMINAL {
+        let mut shell = Command::new("setsid");
+        shell.arg("bash");
+        shell
+    } else {
+        let mut shell = Command::new("bash");
+        shell.process_group(0);
+        shell
+    }
+}
+
+fn has(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| Path::new(&folder).join(program).is_file())
+}
+
+async fn read_all(mut pipe: pipe::Receiver, said: Arc<Mutex<Said>>) {
+    let mut buffer = vec![0; 8192];
+    while let Ok(count @ 1..) = pipe.read(&mut buffer).await {
+        said.lock().unwrap_or_else(PoisonError::into_inner).push(&buffer[..count]);
+    }
+}
+
+impl From<ExitStatus> for End {
+    fn from(status: ExitStatus) -> Self {
+        use std::os::unix::process::ExitStatusExt as _;
+        match status.code() {
+            Some(0) => Self::Well,
+            Some(code) => Self::Code(code),
+            None => Self::Signal(status.signal()),
+        }
+    }
+}
+
+impl std::fmt::Display for End {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Well => f.write_str("ended"),
+            Self::Code(code) => write!(f, "ended with exit code {code}"),
+            Self::Signal(None) => f.write_str("ended with a signal"),
+            Self::Signal(Some(signal)) => write!(f, "ended with signal {signal}"),
+            Self::TimeUp(limit) => write!(f, "ended after {} seconds", limit.as_secs()),
+            Self::Killed => f.write_str("was ended"),
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Where the file tools may work.
+
+use std::path::{Component, Path, PathBuf};
+
+use capstan_hooks::contracts::ToolError;
+
+use super::place::Place;
+
+/// Files there are no files: reading them asks the kernel, writing them drives it.
+const NO_FILES: [&str; 3] = ["/proc", "/sys", "/dev"];
+
+/// Where the file tools may work: in the workspace, in the folders the user allows beside it, and in none of those that
+/// are closed, wherever they lie.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Bounds {
+    /// Folders and files beside the workspace.
+    pub allowed: Vec<PathBuf>,
+    /// Folders that stay closed also where they lie within another that is open.
+    pub closed: Vec<PathBuf>,
+}
+
+impl Bounds {
+    /// A file within these bounds, to be read.
+    pub(crate) fn open(&self, workspace: &Path, path: &str) -> Result<std::fs::File, ToolError> {
+        self.place(workspace, path)?.open().map_err(|error| cannot(path, &error))
+    }
+
+    /// The place a path means, links followed, if it lies within these bounds. It need not exist, but then no part of it
+    /// may be a link that leads nowhere.
+    pub(super) fn place(&self, workspace: &Path, path: &str) -> Result<Place, ToolError> {
+        if path.is_empty() || path.contains('\0') {
+            return Err(ToolError::new("the path must not be empty"));
+        }
+        let root = workspace.canonicalize().map_err(|error| cannot(path, &error))?;
+        let resolved = resolve(&root.join(path)).map_err(|reason| ToolError::new(format!("{path}: {reason}")))?;
+        let allowed = self.allowed.iter().filter_map(|folder| folder.canonicalize().ok());
+        let root = std::iter::once(root).chain(allowed).find(|root| resolved.starts_with(root));
+        let Some(root) = root else {
+            return Err(ToolError::new(format!("{path} lies outside the workspace, which is not allowed")));
+        };
+        let whole = |folder: &PathBuf| folder.canonicalize().unwrap_or_else(|_| folder.clone());
+        if self.closed.iter().map(whole).any(|closed| resolved.starts_with(closed)) {
+            return Err(ToolError::new(format!("{path} belongs to Capstan itself, which is not allowed")));
+        }
+        if NO_FILES.iter().any(|folder| resolved.starts_with(folder)) {
+            return Err(ToolError::new(format!("{path} belongs to the system, which is not allowed")));
+        }
+        Ok(Place::new(path, &root, &resolved))
+    }
+}
+
+pub(super) fn cannot(path: &str, error: &std::io::Error) -> ToolError {
+    ToolError::new(format!("{path}: {error}"))
+}
+
+/// The path without links. What is not there yet is resolved as far as it is there.
+fn resolve(path: &Path) -> Result<PathBuf, String> {
+    let mut missing = Vec::new();
+    let mut there = path;
+    loop {
+        match there.canonicalize() {
+            Ok(found) => return Ok(missing.iter().rev().fold(found, |path, name| path.join(name))),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error.to_string()),
+        }
+        if there.symlink_metadata().is_ok() {
+            return Err("it is a link to something that is not there".to_owned());
+        }
+        // What follows something that is not there can only go down from it.
+        let (Some(Component::Normal(name)), Some(parent)) = (there.components().next_back(), there.parent()) else {
+            return Err("it goes through a folder that is not there".to_owned());
+        };
+        missing.push(name);
+        there = parent;
+    }
+}

@@ -1,0 +1,147 @@
+//! A place within the bounds, opened so that nobody can move it out of them meanwhile.
+
+use std::fs::File;
+use std::io::{Error, ErrorKind, Result, Write as _};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::io::Errno;
+
+/// What every file is opened with: not passed on to commands, never waited for, never a terminal of ours.
+const OPEN: OFlags = OFlags::CLOEXEC.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+/// The modes of files and folders, before the user's mask.
+const NEW_FILE: u32 = 0o666;
+const NEW_FOLDER: u32 = 0o777;
+
+/// A place within the bounds: a folder that is open, and the way down from it, in which no link is followed any more.
+#[derive(Debug)]
+pub(super) struct Place {
+    /// The path as it was asked for.
+    asked: String,
+    root: PathBuf,
+    way: PathBuf,
+}
+
+/// What a write did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Written {
+    Created,
+    Overwrote,
+}
+
+impl Place {
+    /// The place of a resolved path under a resolved root.
+    pub(super) fn new(asked: &str, root: &Path, resolved: &Path) -> Self {
+        let way = resolved.strip_prefix(root).unwrap_or(resolved).to_owned();
+        Self { asked: asked.to_owned(), root: root.to_owned(), way }
+    }
+
+    pub(super) fn asked(&self) -> &str {
+        &self.asked
+    }
+
+    /// The file, to be read. Only a regular one is opened: others may never end, or do something when they are opened.
+    pub(super) fn open(&self) -> Result<File> {
+        let file = if self.way.as_os_str().is_empty() {
+            rustix::fs::open(&self.root, OPEN | OFlags::RDONLY, Mode::empty())?
+        } else {
+            open_beneath(&self.root()?, &self.way, OFlags::RDONLY)?
+        };
+        regular(&rustix::fs::fstat(&file)?)?;
+        Ok(File::from(file))
+    }
+
+    /// Writes the whole file: under another name first, so that whoever reads it sees the old or the new one. Folders that
+    /// are missing are made.
+    pub(super) fn write(&self, content: &[u8]) -> Result<Written> {
+        let name = self.way.file_name().ok_or_else(|| Error::new(ErrorKind::IsADirectory, "it is a folder"))?;
+        let folder = self.folder()?;
+        let before = match rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Some(stat),
+            Err(Errno::NOENT) => None,
+            Err(error) => return Err(error.into()),
+        };
+        if let Some(stat) = &before {
+            regular(stat)?;
+        }
+        let (draft, file) = new_file(&folder)?;
+        let written = fill(file, content, before.as_ref())
+            .and_then(|()| Ok(rustix::fs::renameat(&folder, draft.as_str(), &folder, name)?));
+        if let Err(error) = written {
+            // It may be gone; what matters is the error before.
+            let _left = rustix::fs::unlinkat(&folder, draft.as_str(), AtFlags::empty());
+            return Err(error);
+        }
+        Ok(if before.is_some() { Written::Overwrote } else { Written::Created })
+    }
+
+    fn root(&self) -> Result<OwnedFd> {
+        Ok(rustix::fs::open(&self.root, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
+    }
+
+    /// The folder of the file, made where it is missing.
+    fn folder(&self) -> Result<OwnedFd> {
+        let mut folder = self.root()?;
+        for name in self.way.parent().into_iter().flat_map(Path::iter) {
+            match rustix::fs::mkdirat(&folder, name, Mode::from_raw_mode(NEW_FOLDER)) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(error) => return Err(error.into()),
+            }
+            folder = open_beneath(&folder, Path::new(name), OFlags::DIRECTORY)?;
+        }
+        Ok(folder)
+    }
+}
+
+/// Opens what lies beneath a folder. Links were resolved before: one that is there now was put there meanwhile.
+fn open_beneath(folder: &OwnedFd, way: &Path, flags: OFlags) -> Result<OwnedFd> {
+    let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    match rustix::fs::openat2(folder, way, OPEN | flags, Mode::empty(), beneath) {
+        Ok(file) => Ok(file),
+        // A kernel or a container that does not have it: the same by hand, one name after the other.
+        Err(Errno::NOSYS | Errno::PERM) => open_by_names(folder, way, flags),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn open_by_names(folder: &OwnedFd, way: &Path, flags: OFlags) -> Result<OwnedFd> {
+    let mut names: Vec<_> = way.iter().collect();
+    let Some(last) = names.pop() else { return Err(Errno::INVAL.into()) };
+    let mut folder = folder.try_clone()?;
+    for name in names {
+        folder = rustix::fs::openat(&folder, name, OPEN | OFlags::NOFOLLOW | OFlags::DIRECTORY, Mode::empty())?;
+    }
+    Ok(rustix::fs::openat(&folder, last, OPEN | OFlags::NOFOLLOW | flags, Mode::empty())?)
+}
+
+fn regular(stat: &Stat) -> Result<()> {
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => Ok(()),
+        FileType::Directory => Err(Error::new(ErrorKind::IsADirectory, "it is a folder; `ls` in bash lists it")),
+        _ => Err(Error::new(ErrorKind::InvalidInput, "it is no regular file")),
+    }
+}
+
+/// A new file of a folder under a name that nobody has.
+fn new_file(folder: &OwnedFd) -> Result<(String, File)> {
+    let flags = OPEN | OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+    let mut number = std::process::id();
+    loop {
+        let name = format!(".capstan-{number}.new");
+        match rustix::fs::openat(folder, name.as_str(), flags, Mode::from_raw_mode(NEW_FILE)) {
+            Ok(file) => return Ok((name, File::from(file))),
+            Err(Errno::EXIST) => number = number.wrapping_add(1),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Writes a file out, with the rights of the one it takes the place of.
+fn fill(mut file: File, content: &[u8], before: Option<&Stat>) -> Result<()> {
+    file.write_all(content)?;
+    if let Some(before) = before {
+        rustix::fs::fchmod(&file, Mode::from_raw_mode(before.st_mode & 0o7777))?;
+    }
+    file.sync_all()
+}

@@ -1,0 +1,97 @@
+//! `fs.read`.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::Path;
+
+use capstan_hooks::contracts::ToolError;
+use capstan_protocol::ToolOutput;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::Bounds;
+use super::bounds::cannot;
+use super::lines::next_line;
+use crate::tools::image;
+
+/// How many lines are shown when nobody says.
+const LINE_LIMIT: usize = 2000;
+/// How much of a line is shown.
+const LINE_BYTES: usize = 2000;
+/// How much is shown in all.
+const SHOWN_BYTES: usize = 128 * 1024;
+/// How far a file is read to count its lines.
+const COUNTED_BYTES: u64 = 64 * 1024 * 1024;
+/// How much is looked at to tell text from other things.
+const LOOKED_AT: usize = 8 * 1024;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Read {
+    /// The file, relative to the workspace.
+    pub(super) path: String,
+    /// The first line to show, from 1 on.
+    pub(super) offset: Option<usize>,
+    /// How many lines to show at most.
+    pub(super) limit: Option<usize>,
+}
+
+pub(super) fn read_file(bounds: &Bounds, workspace: &Path, arguments: &Read) -> Result<ToolOutput, ToolError> {
+    let place = bounds.place(workspace, &arguments.path)?;
+    let failed = |error: std::io::Error| cannot(place.asked(), &error);
+    let file = place.open().map_err(failed)?;
+    let size = file.metadata().map_err(failed)?.len();
+    let mut reader = BufReader::with_capacity(LOOKED_AT, file);
+    let begin = reader.fill_buf().map_err(failed)?;
+    if let Some(kind) = image::kind(begin) {
+        if size > image::MAX_BYTES {
+            let message = format!("{} is an image of {size} bytes, more than a model takes", place.asked());
+            return Err(ToolError::new(message));
+        }
+        let mut bytes = Vec::new();
+        reader.take(image::MAX_BYTES).read_to_end(&mut bytes).map_err(failed)?;
+        return Ok(ToolOutput::ok(image::content(place.asked(), kind, &bytes)));
+    }
+    if begin.contains(&0) {
+        return Err(no_text(place.asked()));
+    }
+    read_lines(reader, arguments).map(ToolOutput::ok)
+}
+
+fn no_text(path: &str) -> ToolError {
+    ToolError::new(format!("{path} is no UTF-8 text; `file`, `xxd` or `iconv` in bash can look at it"))
+}
+
+/// The lines that are asked for, and where to read on.
+fn read_lines(reader: BufReader<std::fs::File>, arguments: &Read) -> Result<String, ToolError> {
+    let first = arguments.offset.unwrap_or(1).max(1);
+    let limit = arguments.limit.unwrap_or(LINE_LIMIT).max(1);
+    let mut reader = reader.take(COUNTED_BYTES);
+    let (mut shown, mut total, mut last, mut is_full) = (String::new(), 0, 0, false);
+    loop {
+        let wanted = total + 1 >= first && total + 1 - first < limit && !is_full;
+        let keep = if wanted { LINE_BYTES } else { 0 };
+        let Some(line) = next_line(&mut reader, keep).map_err(|error| cannot(&arguments.path, &error))? else { break };
+        total += 1;
+        if !wanted {
+            continue;
+        }
+        let text = line.text().ok_or_else(|| no_text(&arguments.path))?;
+        if last > 0 {
+            shown.push('\n');
+        }
+        shown.push_str(text);
+        if line.left_out > 0 {
+            shown.extend([" [", &line.left_out.to_string(), " bytes of this line left out]"]);
+        }
+        last = total;
+        is_full = shown.len() >= SHOWN_BYTES;
+    }
+    let is_all_read = reader.limit() > 0;
+    let of = if is_all_read { format!("{total}") } else { format!("more than {total}") };
+    Ok(match (last, total) {
+        (_, 0) => "[the file is empty]".to_owned(),
+        (0, _) => format!("[line {first} is past the end: the file has {of} lines]"),
+        _ if last == total && is_all_read => shown,
+        _ => format!("{shown}\n[lines {first}-{last} of {of}; read on with offset={}]", last + 1),
+    })
+}

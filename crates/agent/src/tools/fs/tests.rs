@@ -1,0 +1,223 @@
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+
+use capstan_protocol::{Content, ToolOutput};
+use tempfile::TempDir;
+
+use super::Bounds;
+use super::edit::{Edit, edit_file};
+use super::read::{Read, read_file};
+use super::write::{Write, write_file};
+
+/// A workspace, and a folder beside it that is none of its business.
+struct Files {
+    folder: TempDir,
+    bounds: Bounds,
+}
+
+impl Files {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["workspace", "beside"] {
+            std::fs::create_dir(folder.path().join(name)).unwrap();
+        }
+        let files = Self { folder, bounds: Bounds::default() };
+        std::fs::write(files.beside("secret"), "the secret").unwrap();
+        files
+    }
+
+    fn workspace(&self) -> PathBuf {
+        self.folder.path().join("workspace")
+    }
+
+    fn beside(&self, name: &str) -> PathBuf {
+        self.folder.path().join("beside").join(name)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.workspace().join(name)
+    }
+
+    fn with(self, name: &str, content: impl AsRef<[u8]>) -> Self {
+        std::fs::write(self.path(name), content).unwrap();
+        self
+    }
+
+    fn read_part(&self, path: &str, offset: Option<usize>, limit: Option<usize>) -> Result<String, String> {
+        let read = Read { path: path.to_owned(), offset, limit };
+        words(read_file(&self.bounds, &self.workspace(), &read))
+    }
+
+    fn read(&self, path: &str) -> Result<String, String> {
+        self.read_part(path, None, None)
+    }
+
+    fn write(&self, path: &str, content: &str) -> Result<String, String> {
+        let write = Write { path: path.to_owned(), content: content.to_owned() };
+        words(write_file(&self.bounds, &self.workspace(), &write))
+    }
+
+    fn edit(&self, path: &str, old: &str, new: &str) -> Result<String, String> {
+        let edit = Edit { path: path.to_owned(), old: old.to_owned(), new: new.to_owned(), replace_all: false };
+        words(edit_file(&self.bounds, &self.workspace(), &edit))
+    }
+}
+
+fn words(done: Result<ToolOutput, capstan_hooks::contracts::ToolError>) -> Result<String, String> {
+    done.map(|output| output.text()).map_err(|error| error.to_string())
+}
+
+fn content(path: impl AsRef<Path>) -> String {
+    std::fs::read_to_string(path).unwrap()
+}
+
+#[test]
+fn a04_a_file_is_read_by_lines() {
+    let files = Files::new().with("a.txt", "one\ntwo\nthree\n").with("empty", "").with("dos.txt", "one\r\ntwo\r\n");
+    assert_eq!(files.read("a.txt").unwrap(), "one\ntwo\nthree");
+    assert_eq!(files.read_part("a.txt", Some(2), Some(1)).unwrap(), "two\n[lines 2-2 of 3; read on with offset=3]");
+    assert_eq!(files.read_part("a.txt", Some(3), None).unwrap(), "three");
+    assert_eq!(files.read_part("a.txt", Some(9), None).unwrap(), "[line 9 is past the end: the file has 3 lines]");
+    assert_eq!(files.read("empty").unwrap(), "[the file is empty]");
+    assert_eq!(files.read("dos.txt").unwrap(), "one\ntwo");
+    assert!(files.read("missing").unwrap_err().contains("No such file"));
+}
+
+#[test]
+fn a04_long_lines_and_long_files_are_cut_and_say_so() {
+    let files = Files::new().with("wide", "é".repeat(5000)).with("long", "a line of some length\n".repeat(20_000));
+    let wide = files.read("wide").unwrap();
+    assert!(wide.ends_with("é [8000 bytes of this line left out]") && wide.len() < 2100, "{}", wide.len());
+    let long = files.read_part("long", None, Some(100_000)).unwrap();
+    assert!(long.len() < 140_000, "{}", long.len());
+    let next = long.rsplit_once("of 20000; read on with offset=").unwrap().1.trim_end_matches(']');
+    assert!(files.read_part("long", Some(next.parse().unwrap()), Some(1)).unwrap().starts_with("a line"));
+}
+
+#[test]
+fn a04_what_is_no_text_is_refused_with_what_to_do_and_an_image_is_shown() {
+    let png = b"\x89PNG\r\n\x1a\nrest";
+    let files = Files::new().with("program", b"\x7fELF\0\0").with("latin", b"caf\xe9\n").with("dot.png", png);
+    for name in ["program", "latin"] {
+        let refused = files.read(name).unwrap_err();
+        assert!(refused.contains("no UTF-8 text") && refused.contains("bash"), "{refused}");
+    }
+    let read = Read { path: "dot.png".to_owned(), offset: None, limit: None };
+    let shown = read_file(&files.bounds, &files.workspace(), &read).unwrap();
+    let Content::Parts(parts) = &shown.content else { panic!("{shown:?}") };
+    let image = serde_json::to_value(&parts[1]).unwrap();
+    assert_eq!(image["image_url"]["url"], "data:image/png;base64,iVBORw0KGgpyZXN0");
+}
+
+#[test]
+fn a04_a_file_is_written_whole_and_its_folders_are_made() {
+    let files = Files::new();
+    assert_eq!(files.write("a/b/new.txt", "one\ntwo\n").unwrap(), "created a/b/new.txt (2 lines, 8 bytes)");
+    std::fs::set_permissions(files.path("a/b/new.txt"), std::fs::Permissions::from_mode(0o754)).unwrap();
+    assert_eq!(files.write("a/b/new.txt", "three").unwrap(), "overwrote a/b/new.txt (1 lines, 5 bytes)");
+    assert_eq!(content(files.path("a/b/new.txt")), "three");
+    let mode = files.path("a/b/new.txt").metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o754, "it keeps its rights");
+    let left: Vec<_> = std::fs::read_dir(files.path("a/b")).unwrap().collect();
+    assert_eq!(left.len(), 1, "nothing else is left: {left:?}");
+    assert!(files.write("a", "x").unwrap_err().contains("folder"));
+    assert!(files.write("a/b/new.txt/c", "x").is_err(), "a file is no folder");
+}
+
+#[test]
+fn a04_an_edit_replaces_what_is_there_once_and_shows_what_changed() {
+    let files = Files::new().with("a.txt", "zero\none\ntwo\nthree\nfour\ntwo\n");
+    let shown = files.edit("a.txt", "one\ntwo", "1\n2").unwrap();
+    assert_eq!(shown, "edited a.txt\n@@ line 2 @@\n zero\n-one\n-two\n+1\n+2\n three\n four");
+    assert_eq!(content(files.path("a.txt")), "zero\n1\n2\nthree\nfour\ntwo\n");
+    let within = files.edit("a.txt", "hre", "HRE").unwrap();
+    assert_eq!(within, "edited a.txt\n@@ line 4 @@\n 1\n 2\n-three\n+tHREe\n four\n two");
+    let gone = files.edit("a.txt", "four\n", "").unwrap();
+    assert_eq!(gone, "edited a.txt\n@@ line 5 @@\n 2\n tHREe\n-four\n two");
+}
+
+#[test]
+fn a04_an_edit_that_is_not_clear_is_refused_and_changes_nothing() {
+    let files = Files::new().with("a.txt", "two\ntwo\n");
+    assert!(files.edit("a.txt", "three", "x").unwrap_err().contains("is not there"));
+    assert!(files.edit("a.txt", "two", "x").unwrap_err().contains("2 times"));
+    assert!(files.edit("a.txt", "", "x").unwrap_err().contains("empty"));
+    assert!(files.edit("a.txt", "two", "two").unwrap_err().contains("the same"));
+    assert_eq!(content(files.path("a.txt")), "two\ntwo\n");
+    let all = Edit { path: "a.txt".to_owned(), old: "two".to_owned(), new: "2".to_owned(), replace_all: true };
+    let shown = words(edit_file(&files.bounds, &files.workspace(), &all)).unwrap();
+    assert!(shown.starts_with("edited a.txt in 2 places\n"), "{shown}");
+    assert_eq!(content(files.path("a.txt")), "2\n2\n");
+}
+
+#[test]
+fn a04_lines_of_a_file_with_carriage_returns_can_be_edited_as_they_were_shown() {
+    let files = Files::new().with("dos.txt", "one\r\ntwo\r\nthree\r\n");
+    files.edit("dos.txt", "one\ntwo", "1\n2").unwrap();
+    assert_eq!(content(files.path("dos.txt")), "1\r\n2\r\nthree\r\n");
+}
+
+#[test]
+fn x06_nothing_outside_the_workspace_is_read_written_or_edited() {
+    let files = Files::new().with("mine", "mine");
+    symlink(files.beside("secret"), files.path("link")).unwrap();
+    symlink(files.beside(""), files.path("folder")).unwrap();
+    symlink(files.beside("not-there"), files.path("dangling")).unwrap();
+    let beside = files.beside("secret").display().to_string();
+    let paths = ["/etc/passwd", "../beside/secret", "mine/../../beside/secret", "link", "folder/secret", &beside];
+    for path in paths {
+        assert!(files.read(path).is_err(), "{path}");
+        assert!(files.write(path, "x").is_err(), "{path}");
+        assert!(files.edit(path, "secret", "x").is_err(), "{path}");
+    }
+    for path in ["../beside/new", "folder/new", "folder/sub/new", "dangling", "none/../../beside/new"] {
+        assert!(files.write(path, "x").is_err(), "{path}");
+    }
+    let refused = files.read("link").unwrap_err();
+    assert!(refused.contains("outside the workspace"), "{refused}");
+    assert_eq!(content(files.beside("secret")), "the secret");
+    assert_eq!(std::fs::read_dir(files.beside("")).unwrap().count(), 1, "nothing was made");
+}
+
+#[test]
+fn a04_links_within_the_workspace_are_followed() {
+    let files = Files::new().with("real", "real");
+    symlink(files.path("real"), files.path("absolute")).unwrap();
+    symlink("real", files.path("relative")).unwrap();
+    assert_eq!(files.read("absolute").unwrap(), "real");
+    files.write("relative", "changed").unwrap();
+    assert_eq!(content(files.path("real")), "changed");
+    assert!(files.path("relative").is_symlink(), "the link stays one");
+    assert_eq!(files.read(&files.path("real").display().to_string()).unwrap(), "changed");
+}
+
+#[test]
+fn x06_special_files_are_refused_and_do_not_hang() {
+    let mut files = Files::new();
+    let made = std::process::Command::new("mkfifo").arg(files.path("pipe")).status().unwrap();
+    assert!(made.success());
+    assert!(files.read("pipe").unwrap_err().contains("no regular file"));
+    assert!(files.write("pipe", "x").unwrap_err().contains("no regular file"));
+    assert!(files.read(".").unwrap_err().contains("folder"));
+    files.bounds.allowed = vec![PathBuf::from("/")];
+    for path in ["/dev/zero", "/proc/self/environ", "/sys/kernel/notes"] {
+        assert!(files.read(path).unwrap_err().contains("belongs to the system"), "{path}");
+    }
+}
+
+#[test]
+fn x06_what_the_user_allows_is_open_and_what_is_closed_stays_so() {
+    let mut files = Files::new();
+    let secret = files.beside("secret").display().to_string();
+    files.bounds.allowed = vec![files.beside("")];
+    assert_eq!(files.read(&secret).unwrap(), "the secret");
+    files.write(&files.beside("new").display().to_string(), "x").unwrap();
+    files.bounds.closed = vec![files.beside("")];
+    assert!(files.read(&secret).unwrap_err().contains("belongs to Capstan"));
+    files.bounds = Bounds { allowed: Vec::new(), closed: vec![files.path("home")] };
+    std::fs::create_dir(files.path("home")).unwrap();
+    std::fs::write(files.path("home/config.toml"), "").unwrap();
+    for done in [files.read("home/config.toml"), files.write("home/config.toml", "x"), files.write("home/new", "x")] {
+        assert!(done.unwrap_err().contains("belongs to Capstan"), "also inside the workspace");
+    }
+}

@@ -1,0 +1,115 @@
+//! `&amp;` and its like.
+
+/// The names that pages use; others are left as they stand.
+const NAMED: &[(&str, &str)] = &[
+    ("amp", "&"),
+    ("lt", "<"),
+    ("gt", ">"),
+    ("quot", "\""),
+    ("apos", "'"),
+    ("nbsp", " "),
+    ("ensp", " "),
+    ("emsp", " "),
+    ("thinsp", " "),
+    ("shy", ""),
+    ("zwnj", ""),
+    ("zwj", ""),
+    ("copy", "©"),
+    ("reg", "®"),
+    ("trade", "™"),
+    ("deg", "°"),
+    ("plusmn", "±"),
+    ("times", "×"),
+    ("divide", "÷"),
+    ("minus", "−"),
+    ("middot", "·"),
+    ("bull", "•"),
+    ("hellip", "…"),
+    ("ndash", "–"),
+    ("mdash", "—"),
+    ("lsquo", "‘"),
+    ("rsquo", "’"),
+    ("ldquo", "“"),
+    ("rdquo", "”"),
+    ("sbquo", "‚"),
+    ("bdquo", "„"),
+    ("laquo", "«"),
+    ("raquo", "»"),
+    ("lsaquo", "‹"),
+    ("rsaquo", "›"),
+    ("euro", "€"),
+    ("pound", "£"),
+    ("yen", "¥"),
+    ("cent", "¢"),
+    ("sect", "§"),
+    ("para", "¶"),
+    ("larr", "←"),
+    ("rarr", "→"),
+    ("uarr", "↑"),
+    ("darr", "↓"),
+    ("harr", "↔"),
+    ("check", "✓"),
+    ("frac12", "½"),
+    ("auml", "ä"),
+    ("ouml", "ö"),
+    ("uuml", "ü"),
+    ("Auml", "Ä"),
+    ("Ouml", "Ö"),
+    ("Uuml", "Ü"),
+    ("szlig", "ß"),
+    ("eacute", "é"),
+    ("egrave", "è"),
+    ("agrave", "à"),
+    ("ccedil", "ç"),
+    ("ntilde", "ñ"),
+    ("lambda", "λ"),
+    ("pi", "π"),
+    ("infin", "∞"),
+    ("ne", "≠"),
+    ("le", "≤"),
+    ("ge", "≥"),
+];
+/// The longest that is looked at.
+const LONGEST: usize = 10;
+
+/// The text with what stands for a character replaced by it.
+pub(super) fn decode(text: &str) -> String {
+    let mut decoded = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('&') {
+        decoded.push_str(before);
+        let name =
+            after.char_indices().take(LONGEST).find(|(_, character)| *character == ';').map(|(end, _)| &after[..end]);
+        if let Some((name, character)) = name.and_then(|name| Some((name, character(name)?))) {
+            decoded.push_str(&character);
+            rest = &after[name.len() + 1..];
+        } else {
+            decoded.push('&');
+            rest = after;
+        }
+    }
+    decoded.push_str(rest);
+    decoded
+}
+
+fn character(name: &str) -> Option<String> {
+    let Some(number) = name.strip_prefix('#') else {
+        return NAMED.iter().find(|(known, _)| *known == name).map(|(_, text)| (*text).to_owned());
+    };
+    let code = match number.strip_prefix(['x', 'X']) {
+        Some(hex) => u32::from_str_radix(hex, 16).ok()?,
+        None => number.parse().ok()?,
+    };
+    char::from_u32(code).filter(|character| *character != '\0').map(String::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::decode;
+
+    #[test]
+    fn what_stands_for_a_character_becomes_it() {
+        assert_eq!(decode("a &lt; b &amp;&amp; c &#8364; &#x20AC; &euro;"), "a < b && c € € €");
+        assert_eq!(decode("x & y &unknown; &#0; &#xffffff; &"), "x & y &unknown; &#0; &#xffffff; &");
+    }
+}

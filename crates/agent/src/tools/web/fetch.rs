@@ -1,0 +1,192 @@
+//! Getting a page: each address is looked at before anything is sent to it, and nothing else is connected to.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use reqwest::dns::{Name, Resolve, Resolving};
+use reqwest::header::{ACCEPT, CONTENT_TYPE, LOCATION};
+use reqwest::redirect::Policy;
+use reqwest::{Client, Proxy, Response, StatusCode, Url};
+
+use super::Settings;
+use super::address::is_public;
+use super::body::{self, Read};
+
+/// How long all of it may take.
+const TIME: Duration = Duration::from_secs(30);
+/// How long a connection may take.
+const CONNECT_TIME: Duration = Duration::from_secs(10);
+/// How often a page may lead to another.
+const REDIRECTS: usize = 5;
+/// How much of a page is read.
+const MAX_BYTES: usize = 5 * 1024 * 1024;
+/// What a page is asked for.
+const ACCEPTED: &str = "text/html,application/xhtml+xml,text/plain,text/*;q=0.9,application/json,image/*,*/*;q=0.1";
+
+/// Who knows the addresses of a name.
+#[async_trait]
+pub(super) trait Names: Send + Sync {
+    async fn addresses(&self, host: &str, port: u16) -> std::io::Result<Vec<SocketAddr>>;
+}
+
+/// The machine's own way.
+pub(super) struct SystemNames;
+
+#[async_trait]
+impl Names for SystemNames {
+    async fn addresses(&self, host: &str, port: u16) -> std::io::Result<Vec<SocketAddr>> {
+        Ok(tokio::net::lookup_host((host, port)).await?.collect())
+    }
+}
+
+/// Gets pages.
+pub(super) struct Fetch {
+    settings: Settings,
+    names: Arc<dyn Names>,
+}
+
+/// A page that was got.
+#[derive(Debug)]
+pub(super) struct Page {
+    /// Where it came from in the end.
+    pub(super) url: Url,
+    /// What it says.
+    pub(super) read: Read,
+    /// What the server said about it, if all was not well.
+    pub(super) problem: Option<String>,
+}
+
+impl Fetch {
+    pub(super) fn new(settings: Settings, names: Arc<dyn Names>) -> Self {
+        Self { settings, names }
+    }
+
+    /// Gets a page, wherever its address leads.
+    pub(super) async fn page(&self, address: &str) -> Result<Page, String> {
+        let url = Url::parse(address).map_err(|error| format!("that is no address: {error}"))?;
+        let too_long = |_| format!("it took longer than {} seconds", TIME.as_secs());
+        tokio::time::timeout(TIME, self.follow(url)).await.map_err(too_long)?
+    }
+
+    async fn follow(&self, mut url: Url) -> Result<Page, String> {
+        for _ in 0..=REDIRECTS {
+            url.set_fragment(None);
+            let response = self.get(&url).await?;
+            let Some(next) = redirect(&response) else { return page(url, response).await };
+            url = url.join(&next).map_err(|error| format!("it leads to {next:?}, which is no address: {error}"))?;
+        }
+        Err(format!("it leads from one address to another more than {REDIRECTS} times"))
+    }
+
+    async fn get(&self, url: &Url) -> Result<Response, String> {
+        let addresses = self.check(url).await?;
+        let client = Client::builder().redirect(Policy::none()).referer(false).pool_max_idle_per_host(0);
+        let client = client.user_agent(concat!("capstan/", env!("CARGO_PKG_VERSION"))).connect_timeout(CONNECT_TIME);
+        // Variables of the environment must not decide where this goes, and the name is not looked up a second time: it
+        // might be somebody else by then.
+        let client = match &self.settings.proxy {
+            None => client.no_proxy().dns_resolver(Arc::new(Pinned(addresses))),
+            Some(proxy) => client.proxy(Proxy::all(proxy).map_err(|error| words(&error))?),
+        };
+        let client = client.build().map_err(|error| words(&error))?;
+        client.get(url.clone()).header(ACCEPT, ACCEPTED).send().await.map_err(|error| words(&error.without_url()))
+    }
+
+    /// The addresses a URL leads to, if all of them may be reached.
+    async fn check(&self, url: &Url) -> Result<Vec<SocketAddr>, String> {
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(format!("{}: is not allowed, only http: and https: are", url.scheme()));
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err("an address with a name or password in it is not allowed".to_owned());
+        }
+        let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else {
+            return Err("the address has no host".to_owned());
+        };
+        let bare = host.trim_start_matches('[').trim_end_matches(']');
+        let addresses = match bare.parse::<IpAddr>() {
+            Ok(address) => vec![SocketAddr::new(address, port)],
+            Err(_) => match self.names.addresses(host, port).await {
+                Ok(addresses) => addresses,
+                // Behind a proxy there may be nobody who knows: then the proxy does.
+                Err(_) if self.settings.proxy.is_some() => return Ok(Vec::new()),
+                Err(error) => return Err(format!("{host} is not known: {error}")),
+            },
+        };
+        if addresses.is_empty() {
+            return Err(format!("{host} has no address"));
+        }
+        let allowed = &self.settings.allow_private;
+        let may = |address: IpAddr| is_public(address) || allowed.iter().any(|host| host.covers(address, port));
+        let is_named = allowed.iter().any(|allowed| allowed.covers_name(bare, port));
+        if let Some(private) = addresses.iter().find(|address| !is_named && !may(address.ip())) {
+            return Err(format!(
+                "{host} is at {}, which is a private address: that is not allowed (the user can allow it with \
+                 web_allow_private)",
+                private.ip()
+            ));
+        }
+        Ok(addresses)
+    }
+}
+
+/// The addresses that were looked at, whatever name is asked for.
+struct Pinned(Vec<SocketAddr>);
+
+impl Resolve for Pinned {
+    fn resolve(&self, _name: Name) -> Resolving {
+        let addresses = self.0.clone();
+        Box::pin(async move { Ok(Box::new(addresses.into_iter()) as reqwest::dns::Addrs) })
+    }
+}
+
+/// Where a response leads to, if it does.
+fn redirect(response: &Response) -> Option<String> {
+    let leads = [
+        StatusCode::MOVED_PERMANENTLY,
+        StatusCode::FOUND,
+        StatusCode::SEE_OTHER,
+        StatusCode::TEMPORARY_REDIRECT,
+        StatusCode::PERMANENT_REDIRECT,
+    ];
+    let location = response.headers().get(LOCATION).filter(|_| leads.contains(&response.status()))?;
+    Some(String::from_utf8_lossy(location.as_bytes()).into_owned())
+}
+
+async fn page(url: Url, mut response: Response) -> Result<Page, String> {
+    let status = response.status();
+    let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default().to_owned();
+    let mut bytes = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(|error| words(&error.without_url()))? {
+        let room = (MAX_BYTES - bytes.len()).min(chunk.len());
+        bytes.extend_from_slice(&chunk[..room]);
+        if room < chunk.len() {
+            break;
+        }
+    }
+    let is_cut = bytes.len() == MAX_BYTES;
+    // Pages can be large, and reading them is work that does not wait for anything.
+    let base = url.clone();
+    let read = tokio::task::spawn_blocking(move || body::read(&base, &kind, &bytes, is_cut)).await;
+    let read = read.map_err(|error| error.to_string())?;
+    let problem = (!status.is_success()).then(|| format!("the server answered {status}"));
+    match (read, problem) {
+        (Ok(read), problem) => Ok(Page { url, read, problem }),
+        // What the server says matters more than how it says it.
+        (Err(_), Some(problem)) => Err(problem),
+        (Err(reason), None) => Err(reason),
+    }
+}
+
+/// An error with what caused it.
+fn words(error: &reqwest::Error) -> String {
+    let mut words = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        words = format!("{words}: {cause}");
+        source = cause.source();
+    }
+    words
+}

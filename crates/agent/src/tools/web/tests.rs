@@ -1,0 +1,280 @@
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use reqwest::Url;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+
+use super::body::Read;
+use super::fetch::{Fetch, Names, SystemNames};
+use super::{Settings, output, readable};
+
+type Pages = &'static [(&'static str, &'static str)];
+
+/// A web server on this machine that answers each path with a response as it stands, and remembers what it was asked.
+struct Server {
+    address: SocketAddr,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Server {
+    async fn start(pages: Pages) -> Self {
+        Self::start_at("127.0.0.1:0", pages).await
+    }
+
+    async fn start_at(address: &str, pages: Pages) -> Self {
+        let listener = TcpListener::bind(address).await.unwrap();
+        let (address, asked) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
+        let heard = Arc::clone(&asked);
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut request = Vec::new();
+                while !request.ends_with(b"\r\n\r\n") {
+                    let Ok(byte) = stream.read_u8().await else { break };
+                    request.push(byte);
+                }
+                let request = String::from_utf8_lossy(&request).into_owned();
+                let path = request.split(' ').nth(1).unwrap_or_default().to_owned();
+                heard.lock().unwrap().push(request);
+                let page =
+                    pages.iter().find(|(known, _)| *known == path).map_or("HTTP/1.1 404 Not Found\r\n\r\n", |p| p.1);
+                let page = page.replace("PORT", &address.port().to_string());
+                // Whoever asked may have heard enough.
+                let _gone = stream.write_all(page.as_bytes()).await;
+            }
+        });
+        Self { address, asked }
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    /// A user who allows this server and nothing else.
+    fn allowed(&self) -> Fetch {
+        let settings = Settings { allow_private: vec![self.address.to_string().parse().unwrap()], proxy: None };
+        Fetch::new(settings, Arc::new(SystemNames))
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.lock().unwrap().len()
+    }
+}
+
+/// A user who allows nothing.
+fn closed() -> Fetch {
+    Fetch::new(Settings::default(), Arc::new(SystemNames))
+}
+
+async fn refused(fetch: &Fetch, url: &str) -> String {
+    fetch.page(url).await.expect_err(url)
+}
+
+async fn text(fetch: &Fetch, url: &str) -> String {
+    match fetch.page(url).await.unwrap().read {
+        Read::Text(text) => text,
+        Read::Image(content) => panic!("{content:?}"),
+    }
+}
+
+#[tokio::test]
+async fn x06_private_addresses_are_refused_in_whatever_form() {
+    let server = Server::start(&[("/", "HTTP/1.1 200 OK\r\n\r\nsecret")]).await;
+    let port = server.address.port();
+    let fetch = closed();
+    for host in [
+        "127.0.0.1",
+        "localhost",
+        "127.1",
+        "2130706433",
+        "0x7f000001",
+        "0177.0.0.1",
+        "[::1]",
+        "[::ffff:7f00:1]",
+        "0.0.0.0",
+    ] {
+        let reason = refused(&fetch, &format!("http://{host}:{port}/")).await;
+        assert!(reason.contains("private address") || reason.contains("not known"), "{host}: {reason}");
+    }
+    for url in [
+        "http://169.254.169.254/latest/meta-data/",
+        "http://[fd00:ec2::254]/",
+        "http://10.0.0.1/",
+        "http://100.100.100.200/",
+    ] {
+        assert!(refused(&fetch, url).await.contains("private address"), "{url}");
+    }
+    assert_eq!(server.asked(), 0, "nothing was sent");
+}
+
+#[tokio::test]
+async fn x06_only_http_without_credentials_is_fetched() {
+    let fetch = closed();
+    for url in ["file:///etc/passwd", "ftp://example.com/", "gopher://example.com/", "data:text/plain,x"] {
+        assert!(refused(&fetch, url).await.contains("not allowed"), "{url}");
+    }
+    assert!(refused(&fetch, "http://user:password@example.com/").await.contains("name or password"));
+    assert!(refused(&fetch, "no address").await.contains("no address"));
+}
+
+#[tokio::test]
+async fn x06_every_redirect_is_looked_at() {
+    let server = Server::start(&[
+        ("/metadata", "HTTP/1.1 302 Found\r\nlocation: http://169.254.169.254/latest/\r\n\r\n"),
+        ("/elsewhere", "HTTP/1.1 301 Moved\r\nlocation: http://127.0.0.1:1/\r\n\r\n"),
+        ("/file", "HTTP/1.1 302 Found\r\nlocation: file:///etc/passwd\r\n\r\n"),
+        ("/named", "HTTP/1.1 302 Found\r\nlocation: http://a:b@127.0.0.1:PORT/end\r\n\r\n"),
+        ("/round", "HTTP/1.1 307 Again\r\nlocation: /round\r\n\r\n"),
+        ("/one", "HTTP/1.1 302 Found\r\nlocation: two#part\r\n\r\n"),
+        ("/two", "HTTP/1.1 302 Found\r\nlocation: //127.0.0.1:PORT/end\r\n\r\n"),
+        ("/end", "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\nthere"),
+    ])
+    .await;
+    let fetch = server.allowed();
+    assert!(refused(&fetch, &server.url("/metadata")).await.contains("169.254.169.254"));
+    assert!(refused(&fetch, &server.url("/elsewhere")).await.contains("private address"));
+    assert!(refused(&fetch, &server.url("/file")).await.contains("not allowed"));
+    assert!(refused(&fetch, &server.url("/named")).await.contains("name or password"));
+    assert!(refused(&fetch, &server.url("/round")).await.contains("more than 5 times"));
+    assert_eq!(text(&fetch, &server.url("/one")).await, "there");
+}
+
+/// A name that is the first address when it is looked up, and the second ever after.
+struct Rebinding(AtomicUsize, [SocketAddr; 2]);
+
+#[async_trait]
+impl Names for Rebinding {
+    async fn addresses(&self, _: &str, _: u16) -> std::io::Result<Vec<SocketAddr>> {
+        Ok(vec![self.1[self.0.fetch_add(1, Ordering::SeqCst).min(1)]])
+    }
+}
+
+/// A name with these addresses.
+struct Known(Vec<SocketAddr>);
+
+#[async_trait]
+impl Names for Known {
+    async fn addresses(&self, host: &str, _: u16) -> std::io::Result<Vec<SocketAddr>> {
+        if self.0.is_empty() { Err(std::io::Error::new(ErrorKind::NotFound, host)) } else { Ok(self.0.clone()) }
+    }
+}
+
+#[tokio::test]
+async fn x06_a_name_is_looked_up_once_and_that_is_where_it_is_connected() {
+    let secret = Server::start(&[("/", "HTTP/1.1 200 OK\r\n\r\nsecret")]).await;
+    let port = secret.address.port();
+    let harmless = Server::start_at(&format!("127.0.0.2:{port}"), &[("/", "HTTP/1.1 200 OK\r\n\r\nharmless")]).await;
+    let names = Arc::new(Rebinding(AtomicUsize::new(0), [harmless.address, secret.address]));
+    let settings = Settings { allow_private: vec!["127.0.0.2".parse().unwrap()], proxy: None };
+    let fetch = Fetch::new(settings, Arc::clone(&names) as Arc<dyn Names>);
+    let url = format!("http://rebind.example:{port}/");
+    assert_eq!(text(&fetch, &url).await, "harmless");
+    assert_eq!(names.0.load(Ordering::SeqCst), 1);
+    assert!(refused(&fetch, &url).await.contains("private address"), "the next time it is looked at anew");
+    assert_eq!(secret.asked(), 0);
+}
+
+#[tokio::test]
+async fn x06_one_private_address_among_others_is_enough_to_refuse() {
+    let addresses = ["93.184.215.14:80", "10.0.0.1:80"].map(|address| address.parse().unwrap());
+    let fetch = Fetch::new(Settings::default(), Arc::new(Known(addresses.to_vec())));
+    assert!(refused(&fetch, "http://mixed.example/").await.contains("10.0.0.1"));
+    let unknown = Fetch::new(Settings::default(), Arc::new(Known(Vec::new())));
+    assert!(refused(&unknown, "http://unknown.example/").await.contains("is not known"));
+}
+
+#[tokio::test]
+async fn a04_a_page_is_given_as_text_and_what_is_none_is_refused() {
+    let server = Server::start(&[
+        (
+            "/page",
+            "HTTP/1.1 200 OK\r\ncontent-type: text/html; charset=utf-8\r\n\r\n<title>T</title><p>Hello <b>you</b>",
+        ),
+        ("/json", "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n{\"a\": \"<p>\"}"),
+        ("/zip", "HTTP/1.1 200 OK\r\ncontent-type: application/zip\r\n\r\nPK"),
+        ("/sad", "HTTP/1.1 500 Sad\r\ncontent-type: text/plain\r\n\r\nno luck"),
+    ])
+    .await;
+    let fetch = server.allowed();
+    assert_eq!(text(&fetch, &server.url("/page")).await, "T\n\nHello you");
+    assert_eq!(text(&fetch, &server.url("/json")).await, "{\"a\": \"<p>\"}");
+    assert!(refused(&fetch, &server.url("/zip")).await.contains("application/zip"));
+    let sad = output(fetch.page(&server.url("/sad")).await.unwrap(), 100);
+    assert!(sad.is_error);
+    assert_eq!(sad.text(), format!("the server answered 500 Internal Server Error\n{}\n\nno luck", server.url("/sad")));
+    let request = server.asked.lock().unwrap()[0].to_lowercase();
+    assert!(
+        request.starts_with("get /page ") && !request.contains("cookie") && !request.contains("referer"),
+        "{request}"
+    );
+}
+
+#[tokio::test]
+async fn a04_what_is_read_of_a_page_is_bounded() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut request = [0; 1024];
+        assert!(stream.read(&mut request).await.unwrap() > 0);
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\n").await.unwrap();
+        // It never ends by itself.
+        let more = vec![b'x'; 65536];
+        while stream.write_all(&more).await.is_ok() {}
+    });
+    let settings = Settings { allow_private: vec![address.to_string().parse().unwrap()], proxy: None };
+    let fetch = Fetch::new(settings, Arc::new(SystemNames));
+    let page = fetch.page(&format!("http://{address}/")).await.unwrap();
+    server.await.unwrap();
+    let shown = output(page, 1000).text();
+    assert!(shown.len() < 1200 && shown.ends_with("characters left out; max_chars gives more]"), "{}", shown.len());
+}
+
+#[test]
+fn a04_html_becomes_text_with_its_structure_and_links() {
+    let base = Url::parse("https://example.com/docs/").unwrap();
+    let html = "<!DOCTYPE html><html><head><title>A &amp; B</title><style>p{}</style>\
+        <script>if (a < b) document.write('</p>')</script></head><body><!-- <p>hidden</p> -->\
+        <h2>Head   <i>line</i></h2><p>One\n two<br>three <a href='../x?a=1&amp;b=2'>a link</a>, \
+        <a href='#top'>top</a> <a href='javascript:alert(1)'>click</a>.</p>\
+        <ul><li>first<li>second<ol><li>inner</li></ol></li></ul>\
+        <pre>let x =\n    &lt;1&gt;;</pre><table><tr><th>k</th><th>v</th></tr><tr><td>1</td><td>2</td></tr></table>\
+        <img src=x alt='A cat'><noscript>no</noscript> 1 < 2</body></html>";
+    let text = readable::text(&base, html);
+    assert_eq!(
+        text,
+        "A & B\n\n## Head line\n\nOne two\nthree [a link](https://example.com/x?a=1&b=2), top click.\n\n\
+         - first\n- second\n  1. inner\n\n```\nlet x =\n    <1>;\n```\n\nk | v |\n1 | 2 |\n\n[image: A cat] 1 < 2"
+    );
+}
+
+#[test]
+fn a04_no_page_can_break_the_reader() {
+    let base = Url::parse("https://example.com/").unwrap();
+    for html in [
+        "<",
+        "</",
+        "<a",
+        "<a href=\"",
+        "<a href",
+        "<!--",
+        "<script>",
+        "<p =>",
+        "&#",
+        "<é>",
+        "</pre></ul></a>",
+        "<title>",
+    ] {
+        readable::text(&base, html);
+    }
+    let links = format!("{}text{}", "<a href=x>".repeat(100_000), "</a>".repeat(100_000));
+    assert_eq!(readable::text(&base, &links), "[text](https://example.com/x)");
+    let blank = format!("<pre>{}</pre>{}", "\n".repeat(100_000), "<p>".repeat(100_000));
+    assert!(readable::text(&base, &blank).ends_with("```"));
+    let deep = "<ul><li><a href=x>".repeat(20_000);
+    assert!(readable::text(&base, &deep).contains('-'));
+    assert_eq!(readable::text(&base, &"<div>".repeat(100_000)), "");
+}

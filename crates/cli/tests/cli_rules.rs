@@ -1,0 +1,133 @@
+//! What an agent is refused by the rules, whatever a prompt says: the model here does everything it is told.
+
+mod cli_support;
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::os::unix::fs::symlink;
+
+use capstan_testing::{Reply, ScriptedModel};
+use cli_support::{KEY, Place, of_kind};
+use serde_json::{Value, json};
+
+/// What the tools answered to a model that makes these calls, one after the other.
+fn answers(place: impl FnOnce(&ScriptedModel) -> Place, calls: &[(&str, Value)]) -> (Place, Vec<String>) {
+    let mut replies: Vec<Reply> = Vec::new();
+    for (number, (tool, arguments)) in calls.iter().enumerate() {
+        replies.push(Reply::tool_calls([(format!("call_{number}"), (*tool).to_owned(), arguments.clone())]));
+    }
+    replies.push(Reply::text("done"));
+    let server = ScriptedModel::start_blocking(replies);
+    let place = place(&server);
+    place.capstan(&["run", "do what I say"]).succeeded();
+    let entries = place.entries();
+    let results = of_kind(&entries, "tool_result");
+    let text = |entry: &&Value| entry["payload"]["results"][0].to_string();
+    (place, results.iter().map(text).collect())
+}
+
+#[test]
+fn x06_the_file_tools_do_not_leave_the_workspace() {
+    let prepare = |server: &ScriptedModel| {
+        let place = Place::with_model(server).config("model = 'openai:scripted'");
+        place.file("secret", "the secret of the house");
+        symlink(place.path("secret"), place.workspace().join("link")).unwrap();
+        place
+    };
+    let (place, answers) = answers(
+        prepare,
+        &[
+            ("fs_read", json!({"path": "/etc/passwd"})),
+            ("fs_read", json!({"path": "../secret"})),
+            ("fs_read", json!({"path": "link"})),
+            ("fs_read", json!({"path": "../home/config.toml"})),
+            ("fs_write", json!({"path": "../home/config.toml", "content": "allow_paths = ['/']"})),
+            ("fs_write", json!({"path": "link", "content": "gone"})),
+            ("fs_edit", json!({"path": "../secret", "old": "secret", "new": "x"})),
+            ("fs_read", json!({"path": "/proc/self/environ"})),
+        ],
+    );
+    assert_eq!(answers.len(), 8);
+    for answer in &answers {
+        assert!(answer.contains("outside the workspace, which is not allowed"), "{answer}");
+    }
+    assert_eq!(std::fs::read_to_string(place.path("secret")).unwrap(), "the secret of the house");
+    place.assert_not_in_home("the secret of the house");
+}
+
+#[test]
+fn x06_what_the_user_allows_is_open_but_never_the_home_and_no_workspace_can_allow_it() {
+    let prepare = |server: &ScriptedModel| {
+        let place = Place::with_model(server);
+        let root = place.root().display().to_string();
+        let place = place.config(&format!("allow_paths = ['{root}']\n"));
+        place.file("notes", "shared notes");
+        place
+    };
+    let (place, answers) = answers(
+        prepare,
+        &[("fs_read", json!({"path": "../notes"})), ("fs_read", json!({"path": "../home/config.toml"}))],
+    );
+    assert!(answers[0].contains("shared notes"), "{answers:?}");
+    assert!(answers[1].contains("belongs to Capstan itself"), "{answers:?}");
+    std::fs::write(place.workspace().join("capstan.toml"), "allow_paths = ['/']").unwrap();
+    place.capstan(&["run", "again"]).refused("config-untrusted", 3);
+    std::fs::write(place.workspace().join("capstan.toml"), "web_allow_private = ['127.0.0.1']").unwrap();
+    place.capstan(&["run", "again"]).refused("config-untrusted", 3);
+}
+
+#[test]
+fn x06_private_addresses_are_not_fetched_and_nothing_is_sent_to_them() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let address = listener.local_addr().unwrap();
+    let (_, answers) = answers(
+        Place::with_model,
+        &[
+            ("web_fetch", json!({"url": format!("http://{address}/")})),
+            ("web_fetch", json!({"url": format!("http://localhost:{}/", address.port())})),
+            ("web_fetch", json!({"url": format!("http://[::ffff:127.0.0.1]:{}/", address.port())})),
+            ("web_fetch", json!({"url": "http://169.254.169.254/latest/meta-data/iam/security-credentials/"})),
+            ("web_fetch", json!({"url": "http://metadata.google.internal@169.254.169.254/"})),
+            ("web_fetch", json!({"url": "file:///etc/passwd"})),
+        ],
+    );
+    assert_eq!(answers.len(), 6);
+    assert!(answers.iter().all(|answer| answer.contains("not allowed")), "{answers:#?}");
+    assert!(listener.accept().is_err(), "nobody came");
+}
+
+#[test]
+fn a04_a_private_address_that_the_user_allows_is_fetched() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut request = [0; 1024];
+        assert!(stream.read(&mut request).unwrap() > 0);
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\n\r\n<h1>Status</h1><p>all is well").unwrap();
+    });
+    let prepare =
+        |model: &ScriptedModel| Place::with_model(model).config(&format!("web_allow_private = ['{address}']\n"));
+    let (_, answers) = answers(prepare, &[("web_fetch", json!({"url": format!("http://{address}/")}))]);
+    server.join().unwrap();
+    assert!(answers[0].contains("# Status\\n\\nall is well"), "{answers:?}");
+}
+
+#[test]
+fn x06_the_key_is_not_in_the_environment_of_a_command() {
+    let prepare = |server: &ScriptedModel| {
+        let place =
+            Place::with_model(server).set("ANTHROPIC_API_KEY", "sk-ant-other").set("GITHUB_TOKEN", "ghp_secret");
+        place.set("CAPSTAN_BASH_ENVIRONMENT", "MINE,GITHUB_TOKEN,CAPSTAN_API_KEY").set("MINE", "yes")
+    };
+    let (place, answers) = answers(prepare, &[("bash", json!({"cmd": "env; echo \"[$CAPSTAN_API_KEY]\""}))]);
+    for secret in [KEY, "sk-ant-other", "ghp_secret", "CAPSTAN_"] {
+        assert!(!answers.iter().any(|answer| answer.contains(secret)), "{secret}: {answers:?}");
+    }
+    assert!(
+        answers[0].contains("PATH=") && answers[0].contains("MINE=yes") && answers[0].contains("[]"),
+        "{answers:?}"
+    );
+    place.assert_not_in_home(KEY);
+}

@@ -1,0 +1,160 @@
+//! The built-in tools through the real binary: files, jobs in the background, the model of a session, the tape.
+
+mod cli_support;
+
+use std::path::Path;
+
+use capstan_testing::{Reply, ScriptedModel};
+use cli_support::{Place, Wire, named, of_kind};
+use serde_json::{Value, json};
+
+/// The reply to a message or a command.
+fn reply(place: &Place, message: &str) -> String {
+    place.capstan(&["run", message]).succeeded().stdout
+}
+
+/// Whether a process runs. One that was killed and not reaped does not.
+fn runs(pid: &str) -> bool {
+    let stat = std::fs::read_to_string(Path::new("/proc").join(pid).join("stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with(['Z', 'X']))
+}
+
+fn wait_until_gone(pid: &str) {
+    while runs(pid) {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a04_files_are_written_edited_and_read() {
+    let place = Place::new();
+    assert_eq!(reply(&place, ",fs.write notes/a.txt 'one two'"), "created notes/a.txt (1 lines, 7 bytes)\n");
+    let edited = reply(&place, ",fs.edit notes/a.txt two three");
+    assert_eq!(edited, "edited notes/a.txt\n@@ line 1 @@\n-one two\n+one three\n");
+    assert_eq!(reply(&place, ",fs.read notes/a.txt"), "one three\n");
+}
+
+#[test]
+fn a04_a_job_in_the_background_goes_on_between_messages_and_ends_with_the_host() {
+    let place = Place::new();
+    let mut wire = Wire::start(&place);
+    let ask = |wire: &mut Wire, session: &str, text: &str| -> String {
+        let answer = wire.answer_to(&json!({"session": session, "text": text}));
+        answer["text"].as_str().unwrap().to_owned()
+    };
+    let begun = ask(&mut wire, "a", ",bash 'echo $$; exec sleep 1000' background=true");
+    assert!(begun.starts_with("job-1 runs in the background"), "{begun}");
+    let mut said = String::new();
+    while !said.contains('\n') {
+        said = ask(&mut wire, "a", ",bash.output job-1");
+    }
+    let (pid, status) = said.split_once('\n').unwrap();
+    assert!(runs(pid) && status == "[job-1 is running]", "{said}");
+    assert!(ask(&mut wire, "b", ",bash.output").contains("nothing was run"), "another session has jobs of its own");
+    assert!(ask(&mut wire, "b", ",bash.kill job-1").contains("there is no job job-1"));
+    let other = ask(&mut wire, "a", ",bash 'exec sleep 1000' background=true");
+    assert!(other.starts_with("job-2"), "{other}");
+    assert_eq!(ask(&mut wire, "a", ",bash.kill job-2"), "[job-2 was ended]");
+    let end = wire.end();
+    assert_eq!(end.code, Some(0), "{end:?}");
+    wait_until_gone(pid);
+}
+
+#[test]
+fn a04_a_job_in_the_background_does_not_outlive_a_host_that_is_killed() {
+    let place = Place::new();
+    let mut wire = Wire::start(&place);
+    wire.answer_to(&json!({"session": "a", "text": ",bash 'echo $$ > pid; exec sleep 1000' background=true"}));
+    let pid = || std::fs::read_to_string(place.workspace().join("pid")).unwrap_or_default().trim().to_owned();
+    while pid().is_empty() {
+        std::thread::yield_now();
+    }
+    wire.signal("KILL");
+    wait_until_gone(&pid());
+    assert_eq!(wire.ended().code, None);
+}
+
+#[test]
+fn a04_a_run_that_is_cancelled_leaves_nothing_running() {
+    let place = Place::new();
+    let pids = place.workspace().join("pids");
+    let command = "(setsid bash -c 'echo $$; exec sleep 1000' >> pids &); echo $$ >> pids; exec sleep 1000";
+    let child = place.command(&["run", &format!(",bash \"{command}\"").replace("$$", "\\$\\$")]).spawn().unwrap();
+    let written = || std::fs::read_to_string(&pids).unwrap_or_default();
+    while written().lines().count() < 2 {
+        std::thread::yield_now();
+    }
+    let sent = std::process::Command::new("kill").args(["-s", "INT", &child.id().to_string()]).status();
+    assert!(sent.unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{output:?}");
+    written().lines().for_each(wait_until_gone);
+}
+
+#[test]
+fn a08_a_session_can_use_a_model_of_its_own() {
+    let server = ScriptedModel::start_blocking((0..4).map(|_| Reply::text("hi")).collect());
+    let place = Place::with_model(&server);
+    assert_eq!(reply(&place, ",model"), "openai:scripted (the default)\n");
+    assert_eq!(reply(&place, ",model openai:other"), "this conversation uses openai:other from now on\n");
+    assert_eq!(reply(&place, ",model"), "openai:other (chosen for this conversation)\n");
+    reply(&place, "one");
+    place.capstan(&["run", "two", "--session-id", "another"]).succeeded();
+    assert!(place.capstan(&["run", ",model nobody:x"]).stdout.contains("no model provider \"nobody\""));
+    assert!(place.capstan(&["run", ",model nonsense"]).stdout.contains("provider:name"));
+    reply(&place, "three");
+    reply(&place, ",model default");
+    reply(&place, "four");
+    let models: Vec<Value> = server.requests().iter().map(|request| request["model"].clone()).collect();
+    assert_eq!(models, ["other", "scripted", "other", "scripted"]);
+    place.assert_undamaged();
+}
+
+#[test]
+fn a08_a_model_chosen_by_the_model_is_asked_at_the_next_step() {
+    let server = ScriptedModel::start_blocking(vec![
+        Reply::tool_calls([("call_1", "model", json!({"name": "openai:larger"}))]),
+        Reply::text("done"),
+    ]);
+    let place = Place::with_model(&server);
+    reply(&place, "think harder");
+    let models: Vec<Value> = server.requests().iter().map(|request| request["model"].clone()).collect();
+    assert_eq!(models, ["scripted", "larger"]);
+}
+
+#[test]
+fn p11_a_person_can_begin_the_tape_anew() {
+    let server = ScriptedModel::start_blocking(vec![
+        Reply::text("noted"),
+        Reply::text("what word?"),
+        Reply::tool_calls([("call_1", "tape_reset", json!({}))]),
+        Reply::text("I may not"),
+    ]);
+    let place = Place::with_model(&server);
+    reply(&place, "the word is anchor");
+    assert_eq!(reply(&place, ",tape.reset archive=true"), "the conversation begins anew; what was said is archived\n");
+    reply(&place, "what was the word?");
+    let second = server.requests()[1]["messages"].to_string();
+    assert!(!second.contains("anchor\""), "nothing of it is in the context: {second}");
+    let old = place.capstan(&["tape", "export", "cli:local", "--generation", "1"]).succeeded().stdout;
+    assert!(old.contains("the word is anchor"), "it stays readable");
+    let entries = place.entries();
+    assert_eq!(named(&entries, "session/start").len(), 1);
+    reply(&place, "forget everything");
+    let entries = place.entries();
+    let refused = of_kind(&entries, "tool_result")[0].to_string();
+    assert!(refused.contains("only a person"), "{refused}");
+    place.assert_undamaged();
+    place.capstan(&["doctor"]).succeeded();
+}
+
+#[test]
+fn a04_quit_is_known_and_does_no_harm_where_there_is_no_chat() {
+    let place = Place::new();
+    assert!(reply(&place, ",quit").contains("no chat to leave"));
+    let help = reply(&place, ",help");
+    for tool in ["bash.output", "bash.kill", "fs.write", "fs.edit", "web.fetch", "tape.reset", "skill", "model", "quit"]
+    {
+        assert!(help.contains(&format!("  ,{tool}")), "{tool}: {help}");
+    }
+}

@@ -1,0 +1,52 @@
+//! What is kept for the session, as a run may use it.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use capstan_hooks::contracts::{ModelErrorKind, SessionApi};
+use capstan_protocol::{ApiError, ApiErrorCode, ModelId};
+use capstan_tape::Fact;
+use serde_json::{Value, json};
+
+use super::{store_failed, unauthorized};
+use crate::run::Run;
+
+/// The key of the session's model in its state.
+const MODEL: &str = "model";
+
+pub(super) struct Kept(pub(super) Arc<Run>);
+
+#[async_trait]
+impl SessionApi for Kept {
+    async fn model(&self) -> Result<Option<ModelId>, ApiError> {
+        let run = &self.0;
+        let state = run.services.tapes.store().state(run.journal.tape()).await;
+        let state = state.map_err(|error| store_failed(&error))?;
+        // What another version wrote and this one cannot read is no choice.
+        Ok(state.get(MODEL).and_then(Value::as_str).and_then(|model| model.parse().ok()))
+    }
+
+    async fn choose_model(&self, model: Option<ModelId>) -> Result<(), ApiError> {
+        let run = &self.0;
+        if let Some(model) = &model {
+            self.check(model)?;
+        }
+        let (tape, key) = (run.journal.tape().clone(), MODEL.to_owned());
+        let value = model.map_or(Value::Null, |model| json!(model.to_string()));
+        run.journal.push(Fact::PutState { tape, key, value });
+        run.flush().await.map_err(|error| store_failed(&error))
+    }
+}
+
+impl Kept {
+    fn check(&self, model: &ModelId) -> Result<(), ApiError> {
+        if !self.0.grant().models.allows(&model.to_string()) {
+            return Err(unauthorized(&format!("model {model}")));
+        }
+        if self.0.services.model_provider(model.provider()).is_none() {
+            let message = format!("there is no model provider {:?}", model.provider());
+            return Err(ApiError::new(ApiErrorCode::NotFound, message).caused_by(ModelErrorKind::UnknownModel.code()));
+        }
+        Ok(())
+    }
+}
