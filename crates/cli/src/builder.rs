@@ -219,6 +219,7 @@ pub(crate) fn settings(config: &Config, workspace: PathBuf, owner: Owner) -> Set
         session_wait: config.session_wait,
         intakes: config.intakes.clone(),
         session_queue: config.session_queue,
+        limits: config.limits,
         secrets: Secrets::new(config.api_key.iter().map(|key| key.expose_secret().to_owned())),
         owner,
         clock: Clock::system(),

@@ -54,4 +54,4 @@ pub use lease::Owner;
 pub use owners::{Abandoned, Owners};
 pub use secrets::Secrets;
 pub use services::tapes;
-pub use settings::{Settings, Workspace};
+pub use settings::{Limits, Settings, Workspace};

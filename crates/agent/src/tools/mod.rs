@@ -13,7 +13,7 @@ use capstan_hooks::contracts::Tool;
 /// Every built-in tool.
 pub fn all() -> Vec<Arc<dyn Tool>> {
     vec![
-        Arc::new(bash::tool()),
+        Arc::new(bash::tool().with_own_deadline()),
         Arc::new(fs::read().that_only_looks()),
         Arc::new(tape::info().that_only_looks()),
         Arc::new(tape::search().that_only_looks()),

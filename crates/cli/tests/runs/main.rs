@@ -6,6 +6,7 @@ mod clock;
 mod interception;
 mod lifecycle;
 mod listening;
+mod parallel;
 mod results;
 mod sessions;
 mod support;

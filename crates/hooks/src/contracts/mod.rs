@@ -14,4 +14,4 @@ pub use channel::{Answer, Channel, ChannelCapabilities, ChannelError, Debounce, 
 pub use command::CliCommand;
 pub use model::{ModelError, ModelErrorKind, ModelEvent, ModelProvider, ModelStream, collect};
 pub use runner::{ResultStream, Runner};
-pub use tool::{FnTool, Tool, ToolContext, ToolError};
+pub use tool::{FnTool, Tool, ToolContext, ToolError, Touches};

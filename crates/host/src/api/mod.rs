@@ -2,7 +2,9 @@
 
 mod models;
 mod prompt;
+mod schedule;
 mod steering;
+mod step;
 mod tape;
 mod tools;
 
