@@ -55,6 +55,18 @@ impl Journal {
         pending.facts.push(fact);
     }
 
+    /// The journal of a fork of this tape. It is written under the same lease.
+    pub(crate) fn of_fork(&self, fork: TapeName) -> Self {
+        Self::new(self.tapes.clone(), fork, self.fence.clone(), self.clock.clone())
+    }
+
+    /// Adds entries of a run and the facts they rest on to what waits, so that no commit comes between them.
+    pub(crate) fn append_together(&self, run: &RunId, facts: Vec<Fact>, entries: Vec<Draft>) {
+        let mut pending = self.lock();
+        let entries: Vec<Fact> = entries.into_iter().map(|entry| self.fact(&mut pending, run, entry)).collect();
+        pending.facts.extend(facts.into_iter().chain(entries));
+    }
+
     /// An entry of a run, as a fact that is committed with the end of the turn.
     pub(crate) fn last_entry(&self, run: &RunId, entry: Draft) -> Fact {
         self.fact(&mut self.lock(), run, entry)

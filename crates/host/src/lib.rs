@@ -11,9 +11,11 @@
 
 mod api;
 mod bindings;
+mod budget;
 pub mod builtin;
 pub mod calls;
 mod cancelling;
+mod child;
 mod clock;
 pub mod conservation;
 mod delivery;
@@ -40,6 +42,7 @@ mod secrets;
 mod services;
 mod sessions;
 mod settings;
+mod spill;
 mod staging;
 mod stand_in;
 mod steering;

@@ -16,12 +16,14 @@ use futures::{FutureExt as _, StreamExt as _};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use crate::api::open_calls;
+use crate::budget::Budget;
 use crate::journal::Journal;
 use crate::results::runner_stream;
 use crate::run::{EVENT_QUEUE, Run, Terminal};
 use crate::services::Services;
 use crate::steering::Steering;
-use crate::{delivery, grant};
+use crate::{child, delivery, grant};
 
 /// Runs the model stage of turns: one run for each, under the binding that the event resolves to.
 pub(crate) struct Orchestrator {
@@ -95,6 +97,9 @@ impl ModelStage for Orchestrator {
                 end.unwrap_or(Err(TurnError::Timeout))
             }
         };
+        // What it had begun and not ended was dropped with it.
+        child::end_left(&run, status_of(&end)).await;
+        open_calls::tell(&run).await;
         self.services.runs.leave(run.id());
         self.close(&run, &turn, &end);
         end
@@ -128,6 +133,7 @@ impl Orchestrator {
             session: input.session.clone(),
             tape: turn.journal.tape().clone(),
             begins_after: turn.begins_after,
+            parent: None,
             event: EventKey::from(&*input.inbound),
             others: turn.events.iter().skip(1).map(|(key, _)| key.clone()).collect(),
             binding: binding.binding_id.clone(),
@@ -159,6 +165,8 @@ impl Orchestrator {
             keeps_state: binding.state_policy.enabled,
             cancelled: turn.cancelled.clone(),
             events,
+            budget: Arc::new(Budget::new(&self.services.settings.limits)),
+            depth: 0,
             progress: Mutex::default(),
         };
         Ok((Arc::new(run), from_api))
@@ -240,12 +248,7 @@ impl Orchestrator {
         if end.is_err() {
             run.keep_partial();
         }
-        let status = match end {
-            Ok(_) => RunStatus::Completed,
-            Err(TurnError::Cancelled) => RunStatus::Cancelled,
-            Err(TurnError::Timeout) => RunStatus::Timeout,
-            Err(_) => RunStatus::Failed,
-        };
+        let status = status_of(end);
         let usage = run.progress().usage.clone();
         turn.journal.push(Fact::EndRun {
             run_id: run.id().clone(),
@@ -259,8 +262,17 @@ impl Orchestrator {
     }
 }
 
+fn status_of(end: &Result<StageEnd, TurnError>) -> RunStatus {
+    match end {
+        Ok(_) => RunStatus::Completed,
+        Err(TurnError::Cancelled) => RunStatus::Cancelled,
+        Err(TurnError::Timeout) => RunStatus::Timeout,
+        Err(_) => RunStatus::Failed,
+    }
+}
+
 /// The next event of the stage. A panic in it, a plugin's or a runner's, is this run's failure and nobody else's.
-async fn next_event(stream: &mut EventStream) -> Result<Option<StreamEvent>, TurnError> {
+pub(crate) async fn next_event(stream: &mut EventStream) -> Result<Option<StreamEvent>, TurnError> {
     AssertUnwindSafe(stream.next()).catch_unwind().await.map_err(|_| {
         let message = "the model stage crashed".to_owned();
         TurnError::Run(RunFailure { message, code: Some("run-failed".to_owned()) })

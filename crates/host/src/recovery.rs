@@ -79,8 +79,8 @@ async fn try_take_up(engine: &Arc<Engine>, tape: &TapeName, fence: &Fence) -> Re
     let store = services.tapes.store();
     let (events, not_ours): (Vec<_>, Vec<_>) =
         store.in_flight(Some(tape)).await?.into_iter().partition(|event| engine.is_left(event));
-    let mut runs = store.running().await?;
-    runs.retain(|run| run.tape == *tape && !services.runs.contains(&run.run_id));
+    let mut runs = with_children(store.running().await?, tape);
+    runs.retain(|run| !services.runs.contains(&run.run_id));
     // What an event that is not judged here was in stays as it is: whoever judges it must find its run.
     runs.retain(|run| !not_ours.iter().any(|event| belongs(event, run)));
     if events.is_empty() && runs.is_empty() {
@@ -180,11 +180,23 @@ fn belongs(event: &InFlight, run: &RunRecord) -> bool {
     is_taken || run.event == event.key || run.others.contains(&event.key)
 }
 
+/// The runs on a tape, and those that they began on forks of it; the oldest come first.
+fn with_children(running: Vec<RunRecord>, tape: &TapeName) -> Vec<RunRecord> {
+    let mut found: Vec<RunRecord> = Vec::new();
+    for run in running {
+        let began = |parent: &RunId| found.iter().any(|run| run.run_id == *parent);
+        if run.tape == *tape || run.parent.as_ref().is_some_and(began) {
+            found.push(run);
+        }
+    }
+    found
+}
+
 /// Events in the groups in which they were worked on, in the order they came.
 fn together(events: Vec<InFlight>, runs: &[RunRecord]) -> Vec<Left> {
     let mut groups: Vec<Left> = Vec::new();
     for event in events {
-        let run = runs.iter().find(|run| belongs(&event, run));
+        let run = runs.iter().find(|run| run.parent.is_none() && belongs(&event, run));
         let same = |left: &&mut Left| left.run.as_ref().map(|run| &run.run_id) == run.map(|run| &run.run_id);
         match groups.iter_mut().filter(|_| run.is_some()).find(same) {
             Some(left) => left.events.push(event),

@@ -1,8 +1,10 @@
 //! The tools the agent comes with.
 
+mod artifact;
 mod bash;
 mod fs;
 mod help;
+mod subagent;
 mod tape;
 mod typed;
 
@@ -19,6 +21,8 @@ pub fn all() -> Vec<Arc<dyn Tool>> {
         Arc::new(tape::search().that_only_looks()),
         Arc::new(tape::handoff()),
         Arc::new(tape::anchors().that_only_looks()),
+        Arc::new(artifact::read()),
+        Arc::new(subagent::subagent()),
         Arc::new(help::tool().that_only_looks()),
     ]
 }

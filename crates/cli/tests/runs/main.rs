@@ -2,6 +2,7 @@
 //! workspaces and channels do to each other.
 
 mod agent_loop;
+mod children;
 mod clock;
 mod interception;
 mod lifecycle;
@@ -9,4 +10,5 @@ mod listening;
 mod parallel;
 mod results;
 mod sessions;
+mod spill;
 mod support;

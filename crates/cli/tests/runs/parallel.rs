@@ -3,43 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use capstan::hooks::contracts::{FnTool, Tool, ToolContext, ToolError, Touches};
-use capstan::hooks::points::ProvideTools;
-use capstan::hooks::{Plugin, Registrar};
+use capstan::hooks::contracts::{ToolContext, Touches};
 use capstan::protocol::{Map, ToolOutput};
 use capstan::tape::{Entry, Kind};
 use capstan_testing::{Gate, Reply, ScriptedModel};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::Barrier;
 
-use super::support::{Conversation, Registers};
-
-/// A plugin with these tools.
-fn tools(make: impl Fn() -> Vec<FnTool> + Send + Sync + 'static) -> impl Plugin {
-    let make = Arc::new(make);
-    Registers("tools", move |hooks: &mut Registrar| {
-        let make = Arc::clone(&make);
-        hooks.on_sync(ProvideTools, move || {
-            Ok(Some(make().into_iter().map(|tool| Arc::new(tool) as Arc<dyn Tool>).collect()))
-        });
-    })
-}
-
-fn tool<F, Fut>(name: &str, action: F) -> FnTool
-where
-    F: Fn(Map, ToolContext) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Result<ToolOutput, ToolError>> + Send + 'static,
-{
-    let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}});
-    FnTool::new(name, "Does what the test wants.", schema, action)
-}
-
-async fn conversation(server: &ScriptedModel, plugin: impl Plugin) -> Conversation {
-    let settings = [("model", "openai:scripted".to_owned()), ("api_base", server.base_url())];
-    let settings = settings.into_iter().chain([("api_key", "sk-0123456789".to_owned())]);
-    let set = |builder: capstan::Builder, (key, value): (&str, String)| builder.set(key, &value);
-    Conversation::new(|builder| settings.fold(builder.plugin(plugin).set("tool_timeout_seconds", "20"), set)).await
-}
+use super::support::{Conversation, scripted, told, tool, tools};
 
 fn calls(names: &[&str]) -> Reply {
     let ids: Vec<String> = (1..=names.len()).map(|number| format!("call_{number}")).collect();
@@ -50,16 +21,6 @@ fn calls(names: &[&str]) -> Reply {
 fn answered(entries: &[Entry]) -> Vec<String> {
     let results = entries.iter().filter(|entry| entry.kind == Kind::ToolResult);
     results.map(|entry| entry.payload["call_ids"][0].as_str().unwrap().to_owned()).collect()
-}
-
-/// What the model was told of its calls, in order.
-fn told(request: &Value) -> Vec<String> {
-    let messages = request["messages"].as_array().unwrap().iter().filter(|message| message["role"] == "tool");
-    messages
-        .map(|message| {
-            format!("{}: {}", message["tool_call_id"].as_str().unwrap(), message["content"].as_str().unwrap())
-        })
-        .collect()
 }
 
 #[tokio::test]
@@ -77,7 +38,7 @@ async fn a10_calls_that_only_look_are_made_at_the_same_time() {
         });
         vec![meet.that_only_looks()]
     });
-    let conversation = conversation(&server, plugin).await;
+    let conversation = Conversation::scripted(&server, plugin).await;
     assert_eq!(conversation.say("go").await.output, "done");
     assert_eq!(told(&server.requests()[1]), ["call_1: met", "call_2: met", "call_3: met"]);
 }
@@ -98,7 +59,7 @@ async fn a10_a_result_is_on_record_when_it_is_there_and_the_model_gets_them_in_t
         });
         vec![slow.that_only_looks(), tool("quick", |_, _| async { Ok(ToolOutput::ok("quick")) }).that_only_looks()]
     });
-    let conversation = conversation(&server, plugin).await;
+    let conversation = Conversation::scripted(&server, plugin).await;
     let (served, ()) = tokio::join!(conversation.say("go"), async {
         gate.reached().await;
         while answered(&conversation.entries().await) != ["call_2"] {
@@ -136,7 +97,7 @@ async fn a10_effects_on_the_same_thing_keep_the_models_order() {
             counting("look").that_only_looks(),
         ]
     });
-    let conversation = conversation(&server, plugin).await;
+    let conversation = Conversation::scripted(&server, plugin).await;
     conversation.say("go").await;
     assert_eq!(told(&server.requests()[1]), ["call_1: number 0", "call_2: number 1", "call_3: number 2"]);
 }
@@ -157,7 +118,7 @@ async fn p13_a_run_that_is_cancelled_between_two_results_leaves_a_valid_tape() {
         });
         vec![hang.that_only_looks(), tool("quick", |_, _| async { Ok(ToolOutput::ok("quick")) }).that_only_looks()]
     });
-    let conversation = conversation(&server, plugin).await;
+    let conversation = Conversation::scripted(&server, plugin).await;
     let (served, ()) = tokio::join!(conversation.say("go"), async {
         gate.reached().await;
         while answered(&conversation.entries().await).is_empty() {
@@ -191,11 +152,8 @@ async fn a10_a_tool_that_does_not_answer_is_ended_and_the_model_is_told() {
             }
         })]
     });
-    let settings = |builder: capstan::Builder| {
-        let builder = builder.set("model", "openai:scripted").set("api_base", &server.base_url());
-        builder.set("api_key", "sk-0123456789").set("tool_timeout_seconds", "1").plugin(plugin)
-    };
-    let conversation = Conversation::new(settings).await;
+    let conversation =
+        Conversation::new(|builder| scripted(builder, &server).set("tool_timeout_seconds", "1").plugin(plugin)).await;
     assert_eq!(conversation.say("go").await.output, "sorry");
     let said = "call_1: the tool did not answer within 1 seconds and was ended; what it did is not known";
     assert_eq!(told(&server.requests()[1]), [said]);

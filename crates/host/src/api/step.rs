@@ -2,7 +2,7 @@
 
 use capstan_hooks::contracts::Touches;
 use capstan_protocol::{ApiError, StreamEvent, ToolCall, ToolOutput};
-use capstan_tape::{Draft, StoreError};
+use capstan_tape::StoreError;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
@@ -77,14 +77,17 @@ impl<'a> Step<'a> {
     async fn take(&mut self, happened: Happened) -> Result<(), ApiError> {
         match happened {
             Happened::Answered(position, output) => {
-                self.run().append(Draft::tool_result(&self.calls[position].id, &output));
+                let call = &self.calls[position];
+                let output = self.run().append_result(&call.id, &call.function.name, output);
                 self.outputs[position] = Some(output);
                 self.written.push(position);
             }
             Happened::OnRecord(positions, outcome) => {
                 self.is_committing = false;
                 outcome.map_err(|error| store_failed(&error))?;
-                positions.iter().for_each(|position| self.schedule.is_on_record(*position));
+                for position in &positions {
+                    self.schedule.is_on_record(*position);
+                }
                 self.show(positions).await;
             }
         }

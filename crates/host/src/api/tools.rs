@@ -128,14 +128,17 @@ impl Tools {
         let output = match hooks.before_tool_call(before).await {
             Ok(ToolDecision::Make(arguments)) => {
                 call.arguments = Arc::clone(&arguments);
-                self.execute(tool, Map::clone(&arguments)).await
+                let open = self.0.progress().open_calls.begin_tool(call.clone());
+                let output = self.execute(tool, Map::clone(&arguments)).await;
+                self.0.progress().open_calls.end(open);
+                output
             }
             Ok(ToolDecision::Answer(output)) => output,
             Err(failure) => ToolOutput::error(hook_failed(&failure).message),
         };
-        let outcome = ToolOutcome(Arc::new(output.clone()));
-        match hooks.after_tool_call(&AfterToolArgs { call, outcome, session_id, state }).await {
-            Ok(()) => output,
+        let outcome = ToolOutcome(Arc::new(output));
+        match hooks.after_tool_call(AfterToolArgs { call, outcome, session_id, state }).await {
+            Ok(output) => Arc::unwrap_or_clone(output),
             Err(failure) => ToolOutput::error(hook_failed(&failure).message),
         }
     }
