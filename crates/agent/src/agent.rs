@@ -96,7 +96,7 @@ fn run_loop(max_steps: u32, prompt: Content, api: RunApi) -> ResultStream {
             return;
         }
         let mut overflow = Overflow::Unseen;
-        for number in 1..=max_steps {
+        'steps: for number in 1..=max_steps {
             // Between two steps is when what came meanwhile is taken in.
             if let Err(error) = api.steering.take().await {
                 yield failed(&error);
@@ -120,11 +120,13 @@ fn run_loop(max_steps: u32, prompt: Content, api: RunApi) -> ResultStream {
                     Ok(ModelEvent::ToolCall(call)) => step.calls.push(call),
                     Ok(ModelEvent::ProviderMeta(meta)) => step.provider_meta.extend(meta),
                     Ok(ModelEvent::Usage(_) | ModelEvent::Stop) => {}
-                    Err(error) => {
-                        step.end(&api, "error").await;
-                        yield failed(&error);
-                        return;
-                    }
+                    Err(error) => match step.broke_off(&api, error, &mut overflow).await {
+                        Ok(()) => continue 'steps,
+                        Err(error) => {
+                            yield failed(&error);
+                            return;
+                        }
+                    },
                 }
             }
             if !step.text.is_empty() {

@@ -49,27 +49,54 @@ impl Step {
         };
         let answer = match api.models.stream(call).await {
             Ok(answer) => answer,
-            Err(error) if is_overflow(&error) && *overflow == Overflow::Unseen => {
-                *overflow = Overflow::Seen;
-                note_end(api, number, begun, "auto_handoff").await;
-                let state = json!({ "reason": "context_length_exceeded", "error": error.message });
-                let state = state.as_object().cloned().unwrap_or_default();
-                api.tape.handoff("auto_handoff/context_overflow", state).await?;
-                return Ok(Begun::HandedOff);
-            }
             Err(error) => {
-                note_end(api, number, begun, "error").await;
-                return Err(error);
+                hand_off(api, number, begun, error, overflow).await?;
+                return Ok(Begun::HandedOff);
             }
         };
         let (text, calls, provider_meta) = (String::new(), Vec::new(), Map::new());
         Ok(Begun::Step(Box::new(Self { number, answer, text, calls, provider_meta, begun })))
     }
 
+    /// The answer broke off with an error. Some providers say only then that the context was too long: where nothing was
+    /// said yet, it is made to begin anew. Fails with the error that ends the run.
+    pub(crate) async fn broke_off(
+        self,
+        api: &RunApi,
+        error: ApiError,
+        overflow: &mut Overflow,
+    ) -> Result<(), ApiError> {
+        if !self.text.is_empty() || !self.calls.is_empty() {
+            self.end(api, "error").await;
+            return Err(error);
+        }
+        hand_off(api, self.number, self.begun, error, overflow).await
+    }
+
     /// Notes how the step ended.
     pub(crate) fn end<'a>(&self, api: &'a RunApi, status: &'a str) -> impl Future<Output = ()> + Send + use<'a> {
         note_end(api, self.number, self.begun, status)
     }
+}
+
+/// Makes context begin anew after a request that was longer than the model takes. Anything else, and a second time, is
+/// the error that ends the run.
+async fn hand_off(
+    api: &RunApi,
+    number: u32,
+    begun: Instant,
+    error: ApiError,
+    overflow: &mut Overflow,
+) -> Result<(), ApiError> {
+    if !is_overflow(&error) || *overflow == Overflow::Seen {
+        note_end(api, number, begun, "error").await;
+        return Err(error);
+    }
+    *overflow = Overflow::Seen;
+    note_end(api, number, begun, "auto_handoff").await;
+    let state = json!({ "reason": "context_length_exceeded", "error": error.message });
+    let state = state.as_object().cloned().unwrap_or_default();
+    api.tape.handoff("auto_handoff/context_overflow", state).await
 }
 
 /// Whether the request was longer than the model takes.

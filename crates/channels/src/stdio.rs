@@ -11,7 +11,7 @@ mod request;
 mod wire;
 
 use std::future::Future;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -25,10 +25,10 @@ pub use request::CODES;
 
 use asked::Asked;
 use listening::Listening;
-use output::{Gone, Output};
+use output::{Gone, Output, Reader};
 
-/// How long a line may take to be written once the channel was stopped.
-const FLUSH_DEADLINE: Duration = Duration::from_secs(5);
+/// How long a reader may take nothing, once the channel was stopped, before it is taken to be gone.
+const UNREAD: Duration = Duration::from_secs(5);
 
 /// What the channel is set to.
 #[derive(Debug, Clone, Copy)]
@@ -90,15 +90,18 @@ impl Stdio {
     /// hold up the end of the process.
     async fn written<E: Into<ChannelError>>(
         &self,
+        reader: &Reader,
         written: impl Future<Output = Result<(), E>>,
     ) -> Result<(), ChannelError> {
-        let given_up = async {
+        let unread = async {
             self.inner.stopped.cancelled().await;
-            tokio::time::sleep(FLUSH_DEADLINE).await;
+            reader.unread_for(UNREAD).await
         };
         tokio::select! {
+            biased;
             written = written => written.map_err(Into::into),
-            () = given_up => Err(hopeless("nobody reads the standard output")),
+            gone = reader.gone() => Err(gone.into()),
+            unread = unread => Err(unread.into()),
         }
     }
 }
@@ -111,9 +114,19 @@ fn hopeless(message: impl Into<String>) -> ChannelError {
     ChannelError::hopeless(ChannelName::new(Stdio::NAME), message)
 }
 
+fn unwritable(error: &io::Error) -> ChannelError {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe => Gone::Closed.into(),
+        _ => hopeless(format!("the standard output cannot be written: {error}")),
+    }
+}
+
 impl From<Gone> for ChannelError {
-    fn from(_: Gone) -> Self {
-        hopeless("the standard output is closed")
+    fn from(gone: Gone) -> Self {
+        hopeless(match gone {
+            Gone::Closed => "the standard output is closed: nobody reads it any more",
+            Gone::Unread => "nobody reads the standard output",
+        })
     }
 }
 
@@ -133,11 +146,12 @@ impl Channel for Stdio {
         *lock(&self.inner.output) = Some(output.clone());
         let lines = lines::read(streams.input, self.inner.options.max_line_bytes);
         let stopped = self.inner.stopped.clone();
+        let reader = output.reader().clone();
         let read = Listening::new(gateway, output, self.inner.options, stopped).run(lines).await;
         // The last one who could print is gone with it, so the writer ends when it has written what there is.
         lock(&self.inner.output).take();
-        let written = async { written.await.map_err(|error| hopeless(format!("the standard output: {error}"))) };
-        let flushed = self.written(written).await;
+        let written = async { written.await.map_err(|error| unwritable(&error)) };
+        let flushed = self.written(&reader, written).await;
         read.map_err(|error| hopeless(format!("the standard input: {error}"))).and(flushed)
     }
 
@@ -148,13 +162,15 @@ impl Channel for Stdio {
 
     /// A message that answers no line: one that a plugin sends, or that belongs to an event of another channel.
     async fn send(&self, message: &Outbound) -> Result<(), ChannelError> {
-        self.written(self.output()?.print_now(&wire::Message::from(message))).await
+        let output = self.output()?;
+        self.written(output.reader(), output.print_now(&wire::Message::from(message))).await
     }
 
     async fn answer(&self, answer: &Answer) -> Result<(), ChannelError> {
         let asked = Asked::of(&answer.event);
         let line = wire::Answered::new(answer, asked.as_deref());
-        let printed = self.written(self.output()?.print_now(&line)).await;
+        let output = self.output()?;
+        let printed = self.written(output.reader(), output.print_now(&line)).await;
         if let Some(asked) = asked {
             asked.answered();
         }
@@ -166,7 +182,8 @@ impl Channel for Stdio {
             None => Ok(()),
             Some(asked) => {
                 let line = wire::Streamed::new(event, message, &asked);
-                self.written(self.output()?.print(&line)).await
+                let output = self.output()?;
+                self.written(output.reader(), output.print(&line)).await
             }
         }
     }

@@ -126,7 +126,9 @@ impl Builder {
         let config = Config::load(sources)?;
         let cli = self.cli.unwrap_or_else(|| Cli::new(Printer::silent()));
         let hooks = Capstan { plugins: self.plugins }.hooks(&config, &cli, self.deadlines);
-        config.check_channels(&channels(&hooks))?;
+        for line in config.unprovided_channels(&channels(&hooks)) {
+            tracing::warn!("{line}");
+        }
         let (store, owner) = match self.store {
             Some(store) => (store, Owner::anonymous()),
             None => open_home(&config)?,

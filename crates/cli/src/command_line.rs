@@ -3,15 +3,19 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use capstan_channels::{Cli, Printer};
 use capstan_hooks::{Deadlines, HookRuntime};
 use clap::error::ErrorKind;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
 use crate::commands::{self, runs, store, tape};
 use crate::config::{Config, Sources};
 use crate::{Capstan, Exit, Failure, builder};
+
+/// How long threads that are blocked may take to end when a command is over.
+const SHUTDOWN: Duration = Duration::from_millis(500);
 
 /// A self-hosted agent host: every conversation is a tape, every stage of a turn is a hook.
 #[derive(Parser)]
@@ -52,20 +56,23 @@ pub(crate) struct Run {
     /// The message; - reads it from the standard input. A line that starts with a comma is a command (try ,help).
     pub(crate) message: String,
     /// The session; by default CHANNEL:CHAT.
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = name)]
     pub(crate) session_id: Option<String>,
     /// The channel it comes from and the reply goes to.
     #[arg(long, value_name = "NAME", default_value = "cli")]
     pub(crate) channel: String,
     /// The chat within the channel.
-    #[arg(long, value_name = "ID", default_value = "local")]
+    #[arg(long, value_name = "ID", default_value = "local", value_parser = name)]
     pub(crate) chat_id: String,
     /// Who says it.
-    #[arg(long, value_name = "ID", default_value = "human")]
+    #[arg(long, value_name = "ID", default_value = "human", value_parser = name)]
     pub(crate) sender_id: String,
+    /// Which message it is: the same id again has no second turn, and gets the answer that was kept.
+    #[arg(long, value_name = "ID", value_parser = name)]
+    pub(crate) event_id: Option<String>,
     #[command(flatten)]
     pub(crate) workspace: WorkspaceFlag,
-    /// Prints one JSON object: `session_id`, `run_id`, output, outbounds, usage.
+    /// Prints one JSON object: `session_id`, `run_id`, output, outbounds, usage, outcome.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -82,7 +89,8 @@ pub(crate) struct Serve {
 #[derive(Args)]
 pub(crate) struct WorkspaceFlag {
     /// The workspace; by default the current directory.
-    #[arg(long = "workspace", value_name = "DIR", global = true)]
+    // An id of its own: as a global flag it would share that of an argument of the same name.
+    #[arg(id = "workspace", long, value_name = "DIR", global = true)]
     pub(crate) path: Option<PathBuf>,
 }
 
@@ -149,6 +157,23 @@ enum ConfigSubcommand {
     },
 }
 
+/// The longest name of a session, a chat, a sender or an event, in bytes.
+const NAME_BYTES: usize = 1024;
+
+/// A name as it is given: a text of one line that is not blank.
+fn name(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() {
+        return Err("it is empty".to_owned());
+    }
+    if text.len() > NAME_BYTES {
+        return Err(format!("it has more than the {NAME_BYTES} bytes allowed"));
+    }
+    if text.contains(char::is_control) {
+        return Err("it has control characters".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
 /// What a command works with.
 pub(crate) struct Context<'a> {
     pub(crate) capstan: &'a Capstan,
@@ -185,7 +210,13 @@ pub(crate) fn main(capstan: &Capstan) -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return fail(&Failure::new("store-failed", format!("cannot start: {error}"), Exit::Store)),
     };
-    match runtime.block_on(execute(capstan, command)) {
+    let executed = runtime.block_on(async {
+        survive_file_limits();
+        execute(capstan, command).await
+    });
+    // Whatever still blocks a thread has had its time, and must not keep the process.
+    runtime.shutdown_timeout(SHUTDOWN);
+    match executed {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => fail(&failure),
     }
@@ -201,11 +232,29 @@ fn print_usage(error: &clap::Error) -> ExitCode {
         let said = error.render().to_string();
         let said = said.strip_prefix("error: ").unwrap_or(&said);
         let said = said.trim_end().trim_end_matches("For more information, try '--help'.").trim_end();
-        return fail(&Failure::new("usage", said, Exit::Usage));
+        let hint = format!("`{} --help` shows how it is called", asked(std::env::args_os().skip(1)));
+        return fail(&Failure::new("usage", said, Exit::Usage).hinted(&hint));
     }
     // Nothing is left to do when the terminal itself is gone.
     let _unprinted = error.print();
     if error.use_stderr() { Exit::Usage.into() } else { ExitCode::SUCCESS }
+}
+
+/// The command that was asked for, as far as there is one.
+fn asked(words: impl Iterator<Item = OsString>) -> String {
+    let mut command = &CommandLine::command();
+    let mut asked = command.get_name().to_owned();
+    for word in words {
+        match command.find_subcommand(&word) {
+            Some(found) => {
+                asked = format!("{asked} {}", found.get_name());
+                command = found;
+            }
+            None if word.to_string_lossy().starts_with('-') => {}
+            None => break,
+        }
+    }
+    asked
 }
 
 async fn execute(capstan: &Capstan, command: Command) -> Result<(), Failure> {
@@ -225,6 +274,16 @@ async fn execute(capstan: &Capstan, command: Command) -> Result<(), Failure> {
             let context = Context::load(capstan, &WorkspaceFlag { path: None })?;
             commands::plugin(&context, words).await
         }
+    }
+}
+
+/// What would grow a file beyond a limit (`ulimit -f`) then fails, as on a full disk, instead of ending the process
+/// without a word.
+fn survive_file_limits() {
+    use tokio::signal::unix::{SignalKind, signal};
+    // It is caught for good though nobody listens. Programs that are started get their own way back.
+    if let Err(error) = signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw())) {
+        tracing::warn!(%error, "a limit on the size of files would end this process");
     }
 }
 
@@ -251,4 +310,48 @@ fn start_logging(command: &Command) {
         tracing_subscriber::EnvFilter::new("warn,genai=off")
     });
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+
+    use clap::{CommandFactory as _, Parser, Subcommand};
+
+    use super::{CommandLine, WorkspaceFlag, asked};
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        workspace: WorkspaceFlag,
+        #[command(subcommand)]
+        command: Copy,
+    }
+
+    #[derive(Subcommand)]
+    enum Copy {
+        Copy { path: PathBuf },
+    }
+
+    #[test]
+    fn an_argument_that_is_a_path_is_not_the_workspace() {
+        let Line { workspace, command: Copy::Copy { path } } = Line::parse_from(["x", "copy", "a"]);
+        assert_eq!((workspace.path, path.as_path()), (None, Path::new("a")));
+        let Line { workspace, command: Copy::Copy { path } } = Line::parse_from(["x", "copy", "a", "--workspace", "w"]);
+        assert_eq!((workspace.path.as_deref(), path.as_path()), (Some(Path::new("w")), Path::new("a")));
+    }
+
+    #[test]
+    fn whoever_asks_wrongly_is_told_where_to_read() {
+        let asked = |line: &str| asked(line.split_whitespace().map(Into::into));
+        assert_eq!(asked("run a b"), "capstan run");
+        assert_eq!(asked("--nonsense tape show --limit x"), "capstan tape show");
+        assert_eq!(asked("gateway --channel"), "capstan serve");
+        assert_eq!(asked("nonsense run"), "capstan");
+    }
+
+    #[test]
+    fn the_command_line_is_what_it_should_be() {
+        CommandLine::command().debug_assert();
+    }
 }

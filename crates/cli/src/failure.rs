@@ -49,6 +49,10 @@ pub struct Failure {
 pub(crate) const CODES: &[(&str, &str)] = &[
     ("backup-damaged", "nothing was kept of the copy; `capstan doctor` tells what is damaged"),
     ("backup-exists", "give another path, or --force to replace what is there"),
+    (
+        "channel-elsewhere",
+        "leave --channel out to be answered here, or serve the channel, as in `capstan serve --channel stdio`",
+    ),
     ("channel-failed", "the channel's own words are above; what was accepted is kept, and taken up at the next start"),
     (
         "channel-missing",
@@ -95,17 +99,19 @@ pub(crate) const CODES: &[(&str, &str)] = &[
         "check that CAPSTAN_MODEL names a model the provider has and CAPSTAN_API_BASE ends as it says, usually in /v1",
     ),
     ("model-unreachable", "check the network and CAPSTAN_API_BASE; CAPSTAN_MODEL=demo: works without either"),
+    (
+        "output-closed",
+        "leave the standard output open for whoever reads the answers; `>/dev/null` is for when nobody is to",
+    ),
     ("plugin-command-failed", "the plugin's own words are above"),
     ("problems-found", "each check above says what to do about what it found"),
-    ("reply-undelivered", "the reply stands on the tape: `capstan tape show` has it"),
-    ("run-cancelled", "nothing is lost: `capstan tape show` has what was done so far"),
-    ("run-failed", "`capstan tape show` has what was done so far"),
+    ("queue-full", "send it again when the session has less to do; nothing of it was kept"),
+    ("reply-undelivered", "the reply stands on the tape: `capstan tape show SESSION` has it"),
+    ("run-cancelled", "nothing is lost: `capstan tape show SESSION` has what was done so far"),
+    ("run-failed", "`capstan tape show SESSION` has what was done so far"),
     ("run-still-running", "the request stands; ask again with a longer --wait, or end the process that runs it"),
     ("run-timeout", "raise run_timeout_seconds, or ask for a smaller piece of work"),
-    (
-        "run-unknown",
-        "`capstan runs list` shows the runs there are; `capstan tape context` without a run takes the newest one",
-    ),
+    ("run-unknown", "`capstan runs list` shows the runs there are"),
     ("runner-unknown", "`capstan hooks` shows who provides runners"),
     ("session-busy", "wait for the other process, or use another --session-id"),
     ("store-busy", "end the process that keeps the database open for writing, then try again; `fuser` names it"),
@@ -141,6 +147,11 @@ impl Failure {
         Self { code: code.to_owned(), message: message.into(), hint: hint(code).to_owned(), exit }
     }
 
+    /// The same with advice that fits this case better than what the code says to all.
+    pub(crate) fn hinted(self, hint: &str) -> Self {
+        Self { hint: hint.to_owned(), ..self }
+    }
+
     pub(crate) fn workspace(path: &Path, reason: &str) -> Self {
         Self::new(
             "workspace-missing",
@@ -152,7 +163,9 @@ impl Failure {
     pub(crate) fn home(path: &Path, error: &std::io::Error) -> Self {
         let message = format!("cannot make {}: {error}", path.display());
         match error.kind() {
-            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Self::new("disk-full", message, Exit::Store),
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
+                Self::new("disk-full", message, Exit::Store)
+            }
             _ => Self::new("home-unusable", message, Exit::Store),
         }
     }
@@ -210,10 +223,11 @@ impl From<HostError> for Failure {
     fn from(error: HostError) -> Self {
         let exit = match error {
             HostError::Store(error) => return error.into(),
+            HostError::Unrecorded { error: ref store, .. } => Self::from(store.clone()).exit,
             HostError::MessageTooLarge { .. } | HostError::UnknownChannel { .. } | HostError::EventIdTaken { .. } => {
                 Exit::Usage
             }
-            HostError::Hook(_) | HostError::Stopping => Exit::Failed,
+            HostError::Hook(_) | HostError::QueueFull | HostError::SessionBusy | HostError::Stopping => Exit::Failed,
             HostError::Owner { .. } => Exit::Store,
         };
         Self::new(error.code(), error.to_string(), exit)
@@ -230,9 +244,11 @@ impl From<TurnError> for Failure {
                 let code = failure.code.as_deref().unwrap_or("run-failed");
                 Self::new(code, failure.message, if code == "store-failed" { Exit::Store } else { Exit::Failed })
             }
-            TurnError::Hook(_) | TurnError::Busy | TurnError::Timeout | TurnError::NoRunner(_) => {
-                Self::new(error.code(), message, Exit::Failed)
-            }
+            TurnError::Hook(_)
+            | TurnError::Busy
+            | TurnError::QueueFull
+            | TurnError::Timeout
+            | TurnError::NoRunner(_) => Self::new(error.code(), message, Exit::Failed),
         }
     }
 }

@@ -72,6 +72,27 @@ fn x02_a_run_behind_one_that_a_full_disk_has_broken_off_is_told_so_too() {
 }
 
 #[test]
+fn x02_whose_tool_ran_when_the_disk_became_full_is_told_to_check() {
+    let [mut told, mut quiet] = [0, 0];
+    // From no room for the call to none for the result, which takes the most.
+    for bytes in (150_000..).step_by(48_000) {
+        let place = Place::new().config("");
+        let command = "[[tool:bash cmd=\"echo made >> effects; seq 1 40000\"]] go";
+        let layer = DiskLayer::over(&place.home()).with_room(bytes);
+        let said = capstan_on(&layer, &place, &["run", command]);
+        let said = said.failed("disk-full", 4);
+        let has_run = place.workspace().join("effects").exists();
+        let is_unrecorded = has_run && of_kind(&place.entries(), "tool_result").is_empty();
+        assert_eq!(said.stderr.contains("bash had run before: check what was done"), is_unrecorded, "{said:?}");
+        *(if is_unrecorded { &mut told } else { &mut quiet }) += 1;
+        if told > 0 {
+            break;
+        }
+    }
+    assert!(told > 0 && quiet > 0, "{told} and {quiet}");
+}
+
+#[test]
 fn a_disk_without_room_for_a_home_says_so() {
     let place = Place::new();
     let said = capstan_on(&DiskLayer::over(&place.root()).with_room(0), &place, &["run", "hello"]);

@@ -5,50 +5,8 @@ mod cli_support;
 use std::os::unix::fs::PermissionsExt as _;
 
 use capstan_testing::{Gate, Reply, ScriptedModel};
-use cli_support::{Place, named, wait_for};
-use rusqlite::Connection;
+use cli_support::{Place, assert_status, check, examined, named, place_with_events, sql, wait_for};
 use serde_json::{Value, json};
-
-/// What `doctor --json` found, which must exit with this code.
-#[track_caller]
-fn examined(place: &Place, exit: i32) -> Value {
-    let said = place.capstan(&["doctor", "--json"]);
-    assert_eq!(said.code, Some(exit), "{said:?}");
-    if exit == 1 {
-        return serde_json::from_str(&said.failed("problems-found", 1).stdout).expect("one JSON object");
-    }
-    assert_eq!(said.stderr, "");
-    said.json()
-}
-
-/// One check of what was found.
-#[track_caller]
-fn check<'a>(found: &'a Value, name: &str) -> &'a Value {
-    let checks = found["checks"].as_array().expect("a list of checks");
-    checks.iter().find(|check| check["check"] == name).unwrap_or_else(|| panic!("no check {name}: {found:#}"))
-}
-
-#[track_caller]
-fn assert_status(found: &Value, name: &str, status: &str) {
-    let check = check(found, name);
-    assert_eq!(check["status"], status, "{check:#}");
-    let has_hint = check["hint"].as_str().is_some_and(|hint| !hint.is_empty());
-    assert_eq!(has_hint, status != "ok", "a finding has a hint: {check:#}");
-}
-
-fn place_with_events(count: usize) -> Place {
-    let place = Place::new();
-    for number in 0..count {
-        place.capstan(&["run", &format!("message {number}")]).data();
-    }
-    place
-}
-
-fn sql(place: &Place, statements: &str) {
-    let database = Connection::open(place.database()).unwrap();
-    database.pragma_update(None, "foreign_keys", false).unwrap();
-    database.execute_batch(statements).unwrap();
-}
 
 fn first_event(place: &Place) -> String {
     let entries = place.entries();
@@ -259,7 +217,7 @@ fn a_damaged_database_is_told_of() {
     let found = examined(&garbage, 1);
     assert_status(&found, "database", "problem");
     let said = garbage.capstan(&["doctor", "--repair"]).failed("problems-found", 1);
-    assert!(said.stdout.contains("nothing to repair"), "{said:?}");
+    assert!(said.stdout.contains("nothing was repaired"), "{said:?}");
     assert_eq!(std::fs::read(garbage.database()).unwrap(), vec![b'x'; 5000]);
 
     let newer = place_with_events(1);
@@ -280,47 +238,4 @@ fn a_damaged_database_is_told_of() {
     let found = examined(&blob, 1);
     assert_status(&found, "integrity", "problem");
     assert_status(&found, "conservation", "ok");
-}
-
-#[test]
-fn an_older_database_is_looked_at_as_it_is_and_repair_migrates_it() {
-    let place = Place::of_the_first_version();
-    let found = examined(&place, 0);
-    assert_status(&found, "database", "warning");
-    assert!(check(&found, "database")["hint"].as_str().unwrap().contains("capstan store migrate"), "{found:#}");
-    let conservation = &found["conservation"];
-    assert_eq!((&conservation["accepted"], &conservation["outcomes"]), (&json!(4), &json!(3)));
-    assert_eq!(conservation["in_flight"], 1);
-    assert_status(&found, "in-flight", "warning");
-    assert_eq!(check(&examined(&place, 0), "database")["data"]["schema"], 1, "it is left as it is");
-    let repaired = place.capstan(&["doctor", "--repair", "--json"]).json();
-    assert!(repaired["repaired"][0].as_str().unwrap().contains("from schema 1"), "{repaired:#}");
-    assert_status(&repaired, "database", "ok");
-}
-
-#[test]
-fn p12_repair_hands_over_what_waits_for_the_tape_store() {
-    let place = Place::new().config("tape_store = 'jsonl'\n");
-    place.capstan(&["run", "hello"]).data();
-    let tapes = place.home().join("tapes");
-    let file = std::fs::read_dir(&tapes).unwrap().next().unwrap().unwrap().path();
-    let before = std::fs::read(&file).unwrap();
-    // As a process leaves it that dies between the commit and the hand-over.
-    let head: i64 = Connection::open(place.database())
-        .unwrap()
-        .query_row("UPDATE tapes SET head = head + 1 RETURNING head", [], |row| row.get(0))
-        .unwrap();
-    let entry = format!(
-        "INSERT INTO entries (tape, id, kind, anchor, payload, meta, date, date_ms, extra) \
-         SELECT name, {head}, 'event', NULL, '{{\"name\":\"note\",\"data\":1}}', '{{}}', \
-         '2026-11-15T20:57:42.680379+00:00', NULL, '{{}}' FROM tapes"
-    );
-    sql(&place, &entry);
-    assert_status(&examined(&place, 0), "hand-over", "warning");
-    let repaired = place.capstan(&["doctor", "--repair", "--json"]).json();
-    assert!(repaired["repaired"][0].as_str().unwrap().starts_with("handed over entries of tape"), "{repaired:#}");
-    assert_status(&repaired, "hand-over", "ok");
-    let after = std::fs::read(&file).unwrap();
-    assert!(after.starts_with(&before) && after.len() > before.len());
-    place.assert_undamaged();
 }

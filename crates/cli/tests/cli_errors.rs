@@ -97,6 +97,8 @@ fn what_is_asked_wrongly() {
 
     let unknown_channel = ["run", "hello", "--channel", "telegraph"];
     table.refused(&place, "an unknown channel", &unknown_channel, ("channel-unknown", 2));
+    let elsewhere = ["run", "hello", "--channel", "stdio"];
+    table.refused(&place, "a channel that is answered elsewhere", &elsewhere, ("channel-elsewhere", 2));
     let place = place.set("CAPSTAN_MAX_MESSAGE_BYTES", "64");
     let (long, large) = ("x".repeat(65), ("message-too-large", 2));
     table.refused(&place, "a message that is too large", &["run", &long], large);
@@ -127,7 +129,6 @@ fn what_is_configured_wrongly() {
     table.refused(&mode, "a mode of admission that does not exist", &run, invalid);
     let wait = channels("[channels.stdio]\ndebounce_seconds = 2.5\nmax_wait_seconds = 1\n");
     table.refused(&wait, "a debounce that ends before it begins", &run, invalid);
-    table.refused(&channels("[channels.stdoi]\nadmission = 'steer'\n"), "a channel nobody provides", &run, invalid);
     let redirected = Place::new().set("CAPSTAN_API_KEY", "sk-mine");
     std::fs::write(redirected.workspace().join("capstan.toml"), "api_base = 'http://x.example/v1'\n").unwrap();
     let untrusted = ("config-untrusted", 3);
@@ -174,6 +175,11 @@ fn what_tapes_refuse() {
     table.refused(&place, "ids out of order", &["tape", "import", &swapped], ("tape-out-of-order", 2));
     let broken = place.file("broken.jsonl", format!("{}\nnot JSON\n{}\n", lines[0], lines[1]));
     table.refused(&place, "a damaged line", &["tape", "import", &broken], ("tape-damaged", 2));
+    let show = ["tape", "show", "sample", "--generation", "2"];
+    table.refused(&place, "a generation there never was", &show, ("usage", 2));
+    table.refused(&place, "a tape that is no fork", &["tape", "merge", "sample"], ("usage", 2));
+    let fork = ["tape", "fork", "sample", "--as", "f", "--at", "9999"];
+    table.refused(&place, "an entry that is not there", &fork, ("usage", 2));
     table.refused(&place, "no run yet", &["tape", "context"], ("run-unknown", 2));
     table.refused(&place, "no such run", &["tape", "context", "run-1"], ("run-unknown", 2));
     insta::assert_snapshot!(table.0);

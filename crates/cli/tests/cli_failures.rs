@@ -4,10 +4,37 @@ mod cli_support;
 
 use capstan_testing::{Reply, ScriptedModel};
 use cli_support::{Place, named, of_kind};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 fn contents(entries: &[Value]) -> Vec<&Value> {
     of_kind(entries, "message").iter().map(|entry| &entry["payload"]["content"]).collect()
+}
+
+/// A stream that begins with some reasoning and breaks off with this error.
+fn breaks_off(before: &str, error: &Value) -> Reply {
+    let begun = json!({"choices": [{"index": 0, "delta": {"reasoning_content": "hm", "content": before}}]});
+    Reply::raw(format!("data: {begun}\n\ndata: {}\n\n", json!({ "error": error })))
+}
+
+#[test]
+fn a02_an_overflow_told_inside_the_stream_is_handed_off_once_unless_something_was_said() {
+    let overflow = json!({"code": "context_length_exceeded", "message": "maximum context length"});
+    let server = ScriptedModel::start_blocking(vec![breaks_off("", &overflow), Reply::text("shorter")]);
+    let place = Place::with_model(&server);
+    assert_eq!(place.capstan(&["run", "go"]).data(), "shorter\n");
+    let entries = place.entries();
+    let anchor = named(&entries, "auto_handoff/context_overflow")[0];
+    assert_eq!(anchor["payload"]["state"]["reason"], "context_length_exceeded");
+    let steps: Vec<&Value> =
+        named(&entries, "loop.step").iter().map(|step| &step["payload"]["data"]["status"]).collect();
+    assert_eq!(steps, ["auto_handoff", "ok"]);
+    assert_eq!(server.violations(), Vec::<String>::new());
+
+    let server = ScriptedModel::start_blocking(vec![breaks_off("", &overflow), breaks_off("", &overflow)]);
+    Place::with_model(&server).capstan(&["run", "go"]).failed("model-context-overflow", 1);
+    let server = ScriptedModel::start_blocking(vec![breaks_off("half an ", &overflow)]);
+    Place::with_model(&server).capstan(&["run", "go"]).failed("model-context-overflow", 1);
+    assert_eq!(server.requests().len(), 1, "what was said is not said again");
 }
 
 #[test]

@@ -174,6 +174,6 @@ fn g10_a_run_whose_process_is_dead_is_told_apart() {
     process.wait().unwrap();
     let lines = place.capstan(&["runs", "cancel", &run]).lines();
     assert_eq!(lines[0], format!("the process of run {run} is gone, and nobody works on it"));
-    assert!(lines[1].contains("`capstan run` of session cli:local closes it"), "{lines:?}");
+    assert_eq!(lines[1], "the next `capstan serve --channel NAME`, or `capstan run` of session cli:local, closes it");
     gate.open();
 }

@@ -35,6 +35,28 @@ fn c06_a_line_gets_one_line_and_the_end_of_input_ends_it() {
 }
 
 #[test]
+fn g01_a_line_that_says_more_than_its_event_is_kept_as_it_came() {
+    let place = Place::new();
+    let mut wire = Wire::start(&place);
+    let line = "{\"session\": \"s\",  \"id\": \"ticket 7\", \"text\": \"hello\"}";
+    wire.write(format!("{line}\n"));
+    let run = wire.line()["run_id"].as_str().unwrap().to_owned();
+    let plain = wire.answer_to(&json!({"session": "s", "text": "hello"}))["run_id"].as_str().unwrap().to_owned();
+    assert_eq!(wire.end().data(), "");
+    let shown = |run: &str| place.capstan(&["runs", "show", run, "--json"]).json()["accepted"].clone();
+    assert_eq!(shown(&run)["raw"], line);
+    assert_eq!(shown(&plain)["raw"], Value::Null, "its event says all of it");
+    let inbound = place.capstan(&["tape", "events", "s", "--json"]).values();
+    let refs: Vec<bool> = inbound.iter().filter(|fact| fact["fact"] == "inbound").map(has_raw).collect();
+    assert_eq!(refs, [true, false]);
+    place.assert_undamaged();
+}
+
+fn has_raw(inbound: &Value) -> bool {
+    inbound["event"]["raw_ref"]["blob"].is_string()
+}
+
+#[test]
 fn c06_a_last_line_without_its_end_is_taken() {
     let place = Place::new();
     let mut wire = Wire::start(&place);
@@ -176,6 +198,30 @@ fn c06_the_end_of_input_waits_for_turns_that_are_running() {
 }
 
 #[test]
+fn c06_a_line_for_a_session_with_too_much_to_do_is_refused_and_can_be_written_again() {
+    let gate = Gate::new();
+    let replies = ["one", "two", "three"].map(|text| Reply::text(format!("{text} done")));
+    let [one, two, three] = replies;
+    let server = ScriptedModel::start_blocking(vec![one.held_at(&gate), two, three]);
+    let place = Place::with_model(&server).set("CAPSTAN_SESSION_QUEUE", "1");
+    let mut wire = Wire::start(&place);
+    wire.ask(&ask(1, "s", "one"));
+    wait_for(&gate);
+    wire.ask(&ask(2, "s", "two"));
+    let mut three = ask(3, "s", "three");
+    three["event_id"] = "three".into();
+    let refused = wire.answer_to(&three);
+    assert_eq!((&refused["id"], &refused["error"]["code"]), (&json!(3), &json!("queue-full")));
+    assert!(refused["error"]["hint"].as_str().unwrap().starts_with("send it again"), "{refused}");
+    gate.open();
+    assert_eq!(wire.line()["text"], "one done");
+    assert_eq!(wire.line()["text"], "two done");
+    let answer = wire.answer_to(&three);
+    assert_eq!((&answer["text"], &answer["duplicate"]), (&json!("three done"), &Value::Null));
+    wire.end().succeeded();
+}
+
+#[test]
 fn c02_told_to_end_it_takes_no_more_and_lets_what_runs_end() {
     let gate = Gate::new();
     let server = ScriptedModel::start_blocking(vec![Reply::text("one two").held_at(&gate), Reply::text("never")]);
@@ -204,9 +250,26 @@ fn x01_told_to_end_it_cancels_what_does_not_end_in_time() {
     wire.signal("INT");
     let answer = wire.line();
     assert_eq!((&answer["id"], &answer["outcome"]), (&json!(1), &json!("cancelled")));
+    assert!(answer["text"].as_str().unwrap().contains("the run was cancelled"), "as the page says: {answer}");
     wire.ended().succeeded();
     assert_eq!(place.outcomes(), (1, 0), "accepted and settled");
     place.assert_undamaged();
+}
+
+#[test]
+fn t13_a_message_that_interrupts_is_answered_and_the_one_it_interrupts_is_cancelled_without_a_word() {
+    let gate = Gate::new();
+    let server = ScriptedModel::start_blocking(vec![Reply::text("one two").held_at(&gate), Reply::text("three")]);
+    let place = Place::with_model(&server).set("CAPSTAN_CHANNELS__STDIO__ADMISSION", "interrupt");
+    let mut wire = Wire::start(&place);
+    wire.ask(&ask(1, "s", "hello"));
+    wait_for(&gate);
+    wire.ask(&ask(2, "s", "rather this"));
+    let interrupted = wire.line();
+    assert_eq!((&interrupted["id"], &interrupted["outcome"]), (&json!(1), &json!("cancelled")));
+    assert_eq!(interrupted["text"], "");
+    assert_eq!(wire.line()["text"], "three");
+    wire.end().succeeded();
 }
 
 #[test]
@@ -278,6 +341,23 @@ fn c02_serving_has_an_alias_and_a_run_does_not_read_what_is_meant_for_stdio() {
     assert_eq!(wire.end().data(), "");
     place.capstan_reading(&["run", "hello"], b"{\"session\":\"s\",\"text\":\"not for you\"}\n").data();
     assert_eq!(place.outcomes(), (1, 0));
+}
+
+#[test]
+fn c02_what_is_set_for_a_channel_nobody_provides_is_warned_of_and_stops_nothing() {
+    let place = Place::new().config("[channels.stdoi]\nadmission = 'steer'\n");
+    place.capstan(&["run", "hello"]).data();
+    let warns = |said: &str| said.contains("channels.stdoi") && said.contains("did you mean \"channels.stdio\"?");
+    let said = Wire::start(&place).end().succeeded();
+    assert!(warns(&said.stderr), "{said:?}");
+    let said = place.capstan(&["config", "show"]).succeeded();
+    assert!(warns(&said.stderr), "{said:?}");
+    let found = place.capstan(&["doctor", "--json"]).json();
+    let checks = found["checks"].as_array().unwrap();
+    let config = checks.iter().find(|check| check["check"] == "config").unwrap();
+    assert_eq!(config["status"], "warning");
+    assert!(warns(config["details"][0].as_str().unwrap()), "{config}");
+    place.capstan(&["serve", "--channel", "stdoi"]).refused("channel-unknown", 2);
 }
 
 /// The block of a language in the page about the channel.

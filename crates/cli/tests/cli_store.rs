@@ -91,6 +91,22 @@ fn a_backup_is_one_private_file_that_can_be_put_in_place() {
 }
 
 #[test]
+fn a_backup_removes_what_one_that_was_killed_left_beside_it() {
+    let place = Place::new();
+    place.capstan(&["run", "hello"]).data();
+    let folder = backups(&place);
+    let mut killed = std::process::Command::new("true").spawn().unwrap();
+    killed.wait().unwrap();
+    let left = format!("{folder}/.old.db.capstan-{}.new", killed.id());
+    let file = std::fs::File::create(&left).unwrap();
+    place.capstan(&["store", "backup", &format!("{folder}/one.db")]).data();
+    assert!(std::fs::exists(&left).unwrap(), "it may still be written by another machine");
+    file.set_modified(std::time::SystemTime::now() - std::time::Duration::from_hours(1)).unwrap();
+    place.capstan(&["store", "backup", &format!("{folder}/two.db")]).data();
+    assert_eq!(files_in(&folder), BTreeSet::from(["one.db".to_owned(), "two.db".to_owned()]));
+}
+
+#[test]
 fn a_backup_replaces_nothing_unless_it_is_told_to() {
     let place = Place::new();
     place.capstan(&["run", "hello"]).data();

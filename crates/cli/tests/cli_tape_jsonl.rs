@@ -103,6 +103,44 @@ fn p12_a_tape_that_was_handed_over_is_not_begun_again_elsewhere() {
 }
 
 #[test]
+fn p01_a_line_that_is_gone_from_the_middle_of_a_live_tape_is_told_of() {
+    let server = ScriptedModel::start_blocking(vec![Reply::text("first"), Reply::text("second")]);
+    let place = place(&server);
+    place.capstan(&["run", "hello"]).data();
+    place.capstan(&["tape", "reset", "cli:local"]).data();
+    place.capstan(&["run", "again"]).data();
+    place.capstan(&["tape", "fork", "cli:local", "--as", "fork", "--at", "5"]).data();
+    place.assert_undamaged();
+    place.capstan(&["doctor"]).data();
+    let whole = on_disk(&place);
+    let without_the_fourth: String =
+        whole.split_inclusive('\n').enumerate().filter(|(index, _)| *index != 3).map(|(_, line)| line).collect();
+    std::fs::write(file(&place), &without_the_fourth).unwrap();
+
+    let said = place.capstan(&["tape", "verify"]).refused("tape-damaged", 4);
+    assert!(said.stderr.contains("entry 4 is missing"), "{said:?}");
+    let said = place.capstan(&["doctor"]).failed("problems-found", 1);
+    assert!(said.stdout.contains("entry 4 is missing"), "{said:?}");
+    assert_eq!(on_disk(&place), without_the_fourth, "it is left as it is");
+    std::fs::write(file(&place), whole).unwrap();
+    place.assert_undamaged();
+}
+
+#[test]
+fn p12_an_imported_tape_may_have_gaps() {
+    let place = Place::new().config("tape_store = \"jsonl\"\n");
+    let with_gaps: String = cli_support::sample_lines()
+        .iter()
+        .enumerate()
+        .filter(|(index, _)| index % 5 != 3)
+        .fold(String::new(), |text, (_, line)| text + line + "\n");
+    let path = place.file("gaps.jsonl", with_gaps);
+    place.capstan(&["tape", "import", &path]).data();
+    place.assert_undamaged();
+    place.capstan(&["doctor"]).data();
+}
+
+#[test]
 fn p12_a_file_of_another_system_put_there_goes_on() {
     let server = ScriptedModel::start_blocking(vec![Reply::text("welcome back")]);
     let place = place(&server);

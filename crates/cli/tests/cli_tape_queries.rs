@@ -1,8 +1,9 @@
-//! `capstan tape show` and `search` with their filters (P10), on the tape of another system.
+//! `capstan tape show` and `search` with their filters (P10), on the tape of another system; and `tape events` (G7).
 
 mod cli_support;
 
 use cli_support::{Place, ids, sample};
+use serde_json::json;
 
 /// The sample imported, and asked.
 struct Asked(Place);
@@ -66,6 +67,8 @@ fn p10_by_anchors() {
     let between = ["--after-anchor", "session/start", "--until-anchor", "phase-1"];
     assert_eq!(asked.shown(&between), (2..=30).collect::<Vec<_>>());
     assert_eq!(asked.shown(&["--after-anchor", "phase-9"]), [0; 0]);
+    let said = asked.0.capstan(&["tape", "show", "t", "--after-anchor", "phase-9"]).succeeded();
+    assert!(said.stderr.contains("there is no anchor \"phase-9\""), "whoever mistyped it is told: {said:?}");
 }
 
 #[test]
@@ -103,4 +106,40 @@ fn a_tape_can_be_meant_by_the_beginning_of_its_name_when_only_one_begins_so() {
     assert_eq!(place.capstan(&["tape", "show", "be"]).lines().len(), 33);
     place.capstan(&["tape", "show", "alpha"]).refused("tape-unknown", 2);
     place.capstan(&["tape", "show", ""]).refused("tape-unknown", 2);
+}
+
+#[test]
+fn g07_the_event_log_tells_what_came_in_what_was_done_and_what_became_of_it() {
+    let place = Place::new();
+    place.capstan(&["run", "[[tool:bash cmd=\"echo hi\"]] go"]).succeeded();
+    place.capstan(&["run", ",tape.info"]).data();
+    let log = place.capstan(&["tape", "events", "cli:local", "--json"]).values();
+    let facts: Vec<&str> = log.iter().map(|fact| fact["fact"].as_str().unwrap()).collect();
+    let first = ["handoff", "inbound", "tool_call", "tool_result", "outbound", "outcome", "delivery"];
+    assert_eq!(facts[..7], first);
+    assert_eq!(facts[7..], ["inbound", "command", "outbound", "outcome", "delivery"]);
+    assert_eq!(log[1]["event"]["input"]["text"], "[[tool:bash cmd=\"echo hi\"]] go");
+    assert_eq!(log[5]["outcome"]["outcome"], "replied");
+    assert_eq!(log[5]["event"]["event_id"], log[1]["event"]["event_id"]);
+    assert_eq!((&log[6]["delivery"]["status"], &log[6]["event"]), (&json!("sent"), &log[5]["event"]));
+    let lines = place.capstan(&["tape", "events", "cli:local", "--limit", "2"]).lines();
+    assert!(lines[0].contains("outcome") && lines[0].ends_with(": replied"), "{lines:?}");
+    assert!(lines[1].contains("delivery    sent to cli local: "), "{lines:?}");
+}
+
+#[test]
+fn g07_the_event_log_tells_of_failures_and_of_what_is_not_ours() {
+    let place = Place::new().set("CAPSTAN_MAX_STEPS", "1");
+    place.capstan(&["run", "[[tool:help]] [[tool:help]]"]).failed("max-steps", 1);
+    let log = place.capstan(&["tape", "events", "cli:local", "--json"]).values();
+    let named =
+        |name: &str| log.iter().find(|fact| fact["fact"] == name).unwrap_or_else(|| panic!("no {name}")).clone();
+    assert!(named("error")["payload"]["message"].as_str().unwrap().contains("1 steps"));
+    assert_eq!(named("outcome")["outcome"]["outcome"], "failed");
+    assert_eq!(named("delivery")["message"]["kind"], "notice");
+
+    let exported = place.file("other.jsonl", place.capstan(&["tape", "export", "cli:local"]).data());
+    let copied = place.capstan(&["tape", "events", &exported, "--json"]).values();
+    assert!(copied.iter().any(|fact| fact["fact"] == "inbound"));
+    assert!(!copied.iter().any(|fact| fact["fact"] == "outcome"), "what became of it is not in a file");
 }

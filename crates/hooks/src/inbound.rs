@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use capstan_protocol::{Event, Input, SessionId};
+use capstan_protocol::{Event, Input, RawRef, SessionId};
 
 use crate::Extensions;
 
@@ -13,6 +13,13 @@ pub struct Inbound {
     event: Arc<Event>,
     extensions: Extensions,
 }
+
+/// What the platform sent, as it came: in the extensions of an event whose channel wants it kept. The host stores it
+/// with the event, which then refers to it.
+///
+/// A channel hands it in where it says more than the event does, and otherwise saves the room.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RawPayload(pub Vec<u8>);
 
 impl Inbound {
     /// An event that carries nothing else.
@@ -28,6 +35,12 @@ impl Inbound {
     /// The same event with something else said.
     pub fn with_input(&self, input: Input) -> Self {
         let event = Event { input, ..Event::clone(&self.event) };
+        Self { event: Arc::new(event), extensions: self.extensions.clone() }
+    }
+
+    /// The same event with a reference to what the platform sent.
+    pub fn referring_to(&self, raw_ref: RawRef) -> Self {
+        let event = Event { raw_ref: Some(raw_ref), ..Event::clone(&self.event) };
         Self { event: Arc::new(event), extensions: self.extensions.clone() }
     }
 

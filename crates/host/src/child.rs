@@ -18,6 +18,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use crate::api::{open_calls, store_failed};
+use crate::engine::GoesOn;
 use crate::grant;
 use crate::orchestrator::next_event;
 use crate::results::runner_stream;
@@ -27,6 +28,13 @@ use crate::run::{EVENT_QUEUE, Run, Terminal};
 const DEEPEST: u32 = 2;
 /// The anchor that the fork of a child begins with.
 const ANCHOR: &str = "subagent/start";
+
+/// A child that has not ended.
+pub(crate) struct Child {
+    run: Arc<Run>,
+    /// From before it is on record until its end is.
+    goes_on: GoesOn,
+}
 
 /// Runs a child to its end.
 pub(crate) async fn run(parent: &Arc<Run>, call: ChildCall) -> Result<ChildEnd, ApiError> {
@@ -69,7 +77,7 @@ pub(crate) fn end_left(parent: &Run, status: RunStatus) -> BoxFuture<'_, ()> {
         let left = std::mem::take(&mut parent.progress().children);
         // Whoever waited for them no longer does, so they did not complete.
         let status = if status == RunStatus::Completed { RunStatus::Cancelled } else { status };
-        for child in left {
+        for Child { run: child, goes_on: _until_it_has_ended } in left {
             if let Err(error) = close(parent, &child, status).await {
                 tracing::warn!(run_id = %child.id(), %error, "the end of a child run could not be written");
             }
@@ -130,7 +138,7 @@ async fn open(
         binding: child.context.trigger.binding_id.clone(),
         runner: child.runner.descriptor().id,
         grant: child.grant().clone(),
-        status: RunStatus::Running,
+        status: RunStatus::Created,
         started_at: child.context.runtime.started_at,
         ended_at: None,
         usage: None,
@@ -142,8 +150,9 @@ async fn open(
         child.append(entry);
     }
     child.take_in_prompt();
-    services.runs.enter(run_id, child.cancelled.clone());
-    parent.progress().children.push(Arc::clone(&child));
+    child.journal.start_run(&run_id);
+    let goes_on = services.runs.enter(run_id, child.cancelled.clone());
+    parent.progress().children.push(Child { run: Arc::clone(&child), goes_on });
     if let Err(error) = child.flush().await {
         forget(parent, &child);
         return Err(store_failed(&error));
@@ -230,6 +239,5 @@ async fn close(parent: &Run, child: &Run, status: RunStatus) -> Result<(), ApiEr
 }
 
 fn forget(parent: &Run, child: &Run) {
-    child.services.runs.leave(child.id());
-    parent.progress().children.retain(|open| open.id() != child.id());
+    parent.progress().children.retain(|open| open.run.id() != child.id());
 }

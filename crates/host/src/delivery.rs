@@ -47,9 +47,16 @@ pub(crate) async fn isolated(
     asked: impl Future<Output = Result<(), ChannelError>>,
     deadline: Duration,
 ) -> Result<(), (String, Fate)> {
-    match tokio::time::timeout(deadline, AssertUnwindSafe(asked).catch_unwind()).await {
-        Ok(Ok(done)) => done.map_err(|error| (error.message, error.fate)),
-        Ok(Err(_)) => Err(("the channel crashed".to_owned(), Fate::Unknown)),
+    match tokio::time::timeout(deadline, guarded(asked)).await {
+        Ok(done) => done,
         Err(_) => Err(("the channel did not answer in time".to_owned(), Fate::Unknown)),
+    }
+}
+
+/// A channel that panics fails at what it was asked. Whoever asks bounds how long that may take.
+pub(crate) async fn guarded(asked: impl Future<Output = Result<(), ChannelError>>) -> Result<(), (String, Fate)> {
+    match AssertUnwindSafe(asked).catch_unwind().await {
+        Ok(done) => done.map_err(|error| (error.message, error.fate)),
+        Err(_) => Err(("the channel crashed".to_owned(), Fate::Unknown)),
     }
 }

@@ -3,31 +3,37 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use capstan_hooks::Inbound;
 use capstan_hooks::args::Stage;
 use capstan_protocol::{ChatMessage, EventKey, Outbound, OutboundKind, Outcome, RunId, TapeName, Timestamp};
 use capstan_tape::{Assigned, Batch, Draft, Fact, NewOutbound, RunStatus, StoreError};
 use capstan_turn::{Dispatched, TurnError, TurnReport};
 use serde_json::json;
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedMutexGuard, oneshot};
 
 use crate::HostError;
-use crate::engine::Engine;
+use crate::backoff::Backoff;
+use crate::engine::{Engine, GoesOn};
 use crate::item::{Group, Item};
 use crate::journal::Journal;
 use crate::orchestrator::RunReport;
-use crate::outbox::{Parcel, Row};
+use crate::outbox::{Address, Parcel, Row};
 use crate::staging::Staging;
 
-/// How long the first wait is before a commit is tried again that the disk refused; each further one is twice as long.
-const FIRST_WAIT: Duration = Duration::from_millis(500);
-/// How long such a wait is at most.
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// How long to wait before a commit is tried again that the disk refused.
+const BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), longest: Duration::from_secs(30) };
+
+/// How long the end of a turn waits for the end of another beside it. Their order is not worth more: a disk that fails
+/// must not hold up who is to be told so.
+const IN_ORDER: Duration = Duration::from_secs(1);
 
 /// A turn that has ended, before that is committed.
 pub(crate) struct Ended {
     pub(crate) turn: Result<TurnReport, TurnError>,
     pub(crate) staging: Staging,
     pub(crate) run: Option<RunReport>,
+    /// Kept until the end of the run is on record.
+    pub(crate) goes_on: Option<GoesOn>,
     /// The turn's journal; an event without a turn has none.
     pub(crate) journal: Option<Arc<Journal>>,
 }
@@ -41,51 +47,158 @@ pub(crate) struct Closed {
     pub(crate) tape: TapeName,
     /// Hears, for those who wait behind these events, that the store fails.
     pub(crate) trouble: Option<oneshot::Sender<StoreError>>,
+    /// Where they wait for others that end at the same time.
+    pub(crate) order: Option<EndingOrder>,
+}
+
+/// What becomes of the session's lease in the commit that ends a turn.
+pub(crate) enum Lease {
+    /// Nothing.
+    Untouched,
+    /// This.
+    Becomes(Box<Fact>),
+}
+
+/// Turns of a session that end at the same time end one after the other, so that what they say goes out in the order in
+/// which it was committed. It is held over one attempt to commit, and never over what may take longer.
+pub(crate) type EndingOrder = Arc<tokio::sync::Mutex<()>>;
+
+/// The end of a turn as it is on record.
+struct Written {
+    outcome: Outcome,
+    /// The outcome of the events that the turn did not answer.
+    of_others: Outcome,
+    rows: Vec<Row>,
+    /// While it is held, what goes out goes before what is committed later.
+    in_order: Option<OwnedMutexGuard<()>>,
+}
+
+/// What goes out when the end of a turn is on record.
+struct Due {
+    parcels: Vec<Parcel>,
+    in_order: Option<OwnedMutexGuard<()>>,
+}
+
+/// What is said about events that end without a turn.
+pub(crate) struct Said {
+    /// What their outcome says.
+    pub(crate) notice: String,
+    /// What goes out.
+    pub(crate) outbounds: Vec<Outbound>,
+    /// What became of it on the way.
+    pub(crate) flags: Option<Draft>,
 }
 
 impl Engine {
-    /// Ends an event that must not have a turn: the observers and the user are told.
-    pub(crate) async fn without_turn(self: &Arc<Self>, item: Item, tape: &TapeName, error: TurnError) {
+    /// Ends an event that is refused a turn: the observers and the user are told. What comes after it in its
+    /// conversation waits for that, and so must not wait for a chat that takes nothing.
+    pub(crate) async fn refuse(self: &Arc<Self>, item: Item, tape: &TapeName, error: TurnError) {
         let Some(group) = Group::new(vec![item]) else { return };
-        self.end_without_turn(group, tape, error).await;
+        match self.write_without_turn(group, tape, error).await {
+            Ok(due) => {
+                for parcel in due.parcels {
+                    self.deliver_at_once(parcel).await;
+                }
+            }
+            Err(error) => tracing::error!(%error, "an event without a turn could not be settled"),
+        }
     }
 
     /// Ends events that could not get a turn.
     pub(crate) async fn end_without_turn(self: &Arc<Self>, group: Group, tape: &TapeName, error: TurnError) {
-        let staging = Staging::default();
-        group.inbound.extensions().insert(staging.clone());
-        self.services.hooks.notify_error(Stage::Turn, error.fault(), Some(group.inbound.clone())).await;
-        let ended = Ended { turn: Err(error), staging, run: None, journal: None };
-        let closed = Closed { group, taken: Vec::new(), tape: tape.clone(), trouble: None };
-        if let Err(error) = self.settle(closed, ended, None).await {
-            tracing::error!(%error, "an event without a turn could not be settled");
+        match self.write_without_turn(group, tape, error).await {
+            Ok(due) => {
+                let chats = self.send_due(due);
+                self.wait_for_room(&chats).await;
+            }
+            Err(error) => tracing::error!(%error, "an event without a turn could not be settled"),
         }
     }
 
-    /// Commits the outcomes with everything that belongs to them, then delivers. `lease` is what becomes of the
-    /// session's lease in the same commit.
+    async fn write_without_turn(&self, group: Group, tape: &TapeName, error: TurnError) -> Result<Due, StoreError> {
+        let staging = self.tell_observers(Some(&group.inbound), &error).await;
+        let ended = Ended { turn: Err(error), staging, run: None, goes_on: None, journal: None };
+        let closed = Closed { group, taken: Vec::new(), tape: tape.clone(), trouble: None, order: None };
+        self.write(closed, ended, Lease::Untouched).await
+    }
+
+    /// Tells the observers why events end that a dead process left, and has the one notice dispatched. There are no
+    /// events where none can be read any more.
+    pub(crate) async fn say_why(&self, group: Option<&Group>, error: &TurnError) -> Said {
+        let staging = self.tell_observers(group.map(|group| &group.inbound), error).await;
+        let dispatched = match group {
+            Some(group) => self.dispatch_notice(group, &staging).await,
+            None => None,
+        };
+        Said {
+            notice: staging.notice().unwrap_or_else(|| error.public()),
+            outbounds: staging.outbounds(),
+            flags: dispatched.as_ref().map(sent_flags),
+        }
+    }
+
+    /// Tells the observers why events end without what a turn would have staged, and gives what they want said instead.
+    async fn tell_observers(&self, inbound: Option<&Inbound>, error: &TurnError) -> Staging {
+        let staging = Staging::default();
+        if let Some(inbound) = inbound {
+            inbound.extensions().insert(staging.clone());
+        }
+        self.services.hooks.notify_error(Stage::Turn, error.fault(), inbound.cloned()).await;
+        staging
+    }
+
+    /// Commits the outcomes with everything that belongs to them, then sends it out, and says to which chats.
+    pub(crate) async fn settle(
+        self: &Arc<Self>,
+        closed: Closed,
+        ended: Ended,
+        lease: Lease,
+    ) -> Result<Vec<Address>, StoreError> {
+        Ok(self.send_due(self.write(closed, ended, lease).await?))
+    }
+
+    fn send_due(self: &Arc<Self>, due: Due) -> Vec<Address> {
+        let Due { parcels, in_order } = due;
+        let chats = parcels.into_iter().flat_map(|parcel| self.send_out(parcel)).collect();
+        drop(in_order);
+        chats
+    }
+
+    /// Commits the outcomes with everything that belongs to them, and gives what goes out then.
     ///
     /// A disk that refuses is tried again until it takes it or the host stops: an event must not be left without an
     /// outcome by a process that lives.
-    pub(crate) async fn settle(
-        self: &Arc<Self>,
-        mut closed: Closed,
-        mut ended: Ended,
-        lease: Option<Fact>,
-    ) -> Result<(), StoreError> {
+    async fn write(&self, mut closed: Closed, mut ended: Ended, lease: Lease) -> Result<Due, StoreError> {
+        let Written { outcome, of_others, rows, in_order } = match self.write_end(&mut closed, &ended, lease).await {
+            // Fenced, or something that can never be written: what the turn wrote is given up, its events are not.
+            Err(error) if !error.may_pass() => {
+                tracing::error!(tape = %closed.tape, %error, "what a turn wrote is given up");
+                self.write_unfenced(&closed, &mut ended, error).await?
+            }
+            written => written?,
+        };
+        drop(ended.goes_on.take());
+        let (run_id, usage) = ended.run.map(|run| (run.run_id, run.usage)).unzip();
+        let output = ended.turn.as_ref().map(|report| report.output.clone()).unwrap_or_default();
+        let error = ended.turn.err();
+        let others = closed.group.others.into_iter().chain(closed.taken);
+        let mut parcels: Vec<Parcel> = others.map(|item| Parcel::of(item, of_others.clone(), run_id.clone())).collect();
+        let parcel = Parcel::of(closed.group.lead, outcome, run_id).with(output, usage.flatten(), error);
+        parcels.push(Parcel { rows, ..parcel });
+        Ok(Due { parcels, in_order })
+    }
+
+    async fn write_end(&self, closed: &mut Closed, ended: &Ended, lease: Lease) -> Result<Written, StoreError> {
         let notice = self.dispatch_notice(&closed.group, &ended.staging).await;
         let now = self.services.settings.clock.now();
         let mut facts = ended.entries(&closed.tape, notice.as_ref(), now);
         let first_row = facts.len();
         let key = &closed.group.lead.key;
-        let owner = self.services.settings.owner.name();
-        let outbounds = ended.staging.outbounds().into_iter();
-        let staged = |message| NewOutbound { message, event: key.clone(), at: now, owner: owner.to_owned() };
-        let outbounds: Vec<NewOutbound> = outbounds.map(staged).collect();
+        let outbounds = self.to_send(key, ended.staging.outbounds(), now);
         facts.extend(outbounds.iter().cloned().map(Fact::Enqueue));
-        let mut outcome = ended.outcome();
+        let outcome = ended.outcome();
         let run_id = ended.run.as_ref().map(|run| run.run_id.clone());
-        let folded = run_id.clone().map_or_else(|| outcome.clone(), |run_id| Outcome::Folded { run_id });
+        let of_others = run_id.clone().map_or_else(|| outcome.clone(), |run_id| Outcome::Folded { run_id });
         let settle = |key: &EventKey, outcome: &Outcome| Fact::Settle {
             key: key.clone(),
             outcome: outcome.clone(),
@@ -93,46 +206,31 @@ impl Engine {
         };
         facts.push(settle(key, &outcome));
         let others = closed.group.others.iter().chain(&closed.taken);
-        facts.extend(others.map(|item| settle(&item.key, &folded)));
-        facts.extend(lease);
-        let assigned = match self.commit_end(&mut closed, &ended, facts).await {
-            // Fenced, or something that can never be written: what the turn wrote is given up, its events are not.
-            Err(error) if !error.may_pass() => {
-                tracing::error!(tape = %closed.tape, %error, "what a turn wrote is given up");
-                let error = TurnError::Store(error);
-                outcome = Outcome::Failed { notice: error.public() };
-                ended.turn = Err(error);
-                self.settle_unfenced(&closed, &outcome).await?;
-                if let Some(run) = &ended.run {
-                    self.end_unwritten(&run.run_id).await;
-                }
-                Vec::new()
-            }
-            done => done?,
-        };
-        let rows = outbounds.into_iter().enumerate();
-        let rows = rows.filter_map(|(at, row)| Row::staged(assigned.get(first_row + at), row)).collect();
-        let was_fenced = assigned.is_empty();
-        let usage = ended.run.and_then(|run| run.usage);
-        let output = ended.turn.as_ref().map(|report| report.output.clone()).unwrap_or_default();
-        let error = ended.turn.err();
-        for item in closed.group.others.into_iter().chain(closed.taken) {
-            let outcome = if was_fenced { outcome.clone() } else { folded.clone() };
-            self.deliver(Parcel::of(item, outcome, run_id.clone())).await;
+        facts.extend(others.map(|item| settle(&item.key, &of_others)));
+        if let Lease::Becomes(fact) = lease {
+            facts.push(*fact);
         }
-        let parcel = Parcel::of(closed.group.lead, outcome, run_id).with(output, usage, error);
-        self.deliver(Parcel { rows, ..parcel }).await;
-        Ok(())
+        let (assigned, in_order) = self.commit_end(closed, ended, facts).await?;
+        Ok(Written { outcome, of_others, rows: rows(outbounds, assigned.get(first_row..)), in_order })
     }
 
+    /// Messages about an event, to be put into the outbox.
+    pub(crate) fn to_send(&self, event: &EventKey, outbounds: Vec<Outbound>, at: Timestamp) -> Vec<NewOutbound> {
+        let owner = self.services.settings.owner.name();
+        let row = |message| NewOutbound { message, event: event.clone(), at, owner: owner.to_owned() };
+        outbounds.into_iter().map(row).collect()
+    }
+
+    /// Commits the end of a turn. What goes out with it goes before what is committed later, while the guard is held.
     async fn commit_end(
         &self,
         closed: &mut Closed,
         ended: &Ended,
         facts: Vec<Fact>,
-    ) -> Result<Vec<Assigned>, StoreError> {
-        let mut wait = FIRST_WAIT;
+    ) -> Result<(Vec<Assigned>, Option<OwnedMutexGuard<()>>), StoreError> {
+        let mut attempts = 0;
         loop {
+            let in_order = closed.in_order().await;
             let committed = if let Some(journal) = &ended.journal {
                 journal.flush_with(facts.clone()).await
             } else {
@@ -141,42 +239,65 @@ impl Engine {
             };
             let error = match committed {
                 Err(error) if error.may_pass() => error,
-                done => return done,
+                done => return done.map(|assigned| (assigned, in_order)),
             };
+            drop(in_order);
             tracing::error!(%error, "the end of a turn could not be written; it is tried again");
-            closed.tell_callers(&error);
+            let tools = ended.journal.as_ref().map(|journal| journal.unrecorded()).unwrap_or_default();
+            closed.tell_callers(&error, &tools);
+            attempts += 1;
             tokio::select! {
-                () = tokio::time::sleep(wait) => wait = (wait * 2).min(LONGEST_WAIT),
+                () = tokio::time::sleep(BACKOFF.after(attempts)) => {}
                 () = self.stopping.cancelled() => return Err(error),
             }
         }
     }
 
     /// A turn that lost its lease may write nothing more on the tape, but its events must not be left without an
-    /// outcome, unless somebody else has taken them over.
-    async fn settle_unfenced(&self, closed: &Closed, outcome: &Outcome) -> Result<(), StoreError> {
+    /// outcome, unless somebody else has taken them over, nor whoever sent them without a word.
+    async fn write_unfenced(
+        &self,
+        closed: &Closed,
+        ended: &mut Ended,
+        error: StoreError,
+    ) -> Result<Written, StoreError> {
+        if ended.turn.is_ok() {
+            let error = TurnError::Store(error);
+            ended.staging = self.tell_observers(Some(&closed.group.inbound), &error).await;
+            ended.turn = Err(error);
+            self.dispatch_notice(&closed.group, &ended.staging).await;
+        }
+        let outcome = ended.outcome();
+        let lead = &closed.group.lead.key;
+        let mut notices = ended.staging.outbounds();
+        notices.retain(|outbound| outbound.kind == OutboundKind::Notice);
+        let notices = self.to_send(lead, notices, self.services.settings.clock.now());
         let me = self.services.settings.owner.name().to_owned();
+        let mut staged = Vec::new();
         for item in closed.group.items().chain(&closed.taken) {
+            let (key, from, owner) = (item.key.clone(), Some(me.clone()), me.clone());
             let mut batch = Batch::new();
-            batch.push(Fact::Adopt {
-                key: item.key.clone(),
-                from: Some(me.clone()),
-                owner: me.clone(),
-                was_worked_on: false,
-            });
-            batch.push(Fact::Settle { key: item.key.clone(), outcome: outcome.clone(), run_id: None });
+            batch.push(Fact::Adopt { key: key.clone(), from, owner, was_worked_on: false });
+            batch.push(Fact::Settle { key, outcome: outcome.clone(), run_id: None });
+            let first_row = batch.facts.len();
+            let own = if item.key == *lead { notices.clone() } else { Vec::new() };
+            batch.facts.extend(own.iter().cloned().map(Fact::Enqueue));
             match self.services.tapes.store().commit(batch).await {
-                Ok(_) | Err(StoreError::NotOpen { .. }) => {}
+                Ok(committed) => staged.extend(rows(own, committed.assigned.get(first_row..))),
+                Err(StoreError::NotOpen { .. }) => {}
                 Err(error) => return Err(error),
             }
         }
-        Ok(())
+        if let Some(run) = &ended.run {
+            self.end_unwritten(&run.run_id).await;
+        }
+        Ok(Written { of_others: outcome.clone(), outcome, rows: staged, in_order: None })
     }
 
     /// The run of a turn that could not be written has failed, if it is on record at all.
     async fn end_unwritten(&self, run_id: &RunId) {
         let store = self.services.tapes.store();
-        let is_open = matches!(store.run(run_id).await, Ok(Some(run)) if run.status == RunStatus::Running);
+        let is_open = matches!(store.run(run_id).await, Ok(Some(run)) if run.status.is_open());
         let at = self.services.settings.clock.now();
         let end = Fact::EndRun { run_id: run_id.clone(), status: RunStatus::Failed, usage: None, at };
         if is_open && let Err(error) = store.commit(Batch { facts: vec![end], ..Batch::new() }).await {
@@ -199,10 +320,20 @@ impl Engine {
 }
 
 impl Closed {
+    /// Waits until those that end before are on record, for a while.
+    async fn in_order(&self) -> Option<OwnedMutexGuard<()>> {
+        let order = Arc::clone(self.order.as_ref()?);
+        tokio::time::timeout(IN_ORDER, order.lock_owned()).await.ok()
+    }
+
     /// Whoever waits in this process is told that the store fails; the outcome comes when it works again.
-    fn tell_callers(&mut self, error: &StoreError) {
+    fn tell_callers(&mut self, error: &StoreError, unrecorded: &[String]) {
         let items = std::iter::once(&mut self.group.lead).chain(&mut self.group.others).chain(&mut self.taken);
-        tell(items, error);
+        let told = match unrecorded {
+            [] => HostError::Store(error.clone()),
+            tools => HostError::Unrecorded { error: error.clone(), tools: tools.join(", ") },
+        };
+        tell(items, &told);
         if let Some(trouble) = self.trouble.take() {
             let _unheard = trouble.send(error.clone());
         }
@@ -210,10 +341,10 @@ impl Closed {
 }
 
 /// Tells the callers of events that the store fails. They are told once.
-pub(crate) fn tell<'a>(items: impl Iterator<Item = &'a mut Item>, error: &StoreError) {
+pub(crate) fn tell<'a>(items: impl Iterator<Item = &'a mut Item>, error: &HostError) {
     for caller in items.filter_map(|item| item.caller.take()) {
         // Whoever asked may have gone.
-        let _unheard = caller.send(Err(HostError::Store(error.clone())));
+        let _unheard = caller.send(Err(error.clone()));
     }
 }
 
@@ -253,6 +384,12 @@ impl Ended {
         };
         entries.into_iter().map(append).collect()
     }
+}
+
+/// Messages as they stand in the outbox, under the ids they were assigned.
+pub(crate) fn rows(outbounds: Vec<NewOutbound>, assigned: Option<&[Assigned]>) -> Vec<Row> {
+    let staged = outbounds.into_iter().zip(assigned.unwrap_or_default());
+    staged.filter_map(|(outbound, assigned)| Row::staged(assigned, outbound)).collect()
 }
 
 /// Who said that a message was sent, or staged, and who that it was not.

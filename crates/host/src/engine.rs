@@ -42,9 +42,15 @@ pub(crate) struct Engine {
     pub(crate) cancelled: CancellationToken,
     /// Fires when no further turn is to begin: what waits is taken up at the next start.
     pub(crate) stopping: CancellationToken,
+    /// Fires when the host can wait no longer for whoever takes what is sent.
+    pub(crate) giving_up: CancellationToken,
+    /// The sessions that are awake.
+    pub(crate) lanes: TaskTracker,
     listening: Mutex<BTreeSet<ChannelName>>,
     /// What dead processes left was looked for in every session, and is looked for again.
     pub(crate) sweeps: AtomicBool,
+    /// The task that looks again has begun.
+    sweep_begun: AtomicBool,
 }
 
 /// A turn that is going on, as its session reaches it.
@@ -68,14 +74,24 @@ impl Engine {
             tasks: TaskTracker::new(),
             cancelled: CancellationToken::new(),
             stopping: CancellationToken::new(),
+            giving_up: CancellationToken::new(),
+            lanes: TaskTracker::new(),
             listening: Mutex::default(),
             sweeps: AtomicBool::new(false),
+            sweep_begun: AtomicBool::new(false),
         }
     }
 
     /// Whether this host looks for what dead processes left in every session.
     pub(crate) fn sweeps(&self) -> bool {
         self.sweeps.load(Ordering::SeqCst)
+    }
+
+    /// Begins to look for it now and again, once.
+    pub(crate) fn begin_sweep(self: &Arc<Self>) {
+        if !self.sweep_begun.swap(true, Ordering::SeqCst) {
+            self.tasks.spawn(Arc::clone(self).sweep());
+        }
     }
 
     /// Reserves a place in a session, which is woken if it is asleep.
@@ -86,7 +102,8 @@ impl Engine {
         let settings = &self.services.settings;
         let (reservation, begun) = self.sessions.reserve(tape, &settings.owner, settings.session_queue);
         if let Some(lane) = begun {
-            self.tasks.spawn(Lane::new(Arc::clone(self), lane).run());
+            let lane = Lane::new(Arc::clone(self), lane).run();
+            self.tasks.spawn(self.lanes.track_future(lane));
         }
         Ok(reservation)
     }
@@ -108,12 +125,14 @@ impl Engine {
             begins_after: group.head(),
             events: group.items().map(|item| (item.key.clone(), item.message)).collect(),
             report: Mutex::default(),
+            goes_on: Mutex::default(),
         });
         let turn = self.turn.process(inbound.clone(), group.lead.session.clone()).await;
         close_lifespan(inbound, turn.as_ref().err()).await;
         let run = inbound.extensions().get::<TurnRun>();
+        let goes_on = run.as_ref().and_then(|run| run.goes_on.lock().unwrap_or_else(PoisonError::into_inner).take());
         let run = run.and_then(|run| run.report.lock().unwrap_or_else(PoisonError::into_inner).clone());
-        Ended { turn, staging, run, journal: Some(Arc::clone(&active.journal)) }
+        Ended { turn, staging, run, goes_on, journal: Some(Arc::clone(&active.journal)) }
     }
 
     /// Tells whoever sent an event again what became of it, as soon as that is known.
@@ -127,9 +146,7 @@ impl Engine {
         if let Err(error) = self.take_up_if_left(&key).await {
             tracing::warn!(%error, "whether a dead process left an event could not be told");
         }
-        let waits =
-            self.services.channel(&inbound.channel()).is_some_and(|channel| channel.capabilities().caller_waits);
-        if caller.is_none() && !waits {
+        if caller.is_none() && !self.services.caller_waits(&inbound.source) {
             // Nobody waits for an answer to what was sent again.
             return;
         }
@@ -137,7 +154,7 @@ impl Engine {
             known = self.outcome_of(&key) => known,
             () = self.stopping.cancelled() => Ok(None),
         };
-        let served = Served { session, duplicate: true, ..Served::unknown() };
+        let served = Served { duplicate: true, ..Served::in_flight(session) };
         let failed = match known {
             Ok(Some((outcome, run_id))) => match self.services.tapes.store().outbox(&key).await {
                 Ok(rows) => {
@@ -201,16 +218,27 @@ async fn close_lifespan(inbound: &Inbound, error: Option<&TurnError>) {
 }
 
 /// The runs that go on in this process, and how to end them.
-#[derive(Debug, Default)]
-pub(crate) struct ActiveRuns(Mutex<HashMap<RunId, CancellationToken>>);
+#[derive(Debug, Default, Clone)]
+pub(crate) struct ActiveRuns(Arc<Mutex<HashMap<RunId, CancellationToken>>>);
+
+/// A run that goes on here until this is dropped: from before it is on record until its end is. In between nobody may
+/// take it for one of a dead process.
+#[derive(Debug)]
+pub(crate) struct GoesOn {
+    runs: ActiveRuns,
+    run_id: RunId,
+}
+
+impl Drop for GoesOn {
+    fn drop(&mut self) {
+        self.runs.lock().remove(&self.run_id);
+    }
+}
 
 impl ActiveRuns {
-    pub(crate) fn enter(&self, run_id: RunId, cancelled: CancellationToken) {
-        self.lock().insert(run_id, cancelled);
-    }
-
-    pub(crate) fn leave(&self, run_id: &RunId) {
-        self.lock().remove(run_id);
+    pub(crate) fn enter(&self, run_id: RunId, cancelled: CancellationToken) -> GoesOn {
+        self.lock().insert(run_id.clone(), cancelled);
+        GoesOn { runs: self.clone(), run_id }
     }
 
     pub(crate) fn contains(&self, run_id: &RunId) -> bool {

@@ -29,6 +29,12 @@ pub enum HostError {
         /// The id.
         event_id: EventId,
     },
+    /// As many events as may wait in the session already.
+    #[error("too many messages wait in this session")]
+    QueueFull,
+    /// Another process worked on the session for longer than a caller is made to wait.
+    #[error("the session is being worked on by another process")]
+    SessionBusy,
     /// The host is ending.
     #[error("the host is stopping")]
     Stopping,
@@ -38,6 +44,14 @@ pub enum HostError {
     /// The store refused or failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The store failed when what tools did was to be written.
+    #[error("{error}. {tools} had run before: check what was done before you ask again")]
+    Unrecorded {
+        /// How it failed.
+        error: StoreError,
+        /// The tools.
+        tools: String,
+    },
     /// The file that shows this process to be alive could not be made.
     #[error("cannot lock {path}: {detail}")]
     Owner {
@@ -55,10 +69,12 @@ impl HostError {
             Self::MessageTooLarge { .. } => "message-too-large",
             Self::UnknownChannel { .. } => "channel-unknown",
             Self::EventIdTaken { .. } => "event-id-taken",
+            Self::QueueFull => "queue-full",
+            Self::SessionBusy => "session-busy",
             Self::Stopping => "host-stopping",
             Self::Hook(_) => "hook-failed",
             Self::Owner { .. } => "home-unusable",
-            Self::Store(error) => error.code(),
+            Self::Store(error) | Self::Unrecorded { error, .. } => error.code(),
         }
     }
 }

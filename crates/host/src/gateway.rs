@@ -5,16 +5,17 @@ use std::sync::Arc;
 use capstan_hooks::args::{AdmitMessageArgs, Busy, ResolveSessionArgs};
 use capstan_hooks::contracts::Intake;
 use capstan_hooks::points::{Admission, AdmitMessage, BuildPrompt, ResolveSession};
-use capstan_hooks::{HookFailure, Inbound};
-use capstan_protocol::{AdmissionMode, EntryId, Event, EventKey, Outbound, Outcome, SessionId, TapeName};
-use capstan_tape::{Batch, Draft, Expect, Fact, Fence, NewOutbound, NewTape, StoreError, TapeAddress, tape_name};
+use capstan_hooks::{HookFailure, Inbound, RawPayload};
+use capstan_protocol::{AdmissionMode, EntryId, Event, EventKey, Outcome, RawRef, SessionId, TapeName};
+use capstan_tape::{Batch, Draft, Expect, Fact, Fence, NewTape, StoreError, TapeAddress, blob_hash, tape_name};
 use capstan_turn::{Arrival, ArrivalKind, TurnError};
 use serde_json::json;
 
 use crate::HostError;
 use crate::engine::Engine;
 use crate::item::{Caller, Item};
-use crate::outbox::{Parcel, Row};
+use crate::order::Place;
+use crate::outbox::Parcel;
 use crate::recovery::WITHOUT_TURN;
 use crate::services::Services;
 use crate::sessions::Reservation;
@@ -22,21 +23,15 @@ use crate::sessions::Reservation;
 /// How often acceptance is tried again when another process wrote to the same tape in between.
 const RACES: usize = 16;
 
-/// What a session is told that has too much to do.
-const FULL: &str =
-    "Too many messages wait in this conversation. This one was not taken up: please send it again later.";
-
 /// What comes after acceptance.
 enum Plan {
     /// A turn, taken in like this.
     Turn(Arrival),
     /// Nothing: admission lets it go.
     Drop,
-    /// Nothing: too many wait already, and the user is told.
-    Overflow,
-    /// No turn: a hook failed before it. An event whose session could not be resolved must not run on one that may be
-    /// shared.
-    Refuse(HookFailure),
+    /// No turn, and the user is told: too many wait already, or a hook failed before it. An event whose session could
+    /// not be resolved must not run on one that may be shared.
+    Refuse(TurnError),
 }
 
 /// An event that is about to be accepted.
@@ -46,32 +41,54 @@ struct Candidate {
     session: SessionId,
     tape: TapeName,
     plan: Plan,
+    /// What the platform sent, to be kept.
+    raw: Option<Fact>,
 }
 
 /// What acceptance gave.
 struct Accepted {
     entry: EntryId,
     lease: Option<Fence>,
-    rows: Vec<Row>,
 }
 
 impl Engine {
-    /// Resolves the session, asks for admission, commits the event, and hands it to its session.
-    pub(crate) async fn accept(self: &Arc<Self>, inbound: Inbound, caller: Option<Caller>) -> Result<(), HostError> {
+    /// Resolves the session, asks for admission, commits the event, and hands it to its session. The place in line of
+    /// the event's conversation is kept until what comes next may be accepted.
+    pub(crate) async fn accept(
+        self: &Arc<Self>,
+        inbound: Inbound,
+        caller: Option<Caller>,
+        place: Place,
+    ) -> Result<(), HostError> {
         let services = &self.services;
         services.check(&inbound)?;
         let (session, unresolved) = services.resolve_session(&inbound).await;
+        let raw = inbound.extensions().get::<RawPayload>().map(|raw| (blob_hash(&raw.0), raw));
         let inbound = inbound.in_session(session.clone());
+        let inbound = match &raw {
+            Some((hash, _)) => inbound.referring_to(RawRef { blob: hash.clone() }),
+            None => inbound,
+        };
         let address = TapeAddress { workspace: services.workspace_id.clone(), session: session.clone() };
         let tape = tape_name(&address);
         let is_busy = self.sessions.is_busy(&tape);
-        let reservation = self.reserve(&tape)?;
+        let mut reservation = self.reserve(&tape)?;
         let plan = match unresolved {
-            Some(failure) => Plan::Refuse(failure),
+            Some(failure) => Plan::Refuse(failure.into()),
             None => services.admit(&inbound, &session, &tape, is_busy).await?,
         };
-        let plan = if reservation.is_full() && matches!(plan, Plan::Turn(_)) { Plan::Overflow } else { plan };
-        let candidate = Candidate { key: EventKey::from(&*inbound), inbound, session, tape, plan };
+        // On disk, or not accepted: nobody needs it here any more.
+        inbound.extensions().remove::<RawPayload>();
+        let raw = raw.map(|(hash, raw)| Fact::PutBlob { hash, bytes: raw.0.clone() });
+        let mut candidate = Candidate { key: EventKey::from(&*inbound), inbound, session, tape, plan, raw };
+        if let Plan::Turn(arrival) = candidate.plan
+            && !reservation.take_place(&arrival)
+        {
+            candidate.plan = services.without_place(&candidate, arrival, caller.as_ref()).await?;
+        }
+        if matches!(candidate.plan, Plan::Turn(_)) && is_busy != Some(true) {
+            self.wait_for_others(&candidate).await?;
+        }
         match services.commit_event(&candidate, &reservation).await {
             Err(HostError::Store(StoreError::Duplicate { key })) => {
                 // What another conversation was told is nobody else's business.
@@ -84,9 +101,30 @@ impl Engine {
             }
             Err(error) => Err(error),
             Ok(accepted) => {
-                self.accepted(candidate, accepted, reservation, caller).await;
+                self.accepted(candidate, accepted, reservation, caller, place).await;
                 Ok(())
             }
+        }
+    }
+
+    /// An event whose caller waits is not accepted while another process works on its session: were it accepted and had
+    /// no turn in time, sending it again would give that failure for ever.
+    async fn wait_for_others(&self, candidate: &Candidate) -> Result<(), HostError> {
+        let services = &self.services;
+        if !services.caller_waits(&candidate.inbound.source)
+            || !services.is_held_elsewhere(&candidate.tape).await?
+            // What that process works on may be this very event.
+            || services.tapes.store().accepted(&candidate.key).await?.is_some()
+        {
+            return Ok(());
+        }
+        tokio::select! {
+            are_gone = services.wait_for_others(&candidate.tape) => {
+                if are_gone? { Ok(()) } else { Err(HostError::SessionBusy) }
+            }
+            () = self.stopping.cancelled() => Err(HostError::Stopping),
+            // It is accepted, to be cancelled.
+            () = self.cancelled.cancelled() => Ok(()),
         }
     }
 
@@ -97,25 +135,25 @@ impl Engine {
         accepted: Accepted,
         reservation: Reservation,
         caller: Option<Caller>,
+        place: Place,
     ) {
-        let Candidate { inbound, key, session, tape, plan } = candidate;
+        let Candidate { inbound, key, session, tape, plan, raw: _ } = candidate;
         let entry = accepted.entry;
         let item =
-            |arrival| Item { inbound, key, session, entry, arrival, message: None, leads: false, caller, slot: None };
+            |arrival| Item { inbound, key, session, entry, arrival, message: None, leads: false, caller, place: None };
         let no_matter = Arrival::plain();
         match plan {
             Plan::Turn(arrival) => reservation.send(item(arrival), accepted.lease),
-            Plan::Drop => self.deliver_at_once(Parcel::of(item(no_matter), Outcome::Dropped, None)).await,
-            Plan::Overflow => {
-                let outcome = Outcome::Failed { notice: FULL.to_owned() };
-                self.deliver_at_once(Parcel { rows: accepted.rows, ..Parcel::of(item(no_matter), outcome, None) })
-                    .await;
-            }
-            Plan::Refuse(failure) => {
+            Plan::Drop => self.deliver_at_once(Parcel::dropped(item(no_matter))).await,
+            Plan::Refuse(error) => {
                 let engine = Arc::clone(self);
                 let item = item(no_matter);
-                // The source is told that the event is kept; what the observers do about it takes its own time.
-                self.tasks.spawn(async move { engine.without_turn(item, &tape, TurnError::Hook(failure)).await });
+                // The source is told that the event is kept; what the observers do about it takes its own time. Until
+                // then nothing more is accepted in its conversation, so there is one of these for each.
+                self.tasks.spawn(async move {
+                    engine.refuse(item, &tape, error).await;
+                    drop(place);
+                });
             }
         }
     }
@@ -188,7 +226,7 @@ impl Services {
         };
         let args = AdmitMessageArgs { message: inbound.clone(), session_id: session.clone(), busy: Busy(is_busy) };
         let answer = match self.hooks.first::<AdmitMessage>(&args).await {
-            Err(failure) => return Ok(Plan::Refuse(failure)),
+            Err(failure) => return Ok(Plan::Refuse(failure.into())),
             Ok(decided) => decided.map(|decided| decided.value),
         };
         let mode = match answer {
@@ -211,6 +249,28 @@ impl Services {
         Ok(Plan::Turn(Arrival { mode, kind, debounce: intake.debounce }))
     }
 
+    /// What becomes of an event for which there is no place among those that wait. Whoever waits for it can be refused:
+    /// then nothing is kept, and the same event may come again. Others would only send it again at once.
+    async fn without_place(
+        &self,
+        candidate: &Candidate,
+        arrival: Arrival,
+        caller: Option<&Caller>,
+    ) -> Result<Plan, HostError> {
+        if arrival.kind == (ArrivalKind::Message { addressed: false }) {
+            // It was not said to the bot, which had better not answer that it is too busy to listen.
+            return Ok(Plan::Drop);
+        }
+        if caller.is_none() && !self.caller_waits(&candidate.inbound.source) {
+            return Ok(Plan::Refuse(TurnError::QueueFull));
+        }
+        match self.tapes.store().accepted(&candidate.key).await? {
+            // It is no event more: its commit will say so.
+            Some(_) => Ok(Plan::Turn(arrival)),
+            None => Err(HostError::QueueFull),
+        }
+    }
+
     /// Whether a command only looks, and may run beside a turn.
     fn only_looks(&self, line: &str) -> bool {
         let name = line.split_whitespace().next().unwrap_or_default();
@@ -227,7 +287,7 @@ impl Services {
     /// Commits the event: the tape begun if it is new, the entry that tells of it, the inbox row, and the lease if it
     /// is to be had; or its outcome, if it has one already.
     async fn commit_event(&self, candidate: &Candidate, reservation: &Reservation) -> Result<Accepted, HostError> {
-        let Candidate { inbound, key, session, tape, plan } = candidate;
+        let Candidate { inbound, key, session, tape, plan, raw } = candidate;
         let owner = self.settings.owner.name().to_owned();
         for _ in 0..RACES {
             let now = self.settings.clock.now();
@@ -248,9 +308,10 @@ impl Services {
                     }
                 }
             }
+            batch.facts.extend(raw.clone());
             let mut told = json!({ "event": **inbound });
-            if matches!(plan, Plan::Refuse(_)) {
-                told[WITHOUT_TURN] = true.into();
+            if let Plan::Refuse(error) = plan {
+                told[WITHOUT_TURN] = error.public().into();
             }
             let told = Draft::event("event.accepted", told).hidden();
             let entry = batch.append(tape, Draft { date: Some(now.into()), ..told });
@@ -263,21 +324,13 @@ impl Services {
                 owner: owner.clone(),
             });
             let mut lease = None;
-            let mut staged = Vec::new();
-            let settle = |outcome| Fact::Settle { key: key.clone(), outcome, run_id: None };
             match plan {
                 Plan::Turn(_) if reservation.takes_lease => {
                     lease = Some(batch.push(self.renewal(&reservation.claim)));
                 }
                 Plan::Turn(_) | Plan::Refuse(_) => {}
                 Plan::Drop => {
-                    batch.push(settle(Outcome::Dropped));
-                }
-                Plan::Overflow => {
-                    batch.push(settle(Outcome::Failed { notice: FULL.to_owned() }));
-                    let message = Outbound::notice(inbound, session.clone(), FULL);
-                    let outbound = NewOutbound { message, event: key.clone(), at: now, owner: owner.clone() };
-                    staged.push((batch.push(Fact::Enqueue(outbound.clone())), outbound));
+                    batch.push(Fact::Settle { key: key.clone(), outcome: Outcome::Dropped, run_id: None });
                 }
             }
             match self.tapes.commit(batch).await {
@@ -285,11 +338,10 @@ impl Services {
                 Err(error) => return Err(error.into()),
                 Ok(committed) => {
                     self.begun(tape);
-                    let assigned = |position: usize| committed.assigned.get(position);
+                    let lease = lease.and_then(|position: usize| committed.assigned.get(position));
                     return Ok(Accepted {
                         entry: committed.entry(entry).unwrap_or_default(),
-                        lease: reservation.claim.fence(lease.and_then(assigned)),
-                        rows: staged.into_iter().filter_map(|(at, row)| Row::staged(assigned(at), row)).collect(),
+                        lease: reservation.claim.fence(lease),
                     });
                 }
             }

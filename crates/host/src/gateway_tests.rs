@@ -21,7 +21,7 @@ async fn admitted(set: Option<AdmissionMode>, binding: Option<AdmissionMode>) ->
     match services.admit(&inbound, &session, &tape, Some(true)).await.unwrap() {
         Plan::Turn(arrival) => arrival.mode,
         Plan::Drop => AdmissionMode::Drop,
-        Plan::Overflow | Plan::Refuse(_) => panic!("it is not refused"),
+        Plan::Refuse(_) => panic!("it is not refused"),
     }
 }
 

@@ -1,7 +1,6 @@
 //! A running host: takes events in, and ends in order.
 
-use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use capstan_hooks::contracts::{Channel, ChannelError, Gateway, Refusal};
@@ -12,27 +11,30 @@ use capstan_turn::{Turn, TurnError};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use tokio::sync::oneshot;
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::JoinError;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::engine::Engine;
 use crate::item::Caller;
+use crate::listening::Listening;
 use crate::orchestrator::Orchestrator;
 use crate::services::Services;
-use crate::{HostError, Settings, delivery};
+use crate::{HostError, Settings};
 
 /// A running host. Cheap to clone.
 #[derive(Clone)]
 pub struct Host {
     engine: Arc<Engine>,
-    /// The channels that listen. Locked only to begin and to end.
-    listening: Arc<tokio::sync::Mutex<JoinSet<()>>>,
-    /// What ended a channel that should have gone on.
-    failures: Arc<Mutex<Vec<ChannelError>>>,
+    /// The channels that listen.
+    listening: Arc<Listening>,
 }
 
-/// How long channels may take to end after they were stopped, and turns after that, and again after they were
-/// cancelled.
-const STOP_DEADLINE: Duration = Duration::from_secs(10);
+/// How long turns may take to end when the host stops and nobody says.
+const GRACE: Duration = Duration::from_secs(10);
+/// How long turns that were cancelled may take to end, and callers to take what they are told of it.
+const CANCELLING: Duration = Duration::from_secs(3);
+/// How long what is left may take to be written then, and the tape store to close.
+const WRITING: Duration = Duration::from_secs(1);
 
 /// What became of an event.
 #[derive(Debug, Clone, PartialEq)]
@@ -58,10 +60,10 @@ pub struct Served {
 }
 
 impl Served {
-    /// Nothing is known yet.
-    pub(crate) fn unknown() -> Self {
+    /// Nothing is known yet of an event of this session.
+    pub(crate) fn in_flight(session: SessionId) -> Self {
         Self {
-            session: SessionId::new(""),
+            session,
             run_id: None,
             output: String::new(),
             outbounds: Vec::new(),
@@ -82,7 +84,7 @@ impl Host {
         let orchestrator = Arc::new(Orchestrator { services: Arc::clone(&services) });
         let engine = Arc::new(Engine::new(services, Turn::new(hooks, orchestrator, &workspace)));
         engine.tasks.spawn(Arc::clone(&engine).heed_cancellations());
-        Ok(Self { engine, listening: Arc::default(), failures: Arc::default() })
+        Ok(Self { engine, listening: Arc::default() })
     }
 
     /// The tapes of this host.
@@ -105,67 +107,85 @@ impl Host {
         self.engine.cancelled.cancel();
     }
 
-    /// Cancels every run of this host and begins no other: what waits stays on disk for the next start.
-    pub fn cancel_and_begin_no_more(&self) {
-        self.engine.stopping.cancel();
-        self.engine.cancelled.cancel();
-    }
-
     /// Lets these channels listen: what they hear is served. A channel that fails does not affect the others.
     ///
     /// From then on the host also takes up what dead processes left in its workspace for these channels, and for
-    /// callers that are gone.
+    /// callers that are gone. A channel that listens already goes on; one that failed may be let listen again.
     pub async fn listen(&self, names: &[ChannelName]) {
-        self.engine.listening().extend(names.iter().cloned());
+        let chosen = self.channels().iter().filter(|channel| names.contains(&channel.name()));
+        let begun: Vec<Arc<dyn Channel>> = {
+            let mut listening = self.engine.listening();
+            chosen.filter(|channel| listening.insert(channel.name())).map(Arc::clone).collect()
+        };
         // Before anything new is heard: what was left is older.
         self.engine.look_for_left().await;
-        self.engine.tasks.spawn(Arc::clone(&self.engine).sweep());
+        self.engine.begin_sweep();
         // What the channels hold must not hold the channels' tasks.
         let gateway: Arc<dyn Gateway> = Arc::new(Self { listening: Arc::default(), ..self.clone() });
-        let mut listening = self.listening.lock().await;
-        let chosen = self.channels().iter().filter(|channel| names.contains(&channel.name()));
-        for channel in chosen.map(Arc::clone) {
-            let (gateway, failures) = (Arc::clone(&gateway), Arc::clone(&self.failures));
-            listening.spawn(async move {
-                let started = AssertUnwindSafe(channel.start(gateway)).catch_unwind().await;
-                let ended = started.unwrap_or_else(|_| Err(ChannelError::new(channel.name(), "it crashed")));
-                if let Err(error) = ended {
-                    tracing::error!(%error, "a channel failed");
-                    failures.lock().unwrap_or_else(PoisonError::into_inner).push(error);
-                }
-            });
+        for channel in begun {
+            self.listening.begin(channel, Arc::clone(&gateway), Arc::clone(&self.engine));
         }
     }
 
     /// Returns when every channel that listens has ended, with what made those end that failed.
     pub async fn ended(&self) -> Vec<ChannelError> {
-        let mut listening = self.listening.lock().await;
-        while listening.join_next().await.is_some() {}
-        self.failures.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.listening.ended().await
     }
 
-    /// Ends the running scope: channels that listen are stopped, turns that go on are let end, for a while, and then
-    /// cancelled; what waits stays on disk for the next start; what was provided for the scope is closed.
+    /// Returns when no session has anything left to do: what was accepted or taken up has its outcome.
+    pub async fn idle(&self) {
+        self.engine.lanes.close();
+        self.engine.lanes.wait().await;
+    }
+
+    /// Tells the channels that listen to take nothing more. Turns go on, and are answered.
+    pub async fn stop_listening(&self) {
+        self.listening.tell_to_stop().await;
+    }
+
+    /// Ends the running scope, giving turns ten seconds; see [`stop_within`](Self::stop_within).
     pub async fn stop(self) -> Result<(), HostError> {
-        let mut listening = std::mem::take(&mut *self.listening.lock().await);
-        if !listening.is_empty() {
-            for channel in self.channels() {
-                delivery::stop(channel.as_ref()).await;
-            }
-            let joined = async { while listening.join_next().await.is_some() {} };
-            if tokio::time::timeout(STOP_DEADLINE, joined).await.is_err() {
-                tracing::warn!("a channel went on listening after it was stopped, and was ended");
+        self.stop_within(GRACE).await
+    }
+
+    /// Ends the running scope: channels that listen are stopped, turns that go on are let end for this long and then
+    /// cancelled, what waits stays on disk for the next start, and what was provided for the scope is closed.
+    ///
+    /// It takes five seconds more than that at most, whatever channels and turns do. What has no outcome by then is taken
+    /// up at the next start; a caller that has not taken its answer by then is given up.
+    pub async fn stop_within(self, grace: Duration) -> Result<(), HostError> {
+        let patience = Instant::now() + grace;
+        let engine = &self.engine;
+        let at_leisure = async {
+            self.stop_listening().await;
+            self.ended().await;
+            engine.stopping.cancel();
+            self.at_rest().await;
+        };
+        if timeout_at(patience, at_leisure).await.is_err() {
+            engine.stopping.cancel();
+            engine.cancelled.cancel();
+            if timeout(CANCELLING, self.at_rest()).await.is_err() {
+                engine.giving_up.cancel();
+                if timeout(WRITING, self.at_rest()).await.is_err() {
+                    tracing::warn!("not everything ended in time; what has no outcome is taken up at the next start");
+                }
             }
         }
-        self.engine.stopping.cancel();
+        self.listening.abandon();
+        let closing = timeout_at(patience.max(Instant::now() + WRITING), self.tapes().close());
+        if let Ok(closed) = closing.await {
+            return Ok(closed?);
+        }
+        tracing::warn!("the tape store did not close in time");
+        Ok(())
+    }
+
+    /// Returns when neither a channel nor a task of this host goes on.
+    async fn at_rest(&self) {
+        self.ended().await;
         self.engine.tasks.close();
-        if tokio::time::timeout(STOP_DEADLINE, self.engine.tasks.wait()).await.is_err() {
-            self.engine.cancelled.cancel();
-            if tokio::time::timeout(STOP_DEADLINE, self.engine.tasks.wait()).await.is_err() {
-                tracing::warn!("a turn did not end after it was cancelled; its events are taken up at the next start");
-            }
-        }
-        Ok(self.tapes().close().await?)
+        self.engine.tasks.wait().await;
     }
 
     /// Takes an event all the way: acceptance, turn, outcome, and a first attempt to deliver.
@@ -190,7 +210,7 @@ impl Host {
         // that is on disk must not be left without a session that knows of it.
         let accepting = self.engine.tasks.spawn(async move {
             place.reached().await;
-            engine.accept(inbound, caller).await
+            engine.accept(inbound, caller, place).await
         });
         async move {
             match accepting.await.map_err(JoinError::try_into_panic) {

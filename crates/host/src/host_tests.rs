@@ -1,8 +1,10 @@
 use std::sync::Arc;
 
+use std::time::Duration;
+
 use capstan_hooks::contracts::Gateway as _;
-use capstan_protocol::Event;
-use capstan_tape::{MemoryStore, Store};
+use capstan_protocol::{Event, EventKey, Outcome};
+use capstan_tape::{Batch, Fact, MemoryStore, NewTape, Store, TapeAddress, tape_name};
 
 use crate::{Host, test_host};
 
@@ -39,8 +41,51 @@ async fn t13_a_session_falls_asleep_when_it_has_nothing_to_do() {
         host.serve(Event::message("phone", chat.to_string(), "hello")).await.unwrap();
     }
     // Time passes only when every task waits.
-    tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    tokio::time::sleep(Duration::from_millis(1)).await;
     assert_eq!((host.engine.sessions.count(), host.engine.lines.count(), host.engine.outbox.count()), (0, 0, 0));
     assert!(host.engine.services.runs.is_empty());
+    host.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn x01_what_became_of_an_event_is_only_asked_for_whoever_waits() {
+    let store = Arc::new(MemoryStore::new());
+    let host = Host::start(test_host::hooks(), store.clone(), test_host::settings()).await.unwrap();
+    // An event that another process works on, for all that is known here.
+    let event = Event::message("phone", "1", "hello");
+    let (session, workspace) = (event.fallback_session(), host.engine.services.workspace_id.clone());
+    let tape = tape_name(&TapeAddress { workspace, session: session.clone() });
+    let (key, at) = (EventKey::from(&event), host.engine.services.settings.clock.now());
+    let mut batch = Batch::new();
+    batch.push(Fact::EnsureTape(NewTape::named(tape.clone())));
+    let entry =
+        batch.append(&tape, capstan_tape::Draft::event("event.accepted", serde_json::json!({ "event": event })));
+    batch.push(Fact::Accept { key: key.clone(), session, tape, entry, at, owner: "elsewhere".to_owned() });
+    store.commit(batch).await.unwrap();
+
+    let before = host.engine.tasks.len();
+    host.submit(event.clone().into()).await.unwrap();
+    // Time passes only when every task waits.
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(host.engine.tasks.len(), before, "nobody waits for an answer, and no task asks for one");
+    let asking = tokio::spawn({
+        let host = host.clone();
+        async move { host.serve(event).await }
+    });
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(host.engine.tasks.len(), before + 1, "this one waits");
+    let settle = Fact::Settle { key, outcome: Outcome::Silent, run_id: None };
+    store.commit(Batch { facts: vec![settle], ..Batch::new() }).await.unwrap();
+    assert_eq!(asking.await.unwrap().unwrap().outcome, Some(Outcome::Silent));
+    host.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn c02_however_often_it_is_let_listen_one_task_looks_for_what_was_left() {
+    let host = Host::start(test_host::hooks(), Arc::new(MemoryStore::new()), test_host::settings()).await.unwrap();
+    host.listen(&["phone".into()]).await;
+    let tasks = host.engine.tasks.len();
+    host.listen(&["phone".into()]).await;
+    assert_eq!(host.engine.tasks.len(), tasks);
     host.stop().await.unwrap();
 }

@@ -27,7 +27,7 @@ pub(crate) struct Item {
     pub(crate) leads: bool,
     pub(crate) caller: Option<Caller>,
     /// Its place among those that wait.
-    pub(crate) slot: Option<OwnedSemaphorePermit>,
+    pub(crate) place: Option<OwnedSemaphorePermit>,
 }
 
 /// Events that become one turn. There is at least one.
@@ -44,8 +44,9 @@ pub(crate) struct Group {
 const BETWEEN_TEXTS: &str = "\n";
 
 impl Group {
-    /// The group of these events; nothing if there are none.
+    /// The group of these events, in the order they came; nothing if there are none.
     pub(crate) fn new(mut items: Vec<Item>) -> Option<Self> {
+        items.sort_by_key(|item| item.entry);
         let inputs: Vec<Input> = items.iter().map(|item| item.inbound.input.clone()).collect();
         let lead = items.iter().position(|item| item.leads).or_else(|| items.len().checked_sub(1))?;
         let lead = items.remove(lead);
@@ -73,9 +74,9 @@ impl Group {
 
     /// Its events no longer wait: others may.
     pub(crate) fn leave_queue(&mut self) {
-        self.lead.slot = None;
+        self.lead.place = None;
         for item in &mut self.others {
-            item.slot = None;
+            item.place = None;
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use capstan_protocol::{EntryId, EventKey, RunId, TapeName};
-use capstan_tape::{Assigned, Batch, Draft, EntryRef, Fact, Fence, Kind, StoreError, Tapes, Window};
+use capstan_tape::{Assigned, Batch, Draft, EntryRef, Fact, Fence, Kind, RunStatus, StoreError, Tapes, Window};
 
 use crate::Clock;
 
@@ -28,10 +28,16 @@ struct Pending {
     facts: Vec<Fact>,
     /// Which of the facts are entries somebody wants to know the id of, by position.
     tracked: Vec<(usize, Ticket)>,
+    /// Which of the facts tell what a tool did, by position, and its name.
+    done: Vec<(usize, String)>,
     known: HashMap<Ticket, EntryId>,
     tickets: u64,
     /// How many entries the turn's run has written.
     written: u64,
+    /// How many of the facts a commit is writing just now.
+    committing: usize,
+    /// The runner of the turn's run has started.
+    is_started: bool,
 }
 
 /// An entry that may not have its id yet.
@@ -60,11 +66,21 @@ impl Journal {
         Self::new(self.tapes.clone(), fork, self.fence.clone(), self.clock.clone())
     }
 
-    /// Adds entries of a run and the facts they rest on to what waits, so that no commit comes between them.
-    pub(crate) fn append_together(&self, run: &RunId, facts: Vec<Fact>, entries: Vec<Draft>) {
+    /// Adds entries of a run and the facts they rest on to what waits, so that no commit comes between them. `did` is the
+    /// tool whose doing the last of them tells: until it is on disk nobody else can tell.
+    pub(crate) fn append_together(&self, run: &RunId, facts: Vec<Fact>, entries: Vec<Draft>, did: Option<String>) {
         let mut pending = self.lock();
         let entries: Vec<Fact> = entries.into_iter().map(|entry| self.fact(&mut pending, run, entry)).collect();
         pending.facts.extend(facts.into_iter().chain(entries));
+        let last = pending.facts.len().saturating_sub(1);
+        pending.done.extend(did.map(|tool| (last, tool)));
+    }
+
+    /// The tools that did something that is not on disk yet.
+    pub(crate) fn unrecorded(&self) -> Vec<String> {
+        let mut tools: Vec<String> = self.lock().done.iter().map(|(_, tool)| tool.clone()).collect();
+        tools.dedup();
+        tools
     }
 
     /// An entry of a run, as a fact that is committed with the end of the turn.
@@ -127,6 +143,20 @@ impl Journal {
         self.lock().facts.push(fact);
     }
 
+    /// The runner of a run starts. A run that is not on record yet will be so as running, and costs no commit of its own.
+    pub(crate) fn start_run(&self, run_id: &RunId) {
+        let mut pending = self.lock();
+        if std::mem::replace(&mut pending.is_started, true) {
+            return;
+        }
+        let is_it = |fact: &&mut Fact| matches!(fact, Fact::OpenRun(run) if run.run_id == *run_id);
+        let committing = pending.committing;
+        match pending.facts.iter_mut().skip(committing).find(is_it) {
+            Some(Fact::OpenRun(run)) => run.status = RunStatus::Running,
+            _ => pending.facts.push(Fact::StartRun { run_id: run_id.clone() }),
+        }
+    }
+
     /// Adds facts to what waits.
     pub(crate) fn extend(&self, facts: Vec<Fact>) {
         self.lock().facts.extend(facts);
@@ -151,20 +181,27 @@ impl Journal {
 
     async fn commit(&self, last: Vec<Fact>) -> Result<Vec<Assigned>, StoreError> {
         let _turn = self.order.lock().await;
-        let mut facts = self.lock().facts.clone();
-        let count = facts.len();
+        let (mut facts, count) = {
+            let mut pending = self.lock();
+            pending.committing = pending.facts.len();
+            (pending.facts.clone(), pending.committing)
+        };
         facts.extend(last);
         if facts.is_empty() {
             return Ok(Vec::new());
         }
         let batch = Batch { fence: Some(self.fence.clone()), facts, ..Batch::new() };
-        let committed = self.tapes.commit(batch).await?;
+        let committed = self.tapes.commit(batch).await;
         let mut pending = self.lock();
+        pending.committing = 0;
+        let committed = committed?;
         pending.facts.drain(..count);
         pending.facts.iter_mut().for_each(|fact| move_up(fact, count));
         let (done, waiting): (Vec<_>, Vec<_>) =
             std::mem::take(&mut pending.tracked).into_iter().partition(|(position, _)| *position < count);
         pending.tracked = waiting.into_iter().map(|(position, ticket)| (position - count, ticket)).collect();
+        pending.done.retain(|(position, _)| *position >= count);
+        pending.done.iter_mut().for_each(|(position, _)| *position -= count);
         for (position, ticket) in done {
             if let Some(id) = committed.entry(EntryRef::InBatch(position)) {
                 pending.known.insert(ticket, id);

@@ -9,24 +9,20 @@ use capstan_protocol::{Outcome, TapeName};
 use capstan_tape::{Batch, Fact, Fence, StoreError};
 use capstan_turn::{Decision, Mailbox, RunFailure, Session, TurnError};
 use futures::FutureExt as _;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::ending::{self, Closed, Ended};
+use crate::ending::{self, Closed, Ended, EndingOrder, Lease};
 use crate::engine::{Active, Engine};
 use crate::item::{Group, Item};
 use crate::journal::Journal;
 use crate::lease::Claim;
 use crate::outbox::Parcel;
 use crate::recovery;
-use crate::sessions::{Message, NewLane};
+use crate::sessions::{Arrived, Heard, Inbox, NewLane};
 use crate::staging::Staging;
 use crate::steering::Steering;
-
-/// How long the end of a turn waits for the end of another beside it. Their order is not worth more: a disk that fails
-/// must not hold up who is to be told so.
-const IN_ORDER: Duration = Duration::from_secs(1);
 
 /// How many turns may go on beside one.
 const BESIDE: usize = 8;
@@ -36,7 +32,7 @@ pub(crate) struct Lane {
     engine: Arc<Engine>,
     tape: TapeName,
     claim: Arc<Claim>,
-    inbox: mpsc::UnboundedReceiver<Message>,
+    inbox: Inbox,
     mailbox: Mailbox<Item>,
     woken: Instant,
     /// The lease, while this lane holds it.
@@ -49,9 +45,15 @@ pub(crate) struct Lane {
     is_in_turn: bool,
     /// Turns beside the one that is going on.
     beside: JoinSet<()>,
-    /// Turns that end at the same time end one after the other, so that what they say goes out in the order in which it
-    /// was committed. This lock is their queue: it is held over the commit on purpose.
-    endings: Arc<tokio::sync::Mutex<()>>,
+    /// Where turns wait that end at the same time.
+    endings: EndingOrder,
+}
+
+/// What goes on while something is heard.
+#[derive(Clone, Copy)]
+enum During<'a> {
+    Nothing,
+    Turn(&'a Active),
 }
 
 impl Lane {
@@ -78,9 +80,10 @@ impl Lane {
     /// Works until there is nothing left to do, or the host stops: then what waits stays on disk.
     pub(crate) async fn run(mut self) {
         loop {
-            while let Ok(message) = self.inbox.try_recv() {
-                self.hear(message, None).await;
+            while let Some(arrived) = self.inbox.next_event() {
+                self.arrive(arrived, During::Nothing).await;
             }
+            self.look_whether_to_take_up();
             if self.engine.stopping.is_cancelled() {
                 break;
             }
@@ -88,9 +91,9 @@ impl Lane {
             self.mailbox.pass(now);
             match self.mailbox.next(now).and_then(Group::new) {
                 Some(group) => {
-                    self.say_whether_in_turn(true);
+                    self.enter_turn();
                     Box::pin(self.next_turn(group)).await;
-                    self.say_whether_in_turn(false);
+                    self.leave_turn();
                 }
                 None if self.is_to_take_up => self.only_take_up().await,
                 None => {
@@ -114,9 +117,7 @@ impl Lane {
     async fn wait(&mut self) {
         let look_again = self.mailbox.look_again().map(|after| self.woken + after);
         tokio::select! {
-            message = self.inbox.recv() => if let Some(message) = message {
-                self.hear(message, None).await;
-            },
+            heard = self.inbox.next() => self.hear(heard, During::Nothing).await,
             () = until(look_again) => {}
             Some(_) = self.beside.join_next() => {}
             () = self.engine.stopping.cancelled() => {}
@@ -148,45 +149,58 @@ impl Lane {
         }
     }
 
-    /// Takes in what the lane is told, while a turn is going on or none is.
-    async fn hear(&mut self, message: Message, active: Option<&Active>) {
-        let of_event = matches!(message, Message::Event(..));
-        match message {
-            Message::Event(item, lease) => {
-                self.fence = lease.or(self.fence.take());
-                self.arrive(*item, active).await;
-            }
-            Message::TakeUp => {
-                self.is_taken_up = false;
-                self.is_to_take_up = true;
-            }
-            Message::Nothing => {}
+    async fn hear(&mut self, heard: Heard, during: During<'_>) {
+        match heard {
+            Heard::Event(arrived) => self.arrive(arrived, during).await,
+            Heard::Call => self.look_whether_to_take_up(),
         }
-        self.engine.sessions.heard(&self.tape, of_event, self.is_in_turn || self.mailbox.is_ready());
     }
 
-    /// What comes from now on comes during a turn, or does not.
-    fn say_whether_in_turn(&mut self, is_in_turn: bool) {
-        self.is_in_turn = is_in_turn;
-        self.engine.sessions.works(&self.tape, is_in_turn || self.mailbox.is_ready());
+    fn look_whether_to_take_up(&mut self) {
+        if self.engine.sessions.is_to_take_up(&self.tape) {
+            self.is_taken_up = false;
+            self.is_to_take_up = true;
+        }
     }
 
-    async fn arrive(&mut self, item: Item, active: Option<&Active>) {
-        let session = if active.is_some() { Session::Busy } else { Session::Free };
+    /// Takes an event in, perhaps with the lease.
+    async fn arrive(&mut self, arrived: Arrived, during: During<'_>) {
+        self.fence = arrived.lease.or(self.fence.take());
+        self.admit(*arrived.item, during).await;
+        self.engine.sessions.heard(&self.tape, self.is_in_turn || self.mailbox.is_ready());
+    }
+
+    /// What comes from now on comes during a turn.
+    fn enter_turn(&mut self) {
+        self.is_in_turn = true;
+        self.engine.sessions.works(&self.tape, true);
+    }
+
+    /// What comes from now on does not come during the turn that was.
+    fn leave_turn(&mut self) {
+        self.is_in_turn = false;
+        self.engine.sessions.works(&self.tape, self.mailbox.is_ready());
+    }
+
+    async fn admit(&mut self, item: Item, during: During<'_>) {
+        let session = match during {
+            During::Nothing => Session::Free,
+            During::Turn(_) => Session::Busy,
+        };
         let arrival = item.arrival;
         let now = self.now();
         match self.mailbox.arrive(item, &arrival, session, now) {
             Decision::Waits => {}
             Decision::Interrupts => {
-                if let Some(active) = active {
+                if let During::Turn(active) = during {
                     active.interrupted.store(true, Ordering::SeqCst);
                     active.cancelled.cancel();
                 }
             }
             Decision::Steer(item) => {
-                let left = match active {
-                    Some(active) => active.steering.offer(item),
-                    None => Some(item),
+                let left = match during {
+                    During::Turn(active) => active.steering.offer(item),
+                    During::Nothing => Some(item),
                 };
                 self.mailbox.put_back(left.into_iter().collect(), |item| item.entry);
             }
@@ -201,10 +215,9 @@ impl Lane {
 
     /// Lets an event go that turned out not to be meant for the bot.
     async fn let_go(&self, item: Item) {
-        let outcome = Outcome::Dropped;
-        let settle = Fact::Settle { key: item.key.clone(), outcome: outcome.clone(), run_id: None };
+        let settle = Fact::Settle { key: item.key.clone(), outcome: Outcome::Dropped, run_id: None };
         match self.engine.services.tapes.store().commit(Batch { facts: vec![settle], ..Batch::new() }).await {
-            Ok(_) => self.engine.deliver(Parcel::of(item, outcome, None)).await,
+            Ok(_) => self.engine.deliver(Parcel::dropped(item)).await,
             Err(error) => tracing::error!(%error, "an event could not be let go"),
         }
     }
@@ -221,7 +234,7 @@ impl Lane {
         let fence = loop {
             tokio::select! {
                 fence = &mut taken => break fence?,
-                Some(message) = self.inbox.recv() => self.hear(message, None).await,
+                heard = self.inbox.next() => self.hear(heard, During::Nothing).await,
                 () = engine.stopping.cancelled() => return Ok(None),
             }
         };
@@ -278,7 +291,7 @@ impl Lane {
             loop {
                 tokio::select! {
                     ended = &mut turn => break ended,
-                    Some(message) = self.inbox.recv() => self.hear(message, Some(&active)).await,
+                    heard = self.inbox.next() => self.hear(heard, During::Turn(&active)).await,
                     Some(_) = self.beside.join_next() => {}
                 }
             }
@@ -289,22 +302,20 @@ impl Lane {
         let steered = active.steering.end();
         self.mailbox.put_back(steered.left, |item| item.entry);
         // Whoever hears the answer may send something at once: it does not come during this turn.
-        self.say_whether_in_turn(false);
+        self.leave_turn();
         let is_last = self.mailbox.is_empty() && self.beside.is_empty();
         let releases = is_last && engine.sessions.begin_release(&self.tape);
         let lease = if releases { self.claim.release() } else { engine.services.renewal(&self.claim) };
         let (trouble, troubled) = oneshot::channel();
-        let closed = Closed { group, taken: steered.taken, tape: self.tape.clone(), trouble: Some(trouble) };
-        let settling = async {
-            let _in_order = tokio::time::timeout(IN_ORDER, self.endings.lock()).await;
-            engine.settle(closed, ended, Some(lease)).await
-        };
+        let (taken, order) = (steered.taken, Some(Arc::clone(&self.endings)));
+        let closed = Closed { group, taken, tape: self.tape.clone(), trouble: Some(trouble), order };
+        let settling = engine.settle(closed, ended, Lease::Becomes(Box::new(lease)));
         tokio::pin!(settling);
         let settled = tokio::select! {
             settled = &mut settling => settled,
             // It goes on for as long as the store fails: whoever waits behind it must not wait for that.
             Ok(error) = troubled => {
-                ending::tell(self.mailbox.iter_mut(), &error);
+                ending::tell(self.mailbox.iter_mut(), &error.into());
                 settling.await
             }
         };
@@ -314,8 +325,9 @@ impl Lane {
         if releases {
             engine.sessions.end_release(&self.tape);
         }
-        if let Err(error) = settled {
-            tracing::error!(tape = %self.tape, %error, "the end of a turn could not be written");
+        match settled {
+            Ok(chats) => engine.wait_for_room(&chats).await,
+            Err(error) => tracing::error!(tape = %self.tape, %error, "the end of a turn could not be written"),
         }
     }
 
@@ -338,10 +350,11 @@ impl Lane {
         let (engine, tape, endings) = (Arc::clone(&self.engine), self.tape.clone(), Arc::clone(&self.endings));
         self.beside.spawn(async move {
             let ended = guarded(&engine, &group, &active).await;
-            let closed = Closed { group, taken: active.steering.end().taken, tape, trouble: None };
-            let _in_order = tokio::time::timeout(IN_ORDER, endings.lock()).await;
-            if let Err(error) = engine.settle(closed, ended, None).await {
-                tracing::error!(%error, "the end of a turn beside another could not be written");
+            let closed =
+                Closed { group, taken: active.steering.end().taken, tape, trouble: None, order: Some(endings) };
+            match engine.settle(closed, ended, Lease::Untouched).await {
+                Ok(chats) => engine.wait_for_room(&chats).await,
+                Err(error) => tracing::error!(%error, "the end of a turn beside another could not be written"),
             }
         });
     }
@@ -358,6 +371,7 @@ async fn guarded(engine: &Engine, group: &Group, active: &Active) -> Ended {
             })),
             staging: Staging::default(),
             run: None,
+            goes_on: None,
             journal: Some(Arc::clone(&active.journal)),
         },
     }

@@ -68,7 +68,9 @@ impl Owner {
         let failed = |error: std::io::Error| {
             let path = own.display().to_string();
             match error.kind() {
-                ErrorKind::StorageFull | ErrorKind::QuotaExceeded => StoreError::Full { what: path }.into(),
+                ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
+                    StoreError::Full { what: path }.into()
+                }
                 _ => HostError::Owner { path, detail: error.to_string() },
             }
         };
@@ -106,6 +108,12 @@ impl Owner {
     pub fn is_held(&self, lease: &LeaseRecord, now: Timestamp) -> bool {
         let Some(holder) = &lease.owner else { return false };
         self.0.judge(holder).map_or(lease.until > now, |judged| judged.alive)
+    }
+
+    /// Whether another process works under this lease.
+    fn is_held_elsewhere(&self, lease: &LeaseRecord, now: Timestamp) -> bool {
+        let holder = lease.owner.as_deref().and_then(|holder| holder.split_once('/'));
+        holder.is_none_or(|(process, _)| process != self.0.name) && self.is_held(lease, now)
     }
 }
 
@@ -191,6 +199,24 @@ impl Services {
         batch.push(self.lease_fact(claim).await?);
         let committed = self.tapes.store().commit(batch).await?;
         Ok(claim.fence(committed.assigned.first()))
+    }
+
+    /// Whether another process works on a session.
+    pub(crate) async fn is_held_elsewhere(&self, tape: &TapeName) -> Result<bool, StoreError> {
+        let lease = self.tapes.store().lease(tape).await?;
+        let now = self.settings.clock.now();
+        Ok(lease.is_some_and(|lease| self.settings.owner.is_held_elsewhere(&lease, now)))
+    }
+
+    /// Waits until no other process works on a session, as long as a caller is made to wait. Says whether that is so.
+    pub(crate) async fn wait_for_others(&self, tape: &TapeName) -> Result<bool, StoreError> {
+        let looks = async {
+            while self.is_held_elsewhere(tape).await? {
+                tokio::time::sleep(POLL).await;
+            }
+            Ok(true)
+        };
+        tokio::time::timeout(self.settings.session_wait, looks).await.unwrap_or(Ok(false))
     }
 
     /// Waits until the lease can be had, as long as a caller is made to wait, or until the turn is cancelled.

@@ -10,6 +10,7 @@
 //! It knows channels, models and runners only through their contracts.
 
 mod api;
+mod backoff;
 mod bindings;
 mod budget;
 pub mod builtin;
@@ -29,11 +30,14 @@ mod item;
 mod journal;
 mod lane;
 mod lease;
+mod listening;
 mod orchestrator;
 mod order;
 mod outbox;
+mod overheard;
 mod owners;
 mod parcel;
+mod precedence;
 mod recovery;
 mod reported;
 mod results;

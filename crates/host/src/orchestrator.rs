@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::open_calls;
 use crate::budget::Budget;
+use crate::engine::GoesOn;
 use crate::journal::Journal;
 use crate::results::runner_stream;
 use crate::run::{EVENT_QUEUE, Run, Terminal};
@@ -41,6 +42,8 @@ pub(crate) struct TurnRun {
     /// Its events, the one it answers first, and where their messages stand if a run that was cut off took them in.
     pub(crate) events: Vec<(EventKey, Option<EntryId>)>,
     pub(crate) report: Mutex<Option<RunReport>>,
+    /// The run, from before it is on record.
+    pub(crate) goes_on: Mutex<Option<GoesOn>>,
 }
 
 /// What is known about the run of a turn.
@@ -100,7 +103,6 @@ impl ModelStage for Orchestrator {
         // What it had begun and not ended was dropped with it.
         child::end_left(&run, status_of(&end)).await;
         open_calls::tell(&run).await;
-        self.services.runs.leave(run.id());
         self.close(&run, &turn, &end);
         end
     }
@@ -128,6 +130,8 @@ impl Orchestrator {
         let grant =
             grant::compute(&descriptor.permissions, &binding.resource_policy, grant::Scope::from(&*input.inbound));
         let context = self.context(input, binding, turn, now, Resources { grant });
+        let goes_on = self.services.runs.enter(context.run_id.clone(), turn.cancelled.clone());
+        *turn.goes_on.lock().unwrap_or_else(PoisonError::into_inner) = Some(goes_on);
         turn.journal.push(Fact::OpenRun(RunRecord {
             run_id: context.run_id.clone(),
             session: input.session.clone(),
@@ -139,7 +143,7 @@ impl Orchestrator {
             binding: binding.binding_id.clone(),
             runner: binding.runner_id.clone(),
             grant: context.resources.grant.clone(),
-            status: RunStatus::Running,
+            status: RunStatus::Created,
             started_at: now,
             ended_at: None,
             usage: None,
@@ -149,9 +153,9 @@ impl Orchestrator {
         if bypasses_host {
             // What it does the host does not see, so that it began must be on record before it does anything. Every
             // other run is on record with the first thing it does.
+            turn.journal.start_run(&context.run_id);
             turn.journal.flush().await?;
         }
-        self.services.runs.enter(context.run_id.clone(), turn.cancelled.clone());
         let (events, from_api) = mpsc::channel(EVENT_QUEUE);
         let run = Run {
             services: Arc::clone(&self.services),

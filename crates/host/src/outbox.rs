@@ -1,31 +1,33 @@
 //! The outbox: what was committed with an outcome goes out, in order per chat, until its fate is known.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use capstan_hooks::contracts::{Answer, Channel, Fate};
 use capstan_protocol::{ChannelName, ChatId};
-use capstan_tape::{Batch, Fact, OutboxStatus};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use capstan_tape::{Batch, Fact, OutboxId, OutboxStatus};
+use tokio::sync::watch;
 
-use crate::delivery::{SEND_DEADLINE, isolated};
+use crate::backoff::Backoff;
+use crate::delivery::{SEND_DEADLINE, guarded, isolated};
 use crate::engine::Engine;
 use crate::parcel::{CallerGone, Receipt};
 pub(crate) use crate::parcel::{Parcel, Row};
+use crate::precedence::{BEHIND_OTHERS, Behind};
 
 /// How many errands may wait for one chat. A session that has more to say waits too.
 const WAITING: usize = 64;
-/// How long the first wait before another attempt is; each further one is twice as long.
-const FIRST_WAIT: Duration = Duration::from_secs(1);
-/// How long a wait is at most.
-const LONGEST_WAIT: Duration = Duration::from_mins(5);
+/// How long to wait before another attempt.
+const BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_mins(5) };
 /// How often a message is tried before it is given up: for about a day, at the longest wait.
 const ATTEMPTS: u32 = 300;
 
 /// Why the message of a caller that waited was given up.
 pub(crate) const CALLER_GONE: &str = "the caller is gone";
+
+/// Why the message of a caller was given up that took nothing until the host had to end.
+const NOT_TAKEN: &str = "the caller did not take it before the host stopped";
 
 /// Why a message was given up that came when too many waited for its chat.
 const NO_ROOM: &str = "too many messages wait for this chat";
@@ -43,7 +45,7 @@ struct Chats {
 
 /// Where messages keep their order.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Address {
+pub(crate) struct Address {
     channel: ChannelName,
     chat: ChatId,
 }
@@ -56,25 +58,50 @@ impl Address {
 
 /// A chat that something waits for. It is there exactly as long as a task works on it.
 struct Chat {
-    errands: VecDeque<(Errand, Option<OwnedSemaphorePermit>)>,
-    room: Arc<Semaphore>,
+    errands: VecDeque<(Errand, Place)>,
+    /// How many of them count.
+    crowd: watch::Sender<usize>,
 }
 
-/// What to do when too much waits for a chat.
+impl Chat {
+    fn new() -> Self {
+        Self { errands: VecDeque::new(), crowd: watch::Sender::new(0) }
+    }
+
+    /// Puts an errand behind the messages that were staged before it. What a dead process left may come late.
+    fn insert(&mut self, errand: Errand, place: Place) {
+        let id = errand.row();
+        let goes_behind = |(other, _): &&(Errand, _)| id.is_some() && other.row() > id;
+        let behind = self.errands.iter().rev().take_while(goes_behind).count();
+        self.errands.insert(self.errands.len() - behind, (errand, place));
+    }
+}
+
+/// Whether an errand counts among those that wait for a chat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum WithoutRoom {
-    /// Wait until there is room.
-    Wait,
-    /// Give the message up.
-    GiveUp,
+enum Place {
+    /// Whoever has more to say waits for it.
+    Counts,
+    /// It takes nobody's place: another process left it behind, or it is owed to a caller that waits.
+    Extra,
 }
 
 /// Something that is to go out to one chat.
 enum Errand {
     /// A message, until its fate is known.
-    Send { row: Row, receipt: Receipt },
+    Send { row: Row, receipt: Option<Receipt> },
     /// The word to a caller that waits, once.
     Answer { answer: Box<Answer>, rows: Vec<Row>, receipt: Receipt },
+}
+
+impl Errand {
+    /// The row of a message.
+    fn row(&self) -> Option<OutboxId> {
+        match self {
+            Self::Send { row, .. } => Some(row.id),
+            Self::Answer { .. } => None,
+        }
+    }
 }
 
 impl Outbox {
@@ -88,36 +115,47 @@ impl Outbox {
         self.lock().waiting.len()
     }
 
-    fn room(&self, address: &Address) -> Arc<Semaphore> {
-        let room = self.lock().waiting.get(address).map(|chat| Arc::clone(&chat.room));
-        room.unwrap_or_else(|| Arc::new(Semaphore::new(WAITING)))
+    /// Where to hear how much waits for a chat, if it is too much.
+    fn crowd(&self, address: &Address) -> Option<watch::Receiver<usize>> {
+        let chats = self.lock();
+        let chat = chats.waiting.get(address).filter(|chat| *chat.crowd.borrow() >= WAITING)?;
+        Some(chat.crowd.subscribe())
     }
 
     /// Puts an errand last; says whether nobody works on the chat yet.
-    fn put(
-        &self,
-        address: &Address,
-        errand: Errand,
-        place: Option<OwnedSemaphorePermit>,
-        room: Arc<Semaphore>,
-    ) -> bool {
+    fn put(&self, address: &Address, errand: Errand, place: Place) -> bool {
         let mut chats = self.lock();
-        if let Some(chat) = chats.waiting.get_mut(address) {
-            chat.errands.push_back((errand, place));
-            return false;
+        let is_new = !chats.waiting.contains_key(address);
+        let chat = chats.waiting.entry(address.clone()).or_insert_with(Chat::new);
+        chat.insert(errand, place);
+        if place == Place::Counts {
+            chat.crowd.send_modify(|count| *count += 1);
         }
-        chats.waiting.insert(address.clone(), Chat { errands: VecDeque::from([(errand, place)]), room });
-        true
+        is_new
+    }
+
+    /// Puts an errand back that has to wait, to its place in the order. Whoever took it works on the chat.
+    fn put_back(&self, address: &Address, errand: Errand, place: Place) {
+        if let Some(chat) = self.lock().waiting.get_mut(address) {
+            chat.insert(errand, place);
+        }
     }
 
     /// The next errand; when there is none, nobody works on the chat any more.
-    fn next(&self, address: &Address) -> Option<(Errand, Option<OwnedSemaphorePermit>)> {
+    fn next(&self, address: &Address) -> Option<(Errand, Place)> {
         let mut chats = self.lock();
         let next = chats.waiting.get_mut(address).and_then(|chat| chat.errands.pop_front());
         if next.is_none() {
             chats.waiting.remove(address);
         }
         next
+    }
+
+    /// An errand is done.
+    fn done(&self, address: &Address, place: Place) {
+        if let Some(chat) = self.lock().waiting.get(address).filter(|_| place == Place::Counts) {
+            chat.crowd.send_modify(|count| *count = count.saturating_sub(1));
+        }
     }
 
     /// A message to this chat is left for the next start.
@@ -131,127 +169,179 @@ impl Outbox {
 }
 
 impl Engine {
-    /// Sends a parcel on its way, as soon as there is room for it.
+    /// Sends a parcel on its way, and waits while too much waits for its chats.
     pub(crate) async fn deliver(self: &Arc<Self>, parcel: Parcel) {
-        self.deliver_or(parcel, WithoutRoom::Wait).await;
+        let addresses = self.send_out(parcel);
+        self.wait_for_room(&addresses).await;
+    }
+
+    /// Sends a parcel on its way, and says to which chats. Whoever has more to say to them [waits for
+    /// room](Self::wait_for_room) first.
+    pub(crate) fn send_out(self: &Arc<Self>, parcel: Parcel) -> Vec<Address> {
+        let mut addresses = Vec::new();
+        for (address, errand) in self.errands(parcel) {
+            self.put_errand(address.clone(), errand, Place::Counts);
+            addresses.push(address);
+        }
+        addresses
+    }
+
+    /// Waits until not too much waits for these chats, or the host stops.
+    pub(crate) async fn wait_for_room(&self, addresses: &[Address]) {
+        for address in addresses {
+            let Some(mut crowd) = self.outbox.crowd(address) else { continue };
+            tokio::select! {
+                // An error means that nothing waits any more.
+                _ = crowd.wait_for(|count| *count < WAITING) => {}
+                () = self.stopping.cancelled() => return,
+            }
+        }
     }
 
     /// Sends a parcel on its way. Where there is no room its messages are given up: whoever sent the event waits to hear
     /// that it was accepted, and with it everybody behind.
     pub(crate) async fn deliver_at_once(self: &Arc<Self>, parcel: Parcel) {
-        self.deliver_or(parcel, WithoutRoom::GiveUp).await;
+        for (address, errand) in self.errands(parcel) {
+            let is_full = self.outbox.crowd(&address).is_some();
+            match &errand {
+                Errand::Send { .. } if is_full => self.give_up(errand).await,
+                // There are no more of these than callers that wait, and each of them must hear.
+                Errand::Answer { .. } if is_full => self.put_errand(address, errand, Place::Extra),
+                Errand::Send { .. } | Errand::Answer { .. } => self.put_errand(address, errand, Place::Counts),
+            }
+        }
     }
 
-    async fn deliver_or(self: &Arc<Self>, mut parcel: Parcel, without_room: WithoutRoom) {
+    /// What is to be done for a parcel, in order.
+    fn errands(&self, mut parcel: Parcel) -> Vec<(Address, Errand)> {
         // Whoever waits is where the event came from, wherever its answer is sent.
         let channel = parcel.inbound.source.clone();
         parcel.served.outbounds.extend(parcel.rows.iter().map(|row| row.message.clone()));
-        let waits = self.services.channel(&channel).is_some_and(|channel| channel.capabilities().caller_waits);
+        let waits = self.services.caller_waits(&channel);
         let answer = waits.then(|| Box::new(parcel.answer(&channel)));
         let address = Address { channel: channel.clone(), chat: parcel.inbound.chat_id() };
         let receipt = Receipt::new(parcel.caller, parcel.served);
         let (own, others): (Vec<Row>, Vec<Row>) =
             parcel.rows.into_iter().partition(|row| waits && row.message.channel == channel);
-        if let Some(answer) = answer {
-            let errand = Errand::Answer { answer, rows: own, receipt: receipt.clone() };
-            self.run_errand(address, errand, without_room).await;
-        }
-        for row in others {
-            let address = Address::of(&row);
-            self.run_errand(address, Errand::Send { row, receipt: receipt.clone() }, without_room).await;
-        }
+        let answer = answer.map(|answer| (address, Errand::Answer { answer, rows: own, receipt: receipt.clone() }));
+        let send = |row: Row| (Address::of(&row), Errand::Send { row, receipt: Some(receipt.clone()) });
+        answer.into_iter().chain(others.into_iter().map(send)).collect()
     }
 
     /// Sends messages on their way that another process left behind, however many they are: no chat waits for another's,
     /// and nothing new goes before them.
     pub(crate) fn deliver_left_behind(self: &Arc<Self>, rows: Vec<Row>) {
-        let nobody = Receipt::new(None, crate::Served::unknown());
         for row in rows {
             let address = Address::of(&row);
-            let room = self.outbox.room(&address);
-            self.put_errand(address, Errand::Send { row, receipt: nobody.clone() }, None, room);
+            self.put_errand(address, Errand::Send { row, receipt: None }, Place::Extra);
         }
     }
 
-    async fn run_errand(self: &Arc<Self>, address: Address, errand: Errand, without_room: WithoutRoom) {
-        let room = self.outbox.room(&address);
-        let place = match (Arc::clone(&room).try_acquire_owned(), without_room) {
-            (Ok(place), _) => place,
-            (Err(_), WithoutRoom::GiveUp) => return self.give_up(errand).await,
-            (Err(_), WithoutRoom::Wait) => tokio::select! {
-                Ok(place) = Arc::clone(&room).acquire_owned() => place,
-                // It waits in the store, for the next start.
-                () = self.stopping.cancelled() => return self.outbox.leave(&address),
-            },
-        };
-        self.put_errand(address, errand, Some(place), room);
-    }
-
-    fn put_errand(
-        self: &Arc<Self>,
-        address: Address,
-        errand: Errand,
-        place: Option<OwnedSemaphorePermit>,
-        room: Arc<Semaphore>,
-    ) {
-        if self.outbox.put(&address, errand, place, room) {
+    fn put_errand(self: &Arc<Self>, address: Address, errand: Errand, place: Place) {
+        if self.outbox.put(&address, errand, place) {
             let engine = Arc::clone(self);
             self.tasks.spawn(async move {
-                while let Some((errand, _place)) = engine.outbox.next(&address) {
-                    engine.run(&address, errand).await;
+                let mut behind = Behind::default();
+                while let Some((errand, place)) = engine.outbox.next(&address) {
+                    match engine.run(&address, errand).await {
+                        None => {
+                            behind = Behind::default();
+                            engine.outbox.done(&address, place);
+                        }
+                        Some(errand) => engine.wait_behind(&address, errand, place, &mut behind).await,
+                    }
                 }
             });
         }
     }
 
-    async fn run(&self, address: &Address, errand: Errand) {
+    /// Runs an errand; gives it back when it has to wait for those of other processes.
+    async fn run(self: &Arc<Self>, address: &Address, errand: Errand) -> Option<Errand> {
         match errand {
             Errand::Answer { answer, rows, receipt } => self.answer(&answer, rows, &receipt).await,
             Errand::Send { .. } if self.outbox.is_left(address) => {}
+            Errand::Send { row, receipt } if self.is_behind_others(&row).await => {
+                return Some(Errand::Send { row, receipt });
+            }
             Errand::Send { row, receipt } => self.send(address, row, receipt).await,
+        }
+        None
+    }
+
+    /// Puts a message back and waits before it is looked at again. Whoever waits for it in this process is not made to
+    /// wait for long.
+    async fn wait_behind(&self, address: &Address, mut errand: Errand, place: Place, behind: &mut Behind) {
+        if behind.takes_long()
+            && let Errand::Send { receipt, .. } = &mut errand
+            && let Some(receipt) = receipt.take()
+        {
+            receipt.undelivered(BEHIND_OTHERS);
+        }
+        self.outbox.put_back(address, errand, place);
+        tokio::select! {
+            () = tokio::time::sleep(behind.look_again()) => {}
+            // It waits in the store, for the next start.
+            () = self.stopping.cancelled() => self.outbox.leave(address),
         }
     }
 
     async fn give_up(&self, errand: Errand) {
         let (rows, receipt) = match errand {
-            Errand::Answer { rows, receipt, .. } => (rows, receipt),
+            Errand::Answer { rows, receipt, .. } => (rows, Some(receipt)),
             Errand::Send { row, receipt } => (vec![row], receipt),
         };
         tracing::warn!(reason = NO_ROOM, "a message was given up");
-        receipt.undelivered(NO_ROOM);
+        if let Some(receipt) = receipt {
+            receipt.undelivered(NO_ROOM);
+        }
         let status = OutboxStatus::Undelivered { reason: NO_ROOM.to_owned() };
         self.record(rows.into_iter().map(|row| (row, status.clone())).collect()).await;
     }
 
-    /// Answers a caller that waits. There is no second attempt: either it is still there, or it is gone.
+    /// Answers a caller that waits. There is no second attempt: either it is still there, or it is gone. One that is there
+    /// may take its time: its channel knows when it is gone, and what others are told does not wait for it.
     async fn answer(&self, answer: &Answer, rows: Vec<Row>, receipt: &Receipt) {
         let is_gone = answer.event.extensions().get::<CallerGone>().is_some();
         let answered = match self.services.channel(&answer.event.source) {
-            Some(channel) if !is_gone => isolated(channel.answer(answer), SEND_DEADLINE).await.map_err(|(why, _)| why),
-            _ => Err(CALLER_GONE.to_owned()),
+            Some(channel) if !is_gone => tokio::select! {
+                biased;
+                answered = guarded(channel.answer(answer)) => answered,
+                () = self.giving_up.cancelled() => Err((NOT_TAKEN.to_owned(), Fate::Hopeless)),
+            },
+            _ => Err((CALLER_GONE.to_owned(), Fate::Hopeless)),
         };
-        if let Err(reason) = &answered
+        if let Err((reason, fate)) = &answered
             && !is_gone
         {
-            tracing::warn!(channel = %answer.event.source, %reason, "a caller could not be answered");
+            let channel = &answer.event.source;
+            match fate {
+                // That callers go is no trouble, and there may be many: it is on record for each of them.
+                Fate::Hopeless => tracing::info!(%channel, %reason, "a caller is gone"),
+                Fate::NotSent | Fate::Unknown => tracing::warn!(%channel, %reason, "a caller could not be answered"),
+            }
             receipt.undelivered(reason);
         }
         let status = match answered {
             Ok(()) => OutboxStatus::sent(),
-            Err(reason) => OutboxStatus::Undelivered { reason },
+            Err((reason, _)) => OutboxStatus::Undelivered { reason },
         };
         self.record(rows.into_iter().map(|row| (row, status.clone())).collect()).await;
     }
 
     /// Sends one message until its fate is known, or the host stops. Whoever waits in this process waits for the first
     /// attempt.
-    async fn send(&self, address: &Address, mut row: Row, receipt: Receipt) {
-        let mut receipt = Some(receipt);
+    async fn send(&self, address: &Address, mut row: Row, mut receipt: Option<Receipt>) {
         loop {
-            let (reason, fate) = match self.attempt(&row).await {
+            let attempted = tokio::select! {
+                biased;
+                attempted = self.attempt(&row) => attempted,
+                // Whoever takes it over does not know its fate either.
+                () = self.giving_up.cancelled() => return self.outbox.leave(address),
+            };
+            let (reason, fate) = match attempted {
                 Ok(()) => {
                     let status = OutboxStatus::Sent { possible_duplicate: row.fate_unknown };
-                    return self.record(vec![(row, status)]).await;
+                    return self.record_fate(row, status, receipt).await;
                 }
                 Err(failed) => failed,
             };
@@ -262,11 +352,11 @@ impl Engine {
             row.attempts += 1;
             row.fate_unknown |= fate == Fate::Unknown;
             if fate == Fate::Hopeless || row.attempts >= ATTEMPTS {
-                return self.record(vec![(row, OutboxStatus::Undelivered { reason })]).await;
+                return self.record_fate(row, OutboxStatus::Undelivered { reason }, receipt).await;
             }
             let status =
                 OutboxStatus::Waiting { attempts: row.attempts, fate_unknown: row.fate_unknown, reason: Some(reason) };
-            let wait = backoff(row.attempts);
+            let wait = BACKOFF.after(row.attempts);
             self.record(vec![(row.clone(), status)]).await;
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
@@ -284,49 +374,23 @@ impl Engine {
         isolated(channel.send(marked.as_ref().unwrap_or(&row.message)), SEND_DEADLINE).await
     }
 
-    /// Records what became of messages. When that fails they still wait in the store, and may be sent again.
-    async fn record(&self, fates: Vec<(Row, OutboxStatus)>) {
+    /// Records what became of messages, and says whether it is on record. If not they still wait in the store, and may be
+    /// sent again.
+    pub(crate) async fn record(&self, fates: Vec<(Row, OutboxStatus)>) -> bool {
         if fates.is_empty() {
-            return;
+            return true;
         }
         let facts = fates.into_iter().map(|(row, status)| Fact::Delivery { id: row.id, status }).collect();
-        if let Err(error) = self.services.tapes.store().commit(Batch { facts, ..Batch::new() }).await {
+        let recorded = self.services.tapes.store().commit(Batch { facts, ..Batch::new() }).await;
+        if let Err(error) = &recorded {
             tracing::warn!(%error, "the fate of a message could not be recorded");
         }
+        recorded.is_ok()
     }
-}
-
-/// How long to wait after so many attempts: twice as long each time, and never for everybody at the same moment.
-fn backoff(attempts: u32) -> Duration {
-    let doubled = FIRST_WAIT.saturating_mul(1_u32.checked_shl(attempts.saturating_sub(1)).unwrap_or(u32::MAX));
-    // A new state is seeded at random.
-    let jitter = u32::try_from(RandomState::new().build_hasher().finish() % 1000).unwrap_or_default();
-    doubled.min(LONGEST_WAIT) * (500 + jitter) / 1000
 }
 
 /// Whether a process with these channels listening may send what was left for one: it listens here, or nobody ever
 /// will again.
 pub(crate) fn may_send(channel: Option<&Arc<dyn Channel>>, listens: bool) -> bool {
     listens || channel.is_some_and(|channel| channel.capabilities().caller_waits)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{LONGEST_WAIT, backoff};
-    use std::time::Duration;
-
-    #[test]
-    fn x03_the_wait_doubles_with_jitter_and_has_an_end() {
-        for _ in 0..100 {
-            let within = |attempts, seconds: f64| {
-                let waited = backoff(attempts).as_secs_f64();
-                assert!((seconds * 0.5..=seconds * 1.5).contains(&waited), "{attempts}: {waited}");
-            };
-            within(1, 1.0);
-            within(2, 2.0);
-            within(5, 16.0);
-            assert!(backoff(300) <= LONGEST_WAIT * 3 / 2);
-            assert!(backoff(u32::MAX) >= Duration::from_mins(2));
-        }
-    }
 }

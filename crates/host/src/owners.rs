@@ -1,11 +1,16 @@
 //! Which processes of a home live, as seen from outside: by the files that each holds locked while it does.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use capstan_protocol::{EventKey, Timestamp};
 use capstan_tape::{InFlight, LeaseRecord, RunRecord, Store, StoreError};
+
+/// How long an owner's file may be without its name: it gets it at once.
+const UNNAMED: Duration = Duration::from_mins(1);
 
 /// The folder in which the processes of a home show that they live. Looking at it leaves it as it is.
 #[derive(Debug, Clone)]
@@ -108,7 +113,12 @@ impl Owners {
         let mut dead = Vec::new();
         for file in files {
             let path = file?.path();
-            if path.extension().is_some_and(|extension| extension == "lock") && is_unlocked(&path) {
+            let is_dead = match path.extension().and_then(OsStr::to_str) {
+                Some("lock") => is_unlocked(&path),
+                Some("new") => is_unlocked(&path) && is_abandoned(&path, SystemTime::now()),
+                _ => false,
+            };
+            if is_dead {
                 dead.push(path);
             }
         }
@@ -134,6 +144,12 @@ impl Owners {
 /// A file gets its name when it is locked, so one that nobody has locked is a dead owner's.
 fn is_unlocked(path: &Path) -> bool {
     File::open(path).is_ok_and(|file| file.try_lock_shared().is_ok())
+}
+
+/// A file that has no name yet is unlocked for a moment, while its owner lives.
+fn is_abandoned(path: &Path, now: SystemTime) -> bool {
+    let made = path.symlink_metadata().and_then(|file| file.modified());
+    made.is_ok_and(|made| now.duration_since(made).is_ok_and(|age| age > UNNAMED))
 }
 
 #[cfg(test)]

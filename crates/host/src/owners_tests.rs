@@ -4,6 +4,9 @@ use capstan_protocol::{
 };
 use capstan_tape::{Batch, Draft, Fact, MemoryStore, NewTape, RunRecord, RunStatus, Store};
 
+use std::fs::File;
+use std::time::{Duration, SystemTime};
+
 use super::Owners;
 use crate::Owner;
 
@@ -78,6 +81,22 @@ async fn x02_what_a_dead_process_left_is_found_and_what_a_live_one_does_is_not()
     store.commit(batch).await.unwrap();
     let later = owners.abandoned(&store, now).await.unwrap().still(&found);
     assert_eq!((later.events.len(), later.runs.len()), (0, 1), "only what is so both times");
+}
+
+#[test]
+fn x04_what_an_owner_left_that_died_before_its_file_had_a_name_is_removed_after_a_while() {
+    let folder = tempfile::tempdir().unwrap();
+    let owners = Owners::in_folder(folder.path());
+    let path = |name: &str| folder.path().join(name);
+    let files = ["host-new.new", "host-left.new", "host-held.new"].map(|name| File::create(path(name)).unwrap());
+    let long_ago = SystemTime::now() - Duration::from_mins(5);
+    for file in &files[1..] {
+        file.set_modified(long_ago).unwrap();
+    }
+    files[2].try_lock().unwrap();
+    assert_eq!(owners.dead_files().unwrap(), [path("host-left.new")]);
+    assert_eq!(owners.remove_dead_files().unwrap(), 1);
+    assert!(path("host-new.new").exists() && path("host-held.new").exists());
 }
 
 #[test]

@@ -24,11 +24,9 @@ pub(crate) struct Row {
 
 impl Row {
     /// A message that was staged under this id.
-    pub(crate) fn staged(assigned: Option<&Assigned>, outbound: NewOutbound) -> Option<Self> {
+    pub(crate) fn staged(assigned: &Assigned, outbound: NewOutbound) -> Option<Self> {
         match assigned {
-            Some(Assigned::Outbox(id)) => {
-                Some(Self { id: *id, message: outbound.message, attempts: 0, fate_unknown: false })
-            }
+            Assigned::Outbox(id) => Some(Self { id: *id, message: outbound.message, attempts: 0, fate_unknown: false }),
             _ => None,
         }
     }
@@ -37,7 +35,7 @@ impl Row {
     pub(crate) fn left_behind(record: OutboxRecord) -> Self {
         let attempts = match record.status {
             OutboxStatus::Waiting { attempts, .. } => attempts,
-            OutboxStatus::Sent { .. } | OutboxStatus::Undelivered { .. } => 0,
+            OutboxStatus::Sent { .. } | OutboxStatus::Undelivered { .. } | OutboxStatus::Noted { .. } => 0,
         };
         Self { id: record.id, message: record.message, attempts, fate_unknown: true }
     }
@@ -55,18 +53,13 @@ pub(crate) struct Parcel {
 impl Parcel {
     /// The parcel of an event that ended like this, with no messages.
     pub(crate) fn of(item: Item, outcome: Outcome, run_id: Option<RunId>) -> Self {
-        let served = Served {
-            session: item.session,
-            run_id,
-            output: String::new(),
-            outbounds: Vec::new(),
-            usage: None,
-            outcome: Some(outcome.clone()),
-            error: None,
-            undelivered: Vec::new(),
-            duplicate: false,
-        };
+        let served = Served { run_id, outcome: Some(outcome.clone()), ..Served::in_flight(item.session) };
         Self { inbound: item.inbound, served, outcome, rows: Vec::new(), caller: item.caller }
+    }
+
+    /// The parcel of an event that was let go.
+    pub(crate) fn dropped(item: Item) -> Self {
+        Self::of(item, Outcome::Dropped, None)
     }
 
     /// The same, with what the turn came to.

@@ -7,16 +7,16 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use capstan_hooks::Inbound;
-use capstan_protocol::{ChannelName, Event, Outbound, Outcome, RunId, TapeName};
+use capstan_protocol::{ChannelName, Event, Outcome, RunId, TapeName};
 use capstan_tape::{
-    Batch, Draft, Entry, Fact, Fence, InFlight, Kind, NewOutbound, OutboxStatus, RunRecord, RunStatus, Slice,
-    StoreError, TapeRecord,
+    Batch, Draft, Entry, Fact, Fence, InFlight, Kind, OutboxStatus, RunRecord, RunStatus, Slice, StoreError, TapeRecord,
 };
-use capstan_turn::{Arrival, ArrivalKind};
+use capstan_turn::{Arrival, ArrivalKind, RunFailure, TurnError};
 use serde_json::Value;
 
+use crate::ending::rows;
 use crate::engine::Engine;
-use crate::item::Item;
+use crate::item::{Group, Item};
 use crate::outbox::{CALLER_GONE, Parcel, Row, may_send};
 use crate::parcel::CallerGone;
 
@@ -32,11 +32,11 @@ pub(crate) const COMMAND_START: &str = "command.start";
 /// The event that tells of a command that was made.
 pub(crate) const COMMAND: &str = "command";
 
-/// In the entry that tells of an event: it must not have a turn, because a hook failed before it.
+/// In the entry that tells of an event: why it must not have a turn.
 pub(crate) const WITHOUT_TURN: &str = "without_turn";
 
-/// Marks such an event.
-struct WithoutTurn;
+/// Marks such an event, and says why.
+struct WithoutTurn(String);
 
 /// What becomes of events that a dead process left.
 enum Verdict {
@@ -44,8 +44,8 @@ enum Verdict {
     TakenUp,
     /// They end, and the user is told this.
     GivenUp(String),
-    /// They end, as somebody wanted them to.
-    Cancelled,
+    /// They end like this, as they would have.
+    Ended(Outcome),
 }
 
 /// Events that a dead process left, and worked on together.
@@ -103,6 +103,10 @@ async fn try_take_up(engine: &Arc<Engine>, tape: &TapeName, fence: &Fence) -> Re
     let mut parcels = Vec::new();
     for left in together(events, &runs) {
         let items = items(engine, tape, &left).await?;
+        let was_overheard = match (&left.run, left.events.as_slice(), items.as_slice()) {
+            (None, [event], [item]) => services.was_overheard(event, &item.inbound).await?,
+            _ => false,
+        };
         let verdict = match (&left.run, items.len() == left.events.len()) {
             (_, false) => Verdict::GivenUp("I was interrupted, and what was asked can no longer be read.".to_owned()),
             (Some(run), true) => {
@@ -110,10 +114,11 @@ async fn try_take_up(engine: &Arc<Engine>, tape: &TapeName, fence: &Fence) -> Re
                 open.retain(|name| !services.tool(name).is_some_and(|tool| tool.only_looks()));
                 judge(&left.events, Some((run, &open)))
             }
-            (None, true) if items.iter().any(|item| item.inbound.extensions().get::<WithoutTurn>().is_some()) => {
-                Verdict::GivenUp("I could not tell which conversation this belongs to, and was interrupted.".to_owned())
-            }
-            (None, true) => judge(&left.events, None),
+            (None, true) => match items.iter().find_map(|item| item.inbound.extensions().get::<WithoutTurn>()) {
+                Some(why) => Verdict::GivenUp(why.0.clone()),
+                None if was_overheard => Verdict::Ended(Outcome::Dropped),
+                None => judge(&left.events, None),
+            },
         };
         let run_id = left.run.as_ref().map(|run| run.run_id.clone());
         match verdict {
@@ -125,47 +130,49 @@ async fn try_take_up(engine: &Arc<Engine>, tape: &TapeName, fence: &Fence) -> Re
                 }
                 groups.push(items);
             }
-            Verdict::Cancelled => {
+            Verdict::Ended(outcome) => {
                 for event in left.events {
-                    let (key, run_id) = (event.key, run_id.clone());
-                    batch.push(Fact::Settle { key, outcome: Outcome::Cancelled, run_id });
+                    let (key, outcome, run_id) = (event.key, outcome.clone(), run_id.clone());
+                    batch.push(Fact::Settle { key, outcome, run_id });
                 }
-                let ended = |item| (Parcel::of(item, Outcome::Cancelled, run_id.clone()), None);
+                let ended = |item| (Parcel::of(item, outcome.clone(), run_id.clone()), 0..0, Vec::new());
                 parcels.extend(items.into_iter().map(ended));
             }
-            Verdict::GivenUp(notice) => {
-                let entry = Draft::error("turn", &notice);
+            Verdict::GivenUp(why) => {
+                let error = TurnError::Run(RunFailure { message: why, code: None });
+                let group = Group::new(items);
+                let said = engine.say_why(group.as_ref(), &error).await;
+                let entry = Draft::error("turn", &said.notice);
                 let entry = run_id.as_ref().map_or(entry.clone(), |run_id| entry.of_run(run_id));
-                batch.append(tape, Draft { date: Some(now.into()), ..entry });
-                let outcome = Outcome::Failed { notice: notice.clone() };
+                for entry in std::iter::once(entry).chain(said.flags) {
+                    batch.append(tape, Draft { date: Some(now.into()), ..entry });
+                }
+                let outcome = Outcome::Failed { notice: said.notice };
                 for event in left.events {
                     let run_id = run_id.clone();
                     batch.push(Fact::Settle { key: event.key, outcome: outcome.clone(), run_id });
                 }
                 // One notice, to whoever would have been answered.
-                let mut rest = items;
-                let lead = rest.iter().position(|item| item.leads).unwrap_or(rest.len().saturating_sub(1));
-                let lead = (lead < rest.len()).then(|| rest.remove(lead));
-                parcels.extend(rest.into_iter().map(|item| (Parcel::of(item, outcome.clone(), run_id.clone()), None)));
-                if let Some(item) = lead {
-                    let message = Outbound::notice(&item.inbound, item.session.clone(), notice);
-                    let row = NewOutbound { message, event: item.key.clone(), at: now, owner: me.clone() };
-                    let position = batch.push(Fact::Enqueue(row.clone()));
-                    parcels.push((Parcel::of(item, outcome, run_id), Some((position, row))));
-                }
+                let Some(Group { lead, others, .. }) = group else { continue };
+                let other = |item| (Parcel::of(item, outcome.clone(), run_id.clone()), 0..0, Vec::new());
+                parcels.extend(others.into_iter().map(other));
+                let outbounds = engine.to_send(&lead.key, said.outbounds, now);
+                let first_row = batch.facts.len();
+                batch.facts.extend(outbounds.iter().cloned().map(Fact::Enqueue));
+                parcels.push((Parcel::of(lead, outcome, run_id), first_row..batch.facts.len(), outbounds));
             }
         }
     }
     let committed = services.tapes.commit(batch).await?;
-    for (parcel, row) in parcels {
-        let rows = row.and_then(|(position, row)| Row::staged(committed.assigned.get(position), row));
-        engine.deliver(Parcel { rows: rows.into_iter().collect(), ..parcel }).await;
+    for (parcel, positions, outbounds) in parcels {
+        let rows = rows(outbounds, committed.assigned.get(positions));
+        engine.deliver(Parcel { rows, ..parcel }).await;
     }
     Ok(groups)
 }
 
 /// Whether nobody sees to what this process had. What was left before owners were recorded is nobody's.
-fn is_left(engine: &Engine, owner: Option<&str>) -> bool {
+pub(crate) fn is_left(engine: &Engine, owner: Option<&str>) -> bool {
     owner.is_none_or(|owner| engine.services.settings.owner.is_dead(owner))
 }
 
@@ -210,7 +217,7 @@ fn together(events: Vec<InFlight>, runs: &[RunRecord]) -> Vec<Left> {
 fn judge(events: &[InFlight], run: Option<(&RunRecord, &[String])>) -> Verdict {
     let tried = events.iter().map(|event| event.adoptions).max().unwrap_or_default();
     if let Some((run, open)) = run {
-        if run.bypasses_host {
+        if run.bypasses_host && run.status != RunStatus::Created {
             return Verdict::GivenUp(
                 "I was interrupted while I worked on this, and cannot tell what was done. I did not try again: please \
                  check, and ask again if something is missing."
@@ -226,7 +233,7 @@ fn judge(events: &[InFlight], run: Option<(&RunRecord, &[String])>) -> Verdict {
         }
     }
     if run.is_some_and(|(run, _)| run.cancel_requested) {
-        return Verdict::Cancelled;
+        return Verdict::Ended(Outcome::Cancelled);
     }
     if tried >= ADOPTIONS {
         return Verdict::GivenUp(format!("I was interrupted {} times while I worked on this, and gave up.", tried + 1));
@@ -273,14 +280,19 @@ async fn items(engine: &Engine, tape: &TapeName, left: &Left) -> Result<Vec<Item
     let mut items = Vec::new();
     for event in &left.events {
         let told = engine.services.tapes.read_any_generation(tape, &Slice::just(event.entry)).await?.pop();
-        let has_no_turn = told.as_ref().is_some_and(|entry| entry.payload["data"][WITHOUT_TURN] == true);
+        let has_no_turn = told.as_ref().and_then(|entry| match &entry.payload["data"][WITHOUT_TURN] {
+            Value::String(why) => Some(why.clone()),
+            // As it was written before the reason was.
+            Value::Bool(true) => Some("a hook failed before the turn".to_owned()),
+            _ => None,
+        });
         let told =
             told.and_then(|mut entry| serde_json::from_value::<Event>(entry.payload["data"]["event"].take()).ok());
         let Some(told) = told else { continue };
         let inbound = Inbound::new(told);
         inbound.extensions().insert(CallerGone);
-        if has_no_turn {
-            inbound.extensions().insert(WithoutTurn);
+        if let Some(why) = has_no_turn {
+            inbound.extensions().insert(WithoutTurn(why));
         }
         let kind = match inbound.input.command_line() {
             Some(_) => ArrivalKind::Command,
@@ -295,7 +307,7 @@ async fn items(engine: &Engine, tape: &TapeName, left: &Left) -> Result<Vec<Item
             arrival: Arrival { kind, ..Arrival::plain() },
             message: event.taken_in.as_ref().map(|taken| taken.message),
             caller: None,
-            slot: None,
+            place: None,
         });
     }
     Ok(items)
@@ -353,7 +365,7 @@ impl Engine {
     }
 
     /// Messages that a dead process was to send: their fate is unknown. Those of callers that waited are given up.
-    async fn take_over_messages(self: &Arc<Self>) -> Result<(), StoreError> {
+    pub(crate) async fn take_over_messages(self: &Arc<Self>) -> Result<(), StoreError> {
         let store = self.services.tapes.store();
         let me = self.services.settings.owner.name();
         let mut rows = Vec::new();
@@ -364,11 +376,7 @@ impl Engine {
                 continue;
             }
             // Another workspace may have another account on a channel of the same name.
-            let tape = match store.accepted(&record.event).await? {
-                Some(event) => self.services.tapes.record(&event.tape).await?,
-                None => None,
-            };
-            if tape.is_some_and(|tape| !self.is_ours(&tape)) {
+            if !self.is_of_this_workspace(&record).await? {
                 continue;
             }
             let mut batch = Batch::new();

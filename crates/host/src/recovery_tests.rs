@@ -1,5 +1,5 @@
 use capstan_protocol::{
-    BindingId, EntryId, EventKey, RunId, RunnerId, SessionId, TapeName, Timestamp, ToolCall, ToolOutput,
+    BindingId, EntryId, EventKey, Outcome, RunId, RunnerId, SessionId, TapeName, Timestamp, ToolCall, ToolOutput,
 };
 use capstan_tape::{Draft, Entry, InFlight, RunRecord, RunStatus, TakenIn};
 use serde_json::json;
@@ -67,7 +67,7 @@ fn open(drafts: Vec<Draft>) -> Vec<String> {
 fn notice(verdict: Verdict) -> String {
     match verdict {
         Verdict::GivenUp(notice) => notice,
-        Verdict::TakenUp | Verdict::Cancelled => panic!("it was not given up"),
+        Verdict::TakenUp | Verdict::Ended(_) => panic!("it was not given up"),
     }
 }
 
@@ -141,5 +141,5 @@ fn x02_an_event_that_may_be_what_kills_the_host_is_given_up() {
 #[test]
 fn g10_a_run_that_was_to_be_cancelled_is_not_taken_up() {
     let asked = RunRecord { cancel_requested: true, ..run("r", "a") };
-    assert!(matches!(judge(&[left("a", 1, Some("r"))], Some((&asked, &[]))), Verdict::Cancelled));
+    assert!(matches!(judge(&[left("a", 1, Some("r"))], Some((&asked, &[]))), Verdict::Ended(Outcome::Cancelled)));
 }

@@ -20,6 +20,7 @@ const BETWEEN_MESSAGES: &str = "\n\n";
 /// Asks the binding's runner, and gives what happens as stream events.
 pub(crate) fn runner_stream(run: Arc<Run>, mut from_api: mpsc::Receiver<StreamEvent>) -> EventStream {
     run.progress().runner_started = true;
+    run.journal.start_run(run.id());
     let stream = async_stream::stream! {
         let mut results = run.runner.run(run.context.clone(), api::run_api(&run));
         loop {

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::open_calls::OpenCalls;
 use crate::budget::Budget;
+use crate::child::Child;
 use crate::journal::{Journal, Ticket};
 use crate::reported::Reported;
 use crate::services::Services;
@@ -63,7 +64,7 @@ pub(crate) struct Progress {
     /// Tool calls that have begun and not ended.
     pub(crate) open_calls: OpenCalls,
     /// Child runs that have not ended.
-    pub(crate) children: Vec<Arc<Run>>,
+    pub(crate) children: Vec<Child>,
     /// How many artifacts it has made.
     artifacts: u32,
     message: MessageState,
@@ -134,9 +135,10 @@ impl Run {
         self.journal.append(self.id(), entry);
     }
 
-    /// Adds entries and the facts they rest on, so that no commit comes between them.
-    pub(crate) fn append_together(&self, facts: Vec<Fact>, entries: Vec<Draft>) {
-        self.journal.append_together(self.id(), facts, entries);
+    /// Adds entries and the facts they rest on, so that no commit comes between them. `did` is the tool whose doing the
+    /// last of them tells.
+    pub(crate) fn append_together(&self, facts: Vec<Fact>, entries: Vec<Draft>, did: Option<String>) {
+        self.journal.append_together(self.id(), facts, entries, did);
     }
 
     /// Names a new artifact of the run.

@@ -83,6 +83,11 @@ impl Services {
         self.channels.iter().find(|channel| channel.name() == *name)
     }
 
+    /// Whether whoever sends something on this channel waits for its answer.
+    pub(crate) fn caller_waits(&self, source: &ChannelName) -> bool {
+        self.channel(source).is_some_and(|channel| channel.capabilities().caller_waits)
+    }
+
     /// Every channel.
     pub(crate) fn channels(&self) -> &[Arc<dyn Channel>] {
         &self.channels

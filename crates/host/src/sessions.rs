@@ -5,20 +5,52 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use capstan_protocol::TapeName;
 use capstan_tape::Fence;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use capstan_turn::Arrival;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 
 use crate::item::Item;
 use crate::lease::{Claim, Owner};
 
-/// What a lane is told.
+/// How many more events may wait that must get through although the queue is full.
+const SPARE: usize = 8;
+
+/// An event that was accepted, perhaps together with the lease.
 #[derive(Debug)]
-pub(crate) enum Message {
-    /// An event was accepted, perhaps together with the lease.
-    Event(Box<Item>, Option<Fence>),
-    /// A process that worked on this session died: what it left is to be taken up.
-    TakeUp,
-    /// Somebody who wanted to send something did not.
-    Nothing,
+pub(crate) struct Arrived {
+    pub(crate) item: Box<Item>,
+    pub(crate) lease: Option<Fence>,
+}
+
+/// What a lane hears.
+#[derive(Debug)]
+pub(crate) enum Heard {
+    /// An event.
+    Event(Arrived),
+    /// Something else has changed, which the lane looks up: nobody is about to send it anything any more, or it is to
+    /// take something up.
+    Call,
+}
+
+/// Where a lane hears. As many events are in it as have places, and one call, however often the lane was called.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    events: mpsc::Receiver<Arrived>,
+    calls: Arc<Notify>,
+}
+
+impl Inbox {
+    /// The next thing to hear. Dropped before it is done, it has heard nothing.
+    pub(crate) async fn next(&mut self) -> Heard {
+        tokio::select! {
+            Some(arrived) = self.events.recv() => Heard::Event(arrived),
+            () = self.calls.notified() => Heard::Call,
+        }
+    }
+
+    /// The next event that is there already.
+    pub(crate) fn next_event(&mut self) -> Option<Arrived> {
+        self.events.try_recv().ok()
+    }
 }
 
 /// The sessions that are awake.
@@ -27,25 +59,48 @@ pub(crate) struct Sessions(Arc<Mutex<HashMap<TapeName, Awake>>>);
 
 #[derive(Debug)]
 struct Awake {
-    lane: mpsc::UnboundedSender<Message>,
+    lane: mpsc::Sender<Arrived>,
+    calls: Arc<Notify>,
     claim: Arc<Claim>,
-    /// How many events may still wait.
-    slots: Arc<Semaphore>,
+    places: Places,
     /// How many senders the lane has not heard from.
     expected: usize,
     /// How many events the lane has not heard of.
     unheard: usize,
+    /// A process that worked on this session died, and what it left is to be taken up.
+    is_to_take_up: bool,
     /// A turn is going on, or can begin.
     works: bool,
     /// The lane is giving its lease back: nobody may count on it.
     releasing: bool,
 }
 
+/// The places of those that wait in a session.
+#[derive(Debug, Clone)]
+struct Places {
+    /// For everybody.
+    queue: Arc<Semaphore>,
+    /// For what must get through although the queue is full.
+    spare: Arc<Semaphore>,
+}
+
+impl Places {
+    fn new(queue: usize) -> Self {
+        Self { queue: Arc::new(Semaphore::new(queue)), spare: Arc::new(Semaphore::new(SPARE)) }
+    }
+
+    fn take(&self, arrival: &Arrival) -> Option<OwnedSemaphorePermit> {
+        let place = Arc::clone(&self.queue).try_acquire_owned();
+        let spare = || Arc::clone(&self.spare).try_acquire_owned().ok();
+        place.ok().or_else(|| arrival.gets_through().then(spare).flatten())
+    }
+}
+
 /// What a new lane is made of.
 pub(crate) struct NewLane {
     pub(crate) tape: TapeName,
     pub(crate) claim: Arc<Claim>,
-    pub(crate) inbox: mpsc::UnboundedReceiver<Message>,
+    pub(crate) inbox: Inbox,
 }
 
 /// The promise of a session to stay awake until it has heard from the holder.
@@ -53,12 +108,13 @@ pub(crate) struct NewLane {
 pub(crate) struct Reservation {
     sessions: Sessions,
     tape: TapeName,
-    lane: mpsc::UnboundedSender<Message>,
+    lane: mpsc::Sender<Arrived>,
     /// The claim of the lane to the session's lease.
     pub(crate) claim: Arc<Claim>,
     /// Whether the lease can be taken for the lane together with the event.
     pub(crate) takes_lease: bool,
-    slot: Option<OwnedSemaphorePermit>,
+    places: Places,
+    place: Option<OwnedSemaphorePermit>,
     is_sent: bool,
 }
 
@@ -68,12 +124,22 @@ impl Sessions {
         let mut awake = self.lock();
         let mut begun = None;
         let session = awake.entry(tape.clone()).or_insert_with(|| {
-            // Bounded by the slots, without which no event is sent.
-            let (lane, inbox) = mpsc::unbounded_channel();
-            let claim = Arc::new(owner.claim(tape));
+            // No event is sent that has no place, so there is always room.
+            let (lane, events) = mpsc::channel(queue + SPARE);
+            let (claim, calls) = (Arc::new(owner.claim(tape)), Arc::new(Notify::new()));
+            let inbox = Inbox { events, calls: Arc::clone(&calls) };
             begun = Some(NewLane { tape: tape.clone(), claim: Arc::clone(&claim), inbox });
-            let slots = Arc::new(Semaphore::new(queue));
-            Awake { lane, claim, slots, expected: 0, unheard: 0, works: false, releasing: false }
+            Awake {
+                lane,
+                calls,
+                claim,
+                places: Places::new(queue),
+                expected: 0,
+                unheard: 0,
+                is_to_take_up: false,
+                works: false,
+                releasing: false,
+            }
         });
         session.expected += 1;
         let reservation = Reservation {
@@ -82,7 +148,8 @@ impl Sessions {
             lane: session.lane.clone(),
             claim: Arc::clone(&session.claim),
             takes_lease: !session.releasing,
-            slot: Arc::clone(&session.slots).try_acquire_owned().ok(),
+            places: session.places.clone(),
+            place: None,
             is_sent: false,
         };
         (reservation, begun)
@@ -100,13 +167,18 @@ impl Sessions {
         }
     }
 
-    /// The lane has heard from a sender, perhaps of an event; `works` says whether it has a turn to do now.
-    pub(crate) fn heard(&self, tape: &TapeName, of_event: bool, works: bool) {
+    /// The lane has heard of an event; `works` says whether it has a turn to do now.
+    pub(crate) fn heard(&self, tape: &TapeName, works: bool) {
         if let Some(session) = self.lock().get_mut(tape) {
             session.expected = session.expected.saturating_sub(1);
-            session.unheard = session.unheard.saturating_sub(usize::from(of_event));
+            session.unheard = session.unheard.saturating_sub(1);
             session.works = works;
         }
+    }
+
+    /// Whether the lane is to take up what a dead process left. It is told so once.
+    pub(crate) fn is_to_take_up(&self, tape: &TapeName) -> bool {
+        self.lock().get_mut(tape).is_some_and(|session| std::mem::take(&mut session.is_to_take_up))
     }
 
     fn sends_event(&self, tape: &TapeName) {
@@ -137,7 +209,7 @@ impl Sessions {
     /// The lane has nothing to do. Says whether it may end: nobody is about to send it anything.
     pub(crate) fn fall_asleep(&self, tape: &TapeName) -> bool {
         let mut awake = self.lock();
-        if awake.get(tape).is_some_and(|session| session.expected > 0) {
+        if awake.get(tape).is_some_and(|session| session.expected > 0 || session.is_to_take_up) {
             return false;
         }
         awake.remove(tape);
@@ -145,7 +217,7 @@ impl Sessions {
     }
 
     /// A lane does not listen any more: the next event of its session begins another.
-    fn forget(&self, tape: &TapeName, lane: &mpsc::UnboundedSender<Message>) {
+    fn forget(&self, tape: &TapeName, lane: &mpsc::Sender<Arrived>) {
         let mut awake = self.lock();
         if awake.get(tape).is_some_and(|session| session.lane.same_channel(lane)) {
             awake.remove(tape);
@@ -164,29 +236,39 @@ impl Sessions {
 }
 
 impl Reservation {
-    /// Whether there is no room for another event that waits.
-    pub(crate) fn is_full(&self) -> bool {
-        self.slot.is_none()
+    /// Takes a place among the events that wait; says whether there was one for an event that arrives like this.
+    pub(crate) fn take_place(&mut self, arrival: &Arrival) -> bool {
+        self.place = self.places.take(arrival);
+        self.place.is_some()
     }
 
-    /// Hands an accepted event over.
+    /// Hands over an accepted event that has its place.
     pub(crate) fn send(mut self, mut item: Item, lease: Option<Fence>) {
-        item.slot = self.slot.take();
-        self.sessions.sends_event(&self.tape);
-        self.tell(Message::Event(Box::new(item), lease));
-    }
-
-    /// Has the lane take up what a dead process left.
-    pub(crate) fn take_up(mut self) {
-        self.tell(Message::TakeUp);
-    }
-
-    fn tell(&mut self, message: Message) {
+        item.place = self.place.take();
         self.is_sent = true;
-        if self.lane.send(message).is_err() {
+        self.sessions.sends_event(&self.tape);
+        if self.lane.try_send(Arrived { item: Box::new(item), lease }).is_err() {
             // A lane that does not listen has been ended with its host: the event is on disk, for the next one.
             tracing::warn!(tape = %self.tape, "a session ended before it heard of an event");
             self.sessions.forget(&self.tape, &self.lane);
+        }
+    }
+
+    /// Has the lane take up what a dead process left.
+    pub(crate) fn take_up(self) {
+        if let Some(session) = self.sessions.lock().get_mut(&self.tape) {
+            session.is_to_take_up = true;
+        }
+    }
+
+    /// Nothing is sent: the lane may be waiting only for this.
+    fn leave(&self) {
+        if self.lane.is_closed() {
+            return self.sessions.forget(&self.tape, &self.lane);
+        }
+        if let Some(session) = self.sessions.lock().get_mut(&self.tape) {
+            session.expected = session.expected.saturating_sub(1);
+            session.calls.notify_one();
         }
     }
 }
@@ -194,7 +276,11 @@ impl Reservation {
 impl Drop for Reservation {
     fn drop(&mut self) {
         if !self.is_sent {
-            self.tell(Message::Nothing);
+            self.leave();
         }
     }
 }
+
+#[cfg(test)]
+#[path = "sessions_tests.rs"]
+mod tests;

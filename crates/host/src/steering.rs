@@ -53,7 +53,9 @@ impl Steering {
     pub(crate) fn take(&self, key: &EventKey) -> bool {
         let mut state = self.lock();
         let Some(position) = state.offered.iter().position(|item| item.key == *key) else { return false };
-        let item = state.offered.remove(position);
+        let mut item = state.offered.remove(position);
+        // It waits no more: another may.
+        item.place = None;
         state.taken.push(item);
         true
     }

@@ -9,12 +9,15 @@ use capstan_hooks::args::Prompt;
 use capstan_hooks::contracts::{Channel, ChannelCapabilities, ChannelError, Gateway, Intake};
 use capstan_hooks::contracts::{ResultStream, RunApi, Runner};
 use capstan_hooks::points::{ProvideChannels, ProvideRunners, RunModel};
-use capstan_hooks::{BoxError, Deadlines, HookRuntime, Plugin, Registrar, Registry};
+use capstan_hooks::{BoxError, Deadlines, HookRuntime, Inbound, Plugin, Registrar, Registry};
 use capstan_protocol::{
-    AdmissionMode, ChannelName, Descriptor, ModelOptions, Outbound, Permissions, RunContext, RunnerSource,
+    AdmissionMode, ChannelName, Descriptor, EntryId, Event, EventKey, ModelOptions, Outbound, Permissions, RunContext,
+    RunnerSource,
 };
+use capstan_turn::Arrival;
 use futures::StreamExt as _;
 
+use crate::item::Item;
 use crate::{Clock, Owner, Secrets, Settings, Workspace};
 
 /// The built-in stages, a channel `phone` that wants messages dropped during a turn, and a model that says what it was
@@ -89,6 +92,22 @@ pub(crate) fn hooks() -> HookRuntime {
     let mut registry = Registry::new();
     registry.register(&Echo);
     HookRuntime::new(registry, Deadlines::default())
+}
+
+/// An event in its session, which arrives like this.
+pub(crate) fn item(arrival: Arrival) -> Item {
+    let inbound = Inbound::new(Event::message("phone", "1", "hello"));
+    Item {
+        key: EventKey::from(&*inbound),
+        session: inbound.fallback_session(),
+        inbound,
+        entry: EntryId(1),
+        arrival,
+        message: None,
+        leads: false,
+        caller: None,
+        place: None,
+    }
 }
 
 pub(crate) fn settings() -> Settings {

@@ -20,10 +20,10 @@ impl Timestamp {
         Self::from_micros(jiff::Timestamp::now().as_microsecond())
     }
 
-    /// The time this many microseconds after the epoch; out of range is cut to the nearest time that exists.
+    /// The time this many microseconds after the epoch; out of range is cut to the nearest time that can be written.
     pub fn from_micros(micros: i64) -> Self {
-        let nearest = if micros < 0 { jiff::Timestamp::MIN } else { jiff::Timestamp::MAX };
-        Self(jiff::Timestamp::from_microsecond(micros).unwrap_or(nearest))
+        let micros = micros.max(YEAR_ZERO * 1_000_000);
+        Self(jiff::Timestamp::from_microsecond(micros).unwrap_or(jiff::Timestamp::MAX))
     }
 
     /// Microseconds since the epoch.
@@ -31,10 +31,10 @@ impl Timestamp {
         self.0.as_microsecond()
     }
 
-    /// The time this many milliseconds after the epoch; out of range is cut to the nearest time that exists.
+    /// The time this many milliseconds after the epoch; out of range is cut to the nearest time that can be written.
     pub fn from_millis(millis: i64) -> Self {
-        let nearest = if millis < 0 { jiff::Timestamp::MIN } else { jiff::Timestamp::MAX };
-        Self(jiff::Timestamp::from_millisecond(millis).unwrap_or(nearest))
+        let millis = millis.max(YEAR_ZERO * 1000);
+        Self(jiff::Timestamp::from_millisecond(millis).unwrap_or(jiff::Timestamp::MAX))
     }
 
     /// Milliseconds since the epoch.
@@ -115,6 +115,11 @@ mod tests {
     #[test]
     fn millis_out_of_range_are_cut() {
         assert!(Timestamp::from_millis(i64::MAX) > Timestamp::from_millis(0));
-        assert!(Timestamp::from_millis(i64::MIN) < Timestamp::from_millis(0));
+        for first in [Timestamp::from_millis(i64::MIN), Timestamp::from_micros(i64::MIN)] {
+            assert_eq!(first.to_string(), "0000-01-01T00:00:00.000000+00:00");
+            assert_eq!(first.to_string().parse::<Timestamp>().unwrap(), first, "what is written can be read");
+        }
+        let last = Timestamp::from_millis(i64::MAX);
+        assert_eq!(last.to_string().parse::<Timestamp>().unwrap().as_micros(), last.as_micros());
     }
 }

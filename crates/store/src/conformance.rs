@@ -59,6 +59,7 @@ pub async fn store_suite(make: impl AsyncFn() -> Arc<dyn Store>) {
     flight::an_event_is_taken_over_from_whoever_had_it(&*make().await).await;
     flight::an_event_that_was_taken_in_knows_its_message(&*make().await).await;
     flight::a_run_that_has_not_ended_is_found_and_can_be_asked_to_end(&*make().await).await;
+    flight::a_run_is_created_started_and_ended_once(&*make().await).await;
     flight::messages_wait_until_their_fate_is_known(&*make().await).await;
     leases::a_lease_has_one_owner(&*make().await).await;
     leases::an_owner_that_is_alive_keeps_its_lease_past_its_time(&*make().await).await;

@@ -22,10 +22,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use capstan_protocol::{BlobHash, EventKey, Map, RunId, TapeName, WorkspaceId};
+use capstan_protocol::{BlobHash, EventKey, Map, Outbound, RunId, TapeName, WorkspaceId};
 use capstan_tape::{
-    AcceptedRecord, Batch, Committed, Entry, InFlight, LeaseRecord, OutboxRecord, Problem, RunRecord, Search, Settled,
-    Slice, Store, StoreError, TapeRecord,
+    AcceptedRecord, Batch, Committed, Entry, InFlight, LeaseRecord, OutboxId, OutboxRecord, Problem, RunRecord, Search,
+    Settled, Slice, Store, StoreError, TapeRecord,
 };
 
 use readers::Readers;
@@ -162,6 +162,11 @@ impl Store for SqliteStore {
 
     async fn waiting(&self) -> Result<Vec<OutboxRecord>, StoreError> {
         self.readers.read(read::waiting).await
+    }
+
+    async fn waiting_before(&self, id: OutboxId, message: &Outbound) -> Result<Vec<OutboxRecord>, StoreError> {
+        let (channel, chat) = (message.channel.to_string(), message.chat_id.to_string());
+        self.readers.read(move |connection| read::waiting_before(connection, id, &channel, &chat)).await
     }
 
     async fn outbox(&self, event: &EventKey) -> Result<Vec<OutboxRecord>, StoreError> {

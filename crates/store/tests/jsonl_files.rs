@@ -3,6 +3,7 @@
 mod support;
 
 use std::fs;
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -220,6 +221,100 @@ async fn p12_two_writers_of_one_file_do_not_interleave() {
         append.await.unwrap().unwrap();
     }
     assert_eq!(jsonl::read_file(files.path()).unwrap().entries, all);
+}
+
+/// Tapes of which a database knows, kept in these files.
+fn live(files: &Files) -> Tapes {
+    let store = SqliteStore::open(files.directory.path().join("capstan.db")).unwrap();
+    Tapes::kept_by(Arc::new(store), Arc::new(files.tapes.clone()))
+}
+
+async fn problems(tapes: &Tapes) -> Vec<String> {
+    tapes.verify().await.unwrap().into_iter().map(|problem| problem.message).collect()
+}
+
+#[tokio::test]
+async fn p01_a_line_that_was_taken_out_of_a_live_tape_is_missed() {
+    let files = Files::new();
+    let tapes = live(&files);
+    tapes.commit(support::messages(&name("t"), &["one", "two", "three", "four", "five"])).await.unwrap();
+    tapes.reset(&name("t"), false).await.unwrap();
+    assert_eq!(problems(&tapes).await, Vec::<String>::new());
+    let whole = files.content();
+    let without = |taken: &[usize]| -> String {
+        let kept = whole.lines().enumerate().filter(|(index, _)| !taken.contains(index));
+        kept.map(|(_, line)| line.to_owned() + "\n").collect()
+    };
+    for (taken, missed) in [(&[0][..], "entry 1 is missing"), (&[1, 2], "entries 2 to 3 are missing")] {
+        fs::write(files.path(), without(taken)).unwrap();
+        assert_eq!(problems(&tapes).await, [format!("{missed} in its tape store")]);
+    }
+    fs::write(files.path(), without(&[6])).unwrap();
+    assert!(problems(&tapes).await[0].contains("up to 6, but was given entries up to 7"));
+    fs::write(files.path(), without(&[2, 5, 6])).unwrap();
+    assert_eq!(problems(&tapes).await.len(), 2, "the gap, and the end");
+    fs::write(files.path(), &whole).unwrap();
+    assert_eq!(problems(&tapes).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn p12_gaps_that_came_along_are_no_damage_and_those_that_came_later_are() {
+    let files = Files::with([2, 7].map(|id| jsonl::write_line(&message(id, "old")) + "\n").concat());
+    let tapes = live(&files);
+    tapes.commit(support::messages(&name("t"), &["eight", "nine"])).await.unwrap();
+    let mut batch = Batch::new();
+    batch.push(Fact::EnsureTape(NewTape::named(name("imported"))));
+    batch.push(Fact::Import { tape: name("imported"), entries: vec![message(3, "three"), message(5, "five")] });
+    tapes.commit(batch).await.unwrap();
+    tapes.fork(&name("t"), &name("fork"), Some(EntryId(8))).await.unwrap();
+    tapes.commit(support::messages(&name("fork"), &["its own", "and more"])).await.unwrap();
+    tapes.merge(&name("fork")).await.unwrap();
+    assert_eq!(problems(&tapes).await, Vec::<String>::new());
+
+    let fork = files.tapes.path(&name("fork"));
+    let content = fs::read_to_string(&fork).unwrap();
+    fs::write(&fork, content.split_once('\n').unwrap().1).unwrap();
+    assert_eq!(problems(&tapes).await, ["entry 9 is missing in its tape store"]);
+    let lines: Vec<String> = files.content().lines().map(|line| line.to_owned() + "\n").collect();
+    fs::write(files.path(), [&lines[..2], &lines[3..]].concat().concat()).unwrap();
+    assert_eq!(problems(&tapes).await.len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p12_whoever_looks_for_damage_while_others_write_finds_none() {
+    let files = Files::new();
+    let (tapes, others) = (live(&files), live(&files));
+    let writing = tokio::spawn(async move {
+        for _ in 0..50 {
+            others.commit(support::messages(&name("t"), &["x", "y", "z"])).await.unwrap();
+        }
+    });
+    while !writing.is_finished() {
+        assert_eq!(problems(&tapes).await, Vec::<String>::new());
+    }
+    writing.await.unwrap();
+    assert_eq!(ids(&files.tapes.read(&name("t"), &Slice::last()).await.unwrap()), [150]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p12_an_append_that_goes_on_is_waited_for_and_not_taken_for_a_torn_line() {
+    let files = Files::with(lines(&["one"]));
+    let mut appending = fs::File::options().append(true).open(files.path()).unwrap();
+    appending.lock().unwrap();
+    let line = jsonl::write_line(&message(2, "two")) + "\n";
+    let (begin, end) = line.split_at(9);
+    appending.write_all(begin.as_bytes()).unwrap();
+    let (tapes, (send, started)) = (files.tapes.clone(), std::sync::mpsc::channel());
+    let looking = tokio::spawn(async move {
+        send.send(()).unwrap();
+        tapes.verify().await
+    });
+    started.recv().unwrap();
+    // Long enough for whoever does not wait.
+    (0..10_000).for_each(|_| std::thread::yield_now());
+    appending.write_all(end.as_bytes()).unwrap();
+    appending.unlock().unwrap();
+    assert_eq!(looking.await.unwrap().unwrap(), []);
 }
 
 #[test]

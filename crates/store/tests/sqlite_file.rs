@@ -171,6 +171,36 @@ async fn p15_verify_names_what_does_not_fit() {
     assert!(matches!(error, StoreError::Corrupt { .. }), "{error}");
 }
 
+#[test]
+fn x02_to_learn_why_it_cannot_be_opened_touches_nothing_beside_it() {
+    let (directory, path) = place();
+    let beside = directory.path().join("capstan.db-probe");
+    std::fs::write(&beside, "somebody else's").unwrap();
+    std::fs::create_dir(&path).unwrap();
+    assert!(matches!(SqliteStore::open(&path), Err(StoreError::Io { .. })));
+    assert_eq!(std::fs::read_to_string(&beside).unwrap(), "somebody else's");
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 2, "and nothing is left there");
+}
+
+#[tokio::test]
+async fn p01_verify_misses_entries_that_are_gone() {
+    let (_directory, path) = place();
+    let store = SqliteStore::open(&path).unwrap();
+    store.commit(messages(&name("t"), &["one", "two", "three", "four"])).await.unwrap();
+    let delete = |deleted: &str| {
+        Connection::open(&path).unwrap().execute_batch(&format!("DELETE FROM entries WHERE {deleted}")).unwrap();
+    };
+    for (deleted, expected) in [
+        ("id = 2", &["entry 2 is missing"][..]),
+        ("id = 4", &["entry 2 is missing", "entry 4 is missing"]),
+        ("true", &["entries 1 to 4 are missing"]),
+    ] {
+        delete(deleted);
+        let found: Vec<String> = store.verify().await.unwrap().into_iter().map(|problem| problem.message).collect();
+        assert_eq!(found, expected);
+    }
+}
+
 #[tokio::test]
 async fn x04_a_lease_outlives_the_process_that_took_it() {
     let (_directory, path) = place();

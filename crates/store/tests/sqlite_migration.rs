@@ -68,6 +68,18 @@ async fn x02_a_database_of_the_first_version_migrates_in_place_and_loses_nothing
 }
 
 #[tokio::test]
+async fn p01_what_the_first_version_wrote_after_its_first_event_must_all_be_there() {
+    let (_directory, path) = first_version();
+    let connection = Connection::open(&path).unwrap();
+    let next = "(SELECT min(entry) + 1 FROM inbox WHERE inbox.tape = entries.tape)";
+    let gone = connection.execute(&format!("DELETE FROM entries WHERE id = {next}"), []).unwrap();
+    assert_eq!(gone, 2, "one of each tape");
+    let problems = SqliteStore::open(&path).unwrap().verify().await.unwrap();
+    let is_missing = |problem: &capstan_tape::Problem| problem.message.ends_with(" is missing");
+    assert_eq!(problems.iter().filter(|problem| is_missing(problem)).count(), gone, "{problems:?}");
+}
+
+#[tokio::test]
 async fn x01_events_of_the_first_version_that_never_ended_are_in_flight() {
     let (_directory, path) = first_version();
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&path).unwrap());

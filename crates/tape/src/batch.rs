@@ -160,9 +160,14 @@ pub enum Fact {
         /// The run that ended it, if there was one.
         run_id: Option<RunId>,
     },
-    /// A run began.
+    /// A run is in the ledger from now on.
     OpenRun(RunRecord),
-    /// A run ended.
+    /// The runner of a run that was created starts. Any other stays as it is.
+    StartRun {
+        /// The run.
+        run_id: RunId,
+    },
+    /// A run ended. One that has ended before stays as it is.
     EndRun {
         /// The run.
         run_id: RunId,

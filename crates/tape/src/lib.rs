@@ -5,6 +5,7 @@
 //! - [`TapeStore`] is what an extension provides to keep the entries somewhere else.
 //! - [`Tapes`] reads and writes tapes over both: windows, queries, anchors, forks, generations.
 //! - [`Search`] is the one rule for what a text is found in.
+//! - [`Logged`] is a fact of a tape's event log: entries, and the outcomes and deliveries that belong to them.
 //! - [`View`] turns a [`Window`] of entries into the messages a model reads; [`conversation`] keeps them valid.
 //!
 //! Nothing here knows hooks, models or channels, and only stores do I/O.
@@ -14,7 +15,9 @@ pub mod conversation;
 mod date;
 mod entry;
 mod error;
+mod event_log;
 mod fork;
+mod gap;
 mod kind;
 mod memory;
 mod naming;
@@ -32,7 +35,9 @@ pub use batch::{Assigned, Batch, Committed, EntryRef, Epoch, Expect, Fact, Fence
 pub use date::{DateRange, EntryDate};
 pub use entry::{Draft, Entry, keys};
 pub use error::StoreError;
+pub use event_log::Logged;
 pub use fork::merge_drafts;
+pub use gap::Gap;
 pub use kind::Kind;
 pub use memory::{MemoryStore, MemoryTapes};
 pub use naming::{TapeAddress, blob_hash, canonical_json, tape_name};

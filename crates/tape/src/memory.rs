@@ -11,7 +11,7 @@ use crate::rules::{self, Rows};
 use crate::staged::Staged;
 use crate::{
     AcceptedRecord, Batch, Committed, Entry, InFlight, LeaseRecord, NewOutbound, OutboxId, OutboxRecord, OutboxStatus,
-    Problem, RunRecord, RunStatus, Settled, Slice, Store, StoreError, TapeRecord, TapeStore,
+    Problem, RunRecord, Settled, Slice, Store, StoreError, TapeRecord, TapeStore,
 };
 
 /// A journal in memory. It keeps every promise of a [`Store`] but the one to outlive the process.
@@ -269,7 +269,7 @@ impl Store for MemoryStore {
     async fn running(&self) -> Result<Vec<RunRecord>, StoreError> {
         let rows = self.rows();
         let mut runs: Vec<&(u64, RunRecord)> = rows.runs.kept().values().collect();
-        runs.retain(|(_, record)| record.status == RunStatus::Running);
+        runs.retain(|(_, record)| record.status.is_open());
         runs.sort_by_key(|(number, _)| *number);
         Ok(runs.into_iter().map(|(_, record)| record.clone()).collect())
     }

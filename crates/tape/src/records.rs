@@ -49,6 +49,9 @@ pub struct TapeRecord {
     pub past: Vec<Generation>,
     /// The last entry that was handed over to another tape store.
     pub handed_over: EntryId,
+    /// The last entry that came with an id of its own, from a file or another tape store: up to there ids may have
+    /// gaps, after it each follows the one before.
+    pub brought_along: EntryId,
     /// Where it branched off, if it is a fork.
     pub fork: Option<ForkPoint>,
 }
@@ -93,6 +96,8 @@ pub enum ForkState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunStatus {
+    /// Its runner has not started.
+    Created,
     /// It goes on, or its process died.
     Running,
     /// It ended well.
@@ -108,9 +113,15 @@ pub enum RunStatus {
 }
 
 impl RunStatus {
+    /// Whether it has not ended.
+    pub fn is_open(self) -> bool {
+        matches!(self, Self::Created | Self::Running)
+    }
+
     /// The status as it is written.
     pub fn as_str(self) -> &'static str {
         match self {
+            Self::Created => "created",
             Self::Running => "running",
             Self::Completed => "completed",
             Self::Failed => "failed",
@@ -283,6 +294,11 @@ pub enum OutboxStatus {
     },
     /// It was given up, and why. What it says stays readable.
     Undelivered {
+        /// What the channel said.
+        reason: String,
+    },
+    /// It was given up, and whoever runs the host knows.
+    Noted {
         /// What the channel said.
         reason: String,
     },

@@ -7,12 +7,12 @@ use serde_json::Value;
 
 use crate::{
     Assigned, Batch, Committed, Draft, Entry, EntryRef, Epoch, Expect, Fact, Fence, ForkPoint, ForkState, Generation,
-    InFlight, LeaseRecord, NewOutbound, NewTape, OutboxId, OutboxStatus, RunRecord, RunStatus, StoreError, TakenIn,
-    TapeRecord,
+    InFlight, LeaseRecord, NewOutbound, NewTape, OutboxId, OutboxStatus, RunRecord, StoreError, TakenIn, TapeRecord,
 };
 use lease::{LeaseWish, grant_lease};
 
 mod lease;
+mod run;
 
 /// The rows a batch reads and writes. They know no rules: "put" inserts or replaces.
 pub trait Rows {
@@ -153,13 +153,15 @@ impl Work<'_> {
                 let Some(record) = self.rows.run(&run_id)? else {
                     return Err(StoreError::corrupt(format!("run {run_id}"), "it ended but was never opened"));
                 };
-                self.rows.put_run(&RunRecord { status, usage, ended_at: Some(at), ..record })?;
+                self.put_run(run::ended(record, status, usage, at))?;
+            }
+            Fact::StartRun { run_id } => {
+                let record = self.rows.run(&run_id)?.and_then(run::started);
+                self.put_run(record)?;
             }
             Fact::RequestCancel { run_id } => {
-                let running = self.rows.run(&run_id)?.filter(|record| record.status == RunStatus::Running);
-                if let Some(record) = running {
-                    self.rows.put_run(&RunRecord { cancel_requested: true, ..record })?;
-                }
+                let record = self.rows.run(&run_id)?.and_then(run::asked_to_end);
+                self.put_run(record)?;
             }
             Fact::AdoptOutbound { id, from, owner } => {
                 if !self.rows.adopt_outbound(id, from.as_deref(), &owner)? {
@@ -252,6 +254,7 @@ impl Work<'_> {
             past: Vec::new(),
             // What it has already stands in another tape store.
             handed_over: tape.head,
+            brought_along: tape.head,
             fork: None,
         })
     }
@@ -267,7 +270,11 @@ impl Work<'_> {
 
     fn import(&mut self, tape: &TapeName, entries: &[Entry]) -> Result<(), StoreError> {
         let record = self.writable(tape)?;
-        record.head = head_after_import(record, entries)?;
+        let head = head_after_import(record, entries)?;
+        if head.0 - record.head.0 != entries.len() as u64 {
+            record.brought_along = head;
+        }
+        record.head = head;
         entries.iter().try_for_each(|entry| self.put_entry(tape, entry))
     }
 
@@ -300,6 +307,11 @@ impl Work<'_> {
     fn resolve(&self, entry: EntryRef) -> Result<EntryId, StoreError> {
         let no_entry = || StoreError::corrupt("a batch", format!("{entry:?} is no entry appended before"));
         entry.resolve(&self.assigned).ok_or_else(no_entry)
+    }
+
+    /// Keeps what changed of a run, if anything did.
+    fn put_run(&mut self, changed: Option<RunRecord>) -> Result<(), StoreError> {
+        changed.map_or(Ok(()), |record| self.rows.put_run(&record))
     }
 
     fn take_lease(&mut self, wish: LeaseWish) -> Result<Option<Epoch>, StoreError> {
@@ -373,6 +385,7 @@ fn fork_of(parent: &TapeRecord, fork: TapeName, position: EntryId) -> TapeRecord
         begins_after,
         past: Vec::new(),
         handed_over: EntryId(0),
+        brought_along: EntryId(0),
         fork: Some(ForkPoint { parent: parent.name.clone(), position, state: ForkState::Open }),
     }
 }

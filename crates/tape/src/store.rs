@@ -1,11 +1,11 @@
 //! What a store must do.
 
 use async_trait::async_trait;
-use capstan_protocol::{BlobHash, EventKey, Map, RunId, TapeName, WorkspaceId};
+use capstan_protocol::{BlobHash, EventKey, Map, Outbound, RunId, TapeName, WorkspaceId};
 
 use crate::{
-    AcceptedRecord, Batch, Committed, Entry, InFlight, LeaseRecord, OutboxRecord, Problem, RunRecord, Scan, Search,
-    Settled, Slice, StoreError, TapeRecord,
+    AcceptedRecord, Batch, Committed, Entry, InFlight, LeaseRecord, OutboxId, OutboxRecord, Problem, RunRecord, Scan,
+    Search, Settled, Slice, StoreError, TapeRecord,
 };
 
 /// The journal of a host: the only place it writes to.
@@ -52,6 +52,14 @@ pub trait Store: Send + Sync + 'static {
 
     /// The outbox rows that wait to be sent, in order.
     async fn waiting(&self) -> Result<Vec<OutboxRecord>, StoreError>;
+
+    /// Those messages that wait, go to the chat of this one, and were staged before its row.
+    async fn waiting_before(&self, id: OutboxId, message: &Outbound) -> Result<Vec<OutboxRecord>, StoreError> {
+        let is_before = |row: &OutboxRecord| {
+            row.id < id && row.message.channel == message.channel && row.message.chat_id == message.chat_id
+        };
+        Ok(self.waiting().await?.into_iter().filter(is_before).collect())
+    }
 
     /// The outbox rows of an event, in order.
     async fn outbox(&self, event: &EventKey) -> Result<Vec<OutboxRecord>, StoreError>;

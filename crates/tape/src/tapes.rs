@@ -96,7 +96,8 @@ impl Tapes {
             };
         };
         if let Some(record) = known {
-            let agreed = self.agreement(elsewhere.as_ref(), &record).await?;
+            let last = elsewhere.read(tape, &Slice::last()).await?.pop();
+            let agreed = self.agreement(&record, last.map(|entry| entry.id).unwrap_or_default()).await?;
             return agreed.map_err(|detail| StoreError::corrupt(format!("tape {tape}"), detail));
         }
         let Some(last) = elsewhere.read(tape, &Slice::last()).await?.pop() else { return Ok(()) };
@@ -110,23 +111,36 @@ impl Tapes {
         let mut problems = self.store.verify().await?;
         let Some(elsewhere) = &self.elsewhere else { return Ok(problems) };
         problems.extend(elsewhere.verify().await?);
+        // Read before the entries: what is handed over meanwhile is there too, and no matter.
         for record in self.store.tapes().await? {
-            if let Err(message) = self.agreement(elsewhere.as_ref(), &record).await? {
-                problems.push(Problem { tape: Some(record.name), message });
+            let messages = match elsewhere.read(&record.name, &Slice::all()).await {
+                // Where it has told of it itself, once is enough.
+                Err(error @ StoreError::Corrupt { .. }) => vec![error.to_string()],
+                Err(error) => return Err(error),
+                Ok(entries) => self.differences(&record, &entries).await?,
+            };
+            for message in messages {
+                let problem = Problem { tape: Some(record.name.clone()), message };
+                if !problems.contains(&problem) {
+                    problems.push(problem);
+                }
             }
         }
         Ok(problems)
     }
 
-    /// Whether another tape store has what it was given: all that was handed over, and nothing that was never written
-    /// here.
-    async fn agreement(
-        &self,
-        elsewhere: &dyn TapeStore,
-        record: &TapeRecord,
-    ) -> Result<Result<(), String>, StoreError> {
-        let last = elsewhere.read(&record.name, &Slice::last()).await?.pop();
-        let last = last.map(|entry| entry.id).unwrap_or_default();
+    /// In what another tape store differs from what it was given of a tape.
+    async fn differences(&self, record: &TapeRecord, entries: &[Entry]) -> Result<Vec<String>, StoreError> {
+        let ids = || entries.iter().map(|entry| entry.id);
+        let last = ids().max().unwrap_or_default();
+        let gaps = record.gaps(ids(), EntryId(0), record.handed_over.min(last));
+        let gaps = gaps.iter().map(|gap| format!("{gap} in its tape store"));
+        Ok(gaps.chain(self.agreement(record, last).await?.err()).collect())
+    }
+
+    /// Whether another tape store ends where it should: with all that was handed over, and with nothing that was never
+    /// written here.
+    async fn agreement(&self, record: &TapeRecord, last: EntryId) -> Result<Result<(), String>, StoreError> {
         let given = record.handed_over;
         if last < given {
             return Ok(Err(format!("its tape store has entries up to {last}, but was given entries up to {given}")));
@@ -167,6 +181,7 @@ impl Tapes {
             begins_after: EntryId(0),
             past: Vec::new(),
             handed_over: last.id,
+            brought_along: last.id,
             fork: None,
         }))
     }

@@ -21,6 +21,9 @@ pub enum TurnError {
     /// Another process worked on the session for longer than the event could wait.
     #[error("the session is being worked on by another process")]
     Busy,
+    /// As many events as may waited in the session already.
+    #[error("too many messages wait in this conversation; please send this one again later")]
+    QueueFull,
     /// The run took longer than it may.
     #[error("the run did not end within its deadline")]
     Timeout,
@@ -50,6 +53,7 @@ impl TurnError {
             Self::Run(failure) => failure.code.as_deref().unwrap_or("run-failed"),
             Self::Cancelled => "run-cancelled",
             Self::Busy => "session-busy",
+            Self::QueueFull => "queue-full",
             Self::Timeout => "run-timeout",
             Self::Store(error) => error.code(),
             Self::NoRunner(_) => "runner-unknown",
@@ -61,7 +65,7 @@ impl TurnError {
         match self {
             Self::Hook(failure) => format!("{} of plugin {} failed", failure.hook, failure.plugin),
             Self::Run(failure) => failure.message.clone(),
-            Self::Cancelled | Self::Busy | Self::Timeout | Self::NoRunner(_) => self.to_string(),
+            Self::Cancelled | Self::Busy | Self::QueueFull | Self::Timeout | Self::NoRunner(_) => self.to_string(),
             Self::Store(StoreError::Full { .. }) => "the disk is full".to_owned(),
             Self::Store(_) => "the store failed".to_owned(),
         }

@@ -28,11 +28,13 @@ struct Group<T> {
 
 #[derive(Debug, PartialEq, Eq)]
 enum GroupKind {
-    /// Nothing joins it any more.
+    /// A turn of its own whatever comes: a command, or what had its turn begun before.
     Closed,
+    /// A turn of its own, unless a message that interrupts takes it along.
+    Waiting,
     /// What is to be collected joins it until its turn begins.
     Collecting,
-    /// It goes before everything else.
+    /// A message that interrupts, after everything it took along.
     Interrupting,
 }
 
@@ -59,6 +61,16 @@ impl Arrival {
     pub fn plain() -> Self {
         let kind = ArrivalKind::Message { addressed: true };
         Self { mode: AdmissionMode::FollowUp, kind, debounce: None }
+    }
+
+    /// Whether it need not wait for those before it, and so must not be refused because they are many: a command that
+    /// runs beside a turn, or a message that interrupts one.
+    pub fn gets_through(&self) -> bool {
+        match self.kind {
+            ArrivalKind::Beside => true,
+            ArrivalKind::Message { .. } => self.mode == AdmissionMode::Interrupt,
+            ArrivalKind::Command => false,
+        }
     }
 }
 
@@ -92,7 +104,7 @@ pub enum Decision<T> {
     Waits,
     /// It is offered to the run that is going on.
     Steer(T),
-    /// It waits, and the run that is going on is to be cancelled.
+    /// It waits, with the messages it took along, and the run that is going on is to be cancelled.
     Interrupts,
     /// It has its turn at once, beside the one that is going on.
     Beside(T),
@@ -127,10 +139,13 @@ impl<T> Mailbox<T> {
             (Session::Busy, AdmissionMode::Drop) => return Decision::Drop(item),
             (Session::Busy, AdmissionMode::Steer) if !is_command => return Decision::Steer(item),
             (Session::Busy, AdmissionMode::Interrupt) => {
-                // After those that interrupt already: they were said before it.
-                let first = self.ready.iter().take_while(|group| group.kind == GroupKind::Interrupting).count();
-                self.ready.insert(first, Group { items: vec![item], kind: GroupKind::Interrupting });
+                self.interrupt(item, is_command);
                 return Decision::Interrupts;
+            }
+            // Between two turns: what waits would have its own before it.
+            (Session::Free, AdmissionMode::Interrupt) if self.is_ready() => {
+                self.interrupt(item, is_command);
+                return Decision::Waits;
             }
             _ => {}
         }
@@ -139,6 +154,19 @@ impl<T> Mailbox<T> {
             _ => self.queue(item, arrival.mode, is_command),
         }
         Decision::Waits
+    }
+
+    /// A message that interrupts is what is wanted now, and what waits was said before it: so they become one turn. A
+    /// command cannot be part of one: it keeps its place, and with it what came before it.
+    fn interrupt(&mut self, item: T, is_command: bool) {
+        if is_command {
+            return self.queue_last(item);
+        }
+        let stays = self.ready.iter().rposition(|group| group.kind == GroupKind::Closed).map_or(0, |last| last + 1);
+        let held = self.held.take().into_iter().flat_map(|held| held.items);
+        let mut items: Vec<T> = self.ready.drain(stays..).flat_map(|group| group.items).chain(held).collect();
+        items.push(item);
+        self.ready.push_back(Group { items, kind: GroupKind::Interrupting });
     }
 
     fn hold(&mut self, item: T, debounce: Debounce, addressed: bool, now: Duration) {
@@ -150,13 +178,13 @@ impl<T> Mailbox<T> {
     }
 
     fn queue(&mut self, item: T, mode: AdmissionMode, is_command: bool) {
-        if mode != AdmissionMode::Collect || is_command {
-            self.ready.push_back(Group { items: vec![item], kind: GroupKind::Closed });
-            return;
+        if is_command {
+            return self.queue_last(item);
         }
-        match self.ready.back_mut().filter(|group| group.kind == GroupKind::Collecting) {
+        let kind = if mode == AdmissionMode::Collect { GroupKind::Collecting } else { GroupKind::Waiting };
+        match self.ready.back_mut().filter(|group| kind == GroupKind::Collecting && group.kind == kind) {
             Some(group) => group.items.push(item),
-            None => self.ready.push_back(Group { items: vec![item], kind: GroupKind::Collecting }),
+            None => self.ready.push_back(Group { items: vec![item], kind }),
         }
     }
 
@@ -166,27 +194,35 @@ impl<T> Mailbox<T> {
     }
 
     /// Events that were to be part of a run that has ended without them: each has a turn of its own, after what came
-    /// before it and before what came later. `came` says when that was.
+    /// before it and before what came later, or goes along with a message that interrupted the run. `came` says when
+    /// that was.
     pub fn put_back<K: Ord>(&mut self, items: Vec<T>, came: impl Fn(&T) -> K) {
         for item in items {
-            let moment = came(&item);
-            let is_later = |group: &Group<T>| group.items.first().is_some_and(|first| came(first) > moment);
-            let goes_first = |group: &Group<T>| group.kind == GroupKind::Interrupting || !is_later(group);
-            let place = self.ready.iter().take_while(|group| goes_first(group)).count();
-            self.ready.insert(place, Group { items: vec![item], kind: GroupKind::Closed });
+            let is_later = |other: &T| came(other) > came(&item);
+            let goes_after = |group: &Group<T>| match group.kind {
+                GroupKind::Interrupting => group.items.last().is_some_and(is_later),
+                _ => group.items.first().is_some_and(is_later),
+            };
+            let place = self.ready.iter().position(goes_after).unwrap_or(self.ready.len());
+            match self.ready.get_mut(place).filter(|group| group.kind == GroupKind::Interrupting) {
+                Some(group) => {
+                    let place = group.items.iter().position(is_later).unwrap_or(group.items.len());
+                    group.items.insert(place, item);
+                }
+                None => self.ready.insert(place, Group { items: vec![item], kind: GroupKind::Waiting }),
+            }
         }
     }
 
-    /// Events that become one turn, before everything else that waits.
+    /// Events that become one turn, before everything that waits.
     pub fn put_first(&mut self, items: Vec<T>) {
-        let first = self.ready.iter().take_while(|group| group.kind == GroupKind::Interrupting).count();
-        self.ready.insert(first, Group { items, kind: GroupKind::Closed });
+        self.ready.push_front(Group { items, kind: GroupKind::Closed });
     }
 
     /// The events of the next turn.
     pub fn next(&mut self, now: Duration) -> Option<Vec<T>> {
         if let Some(held) = self.held.take_if(|held| held.due <= now) {
-            self.ready.push_back(Group { items: held.items, kind: GroupKind::Closed });
+            self.ready.push_back(Group { items: held.items, kind: GroupKind::Waiting });
         }
         self.ready.pop_front().map(|group| group.items)
     }

@@ -66,16 +66,47 @@ fn t13_steering_is_offered_to_the_run_and_dropping_is_said() {
 }
 
 #[test]
-fn t13_an_interruption_goes_first_and_interruptions_keep_their_order() {
-    let mut mailbox = busy(&[("later", FollowUp), ("stop", Interrupt), ("do this", Interrupt)]);
-    assert_eq!(turns(&mut mailbox, seconds(0)), [["stop"], ["do this"], ["later"]]);
+fn t13_an_interruption_takes_along_what_waits_and_so_does_the_next() {
+    let mut mailbox = busy(&[("one", FollowUp), ("two", Collect), ("stop", Interrupt), ("do this", Interrupt)]);
+    mailbox.arrive("then that", &at_once(FollowUp), Session::Busy, seconds(0));
+    assert_eq!(turns(&mut mailbox, seconds(0)), [vec!["one", "two", "stop", "do this"], vec!["then that"]]);
+}
+
+#[test]
+fn t13_an_interruption_between_two_turns_takes_along_what_waits() {
+    let mut mailbox = busy(&[("one", FollowUp), ("two", FollowUp)]);
+    assert_eq!(mailbox.arrive("stop", &at_once(Interrupt), Session::Free, seconds(0)), Decision::Waits);
+    assert_eq!(turns(&mut mailbox, seconds(0)), [["one", "two", "stop"]]);
+}
+
+#[test]
+fn t13_an_interruption_takes_along_what_is_held_back() {
+    let mut mailbox = Mailbox::default();
+    mailbox.arrive("one", &debounced(MESSAGE), Session::Busy, seconds(0));
+    mailbox.arrive("stop", &at_once(Interrupt), Session::Busy, seconds(1));
+    assert_eq!(turns(&mut mailbox, seconds(20)), [["one", "stop"]]);
+}
+
+#[test]
+fn t13_a_command_keeps_its_place_among_interruptions() {
+    let command = Arrival { kind: ArrivalKind::Command, ..at_once(Interrupt) };
+    let mut mailbox = busy(&[("one", FollowUp)]);
+    assert_eq!(mailbox.arrive(",reset", &command, Session::Busy, seconds(0)), Decision::Interrupts);
+    mailbox.arrive("two", &at_once(FollowUp), Session::Busy, seconds(0));
+    mailbox.arrive("stop", &at_once(Interrupt), Session::Busy, seconds(0));
+    assert_eq!(turns(&mut mailbox, seconds(0)), [vec!["one"], vec![",reset"], vec!["two", "stop"]]);
 }
 
 #[test]
 fn a09_what_a_run_left_is_put_back_where_it_would_have_waited() {
-    let mut mailbox = busy(&[("1 before", FollowUp), ("4 after", FollowUp), ("9 stop", Interrupt)]);
-    mailbox.put_back(vec!["2 steer", "3 steer"], |text| text.as_bytes()[0]);
-    assert_eq!(turns(&mut mailbox, seconds(0)), [["9 stop"], ["1 before"], ["2 steer"], ["3 steer"], ["4 after"]]);
+    let came = |text: &&str| text.as_bytes()[0];
+    let mut mailbox = busy(&[("1 before", FollowUp), ("4 after", FollowUp)]);
+    mailbox.put_back(vec!["2 steer", "3 steer", "5 steer"], came);
+    assert_eq!(turns(&mut mailbox, seconds(0)), [["1 before"], ["2 steer"], ["3 steer"], ["4 after"], ["5 steer"]]);
+    let mut mailbox = busy(&[("1 before", FollowUp), ("4 after", FollowUp), ("6 stop", Interrupt)]);
+    mailbox.put_back(vec!["2 steer", "5 steer", "7 steer"], came);
+    let stop = vec!["1 before", "2 steer", "4 after", "5 steer", "6 stop"];
+    assert_eq!(turns(&mut mailbox, seconds(0)), [stop, vec!["7 steer"]]);
 }
 
 #[test]

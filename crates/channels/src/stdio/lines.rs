@@ -5,6 +5,9 @@ use std::thread;
 
 use tokio::sync::mpsc;
 
+/// What some programs put before UTF-8, to say that it is. It says nothing else.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// How much is read at once.
 const CHUNK: usize = 64 * 1024;
 
@@ -76,6 +79,12 @@ impl<R: BufRead> Lines<R> {
             self.input.consume(taken);
             if over {
                 self.number += 1;
+                if let Ok(bytes) = line.as_mut()
+                    && self.number == 1
+                    && bytes.starts_with(BYTE_ORDER_MARK)
+                {
+                    bytes.drain(..BYTE_ORDER_MARK.len());
+                }
                 return Ok(Some(Line { number: self.number, bytes: line }));
             }
         }
@@ -102,6 +111,12 @@ mod tests {
         assert_eq!(lines("one\n\ntwo".as_bytes(), 9), [whole(1, "one"), whole(2, ""), whole(3, "two")]);
         assert_eq!(lines("one\n".as_bytes(), 9), [whole(1, "one")]);
         assert_eq!(lines("".as_bytes(), 9), []);
+    }
+
+    #[test]
+    fn c06_a_mark_at_the_very_beginning_is_skipped_and_any_other_is_part_of_its_line() {
+        let marked = "\u{feff}one\n\u{feff}two\n";
+        assert_eq!(lines(marked.as_bytes(), 9), [whole(1, "one"), whole(2, "\u{feff}two")]);
     }
 
     #[test]

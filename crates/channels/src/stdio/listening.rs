@@ -4,8 +4,8 @@ use std::future::Future;
 use std::io;
 use std::sync::Arc;
 
-use capstan_hooks::Inbound;
 use capstan_hooks::contracts::Gateway;
+use capstan_hooks::{Inbound, RawPayload};
 use serde_json::value::RawValue;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinSet;
@@ -40,14 +40,20 @@ impl Listening {
         Self { gateway, output, options, stopped, unanswered, accepting: JoinSet::new() }
     }
 
-    /// Takes lines in until there are no more, the channel is stopped, or nobody reads its answers; then waits until
-    /// everything that was accepted is answered.
+    /// Takes lines in until there are no more or the channel is stopped, then waits until everything that was accepted is
+    /// answered. When nobody reads the answers it waits for nothing.
     pub(super) async fn run(mut self, mut lines: mpsc::Receiver<io::Result<Line>>) -> io::Result<()> {
         let taken = self.take_all(&mut lines).await;
         drop(lines);
-        while self.accepting.join_next().await.is_some() {}
-        // Every share is back when every line is answered. The semaphore is never closed, so this is no error.
-        let _all = self.unanswered.acquire_many(BUDGET).await;
+        let answered = async {
+            while self.accepting.join_next().await.is_some() {}
+            // Every share is back when every line is answered. The semaphore is never closed, so this is no error.
+            let _all = self.unanswered.acquire_many(BUDGET).await;
+        };
+        tokio::select! {
+            () = answered => {}
+            _ = self.output.reader().gone() => {}
+        }
         taken
     }
 
@@ -84,6 +90,9 @@ impl Listening {
         };
         let share = self.unless_over(self.share(size)).await??;
         let event = Inbound::new(request.event);
+        if let Some(raw) = request.raw {
+            event.extensions().insert(RawPayload(raw));
+        }
         event.extensions().insert(Asked::new(request.id, request.stream, share));
         let asked = Asked::of(&event);
         // The order of these calls is the order of acceptance; what follows may take its time.
@@ -111,7 +120,7 @@ impl Listening {
         tokio::select! {
             biased;
             () = self.stopped.cancelled() => None,
-            () = self.output.gone() => None,
+            _ = self.output.reader().gone() => None,
             done = wait => Some(done),
         }
     }

@@ -2,7 +2,10 @@
 
 use std::future::Future;
 use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
@@ -11,15 +14,38 @@ use tokio_util::sync::CancellationToken;
 /// How many lines may wait to be written. Whoever prints one more waits.
 const WAITING: usize = 256;
 
+/// How much is written at once, in bytes: whoever takes that is reading.
+const CHUNK: usize = 16 * 1024;
+
 /// Nobody reads what is printed any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Gone;
+pub(super) enum Gone {
+    /// It was closed.
+    Closed,
+    /// It is open, but nobody took anything for too long.
+    Unread,
+}
 
 /// Where lines are printed. Cheap to clone; the writer ends when the last clone is gone.
 #[derive(Clone)]
 pub(super) struct Output {
     queue: mpsc::Sender<Printed>,
+    reader: Reader,
+}
+
+/// Whoever reads what is printed. Cheap to clone.
+#[derive(Clone, Default)]
+pub(super) struct Reader(Arc<Taking>);
+
+/// What is known of how a reader takes what is written.
+#[derive(Default)]
+struct Taking {
+    /// Nobody reads any more.
     gone: CancellationToken,
+    /// That is because nobody took anything.
+    is_unread: AtomicBool,
+    /// How many chunks were taken.
+    taken: AtomicU64,
 }
 
 /// A line on its way, and who waits for it to be written.
@@ -35,32 +61,33 @@ impl Output {
     /// Writes to a stream on a thread of its own, which nobody joins: it may wait for a reader that never reads.
     pub(super) fn open(stream: Box<dyn Write + Send>) -> (Self, Written) {
         let (queue, lines) = mpsc::channel(WAITING);
-        let gone = CancellationToken::new();
+        let reader = Reader::default();
         let (ended, end) = oneshot::channel();
-        let writer_gone = gone.clone().drop_guard();
+        let writer_gone = reader.0.gone.clone().drop_guard();
+        let taking = reader.clone();
         let writing = move || {
-            let written = write(stream, lines);
-            drop(writer_gone);
-            // Whoever waits for the end may have given up.
+            let written = write(stream, lines, &taking.0);
+            // Whoever waits for the end may have given up. It is said before it shows, so that everybody knows why.
             let _unheard = ended.send(written);
+            drop(writer_gone);
         };
         // Were there no thread, its guard would be dropped with it: everybody is told that nobody reads.
         let _detached = thread::Builder::new().name("stdio-write".to_owned()).spawn(writing);
         let end = async { end.await.unwrap_or_else(|_| Err(io::Error::other("its writer could not run"))) };
-        (Self { queue, gone }, Box::pin(end))
+        (Self { queue, reader }, Box::pin(end))
     }
 
     /// Prints a line, to be written in its turn.
     pub(super) async fn print(&self, line: &impl Serialize) -> Result<(), Gone> {
-        self.queue.send(Printed { line: in_bytes(line), written: None }).await.map_err(|_| Gone)
+        self.queue.send(Printed { line: in_bytes(line), written: None }).await.map_err(|_| self.reader.why_gone())
     }
 
-    /// Prints a line and waits until it is written.
+    /// Prints a line and waits until it is written. Whoever waits no longer has it not printed, unless that has begun.
     pub(super) async fn print_now(&self, line: &impl Serialize) -> Result<(), Gone> {
         let (written, done) = oneshot::channel();
         let printed = Printed { line: in_bytes(line), written: Some(written) };
-        self.queue.send(printed).await.map_err(|_| Gone)?;
-        done.await.map_err(|_| Gone)
+        self.queue.send(printed).await.map_err(|_| self.reader.why_gone())?;
+        done.await.map_err(|_| self.reader.why_gone())
     }
 
     /// Waits until another line could be printed at once.
@@ -69,9 +96,35 @@ impl Output {
         let _room = self.queue.reserve().await;
     }
 
+    /// Whoever reads what is printed.
+    pub(super) fn reader(&self) -> &Reader {
+        &self.reader
+    }
+}
+
+impl Reader {
     /// Waits until nobody reads any more.
-    pub(super) async fn gone(&self) {
-        self.gone.cancelled().await;
+    pub(super) async fn gone(&self) -> Gone {
+        self.0.gone.cancelled().await;
+        self.why_gone()
+    }
+
+    /// Waits until nobody has taken anything for this long, while there was something to take, as whoever calls this
+    /// has. From then on nobody is waited for.
+    pub(super) async fn unread_for(&self, long: Duration) -> Gone {
+        loop {
+            let before = self.0.taken.load(Ordering::SeqCst);
+            tokio::time::sleep(long).await;
+            if self.0.taken.load(Ordering::SeqCst) == before {
+                self.0.is_unread.store(true, Ordering::SeqCst);
+                self.0.gone.cancel();
+                return Gone::Unread;
+            }
+        }
+    }
+
+    fn why_gone(&self) -> Gone {
+        if self.0.is_unread.load(Ordering::SeqCst) { Gone::Unread } else { Gone::Closed }
     }
 }
 
@@ -83,9 +136,19 @@ fn in_bytes(line: &impl Serialize) -> Vec<u8> {
     bytes
 }
 
-fn write(mut stream: Box<dyn Write + Send>, mut lines: mpsc::Receiver<Printed>) -> io::Result<()> {
+fn write(mut stream: Box<dyn Write + Send>, mut lines: mpsc::Receiver<Printed>, taking: &Taking) -> io::Result<()> {
     while let Some(Printed { line, written }) = lines.blocking_recv() {
-        stream.write_all(&line)?;
+        if taking.gone.is_cancelled() {
+            break;
+        }
+        if written.as_ref().is_some_and(oneshot::Sender::is_closed) {
+            // Whoever printed it has said that it was not.
+            continue;
+        }
+        for chunk in line.chunks(CHUNK) {
+            stream.write_all(chunk)?;
+            taking.taken.fetch_add(1, Ordering::SeqCst);
+        }
         stream.flush()?;
         if let Some(written) = written {
             // Whoever waited may have run out of time.
@@ -93,4 +156,48 @@ fn write(mut stream: Box<dyn Write + Send>, mut lines: mpsc::Receiver<Printed>) 
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{self, Write};
+    use std::sync::mpsc;
+
+    use super::Output;
+
+    /// A stream that takes a line when it is let, and hands it on.
+    struct Held {
+        lets: mpsc::Receiver<()>,
+        takes: mpsc::Sender<String>,
+    }
+
+    impl Write for Held {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.lets.recv().map_err(io::Error::other)?;
+            self.takes.send(String::from_utf8_lossy(bytes).trim().to_owned()).map_err(io::Error::other)?;
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn x03_a_line_that_nobody_waits_for_any_more_is_not_printed() {
+        let ((let_one, lets), (takes, lines)) = (mpsc::channel(), mpsc::channel());
+        let (output, written) = Output::open(Box::new(Held { lets, takes }));
+        output.print(&1).await.unwrap();
+        {
+            let mut given_up = Box::pin(output.print_now(&2));
+            assert!(futures::poll!(&mut given_up).is_pending(), "the first is not taken");
+        }
+        output.print(&3).await.unwrap();
+        for _ in 0..3 {
+            let_one.send(()).unwrap();
+        }
+        drop(output);
+        written.await.unwrap();
+        assert_eq!(lines.iter().collect::<Vec<_>>(), ["1", "3"]);
+    }
 }

@@ -13,8 +13,15 @@ use super::lines::TooLong;
 const NAME_BYTES: usize = 1024;
 /// The longest `id`, in bytes: it is repeated with everything that is said about the line.
 const ID_BYTES: usize = 4096;
+/// The longest line that is kept as it came, in bytes. A longer one is long because of its text, which the event has.
+const RAW_BYTES: usize = 64 * 1024;
 /// The fields of a line.
 const FIELDS: &[&str] = &["id", "session", "text", "stream", "event_id", "event_time"];
+
+/// What `event_time` must be. The last day of the last year is missing, so that every time can be told in every zone.
+const TIME: &str = "a time such as 2026-11-15T20:57:42Z, from the year 0 and not after 9999-12-30T22:00:00Z";
+/// What is wrong with a text that has one surrogate without the other.
+const HALF_A_CHARACTER: &str = "it has half of a surrogate pair (as \\ud800 is), which is no character";
 
 /// The codes of lines that cannot be used.
 pub const CODES: &[&str] = &[
@@ -35,6 +42,8 @@ pub(super) struct Request {
     pub(super) id: Option<Box<RawValue>>,
     pub(super) stream: bool,
     pub(super) event: Event,
+    /// The line as it came, where it says more than the event does: its `id`, by which its writer knows it.
+    pub(super) raw: Option<Vec<u8>>,
 }
 
 /// A line that cannot be used.
@@ -95,7 +104,10 @@ impl Request {
         let fields = Fields::read(text).map_err(unusable)?;
         let id = fields.id().map_err(unusable)?;
         match fields.event() {
-            Ok((event, stream)) => Ok(Some(Self { id, stream, event })),
+            Ok((event, stream)) => {
+                let raw = Some(bytes).filter(|bytes| id.is_some() && bytes.len() <= RAW_BYTES);
+                Ok(Some(Self { id, stream, event, raw }))
+            }
             Err(reason) => Err(Unusable { id, reason }),
         }
     }
@@ -129,8 +141,13 @@ impl<'a> Fields<'a> {
     }
 
     fn value<T: DeserializeOwned>(&self, field: &'static str, kind: &str) -> Result<Option<T>, Reason> {
-        let invalid = |_| Reason::Invalid { field, detail: format!("it must be {kind}") };
-        self.get(field).map(|value| serde_json::from_str(value.get()).map_err(invalid)).transpose()
+        let Some(value) = self.get(field) else { return Ok(None) };
+        serde_json::from_str(value.get()).map(Some).map_err(|error| {
+            // Of a text that is valid JSON so far only the escapes have not been looked at.
+            let is_half = error.is_syntax() && value.get().starts_with('"');
+            let detail = if is_half { HALF_A_CHARACTER.to_owned() } else { format!("it must be {kind}") };
+            Reason::Invalid { field, detail }
+        })
     }
 
     /// A name: a text of one line that is not blank.
@@ -158,7 +175,7 @@ impl<'a> Fields<'a> {
         }
         let stream = self.value("stream", "true or false")?.unwrap_or(false);
         let mut event = Event::message(Stdio::NAME, session.as_str(), text);
-        event.event_time = self.value::<Timestamp>("event_time", "a time such as 2026-11-15T20:57:42Z")?;
+        event.event_time = self.value::<Timestamp>("event_time", TIME)?;
         if let Some(id) = self.name("event_id")? {
             event.event_id = EventId::new(id);
         }

@@ -118,5 +118,22 @@ fn c06_a_value_that_makes_no_sense_is_refused() {
     assert_eq!(code(format!(r#"{{"session":"{long}","text":"t"}}"#)), "line-field-invalid");
     assert_eq!(refused(format!(r#"{{"id":"{long}","session":"s","text":"t"}}"#)).2, Value::Null);
     let nested = format!(r#"{{"session":{}1{},"text":"t"}}"#, "[".repeat(100_000), "]".repeat(100_000));
-    assert_eq!(code(nested), "line-field-invalid", "however deep it is nested");
+    let (code, message, _) = refused(nested);
+    assert_eq!(code, "line-field-invalid", "however deep it is nested");
+    assert!(message.contains("it must be a text"), "{message}");
+}
+
+#[test]
+fn c06_a_time_out_of_range_and_half_a_character_are_told_as_what_they_are() {
+    let told = |fields: &str| refused(format!(r#"{{"id":1,"session":"s",{fields}}}"#)).1;
+    let time = told(r#""text":"t","event_time":"9999-12-31T23:59:59Z""#);
+    assert!(time.contains("\"event_time\"") && time.contains("not after 9999-12-30T22:00:00Z"), "{time}");
+    assert!(read(r#"{"session":"s","text":"t","event_time":"9999-12-30T22:00:00Z"}"#).event.event_time.is_some());
+    for half in [r"\ud800", r"a\udc00b", r"\ud83dx"] {
+        let text = told(&format!(r#""text":"{half}""#));
+        assert!(text.contains("\"text\"") && text.contains("half of a surrogate pair"), "{half}: {text}");
+    }
+    assert_eq!(read(r#"{"session":"s","text":"\ud83d\ude00"}"#).event.input.plain_text(), "😀");
+    assert!(told(r#""text":7"#).contains("it must be a text"));
+    assert_eq!(code(r#"{"session":"s","text":"t","\ud800":1}"#), "line-not-json", "a name of a field too");
 }

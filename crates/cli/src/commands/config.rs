@@ -1,11 +1,14 @@
 //! `capstan config show`.
 
 use super::{print, print_json};
-use crate::Failure;
 use crate::command_line::Context;
+use crate::{Failure, builder};
 
 pub(crate) fn config_show(context: &Context<'_>, json: bool) -> Result<(), Failure> {
     let shown = context.config.shown();
+    for line in context.config.unprovided_channels(&builder::channels(&context.hooks())) {
+        eprintln!("warning: {line}");
+    }
     if json {
         return print_json(&shown);
     }

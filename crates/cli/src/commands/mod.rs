@@ -8,6 +8,7 @@ mod run;
 pub(crate) mod runs;
 mod serve;
 mod signals;
+mod standard_output;
 pub(crate) mod store;
 pub(crate) mod tape;
 
@@ -28,6 +29,9 @@ use capstan_protocol::Timestamp;
 use capstan_tape::TapeStore;
 
 use crate::{Exit, Failure};
+
+/// How a host is started that goes on, as it is told to whoever should.
+pub(crate) const LISTENING: &str = "capstan serve --channel NAME";
 
 /// Prints lines of data to the standard output. A reader that has gone away, as `head` does, is no failure.
 pub(crate) fn print_lines(lines: impl IntoIterator<Item = String>) -> Result<(), Failure> {

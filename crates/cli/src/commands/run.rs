@@ -1,11 +1,15 @@
 //! `capstan run`.
 
 use std::io::Read as _;
+use std::sync::Arc;
+use std::time::Duration;
 
 use capstan_channels::{Cli, Printer};
-use capstan_hooks::Deadlines;
-use capstan_host::{Host, Served};
-use capstan_protocol::{ActorRef, Event, SessionId};
+use capstan_hooks::contracts::Channel;
+use capstan_hooks::points::ProvideChannels;
+use capstan_hooks::{Deadlines, HookRuntime};
+use capstan_host::{Host, HostError, Served};
+use capstan_protocol::{ActorRef, Event, EventId, Outcome, SessionId};
 use capstan_turn::TurnError;
 use serde_json::json;
 
@@ -14,22 +18,26 @@ use super::signals::Signals;
 use crate::command_line::{Context, Run};
 use crate::{Exit, Failure, builder};
 
+/// How long a run that was cancelled may take to end.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 pub(crate) async fn run(context: Context<'_>, arguments: Run) -> Result<(), Failure> {
     let event = event(&context, &arguments)?;
     let cli = Cli::new(if arguments.json { Printer::silent() } else { Printer::standard() });
     let hooks = context.capstan.hooks(&context.config, &cli, Deadlines::default());
-    context.config.check_channels(&builder::channels(&hooks))?;
+    check_channel(&hooks, &arguments.channel)?;
     let (store, owner) = builder::open_home(&context.config)?;
     let settings = builder::settings(&context.config, context.workspace, owner);
     let host = Host::start(hooks, store, settings).await?;
-    let served = serve(&host, event).await;
-    host.stop().await?;
-    let served = served?;
+    let served = serve(host, event).await?;
     if arguments.json {
         print_json(&in_json(&served))?;
     }
     if let Some(error) = served.error {
         return Err(error.into());
+    }
+    if served.duplicate {
+        ended_before(served.outcome)?;
     }
     for notice in cli.take_notices() {
         eprintln!("{notice}");
@@ -43,18 +51,47 @@ pub(crate) async fn run(context: Context<'_>, arguments: Run) -> Result<(), Fail
     }
 }
 
-/// The first interrupt cancels the run, which still ends with its outcome recorded; a second one does not wait for that.
-async fn serve(host: &Host, event: Event) -> Result<Served, Failure> {
+/// A channel whose callers wait answers those who ask there, in the process that serves it: a run would answer nobody.
+fn check_channel(hooks: &HookRuntime, name: &str) -> Result<(), Failure> {
+    let channels = hooks.provided::<ProvideChannels, Arc<dyn Channel>>(|channel| channel.name().to_string());
+    let asked = channels.iter().find(|channel| channel.name().as_str() == name);
+    if name == Cli::NAME || !asked.is_some_and(|channel| channel.capabilities().caller_waits) {
+        return Ok(());
+    }
+    let message = format!("a run cannot answer on the channel {name}: its callers wait where it is served");
+    Err(Failure::new("channel-elsewhere", message, Exit::Usage))
+}
+
+/// An event that ended before fails its command again where it did then.
+fn ended_before(outcome: Option<Outcome>) -> Result<(), Failure> {
+    match outcome {
+        Some(Outcome::Failed { notice }) => Err(Failure::new("run-failed", notice, Exit::Failed)),
+        Some(Outcome::Cancelled) => Err(TurnError::Cancelled.into()),
+        Some(Outcome::Replied { .. } | Outcome::Silent | Outcome::Folded { .. } | Outcome::Dropped) => Ok(()),
+        // It is in flight elsewhere, and this process was told to end before the other one was done.
+        None => Err(HostError::Stopping.into()),
+    }
+}
+
+/// The first interrupt cancels the run, which still ends with its outcome recorded, and waits a while for whoever does not
+/// read the reply; a second one waits for nothing.
+async fn serve(host: Host, event: Event) -> Result<Served, Failure> {
     let mut signals = Signals::watch();
-    let serving = host.serve(event);
+    let running = host.clone();
+    let serving = async move {
+        let served = host.serve(event).await;
+        host.stop().await?;
+        served
+    };
     tokio::pin!(serving);
     tokio::select! {
         served = &mut serving => return Ok(served?),
-        () = signals.next() => host.cancel(),
+        () = signals.next() => running.cancel(),
     }
     tokio::select! {
         served = &mut serving => Ok(served?),
         () = signals.next() => Err(TurnError::Cancelled.into()),
+        () = tokio::time::sleep(PATIENCE) => Err(TurnError::Cancelled.into()),
     }
 }
 
@@ -67,6 +104,9 @@ fn event(context: &Context<'_>, arguments: &Run) -> Result<Event, Failure> {
         return Err(Failure::new("input-invalid", "the message is empty", Exit::Usage));
     }
     let mut event = Event::message(arguments.channel.as_str(), arguments.chat_id.clone(), text);
+    if let Some(id) = arguments.event_id.as_deref() {
+        event.event_id = EventId::new(id);
+    }
     event.session_id = arguments.session_id.as_deref().map(SessionId::new);
     event.actor = Some(ActorRef { id: arguments.sender_id.clone(), name: None });
     Ok(event)
@@ -94,8 +134,11 @@ fn in_json(served: &Served) -> serde_json::Value {
         "output": served.output,
         "outbounds": served.outbounds,
         "usage": served.usage,
-        "outcome": served.outcome.as_ref().map(capstan_protocol::Outcome::name),
+        "outcome": served.outcome.as_ref().map(Outcome::name),
     });
+    if served.duplicate {
+        object["duplicate"] = true.into();
+    }
     if let Some(error) = &served.error {
         object["error"] = json!({ "code": error.code(), "message": error.public() });
     }

@@ -1,27 +1,30 @@
 //! `capstan serve`.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
-use capstan_channels::{Cli, Printer};
+use capstan_channels::{Cli, Printer, Stdio};
 use capstan_hooks::Deadlines;
+use capstan_hooks::contracts::ChannelError;
 use capstan_host::Host;
 use capstan_protocol::ChannelName;
 use capstan_turn::TurnError;
 
 use super::signals::Signals;
+use super::standard_output;
 use crate::command_line::{Context, Serve};
 use crate::{Exit, Failure, builder};
-
-/// How long a channel may take to be told that it is to stop, and turns to end when they were cancelled.
-const STOP_DEADLINE: Duration = Duration::from_secs(10);
 
 /// The standard output belongs to the channels: this says nothing there.
 pub(crate) async fn serve(context: Context<'_>, arguments: Serve) -> Result<(), Failure> {
     let hooks = context.capstan.hooks(&context.config, &Cli::new(Printer::silent()), Deadlines::default());
     let provided = builder::channels(&hooks);
-    context.config.check_channels(&provided)?;
     let names = chosen(&arguments.channels, &provided)?;
+    for line in context.config.unprovided_channels(&provided) {
+        eprintln!("warning: {line}");
+    }
+    if names.iter().any(|name| name.as_str() == Stdio::NAME) {
+        standard_output::check()?;
+    }
     // Watched before anybody can know that this process is there to be told.
     let mut signals = Signals::watch();
     let (store, owner) = builder::open_home(&context.config)?;
@@ -29,38 +32,41 @@ pub(crate) async fn serve(context: Context<'_>, arguments: Serve) -> Result<(), 
     let settings = builder::settings(&context.config, context.workspace, owner);
     let host = Host::start(hooks, store, settings).await?;
     host.listen(&names).await;
-    let mut failures = Vec::new();
-    tokio::select! {
-        failed = host.ended() => failures = failed,
-        () = signals.next() => {
-            tokio::select! {
-                () = wind_down(&host, &names, grace) => {}
-                () = signals.next() => return Err(TurnError::Cancelled.into()),
+    let (failures, mut is_told) = tokio::select! {
+        failures = to_the_end(&host) => (failures, false),
+        () = signals.next() => (Vec::new(), true),
+    };
+    if is_told {
+        host.stop_listening().await;
+        eprintln!("stopping: turns that are running have {} s to end; once more ends at once", grace.as_secs());
+    }
+    let stopping = host.stop_within(grace);
+    tokio::pin!(stopping);
+    loop {
+        tokio::select! {
+            stopped = &mut stopping => break stopped?,
+            // Nothing is lost: what has no outcome is taken up at the next start.
+            () = signals.next() => {
+                if std::mem::replace(&mut is_told, true) {
+                    return Err(TurnError::Cancelled.into());
+                }
             }
         }
     }
-    host.stop().await?;
     match failures.first() {
         None => Ok(()),
         Some(error) => Err(Failure::new("channel-failed", error.to_string(), Exit::Failed)),
     }
 }
 
-/// Stops the channels and lets what runs end; what does not within the grace is cancelled, and ends as such.
-async fn wind_down(host: &Host, names: &[ChannelName], grace: Duration) {
-    for channel in host.channels().iter().filter(|channel| names.contains(&channel.name())) {
-        let stopped = tokio::time::timeout(STOP_DEADLINE, channel.stop()).await;
-        if !matches!(stopped, Ok(Ok(()))) {
-            tracing::warn!(channel = %channel.name(), "a channel did not stop cleanly");
-        }
+/// Returns when the channels have ended by themselves, with why those did that failed. When none did, everything that
+/// was accepted or taken up has its outcome.
+async fn to_the_end(host: &Host) -> Vec<ChannelError> {
+    let failures = host.ended().await;
+    if failures.is_empty() {
+        host.idle().await;
     }
-    eprintln!("stopping: turns that are running have {} s to end; once more ends at once", grace.as_secs());
-    if tokio::time::timeout(grace, host.ended()).await.is_err() {
-        host.cancel_and_begin_no_more();
-        if tokio::time::timeout(STOP_DEADLINE, host.ended()).await.is_err() {
-            tracing::warn!("a channel went on after its turns were cancelled");
-        }
-    }
+    failures
 }
 
 /// The channels to listen on: those that are named, or all, without those that are not wanted.

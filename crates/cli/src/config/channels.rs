@@ -101,21 +101,20 @@ pub(super) fn intakes(layers: &Layers) -> Result<BTreeMap<ChannelName, Intake>, 
     channels.into_iter().map(intake).collect()
 }
 
-/// Refuses what is set for a channel nobody provides.
-pub(super) fn check(layers: &Layers, known: &[ChannelName]) -> Result<(), ConfigError> {
+/// What is set for channels nobody provides, a line for each: where, which, and what may have been meant.
+pub(super) fn unprovided(layers: &Layers, known: &[ChannelName]) -> Vec<String> {
+    let mut found = BTreeMap::new();
     for key in layers.channel_keys() {
-        if known.iter().any(|name| name.as_str() == key.channel) {
+        if known.iter().any(|name| name.as_str() == key.channel) || found.contains_key(&key.channel) {
             continue;
         }
         let origin = layers.find(&key.to_string()).map(|(_, origin)| origin.to_string()).unwrap_or_default();
         let nearest = nearest(&key.channel, known.iter().map(ChannelName::as_str));
-        return Err(ConfigError::UnknownKey {
-            path: origin,
-            key: format!("{TABLE}.{}", key.channel),
-            nearest: nearest.map(|name| format!("{TABLE}.{name}")),
-        });
+        let meant = nearest_words(nearest.map(|name| format!("{TABLE}.{name}")).as_deref());
+        let line = format!("{origin} sets {TABLE}.{}, a channel that nobody provides{meant}", key.channel);
+        found.insert(key.channel, line);
     }
-    Ok(())
+    found.into_values().collect()
 }
 
 /// What is set for one channel.

@@ -143,9 +143,9 @@ impl Config {
         self.layers.shown()
     }
 
-    /// Refuses what is set for a channel that is none of these: it would do nothing, without a word.
-    pub fn check_channels(&self, known: &[ChannelName]) -> Result<(), ConfigError> {
-        channels::check(&self.layers, known)
+    /// What is set for channels that are none of these, a line for each: it does nothing, which somebody should be told.
+    pub fn unprovided_channels(&self, known: &[ChannelName]) -> Vec<String> {
+        channels::unprovided(&self.layers, known)
     }
 
     /// Variables that look like settings and are none.

@@ -2,12 +2,14 @@
 
 #![allow(dead_code, unused_imports, reason = "each test binary uses the part it needs")]
 
+mod examined;
 mod held;
 mod place;
 mod said;
 mod tape;
 mod wire;
 
+pub use examined::{assert_status, check, examined, place_with_events, sql};
 pub use held::wait_for;
 pub use place::{KEY, Place};
 pub use said::Said;

@@ -1,6 +1,7 @@
 //! Channels that listen, and channels that fail.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use capstan::hooks::contracts::{Channel, ChannelCapabilities, ChannelError, Gateway};
@@ -101,4 +102,64 @@ async fn c02_a_channel_that_hangs_and_panics_costs_the_turn_one_deadline_and_not
     assert!(matches!(served.outcome, Some(Outcome::Replied { .. })));
     // On paused time: the first event that is not shown in time is the last one that is waited for.
     assert!(begun.elapsed() < std::time::Duration::from_secs(30), "{:?}", begun.elapsed());
+}
+
+/// Counts how often it was let listen, and fails at once or listens until it is stopped.
+struct Counted {
+    name: &'static str,
+    fails: bool,
+    starts: AtomicUsize,
+    stopped: Notify,
+}
+
+impl Counted {
+    fn new(name: &'static str, fails: bool) -> Arc<Self> {
+        Arc::new(Self { name, fails, starts: AtomicUsize::new(0), stopped: Notify::new() })
+    }
+
+    fn starts(&self) -> usize {
+        self.starts.load(Ordering::SeqCst)
+    }
+}
+
+#[async_trait]
+impl Channel for Counted {
+    fn name(&self) -> ChannelName {
+        self.name.into()
+    }
+
+    fn capabilities(&self) -> ChannelCapabilities {
+        ChannelCapabilities::default()
+    }
+
+    async fn start(&self, _: Arc<dyn Gateway>) -> Result<(), ChannelError> {
+        self.starts.fetch_add(1, Ordering::SeqCst);
+        if self.fails {
+            return Err(ChannelError::new(self.name(), "no network"));
+        }
+        self.stopped.notified().await;
+        Ok(())
+    }
+
+    async fn stop(&self) -> Result<(), ChannelError> {
+        self.stopped.notify_one();
+        Ok(())
+    }
+
+    async fn send(&self, _: &Outbound) -> Result<(), ChannelError> {
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn c02_a_channel_that_listens_goes_on_and_one_that_failed_may_be_let_listen_again() {
+    let (good, bad) = (Counted::new("good", false), Counted::new("bad", true));
+    let conversation = Conversation::with(channels(vec![good.clone(), bad.clone()])).await;
+    for times in 1..=3 {
+        conversation.host.listen(&["good".into(), "bad".into()]).await;
+        // Time passes only when every task waits.
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        assert_eq!((good.starts(), bad.starts()), (1, times));
+    }
+    conversation.host.stop().await.unwrap();
 }

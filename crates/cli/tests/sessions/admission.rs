@@ -11,16 +11,10 @@ use capstan::protocol::{
 };
 use capstan_testing::{Gate, Reply};
 use futures::StreamExt as _;
-use serde_json::json;
 
 use crate::house::{House, holds_at, in_words, plugin, submit};
 use crate::phone::Phone;
-use crate::talk::Talk;
-
-/// The model calls the tool that waits at the test's gate.
-fn holds(id: &str) -> Reply {
-    Reply::tool_calls([(id, "hold", json!({}))])
-}
+use crate::talk::{Talk, holds};
 
 #[tokio::test]
 async fn t13_a_follow_up_waits_for_the_turn_and_is_the_next_one() {
@@ -196,22 +190,51 @@ async fn t13_what_is_collected_becomes_one_turn_which_answers_the_last() {
 }
 
 #[tokio::test]
-async fn t13_an_interruption_cancels_the_turn_and_goes_before_what_waits() {
+async fn t13_an_interruption_cancels_the_turn_and_has_the_next_one_with_what_waits() {
     let gate = Gate::new();
-    let script = vec![holds("call_1"), Reply::text("stopped"), Reply::text("two done")];
+    let script = vec![holds("call_1"), Reply::text("stopped"), Reply::text("last done")];
     let talk = Talk::and(script, vec![holds_at(&gate)]).await;
     let one = talk.say("one").await;
     gate.reached().await;
     let two = talk.say_as("follow_up", "two").await;
+    let three = talk.say_as("steer", "three").await;
+    let four = talk.say_as("follow_up", "four").await;
     let stop = talk.say_as("interrupt", "stop that").await;
+    let last = talk.say_as("follow_up", "last").await;
     assert_eq!(talk.outcome(&one).await, "cancelled");
     assert_eq!(talk.outcome(&stop).await, "replied: stopped");
-    assert_eq!(talk.outcome(&two).await, "replied: two done");
-    let request = talk.requests()[1].clone();
-    assert_eq!(request[..2], ["user: one", "calls hold"]);
-    assert!(request[2].starts_with("tool: ") && request[2].contains("interrupted"), "{request:?}");
-    assert_eq!(request[3], "user: stop that");
+    assert_eq!(talk.outcome(&last).await, "replied: last done");
+    for said in [&two, &three, &four] {
+        talk.assert_folded(said, &stop).await;
+    }
+    let requests = talk.requests();
+    assert_eq!(requests[1][..2], ["user: one", "calls hold"]);
+    assert!(requests[1][2].starts_with("tool: ") && requests[1][2].contains("interrupted"), "{requests:?}");
+    assert_eq!(requests[1][3], "user: two\nthree\nfour\nstop that", "everything in the order it was said");
+    assert_eq!(requests[2][4..], ["assistant: stopped", "user: last"]);
     assert!(talk.answer(&one).await.messages.is_empty(), "nothing went wrong: there is no notice");
+    talk.ends().await;
+}
+
+#[tokio::test]
+async fn t13_of_several_interruptions_the_newest_is_answered_and_a_command_keeps_its_place() {
+    let (gate, end) = (Gate::new(), Gate::new());
+    let script = vec![holds("call_1"), Reply::text("all done")];
+    let talk = Talk::and(script, vec![holds_at(&gate), holds_the_end(&end)]).await;
+    let one = talk.say("one").await;
+    gate.reached().await;
+    let handoff = talk.say_as("interrupt", ",tape.handoff name=later").await;
+    end.reached().await;
+    let two = talk.say_as("interrupt", "two").await;
+    let three = talk.say_as("interrupt", "three").await;
+    end.open();
+    assert_eq!(talk.outcome(&one).await, "cancelled");
+    assert!(talk.outcome(&handoff).await.starts_with("replied: "));
+    assert_eq!(talk.outcome(&three).await, "replied: all done");
+    talk.assert_folded(&two, &three).await;
+    let request = talk.requests()[1].clone();
+    assert!(request[0].starts_with("assistant: [Anchor created: later]"), "the command was first: {request:?}");
+    assert_eq!(request[1..], ["user: two\nthree"]);
     talk.ends().await;
 }
 
@@ -248,7 +271,7 @@ async fn a09_a_message_that_is_being_taken_in_is_not_lost_when_the_run_is_interr
             }
         });
     });
-    let script = vec![holds("call_1"), Reply::text("stopped"), Reply::text("two done"), Reply::text("three done")];
+    let script = vec![holds("call_1"), Reply::text("stopped")];
     let talk = Talk::and(script, vec![holds_at(&tool), slow]).await;
     let one = talk.say("one").await;
     tool.reached().await;
@@ -260,8 +283,9 @@ async fn a09_a_message_that_is_being_taken_in_is_not_lost_when_the_run_is_interr
     assert_eq!(talk.outcome(&one).await, "cancelled");
     prompt.open();
     assert_eq!(talk.outcome(&stop).await, "replied: stopped");
-    assert_eq!(talk.outcome(&two).await, "replied: two done");
-    assert_eq!(talk.outcome(&three).await, "replied: three done");
+    talk.assert_folded(&two, &stop).await;
+    talk.assert_folded(&three, &stop).await;
+    assert_eq!(talk.requests()[1].last().unwrap(), "user: two\nthree\nstop");
     talk.ends().await;
 }
 
@@ -278,59 +302,6 @@ async fn t13_a_message_that_may_be_dropped_is_dropped_during_a_turn_and_served_a
     let three = talk.say_as("drop", "three").await;
     assert_eq!(talk.outcome(&three).await, "replied: three done");
     assert_eq!(talk.requests()[1], ["user: one", "assistant: one done", "user: three"]);
-    talk.ends().await;
-}
-
-#[tokio::test]
-async fn t13_a_command_that_only_looks_runs_beside_the_turn() {
-    let gate = Gate::new();
-    let script = vec![holds("call_1"), Reply::text("one done"), Reply::text("two done")];
-    let talk = Talk::and(script, vec![holds_at(&gate)]).await;
-    let one = talk.say("one").await;
-    gate.reached().await;
-    let info = talk.say(",tape.info").await;
-    assert!(talk.outcome(&info).await.starts_with("replied: "), "while the tool is at work");
-    assert!(talk.is_open(&one).await);
-    gate.open();
-    assert_eq!(talk.outcome(&one).await, "replied: one done");
-    let two = talk.say("two").await;
-    assert_eq!(talk.outcome(&two).await, "replied: two done");
-    assert_eq!(
-        talk.requests()[2],
-        ["user: one", "calls hold", "tool: held", "assistant: one done", "user: two"],
-        "no view shows it"
-    );
-    talk.ends().await;
-}
-
-#[tokio::test]
-async fn t13_a_command_is_never_steered_and_one_that_changes_something_waits() {
-    let gate = Gate::new();
-    let script = vec![holds("call_1"), Reply::text("one done")];
-    let talk = Talk::and(script, vec![holds_at(&gate)]).await;
-    let one = talk.say("one").await;
-    gate.reached().await;
-    let handoff = talk.say_as("steer", ",tape.handoff name=later").await;
-    assert!(talk.is_open(&handoff).await);
-    gate.open();
-    assert_eq!(talk.outcome(&one).await, "replied: one done");
-    assert!(talk.outcome(&handoff).await.starts_with("replied: "));
-    assert_ne!(talk.run_of(&handoff).await, talk.run_of(&one).await);
-    assert_eq!(talk.requests()[1], ["user: one", "calls hold", "tool: held"]);
-    talk.ends().await;
-}
-
-#[tokio::test]
-async fn t13_only_commands_run_beside_a_turn_whatever_a_hook_says() {
-    let gate = Gate::new();
-    let talk = Talk::with(vec![Reply::text("one done").held_at(&gate), Reply::text("two done")]).await;
-    let one = talk.say("one").await;
-    gate.reached().await;
-    let two = talk.say_as("beside", "two").await;
-    gate.open();
-    assert_eq!(talk.outcome(&one).await, "replied: one done");
-    assert_eq!(talk.outcome(&two).await, "replied: two done");
-    assert_eq!(talk.requests()[1], ["user: one", "assistant: one done", "user: two"], "one turn at a time");
     talk.ends().await;
 }
 

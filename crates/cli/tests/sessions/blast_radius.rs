@@ -250,7 +250,7 @@ async fn g04_a_session_with_too_much_to_do_says_so_and_the_others_go_on() {
     phone.until_sent(1).await;
     let ended = house.outcome(&one_more).await.expect("it has ended at once");
     assert!(matches!(ended, Outcome::Failed { .. }), "{ended:?}");
-    assert!(phone.sent()[0].starts_with("trouble: Too many messages wait"), "{:?}", phone.sent());
+    assert!(phone.sent()[0].contains("too many messages wait"), "{:?}", phone.sent());
     assert_others_go_on(&phone, &host, &troubled).await;
     gate.open();
     assert!(matches!(troubled.await.unwrap().outcome, Some(Outcome::Replied { .. })));
@@ -317,7 +317,7 @@ async fn c02_a_channel_that_hangs_when_it_sends_delays_only_that_chat() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c02_a_channel_that_hangs_when_it_answers_or_shows_costs_a_deadline() {
+async fn c02_a_channel_that_hangs_when_it_shows_costs_a_deadline_and_when_it_answers_only_its_own_caller() {
     for when in
         [(|asked| matches!(asked, Asked::Show(_))) as fn(&Asked) -> bool, |asked| matches!(asked, Asked::Answer(_))]
     {
@@ -327,10 +327,11 @@ async fn c02_a_channel_that_hangs_when_it_answers_or_shows_costs_a_deadline() {
         let troubled = say(&host, Event::message("desk", TROUBLE, "hello"));
         tokio::task::yield_now().await;
         assert_others_go_on(&phone, &host, &troubled).await;
-        let served = troubled.await.unwrap();
-        assert_eq!(in_words(&served.outcome.unwrap()).split(':').next(), Some("replied"));
+        tokio::time::sleep(Duration::from_hours(1)).await;
         house.assert_tidy().await;
         host.stop().await.unwrap();
+        let served = troubled.await.unwrap();
+        assert_eq!(in_words(&served.outcome.unwrap()).split(':').next(), Some("replied"));
     }
 }
 

@@ -74,6 +74,11 @@ impl House {
         Self { folder, store }
     }
 
+    /// The workspace of its hosts.
+    pub fn workspace(&self) -> &std::path::Path {
+        self.folder.path()
+    }
+
     pub fn store(&self) -> &dyn Store {
         self.store.as_ref()
     }

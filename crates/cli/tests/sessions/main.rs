@@ -1,11 +1,17 @@
 //! Sessions: how messages are admitted while a turn is going on, what one session's trouble does to others, how answers
 //! are delivered, and what several hosts on one store do to each other.
 
+mod acceptance;
 mod admission;
+mod beside;
 mod blast_radius;
 mod delivery;
+mod full_queue;
 mod house;
+mod left;
+mod notices;
 mod phone;
+mod stop_deadline;
 mod stopping;
 mod talk;
 mod two_hosts;

@@ -10,7 +10,7 @@ use capstan::hooks::{Inbound, Registrar};
 use capstan::protocol::{AdmissionMode, Event, Outcome, RunId};
 use capstan_host::calls::ModelCalls;
 use capstan_testing::{Reply, ScriptedModel};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::house::{Building, House, Registers, in_words, submit};
 use crate::phone::Phone;
@@ -122,6 +122,11 @@ fn asks(hooks: &mut Registrar) {
             mode => Admission::As(AdmissionMode::parse(mode).expect("a mode of admission")),
         }))
     });
+}
+
+/// The model calls the tool that waits at the test's gate.
+pub fn holds(id: &str) -> Reply {
+    Reply::tool_calls([(id, "hold", json!({}))])
 }
 
 /// A request as a conversation: without the system prompt and what stands for an anchor.

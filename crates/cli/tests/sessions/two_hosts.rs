@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use capstan::hooks::args::Prompt;
 use capstan::hooks::contracts::Gateway as _;
-use capstan::hooks::points::{ResolveSession, RunModel};
+use capstan::hooks::points::{RenderOutbound, ResolveSession, RunModel};
 use capstan::hooks::{Inbound, Plugin};
 use capstan::protocol::{Event, EventKey, Outcome};
 use capstan::tape::{Batch, Fact, Kind, RunStatus, Slice};
 use capstan_testing::Gate;
 use futures::FutureExt as _;
 
-use crate::house::{House, plugin, say, submit};
+use crate::house::{House, holds_at, in_words, plugin, say, submit};
 use crate::phone::Phone;
 
 /// Answers with what it was told, once its gate is open.
@@ -128,6 +128,31 @@ async fn x04_who_waits_too_long_is_told_that_the_session_is_busy() {
     there.stop().await.unwrap();
 }
 
+#[tokio::test(start_paused = true)]
+async fn x01_a_caller_that_waits_too_long_for_another_process_can_send_the_same_event_again() {
+    let (gate, house) = (Gate::new(), House::in_memory());
+    let desk = Arc::new(Phone::desk("desk"));
+    let here = house.host().channel(&phone()).plugin(echoes_at(&gate)).start().await;
+    let there = house.host().channel(&desk).plugin(echoes_at(&open_gate())).start().await;
+    let first = say(&here, Event { session_id: Some("s".into()), ..Event::message("phone", "1", "one") });
+    gate.reached().await;
+    let two = Event { session_id: Some("s".into()), ..Event::message("desk", "1", "two") };
+    let waited = tokio::time::Instant::now();
+    let refused = there.submit(two.clone().into()).await.unwrap_err();
+    assert_eq!(refused.code, "session-busy");
+    assert_eq!(waited.elapsed().as_secs(), 60, "as long as the host is set to");
+    assert_eq!(house.store().accepted(&EventKey::from(&two)).await.unwrap(), None, "nothing is kept");
+    let again = there.submit(two.clone().into());
+    gate.open();
+    assert_eq!(first.await.unwrap().output, "re: one");
+    again.await.unwrap();
+    let answer = desk.answer_to(&two.event_id).await;
+    assert_eq!((in_words(&answer.outcome).as_str(), answer.duplicate), ("replied: re: two", false));
+    house.assert_tidy().await;
+    here.stop().await.unwrap();
+    there.stop().await.unwrap();
+}
+
 #[tokio::test]
 async fn x02_an_event_of_a_process_that_lives_is_not_taken_up_by_another() {
     let gate = Gate::new();
@@ -153,6 +178,50 @@ async fn x02_an_event_of_a_process_that_lives_is_not_taken_up_by_another() {
     house.assert_tidy().await;
     there.stop().await.unwrap();
     here.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn x02_a_run_whose_end_is_not_on_record_yet_is_not_taken_for_one_of_a_dead_process() {
+    let (hold, ending) = (Gate::new(), Gate::new());
+    let renders = {
+        let ending = ending.clone();
+        plugin("renders", move |hooks| {
+            let ending = ending.clone();
+            hooks.on(RenderOutbound, move |message: Inbound| {
+                let ending = ending.clone();
+                async move {
+                    if message.input.command_line().is_some() {
+                        ending.pass().await;
+                    }
+                    Ok(None)
+                }
+            });
+        })
+    };
+    let house = House::in_memory();
+    let here = house.host().channel(&phone()).plugin(holds_at(&hold)).plugin(renders).start().await;
+    let one = say(&here, Event::message("phone", "1", "[[tool:hold]]"));
+    hold.reached().await;
+    let beside = say(&here, Event::message("phone", "1", ",tape.info"));
+    ending.reached().await;
+    // The model stage of the command is over, its end is not written; and a process dies with an event of the session.
+    let there = house.host().channel(&phone()).start().await;
+    let left = Event::message("phone", "1", "left");
+    submit(&there, &left).await;
+    there.stop().await.unwrap();
+    hold.open();
+    one.await.unwrap();
+    here.listen(&["phone".into()]).await;
+    while house.outcome(&left).await.is_none() {
+        tokio::task::yield_now().await;
+    }
+    let running = house.store().running().await.unwrap();
+    assert_eq!(running.len(), 1, "the command goes on: {running:?}");
+    ending.open();
+    let run_id = beside.await.unwrap().run_id.unwrap();
+    assert_eq!(house.store().run(&run_id).await.unwrap().unwrap().status, RunStatus::Completed);
+    here.stop().await.unwrap();
+    house.assert_tidy().await;
 }
 
 #[tokio::test(start_paused = true)]

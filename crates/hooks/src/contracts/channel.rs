@@ -26,7 +26,8 @@ pub trait Channel: Send + Sync + 'static {
     /// Begins to listen and hands what it hears to the gateway, until it is stopped. One that only sends returns at once.
     async fn start(&self, gateway: Arc<dyn Gateway>) -> Result<(), ChannelError>;
 
-    /// Stops listening.
+    /// Stops listening: takes nothing more, and lets [`start`](Self::start) return when what it took is answered. A host
+    /// that must end does not wait for that.
     async fn stop(&self) -> Result<(), ChannelError>;
 
     /// Sends a final message. A message that may have been sent before says so ([`Outbound::is_possible_duplicate`]).
@@ -34,6 +35,9 @@ pub trait Channel: Send + Sync + 'static {
 
     /// Answers a caller that waits, once for each of its events, whatever became of it. Only asked of a channel whose
     /// [callers wait](ChannelCapabilities::caller_waits).
+    ///
+    /// It may take as long as the caller takes; it fails when the caller is gone, which only the channel can know. A host
+    /// that must end drops the future: what was not given away by then must not be given away later.
     async fn answer(&self, answer: &Answer) -> Result<(), ChannelError> {
         for message in &answer.messages {
             self.send(message).await?;
@@ -54,7 +58,7 @@ pub struct ChannelCapabilities {
     /// It shows stream events; others are only sent final messages.
     pub streaming: bool,
     /// Whoever sent a message waits for its answer, on a connection that ends with the process. What could not be
-    /// answered in time is nobody else's: it is kept, and given to whoever sends the same event again.
+    /// answered while it was there is nobody else's: it is kept, and given to whoever sends the same event again.
     pub caller_waits: bool,
 }
 

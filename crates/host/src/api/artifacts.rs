@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use capstan_hooks::contracts::{Artifact, ArtifactPart, ArtifactsApi, NewArtifact};
-use capstan_protocol::{ApiError, ApiErrorCode, ArtifactId, RunId, ToolOutput};
+use capstan_protocol::{ApiError, ApiErrorCode, ArtifactId, RunId, ToolCall, ToolOutput};
 use capstan_tape::{Draft, Fact, Kind, Slice, blob_hash};
 use serde::Deserialize as _;
 use serde_json::json;
@@ -52,7 +52,8 @@ impl ArtifactsApi for Artifacts {
             return Err(ApiError::new(ApiErrorCode::PayloadTooLarge, message));
         }
         let (artifact, fact, entry) = self.0.new_artifact(new);
-        self.0.append_together(vec![fact], vec![entry]);
+        let did_nothing_else = None;
+        self.0.append_together(vec![fact], vec![entry], did_nothing_else);
         self.0.flush().await.map_err(|error| store_failed(&error))?;
         Ok(artifact)
     }
@@ -101,19 +102,20 @@ impl Run {
     }
 
     /// Writes the result of a call, and gives what the model gets of it: a text that is too long for the conversation
-    /// becomes an artifact in the same commit, with a preview in its place.
-    pub(super) fn append_result(&self, call_id: &str, name: &str, output: ToolOutput) -> ToolOutput {
+    /// becomes an artifact in the same commit, with a preview in its place. `did` is the tool, if it may have done
+    /// something.
+    pub(super) fn append_result(&self, call: &ToolCall, output: ToolOutput, did: Option<String>) -> ToolOutput {
         let limit = self.services.settings.limits.spill_bytes;
         let Some(text) = spill::text_over(&output, limit) else {
-            self.append(Draft::tool_result(call_id, &output));
+            self.append_together(Vec::new(), vec![Draft::tool_result(&call.id, &output)], did);
             return output;
         };
-        let (name, media_type) = (name.to_owned(), "text/plain; charset=utf-8".to_owned());
+        let (name, media_type) = (call.function.name.clone(), "text/plain; charset=utf-8".to_owned());
         let (artifact, fact, told) =
             self.new_artifact(NewArtifact { name, media_type, content: text.as_bytes().to_vec() });
         let output = spill::previewed(output, &text, &artifact.id, limit);
-        let result = Draft::tool_result(call_id, &output).with_meta(ARTIFACT, json!(artifact.id));
-        self.append_together(vec![fact], vec![told, result]);
+        let result = Draft::tool_result(&call.id, &output).with_meta(ARTIFACT, json!(artifact.id));
+        self.append_together(vec![fact], vec![told, result], did);
         output
     }
 }

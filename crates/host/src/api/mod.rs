@@ -19,6 +19,7 @@ use capstan_hooks::HookFailure;
 use capstan_hooks::contracts::RunApi;
 use capstan_protocol::{ApiError, ApiErrorCode};
 use capstan_tape::StoreError;
+use capstan_turn::TurnError;
 
 use crate::run::Run;
 
@@ -48,6 +49,20 @@ fn unauthorized(what: &str) -> ApiError {
 pub(crate) fn store_failed(error: &StoreError) -> ApiError {
     tracing::error!(%error, "the store failed during a run");
     ApiError::new(ApiErrorCode::RuntimeError, "the store failed").caused_by("store-failed")
+}
+
+/// The store failed when what tools did was to be written: whoever asked has to look at what they did.
+fn done_unrecorded(error: &StoreError, tools: &[String]) -> ApiError {
+    let failed = store_failed(error);
+    if tools.is_empty() {
+        return failed;
+    }
+    let message = format!(
+        "{} after {} had run. Please check what was done before you ask again.",
+        TurnError::Store(error.clone()).public(),
+        tools.join(", ")
+    );
+    ApiError { message, ..failed }
 }
 
 fn hook_failed(failure: &HookFailure) -> ApiError {

@@ -7,8 +7,8 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 
+use super::done_unrecorded;
 use super::schedule::Schedule;
-use super::store_failed;
 use super::tools::{Tools, arguments};
 use crate::run::Run;
 
@@ -78,13 +78,14 @@ impl<'a> Step<'a> {
         match happened {
             Happened::Answered(position, output) => {
                 let call = &self.calls[position];
-                let output = self.run().append_result(&call.id, &call.function.name, output);
+                let did = self.tools.with_effects(&call.function.name);
+                let output = self.run().append_result(call, output, did);
                 self.outputs[position] = Some(output);
                 self.written.push(position);
             }
             Happened::OnRecord(positions, outcome) => {
                 self.is_committing = false;
-                outcome.map_err(|error| store_failed(&error))?;
+                outcome.map_err(|error| done_unrecorded(&error, &self.run().journal.unrecorded()))?;
                 for position in &positions {
                     self.schedule.is_on_record(*position);
                 }

@@ -52,7 +52,7 @@ impl ToolsApi for Tools {
         let begun = json!({ "raw": call.raw, "name": name });
         self.0.append(Draft::event(COMMAND_START, begun).hidden());
         self.0.flush().await.map_err(|error| store_failed(&error))?;
-        let mut record = CommandRecord { run: &self.0, raw: call.raw, name, begun: Instant::now(), output: None };
+        let mut record = CommandRecord { tools: self, raw: call.raw, name, begun: Instant::now(), output: None };
         let output = self.make(tool.as_ref(), call.arguments).await;
         record.output = Some(output.clone());
         step.end();
@@ -62,7 +62,7 @@ impl ToolsApi for Tools {
 
 /// A command that is running. However it ends, also when its run is cancelled, it leaves one `command` event.
 struct CommandRecord<'a> {
-    run: &'a Run,
+    tools: &'a Tools,
     raw: String,
     name: ToolName,
     begun: Instant,
@@ -83,7 +83,8 @@ impl Drop for CommandRecord<'_> {
             "elapsed_ms": u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX),
             "output": self.output.as_ref().map(ToolOutput::text),
         });
-        self.run.append(Draft::event(COMMAND, data));
+        let did = self.tools.with_effects(self.name.as_str());
+        self.tools.0.append_together(Vec::new(), vec![Draft::event(COMMAND, data)], did);
     }
 }
 
@@ -104,6 +105,13 @@ impl<'a> OpenStep<'a> {
 }
 
 impl Tools {
+    /// A tool by its own name, if it may have done something: of one that only looks, or is not there, nothing has to be
+    /// checked.
+    pub(super) fn with_effects(&self, name: &str) -> Option<String> {
+        let tool = self.0.services.tool(name).filter(|tool| !tool.only_looks())?;
+        Some(tool.spec().name.to_string())
+    }
+
     /// The output of one call. Whatever is wrong with it, the model is told in words.
     pub(super) async fn answer(&self, call: &ToolCall) -> ToolOutput {
         let name = &call.function.name;

@@ -134,6 +134,11 @@ pub(super) async fn imported_entries_keep_what_they_are(store: &dyn Store) {
     );
     commit(store, more(&tape, [user("ten")])).await;
     assert_eq!(ids(&all(store, &tape).await), [2, 7, 8, 9, 10]);
+    let brought_along = async || store.tape(&tape).await.unwrap().unwrap().brought_along;
+    assert_eq!(brought_along().await, EntryId(9), "up to there ids may have gaps");
+    commit(store, just(Fact::Import { tape: tape.clone(), entries: vec![entry(11, "event", json!({}))] })).await;
+    assert_eq!(brought_along().await, EntryId(9), "what follows on makes none");
+    assert_eq!(store.verify().await.unwrap(), []);
 }
 
 pub(super) async fn p14_a_large_payload_comes_back_as_it_was(store: &dyn Store) {

@@ -1,7 +1,9 @@
 //! Events between acceptance and outcome, runs that have not ended, messages that wait.
 
-use capstan_protocol::{EntryId, Outcome, RunId};
-use capstan_tape::{EntryRef, Fact, InFlight, OutboxStatus, RunStatus, Settled, Store, StoreError, TakenIn};
+use capstan_protocol::{EntryId, Outbound, Outcome, RunId};
+use capstan_tape::{
+    EntryRef, Fact, InFlight, NewOutbound, OutboxStatus, RunRecord, RunStatus, Settled, Store, StoreError, TakenIn,
+};
 
 use super::fixture::{at, begin, commit, in_batch, just, key, name, outbound, run_record, user};
 
@@ -95,11 +97,36 @@ pub(super) async fn a_run_that_has_not_ended_is_found_and_can_be_asked_to_end(st
     assert_eq!((ended.status, ended.cancel_requested), (RunStatus::Completed, false), "what has ended stays as it is");
 }
 
+pub(super) async fn a_run_is_created_started_and_ended_once(store: &dyn Store) {
+    let run_id = RunId::new("r");
+    let created = RunRecord { status: RunStatus::Created, ..run_record("r", at(7)) };
+    commit(store, just(Fact::OpenRun(created.clone()))).await;
+    assert_eq!(store.running().await.unwrap(), [created], "it has not ended");
+    let status = async || store.run(&run_id).await.unwrap().unwrap().status;
+    let start = || Fact::StartRun { run_id: run_id.clone() };
+    commit(store, just(start())).await;
+    assert_eq!(status().await, RunStatus::Running);
+    for (ends, is) in [(RunStatus::Interrupted, RunStatus::Interrupted), (RunStatus::Completed, RunStatus::Interrupted)]
+    {
+        commit(store, just(Fact::EndRun { run_id: run_id.clone(), status: ends, usage: None, at: at(9) })).await;
+        assert_eq!(status().await, is, "the first end counts");
+    }
+    commit(store, just(start())).await;
+    assert_eq!(status().await, RunStatus::Interrupted, "what has ended does not start");
+    assert_eq!(store.running().await.unwrap(), []);
+}
+
 pub(super) async fn messages_wait_until_their_fate_is_known(store: &dyn Store) {
     for text in ["one", "two", "three"] {
         commit(store, just(Fact::Enqueue(outbound(text)))).await;
     }
     let rows = store.waiting().await.unwrap();
+    let elsewhere =
+        NewOutbound { message: Outbound { chat_id: "2".into(), ..rows[0].message.clone() }, ..outbound("x") };
+    let before = async |row: usize, message| store.waiting_before(rows[row].id, message).await.unwrap();
+    assert_eq!(before(2, &rows[2].message).await, rows[..2], "those that were staged before it");
+    assert_eq!(before(0, &rows[0].message).await, []);
+    assert_eq!(before(2, &elsewhere.message).await, [], "to another chat");
     let became = [
         OutboxStatus::sent(),
         OutboxStatus::Waiting { attempts: 1, fate_unknown: true, reason: Some("no answer".to_owned()) },
@@ -121,6 +148,7 @@ pub(super) async fn messages_wait_until_their_fate_is_known(store: &dyn Store) {
     assert_eq!(waiting.iter().map(|row| row.owner.as_deref()).collect::<Vec<_>>(), [Some("p2")]);
     assert_eq!(waiting.iter().map(|row| row.status.clone()).collect::<Vec<_>>(), [became[1].clone()]);
     assert_eq!((waiting[0].id, &waiting[0].event), (rows[1].id, &key("e")));
+    assert_eq!(before(2, &rows[2].message).await, waiting, "what does not wait any more is not before it");
     let all = store.outbox(&key("e")).await.unwrap();
     assert_eq!(all.into_iter().map(|row| row.status).collect::<Vec<_>>(), became);
 }

@@ -71,6 +71,10 @@ pub(super) async fn runs_are_kept_and_listed_newest_first(store: &dyn Store) {
     let ended =
         RunRecord { status: RunStatus::Failed, usage: usage.clone(), ended_at: Some(at(9)), ..run_record("r1", at(7)) };
     assert_eq!(store.run(&RunId::new("r1")).await.unwrap(), Some(ended));
+    let again = Fact::EndRun { run_id: RunId::new("r1"), status: RunStatus::Completed, usage: None, at: at(10) };
+    commit(store, just(again)).await;
+    let status = store.run(&RunId::new("r1")).await.unwrap().unwrap().status;
+    assert_eq!(status, RunStatus::Failed, "a run ends once");
     let listed: Vec<RunId> = store.runs(2).await.unwrap().into_iter().map(|run| run.run_id).collect();
     assert_eq!(listed, [RunId::new("r2"), RunId::new("r3")], "the order in which they began, the newest first");
     assert!(store.commit(just(end("none"))).await.is_err());

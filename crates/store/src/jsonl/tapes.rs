@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read as _, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use capstan_protocol::{EntryId, TapeName};
 use capstan_tape::{Entry, Problem, Slice, StoreError, TapeStore};
 
-use super::file::read_file;
+use super::file::{TapeFile, parse};
 use super::line::write_line;
 use super::slice::read_slice;
 use super::tail::{Tail, find_tail, set_aside, sync_directory};
@@ -39,11 +39,18 @@ pub struct JsonlTapes {
 }
 
 impl JsonlTapes {
-    /// Opens a directory of tape files, and makes it where there is none.
+    /// Opens a directory of tape files. Where there is none it is made with the first entry: looking makes nothing.
     pub fn open(directory: impl AsRef<Path>) -> Result<Self, StoreError> {
         let directory = directory.as_ref().to_path_buf();
-        std::fs::create_dir_all(&directory)
-            .map_err(|error| StoreError::io(format!("open {}", directory.display()), error))?;
+        match std::fs::metadata(&directory) {
+            Ok(found) if !found.is_dir() => {
+                return Err(StoreError::io(format!("open {}", directory.display()), "it is not a directory"));
+            }
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(StoreError::io(format!("open {}", directory.display()), error));
+            }
+            _ => {}
+        }
         Ok(Self { directory: Arc::new(directory), reported: Arc::default() })
     }
 
@@ -64,6 +71,7 @@ impl JsonlTapes {
     fn append_now(&self, tape: &TapeName, entries: &[Entry]) -> Result<(), StoreError> {
         let path = self.path(tape);
         let failed = |error| StoreError::io(format!("append to {}", path.display()), error);
+        self.make_directory().map_err(failed)?;
         let is_new = !path.exists();
         let file = OpenOptions::new().read(true).append(true).create(true).open(&path).map_err(failed)?;
         file.lock().or_else(lockless).map_err(failed)?;
@@ -88,6 +96,15 @@ impl JsonlTapes {
         Ok(())
     }
 
+    /// Makes the directory, so that it is still there after a power cut.
+    fn make_directory(&self) -> io::Result<()> {
+        if self.directory.is_dir() {
+            return Ok(());
+        }
+        std::fs::create_dir_all(self.directory.as_path())?;
+        sync_directory(&self.directory)
+    }
+
     fn read_now(&self, tape: &TapeName, slice: &Slice) -> Result<Vec<Entry>, StoreError> {
         let path = self.path(tape);
         let failed = |error| StoreError::io(format!("read {}", path.display()), error);
@@ -104,10 +121,25 @@ impl JsonlTapes {
         Ok(found.entries)
     }
 
+    /// The file of a tape when nobody is in the middle of an append, which would look like a torn line.
+    fn read_whole(&self, tape: &TapeName) -> Result<TapeFile, StoreError> {
+        let path = self.path(tape);
+        let failed = |error| StoreError::io(format!("read {}", path.display()), error);
+        let mut file = File::open(&path).map_err(failed)?;
+        file.lock_shared().or_else(lockless).map_err(failed)?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(failed)?;
+        parse(&bytes).map_err(|broken| broken.into_error(&path))
+    }
+
     fn tapes_now(&self) -> Result<Vec<TapeName>, StoreError> {
         let failed = |error| StoreError::io(format!("list {}", self.directory.display()), error);
+        let files = match std::fs::read_dir(self.directory.as_path()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            files => files.map_err(failed)?,
+        };
         let mut tapes = Vec::new();
-        for file in std::fs::read_dir(self.directory.as_path()).map_err(failed)? {
+        for file in files {
             let name = file.map_err(failed)?.file_name();
             let stem = name.to_str().and_then(|name| name.strip_suffix(".jsonl"));
             tapes.extend(stem.and_then(|stem| TapeName::parse(stem).ok()));
@@ -119,7 +151,7 @@ impl JsonlTapes {
     fn verify_now(&self) -> Result<Vec<Problem>, StoreError> {
         let mut problems = Vec::new();
         for tape in self.tapes_now()? {
-            let messages = match read_file(self.path(&tape)) {
+            let messages = match self.read_whole(&tape) {
                 Err(error) => vec![error.to_string()],
                 Ok(file) => {
                     let torn = file.torn.map(|torn| format!("line {} is torn: {} bytes", torn.line, torn.bytes));

@@ -1,7 +1,7 @@
 //! What `SQLite` says, in the words of a store.
 
-use std::fs::File;
 use std::io::{self, ErrorKind, Write as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use capstan_tape::StoreError;
@@ -36,23 +36,34 @@ pub(super) fn store_error(path: &Path, error: &rusqlite::Error) -> StoreError {
 ///
 /// Never by opening the database: to close it again would give up the locks that this process holds on it.
 pub(super) fn obstacle(path: &Path) -> Option<StoreError> {
-    let mut name = path.file_name()?.to_owned();
-    name.push("-probe");
-    let probe = path.with_file_name(name);
-    let written = File::create(&probe).and_then(|mut file| file.write_all(&vec![0; PROBE_BYTES]));
-    // Where it was not made there is nothing to remove.
-    let _removed = std::fs::remove_file(&probe);
+    // A file without a name: nobody else's is in its way, and nothing of it stays, whatever happens here.
+    let written = tempfile::tempfile_in(folder_of(path)).and_then(|mut file| {
+        file.write_all(&vec![0; PROBE_BYTES])?;
+        // As far as the log or the database reaches, for there may be a limit on that. It takes no room on the disk.
+        file.write_all_at(&[0], longest(path))
+    });
     obstacle_of(path, &written.err()?)
+}
+
+/// How long the database or its log is, whichever is longer.
+fn longest(path: &Path) -> u64 {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    let length = |path: &Path| path.metadata().map_or(0, |metadata| metadata.len());
+    length(path).max(length(Path::new(&log)))
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 fn obstacle_of(path: &Path, error: &io::Error) -> Option<StoreError> {
     match error.kind() {
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
             Some(StoreError::Full { what: path.display().to_string() })
         }
         ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied => {
-            let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            Some(StoreError::read_only(folder.display().to_string(), error))
+            Some(StoreError::read_only(folder_of(path).display().to_string(), error))
         }
         _ => None,
     }

@@ -84,6 +84,7 @@ fn word(fact: &Fact) -> Option<&'static str> {
         Fact::TakeIn { .. } => Some("take-in"),
         Fact::Settle { .. } => Some("settle"),
         Fact::OpenRun(_) => Some("open-run"),
+        Fact::StartRun { .. } => Some("start-run"),
         Fact::EndRun { .. } => Some("end-run"),
         Fact::RequestCancel { .. } => Some("request-cancel"),
         Fact::Enqueue(_) => Some("enqueue"),

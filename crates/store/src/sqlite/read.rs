@@ -6,16 +6,16 @@ use capstan_tape::{
     RunRecord, Slice, TapeRecord,
 };
 use rusqlite::types::Value;
-use rusqlite::{Connection, OptionalExtension, Result, Row, params_from_iter};
+use rusqlite::{Connection, OptionalExtension, Result, Row, params, params_from_iter};
 
-use super::columns::{entry_id, from_json, key_columns, number, tape_name, timestamp, unreadable};
+use super::columns::{entry_id, from_json, integer, key_columns, number, tape_name, timestamp, unreadable};
 use super::flight;
 use super::payload;
 use super::search::Candidates;
 use super::slice::{ENTRY_COLUMNS, candidates_query, entries_query};
 
 const TAPE_COLUMNS: &str = "name, session, workspace, head, generation, begins_after, past, handed_over, \
-                            fork_parent, fork_position, fork_state";
+                            fork_parent, fork_position, fork_state, brought_along";
 
 pub(super) fn tape(connection: &Connection, name: &TapeName) -> Result<Option<TapeRecord>> {
     let mut statement = connection.prepare_cached(&format!("SELECT {TAPE_COLUMNS} FROM tapes WHERE name = ?1"))?;
@@ -46,6 +46,7 @@ fn tape_row(row: &Row<'_>) -> Result<TapeRecord> {
         begins_after: entry_id(row, 5)?,
         past: from_json(row, 6)?,
         handed_over: entry_id(row, 7)?,
+        brought_along: entry_id(row, 11)?,
         fork,
     })
 }
@@ -184,6 +185,19 @@ pub(super) fn waiting(connection: &Connection) -> Result<Vec<OutboxRecord>> {
         "SELECT {OUTBOX_COLUMNS} FROM outbox WHERE json_extract(status, '$.status') = 'waiting' ORDER BY id"
     ))?;
     statement.query_map([], outbox_row)?.collect()
+}
+
+pub(super) fn waiting_before(
+    connection: &Connection,
+    id: OutboxId,
+    channel: &str,
+    chat: &str,
+) -> Result<Vec<OutboxRecord>> {
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT {OUTBOX_COLUMNS} FROM outbox WHERE json_extract(status, '$.status') = 'waiting' AND id < ?1 \
+         AND json_extract(message, '$.channel') = ?2 AND json_extract(message, '$.chat_id') = ?3 ORDER BY id"
+    ))?;
+    statement.query_map(params![integer(id.0), channel, chat], outbox_row)?.collect()
 }
 
 pub(super) fn outbox(connection: &Connection, event: &EventKey) -> Result<Vec<OutboxRecord>> {

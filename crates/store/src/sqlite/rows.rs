@@ -5,7 +5,8 @@ use std::path::Path;
 use capstan_protocol::{BlobHash, EntryId, EventKey, Outcome, RunId, SessionId, TapeName, WorkspaceId};
 use capstan_tape::rules::Rows;
 use capstan_tape::{
-    Entry, InFlight, Kind, LeaseRecord, NewOutbound, OutboxId, OutboxStatus, RunRecord, StoreError, TapeRecord,
+    Entry, InFlight, Kind, LeaseRecord, NewOutbound, OutboxId, OutboxStatus, RunRecord, RunStatus, StoreError,
+    TapeRecord,
 };
 use rusqlite::{Connection, Params, params};
 use serde_json::Value;
@@ -40,9 +41,9 @@ impl Rows for SqlRows<'_> {
         let write = || {
             let fork = record.fork.as_ref();
             self.execute(
-                "INSERT INTO tapes VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11) \
+                "INSERT INTO tapes VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12) \
                  ON CONFLICT (name) DO UPDATE SET session = ?2, workspace = ?3, head = ?4, generation = ?5, \
-                 begins_after = ?6, past = ?7, handed_over = ?8, fork_state = ?11",
+                 begins_after = ?6, past = ?7, handed_over = ?8, fork_state = ?11, brought_along = ?12",
                 params![
                     record.name.as_str(),
                     record.session.as_ref().map(SessionId::as_str),
@@ -55,6 +56,7 @@ impl Rows for SqlRows<'_> {
                     fork.map(|fork| fork.parent.as_str()),
                     fork.map(|fork| integer(fork.position.0)),
                     fork.map(|fork| read::fork_state_text(fork.state)),
+                    integer(record.brought_along.0),
                 ],
             )
         };
@@ -136,7 +138,7 @@ impl Rows for SqlRows<'_> {
             self.execute(
                 "INSERT INTO runs (run_id, session, status, record) VALUES (?1, ?2, ?3, ?4) \
                  ON CONFLICT (run_id) DO UPDATE SET status = ?3, record = ?4",
-                params![record.run_id.as_str(), record.session.as_str(), record.status.as_str(), to_json(record)?],
+                params![record.run_id.as_str(), record.session.as_str(), open_or_ended(record), to_json(record)?],
             )
         };
         self.done(write()).map(drop)
@@ -203,4 +205,10 @@ impl Rows for SqlRows<'_> {
                    ON CONFLICT (tape) DO UPDATE SET epoch = ?2, owner = ?3, until = ?4";
         self.done(self.execute(sql, values)).map(drop)
     }
+}
+
+/// The column of a run's status: its index finds those that have not ended, so one that is created counts as running.
+fn open_or_ended(run: &RunRecord) -> &'static str {
+    let status = if run.status.is_open() { RunStatus::Running } else { run.status };
+    status.as_str()
 }

@@ -17,8 +17,12 @@ pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 const CACHED_STATEMENTS: usize = 64;
 
 /// Each brings a database from the version of its position to the next one. Only ever add to the end.
-pub(super) const MIGRATIONS: [&str; 3] =
-    [include_str!("schema/001.sql"), include_str!("schema/002.sql"), include_str!("schema/003.sql")];
+pub(super) const MIGRATIONS: [&str; 4] = [
+    include_str!("schema/001.sql"),
+    include_str!("schema/002.sql"),
+    include_str!("schema/003.sql"),
+    include_str!("schema/004.sql"),
+];
 
 /// The version of the newest schema.
 #[expect(clippy::cast_possible_truncation, reason = "there will never be that many")]

@@ -16,7 +16,7 @@ use super::readers::Readers;
 use super::schema::{KNOWN_VERSION, check_version, migrate, prepare};
 use super::search::Searches;
 
-/// The messages that were given up.
+/// The messages that were given up, and of which nobody has taken note.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeadLetters {
     /// How many there are.
@@ -58,7 +58,7 @@ impl SqliteStore {
         Ok(u32::try_from(version).ok())
     }
 
-    /// The messages that were given up, and the newest of them, at most this many.
+    /// The messages that were given up and not noted, and the newest of them, at most this many.
     pub async fn dead_letters(&self, limit: usize) -> std::result::Result<DeadLetters, StoreError> {
         self.readers.read(move |connection| dead_letters(connection, limit)).await
     }

@@ -74,6 +74,7 @@ fn check_tape(record: &TapeRecord, tapes: &BTreeMap<TapeName, TapeRecord>) -> Ve
 fn check_entries(connection: &Connection, tapes: &BTreeMap<TapeName, TapeRecord>) -> Result<Vec<Problem>> {
     let mut problems = Vec::new();
     let mut last: (String, u64) = Default::default();
+    let mut ids: BTreeMap<TapeName, Vec<EntryId>> = BTreeMap::new();
     read::each_entry(connection, |tape, id, entry| {
         let before = if last.0 == tape { last.1 } else { 0 };
         let record = TapeName::parse(tape.as_str()).ok().and_then(|name| tapes.get(&name));
@@ -82,6 +83,7 @@ fn check_entries(connection: &Connection, tapes: &BTreeMap<TapeName, TapeRecord>
         match record {
             None => problem(format!("entry {id} belongs to tape {tape:?}, which is not there")),
             Some(record) => {
+                ids.entry(record.name.clone()).or_default().push(EntryId(id));
                 let begin = record.fork.as_ref().map_or(EntryId(0), |fork| fork.position).max(record.handed_over);
                 if EntryId(id) > record.head || EntryId(id) <= begin {
                     problem(format!("entry {id} is outside of the tape's range {begin}..{}", record.head));
@@ -96,6 +98,11 @@ fn check_entries(connection: &Connection, tapes: &BTreeMap<TapeName, TapeRecord>
         }
         last = (tape, id);
     })?;
+    for record in tapes.values() {
+        let there = ids.remove(&record.name).unwrap_or_default();
+        let gaps = record.gaps(there, record.handed_over, record.head);
+        problems.extend(gaps.iter().map(|gap| on(&record.name, gap.to_string())));
+    }
     Ok(problems)
 }
 

@@ -7,10 +7,10 @@ use capstan_host::conservation::Conservation;
 use capstan_host::{Abandoned, Owners};
 use capstan_protocol::{EntryId, TapeName, Timestamp};
 use capstan_store::SqliteStore;
-use capstan_tape::{Problem, Slice, StoreError, TapeStore, Tapes};
+use capstan_tape::{OutboxRecord, OutboxStatus, Problem, Slice, StoreError, TapeStore, Tapes};
 use serde_json::json;
 
-use super::super::age;
+use super::super::{LISTENING, age};
 use super::report::{Report, Section};
 use crate::Failure;
 
@@ -81,6 +81,20 @@ impl Journal<'_> {
         report.add(told("outbox", outbox(&store, Timestamp::now()).await));
     }
 
+    /// What is wrong with the store, if it is not to be touched.
+    pub(super) async fn damage(&self) -> Result<Option<&'static str>, StoreError> {
+        if SqliteStore::version_of(self.database)?.is_none() {
+            return Ok(None);
+        }
+        let tapes = self.tapes(&self.snapshot()?);
+        let (_, found) = self.suspicions(&tapes).await?;
+        if !found.problems.is_empty() {
+            return Ok(Some("the store is damaged"));
+        }
+        let conservation = Conservation::check(&tapes).await?;
+        Ok(if conservation.holds() { None } else { Some("not every accepted event can be accounted for") })
+    }
+
     fn snapshot(&self) -> Result<Arc<SqliteStore>, StoreError> {
         SqliteStore::snapshot(self.database).map(Arc::new)
     }
@@ -139,8 +153,8 @@ fn told(check: &'static str, section: Result<Section, StoreError>) -> Section {
     section.unwrap_or_else(|error| Section::failed(check, &Failure::from(error)))
 }
 
-/// The first of many, and how many more there are.
-fn some(lines: impl Iterator<Item = String>) -> Vec<String> {
+/// The first of many lines, and how many more there are.
+pub(super) fn some(lines: impl Iterator<Item = String>) -> Vec<String> {
     let mut lines: Vec<String> = lines.collect();
     let more = lines.len().saturating_sub(TOLD);
     lines.truncate(TOLD);
@@ -208,9 +222,9 @@ fn in_flight(abandoned: &Abandoned, now: Timestamp) -> Section {
         json!({ "event": event.key, "session": event.session, "tape": event.tape, "accepted_at": event.at,
                 "owner": event.owner, "adoptions": event.adoptions })
     });
-    let hint = "taken up by the next `capstan serve` or `capstan run` of that session";
+    let hint = format!("taken up by the next `{LISTENING}`, or `capstan run` of that session");
     let message = format!("events whose process is gone: {}", events.len());
-    let section = Section::warning("in-flight", message, hint).with(some(lines));
+    let section = Section::warning("in-flight", message, &hint).with(some(lines));
     section.data(json!({ "abandoned": data.collect::<Vec<_>>() }))
 }
 
@@ -223,8 +237,8 @@ fn runs(abandoned: &Abandoned, now: Timestamp) -> Section {
         format!("run {} of session {}, begun {} ago", run.run_id, run.session, age(run.started_at, now))
     };
     let lines = runs.iter().map(line);
-    let hint = "closed by the next `capstan serve` or `capstan run` of that session";
-    let section = Section::warning("runs", format!("runs whose process is gone: {}", runs.len()), hint);
+    let hint = format!("closed by the next `{LISTENING}`, or `capstan run` of that session");
+    let section = Section::warning("runs", format!("runs whose process is gone: {}", runs.len()), &hint);
     let ids: Vec<_> = runs.iter().map(|run| &run.run_id).collect();
     section.with(some(lines)).data(json!({ "abandoned": ids }))
 }
@@ -253,18 +267,24 @@ async fn outbox(store: &SqliteStore, now: Timestamp) -> Result<Section, StoreErr
     if !is_late && dead.count == 0 {
         return Ok(Section::ok("outbox", numbers).data(data));
     }
-    let lines = dead.newest.iter().map(|row| {
-        let reason = match &row.status {
-            capstan_tape::OutboxStatus::Undelivered { reason } => reason.as_str(),
-            _ => "",
-        };
-        let (message, when) = (&row.message, age(row.at, now));
-        format!("undelivered {when} ago to {} of {}: {reason}", message.chat_id, message.channel)
-    });
-    let mut lines: Vec<String> = lines.collect();
+    let mut lines: Vec<String> = dead.newest.iter().map(|row| given_up(row, now)).collect();
     if dead.count > lines.len() as u64 {
         lines.push(format!("and {} older ones", dead.count - lines.len() as u64));
     }
-    let hint = "what waits is sent by `capstan serve`; what was given up stands on its tape: `capstan tape show`";
-    Ok(Section::warning("outbox", numbers, hint).with(lines).data(data))
+    let sent = format!("what waits is sent by `{LISTENING}`");
+    let kept =
+        "what was given up stands on its tape (`capstan tape show SESSION`), and `capstan doctor --repair` notes it";
+    let hints = [(!waiting.is_empty()).then_some(sent.as_str()), (dead.count > 0).then_some(kept)];
+    let hint = hints.into_iter().flatten().collect::<Vec<_>>().join("; ");
+    Ok(Section::warning("outbox", numbers, &hint).with(lines).data(data))
+}
+
+/// A message that was given up, in a line.
+pub(super) fn given_up(row: &OutboxRecord, now: Timestamp) -> String {
+    let reason = match &row.status {
+        OutboxStatus::Undelivered { reason } | OutboxStatus::Noted { reason } => reason.as_str(),
+        OutboxStatus::Waiting { .. } | OutboxStatus::Sent { .. } => "",
+    };
+    let (message, when) = (&row.message, age(row.at, now));
+    format!("undelivered {when} ago to {} of {}: {reason}", message.chat_id, message.channel)
 }

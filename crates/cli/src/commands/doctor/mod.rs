@@ -16,7 +16,7 @@ use capstan_store::JsonlTapes;
 use capstan_tape::TapeStore;
 
 use self::journal::Journal;
-use self::repair::Repairs;
+use self::repair::{Repairs, TapesAre};
 use self::report::{Report, Section};
 use super::tape_store;
 use crate::command_line::Doctor;
@@ -60,12 +60,14 @@ async fn examine(home: &Path, config: Section, hooks: Option<&HookRuntime>, repa
     };
     let owners = Owners::in_folder(builder::owners(home));
     let database = builder::database_of(home);
-    let repairs = if repairs { Some(Repairs::make(&database, elsewhere.as_ref(), &owners).await) } else { None };
-    let (repaired, failed) = repairs.map(|repairs| (repairs.done, repairs.failed)).unzip();
+    let journal = Journal { database: &database, elsewhere, owners: &owners };
+    let tapes_are = if hooks.is_some() { TapesAre::Configured } else { TapesAre::Guessed };
+    let repairs = if repairs { Some(Repairs::make(&journal, tapes_are).await) } else { None };
+    let (repaired, left) = repairs.map(|repairs| (repairs.done, repairs.left)).unzip();
     let mut report = Report::new(repaired);
-    if let Some(failed) = failed.filter(|failed| !failed.is_empty()) {
-        let hint = "what could not be done is told below by the check it belongs to";
-        report.add(Section::problem("repair", "not everything could be repaired", hint).with(failed));
+    if let Some(left) = left.filter(|left| !left.is_empty()) {
+        let hint = "first follow the hint of the check below that found it";
+        report.add(Section::problem("repair", "not everything could be repaired", hint).with(left));
     }
     report.add(place::home(home));
     report.add(config);
@@ -77,8 +79,8 @@ async fn examine(home: &Path, config: Section, hooks: Option<&HookRuntime>, repa
     if let Some(section) = unavailable {
         report.add(section);
     }
-    Journal { database: &database, elsewhere: elsewhere.clone(), owners: &owners }.examine(&mut report).await;
-    if let Some(elsewhere) = elsewhere
+    journal.examine(&mut report).await;
+    if let Some(elsewhere) = journal.elsewhere
         && let Err(error) = elsewhere.close().await
     {
         report.add(Section::failed("tape-store", &error.into()));

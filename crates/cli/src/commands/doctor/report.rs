@@ -112,7 +112,12 @@ impl Report {
     fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if let Some(repaired) = &self.repaired {
-            let said = if repaired.is_empty() { "nothing to repair" } else { "done:" };
+            let was_left = self.checks.iter().any(|section| section.check == "repair");
+            let said = match repaired.as_slice() {
+                [] if was_left => "nothing was repaired",
+                [] => "nothing to repair",
+                _ => "done:",
+            };
             lines.push(line("repair", "", said));
             lines.extend(repaired.iter().map(|done| line("", "", done)));
         }

@@ -6,8 +6,8 @@ use capstan_hooks::points::ProvideModelOptions;
 use std::sync::Arc;
 
 use super::report::Section;
-use crate::Failure;
 use crate::config::{Config, ConfigError, TapeStoreKind};
+use crate::{Failure, builder};
 
 pub(super) fn config(config: &Config, hooks: &HookRuntime) -> Section {
     let mut details = Vec::new();
@@ -15,6 +15,10 @@ pub(super) fn config(config: &Config, hooks: &HookRuntime) -> Section {
     for name in config.unknown_variables() {
         details.push(format!("{name} is no setting of Capstan"));
         hints.push("`capstan config show` lists the settings");
+    }
+    for line in config.unprovided_channels(&builder::channels(hooks)) {
+        details.push(line);
+        hints.push("mend or remove what is set for a channel that is not there");
     }
     let provider = config.model.provider();
     let providers = hooks.provided::<ProvideModelOptions, Arc<dyn ModelProvider>>(|one| one.name().to_owned());

@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use capstan_host::Owners;
 use capstan_protocol::Timestamp;
-use capstan_tape::{Batch, Fact, RunRecord, RunStatus, Store};
+use capstan_tape::{Batch, Fact, RunRecord, Store};
 
-use super::super::print;
 use super::super::tape::source::Scope;
+use super::super::{LISTENING, print};
 use crate::{Exit, Failure, builder};
 
 /// How often the ledger is looked at.
@@ -21,7 +21,7 @@ pub(super) async fn cancel(
     wait: Duration,
 ) -> Result<(), Failure> {
     let id = &run.run_id;
-    if run.status != RunStatus::Running {
+    if !run.status.is_open() {
         return print(&format!("run {id} has ended already: {}", run.status));
     }
     let mut batch = Batch::new();
@@ -33,13 +33,13 @@ pub(super) async fn cancel(
         // In this order: a process that ends its run and exits between the two is not taken for a dead one.
         let is_worked_on = owners.works_on(store, &run, Timestamp::now()).await?;
         let status = store.run(id).await?.map_or(run.status, |run| run.status);
-        if status != RunStatus::Running {
+        if !status.is_open() {
             return print(&format!("run {id} has ended: {status}"));
         }
         if !is_worked_on {
             let session = &run.session;
             print(&format!("the process of run {id} is gone, and nobody works on it"))?;
-            return print(&format!("the next `capstan serve` or `capstan run` of session {session} closes it"));
+            return print(&format!("the next `{LISTENING}`, or `capstan run` of session {session}, closes it"));
         }
         if wait.is_zero() {
             return print(&format!("run {id} was asked to end"));

@@ -52,6 +52,7 @@ pub(crate) enum RunsCommand {
 /// The status of a run, as it is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Status {
+    Created,
     Running,
     Completed,
     Failed,
@@ -63,6 +64,7 @@ pub(crate) enum Status {
 impl From<Status> for RunStatus {
     fn from(status: Status) -> Self {
         match status {
+            Status::Created => Self::Created,
             Status::Running => Self::Running,
             Status::Completed => Self::Completed,
             Status::Failed => Self::Failed,
@@ -96,7 +98,7 @@ async fn execute(scope: &Scope<'_>, command: RunsCommand) -> Result<(), Failure>
 }
 
 /// The run of this id, or the only one whose id begins like that.
-async fn find(store: &dyn Store, wanted: &str) -> Result<RunRecord, Failure> {
+pub(super) async fn find(store: &dyn Store, wanted: &str) -> Result<RunRecord, Failure> {
     if let Some(run) = store.run(&RunId::new(wanted)).await? {
         return Ok(run);
     }
@@ -105,7 +107,10 @@ async fn find(store: &dyn Store, wanted: &str) -> Result<RunRecord, Failure> {
     let mut alike = runs.into_iter().filter(|run| run.run_id.as_str().starts_with(wanted));
     match (alike.next(), alike.next()) {
         (Some(run), None) if !wanted.is_empty() => Ok(run),
-        (Some(_), Some(_)) if !wanted.is_empty() => Err(unknown(format!("several runs begin with {wanted:?}"))),
+        (Some(_), Some(_)) if !wanted.is_empty() => {
+            let several = unknown(format!("several runs begin with {wanted:?}"));
+            Err(several.hinted("give more of its id; `capstan runs list` shows the runs there are"))
+        }
         _ => Err(unknown(format!("there is no run {wanted:?}"))),
     }
 }

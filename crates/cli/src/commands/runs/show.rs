@@ -20,6 +20,8 @@ struct Known {
     accepted: Option<AcceptedRecord>,
     /// What the event said.
     text: Option<String>,
+    /// What the platform sent, where it was kept.
+    raw: Option<String>,
     /// The entries of the run, in order.
     results: Vec<Entry>,
     /// The other events that were taken into it.
@@ -42,20 +44,27 @@ pub(super) async fn show(tapes: &Tapes, run: RunRecord, json: bool) -> Result<()
 impl Known {
     async fn of(tapes: &Tapes, run: RunRecord) -> Result<Self, StoreError> {
         let accepted = tapes.store().accepted(&run.event).await?;
-        let text = match &accepted {
-            Some(accepted) => text_of(tapes, accepted).await?,
+        let event = match &accepted {
+            Some(accepted) => event_of(tapes, accepted).await?,
             None => None,
         };
+        let raw = match event.as_ref().and_then(|event| event.raw_ref.as_ref()) {
+            Some(raw) => tapes.store().blob(&raw.blob).await?,
+            None => None,
+        };
+        let raw = raw.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        let text = event.map(|event| event.input.plain_text().to_owned());
         let results = results(tapes, &run).await?;
         let folded = folded(tapes, &run).await?;
-        Ok(Self { run, accepted, text, results, folded })
+        Ok(Self { run, accepted, text, raw, results, folded })
     }
 
     fn in_json(&self) -> Value {
         let mut shown = json!(self.run);
         let accepted = self.accepted.as_ref();
         shown["accepted"] = json!(accepted.map(|accepted| {
-            json!({ "at": accepted.at, "tape": accepted.tape, "entry": accepted.entry, "text": self.text })
+            json!({ "at": accepted.at, "tape": accepted.tape, "entry": accepted.entry, "text": self.text,
+                "raw": self.raw })
         }));
         shown["outcome"] = json!(accepted.and_then(|accepted| accepted.outcome.as_ref()).map(|(outcome, _)| outcome));
         shown["results"] = self
@@ -125,13 +134,12 @@ fn usage(usage: Option<&Usage>) -> String {
     format!("prompt {prompt}, completion {completion}, total {} tokens", tokens(usage.total_tokens))
 }
 
-/// What the event of an accepted record said.
-async fn text_of(tapes: &Tapes, accepted: &AcceptedRecord) -> Result<Option<String>, StoreError> {
+/// The event of an accepted record.
+async fn event_of(tapes: &Tapes, accepted: &AcceptedRecord) -> Result<Option<Event>, StoreError> {
     let before = EntryId(accepted.entry.0.saturating_sub(1));
     let just_it = Slice { up_to: Some(accepted.entry), ..Slice::after(before) };
     let found = in_every_generation(tapes, &accepted.tape, just_it, |_| true).await?;
-    let event = found.first().and_then(|entry| Event::deserialize(entry.payload.get("data")?.get("event")?).ok());
-    Ok(event.map(|event| event.input.plain_text().to_string()))
+    Ok(found.first().and_then(|entry| Event::deserialize(entry.payload.get("data")?.get("event")?).ok()))
 }
 
 /// The entries that name the run, in order.

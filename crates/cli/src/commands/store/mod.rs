@@ -1,6 +1,7 @@
 //! `capstan store`.
 
 mod backup;
+mod leftover;
 mod target;
 
 use std::path::PathBuf;

@@ -5,7 +5,9 @@ use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
+use super::leftover::{self, END, MARK};
 use crate::{Exit, Failure};
 
 /// What SQLite keeps beside a database that is in use.
@@ -24,10 +26,13 @@ pub(super) struct Target {
 impl Target {
     /// Checks that a backup can be made there.
     pub(super) fn new(path: &Path, database: &Path, force: bool) -> Result<Self, Failure> {
-        let wrong = |message: String| Failure::new("usage", message, Exit::Usage);
+        let wrong = |message: String| {
+            let hint = "give the path of a file that is to be made, in a directory that is there";
+            Failure::new("usage", message, Exit::Usage).hinted(hint)
+        };
         let shown = path.display();
         let Some(name) = path.file_name().filter(|_| !path.is_dir()) else {
-            return Err(wrong(format!("{shown} is a directory: give the path of the file to make")));
+            return Err(wrong(format!("{shown} is a directory")));
         };
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let folder = folder.canonicalize().map_err(|error| wrong(format!("{shown} cannot be made: {error}")))?;
@@ -40,7 +45,7 @@ impl Target {
         let hidden = |end: &str| {
             let mut hidden = OsString::from(".");
             hidden.push(name);
-            hidden.push(format!("{end}.{}.new", std::process::id()));
+            hidden.push(format!("{end}{MARK}{}{END}", std::process::id()));
             folder.join(hidden)
         };
         let target = Self { new_file: hidden(""), new_tapes: hidden(".tapes"), path, folder };
@@ -49,7 +54,12 @@ impl Target {
             Some(place) if !force => {
                 Err(Failure::new("backup-exists", format!("{} is there already", place.display()), Exit::Usage))
             }
-            _ => Ok(target),
+            _ => {
+                for left in leftover::left(&target.folder, SystemTime::now()) {
+                    remove_unfinished(&left);
+                }
+                Ok(target)
+            }
         }
     }
 
@@ -101,10 +111,14 @@ impl Drop for Target {
     fn drop(&mut self) {
         let beside = BESIDE.iter().map(|end| with_end(&self.new_file, end));
         for unfinished in [self.new_file.clone(), self.new_tapes.clone()].into_iter().chain(beside) {
-            if let Err(error) = remove(&unfinished) {
-                tracing::warn!(path = %unfinished.display(), %error, "an unfinished backup was not removed");
-            }
+            remove_unfinished(&unfinished);
         }
+    }
+}
+
+fn remove_unfinished(path: &Path) {
+    if let Err(error) = remove(path) {
+        tracing::warn!(path = %path.display(), %error, "an unfinished backup was not removed");
     }
 }
 

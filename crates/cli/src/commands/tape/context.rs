@@ -4,6 +4,7 @@ use capstan_host::calls::{ModelCalls, RecordedCall};
 use capstan_protocol::RunId;
 
 use super::super::print_json;
+use super::super::runs::find;
 use super::source::Scope;
 use crate::{Exit, Failure};
 
@@ -15,18 +16,21 @@ pub(super) async fn context(scope: &Scope<'_>, run: Option<String>, call: Option
     let unknown = |message: String| Failure::new("run-unknown", message, Exit::Usage);
     let (run_id, calls) = match run {
         Some(run) => {
-            let run_id = RunId::new(run);
-            let calls = ModelCalls { tapes }.of_run(&run_id).await?;
-            let calls = calls.ok_or_else(|| unknown(format!("there is no run {run_id}")))?;
+            let run_id = find(tapes.store().as_ref(), &run).await?.run_id;
+            let calls = ModelCalls { tapes }.of_run(&run_id).await?.unwrap_or_default();
             (run_id, calls)
         }
-        None => newest(scope).await?.ok_or_else(|| unknown("no run here has called a model yet".to_owned()))?,
+        None => newest(scope).await?.ok_or_else(|| {
+            let none = unknown("no run here has called a model yet".to_owned());
+            none.hinted("send a message first, as in `capstan run hello`; --workspace names another workspace")
+        })?,
     };
     let Some(number) = call else { return print_json(&calls) };
-    match calls.iter().find(|recorded| recorded.call == number) {
-        Some(recorded) => print_json(recorded),
-        None => Err(unknown(format!("run {run_id} made {} model calls, not {number}", calls.len()))),
-    }
+    let Some(recorded) = calls.iter().find(|recorded| recorded.call == number) else {
+        let missing = unknown(format!("there is no model call {number} of run {run_id}, which made {}", calls.len()));
+        return Err(missing.hinted("calls are numbered from 1 on; leave --call out to see all of them"));
+    };
+    print_json(recorded)
 }
 
 /// The newest run of this workspace that called a model, among the newest of all.

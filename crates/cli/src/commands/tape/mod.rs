@@ -1,6 +1,8 @@
 //! `capstan tape`.
 
+mod asked;
 mod context;
+mod events;
 mod list;
 pub(super) mod source;
 mod transfer;
@@ -37,6 +39,17 @@ pub(crate) enum TapeCommand {
         /// A generation that a reset has ended, whole.
         #[arg(long, value_name = "N", conflicts_with_all = Filter::NAMES)]
         generation: Option<u32>,
+    },
+    /// Shows what came in, what was done, and what became of it.
+    Events {
+        /// A tape, a session id, or a path to a .jsonl file.
+        name: String,
+        /// At most this many, the newest.
+        #[arg(long, value_name = "N")]
+        limit: Option<usize>,
+        /// Prints each as one line of JSON.
+        #[arg(long)]
+        json: bool,
     },
     /// Finds entries by their text, the newest first; a typo is forgiven.
     Search {
@@ -82,7 +95,7 @@ pub(crate) enum TapeCommand {
     },
     /// Prints what the model got at each call of a run, as JSON.
     Context {
-        /// The run; by default the newest.
+        /// The run, or how its id begins; by default the newest of this workspace.
         run: Option<String>,
         /// Only this call, from 1 on.
         #[arg(long, value_name = "N")]
@@ -194,15 +207,24 @@ async fn execute(scope: &Scope<'_>, command: TapeCommand) -> Result<(), Failure>
         TapeCommand::Show { name, filter, json, generation } => {
             let Source { tapes, tape } = scope.find(&name).await?;
             let entries = match generation {
-                None => tapes.query(&tape, &filter.query()?).await?,
-                Some(number) => tapes.read_generation(&tape, number, &Slice::all()).await?,
+                None => {
+                    let query = filter.query()?;
+                    asked::warn_of_missing_anchors(&tapes, &tape, &query).await?;
+                    tapes.query(&tape, &query).await?
+                }
+                Some(number) => {
+                    asked::check_generation(&tapes, &tape, number).await?;
+                    tapes.read_generation(&tape, number, &Slice::all()).await?
+                }
             };
             print_entries(&entries, json)
         }
+        TapeCommand::Events { name, limit, json } => events::events(scope.find(&name).await?, limit, json).await,
         TapeCommand::Search { name, text, filter, all, json } => {
             let Source { tapes, tape } = scope.find(&name).await?;
             let limit = filter.limit;
             let query = Query { text: Some(text), order: Order::NewestFirst, limit: None, ..filter.query()? };
+            asked::warn_of_missing_anchors(&tapes, &tape, &query).await?;
             let found = tapes.query(&tape, &query).await?;
             let shown = found.into_iter().filter(|entry| all || !entry.is_hidden());
             print_entries(&shown.take(limit.unwrap_or(usize::MAX)).collect::<Vec<_>>(), json)
@@ -220,16 +242,19 @@ async fn execute(scope: &Scope<'_>, command: TapeCommand) -> Result<(), Failure>
         TapeCommand::Fork { name, fork, at } => {
             let Source { tapes, tape } = scope.find(&name).await?;
             let fork = source::name(&fork)?;
+            asked::check_entry(&tapes, &tape, at).await?;
             tapes.fork(&tape, &fork, at.map(EntryId)).await?;
             print(&format!("forked {tape} as {fork}"))
         }
         TapeCommand::Merge { name } => {
             let Source { tapes, tape } = scope.find(&name).await?;
+            asked::check_fork(&tapes, &tape).await?;
             tapes.merge(&tape).await?;
             print(&format!("merged {tape}"))
         }
         TapeCommand::Discard { name } => {
             let Source { tapes, tape } = scope.find(&name).await?;
+            asked::check_fork(&tapes, &tape).await?;
             tapes.discard(&tape).await?;
             print(&format!("discarded {tape}"))
         }

@@ -6,6 +6,7 @@ use capstan_store::jsonl;
 use capstan_tape::{Batch, Fact, NewTape, Slice, StoreError};
 
 use super::super::{print, print_lines};
+use super::asked;
 use super::source::{Scope, Source, name, read_file};
 use crate::{Exit, Failure};
 
@@ -13,7 +14,10 @@ pub(super) async fn export(source: Source, legacy: bool, generation: Option<u32>
     let Source { tapes, tape } = source;
     let mut entries = match generation {
         None => tapes.read(&tape, &Slice::all()).await?,
-        Some(number) => tapes.read_generation(&tape, number, &Slice::all()).await?,
+        Some(number) => {
+            asked::check_generation(&tapes, &tape, number).await?;
+            tapes.read_generation(&tape, number, &Slice::all()).await?
+        }
     };
     if legacy {
         entries = jsonl::legacy(&entries);

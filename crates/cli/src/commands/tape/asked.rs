@@ -1,0 +1,61 @@
+//! Whether what a command asks of a tape is there: an empty answer would say that there is nothing to see.
+
+use capstan_protocol::TapeName;
+use capstan_tape::{Kind, Query, Slice, Start, Tapes};
+
+use crate::{Exit, Failure};
+
+fn refused(message: String, hint: &str) -> Failure {
+    Failure::new("usage", message, Exit::Usage).hinted(hint)
+}
+
+/// Refuses a generation that the tape never had.
+pub(super) async fn check_generation(tapes: &Tapes, tape: &TapeName, number: u32) -> Result<(), Failure> {
+    let newest = tapes.record(tape).await?.map_or(0, |record| record.generation);
+    if (1..=newest).contains(&number) {
+        return Ok(());
+    }
+    let message = format!("there is no generation {number} of tape {tape}, whose newest is {newest}");
+    Err(refused(message, "generations are numbered from 1 on; without --generation the newest is meant"))
+}
+
+/// Warns of an anchor that is not on the tape: nothing is found after it.
+pub(super) async fn warn_of_missing_anchors(tapes: &Tapes, tape: &TapeName, query: &Query) -> Result<(), Failure> {
+    let start = match &query.start {
+        Start::Anchor(name) => Some(name),
+        _ => None,
+    };
+    let wanted: Vec<&String> = start.into_iter().chain(&query.until_anchor).collect();
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    let anchors = tapes.read(tape, &Slice { kinds: vec![Kind::Anchor], ..Slice::default() }).await?;
+    for name in wanted {
+        if !anchors.iter().any(|anchor| anchor.name() == Some(name)) {
+            eprintln!("warning: there is no anchor {name:?} on tape {tape} (`capstan tape anchors NAME` lists them)");
+        }
+    }
+    Ok(())
+}
+
+/// Refuses an entry that the tape does not have yet.
+pub(super) async fn check_entry(tapes: &Tapes, tape: &TapeName, at: Option<u64>) -> Result<(), Failure> {
+    let head = tapes.record(tape).await?.map(|record| record.head.0).unwrap_or_default();
+    match at {
+        Some(at) if at > head => {
+            let message = format!("there is no entry {at} on tape {tape}, whose newest is {head}");
+            Err(refused(message, "`capstan tape show NAME` lists the entries; without --at the newest is meant"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a tape that is no fork.
+pub(super) async fn check_fork(tapes: &Tapes, tape: &TapeName) -> Result<(), Failure> {
+    match tapes.record(tape).await? {
+        Some(record) if record.fork.is_none() => {
+            Err(refused(format!("tape {tape} is no fork"), "`capstan tape list` tells which are"))
+        }
+        _ => Ok(()),
+    }
+}

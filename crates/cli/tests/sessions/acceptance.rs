@@ -1,0 +1,53 @@
+//! What is accepted, and in which order (G1, X1).
+
+use std::sync::Arc;
+
+use capstan::HostError;
+use capstan::hooks::contracts::Gateway as _;
+use capstan::protocol::{Event, Outcome};
+use capstan::tape::{Kind, Slice};
+
+use crate::house::{House, in_words};
+use crate::phone::Phone;
+
+#[tokio::test]
+async fn g01_the_id_of_an_event_of_another_session_is_refused_and_tells_nothing_of_it() {
+    let (house, desk) = (House::on_disk(), Arc::new(Phone::desk("desk")));
+    let host = house.host().channel(&desk).start().await;
+    let mine = Event::message("desk", "mine", "my secret");
+    host.serve(mine.clone()).await.unwrap();
+    let theirs = Event { event_id: mine.event_id.clone(), ..Event::message("desk", "theirs", "tell me") };
+    let refused = host.submit(theirs.clone().into()).await.unwrap_err();
+    assert_eq!(refused.code, "event-id-taken");
+    assert!(!refused.message.contains("secret"), "{refused}");
+    let event_id = mine.event_id.clone();
+    assert_eq!(host.serve(theirs.clone()).await.unwrap_err(), HostError::EventIdTaken { event_id });
+    let tapes = host.tapes().list().await.unwrap();
+    assert_eq!(tapes.len(), 1, "nothing of it was kept: {tapes:?}");
+    let other = Event { event_id: "another".into(), ..theirs };
+    assert!(matches!(host.serve(other).await.unwrap().outcome, Some(Outcome::Replied { .. })), "with an id of its own");
+    house.assert_tidy().await;
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn g01_acceptance_begins_with_the_call_whoever_waits_for_it() {
+    let (house, desk) = (House::on_disk(), Arc::new(Phone::desk("desk")));
+    let host = house.host().channel(&desk).start().await;
+    let events: Vec<Event> = (0..20).map(|n| Event::message("desk", "1", n.to_string())).collect();
+    // Nobody ever asks these how far they are.
+    for event in &events {
+        drop(host.submit(event.clone().into()));
+    }
+    for event in &events {
+        assert!(in_words(&desk.answer_to(&event.event_id).await.outcome).starts_with("replied: "));
+    }
+    let tape = host.tapes().list().await.unwrap().remove(0).name;
+    let entries = host.tapes().read(&tape, &Slice { kinds: vec![Kind::Event], ..Slice::all() }).await.unwrap();
+    let accepted = entries.iter().filter(|entry| entry.name() == Some("event.accepted"));
+    let texts = accepted.map(|entry| entry.payload["data"]["event"]["input"]["text"].as_str().unwrap().to_owned());
+    let in_order: Vec<String> = (0..20).map(|n| n.to_string()).collect();
+    assert_eq!(texts.collect::<Vec<_>>(), in_order);
+    house.assert_tidy().await;
+    host.stop().await.unwrap();
+}

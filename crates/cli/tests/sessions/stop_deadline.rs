@@ -1,0 +1,156 @@
+//! A host that must end whoever keeps it, and callers that take their time while it need not. On paused time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use capstan::hooks::Plugin;
+use capstan::hooks::args::Prompt;
+use capstan::hooks::contracts::ChannelError;
+use capstan::hooks::points::RunModel;
+use capstan::protocol::{Event, EventKey, Outcome};
+use capstan::tape::OutboxStatus;
+use capstan_testing::Gate;
+use futures::FutureExt as _;
+use tokio::time::Instant;
+
+use crate::house::{House, holds_at, plugin, say, submit};
+use crate::phone::{Asked, Does, Phone};
+
+/// What a stop takes beyond the time that is given to it.
+const AT_MOST: Duration = Duration::from_secs(5);
+
+fn echoes() -> Box<dyn Plugin> {
+    plugin("echo", |hooks| {
+        hooks.on(RunModel, |prompt: Prompt| async move { Ok(Some(format!("re: {}", prompt.text()))) });
+    })
+}
+
+/// A desk whose callers take no answer before the gate is open.
+fn desk_behind(gate: &Gate) -> Arc<Phone> {
+    let gate = gate.clone();
+    Arc::new(Phone::desk("desk").that(move |asked: &Asked| -> Option<Does> {
+        let gate = gate.clone();
+        matches!(asked, Asked::Answer(_)).then(|| {
+            async move {
+                gate.pass().await;
+                Ok(())
+            }
+            .boxed()
+        })
+    }))
+}
+
+async fn status(house: &House, event: &Event) -> OutboxStatus {
+    let mut rows = house.store().outbox(&EventKey::from(event)).await.unwrap();
+    rows.pop().expect("it has an answer").status
+}
+
+async fn until_settled(house: &House, events: &[Event]) {
+    for event in events {
+        while house.outcome(event).await.is_none() {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn x03_a_caller_that_takes_its_time_gets_its_answer_and_nobody_else_waits_for_it() {
+    let gate = Gate::new();
+    let (house, desk, phone) = (House::in_memory(), desk_behind(&gate), Arc::new(Phone::new("phone")));
+    let host = house.host().channel(&desk).channel(&phone).plugin(echoes()).start().await;
+    let slow = Event::message("desk", "slow", "one");
+    let served = say(&host, slow.clone());
+    gate.reached().await;
+    tokio::time::sleep(Duration::from_hours(3)).await;
+    host.serve(Event::message("phone", "1", "meanwhile")).await.unwrap();
+    assert_eq!(phone.sent(), ["1: re: meanwhile"]);
+    assert!(matches!(status(&house, &slow).await, OutboxStatus::Waiting { .. }), "it is still there");
+    gate.open();
+    assert_eq!(served.await.unwrap().undelivered, Vec::<String>::new());
+    assert_eq!(status(&house, &slow).await, OutboxStatus::sent());
+    assert_eq!(desk.answer_to(&slow.event_id).await.outcome, Outcome::Replied { text: "re: one".to_owned() });
+    host.stop().await.unwrap();
+    house.assert_tidy().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn x03_however_many_answers_nobody_takes_a_stop_has_its_time_and_their_fate_is_on_record() {
+    let gate = Gate::new();
+    let (house, desk) = (House::in_memory(), desk_behind(&gate));
+    let host = house.host().channel(&desk).plugin(echoes()).start().await;
+    host.listen(&["desk".into()]).await;
+    let events: Vec<Event> = (0..40).map(|n| Event::message("desk", (n % 2).to_string(), format!("{n}"))).collect();
+    for event in &events {
+        submit(&host, event).await;
+    }
+    until_settled(&house, &events).await;
+    let begun = Instant::now();
+    host.stop_within(Duration::from_secs(2)).await.unwrap();
+    assert!(begun.elapsed() <= Duration::from_secs(2) + AT_MOST, "{:?}", begun.elapsed());
+    for event in &events {
+        assert!(matches!(house.outcome(event).await, Some(Outcome::Replied { .. })));
+        let OutboxStatus::Undelivered { reason } = status(&house, event).await else { panic!("nobody took it") };
+        assert!(reason.contains("before the host stopped"), "{reason}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn x02_a_forced_stop_cancels_what_runs_and_what_waits_is_taken_up_by_the_next_host() {
+    let gate = Gate::new();
+    let (house, desk) = (House::in_memory(), Arc::new(Phone::desk("desk")));
+    let host = house.host().channel(&desk).plugin(holds_at(&gate)).start().await;
+    host.listen(&["desk".into()]).await;
+    let running = Event::message("desk", "1", "[[tool:hold]]");
+    submit(&host, &running).await;
+    gate.reached().await;
+    let waiting: Vec<Event> = (0..3).map(|n| Event::message("desk", "1", format!("waits {n}"))).collect();
+    for event in &waiting {
+        submit(&host, event).await;
+    }
+    let begun = Instant::now();
+    host.stop_within(Duration::ZERO).await.unwrap();
+    assert!(begun.elapsed() <= AT_MOST, "{:?}", begun.elapsed());
+    assert_eq!(house.outcome(&running).await, Some(Outcome::Cancelled));
+    assert_eq!(desk.answer_to(&running.event_id).await.outcome, Outcome::Cancelled, "and whoever waited was told");
+    assert_eq!(house.store().in_flight(None).await.unwrap().len(), 3);
+
+    let desk = Arc::new(Phone::desk("desk"));
+    let host = house.host().channel(&desk).start().await;
+    host.listen(&["desk".into()]).await;
+    host.idle().await;
+    for event in &waiting {
+        assert!(matches!(house.outcome(event).await, Some(Outcome::Replied { .. })));
+        submit(&host, event).await;
+        assert!(desk.answer_to(&event.event_id).await.duplicate, "whoever asks again gets it");
+    }
+    host.stop().await.unwrap();
+    house.assert_tidy().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn c02_a_host_can_be_stopped_while_somebody_waits_for_its_channels_to_end() {
+    let (house, phone) = (House::in_memory(), Arc::new(Phone::new("phone")));
+    let host = house.host().channel(&phone).start().await;
+    host.listen(&["phone".into()]).await;
+    let waiting = host.clone();
+    let ended = tokio::spawn(async move { waiting.ended().await });
+    tokio::task::yield_now().await;
+    host.stop().await.unwrap();
+    assert_eq!(ended.await.unwrap(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn c02_a_channel_that_goes_on_after_it_was_stopped_is_ended_with_its_host() {
+    let deaf = Phone::new("deaf").that(|asked| {
+        matches!(asked, Asked::Stop).then(|| async { Err(ChannelError::new("deaf".into(), "I do not hear")) }.boxed())
+    });
+    let (house, deaf) = (House::in_memory(), Arc::new(deaf));
+    let host = house.host().channel(&deaf).start().await;
+    host.listen(&["deaf".into()]).await;
+    let begun = Instant::now();
+    let waiting = host.clone();
+    host.stop_within(Duration::from_secs(1)).await.unwrap();
+    assert!(begun.elapsed() <= Duration::from_secs(1) + AT_MOST, "{:?}", begun.elapsed());
+    // It does not go on after its host.
+    waiting.ended().await;
+}

@@ -1,0 +1,106 @@
+//! Messages to one chat keep their order over all processes of a home: one goes out when every earlier one has.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use capstan_tape::{OutboxRecord, OutboxStatus, StoreError};
+
+use crate::engine::Engine;
+use crate::outbox::Row;
+use crate::parcel::Receipt;
+use crate::recovery::is_left;
+
+/// How long the first wait is before it is looked again whether earlier messages have gone out; each is twice as long.
+const FIRST_LOOK: Duration = Duration::from_millis(20);
+/// How long such a wait is at most.
+const LONGEST_LOOK: Duration = Duration::from_secs(1);
+/// How long whoever waits in this process is made to wait for the messages of others.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Why whoever waits in this process was not made to wait longer.
+pub(crate) const BEHIND_OTHERS: &str = "an earlier message to this chat is still to be sent by another process";
+
+/// How long a chat has waited for the messages of other processes.
+#[derive(Debug, Default)]
+pub(crate) struct Behind {
+    waited: Duration,
+    next: Duration,
+}
+
+impl Behind {
+    /// How long to wait before looking again.
+    pub(crate) fn look_again(&mut self) -> Duration {
+        self.next = (self.next * 2).clamp(FIRST_LOOK, LONGEST_LOOK);
+        self.waited += self.next;
+        self.next
+    }
+
+    /// Whether that takes long.
+    pub(crate) fn takes_long(&self) -> bool {
+        self.waited > PATIENCE
+    }
+}
+
+impl Engine {
+    /// Records the fate of a message, as often as it takes until the host stops: other processes wait for it. Whoever waits
+    /// in this one does not.
+    pub(crate) async fn record_fate(&self, row: Row, status: OutboxStatus, receipt: Option<Receipt>) {
+        let mut look = Behind::default();
+        if self.record(vec![(row.clone(), status.clone())]).await {
+            return;
+        }
+        drop(receipt);
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(look.look_again()) => {}
+                () = self.stopping.cancelled() => return,
+            }
+            if self.record(vec![(row.clone(), status.clone())]).await {
+                return;
+            }
+        }
+    }
+
+    /// Whether a message has to wait for an earlier one to the same chat that another process has to send. What a dead one
+    /// left is taken over here where it may be, and is then sent first.
+    ///
+    /// Rows are numbered in the order of their commits, so no earlier one can come up later. Those of this process are
+    /// in its own queue. Another workspace may have another account on a channel of the same name: it is not waited for.
+    pub(crate) async fn is_behind_others(self: &Arc<Self>, row: &Row) -> bool {
+        let channel = self.services.channel(&row.message.channel);
+        if channel.is_none_or(|channel| channel.capabilities().caller_waits) {
+            return false;
+        }
+        match self.find_others_before(row).await {
+            Ok(is_behind) => is_behind,
+            Err(error) => {
+                tracing::warn!(%error, "which messages go before another could not be told");
+                true
+            }
+        }
+    }
+
+    async fn find_others_before(self: &Arc<Self>, row: &Row) -> Result<bool, StoreError> {
+        let me = self.services.settings.owner.name();
+        let before = self.services.tapes.store().waiting_before(row.id, &row.message).await?;
+        for other in before.iter().filter(|other| other.owner.as_deref() != Some(me)) {
+            if !self.is_of_this_workspace(other).await? {
+                continue;
+            }
+            if is_left(self, other.owner.as_deref()) {
+                self.take_over_messages().await?;
+            }
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// Whether a message answers an event of this workspace, or of none that is known.
+    pub(crate) async fn is_of_this_workspace(&self, row: &OutboxRecord) -> Result<bool, StoreError> {
+        let tape = match self.services.tapes.store().accepted(&row.event).await? {
+            Some(event) => self.services.tapes.record(&event.tape).await?,
+            None => None,
+        };
+        Ok(tape.is_none_or(|tape| self.is_ours(&tape)))
+    }
+}

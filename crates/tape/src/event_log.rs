@@ -1,0 +1,116 @@
+//! The event log of a tape: what came in, what was done about it and what became of it, in one list.
+
+use std::collections::HashMap;
+
+use capstan_protocol::{Event, EventKey, Outcome, RunId, TapeName};
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+
+use crate::{Entry, Kind, OutboxRecord, Slice, StoreError, Tapes};
+
+/// A fact of the event log: an entry of the tape, or a row beside it that belongs to one of its events.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Logged {
+    /// An event was accepted.
+    Inbound {
+        /// The entry that tells of it.
+        entry: Entry,
+        /// The event.
+        event: Box<Event>,
+    },
+    /// How an event ended, if it has.
+    Outcome {
+        /// The event.
+        event: EventKey,
+        /// Its outcome; none while it is in flight.
+        outcome: Option<Outcome>,
+        /// The run that ended it.
+        run_id: Option<RunId>,
+    },
+    /// A message that answers an event, and its fate so far.
+    Delivery(Box<OutboxRecord>),
+    /// Tool calls and their results, commands, handoffs, what was dispatched, and errors.
+    Done(Entry),
+}
+
+impl Logged {
+    /// What kind of fact it is.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Inbound { .. } => "inbound",
+            Self::Outcome { .. } => "outcome",
+            Self::Delivery(_) => "delivery",
+            Self::Done(entry) => match (&entry.kind, entry.name()) {
+                (Kind::Event, Some(name)) => name,
+                (kind, _) => kind.as_str(),
+            },
+        }
+    }
+
+    /// The fact as one object.
+    pub fn to_json(&self) -> Value {
+        let of_entry = |entry: &Entry| json!({ "fact": self.name(), "entry": entry.id, "date": entry.date.as_str() });
+        match self {
+            Self::Inbound { entry, event } => {
+                let mut shown = of_entry(entry);
+                shown["event"] = json!(event);
+                shown
+            }
+            Self::Outcome { event, outcome, run_id } => {
+                json!({ "fact": self.name(), "event": event, "outcome": outcome, "run_id": run_id })
+            }
+            Self::Delivery(row) => json!({
+                "fact": self.name(), "row": row.id.0, "date": row.at, "event": row.event, "message": row.message,
+                "delivery": row.status,
+            }),
+            Self::Done(entry) => {
+                let mut shown = of_entry(entry);
+                shown["run_id"] = json!(entry.run_id());
+                shown["payload"] = entry.payload.clone();
+                shown
+            }
+        }
+    }
+
+    /// The fact that an entry is, if it is one of the log.
+    fn of(entry: Entry) -> Option<Self> {
+        match (&entry.kind, entry.name()) {
+            (Kind::Event, Some("event.accepted")) => {
+                let event = Event::deserialize(&entry.payload["data"]["event"]).ok()?;
+                Some(Self::Inbound { entry, event: Box::new(event) })
+            }
+            (Kind::Event, Some("command" | "handoff" | "outbound"))
+            | (Kind::ToolCall | Kind::ToolResult | Kind::System | Kind::Error, _) => Some(Self::Done(entry)),
+            _ => None,
+        }
+    }
+}
+
+impl Tapes {
+    /// The event log of a tape, in order: outcomes and deliveries stand after the last entry of the run that ended their
+    /// event. Of an event that another host accepted, only what stands on the tape is known.
+    pub async fn event_log(&self, tape: &TapeName, slice: &Slice) -> Result<Vec<Logged>, StoreError> {
+        let entries = self.read(tape, slice).await?;
+        let ends = entries.iter().enumerate().filter_map(|(at, entry)| Some((entry.run_id()?.to_owned(), at)));
+        let ends: HashMap<String, usize> = ends.collect();
+        let mut log = Vec::new();
+        for (at, logged) in entries.into_iter().map(Logged::of).enumerate() {
+            let key = match &logged {
+                Some(Logged::Inbound { event, .. }) => Some(EventKey::from(&**event)),
+                _ => None,
+            };
+            log.extend(logged.map(|logged| (at, logged)));
+            let Some(key) = key else { continue };
+            let Some(accepted) = self.store().accepted(&key).await? else { continue };
+            let (outcome, run_id) = accepted.outcome.unzip();
+            let run_id = run_id.flatten();
+            let at = run_id.as_ref().and_then(|run| ends.get(run.as_str())).copied().unwrap_or(at);
+            let rows = self.store().outbox(&key).await?;
+            log.push((at, Logged::Outcome { event: key, outcome, run_id }));
+            log.extend(rows.into_iter().map(|row| (at, Logged::Delivery(Box::new(row)))));
+        }
+        // What follows an entry was put in after it.
+        log.sort_by_key(|(at, logged)| (*at, matches!(logged, Logged::Outcome { .. } | Logged::Delivery(_))));
+        Ok(log.into_iter().map(|(_, logged)| logged).collect())
+    }
+}
