@@ -3,12 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use capstan_hooks::Inbound;
-use capstan_hooks::args::Stage;
 use capstan_protocol::{ChatMessage, EventKey, Outbound, OutboundKind, Outcome, RunId, TapeName, Timestamp};
 use capstan_tape::{Assigned, Batch, Draft, Fact, NewOutbound, RunStatus, StoreError};
 use capstan_turn::{Dispatched, TurnError, TurnReport};
-use serde_json::json;
 use tokio::sync::{OwnedMutexGuard, oneshot};
 
 use crate::HostError;
@@ -16,6 +13,7 @@ use crate::backoff::Backoff;
 use crate::engine::{Engine, GoesOn};
 use crate::item::{Group, Item};
 use crate::journal::Journal;
+use crate::notices::sent_flags;
 use crate::orchestrator::RunReport;
 use crate::outbox::{Address, Parcel, Row};
 use crate::staging::Staging;
@@ -79,16 +77,6 @@ struct Due {
     in_order: Option<OwnedMutexGuard<()>>,
 }
 
-/// What is said about events that end without a turn.
-pub(crate) struct Said {
-    /// What their outcome says.
-    pub(crate) notice: String,
-    /// What goes out.
-    pub(crate) outbounds: Vec<Outbound>,
-    /// What became of it on the way.
-    pub(crate) flags: Option<Draft>,
-}
-
 impl Engine {
     /// Ends an event that is refused a turn: the observers and the user are told. What comes after it in its
     /// conversation waits for that, and so must not wait for a chat that takes nothing.
@@ -120,31 +108,6 @@ impl Engine {
         let ended = Ended { turn: Err(error), staging, run: None, goes_on: None, journal: None };
         let closed = Closed { group, taken: Vec::new(), tape: tape.clone(), trouble: None, order: None };
         self.write(closed, ended, Lease::Untouched).await
-    }
-
-    /// Tells the observers why events end that a dead process left, and has the one notice dispatched. There are no
-    /// events where none can be read any more.
-    pub(crate) async fn say_why(&self, group: Option<&Group>, error: &TurnError) -> Said {
-        let staging = self.tell_observers(group.map(|group| &group.inbound), error).await;
-        let dispatched = match group {
-            Some(group) => self.dispatch_notice(group, &staging).await,
-            None => None,
-        };
-        Said {
-            notice: staging.notice().unwrap_or_else(|| error.public()),
-            outbounds: staging.outbounds(),
-            flags: dispatched.as_ref().map(sent_flags),
-        }
-    }
-
-    /// Tells the observers why events end without what a turn would have staged, and gives what they want said instead.
-    async fn tell_observers(&self, inbound: Option<&Inbound>, error: &TurnError) -> Staging {
-        let staging = Staging::default();
-        if let Some(inbound) = inbound {
-            inbound.extensions().insert(staging.clone());
-        }
-        self.services.hooks.notify_error(Stage::Turn, error.fault(), inbound.cloned()).await;
-        staging
     }
 
     /// Commits the outcomes with everything that belongs to them, then sends it out, and says to which chats.
@@ -304,19 +267,6 @@ impl Engine {
             tracing::warn!(%error, "the end of a run could not be written");
         }
     }
-
-    /// The one notice of the turn takes the same way as a reply. A failure on that way is logged: there is no other.
-    async fn dispatch_notice(&self, group: &Group, staging: &Staging) -> Option<Dispatched> {
-        let outbound = Outbound::notice(&group.inbound, group.lead.session.clone(), staging.notice()?);
-        match self.turn.dispatch_outbound(&group.inbound, outbound.clone()).await {
-            Ok(dispatched) => Some(dispatched),
-            Err(error) => {
-                tracing::warn!(%error, "the notice could not be dispatched by the hooks");
-                staging.stage(outbound);
-                None
-            }
-        }
-    }
 }
 
 impl Closed {
@@ -390,16 +340,4 @@ impl Ended {
 pub(crate) fn rows(outbounds: Vec<NewOutbound>, assigned: Option<&[Assigned]>) -> Vec<Row> {
     let staged = outbounds.into_iter().zip(assigned.unwrap_or_default());
     staged.filter_map(|(outbound, assigned)| Row::staged(assigned, outbound)).collect()
-}
-
-/// Who said that a message was sent, or staged, and who that it was not.
-fn sent_flags(dispatched: &Dispatched) -> Draft {
-    let flags = dispatched.sent.iter().map(|(plugin, sent)| json!({ "plugin": plugin, "sent": sent }));
-    let data = json!({
-        "kind": dispatched.outbound.kind,
-        "channel": dispatched.outbound.channel,
-        "chat_id": dispatched.outbound.chat_id,
-        "sent": flags.collect::<Vec<_>>(),
-    });
-    Draft::event("outbound", data)
 }

@@ -1,23 +1,20 @@
 //! The outbox: what was committed with an outcome goes out, in order per chat, until its fate is known.
 
-use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use capstan_hooks::contracts::{Answer, Channel, Fate};
-use capstan_protocol::{ChannelName, ChatId};
-use capstan_tape::{Batch, Fact, OutboxId, OutboxStatus};
-use tokio::sync::watch;
+use capstan_tape::{Batch, Fact, OutboxStatus};
 
 use crate::backoff::Backoff;
+pub(crate) use crate::chats::{Address, Outbox};
+use crate::chats::{Errand, Place, WAITING};
 use crate::delivery::{SEND_DEADLINE, guarded, isolated};
 use crate::engine::Engine;
 use crate::parcel::{CallerGone, Receipt};
 pub(crate) use crate::parcel::{Parcel, Row};
 use crate::precedence::{BEHIND_OTHERS, Behind};
 
-/// How many errands may wait for one chat. A session that has more to say waits too.
-const WAITING: usize = 64;
 /// How long to wait before another attempt.
 const BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_mins(5) };
 /// How often a message is tried before it is given up: for about a day, at the longest wait.
@@ -31,142 +28,6 @@ const NOT_TAKEN: &str = "the caller did not take it before the host stopped";
 
 /// Why a message was given up that came when too many waited for its chat.
 const NO_ROOM: &str = "too many messages wait for this chat";
-
-/// What waits to go out.
-#[derive(Default)]
-pub(crate) struct Outbox(Mutex<Chats>);
-
-#[derive(Default)]
-struct Chats {
-    waiting: HashMap<Address, Chat>,
-    /// Chats for which the host stopped with a message unsent: what comes after it waits in the store too.
-    left: HashSet<Address>,
-}
-
-/// Where messages keep their order.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Address {
-    channel: ChannelName,
-    chat: ChatId,
-}
-
-impl Address {
-    fn of(row: &Row) -> Self {
-        Self { channel: row.message.channel.clone(), chat: row.message.chat_id.clone() }
-    }
-}
-
-/// A chat that something waits for. It is there exactly as long as a task works on it.
-struct Chat {
-    errands: VecDeque<(Errand, Place)>,
-    /// How many of them count.
-    crowd: watch::Sender<usize>,
-}
-
-impl Chat {
-    fn new() -> Self {
-        Self { errands: VecDeque::new(), crowd: watch::Sender::new(0) }
-    }
-
-    /// Puts an errand behind the messages that were staged before it. What a dead process left may come late.
-    fn insert(&mut self, errand: Errand, place: Place) {
-        let id = errand.row();
-        let goes_behind = |(other, _): &&(Errand, _)| id.is_some() && other.row() > id;
-        let behind = self.errands.iter().rev().take_while(goes_behind).count();
-        self.errands.insert(self.errands.len() - behind, (errand, place));
-    }
-}
-
-/// Whether an errand counts among those that wait for a chat.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
-    /// Whoever has more to say waits for it.
-    Counts,
-    /// It takes nobody's place: another process left it behind, or it is owed to a caller that waits.
-    Extra,
-}
-
-/// Something that is to go out to one chat.
-enum Errand {
-    /// A message, until its fate is known.
-    Send { row: Row, receipt: Option<Receipt> },
-    /// The word to a caller that waits, once.
-    Answer { answer: Box<Answer>, rows: Vec<Row>, receipt: Receipt },
-}
-
-impl Errand {
-    /// The row of a message.
-    fn row(&self) -> Option<OutboxId> {
-        match self {
-            Self::Send { row, .. } => Some(row.id),
-            Self::Answer { .. } => None,
-        }
-    }
-}
-
-impl Outbox {
-    fn lock(&self) -> MutexGuard<'_, Chats> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// How many chats something waits for.
-    #[cfg(test)]
-    pub(crate) fn count(&self) -> usize {
-        self.lock().waiting.len()
-    }
-
-    /// Where to hear how much waits for a chat, if it is too much.
-    fn crowd(&self, address: &Address) -> Option<watch::Receiver<usize>> {
-        let chats = self.lock();
-        let chat = chats.waiting.get(address).filter(|chat| *chat.crowd.borrow() >= WAITING)?;
-        Some(chat.crowd.subscribe())
-    }
-
-    /// Puts an errand last; says whether nobody works on the chat yet.
-    fn put(&self, address: &Address, errand: Errand, place: Place) -> bool {
-        let mut chats = self.lock();
-        let is_new = !chats.waiting.contains_key(address);
-        let chat = chats.waiting.entry(address.clone()).or_insert_with(Chat::new);
-        chat.insert(errand, place);
-        if place == Place::Counts {
-            chat.crowd.send_modify(|count| *count += 1);
-        }
-        is_new
-    }
-
-    /// Puts an errand back that has to wait, to its place in the order. Whoever took it works on the chat.
-    fn put_back(&self, address: &Address, errand: Errand, place: Place) {
-        if let Some(chat) = self.lock().waiting.get_mut(address) {
-            chat.insert(errand, place);
-        }
-    }
-
-    /// The next errand; when there is none, nobody works on the chat any more.
-    fn next(&self, address: &Address) -> Option<(Errand, Place)> {
-        let mut chats = self.lock();
-        let next = chats.waiting.get_mut(address).and_then(|chat| chat.errands.pop_front());
-        if next.is_none() {
-            chats.waiting.remove(address);
-        }
-        next
-    }
-
-    /// An errand is done.
-    fn done(&self, address: &Address, place: Place) {
-        if let Some(chat) = self.lock().waiting.get(address).filter(|_| place == Place::Counts) {
-            chat.crowd.send_modify(|count| *count = count.saturating_sub(1));
-        }
-    }
-
-    /// A message to this chat is left for the next start.
-    fn leave(&self, address: &Address) {
-        self.lock().left.insert(address.clone());
-    }
-
-    fn is_left(&self, address: &Address) -> bool {
-        self.lock().left.contains(address)
-    }
-}
 
 impl Engine {
     /// Sends a parcel on its way, and waits while too much waits for its chats.

@@ -53,7 +53,7 @@ fn delivery(row: &OutboxRecord) -> String {
         }
         OutboxStatus::Sent { possible_duplicate: false } => "sent".to_owned(),
         OutboxStatus::Sent { possible_duplicate: true } => "sent, perhaps twice".to_owned(),
-        OutboxStatus::Undelivered { reason } => format!("undelivered ({reason})"),
+        OutboxStatus::Undelivered { reason } | OutboxStatus::Noted { reason } => format!("undelivered ({reason})"),
     };
     let message = &row.message;
     format!("{became} to {} {}: {}", message.channel, message.chat_id, message.content.text())
