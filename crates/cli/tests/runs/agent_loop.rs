@@ -80,12 +80,12 @@ async fn p13_a_tool_that_calls_tools_is_refused_and_keeps_its_own_result() {
 #[tokio::test]
 async fn a01_a_run_ends_when_its_tokens_are_used_up() {
     let look = |text: &str| Reply::tool_calls([("call", "help", json!({}))]).with_text(text).with_usage(10, 5);
-    let server = ScriptedModel::start(vec![look("first"), look("second"), Reply::text("never")]).await;
-    let conversation = Conversation::new(|builder| scripted(builder, &server).set("max_run_tokens", "30")).await;
+    let model = ScriptedModel::start(vec![look("first"), look("second"), Reply::text("never")]).await;
+    let conversation = Conversation::new(|builder| scripted(builder, &model).set("max_run_tokens", "30")).await;
     let served = conversation.say("go").await;
     let error = served.error.unwrap();
     assert_eq!((error.code(), error.public().as_str()), ("max-run-tokens", "the run did not finish within 30 tokens"));
-    assert_eq!(server.requests().len(), 2);
+    assert_eq!(model.requests().len(), 2);
     let view = conversation.view().await;
     assert!(
         view.contains(&"assistant: first".to_owned()) && view.contains(&"assistant: second".to_owned()),
@@ -100,9 +100,9 @@ async fn a01_where_nothing_is_reported_the_length_of_the_text_counts() {
         {"index": 0, "id": "call", "type": "function", "function": {"name": "help", "arguments": "{}"}}
     ]}, "finish_reason": "tool_calls"}]});
     let unreported = Reply::raw(format!("data: {chunk}\n\ndata: [DONE]\n\n"));
-    let server = ScriptedModel::start(vec![unreported, Reply::text("never")]).await;
-    let conversation = Conversation::new(|builder| scripted(builder, &server).set("max_run_tokens", "50")).await;
+    let model = ScriptedModel::start(vec![unreported, Reply::text("never")]).await;
+    let conversation = Conversation::new(|builder| scripted(builder, &model).set("max_run_tokens", "50")).await;
     let served = conversation.say(&"long ".repeat(100)).await;
     assert_eq!(served.error.unwrap().code(), "max-run-tokens");
-    assert_eq!(server.requests().len(), 1);
+    assert_eq!(model.requests().len(), 1);
 }

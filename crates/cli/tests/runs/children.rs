@@ -32,7 +32,7 @@ async fn child_of(conversation: &Conversation, parent: &RunId) -> RunRecord {
 
 #[tokio::test]
 async fn k04_a_subagent_works_on_a_fork_of_the_tape_and_its_answer_is_the_result() {
-    let server =
+    let model =
         ScriptedModel::start_with(|request, _| match (asked(request).contains("count"), ends_on_result(request)) {
             (true, false) => Reply::tool_calls([("inner", "help", json!({}))]).with_usage(100, 10),
             (true, true) => Reply::text("three").with_usage(200, 20),
@@ -40,10 +40,10 @@ async fn k04_a_subagent_works_on_a_fork_of_the_tape_and_its_answer_is_the_result
             (false, true) => Reply::text("there are three").with_usage(2, 2),
         })
         .await;
-    let conversation = Conversation::scripted(&server, tools(Vec::new)).await;
+    let conversation = Conversation::scripted(&model, tools(Vec::new)).await;
     let served = conversation.say("how many?").await;
     assert_eq!(served.output, "there are three");
-    assert_eq!(told(server.requests().last().unwrap()), ["call: three"]);
+    assert_eq!(told(model.requests().last().unwrap()), ["call: three"]);
     assert_eq!(served.usage.unwrap().total_tokens, Some(2 + 110 + 220 + 4), "what it used is part of the run's");
 
     let parent = served.run_id.unwrap();
@@ -52,7 +52,7 @@ async fn k04_a_subagent_works_on_a_fork_of_the_tape_and_its_answer_is_the_result
     let tapes = conversation.host.tapes();
     let fork = tapes.record(&child.tape).await.unwrap().unwrap().fork.unwrap();
     assert_eq!((fork.parent, fork.state), (conversation.tape().await, ForkState::Discarded));
-    let request = &server.requests()[1];
+    let request = &model.requests()[1];
     assert!(!request.to_string().contains("how many?"), "it has a context of its own: {request}");
     let seen = tapes.read(&child.tape, &Slice::all()).await.unwrap();
     assert!(seen.iter().any(|entry| entry.payload.to_string().contains("how many?")), "and can look at the tape");
@@ -62,7 +62,7 @@ async fn k04_a_subagent_works_on_a_fork_of_the_tape_and_its_answer_is_the_result
 
 #[tokio::test]
 async fn k04_a_subagent_may_do_no_more_than_it_is_given() {
-    let server =
+    let model =
         ScriptedModel::start_with(|request, _| match (asked(request).contains("look"), ends_on_result(request)) {
             (true, false) => Reply::tool_calls([("inner", "bash", json!({"cmd": "echo no"}))]),
             (true, true) => Reply::text("it is not allowed"),
@@ -70,10 +70,10 @@ async fn k04_a_subagent_may_do_no_more_than_it_is_given() {
             (false, true) => Reply::text("done"),
         })
         .await;
-    let conversation = Conversation::scripted(&server, tools(Vec::new)).await;
+    let conversation = Conversation::scripted(&model, tools(Vec::new)).await;
     let served = conversation.say("go").await;
     assert_eq!(served.output, "done");
-    let requests = server.requests();
+    let requests = model.requests();
     let offered: Vec<&str> = requests[1]["tools"]
         .as_array()
         .unwrap()
@@ -88,15 +88,16 @@ async fn k04_a_subagent_may_do_no_more_than_it_is_given() {
 
 #[tokio::test]
 async fn k04_a_subagent_of_a_subagent_is_the_last() {
-    let server = ScriptedModel::start_with(|request, _| {
+    let model = ScriptedModel::start_with(|request, _| {
         let depth = asked(request).len();
-        match ends_on_result(request) {
-            false => subagent(json!({"prompt": "x".repeat(depth + 1)})),
-            true => Reply::text(told(request).pop().unwrap()),
+        if ends_on_result(request) {
+            Reply::text(told(request).pop().unwrap())
+        } else {
+            subagent(json!({"prompt": "x".repeat(depth + 1)}))
         }
     })
     .await;
-    let conversation = Conversation::scripted(&server, tools(Vec::new)).await;
+    let conversation = Conversation::scripted(&model, tools(Vec::new)).await;
     let served = conversation.say("x").await;
     assert!(served.output.contains("does not cover child runs"), "{}", served.output);
     assert_eq!(runs(&conversation).await.len(), 3);
@@ -104,16 +105,16 @@ async fn k04_a_subagent_of_a_subagent_is_the_last() {
 
 #[tokio::test]
 async fn k04_the_steps_of_a_subagent_are_steps_of_its_parent() {
-    let server = ScriptedModel::start_with(|request, answered| match answered {
+    let model = ScriptedModel::start_with(|request, answered| match answered {
         0 => subagent(json!({"prompt": "for ever"})),
         _ if asked(request).contains("for ever") => Reply::tool_calls([("inner", "help", json!({}))]),
         _ => Reply::text("not reached"),
     })
     .await;
-    let conversation = Conversation::new(|builder| scripted(builder, &server).set("max_steps", "4")).await;
+    let conversation = Conversation::new(|builder| scripted(builder, &model).set("max_steps", "4")).await;
     let served = conversation.say("go").await;
     assert_eq!(served.error.unwrap().code(), "max-steps");
-    assert_eq!(server.requests().len(), 4, "all of both");
+    assert_eq!(model.requests().len(), 4, "all of both");
     let child = child_of(&conversation, &served.run_id.unwrap()).await;
     assert_eq!(child.status, RunStatus::Failed);
     let view = conversation.view().await;
@@ -124,12 +125,12 @@ async fn k04_the_steps_of_a_subagent_are_steps_of_its_parent() {
 async fn k04_a_subagent_is_cancelled_with_its_parent() {
     let gate = Gate::new();
     let held = gate.clone();
-    let server = ScriptedModel::start_with(move |_, answered| match answered {
+    let model = ScriptedModel::start_with(move |_, answered| match answered {
         0 => subagent(json!({"prompt": "wait"})),
         _ => Reply::text("half an answer").held_at(&held),
     })
     .await;
-    let conversation = Conversation::scripted(&server, tools(Vec::new)).await;
+    let conversation = Conversation::scripted(&model, tools(Vec::new)).await;
     let (served, ()) = tokio::join!(conversation.say("go"), async {
         gate.reached().await;
         conversation.host.cancel();
@@ -147,7 +148,7 @@ async fn k04_a_subagent_is_cancelled_with_its_parent() {
 async fn a10_subagents_of_one_step_work_at_the_same_time() {
     let (first, second) = (Gate::new(), Gate::new());
     let gates = [first.clone(), second.clone()];
-    let server = ScriptedModel::start_with(move |request, _| match asked(request).as_str() {
+    let model = ScriptedModel::start_with(move |request, _| match asked(request).as_str() {
         "one" => Reply::text("1 done").held_at(&gates[0]),
         "two" => Reply::text("2 done").held_at(&gates[1]),
         _ if ends_on_result(request) => Reply::text("both"),
@@ -157,7 +158,7 @@ async fn a10_subagents_of_one_step_work_at_the_same_time() {
         ]),
     })
     .await;
-    let conversation = Conversation::scripted(&server, tools(Vec::new)).await;
+    let conversation = Conversation::scripted(&model, tools(Vec::new)).await;
     let (served, ()) = tokio::join!(conversation.say("go"), async {
         first.reached().await;
         second.reached().await;
@@ -165,5 +166,5 @@ async fn a10_subagents_of_one_step_work_at_the_same_time() {
         second.open();
     });
     assert_eq!(served.output, "both");
-    assert_eq!(told(server.requests().last().unwrap()), ["a: 1 done", "b: 2 done"]);
+    assert_eq!(told(model.requests().last().unwrap()), ["a: 1 done", "b: 2 done"]);
 }

@@ -168,7 +168,7 @@ async fn h10_a_tool_call_that_is_cancelled_has_one_end_too() {
 async fn h10_a_model_call_that_is_cancelled_has_one_end_too() {
     let gate = capstan_testing::Gate::new();
     let reply = capstan_testing::Reply::text("half an answer").held_at(&gate);
-    let server = capstan_testing::ScriptedModel::start(vec![reply]).await;
+    let model = capstan_testing::ScriptedModel::start(vec![reply]).await;
     let log = Log::default();
     let seen = log.clone();
     let watcher = plugin("watcher", move |hooks| {
@@ -182,7 +182,7 @@ async fn h10_a_model_call_that_is_cancelled_has_one_end_too() {
             }
         });
     });
-    let conversation = Conversation::scripted(&server, watcher).await;
+    let conversation = Conversation::scripted(&model, watcher).await;
     let (served, ()) = tokio::join!(conversation.say("go"), async {
         gate.reached().await;
         conversation.host.cancel();

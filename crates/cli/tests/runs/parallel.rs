@@ -25,7 +25,7 @@ fn answered(entries: &[Entry]) -> Vec<String> {
 
 #[tokio::test]
 async fn a10_calls_that_only_look_are_made_at_the_same_time() {
-    let server = ScriptedModel::start(vec![calls(&["meet", "meet", "meet"]), Reply::text("done")]).await;
+    let model = ScriptedModel::start(vec![calls(&["meet", "meet", "meet"]), Reply::text("done")]).await;
     let barrier = Arc::new(Barrier::new(3));
     let plugin = tools(move || {
         let barrier = Arc::clone(&barrier);
@@ -38,14 +38,14 @@ async fn a10_calls_that_only_look_are_made_at_the_same_time() {
         });
         vec![meet.that_only_looks()]
     });
-    let conversation = Conversation::scripted(&server, plugin).await;
+    let conversation = Conversation::scripted(&model, plugin).await;
     assert_eq!(conversation.say("go").await.output, "done");
-    assert_eq!(told(&server.requests()[1]), ["call_1: met", "call_2: met", "call_3: met"]);
+    assert_eq!(told(&model.requests()[1]), ["call_1: met", "call_2: met", "call_3: met"]);
 }
 
 #[tokio::test]
 async fn a10_a_result_is_on_record_when_it_is_there_and_the_model_gets_them_in_the_order_of_its_calls() {
-    let server = ScriptedModel::start(vec![calls(&["slow", "quick"]), Reply::text("done")]).await;
+    let model = ScriptedModel::start(vec![calls(&["slow", "quick"]), Reply::text("done")]).await;
     let gate = Gate::new();
     let held = gate.clone();
     let plugin = tools(move || {
@@ -59,7 +59,7 @@ async fn a10_a_result_is_on_record_when_it_is_there_and_the_model_gets_them_in_t
         });
         vec![slow.that_only_looks(), tool("quick", |_, _| async { Ok(ToolOutput::ok("quick")) }).that_only_looks()]
     });
-    let conversation = Conversation::scripted(&server, plugin).await;
+    let conversation = Conversation::scripted(&model, plugin).await;
     let (served, ()) = tokio::join!(conversation.say("go"), async {
         gate.reached().await;
         while answered(&conversation.entries().await) != ["call_2"] {
@@ -69,12 +69,12 @@ async fn a10_a_result_is_on_record_when_it_is_there_and_the_model_gets_them_in_t
     });
     assert_eq!(served.output, "done");
     assert_eq!(answered(&conversation.entries().await), ["call_2", "call_1"]);
-    assert_eq!(told(&server.requests()[1]), ["call_1: slow", "call_2: quick"]);
+    assert_eq!(told(&model.requests()[1]), ["call_1: slow", "call_2: quick"]);
 }
 
 #[tokio::test]
 async fn a10_effects_on_the_same_thing_keep_the_models_order() {
-    let server = ScriptedModel::start(vec![calls(&["first", "second", "look"]), Reply::text("done")]).await;
+    let model = ScriptedModel::start(vec![calls(&["first", "second", "look"]), Reply::text("done")]).await;
     let count = Arc::new(AtomicUsize::new(0));
     let plugin = tools(move || {
         let counting = |name: &str| {
@@ -97,14 +97,14 @@ async fn a10_effects_on_the_same_thing_keep_the_models_order() {
             counting("look").that_only_looks(),
         ]
     });
-    let conversation = Conversation::scripted(&server, plugin).await;
+    let conversation = Conversation::scripted(&model, plugin).await;
     conversation.say("go").await;
-    assert_eq!(told(&server.requests()[1]), ["call_1: number 0", "call_2: number 1", "call_3: number 2"]);
+    assert_eq!(told(&model.requests()[1]), ["call_1: number 0", "call_2: number 1", "call_3: number 2"]);
 }
 
 #[tokio::test]
 async fn p13_a_run_that_is_cancelled_between_two_results_leaves_a_valid_tape() {
-    let server = ScriptedModel::start(vec![calls(&["hang", "quick"])]).await;
+    let model = ScriptedModel::start(vec![calls(&["hang", "quick"])]).await;
     let gate = Gate::new();
     let held = gate.clone();
     let plugin = tools(move || {
@@ -118,7 +118,7 @@ async fn p13_a_run_that_is_cancelled_between_two_results_leaves_a_valid_tape() {
         });
         vec![hang.that_only_looks(), tool("quick", |_, _| async { Ok(ToolOutput::ok("quick")) }).that_only_looks()]
     });
-    let conversation = Conversation::scripted(&server, plugin).await;
+    let conversation = Conversation::scripted(&model, plugin).await;
     let (served, ()) = tokio::join!(conversation.say("go"), async {
         gate.reached().await;
         while answered(&conversation.entries().await).is_empty() {
@@ -135,7 +135,7 @@ async fn p13_a_run_that_is_cancelled_between_two_results_leaves_a_valid_tape() {
 
 #[tokio::test]
 async fn a10_a_tool_that_does_not_answer_is_ended_and_the_model_is_told() {
-    let server = ScriptedModel::start(vec![calls(&["hang"]), Reply::text("sorry")]).await;
+    let model = ScriptedModel::start(vec![calls(&["hang"]), Reply::text("sorry")]).await;
     let told_of = Arc::new(AtomicUsize::new(0));
     let heard = Arc::clone(&told_of);
     let plugin = tools(move || {
@@ -153,10 +153,10 @@ async fn a10_a_tool_that_does_not_answer_is_ended_and_the_model_is_told() {
         })]
     });
     let conversation =
-        Conversation::new(|builder| scripted(builder, &server).set("tool_timeout_seconds", "1").plugin(plugin)).await;
+        Conversation::new(|builder| scripted(builder, &model).set("tool_timeout_seconds", "1").plugin(plugin)).await;
     assert_eq!(conversation.say("go").await.output, "sorry");
     let said = "call_1: the tool did not answer within 1 seconds and was ended; what it did is not known";
-    assert_eq!(told(&server.requests()[1]), [said]);
+    assert_eq!(told(&model.requests()[1]), [said]);
     while told_of.load(Ordering::SeqCst) == 0 {
         tokio::task::yield_now().await;
     }

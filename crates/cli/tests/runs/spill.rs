@@ -31,18 +31,18 @@ fn artifact(request: &Value) -> String {
 
 #[tokio::test]
 async fn a10_a_long_answer_becomes_an_artifact_that_the_model_can_page_through() {
-    let server = ScriptedModel::start_with(|request, answered| match answered {
+    let model = ScriptedModel::start_with(|request, answered| match answered {
         0 => call("long", json!({})),
         1 => call("artifact_read", json!({"artifact": artifact(request), "offset": 100_000, "limit": 100})),
         _ => Reply::text("done"),
     })
     .await;
-    let conversation = Conversation::scripted(&server, long()).await;
+    let conversation = Conversation::scripted(&model, long()).await;
     assert_eq!(conversation.say("go").await.output, "done");
-    let preview = told(&server.requests()[1]).pop().unwrap();
+    let preview = told(&model.requests()[1]).pop().unwrap();
     assert!(preview.contains("line 0 ") && preview.contains("line 19999 "), "{preview}");
     assert!(preview.len() < 10_000, "{}", preview.len());
-    let part = told(&server.requests()[2]).pop().unwrap();
+    let part = told(&model.requests()[2]).pop().unwrap();
     assert!(part.contains("[bytes 100000 to 100100 of "), "{part}");
     assert!(part.contains("; go on with offset 100100]"), "{part}");
     assert!(part.contains("line 5322 [masked]\n"), "{part}");
@@ -61,7 +61,7 @@ async fn a10_a_long_answer_becomes_an_artifact_that_the_model_can_page_through()
 
 #[tokio::test]
 async fn a10_an_artifact_of_another_session_is_unknown() {
-    let server = ScriptedModel::start_with(|request, answered| match answered {
+    let model = ScriptedModel::start_with(|request, answered| match answered {
         0 => call("long", json!({})),
         1 => Reply::text(artifact(request)),
         2 => {
@@ -71,17 +71,17 @@ async fn a10_an_artifact_of_another_session_is_unknown() {
         _ => Reply::text("done"),
     })
     .await;
-    let conversation = Conversation::scripted(&server, long()).await;
+    let conversation = Conversation::scripted(&model, long()).await;
     let handle = conversation.say("go").await.output;
     let other = conversation.host.serve(Event::message("cli", "other", &handle)).await.unwrap();
     assert_eq!(other.output, "done");
-    let refused = told(&server.requests()[3]).pop().unwrap();
+    let refused = told(&model.requests()[3]).pop().unwrap();
     assert_eq!(refused, format!("call: there is no artifact {handle} in this session"));
 }
 
 #[tokio::test]
 async fn k04_a_run_can_make_artifacts_of_its_own() {
-    let server = ScriptedModel::start(vec![call("make", json!({})), Reply::text("done")]).await;
+    let model = ScriptedModel::start(vec![call("make", json!({})), Reply::text("done")]).await;
     let plugin = tools(|| {
         vec![tool("make", |_, context: capstan::hooks::contracts::ToolContext| async move {
             let artifacts = context.api.artifacts;
@@ -99,7 +99,7 @@ async fn k04_a_run_can_make_artifacts_of_its_own() {
             Ok(ToolOutput::ok(format!("{} of {} bytes", made.name, made.bytes)))
         })]
     });
-    let conversation = Conversation::scripted(&server, plugin).await;
+    let conversation = Conversation::scripted(&model, plugin).await;
     conversation.say("go").await;
-    assert_eq!(told(&server.requests()[1]), ["call: report.bin of 3 bytes"]);
+    assert_eq!(told(&model.requests()[1]), ["call: report.bin of 3 bytes"]);
 }
