@@ -13,6 +13,10 @@ mod turn;
 
 use std::process::ExitCode;
 
+/// What the program itself has, for everything that is measured here.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// What a benchmark ends with.
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 

@@ -2,6 +2,10 @@
 
 use std::process::ExitCode;
 
+/// A turn allocates much that is small and lives briefly, on one thread and freed on another.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     capstan::Capstan::builder().build().main()
 }

@@ -3,7 +3,7 @@
 mod cli_support;
 
 use capstan_testing::{Gate, Reply, ScriptedModel};
-use cli_support::{Place, Said, of_kind, wait_for};
+use cli_support::{Place, Said, hold_reader_of, make_pipe, of_kind, wait_for};
 use serde_json::json;
 
 /// A message of this id.
@@ -93,10 +93,9 @@ fn x02_x03_killed_in_mid_run_and_sent_again_it_is_taken_up_and_answered() {
 fn x02_x03_one_whose_tool_call_was_cut_off_is_not_tried_again_and_says_so() {
     let place = Place::new();
     let pipe = place.workspace().join("pipe");
-    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    make_pipe(&pipe);
     let mut killed = place.command(&run("e-1", r#"[[tool:bash cmd="echo made >> made; cat pipe"]]"#)).spawn().unwrap();
-    // It can be opened when the tool reads from it.
-    let held = std::fs::File::options().write(true).open(&pipe).unwrap();
+    let held = hold_reader_of(&pipe);
     killed.kill().unwrap();
     killed.wait().unwrap();
     drop(held);

@@ -4,15 +4,10 @@
 mod cli_support;
 
 use std::fs::File;
-use std::process::Command;
-use std::time::Duration;
 
 use capstan_testing::{Gate, Reply, ScriptedModel};
-use cli_support::{Place, Wire, wait_for};
+use cli_support::{Place, Wire, hold_reader_of, make_pipe, wait_for};
 use serde_json::{Value, json};
-
-/// No assertion: it only ends a test that would hang.
-const TOO_LONG: Duration = Duration::from_mins(2);
 
 fn ask(event_id: &str, text: &str) -> Value {
     json!({"id": event_id, "session": "brutal", "text": text, "event_id": event_id})
@@ -25,10 +20,7 @@ fn waits(id: &str) -> Reply {
 
 /// Waits until the shell reads from the pipe; it goes on when what is given is dropped.
 fn hold_the_tool(place: &Place) -> File {
-    let pipe = place.workspace().join("pipe");
-    let (send, opened) = std::sync::mpsc::channel();
-    std::thread::spawn(move || send.send(File::options().write(true).open(pipe)));
-    opened.recv_timeout(TOO_LONG).expect("a reader comes").expect("a pipe")
+    hold_reader_of(&place.workspace().join("pipe"))
 }
 
 /// Waits until so many events are in flight.
@@ -67,7 +59,7 @@ fn p13_x02_a_session_survives_everything_and_every_request_is_valid_and_on_recor
         Reply::text("five done"),
     ]);
     let place = Place::with_model(&server);
-    assert!(Command::new("mkfifo").arg(place.workspace().join("pipe")).status().unwrap().success());
+    make_pipe(&place.workspace().join("pipe"));
 
     // A follow-up in the middle of a tool call.
     let mut wire = Wire::start(&place);

@@ -3,24 +3,11 @@
 mod cli_support;
 
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::path::PathBuf;
-use std::process::{Child, Command};
-use std::time::Duration;
+use std::process::Child;
 
 use capstan_testing::{Gate, Reply, ScriptedModel};
-use cli_support::{Place, Said, named, of_kind};
+use cli_support::{Place, Said, hold_reader_of, make_pipe, named, of_kind, wait_for};
 use serde_json::{Value, json};
-
-/// No assertion: it only ends a test that would hang.
-const TOO_LONG: Duration = Duration::from_mins(2);
-
-/// Waits until an answer stands at the gate.
-fn wait_for(gate: &Gate) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
-    let reached = runtime.block_on(async { tokio::time::timeout(TOO_LONG, gate.reached()).await });
-    reached.expect("an answer comes to the gate");
-}
 
 #[test]
 fn x02_a_killed_process_leaves_a_session_that_goes_on_at_once() {
@@ -49,13 +36,6 @@ fn x02_a_killed_process_leaves_a_session_that_goes_on_at_once() {
     gate.open();
 }
 
-/// Waits until somebody reads from the pipe of this name, who then waits until what is given is dropped.
-fn hold_reader_of(pipe: PathBuf) -> File {
-    let (send, opened) = std::sync::mpsc::channel();
-    std::thread::spawn(move || send.send(File::options().write(true).open(pipe)));
-    opened.recv_timeout(TOO_LONG).expect("a reader comes").expect("a pipe")
-}
-
 #[test]
 fn x02_a_tool_call_cut_off_by_a_kill_is_closed_in_the_next_view_and_not_made_again() {
     let server = ScriptedModel::start_blocking(vec![
@@ -64,9 +44,9 @@ fn x02_a_tool_call_cut_off_by_a_kill_is_closed_in_the_next_view_and_not_made_aga
     ]);
     let place = Place::with_model(&server).set("CAPSTAN_SESSION_WAIT_SECONDS", "0");
     let pipe = place.workspace().join("pipe");
-    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    make_pipe(&pipe);
     let mut killed = place.command(&["run", "first"]).spawn().unwrap();
-    let held = hold_reader_of(pipe);
+    let held = hold_reader_of(&pipe);
     killed.kill().unwrap();
     killed.wait().unwrap();
     drop(held);

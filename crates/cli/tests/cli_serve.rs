@@ -7,17 +7,11 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::Stdio;
 
 use capstan_testing::{Gate, Reply, ScriptedModel};
-use cli_support::{Place, Wire, of_kind};
+use cli_support::{Place, Wire, of_kind, wait_for};
 use serde_json::{Value, json};
 
 fn ask(id: impl Into<Value>, session: &str, text: &str) -> Value {
     json!({"id": id.into(), "session": session, "text": text})
-}
-
-fn wait_for(gate: &Gate) {
-    while !gate.is_reached() {
-        std::thread::yield_now();
-    }
 }
 
 #[test]

@@ -7,10 +7,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex};
-use std::time::Duration;
 
 use capstan::store::SqliteStore;
-use cli_support::{Place, Said};
+use cli_support::{Place, Said, TOO_LONG};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
@@ -205,9 +204,6 @@ impl Acknowledged {
         waited.0.clone()
     }
 }
-
-/// No assertion: it only ends a test that would hang.
-const TOO_LONG: Duration = Duration::from_mins(2);
 
 /// Sends messages, one process each, until it is told to stop.
 fn write(commands: impl Fn() -> std::process::Command, acknowledged: &Acknowledged, stop: &AtomicBool) {

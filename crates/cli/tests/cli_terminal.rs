@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, Command, Stdio};
 
 use capstan_testing::{Gate, Reply, ScriptedModel};
-use cli_support::{Place, Said, named, of_kind};
+use cli_support::{Place, Said, named, of_kind, wait_for};
 
 #[test]
 fn x03_a_reply_that_cannot_be_written_is_a_failure_and_stands_on_the_tape() {
@@ -44,9 +44,7 @@ fn x01_a_run_that_is_told_to_end_keeps_what_was_said_and_has_an_outcome() {
         let place = Place::with_model(&server);
         // Whoever runs the tests may ignore a signal, and would pass that on.
         let run = started_by(&["env", "--default-signal"], &place, &["run", "hello"]);
-        while !gate.is_reached() {
-            std::thread::yield_now();
-        }
+        wait_for(&gate);
         let sent = Command::new("kill").args(["-s", signal, &run.id().to_string()]).status().unwrap();
         assert!(sent.success());
         Said::from(run.wait_with_output().unwrap()).failed("run-cancelled", 130);
@@ -61,9 +59,7 @@ fn a_run_that_was_started_to_outlive_its_terminal_does() {
     let server = ScriptedModel::start_blocking(vec![Reply::text("one two three").held_at(&gate)]);
     let place = Place::with_model(&server);
     let run = started_by(&["nohup"], &place, &["run", "hello"]);
-    while !gate.is_reached() {
-        std::thread::yield_now();
-    }
+    wait_for(&gate);
     assert!(Command::new("kill").args(["-s", "HUP", &run.id().to_string()]).status().unwrap().success());
     gate.open();
     assert_eq!(Said::from(run.wait_with_output().unwrap()).succeeded().stdout, "one two three\n");

@@ -54,6 +54,7 @@ mod stand_in;
 mod steering;
 #[cfg(test)]
 mod test_host;
+mod to_the_end;
 
 pub use bindings::default_binding;
 pub use clock::Clock;

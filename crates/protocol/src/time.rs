@@ -50,8 +50,28 @@ impl Timestamp {
 
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let utc = self.0.to_zoned(jiff::tz::TimeZone::UTC);
-        write!(f, "{}", utc.strftime("%Y-%m-%dT%H:%M:%S.%6f+00:00"))
+        let utc = jiff::tz::Offset::UTC.to_datetime(self.0);
+        // A turn writes a score of dates.
+        let mut text = *b"0000-00-00T00:00:00.000000+00:00";
+        match u32::try_from(utc.year()) {
+            Ok(year) => put_digits(&mut text[..4], year),
+            Err(_) => return write!(f, "{}", utc.strftime("%Y-%m-%dT%H:%M:%S.%6f+00:00")),
+        }
+        let parts = [utc.month(), utc.day(), utc.hour(), utc.minute(), utc.second()];
+        for (at, part) in (5..).step_by(3).zip(parts) {
+            put_digits(&mut text[at..at + 2], u32::from(part.unsigned_abs()));
+        }
+        put_digits(&mut text[20..26], utc.subsec_nanosecond().unsigned_abs() / 1000);
+        f.write_str(str::from_utf8(&text).map_err(|_| fmt::Error)?)
+    }
+}
+
+/// Fills a place with the last digits of a number.
+fn put_digits(place: &mut [u8], mut number: u32) {
+    for digit in place.iter_mut().rev() {
+        // A remainder of ten is one digit.
+        *digit = b'0' + u8::try_from(number % 10).unwrap_or_default();
+        number /= 10;
     }
 }
 
@@ -102,6 +122,20 @@ mod tests {
         let time: Timestamp = text.parse().unwrap();
         assert_eq!(time.to_string(), text);
         assert_eq!("2026-11-15T21:57:42.680379+01:00".parse::<Timestamp>().unwrap(), time);
+    }
+
+    #[test]
+    fn every_date_is_written_as_the_calendar_has_it() {
+        let second = 1_000_000_i64;
+        let written = |time: Timestamp| {
+            let utc = time.0.to_zoned(jiff::tz::TimeZone::UTC);
+            utc.strftime("%Y-%m-%dT%H:%M:%S.%6f+00:00").to_string()
+        };
+        let moments = (-4_000..10_000_i64).map(|step| step * 23_456_789 * second + step * 789_013);
+        for micros in moments.chain([-1, 0, 1, 999_999, i64::MIN, i64::MAX]) {
+            let time = Timestamp::from_micros(micros);
+            assert_eq!(time.to_string(), written(time), "{micros}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod error;
 #[cfg_attr(not(feature = "fail-points"), path = "sqlite/no_fail_point.rs")]
 mod fail_point;
 mod flight;
+mod known;
 mod payload;
 mod read;
 mod reader;

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use capstan_protocol::EntryId;
+use capstan_protocol::{EntryId, Timestamp};
 use capstan_store::SqliteStore;
-use capstan_tape::{Batch, Epoch, Expect, Fence, Slice, Store, StoreError};
+use capstan_tape::{Assigned, Batch, Epoch, Expect, Fact, Fence, OutboxId, OutboxStatus, Slice, Store, StoreError};
 use rusqlite::Connection;
 use support::{all, ids, messages, name};
 
@@ -49,6 +49,54 @@ async fn d02_a_refused_batch_in_a_group_fails_alone() {
     assert_eq!(given, (1..=900).collect::<Vec<u64>>(), "refused batches use up no ids");
     assert_eq!(ids(&all(&*store, &tape).await), given);
     assert_eq!(store.verify().await.unwrap(), []);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn d02_a_batch_that_is_refused_after_it_wrote_something_takes_nobody_along() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Arc::new(SqliteStore::open(directory.path().join("capstan.db")).unwrap());
+    let tape = name("t");
+    let commit = |number: usize| {
+        let (store, tape) = (Arc::clone(&store), tape.clone());
+        tokio::spawn(async move {
+            let mut batch = messages(&tape, &[&format!("{number}a"), &format!("{number}b")]);
+            if number % 10 == 3 {
+                batch.push(Fact::Delivery { id: OutboxId(7), status: OutboxStatus::sent() });
+            }
+            store.commit(batch).await
+        })
+    };
+    let commits: Vec<_> = (0..500).map(commit).collect();
+    for (number, commit) in commits.into_iter().enumerate() {
+        assert_eq!(commit.await.unwrap().is_err(), number % 10 == 3, "{number}");
+    }
+    assert_eq!(ids(&all(&*store, &tape).await), (1..=900).collect::<Vec<u64>>(), "refused batches use up no ids");
+    assert_eq!(store.verify().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn x04_what_another_handle_has_committed_counts_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("capstan.db");
+    let [here, there] = [0, 1].map(|_| SqliteStore::open(&path).unwrap());
+    let tape = name("t");
+    let lease = |owner: &str| {
+        let (now, until) = (Timestamp::from_millis(0), Timestamp::from_millis(100));
+        let facts = vec![Fact::TakeLease { tape: name("t"), owner: owner.to_owned(), now, until, judged: None }];
+        Batch { facts, ..Batch::new() }
+    };
+    let release = Fact::ReleaseLease { tape: tape.clone(), owner: "here".to_owned() };
+    let under =
+        |epoch| Batch { fence: Some(Fence { tape: name("t"), epoch: Epoch(epoch) }), ..messages(&name("t"), &["x"]) };
+    assert_eq!(here.commit(lease("here")).await.unwrap().assigned, [Assigned::Lease(Some(Epoch(1)))]);
+    here.commit(under(1)).await.unwrap();
+    here.commit(Batch { facts: vec![release], ..Batch::new() }).await.unwrap();
+    assert_eq!(there.commit(lease("there")).await.unwrap().assigned, [Assigned::Lease(Some(Epoch(2)))]);
+    there.commit(under(2)).await.unwrap();
+    assert_eq!(here.commit(lease("here")).await.unwrap().assigned, [Assigned::Lease(None)], "it is another's now");
+    assert_eq!(here.commit(under(1)).await, Err(StoreError::Fenced { tape: tape.clone() }));
+    here.commit(messages(&tape, &["y"])).await.unwrap();
+    assert_eq!(ids(&all(&here, &tape).await), [1, 2, 3]);
 }
 
 #[tokio::test]

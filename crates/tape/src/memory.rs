@@ -107,14 +107,14 @@ impl Rows for MemoryRows {
         Ok(())
     }
 
-    fn is_accepted(&mut self, key: &EventKey) -> Result<bool, StoreError> {
-        Ok(self.inbox.get(key).is_some())
-    }
-
-    fn add_accepted(&mut self, event: &InFlight) -> Result<(), StoreError> {
+    fn add_accepted(&mut self, event: &InFlight) -> Result<bool, StoreError> {
+        if self.inbox.get(&event.key).is_some() {
+            return Ok(false);
+        }
         let InFlight { key, session, tape, entry, at, .. } = event.clone();
         self.inbox.put(key.clone(), AcceptedRecord { key, session, tape, entry, at, outcome: None });
-        self.put_in_flight(event)
+        self.put_in_flight(event)?;
+        Ok(true)
     }
 
     fn in_flight(&mut self, key: &EventKey) -> Result<Option<InFlight>, StoreError> {
@@ -142,6 +142,14 @@ impl Rows for MemoryRows {
 
     fn run(&mut self, run_id: &RunId) -> Result<Option<RunRecord>, StoreError> {
         Ok(self.runs.get(run_id).map(|(_, record)| record.clone()))
+    }
+
+    fn add_run(&mut self, record: &RunRecord) -> Result<bool, StoreError> {
+        let is_new = self.runs.get(&record.run_id).is_none();
+        if is_new {
+            self.put_run(record)?;
+        }
+        Ok(is_new)
     }
 
     fn put_run(&mut self, record: &RunRecord) -> Result<(), StoreError> {
@@ -211,10 +219,10 @@ impl Rows for MemoryRows {
 
 #[async_trait]
 impl Store for MemoryStore {
-    async fn commit(&self, batch: Batch) -> Result<Committed, StoreError> {
+    async fn commit(&self, mut batch: Batch) -> Result<Committed, StoreError> {
         let mut rows = self.rows();
         each_table!(rows, drop_changes);
-        let committed = rules::apply(&mut *rows, batch, Timestamp::now())?;
+        let committed = rules::apply(&mut *rows, &mut batch, Timestamp::now())?;
         each_table!(rows, keep);
         Ok(committed)
     }

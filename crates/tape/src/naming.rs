@@ -22,7 +22,8 @@ pub fn tape_name(address: &TapeAddress) -> TapeName {
 
 fn short_md5(text: &str) -> String {
     let digest = Md5::digest(text.as_bytes());
-    digest.iter().take(8).fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"))
+    let first = digest.iter().take(8).fold(0u64, |first, byte| first << 8 | u64::from(*byte));
+    format!("{first:016x}")
 }
 
 /// The hash a content is kept under.

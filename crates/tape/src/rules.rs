@@ -9,8 +9,10 @@ use crate::{
     Assigned, Batch, Committed, Draft, Entry, EntryRef, Epoch, Expect, Fact, Fence, ForkPoint, ForkState, Generation,
     InFlight, LeaseRecord, NewOutbound, NewTape, OutboxId, OutboxStatus, RunRecord, StoreError, TakenIn, TapeRecord,
 };
+use depth::{is_too_deep, too_deep};
 use lease::{LeaseWish, grant_lease};
 
+mod depth;
 mod lease;
 mod run;
 
@@ -24,13 +26,12 @@ pub trait Rows {
     fn put_entry(&mut self, tape: &TapeName, entry: &Entry) -> Result<(), StoreError>;
     /// Removes the entries of a tape up to this one, itself included.
     fn remove_entries(&mut self, tape: &TapeName, up_to: EntryId) -> Result<(), StoreError>;
-    /// Whether an event was accepted before.
-    fn is_accepted(&mut self, key: &EventKey) -> Result<bool, StoreError>;
-    /// Keeps a newly accepted event: that it was accepted, for good, and that it is in flight.
-    fn add_accepted(&mut self, event: &InFlight) -> Result<(), StoreError>;
+    /// Keeps a newly accepted event: that it was accepted, for good, and that it is in flight. Says whether it is new;
+    /// one that was accepted before stays as it is.
+    fn add_accepted(&mut self, event: &InFlight) -> Result<bool, StoreError>;
     /// An event in flight.
     fn in_flight(&mut self, key: &EventKey) -> Result<Option<InFlight>, StoreError>;
-    /// Keeps what changed of an event in flight.
+    /// Keeps what changed of an event that is in flight.
     fn put_in_flight(&mut self, event: &InFlight) -> Result<(), StoreError>;
     /// An event is no longer in flight; says whether it was.
     fn end_flight(&mut self, key: &EventKey) -> Result<bool, StoreError>;
@@ -38,7 +39,9 @@ pub trait Rows {
     fn put_outcome(&mut self, key: &EventKey, outcome: &Outcome, run_id: Option<&RunId>) -> Result<(), StoreError>;
     /// A run.
     fn run(&mut self, run_id: &RunId) -> Result<Option<RunRecord>, StoreError>;
-    /// Keeps a run.
+    /// Keeps a run that began. Says whether it is new; one that was there stays as it is.
+    fn add_run(&mut self, record: &RunRecord) -> Result<bool, StoreError>;
+    /// Keeps what changed of a run that is there.
     fn put_run(&mut self, record: &RunRecord) -> Result<(), StoreError>;
     /// Keeps a message that waits, and numbers it after all before it.
     fn add_outbound(&mut self, outbound: &NewOutbound) -> Result<OutboxId, StoreError>;
@@ -60,8 +63,9 @@ pub trait Rows {
 
 /// Applies a batch to rows. When it fails the rows may be half written: the store must take that back.
 ///
-/// `now` is the date of entries that bring none.
-pub fn apply(rows: &mut dyn Rows, batch: Batch, now: Timestamp) -> Result<Committed, StoreError> {
+/// `now` is the date of entries that bring none. The batch is as good as before, and can be applied again to rows that
+/// were taken back.
+pub fn apply(rows: &mut dyn Rows, batch: &mut Batch, now: Timestamp) -> Result<Committed, StoreError> {
     if let Some(fence) = &batch.fence {
         check_fence(rows, fence)?;
     }
@@ -71,8 +75,9 @@ pub fn apply(rows: &mut dyn Rows, batch: Batch, now: Timestamp) -> Result<Commit
         }
     }
     let assigned = Vec::with_capacity(batch.facts.len());
-    let mut work = Work { rows, now, only_here: batch.only_here, tapes: Vec::new(), assigned };
-    for fact in batch.facts {
+    let (tapes, changed) = (Vec::new(), Vec::new());
+    let mut work = Work { rows, now, only_here: batch.only_here, tapes, changed, assigned };
+    for fact in &mut batch.facts {
         let assigned = work.apply(fact)?;
         work.assigned.push(assigned);
     }
@@ -93,96 +98,104 @@ struct Work<'a> {
     only_here: bool,
     /// The tapes it has touched: their rows are written once, when all is done.
     tapes: Vec<TapeRecord>,
+    /// The events in flight it has changed. They are written when all is done, unless they have ended by then.
+    changed: Vec<InFlight>,
     assigned: Vec<Assigned>,
 }
 
 impl Work<'_> {
-    fn apply(&mut self, fact: Fact) -> Result<Assigned, StoreError> {
+    fn apply(&mut self, fact: &mut Fact) -> Result<Assigned, StoreError> {
         match fact {
-            Fact::Append { tape, entry } => return self.append(&tape, entry).map(Assigned::Entry),
-            Fact::Enqueue(outbound) => return self.rows.add_outbound(&outbound).map(Assigned::Outbox),
+            Fact::Append { tape, entry } => return self.append(tape, entry).map(Assigned::Entry),
+            Fact::Enqueue(outbound) => return self.rows.add_outbound(outbound).map(Assigned::Outbox),
             Fact::TakeLease { tape, owner, now, until, judged } => {
-                let wish = LeaseWish { tape, owner, now, until, judged };
-                return self.take_lease(wish).map(Assigned::Lease);
+                let wish = LeaseWish { tape, owner, now: *now, until: *until, judged: judged.as_ref() };
+                return self.take_lease(&wish).map(Assigned::Lease);
             }
             Fact::EnsureTape(tape) => self.ensure_tape(tape)?,
-            Fact::Import { tape, entries } => self.import(&tape, &entries)?,
+            Fact::Import { tape, entries } => self.import(tape, entries)?,
             Fact::HandedOver { tape, up_to } => {
-                let record = self.tape(&tape)?;
-                let up_to = up_to.min(record.head);
+                let record = self.tape(tape)?;
+                let up_to = (*up_to).min(record.head);
                 record.handed_over = record.handed_over.max(up_to);
-                self.rows.remove_entries(&tape, up_to)?;
+                self.rows.remove_entries(tape, up_to)?;
             }
-            Fact::Fork { fork, parent, position } => self.fork(fork, &parent, position)?,
-            Fact::CloseFork { fork, merged } => self.close_fork(&fork, merged)?,
-            Fact::Reset { tape, archive } => begin_generation(self.writable(&tape)?, archive),
+            Fact::Fork { fork, parent, position } => self.fork(fork, parent, *position)?,
+            Fact::CloseFork { fork, merged } => self.close_fork(fork, *merged)?,
+            Fact::Reset { tape, archive } => begin_generation(self.writable(tape)?, *archive),
             Fact::Accept { key, session, tape, entry, at, owner } => {
-                let entry = self.resolve(entry)?;
-                if self.rows.is_accepted(&key)? {
-                    return Err(StoreError::Duplicate { key });
+                let is_new = self.rows.add_accepted(&InFlight {
+                    key: key.clone(),
+                    session: session.clone(),
+                    tape: tape.clone(),
+                    entry: self.resolve(*entry)?,
+                    at: *at,
+                    owner: Some(owner.clone()),
+                    adoptions: 0,
+                    taken_in: None,
+                })?;
+                if !is_new {
+                    return Err(StoreError::Duplicate { key: key.clone() });
                 }
-                let (owner, adoptions, taken_in) = (Some(owner), 0, None);
-                self.rows.add_accepted(&InFlight { key, session, tape, entry, at, owner, adoptions, taken_in })?;
             }
             Fact::Adopt { key, from, owner, was_worked_on } => {
-                let event = self.in_flight(&key)?;
-                if event.owner != from {
-                    return Err(StoreError::NotOpen { key });
+                let event = self.in_flight(key)?;
+                if event.owner != *from {
+                    return Err(StoreError::NotOpen { key: key.clone() });
                 }
-                let adoptions = event.adoptions + u32::from(was_worked_on);
-                self.rows.put_in_flight(&InFlight { owner: Some(owner), adoptions, ..event })?;
+                event.adoptions += u32::from(*was_worked_on);
+                event.owner = Some(owner.clone());
             }
             Fact::TakeIn { key, run_id, message } => {
-                let taken_in = Some(TakenIn { run_id, message: self.resolve(message)? });
-                let event = self.in_flight(&key)?;
-                self.rows.put_in_flight(&InFlight { taken_in, ..event })?;
+                let taken_in = TakenIn { run_id: run_id.clone(), message: self.resolve(*message)? };
+                self.in_flight(key)?.taken_in = Some(taken_in);
             }
             Fact::Settle { key, outcome, run_id } => {
-                if !self.rows.end_flight(&key)? {
-                    return Err(StoreError::NotOpen { key });
+                self.changed.retain(|event| event.key != *key);
+                if !self.rows.end_flight(key)? {
+                    return Err(StoreError::NotOpen { key: key.clone() });
                 }
-                self.rows.put_outcome(&key, &outcome, run_id.as_ref())?;
+                self.rows.put_outcome(key, outcome, run_id.as_ref())?;
             }
             Fact::OpenRun(record) => {
-                if self.rows.run(&record.run_id)?.is_some() {
+                if !self.rows.add_run(record)? {
                     return Err(StoreError::corrupt(format!("run {}", record.run_id), "it was opened before"));
                 }
-                self.rows.put_run(&record)?;
             }
             Fact::EndRun { run_id, status, usage, at } => {
-                let Some(record) = self.rows.run(&run_id)? else {
+                let Some(record) = self.rows.run(run_id)? else {
                     return Err(StoreError::corrupt(format!("run {run_id}"), "it ended but was never opened"));
                 };
-                self.put_run(run::ended(record, status, usage, at))?;
+                self.put_run(run::ended(record, *status, usage.clone(), *at))?;
             }
             Fact::StartRun { run_id } => {
-                let record = self.rows.run(&run_id)?.and_then(run::started);
+                let record = self.rows.run(run_id)?.and_then(run::started);
                 self.put_run(record)?;
             }
             Fact::RequestCancel { run_id } => {
-                let record = self.rows.run(&run_id)?.and_then(run::asked_to_end);
+                let record = self.rows.run(run_id)?.and_then(run::asked_to_end);
                 self.put_run(record)?;
             }
             Fact::AdoptOutbound { id, from, owner } => {
-                if !self.rows.adopt_outbound(id, from.as_deref(), &owner)? {
+                if !self.rows.adopt_outbound(*id, from.as_deref(), owner)? {
                     return Err(StoreError::Taken { id: id.0 });
                 }
             }
             Fact::Delivery { id, status } => {
-                if !self.rows.put_delivery(id, &status)? {
+                if !self.rows.put_delivery(*id, status)? {
                     return Err(StoreError::corrupt(format!("outbox row {}", id.0), "it is not there"));
                 }
             }
-            Fact::PutBlob { hash, bytes } => self.rows.put_blob(&hash, &bytes)?,
+            Fact::PutBlob { hash, bytes } => self.rows.put_blob(hash, bytes)?,
             Fact::PutState { tape, key, value } => {
-                if is_too_deep(&value) {
+                if is_too_deep(value) {
                     return Err(too_deep(format!("state {key} of tape {tape}")));
                 }
-                self.rows.put_state(&tape, &key, Some(&value).filter(|value| !value.is_null()))?;
+                self.rows.put_state(tape, key, Some(&*value).filter(|value| !value.is_null()))?;
             }
-            Fact::RememberWorkspace { path, identity } => self.rows.put_workspace(&path, &identity)?,
+            Fact::RememberWorkspace { path, identity } => self.rows.put_workspace(path, identity)?,
             Fact::ReleaseLease { tape, owner } => {
-                if let Some(lease) = self.rows.lease(&tape)?.filter(|lease| lease.owner.as_ref() == Some(&owner)) {
+                if let Some(lease) = self.rows.lease(tape)?.filter(|lease| lease.owner.as_ref() == Some(owner)) {
                     self.rows.put_lease(&LeaseRecord { owner: None, ..lease })?;
                 }
             }
@@ -193,6 +206,9 @@ impl Work<'_> {
     fn finish(self) -> Result<Committed, StoreError> {
         for record in &self.tapes {
             self.rows.put_tape(record)?;
+        }
+        for event in &self.changed {
+            self.rows.put_in_flight(event)?;
         }
         Ok(Committed { assigned: self.assigned })
     }
@@ -234,20 +250,20 @@ impl Work<'_> {
         Ok(())
     }
 
-    fn ensure_tape(&mut self, tape: NewTape) -> Result<(), StoreError> {
+    fn ensure_tape(&mut self, tape: &NewTape) -> Result<(), StoreError> {
         if let Some(record) = self.find_tape(&tape.name)? {
             // A tape that was imported, or begun elsewhere, learns whose it is when its session first uses it.
-            record.session = record.session.take().or(tape.session);
-            record.workspace = record.workspace.take().or(tape.workspace);
+            record.session = record.session.take().or_else(|| tape.session.clone());
+            record.workspace = record.workspace.take().or_else(|| tape.workspace.clone());
             return Ok(());
         }
         if tape.head.0 > GREATEST_ID {
-            return Err(StoreError::OutOfOrder { tape: tape.name, id: tape.head.0, head: 0 });
+            return Err(StoreError::OutOfOrder { tape: tape.name.clone(), id: tape.head.0, head: 0 });
         }
         self.add_tape(TapeRecord {
-            name: tape.name,
-            session: tape.session,
-            workspace: tape.workspace,
+            name: tape.name.clone(),
+            session: tape.session.clone(),
+            workspace: tape.workspace.clone(),
             head: tape.head,
             generation: 1,
             begins_after: EntryId(0),
@@ -259,13 +275,16 @@ impl Work<'_> {
         })
     }
 
-    fn append(&mut self, tape: &TapeName, draft: Draft) -> Result<EntryId, StoreError> {
+    fn append(&mut self, tape: &TapeName, draft: &mut Draft) -> Result<EntryId, StoreError> {
         let record = self.writable(tape)?;
         let id = record.head.next();
         record.head = id;
-        let entry = draft.into_entry(id, self.now, &self.assigned);
-        self.put_entry(tape, &entry)?;
-        Ok(id)
+        let names = draft.names.clone();
+        let taken = std::mem::replace(draft, Draft::new(draft.kind.clone(), Value::Null));
+        let entry = taken.into_entry(id, self.now, &self.assigned);
+        let put = self.put_entry(tape, &entry);
+        *draft = Draft { names, ..Draft::from(entry) };
+        put.map(|()| id)
     }
 
     fn import(&mut self, tape: &TapeName, entries: &[Entry]) -> Result<(), StoreError> {
@@ -286,11 +305,11 @@ impl Work<'_> {
         self.rows.put_entry(tape, entry)
     }
 
-    fn fork(&mut self, fork: TapeName, parent: &TapeName, position: EntryId) -> Result<(), StoreError> {
-        if self.find_tape(&fork)?.is_some() {
-            return Err(StoreError::TapeExists { tape: fork });
+    fn fork(&mut self, fork: &TapeName, parent: &TapeName, position: EntryId) -> Result<(), StoreError> {
+        if self.find_tape(fork)?.is_some() {
+            return Err(StoreError::TapeExists { tape: fork.clone() });
         }
-        let record = fork_of(self.tape(parent)?, fork, position);
+        let record = fork_of(self.tape(parent)?, fork.clone(), position);
         self.add_tape(record)
     }
 
@@ -300,8 +319,16 @@ impl Work<'_> {
         Ok(())
     }
 
-    fn in_flight(&mut self, key: &EventKey) -> Result<InFlight, StoreError> {
-        self.rows.in_flight(key)?.ok_or_else(|| StoreError::NotOpen { key: key.clone() })
+    /// An event in flight as this batch has left it so far, to be changed.
+    fn in_flight(&mut self, key: &EventKey) -> Result<&mut InFlight, StoreError> {
+        let position = if let Some(position) = self.changed.iter().position(|event| event.key == *key) {
+            position
+        } else {
+            let event = self.rows.in_flight(key)?.ok_or_else(|| StoreError::NotOpen { key: key.clone() })?;
+            self.changed.push(event);
+            self.changed.len() - 1
+        };
+        Ok(&mut self.changed[position])
     }
 
     fn resolve(&self, entry: EntryRef) -> Result<EntryId, StoreError> {
@@ -314,8 +341,8 @@ impl Work<'_> {
         changed.map_or(Ok(()), |record| self.rows.put_run(&record))
     }
 
-    fn take_lease(&mut self, wish: LeaseWish) -> Result<Option<Epoch>, StoreError> {
-        let current = self.rows.lease(&wish.tape)?;
+    fn take_lease(&mut self, wish: &LeaseWish<'_>) -> Result<Option<Epoch>, StoreError> {
+        let current = self.rows.lease(wish.tape)?;
         let Some(granted) = grant_lease(current.as_ref(), wish) else { return Ok(None) };
         self.rows.put_lease(&granted)?;
         Ok(Some(granted.epoch))
@@ -333,26 +360,6 @@ fn head_after_import(record: &TapeRecord, entries: &[Entry]) -> Result<EntryId, 
         }
         Err(StoreError::OutOfOrder { tape: record.name.clone(), id: entry.id.0, head: head.0 })
     })
-}
-
-/// How deep a value may be nested. JSON is only read back to a depth of 127, and a deeper one would make the whole tape
-/// unreadable.
-const DEEPEST: usize = 120;
-
-fn is_too_deep(value: &Value) -> bool {
-    fn is_deeper(value: &Value, than: usize) -> bool {
-        let mut inside: Box<dyn Iterator<Item = &Value>> = match value {
-            Value::Array(items) => Box::new(items.iter()),
-            Value::Object(map) => Box::new(map.values()),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => return false,
-        };
-        than == 0 || inside.any(|value| is_deeper(value, than - 1))
-    }
-    is_deeper(value, DEEPEST)
-}
-
-fn too_deep(what: String) -> StoreError {
-    StoreError::corrupt(what, format!("it is nested deeper than {DEEPEST} levels"))
 }
 
 fn begin_generation(record: &mut TapeRecord, archived: bool) {

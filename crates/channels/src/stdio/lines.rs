@@ -27,17 +27,17 @@ pub(super) struct TooLong {
     pub(super) limit: usize,
 }
 
-/// Reads lines on a thread of its own, one ahead of whoever takes them.
+/// Reads lines on a thread of its own, one chunk ahead of whoever takes them: what was read at once is given at once.
 ///
 /// Nobody joins the thread: it may wait for input that never comes, and it ends with its stream, with whoever takes the
 /// lines, or with the process.
-pub(super) fn read(input: Box<dyn Read + Send>, limit: usize) -> mpsc::Receiver<io::Result<Line>> {
+pub(super) fn read(input: Box<dyn Read + Send>, limit: usize) -> mpsc::Receiver<io::Result<Vec<Line>>> {
     let (send, lines) = mpsc::channel(1);
     let reading = move || {
         let mut lines = Lines { input: BufReader::with_capacity(CHUNK, input), limit, number: 0 };
-        while let Some(line) = lines.next().transpose() {
-            let failed = line.is_err();
-            if send.blocking_send(line).is_err() || failed {
+        while let Some(at_once) = lines.next_at_once().transpose() {
+            let failed = at_once.is_err();
+            if send.blocking_send(at_once).is_err() || failed {
                 return;
             }
         }
@@ -48,12 +48,22 @@ pub(super) fn read(input: Box<dyn Read + Send>, limit: usize) -> mpsc::Receiver<
 }
 
 struct Lines<R> {
-    input: R,
+    input: BufReader<R>,
     limit: usize,
     number: u64,
 }
 
-impl<R: BufRead> Lines<R> {
+impl<R: Read> Lines<R> {
+    /// The next line and those whose end was read with it.
+    fn next_at_once(&mut self) -> io::Result<Option<Vec<Line>>> {
+        let Some(first) = self.next()? else { return Ok(None) };
+        let mut lines = vec![first];
+        while self.input.buffer().contains(&b'\n') {
+            lines.extend(self.next()?);
+        }
+        Ok(Some(lines))
+    }
+
     /// The next line; the last one may lack its end.
     fn next(&mut self) -> io::Result<Option<Line>> {
         let mut line = Ok(Vec::new());
@@ -117,6 +127,15 @@ mod tests {
     fn c06_a_mark_at_the_very_beginning_is_skipped_and_any_other_is_part_of_its_line() {
         let marked = "\u{feff}one\n\u{feff}two\n";
         assert_eq!(lines(marked.as_bytes(), 9), [whole(1, "one"), whole(2, "\u{feff}two")]);
+    }
+
+    #[test]
+    fn c06_lines_that_were_read_at_once_are_given_at_once_and_no_line_is_waited_for() {
+        let input = "one\ntwo\nthr".as_bytes().chain("ee\n".as_bytes());
+        let mut lines = Lines { input: BufReader::new(input), limit: 9, number: 0 };
+        assert_eq!(lines.next_at_once().unwrap(), Some(vec![whole(1, "one"), whole(2, "two")]));
+        assert_eq!(lines.next_at_once().unwrap(), Some(vec![whole(3, "three")]));
+        assert_eq!(lines.next_at_once().unwrap(), None);
     }
 
     #[test]

@@ -42,7 +42,7 @@ impl Listening {
 
     /// Takes lines in until there are no more or the channel is stopped, then waits until everything that was accepted is
     /// answered. When nobody reads the answers it waits for nothing.
-    pub(super) async fn run(mut self, mut lines: mpsc::Receiver<io::Result<Line>>) -> io::Result<()> {
+    pub(super) async fn run(mut self, mut lines: mpsc::Receiver<io::Result<Vec<Line>>>) -> io::Result<()> {
         let taken = self.take_all(&mut lines).await;
         drop(lines);
         let answered = async {
@@ -57,27 +57,26 @@ impl Listening {
         taken
     }
 
-    async fn take_all(&mut self, lines: &mut mpsc::Receiver<io::Result<Line>>) -> io::Result<()> {
+    async fn take_all(&mut self, lines: &mut mpsc::Receiver<io::Result<Vec<Line>>>) -> io::Result<()> {
         // When nobody reads, the wait for the next line tells.
         let _unread = self.unless_over(self.output.print(&Ready::LINE)).await;
-        while let Some(Some(line)) = self.unless_over(self.next(lines)).await {
-            let line = line?;
-            if self.take(line).await.is_none() {
-                break;
+        while let Some(Some(at_once)) = self.unless_over(lines.recv()).await {
+            for line in at_once? {
+                if self.stopped.is_cancelled() || self.take(line).await.is_none() {
+                    return Ok(());
+                }
+                while self.accepting.try_join_next().is_some() {}
             }
-            while self.accepting.try_join_next().is_some() {}
         }
         Ok(())
     }
 
-    /// The next line, when there is room for what it may have to be told.
-    async fn next(&self, lines: &mut mpsc::Receiver<io::Result<Line>>) -> Option<io::Result<Line>> {
-        self.output.room().await;
-        lines.recv().await
-    }
-
     /// Takes a line in, or says why not. Nothing when the channel ended meanwhile.
     async fn take(&mut self, line: Line) -> Option<()> {
+        // There must be room for what it may have to be told.
+        if !self.output.has_room() {
+            self.unless_over(self.output.room()).await?;
+        }
         let size = line.bytes.as_ref().map_or(0, Vec::len);
         let request = match Request::read(line.bytes) {
             Ok(None) => return Some(()),
@@ -88,7 +87,10 @@ impl Listening {
                 return self.unless_over(told).await;
             }
         };
-        let share = self.unless_over(self.share(size)).await??;
+        let share = match Arc::clone(&self.unanswered).try_acquire_many_owned(share(size)) {
+            Ok(share) => share,
+            Err(_) => self.unless_over(self.share(size)).await??,
+        };
         let event = Inbound::new(request.event);
         if let Some(raw) = request.raw {
             event.extensions().insert(RawPayload(raw));

@@ -13,6 +13,9 @@ use tokio_util::sync::CancellationToken;
 
 /// How many lines may wait to be written. Whoever prints one more waits.
 const WAITING: usize = 256;
+/// How many bytes of several lines are written at once: as many as a pipe takes whole or not at all, so that no line goes
+/// through whose fate is said to be another.
+const AT_ONCE: usize = 4096;
 
 /// How much is written at once, in bytes: whoever takes that is reading.
 const CHUNK: usize = 16 * 1024;
@@ -54,6 +57,13 @@ struct Printed {
     written: Option<oneshot::Sender<()>>,
 }
 
+impl Printed {
+    /// Whether whoever printed it has said that it was not.
+    fn is_given_up(&self) -> bool {
+        self.written.as_ref().is_some_and(oneshot::Sender::is_closed)
+    }
+}
+
 /// How the writer ended, once it has.
 pub(super) type Written = std::pin::Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
 
@@ -88,6 +98,11 @@ impl Output {
         let printed = Printed { line: in_bytes(line), written: Some(written) };
         self.queue.send(printed).await.map_err(|_| self.reader.why_gone())?;
         done.await.map_err(|_| self.reader.why_gone())
+    }
+
+    /// Whether another line could be printed at once.
+    pub(super) fn has_room(&self) -> bool {
+        self.queue.capacity() > 0
     }
 
     /// Waits until another line could be printed at once.
@@ -136,24 +151,41 @@ fn in_bytes(line: &impl Serialize) -> Vec<u8> {
     bytes
 }
 
+/// Writes lines as they come. What has come meanwhile is written at once, so that a reader who is slower than the turns
+/// is woken once for many lines.
 fn write(mut stream: Box<dyn Write + Send>, mut lines: mpsc::Receiver<Printed>, taking: &Taking) -> io::Result<()> {
-    while let Some(Printed { line, written }) = lines.blocking_recv() {
+    let mut bytes = Vec::new();
+    let mut waiting = Vec::new();
+    let mut next = lines.blocking_recv();
+    while let Some(first) = next.take() {
         if taking.gone.is_cancelled() {
             break;
         }
-        if written.as_ref().is_some_and(oneshot::Sender::is_closed) {
-            // Whoever printed it has said that it was not.
-            continue;
+        let mut candidate = Some(first);
+        while let Some(printed) = candidate.take() {
+            if !bytes.is_empty() && bytes.len() + printed.line.len() > AT_ONCE {
+                next = Some(printed);
+                break;
+            }
+            if !printed.is_given_up() {
+                bytes.extend_from_slice(&printed.line);
+                waiting.extend(printed.written);
+            }
+            candidate = lines.try_recv().ok();
         }
-        for chunk in line.chunks(CHUNK) {
+        for chunk in bytes.chunks(CHUNK) {
             stream.write_all(chunk)?;
             taking.taken.fetch_add(1, Ordering::SeqCst);
         }
         stream.flush()?;
-        if let Some(written) = written {
+        // A long line is no reason to keep its room for ever.
+        bytes.clear();
+        bytes.shrink_to(AT_ONCE);
+        for written in waiting.drain(..) {
             // Whoever waited may have run out of time.
             let _unheard = written.send(());
         }
+        next = next.or_else(|| lines.blocking_recv());
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ mod tape;
 mod wire;
 
 pub use examined::{assert_status, check, examined, place_with_events, sql};
-pub use held::wait_for;
+pub use held::{TOO_LONG, hold_reader_of, make_pipe, wait_for};
 pub use place::{KEY, Place};
 pub use said::Said;
 pub use tape::{ids, named, of_kind, tape_name};

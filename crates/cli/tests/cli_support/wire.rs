@@ -3,14 +3,10 @@
 use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{Place, Said};
-
-/// No assertion: it only ends a test that would hang.
-const TOO_LONG: Duration = Duration::from_mins(2);
+use super::{Place, Said, TOO_LONG};
 
 /// A process that serves `stdio`.
 pub struct Wire {

@@ -8,6 +8,8 @@ mod interception;
 mod lifecycle;
 mod listening;
 mod parallel;
+#[path = "../registers/mod.rs"]
+mod registers;
 mod results;
 mod sessions;
 mod spill;

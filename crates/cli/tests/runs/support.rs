@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use capstan::hooks::contracts::{FnTool, ResultStream, RunApi, Runner, Tool, ToolContext, ToolError};
 use capstan::hooks::points::{ProvideRunners, ProvideTools};
-use capstan::hooks::{BoxError, Plugin, Registrar};
+use capstan::hooks::{Plugin, Registrar};
 use capstan::protocol::{
     Descriptor, Event, Map, Permissions, ResultBody, Role, RunContext, RunResult, RunnerId, RunnerSource, TapeName,
     ToolOutput,
@@ -18,19 +18,7 @@ use serde_json::{Value, json};
 /// The key of the scripted model.
 pub const KEY: &str = "sk-0123456789abcdef";
 
-/// A plugin made from a function.
-pub struct Registers<F>(pub &'static str, pub F);
-
-impl<F: Fn(&mut Registrar) + Send + Sync + 'static> Plugin for Registers<F> {
-    fn name(&self) -> &str {
-        self.0
-    }
-
-    fn register(&self, hooks: &mut Registrar) -> Result<(), BoxError> {
-        (self.1)(hooks);
-        Ok(())
-    }
-}
+pub use crate::registers::Registers;
 
 /// A runner that yields these results, in place of the built-in agent.
 pub struct Scripted(pub Vec<ResultBody>);

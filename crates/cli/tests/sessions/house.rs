@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use capstan::hooks::contracts::{Channel, FnTool, Gateway as _, ModelProvider, Tool, ToolContext};
 use capstan::hooks::points::{ProvideChannels, ProvideModelOptions, ProvideTools};
-use capstan::hooks::{BoxError, Deadlines, HookRuntime, Plugin, Registrar, Registry};
+use capstan::hooks::{Deadlines, HookRuntime, Plugin, Registrar, Registry};
 use capstan::protocol::{Event, EventKey, Map, ModelOptions, Outcome, ToolOutput};
 use capstan::store::SqliteStore;
 use capstan::tape::{MemoryStore, Store};
@@ -17,20 +17,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::phone::Phone;
-
-/// A plugin made from a function.
-pub struct Registers<F>(pub &'static str, pub F);
-
-impl<F: Fn(&mut Registrar) + Send + Sync + 'static> Plugin for Registers<F> {
-    fn name(&self) -> &str {
-        self.0
-    }
-
-    fn register(&self, hooks: &mut Registrar) -> Result<(), BoxError> {
-        (self.1)(hooks);
-        Ok(())
-    }
-}
+pub use crate::registers::Registers;
 
 /// A plugin made from a function.
 pub fn plugin(name: &'static str, register: impl Fn(&mut Registrar) + Send + Sync + 'static) -> Box<dyn Plugin> {

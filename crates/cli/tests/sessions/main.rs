@@ -11,6 +11,8 @@ mod house;
 mod left;
 mod notices;
 mod phone;
+#[path = "../registers/mod.rs"]
+mod registers;
 mod stop_deadline;
 mod stopping;
 mod talk;

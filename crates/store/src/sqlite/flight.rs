@@ -23,7 +23,8 @@ pub(super) fn event(connection: &Connection, key: &EventKey) -> Result<Option<In
     connection.prepare_cached(&sql)?.query_row(key_columns(key), event_row).optional()
 }
 
-pub(super) fn put(connection: &Connection, event: &InFlight) -> Result<()> {
+/// Keeps an event that was not in flight.
+pub(super) fn add(connection: &Connection, event: &InFlight) -> Result<()> {
     let [source, bot_id, event_id] = key_columns(&event.key);
     let taken_in = event.taken_in.as_ref();
     let values = params![
@@ -39,8 +40,25 @@ pub(super) fn put(connection: &Connection, event: &InFlight) -> Result<()> {
         taken_in.map(|taken_in| taken_in.run_id.as_str()),
         taken_in.map(|taken_in| integer(taken_in.message.0)),
     ];
-    let sql = "INSERT INTO in_flight VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11) \
-               ON CONFLICT DO UPDATE SET owner = ?8, adoptions = ?9, run_id = ?10, message = ?11";
+    let sql = "INSERT INTO in_flight VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
+    connection.prepare_cached(sql)?.execute(values).map(drop)
+}
+
+/// Keeps what can change of an event that is in flight.
+pub(super) fn change(connection: &Connection, event: &InFlight) -> Result<()> {
+    let [source, bot_id, event_id] = key_columns(&event.key);
+    let taken_in = event.taken_in.as_ref();
+    let values = params![
+        source,
+        bot_id,
+        event_id,
+        event.owner,
+        event.adoptions,
+        taken_in.map(|taken_in| taken_in.run_id.as_str()),
+        taken_in.map(|taken_in| integer(taken_in.message.0)),
+    ];
+    let sql = "UPDATE in_flight SET owner = ?4, adoptions = ?5, run_id = ?6, message = ?7 \
+               WHERE source = ?1 AND bot_id = ?2 AND event_id = ?3";
     connection.prepare_cached(sql)?.execute(values).map(drop)
 }
 

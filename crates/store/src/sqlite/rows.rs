@@ -13,12 +13,14 @@ use serde_json::Value;
 
 use super::columns::{integer, key_columns, to_json};
 use super::error::store_error;
+use super::known::Known;
 use super::{flight, payload, read};
 
 /// Tables as rows that a batch is applied to.
 pub(super) struct SqlRows<'a> {
     pub(super) connection: &'a Connection,
     pub(super) path: &'a Path,
+    pub(super) known: &'a mut Known,
 }
 
 impl SqlRows<'_> {
@@ -34,11 +36,21 @@ impl SqlRows<'_> {
 
 impl Rows for SqlRows<'_> {
     fn tape(&mut self, name: &TapeName) -> Result<Option<TapeRecord>, StoreError> {
-        self.done(read::tape(self.connection, name))
+        let read = || read::tape(self.connection, name);
+        let row = self.known.tapes.or_read(name, read);
+        self.done(row)
     }
 
     fn put_tape(&mut self, record: &TapeRecord) -> Result<(), StoreError> {
+        let before = self.known.tapes.get(&record.name);
+        if before == Some(record) {
+            return Ok(());
+        }
         let write = || {
+            if before.is_some_and(|before| is_longer(record, before)) {
+                let sql = "UPDATE tapes SET head = ?2 WHERE name = ?1";
+                return self.execute(sql, params![record.name.as_str(), integer(record.head.0)]);
+            }
             let fork = record.fork.as_ref();
             self.execute(
                 "INSERT INTO tapes VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12) \
@@ -60,7 +72,9 @@ impl Rows for SqlRows<'_> {
                 ],
             )
         };
-        self.done(write()).map(drop)
+        self.done(write())?;
+        self.known.tapes.put(&record.name, record);
+        Ok(())
     }
 
     fn put_entry(&mut self, tape: &TapeName, entry: &Entry) -> Result<(), StoreError> {
@@ -95,28 +109,33 @@ impl Rows for SqlRows<'_> {
         self.done(remove())
     }
 
-    fn is_accepted(&mut self, key: &EventKey) -> Result<bool, StoreError> {
-        let sql = "SELECT 1 FROM inbox WHERE source = ?1 AND bot_id = ?2 AND event_id = ?3";
-        self.done(self.connection.prepare_cached(sql).and_then(|mut found| found.exists(key_columns(key))))
-    }
-
-    fn add_accepted(&mut self, event: &InFlight) -> Result<(), StoreError> {
+    fn add_accepted(&mut self, event: &InFlight) -> Result<bool, StoreError> {
         let [source, bot_id, event_id] = key_columns(&event.key);
         let (session, tape, entry) = (event.session.as_str(), event.tape.as_str(), integer(event.entry.0));
         let values = params![source, bot_id, event_id, session, tape, entry, event.at.to_string()];
-        self.done(self.execute("INSERT INTO inbox VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)", values))?;
-        self.put_in_flight(event)
+        let sql = "INSERT INTO inbox VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT DO NOTHING";
+        if self.done(self.execute(sql, values))? == 0 {
+            return Ok(false);
+        }
+        self.done(flight::add(self.connection, event))?;
+        self.known.in_flight.put(&event.key, event);
+        Ok(true)
     }
 
     fn in_flight(&mut self, key: &EventKey) -> Result<Option<InFlight>, StoreError> {
-        self.done(flight::event(self.connection, key))
+        let read = || flight::event(self.connection, key);
+        let row = self.known.in_flight.or_read(key, read);
+        self.done(row)
     }
 
     fn put_in_flight(&mut self, event: &InFlight) -> Result<(), StoreError> {
-        self.done(flight::put(self.connection, event))
+        self.done(flight::change(self.connection, event))?;
+        self.known.in_flight.put(&event.key, event);
+        Ok(())
     }
 
     fn end_flight(&mut self, key: &EventKey) -> Result<bool, StoreError> {
+        self.known.in_flight.remove(key);
         self.done(flight::remove(self.connection, key))
     }
 
@@ -130,18 +149,38 @@ impl Rows for SqlRows<'_> {
     }
 
     fn run(&mut self, run_id: &RunId) -> Result<Option<RunRecord>, StoreError> {
+        if let Some(record) = self.known.runs.get(run_id) {
+            return Ok(Some(record.clone()));
+        }
         self.done(read::run(self.connection, run_id))
+    }
+
+    fn add_run(&mut self, record: &RunRecord) -> Result<bool, StoreError> {
+        let write = || {
+            self.execute(
+                "INSERT INTO runs (run_id, session, status, record) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING",
+                params![record.run_id.as_str(), record.session.as_str(), open_or_ended(record), to_json(record)?],
+            )
+        };
+        let is_new = self.done(write())? > 0;
+        if is_new && record.status.is_open() {
+            self.known.runs.put(&record.run_id, record);
+        }
+        Ok(is_new)
     }
 
     fn put_run(&mut self, record: &RunRecord) -> Result<(), StoreError> {
         let write = || {
-            self.execute(
-                "INSERT INTO runs (run_id, session, status, record) VALUES (?1, ?2, ?3, ?4) \
-                 ON CONFLICT (run_id) DO UPDATE SET status = ?3, record = ?4",
-                params![record.run_id.as_str(), record.session.as_str(), open_or_ended(record), to_json(record)?],
-            )
+            let sql = "UPDATE runs SET status = ?2, record = ?3 WHERE run_id = ?1";
+            self.execute(sql, params![record.run_id.as_str(), open_or_ended(record), to_json(record)?])
         };
-        self.done(write()).map(drop)
+        self.done(write())?;
+        if record.status.is_open() {
+            self.known.runs.put(&record.run_id, record);
+        } else {
+            self.known.runs.remove(&record.run_id);
+        }
+        Ok(())
     }
 
     fn add_outbound(&mut self, outbound: &NewOutbound) -> Result<OutboxId, StoreError> {
@@ -196,14 +235,23 @@ impl Rows for SqlRows<'_> {
     }
 
     fn lease(&mut self, tape: &TapeName) -> Result<Option<LeaseRecord>, StoreError> {
-        self.done(read::lease(self.connection, tape))
+        let read = || read::lease(self.connection, tape);
+        let row = self.known.leases.or_read(tape, read);
+        self.done(row)
     }
 
     fn put_lease(&mut self, record: &LeaseRecord) -> Result<(), StoreError> {
         let values = params![record.tape.as_str(), integer(record.epoch.0), record.owner, record.until.to_string()];
-        let sql = "INSERT INTO leases VALUES (?1, ?2, ?3, ?4) \
-                   ON CONFLICT (tape) DO UPDATE SET epoch = ?2, owner = ?3, until = ?4";
-        self.done(self.execute(sql, values)).map(drop)
+        let sql = match self.known.leases.get(&record.tape) {
+            Some(_) => "UPDATE leases SET epoch = ?2, owner = ?3, until = ?4 WHERE tape = ?1",
+            None => {
+                "INSERT INTO leases VALUES (?1, ?2, ?3, ?4) \
+                 ON CONFLICT (tape) DO UPDATE SET epoch = ?2, owner = ?3, until = ?4"
+            }
+        };
+        self.done(self.execute(sql, values))?;
+        self.known.leases.put(&record.tape, record);
+        Ok(())
     }
 }
 
@@ -211,4 +259,29 @@ impl Rows for SqlRows<'_> {
 fn open_or_ended(run: &RunRecord) -> &'static str {
     let status = if run.status.is_open() { RunStatus::Running } else { run.status };
     status.as_str()
+}
+
+/// Whether a tape has grown and nothing else, as nearly every batch makes it do.
+fn is_longer(tape: &TapeRecord, before: &TapeRecord) -> bool {
+    let TapeRecord {
+        name,
+        session,
+        workspace,
+        head: _,
+        generation,
+        begins_after,
+        past,
+        handed_over,
+        fork,
+        brought_along,
+    } = tape;
+    *session == before.session
+        && *workspace == before.workspace
+        && *generation == before.generation
+        && *begins_after == before.begins_after
+        && *past == before.past
+        && *handed_over == before.handed_over
+        && *fork == before.fork
+        && *brought_along == before.brought_along
+        && *name == before.name
 }

@@ -13,6 +13,11 @@ use super::error::{obstacle, store_error};
 const APPLICATION_ID: i32 = 0x4350_5354;
 /// How long a statement waits for another process that writes, unless it is said otherwise.
 pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+/// From how many pages on the log is folded into the file, which the writer waits for. Of pages that change all the time
+/// only the last state is: the longer the log, the fewer pages are copied. This is 16 MB.
+const CHECKPOINT_PAGES: i64 = 4000;
+/// How much the writer may keep in memory. A transaction of many batches that does not fit is written twice.
+const CACHE_KIBIBYTES: i64 = 8192;
 /// Every statement of this crate fits, so none is prepared twice.
 const CACHED_STATEMENTS: usize = 64;
 
@@ -50,6 +55,8 @@ pub(super) fn open_writer(path: &Path, options: SqliteOptions) -> Result<Connect
     use_wal(&connection, options).map_err(failed)?;
     connection.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
     connection.pragma_update(None, "foreign_keys", true).map_err(failed)?;
+    connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES).map_err(failed)?;
+    connection.pragma_update(None, "cache_size", -CACHE_KIBIBYTES).map_err(failed)?;
     if version < MIGRATIONS.len() {
         migrate(&mut connection, path)?;
     }

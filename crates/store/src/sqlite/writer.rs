@@ -1,8 +1,10 @@
 //! The one thread that writes, with group commit.
 //!
-//! It takes every batch that waits into one transaction, each behind a savepoint of its own, and answers nobody before
-//! `COMMIT`: many writers share one flush of the disk, and a batch that is refused is refused alone.
+//! It takes every batch that waits into one transaction, and answers nobody before `COMMIT`: many writers share one flush
+//! of the disk. A batch that is refused is refused alone: one that had written something by then makes the group begin
+//! anew, each batch behind a savepoint of its own.
 
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
@@ -13,6 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::error::store_error;
 use super::fail_point;
+use super::known::Known;
 use super::rows::SqlRows;
 use super::search::{self, Chunk};
 
@@ -85,6 +88,7 @@ impl Drop for Writer {
 
 fn write_all(connection: &Connection, path: &Path, mut waiting: mpsc::Receiver<Job>) {
     let largest = fail_point::largest_group().unwrap_or(GROUP);
+    let mut table = Table { connection, path, known: Known::default() };
     while let Some(first) = waiting.blocking_recv() {
         let mut group = Vec::new();
         let mut next = Some(first);
@@ -93,91 +97,139 @@ fn write_all(connection: &Connection, path: &Path, mut waiting: mpsc::Receiver<J
                 Job::Batch(batch, answer) => group.push((batch, answer)),
                 Job::Index(work, answer) => {
                     // Whoever came before is not kept waiting by it.
-                    write_group(connection, path, std::mem::take(&mut group));
-                    let _ = answer.send(in_transaction(connection, path, || change_index(connection, path, work)));
+                    table.write_group(std::mem::take(&mut group));
+                    let _ = answer.send(table.in_transaction(|table| table.change_index(work)));
                 }
             }
             if group.len() < largest {
                 next = waiting.try_recv().ok();
             }
         }
-        write_group(connection, path, group);
+        table.write_group(group);
     }
 }
 
-fn write_group(connection: &Connection, path: &Path, group: Vec<(Batch, oneshot::Sender<Answer>)>) {
-    if group.is_empty() {
-        return;
+/// Where the thread writes.
+struct Table<'a> {
+    connection: &'a Connection,
+    path: &'a Path,
+    known: Known,
+}
+
+/// What keeps the batches of a group apart.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Apart {
+    /// Nothing: each is expected to go through, or to be refused before it writes.
+    Nothing,
+    /// A savepoint each, so that one can be taken back alone.
+    Savepoints,
+}
+
+impl Table<'_> {
+    fn write_group(&mut self, group: Vec<(Batch, oneshot::Sender<Answer>)>) {
+        if group.is_empty() {
+            return;
+        }
+        let (mut batches, waiting): (Vec<_>, Vec<_>) = group.into_iter().unzip();
+        let point = fail_point::Point::of(&batches);
+        let answers = match self.commit_group(&mut batches, &point) {
+            Ok(answers) => {
+                point.after();
+                answers
+            }
+            Err(failed) => vec![Err(failed); waiting.len()],
+        };
+        for (waiting, answer) in waiting.into_iter().zip(answers) {
+            // Whoever asked may have gone; what was written stays written.
+            let _ = waiting.send(answer);
+        }
     }
-    let (batches, waiting): (Vec<_>, Vec<_>) = group.into_iter().unzip();
-    let point = fail_point::Point::of(&batches);
-    let apply = || {
-        let answers = apply_group(connection, batches, path)?;
-        point.before();
+
+    /// An error means that nothing was written.
+    fn commit_group(&mut self, batches: &mut [Batch], point: &fail_point::Point) -> Result<Vec<Answer>, StoreError> {
+        let (is_one, was_late) = (batches.len() == 1, Cell::new(false));
+        let mut apply = |apart| {
+            self.in_transaction(|table| {
+                let applied = table.apply_group(batches, apart);
+                was_late.set(applied.is_err() && !table.connection.is_autocommit());
+                let answers = applied?;
+                point.before();
+                Ok(answers)
+            })
+        };
+        match apply(Apart::Nothing) {
+            Err(_) if was_late.get() && !is_one => apply(Apart::Savepoints),
+            done => done,
+        }
+    }
+
+    /// An error means that nothing was written.
+    fn in_transaction<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        let written = self.execute("BEGIN IMMEDIATE").and_then(|()| {
+            self.known.heed(self.connection).map_err(|error| store_error(self.path, &error))?;
+            let done = work(self)?;
+            self.execute("COMMIT")?;
+            Ok(done)
+        });
+        written.inspect_err(|_| {
+            self.known.forget();
+            // It may be over already: then there is nothing to roll back.
+            if !self.connection.is_autocommit()
+                && let Err(error) = self.execute("ROLLBACK")
+            {
+                tracing::error!(%error, "a failed transaction could not be rolled back");
+            }
+        })
+    }
+
+    /// Applies every batch. An error means that none of the whole group may be written.
+    fn apply_group(&mut self, batches: &mut [Batch], apart: Apart) -> Result<Vec<Answer>, StoreError> {
+        let mut answers = Vec::with_capacity(batches.len());
+        for batch in batches {
+            answers.push(match apart {
+                Apart::Nothing => self.apply(batch)?,
+                Apart::Savepoints => self.apply_alone(batch)?,
+            });
+        }
         Ok(answers)
-    };
-    let answers = match in_transaction(connection, path, apply) {
-        Ok(answers) => {
-            point.after();
-            answers
-        }
-        Err(failed) => vec![Err(failed); waiting.len()],
-    };
-    for (waiting, answer) in waiting.into_iter().zip(answers) {
-        // Whoever asked may have gone; what was written stays written.
-        let _ = waiting.send(answer);
     }
-}
 
-/// An error means that nothing was written.
-fn in_transaction<T>(
-    connection: &Connection,
-    path: &Path,
-    work: impl FnOnce() -> Result<T, StoreError>,
-) -> Result<T, StoreError> {
-    let written = execute(connection, path, "BEGIN IMMEDIATE").and_then(|()| {
-        let done = work()?;
-        execute(connection, path, "COMMIT")?;
-        Ok(done)
-    });
-    written.inspect_err(|_| {
-        // It may be over already: then there is nothing to roll back.
-        if !connection.is_autocommit()
-            && let Err(error) = execute(connection, path, "ROLLBACK")
-        {
-            tracing::error!(%error, "a failed transaction could not be rolled back");
+    /// Applies a batch that cannot be taken back. An error means that it was refused too late.
+    fn apply(&mut self, batch: &mut Batch) -> Result<Answer, StoreError> {
+        let before = self.connection.total_changes();
+        let Self { connection, path, known } = self;
+        match rules::apply(&mut SqlRows { connection, path, known }, batch, Timestamp::now()) {
+            Err(error) if connection.is_autocommit() || connection.total_changes() != before => Err(error),
+            answer => Ok(answer),
         }
-    })
-}
+    }
 
-/// Applies every batch. An error means that none of the whole group may be written.
-fn apply_group(connection: &Connection, batches: Vec<Batch>, path: &Path) -> Result<Vec<Answer>, StoreError> {
-    let mut answers = Vec::with_capacity(batches.len());
-    for batch in batches {
-        execute(connection, path, "SAVEPOINT batch")?;
-        let answer = rules::apply(&mut SqlRows { connection, path }, batch, Timestamp::now());
+    fn apply_alone(&mut self, batch: &mut Batch) -> Result<Answer, StoreError> {
+        self.execute("SAVEPOINT batch")?;
+        let Self { connection, path, known } = self;
+        let answer = rules::apply(&mut SqlRows { connection, path, known }, batch, Timestamp::now());
         if let Err(error) = &answer {
-            if connection.is_autocommit() {
+            if self.connection.is_autocommit() {
                 // SQLite gave up the whole transaction, as it does when the disk is full.
                 return Err(error.clone());
             }
-            execute(connection, path, "ROLLBACK TO batch")?;
+            self.execute("ROLLBACK TO batch")?;
+            self.known.forget();
         }
-        execute(connection, path, "RELEASE batch")?;
-        answers.push(answer);
+        self.execute("RELEASE batch")?;
+        Ok(answer)
     }
-    Ok(answers)
-}
 
-fn change_index(connection: &Connection, path: &Path, work: IndexWork) -> Result<(), StoreError> {
-    let changed = match work {
-        IndexWork::Add(chunk) => search::write(connection, &chunk),
-        IndexWork::Clear => search::clear(connection),
-    };
-    changed.map_err(|error| store_error(path, &error))
-}
+    fn change_index(&mut self, work: IndexWork) -> Result<(), StoreError> {
+        let changed = match work {
+            IndexWork::Add(chunk) => search::write(self.connection, &chunk),
+            IndexWork::Clear => search::clear(self.connection),
+        };
+        changed.map_err(|error| store_error(self.path, &error))
+    }
 
-fn execute(connection: &Connection, path: &Path, sql: &str) -> Result<(), StoreError> {
-    let executed = connection.prepare_cached(sql).and_then(|mut statement| statement.execute([]));
-    executed.map(drop).map_err(|error| store_error(path, &error))
+    fn execute(&self, sql: &str) -> Result<(), StoreError> {
+        let executed = self.connection.prepare_cached(sql).and_then(|mut statement| statement.execute([]));
+        executed.map(drop).map_err(|error| store_error(self.path, &error))
+    }
 }

@@ -5,16 +5,16 @@ use capstan_protocol::{TapeName, Timestamp};
 use crate::{Epoch, Judged, LeaseRecord};
 
 /// Somebody who wants a tape's lease. See [`Fact::TakeLease`].
-pub(super) struct LeaseWish {
-    pub(super) tape: TapeName,
-    pub(super) owner: String,
+pub(super) struct LeaseWish<'a> {
+    pub(super) tape: &'a TapeName,
+    pub(super) owner: &'a str,
     pub(super) now: Timestamp,
     pub(super) until: Timestamp,
-    pub(super) judged: Option<Judged>,
+    pub(super) judged: Option<&'a Judged>,
 }
 
 /// The lease as it is after somebody asked for it; nothing when another holds it.
-pub(super) fn grant_lease(current: Option<&LeaseRecord>, wish: LeaseWish) -> Option<LeaseRecord> {
+pub(super) fn grant_lease(current: Option<&LeaseRecord>, wish: &LeaseWish<'_>) -> Option<LeaseRecord> {
     let epoch = match current {
         None => Epoch(1),
         Some(lease) => {
@@ -22,17 +22,17 @@ pub(super) fn grant_lease(current: Option<&LeaseRecord>, wish: LeaseWish) -> Opt
             match &lease.owner {
                 None => next,
                 Some(owner) if *owner == wish.owner => lease.epoch,
-                Some(owner) if is_over(owner, lease.until, &wish) => next,
+                Some(owner) if is_over(owner, lease.until, wish) => next,
                 Some(_) => return None,
             }
         }
     };
-    Some(LeaseRecord { tape: wish.tape, epoch, owner: Some(wish.owner), until: wish.until })
+    Some(LeaseRecord { tape: wish.tape.clone(), epoch, owner: Some(wish.owner.to_owned()), until: wish.until })
 }
 
 /// Whether an owner has lost its lease. Time decides only where nothing better is known.
-fn is_over(owner: &str, until: Timestamp, wish: &LeaseWish) -> bool {
-    match &wish.judged {
+fn is_over(owner: &str, until: Timestamp, wish: &LeaseWish<'_>) -> bool {
+    match wish.judged {
         Some(judged) if judged.owner == owner => !judged.alive,
         _ => until <= wish.now,
     }
