@@ -85,6 +85,18 @@ pub(crate) fn end_left(parent: &Run, status: RunStatus) -> BoxFuture<'_, ()> {
     })
 }
 
+/// The runs on a tape, and those that they began on forks of it; the oldest come first.
+pub(crate) fn with_children(running: Vec<RunRecord>, tape: &TapeName) -> Vec<RunRecord> {
+    let mut found: Vec<RunRecord> = Vec::new();
+    for run in running {
+        let began = |parent: &RunId| found.iter().any(|run| run.run_id == *parent);
+        if run.tape == *tape || run.parent.as_ref().is_some_and(began) {
+            found.push(run);
+        }
+    }
+    found
+}
+
 fn time_left(parent: &Run, asked: Option<Duration>) -> Duration {
     let settings = &parent.services.settings;
     let now = settings.clock.now().as_millis();

@@ -14,6 +14,7 @@ use capstan_tape::{
 use capstan_turn::{Arrival, ArrivalKind, RunFailure, TurnError};
 use serde_json::Value;
 
+use crate::child;
 use crate::ending::rows;
 use crate::engine::Engine;
 use crate::item::{Group, Item};
@@ -79,7 +80,7 @@ async fn try_take_up(engine: &Arc<Engine>, tape: &TapeName, fence: &Fence) -> Re
     let store = services.tapes.store();
     let (events, not_ours): (Vec<_>, Vec<_>) =
         store.in_flight(Some(tape)).await?.into_iter().partition(|event| engine.is_left(event));
-    let mut runs = with_children(store.running().await?, tape);
+    let mut runs = child::with_children(store.running().await?, tape);
     runs.retain(|run| !services.runs.contains(&run.run_id));
     // What an event that is not judged here was in stays as it is: whoever judges it must find its run.
     runs.retain(|run| !not_ours.iter().any(|event| belongs(event, run)));
@@ -185,18 +186,6 @@ fn is_served(engine: &Engine, channel: &ChannelName) -> bool {
 fn belongs(event: &InFlight, run: &RunRecord) -> bool {
     let is_taken = event.taken_in.as_ref().is_some_and(|taken| taken.run_id == run.run_id);
     is_taken || run.event == event.key || run.others.contains(&event.key)
-}
-
-/// The runs on a tape, and those that they began on forks of it; the oldest come first.
-fn with_children(running: Vec<RunRecord>, tape: &TapeName) -> Vec<RunRecord> {
-    let mut found: Vec<RunRecord> = Vec::new();
-    for run in running {
-        let began = |parent: &RunId| found.iter().any(|run| run.run_id == *parent);
-        if run.tape == *tape || run.parent.as_ref().is_some_and(began) {
-            found.push(run);
-        }
-    }
-    found
 }
 
 /// Events in the groups in which they were worked on, in the order they came.
