@@ -12,14 +12,14 @@ use crate::sample::{Sample, print_ratio, print_row};
 const WARM_UP: usize = 5;
 const TIMES: usize = 60;
 
-fn binary() -> Result<PathBuf, Box<dyn std::error::Error>> {
+pub(crate) fn binary() -> Result<PathBuf, Box<dyn std::error::Error>> {
     let own = std::env::current_exe()?;
     let path = own.with_file_name("capstan");
     if path.is_file() { Ok(path) } else { Err(format!("{} is not there: build it first", path.display()).into()) }
 }
 
 /// How long a process takes from its start to its end.
-fn time(command: &mut Command) -> Result<Duration, Box<dyn std::error::Error>> {
+pub(crate) fn time(command: &mut Command) -> Result<Duration, Box<dyn std::error::Error>> {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let begun = Instant::now();
     let status = command.status()?;
@@ -27,7 +27,7 @@ fn time(command: &mut Command) -> Result<Duration, Box<dyn std::error::Error>> {
     if status.success() { Ok(elapsed) } else { Err(format!("{command:?} ended with {status}").into()) }
 }
 
-fn capstan(binary: &Path, home: &Path, arguments: &[&str]) -> Command {
+pub(crate) fn capstan(binary: &Path, home: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(binary);
     command.args(arguments).env_clear().env("HOME", home).env("CAPSTAN_HOME", home.join("home")).current_dir(home);
     command
@@ -35,7 +35,7 @@ fn capstan(binary: &Path, home: &Path, arguments: &[&str]) -> Command {
 
 /// The first `python3` of the path that is no script: a version manager's shim takes ten times as long as the
 /// interpreter it starts, and would flatter us.
-fn interpreter() -> Result<PathBuf, Box<dyn std::error::Error>> {
+pub(crate) fn interpreter() -> Result<PathBuf, Box<dyn std::error::Error>> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).map(|folder| folder.join("python3")).find(|file| is_program(file));
     found.ok_or_else(|| "there is no python3 to compare with".into())
@@ -46,7 +46,7 @@ fn is_program(file: &Path) -> bool {
     File::open(file).and_then(|mut file| file.read_exact(&mut begin)).is_ok() && begin != *b"#!"
 }
 
-fn python(interpreter: &Path, arguments: &[&str]) -> Command {
+pub(crate) fn python(interpreter: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(interpreter);
     command.args(arguments).env_clear();
     command

@@ -2,6 +2,7 @@
 //!
 //! Each compares two or more things within one run, in turns, and prints medians and their ratio. None is run in tests.
 
+mod agent;
 mod cold_start;
 mod hooks;
 mod load;
@@ -26,6 +27,7 @@ const USAGE: &str = "usage: cargo run --release -p capstan-bench -- NAME
   memory       how memory grows over a hundred thousand turns
   search       a search over a tape of a hundred thousand entries, by the index and by reading them
   turn         a whole turn without a model, in memory and on SQLite
+  agent        the agent on a model without latency: first token, chunks, tool calls, memory (build as for cold-start)
   cold-start   `capstan run hello` against `python3 -c pass` (build it first: cargo build --release -p capstan)
   all          all of them";
 
@@ -43,6 +45,7 @@ fn main() -> ExitCode {
         "memory" => in_runtime(load::memory()),
         // Started by the benchmarks above: a distribution whose model stage is an echo.
         load::SERVE => return capstan::Capstan::builder().plugin(turn::Echo).build().main(),
+        "agent" => agent::run(),
         "cold-start" => cold_start::run(),
         "all" => in_runtime(hooks::run())
             .and_then(|()| in_runtime(turn::run()))
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
             .and_then(|()| in_runtime(load::memory()))
             .and_then(|()| in_runtime(search::run()))
             .and_then(|()| in_runtime(long_tape::run()))
+            .and_then(|()| agent::run())
             .and_then(|()| cold_start::run()),
         _ => {
             eprintln!("{USAGE}");

@@ -7,6 +7,7 @@ use capstan::protocol::{Event, OutboundKind};
 use capstan::tape::{Kind, MemoryStore, Slice, Store as _, TapeStore as _};
 use capstan::{Capstan, Host, Served};
 use capstan_examples::model_stage::Shout;
+use capstan_examples::redactor::Redactor;
 use capstan_examples::rendering::Signature;
 use capstan_examples::tape_store::Shelf;
 use capstan_examples::tool::Reverse;
@@ -108,6 +109,24 @@ async fn h01_a_plugin_adds_a_tool_for_models_and_people() {
 
     assert_eq!(replies(&place.say(",text.reverse capstan").await), ["natspac"]);
     assert!(place.say(",help").await.output.contains("text.reverse"));
+}
+
+/// What is on the one tape, as text.
+async fn written(place: &Place) -> String {
+    let record = place.host.tapes().list().await.unwrap().pop().unwrap();
+    let entries = place.host.tapes().read(&record.name, &Slice::all()).await.unwrap();
+    format!("{entries:?}")
+}
+
+#[tokio::test]
+async fn h10_x06_a_plugin_keeps_keys_from_models_and_results() {
+    let place = Place::with(Redactor).await;
+    // The shell puts the key together, so that only its output has it.
+    let served = place.say("[[tool:bash cmd=\"echo sk-0123456789''abcdefghij\"]]").await;
+    assert!(served.output.contains("bash answered:\n[key]"), "{}", served.output);
+    assert!(!written(&place).await.contains("sk-0123456789abcdefghij"));
+    let said = place.say("remember ghp_0123456789abcdefghij").await;
+    assert!(said.output.ends_with("You said: remember [key]"), "{}", said.output);
 }
 
 #[test]

@@ -2,10 +2,11 @@
 
 use capstan_hooks::contracts::{ModelEvent, ResultStream, RunApi, Runner};
 use capstan_protocol::{
-    ApiError, Capabilities, Content, Descriptor, Permissions, ResultBody, RunContext, RunResult, RunnerId, RunnerSource,
+    ApiError, Capabilities, Content, Descriptor, Map, Permissions, ResultBody, RunContext, RunResult, RunnerId,
+    RunnerSource,
 };
 use futures::StreamExt as _;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::command;
 use crate::step::{Begun, Overflow, Step, next_step};
@@ -63,9 +64,15 @@ impl Runner for Agent {
         // What the event itself says: the prompt may begin with where it came from.
         match context.input.command_line() {
             Some(line) => run_command(line.to_owned(), context, api),
-            None => run_loop(self.options, prompt, api),
+            None => run_loop(max_steps(self.options, &context.config), prompt, api),
         }
     }
+}
+
+/// How many steps a run may take: what is set, or less where the run is configured so, as a child run is.
+fn max_steps(options: Options, config: &Map) -> u32 {
+    let configured = config.get("max_steps").and_then(Value::as_u64).and_then(|steps| u32::try_from(steps).ok());
+    configured.map_or(options.max_steps, |steps| steps.min(options.max_steps))
 }
 
 fn run_command(line: String, context: RunContext, api: RunApi) -> ResultStream {
@@ -82,7 +89,7 @@ fn run_command(line: String, context: RunContext, api: RunApi) -> ResultStream {
 }
 
 /// View, model, tool calls, again, until no call is left.
-fn run_loop(options: Options, prompt: Content, api: RunApi) -> ResultStream {
+fn run_loop(max_steps: u32, prompt: Content, api: RunApi) -> ResultStream {
     let results = async_stream::stream! {
         let begin = json!({ "model": api.models.default_model(), "prompt": prompt });
         if let Err(error) = api.tape.note("loop.start", begin).await {
@@ -90,7 +97,7 @@ fn run_loop(options: Options, prompt: Content, api: RunApi) -> ResultStream {
             return;
         }
         let mut overflow = Overflow::Unseen;
-        'steps: for number in 1..=options.max_steps {
+        'steps: for number in 1..=max_steps {
             // Between two steps is when what came meanwhile is taken in.
             if let Err(error) = api.steering.take().await {
                 yield failed(&error);
@@ -148,7 +155,7 @@ fn run_loop(options: Options, prompt: Content, api: RunApi) -> ResultStream {
                 return;
             }
         }
-        let message = format!("the agent did not finish within {} steps", options.max_steps);
+        let message = format!("the agent did not finish within {max_steps} steps");
         yield ResultBody::RunFailed { message, code: Some("max-steps".to_owned()) }.into();
     };
     results.boxed()

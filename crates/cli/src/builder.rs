@@ -222,6 +222,7 @@ pub(crate) fn settings(config: &Config, workspace: PathBuf, owner: Owner) -> Set
         session_wait: config.session_wait,
         intakes: config.intakes.clone(),
         session_queue: config.session_queue,
+        limits: config.limits,
         secrets: secrets(config),
         owner,
         clock: Clock::system(),

@@ -83,6 +83,7 @@ pub(crate) const CODES: &[(&str, &str)] = &[
     ("line-not-utf8", "write lines in UTF-8"),
     ("line-text-empty", "give a text that is not empty"),
     ("line-too-long", "shorten the text, put it into a file of the workspace, or raise max_message_bytes"),
+    ("max-run-tokens", "raise max_run_tokens, or ask for a smaller piece of work"),
     ("max-steps", "raise max_steps, or ask for a smaller piece of work"),
     ("message-too-large", "shorten the message, put it into a file of the workspace, or raise max_message_bytes"),
     (

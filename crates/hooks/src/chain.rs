@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use capstan_protocol::{Map, ModelOutput, ModelRequest, ToolOutput};
 
-use crate::args::{AfterLlmArgs, AfterToolArgs, BeforeLlmArgs, BeforeToolArgs, LlmRequest, PendingTool};
+use crate::args::{AfterLlmArgs, AfterToolArgs, BeforeLlmArgs, BeforeToolArgs, LlmRequest, PendingTool, ToolOutcome};
 use crate::points::{AfterLlmCall, AfterToolCall, BeforeLlm, BeforeLlmCall, BeforeTool, BeforeToolCall};
 use crate::registry::Implementation;
 use crate::{Async, HookFailure, HookRuntime, Point};
@@ -63,12 +63,15 @@ impl HookRuntime {
         Ok(())
     }
 
-    /// Shows `after_tool_call` how a call ended.
-    pub async fn after_tool_call(&self, args: &AfterToolArgs) -> Result<(), HookFailure> {
+    /// Shows `after_tool_call` how a call ended, and gives what it answered in the end: each plugin sees what the ones
+    /// before it made of it.
+    pub async fn after_tool_call(&self, mut args: AfterToolArgs) -> Result<Arc<ToolOutput>, HookFailure> {
         for implementation in self.registry().implementations::<AfterToolCall>() {
-            self.intercept(implementation, args).await?;
+            if let Some(output) = self.intercept(implementation, &args).await? {
+                args.outcome = ToolOutcome(Arc::new(output));
+            }
         }
-        Ok(())
+        Ok(args.outcome.0)
     }
 
     /// Asks one plugin. Its failure is logged and skipped, unless it declared itself fail-closed.

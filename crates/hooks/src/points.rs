@@ -158,8 +158,8 @@ points! {
         BeforeTool::Deny(message) => format!("deny: {message}"),
     };
 
-    /// Sees how a tool call ended.
-    AfterToolCall = "after_tool_call": args::AfterToolArgs => (), Chain, ToolCall, Async, |()| "seen".to_owned();
+    /// Sees how a tool call ended, and may give it another output before anybody else sees it.
+    AfterToolCall = "after_tool_call": args::AfterToolArgs => ToolOutput, Chain, ToolCall, Async, |output| format!("replace by {:?}", output.text());
 
     /// Is told what went wrong.
     OnError = "on_error": args::OnErrorArgs => (), Observers, AnyTime, Async, |()| "done".to_owned();

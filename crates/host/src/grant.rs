@@ -1,6 +1,6 @@
 //! Authority, computed once.
 
-use capstan_protocol::{Event, Grant, Permissions, ResourcePolicy};
+use capstan_protocol::{Access, Event, Grant, Permissions, ResourcePolicy};
 
 /// What the event itself allows, whoever serves it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +22,19 @@ pub fn compute(permissions: &Permissions, policy: &ResourcePolicy, scope: Scope)
         tools: permissions.tools.intersect(&policy.tools),
         tape: permissions.tape.min(policy.tape),
         prompt: permissions.prompt,
+        artifacts: permissions.artifacts && policy.artifacts,
+        children: permissions.children && policy.children,
         shell_commands: policy.shell_commands.unwrap_or(scope.from_cli),
+    }
+}
+
+/// What a child run may do: what the run that begins it may, cut by what that one says. A comma command is for people.
+pub fn cut(grant: &Grant, tools: &Access, may_have_children: bool) -> Grant {
+    Grant {
+        tools: grant.tools.intersect(tools),
+        children: grant.children && may_have_children,
+        shell_commands: false,
+        ..grant.clone()
     }
 }
 

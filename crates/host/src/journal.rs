@@ -61,13 +61,19 @@ impl Journal {
         pending.facts.push(fact);
     }
 
-    /// The same for an entry that tells what a tool did. Until it is on disk nobody else can tell.
-    pub(crate) fn append_done(&self, run: &RunId, entry: Draft, tool: &str) {
+    /// The journal of a fork of this tape. It is written under the same lease.
+    pub(crate) fn of_fork(&self, fork: TapeName) -> Self {
+        Self::new(self.tapes.clone(), fork, self.fence.clone(), self.clock.clone())
+    }
+
+    /// Adds entries of a run and the facts they rest on to what waits, so that no commit comes between them. `did` is the
+    /// tool whose doing the last of them tells: until it is on disk nobody else can tell.
+    pub(crate) fn append_together(&self, run: &RunId, facts: Vec<Fact>, entries: Vec<Draft>, did: Option<String>) {
         let mut pending = self.lock();
-        let fact = self.fact(&mut pending, run, entry);
-        let position = pending.facts.len();
-        pending.done.push((position, tool.to_owned()));
-        pending.facts.push(fact);
+        let entries: Vec<Fact> = entries.into_iter().map(|entry| self.fact(&mut pending, run, entry)).collect();
+        pending.facts.extend(facts.into_iter().chain(entries));
+        let last = pending.facts.len().saturating_sub(1);
+        pending.done.extend(did.map(|tool| (last, tool)));
     }
 
     /// The tools that did something that is not on disk yet.

@@ -16,13 +16,15 @@ use futures::{FutureExt as _, StreamExt as _};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use crate::api::open_calls;
+use crate::budget::Budget;
 use crate::engine::GoesOn;
 use crate::journal::Journal;
 use crate::results::runner_stream;
 use crate::run::{EVENT_QUEUE, Run, Terminal};
 use crate::services::Services;
 use crate::steering::Steering;
-use crate::{delivery, grant};
+use crate::{child, delivery, grant};
 
 /// Runs the model stage of turns: one run for each, under the binding that the event resolves to.
 pub(crate) struct Orchestrator {
@@ -98,6 +100,9 @@ impl ModelStage for Orchestrator {
                 end.unwrap_or(Err(TurnError::Timeout))
             }
         };
+        // What it had begun and not ended was dropped with it.
+        child::end_left(&run, status_of(&end)).await;
+        open_calls::tell(&run).await;
         self.close(&run, &turn, &end);
         end
     }
@@ -132,6 +137,7 @@ impl Orchestrator {
             session: input.session.clone(),
             tape: turn.journal.tape().clone(),
             begins_after: turn.begins_after,
+            parent: None,
             event: EventKey::from(&*input.inbound),
             others: turn.events.iter().skip(1).map(|(key, _)| key.clone()).collect(),
             binding: binding.binding_id.clone(),
@@ -163,6 +169,8 @@ impl Orchestrator {
             keeps_state: binding.state_policy.enabled,
             cancelled: turn.cancelled.clone(),
             events,
+            budget: Arc::new(Budget::new(&self.services.settings.limits)),
+            depth: 0,
             progress: Mutex::default(),
         };
         Ok((Arc::new(run), from_api))
@@ -244,12 +252,7 @@ impl Orchestrator {
         if end.is_err() {
             run.keep_partial();
         }
-        let status = match end {
-            Ok(_) => RunStatus::Completed,
-            Err(TurnError::Cancelled) => RunStatus::Cancelled,
-            Err(TurnError::Timeout) => RunStatus::Timeout,
-            Err(_) => RunStatus::Failed,
-        };
+        let status = status_of(end);
         let usage = run.progress().usage.clone();
         turn.journal.push(Fact::EndRun {
             run_id: run.id().clone(),
@@ -263,8 +266,17 @@ impl Orchestrator {
     }
 }
 
+fn status_of(end: &Result<StageEnd, TurnError>) -> RunStatus {
+    match end {
+        Ok(_) => RunStatus::Completed,
+        Err(TurnError::Cancelled) => RunStatus::Cancelled,
+        Err(TurnError::Timeout) => RunStatus::Timeout,
+        Err(_) => RunStatus::Failed,
+    }
+}
+
 /// The next event of the stage. A panic in it, a plugin's or a runner's, is this run's failure and nobody else's.
-async fn next_event(stream: &mut EventStream) -> Result<Option<StreamEvent>, TurnError> {
+pub(crate) async fn next_event(stream: &mut EventStream) -> Result<Option<StreamEvent>, TurnError> {
     AssertUnwindSafe(stream.next()).catch_unwind().await.map_err(|_| {
         let message = "the model stage crashed".to_owned();
         TurnError::Run(RunFailure { message, code: Some("run-failed".to_owned()) })

@@ -63,7 +63,8 @@ impl Owners {
 
     /// Whether somebody works on a run that has not ended.
     pub async fn works_on(&self, store: &dyn Store, run: &RunRecord, now: Timestamp) -> Result<bool, StoreError> {
-        let in_flight = store.in_flight(Some(&run.tape)).await?;
+        // Of a child run, the event stands on another tape than its own.
+        let in_flight = store.in_flight(None).await?;
         self.sees_to(store, in_flight.iter().find(|event| event.key == run.event), run, now).await
     }
 

@@ -14,6 +14,7 @@ use capstan_tape::{
 use capstan_turn::{Arrival, ArrivalKind, RunFailure, TurnError};
 use serde_json::Value;
 
+use crate::child;
 use crate::ending::rows;
 use crate::engine::Engine;
 use crate::item::{Group, Item};
@@ -79,8 +80,8 @@ async fn try_take_up(engine: &Arc<Engine>, tape: &TapeName, fence: &Fence) -> Re
     let store = services.tapes.store();
     let (events, not_ours): (Vec<_>, Vec<_>) =
         store.in_flight(Some(tape)).await?.into_iter().partition(|event| engine.is_left(event));
-    let mut runs = store.running().await?;
-    runs.retain(|run| run.tape == *tape && !services.runs.contains(&run.run_id));
+    let mut runs = child::with_children(store.running().await?, tape);
+    runs.retain(|run| !services.runs.contains(&run.run_id));
     // What an event that is not judged here was in stays as it is: whoever judges it must find its run.
     runs.retain(|run| !not_ours.iter().any(|event| belongs(event, run)));
     if events.is_empty() && runs.is_empty() {
@@ -191,7 +192,7 @@ fn belongs(event: &InFlight, run: &RunRecord) -> bool {
 fn together(events: Vec<InFlight>, runs: &[RunRecord]) -> Vec<Left> {
     let mut groups: Vec<Left> = Vec::new();
     for event in events {
-        let run = runs.iter().find(|run| belongs(&event, run));
+        let run = runs.iter().find(|run| run.parent.is_none() && belongs(&event, run));
         let same = |left: &&mut Left| left.run.as_ref().map(|run| &run.run_id) == run.map(|run| &run.run_id);
         match groups.iter_mut().filter(|_| run.is_some()).find(same) {
             Some(left) => left.events.push(event),

@@ -30,6 +30,7 @@ fn run(id: &str, event: &str) -> RunRecord {
         session: SessionId::new("s"),
         tape: TapeName::parse("t").unwrap(),
         begins_after: EntryId(0),
+        parent: None,
         event: key(event),
         others: Vec::new(),
         binding: BindingId::new("default"),

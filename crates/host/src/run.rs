@@ -5,12 +5,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use capstan_hooks::State;
 use capstan_hooks::args::Prompt;
 use capstan_hooks::contracts::Runner;
-use capstan_protocol::{ChatMessage, Content, EntryId, EventKey, Grant, Map, RunContext, RunId, StreamEvent, Usage};
+use capstan_protocol::{
+    ArtifactId, ChatMessage, Content, EntryId, EventKey, Grant, Map, RunContext, RunId, StreamEvent, Usage,
+};
 use capstan_tape::{Draft, EntryRef, Fact, StoreError};
 use capstan_turn::RunFailure;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use crate::api::open_calls::OpenCalls;
+use crate::budget::Budget;
+use crate::child::Child;
 use crate::journal::{Journal, Ticket};
 use crate::reported::Reported;
 use crate::services::Services;
@@ -30,6 +35,10 @@ pub(crate) struct Run {
     pub(crate) state: State,
     pub(crate) keeps_state: bool,
     pub(crate) cancelled: CancellationToken,
+    /// What it may use.
+    pub(crate) budget: Arc<Budget>,
+    /// How many runs stand above it.
+    pub(crate) depth: u32,
     /// Stream events of what the run does through the host: tool calls, usage.
     pub(crate) events: mpsc::Sender<StreamEvent>,
     pub(crate) progress: Mutex<Progress>,
@@ -52,6 +61,12 @@ pub(crate) struct Progress {
     pub(crate) runner_started: bool,
     /// How many model calls it has made.
     pub(crate) calls: u32,
+    /// Tool calls that have begun and not ended.
+    pub(crate) open_calls: OpenCalls,
+    /// Child runs that have not ended.
+    pub(crate) children: Vec<Child>,
+    /// How many artifacts it has made.
+    artifacts: u32,
     message: MessageState,
     /// A step is open: its calls are recorded and not all of its results.
     step_open: bool,
@@ -118,6 +133,26 @@ impl Run {
     /// Adds an entry to the run's journal.
     pub(crate) fn append(&self, entry: Draft) {
         self.journal.append(self.id(), entry);
+    }
+
+    /// Adds entries and the facts they rest on, so that no commit comes between them. `did` is the tool whose doing the
+    /// last of them tells.
+    pub(crate) fn append_together(&self, facts: Vec<Fact>, entries: Vec<Draft>, did: Option<String>) {
+        self.journal.append_together(self.id(), facts, entries, did);
+    }
+
+    /// Names a new artifact of the run.
+    pub(crate) fn next_artifact(&self) -> ArtifactId {
+        let mut progress = self.progress();
+        progress.artifacts += 1;
+        ArtifactId::new(format!("{}.{}", self.id(), progress.artifacts))
+    }
+
+    /// Takes in what a child run is asked: no event stands for it.
+    pub(crate) fn take_in_prompt(&self) {
+        let prompt = Draft::message(&ChatMessage::user(self.prompt.0.as_ref().clone()));
+        let ticket = self.journal.append_taken_in(self.id(), prompt, &[]);
+        self.progress().message = MessageState::TakenIn(vec![Message::New(ticket)]);
     }
 
     /// Takes the message in: its prompt goes on the tape, once. What a run that was cut off took in stands there already.

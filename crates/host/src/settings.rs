@@ -30,12 +30,34 @@ pub struct Settings {
     pub intakes: BTreeMap<ChannelName, Intake>,
     /// How many events of a session may wait for their turn.
     pub session_queue: usize,
+    /// How much a run may do.
+    pub limits: Limits,
     /// What no tool output may show.
     pub secrets: Secrets,
     /// Who holds the leases of this process.
     pub owner: Owner,
     /// The clock.
     pub clock: Clock,
+}
+
+/// How much a run may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// How long a tool may take to answer.
+    pub tool_timeout: Duration,
+    /// How long the text of a tool's answer may be, in bytes. What is longer is kept as an artifact, and the model gets
+    /// a preview.
+    pub spill_bytes: usize,
+    /// How many model calls a run may make, those of its child runs included.
+    pub max_steps: u32,
+    /// How many tokens a run may use, those of its child runs included.
+    pub max_run_tokens: Option<u64>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { tool_timeout: Duration::from_mins(10), spill_bytes: 32 * 1024, max_steps: 50, max_run_tokens: None }
+    }
 }
 
 /// A workspace: the directory, resolved.

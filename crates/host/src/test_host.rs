@@ -121,6 +121,7 @@ pub(crate) fn settings() -> Settings {
         session_wait: Duration::from_secs(1),
         intakes: Default::default(),
         session_queue: 64,
+        limits: Default::default(),
         secrets: Secrets::new(Vec::new()),
         owner: Owner::anonymous(),
         clock: Clock::system(),

@@ -59,6 +59,12 @@ pub struct ResourcePolicy {
     pub tools: Access,
     /// The session's tape.
     pub tape: TapeAccess,
+    /// Whether the artifacts of the session may be used.
+    #[serde(default = "uncut")]
+    pub artifacts: bool,
+    /// Whether child runs may be begun.
+    #[serde(default = "uncut")]
+    pub children: bool,
     /// Whether a comma command with an unknown name runs as a shell command; absent: on the cli only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shell_commands: Option<bool>,
@@ -67,8 +73,20 @@ pub struct ResourcePolicy {
 impl Default for ResourcePolicy {
     /// No cut: the runner may use whatever its descriptor asks for.
     fn default() -> Self {
-        Self { models: Access::All, tools: Access::All, tape: TapeAccess::Write, shell_commands: None }
+        Self {
+            models: Access::All,
+            tools: Access::All,
+            tape: TapeAccess::Write,
+            artifacts: uncut(),
+            children: uncut(),
+            shell_commands: None,
+        }
     }
+}
+
+/// What a policy that does not say allows.
+fn uncut() -> bool {
+    true
 }
 
 /// What a binding lets its runner keep in the host.

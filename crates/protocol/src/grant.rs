@@ -69,22 +69,43 @@ pub struct Permissions {
     /// The host's system prompt and continuation prompt.
     #[serde(default)]
     pub prompt: bool,
+    /// The artifacts of the session.
+    #[serde(default)]
+    pub artifacts: bool,
+    /// Child runs.
+    #[serde(default)]
+    pub children: bool,
 }
 
 impl Permissions {
     /// Nothing at all.
     pub fn none() -> Self {
-        Self { models: Access::none(), tools: Access::none(), tape: TapeAccess::None, prompt: false }
+        Self {
+            models: Access::none(),
+            tools: Access::none(),
+            tape: TapeAccess::None,
+            prompt: false,
+            artifacts: false,
+            children: false,
+        }
     }
 
     /// Everything there is.
     pub fn all() -> Self {
-        Self { models: Access::All, tools: Access::All, tape: TapeAccess::Write, prompt: true }
+        Self {
+            models: Access::All,
+            tools: Access::All,
+            tape: TapeAccess::Write,
+            prompt: true,
+            artifacts: true,
+            children: true,
+        }
     }
 }
 
 /// What one run may do: frozen when the run begins, stored with it, and the only thing asked afterwards.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an authority of its own")]
 pub struct Grant {
     /// Models it may call.
     pub models: Access,
@@ -94,6 +115,12 @@ pub struct Grant {
     pub tape: TapeAccess,
     /// Whether it may ask for the host's prompts.
     pub prompt: bool,
+    /// Whether it may read and make artifacts of its session.
+    #[serde(default)]
+    pub artifacts: bool,
+    /// Whether it may begin child runs.
+    #[serde(default)]
+    pub children: bool,
     /// Whether a comma command with an unknown name may run as a shell command.
     pub shell_commands: bool,
 }

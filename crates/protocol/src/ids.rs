@@ -97,6 +97,11 @@ text_id!(
     BlobHash
 );
 
+text_id!(
+    /// An artifact, by the run that made it and its number there.
+    ArtifactId
+);
+
 impl RunId {
     /// A new run id, ordered by time.
     pub fn generate() -> Self {

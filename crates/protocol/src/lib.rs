@@ -33,8 +33,8 @@ pub use error::{ApiError, ApiErrorCode};
 pub use event::{ActorRef, Delivery, Event, Input, RawRef, SubjectRef, command_line, event_type};
 pub use grant::{Access, Grant, Permissions, TapeAccess};
 pub use ids::{
-    BindingId, BlobHash, ChannelName, ChatId, EntryId, EventId, IdError, PluginName, RunId, RunnerId, SessionId,
-    TapeName, WorkspaceId,
+    ArtifactId, BindingId, BlobHash, ChannelName, ChatId, EntryId, EventId, IdError, PluginName, RunId, RunnerId,
+    SessionId, TapeName, WorkspaceId,
 };
 pub use message::{ChatMessage, Role};
 pub use model::{ModelId, ModelOptions, ModelOutput, ModelRequest, Reasoning};

@@ -149,6 +149,9 @@ pub struct RunRecord {
     pub tape: TapeName,
     /// The newest entry of the tape when it began: everything of the run comes after it.
     pub begins_after: EntryId,
+    /// The run that began it, if it is a child run: it serves a part of what that one does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<RunId>,
     /// The event it serves.
     pub event: EventKey,
     /// Others that it serves with it, as one.

@@ -1,5 +1,6 @@
 //! The tools the agent comes with.
 
+mod artifact;
 mod bash;
 mod fs;
 mod help;
@@ -7,6 +8,7 @@ mod image;
 mod model;
 mod quit;
 mod skill;
+mod subagent;
 mod tape;
 mod typed;
 pub mod web;
@@ -35,8 +37,8 @@ pub(crate) fn all(settings: &Settings, skills: &Places) -> Vec<Arc<dyn Tool>> {
     let files = || settings.files.clone();
     let jobs = Arc::new(bash::Jobs::new(settings.environment.clone()));
     vec![
-        Arc::new(bash::run(&jobs)),
-        Arc::new(bash::output(&jobs)),
+        Arc::new(bash::run(&jobs).with_own_deadline()),
+        Arc::new(bash::output(&jobs).with_own_deadline()),
         Arc::new(bash::kill(&jobs)),
         Arc::new(fs::read(files()).that_only_looks()),
         Arc::new(fs::write(files())),
@@ -47,6 +49,8 @@ pub(crate) fn all(settings: &Settings, skills: &Places) -> Vec<Arc<dyn Tool>> {
         Arc::new(tape::handoff()),
         Arc::new(tape::anchors().that_only_looks()),
         Arc::new(tape::reset()),
+        Arc::new(artifact::read()),
+        Arc::new(subagent::subagent()),
         Arc::new(skill::tool(skills.clone()).that_only_looks()),
         Arc::new(model::tool()),
         Arc::new(quit::tool().that_only_looks()),

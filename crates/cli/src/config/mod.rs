@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use capstan_hooks::contracts::Intake;
+use capstan_host::Limits;
 use capstan_protocol::{ChannelName, ModelId, Reasoning};
 use secrecy::SecretString;
 
@@ -52,6 +53,8 @@ pub struct Config {
     pub reasoning: Option<Reasoning>,
     /// How many steps a run may take.
     pub max_steps: u32,
+    /// How much a run may do.
+    pub limits: Limits,
     /// How many tokens a reply may have.
     pub max_tokens: Option<u32>,
     /// How large a message may be.
@@ -137,6 +140,7 @@ impl Config {
             api_key: layers.text("api_key").map(SecretString::from),
             api_base: api_base(&layers)?,
             max_steps: layers.positive("max_steps")?,
+            limits: limits(&layers)?,
             max_tokens: layers.parsed("max_tokens")?,
             max_message_bytes: layers.positive("max_message_bytes")?,
             run_timeout: Duration::from_secs(layers.positive("run_timeout_seconds")?),
@@ -182,6 +186,26 @@ fn model(layers: &Layers) -> Result<ModelId, ConfigError> {
         return Err(layers.invalid("model", "the name after the colon is missing"));
     }
     Ok(model)
+}
+
+/// The shortest answer that may be set to spill: a preview must be worth reading.
+const SHORTEST_SPILL: usize = 1024;
+
+fn limits(layers: &Layers) -> Result<Limits, ConfigError> {
+    let spill_bytes = layers.required("spill_bytes")?;
+    if spill_bytes < SHORTEST_SPILL {
+        return Err(layers.invalid("spill_bytes", "it must be at least 1024"));
+    }
+    let max_run_tokens = layers.parsed("max_run_tokens")?;
+    if max_run_tokens == Some(0) {
+        return Err(layers.invalid("max_run_tokens", "it must be at least 1"));
+    }
+    Ok(Limits {
+        tool_timeout: Duration::from_secs(layers.positive("tool_timeout_seconds")?),
+        spill_bytes,
+        max_steps: layers.positive("max_steps")?,
+        max_run_tokens,
+    })
 }
 
 fn api_base(layers: &Layers) -> Result<Option<String>, ConfigError> {

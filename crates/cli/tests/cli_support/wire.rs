@@ -65,6 +65,11 @@ impl Wire {
         }
     }
 
+    /// Which process it is.
+    pub fn process_id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// Sends a signal.
     pub fn signal(&self, name: &str) {
         let sent = Command::new("kill").args(["-s", name, &self.process.id().to_string()]).status();

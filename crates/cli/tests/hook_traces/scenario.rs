@@ -118,6 +118,7 @@ impl Scenario {
             session_wait: Duration::from_secs(10),
             intakes: Default::default(),
             session_queue: 64,
+            limits: Default::default(),
             secrets: Secrets::default(),
             owner: Owner::anonymous(),
             clock: fixed_clock(),

@@ -6,9 +6,10 @@ use capstan::hooks::args::StepNumber;
 use capstan::hooks::contracts::{FnTool, Tool, ToolContext, ToolError};
 use capstan::hooks::points::{ContinuePrompt, ProvideTools};
 use capstan::protocol::{Content, Map, ToolCall, ToolOutput};
+use capstan_testing::{Reply, ScriptedModel};
 use serde_json::json;
 
-use super::support::{Conversation, Registers};
+use super::support::{Conversation, Registers, scripted};
 
 #[tokio::test]
 async fn a01_every_step_is_recorded() {
@@ -74,4 +75,34 @@ async fn p13_a_tool_that_calls_tools_is_refused_and_keeps_its_own_result() {
     let conversation = Conversation::with(plugin).await;
     conversation.say("[[tool:nested]]").await;
     assert_eq!(conversation.view().await[2..4], ["calls call_1", "tool call_1: a tool cannot call tools"]);
+}
+
+#[tokio::test]
+async fn a01_a_run_ends_when_its_tokens_are_used_up() {
+    let look = |text: &str| Reply::tool_calls([("call", "help", json!({}))]).with_text(text).with_usage(10, 5);
+    let model = ScriptedModel::start(vec![look("first"), look("second"), Reply::text("never")]).await;
+    let conversation = Conversation::new(|builder| scripted(builder, &model).set("max_run_tokens", "30")).await;
+    let served = conversation.say("go").await;
+    let error = served.error.unwrap();
+    assert_eq!((error.code(), error.public().as_str()), ("max-run-tokens", "the run did not finish within 30 tokens"));
+    assert_eq!(model.requests().len(), 2);
+    let view = conversation.view().await;
+    assert!(
+        view.contains(&"assistant: first".to_owned()) && view.contains(&"assistant: second".to_owned()),
+        "{view:?}"
+    );
+    assert!(view.last().unwrap().starts_with("tool call"), "every call has its result: {view:?}");
+}
+
+#[tokio::test]
+async fn a01_where_nothing_is_reported_the_length_of_the_text_counts() {
+    let chunk = json!({"choices": [{"index": 0, "delta": {"tool_calls": [
+        {"index": 0, "id": "call", "type": "function", "function": {"name": "help", "arguments": "{}"}}
+    ]}, "finish_reason": "tool_calls"}]});
+    let unreported = Reply::raw(format!("data: {chunk}\n\ndata: [DONE]\n\n"));
+    let model = ScriptedModel::start(vec![unreported, Reply::text("never")]).await;
+    let conversation = Conversation::new(|builder| scripted(builder, &model).set("max_run_tokens", "50")).await;
+    let served = conversation.say(&"long ".repeat(100)).await;
+    assert_eq!(served.error.unwrap().code(), "max-run-tokens");
+    assert_eq!(model.requests().len(), 1);
 }

@@ -127,3 +127,89 @@ async fn h10_a_failure_is_skipped_unless_the_plugin_is_fail_closed() {
     assert_eq!(closed.error.unwrap().code(), "hook-failed");
     assert_eq!(closed.output, "", "nothing was sent");
 }
+
+#[tokio::test]
+async fn h10_a_tool_call_that_is_cancelled_has_one_end_too() {
+    let log = Log::default();
+    let seen = log.clone();
+    let gate = capstan_testing::Gate::new();
+    let held = gate.clone();
+    let watcher = plugin("watcher", move |hooks| {
+        let (seen, held) = (seen.clone(), held.clone());
+        hooks.on(AfterToolCall, move |call: PendingTool, outcome: ToolOutcome| {
+            let seen = seen.clone();
+            async move {
+                seen.add(format!("{}: {}", call.name, outcome.0.text()));
+                Ok(None)
+            }
+        });
+        hooks.on_sync(capstan::hooks::points::ProvideTools, move || {
+            let held = held.clone();
+            let hang = super::support::tool("hang", move |_, _| {
+                let held = held.clone();
+                async move {
+                    held.pass().await;
+                    Ok(ToolOutput::ok("never"))
+                }
+            });
+            Ok(Some(vec![Arc::new(hang) as Arc<dyn capstan::hooks::contracts::Tool>]))
+        });
+    });
+    let conversation = Conversation::with(watcher).await;
+    let (served, ()) = tokio::join!(conversation.say("[[tool:hang]]"), async {
+        gate.reached().await;
+        conversation.host.cancel();
+    });
+    assert_eq!(served.error.unwrap().code(), "run-cancelled");
+    assert_eq!(log.lines(), ["hang: the run was broken off during the call"]);
+}
+
+#[tokio::test]
+async fn h10_a_model_call_that_is_cancelled_has_one_end_too() {
+    let gate = capstan_testing::Gate::new();
+    let reply = capstan_testing::Reply::text("half an answer").held_at(&gate);
+    let model = capstan_testing::ScriptedModel::start(vec![reply]).await;
+    let log = Log::default();
+    let seen = log.clone();
+    let watcher = plugin("watcher", move |hooks| {
+        let seen = seen.clone();
+        hooks.on(AfterLlmCall, move |request: LlmRequest, outcome: LlmOutcome| {
+            let seen = seen.clone();
+            async move {
+                let ended = outcome.0.as_ref().as_ref().map_or_else(Clone::clone, |output| output.text.clone());
+                seen.add(format!("{}: {ended}", request.0.model));
+                Ok(None)
+            }
+        });
+    });
+    let conversation = Conversation::scripted(&model, watcher).await;
+    let (served, ()) = tokio::join!(conversation.say("go"), async {
+        gate.reached().await;
+        conversation.host.cancel();
+    });
+    assert_eq!(served.error.unwrap().code(), "run-cancelled");
+    assert_eq!(log.lines(), ["openai:scripted: the run was broken off during the call"]);
+    gate.open();
+}
+
+#[tokio::test]
+async fn h10_the_output_of_a_tool_can_be_changed_before_anybody_sees_it() {
+    let redactor = plugin("redactor", |hooks| {
+        hooks.fail_closed().on(AfterToolCall, |outcome: ToolOutcome| async move {
+            Ok(Some(ToolOutput::ok(outcome.0.text().replace("s3cret", "[redacted]"))))
+        });
+    });
+    let conversation = Conversation::with(redactor).await;
+    conversation.say("[[tool:bash cmd=\"echo s3''cret\"]]").await;
+    assert_eq!(results(&conversation).await, ["[redacted]"]);
+}
+
+#[tokio::test]
+async fn h10_an_output_that_a_fail_closed_plugin_could_not_look_at_is_shown_to_nobody() {
+    let broken = plugin("broken", |hooks| {
+        hooks.fail_closed().on(AfterToolCall, || async { Err("broken".into()) });
+    });
+    let conversation = Conversation::with(broken).await;
+    conversation.say("[[tool:bash cmd=\"echo s3''cret\"]]").await;
+    assert_eq!(results(&conversation).await, ["after_tool_call of plugin broken failed"]);
+}

@@ -2,12 +2,15 @@
 //! workspaces and channels do to each other.
 
 mod agent_loop;
+mod children;
 mod clock;
 mod interception;
 mod lifecycle;
 mod listening;
+mod parallel;
 #[path = "../registers/mod.rs"]
 mod registers;
 mod results;
 mod sessions;
+mod spill;
 mod support;

@@ -2,15 +2,21 @@
 
 use std::sync::Arc;
 
-use capstan::hooks::contracts::{ResultStream, RunApi, Runner};
-use capstan::hooks::points::ProvideRunners;
+use capstan::hooks::contracts::{FnTool, ResultStream, RunApi, Runner, Tool, ToolContext, ToolError};
+use capstan::hooks::points::{ProvideRunners, ProvideTools};
 use capstan::hooks::{Plugin, Registrar};
 use capstan::protocol::{
-    Descriptor, Event, Permissions, ResultBody, Role, RunContext, RunResult, RunnerId, RunnerSource, TapeName,
+    Descriptor, Event, Map, Permissions, ResultBody, Role, RunContext, RunResult, RunnerId, RunnerSource, TapeName,
+    ToolOutput,
 };
 use capstan::tape::{DefaultView, Entry, MemoryStore, Slice, View};
 use capstan::{Builder, Capstan, Host, Served};
+use capstan_testing::ScriptedModel;
 use futures::StreamExt as _;
+use serde_json::{Value, json};
+
+/// The key of the scripted model.
+pub const KEY: &str = "sk-0123456789abcdef";
 
 pub use crate::registers::Registers;
 
@@ -35,6 +41,12 @@ impl Runner for Scripted {
     }
 }
 
+/// A host whose model is the scripted one.
+pub fn scripted(builder: Builder, server: &ScriptedModel) -> Builder {
+    let builder = builder.set("model", "openai:scripted").set("api_base", &server.base_url());
+    builder.set("api_key", KEY).set("tool_timeout_seconds", "60")
+}
+
 /// A plugin that provides a runner.
 pub fn runner(results: Vec<ResultBody>) -> impl Plugin {
     let runner: Arc<dyn Runner> = Arc::new(Scripted(results));
@@ -42,6 +54,37 @@ pub fn runner(results: Vec<ResultBody>) -> impl Plugin {
         let runner = Arc::clone(&runner);
         hooks.on_sync(ProvideRunners, move || Ok(Some(vec![Arc::clone(&runner)])));
     })
+}
+
+/// A plugin with these tools.
+pub fn tools(make: impl Fn() -> Vec<FnTool> + Send + Sync + 'static) -> impl Plugin {
+    let make = Arc::new(make);
+    Registers("tools", move |hooks: &mut Registrar| {
+        let make = Arc::clone(&make);
+        hooks.on_sync(ProvideTools, move || {
+            Ok(Some(make().into_iter().map(|tool| Arc::new(tool) as Arc<dyn Tool>).collect()))
+        });
+    })
+}
+
+/// A tool that does this.
+pub fn tool<F, Fut>(name: &str, action: F) -> FnTool
+where
+    F: Fn(Map, ToolContext) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<ToolOutput, ToolError>> + Send + 'static,
+{
+    let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}});
+    FnTool::new(name, "Does what the test wants.", schema, action)
+}
+
+/// What a request tells the model of its calls, in order.
+pub fn told(request: &Value) -> Vec<String> {
+    let messages = request["messages"].as_array().unwrap().iter().filter(|message| message["role"] == "tool");
+    messages
+        .map(|message| {
+            format!("{}: {}", message["tool_call_id"].as_str().unwrap(), message["content"].as_str().unwrap())
+        })
+        .collect()
 }
 
 /// A host on a store of its own, in a workspace of its own.
@@ -62,6 +105,11 @@ impl Conversation {
 
     pub async fn with(plugin: impl Plugin) -> Self {
         Self::new(|builder| builder.plugin(plugin)).await
+    }
+
+    /// A conversation with the scripted model.
+    pub async fn scripted(server: &ScriptedModel, plugin: impl Plugin) -> Self {
+        Self::new(|builder| scripted(builder, server).plugin(plugin)).await
     }
 
     pub async fn say(&self, text: &str) -> Served {

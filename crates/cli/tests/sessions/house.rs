@@ -88,6 +88,7 @@ impl House {
             session_wait: Duration::from_mins(1),
             intakes: Default::default(),
             session_queue: 64,
+            limits: Default::default(),
             secrets: Secrets::new(Vec::<String>::new()),
             owner: Owner::in_folder(self.folder.path().join("owners")).unwrap(),
             clock: Clock::system(),

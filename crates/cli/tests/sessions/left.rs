@@ -111,6 +111,7 @@ impl<'a> Left<'a> {
             session: SESSION.into(),
             tape: self.tape.clone(),
             begins_after: Default::default(),
+            parent: None,
             event: EventKey::from(event),
             others: Vec::new(),
             binding: "default".into(),

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::ModelEvent;
+use super::{ArtifactsApi, ModelEvent, RunsApi};
 
 /// The host, as one run may use it. Cheap to clone.
 #[derive(Clone)]
@@ -33,6 +33,10 @@ pub struct RunApi {
     pub steering: Arc<dyn SteeringApi>,
     /// What is kept for the session.
     pub session: Arc<dyn SessionApi>,
+    /// Contents that are too large for the conversation.
+    pub artifacts: Arc<dyn ArtifactsApi>,
+    /// Child runs.
+    pub runs: Arc<dyn RunsApi>,
     /// Fires when the run is cancelled or its time is up.
     pub cancelled: CancellationToken,
 }

@@ -1,7 +1,9 @@
 //! The things a plugin can bring, and the one door through which a runner reaches the host.
 
 mod api;
+mod artifacts;
 mod channel;
+mod children;
 mod command;
 mod model;
 mod runner;
@@ -11,8 +13,10 @@ pub use api::{
     CommandCall, ModelCall, ModelResults, ModelsApi, PromptApi, RunApi, SessionApi, SteeringApi, TapeApi, TapeInfo,
     ToolsApi,
 };
+pub use artifacts::{Artifact, ArtifactPart, ArtifactsApi, NewArtifact};
 pub use channel::{Answer, Channel, ChannelCapabilities, ChannelError, Debounce, Fate, Gateway, Intake, Refusal};
+pub use children::{ChildCall, ChildEnd, RunsApi};
 pub use command::CliCommand;
 pub use model::{ModelError, ModelErrorKind, ModelEvent, ModelProvider, ModelStream, RequestBody, collect};
 pub use runner::{ResultStream, Runner};
-pub use tool::{FnTool, Tool, ToolContext, ToolError};
+pub use tool::{FnTool, Tool, ToolContext, ToolError, Touches};

@@ -22,8 +22,46 @@ pub trait Tool: Send + Sync + 'static {
         false
     }
 
+    /// What a call with these arguments has to do with the other calls of its step: whether they may run at the same
+    /// time.
+    fn touches(&self, arguments: &Map) -> Touches {
+        let _ = arguments;
+        if self.only_looks() { Touches::Looks } else { Touches::Anything }
+    }
+
+    /// Whether it sees to it itself that a call ends in time. The host's own limit for a call is not applied then; the
+    /// run's deadline is.
+    fn has_own_deadline(&self) -> bool {
+        false
+    }
+
     /// Calls it. An error is told to the model, which may try again.
     async fn call(&self, arguments: Map, context: ToolContext) -> Result<ToolOutput, ToolError>;
+}
+
+/// What a call has to do with the other calls of its step. Calls that have nothing to do with each other run at the same
+/// time; the others one after another, in the order in which the model asked for them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Touches {
+    /// Nothing that another call could see or change.
+    Nothing,
+    /// It looks at what others may change, and changes nothing.
+    Looks,
+    /// It changes this one thing, such as a file.
+    One(String),
+    /// It may change anything.
+    Anything,
+}
+
+impl Touches {
+    /// Whether two calls must keep their order.
+    pub fn meets(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Nothing, _) | (_, Self::Nothing) | (Self::Looks, Self::Looks) => false,
+            (Self::One(thing), Self::One(other)) => thing == other,
+            (Self::Looks | Self::One(_) | Self::Anything, _) => true,
+        }
+    }
 }
 
 /// Where a tool is called.
@@ -56,6 +94,8 @@ type Action = Box<dyn Fn(Map, ToolContext) -> BoxFuture<'static, Result<ToolOutp
 pub struct FnTool {
     spec: ToolSpec,
     only_looks: bool,
+    touches: Option<fn(&Map) -> Touches>,
+    has_own_deadline: bool,
     action: Action,
 }
 
@@ -68,12 +108,22 @@ impl FnTool {
     {
         let spec = ToolSpec { name: ToolName::new(name), description: description.to_owned(), parameters };
         let action: Action = Box::new(move |arguments, context| Box::pin(action(arguments, context)));
-        Self { spec, only_looks: false, action }
+        Self { spec, only_looks: false, touches: None, has_own_deadline: false, action }
     }
 
     /// The same tool, which only looks and changes nothing.
     pub fn that_only_looks(self) -> Self {
         Self { only_looks: true, ..self }
+    }
+
+    /// The same tool, which says of each call what it touches.
+    pub fn that_touches(self, touches: fn(&Map) -> Touches) -> Self {
+        Self { touches: Some(touches), ..self }
+    }
+
+    /// The same tool, which sees to its own time.
+    pub fn with_own_deadline(self) -> Self {
+        Self { has_own_deadline: true, ..self }
     }
 }
 
@@ -85,6 +135,15 @@ impl Tool for FnTool {
 
     fn only_looks(&self) -> bool {
         self.only_looks
+    }
+
+    fn touches(&self, arguments: &Map) -> Touches {
+        let looks = if self.only_looks { Touches::Looks } else { Touches::Anything };
+        self.touches.map_or(looks, |touches| touches(arguments))
+    }
+
+    fn has_own_deadline(&self) -> bool {
+        self.has_own_deadline
     }
 
     async fn call(&self, arguments: Map, context: ToolContext) -> Result<ToolOutput, ToolError> {

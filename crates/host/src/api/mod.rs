@@ -1,11 +1,18 @@
 //! The run API: the only door a runner has. Every call is checked against the run's grant.
 
+mod artifacts;
 mod models;
+pub(crate) mod open_calls;
 mod prompt;
+mod runs;
+mod schedule;
 mod session;
+mod spending;
 mod steering;
+mod step;
 mod tape;
 mod tools;
+mod watched;
 
 use std::sync::Arc;
 
@@ -22,12 +29,17 @@ pub(crate) fn run_api(run: &Arc<Run>) -> RunApi {
     RunApi {
         run_id: run.id().clone(),
         session_id: run.context.conversation.session_id.clone(),
-        models: Arc::new(models::Models(Arc::clone(run))),
+        models: Arc::new(spending::Spending {
+            models: watched::Watched { models: models::Models(Arc::clone(run)), run: Arc::clone(run) },
+            budget: Arc::clone(&run.budget),
+        }),
         tools: Arc::new(tools::Tools(Arc::clone(run))),
         tape: Arc::new(tape::SessionTape(Arc::clone(run))),
         prompt: Arc::new(prompt::Prompts(Arc::clone(run))),
         steering: Arc::new(steering::Steered(Arc::clone(run))),
         session: Arc::new(session::Kept(Arc::clone(run))),
+        artifacts: Arc::new(artifacts::Artifacts(Arc::clone(run))),
+        runs: Arc::new(runs::Runs(Arc::clone(run))),
         cancelled: run.cancelled.clone(),
     }
 }
@@ -37,7 +49,7 @@ fn unauthorized(what: &str) -> ApiError {
 }
 
 /// A store's own words may name paths; a runner needs to know only that it failed.
-fn store_failed(error: &StoreError) -> ApiError {
+pub(crate) fn store_failed(error: &StoreError) -> ApiError {
     tracing::error!(%error, "the store failed during a run");
     ApiError::new(ApiErrorCode::RuntimeError, "the store failed").caused_by("store-failed")
 }

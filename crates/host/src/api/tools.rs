@@ -2,18 +2,19 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use capstan_hooks::ToolDecision;
 use capstan_hooks::args::{AfterToolArgs, BeforeToolArgs, PendingTool, ToolOutcome};
 use capstan_hooks::contracts::{CommandCall, Tool, ToolContext, ToolsApi};
-use capstan_protocol::{ApiError, ApiErrorCode, Map, StreamEvent, ToolCall, ToolName, ToolOutput, ToolSpec};
+use capstan_protocol::{ApiError, ApiErrorCode, Map, ToolCall, ToolName, ToolOutput, ToolSpec};
 use capstan_tape::Draft;
 use futures::FutureExt as _;
 use serde_json::{Value, json};
 
-use super::{done_unrecorded, hook_failed, run_api, store_failed, unauthorized};
+use super::step::Step;
+use super::{hook_failed, run_api, store_failed, unauthorized};
 use crate::recovery::{COMMAND, COMMAND_START};
 use crate::run::Run;
 
@@ -32,21 +33,7 @@ impl ToolsApi for Tools {
         run.take_in();
         run.append(Draft::tool_call(&calls));
         run.flush().await.map_err(|error| store_failed(&error))?;
-        let mut outputs = Vec::new();
-        let count = calls.len();
-        for call in calls {
-            run.emit(StreamEvent::ToolCall { call: call.clone() }).await;
-            let output = self.answer(&call).await;
-            self.append_done(Draft::tool_result(&call.id, &output), &call.function.name);
-            // A handoff is on record together with the last result and with what the runner says next: were it alone,
-            // a run after a crash would read nothing of this step and take it anew.
-            if outputs.len() + 1 < count || !run.hands_off() {
-                run.flush().await.map_err(|error| done_unrecorded(&error, &run.journal.unrecorded()))?;
-            }
-            let (call_id, name) = (call.id, call.function.name);
-            run.emit(StreamEvent::ToolResult { call_id, name, output: output.clone() }).await;
-            outputs.push(output);
-        }
+        let outputs = Step::new(self, &calls).outputs().await?;
         step.end();
         Ok(outputs)
     }
@@ -96,7 +83,8 @@ impl Drop for CommandRecord<'_> {
             "elapsed_ms": u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX),
             "output": self.output.as_ref().map(ToolOutput::text),
         });
-        self.tools.append_done(Draft::event(COMMAND, data), self.name.as_str());
+        let did = self.tools.with_effects(self.name.as_str());
+        self.tools.0.append_together(Vec::new(), vec![Draft::event(COMMAND, data)], did);
     }
 }
 
@@ -117,16 +105,15 @@ impl<'a> OpenStep<'a> {
 }
 
 impl Tools {
-    /// Adds the entry that tells what a tool did; nothing has to be checked of one that only looks, or is not there.
-    fn append_done(&self, entry: Draft, name: &str) {
-        match self.0.services.tool(name).filter(|tool| !tool.only_looks()) {
-            Some(tool) => self.0.journal.append_done(self.0.id(), entry, tool.spec().name.as_str()),
-            None => self.0.append(entry),
-        }
+    /// A tool by its own name, if it may have done something: of one that only looks, or is not there, nothing has to be
+    /// checked.
+    pub(super) fn with_effects(&self, name: &str) -> Option<String> {
+        let tool = self.0.services.tool(name).filter(|tool| !tool.only_looks())?;
+        Some(tool.spec().name.to_string())
     }
 
     /// The output of one call. Whatever is wrong with it, the model is told in words.
-    async fn answer(&self, call: &ToolCall) -> ToolOutput {
+    pub(super) async fn answer(&self, call: &ToolCall) -> ToolOutput {
         let name = &call.function.name;
         let Some(tool) = self.0.services.tool(name).cloned() else {
             return ToolOutput::error(format!("there is no tool {name}"));
@@ -134,11 +121,9 @@ impl Tools {
         if !self.0.grant().tools.allows(tool.spec().name.as_str()) {
             return ToolOutput::error(format!("the tool {name} is not allowed here"));
         }
-        let text = if call.function.arguments.trim().is_empty() { "{}" } else { call.function.arguments.as_str() };
-        match serde_json::from_str::<Value>(text) {
-            Ok(Value::Object(arguments)) => self.make(tool.as_ref(), arguments).await,
-            Ok(_) => ToolOutput::error("the arguments must be a JSON object"),
-            Err(error) => ToolOutput::error(format!("the arguments are not valid JSON: {error}")),
+        match arguments(call) {
+            Ok(arguments) => self.make(tool.as_ref(), arguments).await,
+            Err(reason) => ToolOutput::error(reason),
         }
     }
 
@@ -151,30 +136,56 @@ impl Tools {
         let output = match hooks.before_tool_call(before).await {
             Ok(ToolDecision::Make(arguments)) => {
                 call.arguments = Arc::clone(&arguments);
-                self.execute(tool, Map::clone(&arguments)).await
+                let open = self.0.progress().open_calls.begin_tool(call.clone());
+                let output = self.execute(tool, Map::clone(&arguments)).await;
+                self.0.progress().open_calls.end(open);
+                output
             }
             Ok(ToolDecision::Answer(output)) => output,
             Err(failure) => ToolOutput::error(hook_failed(&failure).message),
         };
-        let outcome = ToolOutcome(Arc::new(output.clone()));
-        match hooks.after_tool_call(&AfterToolArgs { call, outcome, session_id, state }).await {
-            Ok(()) => output,
+        let outcome = ToolOutcome(Arc::new(output));
+        match hooks.after_tool_call(AfterToolArgs { call, outcome, session_id, state }).await {
+            Ok(output) => Arc::unwrap_or_clone(output),
             Err(failure) => ToolOutput::error(hook_failed(&failure).message),
         }
     }
 
-    /// A panic is the tool's own failure and hurts nobody else.
+    /// A panic is the tool's own failure and hurts nobody else; one that does not answer is ended.
     async fn execute(&self, tool: &dyn Tool, arguments: Map) -> ToolOutput {
-        let context = ToolContext {
-            workspace: self.0.services.settings.workspace.path.clone(),
-            api: run_api(&self.0),
-            cancelled: self.0.cancelled.clone(),
+        let settings = &self.0.services.settings;
+        let cancelled = self.0.cancelled.child_token();
+        // Whatever the tool has begun elsewhere hears of the end of the call, however it comes.
+        let _ended = cancelled.clone().drop_guard();
+        let context = ToolContext { workspace: settings.workspace.path.clone(), api: run_api(&self.0), cancelled };
+        let call = AssertUnwindSafe(tool.call(arguments, context)).catch_unwind();
+        let answer = if tool.has_own_deadline() {
+            call.await
+        } else {
+            match tokio::time::timeout(settings.limits.tool_timeout, call).await {
+                Ok(answer) => answer,
+                Err(_) => return ToolOutput::error(did_not_answer(settings.limits.tool_timeout)),
+            }
         };
-        let output = match AssertUnwindSafe(tool.call(arguments, context)).catch_unwind().await {
+        let output = match answer {
             Ok(Ok(output)) => output,
             Ok(Err(error)) => ToolOutput::error(error.to_string()),
             Err(_) => ToolOutput::error("the tool crashed"),
         };
-        self.0.services.settings.secrets.mask(output)
+        settings.secrets.mask(output)
+    }
+}
+
+fn did_not_answer(limit: Duration) -> String {
+    format!("the tool did not answer within {} seconds and was ended; what it did is not known", limit.as_secs())
+}
+
+/// The arguments of a call, or what is wrong with them, in words for the model.
+pub(super) fn arguments(call: &ToolCall) -> Result<Map, String> {
+    let text = if call.function.arguments.trim().is_empty() { "{}" } else { call.function.arguments.as_str() };
+    match serde_json::from_str::<Value>(text) {
+        Ok(Value::Object(arguments)) => Ok(arguments),
+        Ok(_) => Err("the arguments must be a JSON object".to_owned()),
+        Err(error) => Err(format!("the arguments are not valid JSON: {error}")),
     }
 }

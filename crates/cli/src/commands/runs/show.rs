@@ -95,6 +95,7 @@ impl Known {
             format!("runner    {} (binding {})", run.runner, run.binding),
             format!("started   {}", run.started_at),
             format!("ended     {ended}"),
+            format!("parent    {}", run.parent.as_ref().map_or("-", |parent| parent.as_str())),
             format!("event     {} of {}", run.event.event_id, run.event.source),
         ];
         lines.extend(self.text.as_ref().map(|text| format!("          {}", shortened(text))));

@@ -1,0 +1,228 @@
+//! The agent on a model that answers at once: what everything beside the model takes.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use capstan_testing::{Gate, Reply, ScriptedModel};
+use serde_json::{Value, json};
+
+use crate::Outcome;
+use crate::cold_start::{binary, capstan, interpreter, python, time};
+use crate::sample::{Sample, print_ratio, print_row};
+
+const WARM_UP: usize = 5;
+const TIMES: usize = 60;
+/// How many chunks a long answer has.
+const CHUNKS: usize = 5000;
+const LONG_TIMES: usize = 10;
+
+type Failed = Box<dyn std::error::Error>;
+
+/// What the model does, by what it was asked last.
+fn script(request: &Value) -> Reply {
+    let newest = request["messages"].as_array().and_then(|messages| messages.last());
+    let said = newest.map(|message| message["content"].to_string()).unwrap_or_default();
+    if newest.is_some_and(|message| message["role"] == "tool") {
+        Reply::text("done")
+    } else if said.contains("look") {
+        Reply::tool_calls([("call", "fs_read", json!({"path": "notes.txt"}))])
+    } else if said.contains("shell") {
+        Reply::tool_calls([("call", "bash", json!({"cmd": "true"}))])
+    } else if said.contains("long") {
+        Reply::text("word ".repeat(CHUNKS))
+    } else {
+        Reply::text("hello")
+    }
+}
+
+fn with_model(mut command: Command, server: &ScriptedModel) -> Command {
+    command.env("CAPSTAN_MODEL", "openai:scripted").env("CAPSTAN_API_KEY", "sk-0123456789abcdef");
+    command.env("CAPSTAN_API_BASE", server.base_url());
+    command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    command
+}
+
+/// How long a process takes to its first byte, and to its end.
+fn first_byte(command: &mut Command) -> Result<(Duration, Duration), Failed> {
+    let begun = Instant::now();
+    let mut process = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+    let mut output = process.stdout.take().ok_or("no output")?;
+    let mut byte = [0];
+    output.read_exact(&mut byte)?;
+    let first = begun.elapsed();
+    let mut rest = Vec::new();
+    output.read_to_end(&mut rest)?;
+    let status = process.wait()?;
+    let whole = begun.elapsed();
+    if status.success() { Ok((first, whole)) } else { Err(format!("{command:?} ended with {status}").into()) }
+}
+
+pub(crate) fn run() -> Outcome {
+    let binary = binary()?;
+    let folder = tempfile::tempdir()?;
+    std::fs::write(folder.path().join("notes.txt"), "some notes\n")?;
+    let server = ScriptedModel::start_blocking_with(|request, _| script(request));
+    println!("agent: {} on a model without latency, homes in {}", binary.display(), folder.path().display());
+    start(&binary, folder.path(), &server)?;
+    chunks(&binary, folder.path(), &server)?;
+    turns(&binary, folder.path(), &server)?;
+    peak(&binary, folder.path())
+}
+
+/// From the start of `capstan run` to the first token.
+fn start(binary: &Path, folder: &Path, server: &ScriptedModel) -> Outcome {
+    let interpreter = interpreter()?;
+    let mut samples: [Sample; 4] = Default::default();
+    for number in 0..WARM_UP + TIMES {
+        let session = format!("s{number}");
+        let run = ["run", "hello", "--session-id", &session];
+        let python_time = time(&mut python(&interpreter, &["-c", "pass"]))?;
+        let (first, whole) = first_byte(&mut with_model(capstan(binary, folder, &run), server))?;
+        let (demo, _) = first_byte(&mut capstan(binary, folder, &run))?;
+        if number >= WARM_UP {
+            samples.iter_mut().zip([python_time, first, whole, demo]).for_each(|(sample, time)| sample.push(time));
+        }
+    }
+    let [python, first, whole, demo] = &samples;
+    print_row("python3 -c pass", python);
+    print_row("capstan run, to its first token", first);
+    print_row("capstan run, to its end", whole);
+    print_row("the same on demo:, first token", demo);
+    print_ratio("first token, to python3", first.ratio_to(python), Some(2.0));
+    Ok(())
+}
+
+/// What each streamed chunk costs beyond reading it off the wire.
+fn chunks(binary: &Path, folder: &Path, server: &ScriptedModel) -> Outcome {
+    let mut samples: [Sample; 4] = Default::default();
+    for number in 0..=LONG_TIMES {
+        let session = format!("c{number}");
+        let run = |text: &str| {
+            let arguments = ["run", text, "--session-id", &session];
+            first_byte(&mut with_model(capstan(binary, folder, &arguments), server)).map(|(_, whole)| whole)
+        };
+        let times = [raw(server, "hello")?, raw(server, "long")?, run("hello")?, run("long")?];
+        if number > 0 {
+            samples.iter_mut().zip(times).for_each(|(sample, time)| sample.push(time));
+        }
+    }
+    let [raw_short, raw_long, short, long] = &samples;
+    print_row(&format!("reading {CHUNKS} chunks"), raw_long);
+    print_row(&format!("capstan run with {CHUNKS} chunks"), long);
+    let per_chunk = |short: &Sample, long: &Sample| {
+        #[expect(clippy::cast_precision_loss, reason = "a small number")]
+        let chunks = CHUNKS as f64;
+        long.median().saturating_sub(short.median()).as_secs_f64() * 1e6 / chunks
+    };
+    let (bare, ours) = (per_chunk(raw_short, raw_long), per_chunk(short, long));
+    println!(
+        "  {:34} {:>10.2} µs  (reading alone {bare:.2}, with capstan {ours:.2})",
+        "added for each chunk",
+        ours - bare
+    );
+    Ok(())
+}
+
+/// The same request by hand: how long the server takes to say it.
+fn raw(server: &ScriptedModel, text: &str) -> Result<Duration, Failed> {
+    let address = server.base_url().trim_start_matches("http://").trim_end_matches("/v1").to_owned();
+    let body = json!({"model": "m", "stream": true, "messages": [{"role": "user", "content": text}]}).to_string();
+    let begun = Instant::now();
+    let mut stream = TcpStream::connect(&address)?;
+    write!(
+        stream,
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    )?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let elapsed = begun.elapsed();
+    if answer.contains("[DONE]") { Ok(elapsed) } else { Err(format!("not an answer: {answer}").into()) }
+}
+
+/// A turn of a host that runs, with one tool call, beside the start of a shell.
+fn turns(binary: &Path, folder: &Path, server: &ScriptedModel) -> Outcome {
+    let mut host = Served::start(with_model(capstan(binary, folder, &["serve", "--channel", "stdio"]), server))?;
+    let mut samples: [Sample; 4] = Default::default();
+    for number in 0..WARM_UP + TIMES {
+        let times = [
+            time(Command::new("sh").args(["-c", "true"]))?,
+            host.turn(number, "hello")?,
+            host.turn(number, "look")?,
+            host.turn(number, "shell")?,
+        ];
+        if number >= WARM_UP {
+            samples.iter_mut().zip(times).for_each(|(sample, time)| sample.push(time));
+        }
+    }
+    let [shell, plain, look, with_shell] = &samples;
+    print_row("sh -c true", shell);
+    print_row("a turn without a tool", plain);
+    print_row("a turn that reads a file", look);
+    print_row("a turn that runs true in bash", with_shell);
+    print_ratio("with fs.read, to sh -c true", look.ratio_to(shell), Some(3.0));
+    print_ratio("with bash, to sh -c true", with_shell.ratio_to(shell), None);
+    Ok(())
+}
+
+/// The most memory a run has had when its answer is on its way.
+fn peak(binary: &Path, folder: &Path) -> Outcome {
+    let gate = Gate::new();
+    let held = gate.clone();
+    let server = ScriptedModel::start_blocking_with(move |_, _| Reply::text("hello there").held_at(&held));
+    let mut process = with_model(capstan(binary, folder, &["run", "hello", "--session-id", "peak"]), &server);
+    let mut process = process.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    while !gate.is_reached() {
+        std::thread::yield_now();
+    }
+    let status = std::fs::read_to_string(format!("/proc/{}/status", process.id()))?;
+    gate.open();
+    process.wait()?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap_or_default();
+    println!("  {:34} {}", "peak memory of capstan run", line.trim_start_matches("VmHWM:").trim());
+    Ok(())
+}
+
+/// A host that serves the stdio channel.
+struct Served {
+    process: Child,
+    output: BufReader<std::process::ChildStdout>,
+}
+
+impl Served {
+    fn start(mut command: Command) -> Result<Self, Failed> {
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let output = BufReader::new(process.stdout.take().ok_or("no output")?);
+        let mut host = Self { process, output };
+        host.line()?;
+        Ok(host)
+    }
+
+    fn line(&mut self) -> Result<String, Failed> {
+        let mut line = String::new();
+        self.output.read_line(&mut line)?;
+        if line.is_empty() { Err("the host has ended".into()) } else { Ok(line) }
+    }
+
+    /// A turn in a session of its own.
+    fn turn(&mut self, number: usize, text: &str) -> Result<Duration, Failed> {
+        let line = json!({"id": "t", "session": format!("{text}-{number}"), "text": text});
+        let begun = Instant::now();
+        writeln!(self.process.stdin.as_mut().ok_or("no input")?, "{line}")?;
+        let answer = self.line()?;
+        let elapsed = begun.elapsed();
+        if answer.contains("\"replied\"") { Ok(elapsed) } else { Err(format!("not replied but {answer}").into()) }
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        // The end of its input ends it.
+        drop(self.process.stdin.take());
+        let _ended = self.process.wait();
+    }
+}

@@ -1,0 +1,55 @@
+//! `artifact.read`: what was too long for the conversation, part by part.
+
+use capstan_hooks::contracts::{FnTool, ToolContext, ToolError};
+use capstan_protocol::{ArtifactId, ToolOutput};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::typed::tool;
+
+/// How much is shown when nobody says.
+const DEFAULT_BYTES: u64 = 8 * 1024;
+/// The most that is shown at once: it must not be too long for the conversation itself.
+const MOST_BYTES: u64 = 24 * 1024;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Read {
+    /// The artifact, as the preview names it.
+    artifact: String,
+    /// Where to begin, in bytes.
+    #[serde(default)]
+    offset: u64,
+    /// How many bytes to show at most.
+    limit: Option<u64>,
+}
+
+pub(super) fn read() -> FnTool {
+    let description = "Shows a part of an artifact, such as a tool's answer that was too long to be shown whole.";
+    let read = tool("artifact.read", description, |arguments: Read, context: ToolContext| async move {
+        let id = ArtifactId::new(arguments.artifact);
+        let limit = arguments.limit.unwrap_or(DEFAULT_BYTES).clamp(1, MOST_BYTES);
+        let part = context.api.artifacts.read(&id, arguments.offset, limit).await;
+        let part = part.map_err(|error| ToolError::new(error.message))?;
+        let (size, begin) = (part.artifact.bytes, part.offset.min(part.artifact.bytes));
+        let skipped = part.content.iter().take_while(|byte| is_inside_letter(**byte)).count();
+        let text = whole_letters(&part.content[skipped..]);
+        let begin = begin + skipped as u64;
+        let end = begin + text.len() as u64;
+        let rest = if end < size { format!("; go on with offset {end}") } else { "; this is the end".to_owned() };
+        Ok(ToolOutput::ok(format!("[bytes {begin} to {end} of {size}{rest}]\n{}", String::from_utf8_lossy(text))))
+    });
+    read.that_only_looks()
+}
+
+fn is_inside_letter(byte: u8) -> bool {
+    byte & 0b1100_0000 == 0b1000_0000
+}
+
+/// The bytes without the beginning of a letter that does not fit.
+fn whole_letters(bytes: &[u8]) -> &[u8] {
+    match std::str::from_utf8(bytes) {
+        Err(error) if error.error_len().is_none() && error.valid_up_to() > 0 => &bytes[..error.valid_up_to()],
+        _ => bytes,
+    }
+}

@@ -1,0 +1,208 @@
+//! The agent's loop through the real binary, with a model that does what models do: wrong arguments, tools that do not
+//! exist, tools that hang, hundreds of calls at once, contexts that are too long.
+
+mod cli_support;
+
+use std::process::Command;
+
+use capstan_testing::{Gate, Reply, ScriptedModel};
+use cli_support::{Place, Said, named, of_kind, wait_for};
+use serde_json::{Value, json};
+
+/// What a request tells the model of its newest calls.
+fn results(request: &Value) -> Vec<String> {
+    let messages = request["messages"].as_array().expect("messages").iter().rev();
+    let mut results: Vec<String> = messages
+        .take_while(|message| message["role"] == "tool")
+        .map(|message| message["content"].as_str().expect("a text").to_owned())
+        .collect();
+    results.reverse();
+    results
+}
+
+/// Every call on the tape has exactly one result, and nothing else is wrong with it.
+#[track_caller]
+fn assert_valid(place: &Place, server: &ScriptedModel) {
+    assert_eq!(server.violations(), [""; 0]);
+    place.assert_undamaged();
+    let entries = place.entries();
+    let calls = of_kind(&entries, "tool_call");
+    let calls = calls.iter().map(|entry| entry["payload"]["calls"].as_array().expect("calls").len());
+    assert_eq!(calls.sum::<usize>(), of_kind(&entries, "tool_result").len());
+}
+
+#[test]
+fn a01_wrong_arguments_and_unknown_tools_are_told_to_the_model_which_goes_on() {
+    let server = ScriptedModel::start_blocking(vec![
+        Reply::tool_calls_verbatim([
+            ("a", "bash", "{\"cmd\": \"echo o"),
+            ("b", "bash", "[1, 2]"),
+            ("c", "bash", "{\"command\": \"echo one\"}"),
+            ("d", "no_such_tool", "{}"),
+            ("e", "bash", "{\"cmd\": \"echo fine\"}"),
+        ]),
+        Reply::text("now I know"),
+    ]);
+    let place = Place::with_model(&server);
+    assert_eq!(place.capstan(&["run", "hello"]).succeeded().stdout, "now I know\n");
+    let told = results(&server.requests()[1]);
+    assert!(told[0].starts_with("the arguments are not valid JSON: "), "{told:?}");
+    assert_eq!(told[1], "the arguments must be a JSON object");
+    assert!(told[2].contains("the arguments of bash do not fit: ") && told[2].contains("command"), "{told:?}");
+    assert_eq!(told[3..], ["there is no tool no_such_tool", "fine"]);
+    assert_valid(&place, &server);
+}
+
+#[test]
+fn a01_a_tool_that_hangs_is_ended_and_the_run_goes_on() {
+    let server = ScriptedModel::start_blocking(vec![
+        Reply::tool_calls([("a", "bash", json!({"cmd": "sleep 1000", "timeout_seconds": 1}))]),
+        Reply::text("it hung"),
+    ]);
+    let place = Place::with_model(&server);
+    assert_eq!(place.capstan(&["run", "hello"]).succeeded().stdout, "it hung\n");
+    assert!(results(&server.requests()[1])[0].contains("1 second"), "{:?}", results(&server.requests()[1]));
+    assert_valid(&place, &server);
+}
+
+#[test]
+fn a10_two_hundred_calls_in_one_step_are_all_answered_in_their_order() {
+    let place_of = |number: usize| format!("file-{number}.txt");
+    let calls =
+        (0..200).map(|number| (format!("call_{number}"), "fs_read".to_owned(), json!({"path": place_of(number)})));
+    let server = ScriptedModel::start_blocking(vec![Reply::tool_calls(calls), Reply::text("read them all")]);
+    let place = Place::with_model(&server);
+    for number in 0..200 {
+        std::fs::write(place.workspace().join(place_of(number)), format!("this is {number}.")).unwrap();
+    }
+    assert_eq!(place.capstan(&["run", "read"]).succeeded().stdout, "read them all\n");
+    let told = results(&server.requests()[1]);
+    assert_eq!(told.len(), 200);
+    for (number, text) in told.iter().enumerate() {
+        assert!(text.contains(&format!("this is {number}.")), "{number}: {text}");
+    }
+    assert_valid(&place, &server);
+}
+
+#[test]
+fn a02_a_context_that_stays_too_long_ends_the_run_with_a_clear_error_and_a_valid_tape() {
+    let too_long = r#"{"error": {"message": "This model's maximum context length is 8192 tokens"}}"#;
+    let server = ScriptedModel::start_blocking(vec![
+        Reply::tool_calls([("a", "bash", json!({"cmd": "echo one"}))]),
+        Reply::status(400, too_long),
+        Reply::status(400, too_long),
+        Reply::text("better"),
+    ]);
+    let place = Place::with_model(&server);
+    let said = place.capstan(&["run", "hello"]).refused("model-context-overflow", 1);
+    assert!(said.stderr.contains("hint: "), "{said:?}");
+    let entries = place.entries();
+    let anchors: Vec<&Value> = of_kind(&entries, "anchor").iter().map(|entry| &entry["payload"]["name"]).collect();
+    assert_eq!(anchors, ["session/start", "auto_handoff/context_overflow"]);
+    assert_eq!(place.capstan(&["run", "again"]).succeeded().stdout, "better\n", "the session goes on from the anchor");
+    assert_valid(&place, &server);
+}
+
+#[test]
+fn a01_a_run_without_tokens_left_says_so_and_keeps_what_it_said() {
+    let server = ScriptedModel::start_blocking(vec![
+        Reply::tool_calls([("a", "bash", json!({"cmd": "echo one"}))]).with_text("Let me look.").with_usage(90, 20),
+        Reply::text("never"),
+    ]);
+    let place = Place::with_model(&server).set("CAPSTAN_MAX_RUN_TOKENS", "100");
+    let said = place.capstan(&["run", "hello"]);
+    let said = said.failed("max-run-tokens", 1);
+    assert!(said.stderr.contains("hint: raise max_run_tokens"), "{said:?}");
+    let entries = place.entries();
+    let messages: Vec<&Value> = of_kind(&entries, "message").iter().map(|entry| &entry["payload"]["content"]).collect();
+    assert_eq!(messages.last(), Some(&&json!("Let me look.")));
+    assert_valid(&place, &server);
+}
+
+#[test]
+fn a10_an_artifact_survives_the_process_that_made_it() {
+    let gate = Gate::new();
+    let held = gate.clone();
+    let server = ScriptedModel::start_blocking_with(move |request, answered| {
+        let preview = || results(request).pop().expect("a result");
+        match answered {
+            0 => Reply::tool_calls([("a", "bash", json!({"cmd": "seq 1 12000"}))]),
+            1 => Reply::text("never heard").held_at(&held),
+            // What the dead process was asked is taken up again.
+            2 => Reply::text("counted"),
+            3 => {
+                let tape = request["messages"].to_string();
+                let (_, handle) = tape.split_once("in artifact ").expect("the preview is on the tape");
+                let handle = handle.split_once(',').expect("its handle").0;
+                Reply::tool_calls([("b", "artifact_read", json!({"artifact": handle, "offset": 30000, "limit": 60}))])
+            }
+            _ => Reply::text(preview()),
+        }
+    });
+    let place = Place::with_model(&server);
+    let mut process = place.command(&["run", "count"]).spawn().unwrap();
+    wait_for(&gate);
+    process.kill().unwrap();
+    process.wait().unwrap();
+    gate.open();
+    let shown = place.capstan(&["run", "go on"]).succeeded().stdout;
+    assert!(shown.contains("[bytes 30000 to 30060 of ") && shown.contains("\n6223\n"), "{shown}");
+    let entries = place.entries();
+    let artifact = &named(&entries, "artifact.created")[0]["payload"]["data"];
+    assert!(artifact["bytes"].as_u64().unwrap() > 32768, "{artifact}");
+    assert!(place.capstan(&["tape", "show", "cli:local"]).data().len() < 100_000, "the whole of it is not shown");
+}
+
+#[test]
+fn k04_a_subagent_whose_process_dies_is_interrupted_and_its_call_is_not_made_again() {
+    let gate = Gate::new();
+    let held = gate.clone();
+    let server = ScriptedModel::start_blocking_with(move |_, answered| match answered {
+        0 => Reply::tool_calls([("a", "subagent", json!({"prompt": "wait here"}))]),
+        1 => Reply::text("never heard").held_at(&held),
+        _ => Reply::text("hello again"),
+    });
+    let place = Place::with_model(&server);
+    let mut process = place.command(&["run", "first"]).spawn().unwrap();
+    wait_for(&gate);
+    process.kill().unwrap();
+    process.wait().unwrap();
+    gate.open();
+    assert_eq!(place.capstan(&["run", "second"]).succeeded().stdout, "hello again\n");
+    let runs = place.capstan(&["runs", "list", "--json"]).json();
+    let runs: Vec<&Value> = runs.as_array().unwrap().iter().collect();
+    let statuses: Vec<&Value> = runs.iter().map(|run| &run["status"]).collect();
+    assert_eq!(statuses, ["completed", "interrupted", "interrupted"], "{runs:?}");
+    let child = runs.iter().find(|run| run["parent"].is_string()).expect("a child");
+    let parent = runs.iter().find(|run| run["run_id"] == child["parent"]).expect("its parent");
+    assert_eq!(parent["session"], child["session"]);
+    let request = server.requests().pop().expect("a request").to_string();
+    assert!(request.contains("the call was interrupted and its outcome is unknown"), "{request}");
+    assert_eq!(place.outcomes(), (2, 0));
+    place.assert_undamaged();
+}
+
+#[test]
+fn x02_a_run_that_is_cancelled_during_parallel_calls_leaves_a_valid_tape() {
+    let server = ScriptedModel::start_blocking(vec![
+        Reply::tool_calls([
+            ("a", "fs_read", json!({"path": "there.txt"})),
+            ("b", "bash", json!({"cmd": "touch begun; sleep 1000"})),
+            ("c", "fs_read", json!({"path": "there.txt"})),
+        ]),
+        Reply::text("again"),
+    ]);
+    let place = Place::with_model(&server);
+    std::fs::write(place.workspace().join("there.txt"), "content").unwrap();
+    let process = place.command(&["run", "hello"]).spawn().unwrap();
+    while !place.workspace().join("begun").exists() {
+        std::thread::yield_now();
+    }
+    assert!(Command::new("kill").args(["-s", "INT", &process.id().to_string()]).status().unwrap().success());
+    Said::from(process.wait_with_output().unwrap()).failed("run-cancelled", 130);
+    assert_eq!(of_kind(&place.entries(), "tool_result").len(), 1, "what was answered is on record");
+    assert_eq!(place.capstan(&["run", "again"]).succeeded().stdout, "again\n");
+    assert_eq!(server.violations(), [""; 0]);
+    let told = server.requests()[1]["messages"].to_string();
+    assert_eq!(told.matches("the call was interrupted and its outcome is unknown").count(), 2);
+}

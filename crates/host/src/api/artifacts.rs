@@ -1,0 +1,121 @@
+//! Artifacts, as a run may use them.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use capstan_hooks::contracts::{Artifact, ArtifactPart, ArtifactsApi, NewArtifact};
+use capstan_protocol::{ApiError, ApiErrorCode, ArtifactId, RunId, ToolCall, ToolOutput};
+use capstan_tape::{Draft, Fact, Kind, Slice, blob_hash};
+use serde::Deserialize as _;
+use serde_json::json;
+
+use super::{store_failed, unauthorized};
+use crate::run::Run;
+use crate::spill;
+
+/// The event that tells of an artifact.
+const CREATED: &str = "artifact.created";
+/// On the result of a call: the artifact that has the whole of it.
+const ARTIFACT: &str = "artifact";
+/// The largest content that is kept.
+const MOST_BYTES: usize = 64 * 1024 * 1024;
+/// How many entries are looked at at once.
+const PAGE: usize = 500;
+
+pub(super) struct Artifacts(pub(super) Arc<Run>);
+
+#[async_trait]
+impl ArtifactsApi for Artifacts {
+    async fn describe(&self, id: &ArtifactId) -> Result<Artifact, ApiError> {
+        self.may()?;
+        self.find(id).await
+    }
+
+    async fn read(&self, id: &ArtifactId, offset: u64, limit: u64) -> Result<ArtifactPart, ApiError> {
+        self.may()?;
+        let artifact = self.find(id).await?;
+        let store = self.0.services.tapes.store();
+        let content = store.blob(&artifact.hash).await.map_err(|error| store_failed(&error))?;
+        let Some(content) = content else {
+            let message = format!("the content of artifact {id} is not kept here");
+            return Err(ApiError::new(ApiErrorCode::NotFound, message));
+        };
+        let at = |place: u64| usize::try_from(place).unwrap_or(usize::MAX).min(content.len());
+        let part = content[at(offset)..at(offset.saturating_add(limit))].to_vec();
+        Ok(ArtifactPart { artifact, offset, content: part })
+    }
+
+    async fn create(&self, new: NewArtifact) -> Result<Artifact, ApiError> {
+        self.may()?;
+        if new.content.len() > MOST_BYTES {
+            let message = format!("an artifact has at most {MOST_BYTES} bytes");
+            return Err(ApiError::new(ApiErrorCode::PayloadTooLarge, message));
+        }
+        let (artifact, fact, entry) = self.0.new_artifact(new);
+        let did_nothing_else = None;
+        self.0.append_together(vec![fact], vec![entry], did_nothing_else);
+        self.0.flush().await.map_err(|error| store_failed(&error))?;
+        Ok(artifact)
+    }
+}
+
+impl Artifacts {
+    fn may(&self) -> Result<(), ApiError> {
+        if self.0.grant().artifacts { Ok(()) } else { Err(unauthorized("artifacts")) }
+    }
+
+    /// The artifact, if the run's own tape tells of it. The id says which run made it, so only what came after the
+    /// beginning of that run is looked at.
+    async fn find(&self, id: &ArtifactId) -> Result<Artifact, ApiError> {
+        self.0.flush().await.map_err(|error| store_failed(&error))?;
+        let unknown = || ApiError::new(ApiErrorCode::NotFound, format!("there is no artifact {id} in this session"));
+        let tapes = &self.0.services.tapes;
+        let maker = id.as_str().rsplit_once('.').map(|(run, _)| RunId::new(run)).ok_or_else(unknown)?;
+        let maker = tapes.store().run(&maker).await.map_err(|error| store_failed(&error))?.ok_or_else(unknown)?;
+        let mut slice = Slice { kinds: vec![Kind::Event], limit: Some(PAGE), ..Slice::after(maker.begins_after) };
+        loop {
+            let page = tapes.read(self.0.journal.tape(), &slice).await.map_err(|error| store_failed(&error))?;
+            let Some(last) = page.last().map(|entry| entry.id) else { return Err(unknown()) };
+            slice.after = Some(last);
+            let told = page.iter().filter(|entry| entry.name() == Some(CREATED));
+            let artifacts = told.filter_map(|entry| Artifact::deserialize(&entry.payload["data"]).ok());
+            if let Some(artifact) = artifacts.into_iter().find(|artifact| artifact.id == *id) {
+                return Ok(artifact);
+            }
+        }
+    }
+}
+
+impl Run {
+    /// A content as an artifact of this run: what keeps it, and the entry that tells of it.
+    fn new_artifact(&self, new: NewArtifact) -> (Artifact, Fact, Draft) {
+        let artifact = Artifact {
+            id: self.next_artifact(),
+            name: new.name,
+            media_type: new.media_type,
+            bytes: new.content.len() as u64,
+            hash: blob_hash(&new.content),
+        };
+        let fact = Fact::PutBlob { hash: artifact.hash.clone(), bytes: new.content };
+        let entry = Draft::event(CREATED, json!(artifact)).hidden();
+        (artifact, fact, entry)
+    }
+
+    /// Writes the result of a call, and gives what the model gets of it: a text that is too long for the conversation
+    /// becomes an artifact in the same commit, with a preview in its place. `did` is the tool, if it may have done
+    /// something.
+    pub(super) fn append_result(&self, call: &ToolCall, output: ToolOutput, did: Option<String>) -> ToolOutput {
+        let limit = self.services.settings.limits.spill_bytes;
+        let Some(text) = spill::text_over(&output, limit) else {
+            self.append_together(Vec::new(), vec![Draft::tool_result(&call.id, &output)], did);
+            return output;
+        };
+        let (name, media_type) = (call.function.name.clone(), "text/plain; charset=utf-8".to_owned());
+        let (artifact, fact, told) =
+            self.new_artifact(NewArtifact { name, media_type, content: text.as_bytes().to_vec() });
+        let output = spill::previewed(output, &text, &artifact.id, limit);
+        let result = Draft::tool_result(&call.id, &output).with_meta(ARTIFACT, json!(artifact.id));
+        self.append_together(vec![fact], vec![told, result], did);
+        output
+    }
+}

@@ -1,0 +1,86 @@
+//! Calls that a run had begun and that it broke off: whoever saw them begin is told how they ended.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use capstan_hooks::HookFailure;
+use capstan_hooks::args::{AfterLlmArgs, AfterToolArgs, LlmOutcome, LlmRequest, PendingTool, ToolOutcome};
+use capstan_protocol::{ModelRequest, ToolOutput};
+
+use crate::run::Run;
+
+/// How long the hooks may take to hear of it: somebody waits for the end of the run.
+const DEADLINE: Duration = Duration::from_secs(5);
+/// How such a call ended.
+const BROKEN_OFF: &str = "the run was broken off during the call";
+
+/// Shows the hooks the calls that will not end by themselves any more. What they make of it changes nothing.
+pub(crate) async fn tell(run: &Run) {
+    let calls = run.progress().open_calls.take_all();
+    let told = tokio::time::timeout(DEADLINE, async {
+        for call in calls {
+            if let Err(failure) = tell_of(run, call).await {
+                tracing::warn!(%failure, "a hook failed at the end of a run");
+            }
+        }
+    });
+    if told.await.is_err() {
+        tracing::warn!(run_id = %run.id(), "hooks took too long at the end of a run");
+    }
+}
+
+async fn tell_of(run: &Run, call: Open) -> Result<(), HookFailure> {
+    let (session_id, state) = (run.context.conversation.session_id.clone(), run.state.clone());
+    match call {
+        Open::Tool(call) => {
+            let outcome = ToolOutcome(Arc::new(ToolOutput::error(BROKEN_OFF)));
+            let args = AfterToolArgs { call, outcome, session_id, state };
+            run.services.hooks.after_tool_call(args).await.map(drop)
+        }
+        Open::Model(request) => {
+            let outcome = LlmOutcome(Arc::new(Err(BROKEN_OFF.to_owned())));
+            let args = AfterLlmArgs { request: LlmRequest(Arc::new(*request)), outcome, session_id, state };
+            run.services.hooks.after_llm_call(&args).await
+        }
+    }
+}
+
+/// A call that has begun.
+enum Open {
+    Tool(PendingTool),
+    Model(Box<ModelRequest>),
+}
+
+/// The calls that have begun and not ended.
+#[derive(Default)]
+pub(crate) struct OpenCalls {
+    calls: Vec<(u64, Open)>,
+    number: u64,
+}
+
+impl OpenCalls {
+    /// A tool call begins; it is named by the number.
+    pub(super) fn begin_tool(&mut self, call: PendingTool) -> u64 {
+        self.begin(Open::Tool(call))
+    }
+
+    /// A model call begins; it is named by the number.
+    pub(super) fn begin_model(&mut self, request: ModelRequest) -> u64 {
+        self.begin(Open::Model(Box::new(request)))
+    }
+
+    fn begin(&mut self, call: Open) -> u64 {
+        self.number += 1;
+        self.calls.push((self.number, call));
+        self.number
+    }
+
+    /// A call has ended.
+    pub(super) fn end(&mut self, number: u64) {
+        self.calls.retain(|(open, _)| *open != number);
+    }
+
+    fn take_all(&mut self) -> Vec<Open> {
+        std::mem::take(&mut self.calls).into_iter().map(|(_, call)| call).collect()
+    }
+}

@@ -1,0 +1,23 @@
+//! Child runs, as a run may begin them.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use capstan_hooks::contracts::{ChildCall, ChildEnd, RunsApi};
+use capstan_protocol::ApiError;
+
+use super::unauthorized;
+use crate::child;
+use crate::run::Run;
+
+pub(super) struct Runs(pub(super) Arc<Run>);
+
+#[async_trait]
+impl RunsApi for Runs {
+    async fn child(&self, call: ChildCall) -> Result<ChildEnd, ApiError> {
+        if !self.0.grant().children {
+            return Err(unauthorized("child runs"));
+        }
+        child::run(&self.0, call).await
+    }
+}

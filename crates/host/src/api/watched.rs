@@ -1,0 +1,57 @@
+//! Models whose calls have an end, also when nobody waits for it any more.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use capstan_hooks::contracts::{ModelCall, ModelEvent, ModelResults, ModelsApi};
+use capstan_hooks::points::AfterLlmCall;
+use capstan_protocol::{ApiError, ModelId, ModelRequest};
+use futures::StreamExt as _;
+
+use crate::run::Run;
+
+/// Models that keep in mind which calls have begun. A call that its runner drops, as a cancelled run does, stays open and
+/// is [told](super::open_calls::tell) of at the end of the run.
+pub(super) struct Watched<M> {
+    pub(super) models: M,
+    pub(super) run: Arc<Run>,
+}
+
+#[async_trait]
+impl<M: ModelsApi> ModelsApi for Watched<M> {
+    async fn stream(&self, call: ModelCall) -> Result<ModelResults, ApiError> {
+        // Whole requests are only kept where somebody wants to see them.
+        if !self.run.services.hooks.is_implemented::<AfterLlmCall>() {
+            return self.models.stream(call).await;
+        }
+        let number = self.run.progress().open_calls.begin_model(self.request(&call));
+        let run = Arc::clone(&self.run);
+        let end = move || run.progress().open_calls.end(number);
+        let results = self.models.stream(call).await.inspect_err(|_| end())?;
+        let is_end = |event: &Result<ModelEvent, ApiError>| matches!(event, Ok(ModelEvent::Stop) | Err(_));
+        Ok(results
+            .inspect(move |event| {
+                if is_end(event) {
+                    end();
+                }
+            })
+            .boxed())
+    }
+
+    fn default_model(&self) -> ModelId {
+        self.models.default_model()
+    }
+}
+
+impl<M: ModelsApi> Watched<M> {
+    /// The request as the runner makes it.
+    fn request(&self, call: &ModelCall) -> ModelRequest {
+        ModelRequest {
+            model: call.model.clone().unwrap_or_else(|| self.models.default_model()),
+            system: call.system.clone(),
+            messages: call.messages.clone(),
+            tools: call.tools.clone(),
+            options: self.run.services.settings.model_options.clone(),
+        }
+    }
+}
