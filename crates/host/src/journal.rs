@@ -7,7 +7,6 @@ use capstan_protocol::{EntryId, EventKey, RunId, TapeName};
 use capstan_tape::{Assigned, Batch, Draft, EntryRef, Fact, Fence, Kind, RunStatus, StoreError, Tapes, Window};
 
 use crate::Clock;
-use crate::to_the_end::to_the_end;
 
 /// The journal of one turn.
 ///
@@ -169,7 +168,8 @@ impl Journal {
     /// waits: a commit that somebody has left to end by itself cannot take them along.
     pub(crate) async fn flush_with(self: &Arc<Self>, last: Vec<Fact>) -> Result<Vec<Assigned>, StoreError> {
         let (journal, count) = (Arc::clone(self), last.len());
-        let mut assigned = to_the_end(async move { journal.commit(last).await }).await?;
+        let commit = tokio::spawn(async move { journal.commit(last).await });
+        let mut assigned = commit.await.unwrap_or_else(|error| Err(StoreError::io("write the journal", error)))?;
         Ok(assigned.split_off(assigned.len().saturating_sub(count)))
     }
 

@@ -51,7 +51,6 @@ mod stand_in;
 mod steering;
 #[cfg(test)]
 mod test_host;
-mod to_the_end;
 
 pub use bindings::default_binding;
 pub use clock::Clock;
