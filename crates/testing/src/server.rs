@@ -73,7 +73,7 @@ impl ScriptedModel {
     /// If no port can be bound.
     pub async fn start_with(script: impl FnMut(&Value, usize) -> Reply + Send + 'static) -> Self {
         let record = Record::shared(Box::new(script));
-        let (listener, address) = bind().await;
+        let (listener, address) = bind();
         let task = tokio::spawn(serve(listener, Arc::clone(&record)));
         Self { address, record, runs_on: RunsOn::Task(task) }
     }
@@ -100,7 +100,7 @@ impl ScriptedModel {
         let thread = thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
             runtime.block_on(async move {
-                let (listener, address) = bind().await;
+                let (listener, address) = bind();
                 send_address.send(address).expect("the starter waits for the address");
                 tokio::select! {
                     () = serve(listener, served) => {}
@@ -203,7 +203,7 @@ fn wrong_with(body: &Value) -> Vec<String> {
     wrong
 }
 
-async fn bind() -> (TcpListener, SocketAddr) {
+fn bind() -> (TcpListener, SocketAddr) {
     let socket = TcpSocket::new_v4().expect("a socket");
     // Each frame goes out when it is written, as with a provider: a short one would otherwise wait for the client's
     // acknowledgement of the one before, 40 ms on a connection that is used again. Accepted connections inherit it.
