@@ -37,9 +37,15 @@ impl Capstan {
     }
 
     /// Everything that is registered under a configuration: the built-in plugin, then the others in their order.
-    pub(crate) fn hooks(&self, config: &Config, cli: &Cli, deadlines: Deadlines) -> HookRuntime {
+    /// The terminal is the channel that prints a reply, or a chat.
+    pub(crate) fn hooks(
+        &self,
+        config: &Config,
+        terminal: &(impl Channel + Clone),
+        deadlines: Deadlines,
+    ) -> HookRuntime {
         let mut registry = Registry::new();
-        registry.register(&Builtin::new(config, cli.clone()));
+        registry.register(&Builtin::new(config, Arc::new(terminal.clone())));
         for plugin in &self.plugins {
             registry.register(plugin.as_ref());
         }

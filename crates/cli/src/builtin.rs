@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use capstan_channels::{Cli, Stdio, stdio};
+use capstan_channels::{Stdio, stdio};
 use capstan_hooks::contracts::{Channel, ModelProvider};
 use capstan_hooks::points::{ProvideChannels, ProvideModelOptions, ProvideTapeStore};
 use capstan_hooks::{BoxError, Plugin, Registrar};
@@ -21,7 +21,7 @@ pub(crate) struct Builtin {
     openai: openai::Settings,
     /// Where tapes are kept as files, if they are.
     jsonl: Option<PathBuf>,
-    cli: Cli,
+    terminal: Arc<dyn Channel>,
     stdio: Stdio,
 }
 
@@ -31,7 +31,7 @@ const ESCAPED: usize = 6;
 const BESIDE_TEXT: usize = 64 * 1024;
 
 impl Builtin {
-    pub(crate) fn new(config: &Config, cli: Cli) -> Self {
+    pub(crate) fn new(config: &Config, terminal: Arc<dyn Channel>) -> Self {
         Self {
             agent: capstan_agent::Options { max_steps: config.max_steps },
             openai: openai::Settings { api_key: config.api_key.clone(), api_base: config.api_base.clone() },
@@ -39,7 +39,7 @@ impl Builtin {
                 TapeStoreKind::Sqlite => None,
                 TapeStoreKind::Jsonl => Some(builder::tapes_of(&config.home)),
             },
-            cli,
+            terminal,
             stdio: Stdio::new(
                 stdio::Streams::standard(),
                 stdio::Options {
@@ -59,7 +59,7 @@ impl Plugin for Builtin {
     fn register(&self, hooks: &mut Registrar) -> Result<(), BoxError> {
         capstan_host::builtin::register(hooks);
         capstan_agent::register(hooks, self.agent);
-        let channels: Vec<Arc<dyn Channel>> = vec![Arc::new(self.cli.clone()), Arc::new(self.stdio.clone())];
+        let channels: Vec<Arc<dyn Channel>> = vec![Arc::clone(&self.terminal), Arc::new(self.stdio.clone())];
         let (openai, jsonl) = (self.openai.clone(), self.jsonl.clone());
         hooks
             .on_sync(ProvideChannels, move || Ok(Some(channels.clone())))

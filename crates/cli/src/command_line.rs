@@ -29,6 +29,10 @@ struct CommandLine {
 enum Command {
     /// Runs one turn and prints the reply.
     Run(Run),
+    /// Talks with the agent, on a screen or line by line.
+    ///
+    /// Where the input or the output is no terminal, each line is a message, and the replies are plain text.
+    Chat(Chat),
     /// Looks whether all is well, and says what to do where it is not.
     ///
     /// Exits with 0 when nothing is wrong, warnings included, and with 1 when there is a problem.
@@ -75,6 +79,21 @@ pub(crate) struct Run {
     /// Prints one JSON object: `session_id`, `run_id`, output, outbounds, usage, outcome.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct Chat {
+    /// The session; by default cli:local, which `capstan run` has too.
+    #[arg(long, value_name = "ID", value_parser = name)]
+    pub(crate) session_id: Option<String>,
+    /// The model, as provider:name, in place of the one that is set.
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) model: Option<String>,
+    /// Shows no colours, as with `NO_COLOR` in the environment.
+    #[arg(long)]
+    pub(crate) no_color: bool,
+    #[command(flatten)]
+    pub(crate) workspace: WorkspaceFlag,
 }
 
 #[derive(Args)]
@@ -260,6 +279,7 @@ fn asked(words: impl Iterator<Item = OsString>) -> String {
 async fn execute(capstan: &Capstan, command: Command) -> Result<(), Failure> {
     match command {
         Command::Run(arguments) => commands::run(Context::load(capstan, &arguments.workspace)?, arguments).await,
+        Command::Chat(arguments) => commands::chat(Context::load(capstan, &arguments.workspace)?, arguments).await,
         Command::Doctor(arguments) => commands::doctor(capstan, &arguments).await,
         Command::Runs(arguments) => runs::run(Context::load(capstan, &arguments.workspace)?, arguments.command).await,
         Command::Store(arguments) => store::run(Context::load(capstan, &arguments.workspace)?, arguments.command).await,
@@ -299,6 +319,8 @@ fn keep_to_ourselves() {
 fn start_logging(command: &Command) {
     let default = match command {
         Command::Serve(_) => "warn",
+        // It would be written across the screen.
+        Command::Chat(_) if commands::is_at_screen() => "off",
         // These tell themselves how a turn failed.
         _ => "warn,capstan_turn=off",
     };

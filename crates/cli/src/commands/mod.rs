@@ -1,5 +1,6 @@
 //! The commands.
 
+mod chat;
 mod config;
 mod doctor;
 mod hooks;
@@ -12,6 +13,7 @@ mod standard_output;
 pub(crate) mod store;
 pub(crate) mod tape;
 
+pub(crate) use chat::{chat, is_at_screen};
 pub(crate) use config::config_show;
 pub(crate) use doctor::doctor;
 pub(crate) use hooks::hooks;

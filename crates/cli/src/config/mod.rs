@@ -5,6 +5,7 @@ mod channels;
 mod error;
 mod key;
 mod layer;
+mod written;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,6 +18,7 @@ use secrecy::SecretString;
 pub use error::ConfigError;
 pub use key::{KEYS, Key};
 pub use layer::Origin;
+pub(crate) use written::write_private;
 
 use layer::{Layer, Layers};
 
