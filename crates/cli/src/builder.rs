@@ -176,7 +176,7 @@ pub(crate) fn open_store(config: &Config) -> Result<Arc<dyn Store>, Failure> {
 }
 
 /// Makes the home where it is not there, so that it is still there after a power cut.
-fn make_home(home: &Path) -> std::io::Result<()> {
+pub(crate) fn make_home(home: &Path) -> std::io::Result<()> {
     let missing: Vec<&Path> = home.ancestors().take_while(|folder| !folder.exists()).collect();
     // Conversations are nobody else's business.
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(home)?;

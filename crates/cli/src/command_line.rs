@@ -10,7 +10,7 @@ use capstan_hooks::{Deadlines, HookRuntime};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
-use crate::commands::{self, runs, store, tape};
+use crate::commands::{self, chat, onboard, runs, store, tape};
 use crate::config::{Config, Sources};
 use crate::{Capstan, Exit, Failure, builder};
 
@@ -32,7 +32,9 @@ enum Command {
     /// Talks with the agent, on a screen or line by line.
     ///
     /// Where the input or the output is no terminal, each line is a message, and the replies are plain text.
-    Chat(Chat),
+    Chat(chat::Chat),
+    /// Asks which model to use and for its key, tries them, and keeps them.
+    Onboard(onboard::Onboard),
     /// Looks whether all is well, and says what to do where it is not.
     ///
     /// Exits with 0 when nothing is wrong, warnings included, and with 1 when there is a problem.
@@ -79,21 +81,6 @@ pub(crate) struct Run {
     /// Prints one JSON object: `session_id`, `run_id`, output, outbounds, usage, outcome.
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-#[derive(Args)]
-pub(crate) struct Chat {
-    /// The session; by default cli:local, which `capstan run` has too.
-    #[arg(long, value_name = "ID", value_parser = name)]
-    pub(crate) session_id: Option<String>,
-    /// The model, as provider:name, in place of the one that is set.
-    #[arg(long, value_name = "MODEL")]
-    pub(crate) model: Option<String>,
-    /// Shows no colours, as with `NO_COLOR` in the environment.
-    #[arg(long)]
-    pub(crate) no_color: bool,
-    #[command(flatten)]
-    pub(crate) workspace: WorkspaceFlag,
 }
 
 #[derive(Args)]
@@ -180,7 +167,7 @@ enum ConfigSubcommand {
 const NAME_BYTES: usize = 1024;
 
 /// A name as it is given: a text of one line that is not blank.
-fn name(text: &str) -> Result<String, String> {
+pub(crate) fn name(text: &str) -> Result<String, String> {
     if text.trim().is_empty() {
         return Err("it is empty".to_owned());
     }
@@ -279,7 +266,8 @@ fn asked(words: impl Iterator<Item = OsString>) -> String {
 async fn execute(capstan: &Capstan, command: Command) -> Result<(), Failure> {
     match command {
         Command::Run(arguments) => commands::run(Context::load(capstan, &arguments.workspace)?, arguments).await,
-        Command::Chat(arguments) => commands::chat(Context::load(capstan, &arguments.workspace)?, arguments).await,
+        Command::Chat(arguments) => chat::chat(Context::load(capstan, &arguments.workspace)?, arguments).await,
+        Command::Onboard(arguments) => onboard::onboard(Context::load(capstan, &arguments.workspace)?, arguments).await,
         Command::Doctor(arguments) => commands::doctor(capstan, &arguments).await,
         Command::Runs(arguments) => runs::run(Context::load(capstan, &arguments.workspace)?, arguments.command).await,
         Command::Store(arguments) => store::run(Context::load(capstan, &arguments.workspace)?, arguments.command).await,
@@ -320,7 +308,7 @@ fn start_logging(command: &Command) {
     let default = match command {
         Command::Serve(_) => "warn",
         // It would be written across the screen.
-        Command::Chat(_) if commands::is_at_screen() => "off",
+        Command::Chat(_) if chat::is_at_screen() => "off",
         // These tell themselves how a turn failed.
         _ => "warn,capstan_turn=off",
     };

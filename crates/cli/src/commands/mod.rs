@@ -1,9 +1,10 @@
 //! The commands.
 
-mod chat;
+pub(crate) mod chat;
 mod config;
 mod doctor;
 mod hooks;
+pub(crate) mod onboard;
 mod plugin;
 mod run;
 pub(crate) mod runs;
@@ -13,7 +14,6 @@ mod standard_output;
 pub(crate) mod store;
 pub(crate) mod tape;
 
-pub(crate) use chat::{chat, is_at_screen};
 pub(crate) use config::config_show;
 pub(crate) use doctor::doctor;
 pub(crate) use hooks::hooks;

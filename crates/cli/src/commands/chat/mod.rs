@@ -12,9 +12,26 @@ use std::io::IsTerminal as _;
 use capstan_channels::Cli;
 use capstan_channels::chat::Palette;
 use capstan_protocol::{ActorRef, Event, ModelId, SessionId};
+use clap::Args;
 
-use crate::command_line::{Chat, Context};
+use crate::command_line::{self, Context, WorkspaceFlag};
 use crate::{Exit, Failure};
+
+/// What a chat can be told on its command line.
+#[derive(Args)]
+pub(crate) struct Chat {
+    /// The session; by default cli:local, which `capstan run` has too.
+    #[arg(long, value_name = "ID", value_parser = command_line::name)]
+    pub(crate) session_id: Option<String>,
+    /// The model, as provider:name, in place of the one that is set.
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) model: Option<String>,
+    /// Shows no colours, as with `NO_COLOR` in the environment.
+    #[arg(long)]
+    pub(crate) no_color: bool,
+    #[command(flatten)]
+    pub(crate) workspace: WorkspaceFlag,
+}
 
 /// The chat within the channel, and who talks there: the same as of `capstan run`.
 const CHAT: &str = "local";
