@@ -73,11 +73,11 @@ impl Reader<'_> {
         let is_word = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
         let is_blank = |c: Option<char>| c.is_none_or(char::is_whitespace);
         // Within a word the underscore belongs to it.
-        let in_word = sign == "_" && is_word(before) && is_word(after);
+        let joins = sign == "_" && is_word(before) && is_word(after);
         let counts = if is_open {
-            !is_blank(before) && !in_word
+            !is_blank(before) && !joins
         } else {
-            let opens = after.is_some_and(|c| !c.is_whitespace()) && !(is_word(before) && sign != "**") && !in_word;
+            let opens = after.is_some_and(|c| !c.is_whitespace()) && !(is_word(before) && sign != "**") && !joins;
             opens && (reach == Reach::Open || rest.contains(sign))
         };
         if counts {

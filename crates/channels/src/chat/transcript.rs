@@ -126,19 +126,19 @@ impl Transcript {
                 self.line("taken up again, after an interruption:", Style::Aside);
                 self.said_by_person(&text);
             }
-            Told::Event { event, is_command, body } => self.happened(event, is_command, body, now),
+            Told::Event { event, is_command, body } => self.happened(&event, is_command, body, now),
             Told::Message(message) => self.message(&message),
         }
     }
 
-    fn happened(&mut self, event: EventId, is_command: bool, body: StreamEvent, now: Duration) {
+    fn happened(&mut self, event: &EventId, is_command: bool, body: StreamEvent, now: Duration) {
         let lead = self.lead.get_or_insert_with(|| event.clone());
-        if *lead != event {
-            return self.beside(&event, &body);
+        if lead != event {
+            return self.beside(event, &body);
         }
         match body {
             StreamEvent::Text { delta } => {
-                self.remember(&event, &delta);
+                self.remember(event, &delta);
                 self.speak(if is_command { Kind::Output } else { Kind::Reply }, &delta);
             }
             StreamEvent::Reasoning { delta } => self.speak(Kind::Reasoning, &delta),

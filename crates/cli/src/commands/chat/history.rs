@@ -70,8 +70,8 @@ mod tests {
     #[test]
     fn c01_a_history_does_not_grow_for_ever() {
         let home = tempfile::tempdir().unwrap();
-        let lines: String = (0..2500).map(|number| format!("\"{number}\"\n")).collect();
-        std::fs::write(home.path().join("chat_history"), lines + "not json\n").unwrap();
+        let lines: Vec<String> = (0..2500).map(|number| format!("\"{number}\"")).collect();
+        std::fs::write(home.path().join("chat_history"), lines.join("\n") + "\nnot json\n").unwrap();
         let (_, before) = History::open(home.path());
         assert_eq!((before.len(), before[999].as_str()), (1000, "2499"));
         let kept = std::fs::read_to_string(home.path().join("chat_history")).unwrap();

@@ -166,3 +166,6 @@ impl Drop for Removed {
         let _left = std::fs::remove_dir_all(&self.0);
     }
 }
+
+#[cfg(test)]
+mod tests;

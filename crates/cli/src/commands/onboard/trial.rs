@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::{Exit, Failure};
 
 /// How long the answer may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Asks the model of a configuration one short question.
 pub(super) async fn run(hooks: &HookRuntime, config: &Config) -> Result<(), Failure> {
@@ -35,13 +35,12 @@ pub(super) async fn run(hooks: &HookRuntime, config: &Config) -> Result<(), Fail
         options: ModelOptions::default(),
     };
     let asking = async { collect(provider.stream(&request).await?).await };
-    match tokio::time::timeout(PATIENCE, asking).await {
-        Ok(answered) => answered.map(drop).map_err(failed),
-        Err(_) => {
-            let message = format!("{} did not answer within {} s", config.model, PATIENCE.as_secs());
-            Err(failed(ModelError::new(ModelErrorKind::Unreachable, message)))
-        }
-    }
+    let late = |_| {
+        let message = format!("{} did not answer within {} s", config.model, PATIENCE.as_secs());
+        ModelError::new(ModelErrorKind::Unreachable, message)
+    };
+    let answered = tokio::time::timeout(PATIENCE, asking).await.map_err(late).flatten();
+    answered.map(drop).map_err(failed)
 }
 
 /// The providers there are.
