@@ -1,13 +1,15 @@
 //! The terminal, for one message at a time: the reply on one stream, everything else on another.
 
 use std::collections::HashMap;
-use std::io::Write;
+use std::io::{IsTerminal as _, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use capstan_hooks::Inbound;
 use capstan_hooks::contracts::{Channel, ChannelCapabilities, ChannelError, Gateway};
 use capstan_protocol::{ChannelName, Outbound, OutboundKind, SessionId, StreamEvent};
+
+use crate::chat::Tamed;
 
 /// Where a terminal channel writes.
 pub struct Printer {
@@ -20,7 +22,13 @@ pub struct Printer {
 impl Printer {
     /// Replies to the standard output, everything else to the standard error.
     pub fn standard() -> Self {
-        Self { replies: Box::new(std::io::stdout()), notes: Box::new(std::io::stderr()) }
+        let (replies, notes) = (std::io::stdout(), std::io::stderr());
+        // A reader that is a program gets what was said, a person only what does not drive the terminal.
+        let is_terminal = (replies.is_terminal(), notes.is_terminal());
+        Self {
+            replies: if is_terminal.0 { Box::new(Tamed::new(replies)) } else { Box::new(replies) },
+            notes: if is_terminal.1 { Box::new(Tamed::new(notes)) } else { Box::new(notes) },
+        }
     }
 
     /// Nothing anywhere, for callers that print the result themselves.

@@ -1,11 +1,13 @@
-//! The channels Capstan comes with: [`Cli`], the terminal, for one message at a time, and [`Stdio`], one JSON object per
-//! line, for scripts and supervisors.
+//! The channels Capstan comes with: [`Cli`], the terminal, for one message at a time, [`chat`], the same for a whole
+//! conversation, and [`Stdio`], one JSON object per line, for scripts and supervisors.
 //!
 //! A channel knows the gateway and nothing else. Each is a [`capstan_hooks::contracts::Channel`] and is provided
 //! through the `provide_channels` hook like any plugin's.
 
+pub mod chat;
 mod cli;
 pub mod stdio;
 
+pub use chat::Chat;
 pub use cli::{Cli, Printer};
 pub use stdio::Stdio;

@@ -37,9 +37,15 @@ impl Capstan {
     }
 
     /// Everything that is registered under a configuration: the built-in plugin, then the others in their order.
-    pub(crate) fn hooks(&self, config: &Config, cli: &Cli, deadlines: Deadlines) -> HookRuntime {
+    /// The terminal is the channel that prints a reply, or a chat.
+    pub(crate) fn hooks(
+        &self,
+        config: &Config,
+        terminal: &(impl Channel + Clone),
+        deadlines: Deadlines,
+    ) -> HookRuntime {
         let mut registry = Registry::new();
-        registry.register(&Builtin::new(config, cli.clone()));
+        registry.register(&Builtin::new(config, Arc::new(terminal.clone())));
         for plugin in &self.plugins {
             registry.register(plugin.as_ref());
         }
@@ -170,7 +176,7 @@ pub(crate) fn open_store(config: &Config) -> Result<Arc<dyn Store>, Failure> {
 }
 
 /// Makes the home where it is not there, so that it is still there after a power cut.
-fn make_home(home: &Path) -> std::io::Result<()> {
+pub(crate) fn make_home(home: &Path) -> std::io::Result<()> {
     let missing: Vec<&Path> = home.ancestors().take_while(|folder| !folder.exists()).collect();
     // Conversations are nobody else's business.
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(home)?;

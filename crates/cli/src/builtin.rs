@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use capstan_agent::tools::{self, Bounds};
-use capstan_channels::{Cli, Stdio, stdio};
+use capstan_channels::{Stdio, stdio};
 use capstan_hooks::contracts::{Channel, ModelProvider};
 use capstan_hooks::points::{ProvideChannels, ProvideModelOptions, ProvideTapeStore};
 use capstan_hooks::{BoxError, Plugin, Registrar};
@@ -24,7 +24,7 @@ pub(crate) struct Builtin {
     providers: Vec<ProviderConfig>,
     /// Where tapes are kept as files, if they are.
     jsonl: Option<PathBuf>,
-    cli: Cli,
+    terminal: Arc<dyn Channel>,
     stdio: Stdio,
 }
 
@@ -34,7 +34,7 @@ const ESCAPED: usize = 6;
 const BESIDE_TEXT: usize = 64 * 1024;
 
 impl Builtin {
-    pub(crate) fn new(config: &Config, cli: Cli) -> Self {
+    pub(crate) fn new(config: &Config, terminal: Arc<dyn Channel>) -> Self {
         Self {
             agent: capstan_agent::Options { max_steps: config.max_steps },
             settings: agent(config),
@@ -43,7 +43,7 @@ impl Builtin {
                 TapeStoreKind::Sqlite => None,
                 TapeStoreKind::Jsonl => Some(builder::tapes_of(&config.home)),
             },
-            cli,
+            terminal,
             stdio: Stdio::new(
                 stdio::Streams::standard(),
                 stdio::Options {
@@ -77,7 +77,7 @@ impl Plugin for Builtin {
     fn register(&self, hooks: &mut Registrar) -> Result<(), BoxError> {
         capstan_host::builtin::register(hooks);
         capstan_agent::register(hooks, self.agent, self.settings.clone());
-        let channels: Vec<Arc<dyn Channel>> = vec![Arc::new(self.cli.clone()), Arc::new(self.stdio.clone())];
+        let channels: Vec<Arc<dyn Channel>> = vec![Arc::clone(&self.terminal), Arc::new(self.stdio.clone())];
         let (providers, jsonl) = (self.providers.clone(), self.jsonl.clone());
         hooks
             .on_sync(ProvideChannels, move || Ok(Some(channels.clone())))

@@ -10,7 +10,7 @@ use capstan_hooks::{Deadlines, HookRuntime};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
-use crate::commands::{self, runs, skills, store, tape};
+use crate::commands::{self, chat, onboard, runs, skills, store, tape};
 use crate::config::{Config, Sources};
 use crate::{Capstan, Exit, Failure, builder};
 
@@ -29,6 +29,12 @@ struct CommandLine {
 enum Command {
     /// Runs one turn and prints the reply.
     Run(Run),
+    /// Talks with the agent, on a screen or line by line.
+    ///
+    /// Where the input or the output is no terminal, each line is a message, and the replies are plain text.
+    Chat(chat::Chat),
+    /// Asks which model to use and for its key, tries them, and keeps them.
+    Onboard(onboard::Onboard),
     /// Looks whether all is well, and says what to do where it is not.
     ///
     /// Exits with 0 when nothing is wrong, warnings included, and with 1 when there is a problem.
@@ -171,7 +177,7 @@ enum ConfigSubcommand {
 const NAME_BYTES: usize = 1024;
 
 /// A name as it is given: a text of one line that is not blank.
-fn name(text: &str) -> Result<String, String> {
+pub(crate) fn name(text: &str) -> Result<String, String> {
     if text.trim().is_empty() {
         return Err("it is empty".to_owned());
     }
@@ -270,6 +276,8 @@ fn asked(words: impl Iterator<Item = OsString>) -> String {
 async fn execute(capstan: &Capstan, command: Command) -> Result<(), Failure> {
     match command {
         Command::Run(arguments) => commands::run(Context::load(capstan, &arguments.workspace)?, arguments).await,
+        Command::Chat(arguments) => chat::chat(Context::load(capstan, &arguments.workspace)?, arguments).await,
+        Command::Onboard(arguments) => onboard::onboard(Context::load(capstan, &arguments.workspace)?, arguments).await,
         Command::Doctor(arguments) => commands::doctor(capstan, &arguments).await,
         Command::Runs(arguments) => runs::run(Context::load(capstan, &arguments.workspace)?, arguments.command).await,
         Command::Store(arguments) => store::run(Context::load(capstan, &arguments.workspace)?, arguments.command).await,
@@ -310,6 +318,8 @@ fn keep_to_ourselves() {
 fn start_logging(command: &Command) {
     let default = match command {
         Command::Serve(_) => "warn",
+        // It would be written across the screen.
+        Command::Chat(_) if chat::is_at_screen() => "off",
         // These tell themselves how a turn failed.
         _ => "warn,capstan_turn=off",
     };

@@ -11,6 +11,7 @@ use capstan_turn::{Turn, TurnError};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::attending::Turns;
 use crate::ending::Ended;
 use crate::item::{Caller, Group};
 use crate::journal::Journal;
@@ -34,6 +35,8 @@ pub(crate) struct Engine {
     pub(crate) services: Arc<Services>,
     pub(crate) turn: Turn,
     pub(crate) sessions: Sessions,
+    /// The turns that go on.
+    pub(crate) turns: Turns,
     pub(crate) outbox: Outbox,
     pub(crate) lines: Lines,
     /// Every task of the host.
@@ -69,6 +72,7 @@ impl Engine {
             services,
             turn,
             sessions: Sessions::default(),
+            turns: Turns::default(),
             outbox: Outbox::default(),
             lines: Lines::default(),
             tasks: TaskTracker::new(),

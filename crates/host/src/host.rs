@@ -24,7 +24,7 @@ use crate::{HostError, Settings};
 /// A running host. Cheap to clone.
 #[derive(Clone)]
 pub struct Host {
-    engine: Arc<Engine>,
+    pub(crate) engine: Arc<Engine>,
     /// The channels that listen.
     listening: Arc<Listening>,
 }

@@ -286,6 +286,7 @@ impl Lane {
         let active = self.begin(fence);
         let engine = Arc::clone(&self.engine);
         let ended = {
+            let _going_on = engine.turns.enter(&self.tape, active.cancelled.clone());
             let turn = guarded(&engine, &group, &active);
             tokio::pin!(turn);
             loop {

@@ -10,6 +10,7 @@
 //! It knows channels, models and runners only through their contracts.
 
 mod api;
+mod attending;
 mod backoff;
 mod bindings;
 mod budget;

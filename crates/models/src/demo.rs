@@ -3,12 +3,13 @@
 mod answer;
 mod arguments;
 mod marker;
+mod pace;
 
 use async_trait::async_trait;
 use capstan_hooks::contracts::{ModelError, ModelEvent, ModelProvider, ModelStream};
 use capstan_protocol::ModelRequest;
-use futures::StreamExt as _;
 use futures::stream;
+use futures::{FutureExt as _, StreamExt as _};
 
 use answer::Answer;
 
@@ -33,6 +34,11 @@ use answer::Answer;
 ///
 /// The markers that count are those of the last user message. A message an agent adds by itself between two steps (it
 /// directly follows a tool's answer, has no context header, asks for no call) does not count as one.
+///
+/// # Taking its time
+///
+/// `[[slow:MILLISECONDS]]` makes it pause before each word, five seconds at most: long enough to see how a reply
+/// streams, to cancel it, or to say something meanwhile.
 ///
 /// # What it repeats
 ///
@@ -75,7 +81,11 @@ impl ModelProvider for Demo {
             }
         };
         events.extend([usage, ModelEvent::Stop]);
-        Ok(stream::iter(events).map(Ok).boxed())
+        let events = stream::iter(events).map(Ok);
+        Ok(match Answer::pace(request) {
+            None => events.boxed(),
+            Some(pace) => events.then(move |event| tokio::time::sleep(pace).map(|()| event)).boxed(),
+        })
     }
 }
 

@@ -1,8 +1,10 @@
 //! The commands.
 
+pub(crate) mod chat;
 mod config;
 mod doctor;
 mod hooks;
+pub(crate) mod onboard;
 mod plugin;
 mod run;
 pub(crate) mod runs;

@@ -1,5 +1,5 @@
-//! One configuration, in layers: defaults, the home's `config.toml`, the workspace's `capstan.toml`, the workspace's
-//! `.env`, the environment. Every value knows where it came from.
+//! One configuration, in layers: defaults, the home's `config.toml` and `secrets.toml`, the workspace's `capstan.toml`
+//! and `.env`, the environment. Every value knows where it came from.
 
 mod channels;
 mod error;
@@ -7,6 +7,7 @@ mod key;
 mod layer;
 mod models;
 mod tools;
+mod written;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,8 +23,14 @@ pub use key::{KEYS, Key};
 pub use layer::Origin;
 pub use models::ProviderConfig;
 pub use tools::ToolConfig;
+pub(crate) use written::{edited, write_private};
 
 use layer::{Layer, Layers};
+
+/// The file of a home that has its settings.
+pub(crate) const CONFIG_FILE: &str = "config.toml";
+/// The file of a home that has its secrets, apart from what one shows to others.
+pub(crate) const SECRETS_FILE: &str = "secrets.toml";
 
 /// Where the entries of tapes are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,7 +131,8 @@ impl Config {
         let layers = Layers::new(vec![
             Layer::defaults(),
             Layer::usual(&sources.environment),
-            Layer::file(&sources.home.join("config.toml"), Origin::HomeFile)?,
+            Layer::file(&sources.home.join(CONFIG_FILE), Origin::HomeFile)?,
+            Layer::file(&sources.home.join(SECRETS_FILE), Origin::HomeFile)?,
             Layer::file(&sources.workspace.join("capstan.toml"), Origin::WorkspaceFile)?,
             Layer::dotenv(&sources.workspace.join(".env"))?,
             Layer::environment(sources.environment),

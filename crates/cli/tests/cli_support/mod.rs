@@ -6,6 +6,7 @@ mod examined;
 mod held;
 mod place;
 mod said;
+mod screen;
 mod tape;
 mod wire;
 
@@ -13,6 +14,7 @@ pub use examined::{assert_status, check, examined, place_with_events, sql};
 pub use held::{TOO_LONG, hold_reader_of, make_pipe, wait_for};
 pub use place::{KEY, Place};
 pub use said::Said;
+pub use screen::{CTRL_C, CTRL_D, ENTER, Screen};
 pub use tape::{ids, named, of_kind, tape_name};
 pub use wire::Wire;
 

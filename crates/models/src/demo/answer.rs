@@ -1,5 +1,7 @@
 //! What the demo model does next: a pure function of the request.
 
+use std::time::Duration;
+
 use capstan_protocol::{ChatMessage, ModelRequest, Role, ToolCall, ToolName, Usage};
 use serde_json::Value;
 
@@ -30,6 +32,11 @@ impl Answer {
             Some(marker) => Self::Call(call(marker, request)),
             None => Self::Text(reply(&task, since, is_first_reply(&request.messages))),
         }
+    }
+
+    /// How long to pause before each word, if somebody asked for that.
+    pub(super) fn pace(request: &ModelRequest) -> Option<Duration> {
+        task(&request.messages).0.pace
     }
 
     /// Words in place of tokens: the same for the same request, on every machine.

@@ -2,6 +2,9 @@
 
 use std::iter::Peekable;
 use std::str::CharIndices;
+use std::time::Duration;
+
+use super::pace;
 
 const OPENING: &str = "[[tool:";
 
@@ -21,6 +24,8 @@ pub(super) struct Parsed {
     pub markers: Vec<Marker>,
     /// The text without them.
     pub rest: String,
+    /// How long to pause before each word.
+    pub pace: Option<Duration>,
 }
 
 /// Finds the markers in a text. One that is not well formed (no end, a quote that is not closed, a word that is not
@@ -41,6 +46,7 @@ pub(super) fn parse(text: &str) -> Parsed {
         };
     }
     parsed.rest.push_str(left);
+    parsed.pace = pace::take(&mut parsed.rest);
     parsed
 }
 
@@ -134,7 +140,7 @@ mod tests {
     #[test]
     fn what_is_not_well_formed_stays_text() {
         for text in ["[[tool:x a=1", "[[tool:x a=\"1]]", "[[tool:x word]]", "[[tool:]]", "[[tool:x =1]]", "[[x]]"] {
-            assert_eq!(parse(text), Parsed { markers: vec![], rest: text.to_owned() }, "{text}");
+            assert_eq!(parse(text), Parsed { rest: text.to_owned(), ..Parsed::default() }, "{text}");
         }
         assert_eq!(parse("[[tool:x word]] [[tool:y]]").markers, [marker("y", &[])]);
     }

@@ -1,0 +1,291 @@
+//! The whole screen of a chat as a value: what happened goes in, rows come out. No terminal is needed to know what a
+//! person sees.
+
+use std::time::Duration;
+
+use super::complete::{Completion, Words};
+use super::editor::Editor;
+use super::key::Key;
+use super::line::{Layout, Line, Palette, Style, cut};
+use super::transcript::{PROMPT, Told, Transcript};
+
+/// How often the sign that something goes on turns.
+pub const TICK: Duration = Duration::from_millis(100);
+const SPINNER: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
+/// How many rows of choices are shown.
+const CHOICE_ROWS: usize = 3;
+/// The least that is laid out for.
+const LEAST: Size = Size { columns: 8, rows: 3 };
+
+/// How large a terminal is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size {
+    /// In columns.
+    pub columns: usize,
+    /// In rows.
+    pub rows: usize,
+}
+
+/// What a person sees: rows that scroll away and never change again, and the rows at the bottom that do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Frame {
+    /// Rows to be added above the bottom.
+    pub finished: Vec<Line>,
+    /// The bottom, which replaces the one before.
+    pub bottom: Vec<Line>,
+    /// In which row of the bottom the cursor stands.
+    pub row: usize,
+    /// In which column.
+    pub column: usize,
+}
+
+/// How a turn of this chat ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Ended {
+    /// What failed, where no notice told it.
+    pub failed: Option<String>,
+    /// What to do about it.
+    pub hint: Option<String>,
+}
+
+/// What is to be done after a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wish {
+    /// Nothing.
+    Nothing,
+    /// This is to be said.
+    Say(String),
+    /// The run is to end.
+    Cancel,
+    /// The chat is to end.
+    Leave,
+    /// Everything is to be drawn anew.
+    Redraw,
+}
+
+/// The screen of a chat.
+pub struct Screen {
+    size: Size,
+    transcript: Transcript,
+    editor: Editor,
+    words: Words,
+    choices: Vec<String>,
+    /// How many messages are not answered, and since when something goes on.
+    unanswered: usize,
+    since: Option<Duration>,
+    /// Ctrl-C was pressed where there was nothing to cancel: once more leaves.
+    is_leaving: bool,
+}
+
+impl Screen {
+    /// A screen of this size. The history has the newest message last.
+    pub fn new(size: Size, palette: Palette, history: Vec<String>, words: Words) -> Self {
+        Self {
+            size: size.at_least(),
+            transcript: Transcript::new(palette, size.at_least().columns),
+            editor: Editor::new(history),
+            words,
+            choices: Vec::new(),
+            unanswered: 0,
+            since: None,
+            is_leaving: false,
+        }
+    }
+
+    /// The terminal has another size now.
+    pub fn resize(&mut self, size: Size) {
+        self.size = size.at_least();
+        self.transcript.resize(self.size.columns);
+    }
+
+    /// Whether something goes on.
+    pub fn is_busy(&self) -> bool {
+        self.unanswered > 0 || self.transcript.goes_on()
+    }
+
+    /// The channel told something.
+    pub fn tell(&mut self, told: Told, now: Duration) {
+        if matches!(told, Told::Event { .. }) {
+            self.since.get_or_insert(now);
+        }
+        self.transcript.tell(told, now);
+        if !self.is_busy() {
+            self.since = None;
+        }
+    }
+
+    /// A message was sent.
+    pub fn said(&mut self, text: &str, now: Duration) {
+        let goes_on = self.is_busy();
+        self.transcript.gap();
+        self.transcript.said_by_person(text);
+        if goes_on && !text.trim_start().starts_with(',') {
+            self.transcript.note("  (goes to the run that is going on, at its next step)");
+        }
+        self.transcript.set_apart();
+        self.unanswered += 1;
+        self.since.get_or_insert(now);
+    }
+
+    /// A message was answered, or taken into the turn of another.
+    pub fn answered(&mut self, ended: &Ended, now: Duration) {
+        self.unanswered = self.unanswered.saturating_sub(1);
+        if let Some(failed) = &ended.failed {
+            self.transcript.fail(failed);
+        }
+        if let Some(hint) = &ended.hint {
+            self.transcript.note(&format!("hint: {hint}"));
+        }
+        if self.unanswered == 0 {
+            let took = now.saturating_sub(self.since.take().unwrap_or(now));
+            self.transcript.ended(took, now);
+        }
+    }
+
+    /// Says something beside the conversation.
+    pub fn note(&mut self, text: &str) {
+        self.transcript.gap();
+        self.transcript.note(text);
+    }
+
+    /// Shows the whole of what a tool gave: by its number, or the last one.
+    pub fn expand(&mut self, number: Option<usize>) {
+        if !self.transcript.expand(number) {
+            self.note(&match number {
+                Some(number) => format!("there is no output {number} (any more)"),
+                None => "no tool was called yet".to_owned(),
+            });
+        }
+    }
+
+    /// A key was pressed. `names` lists a folder for completion.
+    pub fn press(&mut self, key: &Key, names: impl Fn(&str) -> Vec<String>) -> Wish {
+        self.choices.clear();
+        let was_leaving = std::mem::take(&mut self.is_leaving);
+        match key {
+            Key::Enter if self.editor.text().trim().is_empty() => self.editor.clear(),
+            Key::Enter => return Wish::Say(self.editor.take()),
+            Key::Tab => self.complete(names),
+            Key::Expand => self.expand(None),
+            Key::Redraw => return Wish::Redraw,
+            Key::EndOfInput if self.editor.is_empty() => return Wish::Leave,
+            Key::EndOfInput => {
+                self.editor.press(&Key::Delete);
+            }
+            Key::Interrupt if self.is_busy() => {
+                if std::mem::replace(&mut self.transcript.is_cancelling, true) {
+                    return Wish::Leave;
+                }
+                return Wish::Cancel;
+            }
+            Key::Interrupt if was_leaving => return Wish::Leave,
+            Key::Interrupt if self.editor.is_empty() => self.is_leaving = true,
+            Key::Interrupt => self.editor.clear(),
+            key => {
+                self.editor.press(key);
+            }
+        }
+        Wish::Nothing
+    }
+
+    fn complete(&mut self, names: impl Fn(&str) -> Vec<String>) {
+        let Some(completion) = self.words.complete(self.editor.before_cursor(), names) else { return };
+        let Completion { replaces, .. } = completion;
+        let common = completion.common();
+        if common.len() > replaces || completion.choices.len() == 1 {
+            self.editor.replace_before_cursor(replaces, &common);
+        }
+        if completion.choices.len() > 1 {
+            self.choices = completion.choices;
+        }
+    }
+
+    /// What is to be seen now. Rows that are finished are given once.
+    pub fn frame(&mut self, now: Duration) -> Frame {
+        let finished = self.transcript.take_finished();
+        let Size { columns, rows } = self.size;
+        let mut below = self.status(now);
+        below.extend(self.choice_rows());
+        let (input, row, column) = self.input(rows.saturating_sub(below.len()).max(1) / 2 + 1);
+        let room = rows.saturating_sub(below.len() + input.len());
+        let mut live = self.transcript.live(now);
+        let hidden = live.len().saturating_sub(room);
+        live.drain(..hidden);
+        let mut bottom = Vec::new();
+        if self.transcript.wants_gap() && live.len() < room {
+            bottom.push(Line::default());
+        }
+        bottom.extend(live);
+        if bottom.last().is_some_and(|row| *row != Line::default()) && bottom.len() < room {
+            bottom.push(Line::default());
+        }
+        bottom.extend(below);
+        let row = bottom.len() + row;
+        bottom.extend(input);
+        let bottom: Vec<Line> = bottom.iter().map(|line| cut(line, columns)).collect();
+        // A terminal of one or two rows shows the last ones.
+        let hidden = bottom.len().saturating_sub(rows);
+        Frame { finished, row: row.saturating_sub(hidden), column, bottom: bottom[hidden..].to_vec() }
+    }
+
+    /// What is left when the chat has ended: everything, and no input.
+    pub fn last_frame(&mut self, now: Duration) -> Frame {
+        let mut finished = self.transcript.take_finished();
+        finished.extend(self.transcript.live(now));
+        Frame { finished, bottom: Vec::new(), row: 0, column: 0 }
+    }
+
+    fn status(&self, now: Duration) -> Vec<Line> {
+        if self.is_leaving {
+            return vec![Line::of("ctrl-c again leaves", Style::Aside)];
+        }
+        if !self.is_busy() {
+            return Vec::new();
+        }
+        let time = super::calls::elapsed(now.saturating_sub(self.since.unwrap_or(now)));
+        let spinner = SPINNER[usize::try_from(now.as_millis() / TICK.as_millis()).unwrap_or(0) % SPINNER.len()];
+        let said = if self.transcript.is_cancelling {
+            format!("{spinner} cancelling · ctrl-c again leaves")
+        } else {
+            format!("{spinner} {time} · ctrl-c cancels")
+        };
+        vec![Line::of(said, Style::Aside)]
+    }
+
+    fn choice_rows(&self) -> Vec<Line> {
+        if self.choices.is_empty() {
+            return Vec::new();
+        }
+        let names: Vec<&str> = self.choices.iter().map(|choice| choice.trim()).collect();
+        let mut rows = Layout::plain(self.size.columns).rows(&Line::of(names.join("  "), Style::Aside));
+        if rows.len() > CHOICE_ROWS {
+            rows.truncate(CHOICE_ROWS - 1);
+            rows.push(Line::of("…", Style::Aside));
+        }
+        rows
+    }
+
+    /// The rows of what is being written, and where the cursor stands in them.
+    fn input(&self, most: usize) -> (Vec<Line>, usize, usize) {
+        let before = PROMPT.chars().count();
+        let written = self.editor.written(self.size.columns.saturating_sub(before));
+        let row = |(index, text): (usize, &String)| {
+            Line::of(if index == 0 { PROMPT } else { "  " }, Style::Said).and(text, Style::Plain)
+        };
+        let rows: Vec<Line> = written.rows.iter().enumerate().map(row).collect();
+        // The cursor is always to be seen.
+        let from = (written.row + 1).saturating_sub(most).min(rows.len().saturating_sub(most));
+        let to = (from + most).min(rows.len());
+        (rows[from..to].to_vec(), written.row - from, written.column + before)
+    }
+}
+
+impl Size {
+    fn at_least(self) -> Self {
+        Self { columns: self.columns.max(LEAST.columns), rows: self.rows.max(LEAST.rows) }
+    }
+}
+
+#[cfg(test)]
+#[path = "screen_tests.rs"]
+mod tests;

@@ -1,0 +1,273 @@
+use std::time::Duration;
+
+use capstan_protocol::{Event, EventId, Outbound, SessionId, StreamEvent, ToolCall, ToolOutput, Usage};
+
+use super::{Ended, Key, Palette, Screen, Size, Told, Wish, Words};
+
+/// A terminal that remembers what scrolled away.
+struct Seen {
+    screen: Screen,
+    palette: Palette,
+    scrolled: Vec<String>,
+    now: Duration,
+}
+
+impl Seen {
+    fn new(columns: usize, rows: usize) -> Self {
+        Self::with(columns, rows, Palette::Plain)
+    }
+
+    fn with(columns: usize, rows: usize, palette: Palette) -> Self {
+        let words = Words { commands: vec!["help".to_owned(), "show".to_owned()], skills: Vec::new() };
+        let screen = Screen::new(Size { columns, rows }, palette, vec!["earlier".to_owned()], words);
+        Self { screen, palette, scrolled: Vec::new(), now: Duration::ZERO }
+    }
+
+    fn say(&mut self, text: &str) -> &mut Self {
+        self.screen.press(&Key::Paste(text.to_owned()), |_| Vec::new());
+        let Wish::Say(said) = self.press(&Key::Enter) else { panic!("nothing was said") };
+        self.screen.said(&said, self.now);
+        self
+    }
+
+    fn press(&mut self, key: &Key) -> Wish {
+        self.screen.press(key, |_| Vec::new())
+    }
+
+    fn event(&mut self, body: StreamEvent) -> &mut Self {
+        self.event_of("1", body, false)
+    }
+
+    fn event_of(&mut self, event: &str, body: StreamEvent, is_command: bool) -> &mut Self {
+        self.screen.tell(Told::Event { event: EventId::new(event), is_command, body }, self.now);
+        self
+    }
+
+    fn text(&mut self, delta: &str) -> &mut Self {
+        self.event(StreamEvent::text(delta))
+    }
+
+    fn call(&mut self, id: &str, name: &str, arguments: &str) -> &mut Self {
+        self.event(StreamEvent::ToolCall { call: ToolCall::new(id, name, arguments) })
+    }
+
+    fn result(&mut self, id: &str, output: ToolOutput) -> &mut Self {
+        self.event(StreamEvent::ToolResult { call_id: id.to_owned(), name: "bash".to_owned(), output })
+    }
+
+    fn message(&mut self, text: &str) -> &mut Self {
+        let message = Outbound::reply_to(&Event::message("cli", "local", ""), SessionId::new("s"), text);
+        self.screen.tell(Told::Message(message), self.now);
+        self
+    }
+
+    fn notice(&mut self, text: &str) -> &mut Self {
+        let message = Outbound::notice(&Event::message("cli", "local", ""), SessionId::new("s"), text);
+        self.screen.tell(Told::Message(message), self.now);
+        self
+    }
+
+    fn after(&mut self, milliseconds: u64) -> &mut Self {
+        self.now += Duration::from_millis(milliseconds);
+        self
+    }
+
+    fn answered(&mut self) -> &mut Self {
+        self.screen.answered(&Ended::default(), self.now);
+        self
+    }
+
+    /// Everything, as it stands now: a line between what scrolled away and the bottom, and a sign where the cursor is.
+    fn look(&mut self) -> String {
+        let frame = self.screen.frame(self.now);
+        let paint = |row| self.palette.paint(row).replace('\u{1b}', "^");
+        self.scrolled.extend(frame.finished.iter().map(paint));
+        let mut bottom: Vec<String> = frame.bottom.iter().map(paint).collect();
+        let at = format!("   <- cursor in column {}", frame.column);
+        bottom[frame.row].push_str(&at);
+        format!("{}\n======\n{}", self.scrolled.join("\n"), bottom.join("\n"))
+    }
+}
+
+fn used(prompt: u64, completion: u64) -> StreamEvent {
+    let (prompt_tokens, completion_tokens) = (Some(prompt), Some(completion));
+    StreamEvent::Usage { usage: Usage { prompt_tokens, completion_tokens, ..Usage::default() } }
+}
+
+fn ended(text: &str) -> StreamEvent {
+    StreamEvent::Final { text: text.to_owned(), ok: true }
+}
+
+#[test]
+fn c01_an_empty_chat_shows_where_to_write() {
+    insta::assert_snapshot!(Seen::new(40, 10).look());
+}
+
+#[test]
+fn t07_a_reply_is_seen_while_it_comes() {
+    let mut seen = Seen::new(40, 10);
+    seen.say("hello").after(1200).text("A first line.\n\nThe second is st");
+    insta::assert_snapshot!(seen.look());
+}
+
+#[test]
+fn a04_a_call_is_seen_while_it_runs_and_in_short_when_it_has_ended() {
+    let mut seen = Seen::new(60, 20);
+    seen.say("look").text("Let me see.").call("c1", "bash", r#"{"cmd":"ls -la"}"#);
+    seen.call("c2", "fs_read", r#"{"path":"README.md","limit":20}"#).after(300);
+    let running = seen.look();
+    let lines: Vec<String> = (1..=12).map(|number| format!("line {number}")).collect();
+    seen.result("c1", ToolOutput::ok(lines.join("\n"))).after(12_000);
+    seen.result("c2", ToolOutput::error("no such file: \u{1b}[31mREADME.md"));
+    seen.text("\n\nThere are **twelve**.")
+        .event(used(1234, 56))
+        .event(ended(""))
+        .message("Let me see.\n\nThere are **twelve**.");
+    seen.answered();
+    insta::assert_snapshot!(format!("{running}\n\n\n{}", seen.look()));
+}
+
+#[test]
+fn a04_the_whole_of_what_a_tool_gave_is_shown_on_request() {
+    let mut seen = Seen::new(40, 20);
+    let lines: Vec<String> = (1..=6).map(|number| format!("line {number}")).collect();
+    seen.say("look").call("c1", "bash", r#"{"cmd":"ls"}"#).result("c1", ToolOutput::ok(lines.join("\n")));
+    seen.event(ended("")).answered();
+    seen.look();
+    seen.scrolled.clear();
+    seen.screen.expand(None);
+    seen.screen.expand(Some(1));
+    seen.screen.expand(Some(7));
+    insta::assert_snapshot!(seen.look());
+}
+
+#[test]
+fn t07_reasoning_is_set_apart_from_the_reply() {
+    let mut seen = Seen::with(40, 20, Palette::Colour);
+    seen.say("why").event(StreamEvent::Reasoning { delta: "First I look, then I think about it.\nThen".to_owned() });
+    seen.text("Because.").event(ended("Because.")).message("Because.").answered();
+    insta::assert_snapshot!(seen.look());
+}
+
+#[test]
+fn a09_what_is_said_during_a_run_is_told_to_go_to_it() {
+    let mut seen = Seen::new(60, 20);
+    seen.say("begin").text("Working on").say("and this too").text(" it.\n\nThat too.");
+    seen.event(ended("")).message("Working on it.\n\nThat too.").answered().answered();
+    insta::assert_snapshot!(seen.look());
+}
+
+#[test]
+fn c01_ctrl_c_cancels_and_then_leaves() {
+    let mut seen = Seen::new(50, 20);
+    seen.say("begin").text("Working on").call("c1", "bash", r#"{"cmd":"sleep 100"}"#).after(2000);
+    assert_eq!(seen.press(&Key::Interrupt), Wish::Cancel);
+    let cancelling = seen.look();
+    seen.notice("Sorry, something went wrong: cancelled").answered();
+    insta::assert_snapshot!(format!("{cancelling}\n\n\n{}", seen.look()));
+    seen.say("again");
+    assert_eq!(seen.press(&Key::Interrupt), Wish::Cancel);
+    assert_eq!(seen.press(&Key::Interrupt), Wish::Leave, "a second one waits for nothing");
+}
+
+#[test]
+fn c01_ctrl_c_clears_the_line_and_leaves_only_when_pressed_twice_on_an_empty_one() {
+    let mut seen = Seen::new(50, 20);
+    seen.press(&Key::Character('x'));
+    assert_eq!(seen.press(&Key::Interrupt), Wish::Nothing);
+    assert_eq!(seen.press(&Key::Interrupt), Wish::Nothing);
+    assert!(seen.look().contains("ctrl-c again leaves"));
+    seen.press(&Key::Character('x'));
+    seen.press(&Key::Backspace);
+    assert_eq!(seen.press(&Key::Interrupt), Wish::Nothing, "something was written in between");
+    assert_eq!(seen.press(&Key::Interrupt), Wish::Leave);
+    assert_eq!(Seen::new(50, 20).press(&Key::EndOfInput), Wish::Leave);
+}
+
+#[test]
+fn t11_a_failure_is_told_with_what_to_do() {
+    let mut seen = Seen::new(60, 20);
+    seen.say("hello").text("I wa").event(StreamEvent::error("the model broke off"));
+    seen.event(StreamEvent::Final { text: "I wa".to_owned(), ok: false });
+    seen.notice("Sorry, something went wrong: the model broke off");
+    seen.screen.answered(&Ended { failed: None, hint: Some("try again".to_owned()) }, seen.now);
+    insta::assert_snapshot!(seen.look());
+}
+
+#[test]
+fn x02_what_an_earlier_chat_left_is_shown_as_such() {
+    let mut seen = Seen::new(60, 20);
+    seen.screen.tell(Told::TakenUp { text: "what was said\nthen".to_owned() }, seen.now);
+    seen.text("An ans").text("wer.");
+    assert!(seen.screen.is_busy());
+    seen.event(ended("An answer.")).message("An answer.");
+    assert!(!seen.screen.is_busy());
+    insta::assert_snapshot!(seen.look());
+}
+
+#[test]
+fn a03_the_output_of_a_command_is_shown_as_it_is() {
+    let mut seen = Seen::new(60, 20);
+    let output = "# not a *heading*\n\n\n| no | table\n  indented";
+    seen.say(",cat x").event_of("1", StreamEvent::text(output), true).event(ended(output)).message(output).answered();
+    insta::assert_snapshot!(seen.look());
+}
+
+#[test]
+fn a03_a_command_beside_a_run_is_shown_when_it_is_whole() {
+    let mut seen = Seen::new(60, 20);
+    seen.say("begin").text("One sentence that").say(",tape.info");
+    seen.event_of("2", StreamEvent::text("entries: 5"), true).event_of("2", ended("entries: 5"), true);
+    seen.message("entries: 5").answered().text(" goes on.").event(ended("")).message("One sentence that goes on.");
+    seen.answered();
+    insta::assert_snapshot!(seen.look());
+}
+
+#[test]
+fn c01_a_narrow_window_still_shows_everything() {
+    let mut seen = Seen::new(20, 10);
+    seen.say("a message that is longer than the window")
+        .text("Some `words` in 你好世界你好世界 and incomprehensibilities.\n\n");
+    seen.call("c1", "bash", r#"{"cmd":"find . -name '*.rs' | xargs wc -l"}"#).after(300);
+    let running = seen.look();
+    seen.result("c1", ToolOutput::ok("a line that is longer than the window\nb")).event(used(12, 3));
+    seen.press(&Key::Paste("writing the next one meanwhile".to_owned()));
+    let shown = seen.look();
+    assert!(shown.lines().all(|line| line.split("   <-").next().unwrap_or_default().chars().count() <= 20), "{shown}");
+    insta::assert_snapshot!(format!("{running}\n\n\n{shown}"));
+}
+
+#[test]
+fn c01_a_window_of_a_few_rows_shows_the_last_ones_and_the_cursor() {
+    let mut seen = Seen::new(20, 3);
+    seen.say("x").text("a long text that would need several rows of its own to be seen");
+    seen.press(&Key::Paste("one\ntwo\nthree\nfour".to_owned()));
+    insta::assert_snapshot!(seen.look());
+}
+
+#[test]
+fn c01_a_long_paragraph_scrolls_away_while_it_comes_and_nothing_is_lost() {
+    let mut seen = Seen::new(20, 10);
+    let words: Vec<String> = (0..100).map(|number| format!("word{number}")).collect();
+    seen.say("x");
+    for word in &words {
+        seen.text(&format!("{word} "));
+        assert!(seen.look().split("======").nth(1).is_some_and(|bottom| bottom.lines().count() <= 11));
+    }
+    seen.event(ended("")).message(&format!("{} ", words.join(" "))).answered();
+    seen.look();
+    let scrolled: Vec<String> =
+        seen.scrolled.iter().flat_map(|row| row.split_whitespace().map(str::to_owned).collect::<Vec<_>>()).collect();
+    assert_eq!(scrolled[2..], words, "after what was said");
+}
+
+#[test]
+fn c01_choices_are_shown_when_there_are_several() {
+    let mut seen = Seen::new(40, 10);
+    seen.press(&Key::Character(','));
+    seen.press(&Key::Tab);
+    insta::assert_snapshot!(seen.look());
+    seen.press(&Key::Character('h'));
+    seen.press(&Key::Tab);
+    assert!(seen.look().contains("› ,help    <-"));
+}

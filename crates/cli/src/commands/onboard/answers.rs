@@ -1,0 +1,135 @@
+//! What is to be set: from flags, from whoever sits there, and otherwise as it is.
+
+use std::io::Read as _;
+
+use capstan_protocol::ModelId;
+use secrecy::SecretString;
+
+use super::{Onboard, ask, trial};
+use crate::command_line::Context;
+use crate::{Exit, Failure};
+
+/// The longest key that is read.
+const KEY_BYTES: u64 = 16 * 1024;
+
+/// What is to be set.
+pub(super) struct Answers {
+    pub(super) model: ModelId,
+    /// The provider's address; nothing for the usual one.
+    pub(super) api_base: Option<String>,
+    /// A new key; nothing leaves the one there is.
+    pub(super) api_key: Option<SecretString>,
+}
+
+impl Answers {
+    pub(super) fn get(context: &Context<'_>, arguments: Onboard) -> Result<Self, Failure> {
+        let asks = !arguments.yes && ask::is_possible();
+        let says_something = arguments.provider.is_some()
+            || arguments.model.is_some()
+            || arguments.api_base.is_some()
+            || arguments.api_key_stdin;
+        if !asks && !arguments.yes && !says_something {
+            let message = "there is no terminal to ask at, and nothing was given";
+            return Err(Failure::new("usage", message, Exit::Usage)
+                .hinted("give --provider, --model, --api-base, --api-key-stdin, or --yes to try what is set already"));
+        }
+        // A key on the standard input leaves nobody to ask there.
+        let asks = asks && !arguments.api_key_stdin;
+        let present = &context.config.model;
+        let known: Vec<String> =
+            trial::providers(&context.hooks()).iter().map(|provider| provider.name().to_owned()).collect();
+        let provider = match (&arguments.provider, &arguments.model) {
+            (Some(provider), _) => provider.clone(),
+            (None, Some(model)) => match model.split_once(':') {
+                Some((provider, _)) => provider.to_owned(),
+                None => present.provider().to_owned(),
+            },
+            (None, None) if asks => ask::line(&format!("Provider ({})", known.join(", ")), present.provider())?,
+            (None, None) => present.provider().to_owned(),
+        };
+        if !known.contains(&provider) {
+            let message = format!("there is no provider {provider}; there are {}", known.join(", "));
+            return Err(Failure::new("model-unknown", message, Exit::Usage).hinted("name one of those"));
+        }
+        let is_same = provider == present.provider();
+        let name = match &arguments.model {
+            Some(model) if arguments.provider.is_none() => {
+                model.split_once(':').map_or(model.as_str(), |(_, name)| name).to_owned()
+            }
+            Some(model) => model.strip_prefix(&format!("{provider}:")).unwrap_or(model).to_owned(),
+            None if provider == "demo" => String::new(),
+            None if asks => ask::line("Model", if is_same { present.name() } else { "" })?,
+            None if is_same => present.name().to_owned(),
+            None => String::new(),
+        };
+        let model = model(&provider, &name)?;
+        // An address belongs to its provider.
+        let present_base = context.config.api_base.clone().filter(|_| is_same);
+        let is_offline = provider == "demo";
+        let api_base = match arguments.api_base {
+            Some(base) => Some(base).filter(|base| !base.is_empty()),
+            None if asks && !is_offline => {
+                let base = ask::line(
+                    "Address, where it is not the usual one (- for the usual one)",
+                    present_base.as_deref().unwrap_or(""),
+                )?;
+                Some(base).filter(|base| !base.is_empty() && base != "-")
+            }
+            None => present_base,
+        };
+        let api_key = if arguments.api_key_stdin {
+            Some(key_from_input()?)
+        } else if asks && !is_offline {
+            let keeps = if context.config.api_key.is_some() { "keeps the one there is" } else { "for none" };
+            ask::secret(&format!("Key, which is not shown (enter {keeps})"))?
+        } else {
+            None
+        };
+        Ok(Self { model, api_base, api_key })
+    }
+
+    /// Whether the model needs neither key nor network.
+    pub(super) fn is_offline(&self) -> bool {
+        self.model.provider() == "demo"
+    }
+
+    /// The variables of the environment that say what was answered here.
+    pub(super) fn names(&self) -> Vec<&'static str> {
+        let key = self.api_key.as_ref().map(|_| "CAPSTAN_API_KEY");
+        ["CAPSTAN_MODEL", "CAPSTAN_API_BASE"].into_iter().chain(key).collect()
+    }
+
+    /// Those that are set, and would go before what is written.
+    pub(super) fn overridden(&self) -> Vec<&'static str> {
+        let is_set = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        self.names().into_iter().filter(is_set).collect()
+    }
+}
+
+fn model(provider: &str, name: &str) -> Result<ModelId, Failure> {
+    let refused = |reason: String| {
+        Failure::new("usage", reason, Exit::Usage).hinted("give it with --model, as the provider calls it")
+    };
+    if name.is_empty() && provider != "demo" {
+        return Err(refused(format!("the provider {provider} needs the name of a model")));
+    }
+    let model = format!("{provider}:{name}").parse();
+    model.map_err(|error| refused(format!("{provider}:{name} is no model: {error}")))
+}
+
+fn key_from_input() -> Result<SecretString, Failure> {
+    let invalid = |reason: &str| {
+        Failure::new("input-invalid", format!("the key on the standard input {reason}"), Exit::Usage)
+            .hinted("give the key alone, as in `capstan onboard --api-key-stdin ... < FILE`")
+    };
+    let mut key = String::new();
+    let read = std::io::stdin().lock().take(KEY_BYTES).read_to_string(&mut key);
+    read.map_err(|error| invalid(&format!("cannot be read: {error}")))?;
+    match key.trim() {
+        "" => Err(invalid("is empty")),
+        key if key.contains(|character: char| character.is_whitespace() || character.is_control()) => {
+            Err(invalid("has blanks or several lines"))
+        }
+        key => Ok(SecretString::from(key)),
+    }
+}

@@ -1,0 +1,88 @@
+//! Asking a person at a terminal.
+
+use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
+
+use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use crossterm::terminal;
+use secrecy::SecretString;
+
+use crate::{Exit, Failure};
+
+/// Whether there is somebody to ask.
+pub(super) fn is_possible() -> bool {
+    io::stdin().is_terminal() && io::stderr().is_terminal()
+}
+
+/// Asks for a line. An empty one is what stands in the brackets.
+pub(super) fn line(question: &str, present: &str) -> Result<String, Failure> {
+    if present.is_empty() {
+        eprint!("{question}: ");
+    } else {
+        eprint!("{question} [{present}]: ");
+    }
+    let mut line = String::new();
+    match io::stdin().lock().read_line(&mut line) {
+        Ok(0) => Err(given_up()),
+        Ok(_) => Ok(match line.trim() {
+            "" => present.to_owned(),
+            answer => answer.to_owned(),
+        }),
+        Err(error) => Err(unreadable(&error)),
+    }
+}
+
+/// Asks for something that nobody may see. Nothing stands for none.
+pub(super) fn secret(question: &str) -> Result<Option<SecretString>, Failure> {
+    eprint!("{question}: ");
+    // The question has no line end; whether it is seen is the terminal's affair.
+    let _unseen = io::stderr().flush();
+    let typed = unseen();
+    eprintln!();
+    match typed {
+        Ok(Some(typed)) => Ok(Some(typed.trim().to_owned()).filter(|typed| !typed.is_empty()).map(SecretString::from)),
+        Ok(None) => Err(given_up()),
+        Err(error) => Err(unreadable(&error)),
+    }
+}
+
+/// What is typed up to the end of the line, which the terminal does not show; nothing when it is broken off.
+fn unseen() -> io::Result<Option<String>> {
+    terminal::enable_raw_mode()?;
+    let _restored = Restored;
+    let mut typed = String::new();
+    loop {
+        let Event::Key(KeyEvent { code, modifiers, kind, .. }) = event::read()? else { continue };
+        if kind == KeyEventKind::Release {
+            continue;
+        }
+        let control = modifiers.contains(KeyModifiers::CONTROL);
+        match code {
+            KeyCode::Char('c' | 'd') if control => return Ok(None),
+            KeyCode::Char('u') if control => typed.clear(),
+            KeyCode::Enter => return Ok(Some(typed)),
+            KeyCode::Char('j') if control => return Ok(Some(typed)),
+            KeyCode::Backspace => {
+                typed.pop();
+            }
+            KeyCode::Char(letter) if !control => typed.push(letter),
+            _ => {}
+        }
+    }
+}
+
+struct Restored;
+
+impl Drop for Restored {
+    fn drop(&mut self) {
+        // Nothing is left to do where the terminal is gone.
+        let _gone = terminal::disable_raw_mode();
+    }
+}
+
+fn given_up() -> Failure {
+    Failure::new("run-cancelled", "nothing was written", Exit::Cancelled).hinted("`capstan onboard` asks again")
+}
+
+fn unreadable(error: &io::Error) -> Failure {
+    Failure::new("input-invalid", format!("the answer cannot be read: {error}"), Exit::Usage)
+}

@@ -1,0 +1,49 @@
+//! Trying a model before it is kept.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use capstan_hooks::HookRuntime;
+use capstan_hooks::contracts::{ModelError, ModelErrorKind, ModelProvider, collect};
+use capstan_hooks::points::ProvideModelOptions;
+use capstan_protocol::{ChatMessage, ModelOptions, ModelRequest};
+
+use crate::config::Config;
+use crate::{Exit, Failure};
+
+/// How long the answer may take.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Asks the model of a configuration one short question.
+pub(super) async fn run(hooks: &HookRuntime, config: &Config) -> Result<(), Failure> {
+    let failed = |error: ModelError| {
+        let failure = Failure::new(error.kind.code(), error.message, Exit::Failed);
+        let hint = format!("nothing was written; {}", failure.hint);
+        failure.hinted(&hint)
+    };
+    let providers = providers(hooks);
+    let provider = providers.iter().find(|provider| provider.name() == config.model.provider());
+    let Some(provider) = provider else {
+        let message = format!("there is no provider {}", config.model.provider());
+        return Err(failed(ModelError::new(ModelErrorKind::UnknownModel, message)));
+    };
+    let request = ModelRequest {
+        model: config.model.clone(),
+        system: String::new(),
+        messages: vec![ChatMessage::user("Answer with one word: ready.")],
+        tools: Vec::new(),
+        options: ModelOptions::default(),
+    };
+    let asking = async { collect(provider.stream(&request).await?).await };
+    let late = |_| {
+        let message = format!("{} did not answer within {} s", config.model, PATIENCE.as_secs());
+        ModelError::new(ModelErrorKind::Unreachable, message)
+    };
+    let answered = tokio::time::timeout(PATIENCE, asking).await.map_err(late).flatten();
+    answered.map(drop).map_err(failed)
+}
+
+/// The providers there are.
+pub(super) fn providers(hooks: &HookRuntime) -> Vec<Arc<dyn ModelProvider>> {
+    hooks.provided::<ProvideModelOptions, Arc<dyn ModelProvider>>(|provider| provider.name().to_owned())
+}

@@ -1,0 +1,135 @@
+//! `capstan onboard`.
+
+mod cli_support;
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Stdio;
+
+use capstan_testing::{Reply, ScriptedModel};
+use cli_support::{CTRL_C, ENTER, KEY, Place, Screen};
+
+const REFUSED: &str = r#"{"error": {"message": "no such key"}}"#;
+
+/// The names of what is in the home.
+fn files(place: &Place) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(place.home()) else { return Vec::new() };
+    let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+fn read(place: &Place, name: &str) -> String {
+    std::fs::read_to_string(place.home().join(name)).unwrap()
+}
+
+#[test]
+fn h02_a_script_can_give_every_answer_and_the_key_stands_apart() {
+    let server = ScriptedModel::start_blocking(vec![Reply::text("ready"), Reply::text("hello")]);
+    let place = Place::new().config("# my settings\nmax_steps = 7 # enough\n");
+    let base = server.base_url();
+    let arguments = ["onboard", "--provider", "openai", "--model", "scripted", "--api-base", &base, "--api-key-stdin"];
+    let said = place.capstan_reading(&arguments, format!("{KEY}\n").as_bytes()).succeeded();
+    assert!(said.stderr.contains("Asking openai:scripted one short question"), "{said:?}");
+    assert!(said.stderr.contains("without a sandbox"), "{said:?}");
+    assert!(!said.stdout.contains(KEY) && !said.stderr.contains(KEY));
+    assert_eq!(server.authorizations(), [Some(format!("Bearer {KEY}"))]);
+    let config = read(&place, "config.toml");
+    assert_eq!(
+        config,
+        format!("# my settings\nmax_steps = 7 # enough\nmodel = \"openai:scripted\"\napi_base = \"{base}\"\n")
+    );
+    assert_eq!(read(&place, "secrets.toml"), format!("api_key = \"{KEY}\"\n"));
+    let mode = std::fs::metadata(place.home().join("secrets.toml")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    assert_eq!(place.capstan(&["run", "hello"]).data(), "hello\n", "what was written is used");
+    let shown = place.capstan(&["config", "show"]).data();
+    assert!(shown.contains("secrets.toml") && !shown.contains(KEY), "{shown}");
+}
+
+#[test]
+fn h02_again_only_what_is_answered_changes() {
+    let place = Place::new();
+    let first =
+        ["onboard", "--model", "openai:one", "--api-base", "http://127.0.0.1:1/v1", "--api-key-stdin", "--skip-test"];
+    place.capstan_reading(&first, KEY.as_bytes()).succeeded();
+    let before = (read(&place, "config.toml"), read(&place, "secrets.toml"));
+    let same = place.capstan(&["onboard", "--yes", "--skip-test"]).succeeded();
+    assert_eq!(same.stdout, "", "nothing was written");
+    assert_eq!((read(&place, "config.toml"), read(&place, "secrets.toml")), before);
+    place.capstan(&["onboard", "--provider", "openai", "--model", "two", "--skip-test"]).succeeded();
+    assert_eq!(read(&place, "config.toml"), before.0.replace("openai:one", "openai:two"));
+    assert_eq!(read(&place, "secrets.toml"), before.1);
+}
+
+#[test]
+fn h02_a_key_that_is_refused_leaves_everything_as_it_was() {
+    let server = ScriptedModel::start_blocking(vec![Reply::status(401, REFUSED)]);
+    let place = Place::new();
+    let arguments = ["onboard", "--model", "openai:scripted", "--api-base", &server.base_url(), "--api-key-stdin"];
+    let said = place.capstan_reading(&arguments, KEY.as_bytes());
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(
+        said.stderr.contains("error[model-unauthorized]") && said.stderr.contains("nothing was written"),
+        "{said:?}"
+    );
+    assert!(!said.stderr.contains(KEY));
+    assert_eq!(files(&place), [""; 0]);
+}
+
+#[test]
+fn h02_what_makes_no_sense_is_refused_and_nothing_is_written() {
+    let place = Place::new();
+    place.capstan(&["onboard"]).refused("usage", 2);
+    place.capstan(&["onboard", "--provider", "nobody"]).refused("model-unknown", 2);
+    place.capstan(&["onboard", "--provider", "openai"]).refused("usage", 2);
+    place
+        .capstan(&["onboard", "--model", "openai:x", "--api-base", "nonsense", "--skip-test"])
+        .refused("config-invalid", 3);
+    place.capstan_reading(&["onboard", "--model", "openai:x", "--api-key-stdin"], b" \n").refused("input-invalid", 2);
+    place.capstan_reading(&["onboard", "--model", "openai:x", "--api-key-stdin"], b"a b\n").refused("input-invalid", 2);
+    assert_eq!(files(&place), [""; 0]);
+}
+
+#[test]
+fn h02_a_person_is_asked_and_the_key_is_not_shown() {
+    let server = ScriptedModel::start_blocking(vec![Reply::text("ready")]);
+    let place = Place::new();
+    let screen = Screen::open(&place.command(&["onboard"]), 100, 30);
+    for (question, answer) in [("Provider", "openai"), ("Model:", "scripted"), ("Address", server.base_url().as_str())]
+    {
+        screen.wait_for(question);
+        screen.send(&format!("{answer}{ENTER}"));
+    }
+    screen.wait_for("Key, which is not shown");
+    screen.send(KEY);
+    screen.send(ENTER);
+    screen.wait_for("`capstan chat` begins a conversation.");
+    assert!(!screen.raw().contains(KEY));
+    assert_eq!(screen.ended(), Some(0));
+    assert_eq!(read(&place, "secrets.toml"), format!("api_key = \"{KEY}\"\n"));
+}
+
+#[test]
+fn h02_whoever_breaks_off_has_changed_nothing() {
+    let place = Place::new();
+    let screen = Screen::open(&place.command(&["onboard"]), 100, 30);
+    for (question, answer) in [("Provider", "openai"), ("Model:", "scripted"), ("Address", "")] {
+        screen.wait_for(question);
+        screen.send(&format!("{answer}{ENTER}"));
+    }
+    screen.wait_for("Key, which is not shown");
+    screen.send("half a key");
+    screen.send(CTRL_C);
+    screen.wait_for("error[run-cancelled]: nothing was written");
+    assert_eq!(screen.ended(), Some(130));
+    assert_eq!(files(&place), [""; 0]);
+}
+
+#[test]
+fn h02_what_the_environment_says_goes_before_and_that_is_told() {
+    let place = Place::new().set("CAPSTAN_MODEL", "demo:");
+    let mut command = place.command(&["onboard", "--model", "openai:x", "--skip-test"]);
+    let said = command.stdin(Stdio::null()).output().unwrap();
+    let stderr = String::from_utf8(said.stderr).unwrap();
+    assert!(stderr.contains("warning: CAPSTAN_MODEL is set in your environment"), "{stderr}");
+}

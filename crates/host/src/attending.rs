@@ -1,0 +1,69 @@
+//! A person in one session, as at a terminal: what was left there is taken up, and what goes on there can be cancelled.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use capstan_protocol::{ChannelName, SessionId, TapeName};
+use capstan_tape::{TapeAddress, tape_name};
+use tokio_util::sync::CancellationToken;
+
+use crate::{Host, HostError};
+
+impl Host {
+    /// Lets a channel serve one session: what dead processes left there is taken up, and shown on the channel. Other
+    /// sessions are left to whoever [listens](Self::listen).
+    pub async fn attend(&self, channel: &ChannelName, session: &SessionId) -> Result<(), HostError> {
+        let engine = &self.engine;
+        engine.listening().insert(channel.clone());
+        engine.take_over_messages().await?;
+        let tape = self.tape_of(session);
+        let left = engine.services.tapes.store().in_flight(Some(&tape)).await?;
+        if left.iter().any(|event| engine.is_left(event)) {
+            engine.reserve(&tape)?.take_up();
+        }
+        Ok(())
+    }
+
+    /// Cancels the turn that goes on in a session in this process: it ends with its outcome recorded, and what waits
+    /// has its turn. Says whether there was one.
+    pub fn cancel_in(&self, session: &SessionId) -> bool {
+        self.engine.turns.cancel(&self.tape_of(session))
+    }
+
+    fn tape_of(&self, session: &SessionId) -> TapeName {
+        let workspace = self.engine.services.workspace_id.clone();
+        tape_name(&TapeAddress { workspace, session: session.clone() })
+    }
+}
+
+/// The turns that go on in this process, one for each session, and how to end them.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Turns(Arc<Mutex<HashMap<TapeName, CancellationToken>>>);
+
+/// A turn that goes on until this is dropped.
+#[derive(Debug)]
+pub(crate) struct GoingOn {
+    turns: Turns,
+    tape: TapeName,
+}
+
+impl Drop for GoingOn {
+    fn drop(&mut self) {
+        self.turns.lock().remove(&self.tape);
+    }
+}
+
+impl Turns {
+    pub(crate) fn enter(&self, tape: &TapeName, cancelled: CancellationToken) -> GoingOn {
+        self.lock().insert(tape.clone(), cancelled);
+        GoingOn { turns: self.clone(), tape: tape.clone() }
+    }
+
+    fn cancel(&self, tape: &TapeName) -> bool {
+        self.lock().get(tape).inspect(|cancelled| cancelled.cancel()).is_some()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<TapeName, CancellationToken>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
