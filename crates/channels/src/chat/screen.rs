@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use capstan_protocol::OutboundKind;
+
 use super::complete::{Completion, Words};
 use super::editor::Editor;
 use super::key::Key;
@@ -42,6 +44,8 @@ pub struct Frame {
 /// How a turn of this chat ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ended {
+    /// It was cancelled.
+    pub cancelled: bool,
     /// What failed, where no notice told it.
     pub failed: Option<String>,
     /// What to do about it.
@@ -73,6 +77,8 @@ pub struct Screen {
     /// How many messages are not answered, and since when something goes on.
     unanswered: usize,
     since: Option<Duration>,
+    /// One of them was cancelled.
+    was_cancelled: bool,
     /// Ctrl-C was pressed where there was nothing to cancel: once more leaves.
     is_leaving: bool,
 }
@@ -88,6 +94,7 @@ impl Screen {
             choices: Vec::new(),
             unanswered: 0,
             since: None,
+            was_cancelled: false,
             is_leaving: false,
         }
     }
@@ -108,9 +115,17 @@ impl Screen {
         if matches!(told, Told::Event { .. }) {
             self.since.get_or_insert(now);
         }
+        let is_notice = matches!(&told, Told::Message(message) if message.kind == OutboundKind::Notice);
         self.transcript.tell(told, now);
-        if !self.is_busy() {
-            self.since = None;
+        // Nobody waits here for what was taken up: its end is heard of, not answered.
+        let was_cancelled = self.unanswered == 0 && is_notice && self.transcript.is_cancelling;
+        if was_cancelled {
+            self.transcript.break_off();
+        }
+        if !self.is_busy()
+            && let Some(since) = self.since.take()
+        {
+            self.transcript.ended(was_cancelled, now.saturating_sub(since), now);
         }
     }
 
@@ -136,9 +151,15 @@ impl Screen {
         if let Some(hint) = &ended.hint {
             self.transcript.note(&format!("hint: {hint}"));
         }
+        if ended.cancelled {
+            self.was_cancelled = true;
+            // What waits has its turn now, which can be cancelled too.
+            self.transcript.is_cancelling = false;
+        }
         if self.unanswered == 0 {
             let took = now.saturating_sub(self.since.take().unwrap_or(now));
-            self.transcript.ended(took, now);
+            self.transcript.ended(std::mem::take(&mut self.was_cancelled), took, now);
+            self.transcript.forget();
         }
     }
 

@@ -163,7 +163,8 @@ fn c01_ctrl_c_cancels_and_then_leaves() {
     seen.say("begin").text("Working on").call("c1", "bash", r#"{"cmd":"sleep 100"}"#).after(2000);
     assert_eq!(seen.press(&Key::Interrupt), Wish::Cancel);
     let cancelling = seen.look();
-    seen.notice("Sorry, something went wrong: cancelled").answered();
+    seen.notice("Sorry, something went wrong: cancelled");
+    seen.screen.answered(&Ended { cancelled: true, ..Ended::default() }, seen.now);
     insta::assert_snapshot!(format!("{cancelling}\n\n\n{}", seen.look()));
     seen.say("again");
     assert_eq!(seen.press(&Key::Interrupt), Wish::Cancel);
@@ -190,7 +191,7 @@ fn t11_a_failure_is_told_with_what_to_do() {
     seen.say("hello").text("I wa").event(StreamEvent::error("the model broke off"));
     seen.event(StreamEvent::Final { text: "I wa".to_owned(), ok: false });
     seen.notice("Sorry, something went wrong: the model broke off");
-    seen.screen.answered(&Ended { failed: None, hint: Some("try again".to_owned()) }, seen.now);
+    seen.screen.answered(&Ended { hint: Some("try again".to_owned()), ..Ended::default() }, seen.now);
     insta::assert_snapshot!(seen.look());
 }
 
@@ -203,6 +204,26 @@ fn x02_what_an_earlier_chat_left_is_shown_as_such() {
     seen.event(ended("An answer.")).message("An answer.");
     assert!(!seen.screen.is_busy());
     insta::assert_snapshot!(seen.look());
+}
+
+#[test]
+fn x02_what_an_earlier_chat_left_can_be_cancelled() {
+    let mut seen = Seen::new(60, 20);
+    seen.screen.tell(Told::TakenUp { text: "what was said".to_owned() }, seen.now);
+    seen.text("An ans");
+    assert_eq!(seen.press(&Key::Interrupt), Wish::Cancel);
+    seen.notice("Sorry, something went wrong: cancelled");
+    assert!(!seen.screen.is_busy());
+    assert!(seen.look().contains("An ans\n\n■ cancelled"));
+}
+
+#[test]
+fn c01_a_run_that_ended_before_it_could_be_cancelled_was_not() {
+    let mut seen = Seen::new(60, 20);
+    seen.say("hello").text("Done.");
+    seen.press(&Key::Interrupt);
+    seen.event(ended("Done.")).message("Done.").answered();
+    assert!(!seen.look().contains("cancelled"));
 }
 
 #[test]

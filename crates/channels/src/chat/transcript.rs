@@ -256,8 +256,18 @@ impl Transcript {
         }
     }
 
-    /// The turn has ended: what it used, and how long it took.
-    pub(super) fn ended(&mut self, took: Duration, now: Duration) {
+    /// The turn of an event that nobody here waits for was cancelled: that is all that is heard of it.
+    pub(super) fn break_off(&mut self) {
+        self.lead = None;
+    }
+
+    /// What was said has been sent too: whatever message comes next belongs to something else.
+    pub(super) fn forget(&mut self) {
+        self.said.clear();
+    }
+
+    /// Nothing goes on any more: what it used, and how long it took.
+    pub(super) fn ended(&mut self, was_cancelled: bool, took: Duration, now: Duration) {
         self.end_speech();
         let left = self.calls.break_off(now, self.width);
         if !left.is_empty() {
@@ -265,8 +275,8 @@ impl Transcript {
             self.give(left);
         }
         self.lead = None;
-        self.said.clear();
-        if std::mem::take(&mut self.is_cancelling) {
+        self.is_cancelling = false;
+        if was_cancelled {
             self.gap();
             self.line("■ cancelled", Style::Failed);
         }

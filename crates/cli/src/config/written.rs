@@ -24,9 +24,12 @@ fn set_all(table: &mut dyn TableLike, settings: &Map) {
                 table.remove(key);
             }
             Value::Object(settings) => {
-                let inside = table.entry(key).or_insert_with(|| Item::Table(Table::new()));
+                let inside = table.entry(key).or_insert(Item::None);
                 if !inside.is_table_like() {
-                    *inside = Item::Table(Table::new());
+                    let mut new = Table::new();
+                    // One that only has tables needs no line of its own.
+                    new.set_implicit(true);
+                    *inside = Item::Table(new);
                 }
                 if let Some(inside) = inside.as_table_like_mut() {
                     set_all(inside, settings);

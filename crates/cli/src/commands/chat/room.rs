@@ -62,6 +62,7 @@ pub(super) async fn talk(context: Context<'_>, session: SessionId, palette: Pale
         terminal,
         turns: FuturesUnordered::new(),
         begun: Instant::now(),
+        is_to_cancel: false,
     };
     let ended = room.run(signals).await;
     // Whoever left waits for nothing: what goes on is cancelled, and that is on record.
@@ -85,6 +86,8 @@ struct Room {
     /// The messages that are not answered.
     turns: FuturesUnordered<Turn>,
     begun: Instant,
+    /// The run is to be cancelled as soon as there is one.
+    is_to_cancel: bool,
 }
 
 impl Room {
@@ -92,12 +95,14 @@ impl Room {
         let mut keyboard = Keyboard::open();
         let mut tick = tokio::time::interval(TICK);
         let end = loop {
+            // Keys may be faster than the word that the terminal has another size.
+            self.screen.resize(Terminal::size());
             let frame = self.screen.frame(self.now());
             self.terminal.draw(&frame)?;
             tokio::select! {
                 input = keyboard.next() => match input {
                     None => break End::Told,
-                    Some(Input::Resized) => self.screen.resize(Terminal::size()),
+                    Some(Input::Resized) => {}
                     Some(Input::Key(key)) => {
                         if self.press(&key).await?.is_break() {
                             break End::Left;
@@ -110,7 +115,11 @@ impl Room {
                 }
                 Some(served) = self.turns.next() => self.answered(served),
                 () = signals.next() => break End::Told,
-                _ = tick.tick(), if self.screen.is_busy() => {}
+                _ = tick.tick(), if self.screen.is_busy() => {
+                    if self.is_to_cancel {
+                        self.cancel();
+                    }
+                }
             }
         };
         let frame = self.screen.last_frame(self.now());
@@ -135,12 +144,15 @@ impl Room {
             Wish::Nothing => {}
             Wish::Redraw => self.terminal.clear()?,
             Wish::Leave => return Ok(std::ops::ControlFlow::Break(())),
-            Wish::Cancel => {
-                self.host.cancel_in(&self.session);
-            }
+            Wish::Cancel => self.cancel(),
             Wish::Say(text) => return Ok(self.say(text).await),
         }
         Ok(std::ops::ControlFlow::Continue(()))
+    }
+
+    /// A turn that has not begun yet is cancelled when it has.
+    fn cancel(&mut self) {
+        self.is_to_cancel = !self.host.cancel_in(&self.session) && self.screen.is_busy();
     }
 
     async fn say(&mut self, text: String) -> std::ops::ControlFlow<()> {
@@ -174,21 +186,25 @@ impl Room {
     fn answered(&mut self, served: Result<Served, HostError>) {
         // What it was answered with comes first.
         self.hear_all();
-        let failed = |failure: Failure| Ended { failed: Some(failure.message), hint: Some(failure.hint) };
+        let failed = |failure: Failure| Ended {
+            failed: Some(failure.message),
+            hint: Some(failure.hint).filter(|hint| !hint.is_empty()),
+            ..Ended::default()
+        };
         let ended = match served {
             Err(error) => failed(error.into()),
             Ok(Served { error: None, undelivered, .. }) => {
                 let failed = undelivered.first().map(|reason| format!("the reply could not be shown: {reason}"));
-                Ended { failed, hint: None }
+                Ended { failed, ..Ended::default() }
             }
-            Ok(Served { error: Some(TurnError::Cancelled), .. }) => Ended::default(),
+            Ok(Served { error: Some(TurnError::Cancelled), .. }) => Ended { cancelled: true, ..Ended::default() },
             // A notice has told what failed.
             Ok(Served { error: Some(error), outbounds, .. }) if !outbounds.is_empty() => {
-                Ended { failed: None, hint: Some(Failure::from(error).hint) }
+                Ended { failed: None, ..failed(error.into()) }
             }
             Ok(Served { error: Some(error), .. }) => failed(error.into()),
         };
-        let ended = Ended { hint: ended.hint.filter(|hint| !hint.is_empty()), ..ended };
+        self.is_to_cancel = false;
         self.screen.answered(&ended, self.now());
     }
 }
