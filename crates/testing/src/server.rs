@@ -77,6 +77,7 @@ impl ScriptedModel {
     /// # Panics
     ///
     /// If no port can be bound.
+    #[expect(clippy::unused_async, reason = "it belongs into a runtime, which it needs to serve")]
     pub async fn start_with(script: impl FnMut(&Value, usize) -> Reply + Send + 'static) -> Self {
         let record = Record::shared(Box::new(script));
         let (listener, address) = bind();

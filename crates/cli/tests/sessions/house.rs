@@ -10,7 +10,7 @@ use capstan::protocol::{Event, EventKey, Map, ModelOptions, Outcome, ToolOutput}
 use capstan::store::SqliteStore;
 use capstan::tape::{MemoryStore, Store};
 use capstan::{Host, Served};
-use capstan_host::{Clock, Owner, Secrets, Settings, Workspace};
+use capstan_host::{Clock, Limits, Owner, Secrets, Settings, Workspace};
 use capstan_models::{Demo, Http, Provider, Wire};
 use capstan_testing::{Gate, ScriptedModel};
 use serde_json::json;
@@ -88,7 +88,8 @@ impl House {
             session_wait: Duration::from_mins(1),
             intakes: Default::default(),
             session_queue: 64,
-            limits: Default::default(),
+            // Longer than a run: what becomes of a run whose tool hangs is seen here.
+            limits: Limits { tool_timeout: Duration::from_mins(20), ..Limits::default() },
             secrets: Secrets::new(Vec::<String>::new()),
             owner: Owner::in_folder(self.folder.path().join("owners")).unwrap(),
             clock: Clock::system(),
