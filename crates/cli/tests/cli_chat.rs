@@ -240,7 +240,7 @@ fn t11_a_failure_is_told_with_what_to_do_and_the_chat_goes_on() {
     let place = Place::with_model(&server);
     let screen = Screen::open(&place.command(&["chat"]), 100, 20);
     screen.say("hello");
-    let seen = screen.wait_for("hint: set CAPSTAN_API_KEY");
+    let seen = screen.wait_for("hint: set a key that the provider accepts");
     assert!(seen.contains("✗ Sorry, something went wrong"), "{seen}");
     screen.say("again");
     screen.wait_for("Now it works.");

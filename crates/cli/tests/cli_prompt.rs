@@ -38,7 +38,7 @@ fn a06_the_system_prompt_has_the_workspace_the_skills_and_the_tools_and_stays_th
     for part in [
         "Speak softly.",
         "\n- release-notes: Writes release notes.\n- skill-creator: ",
-        "\n\nYour tools: bash, bash_kill, ",
+        "\n\nYour tools: artifact_read, bash, bash_kill, ",
     ] {
         assert!(prompt.contains(part), "{part:?} is not in {prompt}");
     }

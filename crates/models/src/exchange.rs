@@ -73,8 +73,13 @@ impl Exchange<'_> {
             spoke: false,
             ready: VecDeque::new(),
             state: State::Open,
+            failed: None,
         };
-        answer.listen().await?;
+        match answer.listen().await {
+            // What came before the failure in the same bytes was said, so this is no refusal.
+            Err(failure) if !answer.ready.is_empty() => answer.failed = Some(failure.error),
+            listened => listened?,
+        }
         Ok(answer.events().boxed())
     }
 }
@@ -111,6 +116,8 @@ struct Answer {
     /// What was read and not handed on yet.
     ready: VecDeque<ModelEvent>,
     state: State,
+    /// Why it broke off, to be told after what was read.
+    failed: Option<ModelError>,
 }
 
 /// How far an answer has come.
@@ -198,6 +205,10 @@ impl Answer {
                         self.drain().await;
                     }
                     yield Ok(event);
+                }
+                if let Some(error) = self.failed.take() {
+                    yield Err(error);
+                    return;
                 }
                 if self.state == State::Whole {
                     return;

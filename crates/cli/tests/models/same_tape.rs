@@ -82,7 +82,13 @@ async fn tape_of(model: &str) -> Vec<Value> {
     let entries = host.tapes().read(&tape, &Slice::all()).await.unwrap();
     // The records of calls hold hashes of what each provider got.
     let entries = entries.into_iter().filter(|entry| entry.name() != Some("model.call"));
-    entries.map(|entry| essence(json!({"kind": entry.kind.as_str(), "payload": entry.payload}))).collect()
+    let mut essences: Vec<Value> =
+        entries.map(|entry| essence(json!({"kind": entry.kind.as_str(), "payload": entry.payload}))).collect();
+    // Calls of one step are made at the same time, and each result stands where it came.
+    for results in essences.chunk_by_mut(|one, next| one["kind"] == "tool_result" && next["kind"] == "tool_result") {
+        results.sort_by_key(Value::to_string);
+    }
+    essences
 }
 
 #[tokio::test]
