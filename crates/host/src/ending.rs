@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use capstan_protocol::{ChatMessage, EventKey, Outbound, OutboundKind, Outcome, RunId, TapeName, Timestamp};
-use capstan_tape::{Assigned, Batch, Draft, Fact, NewOutbound, RunStatus, StoreError};
+use capstan_tape::{Assigned, Batch, Committed, Draft, Fact, NewOutbound, RunStatus, StoreError};
 use capstan_turn::{Dispatched, TurnError, TurnReport};
 use tokio::sync::{OwnedMutexGuard, oneshot};
 
@@ -71,9 +71,18 @@ struct Written {
     in_order: Option<OwnedMutexGuard<()>>,
 }
 
+/// A turn whose end is on record and on its way.
+pub(crate) struct Settled {
+    /// The chats that something goes to.
+    pub(crate) chats: Vec<Address>,
+    /// What the turn wrote was refused: it had lost its lease.
+    pub(crate) was_fenced: bool,
+}
+
 /// What goes out when the end of a turn is on record.
 struct Due {
     parcels: Vec<Parcel>,
+    was_fenced: bool,
     in_order: Option<OwnedMutexGuard<()>>,
 }
 
@@ -85,7 +94,7 @@ impl Engine {
         match self.write_without_turn(group, tape, error).await {
             Ok(due) => {
                 for parcel in due.parcels {
-                    self.deliver_at_once(parcel).await;
+                    self.deliver_at_once(parcel);
                 }
             }
             Err(error) => tracing::error!(%error, "an event without a turn could not be settled"),
@@ -96,8 +105,8 @@ impl Engine {
     pub(crate) async fn end_without_turn(self: &Arc<Self>, group: Group, tape: &TapeName, error: TurnError) {
         match self.write_without_turn(group, tape, error).await {
             Ok(due) => {
-                let chats = self.send_due(due);
-                self.wait_for_room(&chats).await;
+                let settled = self.send_due(due);
+                self.wait_for_room(&settled.chats).await;
             }
             Err(error) => tracing::error!(%error, "an event without a turn could not be settled"),
         }
@@ -116,15 +125,15 @@ impl Engine {
         closed: Closed,
         ended: Ended,
         lease: Lease,
-    ) -> Result<Vec<Address>, StoreError> {
+    ) -> Result<Settled, StoreError> {
         Ok(self.send_due(self.write(closed, ended, lease).await?))
     }
 
-    fn send_due(self: &Arc<Self>, due: Due) -> Vec<Address> {
-        let Due { parcels, in_order } = due;
+    fn send_due(self: &Arc<Self>, due: Due) -> Settled {
+        let Due { parcels, was_fenced, in_order } = due;
         let chats = parcels.into_iter().flat_map(|parcel| self.send_out(parcel)).collect();
         drop(in_order);
-        chats
+        Settled { chats, was_fenced }
     }
 
     /// Commits the outcomes with everything that belongs to them, and gives what goes out then.
@@ -132,10 +141,12 @@ impl Engine {
     /// A disk that refuses is tried again until it takes it or the host stops: an event must not be left without an
     /// outcome by a process that lives.
     async fn write(&self, mut closed: Closed, mut ended: Ended, lease: Lease) -> Result<Due, StoreError> {
+        let mut was_fenced = false;
         let Written { outcome, of_others, rows, in_order } = match self.write_end(&mut closed, &ended, lease).await {
             // Fenced, or something that can never be written: what the turn wrote is given up, its events are not.
             Err(error) if !error.may_pass() => {
                 tracing::error!(tape = %closed.tape, %error, "what a turn wrote is given up");
+                was_fenced = matches!(error, StoreError::Fenced { .. });
                 self.write_unfenced(&closed, &mut ended, error).await?
             }
             written => written?,
@@ -148,7 +159,7 @@ impl Engine {
         let mut parcels: Vec<Parcel> = others.map(|item| Parcel::of(item, of_others.clone(), run_id.clone())).collect();
         let parcel = Parcel::of(closed.group.lead, outcome, run_id).with(output, usage.flatten(), error);
         parcels.push(Parcel { rows, ..parcel });
-        Ok(Due { parcels, in_order })
+        Ok(Due { parcels, was_fenced, in_order })
     }
 
     async fn write_end(&self, closed: &mut Closed, ended: &Ended, lease: Lease) -> Result<Written, StoreError> {
@@ -245,7 +256,7 @@ impl Engine {
             let first_row = batch.facts.len();
             let own = if item.key == *lead { notices.clone() } else { Vec::new() };
             batch.facts.extend(own.iter().cloned().map(Fact::Enqueue));
-            match self.services.tapes.store().commit(batch).await {
+            match self.commit_patiently(batch).await {
                 Ok(committed) => staged.extend(rows(own, committed.assigned.get(first_row..))),
                 Err(StoreError::NotOpen { .. }) => {}
                 Err(error) => return Err(error),
@@ -255,6 +266,23 @@ impl Engine {
             self.end_unwritten(&run.run_id).await;
         }
         Ok(Written { of_others: outcome.clone(), outcome, rows: staged, in_order: None })
+    }
+
+    /// Commits what nobody else will. A disk that refuses is tried again until it takes it or the host stops.
+    pub(crate) async fn commit_patiently(&self, batch: Batch) -> Result<Committed, StoreError> {
+        let mut attempts = 0;
+        loop {
+            let error = match self.services.tapes.store().commit(batch.clone()).await {
+                Err(error) if error.may_pass() => error,
+                done => return done,
+            };
+            tracing::error!(%error, "the end of an event could not be written; it is tried again");
+            attempts += 1;
+            tokio::select! {
+                () = tokio::time::sleep(BACKOFF.after(attempts)) => {}
+                () = self.stopping.cancelled() => return Err(error),
+            }
+        }
     }
 
     /// The run of a turn that could not be written has failed, if it is on record at all.

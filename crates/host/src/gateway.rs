@@ -101,7 +101,7 @@ impl Engine {
             }
             Err(error) => Err(error),
             Ok(accepted) => {
-                self.accepted(candidate, accepted, reservation, caller, place).await;
+                self.accepted(candidate, accepted, reservation, caller, place);
                 Ok(())
             }
         }
@@ -129,7 +129,7 @@ impl Engine {
     }
 
     /// An event is on disk: it goes on to its session, or has ended already.
-    async fn accepted(
+    fn accepted(
         self: &Arc<Self>,
         candidate: Candidate,
         accepted: Accepted,
@@ -144,7 +144,7 @@ impl Engine {
         let no_matter = Arrival::plain();
         match plan {
             Plan::Turn(arrival) => reservation.send(item(arrival), accepted.lease),
-            Plan::Drop => self.deliver_at_once(Parcel::dropped(item(no_matter))).await,
+            Plan::Drop => self.deliver_at_once(Parcel::dropped(item(no_matter))),
             Plan::Refuse(error) => {
                 let engine = Arc::clone(self);
                 let item = item(no_matter);

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use capstan_protocol::{Outcome, TapeName};
-use capstan_tape::{Batch, Fact, Fence, StoreError};
+use capstan_tape::{Batch, Fact, Fence};
 use capstan_turn::{Decision, Mailbox, RunFailure, Session, TurnError};
 use futures::FutureExt as _;
 use tokio::sync::oneshot;
@@ -81,7 +81,7 @@ impl Lane {
     pub(crate) async fn run(mut self) {
         loop {
             while let Some(arrived) = self.inbox.next_event() {
-                self.arrive(arrived, During::Nothing).await;
+                self.arrive(arrived, During::Nothing);
             }
             self.look_whether_to_take_up();
             if self.engine.stopping.is_cancelled() {
@@ -117,7 +117,7 @@ impl Lane {
     async fn wait(&mut self) {
         let look_again = self.mailbox.look_again().map(|after| self.woken + after);
         tokio::select! {
-            heard = self.inbox.next() => self.hear(heard, During::Nothing).await,
+            heard = self.inbox.next() => self.hear(heard, During::Nothing),
             () = until(look_again) => {}
             Some(_) = self.beside.join_next() => {}
             () = self.engine.stopping.cancelled() => {}
@@ -149,9 +149,9 @@ impl Lane {
         }
     }
 
-    async fn hear(&mut self, heard: Heard, during: During<'_>) {
+    fn hear(&mut self, heard: Heard, during: During<'_>) {
         match heard {
-            Heard::Event(arrived) => self.arrive(arrived, during).await,
+            Heard::Event(arrived) => self.arrive(arrived, during),
             Heard::Call => self.look_whether_to_take_up(),
         }
     }
@@ -164,9 +164,9 @@ impl Lane {
     }
 
     /// Takes an event in, perhaps with the lease.
-    async fn arrive(&mut self, arrived: Arrived, during: During<'_>) {
+    fn arrive(&mut self, arrived: Arrived, during: During<'_>) {
         self.fence = arrived.lease.or(self.fence.take());
-        self.admit(*arrived.item, during).await;
+        self.admit(*arrived.item, during);
         self.engine.sessions.heard(&self.tape, self.is_in_turn || self.mailbox.is_ready());
     }
 
@@ -182,7 +182,7 @@ impl Lane {
         self.engine.sessions.works(&self.tape, self.mailbox.is_ready());
     }
 
-    async fn admit(&mut self, item: Item, during: During<'_>) {
+    fn admit(&mut self, item: Item, during: During<'_>) {
         let session = match during {
             During::Nothing => Session::Free,
             During::Turn(_) => Session::Busy,
@@ -209,17 +209,20 @@ impl Lane {
                 // It waits its turn, as other commands do.
                 _ => self.mailbox.queue_last(item),
             },
-            Decision::Drop(item) => self.let_go(item).await,
+            Decision::Drop(item) => self.let_go(item),
         }
     }
 
-    /// Lets an event go that turned out not to be meant for the bot.
-    async fn let_go(&self, item: Item) {
-        let settle = Fact::Settle { key: item.key.clone(), outcome: Outcome::Dropped, run_id: None };
-        match self.engine.services.tapes.store().commit(Batch { facts: vec![settle], ..Batch::new() }).await {
-            Ok(_) => self.engine.deliver(Parcel::dropped(item)).await,
-            Err(error) => tracing::error!(%error, "an event could not be let go"),
-        }
+    /// Lets an event go that turned out not to be meant for the bot. The turn that goes on does not wait for it.
+    fn let_go(&self, item: Item) {
+        let engine = Arc::clone(&self.engine);
+        self.engine.tasks.spawn(async move {
+            let settle = Fact::Settle { key: item.key.clone(), outcome: Outcome::Dropped, run_id: None };
+            match engine.commit_patiently(Batch { facts: vec![settle], ..Batch::new() }).await {
+                Ok(_) => engine.deliver_at_once(Parcel::dropped(item)),
+                Err(error) => tracing::error!(%error, "an event could not be let go"),
+            }
+        });
     }
 
     /// Makes sure of the lease; meanwhile others may come. Fails when another process works on the session for too
@@ -234,7 +237,7 @@ impl Lane {
         let fence = loop {
             tokio::select! {
                 fence = &mut taken => break fence?,
-                heard = self.inbox.next() => self.hear(heard, During::Nothing).await,
+                heard = self.inbox.next() => self.hear(heard, During::Nothing),
                 () = engine.stopping.cancelled() => return Ok(None),
             }
         };
@@ -292,7 +295,7 @@ impl Lane {
             loop {
                 tokio::select! {
                     ended = &mut turn => break ended,
-                    heard = self.inbox.next() => self.hear(heard, During::Turn(&active)).await,
+                    heard = self.inbox.next() => self.hear(heard, During::Turn(&active)),
                     Some(_) = self.beside.join_next() => {}
                 }
             }
@@ -320,14 +323,14 @@ impl Lane {
                 settling.await
             }
         };
-        if releases || matches!(settled, Err(StoreError::Fenced { .. })) {
+        if releases || matches!(&settled, Ok(settled) if settled.was_fenced) {
             self.fence = None;
         }
         if releases {
             engine.sessions.end_release(&self.tape);
         }
         match settled {
-            Ok(chats) => engine.wait_for_room(&chats).await,
+            Ok(settled) => engine.wait_for_room(&settled.chats).await,
             Err(error) => tracing::error!(tape = %self.tape, %error, "the end of a turn could not be written"),
         }
     }
@@ -354,7 +357,7 @@ impl Lane {
             let closed =
                 Closed { group, taken: active.steering.end().taken, tape, trouble: None, order: Some(endings) };
             match engine.settle(closed, ended, Lease::Untouched).await {
-                Ok(chats) => engine.wait_for_room(&chats).await,
+                Ok(settled) => engine.wait_for_room(&settled.chats).await,
                 Err(error) => tracing::error!(%error, "the end of a turn beside another could not be written"),
             }
         });

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use capstan_hooks::contracts::{Answer, Channel, Fate};
-use capstan_tape::{Batch, Fact, OutboxStatus};
+use capstan_tape::{Batch, Fact, OutboxStatus, StoreError};
 
 use crate::backoff::Backoff;
 pub(crate) use crate::chats::{Address, Outbox};
@@ -25,6 +25,9 @@ pub(crate) const CALLER_GONE: &str = "the caller is gone";
 
 /// Why the message of a caller was given up that took nothing until the host had to end.
 const NOT_TAKEN: &str = "the caller did not take it before the host stopped";
+
+/// Why a message was not sent by a host that stops.
+const LEFT: &str = "the host stopped before it could be sent";
 
 /// Why a message was given up that came when too many waited for its chat.
 const NO_ROOM: &str = "too many messages wait for this chat";
@@ -61,11 +64,11 @@ impl Engine {
 
     /// Sends a parcel on its way. Where there is no room its messages are given up: whoever sent the event waits to hear
     /// that it was accepted, and with it everybody behind.
-    pub(crate) async fn deliver_at_once(self: &Arc<Self>, parcel: Parcel) {
+    pub(crate) fn deliver_at_once(self: &Arc<Self>, parcel: Parcel) {
         for (address, errand) in self.errands(parcel) {
             let is_full = self.outbox.crowd(&address).is_some();
-            match &errand {
-                Errand::Send { .. } if is_full => self.give_up(errand).await,
+            match errand {
+                Errand::Send { row, receipt } if is_full => self.give_up(row, receipt),
                 // There are no more of these than callers that wait, and each of them must hear.
                 Errand::Answer { .. } if is_full => self.put_errand(address, errand, Place::Extra),
                 Errand::Send { .. } | Errand::Answer { .. } => self.put_errand(address, errand, Place::Counts),
@@ -89,13 +92,11 @@ impl Engine {
         answer.into_iter().chain(others.into_iter().map(send)).collect()
     }
 
-    /// Sends messages on their way that another process left behind, however many they are: no chat waits for another's,
+    /// Sends a message on its way that another process left behind, however many they are: no chat waits for another's,
     /// and nothing new goes before them.
-    pub(crate) fn deliver_left_behind(self: &Arc<Self>, rows: Vec<Row>) {
-        for row in rows {
-            let address = Address::of(&row);
-            self.put_errand(address, Errand::Send { row, receipt: None }, Place::Extra);
-        }
+    pub(crate) fn deliver_left_behind(self: &Arc<Self>, row: Row) {
+        let address = Address::of(&row);
+        self.put_errand(address, Errand::Send { row, receipt: None }, Place::Extra);
     }
 
     fn put_errand(self: &Arc<Self>, address: Address, errand: Errand, place: Place) {
@@ -104,7 +105,7 @@ impl Engine {
             self.tasks.spawn(async move {
                 let mut behind = Behind::default();
                 while let Some((errand, place)) = engine.outbox.next(&address) {
-                    match engine.run(&address, errand).await {
+                    match engine.run(&address, errand, &behind).await {
                         None => {
                             behind = Behind::default();
                             engine.outbox.done(&address, place);
@@ -117,11 +118,11 @@ impl Engine {
     }
 
     /// Runs an errand; gives it back when it has to wait for those of other processes.
-    async fn run(self: &Arc<Self>, address: &Address, errand: Errand) -> Option<Errand> {
+    async fn run(self: &Arc<Self>, address: &Address, errand: Errand, behind: &Behind) -> Option<Errand> {
         match errand {
             Errand::Answer { answer, rows, receipt } => self.answer(&answer, rows, &receipt).await,
-            Errand::Send { .. } if self.outbox.is_left(address) => {}
-            Errand::Send { row, receipt } if self.is_behind_others(&row).await => {
+            Errand::Send { receipt, .. } if self.outbox.is_left(address) => not_sent_yet(receipt),
+            Errand::Send { row, receipt } if self.is_behind_others(&row, behind).await => {
                 return Some(Errand::Send { row, receipt });
             }
             Errand::Send { row, receipt } => self.send(address, row, receipt).await,
@@ -146,17 +147,14 @@ impl Engine {
         }
     }
 
-    async fn give_up(&self, errand: Errand) {
-        let (rows, receipt) = match errand {
-            Errand::Answer { rows, receipt, .. } => (rows, Some(receipt)),
-            Errand::Send { row, receipt } => (vec![row], receipt),
-        };
+    /// Gives a message up. Nobody waits until that is on record, but it is seen to: what comes after it waits for it.
+    fn give_up(self: &Arc<Self>, row: Row, receipt: Option<Receipt>) {
         tracing::warn!(reason = NO_ROOM, "a message was given up");
-        if let Some(receipt) = receipt {
+        if let Some(receipt) = &receipt {
             receipt.undelivered(NO_ROOM);
         }
-        let status = OutboxStatus::Undelivered { reason: NO_ROOM.to_owned() };
-        self.record(rows.into_iter().map(|row| (row, status.clone())).collect()).await;
+        let (engine, status) = (Arc::clone(self), OutboxStatus::Undelivered { reason: NO_ROOM.to_owned() });
+        self.tasks.spawn(async move { engine.record_fate(row, status, receipt).await });
     }
 
     /// Answers a caller that waits. There is no second attempt: either it is still there, or it is gone. One that is there
@@ -186,7 +184,8 @@ impl Engine {
             Ok(()) => OutboxStatus::sent(),
             Err((reason, _)) => OutboxStatus::Undelivered { reason },
         };
-        self.record(rows.into_iter().map(|row| (row, status.clone())).collect()).await;
+        // Unrecorded it is the next start that finds the caller gone.
+        let _unrecorded = self.record(rows.into_iter().map(|row| (row, status.clone())).collect()).await;
     }
 
     /// Sends one message until its fate is known, or the host stops. Whoever waits in this process waits for the first
@@ -197,7 +196,10 @@ impl Engine {
                 biased;
                 attempted = self.attempt(&row) => attempted,
                 // Whoever takes it over does not know its fate either.
-                () = self.giving_up.cancelled() => return self.outbox.leave(address),
+                () = self.giving_up.cancelled() => {
+                    not_sent_yet(receipt);
+                    return self.outbox.leave(address);
+                }
             };
             let (reason, fate) = match attempted {
                 Ok(()) => {
@@ -218,7 +220,8 @@ impl Engine {
             let status =
                 OutboxStatus::Waiting { attempts: row.attempts, fate_unknown: row.fate_unknown, reason: Some(reason) };
             let wait = BACKOFF.after(row.attempts);
-            self.record(vec![(row.clone(), status)]).await;
+            // Unrecorded it still waits, and may be sent again.
+            let _unrecorded = self.record(vec![(row.clone(), status)]).await;
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
                 // It waits in the store, for the next start.
@@ -235,18 +238,24 @@ impl Engine {
         isolated(channel.send(marked.as_ref().unwrap_or(&row.message)), SEND_DEADLINE).await
     }
 
-    /// Records what became of messages, and says whether it is on record. If not they still wait in the store, and may be
-    /// sent again.
-    pub(crate) async fn record(&self, fates: Vec<(Row, OutboxStatus)>) -> bool {
+    /// Records what became of messages. If that fails they still wait in the store, and may be sent again.
+    pub(crate) async fn record(&self, fates: Vec<(Row, OutboxStatus)>) -> Result<(), StoreError> {
         if fates.is_empty() {
-            return true;
+            return Ok(());
         }
         let facts = fates.into_iter().map(|(row, status)| Fact::Delivery { id: row.id, status }).collect();
         let recorded = self.services.tapes.store().commit(Batch { facts, ..Batch::new() }).await;
         if let Err(error) = &recorded {
             tracing::warn!(%error, "the fate of a message could not be recorded");
         }
-        recorded.is_ok()
+        recorded.map(drop)
+    }
+}
+
+/// Whoever waits in this process is told that a message waits for the next start.
+fn not_sent_yet(receipt: Option<Receipt>) {
+    if let Some(receipt) = receipt {
+        receipt.undelivered(LEFT);
     }
 }
 

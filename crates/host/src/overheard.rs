@@ -61,5 +61,5 @@ fn speaks_to_bot(event: &Event) -> bool {
 
 fn tells_of_one_who_spoke(entry: &Entry) -> bool {
     let data = &entry.payload["data"];
-    data[WITHOUT_TURN] != true && Event::deserialize(&data["event"]).is_ok_and(|event| speaks_to_bot(&event))
+    data[WITHOUT_TURN].is_null() && Event::deserialize(&data["event"]).is_ok_and(|event| speaks_to_bot(&event))
 }

@@ -8,7 +8,7 @@ use capstan_tape::{OutboxRecord, OutboxStatus, StoreError};
 use crate::engine::Engine;
 use crate::outbox::Row;
 use crate::parcel::Receipt;
-use crate::recovery::is_left;
+use crate::recovery::{is_left, is_served};
 
 /// How long the first wait is before it is looked again whether earlier messages have gone out; each is twice as long.
 const FIRST_LOOK: Duration = Duration::from_millis(20);
@@ -44,19 +44,16 @@ impl Behind {
 impl Engine {
     /// Records the fate of a message, as often as it takes until the host stops: other processes wait for it. Whoever waits
     /// in this one does not.
-    pub(crate) async fn record_fate(&self, row: Row, status: OutboxStatus, receipt: Option<Receipt>) {
+    pub(crate) async fn record_fate(&self, row: Row, status: OutboxStatus, mut receipt: Option<Receipt>) {
         let mut look = Behind::default();
-        if self.record(vec![(row.clone(), status.clone())]).await {
-            return;
-        }
-        drop(receipt);
         loop {
+            match self.record(vec![(row.clone(), status.clone())]).await {
+                Err(error) if error.may_pass() => drop(receipt.take()),
+                _ => return,
+            }
             tokio::select! {
                 () = tokio::time::sleep(look.look_again()) => {}
                 () = self.stopping.cancelled() => return,
-            }
-            if self.record(vec![(row.clone(), status.clone())]).await {
-                return;
             }
         }
     }
@@ -65,13 +62,15 @@ impl Engine {
     /// left is taken over here where it may be, and is then sent first.
     ///
     /// Rows are numbered in the order of their commits, so no earlier one can come up later. Those of this process are
-    /// in its own queue. Another workspace may have another account on a channel of the same name: it is not waited for.
-    pub(crate) async fn is_behind_others(self: &Arc<Self>, row: &Row) -> bool {
+    /// in its own queue, or about to be: for these it is not waited long. Another workspace may have another account on a
+    /// channel of the same name, and what a dead process left may be for a channel that does not listen here, which
+    /// nobody may ever send: neither is waited for.
+    pub(crate) async fn is_behind_others(self: &Arc<Self>, row: &Row, behind: &Behind) -> bool {
         let channel = self.services.channel(&row.message.channel);
         if channel.is_none_or(|channel| channel.capabilities().caller_waits) {
             return false;
         }
-        match self.find_others_before(row).await {
+        match self.find_others_before(row, behind).await {
             Ok(is_behind) => is_behind,
             Err(error) => {
                 tracing::warn!(%error, "which messages go before another could not be told");
@@ -80,14 +79,18 @@ impl Engine {
         }
     }
 
-    async fn find_others_before(self: &Arc<Self>, row: &Row) -> Result<bool, StoreError> {
+    async fn find_others_before(self: &Arc<Self>, row: &Row, behind: &Behind) -> Result<bool, StoreError> {
         let me = self.services.settings.owner.name();
         let before = self.services.tapes.store().waiting_before(row.id, &row.message).await?;
-        for other in before.iter().filter(|other| other.owner.as_deref() != Some(me)) {
-            if !self.is_of_this_workspace(other).await? {
+        for other in before {
+            let is_ours = other.owner.as_deref() == Some(me);
+            if is_ours && behind.takes_long() || !self.is_of_this_workspace(&other).await? {
                 continue;
             }
             if is_left(self, other.owner.as_deref()) {
+                if !is_served(self, &other.message.channel) {
+                    continue;
+                }
                 self.take_over_messages().await?;
             }
             return Ok(true);

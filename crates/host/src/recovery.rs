@@ -165,10 +165,12 @@ async fn try_take_up(engine: &Arc<Engine>, tape: &TapeName, fence: &Fence) -> Re
         }
     }
     let committed = services.tapes.commit(batch).await?;
+    let mut chats = Vec::new();
     for (parcel, positions, outbounds) in parcels {
         let rows = rows(outbounds, committed.assigned.get(positions));
-        engine.deliver(Parcel { rows, ..parcel }).await;
+        chats.extend(engine.send_out(Parcel { rows, ..parcel }));
     }
+    engine.wait_for_room(&chats).await;
     Ok(groups)
 }
 
@@ -178,7 +180,7 @@ pub(crate) fn is_left(engine: &Engine, owner: Option<&str>) -> bool {
 }
 
 /// Whether answers of this channel can be given here.
-fn is_served(engine: &Engine, channel: &ChannelName) -> bool {
+pub(crate) fn is_served(engine: &Engine, channel: &ChannelName) -> bool {
     may_send(engine.services.channel(channel), engine.listening().contains(channel))
 }
 
@@ -357,7 +359,6 @@ impl Engine {
     pub(crate) async fn take_over_messages(self: &Arc<Self>) -> Result<(), StoreError> {
         let store = self.services.tapes.store();
         let me = self.services.settings.owner.name();
-        let mut rows = Vec::new();
         for record in store.waiting().await? {
             let channel = self.services.channel(&record.message.channel);
             let waited = channel.is_some_and(|channel| channel.capabilities().caller_waits);
@@ -379,13 +380,13 @@ impl Engine {
             batch.push(Fact::Delivery { id: row.id, status });
             match store.commit(batch).await {
                 Ok(_) if waited => {}
-                Ok(_) => rows.push(row),
+                // Now: nobody else would send it if one of the next cannot be taken over.
+                Ok(_) => self.deliver_left_behind(row),
                 // Another process was faster.
                 Err(StoreError::Taken { .. }) => {}
                 Err(error) => return Err(error),
             }
         }
-        self.deliver_left_behind(rows);
         Ok(())
     }
 }
