@@ -71,6 +71,7 @@ pub(crate) const CODES: &[(&str, &str)] = &[
         "event-id-taken",
         "give every event an id of its own: the same id means the same event, in whatever session it is sent",
     ),
+    ("events-left", "`capstan doctor` says what is in the way; the next start takes them up"),
     ("hook-failed", "`capstan hooks` shows who implements the hook; run with CAPSTAN_LOG=debug for the whole story"),
     ("home-unusable", "set CAPSTAN_HOME to a directory you can write to"),
     ("host-stopping", "nothing is lost: the message is taken up at the next start"),

@@ -46,16 +46,40 @@ fn x02_a_run_on_a_full_disk_says_so_and_the_next_one_works() {
     assert!(refused > 1 && broken_off > 1, "{refused} and {broken_off}");
 }
 
-#[test]
-fn x02_a_run_behind_one_that_a_full_disk_has_broken_off_is_told_so_too() {
-    // Room for the message and not for its end.
+/// A place where an event is in flight: there was room for the message, and none for its end.
+fn broken_off() -> Place {
     let broken_off = |bytes| {
         let place = Place::new();
         let said = capstan_on(&DiskLayer::over(&place.root()).with_room(bytes), &place, &["run", "first"]);
         let is_accepted = place.capstan(&["tape", "list", "--json"]).json() != json!([]);
         (said.code == Some(4) && is_accepted).then_some(place)
     };
-    let place = (100_000..).step_by(16_000).find_map(broken_off).unwrap();
+    (100_000..).step_by(16_000).find_map(broken_off).unwrap()
+}
+
+#[test]
+fn x01_serve_does_not_call_it_done_when_a_full_disk_keeps_an_event_from_its_outcome() {
+    let place = broken_off();
+    // From no room to open the home to none to take the event up.
+    for bytes in (16_000..).step_by(8_000) {
+        let layer = DiskLayer::over(&place.root()).with_room(bytes);
+        let said = capstan_on(&layer, &place, &["serve", "--channel", "stdio"]);
+        if said.code == Some(4) {
+            said.failed("disk-full", 4);
+            continue;
+        }
+        said.failed("events-left", 1);
+        break;
+    }
+    assert_eq!(place.outcomes(), (0, 1), "it is in flight still");
+    place.capstan(&["serve", "--channel", "stdio"]).succeeded();
+    assert_eq!(place.outcomes(), (1, 0), "and with room for it the event has its outcome");
+    place.assert_undamaged();
+}
+
+#[test]
+fn x02_a_run_behind_one_that_a_full_disk_has_broken_off_is_told_so_too() {
+    let place = broken_off();
     let mut most_in_flight = 1;
     for bytes in (32_000..).step_by(16_000) {
         let layer = DiskLayer::over(&place.root()).with_room(bytes);

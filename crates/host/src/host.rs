@@ -138,6 +138,22 @@ impl Host {
         self.engine.lanes.wait().await;
     }
 
+    /// How many events have no outcome that this process could have brought to it: its own, and what dead processes left
+    /// for channels that listen here.
+    pub async fn unended(&self) -> Result<usize, HostError> {
+        let (services, me) = (&self.engine.services, self.engine.services.settings.owner.name());
+        let mut count = 0;
+        for event in services.tapes.store().in_flight(None).await? {
+            let is_mine = event.owner.as_deref() == Some(me) || self.engine.is_left(&event);
+            let is_ours = match services.tapes.record(&event.tape).await? {
+                Some(record) => self.engine.is_ours(&record),
+                None => false,
+            };
+            count += usize::from(is_mine && is_ours);
+        }
+        Ok(count)
+    }
+
     /// Tells the channels that listen to take nothing more. Turns go on, and are answered.
     pub async fn stop_listening(&self) {
         self.listening.tell_to_stop().await;

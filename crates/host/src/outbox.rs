@@ -154,12 +154,12 @@ impl Engine {
             receipt.undelivered(NO_ROOM);
         }
         let (engine, status) = (Arc::clone(self), OutboxStatus::Undelivered { reason: NO_ROOM.to_owned() });
-        self.tasks.spawn(async move { engine.record_fate(row, status, receipt).await });
+        self.tasks.spawn(async move { engine.record_fates(vec![(row, status)], receipt).await });
     }
 
     /// Answers a caller that waits. There is no second attempt: either it is still there, or it is gone. One that is there
     /// may take its time: its channel knows when it is gone, and what others are told does not wait for it.
-    async fn answer(&self, answer: &Answer, rows: Vec<Row>, receipt: &Receipt) {
+    async fn answer(self: &Arc<Self>, answer: &Answer, rows: Vec<Row>, receipt: &Receipt) {
         let is_gone = answer.event.extensions().get::<CallerGone>().is_some();
         let answered = match self.services.channel(&answer.event.source) {
             Some(channel) if !is_gone => tokio::select! {
@@ -184,8 +184,14 @@ impl Engine {
             Ok(()) => OutboxStatus::sent(),
             Err((reason, _)) => OutboxStatus::Undelivered { reason },
         };
-        // Unrecorded it is the next start that finds the caller gone.
-        let _unrecorded = self.record(rows.into_iter().map(|row| (row, status.clone())).collect()).await;
+        let fates: Vec<(Row, OutboxStatus)> = rows.into_iter().map(|row| (row, status.clone())).collect();
+        if let Err(error) = self.record(fates.clone()).await
+            && error.may_pass()
+        {
+            // The next answer does not wait for it.
+            let engine = Arc::clone(self);
+            self.tasks.spawn(async move { engine.record_fates(fates, None).await });
+        }
     }
 
     /// Sends one message until its fate is known, or the host stops. Whoever waits in this process waits for the first
@@ -204,7 +210,7 @@ impl Engine {
             let (reason, fate) = match attempted {
                 Ok(()) => {
                     let status = OutboxStatus::Sent { possible_duplicate: row.fate_unknown };
-                    return self.record_fate(row, status, receipt).await;
+                    return self.record_fates(vec![(row, status)], receipt).await;
                 }
                 Err(failed) => failed,
             };
@@ -215,7 +221,7 @@ impl Engine {
             row.attempts += 1;
             row.fate_unknown |= fate == Fate::Unknown;
             if fate == Fate::Hopeless || row.attempts >= ATTEMPTS {
-                return self.record_fate(row, OutboxStatus::Undelivered { reason }, receipt).await;
+                return self.record_fates(vec![(row, OutboxStatus::Undelivered { reason })], receipt).await;
             }
             let status =
                 OutboxStatus::Waiting { attempts: row.attempts, fate_unknown: row.fate_unknown, reason: Some(reason) };

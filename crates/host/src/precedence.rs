@@ -42,12 +42,12 @@ impl Behind {
 }
 
 impl Engine {
-    /// Records the fate of a message, as often as it takes until the host stops: other processes wait for it. Whoever waits
+    /// Records the fates of messages, as often as it takes until the host stops: other processes wait for it. Whoever waits
     /// in this one does not.
-    pub(crate) async fn record_fate(&self, row: Row, status: OutboxStatus, mut receipt: Option<Receipt>) {
+    pub(crate) async fn record_fates(&self, fates: Vec<(Row, OutboxStatus)>, mut receipt: Option<Receipt>) {
         let mut look = Behind::default();
         loop {
-            match self.record(vec![(row.clone(), status.clone())]).await {
+            match self.record(fates.clone()).await {
                 Err(error) if error.may_pass() => drop(receipt.take()),
                 _ => return,
             }

@@ -36,6 +36,7 @@ pub(crate) async fn serve(context: Context<'_>, arguments: Serve) -> Result<(), 
         failures = to_the_end(&host) => (failures, false),
         () = signals.next() => (Vec::new(), true),
     };
+    let left = if is_told || !failures.is_empty() { 0 } else { host.unended().await? };
     if is_told {
         host.stop_listening().await;
         eprintln!("stopping: turns that are running have {} s to end; once more ends at once", grace.as_secs());
@@ -54,6 +55,10 @@ pub(crate) async fn serve(context: Context<'_>, arguments: Serve) -> Result<(), 
         }
     }
     match failures.first() {
+        None if left > 0 => {
+            let message = format!("events that could not be brought to their outcome: {left}");
+            Err(Failure::new("events-left", message, Exit::Failed))
+        }
         None => Ok(()),
         Some(error) => Err(Failure::new("channel-failed", error.to_string(), Exit::Failed)),
     }
