@@ -64,7 +64,8 @@ async fn tape_of(model: &str) -> Vec<Value> {
     let server = ScriptedModel::start(conversation()).await;
     let (host, _workspace) = host(|builder| {
         let builder = builder.set("model", model).set("api_key", "sk-0123456789abcdef").set("reasoning", "medium");
-        builder.set("api_base", &base(&server, model))
+        // A message would begin with the time it came.
+        builder.set("api_base", &base(&server, model)).set("message_context", "false")
     })
     .await;
     let mut first = Event::message("cli", "local", "what is this?");
