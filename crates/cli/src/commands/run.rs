@@ -39,10 +39,15 @@ pub(crate) async fn run(context: Context<'_>, arguments: Run) -> Result<(), Fail
     if served.duplicate {
         ended_before(served.outcome)?;
     }
-    for notice in cli.take_notices() {
+    tell(cli.take_notices(), &served.undelivered)
+}
+
+/// Says what goes to the standard error after a turn that did not fail, and whether its reply was delivered.
+pub(super) fn tell(notices: Vec<String>, undelivered: &[String]) -> Result<(), Failure> {
+    for notice in notices {
         eprintln!("{notice}");
     }
-    match served.undelivered.first() {
+    match undelivered.first() {
         Some(reason) => {
             let message = format!("the reply could not be delivered: {reason}");
             Err(Failure::new("reply-undelivered", message, Exit::Failed))

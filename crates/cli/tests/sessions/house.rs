@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use capstan::hooks::args::Prompt;
 use capstan::hooks::contracts::{Channel, FnTool, Gateway as _, ModelProvider, Tool, ToolContext};
-use capstan::hooks::points::{ProvideChannels, ProvideModelOptions, ProvideTools};
+use capstan::hooks::points::{ProvideChannels, ProvideModelOptions, ProvideTools, RunModel};
 use capstan::hooks::{Deadlines, HookRuntime, Plugin, Registrar, Registry};
 use capstan::protocol::{Event, EventKey, Map, ModelOptions, Outcome, ToolOutput};
 use capstan::store::SqliteStore;
@@ -195,4 +196,19 @@ pub fn in_words(outcome: &Outcome) -> String {
         Outcome::Failed { notice } => format!("failed: {notice}"),
         other => other.name().to_owned(),
     }
+}
+
+/// Answers with what it was told, once its gate is open.
+pub fn echoes_at(gate: &Gate) -> Box<dyn Plugin> {
+    let gate = gate.clone();
+    plugin("echo", move |hooks| {
+        let gate = gate.clone();
+        hooks.on(RunModel, move |prompt: Prompt| {
+            let gate = gate.clone();
+            async move {
+                gate.pass().await;
+                Ok(Some(format!("re: {}", prompt.text())))
+            }
+        });
+    })
 }

@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use capstan::Host;
 use capstan::hooks::Plugin;
-use capstan::hooks::args::Prompt;
 use capstan::hooks::contracts::{Debounce, Intake};
-use capstan::hooks::points::RunModel;
 use capstan::protocol::{
     Event, EventKey, Outbound, Outcome, Permissions, ResourcePolicy, RunId, SessionId, TapeName, Timestamp, WorkspaceId,
 };
@@ -19,27 +17,12 @@ use capstan_host::grant;
 use capstan_testing::Gate;
 use serde_json::json;
 
-use crate::house::{House, in_words, plugin, say};
+use crate::house::{House, echoes_at, in_words, say};
 use crate::phone::Phone;
 
 const SESSION: &str = "s";
 /// The name of a process that is not there.
 const DEAD: &str = "host-dead";
-
-/// Answers with what it was told, once its gate is open.
-fn echoes_at(gate: &Gate) -> Box<dyn Plugin> {
-    let gate = gate.clone();
-    plugin("echo", move |hooks| {
-        let gate = gate.clone();
-        hooks.on(RunModel, move |prompt: Prompt| {
-            let gate = gate.clone();
-            async move {
-                gate.pass().await;
-                Ok(Some(format!("re: {}", prompt.text())))
-            }
-        });
-    })
-}
 
 fn echoes() -> Box<dyn Plugin> {
     let gate = Gate::new();

@@ -5,32 +5,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
+use capstan::hooks::Inbound;
 use capstan::hooks::args::Prompt;
 use capstan::hooks::contracts::Gateway as _;
 use capstan::hooks::points::{RenderOutbound, ResolveSession, RunModel};
-use capstan::hooks::{Inbound, Plugin};
 use capstan::protocol::{Event, EventKey, Outcome};
 use capstan::tape::{Batch, Fact, Kind, RunStatus, Slice};
 use capstan_testing::Gate;
 use futures::FutureExt as _;
 
-use crate::house::{House, holds_at, in_words, plugin, say, submit};
+use crate::house::{House, echoes_at, holds_at, in_words, plugin, say, submit};
 use crate::phone::Phone;
-
-/// Answers with what it was told, once its gate is open.
-fn echoes_at(gate: &Gate) -> Box<dyn Plugin> {
-    let gate = gate.clone();
-    plugin("echo", move |hooks| {
-        let gate = gate.clone();
-        hooks.on(RunModel, move |prompt: Prompt| {
-            let gate = gate.clone();
-            async move {
-                gate.pass().await;
-                Ok(Some(format!("re: {}", prompt.text())))
-            }
-        });
-    })
-}
 
 fn open_gate() -> Gate {
     let gate = Gate::new();

@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 
 use super::{QUIT, said};
 use crate::command_line::Context;
+use crate::commands::run;
 use crate::commands::signals::Signals;
 use crate::{Exit, Failure, builder};
 
@@ -121,16 +122,7 @@ impl Talk {
         if let Some(error) = served.error {
             return Err(error.into());
         }
-        for notice in notices {
-            eprintln!("{notice}");
-        }
-        match served.undelivered.first() {
-            Some(reason) => {
-                let message = format!("the reply could not be delivered: {reason}");
-                Err(Failure::new("reply-undelivered", message, Exit::Failed))
-            }
-            None => Ok(()),
-        }
+        run::tell(notices, &served.undelivered)
     }
 }
 
