@@ -8,7 +8,7 @@ use std::sync::Arc;
 use capstan::hooks::points::BuildTapeContext;
 use capstan::hooks::{BoxError, Plugin, Registrar};
 use capstan::protocol::ChatMessage;
-use capstan::tape::{DefaultView, View, Window};
+use capstan::tape::{DefaultView, Kind, View, Window};
 
 /// Shows only the newest messages.
 #[derive(Clone, Copy)]
@@ -33,5 +33,9 @@ impl View for ShortMemory {
     fn messages(&self, window: &Window) -> Vec<ChatMessage> {
         let mut all = DefaultView.messages(window);
         all.split_off(all.len().saturating_sub(self.messages))
+    }
+
+    fn kinds(&self) -> &[Kind] {
+        DefaultView.kinds()
     }
 }

@@ -1,12 +1,14 @@
 //! What a model got, at any past call.
 //!
 //! Before a request is sent, an entry `model.call` records the content hashes of its system prompt, tools and messages;
-//! the contents are kept once, as blobs. [`ModelCalls`] puts them together again.
+//! the contents are kept once, as blobs. A conversation only grows, so the hashes of its older messages are kept once too:
+//! in lists of a fixed length, which every later call names. [`ModelCalls`] puts them together again.
 
 use capstan_hooks::contracts::{ModelProvider, RequestBody};
 use capstan_models::wire;
 use capstan_protocol::{BlobHash, Map, ModelRequest, RunId};
 use capstan_tape::{Draft, Entry, Fact, Kind, Slice, Store, StoreError, Tapes, blob_hash, canonical_json};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -19,6 +21,10 @@ struct Record {
     call: u32,
     provider: String,
     model: String,
+    /// The hashes of lists of the hashes of the first messages.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    earlier: Vec<BlobHash>,
+    /// The messages after those.
     messages: Vec<BlobHash>,
     tools: Vec<BlobHash>,
     /// Everything else of the body. Calls of older versions have none.
@@ -54,6 +60,8 @@ pub struct RecordedCall {
 
 /// The name most providers give the conversation.
 const MESSAGES: &str = "messages";
+/// How many hashes are in a list. What a call of n messages writes is about n / `LISTED` + `LISTED` / 2 hashes.
+const LISTED: usize = 32;
 
 /// The facts that record a call: its contents, and the entry that names them.
 pub(crate) fn record(provider: &dyn ModelProvider, request: &ModelRequest, call: u32) -> (Vec<Fact>, Draft) {
@@ -65,11 +73,14 @@ pub(crate) fn record(provider: &dyn ModelProvider, request: &ModelRequest, call:
         facts.push(Fact::PutBlob { hash: hash.clone(), bytes });
         hash
     };
+    let messages: Vec<BlobHash> = body.messages.iter().map(&mut keep).collect();
+    let lists = messages.chunks_exact(LISTED);
     let record = Record {
         call,
         provider: request.model.provider().to_owned(),
         model: request.model.name().to_owned(),
-        messages: body.messages.iter().map(&mut keep).collect(),
+        messages: lists.remainder().to_vec(),
+        earlier: lists.map(|list| keep(&json!(list))).collect(),
         tools: body.tools.iter().map(&mut keep).collect(),
         rest: (!body.rest.is_empty()).then(|| keep(&Value::Object(body.rest))),
         messages_key: (body.messages_key != MESSAGES).then_some(body.messages_key),
@@ -105,13 +116,21 @@ async fn restore(store: &dyn Store, run_id: &RunId, entry: &Entry) -> Result<Rec
     let what = || format!("the call recorded in entry {}", entry.id);
     let data = entry.payload.get("data").cloned().unwrap_or_default();
     let record: Record = serde_json::from_value(data).map_err(|error| StoreError::corrupt(what(), error))?;
-    let mut contents = Vec::new();
-    for hash in record.messages.iter().chain(&record.tools).chain(&record.rest) {
+    let content = async |hash: &BlobHash| {
         let bytes = store.blob(hash).await?;
-        let bytes = bytes.ok_or_else(|| StoreError::corrupt(what(), format!("content {hash} is missing")))?;
-        contents.push(serde_json::from_slice(&bytes).map_err(|error| StoreError::corrupt(what(), error))?);
+        bytes.ok_or_else(|| StoreError::corrupt(what(), format!("content {hash} is missing")))
+    };
+    let mut messages = Vec::new();
+    for list in &record.earlier {
+        let list: Vec<BlobHash> = parse(&content(list).await?, what)?;
+        messages.extend(list);
     }
-    let mut tools = contents.split_off(record.messages.len());
+    messages.extend(record.messages);
+    let mut contents = Vec::new();
+    for hash in messages.iter().chain(&record.tools).chain(&record.rest) {
+        contents.push(parse(&content(hash).await?, what)?);
+    }
+    let mut tools = contents.split_off(messages.len());
     let rest = tools.split_off(record.tools.len()).pop();
     Ok(RecordedCall {
         run_id: run_id.clone(),
@@ -123,4 +142,71 @@ async fn restore(store: &dyn Store, run_id: &RunId, entry: &Entry) -> Result<Rec
         rest: rest.and_then(|rest| rest.as_object().cloned()).unwrap_or_default(),
         messages_key: record.messages_key,
     })
+}
+
+fn parse<T: DeserializeOwned>(bytes: &[u8], what: impl Fn() -> String) -> Result<T, StoreError> {
+    serde_json::from_slice(bytes).map_err(|error| StoreError::corrupt(what(), error))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::Arc;
+
+    use async_trait::async_trait;
+    use capstan_hooks::contracts::{ModelError, ModelProvider, ModelStream};
+    use capstan_protocol::{ChatMessage, EntryId, ModelRequest, RunId, Timestamp};
+    use capstan_tape::{Batch, Fact, MemoryStore, Store as _};
+
+    use super::{LISTED, record, restore};
+
+    struct Provider;
+
+    #[async_trait]
+    impl ModelProvider for Provider {
+        fn name(&self) -> &'static str {
+            "p"
+        }
+
+        async fn stream(&self, _: &ModelRequest) -> Result<ModelStream, ModelError> {
+            unreachable!("nothing is sent here")
+        }
+    }
+
+    fn request(messages: usize) -> ModelRequest {
+        let messages = (0..messages).map(|number| ChatMessage::user(format!("message {number}")));
+        let (model, messages) = ("p:m".parse().unwrap(), messages.collect());
+        ModelRequest { model, system: String::new(), messages, tools: Vec::new(), options: Default::default() }
+    }
+
+    #[tokio::test]
+    async fn g10_a_call_of_any_length_is_put_together_again() {
+        let store = Arc::new(MemoryStore::new());
+        for length in [1, LISTED - 1, LISTED, LISTED + 1, 5 * LISTED + 3] {
+            let (contents, entry) = record(&Provider, &request(length), 1);
+            store.commit(Batch { facts: contents, ..Batch::new() }).await.unwrap();
+            let entry = entry.into_entry(EntryId(1), Timestamp::from_millis(0), &[]);
+            let call = restore(store.as_ref(), &RunId::new("r"), &entry).await.unwrap();
+            let texts: Vec<_> = call.messages.iter().map(|message| message["content"].as_str().unwrap()).collect();
+            let sent: Vec<_> = (0..length).map(|number| format!("message {number}")).collect();
+            assert_eq!(texts, sent);
+        }
+    }
+
+    #[test]
+    fn p14_a_conversation_that_grows_writes_what_is_new() {
+        let mut kept = BTreeSet::new();
+        let mut sizes = Vec::new();
+        for length in (2..=1000).step_by(2) {
+            let (contents, entry) = record(&Provider, &request(length), 1);
+            kept.extend(contents.into_iter().map(|fact| match fact {
+                Fact::PutBlob { hash, .. } => hash,
+                other => panic!("not a content: {other:?}"),
+            }));
+            sizes.push(entry.payload.to_string().len());
+        }
+        assert_eq!(kept.len(), 1000 + 1000 / LISTED, "each message once, and each list of them");
+        let largest = sizes.into_iter().max().unwrap();
+        assert!(largest < 70 * (1000 / LISTED + LISTED) + 500, "{largest} bytes for one call");
+    }
 }

@@ -115,13 +115,13 @@ impl Journal {
         ticket
     }
 
-    /// What a view of the tape reads, with what waits as if it were committed.
-    pub(crate) async fn window(self: &Arc<Self>) -> Result<Window, StoreError> {
+    /// What a view of the tape that wants these kinds reads, with what waits as if it were committed.
+    pub(crate) async fn window(self: &Arc<Self>, kinds: &[Kind]) -> Result<Window, StoreError> {
         if self.pending_entries().iter().any(|entry| entry.kind == Kind::Anchor) {
             self.flush().await?;
         }
         let _no_commit = self.order.lock().await;
-        let mut window = self.tapes.window(&self.tape).await?;
+        let mut window = self.tapes.window_of(&self.tape, kinds).await?;
         let head = window.entries().map(|entry| entry.id).max().unwrap_or_default();
         let ids = std::iter::successors(Some(head.next()), |id| Some(id.next()));
         let now = self.clock.now();

@@ -119,7 +119,7 @@ impl Store for SqliteStore {
 
     async fn tape(&self, name: &TapeName) -> Result<Option<TapeRecord>, StoreError> {
         let name = name.clone();
-        self.readers.read(move |connection| read::tape(connection, &name)).await
+        self.readers.look(move |connection| read::tape(connection, &name)).await
     }
 
     async fn tapes(&self) -> Result<Vec<TapeRecord>, StoreError> {
@@ -128,6 +128,9 @@ impl Store for SqliteStore {
 
     async fn read(&self, tape: &TapeName, slice: &Slice) -> Result<Vec<Entry>, StoreError> {
         let (tape, slice) = (tape.clone(), slice.clone());
+        if slice.limit == Some(1) {
+            return self.readers.look(move |connection| read::entries(connection, &tape, &slice)).await;
+        }
         self.readers.read(move |connection| read::entries(connection, &tape, &slice)).await
     }
 
@@ -139,7 +142,7 @@ impl Store for SqliteStore {
 
     async fn accepted(&self, key: &EventKey) -> Result<Option<AcceptedRecord>, StoreError> {
         let key = key.clone();
-        self.readers.read(move |connection| read::accepted(connection, &key)).await
+        self.readers.look(move |connection| read::accepted(connection, &key)).await
     }
 
     async fn in_flight(&self, tape: Option<&TapeName>) -> Result<Vec<InFlight>, StoreError> {
@@ -153,7 +156,7 @@ impl Store for SqliteStore {
 
     async fn run(&self, run_id: &RunId) -> Result<Option<RunRecord>, StoreError> {
         let run_id = run_id.clone();
-        self.readers.read(move |connection| read::run(connection, &run_id)).await
+        self.readers.look(move |connection| read::run(connection, &run_id)).await
     }
 
     async fn runs(&self, limit: usize) -> Result<Vec<RunRecord>, StoreError> {
@@ -175,7 +178,7 @@ impl Store for SqliteStore {
 
     async fn outbox(&self, event: &EventKey) -> Result<Vec<OutboxRecord>, StoreError> {
         let event = event.clone();
-        self.readers.read(move |connection| read::outbox(connection, &event)).await
+        self.readers.look(move |connection| read::outbox(connection, &event)).await
     }
 
     async fn blob(&self, hash: &BlobHash) -> Result<Option<Vec<u8>>, StoreError> {
@@ -185,17 +188,17 @@ impl Store for SqliteStore {
 
     async fn state(&self, tape: &TapeName) -> Result<Map, StoreError> {
         let tape = tape.clone();
-        self.readers.read(move |connection| read::state(connection, &tape)).await
+        self.readers.look(move |connection| read::state(connection, &tape)).await
     }
 
     async fn workspace(&self, path: &str) -> Result<Option<WorkspaceId>, StoreError> {
         let path = path.to_owned();
-        self.readers.read(move |connection| read::workspace(connection, &path)).await
+        self.readers.look(move |connection| read::workspace(connection, &path)).await
     }
 
     async fn lease(&self, tape: &TapeName) -> Result<Option<LeaseRecord>, StoreError> {
         let tape = tape.clone();
-        self.readers.read(move |connection| read::lease(connection, &tape)).await
+        self.readers.look(move |connection| read::lease(connection, &tape)).await
     }
 
     async fn verify(&self) -> Result<Vec<Problem>, StoreError> {

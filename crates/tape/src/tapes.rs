@@ -297,15 +297,21 @@ impl Tapes {
 
     /// What the default view reads: from the newest anchor on, found by index.
     pub async fn window(&self, tape: &TapeName) -> Result<Window, StoreError> {
+        self.window_of(tape, &[]).await
+    }
+
+    /// The same with only these kinds of what follows the anchor; none stands for all.
+    pub async fn window_of(&self, tape: &TapeName, kinds: &[Kind]) -> Result<Window, StoreError> {
+        let following = |slice: Slice| Slice { kinds: kinds.to_vec(), ..slice };
         let anchor = self.last_anchor(tape).await?;
         let Some(anchor) = anchor else {
-            return Ok(Window { following: self.read(tape, &Slice::all()).await?, ..Window::default() });
+            return Ok(Window { following: self.read(tape, &following(Slice::all())).await?, ..Window::default() });
         };
         let mut named = Vec::new();
         for id in anchor.named_messages().into_iter().filter(|id| *id < anchor.id) {
             named.extend(self.read(tape, &Slice::just(id)).await?);
         }
-        let following = self.read(tape, &Slice::after(anchor.id)).await?;
+        let following = self.read(tape, &following(Slice::after(anchor.id))).await?;
         Ok(Window { anchor: Some(anchor), named, following })
     }
 

@@ -10,6 +10,12 @@ use crate::{Entry, Kind, Window, keys};
 pub trait View: Send + Sync + 'static {
     /// The messages for this window.
     fn messages(&self, window: &Window) -> Vec<ChatMessage>;
+
+    /// The kinds of entries after the anchor that it wants to see; none stands for all. What it does not want is not read,
+    /// and what a host writes down about its calls is most of a tape.
+    fn kinds(&self) -> &[Kind] {
+        &[]
+    }
 }
 
 /// The view of a session nobody has replaced: the anchor, the messages it names, and what follows.
@@ -23,6 +29,10 @@ impl View for DefaultView {
             push(&mut conversation, entry);
         }
         conversation.finish()
+    }
+
+    fn kinds(&self) -> &[Kind] {
+        &[Kind::Anchor, Kind::Message, Kind::ToolCall, Kind::ToolResult]
     }
 }
 

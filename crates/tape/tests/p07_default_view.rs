@@ -131,3 +131,16 @@ async fn a08_what_only_a_provider_understands_rides_with_its_message() {
     assert_eq!(messages[0].extra, Map::new());
     assert_eq!(messages[1].extra, Map::from_iter([("provider".to_owned(), given)]));
 }
+
+#[tokio::test]
+async fn p07_a_view_that_wants_some_kinds_reads_no_others_and_shows_the_same() {
+    let (tapes, tape) = (Tapes::new(Arc::new(MemoryStore::new())), name("t"));
+    let call = || Draft::event("model.call", json!({}));
+    let anchor = Draft::anchor("a", &Map::new());
+    let said = [call(), anchor, user("hi"), call(), calls(&["a"]), result("a", "done"), call(), assistant("bye")];
+    write(&tapes, &tape, said).await;
+    let whole = tapes.window(&tape).await.unwrap();
+    let part = tapes.window_of(&tape, DefaultView.kinds()).await.unwrap();
+    assert_eq!((whole.following.len(), part.following.len()), (6, 4));
+    assert_eq!(DefaultView.messages(&part), DefaultView.messages(&whole));
+}

@@ -1,7 +1,7 @@
 //! The tool calls of one step: together where they may be, and each result on record when it is there.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use capstan::hooks::contracts::{ToolContext, Touches};
 use capstan::protocol::{Map, ToolOutput};
@@ -70,6 +70,34 @@ async fn a10_a_result_is_on_record_when_it_is_there_and_the_model_gets_them_in_t
     assert_eq!(served.output, "done");
     assert_eq!(answered(&conversation.entries().await), ["call_2", "call_1"]);
     assert_eq!(told(&model.requests()[1]), ["call_1: slow", "call_2: quick"]);
+}
+
+/// A tool that says how many calls are on the tape while it is at work.
+fn counts(name: &'static str, conversation: &Arc<OnceLock<Conversation>>) -> capstan::hooks::contracts::FnTool {
+    let conversation = Arc::clone(conversation);
+    tool(name, move |_, _| {
+        let conversation = Arc::clone(&conversation);
+        async move {
+            let entries = conversation.get().unwrap().entries().await;
+            let calls = entries.iter().filter(|entry| entry.kind == Kind::ToolCall).count();
+            Ok(ToolOutput::ok(format!("{calls} on record")))
+        }
+    })
+}
+
+#[tokio::test]
+async fn x02_a_call_is_on_record_before_it_is_made_unless_it_only_looks() {
+    let replies = vec![calls(&["looks"]), calls(&["does"]), calls(&["looks"]), Reply::text("done")];
+    let model = ScriptedModel::start(replies).await;
+    let itself = Arc::new(OnceLock::new());
+    let known = Arc::clone(&itself);
+    let plugin = tools(move || vec![counts("looks", &known).that_only_looks(), counts("does", &known)]);
+    let started = Conversation::scripted(&model, plugin).await;
+    let conversation = itself.get_or_init(|| started);
+    assert_eq!(conversation.say("go").await.output, "done");
+    let told: Vec<_> = model.requests()[1..].iter().map(|request| told(request).pop().unwrap()).collect();
+    assert_eq!(told, ["call_1: 0 on record", "call_1_2: 2 on record", "call_1_3: 2 on record"]);
+    assert_eq!(answered(&conversation.entries().await).len(), 3, "in the end all of them are");
 }
 
 #[tokio::test]

@@ -1,5 +1,7 @@
 //! The calls of one step: made together where they may be, each result on record when it is there.
 
+use std::time::Duration;
+
 use capstan_hooks::contracts::Touches;
 use capstan_protocol::{ApiError, StreamEvent, ToolCall, ToolOutput};
 use capstan_tape::StoreError;
@@ -16,7 +18,12 @@ use crate::run::Run;
 enum Happened {
     Answered(usize, ToolOutput),
     OnRecord(Vec<usize>, Result<(), StoreError>),
+    /// The step is not done at once.
+    TakesLong,
 }
+
+/// How long a step that only looks may take before it is on record by itself.
+const AT_ONCE: Duration = Duration::from_millis(20);
 
 /// The calls of a step, which are on record, and what has come of them.
 pub(super) struct Step<'a> {
@@ -28,6 +35,8 @@ pub(super) struct Step<'a> {
     /// Results that are in the journal and not on record.
     written: Vec<usize>,
     is_committing: bool,
+    /// No call of it does anything, and it takes no time: it is on record with what the runner does next.
+    waits_for_next: bool,
 }
 
 impl<'a> Step<'a> {
@@ -35,6 +44,7 @@ impl<'a> Step<'a> {
         Self {
             tools,
             calls,
+            waits_for_next: false,
             schedule: Schedule::new(calls.iter().map(|call| touches(tools, call))),
             awaited: FuturesUnordered::new(),
             outputs: vec![None; calls.len()],
@@ -47,7 +57,11 @@ impl<'a> Step<'a> {
     ///
     /// Nothing is spawned: when this is dropped the calls end. What they had answered is in the journal by then.
     pub(super) async fn outputs(mut self) -> Result<Vec<ToolOutput>, ApiError> {
-        loop {
+        if !self.tools.have_effects(self.calls) {
+            self.waits_for_next = true;
+            self.awaited.push(tokio::time::sleep(AT_ONCE).map(|()| Happened::TakesLong).boxed());
+        }
+        while !self.is_done() {
             self.begin_calls().await;
             let Some(happened) = self.awaited.next().await else { break };
             self.take(happened).await?;
@@ -66,6 +80,10 @@ impl<'a> Step<'a> {
         &self.tools.0
     }
 
+    fn is_done(&self) -> bool {
+        !self.is_committing && self.outputs.iter().all(Option::is_some)
+    }
+
     async fn begin_calls(&mut self) {
         while let Some(position) = self.schedule.next() {
             let (tools, call) = (self.tools, &self.calls[position]);
@@ -81,7 +99,12 @@ impl<'a> Step<'a> {
                 let did = self.tools.with_effects(&call.function.name);
                 let output = self.run().append_result(call, output, did);
                 self.outputs[position] = Some(output);
-                self.written.push(position);
+                if self.waits_for_next {
+                    self.schedule.is_on_record(position);
+                    self.show(vec![position]).await;
+                } else {
+                    self.written.push(position);
+                }
             }
             Happened::OnRecord(positions, outcome) => {
                 self.is_committing = false;
@@ -90,6 +113,10 @@ impl<'a> Step<'a> {
                     self.schedule.is_on_record(*position);
                 }
                 self.show(positions).await;
+            }
+            Happened::TakesLong => {
+                self.waits_for_next = false;
+                self.begin_commit();
             }
         }
         Ok(())
@@ -103,6 +130,10 @@ impl<'a> Step<'a> {
         if self.is_committing || self.written.is_empty() || waits_for_runner {
             return;
         }
+        self.begin_commit();
+    }
+
+    fn begin_commit(&mut self) {
         self.is_committing = true;
         let (run, written) = (self.run(), std::mem::take(&mut self.written));
         self.awaited.push(async move { Happened::OnRecord(written, run.flush().await) }.boxed());

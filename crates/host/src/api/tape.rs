@@ -32,7 +32,7 @@ impl TapeApi for SessionTape {
         self.may(TapeAccess::Read)?;
         self.0.take_in();
         // What the run has written and not committed is seen too: it is committed before anything is done with it.
-        let window = self.0.journal.window().await.map_err(|error| store_failed(&error))?;
+        let window = self.0.journal.window(self.0.services.view.kinds()).await.map_err(|error| store_failed(&error))?;
         Ok(conversation::request(self.0.services.view.messages(&window)))
     }
 

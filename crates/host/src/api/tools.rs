@@ -32,7 +32,11 @@ impl ToolsApi for Tools {
         let step = OpenStep::begin(run)?;
         run.take_in();
         run.append(Draft::tool_call(&calls));
-        run.flush().await.map_err(|error| store_failed(&error))?;
+        if self.have_effects(&calls) {
+            // A call that a crash cuts off must not be made again. One that only looks may be, and does not wait for the
+            // disk.
+            run.flush().await.map_err(|error| store_failed(&error))?;
+        }
         let outputs = Step::new(self, &calls).outputs().await?;
         step.end();
         Ok(outputs)
@@ -110,6 +114,10 @@ impl Tools {
     pub(super) fn with_effects(&self, name: &str) -> Option<String> {
         let tool = self.0.services.tool(name).filter(|tool| !tool.only_looks())?;
         Some(tool.spec().name.to_string())
+    }
+
+    pub(super) fn have_effects(&self, calls: &[ToolCall]) -> bool {
+        calls.iter().any(|call| self.with_effects(&call.function.name).is_some())
     }
 
     /// The output of one call. Whatever is wrong with it, the model is told in words.

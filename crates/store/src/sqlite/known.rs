@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
-use capstan_protocol::{EventKey, RunId, TapeName};
+use capstan_protocol::{BlobHash, EventKey, RunId, TapeName};
 use capstan_tape::{InFlight, LeaseRecord, RunRecord, TapeRecord};
 use rusqlite::{Connection, Result};
 
@@ -24,6 +24,8 @@ pub(super) struct Known {
     pub(super) in_flight: Remembered<EventKey, InFlight>,
     /// Only those that have not ended.
     pub(super) runs: Remembered<RunId, RunRecord>,
+    /// Contents that are there: a conversation brings the same ones with every call.
+    pub(super) blobs: Remembered<BlobHash, ()>,
 }
 
 impl Known {

@@ -48,11 +48,31 @@ impl Readers {
         task.await.map_err(|error| stopped(&error))?
     }
 
+    /// Reads a row or a few by their key, on the thread of whoever asks: that takes microseconds, and to hand it to another
+    /// thread and wait for that takes longer.
+    pub(super) async fn look<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        // To open a connection is no such thing, nor is it to wait for one.
+        let Ok(_place) = self.places.try_acquire() else { return self.read(read).await };
+        let Some(connection) = self.take() else { return self.read(read).await };
+        self.read_through(connection, read)
+    }
+
     fn read_now<T>(&self, read: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, StoreError> {
         let connection = match self.take() {
             Some(connection) => connection,
             None => open_reader(&self.path)?,
         };
+        self.read_through(connection, read)
+    }
+
+    fn read_through<T>(
+        &self,
+        connection: Connection,
+        read: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, StoreError> {
         let result = read(&connection).map_err(|error| store_error(&self.path, &error));
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
         result

@@ -214,8 +214,13 @@ impl Rows for SqlRows<'_> {
     }
 
     fn put_blob(&mut self, hash: &BlobHash, bytes: &[u8]) -> Result<(), StoreError> {
-        let sql = "INSERT INTO blobs VALUES (?1, ?2) ON CONFLICT (hash) DO NOTHING";
-        self.done(self.execute(sql, params![hash.as_str(), bytes])).map(drop)
+        if self.known.blobs.get(hash).is_some() {
+            return Ok(());
+        }
+        let sql = "INSERT INTO blobs (hash, bytes) VALUES (?1, ?2) ON CONFLICT (hash) DO NOTHING";
+        self.done(self.execute(sql, params![hash.as_str(), bytes]))?;
+        self.known.blobs.put(hash, &());
+        Ok(())
     }
 
     fn put_state(&mut self, tape: &TapeName, key: &str, value: Option<&Value>) -> Result<(), StoreError> {
