@@ -118,7 +118,6 @@ fn a09_what_is_typed_during_a_run_steers_it() {
 }
 
 #[test]
-#[ignore = "what it waits for does not always come in a window of 20 columns: the race is to be found"]
 fn c01_a_narrow_window_and_one_that_changes_its_size_are_written_for() {
     let place = Place::new();
     let screen = Screen::open(&place.command(&["chat"]), 20, 12);
@@ -132,6 +131,19 @@ fn c01_a_narrow_window_and_one_that_changes_its_size_are_written_for() {
     });
     screen.send(CTRL_D);
     assert_eq!(screen.ended(), Some(0));
+}
+
+#[test]
+fn c01_many_keys_at_once_are_all_taken_in_without_a_further_one() {
+    let place = Place::new();
+    let screen = chat(&place, &[]);
+    screen.wait_for("›");
+    // More than a terminal is read at a time, and not marked as pasted.
+    screen.send(&format!("{}{ENTER}", "many words ".repeat(200)));
+    screen.wait_for(" out · ");
+    screen.send(CTRL_D);
+    assert_eq!(screen.ended(), Some(0));
+    assert_eq!(place.outcomes(), (1, 0));
 }
 
 #[test]
