@@ -33,10 +33,7 @@ pub(super) fn line(question: &str, present: &str) -> Result<String, Failure> {
 
 /// Asks for something that nobody may see. Nothing stands for none.
 pub(super) fn secret(question: &str) -> Result<Option<SecretString>, Failure> {
-    eprint!("{question}: ");
-    // The question has no line end; whether it is seen is the terminal's affair.
-    let _unseen = io::stderr().flush();
-    let typed = unseen();
+    let typed = unseen(question);
     eprintln!();
     match typed {
         Ok(Some(typed)) => Ok(Some(typed.trim().to_owned()).filter(|typed| !typed.is_empty()).map(SecretString::from)),
@@ -46,9 +43,13 @@ pub(super) fn secret(question: &str) -> Result<Option<SecretString>, Failure> {
 }
 
 /// What is typed up to the end of the line, which the terminal does not show; nothing when it is broken off.
-fn unseen() -> io::Result<Option<String>> {
+fn unseen(question: &str) -> io::Result<Option<String>> {
+    // Whoever answers as soon as the question is there must not be shown either.
     terminal::enable_raw_mode()?;
     let _restored = Restored;
+    eprint!("{question}: ");
+    // The question has no line end; whether it is seen is the terminal's affair.
+    let _unseen = io::stderr().flush();
     let mut typed = String::new();
     loop {
         let Event::Key(KeyEvent { code, modifiers, kind, .. }) = event::read()? else { continue };
