@@ -147,6 +147,45 @@ fn c01_many_keys_at_once_are_all_taken_in_without_a_further_one() {
 }
 
 #[test]
+fn c01_ctrl_z_gives_the_terminal_to_the_shell_and_fg_takes_it_back() {
+    let gate = Gate::new();
+    let server = ScriptedModel::start_blocking(vec![Reply::text("One two three.").held_at(&gate)]);
+    let place = Place::with_model(&server).set("PS1", "$ ");
+    let chat = place.command(&["chat"]);
+    let mut shell = std::process::Command::new("bash");
+    shell.args(["--norc", "--noediting", "-i"]).current_dir(place.workspace());
+    shell.envs(chat.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let screen = Screen::open(&shell, 80, 24);
+    screen.wait_for("$ ");
+    screen.send(&format!("{} chat{ENTER}", chat.get_program().display()));
+    screen.say("hello");
+    screen.wait("the first word", |screen| rows(screen).contains(&"One"));
+    screen.send("half writ");
+    screen.wait_for("› half writ");
+    for _ in 0..2 {
+        screen.send("\u{1a}");
+        screen.wait_for("Stopped");
+        // In the background it must not touch the terminal. The shell waits until it has stopped again.
+        screen.send(&format!("bg; wait %1{ENTER}"));
+        screen.wait("it stands still again", |screen| screen.matches("Stopped").count() == 2);
+        screen.send(&format!("clear; stty -a | grep -ow -e -icanon -e icanon{ENTER}"));
+        screen.wait("a terminal as shells have it", |screen| rows(screen).contains(&"icanon"));
+        screen.send(&format!("clear; fg{ENTER}"));
+        let back = screen.wait("the chat as it was", |screen| rows(screen).contains(&"› half writ"));
+        assert_eq!((back.matches("One").count(), back.matches("ctrl-c cancels").count()), (1, 1), "{back}");
+    }
+    gate.open();
+    screen.wait_for("One two three.");
+    screen.wait("the end of the turn", |screen| !screen.contains("ctrl-c cancels"));
+    screen.send(CTRL_C);
+    screen.send(CTRL_D);
+    screen.wait_for("$ ");
+    screen.send(&format!("exit{ENTER}"));
+    assert_eq!(screen.ended(), Some(0));
+    assert_eq!(place.outcomes(), (1, 0));
+}
+
+#[test]
 fn c01_no_colours_where_none_are_wanted() {
     let has_colours = |raw: &str| {
         raw.split("\u{1b}[").skip(1).any(|rest| {

@@ -103,7 +103,13 @@ impl Editor {
             Key::Up => self.recall_earlier(),
             Key::Down if self.line_end() < self.text.len() => self.move_to_line_below(),
             Key::Down => self.recall_later(),
-            Key::Enter | Key::Tab | Key::Interrupt | Key::EndOfInput | Key::Redraw | Key::Expand => return false,
+            Key::Enter
+            | Key::Tab
+            | Key::Interrupt
+            | Key::EndOfInput
+            | Key::Suspend
+            | Key::Redraw
+            | Key::Expand => return false,
         }
         true
     }

@@ -63,6 +63,8 @@ pub enum Wish {
     Cancel,
     /// The chat is to end.
     Leave,
+    /// The chat is to stand still until the shell lets it go on.
+    Suspend,
     /// Everything is to be drawn anew.
     Redraw,
 }
@@ -189,6 +191,7 @@ impl Screen {
             Key::Tab => self.complete(names),
             Key::Expand => self.expand(None),
             Key::Redraw => return Wish::Redraw,
+            Key::Suspend => return Wish::Suspend,
             Key::EndOfInput if self.editor.is_empty() => return Wish::Leave,
             Key::EndOfInput => {
                 self.editor.press(&Key::Delete);

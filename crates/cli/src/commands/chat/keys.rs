@@ -95,6 +95,7 @@ fn key_of(key: KeyEvent) -> Option<Key> {
             'p' => Key::Up,
             'u' => Key::DeleteToStart,
             'w' => Key::DeleteWord,
+            'z' => Key::Suspend,
             _ => return None,
         },
         KeyCode::Char('b') if alt => Key::WordLeft,

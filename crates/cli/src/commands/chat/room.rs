@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 
 use super::history::History;
 use super::keys::{Input, Keyboard};
+use super::standstill::{Standstill, is_in_front};
 use super::terminal::Terminal;
 use super::words::{names, words};
 use super::{CHAT, QUIT, by_person};
@@ -60,6 +61,7 @@ pub(super) async fn talk(context: Context<'_>, session: SessionId, palette: Pale
         history,
         screen,
         terminal,
+        standstill: Standstill::watch(),
         turns: FuturesUnordered::new(),
         begun: Instant::now(),
         is_to_cancel: false,
@@ -83,6 +85,7 @@ struct Room {
     history: History,
     screen: Screen,
     terminal: Terminal,
+    standstill: Standstill,
     /// The messages that are not answered.
     turns: FuturesUnordered<Turn>,
     begun: Instant,
@@ -115,6 +118,7 @@ impl Room {
                 }
                 Some(served) = self.turns.next() => self.answered(served),
                 () = signals.next() => break End::Told,
+                () = self.standstill.resumed() => self.go_on().await?,
                 _ = tick.tick(), if self.screen.is_busy() => {
                     if self.is_to_cancel {
                         self.cancel();
@@ -144,10 +148,25 @@ impl Room {
             Wish::Nothing => {}
             Wish::Redraw => self.terminal.clear()?,
             Wish::Leave => return Ok(std::ops::ControlFlow::Break(())),
+            Wish::Suspend => self.suspend().await?,
             Wish::Cancel => self.cancel(),
             Wish::Say(text) => return Ok(self.say(text).await),
         }
         Ok(std::ops::ControlFlow::Continue(()))
+    }
+
+    async fn suspend(&mut self) -> std::io::Result<()> {
+        self.terminal.lend()?;
+        self.standstill.stop().await?;
+        self.terminal.retake()
+    }
+
+    /// Somebody stopped this process, and let it go on.
+    async fn go_on(&mut self) -> std::io::Result<()> {
+        if !is_in_front() {
+            self.standstill.stop().await?;
+        }
+        self.terminal.retake()
     }
 
     /// A turn that has not begun yet is cancelled when it has.
