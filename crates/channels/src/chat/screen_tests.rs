@@ -259,6 +259,14 @@ fn c01_a_narrow_window_still_shows_everything() {
 }
 
 #[test]
+fn a04_a_narrow_window_still_tells_how_the_rest_of_an_output_is_seen() {
+    let mut seen = Seen::new(20, 10);
+    seen.say("x").call("c1", "bash", r#"{"cmd":"seq 9"}"#).result("c1", ToolOutput::ok("1\n2\n3\n4\n5\n6\n7\n8\n9"));
+    let shown = seen.look();
+    assert!(shown.contains("  3\n  … ,show 1\n"), "{shown}");
+}
+
+#[test]
 fn c01_a_window_of_a_few_rows_shows_the_last_ones_and_the_cursor() {
     let mut seen = Seen::new(20, 3);
     seen.say("x").text("a long text that would need several rows of its own to be seen");
