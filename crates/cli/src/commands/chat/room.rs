@@ -27,6 +27,14 @@ use crate::{Exit, Failure, builder};
 
 type Turn = BoxFuture<'static, Result<Served, HostError>>;
 
+/// What can be done at a screen beside what every channel can.
+const HERE: &str = "\
+,show [NUMBER]     the whole of what a tool gave, by its number or the last one; ctrl-o too
+enter, alt-enter   sends; begins a new line
+tab, up, down      completes; an earlier or later message
+ctrl-c             cancels the run, then leaves
+ctrl-z, ctrl-d     gives the terminal to the shell until `fg`; leaves";
+
 /// Why a chat ends.
 enum End {
     /// Somebody left.
@@ -191,6 +199,9 @@ impl Room {
             return std::ops::ControlFlow::Continue(());
         }
         self.screen.said(&text, self.now());
+        if line == ",help" {
+            self.screen.note(HERE);
+        }
         let event = by_person(self.chat.event(CHAT, text));
         let host = self.host.clone();
         let mut turn: Turn = async move { host.serve(event).await }.boxed();
