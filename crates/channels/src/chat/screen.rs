@@ -81,7 +81,7 @@ pub struct Screen {
     since: Option<Duration>,
     /// One of them was cancelled.
     was_cancelled: bool,
-    /// Ctrl-C was pressed where there was nothing to cancel: once more leaves.
+    /// Ctrl-C was pressed with nothing written: once more leaves.
     is_leaving: bool,
 }
 
@@ -200,6 +200,8 @@ impl Screen {
                 if std::mem::replace(&mut self.transcript.is_cancelling, true) {
                     return Wish::Leave;
                 }
+                // It may be over before the next key: a second one leaves all the same.
+                self.is_leaving = self.editor.is_empty();
                 return Wish::Cancel;
             }
             Key::Interrupt if was_leaving => return Wish::Leave,
@@ -260,11 +262,9 @@ impl Screen {
     }
 
     fn status(&self, now: Duration) -> Vec<Line> {
-        if self.is_leaving {
-            return vec![Line::of("ctrl-c again leaves", Style::Aside)];
-        }
         if !self.is_busy() {
-            return Vec::new();
+            let told = self.is_leaving.then(|| Line::of("ctrl-c again leaves", Style::Aside));
+            return told.into_iter().collect();
         }
         let time = super::calls::elapsed(now.saturating_sub(self.since.unwrap_or(now)));
         let spinner = SPINNER[usize::try_from(now.as_millis() / TICK.as_millis()).unwrap_or(0) % SPINNER.len()];

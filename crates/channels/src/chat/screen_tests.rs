@@ -166,6 +166,7 @@ fn c01_ctrl_c_cancels_and_then_leaves() {
     seen.notice("Sorry, something went wrong: cancelled");
     seen.screen.answered(&Ended { cancelled: true, ..Ended::default() }, seen.now);
     insta::assert_snapshot!(format!("{cancelling}\n\n\n{}", seen.look()));
+    assert_eq!(seen.press(&Key::Interrupt), Wish::Leave, "a second one leaves, however fast the run ended");
     seen.say("again");
     assert_eq!(seen.press(&Key::Interrupt), Wish::Cancel);
     assert_eq!(seen.press(&Key::Interrupt), Wish::Leave, "a second one waits for nothing");
@@ -232,6 +233,15 @@ fn a03_the_output_of_a_command_is_shown_as_it_is() {
     let output = "# not a *heading*\n\n\n| no | table\n  indented";
     seen.say(",cat x").event_of("1", StreamEvent::text(output), true).event(ended(output)).message(output).answered();
     insta::assert_snapshot!(seen.look());
+}
+
+#[test]
+fn a03_the_output_of_a_command_keeps_its_indent_where_its_lines_are_broken() {
+    let mut seen = Seen::new(20, 20);
+    let output = "  ,help\n      Lists the tools and how to call them.";
+    seen.say(",help").event_of("1", StreamEvent::text(output), true).event(ended(output)).message(output).answered();
+    let shown = seen.look();
+    assert!(shown.contains("  ,help\n      Lists the\n      tools and how\n      to call them.\n"), "{shown}");
 }
 
 #[test]
