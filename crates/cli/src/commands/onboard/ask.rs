@@ -6,6 +6,7 @@ use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifier
 use crossterm::terminal;
 use secrecy::SecretString;
 
+use super::answers::is_one_word;
 use crate::{Exit, Failure};
 
 /// Whether there is somebody to ask.
@@ -31,14 +32,45 @@ pub(super) fn line(question: &str, present: &str) -> Result<String, Failure> {
     }
 }
 
+/// Asks for a line until it is one that can be used.
+pub(super) fn until(
+    question: &str,
+    present: &str,
+    check: impl Fn(&str) -> Result<(), Failure>,
+) -> Result<String, Failure> {
+    loop {
+        let answer = line(question, present)?;
+        match check(&answer) {
+            Ok(()) => return Ok(answer),
+            Err(failure) => eprintln!("{}", failure.message),
+        }
+    }
+}
+
+/// Asks for one of these words, or the beginning of one. An empty line is the first.
+pub(super) fn choice(question: &str, choices: &[&'static str]) -> Result<&'static str, Failure> {
+    loop {
+        let answer = line(&format!("{question} ({})", choices.join(", ")), choices.first().unwrap_or(&""))?;
+        if let Some(chosen) = choices.iter().find(|choice| choice.starts_with(&answer)) {
+            return Ok(chosen);
+        }
+    }
+}
+
 /// Asks for something that nobody may see. Nothing stands for none.
 pub(super) fn secret(question: &str) -> Result<Option<SecretString>, Failure> {
-    let typed = unseen(question);
-    eprintln!();
-    match typed {
-        Ok(Some(typed)) => Ok(Some(typed.trim().to_owned()).filter(|typed| !typed.is_empty()).map(SecretString::from)),
-        Ok(None) => Err(given_up()),
-        Err(error) => Err(unreadable(&error)),
+    loop {
+        let typed = unseen(question);
+        eprintln!();
+        match typed {
+            Ok(Some(typed)) => match typed.trim() {
+                "" => return Ok(None),
+                typed if is_one_word(typed) => return Ok(Some(SecretString::from(typed))),
+                _ => eprintln!("a key has no blanks"),
+            },
+            Ok(None) => return Err(given_up()),
+            Err(error) => return Err(unreadable(&error)),
+        }
     }
 }
 
@@ -80,7 +112,7 @@ impl Drop for Restored {
     }
 }
 
-fn given_up() -> Failure {
+pub(super) fn given_up() -> Failure {
     Failure::new("run-cancelled", "nothing was written", Exit::Cancelled).hinted("`capstan onboard` asks again")
 }
 
