@@ -4,7 +4,10 @@ mod answers;
 mod ask;
 mod trial;
 
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
+use std::time::UNIX_EPOCH;
 
 use capstan_channels::{Cli, Printer};
 use capstan_hooks::Deadlines;
@@ -134,10 +137,12 @@ impl Files {
     /// The configuration they make, read as at every start, from a folder that is gone afterwards.
     fn config(&self, context: &Context<'_>, answers: &Answers) -> Result<Config, Failure> {
         let home = &context.config.home;
-        let trial = std::env::temp_dir().join(format!("capstan-onboard-{}", std::process::id()));
-        let _removed = Removed(trial.clone());
+        let now = UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos();
+        let trial = std::env::temp_dir().join(format!("capstan-onboard-{}-{now}", std::process::id()));
         let unusable = |error: std::io::Error| Failure::home(&trial, &error);
-        builder::make_home(&trial).map_err(unusable)?;
+        // One that is there already, in a place where everybody can make some, would be somebody else's.
+        DirBuilder::new().mode(0o700).create(&trial).map_err(unusable)?;
+        let _removed = Removed(trial.clone());
         write_private(&trial.join(CONFIG_FILE), &self.config.1).map_err(unusable)?;
         let secrets = match &self.secrets {
             Some((_, text)) => text.clone(),
