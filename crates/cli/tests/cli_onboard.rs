@@ -179,6 +179,10 @@ fn h02_the_files_are_ones_own_whatever_new_files_are_by_default() {
     assert!(shell.current_dir(place.workspace()).status().unwrap().success());
     let mode = |name: &str| std::fs::metadata(place.home().join(name)).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(""), mode("secrets.toml"), mode("config.toml")), (0o700, 0o600, 0o600));
+    std::fs::set_permissions(place.home().join("secrets.toml"), std::fs::Permissions::from_mode(0o644)).unwrap();
+    let again = ["onboard", "--yes", "--api-key-stdin", "--skip-test"];
+    place.capstan_reading(&again, b"key-of-mine").succeeded();
+    assert_eq!(mode("secrets.toml"), 0o600, "the same key, and from now on one's own");
 }
 
 #[test]

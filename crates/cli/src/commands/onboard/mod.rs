@@ -5,8 +5,8 @@ mod ask;
 mod trial;
 
 use std::fs::DirBuilder;
-use std::os::unix::fs::DirBuilderExt as _;
-use std::path::PathBuf;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
 use capstan_channels::{Cli, Printer};
@@ -163,14 +163,27 @@ impl Files {
     fn write(self) -> std::io::Result<Vec<PathBuf>> {
         let mut written = Vec::new();
         // A key without its model does no harm; a model without its key fails.
-        for (path, text) in self.secrets.into_iter().chain([self.config]) {
-            if std::fs::read_to_string(&path).ok().as_ref() != Some(&text) {
-                write_private(&path, &text)?;
-                written.push(path);
-            }
+        if let Some((path, text)) = self.secrets
+            && !(says(&path, &text) && is_private(&path))
+        {
+            write_private(&path, &text)?;
+            written.push(path);
+        }
+        let (path, text) = self.config;
+        if !says(&path, &text) {
+            write_private(&path, &text)?;
+            written.push(path);
         }
         Ok(written)
     }
+}
+
+fn says(path: &Path, text: &str) -> bool {
+    std::fs::read_to_string(path).is_ok_and(|present| present == text)
+}
+
+fn is_private(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|found| found.permissions().mode() & 0o077 == 0)
 }
 
 fn change(path: PathBuf, settings: &Map) -> Result<(PathBuf, String), Failure> {
