@@ -260,6 +260,11 @@ fn c01_what_was_said_is_remembered_and_commands_are_completed() {
     screen.wait_for("› ,tape.info");
     screen.send(ENTER);
     screen.wait_for("last anchor: session/start");
+    screen.say(",help");
+    screen.wait("what can be done here, and the tools", |screen| {
+        screen.contains("Lists the tools and how to call them.")
+    });
+    assert!(screen.raw().contains(",show [NUMBER]"), "{}", screen.raw());
     screen.send(CTRL_D);
     assert_eq!(screen.ended(), Some(0));
 }
