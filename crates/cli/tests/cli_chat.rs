@@ -2,7 +2,10 @@
 
 mod cli_support;
 
+use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use capstan_testing::{Gate, Reply, ScriptedModel};
 use cli_support::{CTRL_C, CTRL_D, ENTER, Place, Screen, of_kind};
@@ -91,6 +94,31 @@ fn x01_whoever_leaves_during_a_run_leaves_it_cancelled_and_on_record() {
 }
 
 #[test]
+fn x01_a_chat_whose_terminal_is_gone_ends_even_where_hanging_up_is_ignored() {
+    let place = Place::new();
+    let chat = place.command(&["chat"]);
+    let mut script = Command::new("script");
+    script.args(["-qfc", "trap '' HUP; \"$PROGRAM\" chat; touch ended", "/dev/null"]).current_dir(place.workspace());
+    script.env_clear().envs(chat.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    script.env("PROGRAM", chat.get_program()).env("TERM", "xterm");
+    let mut script = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let (mut output, mut seen) = (script.stdout.take().unwrap(), Vec::new());
+    while !String::from_utf8_lossy(&seen).contains('›') {
+        let mut bytes = [0; 512];
+        let count = output.read(&mut bytes).unwrap();
+        assert!(count > 0, "{:?}", String::from_utf8_lossy(&seen));
+        seen.extend_from_slice(&bytes[..count]);
+    }
+    script.kill().unwrap();
+    script.wait().unwrap();
+    let last = Instant::now() + Duration::from_mins(2);
+    while !place.workspace().join("ended").exists() {
+        assert!(Instant::now() < last, "it is still there");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
 fn a09_what_is_typed_during_a_run_steers_it() {
     let gate = Gate::new();
     let first = Reply::text("First answer.").held_at(&gate);
@@ -152,7 +180,7 @@ fn c01_ctrl_z_gives_the_terminal_to_the_shell_and_fg_takes_it_back() {
     let server = ScriptedModel::start_blocking(vec![Reply::text("One two three.").held_at(&gate)]);
     let place = Place::with_model(&server).set("PS1", "$ ");
     let chat = place.command(&["chat"]);
-    let mut shell = std::process::Command::new("bash");
+    let mut shell = Command::new("bash");
     shell.args(["--norc", "--noediting", "-i"]).current_dir(place.workspace());
     shell.envs(chat.get_envs().filter_map(|(name, value)| Some((name, value?))));
     let screen = Screen::open(&shell, 80, 24);
