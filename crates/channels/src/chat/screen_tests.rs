@@ -269,6 +269,20 @@ fn c01_a_narrow_window_still_shows_everything() {
 }
 
 #[test]
+fn c01_a_window_that_changes_its_size_while_a_reply_comes_shows_each_word_once() {
+    let mut seen = Seen::new(40, 10);
+    seen.say("tell me").text("One paragraph that goes on and on while 你好世界 👩\u{200d}👧 the window");
+    let wide = seen.look();
+    seen.screen.resize(Size { columns: 20, rows: 6 });
+    seen.press(&Key::Paste("writing 你好 meanwhile, too long".to_owned()));
+    seen.text(" is made narrow, and then").look();
+    let narrow = seen.look();
+    seen.screen.resize(Size { columns: 200, rows: 10 });
+    seen.text(" very wide indeed.").event(ended("")).answered();
+    insta::assert_snapshot!(format!("{wide}\n\n\n{narrow}\n\n\n{}", seen.look()));
+}
+
+#[test]
 fn a04_a_narrow_window_still_tells_how_the_rest_of_an_output_is_seen() {
     let mut seen = Seen::new(20, 10);
     seen.say("x").call("c1", "bash", r#"{"cmd":"seq 9"}"#).result("c1", ToolOutput::ok("1\n2\n3\n4\n5\n6\n7\n8\n9"));

@@ -1,13 +1,18 @@
 //! Asking a person at a terminal.
 
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
+use std::time::Duration;
 
 use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use crossterm::terminal;
+use rustix::termios::tcgetattr;
 use secrecy::SecretString;
 
 use super::answers::is_one_word;
 use crate::{Exit, Failure};
+
+/// How often is looked whether the terminal is still there.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Whether there is somebody to ask.
 pub(super) fn is_possible() -> bool {
@@ -84,6 +89,11 @@ fn unseen(question: &str) -> io::Result<Option<String>> {
     let _unseen = io::stderr().flush();
     let mut typed = String::new();
     loop {
+        if !event::poll(LOOK)? {
+            // A terminal that has gone has nothing more to say.
+            tcgetattr(io::stdin())?;
+            continue;
+        }
         let Event::Key(KeyEvent { code, modifiers, kind, .. }) = event::read()? else { continue };
         if kind == KeyEventKind::Release {
             continue;
