@@ -182,8 +182,11 @@ fn says(path: &Path, text: &str) -> bool {
     std::fs::read_to_string(path).is_ok_and(|present| present == text)
 }
 
+/// What others than the owner of a file may do with it.
+const OTHERS: u32 = 0o077;
+
 fn is_private(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|found| found.permissions().mode() & 0o077 == 0)
+    std::fs::metadata(path).is_ok_and(|found| found.permissions().mode() & OTHERS == 0)
 }
 
 fn change(path: PathBuf, settings: &Map) -> Result<(PathBuf, String), Failure> {
