@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use capstan_protocol::OutboundKind;
+use capstan_protocol::EventId;
 
 use super::complete::{Completion, Words};
 use super::editor::Editor;
@@ -79,8 +79,6 @@ pub struct Screen {
     /// How many messages are not answered, and since when something goes on.
     unanswered: usize,
     since: Option<Duration>,
-    /// One of them was cancelled.
-    was_cancelled: bool,
     /// Ctrl-C was pressed with nothing written: once more leaves.
     is_leaving: bool,
 }
@@ -96,7 +94,6 @@ impl Screen {
             choices: Vec::new(),
             unanswered: 0,
             since: None,
-            was_cancelled: false,
             is_leaving: false,
         }
     }
@@ -117,17 +114,12 @@ impl Screen {
         if matches!(told, Told::Event { .. }) {
             self.since.get_or_insert(now);
         }
-        let is_notice = matches!(&told, Told::Message(message) if message.kind == OutboundKind::Notice);
         self.transcript.tell(told, now);
         // Nobody waits here for what was taken up: its end is heard of, not answered.
-        let was_cancelled = self.unanswered == 0 && is_notice && self.transcript.is_cancelling;
-        if was_cancelled {
-            self.transcript.break_off();
-        }
         if !self.is_busy()
             && let Some(since) = self.since.take()
         {
-            self.transcript.ended(was_cancelled, now.saturating_sub(since), now);
+            self.transcript.ended(now.saturating_sub(since), now);
         }
     }
 
@@ -145,7 +137,7 @@ impl Screen {
     }
 
     /// A message was answered, or taken into the turn of another.
-    pub fn answered(&mut self, ended: &Ended, now: Duration) {
+    pub fn answered(&mut self, event: &EventId, ended: &Ended, now: Duration) {
         self.unanswered = self.unanswered.saturating_sub(1);
         if let Some(failed) = &ended.failed {
             self.transcript.fail(failed);
@@ -154,13 +146,12 @@ impl Screen {
             self.transcript.note(&format!("hint: {hint}"));
         }
         if ended.cancelled {
-            self.was_cancelled = true;
             // What waits has its turn now, which can be cancelled too.
-            self.transcript.is_cancelling = false;
+            self.transcript.cancelled(event, now);
         }
         if self.unanswered == 0 {
             let took = now.saturating_sub(self.since.take().unwrap_or(now));
-            self.transcript.ended(std::mem::take(&mut self.was_cancelled), took, now);
+            self.transcript.ended(took, now);
             self.transcript.forget();
         }
     }
@@ -176,7 +167,7 @@ impl Screen {
         if !self.transcript.expand(number) {
             self.note(&match number {
                 Some(number) => format!("there is no output {number} (any more)"),
-                None => "no tool was called yet".to_owned(),
+                None => "no tool has answered yet".to_owned(),
             });
         }
     }

@@ -73,7 +73,11 @@ impl Seen {
     }
 
     fn answered(&mut self) -> &mut Self {
-        self.screen.answered(&Ended::default(), self.now);
+        self.answered_so("1", &Ended::default())
+    }
+
+    fn answered_so(&mut self, event: &str, ended: &Ended) -> &mut Self {
+        self.screen.answered(&EventId::new(event), ended, self.now);
         self
     }
 
@@ -164,12 +168,27 @@ fn c01_ctrl_c_cancels_and_then_leaves() {
     assert_eq!(seen.press(&Key::Interrupt), Wish::Cancel);
     let cancelling = seen.look();
     seen.notice("Sorry, something went wrong: cancelled");
-    seen.screen.answered(&Ended { cancelled: true, ..Ended::default() }, seen.now);
+    seen.answered_so("1", &Ended { cancelled: true, ..Ended::default() });
     insta::assert_snapshot!(format!("{cancelling}\n\n\n{}", seen.look()));
     assert_eq!(seen.press(&Key::Interrupt), Wish::Leave, "a second one leaves, however fast the run ended");
     seen.say("again");
     assert_eq!(seen.press(&Key::Interrupt), Wish::Cancel);
     assert_eq!(seen.press(&Key::Interrupt), Wish::Leave, "a second one waits for nothing");
+}
+
+#[test]
+fn c01_what_waited_for_a_run_that_was_cancelled_is_shown_after_it() {
+    let cancelled = Ended { cancelled: true, ..Ended::default() };
+    let mut seen = Seen::new(50, 20);
+    seen.say("begin").text("Working on").say("and this").say("this too");
+    seen.press(&Key::Interrupt);
+    // Whether the end is heard of first, or the next turn, makes no difference.
+    seen.event_of("2", StreamEvent::text("Here"), false).notice("Sorry: cancelled").answered_so("1", &cancelled);
+    seen.event_of("2", StreamEvent::text(" is that."), false).event_of("2", ended("Here is that."), false);
+    seen.message("Here is that.").answered();
+    seen.event_of("3", StreamEvent::text("And the"), false).press(&Key::Interrupt);
+    seen.notice("Sorry, something went wrong: cancelled").answered_so("3", &cancelled);
+    insta::assert_snapshot!(seen.look());
 }
 
 #[test]
@@ -192,8 +211,19 @@ fn t11_a_failure_is_told_with_what_to_do() {
     seen.say("hello").text("I wa").event(StreamEvent::error("the model broke off"));
     seen.event(StreamEvent::Final { text: "I wa".to_owned(), ok: false });
     seen.notice("Sorry, something went wrong: the model broke off");
-    seen.screen.answered(&Ended { hint: Some("try again".to_owned()), ..Ended::default() }, seen.now);
+    seen.answered_so("1", &Ended { hint: Some("try again".to_owned()), ..Ended::default() });
     insta::assert_snapshot!(seen.look());
+}
+
+#[test]
+fn t11_a_turn_that_failed_without_an_end_was_not_cancelled() {
+    let mut seen = Seen::new(60, 20);
+    seen.say("hello").text("I wa").say("and this").notice("Sorry, something went wrong: too late");
+    seen.event_of("2", StreamEvent::text("Here it is."), false).answered_so("1", &Ended::default());
+    seen.event_of("2", ended("Here it is."), false).message("Here it is.").answered();
+    let shown = seen.look();
+    assert!(shown.contains("I wa\n\n✗ Sorry, something went wrong: too late\n\nHere it is.\n"), "{shown}");
+    assert!(!shown.contains("cancelled"), "{shown}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use capstan_channels::chat::{Ended, Key, Palette, Screen, TICK, Told, Wish};
 use capstan_hooks::Deadlines;
 use capstan_hooks::contracts::Channel as _;
 use capstan_host::{Host, HostError, Served};
-use capstan_protocol::SessionId;
+use capstan_protocol::{EventId, SessionId};
 use capstan_turn::TurnError;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt as _};
@@ -25,7 +25,7 @@ use crate::command_line::Context;
 use crate::commands::signals::Signals;
 use crate::{Exit, Failure, builder};
 
-type Turn = BoxFuture<'static, Result<Served, HostError>>;
+type Turn = BoxFuture<'static, (EventId, Result<Served, HostError>)>;
 
 /// What can be done at a screen beside what every channel can.
 const HERE: &str = "\
@@ -124,7 +124,7 @@ impl Room {
                     self.screen.tell(told, self.now());
                     self.hear_all();
                 }
-                Some(served) = self.turns.next() => self.answered(served),
+                Some((event, served)) = self.turns.next() => self.answered(&event, served),
                 () = signals.next() => break End::Told,
                 () = self.standstill.resumed() => self.go_on().await?,
                 _ = tick.tick(), if self.screen.is_busy() => {
@@ -203,17 +203,17 @@ impl Room {
             self.screen.note(HERE);
         }
         let event = by_person(self.chat.event(CHAT, text));
-        let host = self.host.clone();
-        let mut turn: Turn = async move { host.serve(event).await }.boxed();
+        let (host, id) = (self.host.clone(), event.event_id.clone());
+        let mut turn: Turn = async move { (id, host.serve(event).await) }.boxed();
         // It takes its place in line when it is first asked how far it is.
         match poll!(&mut turn) {
-            std::task::Poll::Ready(served) => self.answered(served),
+            std::task::Poll::Ready((event, served)) => self.answered(&event, served),
             std::task::Poll::Pending => self.turns.push(turn),
         }
         std::ops::ControlFlow::Continue(())
     }
 
-    fn answered(&mut self, served: Result<Served, HostError>) {
+    fn answered(&mut self, event: &EventId, served: Result<Served, HostError>) {
         // What it was answered with comes first.
         self.hear_all();
         let failed = |failure: Failure| Ended {
@@ -235,6 +235,6 @@ impl Room {
             Ok(Served { error: Some(error), .. }) => failed(error.into()),
         };
         self.is_to_cancel = false;
-        self.screen.answered(&ended, self.now());
+        self.screen.answered(event, &ended, self.now());
     }
 }
