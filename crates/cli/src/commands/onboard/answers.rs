@@ -19,10 +19,13 @@ pub(super) struct Answers {
     pub(super) api_base: Option<String>,
     /// A new key; nothing leaves the one there is.
     pub(super) api_key: Option<SecretString>,
+    /// Somebody sits there who can answer anew.
+    pub(super) were_asked: bool,
 }
 
 impl Answers {
-    pub(super) fn get(context: &Context<'_>, arguments: Onboard) -> Result<Self, Failure> {
+    /// Takes what the flags say, and asks for the rest where somebody sits there. What they answered before is suggested.
+    pub(super) fn get(context: &Context<'_>, arguments: &Onboard, before: Option<&Self>) -> Result<Self, Failure> {
         let asks = !arguments.yes && ask::is_possible();
         let says_something = arguments.provider.is_some()
             || arguments.model.is_some()
@@ -35,22 +38,11 @@ impl Answers {
         }
         // A key on the standard input leaves nobody to ask there.
         let asks = asks && !arguments.api_key_stdin;
-        let present = &context.config.model;
-        let known: Vec<String> =
-            trial::providers(&context.hooks()).iter().map(|provider| provider.name().to_owned()).collect();
-        let provider = match (&arguments.provider, &arguments.model) {
-            (Some(provider), _) => provider.clone(),
-            (None, Some(model)) => match model.split_once(':') {
-                Some((provider, _)) => provider.to_owned(),
-                None => present.provider().to_owned(),
-            },
-            (None, None) if asks => ask::line(&format!("Provider ({})", known.join(", ")), present.provider())?,
-            (None, None) => present.provider().to_owned(),
+        let (present, present_base) = match before {
+            Some(before) => (&before.model, &before.api_base),
+            None => (&context.config.model, &context.config.api_base),
         };
-        if !known.contains(&provider) {
-            let message = format!("there is no provider {provider}; there are {}", known.join(", "));
-            return Err(Failure::new("model-unknown", message, Exit::Usage).hinted("name one of those"));
-        }
+        let provider = provider(context, arguments, present, asks)?;
         let is_same = provider == present.provider();
         let name = match &arguments.model {
             Some(model) if arguments.provider.is_none() => {
@@ -58,16 +50,18 @@ impl Answers {
             }
             Some(model) => model.strip_prefix(&format!("{provider}:")).unwrap_or(model).to_owned(),
             None if provider == "demo" => String::new(),
-            None if asks => ask::line("Model", if is_same { present.name() } else { "" })?,
+            None if asks => {
+                ask::until("Model", if is_same { present.name() } else { "" }, |name| model(&provider, name).map(drop))?
+            }
             None if is_same => present.name().to_owned(),
             None => String::new(),
         };
         let model = model(&provider, &name)?;
         // An address belongs to its provider.
-        let present_base = context.config.api_base.clone().filter(|_| is_same);
+        let present_base = present_base.clone().filter(|_| is_same);
         let is_offline = provider == "demo";
-        let api_base = match arguments.api_base {
-            Some(base) => Some(base).filter(|base| !base.is_empty()),
+        let api_base = match &arguments.api_base {
+            Some(base) => Some(base.clone()).filter(|base| !base.is_empty()),
             None if asks && !is_offline => {
                 let base = ask::line(
                     "Address, where it is not the usual one (- for the usual one)",
@@ -80,12 +74,17 @@ impl Answers {
         let api_key = if arguments.api_key_stdin {
             Some(key_from_input()?)
         } else if asks && !is_offline {
-            let keeps = if context.config.api_key.is_some() { "keeps the one there is" } else { "for none" };
-            ask::secret(&format!("Key, which is not shown (enter {keeps})"))?
+            let given = before.filter(|_| is_same).and_then(|before| before.api_key.clone());
+            let keeps = match &given {
+                Some(_) => "keeps the one you gave",
+                None if context.config.api_key.is_some() => "keeps the one there is",
+                None => "for none",
+            };
+            ask::secret(&format!("Key, which is not shown (enter {keeps})"))?.or(given)
         } else {
             None
         };
-        Ok(Self { model, api_base, api_key })
+        Ok(Self { model, api_base, api_key, were_asked: asks })
     }
 
     /// Whether the model needs neither key nor network.
@@ -104,6 +103,29 @@ impl Answers {
         let is_set = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         self.names().into_iter().filter(is_set).collect()
     }
+}
+
+fn provider(context: &Context<'_>, arguments: &Onboard, present: &ModelId, asks: bool) -> Result<String, Failure> {
+    let known: Vec<String> =
+        trial::providers(&context.hooks()).iter().map(|provider| provider.name().to_owned()).collect();
+    let check = |provider: &str| {
+        if known.iter().any(|name| name == provider) {
+            return Ok(());
+        }
+        let message = format!("there is no provider {provider}; there are {}", known.join(", "));
+        Err(Failure::new("model-unknown", message, Exit::Usage).hinted("name one of those"))
+    };
+    let provider = match (&arguments.provider, &arguments.model) {
+        (Some(provider), _) => provider.clone(),
+        (None, Some(model)) => match model.split_once(':') {
+            Some((provider, _)) => provider.to_owned(),
+            None => present.provider().to_owned(),
+        },
+        (None, None) if asks => ask::until(&format!("Provider ({})", known.join(", ")), present.provider(), check)?,
+        (None, None) => present.provider().to_owned(),
+    };
+    check(&provider)?;
+    Ok(provider)
 }
 
 fn model(provider: &str, name: &str) -> Result<ModelId, Failure> {
@@ -127,9 +149,12 @@ fn key_from_input() -> Result<SecretString, Failure> {
     read.map_err(|error| invalid(&format!("cannot be read: {error}")))?;
     match key.trim() {
         "" => Err(invalid("is empty")),
-        key if key.contains(|character: char| character.is_whitespace() || character.is_control()) => {
-            Err(invalid("has blanks or several lines"))
-        }
+        key if !is_one_word(key) => Err(invalid("has blanks or several lines")),
         key => Ok(SecretString::from(key)),
     }
+}
+
+/// Whether a key can be one.
+pub(super) fn is_one_word(key: &str) -> bool {
+    !key.contains(|character: char| character.is_whitespace() || character.is_control())
 }

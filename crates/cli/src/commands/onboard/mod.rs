@@ -4,7 +4,10 @@ mod answers;
 mod ask;
 mod trial;
 
+use std::fs::DirBuilder;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
 
 use capstan_channels::{Cli, Printer};
 use capstan_hooks::Deadlines;
@@ -48,23 +51,35 @@ pub(crate) struct Onboard {
 /// What nobody may be left to find out by themselves.
 const OPEN: &str = "Tools work without a sandbox so far: bash runs as you, and can read and change whatever you can.";
 
-/// Nothing is written before everything is known to be right.
+/// What can be done with answers that do not work.
+const AGAIN: &str = "again";
+const KEEP: &str = "keep";
+const QUIT: &str = "quit";
+
+/// Nothing is written before everything is known to be right, or whoever sits there wants it all the same.
 pub(crate) async fn onboard(context: Context<'_>, arguments: Onboard) -> Result<(), Failure> {
-    let skip_test = arguments.skip_test;
-    let answers = Answers::get(&context, arguments)?;
     let home = context.config.home.clone();
-    let before = settings(&answers);
-    let after = context.hooks().onboard_config(before).map_err(HostError::from)?;
-    let files = Files::changed(&home, &after, &answers)?;
-    let config = files.config(&context, &answers)?;
-    if skip_test || answers.is_offline() {
-        eprintln!("{} was not tried.", config.model);
-    } else {
-        eprintln!("Asking {} one short question, to see that it answers ...", config.model);
-        trial::run(&context.capstan.hooks(&config, &Cli::new(Printer::silent()), Deadlines::default()), &config)
-            .await?;
-        eprintln!("It answers.");
-    }
+    let mut answers = Answers::get(&context, &arguments, None)?;
+    let files = loop {
+        let files = Files::changed(&context, &answers)?;
+        let (failure, choices) = match files.config(&context, &answers) {
+            // What could not be read again is not written.
+            Err(failure) => (failure, [AGAIN, QUIT].as_slice()),
+            Ok(config) => match try_model(&context, &answers, &config, arguments.skip_test).await {
+                Ok(()) => break files,
+                Err(failure) => (failure, [AGAIN, KEEP, QUIT].as_slice()),
+            },
+        };
+        if !answers.were_asked {
+            return Err(failure);
+        }
+        eprintln!("{failure}");
+        match ask::choice("And now?", choices)? {
+            AGAIN => answers = Answers::get(&context, &arguments, Some(&answers))?,
+            KEEP => break files,
+            _ => return Err(ask::given_up()),
+        }
+    };
     builder::make_home(&home).map_err(|error| Failure::home(&home, &error))?;
     for path in files.write().map_err(|error| Failure::home(&home, &error))? {
         print(&format!("written: {}", path.display()))?;
@@ -74,6 +89,19 @@ pub(crate) async fn onboard(context: Context<'_>, arguments: Onboard) -> Result<
     }
     eprintln!("{OPEN}");
     eprintln!("`capstan chat` begins a conversation.");
+    Ok(())
+}
+
+/// Tries the model of a configuration, where that makes sense.
+async fn try_model(context: &Context<'_>, answers: &Answers, config: &Config, is_skipped: bool) -> Result<(), Failure> {
+    if is_skipped || answers.is_offline() {
+        eprintln!("{} was not tried.", config.model);
+        return Ok(());
+    }
+    eprintln!("Asking {} one short question, to see that it answers ...", config.model);
+    let hooks = context.capstan.hooks(config, &Cli::new(Printer::silent()), Deadlines::default());
+    trial::run(&hooks, config).await?;
+    eprintln!("It answers.");
     Ok(())
 }
 
@@ -91,8 +119,9 @@ struct Files {
 }
 
 impl Files {
-    fn changed(home: &Path, settings: &Map, answers: &Answers) -> Result<Self, Failure> {
-        let mut settings = settings.clone();
+    fn changed(context: &Context<'_>, answers: &Answers) -> Result<Self, Failure> {
+        let home = &context.config.home;
+        let mut settings = context.hooks().onboard_config(settings(answers)).map_err(HostError::from)?;
         let secrets = match &answers.api_key {
             None => None,
             Some(key) => {
@@ -108,10 +137,12 @@ impl Files {
     /// The configuration they make, read as at every start, from a folder that is gone afterwards.
     fn config(&self, context: &Context<'_>, answers: &Answers) -> Result<Config, Failure> {
         let home = &context.config.home;
-        let trial = std::env::temp_dir().join(format!("capstan-onboard-{}", std::process::id()));
-        let _removed = Removed(trial.clone());
+        let now = UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos();
+        let trial = std::env::temp_dir().join(format!("capstan-onboard-{}-{now}", std::process::id()));
         let unusable = |error: std::io::Error| Failure::home(&trial, &error);
-        builder::make_home(&trial).map_err(unusable)?;
+        // One that is there already, in a place where everybody can make some, would be somebody else's.
+        DirBuilder::new().mode(0o700).create(&trial).map_err(unusable)?;
+        let _removed = Removed(trial.clone());
         write_private(&trial.join(CONFIG_FILE), &self.config.1).map_err(unusable)?;
         let secrets = match &self.secrets {
             Some((_, text)) => text.clone(),
@@ -132,14 +163,30 @@ impl Files {
     fn write(self) -> std::io::Result<Vec<PathBuf>> {
         let mut written = Vec::new();
         // A key without its model does no harm; a model without its key fails.
-        for (path, text) in self.secrets.into_iter().chain([self.config]) {
-            if std::fs::read_to_string(&path).ok().as_ref() != Some(&text) {
-                write_private(&path, &text)?;
-                written.push(path);
-            }
+        if let Some((path, text)) = self.secrets
+            && !(says(&path, &text) && is_private(&path))
+        {
+            write_private(&path, &text)?;
+            written.push(path);
+        }
+        let (path, text) = self.config;
+        if !says(&path, &text) {
+            write_private(&path, &text)?;
+            written.push(path);
         }
         Ok(written)
     }
+}
+
+fn says(path: &Path, text: &str) -> bool {
+    std::fs::read_to_string(path).is_ok_and(|present| present == text)
+}
+
+/// What others than the owner of a file may do with it.
+const OTHERS: u32 = 0o077;
+
+fn is_private(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|found| found.permissions().mode() & OTHERS == 0)
 }
 
 fn change(path: PathBuf, settings: &Map) -> Result<(PathBuf, String), Failure> {
