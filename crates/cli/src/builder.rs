@@ -14,10 +14,9 @@ use capstan_host::{Clock, Host, Owner, Secrets, Settings, Workspace};
 use capstan_protocol::{ChannelName, ModelOptions};
 use capstan_store::SqliteStore;
 use capstan_tape::Store;
-use secrecy::ExposeSecret as _;
 
 use crate::builtin::Builtin;
-use crate::config::{Config, ProviderConfig, Sources};
+use crate::config::{Config, Sources};
 use crate::{Failure, command_line};
 
 /// Capstan with its plugins.
@@ -229,14 +228,8 @@ pub(crate) fn settings(config: &Config, workspace: PathBuf, owner: Owner) -> Set
         intakes: config.intakes.clone(),
         session_queue: config.session_queue,
         limits: config.limits,
-        secrets: secrets(config),
+        secrets: Secrets::new(config.secrets()),
         owner,
         clock: Clock::system(),
     }
-}
-
-/// What no tool output may show: the key, and those of every provider.
-fn secrets(config: &Config) -> Secrets {
-    let main = config.api_key.iter().map(|key| key.expose_secret().to_owned());
-    Secrets::new(main.chain(config.providers.iter().flat_map(ProviderConfig::secrets)))
 }
