@@ -14,6 +14,7 @@ use crate::endpoint::Endpoint;
 use crate::exchange::Exchange;
 use crate::failure::Call;
 use crate::redact::Redactor;
+use crate::wire::Speaker;
 use crate::{Http, Wire, retry, wire};
 
 /// A wait that long is told to whoever waits.
@@ -145,7 +146,7 @@ impl ModelProvider for Provider {
         let exchange = Exchange { client, endpoint: &endpoint, headers, body, timeout: self.settings.timeout };
         let mut tries = 0;
         loop {
-            let reader = self.wire.reader(&self.name);
+            let reader = self.wire.reader(Speaker::new(&self.name, model));
             let refused = match exchange.begin(self.wire.framing(), reader, &call).await {
                 Ok(stream) => return Ok(stream),
                 Err(refused) => refused,

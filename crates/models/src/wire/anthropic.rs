@@ -11,17 +11,17 @@ use capstan_hooks::contracts::RequestBody;
 use capstan_protocol::{ChatMessage, Map, ModelRequest, Role, ToolCall, ToolSpec};
 use serde_json::{Value, json};
 
-use super::opaque;
+use super::opaque::{self, Speaker};
 use super::parts::{self, BEGINNING, NOTHING, Part};
 pub(super) use answer::Answer;
 
 /// The name thoughts are kept under.
 const THINKING: &str = "thinking";
 
-pub(super) fn body(provider: &str, request: &ModelRequest) -> RequestBody {
+pub(super) fn body(to: &Speaker, request: &ModelRequest) -> RequestBody {
     let model = request.model.name();
     let limit = request.options.max_tokens.unwrap_or_else(|| longest_answer(model));
-    let mut messages = turns(provider, &request.messages);
+    let mut messages = turns(to, &request.messages);
     let mut tools: Vec<Value> = request.tools.iter().map(tool).collect();
     let mut rest = Map::new();
     rest.insert("model".to_owned(), json!(model));
@@ -62,11 +62,11 @@ fn mark_conversation(messages: &mut [Value]) {
 }
 
 /// The conversation as turns that alternate.
-fn turns(provider: &str, messages: &[ChatMessage]) -> Vec<Value> {
+fn turns(to: &Speaker, messages: &[ChatMessage]) -> Vec<Value> {
     let mut turns: Vec<(&str, Vec<Value>)> = Vec::new();
     for run in opaque::runs(messages) {
         let (role, blocks) = match run[0].role {
-            Role::Assistant => ("assistant", opaque::restore(provider, THINKING, run, said)),
+            Role::Assistant => ("assistant", opaque::restore(to, THINKING, run, said)),
             Role::Tool => ("user", run.iter().map(result).collect()),
             // There is no place for words of the system within the conversation.
             Role::User | Role::System => ("user", run.iter().flat_map(asked).collect()),

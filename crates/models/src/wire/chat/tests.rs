@@ -85,6 +85,22 @@ fn a8_reasoning_goes_back_with_the_calls_it_led_to_and_to_who_gave_it_only() {
 }
 
 #[test]
+fn a8_reasoning_that_is_signed_goes_back_to_its_model_only() {
+    let details = json!([{"type": "reasoning.encrypted", "data": "xyz"}]);
+    let mut call = ToolCall::new("c1", "bash", "{}");
+    let data = json!({"reasoning_details": details, "reasoning": "hm", "model": "a/one"});
+    call.extra.insert("provider".to_owned(), json!({ "openrouter": data }));
+    let messages = vec![ChatMessage::user("go"), ChatMessage::calls(vec![call]), ChatMessage::tool("c1", "bash", "")];
+    let sent = |model: &str| {
+        let model = format!("openrouter:{model}").parse().unwrap();
+        Wire::OpenRouter.body("openrouter", &ModelRequest { model, ..request(messages.clone()) }).messages.remove(1)
+    };
+    assert_eq!(sent("a/one")["reasoning_details"], details);
+    assert_eq!(sent("b/two").get("reasoning_details"), None);
+    assert_eq!(sent("b/two")["reasoning"], "hm", "words are nobody's");
+}
+
+#[test]
 fn a8_how_much_to_think_is_said_in_the_words_of_each() {
     let options = ModelOptions { reasoning: Some(Reasoning::Low), ..ModelOptions::default() };
     let request = ModelRequest { options, ..request(vec![ChatMessage::user("hi")]) };
