@@ -96,12 +96,18 @@ impl Provider {
     }
 
     fn headers(&self, key: Option<&SecretString>, call: &Call) -> Result<HeaderMap, ModelError> {
-        let own = self.wire.headers(key).into_iter().map(|(name, value)| (name.to_owned(), value));
+        let own = self.wire.headers(key, &call.model);
+        let names: Vec<&str> = own.iter().map(|(name, _)| *name).collect();
+        let own = own.into_iter().map(|(name, value)| (name.to_owned(), value));
         let mut headers = HeaderMap::new();
-        for (name, value) in own.chain(self.settings.headers.iter().cloned()) {
+        for (name, mut value) in own.chain(self.settings.headers.iter().cloned()) {
+            if let Some(there) = headers.get(&name).filter(|_| name.eq_ignore_ascii_case(wire::BETA)) {
+                // What the user asks for is asked for beside it.
+                value = format!("{},{}", there.to_str().unwrap_or_default(), value.expose_secret()).into();
+            }
             let (Ok(known), Ok(mut value)) = (name.parse::<HeaderName>(), HeaderValue::from_str(value.expose_secret()))
             else {
-                let is_key = self.wire.headers(key).iter().any(|(own, _)| *own == name);
+                let is_key = names.contains(&name.as_str());
                 return Err(if is_key { call.key_is_no_line() } else { call.header(&name) });
             };
             value.set_sensitive(true);

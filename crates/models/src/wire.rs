@@ -21,6 +21,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 
 use crate::frames::Framing;
+pub(crate) use anthropic::BETA;
 pub(crate) use opaque::Speaker;
 pub(crate) use reader::{Progress, Reader};
 
@@ -101,8 +102,8 @@ impl Wire {
         }
     }
 
-    /// The headers that say who asks.
-    pub(crate) fn headers(self, key: Option<&SecretString>) -> Vec<(&'static str, SecretString)> {
+    /// The headers that say who asks, and what of this model.
+    pub(crate) fn headers(self, key: Option<&SecretString>, model: &str) -> Vec<(&'static str, SecretString)> {
         let key = key.map(|key| match self {
             Self::OpenAi | Self::OpenAiResponses | Self::OpenRouter | Self::Ollama => {
                 ("authorization", SecretString::from(format!("Bearer {}", key.expose_secret())))
@@ -110,8 +111,10 @@ impl Wire {
             Self::Anthropic => ("x-api-key", key.clone()),
             Self::Gemini => ("x-goog-api-key", key.clone()),
         });
-        let version = (self == Self::Anthropic).then(|| ("anthropic-version", SecretString::from("2023-06-01")));
-        key.into_iter().chain(version).collect()
+        let version = (self == Self::Anthropic).then_some(("anthropic-version", "2023-06-01"));
+        let beta = (self == Self::Anthropic).then(|| anthropic::beta(model)).flatten();
+        let plain = version.into_iter().chain(beta).map(|(name, value)| (name, SecretString::from(value)));
+        key.into_iter().chain(plain).collect()
     }
 
     /// How answers are cut into frames.

@@ -15,6 +15,8 @@ use super::opaque::{self, Speaker};
 use super::parts::{self, BEGINNING, NOTHING, Part};
 pub(super) use answer::Answer;
 
+/// The header that asks for what is not there for everybody yet. It may hold several names.
+pub(crate) const BETA: &str = "anthropic-beta";
 /// The name thoughts are kept under.
 const THINKING: &str = "thinking";
 
@@ -29,6 +31,9 @@ pub(super) fn body(to: &Speaker, request: &ModelRequest) -> RequestBody {
     rest.insert("stream".to_owned(), json!(true));
     if let Some(reasoning) = request.options.reasoning {
         rest.extend(thinking::settings(model, reasoning, limit, &messages));
+    }
+    if thinking::binds_thoughts(model) && has_thoughts(&messages) {
+        thinking::leave_out_unbound(&mut rest);
     }
     if request.system.trim().is_empty() {
         tools.last_mut().into_iter().for_each(mark);
@@ -45,6 +50,16 @@ pub(super) fn body(to: &Speaker, request: &ModelRequest) -> RequestBody {
 fn longest_answer(model: &str) -> u32 {
     let known = [("claude-3-5", 8192), ("claude-3-7", 32_000), ("claude-3-", 4096)];
     known.iter().find(|(prefix, _)| model.starts_with(prefix)).map_or(32_000, |(_, limit)| *limit)
+}
+
+/// The header without which a request may not say what is to become of thoughts whose beginning has changed.
+pub(super) fn beta(model: &str) -> Option<(&'static str, &'static str)> {
+    thinking::binds_thoughts(model).then_some((BETA, "thinking-binding-controls-2026-08-01"))
+}
+
+fn has_thoughts(messages: &[Value]) -> bool {
+    let is_thought = |block: &Value| block["type"] == "thinking" || block["type"] == "redacted_thinking";
+    messages.iter().filter_map(|message| message["content"].as_array()).flatten().any(is_thought)
 }
 
 /// Marks the end of a prefix that is to be kept in the cache.

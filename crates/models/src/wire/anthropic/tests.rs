@@ -107,6 +107,30 @@ fn a8_thoughts_go_back_where_they_stood_and_to_who_had_them_only() {
 }
 
 #[test]
+fn a8_a_model_that_binds_its_thoughts_is_told_to_leave_out_those_that_no_longer_fit() {
+    let said = |model: &str, reasoning: Option<Reasoning>, call: ToolCall| {
+        let mut call = call;
+        if let Some(given) = call.extra.get_mut("provider") {
+            given["anthropic"]["model"] = json!(model);
+        }
+        let messages =
+            vec![ChatMessage::user("go"), ChatMessage::calls(vec![call]), ChatMessage::tool("a", "fs.read", "A")];
+        let model = format!("anthropic:{model}").parse().unwrap();
+        let options = ModelOptions { reasoning, ..ModelOptions::default() };
+        body("anthropic", &ModelRequest { model, options, ..request(messages) }).rest.remove("thinking")
+    };
+    let told = json!({"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "drop_block"}});
+    assert_eq!(said("claude-opus-5-5", None, call_after_thought("a", false)).as_ref(), Some(&told));
+    assert_eq!(said("claude-opus-5-5", Some(Reasoning::Low), call_after_thought("a", false)), Some(told));
+    assert_eq!(
+        said("claude-opus-5-5", None, ToolCall::new("a", "fs_read", "{}")),
+        None,
+        "there is nothing to leave out"
+    );
+    assert_eq!(said("claude-opus-5", None, call_after_thought("a", false)), None, "it would not understand");
+}
+
+#[test]
 fn a8_thinking_is_not_asked_for_within_a_step_that_began_without() {
     let asks = |call: ToolCall| {
         let messages =
