@@ -3,8 +3,8 @@
 use capstan_testing::{Reply, ScriptedModel};
 use serde_json::json;
 
-use crate::cli_support::{KEY, Place};
-use crate::provider::{assert_clean, base};
+use crate::cli_support::{KEY, Place, Wire, of_kind};
+use crate::provider::{self, assert_clean, base};
 
 /// Two models of each provider, one after the other, so that every provider sees what another model of its own left and
 /// what those of others did. The server knows a signature only from the model that it gave it as.
@@ -79,4 +79,29 @@ fn a8_every_model_takes_what_every_other_left_when_a_person_changes_it_between_t
         assert_eq!(said.stdout, "done\n", "{model}: {said:?} {:?}", server.violations());
     }
     assert_clean(&server);
+}
+
+#[test]
+fn x06_what_only_a_provider_understands_is_on_the_tape_and_not_shown_to_the_channel() {
+    for model in ["openai-responses:gpt-5", "anthropic:claude-sonnet-4-5", "gemini:gemini-3-pro", "openrouter:a/b"] {
+        let call = Reply::tool_calls([("call_1", "bash", json!({"cmd": "true"}))]).with_reasoning("hm");
+        let server = ScriptedModel::start_blocking(vec![call, Reply::text("done")]);
+        let place = provider::place(&server, model).set("CAPSTAN_REASONING", "low");
+        let mut wire = Wire::start(&place);
+        wire.ask(&json!({"id": 1, "session": "s", "text": "go", "stream": true}));
+        let call = loop {
+            let line = wire.line();
+            assert!(line.get("event").is_some(), "{model}: {line}");
+            if line["event"]["type"] == "tool_call" {
+                break line["event"]["call"].clone();
+            }
+        };
+        let function = json!({"name": "bash", "arguments": r#"{"cmd":"true"}"#});
+        assert_eq!(call, json!({"id": "call_1", "type": "function", "function": function}), "{model}");
+        while wire.line().get("event").is_some() {}
+        wire.end().succeeded();
+        let entries = place.tape("s");
+        let kept = &of_kind(&entries, "tool_call")[0]["payload"]["calls"][0]["provider"];
+        assert!(kept.to_string().contains("c2lnbmF0dXJl"), "{model}: {kept}");
+    }
 }
