@@ -193,6 +193,41 @@ async fn h10_a_model_call_that_is_cancelled_has_one_end_too() {
 }
 
 #[tokio::test]
+async fn h10_a_model_call_that_is_cancelled_is_told_of_as_it_was_sent() {
+    let gate = capstan_testing::Gate::new();
+    let refused = capstan_testing::Reply::status(503, r#"{"error": {"message": "not now"}}"#);
+    let reply = capstan_testing::Reply::text("half an answer").held_at(&gate);
+    let model = capstan_testing::ScriptedModel::start(vec![refused, reply]).await;
+    let log = Log::default();
+    let seen = log.clone();
+    let watcher = plugin("watcher", move |hooks| {
+        let seen = seen.clone();
+        hooks
+            .on(BeforeLlmCall, |request: LlmRequest| async move { Ok(Some(BeforeLlm::Change(redact(&request.0)))) })
+            .on(AfterLlmCall, move |request: LlmRequest| {
+                let seen = seen.clone();
+                async move {
+                    let asked = request.0.messages.last().map(|message| message.content.text()).unwrap_or_default();
+                    seen.add(format!("{}: {asked}", request.0.model));
+                    Ok(None)
+                }
+            });
+    });
+    let conversation = Conversation::new(|builder| {
+        let builder = super::support::scripted(builder, &model).set("model_retries", "0");
+        builder.set("fallback_models", "openai:other").plugin(watcher)
+    })
+    .await;
+    let (served, ()) = tokio::join!(conversation.say("the word is s3cret"), async {
+        gate.reached().await;
+        conversation.host.cancel();
+    });
+    assert_eq!(served.error.unwrap().code(), "run-cancelled");
+    assert_eq!(log.lines(), ["openai:other: the word is [redacted]"]);
+    gate.open();
+}
+
+#[tokio::test]
 async fn h10_the_output_of_a_tool_can_be_changed_before_anybody_sees_it() {
     let redactor = plugin("redactor", |hooks| {
         hooks.fail_closed().on(AfterToolCall, |outcome: ToolOutcome| async move {
