@@ -6,7 +6,7 @@ mod cli_support;
 use std::process::Command;
 
 use capstan_testing::{Gate, Reply, ScriptedModel};
-use cli_support::{Place, Said, named, of_kind, wait_for};
+use cli_support::{Place, Said, Wire, named, of_kind, wait_for};
 use serde_json::{Value, json};
 
 /// What a request tells the model of its newest calls.
@@ -178,8 +178,48 @@ fn k04_a_subagent_whose_process_dies_is_interrupted_and_its_call_is_not_made_aga
     assert_eq!(parent["session"], child["session"]);
     let request = server.requests().pop().expect("a request").to_string();
     assert!(request.contains("the call was interrupted and its outcome is unknown"), "{request}");
+    let fork = child["tape"].as_str().expect("its fork");
+    place.capstan(&["tape", "discard", fork]).refused("tape-fork-closed", 2);
     assert_eq!(place.outcomes(), (2, 0));
     place.assert_undamaged();
+}
+
+#[test]
+fn k04_whoever_watches_sees_what_a_subagent_does_and_nothing_of_what_it_says() {
+    let server = ScriptedModel::start_blocking_with(|request, answered| match answered {
+        0 => Reply::tool_calls([("a", "subagent", json!({"prompt": "count"}))]),
+        1 => Reply::tool_calls([("a", "bash", json!({"cmd": "seq 1 2000"}))])
+            .with_reasoning("I count.")
+            .with_usage(20, 3),
+        2 => Reply::text("two thousand"),
+        _ => Reply::text(results(request).pop().expect("what the subagent said")),
+    });
+    let place = Place::with_model(&server);
+    let mut wire = Wire::start(&place);
+    wire.ask(&json!({"id": 1, "session": "s", "text": "how many?", "stream": true}));
+    let mut seen = Vec::new();
+    let end = loop {
+        let line = wire.line();
+        match line.get("event") {
+            Some(event) => seen.push(event.clone()),
+            None => break line,
+        }
+    };
+    assert_eq!(end["text"], "two thousand");
+    let of = |kind: &str| seen.iter().filter(|event| event["type"] == kind).collect::<Vec<_>>();
+    let (calls, results) = (of("tool_call"), of("tool_result"));
+    let names: Vec<&Value> = calls.iter().map(|event| &event["call"]["function"]["name"]).collect();
+    assert_eq!(names, ["subagent", "subagent/bash"]);
+    assert!(calls[1]["call"]["function"]["arguments"].to_string().contains("seq 1 2000"));
+    assert_ne!(calls[0]["call"]["id"], calls[1]["call"]["id"], "though the model used an id again");
+    let paired: Vec<&Value> = results.iter().map(|event| &event["call_id"]).collect();
+    assert_eq!(paired, [&calls[1]["call"]["id"], &calls[0]["call"]["id"]]);
+    assert_eq!(results[0]["output"], json!({"content": "1 ...", "is_error": false}), "the first line is enough");
+    assert_eq!(of("usage").len(), 4, "what it used is shown with the rest");
+    assert_eq!((of("reasoning").len(), of("final").len()), (0, 1), "{seen:?}");
+    let said: String = of("text").iter().filter_map(|event| event["delta"].as_str()).collect();
+    assert_eq!(said, "two thousand", "once, by the one who was asked");
+    wire.end().succeeded();
 }
 
 #[test]
