@@ -246,3 +246,42 @@ fn x02_a_run_that_is_cancelled_during_parallel_calls_leaves_a_valid_tape() {
     let told = server.requests()[1]["messages"].to_string();
     assert_eq!(told.matches("the call was interrupted and its outcome is unknown").count(), 2);
 }
+
+/// A command that writes the ids of processes to the file `pids`: its own, one without an environment, one that left the
+/// group, and one that left the group and lost its parent.
+const RUNAWAYS: &str = "echo $$ >> pids; env -i sleep 1000 & echo $! >> pids; setsid sleep 1000 & echo $! >> pids; \
+    (setsid bash -c 'echo $$ >> pids; exec sleep 1000' &); exec sleep 1000";
+
+/// Whether a process runs. One that was killed and not reaped does not.
+fn runs(pid: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with(['Z', 'X']))
+}
+
+#[test]
+fn x05_everything_a_command_started_is_gone_when_the_host_is_killed() {
+    for background in [false, true] {
+        let gate = Gate::new();
+        let held = gate.clone();
+        let server = ScriptedModel::start_blocking_with(move |_, answered| match answered {
+            0 => Reply::tool_calls([("a", "bash", json!({"cmd": RUNAWAYS, "background": background}))]),
+            _ => Reply::text("never heard").held_at(&held),
+        });
+        let place = Place::with_model(&server);
+        let mut process = place.command(&["run", "go"]).spawn().unwrap();
+        let pids = || std::fs::read_to_string(place.workspace().join("pids")).unwrap_or_default();
+        while pids().lines().count() < 4 {
+            std::thread::yield_now();
+        }
+        let pids = pids();
+        assert!(pids.lines().all(runs), "{pids}");
+        process.kill().unwrap();
+        process.wait().unwrap();
+        for pid in pids.lines() {
+            while runs(pid) {
+                std::thread::yield_now();
+            }
+        }
+        gate.open();
+    }
+}
