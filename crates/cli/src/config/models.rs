@@ -184,6 +184,7 @@ pub(super) fn providers(layers: &Layers, model: &ModelId) -> Result<Vec<Provider
             body: settings.body()?,
             timeout,
             retries,
+            ..Settings::default()
         };
         Ok(ProviderConfig { name, wire, settings })
     };
