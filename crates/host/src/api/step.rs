@@ -127,7 +127,7 @@ impl<'a> Step<'a> {
 fn touches(tools: &Tools, call: &ToolCall) -> Touches {
     let tool = tools.0.services.tool(&call.function.name);
     match (tool, arguments(call)) {
-        (Some(tool), Ok(arguments)) => tool.touches(&arguments),
+        (Some(tool), Ok(arguments)) => tool.touches(&arguments, &tools.0.services.settings.workspace.path),
         _ => Touches::Nothing,
     }
 }
