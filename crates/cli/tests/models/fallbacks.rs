@@ -132,10 +132,10 @@ async fn g05_a_fallback_outside_of_the_grant_is_never_called() {
         let builder = builder.set("model", "openai:first").set("api_base", &server.base_url());
         let host =
             builder.set("fallback_models", fallbacks).plugin(Restricted(granted.to_vec())).start().await.unwrap();
-        let served = host.serve(Event::message("cli", "local", "hi")).await.unwrap();
+        let error = host.serve(Event::message("cli", "local", "hi")).await.unwrap().error;
         let asked: Vec<String> =
             server.requests().iter().map(|request| format!("openai:{}", request["model"].as_str().unwrap())).collect();
         assert_eq!(asked, called);
-        assert_eq!(served.error.is_none(), called.len() == 2, "{:?}", served.error);
+        assert_eq!(error.is_none(), called.len() == 2, "{error:?}");
     }
 }
