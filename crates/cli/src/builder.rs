@@ -14,10 +14,9 @@ use capstan_host::{Clock, Host, Owner, Secrets, Settings, Workspace};
 use capstan_protocol::{ChannelName, ModelOptions};
 use capstan_store::SqliteStore;
 use capstan_tape::Store;
-use secrecy::ExposeSecret as _;
 
 use crate::builtin::Builtin;
-use crate::config::{Config, ProviderConfig, Sources};
+use crate::config::{Config, Sources};
 use crate::{Failure, command_line};
 
 /// Capstan with its plugins.
@@ -129,7 +128,12 @@ impl Builder {
             sources.home = home;
         }
         sources.environment.extend(self.settings);
-        let config = Config::load(sources)?;
+        let mut config = Config::load(sources)?;
+        if let Some(clock) = &self.clock {
+            let clock = clock.clone();
+            let clock = capstan_models::Clock::new(move || clock.now());
+            config.providers.iter_mut().for_each(|provider| provider.settings.clock = clock.clone());
+        }
         let cli = self.cli.unwrap_or_else(|| Cli::new(Printer::silent()));
         let hooks = Capstan { plugins: self.plugins }.hooks(&config, &cli, self.deadlines);
         for line in config.unprovided_channels(&channels(&hooks)) {
@@ -229,14 +233,8 @@ pub(crate) fn settings(config: &Config, workspace: PathBuf, owner: Owner) -> Set
         intakes: config.intakes.clone(),
         session_queue: config.session_queue,
         limits: config.limits,
-        secrets: secrets(config),
+        secrets: Secrets::new(config.secrets()),
         owner,
         clock: Clock::system(),
     }
-}
-
-/// What no tool output may show: the key, and those of every provider.
-fn secrets(config: &Config) -> Secrets {
-    let main = config.api_key.iter().map(|key| key.expose_secret().to_owned());
-    Secrets::new(main.chain(config.providers.iter().flat_map(ProviderConfig::secrets)))
 }

@@ -6,7 +6,7 @@ mod cli_support;
 use std::process::Command;
 
 use capstan_testing::{Gate, Reply, ScriptedModel};
-use cli_support::{Place, Said, named, of_kind, wait_for};
+use cli_support::{Place, Said, Wire, named, of_kind, wait_for};
 use serde_json::{Value, json};
 
 /// What a request tells the model of its newest calls.
@@ -82,6 +82,66 @@ fn a10_two_hundred_calls_in_one_step_are_all_answered_in_their_order() {
         assert!(text.contains(&format!("this is {number}.")), "{number}: {text}");
     }
     assert_valid(&place, &server);
+}
+
+#[test]
+fn a10_changes_of_one_file_in_one_step_are_made_in_the_order_of_the_model() {
+    let mut calls = Vec::new();
+    for file in ["one.txt", "two.txt"] {
+        calls.push(("fs_write", json!({"path": file, "content": "0"})));
+        for number in 0..20 {
+            let path = if number % 2 == 0 { format!("./{file}") } else { file.to_owned() };
+            let (old, new) = (number.to_string(), (number + 1).to_string());
+            calls.push(("fs_edit", json!({"path": path, "old": old, "new": new})));
+        }
+        calls.push(("fs_read", json!({"path": file})));
+    }
+    let calls =
+        calls.into_iter().enumerate().map(|(at, (tool, arguments))| (format!("c{at}"), tool.to_owned(), arguments));
+    let server = ScriptedModel::start_blocking(vec![Reply::tool_calls(calls), Reply::text("counted")]);
+    let place = Place::with_model(&server);
+    assert_eq!(place.capstan(&["run", "count"]).succeeded().stdout, "counted\n");
+    let told = results(&server.requests()[1]);
+    assert_eq!((told[21].as_str(), told[43].as_str()), ("20", "20"), "{told:?}");
+    assert_valid(&place, &server);
+}
+
+#[test]
+fn a10_what_two_hundred_calls_give_in_one_step_is_bounded() {
+    let call = |number: usize| {
+        let path = if number % 4 == 0 { "photo.png" } else { "notes.txt" };
+        (format!("call_{number}"), "fs_read".to_owned(), json!({ "path": path }))
+    };
+    let calls = move |_: &Value, answered: usize| match answered {
+        0 => Reply::text("ready"),
+        1 => Reply::tool_calls((0..200).map(call)),
+        _ => Reply::text("seen them all"),
+    };
+    let server = ScriptedModel::start_blocking_with(calls);
+    let place = Place::with_model(&server).set("CAPSTAN_MODEL", "openai:gpt-5");
+    let photo: Vec<u8> = b"\x89PNG\r\n\x1a\n".iter().copied().chain(std::iter::repeat_n(7, 3_000_000)).collect();
+    std::fs::write(place.workspace().join("photo.png"), photo).unwrap();
+    std::fs::write(place.workspace().join("notes.txt"), "a line of notes\n".repeat(2000)).unwrap();
+    let mut wire = Wire::start(&place);
+    wire.answer_to(&json!({"id": 1, "session": "s", "text": "hello"}));
+    let before = most_resident_kib(wire.process_id());
+    let answer = wire.answer_to(&json!({"id": 2, "session": "s", "text": "look"}));
+    assert_eq!(answer["text"], "seen them all");
+    // No measurement: fifty such images are 200 MB of base64, and each is copied more than once.
+    let more = most_resident_kib(wire.process_id()) - before;
+    assert!(more < 256 * 1024, "{more} KiB");
+    wire.end().succeeded();
+    let told = server.requests()[2].to_string();
+    assert!(told.len() < 24 * 1024 * 1024, "{} bytes", told.len());
+    assert_eq!(told.matches("image left out: a step shows at most 12 MiB of images").count(), 47);
+    assert_eq!(server.violations(), [""; 0]);
+}
+
+/// The most memory that a process has had.
+fn most_resident_kib(process: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).expect("the process lives");
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).expect("its memory");
+    line.split_whitespace().nth(1).and_then(|kib| kib.parse().ok()).expect("a number")
 }
 
 #[test]
@@ -178,8 +238,48 @@ fn k04_a_subagent_whose_process_dies_is_interrupted_and_its_call_is_not_made_aga
     assert_eq!(parent["session"], child["session"]);
     let request = server.requests().pop().expect("a request").to_string();
     assert!(request.contains("the call was interrupted and its outcome is unknown"), "{request}");
+    let fork = child["tape"].as_str().expect("its fork");
+    place.capstan(&["tape", "discard", fork]).refused("tape-fork-closed", 2);
     assert_eq!(place.outcomes(), (2, 0));
     place.assert_undamaged();
+}
+
+#[test]
+fn k04_whoever_watches_sees_what_a_subagent_does_and_nothing_of_what_it_says() {
+    let server = ScriptedModel::start_blocking_with(|request, answered| match answered {
+        0 => Reply::tool_calls([("a", "subagent", json!({"prompt": "count"}))]),
+        1 => Reply::tool_calls([("a", "bash", json!({"cmd": "seq 1 2000"}))])
+            .with_reasoning("I count.")
+            .with_usage(20, 3),
+        2 => Reply::text("two thousand"),
+        _ => Reply::text(results(request).pop().expect("what the subagent said")),
+    });
+    let place = Place::with_model(&server);
+    let mut wire = Wire::start(&place);
+    wire.ask(&json!({"id": 1, "session": "s", "text": "how many?", "stream": true}));
+    let mut seen = Vec::new();
+    let end = loop {
+        let line = wire.line();
+        match line.get("event") {
+            Some(event) => seen.push(event.clone()),
+            None => break line,
+        }
+    };
+    assert_eq!(end["text"], "two thousand");
+    let of = |kind: &str| seen.iter().filter(|event| event["type"] == kind).collect::<Vec<_>>();
+    let (calls, results) = (of("tool_call"), of("tool_result"));
+    let names: Vec<&Value> = calls.iter().map(|event| &event["call"]["function"]["name"]).collect();
+    assert_eq!(names, ["subagent", "subagent/bash"]);
+    assert!(calls[1]["call"]["function"]["arguments"].to_string().contains("seq 1 2000"));
+    assert_ne!(calls[0]["call"]["id"], calls[1]["call"]["id"], "though the model used an id again");
+    let paired: Vec<&Value> = results.iter().map(|event| &event["call_id"]).collect();
+    assert_eq!(paired, [&calls[1]["call"]["id"], &calls[0]["call"]["id"]]);
+    assert_eq!(results[0]["output"], json!({"content": "1 ...", "is_error": false}), "the first line is enough");
+    assert_eq!(of("usage").len(), 4, "what it used is shown with the rest");
+    assert_eq!((of("reasoning").len(), of("final").len()), (0, 1), "{seen:?}");
+    let said: String = of("text").iter().filter_map(|event| event["delta"].as_str()).collect();
+    assert_eq!(said, "two thousand", "once, by the one who was asked");
+    wire.end().succeeded();
 }
 
 #[test]
@@ -205,4 +305,43 @@ fn x02_a_run_that_is_cancelled_during_parallel_calls_leaves_a_valid_tape() {
     assert_eq!(server.violations(), [""; 0]);
     let told = server.requests()[1]["messages"].to_string();
     assert_eq!(told.matches("the call was interrupted and its outcome is unknown").count(), 2);
+}
+
+/// A command that writes the ids of processes to the file `pids`: its own, one without an environment, one that left the
+/// group, and one that left the group and lost its parent.
+const RUNAWAYS: &str = "echo $$ >> pids; env -i sleep 1000 & echo $! >> pids; setsid sleep 1000 & echo $! >> pids; \
+    (setsid bash -c 'echo $$ >> pids; exec sleep 1000' &); exec sleep 1000";
+
+/// Whether a process runs. One that was killed and not reaped does not.
+fn runs(pid: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with(['Z', 'X']))
+}
+
+#[test]
+fn x05_everything_a_command_started_is_gone_when_the_host_is_killed() {
+    for background in [false, true] {
+        let gate = Gate::new();
+        let held = gate.clone();
+        let server = ScriptedModel::start_blocking_with(move |_, answered| match answered {
+            0 => Reply::tool_calls([("a", "bash", json!({"cmd": RUNAWAYS, "background": background}))]),
+            _ => Reply::text("never heard").held_at(&held),
+        });
+        let place = Place::with_model(&server);
+        let mut process = place.command(&["run", "go"]).spawn().unwrap();
+        let pids = || std::fs::read_to_string(place.workspace().join("pids")).unwrap_or_default();
+        while pids().lines().count() < 4 {
+            std::thread::yield_now();
+        }
+        let pids = pids();
+        assert!(pids.lines().all(runs), "{pids}");
+        process.kill().unwrap();
+        process.wait().unwrap();
+        for pid in pids.lines() {
+            while runs(pid) {
+                std::thread::yield_now();
+            }
+        }
+        gate.open();
+    }
 }

@@ -4,10 +4,12 @@ mod cli_support;
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt as _, chown, symlink};
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
 
 use capstan_testing::{Reply, ScriptedModel};
-use cli_support::{KEY, Place, of_kind};
+use cli_support::{KEY, Place, Said, of_kind};
 use serde_json::{Value, json};
 
 /// What the tools answered to a model that makes these calls, one after the other.
@@ -130,4 +132,34 @@ fn x06_the_key_is_not_in_the_environment_of_a_command() {
         "{answers:?}"
     );
     place.assert_not_in_home(KEY);
+}
+
+/// Nobody: a user that owns nothing else.
+const NOBODY: u32 = 65534;
+
+#[test]
+fn x06_a_command_cannot_look_into_the_process_that_started_it() {
+    let look =
+        json!({"cmd": "for part in environ mem maps; do head -c 1 /proc/$PPID/$part && echo $part is open; done"});
+    let replies = vec![Reply::tool_calls([("call_1", "bash", look)]), Reply::text("done")];
+    let server = ScriptedModel::start_blocking(replies);
+    let place = Place::with_model(&server).config("");
+    let mut command = place.command(&["run", "look"]);
+    // What root may do says nothing.
+    if std::fs::metadata(place.root()).unwrap().uid() == 0 {
+        let copy = place.root().join("capstan");
+        std::fs::copy(command.get_program(), &copy).unwrap();
+        for path in [place.root(), place.workspace(), place.home()] {
+            chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+        let mut as_nobody = Command::new(copy);
+        as_nobody.args(command.get_args()).current_dir(place.workspace()).env_clear();
+        as_nobody.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command = as_nobody;
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    Said::from(command.output().unwrap()).succeeded();
+    let entries = place.entries();
+    let answer = of_kind(&entries, "tool_result")[0]["payload"]["results"][0].to_string();
+    assert!(answer.matches("Permission denied").count() == 3 && !answer.contains("is open"), "{answer}");
 }

@@ -9,9 +9,9 @@ use std::time::Duration;
 use capstan_hooks::contracts::{ChildCall, ChildEnd};
 use capstan_protocol::{
     Access, Adapter, ApiError, ApiErrorCode, Content, ContextAccess, Input, Map, Resources, RunContext, RunId,
-    RuntimeContext, StreamEvent, TapeName, command_line,
+    RuntimeContext, StreamEvent, TapeName, ToolCall, ToolOutput, command_line,
 };
-use capstan_tape::{Draft, Fact, RunRecord, RunStatus};
+use capstan_tape::{Draft, Fact, ForkState, RunRecord, RunStatus, StoreError, Tapes};
 use capstan_turn::TurnError;
 use futures::future::BoxFuture;
 use serde_json::json;
@@ -28,6 +28,9 @@ use crate::run::{EVENT_QUEUE, Run, Terminal};
 const DEEPEST: u32 = 2;
 /// The anchor that the fork of a child begins with.
 const ANCHOR: &str = "subagent/start";
+
+/// How much of what a child's tools give is shown, in bytes.
+const SHOWN_BYTES: usize = 200;
 
 /// A child that has not ended.
 pub(crate) struct Child {
@@ -47,7 +50,7 @@ pub(crate) async fn run(parent: &Arc<Run>, call: ChildCall) -> Result<ChildEnd, 
     let end = tokio::select! {
         biased;
         () = child.cancelled.cancelled() => Err(TurnError::Cancelled),
-        end = tokio::time::timeout(limit, drive(&child, from_api)) => end.unwrap_or(Err(TurnError::Timeout)),
+        end = tokio::time::timeout(limit, drive(parent, &child, from_api)) => end.unwrap_or(Err(TurnError::Timeout)),
     };
     let status = match &end {
         Ok(None) => RunStatus::Completed,
@@ -95,6 +98,15 @@ pub(crate) fn with_children(running: Vec<RunRecord>, tape: &TapeName) -> Vec<Run
         }
     }
     found
+}
+
+/// Whether a run is one of a child whose fork nobody has closed: a dead process left it.
+pub(crate) async fn has_open_fork(tapes: &Tapes, run: &RunRecord) -> Result<bool, StoreError> {
+    if run.parent.is_none() {
+        return Ok(false);
+    }
+    let fork = tapes.record(&run.tape).await?.and_then(|record| record.fork);
+    Ok(fork.is_some_and(|fork| fork.state == ForkState::Open))
 }
 
 fn time_left(parent: &Run, asked: Option<Duration>) -> Duration {
@@ -220,15 +232,49 @@ fn by_own_name(parent: &Run, tools: &Access) -> Access {
     }
 }
 
-/// Lets the runner work. Nobody watches: what it shows is left out. Gives why it failed, if it did.
-async fn drive(child: &Arc<Run>, from_api: mpsc::Receiver<StreamEvent>) -> Result<Option<String>, TurnError> {
+/// Lets the runner work, and whoever watches its parent see that it does. Gives why it failed, if it did.
+async fn drive(
+    parent: &Run,
+    child: &Arc<Run>,
+    from_api: mpsc::Receiver<StreamEvent>,
+) -> Result<Option<String>, TurnError> {
     let mut events = runner_stream(Arc::clone(child), from_api);
-    while next_event(&mut events).await?.is_some() {}
+    while let Some(event) = next_event(&mut events).await? {
+        if let Some(event) = seen_from_above(child.id(), event) {
+            parent.emit(event).await;
+        }
+    }
     let terminal = child.progress().terminal.clone();
     Ok(match terminal {
         Some(Terminal::Failed(failure)) => Some(failure.message),
         Some(Terminal::Completed { .. }) | None => None,
     })
+}
+
+/// What is shown of a child beside what its parent does: its tool calls, the first line of what they give, and what it
+/// used. Its words are for its parent, and so is why it failed.
+fn seen_from_above(child: &RunId, event: StreamEvent) -> Option<StreamEvent> {
+    let id = |call: &str| format!("{child}/{call}");
+    let name = |tool: &str| format!("subagent/{tool}");
+    match event {
+        StreamEvent::ToolCall { call } => {
+            let (id, name) = (id(&call.id), name(&call.function.name));
+            Some(StreamEvent::ToolCall { call: ToolCall::new(id, name, call.function.arguments) })
+        }
+        StreamEvent::ToolResult { call_id, name: tool, output } => {
+            let text = output.text();
+            let line = text.lines().next().unwrap_or_default();
+            let shown = &line[..line.floor_char_boundary(SHOWN_BYTES)];
+            let more = if shown.len() < text.trim_end().len() { " ..." } else { "" };
+            let output = ToolOutput { content: Content::Text(format!("{shown}{more}")), is_error: output.is_error };
+            Some(StreamEvent::ToolResult { call_id: id(&call_id), name: name(&tool), output })
+        }
+        StreamEvent::Usage { .. } => Some(event),
+        StreamEvent::Text { .. }
+        | StreamEvent::Reasoning { .. }
+        | StreamEvent::Error { .. }
+        | StreamEvent::Final { .. } => None,
+    }
 }
 
 /// Writes the end of a child, and gives its parent what it used.

@@ -1,12 +1,13 @@
 //! Asking channels to do something, so that one that panics or hangs hurts nobody else.
 
+use std::borrow::Cow;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use capstan_hooks::Inbound;
 use capstan_hooks::contracts::{Channel, ChannelError, Fate};
-use capstan_protocol::StreamEvent;
+use capstan_protocol::{Map, StreamEvent, ToolCall};
 use futures::FutureExt as _;
 
 use crate::parcel::CallerGone;
@@ -26,9 +27,21 @@ pub(crate) async fn show(services: &Services, event: &StreamEvent, inbound: &Inb
     if !capabilities.streaming || is_gone || extensions.get::<ShowsNoMore>().is_some() {
         return;
     }
+    let event = &*without_opaque(event);
     if let Err((reason, _)) = isolated(channel.on_event(event, inbound), SHOW_DEADLINE).await {
         tracing::warn!(channel = %channel.name(), %reason, "a stream event could not be shown, nor will the rest be");
         inbound.extensions().insert(ShowsNoMore);
+    }
+}
+
+/// The event without what only a provider understands: signatures and encrypted reasoning, which ride on a call, are for
+/// the tape.
+fn without_opaque(event: &StreamEvent) -> Cow<'_, StreamEvent> {
+    match event {
+        StreamEvent::ToolCall { call } if !call.extra.is_empty() => {
+            Cow::Owned(StreamEvent::ToolCall { call: ToolCall { extra: Map::new(), ..call.clone() } })
+        }
+        _ => Cow::Borrowed(event),
     }
 }
 

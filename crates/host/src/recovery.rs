@@ -93,6 +93,9 @@ async fn try_take_up(engine: &Arc<Engine>, tape: &TapeName, fence: &Fence) -> Re
     for run in &runs {
         let (run_id, usage) = (run.run_id.clone(), run.usage.clone());
         batch.push(Fact::EndRun { run_id, status: RunStatus::Interrupted, usage, at: now });
+        if child::has_open_fork(&services.tapes, run).await? {
+            batch.push(Fact::CloseFork { fork: run.tape.clone(), merged: false });
+        }
     }
     // Who took them up before died too, before a new run had begun: they are still those of the run that was cut off.
     for taken in events.iter().filter_map(|event| event.taken_in.as_ref()) {

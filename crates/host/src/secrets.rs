@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use capstan_protocol::{Content, ToolOutput};
+use capstan_protocol::{Content, ContentPart, ImageUrl, KnownPart, ToolOutput};
+use serde_json::Value;
 
 /// How long a text must be to be taken for a secret.
 const SHORTEST: usize = 12;
@@ -11,6 +12,8 @@ const MASK: &str = "[masked]";
 
 /// Texts that no tool output may show, such as the provider's key: a tool can read files and processes, and what it
 /// says stands on the tape for good.
+///
+/// It keeps a key from getting there by accident. Whoever wants to can have it printed in pieces, or in another alphabet.
 #[derive(Clone, Default)]
 pub struct Secrets(Vec<String>);
 
@@ -18,19 +21,54 @@ impl Secrets {
     /// These texts. Short ones are left out: a word such as `test`, which servers without keys are given for one, is in
     /// everything and no secret.
     pub fn new(texts: impl IntoIterator<Item = String>) -> Self {
-        Self(texts.into_iter().filter(|text| text.len() >= SHORTEST).collect())
+        let texts = texts.into_iter().map(|text| text.trim().to_owned()).filter(|text| text.len() >= SHORTEST);
+        // Some of an output is searched as JSON, in which some letters are written in another way.
+        let mut texts: Vec<String> = texts.flat_map(|text| [in_json(&text), text]).collect();
+        // One may be a part of another: the longer one first, or its rest would be shown.
+        texts.sort_by(|one, other| other.len().cmp(&one.len()).then_with(|| one.cmp(other)));
+        texts.dedup();
+        Self(texts)
     }
 
     /// The output with every secret masked.
     pub(crate) fn mask(&self, output: ToolOutput) -> ToolOutput {
-        let Ok(text) = serde_json::to_string(&output.content) else { return output };
-        if !self.0.iter().any(|secret| text.contains(secret.as_str())) {
+        if self.0.is_empty() {
             return output;
         }
-        let masked = self.0.iter().fold(text, |text, secret| text.replace(secret.as_str(), MASK));
-        let content = serde_json::from_str(&masked).unwrap_or_else(|_| Content::Text(MASK.to_owned()));
+        let content = match output.content {
+            Content::Text(text) => Content::Text(self.masked(text)),
+            Content::Parts(parts) => Content::Parts(parts.into_iter().map(|part| self.mask_part(part)).collect()),
+        };
         ToolOutput { content, ..output }
     }
+
+    fn mask_part(&self, part: ContentPart) -> ContentPart {
+        match part {
+            ContentPart::Known(KnownPart::Text { text }) => ContentPart::text(self.masked(text)),
+            ContentPart::Known(KnownPart::ImageUrl { image_url }) => {
+                let url = self.masked(image_url.url);
+                ContentPart::Known(KnownPart::ImageUrl { image_url: ImageUrl { url, ..image_url } })
+            }
+            ContentPart::Other(fields) => {
+                // What it is made of is not known here: it is searched as JSON.
+                let masked = self.masked(Value::Object(fields).to_string());
+                serde_json::from_str(&masked).unwrap_or_else(|_| ContentPart::text(MASK))
+            }
+        }
+    }
+
+    /// An image may be millions of letters long, and is handed on as it is where it holds nothing.
+    fn masked(&self, text: String) -> String {
+        let found = self.0.iter().filter(|secret| text.contains(secret.as_str()));
+        let found: Vec<&String> = found.collect();
+        found.into_iter().fold(text, |text, secret| text.replace(secret.as_str(), MASK))
+    }
+}
+
+/// A text as it stands between the quotes of a JSON text.
+fn in_json(text: &str) -> String {
+    let quoted = Value::from(text).to_string();
+    quoted[1..quoted.len() - 1].to_owned()
 }
 
 impl fmt::Debug for Secrets {
@@ -42,12 +80,31 @@ impl fmt::Debug for Secrets {
 #[cfg(test)]
 mod tests {
     use super::Secrets;
-    use capstan_protocol::ToolOutput;
+    use capstan_protocol::{Content, ContentPart, ToolOutput};
+    use serde_json::json;
 
     #[test]
     fn x06_a_secret_in_a_tool_output_is_masked() {
         let secrets = Secrets::new(["sk-0123456789".to_owned(), "test".to_owned(), String::new()]);
         assert_eq!(secrets.mask(ToolOutput::ok("KEY=sk-0123456789\ntest")).text(), "KEY=[masked]\ntest");
         assert_eq!(secrets.mask(ToolOutput::ok("nothing")).text(), "nothing");
+    }
+
+    #[test]
+    fn x06_a_secret_is_masked_as_a_whole_whatever_letters_it_has() {
+        let secrets = Secrets::new([
+            "sk-0123456789\n".to_owned(),
+            "sk-0123456789-long".to_owned(),
+            "pass\"word\\1234".to_owned(),
+        ]);
+        let said = |text: &str| secrets.mask(ToolOutput::ok(text)).text();
+        assert_eq!(said("sk-0123456789-long sk-0123456789"), "[masked] [masked]");
+        let part = |part: serde_json::Value| serde_json::from_value::<ContentPart>(part).unwrap();
+        let masked = |value| secrets.mask(ToolOutput::ok(Content::Parts(vec![part(value)]))).content;
+        let other = json!({"type": "file", "name": "pass\"word\\1234"});
+        assert_eq!(masked(other), Content::Parts(vec![part(json!({"type": "file", "name": "[masked]"}))]));
+        let image = json!({"type": "image_url", "image_url": {"url": "https://x.example/?key=sk-0123456789"}});
+        assert_eq!(masked(image), Content::Parts(vec![ContentPart::image("https://x.example/?key=[masked]")]));
+        assert_eq!(said("it is pass\"word\\1234!"), "it is [masked]!");
     }
 }

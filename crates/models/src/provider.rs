@@ -14,7 +14,8 @@ use crate::endpoint::Endpoint;
 use crate::exchange::Exchange;
 use crate::failure::Call;
 use crate::redact::Redactor;
-use crate::{Http, Wire, retry, wire};
+use crate::wire::Speaker;
+use crate::{Clock, Http, Wire, retry, wire};
 
 /// A wait that long is told to whoever waits.
 const NOTICED: Duration = Duration::from_secs(3);
@@ -34,6 +35,8 @@ pub struct Settings {
     pub timeout: Duration,
     /// How often a request is sent again that failed before its first word.
     pub retries: u32,
+    /// The clock that dates of a provider are compared with.
+    pub clock: Clock,
 }
 
 impl Default for Settings {
@@ -46,6 +49,7 @@ impl Default for Settings {
             // A local model may read a long prompt for minutes before its first word.
             timeout: Duration::from_mins(5),
             retries: 3,
+            clock: Clock::default(),
         }
     }
 }
@@ -95,12 +99,18 @@ impl Provider {
     }
 
     fn headers(&self, key: Option<&SecretString>, call: &Call) -> Result<HeaderMap, ModelError> {
-        let own = self.wire.headers(key).into_iter().map(|(name, value)| (name.to_owned(), value));
+        let own = self.wire.headers(key, &call.model);
+        let names: Vec<&str> = own.iter().map(|(name, _)| *name).collect();
+        let own = own.into_iter().map(|(name, value)| (name.to_owned(), value));
         let mut headers = HeaderMap::new();
-        for (name, value) in own.chain(self.settings.headers.iter().cloned()) {
+        for (name, mut value) in own.chain(self.settings.headers.iter().cloned()) {
+            if let Some(there) = headers.get(&name).filter(|_| name.eq_ignore_ascii_case(wire::BETA)) {
+                // What the user asks for is asked for beside it.
+                value = format!("{},{}", there.to_str().unwrap_or_default(), value.expose_secret()).into();
+            }
             let (Ok(known), Ok(mut value)) = (name.parse::<HeaderName>(), HeaderValue::from_str(value.expose_secret()))
             else {
-                let is_key = self.wire.headers(key).iter().any(|(own, _)| *own == name);
+                let is_key = names.contains(&name.as_str());
                 return Err(if is_key { call.key_is_no_line() } else { call.header(&name) });
             };
             value.set_sensitive(true);
@@ -142,10 +152,11 @@ impl ModelProvider for Provider {
         };
         let headers = self.headers(key.as_ref(), &call)?;
         let client = self.http.client(endpoint.reach()).await.map_err(|_| call.no_client())?;
-        let exchange = Exchange { client, endpoint: &endpoint, headers, body, timeout: self.settings.timeout };
+        let Settings { timeout, clock, .. } = &self.settings;
+        let exchange = Exchange { client, endpoint: &endpoint, headers, body, timeout: *timeout, clock };
         let mut tries = 0;
         loop {
-            let reader = self.wire.reader(&self.name);
+            let reader = self.wire.reader(Speaker::new(&self.name, model));
             let refused = match exchange.begin(self.wire.framing(), reader, &call).await {
                 Ok(stream) => return Ok(stream),
                 Err(refused) => refused,

@@ -3,7 +3,7 @@
 //! A [`Wire`] says where requests go, what their bodies are, and how answers are read. [`Provider`](crate::Provider)
 //! does the rest, in one way for all of them. What a provider gives that only it understands (signatures of thoughts,
 //! encrypted reasoning) rides under the provider's name in the key `provider` of a message's or a call's `extra`, and
-//! goes back to that provider and no other.
+//! goes back to the model that made it and to no other.
 
 mod anthropic;
 mod chat;
@@ -21,6 +21,8 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 
 use crate::frames::Framing;
+pub(crate) use anthropic::BETA;
+pub(crate) use opaque::Speaker;
 pub(crate) use reader::{Progress, Reader};
 
 /// A kind of provider.
@@ -100,8 +102,8 @@ impl Wire {
         }
     }
 
-    /// The headers that say who asks.
-    pub(crate) fn headers(self, key: Option<&SecretString>) -> Vec<(&'static str, SecretString)> {
+    /// The headers that say who asks, and what of this model.
+    pub(crate) fn headers(self, key: Option<&SecretString>, model: &str) -> Vec<(&'static str, SecretString)> {
         let key = key.map(|key| match self {
             Self::OpenAi | Self::OpenAiResponses | Self::OpenRouter | Self::Ollama => {
                 ("authorization", SecretString::from(format!("Bearer {}", key.expose_secret())))
@@ -109,8 +111,10 @@ impl Wire {
             Self::Anthropic => ("x-api-key", key.clone()),
             Self::Gemini => ("x-goog-api-key", key.clone()),
         });
-        let version = (self == Self::Anthropic).then(|| ("anthropic-version", SecretString::from("2023-06-01")));
-        key.into_iter().chain(version).collect()
+        let version = (self == Self::Anthropic).then_some(("anthropic-version", "2023-06-01"));
+        let beta = (self == Self::Anthropic).then(|| anthropic::beta(model)).flatten();
+        let plain = version.into_iter().chain(beta).map(|(name, value)| (name, SecretString::from(value)));
+        key.into_iter().chain(plain).collect()
     }
 
     /// How answers are cut into frames.
@@ -120,24 +124,25 @@ impl Wire {
 
     /// The body of a request to the provider of this name.
     pub(crate) fn body(self, provider: &str, request: &ModelRequest) -> RequestBody {
+        let to = &Speaker::new(provider, request.model.name());
         match self {
-            Self::OpenAi => chat::body(chat::Flavour::Plain, provider, request),
-            Self::OpenRouter => chat::body(chat::Flavour::OpenRouter, provider, request),
-            Self::OpenAiResponses => responses::body(provider, request),
-            Self::Anthropic => anthropic::body(provider, request),
-            Self::Gemini => gemini::body(provider, request),
-            Self::Ollama => ollama::body(provider, request),
+            Self::OpenAi => chat::body(chat::Flavour::Plain, to, request),
+            Self::OpenRouter => chat::body(chat::Flavour::OpenRouter, to, request),
+            Self::OpenAiResponses => responses::body(to, request),
+            Self::Anthropic => anthropic::body(to, request),
+            Self::Gemini => gemini::body(to, request),
+            Self::Ollama => ollama::body(to, request),
         }
     }
 
-    /// Reads one answer of the provider of this name.
-    pub(crate) fn reader(self, provider: &str) -> Box<dyn Reader> {
+    /// Reads one answer of this model.
+    pub(crate) fn reader(self, speaker: Speaker) -> Box<dyn Reader> {
         match self {
-            Self::OpenAi | Self::OpenRouter => Box::new(chat::Answer::new(provider)),
-            Self::OpenAiResponses => Box::new(responses::Answer::new(provider)),
-            Self::Anthropic => Box::new(anthropic::Answer::new(provider)),
-            Self::Gemini => Box::new(gemini::Answer::new(provider)),
-            Self::Ollama => Box::new(ollama::Answer::new(provider)),
+            Self::OpenAi | Self::OpenRouter => Box::new(chat::Answer::new(speaker)),
+            Self::OpenAiResponses => Box::new(responses::Answer::new(speaker)),
+            Self::Anthropic => Box::new(anthropic::Answer::new(speaker)),
+            Self::Gemini => Box::new(gemini::Answer::new(speaker)),
+            Self::Ollama => Box::new(ollama::Answer::new(speaker)),
         }
     }
 }

@@ -280,3 +280,18 @@ async fn without_a_key_a_provider_says_where_to_set_it_and_nothing_is_sent() {
         assert!(error.message.contains(wire.key_variables()[0]), "{error}");
     }
 }
+
+#[tokio::test]
+async fn a8_what_is_asked_of_anthropic_for_a_model_stands_beside_what_the_user_asks_for() {
+    let both = "thinking-binding-controls-2026-08-01,context-1m";
+    for (model, asked) in [("claude-opus-5-5", both), ("claude-sonnet-4-5", "context-1m")] {
+        let server = ScriptedModel::start(vec![Reply::text("ok")]).await;
+        let provider = provider_of(Wire::Anthropic, &server, |settings| {
+            settings.headers = vec![("anthropic-beta".to_owned(), "context-1m".into())];
+        });
+        let model = format!("anthropic:{model}").parse().unwrap();
+        let request = ModelRequest { model, ..request_to(Wire::Anthropic, vec![ChatMessage::user("hi")]) };
+        collect(provider.stream(&request).await.unwrap()).await.unwrap();
+        assert_eq!(server.header("anthropic-beta"), [Some(asked.to_owned())]);
+    }
+}

@@ -45,7 +45,7 @@ impl Protocol {
     /// What is wrong with a request; empty when nothing is.
     pub(crate) fn violations(self, path: &str, body: &Value, memory: &Memory) -> Vec<String> {
         match self {
-            Self::Chat => chat::violations(body),
+            Self::Chat => chat::violations(body, memory),
             Self::Responses => responses::violations(body, memory),
             Self::Anthropic => anthropic::violations(body, memory),
             Self::Gemini => gemini::violations(path, body, memory),
@@ -54,9 +54,9 @@ impl Protocol {
     }
 
     /// The frames of an answer, the first of which carries the first word.
-    pub(crate) fn frames(self, request: &Value, reply: &Body, memory: &mut Memory) -> Vec<String> {
+    pub(crate) fn frames(self, path: &str, request: &Value, reply: &Body, memory: &mut Memory) -> Vec<String> {
         match reply {
-            Body::Answer(answer) => self.answer(request, answer, memory),
+            Body::Answer(answer) => self.answer(path, request, answer, memory),
             Body::Cut { text } => self.half(text),
             Body::Failed { text, message } => {
                 let mut frames = self.half(text);
@@ -68,12 +68,12 @@ impl Protocol {
         }
     }
 
-    fn answer(self, request: &Value, answer: &Answer, memory: &mut Memory) -> Vec<String> {
+    fn answer(self, path: &str, request: &Value, answer: &Answer, memory: &mut Memory) -> Vec<String> {
         let frames = match self {
-            Self::Chat => chat::frames(request, answer),
-            Self::Responses => responses::frames(answer, memory),
-            Self::Anthropic => anthropic::frames(answer, memory),
-            Self::Gemini => gemini::frames(answer, memory),
+            Self::Chat => chat::frames(request, answer, memory),
+            Self::Responses => responses::frames(request, answer, memory),
+            Self::Anthropic => anthropic::frames(request, answer, memory),
+            Self::Gemini => gemini::frames(path, answer, memory),
             Self::Ollama => ollama::frames(answer),
         };
         from_the_first_word(frames)

@@ -257,7 +257,7 @@ async fn answer(
             respond(status(code), "application/json", &reply.headers, HttpBody::from(body))
         }
         Body::Answer(_) | Body::Cut { .. } | Body::Failed { .. } | Body::Raw { .. } => {
-            let frames = protocol.frames(&body, &reply.body, &mut lock(&record).memory);
+            let frames = protocol.frames(uri.path(), &body, &reply.body, &mut lock(&record).memory);
             respond(StatusCode::OK, protocol.content_type(), &reply.headers, stream(&reply, frames))
         }
     }

@@ -173,6 +173,14 @@ fn where_and_what(text: &str, error: &toml::de::Error) -> String {
     }
 }
 
+/// The password in an address, if it is one and has one.
+fn password(address: &str) -> Option<&str> {
+    let (_, rest) = address.split_once("://")?;
+    let host = &rest[..rest.find(['/', '?', '#']).unwrap_or(rest.len())];
+    let (_, password) = host.rsplit_once('@')?.0.split_once(':')?;
+    Some(password)
+}
+
 /// All layers.
 #[derive(Debug, Clone)]
 pub(super) struct Layers {
@@ -240,6 +248,20 @@ impl Layers {
     ) -> Result<T, ConfigError> {
         let number: T = self.required(key)?;
         if number < T::from(1) { Err(self.invalid(key, "it must be at least 1")) } else { Ok(number) }
+    }
+
+    /// Every text of every layer that must never be shown, also where another layer stands over it: it is in a file or in
+    /// the environment all the same.
+    pub(super) fn secrets(&self) -> Vec<String> {
+        let mut secrets = Vec::new();
+        for (key, (value, _)) in self.layers.iter().flat_map(|layer| &layer.values) {
+            if find(key).is_some_and(|key| key.secret) {
+                secrets.push(value.clone());
+            }
+            secrets.extend(ModelKey::parse(key).into_iter().flat_map(|key| key.secrets(value)));
+            secrets.extend(password(value).map(str::to_owned));
+        }
+        secrets
     }
 
     /// The names of what is set for channels, in order.

@@ -16,7 +16,7 @@ use std::time::Duration;
 use capstan_hooks::contracts::Intake;
 use capstan_host::Limits;
 use capstan_protocol::{ChannelName, ModelId, Reasoning};
-use secrecy::SecretString;
+use secrecy::{ExposeSecret as _, SecretString};
 
 pub use error::ConfigError;
 pub use key::{KEYS, Key};
@@ -81,6 +81,8 @@ pub struct Config {
     /// What the user sets for the agent's tools and prompts.
     pub tools: ToolConfig,
     layers: Layers,
+    /// What the usual variables of providers hold.
+    usual_secrets: Vec<SecretString>,
 }
 
 /// A setting as it is shown.
@@ -128,6 +130,7 @@ impl Config {
         }
         let user = sources.environment.iter().find(|(name, value)| name == "HOME" && !value.is_empty());
         let user = user.map(|(_, folder)| PathBuf::from(folder));
+        let usual_secrets = models::usual_secrets(&sources.environment).into_iter().map(SecretString::from).collect();
         let layers = Layers::new(vec![
             Layer::defaults(),
             Layer::usual(&sources.environment),
@@ -163,12 +166,20 @@ impl Config {
             },
             tools: ToolConfig::load(&layers, user.as_deref())?,
             layers,
+            usual_secrets,
         })
     }
 
     /// The provider of this name, as it is set.
     pub fn provider(&self, name: &str) -> Option<&ProviderConfig> {
         self.providers.iter().find(|provider| provider.name == name)
+    }
+
+    /// Every text that must not be shown: the keys of all providers, from wherever they could be read, and passwords in
+    /// addresses.
+    pub fn secrets(&self) -> Vec<String> {
+        let usual = self.usual_secrets.iter().map(|secret| secret.expose_secret().to_owned());
+        usual.chain(self.layers.secrets()).collect()
     }
 
     /// Every setting with its origin, secrets masked.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use capstan_models::{Settings, Wire};
 use capstan_protocol::{Map, ModelId, Reasoning};
-use secrecy::{ExposeSecret as _, SecretString};
+use secrecy::SecretString;
 use serde_json::Value;
 
 use super::ConfigError;
@@ -48,12 +48,6 @@ impl ProviderConfig {
     pub fn lacks_key(&self) -> bool {
         self.wire.needs_key() && self.settings.api_key.is_none() && self.settings.api_base.is_none()
     }
-
-    /// Everything of it that must not be shown.
-    pub fn secrets(&self) -> impl Iterator<Item = String> {
-        let headers = self.settings.headers.iter().map(|(_, value)| value);
-        self.settings.api_key.iter().chain(headers).map(|secret| secret.expose_secret().to_owned())
-    }
 }
 
 /// A setting of a provider; written `models.NAME.KEY`.
@@ -92,6 +86,25 @@ impl ModelKey {
     pub(super) fn is_secret(&self) -> bool {
         matches!(self.key, API_KEY | HEADERS)
     }
+
+    /// The texts of its value that must never be shown.
+    pub(super) fn secrets(&self, value: &str) -> Vec<String> {
+        match self.key {
+            API_KEY => vec![value.to_owned()],
+            HEADERS => {
+                let headers: Map = serde_json::from_str(value).unwrap_or_default();
+                headers.values().filter_map(Value::as_str).map(str::to_owned).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// What the usual variables of providers hold that must not be shown: also of those that another setting stands over.
+pub(super) fn usual_secrets(environment: &[(String, String)]) -> Vec<String> {
+    let names: BTreeSet<&str> = Wire::ALL.iter().flat_map(|wire| wire.key_variables()).copied().collect();
+    let set = environment.iter().filter(|(name, _)| names.contains(name.as_str()));
+    set.map(|(_, value)| value.clone()).collect()
 }
 
 /// The settings that the usual variables of providers make.
@@ -171,6 +184,7 @@ pub(super) fn providers(layers: &Layers, model: &ModelId) -> Result<Vec<Provider
             body: settings.body()?,
             timeout,
             retries,
+            ..Settings::default()
         };
         Ok(ProviderConfig { name, wire, settings })
     };

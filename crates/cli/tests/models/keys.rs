@@ -3,7 +3,7 @@
 use capstan_testing::{Reply, ScriptedModel};
 use serde_json::json;
 
-use crate::cli_support::{Place, of_kind};
+use crate::cli_support::{Place, Wire, of_kind};
 use crate::provider::base;
 
 /// A model of each provider, and the variables people keep its key and its address in.
@@ -38,6 +38,63 @@ fn x06_a_usual_key_reaches_its_provider_and_nobody_else() {
         }
         place.assert_not_in_home(SECRET);
     }
+}
+
+/// Everything that holds a secret here, whether it is used or another setting stands over it.
+const HOLDERS: [(&str, &str); 7] = [
+    ("OPENAI_API_KEY", "5ecret-0f-openai"),
+    ("ANTHROPIC_API_KEY", "5ecret-0f-anthropic"),
+    ("GEMINI_API_KEY", "5ecret-0f-gemini"),
+    ("GOOGLE_API_KEY", "5ecret-0f-google"),
+    ("OPENROUTER_API_KEY", "5ecret-0f-openrouter"),
+    ("OLLAMA_API_KEY", "5ecret-0f-ollama"),
+    ("CAPSTAN_MODELS__HOUSE__API_KEY", "5ecret-0f-the-house"),
+];
+
+#[test]
+fn x06_the_keys_of_all_providers_are_masked_before_tape_model_and_channel_see_them() {
+    let look = "tr '\\0' '\\n' < /proc/$PPID/environ; cat leaked; cat ../home/config.toml";
+    let look = Reply::tool_calls([("call_1", "bash", json!({"cmd": look}))]);
+    let server = ScriptedModel::start_blocking(vec![look, Reply::text("done")]);
+    let model = "anthropic:claude-sonnet-4-5";
+    let mut place = Place::new()
+        .config("api_key = '5ecret-0f-the-file'\n[models.gemini]\nheaders = { x-more = '5ecret-0f-a-header' }\n")
+        .set("CAPSTAN_MODEL", model)
+        .set("CAPSTAN_API_KEY", "5ecret-in-use-0123")
+        .set("CAPSTAN_API_BASE", &base(&server, model))
+        .set("CAPSTAN_MODELS__HOUSE__API_BASE", "http://me:5ecret-in-an-address@127.0.0.1:9/v1");
+    let mut leaked = vec!["5ecret-in-use-0123 5ecret-in-an-address".to_owned()];
+    for (name, secret) in HOLDERS {
+        place = place.set(name, secret);
+        leaked.push(format!("{name}={secret}"));
+    }
+    std::fs::write(place.workspace().join("leaked"), leaked.join("\n")).unwrap();
+    let mut wire = Wire::start(&place);
+    wire.ask(&json!({"id": 1, "session": "s", "text": "go", "stream": true}));
+    let mut shown = String::new();
+    while !shown.contains("\"outcome\"") {
+        shown += &wire.line().to_string();
+    }
+    wire.end();
+    let sent = server.requests()[1].to_string();
+    let kept = serde_json::to_string(&place.tape("s")).unwrap();
+    for (who, seen) in [("channel", shown), ("model", sent), ("tape", kept)] {
+        assert!(seen.contains("OLLAMA_API_KEY=[masked]"), "the {who} sees what is no secret: {seen}");
+        assert!(!seen.contains("5ecret"), "the {who}: {seen}");
+    }
+}
+
+#[test]
+fn x06_no_key_is_in_the_environment_of_a_command_whoever_asks_for_it() {
+    let names: Vec<&str> = HOLDERS.iter().map(|(name, _)| *name).collect();
+    let env = Reply::tool_calls([("call_1", "bash", json!({"cmd": "env"}))]);
+    let server = ScriptedModel::start_blocking(vec![env, Reply::text("done")]);
+    let place = Place::with_model(&server).set("CAPSTAN_BASH_ENVIRONMENT", &names.join(","));
+    let place = place.set("CAPSTAN_MODELS__HOUSE__API_BASE", "http://127.0.0.1:9/v1");
+    let place = HOLDERS.iter().fold(place, |place, (name, secret)| place.set(name, secret));
+    place.capstan(&["run", "go"]).succeeded();
+    let said = serde_json::to_string(&of_kind(&place.entries(), "tool_result")).unwrap();
+    assert!(said.contains("PATH=") && !said.contains("_API_KEY"), "{said}");
 }
 
 #[test]

@@ -8,4 +8,5 @@ mod fallbacks;
 mod keys;
 mod provider;
 mod same_tape;
+mod switching;
 mod trouble;

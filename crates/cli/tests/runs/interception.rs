@@ -193,6 +193,41 @@ async fn h10_a_model_call_that_is_cancelled_has_one_end_too() {
 }
 
 #[tokio::test]
+async fn h10_a_model_call_that_is_cancelled_is_told_of_as_it_was_sent() {
+    let gate = capstan_testing::Gate::new();
+    let refused = capstan_testing::Reply::status(503, r#"{"error": {"message": "not now"}}"#);
+    let reply = capstan_testing::Reply::text("half an answer").held_at(&gate);
+    let model = capstan_testing::ScriptedModel::start(vec![refused, reply]).await;
+    let log = Log::default();
+    let seen = log.clone();
+    let watcher = plugin("watcher", move |hooks| {
+        let seen = seen.clone();
+        hooks
+            .on(BeforeLlmCall, |request: LlmRequest| async move { Ok(Some(BeforeLlm::Change(redact(&request.0)))) })
+            .on(AfterLlmCall, move |request: LlmRequest| {
+                let seen = seen.clone();
+                async move {
+                    let asked = request.0.messages.last().map(|message| message.content.text()).unwrap_or_default();
+                    seen.add(format!("{}: {asked}", request.0.model));
+                    Ok(None)
+                }
+            });
+    });
+    let conversation = Conversation::new(|builder| {
+        let builder = super::support::scripted(builder, &model).set("model_retries", "0");
+        builder.set("fallback_models", "openai:other").plugin(watcher)
+    })
+    .await;
+    let (served, ()) = tokio::join!(conversation.say("the word is s3cret"), async {
+        gate.reached().await;
+        conversation.host.cancel();
+    });
+    assert_eq!(served.error.unwrap().code(), "run-cancelled");
+    assert_eq!(log.lines(), ["openai:other: the word is [redacted]"]);
+    gate.open();
+}
+
+#[tokio::test]
 async fn h10_the_output_of_a_tool_can_be_changed_before_anybody_sees_it() {
     let redactor = plugin("redactor", |hooks| {
         hooks.fail_closed().on(AfterToolCall, |outcome: ToolOutcome| async move {
@@ -212,4 +247,78 @@ async fn h10_an_output_that_a_fail_closed_plugin_could_not_look_at_is_shown_to_n
     let conversation = Conversation::with(broken).await;
     conversation.say("[[tool:bash cmd=\"echo s3''cret\"]]").await;
     assert_eq!(results(&conversation).await, ["after_tool_call of plugin broken failed"]);
+}
+
+/// The ways in which a plugin can fail.
+#[derive(Debug, Clone, Copy)]
+enum Way {
+    Error,
+    Panic,
+    Hang,
+}
+
+impl Way {
+    const ALL: [Self; 3] = [Self::Error, Self::Panic, Self::Hang];
+
+    async fn fail<T>(self) -> Result<Option<T>, capstan::hooks::BoxError> {
+        match self {
+            Self::Error => Err("the redactor is broken".into()),
+            Self::Panic => panic!("the redactor is broken"),
+            Self::Hang => std::future::pending().await,
+        }
+    }
+
+    /// A conversation with a redactor that fails like this, where it is registered.
+    async fn conversation(self, register: impl Fn(Self, &mut Registrar) + Send + Sync + 'static) -> Conversation {
+        let redactor = plugin("redactor", move |hooks| register(self, hooks.fail_closed()));
+        let turn = std::time::Duration::from_millis(200);
+        let deadlines = capstan::hooks::Deadlines { turn, ..Default::default() };
+        Conversation::new(|builder| builder.plugin(redactor).deadlines(deadlines)).await
+    }
+}
+
+#[tokio::test]
+async fn h10_a_redactor_that_errs_panics_or_hangs_lets_nothing_through_to_a_model() {
+    for way in Way::ALL {
+        let conversation = way
+            .conversation(|way, hooks| {
+                hooks.on(BeforeLlmCall, move |_: LlmRequest| way.fail::<BeforeLlm>());
+            })
+            .await;
+        let served = conversation.say("the word is s3cret").await;
+        assert_eq!(served.error.unwrap().code(), "hook-failed", "{way:?}");
+        assert_eq!(served.output, "", "{way:?}");
+        let events = conversation.events().await;
+        assert!(!events.iter().any(|event| event == "model.call"), "{way:?}: nothing was sent: {events:?}");
+    }
+}
+
+#[tokio::test]
+async fn h10_a_redactor_that_errs_panics_or_hangs_lets_no_result_of_a_tool_through() {
+    for way in Way::ALL {
+        let conversation = way
+            .conversation(|way, hooks| {
+                hooks.on(AfterToolCall, move |_: ToolOutcome| way.fail::<ToolOutput>());
+            })
+            .await;
+        let served = conversation.say("[[tool:bash cmd=\"echo s3''cret\"]]").await;
+        assert!(!served.output.contains("s3cret"), "{way:?}: {}", served.output);
+        assert!(served.output.contains("after_tool_call of plugin redactor failed"), "{way:?}: {}", served.output);
+        let written = format!("{:?}", conversation.entries().await);
+        assert!(!written.contains("s3cret"), "{way:?}: {written}");
+    }
+}
+
+#[tokio::test]
+async fn h10_a_guard_that_errs_panics_or_hangs_lets_no_tool_be_called() {
+    for way in Way::ALL {
+        let conversation = way
+            .conversation(|way, hooks| {
+                hooks.on(BeforeToolCall, move |_: PendingTool| way.fail::<BeforeTool>());
+            })
+            .await;
+        conversation.say("[[tool:bash cmd=\"touch called\"]]").await;
+        assert_eq!(results(&conversation).await, ["before_tool_call of plugin redactor failed"], "{way:?}");
+        assert!(!conversation.workspace().join("called").exists(), "{way:?}");
+    }
 }

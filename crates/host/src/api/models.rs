@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use capstan_hooks::LlmDecision;
 use capstan_hooks::args::{AfterLlmArgs, BeforeLlmArgs, LlmOutcome, LlmRequest};
 use capstan_hooks::contracts::{
-    ModelCall, ModelError, ModelErrorKind, ModelEvent, ModelProvider, ModelResults, ModelStream, ModelsApi,
+    ModelCall, ModelError, ModelErrorKind, ModelEvent, ModelProvider, ModelResults, ModelStream,
 };
 use capstan_protocol::{ApiError, ApiErrorCode, ModelId, ModelOutput, ModelRequest, StreamEvent};
 use capstan_tape::{Draft, conversation};
@@ -19,9 +18,13 @@ use crate::run::Run;
 
 pub(super) struct Models(pub(super) Arc<Run>);
 
-#[async_trait]
-impl ModelsApi for Models {
-    async fn stream(&self, call: ModelCall) -> Result<ModelResults, ApiError> {
+impl Models {
+    /// Calls a model. `sending` is told of each request right before it is sent, as it is sent.
+    pub(super) async fn stream(
+        &self,
+        call: ModelCall,
+        sending: impl Fn(&ModelRequest) + Send + Sync,
+    ) -> Result<ModelResults, ApiError> {
         let run = &self.0;
         let request = Arc::new(ModelRequest {
             model: call.model.unwrap_or_else(|| self.default_model()),
@@ -41,6 +44,7 @@ impl ModelsApi for Models {
         let mut request = ModelRequest { messages: conversation::request(request.messages), ..request };
         let mut fallbacks = self.fallbacks(&request.model).into_iter();
         loop {
+            sending(&request);
             let attempt = self.attempt(&request).await?;
             let call = Call::new(run, request.clone());
             let error = match attempt {
@@ -57,12 +61,10 @@ impl ModelsApi for Models {
         }
     }
 
-    fn default_model(&self) -> ModelId {
+    pub(super) fn default_model(&self) -> ModelId {
         self.0.services.settings.model.clone()
     }
-}
 
-impl Models {
     /// Refuses a model that the run may not use.
     fn allow(&self, model: &ModelId) -> Result<(), ApiError> {
         if self.0.grant().models.allows(&model.to_string()) {

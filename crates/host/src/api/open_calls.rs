@@ -69,6 +69,13 @@ impl OpenCalls {
         self.begin(Open::Model(Box::new(request)))
     }
 
+    /// A model call is sent, as this: hooks may have changed what the runner asked for, and another model may answer.
+    pub(super) fn send_model(&mut self, number: u64, request: ModelRequest) {
+        if let Some((_, call)) = self.calls.iter_mut().find(|(open, _)| *open == number) {
+            *call = Open::Model(Box::new(request));
+        }
+    }
+
     fn begin(&mut self, call: Open) -> u64 {
         self.number += 1;
         self.calls.push((self.number, call));

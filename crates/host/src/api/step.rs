@@ -13,6 +13,7 @@ use super::done_unrecorded;
 use super::schedule::Schedule;
 use super::tools::{Tools, arguments};
 use crate::run::Run;
+use crate::spill;
 
 /// What is waited for in a step.
 enum Happened {
@@ -37,6 +38,8 @@ pub(super) struct Step<'a> {
     is_committing: bool,
     /// No call of it does anything, and it takes no time: it is on record with what the runner does next.
     waits_for_next: bool,
+    /// How many bytes of what is no text the results may still have.
+    room: usize,
 }
 
 impl<'a> Step<'a> {
@@ -50,6 +53,7 @@ impl<'a> Step<'a> {
             outputs: vec![None; calls.len()],
             written: Vec::new(),
             is_committing: false,
+            room: spill::INLINE_BYTES,
         }
     }
 
@@ -97,6 +101,7 @@ impl<'a> Step<'a> {
             Happened::Answered(position, output) => {
                 let call = &self.calls[position];
                 let did = self.tools.with_effects(&call.function.name);
+                let output = spill::within(output, &mut self.room);
                 let output = self.run().append_result(call, output, did);
                 self.outputs[position] = Some(output);
                 if self.waits_for_next {
@@ -153,7 +158,7 @@ impl<'a> Step<'a> {
 fn touches(tools: &Tools, call: &ToolCall) -> Touches {
     let tool = tools.0.services.tool(&call.function.name);
     match (tool, arguments(call)) {
-        (Some(tool), Ok(arguments)) => tool.touches(&arguments),
+        (Some(tool), Ok(arguments)) => tool.touches(&arguments, &tools.0.services.settings.workspace.path),
         _ => Touches::Nothing,
     }
 }

@@ -8,26 +8,28 @@ use capstan_hooks::points::AfterLlmCall;
 use capstan_protocol::{ApiError, ModelId, ModelRequest};
 use futures::StreamExt as _;
 
+use super::models::Models;
 use crate::run::Run;
 
 /// Models that keep in mind which calls have begun. A call that its runner drops, as a cancelled run does, stays open and
 /// is [told](super::open_calls::tell) of at the end of the run.
-pub(super) struct Watched<M> {
-    pub(super) models: M,
+pub(super) struct Watched {
+    pub(super) models: Models,
     pub(super) run: Arc<Run>,
 }
 
 #[async_trait]
-impl<M: ModelsApi> ModelsApi for Watched<M> {
+impl ModelsApi for Watched {
     async fn stream(&self, call: ModelCall) -> Result<ModelResults, ApiError> {
         // Whole requests are only kept where somebody wants to see them.
         if !self.run.services.hooks.is_implemented::<AfterLlmCall>() {
-            return self.models.stream(call).await;
+            return self.models.stream(call, |_| {}).await;
         }
         let number = self.run.progress().open_calls.begin_model(self.request(&call));
         let run = Arc::clone(&self.run);
         let end = move || run.progress().open_calls.end(number);
-        let results = self.models.stream(call).await.inspect_err(|_| end())?;
+        let sending = |request: &ModelRequest| self.run.progress().open_calls.send_model(number, request.clone());
+        let results = self.models.stream(call, sending).await.inspect_err(|_| end())?;
         let is_end = |event: &Result<ModelEvent, ApiError>| matches!(event, Ok(ModelEvent::Stop) | Err(_));
         Ok(results
             .inspect(move |event| {
@@ -43,8 +45,8 @@ impl<M: ModelsApi> ModelsApi for Watched<M> {
     }
 }
 
-impl<M: ModelsApi> Watched<M> {
-    /// The request as the runner makes it.
+impl Watched {
+    /// The request as the runner makes it: what a call is known by until it is sent.
     fn request(&self, call: &ModelCall) -> ModelRequest {
         ModelRequest {
             model: call.model.clone().unwrap_or_else(|| self.models.default_model()),

@@ -11,17 +11,19 @@ use capstan_hooks::contracts::RequestBody;
 use capstan_protocol::{ChatMessage, Map, ModelRequest, Role, ToolCall, ToolSpec};
 use serde_json::{Value, json};
 
-use super::opaque;
+use super::opaque::{self, Speaker};
 use super::parts::{self, BEGINNING, NOTHING, Part};
 pub(super) use answer::Answer;
 
+/// The header that asks for what is not there for everybody yet. It may hold several names.
+pub(crate) const BETA: &str = "anthropic-beta";
 /// The name thoughts are kept under.
 const THINKING: &str = "thinking";
 
-pub(super) fn body(provider: &str, request: &ModelRequest) -> RequestBody {
+pub(super) fn body(to: &Speaker, request: &ModelRequest) -> RequestBody {
     let model = request.model.name();
     let limit = request.options.max_tokens.unwrap_or_else(|| longest_answer(model));
-    let mut messages = turns(provider, &request.messages);
+    let mut messages = turns(to, &request.messages);
     let mut tools: Vec<Value> = request.tools.iter().map(tool).collect();
     let mut rest = Map::new();
     rest.insert("model".to_owned(), json!(model));
@@ -29,6 +31,9 @@ pub(super) fn body(provider: &str, request: &ModelRequest) -> RequestBody {
     rest.insert("stream".to_owned(), json!(true));
     if let Some(reasoning) = request.options.reasoning {
         rest.extend(thinking::settings(model, reasoning, limit, &messages));
+    }
+    if thinking::binds_thoughts(model) && has_thoughts(&messages) {
+        thinking::leave_out_unbound(&mut rest);
     }
     if request.system.trim().is_empty() {
         tools.last_mut().into_iter().for_each(mark);
@@ -47,6 +52,16 @@ fn longest_answer(model: &str) -> u32 {
     known.iter().find(|(prefix, _)| model.starts_with(prefix)).map_or(32_000, |(_, limit)| *limit)
 }
 
+/// The header without which a request may not say what is to become of thoughts whose beginning has changed.
+pub(super) fn beta(model: &str) -> Option<(&'static str, &'static str)> {
+    thinking::binds_thoughts(model).then_some((BETA, "thinking-binding-controls-2026-08-01"))
+}
+
+fn has_thoughts(messages: &[Value]) -> bool {
+    let is_thought = |block: &Value| block["type"] == "thinking" || block["type"] == "redacted_thinking";
+    messages.iter().filter_map(|message| message["content"].as_array()).flatten().any(is_thought)
+}
+
 /// Marks the end of a prefix that is to be kept in the cache.
 fn mark(block: &mut Value) {
     block["cache_control"] = json!({"type": "ephemeral"});
@@ -62,11 +77,11 @@ fn mark_conversation(messages: &mut [Value]) {
 }
 
 /// The conversation as turns that alternate.
-fn turns(provider: &str, messages: &[ChatMessage]) -> Vec<Value> {
+fn turns(to: &Speaker, messages: &[ChatMessage]) -> Vec<Value> {
     let mut turns: Vec<(&str, Vec<Value>)> = Vec::new();
     for run in opaque::runs(messages) {
         let (role, blocks) = match run[0].role {
-            Role::Assistant => ("assistant", opaque::restore(provider, THINKING, run, said)),
+            Role::Assistant => ("assistant", opaque::restore(to, THINKING, run, said)),
             Role::Tool => ("user", run.iter().map(result).collect()),
             // There is no place for words of the system within the conversation.
             Role::User | Role::System => ("user", run.iter().flat_map(asked).collect()),

@@ -4,17 +4,20 @@
 
 mod answer;
 mod calls;
+mod images;
 
 use capstan_hooks::contracts::RequestBody;
 use capstan_protocol::{ChatMessage, Map, ModelRequest, Reasoning, Role, ToolCall, ToolSpec};
 use serde_json::{Value, json};
 
-use super::opaque;
+use super::opaque::Speaker;
 use super::parts::text_only;
 pub(super) use answer::Answer;
 
-/// Reasoning that a server wants back with the calls it led to, by the names servers give it.
-const REASONING: [&str; 3] = ["reasoning_content", "reasoning", "reasoning_details"];
+/// Reasoning that a server wants back with the calls it led to, by the names servers give it: words, and what is signed or
+/// encrypted for the model that made it.
+const WORDS: [&str; 2] = ["reasoning_content", "reasoning"];
+const DETAILS: &str = "reasoning_details";
 
 /// Who speaks it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +28,7 @@ pub(super) enum Flavour {
     OpenRouter,
 }
 
-pub(super) fn body(flavour: Flavour, provider: &str, request: &ModelRequest) -> RequestBody {
+pub(super) fn body(flavour: Flavour, to: &Speaker, request: &ModelRequest) -> RequestBody {
     let model = request.model.name();
     let mut rest = Map::new();
     rest.insert("model".to_owned(), json!(model));
@@ -43,7 +46,12 @@ pub(super) fn body(flavour: Flavour, provider: &str, request: &ModelRequest) -> 
         rest.insert(key.to_owned(), value);
     }
     let system = (!request.system.is_empty()).then(|| system(flavour, model, &request.system));
-    let messages = request.messages.iter().map(|said| message(provider, said));
+    let sees = images::sees(model);
+    let runs = request.messages.chunk_by(|before, next| before.role == Role::Tool && next.role == Role::Tool);
+    let messages = runs.flat_map(|run| {
+        let shown = if sees { images::of_results(run) } else { None };
+        run.iter().map(|said| message(to, said)).chain(shown)
+    });
     RequestBody {
         rest,
         tools: request.tools.iter().map(tool).collect(),
@@ -72,7 +80,7 @@ pub(super) fn is_reasoner(model: &str) -> bool {
     ["gpt-5", "gpt-6", "o1", "o3", "o4", "codex"].iter().any(|prefix| model.starts_with(prefix))
 }
 
-fn message(provider: &str, message: &ChatMessage) -> Value {
+fn message(to: &Speaker, message: &ChatMessage) -> Value {
     match message.role {
         Role::System => json!({"role": "system", "content": text_only(&message.content)}),
         Role::User => json!({"role": "user", "content": message.content}),
@@ -82,8 +90,9 @@ fn message(provider: &str, message: &ChatMessage) -> Value {
         Role::Assistant => {
             let calls: Vec<Value> = message.tool_calls.iter().map(call).collect();
             let mut said = json!({"role": "assistant", "content": text_only(&message.content), "tool_calls": calls});
-            for name in REASONING {
-                if let Some(reasoning) = opaque::in_message(provider, message, name) {
+            let words = WORDS.map(|name| (name, to.words_in_message(message, name)));
+            for (name, reasoning) in words.into_iter().chain([(DETAILS, to.in_message(message, DETAILS))]) {
+                if let Some(reasoning) = reasoning {
                     said[name] = reasoning.clone();
                 }
             }

@@ -9,7 +9,7 @@ use capstan_hooks::contracts::RequestBody;
 use capstan_protocol::{ChatMessage, Map, ModelRequest, Reasoning, Role, ToolCall, ToolSpec};
 use serde_json::{Value, json};
 
-use super::opaque;
+use super::opaque::Speaker;
 use super::parts::{self, BEGINNING, NOTHING, Part};
 pub(super) use answer::Answer;
 
@@ -19,7 +19,7 @@ const ID: &str = "id";
 /// What Google's documentation says to send in place of the signature of a call that another model made.
 const NO_SIGNATURE: &str = "skip_thought_signature_validator";
 
-pub(super) fn body(provider: &str, request: &ModelRequest) -> RequestBody {
+pub(super) fn body(to: &Speaker, request: &ModelRequest) -> RequestBody {
     let model = request.model.name();
     let mut rest = Map::new();
     if !request.system.is_empty() {
@@ -37,7 +37,7 @@ pub(super) fn body(provider: &str, request: &ModelRequest) -> RequestBody {
     }
     let declarations: Vec<Value> = request.tools.iter().map(declaration).collect();
     let tools = if declarations.is_empty() { Vec::new() } else { vec![json!({"functionDeclarations": declarations})] };
-    let messages = turns(provider, model, &request.messages);
+    let messages = turns(to, model, &request.messages);
     RequestBody { rest, tools, messages_key: "contents".to_owned(), messages }
 }
 
@@ -61,12 +61,12 @@ fn is_older(model: &str) -> bool {
     ["gemini-1", "gemini-2", "gemma"].iter().any(|prefix| name.starts_with(prefix))
 }
 
-fn turns(provider: &str, model: &str, messages: &[ChatMessage]) -> Vec<Value> {
+fn turns(to: &Speaker, model: &str, messages: &[ChatMessage]) -> Vec<Value> {
     let mut turns: Vec<(&str, Vec<Value>)> = Vec::new();
     for message in messages {
         let (role, parts) = match message.role {
-            Role::Assistant => ("model", said(provider, model, message)),
-            Role::Tool => ("user", response(provider, message, messages)),
+            Role::Assistant => ("model", said(to, model, message)),
+            Role::Tool => ("user", response(to, message, messages)),
             Role::User | Role::System => ("user", asked(message)),
         };
         if parts.is_empty() {
@@ -86,31 +86,29 @@ fn turns(provider: &str, model: &str, messages: &[ChatMessage]) -> Vec<Value> {
     turns.into_iter().map(|(role, parts)| json!({"role": role, "parts": parts})).collect()
 }
 
-fn said(provider: &str, model: &str, message: &ChatMessage) -> Vec<Value> {
+fn said(to: &Speaker, model: &str, message: &ChatMessage) -> Vec<Value> {
     let text = parts::text_only(&message.content);
     let mut said = Vec::new();
     if !text.is_empty() {
         let mut part = json!({"text": text});
         // With calls, the signature is on the first of them.
-        if let Some(signature) =
-            opaque::in_message(provider, message, SIGNATURE).filter(|_| message.tool_calls.is_empty())
-        {
+        if let Some(signature) = to.in_message(message, SIGNATURE).filter(|_| message.tool_calls.is_empty()) {
             part["thoughtSignature"] = signature.clone();
         }
         said.push(part);
     }
     let calls = message.tool_calls.iter().enumerate();
-    said.extend(calls.map(|(position, made)| call(provider, model, position, made)));
+    said.extend(calls.map(|(position, made)| call(to, model, position, made)));
     said
 }
 
-fn call(provider: &str, model: &str, position: usize, call: &ToolCall) -> Value {
+fn call(to: &Speaker, model: &str, position: usize, call: &ToolCall) -> Value {
     let mut made = json!({"name": call.function.name, "args": parts::arguments(&call.function.arguments)});
-    if opaque::in_call(provider, call, ID).is_some() {
+    if to.in_call(call, ID).is_some() {
         made["id"] = json!(call.id);
     }
     let mut part = json!({ "functionCall": made });
-    match opaque::in_call(provider, call, SIGNATURE) {
+    match to.in_call(call, SIGNATURE) {
         Some(signature) => part["thoughtSignature"] = signature.clone(),
         // Of calls made together only the first has one.
         None if position == 0 && !is_older(model) => part["thoughtSignature"] = json!(NO_SIGNATURE),
@@ -120,13 +118,13 @@ fn call(provider: &str, model: &str, position: usize, call: &ToolCall) -> Value 
 }
 
 /// The response to a call, and what of it is no text after it.
-fn response(provider: &str, message: &ChatMessage, messages: &[ChatMessage]) -> Vec<Value> {
+fn response(to: &Speaker, message: &ChatMessage, messages: &[ChatMessage]) -> Vec<Value> {
     let id = message.tool_call_id.as_deref().unwrap_or_default();
     let call = messages.iter().flat_map(|message| &message.tool_calls).find(|call| call.id == id);
     // The name of the tool as the model was given it; a result may have it as people write it.
     let name = call.map_or_else(|| message.name.clone().unwrap_or_default(), |call| call.function.name.clone());
     let mut response = json!({"name": name, "response": {"result": parts::text_only(&message.content)}});
-    if call.is_some_and(|call| opaque::in_call(provider, call, ID).is_some()) {
+    if call.is_some_and(|call| to.in_call(call, ID).is_some()) {
         response["id"] = json!(id);
     }
     let others = parts::parts(&message.content);

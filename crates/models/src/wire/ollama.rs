@@ -8,14 +8,15 @@ use capstan_hooks::contracts::RequestBody;
 use capstan_protocol::{ChatMessage, Map, ModelRequest, Reasoning, Role, ToolCall};
 use serde_json::{Value, json};
 
+use super::chat;
+use super::opaque::Speaker;
 use super::parts::{self, Part};
-use super::{chat, opaque};
 pub(super) use answer::Answer;
 
 /// The name under which thoughts that led to calls are kept.
 const THINKING: &str = "thinking";
 
-pub(super) fn body(provider: &str, request: &ModelRequest) -> RequestBody {
+pub(super) fn body(to: &Speaker, request: &ModelRequest) -> RequestBody {
     let mut rest = Map::new();
     rest.insert("model".to_owned(), json!(request.model.name()));
     rest.insert("stream".to_owned(), json!(true));
@@ -26,7 +27,7 @@ pub(super) fn body(provider: &str, request: &ModelRequest) -> RequestBody {
         rest.insert("options".to_owned(), json!({"num_predict": limit}));
     }
     let system = (!request.system.is_empty()).then(|| json!({"role": "system", "content": request.system}));
-    let messages = request.messages.iter().map(|said| message(provider, said));
+    let messages = request.messages.iter().map(|said| message(to, said));
     RequestBody {
         rest,
         tools: request.tools.iter().map(chat::tool).collect(),
@@ -44,7 +45,7 @@ fn think(model: &str, reasoning: Reasoning) -> Value {
     }
 }
 
-fn message(provider: &str, message: &ChatMessage) -> Value {
+fn message(to: &Speaker, message: &ChatMessage) -> Value {
     match message.role {
         Role::System => json!({"role": "system", "content": parts::text_only(&message.content)}),
         Role::User => with_images("user", message),
@@ -52,7 +53,7 @@ fn message(provider: &str, message: &ChatMessage) -> Value {
             let mut said = json!({"role": "assistant", "content": parts::text_only(&message.content)});
             if !message.tool_calls.is_empty() {
                 said["tool_calls"] = message.tool_calls.iter().map(call).collect();
-                if let Some(thinking) = opaque::in_message(provider, message, THINKING) {
+                if let Some(thinking) = to.words_in_message(message, THINKING) {
                     said["thinking"] = thinking.clone();
                 }
             }
@@ -94,7 +95,7 @@ mod tests {
     use capstan_protocol::{ChatMessage, Content, ContentPart, ModelOptions, ModelRequest, Reasoning, ToolCall};
     use serde_json::json;
 
-    use super::body;
+    use crate::Wire;
 
     fn request(messages: Vec<ChatMessage>) -> ModelRequest {
         let model = "ollama:qwen3:8b".parse().unwrap();
@@ -105,7 +106,7 @@ mod tests {
     fn p13_arguments_are_objects_and_results_name_their_tool() {
         let mut call = ToolCall::new("a", "fs_read", r#"{"path":"a"}"#);
         call.extra.insert("provider".to_owned(), json!({"ollama": {"thinking": "hm"}}));
-        let sent = body(
+        let sent = Wire::Ollama.body(
             "ollama",
             &request(vec![
                 ChatMessage::user("go"),
@@ -132,7 +133,7 @@ mod tests {
             ContentPart::image("data:image/png;base64,AA=="),
             ContentPart::image("https://example.com/a.png"),
         ]);
-        let sent = body("ollama", &request(vec![ChatMessage::user(content)]));
+        let sent = Wire::Ollama.body("ollama", &request(vec![ChatMessage::user(content)]));
         let expected = json!({"role": "user", "content": "look\n[image_url left out]", "images": ["AA=="]});
         assert_eq!(sent.messages, [expected]);
     }
@@ -141,9 +142,9 @@ mod tests {
     fn a8_limits_and_thinking_have_their_places() {
         let options = ModelOptions { max_tokens: Some(9), reasoning: Some(Reasoning::Low) };
         let asked = ModelRequest { options, ..request(vec![ChatMessage::user("hi")]) };
-        let rest = body("ollama", &asked).rest;
+        let rest = Wire::Ollama.body("ollama", &asked).rest;
         assert_eq!((&rest["options"], &rest["think"]), (&json!({"num_predict": 9}), &json!(true)));
         let with_levels = ModelRequest { model: "ollama:gpt-oss:20b".parse().unwrap(), ..asked };
-        assert_eq!(body("ollama", &with_levels).rest["think"], "low");
+        assert_eq!(Wire::Ollama.body("ollama", &with_levels).rest["think"], "low");
     }
 }

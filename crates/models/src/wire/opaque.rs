@@ -1,7 +1,13 @@
-//! What only the provider that gave it understands.
+//! What only the provider that gave it understands, and often only the model that made it.
 //!
-//! It stands under the provider's name in the key `provider` of a message or of a call. What belongs to a message that
-//! has no text rides on its first call. A list of it says how many texts and calls stood before each item.
+//! It stands under the provider's name in the key `provider` of a message or of a call, with the model's name beside it.
+//! What belongs to a message that has no text rides on its first call. A list of it says how many texts and calls stood
+//! before each item.
+//!
+//! Anthropic signs thoughts for the model that had them, `OpenAI` encrypts reasoning for the model that reasoned, Gemini
+//! wants no signature of another model, and what `OpenRouter` passes on is theirs: one that comes to another model is
+//! refused with the whole request. So what is signed goes back to its model alone. Every provider takes a conversation
+//! without it.
 
 use capstan_hooks::contracts::ModelEvent;
 use capstan_protocol::{ChatMessage, Map, Role, ToolCall};
@@ -9,37 +15,99 @@ use serde_json::Value;
 
 /// Where it stands in `extra`.
 const KEY: &str = "provider";
+/// The model that made it, beside it.
+const MODEL: &str = "model";
 
-/// What belongs to a whole message.
-fn of_message(provider: &str, data: Value) -> Map {
-    Map::from_iter([(provider.to_owned(), data)])
+/// Who gave something, or is to get it back: a model of a provider.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Speaker {
+    provider: String,
+    model: String,
 }
 
-/// What belongs to an answer of text, as an event.
-pub(super) fn beside_text(provider: &str, data: Map) -> ModelEvent {
-    ModelEvent::ProviderMeta(of_message(provider, Value::Object(data)))
-}
-
-/// Puts what belongs to one call on it.
-pub(super) fn on_call(provider: &str, call: &mut ToolCall, data: Map) {
-    if data.is_empty() {
-        return;
+impl Speaker {
+    /// The model of this name at the provider of this name.
+    pub(crate) fn new(provider: &str, model: &str) -> Self {
+        Self { provider: provider.to_owned(), model: model.to_owned() }
     }
-    let there = call.extra.get(KEY).and_then(|given| given.get(provider)).and_then(Value::as_object).cloned();
-    let mut all = there.unwrap_or_default();
-    all.extend(data);
-    call.extra.insert(KEY.to_owned(), Value::Object(of_message(provider, Value::Object(all))));
+
+    /// What belongs to an answer of text, as an event.
+    pub(super) fn beside_text(&self, data: Map) -> ModelEvent {
+        ModelEvent::ProviderMeta(self.given(data))
+    }
+
+    /// Puts what belongs to one call on it.
+    pub(super) fn on_call(&self, call: &mut ToolCall, data: Map) {
+        if data.is_empty() {
+            return;
+        }
+        let there = call.extra.get(KEY).and_then(|given| given.get(&self.provider)).and_then(Value::as_object).cloned();
+        let mut all = there.unwrap_or_default();
+        all.extend(data);
+        call.extra.insert(KEY.to_owned(), Value::Object(self.given(all)));
+    }
+
+    /// What this model gave with a call.
+    pub(super) fn in_call<'a>(&self, call: &'a ToolCall, name: &str) -> Option<&'a Value> {
+        self.find(&call.extra, name, By::Model)
+    }
+
+    /// What this model gave with a message.
+    pub(super) fn in_message<'a>(&self, message: &'a ChatMessage, name: &str) -> Option<&'a Value> {
+        self.of_message(message, name, By::Model)
+    }
+
+    /// What any model of this provider gave with a message: words, which no model has signed.
+    pub(super) fn words_in_message<'a>(&self, message: &'a ChatMessage, name: &str) -> Option<&'a Value> {
+        self.of_message(message, name, By::Provider)
+    }
+
+    fn of_message<'a>(&self, message: &'a ChatMessage, name: &str, by: By) -> Option<&'a Value> {
+        let own = self.find(&message.extra, name, by);
+        own.or_else(|| self.find(&message.tool_calls.first()?.extra, name, by))
+    }
+
+    fn find<'a>(&self, extra: &'a Map, name: &str, by: By) -> Option<&'a Value> {
+        let given = extra.get(KEY)?.get(&self.provider)?;
+        let is_ours = match by {
+            By::Provider => true,
+            // What was given before models were written down may be anybody's.
+            By::Model => given.get(MODEL)?.as_str().is_some_and(|model| family(model) == family(&self.model)),
+        };
+        given.get(name).filter(|_| is_ours)
+    }
+
+    fn given(&self, mut data: Map) -> Map {
+        data.insert(MODEL.to_owned(), Value::from(self.model.as_str()));
+        Map::from_iter([(self.provider.clone(), Value::Object(data))])
+    }
 }
 
-/// What this provider gave with a call.
-pub(super) fn in_call<'a>(provider: &str, call: &'a ToolCall, name: &str) -> Option<&'a Value> {
-    call.extra.get(KEY)?.get(provider)?.get(name)
+/// Whose gift it must be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum By {
+    Provider,
+    Model,
 }
 
-/// What this provider gave with a message.
-pub(super) fn in_message<'a>(provider: &str, message: &'a ChatMessage, name: &str) -> Option<&'a Value> {
-    let own = || message.extra.get(KEY)?.get(provider)?.get(name);
-    own().or_else(|| in_call(provider, message.tool_calls.first()?, name))
+/// A model without the date of its edition: `claude-sonnet-4-5` and `claude-sonnet-4-5-20250929` are one, and so are
+/// `gpt-5` and `gpt-5-2025-08-07`.
+fn family(model: &str) -> &str {
+    let is_number = |part: &str, letters: usize| part.len() == letters && part.bytes().all(|b| b.is_ascii_digit());
+    if let Some((name, date)) = model.rsplit_once(['-', '@'])
+        && is_number(date, 8)
+    {
+        return name;
+    }
+    let mut parts = model.rsplitn(4, '-');
+    match (parts.next(), parts.next(), parts.next(), parts.next()) {
+        (Some(day), Some(month), Some(year), Some(name))
+            if is_number(day, 2) && is_number(month, 2) && is_number(year, 4) =>
+        {
+            name
+        }
+        _ => model,
+    }
 }
 
 /// The items of a list, each with its place.
@@ -92,7 +160,7 @@ impl Given {
     }
 
     /// The calls, and the items under this name: on the first call, or beside the text where there is none.
-    pub(super) fn events(&mut self, provider: &str, name: &str) -> Vec<ModelEvent> {
+    pub(super) fn events(&mut self, speaker: &Speaker, name: &str) -> Vec<ModelEvent> {
         let mut calls = std::mem::take(&mut self.calls);
         let items = std::mem::take(&mut self.items);
         let mut beside = None;
@@ -103,9 +171,9 @@ impl Given {
                     if self.has_text {
                         data.insert(AFTER_TEXT.to_owned(), Value::Bool(true));
                     }
-                    on_call(provider, first, data);
+                    speaker.on_call(first, data);
                 }
-                None => beside = Some(beside_text(provider, data)),
+                None => beside = Some(speaker.beside_text(data)),
             }
         }
         calls.into_iter().map(ModelEvent::ToolCall).chain(beside).collect()
@@ -114,7 +182,7 @@ impl Given {
 
 /// What messages of the assistant that follow each other say, with the items of this name where they stood.
 pub(super) fn restore(
-    provider: &str,
+    speaker: &Speaker,
     name: &str,
     messages: &[ChatMessage],
     own: impl Fn(&ChatMessage) -> Vec<Value>,
@@ -122,10 +190,10 @@ pub(super) fn restore(
     let mut all = Vec::new();
     let mut items = Vec::new();
     for message in messages {
-        let after_text = in_message(provider, message, AFTER_TEXT) == Some(&Value::Bool(true));
+        let after_text = speaker.in_message(message, AFTER_TEXT) == Some(&Value::Bool(true));
         // The text of an answer and its calls are two messages here.
         let begins = all.len().saturating_sub(usize::from(after_text));
-        let placed = placed(in_message(provider, message, name));
+        let placed = placed(speaker.in_message(message, name));
         items.extend(placed.into_iter().map(|(at, item)| (begins + at, item)));
         all.extend(own(message));
     }
@@ -136,4 +204,19 @@ pub(super) fn restore(
 /// answer.
 pub(super) fn runs(messages: &[ChatMessage]) -> impl Iterator<Item = &[ChatMessage]> {
     messages.chunk_by(|before, next| before.role == Role::Assistant && next.role == Role::Assistant)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::family;
+
+    #[test]
+    fn editions_of_a_model_are_one_model_and_others_are_not() {
+        assert_eq!(family("claude-sonnet-4-5-20250929"), family("claude-sonnet-4-5"));
+        assert_eq!(family("claude-sonnet-4-5@20250929"), family("claude-sonnet-4-5"));
+        assert_eq!(family("gpt-5-2025-08-07"), family("gpt-5"));
+        for model in ["gpt-5-mini", "claude-opus-4-5", "gemini-2.5-pro", "o3", "", "20250929", "a/b:free"] {
+            assert_eq!(family(model), model);
+        }
+    }
 }

@@ -10,7 +10,7 @@ use capstan_protocol::{ChatMessage, Content, ContentPart, KnownPart, Map, ModelR
 use serde_json::{Value, json};
 
 use super::chat::is_reasoner;
-use super::opaque;
+use super::opaque::{self, Speaker};
 use super::parts::{self, Part};
 pub(super) use answer::Answer;
 
@@ -18,7 +18,7 @@ pub(super) use answer::Answer;
 const REASONING: &str = "reasoning";
 const ID: &str = "id";
 
-pub(super) fn body(provider: &str, request: &ModelRequest) -> RequestBody {
+pub(super) fn body(to: &Speaker, request: &ModelRequest) -> RequestBody {
     let model = request.model.name();
     let mut rest = Map::new();
     rest.insert("model".to_owned(), json!(model));
@@ -41,13 +41,13 @@ pub(super) fn body(provider: &str, request: &ModelRequest) -> RequestBody {
         rest,
         tools: request.tools.iter().map(tool).collect(),
         messages_key: "input".to_owned(),
-        messages: opaque::runs(&request.messages).flat_map(|run| items(provider, run)).collect(),
+        messages: opaque::runs(&request.messages).flat_map(|run| items(to, run)).collect(),
     }
 }
 
-fn items(provider: &str, run: &[ChatMessage]) -> Vec<Value> {
+fn items(to: &Speaker, run: &[ChatMessage]) -> Vec<Value> {
     match run[0].role {
-        Role::Assistant => opaque::restore(provider, REASONING, run, |message| said(provider, message)),
+        Role::Assistant => opaque::restore(to, REASONING, run, |message| said(to, message)),
         Role::User => run.iter().map(|message| json!({"role": "user", "content": asked(&message.content)})).collect(),
         Role::System => {
             run.iter().map(|note| json!({"role": "developer", "content": parts::text_only(&note.content)})).collect()
@@ -56,21 +56,21 @@ fn items(provider: &str, run: &[ChatMessage]) -> Vec<Value> {
     }
 }
 
-fn said(provider: &str, message: &ChatMessage) -> Vec<Value> {
+fn said(to: &Speaker, message: &ChatMessage) -> Vec<Value> {
     let text = parts::text_only(&message.content);
     let said = json!({"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]});
     let said = (!text.is_empty()).then_some(said);
-    said.into_iter().chain(message.tool_calls.iter().map(|made| call(provider, made))).collect()
+    said.into_iter().chain(message.tool_calls.iter().map(|made| call(to, made))).collect()
 }
 
-fn call(provider: &str, call: &ToolCall) -> Value {
+fn call(to: &Speaker, call: &ToolCall) -> Value {
     let mut item = json!({
         "type": "function_call",
         "call_id": call.id,
         "name": call.function.name,
         "arguments": call.function.arguments,
     });
-    if let Some(id) = opaque::in_call(provider, call, ID) {
+    if let Some(id) = to.in_call(call, ID) {
         item["id"] = id.clone();
     }
     item

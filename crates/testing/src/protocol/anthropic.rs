@@ -22,7 +22,7 @@ pub(super) fn violations(body: &Value, memory: &Memory) -> Vec<String> {
     found.unless(budget.is_none_or(|budget| budget >= 1024 && budget < limit), || "the budget does not fit".to_owned());
     let messages = list(&body["messages"]);
     found.unless(!messages.is_empty(), || "there are no messages".to_owned());
-    let mut reader = Reader { found, memory, ids: HashSet::new(), open: Vec::new() };
+    let mut reader = Reader { found, memory, model: text_of(&body["model"]), ids: HashSet::new(), open: Vec::new() };
     for (index, message) in messages.iter().enumerate() {
         reader.read(index, message);
     }
@@ -37,6 +37,7 @@ pub(super) fn violations(body: &Value, memory: &Memory) -> Vec<String> {
 struct Reader<'a> {
     found: Found,
     memory: &'a Memory,
+    model: &'a str,
     ids: HashSet<&'a str>,
     open: Vec<&'a str>,
 }
@@ -81,8 +82,8 @@ impl<'a> Reader<'a> {
             }
             ("user", "tool_result") => {}
             ("assistant", "thinking") => {
-                let known = self.memory.knows(text_of(&block["signature"]), text_of(&block["thinking"]));
-                self.found.unless(known, || wrong("the signature of a thought is not that of this thought"));
+                let known = self.memory.knows(self.model, text_of(&block["signature"]), text_of(&block["thinking"]));
+                self.found.unless(known, || wrong("the signature of a thought is not that of this thought and model"));
                 self.found.unless(block.get("cache_control").is_none(), || wrong("a thought is marked for the cache"));
             }
             ("assistant", "tool_use") => {
@@ -112,7 +113,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-pub(super) fn frames(answer: &Answer, memory: &mut Memory) -> Vec<String> {
+pub(super) fn frames(request: &Value, answer: &Answer, memory: &mut Memory) -> Vec<String> {
     let usage = answer.usage;
     let mut frames =
         vec![start(usage.prompt - usage.cached, usage.cached), silent_event("ping", &json!({"type": "ping"}))];
@@ -120,7 +121,9 @@ pub(super) fn frames(answer: &Answer, memory: &mut Memory) -> Vec<String> {
     if !answer.reasoning.is_empty() {
         let mut deltas: Vec<Value> =
             words(&answer.reasoning).map(|word| json!({"type": "thinking_delta", "thinking": word})).collect();
-        deltas.push(json!({"type": "signature_delta", "signature": memory.sign(&answer.reasoning)}));
+        deltas.push(
+            json!({"type": "signature_delta", "signature": memory.sign(text_of(&request["model"]), &answer.reasoning)}),
+        );
         blocks.push((json!({"type": "thinking", "thinking": "", "signature": ""}), deltas));
     }
     if !answer.text.is_empty() {

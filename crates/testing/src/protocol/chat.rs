@@ -2,11 +2,13 @@
 
 use serde_json::{Value, json};
 
+use super::memory::Memory;
+use super::rules::{list, text as text_of};
 use super::{data, fragments, words};
 use crate::grammar;
 use crate::reply::{Answer, Call};
 
-pub(super) fn violations(body: &Value) -> Vec<String> {
+pub(super) fn violations(body: &Value, memory: &Memory) -> Vec<String> {
     let mut wrong = Vec::new();
     if body["model"].as_str().unwrap_or_default().is_empty() {
         wrong.push("there is no model".to_owned());
@@ -15,7 +17,16 @@ pub(super) fn violations(body: &Value) -> Vec<String> {
         wrong.push("it does not ask for a stream, and this server only streams".to_owned());
     }
     match body["messages"].as_array() {
-        Some(messages) => wrong.extend(grammar::violations(messages)),
+        Some(messages) => {
+            wrong.extend(grammar::violations(messages));
+            let details = messages.iter().flat_map(|message| list(&message["reasoning_details"]));
+            let is_known = |detail: &&Value| {
+                memory.knows(text_of(&body["model"]), text_of(&detail["signature"]), text_of(&detail["text"]))
+            };
+            if details.into_iter().any(|detail| !is_known(&detail)) {
+                wrong.push("the signature of reasoning is not that of this reasoning and model".to_owned());
+            }
+        }
         None => wrong.push("there is no list of messages".to_owned()),
     }
     match body.get("tools").map(Value::as_array) {
@@ -26,9 +37,17 @@ pub(super) fn violations(body: &Value) -> Vec<String> {
     wrong
 }
 
-pub(super) fn frames(request: &Value, answer: &Answer) -> Vec<String> {
+pub(super) fn frames(request: &Value, answer: &Answer, memory: &mut Memory) -> Vec<String> {
     let mut frames = Vec::new();
-    frames.extend(words(&answer.reasoning).map(|word| delta(&json!({"reasoning_content": word}))));
+    // Whoever asks in the words of OpenRouter is answered in them.
+    if request.get("reasoning").is_some() && !answer.reasoning.is_empty() {
+        frames.extend(words(&answer.reasoning).map(|word| delta(&json!({"reasoning": word}))));
+        let signature = memory.sign(text_of(&request["model"]), &answer.reasoning);
+        let detail = json!({"type": "reasoning.text", "text": answer.reasoning, "signature": signature, "index": 0});
+        frames.push(delta(&json!({"reasoning_details": [detail]})));
+    } else {
+        frames.extend(words(&answer.reasoning).map(|word| delta(&json!({"reasoning_content": word}))));
+    }
     frames.extend(words(&answer.text).map(text));
     frames.extend(answer.calls.iter().enumerate().flat_map(|(index, call)| call_frames(index, call)));
     frames.push(finish(match answer {

@@ -34,13 +34,15 @@ pub(super) fn violations(path: &str, body: &Value, memory: &Memory) -> Vec<Strin
         open = parts.iter().filter_map(|part| part.get("functionCall")).collect();
         for part in parts {
             check(&mut found, index, expected, part);
+            let signature = text_of(&part["thoughtSignature"]);
+            let signed = text_of(&part["functionCall"]["name"]);
+            let known = ["", NO_SIGNATURE].contains(&signature) || memory.knows(path, signature, signed);
+            found.unless(known, || format!("content {index}: a thought_signature is not valid"));
         }
         let first_call = parts.iter().find(|part| part.get("functionCall").is_some());
         if let Some(call) = first_call.filter(|_| signs) {
-            let signature = text_of(&call["thoughtSignature"]);
-            let signed = text_of(&call["functionCall"]["name"]);
-            let known = signature == NO_SIGNATURE || memory.knows(signature, signed);
-            found.unless(known, || format!("content {index}: a function call is missing a thought_signature"));
+            let is_signed = !text_of(&call["thoughtSignature"]).is_empty();
+            found.unless(is_signed, || format!("content {index}: a function call is missing a thought_signature"));
         }
     }
     found.unless(open.is_empty(), || "the last function call has no response".to_owned());
@@ -72,7 +74,8 @@ fn check(found: &mut Found, index: usize, role: &str, part: &Value) {
     }
 }
 
-pub(super) fn frames(answer: &Answer, memory: &mut Memory) -> Vec<String> {
+/// The model is in the path alone.
+pub(super) fn frames(path: &str, answer: &Answer, memory: &mut Memory) -> Vec<String> {
     let part = |part: Value| chunk(&json!([part]), None, None);
     let mut frames: Vec<String> =
         words(&answer.reasoning).map(|word| part(json!({"text": word, "thought": true}))).collect();
@@ -82,7 +85,7 @@ pub(super) fn frames(answer: &Answer, memory: &mut Memory) -> Vec<String> {
         let arguments: Value = serde_json::from_str(&call.arguments).unwrap_or_else(|_| json!({}));
         let mut made = json!({"functionCall": {"name": call.name, "args": arguments, "id": call.id}});
         if index == 0 {
-            made["thoughtSignature"] = json!(memory.sign(&call.name));
+            made["thoughtSignature"] = json!(memory.sign(path, &call.name));
         }
         frames.push(part(made));
     }
@@ -96,7 +99,7 @@ pub(super) fn frames(answer: &Answer, memory: &mut Memory) -> Vec<String> {
         used["cachedContentTokenCount"] = json!(usage.cached);
     }
     let last = if answer.calls.is_empty() {
-        json!([{"text": "", "thoughtSignature": memory.sign("")}])
+        json!([{"text": "", "thoughtSignature": memory.sign(path, "")}])
     } else {
         json!([{"text": ""}])
     };

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 /// What was given out that has to come back as it was.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
-    /// Signatures, and what each signs.
-    signed: HashMap<String, String>,
+    /// Signatures, and what each signs for which model.
+    signed: HashMap<String, (String, String)>,
     /// Items that may only come back together with another.
     needs: HashMap<String, String>,
     given: usize,
@@ -19,16 +19,16 @@ impl Memory {
         self.given
     }
 
-    /// A signature of this text.
-    pub(super) fn sign(&mut self, text: &str) -> String {
+    /// A signature of this text, by a model.
+    pub(super) fn sign(&mut self, model: &str, text: &str) -> String {
         let signature = format!("c2lnbmF0dXJl{:04}", self.number());
-        self.signed.insert(signature.clone(), text.to_owned());
+        self.signed.insert(signature.clone(), (model.to_owned(), text.to_owned()));
         signature
     }
 
-    /// Whether this signature was given for this text.
-    pub(super) fn knows(&self, signature: &str, text: &str) -> bool {
-        self.signed.get(signature).is_some_and(|signed| signed == text)
+    /// Whether this model gave this signature for this text.
+    pub(super) fn knows(&self, model: &str, signature: &str, text: &str) -> bool {
+        self.signed.get(signature).is_some_and(|(signer, signed)| signer == model && signed == text)
     }
 
     /// From now on one item needs the other before it.

@@ -17,7 +17,8 @@ pub(super) fn violations(body: &Value, memory: &Memory) -> Vec<String> {
     found.tools(list(&body["tools"]).iter().map(|tool| (&tool["name"], &tool["parameters"])));
     let items = list(&body["input"]);
     found.unless(!items.is_empty(), || "there is no input".to_owned());
-    let mut reader = Reader { found, memory, ids: HashSet::new(), open: Vec::new(), seen: HashSet::new() };
+    let model = text_of(&body["model"]);
+    let mut reader = Reader { found, memory, model, ids: HashSet::new(), open: Vec::new(), seen: HashSet::new() };
     for (index, item) in items.iter().enumerate() {
         reader.read(index, item, items.get(index + 1));
     }
@@ -32,6 +33,7 @@ pub(super) fn violations(body: &Value, memory: &Memory) -> Vec<String> {
 struct Reader<'a> {
     found: Found,
     memory: &'a Memory,
+    model: &'a str,
     ids: HashSet<&'a str>,
     open: Vec<&'a str>,
     /// The ids of items so far.
@@ -77,7 +79,7 @@ impl<'a> Reader<'a> {
                     .unless(item["output"].is_string() || item["output"].is_array(), || wrong("it has no output"));
             }
             "reasoning" => {
-                let known = self.memory.knows(text_of(&item["encrypted_content"]), id);
+                let known = self.memory.knows(self.model, text_of(&item["encrypted_content"]), id);
                 self.found.unless(known, || wrong("its encrypted content could not be verified"));
                 let kind = next.map(|next| text_of(&next["type"])).unwrap_or_default();
                 let followed = matches!(kind, "function_call" | "message" | "reasoning");
@@ -89,7 +91,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-pub(super) fn frames(answer: &Answer, memory: &mut Memory) -> Vec<String> {
+pub(super) fn frames(request: &Value, answer: &Answer, memory: &mut Memory) -> Vec<String> {
     let mut frames = vec![begin()];
     let mut index = 0;
     let mut output = |frames: &mut Vec<String>, mut item: Value, deltas: Vec<String>| {
@@ -104,7 +106,8 @@ pub(super) fn frames(answer: &Answer, memory: &mut Memory) -> Vec<String> {
     if !answer.reasoning.is_empty() {
         let id = format!("rs_{:04}", memory.number());
         let summary = json!([{"type": "summary_text", "text": answer.reasoning}]);
-        let item = json!({"type": "reasoning", "id": id, "summary": summary, "encrypted_content": memory.sign(&id)});
+        let encrypted = memory.sign(text_of(&request["model"]), &id);
+        let item = json!({"type": "reasoning", "id": id, "summary": summary, "encrypted_content": encrypted});
         let kind = "response.reasoning_summary_text.delta";
         let deltas = words(&answer.reasoning).map(|word| event(kind, &json!({"type": kind, "delta": word})));
         output(&mut frames, item, deltas.collect());

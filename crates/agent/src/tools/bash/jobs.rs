@@ -10,7 +10,8 @@ use capstan_protocol::{SessionId, ToolOutput};
 use super::job::Job;
 use super::output::More;
 use super::processes::Belonging;
-use super::shell::{End, Ground, Order, Shell, news};
+use super::shell::{End, Order, Shell, news};
+use super::watch::Watch;
 
 /// How many jobs of a session may run at a time.
 const RUNNING_IN_SESSION: usize = 8;
@@ -27,6 +28,8 @@ pub(crate) struct Jobs {
     commands: AtomicU64,
     /// What the user adds to the environment of commands.
     added: Vec<String>,
+    /// Ends them when this process is killed.
+    watch: Arc<Watch>,
     background: Mutex<Vec<Arc<Job>>>,
 }
 
@@ -34,18 +37,19 @@ impl Jobs {
     /// No commands yet.
     pub(crate) fn new(added: Vec<String>) -> Self {
         let mark = uuid::Uuid::now_v7().simple().to_string();
-        Self { mark, commands: AtomicU64::new(0), added, background: Mutex::default() }
+        let watch = Arc::new(Watch::new(&mark));
+        Self { mark, commands: AtomicU64::new(0), added, watch, background: Mutex::default() }
     }
 
-    fn start(&self, order: &Order, ground: Ground) -> Result<(u64, Shell), ToolError> {
+    fn start(&self, order: &Order) -> Result<(u64, Shell), ToolError> {
         let number = self.commands.fetch_add(1, Ordering::Relaxed) + 1;
         // The dash keeps the marks of two commands from being the beginning of one another.
-        Ok((number, Shell::start(order, ground, format!("{}-{number}-", self.mark), &self.added)?))
+        Ok((number, Shell::start(order, format!("{}-{number}-", self.mark), &self.added, &self.watch)?))
     }
 
     /// Runs a command to its end, or until its time is up.
     pub(super) async fn wait_for(&self, order: Order, limit: Duration) -> Result<ToolOutput, ToolError> {
-        let (_, mut shell) = self.start(&order, Ground::Fore)?;
+        let (_, mut shell) = self.start(&order)?;
         let said = shell.said();
         let end = shell.ended(Some(limit)).await.map_err(|error| ToolError::new(error.to_string()))?;
         shell.finish(end).await;
@@ -72,7 +76,7 @@ impl Jobs {
         if in_session >= RUNNING_IN_SESSION || running.count() >= RUNNING {
             return Err(ToolError::new("too many commands run in the background; end one with bash.kill"));
         }
-        let (number, shell) = self.start(&order, Ground::Back)?;
+        let (number, shell) = self.start(&order)?;
         let id = format!("job-{number}");
         jobs.push(Arc::new(Job::new(id.clone(), session.clone(), order.command, shell, limit)));
         let ended = jobs.iter().filter(|job| !job.is_running()).count();

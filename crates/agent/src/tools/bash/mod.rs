@@ -9,6 +9,7 @@ mod output;
 mod processes;
 mod shell;
 mod tree;
+mod watch;
 
 use std::sync::Arc;
 use std::time::Duration;

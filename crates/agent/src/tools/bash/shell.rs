@@ -1,7 +1,6 @@
 //! Starting a command, and reading what it says.
 
 use std::fs::File;
-use std::io::PipeWriter;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -18,14 +17,10 @@ use super::environment;
 use super::output::{More, Said};
 use super::processes::MARK;
 use super::tree::Tree;
+use super::watch::{Watch, Watched};
 
 /// How long the rest of the output is waited for when the command has ended.
 const DRAIN: Duration = Duration::from_millis(500);
-
-/// Ties a command to the one who holds the other end of its input: when that is closed, also because its holder was
-/// killed, the whole group ends. A shell of its own sees to it, so that the command has no child it did not start.
-const TIED: &str = "exec 9<&0 </dev/null; { read -r -u 9; kill -KILL 0; } >/dev/null 2>&1 & exec 9<&-; \
-    bash -c \"$1\" & exec >/dev/null 2>&1; wait $!";
 
 /// A command that is to be run.
 #[derive(Debug)]
@@ -34,23 +29,14 @@ pub(super) struct Order {
     pub(super) folder: PathBuf,
 }
 
-/// How a command is run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ground {
-    /// Somebody waits for it.
-    Fore,
-    /// It may go on for as long as the host: it is tied to it.
-    Back,
-}
-
 /// A command that runs. When it is dropped, everything it started is ended.
 pub(super) struct Shell {
     child: Child,
     tree: Tree,
     said: Arc<Mutex<Said>>,
     reader: AbortOnDropHandle<()>,
-    /// The host's end of what ties the command to it.
-    _tie: Option<PipeWriter>,
+    /// Last: it is watched until everything it started is ended.
+    _watched: Option<Watched>,
 }
 
 /// How a command ended.
@@ -70,27 +56,18 @@ pub(super) enum End {
 
 impl Shell {
     /// Starts a command with a clean environment, no input, and both its outputs in one pipe, so that their order is kept.
-    pub(super) fn start(order: &Order, ground: Ground, mark: String, added: &[String]) -> Result<Self, ToolError> {
+    pub(super) fn start(order: &Order, mark: String, added: &[String], watch: &Arc<Watch>) -> Result<Self, ToolError> {
         let cannot = |what: &str, error: &std::io::Error| ToolError::new(format!("cannot {what}: {error}"));
         let (reader, writer) = std::io::pipe().map_err(|error| cannot("make a pipe", &error))?;
         let reader = pipe::Receiver::from_owned_fd(OwnedFd::from(reader));
         let reader = reader.map_err(|error| cannot("read a pipe", &error))?;
         let errors = writer.try_clone().map_err(|error| cannot("make a pipe", &error))?;
-        let (input, tie) = match ground {
-            Ground::Fore => (Stdio::null(), None),
-            Ground::Back => {
-                let (input, tie) = std::io::pipe().map_err(|error| cannot("make a pipe", &error))?;
-                (Stdio::from(input), Some(tie))
-            }
-        };
         let mut shell = shell();
-        match ground {
-            Ground::Fore => shell.arg("-c").arg(&order.command),
-            Ground::Back => shell.arg("-c").arg(TIED).arg("bash").arg(&order.command),
-        };
-        shell.current_dir(&order.folder).stdin(input).stdout(Stdio::from(writer)).stderr(Stdio::from(errors));
+        shell.arg("-c").arg(&order.command).current_dir(&order.folder);
+        shell.stdin(Stdio::null()).stdout(Stdio::from(writer)).stderr(Stdio::from(errors));
         shell.env_clear().envs(environment::clean(std::env::vars_os(), added)).env(MARK, &mark);
         shell.kill_on_drop(true);
+        watch.prepare();
         let child = shell.spawn().map_err(|error| {
             if order.folder.is_dir() {
                 cannot("start the shell", &error)
@@ -100,10 +77,11 @@ impl Shell {
         })?;
         // It holds the other end of the pipe.
         drop(shell);
+        let watched = child.id().map(|leader| watch.begin(leader));
         let tree = Tree::new(child.id(), mark);
         let said = Arc::new(Mutex::new(Said::default()));
         let reader = AbortOnDropHandle::new(tokio::spawn(read_all(reader, Arc::clone(&said))));
-        Ok(Self { child, tree, said, reader, _tie: tie })
+        Ok(Self { child, tree, said, reader, _watched: watched })
     }
 
     /// What it says.

@@ -10,12 +10,12 @@ use super::THINKING;
 use crate::failure::Fault;
 use crate::frames::Frame;
 use crate::wire::figures::{Figures, sum};
-use crate::wire::opaque::Given;
+use crate::wire::opaque::{Given, Speaker};
 use crate::wire::reader::{self, Ending, NO_REASON, Progress, Reader, some};
 
 /// What has come of one answer.
 pub(in crate::wire) struct Answer {
-    provider: String,
+    speaker: Speaker,
     open: BTreeMap<u64, Block>,
     given: Given,
     usage: serde_json::Map<String, Value>,
@@ -42,9 +42,9 @@ enum Block {
 }
 
 impl Answer {
-    pub(in crate::wire) fn new(provider: &str) -> Self {
+    pub(in crate::wire) fn new(speaker: Speaker) -> Self {
         let (open, given, usage) = (BTreeMap::new(), Given::default(), serde_json::Map::new());
-        Self { provider: provider.to_owned(), open, given, usage, ending: None }
+        Self { speaker, open, given, usage, ending: None }
     }
 
     fn begin(&mut self, index: u64, block: &Value, events: &mut Vec<ModelEvent>) {
@@ -160,7 +160,7 @@ impl Reader for Answer {
         // A block that was cut short by the limit has no end.
         let open: Vec<u64> = self.open.keys().copied().collect();
         open.into_iter().try_for_each(|index| self.end(index))?;
-        let mut events = self.given.events(&self.provider, THINKING);
+        let mut events = self.given.events(&self.speaker, THINKING);
         events.extend(self.figures().usage().map(ModelEvent::Usage));
         ending.close(events)
     }

@@ -1,12 +1,19 @@
+use capstan_hooks::contracts::RequestBody;
 use capstan_protocol::{
     ChatMessage, Content, ContentPart, ModelOptions, ModelRequest, Reasoning, Role, ToolCall, ToolSpec,
 };
 use serde_json::{Value, json};
 
-use super::body;
+use crate::Wire;
+
+fn body(provider: &str, request: &ModelRequest) -> RequestBody {
+    Wire::Anthropic.body(provider, request)
+}
+
+const MODEL: &str = "claude-sonnet-4-5";
 
 fn request(messages: Vec<ChatMessage>) -> ModelRequest {
-    let model = "anthropic:claude-sonnet-4-5".parse().unwrap();
+    let model = format!("anthropic:{MODEL}").parse().unwrap();
     let tools = vec![ToolSpec {
         name: "fs.read".into(),
         description: "Reads.".to_owned(),
@@ -32,7 +39,10 @@ fn thought(words: &str) -> Value {
 fn call_after_thought(id: &str, after_text: bool) -> ToolCall {
     let mut call = ToolCall::new(id, "fs_read", r#"{"path":"a"}"#);
     let thinking = json!([{"at": 0, "item": thought("hm")}]);
-    call.extra.insert("provider".to_owned(), json!({"anthropic": {"thinking": thinking, "after_text": after_text}}));
+    call.extra.insert(
+        "provider".to_owned(),
+        json!({"anthropic": {"thinking": thinking, "after_text": after_text, "model": MODEL}}),
+    );
     call
 }
 
@@ -88,6 +98,36 @@ fn a8_thoughts_go_back_where_they_stood_and_to_who_had_them_only() {
     assert_eq!(turns(messages(false))[1]["content"][0], thought("hm"));
     let other = body("elsewhere", &request(messages(true)));
     assert_eq!(kinds(&other.messages[1]), ["text", "tool_use", "tool_use"]);
+    let to = |model: &str| {
+        let model = format!("anthropic:{model}").parse().unwrap();
+        body("anthropic", &ModelRequest { model, ..request(messages(true)) }).messages[1]["content"][0]["type"].clone()
+    };
+    assert_eq!(to("claude-opus-4-5"), "text", "a signature is that of one model");
+    assert_eq!(to("claude-sonnet-4-5-20250929"), "thinking", "of which this is an edition");
+}
+
+#[test]
+fn a8_a_model_that_binds_its_thoughts_is_told_to_leave_out_those_that_no_longer_fit() {
+    let said = |model: &str, reasoning: Option<Reasoning>, call: ToolCall| {
+        let mut call = call;
+        if let Some(given) = call.extra.get_mut("provider") {
+            given["anthropic"]["model"] = json!(model);
+        }
+        let messages =
+            vec![ChatMessage::user("go"), ChatMessage::calls(vec![call]), ChatMessage::tool("a", "fs.read", "A")];
+        let model = format!("anthropic:{model}").parse().unwrap();
+        let options = ModelOptions { reasoning, ..ModelOptions::default() };
+        body("anthropic", &ModelRequest { model, options, ..request(messages) }).rest.remove("thinking")
+    };
+    let told = json!({"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "drop_block"}});
+    assert_eq!(said("claude-opus-5-5", None, call_after_thought("a", false)).as_ref(), Some(&told));
+    assert_eq!(said("claude-opus-5-5", Some(Reasoning::Low), call_after_thought("a", false)), Some(told));
+    assert_eq!(
+        said("claude-opus-5-5", None, ToolCall::new("a", "fs_read", "{}")),
+        None,
+        "there is nothing to leave out"
+    );
+    assert_eq!(said("claude-opus-5", None, call_after_thought("a", false)), None, "it would not understand");
 }
 
 #[test]
@@ -111,7 +151,7 @@ fn a8_the_stable_prefix_is_marked_for_the_cache() {
     assert_eq!(body.messages[0]["content"][0]["cache_control"], mark);
     assert_eq!(body.messages[2]["content"][0]["cache_control"], mark);
     let without_system = ModelRequest { system: String::new(), ..request(messages) };
-    assert_eq!(super::body("anthropic", &without_system).tools[0]["cache_control"], mark);
+    assert_eq!(self::body("anthropic", &without_system).tools[0]["cache_control"], mark);
 }
 
 #[test]

@@ -28,15 +28,29 @@ pub(super) fn settings(model: &str, reasoning: Reasoning, limit: u32, messages: 
     Map::from_iter([("thinking".to_owned(), json!({"type": "enabled", "budget_tokens": budget}))])
 }
 
-/// Newer models decide themselves how long to think, and take no budget: `claude-FAMILY-MAJOR-MINOR`, from 4.6 on.
+/// Newer models decide themselves how long to think, and take no budget.
 fn decides_itself(model: &str) -> bool {
-    let numbers: Vec<u32> = model.split(['-', '.', '@']).filter_map(|part| part.parse().ok()).collect();
-    match numbers.as_slice() {
-        // A date is no version.
-        [4, minor, ..] => (6..100).contains(minor),
-        [major, ..] => (5..100).contains(major),
-        [] => false,
-    }
+    version(model).is_some_and(|version| version >= (4, 6))
+}
+
+/// The newest models sign a thought for everything that stood before it: system prompt, tools and messages. Where any of
+/// it has changed since, as a system prompt does with the files it is made of, they refuse the whole request, unless
+/// they are told to leave such thoughts out.
+pub(super) fn binds_thoughts(model: &str) -> bool {
+    version(model).is_some_and(|version| version >= (5, 1))
+}
+
+/// What tells a model to leave out thoughts whose beginning has changed.
+pub(super) fn leave_out_unbound(settings: &mut Map) {
+    let thinking = settings.entry("thinking").or_insert_with(|| json!({"type": "adaptive"}));
+    thinking["block_binding"] = json!({"prefix_mismatch_behavior": "drop_block"});
+}
+
+/// The version of a Claude, `claude-FAMILY-MAJOR-MINOR` or the older `claude-MAJOR-MINOR-FAMILY`. A date is none.
+fn version(model: &str) -> Option<(u32, u32)> {
+    let (_, name) = model.split_once("claude")?;
+    let mut numbers = name.split(['-', '.', '@']).filter_map(|part| part.parse().ok()).filter(|number| *number < 100);
+    Some((numbers.next()?, numbers.next().unwrap_or(0)))
 }
 
 /// Whether a budget can be given: within a step that uses tools the answer must have begun with a thought, which is not
@@ -58,15 +72,25 @@ mod tests {
     use capstan_protocol::Reasoning::{High, Low, None};
     use serde_json::json;
 
-    use super::{decides_itself, settings};
+    use super::{binds_thoughts, decides_itself, settings};
 
     #[test]
     fn newer_models_decide_themselves_how_long_to_think() {
         for model in ["claude-opus-4-6", "claude-sonnet-4-7-20260801", "claude-opus-5", "claude-haiku-5-1"] {
             assert!(decides_itself(model), "{model}");
         }
-        for model in ["claude-opus-4-20250514", "claude-opus-4-5-20251101", "claude-3-7-sonnet-latest", "other"] {
+        for model in ["claude-opus-4-20250514", "claude-opus-4-5-20251101", "claude-3-7-sonnet-latest", "glm-5.2"] {
             assert!(!decides_itself(model), "{model}");
+        }
+    }
+
+    #[test]
+    fn the_newest_models_bind_their_thoughts_to_what_stood_before() {
+        for model in ["claude-fable-5-1", "claude-opus-5-5-20260901", "anthropic/claude-haiku-5.5", "claude-opus-6"] {
+            assert!(binds_thoughts(model), "{model}");
+        }
+        for model in ["claude-opus-5", "claude-opus-5-20260401", "claude-sonnet-4-7", "glm-5.2"] {
+            assert!(!binds_thoughts(model), "{model}");
         }
     }
 

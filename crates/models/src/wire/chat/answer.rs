@@ -5,15 +5,16 @@ use capstan_protocol::{Map, ToolCall};
 use serde_json::Value;
 
 use super::calls::Calls;
+use super::{DETAILS, WORDS};
 use crate::failure::Fault;
 use crate::frames::Frame;
 use crate::wire::figures::Figures;
-use crate::wire::opaque;
+use crate::wire::opaque::Speaker;
 use crate::wire::reader::{Ending, NO_REASON, Progress, Reader, json, reported, some};
 
 /// What has come of one answer.
 pub(in crate::wire) struct Answer {
-    provider: String,
+    speaker: Speaker,
     calls: Calls,
     figures: Figures,
     cost: Option<Value>,
@@ -25,9 +26,9 @@ pub(in crate::wire) struct Answer {
 }
 
 impl Answer {
-    pub(in crate::wire) fn new(provider: &str) -> Self {
+    pub(in crate::wire) fn new(speaker: Speaker) -> Self {
         Self {
-            provider: provider.to_owned(),
+            speaker,
             calls: Calls::default(),
             figures: Figures::default(),
             cost: None,
@@ -40,14 +41,14 @@ impl Answer {
     fn read_choice(&mut self, choice: &Value, events: &mut Vec<ModelEvent>) {
         // A server that does not stream sends the whole message at once.
         let delta = choice.get("delta").or(choice.get("message")).unwrap_or(&Value::Null);
-        for name in ["reasoning_content", "reasoning"] {
+        for name in WORDS {
             if let Some(text) = some(&delta[name]) {
                 self.reasoning.get_or_insert((name, String::new())).1.push_str(text);
                 events.push(ModelEvent::Reasoning(text.to_owned()));
                 break;
             }
         }
-        self.details.extend(delta["reasoning_details"].as_array().into_iter().flatten().cloned());
+        self.details.extend(delta[DETAILS].as_array().into_iter().flatten().cloned());
         for text in [&delta["content"], &delta["refusal"]].into_iter().filter_map(some) {
             events.push(ModelEvent::Text(text.to_owned()));
         }
@@ -77,7 +78,7 @@ impl Answer {
     fn given_back(&mut self) -> Map {
         let details = std::mem::take(&mut self.details);
         if !details.is_empty() {
-            return Map::from_iter([("reasoning_details".to_owned(), Value::Array(details))]);
+            return Map::from_iter([(DETAILS.to_owned(), Value::Array(details))]);
         }
         self.reasoning.take().map(|(name, text)| (name.to_owned(), Value::from(text))).into_iter().collect()
     }
@@ -106,7 +107,7 @@ impl Reader for Answer {
             let calls = std::mem::take(&mut self.calls).finish();
             let mut calls: Vec<ToolCall> = calls.ok_or(Fault::Senseless("it calls a tool without a name"))?;
             if let Some(first) = calls.first_mut() {
-                opaque::on_call(&self.provider, first, back);
+                self.speaker.on_call(first, back);
             }
             events.extend(calls.into_iter().map(ModelEvent::ToolCall));
         }

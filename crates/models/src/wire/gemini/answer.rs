@@ -8,12 +8,12 @@ use super::{ID, SIGNATURE};
 use crate::failure::Fault;
 use crate::frames::Frame;
 use crate::wire::figures::{Figures, sum};
-use crate::wire::opaque;
+use crate::wire::opaque::Speaker;
 use crate::wire::reader::{self, Ending, NO_REASON, Progress, Reader, reported, some};
 
 /// What has come of one answer.
 pub(in crate::wire) struct Answer {
-    provider: String,
+    speaker: Speaker,
     calls: Vec<ToolCall>,
     /// The signature of the text, if it has one.
     signature: Option<Value>,
@@ -22,9 +22,9 @@ pub(in crate::wire) struct Answer {
 }
 
 impl Answer {
-    pub(in crate::wire) fn new(provider: &str) -> Self {
+    pub(in crate::wire) fn new(speaker: Speaker) -> Self {
         let (calls, figures) = (Vec::new(), Figures::default());
-        Self { provider: provider.to_owned(), calls, signature: None, figures, ending: None }
+        Self { speaker, calls, signature: None, figures, ending: None }
     }
 
     fn read_part(&mut self, part: &Value, events: &mut Vec<ModelEvent>) -> Result<(), Fault> {
@@ -53,7 +53,7 @@ impl Answer {
         let mut data = Map::new();
         data.extend(id.map(|_| (ID.to_owned(), json!(true))));
         data.extend(signature.map(|signature| (SIGNATURE.to_owned(), signature)));
-        opaque::on_call(&self.provider, &mut call, data);
+        self.speaker.on_call(&mut call, data);
         self.calls.push(call);
         Ok(())
     }
@@ -106,10 +106,10 @@ impl Reader for Answer {
         let signature = self.signature.take().map(|signature| Map::from_iter([(SIGNATURE.to_owned(), signature)]));
         let mut beside = None;
         match (signature, calls.first_mut()) {
-            (Some(data), Some(first)) if opaque::in_call(&self.provider, first, SIGNATURE).is_none() => {
-                opaque::on_call(&self.provider, first, data);
+            (Some(data), Some(first)) if self.speaker.in_call(first, SIGNATURE).is_none() => {
+                self.speaker.on_call(first, data);
             }
-            (Some(data), None) => beside = Some(opaque::beside_text(&self.provider, data)),
+            (Some(data), None) => beside = Some(self.speaker.beside_text(data)),
             _ => {}
         }
         let mut events: Vec<ModelEvent> = calls.into_iter().map(ModelEvent::ToolCall).chain(beside).collect();

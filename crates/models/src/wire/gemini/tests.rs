@@ -1,7 +1,13 @@
+use capstan_hooks::contracts::RequestBody;
 use capstan_protocol::{ChatMessage, Content, ContentPart, ModelOptions, ModelRequest, Reasoning, ToolCall, ToolSpec};
 use serde_json::{Value, json};
 
-use super::{NO_SIGNATURE, body};
+use super::NO_SIGNATURE;
+use crate::Wire;
+
+fn body(provider: &str, request: &ModelRequest) -> RequestBody {
+    Wire::Gemini.body(provider, request)
+}
 
 fn request(model: &str, messages: Vec<ChatMessage>) -> ModelRequest {
     let model = format!("gemini:{model}").parse().unwrap();
@@ -14,7 +20,10 @@ fn turns(messages: Vec<ChatMessage>) -> Vec<Value> {
 
 fn signed(id: &str, signature: &str) -> ToolCall {
     let mut call = ToolCall::new(id, "fs_read", r#"{"path":"a"}"#);
-    call.extra.insert("provider".to_owned(), json!({"gemini": {"thought_signature": signature, "id": true}}));
+    call.extra.insert(
+        "provider".to_owned(),
+        json!({"gemini": {"thought_signature": signature, "id": true, "model": "gemini-3-pro"}}),
+    );
     call
 }
 
@@ -68,6 +77,17 @@ fn a8_a_call_of_another_model_goes_without_a_signature_where_it_may() {
     let elsewhere = vec![ChatMessage::user("go"), ChatMessage::calls(vec![signed("a", "sig")])];
     let elsewhere = body("other", &request("gemini-3-pro", elsewhere));
     assert_eq!(elsewhere.messages[1]["parts"][0]["thoughtSignature"], NO_SIGNATURE);
+    let flash = vec![
+        ChatMessage::user("go"),
+        ChatMessage::calls(vec![signed("a", "sig")]),
+        ChatMessage::tool("a", "fs.read", "A"),
+    ];
+    let flash = body("gemini", &request("gemini-3-flash", flash)).messages;
+    assert_eq!(flash[1]["parts"][0]["thoughtSignature"], NO_SIGNATURE, "another model's");
+    assert_eq!(
+        (flash[1]["parts"][0]["functionCall"].get("id"), flash[2]["parts"][0]["functionResponse"].get("id")),
+        (None, None)
+    );
 }
 
 #[test]

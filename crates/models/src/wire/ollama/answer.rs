@@ -8,12 +8,12 @@ use super::THINKING;
 use crate::failure::Fault;
 use crate::frames::Frame;
 use crate::wire::figures::Figures;
-use crate::wire::opaque;
+use crate::wire::opaque::Speaker;
 use crate::wire::reader::{self, Ending, NO_REASON, Progress, Reader, some};
 
 /// What has come of one answer.
 pub(in crate::wire) struct Answer {
-    provider: String,
+    speaker: Speaker,
     calls: Vec<ToolCall>,
     thinking: String,
     figures: Figures,
@@ -21,9 +21,9 @@ pub(in crate::wire) struct Answer {
 }
 
 impl Answer {
-    pub(in crate::wire) fn new(provider: &str) -> Self {
+    pub(in crate::wire) fn new(speaker: Speaker) -> Self {
         let (calls, figures) = (Vec::new(), Figures::default());
-        Self { provider: provider.to_owned(), calls, thinking: String::new(), figures, ending: None }
+        Self { speaker, calls, thinking: String::new(), figures, ending: None }
     }
 
     fn read_call(&mut self, made: &Value) -> Result<(), Fault> {
@@ -68,7 +68,7 @@ impl Reader for Answer {
         let mut calls = std::mem::take(&mut self.calls);
         if let Some(first) = calls.first_mut().filter(|_| !self.thinking.is_empty()) {
             let thinking = Value::from(std::mem::take(&mut self.thinking));
-            opaque::on_call(&self.provider, first, Map::from_iter([(THINKING.to_owned(), thinking)]));
+            self.speaker.on_call(first, Map::from_iter([(THINKING.to_owned(), thinking)]));
         }
         let mut events: Vec<ModelEvent> = calls.into_iter().map(ModelEvent::ToolCall).collect();
         events.extend(self.figures.usage().map(ModelEvent::Usage));

@@ -8,21 +8,21 @@ use super::{ID, REASONING};
 use crate::failure::Fault;
 use crate::frames::Frame;
 use crate::wire::figures::Figures;
-use crate::wire::opaque::{self, Given};
+use crate::wire::opaque::{Given, Speaker};
 use crate::wire::reader::{self, Ending, NO_REASON, Progress, Reader, some};
 
 /// What has come of one answer.
 pub(in crate::wire) struct Answer {
-    provider: String,
+    speaker: Speaker,
     given: Given,
     figures: Figures,
     ending: Option<Ending>,
 }
 
 impl Answer {
-    pub(in crate::wire) fn new(provider: &str) -> Self {
+    pub(in crate::wire) fn new(speaker: Speaker) -> Self {
         let (given, figures) = (Given::default(), Figures::default());
-        Self { provider: provider.to_owned(), given, figures, ending: None }
+        Self { speaker, given, figures, ending: None }
     }
 
     /// An item is whole.
@@ -44,7 +44,7 @@ impl Answer {
                 };
                 let mut call = ToolCall::new(id, name, some(&item["arguments"]).unwrap_or("{}"));
                 let data = item.get("id").cloned().map(|id| (ID.to_owned(), id)).into_iter().collect::<Map>();
-                opaque::on_call(&self.provider, &mut call, data);
+                self.speaker.on_call(&mut call, data);
                 self.given.call(call);
             }
             _ => {}
@@ -97,7 +97,7 @@ impl Reader for Answer {
 
     fn finish(&mut self) -> Result<Vec<ModelEvent>, Fault> {
         let ending = self.ending.ok_or(NO_REASON)?;
-        let mut events = self.given.events(&self.provider, REASONING);
+        let mut events = self.given.events(&self.speaker, REASONING);
         events.extend(self.figures.usage().map(ModelEvent::Usage));
         ending.close(events)
     }

@@ -1,7 +1,12 @@
+use capstan_hooks::contracts::RequestBody;
 use capstan_protocol::{ChatMessage, Content, ContentPart, ModelOptions, ModelRequest, Reasoning, ToolCall, ToolSpec};
 use serde_json::{Value, json};
 
-use super::body;
+use crate::Wire;
+
+fn body(provider: &str, request: &ModelRequest) -> RequestBody {
+    Wire::OpenAiResponses.body(provider, request)
+}
 
 fn request(messages: Vec<ChatMessage>) -> ModelRequest {
     let model = "openai-responses:gpt-5".parse().unwrap();
@@ -16,7 +21,7 @@ fn items(messages: Vec<ChatMessage>) -> Vec<Value> {
 fn reasoned(id: &str) -> ToolCall {
     let mut call = ToolCall::new(id, "fs_read", "{not json");
     let reasoning = json!([{"at": 0, "item": {"type": "reasoning", "id": "rs_1", "encrypted_content": "xyz"}}]);
-    let data = json!({"reasoning": reasoning, "id": "fc_1", "after_text": true});
+    let data = json!({"reasoning": reasoning, "id": "fc_1", "after_text": true, "model": "gpt-5"});
     call.extra.insert("provider".to_owned(), json!({ "openai-responses": data }));
     call
 }
@@ -51,6 +56,9 @@ fn p13_calls_and_outputs_are_items_with_the_reasoning_before_what_it_led_to() {
 fn a8_reasoning_goes_to_who_gave_it_only() {
     let elsewhere = body("other", &request(conversation())).messages;
     assert!(elsewhere.iter().all(|item| item["type"] != "reasoning" && item.get("id").is_none()), "{elsewhere:?}");
+    let model = "openai-responses:gpt-5-mini".parse().unwrap();
+    let other_model = body("openai-responses", &ModelRequest { model, ..request(conversation()) }).messages;
+    assert_eq!(other_model, elsewhere, "an item without the reasoning it needs has no id");
 }
 
 #[test]

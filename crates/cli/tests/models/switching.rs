@@ -1,0 +1,107 @@
+//! A session that goes from model to model, in the middle of steps too.
+
+use capstan_testing::{Reply, ScriptedModel};
+use serde_json::json;
+
+use crate::cli_support::{KEY, Place, Wire, of_kind};
+use crate::provider::{self, assert_clean, base};
+
+/// Two models of each provider, one after the other, so that every provider sees what another model of its own left and
+/// what those of others did. The server knows a signature only from the model that it gave it as.
+const MODELS: [&str; 13] = [
+    "openai:gpt-5",
+    "openai:gpt-5-mini",
+    "openai-responses:gpt-5",
+    "openai-responses:gpt-5-mini",
+    "anthropic:claude-sonnet-4-5",
+    "anthropic:claude-opus-4-5",
+    "gemini:gemini-2.5-pro",
+    "gemini:gemini-3-pro",
+    "gemini:gemini-3-flash",
+    "openrouter:some/model",
+    "openrouter:other/model",
+    "ollama:qwen3",
+    "ollama:llama4",
+];
+
+/// A place in which every provider is this server.
+fn place_of_all(server: &ScriptedModel) -> Place {
+    let mut place = Place::new().set("CAPSTAN_MODEL", MODELS[0]).set("CAPSTAN_REASONING", "low");
+    for model in MODELS {
+        let provider = model.split(':').next().unwrap().to_uppercase().replace('-', "_");
+        place = place.set(&format!("CAPSTAN_MODELS__{provider}__API_BASE"), &base(server, model));
+        place = place.set(&format!("CAPSTAN_MODELS__{provider}__API_KEY"), KEY);
+    }
+    place
+}
+
+#[test]
+fn a8_every_model_takes_what_every_other_left_in_the_middle_of_a_step() {
+    let server = ScriptedModel::start_blocking_with(|_, answered| {
+        let next = MODELS[(answered / 2 + 1) % MODELS.len()];
+        let call = |tool: &str, arguments| (format!("{tool}_{answered}"), tool.to_owned(), arguments);
+        if answered % 2 == 0 {
+            let calls = [call("model", json!({"name": next})), call("bash", json!({"cmd": "true"}))];
+            Reply::tool_calls(calls).with_text("I hand over.").with_reasoning("somebody else should")
+        } else {
+            Reply::text("done").with_reasoning("that was left to me")
+        }
+    });
+    let place = place_of_all(&server);
+    for turn in 0..2 * MODELS.len() {
+        let said = place.capstan(&["run", "go"]);
+        let (from, to) = (MODELS[turn % MODELS.len()], MODELS[(turn + 1) % MODELS.len()]);
+        assert_eq!(said.stdout, "I hand over.\n\ndone\n", "{from} to {to}: {said:?} {:?}", server.violations());
+    }
+    assert_clean(&server);
+    let returned = ["signature", "thoughtSignature", "encrypted_content", "reasoning_details", "reasoning_content"];
+    let requests: Vec<String> = server.requests().iter().map(ToString::to_string).collect();
+    for key in returned {
+        let key = format!("\"{key}\":");
+        assert!(requests.iter().any(|request| request.contains(&key)), "{key} goes back to the model it came from");
+    }
+}
+
+#[test]
+fn a8_every_model_takes_what_every_other_left_when_a_person_changes_it_between_turns() {
+    let server = ScriptedModel::start_blocking_with(|_, answered| {
+        if answered % 2 == 0 {
+            let call = (format!("call_{answered}"), "bash".to_owned(), json!({"cmd": "true"}));
+            Reply::tool_calls([call]).with_reasoning("hm")
+        } else {
+            Reply::text("done").with_reasoning("aha")
+        }
+    });
+    let place = place_of_all(&server);
+    for model in MODELS.into_iter().chain(MODELS).rev() {
+        place.capstan(&["run", &format!(",model {model}")]).succeeded();
+        let said = place.capstan(&["run", "go"]);
+        assert_eq!(said.stdout, "done\n", "{model}: {said:?} {:?}", server.violations());
+    }
+    assert_clean(&server);
+}
+
+#[test]
+fn x06_what_only_a_provider_understands_is_on_the_tape_and_not_shown_to_the_channel() {
+    for model in ["openai-responses:gpt-5", "anthropic:claude-sonnet-4-5", "gemini:gemini-3-pro", "openrouter:a/b"] {
+        let call = Reply::tool_calls([("call_1", "bash", json!({"cmd": "true"}))]).with_reasoning("hm");
+        let server = ScriptedModel::start_blocking(vec![call, Reply::text("done")]);
+        let place = provider::place(&server, model).set("CAPSTAN_REASONING", "low");
+        let mut wire = Wire::start(&place);
+        wire.ask(&json!({"id": 1, "session": "s", "text": "go", "stream": true}));
+        let call = loop {
+            let line = wire.line();
+            assert!(line.get("event").is_some(), "{model}: {line}");
+            if line["event"]["type"] == "tool_call" {
+                break line["event"]["call"].clone();
+            }
+        };
+        let function = json!({"name": "bash", "arguments": r#"{"cmd":"true"}"#});
+        assert_eq!(call, json!({"id": "call_1", "type": "function", "function": function}), "{model}");
+        while wire.line().get("event").is_some() {}
+        wire.end().succeeded();
+        let entries = place.tape("s");
+        let kept = &of_kind(&entries, "tool_call")[0]["payload"]["calls"][0]["provider"];
+        assert!(kept.to_string().contains("c2lnbmF0dXJl"), "{model}: {kept}");
+    }
+}
