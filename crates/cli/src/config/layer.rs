@@ -181,6 +181,16 @@ fn password(address: &str) -> Option<&str> {
     Some(password)
 }
 
+/// A setting as it stands in a layer.
+pub(super) struct Found<'a> {
+    /// Its name.
+    pub(super) key: &'a str,
+    /// Its value.
+    pub(super) value: &'a str,
+    /// Where that came from.
+    pub(super) origin: &'a Origin,
+}
+
 /// All layers.
 #[derive(Debug, Clone)]
 pub(super) struct Layers {
@@ -198,6 +208,23 @@ impl Layers {
     pub(super) fn find(&self, key: &str) -> Option<(&str, &Origin)> {
         let (value, origin) = self.layers.iter().rev().find_map(|layer| layer.values.get(key))?;
         Some((value, origin))
+    }
+
+    /// What is set for a provider, and where. A layer's own setting of the provider goes before the one that names nobody,
+    /// and that one belongs to the provider of the model as it is up to this layer: whoever names another model above it
+    /// did not mean to send it there.
+    pub(super) fn of_provider<'a>(&'a self, own: &'a str, plain: &'a str, provider: &str) -> Option<Found<'a>> {
+        let layers = self.layers.iter().enumerate().rev();
+        layers.into_iter().find_map(|(index, layer)| {
+            let found = |key: &'a str| layer.values.get(key).map(|(value, origin)| Found { key, value, origin });
+            found(own).or_else(|| found(plain).filter(|_| self.model_provider(index) == Some(provider)))
+        })
+    }
+
+    /// The provider of the model as it is up to a layer.
+    fn model_provider(&self, index: usize) -> Option<&str> {
+        let (model, _) = self.layers[..=index].iter().rev().find_map(|layer| layer.values.get("model"))?;
+        model.split_once(':').map(|(provider, _)| provider)
     }
 
     pub(super) fn text(&self, key: &str) -> Option<String> {

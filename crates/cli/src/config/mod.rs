@@ -48,10 +48,6 @@ pub struct Config {
     pub home: PathBuf,
     /// The model, as `provider:name`.
     pub model: ModelId,
-    /// The provider's key.
-    pub api_key: Option<SecretString>,
-    /// The provider's address, where it is not the usual one.
-    pub api_base: Option<String>,
     /// The models to try when that one fails, in order.
     pub fallback_models: Vec<ModelId>,
     /// The providers of models.
@@ -141,15 +137,14 @@ impl Config {
             Layer::environment(sources.environment),
         ]);
         layers.check_trust()?;
+        check_api_base(&layers)?;
         let model = model(&layers)?;
         Ok(Self {
             home: sources.home,
-            providers: models::providers(&layers, &model)?,
+            providers: models::providers(&layers)?,
             fallback_models: models::fallbacks(&layers)?,
             reasoning: models::reasoning(&layers)?,
             model,
-            api_key: layers.text("api_key").map(SecretString::from),
-            api_base: api_base(&layers)?,
             max_steps: layers.positive("max_steps")?,
             limits: limits(&layers)?,
             max_tokens: layers.parsed("max_tokens")?,
@@ -227,13 +222,11 @@ fn limits(layers: &Layers) -> Result<Limits, ConfigError> {
     })
 }
 
-fn api_base(layers: &Layers) -> Result<Option<String>, ConfigError> {
-    let base = layers.text("api_base");
-    match &base {
-        Some(base) if !models::is_address(base) => {
-            Err(layers.invalid("api_base", "it must be an address such as http://127.0.0.1:11434/v1"))
-        }
-        _ => Ok(base),
+/// One that belongs to no provider that is used must be right too.
+fn check_api_base(layers: &Layers) -> Result<(), ConfigError> {
+    match layers.text("api_base") {
+        Some(base) if !models::is_address(&base) => Err(layers.invalid("api_base", models::NO_ADDRESS)),
+        _ => Ok(()),
     }
 }
 

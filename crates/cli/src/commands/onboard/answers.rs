@@ -15,10 +15,12 @@ const KEY_BYTES: u64 = 16 * 1024;
 /// What is to be set.
 pub(super) struct Answers {
     pub(super) model: ModelId,
-    /// The provider's address; nothing for the usual one.
+    /// A new address of its provider, an empty one for the usual one; nothing leaves the one there is.
     pub(super) api_base: Option<String>,
-    /// A new key; nothing leaves the one there is.
+    /// A new key of its provider; nothing leaves the one there is.
     pub(super) api_key: Option<SecretString>,
+    /// Whether what the environment says of no provider in particular was meant for another one.
+    is_elsewhere: bool,
 }
 
 impl Answers {
@@ -63,29 +65,28 @@ impl Answers {
             None => String::new(),
         };
         let model = model(&provider, &name)?;
-        // An address belongs to its provider.
-        let present_base = context.config.api_base.clone().filter(|_| is_same);
+        // An address and a key belong to their provider.
+        let there = context.config.provider(&provider).map(|provider| &provider.settings);
         let is_offline = provider == "demo";
         let api_base = match arguments.api_base {
-            Some(base) => Some(base).filter(|base| !base.is_empty()),
             None if asks && !is_offline => {
-                let base = ask::line(
-                    "Address, where it is not the usual one (- for the usual one)",
-                    present_base.as_deref().unwrap_or(""),
-                )?;
-                Some(base).filter(|base| !base.is_empty() && base != "-")
+                let present = there.and_then(|settings| settings.api_base.as_deref()).unwrap_or("");
+                let base = ask::line("Address, where it is not the usual one (- for the usual one)", present)?;
+                if base == "-" { Some(String::new()) } else { Some(base).filter(|base| base != present) }
             }
-            None => present_base,
+            given => given,
         };
         let api_key = if arguments.api_key_stdin {
             Some(key_from_input()?)
         } else if asks && !is_offline {
-            let keeps = if context.config.api_key.is_some() { "keeps the one there is" } else { "for none" };
+            let is_there = there.is_some_and(|settings| settings.api_key.is_some());
+            let keeps = if is_there { "keeps the one there is" } else { "for none" };
             ask::secret(&format!("Key, which is not shown (enter {keeps})"))?
         } else {
             None
         };
-        Ok(Self { model, api_base, api_key })
+        let is_elsewhere = !is_same && present.provider() != "demo";
+        Ok(Self { model, api_base, api_key, is_elsewhere })
     }
 
     /// Whether the model needs neither key nor network.
@@ -93,15 +94,24 @@ impl Answers {
         self.model.provider() == "demo"
     }
 
-    /// The variables of the environment that say what was answered here.
-    pub(super) fn names(&self) -> Vec<&'static str> {
-        let key = self.api_key.as_ref().map(|_| "CAPSTAN_API_KEY");
-        ["CAPSTAN_MODEL", "CAPSTAN_API_BASE"].into_iter().chain(key).collect()
+    /// The variables of the environment that stand over what was answered here, or were meant for another provider.
+    pub(super) fn names(&self) -> Vec<String> {
+        let mut names = vec!["CAPSTAN_MODEL".to_owned()];
+        let provider = self.model.provider().to_uppercase().replace('-', "_");
+        for (key, is_answered) in [("API_BASE", self.api_base.is_some()), ("API_KEY", self.api_key.is_some())] {
+            if is_answered || self.is_elsewhere {
+                names.push(format!("CAPSTAN_{key}"));
+            }
+            if is_answered {
+                names.push(format!("CAPSTAN_MODELS__{provider}__{key}"));
+            }
+        }
+        names
     }
 
     /// Those that are set, and would go before what is written.
-    pub(super) fn overridden(&self) -> Vec<&'static str> {
-        let is_set = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    pub(super) fn overridden(&self) -> Vec<String> {
+        let is_set = |name: &String| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         self.names().into_iter().filter(is_set).collect()
     }
 }

@@ -1,0 +1,151 @@
+//! The files of a home as they are to be.
+
+use std::path::{Path, PathBuf};
+
+use capstan_protocol::Map;
+use secrecy::ExposeSecret as _;
+use serde_json::{Value, json};
+
+use super::answers::Answers;
+use super::set_for_provider;
+use crate::command_line::Context;
+use crate::config::{CONFIG_FILE, Config, SECRETS_FILE, Sources, edited, write_private};
+use crate::{Exit, Failure, builder};
+
+/// The files as they are to be.
+pub(super) struct Files {
+    config: (PathBuf, String),
+    secrets: (PathBuf, String),
+}
+
+impl Files {
+    /// What is set for no provider in particular moves to the one it was set for: the next model may be another's.
+    pub(super) fn changed(home: &Path, settings: &Map, answers: &Answers) -> Result<Self, Failure> {
+        let (config, secrets) = (Text::read(home.join(CONFIG_FILE))?, Text::read(home.join(SECRETS_FILE))?);
+        let mut in_config = settings.clone();
+        let mut in_secrets = Map::new();
+        let layers = [&secrets, &config];
+        let owner = layers.iter().find_map(|text| text.get(&["model"])).and_then(|model| model.split_once(':'));
+        let owner = owner.map(|(provider, _)| provider).filter(|provider| *provider != "demo");
+        for (key, is_answered) in [("api_base", answers.api_base.is_some()), ("api_key", answers.api_key.is_some())] {
+            let Some(holder) = layers.iter().find(|text| text.get(&[key]).is_some()) else { continue };
+            let in_new = if key == "api_key" { &mut in_secrets } else { &mut in_config };
+            match owner {
+                Some(owner) => {
+                    let found = layers.iter().find_map(|text| {
+                        text.get(&["models", owner, key]).map(|_| None).or_else(|| text.get(&[key]).map(Some))
+                    });
+                    let is_replaced = is_answered && owner == answers.model.provider();
+                    if let Some(Some(plain)) = found.filter(|_| !is_replaced) {
+                        set_for_provider(in_new, owner, key, json!(plain));
+                    }
+                }
+                None if is_answered => {}
+                // Nobody is asked with it.
+                None if answers.is_offline() => continue,
+                None => return Err(nobodys(key, holder)),
+            }
+            in_config.entry(key).or_insert(Value::Null);
+            in_secrets.insert(key.to_owned(), Value::Null);
+        }
+        if let Some(key) = &answers.api_key {
+            let provider = answers.model.provider();
+            set_for_provider(&mut in_secrets, provider, "api_key", json!(key.expose_secret()));
+            // It must not stand in two places.
+            if config.get(&["models", provider, "api_key"]).is_some() {
+                set_for_provider(&mut in_config, provider, "api_key", Value::Null);
+            }
+        }
+        Ok(Self { config: config.changed(&in_config)?, secrets: secrets.changed(&in_secrets)? })
+    }
+
+    /// The configuration they make, read as at every start, from a folder that is gone afterwards.
+    pub(super) fn config(&self, context: &Context<'_>, answers: &Answers) -> Result<Config, Failure> {
+        let home = &context.config.home;
+        let trial = std::env::temp_dir().join(format!("capstan-onboard-{}", std::process::id()));
+        let _removed = Removed(trial.clone());
+        let unusable = |error: std::io::Error| Failure::home(&trial, &error);
+        builder::make_home(&trial).map_err(unusable)?;
+        write_private(&trial.join(CONFIG_FILE), &self.config.1).map_err(unusable)?;
+        write_private(&trial.join(SECRETS_FILE), &self.secrets.1).map_err(unusable)?;
+        let environment = Sources::of_process(&trial)?.environment;
+        let environment = environment.into_iter().filter(|(name, _)| !answers.names().contains(name));
+        let sources = Sources { home: trial.clone(), workspace: trial.clone(), environment: environment.collect() };
+        Config::load(sources).map_err(|error| {
+            let failure = Failure::from(error);
+            let message = failure.message.replace(&trial.display().to_string(), &home.display().to_string());
+            Failure { message, ..failure }
+        })
+    }
+
+    /// Writes what has changed, and says what that was.
+    pub(super) fn write(self) -> std::io::Result<Vec<PathBuf>> {
+        let mut written = Vec::new();
+        // A key without its model does no harm; a model without its key fails.
+        for (path, text) in [self.secrets, self.config] {
+            if std::fs::read_to_string(&path).unwrap_or_default() != text {
+                write_private(&path, &text)?;
+                written.push(path);
+            }
+        }
+        Ok(written)
+    }
+}
+
+/// A file as it is.
+struct Text {
+    path: PathBuf,
+    text: String,
+    table: toml::Table,
+}
+
+impl Text {
+    /// One that is not there is empty.
+    fn read(path: PathBuf) -> Result<Self, Failure> {
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+            Err(error) => {
+                let message = format!("cannot read {}: {error}", path.display());
+                return Err(Failure::new("config-invalid", message, Exit::Config));
+            }
+        };
+        let table = text.parse().map_err(|_| broken(&path))?;
+        Ok(Self { path, text, table })
+    }
+
+    /// The text that stands here.
+    fn get(&self, keys: &[&str]) -> Option<&str> {
+        let (key, tables) = keys.split_last()?;
+        let table = tables.iter().try_fold(&self.table, |table, name| table.get(*name)?.as_table())?;
+        table.get(*key)?.as_str()
+    }
+
+    /// The file with these settings in it.
+    fn changed(self, settings: &Map) -> Result<(PathBuf, String), Failure> {
+        let text = edited(&self.text, settings).map_err(|_| broken(&self.path))?;
+        Ok((self.path, text))
+    }
+}
+
+/// It was read before, so it is valid; its text, which may hold a secret, is not repeated.
+fn broken(path: &Path) -> Failure {
+    Failure::new("config-invalid", format!("{} is not valid TOML", path.display()), Exit::Config)
+}
+
+/// A key that may be another provider's is not sent to this one.
+fn nobodys(key: &str, file: &Text) -> Failure {
+    let message = format!("{} sets {key}, and does not say for which provider", file.path.display());
+    Failure::new("config-invalid", message, Exit::Config)
+        .hinted("move it to [models.PROVIDER] there, or give a new one; nothing was written")
+}
+
+/// A folder that is removed at the end.
+struct Removed(PathBuf);
+
+impl Drop for Removed {
+    fn drop(&mut self) {
+        // What is left of it is only its owner's to read.
+        let _left = std::fs::remove_dir_all(&self.0);
+    }
+}
