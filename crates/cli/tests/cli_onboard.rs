@@ -103,6 +103,17 @@ fn x06_a_key_of_the_environment_that_was_meant_for_another_provider_is_not_tried
 }
 
 #[test]
+fn x06_a_key_that_is_tried_is_written_nowhere_for_it() {
+    let server = ScriptedModel::start_blocking(vec![Reply::text("ready")]);
+    let place = Place::new();
+    // Everybody can make folders in the one for temporary files, and read what is put there.
+    let no_folder = place.file("no folder", "");
+    let place = place.set("TMPDIR", &no_folder);
+    let arguments = ["onboard", "--model", "openai:scripted", "--api-base", &server.base_url(), "--api-key-stdin"];
+    place.capstan_reading(&arguments, KEY.as_bytes()).succeeded();
+}
+
+#[test]
 fn h02_a_key_that_is_refused_leaves_everything_as_it_was() {
     let server = ScriptedModel::start_blocking(vec![Reply::status(401, REFUSED)]);
     let place = Place::new();

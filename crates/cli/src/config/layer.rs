@@ -79,9 +79,14 @@ impl Layer {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Self::default()),
             Err(error) => return Err(ConfigError::Unreadable { path: name, detail: error.to_string() }),
         };
+        Self::of_text(path, &text, origin)
+    }
+
+    /// A TOML file with this text.
+    pub(super) fn of_text(path: &Path, text: &str, origin: fn(PathBuf) -> Origin) -> Result<Self, ConfigError> {
+        let name = path.display().to_string();
         let broken = |detail: String| ConfigError::Broken { path: name.clone(), detail };
-        let table: toml::Table =
-            text.parse().map_err(|error: toml::de::Error| broken(where_and_what(&text, &error)))?;
+        let table: toml::Table = text.parse().map_err(|error: toml::de::Error| broken(where_and_what(text, &error)))?;
         let mut layer = Self::default();
         for (key, value) in table {
             if key == channels::TABLE {

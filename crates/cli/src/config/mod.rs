@@ -124,23 +124,38 @@ impl Config {
         if sources.home.exists() && !sources.home.is_dir() {
             return Err(ConfigError::HomeIsNoDirectory { path: sources.home.display().to_string() });
         }
-        let user = sources.environment.iter().find(|(name, value)| name == "HOME" && !value.is_empty());
-        let user = user.map(|(_, folder)| PathBuf::from(folder));
-        let usual_secrets = models::usual_secrets(&sources.environment).into_iter().map(SecretString::from).collect();
-        let layers = Layers::new(vec![
-            Layer::defaults(),
-            Layer::usual(&sources.environment),
+        let layers = vec![
             Layer::file(&sources.home.join(CONFIG_FILE), Origin::HomeFile)?,
             Layer::file(&sources.home.join(SECRETS_FILE), Origin::HomeFile)?,
             Layer::file(&sources.workspace.join("capstan.toml"), Origin::WorkspaceFile)?,
             Layer::dotenv(&sources.workspace.join(".env"))?,
-            Layer::environment(sources.environment),
-        ]);
+        ];
+        Self::of_layers(sources.home, layers, sources.environment)
+    }
+
+    /// What a home would make whose files have these texts, outside of any workspace.
+    pub(crate) fn of_texts(
+        home: PathBuf,
+        texts: &[(PathBuf, String)],
+        environment: Vec<(String, String)>,
+    ) -> Result<Self, ConfigError> {
+        let layer = |(path, text): &(PathBuf, String)| Layer::of_text(path, text, Origin::HomeFile);
+        Self::of_layers(home, texts.iter().map(layer).collect::<Result<_, _>>()?, environment)
+    }
+
+    fn of_layers(home: PathBuf, files: Vec<Layer>, environment: Vec<(String, String)>) -> Result<Self, ConfigError> {
+        let user = environment.iter().find(|(name, value)| name == "HOME" && !value.is_empty());
+        let user = user.map(|(_, folder)| PathBuf::from(folder));
+        let usual_secrets = models::usual_secrets(&environment).into_iter().map(SecretString::from).collect();
+        let mut layers = vec![Layer::defaults(), Layer::usual(&environment)];
+        layers.extend(files);
+        layers.push(Layer::environment(environment));
+        let layers = Layers::new(layers);
         layers.check_trust()?;
         check_api_base(&layers)?;
         let model = model(&layers)?;
         Ok(Self {
-            home: sources.home,
+            home,
             providers: models::providers(&layers)?,
             fallback_models: models::fallbacks(&layers)?,
             reasoning: models::reasoning(&layers)?,

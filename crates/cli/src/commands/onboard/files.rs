@@ -10,13 +10,10 @@ use super::answers::Answers;
 use super::set_for_provider;
 use crate::command_line::Context;
 use crate::config::{CONFIG_FILE, Config, SECRETS_FILE, Sources, edited, write_private};
-use crate::{Exit, Failure, builder};
+use crate::{Exit, Failure};
 
-/// The files as they are to be.
-pub(super) struct Files {
-    config: (PathBuf, String),
-    secrets: (PathBuf, String),
-}
+/// The files as they are to be, a later one over an earlier one.
+pub(super) struct Files([(PathBuf, String); 2]);
 
 impl Files {
     /// What is set for no provider in particular moves to the one it was set for: the next model may be another's.
@@ -56,33 +53,22 @@ impl Files {
                 set_for_provider(&mut in_config, provider, "api_key", Value::Null);
             }
         }
-        Ok(Self { config: config.changed(&in_config)?, secrets: secrets.changed(&in_secrets)? })
+        Ok(Self([config.changed(&in_config)?, secrets.changed(&in_secrets)?]))
     }
 
-    /// The configuration they make, read as at every start, from a folder that is gone afterwards.
+    /// The configuration they make. A key that may be wrong is written nowhere for it.
     pub(super) fn config(&self, context: &Context<'_>, answers: &Answers) -> Result<Config, Failure> {
         let home = &context.config.home;
-        let trial = std::env::temp_dir().join(format!("capstan-onboard-{}", std::process::id()));
-        let _removed = Removed(trial.clone());
-        let unusable = |error: std::io::Error| Failure::home(&trial, &error);
-        builder::make_home(&trial).map_err(unusable)?;
-        write_private(&trial.join(CONFIG_FILE), &self.config.1).map_err(unusable)?;
-        write_private(&trial.join(SECRETS_FILE), &self.secrets.1).map_err(unusable)?;
-        let environment = Sources::of_process(&trial)?.environment;
-        let environment = environment.into_iter().filter(|(name, _)| !answers.names().contains(name));
-        let sources = Sources { home: trial.clone(), workspace: trial.clone(), environment: environment.collect() };
-        Config::load(sources).map_err(|error| {
-            let failure = Failure::from(error);
-            let message = failure.message.replace(&trial.display().to_string(), &home.display().to_string());
-            Failure { message, ..failure }
-        })
+        let environment = Sources::of_process(home)?.environment.into_iter();
+        let environment = environment.filter(|(name, _)| !answers.names().contains(name)).collect();
+        Ok(Config::of_texts(home.clone(), &self.0, environment)?)
     }
 
     /// Writes what has changed, and says what that was.
     pub(super) fn write(self) -> std::io::Result<Vec<PathBuf>> {
         let mut written = Vec::new();
         // A key without its model does no harm; a model without its key fails.
-        for (path, text) in [self.secrets, self.config] {
+        for (path, text) in self.0.into_iter().rev() {
             if std::fs::read_to_string(&path).unwrap_or_default() != text {
                 write_private(&path, &text)?;
                 written.push(path);
@@ -138,14 +124,4 @@ fn nobodys(key: &str, file: &Text) -> Failure {
     let message = format!("{} sets {key}, and does not say for which provider", file.path.display());
     Failure::new("config-invalid", message, Exit::Config)
         .hinted("move it to [models.PROVIDER] there, or give a new one; nothing was written")
-}
-
-/// A folder that is removed at the end.
-struct Removed(PathBuf);
-
-impl Drop for Removed {
-    fn drop(&mut self) {
-        // What is left of it is only its owner's to read.
-        let _left = std::fs::remove_dir_all(&self.0);
-    }
 }
