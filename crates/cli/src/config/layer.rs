@@ -248,6 +248,7 @@ impl Layers {
 
     pub(super) fn invalid(&self, key: &str, reason: &str) -> ConfigError {
         let (value, origin) = self.find(key).map(|(v, o)| (v.to_owned(), o.to_string())).unwrap_or_default();
+        let value = if find(key).is_some_and(|key| key.secret) { "...".to_owned() } else { value };
         ConfigError::Invalid { key: key.to_owned(), value, origin, reason: reason.to_owned() }
     }
 

@@ -113,6 +113,8 @@ fn x06_what_tools_may_reach_is_the_users_to_say() {
     {
         assert!(matches!(Place::new().home(wrong).load(), Err(ConfigError::Invalid { .. })), "{wrong}");
     }
+    let proxy = Place::new().home("web_proxy = 'https://me:5ecret@proxy'").load().unwrap_err().to_string();
+    assert!(proxy.contains("http://127.0.0.1:3128") && !proxy.contains("5ecret"), "no proxy over TLS: {proxy}");
     for key in ["allow_paths", "bash_environment", "web_allow_private", "web_proxy"] {
         let place = Place::new().workspace("capstan.toml", &format!("{key} = '/'"));
         assert!(matches!(place.load(), Err(ConfigError::Untrusted { .. })), "{key}");
