@@ -3,6 +3,7 @@
 use std::fmt;
 
 use capstan_protocol::{Content, ToolOutput};
+use serde_json::Value;
 
 /// How long a text must be to be taken for a secret.
 const SHORTEST: usize = 12;
@@ -21,7 +22,7 @@ impl Secrets {
     /// everything and no secret.
     pub fn new(texts: impl IntoIterator<Item = String>) -> Self {
         let texts = texts.into_iter().map(|text| text.trim().to_owned()).filter(|text| text.len() >= SHORTEST);
-        // Outputs are searched as JSON, in which some letters are written in another way.
+        // In a file of JSON, which a tool may show as it is, some letters are written in another way.
         let mut texts: Vec<String> = texts.flat_map(|text| [in_json(&text), text]).collect();
         // One may be a part of another: the longer one first, or its rest would be shown.
         texts.sort_by(|one, other| other.len().cmp(&one.len()).then_with(|| one.cmp(other)));
@@ -30,20 +31,53 @@ impl Secrets {
     }
 
     /// The output with every secret masked.
-    pub(crate) fn mask(&self, output: ToolOutput) -> ToolOutput {
-        let Ok(text) = serde_json::to_string(&output.content) else { return output };
-        if !self.0.iter().any(|secret| text.contains(secret.as_str())) {
+    pub(crate) fn mask(&self, mut output: ToolOutput) -> ToolOutput {
+        if let Content::Text(text) = &mut output.content {
+            self.mask_text(text);
             return output;
         }
-        let masked = self.0.iter().fold(text, |text, secret| text.replace(secret.as_str(), MASK));
-        let content = serde_json::from_str(&masked).unwrap_or_else(|_| Content::Text(MASK.to_owned()));
-        ToolOutput { content, ..output }
+        let Ok(mut content) = serde_json::to_value(&output.content) else { return output };
+        if self.mask_value(&mut content) {
+            output.content = serde_json::from_value(content).unwrap_or_else(|_| Content::Text(MASK.to_owned()));
+        }
+        output
+    }
+
+    /// A content with every secret masked, if it is text.
+    pub(crate) fn mask_bytes(&self, bytes: Vec<u8>) -> Vec<u8> {
+        match String::from_utf8(bytes) {
+            Ok(mut text) => {
+                self.mask_text(&mut text);
+                text.into_bytes()
+            }
+            Err(error) => error.into_bytes(),
+        }
+    }
+
+    fn mask_value(&self, value: &mut Value) -> bool {
+        match value {
+            Value::String(text) => self.mask_text(text),
+            Value::Array(values) => values.iter_mut().fold(false, |masked, value| self.mask_value(value) || masked),
+            Value::Object(map) => map.values_mut().fold(false, |masked, value| self.mask_value(value) || masked),
+            Value::Null | Value::Bool(_) | Value::Number(_) => false,
+        }
+    }
+
+    fn mask_text(&self, text: &mut String) -> bool {
+        let mut is_masked = false;
+        for secret in self.0.iter() {
+            if text.contains(secret.as_str()) {
+                *text = text.replace(secret.as_str(), MASK);
+                is_masked = true;
+            }
+        }
+        is_masked
     }
 }
 
 /// A text as it stands between the quotes of a JSON text.
 fn in_json(text: &str) -> String {
-    let quoted = serde_json::Value::from(text).to_string();
+    let quoted = Value::from(text).to_string();
     quoted[1..quoted.len() - 1].to_owned()
 }
 
@@ -56,7 +90,8 @@ impl fmt::Debug for Secrets {
 #[cfg(test)]
 mod tests {
     use super::Secrets;
-    use capstan_protocol::ToolOutput;
+    use capstan_protocol::{Content, ContentPart, ToolOutput};
+    use serde_json::json;
 
     #[test]
     fn x06_a_secret_in_a_tool_output_is_masked() {
@@ -75,5 +110,21 @@ mod tests {
         let said = |text: &str| secrets.mask(ToolOutput::ok(text)).text();
         assert_eq!(said("sk-0123456789-long sk-0123456789"), "[masked] [masked]");
         assert_eq!(said("it is pass\"word\\1234!"), "it is [masked]!");
+    }
+    #[test]
+    fn x06_a_secret_is_found_in_every_part_and_in_what_is_kept() {
+        let secrets = Secrets::new(["one\ntwo\"three\\".to_owned()]);
+        let said = |text: &str| secrets.mask(ToolOutput::ok(text)).text();
+        assert_eq!(said("it is one\ntwo\"three\\!"), "it is [masked]!");
+        assert_eq!(said(r#"{"key": "one\ntwo\"three\\"}"#), r#"{"key": "[masked]"}"#, "in a file of JSON");
+        let other = json!({"type": "file", "about": ["one\ntwo\"three\\"], "bytes": 3});
+        let parts =
+            vec![ContentPart::text("one\ntwo\"three\\"), ContentPart::Other(other.as_object().unwrap().clone())];
+        let masked = serde_json::to_value(secrets.mask(ToolOutput::ok(Content::Parts(parts))).content).unwrap();
+        let expected =
+            json!([{"type": "text", "text": "[masked]"}, {"type": "file", "about": ["[masked]"], "bytes": 3}]);
+        assert_eq!(masked, expected);
+        assert_eq!(secrets.mask_bytes(b"one\ntwo\"three\\".to_vec()), b"[masked]");
+        assert_eq!(secrets.mask_bytes(vec![0, 255]), [0, 255]);
     }
 }

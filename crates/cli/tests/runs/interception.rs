@@ -7,8 +7,10 @@ use capstan::hooks::points::{AfterLlmCall, AfterToolCall, BeforeLlm, BeforeLlmCa
 use capstan::hooks::{Plugin, Registrar};
 use capstan::protocol::{Map, ModelOutput, ModelRequest, ToolOutput};
 use capstan::tape::Kind;
+use capstan_testing::{Reply, ScriptedModel};
+use serde_json::json;
 
-use super::support::{Conversation, Registers};
+use super::support::{Conversation, KEY, Registers, told};
 
 /// The results of tool calls on the tape.
 async fn results(conversation: &Conversation) -> Vec<String> {
@@ -84,6 +86,27 @@ async fn h10_a_tool_call_can_get_other_arguments_a_replacement_or_a_denial() {
         conversation.say("[[tool:bash cmd=\"echo one\"]]").await;
         assert_eq!(results(&conversation).await, [expected]);
     }
+}
+
+#[tokio::test]
+async fn x06_what_a_hook_answers_is_masked_too() {
+    let model = || ScriptedModel::start(vec![Reply::tool_calls([("call", "help", json!({}))]), Reply::text("done")]);
+    let before = plugin("before", |hooks| {
+        let said = || BeforeTool::Replace(ToolOutput::ok(format!("key: {KEY}")));
+        hooks.on(BeforeToolCall, move |_call: PendingTool| async move { Ok(Some(said())) });
+    });
+    let server = model().await;
+    let conversation = Conversation::scripted(&server, before).await;
+    conversation.say("go").await;
+    assert_eq!(results(&conversation).await, ["key: [masked]"]);
+    let after = plugin("after", |hooks| {
+        hooks.on(AfterToolCall, || async { Ok(Some(ToolOutput::ok(format!("key: {KEY}")))) });
+    });
+    let server = model().await;
+    let conversation = Conversation::scripted(&server, after).await;
+    conversation.say("go").await;
+    assert_eq!(results(&conversation).await, ["key: [masked]"]);
+    assert_eq!(told(&server.requests()[1]), ["call: key: [masked]"]);
 }
 
 #[tokio::test]

@@ -94,6 +94,9 @@ async fn k04_a_run_can_make_artifacts_of_its_own() {
             assert_eq!(artifacts.describe(&made.id).await.unwrap(), made);
             assert_eq!(artifacts.read(&made.id, 1, 10).await.unwrap().content, [255, 1]);
             assert!(artifacts.read(&made.id, 9, 10).await.unwrap().content.is_empty());
+            let masked = artifacts.create(new(format!("the key is {KEY}").into_bytes())).await.unwrap();
+            let kept = artifacts.read(&masked.id, 0, 100).await.unwrap();
+            assert_eq!((kept.content.as_slice(), masked.bytes), (&b"the key is [masked]"[..], 19), "x06");
             let refused = artifacts.create(new(vec![0; 65 << 20])).await.unwrap_err();
             assert_eq!(refused.code, capstan::protocol::ApiErrorCode::PayloadTooLarge);
             Ok(ToolOutput::ok(format!("{} of {} bytes", made.name, made.bytes)))

@@ -89,14 +89,15 @@ impl Artifacts {
 impl Run {
     /// A content as an artifact of this run: what keeps it, and the entry that tells of it.
     fn new_artifact(&self, new: NewArtifact) -> (Artifact, Fact, Draft) {
+        let content = self.services.settings.secrets.mask_bytes(new.content);
         let artifact = Artifact {
             id: self.next_artifact(),
             name: new.name,
             media_type: new.media_type,
-            bytes: new.content.len() as u64,
-            hash: blob_hash(&new.content),
+            bytes: content.len() as u64,
+            hash: blob_hash(&content),
         };
-        let fact = Fact::PutBlob { hash: artifact.hash.clone(), bytes: new.content };
+        let fact = Fact::PutBlob { hash: artifact.hash.clone(), bytes: content };
         let entry = Draft::event(CREATED, json!(artifact)).hidden();
         (artifact, fact, entry)
     }

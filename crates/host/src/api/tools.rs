@@ -145,10 +145,12 @@ impl Tools {
             Err(failure) => ToolOutput::error(hook_failed(&failure).message),
         };
         let outcome = ToolOutcome(Arc::new(output));
-        match hooks.after_tool_call(AfterToolArgs { call, outcome, session_id, state }).await {
+        let output = match hooks.after_tool_call(AfterToolArgs { call, outcome, session_id, state }).await {
             Ok(output) => Arc::unwrap_or_clone(output),
             Err(failure) => ToolOutput::error(hook_failed(&failure).message),
-        }
+        };
+        // A hook may have put in what the tool did not say.
+        self.0.services.settings.secrets.mask(output)
     }
 
     /// A panic is the tool's own failure and hurts nobody else; one that does not answer is ended.
