@@ -58,6 +58,41 @@ async fn h10_a_changed_request_is_what_is_sent_and_what_is_recorded() {
 }
 
 #[tokio::test]
+async fn h10_each_model_that_steps_in_has_an_interception_of_its_own() {
+    let refused = || Reply::status(503, r#"{"error": {"message": "not now"}}"#);
+    let model = ScriptedModel::start(vec![refused(), refused(), Reply::text("I can")]).await;
+    let log = Log::default();
+    let (begun, ended) = (log.clone(), log.clone());
+    let guard = plugin("guard", move |hooks| {
+        let (begun, ended) = (begun.clone(), ended.clone());
+        hooks
+            .fail_closed()
+            .on(BeforeLlmCall, move |request: LlmRequest| {
+                begun.add(format!("before {}", request.0.model.name()));
+                // Only the first one is trusted with the word.
+                let is_trusted = request.0.model.name() == "scripted";
+                async move { Ok((!is_trusted).then(|| BeforeLlm::Change(redact(&request.0)))) }
+            })
+            .on(AfterLlmCall, move |request: LlmRequest, outcome: LlmOutcome| {
+                let how = if outcome.0.is_ok() { "answered" } else { "failed" };
+                ended.add(format!("{} {how}", request.0.model.name()));
+                async { Ok(None) }
+            });
+    });
+    let conversation = Conversation::new(|builder| {
+        let builder = super::support::scripted(builder, &model).set("model_retries", "0");
+        builder.set("fallback_models", "openai:second,openai:third").plugin(guard)
+    })
+    .await;
+    assert_eq!(conversation.say("the word is s3cret").await.output, "I can");
+    let seen =
+        ["before scripted", "scripted failed", "before second", "second failed", "before third", "third answered"];
+    assert_eq!(log.lines(), seen);
+    let knew: Vec<bool> = model.requests().iter().map(|request| request.to_string().contains("s3cret")).collect();
+    assert_eq!(knew, [true, false, false]);
+}
+
+#[tokio::test]
 async fn h10_a_call_can_be_finished_without_the_provider() {
     let canned = plugin("canned", |hooks| {
         hooks.on(BeforeLlmCall, || async {
@@ -246,7 +281,7 @@ async fn h10_a_model_call_that_is_cancelled_is_told_of_as_it_was_sent() {
         conversation.host.cancel();
     });
     assert_eq!(served.error.unwrap().code(), "run-cancelled");
-    assert_eq!(log.lines(), ["openai:other: the word is [redacted]"]);
+    assert_eq!(log.lines(), ["openai:scripted: the word is [redacted]", "openai:other: the word is [redacted]"]);
     gate.open();
 }
 

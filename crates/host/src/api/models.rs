@@ -35,29 +35,31 @@ impl Models {
         });
         self.allow(&request.model)?;
         run.take_in();
-        let request = match self.before(request).await? {
-            LlmDecision::Send(request) => ModelRequest::clone(&request),
-            LlmDecision::Finish(output) => return Ok(finished(*output)),
-        };
-        // An interception may have changed anything, so what is sent is checked and made valid after it.
-        self.allow(&request.model)?;
-        let mut request = ModelRequest { messages: conversation::request(request.messages), ..request };
-        let mut fallbacks = self.fallbacks(&request.model).into_iter();
+        let mut asked = request;
+        let mut fallbacks: Option<std::vec::IntoIter<ModelId>> = None;
         loop {
+            // Each model has an interception of its own: what may go to one may not go to another.
+            let request = match self.before(Arc::clone(&asked)).await? {
+                LlmDecision::Send(request) => ModelRequest::clone(&request),
+                LlmDecision::Finish(output) => return Ok(finished(*output)),
+            };
+            // An interception may have changed anything, so what is sent is checked and made valid after it.
+            self.allow(&request.model)?;
+            let request = ModelRequest { messages: conversation::request(request.messages), ..request };
+            let fallbacks = fallbacks.get_or_insert_with(|| self.fallbacks(&request.model).into_iter());
             sending(&request);
             let attempt = self.attempt(&request).await?;
-            let call = Call::new(run, request.clone());
+            let call = Call::new(run, request);
             let error = match attempt {
                 Ok(stream) => return Ok(call.results(stream)),
                 Err(error) => error,
             };
+            call.ended(Err(&error)).await?;
             let Some(next) = fallbacks.next().filter(|_| another_may_do(error.kind)) else {
-                call.ended(Err(&error)).await?;
                 return Err(api_error(&error));
             };
             tracing::warn!("{error}; trying {next}");
-            call.record_end(Err(&error));
-            request.model = next;
+            asked = Arc::new(ModelRequest { model: next, ..ModelRequest::clone(&asked) });
         }
     }
 
