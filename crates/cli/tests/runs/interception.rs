@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use capstan::hooks::args::{LlmOutcome, LlmRequest, PendingTool, ToolOutcome};
 use capstan::hooks::points::{AfterLlmCall, AfterToolCall, BeforeLlm, BeforeLlmCall, BeforeTool, BeforeToolCall};
 use capstan::hooks::{Plugin, Registrar};
-use capstan::protocol::{Map, ModelOutput, ModelRequest, ToolOutput};
+use capstan::protocol::{Map, ModelOutput, ModelRequest, ToolOutput, Usage};
 use capstan::tape::Kind;
 use capstan_testing::{Reply, ScriptedModel};
 use serde_json::json;
@@ -92,16 +92,46 @@ async fn h10_each_model_that_steps_in_has_an_interception_of_its_own() {
     assert_eq!(knew, [true, false, false]);
 }
 
+/// A plugin that finishes every call with this, and one that sees the ends.
+fn canned(output: ModelOutput, log: Log) -> impl Plugin {
+    plugin("canned", move |hooks| {
+        let (output, log) = (output.clone(), log.clone());
+        hooks
+            .on(BeforeLlmCall, move || {
+                let output = output.clone();
+                async { Ok(Some(BeforeLlm::Finish(output))) }
+            })
+            .on(AfterLlmCall, move |request: LlmRequest, outcome: LlmOutcome| {
+                let said = outcome.0.as_ref().as_ref().map_or("failed", |output| output.text.as_str()).to_owned();
+                log.add(format!("{}: {said}", request.0.model));
+                async { Ok(None) }
+            });
+    })
+}
+
 #[tokio::test]
 async fn h10_a_call_can_be_finished_without_the_provider() {
-    let canned = plugin("canned", |hooks| {
-        hooks.on(BeforeLlmCall, || async {
-            Ok(Some(BeforeLlm::Finish(ModelOutput { text: "from the cache".to_owned(), ..ModelOutput::default() })))
-        });
-    });
-    let served = Conversation::with(canned).await.say("hello").await;
+    let output = ModelOutput { text: "from the cache".to_owned(), ..ModelOutput::default() };
+    let log = Log::default();
+    let conversation = Conversation::with(canned(output, log.clone())).await;
+    let served = conversation.say("hello").await;
     assert_eq!(served.output, "from the cache");
     assert_eq!(served.usage, None, "no provider was asked");
+    assert_eq!(log.lines(), ["demo:: from the cache"], "it has an end like any other");
+    assert!(conversation.events().await.contains(&"run".to_owned()));
+}
+
+#[tokio::test]
+async fn h10_what_a_plugin_says_of_a_call_it_finished_is_kept() {
+    let usage = Usage { prompt_tokens: Some(3), completion_tokens: Some(4), total_tokens: Some(7), ..Usage::default() };
+    let provider_meta = Map::from_iter([("cache".to_owned(), json!("hit"))]);
+    let output = ModelOutput { text: "again".to_owned(), usage: Some(usage), provider_meta, ..ModelOutput::default() };
+    let conversation = Conversation::with(canned(output, Log::default())).await;
+    let served = conversation.say("hello").await;
+    assert_eq!(served.usage.and_then(|usage| usage.total_tokens), Some(7));
+    let entries = conversation.entries().await;
+    let answer = entries.iter().rfind(|entry| entry.kind == Kind::Message).unwrap();
+    assert!(serde_json::to_string(&answer.meta).unwrap().contains(r#""cache":"hit""#), "{answer:?}");
 }
 
 #[tokio::test]

@@ -41,7 +41,9 @@ impl Models {
             // Each model has an interception of its own: what may go to one may not go to another.
             let request = match self.before(Arc::clone(&asked)).await? {
                 LlmDecision::Send(request) => ModelRequest::clone(&request),
-                LlmDecision::Finish(output) => return Ok(finished(*output)),
+                LlmDecision::Finish(output) => {
+                    return Ok(Call::new(run, ModelRequest::clone(&asked)).results(finished(*output)));
+                }
             };
             // An interception may have changed anything, so what is sent is checked and made valid after it.
             self.allow(&request.model)?;
@@ -121,13 +123,16 @@ async fn record_call(run: &Run, provider: &dyn ModelProvider, request: &ModelReq
 }
 
 /// An answer that a plugin gave in place of the provider.
-fn finished(output: ModelOutput) -> ModelResults {
-    let text = (!output.text.is_empty()).then_some(ModelEvent::Text(output.text));
-    let calls = output.tool_calls.into_iter().map(ModelEvent::ToolCall);
-    stream::iter(text.into_iter().chain(calls).chain([ModelEvent::Stop]).map(Ok)).boxed()
+fn finished(output: ModelOutput) -> ModelStream {
+    let ModelOutput { text, tool_calls, usage, provider_meta } = output;
+    let text = (!text.is_empty()).then_some(ModelEvent::Text(text));
+    let calls = tool_calls.into_iter().map(ModelEvent::ToolCall);
+    let meta = (!provider_meta.is_empty()).then_some(ModelEvent::ProviderMeta(provider_meta));
+    let end = meta.into_iter().chain(usage.map(ModelEvent::Usage)).chain([ModelEvent::Stop]);
+    stream::iter(text.into_iter().chain(calls).chain(end).map(Ok)).boxed()
 }
 
-/// A call that was sent.
+/// A call that was sent, or that a plugin finished.
 struct Call {
     run: Arc<Run>,
     request: Arc<ModelRequest>,
