@@ -106,3 +106,12 @@ async fn a01_where_nothing_is_reported_the_length_of_the_text_counts() {
     assert_eq!(served.error.unwrap().code(), "max-run-tokens");
     assert_eq!(model.requests().len(), 1);
 }
+
+#[tokio::test]
+async fn a01_a_request_that_was_refused_uses_no_tokens() {
+    let overflow = Reply::status(400, r#"{"error": {"message": "maximum context length exceeded"}}"#);
+    let model = ScriptedModel::start(vec![overflow, Reply::text("now").with_usage(10, 5)]).await;
+    let conversation = Conversation::new(|builder| scripted(builder, &model).set("max_run_tokens", "50")).await;
+    let served = conversation.say(&"long ".repeat(100)).await;
+    assert_eq!((served.output.as_str(), served.error.map(|error| error.public())), ("now", None));
+}
