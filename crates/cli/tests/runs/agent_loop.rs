@@ -9,7 +9,7 @@ use capstan::protocol::{Content, Map, ToolCall, ToolOutput};
 use capstan_testing::{Reply, ScriptedModel};
 use serde_json::json;
 
-use super::support::{Conversation, Registers, scripted};
+use super::support::{Conversation, Registers, scripted, tools};
 
 #[tokio::test]
 async fn a01_every_step_is_recorded() {
@@ -114,4 +114,27 @@ async fn a01_a_request_that_was_refused_uses_no_tokens() {
     let conversation = Conversation::new(|builder| scripted(builder, &model).set("max_run_tokens", "50")).await;
     let served = conversation.say(&"long ".repeat(100)).await;
     assert_eq!((served.output.as_str(), served.error.map(|error| error.public())), ("now", None));
+}
+
+#[tokio::test]
+async fn a04_a_tool_that_a_provider_would_refuse_is_left_out_and_the_others_stay() {
+    let model = ScriptedModel::start(vec![Reply::text("hello")]).await;
+    let does = |_: Map, _: ToolContext| async { Ok(ToolOutput::ok("mine")) };
+    let odd = tools(move || {
+        let schema = json!({"type": "object", "properties": {}});
+        let other = FnTool::new("no.schema", "Has none.", json!({}), does);
+        let named = |name: &str| FnTool::new(name, "Is odd.", schema.clone(), does);
+        vec![named("a/b"), named(&"x".repeat(65)), other, named("help_me"), named("help.me"), named("fs_read")]
+    });
+    let conversation = Conversation::scripted(&model, odd).await;
+    assert_eq!(conversation.say("hello").await.output, "hello");
+    let request = &model.requests()[0];
+    let offered = request["tools"].as_array().unwrap().iter();
+    let mut names: Vec<&str> = offered.map(|tool| tool["function"]["name"].as_str().unwrap()).collect();
+    assert!(["a/b", "no_schema"].iter().all(|odd| !names.contains(odd)), "{names:?}");
+    assert!(["bash", "help_me", "fs_read"].iter().all(|good| names.contains(good)), "{names:?}");
+    let count = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), count, "each name once: {names:?}");
 }
