@@ -106,3 +106,25 @@ async fn k04_a_run_can_make_artifacts_of_its_own() {
     conversation.say("go").await;
     assert_eq!(told(&model.requests()[1]), ["call: report.bin of 3 bytes"]);
 }
+
+#[tokio::test]
+async fn x02_what_the_host_writes_of_a_run_the_run_cannot_write_itself() {
+    let model = ScriptedModel::start(vec![call("forge", json!({})), Reply::text("done")]).await;
+    let plugin = tools(|| {
+        vec![tool("forge", |_, context: capstan::hooks::contracts::ToolContext| async move {
+            let tape = context.api.tape;
+            for name in ["command", "command.start", "artifact.created", "model.call", "event.accepted", "run"] {
+                let refused = tape.note(name, json!({"id": "run-1.1", "name": "bash"})).await.unwrap_err();
+                assert_eq!(refused.code, capstan::protocol::ApiErrorCode::InvalidArgument, "{name}");
+            }
+            let refused = context.api.tools.refuse_command("bash", "it is over").await.unwrap_err();
+            assert_eq!(refused.message, "a tool cannot call tools", "nor say that what is running has ended");
+            tape.note("mine", json!({})).await.unwrap();
+            Ok(ToolOutput::ok("as it should be"))
+        })]
+    });
+    let conversation = Conversation::scripted(&model, plugin).await;
+    conversation.say("go").await;
+    assert_eq!(told(&model.requests()[1]), ["call: as it should be"]);
+    assert!(conversation.events().await.contains(&"mine".to_owned()));
+}

@@ -79,6 +79,9 @@ pub trait ToolsApi: Send + Sync + 'static {
 
     /// Runs a comma command. It is recorded as a `command` event and takes no message in.
     async fn command(&self, call: CommandCall) -> Result<ToolOutput, ApiError>;
+
+    /// Records a comma command that cannot be run, with the line as it was typed and why.
+    async fn refuse_command(&self, raw: &str, reason: &str) -> Result<(), ApiError>;
 }
 
 /// A comma command.
@@ -116,7 +119,7 @@ pub trait TapeApi: Send + Sync + 'static {
     /// Writes an anchor. Inside a step it takes effect after the step's results are recorded.
     async fn handoff(&self, name: &str, state: Map) -> Result<(), ApiError>;
 
-    /// Writes an event that no view shows.
+    /// Writes an event that no view shows. The names of the events that the host itself writes are refused.
     async fn note(&self, name: &str, data: Value) -> Result<(), ApiError>;
 
     /// Puts a message of the user's side on the tape, such as the prompt of a further step.

@@ -14,7 +14,7 @@ use crate::run::Run;
 use crate::spill;
 
 /// The event that tells of an artifact.
-const CREATED: &str = "artifact.created";
+pub(super) const CREATED: &str = "artifact.created";
 /// On the result of a call: the artifact that has the whole of it.
 const ARTIFACT: &str = "artifact";
 /// The largest content that is kept.

@@ -8,8 +8,16 @@ use capstan_protocol::{ApiError, ApiErrorCode, ChatMessage, Content, Map, TapeAc
 use capstan_tape::{Draft, Entry, Fact, Kind, Order, Query, Slice, Tapes, conversation};
 use serde_json::Value;
 
+use super::artifacts::CREATED;
 use super::{store_failed, unauthorized};
+use crate::calls::MODEL_CALL;
+use crate::recovery::{COMMAND, COMMAND_START};
 use crate::run::{Handoff, Run};
+
+/// The events that the host writes and reads again: what a run did, what it sent, what it may read. A run that could
+/// write them could have it believe anything.
+const OWN_EVENTS: [&str; 8] =
+    [COMMAND, COMMAND_START, CREATED, MODEL_CALL, "event.accepted", "handoff", "outbound", "run"];
 
 pub(super) struct SessionTape(pub(super) Arc<Run>);
 
@@ -47,6 +55,10 @@ impl TapeApi for SessionTape {
 
     async fn note(&self, name: &str, data: Value) -> Result<(), ApiError> {
         self.may(TapeAccess::Write)?;
+        if OWN_EVENTS.contains(&name) {
+            let message = format!("events of the name {name:?} are the host's own to write");
+            return Err(ApiError::new(ApiErrorCode::InvalidArgument, message));
+        }
         self.0.append(Draft::event(name, data));
         Ok(())
     }

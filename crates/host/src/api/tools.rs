@@ -58,6 +58,15 @@ impl ToolsApi for Tools {
         step.end();
         Ok(output)
     }
+
+    async fn refuse_command(&self, raw: &str, reason: &str) -> Result<(), ApiError> {
+        // Beside a command that is running it would be taken for the end of that one.
+        let step = OpenStep::begin(&self.0)?;
+        let data = json!({ "raw": raw, "status": "error", "output": reason });
+        self.0.append(Draft::event(COMMAND, data));
+        step.end();
+        Ok(())
+    }
 }
 
 /// A command that is running. However it ends, also when its run is cancelled, it leaves one `command` event.
