@@ -9,7 +9,7 @@ use capstan::protocol::{Content, Map, ToolCall, ToolOutput};
 use capstan_testing::{Reply, ScriptedModel};
 use serde_json::json;
 
-use super::support::{Conversation, Registers, scripted, tools};
+use super::support::{Conversation, Registers, scripted, told, tools};
 
 #[tokio::test]
 async fn a01_every_step_is_recorded() {
@@ -137,4 +137,17 @@ async fn a04_a_tool_that_a_provider_would_refuse_is_left_out_and_the_others_stay
     names.sort_unstable();
     names.dedup();
     assert_eq!(names.len(), count, "each name once: {names:?}");
+}
+
+#[tokio::test]
+async fn a08_a_model_cannot_choose_the_model() {
+    let choose = Reply::tool_calls([("call", "model", json!({"name": "openai:dearer"}))]);
+    let model = ScriptedModel::start(vec![choose, Reply::text("no"), Reply::text("still me")]).await;
+    let conversation = Conversation::scripted(&model, tools(Vec::new)).await;
+    conversation.say("go").await;
+    conversation.say("who are you?").await;
+    let requests = model.requests();
+    assert!(told(&requests[1])[0].contains("only a person can choose"), "{:?}", told(&requests[1]));
+    let models: Vec<&str> = requests.iter().map(|request| request["model"].as_str().unwrap()).collect();
+    assert_eq!(models, ["scripted"; 3]);
 }

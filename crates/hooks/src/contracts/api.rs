@@ -164,6 +164,6 @@ pub trait SessionApi: Send + Sync + 'static {
     async fn model(&self) -> Result<Option<ModelId>, ApiError>;
 
     /// Chooses the model of the session, from the next call on; without one, it is the host's own choice again. Refused
-    /// when the run may not use it, or nobody provides it.
+    /// when the run may not use it or nobody provides it, and unless a person asks for it, with a command.
     async fn choose_model(&self, model: Option<ModelId>) -> Result<(), ApiError>;
 }

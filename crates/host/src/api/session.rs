@@ -29,6 +29,10 @@ impl SessionApi for Kept {
 
     async fn choose_model(&self, model: Option<ModelId>) -> Result<(), ApiError> {
         let run = &self.0;
+        if !run.serves_command() {
+            let message = "only a person can choose the model of a conversation, with ,model NAME";
+            return Err(ApiError::new(ApiErrorCode::InvalidArgument, message));
+        }
         if let Some(model) = &model {
             self.check(model)?;
         }
