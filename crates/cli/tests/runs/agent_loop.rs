@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use capstan::hooks::args::StepNumber;
 use capstan::hooks::contracts::{FnTool, Tool, ToolContext, ToolError};
-use capstan::hooks::points::{ContinuePrompt, ProvideTools};
+use capstan::hooks::points::{ContinuePrompt, ProvideTools, SystemPrompt};
 use capstan::protocol::{Content, Map, ToolCall, ToolOutput};
 use capstan_testing::{Reply, ScriptedModel};
 use serde_json::json;
@@ -150,4 +150,28 @@ async fn a08_a_model_cannot_choose_the_model() {
     assert!(told(&requests[1])[0].contains("only a person can choose"), "{:?}", told(&requests[1]));
     let models: Vec<&str> = requests.iter().map(|request| request["model"].as_str().unwrap()).collect();
     assert_eq!(models, ["scripted"; 3]);
+}
+
+#[tokio::test]
+async fn h07_a_system_prompt_that_takes_its_time_keeps_nobody_else_waiting() {
+    let (reached, mut is_reached) = tokio::sync::mpsc::unbounded_channel();
+    let (go, goes) = std::sync::mpsc::channel::<()>();
+    let goes = Arc::new(std::sync::Mutex::new(goes));
+    let slow = Registers("slow", move |hooks: &mut capstan::hooks::Registrar| {
+        let (reached, goes) = (reached.clone(), Arc::clone(&goes));
+        hooks.on_sync(SystemPrompt, move || {
+            reached.send(()).unwrap();
+            // As a disk does.
+            let came = goes.lock().unwrap().recv_timeout(std::time::Duration::from_secs(20));
+            Ok(Some(format!("the others went on: {}", came.is_ok())))
+        });
+    });
+    let model = ScriptedModel::start(vec![Reply::text("done")]).await;
+    let conversation = Conversation::scripted(&model, slow).await;
+    tokio::join!(conversation.say("go"), async {
+        is_reached.recv().await.unwrap();
+        go.send(()).unwrap();
+    });
+    let request = model.requests()[0].to_string();
+    assert!(request.contains("the others went on: true"), "{request}");
 }

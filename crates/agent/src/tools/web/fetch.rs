@@ -98,7 +98,9 @@ impl Fetch {
                 (client.unix_socket(tunnel.socket()), Some(tunnel))
             }
         };
-        let client = client.build().map_err(|error| words(&error))?;
+        // It reads the certificates of the machine.
+        let client = tokio::task::spawn_blocking(move || client.build()).await.map_err(|error| error.to_string())?;
+        let client = client.map_err(|error| words(&error))?;
         let response = client.get(url.clone()).header(ACCEPT, ACCEPTED).send().await;
         Ok((response.map_err(|error| words(&error.without_url()))?, tunnel))
     }
