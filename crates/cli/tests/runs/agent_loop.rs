@@ -175,3 +175,45 @@ async fn h07_a_system_prompt_that_takes_its_time_keeps_nobody_else_waiting() {
     let request = model.requests()[0].to_string();
     assert!(request.contains("the others went on: true"), "{request}");
 }
+
+#[tokio::test]
+async fn p14_what_is_read_of_a_tape_at_once_is_bounded_and_its_count_is_not() {
+    let model = ScriptedModel::start(vec![Reply::tool_calls([("call", "read", json!({}))]), Reply::text("done")]).await;
+    let read = tools(|| {
+        let read = |_: Map, context: ToolContext| async move {
+            let tape = context.api.tape;
+            let (anchors, info) = (tape.anchors(usize::MAX).await.unwrap(), tape.info().await.unwrap());
+            let found = tape.search("needle", usize::MAX).await.unwrap();
+            let counts = [anchors.len() as u64, found.len() as u64, info.anchors, info.entries_since_last_anchor];
+            Ok(ToolOutput::ok(format!("{counts:?}, last {}", info.last_anchor.unwrap())))
+        };
+        vec![FnTool::new("read", "Reads the tape.", json!({"type": "object", "properties": {}}), read)]
+    });
+    let conversation = Conversation::scripted(&model, read).await;
+    conversation.say(",help").await;
+    let tape = conversation.tape().await;
+    let mut batch = capstan::tape::Batch::new();
+    for number in 0..250 {
+        let state = Map::from_iter([("word".to_owned(), json!("needle"))]);
+        batch.append(&tape, capstan::tape::Draft::anchor(&format!("anchor {number}"), &state));
+    }
+    for number in 0..150 {
+        batch.append(&tape, capstan::tape::Draft::event("mine", json!(number)));
+    }
+    conversation.host.tapes().commit(batch).await.unwrap();
+    conversation.say("go").await;
+    let answer = told(&model.requests()[1]).pop().unwrap();
+    // The run itself had written seven entries by then, from what it was told to this call.
+    assert_eq!(answer, "call: [200, 200, 251, 157], last anchor 249");
+}
+
+#[tokio::test]
+async fn x05_an_answer_that_does_not_end_is_broken_off() {
+    let chunk = json!({"choices": [{"index": 0, "delta": {"content": "x".repeat(1024 * 1024)}}]});
+    let endless = format!("data: {chunk}\n\n").repeat(9);
+    let model = ScriptedModel::start(vec![Reply::raw(format!("{endless}data: [DONE]\n\n"))]).await;
+    let conversation = Conversation::scripted(&model, tools(Vec::new)).await;
+    let error = conversation.say("go").await.error.unwrap();
+    assert_eq!(error.code(), "model-broken");
+    assert!(error.public().contains("more than the 8388608 bytes"), "{}", error.public());
+}

@@ -132,10 +132,10 @@ pub trait TapeApi: Send + Sync + 'static {
     /// What is known about the tape.
     async fn info(&self) -> Result<TapeInfo, ApiError>;
 
-    /// The anchors, newest first.
+    /// The anchors, newest first, at most 200.
     async fn anchors(&self, limit: usize) -> Result<Vec<Entry>, ApiError>;
 
-    /// Entries with this text, newest first.
+    /// Entries with this text, newest first, at most 200.
     async fn search(&self, text: &str, limit: usize) -> Result<Vec<Entry>, ApiError>;
 }
 

@@ -12,9 +12,12 @@ use capstan_tape::{Draft, conversation};
 use futures::{StreamExt as _, stream};
 use serde_json::json;
 
-use super::{hook_failed, store_failed, unauthorized};
+use super::{hook_failed, images, store_failed, unauthorized};
 use crate::calls;
 use crate::run::Run;
+
+/// How long an answer may be, in bytes: many times what any model says, and little enough to be kept in memory.
+const LONGEST_ANSWER: usize = 8 * 1024 * 1024;
 
 pub(super) struct Models(pub(super) Arc<Run>);
 
@@ -47,7 +50,8 @@ impl Models {
             };
             // An interception may have changed anything, so what is sent is checked and made valid after it.
             self.allow(&request.model)?;
-            let request = ModelRequest { messages: conversation::request(request.messages), ..request };
+            let messages = images::newest(conversation::request(request.messages));
+            let request = ModelRequest { messages, ..request };
             let fallbacks = fallbacks.get_or_insert_with(|| self.fallbacks(&request.model).into_iter());
             sending(&request);
             let attempt = self.attempt(&request).await?;
@@ -140,12 +144,14 @@ struct Call {
     output: ModelOutput,
     /// Whether the limit of tokens cut it short.
     truncated: bool,
+    /// How long it is so far.
+    bytes: usize,
 }
 
 impl Call {
     fn new(run: &Arc<Run>, request: ModelRequest) -> Self {
         let (run, request) = (Arc::clone(run), Arc::new(request));
-        Self { run, request, output: ModelOutput::default(), truncated: false }
+        Self { run, request, output: ModelOutput::default(), truncated: false, bytes: 0 }
     }
 
     /// Passes the provider's events on, and sees to it that the call ends exactly once.
@@ -161,6 +167,13 @@ impl Call {
                         return;
                     }
                     Ok(event) => {
+                        self.bytes += length(&event);
+                        if self.bytes > LONGEST_ANSWER {
+                            let message = format!("the answer has more than the {LONGEST_ANSWER} bytes allowed");
+                            let endless = ModelError::new(ModelErrorKind::Broken, message);
+                            yield Err(self.ended(Err(&endless)).await.err().unwrap_or_else(|| api_error(&endless)));
+                            return;
+                        }
                         self.collect(&event).await;
                         yield Ok(event);
                     }
@@ -218,6 +231,15 @@ impl Call {
             state: self.run.state.clone(),
         };
         self.run.services.hooks.after_llm_call(&args).await.map_err(|failure| hook_failed(&failure))
+    }
+}
+
+/// How much of an answer an event is.
+fn length(event: &ModelEvent) -> usize {
+    match event {
+        ModelEvent::Text(delta) | ModelEvent::Reasoning(delta) => delta.len(),
+        ModelEvent::ToolCall(call) => call.function.name.len() + call.function.arguments.len(),
+        ModelEvent::ProviderMeta(_) | ModelEvent::Usage(_) | ModelEvent::Truncated | ModelEvent::Stop => 0,
     }
 }
 
