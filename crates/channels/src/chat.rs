@@ -6,11 +6,13 @@
 mod calls;
 mod complete;
 mod editor;
+mod figures;
 mod inline;
 mod key;
 mod line;
 mod markdown;
 mod screen;
+mod speech;
 mod table;
 mod tame;
 mod transcript;

@@ -2,7 +2,10 @@
 
 mod cli_support;
 
+use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use capstan_testing::{Gate, Reply, ScriptedModel};
 use cli_support::{CTRL_C, CTRL_D, ENTER, Place, Screen, of_kind};
@@ -91,6 +94,31 @@ fn x01_whoever_leaves_during_a_run_leaves_it_cancelled_and_on_record() {
 }
 
 #[test]
+fn x01_a_chat_whose_terminal_is_gone_ends_even_where_hanging_up_is_ignored() {
+    let place = Place::new();
+    let chat = place.command(&["chat"]);
+    let mut script = Command::new("script");
+    script.args(["-qfc", "trap '' HUP; \"$PROGRAM\" chat; touch ended", "/dev/null"]).current_dir(place.workspace());
+    script.env_clear().envs(chat.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    script.env("PROGRAM", chat.get_program()).env("TERM", "xterm");
+    let mut script = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let (mut output, mut seen) = (script.stdout.take().unwrap(), Vec::new());
+    while !String::from_utf8_lossy(&seen).contains('›') {
+        let mut bytes = [0; 512];
+        let count = output.read(&mut bytes).unwrap();
+        assert!(count > 0, "{:?}", String::from_utf8_lossy(&seen));
+        seen.extend_from_slice(&bytes[..count]);
+    }
+    script.kill().unwrap();
+    script.wait().unwrap();
+    let last = Instant::now() + Duration::from_mins(2);
+    while !place.workspace().join("ended").exists() {
+        assert!(Instant::now() < last, "it is still there");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
 fn a09_what_is_typed_during_a_run_steers_it() {
     let gate = Gate::new();
     let first = Reply::text("First answer.").held_at(&gate);
@@ -118,7 +146,6 @@ fn a09_what_is_typed_during_a_run_steers_it() {
 }
 
 #[test]
-#[ignore = "what it waits for does not always come in a window of 20 columns: the race is to be found"]
 fn c01_a_narrow_window_and_one_that_changes_its_size_are_written_for() {
     let place = Place::new();
     let screen = Screen::open(&place.command(&["chat"]), 20, 12);
@@ -132,6 +159,58 @@ fn c01_a_narrow_window_and_one_that_changes_its_size_are_written_for() {
     });
     screen.send(CTRL_D);
     assert_eq!(screen.ended(), Some(0));
+}
+
+#[test]
+fn c01_many_keys_at_once_are_all_taken_in_without_a_further_one() {
+    let place = Place::new();
+    let screen = chat(&place, &[]);
+    screen.wait_for("›");
+    // More than a terminal is read at a time, and not marked as pasted.
+    screen.send(&format!("{}{ENTER}", "many words ".repeat(200)));
+    screen.wait_for(" out · ");
+    screen.send(CTRL_D);
+    assert_eq!(screen.ended(), Some(0));
+    assert_eq!(place.outcomes(), (1, 0));
+}
+
+#[test]
+fn c01_ctrl_z_gives_the_terminal_to_the_shell_and_fg_takes_it_back() {
+    let gate = Gate::new();
+    let server = ScriptedModel::start_blocking(vec![Reply::text("One two three.").held_at(&gate)]);
+    let place = Place::with_model(&server).set("PS1", "$ ");
+    let chat = place.command(&["chat"]);
+    let mut shell = Command::new("bash");
+    shell.args(["--norc", "--noediting", "-i"]).current_dir(place.workspace());
+    shell.envs(chat.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let screen = Screen::open(&shell, 80, 24);
+    screen.wait_for("$ ");
+    screen.send(&format!("{} chat{ENTER}", chat.get_program().display()));
+    screen.say("hello");
+    screen.wait("the first word", |screen| rows(screen).contains(&"One"));
+    screen.send("half writ");
+    screen.wait_for("› half writ");
+    for _ in 0..2 {
+        screen.send("\u{1a}");
+        screen.wait_for("Stopped");
+        // In the background it must not touch the terminal. The shell waits until it has stopped again.
+        screen.send(&format!("bg; wait %1{ENTER}"));
+        screen.wait("it stands still again", |screen| screen.matches("Stopped").count() == 2);
+        screen.send(&format!("clear; stty -a | grep -ow -e -icanon -e icanon{ENTER}"));
+        screen.wait("a terminal as shells have it", |screen| rows(screen).contains(&"icanon"));
+        screen.send(&format!("clear; fg{ENTER}"));
+        let back = screen.wait("the chat as it was", |screen| rows(screen).contains(&"› half writ"));
+        assert_eq!((back.matches("One").count(), back.matches("ctrl-c cancels").count()), (1, 1), "{back}");
+    }
+    gate.open();
+    screen.wait_for("One two three.");
+    screen.wait("the end of the turn", |screen| !screen.contains("ctrl-c cancels"));
+    screen.send(CTRL_C);
+    screen.send(CTRL_D);
+    screen.wait_for("$ ");
+    screen.send(&format!("exit{ENTER}"));
+    assert_eq!(screen.ended(), Some(0));
+    assert_eq!(place.outcomes(), (1, 0));
 }
 
 #[test]
@@ -209,6 +288,11 @@ fn c01_what_was_said_is_remembered_and_commands_are_completed() {
     screen.wait_for("› ,tape.info");
     screen.send(ENTER);
     screen.wait_for("last anchor: session/start");
+    screen.say(",help");
+    screen.wait("what can be done here, and the tools", |screen| {
+        screen.contains("Lists the tools and how to call them.")
+    });
+    assert!(screen.raw().contains(",show [NUMBER]"), "{}", screen.raw());
     screen.send(CTRL_D);
     assert_eq!(screen.ended(), Some(0));
 }

@@ -162,6 +162,82 @@ fn h02_a_person_is_asked_and_the_key_is_not_shown() {
 }
 
 #[test]
+fn h02_a_person_whose_answers_do_not_work_answers_again_and_need_not_repeat_the_rest() {
+    let server = ScriptedModel::start_blocking(vec![Reply::status(401, REFUSED), Reply::text("ready")]);
+    let place = Place::new();
+    let screen = Screen::open(&place.command(&["onboard"]), 100, 40);
+    let base = server.base_url();
+    for (question, answer) in [
+        ("Provider", "nobody"),
+        ("there is no provider nobody", "openai"),
+        ("Model: ", ""),
+        ("the provider openai needs the name of a model", "scripted"),
+        ("Address", "nonsense"),
+    ] {
+        screen.wait_for(question);
+        screen.send(&format!("{answer}{ENTER}"));
+    }
+    screen.wait_for("Key, which is not shown (enter for none)");
+    screen.send(&format!("two words{ENTER}"));
+    screen.wait_for("a key has no blanks");
+    screen.send(&format!("wrong{ENTER}"));
+    screen.wait_for("And now? (again, quit) [again]: ");
+    screen.send(ENTER);
+    for (question, answer) in [("[openai]: ", ""), ("Model [scripted]: ", ""), ("[nonsense]: ", base.as_str())] {
+        screen.wait_for(question);
+        screen.send(&format!("{answer}{ENTER}"));
+    }
+    screen.wait_for("(enter keeps the one you gave)");
+    screen.send(ENTER);
+    screen.wait_for("error[model-unauthorized]");
+    screen.wait_for("And now? (again, keep, quit) [again]: ");
+    assert_eq!(files(&place), [""; 0]);
+    screen.send(&format!("a{ENTER}"));
+    let address = format!("[{base}]: ");
+    for (times, question) in [(2, "[openai]: "), (2, "Model [scripted]: "), (1, &address)] {
+        screen.wait(question, |screen| screen.matches(question).count() == times);
+        screen.send(ENTER);
+    }
+    screen.wait("the question for the key once more", |screen| screen.matches("keeps the one you gave").count() == 2);
+    screen.send(&format!("{KEY}{ENTER}"));
+    screen.wait_for("`capstan chat` begins a conversation.");
+    assert_eq!(screen.ended(), Some(0));
+    assert_eq!(read(&place, "secrets.toml"), format!("[models.openai]\napi_key = \"{KEY}\"\n"));
+    assert_eq!(server.authorizations(), [Some("Bearer wrong".to_owned()), Some(format!("Bearer {KEY}"))]);
+}
+
+#[test]
+fn h02_a_person_without_a_network_can_keep_what_could_not_be_tried() {
+    let place = Place::new();
+    let arguments = ["onboard", "--model", "openai:x", "--api-base", "http://127.0.0.1:1/v1"];
+    let screen = Screen::open(&place.command(&arguments), 100, 30);
+    screen.wait_for("Key, which is not shown");
+    screen.send(&format!("{KEY}{ENTER}"));
+    screen.wait_for("error[model-unreachable]");
+    screen.wait_for("And now?");
+    screen.send(&format!("keep{ENTER}"));
+    screen.wait_for("`capstan chat` begins a conversation.");
+    assert_eq!(screen.ended(), Some(0));
+    assert_eq!(read(&place, "secrets.toml"), format!("[models.openai]\napi_key = \"{KEY}\"\n"));
+}
+
+#[test]
+fn h02_the_files_are_ones_own_whatever_new_files_are_by_default() {
+    let place = Place::new();
+    let onboard = place.command(&["onboard", "--model", "openai:x", "--api-key-stdin", "--skip-test"]);
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", "umask 0; echo key-of-mine | exec \"$0\" \"$@\""]).arg(onboard.get_program());
+    shell.args(onboard.get_args()).envs(onboard.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    assert!(shell.current_dir(place.workspace()).status().unwrap().success());
+    let mode = |name: &str| std::fs::metadata(place.home().join(name)).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(""), mode("secrets.toml"), mode("config.toml")), (0o700, 0o600, 0o600));
+    std::fs::set_permissions(place.home().join("secrets.toml"), std::fs::Permissions::from_mode(0o644)).unwrap();
+    let again = ["onboard", "--yes", "--api-key-stdin", "--skip-test"];
+    place.capstan_reading(&again, b"key-of-mine").succeeded();
+    assert_eq!(mode("secrets.toml"), 0o600, "the same key, and from now on one's own");
+}
+
+#[test]
 fn h02_whoever_breaks_off_has_changed_nothing() {
     let place = Place::new();
     let screen = Screen::open(&place.command(&["onboard"]), 100, 30);

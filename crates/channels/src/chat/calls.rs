@@ -66,8 +66,10 @@ impl Calls {
             rows.push(cut(&Line::of(format!("  {line}"), Style::Aside), width));
         }
         if shown < lines.len() {
-            let more = format!("  … {} more lines (,show {})", lines.len() - shown, self.count);
-            rows.push(cut(&Line::of(more, Style::Aside), width));
+            let more = Line::of(format!("  … {} more lines (,show {})", lines.len() - shown, self.count), Style::Aside);
+            // How to see them is told where there is no room to tell how many they are.
+            let short = || Line::of(format!("  … ,show {}", self.count), Style::Aside);
+            rows.push(if more.columns() <= width { more } else { cut(&short(), width) });
         }
         self.kept.push_back(Kept { number: self.count, title, text });
         if self.kept.len() > KEPT {

@@ -9,6 +9,9 @@ use super::tame::tame;
 /// How many messages are remembered.
 pub const REMEMBERED: usize = 1000;
 
+/// How a tab is shown.
+const TAB: &str = "    ";
+
 /// The text that is being written.
 #[derive(Debug, Clone, Default)]
 pub struct Editor {
@@ -86,7 +89,7 @@ impl Editor {
     pub fn press(&mut self, key: &Key) -> bool {
         match key {
             Key::Character(character) => self.insert(&tame(character.encode_utf8(&mut [0; 4]))),
-            Key::Paste(text) => self.insert(&tame(&text.replace("\r\n", "\n").replace('\r', "\n"))),
+            Key::Paste(text) => self.insert(&pasted(text)),
             Key::NewLine => self.insert("\n"),
             Key::Backspace => self.delete(self.left()..self.cursor),
             Key::Delete => self.delete(self.cursor..self.right()),
@@ -103,7 +106,9 @@ impl Editor {
             Key::Up => self.recall_earlier(),
             Key::Down if self.line_end() < self.text.len() => self.move_to_line_below(),
             Key::Down => self.recall_later(),
-            Key::Enter | Key::Tab | Key::Interrupt | Key::EndOfInput | Key::Redraw | Key::Expand => return false,
+            Key::Enter | Key::Tab | Key::Interrupt | Key::EndOfInput | Key::Suspend | Key::Redraw | Key::Expand => {
+                return false;
+            }
         }
         true
     }
@@ -201,7 +206,8 @@ impl Editor {
         let (mut rows, mut row, mut used) = (Vec::new(), String::new(), 0);
         let mut cursor = None;
         for (at, character) in self.text.grapheme_indices(true) {
-            let columns = columns(character);
+            let character = if character == "\t" { TAB } else { character };
+            let columns = if character == TAB { TAB.len() } else { columns(character) };
             // The cursor needs a column of its own.
             if character != "\n" && used + columns >= width {
                 rows.push(std::mem::take(&mut row));
@@ -222,6 +228,12 @@ impl Editor {
         rows.push(row);
         Written { rows, row: row_of_cursor, column }
     }
+}
+
+/// A text that was pasted as it is taken in: what would drive the terminal is left out, tabs are not.
+fn pasted(text: &str) -> String {
+    let text = text.replace("\r\n", "\n").replace('\r', "\n");
+    text.split('\t').map(tame).collect::<Vec<_>>().join("\t")
 }
 
 /// Where the character of this number begins, or the end of the text.

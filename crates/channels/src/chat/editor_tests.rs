@@ -42,6 +42,15 @@ fn c01_a_paste_of_many_lines_is_one_text() {
 }
 
 #[test]
+fn c01_a_tab_that_is_pasted_is_sent_as_one() {
+    let mut editor = typed("a:\n\tb");
+    assert_eq!(editor.written(20).rows, ["a:", "    b"]);
+    assert_eq!(editor.written(5).rows, ["a:", "    ", "b"]);
+    assert_eq!(pressed(&mut editor, &[Key::Left, Key::Left]), "a:\n|\tb");
+    assert_eq!(editor.take(), "a:\n\tb");
+}
+
+#[test]
 fn c01_earlier_messages_come_back_and_what_was_being_written_is_not_lost() {
     let mut editor = Editor::new(vec!["first".to_owned(), "second".to_owned()]);
     editor.press(&Key::Paste("draft".to_owned()));

@@ -43,6 +43,8 @@ pub enum Key {
     Interrupt,
     /// Ctrl-D.
     EndOfInput,
+    /// Ctrl-Z.
+    Suspend,
     /// Draws everything anew.
     Redraw,
     /// Shows the whole of what the last tool gave.

@@ -162,7 +162,11 @@ impl Markdown {
 
     fn laid_out(&self, line: &str, width: usize, reach: Reach) -> Vec<(Line, usize)> {
         if self.is_verbatim {
-            return Layout::plain(width).laid_out(&after_ink(&Line::of(line, self.base), self.given));
+            // What is broken off stays as far to the right as its line.
+            let indent = " ".repeat(line.len() - line.trim_start_matches(' ').len());
+            let first = if self.given > 0 { indent.as_str() } else { "" };
+            let layout = Layout { width, first, further: &indent, style: self.base };
+            return layout.laid_out(&after_ink(&Line::of(line, self.base), self.given));
         }
         let (first, further) = self.before(line);
         let first = if self.given > 0 { &further } else { &first };

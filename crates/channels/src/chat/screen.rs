@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use capstan_protocol::OutboundKind;
+use capstan_protocol::EventId;
 
 use super::complete::{Completion, Words};
 use super::editor::Editor;
@@ -63,6 +63,8 @@ pub enum Wish {
     Cancel,
     /// The chat is to end.
     Leave,
+    /// The chat is to stand still until the shell lets it go on.
+    Suspend,
     /// Everything is to be drawn anew.
     Redraw,
 }
@@ -77,9 +79,7 @@ pub struct Screen {
     /// How many messages are not answered, and since when something goes on.
     unanswered: usize,
     since: Option<Duration>,
-    /// One of them was cancelled.
-    was_cancelled: bool,
-    /// Ctrl-C was pressed where there was nothing to cancel: once more leaves.
+    /// Ctrl-C was pressed with nothing written: once more leaves.
     is_leaving: bool,
 }
 
@@ -94,7 +94,6 @@ impl Screen {
             choices: Vec::new(),
             unanswered: 0,
             since: None,
-            was_cancelled: false,
             is_leaving: false,
         }
     }
@@ -115,17 +114,12 @@ impl Screen {
         if matches!(told, Told::Event { .. }) {
             self.since.get_or_insert(now);
         }
-        let is_notice = matches!(&told, Told::Message(message) if message.kind == OutboundKind::Notice);
         self.transcript.tell(told, now);
         // Nobody waits here for what was taken up: its end is heard of, not answered.
-        let was_cancelled = self.unanswered == 0 && is_notice && self.transcript.is_cancelling;
-        if was_cancelled {
-            self.transcript.break_off();
-        }
         if !self.is_busy()
             && let Some(since) = self.since.take()
         {
-            self.transcript.ended(was_cancelled, now.saturating_sub(since), now);
+            self.transcript.ended(now.saturating_sub(since), now);
         }
     }
 
@@ -143,7 +137,7 @@ impl Screen {
     }
 
     /// A message was answered, or taken into the turn of another.
-    pub fn answered(&mut self, ended: &Ended, now: Duration) {
+    pub fn answered(&mut self, event: &EventId, ended: &Ended, now: Duration) {
         self.unanswered = self.unanswered.saturating_sub(1);
         if let Some(failed) = &ended.failed {
             self.transcript.fail(failed);
@@ -152,13 +146,12 @@ impl Screen {
             self.transcript.note(&format!("hint: {hint}"));
         }
         if ended.cancelled {
-            self.was_cancelled = true;
             // What waits has its turn now, which can be cancelled too.
-            self.transcript.is_cancelling = false;
+            self.transcript.cancelled(event, now);
         }
         if self.unanswered == 0 {
             let took = now.saturating_sub(self.since.take().unwrap_or(now));
-            self.transcript.ended(std::mem::take(&mut self.was_cancelled), took, now);
+            self.transcript.ended(took, now);
             self.transcript.forget();
         }
     }
@@ -174,7 +167,7 @@ impl Screen {
         if !self.transcript.expand(number) {
             self.note(&match number {
                 Some(number) => format!("there is no output {number} (any more)"),
-                None => "no tool was called yet".to_owned(),
+                None => "no tool has answered yet".to_owned(),
             });
         }
     }
@@ -189,6 +182,7 @@ impl Screen {
             Key::Tab => self.complete(names),
             Key::Expand => self.expand(None),
             Key::Redraw => return Wish::Redraw,
+            Key::Suspend => return Wish::Suspend,
             Key::EndOfInput if self.editor.is_empty() => return Wish::Leave,
             Key::EndOfInput => {
                 self.editor.press(&Key::Delete);
@@ -197,6 +191,8 @@ impl Screen {
                 if std::mem::replace(&mut self.transcript.is_cancelling, true) {
                     return Wish::Leave;
                 }
+                // It may be over before the next key: a second one leaves all the same.
+                self.is_leaving = self.editor.is_empty();
                 return Wish::Cancel;
             }
             Key::Interrupt if was_leaving => return Wish::Leave,
@@ -257,11 +253,9 @@ impl Screen {
     }
 
     fn status(&self, now: Duration) -> Vec<Line> {
-        if self.is_leaving {
-            return vec![Line::of("ctrl-c again leaves", Style::Aside)];
-        }
         if !self.is_busy() {
-            return Vec::new();
+            let told = self.is_leaving.then(|| Line::of("ctrl-c again leaves", Style::Aside));
+            return told.into_iter().collect();
         }
         let time = super::calls::elapsed(now.saturating_sub(self.since.unwrap_or(now)));
         let spinner = SPINNER[usize::try_from(now.as_millis() / TICK.as_millis()).unwrap_or(0) % SPINNER.len()];

@@ -73,7 +73,11 @@ impl Seen {
     }
 
     fn answered(&mut self) -> &mut Self {
-        self.screen.answered(&Ended::default(), self.now);
+        self.answered_so("1", &Ended::default())
+    }
+
+    fn answered_so(&mut self, event: &str, ended: &Ended) -> &mut Self {
+        self.screen.answered(&EventId::new(event), ended, self.now);
         self
     }
 
@@ -164,11 +168,27 @@ fn c01_ctrl_c_cancels_and_then_leaves() {
     assert_eq!(seen.press(&Key::Interrupt), Wish::Cancel);
     let cancelling = seen.look();
     seen.notice("Sorry, something went wrong: cancelled");
-    seen.screen.answered(&Ended { cancelled: true, ..Ended::default() }, seen.now);
+    seen.answered_so("1", &Ended { cancelled: true, ..Ended::default() });
     insta::assert_snapshot!(format!("{cancelling}\n\n\n{}", seen.look()));
+    assert_eq!(seen.press(&Key::Interrupt), Wish::Leave, "a second one leaves, however fast the run ended");
     seen.say("again");
     assert_eq!(seen.press(&Key::Interrupt), Wish::Cancel);
     assert_eq!(seen.press(&Key::Interrupt), Wish::Leave, "a second one waits for nothing");
+}
+
+#[test]
+fn c01_what_waited_for_a_run_that_was_cancelled_is_shown_after_it() {
+    let cancelled = Ended { cancelled: true, ..Ended::default() };
+    let mut seen = Seen::new(50, 20);
+    seen.say("begin").text("Working on").say("and this").say("this too");
+    seen.press(&Key::Interrupt);
+    // Whether the end is heard of first, or the next turn, makes no difference.
+    seen.event_of("2", StreamEvent::text("Here"), false).notice("Sorry: cancelled").answered_so("1", &cancelled);
+    seen.event_of("2", StreamEvent::text(" is that."), false).event_of("2", ended("Here is that."), false);
+    seen.message("Here is that.").answered();
+    seen.event_of("3", StreamEvent::text("And the"), false).press(&Key::Interrupt);
+    seen.notice("Sorry, something went wrong: cancelled").answered_so("3", &cancelled);
+    insta::assert_snapshot!(seen.look());
 }
 
 #[test]
@@ -191,8 +211,19 @@ fn t11_a_failure_is_told_with_what_to_do() {
     seen.say("hello").text("I wa").event(StreamEvent::error("the model broke off"));
     seen.event(StreamEvent::Final { text: "I wa".to_owned(), ok: false });
     seen.notice("Sorry, something went wrong: the model broke off");
-    seen.screen.answered(&Ended { hint: Some("try again".to_owned()), ..Ended::default() }, seen.now);
+    seen.answered_so("1", &Ended { hint: Some("try again".to_owned()), ..Ended::default() });
     insta::assert_snapshot!(seen.look());
+}
+
+#[test]
+fn t11_a_turn_that_failed_without_an_end_was_not_cancelled() {
+    let mut seen = Seen::new(60, 20);
+    seen.say("hello").text("I wa").say("and this").notice("Sorry, something went wrong: too late");
+    seen.event_of("2", StreamEvent::text("Here it is."), false).answered_so("1", &Ended::default());
+    seen.event_of("2", ended("Here it is."), false).message("Here it is.").answered();
+    let shown = seen.look();
+    assert!(shown.contains("I wa\n\n✗ Sorry, something went wrong: too late\n\nHere it is.\n"), "{shown}");
+    assert!(!shown.contains("cancelled"), "{shown}");
 }
 
 #[test]
@@ -235,6 +266,15 @@ fn a03_the_output_of_a_command_is_shown_as_it_is() {
 }
 
 #[test]
+fn a03_the_output_of_a_command_keeps_its_indent_where_its_lines_are_broken() {
+    let mut seen = Seen::new(20, 20);
+    let output = "  ,help\n      Lists the tools and how to call them.";
+    seen.say(",help").event_of("1", StreamEvent::text(output), true).event(ended(output)).message(output).answered();
+    let shown = seen.look();
+    assert!(shown.contains("  ,help\n      Lists the\n      tools and how\n      to call them.\n"), "{shown}");
+}
+
+#[test]
 fn a03_a_command_beside_a_run_is_shown_when_it_is_whole() {
     let mut seen = Seen::new(60, 20);
     seen.say("begin").text("One sentence that").say(",tape.info");
@@ -256,6 +296,28 @@ fn c01_a_narrow_window_still_shows_everything() {
     let shown = seen.look();
     assert!(shown.lines().all(|line| line.split("   <-").next().unwrap_or_default().chars().count() <= 20), "{shown}");
     insta::assert_snapshot!(format!("{running}\n\n\n{shown}"));
+}
+
+#[test]
+fn c01_a_window_that_changes_its_size_while_a_reply_comes_shows_each_word_once() {
+    let mut seen = Seen::new(40, 10);
+    seen.say("tell me").text("One paragraph that goes on and on while 你好世界 👩\u{200d}👧 the window");
+    let wide = seen.look();
+    seen.screen.resize(Size { columns: 20, rows: 6 });
+    seen.press(&Key::Paste("writing 你好 meanwhile, too long".to_owned()));
+    seen.text(" is made narrow, and then").look();
+    let narrow = seen.look();
+    seen.screen.resize(Size { columns: 200, rows: 10 });
+    seen.text(" very wide indeed.").event(ended("")).answered();
+    insta::assert_snapshot!(format!("{wide}\n\n\n{narrow}\n\n\n{}", seen.look()));
+}
+
+#[test]
+fn a04_a_narrow_window_still_tells_how_the_rest_of_an_output_is_seen() {
+    let mut seen = Seen::new(20, 10);
+    seen.say("x").call("c1", "bash", r#"{"cmd":"seq 9"}"#).result("c1", ToolOutput::ok("1\n2\n3\n4\n5\n6\n7\n8\n9"));
+    let shown = seen.look();
+    assert!(shown.contains("  3\n  … ,show 1\n"), "{shown}");
 }
 
 #[test]

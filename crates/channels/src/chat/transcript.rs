@@ -4,16 +4,14 @@ use std::time::Duration;
 
 use capstan_protocol::{EventId, Outbound, OutboundKind, StreamEvent, Usage};
 
-use super::calls::{Calls, elapsed};
-use super::inline::Signs;
+use super::calls::Calls;
+use super::figures::figures;
 use super::line::{Layout, Line, Palette, Style};
-use super::markdown::Markdown;
-use super::tame::{Tame, tame};
+use super::speech::{Kind, Speech};
+use super::tame::tame;
 
 /// What stands before what the person said.
 pub(super) const PROMPT: &str = "› ";
-/// What stands before the model's reasoning.
-const REASONING: &str = "┊ ";
 /// How many replies are kept whose message has not come yet.
 const UNSENT: usize = 16;
 /// How many rows a line that goes on may have before its first ones are given.
@@ -57,19 +55,17 @@ pub(super) struct Transcript {
     usage: Option<Usage>,
     /// The person wants the run to end: that it did is no surprise.
     pub(super) is_cancelling: bool,
+    cut_off: CutOff,
 }
 
-struct Speech {
-    kind: Kind,
-    markdown: Markdown,
-    tame: Tame,
-}
-
+/// Whether the turn before was cancelled.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Reply,
-    Reasoning,
-    Output,
+enum CutOff {
+    No,
+    /// That was told, and nothing came after it.
+    Told,
+    /// That was told when the next turn began, before the notice of it came.
+    BeforeNotice,
 }
 
 impl Transcript {
@@ -85,6 +81,7 @@ impl Transcript {
             calls: Calls::default(),
             usage: None,
             is_cancelling: false,
+            cut_off: CutOff::No,
         }
     }
 
@@ -127,14 +124,28 @@ impl Transcript {
                 self.said_by_person(&text);
             }
             Told::Event { event, is_command, body } => self.happened(&event, is_command, body, now),
-            Told::Message(message) => self.message(&message),
+            Told::Message(message) => self.message(&message, now),
         }
     }
 
     fn happened(&mut self, event: &EventId, is_command: bool, body: StreamEvent, now: Duration) {
-        let lead = self.lead.get_or_insert_with(|| event.clone());
-        if lead != event {
-            return self.beside(event, &body);
+        if self.lead.as_ref().is_some_and(|lead| lead != event) {
+            if is_command {
+                return self.beside(event, &body);
+            }
+            // Messages have their turns one after the other; not every turn that goes wrong has an end of its own.
+            if self.is_cancelling {
+                self.cut_off(now);
+                self.cut_off = CutOff::BeforeNotice;
+            } else {
+                self.break_off(now);
+            }
+        }
+        if self.lead.is_none() {
+            self.lead = Some(event.clone());
+            if self.cut_off == CutOff::Told {
+                self.cut_off = CutOff::No;
+            }
         }
         match body {
             StreamEvent::Text { delta } => {
@@ -186,10 +197,14 @@ impl Transcript {
     }
 
     /// A message adds only what was not shown as it came.
-    fn message(&mut self, message: &Outbound) {
+    fn message(&mut self, message: &Outbound, now: Duration) {
         let text = message.content.text();
         if message.kind == OutboundKind::Notice {
-            if !self.is_cancelling {
+            if self.is_cancelling {
+                self.cut_off(now);
+            } else if self.cut_off == CutOff::BeforeNotice {
+                self.cut_off = CutOff::No;
+            } else {
                 self.end_speech();
                 self.fail(&text);
             }
@@ -256,18 +271,28 @@ impl Transcript {
         }
     }
 
-    /// The turn of an event that nobody here waits for was cancelled: that is all that is heard of it.
-    pub(super) fn break_off(&mut self) {
-        self.lead = None;
+    /// The turn of an event was cancelled. That is told once, and before anything of the next.
+    pub(super) fn cancelled(&mut self, event: &EventId, now: Duration) {
+        let is_told = match &self.lead {
+            Some(lead) => lead != event,
+            None => self.cut_off != CutOff::No,
+        };
+        if !is_told {
+            self.cut_off(now);
+        } else if self.cut_off == CutOff::BeforeNotice {
+            self.cut_off = CutOff::No;
+        }
     }
 
-    /// What was said has been sent too: whatever message comes next belongs to something else.
-    pub(super) fn forget(&mut self) {
-        self.said.clear();
+    fn cut_off(&mut self, now: Duration) {
+        self.break_off(now);
+        self.cut_off = CutOff::Told;
+        self.gap();
+        self.line("■ cancelled", Style::Failed);
     }
 
-    /// Nothing goes on any more: what it used, and how long it took.
-    pub(super) fn ended(&mut self, was_cancelled: bool, took: Duration, now: Duration) {
+    /// Nothing more comes of the turn that is shown.
+    fn break_off(&mut self, now: Duration) {
         self.end_speech();
         let left = self.calls.break_off(now, self.width);
         if !left.is_empty() {
@@ -276,10 +301,17 @@ impl Transcript {
         }
         self.lead = None;
         self.is_cancelling = false;
-        if was_cancelled {
-            self.gap();
-            self.line("■ cancelled", Style::Failed);
-        }
+    }
+
+    /// What was said has been sent too: whatever message comes next belongs to something else.
+    pub(super) fn forget(&mut self) {
+        self.said.clear();
+    }
+
+    /// Nothing goes on any more: what it used, and how long it took.
+    pub(super) fn ended(&mut self, took: Duration, now: Duration) {
+        self.break_off(now);
+        self.cut_off = CutOff::No;
         if let Some(usage) = self.usage.take() {
             self.gap();
             self.line(&figures(&usage, took), Style::Aside);
@@ -344,50 +376,5 @@ impl Transcript {
             self.ends_blank = last.text().is_empty();
         }
         self.finished.extend(rows);
-    }
-}
-
-impl Speech {
-    fn new(kind: Kind, palette: Palette) -> Self {
-        let signs = if palette == Palette::Colour { Signs::Hidden } else { Signs::Shown };
-        let markdown = match kind {
-            Kind::Reply => Markdown::new(signs, Style::Plain),
-            Kind::Reasoning => Markdown::new(signs, Style::Aside),
-            Kind::Output => Markdown::verbatim(),
-        };
-        Self { kind, markdown, tame: Tame::default() }
-    }
-
-    /// How many columns its rows may have.
-    fn width(&self, width: usize) -> usize {
-        if self.kind == Kind::Reasoning { width.saturating_sub(2).max(1) } else { width }
-    }
-
-    /// Its rows as they are shown.
-    fn rows(&self, rows: Vec<Line>) -> Vec<Line> {
-        if self.kind != Kind::Reasoning {
-            return rows;
-        }
-        let before = |row: Line| {
-            let mut line = Line::of(REASONING, Style::Aside);
-            line.push(&row.text(), Style::Aside);
-            line
-        };
-        rows.into_iter().map(before).collect()
-    }
-}
-
-/// What a turn used, as far as that is known.
-fn figures(usage: &Usage, took: Duration) -> String {
-    let known = [(usage.prompt_tokens, "in"), (usage.completion_tokens, "out")];
-    let known = known.into_iter().filter_map(|(count, name)| Some(format!("{} {name}", in_short(count?))));
-    known.chain([elapsed(took)]).collect::<Vec<_>>().join(" · ")
-}
-
-fn in_short(count: u64) -> String {
-    match count {
-        0..10_000 => count.to_string(),
-        10_000..1_000_000 => format!("{}.{}k", count / 1000, count % 1000 / 100),
-        _ => format!("{}.{}M", count / 1_000_000, count % 1_000_000 / 100_000),
     }
 }

@@ -37,7 +37,9 @@ struct Seen {
 impl Screen {
     /// Starts a command at a terminal of this size.
     pub fn open(command: &Command, columns: u16, rows: u16) -> Self {
-        let terminal: OwnedFd = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+        // Whoever had this side too would never see the terminal close.
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let terminal: OwnedFd = openpt(flags).expect("a terminal");
         grantpt(&terminal).expect("a terminal of one's own");
         unlockpt(&terminal).expect("a terminal that can be opened");
         let name = ptsname(&terminal, Vec::new()).expect("its name").into_string().expect("a name in UTF-8");
@@ -122,6 +124,14 @@ impl Screen {
     pub fn kill(mut self) {
         self.child.kill().expect("it can be killed");
         self.child.wait().expect("it ends");
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        // A test that failed leaves nothing behind; one that did not has seen the end.
+        let _ended = self.child.kill();
+        let _ended = self.child.wait();
     }
 }
 

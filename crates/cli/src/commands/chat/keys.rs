@@ -53,7 +53,8 @@ impl Drop for Keyboard {
 fn read(inputs: &mpsc::Sender<Input>, is_over: &AtomicBool) {
     while !is_over.load(Ordering::SeqCst) {
         let happened = match event::poll(LOOK) {
-            Ok(false) => continue,
+            Ok(false) if is_there() => continue,
+            Ok(false) => return,
             Ok(true) => event::read(),
             Err(error) => Err(error),
         };
@@ -70,6 +71,12 @@ fn read(inputs: &mpsc::Sender<Input>, is_over: &AtomicBool) {
             return;
         }
     }
+}
+
+/// Whether the terminal is still there. One that has gone is at its end for ever, which nobody else tells where hanging
+/// up is ignored.
+fn is_there() -> bool {
+    rustix::termios::tcgetattr(std::io::stdin()).is_ok()
 }
 
 fn key_of(key: KeyEvent) -> Option<Key> {
@@ -95,6 +102,7 @@ fn key_of(key: KeyEvent) -> Option<Key> {
             'p' => Key::Up,
             'u' => Key::DeleteToStart,
             'w' => Key::DeleteWord,
+            'z' => Key::Suspend,
             _ => return None,
         },
         KeyCode::Char('b') if alt => Key::WordLeft,

@@ -4,6 +4,7 @@ mod history;
 mod keys;
 mod lines;
 mod room;
+mod standstill;
 mod terminal;
 mod words;
 

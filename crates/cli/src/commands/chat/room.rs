@@ -8,7 +8,7 @@ use capstan_channels::chat::{Ended, Key, Palette, Screen, TICK, Told, Wish};
 use capstan_hooks::Deadlines;
 use capstan_hooks::contracts::Channel as _;
 use capstan_host::{Host, HostError, Served};
-use capstan_protocol::SessionId;
+use capstan_protocol::{EventId, SessionId};
 use capstan_turn::TurnError;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt as _};
@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 
 use super::history::History;
 use super::keys::{Input, Keyboard};
+use super::standstill::{Standstill, is_in_front};
 use super::terminal::Terminal;
 use super::words::{names, words};
 use super::{CHAT, QUIT, by_person};
@@ -24,7 +25,15 @@ use crate::command_line::Context;
 use crate::commands::signals::Signals;
 use crate::{Exit, Failure, builder};
 
-type Turn = BoxFuture<'static, Result<Served, HostError>>;
+type Turn = BoxFuture<'static, (EventId, Result<Served, HostError>)>;
+
+/// What can be done at a screen beside what every channel can.
+const HERE: &str = "\
+,show [NUMBER]     the whole of what a tool gave, by its number or the last one; ctrl-o too
+enter, alt-enter   sends; begins a new line
+tab, up, down      completes; an earlier or later message
+ctrl-c             cancels the run, then leaves
+ctrl-z, ctrl-d     gives the terminal to the shell until `fg`; leaves";
 
 /// Why a chat ends.
 enum End {
@@ -60,6 +69,7 @@ pub(super) async fn talk(context: Context<'_>, session: SessionId, palette: Pale
         history,
         screen,
         terminal,
+        standstill: Standstill::watch(),
         turns: FuturesUnordered::new(),
         begun: Instant::now(),
         is_to_cancel: false,
@@ -83,6 +93,7 @@ struct Room {
     history: History,
     screen: Screen,
     terminal: Terminal,
+    standstill: Standstill,
     /// The messages that are not answered.
     turns: FuturesUnordered<Turn>,
     begun: Instant,
@@ -113,8 +124,9 @@ impl Room {
                     self.screen.tell(told, self.now());
                     self.hear_all();
                 }
-                Some(served) = self.turns.next() => self.answered(served),
+                Some((event, served)) = self.turns.next() => self.answered(&event, served),
                 () = signals.next() => break End::Told,
+                () = self.standstill.resumed() => self.go_on().await?,
                 _ = tick.tick(), if self.screen.is_busy() => {
                     if self.is_to_cancel {
                         self.cancel();
@@ -144,10 +156,25 @@ impl Room {
             Wish::Nothing => {}
             Wish::Redraw => self.terminal.clear()?,
             Wish::Leave => return Ok(std::ops::ControlFlow::Break(())),
+            Wish::Suspend => self.suspend().await?,
             Wish::Cancel => self.cancel(),
             Wish::Say(text) => return Ok(self.say(text).await),
         }
         Ok(std::ops::ControlFlow::Continue(()))
+    }
+
+    async fn suspend(&mut self) -> std::io::Result<()> {
+        self.terminal.lend()?;
+        self.standstill.stop().await?;
+        self.terminal.retake()
+    }
+
+    /// Somebody stopped this process, and let it go on.
+    async fn go_on(&mut self) -> std::io::Result<()> {
+        if !is_in_front() {
+            self.standstill.stop().await?;
+        }
+        self.terminal.retake()
     }
 
     /// A turn that has not begun yet is cancelled when it has.
@@ -172,18 +199,21 @@ impl Room {
             return std::ops::ControlFlow::Continue(());
         }
         self.screen.said(&text, self.now());
+        if line == ",help" {
+            self.screen.note(HERE);
+        }
         let event = by_person(self.chat.event(CHAT, text));
-        let host = self.host.clone();
-        let mut turn: Turn = async move { host.serve(event).await }.boxed();
+        let (host, id) = (self.host.clone(), event.event_id.clone());
+        let mut turn: Turn = async move { (id, host.serve(event).await) }.boxed();
         // It takes its place in line when it is first asked how far it is.
         match poll!(&mut turn) {
-            std::task::Poll::Ready(served) => self.answered(served),
+            std::task::Poll::Ready((event, served)) => self.answered(&event, served),
             std::task::Poll::Pending => self.turns.push(turn),
         }
         std::ops::ControlFlow::Continue(())
     }
 
-    fn answered(&mut self, served: Result<Served, HostError>) {
+    fn answered(&mut self, event: &EventId, served: Result<Served, HostError>) {
         // What it was answered with comes first.
         self.hear_all();
         let failed = |failure: Failure| Ended {
@@ -205,6 +235,6 @@ impl Room {
             Ok(Served { error: Some(error), .. }) => failed(error.into()),
         };
         self.is_to_cancel = false;
-        self.screen.answered(&ended, self.now());
+        self.screen.answered(event, &ended, self.now());
     }
 }

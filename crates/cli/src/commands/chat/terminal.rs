@@ -3,7 +3,6 @@
 //! What is finished scrolls away as in any other program, so it can be scrolled back to, searched and copied. Only the
 //! rows at the bottom are drawn again.
 
-use std::fmt::Write as _;
 use std::io::{self, Write as _};
 
 use capstan_channels::chat::{Frame, Line, Palette, Size};
@@ -15,6 +14,11 @@ const USUAL: Size = Size { columns: 80, rows: 24 };
 /// Has a terminal show nothing of what is drawn until it is whole. Those that do not know it ignore it.
 const HOLD: &str = "\u{1b}[?2026h";
 const SHOW: &str = "\u{1b}[?2026l";
+/// Clears the row the cursor is in, from its first column.
+const CLEAR_ROW: &str = "\u{1b}[K";
+/// The same and everything below. Some terminals take it for a wish to keep what was there when the whole screen is
+/// cleared from its first column on, so it is done from the second.
+const CLEAR_REST: &str = "\u{1b}[K\u{1b}[C\u{1b}[J\r";
 
 /// A terminal that is drawn on; it is left as it was found.
 pub(super) struct Terminal {
@@ -49,38 +53,55 @@ impl Terminal {
         if is_same {
             return Ok(());
         }
-        let mut text = String::from(HOLD);
-        text.push_str(&up(self.rows_above(Self::size().columns)));
-        text.push_str("\r\u{1b}[J");
-        for row in &frame.finished {
-            text.push_str(&self.palette.paint(row));
-            text.push_str("\r\n");
+        let text = self.drawn(frame, Self::size().columns);
+        (self.bottom, self.row, self.column) = (frame.bottom.clone(), frame.row, frame.column);
+        write(&text)
+    }
+
+    /// What draws a frame over the one before.
+    fn drawn(&self, frame: &Frame, columns: usize) -> String {
+        let mut rows: Vec<String> =
+            frame.finished.iter().chain(&frame.bottom).map(|row| self.palette.paint(row)).collect();
+        if frame.bottom.is_empty() {
+            rows.push(String::new());
         }
-        for (index, row) in frame.bottom.iter().enumerate() {
-            if index > 0 {
-                text.push_str("\r\n");
-            }
-            text.push_str(&self.palette.paint(row));
+        let last = rows.len() - 1;
+        let mut text = format!("{HOLD}{}\r", up(self.rows_above(columns)));
+        for (index, row) in rows.iter().enumerate() {
+            // A row is cleared before it is written: after its last column nothing could be cleared without it.
+            text.push_str(if index == last { CLEAR_REST } else { CLEAR_ROW });
+            text.push_str(row);
+            text.push_str(if index == last { "\r" } else { "\r\n" });
         }
         text.push_str(&up(frame.bottom.len().saturating_sub(frame.row + 1)));
-        text.push('\r');
-        if frame.column > 0 {
-            // A text can always be written to.
-            let _infallible = write!(text, "\u{1b}[{}C", frame.column);
-        }
-        text.push_str(SHOW);
-        (self.bottom, self.row, self.column) = (frame.bottom.clone(), frame.row, frame.column);
-        let mut output = io::stdout().lock();
-        output.write_all(text.as_bytes())?;
-        output.flush()
+        text.push_str(&right(frame.column));
+        text + SHOW
     }
 
     /// Everything is to be drawn anew, on an empty screen.
     pub(super) fn clear(&mut self) -> io::Result<()> {
+        self.forget();
+        write("\u{1b}[H\u{1b}[2J")
+    }
+
+    /// Hands the terminal back for a while, as it was found and without the bottom.
+    pub(super) fn lend(&mut self) -> io::Result<()> {
+        self.draw(&Frame { finished: Vec::new(), bottom: Vec::new(), row: 0, column: 0 })?;
+        execute!(io::stdout(), DisableBracketedPaste)?;
+        terminal::disable_raw_mode()
+    }
+
+    /// Takes the terminal again, whatever others have done with it: the bottom is drawn anew where the cursor is.
+    pub(super) fn retake(&mut self) -> io::Result<()> {
+        self.forget();
+        // It would not be set again where it is thought to be set.
+        terminal::disable_raw_mode()?;
+        terminal::enable_raw_mode()?;
+        execute!(io::stdout(), EnableBracketedPaste)
+    }
+
+    fn forget(&mut self) {
         (self.bottom, self.row, self.column) = (Vec::new(), 0, 0);
-        let mut output = io::stdout().lock();
-        output.write_all(b"\x1b[H\x1b[2J")?;
-        output.flush()
     }
 
     /// How many rows the bottom has above the cursor. A terminal that became narrower has broken them into more.
@@ -90,8 +111,18 @@ impl Terminal {
     }
 }
 
+fn write(text: &str) -> io::Result<()> {
+    let mut output = io::stdout().lock();
+    output.write_all(text.as_bytes())?;
+    output.flush()
+}
+
 fn up(rows: usize) -> String {
     if rows == 0 { String::new() } else { format!("\u{1b}[{rows}A") }
+}
+
+fn right(columns: usize) -> String {
+    if columns == 0 { String::new() } else { format!("\u{1b}[{columns}C") }
 }
 
 impl Drop for Terminal {
@@ -101,3 +132,7 @@ impl Drop for Terminal {
         let _gone = terminal::disable_raw_mode();
     }
 }
+
+#[cfg(test)]
+#[path = "terminal_tests.rs"]
+mod tests;

@@ -19,12 +19,15 @@ pub(super) struct Answers {
     pub(super) api_base: Option<String>,
     /// A new key of its provider; nothing leaves the one there is.
     pub(super) api_key: Option<SecretString>,
+    /// Somebody sits there who can answer anew.
+    pub(super) were_asked: bool,
     /// Whether what the environment says of no provider in particular was meant for another one.
     is_elsewhere: bool,
 }
 
 impl Answers {
-    pub(super) fn get(context: &Context<'_>, arguments: Onboard) -> Result<Self, Failure> {
+    /// Takes what the flags say, and asks for the rest where somebody sits there. What they answered before is suggested.
+    pub(super) fn get(context: &Context<'_>, arguments: &Onboard, before: Option<&Self>) -> Result<Self, Failure> {
         let asks = !arguments.yes && ask::is_possible();
         let says_something = arguments.provider.is_some()
             || arguments.model.is_some()
@@ -37,22 +40,8 @@ impl Answers {
         }
         // A key on the standard input leaves nobody to ask there.
         let asks = asks && !arguments.api_key_stdin;
-        let present = &context.config.model;
-        let known: Vec<String> =
-            trial::providers(&context.hooks()).iter().map(|provider| provider.name().to_owned()).collect();
-        let provider = match (&arguments.provider, &arguments.model) {
-            (Some(provider), _) => provider.clone(),
-            (None, Some(model)) => match model.split_once(':') {
-                Some((provider, _)) => provider.to_owned(),
-                None => present.provider().to_owned(),
-            },
-            (None, None) if asks => ask::line(&format!("Provider ({})", known.join(", ")), present.provider())?,
-            (None, None) => present.provider().to_owned(),
-        };
-        if !known.contains(&provider) {
-            let message = format!("there is no provider {provider}; there are {}", known.join(", "));
-            return Err(Failure::new("model-unknown", message, Exit::Usage).hinted("name one of those"));
-        }
+        let present = before.map_or(&context.config.model, |before| &before.model);
+        let provider = provider(context, arguments, present, asks)?;
         let is_same = provider == present.provider();
         let name = match &arguments.model {
             Some(model) if arguments.provider.is_none() => {
@@ -60,33 +49,42 @@ impl Answers {
             }
             Some(model) => model.strip_prefix(&format!("{provider}:")).unwrap_or(model).to_owned(),
             None if provider == "demo" => String::new(),
-            None if asks => ask::line("Model", if is_same { present.name() } else { "" })?,
+            None if asks => {
+                ask::until("Model", if is_same { present.name() } else { "" }, |name| model(&provider, name).map(drop))?
+            }
             None if is_same => present.name().to_owned(),
             None => String::new(),
         };
         let model = model(&provider, &name)?;
         // An address and a key belong to their provider.
         let there = context.config.provider(&provider).map(|provider| &provider.settings);
+        let before = before.filter(|_| is_same);
         let is_offline = provider == "demo";
-        let api_base = match arguments.api_base {
+        let api_base = match &arguments.api_base {
             None if asks && !is_offline => {
-                let present = there.and_then(|settings| settings.api_base.as_deref()).unwrap_or("");
+                let kept = there.and_then(|settings| settings.api_base.as_deref()).unwrap_or("");
+                let present = before.and_then(|before| before.api_base.as_deref()).unwrap_or(kept);
                 let base = ask::line("Address, where it is not the usual one (- for the usual one)", present)?;
-                if base == "-" { Some(String::new()) } else { Some(base).filter(|base| base != present) }
+                if base == "-" { Some(String::new()) } else { Some(base).filter(|base| base != kept) }
             }
-            given => given,
+            given => given.clone(),
         };
         let api_key = if arguments.api_key_stdin {
             Some(key_from_input()?)
         } else if asks && !is_offline {
-            let is_there = there.is_some_and(|settings| settings.api_key.is_some());
-            let keeps = if is_there { "keeps the one there is" } else { "for none" };
-            ask::secret(&format!("Key, which is not shown (enter {keeps})"))?
+            let given = before.and_then(|before| before.api_key.clone());
+            let keeps = match &given {
+                Some(_) => "keeps the one you gave",
+                None if there.is_some_and(|settings| settings.api_key.is_some()) => "keeps the one there is",
+                None => "for none",
+            };
+            ask::secret(&format!("Key, which is not shown (enter {keeps})"))?.or(given)
         } else {
             None
         };
-        let is_elsewhere = !is_same && present.provider() != "demo";
-        Ok(Self { model, api_base, api_key, is_elsewhere })
+        let meant = context.config.model.provider();
+        let is_elsewhere = ![provider.as_str(), "demo"].contains(&meant);
+        Ok(Self { model, api_base, api_key, were_asked: asks, is_elsewhere })
     }
 
     /// Whether the model needs neither key nor network.
@@ -116,6 +114,29 @@ impl Answers {
     }
 }
 
+fn provider(context: &Context<'_>, arguments: &Onboard, present: &ModelId, asks: bool) -> Result<String, Failure> {
+    let known: Vec<String> =
+        trial::providers(&context.hooks()).iter().map(|provider| provider.name().to_owned()).collect();
+    let check = |provider: &str| {
+        if known.iter().any(|name| name == provider) {
+            return Ok(());
+        }
+        let message = format!("there is no provider {provider}; there are {}", known.join(", "));
+        Err(Failure::new("model-unknown", message, Exit::Usage).hinted("name one of those"))
+    };
+    let provider = match (&arguments.provider, &arguments.model) {
+        (Some(provider), _) => provider.clone(),
+        (None, Some(model)) => match model.split_once(':') {
+            Some((provider, _)) => provider.to_owned(),
+            None => present.provider().to_owned(),
+        },
+        (None, None) if asks => ask::until(&format!("Provider ({})", known.join(", ")), present.provider(), check)?,
+        (None, None) => present.provider().to_owned(),
+    };
+    check(&provider)?;
+    Ok(provider)
+}
+
 fn model(provider: &str, name: &str) -> Result<ModelId, Failure> {
     let refused = |reason: String| {
         Failure::new("usage", reason, Exit::Usage).hinted("give it with --model, as the provider calls it")
@@ -137,9 +158,12 @@ fn key_from_input() -> Result<SecretString, Failure> {
     read.map_err(|error| invalid(&format!("cannot be read: {error}")))?;
     match key.trim() {
         "" => Err(invalid("is empty")),
-        key if key.contains(|character: char| character.is_whitespace() || character.is_control()) => {
-            Err(invalid("has blanks or several lines"))
-        }
+        key if !is_one_word(key) => Err(invalid("has blanks or several lines")),
         key => Ok(SecretString::from(key)),
     }
+}
+
+/// Whether a key can be one.
+pub(super) fn is_one_word(key: &str) -> bool {
+    !key.contains(|character: char| character.is_whitespace() || character.is_control())
 }

@@ -1,12 +1,18 @@
 //! Asking a person at a terminal.
 
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
+use std::time::Duration;
 
 use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use crossterm::terminal;
+use rustix::termios::tcgetattr;
 use secrecy::SecretString;
 
+use super::answers::is_one_word;
 use crate::{Exit, Failure};
+
+/// How often is looked whether the terminal is still there.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Whether there is somebody to ask.
 pub(super) fn is_possible() -> bool {
@@ -31,26 +37,63 @@ pub(super) fn line(question: &str, present: &str) -> Result<String, Failure> {
     }
 }
 
+/// Asks for a line until it is one that can be used.
+pub(super) fn until(
+    question: &str,
+    present: &str,
+    check: impl Fn(&str) -> Result<(), Failure>,
+) -> Result<String, Failure> {
+    loop {
+        let answer = line(question, present)?;
+        match check(&answer) {
+            Ok(()) => return Ok(answer),
+            Err(failure) => eprintln!("{}", failure.message),
+        }
+    }
+}
+
+/// Asks for one of these words, or the beginning of one. An empty line is the first.
+pub(super) fn choice(question: &str, choices: &[&'static str]) -> Result<&'static str, Failure> {
+    loop {
+        let answer = line(&format!("{question} ({})", choices.join(", ")), choices.first().unwrap_or(&""))?;
+        if let Some(chosen) = choices.iter().find(|choice| choice.starts_with(&answer)) {
+            return Ok(chosen);
+        }
+    }
+}
+
 /// Asks for something that nobody may see. Nothing stands for none.
 pub(super) fn secret(question: &str) -> Result<Option<SecretString>, Failure> {
-    eprint!("{question}: ");
-    // The question has no line end; whether it is seen is the terminal's affair.
-    let _unseen = io::stderr().flush();
-    let typed = unseen();
-    eprintln!();
-    match typed {
-        Ok(Some(typed)) => Ok(Some(typed.trim().to_owned()).filter(|typed| !typed.is_empty()).map(SecretString::from)),
-        Ok(None) => Err(given_up()),
-        Err(error) => Err(unreadable(&error)),
+    loop {
+        let typed = unseen(question);
+        eprintln!();
+        match typed {
+            Ok(Some(typed)) => match typed.trim() {
+                "" => return Ok(None),
+                typed if is_one_word(typed) => return Ok(Some(SecretString::from(typed))),
+                _ => eprintln!("a key has no blanks"),
+            },
+            Ok(None) => return Err(given_up()),
+            Err(error) => return Err(unreadable(&error)),
+        }
     }
 }
 
 /// What is typed up to the end of the line, which the terminal does not show; nothing when it is broken off.
-fn unseen() -> io::Result<Option<String>> {
+fn unseen(question: &str) -> io::Result<Option<String>> {
+    // Whoever answers as soon as the question is there must not be shown either.
     terminal::enable_raw_mode()?;
     let _restored = Restored;
+    eprint!("{question}: ");
+    // The question has no line end; whether it is seen is the terminal's affair.
+    let _unseen = io::stderr().flush();
     let mut typed = String::new();
     loop {
+        if !event::poll(LOOK)? {
+            // A terminal that has gone has nothing more to say.
+            tcgetattr(io::stdin())?;
+            continue;
+        }
         let Event::Key(KeyEvent { code, modifiers, kind, .. }) = event::read()? else { continue };
         if kind == KeyEventKind::Release {
             continue;
@@ -79,7 +122,7 @@ impl Drop for Restored {
     }
 }
 
-fn given_up() -> Failure {
+pub(super) fn given_up() -> Failure {
     Failure::new("run-cancelled", "nothing was written", Exit::Cancelled).hinted("`capstan onboard` asks again")
 }
 

@@ -1,13 +1,15 @@
 //! The files of a home as they are to be.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use capstan_host::HostError;
 use capstan_protocol::Map;
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 
 use super::answers::Answers;
-use super::set_for_provider;
+use super::{set_for_provider, settings};
 use crate::command_line::Context;
 use crate::config::{CONFIG_FILE, Config, SECRETS_FILE, Sources, edited, write_private};
 use crate::{Exit, Failure};
@@ -17,9 +19,10 @@ pub(super) struct Files([(PathBuf, String); 2]);
 
 impl Files {
     /// What is set for no provider in particular moves to the one it was set for: the next model may be another's.
-    pub(super) fn changed(home: &Path, settings: &Map, answers: &Answers) -> Result<Self, Failure> {
+    pub(super) fn changed(context: &Context<'_>, answers: &Answers) -> Result<Self, Failure> {
+        let home = &context.config.home;
         let (config, secrets) = (Text::read(home.join(CONFIG_FILE))?, Text::read(home.join(SECRETS_FILE))?);
-        let mut in_config = settings.clone();
+        let mut in_config = context.hooks().onboard_config(settings(answers)).map_err(HostError::from)?;
         let mut in_secrets = Map::new();
         let layers = [&secrets, &config];
         let owner = layers.iter().find_map(|text| text.get(&["model"])).and_then(|model| model.split_once(':'));
@@ -68,14 +71,29 @@ impl Files {
     pub(super) fn write(self) -> std::io::Result<Vec<PathBuf>> {
         let mut written = Vec::new();
         // A key without its model does no harm; a model without its key fails.
-        for (path, text) in self.0.into_iter().rev() {
-            if std::fs::read_to_string(&path).unwrap_or_default() != text {
-                write_private(&path, &text)?;
-                written.push(path);
-            }
+        let [(config, settings), (secrets, keys)] = self.0;
+        if !says(&secrets, &keys) || !is_private(&secrets) {
+            write_private(&secrets, &keys)?;
+            written.push(secrets);
+        }
+        if !says(&config, &settings) {
+            write_private(&config, &settings)?;
+            written.push(config);
         }
         Ok(written)
     }
+}
+
+/// One that is not there says nothing.
+fn says(path: &Path, text: &str) -> bool {
+    std::fs::read_to_string(path).unwrap_or_default() == text
+}
+
+/// What others than the owner of a file may do with it.
+const OTHERS: u32 = 0o077;
+
+fn is_private(path: &Path) -> bool {
+    std::fs::metadata(path).map_or(true, |found| found.permissions().mode() & OTHERS == 0)
 }
 
 /// A file as it is.

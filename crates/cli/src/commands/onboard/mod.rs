@@ -7,13 +7,13 @@ mod trial;
 
 use capstan_channels::{Cli, Printer};
 use capstan_hooks::Deadlines;
-use capstan_host::HostError;
 use capstan_protocol::Map;
 use clap::Args;
 use serde_json::{Value, json};
 
 use super::print;
 use crate::command_line::{Context, WorkspaceFlag};
+use crate::config::Config;
 use crate::{Failure, builder};
 use answers::Answers;
 use files::Files;
@@ -46,23 +46,35 @@ pub(crate) struct Onboard {
 /// What nobody may be left to find out by themselves.
 const OPEN: &str = "Tools work without a sandbox so far: bash runs as you, and can read and change whatever you can.";
 
-/// Nothing is written before everything is known to be right.
+/// What can be done with answers that do not work.
+const AGAIN: &str = "again";
+const KEEP: &str = "keep";
+const QUIT: &str = "quit";
+
+/// Nothing is written before everything is known to be right, or whoever sits there wants it all the same.
 pub(crate) async fn onboard(context: Context<'_>, arguments: Onboard) -> Result<(), Failure> {
-    let skip_test = arguments.skip_test;
-    let answers = Answers::get(&context, arguments)?;
     let home = context.config.home.clone();
-    let before = settings(&answers);
-    let after = context.hooks().onboard_config(before).map_err(HostError::from)?;
-    let files = Files::changed(&home, &after, &answers)?;
-    let config = files.config(&context, &answers)?;
-    if skip_test || answers.is_offline() {
-        eprintln!("{} was not tried.", config.model);
-    } else {
-        eprintln!("Asking {} one short question, to see that it answers ...", config.model);
-        trial::run(&context.capstan.hooks(&config, &Cli::new(Printer::silent()), Deadlines::default()), &config)
-            .await?;
-        eprintln!("It answers.");
-    }
+    let mut answers = Answers::get(&context, &arguments, None)?;
+    let files = loop {
+        let files = Files::changed(&context, &answers)?;
+        let (failure, choices) = match files.config(&context, &answers) {
+            // What could not be read again is not written.
+            Err(failure) => (failure, [AGAIN, QUIT].as_slice()),
+            Ok(config) => match try_model(&context, &answers, &config, arguments.skip_test).await {
+                Ok(()) => break files,
+                Err(failure) => (failure, [AGAIN, KEEP, QUIT].as_slice()),
+            },
+        };
+        if !answers.were_asked {
+            return Err(failure);
+        }
+        eprintln!("{failure}");
+        match ask::choice("And now?", choices)? {
+            AGAIN => answers = Answers::get(&context, &arguments, Some(&answers))?,
+            KEEP => break files,
+            _ => return Err(ask::given_up()),
+        }
+    };
     builder::make_home(&home).map_err(|error| Failure::home(&home, &error))?;
     for path in files.write().map_err(|error| Failure::home(&home, &error))? {
         print(&format!("written: {}", path.display()))?;
@@ -72,6 +84,19 @@ pub(crate) async fn onboard(context: Context<'_>, arguments: Onboard) -> Result<
     }
     eprintln!("{OPEN}");
     eprintln!("`capstan chat` begins a conversation.");
+    Ok(())
+}
+
+/// Tries the model of a configuration, where that makes sense.
+async fn try_model(context: &Context<'_>, answers: &Answers, config: &Config, is_skipped: bool) -> Result<(), Failure> {
+    if is_skipped || answers.is_offline() {
+        eprintln!("{} was not tried.", config.model);
+        return Ok(());
+    }
+    eprintln!("Asking {} one short question, to see that it answers ...", config.model);
+    let hooks = context.capstan.hooks(config, &Cli::new(Printer::silent()), Deadlines::default());
+    trial::run(&hooks, config).await?;
+    eprintln!("It answers.");
     Ok(())
 }
 
