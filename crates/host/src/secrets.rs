@@ -37,9 +37,8 @@ impl Secrets {
             return output;
         }
         let Ok(mut content) = serde_json::to_value(&output.content) else { return output };
-        if self.mask_value(&mut content) {
-            output.content = serde_json::from_value(content).unwrap_or_else(|_| Content::Text(MASK.to_owned()));
-        }
+        self.mask_value(&mut content);
+        output.content = serde_json::from_value(content).unwrap_or_else(|_| Content::Text(MASK.to_owned()));
         output
     }
 
@@ -54,24 +53,21 @@ impl Secrets {
         }
     }
 
-    fn mask_value(&self, value: &mut Value) -> bool {
+    fn mask_value(&self, value: &mut Value) {
         match value {
             Value::String(text) => self.mask_text(text),
-            Value::Array(values) => values.iter_mut().fold(false, |masked, value| self.mask_value(value) || masked),
-            Value::Object(map) => map.values_mut().fold(false, |masked, value| self.mask_value(value) || masked),
-            Value::Null | Value::Bool(_) | Value::Number(_) => false,
+            Value::Array(values) => values.iter_mut().for_each(|value| self.mask_value(value)),
+            Value::Object(map) => map.values_mut().for_each(|value| self.mask_value(value)),
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
     }
 
-    fn mask_text(&self, text: &mut String) -> bool {
-        let mut is_masked = false;
-        for secret in self.0.iter() {
+    fn mask_text(&self, text: &mut String) {
+        for secret in &self.0 {
             if text.contains(secret.as_str()) {
                 *text = text.replace(secret.as_str(), MASK);
-                is_masked = true;
             }
         }
-        is_masked
     }
 }
 

@@ -130,14 +130,13 @@ impl Held {
         let begun = Instant::now();
         loop {
             match rustix::fs::flock(&folder, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return Ok(Self(folder)),
                 Err(Errno::WOULDBLOCK) if begun.elapsed() < PATIENCE => std::thread::sleep(PAUSE),
                 Err(Errno::WOULDBLOCK) => {
                     return Err(Error::new(ErrorKind::TimedOut, "somebody else keeps its folder locked"));
                 }
                 Err(Errno::INTR) => {}
                 // Not every file system can: there it is as it is with every other program.
-                Err(_) => return Ok(Self(folder)),
+                Ok(()) | Err(_) => return Ok(Self(folder)),
             }
         }
     }

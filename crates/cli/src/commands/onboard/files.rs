@@ -21,7 +21,7 @@ impl Files {
     /// What is set for no provider in particular moves to the one it was set for: the next model may be another's.
     pub(super) fn changed(context: &Context<'_>, answers: &Answers) -> Result<Self, Failure> {
         let home = &context.config.home;
-        let (config, secrets) = (Text::read(home.join(CONFIG_FILE))?, Text::read(home.join(SECRETS_FILE))?);
+        let (config, secrets) = (Present::read(home.join(CONFIG_FILE))?, Present::read(home.join(SECRETS_FILE))?);
         let mut in_config = context.hooks().onboard_config(settings(answers)).map_err(HostError::from)?;
         let mut in_secrets = Map::new();
         let layers = [&secrets, &config];
@@ -97,13 +97,13 @@ fn is_private(path: &Path) -> bool {
 }
 
 /// A file as it is.
-struct Text {
+struct Present {
     path: PathBuf,
     text: String,
     table: toml::Table,
 }
 
-impl Text {
+impl Present {
     /// One that is not there is empty.
     fn read(path: PathBuf) -> Result<Self, Failure> {
         let text = match std::fs::read_to_string(&path) {
@@ -138,7 +138,7 @@ fn broken(path: &Path) -> Failure {
 }
 
 /// A key that may be another provider's is not sent to this one.
-fn nobodys(key: &str, file: &Text) -> Failure {
+fn nobodys(key: &str, file: &Present) -> Failure {
     let message = format!("{} sets {key}, and does not say for which provider", file.path.display());
     Failure::new("config-invalid", message, Exit::Config)
         .hinted("move it to [models.PROVIDER] there, or give a new one; nothing was written")
