@@ -128,7 +128,12 @@ impl Builder {
             sources.home = home;
         }
         sources.environment.extend(self.settings);
-        let config = Config::load(sources)?;
+        let mut config = Config::load(sources)?;
+        if let Some(clock) = &self.clock {
+            let clock = clock.clone();
+            let clock = capstan_models::Clock::new(move || clock.now());
+            config.providers.iter_mut().for_each(|provider| provider.settings.clock = clock.clone());
+        }
         let cli = self.cli.unwrap_or_else(|| Cli::new(Printer::silent()));
         let hooks = Capstan { plugins: self.plugins }.hooks(&config, &cli, self.deadlines);
         for line in config.unprovided_channels(&channels(&hooks)) {

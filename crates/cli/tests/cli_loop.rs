@@ -85,6 +85,68 @@ fn a10_two_hundred_calls_in_one_step_are_all_answered_in_their_order() {
 }
 
 #[test]
+fn a10_changes_of_one_file_in_one_step_are_made_in_the_order_of_the_model() {
+    let mut calls = Vec::new();
+    for file in ["one.txt", "two.txt"] {
+        calls.push(("fs_write", json!({"path": file, "content": "0"})));
+        for number in 0..20 {
+            let path = if number % 2 == 0 { format!("./{file}") } else { file.to_owned() };
+            let (old, new) = (number.to_string(), (number + 1).to_string());
+            calls.push(("fs_edit", json!({"path": path, "old": old, "new": new})));
+        }
+        calls.push(("fs_read", json!({"path": file})));
+    }
+    let calls =
+        calls.into_iter().enumerate().map(|(at, (tool, arguments))| (format!("c{at}"), tool.to_owned(), arguments));
+    let server = ScriptedModel::start_blocking(vec![Reply::tool_calls(calls), Reply::text("counted")]);
+    let place = Place::with_model(&server);
+    assert_eq!(place.capstan(&["run", "count"]).succeeded().stdout, "counted\n");
+    let told = results(&server.requests()[1]);
+    assert_eq!((told[21].as_str(), told[43].as_str()), ("20", "20"), "{told:?}");
+    assert_valid(&place, &server);
+}
+
+#[test]
+fn a10_what_two_hundred_calls_give_in_one_step_is_bounded() {
+    let call = |number: usize| {
+        let (tool, arguments) = match number % 2 {
+            0 => ("fs_read", json!({"path": "photo.png"})),
+            _ => ("bash", json!({"cmd": format!("head -c 60000 /dev/zero | tr '\\0' {}", number % 10)})),
+        };
+        (format!("call_{number}"), tool.to_owned(), arguments)
+    };
+    let calls = move |_: &Value, answered: usize| match answered {
+        0 => Reply::text("ready"),
+        1 => Reply::tool_calls((0..200).map(call)),
+        _ => Reply::text("seen them all"),
+    };
+    let server = ScriptedModel::start_blocking_with(calls);
+    let place = Place::with_model(&server).set("CAPSTAN_MODEL", "openai:gpt-5");
+    let photo: Vec<u8> = b"\x89PNG\r\n\x1a\n".iter().copied().chain(std::iter::repeat_n(7, 3_000_000)).collect();
+    std::fs::write(place.workspace().join("photo.png"), photo).unwrap();
+    let mut wire = Wire::start(&place);
+    wire.answer_to(&json!({"id": 1, "session": "s", "text": "hello"}));
+    let before = most_resident_kib(wire.process_id());
+    let answer = wire.answer_to(&json!({"id": 2, "session": "s", "text": "look"}));
+    assert_eq!(answer["text"], "seen them all");
+    // No measurement: a hundred such images are 400 MB of base64, and each is copied more than once.
+    let more = most_resident_kib(wire.process_id()) - before;
+    assert!(more < 256 * 1024, "{more} KiB");
+    wire.end().succeeded();
+    let told = server.requests()[2].to_string();
+    assert!(told.len() < 24 * 1024 * 1024, "{} bytes", told.len());
+    assert_eq!(told.matches("image left out: a step shows at most 12 MiB of images").count(), 97);
+    assert_eq!(server.violations(), [""; 0]);
+}
+
+/// The most memory that a process has had.
+fn most_resident_kib(process: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).expect("the process lives");
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).expect("its memory");
+    line.split_whitespace().nth(1).and_then(|kib| kib.parse().ok()).expect("a number")
+}
+
+#[test]
 fn a02_a_context_that_stays_too_long_ends_the_run_with_a_clear_error_and_a_valid_tape() {
     let too_long = r#"{"error": {"message": "This model's maximum context length is 8192 tokens"}}"#;
     let server = ScriptedModel::start_blocking(vec![

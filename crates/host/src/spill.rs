@@ -1,7 +1,11 @@
 //! Tool outputs that are too long for a conversation: kept as artifacts, with a preview in their place.
 
-use capstan_protocol::{ArtifactId, Content, ContentPart, ToolOutput};
+use capstan_protocol::{ArtifactId, Content, ContentPart, KnownPart, ToolOutput};
 
+/// How many bytes of what is no text the results of a step may have together: about what the requests of providers may.
+pub(crate) const INLINE_BYTES: usize = 12 * 1024 * 1024;
+/// What stands in the place of what there was no room for.
+const NO_ROOM: &str = "[image left out: a step shows at most 12 MiB of images; look at fewer at a time]";
 /// How long a preview is at most.
 const PREVIEW_BYTES: usize = 8 * 1024;
 
@@ -24,6 +28,32 @@ pub(crate) fn previewed(output: ToolOutput, text: &str, artifact: &ArtifactId, l
     ToolOutput { content, ..output }
 }
 
+/// The output as far as there is room for what is no text, which no preview can stand for: what has none becomes a note.
+/// `room` is what is left of it, in bytes.
+pub(crate) fn within(output: ToolOutput, room: &mut usize) -> ToolOutput {
+    let Content::Parts(parts) = output.content else { return output };
+    let fit = |part: ContentPart| {
+        let bytes = if part.as_text().is_some() { 0 } else { size(&part) };
+        match room.checked_sub(bytes) {
+            Some(left) => {
+                *room = left;
+                part
+            }
+            None => ContentPart::text(NO_ROOM),
+        }
+    };
+    ToolOutput { content: Content::Parts(parts.into_iter().map(fit).collect()), ..output }
+}
+
+/// About how large a part is that is no text.
+fn size(part: &ContentPart) -> usize {
+    match part {
+        ContentPart::Known(KnownPart::ImageUrl { image_url }) => image_url.url.len(),
+        ContentPart::Known(KnownPart::Text { text }) => text.len(),
+        ContentPart::Other(fields) => serde_json::to_string(fields).map_or(0, |text| text.len()),
+    }
+}
+
 /// The beginning and the end of a text, and where the whole is.
 fn preview(text: &str, artifact: &ArtifactId, limit: usize) -> String {
     let head = text.floor_char_boundary(limit / 4 * 3);
@@ -42,7 +72,7 @@ fn preview(text: &str, artifact: &ArtifactId, limit: usize) -> String {
 mod tests {
     use capstan_protocol::{ArtifactId, Content, ContentPart, ToolOutput};
 
-    use super::{previewed, text_over};
+    use super::{NO_ROOM, previewed, text_over, within};
 
     #[test]
     fn a10_a_preview_has_the_beginning_the_end_and_the_handle() {
@@ -54,6 +84,18 @@ mod tests {
         let preview = shown.text();
         assert!(shown.is_error && preview.starts_with("begin é") && preview.ends_with("é end"), "{preview}");
         assert!(preview.contains("artifact run-1.2") && preview.len() < 1300, "{preview}");
+    }
+
+    #[test]
+    fn a10_images_are_shown_as_long_as_there_is_room() {
+        let image = |length: usize| ContentPart::image("x".repeat(length));
+        let output = |parts| ToolOutput::ok(Content::Parts(parts));
+        let mut room = 100;
+        let shown = within(output(vec![ContentPart::text("y".repeat(500)), image(60)]), &mut room);
+        assert_eq!(shown, output(vec![ContentPart::text("y".repeat(500)), image(60)]), "text has a limit of its own");
+        let shown = within(output(vec![image(50), image(40)]), &mut room);
+        assert_eq!(shown, output(vec![ContentPart::text(NO_ROOM), image(40)]));
+        assert_eq!(room, 0);
     }
 
     #[test]

@@ -6,11 +6,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use capstan_hooks::contracts::{ModelError, ModelEvent, ModelStream};
 use futures::StreamExt as _;
-use jiff::Timestamp;
 use reqwest::header::HeaderMap;
 use reqwest::{Client, Response};
 use tokio::time::{Instant, timeout, timeout_at};
 
+use crate::clock::Clock;
 use crate::endpoint::Endpoint;
 use crate::failure::{Call, Failure, Fault};
 use crate::frames::{Damage, Frames, Framing};
@@ -29,6 +29,7 @@ pub(crate) struct Exchange<'a> {
     pub headers: HeaderMap,
     pub body: Bytes,
     pub timeout: Duration,
+    pub clock: &'a Clock,
 }
 
 /// A request that failed before its first word.
@@ -60,7 +61,7 @@ impl Exchange<'_> {
             Ok(Ok(response)) => response,
         };
         if response.status() != reqwest::StatusCode::OK {
-            return Err(refusal(response, deadline, call).await);
+            return Err(refusal(response, deadline, call, self.clock).await);
         }
         let (call, timeout) = (call.clone(), self.timeout);
         let mut answer = Answer {
@@ -85,7 +86,7 @@ impl Exchange<'_> {
 }
 
 /// Reads a status other than 200.
-async fn refusal(mut response: Response, deadline: Instant, call: &Call) -> Refused {
+async fn refusal(mut response: Response, deadline: Instant, call: &Call, clock: &Clock) -> Refused {
     let (status, headers) = (response.status().as_u16(), response.headers().clone());
     let mut body = Vec::new();
     while body.len() < LONGEST_REFUSAL
@@ -95,7 +96,7 @@ async fn refusal(mut response: Response, deadline: Instant, call: &Call) -> Refu
     }
     let body = String::from_utf8_lossy(&body);
     let mut failure = call.refused(status, &body);
-    let asked = retry::asked(&headers, &body, Timestamp::now());
+    let asked = retry::asked(&headers, &body, clock.now());
     if asked.should == Some(false) {
         failure.again = retry::Again::Never;
     }

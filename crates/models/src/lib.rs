@@ -9,6 +9,7 @@
 //! Not for deciding what a model gets to read (that is the view and the agent), nor for fallback models (that is the
 //! host, which records each attempt). No error of this crate holds the key or the prompt.
 
+mod clock;
 pub mod demo;
 mod endpoint;
 mod estimate;
@@ -21,6 +22,7 @@ mod redact;
 mod retry;
 pub mod wire;
 
+pub use clock::Clock;
 pub use demo::Demo;
 pub use estimate::estimate;
 pub use http::Http;

@@ -15,7 +15,7 @@ use crate::exchange::Exchange;
 use crate::failure::Call;
 use crate::redact::Redactor;
 use crate::wire::Speaker;
-use crate::{Http, Wire, retry, wire};
+use crate::{Clock, Http, Wire, retry, wire};
 
 /// A wait that long is told to whoever waits.
 const NOTICED: Duration = Duration::from_secs(3);
@@ -35,6 +35,8 @@ pub struct Settings {
     pub timeout: Duration,
     /// How often a request is sent again that failed before its first word.
     pub retries: u32,
+    /// The clock that dates of a provider are compared with.
+    pub clock: Clock,
 }
 
 impl Default for Settings {
@@ -47,6 +49,7 @@ impl Default for Settings {
             // A local model may read a long prompt for minutes before its first word.
             timeout: Duration::from_mins(5),
             retries: 3,
+            clock: Clock::default(),
         }
     }
 }
@@ -149,7 +152,8 @@ impl ModelProvider for Provider {
         };
         let headers = self.headers(key.as_ref(), &call)?;
         let client = self.http.client(endpoint.reach()).await.map_err(|_| call.no_client())?;
-        let exchange = Exchange { client, endpoint: &endpoint, headers, body, timeout: self.settings.timeout };
+        let Settings { timeout, clock, .. } = &self.settings;
+        let exchange = Exchange { client, endpoint: &endpoint, headers, body, timeout: *timeout, clock };
         let mut tries = 0;
         loop {
             let reader = self.wire.reader(Speaker::new(&self.name, model));

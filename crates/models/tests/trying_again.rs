@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use capstan_hooks::contracts::ModelErrorKind::{Broken, RateLimited, Rejected, Unreachable};
 use capstan_hooks::contracts::{ModelError, ModelErrorKind, ModelEvent, ModelProvider as _, collect};
-use capstan_models::{Settings, Wire};
+use capstan_models::{Clock, Settings, Wire};
 use capstan_protocol::{ChatMessage, ModelOutput};
 use capstan_testing::{Gate, Reply, ScriptedModel};
 use futures::StreamExt as _;
@@ -78,6 +78,24 @@ async fn a8_tries_end_and_so_does_patience() {
     assert_eq!(kind((0..5).map(|_| refusal(429)).collect()).await, (RateLimited, 3));
     let tomorrow = Reply::status(429, "{}").with_header("retry-after", "86400");
     assert_eq!(kind(vec![tomorrow, Reply::text("no")]).await, (RateLimited, 1), "nobody waits a day");
+}
+
+#[tokio::test]
+async fn a8_a_date_to_come_back_at_is_compared_with_the_clock_that_was_given() {
+    let dates = [
+        ("retry-after", "Fri, 01 Jan 2100 00:00:00 GMT"),
+        ("anthropic-ratelimit-requests-reset", "2100-01-01T00:00:00Z"),
+    ];
+    for (header, date) in dates {
+        let replies = vec![Reply::status(429, "{}").with_header(header, date), Reply::text("better")];
+        let server = ScriptedModel::start(replies).await;
+        let provider = provider_of(Wire::Anthropic, &server, |settings| {
+            settings.retries = 1;
+            settings.clock = Clock::new(|| "2100-01-01T00:00:00+00:00".parse().unwrap());
+        });
+        let answer = provider.stream(&request_to(Wire::Anthropic, vec![ChatMessage::user("hi")])).await;
+        assert_eq!(collect(answer.unwrap()).await.unwrap().text, "better", "{header}: by another clock it is far away");
+    }
 }
 
 #[tokio::test]

@@ -45,5 +45,5 @@ pub(super) fn subagent() -> FnTool {
         })
     });
     // What it does it does through tools of its own, and whoever asks for two of them wants them side by side.
-    subagent.that_touches(|_| Touches::Nothing).with_own_deadline()
+    subagent.that_touches(|_, _| Touches::Nothing).with_own_deadline()
 }

@@ -186,6 +186,7 @@ pub(super) fn providers(layers: &Layers) -> Result<Vec<ProviderConfig>, ConfigEr
             body: settings.body()?,
             timeout,
             retries,
+            ..Settings::default()
         };
         Ok(ProviderConfig { name, wire, settings })
     };

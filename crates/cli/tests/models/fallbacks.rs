@@ -1,5 +1,14 @@
 //! Models that step in for another.
 
+use std::sync::Arc;
+
+use capstan::Capstan;
+use capstan::hooks::contracts::{ResultStream, RunApi, Runner};
+use capstan::hooks::points::ProvideRunners;
+use capstan::hooks::{BoxError, Plugin, Registrar};
+use capstan::protocol::{Access, Descriptor, Event, Permissions, RunContext};
+use capstan::tape::MemoryStore;
+use capstan_agent::{Agent, Options};
 use capstan_testing::{Reply, ScriptedModel};
 use serde_json::json;
 
@@ -79,4 +88,54 @@ fn a8_a_provider_that_is_not_there_has_its_fallback_too() {
     let place = Place::new().set("CAPSTAN_MODEL", "nobody:x").set("CAPSTAN_FALLBACK_MODELS", "demo:echo");
     let said = place.capstan(&["run", "hello"]).succeeded();
     assert!(said.stdout.contains("hello") && said.stderr.contains("trying demo:echo"), "{said:?}");
+}
+
+/// The built-in agent, in whose place it stands, with no more models than these.
+#[derive(Clone)]
+struct Restricted(Vec<&'static str>);
+
+impl Runner for Restricted {
+    fn descriptor(&self) -> Descriptor {
+        let permissions = Permissions { models: Access::only(self.0.clone()), ..Permissions::all() };
+        Descriptor { permissions, ..Agent::new(Options::default()).descriptor() }
+    }
+
+    fn run(&self, context: RunContext, api: RunApi) -> ResultStream {
+        Agent::new(Options::default()).run(context, api)
+    }
+}
+
+impl Plugin for Restricted {
+    fn name(&self) -> &'static str {
+        "restricted"
+    }
+
+    fn register(&self, hooks: &mut Registrar) -> Result<(), BoxError> {
+        let runner: Arc<dyn Runner> = Arc::new(self.clone());
+        hooks.on_sync(ProvideRunners, move || Ok(Some(vec![Arc::clone(&runner)])));
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn g05_a_fallback_outside_of_the_grant_is_never_called() {
+    let granted = ["openai:first", "openai:third"];
+    for (fallbacks, called) in [("openai:second, openai:third", &granted[..]), ("openai:second", &granted[..1])] {
+        let server = ScriptedModel::start_with(|request, _| match request["model"].as_str() {
+            Some("first") => refusal(503),
+            _ => Reply::text("I can"),
+        })
+        .await;
+        let workspace = tempfile::tempdir().unwrap();
+        let builder = Capstan::builder().workspace(workspace.path()).home(workspace.path());
+        let builder = builder.store(Arc::new(MemoryStore::new())).set("model_retries", "0");
+        let builder = builder.set("model", "openai:first").set("api_base", &server.base_url());
+        let host =
+            builder.set("fallback_models", fallbacks).plugin(Restricted(granted.to_vec())).start().await.unwrap();
+        let error = host.serve(Event::message("cli", "local", "hi")).await.unwrap().error;
+        let asked: Vec<String> =
+            server.requests().iter().map(|request| format!("openai:{}", request["model"].as_str().unwrap())).collect();
+        assert_eq!(asked, called);
+        assert_eq!(error.is_none(), called.len() == 2, "{error:?}");
+    }
 }

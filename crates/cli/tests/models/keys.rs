@@ -63,12 +63,12 @@ fn x06_the_keys_of_all_providers_are_masked_before_tape_model_and_channel_see_th
         .set("CAPSTAN_API_KEY", "5ecret-in-use-0123")
         .set("CAPSTAN_API_BASE", &base(&server, model))
         .set("CAPSTAN_MODELS__HOUSE__API_BASE", "http://me:5ecret-in-an-address@127.0.0.1:9/v1");
-    let mut leaked = String::from("5ecret-in-use-0123 5ecret-in-an-address ");
+    let mut leaked = vec!["5ecret-in-use-0123 5ecret-in-an-address".to_owned()];
     for (name, secret) in HOLDERS {
         place = place.set(name, secret);
-        leaked += &format!("{name}={secret}\n");
+        leaked.push(format!("{name}={secret}"));
     }
-    std::fs::write(place.workspace().join("leaked"), leaked).unwrap();
+    std::fs::write(place.workspace().join("leaked"), leaked.join("\n")).unwrap();
     let mut wire = Wire::start(&place);
     wire.ask(&json!({"id": 1, "session": "s", "text": "go", "stream": true}));
     let mut shown = String::new();

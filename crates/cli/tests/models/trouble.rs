@@ -1,5 +1,8 @@
 //! What a user has when a model is in trouble.
 
+use capstan::Capstan;
+use capstan::protocol::Event;
+use capstan_host::Clock;
 use capstan_testing::{Gate, Reply, ScriptedModel};
 use serde_json::json;
 
@@ -112,4 +115,15 @@ fn a8_arguments_that_are_no_json_are_told_to_the_model() {
         assert!(results.contains("not valid JSON") && results.contains("nothing"), "{results}");
         assert_clean(&server);
     }
+}
+
+#[tokio::test]
+async fn a8_when_to_come_back_goes_by_the_clock_of_the_host() {
+    let later = Reply::status(429, "{}").with_header("retry-after", "Fri, 01 Jan 2100 00:00:00 GMT");
+    let server = ScriptedModel::start(vec![later, Reply::text("here I am")]).await;
+    let workspace = tempfile::tempdir().unwrap();
+    let builder = Capstan::builder().workspace(workspace.path()).home(workspace.path());
+    let builder = builder.set("model", "openai:m").set("api_base", &server.base_url());
+    let host = builder.clock(Clock::new(|| "2100-01-01T00:00:00+00:00".parse().unwrap())).start().await.unwrap();
+    assert_eq!(host.serve(Event::message("cli", "local", "hi")).await.unwrap().output, "here I am");
 }

@@ -336,3 +336,77 @@ async fn h10_an_output_that_a_fail_closed_plugin_could_not_look_at_is_shown_to_n
     conversation.say("[[tool:bash cmd=\"echo s3''cret\"]]").await;
     assert_eq!(results(&conversation).await, ["after_tool_call of plugin broken failed"]);
 }
+
+/// The ways in which a plugin can fail.
+#[derive(Debug, Clone, Copy)]
+enum Way {
+    Error,
+    Panic,
+    Hang,
+}
+
+impl Way {
+    const ALL: [Self; 3] = [Self::Error, Self::Panic, Self::Hang];
+
+    async fn fail<T>(self) -> Result<Option<T>, capstan::hooks::BoxError> {
+        match self {
+            Self::Error => Err("the redactor is broken".into()),
+            Self::Panic => panic!("the redactor is broken"),
+            Self::Hang => std::future::pending().await,
+        }
+    }
+
+    /// A conversation with a redactor that fails like this, where it is registered.
+    async fn conversation(self, register: impl Fn(Self, &mut Registrar) + Send + Sync + 'static) -> Conversation {
+        let redactor = plugin("redactor", move |hooks| register(self, hooks.fail_closed()));
+        let turn = std::time::Duration::from_millis(200);
+        let deadlines = capstan::hooks::Deadlines { turn, ..Default::default() };
+        Conversation::new(|builder| builder.plugin(redactor).deadlines(deadlines)).await
+    }
+}
+
+#[tokio::test]
+async fn h10_a_redactor_that_errs_panics_or_hangs_lets_nothing_through_to_a_model() {
+    for way in Way::ALL {
+        let conversation = way
+            .conversation(|way, hooks| {
+                hooks.on(BeforeLlmCall, move |_: LlmRequest| way.fail::<BeforeLlm>());
+            })
+            .await;
+        let served = conversation.say("the word is s3cret").await;
+        assert_eq!(served.error.unwrap().code(), "hook-failed", "{way:?}");
+        assert_eq!(served.output, "", "{way:?}");
+        let events = conversation.events().await;
+        assert!(!events.iter().any(|event| event == "model.call"), "{way:?}: nothing was sent: {events:?}");
+    }
+}
+
+#[tokio::test]
+async fn h10_a_redactor_that_errs_panics_or_hangs_lets_no_result_of_a_tool_through() {
+    for way in Way::ALL {
+        let conversation = way
+            .conversation(|way, hooks| {
+                hooks.on(AfterToolCall, move |_: ToolOutcome| way.fail::<ToolOutput>());
+            })
+            .await;
+        let served = conversation.say("[[tool:bash cmd=\"echo s3''cret\"]]").await;
+        assert!(!served.output.contains("s3cret"), "{way:?}: {}", served.output);
+        assert!(served.output.contains("after_tool_call of plugin redactor failed"), "{way:?}: {}", served.output);
+        let written = format!("{:?}", conversation.entries().await);
+        assert!(!written.contains("s3cret"), "{way:?}: {written}");
+    }
+}
+
+#[tokio::test]
+async fn h10_a_guard_that_errs_panics_or_hangs_lets_no_tool_be_called() {
+    for way in Way::ALL {
+        let conversation = way
+            .conversation(|way, hooks| {
+                hooks.on(BeforeToolCall, move |_: PendingTool| way.fail::<BeforeTool>());
+            })
+            .await;
+        conversation.say("[[tool:bash cmd=\"touch called\"]]").await;
+        assert_eq!(results(&conversation).await, ["before_tool_call of plugin redactor failed"], "{way:?}");
+        assert!(!conversation.workspace().join("called").exists(), "{way:?}");
+    }
+}

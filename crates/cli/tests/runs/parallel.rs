@@ -1,5 +1,6 @@
 //! The tool calls of one step: together where they may be, and each result on record when it is there.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -90,7 +91,7 @@ async fn a10_effects_on_the_same_thing_keep_the_models_order() {
                 }
             })
         };
-        let same = |_: &Map| Touches::One("the count".to_owned());
+        let same = |_: &Map, _: &Path| Touches::One("the count".to_owned());
         vec![
             counting("first").that_touches(same),
             counting("second").that_touches(same),

@@ -90,7 +90,7 @@ pub fn told(request: &Value) -> Vec<String> {
 /// A host on a store of its own, in a workspace of its own.
 pub struct Conversation {
     pub host: Host,
-    _workspace: tempfile::TempDir,
+    workspace: tempfile::TempDir,
 }
 
 impl Conversation {
@@ -100,7 +100,7 @@ impl Conversation {
             Capstan::builder().workspace(workspace.path()).home(workspace.path()).store(Arc::new(MemoryStore::new()));
         // What was said is looked at here, not where it came from.
         let builder = builder.set("message_context", "false");
-        Self { host: build(builder).start().await.unwrap(), _workspace: workspace }
+        Self { host: build(builder).start().await.unwrap(), workspace }
     }
 
     pub async fn with(plugin: impl Plugin) -> Self {
@@ -114,6 +114,10 @@ impl Conversation {
 
     pub async fn say(&self, text: &str) -> Served {
         self.host.serve(Event::message("cli", "local", text)).await.unwrap()
+    }
+
+    pub fn workspace(&self) -> &std::path::Path {
+        self.workspace.path()
     }
 
     pub async fn tape(&self) -> TapeName {

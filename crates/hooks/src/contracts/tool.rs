@@ -1,7 +1,7 @@
 //! Tools: what a model or a person can have done.
 
 use std::future::Future;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use capstan_protocol::{Map, ToolName, ToolOutput, ToolSpec};
@@ -22,10 +22,10 @@ pub trait Tool: Send + Sync + 'static {
         false
     }
 
-    /// What a call with these arguments has to do with the other calls of its step: whether they may run at the same
-    /// time.
-    fn touches(&self, arguments: &Map) -> Touches {
-        let _ = arguments;
+    /// What a call with these arguments, in this workspace, has to do with the other calls of its step: whether they may
+    /// run at the same time. It is asked before any call of the step is made.
+    fn touches(&self, arguments: &Map, workspace: &Path) -> Touches {
+        let _ = (arguments, workspace);
         if self.only_looks() { Touches::Looks } else { Touches::Anything }
     }
 
@@ -94,7 +94,7 @@ type Action = Box<dyn Fn(Map, ToolContext) -> BoxFuture<'static, Result<ToolOutp
 pub struct FnTool {
     spec: ToolSpec,
     only_looks: bool,
-    touches: Option<fn(&Map) -> Touches>,
+    touches: Option<fn(&Map, &Path) -> Touches>,
     has_own_deadline: bool,
     action: Action,
 }
@@ -117,7 +117,7 @@ impl FnTool {
     }
 
     /// The same tool, which says of each call what it touches.
-    pub fn that_touches(self, touches: fn(&Map) -> Touches) -> Self {
+    pub fn that_touches(self, touches: fn(&Map, &Path) -> Touches) -> Self {
         Self { touches: Some(touches), ..self }
     }
 
@@ -137,9 +137,9 @@ impl Tool for FnTool {
         self.only_looks
     }
 
-    fn touches(&self, arguments: &Map) -> Touches {
+    fn touches(&self, arguments: &Map, workspace: &Path) -> Touches {
         let looks = if self.only_looks { Touches::Looks } else { Touches::Anything };
-        self.touches.map_or(looks, |touches| touches(arguments))
+        self.touches.map_or(looks, |touches| touches(arguments, workspace))
     }
 
     fn has_own_deadline(&self) -> bool {

@@ -11,6 +11,7 @@ use super::done_unrecorded;
 use super::schedule::Schedule;
 use super::tools::{Tools, arguments};
 use crate::run::Run;
+use crate::spill;
 
 /// What is waited for in a step.
 enum Happened {
@@ -28,6 +29,8 @@ pub(super) struct Step<'a> {
     /// Results that are in the journal and not on record.
     written: Vec<usize>,
     is_committing: bool,
+    /// How many bytes of what is no text the results may still have.
+    room: usize,
 }
 
 impl<'a> Step<'a> {
@@ -40,6 +43,7 @@ impl<'a> Step<'a> {
             outputs: vec![None; calls.len()],
             written: Vec::new(),
             is_committing: false,
+            room: spill::INLINE_BYTES,
         }
     }
 
@@ -79,6 +83,7 @@ impl<'a> Step<'a> {
             Happened::Answered(position, output) => {
                 let call = &self.calls[position];
                 let did = self.tools.with_effects(&call.function.name);
+                let output = spill::within(output, &mut self.room);
                 let output = self.run().append_result(call, output, did);
                 self.outputs[position] = Some(output);
                 self.written.push(position);
@@ -122,7 +127,7 @@ impl<'a> Step<'a> {
 fn touches(tools: &Tools, call: &ToolCall) -> Touches {
     let tool = tools.0.services.tool(&call.function.name);
     match (tool, arguments(call)) {
-        (Some(tool), Ok(arguments)) => tool.touches(&arguments),
+        (Some(tool), Ok(arguments)) => tool.touches(&arguments, &tools.0.services.settings.workspace.path),
         _ => Touches::Nothing,
     }
 }

@@ -4,6 +4,7 @@
 
 mod answer;
 mod calls;
+mod images;
 
 use capstan_hooks::contracts::RequestBody;
 use capstan_protocol::{ChatMessage, Map, ModelRequest, Reasoning, Role, ToolCall, ToolSpec};
@@ -45,7 +46,12 @@ pub(super) fn body(flavour: Flavour, to: &Speaker, request: &ModelRequest) -> Re
         rest.insert(key.to_owned(), value);
     }
     let system = (!request.system.is_empty()).then(|| system(flavour, model, &request.system));
-    let messages = request.messages.iter().map(|said| message(to, said));
+    let sees = images::sees(model);
+    let runs = request.messages.chunk_by(|before, next| before.role == Role::Tool && next.role == Role::Tool);
+    let messages = runs.flat_map(|run| {
+        let shown = if sees { images::of_results(run) } else { None };
+        run.iter().map(|said| message(to, said)).chain(shown)
+    });
     RequestBody {
         rest,
         tools: request.tools.iter().map(tool).collect(),

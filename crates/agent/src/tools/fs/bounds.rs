@@ -49,6 +49,11 @@ impl Bounds {
     }
 }
 
+/// The file a path means, links followed, whether it may be worked on or not.
+pub(super) fn file(workspace: &Path, path: &str) -> Option<PathBuf> {
+    resolve(&workspace.canonicalize().ok()?.join(path)).ok()
+}
+
 pub(super) fn cannot(path: &str, error: &std::io::Error) -> ToolError {
     ToolError::new(format!("{path}: {error}"))
 }

@@ -10,10 +10,11 @@ mod write;
 
 use std::path::Path;
 
-use capstan_hooks::contracts::{FnTool, ToolContext, ToolError};
-use capstan_protocol::ToolOutput;
+use capstan_hooks::contracts::{FnTool, ToolContext, ToolError, Touches};
+use capstan_protocol::{Map, ToolOutput};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 pub use bounds::Bounds;
 
@@ -28,13 +29,21 @@ pub(super) fn read(bounds: Bounds) -> FnTool {
 pub(super) fn write(bounds: Bounds) -> FnTool {
     let description = "Writes a whole text file of the workspace, and makes the folders it needs. \
         What was there is replaced: change a part of a file with fs.edit.";
-    file_tool("fs.write", description, bounds, write::write_file)
+    file_tool("fs.write", description, bounds, write::write_file).that_touches(file)
 }
 
 pub(super) fn edit(bounds: Bounds) -> FnTool {
     let description = "Replaces a text in a file of the workspace. \
         It must stand there exactly as given, and once, unless replace_all is set.";
-    file_tool("fs.edit", description, bounds, edit::edit_file)
+    file_tool("fs.edit", description, bounds, edit::edit_file).that_touches(file)
+}
+
+/// The one file that a call changes, by whatever name it is called. Of a path that means none, nobody knows what it will
+/// mean when the calls before it are made.
+fn file(arguments: &Map, workspace: &Path) -> Touches {
+    let path = arguments.get("path").and_then(Value::as_str);
+    let file = path.and_then(|path| bounds::file(workspace, path));
+    file.map_or(Touches::Anything, |file| Touches::One(file.to_string_lossy().into_owned()))
 }
 
 /// A tool that works on files. File systems block; the turn's other work must not.

@@ -1,7 +1,8 @@
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
-use capstan_protocol::{Content, ToolOutput};
+use capstan_hooks::contracts::{FnTool, Tool as _, Touches};
+use capstan_protocol::{Content, Map, ToolOutput};
 use tempfile::TempDir;
 
 use super::Bounds;
@@ -234,4 +235,29 @@ fn a04_edits_of_one_file_at_the_same_time_are_all_in_it() {
     });
     let text = std::fs::read_to_string(files.path("notes.txt")).unwrap();
     assert_eq!(text, lines.join("\n").replace("line", "done"));
+}
+
+#[test]
+fn a10_changes_of_one_file_keep_their_order_by_whatever_names_and_those_of_others_run_beside_them() {
+    let files = Files::new().with("a.txt", "a").with("b.txt", "b");
+    symlink("a.txt", files.path("link")).unwrap();
+    symlink(files.workspace(), files.path("here")).unwrap();
+    let (write, edit) = (super::write(Bounds::default()), super::edit(Bounds::default()));
+    let touches = |tool: &FnTool, path: &str| {
+        tool.touches(&Map::from_iter([("path".to_owned(), path.into())]), &files.workspace())
+    };
+    let first = touches(&write, "a.txt");
+    let whole = files.path("a.txt").display().to_string();
+    for path in ["a.txt", "./a.txt", "link", "here/a.txt", "here/../workspace/a.txt", whole.as_str()] {
+        assert!(first.meets(&touches(&edit, path)), "{path} is the same file");
+    }
+    for path in ["b.txt", "new.txt", "new/a.txt"] {
+        assert!(!first.meets(&touches(&edit, path)), "{path} is another");
+    }
+    assert!(
+        touches(&write, "new/folder/c").meets(&touches(&write, "new/folder/./c")),
+        "also where it is not there yet"
+    );
+    assert_eq!(touches(&write, "new/../c"), Touches::Anything, "nobody knows what it will mean");
+    assert_eq!(write.touches(&Map::new(), &files.workspace()), Touches::Anything);
 }

@@ -53,6 +53,32 @@ fn an_image_in_a_tool_result_becomes_a_note() {
 }
 
 #[test]
+fn images_of_a_steps_results_are_shown_by_the_user_to_a_model_that_sees() {
+    let image = |name: &str| ContentPart::image(format!("https://example.com/{name}.png"));
+    let parts = |name: &str| Content::Parts(vec![ContentPart::text(name), image(name)]);
+    let calls =
+        vec![ToolCall::new("a", "look", "{}"), ToolCall::new("b", "look", "{}"), ToolCall::new("c", "bash", "{}")];
+    let conversation = vec![
+        ChatMessage::user("go"),
+        ChatMessage::calls(calls),
+        ChatMessage::tool("a", "look", parts("one")),
+        ChatMessage::tool("b", "look", parts("two")),
+        ChatMessage::tool("c", "bash", "plain"),
+        ChatMessage::user("well?"),
+    ];
+    let sent = |model: &str| {
+        let model = format!("openai:{model}").parse().unwrap();
+        openai_body(&ModelRequest { model, ..request(conversation.clone()) }).messages
+    };
+    let seen = sent("gpt-5");
+    let roles: Vec<&str> = seen.iter().map(|message| message["role"].as_str().unwrap()).collect();
+    assert_eq!(roles, ["user", "assistant", "tool", "tool", "tool", "user", "user"]);
+    assert_eq!(seen[5]["content"].as_array().unwrap()[1..], [json!(image("one")), json!(image("two"))]);
+    assert_eq!(seen[2]["content"], "one\n[image_url left out]", "its own message has no place for it");
+    assert_eq!(sent("some-model").len(), 6, "who may not see is not asked to");
+}
+
+#[test]
 fn keys_openai_chat_has_no_place_for_are_left_out() {
     let mut message = ChatMessage::user("hi");
     message.name = Some("ada".to_owned());
