@@ -12,8 +12,7 @@ use serde_json::{Value, json};
 pub async fn run(line: &str, grant: &Grant, api: &RunApi) -> Result<ToolOutput, ApiError> {
     let ran = find_and_run(line, grant, api).await;
     if let Err(error) = &ran {
-        let data = json!({ "raw": line, "status": "error", "output": error.message });
-        api.tape.note("command", data).await?;
+        api.tools.refuse_command(line, &error.message).await?;
     }
     ran
 }

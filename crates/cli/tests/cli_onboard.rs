@@ -36,9 +36,12 @@ fn h02_a_script_can_give_every_answer_and_the_key_stands_apart() {
     let config = read(&place, "config.toml");
     assert_eq!(
         config,
-        format!("# my settings\nmax_steps = 7 # enough\nmodel = \"openai:scripted\"\napi_base = \"{base}\"\n")
+        format!(
+            "# my settings\nmax_steps = 7 # enough\nmodel = \"openai:scripted\"\n\n\
+             [models.openai]\napi_base = \"{base}\"\n"
+        )
     );
-    assert_eq!(read(&place, "secrets.toml"), format!("api_key = \"{KEY}\"\n"));
+    assert_eq!(read(&place, "secrets.toml"), format!("[models.openai]\napi_key = \"{KEY}\"\n"));
     let mode = std::fs::metadata(place.home().join("secrets.toml")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     assert_eq!(place.capstan(&["run", "hello"]).data(), "hello\n", "what was written is used");
@@ -59,6 +62,55 @@ fn h02_again_only_what_is_answered_changes() {
     place.capstan(&["onboard", "--provider", "openai", "--model", "two", "--skip-test"]).succeeded();
     assert_eq!(read(&place, "config.toml"), before.0.replace("openai:one", "openai:two"));
     assert_eq!(read(&place, "secrets.toml"), before.1);
+}
+
+#[test]
+fn x06_a_key_does_not_follow_to_another_provider() {
+    let server = ScriptedModel::start_blocking(vec![Reply::text("ready"), Reply::text("hello")]);
+    let another = ["onboard", "--provider", "openai", "--model", "scripted", "--yes"];
+    for old in [
+        "model = 'anthropic:x'\napi_key = 'sk-of-anthropic-01234'\n",
+        "model = 'anthropic:x'\n[models.anthropic]\napi_key = 'sk-of-anthropic-01234'\n",
+    ] {
+        let place = Place::new().config(old);
+        place.capstan(&another).refused("model-unauthorized", 1);
+        assert_eq!(read(&place, "config.toml"), old, "nothing was written");
+        place.capstan(&[another.as_slice(), &["--skip-test"]].concat()).succeeded();
+        place.capstan(&["run", "hello"]).refused("model-unauthorized", 1);
+    }
+    let place = Place::new().config("model = 'anthropic:x'\napi_base = 'http://127.0.0.1:1'\n");
+    std::fs::write(place.home().join("secrets.toml"), "api_key = 'sk-of-anthropic-01234' # mine\n").unwrap();
+    let place = place.set("OPENAI_API_KEY", KEY).set("OPENAI_BASE_URL", &server.base_url());
+    place.capstan(&another).succeeded();
+    assert_eq!(place.capstan(&["run", "hello"]).data(), "hello\n");
+    assert_eq!(server.authorizations(), [Some(format!("Bearer {KEY}")), Some(format!("Bearer {KEY}"))]);
+    assert_eq!(read(&place, "secrets.toml"), "[models.anthropic]\napi_key = \"sk-of-anthropic-01234\"\n");
+    let config = "model = \"openai:scripted\"\n\n[models.anthropic]\napi_base = \"http://127.0.0.1:1\"\n";
+    assert_eq!(read(&place, "config.toml"), config, "the other one has kept what was its own");
+}
+
+#[test]
+fn x06_a_key_of_the_environment_that_was_meant_for_another_provider_is_not_tried() {
+    let another = ["onboard", "--provider", "openai", "--model", "scripted", "--yes"];
+    let place = Place::new().set("CAPSTAN_MODEL", "anthropic:x").set("CAPSTAN_API_KEY", "sk-of-anthropic-01234");
+    place.capstan(&another).refused("model-unauthorized", 1);
+    let said = place.capstan(&[another.as_slice(), &["--skip-test"]].concat()).succeeded();
+    assert!(said.stderr.contains("warning: CAPSTAN_API_KEY is set in your environment"), "{said:?}");
+    let place = Place::new().config("api_key = 'sk-of-whom-0123456789'\n");
+    let said = place.capstan(&another);
+    assert!(said.stderr.contains("does not say for which provider"), "{said:?}");
+    said.refused("config-invalid", 3);
+}
+
+#[test]
+fn x06_a_key_that_is_tried_is_written_nowhere_for_it() {
+    let server = ScriptedModel::start_blocking(vec![Reply::text("ready")]);
+    let place = Place::new();
+    // Everybody can make folders in the one for temporary files, and read what is put there.
+    let no_folder = place.file("no folder", "");
+    let place = place.set("TMPDIR", &no_folder);
+    let arguments = ["onboard", "--model", "openai:scripted", "--api-base", &server.base_url(), "--api-key-stdin"];
+    place.capstan_reading(&arguments, KEY.as_bytes()).succeeded();
 }
 
 #[test]
@@ -106,7 +158,7 @@ fn h02_a_person_is_asked_and_the_key_is_not_shown() {
     screen.wait_for("`capstan chat` begins a conversation.");
     assert!(!screen.raw().contains(KEY));
     assert_eq!(screen.ended(), Some(0));
-    assert_eq!(read(&place, "secrets.toml"), format!("api_key = \"{KEY}\"\n"));
+    assert_eq!(read(&place, "secrets.toml"), format!("[models.openai]\napi_key = \"{KEY}\"\n"));
 }
 
 #[test]
@@ -150,7 +202,7 @@ fn h02_a_person_whose_answers_do_not_work_answers_again_and_need_not_repeat_the_
     screen.send(&format!("{KEY}{ENTER}"));
     screen.wait_for("`capstan chat` begins a conversation.");
     assert_eq!(screen.ended(), Some(0));
-    assert_eq!(read(&place, "secrets.toml"), format!("api_key = \"{KEY}\"\n"));
+    assert_eq!(read(&place, "secrets.toml"), format!("[models.openai]\napi_key = \"{KEY}\"\n"));
     assert_eq!(server.authorizations(), [Some("Bearer wrong".to_owned()), Some(format!("Bearer {KEY}"))]);
 }
 
@@ -166,7 +218,7 @@ fn h02_a_person_without_a_network_can_keep_what_could_not_be_tried() {
     screen.send(&format!("keep{ENTER}"));
     screen.wait_for("`capstan chat` begins a conversation.");
     assert_eq!(screen.ended(), Some(0));
-    assert_eq!(read(&place, "secrets.toml"), format!("api_key = \"{KEY}\"\n"));
+    assert_eq!(read(&place, "secrets.toml"), format!("[models.openai]\napi_key = \"{KEY}\"\n"));
 }
 
 #[test]

@@ -111,18 +111,6 @@ fn a08_a_session_can_use_a_model_of_its_own() {
 }
 
 #[test]
-fn a08_a_model_chosen_by_the_model_is_asked_at_the_next_step() {
-    let server = ScriptedModel::start_blocking(vec![
-        Reply::tool_calls([("call_1", "model", json!({"name": "openai:larger"}))]),
-        Reply::text("done"),
-    ]);
-    let place = Place::with_model(&server);
-    reply(&place, "think harder");
-    let models: Vec<Value> = server.requests().iter().map(|request| request["model"].clone()).collect();
-    assert_eq!(models, ["scripted", "larger"]);
-}
-
-#[test]
 fn p11_a_person_can_begin_the_tape_anew() {
     let server = ScriptedModel::start_blocking(vec![
         Reply::text("noted"),

@@ -54,6 +54,11 @@ impl Journal {
         &self.tape
     }
 
+    /// The tape of the session, under whose lease it is written: of a fork, the one that it and its parents branched off.
+    pub(crate) fn session_tape(&self) -> &TapeName {
+        &self.fence.tape
+    }
+
     /// Adds an entry of a run to what waits.
     pub(crate) fn append(&self, run: &RunId, entry: Draft) {
         let mut pending = self.lock();

@@ -34,6 +34,7 @@ mod lane;
 mod lease;
 mod listening;
 mod notices;
+mod offered;
 mod orchestrator;
 mod order;
 mod outbox;

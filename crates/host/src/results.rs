@@ -69,6 +69,7 @@ impl Run {
                 vec![StreamEvent::ToolCall { call }]
             }
             ResultBody::ToolCallCompleted { call_id, name, output } => {
+                let output = self.services.settings.secrets.mask(output);
                 let steps = self.progress().reported.answer(&call_id, output.clone());
                 self.append_all(steps);
                 self.journalled(self.flush().await);

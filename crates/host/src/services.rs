@@ -5,13 +5,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use capstan_hooks::HookRuntime;
 use capstan_hooks::contracts::{Channel, ModelProvider, Runner, Tool};
-use capstan_hooks::points::{
-    BuildTapeContext, ProvideChannels, ProvideModelOptions, ProvideRunners, ProvideTapeStore, ProvideTools,
-};
+use capstan_hooks::points::{BuildTapeContext, ProvideChannels, ProvideModelOptions, ProvideRunners, ProvideTapeStore};
 use capstan_protocol::{Binding, ChannelName, RunnerId, TapeName, WorkspaceId};
 use capstan_tape::{Batch, DefaultView, Fact, Store, Tapes, View};
 
 use crate::engine::ActiveRuns;
+use crate::offered;
 use crate::{HostError, Settings, default_binding};
 
 /// How many tapes are remembered to have an anchor. Of others that is looked up.
@@ -49,7 +48,7 @@ impl Services {
         let view = hooks.first_sync::<BuildTapeContext>(&())?.map(|decided| decided.value);
         Ok(Self {
             channels: hooks.provided::<ProvideChannels, _>(|channel| channel.name().to_string()),
-            tools: hooks.provided::<ProvideTools, _>(|tool| tool.spec().name.to_string()),
+            tools: offered::tools(&hooks),
             runners: hooks.provided::<ProvideRunners, _>(|runner| runner.descriptor().id.to_string()),
             models: hooks.provided::<ProvideModelOptions, _>(|provider| provider.name().to_owned()),
             view: view.unwrap_or_else(|| Arc::new(DefaultView)),

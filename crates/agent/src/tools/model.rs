@@ -18,7 +18,7 @@ struct Model {
 }
 
 pub(super) fn tool() -> FnTool {
-    let description = "Tells which model this conversation uses, or chooses another one.";
+    let description = "Tells which model this conversation uses. Only people, with a command, choose another one.";
     typed_tool("model", description, |arguments: Model, context: ToolContext| async move {
         let refused = |error: ApiError| ToolError::new(error.message);
         let api = &context.api;

@@ -79,9 +79,14 @@ impl Layer {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Self::default()),
             Err(error) => return Err(ConfigError::Unreadable { path: name, detail: error.to_string() }),
         };
+        Self::of_text(path, &text, origin)
+    }
+
+    /// A TOML file with this text.
+    pub(super) fn of_text(path: &Path, text: &str, origin: fn(PathBuf) -> Origin) -> Result<Self, ConfigError> {
+        let name = path.display().to_string();
         let broken = |detail: String| ConfigError::Broken { path: name.clone(), detail };
-        let table: toml::Table =
-            text.parse().map_err(|error: toml::de::Error| broken(where_and_what(&text, &error)))?;
+        let table: toml::Table = text.parse().map_err(|error: toml::de::Error| broken(where_and_what(text, &error)))?;
         let mut layer = Self::default();
         for (key, value) in table {
             if key == channels::TABLE {
@@ -181,6 +186,16 @@ fn password(address: &str) -> Option<&str> {
     Some(password)
 }
 
+/// A setting as it stands in a layer.
+pub(super) struct Found<'a> {
+    /// Its name.
+    pub(super) key: &'a str,
+    /// Its value.
+    pub(super) value: &'a str,
+    /// Where that came from.
+    pub(super) origin: &'a Origin,
+}
+
 /// All layers.
 #[derive(Debug, Clone)]
 pub(super) struct Layers {
@@ -200,6 +215,23 @@ impl Layers {
         Some((value, origin))
     }
 
+    /// What is set for a provider, and where. A layer's own setting of the provider goes before the one that names nobody,
+    /// and that one belongs to the provider of the model as it is up to this layer: whoever names another model above it
+    /// did not mean to send it there.
+    pub(super) fn of_provider<'a>(&'a self, own: &'a str, plain: &'a str, provider: &str) -> Option<Found<'a>> {
+        let layers = self.layers.iter().enumerate().rev();
+        layers.into_iter().find_map(|(index, layer)| {
+            let found = |key: &'a str| layer.values.get(key).map(|(value, origin)| Found { key, value, origin });
+            found(own).or_else(|| found(plain).filter(|_| self.model_provider(index) == Some(provider)))
+        })
+    }
+
+    /// The provider of the model as it is up to a layer.
+    fn model_provider(&self, index: usize) -> Option<&str> {
+        let (model, _) = self.layers[..=index].iter().rev().find_map(|layer| layer.values.get("model"))?;
+        model.split_once(':').map(|(provider, _)| provider)
+    }
+
     pub(super) fn text(&self, key: &str) -> Option<String> {
         self.find(key).map(|(value, _)| value.to_owned())
     }
@@ -216,6 +248,7 @@ impl Layers {
 
     pub(super) fn invalid(&self, key: &str, reason: &str) -> ConfigError {
         let (value, origin) = self.find(key).map(|(v, o)| (v.to_owned(), o.to_string())).unwrap_or_default();
+        let value = if find(key).is_some_and(|key| key.secret) { "...".to_owned() } else { value };
         ConfigError::Invalid { key: key.to_owned(), value, origin, reason: reason.to_owned() }
     }
 

@@ -48,10 +48,6 @@ pub struct Config {
     pub home: PathBuf,
     /// The model, as `provider:name`.
     pub model: ModelId,
-    /// The provider's key.
-    pub api_key: Option<SecretString>,
-    /// The provider's address, where it is not the usual one.
-    pub api_base: Option<String>,
     /// The models to try when that one fails, in order.
     pub fallback_models: Vec<ModelId>,
     /// The providers of models.
@@ -128,28 +124,42 @@ impl Config {
         if sources.home.exists() && !sources.home.is_dir() {
             return Err(ConfigError::HomeIsNoDirectory { path: sources.home.display().to_string() });
         }
-        let user = sources.environment.iter().find(|(name, value)| name == "HOME" && !value.is_empty());
-        let user = user.map(|(_, folder)| PathBuf::from(folder));
-        let usual_secrets = models::usual_secrets(&sources.environment).into_iter().map(SecretString::from).collect();
-        let layers = Layers::new(vec![
-            Layer::defaults(),
-            Layer::usual(&sources.environment),
+        let layers = vec![
             Layer::file(&sources.home.join(CONFIG_FILE), Origin::HomeFile)?,
             Layer::file(&sources.home.join(SECRETS_FILE), Origin::HomeFile)?,
             Layer::file(&sources.workspace.join("capstan.toml"), Origin::WorkspaceFile)?,
             Layer::dotenv(&sources.workspace.join(".env"))?,
-            Layer::environment(sources.environment),
-        ]);
+        ];
+        Self::of_layers(sources.home, layers, sources.environment)
+    }
+
+    /// What a home would make whose files have these texts, outside of any workspace.
+    pub(crate) fn of_texts(
+        home: PathBuf,
+        texts: &[(PathBuf, String)],
+        environment: Vec<(String, String)>,
+    ) -> Result<Self, ConfigError> {
+        let layer = |(path, text): &(PathBuf, String)| Layer::of_text(path, text, Origin::HomeFile);
+        Self::of_layers(home, texts.iter().map(layer).collect::<Result<_, _>>()?, environment)
+    }
+
+    fn of_layers(home: PathBuf, files: Vec<Layer>, environment: Vec<(String, String)>) -> Result<Self, ConfigError> {
+        let user = environment.iter().find(|(name, value)| name == "HOME" && !value.is_empty());
+        let user = user.map(|(_, folder)| PathBuf::from(folder));
+        let usual_secrets = models::usual_secrets(&environment).into_iter().map(SecretString::from).collect();
+        let mut layers = vec![Layer::defaults(), Layer::usual(&environment)];
+        layers.extend(files);
+        layers.push(Layer::environment(environment));
+        let layers = Layers::new(layers);
         layers.check_trust()?;
+        check_api_base(&layers)?;
         let model = model(&layers)?;
         Ok(Self {
-            home: sources.home,
-            providers: models::providers(&layers, &model)?,
+            home,
+            providers: models::providers(&layers)?,
             fallback_models: models::fallbacks(&layers)?,
             reasoning: models::reasoning(&layers)?,
             model,
-            api_key: layers.text("api_key").map(SecretString::from),
-            api_base: api_base(&layers)?,
             max_steps: layers.positive("max_steps")?,
             limits: limits(&layers)?,
             max_tokens: layers.parsed("max_tokens")?,
@@ -227,13 +237,11 @@ fn limits(layers: &Layers) -> Result<Limits, ConfigError> {
     })
 }
 
-fn api_base(layers: &Layers) -> Result<Option<String>, ConfigError> {
-    let base = layers.text("api_base");
-    match &base {
-        Some(base) if !models::is_address(base) => {
-            Err(layers.invalid("api_base", "it must be an address such as http://127.0.0.1:11434/v1"))
-        }
-        _ => Ok(base),
+/// One that belongs to no provider that is used must be right too.
+fn check_api_base(layers: &Layers) -> Result<(), ConfigError> {
+    match layers.text("api_base") {
+        Some(base) if !models::is_address(&base) => Err(layers.invalid("api_base", models::NO_ADDRESS)),
+        _ => Ok(()),
     }
 }
 

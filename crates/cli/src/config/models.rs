@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::ConfigError;
 use super::error::nearest_words;
 use super::key::nearest;
-use super::layer::{Layers, Origin};
+use super::layer::Layers;
 
 /// The table of all providers.
 pub(super) const TABLE: &str = "models";
@@ -29,6 +29,8 @@ const BODY: &str = "body";
 const KEYS: &[&str] = &[WIRE, API_KEY, API_BASE, HEADERS, BODY];
 /// What of a body the conversation itself decides.
 const NOT_IN_BODY: &[&str] = &["model", "messages", "contents", "input", "tools", "stream", "system", "instructions"];
+/// What is wrong with an address.
+pub(super) const NO_ADDRESS: &str = "it must be an address such as http://127.0.0.1:11434/v1";
 /// Where Ollama listens.
 const OLLAMA_PORT: u16 = 11434;
 
@@ -169,16 +171,16 @@ pub(super) fn of_table(path: &str, table: toml::Value) -> Result<Vec<(ModelKey, 
 }
 
 /// Every provider: those that are built in, and those that somebody gave a name.
-pub(super) fn providers(layers: &Layers, model: &ModelId) -> Result<Vec<ProviderConfig>, ConfigError> {
+pub(super) fn providers(layers: &Layers) -> Result<Vec<ProviderConfig>, ConfigError> {
     let own = layers.model_keys().into_iter().map(|key| key.provider);
     let names: BTreeSet<String> = own.chain(Wire::ALL.map(|wire| wire.name().to_owned())).collect();
     let timeout = Duration::from_secs(layers.positive::<u32>("model_timeout_seconds")?.into());
     let retries = layers.required("model_retries")?;
     let provider = |name: String| {
-        let settings = Provider { layers, name: &name, is_main: model.provider() == name };
+        let settings = Provider { layers, name: &name };
         let wire = settings.wire()?;
         let settings = Settings {
-            api_key: settings.with_main(API_KEY).map(SecretString::from),
+            api_key: settings.api_key(),
             api_base: settings.api_base()?,
             headers: settings.headers()?,
             body: settings.body()?,
@@ -195,8 +197,6 @@ pub(super) fn providers(layers: &Layers, model: &ModelId) -> Result<Vec<Provider
 struct Provider<'a> {
     layers: &'a Layers,
     name: &'a str,
-    /// Whether it is the one of the model, which `api_key` and `api_base` belong to.
-    is_main: bool,
 }
 
 impl Provider<'_> {
@@ -220,32 +220,22 @@ impl Provider<'_> {
         }
     }
 
-    /// The provider's own setting, else that of the model's provider, else what the usual variable says.
-    fn with_main(&self, key: &'static str) -> Option<String> {
-        let own = self.layers.find(&self.key(key));
-        let is_usual = |origin: &Origin| matches!(origin, Origin::Usual(_));
-        match own {
-            Some((value, origin)) if !is_usual(origin) => Some(value.to_owned()),
-            usual => {
-                let main = self.layers.text(key).filter(|_| self.is_main);
-                main.or_else(|| usual.map(|(value, _)| value.to_owned()))
-            }
-        }
+    fn api_key(&self) -> Option<SecretString> {
+        let found = self.layers.of_provider(&self.key(API_KEY), API_KEY, self.name)?.value.to_owned();
+        Some(SecretString::from(found))
     }
 
     fn api_base(&self) -> Result<Option<String>, ConfigError> {
-        let base = self.with_main(API_BASE);
-        if let Some(base) = &base
-            && !is_address(base)
-        {
-            let own = self.key(API_BASE);
-            let key = if self.layers.find(&own).is_some() { own } else { API_BASE.to_owned() };
-            return Err(self.layers.invalid(&key, "it must be an address such as http://127.0.0.1:11434/v1"));
+        match self.layers.of_provider(&self.key(API_BASE), API_BASE, self.name) {
+            Some(found) if !is_address(found.value) => Err(ConfigError::Invalid {
+                key: found.key.to_owned(),
+                value: found.value.to_owned(),
+                origin: found.origin.to_string(),
+                reason: NO_ADDRESS.to_owned(),
+            }),
+            None if Wire::parse(self.name).is_none() => Err(ConfigError::missing(&self.key(API_BASE))),
+            found => Ok(found.map(|found| found.value.to_owned())),
         }
-        if base.is_none() && Wire::parse(self.name).is_none() {
-            return Err(ConfigError::missing(&self.key(API_BASE)));
-        }
-        Ok(base)
     }
 
     fn headers(&self) -> Result<Vec<(String, SecretString)>, ConfigError> {

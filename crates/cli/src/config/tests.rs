@@ -68,9 +68,9 @@ fn each_layer_goes_over_the_one_before_it_and_says_so() {
 
 #[test]
 fn a_secret_is_never_shown() {
-    let place = Place::new().variable("CAPSTAN_API_KEY", "sk-very-secret");
+    let place = Place::new().variable("CAPSTAN_MODEL", "openai:x").variable("CAPSTAN_API_KEY", "sk-very-secret");
     assert_eq!(place.shown("api_key").value.as_deref(), Some("********"));
-    assert!(!format!("{:?}", place.load().unwrap().api_key).contains("very-secret"));
+    assert!(!format!("{:?}", place.load().unwrap().providers).contains("very-secret"));
 }
 
 #[test]
@@ -113,6 +113,8 @@ fn x06_what_tools_may_reach_is_the_users_to_say() {
     {
         assert!(matches!(Place::new().home(wrong).load(), Err(ConfigError::Invalid { .. })), "{wrong}");
     }
+    let proxy = Place::new().home("web_proxy = 'https://me:5ecret@proxy'").load().unwrap_err().to_string();
+    assert!(proxy.contains("http://127.0.0.1:3128") && !proxy.contains("5ecret"), "no proxy over TLS: {proxy}");
     for key in ["allow_paths", "bash_environment", "web_allow_private", "web_proxy"] {
         let place = Place::new().workspace("capstan.toml", &format!("{key} = '/'"));
         assert!(matches!(place.load(), Err(ConfigError::Untrusted { .. })), "{key}");
@@ -215,26 +217,64 @@ fn c04_what_does_not_exist_is_refused_with_what_is_nearest() {
     assert_eq!(variable.load().unwrap().unprovided_channels(&known), [""; 0]);
 }
 
+/// The key that a provider is sent.
+fn key(place: &Place, provider: &str) -> Option<String> {
+    let config = place.load().unwrap();
+    let key = config.provider(provider).unwrap().settings.api_key.clone();
+    key.map(|key| secrecy::ExposeSecret::expose_secret(&key).to_owned())
+}
+
+/// The address where a provider is asked, if it is not its own.
+fn base(place: &Place, provider: &str) -> Option<String> {
+    place.load().unwrap().provider(provider).unwrap().settings.api_base.clone()
+}
+
 #[test]
 fn a8_a_key_belongs_to_its_provider() {
-    let key = |place: &Place, provider: &str| {
-        let config = place.load().unwrap();
-        let key = config.provider(provider).unwrap().settings.api_key.clone();
-        key.map(|key| secrecy::ExposeSecret::expose_secret(&key).to_owned())
-    };
     let place = Place::new().variable("CAPSTAN_MODEL", "anthropic:x").variable("OPENAI_API_KEY", "of-openai");
     let place = place.variable("ANTHROPIC_API_KEY", "of-anthropic");
     assert_eq!(key(&place, "anthropic").as_deref(), Some("of-anthropic"));
+    let place = place.home("[models.anthropic]\napi_key = 'of-the-table'");
+    assert_eq!(key(&place, "anthropic").as_deref(), Some("of-the-table"), "it goes before the usual variable");
     let place = place.variable("CAPSTAN_API_KEY", "of-the-model");
-    assert_eq!(key(&place, "anthropic").as_deref(), Some("of-the-model"), "it goes before the usual variable");
+    assert_eq!(key(&place, "anthropic").as_deref(), Some("of-the-model"), "a later layer goes over an earlier one");
     assert_eq!(key(&place, "openai").as_deref(), Some("of-openai"), "and to nobody else");
     assert_eq!(key(&place, "gemini"), None);
-    let place = place.home("[models.anthropic]\napi_key = 'of-the-table'");
-    assert_eq!(key(&place, "anthropic").as_deref(), Some("of-the-table"));
+    let place = place.variable("CAPSTAN_MODELS__ANTHROPIC__API_KEY", "of-the-provider");
+    assert_eq!(key(&place, "anthropic").as_deref(), Some("of-the-provider"), "what names it goes first in its layer");
     let place = place.variable("CAPSTAN_MODELS__OPENAI_RESPONSES__API_KEY", "of-responses");
     assert_eq!(key(&place, "openai-responses").as_deref(), Some("of-responses"), "a dash is written as an underscore");
     assert_eq!(place.shown("models.anthropic.api_key").value.as_deref(), Some("********"));
     assert_eq!(place.shown("models.openai.api_key").origin, "environment OPENAI_API_KEY");
+}
+
+#[test]
+fn x06_a_key_and_an_address_stay_with_the_provider_they_were_set_for() {
+    let place = Place::new().home("model = 'anthropic:x'\napi_key = 'of-anthropic'\napi_base = 'http://house/v1'");
+    let other = place.variable("CAPSTAN_MODEL", "openai:y");
+    assert_eq!(
+        (key(&other, "openai"), base(&other, "openai")),
+        (None, None),
+        "another model is no reason to send them"
+    );
+    assert_eq!(key(&other, "anthropic").as_deref(), Some("of-anthropic"), "its own still has it, as a fallback say");
+    let other = other.variable("OPENAI_API_KEY", "of-openai");
+    assert_eq!(key(&other, "openai").as_deref(), Some("of-openai"));
+    let same = other.variable("CAPSTAN_MODEL", "anthropic:z");
+    assert_eq!(key(&same, "anthropic").as_deref(), Some("of-anthropic"), "another model of the same provider");
+    assert_eq!(base(&same, "anthropic").as_deref(), Some("http://house/v1"));
+    let place = Place::new().home("model = 'openai:x'\napi_base = 'http://house/v1'");
+    let place = place.variable("CAPSTAN_MODEL", "anthropic:y").variable("ANTHROPIC_API_KEY", "of-anthropic");
+    assert_eq!(base(&place, "anthropic"), None, "a key does not go to the address of another");
+    let apart = Place::new().home("model = 'openai:x'");
+    write(apart.home.path(), "secrets.toml", "api_key = 'apart'");
+    assert_eq!(
+        key(&apart, "openai").as_deref(),
+        Some("apart"),
+        "a layer may set the key for the model of an earlier one"
+    );
+    let nobodys = Place::new().home("api_key = 'of-whom'").variable("CAPSTAN_MODEL", "openai:x");
+    assert_eq!(key(&nobodys, "openai"), None, "a key that was set for no model goes to none");
 }
 
 #[test]

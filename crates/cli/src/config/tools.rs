@@ -62,7 +62,7 @@ fn allowed(layers: &Layers) -> Result<Vec<Allowed>, ConfigError> {
 fn proxy(layers: &Layers) -> Result<Option<String>, ConfigError> {
     let key = "web_proxy";
     match layers.text(key) {
-        Some(proxy) if !["http://", "https://"].iter().any(|scheme| proxy.starts_with(scheme)) => {
+        Some(proxy) if proxy.strip_prefix("http://").is_none_or(str::is_empty) => {
             Err(layers.invalid(key, "it must be an address such as http://127.0.0.1:3128"))
         }
         proxy => Ok(proxy),

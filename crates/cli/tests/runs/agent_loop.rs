@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use capstan::hooks::args::StepNumber;
 use capstan::hooks::contracts::{FnTool, Tool, ToolContext, ToolError};
-use capstan::hooks::points::{ContinuePrompt, ProvideTools};
+use capstan::hooks::points::{ContinuePrompt, ProvideTools, SystemPrompt};
 use capstan::protocol::{Content, Map, ToolCall, ToolOutput};
 use capstan_testing::{Reply, ScriptedModel};
 use serde_json::json;
 
-use super::support::{Conversation, Registers, scripted};
+use super::support::{Conversation, Registers, scripted, told, tools};
 
 #[tokio::test]
 async fn a01_every_step_is_recorded() {
@@ -105,4 +105,115 @@ async fn a01_where_nothing_is_reported_the_length_of_the_text_counts() {
     let served = conversation.say(&"long ".repeat(100)).await;
     assert_eq!(served.error.unwrap().code(), "max-run-tokens");
     assert_eq!(model.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn a01_a_request_that_was_refused_uses_no_tokens() {
+    let overflow = Reply::status(400, r#"{"error": {"message": "maximum context length exceeded"}}"#);
+    let model = ScriptedModel::start(vec![overflow, Reply::text("now").with_usage(10, 5)]).await;
+    let conversation = Conversation::new(|builder| scripted(builder, &model).set("max_run_tokens", "50")).await;
+    let served = conversation.say(&"long ".repeat(100)).await;
+    assert_eq!((served.output.as_str(), served.error.map(|error| error.public())), ("now", None));
+}
+
+#[tokio::test]
+async fn a04_a_tool_that_a_provider_would_refuse_is_left_out_and_the_others_stay() {
+    let model = ScriptedModel::start(vec![Reply::text("hello")]).await;
+    let does = |_: Map, _: ToolContext| async { Ok(ToolOutput::ok("mine")) };
+    let odd = tools(move || {
+        let schema = json!({"type": "object", "properties": {}});
+        let other = FnTool::new("no.schema", "Has none.", json!({}), does);
+        let named = |name: &str| FnTool::new(name, "Is odd.", schema.clone(), does);
+        vec![named("a/b"), named(&"x".repeat(65)), other, named("help_me"), named("help.me"), named("fs_read")]
+    });
+    let conversation = Conversation::scripted(&model, odd).await;
+    assert_eq!(conversation.say("hello").await.output, "hello");
+    let request = &model.requests()[0];
+    let offered = request["tools"].as_array().unwrap().iter();
+    let mut names: Vec<&str> = offered.map(|tool| tool["function"]["name"].as_str().unwrap()).collect();
+    assert!(["a/b", "no_schema"].iter().all(|odd| !names.contains(odd)), "{names:?}");
+    assert!(["bash", "help_me", "fs_read"].iter().all(|good| names.contains(good)), "{names:?}");
+    let count = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), count, "each name once: {names:?}");
+}
+
+#[tokio::test]
+async fn a08_a_model_cannot_choose_the_model() {
+    let choose = Reply::tool_calls([("call", "model", json!({"name": "openai:dearer"}))]);
+    let model = ScriptedModel::start(vec![choose, Reply::text("no"), Reply::text("still me")]).await;
+    let conversation = Conversation::scripted(&model, tools(Vec::new)).await;
+    conversation.say("go").await;
+    conversation.say("who are you?").await;
+    let requests = model.requests();
+    assert!(told(&requests[1])[0].contains("only a person can choose"), "{:?}", told(&requests[1]));
+    let models: Vec<&str> = requests.iter().map(|request| request["model"].as_str().unwrap()).collect();
+    assert_eq!(models, ["scripted"; 3]);
+}
+
+#[tokio::test]
+async fn h07_a_system_prompt_that_takes_its_time_keeps_nobody_else_waiting() {
+    let (reached, mut is_reached) = tokio::sync::mpsc::unbounded_channel();
+    let (go, goes) = std::sync::mpsc::channel::<()>();
+    let goes = Arc::new(std::sync::Mutex::new(goes));
+    let slow = Registers("slow", move |hooks: &mut capstan::hooks::Registrar| {
+        let (reached, goes) = (reached.clone(), Arc::clone(&goes));
+        hooks.on_sync(SystemPrompt, move || {
+            reached.send(()).unwrap();
+            // As a disk does.
+            let came = goes.lock().unwrap().recv_timeout(std::time::Duration::from_secs(20));
+            Ok(Some(format!("the others went on: {}", came.is_ok())))
+        });
+    });
+    let model = ScriptedModel::start(vec![Reply::text("done")]).await;
+    let conversation = Conversation::scripted(&model, slow).await;
+    tokio::join!(conversation.say("go"), async {
+        is_reached.recv().await.unwrap();
+        go.send(()).unwrap();
+    });
+    let request = model.requests()[0].to_string();
+    assert!(request.contains("the others went on: true"), "{request}");
+}
+
+#[tokio::test]
+async fn p14_what_is_read_of_a_tape_at_once_is_bounded_and_its_count_is_not() {
+    let model = ScriptedModel::start(vec![Reply::tool_calls([("call", "read", json!({}))]), Reply::text("done")]).await;
+    let read = tools(|| {
+        let read = |_: Map, context: ToolContext| async move {
+            let tape = context.api.tape;
+            let (anchors, info) = (tape.anchors(usize::MAX).await.unwrap(), tape.info().await.unwrap());
+            let found = tape.search("needle", usize::MAX).await.unwrap();
+            let counts = [anchors.len() as u64, found.len() as u64, info.anchors, info.entries_since_last_anchor];
+            Ok(ToolOutput::ok(format!("{counts:?}, last {}", info.last_anchor.unwrap())))
+        };
+        vec![FnTool::new("read", "Reads the tape.", json!({"type": "object", "properties": {}}), read)]
+    });
+    let conversation = Conversation::scripted(&model, read).await;
+    conversation.say(",help").await;
+    let tape = conversation.tape().await;
+    let mut batch = capstan::tape::Batch::new();
+    for number in 0..250 {
+        let state = Map::from_iter([("word".to_owned(), json!("needle"))]);
+        batch.append(&tape, capstan::tape::Draft::anchor(&format!("anchor {number}"), &state));
+    }
+    for number in 0..150 {
+        batch.append(&tape, capstan::tape::Draft::event("mine", json!(number)));
+    }
+    conversation.host.tapes().commit(batch).await.unwrap();
+    conversation.say("go").await;
+    let answer = told(&model.requests()[1]).pop().unwrap();
+    // The run itself had written seven entries by then, from what it was told to this call.
+    assert_eq!(answer, "call: [200, 200, 251, 157], last anchor 249");
+}
+
+#[tokio::test]
+async fn x05_an_answer_that_does_not_end_is_broken_off() {
+    let chunk = json!({"choices": [{"index": 0, "delta": {"content": "x".repeat(1024 * 1024)}}]});
+    let endless = format!("data: {chunk}\n\n").repeat(9);
+    let model = ScriptedModel::start(vec![Reply::raw(format!("{endless}data: [DONE]\n\n"))]).await;
+    let conversation = Conversation::scripted(&model, tools(Vec::new)).await;
+    let error = conversation.say("go").await.error.unwrap();
+    assert_eq!(error.code(), "model-broken");
+    assert!(error.public().contains("more than the 8388608 bytes"), "{}", error.public());
 }

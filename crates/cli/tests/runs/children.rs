@@ -1,11 +1,11 @@
 //! Child runs: the agent on a fork of its tape.
 
-use capstan::protocol::RunId;
+use capstan::protocol::{RunId, ToolOutput};
 use capstan::tape::{ForkState, RunRecord, RunStatus, Slice};
 use capstan_testing::{Gate, Reply, ScriptedModel};
 use serde_json::{Value, json};
 
-use super::support::{Conversation, scripted, told, tools};
+use super::support::{Conversation, scripted, told, tool, tools};
 
 fn subagent(arguments: Value) -> Reply {
     Reply::tool_calls([("call", "subagent", arguments)])
@@ -167,4 +167,47 @@ async fn a10_subagents_of_one_step_work_at_the_same_time() {
     });
     assert_eq!(served.output, "both");
     assert_eq!(told(model.requests().last().unwrap()), ["a: 1 done", "b: 2 done"]);
+}
+
+#[tokio::test]
+async fn a08_a_subagent_uses_the_model_of_its_session() {
+    let model = ScriptedModel::start_with(|request, _| match (asked(request) == "inner", ends_on_result(request)) {
+        (true, _) => Reply::text("inner done"),
+        (false, false) => subagent(json!({"prompt": "inner"})),
+        (false, true) => Reply::text("done"),
+    })
+    .await;
+    let conversation = Conversation::scripted(&model, tools(Vec::new)).await;
+    conversation.say(",model openai:chosen").await;
+    assert_eq!(conversation.say("go").await.output, "done");
+    let models: Vec<Value> = model.requests().iter().map(|request| request["model"].clone()).collect();
+    assert_eq!(models, ["chosen", "chosen", "chosen"]);
+}
+
+/// The artifact that a text speaks of.
+fn handle(text: &str) -> &str {
+    let (_, rest) = text.split_once("artifact ").unwrap();
+    rest.split(',').next().unwrap()
+}
+
+#[tokio::test]
+async fn a10_what_a_subagent_kept_can_be_read_by_its_parent_and_by_its_siblings() {
+    let model = ScriptedModel::start_with(|request, answered| match answered {
+        0 => subagent(json!({"prompt": "make it"})),
+        1 => Reply::tool_calls([("long", "long", json!({}))]),
+        2 => Reply::text(format!("artifact {}", handle(&told(request)[0]))),
+        3 => Reply::tool_calls([("call", "artifact_read", json!({"artifact": handle(&told(request)[0]), "limit": 9}))]),
+        4 => subagent(json!({"prompt": format!("read artifact {}", handle(&told(request)[0]))})),
+        5 => Reply::tool_calls([("call", "artifact_read", json!({"artifact": handle(&asked(request)), "limit": 9}))]),
+        _ => Reply::text("done"),
+    })
+    .await;
+    let long = tools(|| vec![tool("long", |_, _| async { Ok(ToolOutput::ok("the whole of it ".repeat(5000))) })]);
+    let conversation = Conversation::scripted(&model, long).await;
+    conversation.say("go").await;
+    let requests = model.requests();
+    for reader in [4, 6] {
+        let part = told(&requests[reader]).pop().unwrap();
+        assert!(part.contains("the whole") && part.contains("[bytes 0 to 9 of "), "{part}");
+    }
 }

@@ -5,10 +5,12 @@ use std::sync::{Arc, Mutex};
 use capstan::hooks::args::{LlmOutcome, LlmRequest, PendingTool, ToolOutcome};
 use capstan::hooks::points::{AfterLlmCall, AfterToolCall, BeforeLlm, BeforeLlmCall, BeforeTool, BeforeToolCall};
 use capstan::hooks::{Plugin, Registrar};
-use capstan::protocol::{Map, ModelOutput, ModelRequest, ToolOutput};
+use capstan::protocol::{Map, ModelOutput, ModelRequest, ToolOutput, Usage};
 use capstan::tape::Kind;
+use capstan_testing::{Reply, ScriptedModel};
+use serde_json::json;
 
-use super::support::{Conversation, Registers};
+use super::support::{Conversation, KEY, Registers, told};
 
 /// The results of tool calls on the tape.
 async fn results(conversation: &Conversation) -> Vec<String> {
@@ -56,15 +58,80 @@ async fn h10_a_changed_request_is_what_is_sent_and_what_is_recorded() {
 }
 
 #[tokio::test]
-async fn h10_a_call_can_be_finished_without_the_provider() {
-    let canned = plugin("canned", |hooks| {
-        hooks.on(BeforeLlmCall, || async {
-            Ok(Some(BeforeLlm::Finish(ModelOutput { text: "from the cache".to_owned(), ..ModelOutput::default() })))
-        });
+async fn h10_each_model_that_steps_in_has_an_interception_of_its_own() {
+    let refused = || Reply::status(503, r#"{"error": {"message": "not now"}}"#);
+    let model = ScriptedModel::start(vec![refused(), refused(), Reply::text("I can")]).await;
+    let log = Log::default();
+    let (begun, ended) = (log.clone(), log.clone());
+    let guard = plugin("guard", move |hooks| {
+        let (begun, ended) = (begun.clone(), ended.clone());
+        hooks
+            .fail_closed()
+            .on(BeforeLlmCall, move |request: LlmRequest| {
+                begun.add(format!("before {}", request.0.model.name()));
+                // Only the first one is trusted with the word.
+                let is_trusted = request.0.model.name() == "scripted";
+                async move { Ok((!is_trusted).then(|| BeforeLlm::Change(redact(&request.0)))) }
+            })
+            .on(AfterLlmCall, move |request: LlmRequest, outcome: LlmOutcome| {
+                let how = if outcome.0.is_ok() { "answered" } else { "failed" };
+                ended.add(format!("{} {how}", request.0.model.name()));
+                async { Ok(None) }
+            });
     });
-    let served = Conversation::with(canned).await.say("hello").await;
+    let conversation = Conversation::new(|builder| {
+        let builder = super::support::scripted(builder, &model).set("model_retries", "0");
+        builder.set("fallback_models", "openai:second,openai:third").plugin(guard)
+    })
+    .await;
+    assert_eq!(conversation.say("the word is s3cret").await.output, "I can");
+    let seen =
+        ["before scripted", "scripted failed", "before second", "second failed", "before third", "third answered"];
+    assert_eq!(log.lines(), seen);
+    let knew: Vec<bool> = model.requests().iter().map(|request| request.to_string().contains("s3cret")).collect();
+    assert_eq!(knew, [true, false, false]);
+}
+
+/// A plugin that finishes every call with this, and one that sees the ends.
+fn canned(output: ModelOutput, log: Log) -> impl Plugin {
+    plugin("canned", move |hooks| {
+        let (output, log) = (output.clone(), log.clone());
+        hooks
+            .on(BeforeLlmCall, move || {
+                let output = output.clone();
+                async { Ok(Some(BeforeLlm::Finish(output))) }
+            })
+            .on(AfterLlmCall, move |request: LlmRequest, outcome: LlmOutcome| {
+                let said = outcome.0.as_ref().as_ref().map_or("failed", |output| output.text.as_str()).to_owned();
+                log.add(format!("{}: {said}", request.0.model));
+                async { Ok(None) }
+            });
+    })
+}
+
+#[tokio::test]
+async fn h10_a_call_can_be_finished_without_the_provider() {
+    let output = ModelOutput { text: "from the cache".to_owned(), ..ModelOutput::default() };
+    let log = Log::default();
+    let conversation = Conversation::with(canned(output, log.clone())).await;
+    let served = conversation.say("hello").await;
     assert_eq!(served.output, "from the cache");
     assert_eq!(served.usage, None, "no provider was asked");
+    assert_eq!(log.lines(), ["demo:: from the cache"], "it has an end like any other");
+    assert!(conversation.events().await.contains(&"run".to_owned()));
+}
+
+#[tokio::test]
+async fn h10_what_a_plugin_says_of_a_call_it_finished_is_kept() {
+    let usage = Usage { prompt_tokens: Some(3), completion_tokens: Some(4), total_tokens: Some(7), ..Usage::default() };
+    let provider_meta = Map::from_iter([("cache".to_owned(), json!("hit"))]);
+    let output = ModelOutput { text: "again".to_owned(), usage: Some(usage), provider_meta, ..ModelOutput::default() };
+    let conversation = Conversation::with(canned(output, Log::default())).await;
+    let served = conversation.say("hello").await;
+    assert_eq!(served.usage.and_then(|usage| usage.total_tokens), Some(7));
+    let entries = conversation.entries().await;
+    let answer = entries.iter().rfind(|entry| entry.kind == Kind::Message).unwrap();
+    assert!(serde_json::to_string(&answer.meta).unwrap().contains(r#""cache":"hit""#), "{answer:?}");
 }
 
 #[tokio::test]
@@ -84,6 +151,27 @@ async fn h10_a_tool_call_can_get_other_arguments_a_replacement_or_a_denial() {
         conversation.say("[[tool:bash cmd=\"echo one\"]]").await;
         assert_eq!(results(&conversation).await, [expected]);
     }
+}
+
+#[tokio::test]
+async fn x06_what_a_hook_answers_is_masked_too() {
+    let model = || ScriptedModel::start(vec![Reply::tool_calls([("call", "help", json!({}))]), Reply::text("done")]);
+    let before = plugin("before", |hooks| {
+        let said = || BeforeTool::Replace(ToolOutput::ok(format!("key: {KEY}")));
+        hooks.on(BeforeToolCall, move |_call: PendingTool| async move { Ok(Some(said())) });
+    });
+    let server = model().await;
+    let conversation = Conversation::scripted(&server, before).await;
+    conversation.say("go").await;
+    assert_eq!(results(&conversation).await, ["key: [masked]"]);
+    let after = plugin("after", |hooks| {
+        hooks.on(AfterToolCall, || async { Ok(Some(ToolOutput::ok(format!("key: {KEY}")))) });
+    });
+    let server = model().await;
+    let conversation = Conversation::scripted(&server, after).await;
+    conversation.say("go").await;
+    assert_eq!(results(&conversation).await, ["key: [masked]"]);
+    assert_eq!(told(&server.requests()[1]), ["call: key: [masked]"]);
 }
 
 #[tokio::test]
@@ -223,7 +311,7 @@ async fn h10_a_model_call_that_is_cancelled_is_told_of_as_it_was_sent() {
         conversation.host.cancel();
     });
     assert_eq!(served.error.unwrap().code(), "run-cancelled");
-    assert_eq!(log.lines(), ["openai:other: the word is [redacted]"]);
+    assert_eq!(log.lines(), ["openai:scripted: the word is [redacted]", "openai:other: the word is [redacted]"]);
     gate.open();
 }
 

@@ -94,6 +94,9 @@ async fn k04_a_run_can_make_artifacts_of_its_own() {
             assert_eq!(artifacts.describe(&made.id).await.unwrap(), made);
             assert_eq!(artifacts.read(&made.id, 1, 10).await.unwrap().content, [255, 1]);
             assert!(artifacts.read(&made.id, 9, 10).await.unwrap().content.is_empty());
+            let masked = artifacts.create(new(format!("the key is {KEY}").into_bytes())).await.unwrap();
+            let kept = artifacts.read(&masked.id, 0, 100).await.unwrap();
+            assert_eq!((kept.content.as_slice(), masked.bytes), (&b"the key is [masked]"[..], 19), "x06");
             let refused = artifacts.create(new(vec![0; 65 << 20])).await.unwrap_err();
             assert_eq!(refused.code, capstan::protocol::ApiErrorCode::PayloadTooLarge);
             Ok(ToolOutput::ok(format!("{} of {} bytes", made.name, made.bytes)))
@@ -102,4 +105,26 @@ async fn k04_a_run_can_make_artifacts_of_its_own() {
     let conversation = Conversation::scripted(&model, plugin).await;
     conversation.say("go").await;
     assert_eq!(told(&model.requests()[1]), ["call: report.bin of 3 bytes"]);
+}
+
+#[tokio::test]
+async fn x02_what_the_host_writes_of_a_run_the_run_cannot_write_itself() {
+    let model = ScriptedModel::start(vec![call("forge", json!({})), Reply::text("done")]).await;
+    let plugin = tools(|| {
+        vec![tool("forge", |_, context: capstan::hooks::contracts::ToolContext| async move {
+            let tape = context.api.tape;
+            for name in ["command", "command.start", "artifact.created", "model.call", "event.accepted", "run"] {
+                let refused = tape.note(name, json!({"id": "run-1.1", "name": "bash"})).await.unwrap_err();
+                assert_eq!(refused.code, capstan::protocol::ApiErrorCode::InvalidArgument, "{name}");
+            }
+            let refused = context.api.tools.refuse_command("bash", "it is over").await.unwrap_err();
+            assert_eq!(refused.message, "a tool cannot call tools", "nor say that what is running has ended");
+            tape.note("mine", json!({})).await.unwrap();
+            Ok(ToolOutput::ok("as it should be"))
+        })]
+    });
+    let conversation = Conversation::scripted(&model, plugin).await;
+    conversation.say("go").await;
+    assert_eq!(told(&model.requests()[1]), ["call: as it should be"]);
+    assert!(conversation.events().await.contains(&"mine".to_owned()));
 }

@@ -79,6 +79,9 @@ pub trait ToolsApi: Send + Sync + 'static {
 
     /// Runs a comma command. It is recorded as a `command` event and takes no message in.
     async fn command(&self, call: CommandCall) -> Result<ToolOutput, ApiError>;
+
+    /// Records a comma command that cannot be run, with the line as it was typed and why.
+    async fn refuse_command(&self, raw: &str, reason: &str) -> Result<(), ApiError>;
 }
 
 /// A comma command.
@@ -116,7 +119,7 @@ pub trait TapeApi: Send + Sync + 'static {
     /// Writes an anchor. Inside a step it takes effect after the step's results are recorded.
     async fn handoff(&self, name: &str, state: Map) -> Result<(), ApiError>;
 
-    /// Writes an event that no view shows.
+    /// Writes an event that no view shows. The names of the events that the host itself writes are refused.
     async fn note(&self, name: &str, data: Value) -> Result<(), ApiError>;
 
     /// Puts a message of the user's side on the tape, such as the prompt of a further step.
@@ -129,10 +132,10 @@ pub trait TapeApi: Send + Sync + 'static {
     /// What is known about the tape.
     async fn info(&self) -> Result<TapeInfo, ApiError>;
 
-    /// The anchors, newest first.
+    /// The anchors, newest first, at most 200.
     async fn anchors(&self, limit: usize) -> Result<Vec<Entry>, ApiError>;
 
-    /// Entries with this text, newest first.
+    /// Entries with this text, newest first, at most 200.
     async fn search(&self, text: &str, limit: usize) -> Result<Vec<Entry>, ApiError>;
 }
 
@@ -161,6 +164,6 @@ pub trait SessionApi: Send + Sync + 'static {
     async fn model(&self) -> Result<Option<ModelId>, ApiError>;
 
     /// Chooses the model of the session, from the next call on; without one, it is the host's own choice again. Refused
-    /// when the run may not use it, or nobody provides it.
+    /// when the run may not use it or nobody provides it, and unless a person asks for it, with a command.
     async fn choose_model(&self, model: Option<ModelId>) -> Result<(), ApiError>;
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use capstan_hooks::contracts::{Artifact, ArtifactPart, ArtifactsApi, NewArtifact};
 use capstan_protocol::{ApiError, ApiErrorCode, ArtifactId, RunId, ToolCall, ToolOutput};
-use capstan_tape::{Draft, Fact, Kind, Slice, blob_hash};
+use capstan_tape::{Draft, Fact, Kind, RunRecord, Slice, blob_hash};
 use serde::Deserialize as _;
 use serde_json::json;
 
@@ -14,7 +14,7 @@ use crate::run::Run;
 use crate::spill;
 
 /// The event that tells of an artifact.
-const CREATED: &str = "artifact.created";
+pub(super) const CREATED: &str = "artifact.created";
 /// On the result of a call: the artifact that has the whole of it.
 const ARTIFACT: &str = "artifact";
 /// The largest content that is kept.
@@ -64,17 +64,18 @@ impl Artifacts {
         if self.0.grant().artifacts { Ok(()) } else { Err(unauthorized("artifacts")) }
     }
 
-    /// The artifact, if the run's own tape tells of it. The id says which run made it, so only what came after the
-    /// beginning of that run is looked at.
+    /// The artifact, if the run's own tape tells of it, or that of a child run of its session. The id says which run made
+    /// it, so only what came after the beginning of that run is looked at.
     async fn find(&self, id: &ArtifactId) -> Result<Artifact, ApiError> {
         self.0.flush().await.map_err(|error| store_failed(&error))?;
         let unknown = || ApiError::new(ApiErrorCode::NotFound, format!("there is no artifact {id} in this session"));
         let tapes = &self.0.services.tapes;
         let maker = id.as_str().rsplit_once('.').map(|(run, _)| RunId::new(run)).ok_or_else(unknown)?;
         let maker = tapes.store().run(&maker).await.map_err(|error| store_failed(&error))?.ok_or_else(unknown)?;
+        let tape = if self.is_of_child(&maker).await? { &maker.tape } else { self.0.journal.tape() };
         let mut slice = Slice { kinds: vec![Kind::Event], limit: Some(PAGE), ..Slice::after(maker.begins_after) };
         loop {
-            let page = tapes.read(self.0.journal.tape(), &slice).await.map_err(|error| store_failed(&error))?;
+            let page = tapes.read(tape, &slice).await.map_err(|error| store_failed(&error))?;
             let Some(last) = page.last().map(|entry| entry.id) else { return Err(unknown()) };
             slice.after = Some(last);
             let told = page.iter().filter(|entry| entry.name() == Some(CREATED));
@@ -84,19 +85,34 @@ impl Artifacts {
             }
         }
     }
+
+    /// Whether a run is a child of this session, however deep: its tape is a fork of the session's, or of such a fork.
+    async fn is_of_child(&self, run: &RunRecord) -> Result<bool, ApiError> {
+        let (mut tape, session) = (run.tape.clone(), self.0.journal.session_tape());
+        if run.parent.is_none() {
+            return Ok(false);
+        }
+        while tape != *session {
+            let record = self.0.services.tapes.record(&tape).await.map_err(|error| store_failed(&error))?;
+            let Some(fork) = record.and_then(|record| record.fork) else { return Ok(false) };
+            tape = fork.parent;
+        }
+        Ok(true)
+    }
 }
 
 impl Run {
     /// A content as an artifact of this run: what keeps it, and the entry that tells of it.
     fn new_artifact(&self, new: NewArtifact) -> (Artifact, Fact, Draft) {
+        let content = self.services.settings.secrets.mask_bytes(new.content);
         let artifact = Artifact {
             id: self.next_artifact(),
             name: new.name,
             media_type: new.media_type,
-            bytes: new.content.len() as u64,
-            hash: blob_hash(&new.content),
+            bytes: content.len() as u64,
+            hash: blob_hash(&content),
         };
-        let fact = Fact::PutBlob { hash: artifact.hash.clone(), bytes: new.content };
+        let fact = Fact::PutBlob { hash: artifact.hash.clone(), bytes: content };
         let entry = Draft::event(CREATED, json!(artifact)).hidden();
         (artifact, fact, entry)
     }

@@ -1,6 +1,7 @@
 //! The run API: the only door a runner has. Every call is checked against the run's grant.
 
 mod artifacts;
+mod images;
 mod models;
 pub(crate) mod open_calls;
 mod prompt;

@@ -12,9 +12,12 @@ use capstan_tape::{Draft, conversation};
 use futures::{StreamExt as _, stream};
 use serde_json::json;
 
-use super::{hook_failed, store_failed, unauthorized};
+use super::{hook_failed, images, store_failed, unauthorized};
 use crate::calls;
 use crate::run::Run;
+
+/// How long an answer may be, in bytes: many times what any model says, and little enough to be kept in memory.
+const LONGEST_ANSWER: usize = 8 * 1024 * 1024;
 
 pub(super) struct Models(pub(super) Arc<Run>);
 
@@ -35,29 +38,34 @@ impl Models {
         });
         self.allow(&request.model)?;
         run.take_in();
-        let request = match self.before(request).await? {
-            LlmDecision::Send(request) => ModelRequest::clone(&request),
-            LlmDecision::Finish(output) => return Ok(finished(*output)),
-        };
-        // An interception may have changed anything, so what is sent is checked and made valid after it.
-        self.allow(&request.model)?;
-        let mut request = ModelRequest { messages: conversation::request(request.messages), ..request };
-        let mut fallbacks = self.fallbacks(&request.model).into_iter();
+        let mut asked = request;
+        let mut fallbacks: Option<std::vec::IntoIter<ModelId>> = None;
         loop {
+            // Each model has an interception of its own: what may go to one may not go to another.
+            let request = match self.before(Arc::clone(&asked)).await? {
+                LlmDecision::Send(request) => ModelRequest::clone(&request),
+                LlmDecision::Finish(output) => {
+                    return Ok(Call::new(run, ModelRequest::clone(&asked)).results(finished(*output)));
+                }
+            };
+            // An interception may have changed anything, so what is sent is checked and made valid after it.
+            self.allow(&request.model)?;
+            let messages = images::newest(conversation::request(request.messages));
+            let request = ModelRequest { messages, ..request };
+            let fallbacks = fallbacks.get_or_insert_with(|| self.fallbacks(&request.model).into_iter());
             sending(&request);
             let attempt = self.attempt(&request).await?;
-            let call = Call::new(run, request.clone());
+            let call = Call::new(run, request);
             let error = match attempt {
                 Ok(stream) => return Ok(call.results(stream)),
                 Err(error) => error,
             };
+            call.ended(Err(&error)).await?;
             let Some(next) = fallbacks.next().filter(|_| another_may_do(error.kind)) else {
-                call.ended(Err(&error)).await?;
                 return Err(api_error(&error));
             };
             tracing::warn!("{error}; trying {next}");
-            call.record_end(Err(&error));
-            request.model = next;
+            asked = Arc::new(ModelRequest { model: next, ..ModelRequest::clone(&asked) });
         }
     }
 
@@ -119,13 +127,16 @@ async fn record_call(run: &Run, provider: &dyn ModelProvider, request: &ModelReq
 }
 
 /// An answer that a plugin gave in place of the provider.
-fn finished(output: ModelOutput) -> ModelResults {
-    let text = (!output.text.is_empty()).then_some(ModelEvent::Text(output.text));
-    let calls = output.tool_calls.into_iter().map(ModelEvent::ToolCall);
-    stream::iter(text.into_iter().chain(calls).chain([ModelEvent::Stop]).map(Ok)).boxed()
+fn finished(output: ModelOutput) -> ModelStream {
+    let ModelOutput { text, tool_calls, usage, provider_meta } = output;
+    let text = (!text.is_empty()).then_some(ModelEvent::Text(text));
+    let calls = tool_calls.into_iter().map(ModelEvent::ToolCall);
+    let meta = (!provider_meta.is_empty()).then_some(ModelEvent::ProviderMeta(provider_meta));
+    let end = meta.into_iter().chain(usage.map(ModelEvent::Usage)).chain([ModelEvent::Stop]);
+    stream::iter(text.into_iter().chain(calls).chain(end).map(Ok)).boxed()
 }
 
-/// A call that was sent.
+/// A call that was sent, or that a plugin finished.
 struct Call {
     run: Arc<Run>,
     request: Arc<ModelRequest>,
@@ -133,12 +144,14 @@ struct Call {
     output: ModelOutput,
     /// Whether the limit of tokens cut it short.
     truncated: bool,
+    /// How long it is so far.
+    bytes: usize,
 }
 
 impl Call {
     fn new(run: &Arc<Run>, request: ModelRequest) -> Self {
         let (run, request) = (Arc::clone(run), Arc::new(request));
-        Self { run, request, output: ModelOutput::default(), truncated: false }
+        Self { run, request, output: ModelOutput::default(), truncated: false, bytes: 0 }
     }
 
     /// Passes the provider's events on, and sees to it that the call ends exactly once.
@@ -154,6 +167,13 @@ impl Call {
                         return;
                     }
                     Ok(event) => {
+                        self.bytes += length(&event);
+                        if self.bytes > LONGEST_ANSWER {
+                            let message = format!("the answer has more than the {LONGEST_ANSWER} bytes allowed");
+                            let endless = ModelError::new(ModelErrorKind::Broken, message);
+                            yield Err(self.ended(Err(&endless)).await.err().unwrap_or_else(|| api_error(&endless)));
+                            return;
+                        }
                         self.collect(&event).await;
                         yield Ok(event);
                     }
@@ -211,6 +231,15 @@ impl Call {
             state: self.run.state.clone(),
         };
         self.run.services.hooks.after_llm_call(&args).await.map_err(|failure| hook_failed(&failure))
+    }
+}
+
+/// How much of an answer an event is.
+fn length(event: &ModelEvent) -> usize {
+    match event {
+        ModelEvent::Text(delta) | ModelEvent::Reasoning(delta) => delta.len(),
+        ModelEvent::ToolCall(call) => call.function.name.len() + call.function.arguments.len(),
+        ModelEvent::ProviderMeta(_) | ModelEvent::Usage(_) | ModelEvent::Truncated | ModelEvent::Stop => 0,
     }
 }
 

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use capstan_hooks::args::{ContinuePromptArgs, StepNumber, SystemPromptArgs};
 use capstan_hooks::contracts::PromptApi;
 use capstan_hooks::points::{ContinuePrompt, SystemPrompt};
-use capstan_protocol::{ApiError, Content};
+use capstan_protocol::{ApiError, ApiErrorCode, Content};
 
 use super::{hook_failed, unauthorized};
 use crate::run::Run;
@@ -25,7 +25,14 @@ impl PromptApi for Prompts {
     async fn system(&self) -> Result<String, ApiError> {
         self.may()?;
         let args = SystemPromptArgs { prompt: self.0.prompt.clone(), state: self.0.state.clone() };
-        let answers = self.0.services.hooks.all_sync::<SystemPrompt>(&args).map_err(|failure| hook_failed(&failure))?;
+        // The hook is synchronous and reads files: other sessions must not wait for a disk.
+        let run = Arc::clone(&self.0);
+        let asked = tokio::task::spawn_blocking(move || run.services.hooks.all_sync::<SystemPrompt>(&args)).await;
+        let answers = asked.map_err(|error| {
+            tracing::error!(%error, "the system prompt was not made");
+            ApiError::new(ApiErrorCode::RuntimeError, "the system prompt could not be made").caused_by("hook-failed")
+        })?;
+        let answers = answers.map_err(|failure| hook_failed(&failure))?;
         let parts = answers.into_iter().rev().filter_map(|answer| answer.value).filter(|part| !part.is_empty());
         Ok(parts.collect::<Vec<_>>().join("\n\n"))
     }

@@ -20,7 +20,8 @@ pub(super) struct Kept(pub(super) Arc<Run>);
 impl SessionApi for Kept {
     async fn model(&self) -> Result<Option<ModelId>, ApiError> {
         let run = &self.0;
-        let state = run.services.tapes.store().state(run.journal.tape()).await;
+        // A child has its session's.
+        let state = run.services.tapes.store().state(run.journal.session_tape()).await;
         let state = state.map_err(|error| store_failed(&error))?;
         // What another version wrote and this one cannot read is no choice.
         Ok(state.get(MODEL).and_then(Value::as_str).and_then(|model| model.parse().ok()))
@@ -28,10 +29,14 @@ impl SessionApi for Kept {
 
     async fn choose_model(&self, model: Option<ModelId>) -> Result<(), ApiError> {
         let run = &self.0;
+        if !run.serves_command() {
+            let message = "only a person can choose the model of a conversation, with ,model NAME";
+            return Err(ApiError::new(ApiErrorCode::InvalidArgument, message));
+        }
         if let Some(model) = &model {
             self.check(model)?;
         }
-        let (tape, key) = (run.journal.tape().clone(), MODEL.to_owned());
+        let (tape, key) = (run.journal.session_tape().clone(), MODEL.to_owned());
         let value = model.map_or(Value::Null, |model| json!(model.to_string()));
         run.journal.push(Fact::PutState { tape, key, value });
         run.flush().await.map_err(|error| store_failed(&error))

@@ -25,8 +25,10 @@ impl<M: ModelsApi> ModelsApi for Spending<M> {
         if !self.budget.counts_tokens() {
             return self.models.stream(call).await;
         }
-        let mut meter = Meter { budget: Arc::clone(&self.budget), bytes: bytes(&call), usage: None };
+        let bytes = bytes(&call);
+        // A call that was refused used nothing.
         let results = self.models.stream(call).await?;
+        let mut meter = Meter { budget: Arc::clone(&self.budget), bytes, usage: None };
         Ok(results.inspect(move |event| meter.see(event)).boxed())
     }
 

@@ -8,8 +8,20 @@ use capstan_protocol::{ApiError, ApiErrorCode, ChatMessage, Content, Map, TapeAc
 use capstan_tape::{Draft, Entry, Fact, Kind, Order, Query, Slice, Tapes, conversation};
 use serde_json::Value;
 
+use super::artifacts::CREATED;
 use super::{store_failed, unauthorized};
+use crate::calls::MODEL_CALL;
+use crate::recovery::{COMMAND, COMMAND_START};
 use crate::run::{Handoff, Run};
+
+/// How many entries are given at once, whatever is asked for: each may be a megabyte.
+const MOST_ENTRIES: usize = 200;
+/// How many entries are read at once to count them.
+const PAGE: usize = 100;
+/// The events that the host writes and reads again: what a run did, what it sent, what it may read. A run that could
+/// write them could have it believe anything.
+const OWN_EVENTS: [&str; 8] =
+    [COMMAND, COMMAND_START, CREATED, MODEL_CALL, "event.accepted", "handoff", "outbound", "run"];
 
 pub(super) struct SessionTape(pub(super) Arc<Run>);
 
@@ -23,6 +35,19 @@ impl SessionTape {
         self.may(TapeAccess::Read)?;
         self.0.flush().await.map_err(|error| store_failed(&error))?;
         Ok(&self.0.services.tapes)
+    }
+
+    /// How many entries there are, of which only a few are in memory at once.
+    async fn count(&self, mut slice: Slice) -> Result<u64, ApiError> {
+        slice.limit = Some(PAGE);
+        let mut count = 0;
+        loop {
+            let page = self.0.services.tapes.read(self.0.journal.tape(), &slice).await;
+            let page = page.map_err(|error| store_failed(&error))?;
+            let Some(last) = page.last() else { return Ok(count) };
+            slice.after = Some(last.id);
+            count += page.len() as u64;
+        }
     }
 }
 
@@ -47,6 +72,10 @@ impl TapeApi for SessionTape {
 
     async fn note(&self, name: &str, data: Value) -> Result<(), ApiError> {
         self.may(TapeAccess::Write)?;
+        if OWN_EVENTS.contains(&name) {
+            let message = format!("events of the name {name:?} are the host's own to write");
+            return Err(ApiError::new(ApiErrorCode::InvalidArgument, message));
+        }
         self.0.append(Draft::event(name, data));
         Ok(())
     }
@@ -79,31 +108,34 @@ impl TapeApi for SessionTape {
     async fn info(&self) -> Result<TapeInfo, ApiError> {
         let tapes = self.read().await?;
         let name = self.0.journal.tape();
-        let anchors = self.anchors(usize::MAX).await?;
-        let last = anchors.first();
+        let last = tapes.read(name, &Slice::last_anchor()).await.map_err(|error| store_failed(&error))?.pop();
         let record = tapes.record(name).await.map_err(|error| store_failed(&error))?;
-        let since = Slice { after: last.map(|anchor| anchor.id), ..Slice::default() };
-        let following = tapes.read(name, &since).await.map_err(|error| store_failed(&error))?;
+        let anchors = Slice { kinds: vec![Kind::Anchor], ..Slice::default() };
+        let since = Slice { after: last.as_ref().map(|anchor| anchor.id), ..Slice::default() };
         Ok(TapeInfo {
             name: name.clone(),
             head: record.map(|record| record.head).unwrap_or_default(),
-            anchors: anchors.len() as u64,
-            last_anchor: last.and_then(|anchor| anchor.name()).map(str::to_owned),
-            entries_since_last_anchor: following.len() as u64,
+            anchors: self.count(anchors).await?,
+            last_anchor: last.as_ref().and_then(Entry::name).map(str::to_owned),
+            entries_since_last_anchor: self.count(since).await?,
         })
     }
 
     async fn anchors(&self, limit: usize) -> Result<Vec<Entry>, ApiError> {
         let tapes = self.read().await?;
-        let slice =
-            Slice { kinds: vec![Kind::Anchor], order: Order::NewestFirst, limit: Some(limit), ..Slice::default() };
+        let slice = Slice {
+            kinds: vec![Kind::Anchor],
+            order: Order::NewestFirst,
+            limit: Some(limit.min(MOST_ENTRIES)),
+            ..Slice::default()
+        };
         tapes.read(self.0.journal.tape(), &slice).await.map_err(|error| store_failed(&error))
     }
 
     async fn search(&self, text: &str, limit: usize) -> Result<Vec<Entry>, ApiError> {
         let tapes = self.read().await?;
         let kinds = vec![Kind::Message, Kind::ToolCall, Kind::ToolResult, Kind::Anchor];
-        let query = Query { kinds, limit: Some(limit), ..Query::search(text) };
+        let query = Query { kinds, limit: Some(limit.min(MOST_ENTRIES)), ..Query::search(text) };
         tapes.query(self.0.journal.tape(), &query).await.map_err(|error| store_failed(&error))
     }
 }

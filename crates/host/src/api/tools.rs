@@ -62,6 +62,15 @@ impl ToolsApi for Tools {
         step.end();
         Ok(output)
     }
+
+    async fn refuse_command(&self, raw: &str, reason: &str) -> Result<(), ApiError> {
+        // Beside a command that is running it would be taken for the end of that one.
+        let step = OpenStep::begin(&self.0)?;
+        let data = json!({ "raw": raw, "status": "error", "output": reason });
+        self.0.append(Draft::event(COMMAND, data));
+        step.end();
+        Ok(())
+    }
 }
 
 /// A command that is running. However it ends, also when its run is cancelled, it leaves one `command` event.
@@ -153,10 +162,12 @@ impl Tools {
             Err(failure) => ToolOutput::error(hook_failed(&failure).message),
         };
         let outcome = ToolOutcome(Arc::new(output));
-        match hooks.after_tool_call(AfterToolArgs { call, outcome, session_id, state }).await {
+        let output = match hooks.after_tool_call(AfterToolArgs { call, outcome, session_id, state }).await {
             Ok(output) => Arc::unwrap_or_clone(output),
             Err(failure) => ToolOutput::error(hook_failed(&failure).message),
-        }
+        };
+        // A hook may have put in what the tool did not say.
+        self.0.services.settings.secrets.mask(output)
     }
 
     /// A panic is the tool's own failure and hurts nobody else; one that does not answer is ended.

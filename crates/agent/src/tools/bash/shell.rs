@@ -102,11 +102,11 @@ impl Shell {
     pub(super) async fn finish(mut self, end: End) {
         match end {
             End::Well | End::Code(_) | End::Signal(_) => self.tree.end_group(),
-            End::TimeUp(_) | End::Killed => self.tree.end(),
+            End::TimeUp(_) | End::Killed => self.tree.look_and_end().await,
         }
         if tokio::time::timeout(DRAIN, &mut self.reader).await.is_err() {
             // Something that left the group still holds the pipe.
-            self.tree.end();
+            self.tree.look_and_end().await;
             let _given_up = tokio::time::timeout(DRAIN, &mut self.reader).await;
         }
         self.tree.close();

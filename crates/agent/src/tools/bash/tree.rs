@@ -28,8 +28,19 @@ impl Tree {
         }
     }
 
-    /// Ends all of it, also what left the group, as far as it can be found.
-    pub(super) fn end(&self) {
+    /// Ends all of it, also what left the group, as far as it can be found. To look through every process takes a while,
+    /// in which nobody else has to wait.
+    pub(super) async fn look_and_end(&self) {
+        let (leader, mark) = (self.leader, self.mark.clone());
+        let looked = tokio::task::spawn_blocking(move || Belonging { leader, mark: &mark }.end()).await;
+        if let Err(error) = looked {
+            tracing::warn!(%error, "what a command left was not looked for");
+        }
+        self.end_group();
+    }
+
+    /// The same at once: where nobody can wait any more, it must be over before the rest goes on.
+    fn end(&self) {
         Belonging { leader: self.leader, mark: &self.mark }.end();
         self.end_group();
     }

@@ -33,6 +33,8 @@ pub(super) fn edit_file(bounds: &Bounds, workspace: &Path, arguments: &Edit) -> 
     let place = bounds.place(workspace, &arguments.path)?;
     let path = place.asked();
     let failed = |error: std::io::Error| cannot(path, &error);
+    // Another edit that begins before this one ends would take this one's text for the old one and undo it.
+    let held = place.hold().map_err(failed)?;
     let mut bytes = Vec::new();
     place.open().map_err(failed)?.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
     if bytes.len() as u64 > MAX_BYTES {
@@ -40,7 +42,7 @@ pub(super) fn edit_file(bounds: &Bounds, workspace: &Path, arguments: &Edit) -> 
     }
     let text = String::from_utf8(bytes).map_err(|_| ToolError::new(format!("{path} is no UTF-8 text")))?;
     let edited = Edited::of(&text, arguments).map_err(|reason| ToolError::new(format!("{path}: {reason}")))?;
-    place.write(edited.text.as_bytes()).map_err(failed)?;
+    place.write_in(&held, edited.text.as_bytes()).map_err(failed)?;
     let times = match edited.at.len() {
         1 => String::new(),
         count => format!(" in {count} places"),

@@ -1,11 +1,13 @@
 //! A place within the bounds, opened so that nobody can move it out of them meanwhile.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Error, ErrorKind, Result, Write as _};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
 /// What every file is opened with: not passed on to commands, never waited for, never a terminal of ours.
@@ -13,6 +15,10 @@ const OPEN: OFlags = OFlags::CLOEXEC.union(OFlags::NONBLOCK).union(OFlags::NOCTT
 /// The modes of files and folders, before the user's mask.
 const NEW_FILE: u32 = 0o666;
 const NEW_FOLDER: u32 = 0o777;
+
+/// How long somebody else may write in a folder, and how often that is looked at.
+const PATIENCE: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// A place within the bounds: a folder that is open, and the way down from it, in which no link is followed any more.
 #[derive(Debug)]
@@ -52,12 +58,33 @@ impl Place {
         Ok(File::from(file))
     }
 
-    /// Writes the whole file: under another name first, so that whoever reads it sees the old or the new one. Folders that
-    /// are missing are made.
+    /// Keeps everybody else from writing here, in this process and in others, until it is dropped: what is read
+    /// meanwhile is what [`write_in`](Self::write_in) replaces.
+    pub(super) fn hold(&self) -> Result<Held> {
+        let folder = match self.way.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => {
+                open_beneath(&self.root()?, parent, OFlags::RDONLY | OFlags::DIRECTORY)?
+            }
+            _ => self.root()?,
+        };
+        Held::take(folder)
+    }
+
+    /// Writes the whole file, and makes the folders that are missing.
     pub(super) fn write(&self, content: &[u8]) -> Result<Written> {
-        let name = self.way.file_name().ok_or_else(|| Error::new(ErrorKind::IsADirectory, "it is a folder"))?;
-        let folder = self.folder()?;
-        let before = match rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+        self.name()?;
+        self.write_in(&Held::take(self.folder()?)?, content)
+    }
+
+    fn name(&self) -> Result<&OsStr> {
+        self.way.file_name().ok_or_else(|| Error::new(ErrorKind::IsADirectory, "it is a folder"))
+    }
+
+    /// Writes the whole file into its folder: under another name first, so that whoever reads it sees the old or the new
+    /// one.
+    pub(super) fn write_in(&self, Held(folder): &Held, content: &[u8]) -> Result<Written> {
+        let name = self.name()?;
+        let before = match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Some(stat),
             Err(Errno::NOENT) => None,
             Err(error) => return Err(error.into()),
@@ -65,12 +92,12 @@ impl Place {
         if let Some(stat) = &before {
             regular(stat)?;
         }
-        let (draft, file) = new_file(&folder)?;
+        let (draft, file) = new_file(folder)?;
         let written = fill(file, content, before.as_ref())
-            .and_then(|()| Ok(rustix::fs::renameat(&folder, draft.as_str(), &folder, name)?));
+            .and_then(|()| Ok(rustix::fs::renameat(folder, draft.as_str(), folder, name)?));
         if let Err(error) = written {
             // It may be gone; what matters is the error before.
-            let _left = rustix::fs::unlinkat(&folder, draft.as_str(), AtFlags::empty());
+            let _left = rustix::fs::unlinkat(folder, draft.as_str(), AtFlags::empty());
             return Err(error);
         }
         Ok(if before.is_some() { Written::Overwrote } else { Written::Created })
@@ -91,6 +118,27 @@ impl Place {
             folder = open_beneath(&folder, Path::new(name), OFlags::DIRECTORY)?;
         }
         Ok(folder)
+    }
+}
+
+/// A folder that nobody else writes in.
+pub(super) struct Held(OwnedFd);
+
+impl Held {
+    /// Waits for whoever writes there, which takes as long as writing a file does.
+    fn take(folder: OwnedFd) -> Result<Self> {
+        let begun = Instant::now();
+        loop {
+            match rustix::fs::flock(&folder, FlockOperation::NonBlockingLockExclusive) {
+                Err(Errno::WOULDBLOCK) if begun.elapsed() < PATIENCE => std::thread::sleep(PAUSE),
+                Err(Errno::WOULDBLOCK) => {
+                    return Err(Error::new(ErrorKind::TimedOut, "somebody else keeps its folder locked"));
+                }
+                Err(Errno::INTR) => {}
+                // Not every file system can: there it is as it is with every other program.
+                Ok(()) | Err(_) => return Ok(Self(folder)),
+            }
+        }
     }
 }
 

@@ -224,6 +224,20 @@ fn x06_what_the_user_allows_is_open_and_what_is_closed_stays_so() {
 }
 
 #[test]
+fn a04_edits_of_one_file_at_the_same_time_are_all_in_it() {
+    let lines: Vec<String> = (10..40).map(|number| format!("line {number}")).collect();
+    let files = Files::new().with("notes.txt", lines.join("\n"));
+    std::thread::scope(|scope| {
+        for number in 10..40 {
+            let files = &files;
+            scope.spawn(move || files.edit("notes.txt", &format!("line {number}"), &format!("done {number}")).unwrap());
+        }
+    });
+    let text = std::fs::read_to_string(files.path("notes.txt")).unwrap();
+    assert_eq!(text, lines.join("\n").replace("line", "done"));
+}
+
+#[test]
 fn a10_changes_of_one_file_keep_their_order_by_whatever_names_and_those_of_others_run_beside_them() {
     let files = Files::new().with("a.txt", "a").with("b.txt", "b");
     symlink("a.txt", files.path("link")).unwrap();

@@ -8,11 +8,12 @@ use async_trait::async_trait;
 use reqwest::dns::{Name, Resolve, Resolving};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, LOCATION};
 use reqwest::redirect::Policy;
-use reqwest::{Client, Proxy, Response, StatusCode, Url};
+use reqwest::{Client, Response, StatusCode, Url};
 
 use super::Settings;
 use super::address::is_public;
 use super::body::{self, Read};
+use super::tunnel::Tunnel;
 
 /// How long all of it may take.
 const TIME: Duration = Duration::from_secs(30);
@@ -73,29 +74,39 @@ impl Fetch {
     async fn follow(&self, mut url: Url) -> Result<Page, String> {
         for _ in 0..=REDIRECTS {
             url.set_fragment(None);
-            let response = self.get(&url).await?;
+            // The tunnel must be there until the page is read.
+            let (response, _tunnel) = self.get(&url).await?;
             let Some(next) = redirect(&response) else { return page(url, response).await };
             url = url.join(&next).map_err(|error| format!("it leads to {next:?}, which is no address: {error}"))?;
         }
         Err(format!("it leads from one address to another more than {REDIRECTS} times"))
     }
 
-    async fn get(&self, url: &Url) -> Result<Response, String> {
-        let addresses = self.check(url).await?;
+    async fn get(&self, url: &Url) -> Result<(Response, Option<Tunnel>), String> {
+        let target = self.check(url).await?;
         let client = Client::builder().redirect(Policy::none()).referer(false).pool_max_idle_per_host(0);
         let client = client.user_agent(concat!("capstan/", env!("CARGO_PKG_VERSION"))).connect_timeout(CONNECT_TIME);
         // Variables of the environment must not decide where this goes, and the name is not looked up a second time: it
         // might be somebody else by then.
-        let client = match &self.settings.proxy {
-            None => client.no_proxy().dns_resolver(Arc::new(Pinned(addresses))),
-            Some(proxy) => client.proxy(Proxy::all(proxy).map_err(|error| words(&error))?),
+        let client = client.no_proxy();
+        let (client, tunnel) = match (&self.settings.proxy, target) {
+            (None, Target::At(addresses)) => (client.dns_resolver(Arc::new(Pinned(addresses))), None),
+            (None, Target::Named(name)) => return Err(format!("{name} was not looked up")),
+            (Some(proxy), target) => {
+                let proxy = Url::parse(proxy).map_err(|_| "web_proxy is no address".to_owned())?;
+                let tunnel = Tunnel::open(&proxy, &target.in_words(), CONNECT_TIME).await?;
+                (client.unix_socket(tunnel.socket()), Some(tunnel))
+            }
         };
-        let client = client.build().map_err(|error| words(&error))?;
-        client.get(url.clone()).header(ACCEPT, ACCEPTED).send().await.map_err(|error| words(&error.without_url()))
+        // It reads the certificates of the machine.
+        let client = tokio::task::spawn_blocking(move || client.build()).await.map_err(|error| error.to_string())?;
+        let client = client.map_err(|error| words(&error))?;
+        let response = client.get(url.clone()).header(ACCEPT, ACCEPTED).send().await;
+        Ok((response.map_err(|error| words(&error.without_url()))?, tunnel))
     }
 
-    /// The addresses a URL leads to, if all of them may be reached.
-    async fn check(&self, url: &Url) -> Result<Vec<SocketAddr>, String> {
+    /// Where a URL leads, if all of it may be reached.
+    async fn check(&self, url: &Url) -> Result<Target, String> {
         if !matches!(url.scheme(), "http" | "https") {
             return Err(format!("{}: is not allowed, only http: and https: are", url.scheme()));
         }
@@ -106,21 +117,27 @@ impl Fetch {
             return Err("the address has no host".to_owned());
         };
         let bare = host.trim_start_matches('[').trim_end_matches(']');
+        let allowed = &self.settings.allow_private;
+        let is_named = allowed.iter().any(|allowed| allowed.covers_name(bare, port));
         let addresses = match bare.parse::<IpAddr>() {
             Ok(address) => vec![SocketAddr::new(address, port)],
+            // Behind a proxy there may be nobody else who knows, and wherever it is, it may be reached.
+            Err(_) if is_named && self.settings.proxy.is_some() => return Ok(Target::Named(format!("{host}:{port}"))),
             Err(_) => match self.names.addresses(host, port).await {
                 Ok(addresses) => addresses,
-                // Behind a proxy there may be nobody who knows: then the proxy does.
-                Err(_) if self.settings.proxy.is_some() => return Ok(Vec::new()),
+                Err(error) if self.settings.proxy.is_some() => {
+                    return Err(format!(
+                        "{host} is not known here, and may be private where the proxy knows it: that is not allowed (the \
+                         user can allow it with web_allow_private; {error})"
+                    ));
+                }
                 Err(error) => return Err(format!("{host} is not known: {error}")),
             },
         };
         if addresses.is_empty() {
             return Err(format!("{host} has no address"));
         }
-        let allowed = &self.settings.allow_private;
         let may = |address: IpAddr| is_public(address) || allowed.iter().any(|host| host.covers(address, port));
-        let is_named = allowed.iter().any(|allowed| allowed.covers_name(bare, port));
         if let Some(private) = addresses.iter().find(|address| !is_named && !may(address.ip())) {
             return Err(format!(
                 "{host} is at {}, which is a private address: that is not allowed (the user can allow it with \
@@ -128,7 +145,25 @@ impl Fetch {
                 private.ip()
             ));
         }
-        Ok(addresses)
+        Ok(Target::At(addresses))
+    }
+}
+
+/// Where a URL leads.
+enum Target {
+    /// To addresses that may be reached.
+    At(Vec<SocketAddr>),
+    /// To a name, with its port, that the user allows wherever it is, and that the proxy knows.
+    Named(String),
+}
+
+impl Target {
+    /// As a proxy is told it.
+    fn in_words(&self) -> Vec<String> {
+        match self {
+            Self::At(addresses) => addresses.iter().map(SocketAddr::to_string).collect(),
+            Self::Named(name) => vec![name.clone()],
+        }
     }
 }
 

@@ -6,6 +6,7 @@ mod body;
 mod entities;
 mod fetch;
 mod readable;
+mod tunnel;
 
 use std::sync::Arc;
 
@@ -30,7 +31,7 @@ const MAX_CHARS: usize = 400_000;
 pub struct Settings {
     /// Hosts that may be reached although they are private.
     pub allow_private: Vec<Allowed>,
-    /// A proxy to go through; those of the environment are not used.
+    /// A proxy to go through, with `http://`; those of the environment are not used. It must open tunnels (`CONNECT`).
     pub proxy: Option<String>,
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use reqwest::Url;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 
 use super::body::Read;
 use super::fetch::{Fetch, Names, SystemNames};
@@ -175,6 +175,88 @@ async fn x06_a_name_is_looked_up_once_and_that_is_where_it_is_connected() {
     assert_eq!(names.0.load(Ordering::SeqCst), 1);
     assert!(refused(&fetch, &url).await.contains("private address"), "the next time it is looked at anew");
     assert_eq!(secret.asked(), 0);
+}
+
+/// A proxy that opens every way it is asked for, to one server, and remembers which it was asked for.
+async fn proxy(server: SocketAddr) -> (String, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (address, asked) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
+    let heard = Arc::clone(&asked);
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut request = Vec::new();
+            while !request.ends_with(b"\r\n\r\n") {
+                request.push(stream.read_u8().await.unwrap());
+            }
+            heard.lock().unwrap().push(String::from_utf8(request).unwrap());
+            stream.write_all(b"HTTP/1.1 200 Connection established\r\nvia: me\r\n\r\n").await.unwrap();
+            let mut server = TcpStream::connect(server).await.unwrap();
+            // Whoever asked may have heard enough.
+            let _ended = tokio::io::copy_bidirectional(&mut stream, &mut server).await;
+        }
+    });
+    (format!("http://me:pass%20word@{address}"), asked)
+}
+
+#[tokio::test]
+async fn x06_a_proxy_is_told_the_address_that_was_looked_at() {
+    let server = Server::start(&[("/page", "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\nthere")]).await;
+    let (proxy, asked) = proxy(server.address).await;
+    let settings = Settings { proxy: Some(proxy), ..Settings::default() };
+    let public: SocketAddr = "93.184.215.14:8080".parse().unwrap();
+    let names = Arc::new(Rebinding(AtomicUsize::new(0), [public, "10.0.0.1:8080".parse().unwrap()]));
+    let fetch = Fetch::new(settings, Arc::clone(&names) as Arc<dyn Names>);
+    assert_eq!(text(&fetch, "http://rebind.example:8080/page").await, "there");
+    let ways = asked.lock().unwrap().clone();
+    assert!(ways[0].starts_with("CONNECT 93.184.215.14:8080 HTTP/1.1\r\n"), "{ways:?}");
+    assert!(ways[0].contains("\r\nProxy-Authorization: Basic bWU6cGFzcyB3b3Jk\r\n"), "{ways:?}");
+    let request = server.asked.lock().unwrap()[0].to_lowercase();
+    assert!(request.starts_with("get /page ") && request.contains("host: rebind.example:8080"), "{request}");
+    assert!(refused(&fetch, "http://rebind.example:8080/page").await.contains("10.0.0.1"), "now it is private");
+    for private in ["http://127.0.0.1/", "http://169.254.169.254/", "http://[::1]/"] {
+        assert!(refused(&fetch, private).await.contains("private address"), "{private}");
+    }
+    assert_eq!(asked.lock().unwrap().len(), 1, "the proxy is asked for nothing else");
+}
+
+#[tokio::test]
+async fn x06_inside_the_tunnel_the_name_is_what_counts() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (proxy, asked) = proxy(listener.local_addr().unwrap()).await;
+    let hello = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut hello = vec![0; 64 * 1024];
+        let length = stream.read(&mut hello).await.unwrap();
+        hello[..length].to_vec()
+    });
+    let names = Arc::new(Known(vec!["93.184.215.14:443".parse().unwrap()]));
+    let fetch = Fetch::new(Settings { proxy: Some(proxy), ..Settings::default() }, names);
+    refused(&fetch, "https://name.example/").await;
+    let hello = hello.await.unwrap();
+    assert!(hello.windows(12).any(|part| part == b"name.example"), "the server is told who it should be");
+    assert!(asked.lock().unwrap()[0].starts_with("CONNECT 93.184.215.14:443 "));
+}
+
+#[tokio::test]
+async fn x06_a_name_that_only_the_proxy_knows_is_the_users_to_allow() {
+    let server = Server::start(&[("/", "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\ninside")]).await;
+    let (proxy, asked) = proxy(server.address).await;
+    let allow_private = vec!["wiki.internal:80".parse().unwrap()];
+    let fetch = Fetch::new(Settings { allow_private, proxy: Some(proxy) }, Arc::new(Known(Vec::new())));
+    assert!(refused(&fetch, "http://metadata.internal/").await.contains("web_allow_private"));
+    assert!(refused(&fetch, "http://wiki.internal:81/").await.contains("web_allow_private"));
+    assert_eq!(asked.lock().unwrap().len(), 0, "the proxy heard nothing of them");
+    assert_eq!(text(&fetch, "http://wiki.internal/").await, "inside");
+    assert!(asked.lock().unwrap()[0].starts_with("CONNECT wiki.internal:80 "));
+}
+
+#[tokio::test]
+async fn x06_a_proxy_that_opens_no_way_is_named() {
+    let no = Server::start(&[("93.184.215.14:80", "HTTP/1.1 403 Not here\r\n\r\n")]).await;
+    let settings = Settings { proxy: Some(format!("http://{}", no.address)), ..Settings::default() };
+    let fetch = Fetch::new(settings, Arc::new(SystemNames));
+    let reason = refused(&fetch, "http://93.184.215.14/").await;
+    assert!(reason.contains("the proxy: it opens no way to 93.184.215.14:80: HTTP/1.1 403 Not here"), "{reason}");
 }
 
 #[tokio::test]

@@ -48,7 +48,7 @@ pub(super) async fn talk(context: Context<'_>, session: SessionId, palette: Pale
     let signals = Signals::watch();
     let (chat, told) = Chat::new(session.clone());
     let hooks = context.capstan.hooks(&context.config, &chat, Deadlines::default());
-    let words = words(&hooks, &context.workspace);
+    let words = words(&hooks, &context.workspace, &context.config.tools.skills);
     let (store, owner) = builder::open_home(&context.config)?;
     let settings = builder::settings(&context.config, context.workspace.clone(), owner);
     let host = Host::start(hooks, store, settings).await?;

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use capstan_agent::skills::Places;
 use capstan_channels::chat::Words;
 use capstan_hooks::HookRuntime;
 use capstan_hooks::contracts::Tool;
@@ -10,30 +11,18 @@ use capstan_hooks::points::ProvideTools;
 
 /// The commands of the chat itself.
 pub(super) const OWN: [&str; 2] = ["show", "quit"];
-/// Where skills are kept, in a workspace and in the user's own folder.
-const SKILLS: &str = ".agents/skills";
 /// How many names of a folder are looked at.
 const NAMES: usize = 1000;
 
 /// The commands and skills there are.
-pub(super) fn words(hooks: &HookRuntime, workspace: &Path) -> Words {
+pub(super) fn words(hooks: &HookRuntime, workspace: &Path, skills: &Places) -> Words {
     let tools = hooks.provided::<ProvideTools, Arc<dyn Tool>>(|tool| tool.spec().name.to_string());
     let mut commands: Vec<String> = tools.iter().map(|tool| tool.spec().name.to_string()).collect();
     commands.extend(OWN.map(str::to_owned));
     commands.sort();
     commands.dedup();
-    let user = std::env::var_os("HOME").map(|home| Path::new(&home).join(SKILLS));
-    let mut skills: Vec<String> =
-        [Some(workspace.join(SKILLS)), user].iter().flatten().flat_map(|folder| skills(folder)).collect();
-    skills.sort();
-    skills.dedup();
-    Words { commands, skills }
-}
-
-fn skills(folder: &Path) -> Vec<String> {
-    let has_skill = |name: &String| folder.join(name).join("SKILL.md").is_file();
-    let names = names(folder).into_iter().map(|name| name.trim_end_matches('/').to_owned());
-    names.filter(has_skill).collect()
+    let found = skills.find(workspace);
+    Words { commands, skills: found.skills.into_iter().map(|skill| skill.name).collect() }
 }
 
 /// What stands in a folder: names, those of folders with a slash. One that cannot be read has none.
@@ -46,4 +35,30 @@ pub(super) fn names(folder: &Path) -> Vec<String> {
         (!name.contains(char::is_whitespace)).then(|| if is_folder { format!("{name}/") } else { name })
     };
     entries.take(NAMES).filter_map(Result::ok).filter_map(name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use capstan_agent::skills::Places;
+    use capstan_hooks::{Deadlines, HookRuntime, Registry};
+
+    use super::words;
+
+    #[test]
+    fn a05_the_skills_that_are_completed_are_those_the_agent_knows() {
+        let (workspace, user) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let skill = |root: &std::path::Path, name: &str, text: &str| {
+            let folder = root.join(".agents/skills").join(name);
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(folder.join("SKILL.md"), text).unwrap();
+        };
+        skill(workspace.path(), "good", "---\nname: good\ndescription: Does good.\n---\nDo good.\n");
+        skill(workspace.path(), "broken", "no head");
+        skill(user.path(), "mine", "---\nname: mine\ndescription: Is mine.\n---\nDo as I do.\n");
+        let hooks = HookRuntime::new(Registry::new(), Deadlines::default());
+        let places = Places { user: Some(user.path().to_owned()) };
+        let words = words(&hooks, workspace.path(), &places);
+        assert_eq!(words.skills, ["good", "mine", "skill-creator"]);
+        assert_eq!(words.commands, ["quit", "show"]);
+    }
 }

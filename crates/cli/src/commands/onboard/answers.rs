@@ -15,12 +15,14 @@ const KEY_BYTES: u64 = 16 * 1024;
 /// What is to be set.
 pub(super) struct Answers {
     pub(super) model: ModelId,
-    /// The provider's address; nothing for the usual one.
+    /// A new address of its provider, an empty one for the usual one; nothing leaves the one there is.
     pub(super) api_base: Option<String>,
-    /// A new key; nothing leaves the one there is.
+    /// A new key of its provider; nothing leaves the one there is.
     pub(super) api_key: Option<SecretString>,
     /// Somebody sits there who can answer anew.
     pub(super) were_asked: bool,
+    /// Whether what the environment says of no provider in particular was meant for another one.
+    is_elsewhere: bool,
 }
 
 impl Answers {
@@ -38,10 +40,7 @@ impl Answers {
         }
         // A key on the standard input leaves nobody to ask there.
         let asks = asks && !arguments.api_key_stdin;
-        let (present, present_base) = match before {
-            Some(before) => (&before.model, &before.api_base),
-            None => (&context.config.model, &context.config.api_base),
-        };
+        let present = before.map_or(&context.config.model, |before| &before.model);
         let provider = provider(context, arguments, present, asks)?;
         let is_same = provider == present.provider();
         let name = match &arguments.model {
@@ -57,34 +56,35 @@ impl Answers {
             None => String::new(),
         };
         let model = model(&provider, &name)?;
-        // An address belongs to its provider.
-        let present_base = present_base.clone().filter(|_| is_same);
+        // An address and a key belong to their provider.
+        let there = context.config.provider(&provider).map(|provider| &provider.settings);
+        let before = before.filter(|_| is_same);
         let is_offline = provider == "demo";
         let api_base = match &arguments.api_base {
-            Some(base) => Some(base.clone()).filter(|base| !base.is_empty()),
             None if asks && !is_offline => {
-                let base = ask::line(
-                    "Address, where it is not the usual one (- for the usual one)",
-                    present_base.as_deref().unwrap_or(""),
-                )?;
-                Some(base).filter(|base| !base.is_empty() && base != "-")
+                let kept = there.and_then(|settings| settings.api_base.as_deref()).unwrap_or("");
+                let present = before.and_then(|before| before.api_base.as_deref()).unwrap_or(kept);
+                let base = ask::line("Address, where it is not the usual one (- for the usual one)", present)?;
+                if base == "-" { Some(String::new()) } else { Some(base).filter(|base| base != kept) }
             }
-            None => present_base,
+            given => given.clone(),
         };
         let api_key = if arguments.api_key_stdin {
             Some(key_from_input()?)
         } else if asks && !is_offline {
-            let given = before.filter(|_| is_same).and_then(|before| before.api_key.clone());
+            let given = before.and_then(|before| before.api_key.clone());
             let keeps = match &given {
                 Some(_) => "keeps the one you gave",
-                None if context.config.api_key.is_some() => "keeps the one there is",
+                None if there.is_some_and(|settings| settings.api_key.is_some()) => "keeps the one there is",
                 None => "for none",
             };
             ask::secret(&format!("Key, which is not shown (enter {keeps})"))?.or(given)
         } else {
             None
         };
-        Ok(Self { model, api_base, api_key, were_asked: asks })
+        let meant = context.config.model.provider();
+        let is_elsewhere = ![provider.as_str(), "demo"].contains(&meant);
+        Ok(Self { model, api_base, api_key, were_asked: asks, is_elsewhere })
     }
 
     /// Whether the model needs neither key nor network.
@@ -92,15 +92,24 @@ impl Answers {
         self.model.provider() == "demo"
     }
 
-    /// The variables of the environment that say what was answered here.
-    pub(super) fn names(&self) -> Vec<&'static str> {
-        let key = self.api_key.as_ref().map(|_| "CAPSTAN_API_KEY");
-        ["CAPSTAN_MODEL", "CAPSTAN_API_BASE"].into_iter().chain(key).collect()
+    /// The variables of the environment that stand over what was answered here, or were meant for another provider.
+    pub(super) fn names(&self) -> Vec<String> {
+        let mut names = vec!["CAPSTAN_MODEL".to_owned()];
+        let provider = self.model.provider().to_uppercase().replace('-', "_");
+        for (key, is_answered) in [("API_BASE", self.api_base.is_some()), ("API_KEY", self.api_key.is_some())] {
+            if is_answered || self.is_elsewhere {
+                names.push(format!("CAPSTAN_{key}"));
+            }
+            if is_answered {
+                names.push(format!("CAPSTAN_MODELS__{provider}__{key}"));
+            }
+        }
+        names
     }
 
     /// Those that are set, and would go before what is written.
-    pub(super) fn overridden(&self) -> Vec<&'static str> {
-        let is_set = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    pub(super) fn overridden(&self) -> Vec<String> {
+        let is_set = |name: &String| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         self.names().into_iter().filter(is_set).collect()
     }
 }

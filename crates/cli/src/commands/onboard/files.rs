@@ -1,0 +1,145 @@
+//! The files of a home as they are to be.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use capstan_host::HostError;
+use capstan_protocol::Map;
+use secrecy::ExposeSecret as _;
+use serde_json::{Value, json};
+
+use super::answers::Answers;
+use super::{set_for_provider, settings};
+use crate::command_line::Context;
+use crate::config::{CONFIG_FILE, Config, SECRETS_FILE, Sources, edited, write_private};
+use crate::{Exit, Failure};
+
+/// The files as they are to be, a later one over an earlier one.
+pub(super) struct Files([(PathBuf, String); 2]);
+
+impl Files {
+    /// What is set for no provider in particular moves to the one it was set for: the next model may be another's.
+    pub(super) fn changed(context: &Context<'_>, answers: &Answers) -> Result<Self, Failure> {
+        let home = &context.config.home;
+        let (config, secrets) = (Present::read(home.join(CONFIG_FILE))?, Present::read(home.join(SECRETS_FILE))?);
+        let mut in_config = context.hooks().onboard_config(settings(answers)).map_err(HostError::from)?;
+        let mut in_secrets = Map::new();
+        let layers = [&secrets, &config];
+        let owner = layers.iter().find_map(|text| text.get(&["model"])).and_then(|model| model.split_once(':'));
+        let owner = owner.map(|(provider, _)| provider).filter(|provider| *provider != "demo");
+        for (key, is_answered) in [("api_base", answers.api_base.is_some()), ("api_key", answers.api_key.is_some())] {
+            let Some(holder) = layers.iter().find(|text| text.get(&[key]).is_some()) else { continue };
+            let in_new = if key == "api_key" { &mut in_secrets } else { &mut in_config };
+            match owner {
+                Some(owner) => {
+                    let found = layers.iter().find_map(|text| {
+                        text.get(&["models", owner, key]).map(|_| None).or_else(|| text.get(&[key]).map(Some))
+                    });
+                    let is_replaced = is_answered && owner == answers.model.provider();
+                    if let Some(Some(plain)) = found.filter(|_| !is_replaced) {
+                        set_for_provider(in_new, owner, key, json!(plain));
+                    }
+                }
+                None if is_answered => {}
+                // Nobody is asked with it.
+                None if answers.is_offline() => continue,
+                None => return Err(nobodys(key, holder)),
+            }
+            in_config.entry(key).or_insert(Value::Null);
+            in_secrets.insert(key.to_owned(), Value::Null);
+        }
+        if let Some(key) = &answers.api_key {
+            let provider = answers.model.provider();
+            set_for_provider(&mut in_secrets, provider, "api_key", json!(key.expose_secret()));
+            // It must not stand in two places.
+            if config.get(&["models", provider, "api_key"]).is_some() {
+                set_for_provider(&mut in_config, provider, "api_key", Value::Null);
+            }
+        }
+        Ok(Self([config.changed(&in_config)?, secrets.changed(&in_secrets)?]))
+    }
+
+    /// The configuration they make. A key that may be wrong is written nowhere for it.
+    pub(super) fn config(&self, context: &Context<'_>, answers: &Answers) -> Result<Config, Failure> {
+        let home = &context.config.home;
+        let environment = Sources::of_process(home)?.environment.into_iter();
+        let environment = environment.filter(|(name, _)| !answers.names().contains(name)).collect();
+        Ok(Config::of_texts(home.clone(), &self.0, environment)?)
+    }
+
+    /// Writes what has changed, and says what that was.
+    pub(super) fn write(self) -> std::io::Result<Vec<PathBuf>> {
+        let mut written = Vec::new();
+        // A key without its model does no harm; a model without its key fails.
+        let [(config, settings), (secrets, keys)] = self.0;
+        if !says(&secrets, &keys) || !is_private(&secrets) {
+            write_private(&secrets, &keys)?;
+            written.push(secrets);
+        }
+        if !says(&config, &settings) {
+            write_private(&config, &settings)?;
+            written.push(config);
+        }
+        Ok(written)
+    }
+}
+
+/// One that is not there says nothing.
+fn says(path: &Path, text: &str) -> bool {
+    std::fs::read_to_string(path).unwrap_or_default() == text
+}
+
+/// What others than the owner of a file may do with it.
+const OTHERS: u32 = 0o077;
+
+fn is_private(path: &Path) -> bool {
+    std::fs::metadata(path).map_or(true, |found| found.permissions().mode() & OTHERS == 0)
+}
+
+/// A file as it is.
+struct Present {
+    path: PathBuf,
+    text: String,
+    table: toml::Table,
+}
+
+impl Present {
+    /// One that is not there is empty.
+    fn read(path: PathBuf) -> Result<Self, Failure> {
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+            Err(error) => {
+                let message = format!("cannot read {}: {error}", path.display());
+                return Err(Failure::new("config-invalid", message, Exit::Config));
+            }
+        };
+        let table = text.parse().map_err(|_| broken(&path))?;
+        Ok(Self { path, text, table })
+    }
+
+    /// The text that stands here.
+    fn get(&self, keys: &[&str]) -> Option<&str> {
+        let (key, tables) = keys.split_last()?;
+        let table = tables.iter().try_fold(&self.table, |table, name| table.get(*name)?.as_table())?;
+        table.get(*key)?.as_str()
+    }
+
+    /// The file with these settings in it.
+    fn changed(self, settings: &Map) -> Result<(PathBuf, String), Failure> {
+        let text = edited(&self.text, settings).map_err(|_| broken(&self.path))?;
+        Ok((self.path, text))
+    }
+}
+
+/// It was read before, so it is valid; its text, which may hold a secret, is not repeated.
+fn broken(path: &Path) -> Failure {
+    Failure::new("config-invalid", format!("{} is not valid TOML", path.display()), Exit::Config)
+}
+
+/// A key that may be another provider's is not sent to this one.
+fn nobodys(key: &str, file: &Present) -> Failure {
+    let message = format!("{} sets {key}, and does not say for which provider", file.path.display());
+    Failure::new("config-invalid", message, Exit::Config)
+        .hinted("move it to [models.PROVIDER] there, or give a new one; nothing was written")
+}

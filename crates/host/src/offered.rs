@@ -1,0 +1,71 @@
+//! The tools that models are offered: one that a provider refuses would fail every call of every session.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use capstan_hooks::HookRuntime;
+use capstan_hooks::contracts::Tool;
+use capstan_hooks::points::ProvideTools;
+use capstan_protocol::ToolSpec;
+
+/// How long a name may be: no provider allows more than the shortest of them.
+const NAME_LENGTH: usize = 64;
+
+/// The tools that plugins provide, without those that cannot be offered; of these somebody is told.
+pub(crate) fn tools(hooks: &HookRuntime) -> Vec<Arc<dyn Tool>> {
+    let mut taken = HashSet::new();
+    let mut tools = hooks.provided::<ProvideTools, Arc<dyn Tool>>(|tool| tool.spec().name.to_string());
+    tools.retain(|tool| {
+        let spec = tool.spec();
+        let fault = fault(&spec).or_else(|| {
+            let is_free = taken.insert(spec.name.model_name());
+            (!is_free).then_some("a tool that goes before it has the same name for a model")
+        });
+        if let Some(reason) = fault {
+            tracing::warn!(tool = %spec.name, reason, "a tool is left out");
+        }
+        fault.is_none()
+    });
+    tools
+}
+
+/// Why a tool cannot be offered to every model, if it cannot.
+fn fault(spec: &ToolSpec) -> Option<&'static str> {
+    let name = spec.name.model_name();
+    let begins = name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
+    if !begins || !name.chars().all(|letter| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-')) {
+        return Some("its name must begin with a letter and have only letters, digits, `.`, `_` and `-`");
+    }
+    if name.len() > NAME_LENGTH {
+        return Some("its name has more than 64 letters");
+    }
+    let is_object = spec.parameters.get("type").is_some_and(|kind| kind == "object");
+    (!is_object).then_some("the schema of its arguments is not of the type object")
+}
+
+#[cfg(test)]
+mod tests {
+    use capstan_protocol::{ToolName, ToolSpec};
+    use serde_json::{Value, json};
+
+    use super::fault;
+
+    fn spec(name: &str, parameters: Value) -> ToolSpec {
+        ToolSpec { name: ToolName::new(name), description: String::new(), parameters }
+    }
+
+    #[test]
+    fn a04_only_what_every_provider_takes_is_offered() {
+        let longest = "x".repeat(64);
+        for name in ["fs.read", "mcp-tool_1", "_x", &longest] {
+            assert_eq!(fault(&spec(name, json!({"type": "object"}))), None, "{name}");
+        }
+        let too_long = "x".repeat(65);
+        for name in ["", "a/b", "1st", "größe", "a b", "-x", &too_long] {
+            assert!(fault(&spec(name, json!({"type": "object"}))).is_some(), "{name}");
+        }
+        for schema in [json!({}), json!(true), json!({"type": "string"}), json!({"type": ["object", "null"]})] {
+            assert!(fault(&spec("x", schema.clone())).is_some(), "{schema}");
+        }
+    }
+}
