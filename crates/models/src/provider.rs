@@ -111,7 +111,8 @@ impl Provider {
     }
 
     fn whole_body(&self, request: &ModelRequest) -> RequestBody {
-        let mut body = self.wire.body(&self.name, request);
+        let request = wire::fitting(self.wire, &self.name, request);
+        let mut body = self.wire.body(&self.name, &request);
         wire::join(&mut body.rest, &self.settings.body);
         body
     }

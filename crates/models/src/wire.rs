@@ -8,6 +8,7 @@
 mod anthropic;
 mod chat;
 mod figures;
+mod fit;
 mod gemini;
 mod ollama;
 mod opaque;
@@ -21,6 +22,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 
 use crate::frames::Framing;
+pub(crate) use fit::fitting;
 pub(crate) use reader::{Progress, Reader};
 
 /// A kind of provider.
@@ -118,7 +120,7 @@ impl Wire {
         if self == Self::Ollama { Framing::Lines } else { Framing::Events }
     }
 
-    /// The body of a request to the provider of this name.
+    /// The body of a request to the provider of this name. It must be [`fitting`].
     pub(crate) fn body(self, provider: &str, request: &ModelRequest) -> RequestBody {
         match self {
             Self::OpenAi => chat::body(chat::Flavour::Plain, provider, request),
@@ -163,7 +165,8 @@ impl Wire {
 /// );
 /// ```
 pub fn openai_body(request: &ModelRequest) -> RequestBody {
-    Wire::OpenAi.body(Wire::OpenAi.name(), request)
+    let (wire, provider) = (Wire::OpenAi, Wire::OpenAi.name());
+    wire.body(provider, &fitting(wire, provider, request))
 }
 
 /// Puts what the configuration wants sent over what a wire sends; objects are joined, anything else is replaced.

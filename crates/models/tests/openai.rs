@@ -126,6 +126,16 @@ async fn a_call_without_arguments_gets_an_empty_object() {
 }
 
 #[tokio::test]
+async fn a8_a_long_id_goes_back_whole_to_the_server_that_gave_it() {
+    let id = "x".repeat(80);
+    let server = ScriptedModel::start(vec![Reply::tool_calls([(id.as_str(), "bash", json!({}))])]).await;
+    let calls = ask(&server).await.unwrap().tool_calls;
+    let messages = vec![ChatMessage::user("go"), ChatMessage::calls(calls), ChatMessage::tool(&id, "bash", "ok")];
+    let body = provider(&server).body(&request(messages)).unwrap();
+    assert_eq!([&body.messages[1]["tool_calls"][0]["id"], &body.messages[2]["tool_call_id"]], [&json!(id); 2]);
+}
+
+#[tokio::test]
 async fn a_server_that_counts_calls_from_one_makes_no_call_twice() {
     let frame = |choice: serde_json::Value| format!("data: {}\n\n", json!({"choices": [choice]}));
     let call = |call: serde_json::Value| frame(json!({"delta": {"tool_calls": [call]}}));

@@ -104,17 +104,11 @@ fn said(message: &ChatMessage) -> Vec<Value> {
 
 fn call(call: &ToolCall) -> Value {
     let input = parts::arguments(&call.function.arguments);
-    json!({"type": "tool_use", "id": fitting_id(&call.id), "name": call.function.name, "input": input})
-}
-
-/// Ids of other providers may have letters that are refused here.
-fn fitting_id(id: &str) -> String {
-    let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    id.chars().map(|c| if fits(c) { c } else { '_' }).collect()
+    json!({"type": "tool_use", "id": call.id, "name": call.function.name, "input": input})
 }
 
 fn result(message: &ChatMessage) -> Value {
-    let id = fitting_id(message.tool_call_id.as_deref().unwrap_or_default());
+    let id = message.tool_call_id.as_deref().unwrap_or_default();
     let content = asked(message);
     json!({"type": "tool_result", "tool_use_id": id, "content": content})
 }

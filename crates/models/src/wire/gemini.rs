@@ -9,6 +9,8 @@ use capstan_hooks::contracts::RequestBody;
 use capstan_protocol::{ChatMessage, Map, ModelRequest, Reasoning, Role, ToolCall, ToolSpec};
 use serde_json::{Value, json};
 
+use super::Wire;
+use super::fit::takes;
 use super::opaque;
 use super::parts::{self, BEGINNING, NOTHING, Part};
 pub(super) use answer::Answer;
@@ -143,7 +145,10 @@ fn part(part: &Part<'_>) -> Value {
     match part {
         Part::Text(text) => json!({ "text": text }),
         Part::Inline { media_type, data } => json!({"inlineData": {"mimeType": media_type, "data": data}}),
-        Part::Linked(url) => json!({"fileData": {"mimeType": media_type(url), "fileUri": url}}),
+        Part::Linked(url) => match media_type(url) {
+            kind if takes(Wire::Gemini, kind) => json!({"fileData": {"mimeType": kind, "fileUri": url}}),
+            kind => json!({"text": parts::note(kind)}),
+        },
         Part::Other(kind) => json!({"text": parts::note(kind)}),
     }
 }

@@ -35,7 +35,7 @@ pub(super) fn parts(content: &Content) -> Vec<Part<'_>> {
     }
 }
 
-fn part(part: &ContentPart) -> Part<'_> {
+pub(super) fn part(part: &ContentPart) -> Part<'_> {
     if let Some(text) = part.as_text() {
         return Part::Text(text);
     }

@@ -8,6 +8,7 @@ use super::calls::Calls;
 use crate::failure::Fault;
 use crate::frames::Frame;
 use crate::wire::figures::Figures;
+use crate::wire::fit::{LONGEST_ID, OWN_ID};
 use crate::wire::opaque;
 use crate::wire::reader::{Ending, NO_REASON, Progress, Reader, json, reported, some};
 
@@ -105,6 +106,10 @@ impl Reader for Answer {
             let back = self.given_back();
             let calls = std::mem::take(&mut self.calls).finish();
             let mut calls: Vec<ToolCall> = calls.ok_or(Fault::Senseless("it calls a tool without a name"))?;
+            // Some servers put more than a name into an id, and want it back.
+            for long in calls.iter_mut().filter(|call| call.id.chars().count() > LONGEST_ID) {
+                opaque::on_call(&self.provider, long, Map::from_iter([(OWN_ID.to_owned(), Value::Bool(true))]));
+            }
             if let Some(first) = calls.first_mut() {
                 opaque::on_call(&self.provider, first, back);
             }
