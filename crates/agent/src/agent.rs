@@ -1,6 +1,6 @@
 //! The loop.
 
-use capstan_hooks::contracts::{ModelEvent, ResultStream, RunApi, Runner};
+use capstan_hooks::contracts::{ModelErrorKind, ModelEvent, ResultStream, RunApi, Runner};
 use capstan_protocol::{
     ApiError, Capabilities, Content, Descriptor, Map, Permissions, ResultBody, RunContext, RunResult, RunnerId,
     RunnerSource,
@@ -10,6 +10,10 @@ use serde_json::{Value, json};
 
 use crate::command;
 use crate::step::{Begun, Overflow, Step, next_step};
+
+/// How many answers of a run may end in the middle of their only call. A model that is told and does it again will hardly
+/// stop.
+const MOST_CUT_SHORT: u32 = 2;
 
 /// How the agent is set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,6 +101,7 @@ fn run_loop(max_steps: u32, prompt: Content, api: RunApi) -> ResultStream {
             return;
         }
         let mut overflow = Overflow::Unseen;
+        let mut cut_short = 0;
         'steps: for number in 1..=max_steps {
             // Between two steps is when what came meanwhile is taken in.
             if let Err(error) = api.steering.take().await {
@@ -120,7 +125,8 @@ fn run_loop(max_steps: u32, prompt: Content, api: RunApi) -> ResultStream {
                     Ok(ModelEvent::Reasoning(delta)) => yield ResultBody::ReasoningDelta { delta }.into(),
                     Ok(ModelEvent::ToolCall(call)) => step.calls.push(call),
                     Ok(ModelEvent::ProviderMeta(meta)) => step.provider_meta.extend(meta),
-                    Ok(ModelEvent::Usage(_) | ModelEvent::Truncated | ModelEvent::Stop) => {}
+                    Ok(ModelEvent::Truncated) => step.truncated = true,
+                    Ok(ModelEvent::Usage(_) | ModelEvent::Stop) => {}
                     Err(error) => match step.broke_off(&api, error, &mut overflow).await {
                         Ok(()) => continue 'steps,
                         Err(error) => {
@@ -135,7 +141,16 @@ fn run_loop(max_steps: u32, prompt: Content, api: RunApi) -> ResultStream {
                 let provider_meta = std::mem::take(&mut step.provider_meta);
                 yield ResultBody::MessageCompleted { content, provider_meta }.into();
             }
-            if step.calls.is_empty() {
+            let cut_off = step.cut_off();
+            if !cut_off.is_empty() && step.calls.is_empty() {
+                cut_short += 1;
+            }
+            if cut_short > MOST_CUT_SHORT {
+                step.end(&api, "error").await;
+                yield broken("the model's answers reach their limit of tokens in the middle of a call");
+                return;
+            }
+            if step.calls.is_empty() && cut_off.is_empty() {
                 step.end(&api, "ok").await;
                 match api.steering.take().await {
                     Ok(taken) if taken.is_empty() => {
@@ -150,7 +165,7 @@ fn run_loop(max_steps: u32, prompt: Content, api: RunApi) -> ResultStream {
                     }
                 }
             }
-            if let Err(error) = next_step(&api, step).await {
+            if let Err(error) = next_step(&api, step, &cut_off).await {
                 yield failed(&error);
                 return;
             }
@@ -167,6 +182,11 @@ fn say(text: String) -> RunResult {
 
 fn completed() -> RunResult {
     ResultBody::RunCompleted { silent: false }.into()
+}
+
+/// The end of a run whose model gives no answer that can be used.
+fn broken(message: &str) -> RunResult {
+    ResultBody::RunFailed { message: message.to_owned(), code: Some(ModelErrorKind::Broken.code().to_owned()) }.into()
 }
 
 fn failed(error: &ApiError) -> RunResult {

@@ -19,6 +19,8 @@ pub(crate) struct Step {
     pub(crate) text: String,
     pub(crate) calls: Vec<ToolCall>,
     pub(crate) provider_meta: Map,
+    /// The answer reached its limit of tokens.
+    pub(crate) truncated: bool,
     begun: Instant,
 }
 
@@ -58,7 +60,14 @@ impl Step {
             }
         };
         let (text, calls, provider_meta) = (String::new(), Vec::new(), Map::new());
-        Ok(Begun::Step(Box::new(Self { number, answer, text, calls, provider_meta, begun })))
+        Ok(Begun::Step(Box::new(Self { number, answer, text, calls, provider_meta, truncated: false, begun })))
+    }
+
+    /// Takes the calls out that the limit of tokens cut off, and gives the names of their tools.
+    pub(crate) fn cut_off(&mut self) -> Vec<String> {
+        let is_cut = |call: &mut ToolCall| serde_json::from_str::<Map>(&call.function.arguments).is_err();
+        let truncated = self.truncated;
+        self.calls.extract_if(.., |call| truncated && is_cut(call)).map(|call| call.function.name).collect()
     }
 
     /// The answer broke off with an error. Some providers say only then that the context was too long: where nothing was
@@ -114,17 +123,30 @@ async fn note_end(api: &RunApi, number: u32, begun: Instant, status: &str) {
     let _unwritten = api.tape.note("loop.step", data).await;
 }
 
-/// Makes the step's calls and puts what the next step is told on the tape.
-pub(crate) async fn next_step(api: &RunApi, mut step: Step) -> Result<(), ApiError> {
+/// What the model is told about calls that its limit of tokens cut off.
+fn not_made(tools: &[String]) -> String {
+    format!(
+        "Your answer reached its limit of tokens in the middle of a call of {}, so that call was not made. \
+         Make it again with less in it, in several calls if it takes that.",
+        tools.join(", ")
+    )
+}
+
+/// Makes the step's calls and puts what the next step is told on the tape: of those that were cut off, that they were not
+/// made.
+pub(crate) async fn next_step(api: &RunApi, mut step: Step, cut_off: &[String]) -> Result<(), ApiError> {
     let calls = std::mem::take(&mut step.calls);
     let handoff = ToolName::new("tape.handoff").model_name();
     let is_handoff: Vec<bool> = calls.iter().map(|call| call.function.name == handoff).collect();
-    let called = api.tools.call(calls).await;
+    let called = if calls.is_empty() { Ok(Vec::new()) } else { api.tools.call(calls).await };
     step.end(api, if called.is_ok() { "continue" } else { "error" }).await;
     let handed_off = called?.iter().zip(is_handoff).any(|(output, is_handoff)| is_handoff && !output.is_error);
     if handed_off {
         // The call and its result stand before the anchor, where the model no longer sees them.
         api.tape.say(HANDED_OFF.into()).await?;
+    }
+    if !cut_off.is_empty() {
+        api.tape.say(not_made(cut_off).into()).await?;
     }
     if let Some(content) = api.prompt.continuation(step.number + 1).await? {
         api.tape.say(content).await?;

@@ -91,6 +91,34 @@ fn a_limit_of_tokens_is_told_to_the_user_and_on_the_tape() {
 }
 
 #[test]
+fn a1_a_call_that_the_limit_cuts_off_is_not_made_and_the_model_is_told() {
+    // The others send a call whole or not at all.
+    for model in MODELS.into_iter().filter(|model| !model.starts_with("gemini") && !model.starts_with("ollama")) {
+        let cut = |arguments| Reply::tool_calls_verbatim([("a", "tape_info", arguments)]).truncated();
+        let both = [("b", "tape_anchors", "{}"), ("c", "tape_info", "")];
+        let replies = vec![cut("").with_text("So."), Reply::tool_calls_verbatim(both).truncated(), Reply::text("ok")];
+        let server = ScriptedModel::start_blocking(replies);
+        let place = place(&server, model);
+        assert_eq!(place.capstan(&["run", "hello"]).succeeded().stdout, "So.\n\nok\n", "{model}");
+        let entries = place.entries();
+        let made = of_kind(&entries, "tool_call");
+        assert_eq!(made.len(), 1, "{made:?}");
+        assert_eq!(made[0]["payload"]["calls"][0]["function"]["name"], "tape_anchors", "{model}");
+        for request in &server.requests()[1..] {
+            let request = request.to_string();
+            assert!(request.contains("in the middle of a call of tape_info, so that call was not made"), "{request}");
+        }
+        assert_clean(&server);
+        place.assert_undamaged();
+
+        let server = ScriptedModel::start_blocking(vec![cut("{"), cut(""), cut("{\"a\": "), Reply::text("not asked")]);
+        let said = self::place(&server, model).capstan(&["run", "hello"]).refused("model-broken", 1);
+        assert!(said.stderr.contains("limit of tokens in the middle of a call"), "{}", said.stderr);
+        assert_eq!(server.requests().len(), 3);
+    }
+}
+
+#[test]
 fn a8_an_answer_that_does_not_go_on_is_given_up_in_time() {
     let gate = Gate::new();
     let server = ScriptedModel::start_blocking(vec![Reply::text("one two").held_at(&gate)]);

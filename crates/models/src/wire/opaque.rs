@@ -7,6 +7,8 @@ use capstan_hooks::contracts::ModelEvent;
 use capstan_protocol::{ChatMessage, Map, Role, ToolCall};
 use serde_json::Value;
 
+use super::reader::Ending;
+
 /// Where it stands in `extra`.
 const KEY: &str = "provider";
 
@@ -83,6 +85,11 @@ impl Given {
     /// A whole call came, with what belongs to it alone.
     pub(super) fn call(&mut self, call: ToolCall) {
         self.calls.push(call);
+    }
+
+    /// The answer has ended: see [`Ending::fill`].
+    pub(super) fn fill(&mut self, ending: Ending) {
+        ending.fill(&mut self.calls);
     }
 
     /// An item came.

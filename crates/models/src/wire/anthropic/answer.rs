@@ -103,8 +103,10 @@ impl Answer {
                 if id.is_empty() || name.is_empty() {
                     return Err(Fault::Senseless("it calls a tool without an id or a name"));
                 }
-                let whole = if arguments.is_empty() { begun_with.to_string() } else { arguments };
-                self.given.call(ToolCall::new(id, name, if whole == "null" { "{}".to_owned() } else { whole }));
+                // An empty object stands for arguments that are to come.
+                let begun_with = begun_with.as_object().filter(|given| arguments.is_empty() && !given.is_empty());
+                let whole = begun_with.map_or(arguments, |given| json!(given).to_string());
+                self.given.call(ToolCall::new(id, name, whole));
             }
             Some(Block::Text | Block::Other) | None => {}
         }
@@ -160,6 +162,7 @@ impl Reader for Answer {
         // A block that was cut short by the limit has no end.
         let open: Vec<u64> = self.open.keys().copied().collect();
         open.into_iter().try_for_each(|index| self.end(index))?;
+        self.given.fill(ending);
         let mut events = self.given.events(&self.provider, THINKING);
         events.extend(self.figures().usage().map(ModelEvent::Usage));
         ending.close(events)

@@ -106,6 +106,7 @@ impl Reader for Answer {
             let back = self.given_back();
             let calls = std::mem::take(&mut self.calls).finish();
             let mut calls: Vec<ToolCall> = calls.ok_or(Fault::Senseless("it calls a tool without a name"))?;
+            ending.fill(&mut calls);
             // Some servers put more than a name into an id, and want it back.
             for long in calls.iter_mut().filter(|call| call.id.chars().count() > LONGEST_ID) {
                 opaque::on_call(&self.provider, long, Map::from_iter([(OWN_ID.to_owned(), Value::Bool(true))]));

@@ -42,7 +42,7 @@ impl Answer {
                 let (Some(id), Some(name)) = (some(&item["call_id"]), some(&item["name"])) else {
                     return Err(nameless);
                 };
-                let mut call = ToolCall::new(id, name, some(&item["arguments"]).unwrap_or("{}"));
+                let mut call = ToolCall::new(id, name, some(&item["arguments"]).unwrap_or_default());
                 let data = item.get("id").cloned().map(|id| (ID.to_owned(), id)).into_iter().collect::<Map>();
                 opaque::on_call(&self.provider, &mut call, data);
                 self.given.call(call);
@@ -97,6 +97,7 @@ impl Reader for Answer {
 
     fn finish(&mut self) -> Result<Vec<ModelEvent>, Fault> {
         let ending = self.ending.ok_or(NO_REASON)?;
+        self.given.fill(ending);
         let mut events = self.given.events(&self.provider, REASONING);
         events.extend(self.figures.usage().map(ModelEvent::Usage));
         ending.close(events)
