@@ -16,6 +16,8 @@ use crate::failure::Call;
 use crate::redact::Redactor;
 use crate::{Http, Wire, retry, wire};
 
+/// Whatever is shorter, beside the key, is no secret, and to mask it would leave nothing of an error.
+const SHORTEST_SECRET: usize = 4;
 /// A wait that long is told to whoever waits.
 const NOTICED: Duration = Duration::from_secs(3);
 
@@ -86,6 +88,16 @@ impl Provider {
         key.filter(|key| !key.is_empty()).map(|key| SecretString::from(key.to_owned()))
     }
 
+    /// What no error may repeat. Which header or part of an address holds a secret nobody says, so all of them count.
+    fn secrets(&self, key: Option<&SecretString>, endpoint: &Endpoint) -> Vec<SecretString> {
+        let headers = self.settings.headers.iter().map(|(_, value)| value.expose_secret());
+        // Before a secret may stand what kind of secret it is, such as `Bearer`.
+        let headers = headers.flat_map(|value| [Some(value), value.split_whitespace().next_back()]).flatten();
+        let all = headers.map(str::to_owned).chain(endpoint.secrets());
+        let long = all.filter(|value| value.chars().count() >= SHORTEST_SECRET).map(SecretString::from);
+        key.cloned().into_iter().chain(long).collect()
+    }
+
     /// Where people set the key.
     fn key_settings(&self) -> String {
         match self.wire.key_variables().first() {
@@ -139,7 +151,7 @@ impl ModelProvider for Provider {
             model: model.to_owned(),
             origin: endpoint.origin(),
             key_settings: self.key_settings(),
-            redactor: Redactor { key: key.clone().unwrap_or_default(), sent: body.clone() },
+            redactor: Redactor { secrets: self.secrets(key.as_ref(), &endpoint), sent: body.clone() },
         };
         let headers = self.headers(key.as_ref(), &call)?;
         let client = self.http.client(endpoint.reach()).await.map_err(|_| call.no_client())?;

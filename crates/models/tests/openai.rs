@@ -221,6 +221,25 @@ async fn no_error_repeats_the_key_or_the_prompt_a_provider_sends_back() {
 }
 
 #[tokio::test]
+async fn x06_no_error_repeats_a_header_or_what_stands_in_the_address() {
+    let secrets = ["team-token-4711", "hunter2", "signature-0815", "a+b%2Fc-secret", "a b/c-secret"];
+    let echo = error_body(&format!("refused: {}", secrets.join(" and ")));
+    let server = ScriptedModel::start(vec![Reply::status(400, echo)]).await;
+    let provider = openai(Settings {
+        headers: vec![
+            ("x-team".to_owned(), "team-token-4711".into()),
+            ("proxy-authorization".to_owned(), "Basic hunter2".into()),
+        ],
+        ..settings(format!("{}?sig=signature-0815&code=a+b%2Fc-secret", server.base_url()))
+    });
+    let error = provider.stream(&request(vec![ChatMessage::user("hi")])).await.err().unwrap();
+    assert!(error.message.contains("refused: [...] and"), "{error}");
+    for secret in secrets {
+        assert!(!error.message.contains(secret), "{secret} is in {error}");
+    }
+}
+
+#[tokio::test]
 async fn a_port_nobody_listens_on_is_unreachable() {
     let free = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let provider = openai(settings(format!("http://{free}/v1")));
