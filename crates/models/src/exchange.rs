@@ -94,8 +94,8 @@ async fn refusal(mut response: Response, deadline: Instant, call: &Call) -> Refu
         body.extend_from_slice(&bytes);
     }
     let body = String::from_utf8_lossy(&body);
-    let mut failure = call.refused(status, &body);
     let asked = retry::asked(&headers, &body, Timestamp::now());
+    let mut failure = call.refused(status, &body, asked.after);
     if asked.should == Some(false) {
         failure.again = retry::Again::Never;
     }
