@@ -8,12 +8,9 @@ use capstan_protocol::{
 use futures::StreamExt as _;
 use serde_json::{Value, json};
 
+use crate::answers::{Answers, Calls, Came, Next};
 use crate::command;
 use crate::step::{Begun, Overflow, Step, next_step};
-
-/// How many answers of a run may end in the middle of their only call. A model that is told and does it again will hardly
-/// stop.
-const MOST_CUT_SHORT: u32 = 2;
 
 /// How the agent is set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,7 +98,7 @@ fn run_loop(max_steps: u32, prompt: Content, api: RunApi) -> ResultStream {
             return;
         }
         let mut overflow = Overflow::Unseen;
-        let mut cut_short = 0;
+        let mut answers = Answers::default();
         'steps: for number in 1..=max_steps {
             // Between two steps is when what came meanwhile is taken in.
             if let Err(error) = api.steering.take().await {
@@ -136,38 +133,46 @@ fn run_loop(max_steps: u32, prompt: Content, api: RunApi) -> ResultStream {
                     },
                 }
             }
-            if !step.text.is_empty() {
+            let spoke = !step.text.trim().is_empty();
+            if spoke {
                 let content = Content::Text(std::mem::take(&mut step.text));
                 let provider_meta = std::mem::take(&mut step.provider_meta);
                 yield ResultBody::MessageCompleted { content, provider_meta }.into();
             }
             let cut_off = step.cut_off();
-            if !cut_off.is_empty() && step.calls.is_empty() {
-                cut_short += 1;
-            }
-            if cut_short > MOST_CUT_SHORT {
-                step.end(&api, "error").await;
-                yield broken("the model's answers reach their limit of tokens in the middle of a call");
-                return;
-            }
-            if step.calls.is_empty() && cut_off.is_empty() {
-                step.end(&api, "ok").await;
-                match api.steering.take().await {
-                    Ok(taken) if taken.is_empty() => {
-                        yield completed();
-                        return;
-                    }
-                    // Somebody said something while the answer was given: it is answered too.
-                    Ok(_) => continue,
-                    Err(error) => {
+            let calls = match (step.calls.is_empty(), cut_off.is_empty()) {
+                (false, _) => Calls::Whole,
+                (true, false) => Calls::CutOff,
+                (true, true) => Calls::None,
+            };
+            match answers.next(Came { spoke, calls, truncated: step.truncated }) {
+                Next::Call => {
+                    if let Err(error) = next_step(&api, step, &cut_off).await {
                         yield failed(&error);
                         return;
                     }
                 }
-            }
-            if let Err(error) = next_step(&api, step, &cut_off).await {
-                yield failed(&error);
-                return;
+                Next::AskAgain => step.end(&api, "empty").await,
+                Next::Fail(why) => {
+                    step.end(&api, "error").await;
+                    yield broken(why);
+                    return;
+                }
+                Next::End => {
+                    step.end(&api, "ok").await;
+                    match api.steering.take().await {
+                        Ok(taken) if taken.is_empty() => {
+                            yield completed();
+                            return;
+                        }
+                        // Somebody said something while the answer was given: it is answered too.
+                        Ok(_) => answers = Answers::default(),
+                        Err(error) => {
+                            yield failed(&error);
+                            return;
+                        }
+                    }
+                }
             }
         }
         let message = format!("the agent did not finish within {max_steps} steps");

@@ -6,6 +6,7 @@
 //! [`register`] puts it where any plugin would put its own.
 
 mod agent;
+mod answers;
 pub mod command;
 mod prompt;
 pub mod skills;

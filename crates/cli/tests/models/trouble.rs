@@ -119,6 +119,29 @@ fn a1_a_call_that_the_limit_cuts_off_is_not_made_and_the_model_is_told() {
 }
 
 #[test]
+fn a1_an_answer_that_says_nothing_is_asked_for_once_more_and_is_then_an_error() {
+    for model in MODELS {
+        let server = ScriptedModel::start_blocking(vec![Reply::text(""), Reply::text("here")]);
+        let place = self::place(&server, model);
+        assert_eq!(place.capstan(&["run", "hello"]).data(), "here\n", "{model}");
+        assert_clean(&server);
+        place.assert_undamaged();
+
+        let server = ScriptedModel::start_blocking(vec![Reply::text(""), Reply::text(""), Reply::text("better")]);
+        let place = self::place(&server, model);
+        let said = place.capstan(&["run", "hello"]).refused("model-broken", 1);
+        assert!(said.stderr.contains("answered with nothing"), "{model}: {}", said.stderr);
+        assert_eq!(place.capstan(&["run", "again"]).data(), "better\n", "{model}");
+        place.assert_undamaged();
+
+        let thought = Reply::text("").with_reasoning("let me think").truncated();
+        let said = self::place(&ScriptedModel::start_blocking(vec![thought]), model).capstan(&["run", "hello"]);
+        let said = said.failed("model-broken", 1);
+        assert!(said.stderr.contains("limit of tokens before it said anything"), "{model}: {}", said.stderr);
+    }
+}
+
+#[test]
 fn a8_an_answer_that_does_not_go_on_is_given_up_in_time() {
     let gate = Gate::new();
     let server = ScriptedModel::start_blocking(vec![Reply::text("one two").held_at(&gate)]);
