@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::answers::{Answers, Calls, Came, Next};
 use crate::command;
-use crate::step::{Begun, Overflow, Step, next_step};
+use crate::step::{Begun, SoFar, Step, next_step};
 
 /// How the agent is set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,7 +97,7 @@ fn run_loop(max_steps: u32, prompt: Content, api: RunApi) -> ResultStream {
             yield failed(&error);
             return;
         }
-        let mut overflow = Overflow::Unseen;
+        let mut so_far = SoFar::default();
         let mut answers = Answers::default();
         'steps: for number in 1..=max_steps {
             // Between two steps is when what came meanwhile is taken in.
@@ -105,7 +105,7 @@ fn run_loop(max_steps: u32, prompt: Content, api: RunApi) -> ResultStream {
                 yield failed(&error);
                 return;
             }
-            let mut step = match Step::begin(&api, number, &mut overflow).await {
+            let mut step = match Step::begin(&api, number, &mut so_far).await {
                 Ok(Begun::Step(step)) => *step,
                 Ok(Begun::HandedOff) => continue,
                 Err(error) => {
@@ -124,7 +124,7 @@ fn run_loop(max_steps: u32, prompt: Content, api: RunApi) -> ResultStream {
                     Ok(ModelEvent::ProviderMeta(meta)) => step.provider_meta.extend(meta),
                     Ok(ModelEvent::Truncated) => step.truncated = true,
                     Ok(ModelEvent::Usage(_) | ModelEvent::Stop) => {}
-                    Err(error) => match step.broke_off(&api, error, &mut overflow).await {
+                    Err(error) => match step.broke_off(&api, error, &mut so_far).await {
                         Ok(()) => continue 'steps,
                         Err(error) => {
                             yield failed(&error);
@@ -147,7 +147,7 @@ fn run_loop(max_steps: u32, prompt: Content, api: RunApi) -> ResultStream {
             };
             match answers.next(Came { spoke, calls, truncated: step.truncated }) {
                 Next::Call => {
-                    if let Err(error) = next_step(&api, step, &cut_off).await {
+                    if let Err(error) = next_step(&api, step, &cut_off, &mut so_far).await {
                         yield failed(&error);
                         return;
                     }

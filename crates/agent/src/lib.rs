@@ -8,6 +8,7 @@
 mod agent;
 mod answers;
 pub mod command;
+mod done;
 mod prompt;
 pub mod skills;
 mod step;

@@ -67,6 +67,26 @@ fn a2_a_context_that_is_too_long_begins_anew_once() {
 }
 
 #[test]
+fn a2_what_was_done_before_a_context_begins_anew_is_told_so_that_it_is_not_done_again() {
+    for model in MODELS {
+        let server = ScriptedModel::start_blocking(vec![
+            Reply::tool_calls([("a", "bash", json!({"cmd": "echo pushed >> pushes.txt"}))]),
+            Reply::tool_calls([("b", "fs_read", json!({"path": "missing.txt"}))]),
+            Reply::overflow(),
+            Reply::text("all done"),
+        ]);
+        let place = place(&server, model);
+        assert_eq!(place.capstan(&["run", "push it"]).succeeded().stdout, "all done\n", "{model}");
+        let last = server.requests().pop().unwrap().to_string();
+        for told in ["push it", "do not repeat", "echo pushed >> pushes.txt", "missing.txt", "(failed)"] {
+            assert!(last.contains(told), "{model}: {told:?} is not in {last}");
+        }
+        assert_clean(&server);
+        place.assert_undamaged();
+    }
+}
+
+#[test]
 fn a2_a_context_that_stays_too_long_is_an_error() {
     for model in MODELS {
         let replies = vec![Reply::overflow(), Reply::overflow(), Reply::text("better")];
