@@ -9,10 +9,11 @@ mod thinking;
 
 use capstan_hooks::contracts::RequestBody;
 use capstan_protocol::{ChatMessage, Map, ModelRequest, Role, ToolCall, ToolSpec};
+use capstan_tape::conversation::CONTINUED;
 use serde_json::{Value, json};
 
 use super::opaque;
-use super::parts::{self, BEGINNING, NOTHING, Part};
+use super::parts::{self, NOTHING, Part};
 pub(super) use answer::Answer;
 
 /// The name thoughts are kept under.
@@ -75,7 +76,7 @@ fn turns(provider: &str, messages: &[ChatMessage]) -> Vec<Value> {
             continue;
         }
         if turns.is_empty() && role == "assistant" {
-            turns.push(("user", vec![text(BEGINNING)]));
+            turns.push(("user", vec![text(CONTINUED)]));
         }
         match turns.last_mut() {
             Some((last, there)) if *last == role => there.extend(blocks),

@@ -7,12 +7,13 @@ mod answer;
 
 use capstan_hooks::contracts::RequestBody;
 use capstan_protocol::{ChatMessage, Map, ModelRequest, Reasoning, Role, ToolCall, ToolSpec};
+use capstan_tape::conversation::CONTINUED;
 use serde_json::{Value, json};
 
 use super::Wire;
 use super::fit::takes;
 use super::opaque;
-use super::parts::{self, BEGINNING, NOTHING, Part};
+use super::parts::{self, NOTHING, Part};
 pub(super) use answer::Answer;
 
 /// The names under which what only Gemini understands is kept.
@@ -75,7 +76,7 @@ fn turns(provider: &str, model: &str, messages: &[ChatMessage]) -> Vec<Value> {
             continue;
         }
         if turns.is_empty() && role == "model" {
-            turns.push(("user", vec![json!({"text": BEGINNING})]));
+            turns.push(("user", vec![json!({"text": CONTINUED})]));
         }
         match turns.last_mut() {
             Some((last, there)) if *last == role => there.extend(parts),
