@@ -4,6 +4,8 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
+pub(super) use crate::grammar::is_tool_name;
+
 /// What has been found wrong so far.
 #[derive(Default)]
 pub(super) struct Found(pub(super) Vec<String>);
@@ -62,9 +64,4 @@ pub(super) fn is_image(url: &str) -> bool {
 /// Whether an image of this kind is taken by all but Gemini, which has its own list.
 pub(super) fn is_image_kind(kind: &str) -> bool {
     ["image/png", "image/jpeg", "image/webp", "image/gif"].contains(&kind)
-}
-
-pub(super) fn is_tool_name(name: &str) -> bool {
-    let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    !name.is_empty() && name.len() <= 64 && name.chars().all(fits)
 }
