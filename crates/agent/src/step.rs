@@ -124,6 +124,11 @@ async fn note_end(api: &RunApi, number: u32, begun: Instant, status: &str) {
     let _unwritten = api.tape.note("loop.step", data).await;
 }
 
+/// Whether a call is of the tool that models know by this name. The host takes the name people write, too.
+fn is_named(call: &ToolCall, name: &str) -> bool {
+    ToolName::new(call.function.name.as_str()).model_name() == name
+}
+
 /// What the model is told about calls that its limit of tokens cut off.
 fn not_made(tools: &[String]) -> String {
     format!(
@@ -143,7 +148,7 @@ pub(crate) async fn next_step(
 ) -> Result<(), ApiError> {
     let calls = std::mem::take(&mut step.calls);
     let handoff = ToolName::new("tape.handoff").model_name();
-    let is_handoff: Vec<bool> = calls.iter().map(|call| call.function.name == handoff).collect();
+    let is_handoff: Vec<bool> = calls.iter().map(|call| is_named(call, &handoff)).collect();
     let lines: Vec<String> = calls.iter().map(done::in_a_line).collect();
     let called = if calls.is_empty() { Ok(Vec::new()) } else { api.tools.call(calls).await };
     step.end(api, if called.is_ok() { "continue" } else { "error" }).await;
