@@ -74,6 +74,7 @@ pub(super) struct Given {
     has_text: bool,
     calls: Vec<ToolCall>,
     items: Vec<Value>,
+    is_calling: bool,
 }
 
 impl Given {
@@ -82,8 +83,19 @@ impl Given {
         self.has_text = true;
     }
 
+    /// A call has begun.
+    pub(super) fn begin_call(&mut self) {
+        self.is_calling = true;
+    }
+
+    /// Whether a call has begun.
+    pub(super) fn is_calling(&self) -> bool {
+        self.is_calling
+    }
+
     /// A whole call came, with what belongs to it alone.
     pub(super) fn call(&mut self, call: ToolCall) {
+        self.begin_call();
         self.calls.push(call);
     }
 

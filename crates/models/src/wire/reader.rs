@@ -12,6 +12,9 @@ pub(crate) trait Reader: Send {
     /// Takes a frame in and gives what it says.
     fn read(&mut self, frame: &Frame, events: &mut Vec<ModelEvent>) -> Result<Progress, Fault>;
 
+    /// Whether a call has begun. It is handed on when it is whole, but the provider has spoken.
+    fn is_calling(&self) -> bool;
+
     /// No more frames come: gives what is left to say, the stop last. An answer that has not said why it ended is cut.
     fn finish(&mut self) -> Result<Vec<ModelEvent>, Fault>;
 }

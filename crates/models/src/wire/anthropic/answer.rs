@@ -55,12 +55,15 @@ impl Answer {
                 Block::Text
             }
             "thinking" => Block::Thought { text: words("thinking"), signature: words("signature") },
-            "tool_use" => Block::Call {
-                id: words("id"),
-                name: words("name"),
-                begun_with: block["input"].clone(),
-                arguments: String::new(),
-            },
+            "tool_use" => {
+                self.given.begin_call();
+                Block::Call {
+                    id: words("id"),
+                    name: words("name"),
+                    begun_with: block["input"].clone(),
+                    arguments: String::new(),
+                }
+            }
             "redacted_thinking" => Block::Opaque(block.clone()),
             _ => Block::Other,
         };
@@ -155,6 +158,10 @@ impl Reader for Answer {
             _ => {}
         }
         Ok(Progress::More)
+    }
+
+    fn is_calling(&self) -> bool {
+        self.given.is_calling()
     }
 
     fn finish(&mut self) -> Result<Vec<ModelEvent>, Fault> {

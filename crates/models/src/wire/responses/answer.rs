@@ -81,6 +81,7 @@ impl Reader for Answer {
             "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
                 events.extend(delta.map(ModelEvent::Reasoning));
             }
+            "response.output_item.added" if said["item"]["type"] == "function_call" => self.given.begin_call(),
             "response.output_item.done" => self.read_item(&said["item"])?,
             "response.completed" => return Ok(self.end(&said["response"], Ending::Done)),
             "response.incomplete" => {
@@ -93,6 +94,10 @@ impl Reader for Answer {
             _ => {}
         }
         Ok(Progress::More)
+    }
+
+    fn is_calling(&self) -> bool {
+        self.given.is_calling()
     }
 
     fn finish(&mut self) -> Result<Vec<ModelEvent>, Fault> {
