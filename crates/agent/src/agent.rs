@@ -1,6 +1,6 @@
 //! The loop.
 
-use capstan_hooks::contracts::{ModelEvent, ResultStream, RunApi, Runner};
+use capstan_hooks::contracts::{ModelErrorKind, ModelEvent, ResultStream, RunApi, Runner};
 use capstan_protocol::{
     ApiError, Capabilities, Content, Descriptor, Map, Permissions, ResultBody, RunContext, RunResult, RunnerId,
     RunnerSource,
@@ -8,8 +8,9 @@ use capstan_protocol::{
 use futures::StreamExt as _;
 use serde_json::{Value, json};
 
+use crate::answers::{Answers, Calls, Came, Next};
 use crate::command;
-use crate::step::{Begun, Overflow, Step, next_step};
+use crate::step::{Begun, SoFar, Step, next_step};
 
 /// How the agent is set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,14 +97,15 @@ fn run_loop(max_steps: u32, prompt: Content, api: RunApi) -> ResultStream {
             yield failed(&error);
             return;
         }
-        let mut overflow = Overflow::Unseen;
+        let mut so_far = SoFar::default();
+        let mut answers = Answers::default();
         'steps: for number in 1..=max_steps {
             // Between two steps is when what came meanwhile is taken in.
             if let Err(error) = api.steering.take().await {
                 yield failed(&error);
                 return;
             }
-            let mut step = match Step::begin(&api, number, &mut overflow).await {
+            let mut step = match Step::begin(&api, number, &mut so_far).await {
                 Ok(Begun::Step(step)) => *step,
                 Ok(Begun::HandedOff) => continue,
                 Err(error) => {
@@ -120,8 +122,9 @@ fn run_loop(max_steps: u32, prompt: Content, api: RunApi) -> ResultStream {
                     Ok(ModelEvent::Reasoning(delta)) => yield ResultBody::ReasoningDelta { delta }.into(),
                     Ok(ModelEvent::ToolCall(call)) => step.calls.push(call),
                     Ok(ModelEvent::ProviderMeta(meta)) => step.provider_meta.extend(meta),
-                    Ok(ModelEvent::Usage(_) | ModelEvent::Truncated | ModelEvent::Stop) => {}
-                    Err(error) => match step.broke_off(&api, error, &mut overflow).await {
+                    Ok(ModelEvent::Truncated) => step.truncated = true,
+                    Ok(ModelEvent::Usage(_) | ModelEvent::Stop) => {}
+                    Err(error) => match step.broke_off(&api, error, &mut so_far).await {
                         Ok(()) => continue 'steps,
                         Err(error) => {
                             yield failed(&error);
@@ -130,29 +133,46 @@ fn run_loop(max_steps: u32, prompt: Content, api: RunApi) -> ResultStream {
                     },
                 }
             }
-            if !step.text.is_empty() {
+            let spoke = !step.text.trim().is_empty();
+            if spoke {
                 let content = Content::Text(std::mem::take(&mut step.text));
                 let provider_meta = std::mem::take(&mut step.provider_meta);
                 yield ResultBody::MessageCompleted { content, provider_meta }.into();
             }
-            if step.calls.is_empty() {
-                step.end(&api, "ok").await;
-                match api.steering.take().await {
-                    Ok(taken) if taken.is_empty() => {
-                        yield completed();
-                        return;
-                    }
-                    // Somebody said something while the answer was given: it is answered too.
-                    Ok(_) => continue,
-                    Err(error) => {
+            let cut_off = step.cut_off();
+            let calls = match (step.calls.is_empty(), cut_off.is_empty()) {
+                (false, _) => Calls::Whole,
+                (true, false) => Calls::CutOff,
+                (true, true) => Calls::None,
+            };
+            match answers.next(Came { spoke, calls, truncated: step.truncated }) {
+                Next::Call => {
+                    if let Err(error) = next_step(&api, step, &cut_off, &mut so_far).await {
                         yield failed(&error);
                         return;
                     }
                 }
-            }
-            if let Err(error) = next_step(&api, step).await {
-                yield failed(&error);
-                return;
+                Next::AskAgain => step.end(&api, "empty").await,
+                Next::Fail(why) => {
+                    step.end(&api, "error").await;
+                    yield broken(why);
+                    return;
+                }
+                Next::End => {
+                    step.end(&api, "ok").await;
+                    match api.steering.take().await {
+                        Ok(taken) if taken.is_empty() => {
+                            yield completed();
+                            return;
+                        }
+                        // Somebody said something while the answer was given: it is answered too.
+                        Ok(_) => answers = Answers::default(),
+                        Err(error) => {
+                            yield failed(&error);
+                            return;
+                        }
+                    }
+                }
             }
         }
         let message = format!("the agent did not finish within {max_steps} steps");
@@ -167,6 +187,11 @@ fn say(text: String) -> RunResult {
 
 fn completed() -> RunResult {
     ResultBody::RunCompleted { silent: false }.into()
+}
+
+/// The end of a run whose model gives no answer that can be used.
+fn broken(message: &str) -> RunResult {
+    ResultBody::RunFailed { message: message.to_owned(), code: Some(ModelErrorKind::Broken.code().to_owned()) }.into()
 }
 
 fn failed(error: &ApiError) -> RunResult {

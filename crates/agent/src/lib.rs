@@ -6,7 +6,9 @@
 //! [`register`] puts it where any plugin would put its own.
 
 mod agent;
+mod answers;
 pub mod command;
+mod done;
 mod prompt;
 pub mod skills;
 mod step;

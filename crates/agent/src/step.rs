@@ -6,6 +6,7 @@ use capstan_hooks::contracts::{ModelCall, ModelErrorKind, ModelResults, RunApi};
 use capstan_protocol::{ApiError, Map, ToolCall, ToolName};
 use serde_json::json;
 
+use crate::done::{self, Done};
 use crate::prompt;
 
 /// What the model is told after a handoff it asked for.
@@ -19,6 +20,8 @@ pub(crate) struct Step {
     pub(crate) text: String,
     pub(crate) calls: Vec<ToolCall>,
     pub(crate) provider_meta: Map,
+    /// The answer reached its limit of tokens.
+    pub(crate) truncated: bool,
     begun: Instant,
 }
 
@@ -30,17 +33,18 @@ pub(crate) enum Begun {
     HandedOff,
 }
 
-/// Whether the context was too long in this run. It is cut short once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Overflow {
-    Unseen,
-    Seen,
+/// What a run has been through.
+#[derive(Debug, Default)]
+pub(crate) struct SoFar {
+    /// The context was too long. It is cut short once.
+    overflowed: bool,
+    done: Done,
 }
 
 impl Step {
     /// Asks the model with what the tape says now. When that is longer than the model takes, context is made to begin
     /// anew, once.
-    pub(crate) async fn begin(api: &RunApi, number: u32, overflow: &mut Overflow) -> Result<Begun, ApiError> {
+    pub(crate) async fn begin(api: &RunApi, number: u32, so_far: &mut SoFar) -> Result<Begun, ApiError> {
         let begun = Instant::now();
         api.tape.note("loop.step.start", json!({ "step": number })).await?;
         let tools = api.tools.list().await?;
@@ -53,27 +57,29 @@ impl Step {
         let answer = match api.models.stream(call).await {
             Ok(answer) => answer,
             Err(error) => {
-                hand_off(api, number, begun, error, overflow).await?;
+                hand_off(api, number, begun, error, so_far).await?;
                 return Ok(Begun::HandedOff);
             }
         };
         let (text, calls, provider_meta) = (String::new(), Vec::new(), Map::new());
-        Ok(Begun::Step(Box::new(Self { number, answer, text, calls, provider_meta, begun })))
+        Ok(Begun::Step(Box::new(Self { number, answer, text, calls, provider_meta, truncated: false, begun })))
+    }
+
+    /// Takes the calls out that the limit of tokens cut off, and gives the names of their tools.
+    pub(crate) fn cut_off(&mut self) -> Vec<String> {
+        let is_cut = |call: &mut ToolCall| serde_json::from_str::<Map>(&call.function.arguments).is_err();
+        let truncated = self.truncated;
+        self.calls.extract_if(.., |call| truncated && is_cut(call)).map(|call| call.function.name).collect()
     }
 
     /// The answer broke off with an error. Some providers say only then that the context was too long: where nothing was
     /// said yet, it is made to begin anew. Fails with the error that ends the run.
-    pub(crate) async fn broke_off(
-        self,
-        api: &RunApi,
-        error: ApiError,
-        overflow: &mut Overflow,
-    ) -> Result<(), ApiError> {
+    pub(crate) async fn broke_off(self, api: &RunApi, error: ApiError, so_far: &mut SoFar) -> Result<(), ApiError> {
         if !self.text.is_empty() || !self.calls.is_empty() {
             self.end(api, "error").await;
             return Err(error);
         }
-        hand_off(api, self.number, self.begun, error, overflow).await
+        hand_off(api, self.number, self.begun, error, so_far).await
     }
 
     /// Notes how the step ended.
@@ -89,17 +95,21 @@ async fn hand_off(
     number: u32,
     begun: Instant,
     error: ApiError,
-    overflow: &mut Overflow,
+    so_far: &mut SoFar,
 ) -> Result<(), ApiError> {
-    if !is_overflow(&error) || *overflow == Overflow::Seen {
+    if !is_overflow(&error) || so_far.overflowed {
         note_end(api, number, begun, "error").await;
         return Err(error);
     }
-    *overflow = Overflow::Seen;
+    so_far.overflowed = true;
     note_end(api, number, begun, "auto_handoff").await;
     let state = json!({ "reason": "context_length_exceeded", "error": error.message });
     let state = state.as_object().cloned().unwrap_or_default();
-    api.tape.handoff("auto_handoff/context_overflow", state).await
+    api.tape.handoff("auto_handoff/context_overflow", state).await?;
+    match so_far.done.told() {
+        Some(told) => api.tape.say(told.into()).await,
+        None => Ok(()),
+    }
 }
 
 /// Whether the request was longer than the model takes.
@@ -114,17 +124,43 @@ async fn note_end(api: &RunApi, number: u32, begun: Instant, status: &str) {
     let _unwritten = api.tape.note("loop.step", data).await;
 }
 
-/// Makes the step's calls and puts what the next step is told on the tape.
-pub(crate) async fn next_step(api: &RunApi, mut step: Step) -> Result<(), ApiError> {
+/// Whether a call is of the tool that models know by this name. The host takes the name people write, too.
+fn is_named(call: &ToolCall, name: &str) -> bool {
+    ToolName::new(call.function.name.as_str()).model_name() == name
+}
+
+/// What the model is told about calls that its limit of tokens cut off.
+fn not_made(tools: &[String]) -> String {
+    format!(
+        "Your answer reached its limit of tokens in the middle of a call of {}, so that call was not made. \
+         Make it again with less in it, in several calls if it takes that.",
+        tools.join(", ")
+    )
+}
+
+/// Makes the step's calls and puts what the next step is told on the tape: of those that were cut off, that they were not
+/// made.
+pub(crate) async fn next_step(
+    api: &RunApi,
+    mut step: Step,
+    cut_off: &[String],
+    so_far: &mut SoFar,
+) -> Result<(), ApiError> {
     let calls = std::mem::take(&mut step.calls);
     let handoff = ToolName::new("tape.handoff").model_name();
-    let is_handoff: Vec<bool> = calls.iter().map(|call| call.function.name == handoff).collect();
-    let called = api.tools.call(calls).await;
+    let is_handoff: Vec<bool> = calls.iter().map(|call| is_named(call, &handoff)).collect();
+    let lines: Vec<String> = calls.iter().map(done::in_a_line).collect();
+    let called = if calls.is_empty() { Ok(Vec::new()) } else { api.tools.call(calls).await };
     step.end(api, if called.is_ok() { "continue" } else { "error" }).await;
-    let handed_off = called?.iter().zip(is_handoff).any(|(output, is_handoff)| is_handoff && !output.is_error);
+    let outputs = called?;
+    lines.into_iter().zip(&outputs).for_each(|(line, output)| so_far.done.add(line, output));
+    let handed_off = outputs.iter().zip(is_handoff).any(|(output, is_handoff)| is_handoff && !output.is_error);
     if handed_off {
         // The call and its result stand before the anchor, where the model no longer sees them.
         api.tape.say(HANDED_OFF.into()).await?;
+    }
+    if !cut_off.is_empty() {
+        api.tape.say(not_made(cut_off).into()).await?;
     }
     if let Some(content) = api.prompt.continuation(step.number + 1).await? {
         api.tape.say(content).await?;

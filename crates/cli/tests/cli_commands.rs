@@ -77,6 +77,15 @@ fn p04_after_a_handoff_by_command_the_next_request_starts_from_the_anchor() {
 }
 
 #[test]
+fn p04_a_handoff_is_one_by_either_name_of_its_tool() {
+    let handoff = Reply::tool_calls([("call_1", "tape.handoff", json!({"name": "phase-2", "summary": "half done"}))]);
+    let server = ScriptedModel::start_blocking(vec![handoff, Reply::text("done")]);
+    Place::with_model(&server).capstan(&["run", "go on"]).succeeded();
+    let (_, told) = conversation(&server.requests()[1]).pop().unwrap();
+    assert!(told.starts_with("Continue: the handoff you asked for is done"), "{told}");
+}
+
+#[test]
 fn p04_a_handoff_by_tool_takes_effect_after_the_results_and_names_the_message_taken_in() {
     let handoff = json!({"name": "phase-2", "summary": "half done"});
     let server = ScriptedModel::start_blocking(vec![

@@ -35,6 +35,14 @@ impl Endpoint {
         self.url.origin().ascii_serialization()
     }
 
+    /// What in it may be a secret: whatever is said in its query, as it is meant and as it is written, and a password.
+    pub(crate) fn secrets(&self) -> Vec<String> {
+        let meant = self.url.query_pairs().map(|(_, value)| value.into_owned());
+        let written = self.url.query().into_iter().flat_map(|query| query.split('&'));
+        let written = written.filter_map(|pair| Some(pair.split_once('=')?.1.to_owned()));
+        meant.chain(written).chain(self.url.password().map(str::to_owned)).collect()
+    }
+
     /// How it is reached.
     pub(crate) fn reach(&self) -> Reach {
         let host = self.url.host_str().unwrap_or_default();

@@ -77,8 +77,8 @@ impl Exchange<'_> {
             failed: None,
         };
         match answer.listen().await {
-            // What came before the failure in the same bytes was said, so this is no refusal.
-            Err(failure) if !answer.ready.is_empty() => answer.failed = Some(failure.error),
+            // Something was said, be it a part of a call or in the same bytes as the failure, so this is no refusal.
+            Err(failure) if answer.spoke => answer.failed = Some(failure.error),
             listened => listened?,
         }
         Ok(answer.events().boxed())
@@ -95,8 +95,8 @@ async fn refusal(mut response: Response, deadline: Instant, call: &Call, clock: 
         body.extend_from_slice(&bytes);
     }
     let body = String::from_utf8_lossy(&body);
-    let mut failure = call.refused(status, &body);
     let asked = retry::asked(&headers, &body, clock.now());
+    let mut failure = call.refused(status, &body, asked.after);
     if asked.should == Some(false) {
         failure.again = retry::Again::Never;
     }
@@ -112,7 +112,7 @@ struct Answer {
     timeout: Duration,
     /// Until when the next word must be here.
     deadline: Instant,
-    /// Whether a word has come.
+    /// Whether a word has come, or the beginning of a call.
     spoke: bool,
     /// What was read and not handed on yet.
     ready: VecDeque<ModelEvent>,
@@ -170,7 +170,7 @@ impl Answer {
             }
             let mut events = Vec::new();
             let progress = self.reader.read(&frame, &mut events).map_err(|fault| self.call.fault(&fault))?;
-            self.spoke |= !events.is_empty();
+            self.spoke |= !events.is_empty() || self.reader.is_calling();
             self.ready.extend(events);
             match progress {
                 Progress::Idle => {}

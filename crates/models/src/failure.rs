@@ -72,7 +72,7 @@ impl Call {
                 };
                 let excerpt = self.redactor.excerpt(&text);
                 let what = format!("{origin} broke off its answer with an error: {excerpt}");
-                Failure { error: self.error(kind, what), again: again(kind, status.unwrap_or(500), &text) }
+                Failure { error: self.error(kind, what), again: again(kind, status.unwrap_or(500), &text, None) }
             }
         }
     }
@@ -81,14 +81,14 @@ impl Call {
         self.error(ModelErrorKind::Broken, format!("the answer of {} broke off: {what}", self.origin))
     }
 
-    /// The error for a status other than 200.
-    pub(crate) fn refused(&self, status: u16, body: &str) -> Failure {
+    /// The error for a status other than 200; `asked` is after how long the provider wants to be asked again.
+    pub(crate) fn refused(&self, status: u16, body: &str, asked: Option<Duration>) -> Failure {
         let kind = kind_of(status, body);
         let (model, origin) = (&self.model, &self.origin);
         let what = match kind {
             ModelErrorKind::Unauthorized => format!("the key was refused (it is set with {})", self.key_settings),
             ModelErrorKind::UnknownModel => format!("there is no model {model:?}, or no such endpoint"),
-            ModelErrorKind::RateLimited if is_about_money(status, body) => {
+            ModelErrorKind::RateLimited if is_about_money(status, body, asked) => {
                 "nothing is left of what was paid for".to_owned()
             }
             ModelErrorKind::RateLimited => "it asks to come back later".to_owned(),
@@ -101,7 +101,7 @@ impl Call {
         let excerpt = self.redactor.excerpt(body);
         let said = if excerpt.is_empty() { excerpt } else { format!(": {excerpt}") };
         let error = self.error(kind, format!("{origin} answered {status}, {what}{said}"));
-        Failure { error, again: again(kind, status, body) }
+        Failure { error, again: again(kind, status, body, asked) }
     }
 
     /// The error for a connection that failed before there was an answer.
@@ -171,9 +171,9 @@ fn unconnected(causes: &str) -> (&'static str, Again) {
 }
 
 /// Whether it may help to try again.
-fn again(kind: ModelErrorKind, status: u16, body: &str) -> Again {
+fn again(kind: ModelErrorKind, status: u16, body: &str, asked: Option<Duration>) -> Again {
     match kind {
-        ModelErrorKind::RateLimited if is_about_money(status, body) => Again::Never,
+        ModelErrorKind::RateLimited if is_about_money(status, body, asked) => Again::Never,
         ModelErrorKind::RateLimited | ModelErrorKind::Unreachable | ModelErrorKind::Broken if status != 501 => {
             Again::Later
         }
@@ -181,12 +181,17 @@ fn again(kind: ModelErrorKind, status: u16, body: &str) -> Again {
     }
 }
 
-/// A limit that no waiting lifts.
-fn is_about_money(status: u16, body: &str) -> bool {
-    status == 402
-        || ["insufficient_quota", "credit balance", "insufficient credits", "billing"]
-            .iter()
-            .any(|sign| body.contains(sign))
+/// A limit that no waiting lifts. Gemini speaks of plan and billing at the limit of every minute too, so words about
+/// money are not enough, and a provider that says when to come back wants no money.
+fn is_about_money(status: u16, body: &str, asked: Option<Duration>) -> bool {
+    let signs = [
+        "insufficient_quota",
+        "billing_hard_limit_reached",
+        "billing_not_active",
+        "credit balance",
+        "insufficient credits",
+    ];
+    asked.is_none() && (status == 402 || signs.iter().any(|sign| body.contains(sign)))
 }
 
 /// The kind of a refusal. What a status says plainly comes first; a message about length counts for the others, since
@@ -236,8 +241,13 @@ mod tests {
         Broken, ContextOverflow, RateLimited, Rejected, Unauthorized, UnknownModel, Unreachable,
     };
 
+    use std::time::Duration;
+
+    use jiff::Timestamp;
+    use reqwest::header::HeaderMap;
+
     use super::{again, kind_of, unconnected};
-    use crate::retry::Again;
+    use crate::retry::{self, Again};
 
     #[test]
     fn a_status_says_what_kind_of_failure_it_is() {
@@ -303,14 +313,35 @@ mod tests {
 
     #[test]
     fn what_no_waiting_mends_is_not_tried_again() {
-        assert_eq!(again(RateLimited, 429, "slow down"), Again::Later);
-        assert_eq!(again(RateLimited, 429, r#"{"code": "insufficient_quota"}"#), Again::Never);
-        assert_eq!(again(RateLimited, 402, ""), Again::Never);
-        assert_eq!(again(Unreachable, 503, ""), Again::Later);
-        assert_eq!(again(Broken, 500, ""), Again::Later);
+        assert_eq!(again(RateLimited, 429, "slow down", None), Again::Later);
+        assert_eq!(again(RateLimited, 429, r#"{"code": "insufficient_quota"}"#, None), Again::Never);
+        assert_eq!(again(RateLimited, 429, r#"{"code": "billing_hard_limit_reached"}"#, None), Again::Never);
+        assert_eq!(again(RateLimited, 402, "", None), Again::Never);
+        assert_eq!(again(Unreachable, 503, "", None), Again::Later);
+        assert_eq!(again(Broken, 500, "", None), Again::Later);
         for kind in [Rejected, Unauthorized, UnknownModel, ContextOverflow] {
-            assert_eq!(again(kind, 400, ""), Again::Never, "{kind:?}");
+            assert_eq!(again(kind, 400, "", None), Again::Never, "{kind:?}");
         }
+    }
+
+    #[test]
+    fn a8_a_limit_per_minute_that_speaks_of_billing_is_waited_for() {
+        let quota = r#"{"@type": "type.googleapis.com/google.rpc.QuotaFailure", "violations": [
+            {"quotaId": "GenerateContentInputTokensPerModelPerMinute-FreeTier", "quotaValue": "250000"}
+        ]}"#;
+        let body = |details: &str| {
+            let message = "You exceeded your current quota, please check your plan and billing details.";
+            let error = format!(r#""code": 429, "message": "{message}", "status": "RESOURCE_EXHAUSTED""#);
+            format!(r#"{{"error": {{{error}, "details": [{details}]}}}}"#)
+        };
+        assert_eq!(again(RateLimited, 429, &body(quota), None), Again::Later);
+        let info = r#"{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "26s"}"#;
+        let body = body(&format!("{quota}, {info}"));
+        let asked = retry::asked(&HeaderMap::new(), &body, Timestamp::UNIX_EPOCH).after;
+        assert_eq!(asked, Some(Duration::from_secs(26)));
+        assert_eq!(again(RateLimited, 429, &body, asked), Again::Later);
+        let both = r#"{"error": {"code": "insufficient_quota"}}"#;
+        assert_eq!(again(RateLimited, 429, both, asked), Again::Later, "who says when to come back is believed");
     }
 
     #[test]

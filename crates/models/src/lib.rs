@@ -4,7 +4,6 @@
 //! - [`Provider`]: everybody else. One way to send, to try again, to time out and to fail, over the [`Wire`] of each kind of
 //!   provider: [`wire`] has what it receives and sends as pure functions, so that a request can be recorded before it
 //!   is sent.
-//! - [`estimate`]: how many tokens a text may be, where no provider has said.
 //!
 //! Not for deciding what a model gets to read (that is the view and the agent), nor for fallback models (that is the
 //! host, which records each attempt). No error of this crate holds the key or the prompt.
@@ -12,7 +11,6 @@
 mod clock;
 pub mod demo;
 mod endpoint;
-mod estimate;
 mod exchange;
 mod failure;
 mod frames;
@@ -24,7 +22,6 @@ pub mod wire;
 
 pub use clock::Clock;
 pub use demo::Demo;
-pub use estimate::estimate;
 pub use http::Http;
 pub use provider::{Provider, Settings};
 pub use wire::Wire;

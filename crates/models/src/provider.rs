@@ -17,6 +17,8 @@ use crate::redact::Redactor;
 use crate::wire::Speaker;
 use crate::{Clock, Http, Wire, retry, wire};
 
+/// Whatever is shorter, beside the key, is no secret, and to mask it would leave nothing of an error.
+const SHORTEST_SECRET: usize = 4;
 /// A wait that long is told to whoever waits.
 const NOTICED: Duration = Duration::from_secs(3);
 
@@ -90,6 +92,16 @@ impl Provider {
         key.filter(|key| !key.is_empty()).map(|key| SecretString::from(key.to_owned()))
     }
 
+    /// What no error may repeat. Which header or part of an address holds a secret nobody says, so all of them count.
+    fn secrets(&self, key: Option<&SecretString>, endpoint: &Endpoint) -> Vec<SecretString> {
+        let headers = self.settings.headers.iter().map(|(_, value)| value.expose_secret());
+        // Before a secret may stand what kind of secret it is, such as `Bearer`.
+        let headers = headers.flat_map(|value| [Some(value), value.split_whitespace().next_back()]).flatten();
+        let all = headers.map(str::to_owned).chain(endpoint.secrets());
+        let long = all.filter(|value| value.chars().count() >= SHORTEST_SECRET).map(SecretString::from);
+        key.cloned().into_iter().chain(long).collect()
+    }
+
     /// Where people set the key.
     fn key_settings(&self) -> String {
         match self.wire.key_variables().first() {
@@ -121,7 +133,8 @@ impl Provider {
     }
 
     fn whole_body(&self, request: &ModelRequest) -> RequestBody {
-        let mut body = self.wire.body(&self.name, request);
+        let request = wire::fitting(self.wire, &self.name, request);
+        let mut body = self.wire.body(&self.name, &request);
         wire::join(&mut body.rest, &self.settings.body);
         body
     }
@@ -148,7 +161,7 @@ impl ModelProvider for Provider {
             model: model.to_owned(),
             origin: endpoint.origin(),
             key_settings: self.key_settings(),
-            redactor: Redactor { key: key.clone().unwrap_or_default(), sent: body.clone() },
+            redactor: Redactor { secrets: self.secrets(key.as_ref(), &endpoint), sent: body.clone() },
         };
         let headers = self.headers(key.as_ref(), &call)?;
         let client = self.http.client(endpoint.reach()).await.map_err(|_| call.no_client())?;

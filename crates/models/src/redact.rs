@@ -1,4 +1,4 @@
-//! Quoting a provider without repeating the key or the prompt.
+//! Quoting a provider without repeating a secret or the prompt.
 
 use bytes::Bytes;
 use secrecy::{ExposeSecret as _, SecretString};
@@ -7,22 +7,22 @@ use serde_json::Value;
 const LONGEST_EXCERPT: usize = 300;
 /// So many characters in a row of the prompt are the prompt and not chance.
 const PROMPT_RUN: usize = 24;
-/// So many characters in a row of the key are too many.
-const KEY_RUN: usize = 8;
+/// So many characters in a row of a secret are too many.
+const SECRET_RUN: usize = 8;
 /// A shorter line is not looked for: it would be found in ordinary words.
 const SHORTEST_LINE: usize = 8;
 const MASK: &str = "[...]";
 
-/// What must not be in an error: the key, and what was sent.
+/// What must not be in an error: the key and what else may be a secret, and what was sent.
 #[derive(Clone)]
 pub(crate) struct Redactor {
-    pub(crate) key: SecretString,
+    pub(crate) secrets: Vec<SecretString>,
     /// The body of the request.
     pub(crate) sent: Bytes,
 }
 
 impl Redactor {
-    /// A short excerpt of a provider's body: its error message where it has one, in one line, with the key and
+    /// A short excerpt of a provider's body: its error message where it has one, in one line, with secrets and
     /// stretches of the prompt masked.
     pub(crate) fn excerpt(&self, body: &str) -> String {
         let message = message_of(body).unwrap_or_else(|| body.to_owned());
@@ -30,7 +30,9 @@ impl Redactor {
         // A little more than is shown: a cut could leave a stretch too short to be recognised.
         let letters: Vec<char> = line.chars().take(LONGEST_EXCERPT + PROMPT_RUN).collect();
         let mut hidden = vec![false; letters.len()];
-        hide_runs(&letters, self.key.expose_secret(), KEY_RUN, &mut hidden);
+        for secret in &self.secrets {
+            hide_runs(&letters, secret.expose_secret(), SECRET_RUN, &mut hidden);
+        }
         for text in &self.texts() {
             let in_one_line = text.split_whitespace().collect::<Vec<_>>().join(" ");
             if in_one_line.chars().count() >= PROMPT_RUN {
@@ -146,7 +148,7 @@ mod tests {
 
     fn redactor(key: &str, prompt: &str) -> Redactor {
         let sent = json!({"messages": [{"role": "user", "content": prompt}]}).to_string();
-        Redactor { key: SecretString::from(key.to_owned()), sent: sent.into() }
+        Redactor { secrets: vec![SecretString::from(key.to_owned())], sent: sent.into() }
     }
 
     #[test]
@@ -183,7 +185,7 @@ mod tests {
         let sent = json!({"model": "claude-opus", "messages": [{"role": "assistant", "content": [
             {"type": "tool_use", "id": "toolu_0123456789", "name": "bash_output", "input": {"name": "swordfish"}}
         ]}]});
-        let redactor = Redactor { key: SecretString::default(), sent: sent.to_string().into() };
+        let redactor = Redactor { secrets: Vec::new(), sent: sent.to_string().into() };
         let said = "claude-opus: assistant toolu_0123456789 of bash_output lacks swordfish";
         assert_eq!(redactor.excerpt(said), "claude-opus: assistant toolu_0123456789 of bash_output lacks [...]");
     }

@@ -8,6 +8,7 @@
 mod anthropic;
 mod chat;
 mod figures;
+mod fit;
 mod gemini;
 mod ollama;
 mod opaque;
@@ -22,6 +23,7 @@ use serde_json::Value;
 
 use crate::frames::Framing;
 pub(crate) use anthropic::BETA;
+pub(crate) use fit::fitting;
 pub(crate) use opaque::Speaker;
 pub(crate) use reader::{Progress, Reader};
 
@@ -122,7 +124,7 @@ impl Wire {
         if self == Self::Ollama { Framing::Lines } else { Framing::Events }
     }
 
-    /// The body of a request to the provider of this name.
+    /// The body of a request to the provider of this name. It must be [`fitting`].
     pub(crate) fn body(self, provider: &str, request: &ModelRequest) -> RequestBody {
         let to = &Speaker::new(provider, request.model.name());
         match self {
@@ -168,7 +170,8 @@ impl Wire {
 /// );
 /// ```
 pub fn openai_body(request: &ModelRequest) -> RequestBody {
-    Wire::OpenAi.body(Wire::OpenAi.name(), request)
+    let (wire, provider) = (Wire::OpenAi, Wire::OpenAi.name());
+    wire.body(provider, &fitting(wire, provider, request))
 }
 
 /// Puts what the configuration wants sent over what a wire sends; objects are joined, anything else is replaced.

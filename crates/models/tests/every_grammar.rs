@@ -25,19 +25,34 @@ fn content() -> impl Strategy<Value = Content> {
         text().prop_map(ContentPart::text),
         Just(ContentPart::image("data:image/png;base64,AA==")),
         Just(ContentPart::image("https://example.com/a.png")),
+        Just(ContentPart::image("https://example.com/a.gif")),
+        Just(ContentPart::image("data:image/gif;base64,AA==")),
+        Just(ContentPart::image("data:image/svg+xml;base64,AA==")),
+        Just(ContentPart::image("data:image/png,AA")),
         Just(ContentPart::Other([("type".to_owned(), "input_audio".into())].into_iter().collect())),
     ];
     prop_oneof![3 => text().prop_map(Content::Text), 1 => prop::collection::vec(part, 0..4).prop_map(Content::Parts)]
 }
 
 fn id() -> impl Strategy<Value = String> {
-    prop_oneof!["[abc]", Just(String::new()), Just("call:1/ä".to_owned()), Just("functions.bash:0".to_owned())]
+    prop_oneof![
+        "[abc]",
+        Just(String::new()),
+        // Alike once they are made to fit.
+        "call[:/_]1",
+        "x{39,45}",
+        Just("functions.bash:0/ä".to_owned()),
+    ]
+}
+
+fn name() -> impl Strategy<Value = String> {
+    prop_oneof!["[a-z_]{1,6}", Just("fs.read".to_owned()), Just("läs/en()".to_owned()), "[a-z.]{60,70}"]
 }
 
 fn call() -> impl Strategy<Value = ToolCall> {
     let arguments =
         prop_oneof!["\\{\\}", Just("{\"a\": 1}".to_owned()), Just("{not".to_owned()), Just("[1]".to_owned()), text()];
-    (id(), "[a-z_]{1,6}", arguments).prop_map(|(id, name, arguments)| ToolCall::new(id, name, arguments))
+    (id(), name(), arguments).prop_map(|(id, name, arguments)| ToolCall::new(id, name, arguments))
 }
 
 fn message() -> impl Strategy<Value = ChatMessage> {

@@ -126,6 +126,16 @@ async fn a_call_without_arguments_gets_an_empty_object() {
 }
 
 #[tokio::test]
+async fn a8_a_long_id_goes_back_whole_to_the_server_that_gave_it() {
+    let id = "x".repeat(80);
+    let server = ScriptedModel::start(vec![Reply::tool_calls([(id.as_str(), "bash", json!({}))])]).await;
+    let calls = ask(&server).await.unwrap().tool_calls;
+    let messages = vec![ChatMessage::user("go"), ChatMessage::calls(calls), ChatMessage::tool(&id, "bash", "ok")];
+    let body = provider(&server).body(&request(messages)).unwrap();
+    assert_eq!([&body.messages[1]["tool_calls"][0]["id"], &body.messages[2]["tool_call_id"]], [&json!(id); 2]);
+}
+
+#[tokio::test]
 async fn a_server_that_counts_calls_from_one_makes_no_call_twice() {
     let frame = |choice: serde_json::Value| format!("data: {}\n\n", json!({"choices": [choice]}));
     let call = |call: serde_json::Value| frame(json!({"delta": {"tool_calls": [call]}}));
@@ -208,6 +218,25 @@ async fn no_error_repeats_the_key_or_the_prompt_a_provider_sends_back() {
     }
     let echo = json!({"error": {"message": format!("{KEY} {SECRET_PROMPT}")}});
     failure(Reply::raw(format!("data: {echo}\n\n"))).await;
+}
+
+#[tokio::test]
+async fn x06_no_error_repeats_a_header_or_what_stands_in_the_address() {
+    let secrets = ["team-token-4711", "hunter2", "signature-0815", "a+b%2Fc-secret", "a b/c-secret"];
+    let echo = error_body(&format!("refused: {}", secrets.join(" and ")));
+    let server = ScriptedModel::start(vec![Reply::status(400, echo)]).await;
+    let provider = openai(Settings {
+        headers: vec![
+            ("x-team".to_owned(), "team-token-4711".into()),
+            ("proxy-authorization".to_owned(), "Basic hunter2".into()),
+        ],
+        ..settings(format!("{}?sig=signature-0815&code=a+b%2Fc-secret", server.base_url()))
+    });
+    let error = provider.stream(&request(vec![ChatMessage::user("hi")])).await.err().unwrap();
+    assert!(error.message.contains("refused: [...] and"), "{error}");
+    for secret in secrets {
+        assert!(!error.message.contains(secret), "{secret} is in {error}");
+    }
 }
 
 #[tokio::test]

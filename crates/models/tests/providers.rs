@@ -221,6 +221,26 @@ async fn a_limit_of_tokens_is_told() {
 }
 
 #[tokio::test]
+async fn a1_a_call_that_the_limit_cuts_off_gets_no_arguments_it_never_had() {
+    let calls = |reply: Reply, wire: Wire| async move {
+        let events = events(wire, reply).await;
+        let calls = events.into_iter().filter_map(|event| match event {
+            Ok(ModelEvent::ToolCall(call)) => Some(call.function.arguments),
+            _ => None,
+        });
+        calls.collect::<Vec<_>>()
+    };
+    // The others send a call whole or not at all.
+    for wire in [Wire::OpenAi, Wire::OpenRouter, Wire::OpenAiResponses, Wire::Anthropic] {
+        let reply = Reply::tool_calls_verbatim([("a", "fs_list", ""), ("b", "bash", "")]);
+        assert_eq!(calls(reply.clone(), wire).await, ["{}", "{}"], "{}", wire.name());
+        assert_eq!(calls(reply.truncated(), wire).await, ["{}", ""], "{}", wire.name());
+        let begun = Reply::tool_calls_verbatim([("a", "bash", "{\"cmd\": \"rm -r a")]).truncated();
+        assert_eq!(calls(begun, wire).await, ["{\"cmd\": \"rm -r a"], "{}", wire.name());
+    }
+}
+
+#[tokio::test]
 async fn a_stream_without_an_end_is_broken_and_what_came_is_handed_on() {
     for wire in Wire::ALL {
         for reply in [Reply::cut_after("half of it"), Reply::failing_after("half of it", "the server had a problem")] {

@@ -10,6 +10,7 @@ use capstan_models::{Clock, Settings, Wire};
 use capstan_protocol::{ChatMessage, ModelOutput};
 use capstan_testing::{Gate, Reply, ScriptedModel};
 use futures::StreamExt as _;
+use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use common::{openai, provider_of, request, request_to, settings};
@@ -59,6 +60,27 @@ async fn a8_nothing_is_tried_again_after_the_first_word() {
     assert_eq!(kind(vec![Reply::cut_after("half"), Reply::text("twice")]).await, (Broken, 1));
     let failing = vec![Reply::failing_after("half", "overloaded"), Reply::text("twice")];
     assert_eq!(kind(failing).await, (Broken, 1));
+}
+
+#[tokio::test]
+async fn a8_a_call_that_has_begun_is_a_first_word() {
+    let call = json!({"name": "bash", "arguments": "{\"cmd\": "});
+    let item = json!({"type": "function_call", "call_id": "a", "name": "bash", "arguments": ""});
+    let block = json!({"type": "tool_use", "id": "a", "name": "bash", "input": {}});
+    let chat = json!({"choices": [{"delta": {"tool_calls": [{"index": 0, "id": "a", "function": call}]}}]});
+    let parts = json!([{"functionCall": {"name": "bash", "args": {}}}]);
+    for (wire, frame) in [
+        (Wire::OpenAi, chat.clone()),
+        (Wire::OpenRouter, chat),
+        (Wire::OpenAiResponses, json!({"type": "response.output_item.added", "item": item})),
+        (Wire::Anthropic, json!({"type": "content_block_start", "index": 0, "content_block": block})),
+        (Wire::Gemini, json!({"candidates": [{"content": {"role": "model", "parts": parts}}]})),
+        (Wire::Ollama, json!({"message": {"tool_calls": [{"function": {"name": "bash", "arguments": {}}}]}})),
+    ] {
+        let begin = if wire == Wire::Ollama { "" } else { "data: " };
+        let (answer, asked) = ask(wire, vec![Reply::raw(format!("{begin}{frame}\n\n")), Reply::text("twice")]).await;
+        assert_eq!((answer.unwrap_err().kind, asked), (Broken, 1), "{}", wire.name());
+    }
 }
 
 #[tokio::test]

@@ -69,7 +69,9 @@ async fn p15_turns_with_tools_and_a_leading_anchor_are_sent_as_recorded() {
         ChatMessage::tool("call_3", "fs.read", Content::Parts(vec![ContentPart::text("a"), ContentPart::text("b")])),
     ];
     let body = sent(&ModelRequest { tools: tools(), ..request(messages) }).await;
-    assert_eq!(body["messages"][2]["tool_calls"][1]["function"]["arguments"], "{not json");
+    let arguments = |call: usize| body["messages"][2]["tool_calls"][call]["function"]["arguments"].clone();
+    assert_eq!(arguments(0), "{ \"cmd\" : \"echo 你好\", \"n\": 1.0 }");
+    assert_eq!(arguments(1), r#"{"invalid_arguments":"{not json"}"#);
     assert_eq!(body["messages"][7]["content"], "a\nb");
     assert_eq!(body["tools"][1]["function"]["name"], "fs_read");
     let keys: Vec<&String> = body.as_object().unwrap().keys().collect();

@@ -162,7 +162,8 @@ fn is_empty(content: &Value) -> bool {
     }
 }
 
-fn is_tool_name(name: &str) -> bool {
+/// Whether providers take this as the name of a tool.
+pub(crate) fn is_tool_name(name: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     !name.is_empty() && name.len() <= LONGEST_TOOL_NAME && name.chars().all(fits)
 }

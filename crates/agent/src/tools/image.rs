@@ -7,7 +7,8 @@ use capstan_protocol::{Content, ContentPart};
 /// The largest image that is shown to a model.
 pub(super) const MAX_BYTES: u64 = 3 * 1024 * 1024;
 
-/// The media type of an image every provider takes, told from how it begins.
+/// The media type of an image that providers take, told from how it begins. Not each takes all: what is sent to one that
+/// does not has a note in its place.
 pub(super) fn kind(begin: &[u8]) -> Option<&'static str> {
     let is_webp = begin.starts_with(b"RIFF") && begin.get(8..12) == Some(b"WEBP");
     match begin {

@@ -70,6 +70,26 @@ fn a2_a_context_that_is_too_long_begins_anew_once() {
 }
 
 #[test]
+fn a2_what_was_done_before_a_context_begins_anew_is_told_so_that_it_is_not_done_again() {
+    for model in MODELS {
+        let server = ScriptedModel::start_blocking(vec![
+            Reply::tool_calls([("a", "bash", json!({"cmd": "echo pushed >> pushes.txt"}))]),
+            Reply::tool_calls([("b", "fs_read", json!({"path": "missing.txt"}))]),
+            Reply::overflow(),
+            Reply::text("all done"),
+        ]);
+        let place = place(&server, model);
+        assert_eq!(place.capstan(&["run", "push it"]).succeeded().stdout, "all done\n", "{model}");
+        let last = server.requests().pop().unwrap().to_string();
+        for told in ["push it", "do not repeat", "echo pushed >> pushes.txt", "missing.txt", "(failed)"] {
+            assert!(last.contains(told), "{model}: {told:?} is not in {last}");
+        }
+        assert_clean(&server);
+        place.assert_undamaged();
+    }
+}
+
+#[test]
 fn a2_a_context_that_stays_too_long_is_an_error() {
     for model in MODELS {
         let replies = vec![Reply::overflow(), Reply::overflow(), Reply::text("better")];
@@ -90,6 +110,57 @@ fn a_limit_of_tokens_is_told_to_the_user_and_on_the_tape() {
         assert_eq!(said.stdout, "half an ans\n");
         assert!(said.stderr.contains("reached its limit of tokens"), "{}", said.stderr);
         assert_eq!(named(&place.entries(), "run")[0]["payload"]["data"]["truncated"], json!(true), "{model}");
+    }
+}
+
+#[test]
+fn a1_a_call_that_the_limit_cuts_off_is_not_made_and_the_model_is_told() {
+    // The others send a call whole or not at all.
+    for model in MODELS.into_iter().filter(|model| !model.starts_with("gemini") && !model.starts_with("ollama")) {
+        let cut = |arguments| Reply::tool_calls_verbatim([("a", "tape_info", arguments)]).truncated();
+        let both = [("b", "tape_anchors", "{}"), ("c", "tape_info", "")];
+        let replies = vec![cut("").with_text("So."), Reply::tool_calls_verbatim(both).truncated(), Reply::text("ok")];
+        let server = ScriptedModel::start_blocking(replies);
+        let place = place(&server, model);
+        assert_eq!(place.capstan(&["run", "hello"]).succeeded().stdout, "So.\n\nok\n", "{model}");
+        let entries = place.entries();
+        let made = of_kind(&entries, "tool_call");
+        assert_eq!(made.len(), 1, "{made:?}");
+        assert_eq!(made[0]["payload"]["calls"][0]["function"]["name"], "tape_anchors", "{model}");
+        for request in &server.requests()[1..] {
+            let request = request.to_string();
+            assert!(request.contains("in the middle of a call of tape_info, so that call was not made"), "{request}");
+        }
+        assert_clean(&server);
+        place.assert_undamaged();
+
+        let server = ScriptedModel::start_blocking(vec![cut("{"), cut(""), cut("{\"a\": "), Reply::text("not asked")]);
+        let said = self::place(&server, model).capstan(&["run", "hello"]).refused("model-broken", 1);
+        assert!(said.stderr.contains("limit of tokens in the middle of a call"), "{}", said.stderr);
+        assert_eq!(server.requests().len(), 3);
+    }
+}
+
+#[test]
+fn a1_an_answer_that_says_nothing_is_asked_for_once_more_and_is_then_an_error() {
+    for model in MODELS {
+        let server = ScriptedModel::start_blocking(vec![Reply::text(""), Reply::text("here")]);
+        let place = self::place(&server, model);
+        assert_eq!(place.capstan(&["run", "hello"]).data(), "here\n", "{model}");
+        assert_clean(&server);
+        place.assert_undamaged();
+
+        let server = ScriptedModel::start_blocking(vec![Reply::text(""), Reply::text(""), Reply::text("better")]);
+        let place = self::place(&server, model);
+        let said = place.capstan(&["run", "hello"]).refused("model-broken", 1);
+        assert!(said.stderr.contains("answered with nothing"), "{model}: {}", said.stderr);
+        assert_eq!(place.capstan(&["run", "again"]).data(), "better\n", "{model}");
+        place.assert_undamaged();
+
+        let thought = Reply::text("").with_reasoning("let me think").truncated();
+        let said = self::place(&ScriptedModel::start_blocking(vec![thought]), model).capstan(&["run", "hello"]);
+        let said = said.failed("model-broken", 1);
+        assert!(said.stderr.contains("limit of tokens before it said anything"), "{model}: {}", said.stderr);
     }
 }
 

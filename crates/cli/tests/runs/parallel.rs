@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use capstan::hooks::Plugin;
 use capstan::hooks::contracts::{ToolContext, Touches};
 use capstan::protocol::{Map, ToolOutput};
 use capstan::tape::{Entry, Kind};
@@ -44,23 +45,50 @@ async fn a10_calls_that_only_look_are_made_at_the_same_time() {
     assert_eq!(told(&model.requests()[1]), ["call_1: met", "call_2: met", "call_3: met"]);
 }
 
-#[tokio::test]
-async fn a10_a_result_is_on_record_when_it_is_there_and_the_model_gets_them_in_the_order_of_its_calls() {
-    let model = ScriptedModel::start(vec![calls(&["slow", "quick"]), Reply::text("done")]).await;
-    let gate = Gate::new();
-    let held = gate.clone();
-    let plugin = tools(move || {
-        let held = held.clone();
+/// Two tools: one answers at once, the other when it may pass.
+fn slow_and_quick(gate: &Gate) -> impl Plugin + use<> {
+    let gate = gate.clone();
+    tools(move || {
+        let gate = gate.clone();
         let slow = tool("slow", move |_, _| {
-            let held = held.clone();
+            let gate = gate.clone();
             async move {
-                held.pass().await;
+                gate.pass().await;
                 Ok(ToolOutput::ok("slow"))
             }
         });
         vec![slow.that_only_looks(), tool("quick", |_, _| async { Ok(ToolOutput::ok("quick")) }).that_only_looks()]
-    });
-    let conversation = Conversation::scripted(&model, plugin).await;
+    })
+}
+
+#[tokio::test]
+async fn a10_calls_with_one_id_get_their_own_results_whichever_comes_first() {
+    for id in ["x", ""] {
+        let calls = Reply::tool_calls([(id, "slow", json!({})), (id, "quick", json!({}))]);
+        let model = ScriptedModel::start(vec![calls, Reply::text("done")]).await;
+        let gate = Gate::new();
+        let conversation = Conversation::scripted(&model, slow_and_quick(&gate)).await;
+        let (served, ()) = tokio::join!(conversation.say("go"), async {
+            gate.reached().await;
+            while answered(&conversation.entries().await).is_empty() {
+                tokio::task::yield_now().await;
+            }
+            gate.open();
+        });
+        assert_eq!(served.output, "done");
+        let results: Vec<String> = told(&model.requests()[1]);
+        let results: Vec<&str> = results.iter().map(|told| told.split_once(": ").unwrap().1).collect();
+        assert_eq!(results, ["slow", "quick"]);
+        let ids = answered(&conversation.entries().await);
+        assert_ne!(ids[0], ids[1], "also on the tape");
+    }
+}
+
+#[tokio::test]
+async fn a10_a_result_is_on_record_when_it_is_there_and_the_model_gets_them_in_the_order_of_its_calls() {
+    let model = ScriptedModel::start(vec![calls(&["slow", "quick"]), Reply::text("done")]).await;
+    let gate = Gate::new();
+    let conversation = Conversation::scripted(&model, slow_and_quick(&gate)).await;
     let (served, ()) = tokio::join!(conversation.say("go"), async {
         gate.reached().await;
         while answered(&conversation.entries().await) != ["call_2"] {

@@ -64,7 +64,8 @@ pub enum ModelEvent {
     Usage(Usage),
     /// Opaque provider data that must come back with this message.
     ProviderMeta(Map),
-    /// The answer reached the limit of tokens and is not whole.
+    /// The answer reached the limit of tokens and is not whole. A call of it whose arguments are not the JSON of an object
+    /// was cut off: nobody knows what it was to do, and it must not be made.
     Truncated,
     /// The model is done.
     Stop,

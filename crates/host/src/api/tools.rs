@@ -1,5 +1,6 @@
 //! Tools, as a run may use them.
 
+use std::collections::HashSet;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,8 +28,9 @@ impl ToolsApi for Tools {
         Ok(specs.filter(|spec| self.0.grant().tools.allows(spec.name.as_str())).collect())
     }
 
-    async fn call(&self, calls: Vec<ToolCall>) -> Result<Vec<ToolOutput>, ApiError> {
+    async fn call(&self, mut calls: Vec<ToolCall>) -> Result<Vec<ToolOutput>, ApiError> {
         let run = &self.0;
+        tell_apart(&mut calls);
         let step = OpenStep::begin(run)?;
         run.take_in();
         run.append(Draft::tool_call(&calls));
@@ -192,6 +194,20 @@ impl Tools {
             Err(_) => ToolOutput::error("the tool crashed"),
         };
         settings.secrets.mask(output)
+    }
+}
+
+/// Gives the calls of a step an id each. A result is on record when it is there, in no certain order, and finds its call
+/// by the id: some models give two calls the same, or none.
+fn tell_apart(calls: &mut [ToolCall]) {
+    let mut used = HashSet::new();
+    for call in calls {
+        let base = if call.id.is_empty() { "call" } else { call.id.as_str() };
+        let numbered = (2_u64..).map(|number| format!("{base}_{number}"));
+        // The candidates never end and the used ids are finite, so one is free.
+        let free = std::iter::once(base.to_owned()).chain(numbered).find(|id| !used.contains(id)).unwrap_or_default();
+        used.insert(free.clone());
+        call.id = free;
     }
 }
 

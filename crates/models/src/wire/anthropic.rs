@@ -9,10 +9,11 @@ mod thinking;
 
 use capstan_hooks::contracts::RequestBody;
 use capstan_protocol::{ChatMessage, Map, ModelRequest, Role, ToolCall, ToolSpec};
+use capstan_tape::conversation::CONTINUED;
 use serde_json::{Value, json};
 
 use super::opaque::{self, Speaker};
-use super::parts::{self, BEGINNING, NOTHING, Part};
+use super::parts::{self, NOTHING, Part};
 pub(super) use answer::Answer;
 
 /// The header that asks for what is not there for everybody yet. It may hold several names.
@@ -90,7 +91,7 @@ fn turns(to: &Speaker, messages: &[ChatMessage]) -> Vec<Value> {
             continue;
         }
         if turns.is_empty() && role == "assistant" {
-            turns.push(("user", vec![text(BEGINNING)]));
+            turns.push(("user", vec![text(CONTINUED)]));
         }
         match turns.last_mut() {
             Some((last, there)) if *last == role => there.extend(blocks),
@@ -119,17 +120,11 @@ fn said(message: &ChatMessage) -> Vec<Value> {
 
 fn call(call: &ToolCall) -> Value {
     let input = parts::arguments(&call.function.arguments);
-    json!({"type": "tool_use", "id": fitting_id(&call.id), "name": call.function.name, "input": input})
-}
-
-/// Ids of other providers may have letters that are refused here.
-fn fitting_id(id: &str) -> String {
-    let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    id.chars().map(|c| if fits(c) { c } else { '_' }).collect()
+    json!({"type": "tool_use", "id": call.id, "name": call.function.name, "input": input})
 }
 
 fn result(message: &ChatMessage) -> Value {
-    let id = fitting_id(message.tool_call_id.as_deref().unwrap_or_default());
+    let id = message.tool_call_id.as_deref().unwrap_or_default();
     let content = asked(message);
     json!({"type": "tool_result", "tool_use_id": id, "content": content})
 }

@@ -7,11 +7,11 @@ mod calls;
 mod images;
 
 use capstan_hooks::contracts::RequestBody;
-use capstan_protocol::{ChatMessage, Map, ModelRequest, Reasoning, Role, ToolCall, ToolSpec};
+use capstan_protocol::{ChatMessage, Content, ContentPart, Map, ModelRequest, Reasoning, Role, ToolCall, ToolSpec};
 use serde_json::{Value, json};
 
 use super::opaque::Speaker;
-use super::parts::text_only;
+use super::parts::{self, Part, text_only};
 pub(super) use answer::Answer;
 
 /// Reasoning that a server wants back with the calls it led to, by the names servers give it: words, and what is signed or
@@ -83,7 +83,7 @@ pub(super) fn is_reasoner(model: &str) -> bool {
 fn message(to: &Speaker, message: &ChatMessage) -> Value {
     match message.role {
         Role::System => json!({"role": "system", "content": text_only(&message.content)}),
-        Role::User => json!({"role": "user", "content": message.content}),
+        Role::User => json!({"role": "user", "content": asked(&message.content)}),
         Role::Assistant if message.tool_calls.is_empty() => {
             json!({"role": "assistant", "content": text_only(&message.content)})
         }
@@ -103,6 +103,28 @@ fn message(to: &Speaker, message: &ChatMessage) -> Value {
             "content": text_only(&message.content),
             "tool_call_id": message.tool_call_id.as_deref().unwrap_or_default(),
         }),
+    }
+}
+
+fn asked(content: &Content) -> Value {
+    match content {
+        Content::Text(text) => json!(text),
+        Content::Parts(parts) => parts.iter().map(part).collect(),
+    }
+}
+
+/// A part as it is where this protocol knows it; a request with any other is refused.
+fn part(written: &ContentPart) -> Value {
+    let ContentPart::Other(fields) = written else { return json!(written) };
+    match parts::part(written) {
+        Part::Inline { .. } | Part::Linked(_) => {
+            let url = fields.get("image_url").and_then(|image| image.get("url"));
+            json!({"type": "image_url", "image_url": {"url": url}})
+        }
+        Part::Other(kind @ ("input_audio" | "file")) if fields.get(kind).is_some_and(Value::is_object) => {
+            json!(written)
+        }
+        read @ (Part::Text(_) | Part::Other(_)) => json!({"type": "text", "text": read.as_text()}),
     }
 }
 

@@ -7,10 +7,13 @@ mod answer;
 
 use capstan_hooks::contracts::RequestBody;
 use capstan_protocol::{ChatMessage, Map, ModelRequest, Reasoning, Role, ToolCall, ToolSpec};
+use capstan_tape::conversation::CONTINUED;
 use serde_json::{Value, json};
 
+use super::Wire;
+use super::fit::takes;
 use super::opaque::Speaker;
-use super::parts::{self, BEGINNING, NOTHING, Part};
+use super::parts::{self, NOTHING, Part};
 pub(super) use answer::Answer;
 
 /// The names under which what only Gemini understands is kept.
@@ -73,7 +76,7 @@ fn turns(to: &Speaker, model: &str, messages: &[ChatMessage]) -> Vec<Value> {
             continue;
         }
         if turns.is_empty() && role == "model" {
-            turns.push(("user", vec![json!({"text": BEGINNING})]));
+            turns.push(("user", vec![json!({"text": CONTINUED})]));
         }
         match turns.last_mut() {
             Some((last, there)) if *last == role => there.extend(parts),
@@ -141,7 +144,10 @@ fn part(part: &Part<'_>) -> Value {
     match part {
         Part::Text(text) => json!({ "text": text }),
         Part::Inline { media_type, data } => json!({"inlineData": {"mimeType": media_type, "data": data}}),
-        Part::Linked(url) => json!({"fileData": {"mimeType": media_type(url), "fileUri": url}}),
+        Part::Linked(url) => match media_type(url) {
+            kind if takes(Wire::Gemini, kind) => json!({"fileData": {"mimeType": kind, "fileUri": url}}),
+            kind => json!({"text": parts::note(kind)}),
+        },
         Part::Other(kind) => json!({"text": parts::note(kind)}),
     }
 }

@@ -13,6 +13,8 @@ use capstan_hooks::contracts::ModelEvent;
 use capstan_protocol::{ChatMessage, Map, Role, ToolCall};
 use serde_json::Value;
 
+use super::reader::Ending;
+
 /// Where it stands in `extra`.
 const KEY: &str = "provider";
 /// The model that made it, beside it.
@@ -140,6 +142,7 @@ pub(super) struct Given {
     has_text: bool,
     calls: Vec<ToolCall>,
     items: Vec<Value>,
+    is_calling: bool,
 }
 
 impl Given {
@@ -148,9 +151,25 @@ impl Given {
         self.has_text = true;
     }
 
+    /// A call has begun.
+    pub(super) fn begin_call(&mut self) {
+        self.is_calling = true;
+    }
+
+    /// Whether a call has begun.
+    pub(super) fn is_calling(&self) -> bool {
+        self.is_calling
+    }
+
     /// A whole call came, with what belongs to it alone.
     pub(super) fn call(&mut self, call: ToolCall) {
+        self.begin_call();
         self.calls.push(call);
+    }
+
+    /// The answer has ended: see [`Ending::fill`].
+    pub(super) fn fill(&mut self, ending: Ending) {
+        ending.fill(&mut self.calls);
     }
 
     /// An item came.

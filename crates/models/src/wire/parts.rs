@@ -3,9 +3,6 @@
 use capstan_protocol::{Content, ContentPart, KnownPart};
 use serde_json::{Map as JsonMap, Value, json};
 
-/// The user's words that stand before a conversation in which the assistant would speak first.
-pub(super) const BEGINNING: &str = "[The conversation continues from here.]";
-
 /// What stands in the place of a last message that says nothing, which is refused.
 pub(super) const NOTHING: &str = "[The message is empty.]";
 
@@ -35,7 +32,7 @@ pub(super) fn parts(content: &Content) -> Vec<Part<'_>> {
     }
 }
 
-fn part(part: &ContentPart) -> Part<'_> {
+pub(super) fn part(part: &ContentPart) -> Part<'_> {
     if let Some(text) = part.as_text() {
         return Part::Text(text);
     }

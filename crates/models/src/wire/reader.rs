@@ -1,6 +1,7 @@
 //! What reading an answer has in common.
 
 use capstan_hooks::contracts::ModelEvent;
+use capstan_protocol::ToolCall;
 use serde_json::Value;
 
 use crate::failure::Fault;
@@ -10,6 +11,9 @@ use crate::frames::Frame;
 pub(crate) trait Reader: Send {
     /// Takes a frame in and gives what it says.
     fn read(&mut self, frame: &Frame, events: &mut Vec<ModelEvent>) -> Result<Progress, Fault>;
+
+    /// Whether a call has begun. It is handed on when it is whole, but the provider has spoken.
+    fn is_calling(&self) -> bool;
 
     /// No more frames come: gives what is left to say, the stop last. An answer that has not said why it ended is cut.
     fn finish(&mut self) -> Result<Vec<ModelEvent>, Fault>;
@@ -38,6 +42,16 @@ pub(super) enum Ending {
 }
 
 impl Ending {
+    /// Gives calls without arguments an empty object, since some tools take none. Only the last call of an answer that
+    /// reached its limit stays as it is: it had no time for its arguments.
+    pub(super) fn fill(self, calls: &mut [ToolCall]) {
+        let cut = usize::from(self == Self::Truncated);
+        let whole = calls.len().saturating_sub(cut);
+        for call in calls[..whole].iter_mut().filter(|call| call.function.arguments.trim().is_empty()) {
+            "{}".clone_into(&mut call.function.arguments);
+        }
+    }
+
     /// The events an answer ends with, after what its wire has left to say.
     pub(super) fn close(self, mut events: Vec<ModelEvent>) -> Result<Vec<ModelEvent>, Fault> {
         match self {

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde_json::{Value, json};
 
 use super::memory::Memory;
-use super::rules::{Found, is_tool_name, list, text as text_of};
+use super::rules::{Found, is_image_kind, is_tool_name, list, text as text_of};
 use super::{event, fragments, silent_event, words};
 use crate::reply::Answer;
 
@@ -77,8 +77,9 @@ impl<'a> Reader<'a> {
             }
             ("user", "image") => {
                 let source = &block["source"];
-                let fits = source["data"].is_string() && source["media_type"].is_string() || source["url"].is_string();
-                self.found.unless(fits, || wrong("an image has no source"));
+                let inline = !text_of(&source["data"]).is_empty() && is_image_kind(text_of(&source["media_type"]));
+                let fits = inline || text_of(&source["url"]).starts_with("http");
+                self.found.unless(fits, || wrong("an image has no source that is taken"));
             }
             ("user", "tool_result") => {}
             ("assistant", "thinking") => {

@@ -3,10 +3,13 @@
 use serde_json::{Value, json};
 
 use super::memory::Memory;
-use super::rules::{list, text as text_of};
+use super::rules::{Found, are_arguments, is_image, list, text as text_of};
 use super::{data, fragments, words};
 use crate::grammar;
 use crate::reply::{Answer, Call};
+
+/// The longest id of a call.
+const LONGEST_ID: usize = 40;
 
 pub(super) fn violations(body: &Value, memory: &Memory) -> Vec<String> {
     let mut wrong = Vec::new();
@@ -26,6 +29,7 @@ pub(super) fn violations(body: &Value, memory: &Memory) -> Vec<String> {
             if details.into_iter().any(|detail| !is_known(&detail)) {
                 wrong.push("the signature of reasoning is not that of this reasoning and model".to_owned());
             }
+            wrong.extend(messages.iter().enumerate().flat_map(|(index, message)| refused(index, message)));
         }
         None => wrong.push("there is no list of messages".to_owned()),
     }
@@ -35,6 +39,30 @@ pub(super) fn violations(body: &Value, memory: &Memory) -> Vec<String> {
         Some(_) => wrong.push("tools is no list of tools".to_owned()),
     }
     wrong
+}
+
+/// What only the sender can see to: a conversation may have it.
+fn refused(index: usize, message: &Value) -> Vec<String> {
+    let mut found = Found::default();
+    let wrong = |what: &str| format!("message {index}: {what}");
+    for call in list(&message["tool_calls"]) {
+        let short = text_of(&call["id"]).chars().count() <= LONGEST_ID;
+        found.unless(short, || wrong("the id of a call is too long"));
+        let fit = are_arguments(&call["function"]["arguments"]);
+        found.unless(fit, || wrong("the arguments of a call are not the JSON of an object"));
+    }
+    let parts = if message["role"] == "user" { list(&message["content"]) } else { &[] };
+    for part in parts {
+        let kind = text_of(&part["type"]);
+        let fits = match kind {
+            "text" => part["text"].is_string(),
+            "image_url" => is_image(text_of(&part["image_url"]["url"])),
+            "input_audio" | "file" => part[kind].is_object(),
+            _ => false,
+        };
+        found.unless(fits, || wrong(&format!("a part {kind:?} is not taken")));
+    }
+    found.0
 }
 
 pub(super) fn frames(request: &Value, answer: &Answer, memory: &mut Memory) -> Vec<String> {

@@ -9,6 +9,8 @@ use crate::reply::Answer;
 
 /// What may stand in place of the signature of a call that another model made.
 const NO_SIGNATURE: &str = "skip_thought_signature_validator";
+/// The kinds of images it takes.
+const IMAGES: [&str; 5] = ["image/png", "image/jpeg", "image/webp", "image/heic", "image/heif"];
 /// Something a part says. Each has exactly one.
 const SAYS: [&str; 5] = ["text", "inlineData", "fileData", "functionCall", "functionResponse"];
 
@@ -68,9 +70,9 @@ fn check(found: &mut Found, index: usize, role: &str, part: &Value) {
         let fits = role == "model" && is_tool_name(text_of(&call["name"])) && call["args"].is_object();
         found.unless(fits, || format!("content {index}: a call is none"));
     }
-    if let Some(image) = part.get("inlineData") {
-        let fits = role == "user" && image["mimeType"].is_string() && image["data"].is_string();
-        found.unless(fits, || format!("content {index}: an image is none"));
+    if let Some(image) = part.get("inlineData").or(part.get("fileData")) {
+        let fits = role == "user" && IMAGES.contains(&text_of(&image["mimeType"])) && image["data"] != "";
+        found.unless(fits, || format!("content {index}: an image is none, or of a kind that is not taken"));
     }
 }
 

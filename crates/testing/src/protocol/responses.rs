@@ -5,9 +5,12 @@ use std::collections::HashSet;
 use serde_json::{Value, json};
 
 use super::memory::Memory;
-use super::rules::{Found, is_tool_name, list, text as text_of};
+use super::rules::{Found, are_arguments, is_image, is_tool_name, list, text as text_of};
 use super::{event, fragments, silent_event, words};
 use crate::reply::Answer;
+
+/// The longest id of a call.
+const LONGEST_ID: usize = 64;
 
 pub(super) fn violations(body: &Value, memory: &Memory) -> Vec<String> {
     let mut found = Found::default();
@@ -54,6 +57,7 @@ impl<'a> Reader<'a> {
                 let parts = list(&item["content"]);
                 let fit = parts.iter().all(|part| text_of(&part["type"]).starts_with(kind));
                 self.found.unless(fit, || wrong("a part does not fit the role"));
+                self.found.unless(parts.iter().all(is_whole), || wrong("a part is not taken"));
                 self.found.unless(!parts.is_empty() || item["content"].is_string(), || wrong("it has no content"));
             }
             "function_call" => {
@@ -61,7 +65,8 @@ impl<'a> Reader<'a> {
                 self.found.unless(!call_id.is_empty() && self.ids.insert(call_id), || {
                     wrong("its call_id is missing or used again")
                 });
-                let fits = is_tool_name(text_of(&item["name"])) && item["arguments"].is_string();
+                self.found.unless(call_id.chars().count() <= LONGEST_ID, || wrong("its call_id is too long"));
+                let fits = is_tool_name(text_of(&item["name"])) && are_arguments(&item["arguments"]);
                 self.found.unless(fits, || wrong("it is no function call"));
                 let need = self.memory.need(id);
                 let has = need.is_none_or(|need| self.seen.contains(need));
@@ -77,6 +82,7 @@ impl<'a> Reader<'a> {
                 }
                 self.found
                     .unless(item["output"].is_string() || item["output"].is_array(), || wrong("it has no output"));
+                self.found.unless(list(&item["output"]).iter().all(is_whole), || wrong("a part is not taken"));
             }
             "reasoning" => {
                 let known = self.memory.knows(self.model, text_of(&item["encrypted_content"]), id);
@@ -88,6 +94,14 @@ impl<'a> Reader<'a> {
             other => self.found.0.push(wrong(&format!("the type {other:?} is not known"))),
         }
         self.seen.insert(id);
+    }
+}
+
+fn is_whole(part: &Value) -> bool {
+    match text_of(&part["type"]) {
+        "input_text" | "output_text" => part["text"].is_string(),
+        "input_image" => is_image(text_of(&part["image_url"])),
+        _ => false,
     }
 }
 

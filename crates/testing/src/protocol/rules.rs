@@ -4,6 +4,8 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
+pub(super) use crate::grammar::is_tool_name;
+
 /// What has been found wrong so far.
 #[derive(Default)]
 pub(super) struct Found(pub(super) Vec<String>);
@@ -46,7 +48,20 @@ pub(super) fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-pub(super) fn is_tool_name(name: &str) -> bool {
-    let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    !name.is_empty() && name.len() <= 64 && name.chars().all(fits)
+/// Whether the arguments of a call are the text of an object.
+pub(super) fn are_arguments(value: &Value) -> bool {
+    serde_json::from_str::<Value>(text(value)).is_ok_and(|arguments| arguments.is_object())
+}
+
+/// Whether an image is at an address, or whole in base64 and of a kind that is taken.
+pub(super) fn is_image(url: &str) -> bool {
+    match url.strip_prefix("data:").map(|inline| inline.split_once(";base64,")) {
+        None => url.starts_with("http"),
+        Some(inline) => inline.is_some_and(|(kind, data)| is_image_kind(kind) && !data.is_empty()),
+    }
+}
+
+/// Whether an image of this kind is taken by all but Gemini, which has its own list.
+pub(super) fn is_image_kind(kind: &str) -> bool {
+    ["image/png", "image/jpeg", "image/webp", "image/gif"].contains(&kind)
 }

@@ -55,12 +55,15 @@ impl Answer {
                 Block::Text
             }
             "thinking" => Block::Thought { text: words("thinking"), signature: words("signature") },
-            "tool_use" => Block::Call {
-                id: words("id"),
-                name: words("name"),
-                begun_with: block["input"].clone(),
-                arguments: String::new(),
-            },
+            "tool_use" => {
+                self.given.begin_call();
+                Block::Call {
+                    id: words("id"),
+                    name: words("name"),
+                    begun_with: block["input"].clone(),
+                    arguments: String::new(),
+                }
+            }
             "redacted_thinking" => Block::Opaque(block.clone()),
             _ => Block::Other,
         };
@@ -103,8 +106,10 @@ impl Answer {
                 if id.is_empty() || name.is_empty() {
                     return Err(Fault::Senseless("it calls a tool without an id or a name"));
                 }
-                let whole = if arguments.is_empty() { begun_with.to_string() } else { arguments };
-                self.given.call(ToolCall::new(id, name, if whole == "null" { "{}".to_owned() } else { whole }));
+                // An empty object stands for arguments that are to come.
+                let begun_with = begun_with.as_object().filter(|given| arguments.is_empty() && !given.is_empty());
+                let whole = begun_with.map_or(arguments, |given| json!(given).to_string());
+                self.given.call(ToolCall::new(id, name, whole));
             }
             Some(Block::Text | Block::Other) | None => {}
         }
@@ -155,11 +160,16 @@ impl Reader for Answer {
         Ok(Progress::More)
     }
 
+    fn is_calling(&self) -> bool {
+        self.given.is_calling()
+    }
+
     fn finish(&mut self) -> Result<Vec<ModelEvent>, Fault> {
         let ending = self.ending.ok_or(NO_REASON)?;
         // A block that was cut short by the limit has no end.
         let open: Vec<u64> = self.open.keys().copied().collect();
         open.into_iter().try_for_each(|index| self.end(index))?;
+        self.given.fill(ending);
         let mut events = self.given.events(&self.speaker, THINKING);
         events.extend(self.figures().usage().map(ModelEvent::Usage));
         ending.close(events)

@@ -53,9 +53,9 @@ fn p13_roles_alternate_the_user_begins_and_results_come_first_in_one_turn() {
         ChatMessage::user("go"),
         ChatMessage::user("on"),
         ChatMessage::assistant("Let me look."),
-        ChatMessage::calls(vec![ToolCall::new("a", "fs_read", r#"{"path":"a"}"#), ToolCall::new("b:1", "fs_read", "")]),
+        ChatMessage::calls(vec![ToolCall::new("a", "fs_read", r#"{"path":"a"}"#), ToolCall::new("b_1", "fs_read", "")]),
         ChatMessage::tool("a", "fs.read", "A"),
-        ChatMessage::tool("b:1", "fs.read", ""),
+        ChatMessage::tool("b_1", "fs.read", ""),
         ChatMessage::user("quick!"),
     ]);
     let text = |text: &str| json!({"type": "text", "text": text});

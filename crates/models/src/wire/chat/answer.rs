@@ -9,6 +9,7 @@ use super::{DETAILS, WORDS};
 use crate::failure::Fault;
 use crate::frames::Frame;
 use crate::wire::figures::Figures;
+use crate::wire::fit::{LONGEST_ID, OWN_ID};
 use crate::wire::opaque::Speaker;
 use crate::wire::reader::{Ending, NO_REASON, Progress, Reader, json, reported, some};
 
@@ -99,6 +100,10 @@ impl Reader for Answer {
         Ok(Progress::More)
     }
 
+    fn is_calling(&self) -> bool {
+        !self.calls.is_empty()
+    }
+
     fn finish(&mut self) -> Result<Vec<ModelEvent>, Fault> {
         let ending = self.ending.ok_or(NO_REASON)?;
         let mut events = Vec::new();
@@ -106,6 +111,11 @@ impl Reader for Answer {
             let back = self.given_back();
             let calls = std::mem::take(&mut self.calls).finish();
             let mut calls: Vec<ToolCall> = calls.ok_or(Fault::Senseless("it calls a tool without a name"))?;
+            ending.fill(&mut calls);
+            // Some servers put more than a name into an id, and want it back.
+            for long in calls.iter_mut().filter(|call| call.id.chars().count() > LONGEST_ID) {
+                self.speaker.on_call(long, Map::from_iter([(OWN_ID.to_owned(), Value::Bool(true))]));
+            }
             if let Some(first) = calls.first_mut() {
                 self.speaker.on_call(first, back);
             }

@@ -60,10 +60,9 @@ impl Calls {
 }
 
 fn whole(index: usize, begun: Begun) -> Option<ToolCall> {
-    // Some servers leave the id empty, or send no arguments at all for a tool that takes none.
+    // Some servers leave the id empty.
     let id = if begun.id.is_empty() { format!("call_{index}") } else { begun.id };
-    let arguments = if begun.arguments.trim().is_empty() { "{}".to_owned() } else { begun.arguments };
-    (!begun.name.is_empty()).then(|| ToolCall::new(id, begun.name, arguments))
+    (!begun.name.is_empty()).then(|| ToolCall::new(id, begun.name, begun.arguments))
 }
 
 #[cfg(test)]
@@ -118,8 +117,8 @@ mod tests {
     }
 
     #[test]
-    fn missing_ids_and_arguments_are_filled_in_and_missing_names_are_not() {
-        assert_eq!(calls(&[fragment(0, "", "x", "")]), Some(vec![ToolCall::new("call_0", "x", "{}")]));
+    fn missing_ids_are_filled_in_and_missing_names_are_not() {
+        assert_eq!(calls(&[fragment(0, "", "x", "{}")]), Some(vec![ToolCall::new("call_0", "x", "{}")]));
         assert_eq!(calls(&[fragment(0, "a", "", "{}")]), None);
         let object = json!({"index": 0, "id": "a", "function": {"name": "x", "arguments": {"n": 1}}});
         assert_eq!(calls(&[object]), Some(vec![ToolCall::new("a", "x", "{\"n\":1}")]));

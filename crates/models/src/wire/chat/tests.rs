@@ -19,7 +19,7 @@ fn messages(messages: Vec<ChatMessage>) -> Vec<Value> {
 fn calls_and_results_have_the_form_of_openai_chat() {
     let sent = messages(vec![
         ChatMessage::user("go"),
-        ChatMessage::calls(vec![ToolCall::new("c1", "fs_read", "{not json")]),
+        ChatMessage::calls(vec![ToolCall::new("c1", "fs_read", "{\"path\" : 1}")]),
         ChatMessage::tool("c1", "fs.read", "# Demo"),
     ]);
     assert_eq!(
@@ -27,7 +27,7 @@ fn calls_and_results_have_the_form_of_openai_chat() {
         [
             json!({"role": "user", "content": "go"}),
             json!({"role": "assistant", "content": "", "tool_calls": [
-                {"id": "c1", "type": "function", "function": {"name": "fs_read", "arguments": "{not json"}}
+                {"id": "c1", "type": "function", "function": {"name": "fs_read", "arguments": "{\"path\" : 1}"}}
             ]}),
             json!({"role": "tool", "content": "# Demo", "tool_call_id": "c1"}),
         ]
@@ -35,7 +35,7 @@ fn calls_and_results_have_the_form_of_openai_chat() {
 }
 
 #[test]
-fn parts_of_a_user_are_sent_as_they_are() {
+fn parts_of_a_user_that_are_known_are_sent_as_they_are() {
     let parts = json!([
         {"type": "text", "text": "look"},
         {"type": "image_url", "image_url": {"url": "https://example.com/a.png", "detail": "low"}},
@@ -43,6 +43,24 @@ fn parts_of_a_user_are_sent_as_they_are() {
     ]);
     let content: Content = serde_json::from_value(parts.clone()).unwrap();
     assert_eq!(messages(vec![ChatMessage::user(content)]), [json!({"role": "user", "content": parts})]);
+}
+
+#[test]
+fn p13_parts_of_a_user_that_are_not_known_become_notes() {
+    let parts = json!([
+        {"type": "input_audio"},
+        {"type": "video", "url": "https://example.com/a.mp4"},
+        {"type": "text", "text": "look", "cache_control": {"type": "ephemeral"}},
+        {"type": "image_url", "image_url": {"url": "https://example.com/a.png", "size": 7}},
+    ]);
+    let content: Content = serde_json::from_value(parts).unwrap();
+    let sent = json!([
+        {"type": "text", "text": "[input_audio left out]"},
+        {"type": "text", "text": "[video left out]"},
+        {"type": "text", "text": "look"},
+        {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}},
+    ]);
+    assert_eq!(messages(vec![ChatMessage::user(content)]), [json!({"role": "user", "content": sent})]);
 }
 
 #[test]

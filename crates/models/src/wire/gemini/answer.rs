@@ -100,6 +100,10 @@ impl Reader for Answer {
         Ok(Progress::More)
     }
 
+    fn is_calling(&self) -> bool {
+        !self.calls.is_empty()
+    }
+
     fn finish(&mut self) -> Result<Vec<ModelEvent>, Fault> {
         let ending = self.ending.ok_or(NO_REASON)?;
         let mut calls = std::mem::take(&mut self.calls);

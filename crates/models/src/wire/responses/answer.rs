@@ -42,7 +42,7 @@ impl Answer {
                 let (Some(id), Some(name)) = (some(&item["call_id"]), some(&item["name"])) else {
                     return Err(nameless);
                 };
-                let mut call = ToolCall::new(id, name, some(&item["arguments"]).unwrap_or("{}"));
+                let mut call = ToolCall::new(id, name, some(&item["arguments"]).unwrap_or_default());
                 let data = item.get("id").cloned().map(|id| (ID.to_owned(), id)).into_iter().collect::<Map>();
                 self.speaker.on_call(&mut call, data);
                 self.given.call(call);
@@ -81,6 +81,7 @@ impl Reader for Answer {
             "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
                 events.extend(delta.map(ModelEvent::Reasoning));
             }
+            "response.output_item.added" if said["item"]["type"] == "function_call" => self.given.begin_call(),
             "response.output_item.done" => self.read_item(&said["item"])?,
             "response.completed" => return Ok(self.end(&said["response"], Ending::Done)),
             "response.incomplete" => {
@@ -95,8 +96,13 @@ impl Reader for Answer {
         Ok(Progress::More)
     }
 
+    fn is_calling(&self) -> bool {
+        self.given.is_calling()
+    }
+
     fn finish(&mut self) -> Result<Vec<ModelEvent>, Fault> {
         let ending = self.ending.ok_or(NO_REASON)?;
+        self.given.fill(ending);
         let mut events = self.given.events(&self.speaker, REASONING);
         events.extend(self.figures.usage().map(ModelEvent::Usage));
         ending.close(events)
