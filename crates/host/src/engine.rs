@@ -45,7 +45,7 @@ pub(crate) struct Engine {
     pub(crate) cancelled: CancellationToken,
     /// Fires when no further turn is to begin: what waits is taken up at the next start.
     pub(crate) stopping: CancellationToken,
-    /// Fires when the host can wait no longer for whoever takes what is sent.
+    /// Fires when the host can wait no longer: neither for whoever takes what is sent, nor for a store that fails.
     pub(crate) giving_up: CancellationToken,
     /// The sessions that are awake.
     pub(crate) lanes: TaskTracker,

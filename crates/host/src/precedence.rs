@@ -42,8 +42,8 @@ impl Behind {
 }
 
 impl Engine {
-    /// Records the fates of messages, as often as it takes until the host stops: other processes wait for it. Whoever waits
-    /// in this one does not.
+    /// Records the fates of messages, as often as it takes until the host gives up: other processes wait for it. Whoever
+    /// waits in this one does not.
     pub(crate) async fn record_fates(&self, fates: Vec<(Row, OutboxStatus)>, mut receipt: Option<Receipt>) {
         let mut look = Behind::default();
         loop {
@@ -53,7 +53,7 @@ impl Engine {
             }
             tokio::select! {
                 () = tokio::time::sleep(look.look_again()) => {}
-                () = self.stopping.cancelled() => return,
+                () = self.giving_up.cancelled() => return,
             }
         }
     }

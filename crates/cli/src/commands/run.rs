@@ -85,7 +85,11 @@ async fn serve(host: Host, event: Event) -> Result<Served, Failure> {
     let running = host.clone();
     let serving = async move {
         let served = host.serve(event).await;
-        host.stop().await?;
+        match &served {
+            // Whoever waits knows by now, and nothing else goes on that is worth waiting for.
+            Err(_) => host.give_up().await?,
+            Ok(_) => host.stop().await?,
+        }
         served
     };
     tokio::pin!(serving);

@@ -52,7 +52,12 @@ pub struct House {
 impl House {
     /// A house whose store is in memory: for paused time.
     pub fn in_memory() -> Self {
-        Self { folder: tempfile::tempdir().unwrap(), store: Arc::new(MemoryStore::new()) }
+        Self::over(Arc::new(MemoryStore::new()))
+    }
+
+    /// A house with this store.
+    pub fn over(store: Arc<dyn Store>) -> Self {
+        Self { folder: tempfile::tempdir().unwrap(), store }
     }
 
     /// A house with a real database.
