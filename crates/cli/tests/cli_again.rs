@@ -38,14 +38,15 @@ fn x03_the_event_id_of_another_session_is_refused() {
 }
 
 #[test]
-fn x03_an_event_that_failed_fails_again_with_its_notice() {
+fn x03_an_event_that_failed_fails_again_with_its_code_and_its_notice() {
     let server = ScriptedModel::start_blocking(vec![Reply::status(401, r#"{"error": {"message": "no such key"}}"#)]);
     let place = Place::with_model(&server);
     place.capstan(&run("e-1", "hello")).refused("model-unauthorized", 1);
-    let again = place.capstan(&run("e-1", "hello")).refused("run-failed", 1);
-    let shown = place.capstan(&["run", "hello", "--event-id", "e-1", "--json"]).failed("run-failed", 1);
+    let again = place.capstan(&run("e-1", "hello")).refused("model-unauthorized", 1);
+    let shown = place.capstan(&["run", "hello", "--event-id", "e-1", "--json"]).failed("model-unauthorized", 1);
     let shown: serde_json::Value = serde_json::from_str(&shown.stdout).unwrap();
     assert_eq!((&shown["outcome"], &shown["duplicate"]), (&json!("failed"), &json!(true)));
+    assert_eq!(shown["error"]["code"], "model-unauthorized");
     let notice = shown["outbounds"][0]["content"].as_str().unwrap();
     assert!(again.stderr.contains(notice), "{again:?}");
     assert_eq!(server.requests().len(), 1);

@@ -348,7 +348,10 @@ impl Ended {
                 if texts.is_empty() { Outcome::Silent } else { Outcome::Replied { text: texts.join("\n\n") } }
             }
             Err(TurnError::Cancelled) => Outcome::Cancelled,
-            Err(error) => Outcome::Failed { notice: self.staging.notice().unwrap_or_else(|| error.public()) },
+            Err(error) => Outcome::Failed {
+                notice: self.staging.notice().unwrap_or_else(|| error.public()),
+                code: Some(error.code().to_owned()),
+            },
         }
     }
 

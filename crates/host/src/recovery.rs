@@ -148,7 +148,7 @@ async fn try_take_up(engine: &Arc<Engine>, tape: &TapeName, fence: &Fence) -> Re
                 for entry in std::iter::once(entry).chain(said.flags) {
                     batch.append(tape, Draft { date: Some(now.into()), ..entry });
                 }
-                let outcome = Outcome::Failed { notice: said.notice };
+                let outcome = Outcome::Failed { notice: said.notice, code: Some(error.code().to_owned()) };
                 for event in left.events {
                     let run_id = run_id.clone();
                     batch.push(Fact::Settle { key: event.key, outcome: outcome.clone(), run_id });

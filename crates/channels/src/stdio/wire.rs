@@ -36,7 +36,7 @@ pub(super) struct Answered<'a> {
 impl<'a> Answered<'a> {
     pub(super) fn new(answer: &'a Answer, asked: Option<&'a Asked>) -> Self {
         let (text, folded_into) = match &answer.outcome {
-            Outcome::Replied { text } | Outcome::Failed { notice: text } => (Cow::Borrowed(text.as_str()), None),
+            Outcome::Replied { text } | Outcome::Failed { notice: text, .. } => (Cow::Borrowed(text.as_str()), None),
             Outcome::Folded { run_id } => (messages(answer), Some(run_id)),
             Outcome::Silent | Outcome::Dropped | Outcome::Cancelled => (messages(answer), None),
         };

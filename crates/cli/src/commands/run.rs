@@ -10,7 +10,7 @@ use capstan_hooks::points::ProvideChannels;
 use capstan_hooks::{Deadlines, HookRuntime};
 use capstan_host::{Host, HostError, Served};
 use capstan_protocol::{ActorRef, Event, EventId, Outcome, SessionId};
-use capstan_turn::TurnError;
+use capstan_turn::{RunFailure, TurnError};
 use serde_json::json;
 
 use super::print_json;
@@ -70,7 +70,7 @@ fn check_channel(hooks: &HookRuntime, name: &str) -> Result<(), Failure> {
 /// An event that ended before fails its command again where it did then.
 fn ended_before(outcome: Option<Outcome>) -> Result<(), Failure> {
     match outcome {
-        Some(Outcome::Failed { notice }) => Err(Failure::new("run-failed", notice, Exit::Failed)),
+        Some(Outcome::Failed { notice, code }) => Err(TurnError::Run(RunFailure { message: notice, code }).into()),
         Some(Outcome::Cancelled) => Err(TurnError::Cancelled.into()),
         Some(Outcome::Replied { .. } | Outcome::Silent | Outcome::Folded { .. } | Outcome::Dropped) => Ok(()),
         // It is in flight elsewhere, and this process was told to end before the other one was done.
@@ -148,8 +148,13 @@ fn in_json(served: &Served) -> serde_json::Value {
     if served.duplicate {
         object["duplicate"] = true.into();
     }
-    if let Some(error) = &served.error {
-        object["error"] = json!({ "code": error.code(), "message": error.public() });
+    match (&served.error, &served.outcome) {
+        (Some(error), _) => object["error"] = json!({ "code": error.code(), "message": error.public() }),
+        // What failed before says so again.
+        (None, Some(Outcome::Failed { notice, code })) => {
+            object["error"] = json!({ "code": code.as_deref().unwrap_or("run-failed"), "message": notice });
+        }
+        (None, _) => {}
     }
     object
 }

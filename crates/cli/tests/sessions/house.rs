@@ -198,7 +198,7 @@ pub async fn submit(host: &Host, event: &Event) {
 pub fn in_words(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Replied { text } => format!("replied: {text}"),
-        Outcome::Failed { notice } => format!("failed: {notice}"),
+        Outcome::Failed { notice, .. } => format!("failed: {notice}"),
         other => other.name().to_owned(),
     }
 }
