@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use capstan_hooks::{Inbound, Lifespan};
 use capstan_protocol::{ChannelName, EventKey, Outcome, RunId, SessionId, TapeName};
+use capstan_tape::StoreError;
 use capstan_turn::{Turn, TurnError};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -157,6 +158,7 @@ impl Engine {
         let known = tokio::select! {
             known = self.outcome_of(&key) => known,
             () = self.stopping.cancelled() => Ok(None),
+            () = self.cancelled_in_vain(&key) => Ok(None),
         };
         let served = Served { duplicate: true, ..Served::in_flight(session) };
         let failed = match known {
@@ -176,6 +178,21 @@ impl Engine {
         if let Some(caller) = caller {
             // Whoever asked may have gone.
             let _unheard = caller.send(failed);
+        }
+    }
+
+    /// Returns when every run of this host is to end and an event is not among what that ends: another process works on
+    /// it, and goes on.
+    async fn cancelled_in_vain(&self, key: &EventKey) {
+        self.cancelled.cancelled().await;
+        let store = self.services.tapes.store();
+        let is_mine = async {
+            let Some(record) = store.accepted(key).await? else { return Ok(false) };
+            let (events, me) = (store.in_flight(Some(&record.tape)).await?, self.services.settings.owner.name());
+            Ok::<_, StoreError>(events.iter().any(|event| event.key == *key && event.owner.as_deref() == Some(me)))
+        };
+        if is_mine.await.unwrap_or(false) {
+            std::future::pending::<()>().await;
         }
     }
 

@@ -8,7 +8,7 @@ use capstan_channels::{Cli, Printer};
 use capstan_hooks::contracts::Channel;
 use capstan_hooks::points::ProvideChannels;
 use capstan_hooks::{Deadlines, HookRuntime};
-use capstan_host::{Host, HostError, Served};
+use capstan_host::{Host, Served};
 use capstan_protocol::{ActorRef, Event, EventId, Outcome, SessionId};
 use capstan_turn::{RunFailure, TurnError};
 use serde_json::json;
@@ -73,8 +73,11 @@ fn ended_before(outcome: Option<Outcome>) -> Result<(), Failure> {
         Some(Outcome::Failed { notice, code }) => Err(TurnError::Run(RunFailure { message: notice, code }).into()),
         Some(Outcome::Cancelled) => Err(TurnError::Cancelled.into()),
         Some(Outcome::Replied { .. } | Outcome::Silent | Outcome::Folded { .. } | Outcome::Dropped) => Ok(()),
-        // It is in flight elsewhere, and this process was told to end before the other one was done.
-        None => Err(HostError::Stopping.into()),
+        None => {
+            let message = "this process was told to end; another one still works on the event";
+            let stopped = Failure::new("host-stopping", message, Exit::Cancelled);
+            Err(stopped.hinted("nothing is lost: the same --event-id again gives its answer when it is there"))
+        }
     }
 }
 
