@@ -19,7 +19,7 @@ use crate::journal::Journal;
 use crate::lane::Lane;
 use crate::orchestrator::TurnRun;
 use crate::order::Lines;
-use crate::outbox::{Outbox, Parcel};
+use crate::outbox::{Outbox, Parcel, Row};
 use crate::services::Services;
 use crate::sessions::{Reservation, Sessions};
 use crate::staging::Staging;
@@ -165,10 +165,14 @@ impl Engine {
             Ok(Some((outcome, run_id))) => match self.services.tapes.store().outbox(&key).await {
                 Ok(rows) => {
                     let output = if let Outcome::Replied { text } = &outcome { text.clone() } else { String::new() };
-                    let outbounds = rows.into_iter().map(|row| row.message).collect();
+                    // What nobody has taken is given to this caller.
+                    let (rows, given): (Vec<_>, Vec<_>) =
+                        rows.into_iter().partition(|row| self.is_not_given(&inbound, row));
+                    let outbounds = given.into_iter().map(|row| row.message).collect();
                     let outcome_now = Some(outcome.clone());
                     let served = Served { run_id, output, outbounds, outcome: outcome_now, ..served };
-                    return self.deliver(Parcel { inbound, served, outcome, rows: Vec::new(), caller }).await;
+                    let rows = rows.into_iter().map(Row::to_be_given).collect();
+                    return self.deliver(Parcel { inbound, served, outcome, rows, caller }).await;
                 }
                 Err(error) => Err(error.into()),
             },
