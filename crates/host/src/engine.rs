@@ -209,7 +209,8 @@ impl Engine {
         let tape = self.services.tapes.record(&record.tape).await?;
         let is_ours = tape.is_some_and(|tape| self.is_ours(&tape));
         if is_ours && events.iter().any(|event| event.key == *key && self.is_left(event)) {
-            self.reserve(&record.tape)?.take_up();
+            let count = events.iter().filter(|event| self.is_left(event)).count();
+            self.reserve(&record.tape)?.take_up(count);
         }
         Ok(())
     }

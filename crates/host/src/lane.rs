@@ -263,7 +263,12 @@ impl Lane {
         self.is_taken_up = true;
         self.is_to_take_up = false;
         match recovery::take_up(&self.engine, &self.tape, fence).await {
-            Ok(groups) => {
+            Ok(mut groups) => {
+                // There may be fewer places: who is first in line needs none for long.
+                let last_first = groups.iter_mut().flatten().rev();
+                for (item, seat) in last_first.zip(self.engine.sessions.take_seats(&self.tape)) {
+                    item.place = Some(seat);
+                }
                 for items in groups.into_iter().rev() {
                     self.mailbox.put_first(items);
                 }

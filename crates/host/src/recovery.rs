@@ -1,7 +1,7 @@
 //! After a crash: what a dead process left is ended or taken up again, and nothing is done twice that may have been
 //! done.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -328,18 +328,18 @@ impl Engine {
     async fn sweep_once(self: &Arc<Self>) -> Result<(), StoreError> {
         self.take_over_messages().await?;
         let store = self.services.tapes.store();
-        let mut tapes = BTreeSet::new();
+        let mut tapes: BTreeMap<TapeName, usize> = BTreeMap::new();
         for event in store.in_flight(None).await? {
             if self.is_left(&event) {
-                tapes.insert(event.tape);
+                *tapes.entry(event.tape).or_default() += 1;
             }
         }
-        for tape in tapes {
+        for (tape, count) in tapes {
             let record = self.services.tapes.record(&tape).await?;
             if record.is_some_and(|record| self.is_ours(&record))
                 && let Ok(reservation) = self.reserve(&tape)
             {
-                reservation.take_up();
+                reservation.take_up(count);
             }
         }
         Ok(())

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use capstan::Host;
+use capstan::{Host, HostError};
 use capstan::hooks::Plugin;
 use capstan::hooks::contracts::{Debounce, Intake};
 use capstan::protocol::{
@@ -280,6 +280,32 @@ async fn x01_a_turn_whose_end_can_never_be_written_fails_with_its_run() {
     assert!(matches!(house.outcome(&event).await, Some(Outcome::Failed { .. })));
     let runs = house.store().runs(10).await.unwrap();
     assert_eq!(runs.iter().map(|run| run.status).collect::<Vec<_>>(), [RunStatus::Failed]);
+    host.stop().await.unwrap();
+    house.assert_tidy().await;
+}
+
+#[tokio::test]
+async fn x01_what_was_left_waits_in_the_queue_of_its_session_like_anything_new() {
+    let gate = Gate::new();
+    let house = House::in_memory();
+    let left = Left::of(&house);
+    // One has its turn, and as many wait as may.
+    let waiting = ["one", "two", "three"].map(|text| message("desk", text));
+    for event in &waiting {
+        left.accepted(event, 0, json!({})).await;
+    }
+    let desk = Arc::new(Phone::desk("desk"));
+    let building = house.host().channel(&desk).plugin(echoes_at(&gate));
+    let host = building.set(|settings| settings.session_queue = 2).start().await;
+    host.listen(&["desk".into()]).await;
+    gate.reached().await;
+    let one_more = message("desk", "four");
+    assert_eq!(host.serve(one_more.clone()).await.unwrap_err(), HostError::QueueFull);
+    gate.open();
+    for event in &waiting {
+        until_settled(&house, event).await;
+    }
+    host.serve(one_more).await.expect("those that had their turn gave their places back");
     host.stop().await.unwrap();
     house.assert_tidy().await;
 }
