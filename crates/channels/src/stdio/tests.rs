@@ -111,7 +111,10 @@ async fn c06_every_outcome_is_told() {
     let mut wire = Wire::new();
     let run_id = RunId::new("run-1");
     let outcomes = [
-        (Outcome::Failed { notice: "no model".to_owned(), code: None }, json!({"outcome": "failed", "text": "no model"})),
+        (
+            Outcome::Failed { notice: "no model".to_owned(), code: None },
+            json!({"outcome": "failed", "text": "no model"}),
+        ),
         (Outcome::Silent, json!({"outcome": "silent", "text": ""})),
         (Outcome::Dropped, json!({"outcome": "dropped", "text": ""})),
         (Outcome::Cancelled, json!({"outcome": "cancelled", "text": ""})),

@@ -90,8 +90,14 @@ impl Store for Frail {
         self.inner.waiting().await
     }
 
-    async fn waiting_before(&self, id: OutboxId, message: &Outbound) -> Result<Vec<OutboxRecord>, StoreError> {
-        self.inner.waiting_before(id, message).await
+    async fn waiting_before(
+        &self,
+        id: OutboxId,
+        message: &Outbound,
+        after: OutboxId,
+        limit: usize,
+    ) -> Result<Vec<OutboxRecord>, StoreError> {
+        self.inner.waiting_before(id, message, after, limit).await
     }
 
     async fn outbox(&self, event: &EventKey) -> Result<Vec<OutboxRecord>, StoreError> {

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use capstan::{Host, HostError};
 use capstan::hooks::Plugin;
 use capstan::hooks::contracts::{Debounce, Intake};
 use capstan::protocol::{
@@ -13,6 +12,7 @@ use capstan::tape::{
     Batch, Draft, EntryRef, Fact, Judged, NewOutbound, NewTape, OutboxStatus, RunRecord, RunStatus, TapeAddress,
     tape_name,
 };
+use capstan::{Host, HostError};
 use capstan_host::grant;
 use capstan_testing::Gate;
 use serde_json::json;
