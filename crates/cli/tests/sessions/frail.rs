@@ -9,10 +9,10 @@ use capstan::tape::{
     RunRecord, Settled, Slice, Store, StoreError, TapeRecord,
 };
 
-/// Whether a batch is refused.
-type Refuses = Box<dyn FnMut(&Batch) -> bool + Send>;
+/// Why a batch is refused, if it is.
+type Refuses = Box<dyn FnMut(&Batch) -> Option<StoreError> + Send>;
 
-/// A store in memory whose disk is full for some batches.
+/// A store in memory that refuses some batches.
 pub struct Frail {
     inner: MemoryStore,
     refuses: Mutex<Refuses>,
@@ -21,21 +21,21 @@ pub struct Frail {
 impl Frail {
     /// One that refuses nothing yet.
     pub fn new() -> Arc<Self> {
-        Arc::new(Self { inner: MemoryStore::new(), refuses: Mutex::new(Box::new(|_| false)) })
+        Arc::new(Self { inner: MemoryStore::new(), refuses: Mutex::new(Box::new(|_| None)) })
     }
 
     /// From now on it refuses these.
-    pub fn refuse(&self, refuses: impl FnMut(&Batch) -> bool + Send + 'static) {
+    pub fn refuse(&self, refuses: impl FnMut(&Batch) -> Option<StoreError> + Send + 'static) {
         *self.refuses.lock().unwrap_or_else(PoisonError::into_inner) = Box::new(refuses);
     }
 
-    /// From now on it refuses so many batches that hold such a fact.
+    /// From now on its disk is full for so many batches that hold such a fact.
     pub fn refuse_first(&self, count: usize, is_it: impl Fn(&Fact) -> bool + Send + 'static) {
         let mut left = count;
         self.refuse(move |batch| {
             let refused = left > 0 && batch.facts.iter().any(&is_it);
             left -= usize::from(refused);
-            refused
+            refused.then(|| StoreError::Full { what: "the store of a test".to_owned() })
         });
     }
 }
@@ -44,10 +44,10 @@ impl Frail {
 impl Store for Frail {
     async fn commit(&self, batch: Batch) -> Result<Committed, StoreError> {
         let refused = (self.refuses.lock().unwrap_or_else(PoisonError::into_inner))(&batch);
-        if refused {
-            return Err(StoreError::Full { what: "the store of a test".to_owned() });
+        match refused {
+            Some(error) => Err(error),
+            None => self.inner.commit(batch).await,
         }
-        self.inner.commit(batch).await
     }
 
     async fn tape(&self, name: &TapeName) -> Result<Option<TapeRecord>, StoreError> {

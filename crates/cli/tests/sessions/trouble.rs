@@ -1,15 +1,20 @@
-//! A store that fails for a while: what was begun is brought to its end. On paused time.
+//! A store that refuses for a while, or because another process was faster: what was begun is brought to its end.
 
 use std::sync::Arc;
-
-use capstan::hooks::contracts::{Debounce, Intake};
-use capstan::protocol::{Event, Outcome};
-use capstan::tape::Fact;
-use capstan_testing::Gate;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use capstan::hooks::args::Fault;
+use capstan::hooks::contracts::{Debounce, Intake};
+use capstan::hooks::points::OnError;
+use capstan::protocol::{Event, EventKey, Outcome, Timestamp};
+use capstan::tape::{Fact, Judged, StoreError};
+use capstan_testing::Gate;
+use serde_json::json;
+
 use crate::frail::Frail;
-use crate::house::{House, echoes_at, in_words, submit};
+use crate::house::{House, echoes_at, in_words, plugin, say, submit};
+use crate::left::{Left, listens, message, phone, until_settled};
 use crate::phone::Phone;
 
 fn settles(fact: &Fact) -> bool {
@@ -64,6 +69,40 @@ async fn c03_an_event_that_is_let_go_is_settled_when_the_store_works_again() {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     assert_eq!(house.outcome(&overheard).await, Some(Outcome::Dropped));
+    host.stop().await.unwrap();
+    house.assert_tidy().await;
+}
+
+#[tokio::test]
+async fn t11_observers_are_told_once_why_an_event_is_given_up_although_another_process_was_faster_with_one() {
+    let (store, told) = (Frail::new(), Arc::new(AtomicUsize::new(0)));
+    let house = House::over(store.clone());
+    let left = Left::of(&house);
+    let event = message("phone", "one");
+    left.accepted(&event, 0, json!({})).await;
+    left.run(&event, true).await;
+    let mut races = 2;
+    store.refuse(move |batch| {
+        let key = batch.facts.iter().find_map(|fact| match fact {
+            Fact::Settle { key, .. } => Some(key.clone()),
+            _ => None,
+        })?;
+        races = usize::checked_sub(races, 1)?;
+        Some(StoreError::NotOpen { key })
+    });
+    let counts = Arc::clone(&told);
+    let observer = plugin("observer", move |hooks| {
+        let counts = Arc::clone(&counts);
+        hooks.on(OnError, move |_: Fault| {
+            counts.fetch_add(1, Ordering::SeqCst);
+            async { Ok(Some(())) }
+        });
+    });
+    let host = house.host().channel(&phone()).plugin(observer).start().await;
+    host.listen(&["phone".into()]).await;
+    let outcome = in_words(&until_settled(&house, &event).await);
+    assert!(outcome.contains("cannot tell what was done"), "{outcome}");
+    assert_eq!(told.load(Ordering::SeqCst), 1);
     host.stop().await.unwrap();
     house.assert_tidy().await;
 }
