@@ -106,3 +106,68 @@ async fn t11_observers_are_told_once_why_an_event_is_given_up_although_another_p
     host.stop().await.unwrap();
     house.assert_tidy().await;
 }
+
+#[tokio::test]
+async fn c03_an_event_that_was_refused_a_turn_opens_no_window_after_a_crash() {
+    let window = Some(Duration::from_mins(1));
+    let debounce = Debounce { quiet: Duration::from_secs(1), max_wait: Duration::from_secs(2), active_window: window };
+    let intake = Intake { admission: None, debounce: Some(debounce) };
+    let house = House::in_memory();
+    let left = Left::of(&house);
+    let asked = message("phone", "bot, what is this?");
+    let mut muttered = message("phone", "the blue one");
+    muttered.metadata.insert(Event::ADDRESSED.to_owned(), false.into());
+    left.accepted(&asked, 1000, json!({ "without_turn": "too many wait" })).await;
+    left.accepted(&muttered, 1010, json!({})).await;
+    let host = listens(&house, &Arc::new(Phone::new("phone").taking_in(intake)), "phone").await;
+    assert_eq!(in_words(&until_settled(&house, &muttered).await), "dropped");
+    host.stop().await.unwrap();
+    house.assert_tidy().await;
+}
+
+#[tokio::test]
+async fn x03_messages_of_a_dead_process_are_sent_although_one_behind_them_cannot_be_taken_over() {
+    let store = Frail::new();
+    let house = House::over(store.clone());
+    let left = Left::of(&house);
+    for text in ["one", "two"] {
+        let event = message("phone", text);
+        left.accepted(&event, 0, json!({})).await;
+        left.unsent(&event, text).await;
+    }
+    let mut taken_over = 0;
+    store.refuse(move |batch| {
+        taken_over += usize::from(batch.facts.iter().any(|fact| matches!(fact, Fact::AdoptOutbound { .. })));
+        (taken_over == 2).then(|| StoreError::Full { what: "the store of a test".to_owned() })
+    });
+    let channel = phone();
+    let host = listens(&house, &channel, "phone").await;
+    channel.until_sent(1).await;
+    assert_eq!(channel.sent(), ["1: one"]);
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn x04_a_session_that_lost_its_lease_takes_it_again_for_the_next_turn() {
+    let gate = Gate::new();
+    let house = House::in_memory();
+    let host = house.host().channel(&phone()).plugin(echoes_at(&gate)).start().await;
+    let [first, second] = ["one", "two"].map(|text| message("phone", text));
+    let turn = say(&host, first);
+    gate.reached().await;
+    // It waits in the same session, so that the lease is kept for it.
+    let next = say(&host, second.clone());
+    while house.store().accepted(&EventKey::from(&second)).await.unwrap().is_none() {
+        tokio::task::yield_now().await;
+    }
+    let left = Left::of(&house);
+    let lease = house.store().lease(&left.tape).await.unwrap().unwrap();
+    let judged = lease.owner.map(|owner| Judged { owner, alive: false });
+    let (now, until) = (Timestamp::from_millis(0), lease.until);
+    left.commit(vec![Fact::TakeLease { tape: left.tape.clone(), owner: "other/1".into(), now, until, judged }]).await;
+    gate.open();
+    assert_eq!(turn.await.unwrap().error.unwrap().code(), "session-busy");
+    assert_eq!(next.await.unwrap().outcome.as_ref().map(in_words).as_deref(), Some("replied: re: two"));
+    host.stop().await.unwrap();
+    house.assert_tidy().await;
+}
