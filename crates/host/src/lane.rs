@@ -342,9 +342,9 @@ impl Lane {
 
     fn begin(&self, fence: Fence) -> Active {
         let services = &self.engine.services;
-        let clock = services.settings.clock.clone();
+        let (clock, tasks) = (services.settings.clock.clone(), self.engine.tasks.clone());
         Active {
-            journal: Arc::new(Journal::new(services.tapes.clone(), self.tape.clone(), fence, clock)),
+            journal: Arc::new(Journal::new(services.tapes.clone(), self.tape.clone(), fence, clock, tasks)),
             cancelled: self.engine.cancelled.child_token(),
             steering: Arc::new(Steering::default()),
             interrupted: Arc::default(),
