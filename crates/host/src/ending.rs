@@ -221,7 +221,7 @@ impl Engine {
         let refused = |error: &StoreError| {
             tracing::error!(%error, "the end of a turn could not be written; it is tried again");
             let tools = journal.map(|journal| journal.unrecorded()).unwrap_or_default();
-            closed.tell_callers(error, &tools);
+            closed.tell_callers(self, error, &tools);
         };
         self.insist(attempt, refused).await
     }
@@ -311,14 +311,14 @@ impl Engine {
 }
 
 impl Closed {
-    /// Whoever waits in this process is told that the store fails; the outcome comes when it works again.
-    fn tell_callers(&mut self, error: &StoreError, unrecorded: &[String]) {
+    /// Whoever waits is told that the store fails; the outcome comes when it works again.
+    fn tell_callers(&mut self, engine: &Engine, error: &StoreError, unrecorded: &[String]) {
         let items = std::iter::once(&mut self.group.lead).chain(&mut self.group.others).chain(&mut self.taken);
         let told = match unrecorded {
             [] => HostError::Store(error.clone()),
             tools => HostError::Unrecorded { error: error.clone(), tools: tools.join(", ") },
         };
-        tell(items, &told);
+        engine.tell_delayed(items, &told);
         if let Some(trouble) = self.trouble.take() {
             let _unheard = trouble.send(error.clone());
         }
@@ -328,14 +328,6 @@ impl Closed {
 /// Waits until those that end before are on record, for a while.
 async fn in_order(order: Option<&EndingOrder>) -> Option<OwnedMutexGuard<()>> {
     tokio::time::timeout(IN_ORDER, Arc::clone(order?).lock_owned()).await.ok()
-}
-
-/// Tells the callers of events that the store fails. They are told once.
-pub(crate) fn tell<'a>(items: impl Iterator<Item = &'a mut Item>, error: &HostError) {
-    for caller in items.filter_map(|item| item.caller.take()) {
-        // Whoever asked may have gone.
-        let _unheard = caller.send(Err(error.clone()));
-    }
 }
 
 impl Ended {

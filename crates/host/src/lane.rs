@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::ending::{self, Closed, Ended, EndingOrder, Lease};
+use crate::ending::{Closed, Ended, EndingOrder, Lease};
 use crate::engine::{Active, Engine};
 use crate::item::{Group, Item};
 use crate::journal::Journal;
@@ -324,7 +324,7 @@ impl Lane {
             settled = &mut settling => settled,
             // It goes on for as long as the store fails: whoever waits behind it must not wait for that.
             Ok(error) = troubled => {
-                ending::tell(self.mailbox.iter_mut(), &error.into());
+                engine.tell_delayed(self.mailbox.iter_mut(), &error.into());
                 settling.await
             }
         };

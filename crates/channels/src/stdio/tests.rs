@@ -107,6 +107,18 @@ async fn c06_a_line_is_answered_under_its_id() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn c06_a_line_whose_end_cannot_be_recorded_hears_so_and_is_answered_later() {
+    let mut wire = Wire::new();
+    wire.ask(&json!({"id": 1, "session": "s", "text": "hello"}));
+    let event = wire.taken().await;
+    let why = Refusal { code: "disk-full", message: "no room".to_owned() };
+    wire.stdio.delayed(&event, &why).await.unwrap();
+    assert_eq!(wire.line(), json!({"id": 1, "session": "s", "delayed": {"code": "disk-full", "message": "no room"}}));
+    wire.reply(&event, "hi").await;
+    assert_eq!(wire.line()["outcome"], "replied");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn c06_every_outcome_is_told() {
     let mut wire = Wire::new();
     let run_id = RunId::new("run-1");

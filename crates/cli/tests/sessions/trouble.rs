@@ -54,6 +54,30 @@ async fn x01_a_store_that_never_takes_the_end_of_a_turn_does_not_keep_the_host_f
 }
 
 #[tokio::test(start_paused = true)]
+async fn x01_who_waits_hears_once_that_the_store_fails_and_is_answered_when_it_works_again() {
+    let (gate, store, desk) = (Gate::new(), Frail::new(), Arc::new(Phone::desk("desk")));
+    let house = House::over(store.clone());
+    let host = house.host().channel(&desk).plugin(echoes_at(&gate)).start().await;
+    let events = ["one", "two"].map(|text| Event::message("desk", "1", text));
+    for event in &events {
+        submit(&host, event).await;
+    }
+    gate.reached().await;
+    store.refuse_first(5, settles);
+    gate.open();
+    let told = desk.until_delayed(2).await;
+    let ids: Vec<_> = told.iter().map(|(event, _)| event).collect();
+    assert_eq!(ids, [&events[0].event_id, &events[1].event_id], "the one that has ended, and the one behind it");
+    assert!(told.iter().all(|(_, why)| why.code == "disk-full"), "{told:?}");
+    for event in &events {
+        assert!(matches!(desk.answer_to(&event.event_id).await.outcome, Outcome::Replied { .. }));
+    }
+    assert_eq!(desk.until_delayed(2).await.len(), 2, "however often it was tried");
+    host.stop().await.unwrap();
+    house.assert_tidy().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn c03_an_event_that_is_let_go_is_settled_when_the_store_works_again() {
     let window = Some(Duration::from_mins(1));
     let debounce = Debounce { quiet: Duration::from_secs(1), max_wait: Duration::from_secs(2), active_window: window };
