@@ -111,6 +111,18 @@ fn x02_a_read_only_home_can_be_read_and_says_that_it_cannot_be_written() {
 }
 
 #[test]
+fn x02_where_no_process_can_show_that_it_lives_that_is_read_only_too() {
+    let nobody = Unprivileged::new();
+    let owners = nobody.place.home().join("owners");
+    set_mode(&owners, 0o555);
+    let said = nobody.capstan(&["run", "more"]).refused("store-read-only", 4);
+    assert!(said.stderr.contains(&format!("{} cannot be written: Permission denied", owners.display())), "{said:?}");
+    set_mode(&nobody.place.database(), 0o444);
+    nobody.assert_read_only(&nobody.place.database(), "this user may only read it");
+    set_mode(&owners, 0o755);
+}
+
+#[test]
 fn x02_a_read_only_database_that_was_not_closed_is_not_read_without_what_is_in_its_log() {
     let nobody = Unprivileged::new();
     let (home, database) = (nobody.place.home(), nobody.place.database());
