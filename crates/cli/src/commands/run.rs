@@ -136,7 +136,14 @@ fn read_input(limit: usize) -> Result<String, Failure> {
         let message = format!("the standard input has more than the {limit} bytes allowed");
         return Err(Failure::new("message-too-large", message, Exit::Usage));
     }
-    String::from_utf8(bytes).map_err(|_| invalid("is not valid UTF-8"))
+    let text = String::from_utf8(bytes).map_err(|_| invalid("is not valid UTF-8"))?;
+    // As on every channel: not everything that a message passes through can hold one.
+    if text.contains('\0') {
+        return Err(
+            invalid("has a NUL character").hinted("leave it out: a message is a text, and files can be read by path")
+        );
+    }
+    Ok(text)
 }
 
 fn in_json(served: &Served) -> serde_json::Value {
