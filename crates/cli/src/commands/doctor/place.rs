@@ -63,6 +63,14 @@ fn unwritable(home: &Path) -> Vec<String> {
     files.chain(folders).filter_map(refused).collect()
 }
 
+/// Backups that were broken off, in the folders where they may be. They are of no use, and may be large.
+pub(super) fn backups(unfinished: &[PathBuf]) -> Option<Section> {
+    let details = unfinished.iter().map(|path| path.display().to_string()).collect();
+    let message = format!("backups that were broken off: {}", unfinished.len());
+    let hint = "`capstan doctor --repair` removes them, and so does the next backup to the same folder";
+    (!unfinished.is_empty()).then(|| Section::warning("backups", message, hint).with(details))
+}
+
 /// The disk of the home, or of what it will be made in.
 pub(super) fn disk(home: &Path) -> Section {
     let there = home.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("/"));

@@ -176,7 +176,7 @@ fn with_end(path: &Path, end: &str) -> PathBuf {
 }
 
 /// Removes a file or a folder, if there is one.
-fn remove(path: &Path) -> io::Result<()> {
+pub(super) fn remove(path: &Path) -> io::Result<()> {
     let removed = match path.symlink_metadata() {
         Ok(found) if found.is_dir() => std::fs::remove_dir_all(path),
         Ok(_) => std::fs::remove_file(path),
