@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use capstan_hooks::Inbound;
-use capstan_hooks::contracts::{Answer, Channel, ChannelCapabilities, ChannelError, Gateway};
+use capstan_hooks::contracts::{Answer, Channel, ChannelCapabilities, ChannelError, Gateway, Refusal};
 use capstan_protocol::{ChannelName, Outbound, StreamEvent};
 use tokio_util::sync::CancellationToken;
 
@@ -175,6 +175,14 @@ impl Channel for Stdio {
             asked.answered();
         }
         printed
+    }
+
+    async fn delayed(&self, event: &Inbound, why: &Refusal) -> Result<(), ChannelError> {
+        let asked = Asked::of(event);
+        let error = wire::Error { code: why.code, message: &why.message, hint: (self.inner.options.hint)(why.code) };
+        let line = wire::Waits::new(event, asked.as_deref(), error);
+        let output = self.output()?;
+        self.written(output.reader(), output.print(&line)).await
     }
 
     async fn on_event(&self, event: &StreamEvent, message: &Inbound) -> Result<(), ChannelError> {

@@ -251,7 +251,8 @@ impl From<TurnError> for Failure {
             TurnError::Store(error) => error.into(),
             TurnError::Run(failure) => {
                 let code = failure.code.as_deref().unwrap_or("run-failed");
-                Self::new(code, failure.message, if code == "store-failed" { Exit::Store } else { Exit::Failed })
+                let is_of_store = code == "disk-full" || code.starts_with("store-");
+                Self::new(code, failure.message, if is_of_store { Exit::Store } else { Exit::Failed })
             }
             TurnError::Hook(_)
             | TurnError::Busy

@@ -38,14 +38,15 @@ fn x03_the_event_id_of_another_session_is_refused() {
 }
 
 #[test]
-fn x03_an_event_that_failed_fails_again_with_its_notice() {
+fn x03_an_event_that_failed_fails_again_with_its_code_and_its_notice() {
     let server = ScriptedModel::start_blocking(vec![Reply::status(401, r#"{"error": {"message": "no such key"}}"#)]);
     let place = Place::with_model(&server);
     place.capstan(&run("e-1", "hello")).refused("model-unauthorized", 1);
-    let again = place.capstan(&run("e-1", "hello")).refused("run-failed", 1);
-    let shown = place.capstan(&["run", "hello", "--event-id", "e-1", "--json"]).failed("run-failed", 1);
+    let again = place.capstan(&run("e-1", "hello")).refused("model-unauthorized", 1);
+    let shown = place.capstan(&["run", "hello", "--event-id", "e-1", "--json"]).failed("model-unauthorized", 1);
     let shown: serde_json::Value = serde_json::from_str(&shown.stdout).unwrap();
     assert_eq!((&shown["outcome"], &shown["duplicate"]), (&json!("failed"), &json!(true)));
+    assert_eq!(shown["error"]["code"], "model-unauthorized");
     let notice = shown["outbounds"][0]["content"].as_str().unwrap();
     assert!(again.stderr.contains(notice), "{again:?}");
     assert_eq!(server.requests().len(), 1);
@@ -117,6 +118,37 @@ fn x03_sent_again_while_it_runs_both_get_the_answer() {
     gate.open();
     assert_eq!(Said::from(first.wait_with_output().unwrap()).data(), "one two\n");
     assert_eq!(Said::from(again.wait_with_output().unwrap()).data(), "one two\n");
+    assert_eq!(server.requests().len(), 1);
+}
+
+/// Waits until a process would not be ended by an interrupt.
+fn wait_until_it_heeds_interrupts(process: u32) {
+    const INTERRUPT: u64 = 1 << 1;
+    let heeds = |status: String| {
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("what it catches");
+        u64::from_str_radix(caught.trim(), 16).expect("a mask") & INTERRUPT != 0
+    };
+    while !heeds(std::fs::read_to_string(format!("/proc/{process}/status")).expect("it runs")) {
+        std::thread::yield_now();
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn x03_who_waits_for_another_process_is_let_go_by_the_first_interrupt_and_the_other_goes_on() {
+    let gate = Gate::new();
+    let server = ScriptedModel::start_blocking(vec![Reply::text("one two").held_at(&gate)]);
+    let place = Place::with_model(&server);
+    let first = place.command(&run("e-1", "hello")).spawn().unwrap();
+    wait_for(&gate);
+    let again = place.command(&run("e-1", "hello")).spawn().unwrap();
+    wait_until_it_heeds_interrupts(again.id());
+    let sent = std::process::Command::new("kill").args(["-s", "INT", &again.id().to_string()]).status();
+    assert!(sent.unwrap().success());
+    Said::from(again.wait_with_output().unwrap()).refused("host-stopping", 130);
+    gate.open();
+    assert_eq!(Said::from(first.wait_with_output().unwrap()).data(), "one two\n");
+    assert_eq!(place.capstan(&run("e-1", "hello")).data(), "one two\n");
     assert_eq!(server.requests().len(), 1);
 }
 

@@ -4,7 +4,7 @@
 mod cli_support;
 
 use capstan_testing::disk::{Call, Cut, DiskLayer, Platter};
-use cli_support::{Place, Said, named, of_kind};
+use cli_support::{Place, Said, Wire, named, of_kind};
 use serde_json::{Value, json};
 
 /// Calls the binary with a layer loaded.
@@ -44,6 +44,37 @@ fn x02_a_run_on_a_full_disk_says_so_and_the_next_one_works() {
         place.assert_undamaged();
     }
     assert!(refused > 1 && broken_off > 1, "{refused} and {broken_off}");
+}
+
+#[test]
+fn c06_a_line_whose_turn_meets_a_full_disk_hears_so_at_once_and_its_outcome_when_there_is_room() {
+    let place = Place::new();
+    place.capstan(&["run", "hello"]).data();
+    // From no room to open the home, or to accept the line, to none for the end of its turn.
+    for bytes in (16_000..).step_by(8_000) {
+        let layer = DiskLayer::over(&place.root()).with_room(bytes);
+        let mut command = place.command(&["serve", "--channel", "stdio"]);
+        layer.load_into(&mut command);
+        let Some(mut wire) = Wire::if_ready(command) else { continue };
+        let event_id = format!("e-{bytes}");
+        let said = wire.answer_to(&json!({"id": bytes, "session": "s", "text": "hello", "event_id": event_id}));
+        assert_eq!(said["id"], bytes, "{said}");
+        if said["error"].is_object() {
+            layer.make_room();
+            wire.end().succeeded();
+            continue;
+        }
+        assert_eq!((&said["delayed"]["code"], &said["outcome"]), (&json!("disk-full"), &json!(null)), "{said}");
+        assert!(!said["delayed"]["hint"].as_str().unwrap().is_empty());
+        layer.make_room();
+        let answer = wire.line();
+        // What it is depends on what there was no room for.
+        assert!(answer["id"] == bytes && answer["outcome"].is_string(), "{answer}");
+        wire.end().succeeded();
+        break;
+    }
+    assert_eq!(place.outcomes().1, 0);
+    place.assert_undamaged();
 }
 
 /// A place where an event is in flight: there was room for the message, and none for its end.

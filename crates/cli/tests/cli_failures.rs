@@ -56,6 +56,8 @@ fn a_refused_message_leaves_no_entry() {
     place.capstan(&["run", "hello"]).data();
     let before = place.entries();
     place.capstan(&["run", ""]).refused("input-invalid", 2);
+    let said = place.capstan_reading(&["run", "-"], b"one\0two").refused("input-invalid", 2);
+    assert!(said.stderr.contains("NUL"), "the same as on stdio: {said:?}");
     place.capstan(&["run", "hello", "--channel", "telegraph"]).refused("channel-unknown", 2);
     let place = place.set("CAPSTAN_MAX_MESSAGE_BYTES", "100");
     place.capstan(&["run", &"x".repeat(101)]).refused("message-too-large", 2);

@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use cli_support::{Place, Said};
+use cli_support::{Place, Said, check};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
@@ -108,6 +108,41 @@ fn x02_a_read_only_home_can_be_read_and_says_that_it_cannot_be_written() {
     set_mode(&home, 0o700);
     nobody.capstan(&["run", "more"]).data();
     assert!(nobody.read()[1].contains("more"));
+}
+
+/// What `doctor` says about the home of somebody whom permissions bind.
+fn examined_home(nobody: &Unprivileged, exit: i32) -> Value {
+    let said = nobody.capstan(&["doctor", "--json"]);
+    assert_eq!(said.code, Some(exit), "{said:?}");
+    let found: Value = serde_json::from_str(&said.stdout).unwrap();
+    check(&found, "home").clone()
+}
+
+#[test]
+fn x02_doctor_tells_what_of_a_home_cannot_be_written() {
+    let nobody = Unprivileged::new();
+    set_mode(&nobody.place.home(), 0o700);
+    let owners = nobody.place.home().join("owners");
+    for (path, mode, mended) in [(nobody.place.database(), 0o444, 0o600), (owners, 0o555, 0o755)] {
+        set_mode(&path, mode);
+        let home = examined_home(&nobody, 1);
+        assert_eq!(home["status"], "problem", "{home:#}");
+        assert!(home["details"][0].as_str().unwrap().starts_with(path.to_str().unwrap()), "{home:#}");
+        set_mode(&path, mended);
+        assert_eq!(examined_home(&nobody, 0)["status"], "ok");
+    }
+}
+
+#[test]
+fn x02_where_no_process_can_show_that_it_lives_that_is_read_only_too() {
+    let nobody = Unprivileged::new();
+    let owners = nobody.place.home().join("owners");
+    set_mode(&owners, 0o555);
+    let said = nobody.capstan(&["run", "more"]).refused("store-read-only", 4);
+    assert!(said.stderr.contains(&format!("{} cannot be written: Permission denied", owners.display())), "{said:?}");
+    set_mode(&nobody.place.database(), 0o444);
+    nobody.assert_read_only(&nobody.place.database(), "this user may only read it");
+    set_mode(&owners, 0o755);
 }
 
 #[test]

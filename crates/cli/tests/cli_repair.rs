@@ -42,6 +42,26 @@ fn leave_dead_file(place: &Place) {
 }
 
 #[test]
+fn backups_that_were_broken_off_are_told_of_and_removed() {
+    let place = place_with_events(1);
+    let mut killed = std::process::Command::new("true").spawn().unwrap();
+    killed.wait().unwrap();
+    let long_ago = std::time::SystemTime::now() - std::time::Duration::from_hours(1);
+    let left =
+        [place.home(), place.workspace()].map(|folder| folder.join(format!(".b.db.capstan-{}.new", killed.id())));
+    for path in &left {
+        std::fs::File::create(path).unwrap().set_modified(long_ago).unwrap();
+    }
+    let found = examined(&place, 0);
+    assert_status(&found, "backups", "warning");
+    assert_eq!(check(&found, "backups")["details"].as_array().unwrap().len(), 2, "{found:#}");
+    let said = place.capstan(&["doctor", "--repair"]).data();
+    assert!(left.iter().all(|path| said.contains(path.to_str().unwrap()) && !path.exists()), "{said}");
+    let found = examined(&place, 0);
+    assert!(found["checks"].as_array().unwrap().iter().all(|check| check["check"] != "backups"), "{found:#}");
+}
+
+#[test]
 fn an_older_database_is_looked_at_as_it_is_and_repair_migrates_it() {
     let place = Place::of_the_first_version();
     let found = examined(&place, 0);

@@ -50,6 +50,20 @@ fn g10_the_newest_runs_are_listed_first_and_can_be_chosen() {
 }
 
 #[test]
+fn g10_a_run_is_shown_without_a_look_at_what_became_of_other_sessions() {
+    let place = Place::new();
+    let run = ran(&place, &["hello"]);
+    ran(&place, &["hello", "--session-id", "other"]);
+    // Whoever reads every outcome of the home comes upon this one.
+    let database = Connection::open(place.database()).unwrap();
+    let damaged = database.execute("UPDATE inbox SET tape = 'no name of a tape' WHERE session = 'other'", []).unwrap();
+    assert_eq!(damaged, 1);
+    drop(database);
+    let shown = place.capstan(&["runs", "show", &run, "--json"]).json();
+    assert_eq!((&shown["run_id"], &shown["folded"]), (&json!(run), &json!([])));
+}
+
+#[test]
 fn g10_a_run_is_shown_with_its_results_in_order() {
     let server = ScriptedModel::start_blocking(vec![
         Reply::tool_calls([("call_1", "bash", json!({"cmd": "echo one"}))]),

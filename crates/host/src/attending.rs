@@ -18,8 +18,9 @@ impl Host {
         engine.take_over_messages().await?;
         let tape = self.tape_of(session);
         let left = engine.services.tapes.store().in_flight(Some(&tape)).await?;
-        if left.iter().any(|event| engine.is_left(event)) {
-            engine.reserve(&tape)?.take_up();
+        let count = left.iter().filter(|event| engine.is_left(event)).count();
+        if count > 0 {
+            engine.reserve(&tape)?.take_up(count);
         }
         Ok(())
     }

@@ -14,7 +14,7 @@ use crate::parcel::CallerGone;
 use crate::services::Services;
 
 /// How long a channel may take to show a stream event: the run waits for it.
-const SHOW_DEADLINE: Duration = Duration::from_secs(10);
+pub(crate) const SHOW_DEADLINE: Duration = Duration::from_secs(10);
 /// How long a channel may take to send a message.
 pub(crate) const SEND_DEADLINE: Duration = Duration::from_mins(1);
 

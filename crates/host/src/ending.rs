@@ -6,6 +6,8 @@ use std::time::Duration;
 use capstan_protocol::{ChatMessage, EventKey, Outbound, OutboundKind, Outcome, RunId, TapeName, Timestamp};
 use capstan_tape::{Assigned, Batch, Committed, Draft, Fact, NewOutbound, RunStatus, StoreError};
 use capstan_turn::{Dispatched, TurnError, TurnReport};
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use tokio::sync::{OwnedMutexGuard, oneshot};
 
 use crate::HostError;
@@ -138,7 +140,7 @@ impl Engine {
 
     /// Commits the outcomes with everything that belongs to them, and gives what goes out then.
     ///
-    /// A disk that refuses is tried again until it takes it or the host stops: an event must not be left without an
+    /// A disk that refuses is tried again until it takes it or the host gives up: an event must not be left without an
     /// outcome by a process that lives.
     async fn write(&self, mut closed: Closed, mut ended: Ended, lease: Lease) -> Result<Due, StoreError> {
         let mut was_fenced = false;
@@ -202,29 +204,26 @@ impl Engine {
         ended: &Ended,
         facts: Vec<Fact>,
     ) -> Result<(Vec<Assigned>, Option<OwnedMutexGuard<()>>), StoreError> {
-        let mut attempts = 0;
-        loop {
-            let in_order = closed.in_order().await;
-            let committed = if let Some(journal) = &ended.journal {
-                journal.flush_with(facts.clone()).await
-            } else {
-                let batch = Batch { facts: facts.clone(), ..Batch::new() };
-                self.services.tapes.commit(batch).await.map(|committed| committed.assigned)
-            };
-            let error = match committed {
-                Err(error) if error.may_pass() => error,
-                done => return done.map(|assigned| (assigned, in_order)),
-            };
-            drop(in_order);
-            tracing::error!(%error, "the end of a turn could not be written; it is tried again");
-            let tools = ended.journal.as_ref().map(|journal| journal.unrecorded()).unwrap_or_default();
-            closed.tell_callers(&error, &tools);
-            attempts += 1;
-            tokio::select! {
-                () = tokio::time::sleep(BACKOFF.after(attempts)) => {}
-                () = self.stopping.cancelled() => return Err(error),
+        let (order, journal) = (closed.order.clone(), ended.journal.as_ref());
+        let attempt = || {
+            async {
+                let in_order = in_order(order.as_ref()).await;
+                let committed = if let Some(journal) = journal {
+                    journal.flush_with(facts.clone()).await
+                } else {
+                    let batch = Batch { facts: facts.clone(), ..Batch::new() };
+                    self.services.tapes.commit(batch).await.map(|committed| committed.assigned)
+                };
+                committed.map(|assigned| (assigned, in_order))
             }
-        }
+            .boxed()
+        };
+        let refused = |error: &StoreError| {
+            tracing::error!(%error, "the end of a turn could not be written; it is tried again");
+            let tools = journal.map(|journal| journal.unrecorded()).unwrap_or_default();
+            closed.tell_callers(self, error, &tools);
+        };
+        self.insist(attempt, refused).await
     }
 
     /// A turn that lost its lease may write nothing more on the tape, but its events must not be left without an
@@ -268,19 +267,33 @@ impl Engine {
         Ok(Written { of_others: outcome.clone(), outcome, rows: staged, in_order: None })
     }
 
-    /// Commits what nobody else will. A disk that refuses is tried again until it takes it or the host stops.
+    /// Commits what nobody else will. A disk that refuses is tried again until it takes it or the host gives up.
     pub(crate) async fn commit_patiently(&self, batch: Batch) -> Result<Committed, StoreError> {
+        let store = self.services.tapes.store();
+        let refused = |error: &StoreError| {
+            tracing::error!(%error, "the end of an event could not be written; it is tried again");
+        };
+        self.insist(|| store.commit(batch.clone()).boxed(), refused).await
+    }
+
+    /// Tries again what the store may take later, until it does or the host gives up. That a host stops is no reason to
+    /// give up: what ends then needs its outcome as well.
+    async fn insist<'a, T>(
+        &'a self,
+        attempt: impl Fn() -> BoxFuture<'a, Result<T, StoreError>>,
+        mut refused: impl FnMut(&StoreError),
+    ) -> Result<T, StoreError> {
         let mut attempts = 0;
         loop {
-            let error = match self.services.tapes.store().commit(batch.clone()).await {
+            let error = match attempt().await {
                 Err(error) if error.may_pass() => error,
                 done => return done,
             };
-            tracing::error!(%error, "the end of an event could not be written; it is tried again");
+            refused(&error);
             attempts += 1;
             tokio::select! {
                 () = tokio::time::sleep(BACKOFF.after(attempts)) => {}
-                () = self.stopping.cancelled() => return Err(error),
+                () = self.giving_up.cancelled() => return Err(error),
             }
         }
     }
@@ -298,32 +311,23 @@ impl Engine {
 }
 
 impl Closed {
-    /// Waits until those that end before are on record, for a while.
-    async fn in_order(&self) -> Option<OwnedMutexGuard<()>> {
-        let order = Arc::clone(self.order.as_ref()?);
-        tokio::time::timeout(IN_ORDER, order.lock_owned()).await.ok()
-    }
-
-    /// Whoever waits in this process is told that the store fails; the outcome comes when it works again.
-    fn tell_callers(&mut self, error: &StoreError, unrecorded: &[String]) {
+    /// Whoever waits is told that the store fails; the outcome comes when it works again.
+    fn tell_callers(&mut self, engine: &Engine, error: &StoreError, unrecorded: &[String]) {
         let items = std::iter::once(&mut self.group.lead).chain(&mut self.group.others).chain(&mut self.taken);
         let told = match unrecorded {
             [] => HostError::Store(error.clone()),
             tools => HostError::Unrecorded { error: error.clone(), tools: tools.join(", ") },
         };
-        tell(items, &told);
+        engine.tell_delayed(items, &told);
         if let Some(trouble) = self.trouble.take() {
             let _unheard = trouble.send(error.clone());
         }
     }
 }
 
-/// Tells the callers of events that the store fails. They are told once.
-pub(crate) fn tell<'a>(items: impl Iterator<Item = &'a mut Item>, error: &HostError) {
-    for caller in items.filter_map(|item| item.caller.take()) {
-        // Whoever asked may have gone.
-        let _unheard = caller.send(Err(error.clone()));
-    }
+/// Waits until those that end before are on record, for a while.
+async fn in_order(order: Option<&EndingOrder>) -> Option<OwnedMutexGuard<()>> {
+    tokio::time::timeout(IN_ORDER, Arc::clone(order?).lock_owned()).await.ok()
 }
 
 impl Ended {
@@ -336,7 +340,10 @@ impl Ended {
                 if texts.is_empty() { Outcome::Silent } else { Outcome::Replied { text: texts.join("\n\n") } }
             }
             Err(TurnError::Cancelled) => Outcome::Cancelled,
-            Err(error) => Outcome::Failed { notice: self.staging.notice().unwrap_or_else(|| error.public()) },
+            Err(error) => Outcome::Failed {
+                notice: self.staging.notice().unwrap_or_else(|| error.public()),
+                code: Some(error.code().to_owned()),
+            },
         }
     }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use capstan_hooks::{Inbound, Lifespan};
 use capstan_protocol::{ChannelName, EventKey, Outcome, RunId, SessionId, TapeName};
+use capstan_tape::StoreError;
 use capstan_turn::{Turn, TurnError};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -18,7 +19,7 @@ use crate::journal::Journal;
 use crate::lane::Lane;
 use crate::orchestrator::TurnRun;
 use crate::order::Lines;
-use crate::outbox::{Outbox, Parcel};
+use crate::outbox::{Outbox, Parcel, Row};
 use crate::services::Services;
 use crate::sessions::{Reservation, Sessions};
 use crate::staging::Staging;
@@ -45,7 +46,7 @@ pub(crate) struct Engine {
     pub(crate) cancelled: CancellationToken,
     /// Fires when no further turn is to begin: what waits is taken up at the next start.
     pub(crate) stopping: CancellationToken,
-    /// Fires when the host can wait no longer for whoever takes what is sent.
+    /// Fires when the host can wait no longer: neither for whoever takes what is sent, nor for a store that fails.
     pub(crate) giving_up: CancellationToken,
     /// The sessions that are awake.
     pub(crate) lanes: TaskTracker,
@@ -157,16 +158,21 @@ impl Engine {
         let known = tokio::select! {
             known = self.outcome_of(&key) => known,
             () = self.stopping.cancelled() => Ok(None),
+            () = self.cancelled_in_vain(&key) => Ok(None),
         };
         let served = Served { duplicate: true, ..Served::in_flight(session) };
         let failed = match known {
             Ok(Some((outcome, run_id))) => match self.services.tapes.store().outbox(&key).await {
                 Ok(rows) => {
                     let output = if let Outcome::Replied { text } = &outcome { text.clone() } else { String::new() };
-                    let outbounds = rows.into_iter().map(|row| row.message).collect();
+                    // What nobody has taken is given to this caller.
+                    let (rows, given): (Vec<_>, Vec<_>) =
+                        rows.into_iter().partition(|row| self.is_not_given(&inbound, row));
+                    let outbounds = given.into_iter().map(|row| row.message).collect();
                     let outcome_now = Some(outcome.clone());
                     let served = Served { run_id, output, outbounds, outcome: outcome_now, ..served };
-                    return self.deliver(Parcel { inbound, served, outcome, rows: Vec::new(), caller }).await;
+                    let rows = rows.into_iter().map(Row::to_be_given).collect();
+                    return self.deliver(Parcel { inbound, served, outcome, rows, caller }).await;
                 }
                 Err(error) => Err(error.into()),
             },
@@ -179,6 +185,21 @@ impl Engine {
         }
     }
 
+    /// Returns when every run of this host is to end and an event is not among what that ends: another process works on
+    /// it, and goes on.
+    async fn cancelled_in_vain(&self, key: &EventKey) {
+        self.cancelled.cancelled().await;
+        let store = self.services.tapes.store();
+        let is_mine = async {
+            let Some(record) = store.accepted(key).await? else { return Ok(false) };
+            let (events, me) = (store.in_flight(Some(&record.tape)).await?, self.services.settings.owner.name());
+            Ok::<_, StoreError>(events.iter().any(|event| event.key == *key && event.owner.as_deref() == Some(me)))
+        };
+        if is_mine.await.unwrap_or(false) {
+            std::future::pending::<()>().await;
+        }
+    }
+
     /// An event that a dead process left has nobody to end it but whoever asks for it again.
     async fn take_up_if_left(self: &Arc<Self>, key: &EventKey) -> Result<(), HostError> {
         let store = self.services.tapes.store();
@@ -188,7 +209,8 @@ impl Engine {
         let tape = self.services.tapes.record(&record.tape).await?;
         let is_ours = tape.is_some_and(|tape| self.is_ours(&tape));
         if is_ours && events.iter().any(|event| event.key == *key && self.is_left(event)) {
-            self.reserve(&record.tape)?.take_up();
+            let count = events.iter().filter(|event| self.is_left(event)).count();
+            self.reserve(&record.tape)?.take_up(count);
         }
         Ok(())
     }

@@ -197,6 +197,13 @@ impl Host {
         Ok(())
     }
 
+    /// Ends the running scope at once, for whoever was told already that the store fails: what it does not take now is taken
+    /// up at the next start.
+    pub async fn give_up(self) -> Result<(), HostError> {
+        self.engine.giving_up.cancel();
+        self.stop_within(Duration::ZERO).await
+    }
+
     /// Returns when neither a channel nor a task of this host goes on.
     async fn at_rest(&self) {
         self.ended().await;

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use capstan_protocol::{EntryId, EventKey, RunId, TapeName};
 use capstan_tape::{Assigned, Batch, Draft, EntryRef, Fact, Fence, Kind, RunStatus, StoreError, Tapes, Window};
+use tokio_util::task::TaskTracker;
 
 use crate::Clock;
 
@@ -17,6 +18,8 @@ pub(crate) struct Journal {
     tape: TapeName,
     fence: Fence,
     clock: Clock,
+    /// Where commits go on that nobody waits for any more.
+    tasks: TaskTracker,
     pending: Mutex<Pending>,
     /// Commits follow one another in the order of what they hold. This lock is their queue: it is held over the wait for
     /// the disk on purpose, and nothing else is done under it.
@@ -45,8 +48,9 @@ struct Pending {
 pub(crate) struct Ticket(u64);
 
 impl Journal {
-    pub(crate) fn new(tapes: Tapes, tape: TapeName, fence: Fence, clock: Clock) -> Self {
-        Self { tapes, tape, fence, clock, pending: Mutex::default(), order: tokio::sync::Mutex::default() }
+    /// A journal of this tape. Its commits are tasks of the host, which does not end before they do.
+    pub(crate) fn new(tapes: Tapes, tape: TapeName, fence: Fence, clock: Clock, tasks: TaskTracker) -> Self {
+        Self { tapes, tape, fence, clock, tasks, pending: Mutex::default(), order: tokio::sync::Mutex::default() }
     }
 
     /// The tape of the session.
@@ -68,7 +72,7 @@ impl Journal {
 
     /// The journal of a fork of this tape. It is written under the same lease.
     pub(crate) fn of_fork(&self, fork: TapeName) -> Self {
-        Self::new(self.tapes.clone(), fork, self.fence.clone(), self.clock.clone())
+        Self::new(self.tapes.clone(), fork, self.fence.clone(), self.clock.clone(), self.tasks.clone())
     }
 
     /// Adds entries of a run and the facts they rest on to what waits, so that no commit comes between them. `did` is the
@@ -179,7 +183,7 @@ impl Journal {
     /// waits: a commit that somebody has left to end by itself cannot take them along.
     pub(crate) async fn flush_with(self: &Arc<Self>, last: Vec<Fact>) -> Result<Vec<Assigned>, StoreError> {
         let (journal, count) = (Arc::clone(self), last.len());
-        let commit = tokio::spawn(async move { journal.commit(last).await });
+        let commit = self.tasks.spawn(async move { journal.commit(last).await });
         let mut assigned = commit.await.unwrap_or_else(|error| Err(StoreError::io("write the journal", error)))?;
         Ok(assigned.split_off(assigned.len().saturating_sub(count)))
     }

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::ending::{self, Closed, Ended, EndingOrder, Lease};
+use crate::ending::{Closed, Ended, EndingOrder, Lease};
 use crate::engine::{Active, Engine};
 use crate::item::{Group, Item};
 use crate::journal::Journal;
@@ -263,7 +263,12 @@ impl Lane {
         self.is_taken_up = true;
         self.is_to_take_up = false;
         match recovery::take_up(&self.engine, &self.tape, fence).await {
-            Ok(groups) => {
+            Ok(mut groups) => {
+                // There may be fewer places: who is first in line needs none for long.
+                let last_first = groups.iter_mut().flatten().rev();
+                for (item, seat) in last_first.zip(self.engine.sessions.take_seats(&self.tape)) {
+                    item.place = Some(seat);
+                }
                 for items in groups.into_iter().rev() {
                     self.mailbox.put_first(items);
                 }
@@ -319,7 +324,7 @@ impl Lane {
             settled = &mut settling => settled,
             // It goes on for as long as the store fails: whoever waits behind it must not wait for that.
             Ok(error) = troubled => {
-                ending::tell(self.mailbox.iter_mut(), &error.into());
+                engine.tell_delayed(self.mailbox.iter_mut(), &error.into());
                 settling.await
             }
         };
@@ -337,9 +342,9 @@ impl Lane {
 
     fn begin(&self, fence: Fence) -> Active {
         let services = &self.engine.services;
-        let clock = services.settings.clock.clone();
+        let (clock, tasks) = (services.settings.clock.clone(), self.engine.tasks.clone());
         Active {
-            journal: Arc::new(Journal::new(services.tapes.clone(), self.tape.clone(), fence, clock)),
+            journal: Arc::new(Journal::new(services.tapes.clone(), self.tape.clone(), fence, clock, tasks)),
             cancelled: self.engine.cancelled.child_token(),
             steering: Arc::new(Steering::default()),
             interrupted: Arc::default(),

@@ -71,6 +71,9 @@ impl Owner {
                 ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
                     StoreError::Full { what: path }.into()
                 }
+                ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied => {
+                    StoreError::read_only(folder.display().to_string(), error).into()
+                }
                 _ => HostError::Owner { path, detail: error.to_string() },
             }
         };

@@ -21,6 +21,7 @@ mod chats;
 mod child;
 mod clock;
 pub mod conservation;
+mod delays;
 mod delivery;
 mod ending;
 mod engine;

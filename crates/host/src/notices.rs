@@ -1,9 +1,11 @@
 //! Notices: what is said when events end without a reply. Each takes the way of a reply, and a turn has one.
 
+use std::collections::HashMap;
+
 use capstan_hooks::Inbound;
 use capstan_hooks::args::Stage;
-use capstan_protocol::Outbound;
-use capstan_tape::Draft;
+use capstan_protocol::{EventKey, Outbound};
+use capstan_tape::{Draft, InFlight};
 use capstan_turn::{Dispatched, TurnError};
 use serde_json::json;
 
@@ -12,6 +14,7 @@ use crate::item::Group;
 use crate::staging::Staging;
 
 /// What is said about events that end without a turn.
+#[derive(Debug, Clone)]
 pub(crate) struct Said {
     /// What their outcome says.
     pub(crate) notice: String,
@@ -21,10 +24,33 @@ pub(crate) struct Said {
     pub(crate) flags: Option<Draft>,
 }
 
+/// What was said about events that a dead process left, by the first of them.
+#[derive(Debug, Default)]
+pub(crate) struct SaidBefore(HashMap<EventKey, Said>);
+
+impl SaidBefore {
+    /// [Says why](Engine::say_why) events end, once: however often their end is tried to be written, it is the same.
+    pub(crate) async fn say_why(
+        &mut self,
+        engine: &Engine,
+        events: &[InFlight],
+        group: Option<&Group>,
+        error: &TurnError,
+    ) -> Said {
+        let Some(first) = events.first() else { return engine.say_why(group, error).await };
+        if let Some(said) = self.0.get(&first.key) {
+            return said.clone();
+        }
+        let said = engine.say_why(group, error).await;
+        self.0.insert(first.key.clone(), said.clone());
+        said
+    }
+}
+
 impl Engine {
     /// Tells the observers why events end that a dead process left, and has the one notice dispatched. There are no
     /// events where none can be read any more.
-    pub(crate) async fn say_why(&self, group: Option<&Group>, error: &TurnError) -> Said {
+    async fn say_why(&self, group: Option<&Group>, error: &TurnError) -> Said {
         let staging = self.tell_observers(group.map(|group| &group.inbound), error).await;
         let dispatched = match group {
             Some(group) => self.dispatch_notice(group, &staging).await,

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use capstan_hooks::contracts::{Answer, Channel, Fate};
-use capstan_tape::{Batch, Fact, OutboxStatus, StoreError};
+use capstan_protocol::Event;
+use capstan_tape::{Batch, Fact, OutboxRecord, OutboxStatus, StoreError};
 
 use crate::backoff::Backoff;
 pub(crate) use crate::chats::{Address, Outbox};
@@ -14,6 +15,7 @@ use crate::engine::Engine;
 use crate::parcel::{CallerGone, Receipt};
 pub(crate) use crate::parcel::{Parcel, Row};
 use crate::precedence::{BEHIND_OTHERS, Behind};
+use crate::recovery::is_left;
 
 /// How long to wait before another attempt.
 const BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_mins(5) };
@@ -180,11 +182,16 @@ impl Engine {
             }
             receipt.undelivered(reason);
         }
-        let status = match answered {
-            Ok(()) => OutboxStatus::sent(),
-            Err((reason, _)) => OutboxStatus::Undelivered { reason },
+        let fate = |row: Row| {
+            let status = match &answered {
+                Ok(()) => OutboxStatus::Sent { possible_duplicate: row.fate_unknown },
+                // That it was not taken is on record already, or will be by whoever sees to what was left.
+                Err(_) if answer.duplicate => return None,
+                Err((reason, _)) => OutboxStatus::Undelivered { reason: reason.clone() },
+            };
+            Some((row, status))
         };
-        let fates: Vec<(Row, OutboxStatus)> = rows.into_iter().map(|row| (row, status.clone())).collect();
+        let fates: Vec<(Row, OutboxStatus)> = rows.into_iter().filter_map(fate).collect();
         if let Err(error) = self.record(fates.clone()).await
             && error.may_pass()
         {
@@ -192,6 +199,17 @@ impl Engine {
             let engine = Arc::clone(self);
             self.tasks.spawn(async move { engine.record_fates(fates, None).await });
         }
+    }
+
+    /// Whether a message of an event that was sent again is for the caller that waits, and none has taken it.
+    pub(crate) fn is_not_given(&self, event: &Event, row: &OutboxRecord) -> bool {
+        let is_open = match &row.status {
+            OutboxStatus::Undelivered { .. } | OutboxStatus::Noted { .. } => true,
+            // Whoever was to give it died.
+            OutboxStatus::Waiting { .. } => is_left(self, row.owner.as_deref()),
+            OutboxStatus::Sent { .. } => false,
+        };
+        is_open && row.message.channel == event.source && self.services.caller_waits(&event.source)
     }
 
     /// Sends one message until its fate is known, or the host stops. Whoever waits in this process waits for the first

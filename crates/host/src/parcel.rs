@@ -39,6 +39,12 @@ impl Row {
         };
         Self { id: record.id, message: record.message, attempts, fate_unknown: true }
     }
+
+    /// A message that a caller did not take, or that a process left which died: then it may have been taken.
+    pub(crate) fn to_be_given(record: OutboxRecord) -> Self {
+        let fate_unknown = matches!(record.status, OutboxStatus::Waiting { .. });
+        Self { fate_unknown, ..Self::left_behind(record) }
+    }
 }
 
 /// What goes out when an event has ended.

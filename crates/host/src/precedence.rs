@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use capstan_tape::{OutboxRecord, OutboxStatus, StoreError};
+use capstan_tape::{OutboxId, OutboxRecord, OutboxStatus, StoreError};
 
 use crate::engine::Engine;
 use crate::outbox::Row;
@@ -16,6 +16,9 @@ const FIRST_LOOK: Duration = Duration::from_millis(20);
 const LONGEST_LOOK: Duration = Duration::from_secs(1);
 /// How long whoever waits in this process is made to wait for the messages of others.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How many earlier messages are read at once. The first of them that counts is enough.
+const PAGE: usize = 16;
 
 /// Why whoever waits in this process was not made to wait longer.
 pub(crate) const BEHIND_OTHERS: &str = "an earlier message to this chat is still to be sent by another process";
@@ -42,8 +45,8 @@ impl Behind {
 }
 
 impl Engine {
-    /// Records the fates of messages, as often as it takes until the host stops: other processes wait for it. Whoever waits
-    /// in this one does not.
+    /// Records the fates of messages, as often as it takes until the host gives up: other processes wait for it. Whoever
+    /// waits in this one does not.
     pub(crate) async fn record_fates(&self, fates: Vec<(Row, OutboxStatus)>, mut receipt: Option<Receipt>) {
         let mut look = Behind::default();
         loop {
@@ -53,7 +56,7 @@ impl Engine {
             }
             tokio::select! {
                 () = tokio::time::sleep(look.look_again()) => {}
-                () = self.stopping.cancelled() => return,
+                () = self.giving_up.cancelled() => return,
             }
         }
     }
@@ -81,21 +84,25 @@ impl Engine {
 
     async fn find_others_before(self: &Arc<Self>, row: &Row, behind: &Behind) -> Result<bool, StoreError> {
         let me = self.services.settings.owner.name();
-        let before = self.services.tapes.store().waiting_before(row.id, &row.message).await?;
-        for other in before {
-            let is_ours = other.owner.as_deref() == Some(me);
-            if is_ours && behind.takes_long() || !self.is_of_this_workspace(&other).await? {
-                continue;
-            }
-            if is_left(self, other.owner.as_deref()) {
-                if !is_served(self, &other.message.channel) {
+        let mut after = OutboxId(0);
+        loop {
+            let page = self.services.tapes.store().waiting_before(row.id, &row.message, after, PAGE).await?;
+            let Some(last) = page.last().map(|other| other.id) else { return Ok(false) };
+            for other in page {
+                let is_ours = other.owner.as_deref() == Some(me);
+                if is_ours && behind.takes_long() || !self.is_of_this_workspace(&other).await? {
                     continue;
                 }
-                self.take_over_messages().await?;
+                if is_left(self, other.owner.as_deref()) {
+                    if !is_served(self, &other.message.channel) {
+                        continue;
+                    }
+                    self.take_over_messages().await?;
+                }
+                return Ok(true);
             }
-            return Ok(true);
+            after = last;
         }
-        Ok(false)
     }
 
     /// Whether a message answers an event of this workspace, or of none that is known.

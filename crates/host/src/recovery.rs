@@ -1,7 +1,7 @@
 //! After a crash: what a dead process left is ended or taken up again, and nothing is done twice that may have been
 //! done.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -18,6 +18,7 @@ use crate::child;
 use crate::ending::rows;
 use crate::engine::Engine;
 use crate::item::{Group, Item};
+use crate::notices::SaidBefore;
 use crate::outbox::{CALLER_GONE, Parcel, Row, may_send};
 use crate::parcel::CallerGone;
 
@@ -56,17 +57,17 @@ struct Left {
     run: Option<RunRecord>,
 }
 
+/// Events that are to have a turn again, those of each turn together.
+type TakenUp = Result<Vec<Vec<Item>>, StoreError>;
+
 /// Ends the runs that a dead process left on a session, and gives the events that are to have a turn again: those of
 /// one run together, in order.
 ///
 /// The caller holds the session's lease, so none of those runs can be going on anywhere.
-pub(crate) async fn take_up(
-    engine: &Arc<Engine>,
-    tape: &TapeName,
-    fence: &Fence,
-) -> Result<Vec<Vec<Item>>, StoreError> {
+pub(crate) async fn take_up(engine: &Arc<Engine>, tape: &TapeName, fence: &Fence) -> TakenUp {
+    let mut said = SaidBefore::default();
     for _ in 0..RACES {
-        match try_take_up(engine, tape, fence).await {
+        match try_take_up(engine, tape, fence, &mut said).await {
             // Another process was faster with one of them.
             Err(StoreError::NotOpen { .. }) => {}
             done => return done,
@@ -75,7 +76,7 @@ pub(crate) async fn take_up(
     Ok(Vec::new())
 }
 
-async fn try_take_up(engine: &Arc<Engine>, tape: &TapeName, fence: &Fence) -> Result<Vec<Vec<Item>>, StoreError> {
+async fn try_take_up(engine: &Arc<Engine>, tape: &TapeName, fence: &Fence, said: &mut SaidBefore) -> TakenUp {
     let services = &engine.services;
     let store = services.tapes.store();
     let (events, not_ours): (Vec<_>, Vec<_>) =
@@ -145,13 +146,13 @@ async fn try_take_up(engine: &Arc<Engine>, tape: &TapeName, fence: &Fence) -> Re
             Verdict::GivenUp(why) => {
                 let error = TurnError::Run(RunFailure { message: why, code: None });
                 let group = Group::new(items);
-                let said = engine.say_why(group.as_ref(), &error).await;
+                let said = said.say_why(engine, &left.events, group.as_ref(), &error).await;
                 let entry = Draft::error("turn", &said.notice);
                 let entry = run_id.as_ref().map_or(entry.clone(), |run_id| entry.of_run(run_id));
                 for entry in std::iter::once(entry).chain(said.flags) {
                     batch.append(tape, Draft { date: Some(now.into()), ..entry });
                 }
-                let outcome = Outcome::Failed { notice: said.notice };
+                let outcome = Outcome::Failed { notice: said.notice, code: Some(error.code().to_owned()) };
                 for event in left.events {
                     let run_id = run_id.clone();
                     batch.push(Fact::Settle { key: event.key, outcome: outcome.clone(), run_id });
@@ -331,18 +332,18 @@ impl Engine {
     async fn sweep_once(self: &Arc<Self>) -> Result<(), StoreError> {
         self.take_over_messages().await?;
         let store = self.services.tapes.store();
-        let mut tapes = BTreeSet::new();
+        let mut tapes: BTreeMap<TapeName, usize> = BTreeMap::new();
         for event in store.in_flight(None).await? {
             if self.is_left(&event) {
-                tapes.insert(event.tape);
+                *tapes.entry(event.tape).or_default() += 1;
             }
         }
-        for tape in tapes {
+        for (tape, count) in tapes {
             let record = self.services.tapes.record(&tape).await?;
             if record.is_some_and(|record| self.is_ours(&record))
                 && let Ok(reservation) = self.reserve(&tape)
             {
-                reservation.take_up();
+                reservation.take_up(count);
             }
         }
         Ok(())

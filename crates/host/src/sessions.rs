@@ -69,6 +69,8 @@ struct Awake {
     unheard: usize,
     /// A process that worked on this session died, and what it left is to be taken up.
     is_to_take_up: bool,
+    /// The places of what is to be taken up: it waits like any other event.
+    seats: Vec<OwnedSemaphorePermit>,
     /// A turn is going on, or can begin.
     works: bool,
     /// The lane is giving its lease back: nobody may count on it.
@@ -137,6 +139,7 @@ impl Sessions {
                 expected: 0,
                 unheard: 0,
                 is_to_take_up: false,
+                seats: Vec::new(),
                 works: false,
                 releasing: false,
             }
@@ -179,6 +182,11 @@ impl Sessions {
     /// Whether the lane is to take up what a dead process left. It is told so once.
     pub(crate) fn is_to_take_up(&self, tape: &TapeName) -> bool {
         self.lock().get_mut(tape).is_some_and(|session| std::mem::take(&mut session.is_to_take_up))
+    }
+
+    /// The places that were kept for what the lane has taken up now.
+    pub(crate) fn take_seats(&self, tape: &TapeName) -> Vec<OwnedSemaphorePermit> {
+        self.lock().get_mut(tape).map(|session| std::mem::take(&mut session.seats)).unwrap_or_default()
     }
 
     fn sends_event(&self, tape: &TapeName) {
@@ -254,10 +262,14 @@ impl Reservation {
         }
     }
 
-    /// Has the lane take up what a dead process left.
-    pub(crate) fn take_up(self) {
+    /// Has the lane take up what a dead process left: so many events, which have their places before anything new does, as
+    /// far as there are places.
+    pub(crate) fn take_up(self, count: usize) {
         if let Some(session) = self.sessions.lock().get_mut(&self.tape) {
             session.is_to_take_up = true;
+            let free = std::iter::from_fn(|| Arc::clone(&session.places.queue).try_acquire_owned().ok());
+            let missing = count.saturating_sub(session.seats.len());
+            session.seats.extend(free.take(missing));
         }
     }
 

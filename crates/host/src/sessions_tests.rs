@@ -14,7 +14,7 @@ async fn g04_what_a_lane_has_to_hear_is_bounded_however_often_it_is_called() {
     for number in 0..1000 {
         let (reservation, lane) = sessions.reserve(&tape, &owner, 2);
         assert!(lane.is_none(), "it is awake");
-        if number % 2 == 0 { reservation.take_up() } else { drop(reservation) }
+        if number % 2 == 0 { reservation.take_up(1) } else { drop(reservation) }
     }
     assert!(matches!(inbox.next().await, Heard::Call));
     assert!(futures::poll!(Box::pin(inbox.next())).is_pending(), "once");

@@ -50,6 +50,9 @@ pub enum Outcome {
     Failed {
         /// The notice, as it was sent.
         notice: String,
+        /// The stable code of what went wrong, where there is one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        code: Option<String>,
     },
 }
 

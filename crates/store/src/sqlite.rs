@@ -171,9 +171,16 @@ impl Store for SqliteStore {
         self.readers.read(read::waiting).await
     }
 
-    async fn waiting_before(&self, id: OutboxId, message: &Outbound) -> Result<Vec<OutboxRecord>, StoreError> {
+    async fn waiting_before(
+        &self,
+        id: OutboxId,
+        message: &Outbound,
+        after: OutboxId,
+        limit: usize,
+    ) -> Result<Vec<OutboxRecord>, StoreError> {
         let (channel, chat) = (message.channel.to_string(), message.chat_id.to_string());
-        self.readers.read(move |connection| read::waiting_before(connection, id, &channel, &chat)).await
+        let read = move |connection: &_| read::waiting_before(connection, id, [&channel, &chat], after, limit);
+        self.readers.read(read).await
     }
 
     async fn outbox(&self, event: &EventKey) -> Result<Vec<OutboxRecord>, StoreError> {

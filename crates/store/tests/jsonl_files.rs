@@ -337,3 +337,12 @@ fn p12_read_file_reports_a_torn_line() {
     assert_eq!((torn.line, torn.bytes, torn.text.as_str()), (3, 21, "{\"id\": 2, \"kind\": \"é"));
     assert_eq!(Value::from(torn.line), 3);
 }
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn x02_a_full_disk_is_told_from_other_failures_of_the_disk() {
+    let files = Files::new();
+    std::os::unix::fs::symlink("/dev/full", files.path()).unwrap();
+    let what = files.path().display().to_string();
+    assert_eq!(files.append(1, "one").await, Err(StoreError::Full { what }));
+}

@@ -4,9 +4,9 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
-use capstan_protocol::EntryId;
+use capstan_protocol::{EntryId, EventKey, Outcome, Timestamp, WorkspaceId};
 use capstan_store::SqliteStore;
-use capstan_tape::{Batch, Fact, Fence, Slice, Store, StoreError, Tapes, blob_hash};
+use capstan_tape::{Batch, EntryRef, Fact, Fence, Slice, Store, StoreError, Tapes, blob_hash};
 use rusqlite::Connection;
 use support::{all, ids, messages, name, texts};
 use tempfile::TempDir;
@@ -225,4 +225,37 @@ async fn x04_a_lease_outlives_the_process_that_took_it() {
     let refused = tapes.commit(batch).await.unwrap_err();
     assert_eq!(refused, StoreError::Fenced { tape });
     assert_eq!(refused.to_string(), "the lease of tape t was taken over: this writer may no longer write to it");
+}
+
+#[tokio::test]
+async fn x02_rows_are_written_by_the_names_of_their_columns_wherever_these_stand() {
+    let (_directory, path) = place();
+    let store = SqliteStore::open(&path).unwrap();
+    let tables =
+        ["tapes", "entries", "inbox", "outcomes", "in_flight", "blobs", "state", "workspaces", "leases", "payloads"];
+    for table in tables {
+        let added = format!("ALTER TABLE {table} ADD COLUMN of_a_later_version TEXT");
+        Connection::open(&path).unwrap().execute_batch(&added).unwrap();
+    }
+    let (tape, at) = (name("t"), Timestamp::from_millis(0));
+    let key = EventKey { source: "phone".into(), bot_id: String::new(), event_id: "1".into() };
+    // Long enough to be kept outside of its entry.
+    let mut batch = messages(&tape, &["one", &"long ".repeat(10_000)]);
+    let (session, owner, entry) = ("s".into(), "host".to_owned(), EntryRef::InBatch(1));
+    batch.push(Fact::Accept { key: key.clone(), session, tape: tape.clone(), entry, at, owner: owner.clone() });
+    batch.push(Fact::Settle { key: key.clone(), outcome: Outcome::Silent, run_id: None });
+    batch.push(Fact::PutBlob { hash: blob_hash(b"x"), bytes: b"x".to_vec() });
+    batch.push(Fact::PutState { tape: tape.clone(), key: "k".to_owned(), value: "v".into() });
+    batch.push(Fact::RememberWorkspace { path: "/w".to_owned(), identity: WorkspaceId::new("/w") });
+    batch.push(Fact::TakeLease { tape: tape.clone(), owner: owner.clone(), now: at, until: at, judged: None });
+    store.commit(batch).await.unwrap();
+    assert_eq!(ids(&all(&store, &tape).await), [1, 2]);
+    let accepted = store.accepted(&key).await.unwrap().unwrap();
+    assert_eq!(
+        (accepted.tape, accepted.entry, accepted.outcome),
+        (tape.clone(), EntryId(1), Some((Outcome::Silent, None)))
+    );
+    assert_eq!(store.lease(&tape).await.unwrap().unwrap().owner, Some(owner));
+    assert_eq!(store.state(&tape).await.unwrap()["k"], "v");
+    assert_eq!(store.workspace("/w").await.unwrap(), Some(WorkspaceId::new("/w")));
 }

@@ -53,12 +53,20 @@ pub trait Store: Send + Sync + 'static {
     /// The outbox rows that wait to be sent, in order.
     async fn waiting(&self) -> Result<Vec<OutboxRecord>, StoreError>;
 
-    /// Those messages that wait, go to the chat of this one, and were staged before its row.
-    async fn waiting_before(&self, id: OutboxId, message: &Outbound) -> Result<Vec<OutboxRecord>, StoreError> {
+    /// The first of those messages that wait, go to the chat of this one, and were staged before its row and after another:
+    /// no more than so many.
+    async fn waiting_before(
+        &self,
+        id: OutboxId,
+        message: &Outbound,
+        after: OutboxId,
+        limit: usize,
+    ) -> Result<Vec<OutboxRecord>, StoreError> {
         let is_before = |row: &OutboxRecord| {
-            row.id < id && row.message.channel == message.channel && row.message.chat_id == message.chat_id
+            let is_between = after < row.id && row.id < id;
+            is_between && row.message.channel == message.channel && row.message.chat_id == message.chat_id
         };
-        Ok(self.waiting().await?.into_iter().filter(is_before).collect())
+        Ok(self.waiting().await?.into_iter().filter(is_before).take(limit).collect())
     }
 
     /// The outbox rows of an event, in order.

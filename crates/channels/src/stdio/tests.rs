@@ -107,11 +107,26 @@ async fn c06_a_line_is_answered_under_its_id() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn c06_a_line_whose_end_cannot_be_recorded_hears_so_and_is_answered_later() {
+    let mut wire = Wire::new();
+    wire.ask(&json!({"id": 1, "session": "s", "text": "hello"}));
+    let event = wire.taken().await;
+    let why = Refusal { code: "disk-full", message: "no room".to_owned() };
+    wire.stdio.delayed(&event, &why).await.unwrap();
+    assert_eq!(wire.line(), json!({"id": 1, "session": "s", "delayed": {"code": "disk-full", "message": "no room"}}));
+    wire.reply(&event, "hi").await;
+    assert_eq!(wire.line()["outcome"], "replied");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn c06_every_outcome_is_told() {
     let mut wire = Wire::new();
     let run_id = RunId::new("run-1");
     let outcomes = [
-        (Outcome::Failed { notice: "no model".to_owned() }, json!({"outcome": "failed", "text": "no model"})),
+        (
+            Outcome::Failed { notice: "no model".to_owned(), code: None },
+            json!({"outcome": "failed", "text": "no model"}),
+        ),
         (Outcome::Silent, json!({"outcome": "silent", "text": ""})),
         (Outcome::Dropped, json!({"outcome": "dropped", "text": ""})),
         (Outcome::Cancelled, json!({"outcome": "cancelled", "text": ""})),

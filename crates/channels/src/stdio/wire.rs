@@ -36,7 +36,7 @@ pub(super) struct Answered<'a> {
 impl<'a> Answered<'a> {
     pub(super) fn new(answer: &'a Answer, asked: Option<&'a Asked>) -> Self {
         let (text, folded_into) = match &answer.outcome {
-            Outcome::Replied { text } | Outcome::Failed { notice: text } => (Cow::Borrowed(text.as_str()), None),
+            Outcome::Replied { text } | Outcome::Failed { notice: text, .. } => (Cow::Borrowed(text.as_str()), None),
             Outcome::Folded { run_id } => (messages(answer), Some(run_id)),
             Outcome::Silent | Outcome::Dropped | Outcome::Cancelled => (messages(answer), None),
         };
@@ -67,10 +67,27 @@ pub(super) struct Streamed<'a> {
 
 impl<'a> Streamed<'a> {
     pub(super) fn new(event: &'a StreamEvent, message: &'a Inbound, asked: &'a Asked) -> Self {
-        let session = message.session_id.as_ref();
-        let session = session.map_or_else(|| Cow::Owned(message.fallback_session()), Cow::Borrowed);
-        Self { id: asked.id(), session, event }
+        Self { id: asked.id(), session: session_of(message), event }
     }
+}
+
+/// An event whose end cannot be recorded for now. It follows when it is.
+#[derive(Serialize)]
+pub(super) struct Waits<'a> {
+    id: Option<&'a RawValue>,
+    session: Cow<'a, SessionId>,
+    delayed: Error<'a>,
+}
+
+impl<'a> Waits<'a> {
+    pub(super) fn new(event: &'a Inbound, asked: Option<&'a Asked>, delayed: Error<'a>) -> Self {
+        Self { id: asked.and_then(Asked::id), session: session_of(event), delayed }
+    }
+}
+
+fn session_of(event: &Inbound) -> Cow<'_, SessionId> {
+    let session = event.session_id.as_ref();
+    session.map_or_else(|| Cow::Owned(event.fallback_session()), Cow::Borrowed)
 }
 
 /// A message that answers no line.
@@ -96,7 +113,7 @@ pub(super) struct Refused<'a> {
     pub(super) error: Error<'a>,
 }
 
-/// Why a line was not accepted.
+/// Why a line was not accepted, or has no end yet.
 #[derive(Serialize)]
 pub(super) struct Error<'a> {
     pub(super) code: &'static str,

@@ -8,9 +8,9 @@ use capstan_channels::{Cli, Printer};
 use capstan_hooks::contracts::Channel;
 use capstan_hooks::points::ProvideChannels;
 use capstan_hooks::{Deadlines, HookRuntime};
-use capstan_host::{Host, HostError, Served};
+use capstan_host::{Host, Served};
 use capstan_protocol::{ActorRef, Event, EventId, Outcome, SessionId};
-use capstan_turn::TurnError;
+use capstan_turn::{RunFailure, TurnError};
 use serde_json::json;
 
 use super::print_json;
@@ -70,11 +70,14 @@ fn check_channel(hooks: &HookRuntime, name: &str) -> Result<(), Failure> {
 /// An event that ended before fails its command again where it did then.
 fn ended_before(outcome: Option<Outcome>) -> Result<(), Failure> {
     match outcome {
-        Some(Outcome::Failed { notice }) => Err(Failure::new("run-failed", notice, Exit::Failed)),
+        Some(Outcome::Failed { notice, code }) => Err(TurnError::Run(RunFailure { message: notice, code }).into()),
         Some(Outcome::Cancelled) => Err(TurnError::Cancelled.into()),
         Some(Outcome::Replied { .. } | Outcome::Silent | Outcome::Folded { .. } | Outcome::Dropped) => Ok(()),
-        // It is in flight elsewhere, and this process was told to end before the other one was done.
-        None => Err(HostError::Stopping.into()),
+        None => {
+            let message = "this process was told to end; another one still works on the event";
+            let stopped = Failure::new("host-stopping", message, Exit::Cancelled);
+            Err(stopped.hinted("nothing is lost: the same --event-id again gives its answer when it is there"))
+        }
     }
 }
 
@@ -85,7 +88,11 @@ async fn serve(host: Host, event: Event) -> Result<Served, Failure> {
     let running = host.clone();
     let serving = async move {
         let served = host.serve(event).await;
-        host.stop().await?;
+        match &served {
+            // Whoever waits knows by now, and nothing else goes on that is worth waiting for.
+            Err(_) => host.give_up().await?,
+            Ok(_) => host.stop().await?,
+        }
         served
     };
     tokio::pin!(serving);
@@ -129,7 +136,14 @@ fn read_input(limit: usize) -> Result<String, Failure> {
         let message = format!("the standard input has more than the {limit} bytes allowed");
         return Err(Failure::new("message-too-large", message, Exit::Usage));
     }
-    String::from_utf8(bytes).map_err(|_| invalid("is not valid UTF-8"))
+    let text = String::from_utf8(bytes).map_err(|_| invalid("is not valid UTF-8"))?;
+    // As on every channel: not everything that a message passes through can hold one.
+    if text.contains('\0') {
+        return Err(
+            invalid("has a NUL character").hinted("leave it out: a message is a text, and files can be read by path")
+        );
+    }
+    Ok(text)
 }
 
 fn in_json(served: &Served) -> serde_json::Value {
@@ -144,8 +158,13 @@ fn in_json(served: &Served) -> serde_json::Value {
     if served.duplicate {
         object["duplicate"] = true.into();
     }
-    if let Some(error) = &served.error {
-        object["error"] = json!({ "code": error.code(), "message": error.public() });
+    match (&served.error, &served.outcome) {
+        (Some(error), _) => object["error"] = json!({ "code": error.code(), "message": error.public() }),
+        // What failed before says so again.
+        (None, Some(Outcome::Failed { notice, code })) => {
+            object["error"] = json!({ "code": code.as_deref().unwrap_or("run-failed"), "message": notice });
+        }
+        (None, _) => {}
     }
     object
 }

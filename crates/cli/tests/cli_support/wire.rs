@@ -2,9 +2,9 @@
 
 use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{Place, Said, TOO_LONG};
 
@@ -24,14 +24,26 @@ impl Wire {
     }
 
     /// Starts this and waits until it is ready.
-    pub fn of(mut command: Command) -> Self {
+    pub fn of(command: Command) -> Self {
+        Self::if_ready(command).expect("it gets ready")
+    }
+
+    /// Starts this and waits until it is ready; nothing when it ends before.
+    pub fn if_ready(mut command: Command) -> Option<Self> {
         let mut process = command.stdin(Stdio::piped()).spawn().expect("the binary starts");
         let input = process.stdin.take();
         let lines = lines_of(process.stdout.take().expect("its standard output is a pipe"));
         let errors = lines_of(process.stderr.take().expect("its standard error is a pipe"));
         let mut wire = Self { process, input, lines, errors, complaints: Vec::new() };
-        assert_eq!(wire.line(), json!({"ready": true}));
-        wire
+        match wire.lines.recv_timeout(TOO_LONG) {
+            Ok(line) => assert_eq!(line, r#"{"ready":true}"#),
+            Err(RecvTimeoutError::Timeout) => panic!("it neither gets ready nor ends"),
+            Err(RecvTimeoutError::Disconnected) => {
+                wire.process.wait().expect("it ends");
+                return None;
+            }
+        }
+        Some(wire)
     }
 
     /// Writes these bytes.

@@ -52,7 +52,12 @@ pub struct House {
 impl House {
     /// A house whose store is in memory: for paused time.
     pub fn in_memory() -> Self {
-        Self { folder: tempfile::tempdir().unwrap(), store: Arc::new(MemoryStore::new()) }
+        Self::over(Arc::new(MemoryStore::new()))
+    }
+
+    /// A house with this store.
+    pub fn over(store: Arc<dyn Store>) -> Self {
+        Self { folder: tempfile::tempdir().unwrap(), store }
     }
 
     /// A house with a real database.
@@ -193,7 +198,7 @@ pub async fn submit(host: &Host, event: &Event) {
 pub fn in_words(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Replied { text } => format!("replied: {text}"),
-        Outcome::Failed { notice } => format!("failed: {notice}"),
+        Outcome::Failed { notice, .. } => format!("failed: {notice}"),
         other => other.name().to_owned(),
     }
 }

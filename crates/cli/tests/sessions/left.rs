@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use capstan::Host;
 use capstan::hooks::Plugin;
 use capstan::hooks::contracts::{Debounce, Intake};
 use capstan::protocol::{
@@ -13,6 +12,7 @@ use capstan::tape::{
     Batch, Draft, EntryRef, Fact, Judged, NewOutbound, NewTape, OutboxStatus, RunRecord, RunStatus, TapeAddress,
     tape_name,
 };
+use capstan::{Host, HostError};
 use capstan_host::grant;
 use capstan_testing::Gate;
 use serde_json::json;
@@ -30,18 +30,18 @@ fn echoes() -> Box<dyn Plugin> {
     echoes_at(&gate)
 }
 
-fn phone() -> Arc<Phone> {
+pub fn phone() -> Arc<Phone> {
     Arc::new(Phone::new("phone"))
 }
 
-fn message(channel: &'static str, text: &str) -> Event {
+pub fn message(channel: &'static str, text: &str) -> Event {
     Event { session_id: Some(SESSION.into()), ..Event::message(channel, "1", text) }
 }
 
 /// A session of a house as a dead process knew it.
-struct Left<'a> {
+pub struct Left<'a> {
     house: &'a House,
-    tape: TapeName,
+    pub tape: TapeName,
     workspace: WorkspaceId,
 }
 
@@ -52,16 +52,16 @@ impl<'a> Left<'a> {
         Self { house, tape, workspace }
     }
 
-    fn of(house: &'a House) -> Self {
+    pub fn of(house: &'a House) -> Self {
         Self::in_workspace(house, house.workspace().to_str().unwrap())
     }
 
-    async fn commit(&self, facts: Vec<Fact>) {
+    pub async fn commit(&self, facts: Vec<Fact>) {
         self.house.store().commit(Batch { facts, ..Batch::new() }).await.unwrap();
     }
 
     /// An event that was accepted at a second, with this on its entry beside it.
-    async fn accepted(&self, event: &Event, second: i64, told: serde_json::Value) {
+    pub async fn accepted(&self, event: &Event, second: i64, told: serde_json::Value) {
         let mut data = json!({ "event": event });
         data.as_object_mut().unwrap().extend(told.as_object().unwrap().clone());
         let at = Timestamp::from_millis(second * 1000);
@@ -86,7 +86,7 @@ impl<'a> Left<'a> {
     }
 
     /// A run that had begun for an event.
-    async fn run(&self, event: &Event, bypasses_host: bool) -> RunId {
+    pub async fn run(&self, event: &Event, bypasses_host: bool) -> RunId {
         let run_id = RunId::generate();
         let scope = grant::Scope::from(event);
         self.commit(vec![Fact::OpenRun(RunRecord {
@@ -112,7 +112,7 @@ impl<'a> Left<'a> {
     }
 
     /// A message that answers an event and was not sent.
-    async fn unsent(&self, event: &Event, text: &str) {
+    pub async fn unsent(&self, event: &Event, text: &str) {
         self.commit(vec![
             Fact::Settle { key: EventKey::from(event), outcome: Outcome::Silent, run_id: None },
             Fact::Enqueue(NewOutbound {
@@ -126,7 +126,7 @@ impl<'a> Left<'a> {
     }
 }
 
-async fn until_settled(house: &House, event: &Event) -> Outcome {
+pub async fn until_settled(house: &House, event: &Event) -> Outcome {
     loop {
         if let Some(outcome) = house.outcome(event).await {
             return outcome;
@@ -135,7 +135,7 @@ async fn until_settled(house: &House, event: &Event) -> Outcome {
     }
 }
 
-async fn listens(house: &House, channel: &Arc<Phone>, name: &str) -> Host {
+pub async fn listens(house: &House, channel: &Arc<Phone>, name: &str) -> Host {
     let host = house.host().channel(channel).plugin(echoes()).start().await;
     host.listen(&[name.into()]).await;
     host
@@ -280,6 +280,32 @@ async fn x01_a_turn_whose_end_can_never_be_written_fails_with_its_run() {
     assert!(matches!(house.outcome(&event).await, Some(Outcome::Failed { .. })));
     let runs = house.store().runs(10).await.unwrap();
     assert_eq!(runs.iter().map(|run| run.status).collect::<Vec<_>>(), [RunStatus::Failed]);
+    host.stop().await.unwrap();
+    house.assert_tidy().await;
+}
+
+#[tokio::test]
+async fn x01_what_was_left_waits_in_the_queue_of_its_session_like_anything_new() {
+    let gate = Gate::new();
+    let house = House::in_memory();
+    let left = Left::of(&house);
+    // One has its turn, and as many wait as may.
+    let waiting = ["one", "two", "three"].map(|text| message("desk", text));
+    for event in &waiting {
+        left.accepted(event, 0, json!({})).await;
+    }
+    let desk = Arc::new(Phone::desk("desk"));
+    let building = house.host().channel(&desk).plugin(echoes_at(&gate));
+    let host = building.set(|settings| settings.session_queue = 2).start().await;
+    host.listen(&["desk".into()]).await;
+    gate.reached().await;
+    let one_more = message("desk", "four");
+    assert_eq!(host.serve(one_more.clone()).await.unwrap_err(), HostError::QueueFull);
+    gate.open();
+    for event in &waiting {
+        until_settled(&house, event).await;
+    }
+    host.serve(one_more).await.expect("those that had their turn gave their places back");
     host.stop().await.unwrap();
     house.assert_tidy().await;
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use capstan::hooks::Inbound;
-use capstan::hooks::contracts::{Answer, Channel, ChannelCapabilities, ChannelError, Gateway, Intake};
+use capstan::hooks::contracts::{Answer, Channel, ChannelCapabilities, ChannelError, Gateway, Intake, Refusal};
 use capstan::protocol::{ChannelName, EventId, Outbound, StreamEvent};
 use futures::future::BoxFuture;
 use tokio::sync::{Notify, watch};
@@ -15,6 +15,7 @@ pub enum Asked {
     Stop,
     Send(Outbound),
     Answer(Answer),
+    Delayed(EventId, Refusal),
     Show(StreamEvent),
 }
 
@@ -39,6 +40,7 @@ pub struct Phone {
     behaviour: Box<Behaviour>,
     sent: watch::Sender<Vec<Sent>>,
     answers: watch::Sender<Vec<Answer>>,
+    delayed: watch::Sender<Vec<(EventId, Refusal)>>,
     shown: watch::Sender<Vec<StreamEvent>>,
     stopped: Notify,
 }
@@ -53,6 +55,7 @@ impl Phone {
             behaviour: Box::new(|_| None),
             sent: watch::Sender::default(),
             answers: watch::Sender::default(),
+            delayed: watch::Sender::default(),
             shown: watch::Sender::default(),
             stopped: Notify::new(),
         }
@@ -97,6 +100,12 @@ impl Phone {
         answers.iter().rfind(|answer| answer.event.event_id == *event).expect("it was waited for").clone()
     }
 
+    /// Waits until so many events are said to be delayed, and gives them with why.
+    pub async fn until_delayed(&self, count: usize) -> Vec<(EventId, Refusal)> {
+        let mut delayed = self.delayed.subscribe();
+        delayed.wait_for(|delayed| delayed.len() >= count).await.expect("the channel is there").clone()
+    }
+
     async fn asked(&self, asked: Asked) -> Result<(), ChannelError> {
         if let Some(does) = (self.behaviour)(&asked) {
             does.await?;
@@ -107,6 +116,7 @@ impl Phone {
                 self.sent.send_modify(|all| all.push(sent));
             }
             Asked::Answer(answer) => self.answers.send_modify(|all| all.push(answer)),
+            Asked::Delayed(event, why) => self.delayed.send_modify(|all| all.push((event, why))),
             Asked::Show(event) => self.shown.send_modify(|all| all.push(event)),
             Asked::Stop => self.stopped.notify_one(),
         }
@@ -143,6 +153,10 @@ impl Channel for Phone {
 
     async fn answer(&self, answer: &Answer) -> Result<(), ChannelError> {
         self.asked(Asked::Answer(answer.clone())).await
+    }
+
+    async fn delayed(&self, event: &Inbound, why: &Refusal) -> Result<(), ChannelError> {
+        self.asked(Asked::Delayed(event.event_id.clone(), why.clone())).await
     }
 
     async fn on_event(&self, event: &StreamEvent, _: &Inbound) -> Result<(), ChannelError> {

@@ -1,6 +1,7 @@
 //! A host that must end whoever keeps it, and callers that take their time while it need not. On paused time.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use capstan::hooks::Plugin;
@@ -92,6 +93,30 @@ async fn x03_however_many_answers_nobody_takes_a_stop_has_its_time_and_their_fat
         let OutboxStatus::Undelivered { reason } = status(&house, event).await else { panic!("nobody took it") };
         assert!(reason.contains("before the host stopped"), "{reason}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn x03_an_answer_that_nobody_took_is_on_record_as_given_when_the_event_is_sent_again() {
+    let is_gone = Arc::new(AtomicBool::new(true));
+    let gone = Arc::clone(&is_gone);
+    let desk = Arc::new(Phone::desk("desk").that(move |asked: &Asked| -> Option<Does> {
+        let hung_up = || async { Err(ChannelError::hopeless("desk".into(), "hung up")) }.boxed();
+        (matches!(asked, Asked::Answer(_)) && gone.load(Ordering::SeqCst)).then(hung_up)
+    }));
+    let house = House::in_memory();
+    let host = house.host().channel(&desk).plugin(echoes()).start().await;
+    let event = Event::message("desk", "1", "one");
+    host.serve(event.clone()).await.unwrap();
+    let undelivered = OutboxStatus::Undelivered { reason: "hung up".to_owned() };
+    assert_eq!(status(&house, &event).await, undelivered);
+    host.serve(event.clone()).await.unwrap();
+    assert_eq!(status(&house, &event).await, undelivered, "whoever asked again hung up too");
+    is_gone.store(false, Ordering::SeqCst);
+    let served = host.serve(event.clone()).await.unwrap();
+    assert_eq!((served.duplicate, served.outbounds.len()), (true, 1));
+    assert_eq!(desk.answer_to(&event.event_id).await.messages.len(), 1);
+    host.stop().await.unwrap();
+    assert_eq!(status(&house, &event).await, OutboxStatus::sent());
 }
 
 #[tokio::test(start_paused = true)]

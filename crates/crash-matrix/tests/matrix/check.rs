@@ -104,7 +104,7 @@ fn outcome(said: &Said, report: &Report, found: &mut Vec<String>) {
 
 /// Whether this is the end of an event that was not tried again.
 pub fn is_given_up(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Failed { notice } if notice.contains("I was interrupted"))
+    matches!(outcome, Outcome::Failed { notice, .. } if notice.contains("I was interrupted"))
 }
 
 /// Whether nobody can tell what the run of an event had done when the host died.

@@ -30,7 +30,7 @@ fn has_messages(said: &Said, report: &Report, found: &mut Vec<String>) {
     let texts: Vec<String> = rows.iter().map(|row| row.message.content.text()).collect();
     let expected = match report.end.events.get(&said.id).and_then(|record| record.outcome.as_ref()) {
         Some((Outcome::Replied { text }, _)) => Some(text),
-        Some((Outcome::Failed { notice }, _)) => Some(notice),
+        Some((Outcome::Failed { notice, .. }, _)) => Some(notice),
         _ => None,
     };
     let is_folded = |notice: &String| texts.is_empty() && given_up_with_another(said, notice, report);
@@ -104,7 +104,7 @@ fn answered(said: &Said, report: &Report, found: &mut Vec<String>) {
     let Some((outcome, _)) = record else { return };
     let answers: Vec<_> = report.platform.answers.iter().filter(|answer| answer.event == id).collect();
     let text = match outcome {
-        Outcome::Replied { text } | Outcome::Failed { notice: text } => text.as_str(),
+        Outcome::Replied { text } | Outcome::Failed { notice: text, .. } => text.as_str(),
         _ => "",
     };
     for answer in &answers {

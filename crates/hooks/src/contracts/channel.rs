@@ -45,6 +45,13 @@ pub trait Channel: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Is told that what became of the event of a caller that waits cannot be recorded for now, as on a full disk, and why.
+    /// The event is kept, and its [answer](Self::answer) comes when there is one. It is told once for each event.
+    async fn delayed(&self, event: &Inbound, why: &Refusal) -> Result<(), ChannelError> {
+        let _ = (event, why);
+        Ok(())
+    }
+
     /// Is told what happens while the model stage is still running. `message` is the inbound the turn serves.
     async fn on_event(&self, event: &StreamEvent, message: &Inbound) -> Result<(), ChannelError> {
         let _ = (event, message);
@@ -108,7 +115,7 @@ pub trait Gateway: Send + Sync + 'static {
     fn submit(&self, event: Inbound) -> BoxFuture<'static, Result<(), Refusal>>;
 }
 
-/// Why an event was not accepted. Nothing of it was kept.
+/// Why an event was not accepted: nothing of it was kept. Or why it waits for its outcome.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Refusal {

@@ -2,7 +2,8 @@
 
 use capstan_protocol::{EntryId, Outbound, Outcome, RunId};
 use capstan_tape::{
-    EntryRef, Fact, InFlight, NewOutbound, OutboxStatus, RunRecord, RunStatus, Settled, Store, StoreError, TakenIn,
+    EntryRef, Fact, InFlight, NewOutbound, OutboxId, OutboxStatus, RunRecord, RunStatus, Settled, Store, StoreError,
+    TakenIn,
 };
 
 use super::fixture::{at, begin, commit, in_batch, just, key, name, outbound, run_record, user};
@@ -123,10 +124,15 @@ pub(super) async fn messages_wait_until_their_fate_is_known(store: &dyn Store) {
     let rows = store.waiting().await.unwrap();
     let elsewhere =
         NewOutbound { message: Outbound { chat_id: "2".into(), ..rows[0].message.clone() }, ..outbound("x") };
-    let before = async |row: usize, message| store.waiting_before(rows[row].id, message).await.unwrap();
+    let first = OutboxId(0);
+    let before = async |row: usize, message| store.waiting_before(rows[row].id, message, first, 10).await.unwrap();
     assert_eq!(before(2, &rows[2].message).await, rows[..2], "those that were staged before it");
     assert_eq!(before(0, &rows[0].message).await, []);
     assert_eq!(before(2, &elsewhere.message).await, [], "to another chat");
+    let page = async |after, limit| store.waiting_before(rows[2].id, &rows[2].message, after, limit).await.unwrap();
+    assert_eq!(page(first, 1).await, rows[..1], "no more than are asked for");
+    assert_eq!(page(rows[0].id, 1).await, rows[1..2], "and then those after them");
+    assert_eq!(page(rows[1].id, 1).await, []);
     let became = [
         OutboxStatus::sent(),
         OutboxStatus::Waiting { attempts: 1, fate_unknown: true, reason: Some("no answer".to_owned()) },

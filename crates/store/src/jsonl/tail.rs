@@ -85,7 +85,23 @@ fn create_numbered(path: &Path) -> io::Result<(File, PathBuf)> {
 pub(super) fn sync_directory(path: &Path) -> io::Result<()> {
     match path.parent() {
         // Elsewhere a directory cannot be opened, and its entries last without it.
-        Some(directory) if cfg!(unix) => File::open(directory)?.sync_all(),
+        Some(directory) if cfg!(unix) => {
+            // What a path of one part is in has no name but this.
+            let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
+            File::open(directory)?.sync_all()
+        }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::sync_directory;
+
+    #[test]
+    fn p12_what_a_path_of_one_part_is_in_is_synced_like_any_other_directory() {
+        sync_directory(Path::new("tapes")).unwrap();
     }
 }

@@ -70,7 +70,7 @@ impl JsonlTapes {
 
     fn append_now(&self, tape: &TapeName, entries: &[Entry]) -> Result<(), StoreError> {
         let path = self.path(tape);
-        let failed = |error| StoreError::io(format!("append to {}", path.display()), error);
+        let failed = |error| unwritten(&path, &error);
         self.make_directory().map_err(failed)?;
         let is_new = !path.exists();
         let file = OpenOptions::new().read(true).append(true).create(true).open(&path).map_err(failed)?;
@@ -161,6 +161,18 @@ impl JsonlTapes {
             problems.extend(messages.into_iter().map(|message| Problem { tape: Some(tape.clone()), message }));
         }
         Ok(problems)
+    }
+}
+
+/// Why nothing was appended to a file.
+fn unwritten(path: &Path, error: &io::Error) -> StoreError {
+    let what = path.display().to_string();
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+            StoreError::Full { what }
+        }
+        io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => StoreError::read_only(what, error),
+        _ => StoreError::io(format!("append to {what}"), error),
     }
 }
 

@@ -40,7 +40,8 @@ pub(super) fn add(connection: &Connection, event: &InFlight) -> Result<()> {
         taken_in.map(|taken_in| taken_in.run_id.as_str()),
         taken_in.map(|taken_in| integer(taken_in.message.0)),
     ];
-    let sql = "INSERT INTO in_flight VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
+    let sql = "INSERT INTO in_flight (source, bot_id, event_id, session, tape, entry, at, owner, adoptions, run_id, message) \
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
     connection.prepare_cached(sql)?.execute(values).map(drop)
 }
 

@@ -29,7 +29,7 @@ pub(super) fn keep(connection: &Connection, payload: &Value) -> Result<Columns> 
         return Ok(Columns { json, hash: None });
     }
     let hash = blob_hash(json.as_bytes());
-    let sql = "INSERT INTO payloads VALUES (?1, ?2) ON CONFLICT (hash) DO NOTHING";
+    let sql = "INSERT INTO payloads (hash, json) VALUES (?1, ?2) ON CONFLICT (hash) DO NOTHING";
     connection.prepare_cached(sql)?.execute(params![hash.as_str(), json])?;
     Ok(Columns { json: ELSEWHERE.to_owned(), hash: Some(hash.as_str().to_owned()) })
 }

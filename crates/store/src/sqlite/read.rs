@@ -190,14 +190,17 @@ pub(super) fn waiting(connection: &Connection) -> Result<Vec<OutboxRecord>> {
 pub(super) fn waiting_before(
     connection: &Connection,
     id: OutboxId,
-    channel: &str,
-    chat: &str,
+    [channel, chat]: [&str; 2],
+    after: OutboxId,
+    limit: usize,
 ) -> Result<Vec<OutboxRecord>> {
     let mut statement = connection.prepare_cached(&format!(
         "SELECT {OUTBOX_COLUMNS} FROM outbox WHERE json_extract(status, '$.status') = 'waiting' AND id < ?1 \
-         AND json_extract(message, '$.channel') = ?2 AND json_extract(message, '$.chat_id') = ?3 ORDER BY id"
+         AND json_extract(message, '$.channel') = ?2 AND json_extract(message, '$.chat_id') = ?3 AND id > ?4 \
+         ORDER BY id LIMIT ?5"
     ))?;
-    statement.query_map(params![integer(id.0), channel, chat], outbox_row)?.collect()
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    statement.query_map(params![integer(id.0), channel, chat, integer(after.0), limit], outbox_row)?.collect()
 }
 
 pub(super) fn outbox(connection: &Connection, event: &EventKey) -> Result<Vec<OutboxRecord>> {

@@ -53,7 +53,9 @@ impl Rows for SqlRows<'_> {
             }
             let fork = record.fork.as_ref();
             self.execute(
-                "INSERT INTO tapes VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12) \
+                "INSERT INTO tapes (name, session, workspace, head, generation, begins_after, past, handed_over, \
+                 fork_parent, fork_position, fork_state, brought_along) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12) \
                  ON CONFLICT (name) DO UPDATE SET session = ?2, workspace = ?3, head = ?4, generation = ?5, \
                  begins_after = ?6, past = ?7, handed_over = ?8, fork_state = ?11, brought_along = ?12",
                 params![
@@ -81,7 +83,8 @@ impl Rows for SqlRows<'_> {
         let write = || {
             let payload = payload::keep(self.connection, &entry.payload)?;
             self.execute(
-                "INSERT INTO entries VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+                "INSERT INTO entries (tape, id, kind, anchor, payload, meta, date, date_ms, extra, payload_hash) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
                 params![
                     tape.as_str(),
                     integer(entry.id.0),
@@ -113,7 +116,8 @@ impl Rows for SqlRows<'_> {
         let [source, bot_id, event_id] = key_columns(&event.key);
         let (session, tape, entry) = (event.session.as_str(), event.tape.as_str(), integer(event.entry.0));
         let values = params![source, bot_id, event_id, session, tape, entry, event.at.to_string()];
-        let sql = "INSERT INTO inbox VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT DO NOTHING";
+        let sql = "INSERT INTO inbox (source, bot_id, event_id, session, tape, entry, at) \
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT DO NOTHING";
         if self.done(self.execute(sql, values))? == 0 {
             return Ok(false);
         }
@@ -143,7 +147,8 @@ impl Rows for SqlRows<'_> {
         let [source, bot_id, event_id] = key_columns(key);
         let write = || {
             let values = params![source, bot_id, event_id, to_json(outcome)?, run_id.map(RunId::as_str)];
-            self.execute("INSERT INTO outcomes VALUES (?1, ?2, ?3, ?4, ?5)", values)
+            let sql = "INSERT INTO outcomes (source, bot_id, event_id, outcome, run_id) VALUES (?1, ?2, ?3, ?4, ?5)";
+            self.execute(sql, values)
         };
         self.done(write()).map(drop)
     }
@@ -227,7 +232,8 @@ impl Rows for SqlRows<'_> {
         let write = || match value {
             None => self.execute("DELETE FROM state WHERE tape = ?1 AND key = ?2", params![tape.as_str(), key]),
             Some(value) => self.execute(
-                "INSERT INTO state VALUES (?1, ?2, ?3) ON CONFLICT (tape, key) DO UPDATE SET value = ?3",
+                "INSERT INTO state (tape, key, value) VALUES (?1, ?2, ?3) \
+                 ON CONFLICT (tape, key) DO UPDATE SET value = ?3",
                 params![tape.as_str(), key, to_json(value)?],
             ),
         };
@@ -235,7 +241,7 @@ impl Rows for SqlRows<'_> {
     }
 
     fn put_workspace(&mut self, path: &str, identity: &WorkspaceId) -> Result<(), StoreError> {
-        let sql = "INSERT INTO workspaces VALUES (?1, ?2) ON CONFLICT (path) DO NOTHING";
+        let sql = "INSERT INTO workspaces (path, identity) VALUES (?1, ?2) ON CONFLICT (path) DO NOTHING";
         self.done(self.execute(sql, params![path, identity.as_str()])).map(drop)
     }
 
@@ -250,7 +256,7 @@ impl Rows for SqlRows<'_> {
         let sql = match self.known.leases.get(&record.tape) {
             Some(_) => "UPDATE leases SET epoch = ?2, owner = ?3, until = ?4 WHERE tape = ?1",
             None => {
-                "INSERT INTO leases VALUES (?1, ?2, ?3, ?4) \
+                "INSERT INTO leases (tape, epoch, owner, until) VALUES (?1, ?2, ?3, ?4) \
                  ON CONFLICT (tape) DO UPDATE SET epoch = ?2, owner = ?3, until = ?4"
             }
         };

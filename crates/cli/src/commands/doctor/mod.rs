@@ -18,7 +18,7 @@ use capstan_tape::TapeStore;
 use self::journal::Journal;
 use self::repair::{Repairs, TapesAre};
 use self::report::{Report, Section};
-use super::tape_store;
+use super::{store, tape_store};
 use crate::command_line::Doctor;
 use crate::config::{Config, Sources};
 use crate::{Capstan, Failure, builder};
@@ -42,11 +42,11 @@ pub(crate) async fn doctor(capstan: &Capstan, arguments: &Doctor) -> Result<(), 
             (settings::config(&config, &hooks), Some(hooks))
         }
     };
-    let report = examine(&home, set, hooks.as_ref(), arguments.repair).await;
+    let report = examine(&home, &workspace, set, hooks.as_ref(), arguments.repair).await;
     report.tell(arguments.json)
 }
 
-async fn examine(home: &Path, config: Section, hooks: Option<&HookRuntime>, repairs: bool) -> Report {
+async fn examine(home: &Path, workspace: &Path, config: Section, hooks: Option<&HookRuntime>, repairs: bool) -> Report {
     if !home.is_dir() {
         let mut report = Report::new(repairs.then(Vec::new));
         report.add(place::home(home));
@@ -62,7 +62,8 @@ async fn examine(home: &Path, config: Section, hooks: Option<&HookRuntime>, repa
     let database = builder::database_of(home);
     let journal = Journal { database: &database, elsewhere, owners: &owners };
     let tapes_are = if hooks.is_some() { TapesAre::Configured } else { TapesAre::Guessed };
-    let repairs = if repairs { Some(Repairs::make(&journal, tapes_are).await) } else { None };
+    let unfinished = || store::unfinished_backups(&[home, workspace]);
+    let repairs = if repairs { Some(Repairs::make(&journal, tapes_are, &unfinished()).await) } else { None };
     let (repaired, left) = repairs.map(|repairs| (repairs.done, repairs.left)).unzip();
     let mut report = Report::new(repaired);
     if let Some(left) = left.filter(|left| !left.is_empty()) {
@@ -75,6 +76,9 @@ async fn examine(home: &Path, config: Section, hooks: Option<&HookRuntime>, repa
         report.add(settings::plugins(hooks));
     }
     report.add(place::disk(home));
+    if let Some(section) = place::backups(&unfinished()) {
+        report.add(section);
+    }
     report.add(processes(&owners));
     if let Some(section) = unavailable {
         report.add(section);

@@ -1,11 +1,13 @@
 //! The home and the disk it is on.
 
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access, statvfs};
+use rustix::io::Errno;
 
 use super::report::Section;
+use crate::builder;
 
 /// Below this much free space a warning is due.
 const LEAST_FREE_BYTES: u64 = 100_000_000;
@@ -34,11 +36,39 @@ pub(super) fn home(home: &Path) -> Section {
         let hint = "mend its permissions, or set CAPSTAN_HOME to a directory you can write to";
         return Section::problem("home", format!("{shown} cannot be used: {error}"), hint);
     }
+    let unwritable = unwritable(home);
+    if !unwritable.is_empty() {
+        let hint = "let this user write to what is named, or set CAPSTAN_HOME to a directory you can write to";
+        let message = format!("nothing can be written: not all of {shown} is writable for this user");
+        return Section::problem("home", message, hint).with(unwritable);
+    }
     if mode & OTHERS != 0 {
         let message = format!("{shown} is open to others (mode {:03o}): conversations are there", mode & 0o777);
         return Section::warning("home", message, &format!("chmod 700 {shown}"));
     }
     Section::ok("home", shown.to_string())
+}
+
+/// What every command that writes must be able to write, is there, and is not for this user. The bits mean nothing to root.
+fn unwritable(home: &Path) -> Vec<String> {
+    let database = builder::database_of(home);
+    let beside = ["db-wal", "db-shm"].map(|extension| database.with_extension(extension));
+    let files = beside.into_iter().chain([database]).map(|path| (path, Access::READ_OK | Access::WRITE_OK));
+    let folders = [builder::owners(home), builder::tapes_of(home)];
+    let folders = folders.map(|path| (path, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK));
+    let refused = |(path, needed): (PathBuf, Access)| match access(&path, needed) {
+        Ok(()) | Err(Errno::NOENT) => None,
+        Err(error) => Some(format!("{}: {error}", path.display())),
+    };
+    files.chain(folders).filter_map(refused).collect()
+}
+
+/// Backups that were broken off, in the folders where they may be. They are of no use, and may be large.
+pub(super) fn backups(unfinished: &[PathBuf]) -> Option<Section> {
+    let details = unfinished.iter().map(|path| path.display().to_string()).collect();
+    let message = format!("backups that were broken off: {}", unfinished.len());
+    let hint = "`capstan doctor --repair` removes them, and so does the next backup to the same folder";
+    (!unfinished.is_empty()).then(|| Section::warning("backups", message, hint).with(details))
 }
 
 /// The disk of the home, or of what it will be made in.

@@ -1,12 +1,14 @@
 //! What `capstan doctor --repair` does: only what is safe beside running processes, and only where nothing is damaged. It
 //! says what it did, and what it left.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use capstan_protocol::Timestamp;
 use capstan_store::SqliteStore;
 use capstan_tape::{Batch, Fact, OutboxStatus, Slice, Store, StoreError, TapeRecord, Tapes};
 
+use super::super::store;
 use super::journal::{Journal, given_up, some};
 
 /// What became of a repair.
@@ -26,7 +28,7 @@ pub(super) enum TapesAre {
 
 impl Repairs {
     /// Does what can be done. Nothing is written where something is damaged: whoever mends it wants it as it is.
-    pub(super) async fn make(journal: &Journal<'_>, tapes_are: TapesAre) -> Self {
+    pub(super) async fn make(journal: &Journal<'_>, tapes_are: TapesAre, unfinished: &[PathBuf]) -> Self {
         let mut repairs = Self::default();
         let damage = match journal.damage().await {
             Ok(damage) => damage.map(str::to_owned),
@@ -37,6 +39,7 @@ impl Repairs {
             return repairs;
         }
         repairs.remove_dead_files(journal);
+        repairs.remove_backups(unfinished);
         let Some(store) = repairs.open(journal) else { return repairs };
         // Closing the runs of dead processes belongs here: the schema is the newest, and what that appends is handed
         // over below.
@@ -56,6 +59,16 @@ impl Repairs {
             Ok(0) => {}
             Ok(removed) => self.done.push(format!("removed the files of processes that are gone: {removed}")),
             Err(error) => self.left.push(format!("the files of processes that are gone stay: {error}")),
+        }
+    }
+
+    /// Removes what backups left that were broken off.
+    fn remove_backups(&mut self, unfinished: &[PathBuf]) {
+        for path in unfinished {
+            match store::remove_backup(path) {
+                Ok(()) => self.done.push(format!("removed a backup that was broken off: {}", path.display())),
+                Err(error) => self.left.push(format!("{} stays: {error}", path.display())),
+            }
         }
     }
 

@@ -1,7 +1,9 @@
 //! `capstan runs show`.
 
+use std::collections::BTreeSet;
+
 use capstan_protocol::{EntryId, Event, EventKey, RunId, Timestamp, Usage};
-use capstan_tape::{AcceptedRecord, Entry, InFlight, RunRecord, Slice, StoreError, Tapes};
+use capstan_tape::{AcceptedRecord, Entry, InFlight, Kind, RunRecord, Slice, StoreError, Tapes};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
@@ -11,6 +13,9 @@ use crate::Failure;
 
 /// How many entries are read at once.
 const PAGE: usize = 1000;
+/// How far before a run an event may stand that came while it ran: conversations that share a session are accepted side
+/// by side, and one may be heard of later than the next.
+const AT_ONCE: u64 = 100;
 /// How much of a result is shown on its line.
 const SHOWN_CHARS: usize = 160;
 
@@ -167,14 +172,17 @@ async fn in_every_generation(
     Ok(found)
 }
 
-/// The events that ended in this run, and those that it has taken in so far.
+/// The events that ended in this run, and those that it has taken in so far. They came together with its own, or while it
+/// ran: then its tape tells of them there.
 async fn folded(tapes: &Tapes, run: &RunRecord) -> Result<Vec<Folded>, StoreError> {
+    let around = EntryId(run.begins_after.0.saturating_sub(AT_ONCE));
+    let slice = Slice { kinds: vec![Kind::Event], ..Slice::after(around) };
+    let told = in_every_generation(tapes, &run.tape, slice, |entry| entry.name() == Some("event.accepted")).await?;
+    let event = |entry: &Entry| Event::deserialize(entry.payload.get("data")?.get("event")?).ok();
+    let came = told.iter().filter_map(event).map(|event| EventKey::from(&event));
     let mut found = Vec::new();
-    for settled in tapes.store().settled().await? {
-        if settled.tape != run.tape || settled.key == run.event {
-            continue;
-        }
-        if let Some(record) = tapes.store().accepted(&settled.key).await?.filter(|one| is_folded(one, &run.run_id)) {
+    for key in run.others.iter().cloned().chain(came).collect::<BTreeSet<EventKey>>() {
+        if let Some(record) = tapes.store().accepted(&key).await?.filter(|one| is_folded(one, &run.run_id)) {
             found.push(Folded { key: record.key, at: record.at, in_flight: false });
         }
     }

@@ -4,7 +4,8 @@ mod backup;
 mod leftover;
 mod target;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use capstan_store::SqliteStore;
 use clap::Subcommand;
@@ -31,6 +32,20 @@ pub(crate) enum StoreCommand {
         #[arg(long)]
         json: bool,
     },
+}
+
+/// What backups left in these folders that were broken off.
+pub(super) fn unfinished_backups(folders: &[&Path]) -> Vec<PathBuf> {
+    let now = SystemTime::now();
+    let mut found: Vec<PathBuf> = folders.iter().flat_map(|folder| leftover::left(folder, now)).collect();
+    found.sort();
+    found.dedup();
+    found
+}
+
+/// Removes what a backup left that was broken off.
+pub(super) fn remove_backup(unfinished: &Path) -> std::io::Result<()> {
+    target::remove(unfinished)
 }
 
 pub(crate) async fn run(context: Context<'_>, command: StoreCommand) -> Result<(), Failure> {

@@ -7,6 +7,9 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
+
 use super::leftover::{self, END, MARK};
 use crate::{Exit, Failure};
 
@@ -21,6 +24,8 @@ pub(super) struct Target {
     pub(super) new_file: PathBuf,
     /// The copies of tapes that are kept as files, while they are made.
     pub(super) new_tapes: PathBuf,
+    /// Whether what is at its place is replaced.
+    replaces: bool,
 }
 
 impl Target {
@@ -48,12 +53,10 @@ impl Target {
             hidden.push(format!("{end}{MARK}{}{END}", std::process::id()));
             folder.join(hidden)
         };
-        let target = Self { new_file: hidden(""), new_tapes: hidden(".tapes"), path, folder };
+        let target = Self { new_file: hidden(""), new_tapes: hidden(".tapes"), path, folder, replaces: force };
         let there = target.places().into_iter().find(|place| place.symlink_metadata().is_ok());
         match there {
-            Some(place) if !force => {
-                Err(Failure::new("backup-exists", format!("{} is there already", place.display()), Exit::Usage))
-            }
+            Some(place) if !force => Err(exists(&place)),
             _ => {
                 for left in leftover::left(&target.folder, SystemTime::now()) {
                     remove_unfinished(&left);
@@ -86,10 +89,33 @@ impl Target {
 
     /// Puts what is whole in its place, and makes that last.
     pub(super) fn place(self) -> Result<(), Failure> {
-        self.place_all().map_err(|error| self.failed(&error))
+        if self.replaces {
+            self.replace_all().map_err(|error| self.failed(&error))?;
+        } else {
+            self.place_all()?;
+        }
+        File::open(&self.folder).and_then(|folder| folder.sync_all()).map_err(|error| self.failed(&error))
     }
 
-    fn place_all(&self) -> io::Result<()> {
+    /// Another backup may have come to the same place meanwhile: of the two, the first stays.
+    fn place_all(&self) -> Result<(), Failure> {
+        let refused = |place: &Path, error: &io::Error| match error.kind() {
+            io::ErrorKind::AlreadyExists => exists(place),
+            _ => self.failed(error),
+        };
+        let (tapes, has_tapes) = (self.tapes(), self.new_tapes.is_dir());
+        if has_tapes {
+            move_to_free(&self.new_tapes, &tapes).map_err(|error| refused(&tapes, &error))?;
+        }
+        move_to_free(&self.new_file, &self.path).map_err(|error| {
+            if has_tapes {
+                remove_unfinished(&tapes);
+            }
+            refused(&self.path, &error)
+        })
+    }
+
+    fn replace_all(&self) -> io::Result<()> {
         remove(&self.tapes())?;
         // A log of the file that was there before would be taken for one of the new file.
         for end in BESIDE {
@@ -98,12 +124,15 @@ impl Target {
         if self.new_tapes.is_dir() {
             std::fs::rename(&self.new_tapes, self.tapes())?;
         }
-        std::fs::rename(&self.new_file, &self.path)?;
-        File::open(&self.folder)?.sync_all()
+        std::fs::rename(&self.new_file, &self.path)
     }
 
     fn failed(&self, error: &io::Error) -> Failure {
-        Failure::new("store-failed", format!("cannot write {}: {error}", self.path.display()), Exit::Store)
+        let code = match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => "disk-full",
+            _ => "store-failed",
+        };
+        Failure::new(code, format!("cannot write {}: {error}", self.path.display()), Exit::Store)
     }
 }
 
@@ -113,6 +142,24 @@ impl Drop for Target {
         for unfinished in [self.new_file.clone(), self.new_tapes.clone()].into_iter().chain(beside) {
             remove_unfinished(&unfinished);
         }
+    }
+}
+
+fn exists(place: &Path) -> Failure {
+    Failure::new("backup-exists", format!("{} is there already", place.display()), Exit::Usage)
+}
+
+/// Gives a file or folder another name that nothing has, in one step.
+fn move_to_free(from: &Path, to: &Path) -> io::Result<()> {
+    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        // Not every file system can.
+        Err(Errno::INVAL | Errno::NOSYS) if to.symlink_metadata().is_ok() => Err(io::ErrorKind::AlreadyExists.into()),
+        Err(Errno::INVAL | Errno::NOSYS) if from.is_dir() => std::fs::rename(from, to),
+        Err(Errno::INVAL | Errno::NOSYS) => {
+            std::fs::hard_link(from, to)?;
+            std::fs::remove_file(from)
+        }
+        moved => Ok(moved?),
     }
 }
 
@@ -129,7 +176,7 @@ fn with_end(path: &Path, end: &str) -> PathBuf {
 }
 
 /// Removes a file or a folder, if there is one.
-fn remove(path: &Path) -> io::Result<()> {
+pub(super) fn remove(path: &Path) -> io::Result<()> {
     let removed = match path.symlink_metadata() {
         Ok(found) if found.is_dir() => std::fs::remove_dir_all(path),
         Ok(_) => std::fs::remove_file(path),
@@ -138,5 +185,59 @@ fn remove(path: &Path) -> io::Result<()> {
     match removed {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         done => done,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::Target;
+
+    /// A backup of a folder that is whole, and not at its place yet.
+    fn whole(folder: &Path, force: bool) -> Target {
+        let target = Target::new(&folder.join("b.db"), &folder.join("capstan.db"), force).unwrap();
+        std::fs::write(&target.new_file, "mine").unwrap();
+        std::fs::write(target.make_tapes().unwrap().join("t.jsonl"), "mine").unwrap();
+        target
+    }
+
+    fn content(path: &Path) -> Option<String> {
+        std::fs::read_to_string(path).ok()
+    }
+
+    #[test]
+    fn a_backup_that_is_whole_is_at_its_place_with_its_tapes() {
+        let folder = tempfile::tempdir().unwrap();
+        whole(folder.path(), false).place().unwrap();
+        assert_eq!(content(&folder.path().join("b.db")).as_deref(), Some("mine"));
+        assert_eq!(content(&folder.path().join("b.db.tapes/t.jsonl")).as_deref(), Some("mine"));
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "and nothing else is left");
+    }
+
+    #[test]
+    fn of_two_backups_to_one_place_the_first_stays_and_the_other_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, tapes) = (folder.path().join("b.db"), folder.path().join("b.db.tapes"));
+        let late = whole(folder.path(), false);
+        std::fs::write(&file, "theirs").unwrap();
+        assert_eq!(late.place().unwrap_err().code, "backup-exists");
+        assert_eq!(content(&file).as_deref(), Some("theirs"));
+        assert!(!tapes.exists(), "no tapes of another backup beside it");
+        std::fs::remove_file(&file).unwrap();
+
+        let late = whole(folder.path(), false);
+        std::fs::create_dir(&tapes).unwrap();
+        assert_eq!(late.place().unwrap_err().code, "backup-exists");
+        assert!(!file.exists() && std::fs::read_dir(&tapes).unwrap().next().is_none());
+    }
+
+    #[test]
+    fn one_that_is_told_to_replaces_what_came_meanwhile() {
+        let folder = tempfile::tempdir().unwrap();
+        let late = whole(folder.path(), true);
+        std::fs::write(folder.path().join("b.db"), "theirs").unwrap();
+        late.place().unwrap();
+        assert_eq!(content(&folder.path().join("b.db")).as_deref(), Some("mine"));
     }
 }

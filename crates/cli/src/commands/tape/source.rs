@@ -4,6 +4,7 @@ use std::cell::OnceCell;
 use std::path::Path;
 use std::sync::Arc;
 
+use capstan_host::Owners;
 use capstan_protocol::{SessionId, TapeName, Timestamp, WorkspaceId};
 use capstan_store::jsonl;
 use capstan_tape::{Batch, Fact, MemoryStore, NewTape, Store, TapeAddress, Tapes, tape_name};
@@ -76,9 +77,9 @@ impl<'a> Scope<'a> {
 
     /// Refuses while a turn is running on the tape: the rest of it would land in another generation.
     pub(super) async fn check_idle(&self, tapes: &Tapes, tape: &TapeName) -> Result<(), Failure> {
-        let owner = builder::owner(&self.context.config)?;
+        let owners = Owners::in_folder(builder::owners(&self.context.config.home));
         let lease = tapes.store().lease(tape).await?;
-        if lease.is_some_and(|lease| owner.is_held(&lease, Timestamp::now())) {
+        if lease.is_some_and(|lease| owners.holds(&lease, Timestamp::now())) {
             return Err(Failure::new("session-busy", format!("a turn is running on tape {tape}"), Exit::Failed));
         }
         Ok(())

@@ -120,7 +120,7 @@ pub(super) fn next_chunk(
 pub(in crate::sqlite) fn write(connection: &Connection, chunk: &Chunk) -> Result<()> {
     if !has_our_rules(connection)? {
         clear(connection)?;
-        connection.execute("INSERT INTO search_rules VALUES (?1)", [rules()])?;
+        connection.execute("INSERT INTO search_rules (rules) VALUES (?1)", [rules()])?;
     }
     let known = place(connection, &chunk.tape)?;
     if known.map(|place| place.up_to).unwrap_or_default() != chunk.after {
@@ -135,7 +135,8 @@ pub(in crate::sqlite) fn write(connection: &Connection, chunk: &Chunk) -> Result
     for (id, terms) in &chunk.rows {
         put_row.execute(params![place.offset() + integer(id.0), terms])?;
     }
-    let mut put_word = connection.prepare_cached("INSERT INTO search_words VALUES (?1) ON CONFLICT DO NOTHING")?;
+    let mut put_word =
+        connection.prepare_cached("INSERT INTO search_words (word) VALUES (?1) ON CONFLICT DO NOTHING")?;
     for word in &chunk.words {
         put_word.execute([word])?;
     }

@@ -1,0 +1,197 @@
+//! A store that refuses for a while, or because another process was faster: what was begun is brought to its end.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use capstan::hooks::args::Fault;
+use capstan::hooks::contracts::{Debounce, Intake};
+use capstan::hooks::points::OnError;
+use capstan::protocol::{Event, EventKey, Outcome, Timestamp};
+use capstan::tape::{Fact, Judged, StoreError};
+use capstan_testing::Gate;
+use serde_json::json;
+
+use crate::frail::Frail;
+use crate::house::{House, echoes_at, in_words, plugin, say, submit};
+use crate::left::{Left, listens, message, phone, until_settled};
+use crate::phone::Phone;
+
+fn settles(fact: &Fact) -> bool {
+    matches!(fact, Fact::Settle { .. })
+}
+
+#[tokio::test(start_paused = true)]
+async fn x01_the_end_of_a_turn_is_tried_again_although_the_host_stops() {
+    let (gate, store, phone) = (Gate::new(), Frail::new(), Arc::new(Phone::new("phone")));
+    let house = House::over(store.clone());
+    let host = house.host().channel(&phone).plugin(echoes_at(&gate)).start().await;
+    let event = Event::message("phone", "1", "one");
+    submit(&host, &event).await;
+    gate.reached().await;
+    store.refuse_first(3, settles);
+    let stopping = tokio::spawn(host.stop());
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    gate.open();
+    stopping.await.unwrap().unwrap();
+    assert_eq!(house.outcome(&event).await.as_ref().map(in_words).as_deref(), Some("replied: re: one"));
+    assert_eq!(phone.sent(), ["1: re: one"]);
+    house.assert_tidy().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn x01_a_store_that_never_takes_the_end_of_a_turn_does_not_keep_the_host_from_stopping() {
+    let (gate, store, phone) = (Gate::new(), Frail::new(), Arc::new(Phone::new("phone")));
+    let house = House::over(store.clone());
+    let host = house.host().channel(&phone).plugin(echoes_at(&gate)).start().await;
+    let event = Event::message("phone", "1", "one");
+    submit(&host, &event).await;
+    gate.reached().await;
+    store.refuse_first(usize::MAX, settles);
+    gate.open();
+    host.stop().await.unwrap();
+    assert_eq!(house.outcome(&event).await, None, "it is in flight, for the next start");
+}
+
+#[tokio::test(start_paused = true)]
+async fn x01_who_waits_hears_once_that_the_store_fails_and_is_answered_when_it_works_again() {
+    let (gate, store, desk) = (Gate::new(), Frail::new(), Arc::new(Phone::desk("desk")));
+    let house = House::over(store.clone());
+    let host = house.host().channel(&desk).plugin(echoes_at(&gate)).start().await;
+    let events = ["one", "two"].map(|text| Event::message("desk", "1", text));
+    for event in &events {
+        submit(&host, event).await;
+    }
+    gate.reached().await;
+    store.refuse_first(5, settles);
+    gate.open();
+    let told = desk.until_delayed(2).await;
+    let ids: Vec<_> = told.iter().map(|(event, _)| event).collect();
+    assert_eq!(ids, [&events[0].event_id, &events[1].event_id], "the one that has ended, and the one behind it");
+    assert!(told.iter().all(|(_, why)| why.code == "disk-full"), "{told:?}");
+    for event in &events {
+        assert!(matches!(desk.answer_to(&event.event_id).await.outcome, Outcome::Replied { .. }));
+    }
+    assert_eq!(desk.until_delayed(2).await.len(), 2, "however often it was tried");
+    host.stop().await.unwrap();
+    house.assert_tidy().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn c03_an_event_that_is_let_go_is_settled_when_the_store_works_again() {
+    let window = Some(Duration::from_mins(1));
+    let debounce = Debounce { quiet: Duration::from_secs(1), max_wait: Duration::from_secs(2), active_window: window };
+    let phone = Phone::new("phone").taking_in(Intake { admission: None, debounce: Some(debounce) });
+    let store = Frail::new();
+    let house = House::over(store.clone());
+    let host = house.host().channel(&Arc::new(phone)).start().await;
+    store.refuse_first(3, settles);
+    let mut overheard = Event::message("phone", "1", "nice weather");
+    overheard.metadata.insert(Event::ADDRESSED.to_owned(), false.into());
+    submit(&host, &overheard).await;
+    while house.outcome(&overheard).await.is_none() {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(house.outcome(&overheard).await, Some(Outcome::Dropped));
+    host.stop().await.unwrap();
+    house.assert_tidy().await;
+}
+
+#[tokio::test]
+async fn t11_observers_are_told_once_why_an_event_is_given_up_although_another_process_was_faster_with_one() {
+    let (store, told) = (Frail::new(), Arc::new(AtomicUsize::new(0)));
+    let house = House::over(store.clone());
+    let left = Left::of(&house);
+    let event = message("phone", "one");
+    left.accepted(&event, 0, json!({})).await;
+    left.run(&event, true).await;
+    let mut races = 2;
+    store.refuse(move |batch| {
+        let key = batch.facts.iter().find_map(|fact| match fact {
+            Fact::Settle { key, .. } => Some(key.clone()),
+            _ => None,
+        })?;
+        races = usize::checked_sub(races, 1)?;
+        Some(StoreError::NotOpen { key })
+    });
+    let counts = Arc::clone(&told);
+    let observer = plugin("observer", move |hooks| {
+        let counts = Arc::clone(&counts);
+        hooks.on(OnError, move |_: Fault| {
+            counts.fetch_add(1, Ordering::SeqCst);
+            async { Ok(Some(())) }
+        });
+    });
+    let host = house.host().channel(&phone()).plugin(observer).start().await;
+    host.listen(&["phone".into()]).await;
+    let outcome = in_words(&until_settled(&house, &event).await);
+    assert!(outcome.contains("cannot tell what was done"), "{outcome}");
+    assert_eq!(told.load(Ordering::SeqCst), 1);
+    host.stop().await.unwrap();
+    house.assert_tidy().await;
+}
+
+#[tokio::test]
+async fn c03_an_event_that_was_refused_a_turn_opens_no_window_after_a_crash() {
+    let window = Some(Duration::from_mins(1));
+    let debounce = Debounce { quiet: Duration::from_secs(1), max_wait: Duration::from_secs(2), active_window: window };
+    let intake = Intake { admission: None, debounce: Some(debounce) };
+    let house = House::in_memory();
+    let left = Left::of(&house);
+    let asked = message("phone", "bot, what is this?");
+    let mut muttered = message("phone", "the blue one");
+    muttered.metadata.insert(Event::ADDRESSED.to_owned(), false.into());
+    left.accepted(&asked, 1000, json!({ "without_turn": "too many wait" })).await;
+    left.accepted(&muttered, 1010, json!({})).await;
+    let host = listens(&house, &Arc::new(Phone::new("phone").taking_in(intake)), "phone").await;
+    assert_eq!(in_words(&until_settled(&house, &muttered).await), "dropped");
+    host.stop().await.unwrap();
+    house.assert_tidy().await;
+}
+
+#[tokio::test]
+async fn x03_messages_of_a_dead_process_are_sent_although_one_behind_them_cannot_be_taken_over() {
+    let store = Frail::new();
+    let house = House::over(store.clone());
+    let left = Left::of(&house);
+    for text in ["one", "two"] {
+        let event = message("phone", text);
+        left.accepted(&event, 0, json!({})).await;
+        left.unsent(&event, text).await;
+    }
+    let mut taken_over = 0;
+    store.refuse(move |batch| {
+        taken_over += usize::from(batch.facts.iter().any(|fact| matches!(fact, Fact::AdoptOutbound { .. })));
+        (taken_over == 2).then(|| StoreError::Full { what: "the store of a test".to_owned() })
+    });
+    let channel = phone();
+    let host = listens(&house, &channel, "phone").await;
+    channel.until_sent(1).await;
+    assert_eq!(channel.sent(), ["1: one"]);
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn x04_a_session_that_lost_its_lease_takes_it_again_for_the_next_turn() {
+    let gate = Gate::new();
+    let house = House::in_memory();
+    let host = house.host().channel(&phone()).plugin(echoes_at(&gate)).start().await;
+    let [first, second] = ["one", "two"].map(|text| message("phone", text));
+    let turn = say(&host, first);
+    gate.reached().await;
+    // It waits in the same session, so that the lease is kept for it.
+    let next = say(&host, second.clone());
+    while house.store().accepted(&EventKey::from(&second)).await.unwrap().is_none() {
+        tokio::task::yield_now().await;
+    }
+    let left = Left::of(&house);
+    let lease = house.store().lease(&left.tape).await.unwrap().unwrap();
+    let judged = lease.owner.map(|owner| Judged { owner, alive: false });
+    let (now, until) = (Timestamp::from_millis(0), lease.until);
+    left.commit(vec![Fact::TakeLease { tape: left.tape.clone(), owner: "other/1".into(), now, until, judged }]).await;
+    gate.open();
+    assert_eq!(turn.await.unwrap().error.unwrap().code(), "session-busy");
+    assert_eq!(next.await.unwrap().outcome.as_ref().map(in_words).as_deref(), Some("replied: re: two"));
+    host.stop().await.unwrap();
+    house.assert_tidy().await;
+}
