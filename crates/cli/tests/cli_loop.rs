@@ -109,7 +109,7 @@ fn a10_changes_of_one_file_in_one_step_are_made_in_the_order_of_the_model() {
 #[test]
 fn a10_what_two_hundred_calls_give_in_one_step_is_bounded() {
     let call = |number: usize| {
-        let path = if number % 4 == 0 { "photo.png" } else { "notes.txt" };
+        let path = if number.is_multiple_of(4) { "photo.png" } else { "notes.txt" };
         (format!("call_{number}"), "fs_read".to_owned(), json!({ "path": path }))
     };
     let calls = move |_: &Value, answered: usize| match answered {
