@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use capstan_protocol::{Content, ToolOutput};
+use capstan_protocol::{Content, ContentPart, ImageUrl, KnownPart, ToolOutput};
 use serde_json::Value;
 
 /// How long a text must be to be taken for a secret.
@@ -22,7 +22,7 @@ impl Secrets {
     /// everything and no secret.
     pub fn new(texts: impl IntoIterator<Item = String>) -> Self {
         let texts = texts.into_iter().map(|text| text.trim().to_owned()).filter(|text| text.len() >= SHORTEST);
-        // In a file of JSON, which a tool may show as it is, some letters are written in another way.
+        // Some of an output is searched as JSON, in which some letters are written in another way.
         let mut texts: Vec<String> = texts.flat_map(|text| [in_json(&text), text]).collect();
         // One may be a part of another: the longer one first, or its rest would be shown.
         texts.sort_by(|one, other| other.len().cmp(&one.len()).then_with(|| one.cmp(other)));
@@ -31,43 +31,45 @@ impl Secrets {
     }
 
     /// The output with every secret masked.
-    pub(crate) fn mask(&self, mut output: ToolOutput) -> ToolOutput {
-        if let Content::Text(text) = &mut output.content {
-            self.mask_text(text);
+    pub(crate) fn mask(&self, output: ToolOutput) -> ToolOutput {
+        if self.0.is_empty() {
             return output;
         }
-        let Ok(mut content) = serde_json::to_value(&output.content) else { return output };
-        self.mask_value(&mut content);
-        output.content = serde_json::from_value(content).unwrap_or_else(|_| Content::Text(MASK.to_owned()));
-        output
+        let content = match output.content {
+            Content::Text(text) => Content::Text(self.masked(text)),
+            Content::Parts(parts) => Content::Parts(parts.into_iter().map(|part| self.mask_part(part)).collect()),
+        };
+        ToolOutput { content, ..output }
     }
 
     /// A content with every secret masked, if it is text.
     pub(crate) fn mask_bytes(&self, bytes: Vec<u8>) -> Vec<u8> {
         match String::from_utf8(bytes) {
-            Ok(mut text) => {
-                self.mask_text(&mut text);
-                text.into_bytes()
-            }
+            Ok(text) => self.masked(text).into_bytes(),
             Err(error) => error.into_bytes(),
         }
     }
 
-    fn mask_value(&self, value: &mut Value) {
-        match value {
-            Value::String(text) => self.mask_text(text),
-            Value::Array(values) => values.iter_mut().for_each(|value| self.mask_value(value)),
-            Value::Object(map) => map.values_mut().for_each(|value| self.mask_value(value)),
-            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    fn mask_part(&self, part: ContentPart) -> ContentPart {
+        match part {
+            ContentPart::Known(KnownPart::Text { text }) => ContentPart::text(self.masked(text)),
+            ContentPart::Known(KnownPart::ImageUrl { image_url }) => {
+                let url = self.masked(image_url.url);
+                ContentPart::Known(KnownPart::ImageUrl { image_url: ImageUrl { url, ..image_url } })
+            }
+            ContentPart::Other(fields) => {
+                // What it is made of is not known here: it is searched as JSON.
+                let masked = self.masked(Value::Object(fields).to_string());
+                serde_json::from_str(&masked).unwrap_or_else(|_| ContentPart::text(MASK))
+            }
         }
     }
 
-    fn mask_text(&self, text: &mut String) {
-        for secret in &self.0 {
-            if text.contains(secret.as_str()) {
-                *text = text.replace(secret.as_str(), MASK);
-            }
-        }
+    /// An image may be millions of letters long, and is handed on as it is where it holds nothing.
+    fn masked(&self, text: String) -> String {
+        let found = self.0.iter().filter(|secret| text.contains(secret.as_str()));
+        let found: Vec<&String> = found.collect();
+        found.into_iter().fold(text, |text, secret| text.replace(secret.as_str(), MASK))
     }
 }
 
@@ -105,8 +107,15 @@ mod tests {
         ]);
         let said = |text: &str| secrets.mask(ToolOutput::ok(text)).text();
         assert_eq!(said("sk-0123456789-long sk-0123456789"), "[masked] [masked]");
+        let part = |part: serde_json::Value| serde_json::from_value::<ContentPart>(part).unwrap();
+        let masked = |value| secrets.mask(ToolOutput::ok(Content::Parts(vec![part(value)]))).content;
+        let other = json!({"type": "file", "name": "pass\"word\\1234"});
+        assert_eq!(masked(other), Content::Parts(vec![part(json!({"type": "file", "name": "[masked]"}))]));
+        let image = json!({"type": "image_url", "image_url": {"url": "https://x.example/?key=sk-0123456789"}});
+        assert_eq!(masked(image), Content::Parts(vec![ContentPart::image("https://x.example/?key=[masked]")]));
         assert_eq!(said("it is pass\"word\\1234!"), "it is [masked]!");
     }
+
     #[test]
     fn x06_a_secret_is_found_in_every_part_and_in_what_is_kept() {
         let secrets = Secrets::new(["one\ntwo\"three\\".to_owned()]);
