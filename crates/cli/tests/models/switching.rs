@@ -3,7 +3,7 @@
 use capstan_testing::{Reply, ScriptedModel};
 use serde_json::json;
 
-use crate::cli_support::{KEY, Place, Wire, of_kind};
+use crate::cli_support::{KEY, Place, Said, Wire, of_kind};
 use crate::provider::{self, assert_clean, base};
 
 /// Two models of each provider, one after the other, so that every provider sees what another model of its own left and
@@ -37,20 +37,19 @@ fn place_of_all(server: &ScriptedModel) -> Place {
 
 #[test]
 fn a8_every_model_takes_what_every_other_left_in_the_middle_of_a_step() {
-    let server = ScriptedModel::start_blocking_with(|_, answered| {
-        let next = MODELS[(answered / 2 + 1) % MODELS.len()];
-        let call = |tool: &str, arguments| (format!("{tool}_{answered}"), tool.to_owned(), arguments);
-        if answered % 2 == 0 {
-            let calls = [call("model", json!({"name": next})), call("bash", json!({"cmd": "true"}))];
-            Reply::tool_calls(calls).with_text("I hand over.").with_reasoning("somebody else should")
-        } else {
-            Reply::text("done").with_reasoning("that was left to me")
+    let server = ScriptedModel::start_blocking_with(|_, answered| match answered % 3 {
+        0 => {
+            let call = (format!("bash_{answered}"), "bash".to_owned(), json!({"cmd": "true"}));
+            Reply::tool_calls([call]).with_text("I hand over.").with_reasoning("somebody else should")
         }
+        1 => Reply::status(503, r#"{"error": {"message": "not me"}}"#),
+        _ => Reply::text("done").with_reasoning("that was left to me"),
     });
-    let place = place_of_all(&server);
+    let place = place_of_all(&server).set("CAPSTAN_MODEL_RETRIES", "0");
     for turn in 0..2 * MODELS.len() {
-        let said = place.capstan(&["run", "go"]);
         let (from, to) = (MODELS[turn % MODELS.len()], MODELS[(turn + 1) % MODELS.len()]);
+        let mut run = place.command(&["run", "go"]);
+        let said = Said::from(run.env("CAPSTAN_MODEL", from).env("CAPSTAN_FALLBACK_MODELS", to).output().unwrap());
         assert_eq!(said.stdout, "I hand over.\n\ndone\n", "{from} to {to}: {said:?} {:?}", server.violations());
     }
     assert_clean(&server);

@@ -57,7 +57,11 @@ fn slow_and_quick(gate: &Gate) -> impl Plugin + use<> {
                 Ok(ToolOutput::ok("slow"))
             }
         });
-        vec![slow.that_only_looks(), tool("quick", |_, _| async { Ok(ToolOutput::ok("quick")) }).that_only_looks()]
+        let quick = tool("quick", |_, _| async { Ok(ToolOutput::ok("quick")) });
+        vec![
+            slow.that_touches(|_, _| Touches::One("slow".to_owned())),
+            quick.that_touches(|_, _| Touches::One("quick".to_owned())),
+        ]
     })
 }
 
@@ -173,7 +177,11 @@ async fn p13_a_run_that_is_cancelled_between_two_results_leaves_a_valid_tape() {
                 Ok(ToolOutput::ok("never"))
             }
         });
-        vec![hang.that_only_looks(), tool("quick", |_, _| async { Ok(ToolOutput::ok("quick")) }).that_only_looks()]
+        let quick = tool("quick", |_, _| async { Ok(ToolOutput::ok("quick")) });
+        vec![
+            hang.that_touches(|_, _| Touches::One("hang".to_owned())),
+            quick.that_touches(|_, _| Touches::One("quick".to_owned())),
+        ]
     });
     let conversation = Conversation::scripted(&model, plugin).await;
     let (served, ()) = tokio::join!(conversation.say("go"), async {

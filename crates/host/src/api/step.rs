@@ -1,7 +1,5 @@
 //! The calls of one step: made together where they may be, each result on record when it is there.
 
-use std::time::Duration;
-
 use capstan_hooks::contracts::Touches;
 use capstan_protocol::{ApiError, StreamEvent, ToolCall, ToolOutput};
 use capstan_tape::StoreError;
@@ -19,12 +17,7 @@ use crate::spill;
 enum Happened {
     Answered(usize, ToolOutput),
     OnRecord(Vec<usize>, Result<(), StoreError>),
-    /// The step is not done at once.
-    TakesLong,
 }
-
-/// How long a step that only looks may take before it is on record by itself.
-const AT_ONCE: Duration = Duration::from_millis(20);
 
 /// The calls of a step, which are on record, and what has come of them.
 pub(super) struct Step<'a> {
@@ -36,8 +29,8 @@ pub(super) struct Step<'a> {
     /// Results that are in the journal and not on record.
     written: Vec<usize>,
     is_committing: bool,
-    /// No call of it does anything, and it takes no time: it is on record with what the runner does next.
-    waits_for_next: bool,
+    /// No call of it does anything: it is on record with what the runner does next.
+    only_looks: bool,
     /// How many bytes of what is no text the results may still have.
     room: usize,
 }
@@ -47,7 +40,7 @@ impl<'a> Step<'a> {
         Self {
             tools,
             calls,
-            waits_for_next: false,
+            only_looks: !tools.have_effects(calls),
             schedule: Schedule::new(calls.iter().map(|call| touches(tools, call))),
             awaited: FuturesUnordered::new(),
             outputs: vec![None; calls.len()],
@@ -61,11 +54,7 @@ impl<'a> Step<'a> {
     ///
     /// Nothing is spawned: when this is dropped the calls end. What they had answered is in the journal by then.
     pub(super) async fn outputs(mut self) -> Result<Vec<ToolOutput>, ApiError> {
-        if !self.tools.have_effects(self.calls) {
-            self.waits_for_next = true;
-            self.awaited.push(tokio::time::sleep(AT_ONCE).map(|()| Happened::TakesLong).boxed());
-        }
-        while !self.is_done() {
+        loop {
             self.begin_calls().await;
             let Some(happened) = self.awaited.next().await else { break };
             self.take(happened).await?;
@@ -84,10 +73,6 @@ impl<'a> Step<'a> {
         &self.tools.0
     }
 
-    fn is_done(&self) -> bool {
-        !self.is_committing && self.outputs.iter().all(Option::is_some)
-    }
-
     async fn begin_calls(&mut self) {
         while let Some(position) = self.schedule.next() {
             let (tools, call) = (self.tools, &self.calls[position]);
@@ -104,7 +89,7 @@ impl<'a> Step<'a> {
                 let output = spill::within(output, &mut self.room);
                 let output = self.run().append_result(call, output, did);
                 self.outputs[position] = Some(output);
-                if self.waits_for_next {
+                if self.only_looks {
                     self.schedule.is_on_record(position);
                     self.show(vec![position]).await;
                 } else {
@@ -119,10 +104,6 @@ impl<'a> Step<'a> {
                 }
                 self.show(positions).await;
             }
-            Happened::TakesLong => {
-                self.waits_for_next = false;
-                self.begin_commit();
-            }
         }
         Ok(())
     }
@@ -135,10 +116,6 @@ impl<'a> Step<'a> {
         if self.is_committing || self.written.is_empty() || waits_for_runner {
             return;
         }
-        self.begin_commit();
-    }
-
-    fn begin_commit(&mut self) {
         self.is_committing = true;
         let (run, written) = (self.run(), std::mem::take(&mut self.written));
         self.awaited.push(async move { Happened::OnRecord(written, run.flush().await) }.boxed());
