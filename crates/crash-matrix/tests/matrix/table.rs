@@ -93,6 +93,8 @@ fn words(label: &str) -> &'static str {
         "take-in" => "a message that came meanwhile is taken into the run",
         "tool-call" => "the tool calls of a step are on record",
         "tool-result" => "what a tool answered is on record",
+        "tool-call+tool-result" => "what was looked up and what the model is asked next are on record",
+        "tool-call+tool-result+take-in" => "what was looked up and a message that came meanwhile are on record",
         "tool-result+anchor" => "what the last tool answered and the new anchor are on record",
         "anchor" => "the new anchor is on record",
         "entries" => "what the model is asked next is on record",
