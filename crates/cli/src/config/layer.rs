@@ -215,6 +215,13 @@ impl Layers {
         Some((value, origin))
     }
 
+    /// What the files of the home say.
+    pub(super) fn of_home(&self, key: &str) -> Option<&str> {
+        let set = self.layers.iter().rev().filter_map(|layer| layer.values.get(key));
+        let own = set.into_iter().find(|(_, origin)| matches!(origin, Origin::HomeFile(_)));
+        own.map(|(value, _)| value.as_str())
+    }
+
     /// What is set for a provider, and where. A layer's own setting of the provider goes before the one that names nobody,
     /// and that one belongs to the provider of the model as it is up to this layer: whoever names another model above it
     /// did not mean to send it there.
