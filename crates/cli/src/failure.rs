@@ -192,7 +192,7 @@ impl std::error::Error for Failure {}
 impl From<ConfigError> for Failure {
     fn from(error: ConfigError) -> Self {
         let code = match &error {
-            ConfigError::Untrusted { .. } => "config-untrusted",
+            ConfigError::Untrusted { .. } | ConfigError::Raised { .. } => "config-untrusted",
             ConfigError::NoHome | ConfigError::HomeIsNoDirectory { .. } => "home-unusable",
             ConfigError::Unreadable { .. }
             | ConfigError::Broken { .. }

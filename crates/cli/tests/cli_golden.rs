@@ -72,7 +72,7 @@ fn config_show_before_anything_is_set() {
 #[test]
 fn config_show_with_every_layer() {
     let place = Place::new().telling_where_from().config(
-        "model = 'openai:of-the-home'\nmax_steps = 7\nrun_timeout_seconds = 60\n\
+        "model = 'openai:of-the-home'\nmax_steps = 12\nrun_timeout_seconds = 60\n\
         [channels.stdio]\nadmission = 'steer'\ndebounce_seconds = 1.5\n",
     );
     std::fs::write(place.workspace().join("capstan.toml"), "max_steps = 9\nmax_tokens = 500\n").unwrap();

@@ -119,7 +119,8 @@ fn a10_what_two_hundred_calls_give_in_one_step_is_bounded() {
     };
     let server = ScriptedModel::start_blocking_with(calls);
     let place = Place::with_model(&server).set("CAPSTAN_MODEL", "openai:gpt-5");
-    let photo: Vec<u8> = b"\x89PNG\r\n\x1a\n".iter().copied().chain(std::iter::repeat_n(7, 3_000_000)).collect();
+    let begin = b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR\0\0\x04\0\0\0\x04\0";
+    let photo: Vec<u8> = begin.iter().copied().chain(std::iter::repeat_n(7, 3_000_000)).collect();
     std::fs::write(place.workspace().join("photo.png"), photo).unwrap();
     std::fs::write(place.workspace().join("notes.txt"), "a line of notes\n".repeat(2000)).unwrap();
     let mut wire = Wire::start(&place);

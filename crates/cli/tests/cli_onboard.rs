@@ -65,6 +65,20 @@ fn h02_again_only_what_is_answered_changes() {
 }
 
 #[test]
+fn h02_what_is_not_given_stays_as_the_home_has_it_whatever_the_environment_says() {
+    let config = "model = \"openai:mine\"\n";
+    let place = Place::new().config(config).set("CAPSTAN_MODEL", "demo:");
+    let said = place.capstan(&["onboard", "--yes", "--skip-test"]).succeeded();
+    assert_eq!((said.stdout.as_str(), read(&place, "config.toml").as_str()), ("", config), "nothing was written");
+    let place = Place::new().config("trust_workspace = true\nmodel = \"openai:mine\"\n");
+    std::fs::write(place.workspace().join("capstan.toml"), "model = 'anthropic:theirs'\n").unwrap();
+    place.capstan(&["onboard", "--yes", "--skip-test"]).succeeded();
+    assert_eq!(read(&place, "config.toml"), "trust_workspace = true\nmodel = \"openai:mine\"\n");
+    place.capstan(&["onboard", "--yes", "--model", "next", "--skip-test"]).succeeded();
+    assert_eq!(read(&place, "config.toml"), "trust_workspace = true\nmodel = \"openai:next\"\n");
+}
+
+#[test]
 fn x06_a_key_does_not_follow_to_another_provider() {
     let server = ScriptedModel::start_blocking(vec![Reply::text("ready"), Reply::text("hello")]);
     let another = ["onboard", "--provider", "openai", "--model", "scripted", "--yes"];

@@ -203,6 +203,8 @@ fn kind_of(status: u16, body: &str) -> ModelErrorKind {
         400 if body.contains("API_KEY_INVALID") || body.contains("API key not valid") => ModelErrorKind::Unauthorized,
         404 => ModelErrorKind::UnknownModel,
         402 | 429 | 529 => ModelErrorKind::RateLimited,
+        // A proxy may have no words for it.
+        413 => ModelErrorKind::ContextOverflow,
         _ if is_about_length(body) => ModelErrorKind::ContextOverflow,
         _ if body.contains("model_not_found") || body.contains("not a valid model") => ModelErrorKind::UnknownModel,
         // How Anthropic says that nothing is left.
@@ -231,6 +233,7 @@ fn is_about_length(body: &str) -> bool {
         "prompt token count",
         "reduce the length of the messages",
         "request too large",
+        "payload size exceeds",
     ];
     signs.iter().any(|sign| body.contains(sign))
 }
@@ -258,6 +261,7 @@ mod tests {
             (403, Unauthorized),
             (404, UnknownModel),
             (408, Unreachable),
+            (413, ContextOverflow),
             (422, Rejected),
             (429, RateLimited),
             (500, Broken),
@@ -287,6 +291,7 @@ mod tests {
             "prompt too long; exceeded max context length by 12 tokens",
             "This model's maximum prompt length is 131072 but the request contains 140000 tokens.",
             "Please reduce the length of the messages or completion.",
+            "Request payload size exceeds the limit: 20971520 bytes.",
         ] {
             assert_eq!(kind_of(400, message), ContextOverflow, "{message}");
         }

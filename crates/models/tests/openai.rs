@@ -187,7 +187,7 @@ async fn each_status_becomes_its_kind_and_is_named() {
         (401, Unauthorized),
         (403, Unauthorized),
         (404, UnknownModel),
-        (413, Rejected),
+        (413, ContextOverflow),
         (429, RateLimited),
         (500, Broken),
         (502, Unreachable),

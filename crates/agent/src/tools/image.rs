@@ -1,11 +1,16 @@
 //! Images, as models take them.
 
+mod size;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use capstan_protocol::{Content, ContentPart};
 
 /// The largest image that is shown to a model.
 pub(super) const MAX_BYTES: u64 = 3 * 1024 * 1024;
+
+/// The longest side that every provider takes.
+const MAX_SIDE: u32 = 8000;
 
 /// The media type of an image that providers take, told from how it begins. Not each takes all: what is sent to one that
 /// does not has a note in its place.
@@ -20,9 +25,47 @@ pub(super) fn kind(begin: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// An image with what it is.
-pub(super) fn content(name: &str, kind: &str, bytes: &[u8]) -> Content {
+/// An image with what it is; or why no provider would take it, which would end the run.
+pub(super) fn content(name: &str, kind: &str, bytes: &[u8]) -> Result<Content, String> {
+    match size::of(kind, bytes) {
+        Some((width, height)) if width.max(height) > MAX_SIDE => {
+            let size = format!("an image of {width} x {height} pixels");
+            return Err(format!(
+                "{name} is {size}, and a model takes at most {MAX_SIDE} on a side; make it smaller first"
+            ));
+        }
+        Some((1.., 1..)) => {}
+        _ => {
+            return Err(format!("{name} begins as {kind} does, but is broken; `file` or `xxd` in bash can look at it"));
+        }
+    }
     let told = format!("{name}: {kind}, {} bytes", bytes.len());
     let url = format!("data:{kind};base64,{}", STANDARD.encode(bytes));
-    Content::Parts(vec![ContentPart::text(told), ContentPart::image(url)])
+    Ok(Content::Parts(vec![ContentPart::text(told), ContentPart::image(url)]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::content;
+
+    #[test]
+    fn a04_an_image_that_no_provider_takes_is_told_in_words() {
+        let png = |width: u32, height: u32| {
+            let size = [width.to_be_bytes(), height.to_be_bytes()].concat();
+            [b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR".as_slice(), &size, b"\x08\x02\0\0\0"].concat()
+        };
+        assert!(content("a.png", "image/png", &png(8000, 1)).is_ok());
+        let large = content("a.png", "image/png", &png(20_000, 10)).unwrap_err();
+        assert!(large.contains("20000 x 10 pixels") && large.contains("at most 8000"), "{large}");
+        for (kind, bytes) in [
+            ("image/png", b"\x89PNG\r\n\x1a\nand then something else".to_vec()),
+            ("image/png", png(0, 10)),
+            ("image/gif", b"GIF89a".to_vec()),
+            ("image/jpeg", b"\xff\xd8\xff\xe0".to_vec()),
+            ("image/webp", b"RIFF\x04\0\0\0WEBP".to_vec()),
+        ] {
+            let broken = content("a", kind, &bytes).unwrap_err();
+            assert!(broken.contains("is broken"), "{kind}: {broken}");
+        }
+    }
 }

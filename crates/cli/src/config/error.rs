@@ -58,6 +58,18 @@ pub enum ConfigError {
         /// The file of the workspace.
         origin: String,
     },
+    /// A workspace sets more than its user has.
+    #[error("{origin} sets {key} to {value}, and a workspace may only lower it: it is {limit}")]
+    Raised {
+        /// The setting.
+        key: String,
+        /// What the workspace sets.
+        value: String,
+        /// The file of the workspace.
+        origin: String,
+        /// What the user has.
+        limit: String,
+    },
 }
 
 pub(super) fn nearest_words(nearest: Option<&str>) -> String {

@@ -1,5 +1,18 @@
 //! What can be set.
 
+use Workspace::{Lowers, MayNot};
+
+/// What a workspace may do with a setting where the user does not trust it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Workspace {
+    /// Set it.
+    May,
+    /// Make it less than it is.
+    Lowers,
+    /// Nothing.
+    MayNot,
+}
+
 /// A setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Key {
@@ -10,8 +23,8 @@ pub struct Key {
     /// Whether it must never be shown.
     pub secret: bool,
     /// Whether a workspace may set it: whoever can write there could otherwise have an agent of their own run commands
-    /// as the user, or move the user's tapes.
-    pub workspace: bool,
+    /// as the user, have the user pay for it, or move the user's tapes.
+    pub workspace: Workspace,
     /// Whether it is a list: one in a file, separated by commas elsewhere.
     pub list: bool,
     /// What it is for.
@@ -19,21 +32,27 @@ pub struct Key {
 }
 
 const fn key(name: &'static str, default: Option<&'static str>, about: &'static str) -> Key {
-    Key { name, default, secret: false, workspace: true, list: false, about }
+    Key { name, default, secret: false, workspace: Workspace::May, list: false, about }
 }
 
 /// Everything that can be set.
 pub const KEYS: &[Key] = &[
-    key("model", Some("demo:"), "the model, as provider:name"),
-    Key { secret: true, ..key("api_key", None, "the provider's key") },
-    Key { workspace: false, ..key("api_base", None, "the provider's address, where it is not the usual one") },
-    key("fallback_models", None, "the models to try when that one fails, with commas between them"),
+    Key { workspace: MayNot, ..key("model", Some("demo:"), "the model, as provider:name") },
+    Key { workspace: MayNot, secret: true, ..key("api_key", None, "the provider's key") },
+    Key { workspace: MayNot, ..key("api_base", None, "the provider's address, where it is not the usual one") },
+    Key {
+        workspace: MayNot,
+        ..key("fallback_models", None, "the models to try when that one fails, with commas between them")
+    },
     key("reasoning", None, "how much the model should think before it answers: none, low, medium, high"),
     key("model_timeout_seconds", Some("300"), "how long to wait for a model's first word, and then for each next one"),
     key("model_retries", Some("3"), "how often a model is asked again that failed before its first word"),
-    key("max_steps", Some("50"), "how many steps a run may take"),
-    key("max_tokens", None, "how many tokens a reply may have"),
-    key("max_run_tokens", None, "how many tokens a run may use, those of its subagents included"),
+    Key { workspace: Lowers, ..key("max_steps", Some("50"), "how many steps a run may take") },
+    Key { workspace: Lowers, ..key("max_tokens", None, "how many tokens a reply may have") },
+    Key {
+        workspace: Lowers,
+        ..key("max_run_tokens", None, "how many tokens a run may use, those of its subagents included")
+    },
     key("tool_timeout_seconds", Some("600"), "how long a tool may take to answer"),
     key("spill_bytes", Some("32768"), "how long a tool's answer may be before it is kept as an artifact"),
     key("max_message_bytes", Some("1048576"), "how large a message may be"),
@@ -42,24 +61,24 @@ pub const KEYS: &[Key] = &[
     key("session_queue", Some("64"), "how many messages of a session may wait for their turn"),
     key("message_context", Some("true"), "whether a message tells the model where it came from and when"),
     key("stop_grace_seconds", Some("30"), "how long running turns may take to end when serving is stopped"),
-    Key { workspace: false, ..key("tape_store", Some("sqlite"), "where tapes are kept: sqlite or jsonl") },
+    Key { workspace: MayNot, ..key("tape_store", Some("sqlite"), "where tapes are kept: sqlite or jsonl") },
     Key {
-        workspace: false,
+        workspace: MayNot,
         list: true,
         ..key("allow_paths", None, "folders beside the workspace that the file tools may use")
     },
     Key {
-        workspace: false,
+        workspace: MayNot,
         list: true,
         ..key("bash_environment", None, "variables that commands get beside the usual ones")
     },
     Key {
-        workspace: false,
+        workspace: MayNot,
         list: true,
         ..key("web_allow_private", None, "private hosts that web.fetch may reach, as host:port")
     },
-    Key { workspace: false, secret: true, ..key("web_proxy", None, "the proxy that web.fetch goes through") },
-    Key { workspace: false, ..key("trust_workspace", Some("false"), "whether a workspace may set everything") },
+    Key { workspace: MayNot, secret: true, ..key("web_proxy", None, "the proxy that web.fetch goes through") },
+    Key { workspace: MayNot, ..key("trust_workspace", Some("false"), "whether a workspace may set everything") },
 ];
 
 /// The setting of this name.

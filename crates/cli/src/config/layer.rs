@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use super::channels::{self, ChannelKey};
-use super::key::{find, nearest};
+use super::key::{Workspace, find, nearest};
 use super::models::{self, ModelKey};
 use super::{ConfigError, KEYS, Shown};
 
@@ -215,6 +215,13 @@ impl Layers {
         Some((value, origin))
     }
 
+    /// What the files of the home say.
+    pub(super) fn of_home(&self, key: &str) -> Option<&str> {
+        let set = self.layers.iter().rev().filter_map(|layer| layer.values.get(key));
+        let own = set.into_iter().find(|(_, origin)| matches!(origin, Origin::HomeFile(_)));
+        own.map(|(value, _)| value.as_str())
+    }
+
     /// What is set for a provider, and where. A layer's own setting of the provider goes before the one that names nobody,
     /// and that one belongs to the provider of the model as it is up to this layer: whoever names another model above it
     /// did not mean to send it there.
@@ -259,14 +266,28 @@ impl Layers {
         if trusted.is_some_and(|(value, _)| value == "true") {
             return Ok(());
         }
-        let plain = KEYS.iter().filter(|key| !key.workspace).map(|key| key.name.to_owned());
+        let plain = KEYS.iter().filter(|key| key.workspace == Workspace::MayNot).map(|key| key.name.to_owned());
         for key in plain.chain(self.model_keys().iter().map(ToString::to_string)) {
             let set = self.layers.iter().filter_map(|layer| layer.values.get(&key));
             if let Some((_, origin)) = set.into_iter().find(|(_, origin)| origin.is_workspace()) {
                 return Err(ConfigError::Untrusted { key, origin: origin.to_string() });
             }
         }
-        Ok(())
+        KEYS.iter().filter(|key| key.workspace == Workspace::Lowers).try_for_each(|key| self.check_lowered(key.name))
+    }
+
+    /// A number of a workspace may be at most what the user has; one that is none is refused where it is read.
+    fn check_lowered(&self, key: &str) -> Result<(), ConfigError> {
+        let Some((value, origin)) = self.find(key).filter(|(_, origin)| origin.is_workspace()) else { return Ok(()) };
+        let set = self.layers.iter().rev().filter_map(|layer| layer.values.get(key));
+        let Some((limit, _)) = set.into_iter().find(|(_, origin)| !origin.is_workspace()) else { return Ok(()) };
+        match (value.parse::<u64>(), limit.parse::<u64>()) {
+            (Ok(number), Ok(most)) if number > most => {
+                let (key, origin) = (key.to_owned(), origin.to_string());
+                Err(ConfigError::Raised { key, value: value.to_owned(), origin, limit: limit.clone() })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The names of what is set for providers of models, in order.

@@ -180,6 +180,11 @@ impl Config {
         })
     }
 
+    /// The model that the files of the home name, whatever else says of it.
+    pub(crate) fn home_model(&self) -> Option<ModelId> {
+        self.layers.of_home("model")?.parse().ok()
+    }
+
     /// The provider of this name, as it is set.
     pub fn provider(&self, name: &str) -> Option<&ProviderConfig> {
         self.providers.iter().find(|provider| provider.name == name)

@@ -54,7 +54,7 @@ fn write(folder: &Path, name: &str, text: &str) {
 fn each_layer_goes_over_the_one_before_it_and_says_so() {
     let place = Place::new();
     assert_eq!(place.shown("model").origin, "default");
-    let place = place.home("model = 'openai:home'\nmax_steps = 3");
+    let place = place.home("model = 'openai:home'\nmax_steps = 3\ntrust_workspace = true");
     assert_eq!(place.shown("model").value.as_deref(), Some("openai:home"));
     let place = place.workspace("capstan.toml", "model = 'openai:workspace'");
     assert!(place.shown("model").origin.ends_with("capstan.toml"));
@@ -97,7 +97,47 @@ fn a_workspace_may_not_decide_who_works_as_the_user() {
     assert!(matches!(trusts_itself.load(), Err(ConfigError::Untrusted { .. })));
     let trusted = Place::new().home("trust_workspace = true").workspace("capstan.toml", base);
     assert!(trusted.load().is_ok(), "the user may trust it");
-    assert!(Place::new().workspace(".env", "CAPSTAN_API_KEY=sk-mine").load().is_ok());
+}
+
+#[test]
+fn x06_a_workspace_chooses_neither_the_model_nor_its_key() {
+    let untrusted = |place: &Place, key: &str| {
+        let refused = place.load();
+        assert!(matches!(&refused, Err(ConfigError::Untrusted { key: found, .. }) if found == key), "{refused:?}");
+    };
+    for (key, value) in [("model", "openai:pro"), ("fallback_models", "openai:pro"), ("api_key", "sk-theirs")] {
+        let place = Place::new().home("model = 'openai:mine'");
+        untrusted(&place.workspace("capstan.toml", &format!("{key} = '{value}'")), key);
+        let variable = format!("CAPSTAN_{}={value}", key.to_uppercase());
+        untrusted(&Place::new().workspace(".env", &variable), key);
+        let trusted = Place::new().variable("CAPSTAN_TRUST_WORKSPACE", "true").workspace(".env", &variable);
+        assert!(trusted.load().is_ok(), "{key}: the user may trust it");
+    }
+    untrusted(&Place::new().workspace(".env", "CAPSTAN_MODELS__OPENAI__API_KEY=sk-theirs"), "models.openai.api_key");
+}
+
+#[test]
+fn x06_a_workspace_may_only_lower_what_a_run_may_use() {
+    let limits = "max_steps = 5\nmax_run_tokens = 1000\nmax_tokens = 100";
+    for (key, lower, higher) in [("max_steps", 2, 6), ("max_run_tokens", 10, 1001), ("max_tokens", 100, 101)] {
+        let place = Place::new().home(limits).workspace("capstan.toml", &format!("{key} = {lower}"));
+        assert_eq!(place.shown(key).value, Some(lower.to_string()));
+        let variable = format!("CAPSTAN_{}={higher}", key.to_uppercase());
+        let refused = place.workspace(".env", &variable).load().unwrap_err();
+        assert!(matches!(&refused, ConfigError::Raised { key: found, .. } if found == key), "{refused}");
+    }
+    let default = Place::new().workspace("capstan.toml", "max_steps = 51").load();
+    assert!(matches!(default, Err(ConfigError::Raised { limit, .. }) if limit == "50"));
+    let unlimited = Place::new().workspace("capstan.toml", "max_run_tokens = 51\nmax_tokens = 51").load().unwrap();
+    assert_eq!((unlimited.limits.max_run_tokens, unlimited.max_tokens), (Some(51), Some(51)));
+    let place = Place::new().workspace("capstan.toml", "max_steps = 40").variable("CAPSTAN_MAX_STEPS", "10");
+    assert_eq!(
+        place.load().unwrap().max_steps,
+        10,
+        "what the environment says goes over it, and is no reason to refuse"
+    );
+    let trusted = Place::new().home("trust_workspace = true").workspace("capstan.toml", "max_steps = 51");
+    assert_eq!(trusted.load().unwrap().max_steps, 51);
 }
 
 #[test]
@@ -124,8 +164,8 @@ fn x06_what_tools_may_reach_is_the_users_to_say() {
 
 #[test]
 fn only_the_settings_of_a_dotenv_file_are_read() {
-    let place = Place::new().workspace(".env", "MSG=it's me\nA B=c\nset -a\nexport CAPSTAN_MODEL=openai:x\n");
-    assert_eq!(place.load().unwrap().model.name(), "x");
+    let place = Place::new().workspace(".env", "MSG=it's me\nA B=c\nset -a\nexport CAPSTAN_MAX_STEPS=4\n");
+    assert_eq!(place.load().unwrap().max_steps, 4);
     let broken = Place::new().workspace(".env", "A=1\nCAPSTAN_MODEL='open").load().unwrap_err().to_string();
     assert!(broken.contains("line 2") && !broken.contains("open"), "{broken}");
 }

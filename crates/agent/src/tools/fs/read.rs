@@ -49,7 +49,7 @@ pub(super) fn read_file(bounds: &Bounds, workspace: &Path, arguments: &Read) -> 
         }
         let mut bytes = Vec::new();
         reader.take(image::MAX_BYTES).read_to_end(&mut bytes).map_err(failed)?;
-        return Ok(ToolOutput::ok(image::content(place.asked(), kind, &bytes)));
+        return image::content(place.asked(), kind, &bytes).map(ToolOutput::ok).map_err(ToolError::new);
     }
     if begin.contains(&0) {
         return Err(no_text(place.asked()));

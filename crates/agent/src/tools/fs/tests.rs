@@ -97,8 +97,10 @@ fn a04_long_lines_and_long_files_are_cut_and_say_so() {
 
 #[test]
 fn a04_what_is_no_text_is_refused_with_what_to_do_and_an_image_is_shown() {
-    let png = b"\x89PNG\r\n\x1a\nrest";
+    let png = b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR\0\0\0\x01\0\0\0\x01";
     let files = Files::new().with("program", b"\x7fELF\0\0").with("latin", b"caf\xe9\n").with("dot.png", png);
+    let files = files.with("broken.png", b"\x89PNG\r\n\x1a\nrest");
+    assert!(files.read("broken.png").unwrap_err().contains("is broken"));
     for name in ["program", "latin"] {
         let refused = files.read(name).unwrap_err();
         assert!(refused.contains("no UTF-8 text") && refused.contains("bash"), "{refused}");
@@ -107,7 +109,7 @@ fn a04_what_is_no_text_is_refused_with_what_to_do_and_an_image_is_shown() {
     let shown = read_file(&files.bounds, &files.workspace(), &read).unwrap();
     let Content::Parts(parts) = &shown.content else { panic!("{shown:?}") };
     let image = serde_json::to_value(&parts[1]).unwrap();
-    assert_eq!(image["image_url"]["url"], "data:image/png;base64,iVBORw0KGgpyZXN0");
+    assert_eq!(image["image_url"]["url"], "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAAB");
 }
 
 #[test]

@@ -25,7 +25,7 @@ pub(super) fn read(url: &Url, kind: &str, bytes: &[u8], is_cut: bool) -> Result<
         if is_cut || bytes.len() as u64 > image::MAX_BYTES {
             return Err("the image is larger than a model takes".to_owned());
         }
-        return Ok(Read::Image(image::content(url.as_str(), kind, bytes)));
+        return image::content(url.as_str(), kind, bytes).map(Read::Image);
     }
     let essence = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     let begin = String::from_utf8_lossy(&bytes[..bytes.len().min(LOOKED_AT)]).to_ascii_lowercase();

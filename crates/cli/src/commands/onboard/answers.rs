@@ -9,6 +9,8 @@ use super::{Onboard, ask, trial};
 use crate::command_line::Context;
 use crate::{Exit, Failure};
 
+/// The provider that needs neither key nor network.
+const OFFLINE: &str = "demo";
 /// The longest key that is read.
 const KEY_BYTES: u64 = 16 * 1024;
 
@@ -40,7 +42,11 @@ impl Answers {
         }
         // A key on the standard input leaves nobody to ask there.
         let asks = asks && !arguments.api_key_stdin;
-        let present = before.map_or(&context.config.model, |before| &before.model);
+        // What is kept is what the home has: what the environment says holds for this once. Whoever sits there sees it in
+        // the brackets.
+        let own = context.config.home_model();
+        let own = own.or_else(|| asks.then(|| context.config.model.clone()));
+        let present = &before.map(|before| before.model.clone()).or(own).map_or_else(|| model(OFFLINE, ""), Ok)?;
         let provider = provider(context, arguments, present, asks)?;
         let is_same = provider == present.provider();
         let name = match &arguments.model {
@@ -48,7 +54,7 @@ impl Answers {
                 model.split_once(':').map_or(model.as_str(), |(_, name)| name).to_owned()
             }
             Some(model) => model.strip_prefix(&format!("{provider}:")).unwrap_or(model).to_owned(),
-            None if provider == "demo" => String::new(),
+            None if provider == OFFLINE => String::new(),
             None if asks => {
                 ask::until("Model", if is_same { present.name() } else { "" }, |name| model(&provider, name).map(drop))?
             }
@@ -59,7 +65,7 @@ impl Answers {
         // An address and a key belong to their provider.
         let there = context.config.provider(&provider).map(|provider| &provider.settings);
         let before = before.filter(|_| is_same);
-        let is_offline = provider == "demo";
+        let is_offline = provider == OFFLINE;
         let api_base = match &arguments.api_base {
             None if asks && !is_offline => {
                 let kept = there.and_then(|settings| settings.api_base.as_deref()).unwrap_or("");
@@ -83,13 +89,13 @@ impl Answers {
             None
         };
         let meant = context.config.model.provider();
-        let is_elsewhere = ![provider.as_str(), "demo"].contains(&meant);
+        let is_elsewhere = ![provider.as_str(), OFFLINE].contains(&meant);
         Ok(Self { model, api_base, api_key, were_asked: asks, is_elsewhere })
     }
 
     /// Whether the model needs neither key nor network.
     pub(super) fn is_offline(&self) -> bool {
-        self.model.provider() == "demo"
+        self.model.provider() == OFFLINE
     }
 
     /// The variables of the environment that stand over what was answered here, or were meant for another provider.
@@ -141,7 +147,7 @@ fn model(provider: &str, name: &str) -> Result<ModelId, Failure> {
     let refused = |reason: String| {
         Failure::new("usage", reason, Exit::Usage).hinted("give it with --model, as the provider calls it")
     };
-    if name.is_empty() && provider != "demo" {
+    if name.is_empty() && provider != OFFLINE {
         return Err(refused(format!("the provider {provider} needs the name of a model")));
     }
     let model = format!("{provider}:{name}").parse();
