@@ -95,8 +95,14 @@ pub(crate) const CODES: &[(&str, &str)] = &[
         "model-context-overflow",
         "the message alone is too long for the model: shorten it, put it into a file, or use a model that takes more",
     ),
-    ("model-rate-limited", "wait a moment and try again, or name a model to fall back on in CAPSTAN_FALLBACK_MODELS"),
-    ("model-rejected", "the provider's own words are above; check the model and its options"),
+    (
+        "model-rate-limited",
+        "wait and try again, or pay where nothing is left; CAPSTAN_FALLBACK_MODELS names models to fall back on",
+    ),
+    (
+        "model-rejected",
+        "check the model, its options and what the provider said, if anything; what its filter stopped is to be said otherwise",
+    ),
     (
         "model-unauthorized",
         "set a key that the provider accepts; `capstan config show` tells where the present one is from",
