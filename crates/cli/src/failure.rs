@@ -181,7 +181,7 @@ impl Failure {
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
                 Self::new("disk-full", message, Exit::Store)
             }
-            _ => Self::new("home-unusable", message, Exit::Store),
+            _ => Self::new("home-unusable", message, Exit::Config),
         }
     }
 }
@@ -205,8 +205,22 @@ impl From<ConfigError> for Failure {
             | ConfigError::UnknownKey { .. }
             | ConfigError::Invalid { .. } => "config-invalid",
         };
-        Self::new(code, error.to_string(), Exit::Config)
+        let failure = Self::new(code, error.to_string(), Exit::Config);
+        match &error {
+            ConfigError::Unreadable { .. } => {
+                failure.hinted("let this user read it and the folder it is in, or use another workspace or home")
+            }
+            ConfigError::Broken { path, .. } | ConfigError::UnknownKey { path, .. } if is_of_workspace(path) => {
+                failure.hinted("the file is the workspace's, which an agent can write too: mend or remove it")
+            }
+            _ => failure,
+        }
     }
+}
+
+/// Whether a file of settings is one of a workspace.
+fn is_of_workspace(path: &str) -> bool {
+    Path::new(path).file_name().is_some_and(|name| name == "capstan.toml" || name == ".env")
 }
 
 impl From<StoreError> for Failure {
