@@ -17,6 +17,8 @@ pub struct Printer {
     pub replies: Box<dyn Write + Send>,
     /// Everything else.
     pub notes: Box<dyn Write + Send>,
+    /// Whether a person sees both on one screen, where a note must not stand on the line of a reply.
+    pub on_one_screen: bool,
 }
 
 impl Printer {
@@ -28,12 +30,13 @@ impl Printer {
         Self {
             replies: if is_terminal.0 { Box::new(Tamed::new(replies)) } else { Box::new(replies) },
             notes: if is_terminal.1 { Box::new(Tamed::new(notes)) } else { Box::new(notes) },
+            on_one_screen: is_terminal == (true, true),
         }
     }
 
     /// Nothing anywhere, for callers that print the result themselves.
     pub fn silent() -> Self {
-        Self { replies: Box::new(std::io::sink()), notes: Box::new(std::io::sink()) }
+        Self { replies: Box::new(std::io::sink()), notes: Box::new(std::io::sink()), on_one_screen: false }
     }
 }
 
@@ -49,6 +52,8 @@ pub struct Cli {
 struct Inner {
     printer: Printer,
     shown: HashMap<SessionId, String>,
+    /// Whether the line that was shown last has not ended.
+    is_within_line: bool,
     notices: Vec<String>,
 }
 
@@ -58,7 +63,8 @@ impl Cli {
 
     /// A terminal that writes here.
     pub fn new(printer: Printer) -> Self {
-        Self { inner: Arc::new(Mutex::new(Inner { printer, shown: HashMap::new(), notices: Vec::new() })) }
+        let inner = Inner { printer, shown: HashMap::new(), is_within_line: false, notices: Vec::new() };
+        Self { inner: Arc::new(Mutex::new(inner)) }
     }
 
     /// The notices that were sent, in order; they are given once.
@@ -76,10 +82,14 @@ impl Inner {
         match event {
             StreamEvent::Text { delta } => {
                 self.shown.entry(session.clone()).or_default().push_str(delta);
+                self.is_within_line = delta.chars().next_back().map_or(self.is_within_line, |last| last != '\n');
                 write!(self.printer.replies, "{delta}")?;
                 self.printer.replies.flush()
             }
             StreamEvent::ToolCall { call } => {
+                if std::mem::take(&mut self.is_within_line) && self.printer.on_one_screen {
+                    writeln!(self.printer.notes)?;
+                }
                 writeln!(self.printer.notes, "> {} {}", call.function.name, call.function.arguments)
             }
             // What comes next is not the reply: it gets a line of its own.
@@ -101,6 +111,7 @@ impl Inner {
             self.notices.push(text);
             return Ok(());
         }
+        self.is_within_line = false;
         let shown = self.shown.remove(&message.session_id).unwrap_or_default();
         if shown.is_empty() {
             writeln!(self.printer.replies, "{text}")?;

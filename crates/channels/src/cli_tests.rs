@@ -36,7 +36,18 @@ struct Terminal {
 impl Terminal {
     fn new() -> Self {
         let (replies, notes) = (Screen::default(), Screen::default());
-        let cli = Cli::new(Printer { replies: Box::new(replies.clone()), notes: Box::new(notes.clone()) });
+        Self::of(replies, notes, false)
+    }
+
+    /// One that a person looks at.
+    fn one_screen() -> Self {
+        let screen = Screen::default();
+        Self::of(screen.clone(), screen, true)
+    }
+
+    fn of(replies: Screen, notes: Screen, on_one_screen: bool) -> Self {
+        let printer = Printer { replies: Box::new(replies.clone()), notes: Box::new(notes.clone()), on_one_screen };
+        let cli = Cli::new(printer);
         Self { cli, inbound: Event::message("cli", "local", "hi").into(), replies, notes }
     }
 
@@ -78,6 +89,20 @@ async fn c01_tool_calls_go_to_the_notes_and_notices_to_the_caller() {
     assert_eq!(terminal.notes.text(), "> bash {\"cmd\":\"ls\"}\n");
     assert_eq!(terminal.replies.text(), "");
     assert_eq!(terminal.cli.take_notices(), ["it failed"]);
+}
+
+#[tokio::test]
+async fn c01_a_tool_call_has_a_line_of_its_own_where_a_person_sees_it_beside_the_reply() {
+    let call = || StreamEvent::ToolCall { call: ToolCall::new("a", "bash", "{}") };
+    let terminal = Terminal::one_screen();
+    terminal.stream(&["I will ", "look.", ""]).await;
+    terminal.cli.on_event(&call(), &terminal.inbound).await.unwrap();
+    terminal.cli.on_event(&call(), &terminal.inbound).await.unwrap();
+    assert_eq!(terminal.replies.text(), "I will look.\n> bash {}\n> bash {}\n");
+    let apart = Terminal::new();
+    apart.stream(&["I will look."]).await;
+    apart.cli.on_event(&call(), &apart.inbound).await.unwrap();
+    assert_eq!((apart.replies.text().as_str(), apart.notes.text().as_str()), ("I will look.", "> bash {}\n"));
 }
 
 #[tokio::test]

@@ -95,8 +95,14 @@ pub(crate) const CODES: &[(&str, &str)] = &[
         "model-context-overflow",
         "the message alone is too long for the model: shorten it, put it into a file, or use a model that takes more",
     ),
-    ("model-rate-limited", "wait a moment and try again, or name a model to fall back on in CAPSTAN_FALLBACK_MODELS"),
-    ("model-rejected", "the provider's own words are above; check the model and its options"),
+    (
+        "model-rate-limited",
+        "wait and try again, or pay where nothing is left; CAPSTAN_FALLBACK_MODELS names models to fall back on",
+    ),
+    (
+        "model-rejected",
+        "check the model, its options and what the provider said, if anything; what its filter stopped is to be said otherwise",
+    ),
     (
         "model-unauthorized",
         "set a key that the provider accepts; `capstan config show` tells where the present one is from",
@@ -175,7 +181,7 @@ impl Failure {
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
                 Self::new("disk-full", message, Exit::Store)
             }
-            _ => Self::new("home-unusable", message, Exit::Store),
+            _ => Self::new("home-unusable", message, Exit::Config),
         }
     }
 }
@@ -199,8 +205,22 @@ impl From<ConfigError> for Failure {
             | ConfigError::UnknownKey { .. }
             | ConfigError::Invalid { .. } => "config-invalid",
         };
-        Self::new(code, error.to_string(), Exit::Config)
+        let failure = Self::new(code, error.to_string(), Exit::Config);
+        match &error {
+            ConfigError::Unreadable { .. } => {
+                failure.hinted("let this user read it and the folder it is in, or use another workspace or home")
+            }
+            ConfigError::Broken { path, .. } | ConfigError::UnknownKey { path, .. } if is_of_workspace(path) => {
+                failure.hinted("the file is the workspace's, which an agent can write too: mend or remove it")
+            }
+            _ => failure,
+        }
     }
+}
+
+/// Whether a file of settings is one of a workspace.
+fn is_of_workspace(path: &str) -> bool {
+    Path::new(path).file_name().is_some_and(|name| name == "capstan.toml" || name == ".env")
 }
 
 impl From<StoreError> for Failure {

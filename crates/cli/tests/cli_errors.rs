@@ -140,6 +140,23 @@ fn what_is_configured_wrongly() {
 }
 
 #[test]
+fn what_cannot_be_read_or_made_is_told_with_what_helps() {
+    let place = Place::new();
+    let file = place.workspace().join("capstan.toml");
+    std::fs::write(&file, "oops").unwrap();
+    let said = place.capstan(&["run", "hello"]).refused("config-invalid", 3);
+    assert!(said.stderr.contains("hint: the file is the workspace's"), "{said:?}");
+    std::fs::remove_file(&file).unwrap();
+    // Nobody can read one as a file.
+    std::fs::create_dir(&file).unwrap();
+    let said = place.capstan(&["run", "hello"]).refused("config-invalid", 3);
+    assert!(said.stderr.contains("hint: let this user read it"), "{said:?}");
+    std::fs::remove_dir(&file).unwrap();
+    // Nobody can make one there.
+    place.set("CAPSTAN_HOME", "/proc/nope").capstan(&["run", "hello"]).refused("home-unusable", 3);
+}
+
+#[test]
 fn what_the_store_refuses() {
     let mut table = Table::default();
     let run = ["run", "hello"];

@@ -281,6 +281,9 @@ fn k04_whoever_watches_sees_what_a_subagent_does_and_nothing_of_what_it_says() {
     let said: String = of("text").iter().filter_map(|event| event["delta"].as_str()).collect();
     assert_eq!(said, "two thousand", "once, by the one who was asked");
     wire.end().succeeded();
+    let runs = place.capstan(&["runs", "list"]).lines();
+    let (of, run) = runs[0].rsplit_once("  (of ").expect("the newest run is the subagent's");
+    assert!(runs[1].starts_with(run.trim_end_matches(')')) && !of.starts_with(run), "{runs:?}");
 }
 
 #[test]

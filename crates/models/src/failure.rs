@@ -91,7 +91,10 @@ impl Call {
             ModelErrorKind::RateLimited if is_about_money(status, body, asked) => {
                 "nothing is left of what was paid for".to_owned()
             }
-            ModelErrorKind::RateLimited => "it asks to come back later".to_owned(),
+            ModelErrorKind::RateLimited => match asked {
+                Some(asked) => format!("it asks to come back in {} seconds", asked.as_secs().max(1)),
+                None => "it asks to come back later".to_owned(),
+            },
             ModelErrorKind::ContextOverflow => format!("the request is longer than {model:?} takes"),
             ModelErrorKind::Unreachable => "it is not available".to_owned(),
             ModelErrorKind::Rejected if (300..400).contains(&status) => "the endpoint is elsewhere".to_owned(),
@@ -162,6 +165,9 @@ fn causes(error: &reqwest::Error) -> String {
 fn unconnected(causes: &str) -> (&'static str, Again) {
     if causes.contains("certificate") {
         ("has a certificate that this machine does not trust", Again::Never)
+    } else if causes.contains("InvalidContentType") {
+        // How the answer of a server without TLS looks to a client that speaks it.
+        ("does not speak TLS: is its address one with http:// in place of https://?", Again::Never)
     } else if causes.contains("dns error") {
         ("could not be found: there is no such host, or no network", Again::Once)
     } else {
@@ -314,6 +320,9 @@ mod tests {
         assert!(said("client error (Connect): invalid peer certificate: UnknownIssuer").contains("certificate"));
         assert!(said("client error (Connect): dns error: failed to lookup").contains("no such host"));
         assert_eq!(said("tcp connect error: Connection refused"), "could not be connected to");
+        assert!(
+            said("client error (Connect): received corrupt message of type InvalidContentType").contains("http://")
+        );
     }
 
     #[test]

@@ -103,6 +103,15 @@ async fn a8_tries_end_and_so_does_patience() {
 }
 
 #[tokio::test]
+async fn a8_how_long_a_provider_wants_to_be_left_alone_is_told() {
+    let replies = vec![Reply::status(429, "{}").with_header("retry-after", "90")];
+    let server = ScriptedModel::start(replies).await;
+    let provider = provider_of(Wire::OpenAi, &server, |settings| settings.retries = 0);
+    let error = provider.stream(&request_to(Wire::OpenAi, vec![ChatMessage::user("hi")])).await.err().unwrap();
+    assert!(error.message.contains("it asks to come back in 90 seconds"), "{error}");
+}
+
+#[tokio::test]
 async fn a8_a_date_to_come_back_at_is_compared_with_the_clock_that_was_given() {
     let dates = [
         ("retry-after", "Fri, 01 Jan 2100 00:00:00 GMT"),

@@ -5,6 +5,8 @@
 
 /// The longest name.
 const NAME_CHARS: usize = 64;
+/// What begins something else than a text in YAML.
+const NO_TEXT: [char; 10] = ['[', ']', '{', '}', '&', '*', '!', '%', '@', '`'];
 /// The longest description.
 const DESCRIPTION_CHARS: usize = 1024;
 
@@ -80,7 +82,11 @@ fn entries<'a>(lines: &[&'a str]) -> Result<Vec<(&'a str, String)>, String> {
         let inner = rest.iter().take_while(is_inner).count();
         let (block, after) = rest.split_at(inner);
         rest = after;
-        entries.push((key.trim_end(), scalar(value.trim(), block)?));
+        let (key, value) = (key.trim_end(), value.trim());
+        if ["name", "description"].contains(&key) && value.starts_with(NO_TEXT) {
+            return Err(format!("the {key} is no text: put {:?} into quotes", shown(value)));
+        }
+        entries.push((key, scalar(value, block)?));
     }
     Ok(entries)
 }
@@ -161,6 +167,11 @@ mod tests {
         assert!(wrong("---\nname: x\nname: y\n---\nx").contains("twice"));
         assert!(wrong("---\nwhat is this\n---\nx").contains("no key: value"));
         assert!(described("description: \"open").unwrap_err().contains("quotes"));
+        for no_text in ["[a: b", "[a, b]", "{a: b}", "*there", "!tag x", "@at"] {
+            let wrong = described(&format!("description: {no_text}")).unwrap_err();
+            assert!(wrong.contains("the description is no text"), "{wrong}");
+        }
+        assert_eq!(described("allowed-tools: [a, b]\ndescription: '[x] is fine'").unwrap(), "[x] is fine");
         assert!(described(&format!("description: {}", "x".repeat(1025))).unwrap_err().contains("1024"));
         for name in ["A", "a_b", "-a", "a-", "a--b", "../x", "a b", "é", &"x".repeat(65)] {
             let text = format!("---\nname: {name}\ndescription: y\n---\nx");

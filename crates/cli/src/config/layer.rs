@@ -16,6 +16,9 @@ const PREFIX: &str = "CAPSTAN_";
 /// Variables with the prefix that are no settings of this kind.
 const OTHER_VARIABLES: &[&str] = &["CAPSTAN_HOME", "CAPSTAN_LOG"];
 
+/// What is shown in place of a secret.
+const MASKED: &str = "********";
+
 /// Where a value came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
@@ -186,6 +189,14 @@ fn password(address: &str) -> Option<&str> {
     Some(password)
 }
 
+/// A value as it may be shown.
+pub(super) fn without_password(value: &str) -> String {
+    match password(value) {
+        Some(password) => value.replacen(&format!(":{password}@"), &format!(":{MASKED}@"), 1),
+        None => value.to_owned(),
+    }
+}
+
 /// A setting as it stands in a layer.
 pub(super) struct Found<'a> {
     /// Its name.
@@ -255,7 +266,8 @@ impl Layers {
 
     pub(super) fn invalid(&self, key: &str, reason: &str) -> ConfigError {
         let (value, origin) = self.find(key).map(|(v, o)| (v.to_owned(), o.to_string())).unwrap_or_default();
-        let value = if find(key).is_some_and(|key| key.secret) { "...".to_owned() } else { value };
+        let is_secret = find(key).is_some_and(|key| key.secret);
+        let value = if is_secret { "...".to_owned() } else { without_password(&value) };
         ConfigError::Invalid { key: key.to_owned(), value, origin, reason: reason.to_owned() }
     }
 
@@ -328,7 +340,7 @@ impl Layers {
         let shown = |key: String, secret: bool| match self.find(&key) {
             None => Shown { key, value: None, origin: "not set".to_owned() },
             Some((value, origin)) => {
-                let value = if secret { "********".to_owned() } else { value.to_owned() };
+                let value = if secret { MASKED.to_owned() } else { without_password(value) };
                 Shown { key, value: Some(value), origin: origin.to_string() }
             }
         };

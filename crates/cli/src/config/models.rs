@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::ConfigError;
 use super::error::nearest_words;
 use super::key::nearest;
-use super::layer::Layers;
+use super::layer::{Layers, without_password};
 
 /// The table of all providers.
 pub(super) const TABLE: &str = "models";
@@ -95,7 +95,10 @@ impl ModelKey {
             API_KEY => vec![value.to_owned()],
             HEADERS => {
                 let headers: Map = serde_json::from_str(value).unwrap_or_default();
-                headers.values().filter_map(Value::as_str).map(str::to_owned).collect()
+                let values = headers.values().filter_map(Value::as_str);
+                // A key after the name of a scheme, as in `Bearer KEY`, is a secret without it too.
+                let keys = values.clone().filter_map(|value| Some(value.trim().split_once(' ')?.1.trim()));
+                values.clone().chain(keys).map(str::to_owned).collect()
             }
             _ => Vec::new(),
         }
@@ -229,7 +232,7 @@ impl Provider<'_> {
         match self.layers.of_provider(&self.key(API_BASE), API_BASE, self.name) {
             Some(found) if !is_address(found.value) => Err(ConfigError::Invalid {
                 key: found.key.to_owned(),
-                value: found.value.to_owned(),
+                value: without_password(found.value),
                 origin: found.origin.to_string(),
                 reason: NO_ADDRESS.to_owned(),
             }),

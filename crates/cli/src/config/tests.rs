@@ -74,6 +74,20 @@ fn a_secret_is_never_shown() {
 }
 
 #[test]
+fn x06_a_password_in_an_address_and_a_key_in_a_header_are_secrets() {
+    let place = Place::new().home("model = 'openai:x'\napi_base = 'http://me:5ecret-of-mine@house/v1'");
+    assert_eq!(place.shown("api_base").value.as_deref(), Some("http://me:********@house/v1"));
+    let base = "api_base = 'http://me:5ecret-of-mine@ho use'";
+    for broken in [base.to_owned(), format!("[models.mine]\n{base}")] {
+        let broken = Place::new().home(&broken).load().unwrap_err().to_string();
+        assert!(broken.contains("api_base") && !broken.contains("5ecret"), "{broken}");
+    }
+    let place = Place::new().home("[models.openai]\nheaders = { Authorization = 'Bearer 5ecret-key' }");
+    let secrets = place.load().unwrap().secrets();
+    assert!(secrets.iter().any(|secret| secret == "5ecret-key"), "as a tool may print it");
+}
+
+#[test]
 fn a_broken_file_is_refused_with_its_line_and_an_unknown_key_with_a_suggestion() {
     let broken = Place::new().home("model = 'a:b'\nmax_steps = = 3").load().unwrap_err().to_string();
     assert!(broken.contains("config.toml") && broken.contains("line 2"), "{broken}");

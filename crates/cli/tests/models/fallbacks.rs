@@ -90,6 +90,16 @@ fn a8_a_provider_that_is_not_there_has_its_fallback_too() {
     assert!(said.stdout.contains("hello") && said.stderr.contains("trying demo:echo"), "{said:?}");
 }
 
+#[test]
+fn a8_a_fallback_that_nobody_provides_hides_no_cause_and_doctor_tells_of_it() {
+    let server = ScriptedModel::start_blocking(vec![refusal(429)]);
+    let place = with_fallbacks(&server).set("CAPSTAN_FALLBACK_MODELS", "nosuch:x, neither:y");
+    let said = place.capstan(&["run", "hello"]).refused("model-rate-limited", 1);
+    assert!(said.stderr.contains("trying neither:y"), "each was tried: {said:?}");
+    let doctor = place.capstan(&["doctor"]).stdout;
+    assert!(doctor.contains("nobody provides \"nosuch\", the provider of nosuch:x in fallback_models"), "{doctor}");
+}
+
 /// The built-in agent, in whose place it stands, with no more models than these.
 #[derive(Clone)]
 struct Restricted(Vec<&'static str>);

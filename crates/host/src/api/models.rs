@@ -40,6 +40,7 @@ impl Models {
         run.take_in();
         let mut asked = request;
         let mut fallbacks: Option<std::vec::IntoIter<ModelId>> = None;
+        let mut cause: Option<ModelError> = None;
         loop {
             // Each model has an interception of its own: what may go to one may not go to another.
             let request = match self.before(Arc::clone(&asked)).await? {
@@ -61,11 +62,15 @@ impl Models {
                 Err(error) => error,
             };
             call.ended(Err(&error)).await?;
+            // That nobody provides a model to fall back on is no reason why the first one failed.
+            let is_provided = run.services.model_provider(call.request.model.provider()).is_some();
+            let told = cause.take().filter(|_| !is_provided).unwrap_or_else(|| error.clone());
             let Some(next) = fallbacks.next().filter(|_| another_may_do(error.kind)) else {
-                return Err(api_error(&error));
+                return Err(api_error(&told));
             };
             tracing::warn!("{error}; trying {next}");
             asked = Arc::new(ModelRequest { model: next, ..ModelRequest::clone(&asked) });
+            cause = Some(told);
         }
     }
 

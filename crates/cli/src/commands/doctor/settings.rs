@@ -30,6 +30,12 @@ pub(super) fn config(config: &Config, hooks: &HookRuntime) -> Section {
         details.push(format!("the model is {}, and there is no key for it", config.model));
         hints.push("set CAPSTAN_API_KEY, or CAPSTAN_API_BASE for an endpoint that needs none");
     }
+    for other in &config.fallback_models {
+        if !providers.iter().any(|one| one.name() == other.provider()) {
+            details.push(format!("nobody provides {:?}, the provider of {other} in fallback_models", other.provider()));
+            hints.push("mend fallback_models: each is PROVIDER:NAME");
+        }
+    }
     let store = match config.tape_store {
         TapeStoreKind::Sqlite => "sqlite",
         TapeStoreKind::Jsonl => "jsonl",

@@ -43,5 +43,6 @@ pub(super) async fn list(store: &dyn Store, filter: &Filter, json: bool) -> Resu
 }
 
 fn line(run: &RunRecord) -> String {
-    format!("{}  {:11}  {}  {}", run.run_id, run.status.as_str(), run.started_at, run.session)
+    let parent = run.parent.as_ref().map(|parent| format!("  (of {parent})")).unwrap_or_default();
+    format!("{}  {:11}  {}  {}{parent}", run.run_id, run.status.as_str(), run.started_at, run.session)
 }
