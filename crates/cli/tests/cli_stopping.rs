@@ -137,16 +137,6 @@ fn c06_a_standard_output_that_is_closed_from_the_start_is_refused() {
 }
 
 #[test]
-fn x03_a_run_whose_answer_nobody_could_read_is_refused() {
-    let place = Place::new();
-    for arguments in [["run", "hello"].as_slice(), &["run", "--json", "hello"]] {
-        Said::from(after(&place, "exec >&-;", arguments).output().unwrap()).refused("output-closed", 2);
-    }
-    assert!(!place.database().exists(), "nothing was done");
-    assert_eq!(Said::from(after(&place, "exec >/dev/null;", &["run", "hello"]).output().unwrap()).data(), "");
-}
-
-#[test]
 fn x03_a_reader_that_goes_away_is_a_failure_and_what_it_did_not_read_is_undelivered() {
     let gate = Gate::new();
     let server = ScriptedModel::start_blocking(vec![Reply::text("one two").held_at(&gate)]);

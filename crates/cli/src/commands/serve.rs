@@ -23,7 +23,7 @@ pub(crate) async fn serve(context: Context<'_>, arguments: Serve) -> Result<(), 
         eprintln!("warning: {line}");
     }
     if names.iter().any(|name| name.as_str() == Stdio::NAME) {
-        standard_output::check("the answers of the channel stdio go")?;
+        standard_output::check()?;
     }
     // Watched before anybody can know that this process is there to be told.
     let mut signals = Signals::watch();

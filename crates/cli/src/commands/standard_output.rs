@@ -7,9 +7,9 @@ use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat, stat};
 use crate::{Exit, Failure};
 
 /// Refuses to go on where nobody can be told anything: this process was started with its standard output closed.
-pub(super) fn check(goes_there: &str) -> Result<(), Failure> {
+pub(super) fn check() -> Result<(), Failure> {
     if is_closed().unwrap_or(false) {
-        let message = format!("the standard output is closed, and {goes_there} there");
+        let message = "the standard output is closed, and the answers of the channel stdio go there";
         return Err(Failure::new("output-closed", message, Exit::Usage));
     }
     Ok(())
