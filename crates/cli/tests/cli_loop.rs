@@ -128,9 +128,10 @@ fn a10_what_two_hundred_calls_give_in_one_step_is_bounded() {
     let before = most_resident_kib(wire.process_id());
     let answer = wire.answer_to(&json!({"id": 2, "session": "s", "text": "look"}));
     assert_eq!(answer["text"], "seen them all");
-    // No measurement: fifty such images are 200 MB of base64, and each is copied more than once.
+    // No measurement: fifty such images are 200 MB of base64, and each is copied more than once. Without the bound it was
+    // more than a gigabyte; what is within it is copied some fifteen times on its way to the tape and to the model.
     let more = most_resident_kib(wire.process_id()) - before;
-    assert!(more < 256 * 1024, "{more} KiB");
+    assert!(more < 512 * 1024, "{more} KiB");
     wire.end().succeeded();
     let told = server.requests()[2].to_string();
     assert!(told.len() < 24 * 1024 * 1024, "{} bytes", told.len());
