@@ -4,6 +4,8 @@
 //! the contents are kept once, as blobs. A conversation only grows, so the hashes of its older messages are kept once too:
 //! in lists of a fixed length, which every later call names. [`ModelCalls`] puts them together again.
 
+use std::sync::{Mutex, PoisonError};
+
 use capstan_hooks::contracts::{ModelProvider, RequestBody};
 use capstan_models::wire;
 use capstan_protocol::{BlobHash, Map, ModelRequest, RunId};
@@ -63,16 +65,51 @@ const MESSAGES: &str = "messages";
 /// How many hashes are in a list. What a call of n messages writes is about n / `LISTED` + `LISTED` / 2 hashes.
 const LISTED: usize = 32;
 
+/// The tools of a call and what is kept of them. They are the same in most calls, and many.
+#[derive(Default)]
+pub(crate) struct WrittenTools(Mutex<(Vec<Value>, Vec<Content>)>);
+
+/// A content as it is kept.
+#[derive(Clone)]
+struct Content {
+    hash: BlobHash,
+    bytes: Vec<u8>,
+}
+
+impl Content {
+    fn of(value: &Value) -> Self {
+        let bytes = canonical_json(value).into_bytes();
+        Self { hash: blob_hash(&bytes), bytes }
+    }
+}
+
+impl WrittenTools {
+    /// What is kept of these tools.
+    fn contents(&self, tools: Vec<Value>) -> Vec<Content> {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.0 != tools {
+            let contents = tools.iter().map(Content::of).collect();
+            *last = (tools, contents);
+        }
+        last.1.clone()
+    }
+}
+
 /// The facts that record a call: its contents, and the entry that names them.
-pub(crate) fn record(provider: &dyn ModelProvider, request: &ModelRequest, call: u32) -> (Vec<Fact>, Draft) {
+pub(crate) fn record(
+    provider: &dyn ModelProvider,
+    request: &ModelRequest,
+    call: u32,
+    tools: &WrittenTools,
+) -> (Vec<Fact>, Draft) {
     let body = provider.body(request).unwrap_or_else(|| RequestBody { rest: Map::new(), ..wire::openai_body(request) });
     let mut facts = Vec::new();
-    let mut keep = |value: &Value| {
-        let bytes = canonical_json(value).into_bytes();
-        let hash = blob_hash(&bytes);
-        facts.push(Fact::PutBlob { hash: hash.clone(), bytes });
-        hash
+    let mut put = |content: Content| {
+        facts.push(Fact::PutBlob { hash: content.hash.clone(), bytes: content.bytes });
+        content.hash
     };
+    let tools = tools.contents(body.tools).into_iter().map(&mut put).collect();
+    let mut keep = |value: &Value| put(Content::of(value));
     let messages: Vec<BlobHash> = body.messages.iter().map(&mut keep).collect();
     let lists = messages.chunks_exact(LISTED);
     let record = Record {
@@ -81,7 +118,7 @@ pub(crate) fn record(provider: &dyn ModelProvider, request: &ModelRequest, call:
         model: request.model.name().to_owned(),
         messages: lists.remainder().to_vec(),
         earlier: lists.map(|list| keep(&json!(list))).collect(),
-        tools: body.tools.iter().map(&mut keep).collect(),
+        tools,
         rest: (!body.rest.is_empty()).then(|| keep(&Value::Object(body.rest))),
         messages_key: (body.messages_key != MESSAGES).then_some(body.messages_key),
     };
@@ -158,7 +195,7 @@ mod tests {
     use capstan_protocol::{ChatMessage, EntryId, ModelRequest, RunId, Timestamp};
     use capstan_tape::{Batch, Fact, MemoryStore, Store as _};
 
-    use super::{LISTED, record, restore};
+    use super::{LISTED, WrittenTools, record, restore};
 
     struct Provider;
 
@@ -183,7 +220,7 @@ mod tests {
     async fn g10_a_call_of_any_length_is_put_together_again() {
         let store = Arc::new(MemoryStore::new());
         for length in [1, LISTED - 1, LISTED, LISTED + 1, 5 * LISTED + 3] {
-            let (contents, entry) = record(&Provider, &request(length), 1);
+            let (contents, entry) = record(&Provider, &request(length), 1, &WrittenTools::default());
             store.commit(Batch { facts: contents, ..Batch::new() }).await.unwrap();
             let entry = entry.into_entry(EntryId(1), Timestamp::from_millis(0), &[]);
             let call = restore(store.as_ref(), &RunId::new("r"), &entry).await.unwrap();
@@ -198,7 +235,7 @@ mod tests {
         let mut kept = BTreeSet::new();
         let mut sizes = Vec::new();
         for length in (2..=1000).step_by(2) {
-            let (contents, entry) = record(&Provider, &request(length), 1);
+            let (contents, entry) = record(&Provider, &request(length), 1, &WrittenTools::default());
             kept.extend(contents.into_iter().map(|fact| match fact {
                 Fact::PutBlob { hash, .. } => hash,
                 other => panic!("not a content: {other:?}"),

@@ -274,7 +274,7 @@ impl Services {
     /// Whether a command only looks, and may run beside a turn.
     fn only_looks(&self, line: &str) -> bool {
         let name = line.split_whitespace().next().unwrap_or_default();
-        self.tools().iter().any(|tool| tool.spec().name.as_str() == name && tool.only_looks())
+        self.tool(name).is_some_and(|tool| tool.only_looks() && tool.spec().name.as_str() == name)
     }
 
     /// How the event's channel takes things in, unless the configuration says otherwise.

@@ -1,6 +1,6 @@
 //! The tools that models are offered: one that a provider refuses would fail every call of every session.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use capstan_hooks::HookRuntime;
@@ -27,6 +27,13 @@ pub(crate) fn tools(hooks: &HookRuntime) -> Vec<Arc<dyn Tool>> {
         fault.is_none()
     });
     tools
+}
+
+/// Where each tool stands, by its own name and by the one a model was given. An own name goes before.
+pub(crate) fn by_name(tools: &[Arc<dyn Tool>]) -> HashMap<String, usize> {
+    let names = || tools.iter().map(|tool| tool.spec().name).enumerate();
+    let given = names().map(|(place, name)| (name.model_name(), place));
+    given.chain(names().map(|(place, name)| (name.to_string(), place))).collect()
 }
 
 /// Why a tool cannot be offered to every model, if it cannot.

@@ -1,6 +1,6 @@
 //! What the parts of a running host share.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use capstan_hooks::HookRuntime;
@@ -9,6 +9,7 @@ use capstan_hooks::points::{BuildTapeContext, ProvideChannels, ProvideModelOptio
 use capstan_protocol::{Binding, ChannelName, RunnerId, TapeName, WorkspaceId};
 use capstan_tape::{Batch, DefaultView, Fact, Store, Tapes, View};
 
+use crate::calls;
 use crate::engine::ActiveRuns;
 use crate::offered;
 use crate::{HostError, Settings, default_binding};
@@ -32,6 +33,10 @@ pub(crate) struct Services {
     pub(crate) runs: ActiveRuns,
     channels: Vec<Arc<dyn Channel>>,
     tools: Vec<Arc<dyn Tool>>,
+    /// Where each stands, by its own name and by the one a model was given. To ask a tool for its name copies its schema.
+    tools_by_name: HashMap<String, usize>,
+    /// The tools as they were written for the last model call.
+    pub(crate) written_tools: calls::WrittenTools,
     runners: Vec<Arc<dyn Runner>>,
     models: Vec<Arc<dyn ModelProvider>>,
 }
@@ -46,9 +51,12 @@ impl Services {
         let workspace_id = workspace_identity(store.as_ref(), &settings.workspace.as_text()).await?;
         let tapes = tapes(&hooks, store)?;
         let view = hooks.first_sync::<BuildTapeContext>(&())?.map(|decided| decided.value);
+        let tools = offered::tools(&hooks);
         Ok(Self {
             channels: hooks.provided::<ProvideChannels, _>(|channel| channel.name().to_string()),
-            tools: offered::tools(&hooks),
+            tools_by_name: offered::by_name(&tools),
+            tools,
+            written_tools: calls::WrittenTools::default(),
             runners: hooks.provided::<ProvideRunners, _>(|runner| runner.descriptor().id.to_string()),
             models: hooks.provided::<ProvideModelOptions, _>(|provider| provider.name().to_owned()),
             view: view.unwrap_or_else(|| Arc::new(DefaultView)),
@@ -99,8 +107,7 @@ impl Services {
 
     /// A tool by its own name or by the name a model was given.
     pub(crate) fn tool(&self, name: &str) -> Option<&Arc<dyn Tool>> {
-        let by_name = self.tools.iter().find(|tool| tool.spec().name.as_str() == name);
-        by_name.or_else(|| self.tools.iter().find(|tool| tool.spec().name.model_name() == name))
+        self.tools.get(*self.tools_by_name.get(name)?)
     }
 
     /// A runner by its id.

@@ -125,7 +125,7 @@ async fn record_call(run: &Run, provider: &dyn ModelProvider, request: &ModelReq
         progress.calls += 1;
         progress.calls
     };
-    let (contents, entry) = calls::record(provider, request, number);
+    let (contents, entry) = calls::record(provider, request, number, &run.services.written_tools);
     run.journal.extend(contents);
     run.append(entry);
     run.flush().await.map_err(|error| store_failed(&error))
