@@ -100,7 +100,8 @@ mod tests {
             name: "fs.read".into(),
             description: String::new(),
             parameters: json!({"type": "object", "properties": {
-                "path": {"type": "string"}, "limit": {"type": ["integer", "null"]}}}),
+                "path": {"type": "string"}, "limit": {"type": ["integer", "null"]}}})
+            .into(),
         }
     }
 

@@ -4,11 +4,10 @@
 //! the contents are kept once, as blobs. A conversation only grows, so the hashes of its older messages are kept once too:
 //! in lists of a fixed length, which every later call names. [`ModelCalls`] puts them together again.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use capstan_hooks::contracts::{ModelProvider, RequestBody};
-use capstan_models::wire;
-use capstan_protocol::{BlobHash, Map, ModelRequest, RunId};
+use capstan_hooks::contracts::RequestBody;
+use capstan_protocol::{BlobHash, Map, ModelId, RunId};
 use capstan_tape::{Draft, Entry, Fact, Kind, Slice, Store, StoreError, Tapes, blob_hash, canonical_json};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -67,7 +66,7 @@ const LISTED: usize = 32;
 
 /// The tools of a call and what is kept of them. They are the same in most calls, and many.
 #[derive(Default)]
-pub(crate) struct WrittenTools(Mutex<(Vec<Value>, Vec<Content>)>);
+pub(crate) struct WrittenTools(Mutex<(Arc<[Value]>, Vec<Content>)>);
 
 /// A content as it is kept.
 #[derive(Clone)]
@@ -85,42 +84,35 @@ impl Content {
 
 impl WrittenTools {
     /// What is kept of these tools.
-    fn contents(&self, tools: Vec<Value>) -> Vec<Content> {
+    fn contents(&self, tools: &Arc<[Value]>) -> Vec<Content> {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if last.0 != tools {
-            let contents = tools.iter().map(Content::of).collect();
-            *last = (tools, contents);
+        if !Arc::ptr_eq(&last.0, tools) && last.0 != *tools {
+            *last = (Arc::clone(tools), tools.iter().map(Content::of).collect());
         }
         last.1.clone()
     }
 }
 
 /// The facts that record a call: its contents, and the entry that names them.
-pub(crate) fn record(
-    provider: &dyn ModelProvider,
-    request: &ModelRequest,
-    call: u32,
-    tools: &WrittenTools,
-) -> (Vec<Fact>, Draft) {
-    let body = provider.body(request).unwrap_or_else(|| RequestBody { rest: Map::new(), ..wire::openai_body(request) });
+pub(crate) fn record(body: &RequestBody, model: &ModelId, call: u32, tools: &WrittenTools) -> (Vec<Fact>, Draft) {
     let mut facts = Vec::new();
     let mut put = |content: Content| {
         facts.push(Fact::PutBlob { hash: content.hash.clone(), bytes: content.bytes });
         content.hash
     };
-    let tools = tools.contents(body.tools).into_iter().map(&mut put).collect();
+    let tools = tools.contents(&body.tools).into_iter().map(&mut put).collect();
     let mut keep = |value: &Value| put(Content::of(value));
     let messages: Vec<BlobHash> = body.messages.iter().map(&mut keep).collect();
     let lists = messages.chunks_exact(LISTED);
     let record = Record {
         call,
-        provider: request.model.provider().to_owned(),
-        model: request.model.name().to_owned(),
+        provider: model.provider().to_owned(),
+        model: model.name().to_owned(),
         messages: lists.remainder().to_vec(),
         earlier: lists.map(|list| keep(&json!(list))).collect(),
         tools,
-        rest: (!body.rest.is_empty()).then(|| keep(&Value::Object(body.rest))),
-        messages_key: (body.messages_key != MESSAGES).then_some(body.messages_key),
+        rest: (!body.rest.is_empty()).then(|| keep(&Value::Object(body.rest.clone()))),
+        messages_key: (body.messages_key != MESSAGES).then(|| body.messages_key.clone()),
     };
     (facts, Draft::event(MODEL_CALL, json!(record)).hidden())
 }
@@ -190,37 +182,29 @@ mod tests {
     use std::collections::BTreeSet;
     use std::sync::Arc;
 
-    use async_trait::async_trait;
-    use capstan_hooks::contracts::{ModelError, ModelProvider, ModelStream};
-    use capstan_protocol::{ChatMessage, EntryId, ModelRequest, RunId, Timestamp};
+    use capstan_hooks::contracts::RequestBody;
+    use capstan_models::wire;
+    use capstan_protocol::{ChatMessage, EntryId, ModelId, ModelRequest, RunId, Timestamp};
     use capstan_tape::{Batch, Fact, MemoryStore, Store as _};
 
     use super::{LISTED, WrittenTools, record, restore};
 
-    struct Provider;
-
-    #[async_trait]
-    impl ModelProvider for Provider {
-        fn name(&self) -> &'static str {
-            "p"
-        }
-
-        async fn stream(&self, _: &ModelRequest) -> Result<ModelStream, ModelError> {
-            unreachable!("nothing is sent here")
-        }
+    fn model() -> ModelId {
+        "p:m".parse().unwrap()
     }
 
-    fn request(messages: usize) -> ModelRequest {
-        let messages = (0..messages).map(|number| ChatMessage::user(format!("message {number}")));
-        let (model, messages) = ("p:m".parse().unwrap(), messages.collect());
-        ModelRequest { model, system: String::new(), messages, tools: Vec::new(), options: Default::default() }
+    fn body(messages: usize) -> RequestBody {
+        let messages = (0..messages).map(|number| ChatMessage::user(format!("message {number}"))).collect();
+        let (system, tools, options) = Default::default();
+        let body = wire::openai_body(&ModelRequest { model: model(), system, messages, tools, options });
+        RequestBody { rest: Default::default(), ..body }
     }
 
     #[tokio::test]
     async fn g10_a_call_of_any_length_is_put_together_again() {
         let store = Arc::new(MemoryStore::new());
         for length in [1, LISTED - 1, LISTED, LISTED + 1, 5 * LISTED + 3] {
-            let (contents, entry) = record(&Provider, &request(length), 1, &WrittenTools::default());
+            let (contents, entry) = record(&body(length), &model(), 1, &WrittenTools::default());
             store.commit(Batch { facts: contents, ..Batch::new() }).await.unwrap();
             let entry = entry.into_entry(EntryId(1), Timestamp::from_millis(0), &[]);
             let call = restore(store.as_ref(), &RunId::new("r"), &entry).await.unwrap();
@@ -235,7 +219,7 @@ mod tests {
         let mut kept = BTreeSet::new();
         let mut sizes = Vec::new();
         for length in (2..=1000).step_by(2) {
-            let (contents, entry) = record(&Provider, &request(length), 1, &WrittenTools::default());
+            let (contents, entry) = record(&body(length), &model(), 1, &WrittenTools::default());
             kept.extend(contents.into_iter().map(|fact| match fact {
                 Fact::PutBlob { hash, .. } => hash,
                 other => panic!("not a content: {other:?}"),

@@ -58,7 +58,7 @@ mod tests {
     use super::fault;
 
     fn spec(name: &str, parameters: Value) -> ToolSpec {
-        ToolSpec { name: ToolName::new(name), description: String::new(), parameters }
+        ToolSpec { name: ToolName::new(name), description: String::new(), parameters: parameters.into() }
     }
 
     #[test]

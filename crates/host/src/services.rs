@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use capstan_hooks::HookRuntime;
 use capstan_hooks::contracts::{Channel, ModelProvider, Runner, Tool};
 use capstan_hooks::points::{BuildTapeContext, ProvideChannels, ProvideModelOptions, ProvideRunners, ProvideTapeStore};
-use capstan_protocol::{Binding, ChannelName, RunnerId, TapeName, WorkspaceId};
+use capstan_protocol::{Binding, ChannelName, RunnerId, TapeName, ToolSpec, WorkspaceId};
 use capstan_tape::{Batch, DefaultView, Fact, Store, Tapes, View};
 
 use crate::calls;
@@ -33,7 +33,9 @@ pub(crate) struct Services {
     pub(crate) runs: ActiveRuns,
     channels: Vec<Arc<dyn Channel>>,
     tools: Vec<Arc<dyn Tool>>,
-    /// Where each stands, by its own name and by the one a model was given. To ask a tool for its name copies its schema.
+    /// What they are, in the same order.
+    tool_specs: Arc<[ToolSpec]>,
+    /// Where each stands, by its own name and by the one a model was given.
     tools_by_name: HashMap<String, usize>,
     /// The tools as they were written for the last model call.
     pub(crate) written_tools: calls::WrittenTools,
@@ -55,6 +57,7 @@ impl Services {
         Ok(Self {
             channels: hooks.provided::<ProvideChannels, _>(|channel| channel.name().to_string()),
             tools_by_name: offered::by_name(&tools),
+            tool_specs: tools.iter().map(|tool| tool.spec()).collect(),
             tools,
             written_tools: calls::WrittenTools::default(),
             runners: hooks.provided::<ProvideRunners, _>(|runner| runner.descriptor().id.to_string()),
@@ -100,9 +103,9 @@ impl Services {
         &self.channels
     }
 
-    /// Every tool.
-    pub(crate) fn tools(&self) -> &[Arc<dyn Tool>] {
-        &self.tools
+    /// What every tool is.
+    pub(crate) fn tool_specs(&self) -> &Arc<[ToolSpec]> {
+        &self.tool_specs
     }
 
     /// A tool by its own name or by the name a model was given.

@@ -55,7 +55,7 @@ use answer::Answer;
 ///     model: "demo:".parse().unwrap(),
 ///     system: String::new(),
 ///     messages: vec![ChatMessage::user("[[tool:bash cmd='echo one']] go")],
-///     tools: vec![],
+///     tools: [].into(),
 ///     options: ModelOptions::default(),
 /// };
 /// let output = collect(Demo.stream(&request).await.unwrap()).await.unwrap();

@@ -14,7 +14,7 @@ use crate::endpoint::Endpoint;
 use crate::exchange::Exchange;
 use crate::failure::Call;
 use crate::redact::Redactor;
-use crate::wire::Speaker;
+use crate::wire::{Speaker, WrittenTools};
 use crate::{Clock, Http, Wire, retry, wire};
 
 /// Whatever is shorter, beside the key, is no secret, and to mask it would leave nothing of an error.
@@ -79,12 +79,13 @@ pub struct Provider {
     wire: Wire,
     settings: Settings,
     http: Arc<Http>,
+    tools: WrittenTools,
 }
 
 impl Provider {
     /// A provider of this name. Nothing is connected to until the first call.
     pub fn new(name: impl Into<String>, wire: Wire, settings: Settings, http: Arc<Http>) -> Self {
-        Self { name: name.into(), wire, settings, http }
+        Self { name: name.into(), wire, settings, http, tools: WrittenTools::default() }
     }
 
     fn key(&self) -> Option<SecretString> {
@@ -134,7 +135,7 @@ impl Provider {
 
     fn whole_body(&self, request: &ModelRequest) -> RequestBody {
         let request = wire::fitting(self.wire, &self.name, request);
-        let mut body = self.wire.body(&self.name, &request);
+        let mut body = self.wire.body_with(&self.name, &request, self.tools.on(self.wire, &request.tools));
         wire::join(&mut body.rest, &self.settings.body);
         body
     }
@@ -147,6 +148,10 @@ impl ModelProvider for Provider {
     }
 
     async fn stream(&self, request: &ModelRequest) -> Result<ModelStream, ModelError> {
+        self.send(request, self.whole_body(request)).await
+    }
+
+    async fn send(&self, request: &ModelRequest, body: RequestBody) -> Result<ModelStream, ModelError> {
         let model = request.model.name();
         let endpoint = Endpoint::parse(&self.name, self.wire, self.settings.api_base.as_deref(), model)?;
         let key = self.key();
@@ -155,7 +160,7 @@ impl ModelProvider for Provider {
             let message = format!("{}: there is no key; set {where_to}, or a base URL that needs none", self.name);
             return Err(ModelError::new(ModelErrorKind::Unauthorized, message));
         }
-        let body = Bytes::from(self.whole_body(request).into_json().to_string());
+        let body = Bytes::from(body.to_json());
         let call = Call {
             provider: self.name.clone(),
             model: model.to_owned(),

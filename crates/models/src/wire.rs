@@ -15,9 +15,12 @@ mod opaque;
 mod parts;
 mod reader;
 mod responses;
+mod tools;
+
+use std::sync::Arc;
 
 use capstan_hooks::contracts::RequestBody;
-use capstan_protocol::{Map, ModelRequest};
+use capstan_protocol::{Map, ModelRequest, ToolSpec};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 
@@ -26,6 +29,7 @@ pub(crate) use anthropic::BETA;
 pub(crate) use fit::fitting;
 pub(crate) use opaque::Speaker;
 pub(crate) use reader::{Progress, Reader};
+pub(crate) use tools::WrittenTools;
 
 /// A kind of provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -124,16 +128,31 @@ impl Wire {
         if self == Self::Ollama { Framing::Lines } else { Framing::Events }
     }
 
+    /// The tools of a request.
+    pub(crate) fn tools(self, tools: &[ToolSpec]) -> Arc<[Value]> {
+        match self {
+            Self::OpenAi | Self::OpenRouter | Self::Ollama => tools.iter().map(chat::tool).collect(),
+            Self::OpenAiResponses => tools.iter().map(responses::tool).collect(),
+            Self::Anthropic => tools.iter().map(anthropic::tool).collect(),
+            Self::Gemini => gemini::tools(tools),
+        }
+    }
+
     /// The body of a request to the provider of this name. It must be [`fitting`].
     pub(crate) fn body(self, provider: &str, request: &ModelRequest) -> RequestBody {
+        self.body_with(provider, request, self.tools(&request.tools))
+    }
+
+    /// The body of a request whose tools are [written](Self::tools) already.
+    pub(crate) fn body_with(self, provider: &str, request: &ModelRequest, tools: Arc<[Value]>) -> RequestBody {
         let to = &Speaker::new(provider, request.model.name());
         match self {
-            Self::OpenAi => chat::body(chat::Flavour::Plain, to, request),
-            Self::OpenRouter => chat::body(chat::Flavour::OpenRouter, to, request),
-            Self::OpenAiResponses => responses::body(to, request),
-            Self::Anthropic => anthropic::body(to, request),
-            Self::Gemini => gemini::body(to, request),
-            Self::Ollama => ollama::body(to, request),
+            Self::OpenAi => chat::body(chat::Flavour::Plain, to, request, tools),
+            Self::OpenRouter => chat::body(chat::Flavour::OpenRouter, to, request, tools),
+            Self::OpenAiResponses => responses::body(to, request, tools),
+            Self::Anthropic => anthropic::body(to, request, tools),
+            Self::Gemini => gemini::body(to, request, tools),
+            Self::Ollama => ollama::body(to, request, tools),
         }
     }
 
@@ -160,7 +179,7 @@ impl Wire {
 ///     model: "openai:gpt-5".parse().unwrap(),
 ///     system: "Be brief.".to_owned(),
 ///     messages: vec![ChatMessage::user("hi")],
-///     tools: vec![],
+///     tools: [].into(),
 ///     options: ModelOptions::default(),
 /// });
 /// assert_eq!(body.rest["model"], "gpt-5");

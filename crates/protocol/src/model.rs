@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -73,7 +74,7 @@ pub struct ModelRequest {
     pub messages: Vec<ChatMessage>,
     /// The tools it may call.
     #[serde(default)]
-    pub tools: Vec<ToolSpec>,
+    pub tools: Arc<[ToolSpec]>,
     /// How it should answer.
     #[serde(default)]
     pub options: ModelOptions,

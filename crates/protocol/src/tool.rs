@@ -1,6 +1,7 @@
 //! Tools as data: what a model is told of them, how it calls them, what they answer.
 
 use std::fmt;
+use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -49,8 +50,8 @@ pub struct ToolSpec {
     pub name: ToolName,
     /// What it does, in a sentence or two.
     pub description: String,
-    /// The JSON Schema of its arguments, an object.
-    pub parameters: Value,
+    /// The JSON Schema of its arguments, an object. Shared, since every request has all of them.
+    pub parameters: Arc<Value>,
 }
 
 /// A call of a tool, as a model makes it.

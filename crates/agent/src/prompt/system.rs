@@ -168,8 +168,11 @@ mod tests {
 
     #[test]
     fn a06_the_tools_are_named_in_a_fixed_order() {
-        let tool =
-            |name: &str| ToolSpec { name: name.into(), description: String::new(), parameters: serde_json::json!({}) };
+        let tool = |name: &str| ToolSpec {
+            name: name.into(),
+            description: String::new(),
+            parameters: serde_json::json!({}).into(),
+        };
         let named = with_tools("Be kind.".to_owned(), &[tool("tape.info"), tool("bash")]);
         assert_eq!(named, "Be kind.\n\nYour tools: bash, tape_info.");
         assert_eq!(with_tools(String::new(), &[]), "");

@@ -154,7 +154,7 @@ fn wrong_with_view(window: &Window) -> Vec<String> {
         model: "openai:strict".parse().expect("a model"),
         system: String::new(),
         messages,
-        tools: Vec::new(),
+        tools: [].into(),
         options: ModelOptions::default(),
     };
     grammar::violations(&wire::openai_body(&request).messages)

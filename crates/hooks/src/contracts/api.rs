@@ -51,7 +51,7 @@ pub struct ModelCall {
     /// The conversation.
     pub messages: Vec<ChatMessage>,
     /// The tools the model may call.
-    pub tools: Vec<ToolSpec>,
+    pub tools: Arc<[ToolSpec]>,
 }
 
 /// What a model answers, through the host.
@@ -71,7 +71,7 @@ pub trait ModelsApi: Send + Sync + 'static {
 #[async_trait]
 pub trait ToolsApi: Send + Sync + 'static {
     /// The tools this run may call.
-    async fn list(&self) -> Result<Vec<ToolSpec>, ApiError>;
+    async fn list(&self) -> Result<Arc<[ToolSpec]>, ApiError>;
 
     /// Makes the calls of one step and gives their outputs in the same order. The calls are recorded before the first
     /// is made, each result when it is there. A tool that fails, or is not allowed, answers with an error output.

@@ -1,9 +1,12 @@
 //! Models behind one trait.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use capstan_protocol::{Map, ModelOutput, ModelRequest, ToolCall, Usage};
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
+use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use serde_json::Value;
 
 /// A provider of models, chosen by the part of a model id before the colon.
@@ -21,6 +24,11 @@ pub trait ModelProvider: Send + Sync + 'static {
     fn body(&self, _request: &ModelRequest) -> Option<RequestBody> {
         None
     }
+
+    /// Sends a request whose [`body`](Self::body) is made already.
+    async fn send(&self, request: &ModelRequest, _body: RequestBody) -> Result<ModelStream, ModelError> {
+        self.stream(request).await
+    }
 }
 
 /// The body of a request as a provider receives it, with its lists apart: they grow, and are kept item by item.
@@ -29,7 +37,7 @@ pub struct RequestBody {
     /// Everything but the lists, the system prompt included where a provider has it apart.
     pub rest: Map,
     /// The tools; the key is not sent when there are none.
-    pub tools: Vec<Value>,
+    pub tools: Arc<[Value]>,
     /// What the provider calls the conversation: `messages`, `contents`, `input`.
     pub messages_key: String,
     /// The conversation.
@@ -37,14 +45,26 @@ pub struct RequestBody {
 }
 
 impl RequestBody {
-    /// The whole body. The tools stand before the conversation, as providers cache prompts.
-    pub fn into_json(self) -> Value {
-        let mut body = self.rest;
-        if !self.tools.is_empty() {
-            body.insert("tools".to_owned(), Value::Array(self.tools));
+    /// The whole body as it is sent.
+    pub fn to_json(&self) -> String {
+        // Neither a key that is no text nor a failing writer is there, which is all that could fail.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}
+
+/// The whole body. The tools stand before the conversation, as providers cache prompts.
+impl Serialize for RequestBody {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let tools = (!self.tools.is_empty()).then_some(("tools", &*self.tools));
+        let lists = || tools.into_iter().chain([(self.messages_key.as_str(), &*self.messages)]);
+        let mut body = serializer.serialize_map(None)?;
+        for (key, value) in self.rest.iter().filter(|(key, _)| lists().all(|(list, _)| list != key.as_str())) {
+            body.serialize_entry(key, value)?;
         }
-        body.insert(self.messages_key, Value::Array(self.messages));
-        Value::Object(body)
+        for (key, values) in lists() {
+            body.serialize_entry(key, values)?;
+        }
+        body.end()
     }
 }
 

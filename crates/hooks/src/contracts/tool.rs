@@ -106,7 +106,8 @@ impl FnTool {
         F: Fn(Map, ToolContext) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<ToolOutput, ToolError>> + Send + 'static,
     {
-        let spec = ToolSpec { name: ToolName::new(name), description: description.to_owned(), parameters };
+        let spec =
+            ToolSpec { name: ToolName::new(name), description: description.to_owned(), parameters: parameters.into() };
         let action: Action = Box::new(move |arguments, context| Box::pin(action(arguments, context)));
         Self { spec, only_looks: false, touches: None, has_own_deadline: false, action }
     }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use capstan_hooks::LlmDecision;
 use capstan_hooks::args::{AfterLlmArgs, BeforeLlmArgs, LlmOutcome, LlmRequest};
 use capstan_hooks::contracts::{
-    ModelCall, ModelError, ModelErrorKind, ModelEvent, ModelProvider, ModelResults, ModelStream,
+    ModelCall, ModelError, ModelErrorKind, ModelEvent, ModelResults, ModelStream, RequestBody,
 };
-use capstan_protocol::{ApiError, ApiErrorCode, ModelId, ModelOutput, ModelRequest, StreamEvent};
+use capstan_models::wire;
+use capstan_protocol::{ApiError, ApiErrorCode, Map, ModelId, ModelOutput, ModelRequest, StreamEvent};
 use capstan_tape::{Draft, conversation};
 use futures::{StreamExt as _, stream};
 use serde_json::json;
@@ -98,7 +99,12 @@ impl Models {
         let Some(provider) = self.0.services.model_provider(request.model.provider()).cloned() else {
             return Ok(Err(self.unknown_provider(request.model.provider())));
         };
-        record_call(&self.0, provider.as_ref(), request).await?;
+        if let Some(body) = provider.body(request) {
+            record_call(&self.0, &body, &request.model).await?;
+            return Ok(provider.send(request, body).await);
+        }
+        let body = RequestBody { rest: Map::new(), ..wire::openai_body(request) };
+        record_call(&self.0, &body, &request.model).await?;
         Ok(provider.stream(request).await)
     }
 
@@ -119,13 +125,13 @@ impl Models {
 }
 
 /// What is sent is on record before it is sent.
-async fn record_call(run: &Run, provider: &dyn ModelProvider, request: &ModelRequest) -> Result<(), ApiError> {
+async fn record_call(run: &Run, body: &RequestBody, model: &ModelId) -> Result<(), ApiError> {
     let number = {
         let mut progress = run.progress();
         progress.calls += 1;
         progress.calls
     };
-    let (contents, entry) = calls::record(provider, request, number, &run.services.written_tools);
+    let (contents, entry) = calls::record(body, model, number, &run.services.written_tools);
     run.journal.extend(contents);
     run.append(entry);
     run.flush().await.map_err(|error| store_failed(&error))

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use capstan_hooks::contracts::{ModelCall, ModelEvent, ModelResults, ModelsApi};
-use capstan_protocol::{ApiError, ApiErrorCode, ModelId, Usage};
+use capstan_protocol::{ApiError, ApiErrorCode, ModelId, ToolSpec, Usage};
 use futures::StreamExt as _;
 
 use crate::budget::{Budget, Exhausted};
@@ -25,10 +25,10 @@ impl<M: ModelsApi> ModelsApi for Spending<M> {
         if !self.budget.counts_tokens() {
             return self.models.stream(call).await;
         }
-        let bytes = bytes(&call);
+        let (bytes, tools) = (bytes(&call), Arc::clone(&call.tools));
         // A call that was refused used nothing.
         let results = self.models.stream(call).await?;
-        let mut meter = Meter { budget: Arc::clone(&self.budget), bytes, usage: None };
+        let mut meter = Meter { budget: Arc::clone(&self.budget), bytes, tools, usage: None };
         Ok(results.inspect(move |event| meter.see(event)).boxed())
     }
 
@@ -41,14 +41,13 @@ fn refused(exhausted: Exhausted) -> ApiError {
     ApiError::new(ApiErrorCode::RateLimited, exhausted.to_string()).caused_by(exhausted.code())
 }
 
-/// How long what is sent is, as far as it is text.
+/// How long what is sent is, as far as it is text, without the tools.
 fn bytes(call: &ModelCall) -> u64 {
     let messages = call.messages.iter().map(|message| {
         let calls = message.tool_calls.iter().map(|call| call.function.name.len() + call.function.arguments.len());
         message.content.text().len() + calls.sum::<usize>()
     });
-    let tools = call.tools.iter().map(|tool| tool.description.len() + tool.parameters.to_string().len());
-    (call.system.len() + messages.sum::<usize>() + tools.sum::<usize>()) as u64
+    (call.system.len() + messages.sum::<usize>()) as u64
 }
 
 /// Counts what a call uses, and takes it from the budget when the call has ended, whichever way.
@@ -56,6 +55,7 @@ struct Meter {
     budget: Arc<Budget>,
     /// What was sent, and what came.
     bytes: u64,
+    tools: Arc<[ToolSpec]>,
     /// What the provider said.
     usage: Option<u64>,
 }
@@ -69,11 +69,16 @@ impl Meter {
             _ => {}
         }
     }
+
+    fn estimate(&self) -> u64 {
+        let tools = self.tools.iter().map(|tool| tool.description.len() + tool.parameters.to_string().len());
+        (self.bytes + tools.sum::<usize>() as u64).div_ceil(BYTES_PER_TOKEN)
+    }
 }
 
 impl Drop for Meter {
     fn drop(&mut self) {
-        self.budget.use_tokens(self.usage.unwrap_or(self.bytes.div_ceil(BYTES_PER_TOKEN)));
+        self.budget.use_tokens(self.usage.unwrap_or_else(|| self.estimate()));
     }
 }
 

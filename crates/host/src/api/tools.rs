@@ -23,9 +23,10 @@ pub(super) struct Tools(pub(super) Arc<Run>);
 
 #[async_trait]
 impl ToolsApi for Tools {
-    async fn list(&self) -> Result<Vec<ToolSpec>, ApiError> {
-        let specs = self.0.services.tools().iter().map(|tool| tool.spec());
-        Ok(specs.filter(|spec| self.0.grant().tools.allows(spec.name.as_str())).collect())
+    async fn list(&self) -> Result<Arc<[ToolSpec]>, ApiError> {
+        let all = self.0.services.tool_specs();
+        let may = |spec: &&ToolSpec| self.0.grant().tools.allows(spec.name.as_str());
+        Ok(if all.iter().all(|spec| may(&spec)) { Arc::clone(all) } else { all.iter().filter(may).cloned().collect() })
     }
 
     async fn call(&self, mut calls: Vec<ToolCall>) -> Result<Vec<ToolOutput>, ApiError> {

@@ -121,7 +121,7 @@ fn call(marker: &Marker, request: &ModelRequest) -> ToolCall {
         request.tools.iter().find(|tool| tool.name.as_str() == marker.name || tool.name.model_name() == marker.name);
     // A name nobody offers is called too: that is how the way of an unknown tool can be tried.
     let name = spec.map_or_else(|| ToolName::new(&marker.name).model_name(), |spec| spec.name.model_name());
-    let arguments = arguments::typed(&marker.arguments, spec.map(|spec| &spec.parameters));
+    let arguments = arguments::typed(&marker.arguments, spec.map(|spec| &*spec.parameters));
     ToolCall::new(next_call_id(&request.messages), name, Value::Object(arguments).to_string())
 }
 

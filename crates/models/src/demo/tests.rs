@@ -13,7 +13,7 @@ fn tools() -> Vec<ToolSpec> {
     let tool = |name: &str, properties: serde_json::Value| ToolSpec {
         name: name.into(),
         description: String::new(),
-        parameters: json!({"type": "object", "properties": properties}),
+        parameters: json!({"type": "object", "properties": properties}).into(),
     };
     vec![
         tool("bash", json!({"cmd": {"type": "string"}, "timeout_seconds": {"type": "integer"}})),
@@ -23,7 +23,7 @@ fn tools() -> Vec<ToolSpec> {
 
 fn request(messages: Vec<ChatMessage>) -> ModelRequest {
     let model = "demo:".parse().unwrap();
-    ModelRequest { model, system: String::new(), messages, tools: tools(), options: ModelOptions::default() }
+    ModelRequest { model, system: String::new(), messages, tools: tools().into(), options: ModelOptions::default() }
 }
 
 async fn events(messages: Vec<ChatMessage>) -> Vec<ModelEvent> {

@@ -7,6 +7,8 @@
 mod answer;
 mod thinking;
 
+use std::sync::Arc;
+
 use capstan_hooks::contracts::RequestBody;
 use capstan_protocol::{ChatMessage, Map, ModelRequest, Role, ToolCall, ToolSpec};
 use capstan_tape::conversation::CONTINUED;
@@ -21,11 +23,10 @@ pub(crate) const BETA: &str = "anthropic-beta";
 /// The name thoughts are kept under.
 const THINKING: &str = "thinking";
 
-pub(super) fn body(to: &Speaker, request: &ModelRequest) -> RequestBody {
+pub(super) fn body(to: &Speaker, request: &ModelRequest, mut tools: Arc<[Value]>) -> RequestBody {
     let model = request.model.name();
     let limit = request.options.max_tokens.unwrap_or_else(|| longest_answer(model));
     let mut messages = turns(to, &request.messages);
-    let mut tools: Vec<Value> = request.tools.iter().map(tool).collect();
     let mut rest = Map::new();
     rest.insert("model".to_owned(), json!(model));
     rest.insert("max_tokens".to_owned(), json!(limit));
@@ -37,7 +38,7 @@ pub(super) fn body(to: &Speaker, request: &ModelRequest) -> RequestBody {
         thinking::leave_out_unbound(&mut rest);
     }
     if request.system.trim().is_empty() {
-        tools.last_mut().into_iter().for_each(mark);
+        Arc::make_mut(&mut tools).last_mut().into_iter().for_each(mark);
     } else {
         let mut system = json!({"type": "text", "text": request.system});
         mark(&mut system);
@@ -141,7 +142,7 @@ fn asked(message: &ChatMessage) -> Vec<Value> {
     parts::parts(&message.content).iter().filter_map(block).collect()
 }
 
-fn tool(tool: &ToolSpec) -> Value {
+pub(super) fn tool(tool: &ToolSpec) -> Value {
     json!({"name": tool.name.model_name(), "description": tool.description, "input_schema": tool.parameters})
 }
 

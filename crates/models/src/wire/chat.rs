@@ -6,6 +6,8 @@ mod answer;
 mod calls;
 mod images;
 
+use std::sync::Arc;
+
 use capstan_hooks::contracts::RequestBody;
 use capstan_protocol::{ChatMessage, Content, ContentPart, Map, ModelRequest, Reasoning, Role, ToolCall, ToolSpec};
 use serde_json::{Value, json};
@@ -28,7 +30,7 @@ pub(super) enum Flavour {
     OpenRouter,
 }
 
-pub(super) fn body(flavour: Flavour, to: &Speaker, request: &ModelRequest) -> RequestBody {
+pub(super) fn body(flavour: Flavour, to: &Speaker, request: &ModelRequest, tools: Arc<[Value]>) -> RequestBody {
     let model = request.model.name();
     let mut rest = Map::new();
     rest.insert("model".to_owned(), json!(model));
@@ -54,7 +56,7 @@ pub(super) fn body(flavour: Flavour, to: &Speaker, request: &ModelRequest) -> Re
     });
     RequestBody {
         rest,
-        tools: request.tools.iter().map(tool).collect(),
+        tools,
         messages_key: "messages".to_owned(),
         messages: system.into_iter().chain(messages).collect(),
     }

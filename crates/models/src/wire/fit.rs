@@ -137,7 +137,7 @@ mod tests {
     fn fitted(wire: Wire, messages: Vec<ChatMessage>) -> Vec<ChatMessage> {
         let model = format!("{}:m", wire.name()).parse().unwrap();
         let options = ModelOptions::default();
-        fitting(wire, wire.name(), &ModelRequest { model, system: String::new(), messages, tools: vec![], options })
+        fitting(wire, wire.name(), &ModelRequest { model, system: String::new(), messages, tools: [].into(), options })
             .messages
     }
 

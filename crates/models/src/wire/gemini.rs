@@ -5,6 +5,8 @@
 
 mod answer;
 
+use std::sync::Arc;
+
 use capstan_hooks::contracts::RequestBody;
 use capstan_protocol::{ChatMessage, Map, ModelRequest, Reasoning, Role, ToolCall, ToolSpec};
 use capstan_tape::conversation::CONTINUED;
@@ -22,7 +24,7 @@ const ID: &str = "id";
 /// What Google's documentation says to send in place of the signature of a call that another model made.
 const NO_SIGNATURE: &str = "skip_thought_signature_validator";
 
-pub(super) fn body(to: &Speaker, request: &ModelRequest) -> RequestBody {
+pub(super) fn body(to: &Speaker, request: &ModelRequest, tools: Arc<[Value]>) -> RequestBody {
     let model = request.model.name();
     let mut rest = Map::new();
     if !request.system.is_empty() {
@@ -38,10 +40,13 @@ pub(super) fn body(to: &Speaker, request: &ModelRequest) -> RequestBody {
     if !config.is_empty() {
         rest.insert("generationConfig".to_owned(), Value::Object(config));
     }
-    let declarations: Vec<Value> = request.tools.iter().map(declaration).collect();
-    let tools = if declarations.is_empty() { Vec::new() } else { vec![json!({"functionDeclarations": declarations})] };
     let messages = turns(to, model, &request.messages);
     RequestBody { rest, tools, messages_key: "contents".to_owned(), messages }
+}
+
+pub(super) fn tools(tools: &[ToolSpec]) -> Arc<[Value]> {
+    let declarations: Vec<Value> = tools.iter().map(declaration).collect();
+    if declarations.is_empty() { Arc::default() } else { Arc::new([json!({"functionDeclarations": declarations})]) }
 }
 
 /// Older models take a budget, newer ones a level.

@@ -4,11 +4,12 @@
 
 mod answer;
 
+use std::sync::Arc;
+
 use capstan_hooks::contracts::RequestBody;
 use capstan_protocol::{ChatMessage, Map, ModelRequest, Reasoning, Role, ToolCall};
 use serde_json::{Value, json};
 
-use super::chat;
 use super::opaque::Speaker;
 use super::parts::{self, Part};
 pub(super) use answer::Answer;
@@ -16,7 +17,7 @@ pub(super) use answer::Answer;
 /// The name under which thoughts that led to calls are kept.
 const THINKING: &str = "thinking";
 
-pub(super) fn body(to: &Speaker, request: &ModelRequest) -> RequestBody {
+pub(super) fn body(to: &Speaker, request: &ModelRequest, tools: Arc<[Value]>) -> RequestBody {
     let mut rest = Map::new();
     rest.insert("model".to_owned(), json!(request.model.name()));
     rest.insert("stream".to_owned(), json!(true));
@@ -30,7 +31,7 @@ pub(super) fn body(to: &Speaker, request: &ModelRequest) -> RequestBody {
     let messages = request.messages.iter().map(|said| message(to, said));
     RequestBody {
         rest,
-        tools: request.tools.iter().map(chat::tool).collect(),
+        tools,
         messages_key: "messages".to_owned(),
         messages: system.into_iter().chain(messages).collect(),
     }
@@ -99,7 +100,7 @@ mod tests {
 
     fn request(messages: Vec<ChatMessage>) -> ModelRequest {
         let model = "ollama:qwen3:8b".parse().unwrap();
-        ModelRequest { model, system: String::new(), messages, tools: Vec::new(), options: ModelOptions::default() }
+        ModelRequest { model, system: String::new(), messages, tools: [].into(), options: ModelOptions::default() }
     }
 
     #[test]

@@ -5,6 +5,8 @@
 
 mod answer;
 
+use std::sync::Arc;
+
 use capstan_hooks::contracts::RequestBody;
 use capstan_protocol::{ChatMessage, Content, ContentPart, KnownPart, Map, ModelRequest, Role, ToolCall, ToolSpec};
 use serde_json::{Value, json};
@@ -18,7 +20,7 @@ pub(super) use answer::Answer;
 const REASONING: &str = "reasoning";
 const ID: &str = "id";
 
-pub(super) fn body(to: &Speaker, request: &ModelRequest) -> RequestBody {
+pub(super) fn body(to: &Speaker, request: &ModelRequest, tools: Arc<[Value]>) -> RequestBody {
     let model = request.model.name();
     let mut rest = Map::new();
     rest.insert("model".to_owned(), json!(model));
@@ -39,7 +41,7 @@ pub(super) fn body(to: &Speaker, request: &ModelRequest) -> RequestBody {
     }
     RequestBody {
         rest,
-        tools: request.tools.iter().map(tool).collect(),
+        tools,
         messages_key: "input".to_owned(),
         messages: opaque::runs(&request.messages).flat_map(|run| items(to, run)).collect(),
     }
@@ -101,7 +103,7 @@ fn part(written: &ContentPart, read: &Part<'_>) -> Value {
     }
 }
 
-fn tool(tool: &ToolSpec) -> Value {
+pub(super) fn tool(tool: &ToolSpec) -> Value {
     json!({
         "type": "function",
         "name": tool.name.model_name(),

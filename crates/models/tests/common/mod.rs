@@ -54,14 +54,17 @@ pub fn request_to(wire: Wire, messages: Vec<ChatMessage>) -> ModelRequest {
 /// A request with these messages and nothing else.
 pub fn request(messages: Vec<ChatMessage>) -> ModelRequest {
     let model = "openai:fake".parse().unwrap();
-    ModelRequest { model, system: String::new(), messages, tools: Vec::new(), options: ModelOptions::default() }
+    ModelRequest { model, system: String::new(), messages, tools: Arc::default(), options: ModelOptions::default() }
 }
 
 /// Two tools, one with a dot in its name.
-pub fn tools() -> Vec<ToolSpec> {
-    let tool =
-        |name: &str, parameters| ToolSpec { name: name.into(), description: format!("Does {name}."), parameters };
-    vec![
+pub fn tools() -> Arc<[ToolSpec]> {
+    let tool = |name: &str, parameters: serde_json::Value| ToolSpec {
+        name: name.into(),
+        description: format!("Does {name}."),
+        parameters: parameters.into(),
+    };
+    Arc::new([
         tool(
             "bash",
             json!({
@@ -75,5 +78,5 @@ pub fn tools() -> Vec<ToolSpec> {
             }),
         ),
         tool("fs.read", json!({"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]})),
-    ]
+    ])
 }

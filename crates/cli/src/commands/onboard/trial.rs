@@ -31,7 +31,7 @@ pub(super) async fn run(hooks: &HookRuntime, config: &Config) -> Result<(), Fail
         model: config.model.clone(),
         system: String::new(),
         messages: vec![ChatMessage::user("Answer with one word: ready.")],
-        tools: Vec::new(),
+        tools: Arc::default(),
         options: ModelOptions::default(),
     };
     let asking = async { collect(provider.stream(&request).await?).await };

@@ -17,9 +17,15 @@ fn request(messages: Vec<ChatMessage>) -> ModelRequest {
     let tools = vec![ToolSpec {
         name: "fs.read".into(),
         description: "Reads.".to_owned(),
-        parameters: json!({"type": "object"}),
+        parameters: json!({"type": "object"}).into(),
     }];
-    ModelRequest { model, system: "Be brief.".to_owned(), messages, tools, options: ModelOptions::default() }
+    ModelRequest {
+        model,
+        system: "Be brief.".to_owned(),
+        messages,
+        tools: tools.into(),
+        options: ModelOptions::default(),
+    }
 }
 
 /// The turns without the marks of the cache.

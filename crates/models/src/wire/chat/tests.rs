@@ -8,7 +8,7 @@ use crate::wire::openai_body;
 
 fn request(messages: Vec<ChatMessage>) -> ModelRequest {
     let model = "openai:m".parse().unwrap();
-    ModelRequest { model, system: String::new(), messages, tools: Vec::new(), options: ModelOptions::default() }
+    ModelRequest { model, system: String::new(), messages, tools: [].into(), options: ModelOptions::default() }
 }
 
 fn messages(messages: Vec<ChatMessage>) -> Vec<Value> {
@@ -107,10 +107,11 @@ fn keys_openai_chat_has_no_place_for_are_left_out() {
 #[test]
 fn tools_go_by_the_name_models_see() {
     let parameters = json!({"type": "object", "properties": {"path": {"type": "string"}}});
-    let spec = ToolSpec { name: "fs.read".into(), description: "Reads.".to_owned(), parameters: parameters.clone() };
-    let body = openai_body(&ModelRequest { tools: vec![spec], ..request(vec![ChatMessage::user("hi")]) });
+    let spec =
+        ToolSpec { name: "fs.read".into(), description: "Reads.".to_owned(), parameters: parameters.clone().into() };
+    let body = openai_body(&ModelRequest { tools: [spec].into(), ..request(vec![ChatMessage::user("hi")]) });
     assert_eq!(
-        body.tools,
+        *body.tools,
         [json!({"type": "function", "function": {
             "name": "fs_read", "description": "Reads.", "parameters": parameters
         }})]

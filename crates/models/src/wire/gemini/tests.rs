@@ -11,7 +11,7 @@ fn body(provider: &str, request: &ModelRequest) -> RequestBody {
 
 fn request(model: &str, messages: Vec<ChatMessage>) -> ModelRequest {
     let model = format!("gemini:{model}").parse().unwrap();
-    ModelRequest { model, system: String::new(), messages, tools: Vec::new(), options: ModelOptions::default() }
+    ModelRequest { model, system: String::new(), messages, tools: [].into(), options: ModelOptions::default() }
 }
 
 fn turns(messages: Vec<ChatMessage>) -> Vec<Value> {
@@ -113,13 +113,16 @@ fn images_are_sent_from_the_user_and_beside_the_response_of_a_tool() {
 #[test]
 fn a8_tools_limits_and_thinking_have_their_places() {
     let parameters = json!({"type": "object", "additionalProperties": false});
-    let tools =
-        vec![ToolSpec { name: "fs.read".into(), description: "Reads.".to_owned(), parameters: parameters.clone() }];
+    let tools = vec![ToolSpec {
+        name: "fs.read".into(),
+        description: "Reads.".to_owned(),
+        parameters: parameters.clone().into(),
+    }];
     let options = ModelOptions { max_tokens: Some(9), reasoning: Some(Reasoning::High) };
-    let asked = ModelRequest { tools, options, ..request("gemini-3-pro", vec![ChatMessage::user("hi")]) };
+    let asked = ModelRequest { tools: tools.into(), options, ..request("gemini-3-pro", vec![ChatMessage::user("hi")]) };
     let sent = body("gemini", &asked);
     let declaration = json!({"name": "fs_read", "description": "Reads.", "parametersJsonSchema": parameters});
-    assert_eq!(sent.tools, [json!({"functionDeclarations": [declaration]})]);
+    assert_eq!(*sent.tools, [json!({"functionDeclarations": [declaration]})]);
     assert_eq!(
         sent.rest["generationConfig"],
         json!({"maxOutputTokens": 9, "thinkingConfig": {"includeThoughts": true, "thinkingLevel": "high"}})

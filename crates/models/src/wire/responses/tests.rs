@@ -11,7 +11,7 @@ fn body(provider: &str, request: &ModelRequest) -> RequestBody {
 fn request(messages: Vec<ChatMessage>) -> ModelRequest {
     let model = "openai-responses:gpt-5".parse().unwrap();
     let system = "Be brief.".to_owned();
-    ModelRequest { model, system, messages, tools: Vec::new(), options: ModelOptions::default() }
+    ModelRequest { model, system, messages, tools: [].into(), options: ModelOptions::default() }
 }
 
 fn items(messages: Vec<ChatMessage>) -> Vec<Value> {
@@ -88,8 +88,9 @@ fn images_and_tools_have_the_form_of_responses() {
         ])
     );
     let parameters = json!({"type": "object"});
-    let tool = ToolSpec { name: "fs.read".into(), description: "Reads.".to_owned(), parameters: parameters.clone() };
-    let sent = body("x", &ModelRequest { tools: vec![tool], ..request(vec![ChatMessage::user("hi")]) });
+    let tool =
+        ToolSpec { name: "fs.read".into(), description: "Reads.".to_owned(), parameters: parameters.clone().into() };
+    let sent = body("x", &ModelRequest { tools: [tool].into(), ..request(vec![ChatMessage::user("hi")]) });
     let expected = json!({"type": "function", "name": "fs_read", "description": "Reads.", "parameters": parameters, "strict": false});
-    assert_eq!(sent.tools, [expected]);
+    assert_eq!(*sent.tools, [expected]);
 }

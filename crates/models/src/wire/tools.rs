@@ -1,0 +1,29 @@
+//! Tools, as they are written on a wire.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use capstan_protocol::ToolSpec;
+use serde_json::Value;
+
+use super::Wire;
+
+/// The tools of the last request, as they were written: they are many, and in most requests the same.
+#[derive(Debug, Default)]
+pub(crate) struct WrittenTools(Mutex<Last>);
+
+#[derive(Debug, Default)]
+struct Last {
+    tools: Arc<[ToolSpec]>,
+    written: Arc<[Value]>,
+}
+
+impl WrittenTools {
+    /// The tools of a request on this wire, which must be the same each time.
+    pub(crate) fn on(&self, wire: Wire, tools: &Arc<[ToolSpec]>) -> Arc<[Value]> {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !Arc::ptr_eq(&last.tools, tools) && last.tools != *tools {
+            *last = Last { tools: Arc::clone(tools), written: wire.tools(tools) };
+        }
+        Arc::clone(&last.written)
+    }
+}
