@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use capstan_tape::StoreError;
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
 use super::SqliteOptions;
@@ -65,6 +66,8 @@ pub(super) fn open_writer(path: &Path, options: SqliteOptions) -> Result<Connect
 pub(super) fn prepare(connection: &Connection) -> rusqlite::Result<()> {
     connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.set_prepared_statement_cache_capacity(CACHED_STATEMENTS);
+    // Otherwise a statement is planned anew whenever another value is bound to its limit.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     Ok(())
 }
 
