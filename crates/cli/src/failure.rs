@@ -236,6 +236,7 @@ impl From<StoreError> for Failure {
             | StoreError::Elsewhere { .. }
             | StoreError::Fenced { .. }
             | StoreError::Moved { .. }
+            | StoreError::Changed { .. }
             | StoreError::Duplicate { .. }
             | StoreError::NotOpen { .. }
             | StoreError::Taken { .. }
