@@ -2,7 +2,7 @@
 
 use capstan_hooks::contracts::{ModelErrorKind, ModelEvent, ResultStream, RunApi, Runner};
 use capstan_protocol::{
-    ApiError, Capabilities, Content, Descriptor, Map, Permissions, ResultBody, RunContext, RunResult, RunnerId,
+    ApiError, Authority, Capabilities, Content, Descriptor, Map, ResultBody, RunContext, RunResult, RunnerId,
     RunnerSource,
 };
 use futures::StreamExt as _;
@@ -46,24 +46,28 @@ impl Runner for Agent {
         Descriptor {
             id: RunnerId::new(Self::ID),
             source: RunnerSource::HostAdapter,
-            label: "Capstan's own agent".to_owned(),
-            description: Some("Answers with a model and calls tools until the work is done.".to_owned()),
+            label: "Capstan's own agent".into(),
+            description: Some("Answers with a model and calls tools until the work is done.".into()),
             capabilities: Capabilities {
                 streaming: true,
                 tool_calling: true,
                 multimodal_input: true,
-                self_managed_context: false,
+                event_context: true,
+                interrupt: true,
                 steering: true,
                 effects_through_host: true,
+                ..Capabilities::default()
             },
-            permissions: Permissions::all(),
+            permissions: Authority::all(),
+            config_schema: None,
+            plugin: None,
         }
     }
 
     fn run(&self, context: RunContext, api: RunApi) -> ResultStream {
         let prompt = context.adapter.prompt.clone().unwrap_or_else(|| context.input.content());
         // What the event itself says: the prompt may begin with where it came from.
-        match context.input.command_line() {
+        match context.event.command_line() {
             Some(line) => run_command(line.to_owned(), context, api),
             None => run_loop(max_steps(self.options, &context.config), prompt, api),
         }

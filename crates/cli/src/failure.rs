@@ -50,6 +50,12 @@ pub(crate) const CODES: &[(&str, &str)] = &[
     ("backup-damaged", "nothing was kept of the copy; `capstan doctor` tells what is damaged"),
     ("backup-exists", "give another path, or --force to replace what is there"),
     (
+        "binding-ambiguous",
+        "narrow the scope, the event types or the filters of one of the two, or disable the other one first",
+    ),
+    ("binding-invalid", "correct what is named; docs/bindings.md lists the fields"),
+    ("binding-unknown", "`capstan bindings list` shows those there are"),
+    (
         "channel-elsewhere",
         "leave --channel out to be answered here, or serve the channel, as in `capstan serve --channel stdio`",
     ),
@@ -67,6 +73,7 @@ pub(crate) const CODES: &[(&str, &str)] = &[
         "set it in your own config.toml or environment, or trust_workspace = true there if you trust the workspace",
     ),
     ("disk-full", "make room on the disk and try again; nothing that was acknowledged is lost"),
+    ("envelope-invalid", "an envelope has at least event_type, source and input; docs/bindings.md lists the fields"),
     (
         "event-id-taken",
         "give every event an id of its own: the same id means the same event, in whatever session it is sent",

@@ -143,7 +143,6 @@ async fn open(
         serves: Vec::new(),
         steering: Arc::default(),
         state: parent.state.clone(),
-        keeps_state: false,
         cancelled: parent.cancelled.child_token(),
         events,
         budget,
@@ -151,7 +150,7 @@ async fn open(
         progress: Mutex::default(),
     });
     child.journal.push(Fact::Fork { fork: fork.clone(), parent: parent.journal.tape().clone(), position });
-    child.journal.push(Fact::OpenRun(RunRecord {
+    child.journal.push(Fact::OpenRun(Box::new(RunRecord {
         run_id: run_id.clone(),
         session: child.context.conversation.session_id.clone(),
         tape: fork,
@@ -168,7 +167,7 @@ async fn open(
         usage: None,
         bypasses_host: !child.runner.descriptor().capabilities.effects_through_host,
         cancel_requested: false,
-    }));
+    })));
     let state = Map::from_iter([("owner".to_owned(), json!("agent")), ("parent_run".to_owned(), json!(parent.id()))]);
     for entry in Draft::handoff(ANCHOR, &state) {
         child.append(entry);

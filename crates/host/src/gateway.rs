@@ -64,7 +64,7 @@ impl Engine {
         services.check(&inbound)?;
         let (session, unresolved) = services.resolve_session(&inbound).await;
         let raw = inbound.extensions().get::<RawPayload>().map(|raw| (blob_hash(&raw.0), raw));
-        let inbound = inbound.in_session(session.clone());
+        let inbound = inbound.in_session(session.clone(), services.workspace_id.clone());
         let inbound = match &raw {
             Some((hash, _)) => inbound.referring_to(RawRef { blob: hash.clone() }),
             None => inbound,
@@ -217,7 +217,9 @@ impl Services {
         is_busy: Option<bool>,
     ) -> Result<Plan, StoreError> {
         let intake = self.intake(inbound);
-        let set = self.binding.delivery_policy.admission.or(intake.admission).unwrap_or_default();
+        let binding = self.binding_of(inbound).await?;
+        let set = binding.and_then(|binding| binding.delivery_policy.admission);
+        let set = set.or(intake.admission).unwrap_or_default();
         // Whether another process works on the session is only looked up for whoever wants to know.
         let asks = self.hooks.is_implemented::<AdmitMessage>() || set == AdmissionMode::Drop;
         let is_busy = match is_busy {
@@ -232,9 +234,11 @@ impl Services {
         let mode = match answer {
             Some(Admission::As(mode)) => mode,
             Some(Admission::Process | Admission::Beside) => AdmissionMode::FollowUp,
+            // Modes are about what people say. Whatever else happens has a turn of its own.
+            None if !inbound.is_message() => AdmissionMode::FollowUp,
             None => set,
         };
-        let kind = match (answer, inbound.input.command_line()) {
+        let kind = match (answer, inbound.command_line()) {
             // Of messages there is one turn at a time, whatever a hook says.
             // What is a command here must be one for the runner too.
             (_, Some(_)) if self.hooks.is_replaced::<BuildPrompt>() || self.has_stand_ins => ArrivalKind::Command,
@@ -246,7 +250,8 @@ impl Services {
         if is_busy && mode == AdmissionMode::Drop && kind != ArrivalKind::Beside {
             return Ok(Plan::Drop);
         }
-        Ok(Plan::Turn(Arrival { mode, kind, debounce: intake.debounce }))
+        let debounce = intake.debounce.filter(|_| inbound.is_message());
+        Ok(Plan::Turn(Arrival { mode, kind, debounce }))
     }
 
     /// What becomes of an event for which there is no place among those that wait. Whoever waits for it can be refused:

@@ -7,14 +7,16 @@ use capstan_tape::{MemoryStore, TapeAddress, tape_name};
 
 use super::Plan;
 use crate::services::Services;
-use crate::test_host;
+use crate::{default_binding, test_host};
 
 /// How a message is admitted whose channel wants it dropped, when configuration and binding say this.
 async fn admitted(set: Option<AdmissionMode>, binding: Option<AdmissionMode>) -> AdmissionMode {
     let mut settings = test_host::settings();
     settings.intakes.insert("phone".into(), Intake { admission: set, debounce: None });
-    let mut services = Services::start(test_host::hooks(), Arc::new(MemoryStore::new()), settings).await.unwrap();
-    services.binding.delivery_policy.admission = binding;
+    let services = Services::start(test_host::hooks(), Arc::new(MemoryStore::new()), settings).await.unwrap();
+    let mut bound = default_binding();
+    bound.delivery_policy.admission = binding;
+    services.bindings.save(&bound, &services.runners()).await.unwrap();
     let inbound = Inbound::new(Event::message("phone", "1", "hello"));
     let session = inbound.fallback_session();
     let tape = tape_name(&TapeAddress { workspace: services.workspace_id.clone(), session: session.clone() });

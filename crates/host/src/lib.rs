@@ -12,7 +12,7 @@
 mod api;
 mod attending;
 mod backoff;
-mod bindings;
+pub mod bindings;
 mod budget;
 pub mod builtin;
 pub mod calls;
@@ -54,16 +54,17 @@ mod settings;
 mod spill;
 mod staging;
 mod stand_in;
+mod state;
 mod steering;
 #[cfg(test)]
 mod test_host;
 
-pub use bindings::default_binding;
+pub use bindings::{BindingError, Bindings, default_binding};
 pub use clock::Clock;
 pub use error::HostError;
 pub use host::{Host, Served};
 pub use lease::Owner;
 pub use owners::{Abandoned, Owners};
 pub use secrets::Secrets;
-pub use services::tapes;
+pub use services::{SYSTEM, tapes};
 pub use settings::{Limits, Settings, Workspace};

@@ -89,7 +89,10 @@ impl Drop for Active {
 impl ModelStage for Orchestrator {
     async fn run(&self, input: StageInput, events: &dyn StageEvents) -> Result<StageEnd, TurnError> {
         let turn = input.inbound.extensions().get::<TurnRun>().ok_or(TurnError::Cancelled)?;
-        let binding = self.services.binding.clone();
+        let Some(binding) = self.services.binding_of(&input.inbound).await? else {
+            tracing::info!(event = %input.inbound.event_id, "no binding fits, so nothing is done");
+            return Ok(StageEnd::Silent);
+        };
         let (run, from_api) = self.open(&input, &binding, &turn).await?;
         let _active = ActiveRun::enter(&input.state, Arc::clone(&run), from_api);
         let end = tokio::select! {
@@ -108,7 +111,8 @@ impl ModelStage for Orchestrator {
     }
 
     async fn show(&self, event: &StreamEvent, inbound: &Inbound) {
-        if !self.services.binding.delivery_policy.no_stream {
+        let binding = inbound.extensions().get::<Binding>();
+        if binding.is_none_or(|binding| !binding.delivery_policy.no_stream) {
             delivery::show(&self.services, event, inbound).await;
         }
     }
@@ -127,12 +131,11 @@ impl Orchestrator {
         let now = self.services.settings.clock.now();
         let descriptor = runner.descriptor();
         let bypasses_host = !descriptor.capabilities.effects_through_host || self.services.has_stand_ins;
-        let grant =
-            grant::compute(&descriptor.permissions, &binding.resource_policy, grant::Scope::from(&*input.inbound));
+        let grant = grant::compute(&descriptor.permissions, binding, grant::Scope::from(&*input.inbound));
         let context = self.context(input, binding, turn, now, Resources { grant });
         let goes_on = self.services.runs.enter(context.run_id.clone(), turn.cancelled.clone());
         *turn.goes_on.lock().unwrap_or_else(PoisonError::into_inner) = Some(goes_on);
-        turn.journal.push(Fact::OpenRun(RunRecord {
+        turn.journal.push(Fact::OpenRun(Box::new(RunRecord {
             run_id: context.run_id.clone(),
             session: input.session.clone(),
             tape: turn.journal.tape().clone(),
@@ -149,7 +152,7 @@ impl Orchestrator {
             usage: None,
             bypasses_host,
             cancel_requested: false,
-        }));
+        })));
         if bypasses_host {
             // What it does the host does not see, so that it began must be on record before it does anything. Every
             // other run is on record with the first thing it does.
@@ -166,7 +169,6 @@ impl Orchestrator {
             serves: turn.events.clone(),
             steering: Arc::clone(&turn.steering),
             state: input.state.clone(),
-            keeps_state: binding.state_policy.enabled,
             cancelled: turn.cancelled.clone(),
             events,
             budget: Arc::new(Budget::new(&self.services.settings.limits)),

@@ -56,7 +56,7 @@ impl Services {
 }
 
 fn speaks_to_bot(event: &Event) -> bool {
-    event.is_addressed() || event.input.command_line().is_some()
+    event.is_addressed() || event.command_line().is_some()
 }
 
 fn tells_of_one_who_spoke(entry: &Entry) -> bool {

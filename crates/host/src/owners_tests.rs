@@ -1,6 +1,6 @@
 use capstan_protocol::{
-    Access, BindingId, EntryId, EventId, EventKey, Grant, Outcome, RunId, RunnerId, SessionId, TapeAccess, TapeName,
-    Timestamp,
+    Authority, BindingId, EntryId, EventId, EventKey, Grant, Outcome, RunId, RunnerId, SessionId, StateLimits,
+    TapeName, Timestamp,
 };
 use capstan_tape::{Batch, Draft, Fact, MemoryStore, NewTape, RunRecord, RunStatus, Store};
 
@@ -17,7 +17,6 @@ fn tape() -> TapeName {
 }
 
 fn run(key: &EventKey) -> RunRecord {
-    let access = Access::none();
     RunRecord {
         run_id: RunId::new("run-1"),
         session: SessionId::new("s"),
@@ -29,13 +28,10 @@ fn run(key: &EventKey) -> RunRecord {
         binding: BindingId::new("b"),
         runner: RunnerId::new("r"),
         grant: Grant {
-            models: access.clone(),
-            tools: access,
-            tape: TapeAccess::None,
-            prompt: false,
-            artifacts: false,
-            children: false,
+            may: Authority::none(),
             shell_commands: false,
+            approvals: Vec::new(),
+            state_limits: StateLimits::default(),
         },
         status: RunStatus::Running,
         started_at: Timestamp::from_millis(0),
@@ -55,7 +51,7 @@ async fn working(owner: &str) -> (MemoryStore, EventKey) {
     let entry = batch.append(&tape(), Draft::event("event.accepted", serde_json::Value::Null));
     let (session, at, owner) = (SessionId::new("s"), Timestamp::from_millis(0), owner.to_owned());
     batch.push(Fact::Accept { key: key.clone(), session, tape: tape(), entry, at, owner });
-    batch.push(Fact::OpenRun(run(&key)));
+    batch.push(Fact::OpenRun(Box::new(run(&key))));
     store.commit(batch).await.unwrap();
     (store, key)
 }

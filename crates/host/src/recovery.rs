@@ -289,7 +289,7 @@ async fn items(engine: &Engine, tape: &TapeName, left: &Left) -> Result<Vec<Item
         if let Some(why) = has_no_turn {
             inbound.extensions().insert(WithoutTurn(why));
         }
-        let kind = match inbound.input.command_line() {
+        let kind = match inbound.command_line() {
             Some(_) => ArrivalKind::Command,
             None => ArrivalKind::Message { addressed: true },
         };

@@ -36,8 +36,8 @@ fn run(id: &str, event: &str) -> RunRecord {
         binding: BindingId::new("default"),
         runner: RunnerId::new("builtin:agent"),
         grant: crate::grant::compute(
-            &capstan_protocol::Permissions::all(),
-            &capstan_protocol::ResourcePolicy::default(),
+            &capstan_protocol::Authority::all(),
+            &crate::default_binding(),
             crate::grant::Scope::from(&capstan_protocol::Event::message("wire", "1", "hi")),
         ),
         status: RunStatus::Running,

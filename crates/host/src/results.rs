@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use capstan_hooks::EventStream;
 use capstan_protocol::{ChatMessage, Content, Map, ResultBody, RunResult, StreamEvent};
-use capstan_tape::{Draft, Fact, StoreError, keys};
+use capstan_tape::{Draft, StoreError, keys};
 use capstan_turn::RunFailure;
 use futures::StreamExt as _;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use crate::api;
@@ -75,8 +75,27 @@ impl Run {
                 self.journalled(self.flush().await);
                 vec![StreamEvent::ToolResult { call_id, name, output }]
             }
-            ResultBody::StateUpdated { state } => {
-                self.keep_state(state);
+            ResultBody::StateUpdated { scope, state } => {
+                match self.state_facts(scope, state).await {
+                    Ok(facts) => self.journal.extend(facts),
+                    Err(refusal) => self.dropped("state.updated", &refusal.to_string()),
+                }
+                Vec::new()
+            }
+            ResultBody::ArtifactCreated { name, media_type, content } => {
+                if let Err(refusal) = self.keep_artifact(name, media_type, &content) {
+                    self.dropped("artifact.created", &refusal.to_string());
+                }
+                Vec::new()
+            }
+            ResultBody::ActionRequested(request) => {
+                let (action, why) = (&request.action, "this channel has no such action");
+                self.append(Draft::event("action.refused", json!({ "action": action, "reason": why })).hidden());
+                Vec::new()
+            }
+            ResultBody::Unread(value) => {
+                let kind = value.get("type").and_then(Value::as_str).unwrap_or("nothing");
+                self.dropped(kind, "it is no result that the host knows");
                 Vec::new()
             }
             ResultBody::RunCompleted { silent } => {
@@ -140,14 +159,10 @@ impl Run {
         }
     }
 
-    fn keep_state(&self, state: Map) {
-        if !self.keeps_state {
-            tracing::warn!(run_id = %self.id(), "state.updated dropped: the binding keeps no state");
-            return;
-        }
-        for (key, value) in state {
-            self.journal.push(Fact::PutState { tape: self.journal.tape().clone(), key, value });
-        }
+    /// A result that is not heeded: it stands on the tape that it came, and why nothing was done.
+    fn dropped(&self, kind: &str, why: &str) {
+        tracing::warn!(run_id = %self.id(), kind, why, "a result was dropped");
+        self.append(Draft::event("result.dropped", json!({ "type": kind, "reason": why })).hidden());
     }
 
     fn end(&self, terminal: Terminal) {

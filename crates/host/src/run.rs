@@ -33,7 +33,6 @@ pub(crate) struct Run {
     /// What came meanwhile.
     pub(crate) steering: Arc<Steering>,
     pub(crate) state: State,
-    pub(crate) keeps_state: bool,
     pub(crate) cancelled: CancellationToken,
     /// What it may use.
     pub(crate) budget: Arc<Budget>,

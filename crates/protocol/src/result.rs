@@ -3,7 +3,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Content, Map, Timestamp, ToolCall, ToolOutput, Usage};
+use serde_json::Value;
+
+use crate::{Content, Map, StateScope, Timestamp, ToolCall, ToolOutput, Usage};
 
 /// One result of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -66,9 +68,25 @@ pub enum ResultBody {
     /// The runner wants state kept.
     #[serde(rename = "state.updated")]
     StateUpdated {
-        /// The keys to set.
+        /// For whom.
+        #[serde(default = "conversation")]
+        scope: StateScope,
+        /// The keys to set; `null` removes one.
         state: Map,
     },
+    /// The runner made a content that is too large for the conversation.
+    #[serde(rename = "artifact.created")]
+    ArtifactCreated {
+        /// What it is, for people: a file name without a path.
+        name: String,
+        /// What kind of content it is, as `text/plain`.
+        media_type: String,
+        /// The content, in base64.
+        content: String,
+    },
+    /// The runner wants something done on the platform.
+    #[serde(rename = "action.requested")]
+    ActionRequested(ActionRequest),
     /// The run ended well.
     #[serde(rename = "run.completed")]
     RunCompleted {
@@ -85,6 +103,24 @@ pub enum ResultBody {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         code: Option<String>,
     },
+    /// Anything else that says it is a result. The host looks at it as it would at what comes over a wire.
+    #[serde(untagged)]
+    Unread(Value),
+}
+
+fn conversation() -> StateScope {
+    StateScope::Conversation
+}
+
+/// Something to be done on the platform that an event came from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ActionRequest {
+    /// What, by the name that the channel has for it: `message.delete`, `member.mute`.
+    pub action: String,
+    /// With what.
+    #[serde(default)]
+    pub arguments: Map,
 }
 
 impl From<ResultBody> for RunResult {

@@ -168,7 +168,7 @@ pub enum Fact {
         run_id: Option<RunId>,
     },
     /// A run is in the ledger from now on.
-    OpenRun(RunRecord),
+    OpenRun(Box<RunRecord>),
     /// The runner of a run that was created starts. Any other stays as it is.
     StartRun {
         /// The run.

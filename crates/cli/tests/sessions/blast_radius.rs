@@ -11,7 +11,7 @@ use capstan::hooks::points::{
     RunModel, RunModelStream, SaveState,
 };
 use capstan::hooks::{BoxError, Inbound, Registrar};
-use capstan::protocol::{Descriptor, Event, Outcome, Permissions, RunContext, RunnerSource, SessionId};
+use capstan::protocol::{Descriptor, Event, Outcome, RunContext, SessionId};
 use capstan_testing::Gate;
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
@@ -173,14 +173,7 @@ struct Endless;
 
 impl Runner for Endless {
     fn descriptor(&self) -> Descriptor {
-        Descriptor {
-            id: "builtin:agent".into(),
-            source: RunnerSource::Plugin,
-            label: "endless".to_owned(),
-            description: None,
-            capabilities: Default::default(),
-            permissions: Permissions::none(),
-        }
+        Descriptor::new("builtin:agent", "endless")
     }
 
     fn run(&self, context: RunContext, _: RunApi) -> ResultStream {

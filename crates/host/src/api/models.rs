@@ -7,7 +7,7 @@ use capstan_hooks::args::{AfterLlmArgs, BeforeLlmArgs, LlmOutcome, LlmRequest};
 use capstan_hooks::contracts::{
     ModelCall, ModelError, ModelErrorKind, ModelEvent, ModelProvider, ModelResults, ModelStream,
 };
-use capstan_protocol::{ApiError, ApiErrorCode, ModelId, ModelOutput, ModelRequest, StreamEvent};
+use capstan_protocol::{ApiError, ApiErrorCode, ModelId, ModelOutput, ModelRequest, ModelUse, StreamEvent};
 use capstan_tape::{Draft, conversation};
 use futures::{StreamExt as _, stream};
 use serde_json::json;
@@ -80,7 +80,7 @@ impl Models {
 
     /// Refuses a model that the run may not use.
     fn allow(&self, model: &ModelId) -> Result<(), ApiError> {
-        if self.0.grant().models.allows(&model.to_string()) {
+        if self.0.grant().may.models.allows(ModelUse::Stream, &model.to_string()) {
             Ok(())
         } else {
             Err(unauthorized(&format!("model {model}")))

@@ -15,7 +15,7 @@ pub(super) struct Prompts(pub(super) Arc<Run>);
 
 impl Prompts {
     fn may(&self) -> Result<(), ApiError> {
-        if self.0.grant().prompt { Ok(()) } else { Err(unauthorized("the host's prompts")) }
+        if self.0.grant().may.prompt { Ok(()) } else { Err(unauthorized("the host's prompts")) }
     }
 }
 

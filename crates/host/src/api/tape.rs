@@ -27,7 +27,7 @@ pub(super) struct SessionTape(pub(super) Arc<Run>);
 
 impl SessionTape {
     fn may(&self, access: TapeAccess) -> Result<(), ApiError> {
-        if self.0.grant().tape >= access { Ok(()) } else { Err(unauthorized("the tape")) }
+        if self.0.grant().may.tape >= access { Ok(()) } else { Err(unauthorized("the tape")) }
     }
 
     /// Everything the run has written so far is on the tape before it is read.

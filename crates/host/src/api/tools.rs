@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use capstan_hooks::ToolDecision;
 use capstan_hooks::args::{AfterToolArgs, BeforeToolArgs, PendingTool, ToolOutcome};
 use capstan_hooks::contracts::{CommandCall, Tool, ToolContext, ToolsApi};
-use capstan_protocol::{ApiError, ApiErrorCode, Map, ToolCall, ToolName, ToolOutput, ToolSpec};
+use capstan_protocol::{ApiError, ApiErrorCode, Map, ToolCall, ToolName, ToolOutput, ToolSpec, ToolUse};
 use capstan_tape::Draft;
 use futures::FutureExt as _;
 use serde_json::{Value, json};
@@ -25,7 +25,7 @@ pub(super) struct Tools(pub(super) Arc<Run>);
 impl ToolsApi for Tools {
     async fn list(&self) -> Result<Vec<ToolSpec>, ApiError> {
         let specs = self.0.services.tools().iter().map(|tool| tool.spec());
-        Ok(specs.filter(|spec| self.0.grant().tools.allows(spec.name.as_str())).collect())
+        Ok(specs.filter(|spec| self.0.grant().may.tools.allows(ToolUse::Detail, spec.name.as_str())).collect())
     }
 
     async fn call(&self, mut calls: Vec<ToolCall>) -> Result<Vec<ToolOutput>, ApiError> {
@@ -49,7 +49,7 @@ impl ToolsApi for Tools {
             return Err(ApiError::new(ApiErrorCode::NotFound, format!("there is no command {}", call.name)));
         };
         let name = tool.spec().name;
-        if !self.0.grant().tools.allows(name.as_str()) {
+        if !self.0.grant().may.tools.allows(ToolUse::Call, name.as_str()) {
             return Err(unauthorized(&format!("tool {name}")));
         }
         self.0.take_as_command();
@@ -137,7 +137,7 @@ impl Tools {
         let Some(tool) = self.0.services.tool(name).cloned() else {
             return ToolOutput::error(format!("there is no tool {name}"));
         };
-        if !self.0.grant().tools.allows(tool.spec().name.as_str()) {
+        if !self.0.grant().may.tools.allows(ToolUse::Call, tool.spec().name.as_str()) {
             return ToolOutput::error(format!("the tool {name} is not allowed here"));
         }
         match arguments(call) {
