@@ -3,7 +3,7 @@
 use capstan_hooks::contracts::{ModelErrorKind, ModelEvent, ResultStream, RunApi, Runner};
 use capstan_protocol::{
     ApiError, Authority, Capabilities, Content, Descriptor, Map, ResultBody, RunContext, RunResult, RunnerId,
-    RunnerSource,
+    RunnerSource, ToolOutput, ToolUse,
 };
 use futures::StreamExt as _;
 use serde_json::{Value, json};
@@ -69,7 +69,7 @@ impl Runner for Agent {
         // What the event itself says: the prompt may begin with where it came from.
         match context.event.command_line() {
             Some(line) => run_command(line.to_owned(), context, api),
-            None => run_loop(max_steps(self.options, &context.config), prompt, api),
+            None => run_loop(max_steps(self.options, &context.config), prompt, context.resources.grant.may, api),
         }
     }
 }
@@ -94,7 +94,7 @@ fn run_command(line: String, context: RunContext, api: RunApi) -> ResultStream {
 }
 
 /// View, model, tool calls, again, until no call is left.
-fn run_loop(max_steps: u32, prompt: Content, api: RunApi) -> ResultStream {
+fn run_loop(max_steps: u32, prompt: Content, may: Authority, api: RunApi) -> ResultStream {
     let results = async_stream::stream! {
         let begin = json!({ "model": api.models.default_model(), "prompt": prompt });
         if let Err(error) = api.tape.note("loop.start", begin).await {
@@ -105,7 +105,7 @@ fn run_loop(max_steps: u32, prompt: Content, api: RunApi) -> ResultStream {
         let mut answers = Answers::default();
         'steps: for number in 1..=max_steps {
             // Between two steps is when what came meanwhile is taken in.
-            if let Err(error) = api.steering.take().await {
+            if let Err(error) = take_steered(&may, &api).await {
                 yield failed(&error);
                 return;
             }
@@ -150,6 +150,16 @@ fn run_loop(max_steps: u32, prompt: Content, api: RunApi) -> ResultStream {
                 (true, true) => Calls::None,
             };
             match answers.next(Came { spoke, calls, truncated: step.truncated }) {
+                Next::Call if !may.tools.operations.contains(&ToolUse::Call) => {
+                    // The model is told, as of any call that cannot be made.
+                    for call in std::mem::take(&mut step.calls) {
+                        let (call_id, name) = (call.id.clone(), call.function.name.clone());
+                        let output = ToolOutput::error(format!("the tool {name} is not allowed here"));
+                        yield ResultBody::ToolCallStarted { call }.into();
+                        yield ResultBody::ToolCallCompleted { call_id, name, output }.into();
+                    }
+                    step.end(&api, "continue").await;
+                }
                 Next::Call => {
                     if let Err(error) = next_step(&api, step, &cut_off, &mut so_far).await {
                         yield failed(&error);
@@ -164,7 +174,7 @@ fn run_loop(max_steps: u32, prompt: Content, api: RunApi) -> ResultStream {
                 }
                 Next::End => {
                     step.end(&api, "ok").await;
-                    match api.steering.take().await {
+                    match take_steered(&may, &api).await {
                         Ok(taken) if taken.is_empty() => {
                             yield completed();
                             return;
@@ -183,6 +193,11 @@ fn run_loop(max_steps: u32, prompt: Content, api: RunApi) -> ResultStream {
         yield ResultBody::RunFailed { message, code: Some("max-steps".to_owned()) }.into();
     };
     results.boxed()
+}
+
+/// What came meanwhile, where the run may take it in.
+async fn take_steered(may: &Authority, api: &RunApi) -> Result<Vec<Content>, ApiError> {
+    if may.steering { api.steering.take().await } else { Ok(Vec::new()) }
 }
 
 fn say(text: String) -> RunResult {

@@ -17,6 +17,7 @@ use futures::future::BoxFuture;
 use serde_json::json;
 use tokio::sync::mpsc;
 
+use crate::api::door::Door;
 use crate::api::{open_calls, store_failed};
 use crate::engine::GoesOn;
 use crate::grant;
@@ -148,6 +149,7 @@ async fn open(
         budget,
         depth: parent.depth + 1,
         progress: Mutex::default(),
+        door: Door::new(services.settings.limits.api, limit),
     });
     child.journal.push(Fact::Fork { fork: fork.clone(), parent: parent.journal.tape().clone(), position });
     child.journal.push(Fact::OpenRun(Box::new(RunRecord {
@@ -278,6 +280,7 @@ fn seen_from_above(child: &RunId, event: StreamEvent) -> Option<StreamEvent> {
 
 /// Writes the end of a child, and gives its parent what it used.
 async fn close(parent: &Run, child: &Run, status: RunStatus) -> Result<(), ApiError> {
+    child.shut_door(status);
     end_left(child, status).await;
     open_calls::tell(child).await;
     if status != RunStatus::Completed {

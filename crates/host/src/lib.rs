@@ -59,6 +59,7 @@ mod steering;
 #[cfg(test)]
 mod test_host;
 
+pub use api::ApiLimits;
 pub use bindings::{BindingError, Bindings, default_binding};
 pub use clock::Clock;
 pub use error::HostError;

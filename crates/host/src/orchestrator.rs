@@ -16,6 +16,7 @@ use futures::{FutureExt as _, StreamExt as _};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use crate::api::door::Door;
 use crate::api::open_calls;
 use crate::budget::Budget;
 use crate::engine::GoesOn;
@@ -103,6 +104,7 @@ impl ModelStage for Orchestrator {
                 end.unwrap_or(Err(TurnError::Timeout))
             }
         };
+        run.shut_door(status_of(&end));
         // What it had begun and not ended was dropped with it.
         child::end_left(&run, status_of(&end)).await;
         open_calls::tell(&run).await;
@@ -174,6 +176,7 @@ impl Orchestrator {
             budget: Arc::new(Budget::new(&self.services.settings.limits)),
             depth: 0,
             progress: Mutex::default(),
+            door: Door::new(self.services.settings.limits.api, self.services.settings.run_timeout),
         };
         Ok((Arc::new(run), from_api))
     }

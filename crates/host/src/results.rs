@@ -22,7 +22,7 @@ pub(crate) fn runner_stream(run: Arc<Run>, mut from_api: mpsc::Receiver<StreamEv
     run.progress().runner_started = true;
     run.journal.start_run(run.id());
     let stream = async_stream::stream! {
-        let mut results = run.runner.run(run.context.clone(), api::run_api(&run));
+        let mut results = api::ask_runner(&run);
         loop {
             tokio::select! {
                 biased;

@@ -13,6 +13,7 @@ use capstan_turn::RunFailure;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use crate::api::door::Door;
 use crate::api::open_calls::OpenCalls;
 use crate::budget::Budget;
 use crate::child::Child;
@@ -41,6 +42,8 @@ pub(crate) struct Run {
     /// Stream events of what the run does through the host: tool calls, usage.
     pub(crate) events: mpsc::Sender<StreamEvent>,
     pub(crate) progress: Mutex<Progress>,
+    /// How its runner reaches the host.
+    pub(crate) door: Door,
 }
 
 /// How far a run has come.
@@ -215,9 +218,9 @@ impl Run {
         self.journal.flush().await
     }
 
-    /// A step begins: handoffs wait until its results are recorded. Says whether one was open already.
-    pub(crate) fn open_step(&self) -> bool {
-        std::mem::replace(&mut self.progress().step_open, true)
+    /// A step begins: handoffs wait until its results are recorded.
+    pub(crate) fn open_step(&self) {
+        self.progress().step_open = true;
     }
 
     /// The run is broken off: the handoffs that a tool was promised are written with its end.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use capstan_hooks::contracts::Intake;
 use capstan_protocol::{ChannelName, ModelId, ModelOptions};
 
-use crate::{Clock, Owner, Secrets};
+use crate::{ApiLimits, Clock, Owner, Secrets};
 
 /// What a host is set to.
 #[derive(Debug, Clone)]
@@ -52,11 +52,19 @@ pub struct Limits {
     pub max_steps: u32,
     /// How many tokens a run may use, those of its child runs included.
     pub max_run_tokens: Option<u64>,
+    /// How much it may ask of the host.
+    pub api: ApiLimits,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { tool_timeout: Duration::from_mins(10), spill_bytes: 32 * 1024, max_steps: 50, max_run_tokens: None }
+        Self {
+            tool_timeout: Duration::from_mins(10),
+            spill_bytes: 32 * 1024,
+            max_steps: 50,
+            max_run_tokens: None,
+            api: ApiLimits::default(),
+        }
     }
 }
 

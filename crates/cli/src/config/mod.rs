@@ -239,6 +239,7 @@ fn limits(layers: &Layers) -> Result<Limits, ConfigError> {
         spill_bytes,
         max_steps: layers.positive("max_steps")?,
         max_run_tokens,
+        ..Limits::default()
     })
 }
 

@@ -5,6 +5,9 @@ mod agent_loop;
 mod bindings;
 mod children;
 mod clock;
+mod driven;
+mod grants;
+mod hostile_runner;
 mod interception;
 mod lifecycle;
 mod listening;
@@ -12,6 +15,7 @@ mod parallel;
 #[path = "../registers/mod.rs"]
 mod registers;
 mod results;
+mod run_api;
 mod sessions;
 mod spill;
 mod support;

@@ -19,7 +19,8 @@ use crate::run::Run;
 /// How long an answer may be, in bytes: many times what any model says, and little enough to be kept in memory.
 const LONGEST_ANSWER: usize = 8 * 1024 * 1024;
 
-pub(super) struct Models(pub(super) Arc<Run>);
+/// Models, and what is asked of them.
+pub(super) struct Models(pub(super) Arc<Run>, pub(super) ModelUse);
 
 impl Models {
     /// Calls a model. `sending` is told of each request right before it is sent, as it is sent.
@@ -80,7 +81,7 @@ impl Models {
 
     /// Refuses a model that the run may not use.
     fn allow(&self, model: &ModelId) -> Result<(), ApiError> {
-        if self.0.grant().may.models.allows(ModelUse::Stream, &model.to_string()) {
+        if self.0.grant().may.models.allows(self.1, &model.to_string()) {
             Ok(())
         } else {
             Err(unauthorized(&format!("model {model}")))

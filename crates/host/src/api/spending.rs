@@ -25,7 +25,7 @@ impl<M: ModelsApi> ModelsApi for Spending<M> {
         if !self.budget.counts_tokens() {
             return self.models.stream(call).await;
         }
-        let bytes = bytes(&call);
+        let bytes = call.bytes();
         // A call that was refused used nothing.
         let results = self.models.stream(call).await?;
         let mut meter = Meter { budget: Arc::clone(&self.budget), bytes, usage: None };
@@ -39,16 +39,6 @@ impl<M: ModelsApi> ModelsApi for Spending<M> {
 
 fn refused(exhausted: Exhausted) -> ApiError {
     ApiError::new(ApiErrorCode::RateLimited, exhausted.to_string()).caused_by(exhausted.code())
-}
-
-/// How long what is sent is, as far as it is text.
-fn bytes(call: &ModelCall) -> u64 {
-    let messages = call.messages.iter().map(|message| {
-        let calls = message.tool_calls.iter().map(|call| call.function.name.len() + call.function.arguments.len());
-        message.content.text().len() + calls.sum::<usize>()
-    });
-    let tools = call.tools.iter().map(|tool| tool.description.len() + tool.parameters.to_string().len());
-    (call.system.len() + messages.sum::<usize>() + tools.sum::<usize>()) as u64
 }
 
 /// Counts what a call uses, and takes it from the budget when the call has ended, whichever way.
