@@ -129,6 +129,10 @@ pub(crate) const CODES: &[(&str, &str)] = &[
     ("reply-undelivered", "the reply stands on the tape: `capstan tape show SESSION` has it"),
     ("run-cancelled", "nothing is lost: `capstan tape show SESSION` has what was done so far"),
     ("run-failed", "`capstan tape show SESSION` has what was done so far"),
+    (
+        "run-flooded",
+        "have the runner say less, or raise max_run_results or max_run_result_bytes; `capstan tape show SESSION` has what was done so far",
+    ),
     ("run-still-running", "the request stands; ask again with a longer --wait, or end the process that runs it"),
     ("run-timeout", "raise run_timeout_seconds, or ask for a smaller piece of work"),
     ("run-unknown", "`capstan runs list` shows the runs there are"),

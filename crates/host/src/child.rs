@@ -286,6 +286,7 @@ async fn close(parent: &Run, child: &Run, status: RunStatus) -> Result<(), ApiEr
     if status != RunStatus::Completed {
         child.keep_partial();
     }
+    child.tell_noted();
     let usage = child.progress().usage.clone();
     let at = child.services.settings.clock.now();
     child.journal.push(Fact::EndRun { run_id: child.id().clone(), status, usage: usage.clone(), at });

@@ -68,4 +68,4 @@ pub use lease::Owner;
 pub use owners::{Abandoned, Owners};
 pub use secrets::Secrets;
 pub use services::{SYSTEM, tapes};
-pub use settings::{Limits, Settings, Workspace};
+pub use settings::{Limits, ResultLimits, Settings, Workspace};

@@ -240,9 +240,12 @@ impl Orchestrator {
                 run.record_stand_in(&event).await;
             }
             events.emit(&event).await;
+            if is_stand_in && run.progress().terminal.is_some() {
+                break;
+            }
         }
         if is_stand_in {
-            run.finish_stand_in().await;
+            run.finish_stand_in();
         }
         let terminal = run.progress().terminal.clone();
         match terminal {
@@ -257,6 +260,7 @@ impl Orchestrator {
         if end.is_err() {
             run.keep_partial();
         }
+        run.tell_noted();
         let status = status_of(end);
         let usage = run.progress().usage.clone();
         turn.journal.push(Fact::EndRun {
@@ -280,8 +284,10 @@ fn status_of(end: &Result<StageEnd, TurnError>) -> RunStatus {
     }
 }
 
-/// The next event of the stage. A panic in it, a plugin's or a runner's, is this run's failure and nobody else's.
+/// The next event of the stage. A panic in it, a plugin's or a runner's, is this run's failure and nobody else's; nor
+/// does a stream that always has an event ready keep anybody else waiting.
 pub(crate) async fn next_event(stream: &mut EventStream) -> Result<Option<StreamEvent>, TurnError> {
+    tokio::task::consume_budget().await;
     AssertUnwindSafe(stream.next()).catch_unwind().await.map_err(|_| {
         let message = "the model stage crashed".to_owned();
         TurnError::Run(RunFailure { message, code: Some("run-failed".to_owned()) })

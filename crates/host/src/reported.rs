@@ -24,6 +24,13 @@ impl Reported {
         self.waiting.push(call);
     }
 
+    /// Whether a call of this id waits for its answer. Ids may be used again.
+    pub(crate) fn expects(&self, call_id: &str) -> bool {
+        let waiting = self.waiting.iter().filter(|call| call.id == call_id).count();
+        let early = self.early.iter().filter(|(id, _)| id == call_id).count();
+        waiting > early || self.open.iter().any(|open| open == call_id)
+    }
+
     /// A call was answered. Gives what is to be written now.
     pub(crate) fn answer(&mut self, call_id: &str, output: ToolOutput) -> Vec<Draft> {
         let mut drafts = self.next_step();

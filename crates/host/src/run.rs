@@ -19,6 +19,7 @@ use crate::budget::Budget;
 use crate::child::Child;
 use crate::journal::{Journal, Ticket};
 use crate::reported::Reported;
+use crate::results::Sieve;
 use crate::services::Services;
 use crate::steering::Steering;
 
@@ -49,14 +50,16 @@ pub(crate) struct Run {
 /// How far a run has come.
 #[derive(Default)]
 pub(crate) struct Progress {
-    /// The texts of the messages it completed.
-    pub(crate) messages: Vec<String>,
+    /// What it said in the messages that it completed.
+    pub(crate) said: String,
     /// What it streamed of a message that is not complete yet.
     pub(crate) partial: String,
     pub(crate) usage: Option<Usage>,
     pub(crate) terminal: Option<Terminal>,
     /// Tool calls that the runner made itself.
     pub(crate) reported: Reported,
+    /// What is looked at before a result is heeded.
+    pub(crate) sieve: Sieve,
     /// The last error a stand-in emitted.
     pub(crate) last_error: Option<String>,
     /// The binding's runner was asked. Otherwise a plugin stands in for it.

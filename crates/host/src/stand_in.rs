@@ -24,15 +24,21 @@ impl Run {
             }
             StreamEvent::Reasoning { .. } | StreamEvent::Final { .. } => return,
         };
-        self.accept(RunResult::from(body)).await;
+        self.take(RunResult::from(body)).await;
     }
 
     /// The stand-in's stream has ended: its text becomes one message. Errors and nothing else are a failure.
-    pub(crate) async fn finish_stand_in(&self) {
+    pub(crate) fn finish_stand_in(&self) {
+        let terminal = self.progress().terminal.clone();
+        if let Some(Terminal::Failed(failure)) = terminal {
+            self.keep_partial();
+            self.append(capstan_tape::Draft::error("run_model", &failure.message));
+            return;
+        }
         self.finish_reported();
         let (text, said_before, last_error) = {
             let mut progress = self.progress();
-            let said_before = !progress.messages.is_empty();
+            let said_before = !progress.said.is_empty();
             (std::mem::take(&mut progress.partial), said_before, progress.last_error.take())
         };
         let terminal = match last_error {
@@ -43,8 +49,7 @@ impl Run {
         if let Terminal::Failed(failure) = &terminal {
             self.append(capstan_tape::Draft::error("run_model", &failure.message));
         } else if !text.is_empty() || !said_before {
-            let completed = ResultBody::MessageCompleted { content: text.into(), provider_meta: Default::default() };
-            self.accept(completed.into()).await;
+            self.complete_message(text.into(), Default::default());
         }
         self.progress().terminal.get_or_insert(terminal);
     }

@@ -1,6 +1,6 @@
 //! What a runner yields: facts about its run, in order.
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 
 use serde_json::Value;
@@ -67,6 +67,7 @@ pub enum ResultBody {
     },
     /// The runner wants state kept.
     #[serde(rename = "state.updated")]
+    #[schemars(transform = only_known_fields)]
     StateUpdated {
         /// For whom.
         #[serde(default = "conversation")]
@@ -76,6 +77,7 @@ pub enum ResultBody {
     },
     /// The runner made a content that is too large for the conversation.
     #[serde(rename = "artifact.created")]
+    #[schemars(transform = only_known_fields)]
     ArtifactCreated {
         /// What it is, for people: a file name without a path.
         name: String,
@@ -89,6 +91,7 @@ pub enum ResultBody {
     ActionRequested(ActionRequest),
     /// The run ended well.
     #[serde(rename = "run.completed")]
+    #[schemars(transform = data_may_be_absent)]
     RunCompleted {
         /// Nothing is to be sent.
         #[serde(default)]
@@ -103,13 +106,28 @@ pub enum ResultBody {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         code: Option<String>,
     },
-    /// Anything else that says it is a result. The host looks at it as it would at what comes over a wire.
+    /// The whole object of a result as it came over a wire, the fields beside `data` included. The host reads it as
+    /// [`RunResult::read`] does; no schema describes it.
     #[serde(untagged)]
+    #[schemars(skip)]
     Unread(Value),
 }
 
 fn conversation() -> StateScope {
     StateScope::Conversation
+}
+
+/// Where something is done about a result, fields that are not known are refused.
+fn only_known_fields(schema: &mut Schema) {
+    if let Some(Value::Object(data)) = schema.pointer_mut("/properties/data") {
+        data.insert("additionalProperties".to_owned(), Value::Bool(false));
+    }
+}
+
+fn data_may_be_absent(schema: &mut Schema) {
+    if let Some(Value::Array(required)) = schema.get_mut("required") {
+        required.retain(|field| field != "data");
+    }
 }
 
 /// Something to be done on the platform that an event came from.
