@@ -15,10 +15,10 @@ use tokio::task::JoinError;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::engine::Engine;
-use crate::item::Caller;
-use crate::listening::Listening;
-use crate::orchestrator::Orchestrator;
+use crate::intake::listening::Listening;
+use crate::runs::orchestrator::Orchestrator;
 use crate::services::Services;
+use crate::sessions::item::Caller;
 use crate::{Bindings, HostError, Settings};
 
 /// A running host. Cheap to clone.

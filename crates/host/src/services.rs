@@ -9,9 +9,9 @@ use capstan_hooks::{HookRuntime, Inbound};
 use capstan_protocol::{Binding, ChannelName, Descriptor, RunnerId, TapeName, WorkspaceId};
 use capstan_tape::{Batch, DefaultView, Fact, Store, StoreError, TapeAddress, Tapes, View};
 
-use crate::calls;
 use crate::engine::ActiveRuns;
-use crate::offered;
+use crate::runs::calls;
+use crate::runs::offered;
 use crate::{Bindings, HostError, Settings};
 
 /// The session whose tape tells of what belongs to no session.

@@ -16,7 +16,7 @@ use capstan_protocol::{
 use capstan_turn::Arrival;
 use futures::StreamExt as _;
 
-use crate::item::Item;
+use crate::sessions::item::Item;
 use crate::{Clock, Owner, Secrets, Settings, Workspace};
 
 /// The built-in stages, a channel `phone` that wants messages dropped during a turn, and a model that says what it was

@@ -9,7 +9,7 @@ use capstan::protocol::{
     Reach, ResourcePolicy, StatePolicy, StateScope, StorageArea, TapeAccess, ToolUse, Uses,
 };
 use capstan_host::default_binding;
-use capstan_host::grant::{Scope, compute};
+use capstan_host::runs::grant::{Scope, compute};
 use proptest::prelude::*;
 use proptest::sample::subsequence;
 use proptest::strategy::ValueTree as _;

@@ -13,7 +13,7 @@ use capstan::tape::{
     tape_name,
 };
 use capstan::{Host, HostError};
-use capstan_host::grant;
+use capstan_host::runs::grant;
 use capstan_testing::Gate;
 use serde_json::json;
 

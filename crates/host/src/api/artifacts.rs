@@ -12,8 +12,8 @@ use serde::Deserialize as _;
 use serde_json::json;
 
 use super::{store_failed, unauthorized};
-use crate::run::Run;
-use crate::spill;
+use crate::api::spill;
+use crate::runs::run::Run;
 
 /// The event that tells of an artifact.
 pub(super) const CREATED: &str = "artifact.created";

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::ApiLimits;
-use crate::run::Run;
+use crate::runs::run::Run;
 
 /// The event that tells of a call that was refused.
 const REFUSED: &str = "api.refused";

@@ -8,7 +8,7 @@ use futures::{Stream, StreamExt as _, stream};
 
 use super::door::{Entered, another_calls};
 use super::needs::Needs;
-use crate::run::Run;
+use crate::runs::run::Run;
 
 /// A group of methods behind the guard. What stands for each method is what it is called, what it needs and how large
 /// what it was given is; everything else is the same for all of them.

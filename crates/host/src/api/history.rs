@@ -10,7 +10,7 @@ use serde::Deserialize as _;
 
 use super::cursor::List;
 use super::{parts, store_failed};
-use crate::run::Run;
+use crate::runs::run::Run;
 
 pub(super) struct History(pub(super) Arc<Run>);
 

@@ -22,6 +22,7 @@ mod schedule;
 mod session;
 mod size;
 mod spending;
+mod spill;
 mod state;
 mod steering;
 mod step;
@@ -41,7 +42,7 @@ use futures::{StreamExt as _, stream};
 
 use self::guarded::Holder;
 pub use self::limits::ApiLimits;
-use crate::run::Run;
+use crate::runs::run::Run;
 
 /// Asks a run's runner, with a handle to the host. Whoever calls while it works is known to be that run.
 pub(crate) fn ask_runner(run: &Arc<Run>) -> ResultStream {

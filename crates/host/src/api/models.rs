@@ -13,8 +13,8 @@ use futures::{StreamExt as _, stream};
 use serde_json::json;
 
 use super::{hook_failed, images, store_failed, unauthorized};
-use crate::calls;
-use crate::run::Run;
+use crate::runs::calls;
+use crate::runs::run::Run;
 
 /// How long an answer may be, in bytes: many times what any model says, and little enough to be kept in memory.
 const LONGEST_ANSWER: usize = 8 * 1024 * 1024;

@@ -9,7 +9,7 @@ use tokio::sync::SemaphorePermit;
 
 use super::cursor::List;
 use super::store_failed;
-use crate::run::Run;
+use crate::runs::run::Run;
 
 /// How many of a list are given at once at most.
 const MOST: usize = 200;

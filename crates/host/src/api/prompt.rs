@@ -9,7 +9,7 @@ use capstan_hooks::points::{ContinuePrompt, SystemPrompt};
 use capstan_protocol::{ApiError, ApiErrorCode, Content};
 
 use super::{hook_failed, unauthorized};
-use crate::run::Run;
+use crate::runs::run::Run;
 
 pub(super) struct Prompts(pub(super) Arc<Run>);
 

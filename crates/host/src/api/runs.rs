@@ -7,8 +7,8 @@ use capstan_hooks::contracts::{ChildCall, ChildEnd, RunsApi};
 use capstan_protocol::ApiError;
 
 use super::unauthorized;
-use crate::child;
-use crate::run::Run;
+use crate::runs::child;
+use crate::runs::run::Run;
 
 pub(super) struct Runs(pub(super) Arc<Run>);
 

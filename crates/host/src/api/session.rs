@@ -9,7 +9,7 @@ use capstan_tape::Fact;
 use serde_json::{Value, json};
 
 use super::{store_failed, unauthorized};
-use crate::run::Run;
+use crate::runs::run::Run;
 
 /// The key of the session's model in its state.
 const MODEL: &str = "model";

@@ -7,7 +7,7 @@ use capstan_hooks::contracts::{ModelCall, ModelEvent, ModelResults, ModelsApi};
 use capstan_protocol::{ApiError, ApiErrorCode, ModelId, Usage};
 use futures::StreamExt as _;
 
-use crate::budget::{Budget, Exhausted};
+use crate::runs::budget::{Budget, Exhausted};
 
 /// How many bytes of text count as a token where the provider does not say what was used.
 const BYTES_PER_TOKEN: u64 = 4;

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::cursor::List;
 use super::{parts, store_failed};
-use crate::run::Run;
+use crate::runs::run::Run;
 
 pub(super) struct States(pub(super) Arc<Run>);
 

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::cursor::List;
 use super::{parts, store_failed};
-use crate::run::Run;
+use crate::runs::run::Run;
 
 /// The event that tells of what was kept.
 const CHANGED: &str = "storage.changed";

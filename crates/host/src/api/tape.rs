@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::reserved::is_reserved;
 use super::{store_failed, unauthorized};
-use crate::run::{Handoff, Run};
+use crate::runs::run::{Handoff, Run};
 
 /// How many entries are given at once, whatever is asked for: each may be a megabyte.
 const MOST_ENTRIES: usize = 200;

@@ -18,8 +18,8 @@ use tokio::sync::SemaphorePermit;
 use super::guarded::Holder;
 use super::step::Step;
 use super::{hook_failed, run_api, store_failed, unauthorized};
-use crate::recovery::{COMMAND, COMMAND_START};
-use crate::run::Run;
+use crate::recovery::left::{COMMAND, COMMAND_START};
+use crate::runs::run::Run;
 
 pub(super) struct Tools(pub(super) Arc<Run>);
 

@@ -2,6 +2,7 @@
 //! becomes. Tool and model calls that go through the run API are journalled there, before and after they are made.
 
 mod held;
+pub(crate) mod reported;
 mod sieve;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,7 +19,7 @@ pub(crate) use sieve::{Left, Noted, Sieve, Sifted};
 use tokio::sync::mpsc;
 
 use crate::api;
-use crate::run::{Run, Terminal};
+use crate::runs::run::{Run, Terminal};
 
 /// What stands between two messages of one run, where they are shown as one reply.
 const BETWEEN_MESSAGES: &str = "\n\n";

@@ -10,7 +10,7 @@ use capstan_hooks::contracts::{Channel, ChannelError, Fate};
 use capstan_protocol::{Map, StreamEvent, ToolCall};
 use futures::FutureExt as _;
 
-use crate::parcel::CallerGone;
+use super::parcel::CallerGone;
 use crate::services::Services;
 
 /// How long a channel may take to show a stream event: the run waits for it.

@@ -35,10 +35,10 @@ fn run(id: &str, event: &str) -> RunRecord {
         others: Vec::new(),
         binding: BindingId::new("default"),
         runner: RunnerId::new("builtin:agent"),
-        grant: crate::grant::compute(
+        grant: crate::runs::grant::compute(
             &capstan_protocol::Authority::all(),
             &crate::default_binding(),
-            crate::grant::Scope::from(&capstan_protocol::Event::message("wire", "1", "hi")),
+            crate::runs::grant::Scope::from(&capstan_protocol::Event::message("wire", "1", "hi")),
         ),
         status: RunStatus::Running,
         started_at: Timestamp::from_millis(0),

@@ -7,15 +7,15 @@ use capstan_hooks::contracts::{Answer, Channel, Fate};
 use capstan_protocol::Event;
 use capstan_tape::{Batch, Fact, OutboxRecord, OutboxStatus, StoreError};
 
-use crate::backoff::Backoff;
-pub(crate) use crate::chats::{Address, Outbox};
-use crate::chats::{Errand, Place, WAITING};
-use crate::delivery::{SEND_DEADLINE, guarded, isolated};
+use super::asking::{SEND_DEADLINE, guarded, isolated};
+use super::backoff::Backoff;
+pub(crate) use super::chats::{Address, Outbox};
+use super::chats::{Errand, Place, WAITING};
+use super::parcel::{CallerGone, Receipt};
+pub(crate) use super::parcel::{Parcel, Row};
+use super::precedence::{BEHIND_OTHERS, Behind};
 use crate::engine::Engine;
-use crate::parcel::{CallerGone, Receipt};
-pub(crate) use crate::parcel::{Parcel, Row};
-use crate::precedence::{BEHIND_OTHERS, Behind};
-use crate::recovery::is_left;
+use crate::recovery::left::is_left;
 
 /// How long to wait before another attempt.
 const BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_mins(5) };

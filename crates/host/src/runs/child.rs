@@ -17,13 +17,13 @@ use futures::future::BoxFuture;
 use serde_json::json;
 use tokio::sync::mpsc;
 
+use super::orchestrator::next_event;
+use super::run::{EVENT_QUEUE, Run, Terminal};
 use crate::api::door::Door;
 use crate::api::{open_calls, store_failed};
 use crate::engine::GoesOn;
-use crate::grant;
-use crate::orchestrator::next_event;
 use crate::results::runner_stream;
-use crate::run::{EVENT_QUEUE, Run, Terminal};
+use crate::runs::grant;
 
 /// How many runs may stand above another: a run, its child, and that one's child.
 const DEEPEST: u32 = 2;

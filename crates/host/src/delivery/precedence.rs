@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use capstan_tape::{OutboxId, OutboxRecord, OutboxStatus, StoreError};
 
+use super::outbox::Row;
+use super::parcel::Receipt;
 use crate::engine::Engine;
-use crate::outbox::Row;
-use crate::parcel::Receipt;
-use crate::recovery::{is_left, is_served};
+use crate::recovery::left::{is_left, is_served};
 
 /// How long the first wait is before it is looked again whether earlier messages have gone out; each is twice as long.
 const FIRST_LOOK: Duration = Duration::from_millis(20);

@@ -9,7 +9,7 @@ use capstan_tape::{Assigned, NewOutbound, OutboxId, OutboxRecord, OutboxStatus};
 use capstan_turn::TurnError;
 
 use crate::Served;
-use crate::item::{Caller, Item};
+use crate::sessions::item::{Caller, Item};
 
 /// A message that waits in the outbox.
 #[derive(Debug, Clone, PartialEq)]

@@ -14,13 +14,13 @@ use capstan_tape::{
 use capstan_turn::{Arrival, ArrivalKind, RunFailure, TurnError};
 use serde_json::Value;
 
-use crate::child;
-use crate::ending::rows;
+use crate::delivery::outbox::{CALLER_GONE, Parcel, Row, may_send};
+use crate::delivery::parcel::CallerGone;
 use crate::engine::Engine;
-use crate::item::{Group, Item};
-use crate::notices::SaidBefore;
-use crate::outbox::{CALLER_GONE, Parcel, Row, may_send};
-use crate::parcel::CallerGone;
+use crate::runs::child;
+use crate::sessions::item::{Group, Item};
+use crate::turns::ending::rows;
+use crate::turns::notices::SaidBefore;
 
 /// How often an event is taken up again before it is given up: it may be what kills the host.
 const ADOPTIONS: u32 = 3;
@@ -396,5 +396,5 @@ impl Engine {
 }
 
 #[cfg(test)]
-#[path = "recovery_tests.rs"]
+#[path = "left_tests.rs"]
 mod tests;

@@ -13,16 +13,16 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::ending::{Closed, Ended, EndingOrder, Lease};
+use super::awake::{Arrived, Heard, Inbox, NewLane};
+use super::item::{Group, Item};
+use super::lease::Claim;
+use crate::delivery::outbox::Parcel;
 use crate::engine::{Active, Engine};
-use crate::item::{Group, Item};
-use crate::journal::Journal;
-use crate::lease::Claim;
-use crate::outbox::Parcel;
-use crate::recovery;
-use crate::sessions::{Arrived, Heard, Inbox, NewLane};
-use crate::staging::Staging;
-use crate::steering::Steering;
+use crate::recovery::left;
+use crate::runs::steering::Steering;
+use crate::turns::ending::{Closed, Ended, EndingOrder, Lease};
+use crate::turns::journal::Journal;
+use crate::turns::staging::Staging;
 
 /// How many turns may go on beside one.
 const BESIDE: usize = 8;
@@ -262,7 +262,7 @@ impl Lane {
     async fn take_up(&mut self, fence: &Fence) {
         self.is_taken_up = true;
         self.is_to_take_up = false;
-        match recovery::take_up(&self.engine, &self.tape, fence).await {
+        match left::take_up(&self.engine, &self.tape, fence).await {
             Ok(mut groups) => {
                 // There may be fewer places: who is first in line needs none for long.
                 let last_first = groups.iter_mut().flatten().rev();

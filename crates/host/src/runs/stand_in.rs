@@ -3,7 +3,7 @@
 use capstan_protocol::{ResultBody, RunResult, StreamEvent};
 use capstan_turn::RunFailure;
 
-use crate::run::{Run, Terminal};
+use super::run::{Run, Terminal};
 
 impl Run {
     /// Journals what a stand-in emits, as if a runner had yielded it.

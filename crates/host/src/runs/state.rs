@@ -4,7 +4,7 @@ use capstan_protocol::{ApiError, ApiErrorCode, Map, StateScope};
 use capstan_tape::{Draft, Fact, Kept, StoreError};
 use serde_json::{Value, json};
 
-use crate::run::Run;
+use super::run::Run;
 
 /// The event that tells of what was kept, without the values.
 const CHANGED: &str = "state.changed";

@@ -9,9 +9,9 @@ use capstan_tape::{Draft, InFlight};
 use capstan_turn::{Dispatched, TurnError};
 use serde_json::json;
 
+use super::staging::Staging;
 use crate::engine::Engine;
-use crate::item::Group;
-use crate::staging::Staging;
+use crate::sessions::item::Group;
 
 /// What is said about events that end without a turn.
 #[derive(Debug, Clone)]

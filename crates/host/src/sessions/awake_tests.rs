@@ -3,7 +3,7 @@ use capstan_turn::{Arrival, ArrivalKind};
 
 use super::{Heard, Reservation, SPARE, Sessions};
 use crate::Owner;
-use crate::steering::Steering;
+use crate::runs::steering::Steering;
 use crate::test_host::item;
 
 #[tokio::test]

@@ -12,8 +12,8 @@ use capstan_tape::{Assigned, Batch, Fact, Fence, Judged, LeaseRecord, StoreError
 use capstan_turn::TurnError;
 use tokio_util::sync::CancellationToken;
 
+use super::owners::Owners;
 use crate::HostError;
-use crate::owners::Owners;
 use crate::services::Services;
 
 /// How often a waiting turn looks whether its session has become free.

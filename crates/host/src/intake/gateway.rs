@@ -11,14 +11,14 @@ use capstan_tape::{Batch, Draft, Expect, Fact, Fence, NewTape, StoreError, TapeA
 use capstan_turn::{Arrival, ArrivalKind, TurnError};
 use serde_json::json;
 
+use super::order::Place;
 use crate::HostError;
+use crate::delivery::outbox::Parcel;
 use crate::engine::Engine;
-use crate::item::{Caller, Item};
-use crate::order::Place;
-use crate::outbox::Parcel;
-use crate::recovery::WITHOUT_TURN;
+use crate::recovery::left::WITHOUT_TURN;
 use crate::services::Services;
-use crate::sessions::Reservation;
+use crate::sessions::awake::Reservation;
+use crate::sessions::item::{Caller, Item};
 
 /// How often acceptance is tried again when another process wrote to the same tape in between.
 const RACES: usize = 16;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use capstan_hooks::Inbound;
 use capstan_hooks::contracts::Refusal;
 
+use super::asking::{SHOW_DEADLINE, isolated};
+use super::parcel::CallerGone;
 use crate::HostError;
-use crate::delivery::{SHOW_DEADLINE, isolated};
 use crate::engine::Engine;
-use crate::item::Item;
-use crate::parcel::CallerGone;
+use crate::sessions::item::Item;
 
 /// Whoever waits for this event has heard that it is delayed.
 struct Delayed;

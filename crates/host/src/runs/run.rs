@@ -13,15 +13,15 @@ use capstan_turn::RunFailure;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use super::budget::Budget;
+use super::child::Child;
+use super::steering::Steering;
 use crate::api::door::Door;
 use crate::api::open_calls::OpenCalls;
-use crate::budget::Budget;
-use crate::child::Child;
-use crate::journal::{Journal, Ticket};
-use crate::reported::Reported;
 use crate::results::Sieve;
+use crate::results::reported::Reported;
 use crate::services::Services;
-use crate::steering::Steering;
+use crate::turns::journal::{Journal, Ticket};
 
 /// One run, shared by everything that works for it.
 pub(crate) struct Run {

@@ -7,7 +7,7 @@ use capstan_protocol::{EntryId, Event, TapeName, Timestamp};
 use capstan_tape::{Entry, InFlight, Kind, Order, Slice, StoreError};
 use serde::Deserialize as _;
 
-use crate::recovery::WITHOUT_TURN;
+use super::left::WITHOUT_TURN;
 use crate::services::Services;
 
 /// How many entries are read at once.

@@ -9,7 +9,7 @@ use tokio_util::task::TaskTracker;
 
 use super::Journal;
 use crate::Clock;
-use crate::lease::Owner;
+use crate::sessions::lease::Owner;
 
 /// A journal whose turn has its lease.
 async fn begun() -> (Arc<MemoryStore>, TapeName, Arc<Journal>) {

@@ -16,16 +16,17 @@ use futures::{FutureExt as _, StreamExt as _};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use super::budget::Budget;
+use super::run::{EVENT_QUEUE, Run, Terminal};
+use super::steering::Steering;
+use super::{child, grant};
 use crate::api::door::Door;
 use crate::api::open_calls;
-use crate::budget::Budget;
+use crate::delivery::asking;
 use crate::engine::GoesOn;
-use crate::journal::Journal;
 use crate::results::runner_stream;
-use crate::run::{EVENT_QUEUE, Run, Terminal};
 use crate::services::Services;
-use crate::steering::Steering;
-use crate::{child, delivery, grant};
+use crate::turns::journal::Journal;
 
 /// Runs the model stage of turns: one run for each, under the binding that the event resolves to.
 pub(crate) struct Orchestrator {
@@ -115,7 +116,7 @@ impl ModelStage for Orchestrator {
     async fn show(&self, event: &StreamEvent, inbound: &Inbound) {
         let binding = inbound.extensions().get::<Binding>();
         if binding.is_none_or(|binding| !binding.delivery_policy.no_stream) {
-            delivery::show(&self.services, event, inbound).await;
+            asking::show(&self.services, event, inbound).await;
         }
     }
 }

@@ -8,8 +8,8 @@ use capstan_tape::Fence;
 use capstan_turn::Arrival;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 
-use crate::item::Item;
-use crate::lease::{Claim, Owner};
+use super::item::Item;
+use super::lease::{Claim, Owner};
 
 /// How many more events may wait that must get through although the queue is full.
 const SPARE: usize = 8;
@@ -294,5 +294,5 @@ impl Drop for Reservation {
 }
 
 #[cfg(test)]
-#[path = "sessions_tests.rs"]
+#[path = "awake_tests.rs"]
 mod tests;

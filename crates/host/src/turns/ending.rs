@@ -10,15 +10,15 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use tokio::sync::{OwnedMutexGuard, oneshot};
 
+use super::journal::Journal;
+use super::notices::sent_flags;
+use super::staging::Staging;
 use crate::HostError;
-use crate::backoff::Backoff;
+use crate::delivery::backoff::Backoff;
+use crate::delivery::outbox::{Address, Parcel, Row};
 use crate::engine::{Engine, GoesOn};
-use crate::item::{Group, Item};
-use crate::journal::Journal;
-use crate::notices::sent_flags;
-use crate::orchestrator::RunReport;
-use crate::outbox::{Address, Parcel, Row};
-use crate::staging::Staging;
+use crate::runs::orchestrator::RunReport;
+use crate::sessions::item::{Group, Item};
 
 /// How long to wait before a commit is tried again that the disk refused.
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), longest: Duration::from_secs(30) };

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use capstan_hooks::Inbound;
 use capstan_protocol::{EventKey, SessionId};
 
-use crate::item::Item;
+use crate::sessions::item::Item;
 
 /// What is offered to a run, and what it took in.
 #[derive(Debug, Default)]

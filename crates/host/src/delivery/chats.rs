@@ -8,7 +8,7 @@ use capstan_protocol::{ChannelName, ChatId};
 use capstan_tape::OutboxId;
 use tokio::sync::watch;
 
-use crate::parcel::{Receipt, Row};
+use super::parcel::{Receipt, Row};
 
 /// How many errands may wait for one chat. A session that has more to say waits too.
 pub(crate) const WAITING: usize = 64;

@@ -10,7 +10,7 @@ use futures::future::join_all;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-use crate::delivery;
+use crate::delivery::asking;
 use crate::engine::Engine;
 
 /// How long a channel is waited for when it is told to take nothing more. It may go on for longer.
@@ -68,7 +68,7 @@ impl Listening {
         let channels = std::mem::take(&mut *self.channels.lock().unwrap_or_else(PoisonError::into_inner));
         let told = channels.into_iter().map(|channel| {
             // It ends with those that listen: one that hangs must not hold up who tells it.
-            let stopping = async move { delivery::stop(channel.as_ref()).await };
+            let stopping = async move { asking::stop(channel.as_ref()).await };
             self.tasks.spawn(self.abandoned.clone().run_until_cancelled_owned(stopping))
         });
         // What is not heard in time may still be.
