@@ -2,8 +2,8 @@
 
 use capstan_hooks::contracts::{ModelErrorKind, ModelEvent, ResultStream, RunApi, Runner};
 use capstan_protocol::{
-    ApiError, Capabilities, Content, Descriptor, Map, Permissions, ResultBody, RunContext, RunResult, RunnerId,
-    RunnerSource,
+    ApiError, Authority, Capabilities, Content, Descriptor, Map, ResultBody, RunContext, RunResult, RunnerId,
+    RunnerSource, ToolOutput, ToolUse,
 };
 use futures::StreamExt as _;
 use serde_json::{Value, json};
@@ -46,26 +46,30 @@ impl Runner for Agent {
         Descriptor {
             id: RunnerId::new(Self::ID),
             source: RunnerSource::HostAdapter,
-            label: "Capstan's own agent".to_owned(),
-            description: Some("Answers with a model and calls tools until the work is done.".to_owned()),
+            label: "Capstan's own agent".into(),
+            description: Some("Answers with a model and calls tools until the work is done.".into()),
             capabilities: Capabilities {
                 streaming: true,
                 tool_calling: true,
                 multimodal_input: true,
-                self_managed_context: false,
+                event_context: true,
+                interrupt: true,
                 steering: true,
                 effects_through_host: true,
+                ..Capabilities::default()
             },
-            permissions: Permissions::all(),
+            permissions: Authority::all(),
+            config_schema: None,
+            plugin: None,
         }
     }
 
     fn run(&self, context: RunContext, api: RunApi) -> ResultStream {
         let prompt = context.adapter.prompt.clone().unwrap_or_else(|| context.input.content());
         // What the event itself says: the prompt may begin with where it came from.
-        match context.input.command_line() {
+        match context.event.command_line() {
             Some(line) => run_command(line.to_owned(), context, api),
-            None => run_loop(max_steps(self.options, &context.config), prompt, api),
+            None => run_loop(max_steps(self.options, &context.config), prompt, context.resources.grant.may, api),
         }
     }
 }
@@ -90,7 +94,7 @@ fn run_command(line: String, context: RunContext, api: RunApi) -> ResultStream {
 }
 
 /// View, model, tool calls, again, until no call is left.
-fn run_loop(max_steps: u32, prompt: Content, api: RunApi) -> ResultStream {
+fn run_loop(max_steps: u32, prompt: Content, may: Authority, api: RunApi) -> ResultStream {
     let results = async_stream::stream! {
         let begin = json!({ "model": api.models.default_model(), "prompt": prompt });
         if let Err(error) = api.tape.note("loop.start", begin).await {
@@ -101,7 +105,7 @@ fn run_loop(max_steps: u32, prompt: Content, api: RunApi) -> ResultStream {
         let mut answers = Answers::default();
         'steps: for number in 1..=max_steps {
             // Between two steps is when what came meanwhile is taken in.
-            if let Err(error) = api.steering.take().await {
+            if let Err(error) = take_steered(&may, &api).await {
                 yield failed(&error);
                 return;
             }
@@ -146,6 +150,16 @@ fn run_loop(max_steps: u32, prompt: Content, api: RunApi) -> ResultStream {
                 (true, true) => Calls::None,
             };
             match answers.next(Came { spoke, calls, truncated: step.truncated }) {
+                Next::Call if !may.tools.operations.contains(&ToolUse::Call) => {
+                    // The model is told, as of any call that cannot be made.
+                    for call in std::mem::take(&mut step.calls) {
+                        let (call_id, name) = (call.id.clone(), call.function.name.clone());
+                        let output = ToolOutput::error(format!("the tool {name} is not allowed here"));
+                        yield ResultBody::ToolCallStarted { call }.into();
+                        yield ResultBody::ToolCallCompleted { call_id, name, output }.into();
+                    }
+                    step.end(&api, "continue").await;
+                }
                 Next::Call => {
                     if let Err(error) = next_step(&api, step, &cut_off, &mut so_far).await {
                         yield failed(&error);
@@ -160,7 +174,7 @@ fn run_loop(max_steps: u32, prompt: Content, api: RunApi) -> ResultStream {
                 }
                 Next::End => {
                     step.end(&api, "ok").await;
-                    match api.steering.take().await {
+                    match take_steered(&may, &api).await {
                         Ok(taken) if taken.is_empty() => {
                             yield completed();
                             return;
@@ -179,6 +193,11 @@ fn run_loop(max_steps: u32, prompt: Content, api: RunApi) -> ResultStream {
         yield ResultBody::RunFailed { message, code: Some("max-steps".to_owned()) }.into();
     };
     results.boxed()
+}
+
+/// What came meanwhile, where the run may take it in.
+async fn take_steered(may: &Authority, api: &RunApi) -> Result<Vec<Content>, ApiError> {
+    if may.steering { api.steering.take().await } else { Ok(Vec::new()) }
 }
 
 fn say(text: String) -> RunResult {

@@ -114,7 +114,7 @@ impl Channel for Chat {
         if self.known().insert(message.event_id.clone()) {
             self.tell(Told::TakenUp { text: message.input.plain_text().to_owned() }).await?;
         }
-        let is_command = message.input.command_line().is_some();
+        let is_command = message.command_line().is_some();
         let (id, body) = (message.event_id.clone(), event.clone());
         self.tell(Told::Event { event: id, is_command, body }).await
     }

@@ -10,7 +10,7 @@ use capstan_hooks::{Deadlines, HookRuntime};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
-use crate::commands::{self, chat, onboard, runs, skills, store, tape};
+use crate::commands::{self, bindings, chat, events, onboard, runners, runs, skills, store, tape};
 use crate::config::{Config, Sources};
 use crate::{Capstan, Exit, Failure, builder};
 
@@ -39,6 +39,12 @@ enum Command {
     ///
     /// Exits with 0 when nothing is wrong, warnings included, and with 1 when there is a problem.
     Doctor(Doctor),
+    /// Feeds events to the host.
+    Events(Events),
+    /// Shows and changes which runner serves which events, and with what.
+    Bindings(Bindings),
+    /// Shows who can serve events.
+    Runners(Runners),
     /// Shows what ran, and ends what runs.
     Runs(Runs),
     /// Backs the store up, and brings it to the newest version.
@@ -121,6 +127,30 @@ pub(crate) struct Doctor {
     pub(crate) repair: bool,
     #[command(flatten)]
     pub(crate) workspace: WorkspaceFlag,
+}
+
+#[derive(Args)]
+struct Events {
+    #[command(subcommand)]
+    command: events::EventsCommand,
+    #[command(flatten)]
+    workspace: WorkspaceFlag,
+}
+
+#[derive(Args)]
+struct Bindings {
+    #[command(subcommand)]
+    command: bindings::BindingsCommand,
+    #[command(flatten)]
+    workspace: WorkspaceFlag,
+}
+
+#[derive(Args)]
+struct Runners {
+    #[command(subcommand)]
+    command: runners::RunnersCommand,
+    #[command(flatten)]
+    workspace: WorkspaceFlag,
 }
 
 #[derive(Args)]
@@ -279,6 +309,13 @@ async fn execute(capstan: &Capstan, command: Command) -> Result<(), Failure> {
         Command::Chat(arguments) => chat::chat(Context::load(capstan, &arguments.workspace)?, arguments).await,
         Command::Onboard(arguments) => onboard::onboard(Context::load(capstan, &arguments.workspace)?, arguments).await,
         Command::Doctor(arguments) => commands::doctor(capstan, &arguments).await,
+        Command::Events(arguments) => {
+            events::run(Context::load(capstan, &arguments.workspace)?, arguments.command).await
+        }
+        Command::Bindings(arguments) => {
+            bindings::run(Context::load(capstan, &arguments.workspace)?, arguments.command).await
+        }
+        Command::Runners(arguments) => runners::run(&Context::load(capstan, &arguments.workspace)?, arguments.command),
         Command::Runs(arguments) => runs::run(Context::load(capstan, &arguments.workspace)?, arguments.command).await,
         Command::Store(arguments) => store::run(Context::load(capstan, &arguments.workspace)?, arguments.command).await,
         Command::Serve(arguments) => commands::serve(Context::load(capstan, &arguments.workspace)?, arguments).await,

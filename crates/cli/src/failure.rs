@@ -50,6 +50,12 @@ pub(crate) const CODES: &[(&str, &str)] = &[
     ("backup-damaged", "nothing was kept of the copy; `capstan doctor` tells what is damaged"),
     ("backup-exists", "give another path, or --force to replace what is there"),
     (
+        "binding-ambiguous",
+        "narrow the scope, the event types or the filters of one of the two, or disable the other one first",
+    ),
+    ("binding-invalid", "correct what is named; docs/bindings.md lists the fields"),
+    ("binding-unknown", "`capstan bindings list` shows those there are"),
+    (
         "channel-elsewhere",
         "leave --channel out to be answered here, or serve the channel, as in `capstan serve --channel stdio`",
     ),
@@ -67,6 +73,7 @@ pub(crate) const CODES: &[(&str, &str)] = &[
         "set it in your own config.toml or environment, or trust_workspace = true there if you trust the workspace",
     ),
     ("disk-full", "make room on the disk and try again; nothing that was acknowledged is lost"),
+    ("envelope-invalid", "an envelope has at least event_type, source and input; docs/bindings.md lists the fields"),
     (
         "event-id-taken",
         "give every event an id of its own: the same id means the same event, in whatever session it is sent",
@@ -122,6 +129,10 @@ pub(crate) const CODES: &[(&str, &str)] = &[
     ("reply-undelivered", "the reply stands on the tape: `capstan tape show SESSION` has it"),
     ("run-cancelled", "nothing is lost: `capstan tape show SESSION` has what was done so far"),
     ("run-failed", "`capstan tape show SESSION` has what was done so far"),
+    (
+        "run-flooded",
+        "have the runner say less, or raise max_run_results or max_run_result_bytes; `capstan tape show SESSION` has what was done so far",
+    ),
     ("run-still-running", "the request stands; ask again with a longer --wait, or end the process that runs it"),
     ("run-timeout", "raise run_timeout_seconds, or ask for a smaller piece of work"),
     ("run-unknown", "`capstan runs list` shows the runs there are"),
@@ -236,6 +247,7 @@ impl From<StoreError> for Failure {
             | StoreError::Elsewhere { .. }
             | StoreError::Fenced { .. }
             | StoreError::Moved { .. }
+            | StoreError::Changed { .. }
             | StoreError::Duplicate { .. }
             | StoreError::NotOpen { .. }
             | StoreError::Taken { .. }

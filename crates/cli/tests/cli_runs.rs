@@ -78,7 +78,7 @@ fn g10_a_run_is_shown_with_its_results_in_order() {
     assert_eq!(shown["accepted"]["text"], "go");
     assert_eq!(shown["outcome"], json!({"outcome": "replied", "text": "done"}));
     assert_eq!(shown["usage"]["prompt_tokens"], 22, "of both calls");
-    assert_eq!(shown["grant"]["tools"], "all");
+    assert_eq!(shown["grant"]["tools"], json!({"names": "all", "operations": ["detail", "call"]}));
     assert_eq!(shown["folded"], json!([]));
 
     let of_run: Vec<Value> = place.entries().into_iter().filter(|entry| entry["meta"]["run_id"] == *run).collect();
@@ -93,6 +93,7 @@ fn g10_a_run_is_shown_with_its_results_in_order() {
 
     let text = place.capstan(&["runs", "show", &run]).data();
     assert!(text.contains("usage     prompt 22, completion 8"), "{text}");
+    assert!(text.contains("\ngrant     all of          models, tools, "), "a person need not read JSON: {text}");
     let text = place.capstan(&["runs", "show", &other]).data();
     assert!(text.contains("usage     unknown"), "what was not reported is not zero: {text}");
     assert_eq!(place.capstan(&["runs", "show", &other, "--json"]).json()["usage"], Value::Null);

@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use capstan_protocol::{Event, Input, RawRef, SessionId};
+use capstan_protocol::{Event, Input, RawRef, SessionId, WorkspaceId};
 
 use crate::Extensions;
 
@@ -44,9 +44,10 @@ impl Inbound {
         Self { event: Arc::new(event), extensions: self.extensions.clone() }
     }
 
-    /// The same event with its resolved session written to it.
-    pub fn in_session(&self, session: SessionId) -> Self {
-        let event = Event { session_id: Some(session), ..Event::clone(&self.event) };
+    /// The same event with its resolved session written to it, and the workspace it belongs to.
+    pub fn in_session(&self, session: SessionId, workspace: WorkspaceId) -> Self {
+        let (session_id, workspace_id) = (Some(session), Some(workspace));
+        let event = Event { session_id, workspace_id, ..Event::clone(&self.event) };
         Self { event: Arc::new(event), extensions: self.extensions.clone() }
     }
 }

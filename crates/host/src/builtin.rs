@@ -6,8 +6,8 @@ use capstan_hooks::{Inbound, Lifespan, Registrar, State};
 use capstan_protocol::{Map, SessionId};
 use serde_json::json;
 
-use crate::orchestrator::ActiveRun;
-use crate::staging::Staging;
+use crate::runs::orchestrator::ActiveRun;
+use crate::turns::staging::Staging;
 
 /// Registers the host's stages. They register exactly as a plugin's do.
 pub fn register(hooks: &mut Registrar) {

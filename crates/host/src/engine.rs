@@ -12,18 +12,18 @@ use capstan_turn::{Turn, TurnError};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::attending::Turns;
-use crate::ending::Ended;
-use crate::item::{Caller, Group};
-use crate::journal::Journal;
-use crate::lane::Lane;
-use crate::orchestrator::TurnRun;
-use crate::order::Lines;
-use crate::outbox::{Outbox, Parcel, Row};
+use crate::delivery::outbox::{Outbox, Parcel, Row};
+use crate::intake::order::Lines;
+use crate::runs::orchestrator::TurnRun;
+use crate::runs::steering::Steering;
 use crate::services::Services;
-use crate::sessions::{Reservation, Sessions};
-use crate::staging::Staging;
-use crate::steering::Steering;
+use crate::sessions::attending::Turns;
+use crate::sessions::awake::{Reservation, Sessions};
+use crate::sessions::item::{Caller, Group};
+use crate::sessions::lane::Lane;
+use crate::turns::ending::Ended;
+use crate::turns::journal::Journal;
+use crate::turns::staging::Staging;
 use crate::{HostError, Served};
 
 /// How long the scope of a message may take to close.

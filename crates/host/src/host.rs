@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use capstan_hooks::contracts::{Channel, ChannelError, Gateway, Refusal};
 use capstan_hooks::{HookRuntime, Inbound};
-use capstan_protocol::{ChannelName, Outbound, Outcome, RunId, SessionId, Usage};
+use capstan_protocol::{ChannelName, Descriptor, Outbound, Outcome, RunId, SessionId, Usage};
 use capstan_tape::{Store, Tapes};
 use capstan_turn::{Turn, TurnError};
 use futures::FutureExt as _;
@@ -15,11 +15,11 @@ use tokio::task::JoinError;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::engine::Engine;
-use crate::item::Caller;
-use crate::listening::Listening;
-use crate::orchestrator::Orchestrator;
+use crate::intake::listening::Listening;
+use crate::runs::orchestrator::Orchestrator;
 use crate::services::Services;
-use crate::{HostError, Settings};
+use crate::sessions::item::Caller;
+use crate::{Bindings, HostError, Settings};
 
 /// A running host. Cheap to clone.
 #[derive(Clone)]
@@ -90,6 +90,16 @@ impl Host {
     /// The tapes of this host.
     pub fn tapes(&self) -> &Tapes {
         &self.engine.services.tapes
+    }
+
+    /// Which runner serves which events.
+    pub fn bindings(&self) -> &Bindings {
+        &self.engine.services.bindings
+    }
+
+    /// What every runner says of itself.
+    pub fn runners(&self) -> Vec<Descriptor> {
+        self.engine.services.runners()
     }
 
     /// The hooks of this host.

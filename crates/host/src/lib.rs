@@ -1,69 +1,44 @@
 //! The host: what stands around a turn.
 //!
 //! - [`Host`] takes an event all the way: acceptance, turn, outcome, delivery.
-//! - The gateway makes an event durable before its source is told so; a lease keeps a session to one turn at a time.
-//! - The orchestrator is the only way to run: it resolves the runner, computes the [`grant`], opens the run in the
-//!   ledger, lets the model hooks or the binding's runner work, and journals what they do.
+//! - The gateway (`intake`) makes an event durable before its source is told so; a lease (`sessions`) keeps a session to
+//!   one turn at a time.
+//! - The orchestrator ([`runs`]) is the only way to run: it resolves the runner by the [`bindings`], computes the
+//!   [grant](runs::grant), opens the run in the ledger, and lets the model hooks or the binding's runner work.
 //! - The run API (`api`) is the only door a runner has, and checks every call against the run's grant.
+//! - What a runner yields (`results`) and what a turn writes (`turns`) is committed with the turn's outcome, and goes out
+//!   from there (`delivery`). What a crash cut off is taken up by [`recovery`].
 //! - [`builtin`] is the host's part of the built-in plugin.
 //!
 //! It knows channels, models and runners only through their contracts.
 
 mod api;
-mod attending;
-mod backoff;
-mod bindings;
-mod budget;
+pub mod bindings;
 pub mod builtin;
-pub mod calls;
-mod cancelling;
-mod chats;
-mod child;
 mod clock;
-pub mod conservation;
-mod delays;
 mod delivery;
-mod ending;
 mod engine;
 mod error;
-mod gateway;
-pub mod grant;
 mod host;
-mod item;
-mod journal;
-mod lane;
-mod lease;
-mod listening;
-mod notices;
-mod offered;
-mod orchestrator;
-mod order;
-mod outbox;
-mod overheard;
-mod owners;
-mod parcel;
-mod precedence;
-mod recovery;
-mod reported;
+mod intake;
+pub mod recovery;
 mod results;
-mod run;
+pub mod runs;
 mod secrets;
 mod services;
 mod sessions;
 mod settings;
-mod spill;
-mod staging;
-mod stand_in;
-mod steering;
 #[cfg(test)]
 mod test_host;
+mod turns;
 
-pub use bindings::default_binding;
+pub use api::ApiLimits;
+pub use bindings::{BindingError, Bindings, default_binding};
 pub use clock::Clock;
 pub use error::HostError;
 pub use host::{Host, Served};
-pub use lease::Owner;
-pub use owners::{Abandoned, Owners};
 pub use secrets::Secrets;
-pub use services::tapes;
-pub use settings::{Limits, Settings, Workspace};
+pub use services::{SYSTEM, tapes};
+pub use sessions::lease::Owner;
+pub use sessions::owners::{Abandoned, Owners};
+pub use settings::{Limits, ResultLimits, Settings, Workspace};

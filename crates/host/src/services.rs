@@ -3,17 +3,19 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use capstan_hooks::HookRuntime;
 use capstan_hooks::contracts::{Channel, ModelProvider, Runner, Tool};
 use capstan_hooks::points::{BuildTapeContext, ProvideChannels, ProvideModelOptions, ProvideRunners, ProvideTapeStore};
-use capstan_protocol::{Binding, ChannelName, RunnerId, TapeName, ToolSpec, WorkspaceId};
-use capstan_tape::{Batch, DefaultView, Fact, Store, Tapes, View};
+use capstan_hooks::{HookRuntime, Inbound};
+use capstan_protocol::{Binding, ChannelName, Descriptor, RunnerId, TapeName, ToolSpec, WorkspaceId};
+use capstan_tape::{Batch, DefaultView, Fact, Store, StoreError, TapeAddress, Tapes, View};
 
-use crate::calls;
 use crate::engine::ActiveRuns;
-use crate::offered;
-use crate::{HostError, Settings, default_binding};
+use crate::runs::calls;
+use crate::runs::offered;
+use crate::{Bindings, HostError, Settings};
 
+/// The session whose tape tells of what belongs to no session.
+pub const SYSTEM: &str = "system";
 /// How many tapes are remembered to have an anchor. Of others that is looked up.
 const REMEMBERED: usize = 100_000;
 
@@ -24,7 +26,7 @@ pub(crate) struct Services {
     pub(crate) workspace_id: WorkspaceId,
     pub(crate) tapes: Tapes,
     pub(crate) view: Arc<dyn View>,
-    pub(crate) binding: Binding,
+    pub(crate) bindings: Bindings,
     /// Some plugin may stand in for the binding's runner.
     pub(crate) has_stand_ins: bool,
     /// Tapes that are known to have an anchor, which they keep.
@@ -51,6 +53,8 @@ impl Services {
         settings: Settings,
     ) -> Result<Self, HostError> {
         let workspace_id = workspace_identity(store.as_ref(), &settings.workspace.as_text()).await?;
+        let system = TapeAddress { workspace: workspace_id.clone(), session: SYSTEM.into() };
+        let bindings = Bindings::new(Arc::clone(&store), settings.clock.clone(), system);
         let tapes = tapes(&hooks, store)?;
         let view = hooks.first_sync::<BuildTapeContext>(&())?.map(|decided| decided.value);
         let tools = offered::tools(&hooks);
@@ -63,7 +67,7 @@ impl Services {
             runners: hooks.provided::<ProvideRunners, _>(|runner| runner.descriptor().id.to_string()),
             models: hooks.provided::<ProvideModelOptions, _>(|provider| provider.name().to_owned()),
             view: view.unwrap_or_else(|| Arc::new(DefaultView)),
-            binding: default_binding(),
+            bindings,
             has_stand_ins: hooks.has_stand_ins(),
             begun: Mutex::default(),
             runs: ActiveRuns::default(),
@@ -111,6 +115,20 @@ impl Services {
     /// A tool by its own name or by the name a model was given.
     pub(crate) fn tool(&self, name: &str) -> Option<&Arc<dyn Tool>> {
         self.tools.get(*self.tools_by_name.get(name)?)
+    }
+
+    /// The binding that an event gets. Whoever works on the event finds it in its extensions.
+    pub(crate) async fn binding_of(&self, inbound: &Inbound) -> Result<Option<Binding>, StoreError> {
+        let binding = self.bindings.resolve(inbound).await?;
+        if let Some(binding) = &binding {
+            inbound.extensions().insert(binding.clone());
+        }
+        Ok(binding)
+    }
+
+    /// What every runner says of itself.
+    pub(crate) fn runners(&self) -> Vec<Descriptor> {
+        self.runners.iter().map(|runner| runner.descriptor()).collect()
     }
 
     /// A runner by its id.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use capstan_hooks::contracts::Intake;
 use capstan_protocol::{ChannelName, ModelId, ModelOptions};
 
-use crate::{Clock, Owner, Secrets};
+use crate::{ApiLimits, Clock, Owner, Secrets};
 
 /// What a host is set to.
 #[derive(Debug, Clone)]
@@ -52,11 +52,62 @@ pub struct Limits {
     pub max_steps: u32,
     /// How many tokens a run may use, those of its child runs included.
     pub max_run_tokens: Option<u64>,
+    /// How much it may ask of the host.
+    pub api: ApiLimits,
+    /// How much a runner may yield.
+    pub results: ResultLimits,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { tool_timeout: Duration::from_mins(10), spill_bytes: 32 * 1024, max_steps: 50, max_run_tokens: None }
+        Self {
+            tool_timeout: Duration::from_mins(10),
+            spill_bytes: 32 * 1024,
+            max_steps: 50,
+            max_run_tokens: None,
+            api: ApiLimits::default(),
+            results: ResultLimits::default(),
+        }
+    }
+}
+
+/// How much a runner may yield. A result that is too large is left out; a runner that yields too much in all has its run
+/// ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ResultLimits {
+    /// The longest delta, in bytes.
+    pub delta_bytes: u64,
+    /// The longest message, in bytes: whole, or all its deltas together.
+    pub message_bytes: u64,
+    /// The largest call of a runner's own tools, and the largest answer, in bytes.
+    pub tool_bytes: u64,
+    /// The largest update of state and the largest request of an action, in bytes.
+    pub state_bytes: u64,
+    /// The largest artifact that is handed over as a result, in bytes.
+    pub artifact_bytes: u64,
+    /// The longest message of an error, in bytes. What is longer is cut.
+    pub error_bytes: u64,
+    /// How many bytes all results of a run may have together.
+    pub total_bytes: u64,
+    /// How many results a run may have.
+    pub count: u64,
+    /// How many of them may be for the tape: all but deltas.
+    pub entries: u64,
+}
+
+impl Default for ResultLimits {
+    fn default() -> Self {
+        Self {
+            delta_bytes: 1 << 20,
+            message_bytes: 4 << 20,
+            tool_bytes: 4 << 20,
+            state_bytes: 1 << 20,
+            artifact_bytes: 16 << 20,
+            error_bytes: 8 << 10,
+            total_bytes: 64 << 20,
+            count: 1_000_000,
+            entries: 20_000,
+        }
     }
 }
 

@@ -11,13 +11,12 @@ use capstan_hooks::contracts::{ResultStream, RunApi, Runner};
 use capstan_hooks::points::{ProvideChannels, ProvideRunners, RunModel};
 use capstan_hooks::{BoxError, Deadlines, HookRuntime, Inbound, Plugin, Registrar, Registry};
 use capstan_protocol::{
-    AdmissionMode, ChannelName, Descriptor, EntryId, Event, EventKey, ModelOptions, Outbound, Permissions, RunContext,
-    RunnerSource,
+    AdmissionMode, ChannelName, Descriptor, EntryId, Event, EventKey, ModelOptions, Outbound, RunContext,
 };
 use capstan_turn::Arrival;
 use futures::StreamExt as _;
 
-use crate::item::Item;
+use crate::sessions::item::Item;
 use crate::{Clock, Owner, Secrets, Settings, Workspace};
 
 /// The built-in stages, a channel `phone` that wants messages dropped during a turn, and a model that says what it was
@@ -73,14 +72,7 @@ struct Nobody;
 
 impl Runner for Nobody {
     fn descriptor(&self) -> Descriptor {
-        Descriptor {
-            id: "builtin:agent".into(),
-            source: RunnerSource::Plugin,
-            label: "nobody".to_owned(),
-            description: None,
-            capabilities: Default::default(),
-            permissions: Permissions::none(),
-        }
+        Descriptor::new("builtin:agent", "nobody")
     }
 
     fn run(&self, _: RunContext, _: RunApi) -> ResultStream {

@@ -9,6 +9,16 @@ use crate::{ChannelName, ChatId, Content, ContentPart, EventId, Map, SessionId, 
 pub mod event_type {
     /// Somebody said something to the bot.
     pub const MESSAGE_RECEIVED: &str = "message.received";
+    /// Somebody took a message back.
+    pub const MESSAGE_RECALLED: &str = "message.recalled";
+    /// Somebody joined a group.
+    pub const GROUP_MEMBER_JOINED: &str = "group.member_joined";
+    /// Somebody wants to be a friend of the bot.
+    pub const FRIEND_REQUEST_RECEIVED: &str = "friend.request_received";
+    /// An entry of the schedule fired.
+    pub const SCHEDULE_TRIGGERED: &str = "schedule.triggered";
+    /// A program asked.
+    pub const API_INVOKED: &str = "api.invoked";
 }
 
 /// Something that happened, in the one form the host knows.
@@ -65,6 +75,16 @@ impl Event {
     /// Whether the message is addressed to the bot. A source that does not say only passes on what is.
     pub fn is_addressed(&self) -> bool {
         self.metadata.get(Self::ADDRESSED).and_then(serde_json::Value::as_bool).unwrap_or(true)
+    }
+
+    /// Whether somebody said something to the bot, or a program did in their place.
+    pub fn is_message(&self) -> bool {
+        matches!(self.event_type.as_str(), event_type::MESSAGE_RECEIVED | event_type::API_INVOKED)
+    }
+
+    /// The line of a command, if the event is one. What merely happened commands nothing, whatever it says.
+    pub fn command_line(&self) -> Option<&str> {
+        self.input.command_line().filter(|_| self.is_message())
     }
 
     /// A message from a channel and chat, with a new event id.

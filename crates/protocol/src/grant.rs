@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::Authority;
+
 /// Which things of a kind may be used, by name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -56,73 +58,75 @@ pub enum TapeAccess {
     Write,
 }
 
-/// The most a runner can use: what its descriptor asks for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Permissions {
-    /// Models, by `provider:name`.
-    pub models: Access,
-    /// Tools, by name.
-    pub tools: Access,
-    /// The session's tape.
-    #[serde(default)]
-    pub tape: TapeAccess,
-    /// The host's system prompt and continuation prompt.
-    #[serde(default)]
-    pub prompt: bool,
-    /// The artifacts of the session.
-    #[serde(default)]
-    pub artifacts: bool,
-    /// Child runs.
-    #[serde(default)]
-    pub children: bool,
-}
-
-impl Permissions {
-    /// Nothing at all.
-    pub fn none() -> Self {
-        Self {
-            models: Access::none(),
-            tools: Access::none(),
-            tape: TapeAccess::None,
-            prompt: false,
-            artifacts: false,
-            children: false,
-        }
-    }
-
-    /// Everything there is.
-    pub fn all() -> Self {
-        Self {
-            models: Access::All,
-            tools: Access::All,
-            tape: TapeAccess::Write,
-            prompt: true,
-            artifacts: true,
-            children: true,
-        }
-    }
-}
-
 /// What one run may do: frozen when the run begins, stored with it, and the only thing asked afterwards.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[expect(clippy::struct_excessive_bools, reason = "each is an authority of its own")]
 pub struct Grant {
-    /// Models it may call.
-    pub models: Access,
-    /// Tools it may call.
-    pub tools: Access,
-    /// How far it may reach into the tape.
-    pub tape: TapeAccess,
-    /// Whether it may ask for the host's prompts.
-    pub prompt: bool,
-    /// Whether it may read and make artifacts of its session.
-    #[serde(default)]
-    pub artifacts: bool,
-    /// Whether it may begin child runs.
-    #[serde(default)]
-    pub children: bool,
+    /// What it may use.
+    #[serde(flatten)]
+    pub may: Authority,
     /// Whether a comma command with an unknown name may run as a shell command.
+    #[serde(default)]
     pub shell_commands: bool,
+    /// What is said of single tools that it may use. The first rule that fits a call counts; none allows it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub approvals: Vec<ApprovalRule>,
+    /// How much it may keep, if it may keep anything.
+    #[serde(default)]
+    pub state_limits: StateLimits,
+}
+
+/// Whether a call needs a word from somebody.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ApprovalRule {
+    /// The tool, by name; `*` at its end stands for anything, as in `fs.*`.
+    pub tool: String,
+    /// Only calls in whose arguments this text stands; absent: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub containing: Option<String>,
+    /// What is decided.
+    pub decision: ApprovalDecision,
+}
+
+/// What is decided about a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ApprovalDecision {
+    /// It is made.
+    Allow,
+    /// Somebody is asked. Where there is nobody to ask, it is denied.
+    Ask,
+    /// It is not made.
+    Deny,
+}
+
+/// How much a runner may keep in one scope.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct StateLimits {
+    /// How many keys.
+    pub keys: u64,
+    /// How large a value is, as JSON.
+    pub value_bytes: u64,
+    /// How much all keys and values count for together.
+    pub total_bytes: u64,
+}
+
+impl Default for StateLimits {
+    fn default() -> Self {
+        Self { keys: 1_000, value_bytes: 64 * 1024, total_bytes: 1024 * 1024 }
+    }
+}
+
+impl StateLimits {
+    /// The smaller of each.
+    pub fn min(self, other: Self) -> Self {
+        Self {
+            keys: self.keys.min(other.keys),
+            value_bytes: self.value_bytes.min(other.value_bytes),
+            total_bytes: self.total_bytes.min(other.total_bytes),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -7,9 +7,11 @@
 //! The JSON Schemas of these types are generated into `schema/` by [`schema::documents`] and checked in.
 
 mod admission;
+mod authority;
 mod binding;
 mod content;
 mod context;
+mod envelope;
 mod error;
 mod event;
 mod grant;
@@ -18,6 +20,7 @@ mod message;
 mod model;
 mod outbound;
 mod outcome;
+mod reading;
 mod result;
 mod runner;
 pub mod schema;
@@ -26,12 +29,17 @@ mod time;
 mod tool;
 
 pub use admission::AdmissionMode;
-pub use binding::{Binding, BindingScope, DeliveryPolicy, ResourcePolicy, StatePolicy};
+pub use authority::{
+    ArtifactUse, Authority, EventUse, HistoryUse, KnowledgeUse, ModelUse, Operation, Reach, StateScope, StorageArea,
+    ToolUse, Uses,
+};
+pub use binding::{Binding, BindingScope, DeliveryPolicy, Filter, ResourcePolicy, StatePolicy};
 pub use content::{Content, ContentPart, ImageUrl, KnownPart};
 pub use context::{Adapter, ContextAccess, ConversationContext, Resources, RunContext, RuntimeContext, Trigger};
+pub use envelope::EnvelopeError;
 pub use error::{ApiError, ApiErrorCode};
 pub use event::{ActorRef, Delivery, Event, Input, RawRef, SubjectRef, command_line, event_type};
-pub use grant::{Access, Grant, Permissions, TapeAccess};
+pub use grant::{Access, ApprovalDecision, ApprovalRule, Grant, StateLimits, TapeAccess};
 pub use ids::{
     ArtifactId, BindingId, BlobHash, ChannelName, ChatId, EntryId, EventId, IdError, PluginName, RunId, RunnerId,
     SessionId, TapeName, WorkspaceId,
@@ -40,8 +48,9 @@ pub use message::{ChatMessage, Role};
 pub use model::{ModelId, ModelOptions, ModelOutput, ModelRequest, Reasoning};
 pub use outbound::{Outbound, OutboundKind};
 pub use outcome::{EventKey, Outcome};
-pub use result::{ResultBody, RunResult};
-pub use runner::{Capabilities, Descriptor, RunnerSource};
+pub use reading::ResultFault;
+pub use result::{ActionRequest, ResultBody, RunResult};
+pub use runner::{Capabilities, Descriptor, HostState, Label, PluginRef, RunnerSource};
 pub use stream::{StreamEvent, Usage};
 pub use time::Timestamp;
 pub use tool::{ToolCall, ToolFunction, ToolName, ToolOutput, ToolSpec};

@@ -1,9 +1,11 @@
 //! What a runner yields: facts about its run, in order.
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 
-use crate::{Content, Map, Timestamp, ToolCall, ToolOutput, Usage};
+use serde_json::Value;
+
+use crate::{Content, Map, StateScope, Timestamp, ToolCall, ToolOutput, Usage};
 
 /// One result of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -65,12 +67,31 @@ pub enum ResultBody {
     },
     /// The runner wants state kept.
     #[serde(rename = "state.updated")]
+    #[schemars(transform = only_known_fields)]
     StateUpdated {
-        /// The keys to set.
+        /// For whom.
+        #[serde(default = "conversation")]
+        scope: StateScope,
+        /// The keys to set; `null` removes one.
         state: Map,
     },
+    /// The runner made a content that is too large for the conversation.
+    #[serde(rename = "artifact.created")]
+    #[schemars(transform = only_known_fields)]
+    ArtifactCreated {
+        /// What it is, for people: a file name without a path.
+        name: String,
+        /// What kind of content it is, as `text/plain`.
+        media_type: String,
+        /// The content, in base64.
+        content: String,
+    },
+    /// The runner wants something done on the platform.
+    #[serde(rename = "action.requested")]
+    ActionRequested(ActionRequest),
     /// The run ended well.
     #[serde(rename = "run.completed")]
+    #[schemars(transform = data_may_be_absent)]
     RunCompleted {
         /// Nothing is to be sent.
         #[serde(default)]
@@ -85,6 +106,39 @@ pub enum ResultBody {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         code: Option<String>,
     },
+    /// The whole object of a result as it came over a wire, the fields beside `data` included. The host reads it as
+    /// [`RunResult::read`] does; no schema describes it.
+    #[serde(untagged)]
+    #[schemars(skip)]
+    Unread(Value),
+}
+
+fn conversation() -> StateScope {
+    StateScope::Conversation
+}
+
+/// Where something is done about a result, fields that are not known are refused.
+fn only_known_fields(schema: &mut Schema) {
+    if let Some(Value::Object(data)) = schema.pointer_mut("/properties/data") {
+        data.insert("additionalProperties".to_owned(), Value::Bool(false));
+    }
+}
+
+fn data_may_be_absent(schema: &mut Schema) {
+    if let Some(Value::Array(required)) = schema.get_mut("required") {
+        required.retain(|field| field != "data");
+    }
+}
+
+/// Something to be done on the platform that an event came from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ActionRequest {
+    /// What, by the name that the channel has for it: `message.delete`, `member.mute`.
+    pub action: String,
+    /// With what.
+    #[serde(default)]
+    pub arguments: Map,
 }
 
 impl From<ResultBody> for RunResult {

@@ -1,9 +1,13 @@
 //! What a runner says of itself.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Permissions, RunnerId};
+use serde_json::Value;
+
+use crate::{Authority, RunnerId};
 
 /// A runner as the registry knows it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -13,15 +17,98 @@ pub struct Descriptor {
     /// Who runs it.
     pub source: RunnerSource,
     /// A name to show.
-    pub label: String,
+    pub label: Label,
     /// What it is for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub description: Option<String>,
+    pub description: Option<Label>,
     /// What it can do.
     #[serde(default)]
     pub capabilities: Capabilities,
     /// The most it needs.
-    pub permissions: Permissions,
+    pub permissions: Authority,
+    /// What its configuration in a binding must look like, as a JSON Schema; absent: it takes none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_schema: Option<Value>,
+    /// The plugin it comes from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plugin: Option<PluginRef>,
+}
+
+impl Descriptor {
+    /// A runner of this id and name that can do nothing and needs nothing.
+    pub fn new(id: impl Into<RunnerId>, label: impl Into<Label>) -> Self {
+        Self {
+            id: id.into(),
+            source: RunnerSource::Plugin,
+            label: label.into(),
+            description: None,
+            capabilities: Capabilities::default(),
+            permissions: Authority::none(),
+            config_schema: None,
+            plugin: None,
+        }
+    }
+}
+
+/// A text for people: one for all of them, or one for each language.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Label {
+    /// The same for everybody.
+    Plain(String),
+    /// By language, such as `en` or `zh_Hans`.
+    ByLanguage(BTreeMap<String, String>),
+}
+
+impl Label {
+    /// The text for a language: its own, else the English one, else any.
+    pub fn text(&self, language: &str) -> &str {
+        match self {
+            Self::Plain(text) => text,
+            Self::ByLanguage(texts) => {
+                let english = || texts.iter().find(|(name, _)| name.starts_with("en")).map(|(_, text)| text);
+                let text = texts.get(language).or_else(english).or_else(|| texts.values().next());
+                text.map(String::as_str).unwrap_or_default()
+            }
+        }
+    }
+}
+
+impl From<&str> for Label {
+    fn from(text: &str) -> Self {
+        Self::Plain(text.to_owned())
+    }
+}
+
+impl From<String> for Label {
+    fn from(text: String) -> Self {
+        Self::Plain(text)
+    }
+}
+
+/// A plugin, as a runner refers to it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PluginRef {
+    /// Who made it.
+    pub author: String,
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+}
+
+/// Whether a runner keeps state in the host.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum HostState {
+    /// It never does.
+    #[default]
+    None,
+    /// It does where it may.
+    Optional,
+    /// It cannot do without.
+    Required,
 }
 
 /// Where a runner's code lives.
@@ -44,6 +131,27 @@ pub struct Capabilities {
     /// It calls tools.
     #[serde(default)]
     pub tool_calling: bool,
+    /// It asks knowledge bases.
+    #[serde(default)]
+    pub knowledge_retrieval: bool,
+    /// It serves events that are not messages.
+    #[serde(default)]
+    pub event_context: bool,
+    /// It asks for actions on the platform.
+    #[serde(default)]
+    pub platform_api: bool,
+    /// It ends soon when it is cancelled.
+    #[serde(default)]
+    pub interrupt: bool,
+    /// It remembers something of a conversation over its runs.
+    #[serde(default)]
+    pub stateful_session: bool,
+    /// Whether it keeps state in the host.
+    #[serde(default)]
+    pub host_state: HostState,
+    /// It asks people while it works.
+    #[serde(default)]
+    pub interactions: bool,
     /// It reads images and other parts.
     #[serde(default)]
     pub multimodal_input: bool,

@@ -21,6 +21,7 @@ mod forks;
 mod generations;
 mod handover;
 mod journal;
+mod kept;
 mod leases;
 mod queries;
 mod slices;
@@ -55,6 +56,8 @@ pub async fn store_suite(make: impl AsyncFn() -> Arc<dyn Store>) {
     journal::runs_are_kept_and_listed_newest_first(&*make().await).await;
     journal::the_outbox_keeps_its_order(&*make().await).await;
     journal::blobs_state_and_workspaces_are_kept(&*make().await).await;
+    kept::g06_a_value_is_kept_until_it_is_forgotten(&*make().await).await;
+    kept::g06_a_space_knows_how_often_it_changed_and_how_much_it_holds(&*make().await).await;
     flight::an_event_is_in_flight_until_it_is_settled(&*make().await).await;
     flight::an_event_is_taken_over_from_whoever_had_it(&*make().await).await;
     flight::an_event_that_was_taken_in_knows_its_message(&*make().await).await;

@@ -6,6 +6,7 @@ mod error;
 #[cfg_attr(not(feature = "fail-points"), path = "sqlite/no_fail_point.rs")]
 mod fail_point;
 mod flight;
+mod kept;
 mod known;
 mod payload;
 mod read;
@@ -25,8 +26,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use capstan_protocol::{BlobHash, EventKey, Map, Outbound, RunId, TapeName, WorkspaceId};
 use capstan_tape::{
-    AcceptedRecord, Batch, Committed, Entry, InFlight, LeaseRecord, OutboxId, OutboxRecord, Problem, RunRecord, Search,
-    Settled, Slice, Store, StoreError, TapeRecord,
+    AcceptedRecord, Batch, Committed, Entry, InFlight, Kept, LeaseRecord, OutboxId, OutboxRecord, Problem, RunRecord,
+    Search, Settled, Slice, SpaceRecord, Store, StoreError, TapeRecord,
 };
 
 use readers::Readers;
@@ -196,6 +197,26 @@ impl Store for SqliteStore {
     async fn state(&self, tape: &TapeName) -> Result<Map, StoreError> {
         let tape = tape.clone();
         self.readers.look(move |connection| read::state(connection, &tape)).await
+    }
+
+    async fn kept(&self, space: &str, key: &str) -> Result<Option<Kept>, StoreError> {
+        let (space, key) = (space.to_owned(), key.to_owned());
+        self.readers.look(move |connection| kept::one(connection, &space, &key)).await
+    }
+
+    async fn kept_in(&self, space: &str, after: Option<&str>, limit: usize) -> Result<Vec<Kept>, StoreError> {
+        let (space, after) = (space.to_owned(), after.map(str::to_owned));
+        self.readers.read(move |connection| kept::page(connection, &space, after.as_deref(), limit)).await
+    }
+
+    async fn space(&self, space: &str) -> Result<Option<SpaceRecord>, StoreError> {
+        let space = space.to_owned();
+        self.readers.look(move |connection| kept::space(connection, &space)).await
+    }
+
+    async fn spaces(&self, prefix: &str) -> Result<Vec<SpaceRecord>, StoreError> {
+        let prefix = prefix.to_owned();
+        self.readers.read(move |connection| kept::spaces(connection, &prefix)).await
     }
 
     async fn workspace(&self, path: &str) -> Result<Option<WorkspaceId>, StoreError> {

@@ -5,7 +5,7 @@ use capstan_protocol::{
 };
 use serde_json::Value;
 
-use crate::{Draft, Entry, NewOutbound, NewTape, OutboxStatus, RunRecord, RunStatus};
+use crate::{Draft, Entry, Kept, NewOutbound, NewTape, OutboxStatus, RunRecord, RunStatus};
 
 /// How often a tape's lease has changed hands. A writer with an old epoch is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,6 +42,13 @@ pub enum Expect {
         tape: TapeName,
         /// Its newest entry.
         head: EntryId,
+    },
+    /// Nothing was kept in the space since (0: nothing ever was).
+    Space {
+        /// The space.
+        space: String,
+        /// How often it had changed.
+        revision: u64,
     },
 }
 
@@ -161,7 +168,7 @@ pub enum Fact {
         run_id: Option<RunId>,
     },
     /// A run is in the ledger from now on.
-    OpenRun(RunRecord),
+    OpenRun(Box<RunRecord>),
     /// The runner of a run that was created starts. Any other stays as it is.
     StartRun {
         /// The run.
@@ -216,6 +223,17 @@ pub enum Fact {
         key: String,
         /// The value; `null` removes the key.
         value: Value,
+    },
+    /// A value is kept under a key of a space.
+    Keep(Kept),
+    /// Nothing is kept under a key of a space any more.
+    Forget {
+        /// The space.
+        space: String,
+        /// The key.
+        key: String,
+        /// When.
+        at: Timestamp,
     },
     /// A workspace is known under an identity; nothing changes if it was.
     RememberWorkspace {

@@ -5,7 +5,7 @@
 //! on a user or tool message. Nothing a tape can hold (a crash between call and result, a message that arrived in the
 //! middle of a step, a result whose call was cut away) breaks it.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use capstan_protocol::{ChatMessage, Content, Role, ToolCall};
 
@@ -23,7 +23,8 @@ pub struct Conversation {
     step: Option<Step>,
     /// Messages that arrived while a step was open: they follow its results.
     waiting: Vec<ChatMessage>,
-    used_ids: HashSet<String>,
+    /// Every id in use, and the number to begin with where it is used again: somebody may use one id for ever.
+    used_ids: HashMap<String, u64>,
     user_spoke: bool,
 }
 
@@ -107,11 +108,17 @@ impl Conversation {
 
     fn unique_id(&mut self, written: &str) -> String {
         let base = if written.is_empty() { "call" } else { written };
-        let numbered = (2..).map(|n| format!("{base}_{n}"));
-        let mut candidates = std::iter::once(base.to_owned()).chain(numbered);
-        // The candidates never end and the used ids are finite, so one is free.
-        let id = candidates.find(|id| !self.used_ids.contains(id)).unwrap_or_else(|| base.to_owned());
-        self.used_ids.insert(id.clone());
+        let Some(mut number) = self.used_ids.get(base).copied() else {
+            self.used_ids.insert(base.to_owned(), 2);
+            return base.to_owned();
+        };
+        let mut id = format!("{base}_{number}");
+        while self.used_ids.contains_key(&id) {
+            number += 1;
+            id = format!("{base}_{number}");
+        }
+        self.used_ids.insert(base.to_owned(), number + 1);
+        self.used_ids.insert(id.clone(), 2);
         id
     }
 

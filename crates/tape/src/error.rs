@@ -17,6 +17,12 @@ pub enum StoreError {
         /// The tape.
         tape: TapeName,
     },
+    /// Something else was kept in between.
+    #[error("{space} has changed in the meantime")]
+    Changed {
+        /// The space.
+        space: String,
+    },
     /// There is no such tape.
     #[error("there is no tape {tape}")]
     NoTape {
@@ -151,7 +157,7 @@ impl StoreError {
             Self::TooNew { .. } => "store-too-new",
             Self::Full { .. } => "disk-full",
             Self::ReadOnly { .. } => "store-read-only",
-            Self::Busy { .. } => "store-busy",
+            Self::Busy { .. } | Self::Changed { .. } => "store-busy",
             Self::NoTape { .. } => "tape-unknown",
             Self::TapeExists { .. } => "tape-exists",
             Self::OutOfOrder { .. } => "tape-out-of-order",

@@ -10,8 +10,8 @@ use serde_json::Value;
 use crate::rules::{self, Rows};
 use crate::staged::Staged;
 use crate::{
-    AcceptedRecord, Batch, Committed, Entry, InFlight, LeaseRecord, NewOutbound, OutboxId, OutboxRecord, OutboxStatus,
-    Problem, RunRecord, Settled, Slice, Store, StoreError, TapeRecord, TapeStore,
+    AcceptedRecord, Batch, Committed, Entry, InFlight, Kept, LeaseRecord, NewOutbound, OutboxId, OutboxRecord,
+    OutboxStatus, Problem, RunRecord, Settled, Slice, SpaceRecord, Store, StoreError, TapeRecord, TapeStore,
 };
 
 /// A journal in memory. It keeps every promise of a [`Store`] but the one to outlive the process.
@@ -58,6 +58,8 @@ struct MemoryRows {
     outbox: Staged<u64, OutboxRecord>,
     blobs: Staged<BlobHash, Vec<u8>>,
     state: Staged<TapeName, Map>,
+    spaces: Staged<String, SpaceRecord>,
+    kept: Staged<(String, String), Kept>,
     workspaces: Staged<String, WorkspaceId>,
     leases: Staged<TapeName, LeaseRecord>,
     /// The last number given to a run or an outbox row; one that a failed batch took is not used again.
@@ -75,6 +77,8 @@ macro_rules! each_table {
         $rows.outbox.$method();
         $rows.blobs.$method();
         $rows.state.$method();
+        $rows.spaces.$method();
+        $rows.kept.$method();
         $rows.workspaces.$method();
         $rows.leases.$method();
     }};
@@ -199,6 +203,30 @@ impl Rows for MemoryRows {
         Ok(())
     }
 
+    fn space(&mut self, space: &str) -> Result<Option<SpaceRecord>, StoreError> {
+        Ok(self.spaces.get(&space.to_owned()).cloned())
+    }
+
+    fn put_space(&mut self, record: &SpaceRecord) -> Result<(), StoreError> {
+        self.spaces.put(record.space.clone(), record.clone());
+        Ok(())
+    }
+
+    fn kept(&mut self, space: &str, key: &str) -> Result<Option<Kept>, StoreError> {
+        Ok(self.kept.get(&(space.to_owned(), key.to_owned())).cloned())
+    }
+
+    fn put_kept(&mut self, kept: &Kept) -> Result<(), StoreError> {
+        self.kept.put((kept.space.clone(), kept.key.clone()), kept.clone());
+        Ok(())
+    }
+
+    fn remove_kept(&mut self, space: &str, key: &str) -> Result<(), StoreError> {
+        let key = (space.to_owned(), key.to_owned());
+        self.kept.remove_range(&(key.clone()..=key));
+        Ok(())
+    }
+
     fn put_workspace(&mut self, path: &str, identity: &WorkspaceId) -> Result<(), StoreError> {
         let path = path.to_owned();
         if self.workspaces.get(&path).is_none() {
@@ -299,6 +327,26 @@ impl Store for MemoryStore {
 
     async fn state(&self, tape: &TapeName) -> Result<Map, StoreError> {
         Ok(self.rows().state.kept().get(tape).cloned().unwrap_or_default())
+    }
+
+    async fn kept(&self, space: &str, key: &str) -> Result<Option<Kept>, StoreError> {
+        Ok(self.rows().kept.kept().get(&(space.to_owned(), key.to_owned())).cloned())
+    }
+
+    async fn kept_in(&self, space: &str, after: Option<&str>, limit: usize) -> Result<Vec<Kept>, StoreError> {
+        let rows = self.rows();
+        let of_space = rows.kept.kept().values().filter(|kept| kept.space == space);
+        let following = of_space.filter(|kept| after.is_none_or(|after| kept.key.as_str() > after));
+        Ok(following.take(limit).cloned().collect())
+    }
+
+    async fn space(&self, space: &str) -> Result<Option<SpaceRecord>, StoreError> {
+        Ok(self.rows().spaces.kept().get(space).cloned())
+    }
+
+    async fn spaces(&self, prefix: &str) -> Result<Vec<SpaceRecord>, StoreError> {
+        let rows = self.rows();
+        Ok(rows.spaces.kept().values().filter(|record| record.space.starts_with(prefix)).cloned().collect())
     }
 
     async fn workspace(&self, path: &str) -> Result<Option<WorkspaceId>, StoreError> {

@@ -7,12 +7,14 @@ use serde_json::Value;
 
 use crate::{
     Assigned, Batch, Committed, Draft, Entry, EntryRef, Epoch, Expect, Fact, Fence, ForkPoint, ForkState, Generation,
-    InFlight, LeaseRecord, NewOutbound, NewTape, OutboxId, OutboxStatus, RunRecord, StoreError, TakenIn, TapeRecord,
+    InFlight, Kept, LeaseRecord, NewOutbound, NewTape, OutboxId, OutboxStatus, RunRecord, SpaceRecord, StoreError,
+    TakenIn, TapeRecord,
 };
 use depth::{is_too_deep, too_deep};
 use lease::{LeaseWish, grant_lease};
 
 mod depth;
+mod kept;
 mod lease;
 mod run;
 
@@ -53,6 +55,16 @@ pub trait Rows {
     fn put_blob(&mut self, hash: &BlobHash, bytes: &[u8]) -> Result<(), StoreError>;
     /// Keeps a value of the state of a tape's session, or removes it.
     fn put_state(&mut self, tape: &TapeName, key: &str, value: Option<&Value>) -> Result<(), StoreError>;
+    /// A space, if something was ever kept in it.
+    fn space(&mut self, space: &str) -> Result<Option<SpaceRecord>, StoreError>;
+    /// Keeps what is known about a space.
+    fn put_space(&mut self, record: &SpaceRecord) -> Result<(), StoreError>;
+    /// A value of a space.
+    fn kept(&mut self, space: &str, key: &str) -> Result<Option<Kept>, StoreError>;
+    /// Keeps a value of a space.
+    fn put_kept(&mut self, kept: &Kept) -> Result<(), StoreError>;
+    /// Removes a value of a space.
+    fn remove_kept(&mut self, space: &str, key: &str) -> Result<(), StoreError>;
     /// Keeps the identity of a workspace unless it has one.
     fn put_workspace(&mut self, path: &str, identity: &WorkspaceId) -> Result<(), StoreError>;
     /// The lease of a tape.
@@ -69,10 +81,8 @@ pub fn apply(rows: &mut dyn Rows, batch: &mut Batch, now: Timestamp) -> Result<C
     if let Some(fence) = &batch.fence {
         check_fence(rows, fence)?;
     }
-    for Expect::Head { tape, head } in &batch.expect {
-        if rows.tape(tape)?.map(|record| record.head).unwrap_or_default() != *head {
-            return Err(StoreError::Moved { tape: tape.clone() });
-        }
+    for expected in &batch.expect {
+        check_expected(rows, expected)?;
     }
     let assigned = Vec::with_capacity(batch.facts.len());
     let (tapes, changed) = (Vec::new(), Vec::new());
@@ -88,6 +98,19 @@ fn check_fence(rows: &mut dyn Rows, fence: &Fence) -> Result<(), StoreError> {
     match rows.lease(&fence.tape)? {
         Some(lease) if lease.epoch == fence.epoch && lease.owner.is_some() => Ok(()),
         _ => Err(StoreError::Fenced { tape: fence.tape.clone() }),
+    }
+}
+
+fn check_expected(rows: &mut dyn Rows, expected: &Expect) -> Result<(), StoreError> {
+    match expected {
+        Expect::Head { tape, head } => {
+            let found = rows.tape(tape)?.map(|record| record.head).unwrap_or_default();
+            if found == *head { Ok(()) } else { Err(StoreError::Moved { tape: tape.clone() }) }
+        }
+        Expect::Space { space, revision } => {
+            let found = rows.space(space)?.map_or(0, |record| record.revision);
+            if found == *revision { Ok(()) } else { Err(StoreError::Changed { space: space.clone() }) }
+        }
     }
 }
 
@@ -193,6 +216,8 @@ impl Work<'_> {
                 }
                 self.rows.put_state(tape, key, Some(&*value).filter(|value| !value.is_null()))?;
             }
+            Fact::Keep(kept) => kept::keep(self.rows, kept)?,
+            Fact::Forget { space, key, at } => kept::forget(self.rows, space, key, *at)?,
             Fact::RememberWorkspace { path, identity } => self.rows.put_workspace(path, identity)?,
             Fact::ReleaseLease { tape, owner } => {
                 if let Some(lease) = self.rows.lease(tape)?.filter(|lease| lease.owner.as_ref() == Some(owner)) {

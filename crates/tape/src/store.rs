@@ -4,8 +4,8 @@ use async_trait::async_trait;
 use capstan_protocol::{BlobHash, EventKey, Map, Outbound, RunId, TapeName, WorkspaceId};
 
 use crate::{
-    AcceptedRecord, Batch, Committed, Entry, InFlight, LeaseRecord, OutboxId, OutboxRecord, Problem, RunRecord, Scan,
-    Search, Settled, Slice, StoreError, TapeRecord,
+    AcceptedRecord, Batch, Committed, Entry, InFlight, Kept, LeaseRecord, OutboxId, OutboxRecord, Problem, RunRecord,
+    Scan, Search, Settled, Slice, SpaceRecord, StoreError, TapeRecord,
 };
 
 /// The journal of a host: the only place it writes to.
@@ -77,6 +77,18 @@ pub trait Store: Send + Sync + 'static {
 
     /// The state of a tape's session.
     async fn state(&self, tape: &TapeName) -> Result<Map, StoreError>;
+
+    /// A value that is kept under a key of a space.
+    async fn kept(&self, space: &str, key: &str) -> Result<Option<Kept>, StoreError>;
+
+    /// The values of a space after a key, by key, at most this many.
+    async fn kept_in(&self, space: &str, after: Option<&str>, limit: usize) -> Result<Vec<Kept>, StoreError>;
+
+    /// A space, if something was ever kept in it.
+    async fn space(&self, space: &str) -> Result<Option<SpaceRecord>, StoreError>;
+
+    /// The spaces whose names begin so, by name.
+    async fn spaces(&self, prefix: &str) -> Result<Vec<SpaceRecord>, StoreError>;
 
     /// The identity of a workspace, by its resolved path.
     async fn workspace(&self, path: &str) -> Result<Option<WorkspaceId>, StoreError>;

@@ -1,6 +1,6 @@
 //! What somebody said, or what happened, as the model reads it.
 
-use capstan_protocol::{ActorRef, Content, ContentPart, Event, Timestamp, event_type};
+use capstan_protocol::{ActorRef, Content, ContentPart, Event, Timestamp};
 
 use crate::skills::{Found, Skill};
 
@@ -26,9 +26,9 @@ pub(crate) fn may_name_skills(event: &Event) -> bool {
 /// The prompt of an event: where it came from and when, if that is to be told, what was said, the skills it asks for, and
 /// what was sent with it. A command is no prompt and stays as it is.
 pub(crate) fn message(event: &Event, skills: &Found, told: Told) -> Content {
-    let is_message = event.event_type == event_type::MESSAGE_RECEIVED;
+    let is_message = event.is_message();
     let is_empty = event.input.plain_text().is_empty() && event.input.contents.is_empty();
-    if event.input.command_line().is_some() || (is_message && is_empty) {
+    if event.command_line().is_some() || (is_message && is_empty) {
         return event.input.content();
     }
     let mut text = match told {

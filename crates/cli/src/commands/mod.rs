@@ -1,12 +1,16 @@
 //! The commands.
 
+pub(crate) mod bindings;
 pub(crate) mod chat;
 mod config;
 mod doctor;
+mod document;
+pub(crate) mod events;
 mod hooks;
 pub(crate) mod onboard;
 mod plugin;
 mod run;
+pub(crate) mod runners;
 pub(crate) mod runs;
 mod serve;
 mod signals;

@@ -83,7 +83,7 @@ fn ended_before(outcome: Option<Outcome>) -> Result<(), Failure> {
 
 /// The first interrupt cancels the run, which still ends with its outcome recorded, and waits a while for whoever does not
 /// read the reply; a second one waits for nothing.
-async fn serve(host: Host, event: Event) -> Result<Served, Failure> {
+pub(super) async fn serve(host: Host, event: Event) -> Result<Served, Failure> {
     let mut signals = Signals::watch();
     let running = host.clone();
     let serving = async move {
@@ -146,7 +146,7 @@ fn read_input(limit: usize) -> Result<String, Failure> {
     Ok(text)
 }
 
-fn in_json(served: &Served) -> serde_json::Value {
+pub(super) fn in_json(served: &Served) -> serde_json::Value {
     let mut object = json!({
         "session_id": served.session,
         "run_id": served.run_id,

@@ -53,6 +53,8 @@ pub const KEYS: &[Key] = &[
         workspace: Lowers,
         ..key("max_run_tokens", None, "how many tokens a run may use, those of its subagents included")
     },
+    key("max_run_results", Some("1000000"), "how many results a runner may give in one run"),
+    key("max_run_result_bytes", Some("67108864"), "how large the results of one run may be together"),
     key("tool_timeout_seconds", Some("600"), "how long a tool may take to answer"),
     key("spill_bytes", Some("32768"), "how long a tool's answer may be before it is kept as an artifact"),
     key("max_message_bytes", Some("1048576"), "how large a message may be"),

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use capstan_hooks::contracts::Intake;
-use capstan_host::Limits;
+use capstan_host::{Limits, ResultLimits};
 use capstan_protocol::{ChannelName, ModelId, Reasoning};
 use secrecy::{ExposeSecret as _, SecretString};
 
@@ -239,6 +239,12 @@ fn limits(layers: &Layers) -> Result<Limits, ConfigError> {
         spill_bytes,
         max_steps: layers.positive("max_steps")?,
         max_run_tokens,
+        results: ResultLimits {
+            count: layers.positive("max_run_results")?,
+            total_bytes: layers.positive("max_run_result_bytes")?,
+            ..ResultLimits::default()
+        },
+        ..Limits::default()
     })
 }
 

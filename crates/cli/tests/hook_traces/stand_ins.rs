@@ -7,10 +7,7 @@ use capstan::hooks::args::Prompt;
 use capstan::hooks::contracts::{Channel, ChannelCapabilities, ChannelError, Gateway, ResultStream, RunApi, Runner};
 use capstan::hooks::points::{ProvideChannels, ProvideRunners, RunModel};
 use capstan::hooks::{Inbound, Registrar};
-use capstan::protocol::{
-    Capabilities, ChannelName, Descriptor, Outbound, Permissions, ResultBody, RunContext, RunResult, RunnerSource,
-    StreamEvent,
-};
+use capstan::protocol::{ChannelName, Descriptor, Outbound, ResultBody, RunContext, RunResult, StreamEvent};
 use futures::StreamExt as _;
 use futures::stream;
 use tokio::sync::oneshot;
@@ -45,14 +42,7 @@ struct ScriptedRunner(Vec<ResultBody>);
 
 impl Runner for ScriptedRunner {
     fn descriptor(&self) -> Descriptor {
-        Descriptor {
-            id: "builtin:agent".into(),
-            source: RunnerSource::Plugin,
-            label: "scripted".to_owned(),
-            description: None,
-            capabilities: Capabilities::default(),
-            permissions: Permissions::none(),
-        }
+        Descriptor::new("builtin:agent", "scripted")
     }
 
     fn run(&self, _context: RunContext, _api: RunApi) -> ResultStream {

@@ -6,7 +6,7 @@ use capstan::Capstan;
 use capstan::hooks::contracts::{ResultStream, RunApi, Runner};
 use capstan::hooks::points::ProvideRunners;
 use capstan::hooks::{BoxError, Plugin, Registrar};
-use capstan::protocol::{Access, Descriptor, Event, Permissions, RunContext};
+use capstan::protocol::{Authority, Descriptor, Event, RunContext, Uses};
 use capstan::tape::MemoryStore;
 use capstan_agent::{Agent, Options};
 use capstan_testing::{Reply, ScriptedModel};
@@ -106,7 +106,7 @@ struct Restricted(Vec<&'static str>);
 
 impl Runner for Restricted {
     fn descriptor(&self) -> Descriptor {
-        let permissions = Permissions { models: Access::only(self.0.clone()), ..Permissions::all() };
+        let permissions = Authority { models: Uses::only(self.0.clone()), ..Authority::all() };
         Descriptor { permissions, ..Agent::new(Options::default()).descriptor() }
     }
 

@@ -43,7 +43,8 @@ fn essence(mut value: Value) -> Value {
     fn scrub(value: &mut Value) {
         match value {
             Value::Object(fields) => {
-                for name in ["provider", "elapsed_ms", "run_id", "event_id", "date", "id", "model", "hash", "at"] {
+                let own = ["run_id", "event_id", "workspace_id", "id", "hash", "date", "at", "elapsed_ms"];
+                for name in own.into_iter().chain(["provider", "model"]) {
                     // The id of a call is the same on every wire here, and pairs it with its result.
                     let is_call = name == "id" && fields.contains_key("function");
                     if !is_call {

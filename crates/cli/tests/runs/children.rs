@@ -1,6 +1,6 @@
 //! Child runs: the agent on a fork of its tape.
 
-use capstan::protocol::{RunId, ToolOutput};
+use capstan::protocol::{RunId, ToolOutput, ToolUse};
 use capstan::tape::{ForkState, RunRecord, RunStatus, Slice};
 use capstan_testing::{Gate, Reply, ScriptedModel};
 use serde_json::{Value, json};
@@ -83,7 +83,7 @@ async fn k04_a_subagent_may_do_no_more_than_it_is_given() {
     assert_eq!(offered, ["fs_read", "help"]);
     assert_eq!(told(&requests[2]), ["inner: the tool bash is not allowed here"]);
     let child = child_of(&conversation, &served.run_id.unwrap()).await;
-    assert!(!child.grant.tools.allows("bash") && !child.grant.shell_commands);
+    assert!(!child.grant.may.tools.allows(ToolUse::Call, "bash") && !child.grant.shell_commands);
 }
 
 #[tokio::test]

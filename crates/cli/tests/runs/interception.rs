@@ -52,7 +52,7 @@ async fn h10_a_changed_request_is_what_is_sent_and_what_is_recorded() {
     let conversation = Conversation::with(redactor).await;
     let served = conversation.say("the word is s3cret").await;
     assert!(served.output.ends_with("You said: the word is [redacted]"), "{}", served.output);
-    let calls = capstan_host::calls::ModelCalls { tapes: conversation.host.tapes() };
+    let calls = capstan_host::runs::calls::ModelCalls { tapes: conversation.host.tapes() };
     let recorded = calls.of_run(served.run_id.as_ref().unwrap()).await.unwrap().unwrap();
     assert!(!format!("{recorded:?}").contains("s3cret"), "recorded after interception");
 }

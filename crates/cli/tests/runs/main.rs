@@ -2,8 +2,13 @@
 //! workspaces and channels do to each other.
 
 mod agent_loop;
+mod bindings;
 mod children;
 mod clock;
+mod driven;
+mod grants;
+mod hostile_results;
+mod hostile_runner;
 mod interception;
 mod lifecycle;
 mod listening;
@@ -11,6 +16,8 @@ mod parallel;
 #[path = "../registers/mod.rs"]
 mod registers;
 mod results;
+mod run_api;
+mod schemas;
 mod sessions;
 mod spill;
 mod support;

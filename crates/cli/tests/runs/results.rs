@@ -1,7 +1,7 @@
 //! What each result of a runner becomes.
 
 use capstan::hooks::points::RunModelStream;
-use capstan::protocol::{Map, Outcome, ResultBody, StreamEvent, ToolCall, ToolOutput};
+use capstan::protocol::{Map, Outcome, ResultBody, StateScope, StreamEvent, ToolCall, ToolOutput};
 use capstan::tape::Kind;
 use futures::StreamExt as _;
 
@@ -119,10 +119,13 @@ async fn p13_a_stand_ins_calls_keep_their_results_too() {
 #[tokio::test]
 async fn g04_state_is_kept_only_where_the_binding_says_so() {
     let state = Map::from_iter([("k".to_owned(), 1.into())]);
-    let conversation = Conversation::with(runner(vec![ResultBody::StateUpdated { state }, done()])).await;
+    let conversation =
+        Conversation::with(runner(vec![ResultBody::StateUpdated { scope: StateScope::Conversation, state }, done()]))
+            .await;
     conversation.say("hi").await;
-    let kept = conversation.host.tapes().store().state(&conversation.tape().await).await.unwrap();
+    let kept = conversation.host.tapes().store().spaces("state:").await.unwrap();
     assert!(kept.is_empty(), "the default binding keeps none");
+    assert!(conversation.events().await.contains(&"result.dropped".to_owned()));
 }
 
 #[tokio::test]

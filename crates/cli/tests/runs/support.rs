@@ -5,10 +5,7 @@ use std::sync::Arc;
 use capstan::hooks::contracts::{FnTool, ResultStream, RunApi, Runner, Tool, ToolContext, ToolError};
 use capstan::hooks::points::{ProvideRunners, ProvideTools};
 use capstan::hooks::{Plugin, Registrar};
-use capstan::protocol::{
-    Descriptor, Event, Map, Permissions, ResultBody, Role, RunContext, RunResult, RunnerId, RunnerSource, TapeName,
-    ToolOutput,
-};
+use capstan::protocol::{Descriptor, Event, Map, ResultBody, Role, RunContext, RunResult, TapeName, ToolOutput};
 use capstan::tape::{DefaultView, Entry, MemoryStore, Slice, View};
 use capstan::{Builder, Capstan, Host, Served};
 use capstan_testing::ScriptedModel;
@@ -25,14 +22,7 @@ pub struct Scripted(pub Vec<ResultBody>);
 
 impl Runner for Scripted {
     fn descriptor(&self) -> Descriptor {
-        Descriptor {
-            id: RunnerId::new("builtin:agent"),
-            source: RunnerSource::Plugin,
-            label: "scripted".to_owned(),
-            description: None,
-            capabilities: Default::default(),
-            permissions: Permissions::none(),
-        }
+        Descriptor::new("builtin:agent", "scripted")
     }
 
     fn run(&self, _: RunContext, _: RunApi) -> ResultStream {

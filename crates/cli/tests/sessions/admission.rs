@@ -6,9 +6,7 @@ use capstan::hooks::Inbound;
 use capstan::hooks::Plugin;
 use capstan::hooks::contracts::{Intake, ResultStream, RunApi, Runner};
 use capstan::hooks::points::{BuildPrompt, ProvideRunners, SaveState};
-use capstan::protocol::{
-    AdmissionMode, Content, Descriptor, Event, Outcome, Permissions, ResultBody, RunContext, RunnerSource,
-};
+use capstan::protocol::{AdmissionMode, Content, Descriptor, Event, Outcome, ResultBody, RunContext};
 use capstan_testing::{Gate, Reply};
 use futures::StreamExt as _;
 
@@ -133,14 +131,7 @@ struct Deaf(Gate);
 
 impl Runner for Deaf {
     fn descriptor(&self) -> Descriptor {
-        Descriptor {
-            id: "builtin:agent".into(),
-            source: RunnerSource::Plugin,
-            label: "deaf".to_owned(),
-            description: None,
-            capabilities: Default::default(),
-            permissions: Permissions::none(),
-        }
+        Descriptor::new("builtin:agent", "deaf")
     }
 
     fn run(&self, context: RunContext, _: RunApi) -> ResultStream {

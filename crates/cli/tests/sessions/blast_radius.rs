@@ -11,12 +11,13 @@ use capstan::hooks::points::{
     RunModel, RunModelStream, SaveState,
 };
 use capstan::hooks::{BoxError, Inbound, Registrar};
-use capstan::protocol::{Descriptor, Event, Outcome, Permissions, RunContext, RunnerSource, SessionId};
+use capstan::protocol::{Descriptor, Event, Outcome, RunContext, SessionId};
 use capstan_testing::Gate;
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 
 use crate::house::{House, holds_at, in_words, plugin, say, submit};
+use crate::left::until_settled;
 use crate::phone::{Asked, Phone};
 
 const TROUBLE: &str = "trouble";
@@ -172,14 +173,7 @@ struct Endless;
 
 impl Runner for Endless {
     fn descriptor(&self) -> Descriptor {
-        Descriptor {
-            id: "builtin:agent".into(),
-            source: RunnerSource::Plugin,
-            label: "endless".to_owned(),
-            description: None,
-            capabilities: Default::default(),
-            permissions: Permissions::none(),
-        }
+        Descriptor::new("builtin:agent", "endless")
     }
 
     fn run(&self, context: RunContext, _: RunApi) -> ResultStream {
@@ -306,13 +300,14 @@ async fn c02_a_channel_that_hangs_when_it_sends_delays_only_that_chat() {
     let served = troubled.await.unwrap();
     assert!(matches!(served.outcome, Some(Outcome::Replied { .. })));
     assert_eq!(served.undelivered, ["the channel did not answer in time"]);
-    let next = say(&host, Event::message("phone", TROUBLE, "and now?"));
+    let and_now = Event::message("phone", TROUBLE, "and now?");
+    submit(&host, &and_now).await;
     assert!(matches!(
         host.serve(Event::message("phone", "other", "hi")).await.unwrap().outcome,
         Some(Outcome::Replied { .. })
     ));
+    until_settled(&house, &and_now).await;
     house.assert_tidy().await;
-    next.abort();
     host.stop().await.unwrap();
 }
 

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use capstan::protocol::{BlobHash, EventKey, Map, Outbound, RunId, TapeName, WorkspaceId};
 use capstan::tape::{
-    AcceptedRecord, Batch, Committed, Entry, Fact, InFlight, LeaseRecord, MemoryStore, OutboxId, OutboxRecord, Problem,
-    RunRecord, Settled, Slice, Store, StoreError, TapeRecord,
+    AcceptedRecord, Batch, Committed, Entry, Fact, InFlight, Kept, LeaseRecord, MemoryStore, OutboxId, OutboxRecord,
+    Problem, RunRecord, Settled, Slice, SpaceRecord, Store, StoreError, TapeRecord,
 };
 
 /// Why a batch is refused, if it is.
@@ -114,6 +114,22 @@ impl Store for Frail {
 
     async fn workspace(&self, path: &str) -> Result<Option<WorkspaceId>, StoreError> {
         self.inner.workspace(path).await
+    }
+
+    async fn kept(&self, space: &str, key: &str) -> Result<Option<Kept>, StoreError> {
+        self.inner.kept(space, key).await
+    }
+
+    async fn kept_in(&self, space: &str, after: Option<&str>, limit: usize) -> Result<Vec<Kept>, StoreError> {
+        self.inner.kept_in(space, after, limit).await
+    }
+
+    async fn space(&self, space: &str) -> Result<Option<SpaceRecord>, StoreError> {
+        self.inner.space(space).await
+    }
+
+    async fn spaces(&self, prefix: &str) -> Result<Vec<SpaceRecord>, StoreError> {
+        self.inner.spaces(prefix).await
     }
 
     async fn lease(&self, tape: &TapeName) -> Result<Option<LeaseRecord>, StoreError> {

@@ -6,14 +6,14 @@ use std::time::Duration;
 use capstan::hooks::Plugin;
 use capstan::hooks::contracts::{Debounce, Intake};
 use capstan::protocol::{
-    Event, EventKey, Outbound, Outcome, Permissions, ResourcePolicy, RunId, SessionId, TapeName, Timestamp, WorkspaceId,
+    Authority, Event, EventKey, Outbound, Outcome, RunId, SessionId, TapeName, Timestamp, WorkspaceId,
 };
 use capstan::tape::{
     Batch, Draft, EntryRef, Fact, Judged, NewOutbound, NewTape, OutboxStatus, RunRecord, RunStatus, TapeAddress,
     tape_name,
 };
 use capstan::{Host, HostError};
-use capstan_host::grant;
+use capstan_host::runs::grant;
 use capstan_testing::Gate;
 use serde_json::json;
 
@@ -89,7 +89,7 @@ impl<'a> Left<'a> {
     pub async fn run(&self, event: &Event, bypasses_host: bool) -> RunId {
         let run_id = RunId::generate();
         let scope = grant::Scope::from(event);
-        self.commit(vec![Fact::OpenRun(RunRecord {
+        self.commit(vec![Fact::OpenRun(Box::new(RunRecord {
             run_id: run_id.clone(),
             session: SESSION.into(),
             tape: self.tape.clone(),
@@ -99,14 +99,14 @@ impl<'a> Left<'a> {
             others: Vec::new(),
             binding: "default".into(),
             runner: "builtin:agent".into(),
-            grant: grant::compute(&Permissions::all(), &ResourcePolicy::default(), scope),
+            grant: grant::compute(&Authority::all(), &capstan_host::default_binding(), scope),
             status: RunStatus::Running,
             started_at: Timestamp::from_millis(0),
             ended_at: None,
             usage: None,
             bypasses_host,
             cancel_requested: false,
-        })])
+        }))])
         .await;
         run_id
     }

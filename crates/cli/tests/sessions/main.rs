@@ -3,6 +3,7 @@
 
 mod acceptance;
 mod admission;
+mod backpressure;
 mod beside;
 mod blast_radius;
 mod delivery;

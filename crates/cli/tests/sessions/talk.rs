@@ -8,7 +8,7 @@ use capstan::hooks::contracts::Answer;
 use capstan::hooks::points::{Admission, AdmitMessage};
 use capstan::hooks::{Inbound, Registrar};
 use capstan::protocol::{AdmissionMode, Event, Outcome, RunId};
-use capstan_host::calls::ModelCalls;
+use capstan_host::runs::calls::ModelCalls;
 use capstan_testing::{Reply, ScriptedModel};
 use serde_json::{Value, json};
 

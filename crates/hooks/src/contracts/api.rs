@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use capstan_protocol::{
-    ApiError, ChatMessage, Content, EntryId, Map, ModelId, RunId, SessionId, TapeName, ToolCall, ToolOutput, ToolSpec,
+    ApiError, ChatMessage, Content, EntryId, Map, ModelId, ModelOutput, RunId, SessionId, TapeName, ToolCall,
+    ToolOutput, ToolSpec,
 };
 use capstan_tape::Entry;
 use futures::stream::BoxStream;
@@ -12,7 +13,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::{ArtifactsApi, ModelEvent, RunsApi};
+use super::model_use::{collect, nobody_reranks};
+use super::{
+    ArtifactsApi, EventsApi, HistoryApi, KnowledgeApi, ModelEvent, PlatformApi, Ranked, RerankCall, RunsApi, StateApi,
+    StorageApi, TokenCount,
+};
 
 /// The host, as one run may use it. Cheap to clone.
 #[derive(Clone)]
@@ -37,6 +42,18 @@ pub struct RunApi {
     pub artifacts: Arc<dyn ArtifactsApi>,
     /// Child runs.
     pub runs: Arc<dyn RunsApi>,
+    /// Values that the host keeps.
+    pub state: Arc<dyn StateApi>,
+    /// Contents that the host keeps.
+    pub storage: Arc<dyn StorageApi>,
+    /// What was said.
+    pub history: Arc<dyn HistoryApi>,
+    /// What came in, and what became of it.
+    pub events: Arc<dyn EventsApi>,
+    /// Knowledge bases.
+    pub knowledge: Arc<dyn KnowledgeApi>,
+    /// The platform the event came from.
+    pub platform: Arc<dyn PlatformApi>,
     /// Fires when the run is cancelled or its time is up.
     pub cancelled: CancellationToken,
 }
@@ -63,7 +80,23 @@ pub trait ModelsApi: Send + Sync + 'static {
     /// Sends a request. What is sent is recorded before it is sent.
     async fn stream(&self, call: ModelCall) -> Result<ModelResults, ApiError>;
 
-    /// The model a call goes to when it names none.
+    /// Sends a request and waits for the whole answer.
+    async fn invoke(&self, call: ModelCall) -> Result<ModelOutput, ApiError> {
+        collect(self.stream(call).await?).await
+    }
+
+    /// How many tokens a request has. It says whether they were counted or reckoned.
+    async fn count_tokens(&self, call: ModelCall) -> Result<TokenCount, ApiError> {
+        Ok(TokenCount::estimate(&call))
+    }
+
+    /// Has a model order texts by how well they fit a question, the best first. Refused as not found where nobody can.
+    async fn rerank(&self, call: RerankCall) -> Result<Vec<Ranked>, ApiError> {
+        let _ = call;
+        Err(nobody_reranks())
+    }
+
+    /// The model a call goes to when it names none. Nothing is asked for it, so it is no call.
     fn default_model(&self) -> ModelId;
 }
 
@@ -73,8 +106,12 @@ pub trait ToolsApi: Send + Sync + 'static {
     /// The tools this run may call.
     async fn list(&self) -> Result<Arc<[ToolSpec]>, ApiError>;
 
+    /// The description and schema of a tool, by its own name or by the one a model was given.
+    async fn detail(&self, name: &str) -> Result<ToolSpec, ApiError>;
+
     /// Makes the calls of one step and gives their outputs in the same order. The calls are recorded before the first
-    /// is made, each result when it is there. A tool that fails, or is not allowed, answers with an error output.
+    /// is made, each result when it is there. A tool that fails, or is not allowed, answers with an error output. Steps
+    /// follow one another: a second one waits for the first.
     async fn call(&self, calls: Vec<ToolCall>) -> Result<Vec<ToolOutput>, ApiError>;
 
     /// Runs a comma command. It is recorded as a `command` event and takes no message in.

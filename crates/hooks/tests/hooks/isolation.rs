@@ -8,7 +8,7 @@ use std::time::Duration;
 use capstan_hooks::args::{Fault, Stage};
 use capstan_hooks::points::{LoadState, OnError, ProvideTools, ResolveSession, RunModel, SaveState};
 use capstan_hooks::{Deadlines, HookResult, HookRuntime, Reason, Registry};
-use capstan_protocol::SessionId;
+use capstan_protocol::{SessionId, WorkspaceId};
 use futures::FutureExt as _;
 use tokio::time::Instant;
 
@@ -76,7 +76,7 @@ async fn h07_a_call_that_hangs_does_not_delay_another() {
     });
     let hooks = runtime([stuck_once]);
     let (stuck_args, mut args) = (resolve_session(), resolve_session());
-    args.message = args.message.in_session(SessionId::new("mine"));
+    args.message = args.message.in_session(SessionId::new("mine"), WorkspaceId::new("w"));
     let mut stuck = Box::pin(hooks.first::<ResolveSession>(&stuck_args));
     assert!(stuck.as_mut().now_or_never().is_none());
     let decided = hooks.first::<ResolveSession>(&args).now_or_never().expect("it answers at once").unwrap();

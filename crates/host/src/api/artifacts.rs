@@ -3,20 +3,24 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use capstan_hooks::contracts::{Artifact, ArtifactPart, ArtifactsApi, NewArtifact};
-use capstan_protocol::{ApiError, ApiErrorCode, ArtifactId, RunId, ToolCall, ToolOutput};
+use capstan_protocol::{ApiError, ApiErrorCode, ArtifactId, ArtifactUse, RunId, ToolCall, ToolOutput};
 use capstan_tape::{Draft, Fact, Kind, RunRecord, Slice, blob_hash};
 use serde::Deserialize as _;
 use serde_json::json;
 
 use super::{store_failed, unauthorized};
-use crate::run::Run;
-use crate::spill;
+use crate::api::spill;
+use crate::runs::run::Run;
 
 /// The event that tells of an artifact.
 pub(super) const CREATED: &str = "artifact.created";
 /// On the result of a call: the artifact that has the whole of it.
 const ARTIFACT: &str = "artifact";
+/// How long a name may be.
+const LONGEST_NAME: usize = 255;
 /// The largest content that is kept.
 const MOST_BYTES: usize = 64 * 1024 * 1024;
 /// How many entries are looked at at once.
@@ -27,12 +31,12 @@ pub(super) struct Artifacts(pub(super) Arc<Run>);
 #[async_trait]
 impl ArtifactsApi for Artifacts {
     async fn describe(&self, id: &ArtifactId) -> Result<Artifact, ApiError> {
-        self.may()?;
+        self.may(ArtifactUse::Metadata)?;
         self.find(id).await
     }
 
     async fn read(&self, id: &ArtifactId, offset: u64, limit: u64) -> Result<ArtifactPart, ApiError> {
-        self.may()?;
+        self.may(ArtifactUse::Read)?;
         let artifact = self.find(id).await?;
         let store = self.0.services.tapes.store();
         let content = store.blob(&artifact.hash).await.map_err(|error| store_failed(&error))?;
@@ -46,11 +50,8 @@ impl ArtifactsApi for Artifacts {
     }
 
     async fn create(&self, new: NewArtifact) -> Result<Artifact, ApiError> {
-        self.may()?;
-        if new.content.len() > MOST_BYTES {
-            let message = format!("an artifact has at most {MOST_BYTES} bytes");
-            return Err(ApiError::new(ApiErrorCode::PayloadTooLarge, message));
-        }
+        self.may(ArtifactUse::Create)?;
+        check(&new)?;
         let (artifact, fact, entry) = self.0.new_artifact(new);
         let did_nothing_else = None;
         self.0.append_together(vec![fact], vec![entry], did_nothing_else);
@@ -60,8 +61,8 @@ impl ArtifactsApi for Artifacts {
 }
 
 impl Artifacts {
-    fn may(&self) -> Result<(), ApiError> {
-        if self.0.grant().artifacts { Ok(()) } else { Err(unauthorized("artifacts")) }
+    fn may(&self, what: ArtifactUse) -> Result<(), ApiError> {
+        if self.0.grant().may.artifacts.contains(&what) { Ok(()) } else { Err(unauthorized("artifacts")) }
     }
 
     /// The artifact, if the run's own tape tells of it, or that of a child run of its session. The id says which run made
@@ -101,7 +102,43 @@ impl Artifacts {
     }
 }
 
+/// Refuses a content that is too large, or whose name is more than a name.
+fn check(new: &NewArtifact) -> Result<(), ApiError> {
+    if new.content.len() > MOST_BYTES {
+        let message = format!("an artifact has at most {MOST_BYTES} bytes");
+        return Err(ApiError::new(ApiErrorCode::PayloadTooLarge, message));
+    }
+    let is_name = |c: char| !c.is_control() && !matches!(c, '/' | '\\');
+    if new.name.is_empty()
+        || new.name.len() > LONGEST_NAME
+        || new.name.starts_with('.')
+        || !new.name.chars().all(is_name)
+    {
+        let message = format!(
+            "an artifact has a name of 1 to {LONGEST_NAME} bytes, without slashes or control characters, that does not \
+             begin with a dot"
+        );
+        return Err(ApiError::new(ApiErrorCode::InvalidArgument, message));
+    }
+    Ok(())
+}
+
 impl Run {
+    /// Keeps a content that the runner handed over as a result. It is durable with what follows.
+    pub(crate) fn keep_artifact(&self, name: String, media_type: String, content: &str) -> Result<(), ApiError> {
+        if !self.grant().may.artifacts.contains(&ArtifactUse::Create) {
+            return Err(unauthorized("artifacts"));
+        }
+        let content = BASE64
+            .decode(content)
+            .map_err(|_| ApiError::new(ApiErrorCode::InvalidArgument, "the content of an artifact is not base64"))?;
+        let new = NewArtifact { name, media_type, content };
+        check(&new)?;
+        let (_, fact, entry) = self.new_artifact(new);
+        self.append_together(vec![fact], vec![entry], None);
+        Ok(())
+    }
+
     /// A content as an artifact of this run: what keeps it, and the entry that tells of it.
     fn new_artifact(&self, new: NewArtifact) -> (Artifact, Fact, Draft) {
         let content = self.services.settings.secrets.mask_bytes(new.content);

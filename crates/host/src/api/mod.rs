@@ -1,16 +1,32 @@
 //! The run API: the only door a runner has. Every call is checked against the run's grant.
 
 mod artifacts;
+mod cursor;
+pub(crate) mod door;
+mod events;
+mod gates;
+mod gates_kept;
+mod guarded;
+mod history;
 mod images;
+mod limits;
 mod models;
+mod needs;
 pub(crate) mod open_calls;
+mod outside;
+mod parts;
 mod prompt;
+mod reserved;
 mod runs;
 mod schedule;
 mod session;
+mod size;
 mod spending;
+mod spill;
+mod state;
 mod steering;
 mod step;
+mod storage;
 mod tape;
 mod tools;
 mod watched;
@@ -18,31 +34,53 @@ mod watched;
 use std::sync::Arc;
 
 use capstan_hooks::HookFailure;
-use capstan_hooks::contracts::RunApi;
-use capstan_protocol::{ApiError, ApiErrorCode};
+use capstan_hooks::contracts::{ResultStream, RunApi};
+use capstan_protocol::{ApiError, ApiErrorCode, ModelUse};
 use capstan_tape::StoreError;
 use capstan_turn::TurnError;
+use futures::{StreamExt as _, stream};
 
-use crate::run::Run;
+use self::guarded::Holder;
+pub use self::limits::ApiLimits;
+use crate::runs::run::Run;
+
+/// Asks a run's runner, with a handle to the host. Whoever calls while it works is known to be that run.
+pub(crate) fn ask_runner(run: &Arc<Run>) -> ResultStream {
+    let run = Arc::clone(run);
+    let mut results = door::calling(&run, || run.runner.run(run.context.clone(), run_api(&run, Holder::Runner)));
+    stream::poll_fn(move |context| door::calling(&run, || results.poll_next_unpin(context))).boxed()
+}
 
 /// The API of one run.
-pub(crate) fn run_api(run: &Arc<Run>) -> RunApi {
+fn run_api(run: &Arc<Run>, holder: Holder) -> RunApi {
+    let models = |asked| spending::Spending {
+        models: watched::Watched { models: models::Models(Arc::clone(run), asked), run: Arc::clone(run) },
+        budget: Arc::clone(&run.budget),
+    };
+    let two_ways = gates::TwoWays { streaming: models(ModelUse::Stream), invoking: models(ModelUse::Invoke) };
     RunApi {
         run_id: run.id().clone(),
         session_id: run.context.conversation.session_id.clone(),
-        models: Arc::new(spending::Spending {
-            models: watched::Watched { models: models::Models(Arc::clone(run)), run: Arc::clone(run) },
-            budget: Arc::clone(&run.budget),
-        }),
-        tools: Arc::new(tools::Tools(Arc::clone(run))),
-        tape: Arc::new(tape::SessionTape(Arc::clone(run))),
-        prompt: Arc::new(prompt::Prompts(Arc::clone(run))),
-        steering: Arc::new(steering::Steered(Arc::clone(run))),
-        session: Arc::new(session::Kept(Arc::clone(run))),
-        artifacts: Arc::new(artifacts::Artifacts(Arc::clone(run))),
-        runs: Arc::new(runs::Runs(Arc::clone(run))),
+        models: guarded(run, holder, two_ways),
+        tools: guarded(run, holder, tools::Tools(Arc::clone(run))),
+        tape: guarded(run, holder, tape::SessionTape(Arc::clone(run))),
+        prompt: guarded(run, holder, prompt::Prompts(Arc::clone(run))),
+        steering: guarded(run, holder, steering::Steered(Arc::clone(run))),
+        session: guarded(run, holder, session::Kept(Arc::clone(run))),
+        artifacts: guarded(run, holder, artifacts::Artifacts(Arc::clone(run))),
+        runs: guarded(run, holder, runs::Runs(Arc::clone(run))),
+        state: guarded(run, holder, state::States(Arc::clone(run))),
+        storage: guarded(run, holder, storage::Storage(Arc::clone(run))),
+        history: guarded(run, holder, history::History(Arc::clone(run))),
+        events: guarded(run, holder, events::Events(Arc::clone(run))),
+        knowledge: guarded(run, holder, outside::Knowledge),
+        platform: guarded(run, holder, outside::Platform),
         cancelled: run.cancelled.clone(),
     }
+}
+
+fn guarded<G>(run: &Arc<Run>, holder: Holder, group: G) -> Arc<guarded::Guarded<G>> {
+    Arc::new(guarded::Guarded { run: Arc::clone(run), group, holder })
 }
 
 fn unauthorized(what: &str) -> ApiError {

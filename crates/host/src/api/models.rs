@@ -8,19 +8,20 @@ use capstan_hooks::contracts::{
     ModelCall, ModelError, ModelErrorKind, ModelEvent, ModelResults, ModelStream, RequestBody,
 };
 use capstan_models::wire;
-use capstan_protocol::{ApiError, ApiErrorCode, Map, ModelId, ModelOutput, ModelRequest, StreamEvent};
+use capstan_protocol::{ApiError, ApiErrorCode, Map, ModelId, ModelOutput, ModelRequest, ModelUse, StreamEvent};
 use capstan_tape::{Draft, conversation};
 use futures::{StreamExt as _, stream};
 use serde_json::json;
 
 use super::{hook_failed, images, store_failed, unauthorized};
-use crate::calls;
-use crate::run::Run;
+use crate::runs::calls;
+use crate::runs::run::Run;
 
 /// How long an answer may be, in bytes: many times what any model says, and little enough to be kept in memory.
 const LONGEST_ANSWER: usize = 8 * 1024 * 1024;
 
-pub(super) struct Models(pub(super) Arc<Run>);
+/// Models, and what is asked of them.
+pub(super) struct Models(pub(super) Arc<Run>, pub(super) ModelUse);
 
 impl Models {
     /// Calls a model. `sending` is told of each request right before it is sent, as it is sent.
@@ -81,7 +82,7 @@ impl Models {
 
     /// Refuses a model that the run may not use.
     fn allow(&self, model: &ModelId) -> Result<(), ApiError> {
-        if self.0.grant().models.allows(&model.to_string()) {
+        if self.0.grant().may.models.allows(self.1, &model.to_string()) {
             Ok(())
         } else {
             Err(unauthorized(&format!("model {model}")))

@@ -7,7 +7,7 @@ use capstan_hooks::HookFailure;
 use capstan_hooks::args::{AfterLlmArgs, AfterToolArgs, LlmOutcome, LlmRequest, PendingTool, ToolOutcome};
 use capstan_protocol::{ModelRequest, ToolOutput};
 
-use crate::run::Run;
+use crate::runs::run::Run;
 
 /// How long the hooks may take to hear of it: somebody waits for the end of the run.
 const DEADLINE: Duration = Duration::from_secs(5);

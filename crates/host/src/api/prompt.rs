@@ -9,13 +9,13 @@ use capstan_hooks::points::{ContinuePrompt, SystemPrompt};
 use capstan_protocol::{ApiError, ApiErrorCode, Content};
 
 use super::{hook_failed, unauthorized};
-use crate::run::Run;
+use crate::runs::run::Run;
 
 pub(super) struct Prompts(pub(super) Arc<Run>);
 
 impl Prompts {
     fn may(&self) -> Result<(), ApiError> {
-        if self.0.grant().prompt { Ok(()) } else { Err(unauthorized("the host's prompts")) }
+        if self.0.grant().may.prompt { Ok(()) } else { Err(unauthorized("the host's prompts")) }
     }
 }
 

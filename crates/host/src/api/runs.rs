@@ -7,15 +7,15 @@ use capstan_hooks::contracts::{ChildCall, ChildEnd, RunsApi};
 use capstan_protocol::ApiError;
 
 use super::unauthorized;
-use crate::child;
-use crate::run::Run;
+use crate::runs::child;
+use crate::runs::run::Run;
 
 pub(super) struct Runs(pub(super) Arc<Run>);
 
 #[async_trait]
 impl RunsApi for Runs {
     async fn child(&self, call: ChildCall) -> Result<ChildEnd, ApiError> {
-        if !self.0.grant().children {
+        if !self.0.grant().may.children {
             return Err(unauthorized("child runs"));
         }
         child::run(&self.0, call).await

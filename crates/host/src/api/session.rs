@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use capstan_hooks::contracts::{ModelErrorKind, SessionApi};
-use capstan_protocol::{ApiError, ApiErrorCode, ModelId};
+use capstan_protocol::{ApiError, ApiErrorCode, ModelId, ModelUse};
 use capstan_tape::Fact;
 use serde_json::{Value, json};
 
 use super::{store_failed, unauthorized};
-use crate::run::Run;
+use crate::runs::run::Run;
 
 /// The key of the session's model in its state.
 const MODEL: &str = "model";
@@ -45,7 +45,7 @@ impl SessionApi for Kept {
 
 impl Kept {
     fn check(&self, model: &ModelId) -> Result<(), ApiError> {
-        if !self.0.grant().models.allows(&model.to_string()) {
+        if !self.0.grant().may.models.allows(ModelUse::Stream, &model.to_string()) {
             return Err(unauthorized(&format!("model {model}")));
         }
         if self.0.services.model_provider(model.provider()).is_none() {

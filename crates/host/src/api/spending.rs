@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use capstan_hooks::contracts::{ModelCall, ModelEvent, ModelResults, ModelsApi};
+use capstan_hooks::contracts::{ModelCall, ModelEvent, ModelResults, ModelsApi, tool_bytes};
 use capstan_protocol::{ApiError, ApiErrorCode, ModelId, ToolSpec, Usage};
 use futures::StreamExt as _;
 
-use crate::budget::{Budget, Exhausted};
+use crate::runs::budget::{Budget, Exhausted};
 
 /// How many bytes of text count as a token where the provider does not say what was used.
 const BYTES_PER_TOKEN: u64 = 4;
@@ -25,7 +25,7 @@ impl<M: ModelsApi> ModelsApi for Spending<M> {
         if !self.budget.counts_tokens() {
             return self.models.stream(call).await;
         }
-        let (bytes, tools) = (bytes(&call), Arc::clone(&call.tools));
+        let (bytes, tools) = (call.said_bytes(), Arc::clone(&call.tools));
         // A call that was refused used nothing.
         let results = self.models.stream(call).await?;
         let mut meter = Meter { budget: Arc::clone(&self.budget), bytes, tools, usage: None };
@@ -39,15 +39,6 @@ impl<M: ModelsApi> ModelsApi for Spending<M> {
 
 fn refused(exhausted: Exhausted) -> ApiError {
     ApiError::new(ApiErrorCode::RateLimited, exhausted.to_string()).caused_by(exhausted.code())
-}
-
-/// How long what is sent is, as far as it is text, without the tools.
-fn bytes(call: &ModelCall) -> u64 {
-    let messages = call.messages.iter().map(|message| {
-        let calls = message.tool_calls.iter().map(|call| call.function.name.len() + call.function.arguments.len());
-        message.content.text().len() + calls.sum::<usize>()
-    });
-    (call.system.len() + messages.sum::<usize>()) as u64
 }
 
 /// Counts what a call uses, and takes it from the budget when the call has ended, whichever way.
@@ -71,8 +62,7 @@ impl Meter {
     }
 
     fn estimate(&self) -> u64 {
-        let tools = self.tools.iter().map(|tool| tool.description.len() + tool.parameters.to_string().len());
-        (self.bytes + tools.sum::<usize>() as u64).div_ceil(BYTES_PER_TOKEN)
+        (self.bytes + tool_bytes(&self.tools)).div_ceil(BYTES_PER_TOKEN)
     }
 }
 

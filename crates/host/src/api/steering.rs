@@ -8,7 +8,7 @@ use capstan_protocol::{ApiError, Content};
 use capstan_turn::build_prompt;
 
 use super::store_failed;
-use crate::run::Run;
+use crate::runs::run::Run;
 
 pub(super) struct Steered(pub(super) Arc<Run>);
 

@@ -10,8 +10,8 @@ use futures::{FutureExt as _, StreamExt as _};
 use super::done_unrecorded;
 use super::schedule::Schedule;
 use super::tools::{Tools, arguments};
-use crate::run::Run;
-use crate::spill;
+use crate::api::spill;
+use crate::runs::run::Run;
 
 /// What is waited for in a step.
 enum Happened {

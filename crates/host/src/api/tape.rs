@@ -8,26 +8,19 @@ use capstan_protocol::{ApiError, ApiErrorCode, ChatMessage, Content, Map, TapeAc
 use capstan_tape::{Draft, Entry, Fact, Kind, Order, Query, Slice, Tapes, conversation};
 use serde_json::Value;
 
-use super::artifacts::CREATED;
+use super::reserved::is_reserved;
 use super::{store_failed, unauthorized};
-use crate::calls::MODEL_CALL;
-use crate::recovery::{COMMAND, COMMAND_START};
-use crate::run::{Handoff, Run};
+use crate::runs::run::{Handoff, Run};
 
 /// How many entries are given at once, whatever is asked for: each may be a megabyte.
 const MOST_ENTRIES: usize = 200;
 /// How many entries are read at once to count them.
 const PAGE: usize = 100;
-/// The events that the host writes and reads again: what a run did, what it sent, what it may read. A run that could
-/// write them could have it believe anything.
-const OWN_EVENTS: [&str; 8] =
-    [COMMAND, COMMAND_START, CREATED, MODEL_CALL, "event.accepted", "handoff", "outbound", "run"];
-
 pub(super) struct SessionTape(pub(super) Arc<Run>);
 
 impl SessionTape {
     fn may(&self, access: TapeAccess) -> Result<(), ApiError> {
-        if self.0.grant().tape >= access { Ok(()) } else { Err(unauthorized("the tape")) }
+        if self.0.grant().may.tape >= access { Ok(()) } else { Err(unauthorized("the tape")) }
     }
 
     /// Everything the run has written so far is on the tape before it is read.
@@ -72,8 +65,8 @@ impl TapeApi for SessionTape {
 
     async fn note(&self, name: &str, data: Value) -> Result<(), ApiError> {
         self.may(TapeAccess::Write)?;
-        if OWN_EVENTS.contains(&name) {
-            let message = format!("events of the name {name:?} are the host's own to write");
+        if is_reserved(name) {
+            let message = format!("events named {name:?} are written by the host alone");
             return Err(ApiError::new(ApiErrorCode::InvalidArgument, message));
         }
         self.0.append(Draft::event(name, data));

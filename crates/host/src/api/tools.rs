@@ -8,16 +8,18 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use capstan_hooks::ToolDecision;
 use capstan_hooks::args::{AfterToolArgs, BeforeToolArgs, PendingTool, ToolOutcome};
-use capstan_hooks::contracts::{CommandCall, Tool, ToolContext, ToolsApi};
-use capstan_protocol::{ApiError, ApiErrorCode, Map, ToolCall, ToolName, ToolOutput, ToolSpec};
+use capstan_hooks::contracts::{ApiMethod, CommandCall, Tool, ToolContext, ToolsApi};
+use capstan_protocol::{ApiError, ApiErrorCode, Map, ToolCall, ToolName, ToolOutput, ToolSpec, ToolUse};
 use capstan_tape::Draft;
 use futures::FutureExt as _;
 use serde_json::{Value, json};
+use tokio::sync::SemaphorePermit;
 
+use super::guarded::Holder;
 use super::step::Step;
 use super::{hook_failed, run_api, store_failed, unauthorized};
-use crate::recovery::{COMMAND, COMMAND_START};
-use crate::run::Run;
+use crate::recovery::left::{COMMAND, COMMAND_START};
+use crate::runs::run::Run;
 
 pub(super) struct Tools(pub(super) Arc<Run>);
 
@@ -25,14 +27,19 @@ pub(super) struct Tools(pub(super) Arc<Run>);
 impl ToolsApi for Tools {
     async fn list(&self) -> Result<Arc<[ToolSpec]>, ApiError> {
         let all = self.0.services.tool_specs();
-        let may = |spec: &&ToolSpec| self.0.grant().tools.allows(spec.name.as_str());
+        let may = |spec: &&ToolSpec| self.0.grant().may.tools.allows(ToolUse::Detail, spec.name.as_str());
         Ok(if all.iter().all(|spec| may(&spec)) { Arc::clone(all) } else { all.iter().filter(may).cloned().collect() })
+    }
+
+    async fn detail(&self, name: &str) -> Result<ToolSpec, ApiError> {
+        let tool = self.0.services.tool(name).map(|tool| tool.spec());
+        tool.ok_or_else(|| ApiError::new(ApiErrorCode::NotFound, format!("there is no tool {name}")))
     }
 
     async fn call(&self, mut calls: Vec<ToolCall>) -> Result<Vec<ToolOutput>, ApiError> {
         let run = &self.0;
         tell_apart(&mut calls);
-        let step = OpenStep::begin(run)?;
+        let _step = OpenStep::begin(run).await?;
         run.take_in();
         run.append(Draft::tool_call(&calls));
         if self.have_effects(&calls) {
@@ -40,9 +47,7 @@ impl ToolsApi for Tools {
             // disk.
             run.flush().await.map_err(|error| store_failed(&error))?;
         }
-        let outputs = Step::new(self, &calls).outputs().await?;
-        step.end();
-        Ok(outputs)
+        Step::new(self, &calls).outputs().await
     }
 
     async fn command(&self, call: CommandCall) -> Result<ToolOutput, ApiError> {
@@ -50,11 +55,11 @@ impl ToolsApi for Tools {
             return Err(ApiError::new(ApiErrorCode::NotFound, format!("there is no command {}", call.name)));
         };
         let name = tool.spec().name;
-        if !self.0.grant().tools.allows(name.as_str()) {
+        if !self.0.grant().may.tools.allows(ToolUse::Call, name.as_str()) {
             return Err(unauthorized(&format!("tool {name}")));
         }
         self.0.take_as_command();
-        let step = OpenStep::begin(&self.0)?;
+        let step = OpenStep::begin(&self.0).await?;
         // On record before it is made: a command that a crash cuts off must not be made again.
         let begun = json!({ "raw": call.raw, "name": name });
         self.0.append(Draft::event(COMMAND_START, begun).hidden());
@@ -62,16 +67,16 @@ impl ToolsApi for Tools {
         let mut record = CommandRecord { tools: self, raw: call.raw, name, begun: Instant::now(), output: None };
         let output = self.make(tool.as_ref(), call.arguments).await;
         record.output = Some(output.clone());
-        step.end();
+        // An anchor that the command wrote stands before the event that tells of the command.
+        drop(step);
         Ok(output)
     }
 
     async fn refuse_command(&self, raw: &str, reason: &str) -> Result<(), ApiError> {
         // Beside a command that is running it would be taken for the end of that one.
-        let step = OpenStep::begin(&self.0)?;
+        let _step = OpenStep::begin(&self.0).await?;
         let data = json!({ "raw": raw, "status": "error", "output": reason });
         self.0.append(Draft::event(COMMAND, data));
-        step.end();
         Ok(())
     }
 }
@@ -104,19 +109,26 @@ impl Drop for CommandRecord<'_> {
     }
 }
 
-/// The one step of a run that is open. A tool that calls tools would come between its own call and its result.
-struct OpenStep<'a>(&'a Run);
+/// The one step of a run that is open, until this is dropped. Another one waits for it.
+struct OpenStep<'a> {
+    run: &'a Run,
+    _turn: SemaphorePermit<'a>,
+}
 
 impl<'a> OpenStep<'a> {
-    fn begin(run: &'a Run) -> Result<Self, ApiError> {
-        if run.open_step() {
-            return Err(ApiError::new(ApiErrorCode::InvalidArgument, "a tool cannot call tools"));
-        }
-        Ok(Self(run))
+    async fn begin(run: &'a Run) -> Result<Self, ApiError> {
+        // It is never closed.
+        let turn = run.door.steps.acquire().await;
+        let turn = turn.map_err(|_| ApiError::new(ApiErrorCode::RuntimeError, "the run is ending"))?;
+        run.open_step();
+        Ok(Self { run, _turn: turn })
     }
+}
 
-    fn end(self) {
-        self.0.close_step();
+impl Drop for OpenStep<'_> {
+    /// Also one that was broken off ends: what the run does next is no part of it.
+    fn drop(&mut self) {
+        self.run.close_step();
     }
 }
 
@@ -138,7 +150,9 @@ impl Tools {
         let Some(tool) = self.0.services.tool(name).cloned() else {
             return ToolOutput::error(format!("there is no tool {name}"));
         };
-        if !self.0.grant().tools.allows(tool.spec().name.as_str()) {
+        if !self.0.grant().may.tools.allows(ToolUse::Call, tool.spec().name.as_str()) {
+            let refusal = unauthorized(&format!("tool {name}"));
+            self.0.refused(ApiMethod::ToolsCall, refusal).await;
             return ToolOutput::error(format!("the tool {name} is not allowed here"));
         }
         match arguments(call) {
@@ -179,7 +193,8 @@ impl Tools {
         let cancelled = self.0.cancelled.child_token();
         // Whatever the tool has begun elsewhere hears of the end of the call, however it comes.
         let _ended = cancelled.clone().drop_guard();
-        let context = ToolContext { workspace: settings.workspace.path.clone(), api: run_api(&self.0), cancelled };
+        let context =
+            ToolContext { workspace: settings.workspace.path.clone(), api: run_api(&self.0, Holder::Tool), cancelled };
         let call = AssertUnwindSafe(tool.call(arguments, context)).catch_unwind();
         let answer = if tool.has_own_deadline() {
             call.await

@@ -9,7 +9,7 @@ use capstan_protocol::{ApiError, ModelId, ModelRequest};
 use futures::StreamExt as _;
 
 use super::models::Models;
-use crate::run::Run;
+use crate::runs::run::Run;
 
 /// Models that keep in mind which calls have begun. A call that its runner drops, as a cancelled run does, stays open and
 /// is [told](super::open_calls::tell) of at the end of the run.

@@ -1,8 +1,8 @@
 //! What the suites are arranged with.
 
 use capstan_protocol::{
-    BindingId, ChatMessage, EntryId, Event, EventKey, Grant, Map, Outbound, RunId, RunnerId, SessionId, TapeAccess,
-    TapeName, Timestamp, ToolCall, ToolOutput,
+    Authority, BindingId, ChatMessage, EntryId, Event, EventKey, Grant, Map, Outbound, RunId, RunnerId, SessionId,
+    TapeAccess, TapeName, Timestamp, ToolCall, ToolOutput, Uses,
 };
 use capstan_tape::{
     Batch, Committed, Draft, Entry, EntryDate, EntryRef, Fact, Kind, NewOutbound, NewTape, RunRecord, RunStatus, Slice,
@@ -74,12 +74,9 @@ pub(super) fn run_record(id: &str, started_at: Timestamp) -> RunRecord {
         binding: BindingId::new("default"),
         runner: RunnerId::new("builtin:agent"),
         grant: Grant {
-            models: capstan_protocol::Access::All,
-            tools: capstan_protocol::Access::only(["bash"]),
-            tape: TapeAccess::Read,
-            prompt: true,
-            artifacts: false,
-            children: false,
+            may: Authority { tools: Uses::only(["bash"]), tape: TapeAccess::Read, prompt: true, ..Authority::none() },
+            approvals: Vec::new(),
+            state_limits: Default::default(),
             shell_commands: false,
         },
         status: RunStatus::Running,

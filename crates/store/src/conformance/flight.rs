@@ -84,7 +84,7 @@ pub(super) async fn an_event_that_was_taken_in_knows_its_message(store: &dyn Sto
 
 pub(super) async fn a_run_that_has_not_ended_is_found_and_can_be_asked_to_end(store: &dyn Store) {
     for id in ["r1", "r2"] {
-        commit(store, just(Fact::OpenRun(run_record(id, at(7))))).await;
+        commit(store, just(Fact::OpenRun(Box::new(run_record(id, at(7)))))).await;
     }
     let end = Fact::EndRun { run_id: RunId::new("r1"), status: RunStatus::Completed, usage: None, at: at(9) };
     commit(store, just(end)).await;
@@ -101,7 +101,7 @@ pub(super) async fn a_run_that_has_not_ended_is_found_and_can_be_asked_to_end(st
 pub(super) async fn a_run_is_created_started_and_ended_once(store: &dyn Store) {
     let run_id = RunId::new("r");
     let created = RunRecord { status: RunStatus::Created, ..run_record("r", at(7)) };
-    commit(store, just(Fact::OpenRun(created.clone()))).await;
+    commit(store, just(Fact::OpenRun(Box::new(created.clone())))).await;
     assert_eq!(store.running().await.unwrap(), [created], "it has not ended");
     let status = async || store.run(&run_id).await.unwrap().unwrap().status;
     let start = || Fact::StartRun { run_id: run_id.clone() };

@@ -61,7 +61,7 @@ pub(super) async fn an_event_is_accepted_once_and_settled_once(store: &dyn Store
 
 pub(super) async fn runs_are_kept_and_listed_newest_first(store: &dyn Store) {
     for id in ["r1", "r3", "r2"] {
-        commit(store, just(Fact::OpenRun(run_record(id, at(7))))).await;
+        commit(store, just(Fact::OpenRun(Box::new(run_record(id, at(7)))))).await;
     }
     assert_eq!(store.run(&RunId::new("r1")).await.unwrap(), Some(run_record("r1", at(7))));
     assert_eq!(store.run(&RunId::new("none")).await.unwrap(), None);
@@ -78,7 +78,7 @@ pub(super) async fn runs_are_kept_and_listed_newest_first(store: &dyn Store) {
     let listed: Vec<RunId> = store.runs(2).await.unwrap().into_iter().map(|run| run.run_id).collect();
     assert_eq!(listed, [RunId::new("r2"), RunId::new("r3")], "the order in which they began, the newest first");
     assert!(store.commit(just(end("none"))).await.is_err());
-    assert!(store.commit(just(Fact::OpenRun(run_record("r1", at(8))))).await.is_err());
+    assert!(store.commit(just(Fact::OpenRun(Box::new(run_record("r1", at(8)))))).await.is_err());
 }
 
 pub(super) async fn the_outbox_keeps_its_order(store: &dyn Store) {

@@ -107,5 +107,6 @@ fn word(fact: &Fact) -> Option<&'static str> {
         | Fact::Reset { .. }
         | Fact::PutBlob { .. }
         | Fact::PutState { .. } => None,
+        Fact::Keep(_) | Fact::Forget { .. } => Some("keep"),
     }
 }

@@ -5,8 +5,8 @@ use std::path::Path;
 use capstan_protocol::{BlobHash, EntryId, EventKey, Outcome, RunId, SessionId, TapeName, WorkspaceId};
 use capstan_tape::rules::Rows;
 use capstan_tape::{
-    Entry, InFlight, Kind, LeaseRecord, NewOutbound, OutboxId, OutboxStatus, RunRecord, RunStatus, StoreError,
-    TapeRecord,
+    Entry, InFlight, Kept, Kind, LeaseRecord, NewOutbound, OutboxId, OutboxStatus, RunRecord, RunStatus, SpaceRecord,
+    StoreError, TapeRecord,
 };
 use rusqlite::{Connection, Params, params};
 use serde_json::Value;
@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::columns::{integer, key_columns, to_json};
 use super::error::store_error;
 use super::known::Known;
-use super::{flight, payload, read};
+use super::{flight, kept, payload, read};
 
 /// Tables as rows that a batch is applied to.
 pub(super) struct SqlRows<'a> {
@@ -238,6 +238,26 @@ impl Rows for SqlRows<'_> {
             ),
         };
         self.done(write()).map(drop)
+    }
+
+    fn space(&mut self, space: &str) -> Result<Option<SpaceRecord>, StoreError> {
+        self.done(kept::space(self.connection, space))
+    }
+
+    fn put_space(&mut self, record: &SpaceRecord) -> Result<(), StoreError> {
+        self.done(kept::put_space(self.connection, record)).map(drop)
+    }
+
+    fn kept(&mut self, space: &str, key: &str) -> Result<Option<Kept>, StoreError> {
+        self.done(kept::one(self.connection, space, key))
+    }
+
+    fn put_kept(&mut self, value: &Kept) -> Result<(), StoreError> {
+        self.done(kept::put(self.connection, value)).map(drop)
+    }
+
+    fn remove_kept(&mut self, space: &str, key: &str) -> Result<(), StoreError> {
+        self.done(kept::remove(self.connection, space, key)).map(drop)
     }
 
     fn put_workspace(&mut self, path: &str, identity: &WorkspaceId) -> Result<(), StoreError> {

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use capstan_host::conservation::Conservation;
+use capstan_host::recovery::conservation::Conservation;
 use capstan_host::{Abandoned, Owners};
 use capstan_protocol::{EntryId, TapeName, Timestamp};
 use capstan_store::SqliteStore;

@@ -1,6 +1,6 @@
 //! What `capstan doctor` found, for people and for programs.
 
-use capstan_host::conservation::Conservation;
+use capstan_host::recovery::conservation::Conservation;
 use serde::Serialize;
 use serde_json::Value;
 

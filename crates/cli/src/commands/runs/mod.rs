@@ -1,6 +1,7 @@
 //! `capstan runs`.
 
 mod cancel;
+mod grant;
 mod list;
 mod show;
 

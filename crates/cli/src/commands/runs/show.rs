@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::super::tape::summary;
 use super::super::{plain, print_json, print_lines};
+use super::grant;
 use crate::Failure;
 
 /// How many entries are read at once.
@@ -106,7 +107,9 @@ impl Known {
         lines.extend(self.text.as_ref().map(|text| format!("          {}", shortened(text))));
         lines.push(format!("outcome   {}", outcome.map_or("none yet", |(outcome, _)| outcome.name())));
         lines.push(format!("usage     {}", usage(run.usage.as_ref())));
-        lines.push(format!("grant     {}", json!(run.grant)));
+        for (place, line) in grant::lines(&run.grant).iter().enumerate() {
+            lines.push(format!("{:9} {line}", if place == 0 { "grant" } else { "" }));
+        }
         for folded in &self.folded {
             let state = if folded.in_flight { "taken in" } else { "folded" };
             lines.push(format!("{state:9} {} of {}", folded.key.event_id, folded.key.source));

@@ -1,6 +1,6 @@
 //! `capstan tape context`: what the model got.
 
-use capstan_host::calls::{ModelCalls, RecordedCall};
+use capstan_host::runs::calls::{ModelCalls, RecordedCall};
 use capstan_protocol::RunId;
 
 use super::super::print_json;

@@ -38,7 +38,7 @@ impl<'a> Scope<'a> {
     }
 
     /// For a command that makes a tape.
-    pub(super) fn beginning(context: &'a Context<'a>) -> Self {
+    pub(in crate::commands) fn beginning(context: &'a Context<'a>) -> Self {
         Self { begins: true, ..Self::new(context) }
     }
 
@@ -69,7 +69,7 @@ impl<'a> Scope<'a> {
     }
 
     /// The identity of the workspace the command was called in.
-    pub(super) async fn workspace(&self) -> Result<WorkspaceId, Failure> {
+    pub(in crate::commands) async fn workspace(&self) -> Result<WorkspaceId, Failure> {
         let path = self.context.workspace.to_string_lossy().into_owned();
         let known = self.tapes()?.store().workspace(&path).await?;
         Ok(known.unwrap_or_else(|| WorkspaceId::new(path)))

@@ -1,0 +1,127 @@
+//! `capstan bindings`.
+
+use capstan_host::bindings::Choice;
+use capstan_host::{BindingError, Bindings, Clock};
+use capstan_protocol::{Binding, BindingId, Event};
+use capstan_tape::TapeAddress;
+use clap::Subcommand;
+use serde_json::json;
+
+use super::document::Document;
+use super::tape::source::Scope;
+use super::{plain, print, print_json, print_lines, runners};
+use crate::command_line::Context;
+use crate::{Exit, Failure};
+
+#[derive(Subcommand)]
+pub(crate) enum BindingsCommand {
+    /// Lists the bindings.
+    List {
+        /// Prints JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Shows a binding.
+    Show {
+        /// Its id.
+        binding: String,
+    },
+    /// Saves a binding, in place of the one of the same id.
+    Set {
+        /// A file with it, in TOML or JSON; - reads it from the standard input.
+        file: String,
+    },
+    /// Puts a binding in force.
+    Enable {
+        /// Its id.
+        binding: String,
+    },
+    /// Puts a binding out of force, and keeps it.
+    Disable {
+        /// Its id.
+        binding: String,
+    },
+    /// Removes a binding.
+    Remove {
+        /// Its id.
+        binding: String,
+    },
+    /// Says which binding an event would get, and why each other one would not. Nothing is done about the event.
+    DryRun {
+        /// A file with the envelope of the event, in JSON; - reads it from the standard input.
+        file: String,
+        /// Prints JSON.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+pub(crate) async fn run(context: Context<'_>, command: BindingsCommand) -> Result<(), Failure> {
+    let reads =
+        matches!(command, BindingsCommand::List { .. } | BindingsCommand::Show { .. } | BindingsCommand::DryRun { .. });
+    let scope = if reads { Scope::new(&context) } else { Scope::beginning(&context) };
+    let done = work(&scope, command).await;
+    scope.close().await?;
+    done
+}
+
+async fn work(scope: &Scope<'_>, command: BindingsCommand) -> Result<(), Failure> {
+    let workspace = scope.workspace().await?;
+    let system = TapeAddress { workspace: workspace.clone(), session: capstan_host::SYSTEM.into() };
+    let bindings = Bindings::new(scope.tapes()?.store().clone(), Clock::system(), system);
+    let runners = runners::known(scope.context);
+    match command {
+        BindingsCommand::List { json: true } => print_json(&*bindings.all().await?),
+        BindingsCommand::List { json: false } => print_lines(bindings.all().await?.iter().map(line)),
+        BindingsCommand::Show { binding } => print_json(&bindings.get(&BindingId::new(binding)).await?),
+        BindingsCommand::Set { file } => {
+            let binding: Binding = Document::read(&file)?.parse("binding-invalid")?;
+            bindings.save(&binding, &runners).await?;
+            print(&format!("binding {} is saved{}", binding.binding_id, in_force(&binding)))
+        }
+        BindingsCommand::Enable { binding } => {
+            bindings.set_enabled(&BindingId::new(&binding), true, &runners).await?;
+            print(&format!("binding {binding} is in force"))
+        }
+        BindingsCommand::Disable { binding } => {
+            bindings.set_enabled(&BindingId::new(&binding), false, &runners).await?;
+            print(&format!("binding {binding} is out of force"))
+        }
+        BindingsCommand::Remove { binding } => {
+            bindings.remove(&BindingId::new(&binding)).await?;
+            print(&format!("binding {binding} is removed"))
+        }
+        BindingsCommand::DryRun { file, json } => {
+            let event = Document::read(&file)?.envelope()?;
+            let event = Event { workspace_id: event.workspace_id.or(Some(workspace)), ..event };
+            let choice = bindings.dry_run(&event).await?;
+            if json { print_json(&choice) } else { print_lines(explained(&choice)) }
+        }
+    }
+}
+
+fn in_force(binding: &Binding) -> &'static str {
+    if binding.enabled { " and in force" } else { ", out of force" }
+}
+
+fn line(binding: &Binding) -> String {
+    let state = if binding.enabled { "on " } else { "off" };
+    let types = if binding.event_types.is_empty() { "*".to_owned() } else { binding.event_types.join(",") };
+    plain(&format!("{}  {state}  {}  {types}  {}", binding.binding_id, binding.runner_id, json!(binding.scope)))
+}
+
+fn explained(choice: &Choice) -> Vec<String> {
+    let winner = choice.binding_id.as_ref().map_or("none", BindingId::as_str);
+    let mut lines = vec![format!("{winner}: {}", choice.reason)];
+    lines.extend(choice.losers.iter().map(|loser| format!("  not {}: {}", loser.binding_id, loser.reason)));
+    lines.iter().map(|line| plain(line)).collect()
+}
+
+impl From<BindingError> for Failure {
+    fn from(error: BindingError) -> Self {
+        match error {
+            BindingError::Store(error) => error.into(),
+            error => Self::new(error.code(), error.to_string(), Exit::Usage),
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! Which binding an event gets, and what that binding makes of it.
+
+use std::sync::Arc;
+
+use capstan::hooks::contracts::{ResultStream, RunApi, Runner};
+use capstan::hooks::points::ProvideRunners;
+use capstan::hooks::{Plugin, Registrar};
+use capstan::protocol::{Binding, Capabilities, Descriptor, Event, ResultBody, RunContext, RunResult};
+use capstan::tape::Slice;
+use capstan_host::bindings::{choose, resolve};
+use capstan_host::{BindingError, default_binding};
+use futures::StreamExt as _;
+use serde_json::{Value, json};
+
+use super::support::{Conversation, Registers};
+
+fn binding(value: Value) -> Binding {
+    serde_json::from_value(value).unwrap()
+}
+
+fn event(value: Value) -> Event {
+    Event::from_envelope(value).unwrap()
+}
+
+/// Ten bindings over four scopes and more.
+fn ten() -> Vec<Binding> {
+    let on = |id: &str, scope: Value, event_types: Value| {
+        binding(json!({"binding_id": id, "runner_id": "r", "scope": scope, "event_types": event_types}))
+    };
+    let mut ten = vec![
+        default_binding(),
+        on("workspace", json!({"workspace_id": "w"}), json!([])),
+        on("bot", json!({"bot_id": "b"}), json!([])),
+        on("telegram", json!({"channel": "telegram"}), json!([])),
+        on("telegram-groups", json!({"channel": "telegram"}), json!(["group.*"])),
+        on("telegram-joined", json!({"channel": "telegram"}), json!(["group.member_joined"])),
+        on("family", json!({"channel": "telegram", "conversation_id": "family"}), json!([])),
+        on("ann", json!({"actor_id": "ann"}), json!(["message.received"])),
+    ];
+    let german = json!({
+        "binding_id": "german", "runner_id": "r", "scope": {"channel": "telegram"},
+        "filters": [{"field": "metadata.lang", "one_of": ["de", "at"]}],
+    });
+    let off = json!({"binding_id": "off", "runner_id": "r", "enabled": false, "scope": {"actor_id": "bob"}});
+    ten.extend([binding(german), binding(off)]);
+    ten
+}
+
+/// Events, and the binding each gets.
+fn table() -> Vec<(Value, &'static str)> {
+    let message = |fields: Value| {
+        let mut envelope = json!({"event_type": "message.received", "source": "telegram", "input": {"text": "hi"}});
+        envelope.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        envelope
+    };
+    vec![
+        (message(json!({"source": "stdio"})), "default"),
+        (message(json!({"source": "stdio", "workspace_id": "w"})), "workspace"),
+        (message(json!({"source": "stdio", "workspace_id": "w", "bot_id": "b"})), "bot"),
+        (message(json!({"workspace_id": "w", "bot_id": "b"})), "telegram"),
+        (message(json!({"conversation_id": "family"})), "family"),
+        (message(json!({"conversation_id": "work"})), "telegram"),
+        (message(json!({"metadata": {"lang": "de"}})), "german"),
+        (message(json!({"metadata": {"lang": "fr"}})), "telegram"),
+        (message(json!({"metadata": {"lang": "de"}, "conversation_id": "family"})), "family"),
+        (message(json!({"conversation_id": "family", "actor": {"id": "ann"}})), "ann"),
+        (message(json!({"actor": {"id": "bob"}})), "telegram"),
+        (message(json!({"event_type": "group.member_left"})), "telegram-groups"),
+        (message(json!({"event_type": "group.member_joined"})), "telegram-joined"),
+        (message(json!({"event_type": "group.member_joined", "conversation_id": "family"})), "family"),
+        (message(json!({"event_type": "group.member_joined", "source": "stdio"})), "default"),
+    ]
+}
+
+#[test]
+fn g02_an_event_gets_the_binding_that_fits_closest_whatever_their_order() {
+    let mut bindings = ten();
+    for _ in 0..bindings.len() {
+        bindings.rotate_left(1);
+        for (envelope, expected) in table() {
+            let found = resolve(&bindings, &event(envelope.clone())).map(|binding| binding.binding_id.as_str());
+            assert_eq!(found, Some(expected), "{envelope}");
+        }
+    }
+}
+
+#[test]
+fn g02_a_dry_run_says_why_each_other_binding_lost() {
+    let lines: Vec<String> = table()
+        .into_iter()
+        .flat_map(|(envelope, _)| {
+            let choice = choose(&ten(), &event(envelope.clone()));
+            let winner = format!("{envelope}\n  {}: {}", choice.binding_id.unwrap(), choice.reason);
+            let losers =
+                choice.losers.into_iter().map(|loser| format!("    not {}: {}", loser.binding_id, loser.reason));
+            std::iter::once(winner).chain(losers).collect::<Vec<_>>()
+        })
+        .collect();
+    insta::assert_snapshot!(lines.join("\n"));
+}
+
+/// Two more runners: one greets, one says what it was told with its own configuration.
+fn runners() -> impl Plugin {
+    struct Greeter;
+    impl Runner for Greeter {
+        fn descriptor(&self) -> Descriptor {
+            let capabilities = Capabilities { event_context: true, ..Capabilities::default() };
+            Descriptor { capabilities, ..Descriptor::new("plugin:capstan/tests/greeter", "Greeter") }
+        }
+
+        fn run(&self, context: RunContext, _: RunApi) -> ResultStream {
+            let who = context.actor.and_then(|actor| actor.name).unwrap_or_default();
+            say(format!("Welcome, {who}! ({})", context.trigger.kind))
+        }
+    }
+    struct Parrot;
+    impl Runner for Parrot {
+        fn descriptor(&self) -> Descriptor {
+            let schema = json!({
+                "type": "object", "required": ["word"], "additionalProperties": false,
+                "properties": {"word": {"type": "string", "maxLength": 10}},
+            });
+            Descriptor { config_schema: Some(schema), ..Descriptor::new("plugin:capstan/tests/parrot", "Parrot") }
+        }
+
+        fn run(&self, context: RunContext, _: RunApi) -> ResultStream {
+            say(format!("{} {}", context.config["word"].as_str().unwrap(), context.input.plain_text()))
+        }
+    }
+    fn say(text: String) -> ResultStream {
+        let said = ResultBody::MessageCompleted { content: text.into(), provider_meta: Default::default() };
+        let results = [said, ResultBody::RunCompleted { silent: false }].map(RunResult::from);
+        futures::stream::iter(results).boxed()
+    }
+    Registers("more-runners", |hooks: &mut Registrar| {
+        hooks.on_sync(ProvideRunners, || {
+            Ok(Some(vec![Arc::new(Greeter) as Arc<dyn Runner>, Arc::new(Parrot) as Arc<dyn Runner>]))
+        });
+    })
+}
+
+async fn save(conversation: &Conversation, value: Value) -> Result<(), BindingError> {
+    conversation.host.bindings().save(&binding(value), &conversation.host.runners()).await
+}
+
+#[tokio::test]
+async fn a07_a_member_who_joined_is_greeted_through_the_same_hooks_and_is_no_message() {
+    let conversation = Conversation::with(runners()).await;
+    let greeter = json!({
+        "binding_id": "greeter", "runner_id": "plugin:capstan/tests/greeter", "event_types": ["group.member_joined"],
+    });
+    save(&conversation, greeter).await.unwrap();
+    let joined = event(json!({
+        "event_type": "group.member_joined", "source": "cli", "conversation_id": "family",
+        "actor": {"id": "42", "name": "Ann"}, "subject": {"type": "group", "id": "family"},
+        "input": {"text": ",help"},
+    }));
+    let served = conversation.host.serve(joined).await.unwrap();
+    assert_eq!(served.output, "Welcome, Ann! (group.member_joined)");
+    let run = conversation.host.tapes().store().run(&served.run_id.unwrap()).await.unwrap().unwrap();
+    assert_eq!((run.binding.as_str(), run.runner.as_str()), ("greeter", "plugin:capstan/tests/greeter"));
+    let events = conversation.host.tapes().list().await.unwrap();
+    let tape = events.into_iter().find(|tape| tape.session.as_ref().is_some_and(|s| s.as_str() == "cli:family"));
+    let entries = conversation.host.tapes().read(&tape.unwrap().name, &Slice::all()).await.unwrap();
+    let accepted = entries.iter().find(|entry| entry.payload["data"]["event"]["event_type"] == "group.member_joined");
+    assert!(accepted.is_some(), "what happened stands on the tape as what it was");
+    assert_eq!(conversation.say("hello").await.outcome.unwrap().name(), "replied", "messages go to the agent");
+}
+
+#[tokio::test]
+async fn g02_an_event_that_no_binding_fits_ends_silent() {
+    let conversation = Conversation::with(runners()).await;
+    conversation.host.bindings().set_enabled(&"default".into(), false, &[]).await.unwrap();
+    let served = conversation.say("hello").await;
+    assert_eq!((served.outcome.unwrap().name(), served.run_id, served.outbounds.len()), ("silent", None, 0));
+    conversation.host.bindings().set_enabled(&"default".into(), true, &conversation.host.runners()).await.unwrap();
+    assert_eq!(conversation.say("hello").await.outcome.unwrap().name(), "replied");
+}
+
+#[tokio::test]
+async fn g02_a_session_can_change_runners_and_loses_nothing() {
+    let conversation = Conversation::with(runners()).await;
+    conversation.say("one").await;
+    let parrot = json!({
+        "binding_id": "parrot", "runner_id": "plugin:capstan/tests/parrot", "runner_config": {"word": "Polly says"},
+        "scope": {"channel": "cli", "conversation_id": "local"},
+    });
+    save(&conversation, parrot).await.unwrap();
+    assert_eq!(conversation.say("two").await.output, "Polly says two");
+    conversation.host.bindings().remove(&"parrot".into()).await.unwrap();
+    conversation.say("three").await;
+    let tapes = conversation.host.tapes().list().await.unwrap();
+    let local = tapes.iter().filter(|tape| tape.session.as_ref().is_some_and(|s| s.as_str() == "cli:local"));
+    assert_eq!(local.clone().count(), 1, "one continuous tape");
+    let name = &local.into_iter().next().unwrap().name;
+    let messages = capstan::tape::View::messages(
+        &capstan::tape::DefaultView,
+        &conversation.host.tapes().window(name).await.unwrap(),
+    );
+    let texts: Vec<String> = messages.iter().skip(1).map(|message| message.content.text()).collect();
+    let said: Vec<&str> = texts.iter().map(|text| text.lines().last().unwrap()).collect();
+    assert_eq!(said, ["one", "You said: one", "two", "Polly says two", "three", "You said: three"]);
+}
+
+#[tokio::test]
+async fn g02_a_binding_that_makes_no_sense_is_refused_and_nothing_is_stored() {
+    let conversation = Conversation::with(runners()).await;
+    let parrot =
+        |config: Value| json!({"binding_id": "p", "runner_id": "plugin:capstan/tests/parrot", "runner_config": config});
+    let on = |scope: Value| json!({"binding_id": "b", "runner_id": "builtin:agent", "scope": scope});
+    let with = |field: &str, value: Value| {
+        let mut binding = on(json!({"channel": "cli"}));
+        binding[field] = value;
+        binding
+    };
+    let wrong = [
+        (json!({"binding_id": "b", "runner_id": "nobody"}), "runner-unknown"),
+        (parrot(json!({})), "binding-invalid"),
+        (parrot(json!({"word": 7})), "binding-invalid"),
+        (parrot(json!({"word": "much too long"})), "binding-invalid"),
+        (parrot(json!({"word": "a", "other": 1})), "binding-invalid"),
+        (with("runner_config", json!({"x": 1})), "binding-invalid"),
+        (with("binding_id", json!("")), "binding-invalid"),
+        (with("binding_id", json!("a b")), "binding-invalid"),
+        (with("event_types", json!(["*.received"])), "binding-invalid"),
+        (with("event_types", json!(["Message"])), "binding-invalid"),
+        (with("filters", json!([{"field": "metadata.x"}])), "binding-invalid"),
+        (with("filters", json!([{"field": "weather", "exists": true}])), "binding-invalid"),
+        (on(json!({"thread_id": "1", "channel": "cli"})), "binding-invalid"),
+        (on(json!({"conversation_id": "1"})), "binding-invalid"),
+        (on(json!({"channel": " "})), "binding-invalid"),
+        (on(json!({})), "binding-ambiguous"),
+    ];
+    for (value, code) in wrong {
+        let refused = save(&conversation, value.clone()).await.unwrap_err();
+        assert_eq!(refused.code(), code, "{value}: {refused}");
+    }
+    let ids: Vec<_> =
+        conversation.host.bindings().all().await.unwrap().iter().map(|b| b.binding_id.to_string()).collect();
+    assert_eq!(ids, ["default"]);
+    assert_eq!(conversation.host.tapes().store().space("bindings").await.unwrap(), None, "nothing was ever written");
+}
+
+#[test]
+fn g02_a_field_that_no_binding_has_is_refused() {
+    for wrong in [
+        json!({"binding_id": "b", "runner_id": "r", "scop": {}}),
+        json!({"binding_id": "b", "runner_id": "r", "scope": {"chanel": "cli"}}),
+        json!({"binding_id": "b", "runner_id": "r", "resource_policy": {"tool": "all"}}),
+        json!({"binding_id": "b", "runner_id": "r", "resource_policy": {"tools": {"name": "all"}}}),
+        json!({"binding_id": "b", "runner_id": "r", "state_policy": {"enable": true}}),
+        json!({"binding_id": "b", "runner_id": "r", "delivery_policy": {"stream": true}}),
+    ] {
+        assert!(serde_json::from_value::<Binding>(wrong.clone()).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn g02_bindings_that_exclude_each_other_are_not_ambiguous() {
+    let on = |id: &str, filters: Value| {
+        binding(json!({"binding_id": id, "runner_id": "r", "scope": {"channel": "cli"}, "filters": filters}))
+    };
+    let both = |a: Value, b: Value| {
+        let event = event(json!({
+            "event_type": "message.received", "source": "cli", "input": {"text": "hi"}, "metadata": {"lang": "de"},
+        }));
+        let bindings = [on("a", a), on("b", b)];
+        bindings.iter().filter(|binding| resolve(std::slice::from_ref(*binding), &event).is_some()).count()
+    };
+    let one_of = |values: Value| json!([{"field": "metadata.lang", "one_of": values}]);
+    assert_eq!(both(one_of(json!(["de"])), one_of(json!(["fr"]))), 1);
+    assert_eq!(
+        both(json!([{"field": "metadata.lang", "exists": true}]), json!([{"field": "metadata.lang", "exists": false}])),
+        1
+    );
+    assert_eq!(
+        both(json!([{"field": "input.text", "contains": "h"}]), json!([{"field": "input.text", "contains": "x"}])),
+        1
+    );
+}

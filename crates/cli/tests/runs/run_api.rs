@@ -1,0 +1,257 @@
+//! What a runner gets through the run API: state, storage, history, events, models and tools.
+
+use std::sync::{Arc, Mutex};
+
+use capstan::hooks::contracts::{ModelCall, PageCall, RunApi};
+use capstan::protocol::{
+    ApiErrorCode, Authority, Binding, ChatMessage, Event, EventId, Outcome, Reach, ResourcePolicy, Role, StateScope,
+    StorageArea, ToolCall, ToolOutput, Uses,
+};
+use capstan::tape::{Kind, Order};
+use serde_json::json;
+
+use super::driven::{driven, generous, generously};
+use super::support::{Conversation, tool, tools};
+
+/// Runs this with the API of a run that may do everything.
+async fn with_api<F>(act: impl Fn(RunApi) -> F + Send + Sync + 'static) -> Conversation
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let failed = Arc::new(Mutex::new(true));
+    let passed = Arc::clone(&failed);
+    let plugin = driven(Authority::all(), move |_, api| {
+        let (work, passed) = (act(api), Arc::clone(&passed));
+        async move {
+            work.await;
+            *passed.lock().unwrap() = false;
+        }
+    });
+    let conversation = generously(plugin).await;
+    assert_eq!(conversation.say("go").await.outcome, Some(Outcome::Silent));
+    assert!(!*failed.lock().unwrap(), "the runner reached its end");
+    conversation
+}
+
+#[tokio::test]
+async fn g06_state_is_set_read_listed_and_removed() {
+    let conversation = with_api(|api| async move {
+        let scope = StateScope::Conversation;
+        for key in ["a", "b", "c"] {
+            api.state.set(scope, key, json!({ "of": key })).await.unwrap();
+        }
+        assert_eq!(api.state.get(scope, "b").await.unwrap(), Some(json!({"of": "b"})));
+        assert_eq!(api.state.get(StateScope::Workspace, "b").await.unwrap(), None, "each scope has its own");
+        let first = api.state.list(scope, None, 2).await.unwrap();
+        let keys = |items: &[capstan::hooks::contracts::KeptValue]| -> Vec<String> {
+            items.iter().map(|kept| kept.key.clone()).collect()
+        };
+        assert_eq!(keys(&first.items), ["a", "b"]);
+        let rest = api.state.list(scope, first.next.as_deref(), 2).await.unwrap();
+        assert_eq!((keys(&rest.items), rest.next), (vec!["c".to_owned()], None));
+        assert!(api.state.delete(scope, "b").await.unwrap());
+        assert!(!api.state.delete(scope, "b").await.unwrap());
+        assert_eq!(api.state.get(scope, "b").await.unwrap(), None);
+        let foreign = api.state.list(StateScope::Workspace, first.next.as_deref(), 2).await.unwrap_err();
+        assert_eq!(foreign.code, ApiErrorCode::InvalidArgument, "a cursor is good for its own list");
+        let large = api.state.set(scope, "large", json!("x".repeat(70_000))).await.unwrap_err();
+        assert_eq!(large.code, ApiErrorCode::PayloadTooLarge);
+    })
+    .await;
+    assert!(conversation.events().await.iter().any(|name| name == "state.changed"));
+}
+
+#[tokio::test]
+async fn g06_contents_are_kept_under_names_that_lead_nowhere_else() {
+    let conversation = with_api(|api| async move {
+        let area = StorageArea::Plugin;
+        let stored = api.storage.put(area, "notes.txt", b"hello".to_vec()).await.unwrap();
+        assert_eq!((stored.name.as_str(), stored.bytes), ("notes.txt", 5));
+        api.storage.put(area, "notes.txt", b"other".to_vec()).await.unwrap();
+        assert_eq!(api.storage.get(area, "notes.txt").await.unwrap(), b"other");
+        let elsewhere = api.storage.get(StorageArea::Workspace, "notes.txt").await.unwrap_err();
+        assert_eq!(elsewhere.code, ApiErrorCode::NotFound, "each area has its own");
+        for trick in ["../notes.txt", "a/b", "a\\b", "", ".hidden", "a\0b", &"x".repeat(256)] {
+            let refused = api.storage.put(area, trick, Vec::new()).await.unwrap_err();
+            assert_eq!(refused.code, ApiErrorCode::InvalidArgument, "{trick:?}");
+        }
+        let too_large = api.storage.put(area, "large", vec![0; 16 * 1024 * 1024 + 1]).await.unwrap_err();
+        assert_eq!(too_large.code, ApiErrorCode::PayloadTooLarge);
+        let listed = api.storage.list(area, None, 10).await.unwrap();
+        assert_eq!(listed.items.len(), 1, "nothing of what was refused is there");
+        assert!(api.storage.delete(area, "notes.txt").await.unwrap());
+        assert!(!api.storage.delete(area, "notes.txt").await.unwrap());
+    })
+    .await;
+    assert!(conversation.events().await.iter().any(|name| name == "storage.changed"));
+}
+
+#[tokio::test]
+async fn g07_history_is_what_was_said_page_by_page_from_either_end() {
+    with_api(|api| async move {
+        for text in ["one", "two", "three", "four"] {
+            api.tape.say(text.into()).await.unwrap();
+        }
+        let call = |order, cursor| PageCall { order, cursor, limit: 3, ..PageCall::default() };
+        let mut texts = Vec::new();
+        let mut cursor = None;
+        loop {
+            let page = api.history.page(call(Order::NewestFirst, cursor)).await.unwrap();
+            texts.extend(page.items.iter().map(|said| said.text.clone()));
+            assert!(page.items.iter().all(|said| said.role == Role::User && said.run_id.as_ref() == Some(&api.run_id)));
+            cursor = page.next;
+            if cursor.is_none() {
+                break;
+            }
+        }
+        assert_eq!(texts, ["four", "three", "two", "one"]);
+        let oldest = api.history.page(call(Order::OldestFirst, None)).await.unwrap();
+        assert_eq!(oldest.items[0].text, "one");
+        let other_way = api.history.page(call(Order::NewestFirst, oldest.next.clone())).await.unwrap_err();
+        assert_eq!(other_way.code, ApiErrorCode::InvalidArgument);
+        let other_method = api.events.page(call(Order::OldestFirst, oldest.next)).await.unwrap_err();
+        assert_eq!(other_method.code, ApiErrorCode::InvalidArgument);
+        let found = api.history.search(None, "three", 5).await.unwrap();
+        assert_eq!(found[0].text, "three");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn k05_another_conversation_needs_a_grant_that_reaches_so_far() {
+    for reach in [Reach::Conversation, Reach::Workspace] {
+        let seen = Arc::new(Mutex::new(None));
+        let result = Arc::clone(&seen);
+        let plugin = driven(Authority { reach, ..Authority::all() }, move |context, api| {
+            let result = Arc::clone(&result);
+            async move {
+                if context.input.plain_text() == "first" {
+                    api.tape.say("a secret".into()).await.unwrap();
+                    return;
+                }
+                let session = Some("cli:one".into());
+                let call = PageCall { session: session.clone(), limit: 5, ..PageCall::default() };
+                let page = api.history.page(call.clone()).await.map(|page| page.items[0].text.clone());
+                let codes = (api.history.search(session, "secret", 5).await.err(), api.events.page(call).await.err());
+                let event = api.events.get(&EventId::new("first")).await.err();
+                *result.lock().unwrap() = Some((page, codes, event));
+            }
+        });
+        let conversation = generously(plugin).await;
+        let first = Event { event_id: "first".into(), ..Event::message("cli", "one", "first") };
+        conversation.host.serve(first).await.unwrap();
+        conversation.host.serve(Event::message("cli", "two", "second")).await.unwrap();
+        let (page, (search, events), event) = seen.lock().unwrap().take().unwrap();
+        match reach {
+            Reach::Conversation => {
+                for error in [page.err(), search, events] {
+                    assert_eq!(error.unwrap().code, ApiErrorCode::Unauthorized);
+                }
+                assert_eq!(event.unwrap().code, ApiErrorCode::NotFound, "nor is it told that there is such an event");
+            }
+            Reach::Workspace => {
+                assert_eq!(page.unwrap(), "a secret");
+                assert_eq!((search, events, event), (None, None, None));
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn g07_an_event_is_found_by_its_id_and_the_log_is_read_in_pages() {
+    let plugin = driven(Authority::all(), |context, api| async move {
+        let record = api.events.get(&context.event.event_id).await.unwrap();
+        assert_eq!((record.event.input.plain_text(), record.outcome), ("go", None), "it is in flight");
+        let mut facts = Vec::new();
+        let mut cursor = None;
+        loop {
+            let call = PageCall { cursor, limit: 1, ..PageCall::default() };
+            let page = api.events.page(call).await.unwrap();
+            facts.extend(page.items.iter().map(|fact| fact.name().to_owned()));
+            cursor = page.next;
+            if cursor.is_none() {
+                break;
+            }
+        }
+        let whole = api.events.page(PageCall { limit: 100, ..PageCall::default() }).await.unwrap();
+        let mut whole: Vec<String> = whole.items.iter().map(|fact| fact.name().to_owned()).collect();
+        assert_eq!(facts, whole);
+        let newest = PageCall { limit: 100, order: Order::NewestFirst, ..PageCall::default() };
+        let newest = api.events.page(newest).await.unwrap();
+        whole.reverse();
+        assert_eq!(newest.items.iter().map(|fact| fact.name().to_owned()).collect::<Vec<_>>(), whole);
+        assert!(whole.contains(&"inbound".to_owned()), "{whole:?}");
+    });
+    let conversation = generously(plugin).await;
+    assert_eq!(conversation.say("go").await.outcome, Some(Outcome::Silent));
+}
+
+#[tokio::test]
+async fn k04_a_model_answers_as_a_whole_and_tokens_are_reckoned() {
+    with_api(|api| async move {
+        let call = ModelCall { messages: vec![ChatMessage::user("hello there")], ..ModelCall::default() };
+        let counted = api.models.count_tokens(call.clone()).await.unwrap();
+        assert_eq!((counted.tokens, counted.estimated), (3, true));
+        let output = api.models.invoke(call).await.unwrap();
+        assert!(!output.text.is_empty());
+        let refused = api.models.rerank(Default::default()).await.unwrap_err();
+        assert_eq!(refused.code, ApiErrorCode::NotFound, "nobody here can");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn k04_steps_of_one_runner_wait_for_each_other() {
+    let plugin = driven(Authority::all(), |_, api| async move {
+        let call = |id: &str| api.tools.call(vec![ToolCall::new(id, "count", "{}")]);
+        let (one, two) = tokio::join!(call("one"), call("two"));
+        assert_eq!((one.unwrap()[0].text(), two.unwrap()[0].text()), ("counted".to_owned(), "counted".to_owned()));
+        // A step that is given up does not stand in the way of the next.
+        let given_up = futures::FutureExt::now_or_never(api.tools.call(vec![ToolCall::new("three", "stuck", "{}")]));
+        assert!(given_up.is_none());
+        call("four").await.unwrap();
+    });
+    let counting = tools(|| {
+        vec![
+            tool("count", |_, _| async {
+                tokio::task::yield_now().await;
+                Ok(ToolOutput::ok("counted"))
+            }),
+            tool("stuck", |_, _| std::future::pending()),
+        ]
+    });
+    let conversation = Conversation::new(|builder| builder.plugin(plugin).plugin(counting)).await;
+    assert_eq!(conversation.say("go").await.outcome, Some(Outcome::Silent));
+    let entries = conversation.entries().await;
+    let steps = entries.iter().filter(|entry| matches!(entry.kind, Kind::ToolCall | Kind::ToolResult));
+    let kinds: Vec<&str> = steps.map(|entry| entry.kind.as_str()).collect();
+    let step = ["tool_call", "tool_result"];
+    assert_eq!(kinds, [&step[..], &step[..], &step[..1], &step[..]].concat(), "no step comes between another's");
+}
+
+#[tokio::test]
+async fn x02_a_runner_cannot_write_the_events_that_the_host_trusts() {
+    let conversation = with_api(|api| async move {
+        for name in ["command", "command.start", "artifact.created", "event.accepted", "api.refused", "model.call"] {
+            let refused = api.tape.note(name, json!({})).await.unwrap_err();
+            assert_eq!(refused.code, ApiErrorCode::InvalidArgument, "{name}");
+        }
+        api.tape.note("mine", json!({})).await.unwrap();
+    })
+    .await;
+    let events = conversation.events().await;
+    assert!(events.contains(&"mine".to_owned()) && !events.contains(&"artifact.created".to_owned()));
+}
+
+#[tokio::test]
+async fn a01_the_built_in_agent_goes_on_where_it_may_neither_call_tools_nor_be_steered() {
+    let conversation = Conversation::with(tools(Vec::new)).await;
+    let host = &conversation.host;
+    let resource_policy =
+        ResourcePolicy { tools: Some(Uses::none()), steering: Some(false), ..ResourcePolicy::default() };
+    host.bindings().save(&Binding { resource_policy, ..generous() }, &host.runners()).await.unwrap();
+    let served = conversation.say("[[tool:bash cmd=\"echo one\"]] go").await;
+    assert!(matches!(served.outcome, Some(Outcome::Replied { .. })), "{served:?}");
+    let view = conversation.view().await;
+    assert_eq!(view[2..4], ["calls call_1", "tool call_1: the tool bash is not allowed here"]);
+}

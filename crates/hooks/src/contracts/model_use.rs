@@ -1,0 +1,88 @@
+//! Ways to use a model other than to read its answer as it comes.
+
+use capstan_protocol::{ApiError, ApiErrorCode, ModelId, ModelOutput, ToolSpec};
+use futures::StreamExt as _;
+use serde::{Deserialize, Serialize};
+
+use super::{ModelCall, ModelEvent, ModelResults};
+
+/// How many tokens something has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenCount {
+    /// How many.
+    pub tokens: u64,
+    /// It was reckoned from the length of the text, and not counted by the model's own tokenizer.
+    pub estimated: bool,
+}
+
+/// Texts to be ordered by how well they fit a question.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RerankCall {
+    /// Which model; the host's own choice when absent.
+    pub model: Option<ModelId>,
+    /// The question.
+    pub query: String,
+    /// The texts.
+    pub documents: Vec<String>,
+}
+
+/// How well a text fits.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Ranked {
+    /// Which of the texts, from 0 on.
+    pub index: usize,
+    /// How well it fits: more is better.
+    pub score: f64,
+}
+
+/// How many bytes of text count as a token where nobody has counted.
+const BYTES_PER_TOKEN: u64 = 4;
+
+impl TokenCount {
+    /// How many tokens a call would send, from the length of its text.
+    pub fn estimate(call: &ModelCall) -> Self {
+        Self { tokens: call.bytes().div_ceil(BYTES_PER_TOKEN), estimated: true }
+    }
+}
+
+impl ModelCall {
+    /// How long what is sent is, as far as it is text.
+    pub fn bytes(&self) -> u64 {
+        self.said_bytes() + tool_bytes(&self.tools)
+    }
+
+    /// The same without the tools.
+    pub fn said_bytes(&self) -> u64 {
+        let messages = self.messages.iter().map(|message| {
+            let calls = message.tool_calls.iter().map(|call| call.function.name.len() + call.function.arguments.len());
+            message.content.text().len() + calls.sum::<usize>()
+        });
+        (self.system.len() + messages.sum::<usize>()) as u64
+    }
+}
+
+/// How long the descriptions and schemas of tools are.
+pub fn tool_bytes(tools: &[ToolSpec]) -> u64 {
+    tools.iter().map(|tool| tool.description.len() + tool.parameters.to_string().len()).sum::<usize>() as u64
+}
+
+/// Collects an answer to its end. One that ends without [`ModelEvent::Stop`] is an error: what came may be half.
+pub(super) async fn collect(mut results: ModelResults) -> Result<ModelOutput, ApiError> {
+    let mut output = ModelOutput::default();
+    while let Some(event) = results.next().await {
+        match event? {
+            ModelEvent::Text(delta) => output.text.push_str(&delta),
+            ModelEvent::Reasoning(_) | ModelEvent::Truncated => {}
+            ModelEvent::ToolCall(call) => output.tool_calls.push(call),
+            ModelEvent::Usage(usage) => output.usage = Some(usage),
+            ModelEvent::ProviderMeta(meta) => output.provider_meta.extend(meta),
+            ModelEvent::Stop => return Ok(output),
+        }
+    }
+    Err(ApiError::new(ApiErrorCode::RuntimeError, "the model's stream ended before it was complete"))
+}
+
+/// No provider of models orders texts.
+pub(super) fn nobody_reranks() -> ApiError {
+    ApiError::new(ApiErrorCode::NotFound, "no provider of models here can order texts by how well they fit")
+}

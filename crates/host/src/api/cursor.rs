@@ -1,0 +1,72 @@
+//! Cursors: where a part of a list ended, so that nobody can make anything else of them.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
+use capstan_hooks::contracts::ApiMethod;
+use capstan_protocol::{ApiError, ApiErrorCode};
+use capstan_tape::blob_hash;
+use serde_json::json;
+
+/// How many digits of the checksum are kept.
+const DIGITS: usize = 16;
+
+/// A list that is read in parts: the method that reads it, and whose it is.
+///
+/// The checksum binds a cursor to its list. It is no secret, and need not be one: whoever made up a cursor would get to a
+/// place of a list that the grant lets it read anyway.
+pub(super) struct List<'a> {
+    pub(super) method: ApiMethod,
+    /// The tape or the space, and what else makes it another list.
+    pub(super) of: &'a str,
+}
+
+impl List<'_> {
+    /// A cursor that stands at this place.
+    pub(super) fn cursor(&self, place: &str) -> String {
+        BASE64.encode(format!("{}{place}", self.checksum(place)))
+    }
+
+    /// The place at which a cursor stands, if it is one of this list.
+    pub(super) fn place(&self, cursor: &str) -> Result<String, ApiError> {
+        let read = || {
+            let text = String::from_utf8(BASE64.decode(cursor).ok()?).ok()?;
+            let (checksum, place) = text.split_at_checked(DIGITS)?;
+            (checksum == self.checksum(place)).then(|| place.to_owned())
+        };
+        read().ok_or_else(|| {
+            let message = format!("this is no cursor that {} gave for this list", self.method);
+            ApiError::new(ApiErrorCode::InvalidArgument, message)
+        })
+    }
+
+    fn checksum(&self, place: &str) -> String {
+        let text = json!(["cursor", self.method.as_str(), self.of, place]).to_string();
+        let mut digits = blob_hash(text.as_bytes()).as_str().to_owned();
+        digits.truncate(DIGITS);
+        digits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use capstan_hooks::contracts::ApiMethod;
+    use capstan_protocol::ApiErrorCode;
+
+    use super::List;
+
+    #[test]
+    fn k05_a_cursor_is_good_for_its_own_list_alone() {
+        let list = |method, of| List { method, of };
+        let own = list(ApiMethod::HistoryPage, "tape");
+        let cursor = own.cursor("42");
+        assert_eq!(own.place(&cursor).unwrap(), "42");
+        assert!(!cursor.contains("42"), "it shows nothing: {cursor}");
+        let others = [list(ApiMethod::EventsPage, "tape"), list(ApiMethod::HistoryPage, "another")];
+        for other in others {
+            assert_eq!(other.place(&cursor).unwrap_err().code, ApiErrorCode::InvalidArgument);
+        }
+        for garbage in ["", "42", "====", "é", &cursor[1..], &format!("{cursor}AA")] {
+            assert!(own.place(garbage).is_err(), "{garbage}");
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! The door of one run: whether it is open, how often it is used, and who was turned away.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use capstan_hooks::contracts::ApiMethod;
+use capstan_protocol::{ApiError, ApiErrorCode};
+use capstan_tape::{Batch, Draft, RunStatus, StoreError};
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::ApiLimits;
+use crate::runs::run::Run;
+
+/// The event that tells of a call that was refused.
+const REFUSED: &str = "api.refused";
+/// How many of them a run writes. The others are counted.
+const MOST_TOLD: u32 = 100;
+/// How long a detail may be: it may repeat what the caller wrote.
+const LONGEST_DETAIL: usize = 500;
+/// Whoever ends a run at its deadline comes first, so that it has ended for that reason.
+const GRACE: Duration = Duration::from_secs(1);
+/// A burst may use up what is allowed in this time.
+const BURST: Duration = Duration::from_secs(1);
+
+/// The door of one run.
+pub(crate) struct Door {
+    limits: ApiLimits,
+    deadline: Instant,
+    state: Mutex<State>,
+    /// Fires when the run has ended: a call that goes on elsewhere ends too.
+    pub(super) closed: CancellationToken,
+    /// Whoever holds it has the open step.
+    pub(super) steps: Semaphore,
+    /// Whoever holds it changes what is kept: how much that is was looked up before.
+    pub(super) changes: Semaphore,
+}
+
+struct State {
+    /// How the run ended, if it has.
+    ended: Option<RunStatus>,
+    in_flight: u32,
+    /// When everything that was let in would have been, at the rate that is allowed.
+    paid_until: Instant,
+    told: u32,
+    untold: u64,
+}
+
+/// A call that was let in, until it is dropped.
+pub(super) struct Entered(Arc<Run>);
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        self.0.door.state().in_flight -= 1;
+    }
+}
+
+impl Door {
+    /// The door of a run that may take so long.
+    pub(crate) fn new(limits: ApiLimits, run_may_take: Duration) -> Self {
+        let now = Instant::now();
+        // A time that no clock reaches is none.
+        let deadline =
+            now.checked_add(run_may_take.saturating_add(GRACE)).unwrap_or_else(|| now + Duration::from_hours(24 * 365));
+        let state = State { ended: None, in_flight: 0, paid_until: now, told: 0, untold: 0 };
+        Self {
+            limits,
+            deadline,
+            state: Mutex::new(state),
+            closed: CancellationToken::new(),
+            steps: Semaphore::new(1),
+            changes: Semaphore::new(1),
+        }
+    }
+
+    /// Why nobody is let in any more, if so.
+    pub(super) fn is_shut(&self, run: &Run) -> Option<ApiError> {
+        let message = match self.state().ended {
+            Some(RunStatus::Timeout) => "the time of this run is up",
+            Some(RunStatus::Cancelled) => "this run was cancelled",
+            Some(_) => return Some(ApiError::new(ApiErrorCode::Unauthorized, "this run has ended")),
+            None if run.cancelled.is_cancelled() => "this run was cancelled",
+            None if Instant::now() >= self.deadline => "the time of this run is up",
+            None => return None,
+        };
+        Some(ApiError::new(ApiErrorCode::DeadlineExceeded, message))
+    }
+
+    /// Refuses what is larger than a method takes.
+    pub(super) fn weigh(&self, method: ApiMethod, bytes: u64) -> Result<(), ApiError> {
+        let most = if takes_contents(method) { self.limits.content_bytes } else { self.limits.payload_bytes };
+        if bytes <= most {
+            return Ok(());
+        }
+        let message = format!("{method} was given {bytes} bytes, more than the {most} allowed");
+        Err(ApiError::new(ApiErrorCode::PayloadTooLarge, message))
+    }
+
+    /// Counts a call in, if it does not come too often.
+    fn count_in(&self) -> Result<(), ApiError> {
+        let too_often =
+            |message: String| ApiError { retryable: true, ..ApiError::new(ApiErrorCode::RateLimited, message) };
+        let ApiLimits { calls_per_second, in_flight, .. } = self.limits;
+        let now = Instant::now();
+        let mut state = self.state();
+        if state.in_flight >= in_flight {
+            return Err(too_often(format!("{in_flight} calls of this run are being served already")));
+        }
+        let paid_until = state.paid_until.max(now);
+        if paid_until.duration_since(now) >= BURST {
+            return Err(too_often(format!("a run makes at most {calls_per_second} calls a second")));
+        }
+        state.paid_until = paid_until + Duration::from_secs(1) / calls_per_second.max(1);
+        state.in_flight += 1;
+        Ok(())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether contents are handed over by a method, which may be large.
+fn takes_contents(method: ApiMethod) -> bool {
+    matches!(
+        method,
+        ApiMethod::ModelsStream
+            | ApiMethod::ModelsInvoke
+            | ApiMethod::ModelsCountTokens
+            | ApiMethod::ModelsRerank
+            | ApiMethod::ToolsCall
+            | ApiMethod::TapeSay
+            | ApiMethod::ArtifactsCreate
+            | ApiMethod::StoragePut
+            | ApiMethod::RunsChild
+    )
+}
+
+impl Run {
+    /// Lets a call in, if it does not come too often.
+    pub(super) fn let_in(self: &Arc<Self>) -> Result<Entered, ApiError> {
+        self.door.count_in()?;
+        Ok(Entered(Arc::clone(self)))
+    }
+
+    /// The run has ended: nobody is let in from now on, and whoever still is inside is sent away.
+    pub(crate) fn shut_door(&self, how: RunStatus) {
+        let mut state = self.door.state();
+        state.ended = Some(how);
+        if state.untold > 0 {
+            self.append(refused(&json!({ "more": state.untold })));
+        }
+        drop(state);
+        self.door.closed.cancel();
+    }
+
+    /// A refusal, which stands on the tape before it is told.
+    pub(super) async fn refused(&self, method: ApiMethod, error: ApiError) -> ApiError {
+        let told = self.tell(method, &error);
+        // The run's own journal is closed, and its lease may be another's by now: it is written beside them.
+        if let Some(entry) = told
+            && let Err(failed) = self.tell_late(entry).await
+        {
+            tracing::warn!(run_id = %self.id(), %method, %failed, "a refusal could not be written");
+        }
+        error
+    }
+
+    /// The fork of a child is closed when the child has ended: the tape of its session tells of it then.
+    async fn tell_late(&self, entry: Draft) -> Result<(), StoreError> {
+        let tapes = &self.services.tapes;
+        let mut tape = self.journal.tape().clone();
+        while let Some(fork) = tapes.record(&tape).await?.and_then(|record| record.fork) {
+            tape = fork.parent;
+        }
+        let date = Some(self.services.settings.clock.now().into());
+        let mut batch = Batch::new();
+        batch.append(&tape, Draft { date, ..entry.of_run(self.id()) });
+        tapes.commit(batch).await.map(drop)
+    }
+
+    /// Writes a refusal into the journal; gives it back when the run has ended and so has its journal.
+    fn tell(&self, method: ApiMethod, error: &ApiError) -> Option<Draft> {
+        let mut state = self.door.state();
+        if state.told >= MOST_TOLD {
+            state.untold += 1;
+            return None;
+        }
+        state.told += 1;
+        tracing::warn!(run_id = %self.id(), %method, %error, "a call of a runner was refused");
+        let detail: String = error.message.chars().take(LONGEST_DETAIL).collect();
+        let entry = refused(&json!({ "method": method.as_str(), "code": error.code, "detail": detail }));
+        if state.ended.is_some() {
+            return Some(entry);
+        }
+        self.append(entry);
+        None
+    }
+}
+
+fn refused(data: &Value) -> Draft {
+    Draft::event(REFUSED, data.clone()).hidden()
+}
+
+tokio::task_local! {
+    /// The run whose runner is being asked.
+    static CALLER: Arc<Run>;
+}
+
+/// Does something on behalf of a run's runner.
+pub(super) fn calling<T>(run: &Arc<Run>, work: impl FnOnce() -> T) -> T {
+    CALLER.sync_scope(Arc::clone(run), work)
+}
+
+/// Whether another run is known to be calling. Where a runner has given its handle to a task of its own, the handle is
+/// all that says who calls.
+pub(super) fn another_calls(run: &Arc<Run>) -> bool {
+    CALLER.try_with(|caller| !Arc::ptr_eq(caller, run)).unwrap_or(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use capstan_hooks::contracts::ApiMethod;
+    use capstan_protocol::ApiErrorCode;
+
+    use super::Door;
+    use crate::ApiLimits;
+
+    #[tokio::test(start_paused = true)]
+    async fn k04_calls_are_bounded_by_the_second_and_come_in_again_later() {
+        let limits = ApiLimits { calls_per_second: 10, in_flight: 1_000, ..ApiLimits::default() };
+        let door = Door::new(limits, Duration::from_mins(1));
+        let let_in = (0..100).filter(|_| door.count_in().is_ok()).count();
+        assert_eq!(let_in, 10, "a burst uses up a second");
+        let refusal = door.count_in().unwrap_err();
+        assert!(refusal.code == ApiErrorCode::RateLimited && refusal.retryable);
+        tokio::time::advance(Duration::from_millis(200)).await;
+        assert_eq!((0..100).filter(|_| door.count_in().is_ok()).count(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn k04_calls_in_flight_are_bounded() {
+        let door = Door::new(ApiLimits { in_flight: 3, ..ApiLimits::default() }, Duration::from_mins(1));
+        assert_eq!((0..10).filter(|_| door.count_in().is_ok()).count(), 3);
+    }
+
+    #[tokio::test]
+    async fn k04_a_call_is_weighed_by_what_its_method_takes() {
+        let limits = ApiLimits { payload_bytes: 10, content_bytes: 100, ..ApiLimits::default() };
+        let door = Door::new(limits, Duration::from_mins(1));
+        assert!(door.weigh(ApiMethod::TapeNote, 10).is_ok() && door.weigh(ApiMethod::StoragePut, 100).is_ok());
+        for (method, bytes) in [(ApiMethod::TapeNote, 11), (ApiMethod::StoragePut, 101)] {
+            assert_eq!(door.weigh(method, bytes).unwrap_err().code, ApiErrorCode::PayloadTooLarge);
+        }
+    }
+}

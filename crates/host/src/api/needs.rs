@@ -1,0 +1,92 @@
+//! What a call needs of the grant.
+
+use capstan_protocol::{
+    Access, ApiError, ArtifactUse, Authority, EventUse, HistoryUse, KnowledgeUse, ModelUse, Operation, Reach,
+    StateScope, StorageArea, TapeAccess, ToolUse, Uses,
+};
+use serde_json::json;
+
+use super::unauthorized;
+
+/// What a call needs of the grant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Needs {
+    /// Nothing: what it gives is cut to what the grant covers.
+    Nothing,
+    /// Something with this model.
+    Model(ModelUse, String),
+    /// Something with any model.
+    AnyModel(ModelUse),
+    /// Something with this tool.
+    Tool(ToolUse, String),
+    /// Something with any tool. What each call needs is asked when it is made, and told to the model in words.
+    AnyTool(ToolUse),
+    /// Something with this knowledge base.
+    Knowledge(KnowledgeUse, String),
+    /// To see knowledge bases.
+    AnyKnowledge(KnowledgeUse),
+    /// The history of its own session, or of any.
+    History(HistoryUse, Reach),
+    /// The events of its own session, or of any.
+    Events(EventUse, Reach),
+    /// Artifacts.
+    Artifacts(ArtifactUse),
+    /// State.
+    State(StateScope),
+    /// Storage.
+    Storage(StorageArea),
+    /// An action on the platform.
+    Platform(String),
+    /// The tape.
+    Tape(TapeAccess),
+    /// The host's prompts.
+    Prompt,
+    /// Child runs.
+    Children,
+    /// Messages that come meanwhile.
+    Steering,
+}
+
+impl Needs {
+    /// Refuses what the authority does not cover.
+    pub(super) fn check(&self, may: &Authority) -> Result<(), ApiError> {
+        let (is_covered, what) = match self {
+            Self::Nothing => return Ok(()),
+            Self::Model(what, name) => (may.models.allows(*what, name), format!("{} of model {name}", json!(what))),
+            Self::AnyModel(what) => (any(&may.models, *what), format!("{} of models", json!(what))),
+            Self::Tool(what, name) => (may.tools.allows(*what, name), format!("tool {name}")),
+            Self::AnyTool(what) => (any(&may.tools, *what), format!("{} of tools", json!(what))),
+            Self::Knowledge(what, base) => (may.knowledge_bases.allows(*what, base), format!("knowledge base {base}")),
+            Self::AnyKnowledge(what) => (any(&may.knowledge_bases, *what), "knowledge bases".to_owned()),
+            Self::History(what, reach) => (
+                may.history.contains(what) && may.reach >= *reach,
+                format!("{} of the history of {}", json!(what), of(*reach)),
+            ),
+            Self::Events(what, reach) => (
+                may.events.contains(what) && may.reach >= *reach,
+                format!("{} of the events of {}", json!(what), of(*reach)),
+            ),
+            Self::Artifacts(what) => (may.artifacts.contains(what), format!("{} of artifacts", json!(what))),
+            Self::State(scope) => (may.state.contains(scope), format!("state of scope {}", json!(scope))),
+            Self::Storage(area) => (may.storage.contains(area), format!("storage of {}", json!(area))),
+            Self::Platform(action) => (may.platform_api.allows(action), format!("the action {action}")),
+            Self::Tape(access) => (may.tape >= *access, "the tape".to_owned()),
+            Self::Prompt => (may.prompt, "the host's prompts".to_owned()),
+            Self::Children => (may.children, "child runs".to_owned()),
+            Self::Steering => (may.steering, "messages that come meanwhile".to_owned()),
+        };
+        if is_covered { Ok(()) } else { Err(unauthorized(&what)) }
+    }
+}
+
+/// Whether this can be done with any of them.
+fn any<O: Operation>(uses: &Uses<O>, operation: O) -> bool {
+    uses.operations.contains(&operation) && uses.names != Access::none()
+}
+
+fn of(reach: Reach) -> &'static str {
+    match reach {
+        Reach::Conversation => "this conversation",
+        Reach::Workspace => "another conversation",
+    }
+}

@@ -1,0 +1,170 @@
+//! What is wrong with a binding.
+
+use capstan_protocol::{Binding, BindingId, Descriptor, Filter, RunnerId};
+use capstan_tape::StoreError;
+
+use super::closeness::{NAMES, named};
+use super::conflict::contested;
+
+/// Why a binding was not saved.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BindingError {
+    /// It makes no sense.
+    #[error("the binding {binding_id} cannot be saved: {detail}")]
+    Invalid {
+        /// The binding.
+        binding_id: BindingId,
+        /// What is wrong.
+        detail: String,
+    },
+    /// An event could get it or another one.
+    #[error("the binding {binding_id} fits events of type {event_type} as closely as {other}")]
+    Ambiguous {
+        /// The binding.
+        binding_id: BindingId,
+        /// The other one.
+        other: BindingId,
+        /// An event type that both take.
+        event_type: String,
+    },
+    /// There is no such runner.
+    #[error("there is no runner {runner_id}; known: {known}")]
+    UnknownRunner {
+        /// The runner.
+        runner_id: RunnerId,
+        /// Those there are.
+        known: String,
+    },
+    /// There is no such binding.
+    #[error("there is no binding {binding_id}")]
+    Unknown {
+        /// The binding.
+        binding_id: BindingId,
+    },
+    /// The store refused or failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl BindingError {
+    /// A stable code, which has a page in the documentation.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Invalid { .. } => "binding-invalid",
+            Self::Ambiguous { .. } => "binding-ambiguous",
+            Self::UnknownRunner { .. } => "runner-unknown",
+            Self::Unknown { .. } => "binding-unknown",
+            Self::Store(error) => error.code(),
+        }
+    }
+}
+
+/// How long a name may be.
+const LONGEST_NAME: usize = 128;
+/// What a filter can be about.
+const EVENT_FIELDS: [&str; 14] = [
+    "event_id",
+    "event_type",
+    "event_time",
+    "source",
+    "bot_id",
+    "workspace_id",
+    "conversation_id",
+    "thread_id",
+    "session_id",
+    "actor",
+    "subject",
+    "input",
+    "delivery",
+    "metadata",
+];
+
+/// Refuses a binding that makes no sense by itself, or whose runner cannot take it.
+pub(super) fn check(binding: &Binding, runners: &[Descriptor]) -> Result<(), BindingError> {
+    let invalid = |detail| BindingError::Invalid { binding_id: binding.binding_id.clone(), detail };
+    itself(binding).map_err(invalid)?;
+    let Some(runner) = runners.iter().find(|runner| runner.id == binding.runner_id) else {
+        let known: Vec<&str> = runners.iter().map(|runner| runner.id.as_str()).collect();
+        let (runner_id, known) = (binding.runner_id.clone(), known.join(", "));
+        return Err(BindingError::UnknownRunner { runner_id, known });
+    };
+    config(binding, runner).map_err(invalid)
+}
+
+/// Refuses a binding that an event could get as well as one of the others.
+pub(super) fn check_beside(binding: &Binding, others: &[Binding]) -> Result<(), BindingError> {
+    for other in others.iter().filter(|other| other.binding_id != binding.binding_id) {
+        if let Some(event_type) = contested(binding, other) {
+            let (binding_id, other) = (binding.binding_id.clone(), other.binding_id.clone());
+            return Err(BindingError::Ambiguous { binding_id, other, event_type });
+        }
+    }
+    Ok(())
+}
+
+fn itself(binding: &Binding) -> Result<(), String> {
+    let id = binding.binding_id.as_str();
+    let is_plain = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.:/".contains(c));
+    if id.is_empty() || id.len() > LONGEST_NAME || !is_plain(id) {
+        return Err(format!("its id must have 1 to {LONGEST_NAME} characters: letters, digits and - _ . : /"));
+    }
+    for (field, name) in NAMES.into_iter().zip(named(&binding.scope)) {
+        if name.is_some_and(|name| name.trim().is_empty()) {
+            return Err(format!("the {field} of its scope is empty; leave it out to apply everywhere"));
+        }
+    }
+    let scope = &binding.scope;
+    if scope.thread_id.is_some() && scope.conversation_id.is_none() {
+        return Err("its scope names a thread_id without the conversation_id it is in".to_owned());
+    }
+    if scope.conversation_id.is_some() && scope.channel.is_none() {
+        return Err("its scope names a conversation_id without the channel it is on".to_owned());
+    }
+    binding.event_types.iter().try_for_each(|pattern| event_type(pattern))?;
+    binding.filters.iter().try_for_each(filter)
+}
+
+fn event_type(pattern: &str) -> Result<(), String> {
+    let beginning = pattern.strip_suffix('*').unwrap_or(pattern);
+    let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "._-".contains(c);
+    let is_good = !pattern.is_empty()
+        && pattern.len() <= LONGEST_NAME
+        && beginning.chars().all(is_name)
+        && (beginning == pattern || beginning.is_empty() || beginning.ends_with('.'));
+    if is_good {
+        return Ok(());
+    }
+    Err(format!("the event type {pattern:?} is neither a name like message.received nor a pattern like message.*"))
+}
+
+fn filter(filter: &Filter) -> Result<(), String> {
+    let field = filter.field.split('.').next().unwrap_or_default();
+    if !EVENT_FIELDS.contains(&field) {
+        return Err(format!("a filter is about {:?}; an event has {}", filter.field, EVENT_FIELDS.join(", ")));
+    }
+    if filter.one_of.is_empty() && filter.contains.is_none() && filter.exists.is_none() {
+        return Err(format!("the filter on {} says nothing: give one_of, contains or exists", filter.field));
+    }
+    Ok(())
+}
+
+fn config(binding: &Binding, runner: &Descriptor) -> Result<(), String> {
+    let Some(schema) = &runner.config_schema else {
+        return match binding.runner_config.keys().next() {
+            None => Ok(()),
+            Some(key) => Err(format!("the runner {} takes no configuration, and {key} is set", runner.id)),
+        };
+    };
+    let validator = jsonschema::validator_for(schema)
+        .map_err(|error| format!("the config schema of the runner {} is not valid: {error}", runner.id))?;
+    let config = serde_json::Value::Object(binding.runner_config.clone());
+    let problems: Vec<String> = validator
+        .iter_errors(&config)
+        .take(3)
+        .map(|error| match error.instance_path().to_string() {
+            path if path.is_empty() => error.to_string(),
+            path => format!("{}: {error}", path.trim_start_matches('/').replace('/', ".")),
+        })
+        .collect();
+    if problems.is_empty() { Ok(()) } else { Err(format!("its runner_config does not fit: {}", problems.join("; "))) }
+}

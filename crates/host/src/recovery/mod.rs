@@ -1,0 +1,5 @@
+//! What a dead process left: ended, taken up again, or counted.
+
+pub mod conservation;
+pub(crate) mod left;
+pub(crate) mod overheard;

@@ -1,0 +1,296 @@
+//! The only way to run.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use capstan_hooks::args::RunModelArgs;
+use capstan_hooks::{EventStream, Inbound, State};
+use capstan_protocol::{
+    Adapter, Binding, ContextAccess, ConversationContext, EntryId, EventKey, Resources, RunContext, RunId,
+    RuntimeContext, StreamEvent, Timestamp, Trigger, Usage,
+};
+use capstan_tape::{Draft, Fact, RunRecord, RunStatus};
+use capstan_turn::{ModelStage, RunFailure, StageEnd, StageEvents, StageInput, TurnError};
+use futures::{FutureExt as _, StreamExt as _};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::budget::Budget;
+use super::run::{EVENT_QUEUE, Run, Terminal};
+use super::steering::Steering;
+use super::{child, grant};
+use crate::api::door::Door;
+use crate::api::open_calls;
+use crate::delivery::asking;
+use crate::engine::GoesOn;
+use crate::results::runner_stream;
+use crate::services::Services;
+use crate::turns::journal::Journal;
+
+/// Runs the model stage of turns: one run for each, under the binding that the event resolves to.
+pub(crate) struct Orchestrator {
+    pub(crate) services: Arc<Services>,
+}
+
+/// What a turn gives the orchestrator and hears back from it; rides in the inbound's extensions.
+pub(crate) struct TurnRun {
+    pub(crate) journal: Arc<Journal>,
+    pub(crate) cancelled: CancellationToken,
+    /// What came meanwhile.
+    pub(crate) steering: Arc<Steering>,
+    /// The newest entry of the tape that tells of one of its events.
+    pub(crate) begins_after: EntryId,
+    /// Its events, the one it answers first, and where their messages stand if a run that was cut off took them in.
+    pub(crate) events: Vec<(EventKey, Option<EntryId>)>,
+    pub(crate) report: Mutex<Option<RunReport>>,
+    /// The run, from before it is on record.
+    pub(crate) goes_on: Mutex<Option<GoesOn>>,
+}
+
+/// What is known about the run of a turn.
+#[derive(Debug, Clone)]
+pub(crate) struct RunReport {
+    pub(crate) run_id: RunId,
+    pub(crate) usage: Option<Usage>,
+    /// Nobody gave any output, so the turn goes on with the prompt as the reply.
+    pub(crate) without_output: bool,
+}
+
+/// The run a turn is in; rides in the state's extensions, where the built-in `run_model_stream` finds it.
+pub(crate) struct ActiveRun {
+    run: Arc<Run>,
+    from_api: Mutex<Option<mpsc::Receiver<StreamEvent>>>,
+}
+
+impl ActiveRun {
+    /// Makes a run the one that its turn is in, until the guard is dropped: the run knows the state, so the state must
+    /// not keep the run.
+    fn enter(state: &State, run: Arc<Run>, from_api: mpsc::Receiver<StreamEvent>) -> Active {
+        state.extensions().insert(Self { run, from_api: Mutex::new(Some(from_api)) });
+        Active(state.clone())
+    }
+
+    /// Asks the binding's runner. A run asks it once.
+    pub(crate) fn start_runner(&self) -> Option<EventStream> {
+        let from_api = self.from_api.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        Some(runner_stream(Arc::clone(&self.run), from_api))
+    }
+}
+
+/// Takes the active run out of the turn's state when the run is over, whichever way it ended.
+struct Active(State);
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        self.0.extensions().remove::<ActiveRun>();
+    }
+}
+
+#[async_trait]
+impl ModelStage for Orchestrator {
+    async fn run(&self, input: StageInput, events: &dyn StageEvents) -> Result<StageEnd, TurnError> {
+        let turn = input.inbound.extensions().get::<TurnRun>().ok_or(TurnError::Cancelled)?;
+        let Some(binding) = self.services.binding_of(&input.inbound).await? else {
+            tracing::info!(event = %input.inbound.event_id, "no binding fits, so nothing is done");
+            return Ok(StageEnd::Silent);
+        };
+        let (run, from_api) = self.open(&input, &binding, &turn).await?;
+        let _active = ActiveRun::enter(&input.state, Arc::clone(&run), from_api);
+        let end = tokio::select! {
+            // First: a tool that sees the cancellation too must not make the run look as if it had ended by itself.
+            biased;
+            () = turn.cancelled.cancelled() => Err(TurnError::Cancelled),
+            end = tokio::time::timeout(self.services.settings.run_timeout, self.drive(&run, &input, events)) => {
+                end.unwrap_or(Err(TurnError::Timeout))
+            }
+        };
+        run.shut_door(status_of(&end));
+        // What it had begun and not ended was dropped with it.
+        child::end_left(&run, status_of(&end)).await;
+        open_calls::tell(&run).await;
+        self.close(&run, &turn, &end);
+        end
+    }
+
+    async fn show(&self, event: &StreamEvent, inbound: &Inbound) {
+        let binding = inbound.extensions().get::<Binding>();
+        if binding.is_none_or(|binding| !binding.delivery_policy.no_stream) {
+            asking::show(&self.services, event, inbound).await;
+        }
+    }
+}
+
+impl Orchestrator {
+    /// Resolves the runner, computes the grant, builds the context, and writes the run into the ledger.
+    async fn open(
+        &self,
+        input: &StageInput,
+        binding: &Binding,
+        turn: &TurnRun,
+    ) -> Result<(Arc<Run>, mpsc::Receiver<StreamEvent>), TurnError> {
+        let runner = self.services.runner(&binding.runner_id).cloned();
+        let runner = runner.ok_or_else(|| TurnError::NoRunner(binding.runner_id.clone()))?;
+        let now = self.services.settings.clock.now();
+        let descriptor = runner.descriptor();
+        let bypasses_host = !descriptor.capabilities.effects_through_host || self.services.has_stand_ins;
+        let grant = grant::compute(&descriptor.permissions, binding, grant::Scope::from(&*input.inbound));
+        let context = self.context(input, binding, turn, now, Resources { grant });
+        let goes_on = self.services.runs.enter(context.run_id.clone(), turn.cancelled.clone());
+        *turn.goes_on.lock().unwrap_or_else(PoisonError::into_inner) = Some(goes_on);
+        turn.journal.push(Fact::OpenRun(Box::new(RunRecord {
+            run_id: context.run_id.clone(),
+            session: input.session.clone(),
+            tape: turn.journal.tape().clone(),
+            begins_after: turn.begins_after,
+            parent: None,
+            event: EventKey::from(&*input.inbound),
+            others: turn.events.iter().skip(1).map(|(key, _)| key.clone()).collect(),
+            binding: binding.binding_id.clone(),
+            runner: binding.runner_id.clone(),
+            grant: context.resources.grant.clone(),
+            status: RunStatus::Created,
+            started_at: now,
+            ended_at: None,
+            usage: None,
+            bypasses_host,
+            cancel_requested: false,
+        })));
+        if bypasses_host {
+            // What it does the host does not see, so that it began must be on record before it does anything. Every
+            // other run is on record with the first thing it does.
+            turn.journal.start_run(&context.run_id);
+            turn.journal.flush().await?;
+        }
+        let (events, from_api) = mpsc::channel(EVENT_QUEUE);
+        let run = Run {
+            services: Arc::clone(&self.services),
+            journal: Arc::clone(&turn.journal),
+            runner,
+            context,
+            prompt: input.prompt.clone(),
+            serves: turn.events.clone(),
+            steering: Arc::clone(&turn.steering),
+            state: input.state.clone(),
+            cancelled: turn.cancelled.clone(),
+            events,
+            budget: Arc::new(Budget::new(&self.services.settings.limits)),
+            depth: 0,
+            progress: Mutex::default(),
+            door: Door::new(self.services.settings.limits.api, self.services.settings.run_timeout),
+        };
+        Ok((Arc::new(run), from_api))
+    }
+
+    fn context(
+        &self,
+        input: &StageInput,
+        binding: &Binding,
+        turn: &TurnRun,
+        now: Timestamp,
+        resources: Resources,
+    ) -> RunContext {
+        let event = (*input.inbound).clone();
+        let settings = &self.services.settings;
+        let timeout = i64::try_from(settings.run_timeout.as_millis()).unwrap_or(i64::MAX);
+        RunContext {
+            run_id: RunId::generate(),
+            trigger: Trigger { kind: event.event_type.clone(), binding_id: binding.binding_id.clone() },
+            conversation: ConversationContext {
+                session_id: input.session.clone(),
+                conversation_id: event.conversation_id.clone(),
+                thread_id: event.thread_id.clone(),
+            },
+            actor: event.actor.clone(),
+            subject: event.subject.clone(),
+            input: event.input.clone(),
+            delivery: event.delivery.clone(),
+            resources,
+            context: ContextAccess { tape: turn.journal.tape().clone() },
+            state: input.state.values(),
+            runtime: RuntimeContext {
+                workspace: settings.workspace.as_text(),
+                started_at: now,
+                deadline: Some(now.plus_millis(timeout)),
+            },
+            config: binding.runner_config.clone(),
+            adapter: Adapter { prompt: Some(input.prompt.0.as_ref().clone()) },
+            metadata: event.metadata.clone(),
+            event,
+        }
+    }
+
+    /// Lets the model hooks decide, and journals what whoever decided does.
+    async fn drive(&self, run: &Run, input: &StageInput, events: &dyn StageEvents) -> Result<StageEnd, TurnError> {
+        let args = RunModelArgs {
+            prompt: input.prompt.clone(),
+            session_id: input.session.clone(),
+            state: input.state.clone(),
+        };
+        let Some(mut decided) = self.services.hooks.model_stage(&args).await? else {
+            run.take_in();
+            return Ok(StageEnd::Nothing);
+        };
+        let is_stand_in = !run.progress().runner_started;
+        let crashed = |error: &TurnError| {
+            run.keep_partial();
+            run.append(Draft::error("run_model", &error.public()));
+        };
+        while let Some(event) = next_event(&mut decided.value).await.inspect_err(crashed)? {
+            if is_stand_in {
+                run.record_stand_in(&event).await;
+            }
+            events.emit(&event).await;
+            if is_stand_in && run.progress().terminal.is_some() {
+                break;
+            }
+        }
+        if is_stand_in {
+            run.finish_stand_in();
+        }
+        let terminal = run.progress().terminal.clone();
+        match terminal {
+            Some(Terminal::Failed(failure)) => Err(TurnError::Run(failure)),
+            Some(Terminal::Completed { silent: true }) => Ok(StageEnd::Silent),
+            Some(Terminal::Completed { silent: false }) | None => Ok(StageEnd::Output(run.output())),
+        }
+    }
+
+    /// Writes the end of the run into the journal; it is committed with the turn's outcome.
+    fn close(&self, run: &Run, turn: &TurnRun, end: &Result<StageEnd, TurnError>) {
+        if end.is_err() {
+            run.keep_partial();
+        }
+        run.tell_noted();
+        let status = status_of(end);
+        let usage = run.progress().usage.clone();
+        turn.journal.push(Fact::EndRun {
+            run_id: run.id().clone(),
+            status,
+            usage: usage.clone(),
+            at: self.services.settings.clock.now(),
+        });
+        let without_output = matches!(end, Ok(StageEnd::Nothing));
+        let report = RunReport { run_id: run.id().clone(), usage, without_output };
+        *turn.report.lock().unwrap_or_else(PoisonError::into_inner) = Some(report);
+    }
+}
+
+fn status_of(end: &Result<StageEnd, TurnError>) -> RunStatus {
+    match end {
+        Ok(_) => RunStatus::Completed,
+        Err(TurnError::Cancelled) => RunStatus::Cancelled,
+        Err(TurnError::Timeout) => RunStatus::Timeout,
+        Err(_) => RunStatus::Failed,
+    }
+}
+
+/// The next event of the stage. A panic in it, a plugin's or a runner's, is this run's failure and nobody else's; nor
+/// does a stream that always has an event ready keep anybody else waiting.
+pub(crate) async fn next_event(stream: &mut EventStream) -> Result<Option<StreamEvent>, TurnError> {
+    tokio::task::consume_budget().await;
+    AssertUnwindSafe(stream.next()).catch_unwind().await.map_err(|_| {
+        let message = "the model stage crashed".to_owned();
+        TurnError::Run(RunFailure { message, code: Some("run-failed".to_owned()) })
+    })
+}

@@ -1,0 +1,191 @@
+//! An event as somebody writes it down: only what must be said, and nothing that is not known.
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::{
+    ActorRef, ChannelName, Delivery, Event, EventId, Input, Map, SessionId, SubjectRef, Timestamp, WorkspaceId,
+};
+
+/// Why an envelope is no event.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EnvelopeError {
+    /// It is not a JSON object.
+    #[error("an envelope is a JSON object")]
+    NotObject,
+    /// It lacks a field.
+    #[error("the field {field} is missing")]
+    Missing {
+        /// The field.
+        field: &'static str,
+    },
+    /// It has a field that no event has.
+    #[error("there is no field {field}; known: {known}")]
+    Unknown {
+        /// The field.
+        field: String,
+        /// Those there are.
+        known: String,
+    },
+    /// A field is not what it should be.
+    #[error("the field {field} is not valid: {detail}")]
+    Invalid {
+        /// The field.
+        field: String,
+        /// What is wrong.
+        detail: String,
+    },
+}
+
+const FIELDS: [&str; 14] = [
+    "event_type",
+    "source",
+    "input",
+    "event_id",
+    "event_time",
+    "bot_id",
+    "workspace_id",
+    "conversation_id",
+    "thread_id",
+    "session_id",
+    "actor",
+    "subject",
+    "delivery",
+    "metadata",
+];
+/// The fields of fields.
+const INNER: [(&str, &[&str]); 4] = [
+    ("input", &["text", "contents"]),
+    ("actor", &["id", "name"]),
+    ("subject", &["type", "id"]),
+    ("delivery", &["output_channel", "chat_id", "reply_to"]),
+];
+/// The longest name of anything, in bytes.
+const LONGEST_NAME: usize = 1024;
+
+impl Event {
+    /// An event from its envelope. `event_type`, `source` and `input` must be there; the rest has defaults: a new event id,
+    /// and nothing.
+    pub fn from_envelope(envelope: Value) -> Result<Self, EnvelopeError> {
+        let Value::Object(mut fields) = envelope else { return Err(EnvelopeError::NotObject) };
+        known("", fields.keys(), &FIELDS)?;
+        for (field, inner) in INNER {
+            match fields.get(field) {
+                Some(Value::Object(value)) => known(&format!("{field}."), value.keys(), inner)?,
+                Some(Value::Null) | None => {}
+                Some(_) => {
+                    let (field, detail) = (field.to_owned(), "it must be an object".to_owned());
+                    return Err(EnvelopeError::Invalid { field, detail });
+                }
+            }
+        }
+        let required = ["event_type", "source", "input"];
+        if let Some(field) = required.into_iter().find(|field| fields.get(*field).is_none_or(Value::is_null)) {
+            return Err(EnvelopeError::Missing { field });
+        }
+        let event = Self {
+            event_type: take::<Option<String>>(&mut fields, "event_type")?.unwrap_or_default(),
+            source: take::<Option<ChannelName>>(&mut fields, "source")?.unwrap_or_else(|| ChannelName::new("")),
+            input: take::<Option<Input>>(&mut fields, "input")?.unwrap_or_default(),
+            event_id: take::<Option<EventId>>(&mut fields, "event_id")?.unwrap_or_else(EventId::generate),
+            event_time: take::<Option<Timestamp>>(&mut fields, "event_time")?,
+            bot_id: take::<Option<String>>(&mut fields, "bot_id")?,
+            workspace_id: take::<Option<WorkspaceId>>(&mut fields, "workspace_id")?,
+            conversation_id: take::<Option<String>>(&mut fields, "conversation_id")?,
+            thread_id: take::<Option<String>>(&mut fields, "thread_id")?,
+            session_id: take::<Option<SessionId>>(&mut fields, "session_id")?,
+            actor: take::<Option<ActorRef>>(&mut fields, "actor")?,
+            subject: take::<Option<SubjectRef>>(&mut fields, "subject")?,
+            delivery: take::<Option<Delivery>>(&mut fields, "delivery")?.unwrap_or_default(),
+            raw_ref: None,
+            metadata: take::<Option<Map>>(&mut fields, "metadata")?.unwrap_or_default(),
+        };
+        event.check_names()?;
+        Ok(event)
+    }
+
+    fn check_names(&self) -> Result<(), EnvelopeError> {
+        let invalid = |field: &str, detail: &str| {
+            Err(EnvelopeError::Invalid { field: field.to_owned(), detail: detail.to_owned() })
+        };
+        let is_type = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "._-".contains(c);
+        if self.event_type.is_empty() || self.event_type.len() > 128 || !self.event_type.chars().all(is_type) {
+            return invalid("event_type", "it is a name like message.received, in small letters");
+        }
+        let names = [
+            ("source", Some(self.source.as_str())),
+            ("event_id", Some(self.event_id.as_str())),
+            ("bot_id", self.bot_id.as_deref()),
+            ("workspace_id", self.workspace_id.as_ref().map(WorkspaceId::as_str)),
+            ("conversation_id", self.conversation_id.as_deref()),
+            ("thread_id", self.thread_id.as_deref()),
+            ("session_id", self.session_id.as_ref().map(SessionId::as_str)),
+            ("actor.id", self.actor.as_ref().map(|actor| actor.id.as_str())),
+            ("subject.id", self.subject.as_ref().map(|subject| subject.id.as_str())),
+        ];
+        for (field, name) in names {
+            let Some(name) = name else { continue };
+            if name.trim().is_empty() {
+                return invalid(field, "it is empty");
+            }
+            if name.len() > LONGEST_NAME || name.contains(char::is_control) {
+                return invalid(field, "it is too long, or has control characters");
+            }
+        }
+        Ok(())
+    }
+}
+
+fn known<'a>(place: &str, mut found: impl Iterator<Item = &'a String>, known: &[&str]) -> Result<(), EnvelopeError> {
+    match found.find(|field| !known.contains(&field.as_str())) {
+        None => Ok(()),
+        Some(field) => Err(EnvelopeError::Unknown { field: format!("{place}{field}"), known: known.join(", ") }),
+    }
+}
+
+fn take<T: DeserializeOwned>(fields: &mut Map, field: &str) -> Result<T, EnvelopeError> {
+    let value = fields.remove(field).unwrap_or_default();
+    serde_json::from_value(value)
+        .map_err(|error| EnvelopeError::Invalid { field: field.to_owned(), detail: error.to_string() })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::Event;
+
+    fn read(envelope: Value) -> Result<Event, String> {
+        Event::from_envelope(envelope).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn g01_an_envelope_needs_a_type_a_source_and_an_input() {
+        let event = read(json!({"event_type": "api.invoked", "source": "api", "input": {"text": "go"}})).unwrap();
+        assert_eq!((event.event_type.as_str(), event.input.plain_text()), ("api.invoked", "go"));
+        assert!(!event.event_id.as_str().is_empty());
+        for missing in ["event_type", "source", "input"] {
+            let mut envelope = json!({"event_type": "api.invoked", "source": "api", "input": {}});
+            envelope.as_object_mut().unwrap().remove(missing);
+            assert_eq!(read(envelope), Err(format!("the field {missing} is missing")));
+        }
+    }
+
+    #[test]
+    fn g01_what_is_wrong_with_an_envelope_is_named() {
+        let with = |field: &str, value: Value| {
+            let mut envelope = json!({"event_type": "api.invoked", "source": "api", "input": {"text": "go"}});
+            envelope[field] = value;
+            read(envelope).unwrap_err()
+        };
+        assert_eq!(read(json!([])), Err("an envelope is a JSON object".to_owned()));
+        assert!(with("sauce", json!("x")).starts_with("there is no field sauce; known: event_type, source"));
+        assert!(with("actor", json!({"id": "1", "nick": "x"})).starts_with("there is no field actor.nick; known: id"));
+        assert!(with("actor", json!("ann")).contains("actor is not valid: it must be an object"));
+        assert!(with("event_type", json!("Message Received")).contains("event_type is not valid"));
+        assert!(with("thread_id", json!(7)).contains("thread_id is not valid"));
+        assert!(with("conversation_id", json!(" ")).contains("conversation_id is not valid: it is empty"));
+        assert!(with("event_time", json!("yesterday")).contains("event_time is not valid"));
+        assert!(with("metadata", json!([])).contains("metadata is not valid"));
+    }
+}

@@ -1,0 +1,73 @@
+//! What is kept under a key.
+
+use capstan_protocol::{RunId, Timestamp};
+use capstan_tape::{Batch, Expect, Fact, Kept, Store, StoreError};
+use serde_json::{Value, json};
+
+use super::fixture::{commit, just};
+
+fn kept(space: &str, key: &str, value: Value) -> Kept {
+    let by = (key == "b").then(|| RunId::new("r1"));
+    Kept { space: space.to_owned(), key: key.to_owned(), value, at: Timestamp::from_millis(1_000), by }
+}
+
+fn keep(space: &str, key: &str, value: Value) -> Batch {
+    just(Fact::Keep(kept(space, key, value)))
+}
+
+fn forget(space: &str, key: &str) -> Batch {
+    just(Fact::Forget { space: space.to_owned(), key: key.to_owned(), at: Timestamp::from_millis(2_000) })
+}
+
+pub(super) async fn g06_a_value_is_kept_until_it_is_forgotten(store: &dyn Store) {
+    for (space, key) in [("s", "b"), ("s", "a"), ("s", "c"), ("s2", "a"), ("other", "a")] {
+        commit(store, keep(space, key, json!({"in": space, "deep": ["你好", 1.5, null]}))).await;
+    }
+    let found = store.kept("s", "b").await.unwrap();
+    assert_eq!(found, Some(kept("s", "b", json!({"in": "s", "deep": ["你好", 1.5, null]}))));
+    commit(store, keep("s", "b", json!("anew"))).await;
+    assert_eq!(store.kept("s", "b").await.unwrap().unwrap().value, json!("anew"));
+
+    let keys = async |after, limit| {
+        let page = store.kept_in("s", after, limit).await.unwrap();
+        page.into_iter().map(|kept| kept.key).collect::<Vec<_>>()
+    };
+    assert_eq!(keys(None, 10).await, ["a", "b", "c"]);
+    assert_eq!(keys(None, 2).await, ["a", "b"]);
+    assert_eq!(keys(Some("b"), 2).await, ["c"]);
+
+    commit(store, forget("s", "b")).await;
+    assert_eq!(store.kept("s", "b").await.unwrap(), None);
+    assert_eq!(keys(None, 10).await, ["a", "c"]);
+    assert_eq!(store.kept("nowhere", "a").await.unwrap(), None);
+}
+
+pub(super) async fn g06_a_space_knows_how_often_it_changed_and_how_much_it_holds(store: &dyn Store) {
+    assert_eq!(store.space("s").await.unwrap(), None);
+    commit(store, keep("s", "key", json!("value"))).await;
+    commit(store, keep("s", "key", json!("another value"))).await;
+    commit(store, keep("s", "k2", json!(1))).await;
+    commit(store, keep("s/below", "k", json!(1))).await;
+    commit(store, forget("s", "never")).await;
+    let space = store.space("s").await.unwrap().unwrap();
+    assert_eq!((space.revision, space.rows, space.bytes), (3, 2, 3 + 15 + 2 + 1));
+    commit(store, forget("s", "key")).await;
+    let space = store.space("s").await.unwrap().unwrap();
+    assert_eq!((space.revision, space.rows, space.bytes, space.at), (4, 1, 3, Timestamp::from_millis(2_000)));
+
+    let late = Expect::Space { space: "s".to_owned(), revision: 3 };
+    let batch = Batch { expect: vec![late], ..keep("s", "late", json!(1)) };
+    assert_eq!(store.commit(batch).await, Err(StoreError::Changed { space: "s".to_owned() }));
+    let in_time = Expect::Space { space: "s".to_owned(), revision: 4 };
+    commit(store, Batch { expect: vec![in_time], ..keep("s", "in time", json!(1)) }).await;
+    let new = Expect::Space { space: "new".to_owned(), revision: 0 };
+    commit(store, Batch { expect: vec![new], ..keep("new", "k", json!(1)) }).await;
+
+    let names = async |prefix| {
+        let spaces = store.spaces(prefix).await.unwrap();
+        spaces.into_iter().map(|space| space.space).collect::<Vec<_>>()
+    };
+    assert_eq!(names("s").await, ["s", "s/below"]);
+    assert_eq!(names("").await, ["new", "s", "s/below"]);
+    assert_eq!(names("x").await, Vec::<String>::new());
+}
