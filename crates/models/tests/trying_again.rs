@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::sync::Mutex;
 use std::time::Duration;
 
 use capstan_hooks::contracts::ModelErrorKind::{Broken, RateLimited, Rejected, Unreachable};
@@ -44,6 +45,21 @@ async fn a8_what_passes_is_tried_again_with_every_provider() {
             assert_eq!(answer.unwrap().text, "better", "{status} of {}", wire.name());
             assert_eq!(asked, 3);
         }
+    }
+}
+
+#[tokio::test]
+async fn a8_each_wait_is_told_with_its_reason_before_it_begins() {
+    for wire in Wire::ALL {
+        let server = ScriptedModel::start(vec![refusal(429), Reply::cut_after(""), Reply::text("better")]).await;
+        let provider = provider_of(wire, &server, |settings| settings.retries = 2);
+        let told = Mutex::new(Vec::new());
+        let waits = |error: &ModelError, wait: Duration| told.lock().unwrap().push((error.message.clone(), wait));
+        let request = request_to(wire, vec![ChatMessage::user("hi")]);
+        collect(provider.stream_telling(&request, &waits).await.unwrap()).await.unwrap();
+        let told = told.into_inner().unwrap();
+        assert!(told[0].0.contains("answered 429") && !told[1].0.contains("429"), "{told:?}");
+        assert!(told.len() == 2 && told.iter().all(|(_, wait)| *wait > Duration::ZERO), "{told:?}");
     }
 }
 

@@ -219,6 +219,7 @@ impl StageEvents for Emitted<'_> {
             | StreamEvent::ToolCall { .. }
             | StreamEvent::ToolResult { .. }
             | StreamEvent::Usage { .. }
+            | StreamEvent::Waiting { .. }
             | StreamEvent::Final { .. } => {}
         }
         self.turn.stage.show(event, self.inbound).await;

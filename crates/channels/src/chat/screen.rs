@@ -261,6 +261,10 @@ impl Screen {
         let spinner = SPINNER[usize::try_from(now.as_millis() / TICK.as_millis()).unwrap_or(0) % SPINNER.len()];
         let said = if self.transcript.is_cancelling {
             format!("{spinner} cancelling · ctrl-c again leaves")
+        } else if let Some((reason, left)) = self.transcript.waits(now) {
+            // The beginning is what a narrow window shows.
+            let left = left.as_secs() + 1;
+            format!("{spinner} {time} · ctrl-c cancels · asks again in {left}s: {reason}")
         } else {
             format!("{spinner} {time} · ctrl-c cancels")
         };

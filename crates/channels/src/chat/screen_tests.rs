@@ -206,6 +206,18 @@ fn c01_ctrl_c_clears_the_line_and_leaves_only_when_pressed_twice_on_an_empty_one
 }
 
 #[test]
+fn a8_why_and_how_long_a_model_is_waited_for_is_seen_until_it_is_asked_again() {
+    let waits = || StreamEvent::Waiting { reason: "it answered 429,\nslow down".to_owned(), seconds: 3.5 };
+    let mut seen = Seen::new(80, 20);
+    seen.say("hello").event(waits()).after(1000);
+    assert!(seen.look().contains("ctrl-c cancels · asks again in 3s: it answered 429, slow down"), "{}", seen.look());
+    assert!(!seen.after(3000).look().contains("asks again"), "it is being asked");
+    assert!(!seen.event(waits()).text("Here").look().contains("asks again"), "it answers");
+    seen.event(waits()).press(&Key::Interrupt);
+    assert!(!seen.look().contains("asks again"), "it is not asked again");
+}
+
+#[test]
 fn t11_a_failure_is_told_with_what_to_do() {
     let mut seen = Seen::new(60, 20);
     seen.say("hello").text("I wa").event(StreamEvent::error("the model broke off"));

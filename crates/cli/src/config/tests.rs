@@ -119,12 +119,9 @@ fn x06_a_workspace_chooses_neither_the_model_nor_its_key() {
         let refused = place.load();
         assert!(matches!(&refused, Err(ConfigError::Untrusted { key: found, .. }) if found == key), "{refused:?}");
     };
-    for (key, value) in [
-        ("model", "openai:pro"),
-        ("fallback_models", "openai:pro"),
-        ("api_key", "sk-theirs"),
-        ("reasoning", "high"),
-    ] {
+    for (key, value) in
+        [("model", "openai:pro"), ("fallback_models", "openai:pro"), ("api_key", "sk-theirs"), ("reasoning", "high")]
+    {
         let place = Place::new().home("model = 'openai:mine'");
         untrusted(&place.workspace("capstan.toml", &format!("{key} = '{value}'")), key);
         let variable = format!("CAPSTAN_{}={value}", key.to_uppercase());

@@ -27,6 +27,17 @@ fn a8_two_refusals_that_pass_are_not_noticed() {
 }
 
 #[test]
+fn a8_whoever_waits_for_a_model_is_told_why_and_how_long() {
+    let later = Reply::status(503, r#"{"error": {"message": "too busy"}}"#).with_header("retry-after-ms", "1000");
+    let server = ScriptedModel::start_blocking(vec![later, Reply::text("here I am")]);
+    let said = place(&server, MODELS[0]).capstan(&["run", "hello"]).succeeded();
+    assert_eq!(said.stdout, "here I am\n");
+    let told: Vec<&str> = said.stderr.lines().collect();
+    assert!(told.len() == 1 && told[0].contains("answered 503"), "{said:?}");
+    assert!(told[0].ends_with("too busy; asking again in 2 s"), "{said:?}");
+}
+
+#[test]
 fn a8_an_answer_that_breaks_off_is_shown_as_far_as_it_came_and_the_next_run_works() {
     for model in MODELS {
         for broken in [Reply::cut_after("half of it"), Reply::failing_after("half of it", "I fell over")] {

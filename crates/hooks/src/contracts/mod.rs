@@ -17,6 +17,6 @@ pub use artifacts::{Artifact, ArtifactPart, ArtifactsApi, NewArtifact};
 pub use channel::{Answer, Channel, ChannelCapabilities, ChannelError, Debounce, Fate, Gateway, Intake, Refusal};
 pub use children::{ChildCall, ChildEnd, RunsApi};
 pub use command::CliCommand;
-pub use model::{ModelError, ModelErrorKind, ModelEvent, ModelProvider, ModelStream, RequestBody, collect};
+pub use model::{ModelError, ModelErrorKind, ModelEvent, ModelProvider, ModelStream, RequestBody, Waits, collect};
 pub use runner::{ResultStream, Runner};
 pub use tool::{FnTool, Tool, ToolContext, ToolError, Touches};

@@ -1,5 +1,7 @@
 //! Models behind one trait.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use capstan_protocol::{Map, ModelOutput, ModelRequest, ToolCall, Usage};
 use futures::StreamExt as _;
@@ -15,6 +17,11 @@ pub trait ModelProvider: Send + Sync + 'static {
     /// Sends a request. The stream ends after [`ModelEvent::Stop`]; one that ends without it was cut off. Dropping it
     /// cancels the call.
     async fn stream(&self, request: &ModelRequest) -> Result<ModelStream, ModelError>;
+
+    /// The same, and says before each wait for another try why and how long it waits.
+    async fn stream_telling(&self, request: &ModelRequest, _waits: Waits<'_>) -> Result<ModelStream, ModelError> {
+        self.stream(request).await
+    }
 
     /// The body that [`stream`](Self::stream) sends for this request: a pure function, so that it can be recorded
     /// before it is sent. A provider that says nothing here is recorded in the form of `OpenAI` chat.
@@ -47,6 +54,9 @@ impl RequestBody {
         Value::Object(body)
     }
 }
+
+/// Is told of each wait of a provider for another try: why it waits, and how long.
+pub type Waits<'a> = &'a (dyn Fn(&ModelError, Duration) + Send + Sync);
 
 /// What a model emits, in order.
 pub type ModelStream = BoxStream<'static, Result<ModelEvent, ModelError>>;

@@ -1,6 +1,7 @@
 //! Models, as a run may use them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use capstan_hooks::LlmDecision;
 use capstan_hooks::args::{AfterLlmArgs, BeforeLlmArgs, LlmOutcome, LlmRequest};
@@ -99,7 +100,11 @@ impl Models {
             return Ok(Err(self.unknown_provider(request.model.provider())));
         };
         record_call(&self.0, provider.as_ref(), request).await?;
-        Ok(provider.stream(request).await)
+        let waits = |error: &ModelError, wait: Duration| {
+            let (reason, seconds) = (error.message.clone(), wait.as_secs_f64());
+            self.0.show(StreamEvent::Waiting { reason, seconds });
+        };
+        Ok(provider.stream_telling(request, &waits).await)
     }
 
     fn unknown_provider(&self, name: &str) -> ModelError {
