@@ -18,6 +18,7 @@ use super::step::Step;
 use super::{hook_failed, run_api, store_failed, unauthorized};
 use crate::recovery::{COMMAND, COMMAND_START};
 use crate::run::Run;
+use crate::spill;
 
 pub(super) struct Tools(pub(super) Arc<Run>);
 
@@ -59,7 +60,7 @@ impl ToolsApi for Tools {
         self.0.append(Draft::event(COMMAND_START, begun).hidden());
         self.0.flush().await.map_err(|error| store_failed(&error))?;
         let mut record = CommandRecord { tools: self, raw: call.raw, name, begun: Instant::now(), output: None };
-        let output = self.make(tool.as_ref(), call.arguments).await;
+        let output = spill::shortened(self.make(tool.as_ref(), call.arguments).await);
         record.output = Some(output.clone());
         step.end();
         Ok(output)
