@@ -7,6 +7,7 @@
 
 mod anthropic;
 mod chat;
+mod effort;
 mod figures;
 mod fit;
 mod gemini;
