@@ -106,7 +106,8 @@ fn a2_a_context_that_stays_too_long_is_an_error() {
         let replies = vec![Reply::overflow(), Reply::overflow(), Reply::text("better")];
         let server = ScriptedModel::start_blocking(replies);
         let place = place(&server, model);
-        place.capstan(&["run", "hello"]).refused("model-context-overflow", 1);
+        let said = place.capstan(&["run", "hello"]).refused("model-context-overflow", 1);
+        assert!(!said.stderr.contains("[...]"), "{model}: what the provider said is told: {}", said.stderr);
         assert_eq!(place.capstan(&["run", "shorter"]).data(), "better\n", "{model}");
         place.assert_undamaged();
     }
