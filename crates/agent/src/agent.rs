@@ -159,6 +159,9 @@ fn run_loop(max_steps: u32, prompt: Content, api: RunApi) -> ResultStream {
                     return;
                 }
                 Next::End => {
+                    if !spoke {
+                        tracing::warn!("the model ended without a last word, also when it was asked once more");
+                    }
                     step.end(&api, "ok").await;
                     match api.steering.take().await {
                         Ok(taken) if taken.is_empty() => {

@@ -79,6 +79,19 @@ async fn a8_nothing_is_tried_again_after_the_first_word() {
 }
 
 #[tokio::test]
+async fn a8_a_call_without_an_end_is_given_up() {
+    let frame = |arguments: String| {
+        let call = json!({"index": 0, "id": "a", "function": {"name": "bash", "arguments": arguments}});
+        format!("data: {}\n\n", json!({"choices": [{"delta": {"tool_calls": [call]}}]}))
+    };
+    let endless = frame("x".repeat(8 << 20)).repeat(9);
+    let (answer, asked) = ask(Wire::OpenAi, vec![Reply::raw(endless)]).await;
+    let error = answer.unwrap_err();
+    assert!(error.message.contains("without an end"), "{error}");
+    assert_eq!((error.kind, asked), (Broken, 1));
+}
+
+#[tokio::test]
 async fn a8_a_call_that_has_begun_is_a_first_word() {
     let call = json!({"name": "bash", "arguments": "{\"cmd\": "});
     let item = json!({"type": "function_call", "call_id": "a", "name": "bash", "arguments": ""});

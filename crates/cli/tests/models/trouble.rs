@@ -177,6 +177,39 @@ fn a1_an_answer_that_says_nothing_is_asked_for_once_more_and_is_then_an_error() 
 }
 
 #[test]
+fn a1_an_answer_of_gemini_without_any_part_is_an_error_as_every_empty_one_is() {
+    let nothing = || Reply::raw("data: {\"candidates\": [{\"finishReason\": \"STOP\", \"index\": 0}]}\n\n");
+    let server = ScriptedModel::start_blocking(vec![nothing(), nothing()]);
+    let said = place(&server, "gemini:gemini-3-pro").capstan(&["run", "hello"]).refused("model-broken", 1);
+    assert!(said.stderr.contains("answered with nothing"), "{}", said.stderr);
+}
+
+#[test]
+fn a1_whoever_gets_no_last_word_is_told_so() {
+    for model in MODELS {
+        let call = Reply::tool_calls([("a", "bash", json!({"cmd": "true"}))]).with_text("Let me look.");
+        let server = ScriptedModel::start_blocking(vec![call, Reply::text(""), Reply::text("")]);
+        let said = place(&server, model).capstan(&["run", "hello"]).succeeded();
+        assert_eq!(said.stdout, "Let me look.\n", "{model}");
+        assert!(said.stderr.contains("ended without a last word"), "{model}: {}", said.stderr);
+    }
+}
+
+#[test]
+fn a8_an_answer_that_is_too_long_is_broken_off_and_what_came_is_kept() {
+    let part = "x".repeat(3 << 20);
+    let server = ScriptedModel::start_blocking(vec![Reply::text([part.as_str(); 3].join(" ")), Reply::text("short")]);
+    let place = place(&server, MODELS[0]);
+    let said = place.capstan(&["run", "hello"]).failed("model-broken", 1);
+    assert!(said.stderr.contains("more than the 8388608 bytes allowed"), "{}", said.stderr);
+    let entries = place.entries();
+    let kept = of_kind(&entries, "message").pop().unwrap();
+    assert_eq!(kept["meta"]["interrupted"], json!(true));
+    assert!((6 << 20..=8 << 20).contains(&kept["payload"]["content"].as_str().unwrap().len()));
+    assert_eq!(place.capstan(&["run", "again"]).data(), "short\n");
+}
+
+#[test]
 fn a8_an_answer_that_does_not_go_on_is_given_up_in_time() {
     let gate = Gate::new();
     let server = ScriptedModel::start_blocking(vec![Reply::text("one two").held_at(&gate)]);
