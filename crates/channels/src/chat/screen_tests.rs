@@ -108,6 +108,18 @@ fn c01_an_empty_chat_shows_where_to_write() {
 }
 
 #[test]
+fn c01_no_row_of_the_bottom_is_wider_than_the_terminal() {
+    for columns in [1, 2, 5, 7] {
+        let mut seen = Seen::new(columns, 10);
+        seen.say("hello").call("c1", "bash", r#"{"cmd":"ls -la"}"#).text("Some words");
+        seen.press(&Key::Paste("what is being written".to_owned()));
+        let frame = seen.screen.frame(seen.now);
+        assert!(frame.bottom.iter().all(|row| row.columns() <= columns), "{columns}: {:?}", frame.bottom);
+        assert!(frame.column < columns, "{columns}: {}", frame.column);
+    }
+}
+
+#[test]
 fn t07_a_reply_is_seen_while_it_comes() {
     let mut seen = Seen::new(40, 10);
     seen.say("hello").after(1200).text("A first line.\n\nThe second is st");
