@@ -180,6 +180,8 @@ impl Transcript {
             }
             // A notice tells, when the turn has ended.
             StreamEvent::Error { .. } => {}
+            // Whoever cancelled it is told so, with what was cut off.
+            StreamEvent::Final { ok: false, .. } if self.is_cancelling => {}
             StreamEvent::Final { .. } => {
                 self.end_speech();
                 self.lead = None;
