@@ -173,6 +173,9 @@ fn run_loop(max_steps: u32, prompt: Content, may: Authority, api: RunApi) -> Res
                     return;
                 }
                 Next::End => {
+                    if !spoke {
+                        tracing::warn!("the model ended without a last word, also when it was asked once more");
+                    }
                     step.end(&api, "ok").await;
                     match take_steered(&may, &api).await {
                         Ok(taken) if taken.is_empty() => {

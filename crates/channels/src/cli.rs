@@ -11,6 +11,9 @@ use capstan_protocol::{ChannelName, Outbound, OutboundKind, SessionId, StreamEve
 
 use crate::chat::Tamed;
 
+/// So many seconds are noticed by whoever waits.
+const NOTICED: f64 = 1.0;
+
 /// Where a terminal channel writes.
 pub struct Printer {
     /// Replies.
@@ -86,10 +89,12 @@ impl Inner {
                 write!(self.printer.replies, "{delta}")?;
                 self.printer.replies.flush()
             }
+            StreamEvent::Waiting { reason, seconds } if *seconds >= NOTICED => {
+                self.begin_note()?;
+                writeln!(self.printer.notes, "{reason}; asking again in {:.0} s", seconds.ceil())
+            }
             StreamEvent::ToolCall { call } => {
-                if std::mem::take(&mut self.is_within_line) && self.printer.on_one_screen {
-                    writeln!(self.printer.notes)?;
-                }
+                self.begin_note()?;
                 writeln!(self.printer.notes, "> {} {}", call.function.name, call.function.arguments)
             }
             // What comes next is not the reply: it gets a line of its own.
@@ -100,9 +105,18 @@ impl Inner {
             StreamEvent::Reasoning { .. }
             | StreamEvent::ToolResult { .. }
             | StreamEvent::Usage { .. }
+            | StreamEvent::Waiting { .. }
             | StreamEvent::Error { .. }
             | StreamEvent::Final { .. } => Ok(()),
         }
+    }
+
+    /// A note does not stand on the line of a reply.
+    fn begin_note(&mut self) -> std::io::Result<()> {
+        if std::mem::take(&mut self.is_within_line) && self.printer.on_one_screen {
+            writeln!(self.printer.notes)?;
+        }
+        Ok(())
     }
 
     fn send(&mut self, message: &Outbound) -> std::io::Result<()> {

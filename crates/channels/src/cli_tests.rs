@@ -106,6 +106,17 @@ async fn c01_a_tool_call_has_a_line_of_its_own_where_a_person_sees_it_beside_the
 }
 
 #[tokio::test]
+async fn a8_a_wait_that_is_noticed_is_told_among_the_notes() {
+    let terminal = Terminal::new();
+    for seconds in [0.4, 1.2] {
+        let event = StreamEvent::Waiting { reason: "it answered 429".to_owned(), seconds };
+        terminal.cli.on_event(&event, &terminal.inbound).await.unwrap();
+    }
+    assert_eq!(terminal.notes.text(), "it answered 429; asking again in 2 s\n");
+    assert_eq!(terminal.replies.text(), "");
+}
+
+#[tokio::test]
 async fn c01_a_reply_that_breaks_off_ends_its_line() {
     let terminal = Terminal::new();
     terminal.stream(&["half"]).await;

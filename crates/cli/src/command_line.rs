@@ -357,7 +357,9 @@ fn start_logging(command: &Command) {
         Command::Serve(_) => "warn",
         // It would be written across the screen.
         Command::Chat(_) if chat::is_at_screen() => "off",
-        // These tell themselves how a turn failed.
+        // These tell themselves how a turn failed, and that a model is waited for.
+        Command::Run(run) if !run.json => "warn,capstan_turn=off,capstan_models=off",
+        Command::Chat(_) => "warn,capstan_turn=off,capstan_models=off",
         _ => "warn,capstan_turn=off",
     };
     let filter = std::env::var("CAPSTAN_LOG").unwrap_or_else(|_| default.to_owned());

@@ -83,6 +83,10 @@ pub(crate) const CODES: &[(&str, &str)] = &[
     ("home-unusable", "set CAPSTAN_HOME to a directory you can write to"),
     ("host-stopping", "nothing is lost: the message is taken up at the next start"),
     ("input-invalid", "give a message that is not empty, or - to read it from the standard input as UTF-8"),
+    (
+        "key-elsewhere",
+        "give the key for the new address with --api-key-stdin, or take the old one out of the home's files; nothing was written",
+    ),
     ("line-field-invalid", "correct the field that is named and send the line again"),
     ("line-field-missing", "a line has at least `session` and `text`"),
     ("line-field-unknown", "leave the field out, or spell it as it is meant; docs/stdio.md lists the fields"),

@@ -117,6 +117,34 @@ fn x06_a_key_of_the_environment_that_was_meant_for_another_provider_is_not_tried
 }
 
 #[test]
+fn x06_a_key_does_not_follow_to_another_address() {
+    let server = ScriptedModel::start_blocking(vec![Reply::text("ready"), Reply::text("ready")]);
+    let base = server.base_url();
+    let elsewhere = ["onboard", "--api-base", &base, "--yes"];
+    for (config, secrets) in [
+        ("model = \"openai:x\"\n", "[models.openai]\napi_key = \"sk-of-the-usual-address\"\n"),
+        ("model = \"openai:x\"\napi_key = \"sk-of-the-usual-address\"\n", ""),
+        ("model = \"openai:x\"\n[models.openai]\napi_base = \"http://127.0.0.1:1/v1\"\napi_key = \"sk-of-one\"\n", ""),
+        ("model = \"openai:x\"\n[models.openai]\nheaders = { authorization = \"Bearer sk-of-one\" }\n", ""),
+    ] {
+        let place = Place::new().config(config);
+        std::fs::write(place.home().join("secrets.toml"), secrets).unwrap();
+        for skip in [&["--skip-test"][..], &[]] {
+            let said = place.capstan(&[elsewhere.as_slice(), skip].concat());
+            assert!(said.stderr.contains(&format!("is not sent to {}", base.trim_end_matches("/v1"))), "{said:?}");
+            said.refused("key-elsewhere", 3);
+        }
+        assert_eq!((read(&place, "config.toml").as_str(), read(&place, "secrets.toml").as_str()), (config, secrets));
+    }
+    assert_eq!(server.authorizations(), [], "nobody was asked anything");
+    let place = Place::new().config(&format!("model = \"openai:x\"\napi_base = \"{base}\"\napi_key = \"{KEY}\"\n"));
+    place.capstan(&["onboard", "--api-base", &format!("{base}/"), "--yes"]).succeeded();
+    let place = Place::new().config("model = \"openai:x\"\napi_key = \"sk-of-the-usual-address\"\n");
+    place.capstan_reading(&["onboard", "--api-base", &base, "--api-key-stdin"], KEY.as_bytes()).succeeded();
+    assert_eq!(server.authorizations(), [Some(format!("Bearer {KEY}")), Some(format!("Bearer {KEY}"))]);
+}
+
+#[test]
 fn x06_a_key_that_is_tried_is_written_nowhere_for_it() {
     let server = ScriptedModel::start_blocking(vec![Reply::text("ready")]);
     let place = Place::new();

@@ -256,9 +256,11 @@ fn t13_a_message_that_interrupts_is_answered_and_the_one_it_interrupts_is_cancel
     let server = ScriptedModel::start_blocking(vec![Reply::text("one two").held_at(&gate), Reply::text("three")]);
     let place = Place::with_model(&server).set("CAPSTAN_CHANNELS__STDIO__ADMISSION", "interrupt");
     let mut wire = Wire::start(&place);
-    wire.ask(&ask(1, "s", "hello"));
+    wire.ask(&json!({"id": 1, "session": "s", "text": "hello", "stream": true}));
     wait_for(&gate);
     wire.ask(&ask(2, "s", "rather this"));
+    let shown = std::iter::repeat_with(|| wire.line()).find(|line| line["event"]["type"] != "text").unwrap();
+    assert_eq!((&shown["event"]["type"], &shown["event"]["ok"]), (&json!("final"), &json!(false)), "t07: {shown}");
     let interrupted = wire.line();
     assert_eq!((&interrupted["id"], &interrupted["outcome"]), (&json!(1), &json!("cancelled")));
     assert_eq!(interrupted["text"], "");

@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::clock::Clock;
 use crate::endpoint::Endpoint;
 use crate::failure::{Call, Failure, Fault};
-use crate::frames::{Damage, Frames, Framing};
+use crate::frames::{Damage, Frames, Framing, LONGEST};
 use crate::retry;
 use crate::wire::{Progress, Reader};
 
@@ -72,6 +72,7 @@ impl Exchange<'_> {
             timeout,
             deadline,
             spoke: false,
+            unsaid: 0,
             ready: VecDeque::new(),
             state: State::Open,
             failed: None,
@@ -114,6 +115,8 @@ struct Answer {
     deadline: Instant,
     /// Whether a word has come, or the beginning of a call.
     spoke: bool,
+    /// How many bytes came that said nothing to be handed on, as those of a call that does not end.
+    unsaid: usize,
     /// What was read and not handed on yet.
     ready: VecDeque<ModelEvent>,
     state: State,
@@ -133,6 +136,7 @@ enum State {
 impl Answer {
     /// Reads on until there is something to hand on.
     async fn listen(&mut self) -> Result<(), Failure> {
+        self.unsaid = 0;
         if self.spoke {
             // Whoever reads may have taken their time.
             self.deadline = Instant::now() + self.timeout;
@@ -145,6 +149,10 @@ impl Answer {
                     let read = self.frames.push(&bytes);
                     self.read_frames()?;
                     read.map_err(|damage| self.damaged(damage))?;
+                    self.unsaid += bytes.len();
+                    if self.unsaid > LONGEST {
+                        return Err(self.damaged(Damage::TooLong));
+                    }
                 }
                 Ok(Ok(None)) => {
                     self.frames.end().map_err(|damage| self.damaged(damage))?;

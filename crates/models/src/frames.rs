@@ -30,7 +30,7 @@ pub(crate) enum Damage {
 }
 
 /// The longest frame: an image in base64 fits well.
-const LONGEST: usize = 64 << 20;
+pub(crate) const LONGEST: usize = 64 << 20;
 
 /// Bytes as they come, and the frames that are whole.
 #[derive(Debug)]

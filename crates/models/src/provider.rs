@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use capstan_hooks::contracts::{ModelError, ModelErrorKind, ModelProvider, ModelStream, RequestBody};
+use capstan_hooks::contracts::{ModelError, ModelErrorKind, ModelProvider, ModelStream, RequestBody, Waits};
 use capstan_protocol::{Map, ModelRequest};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret as _, SecretString};
@@ -19,7 +19,7 @@ use crate::{Clock, Http, Wire, retry, wire};
 
 /// Whatever is shorter, beside the key, is no secret, and to mask it would leave nothing of an error.
 const SHORTEST_SECRET: usize = 4;
-/// A wait that long is told to whoever waits.
+/// A wait that long is worth a line in the log.
 const NOTICED: Duration = Duration::from_secs(3);
 
 /// How to reach a provider, and what to send it beside what is asked.
@@ -148,10 +148,16 @@ impl ModelProvider for Provider {
     }
 
     async fn stream(&self, request: &ModelRequest) -> Result<ModelStream, ModelError> {
-        self.send(request, self.whole_body(request)).await
+        self.send(request, None, &|_, _| {}).await
     }
 
-    async fn send(&self, request: &ModelRequest, body: RequestBody) -> Result<ModelStream, ModelError> {
+    async fn send(
+        &self,
+        request: &ModelRequest,
+        body: Option<RequestBody>,
+        waits: Waits<'_>,
+    ) -> Result<ModelStream, ModelError> {
+        let body = body.unwrap_or_else(|| self.whole_body(request));
         let model = request.model.name();
         let endpoint = Endpoint::parse(&self.name, self.wire, self.settings.api_base.as_deref(), model)?;
         let key = self.key();
@@ -189,6 +195,7 @@ impl ModelProvider for Provider {
             } else {
                 tracing::info!("{error}; trying again in {seconds:.1} seconds");
             }
+            waits(error, wait);
             tokio::time::sleep(wait).await;
             tries += 1;
         }

@@ -1,5 +1,7 @@
 //! Quoting a provider without repeating a secret or the prompt.
 
+use std::collections::HashMap;
+
 use bytes::Bytes;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
@@ -12,6 +14,11 @@ const SECRET_RUN: usize = 8;
 /// A shorter line is not looked for: it would be found in ordinary words.
 const SHORTEST_LINE: usize = 8;
 const MASK: &str = "[...]";
+/// How a line begins that tells of a context that was too long, with the provider's own words: they are no secret of the
+/// prompt, and a second time it says the same.
+const OVERFLOW: &str = "[Anchor created: auto_handoff/context_overflow]:";
+/// What the sums of runs are made with: any odd number that is large.
+const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// What must not be in an error: the key and what else may be a secret, and what was sent.
 #[derive(Clone)]
@@ -34,11 +41,12 @@ impl Redactor {
             hide_runs(&letters, secret.expose_secret(), SECRET_RUN, &mut hidden);
         }
         for text in &self.texts() {
-            let in_one_line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            let said = || text.lines().filter(|line| !line.starts_with(OVERFLOW));
+            let in_one_line = said().flat_map(str::split_whitespace).collect::<Vec<_>>().join(" ");
             if in_one_line.chars().count() >= PROMPT_RUN {
                 hide_runs(&letters, &in_one_line, PROMPT_RUN, &mut hidden);
             }
-            text.lines().for_each(|line| hide_line(&letters, line, &mut hidden));
+            said().for_each(|line| hide_line(&letters, line, &mut hidden));
         }
         shorten(&masked(&letters, &hidden))
     }
@@ -91,16 +99,41 @@ fn message_of(body: &str) -> Option<String> {
     places.iter().find_map(|place| body.pointer(place)?.as_str().map(str::to_owned))
 }
 
-/// Marks every run of `length` characters that also is in `secret`; of a shorter secret, the whole.
+/// Marks every run of `length` characters that also is in `secret`; of a shorter secret, the whole. A prompt may be
+/// megabytes long: it is gone through once, with a sum that goes along, and what has the sum of a run is compared with it.
 fn hide_runs(letters: &[char], secret: &str, length: usize, hidden: &mut [bool]) {
-    let length = length.min(secret.chars().count());
-    if length == 0 {
+    let secret: Vec<char> = secret.chars().collect();
+    let length = length.min(secret.len());
+    if length == 0 || letters.len() < length {
         return;
     }
-    for (start, window) in letters.windows(length).enumerate() {
-        let window: String = window.iter().collect();
-        if secret.contains(&window) {
-            hidden[start..start + length].fill(true);
+    let add = |sum: u64, letter: char| sum.wrapping_mul(FACTOR).wrapping_add(u64::from(letter));
+    let sum = |run: &[char]| run.iter().fold(0, |sum, letter| add(sum, *letter));
+    let first_counts = (1..length).fold(1_u64, |product, _| product.wrapping_mul(FACTOR));
+    let mut runs: HashMap<u64, Vec<usize>> = HashMap::new();
+    for (start, run) in letters.windows(length).enumerate() {
+        runs.entry(sum(run)).or_default().push(start);
+    }
+    // Nearly every place of a prompt is none of them, and is told so by the first bits of its sum.
+    let first_bits = |sum: u64| usize::from(u16::try_from(sum >> 48).unwrap_or(u16::MAX));
+    let mut may_be = vec![false; usize::from(u16::MAX) + 1];
+    for sum in runs.keys() {
+        may_be[first_bits(*sum)] = true;
+    }
+    let mut present = sum(&secret[..length]);
+    for (position, window) in secret.windows(length).enumerate() {
+        if may_be[first_bits(present)]
+            && let Some(starts) = runs.get_mut(&present)
+        {
+            for start in starts.extract_if(.., |start| letters[*start..*start + length] == *window) {
+                hidden[start..start + length].fill(true);
+            }
+            if starts.is_empty() {
+                runs.remove(&present);
+            }
+        }
+        if let Some(next) = secret.get(position + length) {
+            present = add(present.wrapping_sub(u64::from(window[0]).wrapping_mul(first_counts)), *next);
         }
     }
 }
@@ -188,6 +221,27 @@ mod tests {
         let redactor = Redactor { secrets: Vec::new(), sent: sent.to_string().into() };
         let said = "claude-opus: assistant toolu_0123456789 of bash_output lacks swordfish";
         assert_eq!(redactor.excerpt(said), "claude-opus: assistant toolu_0123456789 of bash_output lacks [...]");
+    }
+
+    #[test]
+    fn a_stretch_is_found_wherever_it_stands_in_a_long_prompt() {
+        let words: Vec<String> = (0..100_000).map(|number| format!("word{number}")).collect();
+        let prompt = words.join(" ");
+        for place in [0, 50_000, 99_990] {
+            let stretch = words[place..place + 9].join(" ");
+            let said = redactor("", &prompt).excerpt(&format!("cannot parse <{stretch}> here"));
+            assert_eq!(said, "cannot parse <[...]> here", "from word {place} on");
+        }
+        assert_eq!(redactor("", &"x".repeat(1 << 20)).excerpt(&"x".repeat(5000)), "[...]");
+    }
+
+    #[test]
+    fn a2_what_a_provider_said_of_a_context_that_was_too_long_can_be_said_again() {
+        let said = "maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens.";
+        let anchor = format!("[Anchor created: auto_handoff/context_overflow]: {{\"error\":\"x: {said}\"}}");
+        let redactor = redactor("", &format!("{anchor}\nthe launch code is 4711 and the door is open"));
+        assert_eq!(redactor.excerpt(said), said);
+        assert_eq!(redactor.excerpt("bad: the launch code is 4711 and the door is open"), "bad: [...]");
     }
 
     #[test]

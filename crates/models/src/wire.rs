@@ -7,6 +7,7 @@
 
 mod anthropic;
 mod chat;
+mod effort;
 mod figures;
 mod fit;
 mod gemini;
@@ -24,6 +25,7 @@ use capstan_protocol::{Map, ModelRequest, ToolSpec};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 
+use crate::endpoint::Endpoint;
 use crate::frames::Framing;
 pub(crate) use anthropic::BETA;
 pub(crate) use fit::fitting;
@@ -79,6 +81,11 @@ impl Wire {
             Self::OpenRouter => "https://openrouter.ai/api/v1",
             Self::Ollama => "http://127.0.0.1:11434",
         }
+    }
+
+    /// Scheme, host and port that requests go to with this base URL; nothing where it is none.
+    pub fn origin(self, base: Option<&str>) -> Option<String> {
+        Endpoint::parse(self.name(), self, base, "").ok().map(|endpoint| endpoint.origin())
     }
 
     /// Whether its provider, at its own address, answers nobody without a key.

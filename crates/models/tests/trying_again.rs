@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::sync::Mutex;
 use std::time::Duration;
 
 use capstan_hooks::contracts::ModelErrorKind::{Broken, RateLimited, Rejected, Unreachable};
@@ -48,6 +49,21 @@ async fn a8_what_passes_is_tried_again_with_every_provider() {
 }
 
 #[tokio::test]
+async fn a8_each_wait_is_told_with_its_reason_before_it_begins() {
+    for wire in Wire::ALL {
+        let server = ScriptedModel::start(vec![refusal(429), Reply::cut_after(""), Reply::text("better")]).await;
+        let provider = provider_of(wire, &server, |settings| settings.retries = 2);
+        let told = Mutex::new(Vec::new());
+        let waits = |error: &ModelError, wait: Duration| told.lock().unwrap().push((error.message.clone(), wait));
+        let request = request_to(wire, vec![ChatMessage::user("hi")]);
+        collect(provider.send(&request, None, &waits).await.unwrap()).await.unwrap();
+        let told = told.into_inner().unwrap();
+        assert!(told[0].0.contains("answered 429") && !told[1].0.contains("429"), "{told:?}");
+        assert!(told.len() == 2 && told.iter().all(|(_, wait)| *wait > Duration::ZERO), "{told:?}");
+    }
+}
+
+#[tokio::test]
 async fn a8_a_connection_lost_before_the_first_word_is_tried_again() {
     let (answer, asked) = ask(Wire::OpenAi, vec![Reply::cut_after(""), Reply::text("better")]).await;
     assert_eq!((answer.unwrap().text.as_str(), asked), ("better", 2));
@@ -60,6 +76,19 @@ async fn a8_nothing_is_tried_again_after_the_first_word() {
     assert_eq!(kind(vec![Reply::cut_after("half"), Reply::text("twice")]).await, (Broken, 1));
     let failing = vec![Reply::failing_after("half", "overloaded"), Reply::text("twice")];
     assert_eq!(kind(failing).await, (Broken, 1));
+}
+
+#[tokio::test]
+async fn a8_a_call_without_an_end_is_given_up() {
+    let frame = |arguments: String| {
+        let call = json!({"index": 0, "id": "a", "function": {"name": "bash", "arguments": arguments}});
+        format!("data: {}\n\n", json!({"choices": [{"delta": {"tool_calls": [call]}}]}))
+    };
+    let endless = frame("x".repeat(8 << 20)).repeat(9);
+    let (answer, asked) = ask(Wire::OpenAi, vec![Reply::raw(endless)]).await;
+    let error = answer.unwrap_err();
+    assert!(error.message.contains("without an end"), "{error}");
+    assert_eq!((error.kind, asked), (Broken, 1));
 }
 
 #[tokio::test]

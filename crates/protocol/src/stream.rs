@@ -38,6 +38,13 @@ pub enum StreamEvent {
         /// The figures of that call.
         usage: Usage,
     },
+    /// The model could not be asked, and is asked again after a while. Over with the next event of the run.
+    Waiting {
+        /// Why, fit to be shown.
+        reason: String,
+        /// For how long.
+        seconds: f64,
+    },
     /// Something went wrong.
     Error {
         /// What happened, fit to be shown.

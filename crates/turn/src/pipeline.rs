@@ -1,5 +1,6 @@
 //! The pipeline, stage by stage.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
@@ -92,8 +93,11 @@ impl Turn {
 
     /// From here on there is a prompt, so `save_state` runs whatever happens.
     async fn model_stage_then_save_state(&self, input: &StageInput) -> Result<StageOutput, TurnError> {
-        let events = Emitted { turn: self, inbound: &input.inbound, text: Mutex::default() };
+        let events = Emitted::new(self, &input.inbound);
         let stage = self.model_stage(input, &events).await;
+        if stage.is_err() {
+            events.end().await;
+        }
         let text = match &stage {
             Ok(output) => output.text.clone(),
             Err(_) => ModelText(Arc::from(events.into_text())),
@@ -195,9 +199,24 @@ struct Emitted<'a> {
     turn: &'a Turn,
     inbound: &'a Inbound,
     text: Mutex<String>,
+    /// Whether it said that nothing more comes.
+    has_ended: AtomicBool,
 }
 
-impl Emitted<'_> {
+impl<'a> Emitted<'a> {
+    fn new(turn: &'a Turn, inbound: &'a Inbound) -> Self {
+        Self { turn, inbound, text: Mutex::default(), has_ended: AtomicBool::new(false) }
+    }
+
+    /// The stage was broken off, as one that is cancelled: whoever watches is told that nothing more comes.
+    async fn end(&self) {
+        if self.has_ended.load(Ordering::Relaxed) {
+            return;
+        }
+        let text = self.text.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.emit(&StreamEvent::Final { text, ok: false }).await;
+    }
+
     fn into_text(self) -> String {
         self.text.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
@@ -219,7 +238,8 @@ impl StageEvents for Emitted<'_> {
             | StreamEvent::ToolCall { .. }
             | StreamEvent::ToolResult { .. }
             | StreamEvent::Usage { .. }
-            | StreamEvent::Final { .. } => {}
+            | StreamEvent::Waiting { .. } => {}
+            StreamEvent::Final { .. } => self.has_ended.store(true, Ordering::Relaxed),
         }
         self.turn.stage.show(event, self.inbound).await;
     }

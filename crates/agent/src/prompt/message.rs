@@ -1,8 +1,10 @@
 //! What somebody said, or what happened, as the model reads it.
 
-use capstan_protocol::{ActorRef, Content, ContentPart, Event, Timestamp};
+use capstan_protocol::{ActorRef, Content, ContentPart, Event, KnownPart, Timestamp};
+use serde_json::Value;
 
 use crate::skills::{Found, Skill};
+use crate::tools::image;
 
 /// How much of a name is shown: whoever has it chose it.
 const NAME_CHARS: usize = 64;
@@ -51,7 +53,36 @@ pub(crate) fn message(event: &Event, skills: &Found, told: Told) -> Content {
         return Content::Text(text);
     }
     let text = std::iter::once(ContentPart::text(text));
-    Content::Parts(text.chain(event.input.contents.iter().cloned()).collect())
+    Content::Parts(text.chain(event.input.contents.iter().map(attached)).collect())
+}
+
+/// What was sent with a message. An image that no provider takes would stand in every request that follows, and have it
+/// refused: words stand in its place, so that the model can tell whoever sent it.
+fn attached(part: &ContentPart) -> ContentPart {
+    let image = match part {
+        ContentPart::Known(KnownPart::ImageUrl { image_url }) => Some(image_url.url.as_str()),
+        ContentPart::Known(KnownPart::Text { .. }) => None,
+        ContentPart::Other(fields) => fields.get("image_url").and_then(|image| image.get("url")?.as_str()),
+    };
+    let Some(address) = image.filter(|address| address.starts_with("data:")) else { return part.clone() };
+    match image::sent(address) {
+        Ok(address) => with_address(part, address),
+        Err(why) => ContentPart::text(format!("[an image that was sent here is not shown: {why}]")),
+    }
+}
+
+fn with_address(part: &ContentPart, address: String) -> ContentPart {
+    let mut part = part.clone();
+    match &mut part {
+        ContentPart::Known(KnownPart::ImageUrl { image_url }) => image_url.url = address,
+        ContentPart::Known(KnownPart::Text { .. }) => {}
+        ContentPart::Other(fields) => {
+            if let Some(url) = fields.get_mut("image_url").and_then(|image| image.get_mut("url")) {
+                *url = Value::String(address);
+            }
+        }
+    }
+    part
 }
 
 /// Where it came from and when.
@@ -111,9 +142,13 @@ fn asked_for<'a>(text: &str, found: &'a Found) -> Vec<&'a Skill> {
 mod tests {
     use capstan_protocol::{ActorRef, Content, ContentPart, Event, SubjectRef};
 
+    use serde_json::json;
+
     use super::{Told, message};
     use crate::skills::Places;
 
+    /// The head of an image of one pixel.
+    const PIXEL: &str = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAAA=";
     const AT: &str = "2026-11-16T09:30:00+00:00";
 
     fn prompt(event: &Event) -> Content {
@@ -144,10 +179,38 @@ mod tests {
     #[test]
     fn a07_what_was_sent_with_a_message_stays_with_it() {
         let mut event = said("look");
-        event.input.contents = vec![ContentPart::image("data:image/png;base64,AA==")];
+        let other = json!({"type": "input_audio", "input_audio": {"data": "AA=="}});
+        let linked = ContentPart::image("https://images.example/a.png");
+        event.input.contents =
+            vec![ContentPart::image(PIXEL), linked, ContentPart::Other(other.as_object().unwrap().clone())];
         let Content::Parts(parts) = prompt(&event) else { panic!("parts") };
         assert!(parts[0].as_text().unwrap().ends_with("---\nlook"));
         assert_eq!(parts[1..], event.input.contents);
+    }
+
+    #[test]
+    fn a07_words_stand_in_the_place_of_an_image_that_no_provider_takes() {
+        let shown = |address: &str| {
+            let mut event = said("look");
+            event.input.contents = vec![ContentPart::image(address)];
+            let Content::Parts(parts) = prompt(&event) else { panic!("parts") };
+            parts[1].clone()
+        };
+        for (address, why) in [
+            ("data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAATiAAAAABCAIAAAA=", "20000 x 1 pixels"),
+            ("data:image/png;base64,AA==", "neither PNG"),
+            ("data:image/png;base64,iVBORw0KGgo=", "is broken"),
+            ("data:image/png;base64,?", "cannot be read"),
+            ("data:image/png,plain", "cannot be read"),
+        ] {
+            let part = shown(address);
+            let text = part.as_text().unwrap_or_else(|| panic!("{part:?}"));
+            assert!(text.starts_with("[an image that was sent here is not shown: ") && text.contains(why), "{text}");
+        }
+        let large = format!("data:image/png;base64,{}", "AAAA".repeat(1024 * 1024 + 1));
+        assert!(shown(&large).as_text().unwrap().contains("at most 3145728"));
+        let called_otherwise = PIXEL.replacen("image/png", "image/jpeg", 1);
+        assert_eq!(shown(&called_otherwise), ContentPart::image(PIXEL), "its bytes say what it is");
     }
 
     #[test]

@@ -7,14 +7,14 @@ use base64::engine::general_purpose::STANDARD;
 use capstan_protocol::{Content, ContentPart};
 
 /// The largest image that is shown to a model.
-pub(super) const MAX_BYTES: u64 = 3 * 1024 * 1024;
+pub(crate) const MAX_BYTES: u64 = 3 * 1024 * 1024;
 
 /// The longest side that every provider takes.
 const MAX_SIDE: u32 = 8000;
 
 /// The media type of an image that providers take, told from how it begins. Not each takes all: what is sent to one that
 /// does not has a note in its place.
-pub(super) fn kind(begin: &[u8]) -> Option<&'static str> {
+pub(crate) fn kind(begin: &[u8]) -> Option<&'static str> {
     let is_webp = begin.starts_with(b"RIFF") && begin.get(8..12) == Some(b"WEBP");
     match begin {
         [0x89, b'P', b'N', b'G', 0x0d, 0x0a, 0x1a, 0x0a, ..] => Some("image/png"),
@@ -25,17 +25,52 @@ pub(super) fn kind(begin: &[u8]) -> Option<&'static str> {
     }
 }
 
+/// Why no provider would take an image.
+enum Wrong {
+    TooLarge { width: u32, height: u32 },
+    Broken,
+}
+
+fn check(kind: &str, bytes: &[u8]) -> Result<(), Wrong> {
+    match size::of(kind, bytes) {
+        Some((width, height)) if width.max(height) > MAX_SIDE => Err(Wrong::TooLarge { width, height }),
+        Some((1.., 1..)) => Ok(()),
+        _ => Err(Wrong::Broken),
+    }
+}
+
+/// The address of an image that came with an event, where it holds the image itself, as providers take it: with what kind
+/// of image it is, whatever it says. Or why no provider would take it, which would end this run and those that follow.
+pub(crate) fn sent(address: &str) -> Result<String, String> {
+    let (head, data) = address.split_once(',').unwrap_or_default();
+    let bytes = STANDARD.decode(data.trim()).ok().filter(|_| head.ends_with(";base64"));
+    let Some(bytes) = bytes else { return Err("it cannot be read".to_owned()) };
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(format!("it has {} bytes, and a model takes at most {MAX_BYTES}", bytes.len()));
+    }
+    let Some(kind) = kind(&bytes) else {
+        return Err("it is neither PNG, JPEG, GIF nor WebP".to_owned());
+    };
+    match check(kind, &bytes) {
+        Ok(()) => Ok(format!("data:{kind};base64,{}", data.trim())),
+        Err(Wrong::TooLarge { width, height }) => {
+            Err(format!("it has {width} x {height} pixels, and a model takes at most {MAX_SIDE} on a side"))
+        }
+        Err(Wrong::Broken) => Err(format!("it begins as {kind} does, but is broken")),
+    }
+}
+
 /// An image with what it is; or why no provider would take it, which would end the run.
 pub(super) fn content(name: &str, kind: &str, bytes: &[u8]) -> Result<Content, String> {
-    match size::of(kind, bytes) {
-        Some((width, height)) if width.max(height) > MAX_SIDE => {
+    match check(kind, bytes) {
+        Ok(()) => {}
+        Err(Wrong::TooLarge { width, height }) => {
             let size = format!("an image of {width} x {height} pixels");
             return Err(format!(
                 "{name} is {size}, and a model takes at most {MAX_SIDE} on a side; make it smaller first"
             ));
         }
-        Some((1.., 1..)) => {}
-        _ => {
+        Err(Wrong::Broken) => {
             return Err(format!("{name} begins as {kind} does, but is broken; `file` or `xxd` in bash can look at it"));
         }
     }

@@ -4,7 +4,7 @@ mod artifact;
 mod bash;
 mod fs;
 mod help;
-mod image;
+pub(crate) mod image;
 mod model;
 mod quit;
 mod skill;

@@ -72,6 +72,8 @@ pub enum Wish {
 /// The screen of a chat.
 pub struct Screen {
     size: Size,
+    /// How many columns there are, also where that is less than is laid out for.
+    columns: usize,
     transcript: Transcript,
     editor: Editor,
     words: Words,
@@ -88,6 +90,7 @@ impl Screen {
     pub fn new(size: Size, palette: Palette, history: Vec<String>, words: Words) -> Self {
         Self {
             size: size.at_least(),
+            columns: size.columns.max(1),
             transcript: Transcript::new(palette, size.at_least().columns),
             editor: Editor::new(history),
             words,
@@ -100,7 +103,7 @@ impl Screen {
 
     /// The terminal has another size now.
     pub fn resize(&mut self, size: Size) {
-        self.size = size.at_least();
+        (self.size, self.columns) = (size.at_least(), size.columns.max(1));
         self.transcript.resize(self.size.columns);
     }
 
@@ -220,7 +223,7 @@ impl Screen {
     /// What is to be seen now. Rows that are finished are given once.
     pub fn frame(&mut self, now: Duration) -> Frame {
         let finished = self.transcript.take_finished();
-        let Size { columns, rows } = self.size;
+        let rows = self.size.rows;
         let mut below = self.status(now);
         below.extend(self.choice_rows());
         let (input, row, column) = self.input(rows.saturating_sub(below.len()).max(1) / 2 + 1);
@@ -239,7 +242,9 @@ impl Screen {
         bottom.extend(below);
         let row = bottom.len() + row;
         bottom.extend(input);
-        let bottom: Vec<Line> = bottom.iter().map(|line| cut(line, columns)).collect();
+        // A row that the terminal broke in two would not be found again.
+        let bottom: Vec<Line> = bottom.iter().map(|line| cut(line, self.columns)).collect();
+        let column = column.min(self.columns.saturating_sub(1));
         // A terminal of one or two rows shows the last ones.
         let hidden = bottom.len().saturating_sub(rows);
         Frame { finished, row: row.saturating_sub(hidden), column, bottom: bottom[hidden..].to_vec() }
@@ -261,6 +266,10 @@ impl Screen {
         let spinner = SPINNER[usize::try_from(now.as_millis() / TICK.as_millis()).unwrap_or(0) % SPINNER.len()];
         let said = if self.transcript.is_cancelling {
             format!("{spinner} cancelling · ctrl-c again leaves")
+        } else if let Some((reason, left)) = self.transcript.waits(now) {
+            // The beginning is what a narrow window shows.
+            let left = left.as_secs() + 1;
+            format!("{spinner} {time} · ctrl-c cancels · asks again in {left}s: {reason}")
         } else {
             format!("{spinner} {time} · ctrl-c cancels")
         };

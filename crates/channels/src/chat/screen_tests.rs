@@ -108,6 +108,18 @@ fn c01_an_empty_chat_shows_where_to_write() {
 }
 
 #[test]
+fn c01_no_row_of_the_bottom_is_wider_than_the_terminal() {
+    for columns in [1, 2, 5, 7] {
+        let mut seen = Seen::new(columns, 10);
+        seen.say("hello").call("c1", "bash", r#"{"cmd":"ls -la"}"#).text("Some words");
+        seen.press(&Key::Paste("what is being written".to_owned()));
+        let frame = seen.screen.frame(seen.now);
+        assert!(frame.bottom.iter().all(|row| row.columns() <= columns), "{columns}: {:?}", frame.bottom);
+        assert!(frame.column < columns, "{columns}: {}", frame.column);
+    }
+}
+
+#[test]
 fn t07_a_reply_is_seen_while_it_comes() {
     let mut seen = Seen::new(40, 10);
     seen.say("hello").after(1200).text("A first line.\n\nThe second is st");
@@ -203,6 +215,18 @@ fn c01_ctrl_c_clears_the_line_and_leaves_only_when_pressed_twice_on_an_empty_one
     assert_eq!(seen.press(&Key::Interrupt), Wish::Nothing, "something was written in between");
     assert_eq!(seen.press(&Key::Interrupt), Wish::Leave);
     assert_eq!(Seen::new(50, 20).press(&Key::EndOfInput), Wish::Leave);
+}
+
+#[test]
+fn a8_why_and_how_long_a_model_is_waited_for_is_seen_until_it_is_asked_again() {
+    let waits = || StreamEvent::Waiting { reason: "it answered 429,\nslow down".to_owned(), seconds: 3.5 };
+    let mut seen = Seen::new(80, 20);
+    seen.say("hello").event(waits()).after(1000);
+    assert!(seen.look().contains("ctrl-c cancels · asks again in 3s: it answered 429, slow down"), "{}", seen.look());
+    assert!(!seen.after(3000).look().contains("asks again"), "it is being asked");
+    assert!(!seen.event(waits()).text("Here").look().contains("asks again"), "it answers");
+    seen.event(waits()).press(&Key::Interrupt);
+    assert!(!seen.look().contains("asks again"), "it is not asked again");
 }
 
 #[test]

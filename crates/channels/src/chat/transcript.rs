@@ -53,6 +53,8 @@ pub(super) struct Transcript {
     said: Vec<(EventId, String)>,
     pub(super) calls: Calls,
     usage: Option<Usage>,
+    /// Why the model is asked again, and when.
+    waiting: Option<(String, Duration)>,
     /// The person wants the run to end: that it did is no surprise.
     pub(super) is_cancelling: bool,
     cut_off: CutOff,
@@ -80,6 +82,7 @@ impl Transcript {
             said: Vec::new(),
             calls: Calls::default(),
             usage: None,
+            waiting: None,
             is_cancelling: false,
             cut_off: CutOff::No,
         }
@@ -92,6 +95,12 @@ impl Transcript {
     /// Whether a turn is being shown.
     pub(super) fn goes_on(&self) -> bool {
         self.lead.is_some()
+    }
+
+    /// Why the model is asked again, and how long it still takes until then.
+    pub(super) fn waits(&self, now: Duration) -> Option<(&str, Duration)> {
+        let (reason, until) = self.waiting.as_ref()?;
+        Some((reason, until.checked_sub(now)?))
     }
 
     /// The rows that are finished, once.
@@ -147,6 +156,7 @@ impl Transcript {
                 self.cut_off = CutOff::No;
             }
         }
+        self.waiting = None;
         match body {
             StreamEvent::Text { delta } => {
                 self.remember(event, &delta);
@@ -164,8 +174,14 @@ impl Transcript {
                 self.give(rows);
             }
             StreamEvent::Usage { usage } => self.usage = Some(self.usage.take().unwrap_or_default().plus(&usage)),
+            StreamEvent::Waiting { reason, seconds } => {
+                let wait = Duration::try_from_secs_f64(seconds).unwrap_or_default();
+                self.waiting = Some((tame(&reason).lines().collect::<Vec<_>>().join(" "), now.saturating_add(wait)));
+            }
             // A notice tells, when the turn has ended.
             StreamEvent::Error { .. } => {}
+            // Whoever cancelled it is told so, with what was cut off.
+            StreamEvent::Final { ok: false, .. } if self.is_cancelling => {}
             StreamEvent::Final { .. } => {
                 self.end_speech();
                 self.lead = None;
@@ -300,6 +316,7 @@ impl Transcript {
             self.give(left);
         }
         self.lead = None;
+        self.waiting = None;
         self.is_cancelling = false;
     }
 

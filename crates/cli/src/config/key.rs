@@ -44,9 +44,15 @@ pub const KEYS: &[Key] = &[
         workspace: MayNot,
         ..key("fallback_models", None, "the models to try when that one fails, with commas between them")
     },
-    key("reasoning", None, "how much the model should think before it answers: none, low, medium, high"),
+    Key {
+        workspace: MayNot,
+        ..key("reasoning", None, "how much the model should think before it answers: none, low, medium, high")
+    },
     key("model_timeout_seconds", Some("300"), "how long to wait for a model's first word, and then for each next one"),
-    key("model_retries", Some("3"), "how often a model is asked again that failed before its first word"),
+    Key {
+        workspace: Lowers,
+        ..key("model_retries", Some("3"), "how often a model is asked again that failed before its first word")
+    },
     Key { workspace: Lowers, ..key("max_steps", Some("50"), "how many steps a run may take") },
     Key { workspace: Lowers, ..key("max_tokens", None, "how many tokens a reply may have") },
     Key {
@@ -55,10 +61,13 @@ pub const KEYS: &[Key] = &[
     },
     key("max_run_results", Some("1000000"), "how many results a runner may give in one run"),
     key("max_run_result_bytes", Some("67108864"), "how large the results of one run may be together"),
-    key("tool_timeout_seconds", Some("600"), "how long a tool may take to answer"),
-    key("spill_bytes", Some("32768"), "how long a tool's answer may be before it is kept as an artifact"),
+    Key { workspace: Lowers, ..key("tool_timeout_seconds", Some("600"), "how long a tool may take to answer") },
+    Key {
+        workspace: Lowers,
+        ..key("spill_bytes", Some("32768"), "how long a tool's answer may be before it is kept as an artifact")
+    },
     key("max_message_bytes", Some("1048576"), "how large a message may be"),
-    key("run_timeout_seconds", Some("3600"), "how long a run may take"),
+    Key { workspace: Lowers, ..key("run_timeout_seconds", Some("3600"), "how long a run may take") },
     key("session_wait_seconds", Some("60"), "how long a message waits for a busy session"),
     key("session_queue", Some("64"), "how many messages of a session may wait for their turn"),
     key("message_context", Some("true"), "whether a message tells the model where it came from and when"),

@@ -41,6 +41,11 @@ impl Origin {
     fn is_workspace(&self) -> bool {
         matches!(self, Self::WorkspaceFile(_) | Self::DotEnv(_))
     }
+
+    /// It is kept in the home.
+    pub(super) fn is_home(&self) -> bool {
+        matches!(self, Self::HomeFile(_))
+    }
 }
 
 impl fmt::Display for Origin {
@@ -229,7 +234,7 @@ impl Layers {
     /// What the files of the home say.
     pub(super) fn of_home(&self, key: &str) -> Option<&str> {
         let set = self.layers.iter().rev().filter_map(|layer| layer.values.get(key));
-        let own = set.into_iter().find(|(_, origin)| matches!(origin, Origin::HomeFile(_)));
+        let own = set.into_iter().find(|(_, origin)| origin.is_home());
         own.map(|(value, _)| value.as_str())
     }
 

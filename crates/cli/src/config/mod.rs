@@ -190,6 +190,11 @@ impl Config {
         self.providers.iter().find(|provider| provider.name == name)
     }
 
+    /// The names of what the files of the home keep that is sent to a provider and may be a secret.
+    pub(crate) fn kept_secrets(&self, provider: &str) -> Vec<String> {
+        models::kept_secrets(&self.layers, provider)
+    }
+
     /// Every text that must not be shown: the keys of all providers, from wherever they could be read, and passwords in
     /// addresses.
     pub fn secrets(&self) -> Vec<String> {

@@ -50,6 +50,11 @@ impl ProviderConfig {
     pub fn lacks_key(&self) -> bool {
         self.wire.needs_key() && self.settings.api_key.is_none() && self.settings.api_base.is_none()
     }
+
+    /// Scheme, host and port of where its key goes.
+    pub(crate) fn origin(&self) -> Option<String> {
+        self.wire.origin(self.settings.api_base.as_deref())
+    }
 }
 
 /// A setting of a provider; written `models.NAME.KEY`.
@@ -171,6 +176,16 @@ pub(super) fn of_table(path: &str, table: toml::Value) -> Result<Vec<(ModelKey, 
         }
     }
     Ok(settings)
+}
+
+/// The names of what the files of the home keep that is sent to a provider and may be a secret.
+pub(super) fn kept_secrets(layers: &Layers, provider: &str) -> Vec<String> {
+    let name = |key| ModelKey { provider: provider.to_owned(), key }.to_string();
+    let (key, headers) = (name(API_KEY), name(HEADERS));
+    let kept = layers.of_provider(&key, API_KEY, provider).filter(|found| found.origin.is_home());
+    let kept = kept.map(|found| found.key.to_owned());
+    let headers = layers.find(&headers).filter(|(_, origin)| origin.is_home()).map(|_| headers.clone());
+    kept.into_iter().chain(headers).collect()
 }
 
 /// Every provider: those that are built in, and those that somebody gave a name.

@@ -119,7 +119,9 @@ fn x06_a_workspace_chooses_neither_the_model_nor_its_key() {
         let refused = place.load();
         assert!(matches!(&refused, Err(ConfigError::Untrusted { key: found, .. }) if found == key), "{refused:?}");
     };
-    for (key, value) in [("model", "openai:pro"), ("fallback_models", "openai:pro"), ("api_key", "sk-theirs")] {
+    for (key, value) in
+        [("model", "openai:pro"), ("fallback_models", "openai:pro"), ("api_key", "sk-theirs"), ("reasoning", "high")]
+    {
         let place = Place::new().home("model = 'openai:mine'");
         untrusted(&place.workspace("capstan.toml", &format!("{key} = '{value}'")), key);
         let variable = format!("CAPSTAN_{}={value}", key.to_uppercase());
@@ -132,8 +134,16 @@ fn x06_a_workspace_chooses_neither_the_model_nor_its_key() {
 
 #[test]
 fn x06_a_workspace_may_only_lower_what_a_run_may_use() {
-    let limits = "max_steps = 5\nmax_run_tokens = 1000\nmax_tokens = 100";
-    for (key, lower, higher) in [("max_steps", 2, 6), ("max_run_tokens", 10, 1001), ("max_tokens", 100, 101)] {
+    let limits = "max_steps = 5\nmax_run_tokens = 1000\nmax_tokens = 100\nrun_timeout_seconds = 60";
+    for (key, lower, higher) in [
+        ("max_steps", 2, 6),
+        ("max_run_tokens", 10, 1001),
+        ("max_tokens", 100, 101),
+        ("run_timeout_seconds", 30, 61),
+        ("tool_timeout_seconds", 599, 601),
+        ("model_retries", 0, 4),
+        ("spill_bytes", 2048, 32_769),
+    ] {
         let place = Place::new().home(limits).workspace("capstan.toml", &format!("{key} = {lower}"));
         assert_eq!(place.shown(key).value, Some(lower.to_string()));
         let variable = format!("CAPSTAN_{}={higher}", key.to_uppercase());

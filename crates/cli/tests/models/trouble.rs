@@ -27,6 +27,17 @@ fn a8_two_refusals_that_pass_are_not_noticed() {
 }
 
 #[test]
+fn a8_whoever_waits_for_a_model_is_told_why_and_how_long() {
+    let later = Reply::status(503, r#"{"error": {"message": "too busy"}}"#).with_header("retry-after-ms", "1000");
+    let server = ScriptedModel::start_blocking(vec![later, Reply::text("here I am")]);
+    let said = place(&server, MODELS[0]).capstan(&["run", "hello"]).succeeded();
+    assert_eq!(said.stdout, "here I am\n");
+    let told: Vec<&str> = said.stderr.lines().collect();
+    assert!(told.len() == 1 && told[0].contains("answered 503"), "{said:?}");
+    assert!(told[0].ends_with("too busy; asking again in 2 s"), "{said:?}");
+}
+
+#[test]
 fn a8_an_answer_that_breaks_off_is_shown_as_far_as_it_came_and_the_next_run_works() {
     for model in MODELS {
         for broken in [Reply::cut_after("half of it"), Reply::failing_after("half of it", "I fell over")] {
@@ -95,7 +106,8 @@ fn a2_a_context_that_stays_too_long_is_an_error() {
         let replies = vec![Reply::overflow(), Reply::overflow(), Reply::text("better")];
         let server = ScriptedModel::start_blocking(replies);
         let place = place(&server, model);
-        place.capstan(&["run", "hello"]).refused("model-context-overflow", 1);
+        let said = place.capstan(&["run", "hello"]).refused("model-context-overflow", 1);
+        assert!(!said.stderr.contains("[...]"), "{model}: what the provider said is told: {}", said.stderr);
         assert_eq!(place.capstan(&["run", "shorter"]).data(), "better\n", "{model}");
         place.assert_undamaged();
     }
@@ -162,6 +174,39 @@ fn a1_an_answer_that_says_nothing_is_asked_for_once_more_and_is_then_an_error() 
         let said = said.failed("model-broken", 1);
         assert!(said.stderr.contains("limit of tokens before it said anything"), "{model}: {}", said.stderr);
     }
+}
+
+#[test]
+fn a1_an_answer_of_gemini_without_any_part_is_an_error_as_every_empty_one_is() {
+    let nothing = || Reply::raw("data: {\"candidates\": [{\"finishReason\": \"STOP\", \"index\": 0}]}\n\n");
+    let server = ScriptedModel::start_blocking(vec![nothing(), nothing()]);
+    let said = place(&server, "gemini:gemini-3-pro").capstan(&["run", "hello"]).refused("model-broken", 1);
+    assert!(said.stderr.contains("answered with nothing"), "{}", said.stderr);
+}
+
+#[test]
+fn a1_whoever_gets_no_last_word_is_told_so() {
+    for model in MODELS {
+        let call = Reply::tool_calls([("a", "bash", json!({"cmd": "true"}))]).with_text("Let me look.");
+        let server = ScriptedModel::start_blocking(vec![call, Reply::text(""), Reply::text("")]);
+        let said = place(&server, model).capstan(&["run", "hello"]).succeeded();
+        assert_eq!(said.stdout, "Let me look.\n", "{model}");
+        assert!(said.stderr.contains("ended without a last word"), "{model}: {}", said.stderr);
+    }
+}
+
+#[test]
+fn a8_an_answer_that_is_too_long_is_broken_off_and_what_came_is_kept() {
+    let part = "x".repeat(3 << 20);
+    let server = ScriptedModel::start_blocking(vec![Reply::text([part.as_str(); 3].join(" ")), Reply::text("short")]);
+    let place = place(&server, MODELS[0]);
+    let said = place.capstan(&["run", "hello"]).failed("model-broken", 1);
+    assert!(said.stderr.contains("more than the 8388608 bytes allowed"), "{}", said.stderr);
+    let entries = place.entries();
+    let kept = of_kind(&entries, "message").pop().unwrap();
+    assert_eq!(kept["meta"]["interrupted"], json!(true));
+    assert!((6 << 20..=8 << 20).contains(&kept["payload"]["content"].as_str().unwrap().len()));
+    assert_eq!(place.capstan(&["run", "again"]).data(), "short\n");
 }
 
 #[test]

@@ -25,7 +25,7 @@ pub use command::CliCommand;
 pub use facts::{EventRecord, EventsApi, HistoryApi, Page, PageCall, Said};
 pub use keeping::{KeptValue, StateApi, StorageApi, Stored};
 pub use method::ApiMethod;
-pub use model::{ModelError, ModelErrorKind, ModelEvent, ModelProvider, ModelStream, RequestBody, collect};
+pub use model::{ModelError, ModelErrorKind, ModelEvent, ModelProvider, ModelStream, RequestBody, Waits, collect};
 pub use model_use::{Ranked, RerankCall, TokenCount, tool_bytes};
 pub use outside::{KnowledgeApi, KnowledgeBase, Passage, PlatformApi};
 pub use runner::{ResultStream, Runner};

@@ -1,6 +1,7 @@
 //! Models behind one trait.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use capstan_protocol::{Map, ModelOutput, ModelRequest, ToolCall, Usage};
@@ -25,8 +26,14 @@ pub trait ModelProvider: Send + Sync + 'static {
         None
     }
 
-    /// Sends a request whose [`body`](Self::body) is made already.
-    async fn send(&self, request: &ModelRequest, _body: RequestBody) -> Result<ModelStream, ModelError> {
+    /// The same as [`stream`](Self::stream) with the [`body`](Self::body) that was made and recorded, if there is one. Says
+    /// before each wait for another try why and how long it waits.
+    async fn send(
+        &self,
+        request: &ModelRequest,
+        _body: Option<RequestBody>,
+        _waits: Waits<'_>,
+    ) -> Result<ModelStream, ModelError> {
         self.stream(request).await
     }
 }
@@ -67,6 +74,9 @@ impl Serialize for RequestBody {
         body.end()
     }
 }
+
+/// Is told of each wait of a provider for another try: why it waits, and how long.
+pub type Waits<'a> = &'a (dyn Fn(&ModelError, Duration) + Send + Sync);
 
 /// What a model emits, in order.
 pub type ModelStream = BoxStream<'static, Result<ModelEvent, ModelError>>;

@@ -52,7 +52,7 @@ impl ArtifactsApi for Artifacts {
     async fn create(&self, new: NewArtifact) -> Result<Artifact, ApiError> {
         self.may(ArtifactUse::Create)?;
         check(&new)?;
-        let (artifact, fact, entry) = self.0.new_artifact(new);
+        let (artifact, fact, entry) = self.0.new_artifact(self.0.next_artifact(), new);
         let did_nothing_else = None;
         self.0.append_together(vec![fact], vec![entry], did_nothing_else);
         self.0.flush().await.map_err(|error| store_failed(&error))?;
@@ -134,16 +134,16 @@ impl Run {
             .map_err(|_| ApiError::new(ApiErrorCode::InvalidArgument, "the content of an artifact is not base64"))?;
         let new = NewArtifact { name, media_type, content };
         check(&new)?;
-        let (_, fact, entry) = self.new_artifact(new);
+        let (_, fact, entry) = self.new_artifact(self.next_artifact(), new);
         self.append_together(vec![fact], vec![entry], None);
         Ok(())
     }
 
     /// A content as an artifact of this run: what keeps it, and the entry that tells of it.
-    fn new_artifact(&self, new: NewArtifact) -> (Artifact, Fact, Draft) {
+    fn new_artifact(&self, id: ArtifactId, new: NewArtifact) -> (Artifact, Fact, Draft) {
         let content = self.services.settings.secrets.mask_bytes(new.content);
         let artifact = Artifact {
-            id: self.next_artifact(),
+            id,
             name: new.name,
             media_type: new.media_type,
             bytes: content.len() as u64,
@@ -157,16 +157,17 @@ impl Run {
     /// Writes the result of a call, and gives what the model gets of it: a text that is too long for the conversation
     /// becomes an artifact in the same commit, with a preview in its place. `did` is the tool, if it may have done
     /// something.
-    pub(super) fn append_result(&self, call: &ToolCall, output: ToolOutput, did: Option<String>) -> ToolOutput {
+    pub(super) fn append_result(&self, call: &ToolCall, mut output: ToolOutput, did: Option<String>) -> ToolOutput {
         let limit = self.services.settings.limits.spill_bytes;
-        let Some(text) = spill::text_over(&output, limit) else {
+        let Some(text) = spill::take_text_over(&mut output, limit) else {
             self.append_together(Vec::new(), vec![Draft::tool_result(&call.id, &output)], did);
             return output;
         };
         let (name, media_type) = (call.function.name.clone(), "text/plain; charset=utf-8".to_owned());
+        let id = self.next_artifact();
+        let output = spill::previewed(output, &text, &id, limit);
         let (artifact, fact, told) =
-            self.new_artifact(NewArtifact { name, media_type, content: text.as_bytes().to_vec() });
-        let output = spill::previewed(output, &text, &artifact.id, limit);
+            self.new_artifact(id, NewArtifact { name, media_type, content: text.into_bytes() });
         let result = Draft::tool_result(&call.id, &output).with_meta(ARTIFACT, json!(artifact.id));
         self.append_together(vec![fact], vec![told, result], did);
         output

@@ -90,7 +90,12 @@ fn unauthorized(what: &str) -> ApiError {
 /// A store's own words may name paths; a runner needs to know only that it failed.
 pub(crate) fn store_failed(error: &StoreError) -> ApiError {
     tracing::error!(%error, "the store failed during a run");
-    ApiError::new(ApiErrorCode::RuntimeError, "the store failed").caused_by("store-failed")
+    let (message, cause) = match error {
+        StoreError::Full { .. } => ("the disk is full", error.code()),
+        StoreError::ReadOnly { .. } | StoreError::Busy { .. } => ("the store cannot be written", error.code()),
+        _ => ("the store failed", "store-failed"),
+    };
+    ApiError::new(ApiErrorCode::RuntimeError, message).caused_by(cause)
 }
 
 /// The store failed when what tools did was to be written: whoever asked has to look at what they did.
@@ -111,4 +116,21 @@ fn hook_failed(failure: &HookFailure) -> ApiError {
     tracing::error!(%failure, "a hook failed during a run");
     let message = format!("{} of plugin {} failed", failure.hook, failure.plugin);
     ApiError::new(ApiErrorCode::RuntimeError, message).caused_by("hook-failed")
+}
+
+#[cfg(test)]
+mod tests {
+    use capstan_tape::StoreError;
+
+    use super::store_failed;
+
+    #[test]
+    fn x01_a_runner_is_told_that_the_disk_is_full_and_no_path() {
+        let full = StoreError::Full { what: "/home/ada/.capstan/capstan.db".to_owned() };
+        let failed = store_failed(&full);
+        assert_eq!((failed.cause.as_deref(), failed.message.as_str()), (Some("disk-full"), "the disk is full"));
+        let locked = store_failed(&StoreError::Busy { what: "/home/ada/.capstan/capstan.db".to_owned() });
+        assert_eq!(locked.cause.as_deref(), Some("store-busy"));
+        assert_eq!(store_failed(&StoreError::io("/x", "gone")).cause.as_deref(), Some("store-failed"));
+    }
 }

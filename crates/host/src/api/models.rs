@@ -1,6 +1,8 @@
 //! Models, as a run may use them.
 
+use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use capstan_hooks::LlmDecision;
 use capstan_hooks::args::{AfterLlmArgs, BeforeLlmArgs, LlmOutcome, LlmRequest};
@@ -100,13 +102,15 @@ impl Models {
         let Some(provider) = self.0.services.model_provider(request.model.provider()).cloned() else {
             return Ok(Err(self.unknown_provider(request.model.provider())));
         };
-        if let Some(body) = provider.body(request) {
-            record_call(&self.0, &body, &request.model).await?;
-            return Ok(provider.send(request, body).await);
-        }
-        let body = RequestBody { rest: Map::new(), ..wire::openai_body(request) };
-        record_call(&self.0, &body, &request.model).await?;
-        Ok(provider.stream(request).await)
+        let body = provider.body(request);
+        let alike = || RequestBody { rest: Map::new(), ..wire::openai_body(request) };
+        let recorded = body.as_ref().map_or_else(|| Cow::Owned(alike()), Cow::Borrowed);
+        record_call(&self.0, &recorded, &request.model).await?;
+        let waits = |error: &ModelError, wait: Duration| {
+            let (reason, seconds) = (error.message.clone(), wait.as_secs_f64());
+            self.0.show(StreamEvent::Waiting { reason, seconds });
+        };
+        Ok(provider.send(request, body, &waits).await)
     }
 
     fn unknown_provider(&self, name: &str) -> ModelError {

@@ -6,26 +6,42 @@ use capstan_protocol::{ArtifactId, Content, ContentPart, KnownPart, ToolOutput};
 pub(crate) const INLINE_BYTES: usize = 12 * 1024 * 1024;
 /// What stands in the place of what there was no room for.
 const NO_ROOM: &str = "[image left out: a step shows at most 12 MiB of images; look at fewer at a time]";
+/// How long the text is that a command shows at most: whoever reads it wants no more on a screen.
+const COMMAND_BYTES: usize = 64 * 1024;
 /// How long a preview is at most.
 const PREVIEW_BYTES: usize = 8 * 1024;
 
-/// The text of an output, if it is longer than this.
-pub(crate) fn text_over(output: &ToolOutput, limit: usize) -> Option<String> {
-    let text = output.content.text();
-    (text.len() > limit).then_some(text)
+/// Takes the text of an output out of it, if it is longer than this. It may be long enough not to be copied.
+pub(crate) fn take_text_over(output: &mut ToolOutput, limit: usize) -> Option<String> {
+    match &mut output.content {
+        Content::Text(text) => (text.len() > limit).then(|| std::mem::take(text)),
+        parts @ Content::Parts(_) => Some(parts.text()).filter(|text| text.len() > limit),
+    }
 }
 
 /// The output with a preview in place of its text. What is no text stays.
 pub(crate) fn previewed(output: ToolOutput, text: &str, artifact: &ArtifactId, limit: usize) -> ToolOutput {
-    let preview = preview(text, artifact, limit.min(PREVIEW_BYTES));
+    with_text(output, preview(text, artifact, limit.min(PREVIEW_BYTES)))
+}
+
+/// The output with this in place of its text. What is no text stays.
+fn with_text(output: ToolOutput, text: String) -> ToolOutput {
     let content = match output.content {
-        Content::Text(_) => Content::Text(preview),
+        Content::Text(_) => Content::Text(text),
         Content::Parts(parts) => {
             let others = parts.into_iter().filter(|part| part.as_text().is_none());
-            Content::Parts(std::iter::once(ContentPart::text(preview)).chain(others).collect())
+            Content::Parts(std::iter::once(ContentPart::text(text)).chain(others).collect())
         }
     };
     ToolOutput { content, ..output }
+}
+
+/// The output of a command, which a person reads: of a long text, how it begins and how it ends.
+pub(crate) fn shortened(mut output: ToolOutput) -> ToolOutput {
+    let Some(text) = take_text_over(&mut output, COMMAND_BYTES) else { return output };
+    let head = text.floor_char_boundary(COMMAND_BYTES / 2);
+    let tail = text.ceil_char_boundary(text.len() - COMMAND_BYTES / 2);
+    with_text(output, format!("{}\n[{} bytes left out]\n{}", &text[..head], tail - head, &text[tail..]))
 }
 
 /// The output as far as there is room for what is no text, which no preview can stand for: what has none becomes a note.
@@ -72,14 +88,15 @@ fn preview(text: &str, artifact: &ArtifactId, limit: usize) -> String {
 mod tests {
     use capstan_protocol::{ArtifactId, Content, ContentPart, ToolOutput};
 
-    use super::{NO_ROOM, previewed, text_over, within};
+    use super::{NO_ROOM, previewed, shortened, take_text_over, within};
 
     #[test]
     fn a10_a_preview_has_the_beginning_the_end_and_the_handle() {
         let text = format!("begin {} end", "é".repeat(5000));
-        let output = ToolOutput::error(text.clone());
-        assert_eq!(text_over(&output, text.len()), None);
-        assert_eq!(text_over(&output, text.len() - 1).as_deref(), Some(text.as_str()));
+        let mut output = ToolOutput::error(text.clone());
+        assert_eq!(take_text_over(&mut output, text.len()), None);
+        assert_eq!(output.text(), text, "what is not too long stays");
+        assert_eq!(take_text_over(&mut output, text.len() - 1).as_deref(), Some(text.as_str()));
         let shown = previewed(output, &text, &ArtifactId::new("run-1.2"), 1024);
         let preview = shown.text();
         assert!(shown.is_error && preview.starts_with("begin é") && preview.ends_with("é end"), "{preview}");
@@ -99,11 +116,19 @@ mod tests {
     }
 
     #[test]
+    fn a03_a_command_shows_how_a_long_output_begins_and_ends() {
+        let shown = shortened(ToolOutput::error(format!("begin {} end", "é".repeat(500_000)))).text();
+        assert!(shown.len() < 66_000 && shown.starts_with("begin é") && shown.ends_with("é end"), "{}", shown.len());
+        assert!(shown.contains("\n[934474 bytes left out]\né"), "{}", &shown[32_700..32_900]);
+        assert_eq!(shortened(ToolOutput::ok("short")), ToolOutput::ok("short"));
+    }
+
+    #[test]
     fn a10_what_is_no_text_stays() {
         let image = ContentPart::image("data:image/png;base64,AAAA");
         let parts = vec![ContentPart::text("x".repeat(3000)), image.clone()];
-        let output = ToolOutput::ok(Content::Parts(parts));
-        let text = text_over(&output, 2000).unwrap();
+        let mut output = ToolOutput::ok(Content::Parts(parts));
+        let text = take_text_over(&mut output, 2000).unwrap();
         let Content::Parts(parts) = previewed(output, &text, &ArtifactId::new("a"), 2000).content else { panic!() };
         assert_eq!((parts.len(), &parts[1]), (2, &image));
     }

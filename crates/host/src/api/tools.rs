@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use tokio::sync::SemaphorePermit;
 
 use super::guarded::Holder;
+use super::spill;
 use super::step::Step;
 use super::{hook_failed, run_api, store_failed, unauthorized};
 use crate::recovery::left::{COMMAND, COMMAND_START};
@@ -65,7 +66,7 @@ impl ToolsApi for Tools {
         self.0.append(Draft::event(COMMAND_START, begun).hidden());
         self.0.flush().await.map_err(|error| store_failed(&error))?;
         let mut record = CommandRecord { tools: self, raw: call.raw, name, begun: Instant::now(), output: None };
-        let output = self.make(tool.as_ref(), call.arguments).await;
+        let output = spill::shortened(self.make(tool.as_ref(), call.arguments).await);
         record.output = Some(output.clone());
         // An anchor that the command wrote stands before the event that tells of the command.
         drop(step);

@@ -268,11 +268,8 @@ impl Run {
     /// A journal that fails ends the run: what it does next would not be on record.
     fn journalled(&self, outcome: Result<(), StoreError>) {
         if let Err(error) = outcome {
-            tracing::error!(run_id = %self.id(), %error, "the journal failed");
-            self.end(Terminal::Failed(RunFailure {
-                message: "the store failed".to_owned(),
-                code: Some("store-failed".to_owned()),
-            }));
+            let failed = api::store_failed(&error);
+            self.end(Terminal::Failed(RunFailure { message: failed.message, code: failed.cause }));
         }
     }
 

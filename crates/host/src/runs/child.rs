@@ -270,7 +270,7 @@ fn seen_from_above(child: &RunId, event: StreamEvent) -> Option<StreamEvent> {
             let output = ToolOutput { content: Content::Text(format!("{shown}{more}")), is_error: output.is_error };
             Some(StreamEvent::ToolResult { call_id: id(&call_id), name: name(&tool), output })
         }
-        StreamEvent::Usage { .. } => Some(event),
+        StreamEvent::Usage { .. } | StreamEvent::Waiting { .. } => Some(event),
         StreamEvent::Text { .. }
         | StreamEvent::Reasoning { .. }
         | StreamEvent::Error { .. }

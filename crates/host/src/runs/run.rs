@@ -135,6 +135,13 @@ impl Run {
         }
     }
 
+    /// Shows something that is of no use later: where the stream is not read at once it is left out.
+    pub(crate) fn show(&self, event: StreamEvent) {
+        if self.events.try_send(event).is_err() {
+            tracing::debug!(run_id = %self.id(), "stream event that nobody reads");
+        }
+    }
+
     /// Adds an entry to the run's journal.
     pub(crate) fn append(&self, entry: Draft) {
         self.journal.append(self.id(), entry);

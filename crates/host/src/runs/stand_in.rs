@@ -22,7 +22,7 @@ impl Run {
                 self.progress().last_error = Some(message);
                 return;
             }
-            StreamEvent::Reasoning { .. } | StreamEvent::Final { .. } => return,
+            StreamEvent::Reasoning { .. } | StreamEvent::Waiting { .. } | StreamEvent::Final { .. } => return,
         };
         self.take(RunResult::from(body)).await;
     }

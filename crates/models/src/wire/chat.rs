@@ -12,6 +12,7 @@ use capstan_hooks::contracts::RequestBody;
 use capstan_protocol::{ChatMessage, Content, ContentPart, Map, ModelRequest, Reasoning, Role, ToolCall, ToolSpec};
 use serde_json::{Value, json};
 
+use super::effort::{always_thinks, effort};
 use super::opaque::Speaker;
 use super::parts::{self, Part, text_only};
 pub(super) use answer::Answer;
@@ -40,12 +41,16 @@ pub(super) fn body(flavour: Flavour, to: &Speaker, request: &ModelRequest, tools
         rest.insert(limit_field(flavour, model).to_owned(), json!(limit));
     }
     if let Some(reasoning) = request.options.reasoning {
-        let (key, value) = match (flavour, reasoning) {
-            (Flavour::Plain, reasoning) => ("reasoning_effort", json!(reasoning.as_str())),
-            (Flavour::OpenRouter, Reasoning::None) => ("reasoning", json!({"enabled": false})),
-            (Flavour::OpenRouter, reasoning) => ("reasoning", json!({"effort": reasoning.as_str()})),
+        let asked = match (flavour, reasoning) {
+            (Flavour::Plain, reasoning) => effort(model, reasoning).map(|effort| ("reasoning_effort", json!(effort))),
+            // It finds the least that a model takes itself, and refuses to turn off what cannot be.
+            (Flavour::OpenRouter, Reasoning::None) if always_thinks(model) => {
+                Some(("reasoning", json!({"effort": "minimal"})))
+            }
+            (Flavour::OpenRouter, Reasoning::None) => Some(("reasoning", json!({"enabled": false}))),
+            (Flavour::OpenRouter, reasoning) => Some(("reasoning", json!({"effort": reasoning.as_str()}))),
         };
-        rest.insert(key.to_owned(), value);
+        rest.extend(asked.map(|(key, value)| (key.to_owned(), value)));
     }
     let system = (!request.system.is_empty()).then(|| system(flavour, model, &request.system));
     let sees = images::sees(model);

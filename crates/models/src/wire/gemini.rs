@@ -34,9 +34,8 @@ pub(super) fn body(to: &Speaker, request: &ModelRequest, tools: Arc<[Value]>) ->
     if let Some(limit) = request.options.max_tokens {
         config.insert("maxOutputTokens".to_owned(), json!(limit));
     }
-    if let Some(reasoning) = request.options.reasoning {
-        config.insert("thinkingConfig".to_owned(), thinking(model, reasoning));
-    }
+    let thinking = request.options.reasoning.and_then(|reasoning| thinking(model, reasoning));
+    config.extend(thinking.map(|thinking| ("thinkingConfig".to_owned(), thinking)));
     if !config.is_empty() {
         rest.insert("generationConfig".to_owned(), Value::Object(config));
     }
@@ -49,24 +48,46 @@ pub(super) fn tools(tools: &[ToolSpec]) -> Arc<[Value]> {
     if declarations.is_empty() { Arc::default() } else { Arc::new([json!({"functionDeclarations": declarations})]) }
 }
 
-/// Older models take a budget, newer ones a level.
-fn thinking(model: &str, reasoning: Reasoning) -> Value {
+/// Older models take a budget, newer ones a level; nothing where a model takes neither and does not think. Not every model
+/// can be told not to: it gets the least it takes, as it would refuse the request otherwise.
+fn thinking(model: &str, reasoning: Reasoning) -> Option<Value> {
     let budget = match reasoning {
-        Reasoning::None => return json!({"thinkingBudget": 0}),
+        Reasoning::None => return least(model),
         Reasoning::Low => 2048,
         Reasoning::Medium => 8192,
         Reasoning::High => 16_384,
     };
-    if is_older(model) {
+    Some(if is_older(model) {
         json!({"includeThoughts": true, "thinkingBudget": budget})
+    } else if reasoning == Reasoning::Medium && is_named(model, &["gemini-3-pro"]) {
+        // It knows only little and much.
+        json!({"includeThoughts": true, "thinkingLevel": "high"})
     } else {
         json!({"includeThoughts": true, "thinkingLevel": reasoning.as_str()})
+    })
+}
+
+/// The least thinking that a model takes.
+fn least(model: &str) -> Option<Value> {
+    let takes_minimal = ["gemini-3-flash", "gemini-3.1-flash", "gemini-3.5-flash", "gemini-3.6-flash"];
+    match model {
+        _ if is_named(model, &["gemini-2.5-pro"]) => Some(json!({"thinkingBudget": 128})),
+        _ if is_named(model, &["gemini-2.5"]) => Some(json!({"thinkingBudget": 0})),
+        _ if is_older(model) => None,
+        _ if is_named(model, &takes_minimal) => Some(json!({"thinkingLevel": "minimal"})),
+        // Every one that has levels has this one.
+        _ => Some(json!({"thinkingLevel": "low"})),
     }
 }
 
 fn is_older(model: &str) -> bool {
+    is_named(model, &["gemini-1", "gemini-2", "gemma"])
+}
+
+/// Whether a model's name begins with one of these.
+fn is_named(model: &str, prefixes: &[&str]) -> bool {
     let name = model.strip_prefix("models/").unwrap_or(model);
-    ["gemini-1", "gemini-2", "gemma"].iter().any(|prefix| name.starts_with(prefix))
+    prefixes.iter().any(|prefix| name.starts_with(prefix))
 }
 
 fn turns(to: &Speaker, model: &str, messages: &[ChatMessage]) -> Vec<Value> {

@@ -12,6 +12,7 @@ use capstan_protocol::{ChatMessage, Content, ContentPart, KnownPart, Map, ModelR
 use serde_json::{Value, json};
 
 use super::chat::is_reasoner;
+use super::effort::effort;
 use super::opaque::{self, Speaker};
 use super::parts::{self, Part};
 pub(super) use answer::Answer;
@@ -32,11 +33,12 @@ pub(super) fn body(to: &Speaker, request: &ModelRequest, tools: Arc<[Value]>) ->
     if let Some(limit) = request.options.max_tokens {
         rest.insert("max_output_tokens".to_owned(), json!(limit));
     }
-    if let Some(reasoning) = request.options.reasoning {
-        rest.insert("reasoning".to_owned(), json!({"effort": reasoning.as_str(), "summary": "auto"}));
+    let asked = request.options.reasoning.and_then(|reasoning| effort(model, reasoning));
+    if let Some(effort) = asked {
+        rest.insert("reasoning".to_owned(), json!({"effort": effort, "summary": "auto"}));
     }
     // A model that does not reason refuses a request for its reasoning.
-    if is_reasoner(model) || request.options.reasoning.is_some() {
+    if is_reasoner(model) || asked.is_some() {
         rest.insert("include".to_owned(), json!(["reasoning.encrypted_content"]));
     }
     RequestBody {

@@ -8,7 +8,7 @@ use capstan_hooks::contracts::ToolError;
 use capstan_protocol::{SessionId, ToolOutput};
 
 use super::job::Job;
-use super::output::More;
+use super::output::{IN_BACKGROUND, More, WAITED_FOR};
 use super::processes::Belonging;
 use super::shell::{End, Order, Shell, news};
 use super::watch::Watch;
@@ -41,25 +41,26 @@ impl Jobs {
         Self { mark, commands: AtomicU64::new(0), added, watch, background: Mutex::default() }
     }
 
-    fn start(&self, order: &Order) -> Result<(u64, Shell), ToolError> {
+    fn start(&self, order: &Order, most: usize) -> Result<(u64, Shell), ToolError> {
         let number = self.commands.fetch_add(1, Ordering::Relaxed) + 1;
         // The dash keeps the marks of two commands from being the beginning of one another.
-        Ok((number, Shell::start(order, format!("{}-{number}-", self.mark), &self.added, &self.watch)?))
+        Ok((number, Shell::start(order, format!("{}-{number}-", self.mark), &self.added, &self.watch, most)?))
     }
 
     /// Runs a command to its end, or until its time is up.
     pub(super) async fn wait_for(&self, order: Order, limit: Duration) -> Result<ToolOutput, ToolError> {
-        let (_, mut shell) = self.start(&order)?;
+        let (_, mut shell) = self.start(&order, WAITED_FOR)?;
         let said = shell.said();
         let end = shell.ended(Some(limit)).await.map_err(|error| ToolError::new(error.to_string()))?;
         shell.finish(end).await;
-        let text = news(&said, More::Never);
-        let text = text.trim_end();
+        let mut text = news(&said, More::Never);
+        drop(said);
+        text.truncate(text.trim_end().len());
         Ok(match end {
             End::Well if text.is_empty() => ToolOutput::ok("(no output)"),
             End::Well => ToolOutput::ok(text),
-            End::TimeUp(_) => failed(text, &format!("{end}: give timeout_seconds, or run it with background=true")),
-            End::Code(_) | End::Signal(_) | End::Killed => failed(text, &end.to_string()),
+            End::TimeUp(_) => failed(&text, &format!("{end}: give timeout_seconds, or run it with background=true")),
+            End::Code(_) | End::Signal(_) | End::Killed => failed(&text, &end.to_string()),
         })
     }
 
@@ -76,7 +77,7 @@ impl Jobs {
         if in_session >= RUNNING_IN_SESSION || running.count() >= RUNNING {
             return Err(ToolError::new("too many commands run in the background; end one with bash.kill"));
         }
-        let (number, shell) = self.start(&order)?;
+        let (number, shell) = self.start(&order, IN_BACKGROUND)?;
         let id = format!("job-{number}");
         jobs.push(Arc::new(Job::new(id.clone(), session.clone(), order.command, shell, limit)));
         let ended = jobs.iter().filter(|job| !job.is_running()).count();

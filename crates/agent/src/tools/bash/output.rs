@@ -1,15 +1,18 @@
-//! What a command says, of which a bounded part is kept: how it began and how it ended.
+//! What a command says, of which a bounded part is kept: all of it where it is not too much, else how it began and how it
+//! ended.
 
 use std::collections::VecDeque;
 
-/// How much of the beginning is kept.
-const HEAD: usize = 32 * 1024;
-/// How much of the end is kept.
-const TAIL: usize = 32 * 1024;
+/// How much is kept of a command that is waited for: half of it of the beginning, half of the end.
+pub(super) const WAITED_FOR: usize = 8 * 1024 * 1024;
+/// How much is kept of a command in the background. There may be many of them.
+pub(super) const IN_BACKGROUND: usize = 64 * 1024;
 
 /// What a command has said so far.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Said {
+    /// How much of the beginning is kept, and how much of the end.
+    half: usize,
     head: Vec<u8>,
     tail: VecDeque<u8>,
     /// How many bytes it has said.
@@ -28,13 +31,18 @@ pub(super) enum More {
 }
 
 impl Said {
+    /// Nothing yet. No more than this is kept.
+    pub(super) fn keeping(most: usize) -> Self {
+        Self { half: most / 2, head: Vec::new(), tail: VecDeque::new(), total: 0, given: 0 }
+    }
+
     /// It says more.
     pub(super) fn push(&mut self, bytes: &[u8]) {
         self.total += bytes.len();
-        let (head, rest) = bytes.split_at((HEAD - self.head.len()).min(bytes.len()));
+        let (head, rest) = bytes.split_at((self.half - self.head.len()).min(bytes.len()));
         self.head.extend_from_slice(head);
-        let rest = &rest[rest.len().saturating_sub(TAIL)..];
-        let too_many = (self.tail.len() + rest.len()).saturating_sub(TAIL);
+        let rest = &rest[rest.len().saturating_sub(self.half)..];
+        let too_many = (self.tail.len() + rest.len()).saturating_sub(self.half);
         self.tail.drain(..too_many);
         self.tail.extend(rest);
     }
@@ -48,7 +56,7 @@ impl Said {
         let tail: Vec<u8> = self.tail.iter().skip(skipped).copied().collect();
         self.given = self.total;
         if left_out > 0 {
-            return format!("{}\n[{left_out} bytes left out]\n{}", text(&head), text(&tail));
+            return format!("{}\n[{left_out} bytes left out]\n{}", text(head), text(tail));
         }
         let mut news = head;
         news.extend(tail);
@@ -58,13 +66,15 @@ impl Said {
             self.given -= cut;
             news.truncate(news.len() - cut);
         }
-        text(&news)
+        text(news)
     }
 }
 
 /// The bytes as text. What is none is marked, and so are zero bytes, which many readers take for an end.
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).replace('\0', "\u{fffd}")
+fn text(bytes: Vec<u8>) -> String {
+    let marked = |error: std::string::FromUtf8Error| String::from_utf8_lossy(error.as_bytes()).into_owned();
+    let text = String::from_utf8(bytes).unwrap_or_else(marked);
+    if text.contains('\0') { text.replace('\0', "\u{fffd}") } else { text }
 }
 
 /// How many bytes at the end are the beginning of a character.
@@ -80,11 +90,23 @@ fn unfinished(bytes: &[u8]) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::{More, Said};
+    use super::{IN_BACKGROUND, More, Said, WAITED_FOR};
+
+    #[test]
+    fn a10_what_is_not_too_much_is_kept_whole() {
+        let mut said = Said::keeping(WAITED_FOR);
+        let chunk: Vec<u8> = (b'a'..=b'z').cycle().take(1 << 20).collect();
+        (0..8).for_each(|_| said.push(&chunk));
+        assert_eq!(said.news(More::Never).into_bytes(), chunk.repeat(8));
+        let mut said = Said::keeping(WAITED_FOR);
+        (0..9).for_each(|_| said.push(&chunk));
+        let text = said.news(More::Never);
+        assert!(text.contains("\n[1048576 bytes left out]\n") && text.len() < WAITED_FOR + 100, "{}", text.len());
+    }
 
     #[test]
     fn a04_the_beginning_and_the_end_are_kept_and_no_more() {
-        let mut said = Said::default();
+        let mut said = Said::keeping(IN_BACKGROUND);
         said.push(b"first ");
         for _ in 0..1000 {
             said.push(&[b'x'; 1000]);
@@ -98,7 +120,7 @@ mod tests {
 
     #[test]
     fn a04_what_was_given_is_not_given_again() {
-        let mut said = Said::default();
+        let mut said = Said::keeping(IN_BACKGROUND);
         said.push(b"one");
         assert_eq!(said.news(More::MayCome), "one");
         assert_eq!(said.news(More::MayCome), "");
@@ -114,7 +136,7 @@ mod tests {
 
     #[test]
     fn a04_characters_are_not_torn_and_what_is_no_text_is_marked() {
-        let mut said = Said::default();
+        let mut said = Said::keeping(IN_BACKGROUND);
         said.push("a\u{20ac}".as_bytes().split_last().unwrap().1);
         assert_eq!(said.news(More::MayCome), "a");
         said.push(b"\xac");

@@ -56,7 +56,14 @@ pub(super) enum End {
 
 impl Shell {
     /// Starts a command with a clean environment, no input, and both its outputs in one pipe, so that their order is kept.
-    pub(super) fn start(order: &Order, mark: String, added: &[String], watch: &Arc<Watch>) -> Result<Self, ToolError> {
+    /// No more than `most` bytes of what it says are kept.
+    pub(super) fn start(
+        order: &Order,
+        mark: String,
+        added: &[String],
+        watch: &Arc<Watch>,
+        most: usize,
+    ) -> Result<Self, ToolError> {
         let cannot = |what: &str, error: &std::io::Error| ToolError::new(format!("cannot {what}: {error}"));
         let (reader, writer) = std::io::pipe().map_err(|error| cannot("make a pipe", &error))?;
         let reader = pipe::Receiver::from_owned_fd(OwnedFd::from(reader));
@@ -79,7 +86,7 @@ impl Shell {
         drop(shell);
         let watched = child.id().map(|leader| watch.begin(leader));
         let tree = Tree::new(child.id(), mark);
-        let said = Arc::new(Mutex::new(Said::default()));
+        let said = Arc::new(Mutex::new(Said::keeping(most)));
         let reader = AbortOnDropHandle::new(tokio::spawn(read_all(reader, Arc::clone(&said))));
         Ok(Self { child, tree, said, reader, _watched: watched })
     }

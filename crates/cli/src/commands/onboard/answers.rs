@@ -79,9 +79,11 @@ impl Answers {
             Some(key_from_input()?)
         } else if asks && !is_offline {
             let given = before.and_then(|before| before.api_key.clone());
+            let has_key = there.is_some_and(|settings| settings.api_key.is_some());
             let keeps = match &given {
                 Some(_) => "keeps the one you gave",
-                None if there.is_some_and(|settings| settings.api_key.is_some()) => "keeps the one there is",
+                None if has_key && api_base.is_some() => "keeps the one there is, for the same server only",
+                None if has_key => "keeps the one there is",
                 None => "for none",
             };
             ask::secret(&format!("Key, which is not shown (enter {keeps})"))?.or(given)

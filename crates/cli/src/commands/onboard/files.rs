@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::answers::Answers;
 use super::{set_for_provider, settings};
 use crate::command_line::Context;
-use crate::config::{CONFIG_FILE, Config, SECRETS_FILE, Sources, edited, write_private};
+use crate::config::{CONFIG_FILE, Config, ProviderConfig, SECRETS_FILE, Sources, edited, write_private};
 use crate::{Exit, Failure};
 
 /// The files as they are to be, a later one over an earlier one.
@@ -64,7 +64,9 @@ impl Files {
         let home = &context.config.home;
         let environment = Sources::of_process(home)?.environment.into_iter();
         let environment = environment.filter(|(name, _)| !answers.names().contains(name)).collect();
-        Ok(Config::of_texts(home.clone(), &self.0, environment)?)
+        let config = Config::of_texts(home.clone(), &self.0, environment)?;
+        check_kept(context, answers, &config)?;
+        Ok(config)
     }
 
     /// Writes what has changed, and says what that was.
@@ -83,6 +85,27 @@ impl Files {
         Ok(written)
     }
 }
+
+/// What was kept for one server is not sent to another: that one may be anybody's.
+fn check_kept(context: &Context<'_>, answers: &Answers, config: &Config) -> Result<(), Failure> {
+    let provider = answers.model.provider();
+    let is_key = |name: &String| name.ends_with("api_key");
+    let kept = config.kept_secrets(provider).into_iter().find(|name| answers.api_key.is_none() || !is_key(name));
+    let Some(kept) = kept else { return Ok(()) };
+    let origin = |config: &Config| config.provider(provider).and_then(ProviderConfig::origin);
+    let (before, after) = (origin(&context.config), origin(config));
+    if before == after {
+        return Ok(());
+    }
+    let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
+    let message = format!("{kept} was kept for {before}, and is not sent to {after}");
+    let failure = Failure::new("key-elsewhere", message, Exit::Config);
+    Err(if is_key(&kept) { failure } else { failure.hinted(HEADERS_STAY) })
+}
+
+/// What to do about headers, which nobody is asked for.
+const HEADERS_STAY: &str =
+    "change or remove them in the file of the home, or give the server a name of its own there; nothing was written";
 
 /// One that is not there says nothing.
 fn says(path: &Path, text: &str) -> bool {

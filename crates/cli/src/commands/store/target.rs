@@ -1,11 +1,11 @@
 //! Where a backup goes: beside its place until it is whole, then at its place.
 
 use std::ffi::OsString;
-use std::fs::{DirBuilder, File};
+use std::fs::{DirBuilder, File, TryLockError};
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
@@ -15,6 +15,11 @@ use crate::{Exit, Failure};
 
 /// What SQLite keeps beside a database that is in use.
 const BESIDE: [&str; 3] = ["-wal", "-shm", "-journal"];
+
+/// How long another backup may take to be put in its place, which is a matter of names.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How often is looked whether it is.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// A backup that is being made. What is unfinished is removed when this is dropped.
 pub(super) struct Target {
@@ -89,12 +94,13 @@ impl Target {
 
     /// Puts what is whole in its place, and makes that last.
     pub(super) fn place(self) -> Result<(), Failure> {
+        let folder = File::open(&self.folder).map_err(|error| self.failed(&error))?;
         if self.replaces {
-            self.replace_all().map_err(|error| self.failed(&error))?;
+            lock(&folder).and_then(|()| self.replace_all()).map_err(|error| self.failed(&error))?;
         } else {
             self.place_all()?;
         }
-        File::open(&self.folder).and_then(|folder| folder.sync_all()).map_err(|error| self.failed(&error))
+        folder.sync_all().map_err(|error| self.failed(&error))
     }
 
     /// Another backup may have come to the same place meanwhile: of the two, the first stays.
@@ -147,6 +153,20 @@ impl Drop for Target {
 
 fn exists(place: &Path) -> Failure {
     Failure::new("backup-exists", format!("{} is there already", place.display()), Exit::Usage)
+}
+
+/// Keeps other backups from replacing something in this folder until it is closed: the file of one must not come to stand
+/// beside the tapes of another.
+fn lock(folder: &File) -> io::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match folder.try_lock() {
+            Err(TryLockError::WouldBlock) if Instant::now() < deadline => std::thread::sleep(LOOK),
+            Err(TryLockError::WouldBlock) => return Err(io::ErrorKind::TimedOut.into()),
+            // Not every file system can.
+            Ok(()) | Err(TryLockError::Error(_)) => return Ok(()),
+        }
+    }
 }
 
 /// Gives a file or folder another name that nothing has, in one step.
@@ -230,6 +250,28 @@ mod tests {
         std::fs::create_dir(&tapes).unwrap();
         assert_eq!(late.place().unwrap_err().code, "backup-exists");
         assert!(!file.exists() && std::fs::read_dir(&tapes).unwrap().next().is_none());
+    }
+
+    #[test]
+    fn of_two_that_replace_what_is_there_one_stays_as_a_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let make = |round: usize, whose: &str| {
+            let mut target = Target::new(&folder.path().join("b.db"), &folder.path().join("capstan.db"), true).unwrap();
+            (target.new_file, target.new_tapes) = (folder.path().join(whose), folder.path().join(format!("{whose}.d")));
+            std::fs::write(&target.new_file, format!("{whose} {round}")).unwrap();
+            std::fs::write(target.make_tapes().unwrap().join("t.jsonl"), format!("{whose} {round}")).unwrap();
+            target
+        };
+        for round in 0..200 {
+            let (one, other) = (make(round, "one"), make(round, "other"));
+            std::thread::scope(|scope| {
+                let placing = scope.spawn(|| other.place().unwrap());
+                one.place().unwrap();
+                placing.join().unwrap();
+            });
+            let file = content(&folder.path().join("b.db")).unwrap();
+            assert_eq!(content(&folder.path().join("b.db.tapes/t.jsonl")), Some(file), "in round {round}");
+        }
     }
 
     #[test]

@@ -130,3 +130,17 @@ fn a8_tools_limits_and_thinking_have_their_places() {
     let older = ModelRequest { model: "gemini:gemini-2.5-flash".parse().unwrap(), ..asked };
     assert_eq!(body("gemini", &older).rest["generationConfig"]["thinkingConfig"]["thinkingBudget"], 16_384);
 }
+
+#[test]
+fn a8_a_model_that_cannot_be_told_not_to_think_is_asked_for_the_least_it_takes() {
+    let least = |model: &str| {
+        let options = ModelOptions { reasoning: Some(Reasoning::None), ..ModelOptions::default() };
+        let body = body("gemini", &ModelRequest { options, ..request(model, vec![ChatMessage::user("hi")]) });
+        body.rest.get("generationConfig").map(|config| config["thinkingConfig"].clone())
+    };
+    assert_eq!(least("gemini-3-pro-preview"), Some(json!({"thinkingLevel": "low"})));
+    assert_eq!(least("models/gemini-3-flash-preview"), Some(json!({"thinkingLevel": "minimal"})));
+    assert_eq!(least("gemini-2.5-pro"), Some(json!({"thinkingBudget": 128})));
+    assert_eq!(least("gemini-2.5-flash"), Some(json!({"thinkingBudget": 0})));
+    assert_eq!(least("gemini-2.0-flash"), None, "it does not think");
+}
