@@ -99,7 +99,8 @@ impl Default for ResultLimits {
     fn default() -> Self {
         Self {
             delta_bytes: 1 << 20,
-            message_bytes: 4 << 20,
+            // The longest answer of a model, and some of what JSON makes of it.
+            message_bytes: 10 << 20,
             tool_bytes: 4 << 20,
             state_bytes: 1 << 20,
             artifact_bytes: 16 << 20,

@@ -101,6 +101,7 @@ pub async fn tapes_suite(make: impl AsyncFn() -> Tapes) {
     generations::p11_a_reset_begins_with_session_start_and_ids_go_on(&make().await).await;
     generations::p11_a_past_generation_stays_readable(&make().await).await;
     generations::p04_a_window_is_the_anchor_what_it_names_and_what_follows(&make().await).await;
+    generations::p04_a_window_that_grew_is_the_one_that_is_there(&make().await).await;
     queries::p10_queries_by_anchor(&make().await).await;
     queries::p10_queries_by_date_kind_limit_and_text(&make().await).await;
     queries::p10_a_search_looks_beyond_one_page(&make().await).await;

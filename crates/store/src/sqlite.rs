@@ -29,11 +29,15 @@ use capstan_tape::{
     AcceptedRecord, Batch, Committed, Entry, InFlight, Kept, LeaseRecord, OutboxId, OutboxRecord, Problem, RunRecord,
     Search, Settled, Slice, SpaceRecord, Store, StoreError, TapeRecord,
 };
+use rusqlite::Connection;
 
 use readers::Readers;
 use search::{Searches, Wanted};
 pub use snapshot::DeadLetters;
 use writer::Writer;
+
+/// So many small entries are read on the thread of whoever asks.
+const FEW: usize = 32;
 
 /// A journal in one `SQLite` file, which several processes may have open at once.
 ///
@@ -129,8 +133,12 @@ impl Store for SqliteStore {
 
     async fn read(&self, tape: &TapeName, slice: &Slice) -> Result<Vec<Entry>, StoreError> {
         let (tape, slice) = (tape.clone(), slice.clone());
-        if slice.limit == Some(1) {
-            return self.readers.look(move |connection| read::entries(connection, &tape, &slice)).await;
+        if slice.dated.is_none() && slice.limit.is_some_and(|limit| limit <= FEW) {
+            let (tape, slice) = (tape.clone(), slice.clone());
+            let read = move |connection: &Connection| read::small_entries(connection, &tape, &slice);
+            if let Some(entries) = self.readers.look(read).await? {
+                return Ok(entries);
+            }
         }
         self.readers.read(move |connection| read::entries(connection, &tape, &slice)).await
     }

@@ -9,8 +9,8 @@ use capstan_protocol::{EntryId, TapeName};
 
 use crate::fork::{has_open_call, merge_drafts};
 use crate::{
-    Batch, Committed, Draft, Entry, Expect, Fact, ForkState, Kind, NewTape, Order, Problem, Search, Slice, Store,
-    StoreError, TapeRecord, TapeStore,
+    Batch, Committed, Draft, Entry, Expect, Fact, ForkState, GrowingWindow, Kind, NewTape, Order, Problem, Search,
+    Slice, Store, StoreError, TapeRecord, TapeStore,
 };
 
 /// What the default view reads of a tape.
@@ -202,7 +202,14 @@ impl Tapes {
 
     /// Entries of a tape in its present generation; a fork shows its parent's entries up to where it branched off.
     pub async fn read(&self, tape: &TapeName, slice: &Slice) -> Result<Vec<Entry>, StoreError> {
-        let Some(record) = self.record(tape).await? else { return Ok(Vec::new()) };
+        match self.record(tape).await? {
+            Some(record) => self.read_of(record, slice).await,
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// The same of a tape whose record is at hand.
+    pub(crate) async fn read_of(&self, record: TapeRecord, slice: &Slice) -> Result<Vec<Entry>, StoreError> {
         let after = slice.after.unwrap_or_default().max(record.begins_after);
         self.read_chain(record, &Slice { after: Some(after), ..slice.clone() }, None).await
     }
@@ -297,22 +304,8 @@ impl Tapes {
 
     /// What the default view reads: from the newest anchor on, found by index.
     pub async fn window(&self, tape: &TapeName) -> Result<Window, StoreError> {
-        self.window_of(tape, &[]).await
-    }
-
-    /// The same with only these kinds of what follows the anchor; none stands for all.
-    pub async fn window_of(&self, tape: &TapeName, kinds: &[Kind]) -> Result<Window, StoreError> {
-        let following = |slice: Slice| Slice { kinds: kinds.to_vec(), ..slice };
-        let anchor = self.last_anchor(tape).await?;
-        let Some(anchor) = anchor else {
-            return Ok(Window { following: self.read(tape, &following(Slice::all())).await?, ..Window::default() });
-        };
-        let mut named = Vec::new();
-        for id in anchor.named_messages().into_iter().filter(|id| *id < anchor.id) {
-            named.extend(self.read(tape, &Slice::just(id)).await?);
-        }
-        let following = self.read(tape, &following(Slice::after(anchor.id))).await?;
-        Ok(Window { anchor: Some(anchor), named, following })
+        let mut window = GrowingWindow::default();
+        window.of(self, tape, &[]).await.map(std::mem::take)
     }
 
     /// Begins a fork of a tape at an entry, or at its head.

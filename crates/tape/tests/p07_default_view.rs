@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use capstan_protocol::{ChatMessage, EntryId, Map};
 use capstan_tape::conversation::INTERRUPTED;
-use capstan_tape::{Batch, DefaultView, Draft, EntryRef, Fact, Kind, MemoryStore, NewTape, Slice, Tapes, View, Window};
+use capstan_tape::{
+    Batch, DefaultView, Draft, EntryRef, Fact, GrowingWindow, Kind, MemoryStore, NewTape, Slice, Tapes, View, Window,
+};
 use serde_json::{Value, json};
 use support::{assistant, calls, name, result, sample, user, write};
 
@@ -140,7 +142,8 @@ async fn p07_a_view_that_wants_some_kinds_reads_no_others_and_shows_the_same() {
     let said = [call(), anchor, user("hi"), call(), calls(&["a"]), result("a", "done"), call(), assistant("bye")];
     write(&tapes, &tape, said).await;
     let whole = tapes.window(&tape).await.unwrap();
-    let part = tapes.window_of(&tape, DefaultView.kinds()).await.unwrap();
+    let mut part = GrowingWindow::default();
+    let part = part.of(&tapes, &tape, DefaultView.kinds()).await.unwrap();
     assert_eq!((whole.following.len(), part.following.len()), (6, 4));
-    assert_eq!(DefaultView.messages(&part), DefaultView.messages(&whole));
+    assert_eq!(DefaultView.messages(part), DefaultView.messages(&whole));
 }

@@ -19,7 +19,7 @@ use super::support::{Conversation, Registers};
 /// How many results a run may have here.
 const MOST_RESULTS: u64 = 2000;
 /// How large they may be together.
-const MOST_BYTES: usize = 16 << 20;
+const MOST_BYTES: usize = 32 << 20;
 
 type Script = Box<dyn Fn() -> ResultStream + Send + Sync>;
 
@@ -198,7 +198,7 @@ fn too_much() -> Vec<Case> {
             let answer = json!({"call_id": "a", "name": "look", "output": {"content": text(5 << 20)}});
             these([
                 delta(text(2 << 20)),
-                said(text(5 << 20)),
+                said(text(11 << 20)),
                 ResultBody::StateUpdated { scope: StateScope::Conversation, state }.into(),
                 wire(json!({"type": "tool.call.started", "data":
                     {"call": {"id": "a", "function": {"name": "look", "arguments": "{}"}}}})),

@@ -23,6 +23,9 @@ use crate::runs::run::Run;
 const LONGEST_ANSWER: usize = 8 * 1024 * 1024;
 
 /// Models, and what is asked of them.
+/// How long a piece of it is at most when it is handed on, in bytes.
+const LONGEST_PIECE: usize = 256 * 1024;
+
 pub(super) struct Models(pub(super) Arc<Run>, pub(super) ModelUse);
 
 impl Models {
@@ -191,7 +194,9 @@ impl Call {
                             return;
                         }
                         self.collect(&event).await;
-                        yield Ok(event);
+                        for piece in pieces(event) {
+                            yield Ok(piece);
+                        }
                     }
                     Err(error) => {
                         yield Err(self.ended(Err(&error)).await.err().unwrap_or_else(|| api_error(&error)));
@@ -248,6 +253,25 @@ impl Call {
         };
         self.run.services.hooks.after_llm_call(&args).await.map_err(|failure| hook_failed(&failure))
     }
+}
+
+/// An event in pieces as a runner may pass them on: a server that does not stream gives its whole answer at once.
+fn pieces(event: ModelEvent) -> Vec<ModelEvent> {
+    match event {
+        ModelEvent::Text(text) => split(text).into_iter().map(ModelEvent::Text).collect(),
+        ModelEvent::Reasoning(text) => split(text).into_iter().map(ModelEvent::Reasoning).collect(),
+        event => vec![event],
+    }
+}
+
+fn split(mut text: String) -> Vec<String> {
+    let mut pieces = Vec::new();
+    while text.len() > LONGEST_PIECE {
+        let rest = text.split_off(text.floor_char_boundary(LONGEST_PIECE));
+        pieces.push(std::mem::replace(&mut text, rest));
+    }
+    pieces.push(text);
+    pieces
 }
 
 /// How much of an answer an event is.

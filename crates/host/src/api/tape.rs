@@ -50,8 +50,9 @@ impl TapeApi for SessionTape {
         self.may(TapeAccess::Read)?;
         self.0.take_in();
         // What the run has written and not committed is seen too: it is committed before anything is done with it.
-        let window = self.0.journal.window(self.0.services.view.kinds()).await.map_err(|error| store_failed(&error))?;
-        Ok(conversation::request(self.0.services.view.messages(&window)))
+        let view = &self.0.services.view;
+        let messages = self.0.journal.view(view.kinds(), |window| view.messages(window)).await;
+        Ok(conversation::request(messages.map_err(|error| store_failed(&error))?))
     }
 
     async fn handoff(&self, name: &str, state: Map) -> Result<(), ApiError> {

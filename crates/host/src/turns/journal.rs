@@ -4,10 +4,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use capstan_protocol::{EntryId, EventKey, RunId, TapeName};
-use capstan_tape::{Assigned, Batch, Draft, EntryRef, Fact, Fence, Kind, RunStatus, StoreError, Tapes, Window};
+use capstan_tape::{
+    Assigned, Batch, Draft, EntryRef, Fact, Fence, GrowingWindow, Kind, RunStatus, StoreError, Tapes, Window,
+};
 use tokio_util::task::TaskTracker;
 
 use crate::Clock;
+use crate::turns::to_the_end::ToTheEnd;
 
 /// The journal of one turn.
 ///
@@ -22,8 +25,9 @@ pub(crate) struct Journal {
     tasks: TaskTracker,
     pending: Mutex<Pending>,
     /// Commits follow one another in the order of what they hold. This lock is their queue: it is held over the wait for
-    /// the disk on purpose, and nothing else is done under it.
-    order: tokio::sync::Mutex<()>,
+    /// the disk on purpose, and nothing else is done under it but to look at the tape between two of them. It holds what
+    /// was seen there.
+    order: tokio::sync::Mutex<GrowingWindow>,
 }
 
 #[derive(Default)]
@@ -48,7 +52,7 @@ struct Pending {
 pub(crate) struct Ticket(u64);
 
 impl Journal {
-    /// A journal of this tape. Its commits are tasks of the host, which does not end before they do.
+    /// A journal of this tape. A commit that nobody waits for any more is a task of the host, which does not end before it.
     pub(crate) fn new(tapes: Tapes, tape: TapeName, fence: Fence, clock: Clock, tasks: TaskTracker) -> Self {
         Self { tapes, tape, fence, clock, tasks, pending: Mutex::default(), order: tokio::sync::Mutex::default() }
     }
@@ -124,19 +128,29 @@ impl Journal {
         ticket
     }
 
-    /// What a view of the tape that wants these kinds reads, with what waits as if it were committed.
-    pub(crate) async fn window(self: &Arc<Self>, kinds: &[Kind]) -> Result<Window, StoreError> {
+    /// Shows what a view of the tape that wants these kinds reads, with what waits as if it were committed.
+    pub(crate) async fn view<T>(
+        self: &Arc<Self>,
+        kinds: &[Kind],
+        show: impl FnOnce(&Window) -> T,
+    ) -> Result<T, StoreError> {
         if self.pending_entries().iter().any(|entry| entry.kind == Kind::Anchor) {
             self.flush().await?;
         }
-        let _no_commit = self.order.lock().await;
-        let mut window = self.tapes.window_of(&self.tape, kinds).await?;
+        let mut seen = self.order.lock().await;
+        // Whatever comes between, what is left there is what the tape had.
+        let mut grown = std::mem::take(&mut *seen);
+        let window = grown.of(&self.tapes, &self.tape, kinds).await?;
+        let committed = window.following.len();
         let head = window.entries().map(|entry| entry.id).max().unwrap_or_default();
         let ids = std::iter::successors(Some(head.next()), |id| Some(id.next()));
         let now = self.clock.now();
         let waiting = self.pending_entries().into_iter().zip(ids);
         window.following.extend(waiting.map(|(draft, id)| draft.into_entry(id, now, &[])));
-        Ok(window)
+        let shown = show(window);
+        window.following.truncate(committed);
+        *seen = grown;
+        Ok(shown)
     }
 
     fn pending_entries(&self) -> Vec<Draft> {
@@ -183,8 +197,8 @@ impl Journal {
     /// waits: a commit that somebody has left to end by itself cannot take them along.
     pub(crate) async fn flush_with(self: &Arc<Self>, last: Vec<Fact>) -> Result<Vec<Assigned>, StoreError> {
         let (journal, count) = (Arc::clone(self), last.len());
-        let commit = self.tasks.spawn(async move { journal.commit(last).await });
-        let mut assigned = commit.await.unwrap_or_else(|error| Err(StoreError::io("write the journal", error)))?;
+        let commit = ToTheEnd::new(&self.tasks, async move { journal.commit(last).await });
+        let mut assigned = commit.await?;
         Ok(assigned.split_off(assigned.len().saturating_sub(count)))
     }
 

@@ -46,7 +46,9 @@ async fn x01_a_commit_that_was_left_to_end_by_itself_does_not_take_the_end_of_th
 async fn x01_a_commit_that_was_left_to_end_by_itself_is_waited_for_when_the_host_ends() {
     let (store, tape, journal) = begun().await;
     journal.append(&RunId::generate(), Draft::event("first", json!({})));
+    let another_commits = journal.order.lock().await;
     assert!(Box::pin(journal.flush()).now_or_never().is_none());
+    drop(another_commits);
     journal.tasks.close();
     journal.tasks.wait().await;
     assert_eq!(store.read(&tape, &Slice::all()).await.unwrap().len(), 1);

@@ -4,3 +4,4 @@ pub(crate) mod ending;
 pub(crate) mod journal;
 pub(crate) mod notices;
 pub(crate) mod staging;
+mod to_the_end;

@@ -1,9 +1,9 @@
 //! Generations of a tape, and the window a view reads.
 
 use capstan_protocol::EntryId;
-use capstan_tape::{Slice, Tapes};
+use capstan_tape::{GrowingWindow, Kind, Slice, Tapes, Window};
 
-use super::fixture::{anchor, begin, ids, in_batch, more, name, said, seen, user, write};
+use super::fixture::{anchor, begin, call, ids, in_batch, more, name, result, said, seen, user, write};
 
 pub(super) async fn p11_a_reset_begins_with_session_start_and_ids_go_on(tapes: &Tapes) {
     let tape = name("t");
@@ -49,4 +49,41 @@ pub(super) async fn p04_a_window_is_the_anchor_what_it_names_and_what_follows(ta
     let window = tapes.window(&tape).await.unwrap();
     assert_eq!(said(&window.entries().cloned().collect::<Vec<_>>()), ["second", "taken in", "steered", "follows"]);
     assert_eq!(window.anchor.map(|anchor| anchor.id), Some(EntryId(7)));
+}
+
+pub(super) async fn p04_a_window_that_grew_is_the_one_that_is_there(tapes: &Tapes) {
+    let (tape, messages) = (name("t"), [Kind::Message]);
+    let (mut all, mut some) = (GrowingWindow::default(), GrowingWindow::default());
+    let mut look = async || {
+        let there = tapes.window(&tape).await.unwrap();
+        assert_eq!(*all.of(tapes, &tape, &[]).await.unwrap(), there);
+        let following = there.following.into_iter().filter(|entry| entry.kind == Kind::Message).collect();
+        assert_eq!(*some.of(tapes, &tape, &messages).await.unwrap(), Window { following, ..there });
+    };
+    look().await;
+    write(tapes, begin(&tape, [user("before any anchor")])).await;
+    look().await;
+    write(tapes, more(&tape, [anchor("first"), call("a"), result("a"), user("follows")])).await;
+    look().await;
+    look().await;
+    let large = "x".repeat(100_000);
+    write(tapes, more(&tape, [user(&large), user("after a large one")])).await;
+    look().await;
+    write(tapes, more(&tape, (0..100).map(|number| user(&format!("one of many: {number}"))))).await;
+    look().await;
+    let mut batch = more(&tape, [user("taken in")]);
+    batch.append(&tape, anchor("second").naming(vec![in_batch(0)]));
+    write(tapes, batch).await;
+    look().await;
+    write(tapes, more(&tape, [user("follows the second")])).await;
+    look().await;
+    tapes.fork(&tape, &name("fork"), None).await.unwrap();
+    write(tapes, more(&name("fork"), [user("said in a fork")])).await;
+    look().await;
+    tapes.merge(&name("fork")).await.unwrap();
+    look().await;
+    tapes.reset(&tape, false).await.unwrap();
+    look().await;
+    write(tapes, more(&tape, [user("anew")])).await;
+    look().await;
 }

@@ -34,9 +34,14 @@ pub(super) fn keep(connection: &Connection, payload: &Value) -> Result<Columns> 
     Ok(Columns { json: ELSEWHERE.to_owned(), hash: Some(hash.as_str().to_owned()) })
 }
 
+/// Whether the payload of an entry's row stands beside it.
+pub(super) fn is_beside(row: &Row<'_>, hash: usize) -> Result<bool> {
+    Ok(row.get_ref(hash)? != ValueRef::Null)
+}
+
 /// The payload of an entry's row, given where its two columns are.
 pub(super) fn load(connection: &Connection, row: &Row<'_>, json: usize, hash: usize) -> Result<Value> {
-    if row.get_ref(hash)? == ValueRef::Null {
+    if !is_beside(row, hash)? {
         return from_json(row, json);
     }
     let name = row.get_ref(hash)?.as_str()?;

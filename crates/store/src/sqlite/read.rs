@@ -74,6 +74,21 @@ pub(super) fn entries(connection: &Connection, tape: &TapeName, slice: &Slice) -
     Ok(entries)
 }
 
+/// The entries of a slice, unless one of them is large.
+pub(super) fn small_entries(connection: &Connection, tape: &TapeName, slice: &Slice) -> Result<Option<Vec<Entry>>> {
+    let (sql, values) = entries_query(tape, slice);
+    let mut statement = connection.prepare_cached(&sql)?;
+    let mut rows = statement.query(params_from_iter(values))?;
+    let mut entries = Vec::new();
+    while let Some(row) = rows.next()? {
+        if payload::is_beside(row, 6)? {
+            return Ok(None);
+        }
+        entries.push(entry_row(connection, row)?);
+    }
+    Ok(Some(entries))
+}
+
 /// Calls `seen` with each entry of a slice, one loaded after the other, until it has seen enough.
 pub(super) fn each_of(
     connection: &Connection,
