@@ -208,7 +208,7 @@ fn too_much() -> Vec<Case> {
             ])
         }),
         case("endless pieces", Err("run-flooded"), Value::Null, || endless(delta("x"))),
-        case("endless large pieces", Err("run-flooded"), json!({"too_large": 12}), move || {
+        case("endless large pieces", Err("run-flooded"), json!({"too_large": 22}), move || {
             endless(delta(text(1 << 20)))
         }),
         case("endless messages", Err("run-flooded"), Value::Null, || endless(said("x"))),
