@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use capstan_hooks::ToolDecision;
 use capstan_hooks::args::{AfterToolArgs, BeforeToolArgs, PendingTool, ToolOutcome};
 use capstan_hooks::contracts::{ApiMethod, CommandCall, Tool, ToolContext, ToolsApi};
-use capstan_protocol::{ApiError, ApiErrorCode, Map, ToolCall, ToolName, ToolOutput, ToolSpec, ToolUse};
+use capstan_protocol::{ApiError, ApiErrorCode, KnowledgeUse, Map, ToolCall, ToolName, ToolOutput, ToolSpec, ToolUse};
 use capstan_tape::Draft;
 use futures::FutureExt as _;
 use serde_json::{Value, json};
@@ -27,12 +27,15 @@ pub(super) struct Tools(pub(super) Arc<Run>);
 impl ToolsApi for Tools {
     async fn list(&self) -> Result<Arc<[ToolSpec]>, ApiError> {
         let all = self.0.services.tool_specs();
-        let may = |spec: &&ToolSpec| self.0.grant().may.tools.allows(ToolUse::Detail, spec.name.as_str());
+        let may = |spec: &&ToolSpec| {
+            let is_there = self.tool(spec.name.as_str()).is_some();
+            is_there && self.0.grant().may.tools.allows(ToolUse::Detail, spec.name.as_str())
+        };
         Ok(if all.iter().all(|spec| may(&spec)) { Arc::clone(all) } else { all.iter().filter(may).cloned().collect() })
     }
 
     async fn detail(&self, name: &str) -> Result<ToolSpec, ApiError> {
-        let tool = self.0.services.tool(name).map(|tool| tool.spec());
+        let tool = self.tool(name).map(|tool| tool.spec());
         tool.ok_or_else(|| ApiError::new(ApiErrorCode::NotFound, format!("there is no tool {name}")))
     }
 
@@ -51,7 +54,7 @@ impl ToolsApi for Tools {
     }
 
     async fn command(&self, call: CommandCall) -> Result<ToolOutput, ApiError> {
-        let Some(tool) = self.0.services.tool(&call.name).cloned() else {
+        let Some(tool) = self.tool(&call.name).cloned() else {
             return Err(ApiError::new(ApiErrorCode::NotFound, format!("there is no command {}", call.name)));
         };
         let name = tool.spec().name;
@@ -133,6 +136,15 @@ impl Drop for OpenStep<'_> {
 }
 
 impl Tools {
+    /// A tool by its own name or by the name a model was given. One that asks knowledge bases is there where the run may
+    /// ask one.
+    fn tool(&self, name: &str) -> Option<&Arc<dyn Tool>> {
+        let services = &self.0.services;
+        let may = &self.0.grant().may.knowledge_bases;
+        let may_ask = || services.knowledge().iter().any(|(base, _)| may.allows(KnowledgeUse::Retrieve, &base.id));
+        services.tool(name).filter(|tool| !tool.asks_knowledge() || may_ask())
+    }
+
     /// A tool by its own name, if it may have done something: of one that only looks, or is not there, nothing has to be
     /// checked.
     pub(super) fn with_effects(&self, name: &str) -> Option<String> {
@@ -147,7 +159,7 @@ impl Tools {
     /// The output of one call. Whatever is wrong with it, the model is told in words.
     pub(super) async fn answer(&self, call: &ToolCall) -> ToolOutput {
         let name = &call.function.name;
-        let Some(tool) = self.0.services.tool(name).cloned() else {
+        let Some(tool) = self.tool(name).cloned() else {
             return ToolOutput::error(format!("there is no tool {name}"));
         };
         if !self.0.grant().may.tools.allows(ToolUse::Call, tool.spec().name.as_str()) {
