@@ -10,6 +10,7 @@ mod grants;
 mod hostile_results;
 mod hostile_runner;
 mod interception;
+mod knowledge;
 mod lifecycle;
 mod listening;
 mod parallel;

@@ -61,20 +61,21 @@ impl KnowledgeSource for Folder {
         // It is never closed. Whoever asks has a deadline.
         let turn = Arc::clone(&self.turn).acquire_owned().await;
         let turn = turn.map_err(|error| KnowledgeError(error.to_string()))?;
-        let (shelf, id) = (Arc::clone(&self.shelf), self.base.id.clone());
+        let (files, id) = (Arc::clone(&self.shelf), self.base.id.clone());
         let answer = tokio::task::spawn_blocking(move || {
             // Also where nobody waits any more: the next one goes on when this is done.
-            let _turn = turn;
-            let mut shelf = shelf.lock().unwrap_or_else(PoisonError::into_inner);
-            let news = shelf.refresh().map_err(|error| {
-                tracing::warn!(base = id, path = %shelf.path().display(), %error, "the folder of a knowledge base cannot be read");
+            let _until_done = turn;
+            let mut files = files.lock().unwrap_or_else(PoisonError::into_inner);
+            let news = files.refresh().map_err(|error| {
+                let path = files.path().display();
+                tracing::warn!(base = id, %path, %error, "the folder of a knowledge base cannot be read");
                 KnowledgeError("its folder cannot be read".to_owned())
             })?;
             if let Some(left_out) = news {
                 tracing::warn!(base = id, left_out, "a knowledge base is not searched in full");
             }
-            let passages = index::ask(&shelf.documents(), &question.text, question.offset, question.limit);
-            Ok(Retrieved { passages, left_out: shelf.left_out() })
+            let passages = index::ask(&files.documents(), &question.text, question.offset, question.limit);
+            Ok(Retrieved { passages, left_out: files.left_out() })
         });
         answer.await.unwrap_or_else(|_| Err(KnowledgeError("it crashed".to_owned())))
     }

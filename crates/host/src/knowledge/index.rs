@@ -138,7 +138,8 @@ mod tests {
 
     #[test]
     fn k04_parts_of_an_answer_are_its_whole() {
-        let text: String = (0..30).map(|n| format!("# Part {n}\nrope {}\n", "and more ".repeat(n))).collect();
+        let parts: Vec<String> = (0..30).map(|n| format!("# Part {n}\nrope {}\n", "and more ".repeat(n))).collect();
+        let text = parts.concat();
         let document = Document::new("a.md", &text);
         let documents = [("a.md", &document)];
         let whole = ask(&documents, "rope", 0, 100);
