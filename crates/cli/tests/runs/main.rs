@@ -2,6 +2,7 @@
 //! workspaces and channels do to each other.
 
 mod agent_loop;
+mod approvals;
 mod bindings;
 mod children;
 mod clock;

@@ -19,6 +19,7 @@ use super::guarded::Holder;
 use super::step::Step;
 use super::{hook_failed, run_api, store_failed, unauthorized};
 use crate::recovery::left::{COMMAND, COMMAND_START};
+use crate::runs::approval;
 use crate::runs::run::Run;
 
 pub(super) struct Tools(pub(super) Arc<Run>);
@@ -68,7 +69,7 @@ impl ToolsApi for Tools {
         self.0.append(Draft::event(COMMAND_START, begun).hidden());
         self.0.flush().await.map_err(|error| store_failed(&error))?;
         let mut record = CommandRecord { tools: self, raw: call.raw, name, begun: Instant::now(), output: None };
-        let output = self.make(tool.as_ref(), call.arguments).await;
+        let output = self.make(ApiMethod::ToolsCommand, tool.as_ref(), call.arguments).await;
         record.output = Some(output.clone());
         // An anchor that the command wrote stands before the event that tells of the command.
         drop(step);
@@ -168,20 +169,25 @@ impl Tools {
             return ToolOutput::error(format!("the tool {name} is not allowed here"));
         }
         match arguments(call) {
-            Ok(arguments) => self.make(tool.as_ref(), arguments).await,
+            Ok(arguments) => self.make(ApiMethod::ToolsCall, tool.as_ref(), arguments).await,
             Err(reason) => ToolOutput::error(reason),
         }
     }
 
-    /// Calls a tool, with the interception hooks before and after.
-    async fn make(&self, tool: &dyn Tool, arguments: Map) -> ToolOutput {
+    /// Calls a tool, with the interception hooks before and after. Whether it needs an approval is asked of the arguments
+    /// it would be called with.
+    async fn make(&self, method: ApiMethod, tool: &dyn Tool, arguments: Map) -> ToolOutput {
         let mut call = PendingTool { name: tool.spec().name, arguments: Arc::new(arguments) };
         let (hooks, session_id, state) =
             (&self.0.services.hooks, self.0.context.conversation.session_id.clone(), self.0.state.clone());
-        let before = BeforeToolArgs { call: call.clone(), session_id: session_id.clone(), state: state.clone() };
+        let before = BeforeToolArgs { call: call.clone(), session_id, state };
         let output = match hooks.before_tool_call(before).await {
             Ok(ToolDecision::Make(arguments)) => {
                 call.arguments = Arc::clone(&arguments);
+                if let Some(reason) = approval::refusal(&self.0.grant().approvals, call.name.as_str(), &arguments) {
+                    self.0.refused(method, ApiError::new(ApiErrorCode::Unauthorized, reason.clone())).await;
+                    return self.seen(call, ToolOutput::error(reason)).await;
+                }
                 let open = self.0.progress().open_calls.begin_tool(call.clone());
                 let output = self.execute(tool, Map::clone(&arguments)).await;
                 self.0.progress().open_calls.end(open);
@@ -190,6 +196,13 @@ impl Tools {
             Ok(ToolDecision::Answer(output)) => output,
             Err(failure) => ToolOutput::error(hook_failed(&failure).message),
         };
+        self.seen(call, output).await
+    }
+
+    /// The output of a call as the hooks leave it.
+    async fn seen(&self, call: PendingTool, output: ToolOutput) -> ToolOutput {
+        let (hooks, session_id, state) =
+            (&self.0.services.hooks, self.0.context.conversation.session_id.clone(), self.0.state.clone());
         let outcome = ToolOutcome(Arc::new(output));
         let output = match hooks.after_tool_call(AfterToolArgs { call, outcome, session_id, state }).await {
             Ok(output) => Arc::unwrap_or_clone(output),

@@ -5,6 +5,7 @@ use capstan_tape::StoreError;
 
 use super::closeness::{NAMES, named};
 use super::conflict::contested;
+use crate::runs::approval;
 
 /// Why a binding was not saved.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -121,7 +122,8 @@ fn itself(binding: &Binding) -> Result<(), String> {
         return Err("its scope names a conversation_id without the channel it is on".to_owned());
     }
     binding.event_types.iter().try_for_each(|pattern| event_type(pattern))?;
-    binding.filters.iter().try_for_each(filter)
+    binding.filters.iter().try_for_each(filter)?;
+    binding.resource_policy.approvals.iter().find_map(approval::fault).map_or(Ok(()), Err)
 }
 
 fn event_type(pattern: &str) -> Result<(), String> {
