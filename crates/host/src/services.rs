@@ -57,14 +57,17 @@ impl Services {
     ) -> Result<Self, HostError> {
         let workspace_id = workspace_identity(store.as_ref(), &settings.workspace.as_text()).await?;
         let system = TapeAddress { workspace: workspace_id.clone(), session: SYSTEM.into() };
-        let bindings = Bindings::new(Arc::clone(&store), settings.clock.clone(), system);
+        let channels: Vec<Arc<dyn Channel>> =
+            hooks.provided::<ProvideChannels, _>(|channel: &Arc<dyn Channel>| channel.name().to_string());
+        let bindings = Bindings::new(Arc::clone(&store), settings.clock.clone(), system)
+            .with_channels(channels.iter().map(|channel| channel.name()).collect());
         let tapes = tapes(&hooks, store)?;
         let view = hooks.first_sync::<BuildTapeContext>(&())?.map(|decided| decided.value);
         let knowledge = hooks.provided::<ProvideKnowledge, Arc<dyn KnowledgeSource>>(|source| source.base().id);
         let mut tools = offered::tools(&hooks);
         tools.retain(|tool| !tool.asks_knowledge() || !knowledge.is_empty());
         Ok(Self {
-            channels: hooks.provided::<ProvideChannels, _>(|channel| channel.name().to_string()),
+            channels,
             tools_by_name: offered::by_name(&tools),
             tool_specs: tools.iter().map(|tool| tool.spec()).collect(),
             tools,

@@ -1,8 +1,12 @@
 //! `capstan bindings`.
 
+use std::sync::Arc;
+
+use capstan_hooks::contracts::Channel;
+use capstan_hooks::points::ProvideChannels;
 use capstan_host::bindings::Choice;
 use capstan_host::{BindingError, Bindings, Clock};
-use capstan_protocol::{Binding, BindingId, Event};
+use capstan_protocol::{Binding, BindingId, ChannelName, Event};
 use capstan_tape::TapeAddress;
 use clap::Subcommand;
 use serde_json::json;
@@ -68,7 +72,8 @@ pub(crate) async fn run(context: Context<'_>, command: BindingsCommand) -> Resul
 async fn work(scope: &Scope<'_>, command: BindingsCommand) -> Result<(), Failure> {
     let workspace = scope.workspace().await?;
     let system = TapeAddress { workspace: workspace.clone(), session: capstan_host::SYSTEM.into() };
-    let bindings = Bindings::new(scope.tapes()?.store().clone(), Clock::system(), system);
+    let bindings =
+        Bindings::new(scope.tapes()?.store().clone(), Clock::system(), system).with_channels(channels(scope.context));
     let runners = runners::known(scope.context);
     match command {
         BindingsCommand::List { json: true } => print_json(&*bindings.all().await?),
@@ -98,6 +103,12 @@ async fn work(scope: &Scope<'_>, command: BindingsCommand) -> Result<(), Failure
             if json { print_json(&choice) } else { print_lines(explained(&choice)) }
         }
     }
+}
+
+/// The channels there are.
+fn channels(context: &Context<'_>) -> Vec<ChannelName> {
+    let channels = context.hooks().provided::<ProvideChannels, Arc<dyn Channel>>(|channel| channel.name().to_string());
+    channels.iter().map(|channel| channel.name()).collect()
 }
 
 fn in_force(binding: &Binding) -> &'static str {
