@@ -1,12 +1,8 @@
 //! `capstan bindings`.
 
-use std::sync::Arc;
-
-use capstan_hooks::contracts::Channel;
-use capstan_hooks::points::ProvideChannels;
 use capstan_host::bindings::Choice;
 use capstan_host::{BindingError, Bindings, Clock};
-use capstan_protocol::{Binding, BindingId, ChannelName, Event};
+use capstan_protocol::{Binding, BindingId, Event};
 use capstan_tape::TapeAddress;
 use clap::Subcommand;
 use serde_json::json;
@@ -15,7 +11,7 @@ use super::document::Document;
 use super::tape::source::Scope;
 use super::{plain, print, print_json, print_lines, runners};
 use crate::command_line::Context;
-use crate::{Exit, Failure};
+use crate::{Exit, Failure, builder};
 
 #[derive(Subcommand)]
 pub(crate) enum BindingsCommand {
@@ -72,8 +68,8 @@ pub(crate) async fn run(context: Context<'_>, command: BindingsCommand) -> Resul
 async fn work(scope: &Scope<'_>, command: BindingsCommand) -> Result<(), Failure> {
     let workspace = scope.workspace().await?;
     let system = TapeAddress { workspace: workspace.clone(), session: capstan_host::SYSTEM.into() };
-    let bindings =
-        Bindings::new(scope.tapes()?.store().clone(), Clock::system(), system).with_channels(channels(scope.context));
+    let bindings = Bindings::new(scope.tapes()?.store().clone(), Clock::system(), system)
+        .with_channels(builder::channels(&scope.context.hooks()));
     let runners = runners::known(scope.context);
     match command {
         BindingsCommand::List { json: true } => print_json(&*bindings.all().await?),
@@ -103,12 +99,6 @@ async fn work(scope: &Scope<'_>, command: BindingsCommand) -> Result<(), Failure
             if json { print_json(&choice) } else { print_lines(explained(&choice)) }
         }
     }
-}
-
-/// The channels there are.
-fn channels(context: &Context<'_>) -> Vec<ChannelName> {
-    let channels = context.hooks().provided::<ProvideChannels, Arc<dyn Channel>>(|channel| channel.name().to_string());
-    channels.iter().map(|channel| channel.name()).collect()
 }
 
 fn in_force(binding: &Binding) -> &'static str {

@@ -63,18 +63,25 @@ impl KnowledgeApi for Knowledge {
     }
 }
 
-/// A panic of a source is its own failure; one that does not answer in time has none.
+/// A panic of a source is its own failure; one that does not answer in time has none. What else fails a source tells of
+/// itself, with what it knows.
 async fn ask(base: &str, source: &dyn KnowledgeSource, question: Question) -> Result<Retrieved, ApiError> {
     let failed = |reason: &str| {
-        tracing::warn!(base, reason, "a knowledge base did not answer");
-        ApiError::new(ApiErrorCode::RuntimeError, format!("the knowledge base {base} did not answer: {reason}"))
+        let message = format!("the knowledge base {base} did not answer: {reason}");
+        ApiError::new(ApiErrorCode::RuntimeError, message)
     };
     let answer = AssertUnwindSafe(source.retrieve(question)).catch_unwind();
     match tokio::time::timeout(LONGEST_ANSWER, answer).await {
         Ok(Ok(Ok(retrieved))) => Ok(retrieved),
-        Ok(Ok(Err(error))) => Err(failed(&error.to_string())),
-        Ok(Err(_)) => Err(failed("it crashed")),
-        Err(_) => Err(ApiError { retryable: true, ..failed("it took too long") }),
+        Ok(Ok(Err(error))) => Err(failed(&cut(error.to_string(), LONGEST_NOTICE))),
+        Ok(Err(_)) => {
+            tracing::error!(base, "a knowledge base crashed");
+            Err(failed("it crashed"))
+        }
+        Err(_) => {
+            tracing::warn!(base, "a knowledge base took too long");
+            Err(ApiError { retryable: true, ..failed("it took too long") })
+        }
     }
 }
 

@@ -18,6 +18,11 @@ pub(super) struct LeftOut {
 }
 
 impl LeftOut {
+    /// Whether somebody should see to it: that a folder has pictures and links is nothing to worry about.
+    pub(super) fn is_trouble(&self) -> bool {
+        self.too_large + self.unreadable + self.beyond > 0 || self.has_more
+    }
+
     /// What was left out, in words, if anything was.
     pub(super) fn words(&self, limits: &FolderLimits) -> Option<String> {
         (*self != Self::default()).then(|| Words(self, limits).to_string())
@@ -37,7 +42,7 @@ impl fmt::Display for Words<'_> {
         };
         add(left_out.too_large, format!("larger than {} bytes", limits.file_bytes));
         add(left_out.beyond, format!("beyond {} files or {} bytes in all", limits.files, limits.total_bytes));
-        add(left_out.not_text, "that are not text".to_owned());
+        add(left_out.not_text, "that cannot be read as text".to_owned());
         add(left_out.unreadable, "that could not be read".to_owned());
         match left_out.links {
             0 => {}

@@ -93,8 +93,8 @@ impl Shelf {
         self.left_out.words(&self.limits)
     }
 
-    /// Looks at the folder and reads what has changed; gives what is left out, where that is news. Of a folder that cannot
-    /// be read nothing is known any more.
+    /// Looks at the folder and reads what has changed; gives what is left out, where that is news to worry about. Of
+    /// a folder that cannot be read nothing is known any more.
     pub(super) fn refresh(&mut self) -> Result<Option<String>> {
         let before = std::mem::take(&mut self.files);
         let told = std::mem::take(&mut self.left_out);
@@ -120,7 +120,7 @@ impl Shelf {
         look.folder(&folder, "", 0)?;
         self.files = look.files;
         self.left_out = look.left_out;
-        Ok(self.left_out().filter(|_| self.left_out != told))
+        Ok(self.left_out().filter(|_| self.left_out != told && self.left_out.is_trouble()))
     }
 }
 

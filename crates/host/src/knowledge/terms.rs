@@ -10,7 +10,7 @@ const LONGEST_WORD: usize = 64;
 /// A word, or a pair of neighbours in a script without spaces, as a number: there are many, and most occur in many
 /// places.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Term(u64);
+pub(super) struct Term(u32);
 
 /// The terms of a text, in order, as often as they occur; upper and lower case are the same.
 pub(super) fn terms(text: &str) -> Vec<Term> {
@@ -44,11 +44,13 @@ fn pairs(signs: &str, terms: &mut Vec<Term>) {
     }
 }
 
-/// Of sixty-four bits: that two words of a library have the same is not to be expected, and would show a passage too many.
+/// Of thirty-two bits, since the index is made of them. That a word of a question has the same as another of the folder is
+/// not to be expected, and would show a passage too many.
 fn term(word: &str) -> Term {
     let mut hasher = DefaultHasher::new();
     word.hash(&mut hasher);
-    Term(hasher.finish())
+    // The upper half of a number fits into half of it.
+    Term(u32::try_from(hasher.finish() >> 32).unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -107,7 +107,7 @@ async fn k04_what_is_hidden_or_no_text_or_no_file_is_left_out() {
     rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR).unwrap();
     let docs = plain(folder.path());
     assert_eq!(found(&docs, "rope").await, ["a.md:1"]);
-    assert_eq!(ask(&docs, "rope").await.unwrap().left_out.as_deref(), Some("3 files that are not text"));
+    assert_eq!(ask(&docs, "rope").await.unwrap().left_out.as_deref(), Some("3 files that cannot be read as text"));
 }
 
 #[tokio::test]
@@ -160,4 +160,12 @@ async fn k04_a_large_file_that_is_mostly_holes_is_not_read() {
     let answer = ask(&docs, "rope").await.unwrap();
     assert_eq!(answer.left_out.as_deref(), Some("1 file larger than 1048576 bytes"));
     assert_eq!(answer.passages.len(), 1);
+}
+
+#[tokio::test]
+async fn k04_questions_at_the_same_time_are_all_answered() {
+    let folder = folder(&[("a.md", "the rope")]);
+    let docs = plain(folder.path());
+    let answers = futures::future::join_all((0..50).map(|_| found(&docs, "rope"))).await;
+    assert!(answers.iter().all(|answer| *answer == ["a.md:1"]));
 }
