@@ -51,6 +51,7 @@ impl Runner for Agent {
             capabilities: Capabilities {
                 streaming: true,
                 tool_calling: true,
+                knowledge_retrieval: true,
                 multimodal_input: true,
                 event_context: true,
                 interrupt: true,

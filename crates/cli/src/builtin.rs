@@ -5,15 +5,16 @@ use std::sync::Arc;
 
 use capstan_agent::tools::{self, Bounds};
 use capstan_channels::{Stdio, stdio};
-use capstan_hooks::contracts::{Channel, ModelProvider};
-use capstan_hooks::points::{ProvideChannels, ProvideModelOptions, ProvideTapeStore};
+use capstan_hooks::contracts::{Channel, KnowledgeBase, KnowledgeSource, ModelProvider};
+use capstan_hooks::points::{ProvideChannels, ProvideKnowledge, ProvideModelOptions, ProvideTapeStore};
 use capstan_hooks::{BoxError, Plugin, Registrar};
+use capstan_host::{Folder, FolderLimits};
 use capstan_models::{Demo, Http, Provider};
 use capstan_store::JsonlTapes;
 use capstan_tape::TapeStore;
 
 use crate::builder;
-use crate::config::{Config, ProviderConfig, TapeStoreKind};
+use crate::config::{Config, KnowledgeConfig, ProviderConfig, TapeStoreKind};
 use crate::failure;
 
 /// The built-in plugin. It registers first, and exactly as any other does.
@@ -26,6 +27,7 @@ pub(crate) struct Builtin {
     jsonl: Option<PathBuf>,
     terminal: Arc<dyn Channel>,
     stdio: Stdio,
+    knowledge: Vec<Arc<dyn KnowledgeSource>>,
 }
 
 /// What the text of a message may grow to when it is escaped: six bytes for one.
@@ -51,8 +53,15 @@ impl Builtin {
                     hint: failure::hint,
                 },
             ),
+            knowledge: config.knowledge.iter().map(|base| folder(base, config)).collect(),
         }
     }
+}
+
+/// A folder as a knowledge base. The home stays closed here too.
+fn folder(set: &KnowledgeConfig, config: &Config) -> Arc<dyn KnowledgeSource> {
+    let base = KnowledgeBase { id: set.name.clone(), description: set.description.clone() };
+    Arc::new(Folder::new(base, set.path.clone(), vec![config.home.clone()], FolderLimits::default()))
 }
 
 /// What the agent is set to. The home holds the key and the user's own settings: no tool works on its files.
@@ -78,9 +87,11 @@ impl Plugin for Builtin {
         capstan_host::builtin::register(hooks);
         capstan_agent::register(hooks, self.agent, self.settings.clone());
         let channels: Vec<Arc<dyn Channel>> = vec![Arc::clone(&self.terminal), Arc::new(self.stdio.clone())];
+        let knowledge = self.knowledge.clone();
         let (providers, jsonl) = (self.providers.clone(), self.jsonl.clone());
         hooks
             .on_sync(ProvideChannels, move || Ok(Some(channels.clone())))
+            .on_sync(ProvideKnowledge, move || Ok(Some(knowledge.clone())))
             .on_sync(ProvideModelOptions, move || Ok(Some(models(&providers))))
             .on_sync(ProvideTapeStore, move || {
                 let Some(folder) = &jsonl else { return Ok(None) };

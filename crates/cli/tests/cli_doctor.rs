@@ -194,6 +194,9 @@ fn a_configuration_that_is_wrong_keeps_doctor_from_nothing_else() {
     assert_status(&found, "config", "warning");
     let details = check(&found, "config")["details"].to_string();
     assert!(details.contains("CAPSTAN_MODLE") && details.contains("there is no key"), "{details}");
+    let found = examined(&Place::new().config("[knowledge.docs]\npath = '/nowhere/docs'\n"), 0);
+    let details = check(&found, "config")["details"].to_string();
+    assert!(details.contains("the knowledge base docs, /nowhere/docs, cannot be read"), "{details}");
     let found = examined(&Place::new().set("CAPSTAN_MODEL", "nobody:x"), 0);
     assert!(check(&found, "config")["details"].to_string().contains("nobody provides"), "{found:#}");
 }

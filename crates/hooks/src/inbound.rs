@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use capstan_protocol::{Event, Input, RawRef, SessionId, WorkspaceId};
+use capstan_protocol::{Delivery, Event, Input, RawRef, SessionId, WorkspaceId};
 
 use crate::Extensions;
 
@@ -41,6 +41,12 @@ impl Inbound {
     /// The same event with a reference to what the platform sent.
     pub fn referring_to(&self, raw_ref: RawRef) -> Self {
         let event = Event { raw_ref: Some(raw_ref), ..Event::clone(&self.event) };
+        Self { event: Arc::new(event), extensions: self.extensions.clone() }
+    }
+
+    /// The same event with its answer going elsewhere.
+    pub fn delivered_to(&self, delivery: Delivery) -> Self {
+        let event = Event { delivery, ..Event::clone(&self.event) };
         Self { event: Arc::new(event), extensions: self.extensions.clone() }
     }
 

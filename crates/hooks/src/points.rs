@@ -8,7 +8,7 @@ use capstan_tape::{TapeStore, View};
 use serde_json::Value;
 
 use crate::args;
-use crate::contracts::{Channel, CliCommand, ModelProvider, Runner, Tool};
+use crate::contracts::{Channel, CliCommand, KnowledgeSource, ModelProvider, Runner, Tool};
 use crate::{Aggregation, Async, EventStream, Phase, Point, PointInfo, Sync};
 
 /// What to do with a message, once its session is known.
@@ -189,4 +189,7 @@ points! {
 
     /// Providers of models.
     ProvideModelOptions = "provide_model_options": () => Vec<Arc<dyn ModelProvider>>, FirstOfName, StartUp, Sync, |p| names(p, |p| p.name().to_owned());
+
+    /// Knowledge bases.
+    ProvideKnowledge = "provide_knowledge": () => Vec<Arc<dyn KnowledgeSource>>, FirstOfName, StartUp, Sync, |s| names(s, |s| s.base().id);
 }

@@ -68,7 +68,7 @@ impl Secrets {
     }
 
     /// An image may be millions of letters long, and is handed on as it is where it holds nothing.
-    fn mask_text(&self, text: &mut String) {
+    pub(crate) fn mask_text(&self, text: &mut String) {
         for secret in &self.0 {
             if text.contains(secret.as_str()) {
                 *text = text.replace(secret.as_str(), MASK);

@@ -3,8 +3,10 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use capstan_hooks::contracts::{Channel, ModelProvider, Runner, Tool};
-use capstan_hooks::points::{BuildTapeContext, ProvideChannels, ProvideModelOptions, ProvideRunners, ProvideTapeStore};
+use capstan_hooks::contracts::{Channel, KnowledgeBase, KnowledgeSource, ModelProvider, Runner, Tool};
+use capstan_hooks::points::{
+    BuildTapeContext, ProvideChannels, ProvideKnowledge, ProvideModelOptions, ProvideRunners, ProvideTapeStore,
+};
 use capstan_hooks::{HookRuntime, Inbound};
 use capstan_protocol::{Binding, ChannelName, Descriptor, RunnerId, TapeName, ToolSpec, WorkspaceId};
 use capstan_tape::{Batch, DefaultView, Fact, Store, StoreError, TapeAddress, Tapes, View};
@@ -43,6 +45,7 @@ pub(crate) struct Services {
     pub(crate) written_tools: calls::WrittenTools,
     runners: Vec<Arc<dyn Runner>>,
     models: Vec<Arc<dyn ModelProvider>>,
+    knowledge: Vec<(KnowledgeBase, Arc<dyn KnowledgeSource>)>,
 }
 
 impl Services {
@@ -54,18 +57,24 @@ impl Services {
     ) -> Result<Self, HostError> {
         let workspace_id = workspace_identity(store.as_ref(), &settings.workspace.as_text()).await?;
         let system = TapeAddress { workspace: workspace_id.clone(), session: SYSTEM.into() };
-        let bindings = Bindings::new(Arc::clone(&store), settings.clock.clone(), system);
+        let channels: Vec<Arc<dyn Channel>> =
+            hooks.provided::<ProvideChannels, _>(|channel: &Arc<dyn Channel>| channel.name().to_string());
+        let bindings = Bindings::new(Arc::clone(&store), settings.clock.clone(), system)
+            .with_channels(channels.iter().map(|channel| channel.name()).collect());
         let tapes = tapes(&hooks, store)?;
         let view = hooks.first_sync::<BuildTapeContext>(&())?.map(|decided| decided.value);
-        let tools = offered::tools(&hooks);
+        let knowledge = hooks.provided::<ProvideKnowledge, Arc<dyn KnowledgeSource>>(|source| source.base().id);
+        let mut tools = offered::tools(&hooks);
+        tools.retain(|tool| !tool.asks_knowledge() || !knowledge.is_empty());
         Ok(Self {
-            channels: hooks.provided::<ProvideChannels, _>(|channel| channel.name().to_string()),
+            channels,
             tools_by_name: offered::by_name(&tools),
             tool_specs: tools.iter().map(|tool| tool.spec()).collect(),
             tools,
             written_tools: calls::WrittenTools::default(),
             runners: hooks.provided::<ProvideRunners, _>(|runner| runner.descriptor().id.to_string()),
             models: hooks.provided::<ProvideModelOptions, _>(|provider| provider.name().to_owned()),
+            knowledge: knowledge.into_iter().map(|source| (source.base(), source)).collect(),
             view: view.unwrap_or_else(|| Arc::new(DefaultView)),
             bindings,
             has_stand_ins: hooks.has_stand_ins(),
@@ -134,6 +143,11 @@ impl Services {
     /// A runner by its id.
     pub(crate) fn runner(&self, id: &RunnerId) -> Option<&Arc<dyn Runner>> {
         self.runners.iter().find(|runner| runner.descriptor().id == *id)
+    }
+
+    /// Every knowledge base.
+    pub(crate) fn knowledge(&self) -> &[(KnowledgeBase, Arc<dyn KnowledgeSource>)] {
+        &self.knowledge
     }
 
     /// The names of the providers of models.

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::authority::all;
 use crate::{
-    Access, AdmissionMode, ApprovalRule, ArtifactUse, Authority, BindingId, ChannelName, EventUse, HistoryUse,
+    Access, AdmissionMode, ApprovalRule, ArtifactUse, Authority, BindingId, ChannelName, ChatId, EventUse, HistoryUse,
     KnowledgeUse, Map, ModelUse, Reach, RunnerId, StateLimits, StateScope, StorageArea, TapeAccess, ToolUse, Uses,
     WorkspaceId,
 };
@@ -164,6 +164,9 @@ pub struct DeliveryPolicy {
     /// The channel to answer on, where the event does not say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output_channel: Option<ChannelName>,
+    /// The chat to answer in, there or on the event's own channel; absent: the one that the event says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chat_id: Option<ChatId>,
     /// Whether nothing is sent at all: what is said stands on the tape alone.
     pub silent: bool,
 }

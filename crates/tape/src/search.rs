@@ -61,6 +61,15 @@ pub fn searched_words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty())
 }
 
+/// Whether a letter belongs to a script that puts no spaces between words: Thai, Lao, Burmese, Khmer, kana, and Chinese
+/// characters in all their blocks.
+pub fn is_sign(c: char) -> bool {
+    matches!(c, '\u{e00}'..='\u{eff}' | '\u{1000}'..='\u{109f}' | '\u{1780}'..='\u{17ff}' | '\u{3005}'..='\u{3007}'
+        | '\u{3040}'..='\u{30ff}' | '\u{31f0}'..='\u{31ff}' | '\u{3400}'..='\u{4dbf}' | '\u{4e00}'..='\u{9fff}'
+        | '\u{f900}'..='\u{faff}' | '\u{ff66}'..='\u{ff9f}' | '\u{20000}'..='\u{3ffff}')
+        && c.is_alphanumeric()
+}
+
 fn collect_text(value: &Value, text: &mut String) {
     match value {
         Value::String(part) => {

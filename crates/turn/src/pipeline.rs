@@ -73,7 +73,7 @@ impl Turn {
         let output = self.model_stage_then_save_state(&input).await?;
         let outbounds = self.render_outbound(&input, &output).await?;
         let mut dispatched = Vec::new();
-        for outbound in outbounds {
+        for outbound in outbounds.into_iter().filter_map(|outbound| self.stage.route(outbound, inbound)) {
             dispatched.push(self.dispatch_outbound(inbound, outbound).await?);
         }
         Ok(TurnReport { output: output.text.to_string(), dispatched })

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use capstan_hooks::args::Prompt;
 use capstan_hooks::{Inbound, State};
-use capstan_protocol::{SessionId, StreamEvent};
+use capstan_protocol::{Outbound, SessionId, StreamEvent};
 
 use crate::TurnError;
 
@@ -15,6 +15,12 @@ pub trait ModelStage: Send + Sync + 'static {
 
     /// Shows a stream event to the channel the turn answers on, if it wants to see it.
     async fn show(&self, event: &StreamEvent, inbound: &Inbound);
+
+    /// Where a message about an event goes that was rendered for it; none where nothing is to be sent.
+    fn route(&self, outbound: Outbound, inbound: &Inbound) -> Option<Outbound> {
+        let _ = inbound;
+        Some(outbound)
+    }
 }
 
 /// What the model stage works on.

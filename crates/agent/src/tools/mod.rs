@@ -5,6 +5,7 @@ mod bash;
 mod fs;
 mod help;
 pub(crate) mod image;
+mod knowledge;
 mod model;
 mod quit;
 mod skill;
@@ -50,6 +51,7 @@ pub(crate) fn all(settings: &Settings, skills: &Places) -> Vec<Arc<dyn Tool>> {
         Arc::new(tape::anchors().that_only_looks()),
         Arc::new(tape::reset()),
         Arc::new(artifact::read()),
+        Arc::new(knowledge::search()),
         Arc::new(subagent::subagent()),
         Arc::new(skill::tool(skills.clone()).that_only_looks()),
         Arc::new(model::tool()),

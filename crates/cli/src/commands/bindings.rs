@@ -11,7 +11,7 @@ use super::document::Document;
 use super::tape::source::Scope;
 use super::{plain, print, print_json, print_lines, runners};
 use crate::command_line::Context;
-use crate::{Exit, Failure};
+use crate::{Exit, Failure, builder};
 
 #[derive(Subcommand)]
 pub(crate) enum BindingsCommand {
@@ -68,7 +68,8 @@ pub(crate) async fn run(context: Context<'_>, command: BindingsCommand) -> Resul
 async fn work(scope: &Scope<'_>, command: BindingsCommand) -> Result<(), Failure> {
     let workspace = scope.workspace().await?;
     let system = TapeAddress { workspace: workspace.clone(), session: capstan_host::SYSTEM.into() };
-    let bindings = Bindings::new(scope.tapes()?.store().clone(), Clock::system(), system);
+    let bindings = Bindings::new(scope.tapes()?.store().clone(), Clock::system(), system)
+        .with_channels(builder::channels(&scope.context.hooks()));
     let runners = runners::known(scope.context);
     match command {
         BindingsCommand::List { json: true } => print_json(&*bindings.all().await?),

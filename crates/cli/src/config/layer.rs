@@ -8,6 +8,7 @@ use std::str::FromStr;
 
 use super::channels::{self, ChannelKey};
 use super::key::{Workspace, find, nearest};
+use super::knowledge::{self, KnowledgeKey};
 use super::models::{self, ModelKey};
 use super::{ConfigError, KEYS, Shown};
 
@@ -109,8 +110,15 @@ impl Layer {
                 }
                 continue;
             }
+            if key == knowledge::TABLE {
+                for (key, text) in knowledge::of_table(&name, value)? {
+                    layer.values.insert(key.to_string(), (text, origin(path.to_owned())));
+                }
+                continue;
+            }
             let Some(known) = find(&key) else {
-                let names = KEYS.iter().map(|key| key.name).chain([channels::TABLE, models::TABLE]);
+                let tables = [channels::TABLE, models::TABLE, knowledge::TABLE];
+                let names = KEYS.iter().map(|key| key.name).chain(tables);
                 let nearest = nearest(&key, names).map(str::to_owned);
                 return Err(ConfigError::UnknownKey { path: name, key, nearest });
             };
@@ -163,6 +171,7 @@ impl Layer {
             let key = key.to_lowercase();
             let of_table = ChannelKey::of_variable(&key).map(|key| key.to_string());
             let of_table = of_table.or_else(|| ModelKey::of_variable(&key).map(|key| key.to_string()));
+            let of_table = of_table.or_else(|| KnowledgeKey::of_variable(&key).map(|key| key.to_string()));
             let key = of_table.or_else(|| find(&key).map(|key| key.name.to_owned()));
             match key {
                 // An empty variable is how a shell says "not set".
@@ -284,7 +293,9 @@ impl Layers {
             return Ok(());
         }
         let plain = KEYS.iter().filter(|key| key.workspace == Workspace::MayNot).map(|key| key.name.to_owned());
-        for key in plain.chain(self.model_keys().iter().map(ToString::to_string)) {
+        let models = self.model_keys().into_iter().map(|key| key.to_string());
+        let bases = self.knowledge_keys().into_iter().map(|key| key.to_string());
+        for key in plain.chain(models).chain(bases) {
             let set = self.layers.iter().filter_map(|layer| layer.values.get(&key));
             if let Some((_, origin)) = set.into_iter().find(|(_, origin)| origin.is_workspace()) {
                 return Err(ConfigError::Untrusted { key, origin: origin.to_string() });
@@ -340,6 +351,11 @@ impl Layers {
         self.layers.iter().flat_map(|layer| layer.values.keys()).filter_map(|key| ChannelKey::parse(key)).collect()
     }
 
+    /// The names of what is set for knowledge bases, in order.
+    pub(super) fn knowledge_keys(&self) -> BTreeSet<KnowledgeKey> {
+        self.layers.iter().flat_map(|layer| layer.values.keys()).filter_map(|key| KnowledgeKey::parse(key)).collect()
+    }
+
     /// Every setting with its value and origin; those of channels where they are set.
     pub(super) fn shown(&self) -> Vec<Shown> {
         let shown = |key: String, secret: bool| match self.find(&key) {
@@ -352,7 +368,8 @@ impl Layers {
         let plain = KEYS.iter().map(|key| shown(key.name.to_owned(), key.secret));
         let models = self.model_keys().into_iter().map(|key| shown(key.to_string(), key.is_secret()));
         let channels = self.channel_keys().into_iter().map(|key| shown(key.to_string(), false));
-        plain.chain(models).chain(channels).collect()
+        let bases = self.knowledge_keys().into_iter().map(|key| shown(key.to_string(), false));
+        plain.chain(models).chain(channels).chain(bases).collect()
     }
 
     pub(super) fn unknown_variables(&self) -> &[String] {

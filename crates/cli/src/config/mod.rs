@@ -4,6 +4,7 @@
 mod channels;
 mod error;
 mod key;
+mod knowledge;
 mod layer;
 mod models;
 mod tools;
@@ -20,6 +21,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 pub use error::ConfigError;
 pub use key::{KEYS, Key};
+pub use knowledge::KnowledgeConfig;
 pub use layer::Origin;
 pub use models::ProviderConfig;
 pub use tools::ToolConfig;
@@ -76,6 +78,8 @@ pub struct Config {
     pub tape_store: TapeStoreKind,
     /// What the user sets for the agent's tools and prompts.
     pub tools: ToolConfig,
+    /// The folders that agents can be allowed to search.
+    pub knowledge: Vec<KnowledgeConfig>,
     layers: Layers,
     /// What the usual variables of providers hold.
     usual_secrets: Vec<SecretString>,
@@ -175,6 +179,7 @@ impl Config {
                 _ => return Err(layers.invalid("tape_store", "it must be sqlite or jsonl")),
             },
             tools: ToolConfig::load(&layers, user.as_deref())?,
+            knowledge: knowledge::bases(&layers, user.as_deref())?,
             layers,
             usual_secrets,
         })

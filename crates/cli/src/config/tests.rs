@@ -6,6 +6,9 @@ use capstan_protocol::AdmissionMode;
 
 use super::{Config, ConfigError, Shown, Sources};
 
+#[path = "knowledge_tests.rs"]
+mod knowledge;
+
 struct Place {
     home: tempfile::TempDir,
     workspace: tempfile::TempDir,

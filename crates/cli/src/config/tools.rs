@@ -43,14 +43,18 @@ fn list(layers: &Layers, key: &str) -> Vec<String> {
 }
 
 fn paths(layers: &Layers, key: &str, user: Option<&Path>) -> Result<Vec<PathBuf>, ConfigError> {
-    let path = |text: String| match (text.strip_prefix('~'), user) {
+    let refused = || layers.invalid(key, "each path must begin with / or ~/");
+    list(layers, key).into_iter().map(|text| path(text, user).ok_or_else(refused)).collect()
+}
+
+/// A whole path; `~` is the user's own folder.
+pub(super) fn path(text: String, user: Option<&Path>) -> Option<PathBuf> {
+    match (text.strip_prefix('~'), user) {
         (Some(rest), Some(user)) if rest.is_empty() || rest.starts_with('/') => {
-            Ok(user.join(rest.trim_start_matches('/')))
+            Some(user.join(rest.trim_start_matches('/')))
         }
-        _ if Path::new(&text).is_absolute() => Ok(PathBuf::from(text)),
-        _ => Err(layers.invalid(key, "each path must begin with / or ~/")),
-    };
-    list(layers, key).into_iter().map(path).collect()
+        _ => Path::new(&text).is_absolute().then(|| PathBuf::from(text)),
+    }
 }
 
 fn allowed(layers: &Layers) -> Result<Vec<Allowed>, ConfigError> {

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use capstan::hooks::contracts::{
-    ApiMethod, ChildCall, CommandCall, ModelCall, NewArtifact, PageCall, RerankCall, ResultStream, RunApi, Runner,
+    ApiMethod, ChildCall, CommandCall, ModelCall, NewArtifact, PageCall, RerankCall, ResultStream, RetrieveCall,
+    RunApi, Runner,
 };
 use capstan::hooks::points::ProvideRunners;
 use capstan::hooks::{Plugin, Registrar};
@@ -142,7 +143,10 @@ pub async fn attempt(api: &RunApi, method: ApiMethod, text: &str) -> Result<(), 
             api.events.page(PageCall { cursor: Some(owned()).filter(|text| text.len() > 10), ..page() }).await.map(drop)
         }
         ApiMethod::KnowledgeList => api.knowledge.list().await.map(drop),
-        ApiMethod::KnowledgeRetrieve => api.knowledge.retrieve("base", text, 5).await.map(drop),
+        ApiMethod::KnowledgeRetrieve => {
+            let (base, question) = ("base".to_owned(), owned());
+            api.knowledge.retrieve(RetrieveCall { base, question, limit: 5, ..RetrieveCall::default() }).await.map(drop)
+        }
         ApiMethod::PlatformCall => {
             let arguments = Map::from_iter([("text".to_owned(), Value::from(text))]);
             api.platform.call(ActionRequest { action: "message.delete".to_owned(), arguments }).await.map(drop)

@@ -2,6 +2,7 @@
 //! workspaces and channels do to each other.
 
 mod agent_loop;
+mod approvals;
 mod bindings;
 mod children;
 mod clock;
@@ -10,6 +11,7 @@ mod grants;
 mod hostile_results;
 mod hostile_runner;
 mod interception;
+mod knowledge;
 mod lifecycle;
 mod listening;
 mod parallel;

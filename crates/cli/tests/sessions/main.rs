@@ -7,6 +7,7 @@ mod backpressure;
 mod beside;
 mod blast_radius;
 mod delivery;
+mod delivery_policy;
 mod frail;
 mod full_queue;
 mod house;

@@ -5,6 +5,8 @@ use capstan_protocol::{ActionRequest, ApiError};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::{RetrieveCall, RetrievedPage};
+
 /// A knowledge base that a run may ask.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KnowledgeBase {
@@ -17,8 +19,10 @@ pub struct KnowledgeBase {
 /// What a knowledge base says to a question.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Passage {
-    /// Where it stands: a file, and the line it begins at.
+    /// Where it stands, such as a file, by a name within the base.
     pub source: String,
+    /// The line of the source that it begins at, where that has lines.
+    pub line: Option<u64>,
     /// The text.
     pub text: String,
     /// How well it fits, in the base's own measure: more is better.
@@ -32,7 +36,7 @@ pub trait KnowledgeApi: Send + Sync + 'static {
     async fn list(&self) -> Result<Vec<KnowledgeBase>, ApiError>;
 
     /// What fits a question best, the best first.
-    async fn retrieve(&self, base: &str, question: &str, limit: usize) -> Result<Vec<Passage>, ApiError>;
+    async fn retrieve(&self, call: RetrieveCall) -> Result<RetrievedPage, ApiError>;
 }
 
 /// The platform an event came from, as a run may act on it.

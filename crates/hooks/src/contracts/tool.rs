@@ -35,6 +35,11 @@ pub trait Tool: Send + Sync + 'static {
         false
     }
 
+    /// Whether it asks knowledge bases: it is there only for runs that may ask one.
+    fn asks_knowledge(&self) -> bool {
+        false
+    }
+
     /// Calls it. An error is told to the model, which may try again.
     async fn call(&self, arguments: Map, context: ToolContext) -> Result<ToolOutput, ToolError>;
 }
@@ -96,6 +101,7 @@ pub struct FnTool {
     only_looks: bool,
     touches: Option<fn(&Map, &Path) -> Touches>,
     has_own_deadline: bool,
+    asks_knowledge: bool,
     action: Action,
 }
 
@@ -109,7 +115,7 @@ impl FnTool {
         let spec =
             ToolSpec { name: ToolName::new(name), description: description.to_owned(), parameters: parameters.into() };
         let action: Action = Box::new(move |arguments, context| Box::pin(action(arguments, context)));
-        Self { spec, only_looks: false, touches: None, has_own_deadline: false, action }
+        Self { spec, only_looks: false, touches: None, has_own_deadline: false, asks_knowledge: false, action }
     }
 
     /// The same tool, which only looks and changes nothing.
@@ -125,6 +131,11 @@ impl FnTool {
     /// The same tool, which sees to its own time.
     pub fn with_own_deadline(self) -> Self {
         Self { has_own_deadline: true, ..self }
+    }
+
+    /// The same tool, which asks knowledge bases.
+    pub fn that_asks_knowledge(self) -> Self {
+        Self { asks_knowledge: true, ..self }
     }
 }
 
@@ -145,6 +156,10 @@ impl Tool for FnTool {
 
     fn has_own_deadline(&self) -> bool {
         self.has_own_deadline
+    }
+
+    fn asks_knowledge(&self) -> bool {
+        self.asks_knowledge
     }
 
     async fn call(&self, arguments: Map, context: ToolContext) -> Result<ToolOutput, ToolError> {

@@ -4,7 +4,7 @@
 use async_trait::async_trait;
 use capstan_hooks::contracts::{
     ApiMethod as M, EventRecord, EventsApi, HistoryApi, KeptValue, KnowledgeApi, KnowledgeBase, Page, PageCall,
-    Passage, PlatformApi, Said, StateApi, StorageApi, Stored,
+    PlatformApi, RetrieveCall, RetrievedPage, Said, StateApi, StorageApi, Stored,
 };
 use capstan_protocol::{
     ActionRequest, ApiError, EventId, EventUse, HistoryUse, KnowledgeUse, Reach, SessionId, StateScope, StorageArea,
@@ -106,9 +106,10 @@ impl<G: KnowledgeApi> KnowledgeApi for Guarded<G> {
         self.pass(Ask::new(M::KnowledgeList, Needs::AnyKnowledge(KnowledgeUse::List)), self.group.list()).await
     }
 
-    async fn retrieve(&self, base: &str, question: &str, limit: usize) -> Result<Vec<Passage>, ApiError> {
-        let ask = Ask::new(M::KnowledgeRetrieve, Needs::Knowledge(KnowledgeUse::Retrieve, base.to_owned()));
-        self.pass(ask.carrying(of_text(base) + of_text(question)), self.group.retrieve(base, question, limit)).await
+    async fn retrieve(&self, call: RetrieveCall) -> Result<RetrievedPage, ApiError> {
+        let bytes = of_text(&call.base) + of_text(&call.question) + of_cursor(call.cursor.as_deref());
+        let needs = Needs::Knowledge(KnowledgeUse::Retrieve, call.base.clone());
+        self.pass(Ask::new(M::KnowledgeRetrieve, needs).carrying(bytes), self.group.retrieve(call)).await
     }
 }
 

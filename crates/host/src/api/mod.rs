@@ -9,6 +9,7 @@ mod gates_kept;
 mod guarded;
 mod history;
 mod images;
+mod knowledge;
 mod limits;
 mod models;
 mod needs;
@@ -73,7 +74,7 @@ fn run_api(run: &Arc<Run>, holder: Holder) -> RunApi {
         storage: guarded(run, holder, storage::Storage(Arc::clone(run))),
         history: guarded(run, holder, history::History(Arc::clone(run))),
         events: guarded(run, holder, events::Events(Arc::clone(run))),
-        knowledge: guarded(run, holder, outside::Knowledge),
+        knowledge: guarded(run, holder, knowledge::Knowledge(Arc::clone(run))),
         platform: guarded(run, holder, outside::Platform),
         cancelled: run.cancelled.clone(),
     }

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use capstan_hooks::ToolDecision;
 use capstan_hooks::args::{AfterToolArgs, BeforeToolArgs, PendingTool, ToolOutcome};
 use capstan_hooks::contracts::{ApiMethod, CommandCall, Tool, ToolContext, ToolsApi};
-use capstan_protocol::{ApiError, ApiErrorCode, Map, ToolCall, ToolName, ToolOutput, ToolSpec, ToolUse};
+use capstan_protocol::{ApiError, ApiErrorCode, KnowledgeUse, Map, ToolCall, ToolName, ToolOutput, ToolSpec, ToolUse};
 use capstan_tape::Draft;
 use futures::FutureExt as _;
 use serde_json::{Value, json};
@@ -20,6 +20,7 @@ use super::spill;
 use super::step::Step;
 use super::{hook_failed, run_api, store_failed, unauthorized};
 use crate::recovery::left::{COMMAND, COMMAND_START};
+use crate::runs::approval;
 use crate::runs::run::Run;
 
 pub(super) struct Tools(pub(super) Arc<Run>);
@@ -28,12 +29,15 @@ pub(super) struct Tools(pub(super) Arc<Run>);
 impl ToolsApi for Tools {
     async fn list(&self) -> Result<Arc<[ToolSpec]>, ApiError> {
         let all = self.0.services.tool_specs();
-        let may = |spec: &&ToolSpec| self.0.grant().may.tools.allows(ToolUse::Detail, spec.name.as_str());
+        let may = |spec: &&ToolSpec| {
+            let is_there = self.tool(spec.name.as_str()).is_some();
+            is_there && self.0.grant().may.tools.allows(ToolUse::Detail, spec.name.as_str())
+        };
         Ok(if all.iter().all(|spec| may(&spec)) { Arc::clone(all) } else { all.iter().filter(may).cloned().collect() })
     }
 
     async fn detail(&self, name: &str) -> Result<ToolSpec, ApiError> {
-        let tool = self.0.services.tool(name).map(|tool| tool.spec());
+        let tool = self.tool(name).map(|tool| tool.spec());
         tool.ok_or_else(|| ApiError::new(ApiErrorCode::NotFound, format!("there is no tool {name}")))
     }
 
@@ -52,7 +56,7 @@ impl ToolsApi for Tools {
     }
 
     async fn command(&self, call: CommandCall) -> Result<ToolOutput, ApiError> {
-        let Some(tool) = self.0.services.tool(&call.name).cloned() else {
+        let Some(tool) = self.tool(&call.name).cloned() else {
             return Err(ApiError::new(ApiErrorCode::NotFound, format!("there is no command {}", call.name)));
         };
         let name = tool.spec().name;
@@ -66,7 +70,7 @@ impl ToolsApi for Tools {
         self.0.append(Draft::event(COMMAND_START, begun).hidden());
         self.0.flush().await.map_err(|error| store_failed(&error))?;
         let mut record = CommandRecord { tools: self, raw: call.raw, name, begun: Instant::now(), output: None };
-        let output = spill::shortened(self.make(tool.as_ref(), call.arguments).await);
+        let output = spill::shortened(self.make(ApiMethod::ToolsCommand, tool.as_ref(), call.arguments).await);
         record.output = Some(output.clone());
         // An anchor that the command wrote stands before the event that tells of the command.
         drop(step);
@@ -134,6 +138,15 @@ impl Drop for OpenStep<'_> {
 }
 
 impl Tools {
+    /// A tool by its own name or by the name a model was given. One that asks knowledge bases is there where the run may
+    /// ask one.
+    fn tool(&self, name: &str) -> Option<&Arc<dyn Tool>> {
+        let services = &self.0.services;
+        let may = &self.0.grant().may.knowledge_bases;
+        let may_ask = || services.knowledge().iter().any(|(base, _)| may.allows(KnowledgeUse::Retrieve, &base.id));
+        services.tool(name).filter(|tool| !tool.asks_knowledge() || may_ask())
+    }
+
     /// A tool by its own name, if it may have done something: of one that only looks, or is not there, nothing has to be
     /// checked.
     pub(super) fn with_effects(&self, name: &str) -> Option<String> {
@@ -148,7 +161,7 @@ impl Tools {
     /// The output of one call. Whatever is wrong with it, the model is told in words.
     pub(super) async fn answer(&self, call: &ToolCall) -> ToolOutput {
         let name = &call.function.name;
-        let Some(tool) = self.0.services.tool(name).cloned() else {
+        let Some(tool) = self.tool(name).cloned() else {
             return ToolOutput::error(format!("there is no tool {name}"));
         };
         if !self.0.grant().may.tools.allows(ToolUse::Call, tool.spec().name.as_str()) {
@@ -157,20 +170,25 @@ impl Tools {
             return ToolOutput::error(format!("the tool {name} is not allowed here"));
         }
         match arguments(call) {
-            Ok(arguments) => self.make(tool.as_ref(), arguments).await,
+            Ok(arguments) => self.make(ApiMethod::ToolsCall, tool.as_ref(), arguments).await,
             Err(reason) => ToolOutput::error(reason),
         }
     }
 
-    /// Calls a tool, with the interception hooks before and after.
-    async fn make(&self, tool: &dyn Tool, arguments: Map) -> ToolOutput {
+    /// Calls a tool, with the interception hooks before and after. Whether it needs an approval is asked of the arguments
+    /// it would be called with.
+    async fn make(&self, method: ApiMethod, tool: &dyn Tool, arguments: Map) -> ToolOutput {
         let mut call = PendingTool { name: tool.spec().name, arguments: Arc::new(arguments) };
         let (hooks, session_id, state) =
             (&self.0.services.hooks, self.0.context.conversation.session_id.clone(), self.0.state.clone());
-        let before = BeforeToolArgs { call: call.clone(), session_id: session_id.clone(), state: state.clone() };
+        let before = BeforeToolArgs { call: call.clone(), session_id, state };
         let output = match hooks.before_tool_call(before).await {
             Ok(ToolDecision::Make(arguments)) => {
                 call.arguments = Arc::clone(&arguments);
+                if let Some(reason) = approval::refusal(&self.0.grant().approvals, call.name.as_str(), &arguments) {
+                    self.0.refused(method, ApiError::new(ApiErrorCode::Unauthorized, reason.clone())).await;
+                    return self.seen(call, ToolOutput::error(reason)).await;
+                }
                 let open = self.0.progress().open_calls.begin_tool(call.clone());
                 let output = self.execute(tool, Map::clone(&arguments)).await;
                 self.0.progress().open_calls.end(open);
@@ -179,6 +197,13 @@ impl Tools {
             Ok(ToolDecision::Answer(output)) => output,
             Err(failure) => ToolOutput::error(hook_failed(&failure).message),
         };
+        self.seen(call, output).await
+    }
+
+    /// The output of a call as the hooks leave it.
+    async fn seen(&self, call: PendingTool, output: ToolOutput) -> ToolOutput {
+        let (hooks, session_id, state) =
+            (&self.0.services.hooks, self.0.context.conversation.session_id.clone(), self.0.state.clone());
         let outcome = ToolOutcome(Arc::new(output));
         let output = match hooks.after_tool_call(AfterToolArgs { call, outcome, session_id, state }).await {
             Ok(output) => Arc::unwrap_or_clone(output),

@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use capstan_protocol::{Binding, BindingId, Descriptor, Event};
+use capstan_protocol::{Binding, BindingId, ChannelName, Descriptor, Event};
 use capstan_tape::{Batch, Draft, Expect, Fact, Kept, NewTape, Store, StoreError, TapeAddress, tape_name};
 use serde_json::json;
 
-use super::check::{BindingError, check, check_beside};
+use super::check::{BindingError, check, check_beside, check_delivery};
 use super::{Choice, choose, default_binding, resolve};
 use crate::Clock;
 
@@ -21,6 +21,8 @@ pub struct Bindings {
     clock: Clock,
     /// Where changes are told of.
     system: TapeAddress,
+    /// Where answers can go, if that is known.
+    channels: Option<Vec<ChannelName>>,
     read: Mutex<Option<Read>>,
 }
 
@@ -34,7 +36,12 @@ struct Read {
 impl Bindings {
     /// The bindings in a store. Changes are told of on this tape.
     pub fn new(store: Arc<dyn Store>, clock: Clock, system: TapeAddress) -> Self {
-        Self { store, clock, system, read: Mutex::default() }
+        Self { store, clock, system, channels: None, read: Mutex::default() }
+    }
+
+    /// The same with the channels there are: a binding that answers on another one is refused.
+    pub fn with_channels(self, channels: Vec<ChannelName>) -> Self {
+        Self { channels: Some(channels), ..self }
     }
 
     /// Every binding, by id.
@@ -62,7 +69,7 @@ impl Bindings {
     /// Saves a binding, in place of the one of its id. Refused when it makes no sense, when its runner cannot take it, or
     /// when an event could get another one as well.
     pub async fn save(&self, binding: &Binding, runners: &[Descriptor]) -> Result<(), BindingError> {
-        check(binding, runners)?;
+        self.check(binding, runners)?;
         self.change("binding.saved", &binding.binding_id, |others| {
             check_beside(binding, others)?;
             Ok(Some(binding.clone()))
@@ -78,12 +85,17 @@ impl Bindings {
             let binding = binding.ok_or_else(|| BindingError::Unknown { binding_id: id.clone() })?;
             let binding = Binding { enabled, ..binding.clone() };
             if enabled {
-                check(&binding, runners)?;
+                self.check(&binding, runners)?;
                 check_beside(&binding, bindings)?;
             }
             Ok(Some(binding))
         })
         .await
+    }
+
+    fn check(&self, binding: &Binding, runners: &[Descriptor]) -> Result<(), BindingError> {
+        check(binding, runners)?;
+        self.channels.as_deref().map_or(Ok(()), |channels| check_delivery(binding, channels))
     }
 
     /// Removes a binding.

@@ -1,10 +1,11 @@
 //! What is wrong with a binding.
 
-use capstan_protocol::{Binding, BindingId, Descriptor, Filter, RunnerId};
+use capstan_protocol::{Binding, BindingId, ChannelName, ChatId, Descriptor, Filter, RunnerId};
 use capstan_tape::StoreError;
 
 use super::closeness::{NAMES, named};
 use super::conflict::contested;
+use crate::runs::approval;
 
 /// Why a binding was not saved.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -102,6 +103,21 @@ pub(super) fn check_beside(binding: &Binding, others: &[Binding]) -> Result<(), 
     Ok(())
 }
 
+/// Refuses a binding that answers on a channel that is not there.
+pub(super) fn check_delivery(binding: &Binding, channels: &[ChannelName]) -> Result<(), BindingError> {
+    match &binding.delivery_policy.output_channel {
+        Some(channel) if !channels.contains(channel) => {
+            let known: Vec<&str> = channels.iter().map(ChannelName::as_str).collect();
+            let detail = format!(
+                "its delivery_policy names the channel {channel}, which is not there; known: {}",
+                known.join(", ")
+            );
+            Err(BindingError::Invalid { binding_id: binding.binding_id.clone(), detail })
+        }
+        _ => Ok(()),
+    }
+}
+
 fn itself(binding: &Binding) -> Result<(), String> {
     let id = binding.binding_id.as_str();
     let is_plain = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.:/".contains(c));
@@ -120,8 +136,12 @@ fn itself(binding: &Binding) -> Result<(), String> {
     if scope.conversation_id.is_some() && scope.channel.is_none() {
         return Err("its scope names a conversation_id without the channel it is on".to_owned());
     }
+    if binding.delivery_policy.chat_id.as_ref().is_some_and(|chat: &ChatId| chat.as_str().trim().is_empty()) {
+        return Err("the chat_id of its delivery_policy is empty".to_owned());
+    }
     binding.event_types.iter().try_for_each(|pattern| event_type(pattern))?;
-    binding.filters.iter().try_for_each(filter)
+    binding.filters.iter().try_for_each(filter)?;
+    binding.resource_policy.approvals.iter().find_map(approval::fault).map_or(Ok(()), Err)
 }
 
 fn event_type(pattern: &str) -> Result<(), String> {

@@ -7,3 +7,4 @@ pub(crate) mod delays;
 pub(crate) mod outbox;
 pub(crate) mod parcel;
 pub(crate) mod precedence;
+pub(crate) mod route;

@@ -1,5 +1,6 @@
 //! Runs: who serves an event, with what authority, and what is on record about it.
 
+pub(crate) mod approval;
 pub(crate) mod budget;
 pub mod calls;
 pub(crate) mod cancelling;

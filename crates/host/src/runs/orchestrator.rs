@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use capstan_hooks::args::RunModelArgs;
 use capstan_hooks::{EventStream, Inbound, State};
 use capstan_protocol::{
-    Adapter, Binding, ContextAccess, ConversationContext, EntryId, EventKey, Resources, RunContext, RunId,
+    Adapter, Binding, ContextAccess, ConversationContext, EntryId, EventKey, Outbound, Resources, RunContext, RunId,
     RuntimeContext, StreamEvent, Timestamp, Trigger, Usage,
 };
 use capstan_tape::{Draft, Fact, RunRecord, RunStatus};
@@ -22,7 +22,7 @@ use super::steering::Steering;
 use super::{child, grant};
 use crate::api::door::Door;
 use crate::api::open_calls;
-use crate::delivery::asking;
+use crate::delivery::{asking, route};
 use crate::engine::GoesOn;
 use crate::results::runner_stream;
 use crate::services::Services;
@@ -114,10 +114,13 @@ impl ModelStage for Orchestrator {
     }
 
     async fn show(&self, event: &StreamEvent, inbound: &Inbound) {
-        let binding = inbound.extensions().get::<Binding>();
-        if binding.is_none_or(|binding| !binding.delivery_policy.no_stream) {
-            asking::show(&self.services, event, inbound).await;
+        if let Some(inbound) = route::shown(inbound) {
+            asking::show(&self.services, event, &inbound).await;
         }
+    }
+
+    fn route(&self, outbound: Outbound, inbound: &Inbound) -> Option<Outbound> {
+        route::route(outbound, inbound)
     }
 }
 

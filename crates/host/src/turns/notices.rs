@@ -4,12 +4,13 @@ use std::collections::HashMap;
 
 use capstan_hooks::Inbound;
 use capstan_hooks::args::Stage;
-use capstan_protocol::{EventKey, Outbound};
+use capstan_protocol::{Binding, EventKey, Outbound};
 use capstan_tape::{Draft, InFlight};
 use capstan_turn::{Dispatched, TurnError};
 use serde_json::json;
 
 use super::staging::Staging;
+use crate::delivery::route;
 use crate::engine::Engine;
 use crate::sessions::item::Group;
 
@@ -76,6 +77,7 @@ impl Engine {
     /// The one notice of the turn takes the same way as a reply. A failure on that way is logged: there is no other.
     pub(crate) async fn dispatch_notice(&self, group: &Group, staging: &Staging) -> Option<Dispatched> {
         let outbound = Outbound::notice(&group.inbound, group.lead.session.clone(), staging.notice()?);
+        let outbound = self.route(outbound, &group.inbound).await?;
         match self.turn.dispatch_outbound(&group.inbound, outbound.clone()).await {
             Ok(dispatched) => Some(dispatched),
             Err(error) => {
@@ -84,6 +86,16 @@ impl Engine {
                 None
             }
         }
+    }
+
+    /// Where a message goes about an event that may have had no turn in this process.
+    async fn route(&self, outbound: Outbound, inbound: &Inbound) -> Option<Outbound> {
+        if inbound.extensions().get::<Binding>().is_none()
+            && let Err(error) = self.services.binding_of(inbound).await
+        {
+            tracing::warn!(%error, "the binding of an event cannot be read, so its notice goes where it came from");
+        }
+        route::route(outbound, inbound)
     }
 }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use capstan_agent::skills::Places;
 use capstan_channels::chat::Words;
 use capstan_hooks::HookRuntime;
-use capstan_hooks::contracts::Tool;
-use capstan_hooks::points::ProvideTools;
+use capstan_hooks::contracts::{KnowledgeSource, Tool};
+use capstan_hooks::points::{ProvideKnowledge, ProvideTools};
 
 /// The commands of the chat itself.
 pub(super) const OWN: [&str; 2] = ["show", "quit"];
@@ -16,7 +16,9 @@ const NAMES: usize = 1000;
 
 /// The commands and skills there are.
 pub(super) fn words(hooks: &HookRuntime, workspace: &Path, skills: &Places) -> Words {
-    let tools = hooks.provided::<ProvideTools, Arc<dyn Tool>>(|tool| tool.spec().name.to_string());
+    let bases = hooks.provided::<ProvideKnowledge, Arc<dyn KnowledgeSource>>(|source| source.base().id);
+    let mut tools = hooks.provided::<ProvideTools, Arc<dyn Tool>>(|tool| tool.spec().name.to_string());
+    tools.retain(|tool| !tool.asks_knowledge() || !bases.is_empty());
     let mut commands: Vec<String> = tools.iter().map(|tool| tool.spec().name.to_string()).collect();
     commands.extend(OWN.map(str::to_owned));
     commands.sort();

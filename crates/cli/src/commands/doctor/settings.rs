@@ -36,6 +36,14 @@ pub(super) fn config(config: &Config, hooks: &HookRuntime) -> Section {
             hints.push("mend fallback_models: each is PROVIDER:NAME");
         }
     }
+    for base in config.knowledge.iter().filter(|base| std::fs::read_dir(&base.path).is_err()) {
+        details.push(format!(
+            "the folder of the knowledge base {}, {}, cannot be read",
+            base.name,
+            base.path.display()
+        ));
+        hints.push("mend the path of what is set under knowledge, or make the folder");
+    }
     let store = match config.tape_store {
         TapeStoreKind::Sqlite => "sqlite",
         TapeStoreKind::Jsonl => "jsonl",

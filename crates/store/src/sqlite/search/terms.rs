@@ -11,7 +11,7 @@
 
 use std::collections::HashSet;
 
-use capstan_tape::searched_words;
+use capstan_tape::{is_sign, searched_words};
 
 /// The rules of this file and of the Unicode tables it is compiled with. Change the number with the rules.
 pub(super) fn rules() -> String {
@@ -63,14 +63,6 @@ pub(super) fn pieces(text: &str) -> impl Iterator<Item = Piece<'_>> {
 
 fn is_letter(c: char) -> bool {
     c.is_alphanumeric() && !is_sign(c)
-}
-
-/// Thai, Lao, Burmese, Khmer, kana, and Chinese characters in all their blocks.
-fn is_sign(c: char) -> bool {
-    matches!(c, '\u{e00}'..='\u{eff}' | '\u{1000}'..='\u{109f}' | '\u{1780}'..='\u{17ff}' | '\u{3005}'..='\u{3007}'
-        | '\u{3040}'..='\u{30ff}' | '\u{31f0}'..='\u{31ff}' | '\u{3400}'..='\u{4dbf}' | '\u{4e00}'..='\u{9fff}'
-        | '\u{f900}'..='\u{faff}' | '\u{ff66}'..='\u{ff9f}' | '\u{20000}'..='\u{3ffff}')
-        && c.is_alphanumeric()
 }
 
 /// The term of a symbol. The tokenizer takes ASCII symbols for gaps, so they have stand-ins of private use.

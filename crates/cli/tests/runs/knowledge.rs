@@ -1,0 +1,252 @@
+//! Knowledge bases: who may ask them, how they answer, and when an agent is offered them.
+
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use capstan::hooks::contracts::{
+    KnowledgeBase, KnowledgeError, KnowledgeSource, Passage, Question, RetrieveCall, Retrieved, RetrievedPage, RunApi,
+};
+use capstan::hooks::points::ProvideKnowledge;
+use capstan::hooks::{Plugin, Registrar};
+use capstan::protocol::{ApiError, ApiErrorCode, Authority, Binding, KnowledgeUse, Outcome, ResourcePolicy, Uses};
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+
+use super::driven::{driven, generous};
+use super::support::{Conversation, Registers};
+
+/// A folder with the files of a small handbook.
+fn handbook() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write("backup.md", "# Backups\nCopy the home to a safe place every night.\n\n# Restoring\nCopy it back.\n");
+    write("rope.md", "The capstan winds the anchor rope.\n");
+    folder
+}
+
+fn ask(base: &str, question: &str, limit: usize) -> RetrieveCall {
+    RetrieveCall { base: base.to_owned(), question: question.to_owned(), limit, cursor: None }
+}
+
+/// A binding that lets its runner use these bases and no others.
+fn granting(bases: Uses<KnowledgeUse>) -> Binding {
+    let binding = generous();
+    let resource_policy = ResourcePolicy { knowledge_bases: Some(bases), ..binding.resource_policy.clone() };
+    Binding { resource_policy, ..binding }
+}
+
+async fn bind(conversation: &Conversation, binding: &Binding) {
+    let host = &conversation.host;
+    host.bindings().save(binding, &host.runners()).await.unwrap();
+}
+
+/// What a runner under a binding gets from a host with the handbook as `docs` and, as `notes`, another folder.
+async fn with_handbook<T: Send + 'static>(
+    bases: Uses<KnowledgeUse>,
+    act: impl Fn(RunApi) -> BoxFuture<'static, T> + Send + Sync + 'static,
+) -> T {
+    let (docs, notes) = (handbook(), tempfile::tempdir().unwrap());
+    std::fs::write(notes.path().join("mine.txt"), "a private rope").unwrap();
+    let got = Arc::new(Mutex::new(None));
+    let gives = Arc::clone(&got);
+    let plugin = driven(Authority::all(), move |_, api| {
+        let (work, gives) = (act(api), Arc::clone(&gives));
+        async move {
+            let value = work.await;
+            *gives.lock().unwrap() = Some(value);
+        }
+    });
+    let conversation = Conversation::new(|builder| {
+        let builder = builder.set("knowledge.docs.path", docs.path().to_str().unwrap());
+        builder.set("knowledge.notes.path", notes.path().to_str().unwrap()).plugin(plugin)
+    })
+    .await;
+    bind(&conversation, &granting(bases)).await;
+    assert_eq!(conversation.say("go").await.outcome, Some(Outcome::Silent));
+    got.lock().unwrap().take().expect("the runner reached its end")
+}
+
+fn sources(page: &RetrievedPage) -> Vec<String> {
+    page.passages.items.iter().map(|passage| format!("{}:{}", passage.source, passage.line.unwrap())).collect()
+}
+
+#[tokio::test]
+async fn k04_a_runner_gets_passages_with_their_place_page_by_page() {
+    with_handbook(Uses::all(), |api| {
+        async move {
+            let whole = api.knowledge.retrieve(ask("docs", "copy home anchor", 10)).await.unwrap();
+            assert_eq!(sources(&whole), ["backup.md:1", "rope.md:1", "backup.md:4"]);
+            assert_eq!(whole.passages.items[0].text, "# Backups\nCopy the home to a safe place every night.");
+            assert_eq!((&whole.passages.next, &whole.left_out), (&None, &None));
+            let first = api.knowledge.retrieve(ask("docs", "copy home anchor", 2)).await.unwrap();
+            let cursor = first.passages.next.clone();
+            let rest = RetrieveCall { cursor: cursor.clone(), ..ask("docs", "copy home anchor", 2) };
+            let rest = api.knowledge.retrieve(rest).await.unwrap();
+            assert_eq!([sources(&first), sources(&rest)].concat(), sources(&whole));
+            assert_eq!(rest.passages.next, None);
+            let wrong = [
+                RetrieveCall { cursor: cursor.clone(), ..ask("docs", "another question", 2) },
+                RetrieveCall { cursor, ..ask("notes", "copy home anchor", 2) },
+                RetrieveCall { cursor: Some("99".to_owned()), ..ask("docs", "copy home anchor", 2) },
+                ask("docs", " \n", 2),
+                ask("docs", "copy", 0),
+            ];
+            for call in wrong {
+                let refused = api.knowledge.retrieve(call.clone()).await.unwrap_err();
+                assert_eq!(refused.code, ApiErrorCode::InvalidArgument, "{call:?}");
+            }
+        }
+        .boxed()
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn k04_a_base_is_asked_by_whoever_was_granted_it() {
+    use ApiErrorCode::{NotFound, Unauthorized};
+    let codes = |bases| {
+        with_handbook(bases, |api| {
+            async move {
+                let listed =
+                    api.knowledge.list().await.map(|bases| bases.into_iter().map(|base| base.id).collect::<Vec<_>>());
+                let mut codes = Vec::new();
+                for base in ["docs", "notes", "nothing", "../notes", ""] {
+                    codes.push(
+                        api.knowledge.retrieve(ask(base, "rope", 5)).await.map(|_| base).map_err(|error| error.code),
+                    );
+                }
+                (listed.map_err(|error| error.code), codes)
+            }
+            .boxed()
+        })
+    };
+    let (listed, asked) = codes(Uses::only(["docs", "nothing"])).await;
+    assert_eq!(listed, Ok(vec!["docs".to_owned()]), "those there are, of those it was granted");
+    assert_eq!(asked, [Ok("docs"), Err(Unauthorized), Err(NotFound), Err(Unauthorized), Err(Unauthorized)]);
+    let (listed, asked) = codes(Uses::none()).await;
+    assert_eq!(listed, Err(Unauthorized));
+    assert_eq!(asked, [Err(Unauthorized); 5]);
+}
+
+#[tokio::test]
+async fn k04_an_agent_searches_the_bases_of_its_binding() {
+    let docs = handbook();
+    let conversation =
+        Conversation::new(|builder| builder.set("knowledge.docs.path", docs.path().to_str().unwrap())).await;
+    conversation.say("[[tool:knowledge.search query=\"anchor rope\"]] go").await;
+    let view = conversation.view().await;
+    let answer = view.iter().find(|line| line.starts_with("tool call_1")).unwrap();
+    assert!(answer.starts_with("tool call_1: [rope.md:1, score "), "{answer}");
+    assert!(answer.ends_with("]\nThe capstan winds the anchor rope."), "{answer}");
+    let help = conversation.say(",help").await.output;
+    assert!(help.contains(",knowledge.search query=… [base=…] [limit=…] [cursor=…]"), "{help}");
+
+    bind(&conversation, &granting(Uses::only(["other"]))).await;
+    let help = conversation.say(",help").await.output;
+    assert!(!help.contains("knowledge"), "no base that it may ask is there: {help}");
+    let refused = conversation.say(",knowledge.search query=rope base=docs").await;
+    assert!(!refused.output.contains("capstan winds"), "{}", refused.output);
+}
+
+#[tokio::test]
+async fn k04_an_agent_without_bases_is_offered_no_search() {
+    let conversation = Conversation::new(|builder| builder).await;
+    assert!(!conversation.say(",help").await.output.contains("knowledge"));
+    conversation.say("[[tool:knowledge.search query=rope]] go").await;
+    let view = conversation.view().await;
+    assert!(view.iter().any(|line| line == "tool call_1: there is no tool knowledge_search"), "{view:?}");
+}
+
+#[tokio::test]
+async fn k04_an_agent_with_several_bases_is_told_which_there_are() {
+    let (docs, notes) = (handbook(), tempfile::tempdir().unwrap());
+    let conversation = Conversation::new(|builder| {
+        let builder = builder.set("knowledge.docs.path", docs.path().to_str().unwrap());
+        let builder = builder.set("knowledge.docs.description", "the handbook");
+        builder.set("knowledge.notes.path", notes.path().to_str().unwrap())
+    })
+    .await;
+    let told = conversation.say(",knowledge.search query=rope").await.output;
+    assert!(told.contains("there are several; name one as `base`:\n- docs: the handbook\n- notes: notes"), "{told}");
+    let found = conversation.say(",knowledge.search query=rope base=docs").await.output;
+    assert!(found.contains("[rope.md:1, score"), "{found}");
+}
+
+/// A source of a plugin that answers like this.
+struct Brought<F>(F);
+
+#[async_trait]
+impl<F> KnowledgeSource for Brought<F>
+where
+    F: Fn(Question) -> Result<Retrieved, KnowledgeError> + Send + Sync + 'static,
+{
+    fn base(&self) -> KnowledgeBase {
+        KnowledgeBase { id: "brought".to_owned(), description: "what a plugin brought".to_owned() }
+    }
+
+    async fn retrieve(&self, question: Question) -> Result<Retrieved, KnowledgeError> {
+        (self.0)(question)
+    }
+}
+
+fn brings(
+    answers: impl Fn(Question) -> Result<Retrieved, KnowledgeError> + Clone + Send + Sync + 'static,
+) -> impl Plugin {
+    Registers("knowledge", move |hooks: &mut Registrar| {
+        let source: Arc<dyn KnowledgeSource> = Arc::new(Brought(answers.clone()));
+        hooks.on_sync(ProvideKnowledge, move || Ok(Some(vec![Arc::clone(&source)])));
+    })
+}
+
+/// What a runner gets from a source of a plugin.
+async fn asked(
+    answers: impl Fn(Question) -> Result<Retrieved, KnowledgeError> + Clone + Send + Sync + 'static,
+) -> Result<RetrievedPage, ApiError> {
+    let got = Arc::new(Mutex::new(None));
+    let gives = Arc::clone(&got);
+    let runner = driven(Authority::all(), move |_, api| {
+        let gives = Arc::clone(&gives);
+        async move {
+            let answer = api.knowledge.retrieve(ask("brought", "rope", 3)).await;
+            *gives.lock().unwrap() = Some(answer);
+        }
+    });
+    let conversation = Conversation::new(|builder| builder.plugin(runner).plugin(brings(answers))).await;
+    assert_eq!(conversation.say("go").await.outcome, Some(Outcome::Silent));
+    got.lock().unwrap().take().unwrap()
+}
+
+#[tokio::test]
+async fn k04_a_plugin_brings_a_source_of_its_own() {
+    let answers = |question: Question| {
+        let passage = |n: usize| Passage {
+            source: format!("{} {n}", question.text),
+            line: None,
+            text: "brought".to_owned(),
+            score: 1.0,
+        };
+        let passages = (question.offset..question.offset + question.limit).map(passage).collect();
+        Ok(Retrieved { passages, left_out: Some("the cellar".to_owned()) })
+    };
+    let page = asked(answers).await.unwrap();
+    let sources: Vec<&str> = page.passages.items.iter().map(|passage| passage.source.as_str()).collect();
+    assert_eq!(sources, ["rope 0", "rope 1", "rope 2"]);
+    assert!(page.passages.next.is_some());
+    assert_eq!(page.left_out.as_deref(), Some("the cellar"));
+}
+
+#[tokio::test]
+async fn x05_a_source_that_fails_crashes_or_floods_hurts_only_its_question() {
+    let failed = asked(|_| Err(KnowledgeError("it is closed today".to_owned()))).await.unwrap_err();
+    assert_eq!(failed.code, ApiErrorCode::RuntimeError);
+    assert_eq!(failed.message, "the knowledge base brought did not answer: it is closed today");
+    let crashed = asked(|_| panic!("no more")).await.unwrap_err();
+    assert_eq!(crashed.message, "the knowledge base brought did not answer: it crashed");
+    let flood = |_| {
+        let passage = Passage { source: "x".repeat(1 << 20), line: None, text: "y".repeat(1 << 20), score: f64::NAN };
+        Ok(Retrieved { passages: vec![passage; 50], left_out: Some("z".repeat(1 << 20)) })
+    };
+    let page = asked(flood).await.unwrap();
+    assert!(serde_json::to_string(&page).unwrap().len() < 300 * 1024, "what it says is cut");
+    assert!(page.passages.items.len() <= 3);
+}

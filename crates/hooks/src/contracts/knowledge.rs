@@ -1,0 +1,65 @@
+//! Sources of knowledge, and what they are asked.
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+use super::{KnowledgeBase, Page, Passage};
+
+/// A knowledge base that can be asked. Plugins bring theirs with `provide_knowledge`; whether a run may ask it is decided
+/// before it hears of the question.
+#[async_trait]
+pub trait KnowledgeSource: Send + Sync + 'static {
+    /// What it is. The id is what bindings grant, and stays the same as long as the host runs.
+    fn base(&self) -> KnowledgeBase;
+
+    /// What fits a question best, the best first. The same question gives the same order as long as the source stays as it
+    /// is.
+    async fn retrieve(&self, question: Question) -> Result<Retrieved, KnowledgeError>;
+}
+
+/// What a source is asked.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Question {
+    /// The words of the question.
+    pub text: String,
+    /// How many of the best passages are known already.
+    pub offset: usize,
+    /// How many after those are wanted at most.
+    pub limit: usize,
+}
+
+/// What a source says to a question.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Retrieved {
+    /// The passages, the best first.
+    pub passages: Vec<Passage>,
+    /// What of the source was not looked at and why, in words; none where all of it was.
+    pub left_out: Option<String>,
+}
+
+/// Why a source has no answer. Its words reach the runner: they name no path of the machine.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct KnowledgeError(pub String);
+
+/// What a run asks a knowledge base.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RetrieveCall {
+    /// The base, by its id.
+    pub base: String,
+    /// The words of the question.
+    pub question: String,
+    /// Where the last part ended.
+    pub cursor: Option<String>,
+    /// How many passages at most.
+    pub limit: usize,
+}
+
+/// What a run is told of a knowledge base.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RetrievedPage {
+    /// The passages, the best first. Where the base has changed since the last part, some may come twice or not at all.
+    pub passages: Page<Passage>,
+    /// What of the base was not looked at and why, in words; none where all of it was.
+    pub left_out: Option<String>,
+}

@@ -1,0 +1,118 @@
+//! Whether a call of a tool is made: what the binding says of single tools.
+
+use capstan_protocol::{ApprovalDecision, ApprovalRule, Map};
+use serde_json::Value;
+
+/// Why a call is not made, in words for the model; none where it is. The first rule that fits decides, and where none does
+/// the call is made.
+pub(crate) fn refusal(rules: &[ApprovalRule], tool: &str, arguments: &Map) -> Option<String> {
+    match rules.iter().find(|rule| fits(rule, tool, arguments))?.decision {
+        ApprovalDecision::Allow => None,
+        ApprovalDecision::Ask => Some(format!(
+            "the tool {tool} was not called: such a call needs somebody's approval here, and nobody can be asked"
+        )),
+        ApprovalDecision::Deny => Some(format!("the tool {tool} was not called: such a call is not allowed here")),
+    }
+}
+
+fn fits(rule: &ApprovalRule, tool: &str, arguments: &Map) -> bool {
+    let is_meant = match rule.tool.strip_suffix('*') {
+        Some(beginning) => tool.starts_with(beginning),
+        None => tool == rule.tool,
+    };
+    is_meant && rule.containing.as_deref().is_none_or(|text| is_in(text, arguments))
+}
+
+/// Whether a text stands in the arguments: within one of them, however JSON would write it, or in the whole as it is
+/// written.
+fn is_in(text: &str, arguments: &Map) -> bool {
+    let within = |(name, value): (&String, &Value)| name.contains(text) || is_within(text, value);
+    arguments.iter().any(within) || Value::Object(arguments.clone()).to_string().contains(text)
+}
+
+fn is_within(text: &str, value: &Value) -> bool {
+    match value {
+        Value::String(value) => value.contains(text),
+        Value::Array(values) => values.iter().any(|value| is_within(text, value)),
+        Value::Object(map) => map.iter().any(|(name, value)| name.contains(text) || is_within(text, value)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => value.to_string().contains(text),
+    }
+}
+
+/// What is wrong with a rule, if anything is: one that fits nothing, or everything, was not meant so.
+pub(crate) fn fault(rule: &ApprovalRule) -> Option<String> {
+    if rule.tool.is_empty() || rule.tool.trim_end_matches('*').contains('*') || rule.tool.ends_with("**") {
+        let tool = &rule.tool;
+        return Some(format!(
+            "an approval is about the tool {tool:?}, which is neither a name nor a beginning like fs.*"
+        ));
+    }
+    let is_empty = rule.containing.as_deref().is_some_and(str::is_empty);
+    is_empty
+        .then(|| format!("the approval of {} has an empty `containing`; leave it out to mean every call", rule.tool))
+}
+
+#[cfg(test)]
+mod tests {
+    use capstan_protocol::{ApprovalDecision, ApprovalRule};
+    use serde_json::{Value, json};
+
+    use super::{fault, refusal};
+
+    fn rule(tool: &str, containing: Option<&str>, decision: ApprovalDecision) -> ApprovalRule {
+        ApprovalRule { tool: tool.to_owned(), containing: containing.map(str::to_owned), decision }
+    }
+
+    fn is_made(rules: &[ApprovalRule], tool: &str, arguments: &Value) -> bool {
+        refusal(rules, tool, arguments.as_object().unwrap()).is_none()
+    }
+
+    #[test]
+    fn a11_the_first_rule_that_fits_decides_and_none_allows() {
+        use ApprovalDecision::{Allow, Ask, Deny};
+        let rules = [
+            rule("bash", Some("git status"), Allow),
+            rule("bash", None, Ask),
+            rule("fs.*", Some("/etc"), Deny),
+            rule("fs.read", None, Allow),
+            rule("fs.*", None, Deny),
+        ];
+        let none = json!({});
+        assert!(is_made(&rules, "bash", &json!({"cmd": "git status"})));
+        assert!(!is_made(&rules, "bash", &json!({"cmd": "git push"})));
+        assert!(!is_made(&rules, "fs.read", &json!({"path": "/etc/passwd"})));
+        assert!(is_made(&rules, "fs.read", &json!({"path": "a.md"})));
+        assert!(!is_made(&rules, "fs.write", &none));
+        assert!(is_made(&rules, "bash.output", &none), "a name is the whole name");
+        assert!(is_made(&[], "bash", &none));
+        assert!(!is_made(&[rule("*", None, Deny)], "anything", &none));
+    }
+
+    #[test]
+    fn a11_a_text_is_found_however_the_arguments_are_written() {
+        let rules = |text| [rule("*", Some(text), ApprovalDecision::Deny)];
+        for (text, arguments) in [
+            ("say \"hi\"", json!({"cmd": "say \"hi\""})),
+            ("a\nb", json!({"cmd": "a\nb"})),
+            ("rm -rf", json!({"steps": [{"cmd": "rm -rf /"}]})),
+            ("force", json!({"options": {"force": 1}})),
+            ("\"background\":true", json!({"background": true})),
+            ("42", json!({"n": 42})),
+        ] {
+            assert!(!is_made(&rules(text), "x", &arguments), "{text} in {arguments}");
+        }
+        assert!(is_made(&rules("rm -rf"), "x", &json!({"cmd": "rm"})));
+    }
+
+    #[test]
+    fn a11_a_rule_that_cannot_be_meant_is_found() {
+        let deny = ApprovalDecision::Deny;
+        for good in ["bash", "fs.*", "*"] {
+            assert_eq!(fault(&rule(good, Some("x"), deny)), None, "{good}");
+        }
+        for bad in ["", "fs.*.read", "*.read", "**"] {
+            assert!(fault(&rule(bad, None, deny)).is_some(), "{bad}");
+        }
+        assert!(fault(&rule("bash", Some(""), deny)).is_some());
+    }
+}
