@@ -6,12 +6,14 @@
 //! - The orchestrator ([`runs`]) is the only way to run: it resolves the runner by the [`bindings`], computes the
 //!   [grant](runs::grant), opens the run in the ledger, and lets the model hooks or the binding's runner work.
 //! - The run API (`api`) is the only door a runner has, and checks every call against the run's grant.
+//! - What a run wants done on the platform (`actions`) is done at most once, and only where everybody allows it.
 //! - What a runner yields (`results`) and what a turn writes (`turns`) is committed with the turn's outcome, and goes out
 //!   from there (`delivery`). What a crash cut off is taken up by [`recovery`].
 //! - [`builtin`] is the host's part of the built-in plugin.
 //!
 //! It knows channels, models and runners only through their contracts.
 
+mod actions;
 mod api;
 pub mod bindings;
 pub mod builtin;

@@ -58,7 +58,7 @@ impl Secrets {
         }
     }
 
-    fn mask_value(&self, value: &mut Value) {
+    pub(crate) fn mask_value(&self, value: &mut Value) {
         match value {
             Value::String(text) => self.mask_text(text),
             Value::Array(values) => values.iter_mut().for_each(|value| self.mask_value(value)),
@@ -68,7 +68,7 @@ impl Secrets {
     }
 
     /// An image may be millions of letters long, and is handed on as it is where it holds nothing.
-    fn mask_text(&self, text: &mut String) {
+    pub(crate) fn mask_text(&self, text: &mut String) {
         for secret in &self.0 {
             if text.contains(secret.as_str()) {
                 *text = text.replace(secret.as_str(), MASK);

@@ -9,6 +9,7 @@ use capstan_hooks::{HookRuntime, Inbound};
 use capstan_protocol::{Binding, ChannelName, Descriptor, RunnerId, TapeName, ToolSpec, WorkspaceId};
 use capstan_tape::{Batch, DefaultView, Fact, Store, StoreError, TapeAddress, Tapes, View};
 
+use crate::actions::KnownActions;
 use crate::engine::ActiveRuns;
 use crate::runs::calls;
 use crate::runs::offered;
@@ -34,6 +35,8 @@ pub(crate) struct Services {
     /// The runs that go on.
     pub(crate) runs: ActiveRuns,
     channels: Vec<Arc<dyn Channel>>,
+    /// What they can do on their platforms.
+    pub(crate) actions: KnownActions,
     tools: Vec<Arc<dyn Tool>>,
     /// What they are, in the same order.
     tool_specs: Arc<[ToolSpec]>,
@@ -58,8 +61,10 @@ impl Services {
         let tapes = tapes(&hooks, store)?;
         let view = hooks.first_sync::<BuildTapeContext>(&())?.map(|decided| decided.value);
         let tools = offered::tools(&hooks);
+        let channels = hooks.provided::<ProvideChannels, Arc<dyn Channel>>(|channel| channel.name().to_string());
         Ok(Self {
-            channels: hooks.provided::<ProvideChannels, _>(|channel| channel.name().to_string()),
+            actions: KnownActions::of(&channels),
+            channels,
             tools_by_name: offered::by_name(&tools),
             tool_specs: tools.iter().map(|tool| tool.spec()).collect(),
             tools,

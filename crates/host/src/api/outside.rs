@@ -1,9 +1,13 @@
 //! What a run may reach outside of its conversation.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use capstan_hooks::contracts::{KnowledgeApi, KnowledgeBase, Passage, PlatformApi};
 use capstan_protocol::{ActionRequest, ApiError, ApiErrorCode};
 use serde_json::Value;
+
+use crate::runs::run::Run;
 
 /// Knowledge bases, of which there are none yet.
 pub(super) struct Knowledge;
@@ -19,12 +23,12 @@ impl KnowledgeApi for Knowledge {
     }
 }
 
-/// The platform, which does nothing yet.
-pub(super) struct Platform;
+/// The platform that the run's event came from.
+pub(super) struct Platform(pub(super) Arc<Run>);
 
 #[async_trait]
 impl PlatformApi for Platform {
     async fn call(&self, request: ActionRequest) -> Result<Value, ApiError> {
-        Err(ApiError::new(ApiErrorCode::NotFound, format!("this channel has no action {}", request.action)))
+        self.0.act(request).await
     }
 }

@@ -2,4 +2,5 @@
 
 pub mod conservation;
 pub(crate) mod left;
+mod open_calls;
 pub(crate) mod overheard;

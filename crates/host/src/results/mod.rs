@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use capstan_hooks::EventStream;
-use capstan_protocol::{ChatMessage, Content, Map, ResultBody, RunResult, StreamEvent};
+use capstan_protocol::{ApiErrorCode, ChatMessage, Content, Map, ResultBody, RunResult, StreamEvent};
 use capstan_tape::{Draft, StoreError, keys};
 use capstan_turn::RunFailure;
 use futures::{FutureExt as _, StreamExt as _};
@@ -142,8 +142,15 @@ impl Run {
                 Vec::new()
             }
             ResultBody::ActionRequested(request) => {
-                let (action, why) = (&request.action, "this channel has no such action");
-                self.append(Draft::event("action.refused", json!({ "action": action, "reason": why })).hidden());
+                // What becomes of it is on record; a runner that wants to know asks through the run API.
+                if let Err(error) = self.act(request).await {
+                    tracing::debug!(run_id = %self.id(), %error, "an action was not done");
+                    if error.cause.as_deref() == Some("store-failed") {
+                        self.end(store_failed());
+                    } else if error.code != ApiErrorCode::RuntimeError {
+                        self.progress().sieve.noted.refused += 1;
+                    }
+                }
                 Vec::new()
             }
             // The sieve has read what can be read.
@@ -269,10 +276,7 @@ impl Run {
     fn journalled(&self, outcome: Result<(), StoreError>) {
         if let Err(error) = outcome {
             tracing::error!(run_id = %self.id(), %error, "the journal failed");
-            self.end(Terminal::Failed(RunFailure {
-                message: "the store failed".to_owned(),
-                code: Some("store-failed".to_owned()),
-            }));
+            self.end(store_failed());
         }
     }
 
@@ -320,4 +324,8 @@ impl Run {
     pub(crate) fn output(&self) -> String {
         self.progress().said.clone()
     }
+}
+
+fn store_failed() -> Terminal {
+    Terminal::Failed(RunFailure { message: "the store failed".to_owned(), code: Some("store-failed".to_owned()) })
 }
