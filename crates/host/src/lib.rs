@@ -3,6 +3,7 @@
 //! - [`Host`] takes an event all the way: acceptance, turn, outcome, delivery.
 //! - The gateway (`intake`) makes an event durable before its source is told so; a lease (`sessions`) keeps a session to
 //!   one turn at a time.
+//! - What pipelines of older hosts ask (`queries`) comes in as an event with a binding of its own.
 //! - The orchestrator ([`runs`]) is the only way to run: it resolves the runner by the [`bindings`], computes the
 //!   [grant](runs::grant), opens the run in the ledger, and lets the model hooks or the binding's runner work.
 //! - The run API (`api`) is the only door a runner has, and checks every call against the run's grant.
@@ -23,6 +24,7 @@ mod engine;
 mod error;
 mod host;
 mod intake;
+mod queries;
 pub mod recovery;
 mod results;
 pub mod runs;
@@ -39,6 +41,7 @@ pub use bindings::{BindingError, Bindings, default_binding};
 pub use clock::Clock;
 pub use error::HostError;
 pub use host::{Host, Served};
+pub use queries::QueryError;
 pub use secrets::Secrets;
 pub use services::{SYSTEM, tapes};
 pub use sessions::lease::Owner;

@@ -54,6 +54,10 @@ impl Logged {
             Self::Inbound { entry, event } => {
                 let mut shown = of_entry(entry);
                 shown["event"] = json!(event);
+                // The one that came with it, if one did.
+                if let Some(binding) = entry.payload["data"].get("binding") {
+                    shown["binding"] = binding.clone();
+                }
                 shown
             }
             Self::Outcome { event, outcome, run_id } => {

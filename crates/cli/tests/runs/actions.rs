@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use capstan::hooks::contracts::{ChannelError, ResultStream, RunApi, Runner};
+use capstan::hooks::contracts::{ChannelError, ChildCall, ResultStream, RunApi, Runner};
 use capstan::hooks::points::ProvideRunners;
 use capstan::hooks::{Plugin, Registrar};
 use capstan::protocol::{
@@ -205,8 +205,9 @@ async fn k04_an_action_is_not_done_with_arguments_that_its_channel_does_not_take
     assert_eq!(talk.say().await.error, None);
     let codes: Vec<ApiErrorCode> =
         answers.lock().unwrap().iter().map(|answer| answer.clone().unwrap_err().code).collect();
-    use ApiErrorCode::{InvalidArgument, NotFound, PayloadTooLarge};
-    assert_eq!(codes, [InvalidArgument, InvalidArgument, InvalidArgument, PayloadTooLarge, NotFound]);
+    let (invalid, unknown, too_large) =
+        (ApiErrorCode::InvalidArgument, ApiErrorCode::NotFound, ApiErrorCode::PayloadTooLarge);
+    assert_eq!(codes, [invalid, invalid, invalid, too_large, unknown]);
     let refused = talk.told("action.refused").await;
     assert!(refused[0]["reason"].as_str().unwrap().contains("message_id"), "{refused:?}");
     assert!(refused.iter().all(|told| told.to_string().len() < 1000), "what is told is short");
@@ -276,20 +277,20 @@ async fn x02_an_action_that_outlives_its_run_is_told_of_once() {
             Ok(Value::Null)
         })
     });
-    let task = Arc::new(Mutex::new(None));
-    let (kept, reached) = (Arc::clone(&task), gate.clone());
+    let left = Arc::new(Mutex::new(None));
+    let (kept, reached) = (Arc::clone(&left), gate.clone());
     let plugin = driven(may(Access::All), move |_, api: RunApi| {
-        let (task, gate) = (Arc::clone(&kept), reached.clone());
+        let (left, gate) = (Arc::clone(&kept), reached.clone());
         async move {
-            *task.lock().unwrap() = Some(tokio::spawn(async move { api.platform.call(delete()).await }));
+            *left.lock().unwrap() = Some(tokio::spawn(async move { api.platform.call(delete()).await }));
             gate.reached().await;
         }
     });
     let talk = Talk::new(&group, allows(Some(Access::All)), |b| b.plugin(plugin)).await;
     talk.say().await;
     gate.open();
-    let task = task.lock().unwrap().take().unwrap();
-    assert!(task.await.unwrap().is_err(), "its run has ended");
+    let left = left.lock().unwrap().take().unwrap();
+    assert!(left.await.unwrap().is_err(), "its run has ended");
     let told = talk.told("action.ended").await;
     assert_eq!((told.len(), &told[0]["status"]), (1, &json!("unknown")));
 }
@@ -302,4 +303,22 @@ async fn x05_a_flood_of_requests_leaves_a_few_entries() {
     assert_eq!(talk.say().await.error, None);
     assert_eq!(talk.told("action.refused").await.len(), 16);
     assert_eq!(talk.told("results.noted").await[0]["refused"], 500);
+}
+
+#[tokio::test]
+async fn x02_a_run_knows_of_what_its_children_did() {
+    let group = Group::new();
+    let permissions = Authority { children: true, ..may(Access::All) };
+    let plugin = driven(permissions, |context: RunContext, api: RunApi| async move {
+        if context.input.plain_text() == "delete it" {
+            api.platform.call(delete()).await.unwrap();
+        } else {
+            api.runs.child(ChildCall::new("delete it")).await.unwrap();
+        }
+    });
+    let talk = Talk::new(&group, allows(Some(Access::All)), |b| b.plugin(plugin)).await;
+    let served = talk.say().await;
+    assert_eq!((served.error, group.asked().len()), (None, 1));
+    let told = talk.told("action.by_child").await;
+    assert_eq!((told.len(), &told[0]["actions"]), (1, &json!(["message.delete"])));
 }

@@ -16,6 +16,7 @@ mod listening;
 mod parallel;
 #[path = "../platform/mod.rs"]
 mod platform;
+mod queries;
 #[path = "../registers/mod.rs"]
 mod registers;
 mod results;

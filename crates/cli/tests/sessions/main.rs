@@ -12,6 +12,7 @@ mod frail;
 mod full_queue;
 mod house;
 mod left;
+mod left_queries;
 mod notices;
 mod phone;
 #[path = "../platform/mod.rs"]

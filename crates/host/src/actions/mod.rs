@@ -17,7 +17,7 @@ use futures::FutureExt as _;
 use serde_json::{Value, json};
 
 pub(crate) use self::known::KnownActions;
-pub(crate) use self::left::{acted, of_family};
+pub(crate) use self::left::{Acted, acted, of_family};
 use crate::api::store_failed;
 use crate::runs::run::Run;
 

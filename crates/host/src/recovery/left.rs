@@ -1,15 +1,15 @@
 //! After a crash: what a dead process left is ended or taken up again, and nothing is done twice that may have been
 //! done.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use capstan_hooks::Inbound;
-use capstan_protocol::{ChannelName, Event, Outcome, TapeName};
+use capstan_protocol::{Binding, ChannelName, Event, Outcome, TapeName};
 use capstan_tape::{
-    Batch, Draft, Entry, Fact, Fence, InFlight, OutboxStatus, RunRecord, RunStatus, Slice, StoreError, TapeRecord,
+    Batch, Draft, Fact, Fence, InFlight, OutboxStatus, RunRecord, RunStatus, Slice, StoreError, TapeRecord,
 };
 use capstan_turn::{Arrival, ArrivalKind, RunFailure, TurnError};
 use serde_json::Value;
@@ -18,12 +18,13 @@ use crate::actions;
 use crate::delivery::outbox::{CALLER_GONE, Parcel, Row, may_send};
 use crate::delivery::parcel::CallerGone;
 use crate::engine::Engine;
+use crate::queries::{OWN_BINDING, OwnBinding};
 use crate::runs::child;
 use crate::sessions::item::{Group, Item};
 use crate::turns::ending::rows;
 use crate::turns::notices::SaidBefore;
 
-use super::open_calls::open_calls;
+use super::cut_off::{end_runs, entries_of, open_calls};
 
 /// How often an event is taken up again before it is given up: it may be what kills the host.
 const ADOPTIONS: u32 = 3;
@@ -94,19 +95,7 @@ async fn try_take_up(engine: &Arc<Engine>, tape: &TapeName, fence: &Fence, said:
     let now = services.settings.clock.now();
     let me = services.settings.owner.name().to_owned();
     let mut batch = Batch { fence: Some(fence.clone()), ..Batch::new() };
-    let mut acted = HashMap::new();
-    for run in &runs {
-        let did = actions::acted(&run.run_id, &entries_of(engine, run).await?);
-        for entry in did.unknown() {
-            batch.append(tape, Draft { date: Some(now.into()), ..entry.of_run(&run.run_id) });
-        }
-        acted.insert(run.run_id.clone(), did);
-        let (run_id, usage) = (run.run_id.clone(), run.usage.clone());
-        batch.push(Fact::EndRun { run_id, status: RunStatus::Interrupted, usage, at: now });
-        if child::has_open_fork(&services.tapes, run).await? {
-            batch.push(Fact::CloseFork { fork: run.tape.clone(), merged: false });
-        }
-    }
+    let acted = end_runs(engine, tape, &runs, &mut batch).await?;
     // Who took them up before died too, before a new run had begun: they are still those of the run that was cut off.
     for taken in events.iter().filter_map(|event| event.taken_in.as_ref()) {
         if !runs.iter().any(|run| run.run_id == taken.run_id) {
@@ -255,10 +244,6 @@ fn judge(events: &[InFlight], run: Option<(&RunRecord, &[String], &[String])>) -
     Verdict::TakenUp
 }
 
-async fn entries_of(engine: &Engine, run: &RunRecord) -> Result<Vec<Entry>, StoreError> {
-    engine.services.tapes.read_any_generation(&run.tape, &Slice::after(run.begins_after)).await
-}
-
 /// The events as they were accepted; one that cannot be read any more is missing.
 async fn items(engine: &Engine, tape: &TapeName, left: &Left) -> Result<Vec<Item>, StoreError> {
     let mut items = Vec::new();
@@ -270,10 +255,13 @@ async fn items(engine: &Engine, tape: &TapeName, left: &Left) -> Result<Vec<Item
             Value::Bool(true) => Some("a hook failed before the turn".to_owned()),
             _ => None,
         });
-        let told =
-            told.and_then(|mut entry| serde_json::from_value::<Event>(entry.payload["data"]["event"].take()).ok());
-        let Some(told) = told else { continue };
+        let Some(mut data) = told.map(|mut entry| entry.payload["data"].take()) else { continue };
+        let Ok(told) = serde_json::from_value::<Event>(data["event"].take()) else { continue };
+        let Ok(own) = serde_json::from_value::<Option<Binding>>(data[OWN_BINDING].take()) else { continue };
         let inbound = Inbound::new(told);
+        if let Some(own) = own {
+            inbound.extensions().insert(OwnBinding(own));
+        }
         inbound.extensions().insert(CallerGone);
         if let Some(why) = has_no_turn {
             inbound.extensions().insert(WithoutTurn(why));
