@@ -47,6 +47,7 @@ pub struct Failure {
 
 /// Every code a command can fail with, and what to do about it.
 pub(crate) const CODES: &[(&str, &str)] = &[
+    ("action-unknown", "look on the platform whether it was done before you ask for it again"),
     ("backup-damaged", "nothing was kept of the copy; `capstan doctor` tells what is damaged"),
     ("backup-exists", "give another path, or --force to replace what is there"),
     (
@@ -129,6 +130,7 @@ pub(crate) const CODES: &[(&str, &str)] = &[
     ),
     ("plugin-command-failed", "the plugin's own words are above"),
     ("problems-found", "each check above says what to do about what it found"),
+    ("query-invalid", "correct what is named; docs/queries.md lists what a query has and what it becomes"),
     ("queue-full", "send it again when the session has less to do; nothing of it was kept"),
     ("reply-undelivered", "the reply stands on the tape: `capstan tape show SESSION` has it"),
     ("run-cancelled", "nothing is lost: `capstan tape show SESSION` has what was done so far"),

@@ -120,3 +120,31 @@ fn p04_a_handoff_by_tool_takes_effect_after_the_results_and_names_the_message_ta
     assert_eq!(anchor["meta"]["messages"], json!([message["id"]]));
     assert_eq!(ids(&entries), (1..=entries.len() as u64).collect::<Vec<_>>());
 }
+
+#[test]
+fn g09_a_query_of_an_older_host_is_served_and_its_binding_is_on_record() {
+    let place = Place::new();
+    let query = json!({
+        "adapter": "qq",
+        "pipeline_uuid": "p-1",
+        "launcher_type": "person",
+        "launcher_id": "ann",
+        "sender_id": "ann",
+        "text": ",help",
+        "pipeline_config": {"ai": {"runner": {"runner": "local-agent"}, "local-agent": {"max-round": 10}}},
+    });
+    let file = place.file("query.json", query.to_string());
+    let served: Value = serde_json::from_str(&place.capstan(&["events", "query", &file]).data()).unwrap();
+    assert_eq!((&served["outcome"], &served["session_id"]), (&json!("replied"), &json!("qq:person_ann")));
+    let shown = place.capstan(&["runs", "show", served["run_id"].as_str().unwrap()]).data();
+    assert!(shown.contains("builtin:agent (binding pipeline:p-1)"), "{shown}");
+    let log = place.capstan(&["tape", "events", &tape_name(&place.workspace(), "qq:person_ann"), "--json"]).data();
+    assert!(log.contains("\"binding_id\":\"pipeline:p-1\""), "{log}");
+
+    let mut wrong = query;
+    wrong["pipeline_config"]["safety"] = json!({});
+    let said = place.capstan_reading(&["events", "query", "-"], wrong.to_string().as_bytes());
+    assert!(said.refused("query-invalid", 2).stderr.contains("unknown field `safety`"));
+    place.capstan_reading(&["events", "query", "-"], b"[").refused("query-invalid", 2);
+    assert_eq!(place.outcomes(), (1, 0), "nothing of them was accepted");
+}

@@ -148,15 +148,24 @@ impl HookRuntime {
         P: Point<Mode = Sync, Args = (), Output = Vec<T>>,
         T: Send + 'static,
     {
-        let mut kept: Vec<T> = Vec::new();
+        self.provided_by::<P, T>(name).into_iter().map(|(_, item)| item).collect()
+    }
+
+    /// The same, with the plugin that each comes from.
+    pub fn provided_by<P, T>(&self, name: impl Fn(&T) -> String) -> Vec<(PluginName, T)>
+    where
+        P: Point<Mode = Sync, Args = (), Output = Vec<T>>,
+        T: Send + 'static,
+    {
+        let mut kept: Vec<(PluginName, T)> = Vec::new();
         for implementation in self.registry.implementations::<P>() {
             let provided = self.call_sync(implementation, &()).unwrap_or_else(|failure| {
                 tracing::warn!(hook = failure.hook, plugin = %failure.plugin, reason = %failure.reason, "plugin provides nothing");
                 None
             });
             for item in provided.into_iter().flatten() {
-                if !kept.iter().any(|other| name(other) == name(&item)) {
-                    kept.push(item);
+                if !kept.iter().any(|(_, other)| name(other) == name(&item)) {
+                    kept.push((implementation.plugin.clone(), item));
                 }
             }
         }

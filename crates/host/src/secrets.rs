@@ -58,7 +58,7 @@ impl Secrets {
         }
     }
 
-    fn mask_value(&self, value: &mut Value) {
+    pub(crate) fn mask_value(&self, value: &mut Value) {
         match value {
             Value::String(text) => self.mask_text(text),
             Value::Array(values) => values.iter_mut().for_each(|value| self.mask_value(value)),

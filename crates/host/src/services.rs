@@ -1,6 +1,6 @@
 //! What the parts of a running host share.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use capstan_hooks::contracts::{Channel, KnowledgeBase, KnowledgeSource, ModelProvider, Runner, Tool};
@@ -8,10 +8,12 @@ use capstan_hooks::points::{
     BuildTapeContext, ProvideChannels, ProvideKnowledge, ProvideModelOptions, ProvideRunners, ProvideTapeStore,
 };
 use capstan_hooks::{HookRuntime, Inbound};
-use capstan_protocol::{Binding, ChannelName, Descriptor, RunnerId, TapeName, ToolSpec, WorkspaceId};
+use capstan_protocol::{Binding, ChannelName, Descriptor, PluginName, RunnerId, TapeName, ToolSpec, WorkspaceId};
 use capstan_tape::{Batch, DefaultView, Fact, Store, StoreError, TapeAddress, Tapes, View};
 
+use crate::actions::KnownActions;
 use crate::engine::ActiveRuns;
+use crate::queries::OwnBinding;
 use crate::runs::calls;
 use crate::runs::offered;
 use crate::{Bindings, HostError, Settings};
@@ -36,7 +38,11 @@ pub(crate) struct Services {
     /// The runs that go on.
     pub(crate) runs: ActiveRuns,
     channels: Vec<Arc<dyn Channel>>,
+    /// What they can do on their platforms.
+    pub(crate) actions: KnownActions,
     tools: Vec<Arc<dyn Tool>>,
+    /// The plugin of each, in the same order.
+    tool_plugins: Vec<PluginName>,
     /// What they are, in the same order.
     tool_specs: Arc<[ToolSpec]>,
     /// Where each stands, by its own name and by the one a model was given.
@@ -64,13 +70,16 @@ impl Services {
         let tapes = tapes(&hooks, store)?;
         let view = hooks.first_sync::<BuildTapeContext>(&())?.map(|decided| decided.value);
         let knowledge = hooks.provided::<ProvideKnowledge, Arc<dyn KnowledgeSource>>(|source| source.base().id);
-        let mut tools = offered::tools(&hooks);
-        tools.retain(|tool| !tool.asks_knowledge() || !knowledge.is_empty());
+        let mut offered = offered::tools(&hooks);
+        offered.retain(|(_, tool)| !tool.asks_knowledge() || !knowledge.is_empty());
+        let (tool_plugins, tools): (Vec<_>, Vec<_>) = offered.into_iter().unzip();
         Ok(Self {
+            actions: KnownActions::of(&channels),
             channels,
             tools_by_name: offered::by_name(&tools),
             tool_specs: tools.iter().map(|tool| tool.spec()).collect(),
             tools,
+            tool_plugins,
             written_tools: calls::WrittenTools::default(),
             runners: hooks.provided::<ProvideRunners, _>(|runner| runner.descriptor().id.to_string()),
             models: hooks.provided::<ProvideModelOptions, _>(|provider| provider.name().to_owned()),
@@ -126,9 +135,31 @@ impl Services {
         self.tools.get(*self.tools_by_name.get(name)?)
     }
 
-    /// The binding that an event gets. Whoever works on the event finds it in its extensions.
+    /// The names of the tools of these plugins, or which of those has none. The older kind of name has an author.
+    pub(crate) fn tools_of(&self, plugins: &[String]) -> Result<Vec<String>, String> {
+        let mut names = Vec::new();
+        for wanted in plugins {
+            let short = wanted.rsplit_once('/').map(|(_, name)| name);
+            let is_it = |plugin: &PluginName| plugin.as_str() == wanted || Some(plugin.as_str()) == short;
+            let tools = self.tools.iter().zip(&self.tool_plugins).filter(|(_, plugin)| is_it(plugin));
+            let before = names.len();
+            names.extend(tools.map(|(tool, _)| tool.spec().name.to_string()));
+            if names.len() == before {
+                let known: BTreeSet<&str> = self.tool_plugins.iter().map(PluginName::as_str).collect();
+                let known: Vec<&str> = known.into_iter().collect();
+                return Err(format!("no plugin {wanted} has tools here; known: {}", known.join(", ")));
+            }
+        }
+        Ok(names)
+    }
+
+    /// The binding that an event gets: the one that came with it, else the one that fits closest. Whoever works on the event finds it in its extensions.
     pub(crate) async fn binding_of(&self, inbound: &Inbound) -> Result<Option<Binding>, StoreError> {
-        let binding = self.bindings.resolve(inbound).await?;
+        let own = inbound.extensions().get::<OwnBinding>().map(|own| own.0.clone());
+        let binding = match own {
+            Some(own) => Some(own),
+            None => self.bindings.resolve(inbound).await?,
+        };
         if let Some(binding) = &binding {
             inbound.extensions().insert(binding.clone());
         }

@@ -45,6 +45,8 @@ pub struct Settings {
 pub struct Limits {
     /// How long a tool may take to answer.
     pub tool_timeout: Duration,
+    /// How long a channel may take to do an action. What becomes of one that takes longer is not known.
+    pub action_timeout: Duration,
     /// How long the text of a tool's answer may be, in bytes. What is longer is kept as an artifact, and the model gets
     /// a preview.
     pub spill_bytes: usize,
@@ -62,6 +64,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             tool_timeout: Duration::from_mins(10),
+            action_timeout: Duration::from_mins(1),
             spill_bytes: 32 * 1024,
             max_steps: 50,
             max_run_tokens: None,

@@ -101,6 +101,10 @@ text_id!(
     /// An artifact, by the run that made it and its number there.
     ArtifactId
 );
+text_id!(
+    /// An action on a platform, by the run that asked for it and its number there.
+    ActionId
+);
 
 impl RunId {
     /// A new run id, ordered by time.

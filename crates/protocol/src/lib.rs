@@ -6,6 +6,7 @@
 //!
 //! The JSON Schemas of these types are generated into `schema/` by [`schema::documents`] and checked in.
 
+mod action;
 mod admission;
 mod authority;
 mod binding;
@@ -28,6 +29,7 @@ mod stream;
 mod time;
 mod tool;
 
+pub use action::ActionSpec;
 pub use admission::AdmissionMode;
 pub use authority::{
     ArtifactUse, Authority, EventUse, HistoryUse, KnowledgeUse, ModelUse, Operation, Reach, StateScope, StorageArea,
@@ -41,8 +43,8 @@ pub use error::{ApiError, ApiErrorCode};
 pub use event::{ActorRef, Delivery, Event, Input, RawRef, SubjectRef, command_line, event_type};
 pub use grant::{Access, ApprovalDecision, ApprovalRule, Grant, StateLimits, TapeAccess};
 pub use ids::{
-    ArtifactId, BindingId, BlobHash, ChannelName, ChatId, EntryId, EventId, IdError, PluginName, RunId, RunnerId,
-    SessionId, TapeName, WorkspaceId,
+    ActionId, ArtifactId, BindingId, BlobHash, ChannelName, ChatId, EntryId, EventId, IdError, PluginName, RunId,
+    RunnerId, SessionId, TapeName, WorkspaceId,
 };
 pub use message::{ChatMessage, Role};
 pub use model::{ModelId, ModelOptions, ModelOutput, ModelRequest, Reasoning};

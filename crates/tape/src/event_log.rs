@@ -29,7 +29,7 @@ pub enum Logged {
     },
     /// A message that answers an event, and its fate so far.
     Delivery(Box<OutboxRecord>),
-    /// Tool calls and their results, commands, handoffs, what was dispatched, and errors.
+    /// Tool calls and their results, commands, actions on the platform, handoffs, what was dispatched, and errors.
     Done(Entry),
 }
 
@@ -54,6 +54,10 @@ impl Logged {
             Self::Inbound { entry, event } => {
                 let mut shown = of_entry(entry);
                 shown["event"] = json!(event);
+                // The one that came with it, if one did.
+                if let Some(binding) = entry.payload["data"].get("binding") {
+                    shown["binding"] = binding.clone();
+                }
                 shown
             }
             Self::Outcome { event, outcome, run_id } => {
@@ -79,7 +83,10 @@ impl Logged {
                 let event = Event::deserialize(&entry.payload["data"]["event"]).ok()?;
                 Some(Self::Inbound { entry, event: Box::new(event) })
             }
-            (Kind::Event, Some("command" | "handoff" | "outbound"))
+            (
+                Kind::Event,
+                Some("command" | "handoff" | "outbound" | "action.refused" | "action.started" | "action.ended"),
+            )
             | (Kind::ToolCall | Kind::ToolResult | Kind::System | Kind::Error, _) => Some(Self::Done(entry)),
             _ => None,
         }

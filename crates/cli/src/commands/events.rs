@@ -1,15 +1,17 @@
 //! `capstan events`.
 
 use capstan_channels::{Cli, Printer};
-use capstan_hooks::Deadlines;
-use capstan_host::Host;
+use capstan_hooks::{Deadlines, Inbound};
+use capstan_host::{Host, QueryError};
+use capstan_protocol::Event;
 use clap::Subcommand;
+use serde_json::Value;
 
 use super::document::Document;
 use super::print_json;
 use super::run::{in_json, serve};
 use crate::command_line::Context;
-use crate::{Failure, builder};
+use crate::{Exit, Failure, builder};
 
 #[derive(Subcommand)]
 pub(crate) enum EventsCommand {
@@ -21,18 +23,54 @@ pub(crate) enum EventsCommand {
         /// A file with the envelope, in JSON; - reads it from the standard input.
         file: String,
     },
+    /// Feeds a query of an older host, with the pipeline it ran in, waits for its end, and prints its outcome as JSON.
+    ///
+    /// It becomes an event with a binding of its own, which is recorded with it; the bindings of this host are not asked.
+    Query {
+        /// A file with the query, in JSON; - reads it from the standard input.
+        file: String,
+    },
+}
+
+/// What was given.
+enum Fed {
+    Event(Box<Event>),
+    Query(Value),
+}
+
+impl From<QueryError> for Failure {
+    fn from(error: QueryError) -> Self {
+        match error {
+            QueryError::Binding(error) => error.into(),
+            QueryError::Invalid(_) => Self::new(error.code(), error.to_string(), Exit::Usage),
+        }
+    }
 }
 
 pub(crate) async fn run(context: Context<'_>, command: EventsCommand) -> Result<(), Failure> {
-    let EventsCommand::Send { file } = command;
-    let mut event = Document::read(&file)?.envelope()?;
-    event.delivery.output_channel.get_or_insert_with(|| Cli::NAME.into());
+    let fed = match command {
+        EventsCommand::Send { file } => Fed::Event(Box::new(Document::read(&file)?.envelope()?)),
+        EventsCommand::Query { file } => Fed::Query(Document::read(&file)?.parse("query-invalid")?),
+    };
     let cli = Cli::new(Printer::silent());
     let hooks = context.capstan.hooks(&context.config, &cli, Deadlines::default());
     let (store, owner) = builder::open_home(&context.config)?;
     let settings = builder::settings(&context.config, context.workspace, owner);
     let host = Host::start(hooks, store, settings).await?;
-    let served = serve(host, event).await?;
+    let inbound = match fed {
+        Fed::Event(mut event) => {
+            event.delivery.output_channel.get_or_insert_with(|| Cli::NAME.into());
+            Inbound::new(*event)
+        }
+        Fed::Query(query) => match host.query(query, &Cli::NAME.into()) {
+            Ok(inbound) => inbound,
+            Err(error) => {
+                host.stop().await?;
+                return Err(error.into());
+            }
+        },
+    };
+    let served = serve(host, inbound).await?;
     print_json(&in_json(&served))?;
     match served.error {
         Some(error) => Err(error.into()),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use capstan_channels::{Cli, Printer};
 use capstan_hooks::contracts::Channel;
 use capstan_hooks::points::ProvideChannels;
-use capstan_hooks::{Deadlines, HookRuntime};
+use capstan_hooks::{Deadlines, HookRuntime, Inbound};
 use capstan_host::{Host, Served};
 use capstan_protocol::{ActorRef, Event, EventId, Outcome, SessionId};
 use capstan_turn::{RunFailure, TurnError};
@@ -83,9 +83,9 @@ fn ended_before(outcome: Option<Outcome>) -> Result<(), Failure> {
 
 /// The first interrupt cancels the run, which still ends with its outcome recorded, and waits a while for whoever does not
 /// read the reply; a second one waits for nothing.
-pub(super) async fn serve(host: Host, event: Event) -> Result<Served, Failure> {
+pub(super) async fn serve(host: Host, event: impl Into<Inbound>) -> Result<Served, Failure> {
     let mut signals = Signals::watch();
-    let running = host.clone();
+    let (running, event) = (host.clone(), event.into());
     let serving = async move {
         let served = host.serve(event).await;
         match &served {

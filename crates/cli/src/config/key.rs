@@ -35,6 +35,11 @@ const fn key(name: &'static str, default: Option<&'static str>, about: &'static 
     Key { name, default, secret: false, workspace: Workspace::May, list: false, about }
 }
 
+/// A limit, which a workspace may only make smaller.
+const fn lowered(name: &'static str, default: &'static str, about: &'static str) -> Key {
+    Key { workspace: Lowers, ..key(name, Some(default), about) }
+}
+
 /// Everything that can be set.
 pub const KEYS: &[Key] = &[
     Key { workspace: MayNot, ..key("model", Some("demo:"), "the model, as provider:name") },
@@ -61,6 +66,21 @@ pub const KEYS: &[Key] = &[
     },
     key("max_run_results", Some("1000000"), "how many results a runner may give in one run"),
     key("max_run_result_bytes", Some("67108864"), "how large the results of one run may be together"),
+    lowered("max_run_entries", "20000", "how many results of one run may stand on the tape: all but deltas"),
+    lowered("result_delta_bytes", "1048576", "how long a piece of a message that a runner streams may be"),
+    lowered("result_message_bytes", "10485760", "how long a message of a runner may be"),
+    lowered("result_tool_bytes", "4194304", "how large a call of a runner's own tools and its answer may be"),
+    lowered("result_state_bytes", "1048576", "how large an update of state and a request of an action may be"),
+    lowered("result_artifact_bytes", "16777216", "how large an artifact that a runner hands over as a result may be"),
+    lowered("api_calls_per_second", "1000", "how many calls of the run API a run may make in a second"),
+    lowered("api_calls_in_flight", "64", "how many calls of the run API a run may make at the same time"),
+    lowered("api_payload_bytes", "1048576", "how large what a call of the run API brings may be"),
+    lowered(
+        "api_content_bytes",
+        "67108864",
+        "the same where contents are handed over: model requests, files, messages",
+    ),
+    lowered("action_timeout_seconds", "60", "how long a channel may take to do an action on its platform"),
     Key { workspace: Lowers, ..key("tool_timeout_seconds", Some("600"), "how long a tool may take to answer") },
     Key {
         workspace: Lowers,

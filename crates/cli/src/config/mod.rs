@@ -6,6 +6,7 @@ mod error;
 mod key;
 mod knowledge;
 mod layer;
+mod limits;
 mod models;
 mod tools;
 mod written;
@@ -15,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use capstan_hooks::contracts::Intake;
-use capstan_host::{Limits, ResultLimits};
+use capstan_host::Limits;
 use capstan_protocol::{ChannelName, ModelId, Reasoning};
 use secrecy::{ExposeSecret as _, SecretString};
 
@@ -165,7 +166,7 @@ impl Config {
             reasoning: models::reasoning(&layers)?,
             model,
             max_steps: layers.positive("max_steps")?,
-            limits: limits(&layers)?,
+            limits: limits::load(&layers)?,
             max_tokens: layers.parsed("max_tokens")?,
             max_message_bytes: layers.positive("max_message_bytes")?,
             run_timeout: Duration::from_secs(layers.positive("run_timeout_seconds")?),
@@ -230,32 +231,6 @@ fn model(layers: &Layers) -> Result<ModelId, ConfigError> {
         return Err(layers.invalid("model", "the name after the colon is missing"));
     }
     Ok(model)
-}
-
-/// The shortest answer that may be set to spill: a preview must be worth reading.
-const SHORTEST_SPILL: usize = 1024;
-
-fn limits(layers: &Layers) -> Result<Limits, ConfigError> {
-    let spill_bytes = layers.required("spill_bytes")?;
-    if spill_bytes < SHORTEST_SPILL {
-        return Err(layers.invalid("spill_bytes", "it must be at least 1024"));
-    }
-    let max_run_tokens = layers.parsed("max_run_tokens")?;
-    if max_run_tokens == Some(0) {
-        return Err(layers.invalid("max_run_tokens", "it must be at least 1"));
-    }
-    Ok(Limits {
-        tool_timeout: Duration::from_secs(layers.positive("tool_timeout_seconds")?),
-        spill_bytes,
-        max_steps: layers.positive("max_steps")?,
-        max_run_tokens,
-        results: ResultLimits {
-            count: layers.positive("max_run_results")?,
-            total_bytes: layers.positive("max_run_result_bytes")?,
-            ..ResultLimits::default()
-        },
-        ..Limits::default()
-    })
 }
 
 /// One that belongs to no provider that is used must be right too.

@@ -387,3 +387,19 @@ fn a8_what_is_set_for_models_and_makes_no_sense_is_refused() {
     let theirs = Place::new().workspace("capstan.toml", "[models.openai]\napi_base = 'https://theirs.example'");
     assert!(matches!(theirs.load(), Err(ConfigError::Untrusted { .. })));
 }
+
+#[test]
+fn k04_the_limits_of_runs_can_be_set_within_bounds_and_a_workspace_may_only_lower_them() {
+    let set = Place::new().home("api_calls_per_second = 5\nresult_state_bytes = 2048\naction_timeout_seconds = 3");
+    let limits = set.load().unwrap().limits;
+    assert_eq!((limits.api.calls_per_second, limits.results.state_bytes), (5, 2048));
+    assert_eq!(limits.action_timeout, std::time::Duration::from_secs(3));
+    for out_of_bounds in ["api_calls_in_flight = 0", "api_payload_bytes = 10", "result_artifact_bytes = 9999999999"] {
+        let error = Place::new().home(out_of_bounds).load().unwrap_err().to_string();
+        assert!(error.contains("it must be from"), "{error}");
+    }
+    let lowers = Place::new().workspace("capstan.toml", "api_content_bytes = 4096");
+    assert_eq!(lowers.load().unwrap().limits.api.content_bytes, 4096);
+    let raises = Place::new().workspace("capstan.toml", "api_calls_per_second = 5000");
+    assert!(matches!(raises.load(), Err(ConfigError::Raised { .. })));
+}

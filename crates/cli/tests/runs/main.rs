@@ -1,6 +1,7 @@
 //! Runs: what the orchestrator makes of a runner's results, what the agent's loop leaves on the tape, and what sessions,
 //! workspaces and channels do to each other.
 
+mod actions;
 mod agent_loop;
 mod approvals;
 mod bindings;
@@ -15,6 +16,9 @@ mod knowledge;
 mod lifecycle;
 mod listening;
 mod parallel;
+#[path = "../platform/mod.rs"]
+mod platform;
+mod queries;
 #[path = "../registers/mod.rs"]
 mod registers;
 mod results;

@@ -2,6 +2,7 @@
 //! are delivered, and what several hosts on one store do to each other.
 
 mod acceptance;
+mod acting;
 mod admission;
 mod backpressure;
 mod beside;
@@ -12,8 +13,11 @@ mod frail;
 mod full_queue;
 mod house;
 mod left;
+mod left_queries;
 mod notices;
 mod phone;
+#[path = "../platform/mod.rs"]
+mod platform;
 #[path = "../registers/mod.rs"]
 mod registers;
 mod stop_deadline;

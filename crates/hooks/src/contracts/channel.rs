@@ -4,8 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use capstan_protocol::{AdmissionMode, ChannelName, Outbound, Outcome, RunId, SessionId, StreamEvent};
+use capstan_protocol::{
+    ActionId, ActionSpec, AdmissionMode, ChannelName, Event, Map, Outbound, Outcome, RunId, SessionId, StreamEvent,
+};
 use futures::future::BoxFuture;
+use serde_json::Value;
 
 use crate::Inbound;
 
@@ -17,6 +20,11 @@ pub trait Channel: Send + Sync + 'static {
 
     /// What it can do.
     fn capabilities(&self) -> ChannelCapabilities;
+
+    /// What it can do on its platform beside sending messages. Asked once, when the host starts.
+    fn actions(&self) -> Vec<ActionSpec> {
+        Vec::new()
+    }
 
     /// How it wants what it hears taken in. The configuration and the binding may say otherwise.
     fn intake(&self) -> Intake {
@@ -57,6 +65,28 @@ pub trait Channel: Send + Sync + 'static {
         let _ = (event, message);
         Ok(())
     }
+
+    /// Does one of its [actions](Self::actions), and gives what the platform said.
+    ///
+    /// It is asked once for each action, whatever becomes of it: one that fails is not tried again, and of one that broke
+    /// off nobody knows whether it was done, which the error should say ([`Fate::Unknown`]). A host that waits no longer
+    /// drops the future.
+    async fn act(&self, action: &Action) -> Result<Value, ChannelError> {
+        Err(ChannelError::hopeless(self.name(), format!("it has no action {}", action.name)))
+    }
+}
+
+/// Something that a run wants done on the platform.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Action {
+    /// What names it on the tape. No other action has the same: a platform that knows such keys may be given it.
+    pub id: ActionId,
+    /// What is to be done, as the channel calls it.
+    pub name: String,
+    /// With what; it fits the schema that the channel gave.
+    pub arguments: Map,
+    /// The event that the run serves: it says in which conversation.
+    pub event: Event,
 }
 
 /// What a channel can do.
@@ -133,11 +163,12 @@ pub struct ChannelError {
     pub channel: ChannelName,
     /// What happened.
     pub message: String,
-    /// What is known about the message that was to be sent.
+    /// What is known about the message that was to be sent, or the action that was to be done.
     pub fate: Fate,
 }
 
-/// What is known about a message that a channel could not send.
+/// What is known about a message that a channel could not send, or an action that it could not do. An action is never
+/// tried again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     /// It was not sent; it can be tried again.

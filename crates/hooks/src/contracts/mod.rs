@@ -20,7 +20,9 @@ pub use api::{
     ToolsApi,
 };
 pub use artifacts::{Artifact, ArtifactPart, ArtifactsApi, NewArtifact};
-pub use channel::{Answer, Channel, ChannelCapabilities, ChannelError, Debounce, Fate, Gateway, Intake, Refusal};
+pub use channel::{
+    Action, Answer, Channel, ChannelCapabilities, ChannelError, Debounce, Fate, Gateway, Intake, Refusal,
+};
 pub use children::{ChildCall, ChildEnd, RunsApi};
 pub use command::CliCommand;
 pub use facts::{EventRecord, EventsApi, HistoryApi, Page, PageCall, Said};

@@ -117,7 +117,8 @@ impl<G: KnowledgeApi> KnowledgeApi for Guarded<G> {
 impl<G: PlatformApi> PlatformApi for Guarded<G> {
     async fn call(&self, request: ActionRequest) -> Result<Value, ApiError> {
         let bytes = of_text(&request.action) + of_json(&request.arguments);
-        let ask = Ask::new(M::PlatformCall, Needs::Platform(request.action.clone())).carrying(bytes);
+        let needs = Needs::Platform(request.action.clone(), self.run.withholds_action(&request.action));
+        let ask = Ask::new(M::PlatformCall, needs).carrying(bytes);
         self.pass(ask, self.group.call(request)).await
     }
 }

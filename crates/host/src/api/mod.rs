@@ -75,7 +75,7 @@ fn run_api(run: &Arc<Run>, holder: Holder) -> RunApi {
         history: guarded(run, holder, history::History(Arc::clone(run))),
         events: guarded(run, holder, events::Events(Arc::clone(run))),
         knowledge: guarded(run, holder, knowledge::Knowledge(Arc::clone(run))),
-        platform: guarded(run, holder, outside::Platform),
+        platform: guarded(run, holder, outside::Platform(Arc::clone(run))),
         cancelled: run.cancelled.clone(),
     }
 }

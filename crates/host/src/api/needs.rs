@@ -7,6 +7,7 @@ use capstan_protocol::{
 use serde_json::json;
 
 use super::unauthorized;
+use crate::actions::Denial;
 
 /// What a call needs of the grant.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,8 +36,8 @@ pub(super) enum Needs {
     State(StateScope),
     /// Storage.
     Storage(StorageArea),
-    /// An action on the platform.
-    Platform(String),
+    /// An action on the platform, and who withholds it, if somebody does.
+    Platform(String, Option<Denial>),
     /// The tape.
     Tape(TapeAccess),
     /// The host's prompts.
@@ -69,7 +70,10 @@ impl Needs {
             Self::Artifacts(what) => (may.artifacts.contains(what), format!("{} of artifacts", json!(what))),
             Self::State(scope) => (may.state.contains(scope), format!("state of scope {}", json!(scope))),
             Self::Storage(area) => (may.storage.contains(area), format!("storage of {}", json!(area))),
-            Self::Platform(action) => (may.platform_api.allows(action), format!("the action {action}")),
+            Self::Platform(action, denial) => {
+                let why = denial.as_ref().map(|denial| format!(": {denial}")).unwrap_or_default();
+                (may.platform_api.allows(action), format!("the action {action}{why}"))
+            }
             Self::Tape(access) => (may.tape >= *access, "the tape".to_owned()),
             Self::Prompt => (may.prompt, "the host's prompts".to_owned()),
             Self::Children => (may.children, "child runs".to_owned()),

@@ -1,16 +1,20 @@
 //! What a run may reach outside of its conversation.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use capstan_hooks::contracts::PlatformApi;
-use capstan_protocol::{ActionRequest, ApiError, ApiErrorCode};
+use capstan_protocol::{ActionRequest, ApiError};
 use serde_json::Value;
 
-/// The platform, which does nothing yet.
-pub(super) struct Platform;
+use crate::runs::run::Run;
+
+/// The platform that the run's event came from.
+pub(super) struct Platform(pub(super) Arc<Run>);
 
 #[async_trait]
 impl PlatformApi for Platform {
     async fn call(&self, request: ActionRequest) -> Result<Value, ApiError> {
-        Err(ApiError::new(ApiErrorCode::NotFound, format!("this channel has no action {}", request.action)))
+        self.0.act(request).await
     }
 }

@@ -81,7 +81,7 @@ const EVENT_FIELDS: [&str; 14] = [
 ];
 
 /// Refuses a binding that makes no sense by itself, or whose runner cannot take it.
-pub(super) fn check(binding: &Binding, runners: &[Descriptor]) -> Result<(), BindingError> {
+pub(crate) fn check(binding: &Binding, runners: &[Descriptor]) -> Result<(), BindingError> {
     let invalid = |detail| BindingError::Invalid { binding_id: binding.binding_id.clone(), detail };
     itself(binding).map_err(invalid)?;
     let Some(runner) = runners.iter().find(|runner| runner.id == binding.runner_id) else {

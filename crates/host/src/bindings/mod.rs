@@ -14,6 +14,7 @@ use serde::Serialize;
 
 pub use book::Bindings;
 pub use check::BindingError;
+pub(crate) use check::check;
 pub use closeness::Closeness;
 pub use fit::Misfit;
 

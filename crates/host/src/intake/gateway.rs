@@ -15,6 +15,7 @@ use super::order::Place;
 use crate::HostError;
 use crate::delivery::outbox::Parcel;
 use crate::engine::Engine;
+use crate::queries::{OWN_BINDING, OwnBinding};
 use crate::recovery::left::WITHOUT_TURN;
 use crate::services::Services;
 use crate::sessions::awake::Reservation;
@@ -238,6 +239,12 @@ impl Services {
             None if !inbound.is_message() => AdmissionMode::FollowUp,
             None => set,
         };
+        // It must not be folded into a run that has another one's authority.
+        let has_own = inbound.extensions().get::<OwnBinding>().is_some();
+        let mode = match mode {
+            AdmissionMode::Steer | AdmissionMode::Collect if has_own => AdmissionMode::FollowUp,
+            mode => mode,
+        };
         let kind = match (answer, inbound.command_line()) {
             // Of messages there is one turn at a time, whatever a hook says.
             // What is a command here must be one for the runner too.
@@ -250,7 +257,7 @@ impl Services {
         if is_busy && mode == AdmissionMode::Drop && kind != ArrivalKind::Beside {
             return Ok(Plan::Drop);
         }
-        let debounce = intake.debounce.filter(|_| inbound.is_message());
+        let debounce = intake.debounce.filter(|_| inbound.is_message() && !has_own);
         Ok(Plan::Turn(Arrival { mode, kind, debounce }))
     }
 
@@ -315,6 +322,9 @@ impl Services {
             }
             batch.facts.extend(raw.clone());
             let mut told = json!({ "event": **inbound });
+            if let Some(own) = inbound.extensions().get::<OwnBinding>() {
+                told[OWN_BINDING] = json!(own.0);
+            }
             if let Plan::Refuse(error) = plan {
                 told[WITHOUT_TURN] = error.public().into();
             }

@@ -7,20 +7,24 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use capstan_hooks::Inbound;
-use capstan_protocol::{ChannelName, Event, Outcome, RunId, TapeName};
+use capstan_protocol::{Binding, ChannelName, Event, Outcome, TapeName};
 use capstan_tape::{
-    Batch, Draft, Entry, Fact, Fence, InFlight, Kind, OutboxStatus, RunRecord, RunStatus, Slice, StoreError, TapeRecord,
+    Batch, Draft, Fact, Fence, InFlight, OutboxStatus, RunRecord, RunStatus, Slice, StoreError, TapeRecord,
 };
 use capstan_turn::{Arrival, ArrivalKind, RunFailure, TurnError};
 use serde_json::Value;
 
+use crate::actions;
 use crate::delivery::outbox::{CALLER_GONE, Parcel, Row, may_send};
 use crate::delivery::parcel::CallerGone;
 use crate::engine::Engine;
+use crate::queries::{OWN_BINDING, OwnBinding};
 use crate::runs::child;
 use crate::sessions::item::{Group, Item};
 use crate::turns::ending::rows;
 use crate::turns::notices::SaidBefore;
+
+use super::cut_off::{end_runs, entries_of, open_calls};
 
 /// How often an event is taken up again before it is given up: it may be what kills the host.
 const ADOPTIONS: u32 = 3;
@@ -91,13 +95,7 @@ async fn try_take_up(engine: &Arc<Engine>, tape: &TapeName, fence: &Fence, said:
     let now = services.settings.clock.now();
     let me = services.settings.owner.name().to_owned();
     let mut batch = Batch { fence: Some(fence.clone()), ..Batch::new() };
-    for run in &runs {
-        let (run_id, usage) = (run.run_id.clone(), run.usage.clone());
-        batch.push(Fact::EndRun { run_id, status: RunStatus::Interrupted, usage, at: now });
-        if child::has_open_fork(&services.tapes, run).await? {
-            batch.push(Fact::CloseFork { fork: run.tape.clone(), merged: false });
-        }
-    }
+    let acted = end_runs(engine, tape, &runs, &mut batch).await?;
     // Who took them up before died too, before a new run had begun: they are still those of the run that was cut off.
     for taken in events.iter().filter_map(|event| event.taken_in.as_ref()) {
         if !runs.iter().any(|run| run.run_id == taken.run_id) {
@@ -117,7 +115,9 @@ async fn try_take_up(engine: &Arc<Engine>, tape: &TapeName, fence: &Fence, said:
             (Some(run), true) => {
                 let mut open = open_calls(&run.run_id, &entries_of(engine, run).await?);
                 open.retain(|name| !services.tool(name).is_some_and(|tool| tool.only_looks()));
-                judge(&left.events, Some((run, &open)))
+                let (acting, done) = actions::of_family(run, &runs, &acted);
+                open.extend(acting);
+                judge(&left.events, Some((run, &open, &done)))
             }
             (None, true) => match items.iter().find_map(|item| item.inbound.extensions().get::<WithoutTurn>()) {
                 Some(why) => Verdict::GivenUp(why.0.clone()),
@@ -208,10 +208,11 @@ fn together(events: Vec<InFlight>, runs: &[RunRecord]) -> Vec<Left> {
     groups
 }
 
-/// Whether events can have a turn again; `open` are the tools of their run whose effect is not known.
-fn judge(events: &[InFlight], run: Option<(&RunRecord, &[String])>) -> Verdict {
+/// Whether events can have a turn again; `open` are the tools and actions of their run whose effect is not known, `done`
+/// the actions that have ended: the next run would not know of them.
+fn judge(events: &[InFlight], run: Option<(&RunRecord, &[String], &[String])>) -> Verdict {
     let tried = events.iter().map(|event| event.adoptions).max().unwrap_or_default();
-    if let Some((run, open)) = run {
+    if let Some((run, open, done)) = run {
         if run.bypasses_host && run.status != RunStatus::Created {
             return Verdict::GivenUp(
                 "I was interrupted while I worked on this, and cannot tell what was done. I did not try again: please \
@@ -226,48 +227,21 @@ fn judge(events: &[InFlight], run: Option<(&RunRecord, &[String])>) -> Verdict {
                 open.join(", ")
             ));
         }
+        if !done.is_empty() {
+            return Verdict::GivenUp(format!(
+                "I was interrupted after {} was done. I did not begin again, so that it is not done twice: please check, \
+                 and ask again if something is missing.",
+                done.join(", ")
+            ));
+        }
     }
-    if run.is_some_and(|(run, _)| run.cancel_requested) {
+    if run.is_some_and(|(run, ..)| run.cancel_requested) {
         return Verdict::Ended(Outcome::Cancelled);
     }
     if tried >= ADOPTIONS {
         return Verdict::GivenUp(format!("I was interrupted {} times while I worked on this, and gave up.", tried + 1));
     }
     Verdict::TakenUp
-}
-
-/// The tools that a run had called and that had not answered: what they did is not known.
-fn open_calls(run_id: &RunId, entries: &[Entry]) -> Vec<String> {
-    let mut open: Vec<(String, String)> = Vec::new();
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    for entry in entries.iter().filter(|entry| entry.run_id() == Some(run_id.as_str())) {
-        match (&entry.kind, entry.name()) {
-            (Kind::ToolCall, _) => {
-                let calls = entry.payload["calls"].as_array().into_iter().flatten();
-                open.extend(calls.map(|call| (text(&call["id"]), text(&call["function"]["name"]))));
-            }
-            (Kind::ToolResult, _) => {
-                for id in entry.payload["call_ids"].as_array().into_iter().flatten().map(text) {
-                    // Ids may be used again in a later step: the newest call is meant.
-                    if let Some(position) = open.iter().rposition(|(call, _)| *call == id) {
-                        open.remove(position);
-                    }
-                }
-            }
-            (Kind::Event, Some(COMMAND_START)) => {
-                open.push((COMMAND_START.to_owned(), text(&entry.payload["data"]["name"])));
-            }
-            (Kind::Event, Some(COMMAND)) => open.retain(|(id, _)| id != COMMAND_START),
-            _ => {}
-        }
-    }
-    let mut names: Vec<String> = open.into_iter().map(|(_, name)| name).collect();
-    names.dedup();
-    names
-}
-
-async fn entries_of(engine: &Engine, run: &RunRecord) -> Result<Vec<Entry>, StoreError> {
-    engine.services.tapes.read_any_generation(&run.tape, &Slice::after(run.begins_after)).await
 }
 
 /// The events as they were accepted; one that cannot be read any more is missing.
@@ -281,10 +255,13 @@ async fn items(engine: &Engine, tape: &TapeName, left: &Left) -> Result<Vec<Item
             Value::Bool(true) => Some("a hook failed before the turn".to_owned()),
             _ => None,
         });
-        let told =
-            told.and_then(|mut entry| serde_json::from_value::<Event>(entry.payload["data"]["event"].take()).ok());
-        let Some(told) = told else { continue };
+        let Some(mut data) = told.map(|mut entry| entry.payload["data"].take()) else { continue };
+        let Ok(told) = serde_json::from_value::<Event>(data["event"].take()) else { continue };
+        let Ok(own) = serde_json::from_value::<Option<Binding>>(data[OWN_BINDING].take()) else { continue };
         let inbound = Inbound::new(told);
+        if let Some(own) = own {
+            inbound.extensions().insert(OwnBinding(own));
+        }
         inbound.extensions().insert(CallerGone);
         if let Some(why) = has_no_turn {
             inbound.extensions().insert(WithoutTurn(why));

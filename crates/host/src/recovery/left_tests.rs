@@ -125,10 +125,12 @@ fn x02_what_another_run_left_open_is_not_this_ones() {
 fn x02_events_are_taken_up_only_when_nothing_of_unknown_effect_was_begun() {
     let events = [left("a", 1, Some("r"))];
     assert!(matches!(judge(&events, None), Verdict::TakenUp));
-    assert!(matches!(judge(&events, Some((&run("r", "a"), &[]))), Verdict::TakenUp));
-    assert!(notice(judge(&events, Some((&run("r", "a"), &["bash".to_owned()])))).contains("bash was at work"));
+    assert!(matches!(judge(&events, Some((&run("r", "a"), &[], &[]))), Verdict::TakenUp));
+    assert!(notice(judge(&events, Some((&run("r", "a"), &["bash".to_owned()], &[])))).contains("bash was at work"));
+    let done = notice(judge(&events, Some((&run("r", "a"), &[], &["message.delete".to_owned()]))));
+    assert!(done.contains("after message.delete was done"), "{done}");
     let bypasses = RunRecord { bypasses_host: true, ..run("r", "a") };
-    assert!(notice(judge(&events, Some((&bypasses, &[])))).contains("cannot tell what was done"));
+    assert!(notice(judge(&events, Some((&bypasses, &[], &[])))).contains("cannot tell what was done"));
 }
 
 #[test]
@@ -141,5 +143,5 @@ fn x02_an_event_that_may_be_what_kills_the_host_is_given_up() {
 #[test]
 fn g10_a_run_that_was_to_be_cancelled_is_not_taken_up() {
     let asked = RunRecord { cancel_requested: true, ..run("r", "a") };
-    assert!(matches!(judge(&[left("a", 1, Some("r"))], Some((&asked, &[]))), Verdict::Ended(Outcome::Cancelled)));
+    assert!(matches!(judge(&[left("a", 1, Some("r"))], Some((&asked, &[], &[]))), Verdict::Ended(Outcome::Cancelled)));
 }

@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use capstan_hooks::EventStream;
-use capstan_protocol::{ChatMessage, Content, Map, ResultBody, RunResult, StreamEvent};
+use capstan_protocol::{ApiErrorCode, ChatMessage, Content, Map, ResultBody, RunResult, StreamEvent};
 use capstan_tape::{Draft, StoreError, keys};
 use capstan_turn::RunFailure;
 use futures::{FutureExt as _, StreamExt as _};
@@ -142,8 +142,15 @@ impl Run {
                 Vec::new()
             }
             ResultBody::ActionRequested(request) => {
-                let (action, why) = (&request.action, "this channel has no such action");
-                self.append(Draft::event("action.refused", json!({ "action": action, "reason": why })).hidden());
+                // What becomes of it is on record; a runner that wants to know asks through the run API.
+                if let Err(error) = self.act(request).await {
+                    tracing::debug!(run_id = %self.id(), %error, "an action was not done");
+                    if error.cause.as_deref().is_some_and(|cause| cause != "action-unknown") {
+                        self.end(Terminal::Failed(RunFailure { message: error.message, code: error.cause }));
+                    } else if error.code != ApiErrorCode::RuntimeError {
+                        self.progress().sieve.noted.refused += 1;
+                    }
+                }
                 Vec::new()
             }
             // The sieve has read what can be read.

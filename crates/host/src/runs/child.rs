@@ -286,11 +286,13 @@ async fn close(parent: &Run, child: &Run, status: RunStatus) -> Result<(), ApiEr
     if status != RunStatus::Completed {
         child.keep_partial();
     }
+    child.end_open_actions();
     child.tell_noted();
     let usage = child.progress().usage.clone();
     let at = child.services.settings.clock.now();
     child.journal.push(Fact::EndRun { run_id: child.id().clone(), status, usage: usage.clone(), at });
     child.journal.push(Fact::CloseFork { fork: child.journal.tape().clone(), merged: false });
+    child.journal.extend(child.acted_below(parent).into_iter().collect());
     let written = child.flush().await;
     if let Some(usage) = &usage {
         parent.add_usage(usage);

@@ -6,16 +6,16 @@ use std::sync::Arc;
 use capstan_hooks::HookRuntime;
 use capstan_hooks::contracts::Tool;
 use capstan_hooks::points::ProvideTools;
-use capstan_protocol::ToolSpec;
+use capstan_protocol::{PluginName, ToolSpec};
 
 /// How long a name may be: no provider allows more than the shortest of them.
 const NAME_LENGTH: usize = 64;
 
-/// The tools that plugins provide, without those that cannot be offered; of these somebody is told.
-pub(crate) fn tools(hooks: &HookRuntime) -> Vec<Arc<dyn Tool>> {
+/// The tools that plugins provide, and which plugin each is of, without those that cannot be offered; of these somebody is told.
+pub(crate) fn tools(hooks: &HookRuntime) -> Vec<(PluginName, Arc<dyn Tool>)> {
     let mut taken = HashSet::new();
-    let mut tools = hooks.provided::<ProvideTools, Arc<dyn Tool>>(|tool| tool.spec().name.to_string());
-    tools.retain(|tool| {
+    let mut tools = hooks.provided_by::<ProvideTools, Arc<dyn Tool>>(|tool| tool.spec().name.to_string());
+    tools.retain(|(_, tool)| {
         let spec = tool.spec();
         let fault = fault(&spec).or_else(|| {
             let is_free = taken.insert(spec.name.model_name());

@@ -264,6 +264,7 @@ impl Orchestrator {
         if end.is_err() {
             run.keep_partial();
         }
+        run.end_open_actions();
         run.tell_noted();
         let status = status_of(end);
         let usage = run.progress().usage.clone();

@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::budget::Budget;
 use super::child::Child;
 use super::steering::Steering;
+use crate::actions::Actions;
 use crate::api::door::Door;
 use crate::api::open_calls::OpenCalls;
 use crate::results::Sieve;
@@ -70,6 +71,8 @@ pub(crate) struct Progress {
     pub(crate) open_calls: OpenCalls,
     /// Child runs that have not ended.
     pub(crate) children: Vec<Child>,
+    /// What it had done on the platform.
+    pub(crate) actions: Actions,
     /// How many artifacts it has made.
     artifacts: u32,
     message: MessageState,

@@ -1,0 +1,75 @@
+//! What channels can do on their platforms.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use capstan_hooks::contracts::Channel;
+use capstan_protocol::{ChannelName, Map};
+use jsonschema::Validator;
+use serde_json::Value;
+
+use super::{Denial, LONGEST_NAME};
+
+/// How deep arguments and answers may be nested, so that the tape can be read again.
+const DEEPEST: usize = 64;
+
+/// The actions of every channel, with what checks their arguments.
+#[derive(Default)]
+pub(crate) struct KnownActions(HashMap<ChannelName, HashMap<String, Validator>>);
+
+impl KnownActions {
+    /// Asks the channels. An action that cannot be checked is left out, and somebody is told.
+    pub(crate) fn of(channels: &[Arc<dyn Channel>]) -> Self {
+        Self(channels.iter().map(|channel| (channel.name(), of_channel(channel.as_ref()))).collect())
+    }
+
+    /// Refuses what the channel cannot do, and what it cannot do like this.
+    pub(super) fn check(&self, channel: &ChannelName, action: &str, arguments: &Map) -> Result<(), Denial> {
+        let validator = self.0.get(channel).and_then(|actions| actions.get(action));
+        let validator = validator.ok_or_else(|| Denial::Channel(channel.clone()))?;
+        if arguments.values().any(|value| is_deeper(value, DEEPEST)) {
+            return Err(Denial::Arguments(format!("they are nested deeper than {DEEPEST} levels")));
+        }
+        let arguments = Value::Object(arguments.clone());
+        let problems: Vec<String> = validator.iter_errors(&arguments).take(3).map(|error| error.to_string()).collect();
+        if problems.is_empty() { Ok(()) } else { Err(Denial::Arguments(problems.join("; "))) }
+    }
+}
+
+fn of_channel(channel: &dyn Channel) -> HashMap<String, Validator> {
+    let mut actions = HashMap::new();
+    for action in channel.actions() {
+        match jsonschema::validator_for(&action.parameters) {
+            _ if action.name.is_empty() || action.name.len() > LONGEST_NAME => {
+                tracing::warn!(channel = %channel.name(), "an action is left out: its name is empty or too long");
+            }
+            Err(error) => {
+                let (channel, action) = (channel.name(), action.name);
+                tracing::warn!(%channel, action, %error, "an action is left out: its schema is not valid");
+            }
+            Ok(validator) => _ = actions.insert(action.name, validator),
+        }
+    }
+    actions
+}
+
+/// Whether a value is nested deeper than so many levels.
+pub(super) fn is_deeper(value: &Value, than: usize) -> bool {
+    match value {
+        Value::Array(items) => than == 0 || items.iter().any(|item| is_deeper(item, than - 1)),
+        Value::Object(map) => than == 0 || map.values().any(|item| is_deeper(item, than - 1)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}
+
+/// What the tape can take of a platform's answer: one that is too large or too deep is left out.
+pub(super) fn bounded(answer: Value, most: u64) -> Value {
+    let bytes = answer.to_string().len() as u64;
+    if bytes > most {
+        return Value::String(format!("the answer of {bytes} bytes was left out: the host takes {most}"));
+    }
+    if is_deeper(&answer, DEEPEST) {
+        return Value::String(format!("the answer was left out: it is nested deeper than {DEEPEST} levels"));
+    }
+    answer
+}

@@ -1,0 +1,228 @@
+//! Actions on the platform that an event came from.
+//!
+//! An action is done if the runner asks for such, the binding allows it and the channel can do it; whatever is not done is
+//! on record with the reason. One that is done is so at most once: that it begins is on disk before the channel is asked,
+//! and one whose end nobody saw is never asked for again.
+
+mod known;
+mod left;
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use capstan_hooks::contracts::{Action, Channel, ChannelError, Fate};
+use capstan_protocol::{ActionId, ActionRequest, ApiError, ApiErrorCode, BindingId, ChannelName, RunnerId};
+use capstan_tape::{Draft, Fact};
+use futures::FutureExt as _;
+use serde_json::{Value, json};
+
+pub(crate) use self::known::KnownActions;
+pub(crate) use self::left::{Acted, acted, of_family};
+use crate::api::store_failed;
+use crate::runs::run::Run;
+
+/// How long the name of an action may be.
+const LONGEST_NAME: usize = 128;
+/// The event that tells of an action that was not done, and why.
+const REFUSED: &str = "action.refused";
+/// The event that stands on the tape before the channel is asked.
+const STARTED: &str = "action.started";
+/// The event that tells how it ended.
+const ENDED: &str = "action.ended";
+/// The event on the tape of a run that tells of what a child of it did.
+const BY_CHILD: &str = "action.by_child";
+
+/// Who does not let an action be done.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Denial {
+    /// The runner's permissions do not name it.
+    #[error("the runner {0} does not ask for it")]
+    Runner(RunnerId),
+    /// The binding's policy does not name it.
+    #[error("the binding {0} does not allow it")]
+    Binding(BindingId),
+    /// The event came from where no such thing can be done.
+    #[error("the channel {0} has no such action")]
+    Channel(ChannelName),
+    /// It cannot be done with these arguments.
+    #[error("its arguments are not valid: {0}")]
+    Arguments(String),
+}
+
+impl Denial {
+    fn by(&self) -> &'static str {
+        match self {
+            Self::Runner(_) => "runner",
+            Self::Binding(_) => "binding",
+            Self::Channel(_) => "channel",
+            Self::Arguments(_) => "arguments",
+        }
+    }
+
+    fn code(&self) -> ApiErrorCode {
+        match self {
+            Self::Runner(_) | Self::Binding(_) => ApiErrorCode::Unauthorized,
+            Self::Channel(_) => ApiErrorCode::NotFound,
+            Self::Arguments(_) => ApiErrorCode::InvalidArgument,
+        }
+    }
+}
+
+/// How an action ended.
+enum End {
+    Done(Value),
+    Failed(String),
+    /// Nobody knows whether it was done.
+    Unknown(String),
+}
+
+/// The actions of a run that have begun and not ended, and how many there were.
+#[derive(Default)]
+pub(crate) struct Actions {
+    open: Vec<(ActionId, String)>,
+    /// What was asked for, by name.
+    begun: Vec<String>,
+}
+
+impl Run {
+    /// Who withholds an action from this run, if somebody does. The grant decides; the runner's permissions only say on
+    /// whose account it is.
+    pub(crate) fn withholds_action(&self, action: &str) -> Option<Denial> {
+        let runner = self.runner.descriptor();
+        if self.grant().may.platform_api.allows(action) {
+            None
+        } else if runner.permissions.platform_api.allows(action) {
+            Some(Denial::Binding(self.context.trigger.binding_id.clone()))
+        } else {
+            Some(Denial::Runner(runner.id))
+        }
+    }
+
+    /// Has something done on the platform, if everybody allows it. Whatever becomes of it is on record.
+    pub(crate) async fn act(&self, request: ActionRequest) -> Result<Value, ApiError> {
+        let channel = match self.able(&request) {
+            Ok(channel) => channel,
+            Err(denial) => {
+                let name: String = request.action.chars().take(LONGEST_NAME).collect();
+                self.refuse_action(&name, &denial);
+                let message = format!("the action {name} was not done: {denial}");
+                return Err(ApiError::new(denial.code(), message));
+            }
+        };
+        let action = self.begin_action(request);
+        if let Err(error) = self.flush().await {
+            self.end_action(&action.id, &End::Failed("the store failed before the channel was asked".to_owned()));
+            return Err(store_failed(&error));
+        }
+        let end = self.ask(channel.as_ref(), &action).await;
+        self.end_action(&action.id, &end);
+        self.flush().await.map_err(|error| store_failed(&error))?;
+        let failed = |message: String| ApiError::new(ApiErrorCode::RuntimeError, message);
+        match end {
+            End::Done(answer) => Ok(answer),
+            End::Failed(why) => Err(failed(format!("the action {} failed: {why}", action.name))),
+            End::Unknown(why) => {
+                let message = format!("whether the action {} was done is not known: {why}", action.name);
+                Err(failed(message).caused_by("action-unknown"))
+            }
+        }
+    }
+
+    /// The channel that does it, if everybody allows it.
+    fn able(&self, request: &ActionRequest) -> Result<Arc<dyn Channel>, Denial> {
+        if let Some(denial) = self.withholds_action(&request.action) {
+            return Err(denial);
+        }
+        let source = &self.context.event.source;
+        self.services.actions.check(source, &request.action, &request.arguments)?;
+        self.services.channel(source).cloned().ok_or_else(|| Denial::Channel(source.clone()))
+    }
+
+    /// A request that is not heeded. Of a runner that sends many only the first are told by themselves.
+    fn refuse_action(&self, action: &str, denial: &Denial) {
+        if self.progress().sieve.tells_one_more() {
+            let reason = denial.to_string();
+            tracing::warn!(run_id = %self.id(), action, reason, "an action was refused");
+            let told = json!({ "action": action, "by": denial.by(), "reason": reason });
+            self.append(Draft::event(REFUSED, told).hidden());
+        }
+    }
+
+    fn begin_action(&self, request: ActionRequest) -> Action {
+        let event = self.context.event.clone();
+        let mut progress = self.progress();
+        let id = ActionId::new(format!("{}.{}", self.id(), progress.actions.begun.len() + 1));
+        progress.actions.open.push((id.clone(), request.action.clone()));
+        progress.actions.begun.push(request.action.clone());
+        let told = json!({
+            "action_id": id, "action": request.action, "channel": event.source, "arguments": request.arguments,
+        });
+        self.append(Draft::event(STARTED, told).hidden());
+        Action { id, name: request.action, arguments: request.arguments, event }
+    }
+
+    /// Asks the channel. One that hangs is waited for no longer; one that crashes crashes alone.
+    async fn ask(&self, channel: &dyn Channel, action: &Action) -> End {
+        let limits = &self.services.settings.limits;
+        let asked = AssertUnwindSafe(async { channel.act(action).await }).catch_unwind();
+        match tokio::time::timeout(limits.action_timeout, asked).await {
+            Ok(Ok(Ok(mut answer))) => {
+                self.services.settings.secrets.mask_value(&mut answer);
+                End::Done(known::bounded(answer, limits.results.tool_bytes))
+            }
+            Ok(Ok(Err(ChannelError { fate: Fate::Unknown, message, .. }))) => End::Unknown(self.masked(message)),
+            Ok(Ok(Err(error))) => End::Failed(self.masked(error.message)),
+            Ok(Err(_)) => End::Unknown("the channel crashed".to_owned()),
+            Err(_) => {
+                let seconds = limits.action_timeout.as_secs();
+                End::Unknown(format!("the channel did not answer within {seconds} seconds"))
+            }
+        }
+    }
+
+    fn masked(&self, mut message: String) -> String {
+        let most = usize::try_from(self.services.settings.limits.results.error_bytes).unwrap_or(usize::MAX);
+        message.truncate(message.floor_char_boundary(most));
+        self.services.settings.secrets.mask_text(&mut message);
+        message
+    }
+
+    /// Tells how an action ended, once: who comes later than the end of the run finds it told.
+    fn end_action(&self, id: &ActionId, end: &End) {
+        let mut progress = self.progress();
+        let Some(position) = progress.actions.open.iter().position(|(open, _)| open == id) else { return };
+        let (id, name) = progress.actions.open.remove(position);
+        // Under the lock, so that the run cannot end in between.
+        self.append_together(Vec::new(), vec![ended(&id, &name, end)], Some(name));
+    }
+
+    /// The run ends: of what it had asked for and not heard of nobody knows whether it was done.
+    pub(crate) fn end_open_actions(&self) {
+        let mut progress = self.progress();
+        for (id, name) in std::mem::take(&mut progress.actions.open) {
+            let end = End::Unknown("the run was broken off before the channel had answered".to_owned());
+            self.append(ended(&id, &name, &end));
+        }
+    }
+
+    /// What the run above this one must know of it, with its end: that it acted, so that nobody runs either again.
+    pub(crate) fn acted_below(&self, parent: &Self) -> Option<Fact> {
+        let actions = self.progress().actions.begun.clone();
+        if actions.is_empty() {
+            return None;
+        }
+        parent.progress().actions.begun.extend(actions.iter().cloned());
+        let told = Draft::event(BY_CHILD, json!({ "run_id": self.id(), "actions": actions })).hidden();
+        Some(parent.journal.last_entry(parent.id(), told))
+    }
+}
+
+/// The entry that tells how an action ended.
+fn ended(id: &ActionId, action: &str, end: &End) -> Draft {
+    let (status, key, what) = match end {
+        End::Done(answer) => ("done", "output", answer.clone()),
+        End::Failed(why) => ("failed", "reason", json!(why)),
+        End::Unknown(why) => ("unknown", "reason", json!(why)),
+    };
+    Draft::event(ENDED, json!({ "action_id": id, "action": action, "status": status, key: what })).hidden()
+}

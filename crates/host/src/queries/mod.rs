@@ -1,0 +1,179 @@
+//! The door for pipelines of older hosts: a query, with the pipeline it ran in, becomes an event and a binding of its own
+//! and takes the road of every event.
+//!
+//! The configuration of the pipeline's runner becomes the binding's runner and its configuration, the preferences about
+//! extensions become the resource policy, the output settings become the delivery policy. What asks for something that
+//! this host cannot do is refused, and so is every field that is not known: nothing is dropped in silence.
+
+mod message;
+mod pipeline;
+
+use capstan_hooks::Inbound;
+use capstan_protocol::{Binding, ChannelName, EnvelopeError, Event, Map, ResourcePolicy, Uses};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use self::message::Chain;
+use self::pipeline::{Pipeline, Preferences};
+use crate::bindings::default_binding;
+use crate::{BindingError, Host};
+
+/// Why a query was not taken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum QueryError {
+    /// It is no query, or asks for what cannot be done.
+    #[error("the query cannot be taken: {0}")]
+    Invalid(String),
+    /// The binding that it becomes makes no sense.
+    #[error(transparent)]
+    Binding(#[from] BindingError),
+}
+
+impl QueryError {
+    /// A stable code, which has a page in the documentation.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Invalid(_) => "query-invalid",
+            Self::Binding(error) => error.code(),
+        }
+    }
+}
+
+impl From<EnvelopeError> for QueryError {
+    fn from(error: EnvelopeError) -> Self {
+        Self::Invalid(error.to_string())
+    }
+}
+
+/// The binding that came with an event; rides in its extensions, and is kept with the event. No other is looked for.
+#[derive(Debug, Clone)]
+pub(crate) struct OwnBinding(pub(crate) Binding);
+
+/// In the entry that tells of an event: the binding that came with it.
+pub(crate) const OWN_BINDING: &str = "binding";
+
+/// A query, as older hosts have it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(clippy::struct_field_names, reason = "the names are those of older hosts")]
+struct Query {
+    /// Its number there, which begins anew with each start of that host: it does not tell events apart.
+    query_id: Option<Name>,
+    /// Tells events apart, where the sender wants that.
+    event_id: Option<String>,
+    adapter: String,
+    bot_uuid: Option<String>,
+    pipeline_uuid: String,
+    launcher_type: Launcher,
+    launcher_id: Name,
+    sender_id: Name,
+    sender_name: Option<String>,
+    text: Option<String>,
+    message_chain: Option<Chain>,
+    #[serde(default)]
+    variables: Map,
+    pipeline_config: Pipeline,
+    #[serde(default)]
+    extensions_preferences: Preferences,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Launcher {
+    Person,
+    Group,
+}
+
+/// A name that some platforms write as a number.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+enum Name {
+    Text(String),
+    Number(i64),
+}
+
+impl Name {
+    fn text(&self) -> String {
+        match self {
+            Self::Text(text) => text.clone(),
+            Self::Number(number) => number.to_string(),
+        }
+    }
+}
+
+/// A query as this host sees it.
+#[derive(Debug, PartialEq)]
+struct Mapped {
+    event: Event,
+    /// Without the tools that its plugins have.
+    binding: Binding,
+    /// The plugins whose tools it may use; absent: all.
+    plugins: Option<Vec<String>>,
+}
+
+/// Reads a query. Nothing is looked up.
+fn read(query: Value) -> Result<Mapped, QueryError> {
+    let invalid = |detail: String| QueryError::Invalid(detail);
+    let query: Query = serde_json::from_value(query).map_err(|error| invalid(error.to_string()))?;
+    let said = match (query.text, query.message_chain) {
+        (Some(text), None) => message::Said::text(text),
+        (None, Some(chain)) => chain.said().map_err(invalid)?,
+        _ => return Err(invalid("it has either a text or a message_chain".to_owned())),
+    };
+    let launcher = match query.launcher_type {
+        Launcher::Person => "person",
+        Launcher::Group => "group",
+    };
+    let output = query.pipeline_config.output.delivery().map_err(invalid)?;
+    let mut metadata = Map::from_iter([("pipeline_uuid".to_owned(), json!(query.pipeline_uuid))]);
+    metadata.extend(query.query_id.map(|id| ("query_id".to_owned(), json!(id.text()))));
+    metadata.extend(said.id.as_ref().map(|id| ("message_id".to_owned(), json!(id))));
+    if !query.variables.is_empty() {
+        metadata.insert("variables".to_owned(), Value::Object(query.variables));
+    }
+    let event = Event::from_envelope(json!({
+        "event_type": "message.received",
+        "event_id": query.event_id,
+        "event_time": said.time,
+        "source": query.adapter,
+        "bot_id": query.bot_uuid,
+        "conversation_id": format!("{launcher}_{}", query.launcher_id.text()),
+        "actor": { "id": query.sender_id.text(), "name": query.sender_name },
+        "input": { "text": said.text, "contents": said.contents },
+        "delivery": { "reply_to": said.id.filter(|_| output.quotes) },
+        "metadata": metadata,
+    }))?;
+    let (runner_id, runner_config) = query.pipeline_config.ai.runner().map_err(invalid)?;
+    let binding = Binding {
+        binding_id: format!("pipeline:{}", query.pipeline_uuid).into(),
+        runner_id,
+        runner_config,
+        delivery_policy: output.policy,
+        ..default_binding()
+    };
+    let plugins = query.extensions_preferences.plugins().map_err(invalid)?;
+    Ok(Mapped { event, binding, plugins })
+}
+
+impl Host {
+    /// A query of an older host as an event of this one, with the binding that its pipeline becomes. Whoever
+    /// [serves](Self::serve) it has that binding recorded with the event; no other is looked for.
+    ///
+    /// It is answered on `channel` where its pipeline names none.
+    pub fn query(&self, query: Value, channel: &ChannelName) -> Result<Inbound, QueryError> {
+        let Mapped { mut event, mut binding, plugins } = read(query)?;
+        let output = binding.delivery_policy.output_channel.get_or_insert_with(|| channel.clone());
+        event.delivery.output_channel = Some(output.clone());
+        if let Some(plugins) = plugins {
+            let tools = self.engine.services.tools_of(&plugins).map_err(QueryError::Invalid)?;
+            binding.resource_policy = ResourcePolicy { tools: Some(Uses::only(tools)), ..ResourcePolicy::default() };
+        }
+        crate::bindings::check(&binding, &self.runners())?;
+        let inbound = Inbound::new(event);
+        inbound.extensions().insert(OwnBinding(binding));
+        Ok(inbound)
+    }
+}
+
+#[cfg(test)]
+mod tests;
