@@ -8,6 +8,7 @@
 //! - The run API (`api`) is the only door a runner has, and checks every call against the run's grant.
 //! - What a runner yields (`results`) and what a turn writes (`turns`) is committed with the turn's outcome, and goes out
 //!   from there (`delivery`). What a crash cut off is taken up by [`recovery`].
+//! - [`keeping`] shows and changes what runners keep in the host.
 //! - [`builtin`] is the host's part of the built-in plugin.
 //!
 //! It knows channels, models and runners only through their contracts.
@@ -21,6 +22,7 @@ mod engine;
 mod error;
 mod host;
 mod intake;
+pub mod keeping;
 pub mod recovery;
 mod results;
 pub mod runs;
