@@ -101,11 +101,10 @@ async fn serve(context: &RunContext, api: &RunApi) -> Result<Vec<ResultBody>, Ap
     let (area, tape) = (StorageArea::Plugin, &context.context.tape);
     let known = api.state.get(StateScope::Conversation, POINTER).await?;
     let known: Option<Pointer> =
-        known.map(|pointer| serde_json::from_value(pointer).map_err(unreadable)).transpose()?;
+        known.map(|pointer| serde_json::from_value(pointer).map_err(|error| unreadable(&error))).transpose()?;
     let mut messages: Vec<ChatMessage> = match known {
-        Some(pointer) => {
-            serde_json::from_slice(&api.storage.get(area, &pointer.name(tape)).await?).map_err(unreadable)?
-        }
+        Some(pointer) => serde_json::from_slice(&api.storage.get(area, &pointer.name(tape)).await?)
+            .map_err(|error| unreadable(&error))?,
         None => Vec::new(),
     };
     let pointer = known.unwrap_or_default();
@@ -122,7 +121,7 @@ async fn serve(context: &RunContext, api: &RunApi) -> Result<Vec<ResultBody>, Ap
     messages.drain(..messages.len().saturating_sub(keep.unwrap_or(KEEP)));
 
     let next = Pointer { number: pointer.number + 1 };
-    api.storage.put(area, &next.name(tape), serde_json::to_vec(&messages).map_err(unreadable)?).await?;
+    api.storage.put(area, &next.name(tape), serde_json::to_vec(&messages).map_err(|error| unreadable(&error))?).await?;
     let state = Map::from_iter([(POINTER.to_owned(), json!(next))]);
     Ok(vec![
         ResultBody::StateUpdated { scope: StateScope::Conversation, state },
@@ -131,6 +130,6 @@ async fn serve(context: &RunContext, api: &RunApi) -> Result<Vec<ResultBody>, Ap
     ])
 }
 
-fn unreadable(error: serde_json::Error) -> ApiError {
+fn unreadable(error: &serde_json::Error) -> ApiError {
     ApiError::new(ApiErrorCode::RuntimeError, format!("the notebook of this conversation cannot be read: {error}"))
 }

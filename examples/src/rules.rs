@@ -131,8 +131,8 @@ async fn apply(rule: &Rule, text: &str, context: &RunContext, api: &RunApi) -> R
         }
         Does::Vote => {
             // A key for each voter: to vote again is to change one's mind.
-            let voter = context.actor.as_ref().map_or("", |actor| &actor.id);
-            let own = format!("vote/{voter}");
+            let who = context.actor.as_ref().map_or("", |actor| &actor.id);
+            let own = format!("vote/{who}");
             let votes = kept::under(api, StateScope::Conversation, "vote/").await?;
             let count = votes.iter().filter(|vote| vote.key != own && vote.value == text).count() as u64 + 1;
             let vote = Map::from_iter([(own, json!(text))]);

@@ -72,8 +72,8 @@ impl Runner for Keeper {
     }
 }
 
-async fn serve(context: &RunContext, api: &RunApi) -> Result<Vec<ResultBody>, ApiError> {
-    let (text, scope) = (context.input.plain_text(), StateScope::Conversation);
+async fn serve(about: &RunContext, api: &RunApi) -> Result<Vec<ResultBody>, ApiError> {
+    let (text, scope) = (about.input.plain_text(), StateScope::Conversation);
     let (media_type, mut results) = ("text/plain".to_owned(), Vec::new());
     for (task, key) in text.split('[').filter_map(|text| text.split_once(']')?.0.split_once(' ')) {
         match task {
@@ -82,7 +82,7 @@ async fn serve(context: &RunContext, api: &RunApi) -> Result<Vec<ResultBody>, Ap
                 let state = Map::from_iter([(key.to_owned(), json!(before + 1))]);
                 results.push(ResultBody::StateUpdated { scope, state });
             }
-            "set" => api.state.set(scope, key, json!(context.event.event_id)).await?,
+            "set" => api.state.set(scope, key, json!(about.event.event_id)).await?,
             "put" => drop(api.storage.put(StorageArea::Plugin, key, text.as_bytes().to_vec()).await?),
             "make" => {
                 let content = text.as_bytes().to_vec();

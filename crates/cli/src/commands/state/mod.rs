@@ -49,7 +49,7 @@ pub(crate) enum StateCommand {
     /// Keeps a value under a key.
     Set {
         /// The id of a space; or of one that has nothing yet, its runner, scope and owner, as in
-        /// '["plugin:a/b/c", "conversation", "SESSION"]'.
+        /// `["plugin:a/b/c", "conversation", "SESSION"]`.
         space: String,
         /// The key.
         key: String,
