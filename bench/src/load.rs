@@ -1,6 +1,6 @@
 //! Many sessions at once: durable commits, and whole turns without a model over the stdio channel.
 
-mod child;
+pub(crate) mod child;
 mod raw;
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use capstan::tape::{Batch, Draft, Fact, NewTape, Store};
 use crate::Outcome;
 use crate::sample::Sample;
 use child::Child;
-pub(crate) use child::SERVE;
+pub(crate) use child::{SERVE, WITH_AGENT};
 
 /// How long each thing is measured, and how often, in turns.
 const EACH: Duration = Duration::from_secs(2);

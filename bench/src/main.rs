@@ -7,6 +7,7 @@ mod cold_start;
 mod hooks;
 mod load;
 mod long_tape;
+mod many;
 mod sample;
 mod search;
 mod turn;
@@ -25,6 +26,7 @@ const USAGE: &str = "usage: cargo run --release -p capstan-bench -- NAME
   hooks        asking 1, 10 and 100 plugins until one answers
   load         durable commits and turns a second, with 1 to 512 sessions over the stdio channel
   memory       how memory grows over a hundred thousand turns
+  many         a thousand runs at the same time on a model that takes a second; ten thousand sessions that are idle
   search       a search over a tape of a hundred thousand entries, by the index and by reading them
   turn         a whole turn without a model, in memory and on SQLite
   agent        the agent on a model without latency: first token, chunks, tool calls, memory (build as for cold-start)
@@ -43,6 +45,10 @@ fn main() -> ExitCode {
         "turn" => in_runtime(turn::run()),
         "load" => in_runtime(load::run()),
         "memory" => in_runtime(load::memory()),
+        "many" => in_runtime(many::run()),
+        load::SERVE if std::env::var_os(load::WITH_AGENT).is_some() => {
+            return capstan::Capstan::builder().build().main();
+        }
         // Started by the benchmarks above: a distribution whose model stage is an echo.
         load::SERVE => return capstan::Capstan::builder().plugin(turn::Echo).build().main(),
         "agent" => agent::run(),
@@ -51,6 +57,7 @@ fn main() -> ExitCode {
             .and_then(|()| in_runtime(turn::run()))
             .and_then(|()| in_runtime(load::run()))
             .and_then(|()| in_runtime(load::memory()))
+            .and_then(|()| in_runtime(many::run()))
             .and_then(|()| in_runtime(search::run()))
             .and_then(|()| in_runtime(long_tape::run()))
             .and_then(|()| agent::run())

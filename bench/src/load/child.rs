@@ -1,6 +1,7 @@
 //! A host in a process of its own, talked to over its standard input and output.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -13,33 +14,42 @@ use crate::sample::Sample;
 
 /// What runs as a child: this program, as a distribution of Capstan whose model stage is an echo.
 pub(crate) const SERVE: &str = "serve";
+/// The variable that has the agent answer instead of the echo, when it is set.
+pub(crate) const WITH_AGENT: &str = "BENCH_WITH_AGENT";
 
 type Failed = Box<dyn std::error::Error>;
 
 /// A host that serves the stdio channel.
-pub(super) struct Child {
+pub(crate) struct Child {
     process: tokio::process::Child,
     input: ChildStdin,
     output: Lines<BufReader<ChildStdout>>,
     sent: u64,
-    _home: TempDir,
+    _home: Option<TempDir>,
 }
 
 impl Child {
-    pub(super) async fn start() -> Result<Self, Failed> {
+    pub(crate) async fn start() -> Result<Self, Failed> {
         let home = tempfile::tempdir()?;
+        let child = Self::start_in(home.path(), &[]).await?;
+        Ok(Self { _home: Some(home), ..child })
+    }
+
+    /// A host in a folder that outlives it, with more in its environment.
+    pub(crate) async fn start_in(folder: &Path, environment: &[(&str, String)]) -> Result<Self, Failed> {
         let mut process = Command::new(std::env::current_exe()?)
             .args([SERVE, "--channel", "stdio", "--workspace"])
-            .arg(home.path())
-            .env("CAPSTAN_HOME", home.path().join("home"))
+            .arg(folder)
+            .env("CAPSTAN_HOME", folder.join("home"))
             .env("CAPSTAN_MODEL", "demo:")
+            .envs(environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()?;
         let input = process.stdin.take().ok_or("no input")?;
         let output = process.stdout.take().ok_or("no output")?;
-        let mut child = Self { process, input, output: BufReader::new(output).lines(), sent: 0, _home: home };
+        let mut child = Self { process, input, output: BufReader::new(output).lines(), sent: 0, _home: None };
         let ready = child.output.next_line().await?;
         if ready.as_deref() != Some(r#"{"ready":true}"#) {
             return Err(format!("not ready but {ready:?}").into());
@@ -48,7 +58,7 @@ impl Child {
     }
 
     /// Lets sessions talk for a while, each saying something as soon as it was answered. Gives turns a second.
-    pub(super) async fn talk(&mut self, sessions: usize, lasts: Duration, times: &mut Sample) -> Result<f64, Failed> {
+    pub(crate) async fn talk(&mut self, sessions: usize, lasts: Duration, times: &mut Sample) -> Result<f64, Failed> {
         let begun = Instant::now();
         let count = self.converse(sessions, |_| begun.elapsed() < lasts, |time| times.push(time)).await?;
         #[expect(clippy::cast_precision_loss, reason = "a count of a few seconds")]
@@ -56,8 +66,28 @@ impl Child {
     }
 
     /// Lets sessions talk for so many turns.
-    pub(super) async fn talk_for(&mut self, sessions: usize, turns: usize) -> Result<(), Failed> {
+    pub(crate) async fn talk_for(&mut self, sessions: usize, turns: usize) -> Result<(), Failed> {
         self.converse(sessions, |said| said < turns, |_| {}).await.map(drop)
+    }
+
+    /// Lets each of so many sessions say one thing, all at the same time. Tells how long each took.
+    pub(crate) async fn talk_once(&mut self, sessions: usize, took: impl FnMut(Duration)) -> Result<(), Failed> {
+        self.converse(sessions, |_| false, took).await.map(drop)
+    }
+
+    /// Lets sessions have so many turns, a few of them at a time, each of them in its turn.
+    pub(crate) async fn talk_all(&mut self, sessions: usize, at_once: usize, turns: usize) -> Result<(), Failed> {
+        let mut waiting = HashMap::new();
+        for turn in 0..turns {
+            if waiting.len() >= at_once {
+                self.hear(&mut waiting).await?;
+            }
+            self.say(turn % sessions, &mut waiting).await?;
+        }
+        while !waiting.is_empty() {
+            self.hear(&mut waiting).await?;
+        }
+        Ok(())
     }
 
     async fn converse(
@@ -74,13 +104,7 @@ impl Child {
         }
         let mut answered = 0;
         while !waiting.is_empty() {
-            let line = self.output.next_line().await?.ok_or("the host has ended")?;
-            let answer: Value = serde_json::from_str(&line)?;
-            if answer["outcome"] != "replied" {
-                return Err(format!("not replied but {line}").into());
-            }
-            let id = answer["id"].as_u64().ok_or("an answer without its id")?;
-            let (session, begun) = waiting.remove(&id).ok_or("an answer nobody waits for")?;
+            let (session, begun) = self.hear(&mut waiting).await?;
             took(begun.elapsed());
             answered += 1;
             if goes_on(said) {
@@ -89,6 +113,17 @@ impl Child {
             }
         }
         Ok(answered)
+    }
+
+    /// The session that is answered next, and when it was asked.
+    async fn hear(&mut self, waiting: &mut HashMap<u64, (usize, Instant)>) -> Result<(usize, Instant), Failed> {
+        let line = self.output.next_line().await?.ok_or("the host has ended")?;
+        let answer: Value = serde_json::from_str(&line)?;
+        if answer["outcome"] != "replied" {
+            return Err(format!("not replied but {line}").into());
+        }
+        let id = answer["id"].as_u64().ok_or("an answer without its id")?;
+        Ok(waiting.remove(&id).ok_or("an answer nobody waits for")?)
     }
 
     async fn say(&mut self, session: usize, waiting: &mut HashMap<u64, (usize, Instant)>) -> Result<(), Failed> {
@@ -100,15 +135,24 @@ impl Child {
     }
 
     /// How much memory the host has, in kilobytes.
-    pub(super) fn memory(&self) -> Result<u64, Failed> {
+    pub(crate) fn memory(&self) -> Result<u64, Failed> {
+        self.status("VmRSS:")
+    }
+
+    /// How much it had at most, in kilobytes.
+    pub(crate) fn peak(&self) -> Result<u64, Failed> {
+        self.status("VmHWM:")
+    }
+
+    fn status(&self, name: &str) -> Result<u64, Failed> {
         let id = self.process.id().ok_or("the host has ended")?;
         let status = std::fs::read_to_string(format!("/proc/{id}/status"))?;
-        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
-        Ok(resident.trim().trim_end_matches("kB").trim().parse()?)
+        let found = status.lines().find_map(|line| line.strip_prefix(name)).ok_or("no such line")?;
+        Ok(found.trim().trim_end_matches("kB").trim().parse()?)
     }
 
     /// Ends the input and waits until the host has drained.
-    pub(super) async fn end(self) -> Result<(), Failed> {
+    pub(crate) async fn end(self) -> Result<(), Failed> {
         let Self { mut process, input, .. } = self;
         drop(input);
         let status = process.wait().await?;

@@ -10,7 +10,7 @@ use capstan_hooks::{Deadlines, HookRuntime};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
-use crate::commands::{self, bindings, chat, events, onboard, runners, runs, skills, store, tape};
+use crate::commands::{self, bindings, chat, events, onboard, runners, runs, skills, state, store, tape};
 use crate::config::{Config, Sources};
 use crate::{Capstan, Exit, Failure, builder};
 
@@ -47,6 +47,8 @@ enum Command {
     Runners(Runners),
     /// Shows what ran, and ends what runs.
     Runs(Runs),
+    /// Shows, changes and clears what runners keep in the host.
+    State(State),
     /// Backs the store up, and brings it to the newest version.
     Store(Store),
     /// Listens on channels and answers, until they end or it is told to.
@@ -157,6 +159,14 @@ struct Runners {
 struct Runs {
     #[command(subcommand)]
     command: runs::RunsCommand,
+    #[command(flatten)]
+    workspace: WorkspaceFlag,
+}
+
+#[derive(Args)]
+struct State {
+    #[command(subcommand)]
+    command: state::StateCommand,
     #[command(flatten)]
     workspace: WorkspaceFlag,
 }
@@ -317,6 +327,7 @@ async fn execute(capstan: &Capstan, command: Command) -> Result<(), Failure> {
         }
         Command::Runners(arguments) => runners::run(&Context::load(capstan, &arguments.workspace)?, arguments.command),
         Command::Runs(arguments) => runs::run(Context::load(capstan, &arguments.workspace)?, arguments.command).await,
+        Command::State(arguments) => state::run(Context::load(capstan, &arguments.workspace)?, arguments.command).await,
         Command::Store(arguments) => store::run(Context::load(capstan, &arguments.workspace)?, arguments.command).await,
         Command::Serve(arguments) => commands::serve(Context::load(capstan, &arguments.workspace)?, arguments).await,
         Command::Hooks(arguments) => commands::hooks(&Context::load(capstan, &arguments.workspace)?, arguments.json),

@@ -146,6 +146,12 @@ pub(crate) const CODES: &[(&str, &str)] = &[
     ("session-busy", "wait for the other process, or use another --session-id"),
     ("skill-invalid", "mend the SKILL.md that is named; the skill `skill-creator` says how one is written"),
     ("skill-unknown", "`capstan skills list` shows the skills there are"),
+    (
+        "state-invalid",
+        "quote a text twice, as in '\"text\"'; docs/state.md says how spaces, keys and values are written",
+    ),
+    ("state-too-large", "remove other keys first, or raise limits in the state_policy of the binding"),
+    ("state-unknown", "`capstan state list` shows the spaces there are, `capstan state show SPACE` its keys"),
     ("store-busy", "end the process that keeps the database open for writing, then try again; `fuser` names it"),
     ("store-corrupt", "restore the file from a backup, or move it away to begin anew; it is left as it is"),
     ("store-empty", "there is nothing to lose yet; check CAPSTAN_HOME if you expected something"),

@@ -5,13 +5,15 @@ use std::sync::Arc;
 use capstan::hooks::args::Prompt;
 use capstan::hooks::contracts::Channel;
 use capstan::hooks::points::{
-    Admission, AdmitMessage, LoadState, ProvideChannels, ProvideTools, RenderOutbound, Rendered, RunModel,
+    Admission, AdmitMessage, LoadState, ProvideChannels, ProvideRunners, ProvideTools, RenderOutbound, Rendered,
+    RunModel,
 };
 use capstan::hooks::{BoxError, Inbound, Plugin, Registrar};
 use capstan::protocol::AdmissionMode;
 use serde_json::Value;
 
 use crate::channel::Line;
+use crate::keeper::Keeper;
 use crate::place::Place;
 use crate::tools::{self, wait_at};
 
@@ -43,6 +45,7 @@ impl Plugin for Crash {
         });
         let place = self.place.clone();
         hooks.on_sync(ProvideTools, move || Ok(Some(tools::all(&place))));
+        hooks.on_sync(ProvideRunners, || Ok(Some(vec![Keeper::runner()])));
         hooks.on(AdmitMessage, |message: Inbound| async move {
             let mode = message.metadata.get(ADMISSION).cloned();
             let mode = mode.and_then(|mode| serde_json::from_value::<AdmissionMode>(mode).ok());

@@ -7,6 +7,7 @@
 
 pub mod channel;
 pub mod hooks;
+pub mod keeper;
 pub mod place;
 pub mod tools;
 

@@ -19,6 +19,8 @@ impl Place {
     pub const PROCESS: &str = "CRASH_PROCESS";
     /// The variable that has a plugin answer in place of the agent, when it is set.
     pub const STANDS_IN: &str = "CRASH_STANDS_IN";
+    /// The variable that has events served by the keeper that are marked for it, when it is set.
+    pub const KEEPS: &str = "CRASH_KEEPS";
     /// The variable that gives the host several threads, when it is set. With one, a script always makes the same
     /// commits in the same order.
     pub const THREADS: &str = "CRASH_THREADS";

@@ -11,6 +11,7 @@
 //! - What a runner yields (`results`) and what a turn writes (`turns`) is committed with the turn's outcome, and goes out
 //!   from there (`delivery`). What a crash cut off is taken up by [`recovery`].
 //! - [`Folder`] makes a knowledge base of the files of a folder.
+//! - [`keeping`] shows and changes what runners keep in the host.
 //! - [`builtin`] is the host's part of the built-in plugin.
 //!
 //! It knows channels, models and runners only through their contracts.
@@ -25,6 +26,7 @@ mod engine;
 mod error;
 mod host;
 mod intake;
+pub mod keeping;
 mod knowledge;
 mod queries;
 pub mod recovery;

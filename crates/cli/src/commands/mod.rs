@@ -16,6 +16,7 @@ mod serve;
 mod signals;
 pub(crate) mod skills;
 mod standard_output;
+pub(crate) mod state;
 pub(crate) mod store;
 pub(crate) mod tape;
 

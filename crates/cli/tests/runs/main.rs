@@ -26,4 +26,5 @@ mod run_api;
 mod schemas;
 mod sessions;
 mod spill;
+mod state;
 mod support;

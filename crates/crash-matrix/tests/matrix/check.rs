@@ -6,10 +6,10 @@ use capstan::protocol::Outcome;
 use capstan::tape::{Entry, Kind, RunStatus};
 use serde_json::Value;
 
-use crate::delivered;
 use crate::script::{Said, Script};
 use crate::snapshot::Snapshot;
 use crate::trial::Report;
+use crate::{delivered, keeping};
 
 /// Everything that does not hold; nothing if all is well.
 pub fn problems(script: &Script, report: &Report) -> Vec<String> {
@@ -29,6 +29,7 @@ pub fn problems(script: &Script, report: &Report) -> Vec<String> {
         executions(said, report, &mut found);
         on_tape(said, &report.end, &mut found);
     }
+    found.extend(keeping::problems(script, report));
     found.extend(delivered::problems(script, report));
     found
 }

@@ -3,7 +3,9 @@
 
 mod check;
 mod delivered;
+mod keeping;
 mod model;
+mod operator;
 mod platform;
 mod script;
 mod snapshot;
@@ -85,7 +87,7 @@ fn points(kinds: &[Kind], model: &ScriptedModel) -> Vec<Point> {
 }
 
 #[test]
-fn x01_x02_x03_a09_g10_p13_a_host_killed_at_any_commit_keeps_every_promise() {
+fn x01_x02_x03_a09_g02_g06_g10_p13_a_host_killed_at_any_commit_keeps_every_promise() {
     let model = model::start();
     let kinds = script::kinds();
     let points = points(&kinds, &model);
@@ -110,6 +112,9 @@ fn x01_x02_x03_a09_g10_p13_a_host_killed_at_any_commit_keeps_every_promise() {
     for (kind, rows) in kinds.iter().zip(&rows) {
         table.push_str(&table::section(kind, rows));
     }
+    let (section, of_operator) = operator::section(&model);
+    table.push_str(&section);
+    problems.extend(of_operator);
     println!("{table}");
     assert_none(&problems, &model);
     table::compare(&table);

@@ -4,6 +4,7 @@
 use capstan::protocol::{ActorRef, Event, EventId};
 use capstan_crash_matrix::channel::Line;
 use capstan_crash_matrix::hooks::{ADMISSION, HUSH, WAITS_AT};
+use capstan_crash_matrix::keeper::KEEPER;
 use serde_json::json;
 
 use crate::model::FAIL;
@@ -18,6 +19,8 @@ pub struct Said {
     mode: Option<&'static str>,
     /// The gate its turn waits at.
     waits_at: Option<&'static str>,
+    /// A runner without a model serves it, which keeps things in the host.
+    pub for_keeper: bool,
     pub when: When,
     /// The outcomes it may have, when nothing of it was given up.
     pub ends: &'static [&'static str],
@@ -72,7 +75,17 @@ const BYSTANDER: &str = "bystander";
 impl Said {
     fn new(id: &str, chat: &'static str, text: &str, ends: &'static [&'static str]) -> Self {
         let (id, text) = (id.to_owned(), text.to_owned());
-        Self { id, channel: Line::WIRE, chat, text, mode: None, waits_at: None, when: When::AtOnce, ends }
+        Self {
+            id,
+            channel: Line::WIRE,
+            chat,
+            text,
+            mode: None,
+            waits_at: None,
+            for_keeper: false,
+            when: When::AtOnce,
+            ends,
+        }
     }
 
     fn when(self, when: When) -> Self {
@@ -92,6 +105,10 @@ impl Said {
         Self { channel: Line::DESK, ..self }
     }
 
+    fn for_keeper(self) -> Self {
+        Self { for_keeper: true, ..self }
+    }
+
     pub fn is_by_caller(&self) -> bool {
         self.channel == Line::DESK
     }
@@ -104,6 +121,12 @@ impl Said {
         let made = made.map(|(tool, key)| format!("{} {key}", if own(tool) { "own" } else { tool }));
         let commanded = self.text.strip_prefix(",effect key=").map(|key| format!("effect {key}"));
         made.chain(commanded).collect()
+    }
+
+    /// What it asks the keeper for, by task and key.
+    pub fn kept(&self) -> Vec<(&str, &str)> {
+        let tasks = self.text.split('[').filter_map(|text| text.split_once(']')?.0.split_once(' '));
+        tasks.filter(|_| self.for_keeper).collect()
     }
 
     pub fn is_command(&self) -> bool {
@@ -119,6 +142,9 @@ impl Said {
         }
         if let Some(gate) = self.waits_at {
             event.metadata.insert(WAITS_AT.to_owned(), json!(gate));
+        }
+        if self.for_keeper {
+            event.metadata.insert(KEEPER.to_owned(), json!(true));
         }
         event
     }
@@ -212,8 +238,20 @@ pub fn kinds() -> Vec<Kind> {
             vec![Said::new("caller-call", "caller-call", "do [effect asked]", REPLIED).by_caller()],
         ),
     ]);
+    kinds.extend(keepers());
     kinds.extend(stand_ins());
     kinds
+}
+
+/// A runner that keeps things in the host.
+fn keepers() -> Vec<Kind> {
+    let keeper = |title, id: &'static str, text| Kind::new(title, vec![Said::new(id, id, text, REPLIED).for_keeper()]);
+    vec![
+        keeper("A runner that updates its state", "counts", "add [count counted]"),
+        keeper("A runner that sets state before it answers", "sets", "keep [set early] [count late]"),
+        keeper("A runner that puts a content into storage", "puts", "store [put stored] [count pointer]"),
+        keeper("A runner that makes artifacts", "makes", "make [make at-once] [yield at-its-end]"),
+    ]
 }
 
 /// Messages that come while a turn is going on.

@@ -4,14 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use capstan::protocol::{Event, EventKey, ModelOptions, ModelRequest, TapeName};
+use capstan::protocol::{BlobHash, Event, EventKey, ModelOptions, ModelRequest, TapeName};
 use capstan::store::{JsonlTapes, SqliteStore};
 use capstan::tape::{
     AcceptedRecord, DefaultView, Entry, InFlight, OutboxRecord, OutboxStatus, RunRecord, Slice, Store, StoreError,
-    Tapes, View as _, Window, conversation,
+    Tapes, View as _, Window, blob_hash, conversation,
 };
 use capstan_models::wire;
 use capstan_testing::grammar;
+use serde_json::Value;
 use tokio::runtime::Runtime;
 
 use crate::platform::Record;
@@ -34,6 +35,8 @@ pub struct Snapshot {
     pub events: BTreeMap<String, AcceptedRecord>,
     pub rows: BTreeMap<String, Vec<OutboxRecord>>,
     pub settled: Vec<EventKey>,
+    /// What is kept for runners: state and storage, by space and key.
+    pub kept: BTreeMap<(String, String), Value>,
     /// What `verify` found, and where a view is not what a strict provider takes.
     pub damage: Vec<String>,
     /// What had been offered to the host.
@@ -79,6 +82,11 @@ impl Outside {
         self.runtime.block_on(read).expect("the store can be read")
     }
 
+    /// Reads something of the store.
+    pub fn read_with<T>(&self, read: impl AsyncFnOnce(&SqliteStore) -> Result<T, StoreError>) -> T {
+        self.runtime.block_on(read(&self.store)).expect("the store can be read")
+    }
+
     pub fn snapshot(&self, said: &[Said], platform: &Record) -> Snapshot {
         let read = self.runtime.block_on(self.read(said, platform));
         read.expect("the store can be read")
@@ -104,6 +112,13 @@ impl Outside {
             }
             rows.insert(said.id.clone(), store.outbox(&key(said)).await?);
         }
+        let mut kept = BTreeMap::new();
+        for space in store.spaces("st").await? {
+            for value in store.kept_in(&space.space, None, usize::MAX).await? {
+                kept.insert((value.space, value.key), value.value);
+            }
+        }
+        damage.extend(self.wrong_with_contents(&kept, &tapes).await?);
         let id = |event: &Event| event.event_id.to_string();
         Ok(Snapshot {
             tapes,
@@ -112,6 +127,7 @@ impl Outside {
             running: store.running().await?,
             events,
             rows,
+            kept,
             settled: store.settled().await?.into_iter().map(|settled| settled.key).collect(),
             damage,
             offered: platform.offered.iter().map(|offered| id(&offered.event)).collect(),
@@ -122,6 +138,27 @@ impl Outside {
             sent: platform.sent.len(),
             answered: platform.answers.iter().map(|answer| answer.event.clone()).collect(),
         })
+    }
+}
+
+impl Outside {
+    /// Contents that something refers to, and that are not there or are not what they were.
+    async fn wrong_with_contents(
+        &self,
+        kept: &BTreeMap<(String, String), Value>,
+        tapes: &BTreeMap<TapeName, Vec<Entry>>,
+    ) -> Result<Vec<String>, StoreError> {
+        let stored = kept.iter().filter(|((space, _), _)| space.starts_with("storage:")).map(|(_, place)| place);
+        let told = tapes.values().flatten().filter(|entry| entry.name() == Some("artifact.created"));
+        let mut damage = Vec::new();
+        for place in stored.chain(told.map(|entry| &entry.payload["data"])) {
+            let hash = BlobHash::new(place["hash"].as_str().unwrap_or_default());
+            let content = self.store.blob(&hash).await?;
+            if content.is_none_or(|content| blob_hash(&content) != hash || place["bytes"] != content.len()) {
+                damage.push(format!("the content of {place} is not whole"));
+            }
+        }
+        Ok(damage)
     }
 }
 

@@ -96,9 +96,17 @@ fn words(label: &str) -> &'static str {
         "tool-call+tool-result" => "what was looked up and what the model is asked next are on record",
         "tool-call+tool-result+take-in" => "what was looked up and a message that came meanwhile are on record",
         "tool-result+anchor" => "what the last tool answered and the new anchor are on record",
+        "open-run+keep" | "keep" => "what is kept at once is on record, with the entry that tells of it",
+        "open-run+artifact" => "an artifact is on record, with its content",
         "anchor" => "the new anchor is on record",
         "entries" => "what the model is asked next is on record",
         "delivery" => "it is on record that the message was sent",
+        label if label.contains("keep") && label.contains("settle") => {
+            "what the runner wants kept, the outcome and the message are on record"
+        }
+        label if label.contains("artifact") && label.contains("settle") => {
+            "the artifact, the outcome and the message are on record"
+        }
         label if label.contains("settle") && label.contains("enqueue") => "the outcome and the message are on record",
         label if label.contains("settle") => "the outcome is on record",
         _ => "something else is on record",

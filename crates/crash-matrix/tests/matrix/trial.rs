@@ -15,9 +15,9 @@ use crate::script::{Said, Script, When};
 use crate::snapshot::{Outside, Snapshot};
 
 /// No assertion: it only ends a trial that would hang.
-const TOO_LONG: Duration = Duration::from_secs(30);
+pub const TOO_LONG: Duration = Duration::from_secs(30);
 /// How often the outside looks at the host.
-const POLL: Duration = Duration::from_millis(3);
+pub const POLL: Duration = Duration::from_millis(3);
 
 /// How a process of the host dies.
 #[derive(Debug, Clone)]
@@ -61,13 +61,7 @@ pub struct Trial<'a> {
 impl<'a> Trial<'a> {
     /// A host with a home of its own. Its model is at this address.
     pub fn new(script: &'a Script, kills: &'a [Kill], model: &'a str) -> Self {
-        // What only a power cut would lose need not be on a disk.
-        let memory = Path::new("/dev/shm");
-        let folder = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
-        let folder = folder.expect("a folder for the trial");
-        for name in ["home", "workspace"] {
-            std::fs::create_dir(folder.path().join(name)).expect("a folder of the trial");
-        }
+        let folder = folder();
         let platform = Platform::start(&Place::new(folder.path(), 0).socket());
         let outside = Outside::open(&folder.path().join("home"), script.keeps_files);
         let (offered, ended, opened) = Default::default();
@@ -117,15 +111,12 @@ impl<'a> Trial<'a> {
     }
 
     fn start(&self, process: usize) -> Child {
-        let root = self.folder.path();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_crash-host"));
-        command.current_dir(root.join("workspace")).env_clear();
-        command.env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("HOME", root.join("user"));
-        command.env("CAPSTAN_HOME", root.join("home")).env("CAPSTAN_MODEL", "openai:scripted");
-        command.env("CAPSTAN_API_KEY", "none").env("CAPSTAN_API_BASE", self.model);
-        command.env(Place::VARIABLE, root).env(Place::PROCESS, process.to_string());
+        let mut command = host(self.folder.path(), self.model, process);
         if self.script.stands_in {
             command.env(Place::STANDS_IN, "1");
+        }
+        if self.script.said.iter().any(|said| said.for_keeper) {
+            command.env(Place::KEEPS, "1");
         }
         if self.script.keeps_files {
             command.env("CAPSTAN_TAPE_STORE", "jsonl");
@@ -267,8 +258,31 @@ impl<'a> Trial<'a> {
     }
 }
 
+/// A folder for a trial, with a home and a workspace in it.
+pub fn folder() -> TempDir {
+    // What only a power cut would lose need not be on a disk.
+    let memory = Path::new("/dev/shm");
+    let folder = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
+    let folder = folder.expect("a folder for the trial");
+    for name in ["home", "workspace"] {
+        std::fs::create_dir(folder.path().join(name)).expect("a folder of the trial");
+    }
+    folder
+}
+
+/// A process of a host in this folder, not started.
+pub fn host(root: &Path, model: &str, process: usize) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_crash-host"));
+    command.current_dir(root.join("workspace")).env_clear();
+    command.env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("HOME", root.join("user"));
+    command.env("CAPSTAN_HOME", root.join("home")).env("CAPSTAN_MODEL", "openai:scripted");
+    command.env("CAPSTAN_API_KEY", "none").env("CAPSTAN_API_BASE", model);
+    command.env(Place::VARIABLE, root).env(Place::PROCESS, process.to_string());
+    command
+}
+
 /// The commits of a trace, in order.
-fn commits(trace: &Path) -> Vec<String> {
+pub fn commits(trace: &Path) -> Vec<String> {
     let trace = std::fs::read_to_string(trace).unwrap_or_default();
     trace.lines().filter_map(|line| line.strip_suffix(" before")).map(str::to_owned).collect()
 }

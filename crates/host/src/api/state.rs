@@ -23,7 +23,6 @@ impl StateApi for States {
 
     async fn set(&self, scope: StateScope, key: &str, value: Value) -> Result<(), ApiError> {
         let _alone = parts::change(&self.0).await?;
-        self.0.flush().await.map_err(|error| store_failed(&error))?;
         let facts = self.0.state_facts(scope, Map::from_iter([(key.to_owned(), value)])).await?;
         self.0.journal.extend(facts);
         self.0.flush().await.map_err(|error| store_failed(&error))
@@ -47,9 +46,12 @@ impl StateApi for States {
 }
 
 impl States {
-    /// What the run itself has written is seen.
+    /// What the run itself has written is seen. What else waits goes on waiting.
     async fn read(&self, scope: StateScope) -> Result<String, ApiError> {
-        self.0.flush().await.map_err(|error| store_failed(&error))?;
-        self.0.granted_space(scope)
+        let space = self.0.granted_space(scope)?;
+        if self.0.journal.changes(&space) {
+            self.0.flush().await.map_err(|error| store_failed(&error))?;
+        }
+        Ok(space)
     }
 }

@@ -11,6 +11,7 @@ use serde_json::json;
 
 use super::cursor::List;
 use super::{parts, store_failed};
+use crate::keeping::Space;
 use crate::runs::run::Run;
 
 /// The event that tells of what was kept.
@@ -92,8 +93,7 @@ impl Storage {
             StorageArea::Workspace => json!(run.services.workspace_id),
             StorageArea::Binding => json!(run.context.trigger.binding_id),
         };
-        // As JSON, so that no two owners are written alike.
-        format!("storage:{}", json!([area, owner]))
+        Space::Storage { area, owner }.name()
     }
 
     /// Refuses what there is no room for. What stood under the name goes.

@@ -126,11 +126,8 @@ impl Run {
             }
             ResultBody::StateUpdated { scope, state } => {
                 match self.state_facts(scope, state).await {
-                    // At once: the next one is measured against what is kept.
-                    Ok(facts) => {
-                        self.journal.extend(facts);
-                        self.journalled(self.flush().await);
-                    }
+                    // Not at once: where nothing comes between, it is kept in the commit that ends the run.
+                    Ok(facts) => self.journal.extend(facts),
                     Err(refusal) => self.not_allowed("state.updated", &refusal.to_string()),
                 }
                 Vec::new()
@@ -295,6 +292,8 @@ impl Run {
                 vec![StreamEvent::error(failure.message), StreamEvent::Final { text, ok: false }]
             }
             Some(Terminal::Completed { .. }) | None => {
+                // One that says nothing has heard it all the same.
+                self.take_in();
                 self.finish_reported();
                 self.complete_partial();
                 vec![StreamEvent::Final { text: self.output(), ok: true }]

@@ -5,11 +5,10 @@ use capstan_tape::{Draft, Fact, Kept, StoreError};
 use serde_json::{Value, json};
 
 use super::run::Run;
+use crate::keeping::{LONGEST_KEY, Space};
 
 /// The event that tells of what was kept, without the values.
 const CHANGED: &str = "state.changed";
-/// How long a key may be.
-const LONGEST_KEY: usize = 256;
 
 impl Run {
     /// The space in which this run keeps what it remembers about somebody; none if the event does not tell of such a one.
@@ -29,8 +28,7 @@ impl Run {
             StateScope::Runner => Value::Null,
             StateScope::Workspace => json!(self.services.workspace_id),
         };
-        // As JSON, so that no two owners are written alike.
-        Some(format!("state:{}", json!([self.runner.descriptor().id, scope, owner])))
+        Some(Space::State { runner: self.runner.descriptor().id, scope, owner }.name())
     }
 
     /// The space, if the grant covers it.
@@ -48,6 +46,10 @@ impl Run {
         let limits = self.grant().state_limits;
         let store = self.services.tapes.store();
         let failed = |error: StoreError| crate::api::store_failed(&error);
+        if self.journal.changes(&space) {
+            // How much there is must be known.
+            self.flush().await.map_err(failed)?;
+        }
         let known = store.space(&space).await.map_err(failed)?;
         let (mut rows, mut bytes) = known.map_or((0, 0), |known| (known.rows, known.bytes));
         let at = self.services.settings.clock.now();

@@ -161,6 +161,16 @@ impl Journal {
         self.lock().facts.iter().filter_map(of_tape).collect()
     }
 
+    /// Whether something waits that changes what is kept in a space.
+    pub(crate) fn changes(&self, wanted: &str) -> bool {
+        let is_of_it = |fact: &Fact| match fact {
+            Fact::Keep(kept) => kept.space == wanted,
+            Fact::Forget { space, .. } => space == wanted,
+            _ => false,
+        };
+        self.lock().facts.iter().any(is_of_it)
+    }
+
     /// Adds a fact to what waits.
     pub(crate) fn push(&self, fact: Fact) {
         self.lock().facts.push(fact);

@@ -97,6 +97,7 @@ fn word(fact: &Fact) -> Option<&'static str> {
             "tool_call" => Some("tool-call"),
             "tool_result" => Some("tool-result"),
             "anchor" => Some("anchor"),
+            "event" if entry.payload.get("name").is_some_and(|name| name == "artifact.created") => Some("artifact"),
             _ => None,
         },
         Fact::EnsureTape(_)

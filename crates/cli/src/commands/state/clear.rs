@@ -1,0 +1,63 @@
+//! `capstan state clear`.
+
+use capstan_host::keeping::{Held, unused};
+use capstan_protocol::Timestamp;
+use serde_json::json;
+
+use super::Looked;
+use crate::Failure;
+use crate::commands::{print_json, print_lines};
+
+const DAY_MILLIS: i64 = 24 * 60 * 60 * 1000;
+
+/// What is to be cleared.
+pub(super) struct Clearing {
+    pub(super) space: Option<String>,
+    pub(super) unused: bool,
+    pub(super) older_than: Option<u32>,
+    /// Whether it is removed, and not only said what would be.
+    pub(super) yes: bool,
+}
+
+impl Looked<'_> {
+    pub(super) async fn clear(&self, clearing: &Clearing, json: bool) -> Result<(), Failure> {
+        let now = Timestamp::now();
+        let chosen = self.chosen(clearing, now).await?;
+        let mut rows = Vec::new();
+        for (held, why) in &chosen {
+            rows.push(self.row(held).await?);
+            if clearing.yes {
+                self.spaces.clear(&held.space, why).await?;
+            }
+        }
+        if json {
+            return print_json(&json!({ "cleared": clearing.yes, "spaces": rows }));
+        }
+        let does = if clearing.yes { "cleared" } else { "would clear" };
+        print_lines(rows.iter().map(|row| format!("{does} {}", row.line(now))))?;
+        if !clearing.yes && !rows.is_empty() {
+            eprintln!("note: nothing was removed; the same with --yes removes it");
+        }
+        Ok(())
+    }
+
+    /// The spaces that are meant, each with the reason that is told.
+    async fn chosen(&self, clearing: &Clearing, now: Timestamp) -> Result<Vec<(Held, String)>, Failure> {
+        if let Some(wanted) = &clearing.space {
+            return Ok(vec![(self.spaces.find(wanted).await?, "asked for".to_owned())]);
+        }
+        let reason = |held: &Held| {
+            let mut reasons = Vec::new();
+            if clearing.unused {
+                reasons.push(unused(&held.space, &self.bindings, &self.runners)?.to_string());
+            }
+            if let Some(days) = clearing.older_than {
+                let is_old = now.as_millis().saturating_sub(held.at.as_millis()) >= i64::from(days) * DAY_MILLIS;
+                reasons.push(is_old.then(|| format!("nothing changed for {days} days"))?);
+            }
+            Some(reasons.join("; "))
+        };
+        let all = self.spaces.all().await?;
+        Ok(all.into_iter().filter_map(|held| reason(&held).map(|why| (held, why))).collect())
+    }
+}

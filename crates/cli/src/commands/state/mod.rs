@@ -1,0 +1,201 @@
+//! `capstan state`.
+
+mod clear;
+mod list;
+
+use std::io::Read as _;
+use std::sync::Arc;
+
+use capstan_host::keeping::{KeepingError, Space, Spaces, limits_of};
+use capstan_host::{Bindings, Clock};
+use capstan_protocol::{Binding, Descriptor, RunnerId, SessionId, StateScope, TapeName, WorkspaceId};
+use capstan_tape::{TapeAddress, tape_name};
+use clap::Subcommand;
+use serde_json::{Value, json};
+
+use self::clear::Clearing;
+use super::tape::source::Scope;
+use super::{print, runners};
+use crate::command_line::Context;
+use crate::{Exit, Failure};
+
+/// The largest value that is read from the standard input.
+const MOST_BYTES: u64 = 16 * 1024 * 1024;
+
+#[derive(Subcommand)]
+pub(crate) enum StateCommand {
+    /// Lists the spaces that something is kept in: whose they are, and how much of what is allowed they have.
+    List {
+        /// Only of this runner.
+        #[arg(long, value_name = "ID")]
+        runner: Option<String>,
+        /// Only of this scope, or area of storage: conversation, actor, subject, binding, runner, workspace, plugin.
+        #[arg(long, value_name = "NAME")]
+        scope: Option<String>,
+        /// Prints JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Shows what is kept in a space, or under one key of it.
+    Show {
+        /// Its id, or the beginning of it.
+        space: String,
+        /// One key.
+        key: Option<String>,
+        /// Prints JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Keeps a value under a key.
+    Set {
+        /// The id of a space; or of one that has nothing yet, its runner, scope and owner, as in
+        /// `["plugin:a/b/c", "conversation", "SESSION"]`.
+        space: String,
+        /// The key.
+        key: String,
+        /// The value, in JSON; - reads it from the standard input.
+        value: String,
+    },
+    /// Removes a key.
+    Remove {
+        /// The id of the space.
+        space: String,
+        /// The key.
+        key: String,
+    },
+    /// Removes everything that is kept in a space, or in all that nobody uses. Without --yes it only says what would go.
+    Clear {
+        /// The id of a space.
+        #[arg(required_unless_present_any = ["unused", "older_than"], conflicts_with_all = ["unused", "older_than"])]
+        space: Option<String>,
+        /// Those whose binding is gone, or whose runner no binding names.
+        #[arg(long)]
+        unused: bool,
+        /// Those in which nothing has changed for so many days. With --unused, both must hold.
+        #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..))]
+        older_than: Option<u32>,
+        /// Removes it.
+        #[arg(long)]
+        yes: bool,
+        /// Prints JSON.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+pub(crate) async fn run(context: Context<'_>, command: StateCommand) -> Result<(), Failure> {
+    let scope = if let StateCommand::Set { .. } = command { Scope::beginning(&context) } else { Scope::new(&context) };
+    let done = work(&scope, command).await;
+    scope.close().await?;
+    done
+}
+
+/// What a command looks at.
+struct Looked<'a> {
+    scope: &'a Scope<'a>,
+    spaces: Spaces,
+    workspace: WorkspaceId,
+    bindings: Arc<Vec<Binding>>,
+    runners: Vec<Descriptor>,
+}
+
+async fn work(scope: &Scope<'_>, command: StateCommand) -> Result<(), Failure> {
+    let workspace = scope.workspace().await?;
+    let system = TapeAddress { workspace: workspace.clone(), session: capstan_host::SYSTEM.into() };
+    let store = scope.tapes()?.store().clone();
+    let bindings = Bindings::new(store.clone(), Clock::system(), system.clone()).all().await?;
+    let spaces = Spaces::new(store, Clock::system(), system);
+    let looked = Looked { scope, spaces, workspace, bindings, runners: runners::known(scope.context) };
+    match command {
+        StateCommand::List { runner, scope, json } => looked.list(&list::Filter { runner, scope }, json).await,
+        StateCommand::Show { space, key, json } => looked.show(&space, key.as_deref(), json).await,
+        StateCommand::Set { space, key, value } => looked.set(&space, &key, &value).await,
+        StateCommand::Remove { space, key } => {
+            let held = looked.spaces.find(&space).await?;
+            looked.spaces.remove(&held.space, &key).await?;
+            print(&format!("{key:?} is removed from {}", held.space.id()))
+        }
+        StateCommand::Clear { space, unused, older_than, yes, json } => {
+            looked.clear(&Clearing { space, unused, older_than, yes }, json).await
+        }
+    }
+}
+
+impl Looked<'_> {
+    async fn set(&self, wanted: &str, key: &str, value: &str) -> Result<(), Failure> {
+        let space = if wanted.trim_start().starts_with('[') {
+            self.named(wanted).await?
+        } else {
+            self.spaces.find(wanted).await?.space
+        };
+        let limits = limits_of(&space, &self.bindings).unwrap_or_default();
+        self.spaces.set(&space, key, read_value(value)?, limits).await?;
+        print(&format!("{key:?} is kept in {}", space.id()))
+    }
+
+    /// The space of a runner, a scope and an owner. A conversation may be named by its session.
+    async fn named(&self, wanted: &str) -> Result<Space, Failure> {
+        let invalid = |detail: &str| {
+            let detail = format!("{wanted} is no space: {detail}");
+            Failure::from(KeepingError::Invalid { detail })
+        };
+        let (runner, scope, owner): (RunnerId, StateScope, Value) =
+            serde_json::from_str(wanted).map_err(|error| invalid(&error.to_string()))?;
+        if !self.runners.iter().any(|known| known.id == runner) {
+            let known: Vec<&str> = self.runners.iter().map(|runner| runner.id.as_str()).collect();
+            let message = format!("there is no runner {runner}; known: {}", known.join(", "));
+            return Err(Failure::new("runner-unknown", message, Exit::Usage));
+        }
+        let is_text = owner.as_str().is_some_and(|owner| !owner.is_empty());
+        let is_id = |part: &Value| part.as_str().is_some_and(|id| !id.is_empty());
+        let parts = owner.as_array().map(Vec::as_slice).unwrap_or_default();
+        let is_owner = match scope {
+            StateScope::Conversation | StateScope::Binding => is_text,
+            StateScope::Workspace => owner == json!(self.workspace),
+            StateScope::Runner => owner.is_null(),
+            StateScope::Actor => matches!(parts, [source, _, id] if is_id(source) && is_id(id)),
+            StateScope::Subject => {
+                matches!(parts, [source, _, kind, id] if is_id(source) && is_id(kind) && is_id(id))
+            }
+        };
+        if !is_owner {
+            return Err(invalid("its owner is not one of that scope; docs/state.md lists them"));
+        }
+        let owner = match (scope, owner.as_str()) {
+            (StateScope::Conversation, Some(named)) => json!(self.conversation(named).await?),
+            _ => owner,
+        };
+        Ok(Space::State { runner, scope, owner })
+    }
+
+    /// The tape of this name, or of this session.
+    async fn conversation(&self, named: &str) -> Result<TapeName, Failure> {
+        if let Ok(tape) = TapeName::parse(named)
+            && self.scope.tapes()?.record(&tape).await?.is_some()
+        {
+            return Ok(tape);
+        }
+        Ok(tape_name(&TapeAddress { workspace: self.workspace.clone(), session: SessionId::new(named) }))
+    }
+}
+
+/// A value as it is given.
+fn read_value(value: &str) -> Result<Value, Failure> {
+    let invalid = |detail: String| Failure::from(KeepingError::Invalid { detail });
+    let mut text = value.to_owned();
+    if value == "-" {
+        text.clear();
+        let read = std::io::stdin().lock().take(MOST_BYTES).read_to_string(&mut text);
+        read.map_err(|error| invalid(format!("the standard input cannot be read: {error}")))?;
+    }
+    serde_json::from_str(&text).map_err(|error| invalid(format!("the value is not JSON ({error})")))
+}
+
+impl From<KeepingError> for Failure {
+    fn from(error: KeepingError) -> Self {
+        match error {
+            KeepingError::Store(error) => error.into(),
+            error => Self::new(error.code(), error.to_string(), Exit::Usage),
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! The spaces that runners keep things in, by whom they belong to.
+
+use capstan_protocol::{RunnerId, StateScope, StorageArea};
+use capstan_tape::blob_hash;
+use serde_json::{Value, json};
+
+/// How many letters of a hash name a space for people.
+const ID_LETTERS: usize = 12;
+const STATE: &str = "state:";
+const STORAGE: &str = "storage:";
+
+/// A space that runners keep things in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Space {
+    /// Values of one runner.
+    State {
+        /// The runner.
+        runner: RunnerId,
+        /// For whom.
+        scope: StateScope,
+        /// Whom that means: a tape, an actor of a source, a binding, a workspace; null for the runner itself.
+        owner: Value,
+    },
+    /// Contents.
+    Storage {
+        /// Where.
+        area: StorageArea,
+        /// Whom that means: a plugin, a workspace, a binding.
+        owner: Value,
+    },
+}
+
+impl Space {
+    /// Its name in the store. As JSON, so that no two owners are written alike.
+    pub fn name(&self) -> String {
+        match self {
+            Self::State { runner, scope, owner } => format!("{STATE}{}", json!([runner, scope, owner])),
+            Self::Storage { area, owner } => format!("{STORAGE}{}", json!([area, owner])),
+        }
+    }
+
+    /// A short name for people.
+    pub fn id(&self) -> String {
+        blob_hash(self.name().as_bytes()).as_str().chars().take(ID_LETTERS).collect()
+    }
+
+    /// The space of a name in the store; none for a space of the host itself.
+    pub fn parse(name: &str) -> Option<Self> {
+        if let Some(state) = name.strip_prefix(STATE) {
+            let (runner, scope, owner) = serde_json::from_str(state).ok()?;
+            return Some(Self::State { runner, scope, owner });
+        }
+        let (area, owner) = serde_json::from_str(name.strip_prefix(STORAGE)?).ok()?;
+        Some(Self::Storage { area, owner })
+    }
+
+    /// Whom it belongs to.
+    pub fn owner(&self) -> &Value {
+        match self {
+            Self::State { owner, .. } | Self::Storage { owner, .. } => owner,
+        }
+    }
+
+    /// Whom it belongs to, in a word; the source and the id of an actor have a colon between them.
+    pub fn owner_words(&self) -> String {
+        fn words(owner: &Value) -> Option<String> {
+            match owner {
+                Value::Null => None,
+                Value::String(text) => Some(text.clone()),
+                Value::Array(parts) => Some(parts.iter().filter_map(words).collect::<Vec<_>>().join(":")),
+                other => Some(other.to_string()),
+            }
+        }
+        words(self.owner()).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use capstan_protocol::{StateScope, StorageArea};
+    use serde_json::{Value, json};
+
+    use super::Space;
+
+    #[test]
+    fn g06_a_space_is_read_as_it_was_written_and_no_two_are_alike() {
+        let state = |scope, owner| Space::State { runner: "plugin:a/b/c".into(), scope, owner };
+        let spaces = [
+            state(StateScope::Actor, json!(["telegram", null, "4:2"])),
+            state(StateScope::Actor, json!(["telegram", "4", "2"])),
+            state(StateScope::Runner, Value::Null),
+            state(StateScope::Binding, json!("b")),
+            Space::Storage { area: StorageArea::Binding, owner: json!("b") },
+            Space::Storage { area: StorageArea::Plugin, owner: json!(["a", "b"]) },
+        ];
+        for (number, space) in spaces.iter().enumerate() {
+            assert_eq!(Space::parse(&space.name()).as_ref(), Some(space));
+            assert!(!spaces[..number].iter().any(|other| other.name() == space.name() || other.id() == space.id()));
+        }
+        assert_eq!(spaces[1].owner_words(), "telegram:4:2");
+        for foreign in ["bindings", "state:", "state:[1]", "storage:{}", ""] {
+            assert_eq!(Space::parse(foreign), None, "{foreign}");
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! A runner without a model: rules in the binding's configuration say what it does, and the host keeps its state.
+//!
+//! It counts, takes votes and keeps notes, for a conversation or for one person. `docs/runners.md` has a binding for it.
+//!
+//! What it wants kept it says in a `state.updated` right before its answer, so that both are one commit: a run that a
+//! crash cuts off leaves nothing behind and is taken up again. Only the turns of one conversation follow one another,
+//! so what several conversations write at the same time has a key for each of them.
+
+mod config;
+mod kept;
+
+use std::sync::Arc;
+
+use capstan::hooks::contracts::{ResultStream, RunApi, Runner};
+use capstan::hooks::points::ProvideRunners;
+use capstan::hooks::{BoxError, Plugin, Registrar};
+use capstan::protocol::{
+    ApiError, ApiErrorCode, Authority, Capabilities, Descriptor, HostState, Map, ResultBody, RunContext, RunResult,
+    StateScope,
+};
+use futures::{StreamExt as _, stream};
+use serde_json::{Value, json};
+
+use config::{Config, Does, Rule};
+
+/// Serves events by rules.
+#[derive(Clone, Copy)]
+pub struct Rules;
+
+impl Rules {
+    /// The id that bindings name.
+    pub const ID: &str = "plugin:capstan/examples/rules";
+}
+
+impl Plugin for Rules {
+    fn name(&self) -> &'static str {
+        "rules"
+    }
+
+    fn register(&self, hooks: &mut Registrar) -> Result<(), BoxError> {
+        hooks.on_sync(ProvideRunners, || Ok(Some(vec![Arc::new(Self) as Arc<dyn Runner>])));
+        Ok(())
+    }
+}
+
+impl Runner for Rules {
+    fn descriptor(&self) -> Descriptor {
+        let state = [StateScope::Conversation, StateScope::Actor].into();
+        Descriptor {
+            description: Some("Counts, takes votes and keeps notes, by rules and without a model.".into()),
+            capabilities: Capabilities {
+                event_context: true,
+                host_state: HostState::Required,
+                // A run that was cut off did nothing that the host does not know of.
+                effects_through_host: true,
+                ..Capabilities::default()
+            },
+            permissions: Authority { state, ..Authority::none() },
+            config_schema: Some(config::schema()),
+            ..Descriptor::new(Self::ID, "Rules")
+        }
+    }
+
+    fn run(&self, context: RunContext, api: RunApi) -> ResultStream {
+        let served = async move {
+            serve(&context, &api).await.unwrap_or_else(|error| {
+                let (message, code) = (error.message, error.cause);
+                vec![ResultBody::RunFailed { message, code }]
+            })
+        };
+        stream::once(served).flat_map(|results| stream::iter(results.into_iter().map(RunResult::from))).boxed()
+    }
+}
+
+/// What a rule comes to.
+#[derive(Default)]
+struct Done {
+    /// What is to be kept, and for whom.
+    keeps: Option<(StateScope, Map)>,
+    count: u64,
+    list: String,
+}
+
+async fn serve(context: &RunContext, api: &RunApi) -> Result<Vec<ResultBody>, ApiError> {
+    // The binding was checked against the schema when it was saved; another version may have had another schema.
+    let config: Config = serde_json::from_value(Value::Object(context.config.clone()))
+        .map_err(|error| ApiError::new(ApiErrorCode::InvalidArgument, format!("the rules cannot be read: {error}")))?;
+    let Some((rule, text)) = config.rules.iter().find_map(|rule| Some((rule, rule.fits(context)?))) else {
+        return Ok(said(config.otherwise));
+    };
+    if text.is_empty() && rule.does.needs_text() {
+        return Ok(said(Some("What? Please say it in the same message.".to_owned())));
+    }
+    let done = apply(rule, text, context, api).await?;
+    let name = context.actor.as_ref().map(|actor| actor.name.as_deref().unwrap_or(&actor.id));
+    let answer = rule.says.replace("{count}", &done.count.to_string()).replace("{name}", name.unwrap_or("somebody"));
+    let answer = answer.replace("{list}", &done.list).replace("{text}", text);
+    let keeps = done.keeps.map(|(scope, state)| ResultBody::StateUpdated { scope, state });
+    Ok(keeps.into_iter().chain(said(Some(answer))).collect())
+}
+
+/// A message and the end, or the end alone.
+fn said(text: Option<String>) -> Vec<ResultBody> {
+    let silent = text.is_none();
+    let message = text.map(|text| ResultBody::MessageCompleted { content: text.into(), provider_meta: Map::new() });
+    message.into_iter().chain([ResultBody::RunCompleted { silent }]).collect()
+}
+
+async fn apply(rule: &Rule, text: &str, context: &RunContext, api: &RunApi) -> Result<Done, ApiError> {
+    let tape = &context.context.tape;
+    Ok(match rule.does {
+        Does::Say => Done::default(),
+        Does::Count => {
+            let beginning = format!("count/{}/", rule.name());
+            let own = format!("{beginning}{tape}");
+            let counts = kept::under(api, rule.scope, &beginning).await?;
+            let count_of = |value: &Value| value.as_u64().unwrap_or_default();
+            let before = counts.iter().find(|kept| kept.key == own).map_or(0, |kept| count_of(&kept.value));
+            let count = counts.iter().map(|kept| count_of(&kept.value)).sum::<u64>() + 1;
+            Done { keeps: Some((rule.scope, Map::from_iter([(own, json!(before + 1))]))), count, ..Done::default() }
+        }
+        Does::Remember => {
+            // A key for each note: nobody else writes it.
+            let note = Map::from_iter([(format!("note/{}", context.run_id), json!(text))]);
+            Done { keeps: Some((rule.scope, note)), ..Done::default() }
+        }
+        Does::Recall => {
+            let notes = kept::under(api, rule.scope, "note/").await?;
+            let list = notes.iter().filter_map(|note| Some(format!("- {}", note.value.as_str()?)));
+            Done { count: notes.len() as u64, list: list.collect::<Vec<_>>().join("\n"), ..Done::default() }
+        }
+        Does::Vote => {
+            // A key for each voter: to vote again is to change one's mind.
+            let who = context.actor.as_ref().map_or("", |actor| &actor.id);
+            let own = format!("vote/{who}");
+            let votes = kept::under(api, StateScope::Conversation, "vote/").await?;
+            let count = votes.iter().filter(|vote| vote.key != own && vote.value == text).count() as u64 + 1;
+            let vote = Map::from_iter([(own, json!(text))]);
+            Done { keeps: Some((StateScope::Conversation, vote)), count, ..Done::default() }
+        }
+        Does::Tally => {
+            let votes = kept::under(api, StateScope::Conversation, "vote/").await?;
+            Done { count: votes.len() as u64, list: kept::tally(&votes), ..Done::default() }
+        }
+    })
+}

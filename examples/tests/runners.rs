@@ -1,0 +1,266 @@
+//! The runners of the examples, under bindings: through real events, on a real store, over restarts.
+
+use std::path::Path;
+
+use capstan::protocol::{ActorRef, Binding, Event, Role, StateScope};
+use capstan::tape::{DefaultView, Entry, Kind, Slice, View as _};
+use capstan::{Capstan, Host, Served};
+use capstan_examples::notebook::Notebook;
+use capstan_examples::rules::Rules;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+const INTRODUCTION: &str = "I am the demo model";
+
+/// A host with both runners, in this home.
+async fn start(home: &Path) -> Host {
+    let builder = Capstan::builder().plugin(Rules).plugin(Notebook).workspace(home).home(home.join("home"));
+    builder.set("model", "demo:").set("message_context", "false").start().await.unwrap()
+}
+
+async fn save(host: &Host, binding: Value) {
+    let binding: Binding = serde_json::from_value(binding).unwrap();
+    host.bindings().save(&binding, &host.runners()).await.unwrap();
+}
+
+/// The binding of `docs/runners.md`: everything on this channel goes by rules.
+fn rules() -> Value {
+    json!({
+        "binding_id": "club", "runner_id": Rules::ID, "scope": {"channel": "cli"},
+        "state_policy": {"enabled": true},
+        "runner_config": {"rules": [
+            {"word": "cheers", "does": "count", "says": "That is {count}."},
+            {"word": "seen", "does": "count", "scope": "actor", "says": "{name} was here {count} times."},
+            {"word": "remember", "does": "remember", "scope": "actor", "says": "Noted: {text}"},
+            {"word": "notes", "does": "recall", "scope": "actor", "says": "{count} notes\n{list}"},
+            {"word": "vote", "does": "vote", "says": "{text} has {count}"},
+            {"word": "result", "does": "tally", "says": "{count} votes: {list}"},
+            {"event_type": "group.member_joined", "does": "count", "says": "Welcome, {name}, number {count}!"},
+        ]},
+    })
+}
+
+fn notebook() -> Value {
+    json!({
+        "binding_id": "diary", "runner_id": Notebook::ID, "scope": {"channel": "cli"},
+        "state_policy": {"enabled": true}, "runner_config": {"keep": 6},
+    })
+}
+
+fn message(chat: &str, actor: &str, text: &str) -> Event {
+    Event { actor: Some(ActorRef { id: actor.to_owned(), name: None }), ..Event::message("cli", chat, text) }
+}
+
+async fn say(host: &Host, chat: &str, actor: &str, text: &str) -> String {
+    let served = host.serve(message(chat, actor, text)).await.unwrap();
+    assert_eq!(served.error, None, "{text}");
+    served.output
+}
+
+async fn entries(host: &Host, chat: &str) -> Vec<Entry> {
+    let session = format!("cli:{chat}");
+    let tapes = host.tapes().list().await.unwrap();
+    let mut of_session = tapes.into_iter().filter(|tape| tape.session.as_ref().is_some_and(|s| s.as_str() == session));
+    let tape = of_session.next().unwrap().name;
+    assert!(of_session.next().is_none(), "one session has one tape");
+    host.tapes().read(&tape, &Slice::all()).await.unwrap()
+}
+
+/// What was said in a chat, by whoever served it.
+async fn said(host: &Host, chat: &str) -> Vec<String> {
+    let messages = entries(host, chat).await.into_iter().filter(|entry| entry.kind == Kind::Message);
+    messages.map(|entry| entry.payload["content"].as_str().unwrap().to_owned()).collect()
+}
+
+/// How many keys are kept, by the scope that their space names.
+async fn kept(host: &Host, scope: StateScope) -> u64 {
+    let spaces = host.tapes().store().spaces("state:").await.unwrap();
+    let of_scope = spaces.iter().filter(|space| space.space.contains(json!(scope).as_str().unwrap()));
+    of_scope.map(|space| space.rows).sum()
+}
+
+#[tokio::test]
+async fn g06_rules_keep_votes_for_a_conversation_and_notes_for_a_person_over_a_restart() {
+    let home = TempDir::new().unwrap();
+    let host = start(home.path()).await;
+    save(&host, rules()).await;
+    assert_eq!(say(&host, "family", "ann", "Vote tea").await, "tea has 1");
+    assert_eq!(say(&host, "family", "bob", "vote tea").await, "tea has 2");
+    assert_eq!(say(&host, "family", "cid", "vote coffee").await, "coffee has 1");
+    assert_eq!(say(&host, "family", "ann", "remember the milk").await, "Noted: the milk");
+    assert_eq!(say(&host, "family", "bob", "vote").await, "What? Please say it in the same message.");
+    host.stop().await.unwrap();
+
+    let host = start(home.path()).await;
+    assert_eq!(say(&host, "family", "bob", "vote coffee").await, "coffee has 2", "he changed his mind");
+    assert_eq!(say(&host, "family", "ann", "result").await, "3 votes: coffee: 2, tea: 1");
+    assert_eq!(say(&host, "work", "ann", "result").await, "0 votes: ", "that is another conversation");
+    assert_eq!(say(&host, "work", "ann", "notes").await, "1 notes\n- the milk", "and the same person");
+    assert_eq!(say(&host, "work", "bob", "notes").await, "0 notes\n");
+    assert_eq!((kept(&host, StateScope::Conversation).await, kept(&host, StateScope::Actor).await), (3, 1));
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a07_rules_serve_what_is_no_message_and_say_nothing_where_none_fits() {
+    let home = TempDir::new().unwrap();
+    let host = start(home.path()).await;
+    save(&host, rules()).await;
+    for (name, number) in [("Ann", 1), ("Bob", 2)] {
+        let joined = json!({
+            "event_type": "group.member_joined", "source": "cli", "conversation_id": "family",
+            "actor": {"id": name, "name": name}, "input": {},
+        });
+        let served = host.serve(Event::from_envelope(joined).unwrap()).await.unwrap();
+        assert_eq!(served.output, format!("Welcome, {name}, number {number}!"));
+    }
+    let served: Served = host.serve(message("family", "ann", "good morning")).await.unwrap();
+    assert_eq!((served.outcome.unwrap().name(), served.outbounds.len()), ("silent", 0));
+    assert_eq!(said(&host, "family").await.pop().unwrap(), "good morning", "it was heard all the same");
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn g02_rules_that_do_not_fit_the_schema_are_refused_when_they_are_saved() {
+    let home = TempDir::new().unwrap();
+    let host = start(home.path()).await;
+    let wrong = [
+        json!({}),
+        json!({"rules": []}),
+        json!({"rules": [{"word": "x", "does": "dance", "says": ""}]}),
+        json!({"rules": [{"does": "say", "says": ""}]}),
+        json!({"rules": [{"word": "x", "event_type": "y", "does": "say", "says": ""}]}),
+        json!({"rules": [{"word": "two words", "does": "say", "says": ""}]}),
+        json!({"rules": [{"word": "x", "does": "count", "scope": "workspace", "says": ""}]}),
+    ];
+    for config in wrong {
+        let binding = json!({"binding_id": "club", "runner_id": Rules::ID, "runner_config": config});
+        let binding: Binding = serde_json::from_value(binding).unwrap();
+        let refused = host.bindings().save(&binding, &host.runners()).await.unwrap_err();
+        assert_eq!(refused.code(), "binding-invalid", "{refused}");
+    }
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn g06_rules_that_may_not_keep_state_fail_in_so_many_words() {
+    let home = TempDir::new().unwrap();
+    let host = start(home.path()).await;
+    let mut binding = rules();
+    binding["state_policy"]["scopes"] = json!(["conversation"]);
+    save(&host, binding).await;
+    assert_eq!(say(&host, "family", "ann", "cheers").await, "That is 1.");
+    let served = host.serve(message("family", "ann", "seen")).await.unwrap();
+    assert_eq!(served.outcome.unwrap().name(), "failed");
+    assert_eq!(kept(&host, StateScope::Actor).await, 0);
+    host.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g06_t13_nothing_is_lost_when_many_conversations_count_at_once() {
+    const CHATS: usize = 8;
+    const EACH: usize = 6;
+    let home = TempDir::new().unwrap();
+    let host = start(home.path()).await;
+    save(&host, rules()).await;
+    let events = (0..CHATS * EACH).flat_map(|number| {
+        let chat = format!("chat-{}", number % CHATS);
+        ["cheers", "seen"].map(|word| host.serve(message(&chat, "ann", word)))
+    });
+    for served in futures::future::join_all(events).await {
+        assert_eq!(served.unwrap().outcome.unwrap().name(), "replied");
+    }
+    for chat in 0..CHATS {
+        let counted = say(&host, &format!("chat-{chat}"), "ann", "cheers").await;
+        assert_eq!(counted, format!("That is {}.", EACH + 1), "of this conversation");
+    }
+    let seen = say(&host, "elsewhere", "ann", "seen").await;
+    assert_eq!(seen, format!("ann was here {} times.", CHATS * EACH + 1), "of this person, in all of them");
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn g02_a_session_goes_to_the_rules_and_back_on_one_tape() {
+    let home = TempDir::new().unwrap();
+    let host = start(home.path()).await;
+    assert!(say(&host, "family", "ann", "one").await.starts_with(INTRODUCTION));
+    save(&host, rules()).await;
+    assert_eq!(say(&host, "family", "ann", "cheers").await, "That is 1.");
+    host.bindings().remove(&"club".into()).await.unwrap();
+    assert_eq!(say(&host, "family", "ann", "three").await, "You said: three", "it knows what was said before");
+    save(&host, rules()).await;
+    assert_eq!(say(&host, "family", "ann", "cheers").await, "That is 2.", "what was kept is still there");
+
+    let (said, all) = (said(&host, "family").await, entries(&host, "family").await);
+    let texts: Vec<&str> = said.iter().map(|text| text.lines().next_back().unwrap()).collect();
+    let whole = ["one", "You said: one", "cheers", "That is 1.", "three", "You said: three", "cheers", "That is 2."];
+    assert_eq!(texts, whole);
+    assert!(all.windows(2).all(|pair| pair[0].id < pair[1].id));
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn g08_a_notebook_is_its_own_context_over_a_restart_and_the_host_has_a_pointer() {
+    let home = TempDir::new().unwrap();
+    let host = start(home.path()).await;
+    save(&host, notebook()).await;
+    assert!(say(&host, "family", "ann", "one").await.starts_with(INTRODUCTION));
+    assert_eq!(say(&host, "family", "ann", "two").await, "You said: two", "it read its notebook");
+    host.stop().await.unwrap();
+
+    let host = start(home.path()).await;
+    assert_eq!(say(&host, "family", "ann", "three").await, "You said: three");
+    let store = host.tapes().store();
+    let spaces = store.spaces("state:").await.unwrap();
+    let [state] = &spaces[..] else { panic!("one space, not {spaces:?}") };
+    let kept = store.kept_in(&state.space, None, 10).await.unwrap();
+    assert_eq!(kept.len(), 1);
+    assert_eq!((kept[0].key.as_str(), &kept[0].value), ("notebook", &json!({"number": 3})), "a pointer and no more");
+    let notebooks = store.kept_in(&store.spaces("storage:").await.unwrap()[0].space, None, 10).await.unwrap();
+    assert!(notebooks.len() <= 2, "the newest, and the one before it: {notebooks:?}");
+
+    assert_eq!(say(&host, "family", "ann", "four").await, "You said: four");
+    let notebooks = store.kept_in(&store.spaces("storage:").await.unwrap()[0].space, None, 10).await.unwrap();
+    let newest = notebooks.iter().max_by_key(|kept| kept.key.clone()).unwrap();
+    let newest = store.blob(&serde_json::from_value(newest.value["hash"].clone()).unwrap()).await.unwrap().unwrap();
+    let newest: Vec<Value> = serde_json::from_slice(&newest).unwrap();
+    assert_eq!((newest.len(), &newest[0]["content"]), (6, &json!("two")), "as many as the binding says");
+    assert_eq!(said(&host, "family").await.len(), 8, "the tape has all of it");
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn g02_g08_a_session_goes_to_the_notebook_and_back_on_one_tape() {
+    let home = TempDir::new().unwrap();
+    let host = start(home.path()).await;
+    assert!(say(&host, "family", "ann", "one").await.starts_with(INTRODUCTION));
+    save(&host, notebook()).await;
+    let second = say(&host, "family", "ann", "two").await;
+    assert!(second.starts_with(INTRODUCTION), "it was told nothing of what came before: {second}");
+    host.bindings().remove(&"diary".into()).await.unwrap();
+    assert_eq!(say(&host, "family", "ann", "three").await, "You said: three");
+    save(&host, notebook()).await;
+    assert_eq!(say(&host, "family", "ann", "four").await, "You said: four", "its notebook goes on");
+
+    let tape = host.tapes().list().await.unwrap().into_iter().find(|tape| tape.session == Some("cli:family".into()));
+    let window = host.tapes().window(&tape.unwrap().name).await.unwrap();
+    let heard = DefaultView.messages(&window).into_iter().filter(|message| message.role == Role::User);
+    let heard: Vec<String> = heard.map(|message| message.content.text()).collect();
+    assert_eq!(heard, ["one", "two", "three", "four"], "the agent would read all of it");
+    host.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g08_t13_each_conversation_has_a_notebook_of_its_own() {
+    let home = TempDir::new().unwrap();
+    let host = start(home.path()).await;
+    save(&host, notebook()).await;
+    let chats: Vec<String> = (0..8).map(|number| format!("chat-{number}")).collect();
+    futures::future::join_all(chats.iter().map(|chat| say(&host, chat, "ann", "one"))).await;
+    let seconds = futures::future::join_all(chats.iter().map(|chat| say(&host, chat, "ann", chat))).await;
+    for (chat, second) in chats.iter().zip(seconds) {
+        assert_eq!(second, format!("You said: {chat}"));
+    }
+    assert_eq!(kept(&host, StateScope::Conversation).await, 8);
+    host.stop().await.unwrap();
+}
