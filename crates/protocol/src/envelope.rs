@@ -37,22 +37,6 @@ pub enum EnvelopeError {
     },
 }
 
-const FIELDS: [&str; 14] = [
-    "event_type",
-    "source",
-    "input",
-    "event_id",
-    "event_time",
-    "bot_id",
-    "workspace_id",
-    "conversation_id",
-    "thread_id",
-    "session_id",
-    "actor",
-    "subject",
-    "delivery",
-    "metadata",
-];
 /// The fields of fields.
 const INNER: [(&str, &[&str]); 4] = [
     ("input", &["text", "contents"]),
@@ -64,11 +48,29 @@ const INNER: [(&str, &[&str]); 4] = [
 const LONGEST_NAME: usize = 1024;
 
 impl Event {
+    /// What an envelope can have.
+    pub const FIELDS: [&str; 14] = [
+        "event_id",
+        "event_type",
+        "event_time",
+        "source",
+        "bot_id",
+        "workspace_id",
+        "conversation_id",
+        "thread_id",
+        "session_id",
+        "actor",
+        "subject",
+        "input",
+        "delivery",
+        "metadata",
+    ];
+
     /// An event from its envelope. `event_type`, `source` and `input` must be there; the rest has defaults: a new event id,
     /// and nothing.
     pub fn from_envelope(envelope: Value) -> Result<Self, EnvelopeError> {
         let Value::Object(mut fields) = envelope else { return Err(EnvelopeError::NotObject) };
-        known("", fields.keys(), &FIELDS)?;
+        known("", fields.keys(), &Self::FIELDS)?;
         for (field, inner) in INNER {
             match fields.get(field) {
                 Some(Value::Object(value)) => known(&format!("{field}."), value.keys(), inner)?,

@@ -152,18 +152,26 @@ impl ModelErrorKind {
     }
 }
 
+/// What is wrong with an answer that ends without [`ModelEvent::Stop`].
+pub(super) const INCOMPLETE: &str = "the model's stream ended before it was complete";
+
 /// Collects a stream to its end. A stream that ends without [`ModelEvent::Stop`] is an error: what came may be half.
-pub async fn collect(mut stream: ModelStream) -> Result<ModelOutput, ModelError> {
+pub async fn collect(stream: ModelStream) -> Result<ModelOutput, ModelError> {
+    gather(stream).await?.ok_or_else(|| ModelError::new(ModelErrorKind::Broken, INCOMPLETE))
+}
+
+/// Collects what a model emits; nothing if it ends without [`ModelEvent::Stop`].
+pub(super) async fn gather<E>(mut events: BoxStream<'static, Result<ModelEvent, E>>) -> Result<Option<ModelOutput>, E> {
     let mut output = ModelOutput::default();
-    while let Some(event) = stream.next().await {
+    while let Some(event) = events.next().await {
         match event? {
             ModelEvent::Text(delta) => output.text.push_str(&delta),
             ModelEvent::Reasoning(_) | ModelEvent::Truncated => {}
             ModelEvent::ToolCall(call) => output.tool_calls.push(call),
             ModelEvent::Usage(usage) => output.usage = Some(usage),
             ModelEvent::ProviderMeta(meta) => output.provider_meta.extend(meta),
-            ModelEvent::Stop => return Ok(output),
+            ModelEvent::Stop => return Ok(Some(output)),
         }
     }
-    Err(ModelError::new(ModelErrorKind::Broken, "the model's stream ended before it was complete"))
+    Ok(None)
 }

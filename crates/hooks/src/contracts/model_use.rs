@@ -1,10 +1,10 @@
 //! Ways to use a model other than to read its answer as it comes.
 
 use capstan_protocol::{ApiError, ApiErrorCode, ModelId, ModelOutput, ToolSpec};
-use futures::StreamExt as _;
 use serde::{Deserialize, Serialize};
 
-use super::{ModelCall, ModelEvent, ModelResults};
+use super::model::{INCOMPLETE, gather};
+use super::{ModelCall, ModelResults};
 
 /// How many tokens something has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,20 +66,9 @@ pub fn tool_bytes(tools: &[ToolSpec]) -> u64 {
     tools.iter().map(|tool| tool.description.len() + tool.parameters.to_string().len()).sum::<usize>() as u64
 }
 
-/// Collects an answer to its end. One that ends without [`ModelEvent::Stop`] is an error: what came may be half.
-pub(super) async fn collect(mut results: ModelResults) -> Result<ModelOutput, ApiError> {
-    let mut output = ModelOutput::default();
-    while let Some(event) = results.next().await {
-        match event? {
-            ModelEvent::Text(delta) => output.text.push_str(&delta),
-            ModelEvent::Reasoning(_) | ModelEvent::Truncated => {}
-            ModelEvent::ToolCall(call) => output.tool_calls.push(call),
-            ModelEvent::Usage(usage) => output.usage = Some(usage),
-            ModelEvent::ProviderMeta(meta) => output.provider_meta.extend(meta),
-            ModelEvent::Stop => return Ok(output),
-        }
-    }
-    Err(ApiError::new(ApiErrorCode::RuntimeError, "the model's stream ended before it was complete"))
+/// Collects an answer to its end. One that ends without [`ModelEvent::Stop`](super::ModelEvent::Stop) is an error: what came may be half.
+pub(super) async fn collect(results: ModelResults) -> Result<ModelOutput, ApiError> {
+    gather(results).await?.ok_or_else(|| ApiError::new(ApiErrorCode::RuntimeError, INCOMPLETE))
 }
 
 /// No provider of models orders texts.

@@ -1,6 +1,6 @@
 //! What is wrong with a binding.
 
-use capstan_protocol::{Binding, BindingId, ChannelName, ChatId, Descriptor, Filter, RunnerId};
+use capstan_protocol::{Binding, BindingId, ChannelName, ChatId, Descriptor, Event, Filter, RunnerId};
 use capstan_tape::StoreError;
 
 use super::closeness::{NAMES, named};
@@ -62,23 +62,6 @@ impl BindingError {
 
 /// How long a name may be.
 const LONGEST_NAME: usize = 128;
-/// What a filter can be about.
-const EVENT_FIELDS: [&str; 14] = [
-    "event_id",
-    "event_type",
-    "event_time",
-    "source",
-    "bot_id",
-    "workspace_id",
-    "conversation_id",
-    "thread_id",
-    "session_id",
-    "actor",
-    "subject",
-    "input",
-    "delivery",
-    "metadata",
-];
 
 /// Refuses a binding that makes no sense by itself, or whose runner cannot take it.
 pub(crate) fn check(binding: &Binding, runners: &[Descriptor]) -> Result<(), BindingError> {
@@ -159,8 +142,8 @@ fn event_type(pattern: &str) -> Result<(), String> {
 
 fn filter(filter: &Filter) -> Result<(), String> {
     let field = filter.field.split('.').next().unwrap_or_default();
-    if !EVENT_FIELDS.contains(&field) {
-        return Err(format!("a filter is about {:?}; an event has {}", filter.field, EVENT_FIELDS.join(", ")));
+    if !Event::FIELDS.contains(&field) {
+        return Err(format!("a filter is about {:?}; an event has {}", filter.field, Event::FIELDS.join(", ")));
     }
     if filter.one_of.is_empty() && filter.contains.is_none() && filter.exists.is_none() {
         return Err(format!("the filter on {} says nothing: give one_of, contains or exists", filter.field));
