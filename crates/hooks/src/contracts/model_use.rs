@@ -66,7 +66,8 @@ pub fn tool_bytes(tools: &[ToolSpec]) -> u64 {
     tools.iter().map(|tool| tool.description.len() + tool.parameters.to_string().len()).sum::<usize>() as u64
 }
 
-/// Collects an answer to its end. One that ends without [`ModelEvent::Stop`](super::ModelEvent::Stop) is an error: what came may be half.
+/// Collects an answer to its end. One that ends without [`ModelEvent::Stop`](super::ModelEvent::Stop) is an error: what
+/// came may be half.
 pub(super) async fn collect(results: ModelResults) -> Result<ModelOutput, ApiError> {
     gather(results).await?.ok_or_else(|| ApiError::new(ApiErrorCode::RuntimeError, INCOMPLETE))
 }
