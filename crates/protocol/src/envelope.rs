@@ -48,12 +48,13 @@ const INNER: [(&str, &[&str]); 4] = [
 const LONGEST_NAME: usize = 1024;
 
 impl Event {
-    /// What an envelope can have.
+    /// What an envelope can have, what it must have first.
     pub const FIELDS: [&str; 14] = [
-        "event_id",
         "event_type",
-        "event_time",
         "source",
+        "input",
+        "event_id",
+        "event_time",
         "bot_id",
         "workspace_id",
         "conversation_id",
@@ -61,7 +62,6 @@ impl Event {
         "session_id",
         "actor",
         "subject",
-        "input",
         "delivery",
         "metadata",
     ];

@@ -21,7 +21,7 @@ mod reserved;
 mod runs;
 mod schedule;
 mod session;
-mod size;
+pub(crate) mod size;
 mod spending;
 mod spill;
 mod state;

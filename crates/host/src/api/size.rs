@@ -19,7 +19,7 @@ impl std::io::Write for Counter {
 }
 
 /// A value as JSON. One that cannot be written is larger than anything.
-pub(super) fn of_json(value: &impl Serialize) -> u64 {
+pub(crate) fn of_json(value: &impl Serialize) -> u64 {
     let mut counter = Counter(0);
     serde_json::to_writer(&mut counter, value).map_or(u64::MAX, |()| counter.0)
 }

@@ -2,14 +2,13 @@
 //! large, and whether the runner floods its run. A runner that errs or lies costs its own run and nothing else, so all
 //! that is kept of it is bounded here.
 
-use std::io;
-
 use capstan_protocol::{ResultBody, ResultFault, RunResult, ToolOutput};
 use capstan_turn::RunFailure;
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::ResultLimits;
+use crate::api::size::of_json;
 
 /// How many results that are left out stand on the tape one by one. The rest is counted.
 const MOST_TOLD: u32 = 16;
@@ -268,28 +267,8 @@ fn most_bytes(body: &ResultBody, limits: &ResultLimits) -> u64 {
 fn size_of(body: &ResultBody) -> u64 {
     match body {
         ResultBody::MessageDelta { delta } | ResultBody::ReasoningDelta { delta } => delta.len() as u64,
-        ResultBody::Unread(value) => json_bytes(value),
-        body => json_bytes(body),
-    }
-}
-
-fn json_bytes(value: &impl Serialize) -> u64 {
-    let mut counted = Counted(0);
-    // A value that cannot be written can neither be kept.
-    serde_json::to_writer(&mut counted, value).map_or(u64::MAX, |()| counted.0)
-}
-
-/// Counts what is written, and keeps none of it.
-struct Counted(u64);
-
-impl io::Write for Counted {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0 += bytes.len() as u64;
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        ResultBody::Unread(value) => of_json(value),
+        body => of_json(body),
     }
 }
 
