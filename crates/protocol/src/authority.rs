@@ -1,17 +1,9 @@
 //! What there is to be allowed: every resource a run can reach, and what can be done with it.
 
-use std::collections::BTreeSet;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::{Access, TapeAccess};
-
-/// What can be done with a kind of resource.
-pub trait Operation: Copy + Ord + 'static {
-    /// All of it.
-    const ALL: &'static [Self];
-}
+use crate::{Access, Operation, Operations, TapeAccess};
 
 /// Declares the operations on a kind of resource.
 macro_rules! operations {
@@ -25,6 +17,10 @@ macro_rules! operations {
 
         impl Operation for $name {
             const ALL: &'static [Self] = &[$(Self::$variant),+];
+
+            fn place(self) -> u8 {
+                self as u8
+            }
         }
     };
 }
@@ -143,14 +139,14 @@ pub struct Uses<O: Operation> {
     /// Which of them.
     pub names: Access,
     /// What can be done with those.
-    pub operations: BTreeSet<O>,
+    pub operations: Operations<O>,
 }
 
 /// The forms in which [`Uses`] may be written: `["invoke"]` means all names, `"all"` and `{"only": [..]}` all operations.
 #[derive(Deserialize, JsonSchema)]
 #[serde(untagged, bound(deserialize = "O: Operation + Deserialize<'de>"))]
 enum UsesForm<O: Operation> {
-    Operations(BTreeSet<O>),
+    Operations(Operations<O>),
     Names(Access),
     Whole(Whole<O>),
 }
@@ -159,21 +155,16 @@ enum UsesForm<O: Operation> {
 #[serde(deny_unknown_fields, bound(deserialize = "O: Operation + Deserialize<'de>"))]
 struct Whole<O: Operation> {
     names: Option<Access>,
-    operations: Option<BTreeSet<O>>,
-}
-
-/// Every operation of a kind.
-pub(crate) fn all<O: Operation>() -> BTreeSet<O> {
-    O::ALL.iter().copied().collect()
+    operations: Option<Operations<O>>,
 }
 
 impl<O: Operation> From<UsesForm<O>> for Uses<O> {
     fn from(form: UsesForm<O>) -> Self {
         match form {
             UsesForm::Operations(operations) => Self { names: Access::All, operations },
-            UsesForm::Names(names) => Self { names, operations: all() },
+            UsesForm::Names(names) => Self { names, operations: Operations::all() },
             UsesForm::Whole(Whole { names, operations }) => {
-                Self { names: names.unwrap_or(Access::All), operations: operations.unwrap_or_else(all) }
+                Self { names: names.unwrap_or(Access::All), operations: operations.unwrap_or_else(Operations::all) }
             }
         }
     }
@@ -182,17 +173,17 @@ impl<O: Operation> From<UsesForm<O>> for Uses<O> {
 impl<O: Operation> Uses<O> {
     /// Everything with all of them.
     pub fn all() -> Self {
-        Self { names: Access::All, operations: all() }
+        Self { names: Access::All, operations: Operations::all() }
     }
 
     /// Nothing with any of them.
     pub fn none() -> Self {
-        Self { names: Access::none(), operations: BTreeSet::new() }
+        Self { names: Access::none(), operations: Operations::none() }
     }
 
     /// Everything with these and no others.
     pub fn only<S: Into<String>>(names: impl IntoIterator<Item = S>) -> Self {
-        Self { names: Access::only(names), operations: all() }
+        Self { names: Access::only(names), operations: Operations::all() }
     }
 
     /// Whether this can be done with this one.
@@ -202,7 +193,7 @@ impl<O: Operation> Uses<O> {
 
     /// What both allow.
     pub fn intersect(&self, other: &Self) -> Self {
-        Self { names: self.names.intersect(&other.names), operations: &self.operations & &other.operations }
+        Self { names: self.names.intersect(&other.names), operations: self.operations & other.operations }
     }
 }
 
@@ -217,18 +208,18 @@ pub struct Authority {
     /// Knowledge bases, by id.
     pub knowledge_bases: Uses<KnowledgeUse>,
     /// The history of conversations.
-    pub history: BTreeSet<HistoryUse>,
+    pub history: Operations<HistoryUse>,
     /// The log of events.
-    pub events: BTreeSet<EventUse>,
+    pub events: Operations<EventUse>,
     /// How far history and events reach.
     pub reach: Reach,
     /// The artifacts of the session.
     #[serde(deserialize_with = "all_or_these")]
-    pub artifacts: BTreeSet<ArtifactUse>,
+    pub artifacts: Operations<ArtifactUse>,
     /// State kept by the host.
-    pub state: BTreeSet<StateScope>,
+    pub state: Operations<StateScope>,
     /// Contents kept by the host.
-    pub storage: BTreeSet<StorageArea>,
+    pub storage: Operations<StorageArea>,
     /// Actions on the platform, by name.
     pub platform_api: Access,
     /// The session's tape.
@@ -254,12 +245,12 @@ impl Authority {
             models: Uses::none(),
             tools: Uses::none(),
             knowledge_bases: Uses::none(),
-            history: BTreeSet::new(),
-            events: BTreeSet::new(),
+            history: Operations::none(),
+            events: Operations::none(),
             reach: Reach::Conversation,
-            artifacts: BTreeSet::new(),
-            state: BTreeSet::new(),
-            storage: BTreeSet::new(),
+            artifacts: Operations::none(),
+            state: Operations::none(),
+            storage: Operations::none(),
             platform_api: Access::none(),
             tape: TapeAccess::None,
             prompt: false,
@@ -274,12 +265,12 @@ impl Authority {
             models: Uses::all(),
             tools: Uses::all(),
             knowledge_bases: Uses::all(),
-            history: all(),
-            events: all(),
+            history: Operations::all(),
+            events: Operations::all(),
             reach: Reach::Workspace,
-            artifacts: all(),
-            state: all(),
-            storage: all(),
+            artifacts: Operations::all(),
+            state: Operations::all(),
+            storage: Operations::all(),
             platform_api: Access::All,
             tape: TapeAccess::Write,
             prompt: true,
@@ -294,12 +285,12 @@ impl Authority {
             models: self.models.intersect(&other.models),
             tools: self.tools.intersect(&other.tools),
             knowledge_bases: self.knowledge_bases.intersect(&other.knowledge_bases),
-            history: &self.history & &other.history,
-            events: &self.events & &other.events,
+            history: self.history & other.history,
+            events: self.events & other.events,
             reach: self.reach.min(other.reach),
-            artifacts: &self.artifacts & &other.artifacts,
-            state: &self.state & &other.state,
-            storage: &self.storage & &other.storage,
+            artifacts: self.artifacts & other.artifacts,
+            state: self.state & other.state,
+            storage: self.storage & other.storage,
             platform_api: self.platform_api.intersect(&other.platform_api),
             tape: self.tape.min(other.tape),
             prompt: self.prompt && other.prompt,
@@ -310,7 +301,7 @@ impl Authority {
 }
 
 /// Operations as a list; a plain `true` or `false`, as older records have it, is all or none.
-fn all_or_these<'de, D, O>(deserializer: D) -> Result<BTreeSet<O>, D::Error>
+fn all_or_these<'de, D, O>(deserializer: D) -> Result<Operations<O>, D::Error>
 where
     D: Deserializer<'de>,
     O: Operation + Deserialize<'de>,
@@ -319,11 +310,11 @@ where
     #[serde(untagged, bound(deserialize = "O: Operation + Deserialize<'de>"))]
     enum Form<O: Operation> {
         All(bool),
-        These(BTreeSet<O>),
+        These(Operations<O>),
     }
     Ok(match Form::deserialize(deserializer)? {
-        Form::All(true) => all(),
-        Form::All(false) => BTreeSet::new(),
+        Form::All(true) => Operations::all(),
+        Form::All(false) => Operations::none(),
         Form::These(operations) => operations,
     })
 }

@@ -1,16 +1,13 @@
 //! Which runner serves which events, and with what.
 
-use std::collections::BTreeSet;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::authority::all;
 use crate::{
     Access, AdmissionMode, ApprovalRule, ArtifactUse, Authority, BindingId, ChannelName, ChatId, EventUse, HistoryUse,
-    KnowledgeUse, Map, ModelUse, Reach, RunnerId, StateLimits, StateScope, StorageArea, TapeAccess, ToolUse, Uses,
-    WorkspaceId,
+    KnowledgeUse, Map, ModelUse, Operations, Reach, RunnerId, StateLimits, StateScope, StorageArea, TapeAccess,
+    ToolUse, Uses, WorkspaceId,
 };
 
 /// The standing order that matches events to a runner.
@@ -107,18 +104,18 @@ pub struct ResourcePolicy {
     pub knowledge_bases: Option<Uses<KnowledgeUse>>,
     /// The history of conversations.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub history: Option<BTreeSet<HistoryUse>>,
+    pub history: Option<Operations<HistoryUse>>,
     /// The log of events.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub events: Option<BTreeSet<EventUse>>,
+    pub events: Option<Operations<EventUse>>,
     /// How far history and events reach. More than the conversation needs the binding's word.
     pub reach: Reach,
     /// The artifacts of the session.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub artifacts: Option<BTreeSet<ArtifactUse>>,
+    pub artifacts: Option<Operations<ArtifactUse>>,
     /// Contents kept by the host.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub storage: Option<BTreeSet<StorageArea>>,
+    pub storage: Option<Operations<StorageArea>>,
     /// Actions on the platform, by name. They need the binding's word.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub platform_api: Option<Access>,
@@ -147,7 +144,7 @@ pub struct StatePolicy {
     pub enabled: bool,
     /// For whom; absent: for all it asks for.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub scopes: Option<BTreeSet<StateScope>>,
+    pub scopes: Option<Operations<StateScope>>,
     /// How much in each scope.
     pub limits: StateLimits,
 }
@@ -180,15 +177,15 @@ impl Binding {
             models: policy.models.clone().unwrap_or(everything.models),
             tools: policy.tools.clone().unwrap_or(everything.tools),
             knowledge_bases: policy.knowledge_bases.clone().unwrap_or(everything.knowledge_bases),
-            history: policy.history.clone().unwrap_or(everything.history),
-            events: policy.events.clone().unwrap_or(everything.events),
+            history: policy.history.unwrap_or(everything.history),
+            events: policy.events.unwrap_or(everything.events),
             reach: policy.reach,
-            artifacts: policy.artifacts.clone().unwrap_or(everything.artifacts),
-            state: match &self.state_policy {
-                StatePolicy { enabled: false, .. } => BTreeSet::new(),
-                StatePolicy { scopes, .. } => scopes.clone().unwrap_or_else(all),
+            artifacts: policy.artifacts.unwrap_or(everything.artifacts),
+            state: match self.state_policy {
+                StatePolicy { enabled: false, .. } => Operations::none(),
+                StatePolicy { scopes, .. } => scopes.unwrap_or_else(Operations::all),
             },
-            storage: policy.storage.clone().unwrap_or(everything.storage),
+            storage: policy.storage.unwrap_or(everything.storage),
             platform_api: policy.platform_api.clone().unwrap_or_else(Access::none),
             tape: policy.tape.unwrap_or(everything.tape),
             prompt: everything.prompt,

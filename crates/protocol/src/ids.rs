@@ -1,6 +1,8 @@
-//! Ids as newtypes, so that a session id is never passed where a run id belongs.
+//! Ids as newtypes, so that a session id is never passed where a run id belongs. Each is in many places at once, so all of
+//! them share its text.
 
 use std::fmt;
+use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -22,12 +24,12 @@ macro_rules! text_id {
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
         #[serde(transparent)]
-        pub struct $name(String);
+        pub struct $name(Arc<str>);
 
         impl $name {
             /// Names the thing by this text.
             pub fn new(text: impl Into<String>) -> Self {
-                Self(text.into())
+                Self(text.into().into())
             }
 
             /// The text of the id.
@@ -109,14 +111,14 @@ text_id!(
 impl RunId {
     /// A new run id, ordered by time.
     pub fn generate() -> Self {
-        Self(format!("run-{}", uuid::Uuid::now_v7()))
+        Self::new(format!("run-{}", uuid::Uuid::now_v7()))
     }
 }
 
 impl EventId {
     /// A new event id, for sources that have none of their own.
     pub fn generate() -> Self {
-        Self(format!("evt-{}", uuid::Uuid::now_v7()))
+        Self::new(format!("evt-{}", uuid::Uuid::now_v7()))
     }
 }
 
@@ -140,8 +142,8 @@ impl fmt::Display for EntryId {
 
 /// The name of a tape. It may become a file name, so it is checked where it is made.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(try_from = "String", into = "String")]
-pub struct TapeName(String);
+#[serde(try_from = "String")]
+pub struct TapeName(Arc<str>);
 
 impl TapeName {
     const MAX_BYTES: usize = 200;
@@ -158,7 +160,7 @@ impl TapeName {
         } else if value.contains(['/', '\\']) || value.chars().any(char::is_control) {
             "it contains a path separator or a control character"
         } else {
-            return Ok(Self(value));
+            return Ok(Self(value.into()));
         };
         Err(IdError { what: "tape name", value, reason })
     }
@@ -180,12 +182,6 @@ impl TryFrom<String> for TapeName {
 
     fn try_from(value: String) -> Result<Self, Self::Error> {
         Self::parse(value)
-    }
-}
-
-impl From<TapeName> for String {
-    fn from(name: TapeName) -> Self {
-        name.0
     }
 }
 

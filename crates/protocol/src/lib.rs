@@ -19,6 +19,7 @@ mod grant;
 mod ids;
 mod message;
 mod model;
+mod operations;
 mod outbound;
 mod outcome;
 mod reading;
@@ -32,8 +33,7 @@ mod tool;
 pub use action::ActionSpec;
 pub use admission::AdmissionMode;
 pub use authority::{
-    ArtifactUse, Authority, EventUse, HistoryUse, KnowledgeUse, ModelUse, Operation, Reach, StateScope, StorageArea,
-    ToolUse, Uses,
+    ArtifactUse, Authority, EventUse, HistoryUse, KnowledgeUse, ModelUse, Reach, StateScope, StorageArea, ToolUse, Uses,
 };
 pub use binding::{Binding, BindingScope, DeliveryPolicy, Filter, ResourcePolicy, StatePolicy};
 pub use content::{Content, ContentPart, ImageUrl, KnownPart};
@@ -48,6 +48,7 @@ pub use ids::{
 };
 pub use message::{ChatMessage, Role};
 pub use model::{ModelId, ModelOptions, ModelOutput, ModelRequest, Reasoning};
+pub use operations::{Operation, Operations};
 pub use outbound::{Outbound, OutboundKind};
 pub use outcome::{EventKey, Outcome};
 pub use reading::ResultFault;

@@ -17,6 +17,7 @@ mod schema;
 mod search;
 mod slice;
 mod snapshot;
+mod statements;
 mod verify;
 mod writer;
 

@@ -60,6 +60,20 @@ impl TurnError {
         }
     }
 
+    /// Whether a code tells of the host or its store, and not of what a runner did.
+    pub fn is_own(code: &str) -> bool {
+        const OWN: [&str; 7] = [
+            "hook-failed",
+            "run-cancelled",
+            "session-busy",
+            "queue-full",
+            "run-timeout",
+            "runner-unknown",
+            "disk-full",
+        ];
+        OWN.contains(&code) || ["store-", "tape-"].iter().any(|beginning| code.starts_with(beginning))
+    }
+
     /// What a user may see: no secret, no internal path.
     pub fn public(&self) -> String {
         match self {

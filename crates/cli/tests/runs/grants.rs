@@ -1,12 +1,11 @@
 //! Properties of grants: what narrows and widens them, and that nothing outside of one is reachable.
 
-use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use capstan::hooks::contracts::ApiMethod;
 use capstan::protocol::{
     Access, ApiErrorCode, ArtifactUse, Authority, Binding, EventUse, HistoryUse, KnowledgeUse, ModelUse, Operation,
-    Reach, ResourcePolicy, StatePolicy, StateScope, StorageArea, TapeAccess, ToolUse, Uses,
+    Operations, Reach, ResourcePolicy, StatePolicy, StateScope, StorageArea, TapeAccess, ToolUse, Uses,
 };
 use capstan_host::default_binding;
 use capstan_host::runs::grant::{Scope, compute};
@@ -17,7 +16,7 @@ use proptest::test_runner::TestRunner;
 
 use super::driven::{attempt, driven, generously};
 
-fn some<O: Operation + std::fmt::Debug>() -> impl Strategy<Value = BTreeSet<O>> {
+fn some<O: Operation + std::fmt::Debug>() -> impl Strategy<Value = Operations<O>> {
     subsequence(O::ALL.to_vec(), 0..=O::ALL.len()).prop_map(|chosen| chosen.into_iter().collect())
 }
 

@@ -1,10 +1,18 @@
 //! What a host holds on to, and for how long.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use capstan::Capstan;
-use capstan::protocol::{Event, Outcome};
+use capstan::hooks::Registrar;
+use capstan::hooks::contracts::{ResultStream, RunApi, Runner};
+use capstan::hooks::points::ProvideRunners;
+use capstan::protocol::{Capabilities, Descriptor, Event, Outcome, ResultBody, RunContext};
 use capstan::tape::MemoryStore;
+use futures::{StreamExt as _, stream};
+use tokio::sync::Notify;
+
+use super::support::{Conversation, Registers};
 
 #[tokio::test]
 async fn a_host_that_is_dropped_lets_go_of_its_store_and_every_run() {
@@ -31,4 +39,50 @@ async fn x01_the_same_event_again_is_told_what_became_of_it_and_does_nothing_twi
     assert_eq!((again.run_id, again.outbounds), (first.run_id, first.outbounds));
     assert!(matches!(again.outcome, Some(Outcome::Replied { .. })));
     assert_eq!(host.tapes().list().await.unwrap()[0].head, head, "nothing was written");
+}
+
+/// A runner that does nothing until it is told to, and nothing past the host.
+struct Idle(Arc<Notify>);
+
+impl Runner for Idle {
+    fn descriptor(&self) -> Descriptor {
+        let capabilities = Capabilities { effects_through_host: true, ..Capabilities::default() };
+        Descriptor { capabilities, ..Descriptor::new("builtin:agent", "idle") }
+    }
+
+    fn run(&self, _: RunContext, _: RunApi) -> ResultStream {
+        let told = Arc::clone(&self.0);
+        stream::once(async move {
+            told.notified().await;
+            ResultBody::RunCompleted { silent: true }.into()
+        })
+        .boxed()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn g10_a_run_that_does_nothing_yet_can_be_found_all_the_same() {
+    let told = Arc::new(Notify::new());
+    let runner: Arc<dyn Runner> = Arc::new(Idle(Arc::clone(&told)));
+    let plugin = Registers("idle", move |hooks: &mut Registrar| {
+        let runner = Arc::clone(&runner);
+        hooks.on_sync(ProvideRunners, move || Ok(Some(vec![Arc::clone(&runner)])));
+    });
+    let conversation = Conversation::with(plugin).await;
+    let store = conversation.host.tapes().store().clone();
+    let found = async {
+        loop {
+            match store.running().await.unwrap().pop() {
+                Some(run) => break run.run_id,
+                None => tokio::time::sleep(Duration::from_millis(100)).await,
+            }
+        }
+    };
+    let looked = async {
+        let found = tokio::time::timeout(Duration::from_secs(60), found).await;
+        told.notify_one();
+        found.expect("it is found")
+    };
+    let (served, found) = tokio::join!(conversation.say("hi"), looked);
+    assert_eq!(served.run_id, Some(found));
 }

@@ -138,3 +138,22 @@ async fn g04_a_failure_stands_on_the_tape_once() {
     assert_eq!(errors.len(), 1);
     assert_eq!(errors[0].payload["message"], "no luck");
 }
+
+#[tokio::test]
+async fn g04_a_message_stands_on_its_tape_also_where_its_run_fails_at_once() {
+    let failed = ResultBody::RunFailed { message: "no".to_owned(), code: Some("club-closed".to_owned()) };
+    let conversation = Conversation::with(runner(vec![failed])).await;
+    let served = conversation.say("hi").await;
+    assert_eq!(served.error.unwrap().code(), "club-closed", "what a runner says of itself it may say");
+    assert_eq!(conversation.view().await, [ANCHOR, "user: hi"]);
+}
+
+#[tokio::test]
+async fn x05_a_runner_cannot_say_that_the_host_is_broken() {
+    for code in ["store-corrupt", "disk-full", "tape-unknown", "runner-unknown", "run-cancelled"] {
+        let failed = ResultBody::RunFailed { message: "no".to_owned(), code: Some(code.to_owned()) };
+        let conversation = Conversation::with(runner(vec![failed])).await;
+        let served = conversation.say("hi").await;
+        assert_eq!(served.error.unwrap().code(), "run-failed", "{code}");
+    }
+}

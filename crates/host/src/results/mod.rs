@@ -9,9 +9,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use capstan_hooks::EventStream;
-use capstan_protocol::{ApiErrorCode, ChatMessage, Content, Map, ResultBody, RunResult, StreamEvent};
+use capstan_protocol::{ApiErrorCode, ChatMessage, Content, Map, ResultBody, RunResult, RunnerSource, StreamEvent};
 use capstan_tape::{Draft, StoreError, keys};
-use capstan_turn::RunFailure;
+use capstan_turn::{RunFailure, TurnError};
 use futures::{FutureExt as _, StreamExt as _};
 use held::Held;
 use serde_json::{Value, json};
@@ -157,6 +157,9 @@ impl Run {
                 Vec::new()
             }
             ResultBody::RunFailed { message, code } => {
+                // What the host says of itself only the host says: people follow its advice.
+                let is_of_host = self.runner.descriptor().source == RunnerSource::HostAdapter;
+                let code = code.filter(|code| is_of_host || !TurnError::is_own(code));
                 self.end(Terminal::Failed(RunFailure { message, code }));
                 Vec::new()
             }
@@ -309,8 +312,8 @@ impl Run {
             let mut progress = self.progress();
             (std::mem::take(&mut progress.partial), !progress.runner_started)
         };
-        // An answer stands after its message. A stand-in takes the message in at its end, which it did not reach.
-        if is_stand_in || !partial.is_empty() {
+        // Whatever became of the run, its message was said. One that looks like a command may be one.
+        if is_stand_in || !partial.is_empty() || self.context.event.command_line().is_none() {
             self.take_in();
         }
         if !partial.is_empty() {

@@ -1,7 +1,9 @@
 //! The only way to run.
 
+use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use capstan_hooks::args::RunModelArgs;
@@ -27,6 +29,9 @@ use crate::engine::GoesOn;
 use crate::results::runner_stream;
 use crate::services::Services;
 use crate::turns::journal::Journal;
+
+/// A run that has written nothing for so long is put on record by itself, so that it can be found and cancelled.
+const ON_RECORD_AFTER: Duration = Duration::from_secs(1);
 
 /// Runs the model stage of turns: one run for each, under the binding that the event resolves to.
 pub(crate) struct Orchestrator {
@@ -104,6 +109,7 @@ impl ModelStage for Orchestrator {
             end = tokio::time::timeout(self.services.settings.run_timeout, self.drive(&run, &input, events)) => {
                 end.unwrap_or(Err(TurnError::Timeout))
             }
+            never = self.put_on_record(&turn.journal) => match never {},
         };
         run.shut_door(status_of(&end));
         // What it had begun and not ended was dropped with it.
@@ -183,6 +189,16 @@ impl Orchestrator {
             door: Door::new(self.services.settings.limits.api, self.services.settings.run_timeout),
         };
         Ok((Arc::new(run), from_api))
+    }
+
+    /// Most runs soon write something, and are on record with it.
+    async fn put_on_record(&self, journal: &Arc<Journal>) -> Infallible {
+        tokio::time::sleep(ON_RECORD_AFTER).await;
+        if let Err(error) = journal.flush().await {
+            // What the run writes next fails too, and says so.
+            tracing::warn!(%error, "a run could not be put on record");
+        }
+        std::future::pending().await
     }
 
     fn context(

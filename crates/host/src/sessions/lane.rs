@@ -95,7 +95,8 @@ impl Lane {
                     Box::pin(self.next_turn(group)).await;
                     self.leave_turn();
                 }
-                None if self.is_to_take_up => self.only_take_up().await,
+                // Seldom done and large, so it does not make every lane large.
+                None if self.is_to_take_up => Box::pin(self.only_take_up()).await,
                 None => {
                     if self.is_done().await {
                         return;
@@ -283,12 +284,12 @@ impl Lane {
             Ok(Some(fence)) => fence,
             // It waits on disk, for the next start.
             Ok(None) => return self.mailbox.put_first(group.into_items()),
-            Err(error) => return self.engine.end_without_turn(group, &self.tape, error).await,
+            Err(error) => return Box::pin(self.engine.end_without_turn(group, &self.tape, error)).await,
         };
         if !self.is_taken_up {
             // What was left is older, and goes first.
             self.mailbox.put_first(group.into_items());
-            return self.take_up(&fence).await;
+            return Box::pin(self.take_up(&fence)).await;
         }
         group.leave_queue();
         let active = self.begin(fence);

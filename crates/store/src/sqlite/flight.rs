@@ -5,6 +5,7 @@ use capstan_tape::{InFlight, Settled, TakenIn};
 use rusqlite::{Connection, OptionalExtension, Result, Row, params};
 
 use super::columns::{entry_id, integer, key_columns, number, tape_name, timestamp};
+use super::statements::Statements;
 
 const COLUMNS: &str = "source, bot_id, event_id, session, tape, entry, at, owner, adoptions, run_id, message";
 
@@ -24,7 +25,7 @@ pub(super) fn event(connection: &Connection, key: &EventKey) -> Result<Option<In
 }
 
 /// Keeps an event that was not in flight.
-pub(super) fn add(connection: &Connection, event: &InFlight) -> Result<()> {
+pub(super) fn add(statements: &Statements<'_>, event: &InFlight) -> Result<()> {
     let [source, bot_id, event_id] = key_columns(&event.key);
     let taken_in = event.taken_in.as_ref();
     let values = params![
@@ -42,11 +43,11 @@ pub(super) fn add(connection: &Connection, event: &InFlight) -> Result<()> {
     ];
     let sql = "INSERT INTO in_flight (source, bot_id, event_id, session, tape, entry, at, owner, adoptions, run_id, message) \
                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
-    connection.prepare_cached(sql)?.execute(values).map(drop)
+    statements.execute(sql, values).map(drop)
 }
 
 /// Keeps what can change of an event that is in flight.
-pub(super) fn change(connection: &Connection, event: &InFlight) -> Result<()> {
+pub(super) fn change(statements: &Statements<'_>, event: &InFlight) -> Result<()> {
     let [source, bot_id, event_id] = key_columns(&event.key);
     let taken_in = event.taken_in.as_ref();
     let values = params![
@@ -60,13 +61,13 @@ pub(super) fn change(connection: &Connection, event: &InFlight) -> Result<()> {
     ];
     let sql = "UPDATE in_flight SET owner = ?4, adoptions = ?5, run_id = ?6, message = ?7 \
                WHERE source = ?1 AND bot_id = ?2 AND event_id = ?3";
-    connection.prepare_cached(sql)?.execute(values).map(drop)
+    statements.execute(sql, values).map(drop)
 }
 
 /// Says whether there was such an event.
-pub(super) fn remove(connection: &Connection, key: &EventKey) -> Result<bool> {
+pub(super) fn remove(statements: &Statements<'_>, key: &EventKey) -> Result<bool> {
     let sql = "DELETE FROM in_flight WHERE source = ?1 AND bot_id = ?2 AND event_id = ?3";
-    connection.prepare_cached(sql)?.execute(key_columns(key)).map(|removed| removed > 0)
+    statements.execute(sql, key_columns(key)).map(|removed| removed > 0)
 }
 
 pub(super) fn settled(connection: &Connection) -> Result<Vec<Settled>> {

@@ -14,27 +14,29 @@ use serde_json::Value;
 use super::columns::{integer, key_columns, to_json};
 use super::error::store_error;
 use super::known::Known;
+use super::statements::Statements;
 use super::{flight, kept, payload, read};
 
 /// Tables as rows that a batch is applied to.
-pub(super) struct SqlRows<'a> {
+pub(super) struct SqlRows<'a, 'c> {
     pub(super) connection: &'a Connection,
+    pub(super) statements: &'a Statements<'c>,
     pub(super) path: &'a Path,
     pub(super) known: &'a mut Known,
 }
 
-impl SqlRows<'_> {
+impl SqlRows<'_, '_> {
     fn done<T>(&self, result: rusqlite::Result<T>) -> Result<T, StoreError> {
         result.map_err(|error| store_error(self.path, &error))
     }
 
     /// How many rows a statement changed.
-    fn execute(&self, sql: &str, params: impl Params) -> rusqlite::Result<usize> {
-        self.connection.prepare_cached(sql)?.execute(params)
+    fn execute(&self, sql: &'static str, params: impl Params) -> rusqlite::Result<usize> {
+        self.statements.execute(sql, params)
     }
 }
 
-impl Rows for SqlRows<'_> {
+impl Rows for SqlRows<'_, '_> {
     fn tape(&mut self, name: &TapeName) -> Result<Option<TapeRecord>, StoreError> {
         let read = || read::tape(self.connection, name);
         let row = self.known.tapes.or_read(name, read);
@@ -121,7 +123,7 @@ impl Rows for SqlRows<'_> {
         if self.done(self.execute(sql, values))? == 0 {
             return Ok(false);
         }
-        self.done(flight::add(self.connection, event))?;
+        self.done(flight::add(self.statements, event))?;
         self.known.in_flight.put(&event.key, event);
         Ok(true)
     }
@@ -133,14 +135,14 @@ impl Rows for SqlRows<'_> {
     }
 
     fn put_in_flight(&mut self, event: &InFlight) -> Result<(), StoreError> {
-        self.done(flight::change(self.connection, event))?;
+        self.done(flight::change(self.statements, event))?;
         self.known.in_flight.put(&event.key, event);
         Ok(())
     }
 
     fn end_flight(&mut self, key: &EventKey) -> Result<bool, StoreError> {
         self.known.in_flight.remove(key);
-        self.done(flight::remove(self.connection, key))
+        self.done(flight::remove(self.statements, key))
     }
 
     fn put_outcome(&mut self, key: &EventKey, outcome: &Outcome, run_id: Option<&RunId>) -> Result<(), StoreError> {

@@ -18,6 +18,7 @@ use super::fail_point;
 use super::known::Known;
 use super::rows::SqlRows;
 use super::search::{self, Chunk};
+use super::statements::Statements;
 
 /// How many batches may wait. A writer that finds no room waits too.
 const WAITING: usize = 1024;
@@ -88,7 +89,7 @@ impl Drop for Writer {
 
 fn write_all(connection: &Connection, path: &Path, mut waiting: mpsc::Receiver<Job>) {
     let largest = fail_point::largest_group().unwrap_or(GROUP);
-    let mut table = Table { connection, path, known: Known::default() };
+    let mut table = Table { connection, statements: Statements::new(connection), path, known: Known::default() };
     while let Some(first) = waiting.blocking_recv() {
         let mut group = Vec::new();
         let mut next = Some(first);
@@ -112,6 +113,7 @@ fn write_all(connection: &Connection, path: &Path, mut waiting: mpsc::Receiver<J
 /// Where the thread writes.
 struct Table<'a> {
     connection: &'a Connection,
+    statements: Statements<'a>,
     path: &'a Path,
     known: Known,
 }
@@ -197,8 +199,8 @@ impl Table<'_> {
     /// Applies a batch that cannot be taken back. An error means that it was refused too late.
     fn apply(&mut self, batch: &mut Batch) -> Result<Answer, StoreError> {
         let before = self.connection.total_changes();
-        let Self { connection, path, known } = self;
-        match rules::apply(&mut SqlRows { connection, path, known }, batch, Timestamp::now()) {
+        let Self { connection, statements, path, known } = self;
+        match rules::apply(&mut SqlRows { connection, statements, path, known }, batch, Timestamp::now()) {
             Err(error) if connection.is_autocommit() || connection.total_changes() != before => Err(error),
             answer => Ok(answer),
         }
@@ -206,8 +208,8 @@ impl Table<'_> {
 
     fn apply_alone(&mut self, batch: &mut Batch) -> Result<Answer, StoreError> {
         self.execute("SAVEPOINT batch")?;
-        let Self { connection, path, known } = self;
-        let answer = rules::apply(&mut SqlRows { connection, path, known }, batch, Timestamp::now());
+        let Self { connection, statements, path, known } = self;
+        let answer = rules::apply(&mut SqlRows { connection, statements, path, known }, batch, Timestamp::now());
         if let Err(error) = &answer {
             if self.connection.is_autocommit() {
                 // SQLite gave up the whole transaction, as it does when the disk is full.
@@ -228,8 +230,7 @@ impl Table<'_> {
         changed.map_err(|error| store_error(self.path, &error))
     }
 
-    fn execute(&self, sql: &str) -> Result<(), StoreError> {
-        let executed = self.connection.prepare_cached(sql).and_then(|mut statement| statement.execute([]));
-        executed.map(drop).map_err(|error| store_error(self.path, &error))
+    fn execute(&self, sql: &'static str) -> Result<(), StoreError> {
+        self.statements.execute(sql, []).map(drop).map_err(|error| store_error(self.path, &error))
     }
 }

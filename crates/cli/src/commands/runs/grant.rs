@@ -1,8 +1,6 @@
 //! A grant in a few lines: what a run may use wholly, what in part, and what not at all.
 
-use std::collections::BTreeSet;
-
-use capstan_protocol::{Access, ApprovalRule, Grant, Operation, Reach, StateLimits, TapeAccess, Uses};
+use capstan_protocol::{Access, ApprovalRule, Grant, Operation, Operations, Reach, StateLimits, TapeAccess, Uses};
 use serde::Serialize;
 use serde_json::json;
 
@@ -74,11 +72,11 @@ fn access(access: &Access) -> Extent {
     }
 }
 
-fn operations<O: Operation + Serialize>(operations: &BTreeSet<O>) -> Extent {
+fn operations<O: Operation + Serialize>(operations: &Operations<O>) -> Extent {
     match operations.len() {
         0 => Extent::None,
         some if some == O::ALL.len() => Extent::All,
-        _ => Extent::Part(operations.iter().map(word).collect::<Vec<_>>().join(", ")),
+        _ => Extent::Part(operations.iter().map(|operation| word(&operation)).collect::<Vec<_>>().join(", ")),
     }
 }
 
