@@ -160,6 +160,8 @@ fn tapes_can_be_read_when_the_disk_is_full() {
     let place = Place::new();
     place.capstan(&["run", "hello"]).data();
     let layer = DiskLayer::over(&place.home()).with_room(0);
+    // What SQLite leaves where it finds room to make the index of its log and none to fill it.
+    std::fs::write(place.home().join("capstan.db-shm"), [0; 3]).unwrap();
     for command in [&["tape", "list"][..], &["tape", "show", "cli:local"], &["tape", "export", "cli:local"]] {
         assert_eq!(capstan_on(&layer, &place, command).data(), place.capstan(command).data());
     }

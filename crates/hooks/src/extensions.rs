@@ -1,15 +1,17 @@
 //! Runtime objects that ride along with plain data, by their type.
 
 use std::any::{Any, TypeId};
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// A set of values, at most one of each type. Clones share the same set.
 #[derive(Clone, Default)]
 pub struct Extensions {
-    values: Arc<RwLock<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>>,
+    /// A handful, which are looked through faster than a key is hashed.
+    values: Arc<RwLock<Vec<(TypeId, Value)>>>,
 }
+
+type Value = Arc<dyn Any + Send + Sync>;
 
 impl Extensions {
     /// An empty set.
@@ -19,19 +21,26 @@ impl Extensions {
 
     /// Puts a value in, in place of the one of its type.
     pub fn insert<T: Send + Sync + 'static>(&self, value: T) {
+        let (key, value) = (TypeId::of::<T>(), Arc::new(value));
         let mut values = self.values.write().unwrap_or_else(PoisonError::into_inner);
-        values.insert(TypeId::of::<T>(), Arc::new(value));
+        match values.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, place)) => *place = value,
+            None => values.push((key, value)),
+        }
     }
 
     /// Takes the value of this type out.
     pub fn remove<T: Send + Sync + 'static>(&self) {
-        self.values.write().unwrap_or_else(PoisonError::into_inner).remove(&TypeId::of::<T>());
+        let key = TypeId::of::<T>();
+        self.values.write().unwrap_or_else(PoisonError::into_inner).retain(|(known, _)| *known != key);
     }
 
     /// The value of this type.
     pub fn get<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
+        let key = TypeId::of::<T>();
         let values = self.values.read().unwrap_or_else(PoisonError::into_inner);
-        values.get(&TypeId::of::<T>())?.clone().downcast().ok()
+        let (_, value) = values.iter().find(|(known, _)| *known == key)?;
+        Arc::clone(value).downcast().ok()
     }
 }
 

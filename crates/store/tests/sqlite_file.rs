@@ -28,7 +28,7 @@ async fn x02_what_was_committed_is_there_after_a_reopen() {
     let store = SqliteStore::open(&path).unwrap();
     store.commit(messages(&tape, &["one", "two"])).await.unwrap();
     let mut batch = Batch::new();
-    batch.push(Fact::PutBlob { hash: blob_hash(b"x"), bytes: b"x".to_vec() });
+    batch.push(Fact::PutBlob { hash: blob_hash(b"x"), bytes: b"x".as_slice().into() });
     batch.push(Fact::Reset { tape: tape.clone(), archive: true });
     store.commit(batch).await.unwrap();
     let before = store.tape(&tape).await.unwrap();
@@ -148,7 +148,7 @@ async fn p15_verify_names_what_does_not_fit() {
     store.commit(messages(&tape, &["one", "two", "three"])).await.unwrap();
     let mut fork = Batch::new();
     fork.push(Fact::Fork { fork: name("f"), parent: tape.clone(), position: EntryId(3) });
-    fork.push(Fact::PutBlob { hash: blob_hash(b"x"), bytes: b"x".to_vec() });
+    fork.push(Fact::PutBlob { hash: blob_hash(b"x"), bytes: b"x".as_slice().into() });
     store.commit(fork).await.unwrap();
     let vandal = Connection::open(&path).unwrap();
     vandal
@@ -244,7 +244,7 @@ async fn x02_rows_are_written_by_the_names_of_their_columns_wherever_these_stand
     let (session, owner, entry) = ("s".into(), "host".to_owned(), EntryRef::InBatch(1));
     batch.push(Fact::Accept { key: key.clone(), session, tape: tape.clone(), entry, at, owner: owner.clone() });
     batch.push(Fact::Settle { key: key.clone(), outcome: Outcome::Silent, run_id: None });
-    batch.push(Fact::PutBlob { hash: blob_hash(b"x"), bytes: b"x".to_vec() });
+    batch.push(Fact::PutBlob { hash: blob_hash(b"x"), bytes: b"x".as_slice().into() });
     batch.push(Fact::PutState { tape: tape.clone(), key: "k".to_owned(), value: "v".into() });
     batch.push(Fact::RememberWorkspace { path: "/w".to_owned(), identity: WorkspaceId::new("/w") });
     batch.push(Fact::TakeLease { tape: tape.clone(), owner: owner.clone(), now: at, until: at, judged: None });

@@ -1,5 +1,7 @@
 //! The one way to write: a batch of facts, applied whole or not at all.
 
+use std::sync::Arc;
+
 use capstan_protocol::{
     BlobHash, EntryId, EventKey, Outcome, RunId, SessionId, TapeName, Timestamp, Usage, WorkspaceId,
 };
@@ -213,7 +215,7 @@ pub enum Fact {
         /// Its hash.
         hash: BlobHash,
         /// The content.
-        bytes: Vec<u8>,
+        bytes: Arc<[u8]>,
     },
     /// A value of the state of a tape's session.
     PutState {

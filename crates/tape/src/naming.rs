@@ -2,6 +2,7 @@
 
 use capstan_protocol::{BlobHash, SessionId, TapeName, WorkspaceId};
 use md5::{Digest, Md5};
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 /// Which tape belongs to a session: the session within its workspace.
@@ -34,18 +35,26 @@ pub fn blob_hash(bytes: &[u8]) -> BlobHash {
 
 /// JSON text that does not depend on the order in which keys were inserted.
 pub fn canonical_json(value: &Value) -> String {
-    fn sorted(value: &Value) -> Value {
-        match value {
+    // A value has texts for keys, so it can always be written.
+    serde_json::to_string(&Sorted(value)).unwrap_or_default()
+}
+
+/// A value that is written with its keys in order.
+struct Sorted<'a>(&'a Value);
+
+impl Serialize for Sorted<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
             Value::Object(map) => {
-                let mut pairs: Vec<(&String, &Value)> = map.iter().collect();
-                pairs.sort_by_key(|(key, _)| key.as_str());
-                Value::Object(pairs.into_iter().map(|(key, value)| (key.clone(), sorted(value))).collect())
+                let mut pairs: Vec<(&str, Sorted<'_>)> =
+                    map.iter().map(|(key, value)| (key.as_str(), Sorted(value))).collect();
+                pairs.sort_unstable_by_key(|(key, _)| *key);
+                serializer.collect_map(pairs)
             }
-            Value::Array(items) => Value::Array(items.iter().map(sorted).collect()),
-            plain => plain.clone(),
+            Value::Array(items) => serializer.collect_seq(items.iter().map(Sorted)),
+            plain => plain.serialize(serializer),
         }
     }
-    sorted(value).to_string()
 }
 
 #[cfg(test)]
@@ -65,5 +74,6 @@ mod tests {
         let a = json!({"b": [{"y": 1, "x": 2}], "a": null});
         let b = json!({"a": null, "b": [{"x": 2, "y": 1}]});
         assert_eq!(canonical_json(&a), canonical_json(&b));
+        assert_eq!(canonical_json(&b), r#"{"a":null,"b":[{"x":2,"y":1}]}"#);
     }
 }

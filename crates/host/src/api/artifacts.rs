@@ -149,7 +149,7 @@ impl Run {
             bytes: content.len() as u64,
             hash: blob_hash(&content),
         };
-        let fact = Fact::PutBlob { hash: artifact.hash.clone(), bytes: content };
+        let fact = Fact::PutBlob { hash: artifact.hash.clone(), bytes: content.into() };
         let entry = Draft::event(CREATED, json!(artifact)).hidden();
         (artifact, fact, entry)
     }

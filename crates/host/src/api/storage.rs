@@ -45,7 +45,7 @@ impl StorageApi for Storage {
         let at = run.services.settings.clock.now();
         let stored = Stored { name: name.to_owned(), bytes: place.bytes, hash: place.hash.clone(), at };
         let kept = Kept { space, key: name.to_owned(), value: json!(place), at, by: Some(run.id().clone()) };
-        let content = Fact::PutBlob { hash: stored.hash.clone(), bytes: content };
+        let content = Fact::PutBlob { hash: stored.hash.clone(), bytes: content.into() };
         self.write(vec![content, Fact::Keep(kept)], area, name, Some(stored.bytes)).await?;
         Ok(stored)
     }

@@ -80,7 +80,7 @@ impl Engine {
         };
         // On disk, or not accepted: nobody needs it here any more.
         inbound.extensions().remove::<RawPayload>();
-        let raw = raw.map(|(hash, raw)| Fact::PutBlob { hash, bytes: raw.0.clone() });
+        let raw = raw.map(|(hash, raw)| Fact::PutBlob { hash, bytes: raw.0.as_slice().into() });
         let mut candidate = Candidate { key: EventKey::from(&*inbound), inbound, session, tape, plan, raw };
         if let Plan::Turn(arrival) = candidate.plan
             && !reservation.take_place(&arrival)

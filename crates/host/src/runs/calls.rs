@@ -72,12 +72,12 @@ pub(crate) struct WrittenTools(Mutex<(Arc<[Value]>, Vec<Content>)>);
 #[derive(Clone)]
 struct Content {
     hash: BlobHash,
-    bytes: Vec<u8>,
+    bytes: Arc<[u8]>,
 }
 
 impl Content {
     fn of(value: &Value) -> Self {
-        let bytes = canonical_json(value).into_bytes();
+        let bytes: Arc<[u8]> = canonical_json(value).into_bytes().into();
         Self { hash: blob_hash(&bytes), bytes }
     }
 }

@@ -112,7 +112,7 @@ pub(super) async fn blobs_state_and_workspaces_are_kept(store: &dyn Store) {
     let hash = blob_hash(&bytes);
     assert_eq!(store.blob(&hash).await.unwrap(), None);
     for _ in 0..2 {
-        commit(store, just(Fact::PutBlob { hash: hash.clone(), bytes: bytes.clone() })).await;
+        commit(store, just(Fact::PutBlob { hash: hash.clone(), bytes: bytes.as_slice().into() })).await;
     }
     assert_eq!(store.blob(&hash).await.unwrap(), Some(bytes));
 

@@ -11,6 +11,8 @@ use rusqlite::{Connection, OpenFlags};
 use super::error::store_error;
 use super::schema::prepare;
 
+/// The least that whoever has a database open has in the index of its log. Less is left by somebody who found no room for it.
+const INDEX_BYTES: u64 = 32 * 1024;
 const FLAGS: OpenFlags = OpenFlags::SQLITE_OPEN_READ_ONLY.union(OpenFlags::SQLITE_OPEN_NO_MUTEX);
 
 /// Opens a connection that only reads. It never needs a lock that a writer holds.
@@ -20,7 +22,7 @@ const FLAGS: OpenFlags = OpenFlags::SQLITE_OPEN_READ_ONLY.union(OpenFlags::SQLIT
 /// read-only: the files would be so too, and be in the way of whoever may write it later.
 pub(super) fn open_reader(path: &Path) -> Result<Connection, StoreError> {
     let failed = |error: rusqlite::Error| store_error(path, &error);
-    let is_open = has(path, "-wal") || has(path, "-shm");
+    let is_open = has(path, "-wal", 1) || has(path, "-shm", INDEX_BYTES);
     if !is_open && is_read_only(path).map_err(failed)? {
         return open_file(path).map_err(failed);
     }
@@ -57,11 +59,11 @@ fn begin_reading(connection: &Connection) -> rusqlite::Result<()> {
     connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))
 }
 
-/// Whether there is something in the file that belongs to a database that is open, or was when its process died.
-fn has(path: &Path, suffix: &str) -> bool {
+/// Whether there is as much in a file as belongs to a database that is open, or was when its process died.
+fn has(path: &Path, suffix: &str, bytes: u64) -> bool {
     let mut beside = path.as_os_str().to_owned();
     beside.push(suffix);
-    std::fs::metadata(beside).is_ok_and(|file| file.len() > 0)
+    std::fs::metadata(beside).is_ok_and(|file| file.len() >= bytes)
 }
 
 /// A path as part of an address.

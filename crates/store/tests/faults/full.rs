@@ -126,7 +126,7 @@ async fn large_writer() {
         let mut batch = messages(&large, &["with a large blob"]);
         // More than SQLite keeps in memory, so it is written before the commit.
         let bytes = vec![b'x'; 4_000_000];
-        batch.push(Fact::PutBlob { hash: blob_hash(&bytes), bytes });
+        batch.push(Fact::PutBlob { hash: blob_hash(&bytes), bytes: bytes.into() });
         tokio::join!(
             store.commit(messages(&small, &["one"])),
             store.commit(batch),

@@ -60,7 +60,7 @@ impl Written {
         batch.push(Fact::EnsureTape(NewTape::named(own.clone())));
         let first = batch.append(&shared, user(&begins));
         batch.append(&own, user(&self.number.to_string()));
-        batch.push(Fact::PutBlob { hash, bytes });
+        batch.push(Fact::PutBlob { hash, bytes: bytes.into() });
         batch.push(Fact::PutState { tape: own, key: "latest".into(), value: self.state() });
         batch.append(&shared, user(&ends));
         (batch, first)
