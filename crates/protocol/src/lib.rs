@@ -22,6 +22,7 @@ mod model;
 mod outbound;
 mod outcome;
 mod reading;
+mod required;
 mod result;
 mod runner;
 pub mod schema;
