@@ -73,10 +73,12 @@ impl Document {
             return Err(self.refused(code, "it is a list in JSON, and not an object"));
         }
         toml::from_str(&self.text).map_err(|error| {
-            let said = error.to_string();
-            let said = said.trim_end();
-            let is_shown = said.chars().count() <= MOST_SAID;
-            self.refused(code, if is_shown { said } else { error.message() })
+            let mut said = error.to_string();
+            if said.len() > MOST_SAID {
+                let before = error.span().and_then(|span| self.text.get(..span.start)).unwrap_or_default();
+                said = format!("line {}: {}", before.matches('\n').count() + 1, error.message());
+            }
+            self.refused(code, said.trim_end())
         })
     }
 
