@@ -11,7 +11,7 @@
 //! | [`rules`] | a runner without a model: rules, and state that the host keeps | `provide_runners` |
 //! | [`notebook`] | a runner that keeps its own context, and a pointer to it in the host | `provide_runners` |
 //!
-//! `custom_distribution.rs` is a binary of one's own with one of them; `tests/examples.rs` runs each through a whole turn,
+//! `custom_distribution.rs` is a binary of one's own with one of them, `runners.rs` one with both runners; `tests/examples.rs` runs each through a whole turn,
 //! `tests/runners.rs` the runners under bindings.
 
 pub mod model_stage;

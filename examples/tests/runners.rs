@@ -23,6 +23,30 @@ async fn save(host: &Host, binding: Value) {
     host.bindings().save(&binding, &host.runners()).await.unwrap();
 }
 
+#[test]
+fn g02_the_binding_that_the_documentation_shows_works_in_the_binary_it_names() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/runners.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let (_, from) = page.split_once("```toml\n").unwrap();
+    let (example, _) = from.split_once("```").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let capstan = |arguments: &[&str], input: &str| {
+        let mut command = assert_cmd::Command::cargo_bin("runners").unwrap();
+        command.current_dir(folder.path()).env("CAPSTAN_HOME", folder.path().join("home"));
+        command.args(arguments).write_stdin(input).assert().success().get_output().stdout.clone()
+    };
+    capstan(&["bindings", "set", "-"], example);
+    let vote = json!({
+        "event_type": "message.received", "source": "telegram", "conversation_id": "family",
+        "actor": {"id": "7", "name": "Ann"}, "input": {"text": "vote tea"},
+    });
+    let served: Value = serde_json::from_slice(&capstan(&["events", "send", "-"], &vote.to_string())).unwrap();
+    assert_eq!(served["output"], "tea has 1");
+    let space = "[\"plugin:capstan/examples/rules\", \"conversation\", \"cli:family\"]";
+    let kept = capstan(&["state", "set", space, "greeting", "\"hello\""], "");
+    assert!(String::from_utf8(kept).unwrap().starts_with("\"greeting\" is kept in "), "as docs/state.md says");
+}
+
 /// The binding of `docs/runners.md`: everything on this channel goes by rules.
 fn rules() -> Value {
     json!({

@@ -2,14 +2,15 @@
 
 use capstan_hooks::contracts::{ModelErrorKind, ModelEvent, ResultStream, RunApi, Runner};
 use capstan_protocol::{
-    ApiError, Authority, Capabilities, Content, Descriptor, Map, ResultBody, RunContext, RunResult, RunnerId,
-    RunnerSource, ToolOutput, ToolUse,
+    Access, ApiError, Authority, Capabilities, Content, Descriptor, Map, ModelUse, ResultBody, RunContext, RunResult,
+    RunnerId, RunnerSource, TapeAccess, ToolOutput, Uses,
 };
 use futures::StreamExt as _;
 use serde_json::{Value, json};
 
 use crate::answers::{Answers, Calls, Came, Next};
 use crate::command;
+use crate::given::Given;
 use crate::step::{Begun, SoFar, Step, next_step};
 
 /// How the agent is set.
@@ -60,6 +61,11 @@ impl Runner for Agent {
                 ..Capabilities::default()
             },
             permissions: Authority::all(),
+            requires: Authority {
+                models: Uses { names: Access::All, operations: [ModelUse::Stream].into() },
+                tape: TapeAccess::Read,
+                ..Authority::none()
+            },
             config_schema: None,
             plugin: None,
         }
@@ -68,9 +74,11 @@ impl Runner for Agent {
     fn run(&self, context: RunContext, api: RunApi) -> ResultStream {
         let prompt = context.adapter.prompt.clone().unwrap_or_else(|| context.input.content());
         // What the event itself says: the prompt may begin with where it came from.
+        let shell_commands = context.resources.grant.shell_commands;
+        let given = Given { api, may: context.resources.grant.may };
         match context.event.command_line() {
-            Some(line) => run_command(line.to_owned(), context, api),
-            None => run_loop(max_steps(self.options, &context.config), prompt, context.resources.grant.may, api),
+            Some(line) => run_command(line.to_owned(), shell_commands, given),
+            None => run_loop(max_steps(self.options, &context.config), prompt, given),
         }
     }
 }
@@ -81,9 +89,9 @@ fn max_steps(options: Options, config: &Map) -> u32 {
     configured.map_or(options.max_steps, |steps| steps.min(options.max_steps))
 }
 
-fn run_command(line: String, context: RunContext, api: RunApi) -> ResultStream {
+fn run_command(line: String, shell_commands: bool, given: Given) -> ResultStream {
     let results = async_stream::stream! {
-        match command::run(&line, &context.resources.grant, &api).await {
+        match command::run(&line, shell_commands, &given).await {
             Ok(output) => {
                 yield say(output.text());
                 yield completed();
@@ -95,10 +103,10 @@ fn run_command(line: String, context: RunContext, api: RunApi) -> ResultStream {
 }
 
 /// View, model, tool calls, again, until no call is left.
-fn run_loop(max_steps: u32, prompt: Content, may: Authority, api: RunApi) -> ResultStream {
+fn run_loop(max_steps: u32, prompt: Content, given: Given) -> ResultStream {
     let results = async_stream::stream! {
-        let begin = json!({ "model": api.models.default_model(), "prompt": prompt });
-        if let Err(error) = api.tape.note("loop.start", begin).await {
+        let begin = json!({ "model": given.api.models.default_model(), "prompt": prompt });
+        if let Err(error) = given.note("loop.start", begin).await {
             yield failed(&error);
             return;
         }
@@ -106,11 +114,11 @@ fn run_loop(max_steps: u32, prompt: Content, may: Authority, api: RunApi) -> Res
         let mut answers = Answers::default();
         'steps: for number in 1..=max_steps {
             // Between two steps is when what came meanwhile is taken in.
-            if let Err(error) = take_steered(&may, &api).await {
+            if let Err(error) = given.take_steered().await {
                 yield failed(&error);
                 return;
             }
-            let mut step = match Step::begin(&api, number, &mut so_far).await {
+            let mut step = match Step::begin(&given, number, &mut so_far).await {
                 Ok(Begun::Step(step)) => *step,
                 Ok(Begun::HandedOff) => continue,
                 Err(error) => {
@@ -129,7 +137,7 @@ fn run_loop(max_steps: u32, prompt: Content, may: Authority, api: RunApi) -> Res
                     Ok(ModelEvent::ProviderMeta(meta)) => step.provider_meta.extend(meta),
                     Ok(ModelEvent::Truncated) => step.truncated = true,
                     Ok(ModelEvent::Usage(_) | ModelEvent::Stop) => {}
-                    Err(error) => match step.broke_off(&api, error, &mut so_far).await {
+                    Err(error) => match step.broke_off(&given, error, &mut so_far).await {
                         Ok(()) => continue 'steps,
                         Err(error) => {
                             yield failed(&error);
@@ -151,7 +159,7 @@ fn run_loop(max_steps: u32, prompt: Content, may: Authority, api: RunApi) -> Res
                 (true, true) => Calls::None,
             };
             match answers.next(Came { spoke, calls, truncated: step.truncated }) {
-                Next::Call if !may.tools.operations.contains(&ToolUse::Call) => {
+                Next::Call if !given.calls() => {
                     // The model is told, as of any call that cannot be made.
                     for call in std::mem::take(&mut step.calls) {
                         let (call_id, name) = (call.id.clone(), call.function.name.clone());
@@ -159,17 +167,17 @@ fn run_loop(max_steps: u32, prompt: Content, may: Authority, api: RunApi) -> Res
                         yield ResultBody::ToolCallStarted { call }.into();
                         yield ResultBody::ToolCallCompleted { call_id, name, output }.into();
                     }
-                    step.end(&api, "continue").await;
+                    step.end(&given, "continue").await;
                 }
                 Next::Call => {
-                    if let Err(error) = next_step(&api, step, &cut_off, &mut so_far).await {
+                    if let Err(error) = next_step(&given, step, &cut_off, &mut so_far).await {
                         yield failed(&error);
                         return;
                     }
                 }
-                Next::AskAgain => step.end(&api, "empty").await,
+                Next::AskAgain => step.end(&given, "empty").await,
                 Next::Fail(why) => {
-                    step.end(&api, "error").await;
+                    step.end(&given, "error").await;
                     yield broken(why);
                     return;
                 }
@@ -177,8 +185,8 @@ fn run_loop(max_steps: u32, prompt: Content, may: Authority, api: RunApi) -> Res
                     if !spoke {
                         tracing::warn!("the model ended without a last word, also when it was asked once more");
                     }
-                    step.end(&api, "ok").await;
-                    match take_steered(&may, &api).await {
+                    step.end(&given, "ok").await;
+                    match given.take_steered().await {
                         Ok(taken) if taken.is_empty() => {
                             yield completed();
                             return;
@@ -197,11 +205,6 @@ fn run_loop(max_steps: u32, prompt: Content, may: Authority, api: RunApi) -> Res
         yield ResultBody::RunFailed { message, code: Some("max-steps".to_owned()) }.into();
     };
     results.boxed()
-}
-
-/// What came meanwhile, where the run may take it in.
-async fn take_steered(may: &Authority, api: &RunApi) -> Result<Vec<Content>, ApiError> {
-    if may.steering { api.steering.take().await } else { Ok(Vec::new()) }
 }
 
 fn say(text: String) -> RunResult {

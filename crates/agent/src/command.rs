@@ -4,36 +4,71 @@
 //! by name, with the quoting of a shell. A name that is no tool runs the whole line as a shell command where the run's
 //! grant allows that.
 
-use capstan_hooks::contracts::{CommandCall, RunApi};
-use capstan_protocol::{ApiError, ApiErrorCode, Grant, Map, ToolOutput, ToolSpec};
+use capstan_hooks::contracts::CommandCall;
+use capstan_protocol::{ApiError, ApiErrorCode, Map, ToolOutput, ToolSpec, ToolUse};
 use serde_json::{Value, json};
 
-/// Runs a command line. One that cannot be run leaves a `command` event too.
-pub async fn run(line: &str, grant: &Grant, api: &RunApi) -> Result<ToolOutput, ApiError> {
-    let ran = find_and_run(line, grant, api).await;
-    if let Err(error) = &ran {
-        api.tools.refuse_command(line, &error.message).await?;
+use crate::given::Given;
+
+/// The tool that runs a line as a shell command.
+const SHELL: &str = "bash";
+/// The tool that says what commands there are.
+const HELP: &str = "help";
+
+/// Runs a command line. One that cannot be run leaves a `command` event too, where the tape may be written to.
+pub(crate) async fn run(line: &str, shell_commands: bool, given: &Given) -> Result<ToolOutput, ApiError> {
+    let ran = find_and_run(line, shell_commands, given).await;
+    if let Err(error) = &ran
+        && given.writes()
+    {
+        // Whoever gave the command is told why it could not be run, whatever becomes of the note.
+        let _unwritten = given.api.tools.refuse_command(line, &error.message).await;
     }
     ran
 }
 
-async fn find_and_run(line: &str, grant: &Grant, api: &RunApi) -> Result<ToolOutput, ApiError> {
-    let tools = api.tools.list().await?;
+async fn find_and_run(line: &str, shell_commands: bool, given: &Given) -> Result<ToolOutput, ApiError> {
+    let tools = given.api.tools.list().await?;
     let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
-    let Some(tool) = tools.iter().find(|tool| tool.name.as_str() == name) else {
-        return unknown(line, name, grant, api).await;
+    let (name, arguments) = match tools.iter().find(|tool| tool.name.as_str() == name) {
+        Some(tool) => (name, arguments(rest, tool)?),
+        None if !is_free(name, given).await? => return Err(denied(name)),
+        None if !shell_commands || !may_call(SHELL, given) => return Err(unknown(name, &tools)),
+        None => (SHELL, Map::from_iter([("cmd".to_owned(), json!(line))])),
     };
-    let arguments = arguments(rest, tool)?;
-    api.tools.command(CommandCall { raw: line.to_owned(), name: name.to_owned(), arguments }).await
+    if !may_call(name, given) {
+        return Err(denied(name));
+    }
+    given.api.tools.command(CommandCall { raw: line.to_owned(), name: name.to_owned(), arguments }).await
 }
 
-async fn unknown(line: &str, name: &str, grant: &Grant, api: &RunApi) -> Result<ToolOutput, ApiError> {
-    if !grant.shell_commands {
-        let message = format!("there is no command {name}; ,help lists those there are");
-        return Err(ApiError::new(ApiErrorCode::NotFound, message).caused_by("command-unknown"));
+/// Whether no tool has this name, also none that the run may not use: what is meant for a tool is nothing for a shell.
+async fn is_free(name: &str, given: &Given) -> Result<bool, ApiError> {
+    match given.api.tools.detail(name).await {
+        Err(error) if error.code == ApiErrorCode::NotFound => Ok(true),
+        Err(error) if error.code != ApiErrorCode::Unauthorized => Err(error),
+        Ok(_) | Err(_) => Ok(false),
     }
-    let arguments = Map::from_iter([("cmd".to_owned(), json!(line))]);
-    api.tools.command(CommandCall { raw: line.to_owned(), name: "bash".to_owned(), arguments }).await
+}
+
+fn may_call(name: &str, given: &Given) -> bool {
+    given.may.tools.allows(ToolUse::Call, name)
+}
+
+fn denied(name: &str) -> ApiError {
+    let message = format!("the command {name} is not allowed here");
+    ApiError::new(ApiErrorCode::Unauthorized, message).caused_by("command-denied")
+}
+
+fn unknown(name: &str, tools: &[ToolSpec]) -> ApiError {
+    let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
+    let others = match names.as_slice() {
+        [] => "none is allowed here".to_owned(),
+        names if names.contains(&HELP) => ",help lists those there are".to_owned(),
+        names => format!("there are: {}", names.join(", ")),
+    };
+    let message = format!("there is no command {name}; {others}");
+    ApiError::new(ApiErrorCode::NotFound, message).caused_by("command-unknown")
 }
 
 /// Arguments by position, then by name, typed as the tool's schema says.

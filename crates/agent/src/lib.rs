@@ -1,14 +1,14 @@
 //! The built-in agent: a runner like any other.
 //!
-//! [`Agent`] is the loop: view, model, tool calls, again until no call is left. [`command`] is what a line that starts
-//! with a comma means. [`tools`] are the tools it comes with, [`skills`]
-//! the instructions it can read. It reaches the host only through the run API, and
+//! [`Agent`] is the loop: view, model, tool calls, again until no call is left. A line that starts with a
+//! comma runs a tool directly. [`tools`] are the tools it comes with, [`skills`] the instructions it can read. It reaches the host only through the run API, and
 //! [`register`] puts it where any plugin would put its own.
 
 mod agent;
 mod answers;
-pub mod command;
+mod command;
 mod done;
+mod given;
 mod prompt;
 pub mod skills;
 mod step;

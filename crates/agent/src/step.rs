@@ -2,11 +2,12 @@
 
 use std::time::Instant;
 
-use capstan_hooks::contracts::{ModelCall, ModelErrorKind, ModelResults, RunApi};
+use capstan_hooks::contracts::{ModelCall, ModelErrorKind, ModelResults};
 use capstan_protocol::{ApiError, Map, ToolCall, ToolName};
 use serde_json::json;
 
 use crate::done::{self, Done};
+use crate::given::Given;
 use crate::prompt;
 
 /// What the model is told after a handoff it asked for.
@@ -44,9 +45,10 @@ pub(crate) struct SoFar {
 impl Step {
     /// Asks the model with what the tape says now. When that is longer than the model takes, context is made to begin
     /// anew, once.
-    pub(crate) async fn begin(api: &RunApi, number: u32, so_far: &mut SoFar) -> Result<Begun, ApiError> {
+    pub(crate) async fn begin(given: &Given, number: u32, so_far: &mut SoFar) -> Result<Begun, ApiError> {
         let begun = Instant::now();
-        api.tape.note("loop.step.start", json!({ "step": number })).await?;
+        let api = &given.api;
+        given.note("loop.step.start", json!({ "step": number })).await?;
         let tools = api.tools.list().await?;
         let call = ModelCall {
             model: api.session.model().await?,
@@ -57,7 +59,7 @@ impl Step {
         let answer = match api.models.stream(call).await {
             Ok(answer) => answer,
             Err(error) => {
-                hand_off(api, number, begun, error, so_far).await?;
+                hand_off(given, number, begun, error, so_far).await?;
                 return Ok(Begun::HandedOff);
             }
         };
@@ -74,40 +76,40 @@ impl Step {
 
     /// The answer broke off with an error. Some providers say only then that the context was too long: where nothing was
     /// said yet, it is made to begin anew. Fails with the error that ends the run.
-    pub(crate) async fn broke_off(self, api: &RunApi, error: ApiError, so_far: &mut SoFar) -> Result<(), ApiError> {
+    pub(crate) async fn broke_off(self, given: &Given, error: ApiError, so_far: &mut SoFar) -> Result<(), ApiError> {
         if !self.text.is_empty() || !self.calls.is_empty() {
-            self.end(api, "error").await;
+            self.end(given, "error").await;
             return Err(error);
         }
-        hand_off(api, self.number, self.begun, error, so_far).await
+        hand_off(given, self.number, self.begun, error, so_far).await
     }
 
     /// Notes how the step ended.
-    pub(crate) fn end<'a>(&self, api: &'a RunApi, status: &'a str) -> impl Future<Output = ()> + Send + use<'a> {
-        note_end(api, self.number, self.begun, status)
+    pub(crate) fn end<'a>(&self, given: &'a Given, status: &'a str) -> impl Future<Output = ()> + Send + use<'a> {
+        note_end(given, self.number, self.begun, status)
     }
 }
 
-/// Makes context begin anew after a request that was longer than the model takes. Anything else, and a second time, is
-/// the error that ends the run.
+/// Makes context begin anew after a request that was longer than the model takes. Anything else, a second time, and a
+/// tape that may not be written to is the error that ends the run.
 async fn hand_off(
-    api: &RunApi,
+    given: &Given,
     number: u32,
     begun: Instant,
     error: ApiError,
     so_far: &mut SoFar,
 ) -> Result<(), ApiError> {
-    if !is_overflow(&error) || so_far.overflowed {
-        note_end(api, number, begun, "error").await;
+    if !is_overflow(&error) || so_far.overflowed || !given.writes() {
+        note_end(given, number, begun, "error").await;
         return Err(error);
     }
     so_far.overflowed = true;
-    note_end(api, number, begun, "auto_handoff").await;
+    note_end(given, number, begun, "auto_handoff").await;
     let state = json!({ "reason": "context_length_exceeded", "error": error.message });
     let state = state.as_object().cloned().unwrap_or_default();
-    api.tape.handoff("auto_handoff/context_overflow", state).await?;
+    given.api.tape.handoff("auto_handoff/context_overflow", state).await?;
     match so_far.done.told() {
-        Some(told) => api.tape.say(told.into()).await,
+        Some(told) => given.say(told.into()).await,
         None => Ok(()),
     }
 }
@@ -118,10 +120,10 @@ fn is_overflow(error: &ApiError) -> bool {
 }
 
 /// A note that cannot be written does not change what happened: the error that matters shows at the next commit.
-async fn note_end(api: &RunApi, number: u32, begun: Instant, status: &str) {
+async fn note_end(given: &Given, number: u32, begun: Instant, status: &str) {
     let elapsed_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
     let data = json!({ "step": number, "elapsed_ms": elapsed_ms, "status": status });
-    let _unwritten = api.tape.note("loop.step", data).await;
+    let _unwritten = given.note("loop.step", data).await;
 }
 
 /// Whether a call is of the tool that models know by this name. The host takes the name people write, too.
@@ -141,7 +143,7 @@ fn not_made(tools: &[String]) -> String {
 /// Makes the step's calls and puts what the next step is told on the tape: of those that were cut off, that they were not
 /// made.
 pub(crate) async fn next_step(
-    api: &RunApi,
+    given: &Given,
     mut step: Step,
     cut_off: &[String],
     so_far: &mut SoFar,
@@ -150,20 +152,22 @@ pub(crate) async fn next_step(
     let handoff = ToolName::new("tape.handoff").model_name();
     let is_handoff: Vec<bool> = calls.iter().map(|call| is_named(call, &handoff)).collect();
     let lines: Vec<String> = calls.iter().map(done::in_a_line).collect();
-    let called = if calls.is_empty() { Ok(Vec::new()) } else { api.tools.call(calls).await };
-    step.end(api, if called.is_ok() { "continue" } else { "error" }).await;
+    let called = if calls.is_empty() { Ok(Vec::new()) } else { given.api.tools.call(calls).await };
+    step.end(given, if called.is_ok() { "continue" } else { "error" }).await;
     let outputs = called?;
     lines.into_iter().zip(&outputs).for_each(|(line, output)| so_far.done.add(line, output));
     let handed_off = outputs.iter().zip(is_handoff).any(|(output, is_handoff)| is_handoff && !output.is_error);
     if handed_off {
         // The call and its result stand before the anchor, where the model no longer sees them.
-        api.tape.say(HANDED_OFF.into()).await?;
+        given.say(HANDED_OFF.into()).await?;
     }
     if !cut_off.is_empty() {
-        api.tape.say(not_made(cut_off).into()).await?;
+        given.say(not_made(cut_off).into()).await?;
     }
-    if let Some(content) = api.prompt.continuation(step.number + 1).await? {
-        api.tape.say(content).await?;
+    if given.writes()
+        && let Some(content) = given.api.prompt.continuation(step.number + 1).await?
+    {
+        given.say(content).await?;
     }
     Ok(())
 }

@@ -40,28 +40,28 @@ enum Command {
     /// Exits with 0 when nothing is wrong, warnings included, and with 1 when there is a problem.
     Doctor(Doctor),
     /// Feeds events to the host.
-    Events(Events),
+    Events(In<events::EventsCommand>),
     /// Shows and changes which runner serves which events, and with what.
-    Bindings(Bindings),
+    Bindings(In<bindings::BindingsCommand>),
     /// Shows who can serve events.
-    Runners(Runners),
+    Runners(In<runners::RunnersCommand>),
     /// Shows what ran, and ends what runs.
-    Runs(Runs),
+    Runs(In<runs::RunsCommand>),
     /// Shows, changes and clears what runners keep in the host.
-    State(State),
+    State(In<state::StateCommand>),
     /// Backs the store up, and brings it to the newest version.
-    Store(Store),
+    Store(In<store::StoreCommand>),
     /// Listens on channels and answers, until they end or it is told to.
     #[command(visible_alias = "gateway")]
     Serve(Serve),
     /// Lists the hooks, how each aggregates, and who implements it in the order they run.
     Hooks(Hooks),
     /// Shows, searches, exports and imports tapes.
-    Tape(Tape),
+    Tape(In<tape::TapeCommand>),
     /// Shows the skills the agent can use, and says what is wrong with those it cannot.
-    Skills(Skills),
+    Skills(In<skills::SkillsCommand>),
     /// Shows the configuration.
-    Config(ConfigCommand),
+    Config(In<ConfigSubcommand>),
     /// A command that a plugin adds.
     #[command(external_subcommand)]
     Plugin(Vec<OsString>),
@@ -131,74 +131,11 @@ pub(crate) struct Doctor {
     pub(crate) workspace: WorkspaceFlag,
 }
 
+// One of several things to do in a workspace. What it is for is said where it is named.
 #[derive(Args)]
-struct Events {
+struct In<C: Subcommand> {
     #[command(subcommand)]
-    command: events::EventsCommand,
-    #[command(flatten)]
-    workspace: WorkspaceFlag,
-}
-
-#[derive(Args)]
-struct Bindings {
-    #[command(subcommand)]
-    command: bindings::BindingsCommand,
-    #[command(flatten)]
-    workspace: WorkspaceFlag,
-}
-
-#[derive(Args)]
-struct Runners {
-    #[command(subcommand)]
-    command: runners::RunnersCommand,
-    #[command(flatten)]
-    workspace: WorkspaceFlag,
-}
-
-#[derive(Args)]
-struct Runs {
-    #[command(subcommand)]
-    command: runs::RunsCommand,
-    #[command(flatten)]
-    workspace: WorkspaceFlag,
-}
-
-#[derive(Args)]
-struct State {
-    #[command(subcommand)]
-    command: state::StateCommand,
-    #[command(flatten)]
-    workspace: WorkspaceFlag,
-}
-
-#[derive(Args)]
-struct Store {
-    #[command(subcommand)]
-    command: store::StoreCommand,
-    #[command(flatten)]
-    workspace: WorkspaceFlag,
-}
-
-#[derive(Args)]
-struct Tape {
-    #[command(subcommand)]
-    command: tape::TapeCommand,
-    #[command(flatten)]
-    workspace: WorkspaceFlag,
-}
-
-#[derive(Args)]
-struct Skills {
-    #[command(subcommand)]
-    command: skills::SkillsCommand,
-    #[command(flatten)]
-    workspace: WorkspaceFlag,
-}
-
-#[derive(Args)]
-struct ConfigCommand {
-    #[command(subcommand)]
-    command: ConfigSubcommand,
+    command: C,
     #[command(flatten)]
     workspace: WorkspaceFlag,
 }

@@ -66,6 +66,10 @@ pub(crate) const CODES: &[(&str, &str)] = &[
         "name those to listen on, as in `capstan serve --channel stdio`; `--channel all` takes every one",
     ),
     ("channel-unknown", "use one of those that are named; `capstan run` without --channel uses the terminal"),
+    (
+        "command-denied",
+        "the resource_policy of the binding says which tools there are; `capstan bindings list` shows the bindings",
+    ),
     ("command-invalid", "`,help` shows how each command is called; quote words that belong together"),
     ("command-unknown", "`,help` lists the commands"),
     ("config-invalid", "mend or remove what is named; `capstan config show` then prints every setting and its origin"),
@@ -128,6 +132,10 @@ pub(crate) const CODES: &[(&str, &str)] = &[
         "output-closed",
         "leave the standard output open for whoever reads the answers; `>/dev/null` is for when nobody is to",
     ),
+    (
+        "output-failed",
+        "make room where the standard output goes, or send it elsewhere; what the command was to do is done",
+    ),
     ("plugin-command-failed", "the plugin's own words are above"),
     ("problems-found", "each check above says what to do about what it found"),
     ("query-invalid", "correct what is named; docs/queries.md lists what a query has and what it becomes"),
@@ -137,7 +145,7 @@ pub(crate) const CODES: &[(&str, &str)] = &[
     ("run-failed", "`capstan tape show SESSION` has what was done so far"),
     (
         "run-flooded",
-        "have the runner say less, or raise max_run_results or max_run_result_bytes; `capstan tape show SESSION` has what was done so far",
+        "have the runner say less, or raise the limit that is named; `capstan tape show SESSION` has what was done so far",
     ),
     ("run-still-running", "the request stands; ask again with a longer --wait, or end the process that runs it"),
     ("run-timeout", "raise run_timeout_seconds, or ask for a smaller piece of work"),

@@ -128,10 +128,12 @@ fn a10_what_two_hundred_calls_give_in_one_step_is_bounded() {
     let before = most_resident_kib(wire.process_id());
     let answer = wire.answer_to(&json!({"id": 2, "session": "s", "text": "look"}));
     assert_eq!(answer["text"], "seen them all");
-    // No measurement: fifty such images are 200 MB of base64, and each is copied more than once. Without the bound it was
-    // more than a gigabyte; what is within it is copied some fifteen times on its way to the tape and to the model.
+    // No measurement, but figures for whoever moves the bound: five runs took 251 to 313 MiB. Eight images at a time are
+    // read, encoded, put into an address and looked through for secrets (some 15 MB each), and the 12 MiB that a step
+    // shows stand in the results, the journal, the commit, the view, the request, its record and its bytes at once.
+    // Without the bound on what a step shows all fifty did, which took more than a gigabyte.
     let more = most_resident_kib(wire.process_id()) - before;
-    assert!(more < 512 * 1024, "{more} KiB");
+    assert!(more < 400 * 1024, "{more} KiB");
     wire.end().succeeded();
     let told = server.requests()[2].to_string();
     assert!(told.len() < 24 * 1024 * 1024, "{} bytes", told.len());

@@ -87,6 +87,8 @@ fn g10_a_run_is_shown_with_its_results_in_order() {
     assert_eq!(entries, of_run.iter().map(|entry| &entry["id"]).collect::<Vec<_>>());
     let numbers: Vec<u64> = results.iter().map(|result| result["sequence"].as_u64().unwrap()).collect();
     assert_eq!(numbers, (1..=results.len() as u64).collect::<Vec<_>>());
+    let on_the_tape: Vec<&Value> = of_run.iter().map(|entry| &entry["meta"]["sequence"]).collect();
+    assert_eq!(on_the_tape, results.iter().map(|result| &result["sequence"]).collect::<Vec<_>>());
     let kinds: Vec<&Value> = results.iter().map(|result| &result["kind"]).filter(|kind| **kind != "event").collect();
     assert_eq!(kinds, ["message", "tool_call", "tool_result", "message"]);
     assert!(results.iter().any(|result| result["what"] == "assistant: done"));

@@ -144,7 +144,11 @@ pub struct Uses<O: Operation> {
 
 /// The forms in which [`Uses`] may be written: `["invoke"]` means all names, `"all"` and `{"only": [..]}` all operations.
 #[derive(Deserialize, JsonSchema)]
-#[serde(untagged, bound(deserialize = "O: Operation + Deserialize<'de>"))]
+#[serde(
+    untagged,
+    bound(deserialize = "O: Operation + Deserialize<'de>"),
+    expecting = "this is none of: a list of operations; \"all\"; { only = [NAMES] }; { names = .., operations = [..] }"
+)]
 enum UsesForm<O: Operation> {
     Operations(Operations<O>),
     Names(Access),
@@ -189,6 +193,11 @@ impl<O: Operation> Uses<O> {
     /// Whether this can be done with this one.
     pub fn allows(&self, operation: O, name: &str) -> bool {
         self.operations.contains(&operation) && self.names.allows(name)
+    }
+
+    /// Whether this can be done with any of them.
+    pub fn allows_any(&self, operation: O) -> bool {
+        self.operations.contains(&operation) && self.names != Access::none()
     }
 
     /// What both allow.
@@ -307,7 +316,11 @@ where
     O: Operation + Deserialize<'de>,
 {
     #[derive(Deserialize)]
-    #[serde(untagged, bound(deserialize = "O: Operation + Deserialize<'de>"))]
+    #[serde(
+        untagged,
+        bound(deserialize = "O: Operation + Deserialize<'de>"),
+        expecting = "this is neither a list of operations nor true or false"
+    )]
     enum Form<O: Operation> {
         All(bool),
         These(Operations<O>),

@@ -7,7 +7,7 @@ use crate::Map;
 
 /// The content of a message: plain text or a list of parts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "a content is a text or a list of parts, which are objects")]
 pub enum Content {
     /// Plain text.
     Text(String),
@@ -56,7 +56,7 @@ impl From<String> for Content {
 
 /// One part of a message. Parts of a type not known here are kept as they are.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "a part is an object with a type, as {\"type\": \"text\", \"text\": \"...\"}")]
 pub enum ContentPart {
     /// A part whose type is known.
     Known(KnownPart),

@@ -4,7 +4,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::{
-    ActorRef, ChannelName, Delivery, Event, EventId, Input, Map, SessionId, SubjectRef, Timestamp, WorkspaceId,
+    ActorRef, ChannelName, ContentPart, Delivery, Event, EventId, Input, Map, SessionId, SubjectRef, Timestamp,
+    WorkspaceId,
 };
 
 /// Why an envelope is no event.
@@ -44,6 +45,8 @@ const INNER: [(&str, &[&str]); 4] = [
     ("subject", &["type", "id"]),
     ("delivery", &["output_channel", "chat_id", "reply_to"]),
 ];
+/// The types of parts of an input.
+const PARTS: [&str; 5] = ["text", "image_url", "input_image", "input_audio", "file"];
 /// The longest name of anything, in bytes.
 const LONGEST_NAME: usize = 1024;
 
@@ -103,6 +106,7 @@ impl Event {
             metadata: take::<Option<Map>>(&mut fields, "metadata")?.unwrap_or_default(),
         };
         event.check_names()?;
+        event.input.contents.iter().enumerate().try_for_each(|(place, part)| check_part(place, part))?;
         Ok(event)
     }
 
@@ -138,6 +142,29 @@ impl Event {
     }
 }
 
+/// A part that no model could be shown would be taken and never seen.
+fn check_part(place: usize, part: &ContentPart) -> Result<(), EnvelopeError> {
+    let ContentPart::Other(fields) = part else { return Ok(()) };
+    let invalid = |detail: String| {
+        let field = format!("input.contents[{place}]");
+        Err(EnvelopeError::Invalid { field, detail })
+    };
+    let Some(kind) = fields.get("type").and_then(Value::as_str) else {
+        return invalid(format!("it has no type; known: {}", PARTS.join(", ")));
+    };
+    if !PARTS.contains(&kind) {
+        return invalid(format!("there is no type {kind:?}; known: {}", PARTS.join(", ")));
+    }
+    let content = fields.get(if kind == "input_image" { "image_url" } else { kind });
+    let is_there = match kind {
+        "text" => content.is_some_and(Value::is_string),
+        "image_url" => content.is_some_and(|image| image["url"].is_string()),
+        "input_image" => content.is_some_and(|image| image.is_string() || image["url"].is_string()),
+        _ => content.is_some_and(Value::is_object),
+    };
+    if is_there { Ok(()) } else { invalid(format!("a part of the type {kind} has no {kind} that can be read")) }
+}
+
 fn known<'a>(place: &str, mut found: impl Iterator<Item = &'a String>, known: &[&str]) -> Result<(), EnvelopeError> {
     match found.find(|field| !known.contains(&field.as_str())) {
         None => Ok(()),
@@ -170,6 +197,33 @@ mod tests {
             let mut envelope = json!({"event_type": "api.invoked", "source": "api", "input": {}});
             envelope.as_object_mut().unwrap().remove(missing);
             assert_eq!(read(envelope), Err(format!("the field {missing} is missing")));
+        }
+    }
+
+    #[test]
+    fn g01_a_part_that_no_model_could_be_shown_is_refused() {
+        let with = |part: Value| {
+            let text = json!({"type": "text", "text": "look"});
+            read(json!({"event_type": "api.invoked", "source": "api", "input": {"contents": [text, part]}}))
+        };
+        for (part, why) in [
+            (json!({"foo": 1}), "input.contents[1] is not valid: it has no type; known: text, image_url"),
+            (json!({"type": "nope"}), "input.contents[1] is not valid: there is no type \"nope\"; known: text"),
+            (json!({"type": "text"}), "a part of the type text has no text that can be read"),
+            (json!({"type": "image_url", "image_url": "x"}), "a part of the type image_url has no image_url"),
+            (json!({"type": "file", "file": "x"}), "a part of the type file has no file"),
+            (json!(5), "input is not valid: a part is an object with a type"),
+        ] {
+            let refused = with(part.clone()).unwrap_err();
+            assert!(refused.contains(why), "{part}: {refused}");
+        }
+        for part in [
+            json!({"type": "text", "text": "cached", "cache_control": {"type": "ephemeral"}}),
+            json!({"type": "image_url", "image_url": {"url": "https://images.example/a.png"}}),
+            json!({"type": "input_image", "image_url": "https://images.example/a.png"}),
+            json!({"type": "input_audio", "input_audio": {"data": "AA==", "format": "wav"}}),
+        ] {
+            assert!(with(part.clone()).is_ok(), "{part}");
         }
     }
 

@@ -23,6 +23,7 @@ mod operations;
 mod outbound;
 mod outcome;
 mod reading;
+mod required;
 mod result;
 mod runner;
 pub mod schema;

@@ -26,6 +26,10 @@ pub struct Descriptor {
     pub capabilities: Capabilities,
     /// The most it needs.
     pub permissions: Authority,
+    /// What it cannot do without: a binding that grants less is refused when it is saved. `"all"` for names means any one
+    /// of them.
+    #[serde(default)]
+    pub requires: Authority,
     /// What its configuration in a binding must look like, as a JSON Schema; absent: it takes none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_schema: Option<Value>,
@@ -44,6 +48,7 @@ impl Descriptor {
             description: None,
             capabilities: Capabilities::default(),
             permissions: Authority::none(),
+            requires: Authority::none(),
             config_schema: None,
             plugin: None,
         }
@@ -52,7 +57,7 @@ impl Descriptor {
 
 /// A text for people: one for all of them, or one for each language.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "a label is a text, or an object with a text for each language")]
 pub enum Label {
     /// The same for everybody.
     Plain(String),

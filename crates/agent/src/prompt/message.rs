@@ -1,7 +1,6 @@
 //! What somebody said, or what happened, as the model reads it.
 
-use capstan_protocol::{ActorRef, Content, ContentPart, Event, KnownPart, Timestamp};
-use serde_json::Value;
+use capstan_protocol::{ActorRef, Content, ContentPart, Event, ImageUrl, KnownPart, Timestamp};
 
 use crate::skills::{Found, Skill};
 use crate::tools::image;
@@ -59,30 +58,29 @@ pub(crate) fn message(event: &Event, skills: &Found, told: Told) -> Content {
 /// What was sent with a message. An image that no provider takes would stand in every request that follows, and have it
 /// refused: words stand in its place, so that the model can tell whoever sent it.
 fn attached(part: &ContentPart) -> ContentPart {
-    let image = match part {
-        ContentPart::Known(KnownPart::ImageUrl { image_url }) => Some(image_url.url.as_str()),
-        ContentPart::Known(KnownPart::Text { .. }) => None,
-        ContentPart::Other(fields) => fields.get("image_url").and_then(|image| image.get("url")?.as_str()),
-    };
-    let Some(address) = image.filter(|address| address.starts_with("data:")) else { return part.clone() };
-    match image::sent(address) {
-        Ok(address) => with_address(part, address),
+    let Some(image) = image_of(part) else { return part.clone() };
+    // The name of a scheme may be written in any letters.
+    if !image.url.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("data:")) {
+        return ContentPart::Known(KnownPart::ImageUrl { image_url: image });
+    }
+    match image::sent(&image.url) {
+        Ok(url) => ContentPart::Known(KnownPart::ImageUrl { image_url: ImageUrl { url, ..image } }),
         Err(why) => ContentPart::text(format!("[an image that was sent here is not shown: {why}]")),
     }
 }
 
-fn with_address(part: &ContentPart, address: String) -> ContentPart {
-    let mut part = part.clone();
-    match &mut part {
-        ContentPart::Known(KnownPart::ImageUrl { image_url }) => image_url.url = address,
-        ContentPart::Known(KnownPart::Text { .. }) => {}
+/// The image of a part, in whatever form it is written: its address alone, or with how closely to look at it.
+fn image_of(part: &ContentPart) -> Option<ImageUrl> {
+    match part {
+        ContentPart::Known(KnownPart::ImageUrl { image_url }) => Some(image_url.clone()),
+        ContentPart::Known(KnownPart::Text { .. }) => None,
         ContentPart::Other(fields) => {
-            if let Some(url) = fields.get_mut("image_url").and_then(|image| image.get_mut("url")) {
-                *url = Value::String(address);
-            }
+            let image = fields.get("image_url")?;
+            let text = |field: &str| Some(image.get(field)?.as_str()?.to_owned());
+            let url = image.as_str().map(str::to_owned).or_else(|| text("url"))?;
+            Some(ImageUrl { url, detail: text("detail") })
         }
     }
-    part
 }
 
 /// Where it came from and when.
@@ -211,6 +209,24 @@ mod tests {
         assert!(shown(&large).as_text().unwrap().contains("at most 3145728"));
         let called_otherwise = PIXEL.replacen("image/png", "image/jpeg", 1);
         assert_eq!(shown(&called_otherwise), ContentPart::image(PIXEL), "its bytes say what it is");
+        let (in_capitals, broken) = (PIXEL.replacen("data:", "DATA:", 1), "Data:image/png;base64,AA==");
+        assert_eq!(shown(&in_capitals), ContentPart::image(PIXEL));
+        assert!(shown(broken).as_text().unwrap().contains("neither PNG"));
+    }
+
+    #[test]
+    fn a07_an_image_whose_address_is_a_plain_text_is_looked_at_too() {
+        let shown = |part: serde_json::Value| {
+            let mut event = said("look");
+            event.input.contents = vec![serde_json::from_value(part).unwrap()];
+            let Content::Parts(parts) = prompt(&event) else { panic!("parts") };
+            parts[1].clone()
+        };
+        assert_eq!(shown(json!({"type": "input_image", "image_url": PIXEL})), ContentPart::image(PIXEL));
+        let broken = shown(json!({"type": "input_image", "image_url": "data:image/png;base64,AA=="}));
+        assert!(broken.as_text().unwrap().contains("neither PNG"), "{broken:?}");
+        let linked = json!({"type": "image_url", "image_url": {"url": "https://images.example/a.png", "mine": 1}});
+        assert_eq!(shown(linked), ContentPart::image("https://images.example/a.png"));
     }
 
     #[test]

@@ -43,7 +43,7 @@ fn check(kind: &str, bytes: &[u8]) -> Result<(), Wrong> {
 /// of image it is, whatever it says. Or why no provider would take it, which would end this run and those that follow.
 pub(crate) fn sent(address: &str) -> Result<String, String> {
     let (head, data) = address.split_once(',').unwrap_or_default();
-    let bytes = STANDARD.decode(data.trim()).ok().filter(|_| head.ends_with(";base64"));
+    let bytes = STANDARD.decode(data.trim()).ok().filter(|_| head.to_ascii_lowercase().ends_with(";base64"));
     let Some(bytes) = bytes else { return Err("it cannot be read".to_owned()) };
     if bytes.len() as u64 > MAX_BYTES {
         return Err(format!("it has {} bytes, and a model takes at most {MAX_BYTES}", bytes.len()));

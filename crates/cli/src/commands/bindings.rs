@@ -2,7 +2,7 @@
 
 use capstan_host::bindings::Choice;
 use capstan_host::{BindingError, Bindings, Clock};
-use capstan_protocol::{Binding, BindingId, Event};
+use capstan_protocol::{Binding, BindingId, Event, Filter};
 use capstan_tape::TapeAddress;
 use clap::Subcommand;
 use serde_json::json;
@@ -76,7 +76,7 @@ async fn work(scope: &Scope<'_>, command: BindingsCommand) -> Result<(), Failure
         BindingsCommand::List { json: false } => print_lines(bindings.all().await?.iter().map(line)),
         BindingsCommand::Show { binding } => print_json(&bindings.get(&BindingId::new(binding)).await?),
         BindingsCommand::Set { file } => {
-            let binding: Binding = Document::read(&file)?.parse("binding-invalid")?;
+            let binding: Binding = Document::read(&file)?.toml_or_json("binding-invalid")?;
             bindings.save(&binding, &runners).await?;
             print(&format!("binding {} is saved{}", binding.binding_id, in_force(&binding)))
         }
@@ -108,7 +108,23 @@ fn in_force(binding: &Binding) -> &'static str {
 fn line(binding: &Binding) -> String {
     let state = if binding.enabled { "on " } else { "off" };
     let types = if binding.event_types.is_empty() { "*".to_owned() } else { binding.event_types.join(",") };
-    plain(&format!("{}  {state}  {}  {types}  {}", binding.binding_id, binding.runner_id, json!(binding.scope)))
+    let mut words =
+        format!("{}  {state}  {}  {types}  {}", binding.binding_id, binding.runner_id, json!(binding.scope));
+    if !binding.filters.is_empty() {
+        let filters: Vec<String> = binding.filters.iter().map(condition).collect();
+        words.extend(["  if ", &filters.join(" and ")]);
+    }
+    plain(&words)
+}
+
+/// A filter as it is read.
+fn condition(filter: &Filter) -> String {
+    let field = &filter.field;
+    let one_of = (!filter.one_of.is_empty()).then(|| format!("{field} is one of {}", json!(filter.one_of)));
+    let contains = filter.contains.as_ref().map(|text| format!("{field} contains {text:?}"));
+    let exists = filter.exists.map(|exists| format!("{field} is {}", if exists { "there" } else { "not there" }));
+    let conditions: Vec<String> = [one_of, contains, exists].into_iter().flatten().collect();
+    conditions.join(" and ")
 }
 
 fn explained(choice: &Choice) -> Vec<String> {

@@ -10,6 +10,8 @@ use crate::{Exit, Failure};
 
 /// The largest document that is read.
 const MOST_BYTES: u64 = 16 * 1024 * 1024;
+/// How much of what a parser says is shown: it may repeat a line of the document, which can be all of it.
+const MOST_SAID: usize = 1000;
 
 /// A document as text.
 pub(super) struct Document {
@@ -22,7 +24,10 @@ impl Document {
     /// Reads a file, or the standard input where `-` is given.
     pub(super) fn read(path: &str) -> Result<Self, Failure> {
         let place = if path == "-" { "the standard input".to_owned() } else { path.to_owned() };
-        let failed = |detail: &str| Failure::new("input-invalid", format!("{place} {detail}"), Exit::Usage);
+        let failed = |detail: &str| {
+            let failure = Failure::new("input-invalid", format!("{place} {detail}"), Exit::Usage);
+            failure.hinted("give the path of a text file in UTF-8, or - to read the standard input")
+        };
         let source: Box<dyn std::io::Read> = if path == "-" {
             Box::new(std::io::stdin().lock())
         } else {
@@ -35,22 +40,58 @@ impl Document {
             return Err(failed(&format!("has more than {MOST_BYTES} bytes")));
         }
         let text = String::from_utf8(bytes).map_err(|_| failed("is not valid UTF-8"))?;
+        if text.contains('\0') {
+            return Err(failed("is no text: it has a NUL character"));
+        }
+        if text.trim().is_empty() {
+            return Err(failed("is empty"));
+        }
         Ok(Self { place, text })
     }
 
-    /// What it says, in JSON or TOML.
-    pub(super) fn parse<T: DeserializeOwned>(&self, code: &str) -> Result<T, Failure> {
-        let failed = |detail: String| Failure::new(code, format!("{}: {detail}", self.place), Exit::Usage);
-        if self.text.trim_start().starts_with('{') {
-            return serde_json::from_str(&self.text).map_err(|error| failed(error.to_string()));
+    /// A document that was given as a text.
+    pub(super) fn of_text(place: &str, text: &str) -> Self {
+        Self { place: place.to_owned(), text: text.to_owned() }
+    }
+
+    /// What it says, in JSON.
+    pub(super) fn json<T: DeserializeOwned>(&self, code: &str) -> Result<T, Failure> {
+        serde_json::from_str(&self.text).map_err(|error| {
+            let begins = if error.is_data() { "" } else { "it is not JSON: " };
+            self.refused(code, &format!("{begins}{error}"))
+        })
+    }
+
+    /// What it says, in TOML, or in JSON where it is an object of that.
+    pub(super) fn toml_or_json<T: DeserializeOwned>(&self, code: &str) -> Result<T, Failure> {
+        let text = self.text.trim_start();
+        if text.starts_with('{') {
+            return self.json(code);
         }
-        toml::from_str(&self.text).map_err(|error| failed(error.to_string().trim_end().to_owned()))
+        // A list of JSON reads as the name of a table in TOML, and what is said of that helps nobody.
+        if text.starts_with('[') && serde_json::from_str::<Value>(text).is_ok() {
+            return Err(self.refused(code, "it is a list in JSON, and not an object"));
+        }
+        toml::from_str(&self.text).map_err(|error| {
+            let mut said = error.to_string();
+            if said.len() > MOST_SAID {
+                let before = error.span().and_then(|span| self.text.get(..span.start)).unwrap_or_default();
+                said = format!("line {}: {}", before.matches('\n').count() + 1, error.message());
+            }
+            self.refused(code, said.trim_end())
+        })
     }
 
     /// The event whose envelope it is.
     pub(super) fn envelope(&self) -> Result<Event, Failure> {
-        let value: Value = self.parse("envelope-invalid")?;
-        Event::from_envelope(value)
-            .map_err(|error| Failure::new("envelope-invalid", format!("{}: {error}", self.place), Exit::Usage))
+        let value: Value = self.json("envelope-invalid")?;
+        Event::from_envelope(value).map_err(|error| self.refused("envelope-invalid", &error.to_string()))
+    }
+
+    /// What is wrong with it. What is repeated of it must not drive a terminal.
+    fn refused(&self, code: &str, detail: &str) -> Failure {
+        let is_plain = |character: &char| !character.is_control() || *character == '\n';
+        let detail: String = detail.chars().filter(is_plain).take(MOST_SAID).collect();
+        Failure::new(code, format!("{}: {detail}", self.place), Exit::Usage)
     }
 }

@@ -8,8 +8,7 @@ use clap::Subcommand;
 use serde_json::Value;
 
 use super::document::Document;
-use super::print_json;
-use super::run::{in_json, serve};
+use super::served::{Printed, check_channel, end, serve};
 use crate::command_line::Context;
 use crate::{Exit, Failure, builder};
 
@@ -49,19 +48,25 @@ impl From<QueryError> for Failure {
 
 pub(crate) async fn run(context: Context<'_>, command: EventsCommand) -> Result<(), Failure> {
     let fed = match command {
-        EventsCommand::Send { file } => Fed::Event(Box::new(Document::read(&file)?.envelope()?)),
-        EventsCommand::Query { file } => Fed::Query(Document::read(&file)?.parse("query-invalid")?),
+        EventsCommand::Send { file } => {
+            let mut event = Document::read(&file)?.envelope()?;
+            event.delivery.output_channel.get_or_insert_with(|| Cli::NAME.into());
+            Fed::Event(Box::new(event))
+        }
+        EventsCommand::Query { file } => Fed::Query(Document::read(&file)?.json("query-invalid")?),
     };
     let cli = Cli::new(Printer::silent());
     let hooks = context.capstan.hooks(&context.config, &cli, Deadlines::default());
+    if let Fed::Event(event) = &fed
+        && let Some(channel) = &event.delivery.output_channel
+    {
+        check_channel(&hooks, channel)?;
+    }
     let (store, owner) = builder::open_home(&context.config)?;
     let settings = builder::settings(&context.config, context.workspace, owner);
     let host = Host::start(hooks, store, settings).await?;
     let inbound = match fed {
-        Fed::Event(mut event) => {
-            event.delivery.output_channel.get_or_insert_with(|| Cli::NAME.into());
-            Inbound::new(*event)
-        }
+        Fed::Event(event) => Inbound::new(*event),
         Fed::Query(query) => match host.query(query, &Cli::NAME.into()) {
             Ok(inbound) => inbound,
             Err(error) => {
@@ -70,10 +75,5 @@ pub(crate) async fn run(context: Context<'_>, command: EventsCommand) -> Result<
             }
         },
     };
-    let served = serve(host, inbound).await?;
-    print_json(&in_json(&served))?;
-    match served.error {
-        Some(error) => Err(error.into()),
-        None => Ok(()),
-    }
+    end(serve(host, inbound).await?, cli.take_notices(), Printed::Json)
 }

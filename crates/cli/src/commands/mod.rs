@@ -13,6 +13,7 @@ mod run;
 pub(crate) mod runners;
 pub(crate) mod runs;
 mod serve;
+mod served;
 mod signals;
 pub(crate) mod skills;
 mod standard_output;
@@ -46,9 +47,7 @@ pub(crate) fn print_lines(lines: impl IntoIterator<Item = String>) -> Result<(),
     let mut output = BufWriter::new(std::io::stdout().lock());
     let printed = lines.into_iter().try_for_each(|line| writeln!(output, "{line}")).and_then(|()| output.flush());
     match printed {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Failure::new("store-failed", format!("cannot write to the standard output: {error}"), Exit::Store))
-        }
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(unwritten(&error.to_string())),
         _ => Ok(()),
     }
 }
@@ -61,7 +60,11 @@ pub(crate) fn print(line: &str) -> Result<(), Failure> {
 /// Prints a value as JSON.
 pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value);
-    print(&text.map_err(|error| Failure::new("store-failed", error.to_string(), Exit::Store))?)
+    print(&text.map_err(|error| unwritten(&error.to_string()))?)
+}
+
+fn unwritten(detail: &str) -> Failure {
+    Failure::new("output-failed", format!("cannot write to the standard output: {detail}"), Exit::Failed)
 }
 
 /// A line for a terminal: what stands on a tape may come from anywhere, and must not drive it.

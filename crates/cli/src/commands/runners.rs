@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use capstan_hooks::contracts::Runner;
 use capstan_hooks::points::ProvideRunners;
-use capstan_protocol::Descriptor;
+use capstan_host::BindingError;
+use capstan_protocol::{Descriptor, RunnerId};
 use clap::Subcommand;
 
 use super::{plain, print_json, print_lines};
+use crate::Failure;
 use crate::command_line::Context;
-use crate::{Exit, Failure};
 
 #[derive(Subcommand)]
 pub(crate) enum RunnersCommand {
@@ -42,9 +43,7 @@ pub(crate) fn run(context: &Context<'_>, command: RunnersCommand) -> Result<(), 
             if let Some(found) = runners.iter().find(|known| known.id.as_str() == runner) {
                 return print_json(found);
             }
-            let known: Vec<&str> = runners.iter().map(|runner| runner.id.as_str()).collect();
-            let message = format!("there is no runner {runner}; known: {}", known.join(", "));
-            Err(Failure::new("runner-unknown", message, Exit::Usage))
+            Err(BindingError::unknown_runner(&RunnerId::new(runner), &runners).into())
         }
     }
 }

@@ -1,7 +1,6 @@
 //! What can be set for each channel: `[channels.NAME]` in a file, `CAPSTAN_CHANNELS__NAME__KEY` in the environment.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::time::Duration;
 
 use capstan_hooks::contracts::{Debounce, Intake};
@@ -9,90 +8,40 @@ use capstan_protocol::{AdmissionMode, ChannelName};
 
 use super::ConfigError;
 use super::error::nearest_words;
-use super::key::nearest;
+use super::key::{Workspace, nearest};
 use super::layer::Layers;
-
-/// The table of all channels.
-pub(super) const TABLE: &str = "channels";
-/// What separates the parts of a name in a variable.
-const SEPARATOR: &str = "__";
+use super::tables::{Form, NOT_EMPTY, Table, TableKey, is_not_empty};
 
 const ADMISSION: &str = "admission";
 const DEBOUNCE: &str = "debounce_seconds";
 const MAX_WAIT: &str = "max_wait_seconds";
 const ACTIVE_WINDOW: &str = "active_window_seconds";
-/// Everything that can be set for a channel.
-const KEYS: &[&str] = &[ADMISSION, DEBOUNCE, MAX_WAIT, ACTIVE_WINDOW];
+
+/// The table of all channels.
+pub(super) static TABLE: Table = Table {
+    name: "channels",
+    of: ("channels", "stdio"),
+    keys: &[
+        TableKey::new(ADMISSION, Form::Number),
+        TableKey::new(DEBOUNCE, Form::Number),
+        TableKey::new(MAX_WAIT, Form::Number),
+        TableKey::new(ACTIVE_WINDOW, Form::Number),
+    ],
+    required: None,
+    is_name: is_not_empty,
+    name_rule: NOT_EMPTY,
+    spelled: str::to_owned,
+    workspace: Workspace::May,
+};
 
 /// The longest time that makes sense here.
 const LONGEST: Duration = Duration::from_hours(24);
 /// How long the first message waits at most, in quiet times, where nobody says.
 const QUIET_TIMES: u32 = 5;
 
-/// A setting of a channel; written `channels.NAME.KEY`.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct ChannelKey {
-    pub(super) channel: String,
-    key: &'static str,
-}
-
-impl fmt::Display for ChannelKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{TABLE}.{}.{}", self.channel, self.key)
-    }
-}
-
-impl ChannelKey {
-    fn new(channel: &str, key: &str) -> Option<Self> {
-        let key = KEYS.iter().copied().find(|known| *known == key)?;
-        (!channel.is_empty()).then(|| Self { channel: channel.to_owned(), key })
-    }
-
-    /// The setting of this name. The name of a channel may have dots, that of a setting has none.
-    pub(super) fn parse(name: &str) -> Option<Self> {
-        let (channel, key) = name.strip_prefix(TABLE)?.strip_prefix('.')?.rsplit_once('.')?;
-        Self::new(channel, key)
-    }
-
-    /// The setting of a variable, without the prefix and in small letters.
-    pub(super) fn of_variable(name: &str) -> Option<Self> {
-        let (channel, key) = name.strip_prefix(TABLE)?.strip_prefix(SEPARATOR)?.rsplit_once(SEPARATOR)?;
-        Self::new(channel, key)
-    }
-}
-
-/// The settings of a file's table of channels, as text.
-pub(super) fn of_table(path: &str, table: toml::Value) -> Result<Vec<(ChannelKey, String)>, ConfigError> {
-    let broken = |detail: String| ConfigError::Broken { path: path.to_owned(), detail };
-    let toml::Value::Table(channels) = table else {
-        return Err(broken(format!("{TABLE} must be a table of channels, as in [{TABLE}.stdio]")));
-    };
-    let mut settings = Vec::new();
-    for (channel, table) in channels {
-        let toml::Value::Table(table) = table else {
-            return Err(broken(format!("{TABLE}.{channel} must be a table")));
-        };
-        for (key, value) in table {
-            let name = format!("{TABLE}.{channel}.{key}");
-            let Some(known) = ChannelKey::new(&channel, &key) else {
-                let nearest = nearest(&key, KEYS.iter().copied()).map(str::to_owned);
-                return Err(ConfigError::UnknownKey { path: path.to_owned(), key: name, nearest });
-            };
-            let text = match value {
-                toml::Value::String(text) => text,
-                toml::Value::Integer(number) => number.to_string(),
-                toml::Value::Float(number) => number.to_string(),
-                _ => return Err(broken(format!("{name} must be a text or a number"))),
-            };
-            settings.push((known, text));
-        }
-    }
-    Ok(settings)
-}
-
 /// How what each channel hears is taken in, where something is set for it.
 pub(super) fn intakes(layers: &Layers) -> Result<BTreeMap<ChannelName, Intake>, ConfigError> {
-    let channels: BTreeSet<String> = layers.channel_keys().into_iter().map(|key| key.channel).collect();
+    let channels: BTreeSet<String> = layers.settings(&TABLE).into_iter().map(|setting| setting.of).collect();
     let intake = |channel: String| {
         let settings = Settings { layers, channel: &channel };
         let intake = Intake { admission: settings.admission()?, debounce: settings.debounce()? };
@@ -104,15 +53,15 @@ pub(super) fn intakes(layers: &Layers) -> Result<BTreeMap<ChannelName, Intake>, 
 /// What is set for channels nobody provides, a line for each: where, which, and what may have been meant.
 pub(super) fn unprovided(layers: &Layers, known: &[ChannelName]) -> Vec<String> {
     let mut found = BTreeMap::new();
-    for key in layers.channel_keys() {
-        if known.iter().any(|name| name.as_str() == key.channel) || found.contains_key(&key.channel) {
+    for setting in layers.settings(&TABLE) {
+        if known.iter().any(|name| name.as_str() == setting.of) || found.contains_key(&setting.of) {
             continue;
         }
-        let origin = layers.find(&key.to_string()).map(|(_, origin)| origin.to_string()).unwrap_or_default();
-        let nearest = nearest(&key.channel, known.iter().map(ChannelName::as_str));
-        let meant = nearest_words(nearest.map(|name| format!("{TABLE}.{name}")).as_deref());
-        let line = format!("{origin} sets {TABLE}.{}, a channel that nobody provides{meant}", key.channel);
-        found.insert(key.channel, line);
+        let origin = layers.find(&setting.to_string()).map(|(_, origin)| origin.to_string()).unwrap_or_default();
+        let nearest = nearest(&setting.of, known.iter().map(ChannelName::as_str));
+        let meant = nearest_words(nearest.map(|name| format!("{}.{name}", TABLE.name)).as_deref());
+        let line = format!("{origin} sets {}.{}, a channel that nobody provides{meant}", TABLE.name, setting.of);
+        found.insert(setting.of, line);
     }
     found.into_values().collect()
 }
@@ -125,7 +74,7 @@ struct Settings<'a> {
 
 impl Settings<'_> {
     fn name(&self, key: &'static str) -> String {
-        ChannelKey { channel: self.channel.to_owned(), key }.to_string()
+        TABLE.name_of(self.channel, key)
     }
 
     fn admission(&self) -> Result<Option<AdmissionMode>, ConfigError> {

@@ -54,18 +54,15 @@ pub const KEYS: &[Key] = &[
         ..key("reasoning", None, "how much the model should think before it answers: none, low, medium, high")
     },
     key("model_timeout_seconds", Some("300"), "how long to wait for a model's first word, and then for each next one"),
-    Key {
-        workspace: Lowers,
-        ..key("model_retries", Some("3"), "how often a model is asked again that failed before its first word")
-    },
-    Key { workspace: Lowers, ..key("max_steps", Some("50"), "how many steps a run may take") },
+    lowered("model_retries", "3", "how often a model is asked again that failed before its first word"),
+    lowered("max_steps", "50", "how many steps a run may take"),
     Key { workspace: Lowers, ..key("max_tokens", None, "how many tokens a reply may have") },
     Key {
         workspace: Lowers,
         ..key("max_run_tokens", None, "how many tokens a run may use, those of its subagents included")
     },
-    key("max_run_results", Some("1000000"), "how many results a runner may give in one run"),
-    key("max_run_result_bytes", Some("67108864"), "how large the results of one run may be together"),
+    lowered("max_run_results", "1000000", "how many results a runner may give in one run"),
+    lowered("max_run_result_bytes", "67108864", "how large the results of one run may be together"),
     lowered("max_run_entries", "20000", "how many results of one run may stand on the tape: all but deltas"),
     lowered("result_delta_bytes", "1048576", "how long a piece of a message that a runner streams may be"),
     lowered("result_message_bytes", "10485760", "how long a message of a runner may be"),
@@ -81,13 +78,10 @@ pub const KEYS: &[Key] = &[
         "the same where contents are handed over: model requests, files, messages",
     ),
     lowered("action_timeout_seconds", "60", "how long a channel may take to do an action on its platform"),
-    Key { workspace: Lowers, ..key("tool_timeout_seconds", Some("600"), "how long a tool may take to answer") },
-    Key {
-        workspace: Lowers,
-        ..key("spill_bytes", Some("32768"), "how long a tool's answer may be before it is kept as an artifact")
-    },
+    lowered("tool_timeout_seconds", "600", "how long a tool may take to answer"),
+    lowered("spill_bytes", "32768", "how long a tool's answer may be before it is kept as an artifact"),
     key("max_message_bytes", Some("1048576"), "how large a message may be"),
-    Key { workspace: Lowers, ..key("run_timeout_seconds", Some("3600"), "how long a run may take") },
+    lowered("run_timeout_seconds", "3600", "how long a run may take"),
     key("session_wait_seconds", Some("60"), "how long a message waits for a busy session"),
     key("session_queue", Some("64"), "how many messages of a session may wait for their turn"),
     key("message_context", Some("true"), "whether a message tells the model where it came from and when"),

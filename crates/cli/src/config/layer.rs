@@ -6,11 +6,9 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use super::channels::{self, ChannelKey};
 use super::key::{Workspace, find, nearest};
-use super::knowledge::{self, KnowledgeKey};
-use super::models::{self, ModelKey};
-use super::{ConfigError, KEYS, Shown};
+use super::tables::{Setting, TABLES, Table};
+use super::{ConfigError, KEYS, Shown, models};
 
 /// The prefix of settings in the environment.
 const PREFIX: &str = "CAPSTAN_";
@@ -76,7 +74,7 @@ impl Layer {
     /// What the usual variables of providers say.
     pub(super) fn usual(environment: &[(String, String)]) -> Self {
         let settings = models::of_usual_variables(environment).into_iter();
-        let values = settings.map(|(key, value, name)| (key.to_string(), (value, Origin::Usual(name))));
+        let values = settings.map(|(key, value, name)| (key, (value, Origin::Usual(name))));
         Self { values: values.collect(), unknown: Vec::new() }
     }
 
@@ -98,27 +96,14 @@ impl Layer {
         let table: toml::Table = text.parse().map_err(|error: toml::de::Error| broken(where_and_what(text, &error)))?;
         let mut layer = Self::default();
         for (key, value) in table {
-            if key == channels::TABLE {
-                for (key, text) in channels::of_table(&name, value)? {
-                    layer.values.insert(key.to_string(), (text, origin(path.to_owned())));
-                }
-                continue;
-            }
-            if key == models::TABLE {
-                for (key, text) in models::of_table(&name, value)? {
-                    layer.values.insert(key.to_string(), (text, origin(path.to_owned())));
-                }
-                continue;
-            }
-            if key == knowledge::TABLE {
-                for (key, text) in knowledge::of_table(&name, value)? {
-                    layer.values.insert(key.to_string(), (text, origin(path.to_owned())));
+            if let Some(table) = TABLES.into_iter().find(|table| table.name == key) {
+                for (setting, text) in table.of_file(&name, value)? {
+                    layer.values.insert(setting.to_string(), (text, origin(path.to_owned())));
                 }
                 continue;
             }
             let Some(known) = find(&key) else {
-                let tables = [channels::TABLE, models::TABLE, knowledge::TABLE];
-                let names = KEYS.iter().map(|key| key.name).chain(tables);
+                let names = KEYS.iter().map(|key| key.name).chain(TABLES.map(|table| table.name));
                 let nearest = nearest(&key, names).map(str::to_owned);
                 return Err(ConfigError::UnknownKey { path: name, key, nearest });
             };
@@ -169,9 +154,7 @@ impl Layer {
         for (name, value) in variables {
             let Some(key) = name.strip_prefix(PREFIX) else { continue };
             let key = key.to_lowercase();
-            let of_table = ChannelKey::of_variable(&key).map(|key| key.to_string());
-            let of_table = of_table.or_else(|| ModelKey::of_variable(&key).map(|key| key.to_string()));
-            let of_table = of_table.or_else(|| KnowledgeKey::of_variable(&key).map(|key| key.to_string()));
+            let of_table = Setting::of_variable(&key).map(|setting| setting.to_string());
             let key = of_table.or_else(|| find(&key).map(|key| key.name.to_owned()));
             match key {
                 // An empty variable is how a shell says "not set".
@@ -293,9 +276,9 @@ impl Layers {
             return Ok(());
         }
         let plain = KEYS.iter().filter(|key| key.workspace == Workspace::MayNot).map(|key| key.name.to_owned());
-        let models = self.model_keys().into_iter().map(|key| key.to_string());
-        let bases = self.knowledge_keys().into_iter().map(|key| key.to_string());
-        for key in plain.chain(models).chain(bases) {
+        let tables = TABLES.into_iter().filter(|table| table.workspace == Workspace::MayNot);
+        let of_tables = tables.flat_map(|table| self.settings(table)).map(|setting| setting.to_string());
+        for key in plain.chain(of_tables) {
             let set = self.layers.iter().filter_map(|layer| layer.values.get(&key));
             if let Some((_, origin)) = set.into_iter().find(|(_, origin)| origin.is_workspace()) {
                 return Err(ConfigError::Untrusted { key, origin: origin.to_string() });
@@ -318,9 +301,10 @@ impl Layers {
         }
     }
 
-    /// The names of what is set for providers of models, in order.
-    pub(super) fn model_keys(&self) -> BTreeSet<ModelKey> {
-        self.layers.iter().flat_map(|layer| layer.values.keys()).filter_map(|key| ModelKey::parse(key)).collect()
+    /// What is set for the things of a kind, in order.
+    pub(super) fn settings(&self, table: &Table) -> BTreeSet<Setting> {
+        let all = self.layers.iter().flat_map(|layer| layer.values.keys()).filter_map(|key| Setting::parse(key));
+        all.filter(|setting| setting.is_of(table)).collect()
     }
 
     /// A number that must be at least one.
@@ -340,23 +324,13 @@ impl Layers {
             if find(key).is_some_and(|key| key.secret) {
                 secrets.push(value.clone());
             }
-            secrets.extend(ModelKey::parse(key).into_iter().flat_map(|key| key.secrets(value)));
+            secrets.extend(Setting::parse(key).into_iter().flat_map(|setting| setting.secrets(value)));
             secrets.extend(password(value).map(str::to_owned));
         }
         secrets
     }
 
-    /// The names of what is set for channels, in order.
-    pub(super) fn channel_keys(&self) -> BTreeSet<ChannelKey> {
-        self.layers.iter().flat_map(|layer| layer.values.keys()).filter_map(|key| ChannelKey::parse(key)).collect()
-    }
-
-    /// The names of what is set for knowledge bases, in order.
-    pub(super) fn knowledge_keys(&self) -> BTreeSet<KnowledgeKey> {
-        self.layers.iter().flat_map(|layer| layer.values.keys()).filter_map(|key| KnowledgeKey::parse(key)).collect()
-    }
-
-    /// Every setting with its value and origin; those of channels where they are set.
+    /// Every setting with its value and origin; those of tables where they are set.
     pub(super) fn shown(&self) -> Vec<Shown> {
         let shown = |key: String, secret: bool| match self.find(&key) {
             None => Shown { key, value: None, origin: "not set".to_owned() },
@@ -366,10 +340,8 @@ impl Layers {
             }
         };
         let plain = KEYS.iter().map(|key| shown(key.name.to_owned(), key.secret));
-        let models = self.model_keys().into_iter().map(|key| shown(key.to_string(), key.is_secret()));
-        let channels = self.channel_keys().into_iter().map(|key| shown(key.to_string(), false));
-        let bases = self.knowledge_keys().into_iter().map(|key| shown(key.to_string(), false));
-        plain.chain(models).chain(channels).chain(bases).collect()
+        let of_tables = TABLES.into_iter().flat_map(|table| self.settings(table));
+        plain.chain(of_tables.map(|setting| shown(setting.to_string(), setting.is_secret()))).collect()
     }
 
     pub(super) fn unknown_variables(&self) -> &[String] {

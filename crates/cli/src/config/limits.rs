@@ -14,6 +14,10 @@ const SHORTEST_SPILL: usize = 1024;
 /// How large something may be set to be: less than an ordinary message needs stops every run, more is more than a host
 /// should hold for one of them.
 const BYTES: RangeInclusive<u64> = 1 << 10..=1 << 30;
+/// The same for all results of a run, which are not held at once.
+const TOGETHER: RangeInclusive<u64> = 1 << 10..=1 << 40;
+/// How many results of a run there may be set to be.
+const COUNT: RangeInclusive<u64> = 1..=100_000_000;
 
 /// What the layers say.
 pub(super) fn load(layers: &Layers) -> Result<Limits, ConfigError> {
@@ -52,9 +56,9 @@ fn results(layers: &Layers) -> Result<ResultLimits, ConfigError> {
         tool_bytes: within(layers, "result_tool_bytes", BYTES)?,
         state_bytes: within(layers, "result_state_bytes", BYTES)?,
         artifact_bytes: within(layers, "result_artifact_bytes", BYTES)?,
-        count: layers.positive("max_run_results")?,
-        entries: layers.positive("max_run_entries")?,
-        total_bytes: layers.positive("max_run_result_bytes")?,
+        count: within(layers, "max_run_results", COUNT)?,
+        entries: within(layers, "max_run_entries", COUNT)?,
+        total_bytes: within(layers, "max_run_result_bytes", TOGETHER)?,
         ..ResultLimits::default()
     })
 }

@@ -8,6 +8,7 @@ mod knowledge;
 mod layer;
 mod limits;
 mod models;
+mod tables;
 mod tools;
 mod written;
 

@@ -2,7 +2,6 @@
 //! which people keep the keys of providers anyway.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::time::Duration;
 
 use capstan_models::{Settings, Wire};
@@ -12,21 +11,41 @@ use serde_json::Value;
 
 use super::ConfigError;
 use super::error::nearest_words;
-use super::key::nearest;
+use super::key::{Workspace, nearest};
 use super::layer::{Layers, without_password};
-
-/// The table of all providers.
-pub(super) const TABLE: &str = "models";
-/// What separates the parts of a name in a variable.
-const SEPARATOR: &str = "__";
+use super::tables::{Form, NOT_EMPTY, Table, TableKey, is_not_empty};
 
 const WIRE: &str = "wire";
 const API_KEY: &str = "api_key";
 const API_BASE: &str = "api_base";
 const HEADERS: &str = "headers";
 const BODY: &str = "body";
-/// Everything that can be set for a provider.
-const KEYS: &[&str] = &[WIRE, API_KEY, API_BASE, HEADERS, BODY];
+
+/// The table of all providers.
+pub(super) static TABLE: Table = Table {
+    name: "models",
+    of: ("providers", "anthropic"),
+    keys: &[
+        TableKey::new(WIRE, Form::Text),
+        TableKey::secret(API_KEY, Form::Text),
+        TableKey::new(API_BASE, Form::Text),
+        // They may hold keys too.
+        TableKey::secret(HEADERS, Form::Table),
+        TableKey::new(BODY, Form::Table),
+    ],
+    required: None,
+    is_name: is_not_empty,
+    name_rule: NOT_EMPTY,
+    spelled,
+    workspace: Workspace::MayNot,
+};
+
+/// A variable cannot have a dash in its name.
+fn spelled(provider: &str) -> String {
+    let dashed = provider.replace('_', "-");
+    if Wire::parse(&dashed).is_some() { dashed } else { provider.to_owned() }
+}
+
 /// What of a body the conversation itself decides.
 const NOT_IN_BODY: &[&str] = &["model", "messages", "contents", "input", "tools", "stream", "system", "instructions"];
 /// What is wrong with an address.
@@ -57,59 +76,6 @@ impl ProviderConfig {
     }
 }
 
-/// A setting of a provider; written `models.NAME.KEY`.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct ModelKey {
-    provider: String,
-    key: &'static str,
-}
-
-impl fmt::Display for ModelKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{TABLE}.{}.{}", self.provider, self.key)
-    }
-}
-
-impl ModelKey {
-    fn new(provider: &str, key: &str) -> Option<Self> {
-        let key = KEYS.iter().copied().find(|known| *known == key)?;
-        (!provider.is_empty()).then(|| Self { provider: provider.to_owned(), key })
-    }
-
-    /// The setting of this name.
-    pub(super) fn parse(name: &str) -> Option<Self> {
-        let (provider, key) = name.strip_prefix(TABLE)?.strip_prefix('.')?.rsplit_once('.')?;
-        Self::new(provider, key)
-    }
-
-    /// The setting of a variable, without the prefix and in small letters. A variable cannot have a dash in its name.
-    pub(super) fn of_variable(name: &str) -> Option<Self> {
-        let (provider, key) = name.strip_prefix(TABLE)?.strip_prefix(SEPARATOR)?.rsplit_once(SEPARATOR)?;
-        let dashed = provider.replace('_', "-");
-        Self::new(if Wire::parse(&dashed).is_some() { &dashed } else { provider }, key)
-    }
-
-    /// Whether its value must never be shown: headers may hold keys too.
-    pub(super) fn is_secret(&self) -> bool {
-        matches!(self.key, API_KEY | HEADERS)
-    }
-
-    /// The texts of its value that must never be shown.
-    pub(super) fn secrets(&self, value: &str) -> Vec<String> {
-        match self.key {
-            API_KEY => vec![value.to_owned()],
-            HEADERS => {
-                let headers: Map = serde_json::from_str(value).unwrap_or_default();
-                let values = headers.values().filter_map(Value::as_str);
-                // A key after the name of a scheme, as in `Bearer KEY`, is a secret without it too.
-                let keys = values.clone().filter_map(|value| Some(value.trim().split_once(' ')?.1.trim()));
-                values.clone().chain(keys).map(str::to_owned).collect()
-            }
-            _ => Vec::new(),
-        }
-    }
-}
-
 /// What the usual variables of providers hold that must not be shown: also of those that another setting stands over.
 pub(super) fn usual_secrets(environment: &[(String, String)]) -> Vec<String> {
     let names: BTreeSet<&str> = Wire::ALL.iter().flat_map(|wire| wire.key_variables()).copied().collect();
@@ -117,8 +83,8 @@ pub(super) fn usual_secrets(environment: &[(String, String)]) -> Vec<String> {
     set.map(|(_, value)| value.clone()).collect()
 }
 
-/// The settings that the usual variables of providers make.
-pub(super) fn of_usual_variables(environment: &[(String, String)]) -> Vec<(ModelKey, String, String)> {
+/// The names of the settings that the usual variables of providers make, their values, and those variables.
+pub(super) fn of_usual_variables(environment: &[(String, String)]) -> Vec<(String, String, String)> {
     let set = |names: &'static [&'static str]| {
         let found =
             names.iter().find_map(|name| environment.iter().find(|(key, value)| key == name && !value.is_empty()));
@@ -126,7 +92,7 @@ pub(super) fn of_usual_variables(environment: &[(String, String)]) -> Vec<(Model
     };
     let mut settings = Vec::new();
     for wire in Wire::ALL {
-        let key = |key| ModelKey { provider: wire.name().to_owned(), key };
+        let key = |key| TABLE.name_of(wire.name(), key);
         settings.extend(set(wire.key_variables()).map(|(name, value)| (key(API_KEY), value, name)));
         settings.extend(set(wire.base_variables()).map(|(name, value)| {
             let base = if wire == Wire::Ollama { ollama_host(&value) } else { value };
@@ -147,40 +113,9 @@ fn ollama_host(host: &str) -> String {
     format!("{scheme}://{rest}{port}")
 }
 
-/// The settings of a file's table of providers, as text: what is a table itself as JSON.
-pub(super) fn of_table(path: &str, table: toml::Value) -> Result<Vec<(ModelKey, String)>, ConfigError> {
-    let broken = |detail: String| ConfigError::Broken { path: path.to_owned(), detail };
-    let toml::Value::Table(providers) = table else {
-        return Err(broken(format!("{TABLE} must be a table of providers, as in [{TABLE}.anthropic]")));
-    };
-    let mut settings = Vec::new();
-    for (provider, table) in providers {
-        let toml::Value::Table(table) = table else {
-            return Err(broken(format!("{TABLE}.{provider} must be a table")));
-        };
-        for (key, value) in table {
-            let name = format!("{TABLE}.{provider}.{key}");
-            let Some(known) = ModelKey::new(&provider, &key) else {
-                let nearest = nearest(&key, KEYS.iter().copied()).map(str::to_owned);
-                return Err(ConfigError::UnknownKey { path: path.to_owned(), key: name, nearest });
-            };
-            let text = match (known.key, value) {
-                (HEADERS | BODY, table @ toml::Value::Table(_)) => {
-                    serde_json::to_string(&table).map_err(|error| broken(format!("{name}: {error}")))?
-                }
-                (HEADERS | BODY, _) => return Err(broken(format!("{name} must be a table"))),
-                (_, toml::Value::String(text)) => text,
-                _ => return Err(broken(format!("{name} must be a text"))),
-            };
-            settings.push((known, text));
-        }
-    }
-    Ok(settings)
-}
-
 /// The names of what the files of the home keep that is sent to a provider and may be a secret.
 pub(super) fn kept_secrets(layers: &Layers, provider: &str) -> Vec<String> {
-    let name = |key| ModelKey { provider: provider.to_owned(), key }.to_string();
+    let name = |key| TABLE.name_of(provider, key);
     let (key, headers) = (name(API_KEY), name(HEADERS));
     let kept = layers.of_provider(&key, API_KEY, provider).filter(|found| found.origin.is_home());
     let kept = kept.map(|found| found.key.to_owned());
@@ -190,7 +125,7 @@ pub(super) fn kept_secrets(layers: &Layers, provider: &str) -> Vec<String> {
 
 /// Every provider: those that are built in, and those that somebody gave a name.
 pub(super) fn providers(layers: &Layers) -> Result<Vec<ProviderConfig>, ConfigError> {
-    let own = layers.model_keys().into_iter().map(|key| key.provider);
+    let own = layers.settings(&TABLE).into_iter().map(|setting| setting.of);
     let names: BTreeSet<String> = own.chain(Wire::ALL.map(|wire| wire.name().to_owned())).collect();
     let timeout = Duration::from_secs(layers.positive::<u32>("model_timeout_seconds")?.into());
     let retries = layers.required("model_retries")?;
@@ -219,7 +154,7 @@ struct Provider<'a> {
 
 impl Provider<'_> {
     fn key(&self, key: &'static str) -> String {
-        ModelKey { provider: self.name.to_owned(), key }.to_string()
+        TABLE.name_of(self.name, key)
     }
 
     fn wire(&self) -> Result<Wire, ConfigError> {

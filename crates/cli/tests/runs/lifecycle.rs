@@ -1,4 +1,4 @@
-//! What a host holds on to, and for how long.
+//! What a host holds on to and for how long, and what it says of a run that failed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,12 +7,13 @@ use capstan::Capstan;
 use capstan::hooks::Registrar;
 use capstan::hooks::contracts::{ResultStream, RunApi, Runner};
 use capstan::hooks::points::ProvideRunners;
-use capstan::protocol::{Capabilities, Descriptor, Event, Outcome, ResultBody, RunContext};
+use capstan::protocol::{Authority, Capabilities, Descriptor, Event, Outcome, ResultBody, RunContext};
 use capstan::tape::MemoryStore;
 use futures::{StreamExt as _, stream};
 use tokio::sync::Notify;
 
-use super::support::{Conversation, Registers};
+use super::driven::driven;
+use super::support::{Conversation, Registers, runner};
 
 #[tokio::test]
 async fn a_host_that_is_dropped_lets_go_of_its_store_and_every_run() {
@@ -85,4 +86,24 @@ async fn g10_a_run_that_does_nothing_yet_can_be_found_all_the_same() {
     };
     let (served, found) = tokio::join!(conversation.say("hi"), looked);
     assert_eq!(served.run_id, Some(found));
+}
+
+#[tokio::test]
+async fn x05_a_run_that_failed_names_its_runner_and_the_limit_that_was_reached() {
+    let crashes = driven(Authority::none(), |_, _| async { panic!("no more") });
+    let served = Conversation::with(crashes).await.say("go").await;
+    assert_eq!(served.error.unwrap().public(), "the runner builtin:agent crashed");
+
+    let said = || ResultBody::MessageCompleted { content: "again".into(), provider_meta: Default::default() };
+    let piece = || ResultBody::MessageDelta { delta: "x".repeat(2048) };
+    for (limit, most, results) in [
+        ("max_run_results", "3", vec![piece(); 4]),
+        ("max_run_result_bytes", "4096", vec![piece(); 4]),
+        ("max_run_entries", "3", vec![said(); 4]),
+    ] {
+        let conversation = Conversation::new(|builder| builder.set(limit, most).plugin(runner(results))).await;
+        let error = conversation.say("go").await.error.unwrap();
+        assert_eq!(error.code(), "run-flooded");
+        assert!(error.public().ends_with(&format!(", which is {limit}")), "{}", error.public());
+    }
 }

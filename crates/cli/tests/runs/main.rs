@@ -15,6 +15,7 @@ mod interception;
 mod knowledge;
 mod lifecycle;
 mod listening;
+mod little_grants;
 mod parallel;
 #[path = "../platform/mod.rs"]
 mod platform;

@@ -80,7 +80,10 @@ impl<G: ToolsApi> ToolsApi for Guarded<G> {
     }
 
     async fn detail(&self, name: &str) -> Result<ToolSpec, ApiError> {
-        let ask = Ask::new(M::ToolsDetail, self.tool(ToolUse::Detail, name)).carrying(of_text(name));
+        // Nobody needs a grant to hear that there is no such tool.
+        let is_there = self.run.services.tool(name).is_some();
+        let needs = if is_there { self.tool(ToolUse::Detail, name) } else { Needs::Nothing };
+        let ask = Ask::new(M::ToolsDetail, needs).carrying(of_text(name));
         self.pass(ask, self.group.detail(name)).await
     }
 

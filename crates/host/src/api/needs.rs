@@ -1,8 +1,8 @@
 //! What a call needs of the grant.
 
 use capstan_protocol::{
-    Access, ApiError, ArtifactUse, Authority, EventUse, HistoryUse, KnowledgeUse, ModelUse, Operation, Reach,
-    StateScope, StorageArea, TapeAccess, ToolUse, Uses,
+    ApiError, ArtifactUse, Authority, EventUse, HistoryUse, KnowledgeUse, ModelUse, Reach, StateScope, StorageArea,
+    TapeAccess, ToolUse,
 };
 use serde_json::json;
 
@@ -54,11 +54,11 @@ impl Needs {
         let (is_covered, what) = match self {
             Self::Nothing => return Ok(()),
             Self::Model(what, name) => (may.models.allows(*what, name), format!("{} of model {name}", json!(what))),
-            Self::AnyModel(what) => (any(&may.models, *what), format!("{} of models", json!(what))),
+            Self::AnyModel(what) => (may.models.allows_any(*what), format!("{} of models", json!(what))),
             Self::Tool(what, name) => (may.tools.allows(*what, name), format!("tool {name}")),
-            Self::AnyTool(what) => (any(&may.tools, *what), format!("{} of tools", json!(what))),
+            Self::AnyTool(what) => (may.tools.allows_any(*what), format!("{} of tools", json!(what))),
             Self::Knowledge(what, base) => (may.knowledge_bases.allows(*what, base), format!("knowledge base {base}")),
-            Self::AnyKnowledge(what) => (any(&may.knowledge_bases, *what), "knowledge bases".to_owned()),
+            Self::AnyKnowledge(what) => (may.knowledge_bases.allows_any(*what), "knowledge bases".to_owned()),
             Self::History(what, reach) => (
                 may.history.contains(what) && may.reach >= *reach,
                 format!("{} of the history of {}", json!(what), of(*reach)),
@@ -81,11 +81,6 @@ impl Needs {
         };
         if is_covered { Ok(()) } else { Err(unauthorized(&what)) }
     }
-}
-
-/// Whether this can be done with any of them.
-fn any<O: Operation>(uses: &Uses<O>, operation: O) -> bool {
-    uses.operations.contains(&operation) && uses.names != Access::none()
 }
 
 fn of(reach: Reach) -> &'static str {

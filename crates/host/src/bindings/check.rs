@@ -1,6 +1,6 @@
 //! What is wrong with a binding.
 
-use capstan_protocol::{Binding, BindingId, ChannelName, ChatId, Descriptor, Event, Filter, RunnerId};
+use capstan_protocol::{Binding, BindingId, ChannelName, ChatId, Descriptor, Event, Filter, HostState, RunnerId};
 use capstan_tape::StoreError;
 
 use super::closeness::{NAMES, named};
@@ -48,6 +48,12 @@ pub enum BindingError {
 }
 
 impl BindingError {
+    /// There is no such runner among these.
+    pub fn unknown_runner(runner_id: &RunnerId, runners: &[Descriptor]) -> Self {
+        let known: Vec<&str> = runners.iter().map(|runner| runner.id.as_str()).collect();
+        Self::UnknownRunner { runner_id: runner_id.clone(), known: known.join(", ") }
+    }
+
     /// A stable code, which has a page in the documentation.
     pub fn code(&self) -> &'static str {
         match self {
@@ -68,11 +74,10 @@ pub(crate) fn check(binding: &Binding, runners: &[Descriptor]) -> Result<(), Bin
     let invalid = |detail| BindingError::Invalid { binding_id: binding.binding_id.clone(), detail };
     itself(binding).map_err(invalid)?;
     let Some(runner) = runners.iter().find(|runner| runner.id == binding.runner_id) else {
-        let known: Vec<&str> = runners.iter().map(|runner| runner.id.as_str()).collect();
-        let (runner_id, known) = (binding.runner_id.clone(), known.join(", "));
-        return Err(BindingError::UnknownRunner { runner_id, known });
+        return Err(BindingError::unknown_runner(&binding.runner_id, runners));
     };
-    config(binding, runner).map_err(invalid)
+    config(binding, runner).map_err(invalid)?;
+    grant(binding, runner).map_err(invalid)
 }
 
 /// Refuses a binding that an event could get as well as one of the others.
@@ -147,6 +152,20 @@ fn filter(filter: &Filter) -> Result<(), String> {
     }
     if filter.one_of.is_empty() && filter.contains.is_none() && filter.exists.is_none() {
         return Err(format!("the filter on {} says nothing: give one_of, contains or exists", filter.field));
+    }
+    Ok(())
+}
+
+/// Refuses a binding that lets its runner do less than it cannot do without: every run of it would fail.
+fn grant(binding: &Binding, runner: &Descriptor) -> Result<(), String> {
+    let cap = binding.cap();
+    let missing = cap.lacks(&runner.requires);
+    if !missing.is_empty() {
+        let (id, missing) = (&runner.id, missing.join(", "));
+        return Err(format!("the runner {id} cannot do without {missing}, which it does not grant"));
+    }
+    if runner.capabilities.host_state == HostState::Required && cap.state.is_empty() {
+        return Err(format!("the runner {} cannot do without state: its state_policy must be enabled", runner.id));
     }
     Ok(())
 }

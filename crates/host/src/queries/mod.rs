@@ -86,7 +86,7 @@ enum Launcher {
 
 /// A name that some platforms write as a number.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "a name is a text or a number")]
 enum Name {
     Text(String),
     Number(i64),

@@ -85,7 +85,7 @@ fn g09_what_is_not_known_or_cannot_be_done_is_named() {
         ("/colour", json!(1), "unknown field `colour`"),
         ("/text", json!("beside a chain"), "either a text or a message_chain"),
         ("/launcher_type", json!("robot"), "unknown variant `robot`"),
-        ("/launcher_id", json!(true), "untagged enum Name"),
+        ("/launcher_id", json!(true), "a name is a text or a number"),
         ("/adapter", json!(" "), "source is not valid: it is empty"),
         ("/message_chain", json!([{"type": "Voice", "url": "x"}]), "unknown variant `Voice`"),
         ("/message_chain", json!([{"type": "Image"}]), "either a url or a base64"),

@@ -144,16 +144,16 @@ impl Sieve {
     }
 
     fn flooded(&self, limits: &ResultLimits) -> Option<RunFailure> {
-        let (what, most) = if self.results > limits.count {
-            ("results", limits.count)
+        let (what, most, limit) = if self.results > limits.count {
+            ("results", limits.count, "max_run_results")
         } else if self.bytes > limits.total_bytes {
-            ("bytes of results", limits.total_bytes)
+            ("bytes of results", limits.total_bytes, "max_run_result_bytes")
         } else if self.entries > limits.entries {
-            ("results for the tape", limits.entries)
+            ("results for the tape", limits.entries, "max_run_entries")
         } else {
             return None;
         };
-        let message = format!("the runner gave more than {most} {what}");
+        let message = format!("the runner gave more than {most} {what}, which is {limit}");
         Some(RunFailure { message, code: Some("run-flooded".to_owned()) })
     }
 

@@ -240,7 +240,7 @@ async fn drive(
     from_api: mpsc::Receiver<StreamEvent>,
 ) -> Result<Option<String>, TurnError> {
     let mut events = runner_stream(Arc::clone(child), from_api);
-    while let Some(event) = next_event(&mut events).await? {
+    while let Some(event) = next_event(&mut events, || child.runner_in_words()).await? {
         if let Some(event) = seen_from_above(child.id(), event) {
             parent.emit(event).await;
         }

@@ -251,11 +251,13 @@ impl Orchestrator {
             return Ok(StageEnd::Nothing);
         };
         let is_stand_in = !run.progress().runner_started;
+        let plugin = decided.plugin.clone();
+        let who = || if is_stand_in { format!("the plugin {plugin}") } else { run.runner_in_words() };
         let crashed = |error: &TurnError| {
             run.keep_partial();
             run.append(Draft::error("run_model", &error.public()));
         };
-        while let Some(event) = next_event(&mut decided.value).await.inspect_err(crashed)? {
+        while let Some(event) = next_event(&mut decided.value, who).await.inspect_err(crashed)? {
             if is_stand_in {
                 run.record_stand_in(&event).await;
             }
@@ -307,10 +309,13 @@ fn status_of(end: &Result<StageEnd, TurnError>) -> RunStatus {
 
 /// The next event of the stage. A panic in it, a plugin's or a runner's, is this run's failure and nobody else's; nor
 /// does a stream that always has an event ready keep anybody else waiting.
-pub(crate) async fn next_event(stream: &mut EventStream) -> Result<Option<StreamEvent>, TurnError> {
+pub(crate) async fn next_event(
+    stream: &mut EventStream,
+    who: impl Fn() -> String,
+) -> Result<Option<StreamEvent>, TurnError> {
     tokio::task::consume_budget().await;
     AssertUnwindSafe(stream.next()).catch_unwind().await.map_err(|_| {
-        let message = "the model stage crashed".to_owned();
+        let message = format!("{} crashed", who());
         TurnError::Run(RunFailure { message, code: Some("run-failed".to_owned()) })
     })
 }

@@ -123,6 +123,11 @@ impl Run {
         &self.context.run_id
     }
 
+    /// Its runner, as people are told of it.
+    pub(crate) fn runner_in_words(&self) -> String {
+        format!("the runner {}", self.runner.descriptor().id)
+    }
+
     pub(crate) fn grant(&self) -> &Grant {
         &self.context.resources.grant
     }

@@ -13,7 +13,8 @@ pub(super) fn effort(model: &str, reasoning: Reasoning) -> Option<&'static str> 
     let begins = |prefixes: &[&str]| prefixes.iter().any(|prefix| model.starts_with(prefix));
     // These do not think, or take one word only, which is what they do anyway.
     let has_no_choice = begins(&["gpt-3", "gpt-4", "chatgpt", "o1-mini", "o1-preview"])
-        || (begins(&["gpt-5"]) && (model.contains("-chat") || model.contains("-pro")));
+        || (begins(&["gpt-5"]) && model.contains("-chat"))
+        || is_pro(model);
     // Its successors, from 5.1 on, can be told.
     let is_first = model == "gpt-5" || model.starts_with("gpt-5-");
     match model {
@@ -24,12 +25,18 @@ pub(super) fn effort(model: &str, reasoning: Reasoning) -> Option<&'static str> 
     }
 }
 
+/// Whether it is one of those that always think, and only much.
+fn is_pro(model: &str) -> bool {
+    model.starts_with("gpt-5") && model.contains("-pro")
+}
+
 /// Whether a model of whatever maker cannot be told not to think.
 pub(super) fn always_thinks(model: &str) -> bool {
     let name = model.rsplit('/').next().unwrap_or(model);
     let least = effort(name, Reasoning::None);
     least.is_some_and(|least| least != "none")
-        || ["gpt-5-pro", "gemini-3", "gemini-2.5-pro"].iter().any(|prefix| name.starts_with(prefix))
+        || is_pro(name)
+        || ["gemini-3", "gemini-2.5-pro"].iter().any(|prefix| name.starts_with(prefix))
 }
 
 #[cfg(test)]
@@ -52,6 +59,7 @@ mod tests {
             ("o3", Some("low")),
             ("o4-mini", Some("low")),
             ("gpt-5-pro", None),
+            ("gpt-5.2-pro", None),
             ("gpt-5.1-chat-latest", None),
             ("gpt-4o", None),
             ("qwen3-32b", Some("none")),
@@ -60,6 +68,7 @@ mod tests {
         }
         assert_eq!((effort("gpt-5", Low), effort("o3", High)), (Some("low"), Some("high")), "what is asked for else");
         assert!(always_thinks("google/gemini-3-pro-preview") && always_thinks("openai/o3"));
+        assert!(always_thinks("openai/gpt-5-pro") && always_thinks("openai/gpt-5.2-pro"));
         assert!(
             !always_thinks("openai/gpt-4o")
                 && !always_thinks("anthropic/claude-sonnet-4.5")

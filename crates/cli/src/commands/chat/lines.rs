@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 
 use super::{QUIT, said};
 use crate::command_line::Context;
-use crate::commands::run;
+use crate::commands::served;
 use crate::commands::signals::Signals;
 use crate::{Exit, Failure, builder};
 
@@ -122,7 +122,7 @@ impl Talk {
         if let Some(error) = served.error {
             return Err(error.into());
         }
-        run::tell(notices, &served.undelivered)
+        served::tell(notices, &served.undelivered)
     }
 }
 

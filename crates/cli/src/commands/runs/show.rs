@@ -121,8 +121,9 @@ impl Known {
         lines
     }
 
-    fn numbered(&self) -> impl Iterator<Item = (usize, &Entry)> {
-        (1..).zip(&self.results)
+    /// Each result with its place among those of the run; those that were written before places were are counted.
+    fn numbered(&self) -> impl Iterator<Item = (u64, &Entry)> {
+        (1..).zip(&self.results).map(|(counted, entry)| (entry.sequence().unwrap_or(counted), entry))
     }
 }
 

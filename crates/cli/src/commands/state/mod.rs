@@ -3,24 +3,21 @@
 mod clear;
 mod list;
 
-use std::io::Read as _;
 use std::sync::Arc;
 
 use capstan_host::keeping::{KeepingError, Space, Spaces, limits_of};
-use capstan_host::{Bindings, Clock};
+use capstan_host::{BindingError, Bindings, Clock};
 use capstan_protocol::{Binding, Descriptor, RunnerId, SessionId, StateScope, TapeName, WorkspaceId};
 use capstan_tape::{TapeAddress, tape_name};
 use clap::Subcommand;
 use serde_json::{Value, json};
 
 use self::clear::Clearing;
+use super::document::Document;
 use super::tape::source::Scope;
 use super::{print, runners};
 use crate::command_line::Context;
 use crate::{Exit, Failure};
-
-/// The largest value that is read from the standard input.
-const MOST_BYTES: u64 = 16 * 1024 * 1024;
 
 #[derive(Subcommand)]
 pub(crate) enum StateCommand {
@@ -142,9 +139,7 @@ impl Looked<'_> {
         let (runner, scope, owner): (RunnerId, StateScope, Value) =
             serde_json::from_str(wanted).map_err(|error| invalid(&error.to_string()))?;
         if !self.runners.iter().any(|known| known.id == runner) {
-            let known: Vec<&str> = self.runners.iter().map(|runner| runner.id.as_str()).collect();
-            let message = format!("there is no runner {runner}; known: {}", known.join(", "));
-            return Err(Failure::new("runner-unknown", message, Exit::Usage));
+            return Err(BindingError::unknown_runner(&runner, &self.runners).into());
         }
         let is_text = owner.as_str().is_some_and(|owner| !owner.is_empty());
         let is_id = |part: &Value| part.as_str().is_some_and(|id| !id.is_empty());
@@ -181,14 +176,8 @@ impl Looked<'_> {
 
 /// A value as it is given.
 fn read_value(value: &str) -> Result<Value, Failure> {
-    let invalid = |detail: String| Failure::from(KeepingError::Invalid { detail });
-    let mut text = value.to_owned();
-    if value == "-" {
-        text.clear();
-        let read = std::io::stdin().lock().take(MOST_BYTES).read_to_string(&mut text);
-        read.map_err(|error| invalid(format!("the standard input cannot be read: {error}")))?;
-    }
-    serde_json::from_str(&text).map_err(|error| invalid(format!("the value is not JSON ({error})")))
+    let document = if value == "-" { Document::read(value)? } else { Document::of_text("the value", value) };
+    document.json("state-invalid")
 }
 
 impl From<KeepingError> for Failure {

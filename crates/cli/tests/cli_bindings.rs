@@ -1,0 +1,202 @@
+//! The commands `bindings`, `runners` and `events`, as whole commands: what is typed, what is printed, how they end.
+
+mod cli_support;
+
+use std::fmt::Write as _;
+use std::fs::OpenOptions;
+
+use capstan_testing::{Reply, ScriptedModel};
+use cli_support::{Place, Said};
+use serde_json::{Value, json};
+
+/// What somebody at a terminal sees.
+struct Transcript {
+    place: Place,
+    text: String,
+}
+
+impl Transcript {
+    fn new(place: Place) -> Self {
+        Self { place, text: String::new() }
+    }
+
+    /// Calls the binary, and writes down what is seen of it.
+    fn call(&mut self, arguments: &[&str]) -> Said {
+        let said = self.place.capstan(arguments);
+        self.add(arguments, &said);
+        said
+    }
+
+    /// The same with this on the standard input.
+    fn call_reading(&mut self, arguments: &[&str], input: &str) {
+        let said = self.place.capstan_reading(arguments, input.as_bytes());
+        self.add(arguments, &said);
+    }
+
+    fn add(&mut self, arguments: &[&str], said: &Said) {
+        let root = self.place.root();
+        let typed = arguments.join(" ");
+        let seen = format!("$ capstan {typed}\n{}{}", said.stdout, said.stderr);
+        let seen = seen.replace(root.to_str().expect("a plain path"), "[ROOT]");
+        writeln!(self.text, "{}\nexit code: {}\n", seen.trim_end(), said.code.expect("an exit code"))
+            .expect("a string");
+    }
+}
+
+const GUESTS: &str = "binding_id = 'guests'
+runner_id = 'builtin:agent'
+
+[[filters]]
+field = 'input.text'
+contains = 'guest'
+
+[[filters]]
+field = 'metadata.lang'
+one_of = ['de', 'en']
+
+[resource_policy]
+tools = []
+";
+
+fn message(text: &str) -> Value {
+    json!({"event_type": "message.received", "source": "api", "event_id": "e-1", "conversation_id": "c",
+        "input": {"text": text}, "metadata": {"lang": "de"}})
+}
+
+#[test]
+fn g02_bindings_are_listed_shown_and_put_in_and_out_of_force() {
+    let mut seen = Transcript::new(Place::new());
+    let file = seen.place.file("guests.toml", GUESTS);
+    seen.call(&["bindings", "list"]);
+    seen.call(&["bindings", "set", &file]);
+    seen.call(&["bindings", "disable", "default"]);
+    seen.call(&["bindings", "list"]);
+    seen.call(&["bindings", "show", "guests"]);
+    seen.call(&["bindings", "enable", "default"]);
+    seen.call(&["bindings", "list", "--json"]);
+    for unknown in ["show", "enable", "disable"] {
+        seen.call(&["bindings", unknown, "nobody"]);
+    }
+    insta::assert_snapshot!(seen.text);
+}
+
+#[test]
+fn g02_a_dry_run_tells_which_binding_and_why() {
+    let mut seen = Transcript::new(Place::new());
+    let file = seen.place.file("guests.toml", GUESTS);
+    seen.place.capstan(&["bindings", "set", &file]).succeeded();
+    let event = seen.place.file("event.json", message("a guest").to_string());
+    seen.call(&["bindings", "dry-run", &event]);
+    seen.call(&["bindings", "dry-run", &event, "--json"]);
+    seen.place.capstan(&["bindings", "disable", "default"]).succeeded();
+    let event = seen.place.file("other.json", message("a friend").to_string());
+    seen.call(&["bindings", "dry-run", &event]);
+    assert_eq!(seen.place.outcomes(), (0, 0), "nothing is done about the event");
+    insta::assert_snapshot!(seen.text);
+}
+
+#[test]
+fn g03_runners_are_listed_and_shown() {
+    let mut seen = Transcript::new(Place::new());
+    seen.call(&["runners", "list"]);
+    seen.call(&["runners", "show", "builtin:agent"]);
+    seen.call(&["runners", "show", "nobody"]);
+    assert!(!seen.place.home().exists(), "nothing is written");
+    insta::assert_snapshot!(seen.text);
+}
+
+#[test]
+fn g02_a_document_that_cannot_be_read_is_refused_in_words() {
+    let mut seen = Transcript::new(Place::new());
+    let missing = seen.place.path("missing.toml");
+    let binary = seen.place.file("binary", b"\x7fELF\x02\x01\x00\x00");
+    let long = seen.place.file("long.toml", format!("binding_id = {}", "x".repeat(5000)));
+    for file in [missing, binary, long] {
+        seen.call(&["bindings", "set", &file]);
+    }
+    let policy = |policy: &str| format!("binding_id = 'b'\nrunner_id = 'builtin:agent'\n[resource_policy]\n{policy}");
+    for text in [
+        "",
+        "hello",
+        "[\"a\"]",
+        "{\"binding_id\": 7}",
+        &policy("models = ['fly']"),
+        &policy("tools = { onyl = ['bash'] }"),
+        &policy("artifacts = 'all'"),
+        &policy("tape = 'none'"),
+    ] {
+        seen.call_reading(&["bindings", "set", "-"], text);
+    }
+    let part = |part: Value| json!({"event_type": "a.b", "source": "api", "input": {"contents": [part]}}).to_string();
+    for text in ["hello", "[1]", "event_type = 'a.b'", &part(json!(5)), &part(json!({"type": "nope"}))] {
+        seen.call_reading(&["events", "send", "-"], text);
+    }
+    seen.call_reading(&["events", "query", "-"], "hello");
+    insta::assert_snapshot!(seen.text);
+}
+
+/// What `events send` printed.
+fn printed(said: &Said) -> Value {
+    serde_json::from_str(&said.stdout).unwrap_or_else(|error| panic!("{error}: {said:?}"))
+}
+
+#[test]
+fn g01_an_event_is_sent_and_its_outcome_printed() {
+    let server = ScriptedModel::start_blocking(vec![Reply::text("hello, guest")]);
+    let place = Place::with_model(&server);
+    let event = place.file("event.json", message("hi").to_string());
+    let said = place.capstan(&["events", "send", &event]);
+    let first = printed(&said.succeeded());
+    assert_eq!((&first["outcome"], &first["output"]), (&json!("replied"), &json!("hello, guest")));
+    assert_eq!((&first["session_id"], &first["duplicate"]), (&json!("api:c"), &Value::Null));
+    assert_eq!(first["undelivered"], Value::Null);
+    let again = printed(&place.capstan(&["events", "send", &event]).succeeded());
+    assert_eq!((&again["output"], &again["duplicate"]), (&first["output"], &json!(true)));
+    assert_eq!(server.requests().len(), 1);
+}
+
+#[test]
+fn x03_an_event_that_failed_fails_again_when_it_is_sent_again() {
+    let server = ScriptedModel::start_blocking(vec![Reply::status(401, r#"{"error": {"message": "no such key"}}"#)]);
+    let place = Place::with_model(&server);
+    let event = place.file("event.json", message("hi").to_string());
+    for _ in 0..2 {
+        let said = place.capstan(&["events", "send", &event]).failed("model-unauthorized", 1);
+        assert_eq!(
+            (&printed(&said)["outcome"], &printed(&said)["error"]["code"]),
+            (&json!("failed"), &json!("model-unauthorized"))
+        );
+    }
+    assert_eq!(server.requests().len(), 1);
+}
+
+#[test]
+fn x03_an_event_whose_reply_would_reach_nobody_is_refused_before_it_is_accepted() {
+    let place = Place::new();
+    let mut to_stdio = message("hi");
+    to_stdio["delivery"] = json!({"output_channel": "stdio"});
+    let event = place.file("event.json", to_stdio.to_string());
+    place.capstan(&["events", "send", &event]).refused("channel-elsewhere", 2);
+    assert!(!place.home().exists(), "nothing was accepted");
+}
+
+#[test]
+fn g02_whoever_asks_where_no_binding_is_in_force_is_told() {
+    let place = Place::new();
+    place.capstan(&["bindings", "disable", "default"]).succeeded();
+    let event = place.file("event.json", message("hi").to_string());
+    for arguments in [vec!["run", "hello"], vec!["events", "send", &event]] {
+        let said = place.capstan(&arguments).succeeded();
+        assert!(said.stderr.contains("nothing was done: no binding that is in force fits"), "{said:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_printed_is_no_failure_of_the_store() {
+    let place = Place::new();
+    let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let ended = place.command(&["bindings", "list"]).stdout(full).output().unwrap();
+    let said = String::from_utf8(ended.stderr).unwrap();
+    assert!(said.starts_with("error[output-failed]: cannot write to the standard output"), "{said}");
+    assert_eq!(ended.status.code(), Some(1));
+}

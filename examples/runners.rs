@@ -1,0 +1,13 @@
+//! A distribution with the runners of the examples, to try them with the bindings of `docs/runners.md`.
+//!
+//! `cargo run -p capstan-examples --bin runners -- runners list` shows them beside the built-in agent.
+
+use std::process::ExitCode;
+
+use capstan::Capstan;
+use capstan_examples::notebook::Notebook;
+use capstan_examples::rules::Rules;
+
+fn main() -> ExitCode {
+    Capstan::builder().plugin(Rules).plugin(Notebook).build().main()
+}
