@@ -9,7 +9,8 @@ use capstan::hooks::contracts::{Debounce, Intake, ResultStream, RunApi, Runner};
 use capstan::hooks::points::ProvideRunners;
 use capstan::hooks::{Plugin, Registrar};
 use capstan::protocol::{
-    ActorRef, AdmissionMode, Authority, Binding, BindingScope, Descriptor, Event, Filter, ResultBody, RunContext,
+    ActorRef, AdmissionMode, Authority, Binding, BindingScope, Content, Descriptor, Event, Filter, ResultBody,
+    RunContext,
 };
 use capstan_testing::Gate;
 use futures::StreamExt as _;
@@ -33,7 +34,7 @@ impl Runner for Says {
         let results = async move {
             gate.pass().await;
             let mut told = vec![context.input.plain_text().replace('\n', "+")];
-            told.extend(api.steering.take().await.unwrap().iter().map(|content| content.text()));
+            told.extend(api.steering.take().await.unwrap().iter().map(Content::text));
             let said = format!("{}: {}", context.trigger.binding_id, told.join("+"));
             let said = ResultBody::MessageCompleted { content: said.into(), provider_meta: Default::default() };
             futures::stream::iter([said.into(), ResultBody::RunCompleted { silent: false }.into()])

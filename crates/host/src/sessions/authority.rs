@@ -9,11 +9,13 @@ use super::item::{Group, Item};
 use crate::engine::Active;
 use crate::services::Services;
 
+/// The binding of an event, if it has one; or why that cannot be told.
+type Found = Result<Option<Arc<Binding>>, TurnError>;
+
 /// Events that become one turn, and what it is done under.
 pub(crate) struct Bound {
     pub(crate) group: Group,
-    /// Their binding, if they have one; or why that cannot be told.
-    pub(crate) binding: Result<Option<Arc<Binding>>, TurnError>,
+    pub(crate) binding: Found,
     /// What was to be part of that turn and has another binding: turns of their own after it, in order.
     pub(crate) rest: Vec<Vec<Item>>,
 }
@@ -29,7 +31,7 @@ impl Services {
             let binding = self.binding_of(&group.lead.inbound).await;
             return Some(Bound { group, binding, rest: Vec::new() });
         }
-        let mut parts: Vec<(Result<Option<Arc<Binding>>, TurnError>, Vec<Item>)> = Vec::new();
+        let mut parts: Vec<(Found, Vec<Item>)> = Vec::new();
         for item in group.into_items() {
             let binding = self.binding_of(&item.inbound).await;
             match parts.last_mut() {
