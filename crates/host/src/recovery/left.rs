@@ -228,8 +228,8 @@ fn judge(events: &[InFlight], run: Option<(&RunRecord, &[String], &[String])>) -
         }
         if !done.is_empty() {
             return Verdict::GivenUp(format!(
-                "I was interrupted after {} was done. I did not begin again, so that it is not done twice: please check, \
-                 and ask again if something is missing.",
+                "I was interrupted after {} was asked for. I did not begin again, so that it is not done twice: please \
+                 check, and ask again if something is missing.",
                 done.join(", ")
             ));
         }
