@@ -6,6 +6,7 @@ use capstan_protocol::Event;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::once::Once;
 use crate::{Exit, Failure};
 
 /// The largest document that is read.
@@ -47,10 +48,14 @@ impl Document {
         toml::from_str(&self.text).map_err(|error| failed(error.to_string().trim_end().to_owned()))
     }
 
+    /// What it says, whatever that is. What is given twice is refused.
+    pub(super) fn value(&self, code: &str) -> Result<Value, Failure> {
+        self.parse::<Once>(code).map(|once| once.0)
+    }
+
     /// The event whose envelope it is.
     pub(super) fn envelope(&self) -> Result<Event, Failure> {
-        let value: Value = self.parse("envelope-invalid")?;
-        Event::from_envelope(value)
+        Event::from_envelope(self.value("envelope-invalid")?)
             .map_err(|error| Failure::new("envelope-invalid", format!("{}: {error}", self.place), Exit::Usage))
     }
 }

@@ -50,7 +50,7 @@ impl From<QueryError> for Failure {
 pub(crate) async fn run(context: Context<'_>, command: EventsCommand) -> Result<(), Failure> {
     let fed = match command {
         EventsCommand::Send { file } => Fed::Event(Box::new(Document::read(&file)?.envelope()?)),
-        EventsCommand::Query { file } => Fed::Query(Document::read(&file)?.parse("query-invalid")?),
+        EventsCommand::Query { file } => Fed::Query(Document::read(&file)?.value("query-invalid")?),
     };
     let cli = Cli::new(Printer::silent());
     let hooks = context.capstan.hooks(&context.config, &cli, Deadlines::default());
