@@ -66,9 +66,9 @@ impl Services {
         let system = TapeAddress { workspace: workspace_id.clone(), session: SYSTEM.into() };
         let channels: Vec<Arc<dyn Channel>> =
             hooks.provided::<ProvideChannels, _>(|channel: &Arc<dyn Channel>| channel.name().to_string());
-        let bindings = Bindings::new(Arc::clone(&store), settings.clock.clone(), system)
-            .with_channels(channels.iter().map(|channel| channel.name()).collect());
         let tapes = tapes(&hooks, store)?;
+        let bindings = Bindings::new(tapes.clone(), settings.clock.clone(), system)
+            .with_channels(channels.iter().map(|channel| channel.name()).collect());
         let view = hooks.first_sync::<BuildTapeContext>(&())?.map(|decided| decided.value);
         let knowledge = hooks.provided::<ProvideKnowledge, Arc<dyn KnowledgeSource>>(|source| source.base().id);
         let mut offered = offered::tools(&hooks);

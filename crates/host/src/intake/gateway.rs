@@ -17,7 +17,7 @@ use crate::delivery::outbox::Parcel;
 use crate::engine::Engine;
 use crate::queries::{OWN_BINDING, OwnBinding};
 use crate::recovery::left::WITHOUT_TURN;
-use crate::services::Services;
+use crate::services::{SYSTEM, Services};
 use crate::sessions::awake::Reservation;
 use crate::sessions::item::{Caller, Item};
 
@@ -64,6 +64,9 @@ impl Engine {
         let services = &self.services;
         services.check(&inbound)?;
         let (session, unresolved) = services.resolve_session(&inbound).await;
+        if session.as_str() == SYSTEM {
+            return Err(HostError::SessionReserved { session });
+        }
         let raw = inbound.extensions().get::<RawPayload>().map(|raw| (blob_hash(&raw.0), raw));
         let inbound = inbound.in_session(session.clone(), services.workspace_id.clone());
         let inbound = match &raw {
