@@ -56,6 +56,7 @@ pub(crate) const CODES: &[(&str, &str)] = &[
     ),
     ("binding-invalid", "correct what is named; docs/bindings.md lists the fields"),
     ("binding-unknown", "`capstan bindings list` shows those there are"),
+    ("binding-unreadable", "save it anew with `capstan bindings set`, or remove it with `capstan bindings remove`"),
     (
         "channel-elsewhere",
         "leave --channel out to be answered here, or serve the channel, as in `capstan serve --channel stdio`",
@@ -152,6 +153,10 @@ pub(crate) const CODES: &[(&str, &str)] = &[
     ("run-unknown", "`capstan runs list` shows the runs there are"),
     ("runner-unknown", "`capstan hooks` shows who provides runners"),
     ("session-busy", "wait for the other process, or use another --session-id"),
+    (
+        "session-reserved",
+        "give the conversation another session id; `capstan tape show system` shows what stands there",
+    ),
     ("skill-invalid", "mend the SKILL.md that is named; the skill `skill-creator` says how one is written"),
     ("skill-unknown", "`capstan skills list` shows the skills there are"),
     (
@@ -285,9 +290,10 @@ impl From<HostError> for Failure {
         let exit = match error {
             HostError::Store(error) => return error.into(),
             HostError::Unrecorded { error: ref store, .. } => Self::from(store.clone()).exit,
-            HostError::MessageTooLarge { .. } | HostError::UnknownChannel { .. } | HostError::EventIdTaken { .. } => {
-                Exit::Usage
-            }
+            HostError::MessageTooLarge { .. }
+            | HostError::UnknownChannel { .. }
+            | HostError::EventIdTaken { .. }
+            | HostError::SessionReserved { .. } => Exit::Usage,
             HostError::Hook(_) | HostError::QueueFull | HostError::SessionBusy | HostError::Stopping => Exit::Failed,
             HostError::Owner { .. } => Exit::Store,
         };

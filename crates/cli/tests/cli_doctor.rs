@@ -242,3 +242,21 @@ fn a_damaged_database_is_told_of() {
     assert_status(&found, "integrity", "problem");
     assert_status(&found, "conservation", "ok");
 }
+
+#[test]
+fn g02_a_binding_that_cannot_be_read_is_shown_and_can_be_removed() {
+    let place = Place::new();
+    place.capstan(&["bindings", "disable", "default"]).data();
+    assert!(examined(&place, 0)["checks"].as_array().unwrap().iter().all(|check| check["check"] != "bindings"));
+    sql(&place, "UPDATE kept SET value = json_set(value, '$.colour', 'blue') WHERE space = 'bindings'");
+    let found = examined(&place, 1);
+    assert_status(&found, "bindings", "problem");
+    assert!(check(&found, "bindings")["details"][0].as_str().unwrap().starts_with("default: "), "{found:#}");
+    let listed = place.capstan(&["bindings", "list"]).succeeded().stdout;
+    assert!(listed.starts_with("default  cannot be read: unknown field `colour`"), "{listed}");
+    let listed = place.capstan(&["bindings", "list", "--json"]).json();
+    assert!(listed[0]["unreadable"].as_str().unwrap().contains("colour"), "{listed}");
+    place.capstan(&["bindings", "remove", "default"]).succeeded();
+    assert_eq!(place.capstan(&["bindings", "list"]).data(), "");
+    assert!(examined(&place, 0)["checks"].as_array().unwrap().iter().all(|check| check["check"] != "bindings"));
+}

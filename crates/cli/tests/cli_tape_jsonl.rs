@@ -154,3 +154,14 @@ fn p12_a_file_of_another_system_put_there_goes_on() {
     assert_eq!(server.violations(), Vec::<String>::new());
     place.assert_undamaged();
 }
+
+#[test]
+fn p12_what_is_told_of_bindings_stands_in_files_too() {
+    let place = Place::new().config("tape_store = \"jsonl\"\n");
+    place.capstan(&["bindings", "disable", "default"]).data();
+    let name = tape_name(&place.workspace(), "system");
+    let text = std::fs::read_to_string(place.home().join("tapes").join(format!("{name}.jsonl"))).unwrap();
+    assert_eq!(parsed(&text)[0]["payload"]["name"], "binding.disabled");
+    let found = place.capstan(&["doctor"]).data();
+    assert!(!found.contains("handed over with"), "{found}");
+}

@@ -1,14 +1,16 @@
 //! The moving parts of a running host, shared by the tasks that move them.
 
 use std::collections::{BTreeSet, HashMap};
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use capstan_hooks::{Inbound, Lifespan};
-use capstan_protocol::{ChannelName, EventKey, Outcome, RunId, SessionId, TapeName};
+use capstan_protocol::{Binding, ChannelName, EventKey, Outcome, RunId, SessionId, TapeName};
 use capstan_tape::StoreError;
-use capstan_turn::{Turn, TurnError};
+use capstan_turn::{RunFailure, Turn, TurnError};
+use futures::FutureExt as _;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -63,6 +65,8 @@ pub(crate) struct Active {
     pub(crate) journal: Arc<Journal>,
     pub(crate) cancelled: CancellationToken,
     pub(crate) steering: Arc<Steering>,
+    /// What it is done under; without one nothing is done.
+    pub(crate) binding: Option<Arc<Binding>>,
     /// A message of the same session ended it: whoever sent that need not be told that it was cancelled.
     pub(crate) interrupted: Arc<AtomicBool>,
 }
@@ -118,8 +122,25 @@ impl Engine {
         self.listening.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Takes events through a turn. One that crashes, which hooks and runners cannot make it do, still has an end.
+    pub(crate) async fn take_turn_guarded(&self, group: &Group, active: &Active) -> Ended {
+        match AssertUnwindSafe(self.take_turn(group, active)).catch_unwind().await {
+            Ok(ended) => ended,
+            Err(_) => Ended {
+                turn: Err(TurnError::Run(RunFailure {
+                    message: "the turn crashed".to_owned(),
+                    code: Some("run-failed".to_owned()),
+                })),
+                staging: Staging::default(),
+                run: None,
+                goes_on: None,
+                journal: Some(Arc::clone(&active.journal)),
+            },
+        }
+    }
+
     /// Takes events through a turn. Whatever goes wrong is in what is returned.
-    pub(crate) async fn take_turn(&self, group: &Group, active: &Active) -> Ended {
+    async fn take_turn(&self, group: &Group, active: &Active) -> Ended {
         let inbound = &group.inbound;
         let staging = Staging::default();
         inbound.extensions().insert(staging.clone());
@@ -127,6 +148,7 @@ impl Engine {
             journal: Arc::clone(&active.journal),
             cancelled: active.cancelled.clone(),
             steering: Arc::clone(&active.steering),
+            binding: active.binding.clone(),
             begins_after: group.head(),
             events: group.items().map(|item| (item.key.clone(), item.message)).collect(),
             report: Mutex::default(),
@@ -208,9 +230,9 @@ impl Engine {
         // Tools work in the workspace of their session, and that may be another one.
         let tape = self.services.tapes.record(&record.tape).await?;
         let is_ours = tape.is_some_and(|tape| self.is_ours(&tape));
-        if is_ours && events.iter().any(|event| event.key == *key && self.is_left(event)) {
-            let count = events.iter().filter(|event| self.is_left(event)).count();
-            self.reserve(&record.tape)?.take_up(count);
+        let (left, _) = self.part_left(events).await?;
+        if is_ours && left.iter().any(|event| event.key == *key) {
+            self.reserve(&record.tape)?.take_up(left.len());
         }
         Ok(())
     }

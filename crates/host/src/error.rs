@@ -1,7 +1,7 @@
 //! Why the host refused or failed.
 
 use capstan_hooks::HookFailure;
-use capstan_protocol::{ChannelName, EventId};
+use capstan_protocol::{ChannelName, EventId, SessionId};
 use capstan_tape::StoreError;
 
 /// Why the host refused an event, or could not start.
@@ -28,6 +28,12 @@ pub enum HostError {
     EventIdTaken {
         /// The id.
         event_id: EventId,
+    },
+    /// The session is the host's own.
+    #[error("the session {session} is the host's own: what it tells of its bindings and its state stands there")]
+    SessionReserved {
+        /// The session.
+        session: SessionId,
     },
     /// As many events as may wait in the session already.
     #[error("too many messages wait in this session")]
@@ -69,6 +75,7 @@ impl HostError {
             Self::MessageTooLarge { .. } => "message-too-large",
             Self::UnknownChannel { .. } => "channel-unknown",
             Self::EventIdTaken { .. } => "event-id-taken",
+            Self::SessionReserved { .. } => "session-reserved",
             Self::QueueFull => "queue-full",
             Self::SessionBusy => "session-busy",
             Self::Stopping => "host-stopping",

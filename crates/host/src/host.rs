@@ -154,7 +154,7 @@ impl Host {
         let (services, me) = (&self.engine.services, self.engine.services.settings.owner.name());
         let mut count = 0;
         for event in services.tapes.store().in_flight(None).await? {
-            let is_mine = event.owner.as_deref() == Some(me) || self.engine.is_left(&event);
+            let is_mine = event.owner.as_deref() == Some(me) || self.engine.is_left(&event).await?;
             let is_ours = match services.tapes.record(&event.tape).await? {
                 Some(record) => self.engine.is_ours(&record),
                 None => false,

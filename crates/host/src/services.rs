@@ -9,7 +9,8 @@ use capstan_hooks::points::{
 };
 use capstan_hooks::{HookRuntime, Inbound};
 use capstan_protocol::{Binding, ChannelName, Descriptor, PluginName, RunnerId, TapeName, ToolSpec, WorkspaceId};
-use capstan_tape::{Batch, DefaultView, Fact, Store, StoreError, TapeAddress, Tapes, View};
+use capstan_tape::{Batch, DefaultView, Fact, Store, TapeAddress, Tapes, View};
+use capstan_turn::TurnError;
 
 use crate::actions::KnownActions;
 use crate::engine::ActiveRuns;
@@ -65,9 +66,9 @@ impl Services {
         let system = TapeAddress { workspace: workspace_id.clone(), session: SYSTEM.into() };
         let channels: Vec<Arc<dyn Channel>> =
             hooks.provided::<ProvideChannels, _>(|channel: &Arc<dyn Channel>| channel.name().to_string());
-        let bindings = Bindings::new(Arc::clone(&store), settings.clock.clone(), system)
-            .with_channels(channels.iter().map(|channel| channel.name()).collect());
         let tapes = tapes(&hooks, store)?;
+        let bindings = Bindings::new(tapes.clone(), settings.clock.clone(), system)
+            .with_channels(channels.iter().map(|channel| channel.name()).collect());
         let view = hooks.first_sync::<BuildTapeContext>(&())?.map(|decided| decided.value);
         let knowledge = hooks.provided::<ProvideKnowledge, Arc<dyn KnowledgeSource>>(|source| source.base().id);
         let mut offered = offered::tools(&hooks);
@@ -153,17 +154,19 @@ impl Services {
         Ok(names)
     }
 
-    /// The binding that an event gets: the one that came with it, else the one that fits closest. Whoever works on the event finds it in its extensions.
-    pub(crate) async fn binding_of(&self, inbound: &Inbound) -> Result<Option<Binding>, StoreError> {
+    /// The binding that an event gets: the one that came with it, else the one that fits closest. Whoever works on the
+    /// event finds it in its extensions.
+    pub(crate) async fn binding_of(&self, inbound: &Inbound) -> Result<Option<Arc<Binding>>, TurnError> {
         let own = inbound.extensions().get::<OwnBinding>().map(|own| own.0.clone());
         let binding = match own {
             Some(own) => Some(own),
             None => self.bindings.resolve(inbound).await?,
         };
-        if let Some(binding) = &binding {
-            inbound.extensions().insert(binding.clone());
+        match binding {
+            Some(binding) => inbound.extensions().insert(binding),
+            None => inbound.extensions().remove::<Binding>(),
         }
-        Ok(binding)
+        Ok(inbound.extensions().get())
     }
 
     /// What every runner says of itself.

@@ -28,7 +28,7 @@ struct Group<T> {
 
 #[derive(Debug, PartialEq, Eq)]
 enum GroupKind {
-    /// A turn of its own whatever comes: a command, or what had its turn begun before.
+    /// A turn of its own whatever comes: a command, what happened otherwise, or what had its turn begun before.
     Closed,
     /// A turn of its own, unless a message that interrupts takes it along.
     Waiting,
@@ -69,7 +69,7 @@ impl Arrival {
         match self.kind {
             ArrivalKind::Beside => true,
             ArrivalKind::Message { .. } => self.mode == AdmissionMode::Interrupt,
-            ArrivalKind::Command => false,
+            ArrivalKind::Command | ArrivalKind::Alone => false,
         }
     }
 }
@@ -86,6 +86,9 @@ pub enum ArrivalKind {
     Command,
     /// A command that may run beside a turn.
     Beside,
+    /// What is no message, or comes with authority of its own: it has a turn of its own after everything that waits, which
+    /// takes nothing along, is taken along by nothing, and interrupts nobody.
+    Alone,
 }
 
 /// Whether a turn is going on.
@@ -123,7 +126,7 @@ impl<T> Mailbox<T> {
     pub fn arrive(&mut self, item: T, arrival: &Arrival, session: Session, now: Duration) -> Decision<T> {
         let addressed = match arrival.kind {
             ArrivalKind::Beside if session == Session::Busy => return Decision::Beside(item),
-            ArrivalKind::Beside | ArrivalKind::Command => true,
+            ArrivalKind::Beside | ArrivalKind::Command | ArrivalKind::Alone => true,
             ArrivalKind::Message { addressed } => addressed,
         };
         if let Some(lasts) = arrival.debounce.and_then(|debounce| debounce.active_window) {
@@ -137,6 +140,7 @@ impl<T> Mailbox<T> {
         let is_command = !matches!(arrival.kind, ArrivalKind::Message { .. });
         match (session, arrival.mode) {
             (Session::Busy, AdmissionMode::Drop) => return Decision::Drop(item),
+            _ if arrival.kind == ArrivalKind::Alone => {}
             (Session::Busy, AdmissionMode::Steer) if !is_command => return Decision::Steer(item),
             (Session::Busy, AdmissionMode::Interrupt) => {
                 self.interrupt(item, is_command);

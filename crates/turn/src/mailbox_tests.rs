@@ -170,3 +170,18 @@ fn c03_the_window_ends() {
     assert_eq!(mailbox.look_again(), None);
     assert!(mailbox.is_empty());
 }
+
+#[test]
+fn g02_what_has_authority_of_its_own_keeps_its_turn_and_ends_nobody_elses() {
+    for mode in [FollowUp, Steer, Collect, Interrupt] {
+        let alone = Arrival { kind: ArrivalKind::Alone, ..at_once(mode) };
+        assert!(!alone.gets_through());
+        let mut mailbox = busy(&[("one", Collect)]);
+        assert_eq!(mailbox.arrive("query", &alone, Session::Busy, seconds(0)), Decision::Waits, "{mode:?}");
+        mailbox.arrive("two", &at_once(Collect), Session::Busy, seconds(0));
+        mailbox.arrive("stop", &at_once(Interrupt), Session::Busy, seconds(0));
+        assert_eq!(turns(&mut mailbox, seconds(0)), [vec!["one"], vec!["query"], vec!["two", "stop"]], "{mode:?}");
+    }
+    let dropped = Arrival { kind: ArrivalKind::Alone, ..at_once(Drop) };
+    assert_eq!(Mailbox::default().arrive("query", &dropped, Session::Busy, seconds(0)), Decision::Drop("query"));
+}

@@ -1,11 +1,11 @@
 //! `capstan bindings`.
 
-use capstan_host::bindings::Choice;
+use capstan_host::bindings::{Choice, Unreadable};
 use capstan_host::{BindingError, Bindings, Clock};
 use capstan_protocol::{Binding, BindingId, Event, Filter};
 use capstan_tape::TapeAddress;
 use clap::Subcommand;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::document::Document;
 use super::tape::source::Scope;
@@ -68,12 +68,11 @@ pub(crate) async fn run(context: Context<'_>, command: BindingsCommand) -> Resul
 async fn work(scope: &Scope<'_>, command: BindingsCommand) -> Result<(), Failure> {
     let workspace = scope.workspace().await?;
     let system = TapeAddress { workspace: workspace.clone(), session: capstan_host::SYSTEM.into() };
-    let bindings = Bindings::new(scope.tapes()?.store().clone(), Clock::system(), system)
+    let bindings = Bindings::new(scope.tapes()?.clone(), Clock::system(), system)
         .with_channels(builder::channels(&scope.context.hooks()));
     let runners = runners::known(scope.context);
     match command {
-        BindingsCommand::List { json: true } => print_json(&*bindings.all().await?),
-        BindingsCommand::List { json: false } => print_lines(bindings.all().await?.iter().map(line)),
+        BindingsCommand::List { json } => list(&bindings, json).await,
         BindingsCommand::Show { binding } => print_json(&bindings.get(&BindingId::new(binding)).await?),
         BindingsCommand::Set { file } => {
             let binding: Binding = Document::read(&file)?.toml_or_json("binding-invalid")?;
@@ -99,6 +98,17 @@ async fn work(scope: &Scope<'_>, command: BindingsCommand) -> Result<(), Failure
             if json { print_json(&choice) } else { print_lines(explained(&choice)) }
         }
     }
+}
+
+async fn list(bindings: &Bindings, as_json: bool) -> Result<(), Failure> {
+    let (all, unreadable) = (bindings.all().await?, bindings.unreadable().await?);
+    if as_json {
+        let told = |binding: &Unreadable| json!({ "binding_id": binding.binding_id, "unreadable": binding.reason });
+        let all: Vec<Value> = all.iter().map(|binding| json!(binding)).chain(unreadable.iter().map(told)).collect();
+        return print_json(&all);
+    }
+    let told = |binding: &Unreadable| plain(&format!("{}  cannot be read: {}", binding.binding_id, binding.reason));
+    print_lines(all.iter().map(line).chain(unreadable.iter().map(told)))
 }
 
 fn in_force(binding: &Binding) -> &'static str {

@@ -6,6 +6,7 @@ use capstan_protocol::Event;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::once::Once;
 use crate::{Exit, Failure};
 
 /// The largest document that is read.
@@ -82,10 +83,15 @@ impl Document {
         })
     }
 
+    /// What it says in JSON, whatever that is. What is given twice is refused.
+    pub(super) fn value(&self, code: &str) -> Result<Value, Failure> {
+        self.json::<Once>(code).map(|once| once.0)
+    }
+
     /// The event whose envelope it is.
     pub(super) fn envelope(&self) -> Result<Event, Failure> {
-        let value: Value = self.json("envelope-invalid")?;
-        Event::from_envelope(value).map_err(|error| self.refused("envelope-invalid", &error.to_string()))
+        Event::from_envelope(self.value("envelope-invalid")?)
+            .map_err(|error| self.refused("envelope-invalid", &error.to_string()))
     }
 
     /// What is wrong with it. What is repeated of it must not drive a terminal.

@@ -53,7 +53,7 @@ pub(crate) async fn run(context: Context<'_>, command: EventsCommand) -> Result<
             event.delivery.output_channel.get_or_insert_with(|| Cli::NAME.into());
             Fed::Event(Box::new(event))
         }
-        EventsCommand::Query { file } => Fed::Query(Document::read(&file)?.json("query-invalid")?),
+        EventsCommand::Query { file } => Fed::Query(Document::read(&file)?.value("query-invalid")?),
     };
     let cli = Cli::new(Printer::silent());
     let hooks = context.capstan.hooks(&context.config, &cli, Deadlines::default());

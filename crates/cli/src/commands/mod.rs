@@ -8,6 +8,7 @@ mod document;
 pub(crate) mod events;
 mod hooks;
 pub(crate) mod onboard;
+mod once;
 mod plugin;
 mod run;
 pub(crate) mod runners;

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use capstan::hooks::contracts::{ResultStream, RunApi, Runner};
 use capstan::hooks::points::ProvideRunners;
 use capstan::hooks::{Plugin, Registrar};
-use capstan::protocol::{Binding, Capabilities, Descriptor, Event, ResultBody, RunContext, RunResult};
-use capstan::tape::Slice;
+use capstan::protocol::{
+    Binding, Capabilities, Descriptor, Event, Outcome, ResultBody, RunContext, RunResult, Timestamp,
+};
+use capstan::tape::{Batch, Fact, Kept, Slice};
 use capstan_host::bindings::{choose, resolve};
 use capstan_host::{BindingError, default_binding};
 use futures::StreamExt as _;
@@ -228,6 +230,7 @@ async fn g02_a_binding_that_makes_no_sense_is_refused_and_nothing_is_stored() {
         (with("filters", json!([{"field": "weather", "exists": true}])), "binding-invalid"),
         (on(json!({"thread_id": "1", "channel": "cli"})), "binding-invalid"),
         (on(json!({"conversation_id": "1"})), "binding-invalid"),
+        (on(json!({"actor_id": "1"})), "binding-invalid"),
         (on(json!({"channel": " "})), "binding-invalid"),
         (on(json!({})), "binding-ambiguous"),
     ];
@@ -255,26 +258,89 @@ fn g02_a_field_that_no_binding_has_is_refused() {
     }
 }
 
-#[test]
-fn g02_bindings_that_exclude_each_other_are_not_ambiguous() {
-    let on = |id: &str, filters: Value| {
-        binding(json!({"binding_id": id, "runner_id": "r", "scope": {"channel": "cli"}, "filters": filters}))
+#[tokio::test]
+async fn g02_two_bindings_are_refused_together_unless_no_event_can_get_either() {
+    let on = |id: &str, filters: &Value, event_types: &Value| {
+        json!({
+            "binding_id": id, "runner_id": "builtin:agent", "scope": {"channel": "cli"}, "filters": filters,
+            "event_types": event_types,
+        })
     };
-    let both = |a: Value, b: Value| {
-        let event = event(json!({
-            "event_type": "message.received", "source": "cli", "input": {"text": "hi"}, "metadata": {"lang": "de"},
-        }));
-        let bindings = [on("a", a), on("b", b)];
-        bindings.iter().filter(|binding| resolve(std::slice::from_ref(*binding), &event).is_some()).count()
+    let lang = |condition: Value| {
+        let mut filter = json!({"field": "metadata.lang"});
+        filter.as_object_mut().unwrap().extend(condition.as_object().unwrap().clone());
+        json!([filter])
     };
-    let one_of = |values: Value| json!([{"field": "metadata.lang", "one_of": values}]);
-    assert_eq!(both(one_of(json!(["de"])), one_of(json!(["fr"]))), 1);
-    assert_eq!(
-        both(json!([{"field": "metadata.lang", "exists": true}]), json!([{"field": "metadata.lang", "exists": false}])),
-        1
-    );
-    assert_eq!(
-        both(json!([{"field": "input.text", "contains": "h"}]), json!([{"field": "input.text", "contains": "x"}])),
-        1
-    );
+    let one_of = |values: Value| lang(json!({ "one_of": values }));
+    let exists = |exists: bool| lang(json!({ "exists": exists }));
+    let contains = |text: &str| lang(json!({ "contains": text }));
+    let (none, any) = (json!([]), json!([]));
+    let cases = [
+        ((&none, &any), (&none, &any), false),
+        ((&one_of(json!(["de"])), &any), (&one_of(json!(["fr"])), &any), true),
+        ((&one_of(json!(["de", "fr"])), &any), (&one_of(json!(["fr"])), &any), false),
+        ((&exists(true), &any), (&exists(false), &any), true),
+        ((&one_of(json!(["de"])), &any), (&exists(false), &any), true),
+        ((&exists(false), &any), (&contains("d"), &any), true),
+        ((&contains("h"), &any), (&contains("x"), &any), false),
+        ((&contains("h"), &any), (&none, &any), true),
+        ((&none, &json!(["message.*"])), (&none, &json!(["message.received"])), true),
+        ((&none, &json!(["message.*", "group.*"])), (&none, &json!(["group.*"])), false),
+        ((&none, &json!(["*"])), (&none, &any), false),
+    ];
+    for (a, b, both) in cases {
+        let conversation = Conversation::with(runners()).await;
+        save(&conversation, on("a", a.0, a.1)).await.unwrap();
+        let saved = save(&conversation, on("b", b.0, b.1)).await.map_err(|error| error.code());
+        assert_eq!(saved, if both { Ok(()) } else { Err("binding-ambiguous") }, "{a:?} {b:?}");
+    }
+}
+
+/// Puts a binding in its place that another version of the host has kept.
+async fn keep(conversation: &Conversation, id: &str, value: Value) {
+    let kept = Kept { space: "bindings".to_owned(), key: id.to_owned(), value, at: Timestamp::now(), by: None };
+    let batch = Batch { facts: vec![Fact::Keep(kept)], ..Batch::new() };
+    conversation.host.tapes().store().commit(batch).await.unwrap();
+}
+
+#[tokio::test]
+async fn g02_a_binding_that_cannot_be_read_gives_way_to_no_wider_one() {
+    let conversation = Conversation::with(runners()).await;
+    let strict = json!({
+        "binding_id": "strict", "runner_id": "builtin:agent", "scope": {"channel": "cli"},
+        "resource_policy": {"tools": {"only": ["help"]}},
+    });
+    let mut later = strict.clone();
+    later["colour"] = json!("blue");
+    save(&conversation, strict.clone()).await.unwrap();
+    keep(&conversation, "strict", later.clone()).await;
+    let refused = conversation.say("[[tool:bash cmd=\"touch done.txt\"]] go").await;
+    assert_eq!(refused.error.unwrap().code(), "binding-unreadable");
+    assert_eq!(refused.run_id, None, "nothing ran");
+    let Some(Outcome::Failed { notice, .. }) = refused.outcome else { panic!("it failed") };
+    assert!(notice.contains("strict") && !notice.contains("colour"), "{notice}");
+
+    let bindings = conversation.host.bindings();
+    assert_eq!(bindings.unreadable().await.unwrap()[0].binding_id.as_str(), "strict");
+    assert_eq!(bindings.get(&"strict".into()).await.unwrap_err().code(), "binding-unreadable");
+    let disabled = bindings.set_enabled(&"strict".into(), false, &conversation.host.runners()).await;
+    assert_eq!(disabled.unwrap_err().code(), "binding-unreadable", "it would be written as something else");
+    let hello = |source: &str| {
+        event(json!({
+            "event_type": "message.received", "source": source, "conversation_id": "1", "input": {"text": "hello"},
+            "delivery": {"output_channel": "cli"},
+        }))
+    };
+    let choice = bindings.dry_run(&hello("cli")).await.unwrap();
+    assert_eq!(choice.binding_id, None);
+    assert!(choice.reason.contains("strict cannot be read"), "{}", choice.reason);
+    let elsewhere = conversation.host.serve(hello("phone")).await.unwrap();
+    assert_eq!(elsewhere.outcome.unwrap().name(), "replied", "what it cannot fit is not its business");
+
+    save(&conversation, strict).await.unwrap();
+    assert_eq!(conversation.say("hello").await.outcome.unwrap().name(), "replied", "it is set anew");
+    keep(&conversation, "strict", later).await;
+    bindings.remove(&"strict".into()).await.unwrap();
+    assert_eq!(conversation.say("hello").await.outcome.unwrap().name(), "replied", "it is removed");
+    assert_eq!(bindings.unreadable().await.unwrap().len(), 0);
 }

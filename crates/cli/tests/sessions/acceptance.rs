@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use capstan::HostError;
 use capstan::hooks::contracts::Gateway as _;
-use capstan::protocol::{Event, Outcome};
+use capstan::hooks::points::ResolveSession;
+use capstan::protocol::{Event, Outcome, SessionId};
 use capstan::tape::{Kind, Slice};
 
-use crate::house::{House, in_words};
+use crate::house::{House, in_words, plugin};
 use crate::phone::Phone;
 
 #[tokio::test]
@@ -27,6 +28,30 @@ async fn g01_the_id_of_an_event_of_another_session_is_refused_and_tells_nothing_
     let other = Event { event_id: "another".into(), ..theirs };
     assert!(matches!(host.serve(other).await.unwrap().outcome, Some(Outcome::Replied { .. })), "with an id of its own");
     house.assert_tidy().await;
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn g07_the_session_of_the_host_is_nobody_elses_whoever_names_it() {
+    let (house, desk) = (House::on_disk(), Arc::new(Phone::desk("desk")));
+    let host = house.host().channel(&desk).start().await;
+    host.bindings().set_enabled(&"default".into(), true, &host.runners()).await.unwrap();
+    let named = Event { session_id: Some("system".into()), ..Event::message("desk", "1", ",tape.reset") };
+    let refused = host.submit(named.into()).await.unwrap_err();
+    assert_eq!(refused.code, "session-reserved");
+    host.stop().await.unwrap();
+
+    let lost = plugin("lost", |hooks| {
+        hooks.on(ResolveSession, || async { Ok(Some(SessionId::new("system"))) });
+    });
+    let host = house.host().channel(&desk).plugin(lost).start().await;
+    let refused = host.serve(Event::message("desk", "1", "hello")).await.unwrap_err();
+    assert_eq!(refused, HostError::SessionReserved { session: "system".into() });
+    let tapes = host.tapes().list().await.unwrap();
+    assert_eq!(tapes.len(), 1, "{tapes:?}");
+    let entries = host.tapes().read(&tapes[0].name, &Slice::all()).await.unwrap();
+    let told: Vec<_> = entries.iter().map(|entry| entry.name()).collect();
+    assert_eq!(told, [Some("binding.enabled")], "what the host tells stands there alone");
     host.stop().await.unwrap();
 }
 

@@ -123,6 +123,6 @@ fn x02_an_action_that_was_done_before_a_crash_is_not_done_again() {
     dies_at(&house, &group, &gate, &gate, &event);
     assert_eq!(group.asked().len(), 1);
     let (outcome, asked, ended) = afterwards(&house, &event);
-    assert!(outcome.contains("after message.delete was done"), "{outcome}");
+    assert!(outcome.contains("after message.delete was asked for"), "{outcome}");
     assert_eq!((asked, ended), (0, vec![json!("done")]));
 }

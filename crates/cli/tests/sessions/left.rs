@@ -6,7 +6,7 @@ use std::time::Duration;
 use capstan::hooks::Plugin;
 use capstan::hooks::contracts::{Debounce, Intake};
 use capstan::protocol::{
-    Authority, Event, EventKey, Outbound, Outcome, RunId, SessionId, TapeName, Timestamp, WorkspaceId,
+    Authority, Delivery, Event, EventKey, Outbound, Outcome, RunId, SessionId, TapeName, Timestamp, WorkspaceId,
 };
 use capstan::tape::{
     Batch, Draft, EntryRef, Fact, Judged, NewOutbound, NewTape, OutboxStatus, RunRecord, RunStatus, TapeAddress,
@@ -257,6 +257,44 @@ async fn x02_what_was_left_in_another_workspace_is_not_taken_up() {
     assert_eq!(theirs[0].owner.as_deref(), Some(DEAD), "another account may send on a channel of that name");
     assert_eq!(theirs[0].status, OutboxStatus::waiting());
     host.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn x02_what_was_left_of_a_source_that_is_no_channel_is_anybodys() {
+    let house = House::in_memory();
+    let left = Left::of(&house);
+    let to_desk = |event: Event| Event {
+        delivery: Delivery { output_channel: Some("desk".into()), ..event.delivery.clone() },
+        ..event
+    };
+    let [fed, theirs] = [to_desk(message("telegram", "one")), to_desk(message("phone", "two"))];
+    left.accepted(&fed, 0, json!({})).await;
+    left.accepted(&theirs, 0, json!({})).await;
+
+    let desk = Arc::new(Phone::desk("desk"));
+    let host = house.host().channel(&desk).channel(&phone()).plugin(echoes()).start().await;
+    host.listen(&["desk".into()]).await;
+    assert_eq!(in_words(&until_settled(&house, &fed).await), "replied: re: one");
+    host.idle().await;
+    assert_eq!(house.outcome(&theirs).await, None, "a channel that listens elsewhere answers for itself");
+    host.stop().await.unwrap();
+    let rows = house.store().outbox(&EventKey::from(&fed)).await.unwrap();
+    assert!(matches!(rows[0].status, OutboxStatus::Undelivered { .. }), "it is for nobody who waits now: {rows:?}");
+    assert_eq!(desk.sent(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn x03_an_event_of_a_source_that_is_no_channel_sent_again_after_a_crash_has_its_outcome() {
+    let house = House::in_memory();
+    let mut fed = message("telegram", "one");
+    fed.delivery.output_channel = Some("desk".into());
+    Left::of(&house).accepted(&fed, 0, json!({})).await;
+    let host = house.host().channel(&Arc::new(Phone::desk("desk"))).plugin(echoes()).start().await;
+    let served = host.serve(fed).await.unwrap();
+    assert!(served.duplicate);
+    assert_eq!(served.output, "re: one");
+    host.stop().await.unwrap();
+    house.assert_tidy().await;
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@
 mod acceptance;
 mod acting;
 mod admission;
+mod authority;
 mod backpressure;
 mod beside;
 mod blast_radius;

@@ -14,12 +14,21 @@ pub(super) struct Steered(pub(super) Arc<Run>);
 
 #[async_trait]
 impl SteeringApi for Steered {
-    /// A message whose prompt cannot be built is left for a turn of its own, which will say so; what came after it is
-    /// left with it.
+    /// A message that has another binding, or none, is left for a turn of its own: what this run may do is not what that
+    /// one may. So is a message whose prompt cannot be built, and its turn will say so. What came after it is left with
+    /// it.
     async fn take(&self) -> Result<Vec<Content>, ApiError> {
         let run = &self.0;
         let mut prompts = Vec::new();
         while let Some(offered) = run.steering.first() {
+            match run.services.binding_of(&offered.inbound).await {
+                Ok(binding) if binding.as_ref() == Some(&run.binding) => {}
+                Ok(_) => break,
+                Err(error) => {
+                    tracing::warn!(%error, "the binding of a message could not be told");
+                    break;
+                }
+            }
             match build_prompt(&run.services.hooks, &offered.inbound, &offered.session, &run.state).await {
                 Ok(prompt) if run.steering.take(&offered.key) => {
                     let prompt = prompt.0.as_ref().clone();

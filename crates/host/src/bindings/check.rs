@@ -2,7 +2,9 @@
 
 use capstan_protocol::{Binding, BindingId, ChannelName, ChatId, Descriptor, Event, Filter, HostState, RunnerId};
 use capstan_tape::StoreError;
+use capstan_turn::{RunFailure, TurnError};
 
+use super::Unreadable;
 use super::closeness::{NAMES, named};
 use super::conflict::contested;
 use crate::runs::approval;
@@ -42,6 +44,14 @@ pub enum BindingError {
         /// The binding.
         binding_id: BindingId,
     },
+    /// It is kept, and cannot be read.
+    #[error("the binding {binding_id} cannot be read: {reason}")]
+    Unreadable {
+        /// The binding.
+        binding_id: BindingId,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// The store refused or failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -61,8 +71,33 @@ impl BindingError {
             Self::Ambiguous { .. } => "binding-ambiguous",
             Self::UnknownRunner { .. } => "runner-unknown",
             Self::Unknown { .. } => "binding-unknown",
+            Self::Unreadable { .. } => "binding-unreadable",
             Self::Store(error) => error.code(),
         }
+    }
+}
+
+impl From<BindingError> for TurnError {
+    /// Whoever sent the event is not told how bindings are written.
+    fn from(error: BindingError) -> Self {
+        match error {
+            BindingError::Store(error) => error.into(),
+            error => {
+                let message = match &error {
+                    BindingError::Unreadable { binding_id, .. } => {
+                        format!("the binding {binding_id} cannot be read, so nothing is done about this")
+                    }
+                    error => error.to_string(),
+                };
+                Self::Run(RunFailure { message, code: Some(error.code().to_owned()) })
+            }
+        }
+    }
+}
+
+impl From<&Unreadable> for BindingError {
+    fn from(unreadable: &Unreadable) -> Self {
+        Self::Unreadable { binding_id: unreadable.binding_id.clone(), reason: unreadable.reason.clone() }
     }
 }
 
@@ -123,6 +158,12 @@ fn itself(binding: &Binding) -> Result<(), String> {
     }
     if scope.conversation_id.is_some() && scope.channel.is_none() {
         return Err("its scope names a conversation_id without the channel it is on".to_owned());
+    }
+    if scope.actor_id.is_some() && scope.channel.is_none() {
+        return Err(
+            "its scope names an actor_id without the channel it is known on: ids of people are those of a channel"
+                .to_owned(),
+        );
     }
     if binding.delivery_policy.chat_id.as_ref().is_some_and(|chat: &ChatId| chat.as_str().trim().is_empty()) {
         return Err("the chat_id of its delivery_policy is empty".to_owned());

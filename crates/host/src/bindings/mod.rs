@@ -1,13 +1,15 @@
 //! Which binding an event gets.
 //!
 //! One event gets one binding: of those that fit it, the one that fits closest (see [`Closeness`]). Two that fit an event
-//! equally close cannot both be in force, so which one it is never depends on their order.
+//! equally close cannot both be in force, so which one it is never depends on their order. A binding that cannot be read
+//! gives way to no other: the events that it could fit are refused.
 
 mod book;
 mod check;
 mod closeness;
 mod conflict;
 mod fit;
+mod unreadable;
 
 use capstan_protocol::{Binding, BindingId, BindingScope, DeliveryPolicy, Event, Map, ResourcePolicy, StatePolicy};
 use serde::Serialize;
@@ -17,6 +19,7 @@ pub use check::BindingError;
 pub(crate) use check::check;
 pub use closeness::Closeness;
 pub use fit::Misfit;
+pub use unreadable::Unreadable;
 
 /// The binding that makes a fresh install work: every event goes to the built-in agent. It is in force until bindings are
 /// first changed, and is one of them from then on.

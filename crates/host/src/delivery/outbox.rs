@@ -86,11 +86,15 @@ impl Engine {
         let waits = self.services.caller_waits(&channel);
         let answer = waits.then(|| Box::new(parcel.answer(&channel)));
         let address = Address { channel: channel.clone(), chat: parcel.inbound.chat_id() };
+        let is_gone = parcel.inbound.extensions().get::<CallerGone>().is_some();
         let receipt = Receipt::new(parcel.caller, parcel.served);
         let (own, others): (Vec<Row>, Vec<Row>) =
             parcel.rows.into_iter().partition(|row| waits && row.message.channel == channel);
         let answer = answer.map(|answer| (address, Errand::Answer { answer, rows: own, receipt: receipt.clone() }));
-        let send = |row: Row| (Address::of(&row), Errand::Send { row, receipt: Some(receipt.clone()) });
+        let send = |row: Row| {
+            let row = Row { caller_gone: is_gone && self.services.caller_waits(&row.message.channel), ..row };
+            (Address::of(&row), Errand::Send { row, receipt: Some(receipt.clone()) })
+        };
         answer.into_iter().chain(others.into_iter().map(send)).collect()
     }
 
@@ -232,7 +236,12 @@ impl Engine {
                 }
                 Err(failed) => failed,
             };
-            tracing::warn!(channel = %row.message.channel, %reason, "a message could not be delivered");
+            if row.caller_gone {
+                // That callers go is no trouble, and it is on record.
+                tracing::info!(channel = %row.message.channel, "a caller is gone");
+            } else {
+                tracing::warn!(channel = %row.message.channel, %reason, "a message could not be delivered");
+            }
             if let Some(receipt) = receipt.take() {
                 receipt.undelivered(&reason);
             }
@@ -258,6 +267,9 @@ impl Engine {
         let Some(channel) = self.services.channel(&row.message.channel) else {
             return Err((format!("there is no channel {}", row.message.channel), Fate::Hopeless));
         };
+        if row.caller_gone {
+            return Err((CALLER_GONE.to_owned(), Fate::Hopeless));
+        }
         let marked = row.fate_unknown.then(|| row.message.clone().possible_duplicate());
         isolated(channel.send(marked.as_ref().unwrap_or(&row.message)), SEND_DEADLINE).await
     }

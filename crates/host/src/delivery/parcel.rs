@@ -20,13 +20,18 @@ pub(crate) struct Row {
     pub(crate) attempts: u32,
     /// Whether one of those may have gone through.
     pub(crate) fate_unknown: bool,
+    /// Whoever waited for it is gone: it is not for whoever waits on that channel now.
+    pub(crate) caller_gone: bool,
 }
 
 impl Row {
     /// A message that was staged under this id.
     pub(crate) fn staged(assigned: &Assigned, outbound: NewOutbound) -> Option<Self> {
         match assigned {
-            Assigned::Outbox(id) => Some(Self { id: *id, message: outbound.message, attempts: 0, fate_unknown: false }),
+            Assigned::Outbox(id) => {
+                let message = outbound.message;
+                Some(Self { id: *id, message, attempts: 0, fate_unknown: false, caller_gone: false })
+            }
             _ => None,
         }
     }
@@ -37,7 +42,7 @@ impl Row {
             OutboxStatus::Waiting { attempts, .. } => attempts,
             OutboxStatus::Sent { .. } | OutboxStatus::Undelivered { .. } | OutboxStatus::Noted { .. } => 0,
         };
-        Self { id: record.id, message: record.message, attempts, fate_unknown: true }
+        Self { id: record.id, message: record.message, attempts, fate_unknown: true, caller_gone: false }
     }
 
     /// A message that a caller did not take, or that a process left which died: then it may have been taken.

@@ -17,7 +17,7 @@ use crate::delivery::outbox::Parcel;
 use crate::engine::Engine;
 use crate::queries::{OWN_BINDING, OwnBinding};
 use crate::recovery::left::WITHOUT_TURN;
-use crate::services::Services;
+use crate::services::{SYSTEM, Services};
 use crate::sessions::awake::Reservation;
 use crate::sessions::item::{Caller, Item};
 
@@ -64,6 +64,9 @@ impl Engine {
         let services = &self.services;
         services.check(&inbound)?;
         let (session, unresolved) = services.resolve_session(&inbound).await;
+        if session.as_str() == SYSTEM {
+            return Err(HostError::SessionReserved { session });
+        }
         let raw = inbound.extensions().get::<RawPayload>().map(|raw| (blob_hash(&raw.0), raw));
         let inbound = inbound.in_session(session.clone(), services.workspace_id.clone());
         let inbound = match &raw {
@@ -218,7 +221,11 @@ impl Services {
         is_busy: Option<bool>,
     ) -> Result<Plan, StoreError> {
         let intake = self.intake(inbound);
-        let binding = self.binding_of(inbound).await?;
+        let binding = match self.binding_of(inbound).await {
+            Ok(binding) => binding,
+            Err(TurnError::Store(error)) => return Err(error),
+            Err(error) => return Ok(Plan::Refuse(error)),
+        };
         let set = binding.and_then(|binding| binding.delivery_policy.admission);
         let set = set.or(intake.admission).unwrap_or_default();
         // Whether another process works on the session is only looked up for whoever wants to know.
@@ -239,12 +246,8 @@ impl Services {
             None if !inbound.is_message() => AdmissionMode::FollowUp,
             None => set,
         };
-        // It must not be folded into a run that has another one's authority.
-        let has_own = inbound.extensions().get::<OwnBinding>().is_some();
-        let mode = match mode {
-            AdmissionMode::Steer | AdmissionMode::Collect if has_own => AdmissionMode::FollowUp,
-            mode => mode,
-        };
+        // Nobody else has the authority that came with it.
+        let is_alone = !inbound.is_message() || inbound.extensions().get::<OwnBinding>().is_some();
         let kind = match (answer, inbound.command_line()) {
             // Of messages there is one turn at a time, whatever a hook says.
             // What is a command here must be one for the runner too.
@@ -252,12 +255,13 @@ impl Services {
             (Some(Admission::Beside), Some(_)) => ArrivalKind::Beside,
             (None, Some(line)) if self.only_looks(line) => ArrivalKind::Beside,
             (_, Some(_)) => ArrivalKind::Command,
+            (_, None) if is_alone => ArrivalKind::Alone,
             (_, None) => ArrivalKind::Message { addressed: inbound.is_addressed() },
         };
         if is_busy && mode == AdmissionMode::Drop && kind != ArrivalKind::Beside {
             return Ok(Plan::Drop);
         }
-        let debounce = intake.debounce.filter(|_| inbound.is_message() && !has_own);
+        let debounce = intake.debounce.filter(|_| !is_alone);
         Ok(Plan::Turn(Arrival { mode, kind, debounce }))
     }
 
@@ -269,7 +273,8 @@ impl Services {
         arrival: Arrival,
         caller: Option<&Caller>,
     ) -> Result<Plan, HostError> {
-        if arrival.kind == (ArrivalKind::Message { addressed: false }) {
+        let is_said = matches!(arrival.kind, ArrivalKind::Message { .. } | ArrivalKind::Alone);
+        if is_said && !candidate.inbound.is_addressed() {
             // It was not said to the bot, which had better not answer that it is too busy to listen.
             return Ok(Plan::Drop);
         }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use capstan_protocol::{StateLimits, Timestamp};
-use capstan_tape::{Batch, Draft, Expect, Fact, Kept, NewTape, SpaceRecord, Store, StoreError, TapeAddress, tape_name};
+use capstan_tape::{
+    Batch, Draft, Expect, Fact, Kept, NewTape, SpaceRecord, Store, StoreError, TapeAddress, Tapes, tape_name,
+};
 use serde_json::{Value, json};
 
 use super::{KeepingError, LONGEST_KEY, Space};
@@ -17,6 +19,7 @@ const FEWEST_LETTERS: usize = 4;
 /// The spaces of a host, in its store.
 pub struct Spaces {
     store: Arc<dyn Store>,
+    tapes: Tapes,
     clock: Clock,
     /// Where changes are told of.
     system: TapeAddress,
@@ -36,9 +39,9 @@ pub struct Held {
 }
 
 impl Spaces {
-    /// The spaces in a store. Changes are told of on this tape.
-    pub fn new(store: Arc<dyn Store>, clock: Clock, system: TapeAddress) -> Self {
-        Self { store, clock, system }
+    /// The spaces beneath these tapes. Changes are told of on this one.
+    pub fn new(tapes: Tapes, clock: Clock, system: TapeAddress) -> Self {
+        Self { store: Arc::clone(tapes.store()), tapes, clock, system }
     }
 
     /// Every space that something is kept in, by name.
@@ -144,7 +147,7 @@ impl Spaces {
             // Never the values: they are nobody else's business.
             let told = json!({ "space": space.id(), "name": stored, "keys": count, "change": told });
             batch.append(&tape, Draft { date: Some(self.clock.now().into()), ..Draft::event(name, told) });
-            match self.store.commit(batch).await {
+            match self.tapes.commit(batch).await {
                 Err(StoreError::Changed { .. }) => {}
                 done => return Ok(done.map(|_| count)?),
             }

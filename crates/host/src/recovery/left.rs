@@ -83,8 +83,7 @@ pub(crate) async fn take_up(engine: &Arc<Engine>, tape: &TapeName, fence: &Fence
 async fn try_take_up(engine: &Arc<Engine>, tape: &TapeName, fence: &Fence, said: &mut SaidBefore) -> TakenUp {
     let services = &engine.services;
     let store = services.tapes.store();
-    let (events, not_ours): (Vec<_>, Vec<_>) =
-        store.in_flight(Some(tape)).await?.into_iter().partition(|event| engine.is_left(event));
+    let (events, not_ours) = engine.part_left(store.in_flight(Some(tape)).await?).await?;
     let mut runs = child::with_children(store.running().await?, tape);
     runs.retain(|run| !services.runs.contains(&run.run_id));
     // What an event that is not judged here was in stays as it is: whoever judges it must find its run.
@@ -229,8 +228,8 @@ fn judge(events: &[InFlight], run: Option<(&RunRecord, &[String], &[String])>) -
         }
         if !done.is_empty() {
             return Verdict::GivenUp(format!(
-                "I was interrupted after {} was done. I did not begin again, so that it is not done twice: please check, \
-                 and ask again if something is missing.",
+                "I was interrupted after {} was asked for. I did not begin again, so that it is not done twice: please \
+                 check, and ask again if something is missing.",
                 done.join(", ")
             ));
         }
@@ -310,10 +309,9 @@ impl Engine {
         self.take_over_messages().await?;
         let store = self.services.tapes.store();
         let mut tapes: BTreeMap<TapeName, usize> = BTreeMap::new();
-        for event in store.in_flight(None).await? {
-            if self.is_left(&event) {
-                *tapes.entry(event.tape).or_default() += 1;
-            }
+        let (left, _) = self.part_left(store.in_flight(None).await?).await?;
+        for event in left {
+            *tapes.entry(event.tape).or_default() += 1;
         }
         for (tape, count) in tapes {
             let record = self.services.tapes.record(&tape).await?;
@@ -326,9 +324,33 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether a dead process left this event, and it can be answered here.
-    pub(crate) fn is_left(&self, event: &InFlight) -> bool {
-        is_left(self, event.owner.as_deref()) && is_served(self, &event.key.source)
+    /// Whether a dead process left this event, and it is for this one to go on with it: its channel listens here, or its
+    /// caller is gone. Where its source is no channel, it was fed in to be answered on another: nobody listens for it, so
+    /// it is anybody's who knows that one.
+    pub(crate) async fn is_left(&self, event: &InFlight) -> Result<bool, StoreError> {
+        let (services, source) = (&self.services, &event.key.source);
+        if !is_left(self, event.owner.as_deref()) {
+            return Ok(false);
+        }
+        let is_served = is_served(self, source);
+        if is_served || services.channel(source).is_some() {
+            return Ok(is_served);
+        }
+        let told = services.tapes.read_any_generation(&event.tape, &Slice::just(event.entry)).await?.pop();
+        let told =
+            told.and_then(|mut entry| serde_json::from_value::<Event>(entry.payload["data"]["event"].take()).ok());
+        // One that cannot be read any more has nobody to answer.
+        Ok(told.is_none_or(|told| services.channel(&told.channel()).is_some()))
+    }
+
+    /// Of events that have no outcome, those that a dead process left to this one, and the others.
+    pub(crate) async fn part_left(&self, events: Vec<InFlight>) -> Result<(Vec<InFlight>, Vec<InFlight>), StoreError> {
+        let (mut left, mut others) = (Vec::new(), Vec::new());
+        for event in events {
+            let part = if self.is_left(&event).await? { &mut left } else { &mut others };
+            part.push(event);
+        }
+        Ok((left, others))
     }
 
     /// Tools of a session work in its workspace, so only a host of that workspace may go on with it.

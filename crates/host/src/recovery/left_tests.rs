@@ -128,7 +128,7 @@ fn x02_events_are_taken_up_only_when_nothing_of_unknown_effect_was_begun() {
     assert!(matches!(judge(&events, Some((&run("r", "a"), &[], &[]))), Verdict::TakenUp));
     assert!(notice(judge(&events, Some((&run("r", "a"), &["bash".to_owned()], &[])))).contains("bash was at work"));
     let done = notice(judge(&events, Some((&run("r", "a"), &[], &["message.delete".to_owned()]))));
-    assert!(done.contains("after message.delete was done"), "{done}");
+    assert!(done.contains("after message.delete was asked for"), "{done}");
     let bypasses = RunRecord { bypasses_host: true, ..run("r", "a") };
     assert!(notice(judge(&events, Some((&bypasses, &[], &[])))).contains("cannot tell what was done"));
 }

@@ -16,11 +16,20 @@ pub(crate) fn refusal(rules: &[ApprovalRule], tool: &str, arguments: &Map) -> Op
 }
 
 fn fits(rule: &ApprovalRule, tool: &str, arguments: &Map) -> bool {
+    if is_open_door(rule) {
+        return false;
+    }
     let is_meant = match rule.tool.strip_suffix('*') {
         Some(beginning) => tool.starts_with(beginning),
         None => tool == rule.tool,
     };
     is_meant && rule.containing.as_deref().is_none_or(|text| is_in(text, arguments))
+}
+
+/// Whether a rule allows a call for a text in it: whoever writes the call can write the text beside whatever else it does.
+/// Such a rule is not saved, and one that was saved before fits nothing.
+fn is_open_door(rule: &ApprovalRule) -> bool {
+    rule.decision == ApprovalDecision::Allow && rule.containing.is_some()
 }
 
 /// Whether a text stands in the arguments: within one of them, however JSON would write it, or in the whole as it is
@@ -47,6 +56,13 @@ pub(crate) fn fault(rule: &ApprovalRule) -> Option<String> {
             "an approval is about the tool {tool:?}, which is neither a name nor a beginning like fs.*"
         ));
     }
+    if is_open_door(rule) {
+        let tool = &rule.tool;
+        return Some(format!(
+            "an approval allows {tool} where a text stands in its arguments, which lets through whatever stands beside \
+             that text; deny or ask where a text stands there, or allow {tool} as a whole"
+        ));
+    }
     let is_empty = rule.containing.as_deref().is_some_and(str::is_empty);
     is_empty
         .then(|| format!("the approval of {} has an empty `containing`; leave it out to mean every call", rule.tool))
@@ -71,15 +87,19 @@ mod tests {
     fn a11_the_first_rule_that_fits_decides_and_none_allows() {
         use ApprovalDecision::{Allow, Ask, Deny};
         let rules = [
+            rule("bash", Some("git push"), Deny),
             rule("bash", Some("git status"), Allow),
-            rule("bash", None, Ask),
+            rule("bash", Some("git"), Ask),
+            rule("bash", None, Allow),
             rule("fs.*", Some("/etc"), Deny),
             rule("fs.read", None, Allow),
             rule("fs.*", None, Deny),
         ];
         let none = json!({});
-        assert!(is_made(&rules, "bash", &json!({"cmd": "git status"})));
         assert!(!is_made(&rules, "bash", &json!({"cmd": "git push"})));
+        assert!(!is_made(&rules, "bash", &json!({"cmd": "git log"})));
+        assert!(!is_made(&rules, "bash", &json!({"cmd": "git rm . # git status"})), "a text opens no door");
+        assert!(is_made(&rules, "bash", &json!({"cmd": "ls"})));
         assert!(!is_made(&rules, "fs.read", &json!({"path": "/etc/passwd"})));
         assert!(is_made(&rules, "fs.read", &json!({"path": "a.md"})));
         assert!(!is_made(&rules, "fs.write", &none));
@@ -114,5 +134,7 @@ mod tests {
             assert!(fault(&rule(bad, None, deny)).is_some(), "{bad}");
         }
         assert!(fault(&rule("bash", Some(""), deny)).is_some());
+        assert!(fault(&rule("bash", Some("git status"), ApprovalDecision::Allow)).is_some());
+        assert_eq!(fault(&rule("bash", None, ApprovalDecision::Allow)), None);
     }
 }

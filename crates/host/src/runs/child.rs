@@ -139,6 +139,7 @@ async fn open(
         services: Arc::clone(services),
         journal,
         runner: Arc::clone(&parent.runner),
+        binding: Arc::clone(&parent.binding),
         prompt: context.adapter.prompt.clone().unwrap_or_default().into(),
         context,
         serves: Vec::new(),

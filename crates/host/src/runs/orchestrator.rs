@@ -33,7 +33,7 @@ use crate::turns::journal::Journal;
 /// A run that has written nothing for so long is put on record by itself, so that it can be found and cancelled.
 const ON_RECORD_AFTER: Duration = Duration::from_secs(1);
 
-/// Runs the model stage of turns: one run for each, under the binding that the event resolves to.
+/// Runs the model stage of turns: one run for each, under the binding that its events have.
 pub(crate) struct Orchestrator {
     pub(crate) services: Arc<Services>,
 }
@@ -44,6 +44,8 @@ pub(crate) struct TurnRun {
     pub(crate) cancelled: CancellationToken,
     /// What came meanwhile.
     pub(crate) steering: Arc<Steering>,
+    /// What its events have for a binding, each by itself.
+    pub(crate) binding: Option<Arc<Binding>>,
     /// The newest entry of the tape that tells of one of its events.
     pub(crate) begins_after: EntryId,
     /// Its events, the one it answers first, and where their messages stand if a run that was cut off took them in.
@@ -96,7 +98,7 @@ impl Drop for Active {
 impl ModelStage for Orchestrator {
     async fn run(&self, input: StageInput, events: &dyn StageEvents) -> Result<StageEnd, TurnError> {
         let turn = input.inbound.extensions().get::<TurnRun>().ok_or(TurnError::Cancelled)?;
-        let Some(binding) = self.services.binding_of(&input.inbound).await? else {
+        let Some(binding) = turn.binding.clone() else {
             tracing::info!(event = %input.inbound.event_id, "no binding fits, so nothing is done");
             return Ok(StageEnd::Silent);
         };
@@ -135,7 +137,7 @@ impl Orchestrator {
     async fn open(
         &self,
         input: &StageInput,
-        binding: &Binding,
+        binding: &Arc<Binding>,
         turn: &TurnRun,
     ) -> Result<(Arc<Run>, mpsc::Receiver<StreamEvent>), TurnError> {
         let runner = self.services.runner(&binding.runner_id).cloned();
@@ -176,6 +178,7 @@ impl Orchestrator {
             services: Arc::clone(&self.services),
             journal: Arc::clone(&turn.journal),
             runner,
+            binding: Arc::clone(binding),
             context,
             prompt: input.prompt.clone(),
             serves: turn.events.clone(),

@@ -6,7 +6,7 @@ use capstan_hooks::State;
 use capstan_hooks::args::Prompt;
 use capstan_hooks::contracts::Runner;
 use capstan_protocol::{
-    ArtifactId, ChatMessage, Content, EntryId, EventKey, Grant, Map, RunContext, RunId, StreamEvent, Usage,
+    ArtifactId, Binding, ChatMessage, Content, EntryId, EventKey, Grant, Map, RunContext, RunId, StreamEvent, Usage,
 };
 use capstan_tape::{Draft, EntryRef, Fact, StoreError};
 use capstan_turn::RunFailure;
@@ -29,6 +29,8 @@ pub(crate) struct Run {
     pub(crate) services: Arc<Services>,
     pub(crate) journal: Arc<Journal>,
     pub(crate) runner: Arc<dyn Runner>,
+    /// What its authority comes from.
+    pub(crate) binding: Arc<Binding>,
     pub(crate) context: RunContext,
     pub(crate) prompt: Prompt,
     /// The events it serves, and where their messages stand if a run that was cut off took them in.

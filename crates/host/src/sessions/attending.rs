@@ -17,10 +17,9 @@ impl Host {
         engine.listening().insert(channel.clone());
         engine.take_over_messages().await?;
         let tape = self.tape_of(session);
-        let left = engine.services.tapes.store().in_flight(Some(&tape)).await?;
-        let count = left.iter().filter(|event| engine.is_left(event)).count();
-        if count > 0 {
-            engine.reserve(&tape)?.take_up(count);
+        let (left, _) = engine.part_left(engine.services.tapes.store().in_flight(Some(&tape)).await?).await?;
+        if !left.is_empty() {
+            engine.reserve(&tape)?.take_up(left.len());
         }
         Ok(())
     }

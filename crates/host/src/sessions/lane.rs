@@ -1,18 +1,17 @@
 //! A session that is awake: one turn at a time, under one lease, and what comes meanwhile.
 
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use capstan_protocol::{Outcome, TapeName};
+use capstan_protocol::{Binding, Outcome, TapeName};
 use capstan_tape::{Batch, Fact, Fence};
-use capstan_turn::{Decision, Mailbox, RunFailure, Session, TurnError};
-use futures::FutureExt as _;
+use capstan_turn::{Decision, Mailbox, Session, TurnError};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::authority::Bound;
 use super::awake::{Arrived, Heard, Inbox, NewLane};
 use super::item::{Group, Item};
 use super::lease::Claim;
@@ -20,9 +19,8 @@ use crate::delivery::outbox::Parcel;
 use crate::engine::{Active, Engine};
 use crate::recovery::left;
 use crate::runs::steering::Steering;
-use crate::turns::ending::{Closed, Ended, EndingOrder, Lease};
+use crate::turns::ending::{Closed, EndingOrder, Lease};
 use crate::turns::journal::Journal;
-use crate::turns::staging::Staging;
 
 /// How many turns may go on beside one.
 const BESIDE: usize = 8;
@@ -188,7 +186,10 @@ impl Lane {
             During::Nothing => Session::Free,
             During::Turn(_) => Session::Busy,
         };
-        let arrival = item.arrival;
+        let arrival = match during {
+            During::Turn(active) => active.admits(&item),
+            During::Nothing => item.arrival,
+        };
         let now = self.now();
         match self.mailbox.arrive(item, &arrival, session, now) {
             Decision::Waits => {}
@@ -279,7 +280,7 @@ impl Lane {
     }
 
     /// Takes events through a turn, with whatever comes meanwhile.
-    async fn next_turn(&mut self, mut group: Group) {
+    async fn next_turn(&mut self, group: Group) {
         let fence = match self.hold_lease().await {
             Ok(Some(fence)) => fence,
             // It waits on disk, for the next start.
@@ -291,12 +292,19 @@ impl Lane {
             self.mailbox.put_first(group.into_items());
             return Box::pin(self.take_up(&fence)).await;
         }
+        let Some(Bound { mut group, binding, rest }) = self.engine.services.of_one_binding(group).await else { return };
+        for items in rest.into_iter().rev() {
+            self.mailbox.put_first(items);
+        }
+        let active = match binding {
+            Ok(binding) => self.begin(fence, binding),
+            Err(error) => return self.engine.end_without_turn(group, &self.tape, error).await,
+        };
         group.leave_queue();
-        let active = self.begin(fence);
         let engine = Arc::clone(&self.engine);
         let ended = {
             let _going_on = engine.turns.enter(&self.tape, active.cancelled.clone());
-            let turn = guarded(&engine, &group, &active);
+            let turn = engine.take_turn_guarded(&group, &active);
             tokio::pin!(turn);
             loop {
                 tokio::select! {
@@ -341,13 +349,14 @@ impl Lane {
         }
     }
 
-    fn begin(&self, fence: Fence) -> Active {
+    fn begin(&self, fence: Fence, binding: Option<Arc<Binding>>) -> Active {
         let services = &self.engine.services;
         let (clock, tasks) = (services.settings.clock.clone(), self.engine.tasks.clone());
         Active {
             journal: Arc::new(Journal::new(services.tapes.clone(), self.tape.clone(), fence, clock, tasks)),
             cancelled: self.engine.cancelled.child_token(),
             steering: Arc::new(Steering::default()),
+            binding,
             interrupted: Arc::default(),
         }
     }
@@ -356,10 +365,14 @@ impl Lane {
     fn begin_beside(&mut self, item: Item, fence: Fence) {
         let Some(mut group) = Group::new(vec![item]) else { return };
         group.leave_queue();
-        let active = self.begin(fence);
+        let mut active = self.begin(fence, None);
         let (engine, tape, endings) = (Arc::clone(&self.engine), self.tape.clone(), Arc::clone(&self.endings));
         self.beside.spawn(async move {
-            let ended = guarded(&engine, &group, &active).await;
+            active.binding = match engine.services.binding_of(&group.inbound).await {
+                Ok(binding) => binding,
+                Err(error) => return engine.end_without_turn(group, &tape, error).await,
+            };
+            let ended = engine.take_turn_guarded(&group, &active).await;
             let closed =
                 Closed { group, taken: active.steering.end().taken, tape, trouble: None, order: Some(endings) };
             match engine.settle(closed, ended, Lease::Untouched).await {
@@ -367,23 +380,6 @@ impl Lane {
                 Err(error) => tracing::error!(%error, "the end of a turn beside another could not be written"),
             }
         });
-    }
-}
-
-/// A turn that crashes, which hooks and runners cannot make it do, still ends with an outcome.
-async fn guarded(engine: &Engine, group: &Group, active: &Active) -> Ended {
-    match AssertUnwindSafe(engine.take_turn(group, active)).catch_unwind().await {
-        Ok(ended) => ended,
-        Err(_) => Ended {
-            turn: Err(TurnError::Run(RunFailure {
-                message: "the turn crashed".to_owned(),
-                code: Some("run-failed".to_owned()),
-            })),
-            staging: Staging::default(),
-            run: None,
-            goes_on: None,
-            journal: Some(Arc::clone(&active.journal)),
-        },
     }
 }
 

@@ -4,10 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use capstan_host::recovery::conservation::Conservation;
-use capstan_host::{Abandoned, Owners};
-use capstan_protocol::{EntryId, TapeName, Timestamp};
+use capstan_host::{Abandoned, Bindings, Clock, Owners};
+use capstan_protocol::{EntryId, TapeName, Timestamp, WorkspaceId};
 use capstan_store::SqliteStore;
-use capstan_tape::{OutboxRecord, OutboxStatus, Problem, Slice, StoreError, TapeStore, Tapes};
+use capstan_tape::{OutboxRecord, OutboxStatus, Problem, Slice, StoreError, TapeAddress, TapeStore, Tapes};
 use serde_json::json;
 
 use super::super::{LISTENING, age};
@@ -79,6 +79,9 @@ impl Journal<'_> {
         report.add(told("conservation", conservation.as_ref().map(conserved).map_err(Clone::clone)));
         report.conservation = conservation.ok();
         report.add(told("outbox", outbox(&store, Timestamp::now()).await));
+        if let Some(section) = bindings(tapes).await {
+            report.add(section);
+        }
     }
 
     /// What is wrong with the store, if it is not to be touched.
@@ -162,6 +165,22 @@ pub(super) fn some(lines: impl Iterator<Item = String>) -> Vec<String> {
         lines.push(format!("and {more} more"));
     }
     lines
+}
+
+/// Bindings that cannot be read; nothing is said where all can.
+async fn bindings(tapes: Tapes) -> Option<Section> {
+    // They are only looked at: nothing is told anywhere.
+    let nowhere = TapeAddress { workspace: WorkspaceId::new(""), session: capstan_host::SYSTEM.into() };
+    match Bindings::new(tapes, Clock::system(), nowhere).unreadable().await {
+        Err(error) => Some(Section::failed("bindings", &error.into())),
+        Ok(unreadable) if unreadable.is_empty() => None,
+        Ok(unreadable) => {
+            let message = format!("{} cannot be read: events that they could fit are refused", unreadable.len());
+            let hint = "save each anew with `capstan bindings set`, or remove it with `capstan bindings remove`";
+            let lines = unreadable.iter().map(|binding| format!("{}: {}", binding.binding_id, binding.reason));
+            Some(Section::problem("bindings", message, hint).with(some(lines)))
+        }
+    }
 }
 
 fn database(version: u32) -> Section {

@@ -99,9 +99,14 @@ struct Looked<'a> {
 async fn work(scope: &Scope<'_>, command: StateCommand) -> Result<(), Failure> {
     let workspace = scope.workspace().await?;
     let system = TapeAddress { workspace: workspace.clone(), session: capstan_host::SYSTEM.into() };
-    let store = scope.tapes()?.store().clone();
-    let bindings = Bindings::new(store.clone(), Clock::system(), system.clone()).all().await?;
-    let spaces = Spaces::new(store, Clock::system(), system);
+    let tapes = scope.tapes()?.clone();
+    let kept = Bindings::new(tapes.clone(), Clock::system(), system.clone());
+    if let (StateCommand::Clear { unused: true, .. }, Some(unreadable)) = (&command, kept.unreadable().await?.first()) {
+        // What it uses cannot be told.
+        return Err(BindingError::from(unreadable).into());
+    }
+    let bindings = kept.all().await?;
+    let spaces = Spaces::new(tapes, Clock::system(), system);
     let looked = Looked { scope, spaces, workspace, bindings, runners: runners::known(scope.context) };
     match command {
         StateCommand::List { runner, scope, json } => looked.list(&list::Filter { runner, scope }, json).await,
