@@ -25,7 +25,7 @@ pub(crate) fn is_too_deep(value: &Value) -> bool {
 }
 
 pub(crate) fn too_deep(what: String) -> StoreError {
-    StoreError::corrupt(what, format!("it is nested deeper than {DEEPEST} levels"))
+    StoreError::TooDeep { what, most: DEEPEST }
 }
 
 impl Draft {

@@ -6,9 +6,9 @@ mod list;
 use std::io::Read as _;
 use std::sync::Arc;
 
-use capstan_host::keeping::{KeepingError, Space, Spaces, limits_of};
+use capstan_host::keeping::{KeepingError, Space, Spaces, Users, limits_of};
 use capstan_host::{Bindings, Clock};
-use capstan_protocol::{Binding, Descriptor, RunnerId, SessionId, StateScope, TapeName, WorkspaceId};
+use capstan_protocol::{Binding, BindingId, Descriptor, RunnerId, SessionId, StateScope, TapeName, WorkspaceId};
 use capstan_tape::{TapeAddress, tape_name};
 use clap::Subcommand;
 use serde_json::{Value, json};
@@ -21,6 +21,9 @@ use crate::{Exit, Failure};
 
 /// The largest value that is read from the standard input.
 const MOST_BYTES: u64 = 16 * 1024 * 1024;
+
+/// How many runs back it is looked who was asked by a query.
+const LATELY: usize = 1_000;
 
 #[derive(Subcommand)]
 pub(crate) enum StateCommand {
@@ -97,6 +100,8 @@ struct Looked<'a> {
     workspace: WorkspaceId,
     bindings: Arc<Vec<Binding>>,
     runners: Vec<Descriptor>,
+    /// Under which binding which runner ran lately.
+    lately: Vec<(BindingId, RunnerId)>,
 }
 
 async fn work(scope: &Scope<'_>, command: StateCommand) -> Result<(), Failure> {
@@ -104,8 +109,9 @@ async fn work(scope: &Scope<'_>, command: StateCommand) -> Result<(), Failure> {
     let system = TapeAddress { workspace: workspace.clone(), session: capstan_host::SYSTEM.into() };
     let store = scope.tapes()?.store().clone();
     let bindings = Bindings::new(store.clone(), Clock::system(), system.clone()).all().await?;
+    let lately = store.runs(LATELY).await?.into_iter().map(|run| (run.binding, run.runner)).collect();
     let spaces = Spaces::new(store, Clock::system(), system);
-    let looked = Looked { scope, spaces, workspace, bindings, runners: runners::known(scope.context) };
+    let looked = Looked { scope, spaces, workspace, bindings, runners: runners::known(scope.context), lately };
     match command {
         StateCommand::List { runner, scope, json } => looked.list(&list::Filter { runner, scope }, json).await,
         StateCommand::Show { space, key, json } => looked.show(&space, key.as_deref(), json).await,
@@ -122,6 +128,10 @@ async fn work(scope: &Scope<'_>, command: StateCommand) -> Result<(), Failure> {
 }
 
 impl Looked<'_> {
+    fn users(&self) -> Users<'_> {
+        Users { bindings: &self.bindings, runners: &self.runners, lately: &self.lately }
+    }
+
     async fn set(&self, wanted: &str, key: &str, value: &str) -> Result<(), Failure> {
         let space = if wanted.trim_start().starts_with('[') {
             self.named(wanted).await?
