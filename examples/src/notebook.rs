@@ -1,13 +1,16 @@
 //! A runner that keeps its own context: what it and the model said stands in a notebook of its own, and the host's state
-//! has only a pointer to the newest one.
+//! has only the number of the page that counts.
 //!
 //! It reads neither the tape nor its view. Whoever keeps a context elsewhere (a file, a vector database, a service) does
 //! the same: write the new context beside the old one, then move the pointer. The pointer moves in the commit that ends
-//! the run, so a run that a crash cuts off finds the old notebook again, and what it had written is written over.
+//! the run, so a run that a crash cuts off finds the old page again, and what it had written is written over.
+//!
+//! Storage is bounded. Where there is no room for one more notebook, the one that was not written for the longest time is
+//! thrown away, and its conversation begins anew.
 
 use std::sync::Arc;
 
-use capstan::hooks::contracts::{ModelCall, ResultStream, RunApi, Runner};
+use capstan::hooks::contracts::{ModelCall, ResultStream, RunApi, Runner, Stored};
 use capstan::hooks::points::ProvideRunners;
 use capstan::hooks::{BoxError, Plugin, Registrar};
 use capstan::protocol::{
@@ -18,6 +21,8 @@ use futures::{StreamExt as _, stream};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+/// Where the notebooks are. Each has the name of its conversation's tape.
+const AREA: StorageArea = StorageArea::Plugin;
 /// The key of the pointer in the conversation's state.
 const POINTER: &str = "notebook";
 /// How many messages a notebook has, where the binding does not say.
@@ -65,7 +70,7 @@ impl Runner for Notebook {
             permissions: Authority {
                 models: Uses { operations: [ModelUse::Invoke].into(), ..Uses::all() },
                 state: [StateScope::Conversation].into(),
-                storage: [StorageArea::Plugin].into(),
+                storage: [AREA].into(),
                 ..Authority::none()
             },
             config_schema: Some(schema),
@@ -84,34 +89,29 @@ impl Runner for Notebook {
     }
 }
 
-/// Which notebook of a conversation is the newest.
-#[derive(Clone, Copy, Default, Serialize, Deserialize)]
+/// Which page of its notebook a conversation is at.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Pointer {
     number: u64,
 }
 
-impl Pointer {
-    /// The name of the notebook: no other conversation has it, and a run that is taken up again gives the same.
-    fn name(self, tape: &TapeName) -> String {
-        format!("{tape}.{}", self.number)
-    }
+/// A page of a notebook: the context as it was after an answer.
+#[derive(Clone, Serialize, Deserialize)]
+struct Page {
+    number: u64,
+    messages: Vec<ChatMessage>,
 }
 
 async fn serve(context: &RunContext, api: &RunApi) -> Result<Vec<ResultBody>, ApiError> {
-    let (area, tape) = (StorageArea::Plugin, &context.context.tape);
     let known = api.state.get(StateScope::Conversation, POINTER).await?;
     let known: Option<Pointer> =
         known.map(|pointer| serde_json::from_value(pointer).map_err(|error| unreadable(&error))).transpose()?;
-    let mut messages: Vec<ChatMessage> = match known {
-        Some(pointer) => serde_json::from_slice(&api.storage.get(area, &pointer.name(tape)).await?)
-            .map_err(|error| unreadable(&error))?,
-        None => Vec::new(),
-    };
     let pointer = known.unwrap_or_default();
-    if let Some(number) = pointer.number.checked_sub(1) {
-        // The pointer has moved on for good, so nobody reads the one before any more.
-        api.storage.delete(area, &Pointer { number }.name(tape)).await?;
-    }
+    let before = match known {
+        Some(pointer) => read(api, &context.context.tape).await?.into_iter().find(|page| page.number == pointer.number),
+        None => None,
+    };
+    let mut messages = before.as_ref().map(|page| page.messages.clone()).unwrap_or_default();
     messages.push(ChatMessage::user(context.input.content()));
     let system = context.config.get("system").and_then(Value::as_str).unwrap_or_default().to_owned();
     let call = ModelCall { system, messages: messages.clone(), ..ModelCall::default() };
@@ -120,14 +120,52 @@ async fn serve(context: &RunContext, api: &RunApi) -> Result<Vec<ResultBody>, Ap
     let keep = context.config.get("keep").and_then(Value::as_u64).and_then(|keep| usize::try_from(keep).ok());
     messages.drain(..messages.len().saturating_sub(keep.unwrap_or(KEEP)));
 
-    let next = Pointer { number: pointer.number + 1 };
-    api.storage.put(area, &next.name(tape), serde_json::to_vec(&messages).map_err(|error| unreadable(&error))?).await?;
-    let state = Map::from_iter([(POINTER.to_owned(), json!(next))]);
+    let next = Page { number: pointer.number + 1, messages };
+    let state = Map::from_iter([(POINTER.to_owned(), json!(Pointer { number: next.number }))]);
+    // Both pages: nobody knows yet whether the pointer moves.
+    write(api, &context.context.tape, before.into_iter().chain([next]).collect()).await?;
     Ok(vec![
         ResultBody::StateUpdated { scope: StateScope::Conversation, state },
         ResultBody::MessageCompleted { content: answer.text.into(), provider_meta: answer.provider_meta },
         ResultBody::RunCompleted { silent: false },
     ])
+}
+
+/// The pages of a conversation's notebook. One that was thrown away has none.
+async fn read(api: &RunApi, tape: &TapeName) -> Result<Vec<Page>, ApiError> {
+    match api.storage.get(AREA, tape.as_str()).await {
+        Ok(pages) => serde_json::from_slice(&pages).map_err(|error| unreadable(&error)),
+        Err(error) if error.code == ApiErrorCode::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+async fn write(api: &RunApi, tape: &TapeName, pages: Vec<Page>) -> Result<(), ApiError> {
+    let pages = serde_json::to_vec(&pages).map_err(|error| unreadable(&error))?;
+    loop {
+        match api.storage.put(AREA, tape.as_str(), pages.clone()).await {
+            Err(error) if error.code == ApiErrorCode::PayloadTooLarge => {
+                // Another conversation may throw the same away at the same time.
+                let oldest = oldest(api, tape).await?.ok_or(error)?;
+                api.storage.delete(AREA, &oldest).await?;
+            }
+            done => return done.map(drop),
+        }
+    }
+}
+
+/// The notebook of another conversation that was not written for the longest time.
+async fn oldest(api: &RunApi, but_not: &TapeName) -> Result<Option<String>, ApiError> {
+    let (mut oldest, mut cursor): (Option<Stored>, _) = (None, None);
+    loop {
+        let list = api.storage.list(AREA, cursor.as_deref(), 200).await?;
+        let others = list.items.into_iter().filter(|stored| stored.name != but_not.as_str());
+        oldest = oldest.into_iter().chain(others).min_by_key(|stored| stored.at);
+        cursor = list.next;
+        if cursor.is_none() {
+            return Ok(oldest.map(|stored| stored.name));
+        }
+    }
 }
 
 fn unreadable(error: &serde_json::Error) -> ApiError {

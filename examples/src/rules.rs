@@ -93,10 +93,26 @@ async fn serve(context: &RunContext, api: &RunApi) -> Result<Vec<ResultBody>, Ap
     }
     let done = apply(rule, text, context, api).await?;
     let name = context.actor.as_ref().map(|actor| actor.name.as_deref().unwrap_or(&actor.id));
-    let answer = rule.says.replace("{count}", &done.count.to_string()).replace("{name}", name.unwrap_or("somebody"));
-    let answer = answer.replace("{list}", &done.list).replace("{text}", text);
+    let count = done.count.to_string();
+    let values =
+        [("{count}", count.as_str()), ("{name}", name.unwrap_or("somebody")), ("{list}", &done.list), ("{text}", text)];
+    let answer = filled(&rule.says, &values);
     let keeps = done.keeps.map(|(scope, state)| ResultBody::StateUpdated { scope, state });
     Ok(keeps.into_iter().chain(said(Some(answer))).collect())
+}
+
+/// A form with its places filled. What is filled in is never taken for a part of the form: people say what they like.
+fn filled(form: &str, values: &[(&str, &str)]) -> String {
+    let (mut filled, mut rest) = (String::new(), form);
+    while let Some(place) = rest.find('{') {
+        let (before, from_place) = rest.split_at(place);
+        filled.push_str(before);
+        let known = values.iter().find(|(name, _)| from_place.starts_with(name));
+        let (name, value) = known.copied().unwrap_or(("{", "{"));
+        filled.push_str(value);
+        rest = &from_place[name.len()..];
+    }
+    filled + rest
 }
 
 /// A message and the end, or the end alone.
@@ -111,7 +127,8 @@ async fn apply(rule: &Rule, text: &str, context: &RunContext, api: &RunApi) -> R
     Ok(match rule.does {
         Does::Say => Done::default(),
         Does::Count => {
-            let beginning = format!("count/{}/", rule.name());
+            // Nobody's word has a space in it, so none is the beginning of another's.
+            let beginning = format!("count/{} ", rule.name());
             let own = format!("{beginning}{tape}");
             let counts = kept::under(api, rule.scope, &beginning).await?;
             let count_of = |value: &Value| value.as_u64().unwrap_or_default();

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use capstan::protocol::{ActorRef, Binding, Event, Role, StateScope};
-use capstan::tape::{DefaultView, Entry, Kind, Slice, View as _};
+use capstan::protocol::{ActorRef, Binding, BlobHash, Event, Role, StateScope, Timestamp};
+use capstan::tape::{Batch, DefaultView, Entry, Fact, Kept, Kind, Slice, View as _};
 use capstan::{Capstan, Host, Served};
 use capstan_examples::notebook::Notebook;
 use capstan_examples::rules::Rules;
@@ -126,6 +126,26 @@ async fn g06_rules_keep_votes_for_a_conversation_and_notes_for_a_person_over_a_r
 }
 
 #[tokio::test]
+async fn a07_what_people_call_themselves_or_say_is_no_part_of_an_answers_form() {
+    let home = TempDir::new().unwrap();
+    let host = start(home.path()).await;
+    let rule = |word: &str, does: &str, says: &str| json!({"word": word, "does": does, "says": says});
+    let mut binding = rules();
+    binding["runner_config"]["rules"] = json!([
+        rule("remember", "remember", "{name} said {text}"),
+        rule("notes", "recall", "{name}: {list} ({what}"),
+        rule("a", "count", "{count}"),
+        rule("a/b", "count", "{count}"),
+    ]);
+    save(&host, binding).await;
+    assert_eq!(say(&host, "family", "{list}", "remember {count} {name}").await, "{list} said {count} {name}");
+    assert_eq!(say(&host, "family", "{text}", "notes").await, "{text}: - {count} {name} ({what}");
+    assert_eq!(say(&host, "family", "ann", "a/b").await, "1");
+    assert_eq!(say(&host, "family", "ann", "a").await, "1", "a rule counts its own");
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
 async fn a07_rules_serve_what_is_no_message_and_say_nothing_where_none_fits() {
     let home = TempDir::new().unwrap();
     let host = start(home.path()).await;
@@ -223,6 +243,44 @@ async fn g02_a_session_goes_to_the_rules_and_back_on_one_tape() {
     host.stop().await.unwrap();
 }
 
+/// The notebooks that are kept: the names they are kept under, and their pages.
+async fn notebooks(host: &Host) -> Vec<(String, Vec<Value>)> {
+    let store = host.tapes().store();
+    let mut notebooks = Vec::new();
+    for kept in store.kept_in(&store.spaces("storage:").await.unwrap()[0].space, None, 10).await.unwrap() {
+        let blob: BlobHash = serde_json::from_value(kept.value["own"].clone()).unwrap();
+        let blob = store.blob(&blob).await.unwrap().unwrap();
+        let bytes = usize::try_from(kept.value["bytes"].as_u64().unwrap()).unwrap();
+        notebooks.push((kept.key, serde_json::from_slice(&blob[..bytes]).unwrap()));
+    }
+    notebooks
+}
+
+#[tokio::test]
+async fn g08_where_there_is_no_room_the_notebook_that_was_not_written_for_the_longest_time_goes() {
+    let home = TempDir::new().unwrap();
+    let host = start(home.path()).await;
+    save(&host, notebook()).await;
+    say(&host, "family", "ann", "one").await;
+    let store = host.tapes().store();
+    let space = store.spaces("storage:").await.unwrap().remove(0).space;
+    let full = (0..999_u16).map(|number| {
+        let (space, key, value) = (space.clone(), format!("old-{number:03}"), json!({"hash": "x", "bytes": 1}));
+        Fact::Keep(Kept { space, key, value, at: Timestamp::from_millis(i64::from(number)), by: None })
+    });
+    store.commit(Batch { facts: full.collect(), ..Batch::new() }).await.unwrap();
+    assert!(say(&host, "work", "ann", "one").await.starts_with(INTRODUCTION), "there was room after all");
+    assert_eq!(store.kept(&space, "old-000").await.unwrap(), None);
+    assert!(store.kept(&space, "old-001").await.unwrap().is_some(), "no more than necessary");
+    assert_eq!(say(&host, "family", "ann", "two").await, "You said: two");
+    let family = host.tapes().list().await.unwrap().into_iter().find(|tape| tape.session == Some("cli:family".into()));
+    let forget = Fact::Forget { space, key: family.unwrap().name.to_string(), at: Timestamp::from_millis(0) };
+    store.commit(Batch { facts: vec![forget], ..Batch::new() }).await.unwrap();
+    let anew = say(&host, "family", "ann", "three").await;
+    assert!(anew.starts_with(INTRODUCTION), "a conversation whose notebook is gone begins anew: {anew}");
+    host.stop().await.unwrap();
+}
+
 #[tokio::test]
 async fn g08_a_notebook_is_its_own_context_over_a_restart_and_the_host_has_a_pointer() {
     let home = TempDir::new().unwrap();
@@ -240,14 +298,10 @@ async fn g08_a_notebook_is_its_own_context_over_a_restart_and_the_host_has_a_poi
     let kept = store.kept_in(&state.space, None, 10).await.unwrap();
     assert_eq!(kept.len(), 1);
     assert_eq!((kept[0].key.as_str(), &kept[0].value), ("notebook", &json!({"number": 3})), "a pointer and no more");
-    let notebooks = store.kept_in(&store.spaces("storage:").await.unwrap()[0].space, None, 10).await.unwrap();
-    assert!(notebooks.len() <= 2, "the newest, and the one before it: {notebooks:?}");
-
     assert_eq!(say(&host, "family", "ann", "four").await, "You said: four");
-    let notebooks = store.kept_in(&store.spaces("storage:").await.unwrap()[0].space, None, 10).await.unwrap();
-    let newest = notebooks.iter().max_by_key(|kept| kept.key.clone()).unwrap();
-    let newest = store.blob(&serde_json::from_value(newest.value["hash"].clone()).unwrap()).await.unwrap().unwrap();
-    let newest: Vec<Value> = serde_json::from_slice(&newest).unwrap();
+    let [(_, pages)] = &notebooks(&host).await[..] else { panic!("one notebook") };
+    assert_eq!(pages.len(), 2, "the newest page, and the one before it");
+    let newest = pages[1]["messages"].as_array().unwrap();
     assert_eq!((newest.len(), &newest[0]["content"]), (6, &json!("two")), "as many as the binding says");
     assert_eq!(said(&host, "family").await.len(), 8, "the tape has all of it");
     host.stop().await.unwrap();

@@ -129,6 +129,7 @@ pub(crate) const CODES: &[(&str, &str)] = &[
         "check that CAPSTAN_MODEL names a model the provider has and CAPSTAN_API_BASE is where it says; see docs/models.md",
     ),
     ("model-unreachable", "check the network and CAPSTAN_API_BASE; CAPSTAN_MODEL=demo: works without either"),
+    ("nested-too-deep", "hand over what has fewer levels, or put the deep part into a text"),
     (
         "output-closed",
         "leave the standard output open for whoever reads the answers; `>/dev/null` is for when nobody is to",
@@ -266,7 +267,8 @@ impl From<StoreError> for Failure {
             | StoreError::TapeExists { .. }
             | StoreError::OutOfOrder { .. }
             | StoreError::ForkClosed { .. }
-            | StoreError::OpenCall { .. } => Exit::Usage,
+            | StoreError::OpenCall { .. }
+            | StoreError::TooDeep { .. } => Exit::Usage,
             StoreError::Corrupt { .. }
             | StoreError::TooNew { .. }
             | StoreError::Elsewhere { .. }

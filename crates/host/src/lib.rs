@@ -28,6 +28,7 @@ mod host;
 mod intake;
 pub mod keeping;
 mod knowledge;
+mod nesting;
 mod queries;
 pub mod recovery;
 mod results;

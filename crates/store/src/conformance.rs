@@ -57,6 +57,7 @@ pub async fn store_suite(make: impl AsyncFn() -> Arc<dyn Store>) {
     journal::the_outbox_keeps_its_order(&*make().await).await;
     journal::blobs_state_and_workspaces_are_kept(&*make().await).await;
     kept::g06_a_value_is_kept_until_it_is_forgotten(&*make().await).await;
+    kept::g06_what_there_is_no_room_for_is_told_and_costs_nothing_else(&*make().await).await;
     kept::g06_a_space_knows_how_often_it_changed_and_how_much_it_holds(&*make().await).await;
     flight::an_event_is_in_flight_until_it_is_settled(&*make().await).await;
     flight::an_event_is_taken_over_from_whoever_had_it(&*make().await).await;

@@ -134,7 +134,7 @@ impl Store for SqliteStore {
 
     async fn read(&self, tape: &TapeName, slice: &Slice) -> Result<Vec<Entry>, StoreError> {
         let (tape, slice) = (tape.clone(), slice.clone());
-        if slice.dated.is_none() && slice.limit.is_some_and(|limit| limit <= FEW) {
+        if slice::is_short(&slice, FEW) {
             let (tape, slice) = (tape.clone(), slice.clone());
             let read = move |connection: &Connection| read::small_entries(connection, &tape, &slice);
             if let Some(entries) = self.readers.look(read).await? {

@@ -7,7 +7,7 @@ use capstan_protocol::{
 };
 use serde_json::Value;
 
-use crate::{Draft, Entry, Kept, NewOutbound, NewTape, OutboxStatus, RunRecord, RunStatus};
+use crate::{Draft, Entry, KeepWithin, Kept, NewOutbound, NewTape, OutboxStatus, RunRecord, RunStatus};
 
 /// How often a tape's lease has changed hands. A writer with an old epoch is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -70,7 +70,7 @@ impl EntryRef {
             Self::Id(id) => Some(id),
             Self::InBatch(position) => match assigned.get(position)? {
                 Assigned::Entry(id) => Some(*id),
-                Assigned::Nothing | Assigned::Outbox(_) | Assigned::Lease(_) => None,
+                Assigned::Nothing | Assigned::Kept(_) | Assigned::Outbox(_) | Assigned::Lease(_) => None,
             },
         }
     }
@@ -217,6 +217,12 @@ pub enum Fact {
         /// The content.
         bytes: Arc<[u8]>,
     },
+    /// A content is gone, if it was there. Only for one that nobody else can have put: contents are kept once, and others may
+    /// refer to the same.
+    RemoveBlob {
+        /// Its hash.
+        hash: BlobHash,
+    },
     /// A value of the state of a tape's session.
     PutState {
         /// The tape.
@@ -228,6 +234,9 @@ pub enum Fact {
     },
     /// A value is kept under a key of a space.
     Keep(Kept),
+    /// Values of a space are kept or removed, if it has room for all of them then; an entry tells which it was. So those who
+    /// write it at the same time keep its limits together, and none of them fails the batch of another.
+    KeepWithin(Box<KeepWithin>),
     /// Nothing is kept under a key of a space any more.
     Forget {
         /// The space.
@@ -307,9 +316,12 @@ impl Batch {
     pub fn tapes(&self) -> Vec<TapeName> {
         let mut tapes = Vec::new();
         for fact in &self.facts {
-            if let Fact::Append { tape, .. } | Fact::Import { tape, .. } = fact
-                && !tapes.contains(tape)
-            {
+            let tape = match fact {
+                Fact::Append { tape, .. } | Fact::Import { tape, .. } => tape,
+                Fact::KeepWithin(change) => &change.tape,
+                _ => continue,
+            };
+            if !tapes.contains(tape) {
                 tapes.push(tape.clone());
             }
         }
@@ -324,6 +336,8 @@ pub enum Assigned {
     Nothing,
     /// The id of the appended entry.
     Entry(EntryId),
+    /// Whether there was room for what was to be kept.
+    Kept(bool),
     /// The row of the outbound message.
     Outbox(OutboxId),
     /// The epoch of the lease, or nothing when another holds it.

@@ -23,9 +23,32 @@ pub struct Conversation {
     step: Option<Step>,
     /// Messages that arrived while a step was open: they follow its results.
     waiting: Vec<ChatMessage>,
-    /// Every id in use, and the number to begin with where it is used again: somebody may use one id for ever.
-    used_ids: HashMap<String, u64>,
+    ids: UniqueIds,
     user_spoke: bool,
+}
+
+/// Ids of calls, each given once: every one in use, and the number to begin with where it is used again. Somebody may use
+/// one id for ever.
+#[derive(Debug, Default)]
+pub struct UniqueIds(HashMap<String, u64>);
+
+impl UniqueIds {
+    /// The id of a call that was written with this one: the same, unless it is empty or was given before.
+    pub fn of(&mut self, written: &str) -> String {
+        let base = if written.is_empty() { "call" } else { written };
+        let Some(mut number) = self.0.get(base).copied() else {
+            self.0.insert(base.to_owned(), 2);
+            return base.to_owned();
+        };
+        let mut id = format!("{base}_{number}");
+        while self.0.contains_key(&id) {
+            number += 1;
+            id = format!("{base}_{number}");
+        }
+        self.0.insert(base.to_owned(), number + 1);
+        self.0.insert(id.clone(), 2);
+        id
+    }
 }
 
 /// An assistant message whose calls are being answered.
@@ -82,7 +105,7 @@ impl Conversation {
         message.tool_calls.retain(|call| !call.function.name.is_empty());
         for call in &mut message.tool_calls {
             written_ids.push(call.id.clone());
-            call.id = self.unique_id(&call.id);
+            call.id = self.ids.of(&call.id);
         }
         if written_ids.is_empty() {
             message.tool_calls.clear();
@@ -104,22 +127,6 @@ impl Conversation {
         if let Some(position) = position {
             step.answers[position] = Some(content);
         }
-    }
-
-    fn unique_id(&mut self, written: &str) -> String {
-        let base = if written.is_empty() { "call" } else { written };
-        let Some(mut number) = self.used_ids.get(base).copied() else {
-            self.used_ids.insert(base.to_owned(), 2);
-            return base.to_owned();
-        };
-        let mut id = format!("{base}_{number}");
-        while self.used_ids.contains_key(&id) {
-            number += 1;
-            id = format!("{base}_{number}");
-        }
-        self.used_ids.insert(base.to_owned(), number + 1);
-        self.used_ids.insert(id.clone(), 2);
-        id
     }
 
     fn close_step(&mut self) {

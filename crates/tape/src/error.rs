@@ -29,6 +29,14 @@ pub enum StoreError {
         /// The name that was asked for.
         tape: TapeName,
     },
+    /// It could be written, and never be read again.
+    #[error("{what} cannot be kept: it is nested deeper than {most} levels")]
+    TooDeep {
+        /// What was to be kept.
+        what: String,
+        /// How deep it may be.
+        most: usize,
+    },
     /// The tape is there already.
     #[error("tape {tape} exists already")]
     TapeExists {
@@ -165,6 +173,7 @@ impl StoreError {
             Self::Fenced { .. } | Self::Moved { .. } => "session-busy",
             Self::ForkClosed { .. } => "tape-fork-closed",
             Self::OpenCall { .. } => "tape-open-call",
+            Self::TooDeep { .. } => "nested-too-deep",
             Self::Duplicate { .. } | Self::NotOpen { .. } | Self::Taken { .. } | Self::Io { .. } => "store-failed",
         }
     }

@@ -1,8 +1,10 @@
 //! Values that are kept under a key, apart from any tape: bindings, what runners want remembered, names of contents.
 
-use capstan_protocol::{RunId, Timestamp};
+use capstan_protocol::{RunId, TapeName, Timestamp};
 use serde::Serialize;
 use serde_json::Value;
+
+use crate::Draft;
 
 /// A value that is kept under a key of a space.
 ///
@@ -23,6 +25,11 @@ pub struct Kept {
 }
 
 impl Kept {
+    /// What remains under its key: nothing, where the value is `null`.
+    pub fn remains(&self) -> Option<&Self> {
+        Some(self).filter(|kept| !kept.value.is_null())
+    }
+
     /// What it counts for in its space.
     pub fn bytes(&self) -> u64 {
         (self.key.len() + self.value.to_string().len()) as u64
@@ -42,4 +49,44 @@ pub struct SpaceRecord {
     pub bytes: u64,
     /// When it changed last.
     pub at: Timestamp,
+}
+
+impl SpaceRecord {
+    /// A space that nothing was ever kept in.
+    pub fn empty(space: impl Into<String>, at: Timestamp) -> Self {
+        Self { space: space.into(), revision: 0, rows: 0, bytes: 0, at }
+    }
+
+    /// Counts what stands under a key, in place of what stood there before.
+    pub fn count(&mut self, before: Option<&Kept>, after: Option<&Kept>) {
+        self.rows = self.rows.saturating_sub(u64::from(before.is_some())) + u64::from(after.is_some());
+        self.bytes = self.bytes.saturating_sub(before.map_or(0, Kept::bytes)) + after.map_or(0, Kept::bytes);
+    }
+}
+
+/// Changes of a space that are made if there is room for all of them. See [`Fact::KeepWithin`](crate::Fact::KeepWithin).
+#[derive(Debug, Clone, PartialEq)]
+pub struct KeepWithin {
+    /// The space.
+    pub space: String,
+    /// The values, all of this space; `null` removes a key.
+    pub changes: Vec<Kept>,
+    /// How many keys it may have.
+    pub most_rows: u64,
+    /// How much they and their values may count for together.
+    pub most_bytes: u64,
+    /// The tape that is told of it.
+    pub tape: TapeName,
+    /// The entry that tells of the changes.
+    pub kept: Draft,
+    /// The entry that tells that there was no room for them, if one does.
+    pub refused: Option<Draft>,
+}
+
+impl KeepWithin {
+    /// Whether the space may be like this after the changes. There is always room for taking something away.
+    pub fn fits(&self, after: &SpaceRecord) -> bool {
+        let only_removes = self.changes.iter().all(|change| change.remains().is_none());
+        only_removes || (after.rows <= self.most_rows && after.bytes <= self.most_bytes)
+    }
 }

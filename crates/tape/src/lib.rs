@@ -13,6 +13,7 @@
 mod batch;
 pub mod conversation;
 mod date;
+mod depth;
 mod entry;
 mod error;
 mod event_log;
@@ -35,13 +36,14 @@ mod view;
 
 pub use batch::{Assigned, Batch, Committed, EntryRef, Epoch, Expect, Fact, Fence, Judged, OutboxId};
 pub use date::{DateRange, EntryDate};
+pub use depth::{DEEPEST, is_deeper};
 pub use entry::{Draft, Entry, keys};
 pub use error::StoreError;
 pub use event_log::Logged;
 pub use fork::merge_drafts;
 pub use gap::Gap;
 pub use growing::GrowingWindow;
-pub use kept::{Kept, SpaceRecord};
+pub use kept::{KeepWithin, Kept, SpaceRecord};
 pub use kind::Kind;
 pub use memory::{MemoryStore, MemoryTapes};
 pub use naming::{TapeAddress, blob_hash, canonical_json, tape_name};

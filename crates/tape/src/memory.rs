@@ -1,17 +1,19 @@
 //! Stores that keep everything in memory: for tests, and for a host that needs no past.
 
-use std::collections::BTreeMap;
+mod tapes;
+
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use capstan_protocol::{BlobHash, EntryId, EventKey, Map, Outcome, RunId, TapeName, Timestamp, WorkspaceId};
 use serde_json::Value;
 
+pub use self::tapes::MemoryTapes;
 use crate::rules::{self, Rows};
 use crate::staged::Staged;
 use crate::{
     AcceptedRecord, Batch, Committed, Entry, InFlight, Kept, LeaseRecord, NewOutbound, OutboxId, OutboxRecord,
-    OutboxStatus, Problem, RunRecord, Settled, Slice, SpaceRecord, Store, StoreError, TapeRecord, TapeStore,
+    OutboxStatus, Problem, RunRecord, Settled, Slice, SpaceRecord, Store, StoreError, TapeRecord,
 };
 
 /// A journal in memory. It keeps every promise of a [`Store`] but the one to outlive the process.
@@ -193,6 +195,11 @@ impl Rows for MemoryRows {
         Ok(())
     }
 
+    fn remove_blob(&mut self, hash: &BlobHash) -> Result<(), StoreError> {
+        self.blobs.remove_range(&(hash.clone()..=hash.clone()));
+        Ok(())
+    }
+
     fn put_state(&mut self, tape: &TapeName, key: &str, value: Option<&Value>) -> Result<(), StoreError> {
         let mut state = self.state.get(tape).cloned().unwrap_or_default();
         match value {
@@ -360,43 +367,5 @@ impl Store for MemoryStore {
     async fn verify(&self) -> Result<Vec<Problem>, StoreError> {
         // Memory is written by the rules alone: there is nothing to find.
         Ok(Vec::new())
-    }
-}
-
-/// A tape store in memory.
-#[derive(Debug, Default)]
-pub struct MemoryTapes {
-    tapes: Mutex<BTreeMap<TapeName, BTreeMap<EntryId, Entry>>>,
-}
-
-impl MemoryTapes {
-    /// An empty tape store.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    fn tapes(&self) -> MutexGuard<'_, BTreeMap<TapeName, BTreeMap<EntryId, Entry>>> {
-        // Entries are only ever added whole, so a panic elsewhere leaves nothing half done.
-        self.tapes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-#[async_trait]
-impl TapeStore for MemoryTapes {
-    async fn append(&self, tape: &TapeName, entries: &[Entry]) -> Result<(), StoreError> {
-        let mut tapes = self.tapes();
-        let kept = tapes.entry(tape.clone()).or_default();
-        for entry in entries {
-            kept.entry(entry.id).or_insert_with(|| entry.clone());
-        }
-        Ok(())
-    }
-
-    async fn read(&self, tape: &TapeName, slice: &Slice) -> Result<Vec<Entry>, StoreError> {
-        Ok(self.tapes().get(tape).map(|entries| slice.of(entries.values())).unwrap_or_default())
-    }
-
-    async fn tapes(&self) -> Result<Vec<TapeName>, StoreError> {
-        Ok(self.tapes().keys().cloned().collect())
     }
 }

@@ -2,76 +2,21 @@
 //!
 //! A store provides its [`Rows`] and makes [`apply`] atomic: when it fails, whatever it wrote before is taken back.
 
-use capstan_protocol::{BlobHash, EntryId, EventKey, Outcome, RunId, TapeName, Timestamp, WorkspaceId};
+use capstan_protocol::{EntryId, EventKey, TapeName, Timestamp};
 use serde_json::Value;
 
+use crate::depth::{is_too_deep, too_deep};
 use crate::{
     Assigned, Batch, Committed, Draft, Entry, EntryRef, Epoch, Expect, Fact, Fence, ForkPoint, ForkState, Generation,
-    InFlight, Kept, LeaseRecord, NewOutbound, NewTape, OutboxId, OutboxStatus, RunRecord, SpaceRecord, StoreError,
-    TakenIn, TapeRecord,
+    InFlight, KeepWithin, LeaseRecord, NewTape, RunRecord, StoreError, TakenIn, TapeRecord,
 };
-use depth::{is_too_deep, too_deep};
 use lease::{LeaseWish, grant_lease};
+pub use rows::Rows;
 
-mod depth;
 mod kept;
 mod lease;
+mod rows;
 mod run;
-
-/// The rows a batch reads and writes. They know no rules: "put" inserts or replaces.
-pub trait Rows {
-    /// A tape.
-    fn tape(&mut self, name: &TapeName) -> Result<Option<TapeRecord>, StoreError>;
-    /// Keeps a tape.
-    fn put_tape(&mut self, record: &TapeRecord) -> Result<(), StoreError>;
-    /// Keeps an entry of a tape.
-    fn put_entry(&mut self, tape: &TapeName, entry: &Entry) -> Result<(), StoreError>;
-    /// Removes the entries of a tape up to this one, itself included.
-    fn remove_entries(&mut self, tape: &TapeName, up_to: EntryId) -> Result<(), StoreError>;
-    /// Keeps a newly accepted event: that it was accepted, for good, and that it is in flight. Says whether it is new;
-    /// one that was accepted before stays as it is.
-    fn add_accepted(&mut self, event: &InFlight) -> Result<bool, StoreError>;
-    /// An event in flight.
-    fn in_flight(&mut self, key: &EventKey) -> Result<Option<InFlight>, StoreError>;
-    /// Keeps what changed of an event that is in flight.
-    fn put_in_flight(&mut self, event: &InFlight) -> Result<(), StoreError>;
-    /// An event is no longer in flight; says whether it was.
-    fn end_flight(&mut self, key: &EventKey) -> Result<bool, StoreError>;
-    /// Keeps the outcome of an accepted event that has none.
-    fn put_outcome(&mut self, key: &EventKey, outcome: &Outcome, run_id: Option<&RunId>) -> Result<(), StoreError>;
-    /// A run.
-    fn run(&mut self, run_id: &RunId) -> Result<Option<RunRecord>, StoreError>;
-    /// Keeps a run that began. Says whether it is new; one that was there stays as it is.
-    fn add_run(&mut self, record: &RunRecord) -> Result<bool, StoreError>;
-    /// Keeps what changed of a run that is there.
-    fn put_run(&mut self, record: &RunRecord) -> Result<(), StoreError>;
-    /// Keeps a message that waits, and numbers it after all before it.
-    fn add_outbound(&mut self, outbound: &NewOutbound) -> Result<OutboxId, StoreError>;
-    /// Gives a message that waits, and is this process's, to another; says whether there was such a one.
-    fn adopt_outbound(&mut self, id: OutboxId, from: Option<&str>, owner: &str) -> Result<bool, StoreError>;
-    /// Keeps what became of a message, and says whether there is such a message.
-    fn put_delivery(&mut self, id: OutboxId, status: &OutboxStatus) -> Result<bool, StoreError>;
-    /// Keeps a content unless it is there.
-    fn put_blob(&mut self, hash: &BlobHash, bytes: &[u8]) -> Result<(), StoreError>;
-    /// Keeps a value of the state of a tape's session, or removes it.
-    fn put_state(&mut self, tape: &TapeName, key: &str, value: Option<&Value>) -> Result<(), StoreError>;
-    /// A space, if something was ever kept in it.
-    fn space(&mut self, space: &str) -> Result<Option<SpaceRecord>, StoreError>;
-    /// Keeps what is known about a space.
-    fn put_space(&mut self, record: &SpaceRecord) -> Result<(), StoreError>;
-    /// A value of a space.
-    fn kept(&mut self, space: &str, key: &str) -> Result<Option<Kept>, StoreError>;
-    /// Keeps a value of a space.
-    fn put_kept(&mut self, kept: &Kept) -> Result<(), StoreError>;
-    /// Removes a value of a space.
-    fn remove_kept(&mut self, space: &str, key: &str) -> Result<(), StoreError>;
-    /// Keeps the identity of a workspace unless it has one.
-    fn put_workspace(&mut self, path: &str, identity: &WorkspaceId) -> Result<(), StoreError>;
-    /// The lease of a tape.
-    fn lease(&mut self, tape: &TapeName) -> Result<Option<LeaseRecord>, StoreError>;
-    /// Keeps the lease of a tape.
-    fn put_lease(&mut self, record: &LeaseRecord) -> Result<(), StoreError>;
-}
 
 /// Applies a batch to rows. When it fails the rows may be half written: the store must take that back.
 ///
@@ -130,6 +75,7 @@ impl Work<'_> {
     fn apply(&mut self, fact: &mut Fact) -> Result<Assigned, StoreError> {
         match fact {
             Fact::Append { tape, entry } => return self.append(tape, entry).map(Assigned::Entry),
+            Fact::KeepWithin(change) => return self.keep_within(change).map(Assigned::Kept),
             Fact::Enqueue(outbound) => return self.rows.add_outbound(outbound).map(Assigned::Outbox),
             Fact::TakeLease { tape, owner, now, until, judged } => {
                 let wish = LeaseWish { tape, owner, now: *now, until: *until, judged: judged.as_ref() };
@@ -210,12 +156,8 @@ impl Work<'_> {
                 }
             }
             Fact::PutBlob { hash, bytes } => self.rows.put_blob(hash, bytes)?,
-            Fact::PutState { tape, key, value } => {
-                if is_too_deep(value) {
-                    return Err(too_deep(format!("state {key} of tape {tape}")));
-                }
-                self.rows.put_state(tape, key, Some(&*value).filter(|value| !value.is_null()))?;
-            }
+            Fact::RemoveBlob { hash } => self.rows.remove_blob(hash)?,
+            Fact::PutState { tape, key, value } => self.put_state(tape, key, value)?,
             Fact::Keep(kept) => kept::keep(self.rows, kept)?,
             Fact::Forget { space, key, at } => kept::forget(self.rows, space, key, *at)?,
             Fact::RememberWorkspace { path, identity } => self.rows.put_workspace(path, identity)?,
@@ -359,6 +301,21 @@ impl Work<'_> {
     fn resolve(&self, entry: EntryRef) -> Result<EntryId, StoreError> {
         let no_entry = || StoreError::corrupt("a batch", format!("{entry:?} is no entry appended before"));
         entry.resolve(&self.assigned).ok_or_else(no_entry)
+    }
+
+    fn put_state(&mut self, tape: &TapeName, key: &str, value: &Value) -> Result<(), StoreError> {
+        if is_too_deep(value) {
+            return Err(too_deep(format!("state {key} of tape {tape}")));
+        }
+        self.rows.put_state(tape, key, Some(value).filter(|value| !value.is_null()))
+    }
+
+    /// Says whether there was room.
+    fn keep_within(&mut self, change: &mut KeepWithin) -> Result<bool, StoreError> {
+        let fits = kept::keep_within(self.rows, change)?;
+        let told = if fits { Some(&mut change.kept) } else { change.refused.as_mut() };
+        told.map(|entry| self.append(&change.tape, entry)).transpose()?;
+        Ok(fits)
     }
 
     /// Keeps what changed of a run, if anything did.

@@ -75,7 +75,7 @@ pub(super) fn schema() -> Value {
         "type": "object",
         "properties": {
             "word": {"type": "string", "minLength": 1, "maxLength": 64, "pattern": "^\\S+$"},
-            "event_type": {"type": "string", "minLength": 1, "maxLength": 64},
+            "event_type": {"type": "string", "minLength": 1, "maxLength": 64, "pattern": "^\\S+$"},
             "does": {"enum": ["say", "count", "remember", "recall", "vote", "tally"]},
             "scope": {"enum": ["conversation", "actor"]},
             "says": {"type": "string", "maxLength": 1000}

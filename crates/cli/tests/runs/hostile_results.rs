@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use capstan::Served;
 use capstan::hooks::contracts::{ResultStream, RunApi, Runner};
@@ -156,6 +157,36 @@ fn malformed() -> Vec<Case> {
     ]
 }
 
+fn nested(levels: usize) -> Value {
+    (0..levels).fold(json!(1), |inner, _| json!([inner]))
+}
+
+fn too_deep() -> Vec<Case> {
+    vec![
+        case("nested too deep", Ok("still here"), json!({"malformed": 6}), || {
+            let deep = [
+                json!({"type": "message.completed", "data": {"content": "x", "provider_meta": {"p": nested(121)}}}),
+                json!({"type": "message.completed", "data": {"content": [{"type": "new", "x": nested(121)}]}}),
+                json!({"type": "state.updated", "data": {"state": {"k": nested(121)}}}),
+                json!({"type": "tool.call.started", "data":
+                    {"call": {"id": "a", "function": {"name": "look", "arguments": "{}"}, "x": nested(121)}}}),
+                json!({"type": "tool.call.started", "data":
+                    {"call": {"id": "b", "function": {"name": "look", "arguments": "{}"}}}}),
+                json!({"type": "tool.call.completed", "data":
+                    {"call_id": "b", "name": "look", "output": {"content": [{"type": "new", "x": nested(121)}]}}}),
+                json!({"type": "tool.call.completed", "data":
+                    {"call_id": "a", "name": "look", "output": {"content": "answers what was left out"}}}),
+            ];
+            these(deep.into_iter().map(wire).chain([said("still here"), done()]))
+        }),
+        case("nested as deep as may be", Ok("still here"), Value::Null, || {
+            let content = json!([{"type": "text", "text": "still here", "x": nested(99)}]);
+            let data = json!({"content": content, "provider_meta": {"p": nested(99)}});
+            these([wire(json!({"type": "message.completed", "data": data})), done()])
+        }),
+    ]
+}
+
 fn out_of_place() -> Vec<Case> {
     vec![
         case("duplicated", Ok("one\n\ntwo"), json!({"duplicates": 2}), || {
@@ -246,6 +277,7 @@ async fn x05_whatever_a_runner_yields_the_host_is_well_afterwards() {
     let (mut table, taken) = (malformed(), Arc::new(AtomicU64::new(0)));
     table.extend(out_of_place());
     table.extend(too_much());
+    table.extend(too_deep());
     let mut scripts = HashMap::new();
     let mut expected = Vec::new();
     for Case { name, script, ends, noted } in table {
@@ -290,16 +322,25 @@ async fn x05_whatever_a_runner_yields_the_host_is_well_afterwards() {
     assert!(store.in_flight(None).await.unwrap().is_empty() && store.running().await.unwrap().is_empty());
 }
 
+/// A result again and again, always ready; not so fast that there could be too many before the deadline.
+fn steady(result: &RunResult) -> ResultStream {
+    let result = result.clone();
+    stream::iter(std::iter::repeat_with(move || {
+        std::thread::sleep(Duration::from_micros(50));
+        result.clone()
+    }))
+    .boxed()
+}
+
 /// On one thread: a runner that never lets go of it would keep everybody else waiting.
 #[tokio::test]
 async fn g04_a_runner_that_never_pauses_is_ended_at_its_deadline_and_others_go_on() {
     let endless_of: [(&'static str, Script); 2] =
-        [("pieces", Box::new(|| endless(delta("")))), ("junk", Box::new(|| endless(wire(json!({"type": "junk"})))))];
+        [("pieces", Box::new(|| steady(&delta("")))), ("junk", Box::new(|| steady(&wire(json!({"type": "junk"})))))];
     for (name, script) in endless_of {
         let hostile = plugin(Hostile { scripts: HashMap::from([(name, script)]), taken: Arc::default() });
         let set = |builder: capstan::Builder| {
-            let builder = builder.set("run_timeout_seconds", "1").set("max_run_results", "5000000");
-            builder.set("max_run_result_bytes", "100000000000").plugin(hostile)
+            builder.set("run_timeout_seconds", "1").set("max_run_results", "1000000").plugin(hostile)
         };
         let conversation = Conversation::new(set).await;
         let host = &conversation.host;

@@ -323,7 +323,7 @@ async fn k04_a_flood_is_refused_and_leaves_a_bounded_record() {
             }
         }
     });
-    let conversation = Conversation::with(plugin).await;
+    let conversation = Conversation::new(|builder| builder.plugin(plugin).set("api_calls_per_second", "5")).await;
     assert_eq!(conversation.say("go").await.outcome, Some(Outcome::Silent));
     let told = refusals(&conversation).await;
     assert_eq!(told.len(), 101);

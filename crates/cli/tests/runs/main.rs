@@ -9,6 +9,7 @@ mod children;
 mod clock;
 mod driven;
 mod grants;
+mod hostile_calls;
 mod hostile_results;
 mod hostile_runner;
 mod interception;

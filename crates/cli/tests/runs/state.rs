@@ -1,17 +1,24 @@
 //! What runners yield to be kept, and what of it is seen and when.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use capstan::hooks::contracts::{ResultStream, RunApi, Runner};
+use capstan::hooks::contracts::{ChildCall, NewArtifact, ResultStream, RunApi, Runner};
 use capstan::hooks::points::ProvideRunners;
 use capstan::hooks::{Plugin, Registrar};
 use capstan::protocol::{
-    Authority, Binding, Descriptor, Map, ResultBody, RunContext, RunResult, StateLimits, StatePolicy, StateScope,
+    ApiErrorCode, Authority, Binding, BlobHash, Descriptor, Event, Map, Outcome, ResultBody, RunContext, RunResult,
+    StateLimits, StatePolicy, StateScope, StorageArea,
 };
-use capstan_host::default_binding;
+use capstan::store::SqliteStore;
+use capstan::tape::TapeAddress;
+use capstan_host::keeping::{KeepingError, Spaces};
+use capstan_host::{Clock, default_binding};
+use futures::future::join_all;
 use futures::{StreamExt as _, stream};
 use serde_json::json;
+use tokio::sync::Barrier;
 
+use super::driven::{driven, generous, generously};
 use super::support::{Conversation, Registers};
 
 /// Yields a value for each of these keys, and then says what it finds under the last of them.
@@ -79,4 +86,191 @@ async fn g06_what_a_run_has_yielded_counts_when_it_yields_more() {
     let names: Vec<&str> = entries.iter().filter_map(capstan::tape::Entry::name).collect();
     let count = |name: &str| names.iter().filter(|known| **known == name).count();
     assert_eq!((count("state.changed"), count("result.dropped")), (3, 1));
+}
+
+#[tokio::test]
+async fn g06_the_limits_of_a_space_hold_for_all_runs_together() {
+    let refused = Arc::new(Mutex::new(Vec::new()));
+    let (seen, all_there) = (Arc::clone(&refused), Arc::new(Barrier::new(8)));
+    let plugin = driven(Authority::all(), move |context, api| {
+        let (seen, all_there) = (Arc::clone(&seen), Arc::clone(&all_there));
+        async move {
+            let key = context.input.plain_text();
+            all_there.wait().await;
+            let (state, storage) = tokio::join!(
+                api.state.set(StateScope::Runner, key, json!(1)),
+                api.storage.put(StorageArea::Workspace, key, vec![0; 1024]),
+            );
+            storage.unwrap();
+            seen.lock().unwrap().extend(state.err());
+        }
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let store = Arc::new(SqliteStore::open(folder.path().join("capstan.db")).unwrap());
+    let conversation = Conversation::new(|builder| builder.plugin(plugin).store(store)).await;
+    let host = &conversation.host;
+    let limits = StateLimits { keys: 3, ..StateLimits::default() };
+    let binding = Binding { state_policy: StatePolicy { limits, ..generous().state_policy }, ..generous() };
+    host.bindings().save(&binding, &host.runners()).await.unwrap();
+    let names: Vec<String> = (0..8).map(|number| format!("s{number}")).collect();
+    let served = join_all(names.iter().map(|name| host.serve(Event::message("cli", name.as_str(), name)))).await;
+    assert!(served.into_iter().all(|served| served.unwrap().outcome == Some(Outcome::Silent)));
+    assert_eq!(kept(&conversation).await.len(), 3);
+    let storage = host.tapes().store().spaces("storage:").await.unwrap();
+    assert_eq!((storage.len(), storage[0].rows), (1, 8), "whoever came second tried again");
+    let refused = refused.lock().unwrap();
+    assert!(
+        refused.len() == 5 && refused.iter().all(|error| error.code == ApiErrorCode::PayloadTooLarge),
+        "{refused:?}"
+    );
+}
+
+/// Wants a key of its own kept, and ends when all of them have said so.
+struct Yields(Arc<Barrier>);
+
+impl Runner for Yields {
+    fn descriptor(&self) -> Descriptor {
+        Descriptor { permissions: Authority::all(), ..Descriptor::new("builtin:agent", "yields") }
+    }
+
+    fn run(&self, context: RunContext, _: RunApi) -> ResultStream {
+        let state = Map::from_iter([(context.input.plain_text().to_owned(), json!(1))]);
+        let update = RunResult::from(ResultBody::StateUpdated { scope: StateScope::Runner, state });
+        let all_there = Arc::clone(&self.0);
+        let end = async move {
+            all_there.wait().await;
+            RunResult::from(ResultBody::RunCompleted { silent: true })
+        };
+        stream::iter([update]).chain(stream::once(end)).boxed()
+    }
+}
+
+#[tokio::test]
+async fn g06_what_runs_have_yielded_before_any_of_them_ends_keeps_the_limits_as_well() {
+    let all_there = Arc::new(Barrier::new(4));
+    let plugin = Registers("yields", move |hooks: &mut Registrar| {
+        let all_there = Arc::clone(&all_there);
+        hooks.on_sync(ProvideRunners, move || Ok(Some(vec![Arc::new(Yields(all_there.clone())) as Arc<dyn Runner>])));
+    });
+    let conversation = Conversation::with(plugin).await;
+    let host = &conversation.host;
+    let limits = StateLimits { keys: 1, ..StateLimits::default() };
+    let binding = Binding { state_policy: StatePolicy { limits, ..generous().state_policy }, ..generous() };
+    host.bindings().save(&binding, &host.runners()).await.unwrap();
+    let names: Vec<String> = (0..4).map(|number| format!("s{number}")).collect();
+    let served = join_all(names.iter().map(|name| host.serve(Event::message("cli", name.as_str(), name)))).await;
+    assert!(served.into_iter().all(|served| served.unwrap().outcome == Some(Outcome::Silent)), "nobody's turn fails");
+    assert_eq!(kept(&conversation).await.len(), 1);
+    let mut told = Vec::new();
+    for tape in host.tapes().list().await.unwrap() {
+        let entries = host.tapes().read(&tape.name, &capstan::tape::Slice::all()).await.unwrap();
+        told.extend(entries.iter().filter_map(capstan::tape::Entry::name).map(str::to_owned));
+    }
+    let count = |name: &str| told.iter().filter(|known| *known == name).count();
+    assert_eq!((count("state.changed"), count("result.dropped")), (1, 3), "and each is told");
+}
+
+#[tokio::test]
+async fn g06_a_child_run_has_the_state_of_its_session() {
+    let found = Arc::new(Mutex::new(None));
+    let seen = Arc::clone(&found);
+    let plugin = driven(Authority::all(), move |context, api| {
+        let seen = Arc::clone(&seen);
+        async move {
+            let scope = StateScope::Conversation;
+            if context.adapter.prompt.is_some_and(|prompt| prompt.text() == "child") {
+                *seen.lock().unwrap() = api.state.get(scope, "of the parent").await.unwrap();
+                return api.state.set(scope, "of the child", json!(2)).await.unwrap();
+            }
+            api.state.set(scope, "of the parent", json!(1)).await.unwrap();
+            api.runs.child(ChildCall::new("child")).await.unwrap();
+            assert_eq!(api.state.get(scope, "of the child").await.unwrap(), Some(json!(2)));
+        }
+    });
+    let conversation = generously(plugin).await;
+    let served = conversation.say("go").await;
+    assert_eq!(served.outcome, Some(Outcome::Silent), "{:?}", served.error);
+    assert_eq!(found.lock().unwrap().take(), Some(json!(1)));
+    assert_eq!(conversation.host.tapes().store().spaces("state:").await.unwrap().len(), 1);
+}
+
+/// The spaces as whoever runs the host sees them.
+fn spaces(conversation: &Conversation) -> Spaces {
+    let system = TapeAddress { workspace: "w".into(), session: "system".into() };
+    Spaces::new(conversation.host.tapes().clone(), Clock::system(), system)
+}
+
+#[tokio::test]
+async fn g06_what_was_to_be_cleared_for_its_age_stays_if_it_was_used_meanwhile() {
+    let conversation = keeping(&["a"], 10).await;
+    conversation.say("go").await;
+    let spaces = spaces(&conversation);
+    let old = spaces.all().await.unwrap().remove(0);
+    spaces.set(&old.space, "b", json!(2), StateLimits::default()).await.unwrap();
+    assert!(!spaces.clear_unchanged(&old, "nothing changed for 30 days").await.unwrap());
+    assert_eq!(kept(&conversation).await, ["a", "b"]);
+    let unchanged = spaces.all().await.unwrap().remove(0);
+    assert!(spaces.clear_unchanged(&unchanged, "nothing changed for 30 days").await.unwrap());
+    assert_eq!(kept(&conversation).await, [""; 0]);
+}
+
+#[tokio::test]
+async fn g06_a_value_that_could_not_be_read_back_is_refused_from_outside_as_well() {
+    let conversation = keeping(&["a"], 10).await;
+    conversation.say("go").await;
+    let (spaces, nested) = (spaces(&conversation), (0..101).fold(json!(1), |inner, _| json!([inner])));
+    let space = spaces.all().await.unwrap().remove(0).space;
+    let refused = spaces.set(&space, "deep", nested, StateLimits::default()).await.unwrap_err();
+    assert!(matches!(refused, KeepingError::Invalid { .. }), "{refused}");
+}
+
+/// The blobs of the contents that storage has, by name.
+async fn blobs(conversation: &Conversation) -> Vec<BlobHash> {
+    let store = conversation.host.tapes().store();
+    let Some(space) = store.spaces("storage:").await.unwrap().pop() else { return Vec::new() };
+    let kept = store.kept_in(&space.space, None, 100).await.unwrap();
+    kept.iter().map(|kept| BlobHash::new(kept.value["own"].as_str().unwrap())).collect()
+}
+
+#[tokio::test]
+async fn g06_a_content_goes_with_its_name_and_what_is_alike_stays() {
+    let plugin = driven(Authority::all(), |context, api| async move {
+        let area = StorageArea::Plugin;
+        let content = || b"the same".to_vec();
+        match context.input.plain_text() {
+            "put" => {
+                let new = NewArtifact { name: "a".to_owned(), media_type: "text/plain".to_owned(), content: content() };
+                let artifact = api.artifacts.create(new).await.unwrap();
+                let [one, two] = [api.storage.put(area, "one", content()), api.storage.put(area, "two", content())];
+                assert_eq!((one.await.unwrap().hash, two.await.unwrap().hash), (artifact.hash.clone(), artifact.hash));
+            }
+            "put again" => drop(api.storage.put(area, "one", b"another".to_vec()).await.unwrap()),
+            _ => assert!(api.storage.delete(area, "one").await.unwrap()),
+        }
+        assert_eq!(api.storage.get(area, "two").await.unwrap(), content());
+    });
+    let conversation = generously(plugin).await;
+    let store = conversation.host.tapes().store();
+    let are_there = async |blobs: &[BlobHash]| {
+        let mut there = Vec::new();
+        for blob in blobs {
+            there.push(store.blob(blob).await.unwrap().is_some());
+        }
+        there
+    };
+    conversation.say("put").await;
+    let first = blobs(&conversation).await;
+    assert_eq!(are_there(&first).await, [true, true]);
+    conversation.say("put again").await;
+    assert_eq!(are_there(&first).await, [false, true], "what stood under the name before is gone");
+    let second = blobs(&conversation).await;
+    let served = conversation.say("delete").await;
+    assert_eq!(served.outcome, Some(Outcome::Silent), "{:?}", served.error);
+    assert_eq!(are_there(&second).await, [false, true]);
+    let artifact = capstan::tape::blob_hash(b"the same");
+    assert!(store.blob(&artifact).await.unwrap().is_some(), "the artifact of the same content is still there");
+    let spaces = spaces(&conversation);
+    let held = spaces.all().await.unwrap().remove(0);
+    assert_eq!(spaces.clear(&held.space, "asked for").await.unwrap(), 1);
+    assert_eq!(are_there(&second).await, [false, false], "clearing removes contents as well");
 }

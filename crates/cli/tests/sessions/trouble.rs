@@ -5,11 +5,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use capstan::hooks::args::Fault;
-use capstan::hooks::contracts::{Debounce, Intake};
-use capstan::hooks::points::OnError;
-use capstan::protocol::{Event, EventKey, Outcome, Timestamp};
+use capstan::hooks::contracts::{Debounce, Intake, ResultStream, RunApi, Runner};
+use capstan::hooks::points::{OnError, ProvideRunners};
+use capstan::protocol::{
+    Authority, Binding, Descriptor, Event, EventKey, Map, Outcome, ResultBody, RunContext, RunResult, StatePolicy,
+    StateScope, Timestamp,
+};
 use capstan::tape::{Fact, Judged, StoreError};
+use capstan_host::default_binding;
 use capstan_testing::Gate;
+use futures::{StreamExt as _, stream};
 use serde_json::json;
 
 use crate::frail::Frail;
@@ -129,6 +134,49 @@ async fn t11_observers_are_told_once_why_an_event_is_given_up_although_another_p
     assert_eq!(told.load(Ordering::SeqCst), 1);
     host.stop().await.unwrap();
     house.assert_tidy().await;
+}
+
+#[tokio::test]
+async fn g06_a_run_whose_state_cannot_be_written_ends_and_does_not_go_on_as_if_it_were_kept() {
+    let store = Frail::new();
+    let house = House::over(store.clone());
+    let host = house.host().channel(&phone()).plugin(plugin("forgetful", |hooks| {
+        hooks.on_sync(ProvideRunners, || Ok(Some(vec![Arc::new(Remembers) as Arc<dyn Runner>])));
+    }));
+    let host = host.start().await;
+    let state_policy = StatePolicy { enabled: true, ..StatePolicy::default() };
+    let binding = Binding { state_policy, ..default_binding() };
+    host.bindings().save(&binding, &host.runners()).await.unwrap();
+    store.refuse_first(1, |fact| matches!(fact, Fact::KeepWithin(_)));
+    let served = host.serve(Event::message("phone", "1", "remember this")).await.unwrap();
+    assert_eq!(served.error.unwrap().code(), "disk-full");
+    let served = host.serve(Event::message("phone", "1", "remember this")).await.unwrap();
+    assert_eq!(served.output, "I will remember", "{:?}", served.error);
+    host.stop().await.unwrap();
+    house.assert_tidy().await;
+}
+
+/// Wants something kept, and says so.
+struct Remembers;
+
+impl Runner for Remembers {
+    fn descriptor(&self) -> Descriptor {
+        Descriptor { permissions: Authority::all(), ..Descriptor::new("builtin:agent", "remembers") }
+    }
+
+    fn run(&self, _: RunContext, _: RunApi) -> ResultStream {
+        let state = Map::from_iter([("k".to_owned(), json!(1))]);
+        let said = ResultBody::MessageCompleted { content: "I will remember".into(), provider_meta: Map::new() };
+        let update = ResultBody::StateUpdated { scope: StateScope::Conversation, state };
+        let results = [
+            update.clone(),
+            // How much there is must be known for it, so what came before is written now.
+            update,
+            said,
+            ResultBody::RunCompleted { silent: false },
+        ];
+        stream::iter(results.map(RunResult::from)).boxed()
+    }
 }
 
 #[tokio::test]

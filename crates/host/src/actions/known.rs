@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use capstan_hooks::contracts::Channel;
 use capstan_protocol::{ChannelName, Map};
+use capstan_tape::is_deeper;
 use jsonschema::Validator;
 use serde_json::Value;
 
@@ -51,15 +52,6 @@ fn of_channel(channel: &dyn Channel) -> HashMap<String, Validator> {
         }
     }
     actions
-}
-
-/// Whether a value is nested deeper than so many levels.
-pub(super) fn is_deeper(value: &Value, than: usize) -> bool {
-    match value {
-        Value::Array(items) => than == 0 || items.iter().any(|item| is_deeper(item, than - 1)),
-        Value::Object(map) => than == 0 || map.values().any(|item| is_deeper(item, than - 1)),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
-    }
 }
 
 /// What the tape can take of a platform's answer: one that is too large or too deep is left out.

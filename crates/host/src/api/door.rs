@@ -77,11 +77,15 @@ impl Door {
 
     /// Why nobody is let in any more, if so.
     pub(super) fn is_shut(&self, run: &Run) -> Option<ApiError> {
+        self.shut_for(&run.cancelled)
+    }
+
+    fn shut_for(&self, cancelled: &CancellationToken) -> Option<ApiError> {
         let message = match self.state().ended {
             Some(RunStatus::Timeout) => "the time of this run is up",
             Some(RunStatus::Cancelled) => "this run was cancelled",
             Some(_) => return Some(ApiError::new(ApiErrorCode::Unauthorized, "this run has ended")),
-            None if run.cancelled.is_cancelled() => "this run was cancelled",
+            None if cancelled.is_cancelled() => "this run was cancelled",
             None if Instant::now() >= self.deadline => "the time of this run is up",
             None => return None,
         };
@@ -226,6 +230,7 @@ mod tests {
 
     use capstan_hooks::contracts::ApiMethod;
     use capstan_protocol::ApiErrorCode;
+    use tokio_util::sync::CancellationToken;
 
     use super::Door;
     use crate::ApiLimits;
@@ -240,6 +245,15 @@ mod tests {
         assert!(refusal.code == ApiErrorCode::RateLimited && refusal.retryable);
         tokio::time::advance(Duration::from_millis(200)).await;
         assert_eq!((0..100).filter(|_| door.count_in().is_ok()).count(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn k04_a_door_shuts_by_itself_a_little_after_its_run_should_have_ended() {
+        let (door, goes_on) = (Door::new(ApiLimits::default(), Duration::from_mins(1)), CancellationToken::new());
+        tokio::time::advance(Duration::from_millis(60_900)).await;
+        assert_eq!(door.shut_for(&goes_on), None, "whoever ends the run comes first");
+        tokio::time::advance(Duration::from_millis(100)).await;
+        assert_eq!(door.shut_for(&goes_on).unwrap().code, ApiErrorCode::DeadlineExceeded);
     }
 
     #[tokio::test(start_paused = true)]

@@ -22,10 +22,10 @@ use crate::runs::run::Run;
 /// How long an answer may be, in bytes: many times what any model says, and little enough to be kept in memory.
 const LONGEST_ANSWER: usize = 8 * 1024 * 1024;
 
-/// Models, and what is asked of them.
 /// How long a piece of it is at most when it is handed on, in bytes.
 const LONGEST_PIECE: usize = 256 * 1024;
 
+/// Models, and what is asked of them.
 pub(super) struct Models(pub(super) Arc<Run>, pub(super) ModelUse);
 
 impl Models {

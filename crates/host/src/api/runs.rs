@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use capstan_hooks::contracts::{ChildCall, ChildEnd, RunsApi};
 use capstan_protocol::ApiError;
 
-use super::unauthorized;
+use crate::nesting;
 use crate::runs::child;
 use crate::runs::run::Run;
 
@@ -15,9 +15,7 @@ pub(super) struct Runs(pub(super) Arc<Run>);
 #[async_trait]
 impl RunsApi for Runs {
     async fn child(&self, call: ChildCall) -> Result<ChildEnd, ApiError> {
-        if !self.0.grant().may.children {
-            return Err(unauthorized("child runs"));
-        }
+        nesting::check(&call.prompt)?;
         child::run(&self.0, call).await
     }
 }

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use capstan_hooks::contracts::{ModelErrorKind, SessionApi};
-use capstan_protocol::{ApiError, ApiErrorCode, ModelId, ModelUse};
+use capstan_protocol::{ApiError, ApiErrorCode, ModelId};
 use capstan_tape::Fact;
 use serde_json::{Value, json};
 
-use super::{store_failed, unauthorized};
+use super::store_failed;
 use crate::runs::run::Run;
 
 /// The key of the session's model in its state.
@@ -45,9 +45,6 @@ impl SessionApi for Kept {
 
 impl Kept {
     fn check(&self, model: &ModelId) -> Result<(), ApiError> {
-        if !self.0.grant().may.models.allows(ModelUse::Stream, &model.to_string()) {
-            return Err(unauthorized(&format!("model {model}")));
-        }
         if self.0.services.model_provider(model.provider()).is_none() {
             let message = format!("there is no model provider {:?}", model.provider());
             return Err(ApiError::new(ApiErrorCode::NotFound, message).caused_by(ModelErrorKind::UnknownModel.code()));

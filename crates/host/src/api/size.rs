@@ -1,8 +1,11 @@
 //! How large what a call brings is.
 
 use capstan_hooks::contracts::ModelCall;
-use capstan_protocol::{Content, ContentPart, KnownPart, ToolCall};
+use capstan_protocol::{ChatMessage, Content, ContentPart, KnownPart, Map, ToolCall};
 use serde::Serialize;
+
+/// What stands around the texts of a call: also one that says nothing is written.
+const AROUND_CALL: u64 = 60;
 
 /// Counts what would be written, and keeps none of it.
 struct Counter(u64);
@@ -33,25 +36,41 @@ pub(super) fn of_text(text: &str) -> u64 {
 pub(super) fn of_content(content: &Content) -> u64 {
     match content {
         Content::Text(text) => of_text(text),
-        Content::Parts(parts) => parts
-            .iter()
-            .map(|part| match part {
-                ContentPart::Known(KnownPart::Text { text }) => of_text(text),
-                ContentPart::Known(KnownPart::ImageUrl { image_url }) => of_text(&image_url.url),
-                ContentPart::Other(part) => of_json(part),
-            })
-            .sum(),
+        Content::Parts(parts) => parts.iter().map(of_part).sum(),
     }
 }
 
-/// Tool calls.
+/// A part of a content.
+pub(super) fn of_part(part: &ContentPart) -> u64 {
+    match part {
+        ContentPart::Known(KnownPart::Text { text }) => of_text(text),
+        ContentPart::Known(KnownPart::ImageUrl { image_url }) => of_text(&image_url.url),
+        ContentPart::Other(part) => of_json(part),
+    }
+}
+
+/// Tool calls, with all that is written of them. Their texts are not written out for it.
 pub(super) fn of_calls(calls: &[ToolCall]) -> u64 {
-    calls.iter().map(|call| (call.function.name.len() + call.function.arguments.len()) as u64).sum()
+    let of_call = |call: &ToolCall| {
+        let ToolCall { id, kind, function, extra } = call;
+        let texts = [id, kind, &function.name, &function.arguments];
+        AROUND_CALL + texts.into_iter().map(|text| of_text(text)).sum::<u64>() + of_extra(extra)
+    };
+    calls.iter().map(of_call).sum()
+}
+
+/// Keys that nearly nothing has.
+fn of_extra(extra: &Map) -> u64 {
+    if extra.is_empty() { 0 } else { of_json(extra) }
 }
 
 /// A request to a model. Its text is not written out for it: it is long, and made for every step.
 pub(super) fn of_model_call(call: &ModelCall) -> u64 {
-    let messages = call.messages.iter().map(|message| of_content(&message.content) + of_calls(&message.tool_calls));
+    let of_message = |message: &ChatMessage| {
+        let ChatMessage { role: _, content, tool_calls, tool_call_id, name, extra } = message;
+        let names: u64 = [tool_call_id, name].into_iter().flatten().map(|name| of_text(name)).sum();
+        of_content(content) + of_calls(tool_calls) + names + of_extra(extra)
+    };
     let tools = call.tools.iter().map(|tool| of_text(&tool.description) + of_json(&tool.parameters));
-    of_text(&call.system) + messages.sum::<u64>() + tools.sum::<u64>()
+    of_text(&call.system) + call.messages.iter().map(of_message).sum::<u64>() + tools.sum::<u64>()
 }

@@ -1,6 +1,8 @@
 //! Tool outputs that are too long for a conversation: kept as artifacts, with a preview in their place.
 
-use capstan_protocol::{ArtifactId, Content, ContentPart, KnownPart, ToolOutput};
+use capstan_protocol::{ArtifactId, Content, ContentPart, ToolOutput};
+
+use super::size::of_part;
 
 /// How many bytes of what is no text the results of a step may have together: about what the requests of providers may.
 pub(crate) const INLINE_BYTES: usize = 12 * 1024 * 1024;
@@ -49,7 +51,7 @@ pub(crate) fn shortened(mut output: ToolOutput) -> ToolOutput {
 pub(crate) fn within(output: ToolOutput, room: &mut usize) -> ToolOutput {
     let Content::Parts(parts) = output.content else { return output };
     let fit = |part: ContentPart| {
-        let bytes = if part.as_text().is_some() { 0 } else { size(&part) };
+        let bytes = if part.as_text().is_some() { 0 } else { usize::try_from(of_part(&part)).unwrap_or(usize::MAX) };
         match room.checked_sub(bytes) {
             Some(left) => {
                 *room = left;
@@ -59,15 +61,6 @@ pub(crate) fn within(output: ToolOutput, room: &mut usize) -> ToolOutput {
         }
     };
     ToolOutput { content: Content::Parts(parts.into_iter().map(fit).collect()), ..output }
-}
-
-/// About how large a part is that is no text.
-fn size(part: &ContentPart) -> usize {
-    match part {
-        ContentPart::Known(KnownPart::ImageUrl { image_url }) => image_url.url.len(),
-        ContentPart::Known(KnownPart::Text { text }) => text.len(),
-        ContentPart::Other(fields) => serde_json::to_string(fields).map_or(0, |text| text.len()),
-    }
 }
 
 /// The beginning and the end of a text, and where the whole is.

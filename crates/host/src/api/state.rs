@@ -22,10 +22,7 @@ impl StateApi for States {
     }
 
     async fn set(&self, scope: StateScope, key: &str, value: Value) -> Result<(), ApiError> {
-        let _alone = parts::change(&self.0).await?;
-        let facts = self.0.state_facts(scope, Map::from_iter([(key.to_owned(), value)])).await?;
-        self.0.journal.extend(facts);
-        self.0.flush().await.map_err(|error| store_failed(&error))
+        self.0.keep_state(scope, &Map::from_iter([(key.to_owned(), value)])).await
     }
 
     async fn list(&self, scope: StateScope, cursor: Option<&str>, limit: usize) -> Result<Page<KeptValue>, ApiError> {

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use capstan_hooks::contracts::{ApiMethod, Page, StorageApi, Stored};
-use capstan_protocol::{ApiError, ApiErrorCode, BlobHash, StorageArea};
-use capstan_tape::{Draft, Fact, Kept, blob_hash};
-use serde::{Deserialize, Serialize};
+use capstan_protocol::{ApiError, ApiErrorCode, StorageArea};
+use capstan_tape::{Draft, Fact, Kept};
 use serde_json::json;
 
 use super::cursor::List;
 use super::{parts, store_failed};
-use crate::keeping::Space;
+use crate::keeping::{Place, Space};
+use crate::runs::kept::{RACES, contested};
 use crate::runs::run::Run;
 
 /// The event that tells of what was kept.
@@ -27,35 +27,42 @@ const MOST_IN_ALL: u64 = 256 * 1024 * 1024;
 
 pub(super) struct Storage(pub(super) Arc<Run>);
 
-/// What stands under a name: the content is kept apart, once.
-#[derive(Serialize, Deserialize)]
-struct Place {
-    hash: BlobHash,
-    bytes: u64,
-}
-
 #[async_trait]
 impl StorageApi for Storage {
     async fn put(&self, area: StorageArea, name: &str, content: Vec<u8>) -> Result<Stored, ApiError> {
         check_name(name)?;
+        if content.len() as u64 > MOST_BYTES {
+            let message = format!("a content has at most {MOST_BYTES} bytes");
+            return Err(ApiError::new(ApiErrorCode::PayloadTooLarge, message));
+        }
         let (run, space) = (&self.0, self.space(area));
         let _alone = parts::change(run).await?;
-        let place = Place { hash: blob_hash(&content), bytes: content.len() as u64 };
-        self.check_room(&space, name, place.bytes).await?;
+        let (place, content) = Place::of(content);
         let at = run.services.settings.clock.now();
         let stored = Stored { name: name.to_owned(), bytes: place.bytes, hash: place.hash.clone(), at };
         let kept = Kept { space, key: name.to_owned(), value: json!(place), at, by: Some(run.id().clone()) };
-        let content = Fact::PutBlob { hash: stored.hash.clone(), bytes: content.into() };
-        self.write(vec![content, Fact::Keep(kept)], area, name, Some(stored.bytes)).await?;
+        let told = Told { area, name, bytes: Some(stored.bytes) };
+        self.change(&kept.space, told, |before: &[Kept]| {
+            check_room(before, name, stored.bytes)?;
+            let mut facts = vec![content.clone(), Fact::Keep(kept.clone())];
+            facts.extend(named(before, name).and_then(Place::removal));
+            Ok(facts)
+        })
+        .await?;
         Ok(stored)
     }
 
     async fn get(&self, area: StorageArea, name: &str) -> Result<Vec<u8>, ApiError> {
-        let store = self.0.services.tapes.store();
-        let kept = store.kept(&self.space(area), name).await.map_err(|error| store_failed(&error))?;
-        let hash = kept.and_then(stored).map(|stored| stored.hash).ok_or_else(|| not_there(area))?;
-        let content = store.blob(&hash).await.map_err(|error| store_failed(&error))?;
-        content.ok_or_else(|| not_there(area))
+        let (store, space) = (self.0.services.tapes.store(), self.space(area));
+        for _ in 0..RACES {
+            let kept = store.kept(&space, name).await.map_err(|error| store_failed(&error))?;
+            let place = kept.as_ref().and_then(Place::read).ok_or_else(|| not_there(area))?;
+            if let Some(blob) = store.blob(place.blob()).await.map_err(|error| store_failed(&error))? {
+                return Ok(place.content(blob));
+            }
+            // Another content stands there by now, and the old one is gone.
+        }
+        Err(contested())
     }
 
     async fn list(&self, area: StorageArea, cursor: Option<&str>, limit: usize) -> Result<Page<Stored>, ApiError> {
@@ -68,13 +75,14 @@ impl StorageApi for Storage {
     async fn delete(&self, area: StorageArea, name: &str) -> Result<bool, ApiError> {
         let (run, space) = (&self.0, self.space(area));
         let _alone = parts::change(run).await?;
-        let kept = run.services.tapes.store().kept(&space, name).await.map_err(|error| store_failed(&error))?;
-        if kept.is_none() {
-            return Ok(false);
-        }
+        let told = Told { area, name, bytes: None };
         let at = run.services.settings.clock.now();
-        self.write(vec![Fact::Forget { space, key: name.to_owned(), at }], area, name, None).await?;
-        Ok(true)
+        self.change(&space, told, |before: &[Kept]| {
+            let Some(kept) = named(before, name) else { return Ok(Vec::new()) };
+            let forget = Fact::Forget { space: space.clone(), key: name.to_owned(), at };
+            Ok(std::iter::once(forget).chain(Place::removal(kept)).collect())
+        })
+        .await
     }
 }
 
@@ -96,37 +104,69 @@ impl Storage {
         Space::Storage { area, owner }.name()
     }
 
-    /// Refuses what there is no room for. What stood under the name goes.
-    async fn check_room(&self, space: &str, name: &str, bytes: u64) -> Result<(), ApiError> {
-        let too_large = |message: String| Err(ApiError::new(ApiErrorCode::PayloadTooLarge, message));
-        if bytes > MOST_BYTES {
-            return too_large(format!("a content has at most {MOST_BYTES} bytes"));
-        }
-        let store = self.0.services.tapes.store();
+    /// Changes a space by what `change` makes of what is kept in it, and tells of it. Says whether there was anything to
+    /// change.
+    async fn change(
+        &self,
+        space: &str,
+        told: Told<'_>,
+        change: impl Fn(&[Kept]) -> Result<Vec<Fact>, ApiError> + Sync,
+    ) -> Result<bool, ApiError> {
+        let run = &self.0;
         let most = usize::try_from(MOST_NAMES).unwrap_or(usize::MAX);
-        let kept = store.kept_in(space, None, most).await.map_err(|error| store_failed(&error))?;
-        let others = || kept.iter().filter(|kept| kept.key != name);
-        if others().count() as u64 >= MOST_NAMES {
-            return too_large(format!("there are {MOST_NAMES} contents already, and no more are kept"));
+        let mut entry = None;
+        for _ in 0..RACES {
+            let revision = run.revision(space).await?;
+            let before = run.services.tapes.store().kept_in(space, None, most).await;
+            let mut facts = change(&before.map_err(|error| store_failed(&error))?)?;
+            if facts.is_empty() {
+                return Ok(false);
+            }
+            facts.push(entry.get_or_insert_with(|| run.journal.last_entry(run.id(), told.entry())).clone());
+            if run.keep(space, revision, facts).await? {
+                return Ok(true);
+            }
         }
-        let in_all: u64 = others().cloned().filter_map(stored).map(|stored| stored.bytes).sum();
-        if in_all + bytes > MOST_IN_ALL {
-            return too_large(format!("all contents together have at most {MOST_IN_ALL} bytes"));
-        }
-        Ok(())
+        Err(contested())
     }
+}
 
-    async fn write(&self, facts: Vec<Fact>, area: StorageArea, name: &str, bytes: Option<u64>) -> Result<(), ApiError> {
-        let told = Draft::event(CHANGED, json!({ "area": area, "name": name, "bytes": bytes })).hidden();
-        let did_nothing_else = None;
-        self.0.append_together(facts, vec![told], did_nothing_else);
-        self.0.flush().await.map_err(|error| store_failed(&error))
+/// What is told of a change.
+struct Told<'a> {
+    area: StorageArea,
+    name: &'a str,
+    /// How large the content is; none: it is gone.
+    bytes: Option<u64>,
+}
+
+impl Told<'_> {
+    fn entry(&self) -> Draft {
+        Draft::event(CHANGED, json!({ "area": self.area, "name": self.name, "bytes": self.bytes })).hidden()
     }
+}
+
+/// What stands under a name.
+fn named<'a>(kept: &'a [Kept], name: &str) -> Option<&'a Kept> {
+    kept.iter().find(|kept| kept.key == name)
+}
+
+/// Refuses what there is no room for. What stood under the name goes.
+fn check_room(before: &[Kept], name: &str, bytes: u64) -> Result<(), ApiError> {
+    let too_large = |message: String| Err(ApiError::new(ApiErrorCode::PayloadTooLarge, message));
+    let others = || before.iter().filter(|kept| kept.key != name);
+    if others().count() as u64 >= MOST_NAMES {
+        return too_large(format!("there are {MOST_NAMES} contents already, and no more are kept"));
+    }
+    let in_all: u64 = others().filter_map(Place::read).map(|place| place.bytes).sum();
+    if in_all + bytes > MOST_IN_ALL {
+        return too_large(format!("all contents together have at most {MOST_IN_ALL} bytes"));
+    }
+    Ok(())
 }
 
 /// What is known about a content, if it can be read.
 fn stored(kept: Kept) -> Option<Stored> {
-    let place = Place::deserialize(&kept.value).ok()?;
+    let place = Place::read(&kept)?;
     Some(Stored { name: kept.key, bytes: place.bytes, hash: place.hash, at: kept.at })
 }
 

@@ -1,6 +1,5 @@
 //! Tools, as a run may use them.
 
-use std::collections::HashSet;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,6 +10,7 @@ use capstan_hooks::args::{AfterToolArgs, BeforeToolArgs, PendingTool, ToolOutcom
 use capstan_hooks::contracts::{ApiMethod, CommandCall, Tool, ToolContext, ToolsApi};
 use capstan_protocol::{ApiError, ApiErrorCode, KnowledgeUse, Map, ToolCall, ToolName, ToolOutput, ToolSpec, ToolUse};
 use capstan_tape::Draft;
+use capstan_tape::conversation::UniqueIds;
 use futures::FutureExt as _;
 use serde_json::{Value, json};
 use tokio::sync::SemaphorePermit;
@@ -19,9 +19,13 @@ use super::guarded::Holder;
 use super::spill;
 use super::step::Step;
 use super::{hook_failed, run_api, store_failed, unauthorized};
+use crate::nesting;
 use crate::recovery::left::{COMMAND, COMMAND_START};
 use crate::runs::approval;
 use crate::runs::run::Run;
+
+/// How many calls a step has at most.
+const MOST_CALLS: usize = 1_000;
 
 pub(super) struct Tools(pub(super) Arc<Run>);
 
@@ -43,6 +47,7 @@ impl ToolsApi for Tools {
 
     async fn call(&self, mut calls: Vec<ToolCall>) -> Result<Vec<ToolOutput>, ApiError> {
         let run = &self.0;
+        check(&calls)?;
         tell_apart(&mut calls);
         let _step = OpenStep::begin(run).await?;
         run.take_in();
@@ -60,9 +65,6 @@ impl ToolsApi for Tools {
             return Err(ApiError::new(ApiErrorCode::NotFound, format!("there is no command {}", call.name)));
         };
         let name = tool.spec().name;
-        if !self.0.grant().may.tools.allows(ToolUse::Call, name.as_str()) {
-            return Err(unauthorized(&format!("tool {name}")));
-        }
         self.0.take_as_command();
         let step = OpenStep::begin(&self.0).await?;
         // On record before it is made: a command that a crash cuts off must not be made again.
@@ -210,7 +212,7 @@ impl Tools {
             Err(failure) => ToolOutput::error(hook_failed(&failure).message),
         };
         // A hook may have put in what the tool did not say.
-        self.0.services.settings.secrets.mask(output)
+        nesting::answer(self.0.services.settings.secrets.mask(output))
     }
 
     /// A panic is the tool's own failure and hurts nobody else; one that does not answer is ended.
@@ -239,17 +241,21 @@ impl Tools {
     }
 }
 
+/// Refuses what no step has: each of its calls is made, shown and kept in memory until all are answered.
+fn check(calls: &[ToolCall]) -> Result<(), ApiError> {
+    if calls.len() > MOST_CALLS {
+        let message = format!("a step has at most {MOST_CALLS} calls, and these are {}", calls.len());
+        return Err(ApiError::new(ApiErrorCode::PayloadTooLarge, message));
+    }
+    calls.iter().try_for_each(nesting::check)
+}
+
 /// Gives the calls of a step an id each. A result is on record when it is there, in no certain order, and finds its call
 /// by the id: some models give two calls the same, or none.
 fn tell_apart(calls: &mut [ToolCall]) {
-    let mut used = HashSet::new();
+    let mut ids = UniqueIds::default();
     for call in calls {
-        let base = if call.id.is_empty() { "call" } else { call.id.as_str() };
-        let numbered = (2_u64..).map(|number| format!("{base}_{number}"));
-        // The candidates never end and the used ids are finite, so one is free.
-        let free = std::iter::once(base.to_owned()).chain(numbered).find(|id| !used.contains(id)).unwrap_or_default();
-        used.insert(free.clone());
-        call.id = free;
+        call.id = ids.of(&call.id);
     }
 }
 

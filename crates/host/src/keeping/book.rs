@@ -8,8 +8,9 @@ use capstan_tape::{
 };
 use serde_json::{Value, json};
 
-use super::{KeepingError, LONGEST_KEY, Space};
+use super::{KeepingError, LONGEST_KEY, Place, Space};
 use crate::Clock;
+use crate::nesting::{self, Nested as _};
 
 /// How often a change is tried again that a run or another process came before.
 const RACES: usize = 16;
@@ -36,6 +37,8 @@ pub struct Held {
     pub bytes: u64,
     /// When it changed last.
     pub at: Timestamp,
+    /// How often it has changed.
+    revision: u64,
 }
 
 impl Spaces {
@@ -49,8 +52,8 @@ impl Spaces {
         let mut records = self.store.spaces("state:").await?;
         records.extend(self.store.spaces("storage:").await?);
         let held = |record: SpaceRecord| {
-            let SpaceRecord { space, rows, bytes, at, .. } = record;
-            Some(Held { space: Space::parse(&space)?, keys: rows, bytes, at })
+            let SpaceRecord { space, rows, bytes, at, revision } = record;
+            Some(Held { space: Space::parse(&space)?, keys: rows, bytes, at, revision })
         };
         Ok(records.into_iter().filter(|record| record.rows > 0).filter_map(held).collect())
     }
@@ -107,7 +110,7 @@ impl Spaces {
             if !before.iter().any(|kept| kept.key == key) {
                 return Err(KeepingError::UnknownKey { space: space.id(), key: key.to_owned() });
             }
-            Ok(vec![Fact::Forget { space: space.name(), key: key.to_owned(), at: self.clock.now() }])
+            Ok(self.forget(space, before.iter().filter(|kept| kept.key == key)))
         })
         .await
         .map(drop)
@@ -115,15 +118,31 @@ impl Spaces {
 
     /// Removes everything that is kept in a space, and says how many keys that were.
     pub async fn clear(&self, space: &Space, why: &str) -> Result<usize, KeepingError> {
-        self.change("state.cleared", space, json!({ "reason": why }), |before| {
-            let forget =
-                |kept: &Kept| Fact::Forget { space: space.name(), key: kept.key.clone(), at: self.clock.now() };
-            Ok(before.iter().map(forget).collect())
-        })
-        .await
+        let told = json!({ "reason": why });
+        self.change("state.cleared", space, told, |before| Ok(self.forget(space, before))).await
     }
 
-    /// Changes a space by what `change` makes of what is kept in it, and tells of it. Gives how many facts that were.
+    /// Removes the same if the space has not changed since it was found, and says whether that is so.
+    pub async fn clear_unchanged(&self, held: &Held, why: &str) -> Result<bool, KeepingError> {
+        let facts = self.forget(&held.space, &self.values(&held.space).await?);
+        let change = Change { name: "state.cleared", space: &held.space, told: &json!({ "reason": why }) };
+        match self.commit(&change, held.revision, facts).await {
+            Err(StoreError::Changed { .. }) => Ok(false),
+            done => Ok(done.map(|_| true)?),
+        }
+    }
+
+    /// What removes these, contents included.
+    fn forget<'a>(&self, space: &Space, kept: impl IntoIterator<Item = &'a Kept>) -> Vec<Fact> {
+        let (name, at) = (space.name(), self.clock.now());
+        let forget = |kept: &'a Kept| {
+            let content = Some(kept).filter(|_| matches!(space, Space::Storage { .. })).and_then(Place::removal);
+            std::iter::once(Fact::Forget { space: name.clone(), key: kept.key.clone(), at }).chain(content)
+        };
+        kept.into_iter().flat_map(forget).collect()
+    }
+
+    /// Changes a space by what `change` makes of what is kept in it, and tells of it. Gives how many keys that were.
     async fn change(
         &self,
         name: &str,
@@ -135,25 +154,38 @@ impl Spaces {
         for _ in 0..RACES {
             let revision = self.store.space(&stored).await?.map_or(0, |space| space.revision);
             let facts = change(&self.values(space).await?)?;
-            let count = facts.len();
-            if count == 0 {
-                return Ok(0);
-            }
-            let mut batch = Batch { facts, ..Batch::new() };
-            batch.expect.push(Expect::Space { space: stored.clone(), revision });
-            let (tape, session) = (tape_name(&self.system), Some(self.system.session.clone()));
-            let workspace = Some(self.system.workspace.clone());
-            batch.push(Fact::EnsureTape(NewTape { session, workspace, ..NewTape::named(tape.clone()) }));
-            // Never the values: they are nobody else's business.
-            let told = json!({ "space": space.id(), "name": stored, "keys": count, "change": told });
-            batch.append(&tape, Draft { date: Some(self.clock.now().into()), ..Draft::event(name, told) });
-            match self.tapes.commit(batch).await {
+            match self.commit(&Change { name, space, told: &told }, revision, facts).await {
                 Err(StoreError::Changed { .. }) => {}
-                done => return Ok(done.map(|_| count)?),
+                done => return Ok(done?),
             }
         }
         Err(StoreError::Changed { space: stored }.into())
     }
+
+    /// Changes a space that has changed so often before. Gives how many keys that were.
+    async fn commit(&self, change: &Change<'_>, revision: u64, facts: Vec<Fact>) -> Result<usize, StoreError> {
+        let count = facts.iter().filter(|fact| matches!(fact, Fact::Keep(_) | Fact::Forget { .. })).count();
+        if count == 0 {
+            return Ok(0);
+        }
+        let Change { name, space, told } = change;
+        let mut batch = Batch { facts, ..Batch::new() };
+        batch.expect.push(Expect::Space { space: space.name(), revision });
+        let (tape, session) = (tape_name(&self.system), Some(self.system.session.clone()));
+        let workspace = Some(self.system.workspace.clone());
+        batch.push(Fact::EnsureTape(NewTape { session, workspace, ..NewTape::named(tape.clone()) }));
+        // Never the values: they are nobody else's business.
+        let told = json!({ "space": space.id(), "name": space.name(), "keys": count, "change": told });
+        batch.append(&tape, Draft { date: Some(self.clock.now().into()), ..Draft::event(name, told) });
+        self.tapes.commit(batch).await.map(|_| count)
+    }
+}
+
+/// A change of a space, as it is told.
+struct Change<'a> {
+    name: &'a str,
+    space: &'a Space,
+    told: &'a Value,
 }
 
 /// Refuses what no runner could have kept there.
@@ -167,6 +199,9 @@ fn check(space: &Space, key: &str, value: &Value, limits: StateLimits) -> Result
     }
     if value.is_null() {
         return invalid("null is no value; `capstan state remove` removes a key".to_owned());
+    }
+    if value.is_too_deep() {
+        return invalid(nesting::reason());
     }
     let size = value.to_string().len() as u64;
     if size > limits.value_bytes {

@@ -5,13 +5,15 @@
 
 mod book;
 mod error;
+mod place;
 mod space;
 mod unused;
 
 pub use book::{Held, Spaces};
 pub use error::KeepingError;
+pub(crate) use place::Place;
 pub use space::Space;
-pub use unused::{Unused, limits_of, unused};
+pub use unused::{Unused, Users, limits_of, unused};
 
 /// How long a key may be.
 pub(crate) const LONGEST_KEY: usize = 256;

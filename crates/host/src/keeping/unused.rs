@@ -2,11 +2,12 @@
 
 use std::fmt;
 
-use capstan_protocol::{Binding, Descriptor, PluginRef, RunnerId, StateLimits, StateScope, StorageArea};
+use capstan_protocol::{Binding, BindingId, Descriptor, PluginRef, RunnerId, StateLimits, StateScope, StorageArea};
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
 use super::Space;
+use crate::queries::is_pipeline;
 
 /// Why nobody uses a space any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,13 +33,34 @@ impl Serialize for Unused {
     }
 }
 
-/// Whether nobody uses a space any more: a binding that is out of force counts as one that is there, since it can be put
-/// back. The storage of a workspace belongs to all runners, and is always used.
-pub fn unused(space: &Space, bindings: &[Binding], runners: &[Descriptor]) -> Option<Unused> {
-    let has_binding = |owner: &Value| bindings.iter().any(|binding| json!(binding.binding_id) == *owner);
-    let is_named = |runner: &RunnerId| bindings.iter().any(|binding| binding.runner_id == *runner);
+/// Who uses what is kept.
+#[derive(Debug, Clone, Copy)]
+pub struct Users<'a> {
+    /// All bindings, also those that are out of force: they can be put back.
+    pub bindings: &'a [Binding],
+    /// The runners that are there.
+    pub runners: &'a [Descriptor],
+    /// Under which binding which runner ran lately: that of a query comes with it and is kept nowhere else.
+    pub lately: &'a [(BindingId, RunnerId)],
+}
+
+impl Users<'_> {
+    /// The runners that a binding names, or a query named lately.
+    fn runner_ids(&self) -> impl Iterator<Item = &RunnerId> {
+        let queries = self.lately.iter().filter(|(binding, _)| is_pipeline(binding.as_str())).map(|(_, runner)| runner);
+        self.bindings.iter().map(|binding| &binding.runner_id).chain(queries)
+    }
+}
+
+/// Whether nobody uses a space any more. The storage of a workspace belongs to all runners, and is always used. So is what
+/// belongs to a pipeline of another host, which may ask again at any time.
+pub fn unused(space: &Space, users: Users<'_>) -> Option<Unused> {
+    let is_known = |binding: &Binding, owner: &Value| json!(binding.binding_id) == *owner;
+    let has_binding = |owner: &Value| {
+        owner.as_str().is_some_and(is_pipeline) || users.bindings.iter().any(|binding| is_known(binding, owner))
+    };
     match space {
-        Space::State { runner, .. } if !is_named(runner) => Some(Unused::Runner),
+        Space::State { runner, .. } if !users.runner_ids().any(|named| named == runner) => Some(Unused::Runner),
         Space::State { scope: StateScope::Binding, owner, .. }
         | Space::Storage { area: StorageArea::Binding, owner }
             if !has_binding(owner) =>
@@ -46,12 +68,11 @@ pub fn unused(space: &Space, bindings: &[Binding], runners: &[Descriptor]) -> Op
             Some(Unused::Binding)
         }
         Space::Storage { area: StorageArea::Plugin, owner } => {
-            let owns = |binding: &Binding| {
-                let plugin = plugin_of(&binding.runner_id, runners);
-                json!(binding.runner_id) == *owner
-                    || plugin.is_some_and(|(author, name)| json!([author, name]) == *owner)
+            let owns = |runner: &RunnerId| {
+                let plugin = plugin_of(runner, users.runners);
+                json!(runner) == *owner || plugin.is_some_and(|(author, name)| json!([author, name]) == *owner)
             };
-            (!bindings.iter().any(owns)).then_some(Unused::Runner)
+            (!users.runner_ids().any(owns)).then_some(Unused::Runner)
         }
         Space::State { .. } | Space::Storage { .. } => None,
     }
@@ -87,7 +108,7 @@ mod tests {
     use capstan_protocol::{Binding, Descriptor, PluginRef, StateLimits, StatePolicy, StateScope, StorageArea};
     use serde_json::{Value, json};
 
-    use super::{Unused, limits_of, unused};
+    use super::{Unused, Users, limits_of, unused};
     use crate::default_binding;
     use crate::keeping::Space;
 
@@ -123,7 +144,28 @@ mod tests {
             (storage(StorageArea::Plugin, json!(["a", "z"])), Some(Unused::Runner)),
         ];
         for (space, expected) in table {
-            assert_eq!(unused(&space, &bindings, &known), expected, "{space:?}");
+            let users = Users { bindings: &bindings, runners: &known, lately: &[] };
+            assert_eq!(unused(&space, users), expected, "{space:?}");
+        }
+    }
+
+    #[test]
+    fn g06_what_a_query_was_answered_with_lately_is_used_although_no_binding_names_it() {
+        let lately = [("pipeline:p".into(), "plugin:a/b/c".into()), ("gone".into(), "plugin:x/y/z".into())];
+        let users = Users { bindings: &[], runners: &[], lately: &lately };
+        let storage = |area, owner| Space::Storage { area, owner };
+        let table = [
+            (state("plugin:a/b/c", StateScope::Actor, json!(["http", null, "1"])), None),
+            (state("plugin:a/b/c", StateScope::Binding, json!("pipeline:p")), None),
+            (storage(StorageArea::Binding, json!("pipeline:p")), None),
+            (storage(StorageArea::Binding, json!("pipeline:asks again next year")), None),
+            (storage(StorageArea::Plugin, json!(["a", "b"])), None),
+            (state("plugin:x/y/z", StateScope::Runner, Value::Null), Some(Unused::Runner)),
+            (storage(StorageArea::Binding, json!("gone")), Some(Unused::Binding)),
+            (storage(StorageArea::Plugin, json!(["x", "y"])), Some(Unused::Runner)),
+        ];
+        for (space, expected) in table {
+            assert_eq!(unused(&space, users), expected, "{space:?}");
         }
     }
 

@@ -18,6 +18,14 @@ use self::pipeline::{Pipeline, Preferences};
 use crate::bindings::default_binding;
 use crate::{BindingError, Host};
 
+/// What the id of the binding that a query comes with begins with.
+const PIPELINE: &str = "pipeline:";
+
+/// Whether a binding came with a query, and is kept nowhere else.
+pub(crate) fn is_pipeline(binding: &str) -> bool {
+    binding.starts_with(PIPELINE)
+}
+
 /// Why a query was not taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QueryError {
@@ -145,7 +153,7 @@ fn read(query: Value) -> Result<Mapped, QueryError> {
     }))?;
     let (runner_id, runner_config) = query.pipeline_config.ai.runner().map_err(invalid)?;
     let binding = Binding {
-        binding_id: format!("pipeline:{}", query.pipeline_uuid).into(),
+        binding_id: format!("{PIPELINE}{}", query.pipeline_uuid).into(),
         runner_id,
         runner_config,
         delivery_policy: output.policy,

@@ -9,7 +9,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use capstan_hooks::EventStream;
-use capstan_protocol::{ApiErrorCode, ChatMessage, Content, Map, ResultBody, RunResult, RunnerSource, StreamEvent};
+use capstan_protocol::{
+    ApiError, ApiErrorCode, ChatMessage, Content, Map, ResultBody, RunResult, RunnerSource, StreamEvent,
+};
 use capstan_tape::{Draft, StoreError, keys};
 use capstan_turn::{RunFailure, TurnError};
 use futures::{FutureExt as _, StreamExt as _};
@@ -58,6 +60,11 @@ pub(crate) fn runner_stream(run: Arc<Run>, mut from_api: mpsc::Receiver<StreamEv
         }
     };
     stream.boxed()
+}
+
+/// The entry that tells of a result that was not heeded.
+pub(crate) fn dropped(kind: &str, why: &str) -> Draft {
+    Draft::event("result.dropped", json!({ "type": kind, "reason": why })).hidden()
 }
 
 impl Run {
@@ -125,9 +132,12 @@ impl Run {
                 Vec::new()
             }
             ResultBody::StateUpdated { scope, state } => {
-                match self.state_facts(scope, state).await {
-                    // Not at once: where nothing comes between, it is kept in the commit that ends the run.
-                    Ok(facts) => self.journal.extend(facts),
+                match self.keep_state_later(scope, &state).await {
+                    Ok(()) => {}
+                    // What the runner believes to be kept is not, and what it does next would not be either.
+                    Err(ApiError { message, cause: code @ Some(_), .. }) => {
+                        self.end(Terminal::Failed(RunFailure { message, code }));
+                    }
                     Err(refusal) => self.not_allowed("state.updated", &refusal.to_string()),
                 }
                 Vec::new()
@@ -240,7 +250,7 @@ impl Run {
     fn dropped(&self, kind: &str, why: &str) {
         if self.progress().sieve.tells_one_more() {
             tracing::warn!(run_id = %self.id(), kind, why, "a result was dropped");
-            self.append(Draft::event("result.dropped", json!({ "type": kind, "reason": why })).hidden());
+            self.append(dropped(kind, why));
         }
     }
 

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::ResultLimits;
 use crate::api::size::of_json;
+use crate::nesting::{self, Nested as _};
 
 /// How many results that are left out stand on the tape one by one. The rest is counted.
 const MOST_TOLD: u32 = 16;
@@ -167,6 +168,15 @@ impl Sieve {
     }
 
     fn sized(&mut self, mut result: RunResult, size: u64, limits: &ResultLimits, partial: usize) -> Sifted {
+        if is_too_deep(&result.body) {
+            self.noted.malformed += 1;
+            let ResultBody::ToolCallCompleted { output, .. } = &mut result.body else {
+                self.overflows &= !matches!(result.body, ResultBody::MessageCompleted { .. });
+                return Sifted::Leave(Some(Left { kind: result.body.kind().to_owned(), why: nesting::reason() }));
+            };
+            // The call was answered, whatever with.
+            *output = nesting::answer(std::mem::replace(output, ToolOutput::ok("")));
+        }
         if let ResultBody::MessageDelta { .. } = result.body {
             let most = limits.delta_bytes.min(limits.message_bytes.saturating_sub(partial as u64));
             // A text with a hole in it is worse than one that breaks off.
@@ -224,6 +234,23 @@ impl Sieve {
         self.noted.malformed += 1;
         let message = format!("the runner ended with a {} that cannot be read: {fault}", fault.kind());
         ResultBody::RunFailed { message, code: Some("run-failed".to_owned()) }.into()
+    }
+}
+
+/// Whether the tape could not be read again with it. Actions have a limit of their own.
+fn is_too_deep(body: &ResultBody) -> bool {
+    match body {
+        ResultBody::MessageCompleted { content, provider_meta } => content.is_too_deep() || provider_meta.is_too_deep(),
+        ResultBody::ToolCallStarted { call } => call.is_too_deep(),
+        ResultBody::ToolCallCompleted { output, .. } => output.content.is_too_deep(),
+        ResultBody::StateUpdated { state, .. } => state.is_too_deep(),
+        ResultBody::MessageDelta { .. }
+        | ResultBody::ReasoningDelta { .. }
+        | ResultBody::ArtifactCreated { .. }
+        | ResultBody::ActionRequested(_)
+        | ResultBody::RunCompleted { .. }
+        | ResultBody::RunFailed { .. }
+        | ResultBody::Unread(_) => false,
     }
 }
 

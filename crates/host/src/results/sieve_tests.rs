@@ -1,4 +1,6 @@
-use capstan_protocol::{ActionRequest, Map, ResultBody, RunResult, StateScope, ToolCall, ToolOutput};
+use capstan_protocol::{
+    ActionRequest, Content, ContentPart, Map, ResultBody, RunResult, StateScope, ToolCall, ToolOutput,
+};
 use serde_json::{Value, json};
 
 use super::{Noted, Sieve, Sifted};
@@ -132,6 +134,31 @@ fn g04_what_is_too_large_is_left_out_by_itself() {
     assert!(words[..6].iter().all(|word| word.starts_with('-') && word.len() > 1), "{words:?}");
     assert_eq!(words[6], "tool.call.completed", "its call is not left open");
     assert_eq!(sieve.noted, Noted { too_large: 7, ..Noted::default() });
+}
+
+#[test]
+fn g04_what_is_nested_too_deep_is_left_out_by_itself() {
+    let limits = ResultLimits::default();
+    let sift = |deep: usize| {
+        let mut sieve = Sieve::default();
+        let nested = || (0..deep).fold(json!(1), |inner, _| json!([inner]));
+        let map = || Map::from_iter([("k".to_owned(), nested())]);
+        let content = || Content::Parts(vec![ContentPart::Other(map())]);
+        let call = ToolCall { extra: map(), ..ToolCall::new("1", "look", "{}") };
+        let output = ToolOutput::ok(content());
+        let results = [
+            ResultBody::MessageCompleted { content: "x".into(), provider_meta: map() },
+            ResultBody::MessageCompleted { content: content(), provider_meta: Map::new() },
+            ResultBody::ToolCallStarted { call },
+            ResultBody::StateUpdated { scope: StateScope::Runner, state: map() },
+            ResultBody::ToolCallCompleted { call_id: "1".to_owned(), name: "look".to_owned(), output },
+        ];
+        let sifted = results.map(|body| sieve.sift(body.into(), &limits, 0));
+        let heeded = sifted.iter().filter(|sifted| matches!(sifted, Sifted::Heed(_))).count();
+        (heeded, sieve.noted.malformed)
+    };
+    assert_eq!(sift(99), (5, 0));
+    assert_eq!(sift(100), (1, 5), "only the call that was answered is not left open");
 }
 
 #[test]

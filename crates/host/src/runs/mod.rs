@@ -6,6 +6,7 @@ pub mod calls;
 pub(crate) mod cancelling;
 pub(crate) mod child;
 pub mod grant;
+pub(crate) mod kept;
 pub(crate) mod offered;
 pub(crate) mod orchestrator;
 pub(crate) mod run;

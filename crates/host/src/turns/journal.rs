@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use capstan_protocol::{EntryId, EventKey, RunId, TapeName};
 use capstan_tape::{
-    Assigned, Batch, Draft, EntryRef, Fact, Fence, GrowingWindow, Kind, RunStatus, StoreError, Tapes, Window,
+    Assigned, Batch, Draft, EntryRef, Expect, Fact, Fence, GrowingWindow, Kind, RunStatus, StoreError, Tapes, Window,
 };
 use tokio_util::task::TaskTracker;
 
@@ -101,11 +101,20 @@ impl Journal {
         self.fact(&mut self.lock(), run, entry)
     }
 
+    /// The next entry of a run, which somebody else makes a fact.
+    pub(crate) fn next_entry(&self, run: &RunId, entry: Draft) -> Draft {
+        self.numbered(&mut self.lock(), run, entry)
+    }
+
     fn fact(&self, pending: &mut Pending, run: &RunId, entry: Draft) -> Fact {
+        Fact::Append { tape: self.tape.clone(), entry: self.numbered(pending, run, entry) }
+    }
+
+    fn numbered(&self, pending: &mut Pending, run: &RunId, entry: Draft) -> Draft {
         pending.written += 1;
         let entry = entry.of_run(run).in_sequence(pending.written);
-        let entry = Draft { date: Some(self.clock.now().into()), ..entry };
-        Fact::Append { tape: self.tape.clone(), entry }
+        // One that no store takes would keep all that waits from being committed.
+        Draft { date: Some(self.clock.now().into()), ..entry }.readable()
     }
 
     /// The id of an entry, once it is committed.
@@ -162,13 +171,8 @@ impl Journal {
     }
 
     /// Whether something waits that changes what is kept in a space.
-    pub(crate) fn changes(&self, wanted: &str) -> bool {
-        let is_of_it = |fact: &Fact| match fact {
-            Fact::Keep(kept) => kept.space == wanted,
-            Fact::Forget { space, .. } => space == wanted,
-            _ => false,
-        };
-        self.lock().facts.iter().any(is_of_it)
+    pub(crate) fn changes(&self, space: &str) -> bool {
+        self.lock().facts.iter().any(|fact| matches!(fact, Fact::KeepWithin(change) if change.space == space))
     }
 
     /// Adds a fact to what waits.
@@ -206,13 +210,22 @@ impl Journal {
     /// Commits all that waits and these facts after it, and gives what these were assigned. They are no part of what
     /// waits: a commit that somebody has left to end by itself cannot take them along.
     pub(crate) async fn flush_with(self: &Arc<Self>, last: Vec<Fact>) -> Result<Vec<Assigned>, StoreError> {
+        self.flush_if(Vec::new(), last).await
+    }
+
+    /// Commits the same if all of this holds. Otherwise nothing is, and what waits goes on waiting.
+    pub(crate) async fn flush_if(
+        self: &Arc<Self>,
+        expect: Vec<Expect>,
+        last: Vec<Fact>,
+    ) -> Result<Vec<Assigned>, StoreError> {
         let (journal, count) = (Arc::clone(self), last.len());
-        let commit = ToTheEnd::new(&self.tasks, async move { journal.commit(last).await });
+        let commit = ToTheEnd::new(&self.tasks, async move { journal.commit(expect, last).await });
         let mut assigned = commit.await?;
         Ok(assigned.split_off(assigned.len().saturating_sub(count)))
     }
 
-    async fn commit(&self, last: Vec<Fact>) -> Result<Vec<Assigned>, StoreError> {
+    async fn commit(&self, expect: Vec<Expect>, last: Vec<Fact>) -> Result<Vec<Assigned>, StoreError> {
         let _turn = self.order.lock().await;
         let (mut facts, count) = {
             let mut pending = self.lock();
@@ -223,7 +236,7 @@ impl Journal {
         if facts.is_empty() {
             return Ok(Vec::new());
         }
-        let batch = Batch { fence: Some(self.fence.clone()), facts, ..Batch::new() };
+        let batch = Batch { fence: Some(self.fence.clone()), expect, facts, ..Batch::new() };
         let committed = self.tapes.commit(batch).await;
         let mut pending = self.lock();
         pending.committing = 0;

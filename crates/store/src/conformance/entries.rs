@@ -163,7 +163,8 @@ pub(super) async fn what_could_not_be_read_back_is_refused(store: &dyn Store) {
     let tape = name("t");
     let nested = |depth| (0..depth).fold(serde_json::json!(1), |inner, _| serde_json::json!([inner]));
     commit(store, begin(&tape, [Draft::event("deep", nested(119))])).await;
-    assert!(store.commit(more(&tape, [Draft::event("too deep", nested(120))])).await.is_err());
+    let refused = store.commit(more(&tape, [Draft::event("too deep", nested(120))])).await.unwrap_err();
+    assert_eq!(refused.code(), "nested-too-deep");
     let state = |depth| just(Fact::PutState { tape: name("t"), key: "k".into(), value: nested(depth) });
     commit(store, state(120)).await;
     assert!(store.commit(state(121)).await.is_err());

@@ -114,6 +114,15 @@ pub(super) async fn blobs_state_and_workspaces_are_kept(store: &dyn Store) {
     for _ in 0..2 {
         commit(store, just(Fact::PutBlob { hash: hash.clone(), bytes: bytes.as_slice().into() })).await;
     }
+    assert_eq!(store.blob(&hash).await.unwrap(), Some(bytes.clone()));
+    let (put, remove) =
+        (Fact::PutBlob { hash: hash.clone(), bytes: bytes.as_slice().into() }, Fact::RemoveBlob { hash: hash.clone() });
+    for _ in 0..2 {
+        commit(store, just(remove.clone())).await;
+        assert_eq!(store.blob(&hash).await.unwrap(), None);
+    }
+    // One that was removed is put again, also within a batch.
+    commit(store, Batch { facts: vec![put.clone(), remove, put], ..Batch::new() }).await;
     assert_eq!(store.blob(&hash).await.unwrap(), Some(bytes));
 
     let put = |key: &str, value| Fact::PutState { tape: name("t"), key: key.to_owned(), value };

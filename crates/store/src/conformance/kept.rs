@@ -1,10 +1,10 @@
 //! What is kept under a key.
 
 use capstan_protocol::{RunId, Timestamp};
-use capstan_tape::{Batch, Expect, Fact, Kept, Store, StoreError};
+use capstan_tape::{Assigned, Batch, Draft, Expect, Fact, KeepWithin, Kept, Store, StoreError};
 use serde_json::{Value, json};
 
-use super::fixture::{commit, just};
+use super::fixture::{all, begin, commit, just, name, said};
 
 fn kept(space: &str, key: &str, value: Value) -> Kept {
     let by = (key == "b").then(|| RunId::new("r1"));
@@ -40,6 +40,36 @@ pub(super) async fn g06_a_value_is_kept_until_it_is_forgotten(store: &dyn Store)
     assert_eq!(store.kept("s", "b").await.unwrap(), None);
     assert_eq!(keys(None, 10).await, ["a", "c"]);
     assert_eq!(store.kept("nowhere", "a").await.unwrap(), None);
+}
+
+pub(super) async fn g06_what_there_is_no_room_for_is_told_and_costs_nothing_else(store: &dyn Store) {
+    let tape = name("t");
+    commit(store, begin(&tape, [])).await;
+    let within = |most_rows, changes: &[(&str, Value)]| {
+        Fact::KeepWithin(Box::new(KeepWithin {
+            space: "s".to_owned(),
+            changes: changes.iter().map(|(key, value)| kept("s", key, value.clone())).collect(),
+            most_rows,
+            most_bytes: 20,
+            tape: name("t"),
+            kept: Draft::event("kept", json!({})),
+            refused: Some(Draft::event("refused", json!({}))),
+        }))
+    };
+    let facts = vec![
+        within(2, &[("a", json!(1)), ("b", json!(2))]),
+        within(2, &[("b", json!(3)), ("c", json!(4))]),
+        within(2, &[("a", Value::Null), ("c", json!(5))]),
+        within(2, &[("c", json!("x".repeat(20)))]),
+        within(0, &[("b", Value::Null)]),
+    ];
+    let committed = store.commit(Batch { facts, ..Batch::new() }).await.unwrap();
+    assert_eq!(committed.assigned, [true, false, true, false, true].map(Assigned::Kept));
+    assert_eq!(said(&all(store, &tape).await), ["kept", "refused", "kept", "refused", "kept"]);
+    let left = store.kept_in("s", None, 10).await.unwrap();
+    assert_eq!(left, [kept("s", "c", json!(5))]);
+    let space = store.space("s").await.unwrap().unwrap();
+    assert_eq!((space.rows, space.bytes), (1, 2));
 }
 
 pub(super) async fn g06_a_space_knows_how_often_it_changed_and_how_much_it_holds(store: &dyn Store) {

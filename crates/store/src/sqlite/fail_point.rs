@@ -107,7 +107,8 @@ fn word(fact: &Fact) -> Option<&'static str> {
         | Fact::CloseFork { .. }
         | Fact::Reset { .. }
         | Fact::PutBlob { .. }
+        | Fact::RemoveBlob { .. }
         | Fact::PutState { .. } => None,
-        Fact::Keep(_) | Fact::Forget { .. } => Some("keep"),
+        Fact::Keep(_) | Fact::KeepWithin(_) | Fact::Forget { .. } => Some("keep"),
     }
 }

@@ -230,6 +230,11 @@ impl Rows for SqlRows<'_, '_> {
         Ok(())
     }
 
+    fn remove_blob(&mut self, hash: &BlobHash) -> Result<(), StoreError> {
+        self.known.blobs.remove(hash);
+        self.done(self.execute("DELETE FROM blobs WHERE hash = ?1", params![hash.as_str()])).map(drop)
+    }
+
     fn put_state(&mut self, tape: &TapeName, key: &str, value: Option<&Value>) -> Result<(), StoreError> {
         let write = || match value {
             None => self.execute("DELETE FROM state WHERE tape = ?1 AND key = ?2", params![tape.as_str(), key]),

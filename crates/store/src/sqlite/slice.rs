@@ -46,6 +46,21 @@ pub(super) fn candidates_query(tape: &TapeName, slice: &Slice, meant: &Candidate
     (sql, query.values)
 }
 
+/// Whether so many rows are looked at for a slice at most, whatever the tape is like: its limit alone says so where an
+/// index finds what is wanted, otherwise it must lie between two entries.
+pub(super) fn is_short(slice: &Slice, few: usize) -> bool {
+    let is_limited = slice.limit.is_some_and(|limit| limit <= few);
+    let is_found = match slice.kinds.as_slice() {
+        [] | [Kind::Anchor | Kind::ToolCall] => true,
+        _ => slice.anchor.is_some(),
+    };
+    let is_narrow = || {
+        let (after, up_to) = (slice.after.unwrap_or_default().0, slice.up_to.map_or(u64::MAX, |id| id.0));
+        usize::try_from(up_to.saturating_sub(after)).is_ok_and(|count| count <= few)
+    };
+    slice.dated.is_none() && is_limited && (is_found || is_narrow())
+}
+
 fn direction(slice: &Slice) -> &'static str {
     match slice.order {
         Order::OldestFirst => "ASC",
@@ -109,7 +124,7 @@ mod tests {
     use capstan_tape::{Kind, Slice};
     use rusqlite::{Connection, params_from_iter};
 
-    use super::entries_query;
+    use super::{entries_query, is_short};
     use crate::sqlite::schema::MIGRATIONS;
 
     /// How SQLite would find a slice, in its own words.
@@ -120,6 +135,28 @@ mod tests {
         let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
         let steps = statement.query_map(params_from_iter(values), |row| row.get::<_, String>(3)).unwrap();
         steps.collect::<Result<Vec<_>, _>>().unwrap().join("; ")
+    }
+
+    #[test]
+    fn d12_only_what_is_found_among_a_few_rows_is_read_on_the_thread_of_whoever_asks() {
+        let few = Slice { limit: Some(5), ..Slice::after(EntryId(7)) };
+        let kinds = |kinds: &[Kind]| Slice { kinds: kinds.to_vec(), ..few.clone() };
+        let narrow = |last| Slice { up_to: Some(EntryId(last)), ..kinds(&[Kind::Message, Kind::ToolResult]) };
+        for (slice, expected) in [
+            (few.clone(), true),
+            (Slice::last_anchor(), true),
+            (kinds(&[Kind::ToolCall]), true),
+            (Slice { anchor: Some("a".into()), ..kinds(&[Kind::Anchor, Kind::Event]) }, true),
+            (narrow(39), true),
+            // A few messages may stand behind any number of other entries.
+            (kinds(&[Kind::Message]), false),
+            (kinds(&[Kind::Anchor, Kind::ToolCall]), false),
+            (narrow(40), false),
+            (Slice { limit: Some(33), ..few.clone() }, false),
+            (Slice::after(EntryId(7)), false),
+        ] {
+            assert_eq!(is_short(&slice, 32), expected, "{slice:?}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::Looked;
 use crate::Failure;
-use crate::commands::{print_json, print_lines};
+use crate::commands::{print, print_json};
 
 const DAY_MILLIS: i64 = 24 * 60 * 60 * 1000;
 
@@ -23,22 +23,37 @@ impl Looked<'_> {
     pub(super) async fn clear(&self, clearing: &Clearing, json: bool) -> Result<(), Failure> {
         let now = Timestamp::now();
         let chosen = self.chosen(clearing, now).await?;
+        let does = if clearing.yes { "cleared" } else { "would clear" };
         let mut rows = Vec::new();
+        let mut cleared = Ok(true);
         for (held, why) in &chosen {
-            rows.push(self.row(held).await?);
-            if clearing.yes {
-                self.spaces.clear(&held.space, why).await?;
+            let row = self.row(held).await?;
+            cleared = self.clear_one(clearing, held, why).await;
+            match cleared {
+                Ok(true) if json => rows.push(row),
+                // Each is told when it is done: what comes after it may fail.
+                Ok(true) => print(&format!("{does} {}", row.line(now)))?,
+                Ok(false) => eprintln!("note: {} is left as it is: it was changed just now", row.id),
+                Err(_) => break,
             }
         }
         if json {
-            return print_json(&json!({ "cleared": clearing.yes, "spaces": rows }));
-        }
-        let does = if clearing.yes { "cleared" } else { "would clear" };
-        print_lines(rows.iter().map(|row| format!("{does} {}", row.line(now))))?;
-        if !clearing.yes && !rows.is_empty() {
+            print_json(&json!({ "cleared": clearing.yes, "spaces": rows }))?;
+        } else if !clearing.yes && !chosen.is_empty() {
             eprintln!("note: nothing was removed; the same with --yes removes it");
         }
-        Ok(())
+        cleared.map(drop)
+    }
+
+    /// Clears a space, if it is to be cleared. What was chosen by what is known about it stays if it has changed since.
+    async fn clear_one(&self, clearing: &Clearing, held: &Held, why: &str) -> Result<bool, Failure> {
+        if !clearing.yes {
+            return Ok(true);
+        }
+        if clearing.space.is_some() {
+            return Ok(self.spaces.clear(&held.space, why).await.map(|_| true)?);
+        }
+        Ok(self.spaces.clear_unchanged(held, why).await?)
     }
 
     /// The spaces that are meant, each with the reason that is told.
@@ -49,7 +64,7 @@ impl Looked<'_> {
         let reason = |held: &Held| {
             let mut reasons = Vec::new();
             if clearing.unused {
-                reasons.push(unused(&held.space, &self.bindings, &self.runners)?.to_string());
+                reasons.push(unused(&held.space, self.users())?.to_string());
             }
             if let Some(days) = clearing.older_than {
                 let is_old = now.as_millis().saturating_sub(held.at.as_millis()) >= i64::from(days) * DAY_MILLIS;

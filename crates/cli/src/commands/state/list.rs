@@ -93,7 +93,7 @@ impl Looked<'_> {
             bytes: held.bytes,
             limits: limits_of(&held.space, &self.bindings),
             changed_at: held.at,
-            unused: unused(&held.space, &self.bindings, &self.runners),
+            unused: unused(&held.space, self.users()),
             words: held.space.owner_words(),
         })
     }

@@ -5,9 +5,9 @@ mod list;
 
 use std::sync::Arc;
 
-use capstan_host::keeping::{KeepingError, Space, Spaces, limits_of};
+use capstan_host::keeping::{KeepingError, Space, Spaces, Users, limits_of};
 use capstan_host::{BindingError, Bindings, Clock};
-use capstan_protocol::{Binding, Descriptor, RunnerId, SessionId, StateScope, TapeName, WorkspaceId};
+use capstan_protocol::{Binding, BindingId, Descriptor, RunnerId, SessionId, StateScope, TapeName, WorkspaceId};
 use capstan_tape::{TapeAddress, tape_name};
 use clap::Subcommand;
 use serde_json::{Value, json};
@@ -18,6 +18,9 @@ use super::tape::source::Scope;
 use super::{print, runners};
 use crate::command_line::Context;
 use crate::{Exit, Failure};
+
+/// How many runs back it is looked who was asked by a query.
+const LATELY: usize = 1_000;
 
 #[derive(Subcommand)]
 pub(crate) enum StateCommand {
@@ -94,6 +97,8 @@ struct Looked<'a> {
     workspace: WorkspaceId,
     bindings: Arc<Vec<Binding>>,
     runners: Vec<Descriptor>,
+    /// Under which binding which runner ran lately.
+    lately: Vec<(BindingId, RunnerId)>,
 }
 
 async fn work(scope: &Scope<'_>, command: StateCommand) -> Result<(), Failure> {
@@ -106,8 +111,9 @@ async fn work(scope: &Scope<'_>, command: StateCommand) -> Result<(), Failure> {
         return Err(BindingError::from(unreadable).into());
     }
     let bindings = kept.all().await?;
+    let lately = tapes.store().runs(LATELY).await?.into_iter().map(|run| (run.binding, run.runner)).collect();
     let spaces = Spaces::new(tapes, Clock::system(), system);
-    let looked = Looked { scope, spaces, workspace, bindings, runners: runners::known(scope.context) };
+    let looked = Looked { scope, spaces, workspace, bindings, runners: runners::known(scope.context), lately };
     match command {
         StateCommand::List { runner, scope, json } => looked.list(&list::Filter { runner, scope }, json).await,
         StateCommand::Show { space, key, json } => looked.show(&space, key.as_deref(), json).await,
@@ -124,6 +130,10 @@ async fn work(scope: &Scope<'_>, command: StateCommand) -> Result<(), Failure> {
 }
 
 impl Looked<'_> {
+    fn users(&self) -> Users<'_> {
+        Users { bindings: &self.bindings, runners: &self.runners, lately: &self.lately }
+    }
+
     async fn set(&self, wanted: &str, key: &str, value: &str) -> Result<(), Failure> {
         let space = if wanted.trim_start().starts_with('[') {
             self.named(wanted).await?

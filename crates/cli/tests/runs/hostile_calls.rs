@@ -1,0 +1,102 @@
+//! A runner that hands over what nobody could keep: it is refused, and the run goes on.
+
+use std::sync::{Arc, Mutex};
+
+use capstan::hooks::contracts::{ChildCall, ModelCall};
+use capstan::protocol::{
+    ApiError, ApiErrorCode, Authority, ChatMessage, Content, ContentPart, Map, Outcome, StateScope, ToolCall,
+    ToolOutput,
+};
+use serde_json::Value;
+
+use super::driven::{driven, generous, generously};
+use super::support::{Conversation, tool, tools};
+
+#[track_caller]
+fn assert_all_refused(attempts: &[Result<(), ApiError>], count: usize, code: ApiErrorCode) {
+    assert_eq!(attempts.len(), count);
+    for (number, attempt) in attempts.iter().enumerate() {
+        assert_eq!(attempt.as_ref().unwrap_err().code, code, "attempt {number}");
+    }
+}
+
+#[tokio::test]
+async fn k04_whatever_is_large_about_calls_counts() {
+    let attempts = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&attempts);
+    let plugin = driven(Authority::all(), move |_, api| {
+        let seen = Arc::clone(&seen);
+        async move {
+            let larger = || "x".repeat(64 * 1024 * 1024);
+            let call = ToolCall::new("call", "help", "{}");
+            let extra = || Map::from_iter([("x".to_owned(), larger().into())]);
+            let mut steps = vec![
+                vec![ToolCall { id: larger(), ..call.clone() }],
+                vec![ToolCall { kind: larger(), ..call.clone() }],
+                vec![ToolCall { extra: extra(), ..call.clone() }],
+            ];
+            let said = |message: ChatMessage| ModelCall {
+                model: Some("demo:x".parse().unwrap()),
+                messages: vec![message],
+                ..ModelCall::default()
+            };
+            for message in [
+                ChatMessage { extra: extra(), ..ChatMessage::user("hi") },
+                ChatMessage { name: Some(larger()), ..ChatMessage::user("hi") },
+                ChatMessage { tool_call_id: Some(larger()), ..ChatMessage::user("hi") },
+                ChatMessage { tool_calls: steps[0].clone(), ..ChatMessage::user("hi") },
+            ] {
+                let result = api.models.invoke(said(message)).await.map(drop);
+                seen.lock().unwrap().push(result);
+            }
+            steps.push(vec![ToolCall::new("", "", ""); 1001]);
+            for calls in steps {
+                let result = api.tools.call(calls).await.map(drop);
+                seen.lock().unwrap().push(result);
+            }
+            let answers = api.tools.call(vec![ToolCall::new("", "none", ""); 1000]).await.unwrap();
+            assert_eq!(answers.len(), 1000);
+        }
+    });
+    let conversation = generously(plugin).await;
+    assert_eq!(conversation.say("go").await.outcome, Some(Outcome::Silent));
+    assert_all_refused(&attempts.lock().unwrap(), 8, ApiErrorCode::PayloadTooLarge);
+}
+
+#[tokio::test]
+async fn k04_what_is_nested_too_deep_is_refused_and_the_run_goes_on() {
+    let attempts = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&attempts);
+    let nested = || (0..122).fold(Value::from(1), |inner, _| Value::from(vec![inner]));
+    let plugin = driven(Authority::all(), move |_, api| {
+        let seen = Arc::clone(&seen);
+        async move {
+            let map = || Map::from_iter([("a".to_owned(), nested())]);
+            let content = || Content::Parts(vec![ContentPart::Other(map())]);
+            let call = ToolCall { extra: map(), ..ToolCall::new("call", "help", "{}") };
+            let results = [
+                api.tape.handoff("deep", map()).await,
+                api.tape.note("deep", nested()).await,
+                api.tape.say(content()).await,
+                api.tools.call(vec![call]).await.map(drop),
+                api.state.set(StateScope::Runner, "deep", nested()).await,
+                api.runs.child(ChildCall { prompt: content(), ..ChildCall::new("") }).await.map(drop),
+            ];
+            seen.lock().unwrap().extend(results);
+            let answers = api.tools.call(vec![ToolCall::new("call", "deep", "{}")]).await.unwrap();
+            assert!(answers[0].is_error && answers[0].text().contains("nested deeper"), "{answers:?}");
+            api.tape.note("shallow", Value::from(1)).await.unwrap();
+        }
+    });
+    let deep = tools(move || {
+        let part = Map::from_iter([("a".to_owned(), nested())]);
+        let answer = ToolOutput::ok(Content::Parts(vec![ContentPart::Other(part)]));
+        vec![tool("deep", move |_, _| std::future::ready(Ok(answer.clone())))]
+    });
+    let conversation = Conversation::new(|builder| builder.plugin(plugin).plugin(deep)).await;
+    conversation.host.bindings().save(&generous(), &conversation.host.runners()).await.unwrap();
+    let served = conversation.say("go").await;
+    assert_eq!(served.outcome, Some(Outcome::Silent), "{:?}", served.error);
+    assert!(conversation.events().await.iter().any(|name| name == "shallow"));
+    assert_all_refused(&attempts.lock().unwrap(), 6, ApiErrorCode::InvalidArgument);
+}
