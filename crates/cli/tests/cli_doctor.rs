@@ -244,6 +244,18 @@ fn a_damaged_database_is_told_of() {
 }
 
 #[test]
+fn g02_a_binding_whose_runner_is_gone_is_a_problem_while_it_is_in_force() {
+    let place = Place::new();
+    place.capstan(&["bindings", "enable", "default"]).succeeded();
+    sql(&place, "UPDATE kept SET value = json_set(value, '$.runner_id', 'plugin:gone') WHERE space = 'bindings'");
+    let found = examined(&place, 1);
+    assert_status(&found, "bindings", "problem");
+    assert_eq!(check(&found, "bindings")["details"], json!(["default: plugin:gone"]));
+    place.capstan(&["bindings", "disable", "default"]).succeeded();
+    assert!(examined(&place, 0)["checks"].as_array().unwrap().iter().all(|check| check["check"] != "bindings"));
+}
+
+#[test]
 fn g02_a_binding_that_cannot_be_read_is_shown_and_can_be_removed() {
     let place = Place::new();
     place.capstan(&["bindings", "disable", "default"]).data();

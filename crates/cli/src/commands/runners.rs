@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use capstan_hooks::HookRuntime;
 use capstan_hooks::contracts::Runner;
 use capstan_hooks::points::ProvideRunners;
 use capstan_host::BindingError;
@@ -29,7 +30,11 @@ pub(crate) enum RunnersCommand {
 
 /// What every runner says of itself.
 pub(super) fn known(context: &Context<'_>) -> Vec<Descriptor> {
-    let hooks = context.hooks();
+    provided(&context.hooks())
+}
+
+/// What every runner of these hooks says of itself.
+pub(super) fn provided(hooks: &HookRuntime) -> Vec<Descriptor> {
     let runners = hooks.provided::<ProvideRunners, Arc<dyn Runner>>(|runner| runner.descriptor().id.to_string());
     runners.iter().map(|runner| runner.descriptor()).collect()
 }

@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use super::guarded::{Ask, Guarded};
 use super::needs::Needs;
-use super::size::{of_calls, of_content, of_json, of_model_call, of_text};
+use super::size::{of_calls, of_content, of_json, of_model_call, of_text, of_tools};
 use super::spending::Spending;
 use super::watched::Watched;
 
@@ -32,25 +32,31 @@ impl Guarded<TwoWays> {
         let name = model.map_or_else(|| self.default_model().to_string(), ToString::to_string);
         Needs::Model(what, name)
     }
+
+    /// How much a call brings. What the host has given out itself is not weighed again with every step.
+    fn weight(&self, call: &ModelCall) -> u64 {
+        let are_own = Arc::ptr_eq(&call.tools, self.run.services.tool_specs());
+        of_model_call(call) + if are_own { 0 } else { of_tools(&call.tools) }
+    }
 }
 
 #[async_trait]
 impl ModelsApi for Guarded<TwoWays> {
     async fn stream(&self, call: ModelCall) -> Result<ModelResults, ApiError> {
         let needs = self.model(ModelUse::Stream, call.model.as_ref());
-        let ask = Ask::new(M::ModelsStream, needs).carrying(of_model_call(&call));
+        let ask = Ask::new(M::ModelsStream, needs).carrying(self.weight(&call));
         self.pass_stream(ask, self.group.streaming.stream(call)).await
     }
 
     async fn invoke(&self, call: ModelCall) -> Result<ModelOutput, ApiError> {
         let needs = self.model(ModelUse::Invoke, call.model.as_ref());
-        let ask = Ask::new(M::ModelsInvoke, needs).carrying(of_model_call(&call));
+        let ask = Ask::new(M::ModelsInvoke, needs).carrying(self.weight(&call));
         self.pass(ask, self.group.invoking.invoke(call)).await
     }
 
     async fn count_tokens(&self, call: ModelCall) -> Result<TokenCount, ApiError> {
         let needs = self.model(ModelUse::CountTokens, call.model.as_ref());
-        let ask = Ask::new(M::ModelsCountTokens, needs).carrying(of_model_call(&call));
+        let ask = Ask::new(M::ModelsCountTokens, needs).carrying(self.weight(&call));
         self.pass(ask, self.group.invoking.count_tokens(call)).await
     }
 

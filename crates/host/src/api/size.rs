@@ -1,7 +1,7 @@
 //! How large what a call brings is.
 
 use capstan_hooks::contracts::ModelCall;
-use capstan_protocol::{ChatMessage, Content, ContentPart, KnownPart, Map, ToolCall};
+use capstan_protocol::{ChatMessage, Content, ContentPart, KnownPart, Map, ToolCall, ToolSpec};
 use serde::Serialize;
 
 /// What stands around the texts of a call: also one that says nothing is written.
@@ -64,13 +64,21 @@ fn of_extra(extra: &Map) -> u64 {
     if extra.is_empty() { 0 } else { of_json(extra) }
 }
 
-/// A request to a model. Its text is not written out for it: it is long, and made for every step.
+/// A request to a model, without its tools. Its text is not written out for it: it is long, and made for every step.
 pub(super) fn of_model_call(call: &ModelCall) -> u64 {
     let of_message = |message: &ChatMessage| {
         let ChatMessage { role: _, content, tool_calls, tool_call_id, name, extra } = message;
         let names: u64 = [tool_call_id, name].into_iter().flatten().map(|name| of_text(name)).sum();
         of_content(content) + of_calls(tool_calls) + names + of_extra(extra)
     };
-    let tools = call.tools.iter().map(|tool| of_text(&tool.description) + of_json(&tool.parameters));
-    of_text(&call.system) + call.messages.iter().map(of_message).sum::<u64>() + tools.sum::<u64>()
+    of_text(&call.system) + call.messages.iter().map(of_message).sum::<u64>()
+}
+
+/// Tools that a model is told of.
+pub(super) fn of_tools(tools: &[ToolSpec]) -> u64 {
+    let of_tool = |tool: &ToolSpec| {
+        let ToolSpec { name, description, parameters } = tool;
+        of_text(name.as_str()) + of_text(description) + of_json(parameters)
+    };
+    tools.iter().map(of_tool).sum()
 }

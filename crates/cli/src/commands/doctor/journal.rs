@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use capstan_host::recovery::conservation::Conservation;
 use capstan_host::{Abandoned, Bindings, Clock, Owners};
-use capstan_protocol::{EntryId, TapeName, Timestamp, WorkspaceId};
+use capstan_protocol::{Binding, EntryId, RunnerId, TapeName, Timestamp, WorkspaceId};
 use capstan_store::SqliteStore;
 use capstan_tape::{OutboxRecord, OutboxStatus, Problem, Slice, StoreError, TapeAddress, TapeStore, Tapes};
 use serde_json::json;
@@ -24,6 +24,8 @@ pub(super) struct Journal<'a> {
     pub(super) database: &'a Path,
     pub(super) elsewhere: Option<Arc<dyn TapeStore>>,
     pub(super) owners: &'a Owners,
+    /// Who can serve events, if that is known.
+    pub(super) runners: Option<Vec<RunnerId>>,
 }
 
 /// What may be a fault, or only something that others do at this moment: told when it is there twice.
@@ -79,7 +81,7 @@ impl Journal<'_> {
         report.add(told("conservation", conservation.as_ref().map(conserved).map_err(Clone::clone)));
         report.conservation = conservation.ok();
         report.add(told("outbox", outbox(&store, Timestamp::now()).await));
-        if let Some(section) = bindings(tapes).await {
+        for section in bindings(tapes, self.runners.as_deref()).await {
             report.add(section);
         }
     }
@@ -167,20 +169,33 @@ pub(super) fn some(lines: impl Iterator<Item = String>) -> Vec<String> {
     lines
 }
 
-/// Bindings that cannot be read; nothing is said where all can.
-async fn bindings(tapes: Tapes) -> Option<Section> {
+/// Bindings that cannot be read, or whose runner is gone; nothing is said where all is well with them.
+async fn bindings(tapes: Tapes, runners: Option<&[RunnerId]>) -> Vec<Section> {
     // They are only looked at: nothing is told anywhere.
     let nowhere = TapeAddress { workspace: WorkspaceId::new(""), session: capstan_host::SYSTEM.into() };
-    match Bindings::new(tapes, Clock::system(), nowhere).unreadable().await {
-        Err(error) => Some(Section::failed("bindings", &error.into())),
-        Ok(unreadable) if unreadable.is_empty() => None,
-        Ok(unreadable) => {
-            let message = format!("{} cannot be read: events that they could fit are refused", unreadable.len());
-            let hint = "save each anew with `capstan bindings set`, or remove it with `capstan bindings remove`";
-            let lines = unreadable.iter().map(|binding| format!("{}: {}", binding.binding_id, binding.reason));
-            Some(Section::problem("bindings", message, hint).with(some(lines)))
-        }
+    let bindings = Bindings::new(tapes, Clock::system(), nowhere);
+    let found = async { Ok::<_, StoreError>((bindings.unreadable().await?, bindings.all().await?)) };
+    let (unreadable, readable) = match found.await {
+        Ok(found) => found,
+        Err(error) => return vec![Section::failed("bindings", &error.into())],
+    };
+    let mut sections = Vec::new();
+    if !unreadable.is_empty() {
+        let message = format!("{} cannot be read: events that they could fit are refused", unreadable.len());
+        let hint = "save each anew with `capstan bindings set`, or remove it with `capstan bindings remove`";
+        let lines = unreadable.iter().map(|binding| format!("{}: {}", binding.binding_id, binding.reason));
+        sections.push(Section::problem("bindings", message, hint).with(some(lines)));
     }
+    let is_gone =
+        |binding: &&Binding| binding.enabled && runners.is_some_and(|runners| !runners.contains(&binding.runner_id));
+    let gone: Vec<&Binding> = readable.iter().filter(is_gone).collect();
+    if !gone.is_empty() {
+        let message = format!("{} in force name a runner that is not there: their events fail", gone.len());
+        let hint = "bring the plugin back that has it, or name another with `capstan bindings set`";
+        let lines = gone.iter().map(|binding| format!("{}: {}", binding.binding_id, binding.runner_id));
+        sections.push(Section::problem("bindings", message, hint).with(some(lines)));
+    }
+    sections
 }
 
 fn database(version: u32) -> Section {

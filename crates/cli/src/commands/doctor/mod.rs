@@ -18,7 +18,7 @@ use capstan_tape::TapeStore;
 use self::journal::Journal;
 use self::repair::{Repairs, TapesAre};
 use self::report::{Report, Section};
-use super::{store, tape_store};
+use super::{runners, store, tape_store};
 use crate::command_line::Doctor;
 use crate::config::{Config, Sources};
 use crate::{Capstan, Failure, builder};
@@ -60,7 +60,8 @@ async fn examine(home: &Path, workspace: &Path, config: Section, hooks: Option<&
     };
     let owners = Owners::in_folder(builder::owners(home));
     let database = builder::database_of(home);
-    let journal = Journal { database: &database, elsewhere, owners: &owners };
+    let runners = hooks.map(|hooks| runners::provided(hooks).into_iter().map(|runner| runner.id).collect());
+    let journal = Journal { database: &database, elsewhere, owners: &owners, runners };
     let tapes_are = if hooks.is_some() { TapesAre::Configured } else { TapesAre::Guessed };
     let unfinished = || store::unfinished_backups(&[home, workspace]);
     let repairs = if repairs { Some(Repairs::make(&journal, tapes_are, &unfinished()).await) } else { None };
