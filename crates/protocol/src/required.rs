@@ -13,12 +13,12 @@ impl Authority {
         missing.extend(uses("models", &self.models, &required.models));
         missing.extend(uses("tools", &self.tools, &required.tools));
         missing.extend(uses("knowledge_bases", &self.knowledge_bases, &required.knowledge_bases));
-        missing.extend(set("history", &self.history, &required.history));
-        missing.extend(set("events", &self.events, &required.events));
+        missing.extend(set("history", self.history, required.history));
+        missing.extend(set("events", self.events, required.events));
         missing.extend(level("reach", &self.reach, &required.reach));
-        missing.extend(set("artifacts", &self.artifacts, &required.artifacts));
-        missing.extend(set("state", &self.state, &required.state));
-        missing.extend(set("storage", &self.storage, &required.storage));
+        missing.extend(set("artifacts", self.artifacts, required.artifacts));
+        missing.extend(set("state", self.state, required.state));
+        missing.extend(set("storage", self.storage, required.storage));
         // None is what nobody requires, and any one is what requires all of them.
         if required.platform_api != Access::none() {
             missing.extend(names("platform_api", &self.platform_api, &required.platform_api));
@@ -35,7 +35,7 @@ fn uses<O: Operation + serde::Serialize>(field: &str, given: &Uses<O>, required:
     if required.operations.is_empty() {
         return None;
     }
-    set(field, &given.operations, &required.operations).or_else(|| names(field, &given.names, &required.names))
+    set(field, given.operations, required.operations).or_else(|| names(field, &given.names, &required.names))
 }
 
 fn names(field: &str, given: &Access, required: &Access) -> Option<String> {
@@ -49,11 +49,7 @@ fn names(field: &str, given: &Access, required: &Access) -> Option<String> {
     }
 }
 
-fn set<O: Operation + serde::Serialize>(
-    field: &str,
-    given: &Operations<O>,
-    required: &Operations<O>,
-) -> Option<String> {
+fn set<O: Operation + serde::Serialize>(field: &str, given: Operations<O>, required: Operations<O>) -> Option<String> {
     let missing: Vec<String> =
         required.iter().filter(|operation| !given.contains(operation)).map(|operation| word(&operation)).collect();
     (!missing.is_empty()).then(|| format!("{} of {field}", missing.join(", ")))

@@ -80,7 +80,7 @@ async fn g10_a_run_that_does_nothing_yet_can_be_found_all_the_same() {
         }
     };
     let looked = async {
-        let found = tokio::time::timeout(Duration::from_secs(60), found).await;
+        let found = tokio::time::timeout(Duration::from_mins(1), found).await;
         told.notify_one();
         found.expect("it is found")
     };

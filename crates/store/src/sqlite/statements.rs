@@ -21,15 +21,12 @@ impl<'c> Statements<'c> {
     /// How many rows a statement changed. Every value of it must be bound.
     pub(super) fn execute(&self, sql: &'static str, params: impl Params) -> Result<usize> {
         let mut prepared = self.prepared.borrow_mut();
-        let known = prepared.iter().position(|(known, _)| std::ptr::eq(*known, sql));
-        let place = match known {
-            Some(place) => place,
-            None => {
-                let statement = self.connection.prepare_with_flags(sql, PrepFlags::SQLITE_PREPARE_PERSISTENT)?;
-                prepared.push((sql, statement));
-                prepared.len() - 1
-            }
-        };
-        prepared[place].1.execute(params)
+        if let Some((_, statement)) = prepared.iter_mut().find(|(known, _)| std::ptr::eq(*known, sql)) {
+            return statement.execute(params);
+        }
+        let mut statement = self.connection.prepare_with_flags(sql, PrepFlags::SQLITE_PREPARE_PERSISTENT)?;
+        let changed = statement.execute(params);
+        prepared.push((sql, statement));
+        changed
     }
 }

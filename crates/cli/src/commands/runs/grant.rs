@@ -41,11 +41,11 @@ fn kinds(grant: &Grant) -> [(&'static str, Extent); 14] {
         ("models", uses(&may.models)),
         ("tools", uses(&may.tools)),
         ("knowledge_bases", uses(&may.knowledge_bases)),
-        ("history", within(may.reach, operations(&may.history))),
-        ("events", within(may.reach, operations(&may.events))),
-        ("artifacts", operations(&may.artifacts)),
-        ("state", operations(&may.state)),
-        ("storage", operations(&may.storage)),
+        ("history", within(may.reach, operations(may.history))),
+        ("events", within(may.reach, operations(may.events))),
+        ("artifacts", operations(may.artifacts)),
+        ("state", operations(may.state)),
+        ("storage", operations(may.storage)),
         ("platform_api", access(&may.platform_api)),
         ("tape", tape(may.tape)),
         ("prompt", either(may.prompt)),
@@ -56,7 +56,7 @@ fn kinds(grant: &Grant) -> [(&'static str, Extent); 14] {
 }
 
 fn uses<O: Operation + Serialize>(uses: &Uses<O>) -> Extent {
-    match (access(&uses.names), operations(&uses.operations)) {
+    match (access(&uses.names), operations(uses.operations)) {
         (Extent::None, _) | (_, Extent::None) => Extent::None,
         (names, Extent::All) => names,
         (Extent::All, Extent::Part(operations)) => Extent::Part(format!("all ({operations})")),
@@ -72,7 +72,7 @@ fn access(access: &Access) -> Extent {
     }
 }
 
-fn operations<O: Operation + Serialize>(operations: &Operations<O>) -> Extent {
+fn operations<O: Operation + Serialize>(operations: Operations<O>) -> Extent {
     match operations.len() {
         0 => Extent::None,
         some if some == O::ALL.len() => Extent::All,
