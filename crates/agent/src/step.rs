@@ -50,12 +50,10 @@ impl Step {
         let api = &given.api;
         given.note("loop.step.start", json!({ "step": number })).await?;
         let tools = api.tools.list().await?;
-        let call = ModelCall {
-            model: api.session.model().await?,
-            system: prompt::with_tools(api.prompt.system().await?, &tools),
-            messages: api.tape.view().await?,
-            tools,
-        };
+        let model = api.session.model().await?;
+        // The one looks at files, the other at the tape.
+        let (system, messages) = tokio::try_join!(api.prompt.system(), api.tape.view())?;
+        let call = ModelCall { model, system: prompt::with_tools(system, &tools), messages, tools };
         let answer = match api.models.stream(call).await {
             Ok(answer) => answer,
             Err(error) => {
