@@ -20,6 +20,7 @@ mod snapshot;
 mod statements;
 mod verify;
 mod writer;
+mod written;
 
 use std::path::Path;
 use std::time::Duration;

@@ -32,7 +32,8 @@ pub fn apply(rows: &mut dyn Rows, batch: &mut Batch, now: Timestamp) -> Result<C
     let assigned = Vec::with_capacity(batch.facts.len());
     let (tapes, changed) = (Vec::new(), Vec::new());
     let mut work = Work { rows, now, only_here: batch.only_here, tapes, changed, assigned };
-    for fact in &mut batch.facts {
+    for (position, fact) in batch.facts.iter_mut().enumerate() {
+        work.rows.begin_fact(position);
         let assigned = work.apply(fact)?;
         work.assigned.push(assigned);
     }

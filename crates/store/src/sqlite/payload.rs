@@ -1,12 +1,12 @@
 //! Payloads of entries: in the entry's row, or, where they are large, once by content beside it.
 
-use capstan_protocol::{EntryId, TapeName};
+use capstan_protocol::{BlobHash, EntryId, TapeName};
 use capstan_tape::blob_hash;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Result, Row, params};
 use serde_json::Value;
 
-use super::columns::{from_json, integer, to_json, unreadable};
+use super::columns::{from_json, integer, unreadable};
 
 /// From how many bytes of JSON on a payload is kept beside its entry. A file that an agent reads again and again, or what
 /// a command prints each time, is above it. Below, a second row and a hash would cost more than a copy does.
@@ -16,22 +16,21 @@ const LARGE: usize = 16 * 1024;
 const ELSEWHERE: &str = "null";
 
 /// A payload as the columns of an entry have it.
-pub(super) struct Columns {
-    pub(super) json: String,
+pub(super) struct Columns<'a> {
+    pub(super) json: &'a str,
     /// Where it stands if not there.
-    pub(super) hash: Option<String>,
+    pub(super) hash: Option<BlobHash>,
 }
 
 /// Keeps a payload, unless it is small enough for its entry.
-pub(super) fn keep(connection: &Connection, payload: &Value) -> Result<Columns> {
-    let json = to_json(payload)?;
+pub(super) fn keep<'a>(connection: &Connection, json: &'a str) -> Result<Columns<'a>> {
     if json.len() < LARGE {
         return Ok(Columns { json, hash: None });
     }
     let hash = blob_hash(json.as_bytes());
     let sql = "INSERT INTO payloads (hash, json) VALUES (?1, ?2) ON CONFLICT (hash) DO NOTHING";
     connection.prepare_cached(sql)?.execute(params![hash.as_str(), json])?;
-    Ok(Columns { json: ELSEWHERE.to_owned(), hash: Some(hash.as_str().to_owned()) })
+    Ok(Columns { json: ELSEWHERE, hash: Some(hash) })
 }
 
 /// Whether the payload of an entry's row stands beside it.

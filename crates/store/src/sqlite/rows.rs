@@ -1,5 +1,6 @@
 //! The rows of a batch, inside the writer's transaction.
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use capstan_protocol::{BlobHash, EntryId, EventKey, Outcome, RunId, SessionId, TapeName, WorkspaceId};
@@ -9,12 +10,14 @@ use capstan_tape::{
     StoreError, TapeRecord,
 };
 use rusqlite::{Connection, Params, params};
+use serde::Serialize;
 use serde_json::Value;
 
 use super::columns::{integer, key_columns, to_json};
 use super::error::store_error;
 use super::known::Known;
 use super::statements::Statements;
+use super::written::{EntryText, Written};
 use super::{flight, kept, payload, read};
 
 /// Tables as rows that a batch is applied to.
@@ -23,11 +26,22 @@ pub(super) struct SqlRows<'a, 'c> {
     pub(super) statements: &'a Statements<'c>,
     pub(super) path: &'a Path,
     pub(super) known: &'a mut Known,
+    /// What of the batch is written down already, and at which of its facts it is.
+    pub(super) written: &'a Written,
+    pub(super) fact: usize,
 }
 
 impl SqlRows<'_, '_> {
     fn done<T>(&self, result: rusqlite::Result<T>) -> Result<T, StoreError> {
         result.map_err(|error| store_error(self.path, &error))
+    }
+
+    /// What the present fact brings, as JSON.
+    fn one(&self, value: &impl Serialize) -> rusqlite::Result<Cow<'_, str>> {
+        match self.written.one(self.fact) {
+            Some(text) => Ok(Cow::Borrowed(text)),
+            None => to_json(value).map(Cow::Owned),
+        }
     }
 
     /// How many rows a statement changed.
@@ -37,6 +51,10 @@ impl SqlRows<'_, '_> {
 }
 
 impl Rows for SqlRows<'_, '_> {
+    fn begin_fact(&mut self, position: usize) {
+        self.fact = position;
+    }
+
     fn tape(&mut self, name: &TapeName) -> Result<Option<TapeRecord>, StoreError> {
         let read = || read::tape(self.connection, name);
         let row = self.known.tapes.or_read(name, read);
@@ -83,7 +101,14 @@ impl Rows for SqlRows<'_, '_> {
 
     fn put_entry(&mut self, tape: &TapeName, entry: &Entry) -> Result<(), StoreError> {
         let write = || {
-            let payload = payload::keep(self.connection, &entry.payload)?;
+            let own;
+            let text = if let Some(text) = self.written.entry(self.fact) {
+                text
+            } else {
+                own = EntryText::of(entry)?;
+                &own
+            };
+            let payload = payload::keep(self.connection, &text.payload)?;
             self.execute(
                 "INSERT INTO entries (tape, id, kind, anchor, payload, meta, date, date_ms, extra, payload_hash) \
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
@@ -93,11 +118,11 @@ impl Rows for SqlRows<'_, '_> {
                     entry.kind.as_str(),
                     entry.name().filter(|_| entry.kind == Kind::Anchor),
                     payload.json,
-                    to_json(&entry.meta)?,
+                    text.meta,
                     entry.date.as_str(),
                     entry.date.timestamp().map(capstan_protocol::Timestamp::as_millis),
-                    to_json(&entry.extra)?,
-                    payload.hash,
+                    text.extra,
+                    payload.hash.as_ref().map(BlobHash::as_str),
                 ],
             )
         };
@@ -164,9 +189,10 @@ impl Rows for SqlRows<'_, '_> {
 
     fn add_run(&mut self, record: &RunRecord) -> Result<bool, StoreError> {
         let write = || {
+            let text = self.one(record)?;
             self.execute(
                 "INSERT INTO runs (run_id, session, status, record) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING",
-                params![record.run_id.as_str(), record.session.as_str(), open_or_ended(record), to_json(record)?],
+                params![record.run_id.as_str(), record.session.as_str(), open_or_ended(record), text],
             )
         };
         let is_new = self.done(write())? > 0;
@@ -193,7 +219,7 @@ impl Rows for SqlRows<'_, '_> {
     fn add_outbound(&mut self, outbound: &NewOutbound) -> Result<OutboxId, StoreError> {
         let [source, bot_id, event_id] = key_columns(&outbound.event);
         let write = || {
-            let (message, status) = (to_json(&outbound.message)?, to_json(&OutboxStatus::waiting())?);
+            let (message, status) = (self.one(&outbound.message)?, to_json(&OutboxStatus::waiting())?);
             let values = params![source, bot_id, event_id, outbound.at.to_string(), message, status, outbound.owner];
             self.execute(
                 "INSERT INTO outbox (source, bot_id, event_id, at, message, status, owner) \

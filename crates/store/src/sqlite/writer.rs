@@ -19,6 +19,7 @@ use super::known::Known;
 use super::rows::SqlRows;
 use super::search::{self, Chunk};
 use super::statements::Statements;
+use super::written::Written;
 
 /// How many batches may wait. A writer that finds no room waits too.
 const WAITING: usize = 1024;
@@ -29,7 +30,7 @@ type Answer = Result<Committed, StoreError>;
 
 /// Something that waits to be written, and who wants to know.
 enum Job {
-    Batch(Batch, oneshot::Sender<Answer>),
+    Batch(Batch, Written, oneshot::Sender<Answer>),
     Index(IndexWork, oneshot::Sender<Result<(), StoreError>>),
 }
 
@@ -58,7 +59,8 @@ impl Writer {
 
     /// Writes a batch and returns when it is on disk.
     pub(super) async fn commit(&self, batch: Batch) -> Answer {
-        self.ask(|answer| Job::Batch(batch, answer)).await
+        let written = Written::of(&batch);
+        self.ask(|answer| Job::Batch(batch, written, answer)).await
     }
 
     /// Does something to the search index, in a transaction of its own.
@@ -95,7 +97,7 @@ fn write_all(connection: &Connection, path: &Path, mut waiting: mpsc::Receiver<J
         let mut next = Some(first);
         while let Some(job) = next.take() {
             match job {
-                Job::Batch(batch, answer) => group.push((batch, answer)),
+                Job::Batch(batch, written, answer) => group.push((batch, (written, answer))),
                 Job::Index(work, answer) => {
                     // Whoever came before is not kept waiting by it.
                     table.write_group(std::mem::take(&mut group));
@@ -128,13 +130,14 @@ enum Apart {
 }
 
 impl Table<'_> {
-    fn write_group(&mut self, group: Vec<(Batch, oneshot::Sender<Answer>)>) {
+    fn write_group(&mut self, group: Vec<(Batch, (Written, oneshot::Sender<Answer>))>) {
         if group.is_empty() {
             return;
         }
-        let (mut batches, waiting): (Vec<_>, Vec<_>) = group.into_iter().unzip();
+        let (mut batches, rest): (Vec<_>, Vec<_>) = group.into_iter().unzip();
+        let (written, waiting): (Vec<_>, Vec<_>) = rest.into_iter().unzip();
         let point = fail_point::Point::of(&batches);
-        let answers = match self.commit_group(&mut batches, &point) {
+        let answers = match self.commit_group(&mut batches, &written, &point) {
             Ok(answers) => {
                 point.after();
                 answers
@@ -148,11 +151,16 @@ impl Table<'_> {
     }
 
     /// An error means that nothing was written.
-    fn commit_group(&mut self, batches: &mut [Batch], point: &fail_point::Point) -> Result<Vec<Answer>, StoreError> {
+    fn commit_group(
+        &mut self,
+        batches: &mut [Batch],
+        written: &[Written],
+        point: &fail_point::Point,
+    ) -> Result<Vec<Answer>, StoreError> {
         let (is_one, was_late) = (batches.len() == 1, Cell::new(false));
         let mut apply = |apart| {
             self.in_transaction(|table| {
-                let applied = table.apply_group(batches, apart);
+                let applied = table.apply_group(batches, written, apart);
                 was_late.set(applied.is_err() && !table.connection.is_autocommit());
                 let answers = applied?;
                 point.before();
@@ -185,31 +193,44 @@ impl Table<'_> {
     }
 
     /// Applies every batch. An error means that none of the whole group may be written.
-    fn apply_group(&mut self, batches: &mut [Batch], apart: Apart) -> Result<Vec<Answer>, StoreError> {
+    fn apply_group(
+        &mut self,
+        batches: &mut [Batch],
+        written: &[Written],
+        apart: Apart,
+    ) -> Result<Vec<Answer>, StoreError> {
         let mut answers = Vec::with_capacity(batches.len());
-        for batch in batches {
+        for (batch, written) in batches.iter_mut().zip(written) {
             answers.push(match apart {
-                Apart::Nothing => self.apply(batch)?,
-                Apart::Savepoints => self.apply_alone(batch)?,
+                Apart::Nothing => self.apply(batch, written)?,
+                Apart::Savepoints => self.apply_alone(batch, written)?,
             });
         }
         Ok(answers)
     }
 
     /// Applies a batch that cannot be taken back. An error means that it was refused too late.
-    fn apply(&mut self, batch: &mut Batch) -> Result<Answer, StoreError> {
+    fn apply(&mut self, batch: &mut Batch, written: &Written) -> Result<Answer, StoreError> {
         let before = self.connection.total_changes();
         let Self { connection, statements, path, known } = self;
-        match rules::apply(&mut SqlRows { connection, statements, path, known }, batch, Timestamp::now()) {
+        match rules::apply(
+            &mut SqlRows { connection, statements, path, known, written, fact: 0 },
+            batch,
+            Timestamp::now(),
+        ) {
             Err(error) if connection.is_autocommit() || connection.total_changes() != before => Err(error),
             answer => Ok(answer),
         }
     }
 
-    fn apply_alone(&mut self, batch: &mut Batch) -> Result<Answer, StoreError> {
+    fn apply_alone(&mut self, batch: &mut Batch, written: &Written) -> Result<Answer, StoreError> {
         self.execute("SAVEPOINT batch")?;
         let Self { connection, statements, path, known } = self;
-        let answer = rules::apply(&mut SqlRows { connection, statements, path, known }, batch, Timestamp::now());
+        let answer = rules::apply(
+            &mut SqlRows { connection, statements, path, known, written, fact: 0 },
+            batch,
+            Timestamp::now(),
+        );
         if let Err(error) = &answer {
             if self.connection.is_autocommit() {
                 // SQLite gave up the whole transaction, as it does when the disk is full.

@@ -10,6 +10,10 @@ use crate::{
 
 /// The rows a batch reads and writes. They know no rules: "put" inserts or replaces.
 pub trait Rows {
+    /// What follows is done for the fact of this position in its batch. A store need not know.
+    fn begin_fact(&mut self, position: usize) {
+        let _ = position;
+    }
     /// A tape.
     fn tape(&mut self, name: &TapeName) -> Result<Option<TapeRecord>, StoreError>;
     /// Keeps a tape.
