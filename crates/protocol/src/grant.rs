@@ -118,17 +118,6 @@ impl Default for StateLimits {
     }
 }
 
-impl StateLimits {
-    /// The smaller of each.
-    pub fn min(self, other: Self) -> Self {
-        Self {
-            keys: self.keys.min(other.keys),
-            value_bytes: self.value_bytes.min(other.value_bytes),
-            total_bytes: self.total_bytes.min(other.total_bytes),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::Access;

@@ -41,7 +41,12 @@ const BYTES_PER_TOKEN: u64 = 4;
 impl TokenCount {
     /// How many tokens a call would send, from the length of its text.
     pub fn estimate(call: &ModelCall) -> Self {
-        Self { tokens: call.bytes().div_ceil(BYTES_PER_TOKEN), estimated: true }
+        Self::of_bytes(call.bytes())
+    }
+
+    /// How many tokens so much text is.
+    pub fn of_bytes(bytes: u64) -> Self {
+        Self { tokens: bytes.div_ceil(BYTES_PER_TOKEN), estimated: true }
     }
 }
 

@@ -3,14 +3,11 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use capstan_hooks::contracts::{ModelCall, ModelEvent, ModelResults, ModelsApi, tool_bytes};
+use capstan_hooks::contracts::{ModelCall, ModelEvent, ModelResults, ModelsApi, TokenCount, tool_bytes};
 use capstan_protocol::{ApiError, ApiErrorCode, ModelId, ToolSpec, Usage};
 use futures::StreamExt as _;
 
 use crate::runs::budget::{Budget, Exhausted};
-
-/// How many bytes of text count as a token where the provider does not say what was used.
-const BYTES_PER_TOKEN: u64 = 4;
 
 /// Models, as long as the run's budget lasts. A call that began is never cut short: the next one is refused.
 pub(super) struct Spending<M> {
@@ -61,8 +58,9 @@ impl Meter {
         }
     }
 
+    /// Where the provider does not say what was used.
     fn estimate(&self) -> u64 {
-        (self.bytes + tool_bytes(&self.tools)).div_ceil(BYTES_PER_TOKEN)
+        TokenCount::of_bytes(self.bytes + tool_bytes(&self.tools)).tokens
     }
 }
 
