@@ -1,5 +1,7 @@
 //! The agent on a model that answers at once: what everything beside the model takes.
 
+mod at_once;
+
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
@@ -12,6 +14,7 @@ use serde_json::{Value, json};
 use crate::Outcome;
 use crate::cold_start::{binary, capstan, interpreter, python, time};
 use crate::sample::{Sample, print_ratio, print_row};
+use at_once::AtOnce;
 
 const WARM_UP: usize = 5;
 const TIMES: usize = 60;
@@ -25,22 +28,12 @@ type Failed = Box<dyn std::error::Error>;
 fn script(request: &Value) -> Reply {
     let newest = request["messages"].as_array().and_then(|messages| messages.last());
     let said = newest.map(|message| message["content"].to_string()).unwrap_or_default();
-    if newest.is_some_and(|message| message["role"] == "tool") {
-        Reply::text("done")
-    } else if said.contains("look") {
-        Reply::tool_calls([("call", "fs_read", json!({"path": "notes.txt"}))])
-    } else if said.contains("shell") {
-        Reply::tool_calls([("call", "bash", json!({"cmd": "true"}))])
-    } else if said.contains("long") {
-        Reply::text("word ".repeat(CHUNKS))
-    } else {
-        Reply::text("hello")
-    }
+    if said.contains("long") { Reply::text("word ".repeat(CHUNKS)) } else { Reply::text("hello") }
 }
 
-fn with_model(mut command: Command, server: &ScriptedModel) -> Command {
+fn with_model(mut command: Command, base_url: &str) -> Command {
     command.env("CAPSTAN_MODEL", "openai:scripted").env("CAPSTAN_API_KEY", "sk-0123456789abcdef");
-    command.env("CAPSTAN_API_BASE", server.base_url());
+    command.env("CAPSTAN_API_BASE", base_url);
     command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
     command
 }
@@ -68,7 +61,8 @@ pub(crate) fn run() -> Outcome {
     println!("agent: {} on a model without latency, homes in {}", binary.display(), folder.path().display());
     start(&binary, folder.path(), &server)?;
     chunks(&binary, folder.path(), &server)?;
-    turns(&binary, folder.path(), &server)?;
+    drop(server);
+    turns(&binary, folder.path())?;
     peak(&binary, folder.path())
 }
 
@@ -80,7 +74,7 @@ fn start(binary: &Path, folder: &Path, server: &ScriptedModel) -> Outcome {
         let session = format!("s{number}");
         let run = ["run", "hello", "--session-id", &session];
         let python_time = time(&mut python(&interpreter, &["-c", "pass"]))?;
-        let (first, whole) = first_byte(&mut with_model(capstan(binary, folder, &run), server))?;
+        let (first, whole) = first_byte(&mut with_model(capstan(binary, folder, &run), &server.base_url()))?;
         let (demo, _) = first_byte(&mut capstan(binary, folder, &run))?;
         if number >= WARM_UP {
             samples.iter_mut().zip([python_time, first, whole, demo]).for_each(|(sample, time)| sample.push(time));
@@ -102,7 +96,7 @@ fn chunks(binary: &Path, folder: &Path, server: &ScriptedModel) -> Outcome {
         let session = format!("c{number}");
         let run = |text: &str| {
             let arguments = ["run", text, "--session-id", &session];
-            first_byte(&mut with_model(capstan(binary, folder, &arguments), server)).map(|(_, whole)| whole)
+            first_byte(&mut with_model(capstan(binary, folder, &arguments), &server.base_url())).map(|(_, whole)| whole)
         };
         let times = [raw(server, "hello")?, raw(server, "long")?, run("hello")?, run("long")?];
         if number > 0 {
@@ -145,8 +139,9 @@ fn raw(server: &ScriptedModel, text: &str) -> Result<Duration, Failed> {
 }
 
 /// A turn of a host that runs, with one tool call, beside the start of a shell.
-fn turns(binary: &Path, folder: &Path, server: &ScriptedModel) -> Outcome {
-    let mut host = Served::start(with_model(capstan(binary, folder, &["serve", "--channel", "stdio"]), server))?;
+fn turns(binary: &Path, folder: &Path) -> Outcome {
+    let base_url = AtOnce::start()?.base_url();
+    let mut host = Served::start(with_model(capstan(binary, folder, &["serve", "--channel", "stdio"]), &base_url))?;
     let mut samples: [Sample; 4] = Default::default();
     for number in 0..WARM_UP + TIMES {
         let times = [
@@ -174,7 +169,8 @@ fn peak(binary: &Path, folder: &Path) -> Outcome {
     let gate = Gate::new();
     let held = gate.clone();
     let server = ScriptedModel::start_blocking_with(move |_, _| Reply::text("hello there").held_at(&held));
-    let mut process = with_model(capstan(binary, folder, &["run", "hello", "--session-id", "peak"]), &server);
+    let mut process =
+        with_model(capstan(binary, folder, &["run", "hello", "--session-id", "peak"]), &server.base_url());
     let mut process = process.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
     while !gate.is_reached() {
         std::thread::yield_now();

@@ -197,3 +197,37 @@ fn x01_a_first_run_that_was_answered_survives_a_power_cut_with_its_home() {
     }
     assert!(platter.said().ends_with("hello\n"));
 }
+
+#[test]
+fn x01_an_answer_on_stdio_is_on_disk_before_it_is_given() {
+    let place = Place::new();
+    let layer = DiskLayer::over(&place.root()).recording();
+    let mut command = place.command(&["serve", "--channel", "stdio"]);
+    layer.load_into(&mut command);
+    let mut wire = Wire::if_ready(command).expect("there is room");
+    for number in 1..=3 {
+        let line = json!({"id": number, "session": "s", "text": "hello", "stream": number == 2});
+        wire.write(format!("{line}\n"));
+        while wire.line()["outcome"] != "replied" {}
+    }
+    assert_eq!(wire.end().data(), "");
+    let calls = layer.calls();
+    let (mut platter, mut answers) = (Platter::new(), 0_i64);
+    for (number, call) in calls.iter().enumerate() {
+        platter.take(call);
+        // Between two syncs the disk stays as it is, and ever more is said.
+        if !matches!(calls.get(number + 1), Some(Call::Sync { .. }) | None) {
+            continue;
+        }
+        let said = platter.said();
+        answers = said.lines().map(|line| i64::from(line.contains("\"outcome\":\"replied\""))).sum();
+        let streams = said.lines().any(|line| line.contains("\"event\""));
+        let left = Place::new();
+        platter.cut(Cut::KeepsSynced).write_to(&left.root());
+        left.capstan(&["tape", "verify"]).succeeded();
+        let (settled, in_flight) = if left.database().exists() { left.outcomes() } else { (0, 0) };
+        assert!(settled >= answers, "{answers} answered, {settled} there after call {number}");
+        assert!(!streams || settled + in_flight >= 2, "it streams, and is not there after call {number}");
+    }
+    assert_eq!(answers, 3);
+}

@@ -36,13 +36,18 @@ fn g01_a_line_that_says_more_than_its_event_is_kept_as_it_came() {
     wire.write(format!("{line}\n"));
     let run = wire.line()["run_id"].as_str().unwrap().to_owned();
     let plain = wire.answer_to(&json!({"session": "s", "text": "hello"}))["run_id"].as_str().unwrap().to_owned();
+    // Longer than what stands with an acceptance.
+    let long_line = json!({"session": "s", "id": 8, "text": "hello ".repeat(400)}).to_string();
+    wire.write(format!("{long_line}\n"));
+    let long = wire.line()["run_id"].as_str().unwrap().to_owned();
     assert_eq!(wire.end().data(), "");
     let shown = |run: &str| place.capstan(&["runs", "show", run, "--json"]).json()["accepted"].clone();
     assert_eq!(shown(&run)["raw"], line);
     assert_eq!(shown(&plain)["raw"], Value::Null, "its event says all of it");
+    assert_eq!(shown(&long)["raw"], long_line.as_str());
     let inbound = place.capstan(&["tape", "events", "s", "--json"]).values();
     let refs: Vec<bool> = inbound.iter().filter(|fact| fact["fact"] == "inbound").map(has_raw).collect();
-    assert_eq!(refs, [true, false]);
+    assert_eq!(refs, [true, false, true]);
     place.assert_undamaged();
 }
 

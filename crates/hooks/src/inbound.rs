@@ -21,6 +21,11 @@ pub struct Inbound {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RawPayload(pub Vec<u8>);
 
+/// In the extensions of an event whose sender hears nothing of it before its answer, not even that it was accepted. The
+/// answer is on disk before it is given; that the event was accepted need not be on disk before that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HearsOnlyAnswer;
+
 impl Inbound {
     /// An event that carries nothing else.
     pub fn new(event: Event) -> Self {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use capstan_hooks::{Inbound, Lifespan};
 use capstan_protocol::{Binding, ChannelName, EventKey, Outcome, RunId, SessionId, TapeName};
-use capstan_tape::StoreError;
+use capstan_tape::{Batch, StoreError};
 use capstan_turn::{RunFailure, Turn, TurnError};
 use futures::FutureExt as _;
 use tokio_util::sync::CancellationToken;
@@ -181,6 +181,14 @@ impl Engine {
             known = self.outcome_of(&key) => known,
             () = self.stopping.cancelled() => Ok(None),
             () = self.cancelled_in_vain(&key) => Ok(None),
+        };
+        // What was read may have been written a moment ago: nobody is told before the disk has it.
+        let known = match known {
+            Ok(Some(found)) => match self.services.tapes.store().commit(Batch::new()).await {
+                Ok(_) => Ok(Some(found)),
+                Err(error) => Err(error.into()),
+            },
+            known => known,
         };
         let served = Served { duplicate: true, ..Served::in_flight(session) };
         let failed = match known {

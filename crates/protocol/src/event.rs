@@ -203,10 +203,10 @@ pub struct SubjectRef {
     pub id: String,
 }
 
-/// The platform's own payload, kept in the store.
+/// The platform's own payload, kept in the store: with the event's acceptance if it is short, otherwise as a blob.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RawRef {
-    /// The blob that holds it.
+    /// The hash of its content.
     pub blob: crate::BlobHash,
 }
 

@@ -8,6 +8,7 @@ mod fail_point;
 mod flight;
 mod kept;
 mod known;
+mod log;
 mod payload;
 mod read;
 mod reader;

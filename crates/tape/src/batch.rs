@@ -276,6 +276,18 @@ pub enum Fact {
     },
 }
 
+/// What holds when a commit returns.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Promise {
+    /// The disk has it.
+    #[default]
+    Durable,
+    /// It is written, and a process that is killed has not lost it. A machine whose power goes may lose it, with what came
+    /// after it and never without; a moment later the disk has it. This is for what nobody outside was told of yet: a later
+    /// durable commit makes it durable too.
+    Ordered,
+}
+
 /// Facts to be made true together.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Batch {
@@ -286,6 +298,8 @@ pub struct Batch {
     /// Whether it is written by somebody who has no other tape store: a tape whose entries were handed over to one is
     /// refused then.
     pub only_here: bool,
+    /// What holds when it is committed.
+    pub promise: Promise,
     /// The facts, in order.
     pub facts: Vec<Fact>,
 }

@@ -34,7 +34,7 @@ mod store;
 mod tapes;
 mod view;
 
-pub use batch::{Assigned, Batch, Committed, EntryRef, Epoch, Expect, Fact, Fence, Judged, OutboxId};
+pub use batch::{Assigned, Batch, Committed, EntryRef, Epoch, Expect, Fact, Fence, Judged, OutboxId, Promise};
 pub use date::{DateRange, EntryDate};
 pub use depth::{DEEPEST, is_deeper};
 pub use entry::{Draft, Entry, keys};

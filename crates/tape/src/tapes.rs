@@ -9,8 +9,8 @@ use capstan_protocol::{EntryId, TapeName};
 
 use crate::fork::{has_open_call, merge_drafts};
 use crate::{
-    Batch, Committed, Draft, Entry, Expect, Fact, ForkState, GrowingWindow, Kind, NewTape, Order, Problem, Search,
-    Slice, Store, StoreError, TapeRecord, TapeStore,
+    Batch, Committed, Draft, Entry, Expect, Fact, ForkState, GrowingWindow, Kind, NewTape, Order, Problem, Promise,
+    Search, Slice, Store, StoreError, TapeRecord, TapeStore,
 };
 
 /// What the default view reads of a tape.
@@ -77,7 +77,8 @@ impl Tapes {
         for tape in &touched {
             self.adopt(tape).await?;
         }
-        let committed = self.store.commit(batch).await?;
+        // What another store has must not be missing here after a power cut: its ids would be given again.
+        let committed = self.store.commit(Batch { promise: Promise::Durable, ..batch }).await?;
         for tape in &touched {
             if let Err(error) = self.hand_over(tape).await {
                 tracing::warn!(%tape, %error, "entries wait to be handed over to the tape store");

@@ -1,7 +1,7 @@
 //! A disk that fails on demand, for the files of one folder and without root.
 //!
 //! [`DiskLayer`] is loaded into a process (Linux, `LD_PRELOAD`) and stands between it and the folder: it can write down
-//! every call that changes something there, and it can run out of room. What was written down is read as [`Call`]s; put
+//! every call that changes something there, it can run out of room, and it can fail to sync. What was written down is read as [`Call`]s; put
 //! on a [`Platter`] up to any of them, it tells what would be left had the power gone at that moment. See [`Cut`] for
 //! what a disk may do with what it was not asked to sync.
 
@@ -78,6 +78,12 @@ impl DiskLayer {
         if self.hurries {
             command.env("DISK_LAYER_HURRY", "1");
         }
+        command.env("DISK_LAYER_NO_SYNC_FILE", self.no_sync_file());
+    }
+
+    /// The file whose being there makes every sync fail, for processes that run already too.
+    pub fn no_sync_file(&self) -> PathBuf {
+        self.own.path().join("no-sync")
     }
 
     /// Gives the disk room without limit, for processes that run already too.

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use capstan_hooks::contracts::Gateway;
-use capstan_hooks::{Inbound, RawPayload};
+use capstan_hooks::{HearsOnlyAnswer, Inbound, RawPayload};
 use serde_json::value::RawValue;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinSet;
@@ -94,6 +94,9 @@ impl Listening {
         let event = Inbound::new(request.event);
         if let Some(raw) = request.raw {
             event.extensions().insert(RawPayload(raw));
+        }
+        if !request.stream {
+            event.extensions().insert(HearsOnlyAnswer);
         }
         event.extensions().insert(Asked::new(request.id, request.stream, share));
         let asked = Asked::of(&event);

@@ -139,7 +139,8 @@ pub struct Answer {
 
 /// Where a channel hands what it hears.
 pub trait Gateway: Send + Sync + 'static {
-    /// Takes an event in. When the future is done, the event is durable or was refused; its turn comes later.
+    /// Takes an event in. When the future is done, the event is durable or was refused; its turn comes later. One whose
+    /// sender [hears only the answer](crate::HearsOnlyAnswer) is durable with that.
     ///
     /// Events of one conversation are accepted in the order of these calls, not of the futures' progress.
     fn submit(&self, event: Inbound) -> BoxFuture<'static, Result<(), Refusal>>;

@@ -132,7 +132,8 @@ impl Models {
     }
 }
 
-/// What is sent is on record before it is sent.
+/// What is sent is on record before it is sent, and on disk with what comes of it: what a model was asked is lost with a
+/// power cut, as its answer is, and asked anew.
 async fn record_call(run: &Run, body: &RequestBody, model: &ModelId) -> Result<(), ApiError> {
     let number = {
         let mut progress = run.progress();
@@ -142,7 +143,7 @@ async fn record_call(run: &Run, body: &RequestBody, model: &ModelId) -> Result<(
     let (contents, entry) = calls::record(body, model, number, &run.services.written_tools);
     run.journal.extend(contents);
     run.append(entry);
-    run.flush().await.map_err(|error| store_failed(&error))
+    run.journal.flush_in_order().await.map_err(|error| store_failed(&error))
 }
 
 /// An answer that a plugin gave in place of the provider.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use capstan_hooks::contracts::{Answer, Channel, Fate};
 use capstan_protocol::Event;
-use capstan_tape::{Batch, Fact, OutboxRecord, OutboxStatus, StoreError};
+use capstan_tape::{Batch, Fact, OutboxRecord, OutboxStatus, Promise, StoreError};
 
 use super::asking::{SEND_DEADLINE, guarded, isolated};
 use super::backoff::Backoff;
@@ -279,8 +279,11 @@ impl Engine {
         if fates.is_empty() {
             return Ok(());
         }
+        // An answer that was given is given again to whoever asks for it again, on record or not.
+        let are_answers = fates.iter().all(|(row, _)| self.services.caller_waits(&row.message.channel));
+        let promise = if are_answers { Promise::Ordered } else { Promise::Durable };
         let facts = fates.into_iter().map(|(row, status)| Fact::Delivery { id: row.id, status }).collect();
-        let recorded = self.services.tapes.store().commit(Batch { facts, ..Batch::new() }).await;
+        let recorded = self.services.tapes.store().commit(Batch { promise, facts, ..Batch::new() }).await;
         if let Err(error) = &recorded {
             tracing::warn!(%error, "the fate of a message could not be recorded");
         }

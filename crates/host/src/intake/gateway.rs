@@ -5,9 +5,11 @@ use std::sync::Arc;
 use capstan_hooks::args::{AdmitMessageArgs, Busy, ResolveSessionArgs};
 use capstan_hooks::contracts::Intake;
 use capstan_hooks::points::{Admission, AdmitMessage, BuildPrompt, ResolveSession};
-use capstan_hooks::{HookFailure, Inbound, RawPayload};
-use capstan_protocol::{AdmissionMode, EntryId, Event, EventKey, Outcome, RawRef, SessionId, TapeName};
-use capstan_tape::{Batch, Draft, Expect, Fact, Fence, NewTape, StoreError, TapeAddress, blob_hash, tape_name};
+use capstan_hooks::{HearsOnlyAnswer, HookFailure, Inbound, RawPayload};
+use capstan_protocol::{AdmissionMode, BlobHash, EntryId, Event, EventKey, Outcome, RawRef, SessionId, TapeName};
+use capstan_tape::{
+    Batch, Draft, Expect, Fact, Fence, NewTape, Promise, StoreError, TapeAddress, blob_hash, tape_name,
+};
 use capstan_turn::{Arrival, ArrivalKind, TurnError};
 use serde_json::json;
 
@@ -20,6 +22,10 @@ use crate::recovery::left::WITHOUT_TURN;
 use crate::services::{SYSTEM, Services};
 use crate::sessions::awake::Reservation;
 use crate::sessions::item::{Caller, Item};
+
+/// Where an acceptance has what the platform sent, if that is no longer than this. What is longer is a content of its own.
+const RAW: &str = "raw";
+const SHORT_RAW_BYTES: usize = 1024;
 
 /// How often acceptance is tried again when another process wrote to the same tape in between.
 const RACES: usize = 16;
@@ -43,7 +49,24 @@ struct Candidate {
     tape: TapeName,
     plan: Plan,
     /// What the platform sent, to be kept.
-    raw: Option<Fact>,
+    raw: Option<Raw>,
+}
+
+/// What the platform sent.
+enum Raw {
+    /// It stands with the acceptance.
+    Short(String),
+    /// It is a content of its own.
+    Blob { hash: BlobHash, bytes: Arc<[u8]> },
+}
+
+impl Raw {
+    fn new(hash: BlobHash, bytes: &[u8]) -> Self {
+        match std::str::from_utf8(bytes) {
+            Ok(text) if text.len() <= SHORT_RAW_BYTES => Self::Short(text.to_owned()),
+            _ => Self::Blob { hash, bytes: bytes.into() },
+        }
+    }
 }
 
 /// What acceptance gave.
@@ -83,7 +106,7 @@ impl Engine {
         };
         // On disk, or not accepted: nobody needs it here any more.
         inbound.extensions().remove::<RawPayload>();
-        let raw = raw.map(|(hash, raw)| Fact::PutBlob { hash, bytes: raw.0.as_slice().into() });
+        let raw = raw.map(|(hash, raw)| Raw::new(hash, &raw.0));
         let mut candidate = Candidate { key: EventKey::from(&*inbound), inbound, session, tape, plan, raw };
         if let Plan::Turn(arrival) = candidate.plan
             && !reservation.take_place(&arrival)
@@ -308,7 +331,10 @@ impl Services {
         let owner = self.settings.owner.name().to_owned();
         for _ in 0..RACES {
             let now = self.settings.clock.now();
-            let mut batch = Batch::new();
+            // The end of the turn makes this durable too, and nothing is heard of it before.
+            let hears_later = matches!(plan, Plan::Turn(_)) && inbound.extensions().get::<HearsOnlyAnswer>().is_some();
+            let promise = if hears_later { Promise::Ordered } else { Promise::Durable };
+            let mut batch = Batch { promise, ..Batch::new() };
             batch.push(Fact::EnsureTape(NewTape {
                 name: tape.clone(),
                 session: Some(session.clone()),
@@ -325,8 +351,14 @@ impl Services {
                     }
                 }
             }
-            batch.facts.extend(raw.clone());
             let mut told = json!({ "event": **inbound });
+            match raw {
+                Some(Raw::Short(text)) => told[RAW] = text.as_str().into(),
+                Some(Raw::Blob { hash, bytes }) => {
+                    batch.push(Fact::PutBlob { hash: hash.clone(), bytes: Arc::clone(bytes) });
+                }
+                None => {}
+            }
             if let Some(own) = inbound.extensions().get::<OwnBinding>() {
                 told[OWN_BINDING] = json!(own.0);
             }

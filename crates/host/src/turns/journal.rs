@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use capstan_protocol::{EntryId, EventKey, RunId, TapeName};
 use capstan_tape::{
-    Assigned, Batch, Draft, EntryRef, Expect, Fact, Fence, GrowingWindow, Kind, RunStatus, StoreError, Tapes, Window,
+    Assigned, Batch, Draft, EntryRef, Expect, Fact, Fence, GrowingWindow, Kind, Promise, RunStatus, StoreError, Tapes,
+    Window,
 };
 use tokio_util::task::TaskTracker;
 
@@ -15,7 +16,7 @@ use crate::turns::to_the_end::ToTheEnd;
 /// The journal of one turn.
 ///
 /// Entries wait here until something must be durable before the turn goes on (a model call, a tool call) or the turn
-/// ends; then all of them are one commit, under the turn's lease. What waits is only let go of when it is on disk.
+/// ends; then all of them are one commit, under the turn's lease. What waits is only let go of when it is written.
 pub(crate) struct Journal {
     tapes: Tapes,
     tape: TapeName,
@@ -45,6 +46,8 @@ struct Pending {
     committing: usize,
     /// The runner of the turn's run has started.
     is_started: bool,
+    /// Something is written that the disk may not have yet.
+    is_unsynced: bool,
 }
 
 /// An entry that may not have its id yet.
@@ -201,10 +204,19 @@ impl Journal {
 
     /// Commits all that waits. A caller that goes away, as a cancelled run does, leaves the commit to end by itself.
     pub(crate) async fn flush(self: &Arc<Self>) -> Result<(), StoreError> {
-        if self.lock().facts.is_empty() {
+        let has_all = |pending: &Pending| pending.facts.is_empty() && !pending.is_unsynced;
+        if has_all(&self.lock()) {
             return Ok(());
         }
         self.flush_with(Vec::new()).await.map(drop)
+    }
+
+    /// Writes all that waits, without waiting for the disk: for what has no effect that a power cut could not undo.
+    pub(crate) async fn flush_in_order(self: &Arc<Self>) -> Result<(), StoreError> {
+        if self.lock().facts.is_empty() {
+            return Ok(());
+        }
+        self.flush_as(Promise::Ordered, Vec::new(), Vec::new()).await.map(drop)
     }
 
     /// Commits all that waits and these facts after it, and gives what these were assigned. They are no part of what
@@ -219,28 +231,43 @@ impl Journal {
         expect: Vec<Expect>,
         last: Vec<Fact>,
     ) -> Result<Vec<Assigned>, StoreError> {
+        self.flush_as(Promise::Durable, expect, last).await
+    }
+
+    async fn flush_as(
+        self: &Arc<Self>,
+        promise: Promise,
+        expect: Vec<Expect>,
+        last: Vec<Fact>,
+    ) -> Result<Vec<Assigned>, StoreError> {
         let (journal, count) = (Arc::clone(self), last.len());
-        let commit = ToTheEnd::new(&self.tasks, async move { journal.commit(expect, last).await });
+        let commit = ToTheEnd::new(&self.tasks, async move { journal.commit(promise, expect, last).await });
         let mut assigned = commit.await?;
         Ok(assigned.split_off(assigned.len().saturating_sub(count)))
     }
 
-    async fn commit(&self, expect: Vec<Expect>, last: Vec<Fact>) -> Result<Vec<Assigned>, StoreError> {
+    async fn commit(
+        &self,
+        promise: Promise,
+        expect: Vec<Expect>,
+        last: Vec<Fact>,
+    ) -> Result<Vec<Assigned>, StoreError> {
         let _turn = self.order.lock().await;
-        let (mut facts, count) = {
+        let (mut facts, count, is_unsynced) = {
             let mut pending = self.lock();
             pending.committing = pending.facts.len();
-            (pending.facts.clone(), pending.committing)
+            (pending.facts.clone(), pending.committing, pending.is_unsynced)
         };
         facts.extend(last);
-        if facts.is_empty() {
+        if facts.is_empty() && !is_unsynced {
             return Ok(Vec::new());
         }
-        let batch = Batch { fence: Some(self.fence.clone()), expect, facts, ..Batch::new() };
+        let batch = Batch { fence: Some(self.fence.clone()), expect, promise, facts, ..Batch::new() };
         let committed = self.tapes.commit(batch).await;
         let mut pending = self.lock();
         pending.committing = 0;
         let committed = committed?;
+        pending.is_unsynced = promise == Promise::Ordered;
         pending.facts.drain(..count);
         pending.facts.iter_mut().for_each(|fact| move_up(fact, count));
         let (done, waiting): (Vec<_>, Vec<_>) =

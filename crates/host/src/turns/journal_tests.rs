@@ -53,3 +53,14 @@ async fn x01_a_commit_that_was_left_to_end_by_itself_is_waited_for_when_the_host
     journal.tasks.wait().await;
     assert_eq!(store.read(&tape, &Slice::all()).await.unwrap().len(), 1);
 }
+
+#[tokio::test]
+async fn x02_what_was_only_written_is_on_disk_when_something_is_done_on_the_strength_of_it() {
+    let (_, _, journal) = begun().await;
+    journal.append(&RunId::generate(), Draft::event("model.call", json!({})));
+    journal.flush_in_order().await.unwrap();
+    assert!(journal.lock().is_unsynced);
+    // Nothing waits to be written, and yet it is not on disk.
+    journal.flush().await.unwrap();
+    assert!(!journal.lock().is_unsynced);
+}

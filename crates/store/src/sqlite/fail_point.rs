@@ -19,7 +19,7 @@ static SEEN: Mutex<Option<HashMap<String, u32>>> = Mutex::new(None);
 pub(super) struct Point(Option<String>);
 
 impl Point {
-    pub(super) fn of(batches: &[Batch]) -> Self {
+    pub(super) fn of<'a>(batches: impl Iterator<Item = &'a Batch>) -> Self {
         if largest_group().is_none() {
             return Self(None);
         }
@@ -64,8 +64,8 @@ pub(super) fn largest_group() -> Option<usize> {
 }
 
 /// What batches hold, in a word for each kind of fact that says what the commit is for.
-fn label(batches: &[Batch]) -> String {
-    let mut words: Vec<&str> = batches.iter().flat_map(|batch| &batch.facts).filter_map(word).collect();
+fn label<'a>(batches: impl Iterator<Item = &'a Batch>) -> String {
+    let mut words: Vec<&str> = batches.flat_map(|batch| &batch.facts).filter_map(word).collect();
     words.dedup();
     let mut seen = Vec::new();
     words.retain(|word| {

@@ -5,6 +5,7 @@ use std::hash::Hash;
 
 use capstan_protocol::{BlobHash, EventKey, RunId, TapeName};
 use capstan_tape::{InFlight, LeaseRecord, RunRecord, TapeRecord};
+use foldhash::fast::RandomState;
 use rusqlite::{Connection, Result};
 
 /// How many rows of a table are remembered.
@@ -49,11 +50,11 @@ impl Known {
 }
 
 /// Rows of one table. When there are too many all are forgotten, which costs a read each.
-pub(super) struct Remembered<K, V>(HashMap<K, V>);
+pub(super) struct Remembered<K, V>(HashMap<K, V, RandomState>);
 
 impl<K, V> Default for Remembered<K, V> {
     fn default() -> Self {
-        Self(HashMap::new())
+        Self(HashMap::default())
     }
 }
 

@@ -6,7 +6,7 @@ use capstan_tape::Batch;
 pub(super) struct Point;
 
 impl Point {
-    pub(super) fn of(_: &[Batch]) -> Self {
+    pub(super) fn of<'a>(_: impl Iterator<Item = &'a Batch>) -> Self {
         Self
     }
 

@@ -1,12 +1,13 @@
 //! Reads, on any connection: the writer's own and those that only read.
 
-use capstan_protocol::{BlobHash, EventKey, Map, Outcome, RunId, SessionId, TapeName, WorkspaceId};
+use capstan_protocol::{BlobHash, EventKey, Map, Outcome, RunId, SessionId, TapeName, Timestamp, Usage, WorkspaceId};
 use capstan_tape::{
     AcceptedRecord, Entry, EntryDate, Epoch, ForkPoint, ForkState, Kind, LeaseRecord, OutboxId, OutboxRecord,
-    RunRecord, Slice, TapeRecord,
+    RunRecord, RunStatus, Slice, TapeRecord,
 };
-use rusqlite::types::Value;
+use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Result, Row, params, params_from_iter};
+use serde::{Deserialize, Serialize};
 
 use super::columns::{entry_id, from_json, integer, key_columns, number, tape_name, timestamp, unreadable};
 use super::flight;
@@ -177,19 +178,45 @@ pub(super) fn accepted(connection: &Connection, key: &EventKey) -> Result<Option
 }
 
 pub(super) fn run(connection: &Connection, run_id: &RunId) -> Result<Option<RunRecord>> {
-    let mut statement = connection.prepare_cached("SELECT record FROM runs WHERE run_id = ?1")?;
-    statement.query_row([run_id.as_str()], |row| from_json(row, 0)).optional()
+    let mut statement = connection.prepare_cached("SELECT record, changed FROM runs WHERE run_id = ?1")?;
+    statement.query_row([run_id.as_str()], run_row).optional()
 }
 
 pub(super) fn runs(connection: &Connection, limit: usize) -> Result<Vec<RunRecord>> {
-    let mut statement = connection.prepare_cached("SELECT record FROM runs ORDER BY number DESC LIMIT ?1")?;
-    statement.query_map([i64::try_from(limit).unwrap_or(i64::MAX)], |row| from_json(row, 0))?.collect()
+    let mut statement = connection.prepare_cached("SELECT record, changed FROM runs ORDER BY number DESC LIMIT ?1")?;
+    statement.query_map([i64::try_from(limit).unwrap_or(i64::MAX)], run_row)?.collect()
 }
 
 pub(super) fn running(connection: &Connection) -> Result<Vec<RunRecord>> {
     let mut statement =
-        connection.prepare_cached("SELECT record FROM runs WHERE status = 'running' ORDER BY number")?;
-    statement.query_map([], |row| from_json(row, 0))?.collect()
+        connection.prepare_cached("SELECT record, changed FROM runs WHERE status = 'running' ORDER BY number")?;
+    statement.query_map([], run_row)?.collect()
+}
+
+/// What can change of a run.
+#[derive(Serialize, Deserialize)]
+pub(super) struct RunChange {
+    status: RunStatus,
+    ended_at: Option<Timestamp>,
+    usage: Option<Usage>,
+    cancel_requested: bool,
+}
+
+impl RunChange {
+    pub(super) fn of(run: &RunRecord) -> Self {
+        let RunRecord { status, ended_at, usage, cancel_requested, .. } = run;
+        Self { status: *status, ended_at: *ended_at, usage: usage.clone(), cancel_requested: *cancel_requested }
+    }
+}
+
+/// A run as it was opened, with what has changed since.
+fn run_row(row: &Row<'_>) -> Result<RunRecord> {
+    let opened: RunRecord = from_json(row, 0)?;
+    if row.get_ref(1)? == ValueRef::Null {
+        return Ok(opened);
+    }
+    let RunChange { status, ended_at, usage, cancel_requested } = from_json(row, 1)?;
+    Ok(RunRecord { status, ended_at, usage, cancel_requested, ..opened })
 }
 
 /// What [`outbox_row`] reads.

@@ -204,8 +204,9 @@ impl Rows for SqlRows<'_, '_> {
 
     fn put_run(&mut self, record: &RunRecord) -> Result<(), StoreError> {
         let write = || {
-            let sql = "UPDATE runs SET status = ?2, record = ?3 WHERE run_id = ?1";
-            self.execute(sql, params![record.run_id.as_str(), open_or_ended(record), to_json(record)?])
+            let sql = "UPDATE runs SET status = ?2, changed = ?3 WHERE run_id = ?1";
+            let changed = to_json(&read::RunChange::of(record))?;
+            self.execute(sql, params![record.run_id.as_str(), open_or_ended(record), changed])
         };
         self.done(write())?;
         if record.status.is_open() {

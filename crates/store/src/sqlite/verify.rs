@@ -108,8 +108,14 @@ fn check_entries(connection: &Connection, tapes: &BTreeMap<TapeName, TapeRecord>
 
 /// Rows of the other tables that hold something else than they should.
 fn check_rows(connection: &Connection) -> Result<Vec<Problem>> {
-    const JSON: [(&str, &str); 5] =
-        [("outcomes", "outcome"), ("runs", "record"), ("outbox", "message"), ("outbox", "status"), ("state", "value")];
+    const JSON: [(&str, &str); 6] = [
+        ("outcomes", "outcome"),
+        ("runs", "record"),
+        ("runs", "changed"),
+        ("outbox", "message"),
+        ("outbox", "status"),
+        ("state", "value"),
+    ];
     let mut problems = Vec::new();
     for (table, column) in JSON {
         let sql = format!("SELECT count(*) FROM {table} WHERE NOT json_valid({column})");

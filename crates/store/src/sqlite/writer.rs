@@ -1,21 +1,25 @@
 //! The one thread that writes, with group commit.
 //!
-//! It takes every batch that waits into one transaction, and answers nobody before `COMMIT`: many writers share one flush
-//! of the disk. A batch that is refused is refused alone: one that had written something by then makes the group begin
-//! anew, each batch behind a savepoint of its own.
+//! It takes every batch that waits into one transaction, and answers nobody before `COMMIT`, nor before the disk has it
+//! where that was promised: many writers share one flush of the disk. A batch that is refused is refused alone: one that
+//! had written something by then makes the group begin anew, each batch behind a savepoint of its own.
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
-use std::thread::JoinHandle;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{JoinHandle, Thread};
+use std::time::{Duration, Instant};
 
 use capstan_protocol::Timestamp;
-use capstan_tape::{Batch, Committed, StoreError, rules};
+use capstan_tape::{Batch, Committed, Promise, StoreError, rules};
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
 use super::error::store_error;
 use super::fail_point;
 use super::known::Known;
+use super::log::Log;
 use super::rows::SqlRows;
 use super::search::{self, Chunk};
 use super::statements::Statements;
@@ -30,8 +34,21 @@ type Answer = Result<Committed, StoreError>;
 
 /// Something that waits to be written, and who wants to know.
 enum Job {
-    Batch(Batch, Written, oneshot::Sender<Answer>),
+    Batch(Box<Brought>, oneshot::Sender<Reply>),
     Index(IndexWork, oneshot::Sender<Result<(), StoreError>>),
+}
+
+/// A batch, and what of it is written down already.
+struct Brought {
+    batch: Batch,
+    written: Written,
+}
+
+/// An answer, and the batch that it is about: all sessions wait for the thread that writes, so whoever brought a batch drops
+/// it.
+struct Reply {
+    answer: Answer,
+    brought: Box<Brought>,
 }
 
 /// Something to be done to the search index, which no batch depends on.
@@ -53,27 +70,27 @@ impl Writer {
         let (jobs, waiting) = mpsc::channel(WAITING);
         let what = format!("start the writer of {}", path.display());
         let thread = std::thread::Builder::new().name("capstan-sqlite".to_owned());
-        let thread = thread.spawn(move || write_all(&connection, &path, waiting));
+        let thread = thread.spawn(move || write_all(&connection, &path, Waiting { jobs: waiting, waker: None }));
         Ok(Self { jobs: Some(jobs), thread: Some(thread.map_err(|error| StoreError::io(what, error))?) })
     }
 
-    /// Writes a batch and returns when it is on disk.
+    /// Writes a batch and returns when what it promises holds.
     pub(super) async fn commit(&self, batch: Batch) -> Answer {
-        let written = Written::of(&batch);
-        self.ask(|answer| Job::Batch(batch, written, answer)).await
+        let brought = Box::new(Brought { written: Written::of(&batch), batch });
+        self.ask(|reply| Job::Batch(brought, reply)).await?.answer
     }
 
     /// Does something to the search index, in a transaction of its own.
     pub(super) async fn index(&self, work: IndexWork) -> Result<(), StoreError> {
-        self.ask(|answer| Job::Index(work, answer)).await
+        self.ask(|answer| Job::Index(work, answer)).await?
     }
 
-    async fn ask<T>(&self, job: impl FnOnce(oneshot::Sender<Result<T, StoreError>>) -> Job) -> Result<T, StoreError> {
+    async fn ask<T>(&self, job: impl FnOnce(oneshot::Sender<T>) -> Job) -> Result<T, StoreError> {
         let stopped = || StoreError::io("write to the database", "the thread that writes has stopped");
         let (answer, answered) = oneshot::channel();
         let jobs = self.jobs.as_ref().ok_or_else(stopped)?;
         jobs.send(job(answer)).await.map_err(|_| stopped())?;
-        answered.await.map_err(|_| stopped())?
+        answered.await.map_err(|_| stopped())
     }
 }
 
@@ -89,15 +106,23 @@ impl Drop for Writer {
     }
 }
 
-fn write_all(connection: &Connection, path: &Path, mut waiting: mpsc::Receiver<Job>) {
+fn write_all(connection: &Connection, path: &Path, mut waiting: Waiting) {
     let largest = fail_point::largest_group().unwrap_or(GROUP);
-    let mut table = Table { connection, statements: Statements::new(connection), path, known: Known::default() };
-    while let Some(first) = waiting.blocking_recv() {
+    let (statements, log) = (Statements::new(connection), Log::of(path));
+    let mut table = Table { connection, statements, path, known: Known::default(), log };
+    loop {
+        let mut next = match waiting.next(table.log.due()) {
+            Next::Job(job) => Some(job),
+            Next::Nothing => {
+                table.sync_unasked();
+                continue;
+            }
+            Next::End => break,
+        };
         let mut group = Vec::new();
-        let mut next = Some(first);
         while let Some(job) = next.take() {
             match job {
-                Job::Batch(batch, written, answer) => group.push((batch, (written, answer))),
+                Job::Batch(brought, reply) => group.push((brought, reply)),
                 Job::Index(work, answer) => {
                     // Whoever came before is not kept waiting by it.
                     table.write_group(std::mem::take(&mut group));
@@ -105,10 +130,54 @@ fn write_all(connection: &Connection, path: &Path, mut waiting: mpsc::Receiver<J
                 }
             }
             if group.len() < largest {
-                next = waiting.try_recv().ok();
+                next = waiting.jobs.try_recv().ok();
             }
         }
         table.write_group(group);
+    }
+    table.sync_unasked();
+}
+
+/// What waits to be written by a thread.
+struct Waiting {
+    jobs: mpsc::Receiver<Job>,
+    waker: Option<Waker>,
+}
+
+enum Next {
+    Job(Job),
+    /// Nothing has come in time.
+    Nothing,
+    /// Nothing will ever come.
+    End,
+}
+
+/// Wakes a thread.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+impl Waiting {
+    /// What comes next, if anything comes until then.
+    fn next(&mut self, until: Option<Instant>) -> Next {
+        let this_thread = || Waker::from(Arc::new(Unpark(std::thread::current())));
+        let waker = self.waker.get_or_insert_with(this_thread);
+        loop {
+            match self.jobs.poll_recv(&mut Context::from_waker(waker)) {
+                Poll::Ready(Some(job)) => return Next::Job(job),
+                Poll::Ready(None) => return Next::End,
+                Poll::Pending => {}
+            }
+            match until.map(|until| until.saturating_duration_since(Instant::now())) {
+                None => std::thread::park(),
+                Some(Duration::ZERO) => return Next::Nothing,
+                Some(left) => std::thread::park_timeout(left),
+            }
+        }
     }
 }
 
@@ -118,6 +187,7 @@ struct Table<'a> {
     statements: Statements<'a>,
     path: &'a Path,
     known: Known,
+    log: Log,
 }
 
 /// What keeps the batches of a group apart.
@@ -130,37 +200,64 @@ enum Apart {
 }
 
 impl Table<'_> {
-    fn write_group(&mut self, group: Vec<(Batch, (Written, oneshot::Sender<Answer>))>) {
+    /// Writes batches, and answers: those who were promised it, when the disk has what was written.
+    fn write_group(&mut self, group: Vec<(Box<Brought>, oneshot::Sender<Reply>)>) {
         if group.is_empty() {
             return;
         }
-        let (mut batches, rest): (Vec<_>, Vec<_>) = group.into_iter().unzip();
-        let (written, waiting): (Vec<_>, Vec<_>) = rest.into_iter().unzip();
-        let point = fail_point::Point::of(&batches);
-        let answers = match self.commit_group(&mut batches, &written, &point) {
+        let (mut group, waiting): (Vec<_>, Vec<_>) = group.into_iter().unzip();
+        let point = fail_point::Point::of(group.iter().map(|brought| &brought.batch));
+        let answers = match self.commit_group(&mut group, &point) {
             Ok(answers) => {
                 point.after();
                 answers
             }
             Err(failed) => vec![Err(failed); waiting.len()],
         };
-        for (waiting, answer) in waiting.into_iter().zip(answers) {
-            // Whoever asked may have gone; what was written stays written.
-            let _ = waiting.send(answer);
+        let replies = answers.into_iter().zip(group).map(|(answer, brought)| Reply { answer, brought });
+        // What a batch was refused for is on disk too when that is told.
+        let waits_for_disk =
+            |(reply, _): &(Reply, _)| reply.answer.is_err() || reply.brought.batch.promise == Promise::Durable;
+        let (durable, ordered): (Vec<_>, Vec<_>) = replies.zip(waiting).partition(waits_for_disk);
+        let is_asked = !durable.is_empty();
+        for (reply, to) in ordered {
+            give(reply, to);
+        }
+        if !is_asked {
+            self.log.wrote();
+            if self.log.due().is_some_and(|due| due <= Instant::now()) {
+                self.sync_unasked();
+            }
+            return;
+        }
+        let synced = self.log.sync();
+        for (reply, to) in durable {
+            match &synced {
+                Ok(()) => give(reply, to),
+                Err(error) => give(Reply { answer: Err(error.clone()), ..reply }, to),
+            }
+        }
+    }
+
+    /// Syncs what nobody waits for.
+    fn sync_unasked(&mut self) {
+        if self.log.due().is_some()
+            && let Err(error) = self.log.sync()
+        {
+            tracing::error!(%error, "the disk failed");
         }
     }
 
     /// An error means that nothing was written.
     fn commit_group(
         &mut self,
-        batches: &mut [Batch],
-        written: &[Written],
+        group: &mut [Box<Brought>],
         point: &fail_point::Point,
     ) -> Result<Vec<Answer>, StoreError> {
-        let (is_one, was_late) = (batches.len() == 1, Cell::new(false));
+        let (is_one, was_late) = (group.len() == 1, Cell::new(false));
         let mut apply = |apart| {
             self.in_transaction(|table| {
-                let applied = table.apply_group(batches, written, apart);
+                let applied = table.apply_group(group, apart);
                 was_late.set(applied.is_err() && !table.connection.is_autocommit());
                 let answers = applied?;
                 point.before();
@@ -175,6 +272,9 @@ impl Table<'_> {
 
     /// An error means that nothing was written.
     fn in_transaction<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        if let Some(failure) = self.log.failure() {
+            return Err(failure.clone());
+        }
         let written = self.execute("BEGIN IMMEDIATE").and_then(|()| {
             self.known.heed(self.connection).map_err(|error| store_error(self.path, &error))?;
             let done = work(self)?;
@@ -193,14 +293,10 @@ impl Table<'_> {
     }
 
     /// Applies every batch. An error means that none of the whole group may be written.
-    fn apply_group(
-        &mut self,
-        batches: &mut [Batch],
-        written: &[Written],
-        apart: Apart,
-    ) -> Result<Vec<Answer>, StoreError> {
-        let mut answers = Vec::with_capacity(batches.len());
-        for (batch, written) in batches.iter_mut().zip(written) {
+    fn apply_group(&mut self, group: &mut [Box<Brought>], apart: Apart) -> Result<Vec<Answer>, StoreError> {
+        let mut answers = Vec::with_capacity(group.len());
+        for brought in group {
+            let Brought { batch, written } = &mut **brought;
             answers.push(match apart {
                 Apart::Nothing => self.apply(batch, written)?,
                 Apart::Savepoints => self.apply_alone(batch, written)?,
@@ -212,7 +308,7 @@ impl Table<'_> {
     /// Applies a batch that cannot be taken back. An error means that it was refused too late.
     fn apply(&mut self, batch: &mut Batch, written: &Written) -> Result<Answer, StoreError> {
         let before = self.connection.total_changes();
-        let Self { connection, statements, path, known } = self;
+        let Self { connection, statements, path, known, .. } = self;
         match rules::apply(
             &mut SqlRows { connection, statements, path, known, written, fact: 0 },
             batch,
@@ -225,7 +321,7 @@ impl Table<'_> {
 
     fn apply_alone(&mut self, batch: &mut Batch, written: &Written) -> Result<Answer, StoreError> {
         self.execute("SAVEPOINT batch")?;
-        let Self { connection, statements, path, known } = self;
+        let Self { connection, statements, path, known, .. } = self;
         let answer = rules::apply(
             &mut SqlRows { connection, statements, path, known, written, fact: 0 },
             batch,
@@ -254,4 +350,9 @@ impl Table<'_> {
     fn execute(&self, sql: &'static str) -> Result<(), StoreError> {
         self.statements.execute(sql, []).map(drop).map_err(|error| store_error(self.path, &error))
     }
+}
+
+fn give(reply: Reply, to: oneshot::Sender<Reply>) {
+    // Whoever asked may have gone; what was written stays written.
+    let _gone = to.send(reply);
 }

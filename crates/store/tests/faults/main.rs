@@ -9,6 +9,7 @@ mod fence;
 mod full;
 mod power;
 mod process;
+mod promises;
 #[path = "../support/mod.rs"]
 mod support;
 mod survivors;

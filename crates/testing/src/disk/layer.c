@@ -37,6 +37,7 @@ static char folder[PATH_MAX];
 static size_t folder_length;
 static int log_file = -1;
 static const char *room_file;
+static const char *no_sync_file;
 static int64_t room = -1;
 static int hurry;
 
@@ -45,6 +46,7 @@ __attribute__((constructor)) static void begin(void) {
     const char *log = getenv("DISK_LAYER_LOG");
     const char *bytes = getenv("DISK_LAYER_ROOM");
     room_file = getenv("DISK_LAYER_ROOM_FILE");
+    no_sync_file = getenv("DISK_LAYER_NO_SYNC_FILE");
     hurry = getenv("DISK_LAYER_HURRY") != NULL;
     if (!path || strlen(path) >= sizeof folder) return;
     strcpy(folder, path);
@@ -259,6 +261,10 @@ EXPORT int ftruncate64(int fd, off64_t length) {
 
 /* The record is the sync: the real disk need not be waited for. */
 EXPORT int fsync(int fd) {
+    if (is_watched(fd) && no_sync_file && exists(no_sync_file)) {
+        errno = EIO;
+        return -1;
+    }
     if (!is_watched(fd) || log_file < 0) return (int)syscall(SYS_fsync, fd);
     pthread_mutex_lock(&turn);
     put('s', fd, 0, NULL, 0, NULL);

@@ -50,15 +50,17 @@ pub(super) async fn show(tapes: &Tapes, run: RunRecord, json: bool) -> Result<()
 impl Known {
     async fn of(tapes: &Tapes, run: RunRecord) -> Result<Self, StoreError> {
         let accepted = tapes.store().accepted(&run.event).await?;
-        let event = match &accepted {
-            Some(accepted) => event_of(tapes, accepted).await?,
-            None => None,
+        let (event, raw) = match &accepted {
+            Some(accepted) => event_of(tapes, accepted).await?.unzip(),
+            None => (None, None),
         };
-        let raw = match event.as_ref().and_then(|event| event.raw_ref.as_ref()) {
-            Some(raw) => tapes.store().blob(&raw.blob).await?,
-            None => None,
+        let raw = match (raw.flatten(), event.as_ref().and_then(|event| event.raw_ref.as_ref())) {
+            (None, Some(raw)) => {
+                let bytes = tapes.store().blob(&raw.blob).await?;
+                bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            }
+            (raw, _) => raw,
         };
-        let raw = raw.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         let text = event.map(|event| event.input.plain_text().to_owned());
         let results = results(tapes, &run).await?;
         let folded = folded(tapes, &run).await?;
@@ -143,12 +145,14 @@ fn usage(usage: Option<&Usage>) -> String {
     format!("prompt {prompt}, completion {completion}, total {} tokens", tokens(usage.total_tokens))
 }
 
-/// The event of an accepted record.
-async fn event_of(tapes: &Tapes, accepted: &AcceptedRecord) -> Result<Option<Event>, StoreError> {
+/// The event of an accepted record, and what the platform sent if it stands with it.
+async fn event_of(tapes: &Tapes, accepted: &AcceptedRecord) -> Result<Option<(Event, Option<String>)>, StoreError> {
     let before = EntryId(accepted.entry.0.saturating_sub(1));
     let just_it = Slice { up_to: Some(accepted.entry), ..Slice::after(before) };
     let found = in_every_generation(tapes, &accepted.tape, just_it, |_| true).await?;
-    Ok(found.first().and_then(|entry| Event::deserialize(entry.payload.get("data")?.get("event")?).ok()))
+    let told = found.first().and_then(|entry| entry.payload.get("data"));
+    let raw = told.and_then(|told| told.get("raw")?.as_str()).map(str::to_owned);
+    Ok(told.and_then(|told| Event::deserialize(told.get("event")?).ok()).map(|event| (event, raw)))
 }
 
 /// The entries that name the run, in order.

@@ -1,0 +1,140 @@
+//! What a commit promises: that the disk has it, or only that nothing is written before it.
+
+use std::path::Path;
+use std::time::Duration;
+
+use capstan_protocol::EntryId;
+use capstan_store::SqliteStore;
+use capstan_tape::{Batch, Expect, Promise, Store, StoreError};
+use capstan_testing::disk::{Cut, DiskLayer, Platter};
+
+use crate::process;
+use crate::support::{all, messages, name, texts};
+
+const DATABASE: &str = "capstan.db";
+
+fn ordered(text: &str) -> Batch {
+    Batch { promise: Promise::Ordered, ..durable(text) }
+}
+
+fn durable(text: &str) -> Batch {
+    messages(&name("t"), &[text])
+}
+
+#[tokio::test]
+#[ignore = "the process whose power goes"]
+async fn writer() {
+    let store = SqliteStore::open(process::database()).unwrap();
+    store.commit(durable("begun")).await.unwrap();
+    process::say("begun");
+    store.commit(ordered("first")).await.unwrap();
+    process::say("wrote first");
+    store.commit(durable("second")).await.unwrap();
+    process::say("has second");
+    store.commit(ordered("third")).await.unwrap();
+    process::say("wrote third");
+    // A hundred times as long as the disk may go without it, and nobody asks for it.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    process::say("has third");
+    store.commit(ordered("fourth")).await.unwrap();
+    store.commit(ordered("fifth")).await.unwrap();
+    // The same event is refused for what may not be on disk yet, so that is there when it is.
+    let mut refused = ordered("never");
+    refused.expect.push(Expect::Head { tape: name("t"), head: EntryId(1) });
+    store.commit(refused).await.unwrap_err();
+    process::say("has fifth");
+    store.commit(ordered("last")).await.unwrap();
+}
+
+/// What stands on the tape in what is left of the database.
+async fn left(platter: &Platter<'_>, cut: Cut) -> Vec<String> {
+    let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    platter.cut(cut).write_to(folder.path());
+    let database = folder.path().join(DATABASE);
+    if !database.exists() {
+        return Vec::new();
+    }
+    let store = SqliteStore::open(&database).unwrap();
+    assert_eq!(store.verify().await.unwrap(), []);
+    texts(&all(&store, &name("t")).await)
+}
+
+#[tokio::test]
+async fn x01_what_is_only_written_in_order_is_on_disk_with_the_next_durable_commit_or_soon() {
+    const ALL: [&str; 7] = ["begun", "first", "second", "third", "fourth", "fifth", "last"];
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().canonicalize().unwrap();
+    let layer = DiskLayer::over(&folder).recording();
+    let mut process = process::doing("promises::writer", &folder.join(DATABASE));
+    layer.load_into(&mut process);
+    assert!(process.output().unwrap().status.success());
+    let calls = layer.calls();
+    let (mut platter, mut not_waited_for) = (Platter::new(), 0);
+    for (number, call) in calls.iter().enumerate() {
+        platter.take(call);
+        let said = platter.said();
+        for cut in [Cut::KeepsSynced, Cut::KeepsSome(number as u64)] {
+            let there = left(&platter, cut).await;
+            assert_eq!(
+                there,
+                ALL[..there.len()],
+                "in order and without a gap, when a disk {cut:?} after call {number}"
+            );
+            for told in ["begun", "has second", "has third", "has fifth"] {
+                let text = told.trim_start_matches("has ");
+                let is_lost = said.contains(&format!("> {told}\n")) && !there.iter().any(|there| there == text);
+                assert!(!is_lost, "{text} is lost when a disk {cut:?} after call {number}");
+            }
+            not_waited_for += usize::from(said.contains("wrote first") && there.len() < 2);
+        }
+    }
+    assert!(not_waited_for > 0, "nobody waited for the disk");
+    assert_eq!(left(&platter, Cut::KeepsSynced).await, ALL, "and a store that is closed has all of it on disk");
+}
+
+fn fail_to_sync(fails: bool) {
+    let file = std::env::var_os("DISK_LAYER_NO_SYNC_FILE").expect("a layer was loaded");
+    if fails { std::fs::write(file, "").unwrap() } else { std::fs::remove_file(file).unwrap() }
+}
+
+#[tokio::test]
+#[ignore = "the process whose disk fails to sync"]
+async fn unlucky_writer() {
+    let database = process::database();
+    let store = SqliteStore::open(&database).unwrap();
+    store.commit(durable("before")).await.unwrap();
+    fail_to_sync(true);
+    assert_cannot_be_trusted(&store.commit(durable("unknown")).await.unwrap_err(), &database);
+    fail_to_sync(false);
+    for promise in [Promise::Durable, Promise::Ordered] {
+        let later = Batch { promise, ..durable("later") };
+        assert_cannot_be_trusted(&store.commit(later).await.unwrap_err(), &database);
+    }
+    assert_eq!(texts(&all(&store, &name("t")).await)[0], "before", "it can be read");
+    drop(store);
+    let store = SqliteStore::open(&database).unwrap();
+    store.commit(durable("anew")).await.unwrap();
+    let there = texts(&all(&store, &name("t")).await);
+    assert_eq!((there.first().unwrap().as_str(), there.last().unwrap().as_str()), ("before", "anew"));
+    assert!(!there.contains(&"later".to_owned()), "{there:?}");
+    process::say("done");
+}
+
+#[track_caller]
+fn assert_cannot_be_trusted(error: &StoreError, database: &Path) {
+    let said = error.to_string();
+    assert_eq!(error.code(), "store-failed");
+    assert!(said.contains(&format!("sync {}-wal", database.display())), "{said}");
+    assert!(said.contains("Capstan has to be started anew"), "{said}");
+}
+
+#[tokio::test]
+async fn x02_a_disk_that_failed_to_sync_once_is_not_trusted_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().canonicalize().unwrap();
+    let layer = DiskLayer::over(&folder);
+    let mut process = process::doing("promises::unlucky_writer", &folder.join(DATABASE));
+    layer.load_into(&mut process);
+    let output = process.output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stdout).contains("> done"), "{output:?}");
+}
