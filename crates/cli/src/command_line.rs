@@ -199,7 +199,7 @@ pub(crate) fn main(capstan: &Capstan) -> ExitCode {
     };
     start_logging(&command);
     keep_to_ourselves();
-    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(threads()).enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return fail(&Failure::new("store-failed", format!("cannot start: {error}"), Exit::Store)),
     };
@@ -213,6 +213,12 @@ pub(crate) fn main(capstan: &Capstan) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => fail(&failure),
     }
+}
+
+/// How many threads run sessions. The thread that writes has a core of its own: with one thread more than cores are left,
+/// they mostly wake each other up, and a turn takes a tenth longer.
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get().saturating_sub(1).max(1))
 }
 
 fn fail(failure: &Failure) -> ExitCode {
