@@ -13,6 +13,9 @@ use crate::command;
 use crate::given::Given;
 use crate::step::{Begun, SoFar, Step, next_step};
 
+/// How much of a prompt is noted when the loop begins.
+const NOTED_BYTES: usize = 4096;
+
 /// How the agent is set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
@@ -102,10 +105,20 @@ fn run_command(line: String, shell_commands: bool, given: Given) -> ResultStream
     results.boxed()
 }
 
+/// A prompt as it is noted, which may be as long as a message can be: the message itself stands on the tape.
+fn noted(prompt: &Content) -> String {
+    let mut text = prompt.text();
+    if text.len() > NOTED_BYTES {
+        text.truncate(text.floor_char_boundary(NOTED_BYTES));
+        text.push('…');
+    }
+    text
+}
+
 /// View, model, tool calls, again, until no call is left.
 fn run_loop(max_steps: u32, prompt: Content, given: Given) -> ResultStream {
     let results = async_stream::stream! {
-        let begin = json!({ "model": given.api.models.default_model(), "prompt": prompt });
+        let begin = json!({ "model": given.api.models.default_model(), "prompt": noted(&prompt) });
         if let Err(error) = given.note("loop.start", begin).await {
             yield failed(&error);
             return;

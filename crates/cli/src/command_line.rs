@@ -12,6 +12,7 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
 use crate::commands::{self, bindings, chat, events, onboard, runners, runs, skills, state, store, tape};
 use crate::config::{Config, Sources};
+use crate::threads::Threads;
 use crate::{Capstan, Exit, Failure, builder};
 
 /// How long threads that are blocked may take to end when a command is over.
@@ -179,7 +180,7 @@ impl<'a> Context<'a> {
         let workspace = builder::resolve_workspace(workspace.path.as_deref())?;
         let config = Config::load(Sources::of_process(&workspace)?)?;
         for name in config.unknown_variables() {
-            eprintln!("warning: {name} is no setting of Capstan (`capstan config show` lists them)");
+            complain!("warning: {name} is no setting of Capstan (`capstan config show` lists them)");
         }
         Ok(Self { capstan, config, workspace })
     }
@@ -199,30 +200,23 @@ pub(crate) fn main(capstan: &Capstan) -> ExitCode {
     };
     start_logging(&command);
     keep_to_ourselves();
-    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(threads()).enable_all().build() {
-        Ok(runtime) => runtime,
+    let threads = match Threads::start() {
+        Ok(threads) => threads,
         Err(error) => return fail(&Failure::new("store-failed", format!("cannot start: {error}"), Exit::Store)),
     };
-    let executed = runtime.block_on(async {
+    let executed = threads.block_on(async {
         survive_file_limits();
         execute(capstan, command).await
     });
-    // Whatever still blocks a thread has had its time, and must not keep the process.
-    runtime.shutdown_timeout(SHUTDOWN);
+    threads.end_within(SHUTDOWN);
     match executed {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => fail(&failure),
     }
 }
 
-/// How many threads run sessions. The thread that writes has a core of its own: with one thread more than cores are left,
-/// they mostly wake each other up, and a turn takes a tenth longer.
-fn threads() -> usize {
-    std::thread::available_parallelism().map_or(1, |cores| cores.get().saturating_sub(1).max(1))
-}
-
 fn fail(failure: &Failure) -> ExitCode {
-    eprintln!("{failure}");
+    complain!("{failure}");
     failure.exit.into()
 }
 
@@ -318,10 +312,12 @@ fn start_logging(command: &Command) {
     };
     let filter = std::env::var("CAPSTAN_LOG").unwrap_or_else(|_| default.to_owned());
     let filter = tracing_subscriber::EnvFilter::try_new(&filter).unwrap_or_else(|error| {
-        eprintln!("warning: CAPSTAN_LOG is not valid ({error}); warnings are shown");
+        complain!("warning: CAPSTAN_LOG is not valid ({error}); warnings are shown");
         tracing_subscriber::EnvFilter::new("warn")
     });
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+    // Where the log cannot be written, to say so there would be a panic.
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
+    log.log_internal_errors(false).init();
 }
 
 #[cfg(test)]

@@ -171,6 +171,10 @@ pub(crate) const CODES: &[(&str, &str)] = &[
     ("store-empty", "there is nothing to lose yet; check CAPSTAN_HOME if you expected something"),
     ("store-failed", "check the disk, its free space and the permissions of the home directory"),
     ("store-read-only", "let this user write to the home directory and what is in it, or set CAPSTAN_HOME to another"),
+    (
+        "store-unsynced",
+        "check the disk, then start Capstan anew: it makes sure of what is there before it writes anything",
+    ),
     ("store-too-new", "use the version of Capstan that wrote it, or a newer one"),
     ("tape-damaged", "mend the line or entry that is named, or restore the tape from a backup"),
     ("tape-elsewhere", "set tape_store to what it was when the tape was written (`capstan config show`)"),
@@ -281,6 +285,7 @@ impl From<StoreError> for Failure {
             | StoreError::Full { .. }
             | StoreError::ReadOnly { .. }
             | StoreError::Busy { .. }
+            | StoreError::Unsynced { .. }
             | StoreError::Io { .. } => Exit::Store,
         };
         Self::new(error.code(), error.to_string(), exit)

@@ -15,12 +15,16 @@
 //! }
 //! ```
 
+#[macro_use]
+mod complaints;
+
 mod builder;
 mod builtin;
 mod command_line;
 mod commands;
 pub mod config;
 mod failure;
+mod threads;
 
 pub use builder::{Builder, Capstan};
 pub use capstan_channels as channels;

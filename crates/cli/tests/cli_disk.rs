@@ -29,8 +29,8 @@ fn x02_a_run_on_a_full_disk_says_so_and_the_next_one_works() {
             break;
         }
         let said = said.failed("disk-full", 4);
-        let message = format!("{} cannot be written: the disk is full", place.database().display());
-        assert!(said.stderr.contains(&message), "{said:?}");
+        let names_a_file = said.stderr.contains(&format!("error[disk-full]: {}/", place.home().display()));
+        assert!(names_a_file && said.stderr.contains(" cannot be written: the disk is full"), "{said:?}");
         if place.capstan(&["tape", "list", "--json"]).json() == json!([]) {
             assert_eq!(said.stdout, "");
             refused += 1;
@@ -230,4 +230,30 @@ fn x01_an_answer_on_stdio_is_on_disk_before_it_is_given() {
         assert!(!streams || settled + in_flight >= 2, "it streams, and is not there after call {number}");
     }
     assert_eq!(answers, 3);
+}
+
+fn full_device() -> std::fs::File {
+    std::fs::File::options().write(true).open("/dev/full").unwrap()
+}
+
+/// A standard error that takes nothing, as a log on a full disk does.
+fn unheard(place: &Place, arguments: &[&str]) -> Said {
+    let mut command = place.command(arguments);
+    command.stderr(full_device());
+    Said::from(command.output().expect("the binary starts"))
+}
+
+#[test]
+fn x02_where_nobody_can_be_told_of_errors_everything_else_goes_on() {
+    let place = Place::new();
+    assert_eq!(unheard(&place, &["runs", "show", "nope"]).code, Some(2));
+    assert_eq!(unheard(&place, &["nosuch"]).code, Some(2));
+    let said = unheard(&place, &["run", "[[tool:bash cmd=\"echo ran > ran.log\"]]"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(place.workspace().join("ran.log").exists());
+    let mut command = place.command(&["serve", "--channel", "stdio"]);
+    let line = place.file("line", json!({"id": 1, "session": "s", "text": ",nosuch"}).to_string());
+    command.stdin(std::fs::File::open(line).unwrap()).stderr(full_device());
+    let said = Said::from(command.output().expect("the binary starts"));
+    assert!(said.stdout.contains("there is no command nosuch"), "{said:?}");
 }

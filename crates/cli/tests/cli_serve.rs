@@ -397,3 +397,24 @@ fn c06_the_examples_of_the_page_work() {
     let said = run_example("python3", "-c", &example("python"));
     assert!(said.contains("alice replied") && said.contains("bob replied"), "{said}");
 }
+
+#[test]
+fn x02_what_a_neighbour_left_that_died_is_taken_up_at_the_end_of_input() {
+    let place = Place::new();
+    let wire = Wire::start(&place);
+    let mut neighbour = place.command(&["run", "[[slow:600]] one two three", "--session-id", "k"]).spawn().unwrap();
+    while place.outcomes() != (0, 1) {
+        std::thread::yield_now();
+    }
+    neighbour.kill().unwrap();
+    neighbour.wait().unwrap();
+    assert_eq!(wire.end().data(), "");
+    assert_eq!(place.outcomes(), (1, 0));
+}
+
+#[test]
+fn a01_a_message_as_long_as_one_may_be_is_answered() {
+    let place = Place::new();
+    place.capstan_reading(&["run", "-"], "\"\n".repeat(512 * 1024).as_bytes()).data();
+    place.assert_undamaged();
+}

@@ -142,8 +142,12 @@ impl Host {
         self.listening.ended().await
     }
 
-    /// Returns when no session has anything left to do: what was accepted or taken up has its outcome.
+    /// Returns when no session has anything left to do: what was accepted or taken up has its outcome, and so has what
+    /// processes left that died beside one that looks for such.
     pub async fn idle(&self) {
+        if self.engine.sweeps() {
+            self.engine.look_for_left().await;
+        }
         self.engine.lanes.close();
         self.engine.lanes.wait().await;
     }

@@ -125,6 +125,13 @@ impl Store for SqliteStore {
         self.writer.as_ref().map_err(Clone::clone)?.commit(batch).await
     }
 
+    async fn broken(&self) -> StoreError {
+        match &self.writer {
+            Ok(writer) => writer.broken().await,
+            Err(_) => std::future::pending().await,
+        }
+    }
+
     async fn tape(&self, name: &TapeName) -> Result<Option<TapeRecord>, StoreError> {
         let name = name.clone();
         self.readers.look(move |connection| read::tape(connection, &name)).await

@@ -259,3 +259,14 @@ async fn x02_rows_are_written_by_the_names_of_their_columns_wherever_these_stand
     assert_eq!(store.state(&tape).await.unwrap()["k"], "v");
     assert_eq!(store.workspace("/w").await.unwrap(), Some(WorkspaceId::new("/w")));
 }
+
+#[tokio::test]
+async fn x01_a_database_behind_a_link_is_written_and_synced_where_it_is() {
+    let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (link, file) = (folder.path().join("capstan.db"), other.path().join("elsewhere.db"));
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    let store = SqliteStore::open(&link).unwrap();
+    store.commit(messages(&name("t"), &["hello"])).await.unwrap();
+    drop(store);
+    assert_eq!(texts(&all(&SqliteStore::open(&file).unwrap(), &name("t")).await), ["hello"]);
+}

@@ -127,6 +127,15 @@ pub enum StoreError {
         /// Which file.
         what: String,
     },
+    /// The disk failed to keep what was written: the batch is there, and whether it stays nobody can tell. Nothing is
+    /// written any more until the store is opened anew.
+    #[error("{what} could not be synced: {detail}")]
+    Unsynced {
+        /// Which file.
+        what: String,
+        /// What the system said.
+        detail: String,
+    },
     /// The disk, the file system or the database failed.
     #[error("{what}: {detail}")]
     Io {
@@ -164,6 +173,7 @@ impl StoreError {
             Self::Corrupt { .. } => "store-corrupt",
             Self::TooNew { .. } => "store-too-new",
             Self::Full { .. } => "disk-full",
+            Self::Unsynced { .. } => "store-unsynced",
             Self::ReadOnly { .. } => "store-read-only",
             Self::Busy { .. } | Self::Changed { .. } => "store-busy",
             Self::NoTape { .. } => "tape-unknown",

@@ -10,12 +10,18 @@ use crate::{
 
 /// The journal of a host: the only place it writes to.
 ///
-/// `commit` returns after the batch is durable, and nobody is told before. Every implementation passes the same
-/// conformance suite.
+/// `commit` returns when what the batch [promises](crate::Promise) holds: mostly that it is durable. Reads may see it before
+/// that: whoever tells somebody outside what they read makes sure of it first, with an empty durable batch. Every
+/// implementation passes the same conformance suite.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
     /// Applies a batch, whole or not at all. Appended entries get the id after their tape's head.
     async fn commit(&self, batch: Batch) -> Result<Committed, StoreError>;
+
+    /// Returns when nothing can be written any more until the store is opened anew, and why.
+    async fn broken(&self) -> StoreError {
+        std::future::pending().await
+    }
 
     /// A tape, if it is known.
     async fn tape(&self, name: &TapeName) -> Result<Option<TapeRecord>, StoreError>;

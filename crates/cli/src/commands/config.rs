@@ -7,7 +7,7 @@ use crate::{Failure, builder};
 pub(crate) fn config_show(context: &Context<'_>, json: bool) -> Result<(), Failure> {
     let shown = context.config.shown();
     for line in context.config.unprovided_channels(&builder::channels(&context.hooks())) {
-        eprintln!("warning: {line}");
+        complain!("warning: {line}");
     }
     if json {
         return print_json(&shown);

@@ -1,6 +1,7 @@
 //! `capstan serve`.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use capstan_channels::{Cli, Printer, Stdio};
 use capstan_hooks::Deadlines;
@@ -20,7 +21,7 @@ pub(crate) async fn serve(context: Context<'_>, arguments: Serve) -> Result<(), 
     let provided = builder::channels(&hooks);
     let names = chosen(&arguments.channels, &provided)?;
     for line in context.config.unprovided_channels(&provided) {
-        eprintln!("warning: {line}");
+        complain!("warning: {line}");
     }
     if names.iter().any(|name| name.as_str() == Stdio::NAME) {
         standard_output::check()?;
@@ -30,16 +31,19 @@ pub(crate) async fn serve(context: Context<'_>, arguments: Serve) -> Result<(), 
     let (store, owner) = builder::open_home(&context.config)?;
     let grace = context.config.stop_grace;
     let settings = builder::settings(&context.config, context.workspace, owner);
+    let broken = Arc::clone(&store);
     let host = Host::start(hooks, store, settings).await?;
     host.listen(&names).await;
     let (failures, mut is_told) = tokio::select! {
         failures = to_the_end(&host) => (failures, false),
         () = signals.next() => (Vec::new(), true),
+        // Nothing can be written any more, so nothing is waited for: what has no outcome is taken up at the next start.
+        error = broken.broken() => return Err(error.into()),
     };
     let left = if is_told || !failures.is_empty() { 0 } else { host.unended().await? };
     if is_told {
         host.stop_listening().await;
-        eprintln!("stopping: turns that are running have {} s to end; once more ends at once", grace.as_secs());
+        complain!("stopping: turns that are running have {} s to end; once more ends at once", grace.as_secs());
     }
     let stopping = host.stop_within(grace);
     tokio::pin!(stopping);

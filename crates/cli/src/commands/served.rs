@@ -78,7 +78,7 @@ pub(super) fn end(served: Served, notices: Vec<String>, printed: Printed) -> Res
     if served.duplicate {
         ended_before(served.outcome)?;
     } else if served.run_id.is_none() && served.outcome == Some(Outcome::Silent) {
-        eprintln!("nothing was done: no binding that is in force fits; `capstan bindings list` shows them");
+        complain!("nothing was done: no binding that is in force fits; `capstan bindings list` shows them");
     }
     tell(notices, &served.undelivered)
 }
@@ -86,7 +86,7 @@ pub(super) fn end(served: Served, notices: Vec<String>, printed: Printed) -> Res
 /// Says what goes to the standard error after a turn that did not fail, and whether its reply was delivered.
 pub(super) fn tell(notices: Vec<String>, undelivered: &[String]) -> Result<(), Failure> {
     for notice in notices {
-        eprintln!("{notice}");
+        complain!("{notice}");
     }
     match undelivered.first() {
         Some(reason) => {

@@ -59,7 +59,7 @@ fn list(found: &Found, json: bool) -> Result<(), Failure> {
         plain(&format!("{name:width$}  {origin:9}  {}", skill.description))
     }))?;
     if !found.invalid.is_empty() {
-        eprintln!("note: {} not used; `capstan skills check` says why", found.invalid.len());
+        complain!("note: {} not used; `capstan skills check` says why", found.invalid.len());
     }
     Ok(())
 }

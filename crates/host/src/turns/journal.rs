@@ -147,7 +147,7 @@ impl Journal {
         show: impl FnOnce(&Window) -> T,
     ) -> Result<T, StoreError> {
         if self.pending_entries().iter().any(|entry| entry.kind == Kind::Anchor) {
-            self.flush().await?;
+            self.flush_in_order().await?;
         }
         let mut seen = self.order.lock().await;
         // Whatever comes between, what is left there is what the tape had.

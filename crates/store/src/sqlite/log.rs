@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use capstan_tape::StoreError;
+use rusqlite::Connection;
+use tokio::sync::watch;
 
 /// How long the disk may go without what nobody waits for. Mostly something comes that somebody does wait for, and one
 /// sync is enough for both.
@@ -17,24 +19,32 @@ const UNSYNCED: Duration = Duration::from_millis(10);
 /// The log of a database that is open for writing.
 pub(super) struct Log {
     path: PathBuf,
-    /// The log is there once something was written.
-    file: Option<File>,
+    file: File,
     /// Since when something is not on disk that nobody waits for.
     unsynced: Option<Instant>,
-    failed: Option<StoreError>,
+    /// Why nothing may be written any more. A disk that has failed to sync once may have lost what it was given, and says
+    /// nothing of that the next time.
+    broken: watch::Sender<Option<StoreError>>,
 }
 
 impl Log {
-    pub(super) fn of(database: &Path) -> Self {
-        let mut path = OsString::from(database);
+    /// The log of a connection that has read something, so it is there, to this database.
+    pub(super) fn of(connection: &Connection, database: &Path) -> Result<Self, StoreError> {
+        // It lies beside the file that SQLite found, through whatever links. A path that is no text it does not tell.
+        let mut path = OsString::from(connection.path().map_or(database, Path::new));
         path.push("-wal");
-        Self { path: path.into(), file: None, unsynced: None, failed: None }
+        let path = PathBuf::from(path);
+        let file = File::open(&path).map_err(|error| StoreError::io(format!("open {}", path.display()), error))?;
+        Ok(Self { path, file, unsynced: None, broken: watch::Sender::new(None) })
     }
 
-    /// Why nothing may be written any more. A disk that has failed to sync once may have lost what it was given, and says
-    /// nothing of that the next time.
-    pub(super) fn failure(&self) -> Option<&StoreError> {
-        self.failed.as_ref()
+    /// Tells when it has failed.
+    pub(super) fn broken(&self) -> watch::Receiver<Option<StoreError>> {
+        self.broken.subscribe()
+    }
+
+    pub(super) fn failure(&self) -> Option<StoreError> {
+        self.broken.borrow().clone()
     }
 
     /// Something was written that nobody waits for.
@@ -50,21 +60,15 @@ impl Log {
     /// Returns when the disk has all that was written.
     pub(super) fn sync(&mut self) -> Result<(), StoreError> {
         self.unsynced = None;
-        if let Some(error) = &self.failed {
-            return Err(error.clone());
+        if let Some(failure) = self.failure() {
+            return Err(failure);
         }
-        self.synced().map_err(|error| {
-            let hint = "what was written last may be lost, so Capstan has to be started anew";
-            let error = StoreError::io(format!("sync {}", self.path.display()), format!("{error}; {hint}"));
-            self.failed.insert(error).clone()
+        self.file.sync_data().map_err(|error| {
+            let (what, detail) = (self.path.display().to_string(), error.to_string());
+            let failure = StoreError::Unsynced { what, detail };
+            tracing::error!(error = %failure, "the disk failed");
+            self.broken.send_replace(Some(failure.clone()));
+            failure
         })
-    }
-
-    fn synced(&mut self) -> std::io::Result<()> {
-        let file = match &mut self.file {
-            Some(file) => file,
-            none => none.insert(File::options().read(true).write(true).open(&self.path)?),
-        };
-        file.sync_data()
     }
 }

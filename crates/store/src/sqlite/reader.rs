@@ -55,12 +55,12 @@ fn open_file(path: &Path) -> rusqlite::Result<Connection> {
 }
 
 /// Makes `SQLite` open what it needs, which it puts off until the first read.
-fn begin_reading(connection: &Connection) -> rusqlite::Result<()> {
+pub(super) fn begin_reading(connection: &Connection) -> rusqlite::Result<()> {
     connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))
 }
 
 /// Whether there is as much in a file as belongs to a database that is open, or was when its process died.
-fn has(path: &Path, suffix: &str, bytes: u64) -> bool {
+pub(super) fn has(path: &Path, suffix: &str, bytes: u64) -> bool {
     let mut beside = path.as_os_str().to_owned();
     beside.push(suffix);
     std::fs::metadata(beside).is_ok_and(|file| file.len() >= bytes)

@@ -9,6 +9,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
 use super::SqliteOptions;
 use super::error::{obstacle, store_error};
+use super::reader;
 
 /// Marks a database as ours (`CPST`), so that a file of another program is never touched.
 const APPLICATION_ID: i32 = 0x4350_5354;
@@ -45,6 +46,7 @@ pub(super) fn open_writer(path: &Path, options: SqliteOptions) -> Result<Connect
         ));
     }
     let failed = |error: rusqlite::Error| store_error(path, &error);
+    let was_left_open = path.canonicalize().is_ok_and(|file| reader::has(&file, "-wal", 1));
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(path, flags).map_err(failed)?;
     prepare(&connection).map_err(failed)?;
@@ -63,7 +65,12 @@ pub(super) fn open_writer(path: &Path, options: SqliteOptions) -> Result<Connect
     if version < MIGRATIONS.len() {
         migrate(&mut connection, path)?;
     }
-    // The log is synced beside the thread that writes.
+    if was_left_open {
+        fold_in(&connection, options).map_err(failed)?;
+    }
+    // The log is there from the first read on.
+    reader::begin_reading(&connection).map_err(failed)?;
+    // The writer syncs the log itself, and not with every commit.
     connection.pragma_update(None, "synchronous", "NORMAL").map_err(failed)?;
     Ok(connection)
 }
@@ -86,6 +93,19 @@ fn use_wal(connection: &Connection, options: SqliteOptions) -> rusqlite::Result<
             }
             done => return done,
         }
+    }
+}
+
+/// Folds into the database what a process left in the log that died, and syncs it, before anything is written behind it: of
+/// what the disk failed to keep the system may still show a copy. Where others have the database open, the log is theirs.
+fn fold_in(connection: &Connection, options: SqliteOptions) -> rusqlite::Result<()> {
+    connection.busy_timeout(Duration::ZERO)?;
+    let folded = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+    connection.busy_timeout(options.busy_timeout)?;
+    match folded {
+        // Whether there is room, or somebody else, shows when something is written.
+        Err(error) if is_busy(&error) || error.sqlite_error_code() == Some(ErrorCode::DiskFull) => Ok(()),
+        folded => folded,
     }
 }
 

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use capstan_protocol::Timestamp;
 use capstan_tape::{Batch, Committed, Promise, StoreError, rules};
 use rusqlite::Connection;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::error::store_error;
 use super::fail_point;
@@ -63,21 +63,36 @@ pub(super) enum IndexWork {
 pub(super) struct Writer {
     jobs: Option<mpsc::Sender<Job>>,
     thread: Option<JoinHandle<()>>,
+    broken: watch::Receiver<Option<StoreError>>,
 }
 
 impl Writer {
     pub(super) fn start(connection: Connection, path: PathBuf) -> Result<Self, StoreError> {
         let (jobs, waiting) = mpsc::channel(WAITING);
         let what = format!("start the writer of {}", path.display());
+        let log = Log::of(&connection, &path)?;
+        let broken = log.broken();
         let thread = std::thread::Builder::new().name("capstan-sqlite".to_owned());
-        let thread = thread.spawn(move || write_all(&connection, &path, Waiting { jobs: waiting, waker: None }));
-        Ok(Self { jobs: Some(jobs), thread: Some(thread.map_err(|error| StoreError::io(what, error))?) })
+        let thread = thread.spawn(move || write_all(&connection, &path, log, Waiting { jobs: waiting, waker: None }));
+        let thread = thread.map_err(|error| StoreError::io(what, error))?;
+        Ok(Self { jobs: Some(jobs), thread: Some(thread), broken })
     }
 
     /// Writes a batch and returns when what it promises holds.
     pub(super) async fn commit(&self, batch: Batch) -> Answer {
         let brought = Box::new(Brought { written: Written::of(&batch), batch });
         self.ask(|reply| Job::Batch(brought, reply)).await?.answer
+    }
+
+    /// Returns when nothing is written any more, and why.
+    pub(super) async fn broken(&self) -> StoreError {
+        let mut broken = self.broken.clone();
+        let failure = broken.wait_for(Option::is_some).await.ok().and_then(|failure| failure.clone());
+        match failure {
+            Some(failure) => failure,
+            // The thread has ended, and nobody writes.
+            None => std::future::pending().await,
+        }
     }
 
     /// Does something to the search index, in a transaction of its own.
@@ -106,15 +121,14 @@ impl Drop for Writer {
     }
 }
 
-fn write_all(connection: &Connection, path: &Path, mut waiting: Waiting) {
+fn write_all(connection: &Connection, path: &Path, log: Log, mut waiting: Waiting) {
     let largest = fail_point::largest_group().unwrap_or(GROUP);
-    let (statements, log) = (Statements::new(connection), Log::of(path));
-    let mut table = Table { connection, statements, path, known: Known::default(), log };
+    let mut table = Table { connection, statements: Statements::new(connection), path, known: Known::default(), log };
     loop {
         let mut next = match waiting.next(table.log.due()) {
             Next::Job(job) => Some(job),
             Next::Nothing => {
-                table.sync_unasked();
+                let _told = table.sync_unasked();
                 continue;
             }
             Next::End => break,
@@ -135,7 +149,7 @@ fn write_all(connection: &Connection, path: &Path, mut waiting: Waiting) {
         }
         table.write_group(group);
     }
-    table.sync_unasked();
+    let _told = table.sync_unasked();
 }
 
 /// What waits to be written by a thread.
@@ -212,10 +226,16 @@ impl Table<'_> {
                 point.after();
                 answers
             }
-            Err(failed) => vec![Err(failed); waiting.len()],
+            Err(failed) => {
+                // Nothing of it was written. What a batch was refused for is on disk when that is told.
+                let failed = if failed.may_pass() { failed } else { self.sync_unasked().err().unwrap_or(failed) };
+                for (brought, to) in group.into_iter().zip(waiting) {
+                    give(Reply { answer: Err(failed.clone()), brought }, to);
+                }
+                return;
+            }
         };
         let replies = answers.into_iter().zip(group).map(|(answer, brought)| Reply { answer, brought });
-        // What a batch was refused for is on disk too when that is told.
         let waits_for_disk =
             |(reply, _): &(Reply, _)| reply.answer.is_err() || reply.brought.batch.promise == Promise::Durable;
         let (durable, ordered): (Vec<_>, Vec<_>) = replies.zip(waiting).partition(waits_for_disk);
@@ -226,7 +246,7 @@ impl Table<'_> {
         if !is_asked {
             self.log.wrote();
             if self.log.due().is_some_and(|due| due <= Instant::now()) {
-                self.sync_unasked();
+                let _told = self.sync_unasked();
             }
             return;
         }
@@ -239,13 +259,12 @@ impl Table<'_> {
         }
     }
 
-    /// Syncs what nobody waits for.
-    fn sync_unasked(&mut self) {
-        if self.log.due().is_some()
-            && let Err(error) = self.log.sync()
-        {
-            tracing::error!(%error, "the disk failed");
+    /// Syncs what nobody waits for, if there is anything. Whoever writes next hears that it failed.
+    fn sync_unasked(&mut self) -> Result<(), StoreError> {
+        if self.log.due().is_none() {
+            return Ok(());
         }
+        self.log.sync()
     }
 
     /// An error means that nothing was written.
@@ -273,7 +292,7 @@ impl Table<'_> {
     /// An error means that nothing was written.
     fn in_transaction<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T, StoreError>) -> Result<T, StoreError> {
         if let Some(failure) = self.log.failure() {
-            return Err(failure.clone());
+            return Err(failure);
         }
         let written = self.execute("BEGIN IMMEDIATE").and_then(|()| {
             self.known.heed(self.connection).map_err(|error| store_error(self.path, &error))?;

@@ -110,6 +110,7 @@ async fn unlucky_writer() {
         let later = Batch { promise, ..durable("later") };
         assert_cannot_be_trusted(&store.commit(later).await.unwrap_err(), &database);
     }
+    assert_cannot_be_trusted(&store.broken().await, &database);
     assert_eq!(texts(&all(&store, &name("t")).await)[0], "before", "it can be read");
     drop(store);
     let store = SqliteStore::open(&database).unwrap();
@@ -123,9 +124,9 @@ async fn unlucky_writer() {
 #[track_caller]
 fn assert_cannot_be_trusted(error: &StoreError, database: &Path) {
     let said = error.to_string();
-    assert_eq!(error.code(), "store-failed");
-    assert!(said.contains(&format!("sync {}-wal", database.display())), "{said}");
-    assert!(said.contains("Capstan has to be started anew"), "{said}");
+    assert_eq!(error.code(), "store-unsynced");
+    assert!(said.starts_with(&format!("{}-wal could not be synced: ", database.display())), "{said}");
+    assert!(!error.may_pass());
 }
 
 #[tokio::test]

@@ -60,7 +60,7 @@ impl Talk {
             };
             let Some(line) = line else { break };
             if let Some(failure) = untold.take() {
-                eprintln!("{failure}");
+                complain!("{failure}");
                 told = Some(failure);
             }
             let ended = match line {

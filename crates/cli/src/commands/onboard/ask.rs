@@ -22,9 +22,9 @@ pub(super) fn is_possible() -> bool {
 /// Asks for a line. An empty one is what stands in the brackets.
 pub(super) fn line(question: &str, present: &str) -> Result<String, Failure> {
     if present.is_empty() {
-        eprint!("{question}: ");
+        ask!("{question}: ");
     } else {
-        eprint!("{question} [{present}]: ");
+        ask!("{question} [{present}]: ");
     }
     let mut line = String::new();
     match io::stdin().lock().read_line(&mut line) {
@@ -47,7 +47,7 @@ pub(super) fn until(
         let answer = line(question, present)?;
         match check(&answer) {
             Ok(()) => return Ok(answer),
-            Err(failure) => eprintln!("{}", failure.message),
+            Err(failure) => complain!("{}", failure.message),
         }
     }
 }
@@ -66,12 +66,12 @@ pub(super) fn choice(question: &str, choices: &[&'static str]) -> Result<&'stati
 pub(super) fn secret(question: &str) -> Result<Option<SecretString>, Failure> {
     loop {
         let typed = unseen(question);
-        eprintln!();
+        complain!();
         match typed {
             Ok(Some(typed)) => match typed.trim() {
                 "" => return Ok(None),
                 typed if is_one_word(typed) => return Ok(Some(SecretString::from(typed))),
-                _ => eprintln!("a key has no blanks"),
+                _ => complain!("a key has no blanks"),
             },
             Ok(None) => return Err(given_up()),
             Err(error) => return Err(unreadable(&error)),
@@ -84,7 +84,7 @@ fn unseen(question: &str) -> io::Result<Option<String>> {
     // Whoever answers as soon as the question is there must not be shown either.
     terminal::enable_raw_mode()?;
     let _restored = Restored;
-    eprint!("{question}: ");
+    ask!("{question}: ");
     // The question has no line end; whether it is seen is the terminal's affair.
     let _unseen = io::stderr().flush();
     let mut typed = String::new();

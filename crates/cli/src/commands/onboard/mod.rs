@@ -68,7 +68,7 @@ pub(crate) async fn onboard(context: Context<'_>, arguments: Onboard) -> Result<
         if !answers.were_asked {
             return Err(failure);
         }
-        eprintln!("{failure}");
+        complain!("{failure}");
         match ask::choice("And now?", choices)? {
             AGAIN => answers = Answers::get(&context, &arguments, Some(&answers))?,
             KEEP => break files,
@@ -80,23 +80,23 @@ pub(crate) async fn onboard(context: Context<'_>, arguments: Onboard) -> Result<
         print(&format!("written: {}", path.display()))?;
     }
     for name in answers.overridden() {
-        eprintln!("warning: {name} is set in your environment, and goes before what was written");
+        complain!("warning: {name} is set in your environment, and goes before what was written");
     }
-    eprintln!("{OPEN}");
-    eprintln!("`capstan chat` begins a conversation.");
+    complain!("{OPEN}");
+    complain!("`capstan chat` begins a conversation.");
     Ok(())
 }
 
 /// Tries the model of a configuration, where that makes sense.
 async fn try_model(context: &Context<'_>, answers: &Answers, config: &Config, is_skipped: bool) -> Result<(), Failure> {
     if is_skipped || answers.is_offline() {
-        eprintln!("{} was not tried.", config.model);
+        complain!("{} was not tried.", config.model);
         return Ok(());
     }
-    eprintln!("Asking {} one short question, to see that it answers ...", config.model);
+    complain!("Asking {} one short question, to see that it answers ...", config.model);
     let hooks = context.capstan.hooks(config, &Cli::new(Printer::silent()), Deadlines::default());
     trial::run(&hooks, config).await?;
-    eprintln!("It answers.");
+    complain!("It answers.");
     Ok(())
 }
 

@@ -33,14 +33,14 @@ impl Looked<'_> {
                 Ok(true) if json => rows.push(row),
                 // Each is told when it is done: what comes after it may fail.
                 Ok(true) => print(&format!("{does} {}", row.line(now)))?,
-                Ok(false) => eprintln!("note: {} is left as it is: it was changed just now", row.id),
+                Ok(false) => complain!("note: {} is left as it is: it was changed just now", row.id),
                 Err(_) => break,
             }
         }
         if json {
             print_json(&json!({ "cleared": clearing.yes, "spaces": rows }))?;
         } else if !clearing.yes && !chosen.is_empty() {
-            eprintln!("note: nothing was removed; the same with --yes removes it");
+            complain!("note: nothing was removed; the same with --yes removes it");
         }
         cleared.map(drop)
     }

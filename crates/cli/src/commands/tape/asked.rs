@@ -32,7 +32,7 @@ pub(super) async fn warn_of_missing_anchors(tapes: &Tapes, tape: &TapeName, quer
     let anchors = tapes.read(tape, &Slice { kinds: vec![Kind::Anchor], ..Slice::default() }).await?;
     for name in wanted {
         if !anchors.iter().any(|anchor| anchor.name() == Some(name)) {
-            eprintln!("warning: there is no anchor {name:?} on tape {tape} (`capstan tape anchors NAME` lists them)");
+            complain!("warning: there is no anchor {name:?} on tape {tape} (`capstan tape anchors NAME` lists them)");
         }
     }
     Ok(())

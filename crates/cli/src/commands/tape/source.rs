@@ -140,7 +140,7 @@ pub(super) fn read_file(path: &Path) -> Result<Vec<capstan_tape::Entry>, Failure
         Failure::new(code, error.to_string(), Exit::Usage)
     })?;
     if let Some(torn) = &file.torn {
-        eprintln!(
+        complain!(
             "warning: line {} of {} is torn ({} bytes) and was left out; the lines before it are whole",
             torn.line,
             path.display(),

@@ -1,0 +1,20 @@
+//! What is said on the standard error. Nobody may be there to hear it, which is no reason to fail.
+
+use std::fmt::Arguments;
+use std::io::Write as _;
+
+/// Says a line on the standard error, as `eprintln!` does, which panics where nobody listens or the disk is full.
+macro_rules! complain {
+    () => { $crate::complaints::write(format_args!("\n")) };
+    ($($told:tt)*) => { $crate::complaints::write(format_args!("{}\n", format_args!($($told)*))) };
+}
+
+/// Says something on the standard error without ending the line.
+macro_rules! ask {
+    ($($told:tt)*) => { $crate::complaints::write(format_args!($($told)*)) };
+}
+
+pub(crate) fn write(told: Arguments<'_>) {
+    // In one piece, so that lines of several threads do not mix.
+    let _unheard = std::io::stderr().lock().write_all(told.to_string().as_bytes());
+}

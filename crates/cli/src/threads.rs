@@ -1,0 +1,124 @@
+//! The threads that run sessions.
+
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Handle, Runtime};
+
+/// How often it is looked whether the threads get anything done, and how long they may take to show it.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// A runtime with a thread for each core but one, and one more that stands by.
+///
+/// The thread that writes has a core of its own. With a thread more than cores are left, they mostly wake each other up, and
+/// a turn takes a tenth longer. But one thread alone, as on two cores, is stopped by the first plugin that blocks it, and with
+/// it every deadline. So there is another that does nothing until that happens.
+pub(crate) struct Threads {
+    runtime: Runtime,
+    stand_by: Arc<StandBy>,
+}
+
+#[derive(Default)]
+struct StandBy {
+    is_needed: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Threads {
+    pub(crate) fn start() -> io::Result<Self> {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        Self::of(cores.saturating_sub(1).max(1))
+    }
+
+    fn of(threads: usize) -> io::Result<Self> {
+        let runtime = Builder::new_multi_thread().worker_threads(threads + 1).enable_all().build()?;
+        let stand_by = Arc::new(StandBy::default());
+        let waiting = Arc::clone(&stand_by);
+        // It keeps one of the threads, whichever takes it.
+        runtime.spawn(async move { waiting.wait() });
+        let (watching, handle) = (Arc::clone(&stand_by), runtime.handle().clone());
+        std::thread::Builder::new().name("capstan-watch".to_owned()).spawn(move || watching.watch(&handle))?;
+        Ok(Self { runtime, stand_by })
+    }
+
+    pub(crate) fn block_on<F: Future>(&self, future: F) -> F::Output {
+        self.runtime.block_on(future)
+    }
+
+    /// Ends the threads. Whatever still blocks one has had its time, and must not keep the process.
+    pub(crate) fn end_within(self, time: Duration) {
+        self.stand_by.call();
+        self.runtime.shutdown_timeout(time);
+    }
+}
+
+impl StandBy {
+    /// Blocks the thread until it is needed.
+    fn wait(&self) {
+        let is_needed = self.is_needed.lock().unwrap_or_else(PoisonError::into_inner);
+        // It may be poisoned as it likes: there is one flag, which is only ever set.
+        let _needed = self.changed.wait_while(is_needed, |is_needed| !*is_needed);
+    }
+
+    fn call(&self) {
+        *self.is_needed.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.changed.notify_all();
+    }
+
+    /// Calls the thread that stands by as soon as the others get nothing done.
+    fn watch(&self, handle: &Handle) {
+        loop {
+            let is_needed = self.is_needed.lock().unwrap_or_else(PoisonError::into_inner);
+            let waited = self.changed.wait_timeout_while(is_needed, LOOK, |is_needed| !*is_needed);
+            if *waited.unwrap_or_else(PoisonError::into_inner).0 {
+                return;
+            }
+            let (done, is_done) = mpsc::channel();
+            handle.spawn(async move {
+                // Whoever asked may not have waited for it.
+                let _late = done.send(());
+            });
+            if is_done.recv_timeout(LOOK).is_err() {
+                tracing::warn!(
+                    "something blocks the threads that run sessions, a plugin perhaps; there is one more now"
+                );
+                self.call();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::Threads;
+
+    #[test]
+    fn h07_work_that_blocks_its_thread_does_not_stop_the_rest() {
+        let threads = Threads::of(1).unwrap();
+        let (go_on, may_go_on) = mpsc::channel::<()>();
+        let (begun, has_begun) = mpsc::channel();
+        threads.runtime.spawn(async move {
+            begun.send(()).unwrap();
+            may_go_on.recv().unwrap();
+        });
+        has_begun.recv().unwrap();
+        // A deadline needs a thread too.
+        let sleep = threads.runtime.spawn(async { tokio::time::sleep(Duration::from_millis(1)).await });
+        threads.block_on(sleep).unwrap();
+        go_on.send(()).unwrap();
+        threads.end_within(Duration::from_secs(10));
+    }
+
+    #[test]
+    fn c06_threads_that_stand_by_end_with_the_others() {
+        let threads = Threads::of(2).unwrap();
+        assert_eq!(threads.block_on(async { tokio::spawn(async { 4 }).await.unwrap() }), 4);
+        let stand_by = threads.stand_by.clone();
+        threads.end_within(Duration::from_mins(1));
+        assert!(*stand_by.is_needed.lock().unwrap());
+    }
+}
