@@ -204,6 +204,16 @@ fn c01_what_waited_for_a_run_that_was_cancelled_is_shown_after_it() {
 }
 
 #[test]
+fn c01_a_run_that_was_cancelled_is_told_of_once_though_the_next_has_ended_before_its_end_is_heard_of() {
+    let mut seen = Seen::new(50, 20);
+    seen.say("begin").text("Working on").say("and this").press(&Key::Interrupt);
+    seen.event_of("2", StreamEvent::text("Here is that."), false).event_of("2", ended("Here is that."), false);
+    seen.notice("Sorry: cancelled").answered_so("1", &Ended { cancelled: true, ..Ended::default() });
+    seen.message("Here is that.").answered();
+    assert_eq!(seen.look().matches("■ cancelled").count(), 1, "{}", seen.look());
+}
+
+#[test]
 fn c01_ctrl_c_clears_the_line_and_leaves_only_when_pressed_twice_on_an_empty_one() {
     let mut seen = Seen::new(50, 20);
     seen.press(&Key::Character('x'));

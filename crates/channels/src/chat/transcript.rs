@@ -58,6 +58,8 @@ pub(super) struct Transcript {
     /// The person wants the run to end: that it did is no surprise.
     pub(super) is_cancelling: bool,
     cut_off: CutOff,
+    /// The event whose turn was told last to be cancelled.
+    told: Option<EventId>,
 }
 
 /// Whether the turn before was cancelled.
@@ -85,6 +87,7 @@ impl Transcript {
             waiting: None,
             is_cancelling: false,
             cut_off: CutOff::No,
+            told: None,
         }
     }
 
@@ -291,7 +294,7 @@ impl Transcript {
     pub(super) fn cancelled(&mut self, event: &EventId, now: Duration) {
         let is_told = match &self.lead {
             Some(lead) => lead != event,
-            None => self.cut_off != CutOff::No,
+            None => self.cut_off != CutOff::No || self.told.as_ref() == Some(event),
         };
         if !is_told {
             self.cut_off(now);
@@ -301,6 +304,7 @@ impl Transcript {
     }
 
     fn cut_off(&mut self, now: Duration) {
+        self.told = self.lead.clone();
         self.break_off(now);
         self.cut_off = CutOff::Told;
         self.gap();
