@@ -413,6 +413,23 @@ fn x02_what_a_neighbour_left_that_died_is_taken_up_at_the_end_of_input() {
 }
 
 #[test]
+fn g10_a_run_that_was_cut_off_has_used_what_its_models_said() {
+    let place = Place::new();
+    let wire = Wire::start(&place);
+    let slow = "[[tool:bash cmd=\"sleep 600\"]]";
+    let mut neighbour = place.command(&["run", slow, "--session-id", "k"]).spawn().unwrap();
+    while place.outcomes() != (0, 1) || of_kind(&place.tape("k"), "tool_call").is_empty() {
+        std::thread::yield_now();
+    }
+    neighbour.kill().unwrap();
+    neighbour.wait().unwrap();
+    assert_eq!(wire.end().data(), "");
+    let runs = place.capstan(&["runs", "list", "--json"]).json();
+    assert_eq!(runs[0]["status"], "interrupted", "{runs}");
+    assert!(runs[0]["usage"]["total_tokens"].as_u64().is_some_and(|tokens| tokens > 0), "{runs}");
+}
+
+#[test]
 fn a01_a_message_as_long_as_one_may_be_is_answered() {
     let place = Place::new();
     place.capstan_reading(&["run", "-"], "\"\n".repeat(512 * 1024).as_bytes()).data();

@@ -11,7 +11,7 @@ mod history;
 mod images;
 mod knowledge;
 mod limits;
-mod models;
+pub(crate) mod models;
 mod needs;
 pub(crate) mod open_calls;
 mod outside;

@@ -132,6 +132,9 @@ impl Models {
     }
 }
 
+/// The event that tells how a model call ended, and what it used.
+pub(crate) const MODEL_CALL_ENDED: &str = "run";
+
 /// What is sent is on record before it is sent, and on disk with what comes of it: what a model was asked is lost with a
 /// power cut, as its answer is, and asked anew.
 async fn record_call(run: &Run, body: &RequestBody, model: &ModelId) -> Result<(), ApiError> {
@@ -239,7 +242,7 @@ impl Call {
         if self.truncated {
             data["truncated"] = json!(true);
         }
-        self.run.append(Draft::event("run", data));
+        self.run.append(Draft::event(MODEL_CALL_ENDED, data));
     }
 
     /// The one end of the call: on the tape, and shown to the hooks.

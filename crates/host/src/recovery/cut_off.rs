@@ -2,12 +2,14 @@
 
 use std::collections::HashMap;
 
-use capstan_protocol::{RunId, TapeName};
+use capstan_protocol::{RunId, TapeName, Usage};
 use capstan_tape::{Batch, Draft, Entry, Fact, Kind, RunRecord, RunStatus, Slice, StoreError};
+use serde::Deserialize as _;
 use serde_json::Value;
 
 use super::left::{COMMAND, COMMAND_START};
 use crate::actions::{self, Acted};
+use crate::api::models::MODEL_CALL_ENDED;
 use crate::engine::Engine;
 use crate::runs::child;
 
@@ -23,12 +25,13 @@ pub(super) async fn end_runs(
     let now = services.settings.clock.now();
     let mut acted = HashMap::new();
     for run in runs {
-        let did = actions::acted(&run.run_id, &entries_of(engine, run).await?);
+        let entries = entries_of(engine, run).await?;
+        let did = actions::acted(&run.run_id, &entries);
         for entry in did.unknown() {
             batch.append(tape, Draft { date: Some(now.into()), ..entry.of_run(&run.run_id) });
         }
         acted.insert(run.run_id.clone(), did);
-        let (run_id, usage) = (run.run_id.clone(), run.usage.clone());
+        let (run_id, usage) = (run.run_id.clone(), used(&run.run_id, &entries));
         batch.push(Fact::EndRun { run_id, status: RunStatus::Interrupted, usage, at: now });
         if child::has_open_fork(&services.tapes, run).await? {
             batch.push(Fact::CloseFork { fork: run.tape.clone(), merged: false });
@@ -40,6 +43,14 @@ pub(super) async fn end_runs(
 /// What stands on the tape since a run began.
 pub(super) async fn entries_of(engine: &Engine, run: &RunRecord) -> Result<Vec<Entry>, StoreError> {
     engine.services.tapes.read_any_generation(&run.tape, &Slice::after(run.begins_after)).await
+}
+
+/// What a run had used, as far as models have said.
+fn used(run_id: &RunId, entries: &[Entry]) -> Option<Usage> {
+    let is_call = |entry: &&Entry| entry.run_id() == Some(run_id.as_str()) && entry.name() == Some(MODEL_CALL_ENDED);
+    let calls = entries.iter().filter(|entry| entry.kind == Kind::Event).filter(is_call);
+    let usages = calls.filter_map(|entry| Usage::deserialize(&entry.payload["data"]["usage"]).ok());
+    usages.reduce(|sum, usage| sum.plus(&usage))
 }
 
 /// The tools that a run had called and that had not answered: what they did is not known.
