@@ -1,7 +1,7 @@
 //! A model that takes no time of its own: it reads no more of a request than it needs to answer.
 //!
-//! The scripted server of the tests reads every request as JSON, holds it to the grammar and keeps it. Two requests of a
-//! turn take it longer than a shell takes to start, which is no latency of a host.
+//! The scripted server of the tests reads every request as JSON, holds it to the grammar and keeps it. For the two
+//! requests of a turn that takes about a millisecond, which is no latency of a host.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
