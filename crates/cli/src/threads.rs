@@ -1,13 +1,20 @@
 //! The threads that run sessions.
 
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Handle, Runtime};
 
-/// How often it is looked whether the threads get anything done, and how long they may take to show it.
+/// How often it is looked whether the threads get anything done.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// How often it is looked again while they have not shown it.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+/// How often they may not have shown it.
+const PATIENCE: u32 = 200;
 
 /// A runtime with a thread for each core but one, and one more that stands by.
 ///
@@ -74,12 +81,7 @@ impl StandBy {
             if *waited.unwrap_or_else(PoisonError::into_inner).0 {
                 return;
             }
-            let (done, is_done) = mpsc::channel();
-            handle.spawn(async move {
-                // Whoever asked may not have waited for it.
-                let _late = done.send(());
-            });
-            if is_done.recv_timeout(LOOK).is_err() {
+            if !gets_something_done(handle) {
                 tracing::warn!(
                     "something blocks the threads that run sessions, a plugin perhaps; there is one more now"
                 );
@@ -87,6 +89,35 @@ impl StandBy {
             }
         }
     }
+}
+
+/// Whether the threads take anything up, be it this question or what was there before it.
+///
+/// A queue that takes its time is no sign: a hundred sessions may be ready at once on a machine that has other work too. But
+/// it gets shorter now and then as long as one thread takes something from it. Only looks count, not time: a process that was
+/// stopped, or has no turn on its core, does not look either.
+fn gets_something_done(handle: &Handle) -> bool {
+    let (done, is_done) = mpsc::channel();
+    handle.spawn(async move {
+        // Whoever asked may not have waited for it.
+        let _late = done.send(());
+    });
+    let mut waiting = handle.metrics().global_queue_depth();
+    let mut looks = 0;
+    while looks < PATIENCE {
+        if is_answered(&is_done) {
+            return true;
+        }
+        let still_waiting = handle.metrics().global_queue_depth();
+        looks = if still_waiting < waiting { 0 } else { looks + 1 };
+        waiting = still_waiting;
+    }
+    false
+}
+
+fn is_answered(answer: &Receiver<()>) -> bool {
+    // A runtime that ends drops the question, and needs nobody to stand by.
+    !matches!(answer.recv_timeout(LOOK_AGAIN), Err(RecvTimeoutError::Timeout))
 }
 
 #[cfg(test)]
@@ -110,6 +141,22 @@ mod tests {
         let sleep = threads.runtime.spawn(async { tokio::time::sleep(Duration::from_millis(1)).await });
         threads.block_on(sleep).unwrap();
         go_on.send(()).unwrap();
+        threads.end_within(Duration::from_secs(10));
+    }
+
+    #[test]
+    fn h07_threads_that_have_much_to_do_are_not_taken_for_blocked() {
+        let threads = Threads::of(1).unwrap();
+        let (done, is_done) = mpsc::channel();
+        for _ in 0..1500 {
+            let done = done.clone();
+            threads.runtime.spawn(async move {
+                std::thread::sleep(Duration::from_millis(2));
+                done.send(()).unwrap();
+            });
+        }
+        assert_eq!(is_done.iter().take(1500).count(), 1500);
+        assert!(!*threads.stand_by.is_needed.lock().unwrap());
         threads.end_within(Duration::from_secs(10));
     }
 
