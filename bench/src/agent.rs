@@ -1,7 +1,5 @@
 //! The agent on a model that answers at once: what everything beside the model takes.
 
-mod at_once;
-
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
@@ -14,7 +12,6 @@ use serde_json::{Value, json};
 use crate::Outcome;
 use crate::cold_start::{binary, capstan, interpreter, python, time};
 use crate::sample::{Sample, print_ratio, print_row};
-use at_once::AtOnce;
 
 const WARM_UP: usize = 5;
 const TIMES: usize = 60;
@@ -27,8 +24,15 @@ type Failed = Box<dyn std::error::Error>;
 /// What the model does, by what it was asked last.
 fn script(request: &Value) -> Reply {
     let newest = request["messages"].as_array().and_then(|messages| messages.last());
-    let said = newest.map(|message| message["content"].to_string()).unwrap_or_default();
-    if said.contains("long") { Reply::text("word ".repeat(CHUNKS)) } else { Reply::text("hello") }
+    let is_said = newest.is_some_and(|message| message["role"] == "user");
+    let said = newest.and_then(|message| message["content"].as_str()).filter(|_| is_said).unwrap_or_default();
+    let call = |name, arguments| Reply::tool_calls([("call", name, arguments)]);
+    match said.lines().next_back() {
+        Some("long") => Reply::text("word ".repeat(CHUNKS)),
+        Some("look") => call("fs_read", json!({"path": "notes.txt"})),
+        Some("shell") => call("bash", json!({"cmd": "true"})),
+        _ => Reply::text("hello"),
+    }
 }
 
 fn with_model(mut command: Command, base_url: &str) -> Command {
@@ -57,12 +61,15 @@ pub(crate) fn run() -> Outcome {
     let binary = binary()?;
     let folder = tempfile::tempdir()?;
     std::fs::write(folder.path().join("notes.txt"), "some notes\n")?;
-    let server = ScriptedModel::start_blocking_with(|request, _| script(request));
+    let server = ScriptedModel::start_blocking_at_once(|request, _| script(request));
     println!("agent: {} on a model without latency, homes in {}", binary.display(), folder.path().display());
     start(&binary, folder.path(), &server)?;
-    chunks(&binary, folder.path(), &server)?;
-    drop(server);
-    turns(&binary, folder.path())?;
+    chunks(&binary, folder.path())?;
+    turns(&binary, folder.path(), &server)?;
+    let violations = server.violations();
+    if let Some(violation) = violations.first() {
+        return Err(format!("{} requests were not valid: {violation}", violations.len()).into());
+    }
     peak(&binary, folder.path())
 }
 
@@ -89,8 +96,9 @@ fn start(binary: &Path, folder: &Path, server: &ScriptedModel) -> Outcome {
     Ok(())
 }
 
-/// What each streamed chunk costs beyond reading it off the wire.
-fn chunks(binary: &Path, folder: &Path, server: &ScriptedModel) -> Outcome {
+/// What each streamed chunk costs beyond reading it off the wire, where each comes by itself.
+fn chunks(binary: &Path, folder: &Path) -> Outcome {
+    let server = &ScriptedModel::start_blocking_with(|request, _| script(request));
     let mut samples: [Sample; 4] = Default::default();
     for number in 0..=LONG_TIMES {
         let session = format!("c{number}");
@@ -139,9 +147,9 @@ fn raw(server: &ScriptedModel, text: &str) -> Result<Duration, Failed> {
 }
 
 /// A turn of a host that runs, with one tool call, beside the start of a shell.
-fn turns(binary: &Path, folder: &Path) -> Outcome {
-    let base_url = AtOnce::start()?.base_url();
-    let mut host = Served::start(with_model(capstan(binary, folder, &["serve", "--channel", "stdio"]), &base_url))?;
+fn turns(binary: &Path, folder: &Path, server: &ScriptedModel) -> Outcome {
+    let serve = capstan(binary, folder, &["serve", "--channel", "stdio"]);
+    let mut host = Served::start(with_model(serve, &server.base_url()))?;
     let mut samples: [Sample; 4] = Default::default();
     for number in 0..WARM_UP + TIMES {
         let times = [

@@ -9,6 +9,7 @@
 //! Not for production: functions panic where a test should fail. It knows nothing of Capstan's other crates, so that
 //! any of them can use it in its tests.
 
+mod brief;
 pub mod disk;
 mod gate;
 pub mod grammar;

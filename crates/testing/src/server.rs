@@ -16,9 +16,9 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::Reply;
 use crate::protocol::{Memory, Protocol};
 use crate::reply::Body;
+use crate::{Reply, brief};
 
 /// A scripted, strict server of models on a free port of 127.0.0.1; it stops when it is dropped.
 ///
@@ -47,13 +47,44 @@ type Shared = Arc<Mutex<Record>>;
 
 struct Record {
     script: Script,
+    checks: Checks,
     answered: usize,
     requests: Vec<Value>,
     headers: Vec<HeaderMap>,
     violations: Vec<String>,
+    /// What was answered and is still to be looked at.
+    unchecked: Vec<(Protocol, String, Bytes)>,
     memory: Memory,
     /// The addresses of those who connected.
     clients: HashSet<SocketAddr>,
+}
+
+/// When a request is held to the grammar.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Checks {
+    /// Before it is answered: one that breaks the grammar is refused.
+    Before,
+    /// When somebody wants to know.
+    Afterwards,
+}
+
+/// How the frames of an answer go out.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pace {
+    /// Each by itself, as a model comes upon its words.
+    FrameByFrame,
+    /// As many at once as there are.
+    AtOnce,
+}
+
+impl Checks {
+    /// Who may not take time to check must not take any between two frames either.
+    fn pace(self) -> Pace {
+        match self {
+            Self::Before => Pace::FrameByFrame,
+            Self::Afterwards => Pace::AtOnce,
+        }
+    }
 }
 
 enum RunsOn {
@@ -79,7 +110,7 @@ impl ScriptedModel {
     /// If no port can be bound.
     #[expect(clippy::unused_async, reason = "it belongs into a runtime, which it needs to serve")]
     pub async fn start_with(script: impl FnMut(&Value, usize) -> Reply + Send + 'static) -> Self {
-        let record = Record::shared(Box::new(script));
+        let record = Record::shared(Box::new(script), Checks::Before);
         let (listener, address) = bind();
         let task = tokio::spawn(serve(listener, Arc::clone(&record)));
         Self { address, record, runs_on: RunsOn::Task(task) }
@@ -100,7 +131,21 @@ impl ScriptedModel {
     ///
     /// If no port can be bound or no thread started.
     pub fn start_blocking_with(script: impl FnMut(&Value, usize) -> Reply + Send + 'static) -> Self {
-        let record = Record::shared(Box::new(script));
+        Self::on_a_thread(Record::shared(Box::new(script), Checks::Before))
+    }
+
+    /// [`ScriptedModel::start_blocking_with`] for benchmarks, where the time of the server must not count: it answers before
+    /// it has held the request to the grammar, and has all of its answer at once. Its script sees no more of the conversation
+    /// than the newest message, and no tools. What was wrong it still says in [`violations`](Self::violations).
+    ///
+    /// # Panics
+    ///
+    /// If no port can be bound or no thread started.
+    pub fn start_blocking_at_once(script: impl FnMut(&Value, usize) -> Reply + Send + 'static) -> Self {
+        Self::on_a_thread(Record::shared(Box::new(script), Checks::Afterwards))
+    }
+
+    fn on_a_thread(record: Shared) -> Self {
         let (stop, stopped) = oneshot::channel::<Infallible>();
         let (send_address, address) = std::sync::mpsc::channel();
         let served = Arc::clone(&record);
@@ -132,7 +177,9 @@ impl ScriptedModel {
 
     /// The bodies received, in order, those that broke the grammar included.
     pub fn requests(&self) -> Vec<Value> {
-        lock(&self.record).requests.clone()
+        let mut record = lock(&self.record);
+        record.check();
+        record.requests.clone()
     }
 
     /// The `Authorization` header of each request, in order.
@@ -153,7 +200,9 @@ impl ScriptedModel {
 
     /// What was wrong with the requests; empty when nothing was.
     pub fn violations(&self) -> Vec<String> {
-        lock(&self.record).violations.clone()
+        let mut record = lock(&self.record);
+        record.check();
+        record.violations.clone()
     }
 }
 
@@ -173,26 +222,57 @@ impl Drop for ScriptedModel {
 }
 
 impl Record {
-    fn shared(script: Script) -> Shared {
-        let (requests, headers, violations) = (Vec::new(), Vec::new(), Vec::new());
-        let (memory, clients) = (Memory::default(), HashSet::new());
-        Arc::new(Mutex::new(Self { script, answered: 0, requests, headers, violations, memory, clients }))
+    fn shared(script: Script, checks: Checks) -> Shared {
+        let (requests, headers, violations, unchecked) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (memory, clients, answered) = (Memory::default(), HashSet::new(), 0);
+        let record = Self { script, checks, answered, requests, headers, violations, unchecked, memory, clients };
+        Arc::new(Mutex::new(record))
     }
 
-    /// Takes a request in; the answer is the script's, or the explanation of what is wrong with it.
-    fn answer(&mut self, protocol: Protocol, path: &str, body: &Value, headers: HeaderMap) -> Reply {
-        let number = self.requests.len();
-        self.requests.push(body.clone());
+    /// Takes a request in and gives what is needed of it to answer it, or the explanation of what is wrong with it.
+    fn take(&mut self, protocol: Protocol, path: &str, body: &Bytes, headers: HeaderMap) -> Result<Value, String> {
+        let no_json = |error| format!("the body is not JSON: {error}");
+        let read = match self.checks {
+            Checks::Before => serde_json::from_slice(body).map_err(no_json),
+            Checks::Afterwards => brief::read(body).map_err(no_json),
+        };
+        let request = read.inspect_err(|explanation| self.violations.push(explanation.clone()))?;
         self.headers.push(headers);
-        let wrong = protocol.violations(path, body, &self.memory);
-        if wrong.is_empty() {
-            let answered = self.answered;
-            self.answered += 1;
-            return (self.script)(body, answered);
+        if self.checks == Checks::Afterwards {
+            self.unchecked.push((protocol, path.to_owned(), body.clone()));
+            return Ok(request);
         }
-        let explanation = format!("the request breaks the grammar: {}", wrong.join("; "));
-        self.violations.extend(wrong.into_iter().map(|violation| format!("request {number}: {violation}")));
-        Reply::status(400, error_body(&explanation))
+        self.requests.push(request.clone());
+        let wrong = self.held_to_grammar(protocol, path, &request);
+        if wrong.is_empty() {
+            Ok(request)
+        } else {
+            Err(format!("the request breaks the grammar: {}", wrong.join("; ")))
+        }
+    }
+
+    /// What is wrong with the newest request, which is noted.
+    fn held_to_grammar(&mut self, protocol: Protocol, path: &str, request: &Value) -> Vec<String> {
+        let number = self.requests.len() - 1;
+        let wrong = protocol.violations(path, request, &self.memory);
+        self.violations.extend(wrong.iter().map(|violation| format!("request {number}: {violation}")));
+        wrong
+    }
+
+    /// Looks at what was answered before.
+    fn check(&mut self) {
+        for (protocol, path, body) in std::mem::take(&mut self.unchecked) {
+            let request: Value = serde_json::from_slice(&body).expect("it was read before");
+            self.requests.push(request.clone());
+            self.held_to_grammar(protocol, &path, &request);
+        }
+    }
+
+    /// The answer of the script.
+    fn answer(&mut self, request: &Value) -> Reply {
+        let answered = self.answered;
+        self.answered += 1;
+        (self.script)(request, answered)
     }
 }
 
@@ -238,15 +318,12 @@ async fn answer(
     let Some(protocol) = Protocol::of(uri.path()) else {
         return refuse(StatusCode::NOT_FOUND, "nothing is spoken here");
     };
-    let body = match serde_json::from_slice::<Value>(&body) {
-        Ok(body) => body,
-        Err(error) => {
-            let explanation = format!("the body is not JSON: {error}");
-            lock(&record).violations.push(explanation.clone());
-            return refuse(StatusCode::BAD_REQUEST, &explanation);
-        }
+    let taken = lock(&record).take(protocol, uri.path(), &body, headers);
+    let request = match taken {
+        Ok(request) => request,
+        Err(explanation) => return refuse(StatusCode::BAD_REQUEST, &explanation),
     };
-    let reply = lock(&record).answer(protocol, uri.path(), &body, headers);
+    let reply = lock(&record).answer(&request);
     let status = |code| StatusCode::from_u16(code).expect("a status code a server can send");
     match &reply.body {
         Body::Status { code, body } => {
@@ -257,20 +334,25 @@ async fn answer(
             respond(status(code), "application/json", &reply.headers, HttpBody::from(body))
         }
         Body::Answer(_) | Body::Cut { .. } | Body::Failed { .. } | Body::Raw { .. } => {
-            let frames = protocol.frames(uri.path(), &body, &reply.body, &mut lock(&record).memory);
-            respond(StatusCode::OK, protocol.content_type(), &reply.headers, stream(&reply, frames))
+            let (frames, pace) = {
+                let mut record = lock(&record);
+                (protocol.frames(uri.path(), &request, &reply.body, &mut record.memory), record.checks.pace())
+            };
+            respond(StatusCode::OK, protocol.content_type(), &reply.headers, stream(&reply, frames, pace))
         }
     }
 }
 
-fn stream(reply: &Reply, frames: Vec<String>) -> HttpBody {
+fn stream(reply: &Reply, frames: Vec<String>, pace: Pace) -> HttpBody {
     let is_cut = matches!(reply.body, Body::Cut { .. });
     let mut gate = reply.gate.clone();
     HttpBody::from_stream(async_stream::stream! {
         for frame in frames {
             yield Ok(Bytes::from(frame));
-            // Without this, hyper may put several frames into one chunk and break off before they are out.
-            tokio::task::yield_now().await;
+            if pace == Pace::FrameByFrame || is_cut {
+                // Without this, hyper may write several frames at once and break off before they are out.
+                tokio::task::yield_now().await;
+            }
             if let Some(gate) = gate.take() {
                 gate.pass().await;
             }

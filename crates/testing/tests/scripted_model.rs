@@ -141,3 +141,26 @@ fn a_server_for_tests_without_a_runtime_stops_when_it_is_dropped() {
     drop(server);
     assert!(TcpStream::connect(&address).is_err());
 }
+
+#[tokio::test]
+async fn a_server_that_answers_at_once_says_afterwards_what_was_wrong() {
+    let seen =
+        |request: &Value, _: usize| Reply::text(format!("{} {}", request["messages"], request.get("tools").is_some()));
+    let server = ScriptedModel::start_blocking_at_once(seen);
+    let two = json!([{"role": "user", "content": "one"}, {"role": "user", "content": "two"}]);
+    let mut valid = request(&two);
+    valid["tools"] = json!([{"type": "function", "function": {"name": "t", "parameters": {"type": "object"}}}]);
+    let (status, stream) = post(&server, &valid).await;
+    let said: String =
+        chunks(&stream).iter().filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str()).collect();
+    assert_eq!(
+        (status, said.as_str()),
+        (200, r#"[{"role":"user","content":"two"}] false"#),
+        "the newest, and no tools"
+    );
+    let wrong = request(&json!([{"role": "assistant", "content": "one"}]));
+    assert_eq!(post(&server, &wrong).await.0, 200);
+    assert_eq!(server.violations(), ["request 1: the last message is of role assistant, not user or tool"]);
+    assert_eq!(server.requests(), [valid, wrong]);
+    assert_eq!(server.violations().len(), 1, "each is looked at once");
+}
