@@ -48,8 +48,8 @@ pub(crate) struct Services {
     tool_specs: Arc<[ToolSpec]>,
     /// Where each stands, by its own name and by the one a model was given.
     tools_by_name: HashMap<String, usize>,
-    /// The tools as they were written for the last model call.
-    pub(crate) written_tools: calls::WrittenTools,
+    /// What model calls have in common, as it was kept with the last one.
+    pub(crate) calls_in_common: calls::InCommon,
     runners: Vec<Arc<dyn Runner>>,
     models: Vec<Arc<dyn ModelProvider>>,
     knowledge: Vec<(KnowledgeBase, Arc<dyn KnowledgeSource>)>,
@@ -81,7 +81,7 @@ impl Services {
             tool_specs: tools.iter().map(|tool| tool.spec()).collect(),
             tools,
             tool_plugins,
-            written_tools: calls::WrittenTools::default(),
+            calls_in_common: calls::InCommon::default(),
             runners: hooks.provided::<ProvideRunners, _>(|runner| runner.descriptor().id.to_string()),
             models: hooks.provided::<ProvideModelOptions, _>(|provider| provider.name().to_owned()),
             knowledge: knowledge.into_iter().map(|source| (source.base(), source)).collect(),

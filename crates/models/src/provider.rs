@@ -154,10 +154,9 @@ impl ModelProvider for Provider {
     async fn send(
         &self,
         request: &ModelRequest,
-        body: Option<RequestBody>,
+        text: Option<String>,
         waits: Waits<'_>,
     ) -> Result<ModelStream, ModelError> {
-        let body = body.unwrap_or_else(|| self.whole_body(request));
         let model = request.model.name();
         let endpoint = Endpoint::parse(&self.name, self.wire, self.settings.api_base.as_deref(), model)?;
         let key = self.key();
@@ -166,7 +165,7 @@ impl ModelProvider for Provider {
             let message = format!("{}: there is no key; set {where_to}, or a base URL that needs none", self.name);
             return Err(ModelError::new(ModelErrorKind::Unauthorized, message));
         }
-        let body = Bytes::from(body.to_json());
+        let body = Bytes::from(text.unwrap_or_else(|| self.text(&self.whole_body(request))));
         let call = Call {
             provider: self.name.clone(),
             model: model.to_owned(),
@@ -203,5 +202,9 @@ impl ModelProvider for Provider {
 
     fn body(&self, request: &ModelRequest) -> Option<RequestBody> {
         Some(self.whole_body(request))
+    }
+
+    fn text(&self, body: &RequestBody) -> String {
+        self.tools.text(&body.tools).map_or_else(|_| body.to_json(), |tools| body.to_json_with(&tools))
     }
 }

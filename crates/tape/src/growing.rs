@@ -29,17 +29,48 @@ impl GrowingWindow {
         if known == Some(head) {
             return Ok(&mut self.window);
         }
-        let anchor = tapes.read_of(record.clone(), &Slice::last_anchor()).await?.pop();
-        let same =
-            known.filter(|_| anchor.as_ref().map(|anchor| anchor.id) == self.window.anchor.as_ref().map(|a| a.id));
-        if let Some(known) = same {
-            self.window.following.extend(following(tapes, record, known, kinds).await?);
-        } else {
-            self.window = from_anchor(tapes, record, anchor, kinds).await?;
-            self.kinds = kinds.to_vec();
+        match known {
+            Some(known) if head.0.saturating_sub(known.0) <= FEW => self.read_few(tapes, record, known, kinds).await?,
+            _ => {
+                let anchor = tapes.read_of(record.clone(), &Slice::last_anchor()).await?.pop();
+                let is_same = anchor.as_ref().map(|anchor| anchor.id) == self.window.anchor.as_ref().map(|a| a.id);
+                match known.filter(|_| is_same) {
+                    Some(known) => self.window.following.extend(following(tapes, record, known, kinds).await?),
+                    None => self.window = from_anchor(tapes, record, anchor, kinds).await?,
+                }
+            }
         }
+        self.kinds = kinds.to_vec();
         self.read = Some((generation, head));
         Ok(&mut self.window)
+    }
+
+    /// Reads the few entries that follow what the window has. A new anchor is among them, or there is none.
+    async fn read_few(
+        &mut self,
+        tapes: &Tapes,
+        record: TapeRecord,
+        known: EntryId,
+        kinds: &[Kind],
+    ) -> Result<(), StoreError> {
+        let mut with_anchors = kinds.to_vec();
+        if !kinds.is_empty() && !kinds.contains(&Kind::Anchor) {
+            with_anchors.push(Kind::Anchor);
+        }
+        let mut read = following(tapes, record.clone(), known, &with_anchors).await?;
+        let Some(position) = read.iter().rposition(|entry| entry.kind == Kind::Anchor) else {
+            self.window.following.extend(read);
+            return Ok(());
+        };
+        let following = read.split_off(position + 1);
+        let anchor = read.pop();
+        self.window = match anchor {
+            Some(anchor) if !anchor.named_messages().is_empty() => {
+                from_anchor(tapes, record, Some(anchor), kinds).await?
+            }
+            anchor => Window { anchor, named: Vec::new(), following },
+        };
+        Ok(())
     }
 }
 

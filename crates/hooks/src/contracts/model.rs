@@ -9,6 +9,7 @@ use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 /// A provider of models, chosen by the part of a model id before the colon.
 #[async_trait]
@@ -26,12 +27,17 @@ pub trait ModelProvider: Send + Sync + 'static {
         None
     }
 
-    /// The same as [`stream`](Self::stream) with the [`body`](Self::body) that was made and recorded, if there is one. Says
-    /// before each wait for another try why and how long it waits.
+    /// The text of a [`body`](Self::body), as it is sent.
+    fn text(&self, body: &RequestBody) -> String {
+        body.to_json()
+    }
+
+    /// The same as [`stream`](Self::stream) with the [`text`](Self::text) of the body that was made and recorded, if there is
+    /// one. Says before each wait for another try why and how long it waits.
     async fn send(
         &self,
         request: &ModelRequest,
-        _body: Option<RequestBody>,
+        _text: Option<String>,
         _waits: Waits<'_>,
     ) -> Result<ModelStream, ModelError> {
         self.stream(request).await
@@ -57,21 +63,44 @@ impl RequestBody {
         // Neither a key that is no text nor a failing writer is there, which is all that could fail.
         serde_json::to_string(self).unwrap_or_default()
     }
+
+    /// The same with its tools as they were written before.
+    pub fn to_json_with(&self, tools: &RawValue) -> String {
+        serde_json::to_string(&WithTools { body: self, tools }).unwrap_or_default()
+    }
+
+    fn serialize_with<S: Serializer>(&self, tools: &impl Serialize, serializer: S) -> Result<S::Ok, S::Error> {
+        let tools = (!self.tools.is_empty()).then_some(tools);
+        let is_list = |key: &str| key == self.messages_key || (tools.is_some() && key == TOOLS);
+        let mut body = serializer.serialize_map(None)?;
+        for (key, value) in self.rest.iter().filter(|(key, _)| !is_list(key)) {
+            body.serialize_entry(key, value)?;
+        }
+        if let Some(tools) = tools {
+            body.serialize_entry(TOOLS, tools)?;
+        }
+        body.serialize_entry(&self.messages_key, &self.messages)?;
+        body.end()
+    }
+}
+
+const TOOLS: &str = "tools";
+
+struct WithTools<'a> {
+    body: &'a RequestBody,
+    tools: &'a RawValue,
+}
+
+impl Serialize for WithTools<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.body.serialize_with(&self.tools, serializer)
+    }
 }
 
 /// The whole body. The tools stand before the conversation, as providers cache prompts.
 impl Serialize for RequestBody {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let tools = (!self.tools.is_empty()).then_some(("tools", &*self.tools));
-        let lists = || tools.into_iter().chain([(self.messages_key.as_str(), &*self.messages)]);
-        let mut body = serializer.serialize_map(None)?;
-        for (key, value) in self.rest.iter().filter(|(key, _)| lists().all(|(list, _)| list != key.as_str())) {
-            body.serialize_entry(key, value)?;
-        }
-        for (key, values) in lists() {
-            body.serialize_entry(key, values)?;
-        }
-        body.end()
+        self.serialize_with(&self.tools, serializer)
     }
 }
 

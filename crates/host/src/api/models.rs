@@ -108,12 +108,14 @@ impl Models {
         let body = provider.body(request);
         let alike = || RequestBody { rest: Map::new(), ..wire::openai_body(request) };
         let recorded = body.as_ref().map_or_else(|| Cow::Owned(alike()), Cow::Borrowed);
-        record_call(&self.0, &recorded, &request.model).await?;
+        // It is written out while the record of it is on its way to the disk.
+        let text = async { Ok(body.as_ref().map(|body| provider.text(body))) };
+        let ((), text) = tokio::try_join!(biased; record_call(&self.0, &recorded, &request.model), text)?;
         let waits = |error: &ModelError, wait: Duration| {
             let (reason, seconds) = (error.message.clone(), wait.as_secs_f64());
             self.0.show(StreamEvent::Waiting { reason, seconds });
         };
-        Ok(provider.send(request, body, &waits).await)
+        Ok(provider.send(request, text, &waits).await)
     }
 
     fn unknown_provider(&self, name: &str) -> ModelError {
@@ -143,7 +145,7 @@ async fn record_call(run: &Run, body: &RequestBody, model: &ModelId) -> Result<(
         progress.calls += 1;
         progress.calls
     };
-    let (contents, entry) = calls::record(body, model, number, &run.services.written_tools);
+    let (contents, entry) = calls::record(body, model, number, &run.services.calls_in_common);
     run.journal.extend(contents);
     run.append(entry);
     run.journal.flush_in_order().await.map_err(|error| store_failed(&error))

@@ -2,9 +2,10 @@
 //!
 //! Before a request is sent, an entry `model.call` records the content hashes of its system prompt, tools and messages;
 //! the contents are kept once, as blobs. A conversation only grows, so the hashes of its older messages are kept once too:
-//! in lists of a fixed length, which every later call names. [`ModelCalls`] puts them together again.
+//! in lists of a fixed length, which every later call names, and so are those of the tools. [`ModelCalls`] puts them together
+//! again.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use capstan_hooks::contracts::RequestBody;
 use capstan_protocol::{BlobHash, Map, ModelId, RunId};
@@ -27,6 +28,11 @@ struct Record {
     earlier: Vec<BlobHash>,
     /// The messages after those.
     messages: Vec<BlobHash>,
+    /// The hash of the list of the hashes of the tools.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tool_list: Option<BlobHash>,
+    /// The hashes of the tools. Calls of older versions have them here.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     tools: Vec<BlobHash>,
     /// Everything else of the body. Calls of older versions have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -64,9 +70,19 @@ const MESSAGES: &str = "messages";
 /// How many hashes are in a list. What a call of n messages writes is about n / `LISTED` + `LISTED` / 2 hashes.
 const LISTED: usize = 32;
 
-/// The tools of a call and what is kept of them. They are the same in most calls, and many.
+/// What most calls have in common, and what is kept of it.
 #[derive(Default)]
-pub(crate) struct WrittenTools(Mutex<(Arc<[Value]>, Vec<Content>)>);
+pub(crate) struct InCommon(Mutex<Last>);
+
+#[derive(Default)]
+struct Last {
+    tools: Arc<[Value]>,
+    /// The tools, and the list of them, if there are any.
+    tool_contents: Vec<Content>,
+    /// The first message, which mostly is the system prompt.
+    first: Value,
+    first_content: Option<Content>,
+}
 
 /// A content as it is kept.
 #[derive(Clone)]
@@ -80,38 +96,64 @@ impl Content {
         let bytes: Arc<[u8]> = canonical_json(value).into_bytes().into();
         Self { hash: blob_hash(&bytes), bytes }
     }
+
+    fn list<'a>(hashes: impl IntoIterator<Item = &'a BlobHash>) -> Self {
+        Self::of(&hashes.into_iter().map(|hash| json!(hash)).collect())
+    }
 }
 
-impl WrittenTools {
-    /// What is kept of these tools.
-    fn contents(&self, tools: &Arc<[Value]>) -> Vec<Content> {
-        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !Arc::ptr_eq(&last.0, tools) && last.0 != *tools {
-            *last = (Arc::clone(tools), tools.iter().map(Content::of).collect());
+impl InCommon {
+    /// What is kept of these tools, the list of them last.
+    fn tools(&self, tools: &Arc<[Value]>) -> Vec<Content> {
+        let mut last = self.lock();
+        if !Arc::ptr_eq(&last.tools, tools) && last.tools != *tools {
+            let mut contents: Vec<Content> = tools.iter().map(Content::of).collect();
+            if !contents.is_empty() {
+                contents.push(Content::list(contents.iter().map(|content| &content.hash)));
+            }
+            (last.tools, last.tool_contents) = (Arc::clone(tools), contents);
         }
-        last.1.clone()
+        last.tool_contents.clone()
+    }
+
+    /// What is kept of the first message.
+    fn first(&self, message: &Value) -> Content {
+        let mut last = self.lock();
+        if let Some(content) = last.first_content.as_ref().filter(|_| last.first == *message) {
+            return content.clone();
+        }
+        let content = Content::of(message);
+        (last.first, last.first_content) = (message.clone(), Some(content.clone()));
+        content
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Last> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The facts that record a call: its contents, and the entry that names them.
-pub(crate) fn record(body: &RequestBody, model: &ModelId, call: u32, tools: &WrittenTools) -> (Vec<Fact>, Draft) {
+pub(crate) fn record(body: &RequestBody, model: &ModelId, call: u32, common: &InCommon) -> (Vec<Fact>, Draft) {
     let mut facts = Vec::new();
-    let mut put = |content: Content| {
+    let mut keep = |content: Content| {
         facts.push(Fact::PutBlob { hash: content.hash.clone(), bytes: content.bytes });
         content.hash
     };
-    let tools = tools.contents(&body.tools).into_iter().map(&mut put).collect();
-    let mut keep = |value: &Value| put(Content::of(value));
-    let messages: Vec<BlobHash> = body.messages.iter().map(&mut keep).collect();
+    let tool_list = common.tools(&body.tools).into_iter().map(&mut keep).last();
+    let mut messages: Vec<BlobHash> = Vec::with_capacity(body.messages.len());
+    for message in &body.messages {
+        messages.push(keep(if messages.is_empty() { common.first(message) } else { Content::of(message) }));
+    }
     let lists = messages.chunks_exact(LISTED);
     let record = Record {
         call,
         provider: model.provider().to_owned(),
         model: model.name().to_owned(),
         messages: lists.remainder().to_vec(),
-        earlier: lists.map(|list| keep(&json!(list))).collect(),
-        tools,
-        rest: (!body.rest.is_empty()).then(|| keep(&Value::Object(body.rest.clone()))),
+        earlier: lists.map(|list| keep(Content::list(list))).collect(),
+        tool_list,
+        tools: Vec::new(),
+        rest: (!body.rest.is_empty()).then(|| keep(Content::of(&Value::Object(body.rest.clone())))),
         messages_key: (body.messages_key != MESSAGES).then(|| body.messages_key.clone()),
     };
     (facts, Draft::event(MODEL_CALL, json!(record)).hidden())
@@ -149,18 +191,22 @@ async fn restore(store: &dyn Store, run_id: &RunId, entry: &Entry) -> Result<Rec
         let bytes = store.blob(hash).await?;
         bytes.ok_or_else(|| StoreError::corrupt(what(), format!("content {hash} is missing")))
     };
+    let list = async |hash: &BlobHash| parse::<Vec<BlobHash>>(&content(hash).await?, what);
     let mut messages = Vec::new();
-    for list in &record.earlier {
-        let list: Vec<BlobHash> = parse(&content(list).await?, what)?;
-        messages.extend(list);
+    for earlier in &record.earlier {
+        messages.extend(list(earlier).await?);
     }
     messages.extend(record.messages);
+    let tool_hashes = match &record.tool_list {
+        Some(tools) => list(tools).await?,
+        None => record.tools,
+    };
     let mut contents = Vec::new();
-    for hash in messages.iter().chain(&record.tools).chain(&record.rest) {
+    for hash in messages.iter().chain(&tool_hashes).chain(&record.rest) {
         contents.push(parse(&content(hash).await?, what)?);
     }
     let mut tools = contents.split_off(messages.len());
-    let rest = tools.split_off(record.tools.len()).pop();
+    let rest = tools.split_off(tool_hashes.len()).pop();
     Ok(RecordedCall {
         run_id: run_id.clone(),
         call: record.call,
@@ -187,7 +233,7 @@ mod tests {
     use capstan_protocol::{ChatMessage, EntryId, ModelId, ModelRequest, RunId, Timestamp};
     use capstan_tape::{Batch, Fact, MemoryStore, Store as _};
 
-    use super::{LISTED, WrittenTools, record, restore};
+    use super::{InCommon, LISTED, record, restore};
 
     fn model() -> ModelId {
         "p:m".parse().unwrap()
@@ -204,7 +250,7 @@ mod tests {
     async fn g10_a_call_of_any_length_is_put_together_again() {
         let store = Arc::new(MemoryStore::new());
         for length in [1, LISTED - 1, LISTED, LISTED + 1, 5 * LISTED + 3] {
-            let (contents, entry) = record(&body(length), &model(), 1, &WrittenTools::default());
+            let (contents, entry) = record(&body(length), &model(), 1, &InCommon::default());
             store.commit(Batch { facts: contents, ..Batch::new() }).await.unwrap();
             let entry = entry.into_entry(EntryId(1), Timestamp::from_millis(0), &[]);
             let call = restore(store.as_ref(), &RunId::new("r"), &entry).await.unwrap();
@@ -219,7 +265,7 @@ mod tests {
         let mut kept = BTreeSet::new();
         let mut sizes = Vec::new();
         for length in (2..=1000).step_by(2) {
-            let (contents, entry) = record(&body(length), &model(), 1, &WrittenTools::default());
+            let (contents, entry) = record(&body(length), &model(), 1, &InCommon::default());
             kept.extend(contents.into_iter().map(|fact| match fact {
                 Fact::PutBlob { hash, .. } => hash,
                 other => panic!("not a content: {other:?}"),
