@@ -232,6 +232,7 @@ mod tests {
     use capstan_models::wire;
     use capstan_protocol::{ChatMessage, EntryId, ModelId, ModelRequest, RunId, Timestamp};
     use capstan_tape::{Batch, Fact, MemoryStore, Store as _};
+    use serde_json::{Value, json};
 
     use super::{InCommon, LISTED, record, restore};
 
@@ -257,6 +258,46 @@ mod tests {
             let texts: Vec<_> = call.messages.iter().map(|message| message["content"].as_str().unwrap()).collect();
             let sent: Vec<_> = (0..length).map(|number| format!("message {number}")).collect();
             assert_eq!(texts, sent);
+        }
+    }
+
+    #[tokio::test]
+    async fn g10_tools_are_named_by_one_list_and_calls_of_before_are_read_too() {
+        let store = Arc::new(MemoryStore::new());
+        let common = InCommon::default();
+        let sets: [Arc<[Value]>; 3] =
+            [[json!({"name": "a"}), json!({"name": "b"})].into(), [json!({"name": "c"})].into(), [].into()];
+        for tools in sets.iter().chain(&sets) {
+            let body = RequestBody { tools: Arc::clone(tools), ..body(1) };
+            let (contents, entry) = record(&body, &model(), 1, &common);
+            let hashes: Vec<_> = contents
+                .iter()
+                .filter_map(|fact| if let Fact::PutBlob { hash, .. } = fact { Some(hash.clone()) } else { None })
+                .collect();
+            store.commit(Batch { facts: contents, ..Batch::new() }).await.unwrap();
+            let entry = entry.into_entry(EntryId(1), Timestamp::from_millis(0), &[]);
+            let mut before = entry.clone();
+            let restored = async |entry| restore(store.as_ref(), &RunId::new("r"), entry).await.unwrap().tools;
+            assert_eq!(restored(&entry).await, **tools);
+            let data = before.payload["data"].as_object_mut().unwrap();
+            assert_eq!(data.remove("tool_list").is_some(), !tools.is_empty());
+            assert!(!data.contains_key("tools"), "{data:?}");
+            data.insert("tools".to_owned(), json!(hashes[..tools.len()]));
+            assert_eq!(restored(&before).await, **tools);
+        }
+    }
+
+    #[tokio::test]
+    async fn g10_each_call_names_its_own_first_message() {
+        let store = Arc::new(MemoryStore::new());
+        let common = InCommon::default();
+        for text in ["one", "two", "two", "one"] {
+            let messages = vec![json!({"role": "system", "content": text}), json!({"role": "user", "content": "hi"})];
+            let (contents, entry) =
+                record(&RequestBody { messages: messages.clone(), ..body(1) }, &model(), 1, &common);
+            store.commit(Batch { facts: contents, ..Batch::new() }).await.unwrap();
+            let entry = entry.into_entry(EntryId(1), Timestamp::from_millis(0), &[]);
+            assert_eq!(restore(store.as_ref(), &RunId::new("r"), &entry).await.unwrap().messages, messages);
         }
     }
 

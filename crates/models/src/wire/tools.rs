@@ -50,3 +50,24 @@ impl WrittenTools {
         Ok(text)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::{Value, json};
+
+    use super::WrittenTools;
+
+    #[test]
+    fn a08_the_text_is_always_that_of_the_tools_at_hand() {
+        let written = WrittenTools::default();
+        let sets: [Arc<[Value]>; 3] =
+            [[json!({"name": "a", "x": [1, "\n"]})].into(), [json!({"name": "b"})].into(), [].into()];
+        for tools in sets.iter().chain(sets.iter().rev()) {
+            for same in [Arc::clone(tools), tools.iter().cloned().collect()] {
+                assert_eq!(written.text(&same).unwrap().get(), json!(**tools).to_string());
+            }
+        }
+    }
+}
