@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use capstan_hooks::contracts::{ModelError, ModelErrorKind, ModelProvider, ModelStream, RequestBody, Waits};
+use capstan_hooks::contracts::{BodyText, ModelError, ModelErrorKind, ModelProvider, ModelStream, RequestBody, Waits};
 use capstan_protocol::{Map, ModelRequest};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret as _, SecretString};
@@ -136,7 +136,7 @@ impl Provider {
     fn whole_body(&self, request: &ModelRequest) -> RequestBody {
         let request = wire::fitting(self.wire, &self.name, request);
         let mut body = self.wire.body_with(&self.name, &request, self.tools.on(self.wire, &request.tools));
-        wire::join(&mut body.rest, &self.settings.body);
+        body.add(|rest| wire::join(rest, &self.settings.body));
         body
     }
 }
@@ -154,7 +154,7 @@ impl ModelProvider for Provider {
     async fn send(
         &self,
         request: &ModelRequest,
-        text: Option<String>,
+        body: Option<BodyText>,
         waits: Waits<'_>,
     ) -> Result<ModelStream, ModelError> {
         let model = request.model.name();
@@ -165,7 +165,7 @@ impl ModelProvider for Provider {
             let message = format!("{}: there is no key; set {where_to}, or a base URL that needs none", self.name);
             return Err(ModelError::new(ModelErrorKind::Unauthorized, message));
         }
-        let body = Bytes::from(text.unwrap_or_else(|| self.text(&self.whole_body(request))));
+        let body = Bytes::from(String::from(body.unwrap_or_else(|| self.whole_body(request).text())));
         let call = Call {
             provider: self.name.clone(),
             model: model.to_owned(),
@@ -202,9 +202,5 @@ impl ModelProvider for Provider {
 
     fn body(&self, request: &ModelRequest) -> Option<RequestBody> {
         Some(self.whole_body(request))
-    }
-
-    fn text(&self, body: &RequestBody) -> String {
-        self.tools.text(&body.tools).map_or_else(|_| body.to_json(), |tools| body.to_json_with(&tools))
     }
 }

@@ -18,9 +18,7 @@ mod reader;
 mod responses;
 mod tools;
 
-use std::sync::Arc;
-
-use capstan_hooks::contracts::RequestBody;
+use capstan_hooks::contracts::{RequestBody, ToolList};
 use capstan_protocol::{Map, ModelRequest, ToolSpec};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
@@ -136,7 +134,7 @@ impl Wire {
     }
 
     /// The tools of a request.
-    pub(crate) fn tools(self, tools: &[ToolSpec]) -> Arc<[Value]> {
+    pub(crate) fn tools(self, tools: &[ToolSpec]) -> ToolList {
         match self {
             Self::OpenAi | Self::OpenRouter | Self::Ollama => tools.iter().map(chat::tool).collect(),
             Self::OpenAiResponses => tools.iter().map(responses::tool).collect(),
@@ -151,7 +149,7 @@ impl Wire {
     }
 
     /// The body of a request whose tools are [written](Self::tools) already.
-    pub(crate) fn body_with(self, provider: &str, request: &ModelRequest, tools: Arc<[Value]>) -> RequestBody {
+    pub(crate) fn body_with(self, provider: &str, request: &ModelRequest, tools: ToolList) -> RequestBody {
         let to = &Speaker::new(provider, request.model.name());
         match self {
             Self::OpenAi => chat::body(chat::Flavour::Plain, to, request, tools),

@@ -40,7 +40,9 @@ impl GrowingWindow {
                 }
             }
         }
-        self.kinds = kinds.to_vec();
+        if self.kinds != kinds {
+            self.kinds = kinds.to_vec();
+        }
         self.read = Some((generation, head));
         Ok(&mut self.window)
     }

@@ -29,7 +29,9 @@ pub use facts::{EventRecord, EventsApi, HistoryApi, Page, PageCall, Said};
 pub use keeping::{KeptValue, StateApi, StorageApi, Stored};
 pub use knowledge::{KnowledgeError, KnowledgeSource, Question, RetrieveCall, Retrieved, RetrievedPage};
 pub use method::ApiMethod;
-pub use model::{ModelError, ModelErrorKind, ModelEvent, ModelProvider, ModelStream, RequestBody, Waits, collect};
+pub use model::{
+    BodyText, ModelError, ModelErrorKind, ModelEvent, ModelProvider, ModelStream, RequestBody, ToolList, Waits, collect,
+};
 pub use model_use::{Ranked, RerankCall, TokenCount, tool_bytes};
 pub use outside::{KnowledgeApi, KnowledgeBase, Passage, PlatformApi};
 pub use runner::{ResultStream, Runner};

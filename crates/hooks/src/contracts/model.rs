@@ -1,6 +1,7 @@
 //! Models behind one trait.
 
-use std::sync::Arc;
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -9,7 +10,7 @@ use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use serde_json::Value;
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
 
 /// A provider of models, chosen by the part of a model id before the colon.
 #[async_trait]
@@ -27,17 +28,12 @@ pub trait ModelProvider: Send + Sync + 'static {
         None
     }
 
-    /// The text of a [`body`](Self::body), as it is sent.
-    fn text(&self, body: &RequestBody) -> String {
-        body.to_json()
-    }
-
-    /// The same as [`stream`](Self::stream) with the [`text`](Self::text) of the body that was made and recorded, if there is
+    /// The same as [`stream`](Self::stream) with the text of the [`body`](Self::body) that was made and recorded, if there is
     /// one. Says before each wait for another try why and how long it waits.
     async fn send(
         &self,
         request: &ModelRequest,
-        _text: Option<String>,
+        _body: Option<BodyText>,
         _waits: Waits<'_>,
     ) -> Result<ModelStream, ModelError> {
         self.stream(request).await
@@ -50,7 +46,7 @@ pub struct RequestBody {
     /// Everything but the lists, the system prompt included where a provider has it apart.
     pub rest: Map,
     /// The tools; the key is not sent when there are none.
-    pub tools: Arc<[Value]>,
+    pub tools: ToolList,
     /// What the provider calls the conversation: `messages`, `contents`, `input`.
     pub messages_key: String,
     /// The conversation.
@@ -59,48 +55,105 @@ pub struct RequestBody {
 
 impl RequestBody {
     /// The whole body as it is sent.
-    pub fn to_json(&self) -> String {
+    pub fn text(&self) -> BodyText {
         // Neither a key that is no text nor a failing writer is there, which is all that could fail.
-        serde_json::to_string(self).unwrap_or_default()
+        BodyText(serde_json::to_string(self).unwrap_or_default())
     }
 
-    /// The same with its tools as they were written before.
-    pub fn to_json_with(&self, tools: &RawValue) -> String {
-        serde_json::to_string(&WithTools { body: self, tools }).unwrap_or_default()
+    /// Whether a list of the body has this key: then nothing else has.
+    fn is_list(&self, key: &str) -> bool {
+        key == self.messages_key || (key == TOOLS && !self.tools.is_empty())
     }
 
-    fn serialize_with<S: Serializer>(&self, tools: &impl Serialize, serializer: S) -> Result<S::Ok, S::Error> {
-        let tools = (!self.tools.is_empty()).then_some(tools);
-        let is_list = |key: &str| key == self.messages_key || (tools.is_some() && key == TOOLS);
+    /// Adds what has no place in its lists, which stay as they are.
+    pub fn add(&mut self, add: impl FnOnce(&mut Map)) {
+        add(&mut self.rest);
+        let mut rest = std::mem::take(&mut self.rest);
+        rest.retain(|key, _| !self.is_list(key));
+        self.rest = rest;
+    }
+}
+
+const TOOLS: &str = "tools";
+
+/// The whole body. The tools stand before the conversation, as providers cache prompts.
+impl Serialize for RequestBody {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut body = serializer.serialize_map(None)?;
-        for (key, value) in self.rest.iter().filter(|(key, _)| !is_list(key)) {
+        for (key, value) in self.rest.iter().filter(|(key, _)| !self.is_list(key)) {
             body.serialize_entry(key, value)?;
         }
-        if let Some(tools) = tools {
-            body.serialize_entry(TOOLS, tools)?;
+        if !self.tools.is_empty() {
+            body.serialize_entry(TOOLS, &self.tools)?;
         }
         body.serialize_entry(&self.messages_key, &self.messages)?;
         body.end()
     }
 }
 
-const TOOLS: &str = "tools";
+/// The text of a [`RequestBody`]. There is no other way to have one, so what is sent is what was recorded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BodyText(String);
 
-struct WithTools<'a> {
-    body: &'a RequestBody,
-    tools: &'a RawValue,
-}
-
-impl Serialize for WithTools<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.body.serialize_with(&self.tools, serializer)
+impl From<BodyText> for String {
+    fn from(text: BodyText) -> Self {
+        text.0
     }
 }
 
-/// The whole body. The tools stand before the conversation, as providers cache prompts.
-impl Serialize for RequestBody {
+/// The tools of a body. They are many, and in most requests the same ones: their text is written once.
+///
+/// ```
+/// use capstan_hooks::contracts::ToolList;
+/// use serde_json::json;
+///
+/// let tools = ToolList::from_iter([json!({"name": "fs_read"})]);
+/// assert_eq!(tools[0]["name"], "fs_read");
+/// assert_eq!(serde_json::to_string(&tools).unwrap(), r#"[{"name":"fs_read"}]"#);
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct ToolList(Arc<Tools>);
+
+#[derive(Debug, Default)]
+struct Tools {
+    values: Vec<Value>,
+    /// Nothing where they cannot be written, which does not happen.
+    text: OnceLock<Option<Box<RawValue>>>,
+}
+
+impl ToolList {
+    /// Whether these are the same tools, and not only equal ones.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Deref for ToolList {
+    type Target = [Value];
+
+    fn deref(&self) -> &[Value] {
+        &self.0.values
+    }
+}
+
+impl FromIterator<Value> for ToolList {
+    fn from_iter<I: IntoIterator<Item = Value>>(values: I) -> Self {
+        Self(Arc::new(Tools { values: values.into_iter().collect(), text: OnceLock::new() }))
+    }
+}
+
+impl PartialEq for ToolList {
+    fn eq(&self, other: &Self) -> bool {
+        self.is(other) || **self == **other
+    }
+}
+
+impl Serialize for ToolList {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.serialize_with(&self.tools, serializer)
+        match self.0.text.get_or_init(|| to_raw_value(&self.0.values).ok()) {
+            Some(text) => text.serialize(serializer),
+            None => self.0.values.serialize(serializer),
+        }
     }
 }
 

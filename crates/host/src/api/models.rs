@@ -108,8 +108,8 @@ impl Models {
         let body = provider.body(request);
         let alike = || RequestBody { rest: Map::new(), ..wire::openai_body(request) };
         let recorded = body.as_ref().map_or_else(|| Cow::Owned(alike()), Cow::Borrowed);
-        // It is written out while the record of it is on its way to the disk.
-        let text = async { Ok(body.as_ref().map(|body| provider.text(body))) };
+        // It is written out while the record of it is on its way to the log.
+        let text = async { Ok(body.as_ref().map(RequestBody::text)) };
         let ((), text) = tokio::try_join!(biased; record_call(&self.0, &recorded, &request.model), text)?;
         let waits = |error: &ModelError, wait: Duration| {
             let (reason, seconds) = (error.message.clone(), wait.as_secs_f64());

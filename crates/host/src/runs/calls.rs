@@ -2,12 +2,12 @@
 //!
 //! Before a request is sent, an entry `model.call` records the content hashes of its system prompt, tools and messages;
 //! the contents are kept once, as blobs. A conversation only grows, so the hashes of its older messages are kept once too:
-//! in lists of a fixed length, which every later call names, and so are those of the tools. [`ModelCalls`] puts them together
-//! again.
+//! in lists of a fixed length, which every later call names. Tools have a list too, all of them one. [`ModelCalls`] puts them
+//! together again.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use capstan_hooks::contracts::RequestBody;
+use capstan_hooks::contracts::{RequestBody, ToolList};
 use capstan_protocol::{BlobHash, Map, ModelId, RunId};
 use capstan_tape::{Draft, Entry, Fact, Kind, Slice, Store, StoreError, Tapes, blob_hash, canonical_json};
 use serde::de::DeserializeOwned;
@@ -72,16 +72,16 @@ const LISTED: usize = 32;
 
 /// What most calls have in common, and what is kept of it.
 #[derive(Default)]
-pub(crate) struct InCommon(Mutex<Last>);
+pub(crate) struct InCommon {
+    tools: Mutex<Option<(ToolList, Arc<ToolContents>)>>,
+    /// The system prompt, where it is a message.
+    system: Mutex<Option<(Value, Content)>>,
+}
 
-#[derive(Default)]
-struct Last {
-    tools: Arc<[Value]>,
-    /// The tools, and the list of them, if there are any.
-    tool_contents: Vec<Content>,
-    /// The first message, which mostly is the system prompt.
-    first: Value,
-    first_content: Option<Content>,
+/// What is kept of tools.
+struct ToolContents {
+    items: Vec<Content>,
+    list: Content,
 }
 
 /// A content as it is kept.
@@ -103,33 +103,39 @@ impl Content {
 }
 
 impl InCommon {
-    /// What is kept of these tools, the list of them last.
-    fn tools(&self, tools: &Arc<[Value]>) -> Vec<Content> {
-        let mut last = self.lock();
-        if !Arc::ptr_eq(&last.tools, tools) && last.tools != *tools {
-            let mut contents: Vec<Content> = tools.iter().map(Content::of).collect();
-            if !contents.is_empty() {
-                contents.push(Content::list(contents.iter().map(|content| &content.hash)));
-            }
-            (last.tools, last.tool_contents) = (Arc::clone(tools), contents);
+    /// What is kept of these tools.
+    fn tools(&self, tools: &ToolList) -> Arc<ToolContents> {
+        if let Some((last, contents)) = &*lock(&self.tools)
+            && last == tools
+        {
+            return Arc::clone(contents);
         }
-        last.tool_contents.clone()
+        let items: Vec<Content> = tools.iter().map(Content::of).collect();
+        let list = Content::list(items.iter().map(|content| &content.hash));
+        let contents = Arc::new(ToolContents { items, list });
+        *lock(&self.tools) = Some((tools.clone(), Arc::clone(&contents)));
+        contents
     }
 
-    /// What is kept of the first message.
-    fn first(&self, message: &Value) -> Content {
-        let mut last = self.lock();
-        if let Some(content) = last.first_content.as_ref().filter(|_| last.first == *message) {
+    /// What is kept of a message.
+    fn message(&self, message: &Value) -> Content {
+        if !matches!(message["role"].as_str(), Some("system" | "developer")) {
+            return Content::of(message);
+        }
+        if let Some((last, content)) = &*lock(&self.system)
+            && last == message
+        {
             return content.clone();
         }
         let content = Content::of(message);
-        (last.first, last.first_content) = (message.clone(), Some(content.clone()));
+        *lock(&self.system) = Some((message.clone(), content.clone()));
         content
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, Last> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn lock<T>(last: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is in it is put there whole.
+    last.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The facts that record a call: its contents, and the entry that names them.
@@ -139,11 +145,12 @@ pub(crate) fn record(body: &RequestBody, model: &ModelId, call: u32, common: &In
         facts.push(Fact::PutBlob { hash: content.hash.clone(), bytes: content.bytes });
         content.hash
     };
-    let tool_list = common.tools(&body.tools).into_iter().map(&mut keep).last();
-    let mut messages: Vec<BlobHash> = Vec::with_capacity(body.messages.len());
-    for message in &body.messages {
-        messages.push(keep(if messages.is_empty() { common.first(message) } else { Content::of(message) }));
-    }
+    let tool_list = (!body.tools.is_empty()).then(|| {
+        let tools = common.tools(&body.tools);
+        tools.items.iter().cloned().for_each(|tool| drop(keep(tool)));
+        keep(tools.list.clone())
+    });
+    let messages: Vec<BlobHash> = body.messages.iter().map(|message| keep(common.message(message))).collect();
     let lists = messages.chunks_exact(LISTED);
     let record = Record {
         call,
@@ -228,11 +235,11 @@ mod tests {
     use std::collections::BTreeSet;
     use std::sync::Arc;
 
-    use capstan_hooks::contracts::RequestBody;
+    use capstan_hooks::contracts::{RequestBody, ToolList};
     use capstan_models::wire;
     use capstan_protocol::{ChatMessage, EntryId, ModelId, ModelRequest, RunId, Timestamp};
     use capstan_tape::{Batch, Fact, MemoryStore, Store as _};
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::{InCommon, LISTED, record, restore};
 
@@ -262,13 +269,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn g10_tools_are_named_by_one_list_and_calls_of_before_are_read_too() {
+    async fn p15_tools_are_named_by_one_list_and_calls_of_before_are_read_too() {
         let store = Arc::new(MemoryStore::new());
         let common = InCommon::default();
-        let sets: [Arc<[Value]>; 3] =
-            [[json!({"name": "a"}), json!({"name": "b"})].into(), [json!({"name": "c"})].into(), [].into()];
-        for tools in sets.iter().chain(&sets) {
-            let body = RequestBody { tools: Arc::clone(tools), ..body(1) };
+        let sets = [vec![json!({"name": "a"}), json!({"name": "b"})], vec![json!({"name": "c"})], Vec::new()];
+        let lists = sets.map(ToolList::from_iter);
+        let equal = lists.iter().map(|tools| tools.iter().cloned().collect());
+        for tools in lists.iter().cloned().chain(equal).chain(lists.iter().cloned()) {
+            let body = RequestBody { tools: tools.clone(), ..body(1) };
             let (contents, entry) = record(&body, &model(), 1, &common);
             let hashes: Vec<_> = contents
                 .iter()
@@ -278,17 +286,17 @@ mod tests {
             let entry = entry.into_entry(EntryId(1), Timestamp::from_millis(0), &[]);
             let mut before = entry.clone();
             let restored = async |entry| restore(store.as_ref(), &RunId::new("r"), entry).await.unwrap().tools;
-            assert_eq!(restored(&entry).await, **tools);
+            assert_eq!(restored(&entry).await, *tools);
             let data = before.payload["data"].as_object_mut().unwrap();
             assert_eq!(data.remove("tool_list").is_some(), !tools.is_empty());
             assert!(!data.contains_key("tools"), "{data:?}");
             data.insert("tools".to_owned(), json!(hashes[..tools.len()]));
-            assert_eq!(restored(&before).await, **tools);
+            assert_eq!(restored(&before).await, *tools);
         }
     }
 
     #[tokio::test]
-    async fn g10_each_call_names_its_own_first_message() {
+    async fn p15_each_call_names_its_own_system_prompt() {
         let store = Arc::new(MemoryStore::new());
         let common = InCommon::default();
         for text in ["one", "two", "two", "one"] {

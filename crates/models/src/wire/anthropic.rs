@@ -7,9 +7,7 @@
 mod answer;
 mod thinking;
 
-use std::sync::Arc;
-
-use capstan_hooks::contracts::RequestBody;
+use capstan_hooks::contracts::{RequestBody, ToolList};
 use capstan_protocol::{ChatMessage, Map, ModelRequest, Role, ToolCall, ToolSpec};
 use capstan_tape::conversation::CONTINUED;
 use serde_json::{Value, json};
@@ -23,7 +21,7 @@ pub(crate) const BETA: &str = "anthropic-beta";
 /// The name thoughts are kept under.
 const THINKING: &str = "thinking";
 
-pub(super) fn body(to: &Speaker, request: &ModelRequest, mut tools: Arc<[Value]>) -> RequestBody {
+pub(super) fn body(to: &Speaker, request: &ModelRequest, mut tools: ToolList) -> RequestBody {
     let model = request.model.name();
     let limit = request.options.max_tokens.unwrap_or_else(|| longest_answer(model));
     let mut messages = turns(to, &request.messages);
@@ -38,7 +36,9 @@ pub(super) fn body(to: &Speaker, request: &ModelRequest, mut tools: Arc<[Value]>
         thinking::leave_out_unbound(&mut rest);
     }
     if request.system.trim().is_empty() {
-        Arc::make_mut(&mut tools).last_mut().into_iter().for_each(mark);
+        let mut marked = tools.to_vec();
+        marked.last_mut().into_iter().for_each(mark);
+        tools = marked.into_iter().collect();
     } else {
         let mut system = json!({"type": "text", "text": request.system});
         mark(&mut system);

@@ -6,9 +6,7 @@ mod answer;
 mod calls;
 mod images;
 
-use std::sync::Arc;
-
-use capstan_hooks::contracts::RequestBody;
+use capstan_hooks::contracts::{RequestBody, ToolList};
 use capstan_protocol::{ChatMessage, Content, ContentPart, Map, ModelRequest, Reasoning, Role, ToolCall, ToolSpec};
 use serde_json::{Value, json};
 
@@ -31,7 +29,7 @@ pub(super) enum Flavour {
     OpenRouter,
 }
 
-pub(super) fn body(flavour: Flavour, to: &Speaker, request: &ModelRequest, tools: Arc<[Value]>) -> RequestBody {
+pub(super) fn body(flavour: Flavour, to: &Speaker, request: &ModelRequest, tools: ToolList) -> RequestBody {
     let model = request.model.name();
     let mut rest = Map::new();
     rest.insert("model".to_owned(), json!(model));

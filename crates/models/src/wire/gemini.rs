@@ -5,9 +5,7 @@
 
 mod answer;
 
-use std::sync::Arc;
-
-use capstan_hooks::contracts::RequestBody;
+use capstan_hooks::contracts::{RequestBody, ToolList};
 use capstan_protocol::{ChatMessage, Map, ModelRequest, Reasoning, Role, ToolCall, ToolSpec};
 use capstan_tape::conversation::CONTINUED;
 use serde_json::{Value, json};
@@ -24,7 +22,7 @@ const ID: &str = "id";
 /// What Google's documentation says to send in place of the signature of a call that another model made.
 const NO_SIGNATURE: &str = "skip_thought_signature_validator";
 
-pub(super) fn body(to: &Speaker, request: &ModelRequest, tools: Arc<[Value]>) -> RequestBody {
+pub(super) fn body(to: &Speaker, request: &ModelRequest, tools: ToolList) -> RequestBody {
     let model = request.model.name();
     let mut rest = Map::new();
     if !request.system.is_empty() {
@@ -43,9 +41,9 @@ pub(super) fn body(to: &Speaker, request: &ModelRequest, tools: Arc<[Value]>) ->
     RequestBody { rest, tools, messages_key: "contents".to_owned(), messages }
 }
 
-pub(super) fn tools(tools: &[ToolSpec]) -> Arc<[Value]> {
+pub(super) fn tools(tools: &[ToolSpec]) -> ToolList {
     let declarations: Vec<Value> = tools.iter().map(declaration).collect();
-    if declarations.is_empty() { Arc::default() } else { Arc::new([json!({"functionDeclarations": declarations})]) }
+    (!declarations.is_empty()).then(|| json!({"functionDeclarations": declarations})).into_iter().collect()
 }
 
 /// Older models take a budget, newer ones a level; nothing where a model takes neither and does not think. Not every model

@@ -4,9 +4,7 @@
 
 mod answer;
 
-use std::sync::Arc;
-
-use capstan_hooks::contracts::RequestBody;
+use capstan_hooks::contracts::{RequestBody, ToolList};
 use capstan_protocol::{ChatMessage, Map, ModelRequest, Reasoning, Role, ToolCall};
 use serde_json::{Value, json};
 
@@ -17,7 +15,7 @@ pub(super) use answer::Answer;
 /// The name under which thoughts that led to calls are kept.
 const THINKING: &str = "thinking";
 
-pub(super) fn body(to: &Speaker, request: &ModelRequest, tools: Arc<[Value]>) -> RequestBody {
+pub(super) fn body(to: &Speaker, request: &ModelRequest, tools: ToolList) -> RequestBody {
     let mut rest = Map::new();
     rest.insert("model".to_owned(), json!(request.model.name()));
     rest.insert("stream".to_owned(), json!(true));

@@ -5,9 +5,7 @@
 
 mod answer;
 
-use std::sync::Arc;
-
-use capstan_hooks::contracts::RequestBody;
+use capstan_hooks::contracts::{RequestBody, ToolList};
 use capstan_protocol::{ChatMessage, Content, ContentPart, KnownPart, Map, ModelRequest, Role, ToolCall, ToolSpec};
 use serde_json::{Value, json};
 
@@ -21,7 +19,7 @@ pub(super) use answer::Answer;
 const REASONING: &str = "reasoning";
 const ID: &str = "id";
 
-pub(super) fn body(to: &Speaker, request: &ModelRequest, tools: Arc<[Value]>) -> RequestBody {
+pub(super) fn body(to: &Speaker, request: &ModelRequest, tools: ToolList) -> RequestBody {
     let model = request.model.name();
     let mut rest = Map::new();
     rest.insert("model".to_owned(), json!(model));
