@@ -22,8 +22,18 @@ const PATIENCE: u32 = 200;
 /// a turn takes a tenth longer. But one thread alone, as on two cores, is stopped by the first plugin that blocks it, and with
 /// it every deadline. So there is another that does nothing until that happens.
 pub(crate) struct Threads {
+    /// Called before the runtime is dropped, which waits for every thread.
+    stand_by: Called,
     runtime: Runtime,
-    stand_by: Arc<StandBy>,
+}
+
+/// The thread that stands by, which is called when this is dropped: whatever goes wrong, nobody waits for it for ever.
+struct Called(Arc<StandBy>);
+
+impl Drop for Called {
+    fn drop(&mut self) {
+        self.0.call();
+    }
 }
 
 #[derive(Default)]
@@ -40,13 +50,14 @@ impl Threads {
 
     fn of(threads: usize) -> io::Result<Self> {
         let runtime = Builder::new_multi_thread().worker_threads(threads + 1).enable_all().build()?;
-        let stand_by = Arc::new(StandBy::default());
-        let waiting = Arc::clone(&stand_by);
+        let threads = Self { stand_by: Called(Arc::default()), runtime };
+        let waiting = Arc::clone(&threads.stand_by.0);
         // It keeps one of the threads, whichever takes it.
-        runtime.spawn(async move { waiting.wait() });
-        let (watching, handle) = (Arc::clone(&stand_by), runtime.handle().clone());
+        threads.runtime.spawn(async move { waiting.wait() });
+        let (watching, handle) = (Arc::clone(&threads.stand_by.0), threads.runtime.handle().clone());
+        // It ends by itself when the other is called, and has nothing to lose.
         std::thread::Builder::new().name("capstan-watch".to_owned()).spawn(move || watching.watch(&handle))?;
-        Ok(Self { runtime, stand_by })
+        Ok(threads)
     }
 
     pub(crate) fn block_on<F: Future>(&self, future: F) -> F::Output {
@@ -55,7 +66,7 @@ impl Threads {
 
     /// Ends the threads. Whatever still blocks one has had its time, and must not keep the process.
     pub(crate) fn end_within(self, time: Duration) {
-        self.stand_by.call();
+        drop(self.stand_by);
         self.runtime.shutdown_timeout(time);
     }
 }
@@ -82,10 +93,12 @@ impl StandBy {
                 return;
             }
             if !gets_something_done(handle) {
+                // First: what blocks them may be that nobody reads what is logged.
+                self.call();
                 tracing::warn!(
                     "something blocks the threads that run sessions, a plugin perhaps; there is one more now"
                 );
-                self.call();
+                return;
             }
         }
     }
@@ -122,7 +135,7 @@ fn is_answered(answer: &Receiver<()>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc;
+    use std::sync::{Arc, mpsc};
     use std::time::Duration;
 
     use super::Threads;
@@ -156,7 +169,7 @@ mod tests {
             });
         }
         assert_eq!(is_done.iter().take(1500).count(), 1500);
-        assert!(!*threads.stand_by.is_needed.lock().unwrap());
+        assert!(!*threads.stand_by.0.is_needed.lock().unwrap());
         threads.end_within(Duration::from_secs(10));
     }
 
@@ -164,8 +177,11 @@ mod tests {
     fn c06_threads_that_stand_by_end_with_the_others() {
         let threads = Threads::of(2).unwrap();
         assert_eq!(threads.block_on(async { tokio::spawn(async { 4 }).await.unwrap() }), 4);
-        let stand_by = threads.stand_by.clone();
-        threads.end_within(Duration::from_mins(1));
-        assert!(*stand_by.is_needed.lock().unwrap());
+        let stand_by = Arc::downgrade(&threads.stand_by.0);
+        // Dropped as it is when its owner panics: that waits for every thread, however long it takes.
+        drop(threads);
+        while stand_by.strong_count() > 0 {
+            std::thread::yield_now();
+        }
     }
 }

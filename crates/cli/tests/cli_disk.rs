@@ -232,6 +232,49 @@ fn x01_an_answer_on_stdio_is_on_disk_before_it_is_given() {
     assert_eq!(answers, 3);
 }
 
+#[test]
+fn x02_what_is_done_on_stdio_is_on_disk_before_it_is_done() {
+    let place = Place::new();
+    let layer = DiskLayer::over(&place.root()).recording();
+    let mut command = place.command(&["serve", "--channel", "stdio"]);
+    layer.load_into(&mut command);
+    let mut wire = Wire::if_ready(command).expect("there is room");
+    let do_it = format!("[[tool:bash cmd=\"wc -c < {} > made\"]] go", layer.log().display());
+    let said = wire.answer_to(&json!({"id": 1, "session": "s", "text": do_it}));
+    assert_eq!(said["outcome"], "replied", "{said}");
+    assert_eq!(wire.end().data(), "");
+    let written = std::fs::read_to_string(place.workspace().join("made")).unwrap();
+    let calls = layer.calls_until(written.trim().parse().unwrap());
+    let mut platter = Platter::new();
+    calls.iter().for_each(|call| platter.take(call));
+    let left = Place::new();
+    platter.cut(Cut::KeepsSynced).write_to(&left.root());
+    // A tape is named after its workspace too, which is another one here.
+    let tapes = left.capstan(&["tape", "list", "--json"]).json();
+    let there = left.tape(tapes[0]["name"].as_str().unwrap());
+    assert_eq!(of_kind(&there, "tool_call").len(), 1, "the disk knew of it when it was done");
+}
+
+#[test]
+fn x02_serve_ends_when_its_disk_fails_to_sync_and_says_so() {
+    let place = Place::new();
+    let layer = DiskLayer::over(&place.root());
+    let mut command = place.command(&["serve", "--channel", "stdio"]);
+    layer.load_into(&mut command);
+    let mut wire = Wire::if_ready(command).expect("there is room");
+    let hello = |id| json!({"id": id, "session": "s", "text": "hello", "event_id": format!("e-{id}")});
+    assert_eq!(wire.answer_to(&hello(1))["outcome"], "replied");
+    std::fs::write(layer.no_sync_file(), "").unwrap();
+    wire.ask(&hello(2));
+    wire.ended().failed("store-unsynced", 4);
+    // Nobody was told of what the disk may not have; started anew, all of it goes on.
+    let mut wire = Wire::start(&place);
+    assert_eq!(wire.answer_to(&hello(2))["outcome"], "replied");
+    wire.end().succeeded();
+    assert_eq!(place.outcomes(), (2, 0));
+    place.assert_undamaged();
+}
+
 fn full_device() -> std::fs::File {
     std::fs::File::options().write(true).open("/dev/full").unwrap()
 }

@@ -46,6 +46,7 @@ pub use bindings::{BindingError, Bindings, default_binding};
 pub use clock::Clock;
 pub use error::HostError;
 pub use host::{Host, Served};
+pub use intake::gateway::raw_with_acceptance;
 pub use knowledge::{Folder, FolderLimits};
 pub use queries::QueryError;
 pub use secrets::Secrets;

@@ -121,6 +121,11 @@ impl Services {
         self.channel(source).is_some_and(|channel| channel.capabilities().caller_waits)
     }
 
+    /// Whether a run of this runner may do what the host does not see: the runner itself, or a plugin that stands in for it.
+    pub(crate) fn may_bypass_host(&self, runner: &Descriptor) -> bool {
+        !runner.capabilities.effects_through_host || self.has_stand_ins
+    }
+
     /// Every channel.
     pub(crate) fn channels(&self) -> &[Arc<dyn Channel>] {
         &self.channels

@@ -100,7 +100,7 @@ impl SqliteStore {
     pub fn open_with(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, StoreError> {
         let path = path.as_ref().to_path_buf();
         let connection = schema::open_writer(&path, options)?;
-        let writer = Writer::start(connection, path.clone())?;
+        let writer = Writer::start(connection, path.clone(), options)?;
         let readers = Readers::new(path);
         Ok(Self { verifiers: readers.clone(), readers, writer: Ok(writer), searches: Searches::default() })
     }

@@ -160,6 +160,8 @@ impl Tapes {
         let Some(elsewhere) = &self.elsewhere else { return Ok(()) };
         let entries = self.store.read(tape, &Slice::all()).await?;
         let Some(up_to) = entries.last().map(|entry| entry.id) else { return Ok(()) };
+        // Others write to the tape too, and what they wrote a moment ago the disk may not have.
+        self.store.commit(Batch::new()).await?;
         elsewhere.append(tape, &entries).await?;
         let mut batch = Batch::new();
         batch.push(Fact::HandedOver { tape: tape.clone(), up_to });

@@ -109,7 +109,17 @@ impl DiskLayer {
         call::read_all(&std::fs::read(self.log()).expect("the log of the layer"))
     }
 
-    fn log(&self) -> PathBuf {
+    /// What was written down when the [log](Self::log) had so many bytes.
+    ///
+    /// # Panics
+    ///
+    /// Where it never had.
+    pub fn calls_until(&self, bytes: usize) -> Vec<Call> {
+        call::read_all(&std::fs::read(self.log()).expect("the log of the layer")[..bytes])
+    }
+
+    /// Where it is written down. Whoever wants to know later what the disk had when something was done looks how long it is.
+    pub fn log(&self) -> PathBuf {
         self.own.path().join("log")
     }
 }

@@ -61,7 +61,7 @@ impl Artifacts {
     /// The artifact, if the run's own tape tells of it, or that of a child run of its session. The id says which run made
     /// it, so only what came after the beginning of that run is looked at.
     async fn find(&self, id: &ArtifactId) -> Result<Artifact, ApiError> {
-        self.0.journal.flush_in_order().await.map_err(|error| store_failed(&error))?;
+        self.0.flush_to_read().await.map_err(|error| store_failed(&error))?;
         let unknown = || ApiError::new(ApiErrorCode::NotFound, format!("there is no artifact {id} in this session"));
         let tapes = &self.0.services.tapes;
         let maker = id.as_str().rsplit_once('.').map(|(run, _)| RunId::new(run)).ok_or_else(unknown)?;

@@ -67,7 +67,7 @@ impl Run {
             let workspace = self.services.workspace_id.clone();
             return Ok(tape_name(&TapeAddress { workspace, session: session.clone() }));
         }
-        self.journal.flush_in_order().await.map_err(|error| store_failed(&error))?;
+        self.flush_to_read().await.map_err(|error| store_failed(&error))?;
         Ok(self.journal.tape().clone())
     }
 }

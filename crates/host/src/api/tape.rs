@@ -22,7 +22,7 @@ pub(super) struct SessionTape(pub(super) Arc<Run>);
 impl SessionTape {
     /// Everything the run has written so far is on the tape before it is read.
     async fn read(&self) -> Result<&Tapes, ApiError> {
-        self.0.journal.flush_in_order().await.map_err(|error| store_failed(&error))?;
+        self.0.flush_to_read().await.map_err(|error| store_failed(&error))?;
         Ok(&self.0.services.tapes)
     }
 

@@ -196,7 +196,8 @@ impl Engine {
             Some((row, status))
         };
         let fates: Vec<(Row, OutboxStatus)> = rows.into_iter().filter_map(fate).collect();
-        if let Err(error) = self.record(fates.clone()).await
+        // An answer that was given is given again to whoever asks for it again, on record or not.
+        if let Err(error) = self.record(fates.clone(), Promise::Ordered).await
             && error.may_pass()
         {
             // The next answer does not wait for it.
@@ -254,7 +255,7 @@ impl Engine {
                 OutboxStatus::Waiting { attempts: row.attempts, fate_unknown: row.fate_unknown, reason: Some(reason) };
             let wait = BACKOFF.after(row.attempts);
             // Unrecorded it still waits, and may be sent again.
-            let _unrecorded = self.record(vec![(row.clone(), status)]).await;
+            let _unrecorded = self.record(vec![(row.clone(), status)], Promise::Durable).await;
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
                 // It waits in the store, for the next start.
@@ -275,13 +276,10 @@ impl Engine {
     }
 
     /// Records what became of messages. If that fails they still wait in the store, and may be sent again.
-    pub(crate) async fn record(&self, fates: Vec<(Row, OutboxStatus)>) -> Result<(), StoreError> {
+    pub(crate) async fn record(&self, fates: Vec<(Row, OutboxStatus)>, promise: Promise) -> Result<(), StoreError> {
         if fates.is_empty() {
             return Ok(());
         }
-        // An answer that was given is given again to whoever asks for it again, on record or not.
-        let are_answers = fates.iter().all(|(row, _)| self.services.caller_waits(&row.message.channel));
-        let promise = if are_answers { Promise::Ordered } else { Promise::Durable };
         let facts = fates.into_iter().map(|(row, status)| Fact::Delivery { id: row.id, status }).collect();
         let recorded = self.services.tapes.store().commit(Batch { promise, facts, ..Batch::new() }).await;
         if let Err(error) = &recorded {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use capstan_tape::{OutboxId, OutboxRecord, OutboxStatus, StoreError};
+use capstan_tape::{OutboxId, OutboxRecord, OutboxStatus, Promise, StoreError};
 
 use super::outbox::Row;
 use super::parcel::Receipt;
@@ -50,7 +50,7 @@ impl Engine {
     pub(crate) async fn record_fates(&self, fates: Vec<(Row, OutboxStatus)>, mut receipt: Option<Receipt>) {
         let mut look = Behind::default();
         loop {
-            match self.record(fates.clone()).await {
+            match self.record(fates.clone(), Promise::Durable).await {
                 Err(error) if error.may_pass() => drop(receipt.take()),
                 _ => return,
             }

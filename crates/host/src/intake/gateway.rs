@@ -8,7 +8,7 @@ use capstan_hooks::points::{Admission, AdmitMessage, BuildPrompt, ResolveSession
 use capstan_hooks::{HearsOnlyAnswer, HookFailure, Inbound, RawPayload};
 use capstan_protocol::{AdmissionMode, BlobHash, EntryId, Event, EventKey, Outcome, RawRef, SessionId, TapeName};
 use capstan_tape::{
-    Batch, Draft, Expect, Fact, Fence, NewTape, Promise, StoreError, TapeAddress, blob_hash, tape_name,
+    Batch, Draft, Entry, Expect, Fact, Fence, NewTape, Promise, StoreError, TapeAddress, blob_hash, tape_name,
 };
 use capstan_turn::{Arrival, ArrivalKind, TurnError};
 use serde_json::json;
@@ -26,6 +26,12 @@ use crate::sessions::item::{Caller, Item};
 /// Where an acceptance has what the platform sent, if that is no longer than this. What is longer is a content of its own.
 const RAW: &str = "raw";
 const SHORT_RAW_BYTES: usize = 1024;
+
+/// What the platform sent, where it stands with the acceptance that this entry tells of. Otherwise it is the content that the
+/// event's `raw_ref` names.
+pub fn raw_with_acceptance(entry: &Entry) -> Option<&str> {
+    entry.payload.get("data")?.get(RAW)?.as_str()
+}
 
 /// How often acceptance is tried again when another process wrote to the same tape in between.
 const RACES: usize = 16;
@@ -104,7 +110,7 @@ impl Engine {
             Some(failure) => Plan::Refuse(failure.into()),
             None => services.admit(&inbound, &session, &tape, is_busy).await?,
         };
-        // On disk, or not accepted: nobody needs it here any more.
+        // It is written with the acceptance: nobody needs it here any more.
         inbound.extensions().remove::<RawPayload>();
         let raw = raw.map(|(hash, raw)| Raw::new(hash, &raw.0));
         let mut candidate = Candidate { key: EventKey::from(&*inbound), inbound, session, tape, plan, raw };
@@ -155,7 +161,7 @@ impl Engine {
         }
     }
 
-    /// An event is on disk: it goes on to its session, or has ended already.
+    /// An event is accepted: it goes on to its session, or has ended already.
     fn accepted(
         self: &Arc<Self>,
         candidate: Candidate,

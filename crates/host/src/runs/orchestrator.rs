@@ -144,7 +144,7 @@ impl Orchestrator {
         let runner = runner.ok_or_else(|| TurnError::NoRunner(binding.runner_id.clone()))?;
         let now = self.services.settings.clock.now();
         let descriptor = runner.descriptor();
-        let bypasses_host = !descriptor.capabilities.effects_through_host || self.services.has_stand_ins;
+        let bypasses_host = self.services.may_bypass_host(&descriptor);
         let grant = grant::compute(&descriptor.permissions, binding, grant::Scope::from(&*input.inbound));
         let context = self.context(input, binding, turn, now, Resources { grant });
         let goes_on = self.services.runs.enter(context.run_id.clone(), turn.cancelled.clone());

@@ -238,6 +238,16 @@ impl Run {
         self.journal.flush().await
     }
 
+    /// All that the run has written is on its tape, to be read. It is on disk too where the runner may tell others of what it
+    /// reads: ids that a power cut took back would be given again.
+    pub(crate) async fn flush_to_read(&self) -> Result<(), StoreError> {
+        if self.services.may_bypass_host(&self.runner.descriptor()) {
+            self.journal.flush().await
+        } else {
+            self.journal.flush_in_order().await
+        }
+    }
+
     /// A step begins: handoffs wait until its results are recorded.
     pub(crate) fn open_step(&self) {
         self.progress().step_open = true;

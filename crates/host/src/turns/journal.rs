@@ -15,7 +15,7 @@ use crate::turns::to_the_end::ToTheEnd;
 
 /// The journal of one turn.
 ///
-/// Entries wait here until something must be durable before the turn goes on (a model call, a tool call) or the turn
+/// Entries wait here until something must be on record before the turn goes on (a model call, a tool call) or the turn
 /// ends; then all of them are one commit, under the turn's lease. What waits is only let go of when it is written.
 pub(crate) struct Journal {
     tapes: Tapes,
@@ -38,6 +38,8 @@ struct Pending {
     tracked: Vec<(usize, Ticket)>,
     /// Which of the facts tell what a tool did, by position, and its name.
     done: Vec<(usize, String)>,
+    /// The tools whose doing is told by what the disk may not have yet.
+    done_unsynced: Vec<String>,
     known: HashMap<Ticket, EntryId>,
     tickets: u64,
     /// How many entries the turn's run has written.
@@ -94,7 +96,9 @@ impl Journal {
 
     /// The tools that did something that is not on disk yet.
     pub(crate) fn unrecorded(&self) -> Vec<String> {
-        let mut tools: Vec<String> = self.lock().done.iter().map(|(_, tool)| tool.clone()).collect();
+        let pending = self.lock();
+        let mut tools = pending.done_unsynced.clone();
+        tools.extend(pending.done.iter().map(|(_, tool)| tool.clone()));
         tools.dedup();
         tools
     }
@@ -273,8 +277,13 @@ impl Journal {
         let (done, waiting): (Vec<_>, Vec<_>) =
             std::mem::take(&mut pending.tracked).into_iter().partition(|(position, _)| *position < count);
         pending.tracked = waiting.into_iter().map(|(position, ticket)| (position - count, ticket)).collect();
-        pending.done.retain(|(position, _)| *position >= count);
-        pending.done.iter_mut().for_each(|(position, _)| *position -= count);
+        let (written, waiting): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut pending.done).into_iter().partition(|(position, _)| *position < count);
+        pending.done = waiting.into_iter().map(|(position, tool)| (position - count, tool)).collect();
+        match promise {
+            Promise::Durable => pending.done_unsynced.clear(),
+            Promise::Ordered => pending.done_unsynced.extend(written.into_iter().map(|(_, tool)| tool)),
+        }
         for (position, ticket) in done {
             if let Some(id) = committed.entry(EntryRef::InBatch(position)) {
                 pending.known.insert(ticket, id);

@@ -64,3 +64,18 @@ async fn x02_what_was_only_written_is_on_disk_when_something_is_done_on_the_stre
     journal.flush().await.unwrap();
     assert!(!journal.lock().is_unsynced);
 }
+
+#[tokio::test]
+async fn x02_what_a_tool_did_is_unrecorded_until_the_disk_has_it() {
+    let (_, _, journal) = begun().await;
+    let did = |tool: &str| {
+        let entry = Draft::event("done", json!({}));
+        journal.append_together(&RunId::generate(), Vec::new(), vec![entry], Some(tool.to_owned()));
+    };
+    did("bash");
+    journal.flush_in_order().await.unwrap();
+    did("fs.write");
+    assert_eq!(journal.unrecorded(), ["bash", "fs.write"]);
+    journal.flush().await.unwrap();
+    assert!(journal.unrecorded().is_empty());
+}

@@ -23,13 +23,14 @@ const CACHE_KIBIBYTES: i64 = 8192;
 const CACHED_STATEMENTS: usize = 64;
 
 /// Each brings a database from the version of its position to the next one. Only ever add to the end.
-pub(super) const MIGRATIONS: [&str; 6] = [
+pub(super) const MIGRATIONS: [&str; 7] = [
     include_str!("schema/001.sql"),
     include_str!("schema/002.sql"),
     include_str!("schema/003.sql"),
     include_str!("schema/004.sql"),
     include_str!("schema/005.sql"),
     include_str!("schema/006.sql"),
+    include_str!("schema/007.sql"),
 ];
 
 /// The version of the newest schema.
@@ -97,15 +98,21 @@ fn use_wal(connection: &Connection, options: SqliteOptions) -> rusqlite::Result<
 }
 
 /// Folds into the database what a process left in the log that died, and syncs it, before anything is written behind it: of
-/// what the disk failed to keep the system may still show a copy. Where others have the database open, the log is theirs.
+/// what the disk failed to keep the system may still show a copy. Nothing is waited for: while somebody writes or reads, the
+/// log stays as it is, which is no harm unless a process died of a disk that failed to sync.
 fn fold_in(connection: &Connection, options: SqliteOptions) -> rusqlite::Result<()> {
     connection.busy_timeout(Duration::ZERO)?;
-    let folded = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+    let folded = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, bool>(0));
     connection.busy_timeout(options.busy_timeout)?;
     match folded {
-        // Whether there is room, or somebody else, shows when something is written.
-        Err(error) if is_busy(&error) || error.sqlite_error_code() == Some(ErrorCode::DiskFull) => Ok(()),
-        folded => folded,
+        // Whether there is room shows when something is written.
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::DiskFull) => Ok(()),
+        Err(error) if !is_busy(&error) => Err(error),
+        Ok(false) => Ok(()),
+        Ok(true) | Err(_) => {
+            tracing::debug!("the log was not folded into the database: others use it");
+            Ok(())
+        }
     }
 }
 

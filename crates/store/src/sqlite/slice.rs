@@ -170,8 +170,8 @@ mod tests {
             (Slice { after, ..last_call }, "USING INDEX entries_tool_calls (tape=? AND id>?)"),
             (Slice { after, ..by_name }, "USING INDEX entries_anchors_by_name (tape=? AND anchor=? AND id>?)"),
             (next_of_name, "USING INDEX entries_anchors_by_name (tape=? AND anchor=? AND id>?)"),
-            (Slice::after(EntryId(7)), "USING PRIMARY KEY (tape=? AND id>?)"),
-            (Slice::last(), "USING PRIMARY KEY (tape=?)"),
+            (Slice::after(EntryId(7)), "USING INDEX sqlite_autoindex_entries_1 (tape=? AND id>?)"),
+            (Slice::last(), "USING INDEX sqlite_autoindex_entries_1 (tape=?)"),
         ] {
             let plan = plan(&slice);
             assert!(plan.starts_with("SEARCH entries"), "{plan}");

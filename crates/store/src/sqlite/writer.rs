@@ -16,6 +16,7 @@ use capstan_tape::{Batch, Committed, Promise, StoreError, rules};
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::SqliteOptions;
 use super::error::store_error;
 use super::fail_point;
 use super::known::Known;
@@ -67,13 +68,14 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn start(connection: Connection, path: PathBuf) -> Result<Self, StoreError> {
+    pub(super) fn start(connection: Connection, path: PathBuf, options: SqliteOptions) -> Result<Self, StoreError> {
         let (jobs, waiting) = mpsc::channel(WAITING);
         let what = format!("start the writer of {}", path.display());
         let log = Log::of(&connection, &path)?;
         let broken = log.broken();
         let thread = std::thread::Builder::new().name("capstan-sqlite".to_owned());
-        let thread = thread.spawn(move || write_all(&connection, &path, log, Waiting { jobs: waiting, waker: None }));
+        let waiting = Waiting { jobs: waiting, waker: None };
+        let thread = thread.spawn(move || write_all(&connection, &path, log, options, waiting));
         let thread = thread.map_err(|error| StoreError::io(what, error))?;
         Ok(Self { jobs: Some(jobs), thread: Some(thread), broken })
     }
@@ -121,9 +123,11 @@ impl Drop for Writer {
     }
 }
 
-fn write_all(connection: &Connection, path: &Path, log: Log, mut waiting: Waiting) {
+fn write_all(connection: &Connection, path: &Path, log: Log, options: SqliteOptions, mut waiting: Waiting) {
     let largest = fail_point::largest_group().unwrap_or(GROUP);
-    let mut table = Table { connection, statements: Statements::new(connection), path, known: Known::default(), log };
+    let statements = Statements::new(connection);
+    let busy_timeout = options.busy_timeout;
+    let mut table = Table { connection, statements, path, known: Known::default(), log, busy_timeout };
     loop {
         let mut next = match waiting.next(table.log.due()) {
             Next::Job(job) => Some(job),
@@ -202,6 +206,8 @@ struct Table<'a> {
     path: &'a Path,
     known: Known,
     log: Log,
+    /// How long another process that writes is waited for.
+    busy_timeout: Duration,
 }
 
 /// What keeps the batches of a group apart.
@@ -227,8 +233,9 @@ impl Table<'_> {
                 answers
             }
             Err(failed) => {
-                // Nothing of it was written. What a batch was refused for is on disk when that is told.
-                let failed = if failed.may_pass() { failed } else { self.sync_unasked().err().unwrap_or(failed) };
+                // Nothing of it was written. What came before it is on disk when that is told: whoever hears of a failure that
+                // may pass may tell others that it is kept.
+                let failed = self.sync_unasked().err().unwrap_or(failed);
                 for (brought, to) in group.into_iter().zip(waiting) {
                     give(Reply { answer: Err(failed.clone()), brought }, to);
                 }
@@ -294,7 +301,7 @@ impl Table<'_> {
         if let Some(failure) = self.log.failure() {
             return Err(failure);
         }
-        let written = self.execute("BEGIN IMMEDIATE").and_then(|()| {
+        let written = self.begin().and_then(|()| {
             self.known.heed(self.connection).map_err(|error| store_error(self.path, &error))?;
             let done = work(self)?;
             self.execute("COMMIT")?;
@@ -309,6 +316,25 @@ impl Table<'_> {
                 tracing::error!(%error, "a failed transaction could not be rolled back");
             }
         })
+    }
+
+    /// Begins a transaction. Another process that writes may be waited for, but what is written already is not left
+    /// unsynced meanwhile.
+    fn begin(&mut self) -> Result<(), StoreError> {
+        if self.log.due().is_some() {
+            self.wait_for_others(Duration::ZERO)?;
+            let begun = self.execute("BEGIN IMMEDIATE");
+            self.wait_for_others(self.busy_timeout)?;
+            match begun {
+                Err(StoreError::Busy { .. }) => self.sync_unasked()?,
+                begun => return begun,
+            }
+        }
+        self.execute("BEGIN IMMEDIATE")
+    }
+
+    fn wait_for_others(&self, time: Duration) -> Result<(), StoreError> {
+        self.connection.busy_timeout(time).map_err(|error| store_error(self.path, &error))
     }
 
     /// Applies every batch. An error means that none of the whole group may be written.

@@ -1,12 +1,14 @@
 //! What a commit promises: that the disk has it, or only that nothing is written before it.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use capstan_protocol::EntryId;
-use capstan_store::SqliteStore;
-use capstan_tape::{Batch, Expect, Promise, Store, StoreError};
-use capstan_testing::disk::{Cut, DiskLayer, Platter};
+use capstan_store::{JsonlTapes, SqliteOptions, SqliteStore};
+use capstan_tape::{Batch, Expect, Promise, Slice, Store, StoreError, Tapes};
+use capstan_testing::disk::{Call, Cut, DiskLayer, Platter};
+use rusqlite::Connection;
 
 use crate::process;
 use crate::support::{all, messages, name, texts};
@@ -62,13 +64,7 @@ async fn left(platter: &Platter<'_>, cut: Cut) -> Vec<String> {
 #[tokio::test]
 async fn x01_what_is_only_written_in_order_is_on_disk_with_the_next_durable_commit_or_soon() {
     const ALL: [&str; 7] = ["begun", "first", "second", "third", "fourth", "fifth", "last"];
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path().canonicalize().unwrap();
-    let layer = DiskLayer::over(&folder).recording();
-    let mut process = process::doing("promises::writer", &folder.join(DATABASE));
-    layer.load_into(&mut process);
-    assert!(process.output().unwrap().status.success());
-    let calls = layer.calls();
+    let calls = recorded("promises::writer");
     let (mut platter, mut not_waited_for) = (Platter::new(), 0);
     for (number, call) in calls.iter().enumerate() {
         platter.take(call);
@@ -90,6 +86,102 @@ async fn x01_what_is_only_written_in_order_is_on_disk_with_the_next_durable_comm
     }
     assert!(not_waited_for > 0, "nobody waited for the disk");
     assert_eq!(left(&platter, Cut::KeepsSynced).await, ALL, "and a store that is closed has all of it on disk");
+}
+
+/// What a process did to its disk.
+fn recorded(what: &str) -> Vec<Call> {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().canonicalize().unwrap();
+    let layer = DiskLayer::over(&folder).recording();
+    let mut process = process::doing(what, &folder.join(DATABASE));
+    layer.load_into(&mut process);
+    assert!(process.output().unwrap().status.success());
+    layer.calls()
+}
+
+#[tokio::test]
+#[ignore = "the process that another one keeps from writing"]
+async fn hindered_writer() {
+    let database = process::database();
+    let options = SqliteOptions { busy_timeout: Duration::from_secs(5), ..SqliteOptions::default() };
+    let store = Arc::new(SqliteStore::open_with(&database, options).unwrap());
+    store.commit(durable("begun")).await.unwrap();
+    store.commit(ordered("first")).await.unwrap();
+    let other = Connection::open(&database).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let waits = tokio::spawn({
+        let store = Arc::clone(&store);
+        async move { store.commit(ordered("never")).await }
+    });
+    // A fifth of the time that it waits for the other, and a hundred times as long as the disk may go without the first.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    process::say("has first");
+    assert!(matches!(waits.await.unwrap(), Err(StoreError::Busy { .. })));
+}
+
+#[tokio::test]
+async fn x01_what_is_only_written_is_on_disk_though_what_comes_next_cannot_be_written() {
+    let calls = recorded("promises::hindered_writer");
+    let mut platter = Platter::new();
+    for (number, call) in calls.iter().enumerate() {
+        platter.take(call);
+        // Between two syncs the disk stays as it is, and ever more is said.
+        if !matches!(calls.get(number + 1), Some(Call::Sync { .. }) | None) {
+            continue;
+        }
+        let (said, there) = (platter.said(), left(&platter, Cut::KeepsSynced).await);
+        assert!(!said.contains("> has first\n") || there.len() > 1, "only {there:?} after call {number}");
+    }
+    assert!(platter.said().contains("> has first"));
+}
+
+#[tokio::test]
+#[ignore = "the process that hands over what another wrote"]
+async fn handing_over() {
+    let database = process::database();
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&database).unwrap());
+    let files = JsonlTapes::open(database.parent().unwrap()).unwrap();
+    let tapes = Tapes::kept_by(Arc::clone(&store), Arc::new(files));
+    tapes.commit(durable("first")).await.unwrap();
+    // Somebody else has written this, and waits for the disk still.
+    store.commit(ordered("second")).await.unwrap();
+    tapes.hand_over(&name("t")).await.unwrap();
+}
+
+#[tokio::test]
+async fn p12_no_other_tape_store_has_what_a_power_cut_takes_from_the_database() {
+    let calls = recorded("promises::handing_over");
+    let (mut platter, mut most) = (Platter::new(), 0);
+    for (number, call) in calls.iter().enumerate() {
+        platter.take(call);
+        let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        platter.cut(Cut::KeepsSynced).write_to(folder.path());
+        let store: Arc<dyn Store> = Arc::new(SqliteStore::open(folder.path().join(DATABASE)).unwrap());
+        let tapes = Tapes::kept_by(store, Arc::new(JsonlTapes::open(folder.path()).unwrap()));
+        assert_eq!(tapes.verify().await.unwrap(), [], "after call {number}");
+        most = most.max(tapes.read(&name("t"), &Slice::all()).await.unwrap().len());
+    }
+    assert_eq!(most, 2);
+}
+
+#[tokio::test]
+#[ignore = "the process that is killed"]
+async fn killed_writer() {
+    let store = SqliteStore::open(process::database()).unwrap();
+    store.commit(durable("before")).await.unwrap();
+    std::process::abort();
+}
+
+#[tokio::test]
+async fn x02_what_a_killed_process_left_in_the_log_is_in_the_database_before_anything_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = folder.path().join(DATABASE);
+    assert!(!process::doing("promises::killed_writer", &database).output().unwrap().status.success());
+    assert!(std::fs::metadata(folder.path().join("capstan.db-wal")).unwrap().len() > 0);
+    let _open = SqliteStore::open(&database).unwrap();
+    let without_log = folder.path().join("copy.db");
+    std::fs::copy(&database, &without_log).unwrap();
+    assert_eq!(texts(&all(&SqliteStore::open(&without_log).unwrap(), &name("t")).await), ["before"]);
 }
 
 fn fail_to_sync(fails: bool) {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use capstan_host::raw_with_acceptance;
 use capstan_protocol::{EntryId, Event, EventKey, RunId, Timestamp, Usage};
 use capstan_tape::{AcceptedRecord, Entry, InFlight, Kind, RunRecord, Slice, StoreError, Tapes};
 use serde::Deserialize as _;
@@ -150,9 +151,10 @@ async fn event_of(tapes: &Tapes, accepted: &AcceptedRecord) -> Result<Option<(Ev
     let before = EntryId(accepted.entry.0.saturating_sub(1));
     let just_it = Slice { up_to: Some(accepted.entry), ..Slice::after(before) };
     let found = in_every_generation(tapes, &accepted.tape, just_it, |_| true).await?;
-    let told = found.first().and_then(|entry| entry.payload.get("data"));
-    let raw = told.and_then(|told| told.get("raw")?.as_str()).map(str::to_owned);
-    Ok(told.and_then(|told| Event::deserialize(told.get("event")?).ok()).map(|event| (event, raw)))
+    let Some(entry) = found.first() else { return Ok(None) };
+    let raw = raw_with_acceptance(entry).map(str::to_owned);
+    let event = entry.payload.get("data").and_then(|told| Event::deserialize(told.get("event")?).ok());
+    Ok(event.map(|event| (event, raw)))
 }
 
 /// The entries that name the run, in order.

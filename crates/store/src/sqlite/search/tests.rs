@@ -316,5 +316,5 @@ fn p10_candidates_come_in_order_from_the_index() {
     let steps: Vec<String> = steps.collect::<Result<_, _>>().unwrap();
     let [index, entries] = steps.as_slice() else { panic!("nothing is sorted: {steps:?}") };
     assert!(index.starts_with("SCAN search_index VIRTUAL TABLE"), "{index}");
-    assert_eq!(entries, "SEARCH entries USING PRIMARY KEY (tape=? AND id=?)");
+    assert_eq!(entries, "SEARCH entries USING INDEX sqlite_autoindex_entries_1 (tape=? AND id=?)");
 }
