@@ -20,7 +20,6 @@ use std::sync::Arc;
 use capstan_hooks::contracts::Runner;
 use capstan_hooks::points::{BuildPrompt, ProvideRunners, ProvideTools, SystemPrompt};
 use capstan_hooks::{Inbound, Registrar, State};
-use capstan_protocol::Timestamp;
 
 pub use agent::{Agent, Options};
 
@@ -52,7 +51,7 @@ pub fn register(hooks: &mut Registrar, options: Options, settings: Settings) {
         .on(BuildPrompt, move |message: Inbound, state: State| {
             let places = named.clone();
             async move {
-                let told = if message_context { Told::At(Timestamp::now()) } else { Told::Nothing };
+                let told = if message_context { Told::At(prompt::came_at(&message)) } else { Told::Nothing };
                 if !prompt::may_name_skills(&message) {
                     return Ok(Some(prompt::message(&message, &Found::default(), told)));
                 }

@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use capstan_protocol::{Delivery, Event, Input, RawRef, SessionId, WorkspaceId};
+use capstan_protocol::{Delivery, Event, Input, RawRef, SessionId, Timestamp, WorkspaceId};
 
 use crate::Extensions;
 
@@ -25,6 +25,10 @@ pub struct RawPayload(pub Vec<u8>);
 /// answer is on disk before it is given; that the event was accepted need not be on disk before that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HearsOnlyAnswer;
+
+/// In the extensions of an event that was accepted: when that was. It may have waited since.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CameAt(pub Timestamp);
 
 impl Inbound {
     /// An event that carries nothing else.

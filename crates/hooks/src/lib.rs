@@ -29,7 +29,7 @@ pub use chain::{LlmDecision, ToolDecision};
 pub use error::{BoxError, HookFailure, HookResult, Reason};
 pub use extensions::Extensions;
 pub use handler::{AsyncHandler, SyncHandler};
-pub use inbound::{HearsOnlyAnswer, Inbound, RawPayload};
+pub use inbound::{CameAt, HearsOnlyAnswer, Inbound, RawPayload};
 pub use lifespan::{Lifespan, LifespanScope};
 pub use model_stage::{Decided, EventStream};
 pub use plugin::{LoadFailure, Plugin};

@@ -141,7 +141,8 @@ impl<T> Mailbox<T> {
         match (session, arrival.mode) {
             (Session::Busy, AdmissionMode::Drop) => return Decision::Drop(item),
             _ if arrival.kind == ArrivalKind::Alone => {}
-            (Session::Busy, AdmissionMode::Steer) if !is_command => return Decision::Steer(item),
+            // It does not get ahead of what waits, a command perhaps that is to change what it meets.
+            (Session::Busy, AdmissionMode::Steer) if !is_command && !self.is_ready() => return Decision::Steer(item),
             (Session::Busy, AdmissionMode::Interrupt) => {
                 self.interrupt(item, is_command);
                 return Decision::Interrupts;

@@ -66,6 +66,17 @@ fn t13_steering_is_offered_to_the_run_and_dropping_is_said() {
 }
 
 #[test]
+fn t13_steering_does_not_get_ahead_of_what_waits() {
+    let mut mailbox = Mailbox::default();
+    let command = Arrival { kind: ArrivalKind::Command, ..at_once(Steer) };
+    mailbox.arrive("reset", &command, Session::Busy, seconds(0));
+    assert_eq!(mailbox.arrive("then this", &at_once(Steer), Session::Busy, seconds(0)), Decision::Waits);
+    assert_eq!(turns(&mut mailbox, seconds(0)), [["reset"], ["then this"]]);
+    let mut mailbox = busy(&[("one", FollowUp), ("two", Steer)]);
+    assert_eq!(turns(&mut mailbox, seconds(0)), [["one"], ["two"]]);
+}
+
+#[test]
 fn t13_an_interruption_takes_along_what_waits_and_so_does_the_next() {
     let mut mailbox = busy(&[("one", FollowUp), ("two", Collect), ("stop", Interrupt), ("do this", Interrupt)]);
     mailbox.arrive("then that", &at_once(FollowUp), Session::Busy, seconds(0));

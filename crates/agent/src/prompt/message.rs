@@ -1,5 +1,6 @@
 //! What somebody said, or what happened, as the model reads it.
 
+use capstan_hooks::{CameAt, Inbound};
 use capstan_protocol::{ActorRef, Content, ContentPart, Event, ImageUrl, KnownPart, Timestamp};
 
 use crate::skills::{Found, Skill};
@@ -13,10 +14,15 @@ const MAX_SKILLS: usize = 5;
 /// What is told about where a message came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Told {
-    /// Where it came from and when, which is now if it does not say.
+    /// Where it came from and when, which is this if it does not say.
     At(Timestamp),
     /// Nothing.
     Nothing,
+}
+
+/// When a message came, which may be long before it has its turn or is taken into a run.
+pub(crate) fn came_at(message: &Inbound) -> Timestamp {
+    message.extensions().get::<CameAt>().map_or_else(Timestamp::now, |came| came.0)
 }
 
 /// Whether a message may ask for skills.
@@ -33,7 +39,7 @@ pub(crate) fn message(event: &Event, skills: &Found, told: Told) -> Content {
         return event.input.content();
     }
     let mut text = match told {
-        Told::At(now) => header(event, event.event_time.unwrap_or(now)),
+        Told::At(came) => header(event, event.event_time.unwrap_or(came)),
         Told::Nothing => String::new(),
     };
     let said = event.input.plain_text();
@@ -142,7 +148,9 @@ mod tests {
 
     use serde_json::json;
 
-    use super::{Told, message};
+    use capstan_hooks::{CameAt, Inbound};
+
+    use super::{Told, came_at, message};
     use crate::skills::Places;
 
     /// The head of an image of one pixel.
@@ -167,6 +175,13 @@ mod tests {
         let told = Event { event_time: Some(earlier.parse().unwrap()), ..said("hello") };
         assert!(prompt(&told).text().contains(earlier), "its own time counts");
         assert_eq!(message(&said("hello"), &Default::default(), Told::Nothing), Content::from("hello"));
+    }
+
+    #[test]
+    fn a07_a_message_came_when_it_was_accepted() {
+        let (message, at) = (Inbound::new(said("hello")), AT.parse().unwrap());
+        message.extensions().insert(CameAt(at));
+        assert_eq!(came_at(&message), at);
     }
 
     #[test]

@@ -3,5 +3,5 @@
 mod message;
 mod system;
 
-pub(crate) use message::{Told, may_name_skills, message};
+pub(crate) use message::{Told, came_at, may_name_skills, message};
 pub(crate) use system::{System, with_tools};

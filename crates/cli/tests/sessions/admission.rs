@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use capstan::hooks::Inbound;
-use capstan::hooks::Plugin;
 use capstan::hooks::contracts::{Intake, ResultStream, RunApi, Runner};
 use capstan::hooks::points::{BuildPrompt, ProvideRunners, SaveState};
-use capstan::protocol::{AdmissionMode, Content, Descriptor, Event, Outcome, ResultBody, RunContext};
+use capstan::hooks::{CameAt, Inbound, Plugin};
+use capstan::protocol::{AdmissionMode, Content, Descriptor, Event, Outcome, ResultBody, RunContext, Timestamp};
 use capstan_testing::{Gate, Reply};
 use futures::StreamExt as _;
 
@@ -40,6 +39,31 @@ async fn t13_to_process_on_a_busy_session_means_to_follow_up() {
     gate.open();
     assert_eq!(talk.outcome(&one).await, "replied: one done");
     assert_eq!(talk.outcome(&two).await, "replied: two done");
+    talk.ends().await;
+}
+
+#[tokio::test]
+async fn a07_a_message_that_waited_came_when_it_was_accepted() {
+    let gate = Gate::new();
+    let (came, seen) = std::sync::mpsc::channel();
+    let looks = plugin("looks", move |hooks| {
+        let came = came.clone();
+        hooks.on(BuildPrompt, move |message: Inbound| {
+            came.send(message.extensions().get::<CameAt>().unwrap().0).unwrap();
+            async { Ok(None) }
+        });
+    });
+    let script = vec![holds("call_1"), Reply::text("both done"), Reply::text("three done")];
+    let talk = Talk::and(script, vec![holds_at(&gate), looks]).await;
+    let one = talk.say("one").await;
+    gate.reached().await;
+    let two = talk.say_as("steer", "two").await;
+    let three = talk.say_as("follow_up", "three").await;
+    let both_came = Timestamp::now();
+    gate.open();
+    assert_eq!(talk.outcome(&three).await, "replied: three done");
+    talk.assert_folded(&two, &one).await;
+    assert_eq!(seen.try_iter().filter(|came| *came <= both_came).count(), 3);
     talk.ends().await;
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use capstan_hooks::args::{AdmitMessageArgs, Busy, ResolveSessionArgs};
 use capstan_hooks::contracts::Intake;
 use capstan_hooks::points::{Admission, AdmitMessage, BuildPrompt, ResolveSession};
-use capstan_hooks::{HearsOnlyAnswer, HookFailure, Inbound, RawPayload};
+use capstan_hooks::{CameAt, HearsOnlyAnswer, HookFailure, Inbound, RawPayload};
 use capstan_protocol::{AdmissionMode, BlobHash, EntryId, Event, EventKey, Outcome, RawRef, SessionId, TapeName};
 use capstan_tape::{
     Batch, Draft, Entry, Expect, Fact, Fence, NewTape, Promise, StoreError, TapeAddress, blob_hash, tape_name,
@@ -112,6 +112,7 @@ impl Engine {
         };
         // It is written with the acceptance: nobody needs it here any more.
         inbound.extensions().remove::<RawPayload>();
+        inbound.extensions().insert(CameAt(services.settings.clock.now()));
         let raw = raw.map(|(hash, raw)| Raw::new(hash, &raw.0));
         let mut candidate = Candidate { key: EventKey::from(&*inbound), inbound, session, tape, plan, raw };
         if let Plan::Turn(arrival) = candidate.plan

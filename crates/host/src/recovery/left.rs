@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use capstan_hooks::Inbound;
+use capstan_hooks::{CameAt, Inbound};
 use capstan_protocol::{Binding, ChannelName, Event, Outcome, TapeName};
 use capstan_tape::{
     Batch, Draft, Fact, Fence, InFlight, OutboxStatus, RunRecord, RunStatus, Slice, StoreError, TapeRecord,
@@ -262,6 +262,7 @@ async fn items(engine: &Engine, tape: &TapeName, left: &Left) -> Result<Vec<Item
             inbound.extensions().insert(OwnBinding(own));
         }
         inbound.extensions().insert(CallerGone);
+        inbound.extensions().insert(CameAt(event.at));
         if let Some(why) = has_no_turn {
             inbound.extensions().insert(WithoutTurn(why));
         }
