@@ -246,7 +246,9 @@ fn x02_what_is_done_on_stdio_is_on_disk_before_it_is_done() {
     let written = std::fs::read_to_string(place.workspace().join("made")).unwrap();
     let calls = layer.calls_until(written.trim().parse().unwrap());
     let mut platter = Platter::new();
-    calls.iter().for_each(|call| platter.take(call));
+    for call in &calls {
+        platter.take(call);
+    }
     let left = Place::new();
     platter.cut(Cut::KeepsSynced).write_to(&left.root());
     // A tape is named after its workspace too, which is another one here.

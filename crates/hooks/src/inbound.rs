@@ -22,7 +22,8 @@ pub struct Inbound {
 pub struct RawPayload(pub Vec<u8>);
 
 /// In the extensions of an event whose sender hears nothing of it before its answer, not even that it was accepted. The
-/// answer is on disk before it is given; that the event was accepted need not be on disk before that.
+/// answer is on disk before it is given; that the event was accepted need not be on disk before that. Where its end cannot be
+/// written and it hears that it is [delayed](crate::contracts::Channel::delayed), the disk has it by then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HearsOnlyAnswer;
 

@@ -91,6 +91,8 @@ async fn x01_events_of_the_first_version_that_never_ended_are_in_flight() {
     let [run] = running.as_slice() else { panic!("{running:?}") };
     assert_eq!((run.status, &run.event), (RunStatus::Running, &event.key));
     assert!(run.bypasses_host, "nothing is known of what it did");
+    let ended = store.runs(10).await.unwrap();
+    assert_eq!(ended.iter().filter(|run| run.status == RunStatus::Completed).count(), 3, "as their records say");
 
     let tapes = Tapes::new(Arc::clone(&store));
     let told = Slice { after: Some(EntryId(event.entry.0 - 1)), up_to: Some(event.entry), ..Slice::default() };

@@ -91,7 +91,7 @@ impl Serialize for RequestBody {
     }
 }
 
-/// The text of a [`RequestBody`]. There is no other way to have one, so what is sent is what was recorded.
+/// The text of a [`RequestBody`]. There is no other way to have one, so nothing is sent that was never a body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BodyText(String);
 
@@ -121,13 +121,6 @@ struct Tools {
     text: OnceLock<Option<Box<RawValue>>>,
 }
 
-impl ToolList {
-    /// Whether these are the same tools, and not only equal ones.
-    pub fn is(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
-
 impl Deref for ToolList {
     type Target = [Value];
 
@@ -144,7 +137,7 @@ impl FromIterator<Value> for ToolList {
 
 impl PartialEq for ToolList {
     fn eq(&self, other: &Self) -> bool {
-        self.is(other) || **self == **other
+        Arc::ptr_eq(&self.0, &other.0) || **self == **other
     }
 }
 

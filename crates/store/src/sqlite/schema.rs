@@ -153,3 +153,51 @@ pub(super) fn migrate(connection: &mut Connection, path: &Path) -> Result<(), St
     transaction.pragma_update(None, "user_version", KNOWN_VERSION).map_err(failed)?;
     transaction.commit().map_err(failed)
 }
+
+#[cfg(test)]
+mod tests {
+    use capstan_protocol::{ChatMessage, EntryId, TapeName};
+    use capstan_tape::{Batch, Draft, Fact, NewTape, Slice, Store as _};
+    use rusqlite::Connection;
+
+    use super::{APPLICATION_ID, MIGRATIONS};
+    use crate::SqliteStore;
+
+    /// A database as programs wrote it whose newest version was this.
+    fn of_version(version: usize, path: &std::path::Path, rows: &str) {
+        let connection = Connection::open(path).unwrap();
+        connection.execute_batch(&MIGRATIONS[..version].concat()).unwrap();
+        connection.execute_batch(rows).unwrap();
+        connection.pragma_update(None, "application_id", APPLICATION_ID).unwrap();
+        connection.pragma_update(None, "user_version", i64::try_from(version).unwrap()).unwrap();
+    }
+
+    #[tokio::test]
+    async fn p01_entries_of_version_six_are_written_anew_with_their_large_payloads_and_found_by_index() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("capstan.db");
+        let rows = "
+            INSERT INTO tapes (name, head, generation, begins_after, past, handed_over) VALUES ('t', 3, 1, 0, '[]', 0);
+            INSERT INTO payloads VALUES ('h', '{\"role\":\"user\",\"content\":\"large\"}');
+            INSERT INTO entries VALUES
+                ('t', 1, 'anchor', 'a', '{\"name\":\"a\",\"state\":{}}', '{}', '2026-11-16', 5, '{}', NULL),
+                ('t', 3, 'message', NULL, 'null', '{}', 'yesterday', NULL, '{\"x\":1}', 'h'),
+                ('t', 2, 'message', NULL, '{\"role\":\"user\",\"content\":\"small\"}', '{\"m\":1}', '2026-11-16', 7, '{}', NULL);";
+        of_version(6, &path, rows);
+        let store = SqliteStore::open(&path).unwrap();
+        let tape = TapeName::parse("t").unwrap();
+        let mut batch = Batch::new();
+        batch.push(Fact::EnsureTape(NewTape::named(tape.clone())));
+        batch.append(&tape, Draft::message(&ChatMessage::user("new")));
+        store.commit(batch).await.unwrap();
+        let entries = store.read(&tape, &Slice::all()).await.unwrap();
+        let told: Vec<_> = entries.iter().map(|entry| (entry.id.0, entry.payload["content"].as_str())).collect();
+        assert_eq!(told, [(1, None), (2, Some("small")), (3, Some("large")), (4, Some("new"))]);
+        assert_eq!((entries[1].meta["m"].as_u64(), entries[2].extra["x"].as_u64()), (Some(1), Some(1)));
+        assert_eq!(entries[2].date.as_str(), "yesterday");
+        assert_eq!(store.read(&tape, &Slice::last_anchor()).await.unwrap()[0].id, EntryId(1));
+        let indexes = "SELECT count(*) FROM sqlite_schema WHERE type = 'index' AND tbl_name = 'entries'";
+        let connection = Connection::open(&path).unwrap();
+        assert_eq!(connection.query_row(indexes, [], |row| row.get(0)), Ok(5));
+    }
+}
