@@ -153,7 +153,7 @@ pub(crate) const CODES: &[(&str, &str)] = &[
     ("run-timeout", "raise run_timeout_seconds, or ask for a smaller piece of work"),
     ("run-unknown", "`capstan runs list` shows the runs there are"),
     ("runner-unknown", "`capstan hooks` shows who provides runners"),
-    ("session-busy", "wait for the other process, or use another --session-id"),
+    ("session-busy", "wait for the other process, or use another session"),
     (
         "session-reserved",
         "give the conversation another session id; `capstan tape show system` shows what stands there",

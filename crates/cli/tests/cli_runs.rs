@@ -149,7 +149,7 @@ fn g10_a_run_ends_when_another_process_cancels_it() {
     let server = ScriptedModel::start_blocking(vec![Reply::text("never heard").held_at(&gate)]);
     let place = Place::with_model(&server);
     let (mut process, run) = held(&place, &gate);
-    let said = place.capstan(&["runs", "cancel", &run, "--wait", "20"]);
+    let said = place.capstan(&["runs", "cancel", &run, "--wait", &u64::MAX.to_string()]);
     if said.code != Some(0) {
         process.kill().unwrap();
     }

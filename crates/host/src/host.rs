@@ -31,6 +31,8 @@ pub struct Host {
 
 /// How long turns may take to end when the host stops and nobody says.
 const GRACE: Duration = Duration::from_secs(10);
+/// How long turns are let end at most: of much longer times a clock cannot tell when they are over.
+const A_YEAR: Duration = Duration::from_hours(24 * 365);
 /// How long turns that were cancelled may take to end, and callers to take what they are told of it.
 const CANCELLING: Duration = Duration::from_secs(3);
 /// How long what is left may take to be written then, and the tape store to close.
@@ -184,7 +186,8 @@ impl Host {
     /// It takes five seconds more than that at most, whatever channels and turns do. What has no outcome by then is taken
     /// up at the next start; a caller that has not taken its answer by then is given up.
     pub async fn stop_within(self, grace: Duration) -> Result<(), HostError> {
-        let patience = Instant::now() + grace;
+        let now = Instant::now();
+        let patience = now + grace.min(A_YEAR);
         let engine = &self.engine;
         let at_leisure = async {
             self.stop_listening().await;

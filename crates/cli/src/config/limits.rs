@@ -30,7 +30,7 @@ pub(super) fn load(layers: &Layers) -> Result<Limits, ConfigError> {
         return Err(layers.invalid("max_run_tokens", "it must be at least 1"));
     }
     Ok(Limits {
-        tool_timeout: Duration::from_secs(layers.positive("tool_timeout_seconds")?),
+        tool_timeout: Duration::from_secs(within(layers, "tool_timeout_seconds", 1..=YEAR)?),
         action_timeout: Duration::from_secs(within(layers, "action_timeout_seconds", 1..=86_400)?),
         spill_bytes,
         max_steps: layers.positive("max_steps")?,
@@ -63,8 +63,11 @@ fn results(layers: &Layers) -> Result<ResultLimits, ConfigError> {
     })
 }
 
+/// The longest time that can be set, in seconds: a year. Of much longer ones a clock cannot tell when they are over.
+pub(super) const YEAR: u64 = 31_536_000;
+
 /// A number between these two, both included.
-fn within<T>(layers: &Layers, key: &str, bounds: RangeInclusive<T>) -> Result<T, ConfigError>
+pub(super) fn within<T>(layers: &Layers, key: &str, bounds: RangeInclusive<T>) -> Result<T, ConfigError>
 where
     T: FromStr<Err: std::fmt::Display> + PartialOrd + std::fmt::Display,
 {

@@ -61,6 +61,17 @@ fn k04_the_limits_of_runs_can_be_set_within_bounds_and_a_workspace_may_only_lowe
     assert!(seen > 10, "the names are still those of limits");
 }
 
+#[test]
+fn x01_no_time_can_be_set_that_is_never_over() {
+    let mut seen = 0;
+    for key in KEYS.iter().filter(|key| key.name.ends_with("_seconds")) {
+        let refused = Place::new().home(&format!("{} = {}", key.name, i64::MAX)).load();
+        assert!(matches!(refused, Err(ConfigError::Invalid { .. })), "{}: {refused:?}", key.name);
+        seen += 1;
+    }
+    assert!(seen > 4, "the names are still those of times");
+}
+
 /// Whether a setting is a limit of what a runner may ask and give.
 fn is_of_runs(name: &str) -> bool {
     let is_of_api = name.starts_with("api_") && !["api_key", "api_base"].contains(&name);

@@ -30,6 +30,7 @@ pub use tools::ToolConfig;
 pub(crate) use written::{edited, write_private};
 
 use layer::{Layer, Layers};
+use limits::{YEAR, within};
 
 /// The file of a home that has its settings.
 pub(crate) const CONFIG_FILE: &str = "config.toml";
@@ -170,10 +171,10 @@ impl Config {
             limits: limits::load(&layers)?,
             max_tokens: layers.parsed("max_tokens")?,
             max_message_bytes: layers.positive("max_message_bytes")?,
-            run_timeout: Duration::from_secs(layers.positive("run_timeout_seconds")?),
-            session_wait: Duration::from_secs(layers.required("session_wait_seconds")?),
+            run_timeout: Duration::from_secs(within(&layers, "run_timeout_seconds", 1..=YEAR)?),
+            session_wait: Duration::from_secs(within(&layers, "session_wait_seconds", 0..=YEAR)?),
             session_queue: layers.positive::<u32>("session_queue")? as usize,
-            stop_grace: Duration::from_secs(layers.required("stop_grace_seconds")?),
+            stop_grace: Duration::from_secs(within(&layers, "stop_grace_seconds", 0..=YEAR)?),
             intakes: channels::intakes(&layers)?,
             tape_store: match layers.text("tape_store").as_deref() {
                 Some("sqlite") => TapeStoreKind::Sqlite,

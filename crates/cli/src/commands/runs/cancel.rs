@@ -28,7 +28,8 @@ pub(super) async fn cancel(
     batch.push(Fact::RequestCancel { run_id: id.clone() });
     store.commit(batch).await?;
     let owners = Owners::in_folder(builder::owners(&scope.context.config.home));
-    let deadline = Instant::now() + wait;
+    // Further away than a clock can tell is never.
+    let deadline = Instant::now().checked_add(wait);
     loop {
         // In this order: a process that ends its run and exits between the two is not taken for a dead one.
         let is_worked_on = owners.works_on(store, &run, Timestamp::now()).await?;
@@ -44,7 +45,7 @@ pub(super) async fn cancel(
         if wait.is_zero() {
             return print(&format!("run {id} was asked to end"));
         }
-        if Instant::now() >= deadline {
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             let message = format!("run {id} has not ended within {} s of being asked to", wait.as_secs());
             return Err(Failure::new("run-still-running", message, Exit::Failed));
         }
