@@ -134,6 +134,109 @@ fn x06_the_key_is_not_in_the_environment_of_a_command() {
     place.assert_not_in_home(KEY);
 }
 
+/// A key that no tool may show, nor a good part of it.
+const SECRET: &str = "sk-SECRETOPENAI-1234567890abcdef";
+
+/// A place where that key is set and where it stands in a file.
+fn with_secret(server: &ScriptedModel) -> Place {
+    let place = Place::with_model(server).set("OPENAI_API_KEY", SECRET);
+    std::fs::write(place.workspace().join("key"), SECRET).unwrap();
+    place
+}
+
+/// Asserts that nothing of the key is in the answers or what is kept, not even in one after the other.
+fn assert_nothing_of_secret(place: &Place, answers: &[String]) {
+    let all = answers.join("");
+    let part = SECRET.as_bytes().windows(6).find(|part| all.contains(std::str::from_utf8(part).unwrap()));
+    assert_eq!(part.map(String::from_utf8_lossy), None, "{}", all.len());
+    for part in ["sk-SECRET", "SECRETOPENAI", "1234567890"] {
+        place.assert_not_in_home(part);
+    }
+}
+
+#[test]
+fn x06_no_part_of_a_key_is_shown_where_a_file_or_an_output_is_cut() {
+    let prepare = |server: &ScriptedModel| {
+        let place = with_secret(server);
+        std::fs::write(place.workspace().join("line"), format!("{}{SECRET}", "x".repeat(1969))).unwrap();
+        std::fs::write(place.workspace().join("longer"), format!("{}{SECRET} more", "x".repeat(1990))).unwrap();
+        place
+    };
+    let long = "head -c 4194290 /dev/zero | tr '\\0' x; cat key; head -c 5000000 /dev/zero | tr '\\0' y";
+    let calls = [
+        ("fs_read", json!({"path": "line"})),
+        ("fs_read", json!({"path": "longer"})),
+        ("bash", json!({"cmd": long})),
+        ("bash", json!({"cmd": "head -c 31 key"})),
+        ("bash", json!({"cmd": "tail -c 31 key"})),
+    ];
+    let (place, answers) = answers(prepare, &calls);
+    assert!(answers[0].contains("x[masked]") && !answers[0].contains("left out"), "{answers:?}");
+    assert!(answers[1].contains("x[masked] [5 bytes of this line left out]"), "{answers:?}");
+    assert!(answers[2].contains("in artifact "), "{answers:?}");
+    assert!(answers[3..].iter().all(|answer| answer.contains("[masked]")), "{answers:?}");
+    assert_nothing_of_secret(&place, &answers);
+}
+
+#[test]
+fn x06_no_part_of_a_key_is_shown_where_a_page_is_cut() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = std::thread::spawn(move || {
+        let page = format!("{}{SECRET}{}", "x".repeat(39_970), "y".repeat(1000));
+        for _ in 0..2 {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = [0; 1024];
+            assert!(stream.read(&mut request).unwrap() > 0);
+            let head = "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\nconnection: close\r\n\r\n";
+            stream.write_all(format!("{head}{page}").as_bytes()).unwrap();
+        }
+    });
+    let prepare = |model: &ScriptedModel| with_secret(model).config(&format!("web_allow_private = ['{address}']\n"));
+    let url = format!("http://{address}/");
+    let calls = [("web_fetch", json!({"url": url})), ("web_fetch", json!({"url": url, "max_chars": 40_001}))];
+    let (place, answers) = answers(prepare, &calls);
+    server.join().unwrap();
+    assert!(answers.iter().all(|answer| answer.contains("x[masked]\\n[1000 characters left out")), "{answers:?}");
+    assert_nothing_of_secret(&place, &answers);
+}
+
+#[test]
+fn x06_no_part_of_a_key_is_shown_where_a_passage_of_a_knowledge_base_ends() {
+    let prepare = |server: &ScriptedModel| {
+        let place = with_secret(server);
+        let docs = place.root().join("docs");
+        std::fs::create_dir(&docs).unwrap();
+        // A passage ends after 2000 bytes, in the middle of the key.
+        std::fs::write(docs.join("a.md"), format!("rope {} {SECRET} rope", "x".repeat(1979))).unwrap();
+        place.config(&format!("[knowledge.docs]\npath = '{}'\n", docs.display()))
+    };
+    let (place, answers) = answers(prepare, &[("knowledge_search", json!({"query": "rope"}))]);
+    assert_eq!(answers[0].matches("[masked]").count(), 2, "{answers:?}");
+    assert_nothing_of_secret(&place, &answers);
+}
+
+#[test]
+fn x06_no_part_of_a_key_is_shown_that_a_job_says_between_looks() {
+    let job = "head -c 11 key; touch said1; until [ -e go1 ]; do sleep 0.01; done; \
+        head -c 22 key | tail -c 11; touch said2; until [ -e go2 ]; do sleep 0.01; done; tail -c 10 key; echo .";
+    let look = || ("bash_output", json!({"job": "job-1"}));
+    let wait_for = |cmd: &str| ("bash", json!({"cmd": format!("{cmd} do sleep 0.01; done")}));
+    let calls = [
+        ("bash", json!({"cmd": job, "background": true})),
+        wait_for("until [ -e said1 ];"),
+        look(),
+        wait_for("touch go1; until [ -e said2 ];"),
+        look(),
+        ("bash", json!({"cmd": "touch go2"})),
+        ("bash_output", json!({"job": "job-1", "wait_seconds": 60})),
+    ];
+    let (place, answers) = answers(with_secret, &calls);
+    assert!(answers[2].contains("[job-1 is running]") && answers[4].contains("[job-1 is running]"), "{answers:?}");
+    assert!(answers[6].contains("[masked].\\n[job-1 ended]"), "{answers:?}");
+    assert_nothing_of_secret(&place, &answers);
+}
+
 /// Nobody: a user that owns nothing else.
 const NOBODY: u32 = 65534;
 

@@ -22,6 +22,7 @@ mod point;
 pub mod points;
 mod registry;
 mod runtime;
+mod secrets;
 mod state;
 mod trace;
 
@@ -36,5 +37,6 @@ pub use plugin::{LoadFailure, Plugin};
 pub use point::{Aggregation, Argument, Async, Mode, Phase, Point, PointInfo, Sync};
 pub use registry::{HookListing, Implementor, Registrar, Registry};
 pub use runtime::{Deadlines, HookRuntime};
+pub use secrets::{MaskedStream, Secrets};
 pub use state::State;
 pub use trace::{Answer, Trace, TraceEvent};

@@ -50,7 +50,7 @@ pub(super) fn search() -> FnTool {
         }
         let line = |entry: &Entry| {
             let text = entry.payload.to_string();
-            let excerpt: String = text.chars().take(EXCERPT_CHARS).collect();
+            let excerpt = context.secrets.first_chars(&text, EXCERPT_CHARS);
             format!("#{} {} {}: {excerpt}", entry.id, entry.date.as_str(), entry.kind)
         };
         Ok(ToolOutput::ok(found.iter().map(line).collect::<Vec<_>>().join("\n")))

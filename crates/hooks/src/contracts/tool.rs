@@ -10,6 +10,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::RunApi;
+use crate::Secrets;
 
 /// Something that can be called by name with JSON arguments.
 #[async_trait]
@@ -78,6 +79,8 @@ pub struct ToolContext {
     pub api: RunApi,
     /// Fires when the run is cancelled: a tool that waits must watch it.
     pub cancelled: CancellationToken,
+    /// What the host masks in the answer. It finds what is whole: a tool that shows a part of a text asks where to cut it.
+    pub secrets: Secrets,
 }
 
 /// Why a tool did not do what it was asked, in words for the model.

@@ -182,8 +182,9 @@ impl Run {
 
     fn masked(&self, mut message: String) -> String {
         let most = usize::try_from(self.services.settings.limits.results.error_bytes).unwrap_or(usize::MAX);
-        message.truncate(message.floor_char_boundary(most));
-        self.services.settings.secrets.mask_text(&mut message);
+        let secrets = &self.services.settings.secrets;
+        message.truncate(secrets.cut(&message, most));
+        secrets.mask_text(&mut message);
         message
     }
 

@@ -57,7 +57,8 @@ impl KnowledgeApi for Knowledge {
         let mut items = page(passages, limit);
         let next = items.has_more.then(|| list.cursor(&(offset + items.passages.len()).to_string()));
         let secrets = &self.0.services.settings.secrets;
-        items.passages.iter_mut().for_each(|passage| secrets.mask_text(&mut passage.text));
+        // A source cuts passages out of longer texts, wherever it likes.
+        items.passages.iter_mut().for_each(|passage| secrets.mask_piece(&mut passage.text));
         let left_out = left_out.map(|words| cut(words, LONGEST_NOTICE));
         Ok(RetrievedPage { passages: Page { items: items.passages, next }, left_out })
     }

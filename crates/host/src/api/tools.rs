@@ -221,8 +221,12 @@ impl Tools {
         let cancelled = self.0.cancelled.child_token();
         // Whatever the tool has begun elsewhere hears of the end of the call, however it comes.
         let _ended = cancelled.clone().drop_guard();
-        let context =
-            ToolContext { workspace: settings.workspace.path.clone(), api: run_api(&self.0, Holder::Tool), cancelled };
+        let context = ToolContext {
+            workspace: settings.workspace.path.clone(),
+            api: run_api(&self.0, Holder::Tool),
+            cancelled,
+            secrets: settings.secrets.clone(),
+        };
         let call = AssertUnwindSafe(tool.call(arguments, context)).catch_unwind();
         let answer = if tool.has_own_deadline() {
             call.await

@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::output::{More, Said};
-use super::shell::{End, Shell, news};
+use super::shell::{End, Order, Shell, news};
 
 /// How long a job that is ended may take to be gone.
 const KILL_DEADLINE: Duration = Duration::from_secs(5);
@@ -20,6 +20,7 @@ const SHOWN_CHARS: usize = 80;
 pub(super) struct Job {
     pub(super) id: String,
     pub(super) session: SessionId,
+    /// The beginning of its command.
     command: String,
     said: Arc<Mutex<Said>>,
     end: watch::Receiver<Option<End>>,
@@ -32,7 +33,7 @@ impl Job {
     pub(super) fn new(
         id: String,
         session: SessionId,
-        command: String,
+        order: &Order,
         mut shell: Shell,
         limit: Option<Duration>,
     ) -> Self {
@@ -47,6 +48,7 @@ impl Job {
             shell.finish(ended).await;
             tell.send_replace(Some(ended));
         });
+        let command = order.secrets.first_chars(&order.command, SHOWN_CHARS).replace('\n', " ");
         Self { id, session, command, said, end, stop, task }
     }
 
@@ -84,9 +86,8 @@ impl Job {
 
     /// The job in a line.
     pub(super) fn line(&self) -> String {
-        let command: String = self.command.chars().take(SHOWN_CHARS).collect();
         let status = self.end.borrow().map_or_else(|| "is running".to_owned(), |end| end.to_string());
-        format!("{} {status}: {}", self.id, command.replace('\n', " "))
+        format!("{} {status}: {}", self.id, self.command)
     }
 }
 

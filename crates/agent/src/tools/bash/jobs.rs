@@ -68,7 +68,7 @@ impl Jobs {
     pub(super) fn begin(
         &self,
         session: &SessionId,
-        order: Order,
+        order: &Order,
         limit: Option<Duration>,
     ) -> Result<String, ToolError> {
         let mut jobs = self.lock();
@@ -77,9 +77,9 @@ impl Jobs {
         if in_session >= RUNNING_IN_SESSION || running.count() >= RUNNING {
             return Err(ToolError::new("too many commands run in the background; end one with bash.kill"));
         }
-        let (number, shell) = self.start(&order, IN_BACKGROUND)?;
+        let (number, shell) = self.start(order, IN_BACKGROUND)?;
         let id = format!("job-{number}");
-        jobs.push(Arc::new(Job::new(id.clone(), session.clone(), order.command, shell, limit)));
+        jobs.push(Arc::new(Job::new(id.clone(), session.clone(), order, shell, limit)));
         let ended = jobs.iter().filter(|job| !job.is_running()).count();
         let mut to_forget = ended.saturating_sub(REMEMBERED);
         jobs.retain(|job| {

@@ -54,10 +54,10 @@ pub(super) fn run(jobs: &Arc<Jobs>) -> FnTool {
         let jobs = Arc::clone(&jobs);
         async move {
             let folder = arguments.cwd.as_ref().map_or(context.workspace.clone(), |cwd| context.workspace.join(cwd));
-            let order = Order { command: arguments.cmd, folder };
+            let order = Order { command: arguments.cmd, folder, secrets: context.secrets };
             if arguments.background {
                 let limit = arguments.timeout_seconds.map(Duration::from_secs);
-                let id = jobs.begin(&context.api.session_id, order, limit)?;
+                let id = jobs.begin(&context.api.session_id, &order, limit)?;
                 return Ok(ToolOutput::ok(format!(
                     "{id} runs in the background: bash.output job={id} gives what it says, bash.kill job={id} ends it; \
                      it ends with Capstan at the latest"

@@ -7,6 +7,7 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
+use capstan_hooks::Secrets;
 use capstan_hooks::contracts::ToolError;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe;
@@ -27,6 +28,8 @@ const DRAIN: Duration = Duration::from_millis(500);
 pub(super) struct Order {
     pub(super) command: String,
     pub(super) folder: PathBuf,
+    /// What is masked in what it says.
+    pub(super) secrets: Secrets,
 }
 
 /// A command that runs. When it is dropped, everything it started is ended.
@@ -86,7 +89,7 @@ impl Shell {
         drop(shell);
         let watched = child.id().map(|leader| watch.begin(leader));
         let tree = Tree::new(child.id(), mark);
-        let said = Arc::new(Mutex::new(Said::keeping(most)));
+        let said = Arc::new(Mutex::new(Said::keeping(most, &order.secrets)));
         let reader = AbortOnDropHandle::new(tokio::spawn(read_all(reader, Arc::clone(&said))));
         Ok(Self { child, tree, said, reader, _watched: watched })
     }

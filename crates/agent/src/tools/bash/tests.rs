@@ -1,6 +1,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use capstan_hooks::Secrets;
 use capstan_protocol::{SessionId, ToolOutput};
 
 use super::jobs::Jobs;
@@ -20,7 +21,7 @@ impl Terminal {
     }
 
     fn begin(&self, session: &str, command: &str) -> String {
-        self.0.begin(&session.into(), order(command), None).unwrap()
+        self.0.begin(&session.into(), &order(command), None).unwrap()
     }
 
     /// Waits until the job has ended, and gives what it said since the last time.
@@ -50,7 +51,7 @@ impl Terminal {
 }
 
 fn order(command: &str) -> Order {
-    Order { command: command.to_owned(), folder: std::env::temp_dir() }
+    Order { command: command.to_owned(), folder: std::env::temp_dir(), secrets: Secrets::default() }
 }
 
 /// Whether a process runs. One that was killed and not reaped does not.
@@ -87,7 +88,7 @@ async fn a04_output_and_errors_are_given_in_their_order_and_a_bad_end_is_an_erro
 /// answered, and those lines.
 async fn hang(command: &str, lines: usize) -> (ToolOutput, Vec<String>) {
     let (bash, folder, hour) = (Jobs::new(Vec::new()), tempfile::tempdir().unwrap(), Duration::from_hours(1));
-    let order = Order { command: command.to_owned(), folder: folder.path().to_owned() };
+    let order = Order { command: command.to_owned(), folder: folder.path().to_owned(), secrets: Secrets::default() };
     let mut call = std::pin::pin!(bash.wait_for(order, hour));
     let ready = || std::fs::read_to_string(folder.path().join("ready")).unwrap_or_default();
     tokio::select! {
@@ -119,7 +120,10 @@ async fn a04_nothing_is_left_when_the_call_is_given_up() {
     let folder = tempfile::tempdir().unwrap();
     let bash = Jobs::new(Vec::new());
     let command = format!("({RUNAWAYS}) > pids; wait");
-    let call = bash.wait_for(Order { command, folder: folder.path().to_owned() }, Duration::from_mins(1));
+    let call = bash.wait_for(
+        Order { command, folder: folder.path().to_owned(), secrets: Secrets::default() },
+        Duration::from_mins(1),
+    );
     let pids = || std::fs::read_to_string(folder.path().join("pids")).unwrap_or_default();
     tokio::select! {
         ended = call => panic!("{ended:?}"),
@@ -160,7 +164,7 @@ async fn a04_output_is_capped_while_it_is_read_and_need_not_be_text() {
 
 #[tokio::test]
 async fn a04_a_folder_that_is_not_there_is_named() {
-    let order = Order { command: "true".to_owned(), folder: "/not/there".into() };
+    let order = Order { command: "true".to_owned(), folder: "/not/there".into(), secrets: Secrets::default() };
     let refused = Jobs::new(Vec::new()).wait_for(order, Duration::from_secs(1)).await.unwrap_err();
     assert_eq!(refused.to_string(), "/not/there is no folder");
 }
@@ -198,7 +202,7 @@ async fn a04_a_job_is_killed_with_everything_it_started() {
 #[tokio::test]
 async fn a04_jobs_end_with_the_host_and_with_their_time() {
     let bash = Terminal::new();
-    let job = bash.0.begin(&"s".into(), order("sleep 1000"), Some(Duration::from_secs(1))).unwrap();
+    let job = bash.0.begin(&"s".into(), &order("sleep 1000"), Some(Duration::from_secs(1))).unwrap();
     assert_eq!(bash.end_of("s", &job).await, "[job-1 ended after 1 seconds]");
     let job = bash.begin("s", "echo $$; exec sleep 1000");
     let said = bash.first_words("s", &job).await;
@@ -215,7 +219,7 @@ async fn a04_jobs_belong_to_their_session_and_are_bounded_in_number() {
     for _ in 0..8 {
         bash.begin("mine", "exec sleep 1000");
     }
-    let refused = bash.0.begin(&mine, order("true"), None).unwrap_err().to_string();
+    let refused = bash.0.begin(&mine, &order("true"), None).unwrap_err().to_string();
     assert!(refused.contains("too many") && refused.contains("bash.kill"), "{refused}");
     assert!(bash.0.find(&other, "job-1").is_err(), "a job of another session is none");
     assert_eq!(bash.0.list(&other), "nothing was run in the background");

@@ -1,16 +1,15 @@
 //! `fs.edit`.
 
 use std::io::Read as _;
-use std::path::Path;
 
 use capstan_hooks::contracts::ToolError;
 use capstan_protocol::ToolOutput;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::Bounds;
+use super::Ground;
 use super::bounds::cannot;
-use super::diff;
+use super::diff::Diff;
 
 /// The largest file that is edited.
 const MAX_BYTES: u64 = 16 * 1024 * 1024;
@@ -29,8 +28,8 @@ pub(super) struct Edit {
     pub(super) replace_all: bool,
 }
 
-pub(super) fn edit_file(bounds: &Bounds, workspace: &Path, arguments: &Edit) -> Result<ToolOutput, ToolError> {
-    let place = bounds.place(workspace, &arguments.path)?;
+pub(super) fn edit_file(ground: Ground<'_>, arguments: &Edit) -> Result<ToolOutput, ToolError> {
+    let place = ground.bounds.place(ground.workspace, &arguments.path)?;
     let path = place.asked();
     let failed = |error: std::io::Error| cannot(path, &error);
     // Another edit that begins before this one ends would take this one's text for the old one and undo it.
@@ -47,7 +46,8 @@ pub(super) fn edit_file(bounds: &Bounds, workspace: &Path, arguments: &Edit) -> 
         1 => String::new(),
         count => format!(" in {count} places"),
     };
-    Ok(ToolOutput::ok(format!("edited {path}{times}\n{}", diff::of(&text, &edited.at, &edited.old, &edited.new))))
+    let diff = Diff { text: &text, old: &edited.old, new: &edited.new, secrets: ground.secrets };
+    Ok(ToolOutput::ok(format!("edited {path}{times}\n{}", diff.at(&edited.at))))
 }
 
 /// A text after an edit, and where it was edited.

@@ -38,6 +38,11 @@ pub(super) fn next_line(reader: &mut impl BufRead, keep: usize) -> Result<Option
 }
 
 impl Line {
+    /// How many bytes it has in all.
+    pub(super) fn length(&self) -> usize {
+        self.bytes.len() + self.left_out
+    }
+
     /// The line as text, if it is text. A character that the cut goes through is left out.
     pub(super) fn text(&self) -> Option<&str> {
         match std::str::from_utf8(&self.bytes) {

@@ -10,6 +10,7 @@ mod write;
 
 use std::path::Path;
 
+use capstan_hooks::Secrets;
 use capstan_hooks::contracts::{FnTool, ToolContext, ToolError, Touches};
 use capstan_protocol::{Map, ToolOutput};
 use schemars::JsonSchema;
@@ -46,17 +47,28 @@ fn file(arguments: &Map, workspace: &Path) -> Touches {
     file.map_or(Touches::Anything, |file| Touches::One(file.to_string_lossy().into_owned()))
 }
 
+/// Where a file tool works, and what it must not cut through.
+#[derive(Clone, Copy)]
+struct Ground<'a> {
+    bounds: &'a Bounds,
+    workspace: &'a Path,
+    secrets: &'a Secrets,
+}
+
 /// A tool that works on files. File systems block; the turn's other work must not.
 fn file_tool<A: DeserializeOwned + JsonSchema + Send + 'static>(
     name: &'static str,
     description: &str,
     bounds: Bounds,
-    action: fn(&Bounds, &Path, &A) -> Result<ToolOutput, ToolError>,
+    action: fn(Ground<'_>, &A) -> Result<ToolOutput, ToolError>,
 ) -> FnTool {
     tool(name, description, move |arguments: A, context: ToolContext| {
         let bounds = bounds.clone();
         async move {
-            let work = tokio::task::spawn_blocking(move || action(&bounds, &context.workspace, &arguments));
+            let ToolContext { workspace, secrets, .. } = context;
+            let work = tokio::task::spawn_blocking(move || {
+                action(Ground { bounds: &bounds, workspace: &workspace, secrets: &secrets }, &arguments)
+            });
             work.await.map_err(|error| ToolError::new(error.to_string()))?
         }
     })

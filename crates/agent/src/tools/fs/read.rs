@@ -1,14 +1,14 @@
 //! `fs.read`.
 
 use std::io::{BufRead as _, BufReader, Read as _};
-use std::path::Path;
 
+use capstan_hooks::Secrets;
 use capstan_hooks::contracts::ToolError;
 use capstan_protocol::ToolOutput;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::Bounds;
+use super::Ground;
 use super::bounds::cannot;
 use super::lines::next_line;
 use crate::tools::image;
@@ -35,8 +35,8 @@ pub(super) struct Read {
     pub(super) limit: Option<usize>,
 }
 
-pub(super) fn read_file(bounds: &Bounds, workspace: &Path, arguments: &Read) -> Result<ToolOutput, ToolError> {
-    let place = bounds.place(workspace, &arguments.path)?;
+pub(super) fn read_file(ground: Ground<'_>, arguments: &Read) -> Result<ToolOutput, ToolError> {
+    let place = ground.bounds.place(ground.workspace, &arguments.path)?;
     let failed = |error: std::io::Error| cannot(place.asked(), &error);
     let file = place.open().map_err(failed)?;
     let size = file.metadata().map_err(failed)?.len();
@@ -54,7 +54,7 @@ pub(super) fn read_file(bounds: &Bounds, workspace: &Path, arguments: &Read) -> 
     if begin.contains(&0) {
         return Err(no_text(place.asked()));
     }
-    read_lines(reader, arguments).map(ToolOutput::ok)
+    read_lines(reader, arguments, ground.secrets).map(ToolOutput::ok)
 }
 
 fn no_text(path: &str) -> ToolError {
@@ -62,14 +62,15 @@ fn no_text(path: &str) -> ToolError {
 }
 
 /// The lines that are asked for, and where to read on.
-fn read_lines(reader: BufReader<std::fs::File>, arguments: &Read) -> Result<String, ToolError> {
+fn read_lines(reader: BufReader<std::fs::File>, arguments: &Read, secrets: &Secrets) -> Result<String, ToolError> {
     let first = arguments.offset.unwrap_or(1).max(1);
     let limit = arguments.limit.unwrap_or(LINE_LIMIT).max(1);
     let mut reader = reader.take(COUNTED_BYTES);
     let (mut shown, mut total, mut last, mut is_full) = (String::new(), 0, 0, false);
     loop {
         let wanted = total + 1 >= first && total + 1 - first < limit && !is_full;
-        let keep = if wanted { LINE_BYTES } else { 0 };
+        // More than is shown: where to cut it depends on what follows.
+        let keep = if wanted { LINE_BYTES + secrets.longest() } else { 0 };
         let Some(line) = next_line(&mut reader, keep).map_err(|error| cannot(&arguments.path, &error))? else { break };
         total += 1;
         if !wanted {
@@ -79,14 +80,20 @@ fn read_lines(reader: BufReader<std::fs::File>, arguments: &Read) -> Result<Stri
         if last > 0 {
             shown.push('\n');
         }
+        let text = &text[..secrets.cut(text, LINE_BYTES)];
         shown.push_str(text);
-        if line.left_out > 0 {
-            shown.extend([" [", &line.left_out.to_string(), " bytes of this line left out]"]);
+        let left_out = line.length() - text.len();
+        if left_out > 0 {
+            shown.extend([" [", &left_out.to_string(), " bytes of this line left out]"]);
         }
         last = total;
         is_full = shown.len() >= SHOWN_BYTES;
     }
     let is_all_read = reader.limit() > 0;
+    if !is_all_read {
+        // The last line may have been cut where nobody looked.
+        secrets.mask_piece(&mut shown);
+    }
     let of = if is_all_read { format!("{total}") } else { format!("more than {total}") };
     Ok(match (last, total) {
         (_, 0) => "[the file is empty]".to_owned(),

@@ -1,19 +1,23 @@
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
+use capstan_hooks::Secrets;
 use capstan_hooks::contracts::{FnTool, Tool as _, Touches};
 use capstan_protocol::{Content, Map, ToolOutput};
 use tempfile::TempDir;
 
-use super::Bounds;
 use super::edit::{Edit, edit_file};
 use super::read::{Read, read_file};
 use super::write::{Write, write_file};
+use super::{Bounds, Ground};
+
+const KEY: &str = "sk-SECRETOPENAI-1234567890abcdef";
 
 /// A workspace, and a folder beside it that is none of its business.
 struct Files {
     folder: TempDir,
     bounds: Bounds,
+    secrets: Secrets,
 }
 
 impl Files {
@@ -22,7 +26,7 @@ impl Files {
         for name in ["workspace", "beside"] {
             std::fs::create_dir(folder.path().join(name)).unwrap();
         }
-        let files = Self { folder, bounds: Bounds::default() };
+        let files = Self { folder, bounds: Bounds::default(), secrets: Secrets::new([KEY.to_owned()]) };
         std::fs::write(files.beside("secret"), "the secret").unwrap();
         files
     }
@@ -44,9 +48,13 @@ impl Files {
         self
     }
 
+    fn ground<'a>(&'a self, workspace: &'a Path) -> Ground<'a> {
+        Ground { bounds: &self.bounds, workspace, secrets: &self.secrets }
+    }
+
     fn read_part(&self, path: &str, offset: Option<usize>, limit: Option<usize>) -> Result<String, String> {
         let read = Read { path: path.to_owned(), offset, limit };
-        words(read_file(&self.bounds, &self.workspace(), &read))
+        words(read_file(self.ground(&self.workspace()), &read))
     }
 
     fn read(&self, path: &str) -> Result<String, String> {
@@ -55,12 +63,12 @@ impl Files {
 
     fn write(&self, path: &str, content: &str) -> Result<String, String> {
         let write = Write { path: path.to_owned(), content: content.to_owned() };
-        words(write_file(&self.bounds, &self.workspace(), &write))
+        words(write_file(self.ground(&self.workspace()), &write))
     }
 
     fn edit(&self, path: &str, old: &str, new: &str) -> Result<String, String> {
         let edit = Edit { path: path.to_owned(), old: old.to_owned(), new: new.to_owned(), replace_all: false };
-        words(edit_file(&self.bounds, &self.workspace(), &edit))
+        words(edit_file(self.ground(&self.workspace()), &edit))
     }
 }
 
@@ -96,6 +104,23 @@ fn a04_long_lines_and_long_files_are_cut_and_say_so() {
 }
 
 #[test]
+fn x06_no_line_is_cut_through_a_key() {
+    for before in [1969, 1990, 1999] {
+        let line = format!("{}{KEY}", "x".repeat(before));
+        let files = Files::new().with("exact", &line).with("longer", format!("{line}and more"));
+        assert_eq!(files.read("exact").unwrap(), line, "the host finds it whole");
+        assert_eq!(files.read("longer").unwrap(), format!("{line} [8 bytes of this line left out]"));
+    }
+    let line = format!("{}{KEY}", "x".repeat(2000));
+    let files = Files::new().with("after", line);
+    assert_eq!(files.read("after").unwrap(), format!("{} [32 bytes of this line left out]", "x".repeat(2000)));
+    let line = format!("{}{KEY} and more", "x".repeat(190));
+    let files = Files::new().with("edited", format!("one\n{line}\n"));
+    let shown = files.edit("edited", "one", "two").unwrap();
+    assert!(shown.ends_with(&format!("x{KEY}")), "{shown}");
+}
+
+#[test]
 fn a04_what_is_no_text_is_refused_with_what_to_do_and_an_image_is_shown() {
     let png = b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR\0\0\0\x01\0\0\0\x01";
     let files = Files::new().with("program", b"\x7fELF\0\0").with("latin", b"caf\xe9\n").with("dot.png", png);
@@ -106,7 +131,7 @@ fn a04_what_is_no_text_is_refused_with_what_to_do_and_an_image_is_shown() {
         assert!(refused.contains("no UTF-8 text") && refused.contains("bash"), "{refused}");
     }
     let read = Read { path: "dot.png".to_owned(), offset: None, limit: None };
-    let shown = read_file(&files.bounds, &files.workspace(), &read).unwrap();
+    let shown = read_file(files.ground(&files.workspace()), &read).unwrap();
     let Content::Parts(parts) = &shown.content else { panic!("{shown:?}") };
     let image = serde_json::to_value(&parts[1]).unwrap();
     assert_eq!(image["image_url"]["url"], "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAAB");
@@ -148,7 +173,7 @@ fn a04_an_edit_that_is_not_clear_is_refused_and_changes_nothing() {
     assert!(files.edit("a.txt", "two", "two").unwrap_err().contains("the same"));
     assert_eq!(content(files.path("a.txt")), "two\ntwo\n");
     let all = Edit { path: "a.txt".to_owned(), old: "two".to_owned(), new: "2".to_owned(), replace_all: true };
-    let shown = words(edit_file(&files.bounds, &files.workspace(), &all)).unwrap();
+    let shown = words(edit_file(files.ground(&files.workspace()), &all)).unwrap();
     assert!(shown.starts_with("edited a.txt in 2 places\n"), "{shown}");
     assert_eq!(content(files.path("a.txt")), "2\n2\n");
 }

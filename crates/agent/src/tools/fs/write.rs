@@ -1,13 +1,11 @@
 //! `fs.write`.
 
-use std::path::Path;
-
 use capstan_hooks::contracts::ToolError;
 use capstan_protocol::ToolOutput;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::Bounds;
+use super::Ground;
 use super::bounds::cannot;
 use super::place::Written;
 
@@ -20,8 +18,8 @@ pub(super) struct Write {
     pub(super) content: String,
 }
 
-pub(super) fn write_file(bounds: &Bounds, workspace: &Path, arguments: &Write) -> Result<ToolOutput, ToolError> {
-    let place = bounds.place(workspace, &arguments.path)?;
+pub(super) fn write_file(ground: Ground<'_>, arguments: &Write) -> Result<ToolOutput, ToolError> {
+    let place = ground.bounds.place(ground.workspace, &arguments.path)?;
     let written = place.write(arguments.content.as_bytes()).map_err(|error| cannot(place.asked(), &error))?;
     let what = match written {
         Written::Created => "created",

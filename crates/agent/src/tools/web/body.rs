@@ -40,11 +40,7 @@ pub(super) fn read(url: &Url, kind: &str, bytes: &[u8], is_cut: bool) -> Result<
         return Err(format!("it is {what}, not text; curl in bash can save it to a file"));
     }
     let text = decode(kind, &begin, bytes);
-    let mut text = if is_html { readable::text(url, &text) } else { text };
-    if is_cut {
-        text.push_str("\n[the page is longer than what was read of it]");
-    }
-    Ok(Read::Text(text))
+    Ok(Read::Text(if is_html { readable::text(url, &text) } else { text }))
 }
 
 fn is_text(essence: &str) -> bool {

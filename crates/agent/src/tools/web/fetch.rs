@@ -55,6 +55,8 @@ pub(super) struct Page {
     pub(super) url: Url,
     /// What it says.
     pub(super) read: Read,
+    /// Whether it is longer than what was read of it.
+    pub(super) is_cut: bool,
     /// What the server said about it, if all was not well.
     pub(super) problem: Option<String>,
 }
@@ -208,7 +210,7 @@ async fn page(url: Url, mut response: Response) -> Result<Page, String> {
     let read = read.map_err(|error| error.to_string())?;
     let problem = (!status.is_success()).then(|| format!("the server answered {status}"));
     match (read, problem) {
-        (Ok(read), problem) => Ok(Page { url, read, problem }),
+        (Ok(read), problem) => Ok(Page { url, read, is_cut, problem }),
         // What the server says matters more than how it says it.
         (Err(_), Some(problem)) => Err(problem),
         (Err(reason), None) => Err(reason),

@@ -10,6 +10,7 @@ mod tunnel;
 
 use std::sync::Arc;
 
+use capstan_hooks::Secrets;
 use capstan_hooks::contracts::{FnTool, ToolContext, ToolError};
 use capstan_protocol::{Content, ToolOutput};
 use schemars::JsonSchema;
@@ -56,7 +57,7 @@ pub(super) fn fetch(settings: Settings) -> FnTool {
                 page = fetch.page(&arguments.url) => {
                     let page = page.map_err(|reason| ToolError::new(format!("{}: {reason}", arguments.url)))?;
                     let chars = arguments.max_chars.unwrap_or(CHARS).min(MAX_CHARS);
-                    Ok(output(page, chars))
+                    Ok(output(page, chars, &context.secrets))
                 }
             }
         }
@@ -64,10 +65,17 @@ pub(super) fn fetch(settings: Settings) -> FnTool {
 }
 
 /// A page as it is given: where it came from, then its text.
-fn output(page: fetch::Page, chars: usize) -> ToolOutput {
+fn output(page: fetch::Page, chars: usize, secrets: &Secrets) -> ToolOutput {
     let content = match page.read {
         Read::Image(content) => content,
-        Read::Text(text) => Content::Text(format!("{}\n\n{}", page.url, cut(&text, chars))),
+        Read::Text(mut text) => {
+            if page.is_cut {
+                // Nobody knows what the rest is: what it ends with may be a part of a secret.
+                secrets.mask_piece(&mut text);
+                text.push_str("\n[the page is longer than what was read of it]");
+            }
+            Content::Text(format!("{}\n\n{}", page.url, cut(&text, chars, secrets)))
+        }
     };
     match page.problem {
         None => ToolOutput::ok(content),
@@ -75,13 +83,11 @@ fn output(page: fetch::Page, chars: usize) -> ToolOutput {
     }
 }
 
-fn cut(text: &str, chars: usize) -> String {
-    match text.char_indices().nth(chars) {
-        None => text.to_owned(),
-        Some((end, _)) => {
-            let left_out = text[end..].chars().count();
-            format!("{}\n[{left_out} characters left out; max_chars gives more]", &text[..end])
-        }
+fn cut(text: &str, chars: usize, secrets: &Secrets) -> String {
+    let shown = secrets.first_chars(text, chars);
+    match text[shown.len()..].chars().count() {
+        0 => text.to_owned(),
+        left_out => format!("{shown}\n[{left_out} characters left out; max_chars gives more]"),
     }
 }
 

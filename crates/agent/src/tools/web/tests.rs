@@ -4,12 +4,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
+use capstan_hooks::Secrets;
 use reqwest::Url;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::body::Read;
-use super::fetch::{Fetch, Names, SystemNames};
+use super::fetch::{Fetch, Names, Page, SystemNames};
 use super::{Settings, output, readable};
 
 type Pages = &'static [(&'static str, &'static str)];
@@ -284,7 +285,7 @@ async fn a04_a_page_is_given_as_text_and_what_is_none_is_refused() {
     assert_eq!(text(&fetch, &server.url("/page")).await, "T\n\nHello you");
     assert_eq!(text(&fetch, &server.url("/json")).await, "{\"a\": \"<p>\"}");
     assert!(refused(&fetch, &server.url("/zip")).await.contains("application/zip"));
-    let sad = output(fetch.page(&server.url("/sad")).await.unwrap(), 100);
+    let sad = output(fetch.page(&server.url("/sad")).await.unwrap(), 100, &Secrets::default());
     assert!(sad.is_error);
     assert_eq!(sad.text(), format!("the server answered 500 Internal Server Error\n{}\n\nno luck", server.url("/sad")));
     let request = server.asked.lock().unwrap()[0].to_lowercase();
@@ -311,8 +312,27 @@ async fn a04_what_is_read_of_a_page_is_bounded() {
     let fetch = Fetch::new(settings, Arc::new(SystemNames));
     let page = fetch.page(&format!("http://{address}/")).await.unwrap();
     server.await.unwrap();
-    let shown = output(page, 1000).text();
+    let shown = output(page, 1000, &Secrets::default()).text();
     assert!(shown.len() < 1200 && shown.ends_with("characters left out; max_chars gives more]"), "{}", shown.len());
+}
+
+#[test]
+fn x06_no_page_is_cut_through_a_key() {
+    const KEY: &str = "sk-SECRETOPENAI-1234567890abcdef";
+    let secrets = Secrets::new([KEY.to_owned()]);
+    let page = |text: String, is_cut| Page {
+        url: Url::parse("https://example.com/").unwrap(),
+        read: Read::Text(text),
+        is_cut,
+        problem: None,
+    };
+    for chars in 101..132 {
+        let text = format!("{}{KEY} and more", "é".repeat(100));
+        let shown = output(page(text, false), chars, &secrets).text();
+        assert!(shown.ends_with(&format!("é{KEY}\n[9 characters left out; max_chars gives more]")), "{shown}");
+    }
+    let shown = output(page(format!("x {}", &KEY[..20]), true), 1000, &secrets).text();
+    assert!(shown.ends_with("x [masked]\n[the page is longer than what was read of it]"), "{shown}");
 }
 
 #[test]

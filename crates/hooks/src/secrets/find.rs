@@ -1,0 +1,74 @@
+//! Where secrets stand in a text.
+
+use std::cmp::Reverse;
+use std::ops::Range;
+
+use memchr::memmem::Finder;
+
+/// How much of a secret must be there for a part of it to be masked: this many bytes, and a quarter of it. Less is what
+/// many keys begin with, such as `sk-`, and gives nothing away.
+const LEAST: usize = 6;
+
+/// Where secrets stand whole, in order. Those that overlap are one.
+pub(super) fn whole(secrets: &[Finder<'static>], text: &[u8]) -> Vec<Range<usize>> {
+    let mut spans: Vec<Range<usize>> = Vec::new();
+    for secret in secrets {
+        let mut from = 0;
+        while let Some(found) = secret.find(&text[from..]) {
+            let span = from + found..from + found + secret.needle().len();
+            from = span.start + 1;
+            // One that repeats itself may be found at every letter of a long text.
+            match spans.last_mut() {
+                Some(last) if last.contains(&span.start) => last.end = last.end.max(span.end),
+                _ => spans.push(span),
+            }
+        }
+    }
+    apart(spans)
+}
+
+/// The spans in order, with one in place of those that overlap.
+pub(super) fn apart(mut spans: Vec<Range<usize>>) -> Vec<Range<usize>> {
+    spans.sort_unstable_by_key(|span| (span.start, Reverse(span.end)));
+    let mut apart: Vec<Range<usize>> = Vec::with_capacity(spans.len());
+    for span in spans {
+        match apart.last_mut() {
+            Some(last) if span.start < last.end => last.end = last.end.max(span.end),
+            _ => apart.push(span),
+        }
+    }
+    apart
+}
+
+/// The good part of a secret that a text ends with: the rest of it was cut off.
+pub(super) fn part_at_end(secrets: &[Finder<'static>], text: &[u8]) -> Option<Range<usize>> {
+    let parts = secrets.iter().map(|secret| (secret.needle(), begun(secret.needle(), text)));
+    let length = parts.filter(|(secret, length)| is_good_part(secret, *length)).map(|(_, length)| length).max()?;
+    Some(text.len() - length..text.len())
+}
+
+/// The good part of a secret that a text begins with: what was before it was cut off.
+pub(super) fn rest_at_start(secrets: &[Finder<'static>], text: &[u8]) -> Option<Range<usize>> {
+    let rest = |secret: &[u8]| {
+        let lengths = 1..secret.len().min(text.len() + 1);
+        lengths.rev().find(|length| text.starts_with(&secret[secret.len() - length..])).unwrap_or_default()
+    };
+    let parts = secrets.iter().map(|secret| (secret.needle(), rest(secret.needle())));
+    let length = parts.filter(|(secret, length)| is_good_part(secret, *length)).map(|(_, length)| length).max()?;
+    Some(0..length)
+}
+
+fn is_good_part(secret: &[u8], length: usize) -> bool {
+    length >= LEAST && length * 4 >= secret.len()
+}
+
+/// How many bytes at the end of a text may be the beginning of a secret, of which more is to come.
+pub(super) fn unfinished(secrets: &[Finder<'static>], text: &[u8]) -> usize {
+    secrets.iter().map(|secret| begun(secret.needle(), text)).max().unwrap_or_default()
+}
+
+/// How much of a secret, but not all of it, a text ends with.
+fn begun(secret: &[u8], text: &[u8]) -> usize {
+    let lengths = 1..secret.len().min(text.len() + 1);
+    lengths.rev().find(|length| text.ends_with(&secret[..*length])).unwrap_or_default()
+}
