@@ -3,7 +3,8 @@
 mod cli_support;
 
 use std::collections::BTreeSet;
-use std::process::Child;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use capstan_testing::{Gate, Reply, ScriptedModel};
 use cli_support::{Place, Said, hold_reader_of, make_pipe, named, of_kind, wait_for};
@@ -103,4 +104,39 @@ fn t13_x04_turns_of_several_processes_on_one_session_do_not_interleave() {
     }
     assert_eq!(place.outcomes(), (6, 0));
     place.assert_undamaged();
+}
+
+fn signal(process: &Child, name: &str) {
+    let sent = Command::new("kill").args([name, &process.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+}
+
+#[test]
+fn a04_a_command_that_ended_while_its_host_was_stopped_did_not_run_out_of_time() {
+    const LIMIT: Duration = Duration::from_secs(2);
+    let place = Place::new();
+    let command = "echo $$ > pid; until [ -e go ]; do sleep 0.01; done; echo finished";
+    let text = format!("[[tool:bash cmd=\"{command}\" timeout_seconds={}]]", LIMIT.as_secs());
+    let begun = Instant::now();
+    let mut host = place.command(&["run", &text]);
+    let host = host.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let until = |is_so: &dyn Fn() -> bool| {
+        while !is_so() {
+            std::thread::yield_now();
+        }
+    };
+    let pid = place.workspace().join("pid");
+    let leader = || std::fs::read_to_string(&pid).ok().filter(|text| text.ends_with('\n'));
+    until(&|| leader().is_some());
+    signal(&host, "-STOP");
+    let stat = format!("/proc/{}/stat", leader().unwrap().trim());
+    place.file("workspace/go", "");
+    // It has ended, and its host can only learn of it together with its time being up.
+    until(&|| std::fs::read_to_string(&stat).unwrap().contains(") Z ") && begun.elapsed() > LIMIT * 2);
+    signal(&host, "-CONT");
+    let said = Said::from(host.wait_with_output().unwrap());
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let results = place.entries();
+    let result = of_kind(&results, "tool_result")[0]["payload"].to_string();
+    assert!(result.contains("finished") && !result.contains("ended after"), "{result}");
 }

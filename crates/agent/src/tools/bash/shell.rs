@@ -179,27 +179,3 @@ impl std::fmt::Display for End {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-    use std::time::Duration;
-
-    use capstan_hooks::Secrets;
-
-    use super::super::watch::Watch;
-    use super::{End, Order, Shell};
-
-    #[tokio::test]
-    async fn a04_a_command_that_has_ended_is_not_taken_for_one_whose_time_is_up() {
-        let folder = std::env::temp_dir();
-        let order = Order { command: "true".to_owned(), folder, secrets: Secrets::default() };
-        let mut shell = Shell::start(&order, "mark-1-".to_owned(), &[], &Arc::new(Watch::new("mark")), 100).unwrap();
-        let stat = format!("/proc/{}/stat", shell.child.id().unwrap());
-        // Nothing else of this process runs meanwhile, as when it was stopped: it learns of both at once.
-        while !std::fs::read_to_string(&stat).unwrap().contains(") Z ") {
-            std::thread::yield_now();
-        }
-        assert_eq!(shell.ended(Some(Duration::ZERO)).await.unwrap(), End::Well);
-    }
-}
