@@ -147,11 +147,13 @@ fn what_cannot_be_read_or_made_is_told_with_what_helps() {
     let said = place.capstan(&["run", "hello"]).refused("config-invalid", 3);
     assert!(said.stderr.contains("hint: the file is the workspace's"), "{said:?}");
     std::fs::remove_file(&file).unwrap();
-    // Nobody can read one as a file.
-    std::fs::create_dir(&file).unwrap();
-    let said = place.capstan(&["run", "hello"]).refused("config-invalid", 3);
+    // Nobody can open one that leads to itself.
+    let looped = Place::new().config("");
+    let own = looped.home().join("config.toml");
+    std::fs::remove_file(&own).unwrap();
+    std::os::unix::fs::symlink(&own, &own).unwrap();
+    let said = looped.capstan(&["run", "hello"]).refused("config-invalid", 3);
     assert!(said.stderr.contains("hint: let this user read it"), "{said:?}");
-    std::fs::remove_dir(&file).unwrap();
     // Nobody can make one there.
     place.set("CAPSTAN_HOME", "/proc/nope").capstan(&["run", "hello"]).refused("home-unusable", 3);
 }

@@ -8,6 +8,7 @@ mod knowledge;
 mod layer;
 mod limits;
 mod models;
+mod read;
 mod tables;
 mod tools;
 mod written;
@@ -26,6 +27,7 @@ pub use key::{KEYS, Key};
 pub use knowledge::KnowledgeConfig;
 pub use layer::Origin;
 pub use models::ProviderConfig;
+pub(crate) use read::of_home as read_of_home;
 pub use tools::ToolConfig;
 pub(crate) use written::{edited, write_private};
 
@@ -131,10 +133,10 @@ impl Config {
             return Err(ConfigError::HomeIsNoDirectory { path: sources.home.display().to_string() });
         }
         let layers = vec![
-            Layer::file(&sources.home.join(CONFIG_FILE), Origin::HomeFile)?,
-            Layer::file(&sources.home.join(SECRETS_FILE), Origin::HomeFile)?,
-            Layer::file(&sources.workspace.join("capstan.toml"), Origin::WorkspaceFile)?,
-            Layer::dotenv(&sources.workspace.join(".env"))?,
+            Layer::of_home(&sources.home.join(CONFIG_FILE))?,
+            Layer::of_home(&sources.home.join(SECRETS_FILE))?,
+            Layer::of_workspace(&sources.workspace, "capstan.toml")?,
+            Layer::dotenv(&sources.workspace, ".env")?,
         ];
         Self::of_layers(sources.home, layers, sources.environment)
     }
