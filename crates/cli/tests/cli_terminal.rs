@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 
 use capstan_testing::{Gate, Reply, ScriptedModel};
 use cli_support::{Place, Said, named, of_kind, wait_for};
+use serde_json::json;
 
 #[test]
 fn x03_a_reply_that_cannot_be_written_is_a_failure_and_stands_on_the_tape() {
@@ -151,4 +152,21 @@ fn a_session_may_be_named_like_a_path() {
     let place = Place::new();
     place.capstan(&["run", "--session-id", "a/b.jsonl", "hello"]).data();
     assert!(!place.capstan(&["tape", "show", "a/b.jsonl"]).data().is_empty());
+}
+
+#[test]
+fn c01_what_a_provider_says_in_an_error_cannot_drive_a_terminal() {
+    let refusal = json!({"error": {"message": "\u{1b}]0;owned\u{7}\u{1b}[2Jno such \u{9b}31mthing\u{202e}"}});
+    let refusing = || Reply::status(400, refusal.to_string());
+    let server = ScriptedModel::start_blocking(vec![refusing(), refusing()]);
+    let place = Place::with_model(&server);
+    let run = place.capstan(&["run", "hello"]).refused("model-rejected", 1);
+    let base = server.base_url();
+    let onboard = ["onboard", "--model", "openai:scripted", "--api-base", &base, "--api-key-stdin"];
+    let onboard = Place::new().capstan_reading(&onboard, b"sk-a-key-of-some-length").failed("model-rejected", 1);
+    for said in [run, onboard] {
+        assert!(said.stderr.contains(": no such thing\n"), "{said:?}");
+        let drives = |character: char| character != '\n' && (character.is_control() || character == '\u{202e}');
+        assert!(!said.stderr.contains(drives), "{said:?}");
+    }
 }
