@@ -9,10 +9,13 @@ use capstan_hooks::Inbound;
 use capstan_hooks::contracts::{Channel, ChannelCapabilities, ChannelError, Gateway};
 use capstan_protocol::{ChannelName, Outbound, OutboundKind, SessionId, StreamEvent};
 
-use crate::chat::Tamed;
+use crate::chat::{Tamed, brief, in_one_line};
 
 /// So many seconds are noticed by whoever waits.
 const NOTICED: f64 = 1.0;
+
+/// How much of the name of a tool is told, in characters: a model can ask for one that nobody has.
+const NAME: usize = 80;
 
 /// Where a terminal channel writes.
 pub struct Printer {
@@ -95,7 +98,8 @@ impl Inner {
             }
             StreamEvent::ToolCall { call } => {
                 self.begin_note()?;
-                writeln!(self.printer.notes, "> {} {}", call.function.name, call.function.arguments)
+                let (name, told) = (in_one_line(&call.function.name, NAME), brief(&call.function.arguments));
+                writeln!(self.printer.notes, "{}", format!("> {name} {told}").trim_end())
             }
             // What comes next is not the reply: it gets a line of its own.
             StreamEvent::Error { .. } if self.shown.remove(session).is_some() => {

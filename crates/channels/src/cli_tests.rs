@@ -86,7 +86,7 @@ async fn c01_tool_calls_go_to_the_notes_and_notices_to_the_caller() {
     terminal.cli.on_event(&StreamEvent::ToolCall { call }, &terminal.inbound).await.unwrap();
     let notice = Outbound::notice(&terminal.inbound, "cli:local".into(), "it failed");
     terminal.cli.send(&notice).await.unwrap();
-    assert_eq!(terminal.notes.text(), "> bash {\"cmd\":\"ls\"}\n");
+    assert_eq!(terminal.notes.text(), "> bash ls\n");
     assert_eq!(terminal.replies.text(), "");
     assert_eq!(terminal.cli.take_notices(), ["it failed"]);
 }
@@ -98,11 +98,11 @@ async fn c01_a_tool_call_has_a_line_of_its_own_where_a_person_sees_it_beside_the
     terminal.stream(&["I will ", "look.", ""]).await;
     terminal.cli.on_event(&call(), &terminal.inbound).await.unwrap();
     terminal.cli.on_event(&call(), &terminal.inbound).await.unwrap();
-    assert_eq!(terminal.replies.text(), "I will look.\n> bash {}\n> bash {}\n");
+    assert_eq!(terminal.replies.text(), "I will look.\n> bash\n> bash\n");
     let apart = Terminal::new();
     apart.stream(&["I will look."]).await;
     apart.cli.on_event(&call(), &apart.inbound).await.unwrap();
-    assert_eq!((apart.replies.text().as_str(), apart.notes.text().as_str()), ("I will look.", "> bash {}\n"));
+    assert_eq!((apart.replies.text().as_str(), apart.notes.text().as_str()), ("I will look.", "> bash\n"));
 }
 
 #[tokio::test]

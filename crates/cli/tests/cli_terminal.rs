@@ -170,3 +170,15 @@ fn c01_what_a_provider_says_in_an_error_cannot_drive_a_terminal() {
         assert!(!said.stderr.contains(drives), "{said:?}");
     }
 }
+
+#[test]
+fn a04_a_call_is_told_in_short_however_much_it_brings() {
+    let content = "a long story ".repeat(20_000);
+    let call = Reply::tool_calls([("call_1", "fs_write", json!({"content": content, "path": "story.txt"}))]);
+    let server = ScriptedModel::start_blocking(vec![call, Reply::text("written")]);
+    let place = Place::with_model(&server);
+    let said = place.capstan(&["run", "write"]).succeeded();
+    let told: String = said.stderr.chars().take(500).collect();
+    assert!(told.starts_with("> fs_write content=a long story") && told.ends_with("… path=story.txt\n"), "{told}");
+    assert_eq!(std::fs::read_to_string(place.workspace().join("story.txt")).unwrap().len(), content.len());
+}
