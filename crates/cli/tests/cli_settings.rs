@@ -83,6 +83,15 @@ fn x06_the_settings_of_a_workspace_are_bounded_and_lead_nowhere_else() {
 }
 
 #[test]
+fn a_reply_of_no_tokens_is_refused_as_other_limits_of_nothing_are() {
+    for name in ["MAX_TOKENS", "MAX_RUN_TOKENS", "MAX_STEPS"] {
+        let place = Place::new().set(&format!("CAPSTAN_{name}"), "0");
+        let said = said(&place, &["run", "hello"]).refused("config-invalid", 3);
+        assert!(said.stderr.contains("which is not valid: it must be at least 1"), "{said:?}");
+    }
+}
+
+#[test]
 fn a_link_within_the_workspace_is_followed() {
     let place = Place::new();
     std::fs::create_dir(place.workspace().join("settings")).unwrap();

@@ -308,6 +308,14 @@ impl Layers {
         all.filter(|setting| setting.is_of(table)).collect()
     }
 
+    /// A number that must be at least one, where it is set.
+    pub(super) fn positive_if_set<T: FromStr<Err: fmt::Display> + PartialOrd + From<u8>>(
+        &self,
+        key: &str,
+    ) -> Result<Option<T>, ConfigError> {
+        if self.find(key).is_some() { self.positive(key).map(Some) } else { Ok(None) }
+    }
+
     /// A number that must be at least one.
     pub(super) fn positive<T: FromStr<Err: fmt::Display> + PartialOrd + From<u8>>(
         &self,

@@ -170,7 +170,7 @@ impl Config {
             model,
             max_steps: layers.positive("max_steps")?,
             limits: limits::load(&layers)?,
-            max_tokens: layers.parsed("max_tokens")?,
+            max_tokens: layers.positive_if_set("max_tokens")?,
             max_message_bytes: layers.positive("max_message_bytes")?,
             run_timeout: Duration::from_secs(layers.positive("run_timeout_seconds")?),
             session_wait: Duration::from_secs(layers.required("session_wait_seconds")?),
