@@ -6,6 +6,7 @@ use capstan_hooks::contracts::Channel as _;
 use capstan_protocol::{Event, Outbound, StreamEvent, ToolCall};
 
 use super::{Cli, Printer};
+use crate::OneScreen;
 
 #[derive(Clone, Default)]
 struct Screen(Arc<Mutex<Vec<u8>>>);
@@ -36,17 +37,18 @@ struct Terminal {
 impl Terminal {
     fn new() -> Self {
         let (replies, notes) = (Screen::default(), Screen::default());
-        Self::of(replies, notes, false)
+        let printer = Printer { replies: Box::new(replies.clone()), notes: Box::new(notes.clone()) };
+        Self::of(printer, replies, notes)
     }
 
     /// One that a person looks at.
     fn one_screen() -> Self {
-        let screen = Screen::default();
-        Self::of(screen.clone(), screen, true)
+        let (screen, one) = (Screen::default(), OneScreen::default());
+        let (replies, notes) = (one.replies(screen.clone()), one.notes(screen.clone()));
+        Self::of(Printer { replies: Box::new(replies), notes: Box::new(notes) }, screen.clone(), screen)
     }
 
-    fn of(replies: Screen, notes: Screen, on_one_screen: bool) -> Self {
-        let printer = Printer { replies: Box::new(replies.clone()), notes: Box::new(notes.clone()), on_one_screen };
+    fn of(printer: Printer, replies: Screen, notes: Screen) -> Self {
         let cli = Cli::new(printer);
         Self { cli, inbound: Event::message("cli", "local", "hi").into(), replies, notes }
     }

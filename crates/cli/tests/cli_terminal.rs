@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, Command, Stdio};
 
 use capstan_testing::{Gate, Reply, ScriptedModel};
-use cli_support::{Place, Said, named, of_kind, wait_for};
+use cli_support::{Place, Said, Screen, named, of_kind, wait_for};
 use serde_json::json;
 
 #[test]
@@ -181,4 +181,32 @@ fn a04_a_call_is_told_in_short_however_much_it_brings() {
     let told: String = said.stderr.chars().take(500).collect();
     assert!(told.starts_with("> fs_write content=a long story") && told.ends_with("… path=story.txt\n"), "{told}");
     assert_eq!(std::fs::read_to_string(place.workspace().join("story.txt")).unwrap().len(), content.len());
+}
+
+/// The lines of a screen in which this stands.
+fn lines_with<'a>(screen: &'a str, text: &str) -> Vec<&'a str> {
+    screen.lines().filter(|line| line.contains(text)).collect()
+}
+
+#[test]
+fn c01_an_error_has_a_line_of_its_own_where_a_person_sees_it_beside_the_reply() {
+    let gate = Gate::new();
+    let server = ScriptedModel::start_blocking(vec![Reply::text("half an answer").held_at(&gate)]);
+    let place = Place::with_model(&server).set("CAPSTAN_RUN_TIMEOUT_SECONDS", "1");
+    let screen = Screen::open(&place.command(&["run", "hello"]), 200, 24);
+    let seen = screen.wait_for("hint: ");
+    assert!(lines_with(&seen, "error[run-timeout]").iter().all(|line| line.starts_with("error[")), "{seen}");
+    assert!(!seen.trim_end().contains("\n\n"), "and no line is empty: {seen}");
+    assert_eq!(screen.ended(), Some(1));
+    gate.open();
+}
+
+#[test]
+fn c01_a_log_line_has_a_line_of_its_own_where_a_person_sees_it_beside_the_reply() {
+    let server = ScriptedModel::start_blocking(vec![Reply::text("this is cut by").truncated()]);
+    let place = Place::with_model(&server);
+    let screen = Screen::open(&place.command(&["run", "hello"]), 200, 24);
+    let seen = screen.wait_for(" WARN ");
+    assert_eq!(lines_with(&seen, "this is cut by"), ["this is cut by"], "{seen}");
+    assert_eq!(screen.ended(), Some(0));
 }
