@@ -110,7 +110,7 @@ pub(crate) const CODES: &[(&str, &str)] = &[
     ),
     (
         "model-context-overflow",
-        "the message alone is too long for the model: shorten it, put it into a file, or use a model that takes more",
+        "the message, or what tools gave for it, is too long: shorten it, have less read at once, or use a model that takes more",
     ),
     (
         "model-rate-limited",
