@@ -3,6 +3,7 @@
 //! [`Chat`] is the channel. [`Screen`] is what is seen: keys and what the channel [`Told`] go in, a [`Frame`] comes out.
 //! Reading keys and drawing frames is left to whoever has a terminal.
 
+mod brief;
 mod calls;
 mod complete;
 mod editor;
@@ -26,6 +27,7 @@ use capstan_hooks::contracts::{Channel, ChannelCapabilities, ChannelError, Gatew
 use capstan_protocol::{AdmissionMode, ChannelName, Event, EventId, Outbound, SessionId, StreamEvent};
 use tokio::sync::mpsc;
 
+pub(crate) use brief::{brief, in_one_line};
 pub use complete::Words;
 pub use editor::REMEMBERED;
 pub use key::Key;

@@ -9,10 +9,15 @@ use capstan_hooks::Inbound;
 use capstan_hooks::contracts::{Channel, ChannelCapabilities, ChannelError, Gateway};
 use capstan_protocol::{ChannelName, Outbound, OutboundKind, SessionId, StreamEvent};
 
-use crate::chat::Tamed;
+use crate::OneScreen;
+use crate::chat::{Tamed, brief, in_one_line};
+use crate::one_screen;
 
 /// So many seconds are noticed by whoever waits.
 const NOTICED: f64 = 1.0;
+
+/// How much of the name of a tool is told, in characters: a model can ask for one that nobody has.
+const NAME: usize = 80;
 
 /// Where a terminal channel writes.
 pub struct Printer {
@@ -20,8 +25,6 @@ pub struct Printer {
     pub replies: Box<dyn Write + Send>,
     /// Everything else.
     pub notes: Box<dyn Write + Send>,
-    /// Whether a person sees both on one screen, where a note must not stand on the line of a reply.
-    pub on_one_screen: bool,
 }
 
 impl Printer {
@@ -30,16 +33,20 @@ impl Printer {
         let (replies, notes) = (std::io::stdout(), std::io::stderr());
         // A reader that is a program gets what was said, a person only what does not drive the terminal.
         let is_terminal = (replies.is_terminal(), notes.is_terminal());
+        let screen = OneScreen::standard();
         Self {
-            replies: if is_terminal.0 { Box::new(Tamed::new(replies)) } else { Box::new(replies) },
-            notes: if is_terminal.1 { Box::new(Tamed::new(notes)) } else { Box::new(notes) },
-            on_one_screen: is_terminal == (true, true),
+            replies: match is_terminal.0 {
+                true if one_screen::is_standard() => Box::new(Tamed::new(screen.replies(replies))),
+                true => Box::new(Tamed::new(replies)),
+                false => Box::new(replies),
+            },
+            notes: if is_terminal.1 { Box::new(Tamed::new(screen.notes(notes))) } else { Box::new(notes) },
         }
     }
 
     /// Nothing anywhere, for callers that print the result themselves.
     pub fn silent() -> Self {
-        Self { replies: Box::new(std::io::sink()), notes: Box::new(std::io::sink()), on_one_screen: false }
+        Self { replies: Box::new(std::io::sink()), notes: Box::new(std::io::sink()) }
     }
 }
 
@@ -55,8 +62,6 @@ pub struct Cli {
 struct Inner {
     printer: Printer,
     shown: HashMap<SessionId, String>,
-    /// Whether the line that was shown last has not ended.
-    is_within_line: bool,
     notices: Vec<String>,
 }
 
@@ -66,7 +71,7 @@ impl Cli {
 
     /// A terminal that writes here.
     pub fn new(printer: Printer) -> Self {
-        let inner = Inner { printer, shown: HashMap::new(), is_within_line: false, notices: Vec::new() };
+        let inner = Inner { printer, shown: HashMap::new(), notices: Vec::new() };
         Self { inner: Arc::new(Mutex::new(inner)) }
     }
 
@@ -85,17 +90,15 @@ impl Inner {
         match event {
             StreamEvent::Text { delta } => {
                 self.shown.entry(session.clone()).or_default().push_str(delta);
-                self.is_within_line = delta.chars().next_back().map_or(self.is_within_line, |last| last != '\n');
                 write!(self.printer.replies, "{delta}")?;
                 self.printer.replies.flush()
             }
             StreamEvent::Waiting { reason, seconds } if *seconds >= NOTICED => {
-                self.begin_note()?;
                 writeln!(self.printer.notes, "{reason}; asking again in {:.0} s", seconds.ceil())
             }
             StreamEvent::ToolCall { call } => {
-                self.begin_note()?;
-                writeln!(self.printer.notes, "> {} {}", call.function.name, call.function.arguments)
+                let (name, told) = (in_one_line(&call.function.name, NAME), brief(&call.function.arguments));
+                writeln!(self.printer.notes, "{}", format!("> {name} {told}").trim_end())
             }
             // What comes next is not the reply: it gets a line of its own.
             StreamEvent::Error { .. } if self.shown.remove(session).is_some() => {
@@ -111,21 +114,12 @@ impl Inner {
         }
     }
 
-    /// A note does not stand on the line of a reply.
-    fn begin_note(&mut self) -> std::io::Result<()> {
-        if std::mem::take(&mut self.is_within_line) && self.printer.on_one_screen {
-            writeln!(self.printer.notes)?;
-        }
-        Ok(())
-    }
-
     fn send(&mut self, message: &Outbound) -> std::io::Result<()> {
         let text = message.content.text();
         if message.kind == OutboundKind::Notice {
             self.notices.push(text);
             return Ok(());
         }
-        self.is_within_line = false;
         let shown = self.shown.remove(&message.session_id).unwrap_or_default();
         if shown.is_empty() {
             writeln!(self.printer.replies, "{text}")?;

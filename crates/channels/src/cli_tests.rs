@@ -6,6 +6,7 @@ use capstan_hooks::contracts::Channel as _;
 use capstan_protocol::{Event, Outbound, StreamEvent, ToolCall};
 
 use super::{Cli, Printer};
+use crate::OneScreen;
 
 #[derive(Clone, Default)]
 struct Screen(Arc<Mutex<Vec<u8>>>);
@@ -36,17 +37,18 @@ struct Terminal {
 impl Terminal {
     fn new() -> Self {
         let (replies, notes) = (Screen::default(), Screen::default());
-        Self::of(replies, notes, false)
+        let printer = Printer { replies: Box::new(replies.clone()), notes: Box::new(notes.clone()) };
+        Self::of(printer, replies, notes)
     }
 
     /// One that a person looks at.
     fn one_screen() -> Self {
-        let screen = Screen::default();
-        Self::of(screen.clone(), screen, true)
+        let (screen, one) = (Screen::default(), OneScreen::default());
+        let (replies, notes) = (one.replies(screen.clone()), one.notes(screen.clone()));
+        Self::of(Printer { replies: Box::new(replies), notes: Box::new(notes) }, screen.clone(), screen)
     }
 
-    fn of(replies: Screen, notes: Screen, on_one_screen: bool) -> Self {
-        let printer = Printer { replies: Box::new(replies.clone()), notes: Box::new(notes.clone()), on_one_screen };
+    fn of(printer: Printer, replies: Screen, notes: Screen) -> Self {
         let cli = Cli::new(printer);
         Self { cli, inbound: Event::message("cli", "local", "hi").into(), replies, notes }
     }
@@ -86,7 +88,7 @@ async fn c01_tool_calls_go_to_the_notes_and_notices_to_the_caller() {
     terminal.cli.on_event(&StreamEvent::ToolCall { call }, &terminal.inbound).await.unwrap();
     let notice = Outbound::notice(&terminal.inbound, "cli:local".into(), "it failed");
     terminal.cli.send(&notice).await.unwrap();
-    assert_eq!(terminal.notes.text(), "> bash {\"cmd\":\"ls\"}\n");
+    assert_eq!(terminal.notes.text(), "> bash ls\n");
     assert_eq!(terminal.replies.text(), "");
     assert_eq!(terminal.cli.take_notices(), ["it failed"]);
 }
@@ -98,11 +100,11 @@ async fn c01_a_tool_call_has_a_line_of_its_own_where_a_person_sees_it_beside_the
     terminal.stream(&["I will ", "look.", ""]).await;
     terminal.cli.on_event(&call(), &terminal.inbound).await.unwrap();
     terminal.cli.on_event(&call(), &terminal.inbound).await.unwrap();
-    assert_eq!(terminal.replies.text(), "I will look.\n> bash {}\n> bash {}\n");
+    assert_eq!(terminal.replies.text(), "I will look.\n> bash\n> bash\n");
     let apart = Terminal::new();
     apart.stream(&["I will look."]).await;
     apart.cli.on_event(&call(), &apart.inbound).await.unwrap();
-    assert_eq!((apart.replies.text().as_str(), apart.notes.text().as_str()), ("I will look.", "> bash {}\n"));
+    assert_eq!((apart.replies.text().as_str(), apart.notes.text().as_str()), ("I will look.", "> bash\n"));
 }
 
 #[tokio::test]

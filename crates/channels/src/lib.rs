@@ -6,8 +6,10 @@
 
 pub mod chat;
 mod cli;
+mod one_screen;
 pub mod stdio;
 
 pub use chat::Chat;
 pub use cli::{Cli, Printer};
+pub use one_screen::{Notes, OneScreen, Replies};
 pub use stdio::Stdio;

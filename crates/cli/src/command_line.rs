@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use capstan_channels::{Cli, Printer};
+use capstan_channels::{Cli, OneScreen, Printer};
 use capstan_hooks::{Deadlines, HookRuntime};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
@@ -316,7 +316,8 @@ fn start_logging(command: &Command) {
         tracing_subscriber::EnvFilter::new("warn")
     });
     // Where the log cannot be written, to say so there would be a panic.
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
+    let standard_error = || OneScreen::standard().notes(std::io::stderr());
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(standard_error).with_target(false);
     log.log_internal_errors(false).init();
 }
 

@@ -3,6 +3,9 @@
 use std::fmt::Arguments;
 use std::io::Write as _;
 
+use capstan_channels::OneScreen;
+use capstan_channels::chat::tame;
+
 /// Says a line on the standard error, as `eprintln!` does, which panics where nobody listens or the disk is full.
 macro_rules! complain {
     () => { $crate::complaints::write(format_args!("\n")) };
@@ -15,6 +18,8 @@ macro_rules! ask {
 }
 
 pub(crate) fn write(told: Arguments<'_>) {
+    // What is told may be in the words of a provider, a plugin or a file, which must not drive the terminal.
+    let told = tame(&told.to_string());
     // In one piece, so that lines of several threads do not mix.
-    let _unheard = std::io::stderr().lock().write_all(told.to_string().as_bytes());
+    let _unheard = OneScreen::standard().notes(std::io::stderr()).write_all(told.as_bytes());
 }

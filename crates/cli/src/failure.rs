@@ -110,7 +110,7 @@ pub(crate) const CODES: &[(&str, &str)] = &[
     ),
     (
         "model-context-overflow",
-        "the message alone is too long for the model: shorten it, put it into a file, or use a model that takes more",
+        "the message, or what tools gave for it, is too long: shorten it, have less read at once, or use a model that takes more",
     ),
     (
         "model-rate-limited",
@@ -242,6 +242,7 @@ impl From<ConfigError> for Failure {
             ConfigError::Untrusted { .. } | ConfigError::Raised { .. } => "config-untrusted",
             ConfigError::NoHome | ConfigError::HomeIsNoDirectory { .. } => "home-unusable",
             ConfigError::Unreadable { .. }
+            | ConfigError::Unfit { .. }
             | ConfigError::Broken { .. }
             | ConfigError::UnknownKey { .. }
             | ConfigError::Invalid { .. } => "config-invalid",
@@ -251,6 +252,9 @@ impl From<ConfigError> for Failure {
             ConfigError::Unreadable { .. } => {
                 failure.hinted("let this user read it and the folder it is in, or use another workspace or home")
             }
+            ConfigError::Unfit { .. } => failure.hinted(
+                "put a regular file of at most 1 MiB there, or remove it; a link of a workspace must not lead out of it",
+            ),
             ConfigError::Broken { path, .. } | ConfigError::UnknownKey { path, .. } if is_of_workspace(path) => {
                 failure.hinted("the file is the workspace's, which an agent can write too: mend or remove it")
             }

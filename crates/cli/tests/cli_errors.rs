@@ -147,11 +147,13 @@ fn what_cannot_be_read_or_made_is_told_with_what_helps() {
     let said = place.capstan(&["run", "hello"]).refused("config-invalid", 3);
     assert!(said.stderr.contains("hint: the file is the workspace's"), "{said:?}");
     std::fs::remove_file(&file).unwrap();
-    // Nobody can read one as a file.
-    std::fs::create_dir(&file).unwrap();
-    let said = place.capstan(&["run", "hello"]).refused("config-invalid", 3);
+    // Nobody can open one that leads to itself.
+    let looped = Place::new().config("");
+    let own = looped.home().join("config.toml");
+    std::fs::remove_file(&own).unwrap();
+    std::os::unix::fs::symlink(&own, &own).unwrap();
+    let said = looped.capstan(&["run", "hello"]).refused("config-invalid", 3);
     assert!(said.stderr.contains("hint: let this user read it"), "{said:?}");
-    std::fs::remove_dir(&file).unwrap();
     // Nobody can make one there.
     place.set("CAPSTAN_HOME", "/proc/nope").capstan(&["run", "hello"]).refused("home-unusable", 3);
 }
@@ -221,6 +223,9 @@ fn what_the_model_fails_with() {
         Reply::status(400, message("This model's maximum context length is 8192 tokens")),
         Reply::status(400, message("Unsupported parameter")),
         Reply::garbage(),
+        Reply::status(301, "<html>moved</html>")
+            .with_header("location", "https://u:pw@new.example/v1/chat/completions?token=sk-1"),
+        Reply::raw("<!doctype html><title>Sign in</title>").with_header("content-type", "text/html; charset=utf-8"),
         Reply::cut_after(""),
         Reply::cut_after("half an answer"),
     ]);
@@ -231,6 +236,8 @@ fn what_the_model_fails_with() {
     table.refused(&place, "too much context", &run, ("model-context-overflow", 1));
     table.refused(&place, "a request that is refused", &run, ("model-rejected", 1));
     table.refused(&place, "an answer that is none", &run, ("model-broken", 1));
+    table.refused(&place, "an endpoint that is elsewhere", &run, ("model-unreachable", 1));
+    table.refused(&place, "a page", &run, ("model-unreachable", 1));
     table.refused(&place, "a connection that is closed at once", &run, ("model-unreachable", 1));
     let said = place.capstan(&run).failed("model-broken", 1);
     table.add(&place, "an answer that is cut off, as far as it came on the standard output", &run, &said);

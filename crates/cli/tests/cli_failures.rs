@@ -38,6 +38,14 @@ fn a02_an_overflow_told_inside_the_stream_is_handed_off_once_unless_something_wa
 }
 
 #[test]
+fn a02_what_does_not_fit_a_second_time_is_not_put_down_to_the_message_alone() {
+    let look = Reply::tool_calls([("call_1", "bash", json!({"cmd": "echo much"}))]);
+    let server = ScriptedModel::start_blocking(vec![Reply::overflow(), look, Reply::overflow()]);
+    let said = Place::with_model(&server).capstan(&["run", "go"]).failed("model-context-overflow", 1);
+    assert!(!said.stderr.contains("alone") && said.stderr.contains("tools"), "{said:?}");
+}
+
+#[test]
 fn a_refused_workspace_or_setting_makes_no_home() {
     let place = Place::new();
     let missing = place.path("missing");

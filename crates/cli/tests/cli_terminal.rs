@@ -7,7 +7,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, Command, Stdio};
 
 use capstan_testing::{Gate, Reply, ScriptedModel};
-use cli_support::{Place, Said, named, of_kind, wait_for};
+use cli_support::{Place, Said, Screen, named, of_kind, wait_for};
+use serde_json::json;
 
 #[test]
 fn x03_a_reply_that_cannot_be_written_is_a_failure_and_stands_on_the_tape() {
@@ -151,4 +152,61 @@ fn a_session_may_be_named_like_a_path() {
     let place = Place::new();
     place.capstan(&["run", "--session-id", "a/b.jsonl", "hello"]).data();
     assert!(!place.capstan(&["tape", "show", "a/b.jsonl"]).data().is_empty());
+}
+
+#[test]
+fn c01_what_a_provider_says_in_an_error_cannot_drive_a_terminal() {
+    let refusal = json!({"error": {"message": "\u{1b}]0;owned\u{7}\u{1b}[2Jno such \u{9b}31mthing\u{202e}"}});
+    let refusing = || Reply::status(400, refusal.to_string());
+    let server = ScriptedModel::start_blocking(vec![refusing(), refusing()]);
+    let place = Place::with_model(&server);
+    let run = place.capstan(&["run", "hello"]).refused("model-rejected", 1);
+    let base = server.base_url();
+    let onboard = ["onboard", "--model", "openai:scripted", "--api-base", &base, "--api-key-stdin"];
+    let onboard = Place::new().capstan_reading(&onboard, b"sk-a-key-of-some-length").failed("model-rejected", 1);
+    for said in [run, onboard] {
+        assert!(said.stderr.contains(": no such thing\n"), "{said:?}");
+        let drives = |character: char| character != '\n' && (character.is_control() || character == '\u{202e}');
+        assert!(!said.stderr.contains(drives), "{said:?}");
+    }
+}
+
+#[test]
+fn a04_a_call_is_told_in_short_however_much_it_brings() {
+    let content = "a long story ".repeat(20_000);
+    let call = Reply::tool_calls([("call_1", "fs_write", json!({"content": content, "path": "story.txt"}))]);
+    let server = ScriptedModel::start_blocking(vec![call, Reply::text("written")]);
+    let place = Place::with_model(&server);
+    let said = place.capstan(&["run", "write"]).succeeded();
+    let told: String = said.stderr.chars().take(500).collect();
+    assert!(told.starts_with("> fs_write content=a long story") && told.ends_with("… path=story.txt\n"), "{told}");
+    assert_eq!(std::fs::read_to_string(place.workspace().join("story.txt")).unwrap().len(), content.len());
+}
+
+/// The lines of a screen in which this stands.
+fn lines_with<'a>(screen: &'a str, text: &str) -> Vec<&'a str> {
+    screen.lines().filter(|line| line.contains(text)).collect()
+}
+
+#[test]
+fn c01_an_error_has_a_line_of_its_own_where_a_person_sees_it_beside_the_reply() {
+    let gate = Gate::new();
+    let server = ScriptedModel::start_blocking(vec![Reply::text("half an answer").held_at(&gate)]);
+    let place = Place::with_model(&server).set("CAPSTAN_RUN_TIMEOUT_SECONDS", "1");
+    let screen = Screen::open(&place.command(&["run", "hello"]), 200, 24);
+    let seen = screen.wait_for("hint: ");
+    assert!(lines_with(&seen, "error[run-timeout]").iter().all(|line| line.starts_with("error[")), "{seen}");
+    assert!(!seen.trim_end().contains("\n\n"), "and no line is empty: {seen}");
+    assert_eq!(screen.ended(), Some(1));
+    gate.open();
+}
+
+#[test]
+fn c01_a_log_line_has_a_line_of_its_own_where_a_person_sees_it_beside_the_reply() {
+    let server = ScriptedModel::start_blocking(vec![Reply::text("this is cut by").truncated()]);
+    let place = Place::with_model(&server);
+    let screen = Screen::open(&place.command(&["run", "hello"]), 200, 24);
+    let seen = screen.wait_for(" WARN ");
+    assert_eq!(lines_with(&seen, "this is cut by"), ["this is cut by"], "{seen}");
+    assert_eq!(screen.ended(), Some(0));
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use capstan_hooks::contracts::{ModelError, ModelEvent, ModelStream};
 use futures::StreamExt as _;
-use reqwest::header::HeaderMap;
-use reqwest::{Client, Response};
+use reqwest::header::{CONTENT_TYPE, HeaderMap, LOCATION};
+use reqwest::{Client, Response, Url};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::clock::Clock;
@@ -60,10 +60,13 @@ impl Exchange<'_> {
             Ok(Err(error)) => return Err(call.not_sent(&error).into()),
             Ok(Ok(response)) => response,
         };
+        if response.status().is_redirection() {
+            return Err(call.moved(response.status().as_u16(), location(&response).as_ref()).into());
+        }
         if response.status() != reqwest::StatusCode::OK {
             return Err(refusal(response, deadline, call, self.clock).await);
         }
-        let (call, timeout) = (call.clone(), self.timeout);
+        let (call, timeout, may_be_page) = (call.clone(), self.timeout, is_html(&response));
         let mut answer = Answer {
             response,
             frames: Frames::new(framing),
@@ -72,6 +75,7 @@ impl Exchange<'_> {
             timeout,
             deadline,
             spoke: false,
+            may_be_page,
             unsaid: 0,
             ready: VecDeque::new(),
             state: State::Open,
@@ -84,6 +88,18 @@ impl Exchange<'_> {
         }
         Ok(answer.events().boxed())
     }
+}
+
+/// Where a redirect leads, if it leads to a server.
+fn location(response: &Response) -> Option<Url> {
+    let location = response.headers().get(LOCATION)?.to_str().ok()?;
+    response.url().join(location).ok().filter(|url| matches!(url.scheme(), "http" | "https"))
+}
+
+/// Whether an answer says that it is a page. Some servers say so of everything.
+fn is_html(response: &Response) -> bool {
+    let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    kind.is_some_and(|kind| kind.trim_start().to_ascii_lowercase().starts_with("text/html"))
 }
 
 /// Reads a status other than 200.
@@ -115,6 +131,8 @@ struct Answer {
     deadline: Instant,
     /// Whether a word has come, or the beginning of a call.
     spoke: bool,
+    /// Whether it says that it is a page, and nothing came yet that shows whether it is.
+    may_be_page: bool,
     /// How many bytes came that said nothing to be handed on, as those of a call that does not end.
     unsaid: usize,
     /// What was read and not handed on yet.
@@ -146,6 +164,7 @@ impl Answer {
                 Err(_) if !self.spoke => return Err(self.call.silent(self.timeout)),
                 Err(_) => return Err(Failure { error: self.call.stalled(self.timeout), again: retry::Again::Never }),
                 Ok(Ok(Some(bytes))) => {
+                    self.refuse_page(&bytes)?;
                     let read = self.frames.push(&bytes);
                     self.read_frames()?;
                     read.map_err(|damage| self.damaged(damage))?;
@@ -169,6 +188,16 @@ impl Answer {
             }
         }
         Ok(())
+    }
+
+    /// A page begins with a tag; no provider's protocol does.
+    fn refuse_page(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        if !self.may_be_page {
+            return Ok(());
+        }
+        let Some(first) = bytes.trim_ascii_start().first() else { return Ok(()) };
+        self.may_be_page = false;
+        if *first == b'<' { Err(self.call.page()) } else { Ok(()) }
     }
 
     fn read_frames(&mut self) -> Result<(), Failure> {

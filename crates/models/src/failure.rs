@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use capstan_hooks::contracts::{ModelError, ModelErrorKind};
+use reqwest::Url;
 use serde_json::Value;
 
 use crate::redact::Redactor;
@@ -19,6 +20,8 @@ pub(crate) struct Call {
     pub origin: String,
     /// Where a key is set.
     pub key_settings: String,
+    /// Where the address is set.
+    pub base_settings: String,
     /// What must not be in a message.
     pub redactor: Redactor,
 }
@@ -97,7 +100,6 @@ impl Call {
             },
             ModelErrorKind::ContextOverflow => format!("the request is longer than {model:?} takes"),
             ModelErrorKind::Unreachable => "it is not available".to_owned(),
-            ModelErrorKind::Rejected if (300..400).contains(&status) => "the endpoint is elsewhere".to_owned(),
             ModelErrorKind::Rejected => "the request was refused".to_owned(),
             ModelErrorKind::Broken => "it failed".to_owned(),
         };
@@ -105,6 +107,26 @@ impl Call {
         let said = if excerpt.is_empty() { excerpt } else { format!(": {excerpt}") };
         let error = self.error(kind, format!("{origin} answered {status}, {what}{said}"));
         Failure { error, again: again(kind, status, body, asked) }
+    }
+
+    /// The error for an endpoint that is elsewhere; `location` is where, if that is told. It is not followed, and is there the
+    /// next time too.
+    pub(crate) fn moved(&self, status: u16, location: Option<&Url>) -> Failure {
+        let (origin, set) = (&self.origin, self.address_is_set());
+        let at = location.map(|location| format!(": {}", self.redactor.excerpt(&shown(location)))).unwrap_or_default();
+        let what = format!("{origin} answered {status}, the endpoint is elsewhere{at} ({set})");
+        Failure { error: self.error(ModelErrorKind::Unreachable, what), again: Again::Never }
+    }
+
+    /// The error for a page in place of an answer: another address will do, and the same one will not.
+    pub(crate) fn page(&self) -> Failure {
+        let (origin, set) = (&self.origin, self.address_is_set());
+        let what = format!("{origin} answered with a page for people, not in the provider's protocol ({set})");
+        Failure { error: self.error(ModelErrorKind::Unreachable, what), again: Again::Never }
+    }
+
+    fn address_is_set(&self) -> String {
+        format!("the address is set with {}", self.base_settings)
     }
 
     /// The error for a connection that failed before there was an answer.
@@ -152,6 +174,11 @@ impl Call {
     fn unreachable(&self, what: &str) -> ModelError {
         self.error(ModelErrorKind::Unreachable, format!("{} {what}", self.origin))
     }
+}
+
+/// An address as it may be shown: without credentials, and without a query, which may hold some too.
+fn shown(address: &Url) -> String {
+    format!("{}{}", address.origin().ascii_serialization(), address.path())
 }
 
 /// What an error and its causes say.

@@ -171,6 +171,7 @@ impl ModelProvider for Provider {
             model: model.to_owned(),
             origin: endpoint.origin(),
             key_settings: self.key_settings(),
+            base_settings: format!("CAPSTAN_API_BASE or models.{}.api_base", self.name),
             redactor: Redactor { secrets: self.secrets(key.as_ref(), &endpoint), sent: body.clone() },
         };
         let headers = self.headers(key.as_ref(), &call)?;

@@ -5,7 +5,7 @@ mod common;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use capstan_hooks::contracts::ModelErrorKind::{Broken, RateLimited, Rejected, Unreachable};
+use capstan_hooks::contracts::ModelErrorKind::{Broken, RateLimited, Unreachable};
 use capstan_hooks::contracts::{ModelError, ModelErrorKind, ModelEvent, ModelProvider as _, collect};
 use capstan_models::{Clock, Settings, Wire};
 use capstan_protocol::{ChatMessage, ModelOutput};
@@ -222,9 +222,43 @@ async fn a8_a_stream_that_is_dropped_is_cancelled_at_the_server() {
 async fn a_redirect_is_not_followed_with_the_key() {
     let elsewhere = ScriptedModel::start(vec![Reply::text("thank you for the key")]).await;
     let location = format!("{}/chat/completions", elsewhere.base_url());
-    let (kind, _) = kind(vec![Reply::status(308, "").with_header("location", location)]).await;
-    assert_eq!(kind, Rejected);
+    let (kind, asked) = kind(vec![Reply::status(308, "").with_header("location", location)]).await;
+    assert_eq!((kind, asked), (Unreachable, 1));
     assert_eq!(elsewhere.requests().len(), 0);
+}
+
+#[tokio::test]
+async fn a8_a_redirect_is_told_with_where_it_leads_and_what_sets_the_address() {
+    let told = async |location: &str| {
+        let (answer, asked) = ask(Wire::OpenAi, vec![Reply::status(302, "").with_header("location", location)]).await;
+        assert_eq!(asked, 1, "it leads there the next time too");
+        answer.unwrap_err().message
+    };
+    let message = told("https://me:pw@new.example/v1/chat/completions?token=sk-1#x").await;
+    assert!(message.contains("https://new.example/v1/chat/completions ("), "{message}");
+    assert!(message.contains("CAPSTAN_API_BASE"), "{message}");
+    assert!(!message.contains("pw@") && !message.contains("sk-1") && !message.contains("#x"), "{message}");
+    let relative = told("/login").await;
+    assert!(relative.contains("http://127.0.0.1:") && relative.contains("/login ("), "{relative}");
+    for useless in ["", "http://", "data:text/plain,x", "javascript:alert(1)"] {
+        let message = told(useless).await;
+        assert!(message.contains("CAPSTAN_API_BASE") && !message.contains("alert"), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn a8_a_page_is_told_as_one_and_not_asked_for_again() {
+    let page = |body: &str| Reply::raw(body).with_header("content-type", "Text/HTML; charset=utf-8");
+    for wire in Wire::ALL {
+        let (answer, asked) = ask(wire, vec![page("\n <!DOCTYPE html><title>Sign in</title>\n")]).await;
+        let error = answer.unwrap_err();
+        assert_eq!((error.kind, asked), (Unreachable, 1), "{wire:?}: {error}");
+        assert!(error.message.contains("a page") && error.message.contains("CAPSTAN_API_BASE"), "{error}");
+    }
+    // A server that names its stream wrongly is understood all the same.
+    let word = r#"data: {"choices": [{"delta": {"content": "hi"}, "finish_reason": "stop"}]}"#;
+    let (answer, _) = ask(Wire::OpenAi, vec![page(&format!("{word}\n\ndata: [DONE]\n\n"))]).await;
+    assert_eq!(answer.unwrap().text, "hi");
 }
 
 #[tokio::test]

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use capstan_protocol::{ToolCall, ToolOutput};
-use serde_json::Value;
 
+use super::brief::brief;
 use super::line::{Line, Style, cut};
 use super::tame::tame;
 
@@ -15,8 +15,6 @@ const PREVIEW: usize = 3;
 const KEPT: usize = 50;
 /// How much of an output is kept, in bytes.
 const KEPT_BYTES: usize = 256 * 1024;
-/// How much of the arguments is looked at, in characters.
-const BRIEF: usize = 200;
 
 /// The calls of a chat.
 #[derive(Debug, Default)]
@@ -127,26 +125,6 @@ fn kept_text(text: &str) -> String {
     }
     let kept = tame(&text[..end]);
     if end < text.len() { format!("{kept}\n… (the tape has the rest)") } else { kept }
-}
-
-/// Arguments in a few words: the only one by its value, several by name.
-fn brief(arguments: &str) -> String {
-    let Ok(Value::Object(arguments)) = serde_json::from_str(arguments) else { return in_one_line(arguments) };
-    let value = |value: &Value| match value {
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    };
-    let told = match arguments.iter().collect::<Vec<_>>().as_slice() {
-        [(_, only)] => value(only),
-        several => several.iter().map(|(key, of)| format!("{key}={}", value(of))).collect::<Vec<_>>().join(" "),
-    };
-    in_one_line(&told)
-}
-
-fn in_one_line(text: &str) -> String {
-    let short: String = text.chars().take(BRIEF).collect();
-    let words: Vec<&str> = short.split_whitespace().collect();
-    tame(&words.join(" "))
 }
 
 /// A time as people say it.

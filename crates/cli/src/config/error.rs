@@ -20,6 +20,14 @@ pub enum ConfigError {
         /// What the system said.
         detail: String,
     },
+    /// What lies where a file should is not to be read.
+    #[error("{path} is not read: {reason}")]
+    Unfit {
+        /// The file.
+        path: String,
+        /// What it is.
+        reason: String,
+    },
     /// A file is not what it should be.
     #[error("{path} is not valid: {detail}")]
     Broken {

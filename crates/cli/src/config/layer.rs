@@ -2,13 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use super::key::{Workspace, find, nearest};
 use super::tables::{Setting, TABLES, Table};
-use super::{ConfigError, KEYS, Shown, models};
+use super::{ConfigError, KEYS, Shown, models, read};
 
 /// The prefix of settings in the environment.
 const PREFIX: &str = "CAPSTAN_";
@@ -78,15 +77,20 @@ impl Layer {
         Self { values: values.collect(), unknown: Vec::new() }
     }
 
-    /// A TOML file; one that is not there sets nothing.
-    pub(super) fn file(path: &Path, origin: fn(PathBuf) -> Origin) -> Result<Self, ConfigError> {
-        let name = path.display().to_string();
-        let text = match std::fs::read_to_string(path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Self::default()),
-            Err(error) => return Err(ConfigError::Unreadable { path: name, detail: error.to_string() }),
-        };
-        Self::of_text(path, &text, origin)
+    /// A TOML file of the home; one that is not there sets nothing.
+    pub(super) fn of_home(path: &Path) -> Result<Self, ConfigError> {
+        match read::of_home(path)? {
+            Some(text) => Self::of_text(path, &text, Origin::HomeFile),
+            None => Ok(Self::default()),
+        }
+    }
+
+    /// A TOML file of a workspace; one that is not there sets nothing.
+    pub(super) fn of_workspace(workspace: &Path, name: &str) -> Result<Self, ConfigError> {
+        match read::of_workspace(workspace, name)? {
+            Some(text) => Self::of_text(&workspace.join(name), &text, Origin::WorkspaceFile),
+            None => Ok(Self::default()),
+        }
     }
 
     /// A TOML file with this text.
@@ -122,13 +126,10 @@ impl Layer {
     }
 
     /// The `.env` file of a workspace. Only its `CAPSTAN_*` lines are read: the rest belongs to others, in whatever form.
-    pub(super) fn dotenv(path: &Path) -> Result<Self, ConfigError> {
+    pub(super) fn dotenv(workspace: &Path, name: &str) -> Result<Self, ConfigError> {
+        let Some(text) = read::of_workspace(workspace, name)? else { return Ok(Self::default()) };
+        let path = workspace.join(name);
         let name = path.display().to_string();
-        let text = match std::fs::read_to_string(path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Self::default()),
-            Err(error) => return Err(ConfigError::Unreadable { path: name, detail: error.to_string() }),
-        };
         let mut variables = Vec::new();
         for (index, line) in text.lines().enumerate() {
             let line = line.trim_start();
@@ -142,7 +143,7 @@ impl Layer {
                 variables.push(pair.map_err(broken)?);
             }
         }
-        Ok(Self::variables(variables, |_| Origin::DotEnv(path.to_owned())))
+        Ok(Self::variables(variables, |_| Origin::DotEnv(path.clone())))
     }
 
     pub(super) fn environment(variables: Vec<(String, String)>) -> Self {
@@ -305,6 +306,14 @@ impl Layers {
     pub(super) fn settings(&self, table: &Table) -> BTreeSet<Setting> {
         let all = self.layers.iter().flat_map(|layer| layer.values.keys()).filter_map(|key| Setting::parse(key));
         all.filter(|setting| setting.is_of(table)).collect()
+    }
+
+    /// A number that must be at least one, where it is set.
+    pub(super) fn positive_if_set<T: FromStr<Err: fmt::Display> + PartialOrd + From<u8>>(
+        &self,
+        key: &str,
+    ) -> Result<Option<T>, ConfigError> {
+        if self.find(key).is_some() { self.positive(key).map(Some) } else { Ok(None) }
     }
 
     /// A number that must be at least one.

@@ -25,16 +25,12 @@ pub(super) fn load(layers: &Layers) -> Result<Limits, ConfigError> {
     if spill_bytes < SHORTEST_SPILL {
         return Err(layers.invalid("spill_bytes", "it must be at least 1024"));
     }
-    let max_run_tokens = layers.parsed("max_run_tokens")?;
-    if max_run_tokens == Some(0) {
-        return Err(layers.invalid("max_run_tokens", "it must be at least 1"));
-    }
     Ok(Limits {
         tool_timeout: Duration::from_secs(within(layers, "tool_timeout_seconds", 1..=YEAR)?),
         action_timeout: Duration::from_secs(within(layers, "action_timeout_seconds", 1..=86_400)?),
         spill_bytes,
         max_steps: layers.positive("max_steps")?,
-        max_run_tokens,
+        max_run_tokens: layers.positive_if_set("max_run_tokens")?,
         api: api(layers)?,
         results: results(layers)?,
     })

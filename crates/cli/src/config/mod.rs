@@ -8,6 +8,7 @@ mod knowledge;
 mod layer;
 mod limits;
 mod models;
+mod read;
 mod tables;
 mod tools;
 mod written;
@@ -26,6 +27,7 @@ pub use key::{KEYS, Key};
 pub use knowledge::KnowledgeConfig;
 pub use layer::Origin;
 pub use models::ProviderConfig;
+pub(crate) use read::of_home as read_of_home;
 pub use tools::ToolConfig;
 pub(crate) use written::{edited, write_private};
 
@@ -132,10 +134,10 @@ impl Config {
             return Err(ConfigError::HomeIsNoDirectory { path: sources.home.display().to_string() });
         }
         let layers = vec![
-            Layer::file(&sources.home.join(CONFIG_FILE), Origin::HomeFile)?,
-            Layer::file(&sources.home.join(SECRETS_FILE), Origin::HomeFile)?,
-            Layer::file(&sources.workspace.join("capstan.toml"), Origin::WorkspaceFile)?,
-            Layer::dotenv(&sources.workspace.join(".env"))?,
+            Layer::of_home(&sources.home.join(CONFIG_FILE))?,
+            Layer::of_home(&sources.home.join(SECRETS_FILE))?,
+            Layer::of_workspace(&sources.workspace, "capstan.toml")?,
+            Layer::dotenv(&sources.workspace, ".env")?,
         ];
         Self::of_layers(sources.home, layers, sources.environment)
     }
@@ -169,7 +171,7 @@ impl Config {
             model,
             max_steps: layers.positive("max_steps")?,
             limits: limits::load(&layers)?,
-            max_tokens: layers.parsed("max_tokens")?,
+            max_tokens: layers.positive_if_set("max_tokens")?,
             max_message_bytes: layers.positive("max_message_bytes")?,
             run_timeout: Duration::from_secs(within(&layers, "run_timeout_seconds", 1..=YEAR)?),
             session_wait: Duration::from_secs(within(&layers, "session_wait_seconds", 0..=YEAR)?),

@@ -20,9 +20,10 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// A file within these bounds, to be read.
-    pub(crate) fn open(&self, workspace: &Path, path: &str) -> Result<std::fs::File, ToolError> {
-        self.place(workspace, path)?.open().map_err(|error| cannot(path, &error))
+    /// A file within these bounds, to be read: a regular one, and a link only where it does not lead out of them. An error
+    /// without a code of the system is what these rules say.
+    pub fn open(&self, workspace: &Path, path: &str) -> std::io::Result<std::fs::File> {
+        self.place(workspace, path).map_err(std::io::Error::other)?.open()
     }
 
     /// The place a path means, links followed, if it lies within these bounds. It need not exist, but then no part of it

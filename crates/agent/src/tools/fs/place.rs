@@ -166,7 +166,7 @@ fn open_by_names(folder: &OwnedFd, way: &Path, flags: OFlags) -> Result<OwnedFd>
 fn regular(stat: &Stat) -> Result<()> {
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => Ok(()),
-        FileType::Directory => Err(Error::new(ErrorKind::IsADirectory, "it is a folder; `ls` in bash lists it")),
+        FileType::Directory => Err(Error::new(ErrorKind::IsADirectory, "it is a folder")),
         _ => Err(Error::new(ErrorKind::InvalidInput, "it is no regular file")),
     }
 }

@@ -1,6 +1,6 @@
 //! `fs.read`.
 
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader, ErrorKind, Read as _};
 
 use capstan_hooks::Secrets;
 use capstan_hooks::contracts::ToolError;
@@ -38,7 +38,10 @@ pub(super) struct Read {
 pub(super) fn read_file(ground: Ground<'_>, arguments: &Read) -> Result<ToolOutput, ToolError> {
     let place = ground.bounds.place(ground.workspace, &arguments.path)?;
     let failed = |error: std::io::Error| cannot(place.asked(), &error);
-    let file = place.open().map_err(failed)?;
+    let file = place.open().map_err(|error| match error.kind() {
+        ErrorKind::IsADirectory => ToolError::new(format!("{}: {error}; `ls` in bash lists it", place.asked())),
+        _ => failed(error),
+    })?;
     let size = file.metadata().map_err(failed)?.len();
     let mut reader = BufReader::with_capacity(LOOKED_AT, file);
     let begin = reader.fill_buf().map_err(failed)?;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::answers::Answers;
 use super::{set_for_provider, settings};
 use crate::command_line::Context;
-use crate::config::{CONFIG_FILE, Config, ProviderConfig, SECRETS_FILE, Sources, edited, write_private};
+use crate::config::{CONFIG_FILE, Config, ProviderConfig, SECRETS_FILE, Sources, edited, read_of_home, write_private};
 use crate::{Exit, Failure};
 
 /// The files as they are to be, a later one over an earlier one.
@@ -109,7 +109,7 @@ const HEADERS_STAY: &str =
 
 /// One that is not there says nothing.
 fn says(path: &Path, text: &str) -> bool {
-    std::fs::read_to_string(path).unwrap_or_default() == text
+    read_of_home(path).ok().flatten().unwrap_or_default() == text
 }
 
 /// What others than the owner of a file may do with it.
@@ -129,14 +129,7 @@ struct Present {
 impl Present {
     /// One that is not there is empty.
     fn read(path: PathBuf) -> Result<Self, Failure> {
-        let text = match std::fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-            Err(error) => {
-                let message = format!("cannot read {}: {error}", path.display());
-                return Err(Failure::new("config-invalid", message, Exit::Config));
-            }
-        };
+        let text = read_of_home(&path)?.unwrap_or_default();
         let table = text.parse().map_err(|_| broken(&path))?;
         Ok(Self { path, text, table })
     }
