@@ -155,6 +155,22 @@ fn p12_an_imported_tape_has_ids_left_to_go_on_with() {
 }
 
 #[test]
+fn p12_no_new_tape_hides_the_tape_of_a_session() {
+    let place = Place::new();
+    place.capstan(&["run", "hello"]).data();
+    let before = place.capstan(&["tape", "show", "cli:local"]).lines();
+    for name in ["cli:local", "system"] {
+        let said = place.capstan(&["tape", "import", &path(), "--name", name]).refused("tape-exists", 2);
+        assert!(said.stderr.contains("hint: give it another name"), "{}", said.stderr);
+        place.capstan(&["tape", "fork", "cli:local", "--as", name]).refused("tape-exists", 2);
+    }
+    let named_so = place.file("cli:local.jsonl", file(&sample_lines()));
+    place.capstan(&["tape", "import", &named_so]).refused("tape-exists", 2);
+    assert_eq!(place.capstan(&["tape", "show", "cli:local"]).lines(), before);
+    place.capstan(&["tape", "import", &named_so, "--name", "cli:other"]).data();
+}
+
+#[test]
 fn p05_a_session_goes_on_where_an_imported_tape_ends() {
     let server = ScriptedModel::start_blocking(vec![Reply::text("welcome back")]);
     let place = Place::with_model(&server);

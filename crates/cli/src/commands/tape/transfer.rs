@@ -48,6 +48,7 @@ pub(super) async fn import(scope: &Scope<'_>, file: &Path, named: Option<String>
     if tapes.record(&tape).await?.is_some() {
         return Err(StoreError::TapeExists { tape }.into());
     }
+    asked::check_name(tapes, &tape).await?;
     let mut batch = Batch::new();
     batch.push(Fact::EnsureTape(NewTape::named(tape.clone())));
     batch.push(Fact::Import { tape: tape.clone(), entries });
