@@ -181,6 +181,7 @@ pub(crate) const CODES: &[(&str, &str)] = &[
     ("tape-exists", "give it another name"),
     ("tape-file-unreadable", "check the path; a tape file has one JSON object per line"),
     ("tape-fork-closed", "a fork that was merged or discarded can only be read; fork the tape again"),
+    ("tape-id-too-great", "number the entries of the file anew, from 1 on, and import it again"),
     ("tape-name-invalid", "use letters, digits, `_`, `-` and `:`; give one with --name"),
     ("tape-out-of-order", "the ids of a tape must increase; mend the file and import it again"),
     ("tape-open-call", "merge the fork when the turn that is running on its tape has ended"),

@@ -42,6 +42,19 @@ fn x01_a_home_in_which_all_is_well() {
 }
 
 #[test]
+fn x01_a_database_that_another_program_keeps_locked_is_a_warning_while_it_does() {
+    let place = place_with_events(1);
+    let other_program = rusqlite::Connection::open(place.database()).unwrap();
+    other_program.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let found = examined(&place, 0);
+    assert_status(&found, "lock", "warning");
+    assert!(found["checks"].to_string().contains("another process keeps it locked"), "{found}");
+    other_program.execute_batch("ROLLBACK").unwrap();
+    let found = examined(&place, 0);
+    assert!(found["checks"].as_array().unwrap().iter().all(|check| check["check"] != "lock"), "{found}");
+}
+
+#[test]
 fn x01_tapes_kept_as_files_are_counted_too() {
     let place = Place::new().config("tape_store = 'jsonl'\n");
     for message in ["one", "two"] {

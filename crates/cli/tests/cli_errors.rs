@@ -192,6 +192,8 @@ fn what_tapes_refuse() {
     table.refused(&place, "a tape that is there already", &["tape", "import", &path], ("tape-exists", 2));
     let swapped = place.file("swapped.jsonl", format!("{}\n{}\n", lines[1], lines[0]));
     table.refused(&place, "ids out of order", &["tape", "import", &swapped], ("tape-out-of-order", 2));
+    let late = place.file("late.jsonl", lines[0].replacen(": 1,", ": 9223372036854775806,", 1) + "\n");
+    table.refused(&place, "ids that leave none to go on with", &["tape", "import", &late], ("tape-id-too-great", 2));
     let broken = place.file("broken.jsonl", format!("{}\nnot JSON\n{}\n", lines[0], lines[1]));
     table.refused(&place, "a damaged line", &["tape", "import", &broken], ("tape-damaged", 2));
     let show = ["tape", "show", "sample", "--generation", "2"];

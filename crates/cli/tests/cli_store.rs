@@ -3,7 +3,8 @@
 mod cli_support;
 
 use std::collections::BTreeSet;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex};
@@ -133,6 +134,25 @@ fn a_backup_replaces_nothing_unless_it_is_told_to() {
     let empty = Place::new();
     empty.capstan(&["store", "backup", &empty.path("b.db")]).refused("store-empty", 2);
     assert!(!empty.home().exists());
+}
+
+#[test]
+fn a_backup_replaces_no_pipe_and_no_socket_even_if_it_is_told_to() {
+    let place = Place::new();
+    place.capstan(&["run", "hello"]).data();
+    let folder = backups(&place);
+    let [pipe, socket, link] = ["pipe", "socket", "link"].map(|name| format!("{folder}/{name}"));
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let _socket = UnixListener::bind(&socket).unwrap();
+    std::os::unix::fs::symlink(&pipe, &link).unwrap();
+    for path in [&pipe, &socket, &link] {
+        place.capstan(&["store", "backup", path, "--force"]).refused("usage", 2);
+        place.capstan(&["store", "backup", path]).refused("usage", 2);
+    }
+    assert!(std::fs::symlink_metadata(&pipe).unwrap().file_type().is_fifo());
+    assert!(std::fs::symlink_metadata(&socket).unwrap().file_type().is_socket());
+    assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert_eq!(files_in(&folder), ["link", "pipe", "socket"].map(str::to_owned).into());
 }
 
 #[test]

@@ -135,6 +135,42 @@ fn p12_what_cannot_be_imported_whole_is_not_imported_at_all() {
 }
 
 #[test]
+fn p12_an_imported_tape_has_ids_left_to_go_on_with() {
+    let place = Place::new();
+    let entry =
+        |id: u64| json!({"id": id, "kind": "event", "payload": {"name": "n"}, "meta": {}, "date": "2020-01-01"});
+    let greatest = (1 << 53) - 1;
+    for id in [greatest + 1, i64::MAX as u64 - 1] {
+        let late = place.file("late.jsonl", format!("{}\n{}\n", entry(1), entry(id)));
+        let said = place.capstan(&["tape", "import", &late]).refused("tape-id-too-great", 2);
+        assert!(said.stderr.contains(&format!("entry {id}")), "{}", said.stderr);
+        assert_eq!(place.capstan(&["tape", "show", &late]).lines().len(), 2, "it can be read in place");
+    }
+    let late = place.file("late.jsonl", format!("{}\n{}\n", entry(1), entry(greatest)));
+    place.capstan(&["tape", "import", &late]).data();
+    place.capstan(&["tape", "reset", "late"]).data();
+    let begun: Vec<u64> = ids(&parsed(&place.capstan(&["tape", "export", "late"]).lines()));
+    assert_eq!(begun, [greatest + 1, greatest + 2]);
+    place.assert_undamaged();
+}
+
+#[test]
+fn p12_no_new_tape_hides_the_tape_of_a_session() {
+    let place = Place::new();
+    place.capstan(&["run", "hello"]).data();
+    let before = place.capstan(&["tape", "show", "cli:local"]).lines();
+    for name in ["cli:local", "system"] {
+        let said = place.capstan(&["tape", "import", &path(), "--name", name]).refused("tape-exists", 2);
+        assert!(said.stderr.contains("hint: give it another name"), "{}", said.stderr);
+        place.capstan(&["tape", "fork", "cli:local", "--as", name]).refused("tape-exists", 2);
+    }
+    let named_so = place.file("cli:local.jsonl", file(&sample_lines()));
+    place.capstan(&["tape", "import", &named_so]).refused("tape-exists", 2);
+    assert_eq!(place.capstan(&["tape", "show", "cli:local"]).lines(), before);
+    place.capstan(&["tape", "import", &named_so, "--name", "cli:other"]).data();
+}
+
+#[test]
 fn p05_a_session_goes_on_where_an_imported_tape_ends() {
     let server = ScriptedModel::start_blocking(vec![Reply::text("welcome back")]);
     let place = Place::with_model(&server);

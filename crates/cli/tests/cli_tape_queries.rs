@@ -57,6 +57,21 @@ fn p10_search_is_fuzzy_and_gives_the_newest_first() {
 }
 
 #[test]
+fn p10_search_forgives_a_typo_in_a_word_with_punctuation() {
+    let place = Place::new();
+    place.capstan(&["run", "look at src/fork.rs and harbour-master and config.toml"]).data();
+    let found = |text: &str| place.capstan(&["tape", "search", "cli:local", text]).lines();
+    let as_written = found("fork.rs");
+    assert!(!as_written.is_empty());
+    for typo in
+        ["frok.rs", "src/frok.rs", "src/fork.sr", "harbour-mastre", "harbor-master", "confg.toml", "config.tmol"]
+    {
+        assert_eq!(found(typo), as_written, "{typo}");
+    }
+    assert_eq!(found("fork.toml"), [""; 0], "not side by side");
+}
+
+#[test]
 fn p10_by_anchors() {
     let asked = Asked::new();
     assert_eq!(asked.shown(&[]), all());

@@ -8,6 +8,7 @@ mod fail_point;
 mod flight;
 mod kept;
 mod known;
+mod locked;
 mod log;
 mod payload;
 mod read;

@@ -52,7 +52,7 @@ pub use records::{
     AcceptedRecord, ForkPoint, ForkState, Generation, InFlight, LeaseRecord, NewOutbound, NewTape, OutboxRecord,
     OutboxStatus, Problem, RunRecord, RunStatus, Settled, TakenIn, TapeRecord,
 };
-pub use search::{Needle, Scan, Search, is_sign, searched_text, searched_words};
+pub use search::{Compound, CompoundPart, Needle, Scan, Search, is_sign, searched_text, searched_words};
 pub use slice::{Order, Slice};
 pub use store::{Store, TapeStore, scan};
 pub use tapes::{Tapes, Window};

@@ -1,8 +1,10 @@
 //! Fuzzy search over the text of entries: one rule that says what is found, however the entries come to it.
 
+mod compound;
 mod needle;
 mod scan;
 
+pub use compound::{Compound, CompoundPart};
 pub use needle::Needle;
 pub use scan::Scan;
 
@@ -37,7 +39,8 @@ impl Search {
         &self.needles
     }
 
-    /// Whether every word is found in the entry: as a part of its text, or within a typo of one of its words.
+    /// Whether every word is found in the entry: as a part of its text, or within a typo of one of its words or, where it
+    /// has punctuation, of several that stand together.
     pub fn finds(&self, entry: &Entry) -> bool {
         self.finds_in(&searched_text(entry))
     }

@@ -1,6 +1,6 @@
 //! One word of a search.
 
-use super::searched_words;
+use super::{Compound, searched_words};
 
 /// One word that a search looks for, in lower case.
 #[derive(Debug, Clone)]
@@ -8,11 +8,13 @@ pub struct Needle {
     text: String,
     length: usize,
     letters: Letters,
+    compound: Option<Compound>,
 }
 
 impl Needle {
     pub(super) fn new(text: &str) -> Self {
-        Self { text: text.to_owned(), length: text.chars().count(), letters: Letters::of(text) }
+        let (length, letters) = (text.chars().count(), Letters::of(text));
+        Self { text: text.to_owned(), length, letters, compound: Compound::of(text) }
     }
 
     /// The word.
@@ -20,13 +22,14 @@ impl Needle {
         &self.text
     }
 
-    /// How many typos are forgiven: one in a word of four letters or more, two from eight on.
+    /// What it is made of, if it has punctuation and typos may be in it.
+    pub fn compound(&self) -> Option<&Compound> {
+        self.compound.as_ref()
+    }
+
+    /// How many typos are forgiven in a word that it is compared with.
     pub fn typos(&self) -> usize {
-        match self.length {
-            0..4 => 0,
-            4..8 => 1,
-            _ => 2,
-        }
+        forgiven(self.length)
     }
 
     /// Whether a word is the one that is looked for, but for typos: letters that are wrong, missing, too many or swapped.
@@ -40,20 +43,30 @@ impl Needle {
 
     pub(super) fn is_near_a_word_of(&self, text: &str) -> bool {
         self.typos() > 0 && searched_words(text).any(|word| self.is_near(word))
+            || self.compound.as_ref().is_some_and(|compound| compound.is_near_a_place_in(text))
+    }
+}
+
+/// How many typos are forgiven in a word of so many letters: one from four on, two from eight on.
+pub(super) fn forgiven(letters: usize) -> usize {
+    match letters {
+        0..4 => 0,
+        4..8 => 1,
+        _ => 2,
     }
 }
 
 /// Which letters a word has, roughly: several letters share a bit. A cheap look before the distance is computed.
 #[derive(Debug, Clone, Copy)]
-struct Letters(u64);
+pub(super) struct Letters(u64);
 
 impl Letters {
-    fn of(word: &str) -> Self {
+    pub(super) fn of(word: &str) -> Self {
         Self(word.chars().fold(0, |letters, letter| letters | 1 << (u32::from(letter) % 64)))
     }
 
     /// A typo adds at most one letter and takes at most one away.
-    fn may_be_near(self, other: Self, typos: usize) -> bool {
+    pub(super) fn may_be_near(self, other: Self, typos: usize) -> bool {
         let typos = u32::try_from(typos).unwrap_or(u32::MAX);
         (self.0 & !other.0).count_ones() <= typos && (other.0 & !self.0).count_ones() <= typos
     }

@@ -75,6 +75,7 @@ impl Journal<'_> {
             }
         };
         report.add(database(version));
+        let was_locked = self.is_locked(version);
         let tapes = self.tapes(&store);
         self.examine_suspicions(report, &tapes).await;
         let conservation = Conservation::check(&tapes).await;
@@ -84,6 +85,15 @@ impl Journal<'_> {
         for section in bindings(tapes, self.runners.as_deref()).await {
             report.add(section);
         }
+        if was_locked && self.is_locked(version) {
+            let busy = Failure::from(StoreError::Busy { what: self.database.display().to_string() });
+            report.add(Section::warning("lock", busy.message, &busy.hint));
+        }
+    }
+
+    /// Whether somebody else keeps it locked. One of an older version is left alone: the next start, which migrates it, says so.
+    fn is_locked(&self, version: u32) -> bool {
+        version == SqliteStore::SCHEMA_VERSION && SqliteStore::is_locked(self.database)
     }
 
     /// What is wrong with the store, if it is not to be touched.

@@ -36,10 +36,6 @@ pub(super) struct Target {
 impl Target {
     /// Checks that a backup can be made there.
     pub(super) fn new(path: &Path, database: &Path, force: bool) -> Result<Self, Failure> {
-        let wrong = |message: String| {
-            let hint = "give the path of a file that is to be made, in a directory that is there";
-            Failure::new("usage", message, Exit::Usage).hinted(hint)
-        };
         let shown = path.display();
         let Some(name) = path.file_name().filter(|_| !path.is_dir()) else {
             return Err(wrong(format!("{shown} is a directory")));
@@ -59,6 +55,7 @@ impl Target {
             folder.join(hidden)
         };
         let target = Self { new_file: hidden(""), new_tapes: hidden(".tapes"), path, folder, replaces: force };
+        target.check_what_is_there()?;
         let there = target.places().into_iter().find(|place| place.symlink_metadata().is_ok());
         match there {
             Some(place) if !force => Err(exists(&place)),
@@ -86,6 +83,20 @@ impl Target {
         [self.path.clone(), self.tapes()].into_iter().chain(beside).collect()
     }
 
+    /// Refuses what a backup is never: a device, a pipe or a socket belongs to somebody who goes on using it. A link is what
+    /// it points to.
+    fn check_what_is_there(&self) -> Result<(), Failure> {
+        let tapes = self.tapes();
+        for place in self.places() {
+            // What cannot be looked at is not there, or says so when it is written to.
+            let Ok(found) = place.metadata() else { continue };
+            if !(found.is_file() || found.is_dir() && place == tapes) {
+                return Err(wrong(format!("{} is no regular file", place.display())));
+            }
+        }
+        Ok(())
+    }
+
     /// Makes the folder for tapes, which only its owner can look into.
     pub(super) fn make_tapes(&self) -> Result<&Path, Failure> {
         DirBuilder::new().mode(0o700).create(&self.new_tapes).map_err(|error| self.failed(&error))?;
@@ -96,7 +107,10 @@ impl Target {
     pub(super) fn place(self) -> Result<(), Failure> {
         let folder = File::open(&self.folder).map_err(|error| self.failed(&error))?;
         if self.replaces {
-            lock(&folder).and_then(|()| self.replace_all()).map_err(|error| self.failed(&error))?;
+            lock(&folder).map_err(|error| self.failed(&error))?;
+            // A copy takes its time, and something may have come meanwhile.
+            self.check_what_is_there()?;
+            self.replace_all().map_err(|error| self.failed(&error))?;
         } else {
             self.place_all()?;
         }
@@ -149,6 +163,11 @@ impl Drop for Target {
             remove_unfinished(&unfinished);
         }
     }
+}
+
+fn wrong(message: String) -> Failure {
+    let hint = "give the path of a file that is to be made, in a directory that is there";
+    Failure::new("usage", message, Exit::Usage).hinted(hint)
 }
 
 fn exists(place: &Path) -> Failure {
@@ -210,6 +229,7 @@ pub(super) fn remove(path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixListener;
     use std::path::Path;
 
     use super::Target;
@@ -272,6 +292,16 @@ mod tests {
             let file = content(&folder.path().join("b.db")).unwrap();
             assert_eq!(content(&folder.path().join("b.db.tapes/t.jsonl")), Some(file), "in round {round}");
         }
+    }
+
+    #[test]
+    fn what_is_no_file_is_not_replaced_even_if_it_came_meanwhile() {
+        let folder = tempfile::tempdir().unwrap();
+        let late = whole(folder.path(), true);
+        let _socket = UnixListener::bind(folder.path().join("b.db-wal")).unwrap();
+        assert_eq!(late.place().unwrap_err().code, "usage");
+        let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().file_name()).collect();
+        assert_eq!(left, ["b.db-wal"]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Whether what a command asks of a tape is there: an empty answer would say that there is nothing to see.
 
-use capstan_protocol::TapeName;
+use capstan_protocol::{SessionId, TapeName};
 use capstan_tape::{Kind, Query, Slice, Start, Tapes};
 
 use crate::{Exit, Failure};
@@ -58,4 +58,17 @@ pub(super) async fn check_fork(tapes: &Tapes, tape: &TapeName) -> Result<(), Fai
         }
         _ => Ok(()),
     }
+}
+
+/// Refuses a name for a new tape by which a session is asked for: from then on the session's own tape would be hidden.
+pub(super) async fn check_name(tapes: &Tapes, name: &TapeName) -> Result<(), Failure> {
+    let is_meant = |session: &SessionId| session.as_str() == name.as_str();
+    let whose = if name.as_str() == capstan_host::SYSTEM {
+        "the host's own session"
+    } else if tapes.list().await?.iter().any(|record| record.session.as_ref().is_some_and(is_meant)) {
+        "a session, which has a tape"
+    } else {
+        return Ok(());
+    };
+    Err(Failure::new("tape-exists", format!("{name} is {whose}"), Exit::Usage))
 }

@@ -242,6 +242,7 @@ async fn execute(scope: &Scope<'_>, command: TapeCommand) -> Result<(), Failure>
         TapeCommand::Fork { name, fork, at } => {
             let Source { tapes, tape } = scope.find(&name).await?;
             let fork = source::name(&fork)?;
+            asked::check_name(&tapes, &fork).await?;
             asked::check_entry(&tapes, &tape, at).await?;
             tapes.fork(&tape, &fork, at.map(EntryId)).await?;
             print(&format!("forked {tape} as {fork}"))

@@ -1,7 +1,10 @@
 //! A search as an expression of the index. What it finds may be meant: the rule of the search decides.
 
+mod together;
+
 use capstan_tape::{Needle, Search};
 
+use self::together::Together;
 use super::terms::{INCOMPLETE, Piece, pieces, symbol};
 
 /// How many words may stand for a needle. One that is a part of more says little, and each costs.
@@ -14,7 +17,7 @@ pub(super) struct Expression<'a> {
     needles: Vec<Alternatives<'a>>,
 }
 
-/// How a needle may be found: as a part of the text, or as a word with typos.
+/// How a needle may be found: as a part of the text, as a word with typos, or as several that stand together.
 struct Alternatives<'a> {
     needle: &'a Needle,
     /// The whole needle, part by part: all must be there.
@@ -23,6 +26,8 @@ struct Alternatives<'a> {
     near: Vec<String>,
     /// Signs, any group of which may be there: with so many typos one of the groups is whole.
     groups: Vec<Vec<String>>,
+    /// The words of a needle with punctuation.
+    together: Option<Together<'a>>,
 }
 
 enum Part<'a> {
@@ -67,7 +72,8 @@ impl<'a> Alternatives<'a> {
                 (Piece::Gap, _) => None,
             });
         }
-        Self { needle, parts, near: Vec::new(), groups: groups(needle, &all) }
+        let groups = if needle.typos() == 0 { Vec::new() } else { groups(needle.as_str(), needle.typos()) };
+        Self { needle, parts, near: Vec::new(), groups, together: needle.compound().map(Together::of) }
     }
 
     fn offer(&mut self, word: &str) {
@@ -77,10 +83,13 @@ impl<'a> Alternatives<'a> {
         if self.near.len() <= MOST_WORDS && self.needle.is_near(word) {
             self.near.push(word.to_owned());
         }
+        if let Some(together) = &mut self.together {
+            together.offer(word);
+        }
     }
 
     fn complete(&self) -> Option<String> {
-        if self.near.len() > MOST_WORDS {
+        if self.near.len() > MOST_WORDS || self.together.as_ref().is_some_and(Together::says_nothing) {
             return None;
         }
         let parts: Vec<Vec<String>> = self.parts.iter().filter_map(Part::terms).collect();
@@ -92,7 +101,8 @@ impl<'a> Alternatives<'a> {
             alternatives.push(all_of(parts.iter().map(|terms| any_of(terms.iter().map(|text| term(text))))));
         }
         alternatives.extend(self.near.iter().map(|word| term(word)));
-        alternatives.extend(self.groups.iter().map(|group| all_of(group.iter().map(|sign| term(sign)))));
+        alternatives.extend(self.groups.iter().map(|group| signs(group)));
+        alternatives.extend(self.together.as_ref().and_then(Together::complete));
         Some(any_of(alternatives))
     }
 }
@@ -120,15 +130,20 @@ impl Part<'_> {
     }
 }
 
-/// The signs of a needle in one group more than there may be typos.
-fn groups(needle: &Needle, pieces: &[Piece<'_>]) -> Vec<Vec<String>> {
-    let sign = |piece: &Piece<'_>| if let Piece::Sign(sign) = piece { Some(sign.to_string()) } else { None };
-    let signs: Vec<String> = pieces.iter().filter_map(sign).take(MOST_PARTS).collect();
-    let count = needle.typos() + 1;
-    if needle.typos() == 0 || signs.len() < count {
+/// The signs of a text in one group more than there may be typos; nothing where typos may have hit them all.
+fn groups(text: &str, typos: usize) -> Vec<Vec<String>> {
+    let sign = |piece: Piece<'_>| if let Piece::Sign(sign) = piece { Some(sign.to_string()) } else { None };
+    let signs: Vec<String> = pieces(text).filter_map(sign).take(MOST_PARTS).collect();
+    let count = typos + 1;
+    if signs.len() < count {
         return Vec::new();
     }
     (0..count).map(|first| signs.iter().skip(first).step_by(count).cloned().collect()).collect()
+}
+
+/// All signs of a group.
+fn signs(group: &[String]) -> String {
+    all_of(group.iter().map(|sign| term(sign)))
 }
 
 /// A term has neither quotes nor anything else that the index would take for its own language.

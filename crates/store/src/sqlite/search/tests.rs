@@ -186,6 +186,21 @@ async fn p14_a_write_does_not_index_and_a_search_does() {
 }
 
 #[tokio::test]
+async fn p10_the_index_finds_a_typo_in_a_word_with_punctuation() {
+    let directory = place();
+    let (store, tape) = (store(directory.path(), 0), name("t"));
+    let other = (0..50).map(|number| said(&format!("entry {number} of fork and rs, src and toml")));
+    store.commit(batch(&tape, other)).await.unwrap();
+    store.commit(batch(&tape, [said("look at src/fork.rs and harbour-master and config.toml")])).await.unwrap();
+    let typos =
+        ["frok.rs", "src/frok.rs", "src/fork.sr", "harbour-mastre", "harbor-master", "confg.toml", "config.tmol"];
+    for typo in typos {
+        assert_eq!(found(&store, &tape, typo).await, [51], "{typo}");
+    }
+    assert_eq!(number(&directory, INDEXED), 51);
+}
+
+#[tokio::test]
 async fn p10_a_short_tape_needs_no_index() {
     let directory = place();
     let (store, tape) = (SqliteStore::open(directory.path().join("capstan.db")).unwrap(), name("t"));

@@ -26,8 +26,20 @@ fn word() -> impl Strategy<Value = String> {
     letters.prop_map(String::from_iter)
 }
 
+/// Words with punctuation between them.
+fn compound() -> impl Strategy<Value = String> {
+    let letters = prop_oneof![
+        4 => prop::sample::select(&LETTERS[..4]),
+        1 => prop::sample::select(&LETTERS[9..14]),
+    ];
+    let part = prop::collection::vec(letters, 1..6).prop_map(String::from_iter);
+    let between = prop::sample::select(vec!["-", ".", "\u{301}", "..", "้"]);
+    (prop::collection::vec(part, 1..4), between).prop_map(|(parts, between)| parts.join(between))
+}
+
 fn text() -> impl Strategy<Value = String> {
-    (prop::collection::vec(word(), 0..6), prop::sample::select(vec![" ", "\u{3000}", "\n", ", "]))
+    let word = prop_oneof![2 => word(), 1 => compound()];
+    (prop::collection::vec(word, 0..6), prop::sample::select(vec![" ", "\u{3000}", "\n", ", "]))
         .prop_map(|(words, between)| words.join(between))
 }
 
@@ -43,15 +55,15 @@ pub(super) fn draft() -> impl Strategy<Value = Draft> {
 #[derive(Debug, Clone)]
 pub(super) struct Wish {
     words: String,
-    /// A part of some text, and what is done to it.
-    part: Option<(usize, usize, usize)>,
+    /// Some letters of some text, or the next whole word with its punctuation; and what is done to it.
+    part: Option<(usize, usize, Option<usize>)>,
     typos: Vec<(usize, char, u8)>,
 }
 
 pub(super) fn wish() -> impl Strategy<Value = Wish> {
-    let words =
-        prop_oneof![2 => Just(String::new()), 1 => word(), 1 => (word(), word()).prop_map(|(a, b)| format!("{a} {b}"))];
-    let part = prop::option::weighted(0.8, (any::<usize>(), any::<usize>(), 1..12_usize));
+    let two = (word(), word()).prop_map(|(a, b)| format!("{a} {b}"));
+    let words = prop_oneof![3 => Just(String::new()), 1 => word(), 1 => compound(), 1 => two];
+    let part = prop::option::weighted(0.8, (any::<usize>(), any::<usize>(), prop::option::of(1..12_usize)));
     let typos = prop::collection::vec((any::<usize>(), letter(), 0..4_u8), 0..4);
     (words, part, typos).prop_map(|(words, part, typos)| Wish { words, part, typos })
 }
@@ -63,7 +75,12 @@ impl Wish {
             Some((which, from, length)) if !payloads.is_empty() => {
                 let text = payloads[which % payloads.len()].to_string();
                 let letters: Vec<char> = text.chars().filter(|c| !"{}[]:,\\".contains(*c)).collect();
-                letters.iter().skip(from % letters.len().max(1)).take(length).copied().collect()
+                let rest = letters.iter().skip(from % letters.len().max(1)).copied();
+                let is_between = |c: &char| c.is_whitespace() || *c == '"';
+                match length {
+                    Some(length) => rest.take(length).collect(),
+                    None => rest.skip_while(|c| !is_between(c)).skip(1).take_while(|c| !is_between(c)).collect(),
+                }
             }
             _ => Vec::new(),
         };

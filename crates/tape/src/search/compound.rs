@@ -1,0 +1,155 @@
+//! One word of a search that has punctuation in it.
+
+use super::needle::{Letters, forgiven};
+use super::searched_words;
+
+/// A word with punctuation, such as `src/fork.rs`, as the words that it is made of.
+///
+/// It is found where they stand one after the other with nothing but punctuation between them, and with no more typos in
+/// all of them than are forgiven in a word of as many letters. Which punctuation it is does not matter.
+///
+/// ```
+/// use capstan_tape::Search;
+///
+/// let search = Search::new("src/frok.rs");
+/// let compound = search.needles()[0].compound().unwrap();
+/// assert_eq!(compound.parts()[1].typos_in("fork"), Some(1));
+/// assert!(search.finds_in("look at src/fork.rs"));
+/// ```
+#[derive(Debug, Clone)]
+pub struct Compound {
+    parts: Vec<CompoundPart>,
+    typos: usize,
+}
+
+impl Compound {
+    /// Nothing where there is no punctuation, or too little else for a typo to be forgiven.
+    pub(super) fn of(text: &str) -> Option<Self> {
+        let parts: Vec<CompoundPart> = searched_words(text).map(CompoundPart::new).collect();
+        let typos = forgiven(parts.iter().map(|part| part.length).sum());
+        (typos > 0 && text.contains(|c: char| !c.is_alphanumeric())).then_some(Self { parts, typos })
+    }
+
+    /// The words it is made of.
+    pub fn parts(&self) -> &[CompoundPart] {
+        &self.parts
+    }
+
+    pub(super) fn is_near_a_place_in(&self, text: &str) -> bool {
+        let mut words = Vec::new();
+        text.split_whitespace().any(|run| {
+            words.clear();
+            words.extend(searched_words(run));
+            words.windows(self.parts.len()).any(|words| self.is_near(words))
+        })
+    }
+
+    fn is_near(&self, words: &[&str]) -> bool {
+        let mut typos = 0;
+        self.parts.iter().zip(words).all(|(part, word)| {
+            part.typos_in(word).is_some_and(|more| {
+                typos += more;
+                typos <= self.typos
+            })
+        })
+    }
+}
+
+/// A word of a compound.
+///
+/// Four letters or more have the typos of any word. Fewer are too easily something else: only two that are swapped are
+/// forgiven. Digits must be right, or each date and version would be found for every other.
+#[derive(Debug, Clone)]
+pub struct CompoundPart {
+    text: String,
+    length: usize,
+    letters: Letters,
+}
+
+impl CompoundPart {
+    fn new(text: &str) -> Self {
+        Self { text: text.to_owned(), length: text.chars().count(), letters: Letters::of(text) }
+    }
+
+    /// The word.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// How many letters may be wrong, missing or too many; those that are swapped are all there.
+    pub fn typos(&self) -> usize {
+        forgiven(self.length)
+    }
+
+    /// How many typos make this word of another, if they can be forgiven.
+    pub fn typos_in(&self, word: &str) -> Option<usize> {
+        if word == self.text {
+            return Some(0);
+        }
+        let (typos, length) = (self.typos(), word.chars().count());
+        let may_be_near = length.abs_diff(self.length) <= typos
+            && self.letters.may_be_near(Letters::of(word), typos)
+            && digits(word).eq(digits(&self.text));
+        if !may_be_near {
+            return None;
+        }
+        if typos == 0 || forgiven(length) == 0 {
+            return is_swapped(word, &self.text).then_some(1);
+        }
+        Some(strsim::osa_distance(word, &self.text)).filter(|distance| *distance <= typos)
+    }
+}
+
+fn digits(word: &str) -> impl Iterator<Item = char> {
+    word.chars().filter(|c| c.is_numeric())
+}
+
+/// Whether two words are the same but for two neighbours that have changed places.
+fn is_swapped(one: &str, other: &str) -> bool {
+    let mut differing = one.chars().zip(other.chars()).enumerate().filter(|(_, (a, b))| a != b);
+    let (first, second, more) = (differing.next(), differing.next(), differing.next());
+    let (Some((at, (a, b))), Some((next, (c, d))), None) = (first, second, more) else { return false };
+    next == at + 1 && (a, b) == (d, c) && one.chars().count() == other.chars().count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Search;
+
+    #[test]
+    fn p10_a_typo_is_forgiven_in_a_word_with_punctuation() {
+        let finds =
+            |text: &str| Search::new(text).finds_in("look at src/fork.rs and harbour-master and (config.toml).");
+        for typo in ["frok.rs", "src/frok.rs", "src/fork.sr", "scr/fork.rs", "fork.sr", "sr/fork.rs"] {
+            assert_eq!(finds(typo), typo != "sr/fork.rs", "{typo}: a short part must be whole");
+        }
+        for typo in ["harbour-mastre", "harbor-master", "harbor-mastre", "confg.toml", "config.tmol", "Cnofig.tmol"] {
+            assert!(finds(typo), "{typo}");
+        }
+        assert!(finds("\"harbuor-master\","), "what stands around it is no part of it");
+        assert!(finds("harbuor,"), "nor is what stands at its end");
+        assert!(finds("harbour_master"), "which punctuation it is does not matter");
+    }
+
+    #[test]
+    fn p10_a_word_with_punctuation_is_found_in_one_place_with_few_typos() {
+        let finds = |text: &str, in_text: &str| Search::new(text).finds_in(in_text);
+        assert!(!finds("frok.sr", "fork.rs"), "two typos in six letters");
+        assert!(!finds("hrabor-mastre", "harbour-master"), "three in twelve");
+        assert!(!finds("frok.rs", "fork the rs"), "not side by side");
+        assert!(!finds("frok.rs", "rs.fork"), "in another order");
+        assert!(!finds("frok.rs", "fork. rs"), "white space between");
+        assert!(!finds("fork.rs", "for.rs"), "too short to be sure");
+        assert!(!finds("a.cb", "a.bc"), "three letters in all");
+    }
+
+    #[test]
+    fn p10_digits_of_a_word_with_punctuation_must_be_right() {
+        let finds = |text: &str, in_text: &str| Search::new(text).finds_in(in_text);
+        assert!(!finds("2020-01-02", "2020-01-03"));
+        assert!(!finds("2020-01-02t10:30", "2020-01-20t10:30"));
+        assert!(!finds("1.2.34", "1.2.43"));
+        assert!(finds("2020-01-02", "2020/01/02"));
+        assert!(finds("frok2.rs", "fork2.rs") && !finds("fork2.rs", "fork3.rs"));
+    }
+}
