@@ -106,35 +106,52 @@ fn t13_x04_turns_of_several_processes_on_one_session_do_not_interleave() {
     place.assert_undamaged();
 }
 
-fn signal(process: &Child, name: &str) {
-    let sent = Command::new("kill").args([name, &process.id().to_string()]).status().unwrap();
-    assert!(sent.success());
+/// A host that is stopped when something goes wrong would stay for good.
+struct Continued(Option<Child>);
+
+impl Continued {
+    fn signal(&self, name: &str) {
+        let id = self.0.as_ref().map(Child::id).unwrap().to_string();
+        assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
+    }
+
+    fn ended(mut self) -> Said {
+        Said::from(self.0.take().unwrap().wait_with_output().unwrap())
+    }
+}
+
+impl Drop for Continued {
+    fn drop(&mut self) {
+        if let Some(host) = &mut self.0 {
+            host.kill().unwrap();
+        }
+    }
 }
 
 #[test]
 fn a04_a_command_that_ended_while_its_host_was_stopped_did_not_run_out_of_time() {
     const LIMIT: Duration = Duration::from_secs(2);
     let place = Place::new();
-    let command = "echo $$ > pid; until [ -e go ]; do sleep 0.01; done; echo finished";
+    // It stops its host itself, so it cannot have run out of time by then.
+    let command = "kill -STOP $PPID; echo $$ > pid; echo finished";
     let text = format!("[[tool:bash cmd=\"{command}\" timeout_seconds={}]]", LIMIT.as_secs());
-    let begun = Instant::now();
     let mut host = place.command(&["run", &text]);
-    let host = host.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let host = Continued(Some(host.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()));
     let until = |is_so: &dyn Fn() -> bool| {
+        let begun = Instant::now();
         while !is_so() {
+            assert!(begun.elapsed() < Duration::from_mins(1), "it does not come to that");
             std::thread::yield_now();
         }
     };
     let pid = place.workspace().join("pid");
     let leader = || std::fs::read_to_string(&pid).ok().filter(|text| text.ends_with('\n'));
     until(&|| leader().is_some());
-    signal(&host, "-STOP");
-    let stat = format!("/proc/{}/stat", leader().unwrap().trim());
-    place.file("workspace/go", "");
+    let (stopped, stat) = (Instant::now(), format!("/proc/{}/stat", leader().unwrap().trim()));
     // It has ended, and its host can only learn of it together with its time being up.
-    until(&|| std::fs::read_to_string(&stat).unwrap().contains(") Z ") && begun.elapsed() > LIMIT * 2);
-    signal(&host, "-CONT");
-    let said = Said::from(host.wait_with_output().unwrap());
+    until(&|| std::fs::read_to_string(&stat).unwrap().contains(") Z ") && stopped.elapsed() > LIMIT * 2);
+    host.signal("-CONT");
+    let said = host.ended();
     assert_eq!(said.code, Some(0), "{said:?}");
     let results = place.entries();
     let result = of_kind(&results, "tool_result")[0]["payload"].to_string();

@@ -192,8 +192,9 @@ fn lines_with<'a>(screen: &'a str, text: &str) -> Vec<&'a str> {
 fn c01_an_error_has_a_line_of_its_own_where_a_person_sees_it_beside_the_reply() {
     let gate = Gate::new();
     let server = ScriptedModel::start_blocking(vec![Reply::text("half an answer").held_at(&gate)]);
-    let place = Place::with_model(&server).set("CAPSTAN_RUN_TIMEOUT_SECONDS", "1");
+    let place = Place::with_model(&server).set("CAPSTAN_RUN_TIMEOUT_SECONDS", "3");
     let screen = Screen::open(&place.command(&["run", "hello"]), 200, 24);
+    screen.wait_for("half");
     let seen = screen.wait_for("hint: ");
     assert!(lines_with(&seen, "error[run-timeout]").iter().all(|line| line.starts_with("error[")), "{seen}");
     assert!(!seen.trim_end().contains("\n\n"), "and no line is empty: {seen}");

@@ -163,7 +163,8 @@ impl Tapes {
         // Others write to the tape too, and what they wrote a moment ago the disk may not have.
         self.store.commit(Batch::new()).await?;
         elsewhere.append(tape, &entries).await?;
-        let mut batch = Batch::new();
+        // Were that lost, they would be handed over again, which changes nothing.
+        let mut batch = Batch { promise: Promise::Ordered, ..Batch::new() };
         batch.push(Fact::HandedOver { tape: tape.clone(), up_to });
         self.store.commit(batch).await.map(drop)
     }

@@ -142,7 +142,7 @@ impl<T> Mailbox<T> {
             (Session::Busy, AdmissionMode::Drop) => return Decision::Drop(item),
             _ if arrival.kind == ArrivalKind::Alone => {}
             // It does not get ahead of what waits, a command perhaps that is to change what it meets.
-            (Session::Busy, AdmissionMode::Steer) if !is_command && !self.is_ready() => return Decision::Steer(item),
+            (Session::Busy, AdmissionMode::Steer) if !is_command && self.is_empty() => return Decision::Steer(item),
             (Session::Busy, AdmissionMode::Interrupt) => {
                 self.interrupt(item, is_command);
                 return Decision::Interrupts;

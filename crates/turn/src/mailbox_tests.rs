@@ -74,6 +74,12 @@ fn t13_steering_does_not_get_ahead_of_what_waits() {
     assert_eq!(turns(&mut mailbox, seconds(0)), [["reset"], ["then this"]]);
     let mut mailbox = busy(&[("one", FollowUp), ("two", Steer)]);
     assert_eq!(turns(&mut mailbox, seconds(0)), [["one"], ["two"]]);
+    // Nor of what is held back: they are held together.
+    let mut mailbox = Mailbox::default();
+    mailbox.arrive("one", &debounced(MESSAGE), Session::Free, seconds(0));
+    let steers = Arrival { mode: Steer, ..debounced(MESSAGE) };
+    assert_eq!(mailbox.arrive("two", &steers, Session::Busy, seconds(1)), Decision::Waits);
+    assert_eq!(turns(&mut mailbox, seconds(3)), [vec!["one", "two"]]);
 }
 
 #[test]

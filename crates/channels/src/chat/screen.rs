@@ -80,6 +80,8 @@ pub struct Screen {
     choices: Vec<String>,
     /// How many messages are not answered, and since when something goes on.
     unanswered: usize,
+    /// A command was sent while something goes on. It may wait, and what comes then waits for it.
+    commanded: bool,
     since: Option<Duration>,
     /// Ctrl-C was pressed with nothing written: once more leaves.
     is_leaving: bool,
@@ -96,6 +98,7 @@ impl Screen {
             words,
             choices: Vec::new(),
             unanswered: 0,
+            commanded: false,
             since: None,
             is_leaving: false,
         }
@@ -131,8 +134,14 @@ impl Screen {
         let goes_on = self.is_busy();
         self.transcript.gap();
         self.transcript.said_by_person(text);
-        if goes_on && !text.trim_start().starts_with(',') {
-            self.transcript.note("  (goes to the run that is going on, at its next step)");
+        let is_command = text.trim_start().starts_with(',');
+        self.commanded = goes_on && (self.commanded || is_command);
+        if goes_on && !is_command {
+            self.transcript.note(if self.commanded {
+                "  (goes to the run that is going on, or after a command that waits)"
+            } else {
+                "  (goes to the run that is going on, at its next step)"
+            });
         }
         self.transcript.set_apart();
         self.unanswered += 1;

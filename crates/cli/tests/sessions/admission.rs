@@ -90,6 +90,24 @@ async fn a09_steering_during_a_tool_call_is_taken_in_before_the_next_step() {
 }
 
 #[tokio::test]
+async fn t13_what_is_said_after_a_command_that_waits_meets_what_the_command_did() {
+    let gate = Gate::new();
+    let script = vec![holds("call_1"), Reply::text("one done"), Reply::text("two done")];
+    let talk = Talk::and(script, vec![holds_at(&gate)]).await;
+    let one = talk.say("one").await;
+    gate.reached().await;
+    let reset = talk.say_as("steer", ",tape.reset").await;
+    let two = talk.say_as("steer", "two").await;
+    gate.open();
+    assert_eq!(talk.outcome(&one).await, "replied: one done");
+    assert_eq!(talk.outcome(&reset).await, "replied: the conversation begins anew");
+    assert_eq!(talk.outcome(&two).await, "replied: two done");
+    assert_eq!(talk.requests().last().unwrap().last().unwrap(), "user: two");
+    assert!(!talk.requests().last().unwrap().contains(&"user: one".to_owned()), "{:?}", talk.requests());
+    talk.ends().await;
+}
+
+#[tokio::test]
 async fn a09_steering_during_the_last_answer_is_answered_by_the_same_run() {
     let gate = Gate::new();
     let talk = Talk::with(vec![Reply::text("one done").held_at(&gate), Reply::text("two done")]).await;

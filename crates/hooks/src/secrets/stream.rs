@@ -1,5 +1,6 @@
 //! Masking what comes bit by bit.
 
+use std::fmt;
 use std::ops::Range;
 
 use super::{MASK, Secrets, find};
@@ -15,13 +16,19 @@ use super::{MASK, Secrets, find};
 /// assert_eq!(stream.push(b"56789!"), b"[masked]!");
 /// assert_eq!(stream.end(), b"");
 /// ```
-#[derive(Debug)]
 pub struct MaskedStream {
     secrets: Secrets,
     held: Vec<u8>,
     /// How much of the beginning of what is held is the end of a secret in whose place a mask was given: it may be the
     /// beginning of another one too.
     covered: usize,
+}
+
+/// What is held may be the beginning of a secret.
+impl fmt::Debug for MaskedStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MaskedStream({} held)", self.held.len())
+    }
 }
 
 impl MaskedStream {

@@ -83,8 +83,10 @@ impl TapeApi for SessionTape {
             return refused("only a person can begin the tape anew; tape.handoff lets the context begin anew");
         }
         let in_flight = tapes.store().in_flight(Some(tape)).await.map_err(|error| store_failed(&error))?;
-        if in_flight.iter().any(|event| run.serves.iter().all(|(key, _)| *key != event.key)) {
-            return refused("other messages of this session wait for their turn; try again when they are answered");
+        // One that only waits has its turn on the tape as it is then. Of one that a run had taken in the message would be gone.
+        let of_others = in_flight.iter().filter(|event| run.serves.iter().all(|(key, _)| *key != event.key));
+        if of_others.into_iter().any(|event| event.taken_in.is_some()) {
+            return refused("another message of this session is being worked on; try again when it is answered");
         }
         run.journal.push(Fact::Reset { tape: tape.clone(), archive });
         for draft in Draft::session_start() {

@@ -97,9 +97,12 @@ impl Journal {
     /// The tools that did something that is not on disk yet.
     pub(crate) fn unrecorded(&self) -> Vec<String> {
         let pending = self.lock();
-        let mut tools = pending.done_unsynced.clone();
-        tools.extend(pending.done.iter().map(|(_, tool)| tool.clone()));
-        tools.dedup();
+        let mut tools: Vec<String> = Vec::new();
+        for tool in pending.done_unsynced.iter().chain(pending.done.iter().map(|(_, tool)| tool)) {
+            if !tools.contains(tool) {
+                tools.push(tool.clone());
+            }
+        }
         tools
     }
 

@@ -3,6 +3,9 @@
 use super::needle::{Letters, forgiven};
 use super::searched_words;
 
+/// How many words it may have. They are compared at every place of a text.
+const MOST_PARTS: usize = 16;
+
 /// A word with punctuation, such as `src/fork.rs`, as the words that it is made of.
 ///
 /// It is found where they stand one after the other with nothing but punctuation between them, and with no more typos in
@@ -23,11 +26,12 @@ pub struct Compound {
 }
 
 impl Compound {
-    /// Nothing where there is no punctuation, or too little else for a typo to be forgiven.
+    /// Nothing where there is no punctuation, too little or too much else for a typo to be forgiven, or too many words.
     pub(super) fn of(text: &str) -> Option<Self> {
-        let parts: Vec<CompoundPart> = searched_words(text).map(CompoundPart::new).collect();
+        let parts: Vec<CompoundPart> = searched_words(text).take(MOST_PARTS + 1).map(CompoundPart::new).collect();
         let typos = forgiven(parts.iter().map(|part| part.length).sum());
-        (typos > 0 && text.contains(|c: char| !c.is_alphanumeric())).then_some(Self { parts, typos })
+        (typos > 0 && parts.len() <= MOST_PARTS && text.contains(|c: char| !c.is_alphanumeric()))
+            .then_some(Self { parts, typos })
     }
 
     /// The words it is made of.
@@ -141,6 +145,14 @@ mod tests {
         assert!(!finds("frok.rs", "fork. rs"), "white space between");
         assert!(!finds("fork.rs", "for.rs"), "too short to be sure");
         assert!(!finds("a.cb", "a.bc"), "three letters in all");
+    }
+
+    #[test]
+    fn p10_what_nobody_typed_is_looked_for_as_it_is() {
+        let found = |text: &str, in_text: &str| Search::new(text).finds_in(in_text);
+        let (path, long) = ("part/".repeat(20), "letters".repeat(40));
+        assert!(found(&path, &path) && !found(&path, &path.replacen("part", "prat", 1)));
+        assert!(found(&long, &long) && !found(&long, &long.replacen("letters", "lettres", 1)));
     }
 
     #[test]

@@ -47,12 +47,13 @@ impl Needle {
     }
 }
 
-/// How many typos are forgiven in a word of so many letters: one from four on, two from eight on.
+/// How many typos are forgiven in a word of so many letters: one from four on, two from eight on. What is longer than any
+/// word was not typed, and would take long to compare.
 pub(super) fn forgiven(letters: usize) -> usize {
     match letters {
-        0..4 => 0,
         4..8 => 1,
-        _ => 2,
+        8..=256 => 2,
+        _ => 0,
     }
 }
 

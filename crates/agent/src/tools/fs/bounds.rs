@@ -8,6 +8,8 @@ use super::place::Place;
 
 /// Files there are no files: reading them asks the kernel, writing them drives it.
 const NO_FILES: [&str; 3] = ["/proc", "/sys", "/dev"];
+/// But for these, which are files in memory.
+const FILES: &str = "/dev/shm";
 
 /// Where the file tools may work: in the workspace, in the folders the user allows beside it, and in none of those that
 /// are closed, wherever they lie.
@@ -43,7 +45,7 @@ impl Bounds {
         if self.closed.iter().map(whole).any(|closed| resolved.starts_with(closed)) {
             return Err(ToolError::new(format!("{path} belongs to Capstan itself, which is not allowed")));
         }
-        if NO_FILES.iter().any(|folder| resolved.starts_with(folder)) {
+        if NO_FILES.iter().any(|folder| resolved.starts_with(folder)) && !resolved.starts_with(FILES) {
             return Err(ToolError::new(format!("{path} belongs to the system, which is not allowed")));
         }
         Ok(Place::new(path, &root, &resolved))

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use capstan_host::recovery::conservation::Conservation;
 use capstan_host::{Abandoned, Bindings, Clock, Owners};
@@ -16,6 +17,8 @@ use crate::Failure;
 
 /// How many of a kind are told one by one.
 const TOLD: usize = 10;
+/// How long a database may be locked before it is worth a warning.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// How long a message may wait to be sent before it is worth a warning.
 const PATIENCE_MILLIS: i64 = 60_000;
 
@@ -75,7 +78,7 @@ impl Journal<'_> {
             }
         };
         report.add(database(version));
-        let was_locked = self.is_locked(version);
+        let was_locked = self.is_locked(version, Duration::ZERO);
         let tapes = self.tapes(&store);
         self.examine_suspicions(report, &tapes).await;
         let conservation = Conservation::check(&tapes).await;
@@ -85,15 +88,16 @@ impl Journal<'_> {
         for section in bindings(tapes, self.runners.as_deref()).await {
             report.add(section);
         }
-        if was_locked && self.is_locked(version) {
+        // A host that writes much is met in the middle of it now and then, but not for long.
+        if was_locked && self.is_locked(version, PATIENCE) {
             let busy = Failure::from(StoreError::Busy { what: self.database.display().to_string() });
             report.add(Section::warning("lock", busy.message, &busy.hint));
         }
     }
 
     /// Whether somebody else keeps it locked. One of an older version is left alone: the next start, which migrates it, says so.
-    fn is_locked(&self, version: u32) -> bool {
-        version == SqliteStore::SCHEMA_VERSION && SqliteStore::is_locked(self.database)
+    fn is_locked(&self, version: u32, wait: Duration) -> bool {
+        version == SqliteStore::SCHEMA_VERSION && SqliteStore::is_locked(self.database, wait)
     }
 
     /// What is wrong with the store, if it is not to be touched.
