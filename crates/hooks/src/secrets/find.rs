@@ -5,12 +5,13 @@ use std::ops::Range;
 
 use memchr::memmem::Finder;
 
-/// How much of a secret must be there for a part of it to be masked: this many bytes, and half of it. Less is what many keys
-/// begin with, such as `sk-`, or a word that stands in other texts too, and gives little away.
+/// How much of a secret must be there for a part of it to be masked: this many bytes, and a quarter of it. Less is what many
+/// keys begin with, such as `sk-`, and gives little away.
 const LEAST: usize = 8;
-/// How long a secret must be for parts of it to be masked. What is shorter, or has white space in it, is a name or a sentence
-/// that somebody gave a server, rather than a key.
+/// How long a secret must be for parts of it to be masked, and how many digits it must have. Otherwise it may be a name or a
+/// sentence that somebody gave a server, whose words stand in other texts too.
 const KEY: usize = 16;
+const DIGITS: usize = 2;
 
 /// Where secrets stand whole, in order. Those that overlap are one.
 pub(super) fn whole(secrets: &[Finder<'static>], text: &[u8]) -> Vec<Range<usize>> {
@@ -62,8 +63,9 @@ pub(super) fn rest_at_start(secrets: &[Finder<'static>], text: &[u8]) -> Option<
 }
 
 fn is_good_part(secret: &[u8], length: usize) -> bool {
-    let is_key = secret.len() >= KEY && !secret.iter().any(u8::is_ascii_whitespace);
-    is_key && length >= LEAST && length * 2 >= secret.len()
+    let digits = secret.iter().filter(|byte| byte.is_ascii_digit()).count();
+    let is_key = secret.len() >= KEY && digits >= DIGITS && !secret.iter().any(u8::is_ascii_whitespace);
+    is_key && length >= LEAST && length * 4 >= secret.len()
 }
 
 /// How many bytes at the end of a text may be the beginning of a secret, of which more is to come.

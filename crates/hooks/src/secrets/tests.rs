@@ -62,17 +62,16 @@ fn x06_secrets_that_overlap_are_masked_together() {
 #[test]
 fn x06_a_good_part_of_a_secret_at_an_end_of_a_text_is_masked() {
     let secrets = one(KEY);
-    for length in KEY.len() / 2..KEY.len() {
+    for length in KEY.len() / 4..KEY.len() {
         assert_eq!(said(&secrets, &format!("x {}", &KEY[..length])), "x [masked]");
         assert_eq!(said(&secrets, &format!("{} x", &KEY[KEY.len() - length..])), "[masked] x");
     }
-    for ordinary in ["sk-", "keys begin with sk-", "sk-SECRETOPENAI", "0abcdef is a colour", "in: sk-SECRETOPENAI-12."]
-    {
+    for ordinary in ["sk-", "keys begin with sk-", "sk-SECR", "0abcdef is a colour", "in: sk-SECRETOPENAI."] {
         assert_eq!(said(&secrets, ordinary), ordinary);
     }
-    let given = ["capstan-helper", "My Project Name of it", "ollama-local-key", "sk-0123456789"];
+    let given = ["capstan-helper", "My Project Name of it", "my-company-assistant", "sk-0123456789"];
     let names = Secrets::new(given.map(str::to_owned));
-    for ordinary in ["/home/me/capstan", "capstan-help", "My Project Name", "/usr/local/bin/ollama", "sk-012345678"] {
+    for ordinary in ["/home/me/capstan", "capstan-help", "My Project Name", "/srv/my-company", "sk-012345678"] {
         assert_eq!(said(&names, ordinary), ordinary, "no key was cut there");
     }
     let parts = Content::Parts(vec![ContentPart::text(&KEY[..16]), ContentPart::text(&KEY[16..])]);
