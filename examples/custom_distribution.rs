@@ -5,8 +5,8 @@
 use std::process::ExitCode;
 
 use capstan::Capstan;
-use capstan_examples::model_stage::Shout;
+use capstan_examples::model_stage::ShoutPlugin;
 
 fn main() -> ExitCode {
-    Capstan::builder().plugin(Shout).build().main()
+    Capstan::builder().plugin(ShoutPlugin).build().main()
 }

@@ -5,9 +5,9 @@
 use std::process::ExitCode;
 
 use capstan::Capstan;
-use capstan_examples::notebook::Notebook;
-use capstan_examples::rules::Rules;
+use capstan_examples::notebook::NotebookRunner;
+use capstan_examples::rules::RulesRunner;
 
 fn main() -> ExitCode {
-    Capstan::builder().plugin(Rules).plugin(Notebook).build().main()
+    Capstan::builder().plugin(RulesRunner).plugin(NotebookRunner).build().main()
 }

@@ -6,36 +6,36 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use capstan_testing::{Gate, Reply, ScriptedModel};
+use capstan_testing::{ReplyBarrier, ScriptedModel, ScriptedReply};
 use serde_json::{Value, json};
 
-use crate::Outcome;
-use crate::cold_start::{binary, capstan, interpreter, python, time};
-use crate::sample::{Sample, print_ratio, print_row};
+use crate::BenchResult;
+use crate::cold_start::{capstan_binary, capstan_command, find_python, python_command, time_command};
+use crate::timing_sample::{TimingSample, print_ratio, print_row};
 
-const WARM_UP: usize = 5;
-const TIMES: usize = 60;
+const AGENT_WARM_UP_ROUNDS: usize = 5;
+const AGENT_ROUNDS: usize = 60;
 /// How many chunks a long answer has.
-const CHUNKS: usize = 5000;
-const LONG_TIMES: usize = 10;
+const LONG_REPLY_CHUNKS: usize = 5000;
+const LONG_REPLY_ROUNDS: usize = 10;
 
-type Failed = Box<dyn std::error::Error>;
+type AgentBenchError = Box<dyn std::error::Error>;
 
 /// What the model does, by what it was asked last.
-fn script(request: &Value) -> Reply {
+fn scripted_reply(request: &Value) -> ScriptedReply {
     let newest = request["messages"].as_array().and_then(|messages| messages.last());
     let is_said = newest.is_some_and(|message| message["role"] == "user");
     let said = newest.and_then(|message| message["content"].as_str()).filter(|_| is_said).unwrap_or_default();
-    let call = |name, arguments| Reply::tool_calls([("call", name, arguments)]);
+    let call = |name, arguments| ScriptedReply::tool_calls([("call", name, arguments)]);
     match said.lines().next_back() {
-        Some("long") => Reply::text("word ".repeat(CHUNKS)),
+        Some("long") => ScriptedReply::text("word ".repeat(LONG_REPLY_CHUNKS)),
         Some("look") => call("fs_read", json!({"path": "notes.txt"})),
         Some("shell") => call("bash", json!({"cmd": "true"})),
-        _ => Reply::text("hello"),
+        _ => ScriptedReply::text("hello"),
     }
 }
 
-fn with_model(mut command: Command, base_url: &str) -> Command {
+fn with_model_env(mut command: Command, base_url: &str) -> Command {
     command.env("CAPSTAN_MODEL", "openai:scripted").env("CAPSTAN_API_KEY", "sk-0123456789abcdef");
     command.env("CAPSTAN_API_BASE", base_url);
     command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
@@ -43,7 +43,7 @@ fn with_model(mut command: Command, base_url: &str) -> Command {
 }
 
 /// How long a process takes to its first byte, and to its end.
-fn first_byte(command: &mut Command) -> Result<(Duration, Duration), Failed> {
+fn time_to_first_byte(command: &mut Command) -> Result<(Duration, Duration), AgentBenchError> {
     let begun = Instant::now();
     let mut process = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
     let mut output = process.stdout.take().ok_or("no output")?;
@@ -57,33 +57,34 @@ fn first_byte(command: &mut Command) -> Result<(Duration, Duration), Failed> {
     if status.success() { Ok((first, whole)) } else { Err(format!("{command:?} ended with {status}").into()) }
 }
 
-pub(crate) fn run() -> Outcome {
-    let binary = binary()?;
+pub(crate) fn run() -> BenchResult {
+    let binary = capstan_binary()?;
     let folder = tempfile::tempdir()?;
     std::fs::write(folder.path().join("notes.txt"), "some notes\n")?;
-    let server = ScriptedModel::start_blocking_at_once(|request, _| script(request));
+    let server = ScriptedModel::start_blocking_for_benchmark(|request, _| scripted_reply(request));
     println!("agent: {} on a model without latency, homes in {}", binary.display(), folder.path().display());
-    start(&binary, folder.path(), &server)?;
-    chunks(&binary, folder.path())?;
-    turns(&binary, folder.path(), &server)?;
+    bench_start(&binary, folder.path(), &server)?;
+    bench_chunks(&binary, folder.path())?;
+    bench_turns(&binary, folder.path(), &server)?;
     let violations = server.violations();
     if let Some(violation) = violations.first() {
         return Err(format!("{} requests were not valid: {violation}", violations.len()).into());
     }
-    peak(&binary, folder.path())
+    print_peak_memory(&binary, folder.path())
 }
 
 /// From the start of `capstan run` to the first token.
-fn start(binary: &Path, folder: &Path, server: &ScriptedModel) -> Outcome {
-    let interpreter = interpreter()?;
-    let mut samples: [Sample; 4] = Default::default();
-    for number in 0..WARM_UP + TIMES {
+fn bench_start(binary: &Path, folder: &Path, server: &ScriptedModel) -> BenchResult {
+    let interpreter = find_python()?;
+    let mut samples: [TimingSample; 4] = Default::default();
+    for number in 0..AGENT_WARM_UP_ROUNDS + AGENT_ROUNDS {
         let session = format!("s{number}");
         let run = ["run", "hello", "--session-id", &session];
-        let python_time = time(&mut python(&interpreter, &["-c", "pass"]))?;
-        let (first, whole) = first_byte(&mut with_model(capstan(binary, folder, &run), &server.base_url()))?;
-        let (demo, _) = first_byte(&mut capstan(binary, folder, &run))?;
-        if number >= WARM_UP {
+        let python_time = time_command(&mut python_command(&interpreter, &["-c", "pass"]))?;
+        let (first, whole) =
+            time_to_first_byte(&mut with_model_env(capstan_command(binary, folder, &run), &server.base_url()))?;
+        let (demo, _) = time_to_first_byte(&mut capstan_command(binary, folder, &run))?;
+        if number >= AGENT_WARM_UP_ROUNDS {
             samples.iter_mut().zip([python_time, first, whole, demo]).for_each(|(sample, time)| sample.push(time));
         }
     }
@@ -97,26 +98,28 @@ fn start(binary: &Path, folder: &Path, server: &ScriptedModel) -> Outcome {
 }
 
 /// What each streamed chunk costs beyond reading it off the wire, where each comes by itself.
-fn chunks(binary: &Path, folder: &Path) -> Outcome {
-    let server = &ScriptedModel::start_blocking_with(|request, _| script(request));
-    let mut samples: [Sample; 4] = Default::default();
-    for number in 0..=LONG_TIMES {
+fn bench_chunks(binary: &Path, folder: &Path) -> BenchResult {
+    let server = &ScriptedModel::start_blocking_with(|request, _| scripted_reply(request));
+    let mut samples: [TimingSample; 4] = Default::default();
+    for number in 0..=LONG_REPLY_ROUNDS {
         let session = format!("c{number}");
         let run = |text: &str| {
             let arguments = ["run", text, "--session-id", &session];
-            first_byte(&mut with_model(capstan(binary, folder, &arguments), &server.base_url())).map(|(_, whole)| whole)
+            time_to_first_byte(&mut with_model_env(capstan_command(binary, folder, &arguments), &server.base_url()))
+                .map(|(_, whole)| whole)
         };
-        let times = [raw(server, "hello")?, raw(server, "long")?, run("hello")?, run("long")?];
+        let times =
+            [time_raw_request(server, "hello")?, time_raw_request(server, "long")?, run("hello")?, run("long")?];
         if number > 0 {
             samples.iter_mut().zip(times).for_each(|(sample, time)| sample.push(time));
         }
     }
     let [raw_short, raw_long, short, long] = &samples;
-    print_row(&format!("reading {CHUNKS} chunks"), raw_long);
-    print_row(&format!("capstan run with {CHUNKS} chunks"), long);
-    let per_chunk = |short: &Sample, long: &Sample| {
+    print_row(&format!("reading {LONG_REPLY_CHUNKS} chunks"), raw_long);
+    print_row(&format!("capstan run with {LONG_REPLY_CHUNKS} chunks"), long);
+    let per_chunk = |short: &TimingSample, long: &TimingSample| {
         #[expect(clippy::cast_precision_loss, reason = "a small number")]
-        let chunks = CHUNKS as f64;
+        let chunks = LONG_REPLY_CHUNKS as f64;
         long.median().saturating_sub(short.median()).as_secs_f64() * 1e6 / chunks
     };
     let (bare, ours) = (per_chunk(raw_short, raw_long), per_chunk(short, long));
@@ -129,7 +132,7 @@ fn chunks(binary: &Path, folder: &Path) -> Outcome {
 }
 
 /// The same request by hand: how long the server takes to say it.
-fn raw(server: &ScriptedModel, text: &str) -> Result<Duration, Failed> {
+fn time_raw_request(server: &ScriptedModel, text: &str) -> Result<Duration, AgentBenchError> {
     let address = server.base_url().trim_start_matches("http://").trim_end_matches("/v1").to_owned();
     let body = json!({"model": "m", "stream": true, "messages": [{"role": "user", "content": text}]}).to_string();
     let begun = Instant::now();
@@ -147,18 +150,18 @@ fn raw(server: &ScriptedModel, text: &str) -> Result<Duration, Failed> {
 }
 
 /// A turn of a host that runs, with one tool call, beside the start of a shell.
-fn turns(binary: &Path, folder: &Path, server: &ScriptedModel) -> Outcome {
-    let serve = capstan(binary, folder, &["serve", "--channel", "stdio"]);
-    let mut host = Served::start(with_model(serve, &server.base_url()))?;
-    let mut samples: [Sample; 4] = Default::default();
-    for number in 0..WARM_UP + TIMES {
+fn bench_turns(binary: &Path, folder: &Path, server: &ScriptedModel) -> BenchResult {
+    let serve = capstan_command(binary, folder, &["serve", "--channel", "stdio"]);
+    let mut host = StdioHost::start(with_model_env(serve, &server.base_url()))?;
+    let mut samples: [TimingSample; 4] = Default::default();
+    for number in 0..AGENT_WARM_UP_ROUNDS + AGENT_ROUNDS {
         let times = [
-            time(Command::new("sh").args(["-c", "true"]))?,
-            host.turn(number, "hello")?,
-            host.turn(number, "look")?,
-            host.turn(number, "shell")?,
+            time_command(Command::new("sh").args(["-c", "true"]))?,
+            host.time_turn(number, "hello")?,
+            host.time_turn(number, "look")?,
+            host.time_turn(number, "shell")?,
         ];
-        if number >= WARM_UP {
+        if number >= AGENT_WARM_UP_ROUNDS {
             samples.iter_mut().zip(times).for_each(|(sample, time)| sample.push(time));
         }
     }
@@ -173,18 +176,18 @@ fn turns(binary: &Path, folder: &Path, server: &ScriptedModel) -> Outcome {
 }
 
 /// The most memory a run has had when its answer is on its way.
-fn peak(binary: &Path, folder: &Path) -> Outcome {
-    let gate = Gate::new();
+fn print_peak_memory(binary: &Path, folder: &Path) -> BenchResult {
+    let gate = ReplyBarrier::new();
     let held = gate.clone();
-    let server = ScriptedModel::start_blocking_with(move |_, _| Reply::text("hello there").held_at(&held));
+    let server = ScriptedModel::start_blocking_with(move |_, _| ScriptedReply::text("hello there").with_barrier(&held));
     let mut process =
-        with_model(capstan(binary, folder, &["run", "hello", "--session-id", "peak"]), &server.base_url());
+        with_model_env(capstan_command(binary, folder, &["run", "hello", "--session-id", "peak"]), &server.base_url());
     let mut process = process.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
     while !gate.is_reached() {
         std::thread::yield_now();
     }
     let status = std::fs::read_to_string(format!("/proc/{}/status", process.id()))?;
-    gate.open();
+    gate.release();
     process.wait()?;
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap_or_default();
     println!("  {:34} {}", "peak memory of capstan run", line.trim_start_matches("VmHWM:").trim());
@@ -192,38 +195,38 @@ fn peak(binary: &Path, folder: &Path) -> Outcome {
 }
 
 /// A host that serves the stdio channel.
-struct Served {
+struct StdioHost {
     process: Child,
     output: BufReader<std::process::ChildStdout>,
 }
 
-impl Served {
-    fn start(mut command: Command) -> Result<Self, Failed> {
+impl StdioHost {
+    fn start(mut command: Command) -> Result<Self, AgentBenchError> {
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let output = BufReader::new(process.stdout.take().ok_or("no output")?);
         let mut host = Self { process, output };
-        host.line()?;
+        host.read_line()?;
         Ok(host)
     }
 
-    fn line(&mut self) -> Result<String, Failed> {
+    fn read_line(&mut self) -> Result<String, AgentBenchError> {
         let mut line = String::new();
         self.output.read_line(&mut line)?;
         if line.is_empty() { Err("the host has ended".into()) } else { Ok(line) }
     }
 
     /// A turn in a session of its own.
-    fn turn(&mut self, number: usize, text: &str) -> Result<Duration, Failed> {
+    fn time_turn(&mut self, number: usize, text: &str) -> Result<Duration, AgentBenchError> {
         let line = json!({"id": "t", "session": format!("{text}-{number}"), "text": text});
         let begun = Instant::now();
         writeln!(self.process.stdin.as_mut().ok_or("no input")?, "{line}")?;
-        let answer = self.line()?;
+        let answer = self.read_line()?;
         let elapsed = begun.elapsed();
         if answer.contains("\"replied\"") { Ok(elapsed) } else { Err(format!("not replied but {answer}").into()) }
     }
 }
 
-impl Drop for Served {
+impl Drop for StdioHost {
     fn drop(&mut self) {
         // The end of its input ends it.
         drop(self.process.stdin.take());

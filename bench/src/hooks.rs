@@ -4,57 +4,57 @@ use std::time::Instant;
 
 use capstan::hooks::args::ResolveSessionArgs;
 use capstan::hooks::points::ResolveSession;
-use capstan::hooks::{BoxError, Deadlines, HookRuntime, Plugin, Registrar, Registry};
+use capstan::hooks::{BoxError, HookDeadlines, HookRegistrar, HookRuntime, Plugin, Registry};
 use capstan::protocol::{Event, SessionId};
 
-use crate::Outcome;
-use crate::sample::{Sample, print_ratio, print_row};
+use crate::BenchResult;
+use crate::timing_sample::{TimingSample, print_ratio, print_row};
 
 /// How many calls one time covers: a single one is too short for the clock.
-const CALLS: u32 = 1000;
-const TIMES: usize = 200;
+const CALLS_PER_SAMPLE: u32 = 1000;
+const HOOK_ROUNDS: usize = 200;
 
 /// A plugin that answers, or says nothing.
-struct Asked {
+struct ResolvingPlugin {
     name: String,
-    answers: bool,
+    resolves_session: bool,
 }
 
-impl Plugin for Asked {
+impl Plugin for ResolvingPlugin {
     fn name(&self) -> &str {
         &self.name
     }
 
-    fn register(&self, hooks: &mut Registrar) -> Result<(), BoxError> {
-        let answers = self.answers;
+    fn register(&self, hooks: &mut HookRegistrar) -> Result<(), BoxError> {
+        let answers = self.resolves_session;
         hooks.on(ResolveSession, move || async move { Ok(answers.then(|| SessionId::new("s"))) });
         Ok(())
     }
 }
 
 /// Only the plugin that is asked last answers: the one registered first.
-fn runtime(plugins: usize) -> HookRuntime {
+fn hook_runtime(plugins: usize) -> HookRuntime {
     let mut registry = Registry::new();
     for number in 0..plugins {
-        registry.register(&Asked { name: format!("plugin-{number}"), answers: number == 0 });
+        registry.register(&ResolvingPlugin { name: format!("plugin-{number}"), resolves_session: number == 0 });
     }
-    HookRuntime::new(registry, Deadlines::default())
+    HookRuntime::new(registry, HookDeadlines::default())
 }
 
-pub(crate) async fn run() -> Outcome {
-    println!("hooks: first result of n plugins, only the last one asked answers ({CALLS} calls a time)");
+pub(crate) async fn run() -> BenchResult {
+    println!("hooks: first result of n plugins, only the last one asked answers ({CALLS_PER_SAMPLE} calls a time)");
     let counts = [1, 10, 100];
-    let runtimes = counts.map(runtime);
-    let mut samples = counts.map(|_| Sample::default());
+    let runtimes = counts.map(hook_runtime);
+    let mut samples = counts.map(|_| TimingSample::default());
     let args = ResolveSessionArgs { message: Event::message("cli", "local", "hello").into() };
-    for _ in 0..TIMES {
+    for _ in 0..HOOK_ROUNDS {
         for (runtime, sample) in runtimes.iter().zip(&mut samples) {
             let begun = Instant::now();
-            for _ in 0..CALLS {
-                let decided = runtime.first::<ResolveSession>(&args).await?;
+            for _ in 0..CALLS_PER_SAMPLE {
+                let decided = runtime.call_first::<ResolveSession>(&args).await?;
                 std::hint::black_box(&decided);
             }
-            sample.push(begun.elapsed() / CALLS);
+            sample.push(begun.elapsed() / CALLS_PER_SAMPLE);
         }
     }
     for (count, sample) in counts.iter().zip(&samples) {

@@ -1,55 +1,61 @@
 //! Many sessions at once: durable commits, and whole turns without a model over the stdio channel.
 
-pub(crate) mod child;
-mod raw;
+pub(crate) mod bench_host;
+mod raw_sqlite;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use capstan::protocol::{ChatMessage, TapeName};
 use capstan::store::SqliteStore;
-use capstan::tape::{Batch, Draft, Fact, NewTape, Store};
+use capstan::tape::{Batch, EntryDraft, Fact, NewTape, Store};
 
-use crate::Outcome;
-use crate::sample::Sample;
-use child::Child;
-pub(crate) use child::{SERVE, WITH_AGENT};
+use crate::BenchResult;
+use crate::timing_sample::TimingSample;
+use bench_host::BenchHost;
+pub(crate) use bench_host::{SERVE_COMMAND, WITH_AGENT_VARIABLE};
 
 /// How long each thing is measured, and how often, in turns.
-const EACH: Duration = Duration::from_secs(2);
-const ROUNDS: usize = 5;
+const LOAD_ROUND_DURATION: Duration = Duration::from_secs(2);
+const LOAD_ROUNDS: usize = 5;
 /// How many write at once where one number is wanted.
-const WRITERS: u32 = 64;
+const CONCURRENT_WRITERS: u32 = 64;
 /// The numbers of sessions that talk at once.
-const SESSIONS: [usize; 4] = [1, 8, 64, 512];
+const SESSION_COUNTS: [usize; 4] = [1, 8, 64, 512];
 /// How many commits a turn without tools makes.
-const COMMITS: f64 = 4.0;
+const COMMITS_PER_TURN: f64 = 4.0;
 /// How many rows a commit of a turn without tools writes, on average: 17 in 4 commits.
-const ROWS: u32 = 4;
+const ROWS_PER_COMMIT: u32 = 4;
 /// What part of the raw rate turns must reach, commit for commit.
-const TARGET: f64 = 0.5;
+const TARGET_RATIO: f64 = 0.5;
 
 /// Durable writes and turns a second.
-pub(crate) async fn run() -> Outcome {
-    println!("load: durable commits and turns without a model, {} s each, {ROUNDS} rounds in turns", EACH.as_secs());
-    let mut raw = Rates::default();
-    let mut alike = Rates::default();
-    let mut appends = Rates::default();
-    let mut turns: Vec<(Rates, Sample)> = SESSIONS.iter().map(|_| Default::default()).collect();
-    for _ in 0..ROUNDS {
-        raw.push(raw::transactions(WRITERS, 1, EACH)?);
-        alike.push(raw::transactions(WRITERS, ROWS, EACH)?);
-        appends.push(store_appends().await?);
-        for (sessions, (rates, times)) in SESSIONS.into_iter().zip(&mut turns) {
-            let mut child = Child::start().await?;
-            rates.push(child.talk(sessions, EACH, times).await?);
-            child.end().await?;
+pub(crate) async fn run() -> BenchResult {
+    println!(
+        "load: durable commits and turns without a model, {} s each, {LOAD_ROUNDS} rounds in turns",
+        LOAD_ROUND_DURATION.as_secs()
+    );
+    let mut raw = RateSample::default();
+    let mut alike = RateSample::default();
+    let mut appends = RateSample::default();
+    let mut turns: Vec<(RateSample, TimingSample)> = SESSION_COUNTS.iter().map(|_| Default::default()).collect();
+    for _ in 0..LOAD_ROUNDS {
+        raw.push(raw_sqlite::measure_transactions(CONCURRENT_WRITERS, 1, LOAD_ROUND_DURATION)?);
+        alike.push(raw_sqlite::measure_transactions(CONCURRENT_WRITERS, ROWS_PER_COMMIT, LOAD_ROUND_DURATION)?);
+        appends.push(measure_store_appends().await?);
+        for (sessions, (rates, times)) in SESSION_COUNTS.into_iter().zip(&mut turns) {
+            let mut child = BenchHost::start().await?;
+            rates.push(child.run_for(sessions, LOAD_ROUND_DURATION, times).await?);
+            child.shut_down().await?;
         }
     }
-    println!("  raw SQLite, 1 row each, {WRITERS} writers   {:>10.0} transactions/s", raw.median());
-    println!("  raw SQLite, {ROWS} rows each, {WRITERS} writers  {:>10.0} transactions/s", alike.median());
-    println!("  store, one append each, {WRITERS} writers   {:>10.0} appends/s", appends.median());
-    for (sessions, (rates, times)) in SESSIONS.into_iter().zip(&turns) {
+    println!("  raw SQLite, 1 row each, {CONCURRENT_WRITERS} writers   {:>10.0} transactions/s", raw.median());
+    println!(
+        "  raw SQLite, {ROWS_PER_COMMIT} rows each, {CONCURRENT_WRITERS} writers  {:>10.0} transactions/s",
+        alike.median()
+    );
+    println!("  store, one append each, {CONCURRENT_WRITERS} writers   {:>10.0} appends/s", appends.median());
+    for (sessions, (rates, times)) in SESSION_COUNTS.into_iter().zip(&turns) {
         println!(
             "  stdio, {sessions:>3} sessions                  {:>10.0} turns/s   p50 {:.2} ms, p99 {:.2} ms",
             rates.median(),
@@ -58,58 +64,58 @@ pub(crate) async fn run() -> Outcome {
         );
     }
     let at_64 = &turns[2].0;
-    let ratios = at_64.to(&alike);
+    let ratios = at_64.relative_to(&alike);
     let ratio = ratios.median();
     let (least, most) = ratios.range();
-    let judged = if ratio >= TARGET { "met" } else { "MISSED" };
+    let judged = if ratio >= TARGET_RATIO { "met" } else { "MISSED" };
     println!(
-        "  turns at 64 to raw of {ROWS} rows / {COMMITS}   {ratio:>10.2}  ({least:.2} to {most:.2} in the rounds; \
-         target: at least {TARGET}, {judged})"
+        "  turns at 64 to raw of {ROWS_PER_COMMIT} rows / {COMMITS_PER_TURN}   {ratio:>10.2}  ({least:.2} to {most:.2} in the rounds; \
+         target: at least {TARGET_RATIO}, {judged})"
     );
     // Smaller transactions than a turn has: what a row more costs is in these.
-    let ratio = at_64.to(&raw).median();
-    let judged = if ratio >= TARGET { "met" } else { "MISSED" };
+    let ratio = at_64.relative_to(&raw).median();
+    let judged = if ratio >= TARGET_RATIO { "met" } else { "MISSED" };
     println!(
-        "  turns at 64 to raw of 1 row / {COMMITS}    {ratio:>10.2}  (target, read so: at least {TARGET}, {judged})"
+        "  turns at 64 to raw of 1 row / {COMMITS_PER_TURN}    {ratio:>10.2}  (target, read so: at least {TARGET_RATIO}, {judged})"
     );
-    println!("  turns at 64 to appends / {COMMITS}         {:>10.2}", at_64.to(&appends).median());
+    println!("  turns at 64 to appends / {COMMITS_PER_TURN}         {:>10.2}", at_64.relative_to(&appends).median());
     Ok(())
 }
 
 /// How the memory of a host grows over many turns.
-pub(crate) async fn memory() -> Outcome {
-    const TURNS: usize = 100_000;
-    const EVERY: usize = 10_000;
-    println!("memory: {TURNS} turns without a model in 64 sessions over the stdio channel");
-    let mut child = Child::start().await?;
+pub(crate) async fn run_memory() -> BenchResult {
+    const MEMORY_TURNS: usize = 100_000;
+    const TURNS_PER_READING: usize = 10_000;
+    println!("memory: {MEMORY_TURNS} turns without a model in 64 sessions over the stdio channel");
+    let mut child = BenchHost::start().await?;
     let mut readings = Vec::new();
-    for turns in (EVERY..=TURNS).step_by(EVERY) {
-        child.talk_for(64, EVERY).await?;
-        let kilobytes = child.memory()?;
+    for turns in (TURNS_PER_READING..=MEMORY_TURNS).step_by(TURNS_PER_READING) {
+        child.run_turns(64, TURNS_PER_READING).await?;
+        let kilobytes = child.memory_kb()?;
         println!("  after {turns:>6} turns {kilobytes:>8} kB");
         readings.push(kilobytes);
     }
-    child.end().await?;
+    child.shut_down().await?;
     // The first half fills caches, which have a size; the second says whether something grows for ever.
     let (middle, last) = (readings[readings.len() / 2 - 1], readings[readings.len() - 1]);
     #[expect(clippy::cast_precision_loss, reason = "kilobytes of a process")]
-    let slope = (last as f64 - middle as f64) * 1024.0 / (TURNS / 2) as f64;
+    let slope = (last as f64 - middle as f64) * 1024.0 / (MEMORY_TURNS / 2) as f64;
     println!("  second half: {slope:.0} bytes a turn");
     Ok(())
 }
 
 /// Figures a second, of which the middle one counts.
 #[derive(Default)]
-struct Rates(Vec<f64>);
+struct RateSample(Vec<f64>);
 
-impl Rates {
+impl RateSample {
     fn push(&mut self, rate: f64) {
         self.0.push(rate);
     }
 
     /// Turns of each round to what four commits of the same round would give.
-    fn to(&self, rates: &Self) -> Self {
-        Self(self.0.iter().zip(&rates.0).map(|(turns, rate)| turns / (rate / COMMITS)).collect())
+    fn relative_to(&self, rates: &Self) -> Self {
+        Self(self.0.iter().zip(&rates.0).map(|(turns, rate)| turns / (rate / COMMITS_PER_TURN)).collect())
     }
 
     fn sorted(&self) -> Vec<f64> {
@@ -128,22 +134,22 @@ impl Rates {
     }
 }
 
-async fn store_appends() -> Result<f64, Box<dyn std::error::Error>> {
+async fn measure_store_appends() -> Result<f64, Box<dyn std::error::Error>> {
     let folder = tempfile::tempdir()?;
     let store = Arc::new(SqliteStore::open(folder.path().join("capstan.db"))?);
     let begun = Instant::now();
     let mut writers = tokio::task::JoinSet::new();
-    for writer in 0..WRITERS {
+    for writer in 0..CONCURRENT_WRITERS {
         let store = Arc::clone(&store);
         let tape = TapeName::parse(format!("t{writer}"))?;
         writers.spawn(async move {
             let mut batch = Batch::new();
-            batch.push(Fact::EnsureTape(NewTape::named(tape.clone())));
+            batch.push(Fact::EnsureTape(NewTape::with_name(tape.clone())));
             store.commit(batch).await?;
             let mut count = 0_u32;
-            while begun.elapsed() < EACH {
+            while begun.elapsed() < LOAD_ROUND_DURATION {
                 let mut batch = Batch::new();
-                batch.append(&tape, Draft::message(&ChatMessage::user("hello")));
+                batch.append(&tape, EntryDraft::message(&ChatMessage::user("hello")));
                 store.commit(batch).await?;
                 count += 1;
             }

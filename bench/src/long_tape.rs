@@ -11,49 +11,49 @@ use capstan::{Capstan, Host};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::Outcome;
-use crate::sample::{Sample, print_ratio, print_row};
+use crate::BenchResult;
+use crate::timing_sample::{TimingSample, print_ratio, print_row};
 
-const SHORT: u64 = 1_000;
-const LONG: u64 = 1_000_000;
+const SHORT_TAPE_ENTRIES: u64 = 1_000;
+const LONG_TAPE_ENTRIES: u64 = 1_000_000;
 /// How many entries follow the anchor before the first turn.
-const AFTER_ANCHOR: u64 = 20;
+const ENTRIES_AFTER_ANCHOR: u64 = 20;
 /// How many entries one commit imports.
-const CHUNK: u64 = 10_000;
+const ENTRIES_PER_IMPORT: u64 = 10_000;
 /// After this many turns both tapes get a new anchor, so that what follows it stays short.
-const PHASE: usize = 10;
-const WARM_UP: usize = 20;
-const TURNS: usize = 300;
+const TURNS_PER_ANCHOR: usize = 10;
+const LONG_TAPE_WARM_UP_TURNS: usize = 20;
+const LONG_TAPE_TURNS: usize = 300;
 
 /// A host with one tape of a given length.
-struct Place {
+struct TapeBench {
     host: Host,
     entries: u64,
-    sample: Sample,
+    sample: TimingSample,
     _folder: TempDir,
 }
 
-impl Place {
+impl TapeBench {
     async fn new(entries: u64) -> Result<Self, Box<dyn std::error::Error>> {
         let folder = tempfile::tempdir()?;
         let workspace = folder.path().canonicalize()?;
         let store: Arc<dyn Store> = Arc::new(SqliteStore::open(folder.path().join("capstan.db"))?);
-        fill(store.as_ref(), &workspace, entries).await?;
+        fill_tape(store.as_ref(), &workspace, entries).await?;
         let builder = Capstan::builder().home(&workspace).workspace(&workspace).set("model", "demo:");
         let host = builder.store(store).start().await?;
-        Ok(Self { host, entries, sample: Sample::default(), _folder: folder })
+        Ok(Self { host, entries, sample: TimingSample::default(), _folder: folder })
     }
 
     /// Had the turns been on another tape, the ratio would be 1 and mean nothing.
-    async fn check(&self) -> Outcome {
+    async fn check_head(&self) -> BenchResult {
         let tapes = self.host.tapes().list().await?;
         let heads: Vec<u64> = tapes.iter().map(|tape| tape.head.0).collect();
         println!("  the tape of {} entries has {heads:?} now", self.entries);
-        let grown = self.entries + TURNS as u64;
+        let grown = self.entries + LONG_TAPE_TURNS as u64;
         if matches!(heads[..], [head] if head > grown) { Ok(()) } else { Err("the turns were on another tape".into()) }
     }
 
-    async fn turn(&self, text: &str) -> Result<Duration, Box<dyn std::error::Error>> {
+    async fn time_turn(&self, text: &str) -> Result<Duration, Box<dyn std::error::Error>> {
         let event = Event::message("cli", "local", text);
         let begun = Instant::now();
         let served = self.host.serve(event).await?;
@@ -66,30 +66,31 @@ impl Place {
 }
 
 /// Fills the tape of the session that the turns will be on.
-async fn fill(store: &dyn Store, workspace: &Path, count: u64) -> Result<(), StoreError> {
+async fn fill_tape(store: &dyn Store, workspace: &Path, count: u64) -> Result<(), StoreError> {
     let workspace = workspace.to_string_lossy().into_owned();
     let tape = tape_name(&TapeAddress { workspace: workspace.into(), session: "cli:local".into() });
     let mut batch = Batch::new();
-    batch.push(Fact::EnsureTape(NewTape::named(tape.clone())));
+    batch.push(Fact::EnsureTape(NewTape::with_name(tape.clone())));
     store.commit(batch).await?;
     let mut next = 1;
     while next <= count {
-        let last = count.min(next + CHUNK - 1);
-        store.commit(import(&tape, (next..=last).map(|id| entry(id, count)).collect())).await?;
+        let last = count.min(next + ENTRIES_PER_IMPORT - 1);
+        store.commit(import_batch(&tape, (next..=last).map(|id| sample_entry(id, count)).collect())).await?;
         next = last + 1;
     }
     Ok(())
 }
 
-fn import(tape: &TapeName, entries: Vec<Entry>) -> Batch {
+fn import_batch(tape: &TapeName, entries: Vec<Entry>) -> Batch {
     let mut batch = Batch::new();
-    batch.push(Fact::Import { tape: tape.clone(), entries });
+    batch.push(Fact::ImportEntries { tape: tape.clone(), entries });
     batch
 }
 
 /// An entry as a turn might have written it: anchors now and then, the last one near the end.
-fn entry(id: u64, count: u64) -> Entry {
-    let is_anchor = id == 1 || id == count - AFTER_ANCHOR || (id < count - AFTER_ANCHOR && id.is_multiple_of(1000));
+fn sample_entry(id: u64, count: u64) -> Entry {
+    let is_anchor =
+        id == 1 || id == count - ENTRIES_AFTER_ANCHOR || (id < count - ENTRIES_AFTER_ANCHOR && id.is_multiple_of(1000));
     let text = format!("message {id}: the capstan winds the rope, and the rope lifts the anchor from the ground");
     let (kind, payload) = match id % 2 {
         _ if is_anchor => ("anchor", json!({"name": "phase", "state": {"summary": "so far"}})),
@@ -97,37 +98,37 @@ fn entry(id: u64, count: u64) -> Entry {
         _ => ("message", json!({"role": "assistant", "content": text})),
     };
     let line = json!({"id": id, "kind": kind, "payload": payload, "meta": {}, "date": "2026-11-15T20:57:42+00:00"});
-    read(line)
+    parse_entry(line)
 }
 
-fn read(line: Value) -> Entry {
+fn parse_entry(line: Value) -> Entry {
     serde_json::from_value(line).unwrap_or_else(|error| unreachable!("an entry as it is written: {error}"))
 }
 
-pub(crate) async fn run() -> Outcome {
+pub(crate) async fn run() -> BenchResult {
     println!(
-        "long-tape: a turn (demo model) on a tape of {LONG} entries and on one of {SHORT}, {TURNS} each, in turns"
+        "long-tape: a turn (demo model) on a tape of {LONG_TAPE_ENTRIES} entries and on one of {SHORT_TAPE_ENTRIES}, {LONG_TAPE_TURNS} each, in turns"
     );
     let begun = Instant::now();
-    let mut places = [Place::new(SHORT).await?, Place::new(LONG).await?];
+    let mut places = [TapeBench::new(SHORT_TAPE_ENTRIES).await?, TapeBench::new(LONG_TAPE_ENTRIES).await?];
     println!("  databases in {}, filled in {:.1} s", std::env::temp_dir().display(), begun.elapsed().as_secs_f64());
-    for number in 0..WARM_UP + TURNS {
+    for number in 0..LONG_TAPE_WARM_UP_TURNS + LONG_TAPE_TURNS {
         // Whoever goes first may pay for something that both need.
         if number % 2 == 0 {
             places.reverse();
         }
         for place in &mut places {
-            let elapsed = place.turn("hello").await?;
-            if number >= WARM_UP {
+            let elapsed = place.time_turn("hello").await?;
+            if number >= LONG_TAPE_WARM_UP_TURNS {
                 place.sample.push(elapsed);
             }
-            if number % PHASE == 0 {
-                place.turn(",tape.handoff name=phase summary='so far'").await?;
+            if number % TURNS_PER_ANCHOR == 0 {
+                place.time_turn(",tape.handoff name=phase summary='so far'").await?;
             }
         }
     }
     for place in &places {
-        place.check().await?;
+        place.check_head().await?;
     }
     // Reversed an even number of times, they stand as they did.
     let [short, long] = &places;
@@ -137,4 +138,4 @@ pub(crate) async fn run() -> Outcome {
     Ok(())
 }
 
-const _: () = assert!((WARM_UP + TURNS).div_ceil(2).is_multiple_of(2));
+const _: () = assert!((LONG_TAPE_WARM_UP_TURNS + LONG_TAPE_TURNS).div_ceil(2).is_multiple_of(2));

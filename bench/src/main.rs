@@ -7,9 +7,9 @@ mod cold_start;
 mod hooks;
 mod load;
 mod long_tape;
-mod many;
-mod sample;
+mod many_sessions;
 mod search;
+mod timing_sample;
 mod turn;
 
 use std::process::ExitCode;
@@ -19,7 +19,7 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// What a benchmark ends with.
-type Outcome = Result<(), Box<dyn std::error::Error>>;
+type BenchResult = Result<(), Box<dyn std::error::Error>>;
 
 const USAGE: &str = "usage: cargo run --release -p capstan-bench -- NAME
   long-tape    a turn on a tape of a million entries against one on a tape of a thousand
@@ -39,27 +39,27 @@ fn main() -> ExitCode {
     }
     let name = std::env::args().nth(1).unwrap_or_default();
     let outcome = match name.as_str() {
-        "long-tape" => in_runtime(long_tape::run()),
-        "hooks" => in_runtime(hooks::run()),
-        "search" => in_runtime(search::run()),
-        "turn" => in_runtime(turn::run()),
-        "load" => in_runtime(load::run()),
-        "memory" => in_runtime(load::memory()),
-        "many" => in_runtime(many::run()),
-        load::SERVE if std::env::var_os(load::WITH_AGENT).is_some() => {
+        "long-tape" => block_on_runtime(long_tape::run()),
+        "hooks" => block_on_runtime(hooks::run()),
+        "search" => block_on_runtime(search::run()),
+        "turn" => block_on_runtime(turn::run()),
+        "load" => block_on_runtime(load::run()),
+        "memory" => block_on_runtime(load::run_memory()),
+        "many" => block_on_runtime(many_sessions::run()),
+        load::SERVE_COMMAND if std::env::var_os(load::WITH_AGENT_VARIABLE).is_some() => {
             return capstan::Capstan::builder().build().main();
         }
         // Started by the benchmarks above: a distribution whose model stage is an echo.
-        load::SERVE => return capstan::Capstan::builder().plugin(turn::Echo).build().main(),
+        load::SERVE_COMMAND => return capstan::Capstan::builder().plugin(turn::EchoPlugin).build().main(),
         "agent" => agent::run(),
         "cold-start" => cold_start::run(),
-        "all" => in_runtime(hooks::run())
-            .and_then(|()| in_runtime(turn::run()))
-            .and_then(|()| in_runtime(load::run()))
-            .and_then(|()| in_runtime(load::memory()))
-            .and_then(|()| in_runtime(many::run()))
-            .and_then(|()| in_runtime(search::run()))
-            .and_then(|()| in_runtime(long_tape::run()))
+        "all" => block_on_runtime(hooks::run())
+            .and_then(|()| block_on_runtime(turn::run()))
+            .and_then(|()| block_on_runtime(load::run()))
+            .and_then(|()| block_on_runtime(load::run_memory()))
+            .and_then(|()| block_on_runtime(many_sessions::run()))
+            .and_then(|()| block_on_runtime(search::run()))
+            .and_then(|()| block_on_runtime(long_tape::run()))
             .and_then(|()| agent::run())
             .and_then(|()| cold_start::run()),
         _ => {
@@ -77,6 +77,6 @@ fn main() -> ExitCode {
 }
 
 /// The runtime that the command line has.
-fn in_runtime(benchmark: impl Future<Output = Outcome>) -> Outcome {
+fn block_on_runtime(benchmark: impl Future<Output = BenchResult>) -> BenchResult {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(benchmark)
 }

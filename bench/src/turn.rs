@@ -3,48 +3,50 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use capstan::hooks::args::Prompt;
+use capstan::hooks::args::PromptContent;
 use capstan::hooks::points::RunModel;
-use capstan::hooks::{BoxError, Plugin, Registrar};
+use capstan::hooks::{BoxError, HookRegistrar, Plugin};
 use capstan::protocol::Event;
 use capstan::store::SqliteStore;
 use capstan::tape::{MemoryStore, Store};
 use capstan::{Capstan, Host};
 
-use crate::Outcome;
-use crate::sample::{Sample, print_ratio, print_row};
+use crate::BenchResult;
+use crate::timing_sample::{TimingSample, print_ratio, print_row};
 
-const WARM_UP: usize = 20;
-const TURNS: usize = 300;
+const TURN_WARM_UP_ROUNDS: usize = 20;
+const TURN_ROUNDS: usize = 300;
 
 /// Answers without a model.
-pub(crate) struct Echo;
+pub(crate) struct EchoPlugin;
 
-impl Plugin for Echo {
+impl Plugin for EchoPlugin {
     fn name(&self) -> &'static str {
         "echo"
     }
 
-    fn register(&self, hooks: &mut Registrar) -> Result<(), BoxError> {
-        hooks.on(RunModel, |prompt: Prompt| async move { Ok(Some(prompt.text())) });
+    fn register(&self, hooks: &mut HookRegistrar) -> Result<(), BoxError> {
+        hooks.on(RunModel, |prompt: PromptContent| async move { Ok(Some(prompt.text())) });
         Ok(())
     }
 }
 
-async fn host(folder: &std::path::Path, store: Arc<dyn Store>) -> Result<Host, capstan::Failure> {
+async fn echo_host(folder: &std::path::Path, store: Arc<dyn Store>) -> Result<Host, capstan::CommandError> {
     let builder = Capstan::builder().home(folder).workspace(folder).set("model", "demo:");
-    builder.store(store).plugin(Echo).start().await
+    builder.store(store).plugin(EchoPlugin).start().await
 }
 
-pub(crate) async fn run() -> Outcome {
-    println!("turn: a whole turn without a model, {TURNS} each, in turns");
+pub(crate) async fn run() -> BenchResult {
+    println!("turn: a whole turn without a model, {TURN_ROUNDS} each, in turns");
     let folder = tempfile::tempdir()?;
     println!("  database in {}", folder.path().display());
     let sqlite = SqliteStore::open(folder.path().join("capstan.db"))?;
-    let hosts =
-        [host(folder.path(), Arc::new(MemoryStore::new())).await?, host(folder.path(), Arc::new(sqlite)).await?];
-    let mut samples = [Sample::default(), Sample::default()];
-    for number in 0..WARM_UP + TURNS {
+    let hosts = [
+        echo_host(folder.path(), Arc::new(MemoryStore::new())).await?,
+        echo_host(folder.path(), Arc::new(sqlite)).await?,
+    ];
+    let mut samples = [TimingSample::default(), TimingSample::default()];
+    for number in 0..TURN_WARM_UP_ROUNDS + TURN_ROUNDS {
         for (host, sample) in hosts.iter().zip(&mut samples) {
             let event = Event::message("cli", "local", "hello");
             let begun = Instant::now();
@@ -53,7 +55,7 @@ pub(crate) async fn run() -> Outcome {
             if let Some(error) = served.error {
                 return Err(error.into());
             }
-            if number >= WARM_UP {
+            if number >= TURN_WARM_UP_ROUNDS {
                 sample.push(elapsed);
             }
         }

@@ -10,45 +10,45 @@
 
 use std::sync::Arc;
 
-use capstan::hooks::contracts::{ModelCall, ResultStream, RunApi, Runner, Stored};
+use capstan::hooks::contracts::{ModelCall, ResultStream, RunApi, Runner, StorageEntry};
 use capstan::hooks::points::ProvideRunners;
-use capstan::hooks::{BoxError, Plugin, Registrar};
+use capstan::hooks::{BoxError, HookRegistrar, Plugin};
 use capstan::protocol::{
-    ApiError, ApiErrorCode, Authority, Capabilities, ChatMessage, Descriptor, HostState, Map, ModelUse, ResultBody,
-    RunContext, RunResult, StateScope, StorageArea, TapeName, Uses,
+    ApiError, ApiErrorCode, ChatMessage, Descriptor, HostStateRequirement, JsonObject, ModelOperation, PermissionSet,
+    ResourceAccess, ResultBody, RunContext, RunResult, RunnerCapabilities, StateScope, StorageArea, TapeName,
 };
 use futures::{StreamExt as _, stream};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 /// Where the notebooks are. Each has the name of its conversation's tape.
-const AREA: StorageArea = StorageArea::Plugin;
+const NOTEBOOK_AREA: StorageArea = StorageArea::Plugin;
 /// The key of the pointer in the conversation's state.
-const POINTER: &str = "notebook";
+const POINTER_KEY: &str = "notebook";
 /// How many messages a notebook has, where the binding does not say.
-const KEEP: usize = 40;
+const DEFAULT_KEPT_MESSAGES: usize = 40;
 
 /// Talks with a model, from a notebook of its own.
 #[derive(Clone, Copy)]
-pub struct Notebook;
+pub struct NotebookRunner;
 
-impl Notebook {
+impl NotebookRunner {
     /// The id that bindings name.
     pub const ID: &str = "plugin:capstan/examples/notebook";
 }
 
-impl Plugin for Notebook {
+impl Plugin for NotebookRunner {
     fn name(&self) -> &'static str {
         "notebook"
     }
 
-    fn register(&self, hooks: &mut Registrar) -> Result<(), BoxError> {
+    fn register(&self, hooks: &mut HookRegistrar) -> Result<(), BoxError> {
         hooks.on_sync(ProvideRunners, || Ok(Some(vec![Arc::new(Self) as Arc<dyn Runner>])));
         Ok(())
     }
 }
 
-impl Runner for Notebook {
+impl Runner for NotebookRunner {
     fn descriptor(&self) -> Descriptor {
         let schema = json!({
             "type": "object",
@@ -60,18 +60,18 @@ impl Runner for Notebook {
         });
         Descriptor {
             description: Some("Talks with a model, and keeps its own context.".into()),
-            capabilities: Capabilities {
+            capabilities: RunnerCapabilities {
                 self_managed_context: true,
                 stateful_session: true,
-                host_state: HostState::Required,
+                host_state: HostStateRequirement::Required,
                 effects_through_host: true,
-                ..Capabilities::default()
+                ..RunnerCapabilities::default()
             },
-            permissions: Authority {
-                models: Uses { operations: [ModelUse::Invoke].into(), ..Uses::all() },
+            permissions: PermissionSet {
+                models: ResourceAccess { operations: [ModelOperation::Invoke].into(), ..ResourceAccess::all() },
                 state: [StateScope::Conversation].into(),
-                storage: [AREA].into(),
-                ..Authority::none()
+                storage: [NOTEBOOK_AREA].into(),
+                ..PermissionSet::none()
             },
             config_schema: Some(schema),
             ..Descriptor::new(Self::ID, "Notebook")
@@ -91,24 +91,26 @@ impl Runner for Notebook {
 
 /// Which page of its notebook a conversation is at.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Pointer {
+struct PagePointer {
     number: u64,
 }
 
 /// A page of a notebook: the context as it was after an answer.
 #[derive(Clone, Serialize, Deserialize)]
-struct Page {
+struct NotebookPage {
     number: u64,
     messages: Vec<ChatMessage>,
 }
 
 async fn serve(context: &RunContext, api: &RunApi) -> Result<Vec<ResultBody>, ApiError> {
-    let known = api.state.get(StateScope::Conversation, POINTER).await?;
-    let known: Option<Pointer> =
-        known.map(|pointer| serde_json::from_value(pointer).map_err(|error| unreadable(&error))).transpose()?;
+    let known = api.state.get(StateScope::Conversation, POINTER_KEY).await?;
+    let known: Option<PagePointer> =
+        known.map(|pointer| serde_json::from_value(pointer).map_err(|error| unreadable_error(&error))).transpose()?;
     let pointer = known.unwrap_or_default();
     let before = match known {
-        Some(pointer) => read(api, &context.context.tape).await?.into_iter().find(|page| page.number == pointer.number),
+        Some(pointer) => {
+            read_pages(api, &context.context.tape).await?.into_iter().find(|page| page.number == pointer.number)
+        }
         None => None,
     };
     let mut messages = before.as_ref().map(|page| page.messages.clone()).unwrap_or_default();
@@ -118,12 +120,12 @@ async fn serve(context: &RunContext, api: &RunApi) -> Result<Vec<ResultBody>, Ap
     let answer = api.models.invoke(call).await?;
     messages.push(ChatMessage::assistant(answer.text.clone()));
     let keep = context.config.get("keep").and_then(Value::as_u64).and_then(|keep| usize::try_from(keep).ok());
-    messages.drain(..messages.len().saturating_sub(keep.unwrap_or(KEEP)));
+    messages.drain(..messages.len().saturating_sub(keep.unwrap_or(DEFAULT_KEPT_MESSAGES)));
 
-    let next = Page { number: pointer.number + 1, messages };
-    let state = Map::from_iter([(POINTER.to_owned(), json!(Pointer { number: next.number }))]);
+    let next = NotebookPage { number: pointer.number + 1, messages };
+    let state = JsonObject::from_iter([(POINTER_KEY.to_owned(), json!(PagePointer { number: next.number }))]);
     // Both pages: nobody knows yet whether the pointer moves.
-    write(api, &context.context.tape, before.into_iter().chain([next]).collect()).await?;
+    write_pages(api, &context.context.tape, before.into_iter().chain([next]).collect()).await?;
     Ok(vec![
         ResultBody::StateUpdated { scope: StateScope::Conversation, state },
         ResultBody::MessageCompleted { content: answer.text.into(), provider_meta: answer.provider_meta },
@@ -132,22 +134,22 @@ async fn serve(context: &RunContext, api: &RunApi) -> Result<Vec<ResultBody>, Ap
 }
 
 /// The pages of a conversation's notebook. One that was thrown away has none.
-async fn read(api: &RunApi, tape: &TapeName) -> Result<Vec<Page>, ApiError> {
-    match api.storage.get(AREA, tape.as_str()).await {
-        Ok(pages) => serde_json::from_slice(&pages).map_err(|error| unreadable(&error)),
+async fn read_pages(api: &RunApi, tape: &TapeName) -> Result<Vec<NotebookPage>, ApiError> {
+    match api.storage.get(NOTEBOOK_AREA, tape.as_str()).await {
+        Ok(pages) => serde_json::from_slice(&pages).map_err(|error| unreadable_error(&error)),
         Err(error) if error.code == ApiErrorCode::NotFound => Ok(Vec::new()),
         Err(error) => Err(error),
     }
 }
 
-async fn write(api: &RunApi, tape: &TapeName, pages: Vec<Page>) -> Result<(), ApiError> {
-    let pages = serde_json::to_vec(&pages).map_err(|error| unreadable(&error))?;
+async fn write_pages(api: &RunApi, tape: &TapeName, pages: Vec<NotebookPage>) -> Result<(), ApiError> {
+    let pages = serde_json::to_vec(&pages).map_err(|error| unreadable_error(&error))?;
     loop {
-        match api.storage.put(AREA, tape.as_str(), pages.clone()).await {
+        match api.storage.put(NOTEBOOK_AREA, tape.as_str(), pages.clone()).await {
             Err(error) if error.code == ApiErrorCode::PayloadTooLarge => {
                 // Another conversation may throw the same away at the same time.
-                let oldest = oldest(api, tape).await?.ok_or(error)?;
-                api.storage.delete(AREA, &oldest).await?;
+                let oldest = oldest_notebook(api, tape).await?.ok_or(error)?;
+                api.storage.delete(NOTEBOOK_AREA, &oldest).await?;
             }
             done => return done.map(drop),
         }
@@ -155,10 +157,10 @@ async fn write(api: &RunApi, tape: &TapeName, pages: Vec<Page>) -> Result<(), Ap
 }
 
 /// The notebook of another conversation that was not written for the longest time.
-async fn oldest(api: &RunApi, but_not: &TapeName) -> Result<Option<String>, ApiError> {
-    let (mut oldest, mut cursor): (Option<Stored>, _) = (None, None);
+async fn oldest_notebook(api: &RunApi, but_not: &TapeName) -> Result<Option<String>, ApiError> {
+    let (mut oldest, mut cursor): (Option<StorageEntry>, _) = (None, None);
     loop {
-        let list = api.storage.list(AREA, cursor.as_deref(), 200).await?;
+        let list = api.storage.list(NOTEBOOK_AREA, cursor.as_deref(), 200).await?;
         let others = list.items.into_iter().filter(|stored| stored.name != but_not.as_str());
         oldest = oldest.into_iter().chain(others).min_by_key(|stored| stored.at);
         cursor = list.next;
@@ -168,6 +170,6 @@ async fn oldest(api: &RunApi, but_not: &TapeName) -> Result<Option<String>, ApiE
     }
 }
 
-fn unreadable(error: &serde_json::Error) -> ApiError {
+fn unreadable_error(error: &serde_json::Error) -> ApiError {
     ApiError::new(ApiErrorCode::RuntimeError, format!("the notebook of this conversation cannot be read: {error}"))
 }

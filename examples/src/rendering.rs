@@ -3,23 +3,23 @@
 //! It may give several messages, or [`Rendered::Silent`] for none at all.
 
 use capstan::hooks::args::ModelText;
-use capstan::hooks::points::{RenderOutbound, Rendered};
-use capstan::hooks::{BoxError, Inbound, Plugin, Registrar};
-use capstan::protocol::{Outbound, SessionId};
+use capstan::hooks::points::{RenderOutbound, RenderedOutbound};
+use capstan::hooks::{BoxError, HookRegistrar, InboundEvent, Plugin};
+use capstan::protocol::{OutboundMessage, SessionId};
 
 /// Signs every reply.
-pub struct Signature(pub &'static str);
+pub struct SignaturePlugin(pub &'static str);
 
-impl Plugin for Signature {
+impl Plugin for SignaturePlugin {
     fn name(&self) -> &'static str {
         "signature"
     }
 
-    fn register(&self, hooks: &mut Registrar) -> Result<(), BoxError> {
+    fn register(&self, hooks: &mut HookRegistrar) -> Result<(), BoxError> {
         let signature = self.0;
-        hooks.on(RenderOutbound, move |message: Inbound, session: SessionId, output: ModelText| async move {
+        hooks.on(RenderOutbound, move |message: InboundEvent, session: SessionId, output: ModelText| async move {
             let text = format!("{}\n-- {signature}", &*output);
-            Ok(Some(Rendered::Messages(vec![Outbound::reply_to(&message, session, text)])))
+            Ok(Some(RenderedOutbound::Messages(vec![OutboundMessage::reply_to(&message, session, text)])))
         });
         Ok(())
     }

@@ -8,28 +8,28 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use capstan::hooks::points::ProvideTapeStore;
-use capstan::hooks::{BoxError, Plugin, Registrar};
+use capstan::hooks::{BoxError, HookRegistrar, Plugin};
 use capstan::protocol::{EntryId, TapeName};
-use capstan::tape::{Entry, Slice, StoreError, TapeStore};
+use capstan::tape::{Entry, StoreError, TapeSlice, TapeStore};
 
 /// A place for entries, by tape and id. Clones are the same shelf.
 #[derive(Clone, Default)]
-pub struct Shelf {
+pub struct ExampleTapeStore {
     tapes: Arc<Mutex<BTreeMap<TapeName, BTreeMap<EntryId, Entry>>>>,
 }
 
-impl Shelf {
+impl ExampleTapeStore {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<TapeName, BTreeMap<EntryId, Entry>>> {
         self.tapes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Plugin for Shelf {
+impl Plugin for ExampleTapeStore {
     fn name(&self) -> &'static str {
         "shelf"
     }
 
-    fn register(&self, hooks: &mut Registrar) -> Result<(), BoxError> {
+    fn register(&self, hooks: &mut HookRegistrar) -> Result<(), BoxError> {
         let store = self.clone();
         hooks.on_sync(ProvideTapeStore, move || Ok(Some(Arc::new(store.clone()) as Arc<dyn TapeStore>)));
         Ok(())
@@ -37,7 +37,7 @@ impl Plugin for Shelf {
 }
 
 #[async_trait]
-impl TapeStore for Shelf {
+impl TapeStore for ExampleTapeStore {
     async fn append(&self, tape: &TapeName, entries: &[Entry]) -> Result<(), StoreError> {
         let mut tapes = self.lock();
         let kept = tapes.entry(tape.clone()).or_default();
@@ -48,8 +48,8 @@ impl TapeStore for Shelf {
         Ok(())
     }
 
-    async fn read(&self, tape: &TapeName, slice: &Slice) -> Result<Vec<Entry>, StoreError> {
-        Ok(self.lock().get(tape).map(|kept| slice.of(kept.values())).unwrap_or_default())
+    async fn read(&self, tape: &TapeName, slice: &TapeSlice) -> Result<Vec<Entry>, StoreError> {
+        Ok(self.lock().get(tape).map(|kept| slice.select(kept.values())).unwrap_or_default())
     }
 
     async fn tapes(&self) -> Result<Vec<TapeName>, StoreError> {

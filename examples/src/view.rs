@@ -6,9 +6,9 @@
 use std::sync::Arc;
 
 use capstan::hooks::points::BuildTapeContext;
-use capstan::hooks::{BoxError, Plugin, Registrar};
+use capstan::hooks::{BoxError, HookRegistrar, Plugin};
 use capstan::protocol::ChatMessage;
-use capstan::tape::{DefaultView, Kind, View, Window};
+use capstan::tape::{ContextWindow, DefaultView, EntryKind, View};
 
 /// Shows only the newest messages.
 #[derive(Clone, Copy)]
@@ -22,7 +22,7 @@ impl Plugin for ShortMemory {
         "short-memory"
     }
 
-    fn register(&self, hooks: &mut Registrar) -> Result<(), BoxError> {
+    fn register(&self, hooks: &mut HookRegistrar) -> Result<(), BoxError> {
         let view = *self;
         hooks.on_sync(BuildTapeContext, move || Ok(Some(Arc::new(view) as Arc<dyn View>)));
         Ok(())
@@ -30,12 +30,12 @@ impl Plugin for ShortMemory {
 }
 
 impl View for ShortMemory {
-    fn messages(&self, window: &Window) -> Vec<ChatMessage> {
+    fn messages(&self, window: &ContextWindow) -> Vec<ChatMessage> {
         let mut all = DefaultView.messages(window);
         all.split_off(all.len().saturating_sub(self.messages))
     }
 
-    fn kinds(&self) -> &[Kind] {
+    fn kinds(&self) -> &[EntryKind] {
         DefaultView.kinds()
     }
 }

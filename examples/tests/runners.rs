@@ -2,23 +2,23 @@
 
 use std::path::Path;
 
-use capstan::protocol::{ActorRef, Binding, BlobHash, Event, Role, StateScope, Timestamp};
-use capstan::tape::{Batch, DefaultView, Entry, Fact, Kept, Kind, Slice, View as _};
-use capstan::{Capstan, Host, Served};
-use capstan_examples::notebook::Notebook;
-use capstan_examples::rules::Rules;
+use capstan::protocol::{ActorRef, Binding, BlobHash, Event, MessageRole, StateScope, Timestamp};
+use capstan::tape::{Batch, DefaultView, Entry, EntryKind, Fact, KeyValueRecord, TapeSlice, View as _};
+use capstan::{Capstan, Host, ServedEvent};
+use capstan_examples::notebook::NotebookRunner;
+use capstan_examples::rules::RulesRunner;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-const INTRODUCTION: &str = "I am the demo model";
+const DEMO_INTRO: &str = "I am the demo model";
 
 /// A host with both runners, in this home.
-async fn start(home: &Path) -> Host {
-    let builder = Capstan::builder().plugin(Rules).plugin(Notebook).workspace(home).home(home.join("home"));
+async fn start_host(home: &Path) -> Host {
+    let builder = Capstan::builder().plugin(RulesRunner).plugin(NotebookRunner).workspace(home).home(home.join("home"));
     builder.set("model", "demo:").set("message_context", "false").start().await.unwrap()
 }
 
-async fn save(host: &Host, binding: Value) {
+async fn save_binding(host: &Host, binding: Value) {
     let binding: Binding = serde_json::from_value(binding).unwrap();
     host.bindings().save(&binding, &host.runners()).await.unwrap();
 }
@@ -48,9 +48,9 @@ fn g02_the_binding_that_the_documentation_shows_works_in_the_binary_it_names() {
 }
 
 /// The binding of `docs/runners.md`: everything on this channel goes by rules.
-fn rules() -> Value {
+fn rules_binding() -> Value {
     json!({
-        "binding_id": "club", "runner_id": Rules::ID, "scope": {"channel": "cli"},
+        "binding_id": "club", "runner_id": RulesRunner::ID, "scope": {"channel": "cli"},
         "state_policy": {"enabled": true},
         "runner_config": {"rules": [
             {"word": "cheers", "does": "count", "says": "That is {count}."},
@@ -64,9 +64,9 @@ fn rules() -> Value {
     })
 }
 
-fn notebook() -> Value {
+fn notebook_binding() -> Value {
     json!({
-        "binding_id": "diary", "runner_id": Notebook::ID, "scope": {"channel": "cli"},
+        "binding_id": "diary", "runner_id": NotebookRunner::ID, "scope": {"channel": "cli"},
         "state_policy": {"enabled": true}, "runner_config": {"keep": 6},
     })
 }
@@ -75,30 +75,30 @@ fn message(chat: &str, actor: &str, text: &str) -> Event {
     Event { actor: Some(ActorRef { id: actor.to_owned(), name: None }), ..Event::message("cli", chat, text) }
 }
 
-async fn say(host: &Host, chat: &str, actor: &str, text: &str) -> String {
+async fn send(host: &Host, chat: &str, actor: &str, text: &str) -> String {
     let served = host.serve(message(chat, actor, text)).await.unwrap();
     assert_eq!(served.error, None, "{text}");
     served.output
 }
 
-async fn entries(host: &Host, chat: &str) -> Vec<Entry> {
+async fn chat_entries(host: &Host, chat: &str) -> Vec<Entry> {
     let session = format!("cli:{chat}");
     let tapes = host.tapes().list().await.unwrap();
     let mut of_session = tapes.into_iter().filter(|tape| tape.session.as_ref().is_some_and(|s| s.as_str() == session));
     let tape = of_session.next().unwrap().name;
     assert!(of_session.next().is_none(), "one session has one tape");
-    host.tapes().read(&tape, &Slice::all()).await.unwrap()
+    host.tapes().read(&tape, &TapeSlice::all()).await.unwrap()
 }
 
 /// What was said in a chat, by whoever served it.
-async fn said(host: &Host, chat: &str) -> Vec<String> {
-    let messages = entries(host, chat).await.into_iter().filter(|entry| entry.kind == Kind::Message);
+async fn chat_texts(host: &Host, chat: &str) -> Vec<String> {
+    let messages = chat_entries(host, chat).await.into_iter().filter(|entry| entry.kind == EntryKind::Message);
     messages.map(|entry| entry.payload["content"].as_str().unwrap().to_owned()).collect()
 }
 
 /// How many keys are kept, by the scope that their space names.
-async fn kept(host: &Host, scope: StateScope) -> u64 {
-    let spaces = host.tapes().store().spaces("state:").await.unwrap();
+async fn count_state_keys(host: &Host, scope: StateScope) -> u64 {
+    let spaces = host.tapes().store().namespaces("state:").await.unwrap();
     let of_scope = spaces.iter().filter(|space| space.space.contains(json!(scope).as_str().unwrap()));
     of_scope.map(|space| space.rows).sum()
 }
@@ -106,50 +106,53 @@ async fn kept(host: &Host, scope: StateScope) -> u64 {
 #[tokio::test]
 async fn g06_rules_keep_votes_for_a_conversation_and_notes_for_a_person_over_a_restart() {
     let home = TempDir::new().unwrap();
-    let host = start(home.path()).await;
-    save(&host, rules()).await;
-    assert_eq!(say(&host, "family", "ann", "Vote tea").await, "tea has 1");
-    assert_eq!(say(&host, "family", "bob", "vote tea").await, "tea has 2");
-    assert_eq!(say(&host, "family", "cid", "vote coffee").await, "coffee has 1");
-    assert_eq!(say(&host, "family", "ann", "remember the milk").await, "Noted: the milk");
-    assert_eq!(say(&host, "family", "bob", "vote").await, "What? Please say it in the same message.");
+    let host = start_host(home.path()).await;
+    save_binding(&host, rules_binding()).await;
+    assert_eq!(send(&host, "family", "ann", "Vote tea").await, "tea has 1");
+    assert_eq!(send(&host, "family", "bob", "vote tea").await, "tea has 2");
+    assert_eq!(send(&host, "family", "cid", "vote coffee").await, "coffee has 1");
+    assert_eq!(send(&host, "family", "ann", "remember the milk").await, "Noted: the milk");
+    assert_eq!(send(&host, "family", "bob", "vote").await, "What? Please say it in the same message.");
     host.stop().await.unwrap();
 
-    let host = start(home.path()).await;
-    assert_eq!(say(&host, "family", "bob", "vote coffee").await, "coffee has 2", "he changed his mind");
-    assert_eq!(say(&host, "family", "ann", "result").await, "3 votes: coffee: 2, tea: 1");
-    assert_eq!(say(&host, "work", "ann", "result").await, "0 votes: ", "that is another conversation");
-    assert_eq!(say(&host, "work", "ann", "notes").await, "1 notes\n- the milk", "and the same person");
-    assert_eq!(say(&host, "work", "bob", "notes").await, "0 notes\n");
-    assert_eq!((kept(&host, StateScope::Conversation).await, kept(&host, StateScope::Actor).await), (3, 1));
+    let host = start_host(home.path()).await;
+    assert_eq!(send(&host, "family", "bob", "vote coffee").await, "coffee has 2", "he changed his mind");
+    assert_eq!(send(&host, "family", "ann", "result").await, "3 votes: coffee: 2, tea: 1");
+    assert_eq!(send(&host, "work", "ann", "result").await, "0 votes: ", "that is another conversation");
+    assert_eq!(send(&host, "work", "ann", "notes").await, "1 notes\n- the milk", "and the same person");
+    assert_eq!(send(&host, "work", "bob", "notes").await, "0 notes\n");
+    assert_eq!(
+        (count_state_keys(&host, StateScope::Conversation).await, count_state_keys(&host, StateScope::Actor).await),
+        (3, 1)
+    );
     host.stop().await.unwrap();
 }
 
 #[tokio::test]
 async fn a07_what_people_call_themselves_or_say_is_no_part_of_an_answers_form() {
     let home = TempDir::new().unwrap();
-    let host = start(home.path()).await;
+    let host = start_host(home.path()).await;
     let rule = |word: &str, does: &str, says: &str| json!({"word": word, "does": does, "says": says});
-    let mut binding = rules();
+    let mut binding = rules_binding();
     binding["runner_config"]["rules"] = json!([
         rule("remember", "remember", "{name} said {text}"),
         rule("notes", "recall", "{name}: {list} ({what}"),
         rule("a", "count", "{count}"),
         rule("a/b", "count", "{count}"),
     ]);
-    save(&host, binding).await;
-    assert_eq!(say(&host, "family", "{list}", "remember {count} {name}").await, "{list} said {count} {name}");
-    assert_eq!(say(&host, "family", "{text}", "notes").await, "{text}: - {count} {name} ({what}");
-    assert_eq!(say(&host, "family", "ann", "a/b").await, "1");
-    assert_eq!(say(&host, "family", "ann", "a").await, "1", "a rule counts its own");
+    save_binding(&host, binding).await;
+    assert_eq!(send(&host, "family", "{list}", "remember {count} {name}").await, "{list} said {count} {name}");
+    assert_eq!(send(&host, "family", "{text}", "notes").await, "{text}: - {count} {name} ({what}");
+    assert_eq!(send(&host, "family", "ann", "a/b").await, "1");
+    assert_eq!(send(&host, "family", "ann", "a").await, "1", "a rule counts its own");
     host.stop().await.unwrap();
 }
 
 #[tokio::test]
 async fn a07_rules_serve_what_is_no_message_and_say_nothing_where_none_fits() {
     let home = TempDir::new().unwrap();
-    let host = start(home.path()).await;
-    save(&host, rules()).await;
+    let host = start_host(home.path()).await;
+    save_binding(&host, rules_binding()).await;
     for (name, number) in [("Ann", 1), ("Bob", 2)] {
         let joined = json!({
             "event_type": "group.member_joined", "source": "cli", "conversation_id": "family",
@@ -158,16 +161,16 @@ async fn a07_rules_serve_what_is_no_message_and_say_nothing_where_none_fits() {
         let served = host.serve(Event::from_envelope(joined).unwrap()).await.unwrap();
         assert_eq!(served.output, format!("Welcome, {name}, number {number}!"));
     }
-    let served: Served = host.serve(message("family", "ann", "good morning")).await.unwrap();
+    let served: ServedEvent = host.serve(message("family", "ann", "good morning")).await.unwrap();
     assert_eq!((served.outcome.unwrap().name(), served.outbounds.len()), ("silent", 0));
-    assert_eq!(said(&host, "family").await.pop().unwrap(), "good morning", "it was heard all the same");
+    assert_eq!(chat_texts(&host, "family").await.pop().unwrap(), "good morning", "it was heard all the same");
     host.stop().await.unwrap();
 }
 
 #[tokio::test]
 async fn g02_rules_that_do_not_fit_the_schema_are_refused_when_they_are_saved() {
     let home = TempDir::new().unwrap();
-    let host = start(home.path()).await;
+    let host = start_host(home.path()).await;
     let wrong = [
         json!({}),
         json!({"rules": []}),
@@ -178,7 +181,7 @@ async fn g02_rules_that_do_not_fit_the_schema_are_refused_when_they_are_saved() 
         json!({"rules": [{"word": "x", "does": "count", "scope": "workspace", "says": ""}]}),
     ];
     for config in wrong {
-        let binding = json!({"binding_id": "club", "runner_id": Rules::ID, "runner_config": config});
+        let binding = json!({"binding_id": "club", "runner_id": RulesRunner::ID, "runner_config": config});
         let binding: Binding = serde_json::from_value(binding).unwrap();
         let refused = host.bindings().save(&binding, &host.runners()).await.unwrap_err();
         assert_eq!(refused.code(), "binding-invalid", "{refused}");
@@ -189,53 +192,57 @@ async fn g02_rules_that_do_not_fit_the_schema_are_refused_when_they_are_saved() 
 #[tokio::test]
 async fn g06_rules_that_may_not_keep_state_fail_in_so_many_words() {
     let home = TempDir::new().unwrap();
-    let host = start(home.path()).await;
-    let mut binding = rules();
+    let host = start_host(home.path()).await;
+    let mut binding = rules_binding();
     binding["state_policy"]["scopes"] = json!(["conversation"]);
-    save(&host, binding).await;
-    assert_eq!(say(&host, "family", "ann", "cheers").await, "That is 1.");
+    save_binding(&host, binding).await;
+    assert_eq!(send(&host, "family", "ann", "cheers").await, "That is 1.");
     let served = host.serve(message("family", "ann", "seen")).await.unwrap();
     assert_eq!(served.outcome.unwrap().name(), "failed");
-    assert_eq!(kept(&host, StateScope::Actor).await, 0);
+    assert_eq!(count_state_keys(&host, StateScope::Actor).await, 0);
     host.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g06_t13_nothing_is_lost_when_many_conversations_count_at_once() {
-    const CHATS: usize = 8;
-    const EACH: usize = 6;
+    const CHAT_COUNT: usize = 8;
+    const EVENTS_PER_CHAT: usize = 6;
     let home = TempDir::new().unwrap();
-    let host = start(home.path()).await;
-    save(&host, rules()).await;
-    let events = (0..CHATS * EACH).flat_map(|number| {
-        let chat = format!("chat-{}", number % CHATS);
+    let host = start_host(home.path()).await;
+    save_binding(&host, rules_binding()).await;
+    let events = (0..CHAT_COUNT * EVENTS_PER_CHAT).flat_map(|number| {
+        let chat = format!("chat-{}", number % CHAT_COUNT);
         ["cheers", "seen"].map(|word| host.serve(message(&chat, "ann", word)))
     });
     for served in futures::future::join_all(events).await {
         assert_eq!(served.unwrap().outcome.unwrap().name(), "replied");
     }
-    for chat in 0..CHATS {
-        let counted = say(&host, &format!("chat-{chat}"), "ann", "cheers").await;
-        assert_eq!(counted, format!("That is {}.", EACH + 1), "of this conversation");
+    for chat in 0..CHAT_COUNT {
+        let counted = send(&host, &format!("chat-{chat}"), "ann", "cheers").await;
+        assert_eq!(counted, format!("That is {}.", EVENTS_PER_CHAT + 1), "of this conversation");
     }
-    let seen = say(&host, "elsewhere", "ann", "seen").await;
-    assert_eq!(seen, format!("ann was here {} times.", CHATS * EACH + 1), "of this person, in all of them");
+    let seen = send(&host, "elsewhere", "ann", "seen").await;
+    assert_eq!(
+        seen,
+        format!("ann was here {} times.", CHAT_COUNT * EVENTS_PER_CHAT + 1),
+        "of this person, in all of them"
+    );
     host.stop().await.unwrap();
 }
 
 #[tokio::test]
 async fn g02_a_session_goes_to_the_rules_and_back_on_one_tape() {
     let home = TempDir::new().unwrap();
-    let host = start(home.path()).await;
-    assert!(say(&host, "family", "ann", "one").await.starts_with(INTRODUCTION));
-    save(&host, rules()).await;
-    assert_eq!(say(&host, "family", "ann", "cheers").await, "That is 1.");
+    let host = start_host(home.path()).await;
+    assert!(send(&host, "family", "ann", "one").await.starts_with(DEMO_INTRO));
+    save_binding(&host, rules_binding()).await;
+    assert_eq!(send(&host, "family", "ann", "cheers").await, "That is 1.");
     host.bindings().remove(&"club".into()).await.unwrap();
-    assert_eq!(say(&host, "family", "ann", "three").await, "You said: three", "it knows what was said before");
-    save(&host, rules()).await;
-    assert_eq!(say(&host, "family", "ann", "cheers").await, "That is 2.", "what was kept is still there");
+    assert_eq!(send(&host, "family", "ann", "three").await, "You said: three", "it knows what was said before");
+    save_binding(&host, rules_binding()).await;
+    assert_eq!(send(&host, "family", "ann", "cheers").await, "That is 2.", "what was kept is still there");
 
-    let (said, all) = (said(&host, "family").await, entries(&host, "family").await);
+    let (said, all) = (chat_texts(&host, "family").await, chat_entries(&host, "family").await);
     let texts: Vec<&str> = said.iter().map(|text| text.lines().next_back().unwrap()).collect();
     let whole = ["one", "You said: one", "cheers", "That is 1.", "three", "You said: three", "cheers", "That is 2."];
     assert_eq!(texts, whole);
@@ -244,10 +251,10 @@ async fn g02_a_session_goes_to_the_rules_and_back_on_one_tape() {
 }
 
 /// The notebooks that are kept: the names they are kept under, and their pages.
-async fn notebooks(host: &Host) -> Vec<(String, Vec<Value>)> {
+async fn stored_notebooks(host: &Host) -> Vec<(String, Vec<Value>)> {
     let store = host.tapes().store();
     let mut notebooks = Vec::new();
-    for kept in store.kept_in(&store.spaces("storage:").await.unwrap()[0].space, None, 10).await.unwrap() {
+    for kept in store.key_values(&store.namespaces("storage:").await.unwrap()[0].space, None, 10).await.unwrap() {
         let blob: BlobHash = serde_json::from_value(kept.value["own"].clone()).unwrap();
         let blob = store.blob(&blob).await.unwrap().unwrap();
         let bytes = usize::try_from(kept.value["bytes"].as_u64().unwrap()).unwrap();
@@ -259,70 +266,74 @@ async fn notebooks(host: &Host) -> Vec<(String, Vec<Value>)> {
 #[tokio::test]
 async fn g08_where_there_is_no_room_the_notebook_that_was_not_written_for_the_longest_time_goes() {
     let home = TempDir::new().unwrap();
-    let host = start(home.path()).await;
-    save(&host, notebook()).await;
-    say(&host, "family", "ann", "one").await;
+    let host = start_host(home.path()).await;
+    save_binding(&host, notebook_binding()).await;
+    send(&host, "family", "ann", "one").await;
     let store = host.tapes().store();
-    let space = store.spaces("storage:").await.unwrap().remove(0).space;
+    let space = store.namespaces("storage:").await.unwrap().remove(0).space;
     let full = (0..999_u16).map(|number| {
         let (space, key, value) = (space.clone(), format!("old-{number:03}"), json!({"hash": "x", "bytes": 1}));
-        Fact::Keep(Kept { space, key, value, at: Timestamp::from_millis(i64::from(number)), by: None })
+        Fact::PutKeyValue(KeyValueRecord { space, key, value, at: Timestamp::from_millis(i64::from(number)), by: None })
     });
     store.commit(Batch { facts: full.collect(), ..Batch::new() }).await.unwrap();
-    assert!(say(&host, "work", "ann", "one").await.starts_with(INTRODUCTION), "there was room after all");
-    assert_eq!(store.kept(&space, "old-000").await.unwrap(), None);
-    assert!(store.kept(&space, "old-001").await.unwrap().is_some(), "no more than necessary");
-    assert_eq!(say(&host, "family", "ann", "two").await, "You said: two");
+    assert!(send(&host, "work", "ann", "one").await.starts_with(DEMO_INTRO), "there was room after all");
+    assert_eq!(store.key_value(&space, "old-000").await.unwrap(), None);
+    assert!(store.key_value(&space, "old-001").await.unwrap().is_some(), "no more than necessary");
+    assert_eq!(send(&host, "family", "ann", "two").await, "You said: two");
     let family = host.tapes().list().await.unwrap().into_iter().find(|tape| tape.session == Some("cli:family".into()));
-    let forget = Fact::Forget { space, key: family.unwrap().name.to_string(), at: Timestamp::from_millis(0) };
+    let forget = Fact::RemoveKeyValue {
+        namespace: space,
+        key: family.unwrap().name.to_string(),
+        removed_at: Timestamp::from_millis(0),
+    };
     store.commit(Batch { facts: vec![forget], ..Batch::new() }).await.unwrap();
-    let anew = say(&host, "family", "ann", "three").await;
-    assert!(anew.starts_with(INTRODUCTION), "a conversation whose notebook is gone begins anew: {anew}");
+    let anew = send(&host, "family", "ann", "three").await;
+    assert!(anew.starts_with(DEMO_INTRO), "a conversation whose notebook is gone begins anew: {anew}");
     host.stop().await.unwrap();
 }
 
 #[tokio::test]
 async fn g08_a_notebook_is_its_own_context_over_a_restart_and_the_host_has_a_pointer() {
     let home = TempDir::new().unwrap();
-    let host = start(home.path()).await;
-    save(&host, notebook()).await;
-    assert!(say(&host, "family", "ann", "one").await.starts_with(INTRODUCTION));
-    assert_eq!(say(&host, "family", "ann", "two").await, "You said: two", "it read its notebook");
+    let host = start_host(home.path()).await;
+    save_binding(&host, notebook_binding()).await;
+    assert!(send(&host, "family", "ann", "one").await.starts_with(DEMO_INTRO));
+    assert_eq!(send(&host, "family", "ann", "two").await, "You said: two", "it read its notebook");
     host.stop().await.unwrap();
 
-    let host = start(home.path()).await;
-    assert_eq!(say(&host, "family", "ann", "three").await, "You said: three");
+    let host = start_host(home.path()).await;
+    assert_eq!(send(&host, "family", "ann", "three").await, "You said: three");
     let store = host.tapes().store();
-    let spaces = store.spaces("state:").await.unwrap();
+    let spaces = store.namespaces("state:").await.unwrap();
     let [state] = &spaces[..] else { panic!("one space, not {spaces:?}") };
-    let kept = store.kept_in(&state.space, None, 10).await.unwrap();
+    let kept = store.key_values(&state.space, None, 10).await.unwrap();
     assert_eq!(kept.len(), 1);
     assert_eq!((kept[0].key.as_str(), &kept[0].value), ("notebook", &json!({"number": 3})), "a pointer and no more");
-    assert_eq!(say(&host, "family", "ann", "four").await, "You said: four");
-    let [(_, pages)] = &notebooks(&host).await[..] else { panic!("one notebook") };
+    assert_eq!(send(&host, "family", "ann", "four").await, "You said: four");
+    let [(_, pages)] = &stored_notebooks(&host).await[..] else { panic!("one notebook") };
     assert_eq!(pages.len(), 2, "the newest page, and the one before it");
     let newest = pages[1]["messages"].as_array().unwrap();
     assert_eq!((newest.len(), &newest[0]["content"]), (6, &json!("two")), "as many as the binding says");
-    assert_eq!(said(&host, "family").await.len(), 8, "the tape has all of it");
+    assert_eq!(chat_texts(&host, "family").await.len(), 8, "the tape has all of it");
     host.stop().await.unwrap();
 }
 
 #[tokio::test]
 async fn g02_g08_a_session_goes_to_the_notebook_and_back_on_one_tape() {
     let home = TempDir::new().unwrap();
-    let host = start(home.path()).await;
-    assert!(say(&host, "family", "ann", "one").await.starts_with(INTRODUCTION));
-    save(&host, notebook()).await;
-    let second = say(&host, "family", "ann", "two").await;
-    assert!(second.starts_with(INTRODUCTION), "it was told nothing of what came before: {second}");
+    let host = start_host(home.path()).await;
+    assert!(send(&host, "family", "ann", "one").await.starts_with(DEMO_INTRO));
+    save_binding(&host, notebook_binding()).await;
+    let second = send(&host, "family", "ann", "two").await;
+    assert!(second.starts_with(DEMO_INTRO), "it was told nothing of what came before: {second}");
     host.bindings().remove(&"diary".into()).await.unwrap();
-    assert_eq!(say(&host, "family", "ann", "three").await, "You said: three");
-    save(&host, notebook()).await;
-    assert_eq!(say(&host, "family", "ann", "four").await, "You said: four", "its notebook goes on");
+    assert_eq!(send(&host, "family", "ann", "three").await, "You said: three");
+    save_binding(&host, notebook_binding()).await;
+    assert_eq!(send(&host, "family", "ann", "four").await, "You said: four", "its notebook goes on");
 
     let tape = host.tapes().list().await.unwrap().into_iter().find(|tape| tape.session == Some("cli:family".into()));
     let window = host.tapes().window(&tape.unwrap().name).await.unwrap();
-    let heard = DefaultView.messages(&window).into_iter().filter(|message| message.role == Role::User);
+    let heard = DefaultView.messages(&window).into_iter().filter(|message| message.role == MessageRole::User);
     let heard: Vec<String> = heard.map(|message| message.content.text()).collect();
     assert_eq!(heard, ["one", "two", "three", "four"], "the agent would read all of it");
     host.stop().await.unwrap();
@@ -331,14 +342,14 @@ async fn g02_g08_a_session_goes_to_the_notebook_and_back_on_one_tape() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g08_t13_each_conversation_has_a_notebook_of_its_own() {
     let home = TempDir::new().unwrap();
-    let host = start(home.path()).await;
-    save(&host, notebook()).await;
+    let host = start_host(home.path()).await;
+    save_binding(&host, notebook_binding()).await;
     let chats: Vec<String> = (0..8).map(|number| format!("chat-{number}")).collect();
-    futures::future::join_all(chats.iter().map(|chat| say(&host, chat, "ann", "one"))).await;
-    let seconds = futures::future::join_all(chats.iter().map(|chat| say(&host, chat, "ann", chat))).await;
+    futures::future::join_all(chats.iter().map(|chat| send(&host, chat, "ann", "one"))).await;
+    let seconds = futures::future::join_all(chats.iter().map(|chat| send(&host, chat, "ann", chat))).await;
     for (chat, second) in chats.iter().zip(seconds) {
         assert_eq!(second, format!("You said: {chat}"));
     }
-    assert_eq!(kept(&host, StateScope::Conversation).await, 8);
+    assert_eq!(count_state_keys(&host, StateScope::Conversation).await, 8);
     host.stop().await.unwrap();
 }

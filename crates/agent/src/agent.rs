@@ -2,28 +2,28 @@
 
 use capstan_hooks::contracts::{ModelErrorKind, ModelEvent, ResultStream, RunApi, Runner};
 use capstan_protocol::{
-    Access, ApiError, Authority, Capabilities, Content, Descriptor, Map, ModelUse, ResultBody, RunContext, RunResult,
-    RunnerId, RunnerSource, TapeAccess, ToolOutput, Uses,
+    AllowList, ApiError, Content, Descriptor, JsonObject, ModelOperation, PermissionSet, ResourceAccess, ResultBody,
+    RunContext, RunResult, RunnerCapabilities, RunnerId, RunnerSource, TapeAccess, ToolOutput,
 };
 use futures::StreamExt as _;
 use serde_json::{Value, json};
 
-use crate::answers::{Answers, Calls, Came, Next};
 use crate::command;
-use crate::given::Given;
-use crate::step::{Begun, SoFar, Step, next_step};
+use crate::next_step::{NextStep, ReplyCalls, ReplySummary, ReplyTracker};
+use crate::run_handle::RunHandle;
+use crate::step::{ModelStep, RunProgress, StepStart, execute_calls};
 
 /// How much of a prompt is noted when the loop begins.
-const NOTED_BYTES: usize = 4096;
+const MAX_RECORDED_PROMPT_BYTES: usize = 4096;
 
 /// How the agent is set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Options {
+pub struct LoopOptions {
     /// How many steps a run may take.
     pub max_steps: u32,
 }
 
-impl Default for Options {
+impl Default for LoopOptions {
     fn default() -> Self {
         Self { max_steps: 50 }
     }
@@ -32,15 +32,15 @@ impl Default for Options {
 /// The built-in agent.
 #[derive(Debug, Clone, Copy)]
 pub struct Agent {
-    options: Options,
+    options: LoopOptions,
 }
 
 impl Agent {
     /// The id it is registered under.
-    pub const ID: &str = "builtin:agent";
+    pub const RUNNER_ID: &str = "builtin:agent";
 
     /// An agent with these options.
-    pub fn new(options: Options) -> Self {
+    pub fn new(options: LoopOptions) -> Self {
         Self { options }
     }
 }
@@ -48,11 +48,11 @@ impl Agent {
 impl Runner for Agent {
     fn descriptor(&self) -> Descriptor {
         Descriptor {
-            id: RunnerId::new(Self::ID),
+            id: RunnerId::new(Self::RUNNER_ID),
             source: RunnerSource::HostAdapter,
             label: "Capstan's own agent".into(),
             description: Some("Answers with a model and calls tools until the work is done.".into()),
-            capabilities: Capabilities {
+            capabilities: RunnerCapabilities {
                 streaming: true,
                 tool_calling: true,
                 knowledge_retrieval: true,
@@ -61,13 +61,13 @@ impl Runner for Agent {
                 interrupt: true,
                 steering: true,
                 effects_through_host: true,
-                ..Capabilities::default()
+                ..RunnerCapabilities::default()
             },
-            permissions: Authority::all(),
-            requires: Authority {
-                models: Uses { names: Access::All, operations: [ModelUse::Stream].into() },
+            permissions: PermissionSet::all(),
+            requires: PermissionSet {
+                models: ResourceAccess { names: AllowList::All, operations: [ModelOperation::Stream].into() },
                 tape: TapeAccess::Read,
-                ..Authority::none()
+                ..PermissionSet::none()
             },
             config_schema: None,
             plugin: None,
@@ -78,7 +78,7 @@ impl Runner for Agent {
         let prompt = context.adapter.prompt.clone().unwrap_or_else(|| context.input.content());
         // What the event itself says: the prompt may begin with where it came from.
         let shell_commands = context.resources.grant.shell_commands;
-        let given = Given { api, may: context.resources.grant.may };
+        let given = RunHandle { api, authority: context.resources.grant.may };
         match context.event.command_line() {
             Some(line) => run_command(line.to_owned(), shell_commands, given),
             None => run_loop(max_steps(self.options, &context.config), prompt, given),
@@ -87,59 +87,59 @@ impl Runner for Agent {
 }
 
 /// How many steps a run may take: what is set, or less where the run is configured so, as a child run is.
-fn max_steps(options: Options, config: &Map) -> u32 {
+fn max_steps(options: LoopOptions, config: &JsonObject) -> u32 {
     let configured = config.get("max_steps").and_then(Value::as_u64).and_then(|steps| u32::try_from(steps).ok());
     configured.map_or(options.max_steps, |steps| steps.min(options.max_steps))
 }
 
-fn run_command(line: String, shell_commands: bool, given: Given) -> ResultStream {
+fn run_command(line: String, shell_commands: bool, given: RunHandle) -> ResultStream {
     let results = async_stream::stream! {
         match command::run(&line, shell_commands, &given).await {
             Ok(output) => {
-                yield say(output.text());
-                yield completed();
+                yield message_result(output.text());
+                yield completed_result();
             }
-            Err(error) => yield failed(&error),
+            Err(error) => yield failed_result(&error),
         }
     };
     results.boxed()
 }
 
 /// A prompt as it is noted, which may be as long as a message can be: the message itself stands on the tape.
-fn noted(prompt: &Content) -> String {
+fn excerpt_prompt(prompt: &Content) -> String {
     let mut text = prompt.text();
-    if text.len() > NOTED_BYTES {
-        text.truncate(text.floor_char_boundary(NOTED_BYTES));
+    if text.len() > MAX_RECORDED_PROMPT_BYTES {
+        text.truncate(text.floor_char_boundary(MAX_RECORDED_PROMPT_BYTES));
         text.push('…');
     }
     text
 }
 
 /// View, model, tool calls, again, until no call is left.
-fn run_loop(max_steps: u32, prompt: Content, given: Given) -> ResultStream {
+fn run_loop(max_steps: u32, prompt: Content, given: RunHandle) -> ResultStream {
     let results = async_stream::stream! {
-        let begin = json!({ "model": given.api.models.default_model(), "prompt": noted(&prompt) });
+        let begin = json!({ "model": given.api.models.default_model(), "prompt": excerpt_prompt(&prompt) });
         if let Err(error) = given.note("loop.start", begin).await {
-            yield failed(&error);
+            yield failed_result(&error);
             return;
         }
-        let mut so_far = SoFar::default();
-        let mut answers = Answers::default();
+        let mut so_far = RunProgress::default();
+        let mut answers = ReplyTracker::default();
         'steps: for number in 1..=max_steps {
             // Between two steps is when what came meanwhile is taken in.
-            if let Err(error) = given.take_steered().await {
-                yield failed(&error);
+            if let Err(error) = given.take_steering().await {
+                yield failed_result(&error);
                 return;
             }
-            let mut step = match Step::begin(&given, number, &mut so_far).await {
-                Ok(Begun::Step(step)) => *step,
-                Ok(Begun::HandedOff) => continue,
+            let mut step = match ModelStep::start(&given, number, &mut so_far).await {
+                Ok(StepStart::Started(step)) => *step,
+                Ok(StepStart::ContextReset) => continue,
                 Err(error) => {
-                    yield failed(&error);
+                    yield failed_result(&error);
                     return;
                 }
             };
-            while let Some(event) = step.answer.next().await {
+            while let Some(event) = step.reply.next().await {
                 match event {
                     Ok(ModelEvent::Text(delta)) => {
                         step.text.push_str(&delta);
@@ -150,29 +150,29 @@ fn run_loop(max_steps: u32, prompt: Content, given: Given) -> ResultStream {
                     Ok(ModelEvent::ProviderMeta(meta)) => step.provider_meta.extend(meta),
                     Ok(ModelEvent::Truncated) => step.truncated = true,
                     Ok(ModelEvent::Usage(_) | ModelEvent::Stop) => {}
-                    Err(error) => match step.broke_off(&given, error, &mut so_far).await {
+                    Err(error) => match step.handle_stream_error(&given, error, &mut so_far).await {
                         Ok(()) => continue 'steps,
                         Err(error) => {
-                            yield failed(&error);
+                            yield failed_result(&error);
                             return;
                         }
                     },
                 }
             }
-            let spoke = !step.text.trim().is_empty();
-            if spoke {
+            let has_text = !step.text.trim().is_empty();
+            if has_text {
                 let content = Content::Text(std::mem::take(&mut step.text));
                 let provider_meta = std::mem::take(&mut step.provider_meta);
                 yield ResultBody::MessageCompleted { content, provider_meta }.into();
             }
-            let cut_off = step.cut_off();
+            let cut_off = step.take_truncated_calls();
             let calls = match (step.calls.is_empty(), cut_off.is_empty()) {
-                (false, _) => Calls::Whole,
-                (true, false) => Calls::CutOff,
-                (true, true) => Calls::None,
+                (false, _) => ReplyCalls::Complete,
+                (true, false) => ReplyCalls::Truncated,
+                (true, true) => ReplyCalls::None,
             };
-            match answers.next(Came { spoke, calls, truncated: step.truncated }) {
-                Next::Call if !given.calls() => {
+            match answers.next_step(ReplySummary { has_text, calls, truncated: step.truncated }) {
+                NextStep::CallTools if !given.can_call_tools() => {
                     // The model is told, as of any call that cannot be made.
                     for call in std::mem::take(&mut step.calls) {
                         let (call_id, name) = (call.id.clone(), call.function.name.clone());
@@ -180,34 +180,34 @@ fn run_loop(max_steps: u32, prompt: Content, given: Given) -> ResultStream {
                         yield ResultBody::ToolCallStarted { call }.into();
                         yield ResultBody::ToolCallCompleted { call_id, name, output }.into();
                     }
-                    step.end(&given, "continue").await;
+                    step.record_end(&given, "continue").await;
                 }
-                Next::Call => {
-                    if let Err(error) = next_step(&given, step, &cut_off, &mut so_far).await {
-                        yield failed(&error);
+                NextStep::CallTools => {
+                    if let Err(error) = execute_calls(&given, step, &cut_off, &mut so_far).await {
+                        yield failed_result(&error);
                         return;
                     }
                 }
-                Next::AskAgain => step.end(&given, "empty").await,
-                Next::Fail(why) => {
-                    step.end(&given, "error").await;
-                    yield broken(why);
+                NextStep::RetryModel => step.record_end(&given, "empty").await,
+                NextStep::Fail(why) => {
+                    step.record_end(&given, "error").await;
+                    yield broken_model_result(why);
                     return;
                 }
-                Next::End => {
-                    if !spoke {
+                NextStep::Finish => {
+                    if !has_text {
                         tracing::warn!("the model ended without a last word, also when it was asked once more");
                     }
-                    step.end(&given, "ok").await;
-                    match given.take_steered().await {
+                    step.record_end(&given, "ok").await;
+                    match given.take_steering().await {
                         Ok(taken) if taken.is_empty() => {
-                            yield completed();
+                            yield completed_result();
                             return;
                         }
                         // Somebody said something while the answer was given: it is answered too.
-                        Ok(_) => answers = Answers::default(),
+                        Ok(_) => answers = ReplyTracker::default(),
                         Err(error) => {
-                            yield failed(&error);
+                            yield failed_result(&error);
                             return;
                         }
                     }
@@ -220,19 +220,19 @@ fn run_loop(max_steps: u32, prompt: Content, given: Given) -> ResultStream {
     results.boxed()
 }
 
-fn say(text: String) -> RunResult {
+fn message_result(text: String) -> RunResult {
     ResultBody::MessageCompleted { content: Content::Text(text), provider_meta: Default::default() }.into()
 }
 
-fn completed() -> RunResult {
+fn completed_result() -> RunResult {
     ResultBody::RunCompleted { silent: false }.into()
 }
 
 /// The end of a run whose model gives no answer that can be used.
-fn broken(message: &str) -> RunResult {
+fn broken_model_result(message: &str) -> RunResult {
     ResultBody::RunFailed { message: message.to_owned(), code: Some(ModelErrorKind::Broken.code().to_owned()) }.into()
 }
 
-fn failed(error: &ApiError) -> RunResult {
+fn failed_result(error: &ApiError) -> RunResult {
     ResultBody::RunFailed { message: error.message.clone(), code: error.cause.clone() }.into()
 }

@@ -5,42 +5,48 @@ use std::io::{IsTerminal as _, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use capstan_hooks::Inbound;
+use capstan_hooks::InboundEvent;
 use capstan_hooks::contracts::{Channel, ChannelCapabilities, ChannelError, Gateway};
-use capstan_protocol::{ChannelName, Outbound, OutboundKind, SessionId, StreamEvent};
+use capstan_protocol::{ChannelName, OutboundKind, OutboundMessage, SessionId, StreamEvent};
 
-use crate::OneScreen;
-use crate::chat::{Tamed, brief, in_one_line};
-use crate::one_screen;
+use crate::SharedTty;
+use crate::chat::{EscapeStrippingWriter, summarize_arguments, truncate_to_one_line};
+use crate::shared_tty;
 
 /// So many seconds are noticed by whoever waits.
-const NOTICED: f64 = 1.0;
+const MIN_SHOWN_WAIT_SECS: f64 = 1.0;
 
 /// How much of the name of a tool is told, in characters: a model can ask for one that nobody has.
-const NAME: usize = 80;
+const MAX_SHOWN_TOOL_NAME_CHARS: usize = 80;
 
 /// Where a terminal channel writes.
-pub struct Printer {
+pub struct CliPrinter {
     /// Replies.
     pub replies: Box<dyn Write + Send>,
     /// Everything else.
     pub notes: Box<dyn Write + Send>,
 }
 
-impl Printer {
+impl CliPrinter {
     /// Replies to the standard output, everything else to the standard error.
     pub fn standard() -> Self {
         let (replies, notes) = (std::io::stdout(), std::io::stderr());
         // A reader that is a program gets what was said, a person only what does not drive the terminal.
         let is_terminal = (replies.is_terminal(), notes.is_terminal());
-        let screen = OneScreen::standard();
+        let screen = SharedTty::standard();
         Self {
             replies: match is_terminal.0 {
-                true if one_screen::is_standard() => Box::new(Tamed::new(screen.replies(replies))),
-                true => Box::new(Tamed::new(replies)),
+                true if shared_tty::is_standard_shared() => {
+                    Box::new(EscapeStrippingWriter::new(screen.reply_writer(replies)))
+                }
+                true => Box::new(EscapeStrippingWriter::new(replies)),
                 false => Box::new(replies),
             },
-            notes: if is_terminal.1 { Box::new(Tamed::new(screen.notes(notes))) } else { Box::new(notes) },
+            notes: if is_terminal.1 {
+                Box::new(EscapeStrippingWriter::new(screen.note_writer(notes)))
+            } else {
+                Box::new(notes)
+            },
         }
     }
 
@@ -55,23 +61,23 @@ impl Printer {
 /// A reply is shown as it streams; the final message adds only what was not shown yet. Notices are kept for the caller,
 /// who knows whether the turn failed.
 #[derive(Clone)]
-pub struct Cli {
-    inner: Arc<Mutex<Inner>>,
+pub struct CliChannel {
+    inner: Arc<Mutex<CliState>>,
 }
 
-struct Inner {
-    printer: Printer,
-    shown: HashMap<SessionId, String>,
+struct CliState {
+    printer: CliPrinter,
+    shown_text: HashMap<SessionId, String>,
     notices: Vec<String>,
 }
 
-impl Cli {
+impl CliChannel {
     /// Its name.
-    pub const NAME: &str = "cli";
+    pub const CHANNEL_NAME: &str = "cli";
 
     /// A terminal that writes here.
-    pub fn new(printer: Printer) -> Self {
-        let inner = Inner { printer, shown: HashMap::new(), notices: Vec::new() };
+    pub fn new(printer: CliPrinter) -> Self {
+        let inner = CliState { printer, shown_text: HashMap::new(), notices: Vec::new() };
         Self { inner: Arc::new(Mutex::new(inner)) }
     }
 
@@ -80,28 +86,31 @@ impl Cli {
         std::mem::take(&mut self.lock().notices)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, CliState> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Inner {
-    fn show(&mut self, event: &StreamEvent, session: &SessionId) -> std::io::Result<()> {
+impl CliState {
+    fn show_event(&mut self, event: &StreamEvent, session: &SessionId) -> std::io::Result<()> {
         match event {
             StreamEvent::Text { delta } => {
-                self.shown.entry(session.clone()).or_default().push_str(delta);
+                self.shown_text.entry(session.clone()).or_default().push_str(delta);
                 write!(self.printer.replies, "{delta}")?;
                 self.printer.replies.flush()
             }
-            StreamEvent::Waiting { reason, seconds } if *seconds >= NOTICED => {
+            StreamEvent::Waiting { reason, seconds } if *seconds >= MIN_SHOWN_WAIT_SECS => {
                 writeln!(self.printer.notes, "{reason}; asking again in {:.0} s", seconds.ceil())
             }
             StreamEvent::ToolCall { call } => {
-                let (name, told) = (in_one_line(&call.function.name, NAME), brief(&call.function.arguments));
+                let (name, told) = (
+                    truncate_to_one_line(&call.function.name, MAX_SHOWN_TOOL_NAME_CHARS),
+                    summarize_arguments(&call.function.arguments),
+                );
                 writeln!(self.printer.notes, "{}", format!("> {name} {told}").trim_end())
             }
             // What comes next is not the reply: it gets a line of its own.
-            StreamEvent::Error { .. } if self.shown.remove(session).is_some() => {
+            StreamEvent::Error { .. } if self.shown_text.remove(session).is_some() => {
                 writeln!(self.printer.replies)?;
                 self.printer.replies.flush()
             }
@@ -114,13 +123,13 @@ impl Inner {
         }
     }
 
-    fn send(&mut self, message: &Outbound) -> std::io::Result<()> {
+    fn show_message(&mut self, message: &OutboundMessage) -> std::io::Result<()> {
         let text = message.content.text();
         if message.kind == OutboundKind::Notice {
             self.notices.push(text);
             return Ok(());
         }
-        let shown = self.shown.remove(&message.session_id).unwrap_or_default();
+        let shown = self.shown_text.remove(&message.session_id).unwrap_or_default();
         if shown.is_empty() {
             writeln!(self.printer.replies, "{text}")?;
         } else if let Some(rest) = text.strip_prefix(&shown) {
@@ -133,23 +142,23 @@ impl Inner {
 }
 
 /// A reader that has gone away, as `head` does when it has enough, wanted no more: that is no failure.
-fn unless_gone(written: std::io::Result<()>) -> Result<(), ChannelError> {
+fn ignore_broken_pipe(written: std::io::Result<()>) -> Result<(), ChannelError> {
     match written {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(ChannelError::hopeless(ChannelName::new(Cli::NAME), error.to_string()))
+            Err(ChannelError::permanent(ChannelName::new(CliChannel::CHANNEL_NAME), error.to_string()))
         }
         _ => Ok(()),
     }
 }
 
 #[async_trait]
-impl Channel for Cli {
+impl Channel for CliChannel {
     fn name(&self) -> ChannelName {
-        ChannelName::new(Self::NAME)
+        ChannelName::new(Self::CHANNEL_NAME)
     }
 
     fn capabilities(&self) -> ChannelCapabilities {
-        ChannelCapabilities { streaming: true, caller_waits: true }
+        ChannelCapabilities { streaming: true, has_waiting_callers: true }
     }
 
     /// The message comes with the command line, so there is nothing to listen to.
@@ -161,13 +170,13 @@ impl Channel for Cli {
         Ok(())
     }
 
-    async fn send(&self, message: &Outbound) -> Result<(), ChannelError> {
-        unless_gone(self.lock().send(message))
+    async fn send(&self, message: &OutboundMessage) -> Result<(), ChannelError> {
+        ignore_broken_pipe(self.lock().show_message(message))
     }
 
-    async fn on_event(&self, event: &StreamEvent, message: &Inbound) -> Result<(), ChannelError> {
+    async fn on_stream_event(&self, event: &StreamEvent, message: &InboundEvent) -> Result<(), ChannelError> {
         let session = message.session_id.clone().unwrap_or_else(|| message.fallback_session());
-        unless_gone(self.lock().show(event, &session))
+        ignore_broken_pipe(self.lock().show_event(event, &session))
     }
 }
 

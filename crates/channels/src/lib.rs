@@ -6,10 +6,10 @@
 
 pub mod chat;
 mod cli;
-mod one_screen;
+mod shared_tty;
 pub mod stdio;
 
-pub use chat::Chat;
-pub use cli::{Cli, Printer};
-pub use one_screen::{Notes, OneScreen, Replies};
-pub use stdio::Stdio;
+pub use chat::ChatChannel;
+pub use cli::{CliChannel, CliPrinter};
+pub use shared_tty::{NoteWriter, ReplyWriter, SharedTty};
+pub use stdio::StdioChannel;

@@ -6,18 +6,18 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use capstan_channels::{Cli, Printer};
+use capstan_channels::{CliChannel, CliPrinter};
 use capstan_hooks::contracts::Channel;
 use capstan_hooks::points::ProvideChannels;
-use capstan_hooks::{Deadlines, HookRuntime, Plugin, Registry};
-use capstan_host::{Clock, Host, Owner, Secrets, Settings, Workspace};
+use capstan_hooks::{HookDeadlines, HookRuntime, Plugin, Registry};
+use capstan_host::{Clock, Host, HostOptions, LeaseOwner, SecretMasker, WorkspaceDir};
 use capstan_protocol::{ChannelName, ModelOptions};
 use capstan_store::SqliteStore;
 use capstan_tape::Store;
 
-use crate::builtin::Builtin;
-use crate::config::{Config, Sources};
-use crate::{Failure, command_line};
+use crate::builtin::BuiltinPlugin;
+use crate::config::{Config, ConfigSources};
+use crate::{CommandError, command_line};
 
 /// Capstan with its plugins.
 pub struct Capstan {
@@ -26,8 +26,8 @@ pub struct Capstan {
 
 impl Capstan {
     /// Puts a distribution together.
-    pub fn builder() -> Builder {
-        Builder::default()
+    pub fn builder() -> CapstanBuilder {
+        CapstanBuilder::default()
     }
 
     /// The whole command line, with the arguments of this process.
@@ -37,14 +37,14 @@ impl Capstan {
 
     /// Everything that is registered under a configuration: the built-in plugin, then the others in their order.
     /// The terminal is the channel that prints a reply, or a chat.
-    pub(crate) fn hooks(
+    pub(crate) fn build_hooks(
         &self,
         config: &Config,
         terminal: &(impl Channel + Clone),
-        deadlines: Deadlines,
+        deadlines: HookDeadlines,
     ) -> HookRuntime {
         let mut registry = Registry::new();
-        registry.register(&Builtin::new(config, Arc::new(terminal.clone())));
+        registry.register(&BuiltinPlugin::new(config, Arc::new(terminal.clone())));
         for plugin in &self.plugins {
             registry.register(plugin.as_ref());
         }
@@ -54,18 +54,18 @@ impl Capstan {
 
 /// Puts a distribution together: plugins, and for a host to embed, where it lives and what it keeps.
 #[derive(Default)]
-pub struct Builder {
+pub struct CapstanBuilder {
     plugins: Vec<Box<dyn Plugin>>,
     home: Option<PathBuf>,
     workspace: Option<PathBuf>,
     store: Option<Arc<dyn Store>>,
     settings: Vec<(String, String)>,
     clock: Option<Clock>,
-    deadlines: Deadlines,
-    cli: Option<Cli>,
+    deadlines: HookDeadlines,
+    cli: Option<CliChannel>,
 }
 
-impl Builder {
+impl CapstanBuilder {
     /// Adds a plugin. The last one added is asked first.
     pub fn plugin(mut self, plugin: impl Plugin) -> Self {
         self.plugins.push(Box::new(plugin));
@@ -104,13 +104,13 @@ impl Builder {
     }
 
     /// How long hooks may take.
-    pub fn deadlines(mut self, deadlines: Deadlines) -> Self {
+    pub fn deadlines(mut self, deadlines: HookDeadlines) -> Self {
         self.deadlines = deadlines;
         self
     }
 
     /// The terminal channel, in place of one that prints nothing.
-    pub fn cli(mut self, cli: Cli) -> Self {
+    pub fn cli(mut self, cli: CliChannel) -> Self {
         self.cli = Some(cli);
         self
     }
@@ -121,9 +121,9 @@ impl Builder {
     }
 
     /// A running host. What is not said comes from the environment, as for the command line.
-    pub async fn start(self) -> Result<Host, Failure> {
+    pub async fn start(self) -> Result<Host, CommandError> {
         let workspace = resolve_workspace(self.workspace.as_deref())?;
-        let mut sources = Sources::of_process(&workspace)?;
+        let mut sources = ConfigSources::from_process(&workspace)?;
         if let Some(home) = self.home {
             sources.home = home;
         }
@@ -134,16 +134,16 @@ impl Builder {
             let clock = capstan_models::Clock::new(move || clock.now());
             config.providers.iter_mut().for_each(|provider| provider.settings.clock = clock.clone());
         }
-        let cli = self.cli.unwrap_or_else(|| Cli::new(Printer::silent()));
-        let hooks = Capstan { plugins: self.plugins }.hooks(&config, &cli, self.deadlines);
-        for line in config.unprovided_channels(&channels(&hooks)) {
+        let cli = self.cli.unwrap_or_else(|| CliChannel::new(CliPrinter::silent()));
+        let hooks = Capstan { plugins: self.plugins }.build_hooks(&config, &cli, self.deadlines);
+        for line in config.unprovided_channels(&provided_channels(&hooks)) {
             tracing::warn!("{line}");
         }
         let (store, owner) = match self.store {
-            Some(store) => (store, Owner::anonymous()),
-            None => open_home(&config)?,
+            Some(store) => (store, LeaseOwner::anonymous()),
+            None => open_home_store(&config)?,
         };
-        let mut settings = settings(&config, workspace, owner);
+        let mut settings = host_options(&config, workspace, owner);
         if let Some(clock) = self.clock {
             settings.clock = clock;
         }
@@ -152,35 +152,35 @@ impl Builder {
 }
 
 /// The workspace a path means; it must be there.
-pub(crate) fn resolve_workspace(path: Option<&Path>) -> Result<PathBuf, Failure> {
+pub(crate) fn resolve_workspace(path: Option<&Path>) -> Result<PathBuf, CommandError> {
     let path = path.unwrap_or_else(|| Path::new("."));
-    let resolved = path.canonicalize().map_err(|error| Failure::workspace(path, &error.to_string()))?;
-    if resolved.is_dir() { Ok(resolved) } else { Err(Failure::workspace(path, "it is not a directory")) }
+    let resolved = path.canonicalize().map_err(|error| CommandError::workspace_error(path, &error.to_string()))?;
+    if resolved.is_dir() { Ok(resolved) } else { Err(CommandError::workspace_error(path, "it is not a directory")) }
 }
 
 /// The database of the home, made when it is not there, and this process as an owner of leases.
-pub(crate) fn open_home(config: &Config) -> Result<(Arc<dyn Store>, Owner), Failure> {
-    Ok((open_store(config)?, owner(config)?))
+pub(crate) fn open_home_store(config: &Config) -> Result<(Arc<dyn Store>, LeaseOwner), CommandError> {
+    Ok((open_store(config)?, open_process_lock(config)?))
 }
 
 /// This process, as others of this home can tell that it is alive.
-pub(crate) fn owner(config: &Config) -> Result<Owner, Failure> {
-    Ok(Owner::in_folder(owners(&config.home))?)
+pub(crate) fn open_process_lock(config: &Config) -> Result<LeaseOwner, CommandError> {
+    Ok(LeaseOwner::open(process_locks_dir(&config.home))?)
 }
 
 /// Where the processes of a home show that they live.
-pub(crate) fn owners(home: &Path) -> PathBuf {
+pub(crate) fn process_locks_dir(home: &Path) -> PathBuf {
     home.join("owners")
 }
 
 /// The database of the home, made when it is not there.
-pub(crate) fn open_store(config: &Config) -> Result<Arc<dyn Store>, Failure> {
-    make_home(&config.home).map_err(|error| Failure::home(&config.home, &error))?;
-    Ok(Arc::new(SqliteStore::open(database(config))?))
+pub(crate) fn open_store(config: &Config) -> Result<Arc<dyn Store>, CommandError> {
+    create_home(&config.home).map_err(|error| CommandError::home_error(&config.home, &error))?;
+    Ok(Arc::new(SqliteStore::open(database_path(config))?))
 }
 
 /// Makes the home where it is not there, so that it is still there after a power cut.
-pub(crate) fn make_home(home: &Path) -> std::io::Result<()> {
+pub(crate) fn create_home(home: &Path) -> std::io::Result<()> {
     let missing: Vec<&Path> = home.ancestors().take_while(|folder| !folder.exists()).collect();
     // Conversations are nobody else's business.
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(home)?;
@@ -195,46 +195,46 @@ pub(crate) fn make_home(home: &Path) -> std::io::Result<()> {
 }
 
 /// The database of the home, which is there, for a command that may only want to read it.
-pub(crate) fn open_store_to_read(config: &Config) -> Result<Arc<dyn Store>, Failure> {
-    Ok(Arc::new(SqliteStore::open_to_read(database(config))?))
+pub(crate) fn open_existing_store(config: &Config) -> Result<Arc<dyn Store>, CommandError> {
+    Ok(Arc::new(SqliteStore::open_with_read_only_fallback(database_path(config))?))
 }
 
 /// Where the database of the home is.
-pub(crate) fn database(config: &Config) -> PathBuf {
-    database_of(&config.home)
+pub(crate) fn database_path(config: &Config) -> PathBuf {
+    database_path_in(&config.home)
 }
 
 /// Where the database of a home is.
-pub(crate) fn database_of(home: &Path) -> PathBuf {
+pub(crate) fn database_path_in(home: &Path) -> PathBuf {
     home.join("capstan.db")
 }
 
 /// Where the tapes of a home are that are kept as files.
-pub(crate) fn tapes_of(home: &Path) -> PathBuf {
+pub(crate) fn tapes_dir_in(home: &Path) -> PathBuf {
     home.join("tapes")
 }
 
 /// The channels that are provided.
-pub(crate) fn channels(hooks: &HookRuntime) -> Vec<ChannelName> {
-    let provided = hooks.provided::<ProvideChannels, Arc<dyn Channel>>(|channel| channel.name().to_string());
+pub(crate) fn provided_channels(hooks: &HookRuntime) -> Vec<ChannelName> {
+    let provided = hooks.collect_provided::<ProvideChannels, Arc<dyn Channel>>(|channel| channel.name().to_string());
     provided.iter().map(|channel| channel.name()).collect()
 }
 
 /// What a host is set to under a configuration.
-pub(crate) fn settings(config: &Config, workspace: PathBuf, owner: Owner) -> Settings {
-    Settings {
-        workspace: Workspace { path: workspace },
+pub(crate) fn host_options(config: &Config, workspace: PathBuf, owner: LeaseOwner) -> HostOptions {
+    HostOptions {
+        workspace: WorkspaceDir { path: workspace },
         model: config.model.clone(),
         fallback_models: config.fallback_models.clone(),
         model_options: ModelOptions { max_tokens: config.max_tokens, reasoning: config.reasoning },
         max_message_bytes: config.max_message_bytes,
         run_timeout: config.run_timeout,
-        session_wait: config.session_wait,
-        intakes: config.intakes.clone(),
-        session_queue: config.session_queue,
+        session_wait_timeout: config.session_wait,
+        intake_overrides: config.intakes.clone(),
+        max_queued_events: config.session_queue,
         limits: config.limits,
-        secrets: Secrets::new(config.secrets()),
-        owner,
+        secret_masker: SecretMasker::new(config.secrets()),
+        lease_owner: owner,
         clock: Clock::system(),
     }
 }

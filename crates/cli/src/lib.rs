@@ -16,21 +16,21 @@
 //! ```
 
 #[macro_use]
-mod complaints;
+mod stderr;
 
 mod builder;
 mod builtin;
+mod command_error;
 mod command_line;
 mod commands;
 pub mod config;
-mod failure;
-mod threads;
+mod runtime;
 
-pub use builder::{Builder, Capstan};
+pub use builder::{Capstan, CapstanBuilder};
 pub use capstan_channels as channels;
 pub use capstan_hooks as hooks;
-pub use capstan_host::{Host, HostError, Served};
+pub use capstan_host::{Host, HostError, ServedEvent};
 pub use capstan_protocol as protocol;
 pub use capstan_store as store;
 pub use capstan_tape as tape;
-pub use failure::{Exit, Failure};
+pub use command_error::{CliExitCode, CommandError};

@@ -5,36 +5,36 @@ mod cli_support;
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
 
-use capstan_testing::{Reply, ScriptedModel};
-use cli_support::{Place, Said};
+use capstan_testing::{ScriptedModel, ScriptedReply};
+use cli_support::{BinaryOutput, CliFixture};
 use serde_json::{Value, json};
 
 /// What somebody at a terminal sees.
-struct Transcript {
-    place: Place,
+struct CommandTranscript {
+    fixture: CliFixture,
     text: String,
 }
 
-impl Transcript {
-    fn new(place: Place) -> Self {
-        Self { place, text: String::new() }
+impl CommandTranscript {
+    fn new(place: CliFixture) -> Self {
+        Self { fixture: place, text: String::new() }
     }
 
     /// Calls the binary, and writes down what is seen of it.
-    fn call(&mut self, arguments: &[&str]) -> Said {
-        let said = self.place.capstan(arguments);
+    fn run(&mut self, arguments: &[&str]) -> BinaryOutput {
+        let said = self.fixture.capstan(arguments);
         self.add(arguments, &said);
         said
     }
 
     /// The same with this on the standard input.
-    fn call_reading(&mut self, arguments: &[&str], input: &str) {
-        let said = self.place.capstan_reading(arguments, input.as_bytes());
+    fn run_with_input(&mut self, arguments: &[&str], input: &str) {
+        let said = self.fixture.capstan_with_input(arguments, input.as_bytes());
         self.add(arguments, &said);
     }
 
-    fn add(&mut self, arguments: &[&str], said: &Said) {
-        let root = self.place.root();
+    fn add(&mut self, arguments: &[&str], said: &BinaryOutput) {
+        let root = self.fixture.root();
         let typed = arguments.join(" ");
         let seen = format!("$ capstan {typed}\n{}{}", said.stdout, said.stderr);
         let seen = seen.replace(root.to_str().expect("a plain path"), "[ROOT]");
@@ -43,7 +43,7 @@ impl Transcript {
     }
 }
 
-const GUESTS: &str = "binding_id = 'guests'
+const GUESTS_BINDING_TOML: &str = "binding_id = 'guests'
 runner_id = 'builtin:agent'
 
 [[filters]]
@@ -58,61 +58,61 @@ one_of = ['de', 'en']
 tools = []
 ";
 
-fn message(text: &str) -> Value {
+fn message_envelope(text: &str) -> Value {
     json!({"event_type": "message.received", "source": "api", "event_id": "e-1", "conversation_id": "c",
         "input": {"text": text}, "metadata": {"lang": "de"}})
 }
 
 #[test]
 fn g02_bindings_are_listed_shown_and_put_in_and_out_of_force() {
-    let mut seen = Transcript::new(Place::new());
-    let file = seen.place.file("guests.toml", GUESTS);
-    seen.call(&["bindings", "list"]);
-    seen.call(&["bindings", "set", &file]);
-    seen.call(&["bindings", "disable", "default"]);
-    seen.call(&["bindings", "list"]);
-    seen.call(&["bindings", "show", "guests"]);
-    seen.call(&["bindings", "enable", "default"]);
-    seen.call(&["bindings", "list", "--json"]);
+    let mut seen = CommandTranscript::new(CliFixture::new());
+    let file = seen.fixture.file("guests.toml", GUESTS_BINDING_TOML);
+    seen.run(&["bindings", "list"]);
+    seen.run(&["bindings", "set", &file]);
+    seen.run(&["bindings", "disable", "default"]);
+    seen.run(&["bindings", "list"]);
+    seen.run(&["bindings", "show", "guests"]);
+    seen.run(&["bindings", "enable", "default"]);
+    seen.run(&["bindings", "list", "--json"]);
     for unknown in ["show", "enable", "disable"] {
-        seen.call(&["bindings", unknown, "nobody"]);
+        seen.run(&["bindings", unknown, "nobody"]);
     }
     insta::assert_snapshot!(seen.text);
 }
 
 #[test]
 fn g02_a_dry_run_tells_which_binding_and_why() {
-    let mut seen = Transcript::new(Place::new());
-    let file = seen.place.file("guests.toml", GUESTS);
-    seen.place.capstan(&["bindings", "set", &file]).succeeded();
-    let event = seen.place.file("event.json", message("a guest").to_string());
-    seen.call(&["bindings", "dry-run", &event]);
-    seen.call(&["bindings", "dry-run", &event, "--json"]);
-    seen.place.capstan(&["bindings", "disable", "default"]).succeeded();
-    let event = seen.place.file("other.json", message("a friend").to_string());
-    seen.call(&["bindings", "dry-run", &event]);
-    assert_eq!(seen.place.outcomes(), (0, 0), "nothing is done about the event");
+    let mut seen = CommandTranscript::new(CliFixture::new());
+    let file = seen.fixture.file("guests.toml", GUESTS_BINDING_TOML);
+    seen.fixture.capstan(&["bindings", "set", &file]).succeeded();
+    let event = seen.fixture.file("event.json", message_envelope("a guest").to_string());
+    seen.run(&["bindings", "dry-run", &event]);
+    seen.run(&["bindings", "dry-run", &event, "--json"]);
+    seen.fixture.capstan(&["bindings", "disable", "default"]).succeeded();
+    let event = seen.fixture.file("other.json", message_envelope("a friend").to_string());
+    seen.run(&["bindings", "dry-run", &event]);
+    assert_eq!(seen.fixture.outcomes(), (0, 0), "nothing is done about the event");
     insta::assert_snapshot!(seen.text);
 }
 
 #[test]
 fn g03_runners_are_listed_and_shown() {
-    let mut seen = Transcript::new(Place::new());
-    seen.call(&["runners", "list"]);
-    seen.call(&["runners", "show", "builtin:agent"]);
-    seen.call(&["runners", "show", "nobody"]);
-    assert!(!seen.place.home().exists(), "nothing is written");
+    let mut seen = CommandTranscript::new(CliFixture::new());
+    seen.run(&["runners", "list"]);
+    seen.run(&["runners", "show", "builtin:agent"]);
+    seen.run(&["runners", "show", "nobody"]);
+    assert!(!seen.fixture.home().exists(), "nothing is written");
     insta::assert_snapshot!(seen.text);
 }
 
 #[test]
 fn g02_a_document_that_cannot_be_read_is_refused_in_words() {
-    let mut seen = Transcript::new(Place::new());
-    let missing = seen.place.path("missing.toml");
-    let binary = seen.place.file("binary", b"\x7fELF\x02\x01\x00\x00");
-    let long = seen.place.file("long.toml", format!("binding_id = {}", "x".repeat(5000)));
+    let mut seen = CommandTranscript::new(CliFixture::new());
+    let missing = seen.fixture.path("missing.toml");
+    let binary = seen.fixture.file("binary", b"\x7fELF\x02\x01\x00\x00");
+    let long = seen.fixture.file("long.toml", format!("binding_id = {}", "x".repeat(5000)));
     for file in [missing, binary, long] {
-        seen.call(&["bindings", "set", &file]);
+        seen.run(&["bindings", "set", &file]);
     }
     let policy = |policy: &str| format!("binding_id = 'b'\nrunner_id = 'builtin:agent'\n[resource_policy]\n{policy}");
     for text in [
@@ -125,45 +125,46 @@ fn g02_a_document_that_cannot_be_read_is_refused_in_words() {
         &policy("artifacts = 'all'"),
         &policy("tape = 'none'"),
     ] {
-        seen.call_reading(&["bindings", "set", "-"], text);
+        seen.run_with_input(&["bindings", "set", "-"], text);
     }
     let part = |part: Value| json!({"event_type": "a.b", "source": "api", "input": {"contents": [part]}}).to_string();
     for text in ["hello", "[1]", "event_type = 'a.b'", &part(json!(5)), &part(json!({"type": "nope"}))] {
-        seen.call_reading(&["events", "send", "-"], text);
+        seen.run_with_input(&["events", "send", "-"], text);
     }
-    seen.call_reading(&["events", "query", "-"], "hello");
+    seen.run_with_input(&["events", "query", "-"], "hello");
     insta::assert_snapshot!(seen.text);
 }
 
 /// What `events send` printed.
-fn printed(said: &Said) -> Value {
+fn stdout_json(said: &BinaryOutput) -> Value {
     serde_json::from_str(&said.stdout).unwrap_or_else(|error| panic!("{error}: {said:?}"))
 }
 
 #[test]
 fn g01_an_event_is_sent_and_its_outcome_printed() {
-    let server = ScriptedModel::start_blocking(vec![Reply::text("hello, guest")]);
-    let place = Place::with_model(&server);
-    let event = place.file("event.json", message("hi").to_string());
+    let server = ScriptedModel::start_blocking(vec![ScriptedReply::text("hello, guest")]);
+    let place = CliFixture::with_model(&server);
+    let event = place.file("event.json", message_envelope("hi").to_string());
     let said = place.capstan(&["events", "send", &event]);
-    let first = printed(&said.succeeded());
+    let first = stdout_json(&said.succeeded());
     assert_eq!((&first["outcome"], &first["output"]), (&json!("replied"), &json!("hello, guest")));
     assert_eq!((&first["session_id"], &first["duplicate"]), (&json!("api:c"), &Value::Null));
     assert_eq!(first["undelivered"], Value::Null);
-    let again = printed(&place.capstan(&["events", "send", &event]).succeeded());
+    let again = stdout_json(&place.capstan(&["events", "send", &event]).succeeded());
     assert_eq!((&again["output"], &again["duplicate"]), (&first["output"], &json!(true)));
     assert_eq!(server.requests().len(), 1);
 }
 
 #[test]
 fn x03_an_event_that_failed_fails_again_when_it_is_sent_again() {
-    let server = ScriptedModel::start_blocking(vec![Reply::status(401, r#"{"error": {"message": "no such key"}}"#)]);
-    let place = Place::with_model(&server);
-    let event = place.file("event.json", message("hi").to_string());
+    let server =
+        ScriptedModel::start_blocking(vec![ScriptedReply::status(401, r#"{"error": {"message": "no such key"}}"#)]);
+    let place = CliFixture::with_model(&server);
+    let event = place.file("event.json", message_envelope("hi").to_string());
     for _ in 0..2 {
         let said = place.capstan(&["events", "send", &event]).failed("model-unauthorized", 1);
         assert_eq!(
-            (&printed(&said)["outcome"], &printed(&said)["error"]["code"]),
+            (&stdout_json(&said)["outcome"], &stdout_json(&said)["error"]["code"]),
             (&json!("failed"), &json!("model-unauthorized"))
         );
     }
@@ -172,8 +173,8 @@ fn x03_an_event_that_failed_fails_again_when_it_is_sent_again() {
 
 #[test]
 fn x03_an_event_whose_reply_would_reach_nobody_is_refused_before_it_is_accepted() {
-    let place = Place::new();
-    let mut to_stdio = message("hi");
+    let place = CliFixture::new();
+    let mut to_stdio = message_envelope("hi");
     to_stdio["delivery"] = json!({"output_channel": "stdio"});
     let event = place.file("event.json", to_stdio.to_string());
     place.capstan(&["events", "send", &event]).refused("channel-elsewhere", 2);
@@ -182,9 +183,9 @@ fn x03_an_event_whose_reply_would_reach_nobody_is_refused_before_it_is_accepted(
 
 #[test]
 fn g02_whoever_asks_where_no_binding_is_in_force_is_told() {
-    let place = Place::new();
+    let place = CliFixture::new();
     place.capstan(&["bindings", "disable", "default"]).succeeded();
-    let event = place.file("event.json", message("hi").to_string());
+    let event = place.file("event.json", message_envelope("hi").to_string());
     for arguments in [vec!["run", "hello"], vec!["events", "send", &event]] {
         let said = place.capstan(&arguments).succeeded();
         assert!(said.stderr.contains("nothing was done: no binding that is in force fits"), "{said:?}");
@@ -193,7 +194,7 @@ fn g02_whoever_asks_where_no_binding_is_in_force_is_told() {
 
 #[test]
 fn what_cannot_be_printed_is_no_failure_of_the_store() {
-    let place = Place::new();
+    let place = CliFixture::new();
     let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
     let ended = place.command(&["bindings", "list"]).stdout(full).output().unwrap();
     let said = String::from_utf8(ended.stderr).unwrap();

@@ -5,33 +5,33 @@ mod cli_support;
 
 use std::fs::File;
 
-use capstan_testing::{Gate, Reply, ScriptedModel};
-use cli_support::{Place, Wire, hold_reader_of, make_pipe, wait_for};
+use capstan_testing::{ReplyBarrier, ScriptedModel, ScriptedReply};
+use cli_support::{CliFixture, StdioServer, hold_pipe_reader, make_pipe, wait_for_gate};
 use serde_json::{Value, json};
 
-fn ask(event_id: &str, text: &str) -> Value {
+fn stdio_request(event_id: &str, text: &str) -> Value {
     json!({"id": event_id, "session": "brutal", "text": text, "event_id": event_id})
 }
 
 /// The model has the shell wait for the pipe.
-fn waits(id: &str) -> Reply {
-    Reply::tool_calls([(id, "bash", json!({"cmd": "cat pipe"}))])
+fn pipe_read_call(id: &str) -> ScriptedReply {
+    ScriptedReply::tool_calls([(id, "bash", json!({"cmd": "cat pipe"}))])
 }
 
 /// Waits until the shell reads from the pipe; it goes on when what is given is dropped.
-fn hold_the_tool(place: &Place) -> File {
-    hold_reader_of(&place.workspace().join("pipe"))
+fn hold_tool_call(place: &CliFixture) -> File {
+    hold_pipe_reader(&place.workspace().join("pipe"))
 }
 
 /// Waits until so many events are in flight.
-fn wait_for_in_flight(place: &Place, count: i64) {
+fn wait_for_in_flight(place: &CliFixture, count: i64) {
     while place.outcomes().1 < count {
         std::thread::yield_now();
     }
 }
 
 /// A request as a conversation, without the system prompt.
-fn lines(request: &Value) -> Vec<String> {
+fn conversation_lines(request: &Value) -> Vec<String> {
     let messages = request["messages"].as_array().expect("messages");
     let line = |message: &Value| {
         let content = message["content"].as_str().unwrap_or_default();
@@ -45,54 +45,54 @@ fn lines(request: &Value) -> Vec<String> {
 
 #[test]
 fn p13_x02_a_session_survives_everything_and_every_request_is_valid_and_on_record() {
-    let gate = Gate::new();
+    let gate = ReplyBarrier::new();
     let too_long = r#"{"error": {"message": "This model's maximum context length is 8192 tokens"}}"#;
     let server = ScriptedModel::start_blocking(vec![
-        waits("call_1"),
-        Reply::text("one done"),
-        Reply::text("two done"),
-        waits("call_2"),
-        Reply::tool_calls([("call_3", "tape_handoff", json!({"name": "phase2", "summary": "half done"}))]),
-        Reply::status(400, too_long),
-        Reply::text("never heard to its end").held_at(&gate),
-        Reply::text("three and four done"),
-        Reply::text("five done"),
+        pipe_read_call("call_1"),
+        ScriptedReply::text("one done"),
+        ScriptedReply::text("two done"),
+        pipe_read_call("call_2"),
+        ScriptedReply::tool_calls([("call_3", "tape_handoff", json!({"name": "phase2", "summary": "half done"}))]),
+        ScriptedReply::status(400, too_long),
+        ScriptedReply::text("never heard to its end").with_barrier(&gate),
+        ScriptedReply::text("three and four done"),
+        ScriptedReply::text("five done"),
     ]);
-    let place = Place::with_model(&server);
+    let place = CliFixture::with_model(&server);
     make_pipe(&place.workspace().join("pipe"));
 
     // A follow-up in the middle of a tool call.
-    let mut wire = Wire::start(&place);
-    wire.ask(&ask("e1", "one"));
-    let held = hold_the_tool(&place);
-    wire.ask(&ask("e2", "two"));
+    let mut wire = StdioServer::start(&place);
+    wire.send_line(&stdio_request("e1", "one"));
+    let held = hold_tool_call(&place);
+    wire.send_line(&stdio_request("e2", "two"));
     wait_for_in_flight(&place, 2);
     drop(held);
-    assert_eq!(wire.line()["text"], "one done");
-    assert_eq!(wire.line()["text"], "two done");
-    assert_eq!(wire.end().data(), "");
+    assert_eq!(wire.recv_line()["text"], "one done");
+    assert_eq!(wire.recv_line()["text"], "two done");
+    assert_eq!(wire.close().data(), "");
 
     // Steering in the middle of another, a handoff inside the next step, too long a context, and the kill.
     let place = place.set("CAPSTAN_CHANNELS__STDIO__ADMISSION", "steer");
-    let mut wire = Wire::start(&place);
-    wire.ask(&ask("e3", "three"));
-    let held = hold_the_tool(&place);
-    wire.ask(&ask("e4", "four"));
+    let mut wire = StdioServer::start(&place);
+    wire.send_line(&stdio_request("e3", "three"));
+    let held = hold_tool_call(&place);
+    wire.send_line(&stdio_request("e4", "four"));
     wait_for_in_flight(&place, 2);
     drop(held);
-    wait_for(&gate);
+    wait_for_gate(&gate);
     wire.signal("KILL");
-    assert_eq!(wire.ended().code, None, "ended by the signal");
-    gate.open();
+    assert_eq!(wire.wait_for_exit().code, None, "ended by the signal");
+    gate.release();
 
     // Another process goes on by itself; whoever sends the events again is told what became of them.
-    let mut wire = Wire::start(&place);
-    let three = wire.answer_to(&ask("e3", "three"));
+    let mut wire = StdioServer::start(&place);
+    let three = wire.send_and_recv(&stdio_request("e3", "three"));
     assert_eq!((&three["outcome"], &three["text"]), (&json!("replied"), &json!("three and four done")), "{three}");
-    let four = wire.answer_to(&ask("e4", "four"));
+    let four = wire.send_and_recv(&stdio_request("e4", "four"));
     assert_eq!((&four["outcome"], &four["run_id"]), (&json!("folded"), &three["run_id"]), "{four}");
-    assert_eq!(wire.answer_to(&ask("e5", "five"))["text"], "five done");
-    assert_eq!(wire.end().data(), "");
+    assert_eq!(wire.send_and_recv(&stdio_request("e5", "five"))["text"], "five done");
+    assert_eq!(wire.close().data(), "");
 
     assert_eq!(server.violations(), Vec::<String>::new());
     let requests = server.requests();
@@ -100,14 +100,20 @@ fn p13_x02_a_session_survives_everything_and_every_request_is_valid_and_on_recor
     let said = |more: &[&str]| [&start[..], &more.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>()].concat();
     let turns =
         ["user: one", "calls bash", "tool: (no output)", "assistant: one done", "user: two", "assistant: two done"];
-    assert_eq!(lines(&requests[2]), said(&turns[..5]), "the follow-up");
+    assert_eq!(conversation_lines(&requests[2]), said(&turns[..5]), "the follow-up");
     let steered = [&turns[..], &["user: three", "calls bash", "tool: (no output)", "user: four"]].concat();
-    assert_eq!(lines(&requests[4]), said(&steered), "the steering");
+    assert_eq!(conversation_lines(&requests[4]), said(&steered), "the steering");
     let anchor = |name: &str| format!("assistant: [Anchor created: {name}");
-    assert_eq!(lines(&requests[5])[..3], [anchor("phase2"), "user: three".to_owned(), "user: four".to_owned()]);
+    assert_eq!(
+        conversation_lines(&requests[5])[..3],
+        [anchor("phase2"), "user: three".to_owned(), "user: four".to_owned()]
+    );
     let overflow = anchor("auto_handoff/context_overflow");
-    assert_eq!(lines(&requests[6])[..3], [overflow.clone(), "user: three".to_owned(), "user: four".to_owned()]);
-    let resumed = lines(&requests[7]);
+    assert_eq!(
+        conversation_lines(&requests[6])[..3],
+        [overflow.clone(), "user: three".to_owned(), "user: four".to_owned()]
+    );
+    let resumed = conversation_lines(&requests[7]);
     assert_eq!(resumed[..3], [overflow, "user: three".to_owned(), "user: four".to_owned()]);
     for text in ["user: three", "user: four"] {
         assert_eq!(resumed.iter().filter(|line| *line == text).count(), 1, "not repeated: {resumed:?}");

@@ -7,44 +7,44 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use capstan_testing::{Gate, Reply, ScriptedModel};
-use cli_support::{CTRL_C, CTRL_D, ENTER, Place, Screen, of_kind};
+use capstan_testing::{ReplyBarrier, ScriptedModel, ScriptedReply};
+use cli_support::{CTRL_C, CTRL_D, CliFixture, ENTER, TerminalSession, entries_of_kind};
 use serde_json::json;
 
-fn chat(place: &Place, arguments: &[&str]) -> Screen {
+fn open_chat(place: &CliFixture, arguments: &[&str]) -> TerminalSession {
     let all: Vec<&str> = ["chat"].into_iter().chain(arguments.iter().copied()).collect();
-    Screen::open(&place.command(&all), 60, 20)
+    TerminalSession::open(&place.command(&all), 60, 20)
 }
 
 /// The rows of a screen without the blanks at its end.
-fn rows(screen: &str) -> Vec<&str> {
+fn screen_rows(screen: &str) -> Vec<&str> {
     screen.trim_end().lines().map(str::trim_end).collect()
 }
 
 #[test]
 fn t07_a_reply_is_seen_while_the_model_still_writes_it() {
-    let gate = Gate::new();
-    let server = ScriptedModel::start_blocking(vec![Reply::text("One **two** three.").held_at(&gate)]);
-    let place = Place::with_model(&server);
-    let screen = chat(&place, &[]);
+    let gate = ReplyBarrier::new();
+    let server = ScriptedModel::start_blocking(vec![ScriptedReply::text("One **two** three.").with_barrier(&gate)]);
+    let place = CliFixture::with_model(&server);
+    let screen = open_chat(&place, &[]);
     screen.say("hello");
     let while_it_comes = screen.wait_for("ctrl-c cancels");
     assert!(!while_it_comes.contains("three"), "{while_it_comes}");
-    screen.wait("the first word", |screen| rows(screen).contains(&"One"));
-    gate.open();
+    screen.wait("the first word", |screen| screen_rows(screen).contains(&"One"));
+    gate.release();
     let whole = screen.wait_for("10 in · 5 out");
     assert!(whole.contains("› hello\n\nOne two three.\n\n10 in · 5 out"), "{whole}");
     screen.send(CTRL_D);
-    assert_eq!(screen.ended(), Some(0));
+    assert_eq!(screen.wait_for_exit(), Some(0));
     assert_eq!(place.outcomes(), (1, 0));
 }
 
 #[test]
 fn a04_a_tool_call_is_one_line_with_its_time_and_its_output_is_there_on_request() {
-    let calls = Reply::tool_calls([("call_1", "bash", json!({"cmd": "seq 1 9"}))]).with_text("Let me count.");
-    let server = ScriptedModel::start_blocking(vec![calls, Reply::text("Nine.")]);
-    let place = Place::with_model(&server);
-    let screen = chat(&place, &[]);
+    let calls = ScriptedReply::tool_calls([("call_1", "bash", json!({"cmd": "seq 1 9"}))]).with_text("Let me count.");
+    let server = ScriptedModel::start_blocking(vec![calls, ScriptedReply::text("Nine.")]);
+    let place = CliFixture::with_model(&server);
+    let screen = open_chat(&place, &[]);
     screen.say("count");
     let seen = screen.wait_for("Nine.");
     assert!(seen.contains("● bash  seq 1 9  "), "{seen}");
@@ -54,18 +54,20 @@ fn a04_a_tool_call_is_one_line_with_its_time_and_its_output_is_there_on_request(
     screen.say(",show 7");
     screen.wait_for("there is no output 7");
     screen.say(",quit");
-    assert_eq!(screen.ended(), Some(0));
+    assert_eq!(screen.wait_for_exit(), Some(0));
 }
 
 #[test]
 fn c01_ctrl_c_cancels_the_run_and_twice_on_an_empty_line_leaves() {
-    let gate = Gate::new();
-    let server =
-        ScriptedModel::start_blocking(vec![Reply::text("One two three.").held_at(&gate), Reply::text("Again.")]);
-    let place = Place::with_model(&server);
-    let screen = chat(&place, &[]);
+    let gate = ReplyBarrier::new();
+    let server = ScriptedModel::start_blocking(vec![
+        ScriptedReply::text("One two three.").with_barrier(&gate),
+        ScriptedReply::text("Again."),
+    ]);
+    let place = CliFixture::with_model(&server);
+    let screen = open_chat(&place, &[]);
     screen.say("hello");
-    screen.wait("the first word", |screen| rows(screen).contains(&"One"));
+    screen.wait("the first word", |screen| screen_rows(screen).contains(&"One"));
     screen.send(CTRL_C);
     let cancelled = screen.wait_for("■ cancelled");
     assert!(!cancelled.contains("Sorry"), "whoever cancels is not told that something went wrong: {cancelled}");
@@ -75,27 +77,27 @@ fn c01_ctrl_c_cancels_the_run_and_twice_on_an_empty_line_leaves() {
     screen.send(CTRL_C);
     screen.wait_for("ctrl-c again leaves");
     screen.send(CTRL_C);
-    assert_eq!(screen.ended(), Some(0));
+    assert_eq!(screen.wait_for_exit(), Some(0));
     assert_eq!(place.outcomes(), (2, 0));
     place.assert_undamaged();
 }
 
 #[test]
 fn x01_whoever_leaves_during_a_run_leaves_it_cancelled_and_on_record() {
-    let gate = Gate::new();
-    let server = ScriptedModel::start_blocking(vec![Reply::text("One two three.").held_at(&gate)]);
-    let place = Place::with_model(&server);
-    let screen = chat(&place, &[]);
+    let gate = ReplyBarrier::new();
+    let server = ScriptedModel::start_blocking(vec![ScriptedReply::text("One two three.").with_barrier(&gate)]);
+    let place = CliFixture::with_model(&server);
+    let screen = open_chat(&place, &[]);
     screen.say("hello");
-    screen.wait("the first word", |screen| rows(screen).contains(&"One"));
+    screen.wait("the first word", |screen| screen_rows(screen).contains(&"One"));
     screen.send(CTRL_D);
-    assert_eq!(screen.ended(), Some(0));
+    assert_eq!(screen.wait_for_exit(), Some(0));
     assert_eq!(place.outcomes(), (1, 0));
 }
 
 #[test]
 fn x01_a_chat_whose_terminal_is_gone_ends_even_where_hanging_up_is_ignored() {
-    let place = Place::new();
+    let place = CliFixture::new();
     let chat = place.command(&["chat"]);
     let mut script = Command::new("script");
     script.args(["-qfc", "trap '' HUP; \"$PROGRAM\" chat; touch ended", "/dev/null"]).current_dir(place.workspace());
@@ -120,18 +122,18 @@ fn x01_a_chat_whose_terminal_is_gone_ends_even_where_hanging_up_is_ignored() {
 
 #[test]
 fn a09_what_is_typed_during_a_run_steers_it() {
-    let gate = Gate::new();
-    let first = Reply::text("First answer.").held_at(&gate);
-    let server = ScriptedModel::start_blocking(vec![first, Reply::text("Second answer.")]);
-    let place = Place::with_model(&server);
-    let screen = chat(&place, &[]);
+    let gate = ReplyBarrier::new();
+    let first = ScriptedReply::text("First answer.").with_barrier(&gate);
+    let server = ScriptedModel::start_blocking(vec![first, ScriptedReply::text("Second answer.")]);
+    let place = CliFixture::with_model(&server);
+    let screen = open_chat(&place, &[]);
     screen.say("begin");
-    screen.wait("the first word", |screen| rows(screen).contains(&"First"));
+    screen.wait("the first word", |screen| screen_rows(screen).contains(&"First"));
     screen.say("this too");
     screen.wait_for("goes to the run that is going on");
     screen.send("half writ");
     screen.wait_for("› half writ");
-    gate.open();
+    gate.release();
     let seen = screen.wait_for("Second answer.");
     assert!(seen.contains("First answer.\n\nSecond answer."), "{seen}");
     screen.wait("what was being written is still there", |screen| {
@@ -139,7 +141,7 @@ fn a09_what_is_typed_during_a_run_steers_it() {
     });
     screen.send(CTRL_C);
     screen.send(CTRL_D);
-    assert_eq!(screen.ended(), Some(0));
+    assert_eq!(screen.wait_for_exit(), Some(0));
     let told = &server.requests()[1]["messages"];
     assert!(told.to_string().contains("this too"), "{told}");
     assert_eq!(place.outcomes(), (2, 0));
@@ -147,47 +149,47 @@ fn a09_what_is_typed_during_a_run_steers_it() {
 
 #[test]
 fn c01_a_narrow_window_and_one_that_changes_its_size_are_written_for() {
-    let place = Place::new();
-    let screen = Screen::open(&place.command(&["chat"]), 20, 12);
+    let place = CliFixture::new();
+    let screen = TerminalSession::open(&place.command(&["chat"]), 20, 12);
     screen.say("several words that need rows, 你好世界你好世界");
     let narrow = screen.wait("the reply", |screen| screen.contains(" out ·") && screen.contains("You said: several"));
-    assert!(rows(&narrow).contains(&"You said: several"), "{narrow}");
+    assert!(screen_rows(&narrow).contains(&"You said: several"), "{narrow}");
     screen.resize(60, 12);
     screen.say(",echo wide enough for one row of this window");
     screen.wait("a row that would not have fitted before", |screen| {
-        rows(screen).contains(&"wide enough for one row of this window")
+        screen_rows(screen).contains(&"wide enough for one row of this window")
     });
     screen.send(CTRL_D);
-    assert_eq!(screen.ended(), Some(0));
+    assert_eq!(screen.wait_for_exit(), Some(0));
 }
 
 #[test]
 fn c01_many_keys_at_once_are_all_taken_in_without_a_further_one() {
-    let place = Place::new();
-    let screen = chat(&place, &[]);
+    let place = CliFixture::new();
+    let screen = open_chat(&place, &[]);
     screen.wait_for("›");
     // More than a terminal is read at a time, and not marked as pasted.
     screen.send(&format!("{}{ENTER}", "many words ".repeat(200)));
     screen.wait_for(" out · ");
     screen.send(CTRL_D);
-    assert_eq!(screen.ended(), Some(0));
+    assert_eq!(screen.wait_for_exit(), Some(0));
     assert_eq!(place.outcomes(), (1, 0));
 }
 
 #[test]
 fn c01_ctrl_z_gives_the_terminal_to_the_shell_and_fg_takes_it_back() {
-    let gate = Gate::new();
-    let server = ScriptedModel::start_blocking(vec![Reply::text("One two three.").held_at(&gate)]);
-    let place = Place::with_model(&server).set("PS1", "$ ");
+    let gate = ReplyBarrier::new();
+    let server = ScriptedModel::start_blocking(vec![ScriptedReply::text("One two three.").with_barrier(&gate)]);
+    let place = CliFixture::with_model(&server).set("PS1", "$ ");
     let chat = place.command(&["chat"]);
     let mut shell = Command::new("bash");
     shell.args(["--norc", "--noediting", "-i"]).current_dir(place.workspace());
     shell.envs(chat.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let screen = Screen::open(&shell, 80, 24);
+    let screen = TerminalSession::open(&shell, 80, 24);
     screen.wait_for("$ ");
     screen.send(&format!("{} chat{ENTER}", chat.get_program().display()));
     screen.say("hello");
-    screen.wait("the first word", |screen| rows(screen).contains(&"One"));
+    screen.wait("the first word", |screen| screen_rows(screen).contains(&"One"));
     screen.send("half writ");
     screen.wait_for("› half writ");
     for _ in 0..2 {
@@ -197,19 +199,19 @@ fn c01_ctrl_z_gives_the_terminal_to_the_shell_and_fg_takes_it_back() {
         screen.send(&format!("bg; wait %1{ENTER}"));
         screen.wait("it stands still again", |screen| screen.matches("Stopped").count() == 2);
         screen.send(&format!("clear; stty -a | grep -ow -e -icanon -e icanon{ENTER}"));
-        screen.wait("a terminal as shells have it", |screen| rows(screen).contains(&"icanon"));
+        screen.wait("a terminal as shells have it", |screen| screen_rows(screen).contains(&"icanon"));
         screen.send(&format!("clear; fg{ENTER}"));
-        let back = screen.wait("the chat as it was", |screen| rows(screen).contains(&"› half writ"));
+        let back = screen.wait("the chat as it was", |screen| screen_rows(screen).contains(&"› half writ"));
         assert_eq!((back.matches("One").count(), back.matches("ctrl-c cancels").count()), (1, 1), "{back}");
     }
-    gate.open();
+    gate.release();
     screen.wait_for("One two three.");
     screen.wait("the end of the turn", |screen| !screen.contains("ctrl-c cancels"));
     screen.send(CTRL_C);
     screen.send(CTRL_D);
     screen.wait_for("$ ");
     screen.send(&format!("exit{ENTER}"));
-    assert_eq!(screen.ended(), Some(0));
+    assert_eq!(screen.wait_for_exit(), Some(0));
     assert_eq!(place.outcomes(), (1, 0));
 }
 
@@ -224,40 +226,41 @@ fn c01_no_colours_where_none_are_wanted() {
         [(vec![], None, true), (vec!["--no-color"], None, false), (vec![], Some(("NO_COLOR", "1")), false)]
     {
         let place = match variable {
-            Some((name, value)) => Place::new().set(name, value),
-            None => Place::new(),
+            Some((name, value)) => CliFixture::new().set(name, value),
+            None => CliFixture::new(),
         };
-        let screen = chat(&place, &arguments);
+        let screen = open_chat(&place, &arguments);
         screen.say("**hello**");
         let seen = screen.wait_for(" out · ");
         assert_eq!(seen.contains("You said: **hello**"), !expected, "without colours the signs tell: {seen}");
         assert_eq!(has_colours(&screen.raw()), expected, "{arguments:?} {variable:?}");
         screen.send(CTRL_D);
-        assert_eq!(screen.ended(), Some(0));
+        assert_eq!(screen.wait_for_exit(), Some(0));
     }
 }
 
 #[test]
 fn c01_what_a_model_or_a_tool_writes_does_not_drive_the_terminal() {
     let evil = "\u{1b}]0;owned\u{7}\u{1b}[2Jplain\u{1b}[31m words";
-    let calls = Reply::tool_calls([("call_1", "bash", json!({"cmd": "printf '\\033]0;owned\\007\\033[2Jgiven'"}))]);
-    let server = ScriptedModel::start_blocking(vec![calls, Reply::text(evil)]);
-    let place = Place::with_model(&server);
-    let screen = chat(&place, &["--no-color"]);
+    let calls =
+        ScriptedReply::tool_calls([("call_1", "bash", json!({"cmd": "printf '\\033]0;owned\\007\\033[2Jgiven'"}))]);
+    let server = ScriptedModel::start_blocking(vec![calls, ScriptedReply::text(evil)]);
+    let place = CliFixture::with_model(&server);
+    let screen = open_chat(&place, &["--no-color"]);
     screen.say("hello");
     screen.wait_for("plain words");
     screen.wait_for("given");
     screen.send(CTRL_D);
     let raw = screen.raw();
-    assert_eq!(screen.ended(), Some(0));
+    assert_eq!(screen.wait_for_exit(), Some(0));
     assert!(!raw.contains("owned") || !raw.contains("\u{1b}]0;"), "{raw:?}");
     assert!(!raw.contains("\u{1b}[2J") && !raw.contains("\u{1b}[31m"), "{raw:?}");
 }
 
 #[test]
 fn c01_pasted_lines_are_one_message_and_a_line_that_is_edited_is_sent_as_it_stands() {
-    let place = Place::new();
-    let screen = chat(&place, &[]);
+    let place = CliFixture::new();
+    let screen = open_chat(&place, &[]);
     screen.wait_for("›");
     screen.send("\u{1b}[200~one\r\ntwo\u{1b}[201~");
     screen.wait_for("two");
@@ -265,21 +268,21 @@ fn c01_pasted_lines_are_one_message_and_a_line_that_is_edited_is_sent_as_it_stan
     screen.send(ENTER);
     screen.wait("the reply", |screen| screen.contains("You said: one\nxtwo"));
     screen.send(CTRL_D);
-    assert_eq!(screen.ended(), Some(0));
+    assert_eq!(screen.wait_for_exit(), Some(0));
     assert_eq!(place.outcomes(), (1, 0));
 }
 
 #[test]
 fn c01_what_was_said_is_remembered_and_commands_are_completed() {
-    let place = Place::new();
-    let screen = chat(&place, &[]);
+    let place = CliFixture::new();
+    let screen = open_chat(&place, &[]);
     screen.say("remember me");
     screen.wait_for(" out · ");
     screen.send(CTRL_D);
-    assert_eq!(screen.ended(), Some(0));
+    assert_eq!(screen.wait_for_exit(), Some(0));
     let history = place.home().join("chat_history");
     assert_eq!(std::fs::metadata(&history).unwrap().permissions().mode() & 0o777, 0o600);
-    let screen = chat(&place, &[]);
+    let screen = open_chat(&place, &[]);
     screen.wait_for("›");
     screen.send("\u{1b}[A");
     screen.wait_for("› remember me");
@@ -294,79 +297,81 @@ fn c01_what_was_said_is_remembered_and_commands_are_completed() {
     });
     assert!(screen.raw().contains(",show [NUMBER]"), "{}", screen.raw());
     screen.send(CTRL_D);
-    assert_eq!(screen.ended(), Some(0));
+    assert_eq!(screen.wait_for_exit(), Some(0));
 }
 
 #[test]
 fn x02_what_a_killed_chat_left_is_taken_up_and_shown_by_the_next() {
-    let gate = Gate::new();
-    let server =
-        ScriptedModel::start_blocking(vec![Reply::text("One two three.").held_at(&gate), Reply::text("Here it is.")]);
-    let place = Place::with_model(&server);
-    let screen = chat(&place, &[]);
+    let gate = ReplyBarrier::new();
+    let server = ScriptedModel::start_blocking(vec![
+        ScriptedReply::text("One two three.").with_barrier(&gate),
+        ScriptedReply::text("Here it is."),
+    ]);
+    let place = CliFixture::with_model(&server);
+    let screen = open_chat(&place, &[]);
     screen.say("do not lose this");
-    screen.wait("the first word", |screen| rows(screen).contains(&"One"));
+    screen.wait("the first word", |screen| screen_rows(screen).contains(&"One"));
     screen.kill();
     assert_eq!(place.outcomes(), (0, 1));
-    let screen = chat(&place, &[]);
+    let screen = open_chat(&place, &[]);
     let seen = screen.wait_for("Here it is.");
     assert!(seen.contains("taken up again, after an interruption:\n› do not lose this"), "{seen}");
     screen.wait("the end of the turn", |screen| !screen.contains("ctrl-c cancels"));
     screen.send(CTRL_D);
-    assert_eq!(screen.ended(), Some(0));
+    assert_eq!(screen.wait_for_exit(), Some(0));
     assert_eq!(place.outcomes(), (1, 0));
     place.assert_undamaged();
 }
 
 #[test]
 fn t11_a_failure_is_told_with_what_to_do_and_the_chat_goes_on() {
-    let refused = Reply::status(401, r#"{"error": {"message": "no such key"}}"#);
-    let server = ScriptedModel::start_blocking(vec![refused, Reply::text("Now it works.")]);
-    let place = Place::with_model(&server);
-    let screen = Screen::open(&place.command(&["chat"]), 100, 20);
+    let refused = ScriptedReply::status(401, r#"{"error": {"message": "no such key"}}"#);
+    let server = ScriptedModel::start_blocking(vec![refused, ScriptedReply::text("Now it works.")]);
+    let place = CliFixture::with_model(&server);
+    let screen = TerminalSession::open(&place.command(&["chat"]), 100, 20);
     screen.say("hello");
     let seen = screen.wait_for("hint: set a key that the provider accepts");
     assert!(seen.contains("✗ Sorry, something went wrong"), "{seen}");
     screen.say("again");
     screen.wait_for("Now it works.");
     screen.send(CTRL_D);
-    assert_eq!(screen.ended(), Some(0));
+    assert_eq!(screen.wait_for_exit(), Some(0));
 }
 
 #[test]
 fn c01_a_terminal_that_can_only_print_is_talked_to_line_by_line() {
-    let place = Place::new().set("TERM", "dumb");
-    let screen = chat(&place, &[]);
+    let place = CliFixture::new().set("TERM", "dumb");
+    let screen = open_chat(&place, &[]);
     screen.wait_for("> ");
     screen.send("hello\r");
     screen.wait_for("You said: hello");
     screen.send(CTRL_D);
     let raw = screen.raw();
-    assert_eq!(screen.ended(), Some(0));
+    assert_eq!(screen.wait_for_exit(), Some(0));
     assert!(!raw.contains('\u{1b}'), "{raw:?}");
 }
 
 #[test]
 fn c01_each_line_of_a_pipe_is_a_message_and_the_replies_are_plain_text() {
-    let place = Place::new();
-    let said = place.capstan_reading(&["chat"], b"hello\n\n,echo a command\r\nlast");
+    let place = CliFixture::new();
+    let said = place.capstan_with_input(&["chat"], b"hello\n\n,echo a command\r\nlast");
     let stdout = said.data();
     assert!(stdout.ends_with("You said: hello\na command\nYou said: last\n"), "{stdout}");
     assert_eq!(place.outcomes(), (3, 0), "a blank line is none");
-    let session = place.capstan_reading(&["chat", "--session-id", "other"], b"one\n,quit\ntwo\n").data();
+    let session = place.capstan_with_input(&["chat", "--session-id", "other"], b"one\n,quit\ntwo\n").data();
     assert!(session.contains("You said: one") && !session.contains("two"), "{session}");
-    assert_eq!(of_kind(&place.tape("other"), "message").len(), 2);
+    assert_eq!(entries_of_kind(&place.tape("other"), "message").len(), 2);
 }
 
 #[test]
 fn c01_a_message_of_a_pipe_that_fails_does_not_end_the_rest_but_the_command() {
-    let refused = || Reply::status(401, r#"{"error": {"message": "no such key"}}"#);
-    let server = ScriptedModel::start_blocking(vec![refused(), Reply::text("ok"), refused()]);
-    let place = Place::with_model(&server);
-    let said = place.capstan_reading(&["chat"], b"one\ntwo\n");
+    let refused = || ScriptedReply::status(401, r#"{"error": {"message": "no such key"}}"#);
+    let server = ScriptedModel::start_blocking(vec![refused(), ScriptedReply::text("ok"), refused()]);
+    let place = CliFixture::with_model(&server);
+    let said = place.capstan_with_input(&["chat"], b"one\ntwo\n");
     assert_eq!((said.stdout.as_str(), said.code), ("ok\n", Some(1)), "{said:?}");
     assert!(said.stderr.contains("1 of 2 messages failed"), "{said:?}");
-    let said = place.capstan_reading(&["chat"], b"three\n\xff\n");
+    let said = place.capstan_with_input(&["chat"], b"three\n\xff\n");
     assert_eq!(said.code, Some(2), "{said:?}");
     assert!(
         said.stderr.contains("error[model-unauthorized]") && said.stderr.contains("error[input-invalid]"),
@@ -376,7 +381,7 @@ fn c01_a_message_of_a_pipe_that_fails_does_not_end_the_rest_but_the_command() {
 
 #[test]
 fn c01_a_model_that_is_none_is_refused() {
-    let place = Place::new();
+    let place = CliFixture::new();
     place.capstan(&["chat", "--model", "nonsense"]).refused("usage", 2);
     place.capstan(&["chat", "--model", "openai:"]).refused("usage", 2);
 }

@@ -2,25 +2,25 @@
 
 mod cli_support;
 
-use capstan_testing::{Reply, ScriptedModel};
-use cli_support::{Place, ids, named, of_kind, tape_name};
+use capstan_testing::{ScriptedModel, ScriptedReply};
+use cli_support::{CliFixture, entries_named, entries_of_kind, entry_ids, tape_name};
 use serde_json::{Value, json};
 
 /// What the server got after the system prompt, as (role, content).
-fn conversation(request: &Value) -> Vec<(String, String)> {
+fn request_messages(request: &Value) -> Vec<(String, String)> {
     let text = |message: &Value, key: &str| message[key].as_str().unwrap_or_default().to_owned();
     let messages = request["messages"].as_array().expect("messages");
     assert_eq!(messages[0]["role"], "system");
     messages[1..].iter().map(|message| (text(message, "role"), text(message, "content"))).collect()
 }
 
-fn said(role: &str, text: &str) -> (String, String) {
+fn chat_message(role: &str, text: &str) -> (String, String) {
     (role.to_owned(), text.to_owned())
 }
 
 #[test]
 fn a03_a_command_runs_a_tool_and_is_recorded_as_a_command_and_not_as_a_message() {
-    let place = Place::new();
+    let place = CliFixture::new();
     std::fs::write(place.workspace().join("README.md"), "# Demo\n").unwrap();
     let info = place.capstan(&["run", ",tape.info"]).data();
     assert!(info.contains(&tape_name(&place.workspace(), "cli:local")), "{info}");
@@ -33,8 +33,8 @@ fn a03_a_command_runs_a_tool_and_is_recorded_as_a_command_and_not_as_a_message()
     assert_eq!(place.capstan(&["run", ",echo hi \"$((20 + 3))\""]).data(), "hi 23\n");
 
     let entries = place.entries();
-    assert_eq!(of_kind(&entries, "message"), Vec::<&Value>::new());
-    let commands = named(&entries, "command");
+    assert_eq!(entries_of_kind(&entries, "message"), Vec::<&Value>::new());
+    let commands = entries_named(&entries, "command");
     let told = |key: &str| -> Vec<&str> {
         commands.iter().map(|entry| entry["payload"]["data"][key].as_str().unwrap()).collect()
     };
@@ -47,29 +47,31 @@ fn a03_a_command_runs_a_tool_and_is_recorded_as_a_command_and_not_as_a_message()
 
 #[test]
 fn a03_a_command_that_fails_says_so_and_a_wrong_one_is_refused() {
-    let place = Place::new();
+    let place = CliFixture::new();
     let said = place.capstan(&["run", ",exit 3"]);
     assert!(said.stdout.contains("exit code 3"), "{said:?}");
     place.capstan(&["run", ",fs.read 'open"]).refused("command-invalid", 1);
     let entries = place.entries();
-    assert_eq!(of_kind(&entries, "message"), Vec::<&Value>::new());
-    assert_eq!(named(&entries, "command")[0]["payload"]["data"]["status"], "error");
+    assert_eq!(entries_of_kind(&entries, "message"), Vec::<&Value>::new());
+    assert_eq!(entries_named(&entries, "command")[0]["payload"]["data"]["status"], "error");
     assert_eq!(place.outcomes(), (2, 0));
 }
 
 #[test]
 fn p04_after_a_handoff_by_command_the_next_request_starts_from_the_anchor() {
-    let server = ScriptedModel::start_blocking(vec![Reply::text("old words"), Reply::text("new words")]);
-    let place = Place::with_model(&server);
+    let server =
+        ScriptedModel::start_blocking(vec![ScriptedReply::text("old words"), ScriptedReply::text("new words")]);
+    let place = CliFixture::with_model(&server);
     place.capstan(&["run", "old question"]).data();
     place.capstan(&["run", ",tape.handoff name=x summary='a b'"]).data();
     place.capstan(&["run", "new question"]).data();
-    let expected = [said("assistant", "[Anchor created: x]: {\"summary\":\"a b\"}"), said("user", "new question")];
-    assert_eq!(conversation(&server.requests()[1]), expected);
+    let expected =
+        [chat_message("assistant", "[Anchor created: x]: {\"summary\":\"a b\"}"), chat_message("user", "new question")];
+    assert_eq!(request_messages(&server.requests()[1]), expected);
     assert_eq!(server.violations(), Vec::<String>::new());
 
     let entries = place.entries();
-    let anchors = of_kind(&entries, "anchor");
+    let anchors = entries_of_kind(&entries, "anchor");
     assert_eq!(anchors[1]["payload"], json!({"name": "x", "state": {"summary": "a b"}}));
     assert_eq!(place.capstan(&["tape", "anchors", "cli:local"]).lines().len(), 2);
     let found = place.capstan(&["tape", "search", "cli:local", "old words"]).data();
@@ -78,10 +80,11 @@ fn p04_after_a_handoff_by_command_the_next_request_starts_from_the_anchor() {
 
 #[test]
 fn p04_a_handoff_is_one_by_either_name_of_its_tool() {
-    let handoff = Reply::tool_calls([("call_1", "tape.handoff", json!({"name": "phase-2", "summary": "half done"}))]);
-    let server = ScriptedModel::start_blocking(vec![handoff, Reply::text("done")]);
-    Place::with_model(&server).capstan(&["run", "go on"]).succeeded();
-    let (_, told) = conversation(&server.requests()[1]).pop().unwrap();
+    let handoff =
+        ScriptedReply::tool_calls([("call_1", "tape.handoff", json!({"name": "phase-2", "summary": "half done"}))]);
+    let server = ScriptedModel::start_blocking(vec![handoff, ScriptedReply::text("done")]);
+    CliFixture::with_model(&server).capstan(&["run", "go on"]).succeeded();
+    let (_, told) = request_messages(&server.requests()[1]).pop().unwrap();
     assert!(told.starts_with("Continue: the handoff you asked for is done"), "{told}");
 }
 
@@ -89,41 +92,41 @@ fn p04_a_handoff_is_one_by_either_name_of_its_tool() {
 fn p04_a_handoff_by_tool_takes_effect_after_the_results_and_names_the_message_taken_in() {
     let handoff = json!({"name": "phase-2", "summary": "half done"});
     let server = ScriptedModel::start_blocking(vec![
-        Reply::tool_calls([
+        ScriptedReply::tool_calls([
             ("call_1", "bash", json!({"cmd": "echo one"})),
             ("call_2", "tape_handoff", handoff),
             ("call_3", "bash", json!({"cmd": "echo three"})),
         ]),
-        Reply::text("done"),
-        Reply::text("next"),
+        ScriptedReply::text("done"),
+        ScriptedReply::text("next"),
     ]);
-    let place = Place::with_model(&server);
+    let place = CliFixture::with_model(&server);
     place.capstan(&["run", "go on"]).succeeded();
     place.capstan(&["run", "and then?"]).data();
     assert_eq!(server.violations(), Vec::<String>::new());
-    let anchor = said("assistant", "[Anchor created: phase-2]: {\"summary\":\"half done\"}");
-    let go_on = said("user", "go on");
-    let second = conversation(&server.requests()[1]);
+    let anchor = chat_message("assistant", "[Anchor created: phase-2]: {\"summary\":\"half done\"}");
+    let go_on = chat_message("user", "go on");
+    let second = request_messages(&server.requests()[1]);
     assert_eq!(second[..2], [anchor.clone(), go_on.clone()]);
     let (_, told) = &second[2];
     assert!(told.starts_with("Continue: the handoff you asked for is done"), "or it would ask for it again: {told}");
     assert_eq!(second.len(), 3);
-    let next = [anchor, go_on, second[2].clone(), said("assistant", "done"), said("user", "and then?")];
-    assert_eq!(conversation(&server.requests()[2]), next);
+    let next = [anchor, go_on, second[2].clone(), chat_message("assistant", "done"), chat_message("user", "and then?")];
+    assert_eq!(request_messages(&server.requests()[2]), next);
 
     let entries = place.entries();
-    let anchor = of_kind(&entries, "anchor")[1];
-    let last_result = *of_kind(&entries, "tool_result").last().unwrap();
-    assert_eq!(of_kind(&entries, "tool_result").len(), 3);
+    let anchor = entries_of_kind(&entries, "anchor")[1];
+    let last_result = *entries_of_kind(&entries, "tool_result").last().unwrap();
+    assert_eq!(entries_of_kind(&entries, "tool_result").len(), 3);
     assert!(anchor["id"].as_u64() > last_result["id"].as_u64(), "after the results of its step");
-    let message = of_kind(&entries, "message")[0];
+    let message = entries_of_kind(&entries, "message")[0];
     assert_eq!(anchor["meta"]["messages"], json!([message["id"]]));
-    assert_eq!(ids(&entries), (1..=entries.len() as u64).collect::<Vec<_>>());
+    assert_eq!(entry_ids(&entries), (1..=entries.len() as u64).collect::<Vec<_>>());
 }
 
 #[test]
 fn g09_a_query_of_an_older_host_is_served_and_its_binding_is_on_record() {
-    let place = Place::new();
+    let place = CliFixture::new();
     let query = json!({
         "adapter": "qq",
         "pipeline_uuid": "p-1",
@@ -143,8 +146,8 @@ fn g09_a_query_of_an_older_host_is_served_and_its_binding_is_on_record() {
 
     let mut wrong = query;
     wrong["pipeline_config"]["safety"] = json!({});
-    let said = place.capstan_reading(&["events", "query", "-"], wrong.to_string().as_bytes());
+    let said = place.capstan_with_input(&["events", "query", "-"], wrong.to_string().as_bytes());
     assert!(said.refused("query-invalid", 2).stderr.contains("unknown field `safety`"));
-    place.capstan_reading(&["events", "query", "-"], b"[").refused("query-invalid", 2);
+    place.capstan_with_input(&["events", "query", "-"], b"[").refused("query-invalid", 2);
     assert_eq!(place.outcomes(), (1, 0), "nothing of them was accepted");
 }

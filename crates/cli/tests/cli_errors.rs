@@ -7,41 +7,41 @@ use std::fmt::Write as _;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
-use capstan_testing::{Reply, ScriptedModel};
-use cli_support::{Place, Said, sample};
+use capstan_testing::{ScriptedModel, ScriptedReply};
+use cli_support::{BinaryOutput, CliFixture, bub_sample_path};
 use rusqlite::Connection;
 
 /// A table of errors, for a reader.
 #[derive(Default)]
-struct Table(String);
+struct ErrorTable(String);
 
-impl Table {
+impl ErrorTable {
     /// Calls the binary, which must refuse with this code and exit code, and adds what it said.
     #[track_caller]
-    fn refused(&mut self, place: &Place, title: &str, arguments: &[&str], (code, exit): (&str, i32)) {
+    fn add_refused(&mut self, place: &CliFixture, title: &str, arguments: &[&str], (code, exit): (&str, i32)) {
         let said = place.capstan(arguments).refused(code, exit);
         self.add(place, title, arguments, &said);
     }
 
-    fn add(&mut self, place: &Place, title: &str, arguments: &[&str], said: &Said) {
-        let words: Vec<String> = arguments.iter().map(|word| shown(word)).collect();
+    fn add(&mut self, place: &CliFixture, title: &str, arguments: &[&str], said: &BinaryOutput) {
+        let words: Vec<String> = arguments.iter().map(|word| quote_argument(word)).collect();
         let root = place.root();
         let text = format!("# {title}\n$ capstan {}\n{}", words.join(" "), said.stderr);
         let text = text.replace(root.to_str().expect("a plain path"), "[ROOT]");
         let exit = said.code.expect("an exit code");
-        writeln!(self.0, "{}exit code: {exit}\n", without_ports(&text)).expect("a string takes it");
+        writeln!(self.0, "{}exit code: {exit}\n", mask_ports(&text)).expect("a string takes it");
     }
 }
 
 /// A word as one would type it, cut where it is long.
-fn shown(word: &str) -> String {
+fn quote_argument(word: &str) -> String {
     let cut: String = word.chars().take(60).collect();
     let cut = if cut == word { cut } else { cut + "…" };
     if cut.is_empty() || cut.contains([' ', '\'']) { format!("\"{cut}\"") } else { cut }
 }
 
 /// Replaces the ports of the loopback address, which differ from run to run.
-fn without_ports(text: &str) -> String {
+fn mask_ports(text: &str) -> String {
     let mut parts = text.split("127.0.0.1:");
     let mut shown = parts.next().unwrap_or_default().to_owned();
     for part in parts {
@@ -51,104 +51,104 @@ fn without_ports(text: &str) -> String {
     shown
 }
 
-fn place_with_database(bytes: &[u8]) -> Place {
-    let place = Place::new().config("");
+fn fixture_with_database(bytes: &[u8]) -> CliFixture {
+    let place = CliFixture::new().config("");
     std::fs::write(place.database(), bytes).unwrap();
     place
 }
 
 /// A loopback address where nobody listens.
-fn closed_address() -> String {
+fn unused_address() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     format!("http://{}/v1", listener.local_addr().unwrap())
 }
 
 #[test]
 fn what_is_asked_wrongly() {
-    let mut table = Table::default();
-    let place = Place::new();
+    let mut table = ErrorTable::default();
+    let place = CliFixture::new();
     let usage = ("usage", 2);
-    table.refused(&place, "an unknown flag", &["run", "hello", "--loud"], usage);
-    table.refused(&place, "no message", &["run"], usage);
-    table.refused(&place, "an unknown command", &["rnu", "hello"], usage);
-    table.refused(&place, "flags that do not go together", &CONFLICT, usage);
-    let sample = sample();
+    table.add_refused(&place, "an unknown flag", &["run", "hello", "--loud"], usage);
+    table.add_refused(&place, "no message", &["run"], usage);
+    table.add_refused(&place, "an unknown command", &["rnu", "hello"], usage);
+    table.add_refused(&place, "flags that do not go together", &CONFLICTING_ARGUMENTS, usage);
+    let sample = bub_sample_path();
     let date = ["tape", "show", sample.to_str().unwrap(), "--from", "yesterday"];
     let said = place.capstan(&date).refused("usage", 2);
     table.add(&place, "a date that is none", &["tape", "show", "sample.jsonl", "--from", "yesterday"], &said);
     let missing = place.path("missing");
     let run_there = |folder| ["run", "hello", "--workspace", folder];
-    table.refused(&place, "a workspace that is not there", &run_there(&missing), ("workspace-missing", 2));
+    table.add_refused(&place, "a workspace that is not there", &run_there(&missing), ("workspace-missing", 2));
     let file = place.file("file", "");
-    table.refused(&place, "a workspace that is a file", &run_there(&file), ("workspace-missing", 2));
-    table.refused(&place, "an empty message", &["run", " \n"], ("input-invalid", 2));
-    let said = place.capstan_reading(&["run", "-"], b"").refused("input-invalid", 2);
+    table.add_refused(&place, "a workspace that is a file", &run_there(&file), ("workspace-missing", 2));
+    table.add_refused(&place, "an empty message", &["run", " \n"], ("input-invalid", 2));
+    let said = place.capstan_with_input(&["run", "-"], b"").refused("input-invalid", 2);
     table.add(&place, "an empty standard input", &["run", "-"], &said);
-    let said = place.capstan_reading(&["run", "-"], b"caf\xe9").refused("input-invalid", 2);
+    let said = place.capstan_with_input(&["run", "-"], b"caf\xe9").refused("input-invalid", 2);
     table.add(&place, "a standard input that is not UTF-8", &["run", "-"], &said);
     assert!(!place.home().exists(), "none of these writes anything");
 
-    table.refused(&place, "no channel to listen on", &["serve"], ("channel-missing", 2));
+    table.add_refused(&place, "no channel to listen on", &["serve"], ("channel-missing", 2));
     let terminal = ["serve", "--channel", "cli"];
-    table.refused(&place, "a channel that has nothing to listen to", &terminal, ("channel-missing", 2));
+    table.add_refused(&place, "a channel that has nothing to listen to", &terminal, ("channel-missing", 2));
     let unknown = ["serve", "--channel", "stdoi"];
-    table.refused(&place, "a channel nobody provides", &unknown, ("channel-unknown", 2));
+    table.add_refused(&place, "a channel nobody provides", &unknown, ("channel-unknown", 2));
     assert!(!place.home().exists(), "nor do these");
 
     let unknown_channel = ["run", "hello", "--channel", "telegraph"];
-    table.refused(&place, "an unknown channel", &unknown_channel, ("channel-unknown", 2));
+    table.add_refused(&place, "an unknown channel", &unknown_channel, ("channel-unknown", 2));
     let elsewhere = ["run", "hello", "--channel", "stdio"];
-    table.refused(&place, "a channel that is answered elsewhere", &elsewhere, ("channel-elsewhere", 2));
+    table.add_refused(&place, "a channel that is answered elsewhere", &elsewhere, ("channel-elsewhere", 2));
     let place = place.set("CAPSTAN_MAX_MESSAGE_BYTES", "64");
     let (long, large) = ("x".repeat(65), ("message-too-large", 2));
-    table.refused(&place, "a message that is too large", &["run", &long], large);
-    let said = place.capstan_reading(&["run", "-"], long.as_bytes()).refused("message-too-large", 2);
+    table.add_refused(&place, "a message that is too large", &["run", &long], large);
+    let said = place.capstan_with_input(&["run", "-"], long.as_bytes()).refused("message-too-large", 2);
     table.add(&place, "a standard input that is too large", &["run", "-"], &said);
     insta::assert_snapshot!(table.0);
 }
 
-const CONFLICT: [&str; 6] = ["tape", "show", "x", "--after-last-anchor", "--after-anchor", "a"];
+const CONFLICTING_ARGUMENTS: [&str; 6] = ["tape", "show", "x", "--after-last-anchor", "--after-anchor", "a"];
 
 #[test]
 fn what_is_configured_wrongly() {
-    let mut table = Table::default();
+    let mut table = ErrorTable::default();
     let run = ["run", "hello"];
     let invalid = ("config-invalid", 3);
-    table.refused(&Place::new().config("model = \n"), "a file that is not TOML", &run, invalid);
-    table.refused(&Place::new().config("modle = 'demo:'\n"), "a key that does not exist", &run, invalid);
-    table.refused(&Place::new().config("max_steps = 'many'\n"), "a value of the wrong kind", &run, invalid);
-    table.refused(&Place::new().config("model = ['a']\n"), "a list for a text", &run, invalid);
-    let variable = Place::new().set("CAPSTAN_MODEL", "gpt");
-    table.refused(&variable, "a model without a provider", &run, invalid);
-    let store = Place::new().set("CAPSTAN_TAPE_STORE", "paper");
-    table.refused(&store, "a tape store that does not exist", &["config", "show"], invalid);
-    let channels = |text: &str| Place::new().config(text);
+    table.add_refused(&CliFixture::new().config("model = \n"), "a file that is not TOML", &run, invalid);
+    table.add_refused(&CliFixture::new().config("modle = 'demo:'\n"), "a key that does not exist", &run, invalid);
+    table.add_refused(&CliFixture::new().config("max_steps = 'many'\n"), "a value of the wrong kind", &run, invalid);
+    table.add_refused(&CliFixture::new().config("model = ['a']\n"), "a list for a text", &run, invalid);
+    let variable = CliFixture::new().set("CAPSTAN_MODEL", "gpt");
+    table.add_refused(&variable, "a model without a provider", &run, invalid);
+    let store = CliFixture::new().set("CAPSTAN_TAPE_STORE", "paper");
+    table.add_refused(&store, "a tape store that does not exist", &["config", "show"], invalid);
+    let channels = |text: &str| CliFixture::new().config(text);
     let misspelt = channels("[channels.stdio]\nadmision = 'steer'\n");
-    table.refused(&misspelt, "a key of a channel that does not exist", &run, invalid);
+    table.add_refused(&misspelt, "a key of a channel that does not exist", &run, invalid);
     let mode = channels("[channels.stdio]\nadmission = 'stear'\n");
-    table.refused(&mode, "a mode of admission that does not exist", &run, invalid);
+    table.add_refused(&mode, "a mode of admission that does not exist", &run, invalid);
     let wait = channels("[channels.stdio]\ndebounce_seconds = 2.5\nmax_wait_seconds = 1\n");
-    table.refused(&wait, "a debounce that ends before it begins", &run, invalid);
-    let redirected = Place::new().set("CAPSTAN_API_KEY", "sk-mine");
+    table.add_refused(&wait, "a debounce that ends before it begins", &run, invalid);
+    let redirected = CliFixture::new().set("CAPSTAN_API_KEY", "sk-mine");
     std::fs::write(redirected.workspace().join("capstan.toml"), "api_base = 'http://x.example/v1'\n").unwrap();
     let untrusted = ("config-untrusted", 3);
-    table.refused(&redirected, "a workspace that chooses who works as the user", &run, untrusted);
-    let on_a_file = Place::new();
+    table.add_refused(&redirected, "a workspace that chooses who works as the user", &run, untrusted);
+    let on_a_file = CliFixture::new();
     on_a_file.file("home", "");
-    table.refused(&on_a_file, "a home that is a file", &run, ("home-unusable", 3));
+    table.add_refused(&on_a_file, "a home that is a file", &run, ("home-unusable", 3));
     insta::assert_snapshot!(table.0);
 }
 
 #[test]
 fn what_cannot_be_read_or_made_is_told_with_what_helps() {
-    let place = Place::new();
+    let place = CliFixture::new();
     let file = place.workspace().join("capstan.toml");
     std::fs::write(&file, "oops").unwrap();
     let said = place.capstan(&["run", "hello"]).refused("config-invalid", 3);
     assert!(said.stderr.contains("hint: the file is the workspace's"), "{said:?}");
     std::fs::remove_file(&file).unwrap();
     // Nobody can open one that leads to itself.
-    let looped = Place::new().config("");
+    let looped = CliFixture::new().config("");
     let own = looped.home().join("config.toml");
     std::fs::remove_file(&own).unwrap();
     std::os::unix::fs::symlink(&own, &own).unwrap();
@@ -160,87 +160,93 @@ fn what_cannot_be_read_or_made_is_told_with_what_helps() {
 
 #[test]
 fn what_the_store_refuses() {
-    let mut table = Table::default();
+    let mut table = ErrorTable::default();
     let run = ["run", "hello"];
     let corrupt = ("store-corrupt", 4);
-    let garbage = place_with_database("this is no database, and never was one. ".repeat(100).as_bytes());
-    table.refused(&garbage, "a database of garbage", &run, corrupt);
-    table.refused(&garbage, "the same, asked for its tapes", &["tape", "list"], corrupt);
-    let other = Place::new().config("");
+    let garbage = fixture_with_database("this is no database, and never was one. ".repeat(100).as_bytes());
+    table.add_refused(&garbage, "a database of garbage", &run, corrupt);
+    table.add_refused(&garbage, "the same, asked for its tapes", &["tape", "list"], corrupt);
+    let other = CliFixture::new().config("");
     Connection::open(other.database()).unwrap().execute_batch("CREATE TABLE bookmarks (url TEXT);").unwrap();
-    table.refused(&other, "a database of another program", &run, corrupt);
-    let newer = Place::new();
+    table.add_refused(&other, "a database of another program", &run, corrupt);
+    let newer = CliFixture::new();
     newer.capstan(&run).data();
     Connection::open(newer.database()).unwrap().pragma_update(None, "user_version", 99).unwrap();
-    table.refused(&newer, "a database of a newer version", &run, ("store-too-new", 4));
+    table.add_refused(&newer, "a database of a newer version", &run, ("store-too-new", 4));
     insta::assert_snapshot!(table.0);
 }
 
 #[test]
 fn what_tapes_refuse() {
-    let mut table = Table::default();
-    let place = Place::new();
-    let sample = sample();
-    let lines = cli_support::sample_lines();
+    let mut table = ErrorTable::default();
+    let place = CliFixture::new();
+    let sample = bub_sample_path();
+    let lines = cli_support::bub_sample_lines();
     let path = place.file("sample.jsonl", std::fs::read(&sample).unwrap());
-    table.refused(&place, "no such tape", &["tape", "show", "nobody"], ("tape-unknown", 2));
+    table.add_refused(&place, "no such tape", &["tape", "show", "nobody"], ("tape-unknown", 2));
     let missing = place.path("missing.jsonl");
-    table.refused(&place, "no such file", &["tape", "show", &missing], ("tape-file-unreadable", 2));
+    table.add_refused(&place, "no such file", &["tape", "show", &missing], ("tape-file-unreadable", 2));
     let import = ["tape", "import", &path, "--name", "../x"];
-    table.refused(&place, "a name that leaves its folder", &import, ("tape-name-invalid", 2));
+    table.add_refused(&place, "a name that leaves its folder", &import, ("tape-name-invalid", 2));
     place.capstan(&["tape", "import", &path]).data();
-    table.refused(&place, "a tape that is there already", &["tape", "import", &path], ("tape-exists", 2));
+    table.add_refused(&place, "a tape that is there already", &["tape", "import", &path], ("tape-exists", 2));
     let swapped = place.file("swapped.jsonl", format!("{}\n{}\n", lines[1], lines[0]));
-    table.refused(&place, "ids out of order", &["tape", "import", &swapped], ("tape-out-of-order", 2));
+    table.add_refused(&place, "ids out of order", &["tape", "import", &swapped], ("tape-out-of-order", 2));
     let late = place.file("late.jsonl", lines[0].replacen(": 1,", ": 9223372036854775806,", 1) + "\n");
-    table.refused(&place, "ids that leave none to go on with", &["tape", "import", &late], ("tape-id-too-great", 2));
+    table.add_refused(
+        &place,
+        "ids that leave none to go on with",
+        &["tape", "import", &late],
+        ("tape-id-too-great", 2),
+    );
     let broken = place.file("broken.jsonl", format!("{}\nnot JSON\n{}\n", lines[0], lines[1]));
-    table.refused(&place, "a damaged line", &["tape", "import", &broken], ("tape-damaged", 2));
+    table.add_refused(&place, "a damaged line", &["tape", "import", &broken], ("tape-damaged", 2));
     let show = ["tape", "show", "sample", "--generation", "2"];
-    table.refused(&place, "a generation there never was", &show, ("usage", 2));
-    table.refused(&place, "a tape that is no fork", &["tape", "merge", "sample"], ("usage", 2));
+    table.add_refused(&place, "a generation there never was", &show, ("usage", 2));
+    table.add_refused(&place, "a tape that is no fork", &["tape", "merge", "sample"], ("usage", 2));
     let fork = ["tape", "fork", "sample", "--as", "f", "--at", "9999"];
-    table.refused(&place, "an entry that is not there", &fork, ("usage", 2));
-    table.refused(&place, "no run yet", &["tape", "context"], ("run-unknown", 2));
-    table.refused(&place, "no such run", &["tape", "context", "run-1"], ("run-unknown", 2));
+    table.add_refused(&place, "an entry that is not there", &fork, ("usage", 2));
+    table.add_refused(&place, "no run yet", &["tape", "context"], ("run-unknown", 2));
+    table.add_refused(&place, "no such run", &["tape", "context", "run-1"], ("run-unknown", 2));
     insta::assert_snapshot!(table.0);
 }
 
 #[test]
 fn what_the_model_fails_with() {
-    let mut table = Table::default();
+    let mut table = ErrorTable::default();
     let run = ["run", "hello"];
-    let unreachable = Place::new().set("CAPSTAN_MODEL", "openai:x").set("CAPSTAN_API_KEY", "sk-x");
-    let unreachable = unreachable.set("CAPSTAN_API_BASE", &closed_address());
-    table.refused(&unreachable, "nobody answers", &run, ("model-unreachable", 1));
-    let unknown = Place::new().set("CAPSTAN_MODEL", "nobody:x");
-    table.refused(&unknown, "an unknown provider", &run, ("model-unknown", 1));
+    let unreachable = CliFixture::new().set("CAPSTAN_MODEL", "openai:x").set("CAPSTAN_API_KEY", "sk-x");
+    let unreachable = unreachable.set("CAPSTAN_API_BASE", &unused_address());
+    table.add_refused(&unreachable, "nobody answers", &run, ("model-unreachable", 1));
+    let unknown = CliFixture::new().set("CAPSTAN_MODEL", "nobody:x");
+    table.add_refused(&unknown, "an unknown provider", &run, ("model-unknown", 1));
     let message = |text: &str| format!("{{\"error\": {{\"message\": \"{text}\"}}}}");
     let server = ScriptedModel::start_blocking(vec![
-        Reply::status(401, message("Incorrect API key provided")),
-        Reply::status(404, message("The model does not exist")),
-        Reply::status(429, message("Slow down")),
-        Reply::status(400, message("This model's maximum context length is 8192 tokens")),
+        ScriptedReply::status(401, message("Incorrect API key provided")),
+        ScriptedReply::status(404, message("The model does not exist")),
+        ScriptedReply::status(429, message("Slow down")),
+        ScriptedReply::status(400, message("This model's maximum context length is 8192 tokens")),
         // Tried again once, with a context that begins anew.
-        Reply::status(400, message("This model's maximum context length is 8192 tokens")),
-        Reply::status(400, message("Unsupported parameter")),
-        Reply::garbage(),
-        Reply::status(301, "<html>moved</html>")
+        ScriptedReply::status(400, message("This model's maximum context length is 8192 tokens")),
+        ScriptedReply::status(400, message("Unsupported parameter")),
+        ScriptedReply::invalid_json(),
+        ScriptedReply::status(301, "<html>moved</html>")
             .with_header("location", "https://u:pw@new.example/v1/chat/completions?token=sk-1"),
-        Reply::raw("<!doctype html><title>Sign in</title>").with_header("content-type", "text/html; charset=utf-8"),
-        Reply::cut_after(""),
-        Reply::cut_after("half an answer"),
+        ScriptedReply::raw("<!doctype html><title>Sign in</title>")
+            .with_header("content-type", "text/html; charset=utf-8"),
+        ScriptedReply::disconnect_after(""),
+        ScriptedReply::disconnect_after("half an answer"),
     ]);
-    let place = Place::with_model(&server).set("CAPSTAN_MODEL_RETRIES", "0");
-    table.refused(&place, "a key that is not accepted", &run, ("model-unauthorized", 1));
-    table.refused(&place, "an unknown model", &run, ("model-unknown", 1));
-    table.refused(&place, "too many requests", &run, ("model-rate-limited", 1));
-    table.refused(&place, "too much context", &run, ("model-context-overflow", 1));
-    table.refused(&place, "a request that is refused", &run, ("model-rejected", 1));
-    table.refused(&place, "an answer that is none", &run, ("model-broken", 1));
-    table.refused(&place, "an endpoint that is elsewhere", &run, ("model-unreachable", 1));
-    table.refused(&place, "a page", &run, ("model-unreachable", 1));
-    table.refused(&place, "a connection that is closed at once", &run, ("model-unreachable", 1));
+    let place = CliFixture::with_model(&server).set("CAPSTAN_MODEL_RETRIES", "0");
+    table.add_refused(&place, "a key that is not accepted", &run, ("model-unauthorized", 1));
+    table.add_refused(&place, "an unknown model", &run, ("model-unknown", 1));
+    table.add_refused(&place, "too many requests", &run, ("model-rate-limited", 1));
+    table.add_refused(&place, "too much context", &run, ("model-context-overflow", 1));
+    table.add_refused(&place, "a request that is refused", &run, ("model-rejected", 1));
+    table.add_refused(&place, "an answer that is none", &run, ("model-broken", 1));
+    table.add_refused(&place, "an endpoint that is elsewhere", &run, ("model-unreachable", 1));
+    table.add_refused(&place, "a page", &run, ("model-unreachable", 1));
+    table.add_refused(&place, "a connection that is closed at once", &run, ("model-unreachable", 1));
     let said = place.capstan(&run).failed("model-broken", 1);
     table.add(&place, "an answer that is cut off, as far as it came on the standard output", &run, &said);
     insta::assert_snapshot!(table.0);
@@ -248,18 +254,18 @@ fn what_the_model_fails_with() {
 
 #[test]
 fn what_an_operator_is_refused() {
-    let mut table = Table::default();
-    let place = Place::new();
+    let mut table = ErrorTable::default();
+    let place = CliFixture::new();
     let backup = place.path("b.db");
     let copy = ["store", "backup", &backup];
-    table.refused(&place, "a backup of nothing", &copy, ("store-empty", 2));
+    table.add_refused(&place, "a backup of nothing", &copy, ("store-empty", 2));
     place.capstan(&["run", "hello"]).data();
     place.capstan(&copy).data();
-    table.refused(&place, "a backup that is there", &copy, ("backup-exists", 2));
+    table.add_refused(&place, "a backup that is there", &copy, ("backup-exists", 2));
     let own = place.database().display().to_string();
-    table.refused(&place, "a backup in place of the store", &["store", "backup", &own, "--force"], ("usage", 2));
-    table.refused(&place, "an unknown run", &["runs", "show", "run-x"], ("run-unknown", 2));
-    table.refused(&place, "a status that is none", &["runs", "list", "--status", "lost"], ("usage", 2));
+    table.add_refused(&place, "a backup in place of the store", &["store", "backup", &own, "--force"], ("usage", 2));
+    table.add_refused(&place, "an unknown run", &["runs", "show", "run-x"], ("run-unknown", 2));
+    table.add_refused(&place, "a status that is none", &["runs", "list", "--status", "lost"], ("usage", 2));
     let damage = "DELETE FROM outcomes; UPDATE blobs SET bytes = X'00'";
     Connection::open(place.database()).unwrap().execute_batch(damage).unwrap();
     let said = place.capstan(&["doctor"]).failed("problems-found", 1);
@@ -269,19 +275,20 @@ fn what_an_operator_is_refused() {
 
 #[test]
 fn what_commands_fail_with() {
-    let mut table = Table::default();
-    let calls = || Reply::tool_calls([("call_1", "bash", serde_json::json!({"cmd": "true"}))]);
+    let mut table = ErrorTable::default();
+    let calls = || ScriptedReply::tool_calls([("call_1", "bash", serde_json::json!({"cmd": "true"}))]);
     let server = ScriptedModel::start_blocking(vec![calls()]);
-    let place = Place::with_model(&server).set("CAPSTAN_MAX_STEPS", "1");
-    table.refused(&place, "quotes that do not match", &["run", ",fs.read 'x"], ("command-invalid", 1));
-    table.refused(&place, "more steps than allowed", &["run", "hello"], ("max-steps", 1));
+    let place = CliFixture::with_model(&server).set("CAPSTAN_MAX_STEPS", "1");
+    table.add_refused(&place, "quotes that do not match", &["run", ",fs.read 'x"], ("command-invalid", 1));
+    table.add_refused(&place, "more steps than allowed", &["run", "hello"], ("max-steps", 1));
     insta::assert_snapshot!(table.0);
 }
 
 /// The first text of each pair in the table of codes, as the source has it.
-fn codes() -> BTreeSet<String> {
-    let source = include_str!("../src/failure.rs");
-    let table = source.split_once("const CODES").and_then(|(_, rest)| rest.split_once("];")).expect("the table").0;
+fn hint_codes() -> BTreeSet<String> {
+    let source = include_str!("../src/command_error.rs");
+    let table =
+        source.split_once("const ERROR_HINTS").and_then(|(_, rest)| rest.split_once("];")).expect("the table").0;
     let pairs = table.split_once("= &[").expect("its pairs").1.split('(').skip(1);
     let code = |pair: &str| pair.trim_start().strip_prefix('"')?.split_once('"').map(|(code, _)| code.to_owned());
     pairs.filter_map(code).collect()
@@ -294,8 +301,8 @@ fn d17_every_code_has_a_page_and_every_page_a_code() {
     let paths: Vec<PathBuf> = files.map(|file| file.expect("a page").path()).collect();
     let name = |path: &PathBuf| path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
     let pages: BTreeSet<String> = paths.iter().filter_map(name).filter(|name| name != "README").collect();
-    assert!(codes().len() > 30, "the table was read: {:?}", codes());
-    assert_eq!(pages, codes());
+    assert!(hint_codes().len() > 30, "the table was read: {:?}", hint_codes());
+    assert_eq!(pages, hint_codes());
     for path in paths {
         let text = std::fs::read_to_string(&path).expect("a page");
         assert!(text.len() > 100, "{} says what happened and what to do", path.display());
@@ -305,11 +312,11 @@ fn d17_every_code_has_a_page_and_every_page_a_code() {
 /// A code that is not in the table would be an error without a hint.
 #[test]
 fn d17_every_code_in_the_source_is_in_the_table() {
-    fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    fn collect_source_files(folder: &Path, found: &mut Vec<PathBuf>) {
         for file in std::fs::read_dir(folder).expect("a folder of sources") {
             let path = file.expect("a source").path();
             if path.is_dir() {
-                sources(&path, found);
+                collect_source_files(&path, found);
             } else {
                 found.push(path);
             }
@@ -318,7 +325,7 @@ fn d17_every_code_in_the_source_is_in_the_table() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut files = Vec::new();
     for name in ["cli", "host", "agent", "turn", "models"] {
-        sources(&crates.join(name).join("src"), &mut files);
+        collect_source_files(&crates.join(name).join("src"), &mut files);
     }
     let mut used = BTreeSet::new();
     for path in files {
@@ -329,7 +336,7 @@ fn d17_every_code_in_the_source_is_in_the_table() {
             used.extend(text.split(call).skip(1).filter_map(literal));
         }
     }
-    used.extend(capstan::channels::stdio::CODES.iter().map(|code| (*code).to_owned()));
+    used.extend(capstan::channels::stdio::LINE_ERROR_CODES.iter().map(|code| (*code).to_owned()));
     assert!(used.len() > 10, "codes were found: {used:?}");
-    assert_eq!(used.difference(&codes()).collect::<Vec<_>>(), Vec::<&String>::new());
+    assert_eq!(used.difference(&hint_codes()).collect::<Vec<_>>(), Vec::<&String>::new());
 }

@@ -5,52 +5,52 @@ mod cli_support;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-use capstan_testing::{Reply, ScriptedModel};
-use cli_support::{Place, Wire};
+use capstan_testing::{ScriptedModel, ScriptedReply};
+use cli_support::{CliFixture, StdioServer};
 use serde_json::{Value, json};
 
-const TURNS: usize = 700;
+const TOTAL_TURNS: usize = 700;
 /// After so many turns the model hands off, so that the context begins anew.
-const PHASE: usize = 10;
+const TURNS_PER_HANDOFF: usize = 10;
 /// How much memory a turn may leave behind, on the average. It leaves none; but an allocator is not exact, and what it needs
 /// was seen to go up and down by five MiB in the turns between those that are compared.
-const MORE_BYTES: u64 = 32 * 1024;
+const MAX_GROWTH_BYTES_PER_TURN: u64 = 32 * 1024;
 /// When the host has all its threads, and the database has filled its caches, how much it needs at least in so many turns is looked at ...
-const EARLY: Range<usize> = 400..500;
+const EARLY_TURNS: Range<usize> = 400..500;
 /// ... and in as many at the end.
-const LATE: Range<usize> = 600..700;
+const LATE_TURNS: Range<usize> = 600..700;
 
 /// The requests as a provider's cache sees them.
 #[derive(Default)]
-struct Cache {
+struct PromptCacheCheck {
     /// System prompt and tools of the first request.
-    fixed: Option<String>,
+    prefix: Option<String>,
     /// The messages of the request before, each as it was sent.
-    before: Vec<String>,
-    begun_anew: usize,
-    broken: Vec<String>,
+    previous_messages: Vec<String>,
+    restarts: usize,
+    violations: Vec<String>,
 }
 
-impl Cache {
-    fn see(&mut self, request: &Value, number: usize) {
+impl PromptCacheCheck {
+    fn observe(&mut self, request: &Value, number: usize) {
         let messages: Vec<String> =
             request["messages"].as_array().expect("messages").iter().map(ToString::to_string).collect();
         let fixed = format!("{}{}", messages[0], request["tools"]);
-        if self.fixed.get_or_insert_with(|| fixed.clone()) != &fixed {
-            self.broken.push(format!("request {number}: another system prompt or other tools"));
+        if self.prefix.get_or_insert_with(|| fixed.clone()) != &fixed {
+            self.violations.push(format!("request {number}: another system prompt or other tools"));
         }
         // An anchor is the first message of the conversation: a new one, and only that, begins it anew.
-        if self.before.get(1) != messages.get(1) {
-            self.begun_anew += 1;
-        } else if !messages.starts_with(&self.before) {
-            self.broken.push(format!("request {number}: what was sent before was changed"));
+        if self.previous_messages.get(1) != messages.get(1) {
+            self.restarts += 1;
+        } else if !messages.starts_with(&self.previous_messages) {
+            self.violations.push(format!("request {number}: what was sent before was changed"));
         }
-        self.before = messages;
+        self.previous_messages = messages;
     }
 }
 
 /// The newest message: what the model is to react to.
-fn newest(request: &Value) -> &Value {
+fn last_message(request: &Value) -> &Value {
     request["messages"].as_array().and_then(|messages| messages.last()).expect("a message")
 }
 
@@ -64,41 +64,41 @@ fn memory_bytes(process: u32) -> u64 {
 
 #[test]
 fn p13_p14_a_session_of_seven_hundred_turns_with_tools() {
-    let cache = Arc::new(Mutex::new(Cache::default()));
+    let cache = Arc::new(Mutex::new(PromptCacheCheck::default()));
     let seen = Arc::clone(&cache);
     let mut turns = 0;
     let server = ScriptedModel::start_blocking_with(move |request, number| {
-        seen.lock().unwrap().see(request, number);
-        let newest = newest(request);
+        seen.lock().unwrap().observe(request, number);
+        let newest = last_message(request);
         if newest["role"] == "tool" || newest["content"].as_str().is_some_and(|text| text.starts_with("Continue")) {
-            return Reply::text(format!("turn {turns} is done"));
+            return ScriptedReply::text(format!("turn {turns} is done"));
         }
         turns += 1;
         let look = (format!("look_{turns}"), "fs_read".to_owned(), json!({"path": "notes.txt"}));
-        if turns % PHASE == 0 {
-            let handoff = json!({"name": format!("phase-{}", turns / PHASE), "summary": "went well"});
-            return Reply::tool_calls([look, (format!("handoff_{turns}"), "tape_handoff".to_owned(), handoff)]);
+        if turns % TURNS_PER_HANDOFF == 0 {
+            let handoff = json!({"name": format!("phase-{}", turns / TURNS_PER_HANDOFF), "summary": "went well"});
+            return ScriptedReply::tool_calls([look, (format!("handoff_{turns}"), "tape_handoff".to_owned(), handoff)]);
         }
-        Reply::tool_calls([look])
+        ScriptedReply::tool_calls([look])
     });
     // What is freed goes back at once, so that what is left is what is held.
-    let place = Place::with_model(&server).set("MIMALLOC_PURGE_DELAY", "0");
+    let place = CliFixture::with_model(&server).set("MIMALLOC_PURGE_DELAY", "0");
     std::fs::write(place.workspace().join("notes.txt"), "some notes\n".repeat(20)).unwrap();
-    let mut wire = Wire::start(&place);
+    let mut wire = StdioServer::start(&place);
     let mut memory = Vec::new();
-    for turn in 1..=TURNS {
-        let answer = wire.answer_to(&json!({"id": "t", "session": "long", "text": format!("turn {turn}")}));
+    for turn in 1..=TOTAL_TURNS {
+        let answer = wire.send_and_recv(&json!({"id": "t", "session": "long", "text": format!("turn {turn}")}));
         assert_eq!(answer["text"], format!("turn {turn} is done"), "{answer}");
         memory.push(memory_bytes(wire.process_id()));
     }
     let least = |turns: Range<usize>| memory[turns].iter().min().copied().expect("turns");
-    let (early, late) = (least(EARLY), least(LATE));
-    let more = late.saturating_sub(early) / (LATE.start - EARLY.start) as u64;
-    assert!(more < MORE_BYTES, "every turn leaves {more} bytes: from {early} to {late}");
-    wire.end().succeeded();
+    let (early, late) = (least(EARLY_TURNS), least(LATE_TURNS));
+    let more = late.saturating_sub(early) / (LATE_TURNS.start - EARLY_TURNS.start) as u64;
+    assert!(more < MAX_GROWTH_BYTES_PER_TURN, "every turn leaves {more} bytes: from {early} to {late}");
+    wire.close().succeeded();
     assert_eq!(server.violations(), [""; 0]);
     let cache = cache.lock().unwrap();
-    assert_eq!(cache.broken, [""; 0]);
-    assert_eq!(cache.begun_anew, 1 + TURNS / PHASE);
+    assert_eq!(cache.violations, [""; 0]);
+    assert_eq!(cache.restarts, 1 + TOTAL_TURNS / TURNS_PER_HANDOFF);
     place.assert_undamaged();
 }

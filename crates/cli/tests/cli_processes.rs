@@ -6,48 +6,51 @@ use std::collections::BTreeSet;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use capstan_testing::{Gate, Reply, ScriptedModel};
-use cli_support::{Place, Said, hold_reader_of, make_pipe, named, of_kind, wait_for};
+use capstan_testing::{ReplyBarrier, ScriptedModel, ScriptedReply};
+use cli_support::{
+    BinaryOutput, CliFixture, entries_named, entries_of_kind, hold_pipe_reader, make_pipe, wait_for_gate,
+};
 use serde_json::{Value, json};
 
 #[test]
 fn x02_a_killed_process_leaves_a_session_that_goes_on_at_once() {
-    let gate = Gate::new();
+    let gate = ReplyBarrier::new();
     let server = ScriptedModel::start_blocking(vec![
-        Reply::text("never heard to its end").held_at(&gate),
-        Reply::text("late, but there"),
-        Reply::text("still here"),
-        Reply::text("and again"),
+        ScriptedReply::text("never heard to its end").with_barrier(&gate),
+        ScriptedReply::text("late, but there"),
+        ScriptedReply::text("still here"),
+        ScriptedReply::text("and again"),
     ]);
     // Were the lease of the dead process still good, there would be no waiting for it.
-    let place = Place::with_model(&server).set("CAPSTAN_SESSION_WAIT_SECONDS", "0");
+    let place = CliFixture::with_model(&server).set("CAPSTAN_SESSION_WAIT_SECONDS", "0");
     let mut killed = place.command(&["run", "first"]).spawn().unwrap();
-    wait_for(&gate);
+    wait_for_gate(&gate);
     killed.kill().unwrap();
-    assert_eq!(Said::from(killed.wait_with_output().unwrap()).code, None, "ended by the signal");
+    assert_eq!(BinaryOutput::from(killed.wait_with_output().unwrap()).code, None, "ended by the signal");
 
     assert_eq!(place.capstan(&["run", "second"]).data(), "still here\n");
     assert_eq!(place.capstan(&["run", "third"]).data(), "and again\n");
     assert_eq!(server.violations(), Vec::<String>::new());
     let entries = place.entries();
-    let asked: Vec<&Value> = of_kind(&entries, "message").iter().map(|entry| &entry["payload"]["content"]).collect();
+    let asked: Vec<&Value> =
+        entries_of_kind(&entries, "message").iter().map(|entry| &entry["payload"]["content"]).collect();
     assert_eq!(asked, ["first", "late, but there", "second", "still here", "third", "and again"]);
     place.capstan(&["tape", "show", "cli:local"]).data();
     place.assert_undamaged();
-    gate.open();
+    gate.release();
 }
 
 #[test]
 fn x02_a_tool_call_cut_off_by_a_kill_is_closed_in_the_next_view_and_not_made_again() {
     let server = ScriptedModel::start_blocking(vec![
-        Reply::tool_calls([("call_1", "bash", json!({"cmd": "echo made >> effects; cat pipe"}))]),
-        Reply::text("I see it was interrupted."),
+        ScriptedReply::tool_calls([("call_1", "bash", json!({"cmd": "echo made >> effects; cat pipe"}))]),
+        ScriptedReply::text("I see it was interrupted."),
     ]);
-    let place = Place::with_model(&server).set("CAPSTAN_SESSION_WAIT_SECONDS", "0");
+    let place = CliFixture::with_model(&server).set("CAPSTAN_SESSION_WAIT_SECONDS", "0");
     let pipe = place.workspace().join("pipe");
     make_pipe(&pipe);
     let mut killed = place.command(&["run", "first"]).spawn().unwrap();
-    let held = hold_reader_of(&pipe);
+    let held = hold_pipe_reader(&pipe);
     killed.kill().unwrap();
     killed.wait().unwrap();
     drop(held);
@@ -64,31 +67,31 @@ fn x02_a_tool_call_cut_off_by_a_kill_is_closed_in_the_next_view_and_not_made_aga
 
 #[test]
 fn t13_x04_turns_of_several_processes_on_one_session_do_not_interleave() {
-    const PROCESSES: usize = 6;
+    const PROCESS_COUNT: usize = 6;
     let server = ScriptedModel::start_blocking_with(|request, _| {
         let messages = request["messages"].as_array().expect("messages");
         let last = messages.last().expect("a message");
         let text = last["content"].as_str().unwrap_or_default();
         if last["role"] == "tool" {
-            return Reply::text(format!("done with {text}"));
+            return ScriptedReply::text(format!("done with {text}"));
         }
-        Reply::tool_calls([(format!("call_{text}"), "bash".to_owned(), json!({"cmd": format!("echo {text}")}))])
+        ScriptedReply::tool_calls([(format!("call_{text}"), "bash".to_owned(), json!({"cmd": format!("echo {text}")}))])
     });
-    let place = Place::with_model(&server);
+    let place = CliFixture::with_model(&server);
     let start = |number| place.command(&["run", &format!("m{number}"), "--json"]).spawn().unwrap();
-    let processes: Vec<Child> = (0..PROCESSES).map(start).collect();
+    let processes: Vec<Child> = (0..PROCESS_COUNT).map(start).collect();
     let mut runs = BTreeSet::new();
     for (number, process) in processes.into_iter().enumerate() {
-        let said = Said::from(process.wait_with_output().unwrap()).json();
+        let said = BinaryOutput::from(process.wait_with_output().unwrap()).json();
         assert_eq!(said["output"], format!("done with m{number}"));
         runs.insert(said["run_id"].as_str().unwrap().to_owned());
     }
-    assert_eq!(runs.len(), PROCESSES);
+    assert_eq!(runs.len(), PROCESS_COUNT);
     assert_eq!(server.violations(), Vec::<String>::new());
 
     let entries = place.entries();
-    assert_eq!(of_kind(&entries, "anchor").len(), 1, "begun once");
-    assert_eq!(named(&entries, "event.accepted").len(), PROCESSES);
+    assert_eq!(entries_of_kind(&entries, "anchor").len(), 1, "begun once");
+    assert_eq!(entries_named(&entries, "event.accepted").len(), PROCESS_COUNT);
     for run in &runs {
         let is_own = |entry: &Value| entry["meta"]["run_id"] == **run;
         let first = entries.iter().position(is_own).expect("a first entry");
@@ -99,28 +102,28 @@ fn t13_x04_turns_of_several_processes_on_one_session_do_not_interleave() {
             .collect();
         assert_eq!(strangers, Vec::<&Value>::new());
         let own: Vec<Value> = entries[first..=last].iter().filter(|entry| is_own(entry)).cloned().collect();
-        assert_eq!(of_kind(&own, "message").len(), 2);
-        assert_eq!((of_kind(&own, "tool_call").len(), of_kind(&own, "tool_result").len()), (1, 1));
+        assert_eq!(entries_of_kind(&own, "message").len(), 2);
+        assert_eq!((entries_of_kind(&own, "tool_call").len(), entries_of_kind(&own, "tool_result").len()), (1, 1));
     }
     assert_eq!(place.outcomes(), (6, 0));
     place.assert_undamaged();
 }
 
 /// A host that is stopped when something goes wrong would stay for good.
-struct Continued(Option<Child>);
+struct StoppableProcess(Option<Child>);
 
-impl Continued {
+impl StoppableProcess {
     fn signal(&self, name: &str) {
         let id = self.0.as_ref().map(Child::id).unwrap().to_string();
         assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
     }
 
-    fn ended(mut self) -> Said {
-        Said::from(self.0.take().unwrap().wait_with_output().unwrap())
+    fn wait_for_exit(mut self) -> BinaryOutput {
+        BinaryOutput::from(self.0.take().unwrap().wait_with_output().unwrap())
     }
 }
 
-impl Drop for Continued {
+impl Drop for StoppableProcess {
     fn drop(&mut self) {
         if let Some(host) = &mut self.0 {
             host.kill().unwrap();
@@ -130,13 +133,13 @@ impl Drop for Continued {
 
 #[test]
 fn a04_a_command_that_ended_while_its_host_was_stopped_did_not_run_out_of_time() {
-    const LIMIT: Duration = Duration::from_secs(2);
-    let place = Place::new();
+    const BASH_TIMEOUT: Duration = Duration::from_secs(2);
+    let place = CliFixture::new();
     // It stops its host itself, so it cannot have run out of time by then.
     let command = "kill -STOP $PPID; echo $$ > pid; echo finished";
-    let text = format!("[[tool:bash cmd=\"{command}\" timeout_seconds={}]]", LIMIT.as_secs());
+    let text = format!("[[tool:bash cmd=\"{command}\" timeout_seconds={}]]", BASH_TIMEOUT.as_secs());
     let mut host = place.command(&["run", &text]);
-    let host = Continued(Some(host.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()));
+    let host = StoppableProcess(Some(host.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()));
     let until = |is_so: &dyn Fn() -> bool| {
         let begun = Instant::now();
         while !is_so() {
@@ -149,11 +152,11 @@ fn a04_a_command_that_ended_while_its_host_was_stopped_did_not_run_out_of_time()
     until(&|| leader().is_some());
     let (stopped, stat) = (Instant::now(), format!("/proc/{}/stat", leader().unwrap().trim()));
     // It has ended, and its host can only learn of it together with its time being up.
-    until(&|| std::fs::read_to_string(&stat).unwrap().contains(") Z ") && stopped.elapsed() > LIMIT * 2);
+    until(&|| std::fs::read_to_string(&stat).unwrap().contains(") Z ") && stopped.elapsed() > BASH_TIMEOUT * 2);
     host.signal("-CONT");
-    let said = host.ended();
+    let said = host.wait_for_exit();
     assert_eq!(said.code, Some(0), "{said:?}");
     let results = place.entries();
-    let result = of_kind(&results, "tool_result")[0]["payload"].to_string();
+    let result = entries_of_kind(&results, "tool_result")[0]["payload"].to_string();
     assert!(result.contains("finished") && !result.contains("ended after"), "{result}");
 }

@@ -8,22 +8,25 @@ use std::os::unix::fs::{MetadataExt as _, chown, symlink};
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-use capstan_testing::{Reply, ScriptedModel};
-use cli_support::{KEY, Place, Said, of_kind};
+use capstan_testing::{ScriptedModel, ScriptedReply};
+use cli_support::{BinaryOutput, CliFixture, TEST_API_KEY, entries_of_kind};
 use serde_json::{Value, json};
 
 /// What the tools answered to a model that makes these calls, one after the other.
-fn answers(place: impl FnOnce(&ScriptedModel) -> Place, calls: &[(&str, Value)]) -> (Place, Vec<String>) {
-    let mut replies: Vec<Reply> = Vec::new();
+fn run_tool_calls(
+    place: impl FnOnce(&ScriptedModel) -> CliFixture,
+    calls: &[(&str, Value)],
+) -> (CliFixture, Vec<String>) {
+    let mut replies: Vec<ScriptedReply> = Vec::new();
     for (number, (tool, arguments)) in calls.iter().enumerate() {
-        replies.push(Reply::tool_calls([(format!("call_{number}"), (*tool).to_owned(), arguments.clone())]));
+        replies.push(ScriptedReply::tool_calls([(format!("call_{number}"), (*tool).to_owned(), arguments.clone())]));
     }
-    replies.push(Reply::text("done"));
+    replies.push(ScriptedReply::text("done"));
     let server = ScriptedModel::start_blocking(replies);
     let place = place(&server);
     place.capstan(&["run", "do what I say"]).succeeded();
     let entries = place.entries();
-    let results = of_kind(&entries, "tool_result");
+    let results = entries_of_kind(&entries, "tool_result");
     let text = |entry: &&Value| entry["payload"]["results"][0].to_string();
     (place, results.iter().map(text).collect())
 }
@@ -31,12 +34,12 @@ fn answers(place: impl FnOnce(&ScriptedModel) -> Place, calls: &[(&str, Value)])
 #[test]
 fn x06_the_file_tools_do_not_leave_the_workspace() {
     let prepare = |server: &ScriptedModel| {
-        let place = Place::with_model(server).config("model = 'openai:scripted'");
+        let place = CliFixture::with_model(server).config("model = 'openai:scripted'");
         place.file("secret", "the secret of the house");
         symlink(place.path("secret"), place.workspace().join("link")).unwrap();
         place
     };
-    let (place, answers) = answers(
+    let (place, answers) = run_tool_calls(
         prepare,
         &[
             ("fs_read", json!({"path": "/etc/passwd"})),
@@ -60,13 +63,13 @@ fn x06_the_file_tools_do_not_leave_the_workspace() {
 #[test]
 fn x06_what_the_user_allows_is_open_but_never_the_home_and_no_workspace_can_allow_it() {
     let prepare = |server: &ScriptedModel| {
-        let place = Place::with_model(server);
+        let place = CliFixture::with_model(server);
         let root = place.root().display().to_string();
         let place = place.config(&format!("allow_paths = ['{root}']\n"));
         place.file("notes", "shared notes");
         place
     };
-    let (place, answers) = answers(
+    let (place, answers) = run_tool_calls(
         prepare,
         &[("fs_read", json!({"path": "../notes"})), ("fs_read", json!({"path": "../home/config.toml"}))],
     );
@@ -83,8 +86,8 @@ fn x06_private_addresses_are_not_fetched_and_nothing_is_sent_to_them() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let address = listener.local_addr().unwrap();
-    let (_, answers) = answers(
-        Place::with_model,
+    let (_, answers) = run_tool_calls(
+        CliFixture::with_model,
         &[
             ("web_fetch", json!({"url": format!("http://{address}/")})),
             ("web_fetch", json!({"url": format!("http://localhost:{}/", address.port())})),
@@ -110,8 +113,8 @@ fn a04_a_private_address_that_the_user_allows_is_fetched() {
         stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\n\r\n<h1>Status</h1><p>all is well").unwrap();
     });
     let prepare =
-        |model: &ScriptedModel| Place::with_model(model).config(&format!("web_allow_private = ['{address}']\n"));
-    let (_, answers) = answers(prepare, &[("web_fetch", json!({"url": format!("http://{address}/")}))]);
+        |model: &ScriptedModel| CliFixture::with_model(model).config(&format!("web_allow_private = ['{address}']\n"));
+    let (_, answers) = run_tool_calls(prepare, &[("web_fetch", json!({"url": format!("http://{address}/")}))]);
     server.join().unwrap();
     assert!(answers[0].contains("# Status\\n\\nall is well"), "{answers:?}");
 }
@@ -120,34 +123,34 @@ fn a04_a_private_address_that_the_user_allows_is_fetched() {
 fn x06_the_key_is_not_in_the_environment_of_a_command() {
     let prepare = |server: &ScriptedModel| {
         let place =
-            Place::with_model(server).set("ANTHROPIC_API_KEY", "sk-ant-other").set("GITHUB_TOKEN", "ghp_secret");
+            CliFixture::with_model(server).set("ANTHROPIC_API_KEY", "sk-ant-other").set("GITHUB_TOKEN", "ghp_secret");
         place.set("CAPSTAN_BASH_ENVIRONMENT", "MINE,GITHUB_TOKEN,CAPSTAN_API_KEY").set("MINE", "yes")
     };
-    let (place, answers) = answers(prepare, &[("bash", json!({"cmd": "env; echo \"[$CAPSTAN_API_KEY]\""}))]);
-    for secret in [KEY, "sk-ant-other", "ghp_secret", "CAPSTAN_"] {
+    let (place, answers) = run_tool_calls(prepare, &[("bash", json!({"cmd": "env; echo \"[$CAPSTAN_API_KEY]\""}))]);
+    for secret in [TEST_API_KEY, "sk-ant-other", "ghp_secret", "CAPSTAN_"] {
         assert!(!answers.iter().any(|answer| answer.contains(secret)), "{secret}: {answers:?}");
     }
     assert!(
         answers[0].contains("PATH=") && answers[0].contains("MINE=yes") && answers[0].contains("[]"),
         "{answers:?}"
     );
-    place.assert_not_in_home(KEY);
+    place.assert_not_in_home(TEST_API_KEY);
 }
 
 /// A key that no tool may show, nor a good part of it.
-const SECRET: &str = "sk-SECRETOPENAI-1234567890abcdef";
+const OPENAI_SECRET: &str = "sk-SECRETOPENAI-1234567890abcdef";
 
 /// A place where that key is set and where it stands in a file.
-fn with_secret(server: &ScriptedModel) -> Place {
-    let place = Place::with_model(server).set("OPENAI_API_KEY", SECRET);
-    std::fs::write(place.workspace().join("key"), SECRET).unwrap();
+fn fixture_with_secret(server: &ScriptedModel) -> CliFixture {
+    let place = CliFixture::with_model(server).set("OPENAI_API_KEY", OPENAI_SECRET);
+    std::fs::write(place.workspace().join("key"), OPENAI_SECRET).unwrap();
     place
 }
 
 /// Asserts that nothing of the key is in the answers or what is kept, not even in one after the other.
-fn assert_nothing_of_secret(place: &Place, answers: &[String]) {
+fn assert_secret_not_leaked(place: &CliFixture, answers: &[String]) {
     let all = answers.join("");
-    let part = SECRET.as_bytes().windows(6).find(|part| all.contains(std::str::from_utf8(part).unwrap()));
+    let part = OPENAI_SECRET.as_bytes().windows(6).find(|part| all.contains(std::str::from_utf8(part).unwrap()));
     assert_eq!(part.map(String::from_utf8_lossy), None, "{}", all.len());
     for part in ["sk-SECRET", "SECRETOPENAI", "1234567890"] {
         place.assert_not_in_home(part);
@@ -157,9 +160,9 @@ fn assert_nothing_of_secret(place: &Place, answers: &[String]) {
 #[test]
 fn x06_no_part_of_a_key_is_shown_where_a_file_or_an_output_is_cut() {
     let prepare = |server: &ScriptedModel| {
-        let place = with_secret(server);
-        std::fs::write(place.workspace().join("line"), format!("{}{SECRET}", "x".repeat(1969))).unwrap();
-        std::fs::write(place.workspace().join("longer"), format!("{}{SECRET} more", "x".repeat(1990))).unwrap();
+        let place = fixture_with_secret(server);
+        std::fs::write(place.workspace().join("line"), format!("{}{OPENAI_SECRET}", "x".repeat(1969))).unwrap();
+        std::fs::write(place.workspace().join("longer"), format!("{}{OPENAI_SECRET} more", "x".repeat(1990))).unwrap();
         place
     };
     let long = "head -c 4194290 /dev/zero | tr '\\0' x; cat key; head -c 5000000 /dev/zero | tr '\\0' y";
@@ -170,12 +173,12 @@ fn x06_no_part_of_a_key_is_shown_where_a_file_or_an_output_is_cut() {
         ("bash", json!({"cmd": "head -c 31 key"})),
         ("bash", json!({"cmd": "tail -c 31 key"})),
     ];
-    let (place, answers) = answers(prepare, &calls);
+    let (place, answers) = run_tool_calls(prepare, &calls);
     assert!(answers[0].contains("x[masked]") && !answers[0].contains("left out"), "{answers:?}");
     assert!(answers[1].contains("x[masked] [5 bytes of this line left out]"), "{answers:?}");
     assert!(answers[2].contains("in artifact "), "{answers:?}");
     assert!(answers[3..].iter().all(|answer| answer.contains("[masked]")), "{answers:?}");
-    assert_nothing_of_secret(&place, &answers);
+    assert_secret_not_leaked(&place, &answers);
 }
 
 #[test]
@@ -183,7 +186,7 @@ fn x06_no_part_of_a_key_is_shown_where_a_page_is_cut() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let server = std::thread::spawn(move || {
-        let page = format!("{}{SECRET}{}", "x".repeat(39_970), "y".repeat(1000));
+        let page = format!("{}{OPENAI_SECRET}{}", "x".repeat(39_970), "y".repeat(1000));
         for _ in 0..2 {
             let (mut stream, _) = listener.accept().unwrap();
             let mut request = [0; 1024];
@@ -192,28 +195,29 @@ fn x06_no_part_of_a_key_is_shown_where_a_page_is_cut() {
             stream.write_all(format!("{head}{page}").as_bytes()).unwrap();
         }
     });
-    let prepare = |model: &ScriptedModel| with_secret(model).config(&format!("web_allow_private = ['{address}']\n"));
+    let prepare =
+        |model: &ScriptedModel| fixture_with_secret(model).config(&format!("web_allow_private = ['{address}']\n"));
     let url = format!("http://{address}/");
     let calls = [("web_fetch", json!({"url": url})), ("web_fetch", json!({"url": url, "max_chars": 40_001}))];
-    let (place, answers) = answers(prepare, &calls);
+    let (place, answers) = run_tool_calls(prepare, &calls);
     server.join().unwrap();
     assert!(answers.iter().all(|answer| answer.contains("x[masked]\\n[1000 characters left out")), "{answers:?}");
-    assert_nothing_of_secret(&place, &answers);
+    assert_secret_not_leaked(&place, &answers);
 }
 
 #[test]
 fn x06_no_part_of_a_key_is_shown_where_a_passage_of_a_knowledge_base_ends() {
     let prepare = |server: &ScriptedModel| {
-        let place = with_secret(server);
+        let place = fixture_with_secret(server);
         let docs = place.root().join("docs");
         std::fs::create_dir(&docs).unwrap();
         // A passage ends after 2000 bytes, in the middle of the key.
-        std::fs::write(docs.join("a.md"), format!("rope {} {SECRET} rope", "x".repeat(1979))).unwrap();
+        std::fs::write(docs.join("a.md"), format!("rope {} {OPENAI_SECRET} rope", "x".repeat(1979))).unwrap();
         place.config(&format!("[knowledge.docs]\npath = '{}'\n", docs.display()))
     };
-    let (place, answers) = answers(prepare, &[("knowledge_search", json!({"query": "rope"}))]);
+    let (place, answers) = run_tool_calls(prepare, &[("knowledge_search", json!({"query": "rope"}))]);
     assert_eq!(answers[0].matches("[masked]").count(), 2, "{answers:?}");
-    assert_nothing_of_secret(&place, &answers);
+    assert_secret_not_leaked(&place, &answers);
 }
 
 #[test]
@@ -231,38 +235,38 @@ fn x06_no_part_of_a_key_is_shown_that_a_job_says_between_looks() {
         ("bash", json!({"cmd": "touch go2"})),
         ("bash_output", json!({"job": "job-1", "wait_seconds": 60})),
     ];
-    let (place, answers) = answers(with_secret, &calls);
+    let (place, answers) = run_tool_calls(fixture_with_secret, &calls);
     assert!(answers[2].contains("[job-1 is running]") && answers[4].contains("[job-1 is running]"), "{answers:?}");
     assert!(answers[6].contains("[masked].\\n[job-1 ended]"), "{answers:?}");
-    assert_nothing_of_secret(&place, &answers);
+    assert_secret_not_leaked(&place, &answers);
 }
 
 /// Nobody: a user that owns nothing else.
-const NOBODY: u32 = 65534;
+const UNPRIVILEGED_UID: u32 = 65534;
 
 #[test]
 fn x06_a_command_cannot_look_into_the_process_that_started_it() {
     let look =
         json!({"cmd": "for part in environ mem maps; do head -c 1 /proc/$PPID/$part && echo $part is open; done"});
-    let replies = vec![Reply::tool_calls([("call_1", "bash", look)]), Reply::text("done")];
+    let replies = vec![ScriptedReply::tool_calls([("call_1", "bash", look)]), ScriptedReply::text("done")];
     let server = ScriptedModel::start_blocking(replies);
-    let place = Place::with_model(&server).config("");
+    let place = CliFixture::with_model(&server).config("");
     let mut command = place.command(&["run", "look"]);
     // What root may do says nothing.
     if std::fs::metadata(place.root()).unwrap().uid() == 0 {
         let copy = place.root().join("capstan");
         std::fs::copy(command.get_program(), &copy).unwrap();
         for path in [place.root(), place.workspace(), place.home()] {
-            chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+            chown(path, Some(UNPRIVILEGED_UID), Some(UNPRIVILEGED_UID)).unwrap();
         }
         let mut as_nobody = Command::new(copy);
         as_nobody.args(command.get_args()).current_dir(place.workspace()).env_clear();
         as_nobody.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
         command = as_nobody;
-        command.uid(NOBODY).gid(NOBODY);
+        command.uid(UNPRIVILEGED_UID).gid(UNPRIVILEGED_UID);
     }
-    Said::from(command.output().unwrap()).succeeded();
+    BinaryOutput::from(command.output().unwrap()).succeeded();
     let entries = place.entries();
-    let answer = of_kind(&entries, "tool_result")[0]["payload"]["results"][0].to_string();
+    let answer = entries_of_kind(&entries, "tool_result")[0]["payload"]["results"][0].to_string();
     assert!(answer.matches("Permission denied").count() == 3 && !answer.contains("is open"), "{answer}");
 }

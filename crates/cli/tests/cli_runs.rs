@@ -4,46 +4,49 @@ mod cli_support;
 
 use std::process::{Child, Command};
 
-use capstan_testing::{Gate, Reply, ScriptedModel};
-use cli_support::{Place, Said, wait_for};
+use capstan_testing::{ReplyBarrier, ScriptedModel, ScriptedReply};
+use cli_support::{BinaryOutput, CliFixture, wait_for_gate};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
-fn ran(place: &Place, arguments: &[&str]) -> String {
+fn run_and_get_id(place: &CliFixture, arguments: &[&str]) -> String {
     let said = place.capstan(&[&["run", "--json"], arguments].concat());
     let told: Value = serde_json::from_str(&said.stdout).unwrap_or_else(|_| panic!("{said:?}"));
     told["run_id"].as_str().expect("a run").to_owned()
 }
 
-fn listed(place: &Place, arguments: &[&str]) -> Vec<String> {
+fn listed_run_ids(place: &CliFixture, arguments: &[&str]) -> Vec<String> {
     let listed = place.capstan(&[&["runs", "list", "--json"], arguments].concat()).json();
     listed.as_array().unwrap().iter().map(|run| run["run_id"].as_str().unwrap().to_owned()).collect()
 }
 
 /// A process whose run waits for its model, and the id of that run.
-fn held(place: &Place, gate: &Gate) -> (Child, String) {
+fn start_held_run(place: &CliFixture, gate: &ReplyBarrier) -> (Child, String) {
     let process = place.command(&["run", "first"]).spawn().unwrap();
-    wait_for(gate);
-    let [run] = listed(place, &["--status", "running"]).try_into().expect("one run");
+    wait_for_gate(gate);
+    let [run] = listed_run_ids(place, &["--status", "running"]).try_into().expect("one run");
     (process, run)
 }
 
 #[test]
 fn g10_the_newest_runs_are_listed_first_and_can_be_chosen() {
-    let failing = Reply::status(401, "{\"error\": {\"message\": \"no\"}}");
-    let server = ScriptedModel::start_blocking(vec![Reply::text("one"), failing, Reply::text("three")]);
-    let place = Place::with_model(&server);
+    let failing = ScriptedReply::status(401, "{\"error\": {\"message\": \"no\"}}");
+    let server = ScriptedModel::start_blocking(vec![ScriptedReply::text("one"), failing, ScriptedReply::text("three")]);
+    let place = CliFixture::with_model(&server);
     assert_eq!(place.capstan(&["runs", "list"]).data(), "", "nothing ran yet");
     assert!(!place.home().exists());
-    let first = ran(&place, &["a"]);
-    let second = ran(&place, &["b"]);
-    let third = ran(&place, &["c", "--session-id", "other"]);
-    assert_eq!(listed(&place, &[]), [third.clone(), second.clone(), first.clone()]);
-    assert_eq!(listed(&place, &["--limit", "2"]), [third.clone(), second.clone()]);
-    assert_eq!(listed(&place, &["--status", "failed"]), std::slice::from_ref(&second));
-    assert_eq!(listed(&place, &["--session", "cli:local", "--limit", "1"]), [second]);
-    assert_eq!(listed(&place, &["--session", "cli:local", "--status", "completed"]), std::slice::from_ref(&first));
-    assert_eq!(listed(&place, &["--session", "nobody"]), Vec::<String>::new());
+    let first = run_and_get_id(&place, &["a"]);
+    let second = run_and_get_id(&place, &["b"]);
+    let third = run_and_get_id(&place, &["c", "--session-id", "other"]);
+    assert_eq!(listed_run_ids(&place, &[]), [third.clone(), second.clone(), first.clone()]);
+    assert_eq!(listed_run_ids(&place, &["--limit", "2"]), [third.clone(), second.clone()]);
+    assert_eq!(listed_run_ids(&place, &["--status", "failed"]), std::slice::from_ref(&second));
+    assert_eq!(listed_run_ids(&place, &["--session", "cli:local", "--limit", "1"]), [second]);
+    assert_eq!(
+        listed_run_ids(&place, &["--session", "cli:local", "--status", "completed"]),
+        std::slice::from_ref(&first)
+    );
+    assert_eq!(listed_run_ids(&place, &["--session", "nobody"]), Vec::<String>::new());
     let lines = place.capstan(&["runs", "list"]).lines();
     assert!(lines[2].starts_with(&first) && lines[2].contains("completed") && lines[2].contains("cli:local"));
     place.capstan(&["runs", "list", "--status", "lost"]).refused("usage", 2);
@@ -51,9 +54,9 @@ fn g10_the_newest_runs_are_listed_first_and_can_be_chosen() {
 
 #[test]
 fn g10_a_run_is_shown_without_a_look_at_what_became_of_other_sessions() {
-    let place = Place::new();
-    let run = ran(&place, &["hello"]);
-    ran(&place, &["hello", "--session-id", "other"]);
+    let place = CliFixture::new();
+    let run = run_and_get_id(&place, &["hello"]);
+    run_and_get_id(&place, &["hello", "--session-id", "other"]);
     // Whoever reads every outcome of the home comes upon this one.
     let database = Connection::open(place.database()).unwrap();
     let damaged = database.execute("UPDATE inbox SET tape = 'no name of a tape' WHERE session = 'other'", []).unwrap();
@@ -66,13 +69,13 @@ fn g10_a_run_is_shown_without_a_look_at_what_became_of_other_sessions() {
 #[test]
 fn g10_a_run_is_shown_with_its_results_in_order() {
     let server = ScriptedModel::start_blocking(vec![
-        Reply::tool_calls([("call_1", "bash", json!({"cmd": "echo one"}))]),
-        Reply::text_with_usage("done", 12, 3),
+        ScriptedReply::tool_calls([("call_1", "bash", json!({"cmd": "echo one"}))]),
+        ScriptedReply::text_with_usage("done", 12, 3),
     ]);
-    let place = Place::with_model(&server);
-    let run = ran(&place, &["go"]);
+    let place = CliFixture::with_model(&server);
+    let run = run_and_get_id(&place, &["go"]);
     // A command calls no model, so nobody reports anything.
-    let other = ran(&place, &[",help"]);
+    let other = run_and_get_id(&place, &[",help"]);
     let shown = place.capstan(&["runs", "show", &run, "--json"]).json();
     assert_eq!((&shown["run_id"], &shown["status"]), (&json!(run), &json!("completed")));
     assert_eq!(shown["accepted"]["text"], "go");
@@ -105,8 +108,8 @@ fn g10_a_run_is_shown_with_its_results_in_order() {
 
 #[test]
 fn g10_the_events_that_were_folded_into_a_run_are_shown_with_it() {
-    let place = Place::new();
-    let (first, second) = (ran(&place, &["one"]), ran(&place, &["two"]));
+    let place = CliFixture::new();
+    let (first, second) = (run_and_get_id(&place, &["one"]), run_and_get_id(&place, &["two"]));
     let folded = json!({"outcome": "folded", "run_id": second}).to_string();
     let database = Connection::open(place.database()).unwrap();
     database.execute("UPDATE outcomes SET outcome = ?1 WHERE run_id = ?2", [&folded, &first]).unwrap();
@@ -120,11 +123,11 @@ fn g10_the_events_that_were_folded_into_a_run_are_shown_with_it() {
 
 #[test]
 fn g10_the_beginning_of_an_id_is_enough_where_it_is_the_only_one() {
-    let place = Place::new();
-    let run = ran(&place, &["one"]);
+    let place = CliFixture::new();
+    let run = run_and_get_id(&place, &["one"]);
     let shown = place.capstan(&["runs", "show", &run[..run.len() - 4], "--json"]).json();
     assert_eq!(shown["run_id"], *run);
-    ran(&place, &["two"]);
+    run_and_get_id(&place, &["two"]);
     let said = place.capstan(&["runs", "show", "run-"]).refused("run-unknown", 2);
     assert!(said.stderr.contains("several runs begin with"), "{said:?}");
     for command in ["show", "cancel"] {
@@ -136,8 +139,8 @@ fn g10_the_beginning_of_an_id_is_enough_where_it_is_the_only_one() {
 
 #[test]
 fn g10_a_run_that_has_ended_cannot_be_cancelled_and_says_so() {
-    let place = Place::new();
-    let run = ran(&place, &["one"]);
+    let place = CliFixture::new();
+    let run = run_and_get_id(&place, &["one"]);
     let said = place.capstan(&["runs", "cancel", &run]).data();
     assert_eq!(said, format!("run {run} has ended already: completed\n"));
     assert_eq!(place.capstan(&["runs", "show", &run, "--json"]).json()["status"], "completed");
@@ -145,29 +148,29 @@ fn g10_a_run_that_has_ended_cannot_be_cancelled_and_says_so() {
 
 #[test]
 fn g10_a_run_ends_when_another_process_cancels_it() {
-    let gate = Gate::new();
-    let server = ScriptedModel::start_blocking(vec![Reply::text("never heard").held_at(&gate)]);
-    let place = Place::with_model(&server);
-    let (mut process, run) = held(&place, &gate);
+    let gate = ReplyBarrier::new();
+    let server = ScriptedModel::start_blocking(vec![ScriptedReply::text("never heard").with_barrier(&gate)]);
+    let place = CliFixture::with_model(&server);
+    let (mut process, run) = start_held_run(&place, &gate);
     let said = place.capstan(&["runs", "cancel", &run, "--wait", &u64::MAX.to_string()]);
     if said.code != Some(0) {
         process.kill().unwrap();
     }
     assert_eq!(said.data(), format!("run {run} has ended: cancelled\n"));
-    let said = Said::from(process.wait_with_output().unwrap());
+    let said = BinaryOutput::from(process.wait_with_output().unwrap());
     said.failed("run-cancelled", 130);
     let shown = place.capstan(&["runs", "show", &run, "--json"]).json();
     assert_eq!((&shown["status"], &shown["outcome"]["outcome"]), (&json!("cancelled"), &json!("cancelled")));
     assert_eq!(place.outcomes(), (1, 0));
-    gate.open();
+    gate.release();
 }
 
 #[test]
 fn g10_a_run_that_does_not_end_is_waited_for_no_longer_than_asked() {
-    let gate = Gate::new();
-    let server = ScriptedModel::start_blocking(vec![Reply::text("never heard").held_at(&gate)]);
-    let place = Place::with_model(&server);
-    let (mut process, run) = held(&place, &gate);
+    let gate = ReplyBarrier::new();
+    let server = ScriptedModel::start_blocking(vec![ScriptedReply::text("never heard").with_barrier(&gate)]);
+    let place = CliFixture::with_model(&server);
+    let (mut process, run) = start_held_run(&place, &gate);
     // It lives, and does nothing.
     let stopped = Command::new("kill").args(["-STOP", &process.id().to_string()]).status().unwrap();
     assert!(stopped.success());
@@ -178,19 +181,19 @@ fn g10_a_run_that_does_not_end_is_waited_for_no_longer_than_asked() {
     assert_eq!((&shown["status"], &shown["cancel_requested"]), (&json!("running"), &json!(true)));
     process.kill().unwrap();
     process.wait().unwrap();
-    gate.open();
+    gate.release();
 }
 
 #[test]
 fn g10_a_run_whose_process_is_dead_is_told_apart() {
-    let gate = Gate::new();
-    let server = ScriptedModel::start_blocking(vec![Reply::text("never heard").held_at(&gate)]);
-    let place = Place::with_model(&server);
-    let (mut process, run) = held(&place, &gate);
+    let gate = ReplyBarrier::new();
+    let server = ScriptedModel::start_blocking(vec![ScriptedReply::text("never heard").with_barrier(&gate)]);
+    let place = CliFixture::with_model(&server);
+    let (mut process, run) = start_held_run(&place, &gate);
     process.kill().unwrap();
     process.wait().unwrap();
     let lines = place.capstan(&["runs", "cancel", &run]).lines();
     assert_eq!(lines[0], format!("the process of run {run} is gone, and nobody works on it"));
     assert_eq!(lines[1], "the next `capstan serve --channel NAME`, or `capstan run` of session cli:local, closes it");
-    gate.open();
+    gate.release();
 }

@@ -10,17 +10,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex};
 
 use capstan::store::SqliteStore;
-use cli_support::{Place, Said, TOO_LONG};
+use cli_support::{BinaryOutput, CliFixture, TEST_TIMEOUT};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
-fn version(database: &Path) -> u32 {
+fn schema_version(database: &Path) -> u32 {
     Connection::open(database).unwrap().pragma_query_value(None, "user_version", |row| row.get(0)).unwrap()
 }
 
 /// A new home in which a backup was put where the store belongs.
-fn restored(backup: &str, config: &str) -> Place {
-    let place = Place::new().config(config);
+fn restore_backup(backup: &str, config: &str) -> CliFixture {
+    let place = CliFixture::new().config(config);
     std::fs::copy(backup, place.database()).unwrap();
     let tapes = Path::new(backup).with_file_name(format!("{}.tapes", file_name(backup)));
     if tapes.is_dir() {
@@ -42,7 +42,7 @@ fn files_in(folder: &str) -> BTreeSet<String> {
     files.map(|file| file.unwrap().file_name().to_string_lossy().into_owned()).collect()
 }
 
-fn backups(place: &Place) -> String {
+fn create_backup_dir(place: &CliFixture) -> String {
     let folder = place.path("backups");
     std::fs::create_dir(&folder).unwrap();
     folder
@@ -50,12 +50,12 @@ fn backups(place: &Place) -> String {
 
 #[test]
 fn an_older_database_is_migrated_once() {
-    let place = Place::of_the_first_version();
+    let place = CliFixture::with_schema_v1();
     let newest = SqliteStore::SCHEMA_VERSION;
     let said = place.capstan(&["store", "migrate"]).data();
     let database = place.database().display().to_string();
     assert_eq!(said, format!("brought {database} from schema 1 to {newest}\n"));
-    assert_eq!(version(&place.database()), newest);
+    assert_eq!(schema_version(&place.database()), newest);
     let said = place.capstan(&["store", "migrate"]).data();
     assert_eq!(said, format!("{database} has schema {newest}, the newest: nothing to do\n"));
     let said = place.capstan(&["store", "migrate", "--json"]).json();
@@ -65,26 +65,26 @@ fn an_older_database_is_migrated_once() {
 
 #[test]
 fn a_database_that_is_not_there_or_newer_is_not_migrated() {
-    let place = Place::new();
+    let place = CliFixture::new();
     assert!(place.capstan(&["store", "migrate"]).data().contains("nothing to do"));
     assert!(!place.home().exists());
     place.capstan(&["run", "hello"]).data();
     Connection::open(place.database()).unwrap().pragma_update(None, "user_version", 99).unwrap();
     place.capstan(&["store", "migrate"]).refused("store-too-new", 4);
     place.capstan(&["store", "backup", &place.path("b.db")]).refused("store-too-new", 4);
-    assert_eq!(version(&place.database()), 99);
+    assert_eq!(schema_version(&place.database()), 99);
 }
 
 #[test]
 fn a_backup_is_one_private_file_that_can_be_put_in_place() {
-    let place = Place::new();
+    let place = CliFixture::new();
     place.capstan(&["run", "hello"]).data();
-    let folder = backups(&place);
+    let folder = create_backup_dir(&place);
     let backup = format!("{folder}/b.db");
     place.capstan(&["store", "backup", &backup]).data();
     assert_eq!(files_in(&folder), BTreeSet::from(["b.db".to_owned()]));
     assert_eq!(std::fs::metadata(&backup).unwrap().permissions().mode() & 0o777, 0o600);
-    let copy = restored(&backup, "");
+    let copy = restore_backup(&backup, "");
     assert_eq!(copy.capstan(&["runs", "list", "--json"]).json(), place.capstan(&["runs", "list", "--json"]).json());
     copy.capstan(&["run", "and on"]).data();
     copy.assert_undamaged();
@@ -92,9 +92,9 @@ fn a_backup_is_one_private_file_that_can_be_put_in_place() {
 
 #[test]
 fn a_backup_removes_what_one_that_was_killed_left_beside_it() {
-    let place = Place::new();
+    let place = CliFixture::new();
     place.capstan(&["run", "hello"]).data();
-    let folder = backups(&place);
+    let folder = create_backup_dir(&place);
     let mut killed = std::process::Command::new("true").spawn().unwrap();
     killed.wait().unwrap();
     let left = format!("{folder}/.old.db.capstan-{}.new", killed.id());
@@ -108,9 +108,9 @@ fn a_backup_removes_what_one_that_was_killed_left_beside_it() {
 
 #[test]
 fn a_backup_replaces_nothing_unless_it_is_told_to() {
-    let place = Place::new();
+    let place = CliFixture::new();
     place.capstan(&["run", "hello"]).data();
-    let folder = backups(&place);
+    let folder = create_backup_dir(&place);
     let backup = format!("{folder}/b.db");
     std::fs::write(&backup, "precious").unwrap();
     place.capstan(&["store", "backup", &backup]).refused("backup-exists", 2);
@@ -119,7 +119,7 @@ fn a_backup_replaces_nothing_unless_it_is_told_to() {
     std::fs::write(format!("{backup}-wal"), "of another file").unwrap();
     place.capstan(&["store", "backup", &backup, "--force"]).data();
     assert_eq!(files_in(&folder), BTreeSet::from(["b.db".to_owned()]));
-    restored(&backup, "").assert_undamaged();
+    restore_backup(&backup, "").assert_undamaged();
 
     let own = place.database().display().to_string();
     let before = std::fs::read(&own).unwrap();
@@ -131,16 +131,16 @@ fn a_backup_replaces_nothing_unless_it_is_told_to() {
     assert_eq!(std::fs::read(&own).unwrap(), before);
     place.capstan(&["store", "backup", &folder, "--force"]).refused("usage", 2);
     place.capstan(&["store", "backup", &format!("{folder}/no/such/b.db")]).refused("usage", 2);
-    let empty = Place::new();
+    let empty = CliFixture::new();
     empty.capstan(&["store", "backup", &empty.path("b.db")]).refused("store-empty", 2);
     assert!(!empty.home().exists());
 }
 
 #[test]
 fn a_backup_replaces_no_pipe_and_no_socket_even_if_it_is_told_to() {
-    let place = Place::new();
+    let place = CliFixture::new();
     place.capstan(&["run", "hello"]).data();
-    let folder = backups(&place);
+    let folder = create_backup_dir(&place);
     let [pipe, socket, link] = ["pipe", "socket", "link"].map(|name| format!("{folder}/{name}"));
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let _socket = UnixListener::bind(&socket).unwrap();
@@ -157,18 +157,18 @@ fn a_backup_replaces_no_pipe_and_no_socket_even_if_it_is_told_to() {
 
 #[test]
 fn an_older_database_is_backed_up_as_it_is() {
-    let place = Place::of_the_first_version();
+    let place = CliFixture::with_schema_v1();
     let backup = place.path("b.db");
     place.capstan(&["store", "backup", &backup]).data();
-    assert_eq!((version(&place.database()), version(Path::new(&backup))), (1, 1));
-    restored(&backup, "").assert_undamaged();
+    assert_eq!((schema_version(&place.database()), schema_version(Path::new(&backup))), (1, 1));
+    restore_backup(&backup, "").assert_undamaged();
 }
 
 #[test]
 fn a_damaged_store_gives_no_backup() {
-    let place = Place::new();
+    let place = CliFixture::new();
     place.capstan(&["run", "hello"]).data();
-    let folder = backups(&place);
+    let folder = create_backup_dir(&place);
     let backup = format!("{folder}/b.db");
     place.capstan(&["store", "backup", &backup]).data();
     let good = std::fs::read(&backup).unwrap();
@@ -182,9 +182,9 @@ fn a_damaged_store_gives_no_backup() {
 #[test]
 fn p12_tapes_that_are_kept_as_files_are_backed_up_beside_the_file() {
     let config = "tape_store = 'jsonl'\n";
-    let place = Place::new().config(config);
+    let place = CliFixture::new().config(config);
     place.capstan(&["run", "hello"]).data();
-    let folder = backups(&place);
+    let folder = create_backup_dir(&place);
     let backup = format!("{folder}/b.db");
     let said = place.capstan(&["store", "backup", &backup]).data();
     assert!(said.contains("b.db.tapes"), "{said}");
@@ -195,68 +195,72 @@ fn p12_tapes_that_are_kept_as_files_are_backed_up_beside_the_file() {
     place.capstan(&["run", "later"]).data();
     place.capstan(&["store", "backup", &backup]).refused("backup-exists", 2);
 
-    let copy = restored(&backup, config);
+    let copy = restore_backup(&backup, config);
     let copied = std::fs::read_dir(copy.home().join("tapes")).unwrap().next().unwrap().unwrap().path();
     assert_eq!(copy.capstan(&["tape", "export", copied.to_str().unwrap()]).values(), before);
     copy.assert_undamaged();
     place.capstan(&["store", "backup", &backup, "--force"]).data();
-    restored(&backup, config).assert_undamaged();
+    restore_backup(&backup, config).assert_undamaged();
 }
 
 /// What was acknowledged so far, by run, and a bell for each.
 #[derive(Default)]
-struct Acknowledged {
+struct AcknowledgedRuns {
     runs: Mutex<BTreeSet<String>>,
-    bell: Condvar,
+    changed: Condvar,
 }
 
-impl Acknowledged {
+impl AcknowledgedRuns {
     fn add(&self, run: &str) {
         self.runs.lock().unwrap().insert(run.to_owned());
-        self.bell.notify_all();
+        self.changed.notify_all();
     }
 
     /// Waits until there are more than this many, and says which.
-    fn more_than(&self, count: usize) -> BTreeSet<String> {
+    fn wait_for_more_than(&self, count: usize) -> BTreeSet<String> {
         let runs = self.runs.lock().unwrap();
-        let waited = self.bell.wait_timeout_while(runs, TOO_LONG, |runs| runs.len() <= count).unwrap();
+        let waited = self.changed.wait_timeout_while(runs, TEST_TIMEOUT, |runs| runs.len() <= count).unwrap();
         assert!(!waited.1.timed_out(), "the writers write");
         waited.0.clone()
     }
 }
 
 /// Sends messages, one process each, until it is told to stop.
-fn write(commands: impl Fn() -> std::process::Command, acknowledged: &Acknowledged, stop: &AtomicBool) {
+fn send_until_stopped(
+    commands: impl Fn() -> std::process::Command,
+    acknowledged: &AcknowledgedRuns,
+    stop: &AtomicBool,
+) {
     while !stop.load(Ordering::SeqCst) {
-        let said = Said::from(commands().output().unwrap()).json();
+        let said = BinaryOutput::from(commands().output().unwrap()).json();
         acknowledged.add(said["run_id"].as_str().unwrap());
     }
 }
 
 /// Takes backups while others write, and looks at each.
 fn back_up_under_load(config: &str) {
-    const WRITERS: usize = 3;
-    const BACKUPS: usize = 4;
-    let place = Place::new().config(config);
+    const WRITER_COUNT: usize = 3;
+    const BACKUP_COUNT: usize = 4;
+    let place = CliFixture::new().config(config);
     std::fs::set_permissions(place.home(), std::fs::Permissions::from_mode(0o700)).unwrap();
-    let acknowledged = Acknowledged::default();
+    let acknowledged = AcknowledgedRuns::default();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        for writer in 0..WRITERS {
+        for writer in 0..WRITER_COUNT {
             let (place, acknowledged, stop) = (&place, &acknowledged, &stop);
             let session = format!("session {writer}");
             scope.spawn(move || {
                 let message =
                     || place.command(&["run", "--json", "--session-id", &session, "[[tool:bash cmd=\"true\"]]"]);
-                write(message, acknowledged, stop);
+                send_until_stopped(message, acknowledged, stop);
             });
         }
         let examine = || {
-            for number in 0..BACKUPS {
-                let before = acknowledged.more_than(number * WRITERS);
+            for number in 0..BACKUP_COUNT {
+                let before = acknowledged.wait_for_more_than(number * WRITER_COUNT);
                 let backup = place.path(&format!("backup-{number}.db"));
                 place.capstan(&["store", "backup", &backup]).data();
-                examine_copy(&backup, config, &before);
+                check_backup(&backup, config, &before);
                 assert_conserved(&place.capstan(&["doctor", "--json"]).json());
             }
         };
@@ -269,8 +273,8 @@ fn back_up_under_load(config: &str) {
     assert_conserved(&place.capstan(&["doctor", "--json"]).json());
 }
 
-fn examine_copy(backup: &str, config: &str, before: &BTreeSet<String>) {
-    let copy = restored(backup, config);
+fn check_backup(backup: &str, config: &str, before: &BTreeSet<String>) {
+    let copy = restore_backup(backup, config);
     copy.assert_undamaged();
     assert_conserved(&copy.capstan(&["doctor", "--json"]).json());
     let runs = copy.capstan(&["runs", "list", "--limit", "100000", "--json"]).json();

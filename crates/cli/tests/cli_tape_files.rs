@@ -2,19 +2,19 @@
 
 mod cli_support;
 
-use capstan_testing::{Reply, ScriptedModel};
-use cli_support::{Place, ids, of_kind, sample, sample_lines, tape_name};
+use capstan_testing::{ScriptedModel, ScriptedReply};
+use cli_support::{CliFixture, bub_sample_lines, bub_sample_path, entries_of_kind, entry_ids, tape_name};
 use serde_json::{Value, json};
 
-fn path() -> String {
-    sample().display().to_string()
+fn sample_path() -> String {
+    bub_sample_path().display().to_string()
 }
 
-fn parsed(lines: &[String]) -> Vec<Value> {
+fn parse_lines(lines: &[String]) -> Vec<Value> {
     lines.iter().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
 }
 
-fn keys(entry: &Value) -> Vec<&str> {
+fn object_keys(entry: &Value) -> Vec<&str> {
     entry.as_object().expect("an object").keys().map(String::as_str).collect()
 }
 
@@ -26,7 +26,7 @@ fn file(lines: &[String]) -> String {
 /// The sample as a later version of that system might have left it: a kind we do not know, keys we do not know, and a
 /// last line that a crash cut off.
 fn foreign_variant() -> (Vec<String>, String) {
-    let mut lines = sample_lines();
+    let mut lines = bub_sample_lines();
     let unknown = r#"{"id": 34, "kind": "hologram", "payload": {"z": [1, null], "a": "深い"}, "meta": {"x": 1.5}, "date": "2026-11-15T21:00:00+00:00", "trace": {"b": 1, "a": 2}, "v": 3}"#;
     lines.push(unknown.to_owned());
     (lines, r#"{"id": 35, "kind": "message", "payl"#.to_owned())
@@ -34,42 +34,42 @@ fn foreign_variant() -> (Vec<String>, String) {
 
 #[test]
 fn p12_a_file_is_read_in_place() {
-    let place = Place::new();
-    let before = std::fs::read(sample()).unwrap();
-    let shown = place.capstan(&["tape", "show", &path()]).lines();
-    assert_eq!(shown.len(), sample_lines().len());
+    let place = CliFixture::new();
+    let before = std::fs::read(bub_sample_path()).unwrap();
+    let shown = place.capstan(&["tape", "show", &sample_path()]).lines();
+    assert_eq!(shown.len(), bub_sample_lines().len());
     assert!(shown[6].contains("assistant: Hello! This is a fake reply."), "{}", shown[6]);
     assert!(shown[5].contains("你好 🐋"), "{}", shown[5]);
-    let anchors = place.capstan(&["tape", "anchors", &path(), "--json"]).values();
+    let anchors = place.capstan(&["tape", "anchors", &sample_path(), "--json"]).values();
     let names: Vec<&Value> = anchors.iter().map(|anchor| &anchor["payload"]["name"]).collect();
     assert_eq!(names, ["session/start", "phase-1"]);
-    let as_json = place.capstan(&["tape", "show", &path(), "--json"]).lines();
-    assert_eq!(as_json, sample_lines());
+    let as_json = place.capstan(&["tape", "show", &sample_path(), "--json"]).lines();
+    assert_eq!(as_json, bub_sample_lines());
     assert!(!place.home().exists(), "reading a file needs no home");
-    assert_eq!(std::fs::read(sample()).unwrap(), before);
+    assert_eq!(std::fs::read(bub_sample_path()).unwrap(), before);
 }
 
 #[test]
 fn p12_an_export_is_the_file_line_by_line() {
-    let place = Place::new();
-    let imported = place.capstan(&["tape", "import", &path()]).data();
+    let place = CliFixture::new();
+    let imported = place.capstan(&["tape", "import", &sample_path()]).data();
     assert_eq!(imported, "imported 33 entries as tape-sample\n");
-    for from in ["tape-sample", &path()] {
+    for from in ["tape-sample", &sample_path()] {
         let exported = place.capstan(&["tape", "export", from]).lines();
-        assert_eq!(parsed(&exported), parsed(&sample_lines()));
-        for entry in parsed(&exported) {
-            assert_eq!(keys(&entry), ["id", "kind", "payload", "meta", "date"]);
+        assert_eq!(parse_lines(&exported), parse_lines(&bub_sample_lines()));
+        for entry in parse_lines(&exported) {
+            assert_eq!(object_keys(&entry), ["id", "kind", "payload", "meta", "date"]);
         }
-        assert_eq!(exported, sample_lines(), "to the letter");
+        assert_eq!(exported, bub_sample_lines(), "to the letter");
     }
     place.assert_undamaged();
 }
 
 #[test]
 fn p12_a_tape_can_be_imported_under_a_name() {
-    let place = Place::new();
-    place.capstan(&["tape", "import", &path(), "--name", "mine:2"]).data();
-    assert_eq!(place.capstan(&["tape", "export", "mine:2"]).lines(), sample_lines());
+    let place = CliFixture::new();
+    place.capstan(&["tape", "import", &sample_path(), "--name", "mine:2"]).data();
+    assert_eq!(place.capstan(&["tape", "export", "mine:2"]).lines(), bub_sample_lines());
     place.capstan(&["tape", "show", "tape-sample"]).refused("tape-unknown", 2);
     let tapes = place.capstan(&["tape", "list", "--json"]).json();
     assert_eq!((&tapes[0]["name"], &tapes[0]["head"]), (&json!("mine:2"), &json!(33)));
@@ -77,7 +77,7 @@ fn p12_a_tape_can_be_imported_under_a_name() {
 
 #[test]
 fn p01_unknown_kinds_and_keys_are_kept_and_a_torn_tail_is_reported() {
-    let place = Place::new();
+    let place = CliFixture::new();
     let (lines, torn) = foreign_variant();
     let content = file(&lines) + &torn;
     let path = place.file("later.jsonl", &content);
@@ -92,8 +92,8 @@ fn p01_unknown_kinds_and_keys_are_kept_and_a_torn_tail_is_reported() {
     assert_eq!(imported.stdout, "imported 34 entries as later\n");
     assert!(imported.stderr.contains("torn"), "{}", imported.stderr);
     let exported = place.capstan(&["tape", "export", "later"]).lines();
-    assert_eq!(parsed(&exported), parsed(&lines));
-    assert_eq!(keys(&parsed(&exported)[33]), ["id", "kind", "payload", "meta", "date", "trace", "v"]);
+    assert_eq!(parse_lines(&exported), parse_lines(&lines));
+    assert_eq!(object_keys(&parse_lines(&exported)[33]), ["id", "kind", "payload", "meta", "date", "trace", "v"]);
     let found = place.capstan(&["tape", "show", "later", "--kind", "hologram"]).lines();
     assert_eq!(found.len(), 1);
     assert_eq!(std::fs::read_to_string(&path).unwrap(), content, "the file is as it was");
@@ -102,17 +102,17 @@ fn p01_unknown_kinds_and_keys_are_kept_and_a_torn_tail_is_reported() {
 
 #[test]
 fn p12_a_whole_last_line_without_its_newline_is_not_torn() {
-    let place = Place::new();
-    let path = place.file("no-newline.jsonl", sample_lines().join("\n"));
-    assert_eq!(place.capstan(&["tape", "export", &path]).lines(), sample_lines());
+    let place = CliFixture::new();
+    let path = place.file("no-newline.jsonl", bub_sample_lines().join("\n"));
+    assert_eq!(place.capstan(&["tape", "export", &path]).lines(), bub_sample_lines());
 }
 
 #[test]
 fn p12_what_cannot_be_imported_whole_is_not_imported_at_all() {
-    let place = Place::new();
-    let lines = sample_lines();
-    place.capstan(&["tape", "import", &path()]).data();
-    place.capstan(&["tape", "import", &path()]).refused("tape-exists", 2);
+    let place = CliFixture::new();
+    let lines = bub_sample_lines();
+    place.capstan(&["tape", "import", &sample_path()]).data();
+    place.capstan(&["tape", "import", &sample_path()]).refused("tape-exists", 2);
     assert_eq!(place.capstan(&["tape", "export", "tape-sample"]).lines(), lines, "and the first one stays");
 
     let mut swapped = lines.clone();
@@ -136,7 +136,7 @@ fn p12_what_cannot_be_imported_whole_is_not_imported_at_all() {
 
 #[test]
 fn p12_an_imported_tape_has_ids_left_to_go_on_with() {
-    let place = Place::new();
+    let place = CliFixture::new();
     let entry =
         |id: u64| json!({"id": id, "kind": "event", "payload": {"name": "n"}, "meta": {}, "date": "2020-01-01"});
     let greatest = (1 << 53) - 1;
@@ -149,22 +149,22 @@ fn p12_an_imported_tape_has_ids_left_to_go_on_with() {
     let late = place.file("late.jsonl", format!("{}\n{}\n", entry(1), entry(greatest)));
     place.capstan(&["tape", "import", &late]).data();
     place.capstan(&["tape", "reset", "late"]).data();
-    let begun: Vec<u64> = ids(&parsed(&place.capstan(&["tape", "export", "late"]).lines()));
+    let begun: Vec<u64> = entry_ids(&parse_lines(&place.capstan(&["tape", "export", "late"]).lines()));
     assert_eq!(begun, [greatest + 1, greatest + 2]);
     place.assert_undamaged();
 }
 
 #[test]
 fn p12_no_new_tape_hides_the_tape_of_a_session() {
-    let place = Place::new();
+    let place = CliFixture::new();
     place.capstan(&["run", "hello"]).data();
     let before = place.capstan(&["tape", "show", "cli:local"]).lines();
     for name in ["cli:local", "system"] {
-        let said = place.capstan(&["tape", "import", &path(), "--name", name]).refused("tape-exists", 2);
+        let said = place.capstan(&["tape", "import", &sample_path(), "--name", name]).refused("tape-exists", 2);
         assert!(said.stderr.contains("hint: give it another name"), "{}", said.stderr);
         place.capstan(&["tape", "fork", "cli:local", "--as", name]).refused("tape-exists", 2);
     }
-    let named_so = place.file("cli:local.jsonl", file(&sample_lines()));
+    let named_so = place.file("cli:local.jsonl", file(&bub_sample_lines()));
     place.capstan(&["tape", "import", &named_so]).refused("tape-exists", 2);
     assert_eq!(place.capstan(&["tape", "show", "cli:local"]).lines(), before);
     place.capstan(&["tape", "import", &named_so, "--name", "cli:other"]).data();
@@ -172,16 +172,16 @@ fn p12_no_new_tape_hides_the_tape_of_a_session() {
 
 #[test]
 fn p05_a_session_goes_on_where_an_imported_tape_ends() {
-    let server = ScriptedModel::start_blocking(vec![Reply::text("welcome back")]);
-    let place = Place::with_model(&server);
+    let server = ScriptedModel::start_blocking(vec![ScriptedReply::text("welcome back")]);
+    let place = CliFixture::with_model(&server);
     let name = tape_name(&place.workspace(), "cli:local");
-    place.capstan(&["tape", "import", &path(), "--name", &name]).data();
+    place.capstan(&["tape", "import", &sample_path(), "--name", &name]).data();
     place.capstan(&["run", "where were we?"]).data();
 
     let entries = place.entries();
-    assert_eq!(entries[..33], parsed(&sample_lines()));
-    assert_eq!(ids(&entries), (1..=entries.len() as u64).collect::<Vec<_>>());
-    assert_eq!(of_kind(&entries[33..], "anchor"), Vec::<&Value>::new(), "it has begun before");
+    assert_eq!(entries[..33], parse_lines(&bub_sample_lines()));
+    assert_eq!(entry_ids(&entries), (1..=entries.len() as u64).collect::<Vec<_>>());
+    assert_eq!(entries_of_kind(&entries[33..], "anchor"), Vec::<&Value>::new(), "it has begun before");
     let messages = server.requests()[0]["messages"].clone();
     let contents: Vec<&Value> = messages.as_array().unwrap()[1..].iter().map(|message| &message["content"]).collect();
     assert_eq!(contents, ["[Anchor created: phase-1]: {\"summary\":\"first part done\"}", "where were we?"]);
@@ -192,23 +192,23 @@ fn p05_a_session_goes_on_where_an_imported_tape_ends() {
 #[test]
 fn p12_a_legacy_export_joins_the_results_of_a_step() {
     let server = ScriptedModel::start_blocking(vec![
-        Reply::tool_calls([
+        ScriptedReply::tool_calls([
             ("call_1", "bash", json!({"cmd": "echo one"})),
             ("call_2", "bash", json!({"cmd": "echo two"})),
         ]),
-        Reply::text("done"),
+        ScriptedReply::text("done"),
     ]);
-    let place = Place::with_model(&server);
+    let place = CliFixture::with_model(&server);
     place.capstan(&["run", "go"]).succeeded();
     let (ours, joined) = (place.entries(), place.capstan(&["tape", "export", "cli:local", "--legacy"]).values());
-    assert_eq!(of_kind(&ours, "tool_result").len(), 2);
-    let results = of_kind(&joined, "tool_result");
+    assert_eq!(entries_of_kind(&ours, "tool_result").len(), 2);
+    let results = entries_of_kind(&joined, "tool_result");
     assert_eq!(results.len(), 1);
     assert_eq!(results[0]["payload"], json!({"results": ["one", "two"]}));
     let call = joined.iter().position(|entry| entry["kind"] == "tool_call").unwrap();
     assert_eq!(joined[call + 1], *results[0]);
     assert_eq!(joined.len(), ours.len() - 1);
-    assert!(ids(&joined).is_sorted_by(|a, b| a < b), "{:?}", ids(&joined));
+    assert!(entry_ids(&joined).is_sorted_by(|a, b| a < b), "{:?}", entry_ids(&joined));
     // A tape of that system is already as it likes it.
-    assert_eq!(place.capstan(&["tape", "export", &path(), "--legacy"]).lines(), sample_lines());
+    assert_eq!(place.capstan(&["tape", "export", &sample_path(), "--legacy"]).lines(), bub_sample_lines());
 }

@@ -2,63 +2,63 @@
 
 mod cli_support;
 
-use cli_support::{Place, ids, sample};
+use cli_support::{CliFixture, bub_sample_path, entry_ids};
 use serde_json::json;
 
 /// The sample imported, and asked.
-struct Asked(Place);
+struct SampleTape(CliFixture);
 
-impl Asked {
+impl SampleTape {
     fn new() -> Self {
-        let place = Place::new();
-        place.capstan(&["tape", "import", sample().to_str().unwrap(), "--name", "t"]).data();
+        let place = CliFixture::new();
+        place.capstan(&["tape", "import", bub_sample_path().to_str().unwrap(), "--name", "t"]).data();
         Self(place)
     }
 
     /// The ids that a command finds, in the tape of the home and in the file where it is.
     #[track_caller]
-    fn ids(&self, command: &str, arguments: &[&str]) -> Vec<u64> {
+    fn query_ids(&self, command: &str, arguments: &[&str]) -> Vec<u64> {
         let ask = |name: &str| {
             let words = [&["tape", command, name], arguments, &["--json"]].concat();
-            ids(&self.0.capstan(&words).values())
+            entry_ids(&self.0.capstan(&words).values())
         };
         let found = ask("t");
-        assert_eq!(ask(sample().to_str().unwrap()), found, "a file answers as a tape does");
+        assert_eq!(ask(bub_sample_path().to_str().unwrap()), found, "a file answers as a tape does");
         found
     }
 
     #[track_caller]
-    fn shown(&self, arguments: &[&str]) -> Vec<u64> {
-        self.ids("show", arguments)
+    fn show_ids(&self, arguments: &[&str]) -> Vec<u64> {
+        self.query_ids("show", arguments)
     }
 
     #[track_caller]
-    fn found(&self, text: &str) -> Vec<u64> {
-        self.ids("search", &[text])
+    fn search_ids(&self, text: &str) -> Vec<u64> {
+        self.query_ids("search", &[text])
     }
 }
 
-fn all() -> Vec<u64> {
+fn all_ids() -> Vec<u64> {
     (1..=33).collect()
 }
 
 #[test]
 fn p10_search_is_fuzzy_and_gives_the_newest_first() {
-    let asked = Asked::new();
-    assert_eq!(asked.found("fake reply"), [28, 7]);
-    assert_eq!(asked.found("fkae replly"), [28, 7], "with typos");
-    assert_eq!(asked.found("first part done"), [33, 32, 31]);
-    assert_eq!(asked.found("你好"), [6, 4, 3]);
-    assert_eq!(asked.found("🐋"), [6, 4, 3]);
-    assert_eq!(asked.found("whale"), [0; 0]);
-    assert_eq!(asked.ids("search", &["你好", "--kind", "message"]), [6]);
-    assert_eq!(asked.ids("search", &["fake reply", "--limit", "1"]), [28]);
-    assert_eq!(asked.ids("search", &["first part", "--after-last-anchor"]), [33, 32]);
+    let asked = SampleTape::new();
+    assert_eq!(asked.search_ids("fake reply"), [28, 7]);
+    assert_eq!(asked.search_ids("fkae replly"), [28, 7], "with typos");
+    assert_eq!(asked.search_ids("first part done"), [33, 32, 31]);
+    assert_eq!(asked.search_ids("你好"), [6, 4, 3]);
+    assert_eq!(asked.search_ids("🐋"), [6, 4, 3]);
+    assert_eq!(asked.search_ids("whale"), [0; 0]);
+    assert_eq!(asked.query_ids("search", &["你好", "--kind", "message"]), [6]);
+    assert_eq!(asked.query_ids("search", &["fake reply", "--limit", "1"]), [28]);
+    assert_eq!(asked.query_ids("search", &["first part", "--after-last-anchor"]), [33, 32]);
 }
 
 #[test]
 fn p10_search_forgives_a_typo_in_a_word_with_punctuation() {
-    let place = Place::new();
+    let place = CliFixture::new();
     place.capstan(&["run", "look at src/fork.rs and harbour-master and config.toml"]).data();
     let found = |text: &str| place.capstan(&["tape", "search", "cli:local", text]).lines();
     let as_written = found("fork.rs");
@@ -73,50 +73,50 @@ fn p10_search_forgives_a_typo_in_a_word_with_punctuation() {
 
 #[test]
 fn p10_by_anchors() {
-    let asked = Asked::new();
-    assert_eq!(asked.shown(&[]), all());
-    assert_eq!(asked.shown(&["--after-last-anchor"]), [32, 33]);
-    assert_eq!(asked.shown(&["--after-anchor", "session/start"]), (2..=33).collect::<Vec<_>>());
-    assert_eq!(asked.shown(&["--after-anchor", "phase-1"]), [32, 33]);
-    assert_eq!(asked.shown(&["--until-anchor", "phase-1"]), (1..=30).collect::<Vec<_>>());
+    let asked = SampleTape::new();
+    assert_eq!(asked.show_ids(&[]), all_ids());
+    assert_eq!(asked.show_ids(&["--after-last-anchor"]), [32, 33]);
+    assert_eq!(asked.show_ids(&["--after-anchor", "session/start"]), (2..=33).collect::<Vec<_>>());
+    assert_eq!(asked.show_ids(&["--after-anchor", "phase-1"]), [32, 33]);
+    assert_eq!(asked.show_ids(&["--until-anchor", "phase-1"]), (1..=30).collect::<Vec<_>>());
     let between = ["--after-anchor", "session/start", "--until-anchor", "phase-1"];
-    assert_eq!(asked.shown(&between), (2..=30).collect::<Vec<_>>());
-    assert_eq!(asked.shown(&["--after-anchor", "phase-9"]), [0; 0]);
+    assert_eq!(asked.show_ids(&between), (2..=30).collect::<Vec<_>>());
+    assert_eq!(asked.show_ids(&["--after-anchor", "phase-9"]), [0; 0]);
     let said = asked.0.capstan(&["tape", "show", "t", "--after-anchor", "phase-9"]).succeeded();
     assert!(said.stderr.contains("there is no anchor \"phase-9\""), "whoever mistyped it is told: {said:?}");
 }
 
 #[test]
 fn p10_by_dates_a_bare_one_is_the_whole_day() {
-    let asked = Asked::new();
-    assert_eq!(asked.shown(&["--from", "2026-11-15", "--to", "2026-11-15"]), all());
-    assert_eq!(asked.shown(&["--from", "2026-11-15"]), all());
-    assert_eq!(asked.shown(&["--to", "2026-11-14"]), [0; 0]);
-    assert_eq!(asked.shown(&["--from", "2026-11-16"]), [0; 0]);
-    assert_eq!(asked.shown(&["--from", "2026-11-15T20:57:47Z"]), [31, 32, 33]);
-    assert_eq!(asked.shown(&["--from", "2026-11-15T21:57:47+01:00"]), [31, 32, 33]);
-    assert_eq!(asked.shown(&["--to", "2026-11-15T20:57:43Z"]), [1, 2, 3, 4]);
+    let asked = SampleTape::new();
+    assert_eq!(asked.show_ids(&["--from", "2026-11-15", "--to", "2026-11-15"]), all_ids());
+    assert_eq!(asked.show_ids(&["--from", "2026-11-15"]), all_ids());
+    assert_eq!(asked.show_ids(&["--to", "2026-11-14"]), [0; 0]);
+    assert_eq!(asked.show_ids(&["--from", "2026-11-16"]), [0; 0]);
+    assert_eq!(asked.show_ids(&["--from", "2026-11-15T20:57:47Z"]), [31, 32, 33]);
+    assert_eq!(asked.show_ids(&["--from", "2026-11-15T21:57:47+01:00"]), [31, 32, 33]);
+    assert_eq!(asked.show_ids(&["--to", "2026-11-15T20:57:43Z"]), [1, 2, 3, 4]);
     let to_the_microsecond = ["--to", "2026-11-15T20:57:43.091430Z"];
-    assert_eq!(asked.shown(&to_the_microsecond), (1..=7).collect::<Vec<_>>(), "the end is included, and no more");
+    assert_eq!(asked.show_ids(&to_the_microsecond), (1..=7).collect::<Vec<_>>(), "the end is included, and no more");
 }
 
 #[test]
 fn p10_by_kinds_and_limit_and_all_together() {
-    let asked = Asked::new();
-    assert_eq!(asked.shown(&["--kind", "tool_call", "--kind", "tool_result"]), [14, 15, 21, 22]);
-    assert_eq!(asked.shown(&["--kind", "anchor"]), [1, 31]);
-    assert_eq!(asked.shown(&["--kind", "hologram"]), [0; 0]);
-    assert_eq!(asked.shown(&["--limit", "3"]), [1, 2, 3]);
-    assert_eq!(asked.shown(&["--limit", "0"]), [0; 0]);
+    let asked = SampleTape::new();
+    assert_eq!(asked.show_ids(&["--kind", "tool_call", "--kind", "tool_result"]), [14, 15, 21, 22]);
+    assert_eq!(asked.show_ids(&["--kind", "anchor"]), [1, 31]);
+    assert_eq!(asked.show_ids(&["--kind", "hologram"]), [0; 0]);
+    assert_eq!(asked.show_ids(&["--limit", "3"]), [1, 2, 3]);
+    assert_eq!(asked.show_ids(&["--limit", "0"]), [0; 0]);
     let together = ["--until-anchor", "phase-1", "--from", "2026-11-15T20:57:45Z", "--kind", "message", "--limit", "2"];
-    assert_eq!(asked.shown(&together), [13, 20]);
+    assert_eq!(asked.show_ids(&together), [13, 20]);
 }
 
 #[test]
 fn a_tape_can_be_meant_by_the_beginning_of_its_name_when_only_one_begins_so() {
-    let place = Place::new();
+    let place = CliFixture::new();
     for name in ["alpha-1", "alpha-2", "beta"] {
-        place.capstan(&["tape", "import", sample().to_str().unwrap(), "--name", name]).data();
+        place.capstan(&["tape", "import", bub_sample_path().to_str().unwrap(), "--name", name]).data();
     }
     assert_eq!(place.capstan(&["tape", "show", "be"]).lines().len(), 33);
     place.capstan(&["tape", "show", "alpha"]).refused("tape-unknown", 2);
@@ -125,7 +125,7 @@ fn a_tape_can_be_meant_by_the_beginning_of_its_name_when_only_one_begins_so() {
 
 #[test]
 fn g07_the_event_log_tells_what_came_in_what_was_done_and_what_became_of_it() {
-    let place = Place::new();
+    let place = CliFixture::new();
     place.capstan(&["run", "[[tool:bash cmd=\"echo hi\"]] go"]).succeeded();
     place.capstan(&["run", ",tape.info"]).data();
     let log = place.capstan(&["tape", "events", "cli:local", "--json"]).values();
@@ -144,7 +144,7 @@ fn g07_the_event_log_tells_what_came_in_what_was_done_and_what_became_of_it() {
 
 #[test]
 fn g07_the_event_log_tells_of_failures_and_of_what_is_not_ours() {
-    let place = Place::new().set("CAPSTAN_MAX_STEPS", "1");
+    let place = CliFixture::new().set("CAPSTAN_MAX_STEPS", "1");
     place.capstan(&["run", "[[tool:help]] [[tool:help]]"]).failed("max-steps", 1);
     let log = place.capstan(&["tape", "events", "cli:local", "--json"]).values();
     let named =

@@ -6,30 +6,30 @@ use std::fs::File;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, Command, Stdio};
 
-use capstan_testing::{Gate, Reply, ScriptedModel};
-use cli_support::{Place, Said, Screen, named, of_kind, wait_for};
+use capstan_testing::{ReplyBarrier, ScriptedModel, ScriptedReply};
+use cli_support::{BinaryOutput, CliFixture, TerminalSession, entries_named, entries_of_kind, wait_for_gate};
 use serde_json::json;
 
 #[test]
 fn x03_a_reply_that_cannot_be_written_is_a_failure_and_stands_on_the_tape() {
-    let place = Place::new();
+    let place = CliFixture::new();
     let full = File::options().write(true).open("/dev/full").unwrap();
     let output = place.command(&["run", "hello"]).stdout(full).output().unwrap();
-    Said::from(output).failed("reply-undelivered", 1);
+    BinaryOutput::from(output).failed("reply-undelivered", 1);
     let entries = place.entries();
-    assert_eq!(of_kind(&entries, "message").len(), 2, "the message and the reply");
+    assert_eq!(entries_of_kind(&entries, "message").len(), 2, "the message and the reply");
 }
 
 #[test]
 fn a_reader_that_has_enough_is_no_failure() {
-    let place = Place::new();
+    let place = CliFixture::new();
     let mut run = place.command(&["run", "hello"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(run.stdout.take());
-    Said::from(run.wait_with_output().unwrap()).data();
+    BinaryOutput::from(run.wait_with_output().unwrap()).data();
 }
 
 /// Starts the binary through a program that becomes it, such as `nohup`.
-fn started_by(starter: &[&str], place: &Place, arguments: &[&str]) -> Child {
+fn spawn_via(starter: &[&str], place: &CliFixture, arguments: &[&str]) -> Child {
     let command = place.command(arguments);
     let mut run = Command::new(starter[0]);
     run.args(&starter[1..]).arg(command.get_program()).args(arguments).current_dir(place.workspace()).env_clear();
@@ -40,15 +40,15 @@ fn started_by(starter: &[&str], place: &Place, arguments: &[&str]) -> Child {
 #[test]
 fn x01_a_run_that_is_told_to_end_keeps_what_was_said_and_has_an_outcome() {
     for signal in ["INT", "TERM", "HUP"] {
-        let gate = Gate::new();
-        let server = ScriptedModel::start_blocking(vec![Reply::text("one two three").held_at(&gate)]);
-        let place = Place::with_model(&server);
+        let gate = ReplyBarrier::new();
+        let server = ScriptedModel::start_blocking(vec![ScriptedReply::text("one two three").with_barrier(&gate)]);
+        let place = CliFixture::with_model(&server);
         // Whoever runs the tests may ignore a signal, and would pass that on.
-        let run = started_by(&["env", "--default-signal"], &place, &["run", "hello"]);
-        wait_for(&gate);
+        let run = spawn_via(&["env", "--default-signal"], &place, &["run", "hello"]);
+        wait_for_gate(&gate);
         let sent = Command::new("kill").args(["-s", signal, &run.id().to_string()]).status().unwrap();
         assert!(sent.success());
-        Said::from(run.wait_with_output().unwrap()).failed("run-cancelled", 130);
+        BinaryOutput::from(run.wait_with_output().unwrap()).failed("run-cancelled", 130);
         assert_eq!(place.outcomes(), (1, 0), "accepted and settled, after {signal}");
         place.assert_undamaged();
     }
@@ -56,19 +56,19 @@ fn x01_a_run_that_is_told_to_end_keeps_what_was_said_and_has_an_outcome() {
 
 #[test]
 fn a_run_that_was_started_to_outlive_its_terminal_does() {
-    let gate = Gate::new();
-    let server = ScriptedModel::start_blocking(vec![Reply::text("one two three").held_at(&gate)]);
-    let place = Place::with_model(&server);
-    let run = started_by(&["nohup"], &place, &["run", "hello"]);
-    wait_for(&gate);
+    let gate = ReplyBarrier::new();
+    let server = ScriptedModel::start_blocking(vec![ScriptedReply::text("one two three").with_barrier(&gate)]);
+    let place = CliFixture::with_model(&server);
+    let run = spawn_via(&["nohup"], &place, &["run", "hello"]);
+    wait_for_gate(&gate);
     assert!(Command::new("kill").args(["-s", "HUP", &run.id().to_string()]).status().unwrap().success());
-    gate.open();
-    assert_eq!(Said::from(run.wait_with_output().unwrap()).succeeded().stdout, "one two three\n");
+    gate.release();
+    assert_eq!(BinaryOutput::from(run.wait_with_output().unwrap()).succeeded().stdout, "one two three\n");
 }
 
 #[test]
 fn a03_a_command_that_is_cancelled_is_recorded_as_such_and_what_it_ran_is_ended() {
-    let place = Place::new();
+    let place = CliFixture::new();
     let begun = place.path("begun");
     let line = format!(",echo $$ > {begun}; exec sleep 1000");
     let mut command = place.command(&["run", &line]);
@@ -80,16 +80,16 @@ fn a03_a_command_that_is_cancelled_is_recorded_as_such_and_what_it_ran_is_ended(
         }
     };
     assert!(Command::new("kill").args(["-s", "INT", &run.id().to_string()]).status().unwrap().success());
-    Said::from(run.wait_with_output().unwrap()).failed("run-cancelled", 130);
+    BinaryOutput::from(run.wait_with_output().unwrap()).failed("run-cancelled", 130);
     let entries = place.entries();
-    assert_eq!(named(&entries, "command")[0]["payload"]["data"]["status"], "cancelled");
+    assert_eq!(entries_named(&entries, "command")[0]["payload"]["data"]["status"], "cancelled");
     let left = std::path::Path::new("/proc").join(process).join("cmdline");
     assert!(std::fs::read(left).unwrap_or_default().is_empty(), "the process is gone, or was killed");
 }
 
 #[test]
 fn a_home_is_nobody_elses_business() {
-    let place = Place::new();
+    let place = CliFixture::new();
     place.capstan(&["run", "hello"]).data();
     let mode = std::fs::metadata(place.home()).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o700);
@@ -97,7 +97,7 @@ fn a_home_is_nobody_elses_business() {
 
 #[test]
 fn looking_at_tapes_where_there_are_none_writes_nothing() {
-    let place = Place::new();
+    let place = CliFixture::new();
     assert_eq!(place.capstan(&["tape", "list"]).data(), "");
     place.capstan(&["tape", "show", "cli:local"]).refused("tape-unknown", 2);
     assert!(!place.home().exists());
@@ -105,7 +105,7 @@ fn looking_at_tapes_where_there_are_none_writes_nothing() {
 
 #[test]
 fn what_stands_on_a_tape_cannot_drive_a_terminal() {
-    let place = Place::new();
+    let place = CliFixture::new();
     let line =
         r#"{"id":1,"kind":"ev\u001b[31ment","payload":{"a":"\u001b]0;owned\u0007\n"},"meta":{},"date":"\u001b[2J"}"#;
     let file = place.file("foreign.jsonl", format!("{line}\n"));
@@ -116,7 +116,7 @@ fn what_stands_on_a_tape_cannot_drive_a_terminal() {
 
 #[test]
 fn p12_a_tape_store_that_lost_entries_is_reported_and_not_written_over() {
-    let place = Place::new().config("tape_store = 'jsonl'\n");
+    let place = CliFixture::new().config("tape_store = 'jsonl'\n");
     place.capstan(&["run", "hello"]).data();
     let folder = place.home().join("tapes");
     let file = std::fs::read_dir(folder).unwrap().next().unwrap().unwrap().path();
@@ -131,7 +131,7 @@ fn p12_a_tape_store_that_lost_entries_is_reported_and_not_written_over() {
 
 #[test]
 fn p12_a_whole_last_line_that_is_no_entry_is_damage_and_not_torn() {
-    let place = Place::new();
+    let place = CliFixture::new();
     for text in ["this is no tape\n", "42\n", "{\"id\":\"one\"}\n"] {
         let file = place.file("t.jsonl", text);
         place.capstan(&["tape", "import", &file]).refused("tape-damaged", 2);
@@ -142,14 +142,14 @@ fn p12_a_whole_last_line_that_is_no_entry_is_damage_and_not_torn() {
 
 #[test]
 fn a04_a_handoff_the_demo_model_asks_for_is_made_once() {
-    let place = Place::new();
+    let place = CliFixture::new();
     place.capstan(&["run", "[[tool:tape.handoff name=z summary=q]]"]).succeeded();
-    assert_eq!(of_kind(&place.entries(), "anchor").len(), 2, "session/start and the one it asked for");
+    assert_eq!(entries_of_kind(&place.entries(), "anchor").len(), 2, "session/start and the one it asked for");
 }
 
 #[test]
 fn a_session_may_be_named_like_a_path() {
-    let place = Place::new();
+    let place = CliFixture::new();
     place.capstan(&["run", "--session-id", "a/b.jsonl", "hello"]).data();
     assert!(!place.capstan(&["tape", "show", "a/b.jsonl"]).data().is_empty());
 }
@@ -157,13 +157,14 @@ fn a_session_may_be_named_like_a_path() {
 #[test]
 fn c01_what_a_provider_says_in_an_error_cannot_drive_a_terminal() {
     let refusal = json!({"error": {"message": "\u{1b}]0;owned\u{7}\u{1b}[2Jno such \u{9b}31mthing\u{202e}"}});
-    let refusing = || Reply::status(400, refusal.to_string());
+    let refusing = || ScriptedReply::status(400, refusal.to_string());
     let server = ScriptedModel::start_blocking(vec![refusing(), refusing()]);
-    let place = Place::with_model(&server);
+    let place = CliFixture::with_model(&server);
     let run = place.capstan(&["run", "hello"]).refused("model-rejected", 1);
     let base = server.base_url();
     let onboard = ["onboard", "--model", "openai:scripted", "--api-base", &base, "--api-key-stdin"];
-    let onboard = Place::new().capstan_reading(&onboard, b"sk-a-key-of-some-length").failed("model-rejected", 1);
+    let onboard =
+        CliFixture::new().capstan_with_input(&onboard, b"sk-a-key-of-some-length").failed("model-rejected", 1);
     for said in [run, onboard] {
         assert!(said.stderr.contains(": no such thing\n"), "{said:?}");
         let drives = |character: char| character != '\n' && (character.is_control() || character == '\u{202e}');
@@ -174,9 +175,9 @@ fn c01_what_a_provider_says_in_an_error_cannot_drive_a_terminal() {
 #[test]
 fn a04_a_call_is_told_in_short_however_much_it_brings() {
     let content = "a long story ".repeat(20_000);
-    let call = Reply::tool_calls([("call_1", "fs_write", json!({"content": content, "path": "story.txt"}))]);
-    let server = ScriptedModel::start_blocking(vec![call, Reply::text("written")]);
-    let place = Place::with_model(&server);
+    let call = ScriptedReply::tool_calls([("call_1", "fs_write", json!({"content": content, "path": "story.txt"}))]);
+    let server = ScriptedModel::start_blocking(vec![call, ScriptedReply::text("written")]);
+    let place = CliFixture::with_model(&server);
     let said = place.capstan(&["run", "write"]).succeeded();
     let told: String = said.stderr.chars().take(500).collect();
     assert!(told.starts_with("> fs_write content=a long story") && told.ends_with("… path=story.txt\n"), "{told}");
@@ -184,30 +185,30 @@ fn a04_a_call_is_told_in_short_however_much_it_brings() {
 }
 
 /// The lines of a screen in which this stands.
-fn lines_with<'a>(screen: &'a str, text: &str) -> Vec<&'a str> {
+fn lines_containing<'a>(screen: &'a str, text: &str) -> Vec<&'a str> {
     screen.lines().filter(|line| line.contains(text)).collect()
 }
 
 #[test]
 fn c01_an_error_has_a_line_of_its_own_where_a_person_sees_it_beside_the_reply() {
-    let gate = Gate::new();
-    let server = ScriptedModel::start_blocking(vec![Reply::text("half an answer").held_at(&gate)]);
-    let place = Place::with_model(&server).set("CAPSTAN_RUN_TIMEOUT_SECONDS", "3");
-    let screen = Screen::open(&place.command(&["run", "hello"]), 200, 24);
+    let gate = ReplyBarrier::new();
+    let server = ScriptedModel::start_blocking(vec![ScriptedReply::text("half an answer").with_barrier(&gate)]);
+    let place = CliFixture::with_model(&server).set("CAPSTAN_RUN_TIMEOUT_SECONDS", "3");
+    let screen = TerminalSession::open(&place.command(&["run", "hello"]), 200, 24);
     screen.wait_for("half");
     let seen = screen.wait_for("hint: ");
-    assert!(lines_with(&seen, "error[run-timeout]").iter().all(|line| line.starts_with("error[")), "{seen}");
+    assert!(lines_containing(&seen, "error[run-timeout]").iter().all(|line| line.starts_with("error[")), "{seen}");
     assert!(!seen.trim_end().contains("\n\n"), "and no line is empty: {seen}");
-    assert_eq!(screen.ended(), Some(1));
-    gate.open();
+    assert_eq!(screen.wait_for_exit(), Some(1));
+    gate.release();
 }
 
 #[test]
 fn c01_a_log_line_has_a_line_of_its_own_where_a_person_sees_it_beside_the_reply() {
-    let server = ScriptedModel::start_blocking(vec![Reply::text("this is cut by").truncated()]);
-    let place = Place::with_model(&server);
-    let screen = Screen::open(&place.command(&["run", "hello"]), 200, 24);
+    let server = ScriptedModel::start_blocking(vec![ScriptedReply::text("this is cut by").truncated()]);
+    let place = CliFixture::with_model(&server);
+    let screen = TerminalSession::open(&place.command(&["run", "hello"]), 200, 24);
     let seen = screen.wait_for(" WARN ");
-    assert_eq!(lines_with(&seen, "this is cut by"), ["this is cut by"], "{seen}");
-    assert_eq!(screen.ended(), Some(0));
+    assert_eq!(lines_containing(&seen, "this is cut by"), ["this is cut by"], "{seen}");
+    assert_eq!(screen.wait_for_exit(), Some(0));
 }

@@ -6,18 +6,18 @@
 //! that is sent has a connection of its own and is answered with a line.
 
 pub mod channel;
-pub mod hooks;
-pub mod keeper;
-pub mod place;
+pub mod crash_plugin;
+pub mod state_runner;
 pub mod tools;
+pub mod trial_dir;
 
-use capstan::protocol::{ChannelName, EventId, Outbound, Outcome};
+use capstan::protocol::{ChannelName, EventId, OutboundMessage, Outcome};
 use serde::{Deserialize, Serialize};
 
 /// What the host says to the platform.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "says", rename_all = "snake_case")]
-pub enum FromHost {
+pub enum HostReport {
     /// A channel listens on this connection.
     Listens {
         /// The channel.
@@ -40,7 +40,7 @@ pub enum FromHost {
         /// Which process sends it, from 1 on.
         process: u32,
         /// The message.
-        message: Outbound,
+        message: OutboundMessage,
     },
     /// A caller that waits is answered.
     Answers {

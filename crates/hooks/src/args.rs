@@ -3,27 +3,29 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use capstan_protocol::{Content, Map, ModelOutput, ModelRequest, Outbound, SessionId, ToolName, ToolOutput};
+use capstan_protocol::{
+    Content, JsonObject, ModelOutput, ModelRequest, OutboundMessage, SessionId, ToolName, ToolOutput,
+};
 
 use crate::points::{
     AdmitMessage, AfterLlmCall, AfterToolCall, BeforeLlmCall, BeforeToolCall, BuildPrompt, ContinuePrompt,
     DispatchOutbound, LoadState, OnError, OnboardConfig, RenderOutbound, ResolveSession, RunModel, RunModelStream,
     SaveState, SystemPrompt,
 };
-use crate::{Argument, Inbound, Point, State};
+use crate::{HookArgument, HookPoint, InboundEvent, TurnState};
 
 /// The built prompt.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Prompt(pub Arc<Content>);
+pub struct PromptContent(pub Arc<Content>);
 
-impl Prompt {
+impl PromptContent {
     /// The text of the prompt.
     pub fn text(&self) -> String {
         self.0.text()
     }
 }
 
-impl From<Content> for Prompt {
+impl From<Content> for PromptContent {
     fn from(content: Content) -> Self {
         Self(Arc::new(content))
     }
@@ -43,23 +45,23 @@ impl Deref for ModelText {
 
 /// An outbound message that is being dispatched; reads as the [`Outbound`].
 #[derive(Debug, Clone, PartialEq)]
-pub struct Outgoing(pub Arc<Outbound>);
+pub struct DispatchMessage(pub Arc<OutboundMessage>);
 
-impl Deref for Outgoing {
-    type Target = Outbound;
+impl Deref for DispatchMessage {
+    type Target = OutboundMessage;
 
-    fn deref(&self) -> &Outbound {
+    fn deref(&self) -> &OutboundMessage {
         &self.0
     }
 }
 
 /// What went wrong in the turn so far, if something did; fit for a log, not for a user.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure(pub Option<Arc<str>>);
+pub struct TurnFailure(pub Option<Arc<str>>);
 
 /// Whether a turn of the session is running at the moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Busy(pub bool);
+pub struct SessionBusy(pub bool);
 
 /// The number of the step that is about to begin, from 2 on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,18 +69,18 @@ pub struct StepNumber(pub u32);
 
 /// The configuration as far as it is merged.
 #[derive(Debug, Clone, PartialEq)]
-pub struct CurrentConfig(pub Arc<Map>);
+pub struct CurrentConfig(pub Arc<JsonObject>);
 
 /// Where something went wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
+pub enum ErrorStage {
     /// Anywhere in a turn.
     Turn,
     /// In the model stage.
     RunModel,
 }
 
-impl Stage {
+impl ErrorStage {
     /// The stage as it is written.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -90,7 +92,7 @@ impl Stage {
 
 /// What went wrong: the whole story for a log, and what may be shown to a user.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
+pub struct ErrorReport {
     /// The whole story. It may name paths and plugins.
     pub detail: Arc<str>,
     /// What a user may see: no secret, no path.
@@ -99,7 +101,7 @@ pub struct Fault {
 
 /// The inbound an error belongs to, if it belongs to one.
 #[derive(Debug, Clone)]
-pub struct MaybeInbound(pub Option<Inbound>);
+pub struct MaybeInboundEvent(pub Option<InboundEvent>);
 
 /// A request to a model, as it is about to be sent.
 #[derive(Debug, Clone, PartialEq)]
@@ -111,11 +113,11 @@ pub struct LlmOutcome(pub Arc<Result<ModelOutput, String>>);
 
 /// A tool call as it is about to be made.
 #[derive(Debug, Clone, PartialEq)]
-pub struct PendingTool {
+pub struct PendingToolCall {
     /// The tool.
     pub name: ToolName,
     /// Its arguments.
-    pub arguments: Arc<Map>,
+    pub arguments: Arc<JsonObject>,
 }
 
 /// What a tool answered, or was made to answer.
@@ -140,10 +142,10 @@ macro_rules! arguments {
         $(arguments!(@point $point $fields);)+
     };
     (@point $point:ident { $( $field:ident: $kind:ty = $name:literal ),* }) => {$(
-        impl Argument<$point> for $kind {
-            const NAME: &'static str = $name;
+        impl HookArgument<$point> for $kind {
+            const ARGUMENT_NAME: &'static str = $name;
 
-            fn take(args: &<$point as Point>::Args) -> Self {
+            fn extract(args: &<$point as HookPoint>::Args) -> Self {
                 args.$field.clone()
             }
         }
@@ -152,70 +154,70 @@ macro_rules! arguments {
 
 arguments! {
     /// What `resolve_session` may ask for.
-    ResolveSessionArgs for ResolveSession { message: Inbound = "message" }
+    ResolveSessionArgs for ResolveSession { message: InboundEvent = "message" }
 
     /// What `admit_message` may ask for.
-    AdmitMessageArgs for AdmitMessage { message: Inbound = "message", session_id: SessionId = "session_id", busy: Busy = "busy" }
+    AdmitMessageArgs for AdmitMessage { message: InboundEvent = "message", session_id: SessionId = "session_id", busy: SessionBusy = "busy" }
 
     /// What `load_state` may ask for.
-    LoadStateArgs for LoadState { message: Inbound = "message", session_id: SessionId = "session_id" }
+    LoadStateArgs for LoadState { message: InboundEvent = "message", session_id: SessionId = "session_id" }
 
     /// What `build_prompt` may ask for.
-    BuildPromptArgs for BuildPrompt { message: Inbound = "message", session_id: SessionId = "session_id", state: State = "state" }
+    BuildPromptArgs for BuildPrompt { message: InboundEvent = "message", session_id: SessionId = "session_id", state: TurnState = "state" }
 
     /// What `run_model` and `run_model_stream` may ask for.
-    RunModelArgs for RunModel, RunModelStream { prompt: Prompt = "prompt", session_id: SessionId = "session_id", state: State = "state" }
+    RunModelArgs for RunModel, RunModelStream { prompt: PromptContent = "prompt", session_id: SessionId = "session_id", state: TurnState = "state" }
 
     /// What `continue_prompt` may ask for.
-    ContinuePromptArgs for ContinuePrompt { step: StepNumber = "step", session_id: SessionId = "session_id", state: State = "state" }
+    ContinuePromptArgs for ContinuePrompt { step: StepNumber = "step", session_id: SessionId = "session_id", state: TurnState = "state" }
 
     /// What `save_state` may ask for.
     SaveStateArgs for SaveState {
         session_id: SessionId = "session_id",
-        state: State = "state",
-        message: Inbound = "message",
+        state: TurnState = "state",
+        message: InboundEvent = "message",
         model_output: ModelText = "model_output",
-        failure: Failure = "failure",
+        failure: TurnFailure = "failure",
     }
 
     /// What `render_outbound` may ask for.
     RenderOutboundArgs for RenderOutbound {
-        message: Inbound = "message",
+        message: InboundEvent = "message",
         session_id: SessionId = "session_id",
-        state: State = "state",
+        state: TurnState = "state",
         model_output: ModelText = "model_output",
     }
 
     /// What `dispatch_outbound` may ask for.
-    DispatchOutboundArgs for DispatchOutbound { message: Outgoing = "message", inbound: Inbound = "inbound" }
+    DispatchOutboundArgs for DispatchOutbound { message: DispatchMessage = "message", inbound: InboundEvent = "inbound" }
 
     /// What `system_prompt` may ask for.
-    SystemPromptArgs for SystemPrompt { prompt: Prompt = "prompt", state: State = "state" }
+    SystemPromptArgs for SystemPrompt { prompt: PromptContent = "prompt", state: TurnState = "state" }
 
     /// What `before_llm_call` may ask for.
-    BeforeLlmArgs for BeforeLlmCall { request: LlmRequest = "request", session_id: SessionId = "session_id", state: State = "state" }
+    BeforeLlmCallArgs for BeforeLlmCall { request: LlmRequest = "request", session_id: SessionId = "session_id", state: TurnState = "state" }
 
     /// What `after_llm_call` may ask for.
-    AfterLlmArgs for AfterLlmCall {
+    AfterLlmCallArgs for AfterLlmCall {
         request: LlmRequest = "request",
         outcome: LlmOutcome = "outcome",
         session_id: SessionId = "session_id",
-        state: State = "state",
+        state: TurnState = "state",
     }
 
     /// What `before_tool_call` may ask for.
-    BeforeToolArgs for BeforeToolCall { call: PendingTool = "call", session_id: SessionId = "session_id", state: State = "state" }
+    BeforeToolCallArgs for BeforeToolCall { call: PendingToolCall = "call", session_id: SessionId = "session_id", state: TurnState = "state" }
 
     /// What `after_tool_call` may ask for.
-    AfterToolArgs for AfterToolCall {
-        call: PendingTool = "call",
+    AfterToolCallArgs for AfterToolCall {
+        call: PendingToolCall = "call",
         outcome: ToolOutcome = "outcome",
         session_id: SessionId = "session_id",
-        state: State = "state",
+        state: TurnState = "state",
     }
 
     /// What `on_error` may ask for.
-    OnErrorArgs for OnError { stage: Stage = "stage", error: Fault = "error", message: MaybeInbound = "message" }
+    OnErrorArgs for OnError { stage: ErrorStage = "stage", error: ErrorReport = "error", message: MaybeInboundEvent = "message" }
 
     /// What `onboard_config` may ask for.
     OnboardConfigArgs for OnboardConfig { current_config: CurrentConfig = "current_config" }

@@ -11,18 +11,18 @@ pub type HookResult<T> = Result<Option<T>, BoxError>;
 /// A hook implementation that failed, by name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{hook} of plugin {plugin} {reason}")]
-pub struct HookFailure {
+pub struct HookError {
     /// The hook.
     pub hook: &'static str,
     /// The plugin that implements it.
     pub plugin: PluginName,
     /// What happened.
-    pub reason: Reason,
+    pub reason: HookErrorReason,
 }
 
 /// How an implementation failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Reason {
+pub enum HookErrorReason {
     /// It returned an error.
     #[error("failed: {0}")]
     Error(String),
@@ -31,11 +31,11 @@ pub enum Reason {
     Panic(String),
     /// It did not answer in time.
     #[error("did not answer within its deadline")]
-    Deadline,
+    DeadlineExceeded,
 }
 
 /// What a panic said.
-pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(ToString::to_string);
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }

@@ -4,21 +4,21 @@ use std::future::Future;
 
 use futures::future::BoxFuture;
 
-use crate::{Argument, Async, HookResult, Point, Sync};
+use crate::{AsyncMode, HookArgument, HookPoint, HookResult, SyncMode};
 
 /// A function that can implement an asynchronous hook point. `Params` are the arguments it declares.
-pub trait AsyncHandler<P: Point<Mode = Async>, Params>: Send + std::marker::Sync + 'static {
+pub trait AsyncHandler<P: HookPoint<Mode = AsyncMode>, Params>: Send + std::marker::Sync + 'static {
     /// The names of the declared arguments.
-    fn arguments() -> Vec<&'static str>;
+    fn argument_names() -> Vec<&'static str>;
 
     /// Calls the function.
     fn call(&self, args: &P::Args) -> BoxFuture<'static, HookResult<P::Output>>;
 }
 
 /// A function that can implement a synchronous hook point. `Params` are the arguments it declares.
-pub trait SyncHandler<P: Point<Mode = Sync>, Params>: Send + std::marker::Sync + 'static {
+pub trait SyncHandler<P: HookPoint<Mode = SyncMode>, Params>: Send + std::marker::Sync + 'static {
     /// The names of the declared arguments.
-    fn arguments() -> Vec<&'static str>;
+    fn argument_names() -> Vec<&'static str>;
 
     /// Calls the function.
     fn call(&self, args: &P::Args) -> HookResult<P::Output>;
@@ -28,32 +28,32 @@ macro_rules! handlers {
     ($($argument:ident),*) => {
         impl<P, F, Fut, $($argument),*> AsyncHandler<P, ($($argument,)*)> for F
         where
-            P: Point<Mode = Async>,
+            P: HookPoint<Mode = AsyncMode>,
             F: Fn($($argument),*) -> Fut + Send + std::marker::Sync + 'static,
             Fut: Future<Output = HookResult<P::Output>> + Send + 'static,
-            $($argument: Argument<P>,)*
+            $($argument: HookArgument<P>,)*
         {
-            fn arguments() -> Vec<&'static str> {
-                vec![$($argument::NAME),*]
+            fn argument_names() -> Vec<&'static str> {
+                vec![$($argument::ARGUMENT_NAME),*]
             }
 
             fn call(&self, _args: &P::Args) -> BoxFuture<'static, HookResult<P::Output>> {
-                Box::pin(self($($argument::take(_args)),*))
+                Box::pin(self($($argument::extract(_args)),*))
             }
         }
 
         impl<P, F, $($argument),*> SyncHandler<P, ($($argument,)*)> for F
         where
-            P: Point<Mode = Sync>,
+            P: HookPoint<Mode = SyncMode>,
             F: Fn($($argument),*) -> HookResult<P::Output> + Send + std::marker::Sync + 'static,
-            $($argument: Argument<P>,)*
+            $($argument: HookArgument<P>,)*
         {
-            fn arguments() -> Vec<&'static str> {
-                vec![$($argument::NAME),*]
+            fn argument_names() -> Vec<&'static str> {
+                vec![$($argument::ARGUMENT_NAME),*]
             }
 
             fn call(&self, _args: &P::Args) -> HookResult<P::Output> {
-                self($($argument::take(_args)),*)
+                self($($argument::extract(_args)),*)
             }
         }
     };

@@ -8,35 +8,37 @@
 //! Built-ins register exactly as plugins do. Nothing here knows a concrete channel, model or store.
 
 pub mod args;
-mod chain;
 pub mod contracts;
 mod error;
-mod extensions;
+mod extension_map;
 mod handler;
-mod inbound;
+mod hook_point;
+mod inbound_event;
+mod interception;
 mod lifespan;
 mod model_stage;
-mod onboard;
+mod onboard_config;
 mod plugin;
-mod point;
 pub mod points;
 mod registry;
 mod runtime;
 mod secrets;
-mod state;
 mod trace;
+mod turn_state;
 
-pub use chain::{LlmDecision, ToolDecision};
-pub use error::{BoxError, HookFailure, HookResult, Reason};
-pub use extensions::Extensions;
+pub use error::{BoxError, HookError, HookErrorReason, HookResult};
+pub use extension_map::ExtensionMap;
 pub use handler::{AsyncHandler, SyncHandler};
-pub use inbound::{CameAt, HearsOnlyAnswer, Inbound, RawPayload};
-pub use lifespan::{Lifespan, LifespanScope};
-pub use model_stage::{Decided, EventStream};
-pub use plugin::{LoadFailure, Plugin};
-pub use point::{Aggregation, Argument, Async, Mode, Phase, Point, PointInfo, Sync};
-pub use registry::{HookListing, Implementor, Registrar, Registry};
-pub use runtime::{Deadlines, HookRuntime};
-pub use secrets::{MaskedStream, Secrets};
-pub use state::State;
-pub use trace::{Answer, Trace, TraceEvent};
+pub use hook_point::{
+    AsyncMode, HookAggregation, HookArgument, HookMode, HookPhase, HookPoint, HookPointInfo, SyncMode,
+};
+pub use inbound_event::{AcceptedAt, InboundEvent, RawPayload, ReplyOnlyCaller};
+pub use interception::{LlmDecision, ToolDecision};
+pub use lifespan::{LifespanHandler, TurnLifespan};
+pub use model_stage::{EventStream, HookDecision};
+pub use plugin::{Plugin, PluginLoadFailure};
+pub use registry::{HookImplementor, HookListing, HookRegistrar, Registry};
+pub use runtime::{HookDeadlines, HookRuntime};
+pub use secrets::{MaskingStream, SecretMasker};
+pub use trace::{HookTraceEvent, HookTraceResult, HookTracer};
+pub use turn_state::TurnState;

@@ -12,14 +12,14 @@ use crate::BoxError;
 /// A channel puts an `Arc<dyn LifespanScope>` wrapped in this type into an inbound's extensions, for a typing
 /// indicator or a lock that must not outlive the turn.
 #[derive(Clone)]
-pub struct Lifespan {
-    scope: Arc<dyn LifespanScope>,
+pub struct TurnLifespan {
+    handler: Arc<dyn LifespanHandler>,
     open: Arc<AtomicBool>,
 }
 
 /// What a lifespan does at its ends.
 #[async_trait]
-pub trait LifespanScope: Send + Sync + 'static {
+pub trait LifespanHandler: Send + Sync + 'static {
     /// The message is taken up.
     async fn open(&self) -> Result<(), BoxError>;
 
@@ -27,21 +27,21 @@ pub trait LifespanScope: Send + Sync + 'static {
     async fn close(&self, failure: Option<&str>) -> Result<(), BoxError>;
 }
 
-impl Lifespan {
+impl TurnLifespan {
     /// A lifespan with these ends.
-    pub fn new(scope: impl LifespanScope) -> Self {
-        Self { scope: Arc::new(scope), open: Arc::new(AtomicBool::new(false)) }
+    pub fn new(scope: impl LifespanHandler) -> Self {
+        Self { handler: Arc::new(scope), open: Arc::new(AtomicBool::new(false)) }
     }
 
     /// Opens it.
     pub async fn open(&self) -> Result<(), BoxError> {
-        self.scope.open().await?;
+        self.handler.open().await?;
         self.open.store(true, Ordering::SeqCst);
         Ok(())
     }
 
     /// Closes it, if it is open: it closes once, however many ways lead there.
     pub async fn close(&self, failure: Option<&str>) -> Result<(), BoxError> {
-        if self.open.swap(false, Ordering::SeqCst) { self.scope.close(failure).await } else { Ok(()) }
+        if self.open.swap(false, Ordering::SeqCst) { self.handler.close(failure).await } else { Ok(()) }
     }
 }

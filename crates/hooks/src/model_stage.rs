@@ -6,13 +6,13 @@ use futures::stream::{self, BoxStream};
 
 use crate::args::RunModelArgs;
 use crate::points::{RunModel, RunModelStream};
-use crate::{HookFailure, HookRuntime};
+use crate::{HookError, HookRuntime};
 
 /// What a model stage emits.
 pub type EventStream = BoxStream<'static, StreamEvent>;
 
 /// The plugin that decided, and what it decided.
-pub struct Decided<T> {
+pub struct HookDecision<T> {
     /// The plugin.
     pub plugin: PluginName,
     /// Its answer.
@@ -23,15 +23,15 @@ impl HookRuntime {
     /// Walks the plugins by priority: the first that implements either hook and returns something decides.
     ///
     /// A text becomes a stream of one event. A plugin that implements both is asked for its stream first.
-    pub async fn model_stage(&self, args: &RunModelArgs) -> Result<Option<Decided<EventStream>>, HookFailure> {
-        let plugins: Vec<PluginName> = self.registry().running_order().cloned().collect();
+    pub async fn run_model_stage(&self, args: &RunModelArgs) -> Result<Option<HookDecision<EventStream>>, HookError> {
+        let plugins: Vec<PluginName> = self.registry().plugins_in_call_order().cloned().collect();
         for plugin in plugins {
-            if let Some(value) = self.ask::<RunModelStream>(&plugin, args).await? {
-                return Ok(Some(Decided { plugin, value }));
+            if let Some(value) = self.call_plugin::<RunModelStream>(&plugin, args).await? {
+                return Ok(Some(HookDecision { plugin, value }));
             }
-            if let Some(text) = self.ask::<RunModel>(&plugin, args).await? {
+            if let Some(text) = self.call_plugin::<RunModel>(&plugin, args).await? {
                 let value = stream::iter([StreamEvent::text(text)]).boxed();
-                return Ok(Some(Decided { plugin, value }));
+                return Ok(Some(HookDecision { plugin, value }));
             }
         }
         Ok(None)

@@ -2,12 +2,12 @@
 
 use capstan_protocol::PluginName;
 
-use crate::{BoxError, Registrar};
+use crate::{BoxError, HookRegistrar};
 
 /// An extension: one type that says what it contributes.
 ///
 /// ```
-/// use capstan_hooks::{BoxError, Plugin, Registrar, args::Prompt, points::RunModel};
+/// use capstan_hooks::{BoxError, Plugin, HookRegistrar, args::PromptContent, points::RunModel};
 ///
 /// /// Answers in capitals instead of asking a model.
 /// struct Shout;
@@ -17,8 +17,8 @@ use crate::{BoxError, Registrar};
 ///         "shout"
 ///     }
 ///
-///     fn register(&self, hooks: &mut Registrar) -> Result<(), BoxError> {
-///         hooks.on(RunModel, |prompt: Prompt| async move { Ok(Some(prompt.text().to_uppercase())) });
+///     fn register(&self, hooks: &mut HookRegistrar) -> Result<(), BoxError> {
+///         hooks.on(RunModel, |prompt: PromptContent| async move { Ok(Some(prompt.text().to_uppercase())) });
 ///         Ok(())
 ///     }
 /// }
@@ -28,7 +28,7 @@ pub trait Plugin: Send + Sync + 'static {
     fn name(&self) -> &str;
 
     /// Registers what it contributes. A plugin that fails here contributes nothing, and the others still load.
-    fn register(&self, hooks: &mut Registrar) -> Result<(), BoxError>;
+    fn register(&self, hooks: &mut HookRegistrar) -> Result<(), BoxError>;
 }
 
 impl<P: Plugin + ?Sized> Plugin for Box<P> {
@@ -36,14 +36,14 @@ impl<P: Plugin + ?Sized> Plugin for Box<P> {
         (**self).name()
     }
 
-    fn register(&self, hooks: &mut Registrar) -> Result<(), BoxError> {
+    fn register(&self, hooks: &mut HookRegistrar) -> Result<(), BoxError> {
         (**self).register(hooks)
     }
 }
 
 /// A plugin that did not load.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LoadFailure {
+pub struct PluginLoadFailure {
     /// The plugin.
     pub plugin: PluginName,
     /// Why.

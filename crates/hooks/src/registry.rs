@@ -7,36 +7,37 @@ use std::sync::Arc;
 
 use capstan_protocol::PluginName;
 
-use crate::error::panic_text;
+use crate::error::panic_message;
 use crate::{
-    Aggregation, Async, AsyncHandler, LoadFailure, Mode, Plugin, Point, PointInfo, Sync, SyncHandler, Trace, points,
+    AsyncHandler, AsyncMode, HookAggregation, HookMode, HookPoint, HookPointInfo, HookTracer, Plugin,
+    PluginLoadFailure, SyncHandler, SyncMode, points,
 };
 
 /// The call of one implementation.
-type Call<P> = Arc<
-    dyn Fn(&<P as Point>::Args) -> <<P as Point>::Mode as Mode>::Answer<<P as Point>::Output>
+type HookCall<P> = Arc<
+    dyn Fn(&<P as HookPoint>::Args) -> <<P as HookPoint>::Mode as HookMode>::CallResult<<P as HookPoint>::Output>
         + Send
         + std::marker::Sync,
 >;
 
 /// One implementation of a point.
-pub(crate) struct Implementation<P: Point> {
+pub(crate) struct HookImplementation<P: HookPoint> {
     pub(crate) plugin: PluginName,
     pub(crate) arguments: Vec<&'static str>,
-    pub(crate) call: Call<P>,
+    pub(crate) call: HookCall<P>,
     /// Its failure must not be skipped where others' would be.
     pub(crate) fail_closed: bool,
 }
 
 /// What a plugin registers with.
-pub struct Registrar {
+pub struct HookRegistrar {
     plugin: PluginName,
-    contributions: Vec<Contribution>,
-    traces: Vec<Arc<dyn Trace>>,
+    contributions: Vec<HookContribution>,
+    tracers: Vec<Arc<dyn HookTracer>>,
     fail_closed: bool,
 }
 
-struct Contribution {
+struct HookContribution {
     plugin: PluginName,
     point: TypeId,
     name: &'static str,
@@ -45,23 +46,23 @@ struct Contribution {
     implementation: Box<dyn Any + Send + std::marker::Sync>,
 }
 
-impl Registrar {
+impl HookRegistrar {
     /// Implements a hook point with a function. The function gets the arguments it declares and no others.
     pub fn on<P, Params>(&mut self, _point: P, handler: impl AsyncHandler<P, Params>) -> &mut Self
     where
-        P: Point<Mode = Async>,
+        P: HookPoint<Mode = AsyncMode>,
     {
-        let arguments = arguments_of_async(&handler);
-        self.add::<P>(arguments, Arc::new(move |args| handler.call(args)))
+        let arguments = async_argument_names(&handler);
+        self.add_implementation::<P>(arguments, Arc::new(move |args| handler.call(args)))
     }
 
     /// Implements a synchronous hook point with a function.
     pub fn on_sync<P, Params>(&mut self, _point: P, handler: impl SyncHandler<P, Params>) -> &mut Self
     where
-        P: Point<Mode = Sync>,
+        P: HookPoint<Mode = SyncMode>,
     {
-        let arguments = arguments_of_sync(&handler);
-        self.add::<P>(arguments, Arc::new(move |args| handler.call(args)))
+        let arguments = sync_argument_names(&handler);
+        self.add_implementation::<P>(arguments, Arc::new(move |args| handler.call(args)))
     }
 
     /// From here on, a failure in an interception hook stops the call it intercepts instead of being skipped: what must
@@ -72,19 +73,19 @@ impl Registrar {
     }
 
     /// Watches every hook call of every plugin.
-    pub fn trace(&mut self, trace: Arc<dyn Trace>) -> &mut Self {
-        self.traces.push(trace);
+    pub fn add_tracer(&mut self, trace: Arc<dyn HookTracer>) -> &mut Self {
+        self.tracers.push(trace);
         self
     }
 
-    fn add<P: Point>(&mut self, arguments: Vec<&'static str>, call: Call<P>) -> &mut Self {
-        let implementation = Implementation::<P> {
+    fn add_implementation<P: HookPoint>(&mut self, arguments: Vec<&'static str>, call: HookCall<P>) -> &mut Self {
+        let implementation = HookImplementation::<P> {
             plugin: self.plugin.clone(),
             arguments: arguments.clone(),
             call,
             fail_closed: self.fail_closed,
         };
-        self.contributions.push(Contribution {
+        self.contributions.push(HookContribution {
             plugin: self.plugin.clone(),
             point: TypeId::of::<P>(),
             name: P::INFO.name,
@@ -95,26 +96,28 @@ impl Registrar {
     }
 }
 
-fn arguments_of_async<P: Point<Mode = Async>, Params, H: AsyncHandler<P, Params>>(_: &H) -> Vec<&'static str> {
-    H::arguments()
+fn async_argument_names<P: HookPoint<Mode = AsyncMode>, Params, H: AsyncHandler<P, Params>>(
+    _: &H,
+) -> Vec<&'static str> {
+    H::argument_names()
 }
 
-fn arguments_of_sync<P: Point<Mode = Sync>, Params, H: SyncHandler<P, Params>>(_: &H) -> Vec<&'static str> {
-    H::arguments()
+fn sync_argument_names<P: HookPoint<Mode = SyncMode>, Params, H: SyncHandler<P, Params>>(_: &H) -> Vec<&'static str> {
+    H::argument_names()
 }
 
 /// A hook point and who implements it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HookListing {
     /// The point.
-    pub point: PointInfo,
+    pub point: HookPointInfo,
     /// Its implementors, in the order they run.
-    pub implementors: Vec<Implementor>,
+    pub implementors: Vec<HookImplementor>,
 }
 
 /// A plugin that implements a hook point.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Implementor {
+pub struct HookImplementor {
     /// The plugin.
     pub plugin: PluginName,
     /// The arguments it declares.
@@ -125,9 +128,9 @@ pub struct Implementor {
 #[derive(Default)]
 pub struct Registry {
     plugins: Vec<PluginName>,
-    failures: Vec<LoadFailure>,
-    contributions: HashMap<TypeId, Vec<Contribution>>,
-    pub(crate) traces: Vec<Arc<dyn Trace>>,
+    load_failures: Vec<PluginLoadFailure>,
+    contributions: HashMap<TypeId, Vec<HookContribution>>,
+    pub(crate) tracers: Vec<Arc<dyn HookTracer>>,
 }
 
 impl Registry {
@@ -140,59 +143,62 @@ impl Registry {
     pub fn register(&mut self, plugin: &dyn Plugin) {
         let name = PluginName::new(plugin.name());
         let mut registrar =
-            Registrar { plugin: name.clone(), contributions: Vec::new(), traces: Vec::new(), fail_closed: false };
+            HookRegistrar { plugin: name.clone(), contributions: Vec::new(), tracers: Vec::new(), fail_closed: false };
         let loaded = if self.plugins.contains(&name) {
             Err("a plugin of this name is registered already".to_owned())
         } else {
             match catch_unwind(AssertUnwindSafe(|| plugin.register(&mut registrar))) {
                 Ok(result) => result.map_err(|error| error.to_string()),
-                Err(panic) => Err(format!("it panicked: {}", panic_text(panic.as_ref()))),
+                Err(panic) => Err(format!("it panicked: {}", panic_message(panic.as_ref()))),
             }
         };
         match loaded {
             Ok(()) => {
                 self.plugins.push(name);
-                self.traces.append(&mut registrar.traces);
+                self.tracers.append(&mut registrar.tracers);
                 for contribution in registrar.contributions {
                     self.contributions.entry(contribution.point).or_default().push(contribution);
                 }
             }
-            Err(reason) => self.report(LoadFailure { plugin: name, reason }),
+            Err(reason) => self.record_load_failure(PluginLoadFailure { plugin: name, reason }),
         }
     }
 
     /// Notes a plugin that did not load.
-    pub fn report(&mut self, failure: LoadFailure) {
+    pub fn record_load_failure(&mut self, failure: PluginLoadFailure) {
         tracing::warn!(plugin = %failure.plugin, reason = %failure.reason, "plugin did not load");
-        self.failures.push(failure);
+        self.load_failures.push(failure);
     }
 
     /// The plugins that did not load.
-    pub fn failures(&self) -> &[LoadFailure] {
-        &self.failures
+    pub fn load_failures(&self) -> &[PluginLoadFailure] {
+        &self.load_failures
     }
 
     /// The plugins in the order they run: the last registered first.
-    pub fn running_order(&self) -> impl Iterator<Item = &PluginName> {
+    pub fn plugins_in_call_order(&self) -> impl Iterator<Item = &PluginName> {
         self.plugins.iter().rev()
     }
 
     /// Every hook point with its implementors in the order they run.
-    pub fn listing(&self) -> Vec<HookListing> {
-        points::ALL.iter().map(|point| HookListing { point: *point, implementors: self.implementors(*point) }).collect()
+    pub fn hook_listings(&self) -> Vec<HookListing> {
+        points::HOOK_POINTS
+            .iter()
+            .map(|point| HookListing { point: *point, implementors: self.implementors(*point) })
+            .collect()
     }
 
-    fn implementors(&self, point: PointInfo) -> Vec<Implementor> {
+    fn implementors(&self, point: HookPointInfo) -> Vec<HookImplementor> {
         let all = self.contributions.values().find(|all| all.iter().any(|one| one.name == point.name));
         let listed = all
             .into_iter()
             .flatten()
-            .map(|one| Implementor { plugin: one.plugin.clone(), arguments: one.arguments.clone() });
-        if point.aggregation == Aggregation::Folded { listed.collect() } else { listed.rev().collect() }
+            .map(|one| HookImplementor { plugin: one.plugin.clone(), arguments: one.arguments.clone() });
+        if point.aggregation == HookAggregation::Folded { listed.collect() } else { listed.rev().collect() }
     }
 
     /// The implementations of a point in the order they run.
-    pub(crate) fn implementations<P: Point>(&self) -> impl Iterator<Item = &Implementation<P>> {
+    pub(crate) fn implementations<P: HookPoint>(&self) -> impl Iterator<Item = &HookImplementation<P>> {
         let contributions = self.contributions.get(&TypeId::of::<P>()).map(Vec::as_slice).unwrap_or_default();
         contributions.iter().rev().filter_map(|one| one.implementation.downcast_ref())
     }

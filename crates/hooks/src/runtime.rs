@@ -8,24 +8,25 @@ use std::time::Duration;
 use capstan_protocol::PluginName;
 use futures::FutureExt as _;
 
-use crate::args::{Fault, MaybeInbound, OnErrorArgs, Stage};
-use crate::error::panic_text;
+use crate::args::{ErrorReport, ErrorStage, MaybeInboundEvent, OnErrorArgs};
+use crate::error::panic_message;
 use crate::points::{OnError, RunModel, RunModelStream};
-use crate::registry::Implementation;
+use crate::registry::HookImplementation;
 use crate::{
-    Answer, Async, Decided, HookFailure, HookResult, Inbound, Phase, Point, Reason, Registry, Sync, Trace, TraceEvent,
+    AsyncMode, HookDecision, HookError, HookErrorReason, HookPhase, HookPoint, HookResult, HookTraceEvent,
+    HookTraceResult, HookTracer, InboundEvent, Registry, SyncMode,
 };
 
 /// How long an asynchronous hook may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Deadlines {
+pub struct HookDeadlines {
     /// Hooks before acceptance: the source waits for them.
     pub acceptance: Duration,
     /// Every other hook but the model stage, whose time is the run's.
     pub turn: Duration,
 }
 
-impl Default for Deadlines {
+impl Default for HookDeadlines {
     fn default() -> Self {
         Self { acceptance: Duration::from_secs(5), turn: Duration::from_secs(30) }
     }
@@ -35,12 +36,12 @@ impl Default for Deadlines {
 #[derive(Clone)]
 pub struct HookRuntime {
     registry: Arc<Registry>,
-    deadlines: Deadlines,
+    deadlines: HookDeadlines,
 }
 
 impl HookRuntime {
     /// A runtime over what was registered.
-    pub fn new(registry: Registry, deadlines: Deadlines) -> Self {
+    pub fn new(registry: Registry, deadlines: HookDeadlines) -> Self {
         Self { registry: Arc::new(registry), deadlines }
     }
 
@@ -50,53 +51,56 @@ impl HookRuntime {
     }
 
     /// Whether any plugin implements a point.
-    pub fn is_implemented<P: Point>(&self) -> bool {
+    pub fn is_implemented<P: HookPoint>(&self) -> bool {
         self.registry.implementations::<P>().next().is_some()
     }
 
     /// Whether some plugin beside the built-in one implements a point.
-    pub fn is_replaced<P: Point>(&self) -> bool {
+    pub fn is_overridden<P: HookPoint>(&self) -> bool {
         // The built-in plugin registers first, and so comes last.
-        let builtin = self.registry.running_order().last();
+        let builtin = self.registry.plugins_in_call_order().last();
         self.registry.implementations::<P>().any(|one| Some(&one.plugin) != builtin)
     }
 
     /// Whether some plugin beside the built-in one may decide the model stage.
-    pub fn has_stand_ins(&self) -> bool {
-        self.is_replaced::<RunModel>() || self.is_replaced::<RunModelStream>()
+    pub fn has_model_stage_override(&self) -> bool {
+        self.is_overridden::<RunModel>() || self.is_overridden::<RunModelStream>()
     }
 
     /// Asks by priority and stops at the first value.
-    pub async fn first<P: Point<Mode = Async>>(
+    pub async fn call_first<P: HookPoint<Mode = AsyncMode>>(
         &self,
         args: &P::Args,
-    ) -> Result<Option<Decided<P::Output>>, HookFailure> {
+    ) -> Result<Option<HookDecision<P::Output>>, HookError> {
         for implementation in self.registry.implementations::<P>() {
-            if let Some(value) = self.call(implementation, args).await? {
-                return Ok(Some(Decided { plugin: implementation.plugin.clone(), value }));
+            if let Some(value) = self.call_implementation(implementation, args).await? {
+                return Ok(Some(HookDecision { plugin: implementation.plugin.clone(), value }));
             }
         }
         Ok(None)
     }
 
     /// Asks every plugin, by priority; "nothing" is an answer too.
-    pub async fn all<P: Point<Mode = Async>>(
+    pub async fn call_all<P: HookPoint<Mode = AsyncMode>>(
         &self,
         args: &P::Args,
-    ) -> Result<Vec<Decided<Option<P::Output>>>, HookFailure> {
+    ) -> Result<Vec<HookDecision<Option<P::Output>>>, HookError> {
         let mut answers = Vec::new();
         for implementation in self.registry.implementations::<P>() {
-            let value = self.call(implementation, args).await?;
-            answers.push(Decided { plugin: implementation.plugin.clone(), value });
+            let value = self.call_implementation(implementation, args).await?;
+            answers.push(HookDecision { plugin: implementation.plugin.clone(), value });
         }
         Ok(answers)
     }
 
     /// Asks every plugin even when one fails, and then gives the first failure.
-    pub async fn all_in_any_case<P: Point<Mode = Async>>(&self, args: &P::Args) -> Result<(), HookFailure> {
+    pub async fn call_all_despite_failures<P: HookPoint<Mode = AsyncMode>>(
+        &self,
+        args: &P::Args,
+    ) -> Result<(), HookError> {
         let mut outcome = Ok(());
         for implementation in self.registry.implementations::<P>() {
-            if let Err(failure) = self.call(implementation, args).await {
+            if let Err(failure) = self.call_implementation(implementation, args).await {
                 outcome = outcome.and(Err(failure));
             }
         }
@@ -104,14 +108,14 @@ impl HookRuntime {
     }
 
     /// Asks one plugin, if it implements the point.
-    pub(crate) async fn ask<P: Point<Mode = Async>>(
+    pub(crate) async fn call_plugin<P: HookPoint<Mode = AsyncMode>>(
         &self,
         plugin: &PluginName,
         args: &P::Args,
-    ) -> Result<Option<P::Output>, HookFailure> {
+    ) -> Result<Option<P::Output>, HookError> {
         for implementation in self.registry.implementations::<P>() {
             if implementation.plugin == *plugin
-                && let Some(value) = self.call(implementation, args).await?
+                && let Some(value) = self.call_implementation(implementation, args).await?
             {
                 return Ok(Some(value));
             }
@@ -120,46 +124,49 @@ impl HookRuntime {
     }
 
     /// Asks synchronously by priority and stops at the first value.
-    pub fn first_sync<P: Point<Mode = Sync>>(&self, args: &P::Args) -> Result<Option<Decided<P::Output>>, HookFailure> {
+    pub fn call_first_sync<P: HookPoint<Mode = SyncMode>>(
+        &self,
+        args: &P::Args,
+    ) -> Result<Option<HookDecision<P::Output>>, HookError> {
         for implementation in self.registry.implementations::<P>() {
-            if let Some(value) = self.call_sync(implementation, args)? {
-                return Ok(Some(Decided { plugin: implementation.plugin.clone(), value }));
+            if let Some(value) = self.call_implementation_sync(implementation, args)? {
+                return Ok(Some(HookDecision { plugin: implementation.plugin.clone(), value }));
             }
         }
         Ok(None)
     }
 
     /// Asks every plugin synchronously, by priority.
-    pub fn all_sync<P: Point<Mode = Sync>>(
+    pub fn call_all_sync<P: HookPoint<Mode = SyncMode>>(
         &self,
         args: &P::Args,
-    ) -> Result<Vec<Decided<Option<P::Output>>>, HookFailure> {
-        let ask = |implementation: &Implementation<P>| {
-            let value = self.call_sync(implementation, args)?;
-            Ok(Decided { plugin: implementation.plugin.clone(), value })
+    ) -> Result<Vec<HookDecision<Option<P::Output>>>, HookError> {
+        let ask = |implementation: &HookImplementation<P>| {
+            let value = self.call_implementation_sync(implementation, args)?;
+            Ok(HookDecision { plugin: implementation.plugin.clone(), value })
         };
         self.registry.implementations::<P>().map(ask).collect()
     }
 
     /// What every plugin provides, the highest priority first; of things with the same name only the first is kept. A
     /// plugin that fails is reported and provides nothing, and the others still do.
-    pub fn provided<P, T>(&self, name: impl Fn(&T) -> String) -> Vec<T>
+    pub fn collect_provided<P, T>(&self, name: impl Fn(&T) -> String) -> Vec<T>
     where
-        P: Point<Mode = Sync, Args = (), Output = Vec<T>>,
+        P: HookPoint<Mode = SyncMode, Args = (), Output = Vec<T>>,
         T: Send + 'static,
     {
-        self.provided_by::<P, T>(name).into_iter().map(|(_, item)| item).collect()
+        self.collect_provided_with_plugin::<P, T>(name).into_iter().map(|(_, item)| item).collect()
     }
 
     /// The same, with the plugin that each comes from.
-    pub fn provided_by<P, T>(&self, name: impl Fn(&T) -> String) -> Vec<(PluginName, T)>
+    pub fn collect_provided_with_plugin<P, T>(&self, name: impl Fn(&T) -> String) -> Vec<(PluginName, T)>
     where
-        P: Point<Mode = Sync, Args = (), Output = Vec<T>>,
+        P: HookPoint<Mode = SyncMode, Args = (), Output = Vec<T>>,
         T: Send + 'static,
     {
         let mut kept: Vec<(PluginName, T)> = Vec::new();
         for implementation in self.registry.implementations::<P>() {
-            let provided = self.call_sync(implementation, &()).unwrap_or_else(|failure| {
+            let provided = self.call_implementation_sync(implementation, &()).unwrap_or_else(|failure| {
                 tracing::warn!(hook = failure.hook, plugin = %failure.plugin, reason = %failure.reason, "plugin provides nothing");
                 None
             });
@@ -173,93 +180,93 @@ impl HookRuntime {
     }
 
     /// Tells every observer what went wrong. One that fails is logged, the others are still told.
-    pub async fn notify_error(&self, stage: Stage, error: Fault, message: Option<Inbound>) {
-        let args = OnErrorArgs { stage, error, message: MaybeInbound(message) };
+    pub async fn notify_error(&self, stage: ErrorStage, error: ErrorReport, message: Option<InboundEvent>) {
+        let args = OnErrorArgs { stage, error, message: MaybeInboundEvent(message) };
         for implementation in self.registry.implementations::<OnError>() {
-            if let Err(failure) = self.call(implementation, &args).await {
+            if let Err(failure) = self.call_implementation(implementation, &args).await {
                 tracing::warn!(stage = stage.as_str(), plugin = %failure.plugin, reason = %failure.reason, "on_error failed");
             }
         }
     }
 
     /// Says that no plugin decided and what was used instead.
-    pub fn fell_back<P: Point>(&self, value: impl Into<String>) {
-        self.trace(&TraceEvent::Fallback { hook: P::INFO.name, value: value.into() });
+    pub fn trace_fallback<P: HookPoint>(&self, value: impl Into<String>) {
+        self.record_trace(&HookTraceEvent::Fallback { hook: P::INFO.name, value: value.into() });
     }
 
-    pub(crate) async fn call<P: Point<Mode = Async>>(
+    pub(crate) async fn call_implementation<P: HookPoint<Mode = AsyncMode>>(
         &self,
-        implementation: &Implementation<P>,
+        implementation: &HookImplementation<P>,
         args: &P::Args,
-    ) -> Result<Option<P::Output>, HookFailure> {
+    ) -> Result<Option<P::Output>, HookError> {
         // The call itself may panic before there is a future to guard.
         let guarded = AssertUnwindSafe(async { (implementation.call)(args).await }).catch_unwind();
         let answer = match self.deadline(&P::INFO) {
-            Some(deadline) => in_time(guarded, deadline).await,
-            None => guarded.await.map_err(|panic| Reason::Panic(panic_text(panic.as_ref()))),
+            Some(deadline) => with_deadline(guarded, deadline).await,
+            None => guarded.await.map_err(|panic| HookErrorReason::Panic(panic_message(panic.as_ref()))),
         };
-        self.answered(implementation, answer)
+        self.record_result(implementation, answer)
     }
 
     /// The implementations of a point as they were registered, for points that fold.
-    pub(crate) fn in_registration_order<P: Point>(&self) -> Vec<&Implementation<P>> {
+    pub(crate) fn implementations_in_registration_order<P: HookPoint>(&self) -> Vec<&HookImplementation<P>> {
         let mut implementations: Vec<_> = self.registry.implementations::<P>().collect();
         implementations.reverse();
         implementations
     }
 
-    pub(crate) fn call_sync<P: Point<Mode = Sync>>(
+    pub(crate) fn call_implementation_sync<P: HookPoint<Mode = SyncMode>>(
         &self,
-        implementation: &Implementation<P>,
+        implementation: &HookImplementation<P>,
         args: &P::Args,
-    ) -> Result<Option<P::Output>, HookFailure> {
+    ) -> Result<Option<P::Output>, HookError> {
         let answer = std::panic::catch_unwind(AssertUnwindSafe(|| (implementation.call)(args)));
-        let answer = answer.map_err(|panic| Reason::Panic(panic_text(panic.as_ref())));
-        self.answered(implementation, answer)
+        let answer = answer.map_err(|panic| HookErrorReason::Panic(panic_message(panic.as_ref())));
+        self.record_result(implementation, answer)
     }
 
-    fn deadline(&self, point: &crate::PointInfo) -> Option<Duration> {
+    fn deadline(&self, point: &crate::HookPointInfo) -> Option<Duration> {
         match point.phase {
-            Phase::Event => Some(self.deadlines.acceptance),
-            Phase::ModelStage => None,
+            HookPhase::Event => Some(self.deadlines.acceptance),
+            HookPhase::ModelStage => None,
             _ => Some(self.deadlines.turn),
         }
     }
 
-    fn answered<P: Point>(
+    fn record_result<P: HookPoint>(
         &self,
-        implementation: &Implementation<P>,
-        answer: Result<HookResult<P::Output>, Reason>,
-    ) -> Result<Option<P::Output>, HookFailure> {
+        implementation: &HookImplementation<P>,
+        answer: Result<HookResult<P::Output>, HookErrorReason>,
+    ) -> Result<Option<P::Output>, HookError> {
         let result = match answer {
             Ok(Ok(value)) => Ok(value),
-            Ok(Err(error)) => Err(Reason::Error(error.to_string())),
+            Ok(Err(error)) => Err(HookErrorReason::Error(error.to_string())),
             Err(reason) => Err(reason),
         };
-        if !self.registry.traces.is_empty() {
+        if !self.registry.tracers.is_empty() {
             let answer = match &result {
-                Ok(Some(value)) => Answer::Value(P::describe(value)),
-                Ok(None) => Answer::Nothing,
-                Err(reason) => Answer::Failed(reason.to_string()),
+                Ok(Some(value)) => HookTraceResult::Value(P::describe(value)),
+                Ok(None) => HookTraceResult::Nothing,
+                Err(reason) => HookTraceResult::Failed(reason.to_string()),
             };
             let (plugin, arguments) = (implementation.plugin.clone(), implementation.arguments.clone());
-            self.trace(&TraceEvent::Called { hook: P::INFO.name, plugin, arguments, answer });
+            self.record_trace(&HookTraceEvent::Called { hook: P::INFO.name, plugin, arguments, result: answer });
         }
-        result.map_err(|reason| HookFailure { hook: P::INFO.name, plugin: implementation.plugin.clone(), reason })
+        result.map_err(|reason| HookError { hook: P::INFO.name, plugin: implementation.plugin.clone(), reason })
     }
 
-    fn trace(&self, event: &TraceEvent) {
-        self.registry.traces.iter().for_each(|trace: &Arc<dyn Trace>| trace.record(event));
+    fn record_trace(&self, event: &HookTraceEvent) {
+        self.registry.tracers.iter().for_each(|trace: &Arc<dyn HookTracer>| trace.record(event));
     }
 }
 
-async fn in_time<T>(
+async fn with_deadline<T>(
     guarded: impl Future<Output = Result<T, Box<dyn std::any::Any + Send>>>,
     deadline: Duration,
-) -> Result<T, Reason> {
+) -> Result<T, HookErrorReason> {
     match tokio::time::timeout(deadline, guarded).await {
         Ok(Ok(value)) => Ok(value),
-        Ok(Err(panic)) => Err(Reason::Panic(panic_text(panic.as_ref()))),
-        Err(_) => Err(Reason::Deadline),
+        Ok(Err(panic)) => Err(HookErrorReason::Panic(panic_message(panic.as_ref()))),
+        Err(_) => Err(HookErrorReason::DeadlineExceeded),
     }
 }

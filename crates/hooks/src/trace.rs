@@ -3,14 +3,14 @@
 use capstan_protocol::PluginName;
 
 /// Is told every hook call. For recorders, telemetry and tests; it changes nothing.
-pub trait Trace: Send + Sync + 'static {
+pub trait HookTracer: Send + Sync + 'static {
     /// Something happened.
-    fn record(&self, event: &TraceEvent);
+    fn record(&self, event: &HookTraceEvent);
 }
 
 /// What happened in the hook runtime.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum TraceEvent {
+pub enum HookTraceEvent {
     /// A plugin was asked, and this is what came of it.
     Called {
         /// The hook.
@@ -20,7 +20,7 @@ pub enum TraceEvent {
         /// The arguments it was given.
         arguments: Vec<&'static str>,
         /// What it answered.
-        answer: Answer,
+        result: HookTraceResult,
     },
     /// No plugin decided, so the turn used its own answer.
     Fallback {
@@ -33,7 +33,7 @@ pub enum TraceEvent {
 
 /// What a plugin answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
+pub enum HookTraceResult {
     /// A value, in a few words.
     Value(String),
     /// Nothing.

@@ -6,181 +6,183 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use capstan_hooks::{Inbound, Lifespan};
+use capstan_hooks::{InboundEvent, TurnLifespan};
 use capstan_protocol::{Binding, ChannelName, EventKey, Outcome, RunId, SessionId, TapeName};
 use capstan_tape::{Batch, StoreError};
-use capstan_turn::{RunFailure, Turn, TurnError};
+use capstan_turn::{RunError, TurnError, TurnPipeline};
 use futures::FutureExt as _;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::delivery::outbox::{Outbox, Parcel, Row};
-use crate::intake::order::Lines;
+use crate::delivery::outbox::{ChatQueues, EventDelivery, OutboxRow};
+use crate::intake::intake_queue::IntakeQueues;
 use crate::runs::orchestrator::TurnRun;
 use crate::runs::steering::Steering;
 use crate::services::Services;
-use crate::sessions::attending::Turns;
-use crate::sessions::awake::{Reservation, Sessions};
-use crate::sessions::item::{Caller, Group};
-use crate::sessions::lane::Lane;
-use crate::turns::ending::Ended;
+use crate::sessions::accepted_event::{TurnBatch, WaitingCaller};
+use crate::sessions::active_sessions::{ActiveSessions, SessionReservation};
+use crate::sessions::running_turns::RunningTurns;
+use crate::sessions::session_actor::SessionActor;
+use crate::turns::close::FinishedTurn;
 use crate::turns::journal::Journal;
-use crate::turns::staging::Staging;
-use crate::{HostError, Served};
+use crate::turns::staging::TurnStaging;
+use crate::{HostError, ServedEvent};
 
 /// How long the scope of a message may take to close.
-const LIFESPAN_DEADLINE: Duration = Duration::from_secs(30);
+const LIFESPAN_CLOSE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often the store is asked what became of an event that another process works on.
-const POLL: Duration = Duration::from_millis(100);
+const OUTCOME_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The moving parts of a running host.
 pub(crate) struct Engine {
     pub(crate) services: Arc<Services>,
-    pub(crate) turn: Turn,
-    pub(crate) sessions: Sessions,
+    pub(crate) turn_pipeline: TurnPipeline,
+    pub(crate) active_sessions: ActiveSessions,
     /// The turns that go on.
-    pub(crate) turns: Turns,
-    pub(crate) outbox: Outbox,
-    pub(crate) lines: Lines,
+    pub(crate) running_turns: RunningTurns,
+    pub(crate) chat_queues: ChatQueues,
+    pub(crate) intake_queues: IntakeQueues,
     /// Every task of the host.
     pub(crate) tasks: TaskTracker,
     /// Fires when every run is to end.
-    pub(crate) cancelled: CancellationToken,
+    pub(crate) cancel_token: CancellationToken,
     /// Fires when no further turn is to begin: what waits is taken up at the next start.
-    pub(crate) stopping: CancellationToken,
+    pub(crate) stop_token: CancellationToken,
     /// Fires when the host can wait no longer: neither for whoever takes what is sent, nor for a store that fails.
-    pub(crate) giving_up: CancellationToken,
+    pub(crate) abort_token: CancellationToken,
     /// The sessions that are awake.
-    pub(crate) lanes: TaskTracker,
-    listening: Mutex<BTreeSet<ChannelName>>,
+    pub(crate) session_tasks: TaskTracker,
+    listening_channels: Mutex<BTreeSet<ChannelName>>,
     /// What dead processes left was looked for in every session, and is looked for again.
-    pub(crate) sweeps: AtomicBool,
+    pub(crate) is_sweeping: AtomicBool,
     /// The task that looks again has begun.
-    sweep_begun: AtomicBool,
+    is_sweeper_started: AtomicBool,
 }
 
 /// A turn that is going on, as its session reaches it.
 #[derive(Clone)]
-pub(crate) struct Active {
+pub(crate) struct ActiveTurn {
     pub(crate) journal: Arc<Journal>,
-    pub(crate) cancelled: CancellationToken,
+    pub(crate) cancel_token: CancellationToken,
     pub(crate) steering: Arc<Steering>,
     /// What it is done under; without one nothing is done.
     pub(crate) binding: Option<Arc<Binding>>,
     /// A message of the same session ended it: whoever sent that need not be told that it was cancelled.
-    pub(crate) interrupted: Arc<AtomicBool>,
+    pub(crate) is_interrupted: Arc<AtomicBool>,
 }
 
 impl Engine {
-    pub(crate) fn new(services: Arc<Services>, turn: Turn) -> Self {
+    pub(crate) fn new(services: Arc<Services>, turn: TurnPipeline) -> Self {
         Self {
             services,
-            turn,
-            sessions: Sessions::default(),
-            turns: Turns::default(),
-            outbox: Outbox::default(),
-            lines: Lines::default(),
+            turn_pipeline: turn,
+            active_sessions: ActiveSessions::default(),
+            running_turns: RunningTurns::default(),
+            chat_queues: ChatQueues::default(),
+            intake_queues: IntakeQueues::default(),
             tasks: TaskTracker::new(),
-            cancelled: CancellationToken::new(),
-            stopping: CancellationToken::new(),
-            giving_up: CancellationToken::new(),
-            lanes: TaskTracker::new(),
-            listening: Mutex::default(),
-            sweeps: AtomicBool::new(false),
-            sweep_begun: AtomicBool::new(false),
+            cancel_token: CancellationToken::new(),
+            stop_token: CancellationToken::new(),
+            abort_token: CancellationToken::new(),
+            session_tasks: TaskTracker::new(),
+            listening_channels: Mutex::default(),
+            is_sweeping: AtomicBool::new(false),
+            is_sweeper_started: AtomicBool::new(false),
         }
     }
 
     /// Whether this host looks for what dead processes left in every session.
-    pub(crate) fn sweeps(&self) -> bool {
-        self.sweeps.load(Ordering::SeqCst)
+    pub(crate) fn is_sweeping(&self) -> bool {
+        self.is_sweeping.load(Ordering::SeqCst)
     }
 
     /// Begins to look for it now and again, once.
-    pub(crate) fn begin_sweep(self: &Arc<Self>) {
-        if !self.sweep_begun.swap(true, Ordering::SeqCst) {
-            self.tasks.spawn(Arc::clone(self).sweep());
+    pub(crate) fn start_sweeper(self: &Arc<Self>) {
+        if !self.is_sweeper_started.swap(true, Ordering::SeqCst) {
+            self.tasks.spawn(Arc::clone(self).run_recovery_sweeps());
         }
     }
 
     /// Reserves a place in a session, which is woken if it is asleep.
-    pub(crate) fn reserve(self: &Arc<Self>, tape: &TapeName) -> Result<Reservation, HostError> {
-        if self.stopping.is_cancelled() {
+    pub(crate) fn reserve_session(self: &Arc<Self>, tape: &TapeName) -> Result<SessionReservation, HostError> {
+        if self.stop_token.is_cancelled() {
             return Err(HostError::Stopping);
         }
-        let settings = &self.services.settings;
-        let (reservation, begun) = self.sessions.reserve(tape, &settings.owner, settings.session_queue);
+        let settings = &self.services.options;
+        let (reservation, begun) =
+            self.active_sessions.reserve(tape, &settings.lease_owner, settings.max_queued_events);
         if let Some(lane) = begun {
-            let lane = Lane::new(Arc::clone(self), lane).run();
-            self.tasks.spawn(self.lanes.track_future(lane));
+            let lane = SessionActor::new(Arc::clone(self), lane).run();
+            self.tasks.spawn(self.session_tasks.track_future(lane));
         }
         Ok(reservation)
     }
 
     /// The channels that listen in this process.
-    pub(crate) fn listening(&self) -> MutexGuard<'_, BTreeSet<ChannelName>> {
-        self.listening.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn listening_channels(&self) -> MutexGuard<'_, BTreeSet<ChannelName>> {
+        self.listening_channels.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes events through a turn. One that crashes, which hooks and runners cannot make it do, still has an end.
-    pub(crate) async fn take_turn_guarded(&self, group: &Group, active: &Active) -> Ended {
-        match AssertUnwindSafe(self.take_turn(group, active)).catch_unwind().await {
+    pub(crate) async fn run_turn_catching_panics(&self, group: &TurnBatch, active: &ActiveTurn) -> FinishedTurn {
+        match AssertUnwindSafe(self.run_turn(group, active)).catch_unwind().await {
             Ok(ended) => ended,
-            Err(_) => Ended {
-                turn: Err(TurnError::Run(RunFailure {
+            Err(_) => FinishedTurn {
+                result: Err(TurnError::Run(RunError {
                     message: "the turn crashed".to_owned(),
                     code: Some("run-failed".to_owned()),
                 })),
-                staging: Staging::default(),
+                staging: TurnStaging::default(),
                 run: None,
-                goes_on: None,
+                active_guard: None,
                 journal: Some(Arc::clone(&active.journal)),
             },
         }
     }
 
     /// Takes events through a turn. Whatever goes wrong is in what is returned.
-    async fn take_turn(&self, group: &Group, active: &Active) -> Ended {
+    async fn run_turn(&self, group: &TurnBatch, active: &ActiveTurn) -> FinishedTurn {
         let inbound = &group.inbound;
-        let staging = Staging::default();
+        let staging = TurnStaging::default();
         inbound.extensions().insert(staging.clone());
         inbound.extensions().insert(TurnRun {
             journal: Arc::clone(&active.journal),
-            cancelled: active.cancelled.clone(),
+            cancelled: active.cancel_token.clone(),
             steering: Arc::clone(&active.steering),
             binding: active.binding.clone(),
-            begins_after: group.head(),
-            events: group.items().map(|item| (item.key.clone(), item.message)).collect(),
+            begins_after: group.newest_entry(),
+            events: group.events().map(|item| (item.key.clone(), item.message_entry)).collect(),
             report: Mutex::default(),
-            goes_on: Mutex::default(),
+            active_guard: Mutex::default(),
         });
-        let turn = self.turn.process(inbound.clone(), group.lead.session.clone()).await;
+        let turn = self.turn_pipeline.process(inbound.clone(), group.lead.session.clone()).await;
         close_lifespan(inbound, turn.as_ref().err()).await;
         let run = inbound.extensions().get::<TurnRun>();
-        let goes_on = run.as_ref().and_then(|run| run.goes_on.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let goes_on =
+            run.as_ref().and_then(|run| run.active_guard.lock().unwrap_or_else(PoisonError::into_inner).take());
         let run = run.and_then(|run| run.report.lock().unwrap_or_else(PoisonError::into_inner).clone());
-        Ended { turn, staging, run, goes_on, journal: Some(Arc::clone(&active.journal)) }
+        FinishedTurn { result: turn, staging, run, active_guard: goes_on, journal: Some(Arc::clone(&active.journal)) }
     }
 
     /// Tells whoever sent an event again what became of it, as soon as that is known.
-    pub(crate) async fn answer_again(
+    pub(crate) async fn reply_to_duplicate(
         self: &Arc<Self>,
-        inbound: Inbound,
+        inbound: InboundEvent,
         key: EventKey,
         session: SessionId,
-        caller: Option<Caller>,
+        caller: Option<WaitingCaller>,
     ) {
-        if let Err(error) = self.take_up_if_left(&key).await {
+        if let Err(error) = self.recover_if_orphaned(&key).await {
             tracing::warn!(%error, "whether a dead process left an event could not be told");
         }
-        if caller.is_none() && !self.services.caller_waits(&inbound.source) {
+        if caller.is_none() && !self.services.has_waiting_caller(&inbound.source) {
             // Nobody waits for an answer to what was sent again.
             return;
         }
         let known = tokio::select! {
-            known = self.outcome_of(&key) => known,
-            () = self.stopping.cancelled() => Ok(None),
-            () = self.cancelled_in_vain(&key) => Ok(None),
+            known = self.wait_for_outcome(&key) => known,
+            () = self.stop_token.cancelled() => Ok(None),
+            () = self.wait_until_cancelled_elsewhere(&key) => Ok(None),
         };
         // What was read may have been written a moment ago: nobody is told before the disk has it.
         let known = match known {
@@ -190,19 +192,19 @@ impl Engine {
             },
             known => known,
         };
-        let served = Served { duplicate: true, ..Served::in_flight(session) };
+        let served = ServedEvent { is_duplicate: true, ..ServedEvent::in_flight(session) };
         let failed = match known {
-            Ok(Some((outcome, run_id))) => match self.services.tapes.store().outbox(&key).await {
+            Ok(Some((outcome, run_id))) => match self.services.tapes.store().outbox_records(&key).await {
                 Ok(rows) => {
                     let output = if let Outcome::Replied { text } = &outcome { text.clone() } else { String::new() };
                     // What nobody has taken is given to this caller.
                     let (rows, given): (Vec<_>, Vec<_>) =
-                        rows.into_iter().partition(|row| self.is_not_given(&inbound, row));
+                        rows.into_iter().partition(|row| self.is_unclaimed(&inbound, row));
                     let outbounds = given.into_iter().map(|row| row.message).collect();
                     let outcome_now = Some(outcome.clone());
-                    let served = Served { run_id, output, outbounds, outcome: outcome_now, ..served };
-                    let rows = rows.into_iter().map(Row::to_be_given).collect();
-                    return self.deliver(Parcel { inbound, served, outcome, rows, caller }).await;
+                    let served = ServedEvent { run_id, output, outbounds, outcome: outcome_now, ..served };
+                    let rows = rows.into_iter().map(OutboxRow::from_unclaimed).collect();
+                    return self.deliver(EventDelivery { inbound, served_event: served, outcome, rows, caller }).await;
                 }
                 Err(error) => Err(error.into()),
             },
@@ -217,12 +219,13 @@ impl Engine {
 
     /// Returns when every run of this host is to end and an event is not among what that ends: another process works on
     /// it, and goes on.
-    async fn cancelled_in_vain(&self, key: &EventKey) {
-        self.cancelled.cancelled().await;
+    async fn wait_until_cancelled_elsewhere(&self, key: &EventKey) {
+        self.cancel_token.cancelled().await;
         let store = self.services.tapes.store();
         let is_mine = async {
-            let Some(record) = store.accepted(key).await? else { return Ok(false) };
-            let (events, me) = (store.in_flight(Some(&record.tape)).await?, self.services.settings.owner.name());
+            let Some(record) = store.inbox_record(key).await? else { return Ok(false) };
+            let (events, me) =
+                (store.in_flight_events(Some(&record.tape)).await?, self.services.options.lease_owner.name());
             Ok::<_, StoreError>(events.iter().any(|event| event.key == *key && event.owner.as_deref() == Some(me)))
         };
         if is_mine.await.unwrap_or(false) {
@@ -231,42 +234,44 @@ impl Engine {
     }
 
     /// An event that a dead process left has nobody to end it but whoever asks for it again.
-    async fn take_up_if_left(self: &Arc<Self>, key: &EventKey) -> Result<(), HostError> {
+    async fn recover_if_orphaned(self: &Arc<Self>, key: &EventKey) -> Result<(), HostError> {
         let store = self.services.tapes.store();
-        let Some(record) = store.accepted(key).await?.filter(|record| record.outcome.is_none()) else { return Ok(()) };
-        let events = store.in_flight(Some(&record.tape)).await?;
+        let Some(record) = store.inbox_record(key).await?.filter(|record| record.outcome.is_none()) else {
+            return Ok(());
+        };
+        let events = store.in_flight_events(Some(&record.tape)).await?;
         // Tools work in the workspace of their session, and that may be another one.
         let tape = self.services.tapes.record(&record.tape).await?;
-        let is_ours = tape.is_some_and(|tape| self.is_ours(&tape));
-        let (left, _) = self.part_left(events).await?;
+        let is_ours = tape.is_some_and(|tape| self.is_workspace_tape(&tape));
+        let (left, _) = self.partition_orphaned(events).await?;
         if is_ours && left.iter().any(|event| event.key == *key) {
-            self.reserve(&record.tape)?.take_up(left.len());
+            self.reserve_session(&record.tape)?.request_recovery(left.len());
         }
         Ok(())
     }
 
     /// Waits until an event has ended: it may wait for others, and each of them for as long as a run may take.
-    async fn outcome_of(&self, key: &EventKey) -> Result<Option<(Outcome, Option<RunId>)>, HostError> {
+    async fn wait_for_outcome(&self, key: &EventKey) -> Result<Option<(Outcome, Option<RunId>)>, HostError> {
         loop {
-            match self.services.tapes.store().accepted(key).await {
+            match self.services.tapes.store().inbox_record(key).await {
                 Ok(record) => {
                     if let Some(outcome) = record.and_then(|record| record.outcome) {
                         return Ok(Some(outcome));
                     }
                 }
-                Err(error) if error.may_pass() => tracing::warn!(%error, "what became of an event is asked again"),
+                Err(error) if error.is_transient() => tracing::warn!(%error, "what became of an event is asked again"),
                 Err(error) => return Err(error.into()),
             }
-            tokio::time::sleep(POLL).await;
+            tokio::time::sleep(OUTCOME_POLL_INTERVAL).await;
         }
     }
 }
 
 /// A turn that failed before its prompt had no `save_state`, which would have closed the lifespan.
-async fn close_lifespan(inbound: &Inbound, error: Option<&TurnError>) {
-    let Some(lifespan) = inbound.extensions().get::<Lifespan>() else { return };
+async fn close_lifespan(inbound: &InboundEvent, error: Option<&TurnError>) {
+    let Some(lifespan) = inbound.extensions().get::<TurnLifespan>() else { return };
     let failure = error.map(ToString::to_string);
-    match tokio::time::timeout(LIFESPAN_DEADLINE, lifespan.close(failure.as_deref())).await {
+    match tokio::time::timeout(LIFESPAN_CLOSE_TIMEOUT, lifespan.close(failure.as_deref())).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::warn!(%error, "the lifespan of a message did not close"),
         Err(_) => tracing::warn!("the lifespan of a message did not close in time"),
@@ -280,21 +285,21 @@ pub(crate) struct ActiveRuns(Arc<Mutex<HashMap<RunId, CancellationToken>>>);
 /// A run that goes on here until this is dropped: from before it is on record until its end is. In between nobody may
 /// take it for one of a dead process.
 #[derive(Debug)]
-pub(crate) struct GoesOn {
+pub(crate) struct ActiveRunGuard {
     runs: ActiveRuns,
     run_id: RunId,
 }
 
-impl Drop for GoesOn {
+impl Drop for ActiveRunGuard {
     fn drop(&mut self) {
         self.runs.lock().remove(&self.run_id);
     }
 }
 
 impl ActiveRuns {
-    pub(crate) fn enter(&self, run_id: RunId, cancelled: CancellationToken) -> GoesOn {
+    pub(crate) fn register(&self, run_id: RunId, cancelled: CancellationToken) -> ActiveRunGuard {
         self.lock().insert(run_id.clone(), cancelled);
-        GoesOn { runs: self.clone(), run_id }
+        ActiveRunGuard { runs: self.clone(), run_id }
     }
 
     pub(crate) fn contains(&self, run_id: &RunId) -> bool {

@@ -1,6 +1,6 @@
 //! Why the host refused or failed.
 
-use capstan_hooks::HookFailure;
+use capstan_hooks::HookError;
 use capstan_protocol::{ChannelName, EventId, SessionId};
 use capstan_tape::StoreError;
 
@@ -25,7 +25,7 @@ pub enum HostError {
     },
     /// Another event has this id.
     #[error("the event id {event_id} was used for an event of another session")]
-    EventIdTaken {
+    EventIdConflict {
         /// The id.
         event_id: EventId,
     },
@@ -46,13 +46,13 @@ pub enum HostError {
     Stopping,
     /// A start-up hook failed.
     #[error(transparent)]
-    Hook(#[from] HookFailure),
+    Hook(#[from] HookError),
     /// The store refused or failed.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The store failed when what tools did was to be written.
     #[error("{error}. {tools} had run before: check what was done before you ask again")]
-    Unrecorded {
+    UnrecordedEffects {
         /// How it failed.
         error: StoreError,
         /// The tools.
@@ -60,7 +60,7 @@ pub enum HostError {
     },
     /// The file that shows this process to be alive could not be made.
     #[error("cannot lock {path}: {detail}")]
-    Owner {
+    ProcessLock {
         /// The file.
         path: String,
         /// What the system said.
@@ -74,14 +74,14 @@ impl HostError {
         match self {
             Self::MessageTooLarge { .. } => "message-too-large",
             Self::UnknownChannel { .. } => "channel-unknown",
-            Self::EventIdTaken { .. } => "event-id-taken",
+            Self::EventIdConflict { .. } => "event-id-taken",
             Self::SessionReserved { .. } => "session-reserved",
             Self::QueueFull => "queue-full",
             Self::SessionBusy => "session-busy",
             Self::Stopping => "host-stopping",
             Self::Hook(_) => "hook-failed",
-            Self::Owner { .. } => "home-unusable",
-            Self::Store(error) | Self::Unrecorded { error, .. } => error.code(),
+            Self::ProcessLock { .. } => "home-unusable",
+            Self::Store(error) | Self::UnrecordedEffects { error, .. } => error.code(),
         }
     }
 }

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use capstan_hooks::contracts::{Channel, ChannelError, Gateway, Refusal};
-use capstan_hooks::{HookRuntime, Inbound};
-use capstan_protocol::{ChannelName, Descriptor, Outbound, Outcome, RunId, SessionId, Usage};
-use capstan_tape::{Store, Tapes};
-use capstan_turn::{Turn, TurnError};
+use capstan_hooks::contracts::{Channel, ChannelError, Gateway, IntakeError};
+use capstan_hooks::{HookRuntime, InboundEvent};
+use capstan_protocol::{ChannelName, Descriptor, OutboundMessage, Outcome, RunId, SessionId, Usage};
+use capstan_tape::{Store, TapeRepository};
+use capstan_turn::{TurnError, TurnPipeline};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use tokio::sync::oneshot;
@@ -15,32 +15,32 @@ use tokio::task::JoinError;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::engine::Engine;
-use crate::intake::listening::Listening;
+use crate::intake::channel_listeners::ChannelListeners;
 use crate::runs::orchestrator::Orchestrator;
 use crate::services::Services;
-use crate::sessions::item::Caller;
-use crate::{Bindings, HostError, Settings};
+use crate::sessions::accepted_event::WaitingCaller;
+use crate::{BindingStore, HostError, HostOptions};
 
 /// A running host. Cheap to clone.
 #[derive(Clone)]
 pub struct Host {
     pub(crate) engine: Arc<Engine>,
     /// The channels that listen.
-    listening: Arc<Listening>,
+    channel_listeners: Arc<ChannelListeners>,
 }
 
 /// How long turns may take to end when the host stops and nobody says.
-const GRACE: Duration = Duration::from_secs(10);
+const STOP_GRACE: Duration = Duration::from_secs(10);
 /// How long turns are let end at most: of much longer times a clock cannot tell when they are over.
-const A_YEAR: Duration = Duration::from_hours(24 * 365);
+const MAX_STOP_GRACE: Duration = Duration::from_hours(24 * 365);
 /// How long turns that were cancelled may take to end, and callers to take what they are told of it.
-const CANCELLING: Duration = Duration::from_secs(3);
+const STOP_CANCEL_GRACE: Duration = Duration::from_secs(3);
 /// How long what is left may take to be written then, and the tape store to close.
-const WRITING: Duration = Duration::from_secs(1);
+const FINAL_WRITE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What became of an event.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Served {
+pub struct ServedEvent {
     /// Its session.
     pub session: SessionId,
     /// The run that served it, if there was one.
@@ -48,7 +48,7 @@ pub struct Served {
     /// The output of the model stage.
     pub output: String,
     /// Everything that was sent, or was to be sent.
-    pub outbounds: Vec<Outbound>,
+    pub outbounds: Vec<OutboundMessage>,
     /// What the run used, as far as known.
     pub usage: Option<Usage>,
     /// How the event ended; absent while it is still in flight elsewhere.
@@ -56,12 +56,12 @@ pub struct Served {
     /// Why the turn failed, if it did.
     pub error: Option<TurnError>,
     /// Why messages could not be delivered, if some could not.
-    pub undelivered: Vec<String>,
+    pub delivery_errors: Vec<String>,
     /// It had been accepted before; this is what became of it then.
-    pub duplicate: bool,
+    pub is_duplicate: bool,
 }
 
-impl Served {
+impl ServedEvent {
     /// Nothing is known yet of an event of this session.
     pub(crate) fn in_flight(session: SessionId) -> Self {
         Self {
@@ -72,30 +72,30 @@ impl Served {
             usage: None,
             outcome: None,
             error: None,
-            undelivered: Vec::new(),
-            duplicate: false,
+            delivery_errors: Vec::new(),
+            is_duplicate: false,
         }
     }
 }
 
 impl Host {
     /// Starts a host: asks the start-up hooks for what it runs on.
-    pub async fn start(hooks: HookRuntime, store: Arc<dyn Store>, settings: Settings) -> Result<Self, HostError> {
-        let workspace = settings.workspace.as_text();
+    pub async fn start(hooks: HookRuntime, store: Arc<dyn Store>, settings: HostOptions) -> Result<Self, HostError> {
+        let workspace = settings.workspace.to_text();
         let services = Arc::new(Services::start(hooks.clone(), store, settings).await?);
         let orchestrator = Arc::new(Orchestrator { services: Arc::clone(&services) });
-        let engine = Arc::new(Engine::new(services, Turn::new(hooks, orchestrator, &workspace)));
-        engine.tasks.spawn(Arc::clone(&engine).heed_cancellations());
-        Ok(Self { engine, listening: Arc::default() })
+        let engine = Arc::new(Engine::new(services, TurnPipeline::new(hooks, orchestrator, &workspace)));
+        engine.tasks.spawn(Arc::clone(&engine).watch_cancellations());
+        Ok(Self { engine, channel_listeners: Arc::default() })
     }
 
     /// The tapes of this host.
-    pub fn tapes(&self) -> &Tapes {
+    pub fn tapes(&self) -> &TapeRepository {
         &self.engine.services.tapes
     }
 
     /// Which runner serves which events.
-    pub fn bindings(&self) -> &Bindings {
+    pub fn bindings(&self) -> &BindingStore {
         &self.engine.services.bindings
     }
 
@@ -116,7 +116,7 @@ impl Host {
 
     /// Cancels every run of this host: each ends with its outcome recorded.
     pub fn cancel(&self) {
-        self.engine.cancelled.cancel();
+        self.engine.cancel_token.cancel();
     }
 
     /// Lets these channels listen: what they hear is served. A channel that fails does not affect the others.
@@ -126,43 +126,43 @@ impl Host {
     pub async fn listen(&self, names: &[ChannelName]) {
         let chosen = self.channels().iter().filter(|channel| names.contains(&channel.name()));
         let begun: Vec<Arc<dyn Channel>> = {
-            let mut listening = self.engine.listening();
+            let mut listening = self.engine.listening_channels();
             chosen.filter(|channel| listening.insert(channel.name())).map(Arc::clone).collect()
         };
         // Before anything new is heard: what was left is older.
-        self.engine.look_for_left().await;
-        self.engine.begin_sweep();
+        self.engine.sweep_orphans().await;
+        self.engine.start_sweeper();
         // What the channels hold must not hold the channels' tasks.
-        let gateway: Arc<dyn Gateway> = Arc::new(Self { listening: Arc::default(), ..self.clone() });
+        let gateway: Arc<dyn Gateway> = Arc::new(Self { channel_listeners: Arc::default(), ..self.clone() });
         for channel in begun {
-            self.listening.begin(channel, Arc::clone(&gateway), Arc::clone(&self.engine));
+            self.channel_listeners.start_channel(channel, Arc::clone(&gateway), Arc::clone(&self.engine));
         }
     }
 
     /// Returns when every channel that listens has ended, with what made those end that failed.
-    pub async fn ended(&self) -> Vec<ChannelError> {
-        self.listening.ended().await
+    pub async fn wait_for_channels(&self) -> Vec<ChannelError> {
+        self.channel_listeners.wait_for_all().await
     }
 
     /// Returns when no session has anything left to do: what was accepted or taken up has its outcome, and so has what
     /// processes left that died beside one that looks for such.
-    pub async fn idle(&self) {
-        if self.engine.sweeps() {
-            self.engine.look_for_left().await;
+    pub async fn wait_until_idle(&self) {
+        if self.engine.is_sweeping() {
+            self.engine.sweep_orphans().await;
         }
-        self.engine.lanes.close();
-        self.engine.lanes.wait().await;
+        self.engine.session_tasks.close();
+        self.engine.session_tasks.wait().await;
     }
 
     /// How many events have no outcome that this process could have brought to it: its own, and what dead processes left
     /// for channels that listen here.
-    pub async fn unended(&self) -> Result<usize, HostError> {
-        let (services, me) = (&self.engine.services, self.engine.services.settings.owner.name());
+    pub async fn count_unsettled(&self) -> Result<usize, HostError> {
+        let (services, me) = (&self.engine.services, self.engine.services.options.lease_owner.name());
         let mut count = 0;
-        for event in services.tapes.store().in_flight(None).await? {
-            let is_mine = event.owner.as_deref() == Some(me) || self.engine.is_left(&event).await?;
+        for event in services.tapes.store().in_flight_events(None).await? {
+            let is_mine = event.owner.as_deref() == Some(me) || self.engine.is_orphaned_event(&event).await?;
             let is_ours = match services.tapes.record(&event.tape).await? {
-                Some(record) => self.engine.is_ours(&record),
+                Some(record) => self.engine.is_workspace_tape(&record),
                 None => false,
             };
             count += usize::from(is_mine && is_ours);
@@ -172,12 +172,12 @@ impl Host {
 
     /// Tells the channels that listen to take nothing more. Turns go on, and are answered.
     pub async fn stop_listening(&self) {
-        self.listening.tell_to_stop().await;
+        self.channel_listeners.request_stop().await;
     }
 
     /// Ends the running scope, giving turns ten seconds; see [`stop_within`](Self::stop_within).
     pub async fn stop(self) -> Result<(), HostError> {
-        self.stop_within(GRACE).await
+        self.stop_within(STOP_GRACE).await
     }
 
     /// Ends the running scope: channels that listen are stopped, turns that go on are let end for this long and then
@@ -187,26 +187,26 @@ impl Host {
     /// up at the next start; a caller that has not taken its answer by then is given up.
     pub async fn stop_within(self, grace: Duration) -> Result<(), HostError> {
         let now = Instant::now();
-        let patience = now + grace.min(A_YEAR);
+        let patience = now + grace.min(MAX_STOP_GRACE);
         let engine = &self.engine;
         let at_leisure = async {
             self.stop_listening().await;
-            self.ended().await;
-            engine.stopping.cancel();
-            self.at_rest().await;
+            self.wait_for_channels().await;
+            engine.stop_token.cancel();
+            self.wait_for_tasks().await;
         };
         if timeout_at(patience, at_leisure).await.is_err() {
-            engine.stopping.cancel();
-            engine.cancelled.cancel();
-            if timeout(CANCELLING, self.at_rest()).await.is_err() {
-                engine.giving_up.cancel();
-                if timeout(WRITING, self.at_rest()).await.is_err() {
+            engine.stop_token.cancel();
+            engine.cancel_token.cancel();
+            if timeout(STOP_CANCEL_GRACE, self.wait_for_tasks()).await.is_err() {
+                engine.abort_token.cancel();
+                if timeout(FINAL_WRITE_TIMEOUT, self.wait_for_tasks()).await.is_err() {
                     tracing::warn!("not everything ended in time; what has no outcome is taken up at the next start");
                 }
             }
         }
-        self.listening.abandon();
-        let closing = timeout_at(patience.max(Instant::now() + WRITING), self.tapes().close());
+        self.channel_listeners.abort();
+        let closing = timeout_at(patience.max(Instant::now() + FINAL_WRITE_TIMEOUT), self.tapes().close());
         if let Ok(closed) = closing.await {
             return Ok(closed?);
         }
@@ -216,14 +216,14 @@ impl Host {
 
     /// Ends the running scope at once, for whoever was told already that the store fails: what it does not take now is taken
     /// up at the next start.
-    pub async fn give_up(self) -> Result<(), HostError> {
-        self.engine.giving_up.cancel();
+    pub async fn abort(self) -> Result<(), HostError> {
+        self.engine.abort_token.cancel();
         self.stop_within(Duration::ZERO).await
     }
 
     /// Returns when neither a channel nor a task of this host goes on.
-    async fn at_rest(&self) {
-        self.ended().await;
+    async fn wait_for_tasks(&self) {
+        self.wait_for_channels().await;
         self.engine.tasks.close();
         self.engine.tasks.wait().await;
     }
@@ -232,7 +232,7 @@ impl Host {
     ///
     /// An error means that the event was not accepted, or that the store failed, or that the host stopped before its
     /// turn. Whatever goes wrong in the turn itself is in what is returned.
-    pub async fn serve(&self, inbound: impl Into<Inbound>) -> Result<Served, HostError> {
+    pub async fn serve(&self, inbound: impl Into<InboundEvent>) -> Result<ServedEvent, HostError> {
         let (caller, served) = oneshot::channel();
         self.accept_in_order(inbound.into(), Some(caller)).await?;
         served.await.unwrap_or(Err(HostError::Stopping))
@@ -241,15 +241,15 @@ impl Host {
     /// Begins acceptance at once; its place in line is taken before this returns.
     fn accept_in_order(
         &self,
-        inbound: Inbound,
-        caller: Option<Caller>,
+        inbound: InboundEvent,
+        caller: Option<WaitingCaller>,
     ) -> impl Future<Output = Result<(), HostError>> + Send + 'static {
         let engine = Arc::clone(&self.engine);
-        let mut place = engine.lines.enter(&inbound);
+        let mut place = engine.intake_queues.join(&inbound);
         // A task of its own: neither its place in line nor its end depends on whether whoever asked still waits. An event
         // that is on disk must not be left without a session that knows of it.
         let accepting = self.engine.tasks.spawn(async move {
-            place.reached().await;
+            place.wait_for_predecessor().await;
             engine.accept(inbound, caller, place).await
         });
         async move {
@@ -263,8 +263,8 @@ impl Host {
 }
 
 impl Gateway for Host {
-    fn submit(&self, event: Inbound) -> BoxFuture<'static, Result<(), Refusal>> {
-        let refused = |error: HostError| Refusal { code: error.code(), message: error.to_string() };
+    fn submit(&self, event: InboundEvent) -> BoxFuture<'static, Result<(), IntakeError>> {
+        let refused = |error: HostError| IntakeError { code: error.code(), message: error.to_string() };
         self.accept_in_order(event, None).map(move |accepted| accepted.map_err(refused)).boxed()
     }
 }

@@ -11,7 +11,7 @@ use crate::{Host, test_host};
 #[tokio::test(flavor = "multi_thread")]
 async fn t13_many_turns_of_many_sessions_leave_no_session_line_chat_or_run_behind() {
     let store = Arc::new(MemoryStore::new());
-    let host = Host::start(test_host::hooks(), store.clone(), test_host::settings()).await.unwrap();
+    let host = Host::start(test_host::echo_hooks(), store.clone(), test_host::host_options()).await.unwrap();
     let events = |turn: usize| (0..200).map(move |chat| Event::message("phone", chat.to_string(), turn.to_string()));
     for turn in 0..5 {
         let turns = events(turn).map(|event| host.serve(event));
@@ -23,26 +23,34 @@ async fn t13_many_turns_of_many_sessions_leave_no_session_line_chat_or_run_behin
             accepted.unwrap();
         }
     }
-    while !store.in_flight(None).await.unwrap().is_empty() {
+    while !store.in_flight_events(None).await.unwrap().is_empty() {
         tokio::task::yield_now().await;
     }
     let engine = Arc::clone(&host.engine);
     host.stop().await.unwrap();
-    assert_eq!(engine.lines.count(), 0);
-    assert_eq!(engine.outbox.count(), 0);
+    assert_eq!(engine.intake_queues.queue_count(), 0);
+    assert_eq!(engine.chat_queues.queue_count(), 0);
     assert!(engine.services.runs.is_empty());
     assert_eq!(engine.tasks.len(), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn t13_a_session_falls_asleep_when_it_has_nothing_to_do() {
-    let host = Host::start(test_host::hooks(), Arc::new(MemoryStore::new()), test_host::settings()).await.unwrap();
+    let host =
+        Host::start(test_host::echo_hooks(), Arc::new(MemoryStore::new()), test_host::host_options()).await.unwrap();
     for chat in 0..50 {
         host.serve(Event::message("phone", chat.to_string(), "hello")).await.unwrap();
     }
     // Time passes only when every task waits.
     tokio::time::sleep(Duration::from_millis(1)).await;
-    assert_eq!((host.engine.sessions.count(), host.engine.lines.count(), host.engine.outbox.count()), (0, 0, 0));
+    assert_eq!(
+        (
+            host.engine.active_sessions.active_count(),
+            host.engine.intake_queues.queue_count(),
+            host.engine.chat_queues.queue_count()
+        ),
+        (0, 0, 0)
+    );
     assert!(host.engine.services.runs.is_empty());
     host.stop().await.unwrap();
 }
@@ -50,17 +58,24 @@ async fn t13_a_session_falls_asleep_when_it_has_nothing_to_do() {
 #[tokio::test(start_paused = true)]
 async fn x01_what_became_of_an_event_is_only_asked_for_whoever_waits() {
     let store = Arc::new(MemoryStore::new());
-    let host = Host::start(test_host::hooks(), store.clone(), test_host::settings()).await.unwrap();
+    let host = Host::start(test_host::echo_hooks(), store.clone(), test_host::host_options()).await.unwrap();
     // An event that another process works on, for all that is known here.
     let event = Event::message("phone", "1", "hello");
     let (session, workspace) = (event.fallback_session(), host.engine.services.workspace_id.clone());
     let tape = tape_name(&TapeAddress { workspace, session: session.clone() });
-    let (key, at) = (EventKey::from(&event), host.engine.services.settings.clock.now());
+    let (key, at) = (EventKey::from(&event), host.engine.services.options.clock.now());
     let mut batch = Batch::new();
-    batch.push(Fact::EnsureTape(NewTape::named(tape.clone())));
+    batch.push(Fact::EnsureTape(NewTape::with_name(tape.clone())));
     let entry =
-        batch.append(&tape, capstan_tape::Draft::event("event.accepted", serde_json::json!({ "event": event })));
-    batch.push(Fact::Accept { key: key.clone(), session, tape, entry, at, owner: "elsewhere".to_owned() });
+        batch.append(&tape, capstan_tape::EntryDraft::event("event.accepted", serde_json::json!({ "event": event })));
+    batch.push(Fact::AcceptEvent {
+        key: key.clone(),
+        session,
+        tape,
+        entry,
+        accepted_at: at,
+        owner: "elsewhere".to_owned(),
+    });
     store.commit(batch).await.unwrap();
 
     let before = host.engine.tasks.len();
@@ -74,7 +89,7 @@ async fn x01_what_became_of_an_event_is_only_asked_for_whoever_waits() {
     });
     tokio::time::sleep(Duration::from_millis(1)).await;
     assert_eq!(host.engine.tasks.len(), before + 1, "this one waits");
-    let settle = Fact::Settle { key, outcome: Outcome::Silent, run_id: None };
+    let settle = Fact::SettleEvent { key, outcome: Outcome::Silent, run_id: None };
     store.commit(Batch { facts: vec![settle], ..Batch::new() }).await.unwrap();
     assert_eq!(asking.await.unwrap().unwrap().outcome, Some(Outcome::Silent));
     host.stop().await.unwrap();
@@ -82,7 +97,8 @@ async fn x01_what_became_of_an_event_is_only_asked_for_whoever_waits() {
 
 #[tokio::test(start_paused = true)]
 async fn c02_however_often_it_is_let_listen_one_task_looks_for_what_was_left() {
-    let host = Host::start(test_host::hooks(), Arc::new(MemoryStore::new()), test_host::settings()).await.unwrap();
+    let host =
+        Host::start(test_host::echo_hooks(), Arc::new(MemoryStore::new()), test_host::host_options()).await.unwrap();
     host.listen(&["phone".into()]).await;
     let tasks = host.engine.tasks.len();
     host.listen(&["phone".into()]).await;

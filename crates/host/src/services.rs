@@ -7,40 +7,40 @@ use capstan_hooks::contracts::{Channel, KnowledgeBase, KnowledgeSource, ModelPro
 use capstan_hooks::points::{
     BuildTapeContext, ProvideChannels, ProvideKnowledge, ProvideModelOptions, ProvideRunners, ProvideTapeStore,
 };
-use capstan_hooks::{HookRuntime, Inbound};
+use capstan_hooks::{HookRuntime, InboundEvent};
 use capstan_protocol::{Binding, ChannelName, Descriptor, PluginName, RunnerId, TapeName, ToolSpec, WorkspaceId};
-use capstan_tape::{Batch, DefaultView, Fact, Store, TapeAddress, Tapes, View};
+use capstan_tape::{Batch, DefaultView, Fact, Store, TapeAddress, TapeRepository, View};
 use capstan_turn::TurnError;
 
-use crate::actions::KnownActions;
+use crate::actions::ActionRegistry;
 use crate::engine::ActiveRuns;
-use crate::queries::OwnBinding;
-use crate::runs::calls;
-use crate::runs::offered;
-use crate::{Bindings, HostError, Settings};
+use crate::langbot::EventBinding;
+use crate::runs::model_call_log;
+use crate::runs::tool_catalog;
+use crate::{BindingStore, HostError, HostOptions};
 
 /// The session whose tape tells of what belongs to no session.
-pub const SYSTEM: &str = "system";
+pub const SYSTEM_SESSION: &str = "system";
 /// How many tapes are remembered to have an anchor. Of others that is looked up.
-const REMEMBERED: usize = 100_000;
+const MAX_REMEMBERED_TAPES: usize = 100_000;
 
 /// What the parts of a running host share: the hooks, and everything the start-up hooks provided.
 pub(crate) struct Services {
     pub(crate) hooks: HookRuntime,
-    pub(crate) settings: Settings,
+    pub(crate) options: HostOptions,
     pub(crate) workspace_id: WorkspaceId,
-    pub(crate) tapes: Tapes,
+    pub(crate) tapes: TapeRepository,
     pub(crate) view: Arc<dyn View>,
-    pub(crate) bindings: Bindings,
+    pub(crate) bindings: BindingStore,
     /// Some plugin may stand in for the binding's runner.
-    pub(crate) has_stand_ins: bool,
+    pub(crate) has_model_stage_override: bool,
     /// Tapes that are known to have an anchor, which they keep.
     begun: Mutex<HashSet<TapeName>>,
     /// The runs that go on.
     pub(crate) runs: ActiveRuns,
     channels: Vec<Arc<dyn Channel>>,
     /// What they can do on their platforms.
-    pub(crate) actions: KnownActions,
+    pub(crate) actions: ActionRegistry,
     tools: Vec<Arc<dyn Tool>>,
     /// The plugin of each, in the same order.
     tool_plugins: Vec<PluginName>,
@@ -49,7 +49,7 @@ pub(crate) struct Services {
     /// Where each stands, by its own name and by the one a model was given.
     tools_by_name: HashMap<String, usize>,
     /// What model calls have in common, as it was kept with the last one.
-    pub(crate) calls_in_common: calls::InCommon,
+    pub(crate) call_content_cache: model_call_log::CallContentCache,
     runners: Vec<Arc<dyn Runner>>,
     models: Vec<Arc<dyn ModelProvider>>,
     knowledge: Vec<(KnowledgeBase, Arc<dyn KnowledgeSource>)>,
@@ -60,52 +60,53 @@ impl Services {
     pub(crate) async fn start(
         hooks: HookRuntime,
         store: Arc<dyn Store>,
-        settings: Settings,
+        settings: HostOptions,
     ) -> Result<Self, HostError> {
-        let workspace_id = workspace_identity(store.as_ref(), &settings.workspace.as_text()).await?;
-        let system = TapeAddress { workspace: workspace_id.clone(), session: SYSTEM.into() };
+        let workspace_id = resolve_workspace_id(store.as_ref(), &settings.workspace.to_text()).await?;
+        let system = TapeAddress { workspace: workspace_id.clone(), session: SYSTEM_SESSION.into() };
         let channels: Vec<Arc<dyn Channel>> =
-            hooks.provided::<ProvideChannels, _>(|channel: &Arc<dyn Channel>| channel.name().to_string());
-        let tapes = tapes(&hooks, store)?;
-        let bindings = Bindings::new(tapes.clone(), settings.clock.clone(), system)
+            hooks.collect_provided::<ProvideChannels, _>(|channel: &Arc<dyn Channel>| channel.name().to_string());
+        let tapes = open_tapes(&hooks, store)?;
+        let bindings = BindingStore::new(tapes.clone(), settings.clock.clone(), system)
             .with_channels(channels.iter().map(|channel| channel.name()).collect());
-        let view = hooks.first_sync::<BuildTapeContext>(&())?.map(|decided| decided.value);
-        let knowledge = hooks.provided::<ProvideKnowledge, Arc<dyn KnowledgeSource>>(|source| source.base().id);
-        let mut offered = offered::tools(&hooks);
-        offered.retain(|(_, tool)| !tool.asks_knowledge() || !knowledge.is_empty());
+        let view = hooks.call_first_sync::<BuildTapeContext>(&())?.map(|decided| decided.value);
+        let knowledge =
+            hooks.collect_provided::<ProvideKnowledge, Arc<dyn KnowledgeSource>>(|source| source.knowledge_base().id);
+        let mut offered = tool_catalog::collect_tools(&hooks);
+        offered.retain(|(_, tool)| !tool.needs_knowledge() || !knowledge.is_empty());
         let (tool_plugins, tools): (Vec<_>, Vec<_>) = offered.into_iter().unzip();
         Ok(Self {
-            actions: KnownActions::of(&channels),
+            actions: ActionRegistry::from_channels(&channels),
             channels,
-            tools_by_name: offered::by_name(&tools),
+            tools_by_name: tool_catalog::index_by_name(&tools),
             tool_specs: tools.iter().map(|tool| tool.spec()).collect(),
             tools,
             tool_plugins,
-            calls_in_common: calls::InCommon::default(),
-            runners: hooks.provided::<ProvideRunners, _>(|runner| runner.descriptor().id.to_string()),
-            models: hooks.provided::<ProvideModelOptions, _>(|provider| provider.name().to_owned()),
-            knowledge: knowledge.into_iter().map(|source| (source.base(), source)).collect(),
+            call_content_cache: model_call_log::CallContentCache::default(),
+            runners: hooks.collect_provided::<ProvideRunners, _>(|runner| runner.descriptor().id.to_string()),
+            models: hooks.collect_provided::<ProvideModelOptions, _>(|provider| provider.name().to_owned()),
+            knowledge: knowledge.into_iter().map(|source| (source.knowledge_base(), source)).collect(),
             view: view.unwrap_or_else(|| Arc::new(DefaultView)),
             bindings,
-            has_stand_ins: hooks.has_stand_ins(),
+            has_model_stage_override: hooks.has_model_stage_override(),
             begun: Mutex::default(),
             runs: ActiveRuns::default(),
             hooks,
-            settings,
+            options: settings,
             workspace_id,
             tapes,
         })
     }
 
     /// Whether a tape is known to have an anchor.
-    pub(crate) fn is_begun(&self, tape: &TapeName) -> bool {
+    pub(crate) fn is_anchored(&self, tape: &TapeName) -> bool {
         self.begun.lock().unwrap_or_else(PoisonError::into_inner).contains(tape)
     }
 
     /// A tape has an anchor.
-    pub(crate) fn begun(&self, tape: &TapeName) {
+    pub(crate) fn mark_anchored(&self, tape: &TapeName) {
         let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
-        if begun.len() >= REMEMBERED {
+        if begun.len() >= MAX_REMEMBERED_TAPES {
             begun.clear();
         }
         begun.insert(tape.clone());
@@ -117,13 +118,13 @@ impl Services {
     }
 
     /// Whether whoever sends something on this channel waits for its answer.
-    pub(crate) fn caller_waits(&self, source: &ChannelName) -> bool {
-        self.channel(source).is_some_and(|channel| channel.capabilities().caller_waits)
+    pub(crate) fn has_waiting_caller(&self, source: &ChannelName) -> bool {
+        self.channel(source).is_some_and(|channel| channel.capabilities().has_waiting_callers)
     }
 
     /// Whether a run of this runner may do what the host does not see: the runner itself, or a plugin that stands in for it.
-    pub(crate) fn may_bypass_host(&self, runner: &Descriptor) -> bool {
-        !runner.capabilities.effects_through_host || self.has_stand_ins
+    pub(crate) fn can_bypass_host(&self, runner: &Descriptor) -> bool {
+        !runner.capabilities.effects_through_host || self.has_model_stage_override
     }
 
     /// Every channel.
@@ -142,7 +143,7 @@ impl Services {
     }
 
     /// The names of the tools of these plugins, or which of those has none. The older kind of name has an author.
-    pub(crate) fn tools_of(&self, plugins: &[String]) -> Result<Vec<String>, String> {
+    pub(crate) fn tool_names_of_plugins(&self, plugins: &[String]) -> Result<Vec<String>, String> {
         let mut names = Vec::new();
         for wanted in plugins {
             let short = wanted.rsplit_once('/').map(|(_, name)| name);
@@ -161,8 +162,8 @@ impl Services {
 
     /// The binding that an event gets: the one that came with it, else the one that fits closest. Whoever works on the
     /// event finds it in its extensions.
-    pub(crate) async fn binding_of(&self, inbound: &Inbound) -> Result<Option<Arc<Binding>>, TurnError> {
-        let own = inbound.extensions().get::<OwnBinding>().map(|own| own.0.clone());
+    pub(crate) async fn resolve_binding(&self, inbound: &InboundEvent) -> Result<Option<Arc<Binding>>, TurnError> {
+        let own = inbound.extensions().get::<EventBinding>().map(|own| own.0.clone());
         let binding = match own {
             Some(own) => Some(own),
             None => self.bindings.resolve(inbound).await?,
@@ -202,21 +203,21 @@ impl Services {
 
 /// The tapes of a running scope: in the store, or where a plugin or the configuration wants them kept. Whoever asks
 /// closes them at the end of the scope.
-pub fn tapes(hooks: &HookRuntime, store: Arc<dyn Store>) -> Result<Tapes, HostError> {
-    Ok(match hooks.first_sync::<ProvideTapeStore>(&())? {
-        None => Tapes::new(store),
-        Some(provided) => Tapes::kept_by(store, provided.value),
+pub fn open_tapes(hooks: &HookRuntime, store: Arc<dyn Store>) -> Result<TapeRepository, HostError> {
+    Ok(match hooks.call_first_sync::<ProvideTapeStore>(&())? {
+        None => TapeRepository::new(store),
+        Some(provided) => TapeRepository::with_external_store(store, provided.value),
     })
 }
 
 /// The identity of a workspace: its path when it was first seen.
-async fn workspace_identity(store: &dyn Store, path: &str) -> Result<WorkspaceId, HostError> {
+async fn resolve_workspace_id(store: &dyn Store, path: &str) -> Result<WorkspaceId, HostError> {
     if let Some(identity) = store.workspace(path).await? {
         return Ok(identity);
     }
     let identity = WorkspaceId::new(path);
     let mut batch = Batch::new();
-    batch.push(Fact::RememberWorkspace { path: path.to_owned(), identity });
+    batch.push(Fact::RegisterWorkspace { path: path.to_owned(), identity });
     store.commit(batch).await?;
     // Another process may have been first; what is stored is what counts.
     Ok(store.workspace(path).await?.unwrap_or_else(|| WorkspaceId::new(path)))

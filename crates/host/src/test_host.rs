@@ -5,43 +5,43 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use capstan_hooks::args::Prompt;
-use capstan_hooks::contracts::{Channel, ChannelCapabilities, ChannelError, Gateway, Intake};
+use capstan_hooks::args::PromptContent;
+use capstan_hooks::contracts::{Channel, ChannelCapabilities, ChannelError, Gateway, IntakeOptions};
 use capstan_hooks::contracts::{ResultStream, RunApi, Runner};
 use capstan_hooks::points::{ProvideChannels, ProvideRunners, RunModel};
-use capstan_hooks::{BoxError, Deadlines, HookRuntime, Inbound, Plugin, Registrar, Registry};
+use capstan_hooks::{BoxError, HookDeadlines, HookRegistrar, HookRuntime, InboundEvent, Plugin, Registry};
 use capstan_protocol::{
-    AdmissionMode, ChannelName, Descriptor, EntryId, Event, EventKey, ModelOptions, Outbound, RunContext,
+    AdmissionMode, ChannelName, Descriptor, EntryId, Event, EventKey, ModelOptions, OutboundMessage, RunContext,
 };
-use capstan_turn::Arrival;
+use capstan_turn::EventArrival;
 use futures::StreamExt as _;
 
-use crate::sessions::item::Item;
-use crate::{Clock, Owner, Secrets, Settings, Workspace};
+use crate::sessions::accepted_event::AcceptedEvent;
+use crate::{Clock, HostOptions, LeaseOwner, SecretMasker, WorkspaceDir};
 
 /// The built-in stages, a channel `phone` that wants messages dropped during a turn, and a model that says what it was
 /// told.
-struct Echo;
+struct EchoStagesPlugin;
 
-impl Plugin for Echo {
+impl Plugin for EchoStagesPlugin {
     fn name(&self) -> &'static str {
         "echo"
     }
 
-    fn register(&self, hooks: &mut Registrar) -> Result<(), BoxError> {
+    fn register(&self, hooks: &mut HookRegistrar) -> Result<(), BoxError> {
         crate::builtin::register(hooks);
         hooks
-            .on(RunModel, |prompt: Prompt| async move { Ok(Some(prompt.text())) })
-            .on_sync(ProvideChannels, || Ok(Some(vec![Arc::new(Phone) as Arc<dyn Channel>])))
-            .on_sync(ProvideRunners, || Ok(Some(vec![Arc::new(Nobody) as Arc<dyn Runner>])));
+            .on(RunModel, |prompt: PromptContent| async move { Ok(Some(prompt.text())) })
+            .on_sync(ProvideChannels, || Ok(Some(vec![Arc::new(PhoneTestChannel) as Arc<dyn Channel>])))
+            .on_sync(ProvideRunners, || Ok(Some(vec![Arc::new(IdleTestRunner) as Arc<dyn Runner>])));
         Ok(())
     }
 }
 
-struct Phone;
+struct PhoneTestChannel;
 
 #[async_trait]
-impl Channel for Phone {
+impl Channel for PhoneTestChannel {
     fn name(&self) -> ChannelName {
         "phone".into()
     }
@@ -50,8 +50,8 @@ impl Channel for Phone {
         ChannelCapabilities::default()
     }
 
-    fn intake(&self) -> Intake {
-        Intake { admission: Some(AdmissionMode::Drop), debounce: None }
+    fn intake_options(&self) -> IntakeOptions {
+        IntakeOptions { admission: Some(AdmissionMode::Drop), debounce: None }
     }
 
     async fn start(&self, _: Arc<dyn Gateway>) -> Result<(), ChannelError> {
@@ -62,15 +62,15 @@ impl Channel for Phone {
         Ok(())
     }
 
-    async fn send(&self, _: &Outbound) -> Result<(), ChannelError> {
+    async fn send(&self, _: &OutboundMessage) -> Result<(), ChannelError> {
         Ok(())
     }
 }
 
 /// The runner that the model stands in for.
-struct Nobody;
+struct IdleTestRunner;
 
-impl Runner for Nobody {
+impl Runner for IdleTestRunner {
     fn descriptor(&self) -> Descriptor {
         Descriptor::new("builtin:agent", "nobody")
     }
@@ -80,42 +80,42 @@ impl Runner for Nobody {
     }
 }
 
-pub(crate) fn hooks() -> HookRuntime {
+pub(crate) fn echo_hooks() -> HookRuntime {
     let mut registry = Registry::new();
-    registry.register(&Echo);
-    HookRuntime::new(registry, Deadlines::default())
+    registry.register(&EchoStagesPlugin);
+    HookRuntime::new(registry, HookDeadlines::default())
 }
 
 /// An event in its session, which arrives like this.
-pub(crate) fn item(arrival: Arrival) -> Item {
-    let inbound = Inbound::new(Event::message("phone", "1", "hello"));
-    Item {
+pub(crate) fn accepted_event(arrival: EventArrival) -> AcceptedEvent {
+    let inbound = InboundEvent::new(Event::message("phone", "1", "hello"));
+    AcceptedEvent {
         key: EventKey::from(&*inbound),
         session: inbound.fallback_session(),
         inbound,
         entry: EntryId(1),
         arrival,
-        message: None,
-        leads: false,
+        message_entry: None,
+        is_lead: false,
         caller: None,
-        place: None,
+        slot: None,
     }
 }
 
-pub(crate) fn settings() -> Settings {
-    Settings {
-        workspace: Workspace { path: PathBuf::from("/workspace") },
+pub(crate) fn host_options() -> HostOptions {
+    HostOptions {
+        workspace: WorkspaceDir { path: PathBuf::from("/workspace") },
         model: "demo:echo".parse().unwrap(),
         fallback_models: Vec::new(),
         model_options: ModelOptions::default(),
         max_message_bytes: 1 << 20,
         run_timeout: Duration::from_mins(1),
-        session_wait: Duration::from_secs(1),
-        intakes: Default::default(),
-        session_queue: 64,
+        session_wait_timeout: Duration::from_secs(1),
+        intake_overrides: Default::default(),
+        max_queued_events: 64,
         limits: Default::default(),
-        secrets: Secrets::new(Vec::new()),
-        owner: Owner::anonymous(),
+        secret_masker: SecretMasker::new(Vec::new()),
+        lease_owner: LeaseOwner::anonymous(),
         clock: Clock::system(),
     }
 }

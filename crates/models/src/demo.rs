@@ -1,9 +1,9 @@
 //! The demo model: offline, deterministic, and open about what it is.
 
-mod answer;
 mod arguments;
-mod marker;
-mod pace;
+mod call_marker;
+mod pause_marker;
+mod reply;
 
 use async_trait::async_trait;
 use capstan_hooks::contracts::{ModelError, ModelEvent, ModelProvider, ModelStream};
@@ -11,7 +11,7 @@ use capstan_protocol::ModelRequest;
 use futures::stream;
 use futures::{FutureExt as _, StreamExt as _};
 
-use answer::Answer;
+use reply::DemoReply;
 
 /// The provider `demo`: it repeats what it got, calls tools when asked, and says in its first reply that it is no real
 /// model. It needs neither key nor network, and the same request always gets the same answer.
@@ -63,26 +63,26 @@ use answer::Answer;
 /// # }
 /// ```
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Demo;
+pub struct DemoProvider;
 
 #[async_trait]
-impl ModelProvider for Demo {
+impl ModelProvider for DemoProvider {
     fn name(&self) -> &'static str {
         "demo"
     }
 
     async fn stream(&self, request: &ModelRequest) -> Result<ModelStream, ModelError> {
-        let answer = Answer::to(request);
+        let answer = DemoReply::for_request(request);
         let usage = ModelEvent::Usage(answer.usage(request));
         let mut events = match answer {
-            Answer::Call(call) => vec![ModelEvent::ToolCall(call)],
-            Answer::Text(text) => {
+            DemoReply::Call(call) => vec![ModelEvent::ToolCall(call)],
+            DemoReply::Text(text) => {
                 text.split_inclusive(char::is_whitespace).map(|word| ModelEvent::Text(word.to_owned())).collect()
             }
         };
         events.extend([usage, ModelEvent::Stop]);
         let events = stream::iter(events).map(Ok);
-        Ok(match Answer::pace(request) {
+        Ok(match DemoReply::word_pause(request) {
             None => events.boxed(),
             Some(pace) => events.then(move |event| tokio::time::sleep(pace).map(|()| event)).boxed(),
         })

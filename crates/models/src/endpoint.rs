@@ -5,21 +5,26 @@ use std::net::IpAddr;
 use capstan_hooks::contracts::{ModelError, ModelErrorKind};
 use reqwest::Url;
 
-use crate::Wire;
-use crate::http::Reach;
+use crate::WireProtocol;
+use crate::http_clients::TransportKind;
 
 /// The address requests of one model are posted to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Endpoint {
+pub(crate) struct ModelEndpoint {
     /// The URL requests are posted to.
     pub url: Url,
     /// Whether it is the provider's own because no other was set.
     pub is_default: bool,
 }
 
-impl Endpoint {
+impl ModelEndpoint {
     /// Reads a base URL as people write it: with or without a slash at the end, or with the path requests go to.
-    pub(crate) fn parse(provider: &str, wire: Wire, base: Option<&str>, model: &str) -> Result<Self, ModelError> {
+    pub(crate) fn parse(
+        provider: &str,
+        wire: WireProtocol,
+        base: Option<&str>,
+        model: &str,
+    ) -> Result<Self, ModelError> {
         let base = base.map(str::trim).filter(|base| !base.is_empty());
         let url = Url::parse(base.unwrap_or(wire.default_base())).ok();
         let Some(mut url) = url.filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host()) else {
@@ -44,32 +49,32 @@ impl Endpoint {
     }
 
     /// How it is reached.
-    pub(crate) fn reach(&self) -> Reach {
+    pub(crate) fn transport(&self) -> TransportKind {
         let host = self.url.host_str().unwrap_or_default();
         let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
         match self.url.scheme() {
-            "https" => Reach::Encrypted,
-            _ if host == "localhost" || address.is_ok_and(|address| address.is_loopback()) => Reach::Local,
-            _ => Reach::Plain,
+            "https" => TransportKind::Encrypted,
+            _ if host == "localhost" || address.is_ok_and(|address| address.is_loopback()) => TransportKind::Local,
+            _ => TransportKind::Plain,
         }
     }
 }
 
-fn set_path(url: &mut Url, wire: Wire, model: &str) {
+fn set_path(url: &mut Url, wire: WireProtocol, model: &str) {
     let written = url.path().trim_end_matches('/').to_owned();
     match wire {
-        Wire::OpenAi | Wire::OpenRouter => url.set_path(&with_end(&written, "/chat/completions")),
-        Wire::OpenAiResponses => url.set_path(&with_end(&written, "/responses")),
-        Wire::Anthropic => {
+        WireProtocol::OpenAi | WireProtocol::OpenRouter => url.set_path(&with_suffix(&written, "/chat/completions")),
+        WireProtocol::OpenAiResponses => url.set_path(&with_suffix(&written, "/responses")),
+        WireProtocol::Anthropic => {
             let base = written.strip_suffix("/messages").unwrap_or(&written);
-            url.set_path(&with_end(&with_end(base, "/v1"), "/messages"));
+            url.set_path(&with_suffix(&with_suffix(base, "/v1"), "/messages"));
         }
-        Wire::Ollama => {
+        WireProtocol::Ollama => {
             let ends = ["/api/chat", "/api", "/v1"];
             let base = ends.iter().find_map(|end| written.strip_suffix(end)).unwrap_or(&written);
-            url.set_path(&with_end(base, "/api/chat"));
+            url.set_path(&with_suffix(base, "/api/chat"));
         }
-        Wire::Gemini => {
+        WireProtocol::Gemini => {
             url.set_path(if written.is_empty() { "/v1beta" } else { &written });
             let name = model.strip_prefix("models/").unwrap_or(model);
             let folder = if name.contains('/') { None } else { Some("models") };
@@ -82,29 +87,36 @@ fn set_path(url: &mut Url, wire: Wire, model: &str) {
     }
 }
 
-fn with_end(path: &str, end: &str) -> String {
+fn with_suffix(path: &str, end: &str) -> String {
     format!("{}{end}", path.strip_suffix(end).unwrap_or(path))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Endpoint;
-    use crate::Wire;
-    use crate::http::Reach;
+    use super::ModelEndpoint;
+    use crate::WireProtocol;
+    use crate::http_clients::TransportKind;
 
-    fn url(wire: Wire, base: &str) -> String {
-        Endpoint::parse("p", wire, Some(base), "m").unwrap().url.to_string()
+    fn endpoint_url(wire: WireProtocol, base: &str) -> String {
+        ModelEndpoint::parse("p", wire, Some(base), "m").unwrap().url.to_string()
     }
 
     #[test]
     fn a_base_url_is_taken_as_people_write_it() {
         let expected = "http://127.0.0.1:1234/v1/chat/completions";
         for base in ["/v1", "/v1/", "/v1//", "/v1/chat/completions", "/v1/chat/completions/"] {
-            assert_eq!(url(Wire::OpenAi, &format!(" http://127.0.0.1:1234{base}\n")), expected, "{base}");
+            assert_eq!(
+                endpoint_url(WireProtocol::OpenAi, &format!(" http://127.0.0.1:1234{base}\n")),
+                expected,
+                "{base}"
+            );
         }
-        assert_eq!(url(Wire::OpenAi, "http://localhost:8080"), "http://localhost:8080/chat/completions");
         assert_eq!(
-            url(Wire::OpenAi, "https://x.example/v1?version=2"),
+            endpoint_url(WireProtocol::OpenAi, "http://localhost:8080"),
+            "http://localhost:8080/chat/completions"
+        );
+        assert_eq!(
+            endpoint_url(WireProtocol::OpenAi, "https://x.example/v1?version=2"),
             "https://x.example/v1/chat/completions?version=2"
         );
     }
@@ -112,21 +124,26 @@ mod tests {
     #[test]
     fn each_provider_has_a_path_of_its_own() {
         for base in ["http://h", "http://h/", "http://h/v1", "http://h/v1/messages"] {
-            assert_eq!(url(Wire::Anthropic, base), "http://h/v1/messages", "{base}");
+            assert_eq!(endpoint_url(WireProtocol::Anthropic, base), "http://h/v1/messages", "{base}");
         }
         for base in ["http://h", "http://h/api", "http://h/v1/", "http://h/api/chat"] {
-            assert_eq!(url(Wire::Ollama, base), "http://h/api/chat", "{base}");
+            assert_eq!(endpoint_url(WireProtocol::Ollama, base), "http://h/api/chat", "{base}");
         }
         for base in ["http://h", "http://h/v1beta/"] {
-            assert_eq!(url(Wire::Gemini, base), "http://h/v1beta/models/m:streamGenerateContent?alt=sse", "{base}");
+            assert_eq!(
+                endpoint_url(WireProtocol::Gemini, base),
+                "http://h/v1beta/models/m:streamGenerateContent?alt=sse",
+                "{base}"
+            );
         }
-        assert_eq!(url(Wire::OpenAiResponses, "http://h/v1"), "http://h/v1/responses");
-        assert_eq!(url(Wire::OpenRouter, "http://h/api/v1"), "http://h/api/v1/chat/completions");
+        assert_eq!(endpoint_url(WireProtocol::OpenAiResponses, "http://h/v1"), "http://h/v1/responses");
+        assert_eq!(endpoint_url(WireProtocol::OpenRouter, "http://h/api/v1"), "http://h/api/v1/chat/completions");
     }
 
     #[test]
     fn the_name_of_a_model_stays_within_its_path() {
-        let of = |model| Endpoint::parse("p", Wire::Gemini, Some("http://h"), model).unwrap().url.to_string();
+        let of =
+            |model| ModelEndpoint::parse("p", WireProtocol::Gemini, Some("http://h"), model).unwrap().url.to_string();
         assert_eq!(of("models/m"), "http://h/v1beta/models/m:streamGenerateContent?alt=sse");
         assert_eq!(of("tunedModels/m"), "http://h/v1beta/tunedModels/m:streamGenerateContent?alt=sse");
         assert_eq!(of("../../x?y"), "http://h/v1beta/x%3Fy:streamGenerateContent?alt=sse");
@@ -135,7 +152,7 @@ mod tests {
     #[test]
     fn without_a_base_url_it_is_the_provider_itself() {
         for base in [None, Some(""), Some("  ")] {
-            let endpoint = Endpoint::parse("openai", Wire::OpenAi, base, "m").unwrap();
+            let endpoint = ModelEndpoint::parse("openai", WireProtocol::OpenAi, base, "m").unwrap();
             assert!(endpoint.is_default);
             assert_eq!(endpoint.url.as_str(), "https://api.openai.com/v1/chat/completions");
         }
@@ -143,25 +160,25 @@ mod tests {
 
     #[test]
     fn a_server_on_this_machine_is_told_from_others() {
-        let reach = |base| Endpoint::parse("p", Wire::OpenAi, Some(base), "m").unwrap().reach();
+        let reach = |base| ModelEndpoint::parse("p", WireProtocol::OpenAi, Some(base), "m").unwrap().transport();
         for base in ["http://localhost:1", "http://127.0.0.2:1/v1", "http://[::1]:8080"] {
-            assert_eq!(reach(base), Reach::Local, "{base}");
+            assert_eq!(reach(base), TransportKind::Local, "{base}");
         }
-        assert_eq!(reach("http://10.0.0.1:1"), Reach::Plain);
-        assert_eq!(reach("https://localhost:1"), Reach::Encrypted);
+        assert_eq!(reach("http://10.0.0.1:1"), TransportKind::Plain);
+        assert_eq!(reach("https://localhost:1"), TransportKind::Encrypted);
     }
 
     #[test]
     fn what_is_no_url_is_refused_without_repeating_it() {
         for base in ["127.0.0.1:1234/v1", "user:secret@host/v1", "ftp://host/v1", "not a url"] {
-            let error = Endpoint::parse("p", Wire::OpenAi, Some(base), "m").unwrap_err();
+            let error = ModelEndpoint::parse("p", WireProtocol::OpenAi, Some(base), "m").unwrap_err();
             assert!(!error.message.contains("secret"), "{error}");
         }
     }
 
     #[test]
     fn credentials_in_the_url_are_not_shown() {
-        let endpoint = Endpoint::parse("p", Wire::OpenAi, Some("https://u:pw@host:8443/v1"), "m").unwrap();
+        let endpoint = ModelEndpoint::parse("p", WireProtocol::OpenAi, Some("https://u:pw@host:8443/v1"), "m").unwrap();
         assert_eq!(endpoint.origin(), "https://host:8443");
     }
 }

@@ -11,17 +11,17 @@
 mod clock;
 pub mod demo;
 mod endpoint;
-mod exchange;
-mod failure;
-mod frames;
-mod http;
+mod error_redactor;
+mod frame_decoder;
+mod http_clients;
+mod http_exchange;
 mod provider;
-mod redact;
+mod provider_error;
 mod retry;
 pub mod wire;
 
 pub use clock::Clock;
-pub use demo::Demo;
-pub use http::Http;
-pub use provider::{Provider, Settings};
-pub use wire::Wire;
+pub use demo::DemoProvider;
+pub use http_clients::HttpClients;
+pub use provider::{Provider, ProviderOptions};
+pub use wire::WireProtocol;

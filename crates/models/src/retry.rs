@@ -9,73 +9,81 @@ use serde_json::Value;
 
 /// Whether it may help to try again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Again {
+pub(crate) enum RetryPolicy {
     /// It will not.
     Never,
     /// It may be over in a moment, or stay so.
     Once,
     /// It may.
-    Later,
+    Backoff,
 }
 
 /// The wait before the first new try; it doubles from try to try.
-const FIRST: Duration = Duration::from_millis(500);
+const INITIAL_RETRY_DELAY: Duration = Duration::from_millis(500);
 /// The longest wait that nobody asked for.
-const LONGEST: Duration = Duration::from_secs(16);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(16);
 /// The longest wait a provider may ask for. One that wants more is not waited for.
-const LONGEST_ASKED: Duration = Duration::from_mins(1);
+const MAX_REQUESTED_RETRY_DELAY: Duration = Duration::from_mins(1);
 
 /// How long to wait before the next try, if there is to be one.
 ///
 /// `tries` says how many tries were made again so far, `allowed` how many may be; `asked` is what the provider asks
 /// for, `chance` a number from 0 to 1 that keeps many clients from coming back at the same moment.
-pub(crate) fn wait(again: Again, tries: u32, allowed: u32, asked: Option<Duration>, chance: f64) -> Option<Duration> {
+pub(crate) fn retry_delay(
+    again: RetryPolicy,
+    tries: u32,
+    allowed: u32,
+    asked: Option<Duration>,
+    chance: f64,
+) -> Option<Duration> {
     let allowed = match again {
-        Again::Never => 0,
-        Again::Once => allowed.min(1),
-        Again::Later => allowed,
+        RetryPolicy::Never => 0,
+        RetryPolicy::Once => allowed.min(1),
+        RetryPolicy::Backoff => allowed,
     };
-    if tries >= allowed || asked.is_some_and(|asked| asked > LONGEST_ASKED) {
+    if tries >= allowed || asked.is_some_and(|asked| asked > MAX_REQUESTED_RETRY_DELAY) {
         return None;
     }
-    let backoff = FIRST.saturating_mul(1 << tries.min(16)).min(LONGEST);
+    let backoff = INITIAL_RETRY_DELAY.saturating_mul(1 << tries.min(16)).min(MAX_RETRY_DELAY);
     let own = backoff.mul_f64(0.5 + chance.clamp(0.0, 1.0) / 2.0);
     // A little over what was asked for, and never under it.
-    Some(asked.map_or(own, |asked| asked + own.min(FIRST).mul_f64(0.2)))
+    Some(asked.map_or(own, |asked| asked + own.min(INITIAL_RETRY_DELAY).mul_f64(0.2)))
 }
 
 /// A number from 0 to 1. The keys of a hash map are random, and that is random enough here.
-pub(crate) fn chance() -> f64 {
+pub(crate) fn random_fraction() -> f64 {
     let random = RandomState::new().build_hasher().finish();
     f64::from(u32::try_from(random >> 32).unwrap_or_default()) / f64::from(u32::MAX)
 }
 
 /// What a provider says about coming back.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) struct Asked {
+pub(crate) struct RetryAdvice {
     /// After how long.
     pub after: Option<Duration>,
     /// Whether to come back at all, where it says so.
-    pub should: Option<bool>,
+    pub should_retry: Option<bool>,
 }
 
 /// Reads headers and body of a refusal.
-pub(crate) fn asked(headers: &HeaderMap, body: &str, now: Timestamp) -> Asked {
+pub(crate) fn parse_retry_advice(headers: &HeaderMap, body: &str, now: Timestamp) -> RetryAdvice {
     let text = |name: &str| headers.get(name)?.to_str().ok().map(str::trim);
     let milliseconds = text("retry-after-ms").and_then(seconds).map(|time| time / 1000);
-    let plain = || text("retry-after").and_then(|text| seconds(text).or_else(|| until_date(text, now)));
-    let after = milliseconds.or_else(plain).or_else(|| reset(headers, now)).or_else(|| retry_info(body));
+    let plain = || text("retry-after").and_then(|text| seconds(text).or_else(|| duration_until_date(text, now)));
+    let after =
+        milliseconds.or_else(plain).or_else(|| rate_limit_reset(headers, now)).or_else(|| parse_retry_info(body));
     let should = text("x-should-retry").and_then(|text| text.parse().ok());
-    Asked { after, should }
+    RetryAdvice { after, should_retry: should }
 }
 
 /// When the limit that was reached is lifted, in the headers of `OpenAI`, Anthropic and `OpenRouter`.
-fn reset(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
+fn rate_limit_reset(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     let text = |name: String| headers.get(name)?.to_str().ok().map(str::trim);
     let of = |remaining: String, reset: String| {
         let used_up = text(remaining).is_none_or(|left| left == "0");
         let reset = text(reset)?;
-        let wait = span(reset).or_else(|| until_date(reset, now)).or_else(|| until_milliseconds(reset, now));
+        let wait =
+            parse_span(reset).or_else(|| duration_until_date(reset, now)).or_else(|| duration_until_millis(reset, now));
         wait.filter(|_| used_up)
     };
     let openai = ["requests", "tokens"]
@@ -89,10 +97,10 @@ fn reset(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
 }
 
 /// `RetryInfo` in the body, as Gemini has it.
-fn retry_info(body: &str) -> Option<Duration> {
+fn parse_retry_info(body: &str) -> Option<Duration> {
     let body: Value = serde_json::from_str(body).ok()?;
     let details = body.pointer("/error/details")?.as_array()?;
-    details.iter().find_map(|detail| span(detail.get("retryDelay")?.as_str()?))
+    details.iter().find_map(|detail| parse_span(detail.get("retryDelay")?.as_str()?))
 }
 
 fn seconds(text: &str) -> Option<Duration> {
@@ -100,7 +108,7 @@ fn seconds(text: &str) -> Option<Duration> {
 }
 
 /// A span such as `6m0s`, `1.5s` or `20ms`.
-fn span(text: &str) -> Option<Duration> {
+fn parse_span(text: &str) -> Option<Duration> {
     let mut total = Duration::ZERO;
     let mut rest = text;
     while !rest.is_empty() {
@@ -122,13 +130,13 @@ fn span(text: &str) -> Option<Duration> {
     (!text.is_empty()).then_some(total)
 }
 
-fn until_date(text: &str, now: Timestamp) -> Option<Duration> {
+fn duration_until_date(text: &str, now: Timestamp) -> Option<Duration> {
     let http = || jiff::fmt::rfc2822::parse(text).ok().map(|date| date.timestamp());
     let date = text.parse::<Timestamp>().ok().or_else(http)?;
     Some(Duration::try_from(date.duration_since(now)).unwrap_or_default())
 }
 
-fn until_milliseconds(text: &str, now: Timestamp) -> Option<Duration> {
+fn duration_until_millis(text: &str, now: Timestamp) -> Option<Duration> {
     let date = Timestamp::from_millisecond(text.parse().ok()?).ok()?;
     Some(Duration::try_from(date.duration_since(now)).unwrap_or_default())
 }
@@ -140,71 +148,82 @@ mod tests {
     use jiff::Timestamp;
     use reqwest::header::{HeaderMap, HeaderName};
 
-    use super::{Again, Asked, asked, chance, wait};
+    use super::{RetryAdvice, RetryPolicy, parse_retry_advice, random_fraction, retry_delay};
 
     const fn seconds(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
     }
 
-    fn now() -> Timestamp {
+    fn test_now() -> Timestamp {
         "2026-11-16T03:00:00Z".parse().unwrap()
     }
 
-    fn after(headers: &[(&'static str, &str)], body: &str) -> Option<Duration> {
+    fn advised_delay(headers: &[(&'static str, &str)], body: &str) -> Option<Duration> {
         let headers: HeaderMap =
             headers.iter().map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap())).collect();
-        asked(&headers, body, now()).after
+        parse_retry_advice(&headers, body, test_now()).after
     }
 
     #[test]
     fn a8_waits_double_within_bounds_and_end() {
-        let waits: Vec<Option<Duration>> = (0..4).map(|tries| wait(Again::Later, tries, 3, None, 1.0)).collect();
+        let waits: Vec<Option<Duration>> =
+            (0..4).map(|tries| retry_delay(RetryPolicy::Backoff, tries, 3, None, 1.0)).collect();
         assert_eq!(waits, [Some(Duration::from_millis(500)), Some(seconds(1)), Some(seconds(2)), None]);
-        assert_eq!(wait(Again::Later, 0, 3, None, 0.0), Some(Duration::from_millis(250)), "chance halves it at most");
-        assert_eq!(wait(Again::Later, 40, 50, None, 1.0), Some(seconds(16)));
-        assert_eq!(wait(Again::Once, 1, 3, None, 1.0), None);
-        assert_eq!(wait(Again::Never, 0, 3, None, 1.0), None);
-        assert_eq!(wait(Again::Later, 0, 0, None, 1.0), None);
+        assert_eq!(
+            retry_delay(RetryPolicy::Backoff, 0, 3, None, 0.0),
+            Some(Duration::from_millis(250)),
+            "chance halves it at most"
+        );
+        assert_eq!(retry_delay(RetryPolicy::Backoff, 40, 50, None, 1.0), Some(seconds(16)));
+        assert_eq!(retry_delay(RetryPolicy::Once, 1, 3, None, 1.0), None);
+        assert_eq!(retry_delay(RetryPolicy::Never, 0, 3, None, 1.0), None);
+        assert_eq!(retry_delay(RetryPolicy::Backoff, 0, 0, None, 1.0), None);
     }
 
     #[test]
     fn a8_what_a_provider_asks_for_is_waited_for_unless_it_is_too_long() {
-        let waited = wait(Again::Later, 0, 3, Some(seconds(7)), 1.0).unwrap();
+        let waited = retry_delay(RetryPolicy::Backoff, 0, 3, Some(seconds(7)), 1.0).unwrap();
         assert!(waited >= seconds(7) && waited < seconds(8), "{waited:?}");
-        assert_eq!(wait(Again::Later, 0, 3, Some(seconds(61)), 1.0), None);
+        assert_eq!(retry_delay(RetryPolicy::Backoff, 0, 3, Some(seconds(61)), 1.0), None);
     }
 
     #[test]
     fn a8_providers_say_in_many_ways_when_to_come_back() {
-        assert_eq!(after(&[("retry-after", "3")], ""), Some(seconds(3)));
-        assert_eq!(after(&[("retry-after", "1.5")], ""), Some(Duration::from_millis(1500)));
-        assert_eq!(after(&[("retry-after-ms", "250"), ("retry-after", "1")], ""), Some(Duration::from_millis(250)));
-        assert_eq!(after(&[("retry-after", "Mon, 16 Nov 2026 03:00:09 GMT")], ""), Some(seconds(9)));
-        assert_eq!(after(&[("retry-after", "Mon, 16 Nov 2026 02:00:00 GMT")], ""), Some(seconds(0)));
+        assert_eq!(advised_delay(&[("retry-after", "3")], ""), Some(seconds(3)));
+        assert_eq!(advised_delay(&[("retry-after", "1.5")], ""), Some(Duration::from_millis(1500)));
+        assert_eq!(
+            advised_delay(&[("retry-after-ms", "250"), ("retry-after", "1")], ""),
+            Some(Duration::from_millis(250))
+        );
+        assert_eq!(advised_delay(&[("retry-after", "Mon, 16 Nov 2026 03:00:09 GMT")], ""), Some(seconds(9)));
+        assert_eq!(advised_delay(&[("retry-after", "Mon, 16 Nov 2026 02:00:00 GMT")], ""), Some(seconds(0)));
         let openai = [("x-ratelimit-remaining-tokens", "0"), ("x-ratelimit-reset-tokens", "1m2.5s")];
-        assert_eq!(after(&openai, ""), Some(Duration::from_millis(62_500)));
+        assert_eq!(advised_delay(&openai, ""), Some(Duration::from_millis(62_500)));
         let other_limit = [("x-ratelimit-remaining-requests", "59"), ("x-ratelimit-reset-requests", "6m0s")];
-        assert_eq!(after(&other_limit, ""), None, "that limit was not reached");
+        assert_eq!(advised_delay(&other_limit, ""), None, "that limit was not reached");
         let anthropic = [
             ("anthropic-ratelimit-requests-remaining", "0"),
             ("anthropic-ratelimit-requests-reset", "2026-11-16T03:00:11Z"),
         ];
-        assert_eq!(after(&anthropic, ""), Some(seconds(11)));
-        assert_eq!(after(&[("x-ratelimit-reset", "1794798005000")], ""), Some(seconds(5)));
+        assert_eq!(advised_delay(&anthropic, ""), Some(seconds(11)));
+        assert_eq!(advised_delay(&[("x-ratelimit-reset", "1794798005000")], ""), Some(seconds(5)));
         let gemini = r#"{"error": {"details": [{"@type": "x"}, {"@type": "RetryInfo", "retryDelay": "17s"}]}}"#;
-        assert_eq!(after(&[], gemini), Some(seconds(17)));
-        assert_eq!(after(&[("retry-after", "soon")], "soon"), None);
+        assert_eq!(advised_delay(&[], gemini), Some(seconds(17)));
+        assert_eq!(advised_delay(&[("retry-after", "soon")], "soon"), None);
     }
 
     #[test]
     fn a_provider_may_say_whether_to_come_back_at_all() {
         let headers = HeaderMap::from_iter([(HeaderName::from_static("x-should-retry"), "false".parse().unwrap())]);
-        assert_eq!(asked(&headers, "", now()), Asked { after: None, should: Some(false) });
+        assert_eq!(
+            parse_retry_advice(&headers, "", test_now()),
+            RetryAdvice { after: None, should_retry: Some(false) }
+        );
     }
 
     #[test]
     fn chance_lies_between_nothing_and_all() {
-        let chances: Vec<f64> = (0..50).map(|_| chance()).collect();
+        let chances: Vec<f64> = (0..50).map(|_| random_fraction()).collect();
         assert!(chances.iter().all(|chance| (0.0..=1.0).contains(chance)), "{chances:?}");
         assert!(chances.windows(2).any(|pair| pair[0].total_cmp(&pair[1]).is_ne()), "{chances:?}");
     }

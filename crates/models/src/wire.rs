@@ -6,34 +6,34 @@
 //! goes back to the model that made it and to no other.
 
 mod anthropic;
-mod chat;
-mod effort;
-mod figures;
-mod fit;
+mod encoded_tools;
 mod gemini;
+mod message_parts;
 mod ollama;
-mod opaque;
-mod parts;
-mod reader;
-mod responses;
-mod tools;
+mod openai_chat;
+mod openai_responses;
+mod provider_data;
+mod reasoning_effort;
+mod response_reader;
+mod sanitize;
+mod usage_counts;
 
 use capstan_hooks::contracts::{RequestBody, ToolList};
-use capstan_protocol::{Map, ModelRequest, ToolSpec};
+use capstan_protocol::{JsonObject, ModelRequest, ToolSpec};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 
-use crate::endpoint::Endpoint;
-use crate::frames::Framing;
-pub(crate) use anthropic::BETA;
-pub(crate) use fit::fitting;
-pub(crate) use opaque::Speaker;
-pub(crate) use reader::{Progress, Reader};
-pub(crate) use tools::WrittenTools;
+use crate::endpoint::ModelEndpoint;
+use crate::frame_decoder::FrameFormat;
+pub(crate) use anthropic::BETA_HEADER;
+pub(crate) use encoded_tools::EncodedToolsCache;
+pub(crate) use provider_data::ModelOrigin;
+pub(crate) use response_reader::{FrameProgress, ResponseReader};
+pub(crate) use sanitize::sanitize_request;
 
 /// A kind of provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Wire {
+pub enum WireProtocol {
     /// `OpenAI` chat, and every server that speaks it.
     OpenAi,
     /// `OpenAI` Responses.
@@ -48,9 +48,9 @@ pub enum Wire {
     Ollama,
 }
 
-impl Wire {
+impl WireProtocol {
     /// Every one of them.
-    pub const ALL: [Self; 6] =
+    pub const PROTOCOLS: [Self; 6] =
         [Self::OpenAi, Self::OpenAiResponses, Self::Anthropic, Self::Gemini, Self::OpenRouter, Self::Ollama];
 
     /// The name, which is also that of the provider it is made for.
@@ -67,7 +67,7 @@ impl Wire {
 
     /// The wire of this name.
     pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|wire| wire.name() == name)
+        Self::PROTOCOLS.into_iter().find(|wire| wire.name() == name)
     }
 
     /// Where its provider is when nobody says otherwise.
@@ -83,7 +83,7 @@ impl Wire {
 
     /// Scheme, host and port that requests go to with this base URL; nothing where it is none.
     pub fn origin(self, base: Option<&str>) -> Option<String> {
-        Endpoint::parse(self.name(), self, base, "").ok().map(|endpoint| endpoint.origin())
+        ModelEndpoint::parse(self.name(), self, base, "").ok().map(|endpoint| endpoint.origin())
     }
 
     /// Whether its provider, at its own address, answers nobody without a key.
@@ -123,38 +123,38 @@ impl Wire {
             Self::Gemini => ("x-goog-api-key", key.clone()),
         });
         let version = (self == Self::Anthropic).then_some(("anthropic-version", "2023-06-01"));
-        let beta = (self == Self::Anthropic).then(|| anthropic::beta(model)).flatten();
+        let beta = (self == Self::Anthropic).then(|| anthropic::beta_header(model)).flatten();
         let plain = version.into_iter().chain(beta).map(|(name, value)| (name, SecretString::from(value)));
         key.into_iter().chain(plain).collect()
     }
 
     /// How answers are cut into frames.
-    pub(crate) fn framing(self) -> Framing {
-        if self == Self::Ollama { Framing::Lines } else { Framing::Events }
+    pub(crate) fn frame_format(self) -> FrameFormat {
+        if self == Self::Ollama { FrameFormat::JsonLines } else { FrameFormat::ServerSentEvents }
     }
 
     /// The tools of a request.
-    pub(crate) fn tools(self, tools: &[ToolSpec]) -> ToolList {
+    pub(crate) fn encode_tools(self, tools: &[ToolSpec]) -> ToolList {
         match self {
-            Self::OpenAi | Self::OpenRouter | Self::Ollama => tools.iter().map(chat::tool).collect(),
-            Self::OpenAiResponses => tools.iter().map(responses::tool).collect(),
-            Self::Anthropic => tools.iter().map(anthropic::tool).collect(),
-            Self::Gemini => gemini::tools(tools),
+            Self::OpenAi | Self::OpenRouter | Self::Ollama => tools.iter().map(openai_chat::encode_tool).collect(),
+            Self::OpenAiResponses => tools.iter().map(openai_responses::encode_tool).collect(),
+            Self::Anthropic => tools.iter().map(anthropic::encode_tool).collect(),
+            Self::Gemini => gemini::encode_tools(tools),
         }
     }
 
     /// The body of a request to the provider of this name. It must be [`fitting`].
     pub(crate) fn body(self, provider: &str, request: &ModelRequest) -> RequestBody {
-        self.body_with(provider, request, self.tools(&request.tools))
+        self.body_with_tools(provider, request, self.encode_tools(&request.tools))
     }
 
     /// The body of a request whose tools are [written](Self::tools) already.
-    pub(crate) fn body_with(self, provider: &str, request: &ModelRequest, tools: ToolList) -> RequestBody {
-        let to = &Speaker::new(provider, request.model.name());
+    pub(crate) fn body_with_tools(self, provider: &str, request: &ModelRequest, tools: ToolList) -> RequestBody {
+        let to = &ModelOrigin::new(provider, request.model.name());
         match self {
-            Self::OpenAi => chat::body(chat::Flavour::Plain, to, request, tools),
-            Self::OpenRouter => chat::body(chat::Flavour::OpenRouter, to, request, tools),
-            Self::OpenAiResponses => responses::body(to, request, tools),
+            Self::OpenAi => openai_chat::body(openai_chat::ChatDialect::OpenAi, to, request, tools),
+            Self::OpenRouter => openai_chat::body(openai_chat::ChatDialect::OpenRouter, to, request, tools),
+            Self::OpenAiResponses => openai_responses::body(to, request, tools),
             Self::Anthropic => anthropic::body(to, request, tools),
             Self::Gemini => gemini::body(to, request, tools),
             Self::Ollama => ollama::body(to, request, tools),
@@ -162,13 +162,13 @@ impl Wire {
     }
 
     /// Reads one answer of this model.
-    pub(crate) fn reader(self, speaker: Speaker) -> Box<dyn Reader> {
+    pub(crate) fn reader(self, speaker: ModelOrigin) -> Box<dyn ResponseReader> {
         match self {
-            Self::OpenAi | Self::OpenRouter => Box::new(chat::Answer::new(speaker)),
-            Self::OpenAiResponses => Box::new(responses::Answer::new(speaker)),
-            Self::Anthropic => Box::new(anthropic::Answer::new(speaker)),
-            Self::Gemini => Box::new(gemini::Answer::new(speaker)),
-            Self::Ollama => Box::new(ollama::Answer::new(speaker)),
+            Self::OpenAi | Self::OpenRouter => Box::new(openai_chat::OpenAiChatReader::new(speaker)),
+            Self::OpenAiResponses => Box::new(openai_responses::OpenAiResponsesReader::new(speaker)),
+            Self::Anthropic => Box::new(anthropic::AnthropicReader::new(speaker)),
+            Self::Gemini => Box::new(gemini::GeminiReader::new(speaker)),
+            Self::Ollama => Box::new(ollama::OllamaReader::new(speaker)),
         }
     }
 }
@@ -194,15 +194,15 @@ impl Wire {
 /// );
 /// ```
 pub fn openai_body(request: &ModelRequest) -> RequestBody {
-    let (wire, provider) = (Wire::OpenAi, Wire::OpenAi.name());
-    wire.body(provider, &fitting(wire, provider, request))
+    let (wire, provider) = (WireProtocol::OpenAi, WireProtocol::OpenAi.name());
+    wire.body(provider, &sanitize_request(wire, provider, request))
 }
 
 /// Puts what the configuration wants sent over what a wire sends; objects are joined, anything else is replaced.
-pub(crate) fn join(body: &mut Map, with: &Map) {
+pub(crate) fn merge_body(body: &mut JsonObject, with: &JsonObject) {
     for (key, value) in with {
         match (body.get_mut(key), value) {
-            (Some(Value::Object(there)), Value::Object(more)) => join(there, more),
+            (Some(Value::Object(there)), Value::Object(more)) => merge_body(there, more),
             _ => {
                 body.insert(key.clone(), value.clone());
             }

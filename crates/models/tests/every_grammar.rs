@@ -3,15 +3,17 @@
 mod common;
 
 use capstan_hooks::contracts::ModelProvider as _;
-use capstan_models::{Provider, Settings, Wire};
-use capstan_protocol::{ChatMessage, Content, ContentPart, ModelOptions, ModelRequest, Reasoning, Role, ToolCall};
+use capstan_models::{Provider, ProviderOptions, WireProtocol};
+use capstan_protocol::{
+    ChatMessage, Content, ContentPart, MessageRole, ModelOptions, ModelRequest, Reasoning, ToolCall,
+};
 use capstan_tape::conversation;
 use capstan_testing::protocol::violations;
 use proptest::prelude::*;
 
-use common::request_to;
+use common::request_for;
 
-fn text() -> impl Strategy<Value = String> {
+fn any_text() -> impl Strategy<Value = String> {
     prop_oneof![
         3 => "[a-z]{1,8}( [a-z]{1,8}){0,3}",
         1 => Just(String::new()),
@@ -20,9 +22,9 @@ fn text() -> impl Strategy<Value = String> {
     ]
 }
 
-fn content() -> impl Strategy<Value = Content> {
+fn any_content() -> impl Strategy<Value = Content> {
     let part = prop_oneof![
-        text().prop_map(ContentPart::text),
+        any_text().prop_map(ContentPart::text),
         Just(ContentPart::image("data:image/png;base64,AA==")),
         Just(ContentPart::image("https://example.com/a.png")),
         Just(ContentPart::image("https://example.com/a.gif")),
@@ -31,10 +33,10 @@ fn content() -> impl Strategy<Value = Content> {
         Just(ContentPart::image("data:image/png,AA")),
         Just(ContentPart::Other([("type".to_owned(), "input_audio".into())].into_iter().collect())),
     ];
-    prop_oneof![3 => text().prop_map(Content::Text), 1 => prop::collection::vec(part, 0..4).prop_map(Content::Parts)]
+    prop_oneof![3 => any_text().prop_map(Content::Text), 1 => prop::collection::vec(part, 0..4).prop_map(Content::Parts)]
 }
 
-fn id() -> impl Strategy<Value = String> {
+fn any_call_id() -> impl Strategy<Value = String> {
     prop_oneof![
         "[abc]",
         Just(String::new()),
@@ -45,47 +47,52 @@ fn id() -> impl Strategy<Value = String> {
     ]
 }
 
-fn name() -> impl Strategy<Value = String> {
+fn any_tool_name() -> impl Strategy<Value = String> {
     prop_oneof!["[a-z_]{1,6}", Just("fs.read".to_owned()), Just("läs/en()".to_owned()), "[a-z.]{60,70}"]
 }
 
-fn call() -> impl Strategy<Value = ToolCall> {
-    let arguments =
-        prop_oneof!["\\{\\}", Just("{\"a\": 1}".to_owned()), Just("{not".to_owned()), Just("[1]".to_owned()), text()];
-    (id(), name(), arguments).prop_map(|(id, name, arguments)| ToolCall::new(id, name, arguments))
+fn any_call() -> impl Strategy<Value = ToolCall> {
+    let arguments = prop_oneof![
+        "\\{\\}",
+        Just("{\"a\": 1}".to_owned()),
+        Just("{not".to_owned()),
+        Just("[1]".to_owned()),
+        any_text()
+    ];
+    (any_call_id(), any_tool_name(), arguments).prop_map(|(id, name, arguments)| ToolCall::new(id, name, arguments))
 }
 
-fn message() -> impl Strategy<Value = ChatMessage> {
-    let with_calls = (content(), prop::collection::vec(call(), 1..4));
+fn any_message() -> impl Strategy<Value = ChatMessage> {
+    let with_calls = (any_content(), prop::collection::vec(any_call(), 1..4));
     prop_oneof![
-        content().prop_map(ChatMessage::user),
-        content().prop_map(ChatMessage::assistant),
-        content().prop_map(|content| ChatMessage { role: Role::System, ..ChatMessage::user(content) }),
-        with_calls.prop_map(|(content, calls)| ChatMessage { content, ..ChatMessage::calls(calls) }),
-        (id(), content()).prop_map(|(id, content)| ChatMessage::tool(id, "fs.read", content)),
+        any_content().prop_map(ChatMessage::user),
+        any_content().prop_map(ChatMessage::assistant),
+        any_content().prop_map(|content| ChatMessage { role: MessageRole::System, ..ChatMessage::user(content) }),
+        with_calls.prop_map(|(content, calls)| ChatMessage { content, ..ChatMessage::from_tool_calls(calls) }),
+        (any_call_id(), any_content()).prop_map(|(id, content)| ChatMessage::tool_result(id, "fs.read", content)),
     ]
 }
 
-fn path(wire: Wire) -> &'static str {
+fn endpoint_path(wire: WireProtocol) -> &'static str {
     match wire {
-        Wire::OpenAi | Wire::OpenRouter => "/v1/chat/completions",
-        Wire::OpenAiResponses => "/v1/responses",
-        Wire::Anthropic => "/v1/messages",
-        Wire::Gemini => "/v1beta/models/gemini-3-pro:streamGenerateContent",
-        Wire::Ollama => "/api/chat",
+        WireProtocol::OpenAi | WireProtocol::OpenRouter => "/v1/chat/completions",
+        WireProtocol::OpenAiResponses => "/v1/responses",
+        WireProtocol::Anthropic => "/v1/messages",
+        WireProtocol::Gemini => "/v1beta/models/gemini-3-pro:streamGenerateContent",
+        WireProtocol::Ollama => "/api/chat",
     }
 }
 
 proptest! {
     #[test]
-    fn p13_what_is_sent_obeys_the_rules_of_every_provider(messages in prop::collection::vec(message(), 0..12)) {
-        let messages = conversation::request(messages);
-        for wire in Wire::ALL {
+    fn p13_what_is_sent_obeys_the_rules_of_every_provider(messages in prop::collection::vec(any_message(), 0..12)) {
+        let messages = conversation::normalize_request(messages);
+        for wire in WireProtocol::PROTOCOLS {
             let options = ModelOptions { reasoning: Some(Reasoning::Low), max_tokens: None };
-            let request = ModelRequest { options, ..request_to(wire, messages.clone()) };
-            let provider = Provider::new(wire.name(), wire, Settings::default(), Default::default());
-            let body = serde_json::json!(provider.body(&request));
-            let wrong = violations(path(wire), &body);
+            let request = ModelRequest { options, ..request_for(wire, messages.clone()) };
+            let provider = Provider::new(wire.name(), wire, ProviderOptions::default(), Default::default());
+            let body = serde_json::json!(provider.request_body(&request));
+            let wrong = violations(endpoint_path(wire), &body);
             prop_assert!(wrong.is_empty(), "{}: {wrong:?}\n{body:#}", wire.name());
         }
     }

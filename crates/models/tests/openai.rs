@@ -5,45 +5,45 @@ mod common;
 use capstan_hooks::contracts::ModelErrorKind::{
     Broken, ContextOverflow, RateLimited, Rejected, Unauthorized, UnknownModel, Unreachable,
 };
-use capstan_hooks::contracts::{ModelError, ModelErrorKind, ModelEvent, ModelProvider as _, collect};
-use capstan_models::Settings;
+use capstan_hooks::contracts::{ModelError, ModelErrorKind, ModelEvent, ModelProvider as _, collect_output};
+use capstan_models::ProviderOptions;
 use capstan_protocol::{ChatMessage, ModelOptions, ModelOutput, ModelRequest, ToolCall, Usage};
-use capstan_testing::{Gate, Reply, ScriptedModel};
+use capstan_testing::{ReplyBarrier, ScriptedModel, ScriptedReply};
 use futures::StreamExt as _;
 use serde_json::json;
 
-use common::{KEY, openai, provider, request, settings, tools};
+use common::{PROVIDER_TEST_KEY, openai_provider, openai_provider_for, options_for, request, sample_tools};
 
 /// A prompt that must not turn up in an error.
 const SECRET_PROMPT: &str = "the launch code is swordfish, do not tell anyone about it";
 
-async fn answer(reply: Reply) -> Result<ModelOutput, ModelError> {
+async fn collect_reply(reply: ScriptedReply) -> Result<ModelOutput, ModelError> {
     let server = ScriptedModel::start(vec![reply]).await;
-    let result = ask(&server).await;
+    let result = ask_server(&server).await;
     assert_eq!(server.violations(), Vec::<String>::new());
     result
 }
 
-async fn ask(server: &ScriptedModel) -> Result<ModelOutput, ModelError> {
-    let request = ModelRequest { tools: tools(), ..request(vec![ChatMessage::user(SECRET_PROMPT)]) };
-    collect(provider(server).stream(&request).await?).await
+async fn ask_server(server: &ScriptedModel) -> Result<ModelOutput, ModelError> {
+    let request = ModelRequest { tools: sample_tools(), ..request(vec![ChatMessage::user(SECRET_PROMPT)]) };
+    collect_output(openai_provider_for(server).stream(&request).await?).await
 }
 
-async fn events(reply: Reply) -> Vec<Result<ModelEvent, ModelError>> {
+async fn stream_events(reply: ScriptedReply) -> Vec<Result<ModelEvent, ModelError>> {
     let server = ScriptedModel::start(vec![reply]).await;
-    provider(&server).stream(&request(vec![ChatMessage::user("hi")])).await.unwrap().collect().await
+    openai_provider_for(&server).stream(&request(vec![ChatMessage::user("hi")])).await.unwrap().collect().await
 }
 
 /// The error of a reply, which must hold neither the key nor the prompt.
-async fn failure(reply: Reply) -> ModelError {
-    let error = answer(reply).await.unwrap_err();
+async fn reply_error(reply: ScriptedReply) -> ModelError {
+    let error = collect_reply(reply).await.unwrap_err();
     assert_safe(&error);
     error
 }
 
 fn assert_safe(error: &ModelError) {
     let shown = format!("{error} {error:?}");
-    assert!(!shown.contains(KEY), "the key is in {shown}");
+    assert!(!shown.contains(PROVIDER_TEST_KEY), "the key is in {shown}");
     assert!(!shown.contains("swordfish"), "the prompt is in {shown}");
     assert!(shown.contains("openai"), "the provider is not in {shown}");
     assert!(shown.chars().count() < 1200, "too long: {shown}");
@@ -55,7 +55,7 @@ fn error_body(message: &str) -> String {
 
 #[tokio::test]
 async fn a8_text_streams_as_it_comes_with_usage_and_a_stop() {
-    let events = events(Reply::text_with_usage("Hello, 你好 🐋", 7, 3)).await;
+    let events = stream_events(ScriptedReply::text_with_usage("Hello, 你好 🐋", 7, 3)).await;
     let usage =
         Usage { prompt_tokens: Some(7), completion_tokens: Some(3), total_tokens: Some(10), ..Usage::default() };
     let expected = [
@@ -70,17 +70,17 @@ async fn a8_text_streams_as_it_comes_with_usage_and_a_stop() {
 
 #[tokio::test]
 async fn a8_the_first_words_arrive_while_the_model_still_speaks() {
-    let gate = Gate::new();
-    let server = ScriptedModel::start(vec![Reply::text("first second").held_at(&gate)]).await;
-    let mut stream = provider(&server).stream(&request(vec![ChatMessage::user("hi")])).await.unwrap();
+    let gate = ReplyBarrier::new();
+    let server = ScriptedModel::start(vec![ScriptedReply::text("first second").with_barrier(&gate)]).await;
+    let mut stream = openai_provider_for(&server).stream(&request(vec![ChatMessage::user("hi")])).await.unwrap();
     assert_eq!(stream.next().await, Some(Ok(ModelEvent::Text("first ".to_owned()))));
-    gate.open();
+    gate.release();
     assert_eq!(stream.next().await, Some(Ok(ModelEvent::Text("second".to_owned()))));
 }
 
 #[tokio::test]
 async fn a8_reasoning_is_told_from_text() {
-    let events = events(Reply::text("yes").with_reasoning("let me think")).await;
+    let events = stream_events(ScriptedReply::text("yes").with_reasoning("let me think")).await;
     let reasoning: String = events
         .iter()
         .filter_map(|event| match event {
@@ -94,11 +94,11 @@ async fn a8_reasoning_is_told_from_text() {
 
 #[tokio::test]
 async fn a8_tool_calls_arrive_whole_in_order_after_the_text_with_usage() {
-    let reply = Reply::tool_calls([
+    let reply = ScriptedReply::tool_calls([
         ("call_1", "bash", json!({"cmd": "echo \"你好\" && ls -la /a/long/path", "timeout_seconds": 30})),
         ("call_2", "fs_read", json!({"path": "README.md"})),
     ]);
-    let output = answer(reply.with_text("Let me see.").with_usage(20, 9)).await.unwrap();
+    let output = collect_reply(reply.with_text("Let me see.").with_usage(20, 9)).await.unwrap();
     assert_eq!(output.text, "Let me see.");
     assert_eq!(
         output.tool_calls,
@@ -114,24 +114,25 @@ async fn a8_tool_calls_arrive_whole_in_order_after_the_text_with_usage() {
 async fn a8_arguments_are_kept_as_the_model_wrote_them() {
     let written = ["{ \"b\": 1.0,  \"a\": 12345678901234567890123 }", "{\"cut\": ", "\"text\""];
     let calls = written.iter().enumerate().map(|(n, arguments)| (format!("call_{n}"), "bash".to_owned(), *arguments));
-    let output = answer(Reply::tool_calls_verbatim(calls)).await.unwrap();
+    let output = collect_reply(ScriptedReply::tool_calls_verbatim(calls)).await.unwrap();
     let got: Vec<&str> = output.tool_calls.iter().map(|call| call.function.arguments.as_str()).collect();
     assert_eq!(got, written);
 }
 
 #[tokio::test]
 async fn a_call_without_arguments_gets_an_empty_object() {
-    let output = answer(Reply::tool_calls_verbatim([("call_1", "bash", "")])).await.unwrap();
+    let output = collect_reply(ScriptedReply::tool_calls_verbatim([("call_1", "bash", "")])).await.unwrap();
     assert_eq!(output.tool_calls, [ToolCall::new("call_1", "bash", "{}")]);
 }
 
 #[tokio::test]
 async fn a8_a_long_id_goes_back_whole_to_the_server_that_gave_it() {
     let id = "x".repeat(80);
-    let server = ScriptedModel::start(vec![Reply::tool_calls([(id.as_str(), "bash", json!({}))])]).await;
-    let calls = ask(&server).await.unwrap().tool_calls;
-    let messages = vec![ChatMessage::user("go"), ChatMessage::calls(calls), ChatMessage::tool(&id, "bash", "ok")];
-    let body = provider(&server).body(&request(messages)).unwrap();
+    let server = ScriptedModel::start(vec![ScriptedReply::tool_calls([(id.as_str(), "bash", json!({}))])]).await;
+    let calls = ask_server(&server).await.unwrap().tool_calls;
+    let messages =
+        vec![ChatMessage::user("go"), ChatMessage::from_tool_calls(calls), ChatMessage::tool_result(&id, "bash", "ok")];
+    let body = openai_provider_for(&server).request_body(&request(messages)).unwrap();
     assert_eq!([&body.messages[1]["tool_calls"][0]["id"], &body.messages[2]["tool_call_id"]], [&json!(id); 2]);
 }
 
@@ -145,35 +146,38 @@ async fn a_server_that_counts_calls_from_one_makes_no_call_twice() {
         frame(json!({"delta": {}, "finish_reason": "tool_calls"})),
         "data: [DONE]\n\n".to_owned(),
     ];
-    let output = answer(Reply::raw(stream.concat())).await.unwrap();
+    let output = collect_reply(ScriptedReply::raw(stream.concat())).await.unwrap();
     assert_eq!(output.tool_calls, [ToolCall::new("a", "bash", "{}")]);
 }
 
 #[tokio::test]
 async fn the_client_is_used_again_for_the_next_call() {
-    let server = ScriptedModel::start(vec![Reply::text("one"), Reply::text("two")]).await;
-    let provider = provider(&server);
+    let server = ScriptedModel::start(vec![ScriptedReply::text("one"), ScriptedReply::text("two")]).await;
+    let provider = openai_provider_for(&server);
     for expected in ["one", "two"] {
         let stream = provider.stream(&request(vec![ChatMessage::user("hi")])).await.unwrap();
-        assert_eq!(collect(stream).await.unwrap().text, expected);
+        assert_eq!(collect_output(stream).await.unwrap().text, expected);
     }
-    assert_eq!(server.authorizations(), [Some(format!("Bearer {KEY}")), Some(format!("Bearer {KEY}"))]);
+    assert_eq!(
+        server.authorization_headers(),
+        [Some(format!("Bearer {PROVIDER_TEST_KEY}")), Some(format!("Bearer {PROVIDER_TEST_KEY}"))]
+    );
 }
 
 #[tokio::test]
 async fn a_local_endpoint_needs_no_key_and_a_slash_at_the_end_is_fine() {
-    let server = ScriptedModel::start(vec![Reply::text("hi")]).await;
+    let server = ScriptedModel::start(vec![ScriptedReply::text("hi")]).await;
     let api_base = Some(format!("{}/", server.base_url()));
-    let provider = openai(Settings { api_key: None, api_base, ..Settings::default() });
+    let provider = openai_provider(ProviderOptions { api_key: None, api_base, ..ProviderOptions::default() });
     let stream = provider.stream(&request(vec![ChatMessage::user("hi")])).await.unwrap();
-    assert_eq!(collect(stream).await.unwrap().text, "hi");
-    assert_eq!(server.authorizations(), [None]);
+    assert_eq!(collect_output(stream).await.unwrap().text, "hi");
+    assert_eq!(server.authorization_headers(), [None]);
 }
 
 #[tokio::test]
 async fn openai_itself_without_a_key_is_unauthorized_and_nothing_is_sent() {
     for api_key in [None, Some(" ".into())] {
-        let provider = openai(Settings { api_key, ..Settings::default() });
+        let provider = openai_provider(ProviderOptions { api_key, ..ProviderOptions::default() });
         let error = provider.stream(&request(vec![ChatMessage::user(SECRET_PROMPT)])).await.err().unwrap();
         assert_eq!(error.kind, Unauthorized);
         assert!(error.message.contains("CAPSTAN_API_KEY"), "{error}");
@@ -194,7 +198,7 @@ async fn each_status_becomes_its_kind_and_is_named() {
         (503, Unreachable),
     ];
     for (status, kind) in cases {
-        let error = failure(Reply::status(status, error_body("for some reason"))).await;
+        let error = reply_error(ScriptedReply::status(status, error_body("for some reason"))).await;
         assert_eq!(error.kind, kind, "{status}: {error}");
         assert!(error.message.contains(&status.to_string()), "{error}");
         assert!(error.message.contains("for some reason"), "{error}");
@@ -204,33 +208,33 @@ async fn each_status_becomes_its_kind_and_is_named() {
 #[tokio::test]
 async fn a2_a_body_about_the_length_of_the_context_is_an_overflow() {
     let body = "This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens.";
-    assert_eq!(failure(Reply::status(400, error_body(body))).await.kind, ContextOverflow);
-    assert_eq!(failure(Reply::status(500, "prompt is too long")).await.kind, ContextOverflow);
+    assert_eq!(reply_error(ScriptedReply::status(400, error_body(body))).await.kind, ContextOverflow);
+    assert_eq!(reply_error(ScriptedReply::status(500, "prompt is too long")).await.kind, ContextOverflow);
 }
 
 #[tokio::test]
 async fn no_error_repeats_the_key_or_the_prompt_a_provider_sends_back() {
     for status in [400, 401, 429, 500] {
-        let echo = format!("bad request with key {KEY}: {SECRET_PROMPT}");
-        let error = failure(Reply::status(status, error_body(&echo))).await;
+        let echo = format!("bad request with key {PROVIDER_TEST_KEY}: {SECRET_PROMPT}");
+        let error = reply_error(ScriptedReply::status(status, error_body(&echo))).await;
         assert!(error.message.contains("bad request with key [...]"), "{error}");
-        failure(Reply::status(status, echo)).await;
+        reply_error(ScriptedReply::status(status, echo)).await;
     }
-    let echo = json!({"error": {"message": format!("{KEY} {SECRET_PROMPT}")}});
-    failure(Reply::raw(format!("data: {echo}\n\n"))).await;
+    let echo = json!({"error": {"message": format!("{PROVIDER_TEST_KEY} {SECRET_PROMPT}")}});
+    reply_error(ScriptedReply::raw(format!("data: {echo}\n\n"))).await;
 }
 
 #[tokio::test]
 async fn x06_no_error_repeats_a_header_or_what_stands_in_the_address() {
     let secrets = ["team-token-4711", "hunter2", "signature-0815", "a+b%2Fc-secret", "a b/c-secret"];
     let echo = error_body(&format!("refused: {}", secrets.join(" and ")));
-    let server = ScriptedModel::start(vec![Reply::status(400, echo)]).await;
-    let provider = openai(Settings {
+    let server = ScriptedModel::start(vec![ScriptedReply::status(400, echo)]).await;
+    let provider = openai_provider(ProviderOptions {
         headers: vec![
             ("x-team".to_owned(), "team-token-4711".into()),
             ("proxy-authorization".to_owned(), "Basic hunter2".into()),
         ],
-        ..settings(format!("{}?sig=signature-0815&code=a+b%2Fc-secret", server.base_url()))
+        ..options_for(format!("{}?sig=signature-0815&code=a+b%2Fc-secret", server.base_url()))
     });
     let error = provider.stream(&request(vec![ChatMessage::user("hi")])).await.err().unwrap();
     assert!(error.message.contains("refused: [...] and"), "{error}");
@@ -242,7 +246,7 @@ async fn x06_no_error_repeats_a_header_or_what_stands_in_the_address() {
 #[tokio::test]
 async fn a_port_nobody_listens_on_is_unreachable() {
     let free = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let provider = openai(settings(format!("http://{free}/v1")));
+    let provider = openai_provider(options_for(format!("http://{free}/v1")));
     let error = provider.stream(&request(vec![ChatMessage::user(SECRET_PROMPT)])).await.err().unwrap();
     assert_eq!(error.kind, Unreachable);
     assert!(error.message.contains(&free.to_string()), "{error}");
@@ -251,7 +255,7 @@ async fn a_port_nobody_listens_on_is_unreachable() {
 
 #[tokio::test]
 async fn a_host_that_does_not_exist_is_unreachable() {
-    let provider = openai(settings("http://no-such-host.invalid/v1".to_owned()));
+    let provider = openai_provider(options_for("http://no-such-host.invalid/v1".to_owned()));
     let error = provider.stream(&request(vec![ChatMessage::user("hi")])).await.err().unwrap();
     assert_eq!(error.kind, Unreachable, "{error}");
     assert!(error.message.contains("no such host"), "{error}");
@@ -259,34 +263,39 @@ async fn a_host_that_does_not_exist_is_unreachable() {
 
 #[tokio::test]
 async fn a_cut_stream_hands_on_what_came_and_then_is_broken() {
-    let mut events = events(Reply::cut_after("half of it")).await;
+    let mut events = stream_events(ScriptedReply::disconnect_after("half of it")).await;
     let error = events.pop().unwrap().unwrap_err();
     assert_eq!(error.kind, Broken, "{error}");
     assert!(events.contains(&Ok(ModelEvent::Text("half ".to_owned()))), "{events:?}");
-    assert_eq!(failure(Reply::cut_after("half of it")).await.kind, Broken);
+    assert_eq!(reply_error(ScriptedReply::disconnect_after("half of it")).await.kind, Broken);
 }
 
 #[tokio::test]
 async fn garbage_is_broken() {
     let html = "<html><body>It works!</body></html>";
-    for reply in [Reply::garbage(), Reply::raw(html), Reply::raw(""), Reply::raw("data: [1,\n\n")] {
-        assert_eq!(failure(reply).await.kind, Broken);
+    for reply in [
+        ScriptedReply::invalid_json(),
+        ScriptedReply::raw(html),
+        ScriptedReply::raw(""),
+        ScriptedReply::raw("data: [1,\n\n"),
+    ] {
+        assert_eq!(reply_error(reply).await.kind, Broken);
     }
 }
 
 #[tokio::test]
 async fn an_end_without_a_reason_is_broken() {
     let text = "data: {\"choices\":[{\"delta\":{\"content\":\"half\"}}]}\n\n";
-    assert_eq!(failure(Reply::raw(format!("{text}data: [DONE]\n\n"))).await.kind, Broken);
-    assert_eq!(failure(Reply::raw(text)).await.kind, Broken);
+    assert_eq!(reply_error(ScriptedReply::raw(format!("{text}data: [DONE]\n\n"))).await.kind, Broken);
+    assert_eq!(reply_error(ScriptedReply::raw(text)).await.kind, Broken);
 }
 
 #[tokio::test]
 async fn an_error_in_the_stream_is_broken_unless_it_says_more() {
-    let stream = |error: serde_json::Value| Reply::raw(format!("data: {}\n\n", json!({"error": error})));
-    assert_eq!(failure(stream(json!({"message": "server had a problem"}))).await.kind, Broken);
-    assert_eq!(failure(stream(json!({"message": "slow down", "code": 429}))).await.kind, RateLimited);
-    assert_eq!(failure(stream(json!({"code": "context_length_exceeded"}))).await.kind, ContextOverflow);
+    let stream = |error: serde_json::Value| ScriptedReply::raw(format!("data: {}\n\n", json!({"error": error})));
+    assert_eq!(reply_error(stream(json!({"message": "server had a problem"}))).await.kind, Broken);
+    assert_eq!(reply_error(stream(json!({"message": "slow down", "code": 429}))).await.kind, RateLimited);
+    assert_eq!(reply_error(stream(json!({"code": "context_length_exceeded"}))).await.kind, ContextOverflow);
 }
 
 #[tokio::test]
@@ -294,32 +303,32 @@ async fn a_server_that_does_not_stream_is_understood() {
     let call = json!({"id": "c1", "type": "function", "function": {"name": "bash", "arguments": "{}"}});
     let message = json!({"role": "assistant", "content": "hi", "tool_calls": [call]});
     let whole = json!({"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]});
-    let output = answer(Reply::raw(whole.to_string())).await.unwrap();
+    let output = collect_reply(ScriptedReply::raw(whole.to_string())).await.unwrap();
     assert_eq!((output.text.as_str(), output.tool_calls), ("hi", vec![ToolCall::new("c1", "bash", "{}")]));
-    let error = failure(Reply::raw(error_body("This model's maximum context length is 8192 tokens"))).await;
+    let error = reply_error(ScriptedReply::raw(error_body("This model's maximum context length is 8192 tokens"))).await;
     assert_eq!(error.kind, ContextOverflow);
 }
 
 #[tokio::test]
 async fn a_filtered_answer_is_rejected() {
     let stream = "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"content_filter\"}]}\n\ndata: [DONE]\n\n";
-    assert_eq!(failure(Reply::raw(stream)).await.kind, Rejected);
+    assert_eq!(reply_error(ScriptedReply::raw(stream)).await.kind, Rejected);
 }
 
 #[tokio::test]
 async fn a_limit_on_tokens_goes_by_the_name_the_model_knows() {
-    let server = ScriptedModel::start_with(|_, _| Reply::text("ok")).await;
+    let server = ScriptedModel::start_with(|_, _| ScriptedReply::text("ok")).await;
     for (model, field) in [("openai:gpt-4o", "max_tokens"), ("openai:gpt-5-mini", "max_completion_tokens")] {
         let options = ModelOptions { max_tokens: Some(256), ..ModelOptions::default() };
         let model = model.parse().unwrap();
         let request = ModelRequest { model, options, ..request(vec![ChatMessage::user("hi")]) };
-        collect(provider(&server).stream(&request).await.unwrap()).await.unwrap();
+        collect_output(openai_provider_for(&server).stream(&request).await.unwrap()).await.unwrap();
         assert_eq!(server.requests().last().unwrap()[field], 256);
     }
 }
 
 #[test]
 fn settings_and_provider_do_not_show_the_key() {
-    let settings = settings("http://127.0.0.1:1/v1".to_owned());
-    assert!(!format!("{settings:?} {:?}", openai(settings.clone())).contains(KEY));
+    let settings = options_for("http://127.0.0.1:1/v1".to_owned());
+    assert!(!format!("{settings:?} {:?}", openai_provider(settings.clone())).contains(PROVIDER_TEST_KEY));
 }

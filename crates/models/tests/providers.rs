@@ -3,48 +3,48 @@
 mod common;
 
 use capstan_hooks::contracts::ModelErrorKind::{Broken, ContextOverflow, Unauthorized};
-use capstan_hooks::contracts::{ModelError, ModelEvent, ModelProvider as _, collect};
-use capstan_models::Wire;
+use capstan_hooks::contracts::{ModelError, ModelEvent, ModelProvider as _, collect_output};
+use capstan_models::WireProtocol;
 use capstan_protocol::{ChatMessage, ModelOptions, ModelOutput, ModelRequest, Reasoning, ToolCall};
-use capstan_testing::{Reply, ScriptedModel};
+use capstan_testing::{ScriptedModel, ScriptedReply};
 use futures::StreamExt as _;
 use serde_json::json;
 
-use common::{KEY, provider_of, request_to};
+use common::{PROVIDER_TEST_KEY, provider_for, request_for};
 
-async fn events(wire: Wire, reply: Reply) -> Vec<Result<ModelEvent, ModelError>> {
+async fn stream_events(wire: WireProtocol, reply: ScriptedReply) -> Vec<Result<ModelEvent, ModelError>> {
     let server = ScriptedModel::start(vec![reply]).await;
-    let stream = provider_of(wire, &server, |_| {}).stream(&request_to(wire, vec![ChatMessage::user("hi")])).await;
+    let stream = provider_for(wire, &server, |_| {}).stream(&request_for(wire, vec![ChatMessage::user("hi")])).await;
     let events = stream.unwrap_or_else(|error| futures::stream::iter([Err(error)]).boxed()).collect().await;
     assert_eq!(server.violations(), Vec::<String>::new(), "{}", wire.name());
     events
 }
 
-async fn error(wire: Wire, reply: Reply) -> ModelError {
-    let error = events(wire, reply).await.pop().unwrap().unwrap_err();
+async fn stream_error(wire: WireProtocol, reply: ScriptedReply) -> ModelError {
+    let error = stream_events(wire, reply).await.pop().unwrap().unwrap_err();
     assert!(error.message.starts_with(&format!("{}: ", wire.name())), "{error}");
-    assert!(!error.message.contains(KEY), "{error}");
+    assert!(!error.message.contains(PROVIDER_TEST_KEY), "{error}");
     error
 }
 
-fn two_calls() -> Reply {
-    Reply::tool_calls([
+fn two_calls_reply() -> ScriptedReply {
+    ScriptedReply::tool_calls([
         ("call_1", "bash", json!({"cmd": "echo \"你好\"", "timeout_seconds": 30})),
         ("call_2", "fs_read", json!({"path": "README.md"})),
     ])
 }
 
 /// Without what only the provider understands.
-fn plain(mut call: ToolCall) -> ToolCall {
+fn without_provider_data(mut call: ToolCall) -> ToolCall {
     call.extra.clear();
     call
 }
 
 #[tokio::test]
 async fn a8_text_reasoning_usage_and_a_stop_come_from_every_provider() {
-    for wire in Wire::ALL {
-        let reply = Reply::text("Hello, 你好 🐋").with_reasoning("let me think").with_usage(70, 3);
-        let events: Vec<ModelEvent> = events(wire, reply).await.into_iter().map(Result::unwrap).collect();
+    for wire in WireProtocol::PROTOCOLS {
+        let reply = ScriptedReply::text("Hello, 你好 🐋").with_reasoning("let me think").with_usage(70, 3);
+        let events: Vec<ModelEvent> = stream_events(wire, reply).await.into_iter().map(Result::unwrap).collect();
         let said = |wanted: fn(&ModelEvent) -> Option<&str>| events.iter().filter_map(wanted).collect::<String>();
         let text = said(|event| if let ModelEvent::Text(delta) = event { Some(delta) } else { None });
         let reasoning = said(|event| if let ModelEvent::Reasoning(delta) = event { Some(delta) } else { None });
@@ -62,9 +62,9 @@ async fn a8_text_reasoning_usage_and_a_stop_come_from_every_provider() {
 
 #[tokio::test]
 async fn a8_tokens_from_a_cache_are_told_in_one_way() {
-    for wire in Wire::ALL.into_iter().filter(|wire| *wire != Wire::Ollama) {
-        let reply = Reply::text("hi").with_usage(70, 3).with_cached(60);
-        let events = events(wire, reply).await;
+    for wire in WireProtocol::PROTOCOLS.into_iter().filter(|wire| *wire != WireProtocol::Ollama) {
+        let reply = ScriptedReply::text("hi").with_usage(70, 3).with_cached_tokens(60);
+        let events = stream_events(wire, reply).await;
         let usage = events.iter().flatten().find_map(|event| match event {
             ModelEvent::Usage(usage) => Some(usage.clone()),
             _ => None,
@@ -77,13 +77,13 @@ async fn a8_tokens_from_a_cache_are_told_in_one_way() {
 
 #[tokio::test]
 async fn a8_parallel_calls_arrive_whole_in_order_with_their_ids() {
-    for wire in Wire::ALL {
-        let server = ScriptedModel::start(vec![two_calls().with_text("Let me see.")]).await;
-        let provider = provider_of(wire, &server, |_| {});
-        let request = request_to(wire, vec![ChatMessage::user("hi")]);
-        let output = collect(provider.stream(&request).await.unwrap()).await.unwrap();
+    for wire in WireProtocol::PROTOCOLS {
+        let server = ScriptedModel::start(vec![two_calls_reply().with_text("Let me see.")]).await;
+        let provider = provider_for(wire, &server, |_| {});
+        let request = request_for(wire, vec![ChatMessage::user("hi")]);
+        let output = collect_output(provider.stream(&request).await.unwrap()).await.unwrap();
         assert_eq!(output.text, "Let me see.");
-        let calls: Vec<ToolCall> = output.tool_calls.into_iter().map(plain).collect();
+        let calls: Vec<ToolCall> = output.tool_calls.into_iter().map(without_provider_data).collect();
         let expected = [
             ToolCall::new("call_1", "bash", r#"{"cmd":"echo \"你好\"","timeout_seconds":30}"#),
             ToolCall::new("call_2", "fs_read", r#"{"path":"README.md"}"#),
@@ -93,7 +93,7 @@ async fn a8_parallel_calls_arrive_whole_in_order_with_their_ids() {
 }
 
 /// What stands on a tape after a step.
-fn step(output: ModelOutput) -> Vec<ChatMessage> {
+fn tape_messages(output: ModelOutput) -> Vec<ChatMessage> {
     let mut messages = Vec::new();
     if !output.text.is_empty() {
         let mut said = ChatMessage::assistant(output.text);
@@ -102,10 +102,10 @@ fn step(output: ModelOutput) -> Vec<ChatMessage> {
         }
         messages.push(said);
     }
-    let results = output.tool_calls.iter().map(|call| ChatMessage::tool(&call.id, &call.function.name, "done"));
+    let results = output.tool_calls.iter().map(|call| ChatMessage::tool_result(&call.id, &call.function.name, "done"));
     let results: Vec<ChatMessage> = results.collect();
     if !results.is_empty() {
-        messages.push(ChatMessage::calls(output.tool_calls));
+        messages.push(ChatMessage::from_tool_calls(output.tool_calls));
     }
     messages.extend(results);
     messages
@@ -116,28 +116,30 @@ async fn a8_what_only_a_provider_understands_goes_back_to_it_and_to_nobody_else(
     let script = |_: &serde_json::Value, answered: usize| {
         let call = |name: &str| (format!("call_{name}_{answered}"), "bash".to_owned(), json!({"cmd": "ls"}));
         match answered % 3 {
-            0 => Reply::tool_calls([call("a"), call("b")]).with_text("Let me see.").with_reasoning("hm, where is it"),
-            1 => Reply::tool_calls([call("c")]).with_reasoning("and now?"),
-            _ => Reply::text("done").with_reasoning("that was easy"),
+            0 => ScriptedReply::tool_calls([call("a"), call("b")])
+                .with_text("Let me see.")
+                .with_reasoning("hm, where is it"),
+            1 => ScriptedReply::tool_calls([call("c")]).with_reasoning("and now?"),
+            _ => ScriptedReply::text("done").with_reasoning("that was easy"),
         }
     };
-    for wire in Wire::ALL {
+    for wire in WireProtocol::PROTOCOLS {
         let server = ScriptedModel::start_with(script).await;
         let mut messages = vec![ChatMessage::assistant("[Anchor created: session/start]: {}"), ChatMessage::user("go")];
         let options = ModelOptions { reasoning: Some(Reasoning::Medium), max_tokens: None };
         for turn in 0..4 {
             // The third turn is with everybody else, in the middle of a step.
-            let others = Wire::ALL.into_iter().filter(|other| turn == 2 && *other != wire);
+            let others = WireProtocol::PROTOCOLS.into_iter().filter(|other| turn == 2 && *other != wire);
             for other in others {
-                let request = ModelRequest { options: options.clone(), ..request_to(other, messages.clone()) };
-                let answer = provider_of(other, &server, |_| {}).stream(&request).await;
+                let request = ModelRequest { options: options.clone(), ..request_for(other, messages.clone()) };
+                let answer = provider_for(other, &server, |_| {}).stream(&request).await;
                 assert!(answer.is_ok(), "{} after {}: {:?}", other.name(), wire.name(), server.violations());
             }
-            let request = ModelRequest { options: options.clone(), ..request_to(wire, messages.clone()) };
-            let answer = provider_of(wire, &server, |_| {}).stream(&request).await;
+            let request = ModelRequest { options: options.clone(), ..request_for(wire, messages.clone()) };
+            let answer = provider_for(wire, &server, |_| {}).stream(&request).await;
             let answer = answer.unwrap_or_else(|error| panic!("{error}: {:?}", server.violations()));
-            messages.extend(step(collect(answer).await.unwrap()));
-            if !matches!(messages.last().unwrap().role, capstan_protocol::Role::Tool) {
+            messages.extend(tape_messages(collect_output(answer).await.unwrap()));
+            if !matches!(messages.last().unwrap().role, capstan_protocol::MessageRole::Tool) {
                 messages.push(ChatMessage::user("go on"));
             }
         }
@@ -146,44 +148,45 @@ async fn a8_what_only_a_provider_understands_goes_back_to_it_and_to_nobody_else(
 }
 
 /// The conversation as it is sent, without the marks of a cache, which are no part of what is cached.
-fn sent(wire: Wire, server: &ScriptedModel, messages: &[ChatMessage]) -> Vec<serde_json::Value> {
-    fn unmark(value: &mut serde_json::Value) {
+fn encoded_messages(wire: WireProtocol, server: &ScriptedModel, messages: &[ChatMessage]) -> Vec<serde_json::Value> {
+    fn remove_cache_marks(value: &mut serde_json::Value) {
         match value {
             serde_json::Value::Object(fields) => {
                 fields.remove("cache_control");
-                fields.values_mut().for_each(unmark);
+                fields.values_mut().for_each(remove_cache_marks);
             }
-            serde_json::Value::Array(items) => items.iter_mut().for_each(unmark),
+            serde_json::Value::Array(items) => items.iter_mut().for_each(remove_cache_marks),
             _ => {}
         }
     }
-    let provider = provider_of(wire, server, |_| {});
-    let mut messages = provider.body(&request_to(wire, messages.to_vec())).unwrap().messages;
-    messages.iter_mut().for_each(unmark);
+    let provider = provider_for(wire, server, |_| {});
+    let mut messages = provider.request_body(&request_for(wire, messages.to_vec())).unwrap().messages;
+    messages.iter_mut().for_each(remove_cache_marks);
     messages
 }
 
 #[tokio::test]
 async fn p14_what_was_sent_stays_the_beginning_of_what_is_sent_next() {
-    for wire in Wire::ALL {
+    for wire in WireProtocol::PROTOCOLS {
         let server = ScriptedModel::start_with(|_, answered| {
             let call = (format!("call_{answered}"), "bash".to_owned(), json!({"cmd": "ls"}));
             if answered % 3 == 2 {
-                Reply::text("done")
+                ScriptedReply::text("done")
             } else {
-                Reply::tool_calls([call]).with_text("so").with_reasoning("hm")
+                ScriptedReply::tool_calls([call]).with_text("so").with_reasoning("hm")
             }
         })
         .await;
         let mut messages = vec![ChatMessage::assistant("[Anchor created: session/start]: {}"), ChatMessage::user("go")];
         for _ in 0..8 {
-            let before = sent(wire, &server, &messages);
-            let stream = provider_of(wire, &server, |_| {}).stream(&request_to(wire, messages.clone())).await.unwrap();
-            messages.extend(step(collect(stream).await.unwrap()));
-            if !matches!(messages.last().unwrap().role, capstan_protocol::Role::Tool) {
+            let before = encoded_messages(wire, &server, &messages);
+            let stream =
+                provider_for(wire, &server, |_| {}).stream(&request_for(wire, messages.clone())).await.unwrap();
+            messages.extend(tape_messages(collect_output(stream).await.unwrap()));
+            if !matches!(messages.last().unwrap().role, capstan_protocol::MessageRole::Tool) {
                 messages.push(ChatMessage::user("go on"));
             }
-            let after = sent(wire, &server, &messages);
+            let after = encoded_messages(wire, &server, &messages);
             assert_eq!(after[..before.len()], before, "{}", wire.name());
         }
         assert_eq!(server.violations(), Vec::<String>::new(), "{}", wire.name());
@@ -193,19 +196,20 @@ async fn p14_what_was_sent_stays_the_beginning_of_what_is_sent_next() {
 #[tokio::test]
 async fn a8_thoughts_are_signed_and_come_back() {
     let returned = [
-        (Wire::Anthropic, "signature"),
-        (Wire::Gemini, "thoughtSignature"),
-        (Wire::OpenAiResponses, "encrypted_content"),
-        (Wire::OpenAi, "reasoning_content"),
-        (Wire::Ollama, "thinking"),
+        (WireProtocol::Anthropic, "signature"),
+        (WireProtocol::Gemini, "thoughtSignature"),
+        (WireProtocol::OpenAiResponses, "encrypted_content"),
+        (WireProtocol::OpenAi, "reasoning_content"),
+        (WireProtocol::Ollama, "thinking"),
     ];
     for (wire, key) in returned {
-        let server = ScriptedModel::start(vec![two_calls().with_reasoning("hm"), Reply::text("done")]).await;
-        let provider = provider_of(wire, &server, |_| {});
+        let server =
+            ScriptedModel::start(vec![two_calls_reply().with_reasoning("hm"), ScriptedReply::text("done")]).await;
+        let provider = provider_for(wire, &server, |_| {});
         let mut messages = vec![ChatMessage::user("go")];
-        let first = collect(provider.stream(&request_to(wire, messages.clone())).await.unwrap()).await.unwrap();
-        messages.extend(step(first));
-        collect(provider.stream(&request_to(wire, messages)).await.unwrap()).await.unwrap();
+        let first = collect_output(provider.stream(&request_for(wire, messages.clone())).await.unwrap()).await.unwrap();
+        messages.extend(tape_messages(first));
+        collect_output(provider.stream(&request_for(wire, messages)).await.unwrap()).await.unwrap();
         let second = server.requests().remove(1).to_string();
         assert!(second.contains(&format!("\"{key}\":\"")), "{}: {second}", wire.name());
     }
@@ -213,8 +217,8 @@ async fn a8_thoughts_are_signed_and_come_back() {
 
 #[tokio::test]
 async fn a_limit_of_tokens_is_told() {
-    for wire in Wire::ALL {
-        let events = events(wire, Reply::text("half").truncated()).await;
+    for wire in WireProtocol::PROTOCOLS {
+        let events = stream_events(wire, ScriptedReply::text("half").truncated()).await;
         assert!(events.contains(&Ok(ModelEvent::Truncated)), "{}: {events:?}", wire.name());
         assert_eq!(events.last(), Some(&Ok(ModelEvent::Stop)));
     }
@@ -222,8 +226,8 @@ async fn a_limit_of_tokens_is_told() {
 
 #[tokio::test]
 async fn a1_a_call_that_the_limit_cuts_off_gets_no_arguments_it_never_had() {
-    let calls = |reply: Reply, wire: Wire| async move {
-        let events = events(wire, reply).await;
+    let calls = |reply: ScriptedReply, wire: WireProtocol| async move {
+        let events = stream_events(wire, reply).await;
         let calls = events.into_iter().filter_map(|event| match event {
             Ok(ModelEvent::ToolCall(call)) => Some(call.function.arguments),
             _ => None,
@@ -231,71 +235,83 @@ async fn a1_a_call_that_the_limit_cuts_off_gets_no_arguments_it_never_had() {
         calls.collect::<Vec<_>>()
     };
     // The others send a call whole or not at all.
-    for wire in [Wire::OpenAi, Wire::OpenRouter, Wire::OpenAiResponses, Wire::Anthropic] {
-        let reply = Reply::tool_calls_verbatim([("a", "fs_list", ""), ("b", "bash", "")]);
+    for wire in [WireProtocol::OpenAi, WireProtocol::OpenRouter, WireProtocol::OpenAiResponses, WireProtocol::Anthropic]
+    {
+        let reply = ScriptedReply::tool_calls_verbatim([("a", "fs_list", ""), ("b", "bash", "")]);
         assert_eq!(calls(reply.clone(), wire).await, ["{}", "{}"], "{}", wire.name());
         assert_eq!(calls(reply.truncated(), wire).await, ["{}", ""], "{}", wire.name());
-        let begun = Reply::tool_calls_verbatim([("a", "bash", "{\"cmd\": \"rm -r a")]).truncated();
+        let begun = ScriptedReply::tool_calls_verbatim([("a", "bash", "{\"cmd\": \"rm -r a")]).truncated();
         assert_eq!(calls(begun, wire).await, ["{\"cmd\": \"rm -r a"], "{}", wire.name());
     }
 }
 
 #[tokio::test]
 async fn a_stream_without_an_end_is_broken_and_what_came_is_handed_on() {
-    for wire in Wire::ALL {
-        for reply in [Reply::cut_after("half of it"), Reply::failing_after("half of it", "the server had a problem")] {
-            let mut events = events(wire, reply).await;
+    for wire in WireProtocol::PROTOCOLS {
+        for reply in [
+            ScriptedReply::disconnect_after("half of it"),
+            ScriptedReply::error_after("half of it", "the server had a problem"),
+        ] {
+            let mut events = stream_events(wire, reply).await;
             let error = events.pop().unwrap().unwrap_err();
             assert_eq!(error.kind, Broken, "{error}");
             assert_eq!(events[0], Ok(ModelEvent::Text("half ".to_owned())), "{}", wire.name());
         }
-        let error = error(wire, Reply::failing_after("half", "the server had a problem")).await;
+        let error = stream_error(wire, ScriptedReply::error_after("half", "the server had a problem")).await;
         assert!(error.message.contains("the server had a problem"), "{error}");
     }
 }
 
 #[tokio::test]
 async fn garbage_is_broken_whoever_sends_it() {
-    for wire in Wire::ALL {
-        for reply in
-            [Reply::garbage(), Reply::raw("<html>It works!</html>"), Reply::raw(""), Reply::raw("data: [1,\n\n")]
-        {
-            assert_eq!(error(wire, reply).await.kind, Broken, "{}", wire.name());
+    for wire in WireProtocol::PROTOCOLS {
+        for reply in [
+            ScriptedReply::invalid_json(),
+            ScriptedReply::raw("<html>It works!</html>"),
+            ScriptedReply::raw(""),
+            ScriptedReply::raw("data: [1,\n\n"),
+        ] {
+            assert_eq!(stream_error(wire, reply).await.kind, Broken, "{}", wire.name());
         }
     }
 }
 
 #[tokio::test]
 async fn a2_every_provider_s_words_for_too_long_are_known() {
-    for wire in Wire::ALL {
-        assert_eq!(error(wire, Reply::overflow()).await.kind, ContextOverflow, "{}", wire.name());
+    for wire in WireProtocol::PROTOCOLS {
+        assert_eq!(
+            stream_error(wire, ScriptedReply::context_overflow()).await.kind,
+            ContextOverflow,
+            "{}",
+            wire.name()
+        );
     }
 }
 
 #[tokio::test]
 async fn the_key_goes_where_each_provider_wants_it() {
-    for wire in Wire::ALL {
-        let server = ScriptedModel::start(vec![Reply::text("ok")]).await;
-        let request = request_to(wire, vec![ChatMessage::user("hi")]);
-        collect(provider_of(wire, &server, |_| {}).stream(&request).await.unwrap()).await.unwrap();
+    for wire in WireProtocol::PROTOCOLS {
+        let server = ScriptedModel::start(vec![ScriptedReply::text("ok")]).await;
+        let request = request_for(wire, vec![ChatMessage::user("hi")]);
+        collect_output(provider_for(wire, &server, |_| {}).stream(&request).await.unwrap()).await.unwrap();
         let (header, value) = match wire {
-            Wire::Anthropic => ("x-api-key", KEY.to_owned()),
-            Wire::Gemini => ("x-goog-api-key", KEY.to_owned()),
-            _ => ("authorization", format!("Bearer {KEY}")),
+            WireProtocol::Anthropic => ("x-api-key", PROVIDER_TEST_KEY.to_owned()),
+            WireProtocol::Gemini => ("x-goog-api-key", PROVIDER_TEST_KEY.to_owned()),
+            _ => ("authorization", format!("Bearer {PROVIDER_TEST_KEY}")),
         };
-        assert_eq!(server.header(header), [Some(value)], "{}", wire.name());
+        assert_eq!(server.header_values(header), [Some(value)], "{}", wire.name());
     }
 }
 
 #[tokio::test]
 async fn without_a_key_a_provider_says_where_to_set_it_and_nothing_is_sent() {
-    for wire in Wire::ALL.into_iter().filter(|wire| *wire != Wire::Ollama) {
+    for wire in WireProtocol::PROTOCOLS.into_iter().filter(|wire| *wire != WireProtocol::Ollama) {
         let server = ScriptedModel::start(vec![]).await;
-        let provider = provider_of(wire, &server, |settings| {
+        let provider = provider_for(wire, &server, |settings| {
             settings.api_key = None;
             settings.api_base = None;
         });
-        let error = provider.stream(&request_to(wire, vec![ChatMessage::user("hi")])).await.err().unwrap();
+        let error = provider.stream(&request_for(wire, vec![ChatMessage::user("hi")])).await.err().unwrap();
         assert_eq!(error.kind, Unauthorized);
         assert!(error.message.contains(wire.key_variables()[0]), "{error}");
     }
@@ -305,13 +321,13 @@ async fn without_a_key_a_provider_says_where_to_set_it_and_nothing_is_sent() {
 async fn a8_what_is_asked_of_anthropic_for_a_model_stands_beside_what_the_user_asks_for() {
     let both = "thinking-binding-controls-2026-08-01,context-1m";
     for (model, asked) in [("claude-opus-5-5", both), ("claude-sonnet-4-5", "context-1m")] {
-        let server = ScriptedModel::start(vec![Reply::text("ok")]).await;
-        let provider = provider_of(Wire::Anthropic, &server, |settings| {
+        let server = ScriptedModel::start(vec![ScriptedReply::text("ok")]).await;
+        let provider = provider_for(WireProtocol::Anthropic, &server, |settings| {
             settings.headers = vec![("anthropic-beta".to_owned(), "context-1m".into())];
         });
         let model = format!("anthropic:{model}").parse().unwrap();
-        let request = ModelRequest { model, ..request_to(Wire::Anthropic, vec![ChatMessage::user("hi")]) };
-        collect(provider.stream(&request).await.unwrap()).await.unwrap();
-        assert_eq!(server.header("anthropic-beta"), [Some(asked.to_owned())]);
+        let request = ModelRequest { model, ..request_for(WireProtocol::Anthropic, vec![ChatMessage::user("hi")]) };
+        collect_output(provider.stream(&request).await.unwrap()).await.unwrap();
+        assert_eq!(server.header_values("anthropic-beta"), [Some(asked.to_owned())]);
     }
 }

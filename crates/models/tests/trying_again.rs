@@ -6,42 +6,44 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use capstan_hooks::contracts::ModelErrorKind::{Broken, RateLimited, Unreachable};
-use capstan_hooks::contracts::{ModelError, ModelErrorKind, ModelEvent, ModelProvider as _, collect};
-use capstan_models::{Clock, Settings, Wire};
+use capstan_hooks::contracts::{ModelError, ModelErrorKind, ModelEvent, ModelProvider as _, collect_output};
+use capstan_models::{Clock, ProviderOptions, WireProtocol};
 use capstan_protocol::{ChatMessage, ModelOutput};
-use capstan_testing::{Gate, Reply, ScriptedModel};
+use capstan_testing::{ReplyBarrier, ScriptedModel, ScriptedReply};
 use futures::StreamExt as _;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use common::{openai, provider_of, request, request_to, settings};
+use common::{openai_provider, options_for, provider_for, request, request_for};
 
 /// A refusal that can be followed by another try at once.
-fn refusal(status: u16) -> Reply {
-    Reply::status(status, r#"{"error": {"message": "not now"}}"#).with_header("retry-after-ms", "1")
+fn refusal_reply(status: u16) -> ScriptedReply {
+    ScriptedReply::status(status, r#"{"error": {"message": "not now"}}"#).with_header("retry-after-ms", "1")
 }
 
 /// Asks a server that answers like this, with two tries more; gives the answer and how often it was asked.
-async fn ask(wire: Wire, replies: Vec<Reply>) -> (Result<ModelOutput, ModelError>, usize) {
+async fn ask_server(wire: WireProtocol, replies: Vec<ScriptedReply>) -> (Result<ModelOutput, ModelError>, usize) {
     let server = ScriptedModel::start(replies).await;
-    let provider = provider_of(wire, &server, |settings| settings.retries = 2);
-    let answer = match provider.stream(&request_to(wire, vec![ChatMessage::user("hi")])).await {
-        Ok(stream) => collect(stream).await,
+    let provider = provider_for(wire, &server, |settings| settings.retries = 2);
+    let answer = match provider.stream(&request_for(wire, vec![ChatMessage::user("hi")])).await {
+        Ok(stream) => collect_output(stream).await,
         Err(error) => Err(error),
     };
     (answer, server.requests().len())
 }
 
-async fn kind(replies: Vec<Reply>) -> (ModelErrorKind, usize) {
-    let (answer, asked) = ask(Wire::OpenAi, replies).await;
+async fn error_kind(replies: Vec<ScriptedReply>) -> (ModelErrorKind, usize) {
+    let (answer, asked) = ask_server(WireProtocol::OpenAi, replies).await;
     (answer.unwrap_err().kind, asked)
 }
 
 #[tokio::test]
 async fn a8_what_passes_is_tried_again_with_every_provider() {
-    for wire in Wire::ALL {
+    for wire in WireProtocol::PROTOCOLS {
         for status in [408, 429, 500, 503, 529] {
-            let (answer, asked) = ask(wire, vec![refusal(status), refusal(status), Reply::text("better")]).await;
+            let (answer, asked) =
+                ask_server(wire, vec![refusal_reply(status), refusal_reply(status), ScriptedReply::text("better")])
+                    .await;
             assert_eq!(answer.unwrap().text, "better", "{status} of {}", wire.name());
             assert_eq!(asked, 3);
         }
@@ -50,13 +52,18 @@ async fn a8_what_passes_is_tried_again_with_every_provider() {
 
 #[tokio::test]
 async fn a8_each_wait_is_told_with_its_reason_before_it_begins() {
-    for wire in Wire::ALL {
-        let server = ScriptedModel::start(vec![refusal(429), Reply::cut_after(""), Reply::text("better")]).await;
-        let provider = provider_of(wire, &server, |settings| settings.retries = 2);
+    for wire in WireProtocol::PROTOCOLS {
+        let server = ScriptedModel::start(vec![
+            refusal_reply(429),
+            ScriptedReply::disconnect_after(""),
+            ScriptedReply::text("better"),
+        ])
+        .await;
+        let provider = provider_for(wire, &server, |settings| settings.retries = 2);
         let told = Mutex::new(Vec::new());
         let waits = |error: &ModelError, wait: Duration| told.lock().unwrap().push((error.message.clone(), wait));
-        let request = request_to(wire, vec![ChatMessage::user("hi")]);
-        collect(provider.send(&request, None, &waits).await.unwrap()).await.unwrap();
+        let request = request_for(wire, vec![ChatMessage::user("hi")]);
+        collect_output(provider.send_recorded(&request, None, &waits).await.unwrap()).await.unwrap();
         let told = told.into_inner().unwrap();
         assert!(told[0].0.contains("answered 429") && !told[1].0.contains("answered"), "{told:?}");
         assert!(told.len() == 2 && told.iter().all(|(_, wait)| *wait > Duration::ZERO), "{told:?}");
@@ -65,17 +72,22 @@ async fn a8_each_wait_is_told_with_its_reason_before_it_begins() {
 
 #[tokio::test]
 async fn a8_a_connection_lost_before_the_first_word_is_tried_again() {
-    let (answer, asked) = ask(Wire::OpenAi, vec![Reply::cut_after(""), Reply::text("better")]).await;
+    let (answer, asked) =
+        ask_server(WireProtocol::OpenAi, vec![ScriptedReply::disconnect_after(""), ScriptedReply::text("better")])
+            .await;
     assert_eq!((answer.unwrap().text.as_str(), asked), ("better", 2));
-    let empty = vec![Reply::raw(""), Reply::text("better")];
-    assert_eq!(ask(Wire::Anthropic, empty).await.1, 2, "nothing at all is no answer");
+    let empty = vec![ScriptedReply::raw(""), ScriptedReply::text("better")];
+    assert_eq!(ask_server(WireProtocol::Anthropic, empty).await.1, 2, "nothing at all is no answer");
 }
 
 #[tokio::test]
 async fn a8_nothing_is_tried_again_after_the_first_word() {
-    assert_eq!(kind(vec![Reply::cut_after("half"), Reply::text("twice")]).await, (Broken, 1));
-    let failing = vec![Reply::failing_after("half", "overloaded"), Reply::text("twice")];
-    assert_eq!(kind(failing).await, (Broken, 1));
+    assert_eq!(
+        error_kind(vec![ScriptedReply::disconnect_after("half"), ScriptedReply::text("twice")]).await,
+        (Broken, 1)
+    );
+    let failing = vec![ScriptedReply::error_after("half", "overloaded"), ScriptedReply::text("twice")];
+    assert_eq!(error_kind(failing).await, (Broken, 1));
 }
 
 #[tokio::test]
@@ -85,7 +97,7 @@ async fn a8_a_call_without_an_end_is_given_up() {
         format!("data: {}\n\n", json!({"choices": [{"delta": {"tool_calls": [call]}}]}))
     };
     let endless = frame("x".repeat(8 << 20)).repeat(9);
-    let (answer, asked) = ask(Wire::OpenAi, vec![Reply::raw(endless)]).await;
+    let (answer, asked) = ask_server(WireProtocol::OpenAi, vec![ScriptedReply::raw(endless)]).await;
     let error = answer.unwrap_err();
     assert!(error.message.contains("without an end"), "{error}");
     assert_eq!((error.kind, asked), (Broken, 1));
@@ -99,15 +111,17 @@ async fn a8_a_call_that_has_begun_is_a_first_word() {
     let chat = json!({"choices": [{"delta": {"tool_calls": [{"index": 0, "id": "a", "function": call}]}}]});
     let parts = json!([{"functionCall": {"name": "bash", "args": {}}}]);
     for (wire, frame) in [
-        (Wire::OpenAi, chat.clone()),
-        (Wire::OpenRouter, chat),
-        (Wire::OpenAiResponses, json!({"type": "response.output_item.added", "item": item})),
-        (Wire::Anthropic, json!({"type": "content_block_start", "index": 0, "content_block": block})),
-        (Wire::Gemini, json!({"candidates": [{"content": {"role": "model", "parts": parts}}]})),
-        (Wire::Ollama, json!({"message": {"tool_calls": [{"function": {"name": "bash", "arguments": {}}}]}})),
+        (WireProtocol::OpenAi, chat.clone()),
+        (WireProtocol::OpenRouter, chat),
+        (WireProtocol::OpenAiResponses, json!({"type": "response.output_item.added", "item": item})),
+        (WireProtocol::Anthropic, json!({"type": "content_block_start", "index": 0, "content_block": block})),
+        (WireProtocol::Gemini, json!({"candidates": [{"content": {"role": "model", "parts": parts}}]})),
+        (WireProtocol::Ollama, json!({"message": {"tool_calls": [{"function": {"name": "bash", "arguments": {}}}]}})),
     ] {
-        let begin = if wire == Wire::Ollama { "" } else { "data: " };
-        let (answer, asked) = ask(wire, vec![Reply::raw(format!("{begin}{frame}\n\n")), Reply::text("twice")]).await;
+        let begin = if wire == WireProtocol::Ollama { "" } else { "data: " };
+        let (answer, asked) =
+            ask_server(wire, vec![ScriptedReply::raw(format!("{begin}{frame}\n\n")), ScriptedReply::text("twice")])
+                .await;
         assert_eq!((answer.unwrap_err().kind, asked), (Broken, 1), "{}", wire.name());
     }
 }
@@ -115,28 +129,28 @@ async fn a8_a_call_that_has_begun_is_a_first_word() {
 #[tokio::test]
 async fn a8_what_does_not_pass_is_not_tried_again() {
     for status in [400, 401, 404, 422] {
-        assert_eq!(kind(vec![refusal(status), Reply::text("no")]).await.1, 1, "{status}");
+        assert_eq!(error_kind(vec![refusal_reply(status), ScriptedReply::text("no")]).await.1, 1, "{status}");
     }
-    assert_eq!(kind(vec![Reply::garbage(), Reply::text("no")]).await, (Broken, 1));
-    let quota = Reply::status(429, r#"{"error": {"code": "insufficient_quota", "message": "pay"}}"#);
-    assert_eq!(kind(vec![quota, Reply::text("no")]).await, (RateLimited, 1));
-    let no = refusal(503).with_header("x-should-retry", "false");
-    assert_eq!(kind(vec![no, Reply::text("no")]).await, (Unreachable, 1));
+    assert_eq!(error_kind(vec![ScriptedReply::invalid_json(), ScriptedReply::text("no")]).await, (Broken, 1));
+    let quota = ScriptedReply::status(429, r#"{"error": {"code": "insufficient_quota", "message": "pay"}}"#);
+    assert_eq!(error_kind(vec![quota, ScriptedReply::text("no")]).await, (RateLimited, 1));
+    let no = refusal_reply(503).with_header("x-should-retry", "false");
+    assert_eq!(error_kind(vec![no, ScriptedReply::text("no")]).await, (Unreachable, 1));
 }
 
 #[tokio::test]
 async fn a8_tries_end_and_so_does_patience() {
-    assert_eq!(kind((0..5).map(|_| refusal(429)).collect()).await, (RateLimited, 3));
-    let tomorrow = Reply::status(429, "{}").with_header("retry-after", "86400");
-    assert_eq!(kind(vec![tomorrow, Reply::text("no")]).await, (RateLimited, 1), "nobody waits a day");
+    assert_eq!(error_kind((0..5).map(|_| refusal_reply(429)).collect()).await, (RateLimited, 3));
+    let tomorrow = ScriptedReply::status(429, "{}").with_header("retry-after", "86400");
+    assert_eq!(error_kind(vec![tomorrow, ScriptedReply::text("no")]).await, (RateLimited, 1), "nobody waits a day");
 }
 
 #[tokio::test]
 async fn a8_how_long_a_provider_wants_to_be_left_alone_is_told() {
-    let replies = vec![Reply::status(429, "{}").with_header("retry-after", "90")];
+    let replies = vec![ScriptedReply::status(429, "{}").with_header("retry-after", "90")];
     let server = ScriptedModel::start(replies).await;
-    let provider = provider_of(Wire::OpenAi, &server, |settings| settings.retries = 0);
-    let error = provider.stream(&request_to(Wire::OpenAi, vec![ChatMessage::user("hi")])).await.err().unwrap();
+    let provider = provider_for(WireProtocol::OpenAi, &server, |settings| settings.retries = 0);
+    let error = provider.stream(&request_for(WireProtocol::OpenAi, vec![ChatMessage::user("hi")])).await.err().unwrap();
     assert!(error.message.contains("it asks to come back in 90 seconds"), "{error}");
 }
 
@@ -147,14 +161,18 @@ async fn a8_a_date_to_come_back_at_is_compared_with_the_clock_that_was_given() {
         ("anthropic-ratelimit-requests-reset", "2100-01-01T00:00:00Z"),
     ];
     for (header, date) in dates {
-        let replies = vec![Reply::status(429, "{}").with_header(header, date), Reply::text("better")];
+        let replies = vec![ScriptedReply::status(429, "{}").with_header(header, date), ScriptedReply::text("better")];
         let server = ScriptedModel::start(replies).await;
-        let provider = provider_of(Wire::Anthropic, &server, |settings| {
+        let provider = provider_for(WireProtocol::Anthropic, &server, |settings| {
             settings.retries = 1;
             settings.clock = Clock::new(|| "2100-01-01T00:00:00+00:00".parse().unwrap());
         });
-        let answer = provider.stream(&request_to(Wire::Anthropic, vec![ChatMessage::user("hi")])).await;
-        assert_eq!(collect(answer.unwrap()).await.unwrap().text, "better", "{header}: by another clock it is far away");
+        let answer = provider.stream(&request_for(WireProtocol::Anthropic, vec![ChatMessage::user("hi")])).await;
+        assert_eq!(
+            collect_output(answer.unwrap()).await.unwrap().text,
+            "better",
+            "{header}: by another clock it is far away"
+        );
     }
 }
 
@@ -162,7 +180,8 @@ async fn a8_a_date_to_come_back_at_is_compared_with_the_clock_that_was_given() {
 async fn an_error_before_the_first_word_of_a_stream_counts_as_a_refusal() {
     let overloaded =
         "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"busy\"}}\n\n";
-    let (answer, asked) = ask(Wire::Anthropic, vec![Reply::raw(overloaded), Reply::text("better")]).await;
+    let (answer, asked) =
+        ask_server(WireProtocol::Anthropic, vec![ScriptedReply::raw(overloaded), ScriptedReply::text("better")]).await;
     assert_eq!((answer.unwrap().text.as_str(), asked), ("better", 2));
 }
 
@@ -176,7 +195,7 @@ async fn a8_a_server_that_says_nothing_is_given_up() {
         let mut bytes = Vec::new();
         stream.read_to_end(&mut bytes).await
     });
-    let provider = openai(Settings { timeout: Duration::from_millis(200), ..settings(base) });
+    let provider = openai_provider(ProviderOptions { timeout: Duration::from_millis(200), ..options_for(base) });
     let error = provider.stream(&request(vec![ChatMessage::user("hi")])).await.err().unwrap();
     assert_eq!(error.kind, Unreachable, "{error}");
     silent.await.unwrap().unwrap();
@@ -184,14 +203,15 @@ async fn a8_a_server_that_says_nothing_is_given_up() {
 
 #[tokio::test]
 async fn a8_an_answer_that_does_not_go_on_is_given_up() {
-    let gate = Gate::new();
-    let server = ScriptedModel::start(vec![Reply::text("one two").held_at(&gate)]).await;
-    let provider = openai(Settings { timeout: Duration::from_millis(200), ..settings(server.base_url()) });
+    let gate = ReplyBarrier::new();
+    let server = ScriptedModel::start(vec![ScriptedReply::text("one two").with_barrier(&gate)]).await;
+    let provider =
+        openai_provider(ProviderOptions { timeout: Duration::from_millis(200), ..options_for(server.base_url()) });
     let stream = provider.stream(&request(vec![ChatMessage::user("hi")])).await.unwrap();
     let events: Vec<_> = stream.collect().await;
     assert_eq!(events[0], Ok(ModelEvent::Text("one ".to_owned())));
     assert_eq!(events[1].as_ref().unwrap_err().kind, Broken);
-    gate.open();
+    gate.release();
 }
 
 #[tokio::test]
@@ -210,7 +230,7 @@ async fn a8_a_stream_that_is_dropped_is_cancelled_at_the_server() {
         // Reads until the client is gone.
         stream.read_to_end(&mut Vec::new()).await
     });
-    let provider = openai(settings(base));
+    let provider = openai_provider(options_for(base));
     let mut stream = provider.stream(&request(vec![ChatMessage::user("hi")])).await.unwrap();
     assert_eq!(stream.next().await, Some(Ok(ModelEvent::Text("one".to_owned()))));
     drop(stream);
@@ -220,9 +240,9 @@ async fn a8_a_stream_that_is_dropped_is_cancelled_at_the_server() {
 
 #[tokio::test]
 async fn a_redirect_is_not_followed_with_the_key() {
-    let elsewhere = ScriptedModel::start(vec![Reply::text("thank you for the key")]).await;
+    let elsewhere = ScriptedModel::start(vec![ScriptedReply::text("thank you for the key")]).await;
     let location = format!("{}/chat/completions", elsewhere.base_url());
-    let (kind, asked) = kind(vec![Reply::status(308, "").with_header("location", location)]).await;
+    let (kind, asked) = error_kind(vec![ScriptedReply::status(308, "").with_header("location", location)]).await;
     assert_eq!((kind, asked), (Unreachable, 1));
     assert_eq!(elsewhere.requests().len(), 0);
 }
@@ -230,7 +250,9 @@ async fn a_redirect_is_not_followed_with_the_key() {
 #[tokio::test]
 async fn a8_a_redirect_is_told_with_where_it_leads_and_what_sets_the_address() {
     let told = async |location: &str| {
-        let (answer, asked) = ask(Wire::OpenAi, vec![Reply::status(302, "").with_header("location", location)]).await;
+        let (answer, asked) =
+            ask_server(WireProtocol::OpenAi, vec![ScriptedReply::status(302, "").with_header("location", location)])
+                .await;
         assert_eq!(asked, 1, "it leads there the next time too");
         answer.unwrap_err().message
     };
@@ -248,28 +270,28 @@ async fn a8_a_redirect_is_told_with_where_it_leads_and_what_sets_the_address() {
 
 #[tokio::test]
 async fn a8_a_page_is_told_as_one_and_not_asked_for_again() {
-    let page = |body: &str| Reply::raw(body).with_header("content-type", "Text/HTML; charset=utf-8");
-    for wire in Wire::ALL {
-        let (answer, asked) = ask(wire, vec![page("\n <!DOCTYPE html><title>Sign in</title>\n")]).await;
+    let page = |body: &str| ScriptedReply::raw(body).with_header("content-type", "Text/HTML; charset=utf-8");
+    for wire in WireProtocol::PROTOCOLS {
+        let (answer, asked) = ask_server(wire, vec![page("\n <!DOCTYPE html><title>Sign in</title>\n")]).await;
         let error = answer.unwrap_err();
         assert_eq!((error.kind, asked), (Unreachable, 1), "{wire:?}: {error}");
         assert!(error.message.contains("a page") && error.message.contains("CAPSTAN_API_BASE"), "{error}");
     }
     // A server that names its stream wrongly is understood all the same.
     let word = r#"data: {"choices": [{"delta": {"content": "hi"}, "finish_reason": "stop"}]}"#;
-    let (answer, _) = ask(Wire::OpenAi, vec![page(&format!("{word}\n\ndata: [DONE]\n\n"))]).await;
+    let (answer, _) = ask_server(WireProtocol::OpenAi, vec![page(&format!("{word}\n\ndata: [DONE]\n\n"))]).await;
     assert_eq!(answer.unwrap().text, "hi");
 }
 
 #[tokio::test]
 async fn connections_are_used_again() {
-    let server = ScriptedModel::start_with(|_, _| Reply::text("hi")).await;
-    for wire in Wire::ALL {
-        let provider = provider_of(wire, &server, |_| {});
+    let server = ScriptedModel::start_with(|_, _| ScriptedReply::text("hi")).await;
+    for wire in WireProtocol::PROTOCOLS {
+        let provider = provider_for(wire, &server, |_| {});
         for _ in 0..3 {
-            let stream = provider.stream(&request_to(wire, vec![ChatMessage::user("hi")])).await.unwrap();
-            collect(stream).await.unwrap();
+            let stream = provider.stream(&request_for(wire, vec![ChatMessage::user("hi")])).await.unwrap();
+            collect_output(stream).await.unwrap();
         }
     }
-    assert_eq!(server.connections(), Wire::ALL.len(), "one for each client");
+    assert_eq!(server.connection_count(), WireProtocol::PROTOCOLS.len(), "one for each client");
 }

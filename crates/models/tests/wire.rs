@@ -2,28 +2,28 @@
 
 mod common;
 
-use capstan_hooks::contracts::{ModelProvider as _, collect};
-use capstan_models::Wire;
+use capstan_hooks::contracts::{ModelProvider as _, collect_output};
+use capstan_models::WireProtocol;
 use capstan_models::wire::openai_body;
-use capstan_protocol::{ChatMessage, Content, ContentPart, Map, ModelOptions, ModelRequest, ToolCall};
-use capstan_testing::{Reply, ScriptedModel};
+use capstan_protocol::{ChatMessage, Content, ContentPart, JsonObject, ModelOptions, ModelRequest, ToolCall};
+use capstan_testing::{ScriptedModel, ScriptedReply};
 use serde_json::{Value, json};
 
-use common::{provider, provider_of, request, request_to, tools};
+use common::{openai_provider_for, provider_for, request, request_for, sample_tools};
 
-const ANCHOR: &str = r#"[Anchor created: session/start]: {"owner":"human"}"#;
+const SESSION_START_MESSAGE: &str = r#"[Anchor created: session/start]: {"owner":"human"}"#;
 
 /// Sends a request and compares what arrived with what the function says; gives back the whole body.
-async fn sent(request: &ModelRequest) -> Value {
-    let server = ScriptedModel::start(vec![Reply::text("ok")]).await;
-    collect(provider(&server).stream(request).await.unwrap()).await.unwrap();
+async fn sent_body(request: &ModelRequest) -> Value {
+    let server = ScriptedModel::start(vec![ScriptedReply::text("ok")]).await;
+    collect_output(openai_provider_for(&server).stream(request).await.unwrap()).await.unwrap();
     let body = server.requests().remove(0);
     assert_eq!(body, json!(openai_body(request)));
     body
 }
 
 async fn sent_messages(messages: Vec<ChatMessage>) -> Value {
-    sent(&request(messages)).await["messages"].take()
+    sent_body(&request(messages)).await["messages"].take()
 }
 
 #[tokio::test]
@@ -32,7 +32,7 @@ async fn p15_text_with_a_system_prompt_is_sent_as_recorded() {
         system: "Be brief. 简短 🐋".to_owned(),
         ..request(vec![ChatMessage::user("hi\n\"q\"\t\u{1}")])
     };
-    let body = sent(&request).await;
+    let body = sent_body(&request).await;
     let expected = json!([
         {"role": "system", "content": "Be brief. 简短 🐋"},
         {"role": "user", "content": "hi\n\"q\"\t\u{1}"},
@@ -44,7 +44,7 @@ async fn p15_text_with_a_system_prompt_is_sent_as_recorded() {
 
 #[tokio::test]
 async fn p15_nothing_is_sent_that_nobody_asked_for() {
-    let body = sent(&request(vec![ChatMessage::user("hi")])).await;
+    let body = sent_body(&request(vec![ChatMessage::user("hi")])).await;
     let mut keys: Vec<&String> = body.as_object().unwrap().keys().collect();
     keys.sort();
     assert_eq!(keys, ["messages", "model", "stream", "stream_options"]);
@@ -56,19 +56,23 @@ async fn p15_turns_with_tools_and_a_leading_anchor_are_sent_as_recorded() {
         ToolCall::new("call_1", "bash", "{ \"cmd\" : \"echo 你好\", \"n\": 1.0 }"),
         ToolCall::new("call_2", "fs_read", "{not json"),
     ];
-    let mut with_text = ChatMessage::calls(vec![ToolCall::new("call_3", "fs_read", "\"text\"")]);
+    let mut with_text = ChatMessage::from_tool_calls(vec![ToolCall::new("call_3", "fs_read", "\"text\"")]);
     with_text.content = "Let me see.".into();
     let messages = vec![
-        ChatMessage::assistant(ANCHOR),
+        ChatMessage::assistant(SESSION_START_MESSAGE),
         ChatMessage::user("go"),
-        ChatMessage::calls(first),
-        ChatMessage::tool("call_1", "bash", "你好"),
-        ChatMessage::tool("call_2", "fs.read", ""),
+        ChatMessage::from_tool_calls(first),
+        ChatMessage::tool_result("call_1", "bash", "你好"),
+        ChatMessage::tool_result("call_2", "fs.read", ""),
         ChatMessage::user("continue"),
         with_text,
-        ChatMessage::tool("call_3", "fs.read", Content::Parts(vec![ContentPart::text("a"), ContentPart::text("b")])),
+        ChatMessage::tool_result(
+            "call_3",
+            "fs.read",
+            Content::Parts(vec![ContentPart::text("a"), ContentPart::text("b")]),
+        ),
     ];
-    let body = sent(&ModelRequest { tools: tools(), ..request(messages) }).await;
+    let body = sent_body(&ModelRequest { tools: sample_tools(), ..request(messages) }).await;
     let arguments = |call: usize| body["messages"][2]["tool_calls"][call]["function"]["arguments"].clone();
     assert_eq!(arguments(0), "{ \"cmd\" : \"echo 你好\", \"n\": 1.0 }");
     assert_eq!(arguments(1), r#"{"invalid_arguments":"{not json"}"#);
@@ -107,7 +111,7 @@ async fn p15_images_are_sent_as_recorded() {
 #[tokio::test]
 async fn p15_system_messages_within_the_conversation_keep_their_place() {
     let mut note = ChatMessage::assistant("note");
-    note.role = capstan_protocol::Role::System;
+    note.role = capstan_protocol::MessageRole::System;
     let messages = sent_messages(vec![ChatMessage::user("a"), note, ChatMessage::user("b")]).await;
     assert_eq!(messages[1], json!({"role": "system", "content": "note"}));
 }
@@ -116,7 +120,7 @@ async fn p15_system_messages_within_the_conversation_keep_their_place() {
 async fn p15_names_and_other_keys_are_neither_recorded_nor_sent() {
     let mut message = ChatMessage::user("hi");
     message.name = Some("ada".to_owned());
-    message.extra = Map::from_iter([("reasoning_content".to_owned(), json!("hm"))]);
+    message.extra = JsonObject::from_iter([("reasoning_content".to_owned(), json!("hm"))]);
     assert_eq!(sent_messages(vec![message]).await, json!([{"role": "user", "content": "hi"}]));
 }
 
@@ -124,7 +128,7 @@ async fn p15_names_and_other_keys_are_neither_recorded_nor_sent() {
 async fn p15_a_model_name_is_sent_as_it_is_and_sets_no_option() {
     for name in ["o3-high", "gpt-6", "anthropic::claude", "meta/llama:free", "qwen3-none"] {
         let model = format!("openai:{name}").parse().unwrap();
-        let body = sent(&ModelRequest { model, ..request(vec![ChatMessage::user("hi")]) }).await;
+        let body = sent_body(&ModelRequest { model, ..request(vec![ChatMessage::user("hi")]) }).await;
         assert_eq!(body["model"], name);
         assert_eq!(body.as_object().unwrap().len(), 4, "{body}");
     }
@@ -132,23 +136,23 @@ async fn p15_a_model_name_is_sent_as_it_is_and_sets_no_option() {
 
 #[tokio::test]
 async fn p15_what_the_configuration_adds_is_sent_and_said() {
-    for wire in Wire::ALL {
-        let server = ScriptedModel::start(vec![Reply::text("ok")]).await;
+    for wire in WireProtocol::PROTOCOLS {
+        let server = ScriptedModel::start(vec![ScriptedReply::text("ok")]).await;
         let more =
             json!({"generationConfig": {"temperature": 0.5}, "options": {"num_ctx": 32_000}, "temperature": 0.5});
-        let provider = provider_of(wire, &server, |settings| {
-            let key = if wire == Wire::Gemini { "generationConfig" } else { "options" };
-            settings.body = Map::from_iter([(key.to_owned(), more[key].clone())]);
+        let provider = provider_for(wire, &server, |settings| {
+            let key = if wire == WireProtocol::Gemini { "generationConfig" } else { "options" };
+            settings.body = JsonObject::from_iter([(key.to_owned(), more[key].clone())]);
             settings.headers = vec![("x-team".to_owned(), "blue".into())];
         });
         let options = ModelOptions { max_tokens: Some(4000), ..ModelOptions::default() };
-        let request = ModelRequest { options, ..request_to(wire, vec![ChatMessage::user("hi")]) };
-        collect(provider.stream(&request).await.unwrap()).await.unwrap();
+        let request = ModelRequest { options, ..request_for(wire, vec![ChatMessage::user("hi")]) };
+        collect_output(provider.stream(&request).await.unwrap()).await.unwrap();
         assert_eq!(server.violations(), Vec::<String>::new());
         let sent = server.requests().remove(0);
-        assert_eq!(Some(&sent), provider.body(&request).map(|body| json!(body)).as_ref(), "{}", wire.name());
+        assert_eq!(Some(&sent), provider.request_body(&request).map(|body| json!(body)).as_ref(), "{}", wire.name());
         assert!(sent.to_string().contains("32000") || sent.to_string().contains("temperature"), "{sent}");
         assert!(sent.to_string().contains("4000"), "what was there stays: {sent}");
-        assert_eq!(server.header("x-team"), [Some("blue".to_owned())]);
+        assert_eq!(server.header_values("x-team"), [Some("blue".to_owned())]);
     }
 }

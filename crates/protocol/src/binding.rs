@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    Access, AdmissionMode, ApprovalRule, ArtifactUse, Authority, BindingId, ChannelName, ChatId, EventUse, HistoryUse,
-    KnowledgeUse, Map, ModelUse, Operations, Reach, RunnerId, StateLimits, StateScope, StorageArea, TapeAccess,
-    ToolUse, Uses, WorkspaceId,
+    AdmissionMode, AllowList, ApprovalRule, ArtifactOperation, BindingId, ChannelName, ChatId, EventOperation,
+    HistoryOperation, JsonObject, KnowledgeOperation, ModelOperation, OperationSet, PermissionSet, ReadScope,
+    ResourceAccess, RunnerId, StateLimits, StateScope, StorageArea, TapeAccess, ToolOperation, WorkspaceId,
 };
 
 /// The standing order that matches events to a runner.
@@ -24,12 +24,12 @@ pub struct Binding {
     pub event_types: Vec<String>,
     /// What else must be true of an event.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub filters: Vec<Filter>,
+    pub filters: Vec<EventFilter>,
     /// The runner that serves them.
     pub runner_id: RunnerId,
     /// What the runner is configured with.
     #[serde(default)]
-    pub runner_config: Map,
+    pub runner_config: JsonObject,
     /// What the runner may use.
     #[serde(default)]
     pub resource_policy: ResourcePolicy,
@@ -75,7 +75,7 @@ pub struct BindingScope {
 /// Something that must be true of an event. All that is said of the field must hold.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Filter {
+pub struct EventFilter {
     /// The field of the event, with dots between the parts: `metadata.lang`, `input.text`.
     pub field: String,
     /// It is one of these.
@@ -95,30 +95,30 @@ pub struct Filter {
 pub struct ResourcePolicy {
     /// Models, by `provider:name`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub models: Option<Uses<ModelUse>>,
+    pub models: Option<ResourceAccess<ModelOperation>>,
     /// Tools, by name.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub tools: Option<Uses<ToolUse>>,
+    pub tools: Option<ResourceAccess<ToolOperation>>,
     /// Knowledge bases, by id.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub knowledge_bases: Option<Uses<KnowledgeUse>>,
+    pub knowledge_bases: Option<ResourceAccess<KnowledgeOperation>>,
     /// The history of conversations.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub history: Option<Operations<HistoryUse>>,
+    pub history: Option<OperationSet<HistoryOperation>>,
     /// The log of events.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub events: Option<Operations<EventUse>>,
+    pub events: Option<OperationSet<EventOperation>>,
     /// How far history and events reach. More than the conversation needs the binding's word.
-    pub reach: Reach,
+    pub reach: ReadScope,
     /// The artifacts of the session.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub artifacts: Option<Operations<ArtifactUse>>,
+    pub artifacts: Option<OperationSet<ArtifactOperation>>,
     /// Contents kept by the host.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub storage: Option<Operations<StorageArea>>,
+    pub storage: Option<OperationSet<StorageArea>>,
     /// Actions on the platform, by name. They need the binding's word.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub platform_api: Option<Access>,
+    pub platform_api: Option<AllowList>,
     /// The session's tape.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tape: Option<TapeAccess>,
@@ -144,7 +144,7 @@ pub struct StatePolicy {
     pub enabled: bool,
     /// For whom; absent: for all it asks for.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub scopes: Option<Operations<StateScope>>,
+    pub scopes: Option<OperationSet<StateScope>>,
     /// How much in each scope.
     pub limits: StateLimits,
 }
@@ -170,10 +170,10 @@ pub struct DeliveryPolicy {
 
 impl Binding {
     /// The most a run under it can use, whoever serves it.
-    pub fn cap(&self) -> Authority {
+    pub fn max_permissions(&self) -> PermissionSet {
         let policy = &self.resource_policy;
-        let everything = Authority::all();
-        Authority {
+        let everything = PermissionSet::all();
+        PermissionSet {
             models: policy.models.clone().unwrap_or(everything.models),
             tools: policy.tools.clone().unwrap_or(everything.tools),
             knowledge_bases: policy.knowledge_bases.clone().unwrap_or(everything.knowledge_bases),
@@ -182,11 +182,11 @@ impl Binding {
             reach: policy.reach,
             artifacts: policy.artifacts.unwrap_or(everything.artifacts),
             state: match self.state_policy {
-                StatePolicy { enabled: false, .. } => Operations::none(),
-                StatePolicy { scopes, .. } => scopes.unwrap_or_else(Operations::all),
+                StatePolicy { enabled: false, .. } => OperationSet::none(),
+                StatePolicy { scopes, .. } => scopes.unwrap_or_else(OperationSet::all),
             },
             storage: policy.storage.unwrap_or(everything.storage),
-            platform_api: policy.platform_api.clone().unwrap_or_else(Access::none),
+            platform_api: policy.platform_api.clone().unwrap_or_else(AllowList::none),
             tape: policy.tape.unwrap_or(everything.tape),
             prompt: everything.prompt,
             children: policy.children.unwrap_or(everything.children),

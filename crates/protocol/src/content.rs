@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::Map;
+use crate::JsonObject;
 
 /// The content of a message: plain text or a list of parts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -61,7 +61,7 @@ pub enum ContentPart {
     /// A part whose type is known.
     Known(KnownPart),
     /// A part of another type, kept whole.
-    Other(Map),
+    Other(JsonObject),
 }
 
 /// The parts every provider client understands.

@@ -4,8 +4,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::{
-    ActorRef, ChannelName, ContentPart, Delivery, Event, EventId, Input, Map, SessionId, SubjectRef, Timestamp,
-    WorkspaceId,
+    ActorRef, ChannelName, ContentPart, DeliveryTarget, Event, EventId, EventInput, JsonObject, SessionId, SubjectRef,
+    Timestamp, WorkspaceId,
 };
 
 /// Why an envelope is no event.
@@ -39,20 +39,20 @@ pub enum EnvelopeError {
 }
 
 /// The fields of fields.
-const INNER: [(&str, &[&str]); 4] = [
+const NESTED_ENVELOPE_FIELDS: [(&str, &[&str]); 4] = [
     ("input", &["text", "contents"]),
     ("actor", &["id", "name"]),
     ("subject", &["type", "id"]),
     ("delivery", &["output_channel", "chat_id", "reply_to"]),
 ];
 /// The types of parts of an input.
-const PARTS: [&str; 5] = ["text", "image_url", "input_image", "input_audio", "file"];
+const CONTENT_PART_TYPES: [&str; 5] = ["text", "image_url", "input_image", "input_audio", "file"];
 /// The longest name of anything, in bytes.
-const LONGEST_NAME: usize = 1024;
+const MAX_ENVELOPE_NAME_LEN: usize = 1024;
 
 impl Event {
     /// What an envelope can have, what it must have first.
-    pub const FIELDS: [&str; 14] = [
+    pub const ENVELOPE_FIELDS: [&str; 14] = [
         "event_type",
         "source",
         "input",
@@ -73,10 +73,10 @@ impl Event {
     /// and nothing.
     pub fn from_envelope(envelope: Value) -> Result<Self, EnvelopeError> {
         let Value::Object(mut fields) = envelope else { return Err(EnvelopeError::NotObject) };
-        known("", fields.keys(), &Self::FIELDS)?;
-        for (field, inner) in INNER {
+        check_known_fields("", fields.keys(), &Self::ENVELOPE_FIELDS)?;
+        for (field, inner) in NESTED_ENVELOPE_FIELDS {
             match fields.get(field) {
-                Some(Value::Object(value)) => known(&format!("{field}."), value.keys(), inner)?,
+                Some(Value::Object(value)) => check_known_fields(&format!("{field}."), value.keys(), inner)?,
                 Some(Value::Null) | None => {}
                 Some(_) => {
                     let (field, detail) = (field.to_owned(), "it must be an object".to_owned());
@@ -89,21 +89,21 @@ impl Event {
             return Err(EnvelopeError::Missing { field });
         }
         let event = Self {
-            event_type: take::<Option<String>>(&mut fields, "event_type")?.unwrap_or_default(),
-            source: take::<Option<ChannelName>>(&mut fields, "source")?.unwrap_or_else(|| ChannelName::new("")),
-            input: take::<Option<Input>>(&mut fields, "input")?.unwrap_or_default(),
-            event_id: take::<Option<EventId>>(&mut fields, "event_id")?.unwrap_or_else(EventId::generate),
-            event_time: take::<Option<Timestamp>>(&mut fields, "event_time")?,
-            bot_id: take::<Option<String>>(&mut fields, "bot_id")?,
-            workspace_id: take::<Option<WorkspaceId>>(&mut fields, "workspace_id")?,
-            conversation_id: take::<Option<String>>(&mut fields, "conversation_id")?,
-            thread_id: take::<Option<String>>(&mut fields, "thread_id")?,
-            session_id: take::<Option<SessionId>>(&mut fields, "session_id")?,
-            actor: take::<Option<ActorRef>>(&mut fields, "actor")?,
-            subject: take::<Option<SubjectRef>>(&mut fields, "subject")?,
-            delivery: take::<Option<Delivery>>(&mut fields, "delivery")?.unwrap_or_default(),
+            event_type: take_field::<Option<String>>(&mut fields, "event_type")?.unwrap_or_default(),
+            source: take_field::<Option<ChannelName>>(&mut fields, "source")?.unwrap_or_else(|| ChannelName::new("")),
+            input: take_field::<Option<EventInput>>(&mut fields, "input")?.unwrap_or_default(),
+            event_id: take_field::<Option<EventId>>(&mut fields, "event_id")?.unwrap_or_else(EventId::generate),
+            event_time: take_field::<Option<Timestamp>>(&mut fields, "event_time")?,
+            bot_id: take_field::<Option<String>>(&mut fields, "bot_id")?,
+            workspace_id: take_field::<Option<WorkspaceId>>(&mut fields, "workspace_id")?,
+            conversation_id: take_field::<Option<String>>(&mut fields, "conversation_id")?,
+            thread_id: take_field::<Option<String>>(&mut fields, "thread_id")?,
+            session_id: take_field::<Option<SessionId>>(&mut fields, "session_id")?,
+            actor: take_field::<Option<ActorRef>>(&mut fields, "actor")?,
+            subject: take_field::<Option<SubjectRef>>(&mut fields, "subject")?,
+            delivery: take_field::<Option<DeliveryTarget>>(&mut fields, "delivery")?.unwrap_or_default(),
             raw_ref: None,
-            metadata: take::<Option<Map>>(&mut fields, "metadata")?.unwrap_or_default(),
+            metadata: take_field::<Option<JsonObject>>(&mut fields, "metadata")?.unwrap_or_default(),
         };
         event.check_names()?;
         event.input.contents.iter().enumerate().try_for_each(|(place, part)| check_part(place, part))?;
@@ -134,7 +134,7 @@ impl Event {
             if name.trim().is_empty() {
                 return invalid(field, "it is empty");
             }
-            if name.len() > LONGEST_NAME || name.contains(char::is_control) {
+            if name.len() > MAX_ENVELOPE_NAME_LEN || name.contains(char::is_control) {
                 return invalid(field, "it is too long, or has control characters");
             }
         }
@@ -150,10 +150,10 @@ fn check_part(place: usize, part: &ContentPart) -> Result<(), EnvelopeError> {
         Err(EnvelopeError::Invalid { field, detail })
     };
     let Some(kind) = fields.get("type").and_then(Value::as_str) else {
-        return invalid(format!("it has no type; known: {}", PARTS.join(", ")));
+        return invalid(format!("it has no type; known: {}", CONTENT_PART_TYPES.join(", ")));
     };
-    if !PARTS.contains(&kind) {
-        return invalid(format!("there is no type {kind:?}; known: {}", PARTS.join(", ")));
+    if !CONTENT_PART_TYPES.contains(&kind) {
+        return invalid(format!("there is no type {kind:?}; known: {}", CONTENT_PART_TYPES.join(", ")));
     }
     let content = fields.get(if kind == "input_image" { "image_url" } else { kind });
     let is_there = match kind {
@@ -165,14 +165,18 @@ fn check_part(place: usize, part: &ContentPart) -> Result<(), EnvelopeError> {
     if is_there { Ok(()) } else { invalid(format!("a part of the type {kind} has no {kind} that can be read")) }
 }
 
-fn known<'a>(place: &str, mut found: impl Iterator<Item = &'a String>, known: &[&str]) -> Result<(), EnvelopeError> {
+fn check_known_fields<'a>(
+    place: &str,
+    mut found: impl Iterator<Item = &'a String>,
+    known: &[&str],
+) -> Result<(), EnvelopeError> {
     match found.find(|field| !known.contains(&field.as_str())) {
         None => Ok(()),
         Some(field) => Err(EnvelopeError::Unknown { field: format!("{place}{field}"), known: known.join(", ") }),
     }
 }
 
-fn take<T: DeserializeOwned>(fields: &mut Map, field: &str) -> Result<T, EnvelopeError> {
+fn take_field<T: DeserializeOwned>(fields: &mut JsonObject, field: &str) -> Result<T, EnvelopeError> {
     let value = fields.remove(field).unwrap_or_default();
     serde_json::from_value(value)
         .map_err(|error| EnvelopeError::Invalid { field: field.to_owned(), detail: error.to_string() })
@@ -184,19 +188,20 @@ mod tests {
 
     use crate::Event;
 
-    fn read(envelope: Value) -> Result<Event, String> {
+    fn parse_envelope(envelope: Value) -> Result<Event, String> {
         Event::from_envelope(envelope).map_err(|error| error.to_string())
     }
 
     #[test]
     fn g01_an_envelope_needs_a_type_a_source_and_an_input() {
-        let event = read(json!({"event_type": "api.invoked", "source": "api", "input": {"text": "go"}})).unwrap();
+        let event =
+            parse_envelope(json!({"event_type": "api.invoked", "source": "api", "input": {"text": "go"}})).unwrap();
         assert_eq!((event.event_type.as_str(), event.input.plain_text()), ("api.invoked", "go"));
         assert!(!event.event_id.as_str().is_empty());
         for missing in ["event_type", "source", "input"] {
             let mut envelope = json!({"event_type": "api.invoked", "source": "api", "input": {}});
             envelope.as_object_mut().unwrap().remove(missing);
-            assert_eq!(read(envelope), Err(format!("the field {missing} is missing")));
+            assert_eq!(parse_envelope(envelope), Err(format!("the field {missing} is missing")));
         }
     }
 
@@ -204,7 +209,7 @@ mod tests {
     fn g01_a_part_that_no_model_could_be_shown_is_refused() {
         let with = |part: Value| {
             let text = json!({"type": "text", "text": "look"});
-            read(json!({"event_type": "api.invoked", "source": "api", "input": {"contents": [text, part]}}))
+            parse_envelope(json!({"event_type": "api.invoked", "source": "api", "input": {"contents": [text, part]}}))
         };
         for (part, why) in [
             (json!({"foo": 1}), "input.contents[1] is not valid: it has no type; known: text, image_url"),
@@ -232,9 +237,9 @@ mod tests {
         let with = |field: &str, value: Value| {
             let mut envelope = json!({"event_type": "api.invoked", "source": "api", "input": {"text": "go"}});
             envelope[field] = value;
-            read(envelope).unwrap_err()
+            parse_envelope(envelope).unwrap_err()
         };
-        assert_eq!(read(json!([])), Err("an envelope is a JSON object".to_owned()));
+        assert_eq!(parse_envelope(json!([])), Err("an envelope is a JSON object".to_owned()));
         assert!(with("sauce", json!("x")).starts_with("there is no field sauce; known: event_type, source"));
         assert!(with("actor", json!({"id": "1", "nick": "x"})).starts_with("there is no field actor.nick; known: id"));
         assert!(with("actor", json!("ann")).contains("actor is not valid: it must be an object"));

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{ChannelName, ChatId, Content, ContentPart, EventId, Map, SessionId, Timestamp, WorkspaceId};
+use crate::{ChannelName, ChatId, Content, ContentPart, EventId, JsonObject, SessionId, Timestamp, WorkspaceId};
 
 /// Stable names of event types. The set is open: a source may use others.
 pub mod event_type {
@@ -56,25 +56,25 @@ pub struct Event {
     pub subject: Option<SubjectRef>,
     /// What was said or sent with it.
     #[serde(default)]
-    pub input: Input,
+    pub input: EventInput,
     /// Where an answer goes.
     #[serde(default)]
-    pub delivery: Delivery,
+    pub delivery: DeliveryTarget,
     /// The payload of the platform, by reference.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub raw_ref: Option<RawRef>,
+    pub raw_ref: Option<RawPayloadRef>,
     /// Whatever else the source wants to pass on.
-    #[serde(default, skip_serializing_if = "Map::is_empty")]
-    pub metadata: Map,
+    #[serde(default, skip_serializing_if = "JsonObject::is_empty")]
+    pub metadata: JsonObject,
 }
 
 impl Event {
     /// The metadata key that says whether a message is addressed to the bot: a mention, a reply to it, a private chat.
-    pub const ADDRESSED: &str = "addressed";
+    pub const ADDRESSED_KEY: &str = "addressed";
 
     /// Whether the message is addressed to the bot. A source that does not say only passes on what is.
     pub fn is_addressed(&self) -> bool {
-        self.metadata.get(Self::ADDRESSED).and_then(serde_json::Value::as_bool).unwrap_or(true)
+        self.metadata.get(Self::ADDRESSED_KEY).and_then(serde_json::Value::as_bool).unwrap_or(true)
     }
 
     /// Whether somebody said something to the bot, or a program did in their place.
@@ -101,10 +101,10 @@ impl Event {
             session_id: None,
             actor: None,
             subject: None,
-            input: Input { text: Some(text.into()), contents: Vec::new() },
-            delivery: Delivery::default(),
+            input: EventInput { text: Some(text.into()), contents: Vec::new() },
+            delivery: DeliveryTarget::default(),
             raw_ref: None,
-            metadata: Map::new(),
+            metadata: JsonObject::new(),
         }
     }
 
@@ -133,7 +133,7 @@ impl Event {
 
 /// What an event says.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Input {
+pub struct EventInput {
     /// The text, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
@@ -142,7 +142,7 @@ pub struct Input {
     pub contents: Vec<ContentPart>,
 }
 
-impl Input {
+impl EventInput {
     /// The plain text, empty when there is none.
     pub fn plain_text(&self) -> &str {
         self.text.as_deref().unwrap_or_default()
@@ -150,7 +150,7 @@ impl Input {
 
     /// The line of a command, which starts with a comma, without the comma; nothing if this is no command.
     pub fn command_line(&self) -> Option<&str> {
-        command_line(self.plain_text())
+        parse_command_line(self.plain_text())
     }
 
     /// Text and parts as one content.
@@ -164,14 +164,14 @@ impl Input {
 }
 
 /// The line of a command, if the text is one: `,help` is the command `help`.
-pub fn command_line(text: &str) -> Option<&str> {
+pub fn parse_command_line(text: &str) -> Option<&str> {
     let line = text.trim_start().strip_prefix(',')?.trim();
     (!line.is_empty()).then_some(line)
 }
 
 /// Where an answer goes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Delivery {
+pub struct DeliveryTarget {
     /// The channel to answer on, when it is not the source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_channel: Option<ChannelName>,
@@ -205,7 +205,7 @@ pub struct SubjectRef {
 
 /// The platform's own payload, kept in the store: with the event's acceptance if it is short, otherwise as a blob.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct RawRef {
+pub struct RawPayloadRef {
     /// The hash of its content.
     pub blob: crate::BlobHash,
 }

@@ -5,19 +5,19 @@ use std::collections::BTreeSet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::Authority;
+use crate::PermissionSet;
 
 /// Which things of a kind may be used, by name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Access {
+pub enum AllowList {
     /// All of them.
     All,
     /// These and no others.
     Only(BTreeSet<String>),
 }
 
-impl Access {
+impl AllowList {
     /// None of them.
     pub fn none() -> Self {
         Self::Only(BTreeSet::new())
@@ -63,7 +63,7 @@ pub enum TapeAccess {
 pub struct Grant {
     /// What it may use.
     #[serde(flatten)]
-    pub may: Authority,
+    pub may: PermissionSet,
     /// Whether a comma command with an unknown name may run as a shell command.
     #[serde(default)]
     pub shell_commands: bool,
@@ -120,15 +120,15 @@ impl Default for StateLimits {
 
 #[cfg(test)]
 mod tests {
-    use super::Access;
+    use super::AllowList;
 
     #[test]
     fn an_intersection_allows_what_both_allow() {
-        let a = Access::only(["bash", "help"]);
-        let b = Access::only(["help", "fs.read"]);
-        assert_eq!(a.intersect(&b), Access::only(["help"]));
-        assert_eq!(a.intersect(&Access::All), a);
-        assert_eq!(Access::All.intersect(&b), b);
-        assert!(!Access::none().allows("help"));
+        let a = AllowList::only(["bash", "help"]);
+        let b = AllowList::only(["help", "fs.read"]);
+        assert_eq!(a.intersect(&b), AllowList::only(["help"]));
+        assert_eq!(a.intersect(&AllowList::All), a);
+        assert_eq!(AllowList::All.intersect(&b), b);
+        assert!(!AllowList::none().allows("help"));
     }
 }

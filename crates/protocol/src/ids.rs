@@ -146,14 +146,14 @@ impl fmt::Display for EntryId {
 pub struct TapeName(Arc<str>);
 
 impl TapeName {
-    const MAX_BYTES: usize = 200;
+    const MAX_TAPE_NAME_LEN: usize = 200;
 
     /// Checks that the text can name a tape: no separators, no control characters, no leading dot, at most 200 bytes.
     pub fn parse(text: impl Into<String>) -> Result<Self, IdError> {
         let value = text.into();
         let reason = if value.is_empty() {
             "it is empty"
-        } else if value.len() > Self::MAX_BYTES {
+        } else if value.len() > Self::MAX_TAPE_NAME_LEN {
             "it is longer than 200 bytes"
         } else if value.starts_with('.') {
             "it starts with a dot"

@@ -7,57 +7,62 @@
 //! The JSON Schemas of these types are generated into `schema/` by [`schema::documents`] and checked in.
 
 mod action;
-mod admission;
-mod authority;
+mod admission_mode;
+mod api_error;
 mod binding;
+mod chat_message;
 mod content;
-mod context;
+mod descriptor;
 mod envelope;
-mod error;
 mod event;
 mod grant;
 mod ids;
-mod message;
+mod missing_permissions;
 mod model;
-mod operations;
+mod operation_set;
 mod outbound;
 mod outcome;
-mod reading;
-mod required;
-mod result;
-mod runner;
+mod permission_set;
+mod result_parse;
+mod run_context;
+mod run_result;
 pub mod schema;
-mod stream;
-mod time;
+mod stream_event;
+mod timestamp;
 mod tool;
 
 pub use action::ActionSpec;
-pub use admission::AdmissionMode;
-pub use authority::{
-    ArtifactUse, Authority, EventUse, HistoryUse, KnowledgeUse, ModelUse, Reach, StateScope, StorageArea, ToolUse, Uses,
-};
-pub use binding::{Binding, BindingScope, DeliveryPolicy, Filter, ResourcePolicy, StatePolicy};
+pub use admission_mode::AdmissionMode;
+pub use api_error::{ApiError, ApiErrorCode};
+pub use binding::{Binding, BindingScope, DeliveryPolicy, EventFilter, ResourcePolicy, StatePolicy};
+pub use chat_message::{ChatMessage, MessageRole};
 pub use content::{Content, ContentPart, ImageUrl, KnownPart};
-pub use context::{Adapter, ContextAccess, ConversationContext, Resources, RunContext, RuntimeContext, Trigger};
+pub use descriptor::{Descriptor, HostStateRequirement, LocalizedText, PluginRef, RunnerCapabilities, RunnerSource};
 pub use envelope::EnvelopeError;
-pub use error::{ApiError, ApiErrorCode};
-pub use event::{ActorRef, Delivery, Event, Input, RawRef, SubjectRef, command_line, event_type};
-pub use grant::{Access, ApprovalDecision, ApprovalRule, Grant, StateLimits, TapeAccess};
+pub use event::{
+    ActorRef, DeliveryTarget, Event, EventInput, RawPayloadRef, SubjectRef, event_type, parse_command_line,
+};
+pub use grant::{AllowList, ApprovalDecision, ApprovalRule, Grant, StateLimits, TapeAccess};
 pub use ids::{
     ActionId, ArtifactId, BindingId, BlobHash, ChannelName, ChatId, EntryId, EventId, IdError, PluginName, RunId,
     RunnerId, SessionId, TapeName, WorkspaceId,
 };
-pub use message::{ChatMessage, Role};
 pub use model::{ModelId, ModelOptions, ModelOutput, ModelRequest, Reasoning};
-pub use operations::{Operation, Operations};
-pub use outbound::{Outbound, OutboundKind};
+pub use operation_set::{OperationSet, ResourceOperation};
+pub use outbound::{OutboundKind, OutboundMessage};
 pub use outcome::{EventKey, Outcome};
-pub use reading::ResultFault;
-pub use result::{ActionRequest, ResultBody, RunResult};
-pub use runner::{Capabilities, Descriptor, HostState, Label, PluginRef, RunnerSource};
-pub use stream::{StreamEvent, Usage};
-pub use time::Timestamp;
+pub use permission_set::{
+    ArtifactOperation, EventOperation, HistoryOperation, KnowledgeOperation, ModelOperation, PermissionSet, ReadScope,
+    ResourceAccess, StateScope, StorageArea, ToolOperation,
+};
+pub use result_parse::ResultParseError;
+pub use run_context::{
+    AdapterContext, ConversationContext, HistoryHandles, RunContext, RunResources, RunTrigger, RuntimeContext,
+};
+pub use run_result::{ActionRequest, ResultBody, RunResult};
+pub use stream_event::{StreamEvent, Usage};
+pub use timestamp::Timestamp;
 pub use tool::{ToolCall, ToolFunction, ToolName, ToolOutput, ToolSpec};
 
 /// An open JSON object: the `extra` of a type, the state of an anchor, the metadata of an event.
-pub type Map = serde_json::Map<String, serde_json::Value>;
+pub type JsonObject = serde_json::Map<String, serde_json::Value>;

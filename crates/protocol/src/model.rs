@@ -7,7 +7,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{ChatMessage, IdError, Map, ToolCall, ToolSpec, Usage};
+use crate::{ChatMessage, IdError, JsonObject, ToolCall, ToolSpec, Usage};
 
 /// A model, as `provider:name`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -107,7 +107,7 @@ pub enum Reasoning {
 
 impl Reasoning {
     /// Every one of them.
-    pub const ALL: [Self; 4] = [Self::None, Self::Low, Self::Medium, Self::High];
+    pub const LEVELS: [Self; 4] = [Self::None, Self::Low, Self::Medium, Self::High];
 
     /// The word as it is written.
     pub fn as_str(self) -> &'static str {
@@ -132,8 +132,8 @@ pub struct ModelOutput {
     #[serde(default)]
     pub usage: Option<Usage>,
     /// Opaque provider data that must come back with this message.
-    #[serde(default, skip_serializing_if = "Map::is_empty")]
-    pub provider_meta: Map,
+    #[serde(default, skip_serializing_if = "JsonObject::is_empty")]
+    pub provider_meta: JsonObject,
 }
 
 #[cfg(test)]

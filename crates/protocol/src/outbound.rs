@@ -3,11 +3,11 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{ChannelName, ChatId, Content, Event, Map, SessionId};
+use crate::{ChannelName, ChatId, Content, Event, JsonObject, SessionId};
 
 /// A final message for a chat.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Outbound {
+pub struct OutboundMessage {
     /// The session it answers.
     pub session_id: SessionId,
     /// The channel that sends it.
@@ -23,8 +23,8 @@ pub struct Outbound {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply_to: Option<String>,
     /// Whatever else the channel should know.
-    #[serde(default, skip_serializing_if = "Map::is_empty")]
-    pub metadata: Map,
+    #[serde(default, skip_serializing_if = "JsonObject::is_empty")]
+    pub metadata: JsonObject,
 }
 
 /// What an outbound message is.
@@ -38,18 +38,18 @@ pub enum OutboundKind {
     Notice,
 }
 
-impl Outbound {
+impl OutboundMessage {
     /// The metadata key of a message that may have been sent before.
-    pub const POSSIBLE_DUPLICATE: &str = "possible_duplicate";
+    pub const POSSIBLE_DUPLICATE_KEY: &str = "possible_duplicate";
 
     /// Whether the message may have been sent before, by a process that died before it could tell.
     pub fn is_possible_duplicate(&self) -> bool {
-        self.metadata.get(Self::POSSIBLE_DUPLICATE).and_then(serde_json::Value::as_bool).unwrap_or(false)
+        self.metadata.get(Self::POSSIBLE_DUPLICATE_KEY).and_then(serde_json::Value::as_bool).unwrap_or(false)
     }
 
     /// The same message, marked as one that may have been sent before.
-    pub fn possible_duplicate(mut self) -> Self {
-        self.metadata.insert(Self::POSSIBLE_DUPLICATE.to_owned(), serde_json::Value::Bool(true));
+    pub fn mark_possible_duplicate(mut self) -> Self {
+        self.metadata.insert(Self::POSSIBLE_DUPLICATE_KEY.to_owned(), serde_json::Value::Bool(true));
         self
     }
 
@@ -62,7 +62,7 @@ impl Outbound {
             kind: OutboundKind::Reply,
             content: content.into(),
             reply_to: event.delivery.reply_to.clone(),
-            metadata: Map::new(),
+            metadata: JsonObject::new(),
         }
     }
 

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Content, Map};
+use crate::{Content, JsonObject};
 
 /// The name of a tool, such as `fs.read`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
@@ -66,7 +66,7 @@ pub struct ToolCall {
     pub function: ToolFunction,
     /// Keys this type has no field for, and opaque provider data.
     #[serde(flatten)]
-    pub extra: Map,
+    pub extra: JsonObject,
 }
 
 fn function_type() -> String {
@@ -89,7 +89,7 @@ impl ToolCall {
             id: id.into(),
             kind: function_type(),
             function: ToolFunction { name: name.into(), arguments: arguments.into() },
-            extra: Map::new(),
+            extra: JsonObject::new(),
         }
     }
 }

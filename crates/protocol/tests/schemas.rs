@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use capstan_protocol::schema;
 
-fn folder() -> PathBuf {
+fn schema_dir() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("schema")
 }
 
@@ -13,11 +13,11 @@ fn folder() -> PathBuf {
 fn checked_in_schemas_are_current() {
     let update = std::env::var_os("UPDATE_SCHEMAS").is_some();
     if update {
-        std::fs::create_dir_all(folder()).unwrap();
+        std::fs::create_dir_all(schema_dir()).unwrap();
     }
     let mut stale = Vec::new();
-    for document in schema::documents() {
-        let path = folder().join(document.file);
+    for document in schema::schema_files() {
+        let path = schema_dir().join(document.file);
         let wanted = serde_json::to_string_pretty(&document.schema).unwrap() + "\n";
         if update {
             std::fs::write(&path, &wanted).unwrap();
@@ -31,8 +31,8 @@ fn checked_in_schemas_are_current() {
 
 #[test]
 fn no_schema_file_is_left_over() {
-    let known: Vec<String> = schema::documents().iter().map(|d| d.file.to_owned()).collect();
-    for file in std::fs::read_dir(folder()).unwrap() {
+    let known: Vec<String> = schema::schema_files().iter().map(|d| d.file.to_owned()).collect();
+    for file in std::fs::read_dir(schema_dir()).unwrap() {
         let name = file.unwrap().file_name().into_string().unwrap();
         assert!(known.contains(&name), "{name} belongs to no type");
     }

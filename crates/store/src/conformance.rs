@@ -16,20 +16,20 @@
 
 mod entries;
 mod fixture;
-mod flight;
 mod forks;
 mod generations;
-mod handover;
+mod in_flight;
 mod journal;
-mod kept;
+mod key_value;
 mod leases;
 mod queries;
+mod replication;
 mod slices;
 mod tape_store;
 
 use std::sync::Arc;
 
-use capstan_tape::{Store, TapeStore, Tapes};
+use capstan_tape::{Store, TapeRepository, TapeStore};
 
 /// What every store promises. `make` gives a new, empty store each time.
 ///
@@ -56,15 +56,15 @@ pub async fn store_suite(make: impl AsyncFn() -> Arc<dyn Store>) {
     journal::runs_are_kept_and_listed_newest_first(&*make().await).await;
     journal::the_outbox_keeps_its_order(&*make().await).await;
     journal::blobs_state_and_workspaces_are_kept(&*make().await).await;
-    kept::g06_a_value_is_kept_until_it_is_forgotten(&*make().await).await;
-    kept::g06_what_there_is_no_room_for_is_told_and_costs_nothing_else(&*make().await).await;
-    kept::g06_a_space_knows_how_often_it_changed_and_how_much_it_holds(&*make().await).await;
-    flight::an_event_is_in_flight_until_it_is_settled(&*make().await).await;
-    flight::an_event_is_taken_over_from_whoever_had_it(&*make().await).await;
-    flight::an_event_that_was_taken_in_knows_its_message(&*make().await).await;
-    flight::a_run_that_has_not_ended_is_found_and_can_be_asked_to_end(&*make().await).await;
-    flight::a_run_is_created_started_and_ended_once(&*make().await).await;
-    flight::messages_wait_until_their_fate_is_known(&*make().await).await;
+    key_value::g06_a_value_is_kept_until_it_is_forgotten(&*make().await).await;
+    key_value::g06_what_there_is_no_room_for_is_told_and_costs_nothing_else(&*make().await).await;
+    key_value::g06_a_space_knows_how_often_it_changed_and_how_much_it_holds(&*make().await).await;
+    in_flight::an_event_is_in_flight_until_it_is_settled(&*make().await).await;
+    in_flight::an_event_is_taken_over_from_whoever_had_it(&*make().await).await;
+    in_flight::an_event_that_was_taken_in_knows_its_message(&*make().await).await;
+    in_flight::a_run_that_has_not_ended_is_found_and_can_be_asked_to_end(&*make().await).await;
+    in_flight::a_run_is_created_started_and_ended_once(&*make().await).await;
+    in_flight::messages_wait_until_their_fate_is_known(&*make().await).await;
     leases::a_lease_has_one_owner(&*make().await).await;
     leases::an_owner_that_is_alive_keeps_its_lease_past_its_time(&*make().await).await;
     leases::the_lease_of_a_dead_owner_is_void_at_once(&*make().await).await;
@@ -91,7 +91,7 @@ pub async fn tape_store_suite(make: impl AsyncFn() -> Arc<dyn TapeStore>) {
 /// # Panics
 ///
 /// Where a promise is broken.
-pub async fn tapes_suite(make: impl AsyncFn() -> Tapes) {
+pub async fn tapes_suite(make: impl AsyncFn() -> TapeRepository) {
     let make = || async { make().await };
     forks::p09_a_fork_sees_its_parent_and_keeps_its_writes(&make().await).await;
     forks::p09_a_merged_fork_joins_under_new_ids(&make().await).await;
@@ -113,13 +113,13 @@ pub async fn tapes_suite(make: impl AsyncFn() -> Tapes) {
 /// # Panics
 ///
 /// Where a promise is broken.
-pub async fn handover_suite(make: impl AsyncFn() -> (Arc<dyn Store>, Arc<dyn TapeStore>)) {
-    handover::d09_entries_move_to_the_tape_store(make().await).await;
-    handover::d09_nothing_is_lost_while_the_tape_store_fails(make().await).await;
-    handover::d09_a_tape_that_was_begun_elsewhere_goes_on(make().await).await;
-    handover::d09_a_tape_of_the_store_moves_as_a_whole(make().await).await;
-    handover::d09_a_tape_that_is_kept_elsewhere_cannot_be_written_without_it(make().await).await;
-    handover::d09_what_is_kept_elsewhere_is_not_taken_for_nothing(make().await).await;
-    handover::d09_a_fork_of_what_is_kept_elsewhere_needs_it_too(make().await).await;
-    handover::d09_a_fork_that_is_kept_elsewhere_is_not_merged_without_it(make().await).await;
+pub async fn replication_suite(make: impl AsyncFn() -> (Arc<dyn Store>, Arc<dyn TapeStore>)) {
+    replication::d09_entries_move_to_the_tape_store(make().await).await;
+    replication::d09_nothing_is_lost_while_the_tape_store_fails(make().await).await;
+    replication::d09_a_tape_that_was_begun_elsewhere_goes_on(make().await).await;
+    replication::d09_a_tape_of_the_store_moves_as_a_whole(make().await).await;
+    replication::d09_a_tape_that_is_kept_elsewhere_cannot_be_written_without_it(make().await).await;
+    replication::d09_what_is_kept_elsewhere_is_not_taken_for_nothing(make().await).await;
+    replication::d09_a_fork_of_what_is_kept_elsewhere_needs_it_too(make().await).await;
+    replication::d09_a_fork_that_is_kept_elsewhere_is_not_merged_without_it(make().await).await;
 }

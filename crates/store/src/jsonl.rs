@@ -7,15 +7,15 @@
 //! A crash in the middle of an append leaves a torn last line. It is never taken for an entry, never deleted, and
 //! never hides the lines before it. Any other line that cannot be read is an error that names it.
 
-mod backward;
-mod file;
-mod legacy;
+mod backward_reader;
+mod bub;
+mod jsonl_tape_store;
 mod line;
-mod slice;
+mod slice_reader;
 mod tail;
-mod tapes;
+mod tape_file;
 
-pub use file::{TapeFile, Torn, read_file};
-pub use legacy::legacy;
-pub use line::write_line;
-pub use tapes::JsonlTapes;
+pub use bub::to_bub_format;
+pub use jsonl_tape_store::JsonlTapeStore;
+pub use line::format_line;
+pub use tape_file::{TapeFile, TornLine, read_file};

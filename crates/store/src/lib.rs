@@ -9,5 +9,5 @@ pub mod conformance;
 pub mod jsonl;
 mod sqlite;
 
-pub use jsonl::JsonlTapes;
+pub use jsonl::JsonlTapeStore;
 pub use sqlite::{DeadLetters, SqliteOptions, SqliteStore};

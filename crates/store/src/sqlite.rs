@@ -2,46 +2,47 @@
 
 mod backup;
 mod columns;
+mod encoded_batch;
 mod error;
 #[cfg_attr(not(feature = "fail-points"), path = "sqlite/no_fail_point.rs")]
 mod fail_point;
-mod flight;
-mod kept;
-mod known;
-mod locked;
-mod log;
+mod in_flight;
+mod key_value;
+mod lock_probe;
 mod payload;
-mod read;
+mod queries;
 mod reader;
-mod readers;
-mod rows;
+mod reader_pool;
+mod row_cache;
 mod schema;
 mod search;
-mod slice;
+mod slice_query;
 mod snapshot;
-mod statements;
-mod verify;
+mod sql_rows;
+mod statement_cache;
+mod verification;
+mod wal_sync;
 mod writer;
-mod written;
 
 use std::path::Path;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use capstan_protocol::{BlobHash, EventKey, Map, Outbound, RunId, TapeName, WorkspaceId};
+use capstan_protocol::{BlobHash, EventKey, JsonObject, OutboundMessage, RunId, TapeName, WorkspaceId};
 use capstan_tape::{
-    AcceptedRecord, Batch, Committed, Entry, InFlight, Kept, LeaseRecord, OutboxId, OutboxRecord, Problem, RunRecord,
-    Search, Settled, Slice, SpaceRecord, Store, StoreError, TapeRecord,
+    Batch, CommitReceipt, Entry, InFlightEvent, InboxRecord, IntegrityProblem, KeyValueRecord, LeaseRecord,
+    NamespaceRecord, OutboxId, OutboxRecord, RunRecord, SettledEvent, Store, StoreError, TapeRecord, TapeSlice,
+    TextSearch,
 };
 use rusqlite::Connection;
 
-use readers::Readers;
-use search::{Searches, Wanted};
+use reader_pool::ReaderPool;
+use search::{EntrySearchRequest, SearchEngine};
 pub use snapshot::DeadLetters;
-use writer::Writer;
+use writer::WriterThread;
 
 /// So many small entries are read on the thread of whoever asks.
-const FEW: usize = 32;
+const MAX_INLINE_READ_ENTRIES: usize = 32;
 
 /// A journal in one `SQLite` file, which several processes may have open at once.
 ///
@@ -62,12 +63,12 @@ const FEW: usize = 32;
 /// ```
 pub struct SqliteStore {
     /// Closed before the writer: the last connection to close must be one that can fold the log into the file.
-    readers: Readers,
+    readers: ReaderPool,
     /// Who looks for damage: a connection that is in no transaction.
-    verifiers: Readers,
+    verification_readers: ReaderPool,
     /// Or why nothing is written.
-    writer: Result<Writer, StoreError>,
-    searches: Searches,
+    writer: Result<WriterThread, StoreError>,
+    search_engine: SearchEngine,
 }
 
 /// How a database is opened.
@@ -77,18 +78,18 @@ pub struct SqliteOptions {
     pub busy_timeout: Duration,
     /// From how many pages on the log is folded into the file, which the writer waits for. Of pages that change all the
     /// time only the last state is: the longer the log, the fewer pages are copied.
-    pub log_pages: u32,
+    pub wal_checkpoint_pages: u32,
 }
 
 impl Default for SqliteOptions {
     fn default() -> Self {
-        Self { busy_timeout: schema::BUSY_TIMEOUT, log_pages: schema::LOG_PAGES }
+        Self { busy_timeout: schema::DEFAULT_BUSY_TIMEOUT, wal_checkpoint_pages: schema::DEFAULT_WAL_CHECKPOINT_PAGES }
     }
 }
 
 impl SqliteStore {
     /// The version of the tables that this program writes. An older database is brought to it when it is opened.
-    pub const SCHEMA_VERSION: u32 = schema::KNOWN_VERSION;
+    pub const SCHEMA_VERSION: u32 = schema::LATEST_VERSION;
 
     /// Opens a database, or makes one where there is none; its directory must exist.
     ///
@@ -101,19 +102,24 @@ impl SqliteStore {
     pub fn open_with(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, StoreError> {
         let path = path.as_ref().to_path_buf();
         let connection = schema::open_writer(&path, options)?;
-        let writer = Writer::start(connection, path.clone(), options)?;
-        let readers = Readers::new(path);
-        Ok(Self { verifiers: readers.clone(), readers, writer: Ok(writer), searches: Searches::default() })
+        let writer = WriterThread::start(connection, path.clone(), options)?;
+        let readers = ReaderPool::new(path);
+        Ok(Self {
+            verification_readers: readers.clone(),
+            readers,
+            writer: Ok(writer),
+            search_engine: SearchEngine::default(),
+        })
     }
 
     /// Opens a database that is there, for somebody who may only want to read it.
     ///
     /// Where it cannot be written, because it is read-only or its disk is full, it can be read all the same, and every
     /// commit is refused for that reason.
-    pub fn open_to_read(path: impl AsRef<Path>) -> Result<Self, StoreError> {
+    pub fn open_with_read_only_fallback(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         match Self::open(&path) {
-            Err(reason @ (StoreError::ReadOnly { .. } | StoreError::Full { .. })) => {
-                Ok(Self { writer: Err(reason), ..Self::snapshot(path)? })
+            Err(reason @ (StoreError::ReadOnly { .. } | StoreError::DiskFull { .. })) => {
+                Ok(Self { writer: Err(reason), ..Self::open_snapshot(path)? })
             }
             opened => opened,
         }
@@ -122,133 +128,139 @@ impl SqliteStore {
 
 #[async_trait]
 impl Store for SqliteStore {
-    async fn commit(&self, batch: Batch) -> Result<Committed, StoreError> {
+    async fn commit(&self, batch: Batch) -> Result<CommitReceipt, StoreError> {
         self.writer.as_ref().map_err(Clone::clone)?.commit(batch).await
     }
 
-    async fn broken(&self) -> StoreError {
+    async fn wait_for_failure(&self) -> StoreError {
         match &self.writer {
-            Ok(writer) => writer.broken().await,
+            Ok(writer) => writer.failure().await,
             Err(_) => std::future::pending().await,
         }
     }
 
     async fn tape(&self, name: &TapeName) -> Result<Option<TapeRecord>, StoreError> {
         let name = name.clone();
-        self.readers.look(move |connection| read::tape(connection, &name)).await
+        self.readers.read_inline(move |connection| queries::tape(connection, &name)).await
     }
 
     async fn tapes(&self) -> Result<Vec<TapeRecord>, StoreError> {
-        self.readers.read(read::tapes).await
+        self.readers.read(queries::tapes).await
     }
 
-    async fn read(&self, tape: &TapeName, slice: &Slice) -> Result<Vec<Entry>, StoreError> {
+    async fn read(&self, tape: &TapeName, slice: &TapeSlice) -> Result<Vec<Entry>, StoreError> {
         let (tape, slice) = (tape.clone(), slice.clone());
-        if slice::is_short(&slice, FEW) {
+        if slice_query::is_bounded(&slice, MAX_INLINE_READ_ENTRIES) {
             let (tape, slice) = (tape.clone(), slice.clone());
-            let read = move |connection: &Connection| read::small_entries(connection, &tape, &slice);
-            if let Some(entries) = self.readers.look(read).await? {
+            let read = move |connection: &Connection| queries::entries_if_small(connection, &tape, &slice);
+            if let Some(entries) = self.readers.read_inline(read).await? {
                 return Ok(entries);
             }
         }
-        self.readers.read(move |connection| read::entries(connection, &tape, &slice)).await
+        self.readers.read(move |connection| queries::entries(connection, &tape, &slice)).await
     }
 
-    async fn search(&self, tape: &TapeName, slice: &Slice, search: &Search) -> Result<Vec<Entry>, StoreError> {
-        let wanted = Wanted { tape: tape.clone(), slice: slice.clone(), search: search.clone() };
+    async fn search(&self, tape: &TapeName, slice: &TapeSlice, search: &TextSearch) -> Result<Vec<Entry>, StoreError> {
+        let wanted = EntrySearchRequest { tape: tape.clone(), slice: slice.clone(), search: search.clone() };
         // Where nothing is written, what the index lacks is read.
-        self.searches.search(&self.readers, self.writer.as_ref().ok(), wanted).await
+        self.search_engine.search(&self.readers, self.writer.as_ref().ok(), wanted).await
     }
 
-    async fn accepted(&self, key: &EventKey) -> Result<Option<AcceptedRecord>, StoreError> {
+    async fn inbox_record(&self, key: &EventKey) -> Result<Option<InboxRecord>, StoreError> {
         let key = key.clone();
-        self.readers.look(move |connection| read::accepted(connection, &key)).await
+        self.readers.read_inline(move |connection| queries::accepted_event(connection, &key)).await
     }
 
-    async fn in_flight(&self, tape: Option<&TapeName>) -> Result<Vec<InFlight>, StoreError> {
+    async fn in_flight_events(&self, tape: Option<&TapeName>) -> Result<Vec<InFlightEvent>, StoreError> {
         let tape = tape.cloned();
-        self.readers.read(move |connection| flight::in_flight(connection, tape.as_ref())).await
+        self.readers.read(move |connection| in_flight::list(connection, tape.as_ref())).await
     }
 
-    async fn settled(&self) -> Result<Vec<Settled>, StoreError> {
-        self.readers.read(flight::settled).await
+    async fn settled_events(&self) -> Result<Vec<SettledEvent>, StoreError> {
+        self.readers.read(in_flight::list_settled).await
     }
 
     async fn run(&self, run_id: &RunId) -> Result<Option<RunRecord>, StoreError> {
         let run_id = run_id.clone();
-        self.readers.look(move |connection| read::run(connection, &run_id)).await
+        self.readers.read_inline(move |connection| queries::run(connection, &run_id)).await
     }
 
     async fn runs(&self, limit: usize) -> Result<Vec<RunRecord>, StoreError> {
-        self.readers.read(move |connection| read::runs(connection, limit)).await
+        self.readers.read(move |connection| queries::runs(connection, limit)).await
     }
 
-    async fn running(&self) -> Result<Vec<RunRecord>, StoreError> {
-        self.readers.read(read::running).await
+    async fn open_runs(&self) -> Result<Vec<RunRecord>, StoreError> {
+        self.readers.read(queries::open_runs).await
     }
 
-    async fn waiting(&self) -> Result<Vec<OutboxRecord>, StoreError> {
-        self.readers.read(read::waiting).await
+    async fn pending_outbound(&self) -> Result<Vec<OutboxRecord>, StoreError> {
+        self.readers.read(queries::pending_outbound).await
     }
 
-    async fn waiting_before(
+    async fn pending_outbound_before(
         &self,
         id: OutboxId,
-        message: &Outbound,
+        message: &OutboundMessage,
         after: OutboxId,
         limit: usize,
     ) -> Result<Vec<OutboxRecord>, StoreError> {
         let (channel, chat) = (message.channel.to_string(), message.chat_id.to_string());
-        let read = move |connection: &_| read::waiting_before(connection, id, [&channel, &chat], after, limit);
+        let read =
+            move |connection: &_| queries::pending_outbound_before(connection, id, [&channel, &chat], after, limit);
         self.readers.read(read).await
     }
 
-    async fn outbox(&self, event: &EventKey) -> Result<Vec<OutboxRecord>, StoreError> {
+    async fn outbox_records(&self, event: &EventKey) -> Result<Vec<OutboxRecord>, StoreError> {
         let event = event.clone();
-        self.readers.look(move |connection| read::outbox(connection, &event)).await
+        self.readers.read_inline(move |connection| queries::outbox(connection, &event)).await
     }
 
     async fn blob(&self, hash: &BlobHash) -> Result<Option<Vec<u8>>, StoreError> {
         let hash = hash.clone();
-        self.readers.read(move |connection| read::blob(connection, &hash)).await
+        self.readers.read(move |connection| queries::blob(connection, &hash)).await
     }
 
-    async fn state(&self, tape: &TapeName) -> Result<Map, StoreError> {
+    async fn state(&self, tape: &TapeName) -> Result<JsonObject, StoreError> {
         let tape = tape.clone();
-        self.readers.look(move |connection| read::state(connection, &tape)).await
+        self.readers.read_inline(move |connection| queries::state(connection, &tape)).await
     }
 
-    async fn kept(&self, space: &str, key: &str) -> Result<Option<Kept>, StoreError> {
+    async fn key_value(&self, space: &str, key: &str) -> Result<Option<KeyValueRecord>, StoreError> {
         let (space, key) = (space.to_owned(), key.to_owned());
-        self.readers.look(move |connection| kept::one(connection, &space, &key)).await
+        self.readers.read_inline(move |connection| key_value::find(connection, &space, &key)).await
     }
 
-    async fn kept_in(&self, space: &str, after: Option<&str>, limit: usize) -> Result<Vec<Kept>, StoreError> {
+    async fn key_values(
+        &self,
+        space: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<KeyValueRecord>, StoreError> {
         let (space, after) = (space.to_owned(), after.map(str::to_owned));
-        self.readers.read(move |connection| kept::page(connection, &space, after.as_deref(), limit)).await
+        self.readers.read(move |connection| key_value::list_page(connection, &space, after.as_deref(), limit)).await
     }
 
-    async fn space(&self, space: &str) -> Result<Option<SpaceRecord>, StoreError> {
+    async fn namespace(&self, space: &str) -> Result<Option<NamespaceRecord>, StoreError> {
         let space = space.to_owned();
-        self.readers.look(move |connection| kept::space(connection, &space)).await
+        self.readers.read_inline(move |connection| key_value::find_namespace(connection, &space)).await
     }
 
-    async fn spaces(&self, prefix: &str) -> Result<Vec<SpaceRecord>, StoreError> {
+    async fn namespaces(&self, prefix: &str) -> Result<Vec<NamespaceRecord>, StoreError> {
         let prefix = prefix.to_owned();
-        self.readers.read(move |connection| kept::spaces(connection, &prefix)).await
+        self.readers.read(move |connection| key_value::list_namespaces(connection, &prefix)).await
     }
 
     async fn workspace(&self, path: &str) -> Result<Option<WorkspaceId>, StoreError> {
         let path = path.to_owned();
-        self.readers.look(move |connection| read::workspace(connection, &path)).await
+        self.readers.read_inline(move |connection| queries::workspace(connection, &path)).await
     }
 
     async fn lease(&self, tape: &TapeName) -> Result<Option<LeaseRecord>, StoreError> {
         let tape = tape.clone();
-        self.readers.look(move |connection| read::lease(connection, &tape)).await
+        self.readers.read_inline(move |connection| queries::lease(connection, &tape)).await
     }
 
-    async fn verify(&self) -> Result<Vec<Problem>, StoreError> {
-        self.verifiers.read(verify::problems).await
+    async fn verify(&self) -> Result<Vec<IntegrityProblem>, StoreError> {
+        self.verification_readers.read(verification::find_problems).await
     }
 }

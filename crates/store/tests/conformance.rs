@@ -4,103 +4,103 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use capstan_store::{JsonlTapes, SqliteStore, conformance};
-use capstan_tape::{MemoryStore, MemoryTapes, Store, TapeStore, Tapes};
+use capstan_store::{JsonlTapeStore, SqliteStore, conformance};
+use capstan_tape::{MemoryStore, MemoryTapeStore, Store, TapeRepository, TapeStore};
 use tempfile::TempDir;
 
 /// A directory with as many places in it as a suite asks for.
-struct Places {
+struct TestDirectories {
     directory: TempDir,
-    used: AtomicUsize,
+    next_number: AtomicUsize,
 }
 
-impl Places {
+impl TestDirectories {
     fn new() -> Self {
-        Self { directory: tempfile::tempdir().unwrap(), used: AtomicUsize::new(0) }
+        Self { directory: tempfile::tempdir().unwrap(), next_number: AtomicUsize::new(0) }
     }
 
-    fn next(&self) -> PathBuf {
-        let path = self.directory.path().join(self.used.fetch_add(1, Ordering::Relaxed).to_string());
+    fn create_next(&self) -> PathBuf {
+        let path = self.directory.path().join(self.next_number.fetch_add(1, Ordering::Relaxed).to_string());
         std::fs::create_dir(&path).unwrap();
         path
     }
 }
 
-fn memory() -> Arc<dyn Store> {
+fn memory_store() -> Arc<dyn Store> {
     Arc::new(MemoryStore::new())
 }
 
-fn memory_tapes() -> Arc<dyn TapeStore> {
-    Arc::new(MemoryTapes::new())
+fn memory_tape_store() -> Arc<dyn TapeStore> {
+    Arc::new(MemoryTapeStore::new())
 }
 
-fn sqlite(place: &Path) -> Arc<dyn Store> {
+fn sqlite_store(place: &Path) -> Arc<dyn Store> {
     Arc::new(SqliteStore::open(place.join("capstan.db")).unwrap())
 }
 
-fn jsonl(place: &Path) -> Arc<dyn TapeStore> {
-    Arc::new(JsonlTapes::open(place.join("tapes")).unwrap())
+fn jsonl_tape_store(place: &Path) -> Arc<dyn TapeStore> {
+    Arc::new(JsonlTapeStore::open(place.join("tapes")).unwrap())
 }
 
 #[tokio::test]
 async fn d02_the_memory_store_keeps_every_promise() {
-    conformance::store_suite(async || memory()).await;
+    conformance::store_suite(async || memory_store()).await;
 }
 
 #[tokio::test]
 async fn d02_the_sqlite_store_keeps_every_promise() {
-    let places = Places::new();
-    conformance::store_suite(async || sqlite(&places.next())).await;
+    let places = TestDirectories::new();
+    conformance::store_suite(async || sqlite_store(&places.create_next())).await;
 }
 
 #[tokio::test]
 async fn d09_memory_tapes_keep_every_promise() {
-    conformance::tape_store_suite(async || memory_tapes()).await;
+    conformance::tape_store_suite(async || memory_tape_store()).await;
 }
 
 #[tokio::test]
 async fn p12_jsonl_files_keep_every_promise() {
-    let places = Places::new();
-    conformance::tape_store_suite(async || jsonl(&places.next())).await;
+    let places = TestDirectories::new();
+    conformance::tape_store_suite(async || jsonl_tape_store(&places.create_next())).await;
 }
 
 #[tokio::test]
 async fn p09_p10_p11_tapes_in_memory() {
-    conformance::tapes_suite(async || Tapes::new(memory())).await;
+    conformance::tapes_suite(async || TapeRepository::new(memory_store())).await;
 }
 
 #[tokio::test]
 async fn p09_p10_p11_tapes_in_sqlite() {
-    let places = Places::new();
-    conformance::tapes_suite(async || Tapes::new(sqlite(&places.next()))).await;
+    let places = TestDirectories::new();
+    conformance::tapes_suite(async || TapeRepository::new(sqlite_store(&places.create_next()))).await;
 }
 
 #[tokio::test]
 async fn p09_p10_p11_tapes_in_memory_kept_elsewhere() {
-    conformance::tapes_suite(async || Tapes::kept_by(memory(), memory_tapes())).await;
+    conformance::tapes_suite(async || TapeRepository::with_external_store(memory_store(), memory_tape_store())).await;
 }
 
 #[tokio::test]
 async fn p09_p10_p11_tapes_in_sqlite_kept_in_files() {
-    let places = Places::new();
+    let places = TestDirectories::new();
     conformance::tapes_suite(async || {
-        let place = places.next();
-        Tapes::kept_by(sqlite(&place), jsonl(&place))
+        let place = places.create_next();
+        TapeRepository::with_external_store(sqlite_store(&place), jsonl_tape_store(&place))
     })
     .await;
 }
 
 #[tokio::test]
 async fn d09_handover_in_memory() {
-    conformance::handover_suite(async || (memory(), memory_tapes())).await;
+    conformance::replication_suite(async || (memory_store(), memory_tape_store())).await;
 }
 
 #[tokio::test]
 async fn d09_handover_from_sqlite_to_files() {
-    let places = Places::new();
-    conformance::handover_suite(async || {
-        let place = places.next();
-        (sqlite(&place), jsonl(&place))
+    let places = TestDirectories::new();
+    conformance::replication_suite(async || {
+        let place = places.create_next();
+        (sqlite_store(&place), jsonl_tape_store(&place))
     })
     .await;
 }

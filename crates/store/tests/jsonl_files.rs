@@ -8,25 +8,25 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use capstan_protocol::EntryId;
-use capstan_store::{JsonlTapes, SqliteStore, jsonl};
-use capstan_tape::{Batch, Fact, NewTape, Slice, Store, StoreError, TapeStore, Tapes};
+use capstan_store::{JsonlTapeStore, SqliteStore, jsonl};
+use capstan_tape::{Batch, Fact, NewTape, Store, StoreError, TapeRepository, TapeSlice, TapeStore};
 use serde_json::{Value, json};
 use support::{all, entry, ids, message, name, sample, texts};
 use tempfile::TempDir;
 
-struct Files {
+struct TapeDirectory {
     directory: TempDir,
-    tapes: JsonlTapes,
+    tapes: JsonlTapeStore,
 }
 
-impl Files {
+impl TapeDirectory {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let tapes = JsonlTapes::open(directory.path()).unwrap();
+        let tapes = JsonlTapeStore::open(directory.path()).unwrap();
         Self { directory, tapes }
     }
 
-    fn with(content: impl AsRef<[u8]>) -> Self {
+    fn with_content(content: impl AsRef<[u8]>) -> Self {
         let files = Self::new();
         fs::write(files.path(), content).unwrap();
         files
@@ -40,12 +40,12 @@ impl Files {
         fs::read_to_string(self.path()).unwrap()
     }
 
-    fn aside(&self, number: u32) -> PathBuf {
+    fn torn_path(&self, number: u32) -> PathBuf {
         self.directory.path().join(format!("t.jsonl.torn-{number}"))
     }
 
-    async fn read(&self) -> Vec<String> {
-        texts(&self.tapes.read(&name("t"), &Slice::all()).await.unwrap())
+    async fn read_texts(&self) -> Vec<String> {
+        texts(&self.tapes.read(&name("t"), &TapeSlice::all()).await.unwrap())
     }
 
     async fn append(&self, id: u64, text: &str) -> Result<(), StoreError> {
@@ -53,15 +53,15 @@ impl Files {
     }
 }
 
-fn lines(texts: &[&str]) -> String {
-    (1..).zip(texts).map(|(id, text)| jsonl::write_line(&message(id, text)) + "\n").collect()
+fn jsonl_lines(texts: &[&str]) -> String {
+    (1..).zip(texts).map(|(id, text)| jsonl::format_line(&message(id, text)) + "\n").collect()
 }
 
 #[test]
 fn p12_the_sample_is_written_as_it_was_read() {
     let file = jsonl::read_file(sample()).unwrap();
-    assert_eq!(file.torn, None);
-    let written: String = file.entries.iter().map(|entry| jsonl::write_line(entry) + "\n").collect();
+    assert_eq!(file.torn_line, None);
+    let written: String = file.entries.iter().map(|entry| jsonl::format_line(entry) + "\n").collect();
     assert_eq!(written, fs::read_to_string(sample()).unwrap());
 }
 
@@ -72,7 +72,7 @@ fn p12_unknown_kinds_and_keys_are_written_as_they_were_read() {
     let path = directory.path().join("any.jsonl");
     fs::write(&path, line).unwrap();
     let file = jsonl::read_file(&path).unwrap();
-    assert_eq!(jsonl::write_line(&file.entries[0]), line);
+    assert_eq!(jsonl::format_line(&file.entries[0]), line);
 }
 
 #[tokio::test]
@@ -82,63 +82,65 @@ async fn p12_the_sample_goes_through_every_store_unchanged() {
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(directory.path().join("capstan.db")).unwrap());
     let tape = name("t");
     let mut batch = Batch::new();
-    batch.push(Fact::EnsureTape(NewTape::named(tape.clone())));
-    batch.push(Fact::Import { tape: tape.clone(), entries: original.clone() });
+    batch.push(Fact::EnsureTape(NewTape::with_name(tape.clone())));
+    batch.push(Fact::ImportEntries { tape: tape.clone(), entries: original.clone() });
     store.commit(batch).await.unwrap();
-    let keys = |entry: &capstan_tape::Entry| jsonl::write_line(entry);
+    let keys = |entry: &capstan_tape::Entry| jsonl::format_line(entry);
     let exported: Vec<String> = all(&*store, &tape).await.iter().map(keys).collect();
     assert_eq!(exported, original.iter().map(keys).collect::<Vec<_>>());
 
-    let files = Arc::new(JsonlTapes::open(directory.path().join("tapes")).unwrap());
+    let files = Arc::new(JsonlTapeStore::open(directory.path().join("tapes")).unwrap());
     files.append(&name("live"), &original).await.unwrap();
     assert_eq!(fs::read(files.path(&name("live"))).unwrap(), fs::read(sample()).unwrap());
-    let live = Tapes::kept_by(store, files);
+    let live = TapeRepository::with_external_store(store, files);
     assert_eq!(live.window(&name("live")).await.unwrap().anchor.unwrap().name(), Some("phase-1"));
 }
 
 #[tokio::test]
 async fn p12_a_torn_line_is_passed_over_by_reads_and_set_aside_by_the_next_append() {
     let torn = r#"{"id": 3, "kind": "mess"#;
-    let files = Files::with(lines(&["one", "two"]) + torn);
-    assert_eq!(files.read().await, ["one", "two"]);
-    assert_eq!(ids(&files.tapes.read(&name("t"), &Slice::last()).await.unwrap()), [2]);
-    assert_eq!(files.content(), lines(&["one", "two"]) + torn, "a read changes nothing");
+    let files = TapeDirectory::with_content(jsonl_lines(&["one", "two"]) + torn);
+    assert_eq!(files.read_texts().await, ["one", "two"]);
+    assert_eq!(ids(&files.tapes.read(&name("t"), &TapeSlice::last()).await.unwrap()), [2]);
+    assert_eq!(files.content(), jsonl_lines(&["one", "two"]) + torn, "a read changes nothing");
     assert_eq!(files.tapes.verify().await.unwrap().len(), 1);
 
     files.append(3, "three").await.unwrap();
-    assert_eq!(files.content(), lines(&["one", "two", "three"]));
-    assert_eq!(fs::read_to_string(files.aside(1)).unwrap(), torn);
+    assert_eq!(files.content(), jsonl_lines(&["one", "two", "three"]));
+    assert_eq!(fs::read_to_string(files.torn_path(1)).unwrap(), torn);
     assert_eq!(files.tapes.verify().await.unwrap(), []);
     assert_eq!(files.tapes.tapes().await.unwrap(), [name("t")], "what was set aside is no tape");
 
     fs::write(files.path(), files.content() + "\u{0}\u{0}\n").unwrap();
     files.append(4, "four").await.unwrap();
-    assert_eq!(files.read().await, ["one", "two", "three", "four"]);
-    assert_eq!(fs::read(files.aside(2)).unwrap(), b"\0\0\n");
-    assert_eq!(fs::read_to_string(files.aside(1)).unwrap(), torn, "nothing that was set aside is lost");
+    assert_eq!(files.read_texts().await, ["one", "two", "three", "four"]);
+    assert_eq!(fs::read(files.torn_path(2)).unwrap(), b"\0\0\n");
+    assert_eq!(fs::read_to_string(files.torn_path(1)).unwrap(), torn, "nothing that was set aside is lost");
 }
 
 #[tokio::test]
 async fn p12_a_file_that_is_nothing_but_torn_begins_anew() {
-    let files = Files::with("{\"id\": 1");
-    assert!(files.read().await.is_empty());
+    let files = TapeDirectory::with_content("{\"id\": 1");
+    assert!(files.read_texts().await.is_empty());
     files.append(1, "one").await.unwrap();
-    assert_eq!(files.content(), lines(&["one"]));
-    assert_eq!(fs::read_to_string(files.aside(1)).unwrap(), "{\"id\": 1");
+    assert_eq!(files.content(), jsonl_lines(&["one"]));
+    assert_eq!(fs::read_to_string(files.torn_path(1)).unwrap(), "{\"id\": 1");
 }
 
 #[tokio::test]
 async fn p12_an_entry_that_only_lacks_its_newline_is_kept() {
-    let files = Files::with(lines(&["one", "two"]).trim_end());
-    assert_eq!(files.read().await, ["one", "two"]);
+    let files = TapeDirectory::with_content(jsonl_lines(&["one", "two"]).trim_end());
+    assert_eq!(files.read_texts().await, ["one", "two"]);
     files.append(3, "three").await.unwrap();
-    assert_eq!(files.content(), lines(&["one", "two", "three"]));
-    assert!(!files.aside(1).exists());
+    assert_eq!(files.content(), jsonl_lines(&["one", "two", "three"]));
+    assert!(!files.torn_path(1).exists());
 }
 
 #[tokio::test]
 async fn p12_a_corrupt_line_in_the_middle_is_named() {
-    let files = Files::with(lines(&["one"]) + "{broken\n" + &jsonl::write_line(&message(3, "three")) + "\n");
+    let files = TapeDirectory::with_content(
+        jsonl_lines(&["one"]) + "{broken\n" + &jsonl::format_line(&message(3, "three")) + "\n",
+    );
     let named = |error: StoreError| match error {
         StoreError::Corrupt { what, detail } => {
             assert_eq!(what, files.path().display().to_string());
@@ -147,12 +149,12 @@ async fn p12_a_corrupt_line_in_the_middle_is_named() {
         other => panic!("{other}"),
     };
     named(jsonl::read_file(files.path()).unwrap_err());
-    named(files.tapes.read(&name("t"), &Slice::all()).await.unwrap_err());
-    let newest = Slice { limit: None, ..Slice::last() };
+    named(files.tapes.read(&name("t"), &TapeSlice::all()).await.unwrap_err());
+    let newest = TapeSlice { limit: None, ..TapeSlice::last() };
     named(files.tapes.read(&name("t"), &newest).await.unwrap_err());
     assert!(files.tapes.verify().await.unwrap()[0].message.contains("line 2: "));
 
-    let twice = Files::with(lines(&["one"]) + "{broken\n{torn");
+    let twice = TapeDirectory::with_content(jsonl_lines(&["one"]) + "{broken\n{torn");
     let error = twice.append(2, "two").await.unwrap_err();
     assert!(error.to_string().contains("line 2: "), "{error}");
     assert!(twice.content().ends_with("{torn"), "nothing is touched that is not understood");
@@ -164,51 +166,52 @@ async fn p14_a_turn_does_not_read_what_is_before_the_last_anchor() {
     let mut content = "{broken\n".to_owned();
     for id in 1..5_000 {
         let kind = if id == 4_900 { "anchor" } else { "event" };
-        content += &(jsonl::write_line(&entry(id, kind, json!({"name": "x", "pad": "y".repeat(50)}))) + "\n");
+        content += &(jsonl::format_line(&entry(id, kind, json!({"name": "x", "pad": "y".repeat(50)}))) + "\n");
     }
-    let files = Files::with(content);
+    let files = TapeDirectory::with_content(content);
     let store: Arc<dyn Store> = Arc::new(capstan_tape::MemoryStore::new());
-    let tapes = Tapes::kept_by(store, Arc::new(files.tapes.clone()));
+    let tapes = TapeRepository::with_external_store(store, Arc::new(files.tapes.clone()));
     let window = tapes.window(&name("t")).await.unwrap();
     assert_eq!(window.anchor.unwrap().id, EntryId(4_900));
     assert_eq!(window.following.len(), 99);
     let mut batch = Batch::new();
     batch.append(&name("t"), support::user("next"));
     tapes.commit(batch).await.unwrap();
-    assert_eq!(ids(&files.tapes.read(&name("t"), &Slice::last()).await.unwrap()), [5_000]);
-    assert!(files.tapes.read(&name("t"), &Slice::all()).await.is_err());
+    assert_eq!(ids(&files.tapes.read(&name("t"), &TapeSlice::last()).await.unwrap()), [5_000]);
+    assert!(files.tapes.read(&name("t"), &TapeSlice::all()).await.is_err());
 }
 
 #[tokio::test]
 async fn p12_ids_that_do_not_increase_can_be_read_but_not_imported() {
     let odd = [message(1, "one"), message(2, "two"), message(2, "again"), message(1, "back")];
-    let files = Files::with(odd.iter().map(|entry| jsonl::write_line(entry) + "\n").collect::<String>());
-    assert_eq!(files.read().await, ["one", "two", "again", "back"]);
+    let files =
+        TapeDirectory::with_content(odd.iter().map(|entry| jsonl::format_line(entry) + "\n").collect::<String>());
+    assert_eq!(files.read_texts().await, ["one", "two", "again", "back"]);
     let read = jsonl::read_file(files.path()).unwrap().entries;
     assert_eq!(ids(&read), [1, 2, 2, 1]);
     let problems: Vec<String> = files.tapes.verify().await.unwrap().into_iter().map(|found| found.message).collect();
     assert_eq!(problems, ["entry 2 does not follow entry 2", "entry 1 does not follow entry 2"]);
     let store = capstan_tape::MemoryStore::new();
     let mut batch = Batch::new();
-    batch.push(Fact::EnsureTape(NewTape::named(name("t"))));
-    batch.push(Fact::Import { tape: name("t"), entries: read });
+    batch.push(Fact::EnsureTape(NewTape::with_name(name("t"))));
+    batch.push(Fact::ImportEntries { tape: name("t"), entries: read });
     assert_eq!(store.commit(batch).await, Err(StoreError::OutOfOrder { tape: name("t"), id: 2, head: 2 }));
 }
 
 #[tokio::test]
 async fn d09_an_id_that_is_there_with_another_content_is_refused_not_dropped() {
-    let files = Files::with(lines(&["one", "two"]));
+    let files = TapeDirectory::with_content(jsonl_lines(&["one", "two"]));
     let refused = files.append(2, "something else").await;
     assert_eq!(refused, Err(StoreError::OutOfOrder { tape: name("t"), id: 2, head: 2 }));
     let backwards = files.tapes.append(&name("t"), &[message(4, "four"), message(3, "three")]).await;
     assert_eq!(backwards, Err(StoreError::OutOfOrder { tape: name("t"), id: 3, head: 4 }));
-    assert_eq!(files.content(), lines(&["one", "two"]));
+    assert_eq!(files.content(), jsonl_lines(&["one", "two"]));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p12_two_writers_of_one_file_do_not_interleave() {
-    let files = Files::new();
-    let others = JsonlTapes::open(files.directory.path()).unwrap();
+    let files = TapeDirectory::new();
+    let others = JsonlTapeStore::open(files.directory.path()).unwrap();
     let all: Vec<_> = (1..=40).map(|id| message(id, &"x".repeat(10_000))).collect();
     let appends: Vec<_> = (1..=40)
         .map(|upto| {
@@ -224,22 +227,22 @@ async fn p12_two_writers_of_one_file_do_not_interleave() {
 }
 
 /// Tapes of which a database knows, kept in these files.
-fn live(files: &Files) -> Tapes {
+fn live_tapes(files: &TapeDirectory) -> TapeRepository {
     let store = SqliteStore::open(files.directory.path().join("capstan.db")).unwrap();
-    Tapes::kept_by(Arc::new(store), Arc::new(files.tapes.clone()))
+    TapeRepository::with_external_store(Arc::new(store), Arc::new(files.tapes.clone()))
 }
 
-async fn problems(tapes: &Tapes) -> Vec<String> {
+async fn problem_messages(tapes: &TapeRepository) -> Vec<String> {
     tapes.verify().await.unwrap().into_iter().map(|problem| problem.message).collect()
 }
 
 #[tokio::test]
 async fn p01_a_line_that_was_taken_out_of_a_live_tape_is_missed() {
-    let files = Files::new();
-    let tapes = live(&files);
+    let files = TapeDirectory::new();
+    let tapes = live_tapes(&files);
     tapes.commit(support::messages(&name("t"), &["one", "two", "three", "four", "five"])).await.unwrap();
     tapes.reset(&name("t"), false).await.unwrap();
-    assert_eq!(problems(&tapes).await, Vec::<String>::new());
+    assert_eq!(problem_messages(&tapes).await, Vec::<String>::new());
     let whole = files.content();
     let without = |taken: &[usize]| -> String {
         let kept = whole.lines().enumerate().filter(|(index, _)| !taken.contains(index));
@@ -247,61 +250,61 @@ async fn p01_a_line_that_was_taken_out_of_a_live_tape_is_missed() {
     };
     for (taken, missed) in [(&[0][..], "entry 1 is missing"), (&[1, 2], "entries 2 to 3 are missing")] {
         fs::write(files.path(), without(taken)).unwrap();
-        assert_eq!(problems(&tapes).await, [format!("{missed} in its tape store")]);
+        assert_eq!(problem_messages(&tapes).await, [format!("{missed} in its tape store")]);
     }
     fs::write(files.path(), without(&[6])).unwrap();
-    assert!(problems(&tapes).await[0].contains("up to 6, but was given entries up to 7"));
+    assert!(problem_messages(&tapes).await[0].contains("up to 6, but was given entries up to 7"));
     fs::write(files.path(), without(&[2, 5, 6])).unwrap();
-    assert_eq!(problems(&tapes).await.len(), 2, "the gap, and the end");
+    assert_eq!(problem_messages(&tapes).await.len(), 2, "the gap, and the end");
     fs::write(files.path(), &whole).unwrap();
-    assert_eq!(problems(&tapes).await, Vec::<String>::new());
+    assert_eq!(problem_messages(&tapes).await, Vec::<String>::new());
 }
 
 #[tokio::test]
 async fn p12_gaps_that_came_along_are_no_damage_and_those_that_came_later_are() {
-    let files = Files::with([2, 7].map(|id| jsonl::write_line(&message(id, "old")) + "\n").concat());
-    let tapes = live(&files);
+    let files = TapeDirectory::with_content([2, 7].map(|id| jsonl::format_line(&message(id, "old")) + "\n").concat());
+    let tapes = live_tapes(&files);
     tapes.commit(support::messages(&name("t"), &["eight", "nine"])).await.unwrap();
     let mut batch = Batch::new();
-    batch.push(Fact::EnsureTape(NewTape::named(name("imported"))));
-    batch.push(Fact::Import { tape: name("imported"), entries: vec![message(3, "three"), message(5, "five")] });
+    batch.push(Fact::EnsureTape(NewTape::with_name(name("imported"))));
+    batch.push(Fact::ImportEntries { tape: name("imported"), entries: vec![message(3, "three"), message(5, "five")] });
     tapes.commit(batch).await.unwrap();
     tapes.fork(&name("t"), &name("fork"), Some(EntryId(8))).await.unwrap();
     tapes.commit(support::messages(&name("fork"), &["its own", "and more"])).await.unwrap();
     tapes.merge(&name("fork")).await.unwrap();
-    assert_eq!(problems(&tapes).await, Vec::<String>::new());
+    assert_eq!(problem_messages(&tapes).await, Vec::<String>::new());
 
     let fork = files.tapes.path(&name("fork"));
     let content = fs::read_to_string(&fork).unwrap();
     fs::write(&fork, content.split_once('\n').unwrap().1).unwrap();
-    assert_eq!(problems(&tapes).await, ["entry 9 is missing in its tape store"]);
+    assert_eq!(problem_messages(&tapes).await, ["entry 9 is missing in its tape store"]);
     let lines: Vec<String> = files.content().lines().map(|line| line.to_owned() + "\n").collect();
     fs::write(files.path(), [&lines[..2], &lines[3..]].concat().concat()).unwrap();
-    assert_eq!(problems(&tapes).await.len(), 2);
+    assert_eq!(problem_messages(&tapes).await.len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p12_whoever_looks_for_damage_while_others_write_finds_none() {
-    let files = Files::new();
-    let (tapes, others) = (live(&files), live(&files));
+    let files = TapeDirectory::new();
+    let (tapes, others) = (live_tapes(&files), live_tapes(&files));
     let writing = tokio::spawn(async move {
         for _ in 0..50 {
             others.commit(support::messages(&name("t"), &["x", "y", "z"])).await.unwrap();
         }
     });
     while !writing.is_finished() {
-        assert_eq!(problems(&tapes).await, Vec::<String>::new());
+        assert_eq!(problem_messages(&tapes).await, Vec::<String>::new());
     }
     writing.await.unwrap();
-    assert_eq!(ids(&files.tapes.read(&name("t"), &Slice::last()).await.unwrap()), [150]);
+    assert_eq!(ids(&files.tapes.read(&name("t"), &TapeSlice::last()).await.unwrap()), [150]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p12_an_append_that_goes_on_is_waited_for_and_not_taken_for_a_torn_line() {
-    let files = Files::with(lines(&["one"]));
+    let files = TapeDirectory::with_content(jsonl_lines(&["one"]));
     let mut appending = fs::File::options().append(true).open(files.path()).unwrap();
     appending.lock().unwrap();
-    let line = jsonl::write_line(&message(2, "two")) + "\n";
+    let line = jsonl::format_line(&message(2, "two")) + "\n";
     let (begin, end) = line.split_at(9);
     appending.write_all(begin.as_bytes()).unwrap();
     let (tapes, (send, started)) = (files.tapes.clone(), std::sync::mpsc::channel());
@@ -322,7 +325,7 @@ fn p12_a_directory_that_cannot_be_used_is_named() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("file");
     fs::write(&path, "").unwrap();
-    let error = JsonlTapes::open(&path).unwrap_err();
+    let error = JsonlTapeStore::open(&path).unwrap_err();
     assert!(error.to_string().contains(&path.display().to_string()), "{error}");
     let missing = jsonl::read_file(directory.path().join("none.jsonl")).unwrap_err();
     assert!(matches!(missing, StoreError::Io { .. }), "{missing}");
@@ -330,19 +333,19 @@ fn p12_a_directory_that_cannot_be_used_is_named() {
 
 #[test]
 fn p12_read_file_reports_a_torn_line() {
-    let files = Files::with(lines(&["one"]) + "\n{\"id\": 2, \"kind\": \"é");
+    let files = TapeDirectory::with_content(jsonl_lines(&["one"]) + "\n{\"id\": 2, \"kind\": \"é");
     let file = jsonl::read_file(files.path()).unwrap();
     assert_eq!(ids(&file.entries), [1]);
-    let torn = file.torn.unwrap();
-    assert_eq!((torn.line, torn.bytes, torn.text.as_str()), (3, 21, "{\"id\": 2, \"kind\": \"é"));
-    assert_eq!(Value::from(torn.line), 3);
+    let torn = file.torn_line.unwrap();
+    assert_eq!((torn.line_number, torn.byte_len, torn.text.as_str()), (3, 21, "{\"id\": 2, \"kind\": \"é"));
+    assert_eq!(Value::from(torn.line_number), 3);
 }
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn x02_a_full_disk_is_told_from_other_failures_of_the_disk() {
-    let files = Files::new();
+    let files = TapeDirectory::new();
     std::os::unix::fs::symlink("/dev/full", files.path()).unwrap();
     let what = files.path().display().to_string();
-    assert_eq!(files.append(1, "one").await, Err(StoreError::Full { what }));
+    assert_eq!(files.append(1, "one").await, Err(StoreError::DiskFull { what }));
 }

@@ -8,12 +8,14 @@ use std::sync::Arc;
 
 use capstan_protocol::{EntryId, Timestamp};
 use capstan_store::SqliteStore;
-use capstan_tape::{Assigned, Batch, Epoch, Expect, Fact, Fence, OutboxId, OutboxStatus, Slice, Store, StoreError};
+use capstan_tape::{
+    Batch, BatchPrecondition, Fact, FactOutput, Fence, LeaseEpoch, OutboxId, OutboxStatus, Store, StoreError, TapeSlice,
+};
 use rusqlite::Connection;
 use support::{all, ids, messages, name};
 
-fn fenced(batch: Batch) -> Batch {
-    Batch { fence: Some(Fence { tape: name("nobodys"), epoch: Epoch(1) }), ..batch }
+fn fenced_batch(batch: Batch) -> Batch {
+    Batch { fence: Some(Fence { tape: name("nobodys"), epoch: LeaseEpoch(1) }), ..batch }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -25,7 +27,7 @@ async fn d02_a_refused_batch_in_a_group_fails_alone() {
         let (store, tape) = (Arc::clone(&store), tape.clone());
         tokio::spawn(async move {
             let batch = messages(&tape, &[&format!("{number}a"), &format!("{number}b")]);
-            let batch = if number % 10 == 3 { fenced(batch) } else { batch };
+            let batch = if number % 10 == 3 { fenced_batch(batch) } else { batch };
             store.commit(batch).await
         })
     };
@@ -39,8 +41,12 @@ async fn d02_a_refused_batch_in_a_group_fails_alone() {
             }
             Ok(committed) => {
                 assert_ne!(number % 10, 3);
-                let first = committed.entry(capstan_tape::EntryRef::InBatch(1)).unwrap();
-                assert_eq!(committed.entry(capstan_tape::EntryRef::InBatch(2)), Some(first.next()), "a batch is one");
+                let first = committed.entry_id(capstan_tape::EntryRef::InBatch(1)).unwrap();
+                assert_eq!(
+                    committed.entry_id(capstan_tape::EntryRef::InBatch(2)),
+                    Some(first.next()),
+                    "a batch is one"
+                );
                 given.extend([first.0, first.next().0]);
             }
         }
@@ -61,7 +67,7 @@ async fn d02_a_batch_that_is_refused_after_it_wrote_something_takes_nobody_along
         tokio::spawn(async move {
             let mut batch = messages(&tape, &[&format!("{number}a"), &format!("{number}b")]);
             if number % 10 == 3 {
-                batch.push(Fact::Delivery { id: OutboxId(7), status: OutboxStatus::sent() });
+                batch.push(Fact::RecordDelivery { id: OutboxId(7), status: OutboxStatus::sent() });
             }
             store.commit(batch).await
         })
@@ -82,18 +88,26 @@ async fn x04_what_another_handle_has_committed_counts_at_once() {
     let tape = name("t");
     let lease = |owner: &str| {
         let (now, until) = (Timestamp::from_millis(0), Timestamp::from_millis(100));
-        let facts = vec![Fact::TakeLease { tape: name("t"), owner: owner.to_owned(), now, until, judged: None }];
+        let facts = vec![Fact::TakeLease {
+            tape: name("t"),
+            owner: owner.to_owned(),
+            now,
+            expires_at: until,
+            owner_liveness: None,
+        }];
         Batch { facts, ..Batch::new() }
     };
     let release = Fact::ReleaseLease { tape: tape.clone(), owner: "here".to_owned() };
-    let under =
-        |epoch| Batch { fence: Some(Fence { tape: name("t"), epoch: Epoch(epoch) }), ..messages(&name("t"), &["x"]) };
-    assert_eq!(here.commit(lease("here")).await.unwrap().assigned, [Assigned::Lease(Some(Epoch(1)))]);
+    let under = |epoch| Batch {
+        fence: Some(Fence { tape: name("t"), epoch: LeaseEpoch(epoch) }),
+        ..messages(&name("t"), &["x"])
+    };
+    assert_eq!(here.commit(lease("here")).await.unwrap().outputs, [FactOutput::Lease(Some(LeaseEpoch(1)))]);
     here.commit(under(1)).await.unwrap();
     here.commit(Batch { facts: vec![release], ..Batch::new() }).await.unwrap();
-    assert_eq!(there.commit(lease("there")).await.unwrap().assigned, [Assigned::Lease(Some(Epoch(2)))]);
+    assert_eq!(there.commit(lease("there")).await.unwrap().outputs, [FactOutput::Lease(Some(LeaseEpoch(2)))]);
     there.commit(under(2)).await.unwrap();
-    assert_eq!(here.commit(lease("here")).await.unwrap().assigned, [Assigned::Lease(None)], "it is another's now");
+    assert_eq!(here.commit(lease("here")).await.unwrap().outputs, [FactOutput::Lease(None)], "it is another's now");
     assert_eq!(here.commit(under(1)).await, Err(StoreError::Fenced { tape: tape.clone() }));
     here.commit(messages(&tape, &["y"])).await.unwrap();
     assert_eq!(ids(&all(&here, &tape).await), [1, 2, 3]);
@@ -135,9 +149,9 @@ async fn x04_two_handles_on_one_file_take_turns() {
     for store in &stores {
         assert_eq!(ids(&all(&**store, &tape).await), (1..=100).collect::<Vec<u64>>());
     }
-    let head = Expect::Head { tape: tape.clone(), head: EntryId(99) };
-    let late = Batch { expect: vec![head], ..messages(&tape, &["late"]) };
-    assert_eq!(stores[0].commit(late).await, Err(StoreError::Moved { tape }));
+    let head = BatchPrecondition::TapeHead { tape: tape.clone(), head: EntryId(99) };
+    let late = Batch { preconditions: vec![head], ..messages(&tape, &["late"]) };
+    assert_eq!(stores[0].commit(late).await, Err(StoreError::HeadMoved { tape }));
 }
 
 #[tokio::test]
@@ -151,11 +165,11 @@ async fn d11_a_read_waits_for_no_writer() {
     other_process.execute_batch("BEGIN IMMEDIATE; DELETE FROM entries").unwrap();
     assert_eq!(ids(&all(&store, &tape).await), [1]);
     let also = SqliteStore::open(&path).expect("opening needs no write lock either");
-    assert_eq!(ids(&also.read(&tape, &Slice::last()).await.unwrap()), [1]);
+    assert_eq!(ids(&also.read(&tape, &TapeSlice::last()).await.unwrap()), [1]);
     other_process.execute_batch("ROLLBACK").unwrap();
 }
 
-const DATABASE: &str = "CAPSTAN_TEST_DATABASE";
+const OTHER_PROCESS_DATABASE_ENV: &str = "CAPSTAN_TEST_DATABASE";
 
 fn append_many(path: &Path) {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -168,7 +182,7 @@ fn append_many(path: &Path) {
 #[test]
 #[ignore = "the other process of x04_two_processes_share_a_database"]
 fn other_process() {
-    append_many(Path::new(&std::env::var(DATABASE).unwrap()));
+    append_many(Path::new(&std::env::var(OTHER_PROCESS_DATABASE_ENV).unwrap()));
 }
 
 #[test]
@@ -177,7 +191,7 @@ fn x04_two_processes_share_a_database() {
     let path = directory.path().join("capstan.db");
     // Neither finds a database: both may try to make it.
     let mut other = Command::new(std::env::current_exe().unwrap());
-    other.args(["--exact", "other_process", "--ignored", "--nocapture"]).env(DATABASE, &path);
+    other.args(["--exact", "other_process", "--ignored", "--nocapture"]).env(OTHER_PROCESS_DATABASE_ENV, &path);
     let mut other = other.spawn().unwrap();
     append_many(&path);
     assert!(other.wait().unwrap().success());

@@ -6,30 +6,30 @@ use std::path::{Path, PathBuf};
 
 use capstan_protocol::{EntryId, EventKey, Outcome, Timestamp, WorkspaceId};
 use capstan_store::SqliteStore;
-use capstan_tape::{Batch, EntryRef, Fact, Fence, Slice, Store, StoreError, Tapes, blob_hash};
+use capstan_tape::{Batch, EntryRef, Fact, Fence, Store, StoreError, TapeRepository, TapeSlice, blob_hash};
 use rusqlite::Connection;
 use support::{all, ids, messages, name, texts};
 use tempfile::TempDir;
 
-fn place() -> (TempDir, PathBuf) {
+fn temp_database() -> (TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("capstan.db");
     (directory, path)
 }
 
-fn refused(path: &Path) -> StoreError {
+fn open_error(path: &Path) -> StoreError {
     SqliteStore::open(path).err().expect("the file is refused")
 }
 
 #[tokio::test]
 async fn x02_what_was_committed_is_there_after_a_reopen() {
-    let (_directory, path) = place();
+    let (_directory, path) = temp_database();
     let tape = name("t");
     let store = SqliteStore::open(&path).unwrap();
     store.commit(messages(&tape, &["one", "two"])).await.unwrap();
     let mut batch = Batch::new();
     batch.push(Fact::PutBlob { hash: blob_hash(b"x"), bytes: b"x".as_slice().into() });
-    batch.push(Fact::Reset { tape: tape.clone(), archive: true });
+    batch.push(Fact::ResetTape { tape: tape.clone(), archive: true });
     store.commit(batch).await.unwrap();
     let before = store.tape(&tape).await.unwrap();
     drop(store);
@@ -45,7 +45,7 @@ async fn x02_what_was_committed_is_there_after_a_reopen() {
 
 #[tokio::test]
 async fn x02_a_database_whose_process_died_is_as_it_was_at_the_last_commit() {
-    let (directory, path) = place();
+    let (directory, path) = temp_database();
     let tape = name("t");
     let store = SqliteStore::open(&path).unwrap();
     store.commit(messages(&tape, &["one"])).await.unwrap();
@@ -60,7 +60,7 @@ async fn x02_a_database_whose_process_died_is_as_it_was_at_the_last_commit() {
 
 #[test]
 fn d11_a_new_database_has_a_write_ahead_log_and_our_mark() {
-    let (_directory, path) = place();
+    let (_directory, path) = temp_database();
     std::fs::write(&path, b"").unwrap();
     drop(SqliteStore::open(&path).expect("an empty file becomes a database"));
     let connection = Connection::open(&path).unwrap();
@@ -72,7 +72,7 @@ fn d11_a_new_database_has_a_write_ahead_log_and_our_mark() {
 
 #[test]
 fn a_database_of_ours_at_version_0_is_migrated() {
-    let (_directory, path) = place();
+    let (_directory, path) = temp_database();
     Connection::open(&path).unwrap().pragma_update(None, "application_id", 0x4350_5354).unwrap();
     drop(SqliteStore::open(&path).unwrap());
     let version = Connection::open(&path).unwrap().pragma_query_value(None, "user_version", |row| row.get(0));
@@ -81,41 +81,41 @@ fn a_database_of_ours_at_version_0_is_migrated() {
 
 #[test]
 fn a_newer_database_is_refused_and_left_alone() {
-    let (_directory, path) = place();
+    let (_directory, path) = temp_database();
     drop(SqliteStore::open(&path).unwrap());
     Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
     let what = path.display().to_string();
-    assert_eq!(refused(&path), StoreError::TooNew { what, found: 99, known: SqliteStore::SCHEMA_VERSION });
+    assert_eq!(open_error(&path), StoreError::SchemaTooNew { what, found: 99, known: SqliteStore::SCHEMA_VERSION });
     let version = Connection::open(&path).unwrap().pragma_query_value(None, "user_version", |row| row.get(0));
     assert_eq!(version, Ok(99_i32));
 }
 
 #[test]
 fn a_file_that_is_no_database_is_refused_and_left_alone() {
-    let (_directory, path) = place();
+    let (_directory, path) = temp_database();
     let text = "this is a shopping list ".repeat(200);
     std::fs::write(&path, &text).unwrap();
-    let error = refused(&path);
+    let error = open_error(&path);
     assert!(matches!(&error, StoreError::Corrupt { what, .. } if *what == path.display().to_string()), "{error}");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
 }
 
 #[test]
 fn a_database_of_another_program_is_refused_and_left_alone() {
-    let (_directory, path) = place();
+    let (_directory, path) = temp_database();
     Connection::open(&path).unwrap().execute_batch("CREATE TABLE songs (title)").unwrap();
     let before = std::fs::read(&path).unwrap();
-    let error = refused(&path);
+    let error = open_error(&path);
     assert!(matches!(&error, StoreError::Corrupt { detail, .. } if detail.contains("another program")), "{error}");
     assert_eq!(std::fs::read(&path).unwrap(), before);
 }
 
 #[test]
 fn a_path_that_cannot_be_opened_is_named() {
-    let (directory, _) = place();
+    let (directory, _) = temp_database();
     let missing = directory.path().join("no/such/capstan.db");
     for path in [missing.as_path(), directory.path()] {
-        let error = refused(path);
+        let error = open_error(path);
         let is_named = error.to_string().contains(&path.display().to_string());
         assert!(matches!(error, StoreError::Io { .. }) && is_named, "{error}");
     }
@@ -123,7 +123,7 @@ fn a_path_that_cannot_be_opened_is_named() {
 
 #[tokio::test]
 async fn x02_a_damaged_page_is_found() {
-    let (_directory, path) = place();
+    let (_directory, path) = temp_database();
     let tape = name("t");
     let store = SqliteStore::open(&path).unwrap();
     let long = "x".repeat(3_000);
@@ -142,12 +142,12 @@ async fn x02_a_damaged_page_is_found() {
 
 #[tokio::test]
 async fn p15_verify_names_what_does_not_fit() {
-    let (_directory, path) = place();
+    let (_directory, path) = temp_database();
     let tape = name("t");
     let store = SqliteStore::open(&path).unwrap();
     store.commit(messages(&tape, &["one", "two", "three"])).await.unwrap();
     let mut fork = Batch::new();
-    fork.push(Fact::Fork { fork: name("f"), parent: tape.clone(), position: EntryId(3) });
+    fork.push(Fact::ForkTape { fork: name("f"), parent: tape.clone(), position: EntryId(3) });
     fork.push(Fact::PutBlob { hash: blob_hash(b"x"), bytes: b"x".as_slice().into() });
     store.commit(fork).await.unwrap();
     let vandal = Connection::open(&path).unwrap();
@@ -167,13 +167,13 @@ async fn p15_verify_names_what_does_not_fit() {
     ] {
         assert!(found.iter().any(|message| message.contains(expected)), "{expected:?} is not in {found:#?}");
     }
-    let error = store.read(&tape, &Slice::all()).await.unwrap_err();
+    let error = store.read(&tape, &TapeSlice::all()).await.unwrap_err();
     assert!(matches!(error, StoreError::Corrupt { .. }), "{error}");
 }
 
 #[test]
 fn x02_to_learn_why_it_cannot_be_opened_touches_nothing_beside_it() {
-    let (directory, path) = place();
+    let (directory, path) = temp_database();
     let beside = directory.path().join("capstan.db-probe");
     std::fs::write(&beside, "somebody else's").unwrap();
     std::fs::create_dir(&path).unwrap();
@@ -184,7 +184,7 @@ fn x02_to_learn_why_it_cannot_be_opened_touches_nothing_beside_it() {
 
 #[tokio::test]
 async fn p01_verify_misses_entries_that_are_gone() {
-    let (_directory, path) = place();
+    let (_directory, path) = temp_database();
     let store = SqliteStore::open(&path).unwrap();
     store.commit(messages(&name("t"), &["one", "two", "three", "four"])).await.unwrap();
     let delete = |deleted: &str| {
@@ -203,13 +203,19 @@ async fn p01_verify_misses_entries_that_are_gone() {
 
 #[tokio::test]
 async fn x04_a_lease_outlives_the_process_that_took_it() {
-    let (_directory, path) = place();
+    let (_directory, path) = temp_database();
     let tape = name("t");
     let lease_for = |owner: &str, now| {
         let (now, until) =
             (capstan_protocol::Timestamp::from_millis(now), capstan_protocol::Timestamp::from_millis(100));
         let mut batch = Batch::new();
-        batch.push(Fact::TakeLease { tape: name("t"), owner: owner.into(), now, until, judged: None });
+        batch.push(Fact::TakeLease {
+            tape: name("t"),
+            owner: owner.into(),
+            now,
+            expires_at: until,
+            owner_liveness: None,
+        });
         batch
     };
     let first = SqliteStore::open(&path).unwrap();
@@ -218,10 +224,10 @@ async fn x04_a_lease_outlives_the_process_that_took_it() {
     let second = SqliteStore::open(&path).unwrap();
     second.commit(lease_for("b", 200)).await.unwrap();
     let epoch = second.lease(&tape).await.unwrap().unwrap().epoch;
-    assert_eq!(epoch, capstan_tape::Epoch(2));
-    let stale = Fence { tape: tape.clone(), epoch: capstan_tape::Epoch(1) };
+    assert_eq!(epoch, capstan_tape::LeaseEpoch(2));
+    let stale = Fence { tape: tape.clone(), epoch: capstan_tape::LeaseEpoch(1) };
     let batch = Batch { fence: Some(stale), ..messages(&tape, &["too late"]) };
-    let tapes = Tapes::new(std::sync::Arc::new(second));
+    let tapes = TapeRepository::new(std::sync::Arc::new(second));
     let refused = tapes.commit(batch).await.unwrap_err();
     assert_eq!(refused, StoreError::Fenced { tape });
     assert_eq!(refused.to_string(), "the lease of tape t was taken over: this writer may no longer write to it");
@@ -229,7 +235,7 @@ async fn x04_a_lease_outlives_the_process_that_took_it() {
 
 #[tokio::test]
 async fn x02_rows_are_written_by_the_names_of_their_columns_wherever_these_stand() {
-    let (_directory, path) = place();
+    let (_directory, path) = temp_database();
     let store = SqliteStore::open(&path).unwrap();
     let tables =
         ["tapes", "entries", "inbox", "outcomes", "in_flight", "blobs", "state", "workspaces", "leases", "payloads"];
@@ -242,15 +248,28 @@ async fn x02_rows_are_written_by_the_names_of_their_columns_wherever_these_stand
     // Long enough to be kept outside of its entry.
     let mut batch = messages(&tape, &["one", &"long ".repeat(10_000)]);
     let (session, owner, entry) = ("s".into(), "host".to_owned(), EntryRef::InBatch(1));
-    batch.push(Fact::Accept { key: key.clone(), session, tape: tape.clone(), entry, at, owner: owner.clone() });
-    batch.push(Fact::Settle { key: key.clone(), outcome: Outcome::Silent, run_id: None });
+    batch.push(Fact::AcceptEvent {
+        key: key.clone(),
+        session,
+        tape: tape.clone(),
+        entry,
+        accepted_at: at,
+        owner: owner.clone(),
+    });
+    batch.push(Fact::SettleEvent { key: key.clone(), outcome: Outcome::Silent, run_id: None });
     batch.push(Fact::PutBlob { hash: blob_hash(b"x"), bytes: b"x".as_slice().into() });
     batch.push(Fact::PutState { tape: tape.clone(), key: "k".to_owned(), value: "v".into() });
-    batch.push(Fact::RememberWorkspace { path: "/w".to_owned(), identity: WorkspaceId::new("/w") });
-    batch.push(Fact::TakeLease { tape: tape.clone(), owner: owner.clone(), now: at, until: at, judged: None });
+    batch.push(Fact::RegisterWorkspace { path: "/w".to_owned(), identity: WorkspaceId::new("/w") });
+    batch.push(Fact::TakeLease {
+        tape: tape.clone(),
+        owner: owner.clone(),
+        now: at,
+        expires_at: at,
+        owner_liveness: None,
+    });
     store.commit(batch).await.unwrap();
     assert_eq!(ids(&all(&store, &tape).await), [1, 2]);
-    let accepted = store.accepted(&key).await.unwrap().unwrap();
+    let accepted = store.inbox_record(&key).await.unwrap().unwrap();
     assert_eq!(
         (accepted.tape, accepted.entry, accepted.outcome),
         (tape.clone(), EntryId(1), Some((Outcome::Silent, None)))

@@ -7,14 +7,14 @@ mod support;
 
 use capstan_protocol::{EntryId, EventId};
 use capstan_store::SqliteStore;
-use capstan_tape::{Order, RunStatus, Slice, Store, Tapes};
+use capstan_tape::{EntryOrder, RunStatus, Store, TapeRepository, TapeSlice};
 use rusqlite::Connection;
 use rusqlite::types::ValueRef;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tempfile::TempDir;
 
-fn first_version() -> (TempDir, PathBuf) {
+fn first_version_database() -> (TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("capstan.db");
     let connection = Connection::open(&path).unwrap();
@@ -23,7 +23,7 @@ fn first_version() -> (TempDir, PathBuf) {
 }
 
 /// The columns that a table had in the first version.
-fn columns(table: &str) -> Vec<String> {
+fn first_version_columns(table: &str) -> Vec<String> {
     let connection = Connection::open_in_memory().unwrap();
     connection.execute_batch(include_str!("data/version-1.sql")).unwrap();
     let statement = connection.prepare(&format!("SELECT * FROM {table}")).unwrap();
@@ -31,12 +31,12 @@ fn columns(table: &str) -> Vec<String> {
 }
 
 /// Every row of the tables of the first version, as text.
-fn rows(path: &Path) -> Vec<String> {
+fn dump_rows(path: &Path) -> Vec<String> {
     let connection = Connection::open(path).unwrap();
     let tables = ["tapes", "entries", "inbox", "outcomes", "runs", "outbox", "blobs", "state", "workspaces", "leases"];
     let mut rows = Vec::new();
     for table in tables {
-        let columns = columns(table);
+        let columns = first_version_columns(table);
         let mut statement = connection.prepare(&format!("SELECT {} FROM {table}", columns.join(", "))).unwrap();
         let mut found = statement.query([]).unwrap();
         while let Some(row) = found.next().unwrap() {
@@ -56,49 +56,49 @@ fn rows(path: &Path) -> Vec<String> {
 
 #[tokio::test]
 async fn x02_a_database_of_the_first_version_migrates_in_place_and_loses_nothing() {
-    let (_directory, path) = first_version();
-    let before = rows(&path);
+    let (_directory, path) = first_version_database();
+    let before = dump_rows(&path);
     assert!(before.len() > 30, "the sample has rows: {}", before.len());
     let store = SqliteStore::open(&path).unwrap();
     let version = Connection::open(&path).unwrap().pragma_query_value(None, "user_version", |row| row.get(0));
     assert_eq!(version, Ok(SqliteStore::SCHEMA_VERSION));
     assert_eq!(store.verify().await.unwrap(), []);
     drop(store);
-    assert_eq!(rows(&path), before, "what was there is as it was");
+    assert_eq!(dump_rows(&path), before, "what was there is as it was");
 }
 
 #[tokio::test]
 async fn p01_what_the_first_version_wrote_after_its_first_event_must_all_be_there() {
-    let (_directory, path) = first_version();
+    let (_directory, path) = first_version_database();
     let connection = Connection::open(&path).unwrap();
     let next = "(SELECT min(entry) + 1 FROM inbox WHERE inbox.tape = entries.tape)";
     let gone = connection.execute(&format!("DELETE FROM entries WHERE id = {next}"), []).unwrap();
     assert_eq!(gone, 2, "one of each tape");
     let problems = SqliteStore::open(&path).unwrap().verify().await.unwrap();
-    let is_missing = |problem: &capstan_tape::Problem| problem.message.ends_with(" is missing");
+    let is_missing = |problem: &capstan_tape::IntegrityProblem| problem.message.ends_with(" is missing");
     assert_eq!(problems.iter().filter(|problem| is_missing(problem)).count(), gone, "{problems:?}");
 }
 
 #[tokio::test]
 async fn x01_events_of_the_first_version_that_never_ended_are_in_flight() {
-    let (_directory, path) = first_version();
+    let (_directory, path) = first_version_database();
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&path).unwrap());
-    assert_eq!(store.settled().await.unwrap().len(), 3);
-    let in_flight = store.in_flight(None).await.unwrap();
+    assert_eq!(store.settled_events().await.unwrap().len(), 3);
+    let in_flight = store.in_flight_events(None).await.unwrap();
     let [event] = in_flight.as_slice() else { panic!("{in_flight:?}") };
-    assert_eq!((event.owner.as_ref(), event.adoptions, &event.taken_in), (None, 0, &None));
-    let running = store.running().await.unwrap();
+    assert_eq!((event.owner.as_ref(), event.adoptions, &event.ingestion), (None, 0, &None));
+    let running = store.open_runs().await.unwrap();
     let [run] = running.as_slice() else { panic!("{running:?}") };
     assert_eq!((run.status, &run.event), (RunStatus::Running, &event.key));
     assert!(run.bypasses_host, "nothing is known of what it did");
     let ended = store.runs(10).await.unwrap();
     assert_eq!(ended.iter().filter(|run| run.status == RunStatus::Completed).count(), 3, "as their records say");
 
-    let tapes = Tapes::new(Arc::clone(&store));
-    let told = Slice { after: Some(EntryId(event.entry.0 - 1)), up_to: Some(event.entry), ..Slice::default() };
+    let tapes = TapeRepository::new(Arc::clone(&store));
+    let told = TapeSlice { after: Some(EntryId(event.entry.0 - 1)), up_to: Some(event.entry), ..TapeSlice::default() };
     let told = tapes.read(&event.tape, &told).await.unwrap();
     let id = told[0].payload["data"]["event"]["event_id"].as_str().map(EventId::new);
     assert_eq!(id, Some(event.key.event_id.clone()), "its entry still tells of it");
-    let newest = Slice { order: Order::NewestFirst, limit: Some(1), ..Slice::all() };
+    let newest = TapeSlice { order: EntryOrder::NewestFirst, limit: Some(1), ..TapeSlice::all() };
     assert_eq!(tapes.read(&event.tape, &newest).await.unwrap().len(), 1);
 }

@@ -5,40 +5,40 @@ mod support;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use capstan_protocol::{EntryId, Map};
+use capstan_protocol::{EntryId, JsonObject};
 use capstan_store::SqliteStore;
-use capstan_tape::{Batch, Draft, Fact, Slice, Store, StoreError, Tapes};
+use capstan_tape::{Batch, EntryDraft, Fact, Store, StoreError, TapeRepository, TapeSlice};
 use rusqlite::Connection;
 use support::{all, messages, name, texts, user};
 use tempfile::TempDir;
 
-fn place() -> (TempDir, PathBuf) {
+fn temp_database() -> (TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("capstan.db");
     (directory, path)
 }
 
 /// How many payloads are kept beside their entries, and how many bytes of payload the entries have themselves.
-fn kept(path: &PathBuf) -> (i64, i64) {
+fn payload_stats(path: &PathBuf) -> (i64, i64) {
     let connection = Connection::open(path).unwrap();
     let number = |sql: &str| connection.query_row(sql, [], |row| row.get(0)).unwrap();
     (number("SELECT count(*) FROM payloads"), number("SELECT sum(length(CAST(payload AS BLOB))) FROM entries"))
 }
 
-fn handed_over(tape: &str, up_to: u64) -> Batch {
+fn replicated_batch(tape: &str, up_to: u64) -> Batch {
     let mut batch = Batch::new();
-    batch.push(Fact::HandedOver { tape: name(tape), up_to: EntryId(up_to) });
+    batch.push(Fact::MarkReplicated { tape: name(tape), up_to: EntryId(up_to) });
     batch
 }
 
 #[tokio::test]
 async fn p14_a_large_payload_is_kept_once_however_many_entries_have_it() {
-    let (_directory, path) = place();
+    let (_directory, path) = temp_database();
     let large = "log line\n".repeat(100_000);
     let store = SqliteStore::open(&path).unwrap();
     store.commit(messages(&name("t"), &[&large, "small", &large])).await.unwrap();
     store.commit(messages(&name("u"), &[&large])).await.unwrap();
-    let (payloads, beside) = kept(&path);
+    let (payloads, beside) = payload_stats(&path);
     assert_eq!(payloads, 1);
     assert!(beside < 100, "entries have {beside} bytes themselves");
     drop(store);
@@ -50,27 +50,27 @@ async fn p14_a_large_payload_is_kept_once_however_many_entries_have_it() {
 
 #[tokio::test]
 async fn p14_a_payload_of_16_kib_is_large() {
-    let (_directory, path) = place();
+    let (_directory, path) = temp_database();
     let store = SqliteStore::open(&path).unwrap();
     let around = r#"{"role":"user","content":""}"#.len();
     store.commit(messages(&name("t"), &[&"x".repeat(16 * 1024 - around - 1)])).await.unwrap();
-    assert_eq!(kept(&path).0, 0);
+    assert_eq!(payload_stats(&path).0, 0);
     store.commit(messages(&name("t"), &[&"x".repeat(16 * 1024 - around)])).await.unwrap();
-    assert_eq!(kept(&path).0, 1);
+    assert_eq!(payload_stats(&path).0, 1);
 }
 
 #[tokio::test]
 async fn p14_a_payload_goes_with_the_last_entry_that_has_it() {
-    let (_directory, path) = place();
+    let (_directory, path) = temp_database();
     let large = "x".repeat(50_000);
     let store = SqliteStore::open(&path).unwrap();
     store.commit(messages(&name("t"), &[&large, &"y".repeat(50_000)])).await.unwrap();
     store.commit(messages(&name("u"), &[&large])).await.unwrap();
-    assert_eq!(kept(&path).0, 2);
-    store.commit(handed_over("t", 2)).await.unwrap();
-    assert_eq!(kept(&path).0, 1);
+    assert_eq!(payload_stats(&path).0, 2);
+    store.commit(replicated_batch("t", 2)).await.unwrap();
+    assert_eq!(payload_stats(&path).0, 1);
     assert!(texts(&all(&store, &name("u")).await) == [large.as_str()]);
-    store.commit(handed_over("u", 1)).await.unwrap();
+    store.commit(replicated_batch("u", 1)).await.unwrap();
     assert_eq!(
         Connection::open(&path).unwrap().query_row("SELECT count(*) FROM payloads", [], |row| row.get(0)),
         Ok(0)
@@ -79,25 +79,25 @@ async fn p14_a_payload_goes_with_the_last_entry_that_has_it() {
 
 #[tokio::test]
 async fn p14_a_window_loads_no_payload_from_before_its_anchor() {
-    let (_directory, path) = place();
+    let (_directory, path) = temp_database();
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&path).unwrap());
     let tape = name("t");
     let mut batch = messages(&tape, &[&"x".repeat(1_000_000)]);
-    batch.append(&tape, Draft::anchor("a", &Map::new()));
+    batch.append(&tape, EntryDraft::anchor("a", &JsonObject::new()));
     batch.append(&tape, user("after"));
     store.commit(batch).await.unwrap();
     // Whatever loads it fails from now on.
     Connection::open(&path).unwrap().execute("DELETE FROM payloads", []).unwrap();
-    let tapes = Tapes::new(Arc::clone(&store));
+    let tapes = TapeRepository::new(Arc::clone(&store));
     let window = tapes.window(&tape).await.unwrap();
     assert_eq!(texts(&window.following), ["after"]);
-    let error = tapes.read(&tape, &Slice::all()).await.unwrap_err();
+    let error = tapes.read(&tape, &TapeSlice::all()).await.unwrap_err();
     assert!(matches!(&error, StoreError::Corrupt { detail, .. } if detail.contains("is not there")), "{error}");
 }
 
 #[tokio::test]
 async fn p14_verify_names_the_entries_of_a_payload_that_is_missing_or_damaged() {
-    let (_directory, path) = place();
+    let (_directory, path) = temp_database();
     let store = SqliteStore::open(&path).unwrap();
     let (missing, damaged) = ("x".repeat(50_000), "y".repeat(50_000));
     store.commit(messages(&name("t"), &["one", &missing, &damaged])).await.unwrap();

@@ -5,25 +5,25 @@ mod support;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use capstan_protocol::{Event, EventId, EventKey, Outbound, SessionId, Timestamp};
+use capstan_protocol::{Event, EventId, EventKey, OutboundMessage, SessionId, Timestamp};
 use capstan_store::SqliteStore;
-use capstan_tape::{Batch, Draft, Fact, NewOutbound, NewTape, OutboxId, OutboxStatus, Store, StoreError};
+use capstan_tape::{Batch, EntryDraft, Fact, NewOutbound, NewTape, OutboxId, OutboxStatus, Store, StoreError};
 use rusqlite::Connection;
 use support::{all, messages, name, texts};
 use tempfile::TempDir;
 
-fn place() -> (TempDir, PathBuf) {
+fn temp_database() -> (TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("capstan.db");
     (directory, path)
 }
 
-fn version(path: &Path) -> u32 {
+fn user_version(path: &Path) -> u32 {
     Connection::open(path).unwrap().pragma_query_value(None, "user_version", |row| row.get(0)).unwrap()
 }
 
 /// A database that the first version wrote, with one event in flight.
-fn of_the_first_version(path: &Path) {
+fn create_first_version(path: &Path) {
     let connection = Connection::open(path).unwrap();
     connection.execute_batch(include_str!("data/version-1.sql")).unwrap();
     connection.pragma_update(None, "journal_mode", "WAL").unwrap();
@@ -31,70 +31,70 @@ fn of_the_first_version(path: &Path) {
 
 #[tokio::test]
 async fn x01_a_snapshot_stays_as_it_was_while_others_write() {
-    let (_directory, path) = place();
+    let (_directory, path) = temp_database();
     let tape = name("t");
     let store = SqliteStore::open(&path).unwrap();
     store.commit(messages(&tape, &["one"])).await.unwrap();
-    let snapshot = SqliteStore::snapshot(&path).unwrap();
+    let snapshot = SqliteStore::open_snapshot(&path).unwrap();
     store.commit(messages(&tape, &["two"])).await.unwrap();
     assert_eq!(texts(&all(&snapshot, &tape).await), ["one"]);
     assert_eq!(snapshot.tape(&tape).await.unwrap().unwrap().head.0, 1);
     assert_eq!(snapshot.verify().await.unwrap(), []);
-    assert_eq!(texts(&all(&SqliteStore::snapshot(&path).unwrap(), &tape).await), ["one", "two"]);
+    assert_eq!(texts(&all(&SqliteStore::open_snapshot(&path).unwrap(), &tape).await), ["one", "two"]);
     let refused = snapshot.commit(messages(&tape, &["three"])).await.unwrap_err();
     assert!(matches!(refused, StoreError::Io { .. }), "{refused}");
 }
 
 #[tokio::test]
 async fn an_older_database_is_looked_at_and_left_as_it_is() {
-    let (directory, path) = place();
-    of_the_first_version(&path);
+    let (directory, path) = temp_database();
+    create_first_version(&path);
     let before = std::fs::read(&path).unwrap();
-    assert_eq!(SqliteStore::version_of(&path).unwrap(), Some(1));
-    let snapshot = SqliteStore::snapshot(&path).unwrap();
-    let in_flight = snapshot.in_flight(None).await.unwrap();
+    assert_eq!(SqliteStore::read_schema_version(&path).unwrap(), Some(1));
+    let snapshot = SqliteStore::open_snapshot(&path).unwrap();
+    let in_flight = snapshot.in_flight_events(None).await.unwrap();
     assert_eq!(in_flight.len(), 1, "a table that only newer versions have can be read");
     assert_eq!(snapshot.verify().await.unwrap(), []);
     assert_eq!(std::fs::read(&path).unwrap(), before);
-    assert_eq!(version(&path), 1);
+    assert_eq!(user_version(&path), 1);
     let copy = directory.path().join("copy.db");
-    SqliteStore::copy_to(&path, &copy).unwrap();
-    assert_eq!(version(&copy), 1, "nor does copying migrate it");
+    SqliteStore::copy_database(&path, &copy).unwrap();
+    assert_eq!(user_version(&copy), 1, "nor does copying migrate it");
 }
 
 #[test]
 fn the_version_of_a_file_is_told_or_refused_and_none_is_made() {
-    let (_directory, path) = place();
-    assert_eq!(SqliteStore::version_of(&path).unwrap(), None);
+    let (_directory, path) = temp_database();
+    assert_eq!(SqliteStore::read_schema_version(&path).unwrap(), None);
     assert!(!path.exists());
     drop(SqliteStore::open(&path).unwrap());
-    assert_eq!(SqliteStore::version_of(&path).unwrap(), Some(SqliteStore::SCHEMA_VERSION));
+    assert_eq!(SqliteStore::read_schema_version(&path).unwrap(), Some(SqliteStore::SCHEMA_VERSION));
     Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
-    assert!(matches!(SqliteStore::version_of(&path), Err(StoreError::TooNew { found: 99, .. })));
-    assert!(matches!(SqliteStore::snapshot(&path), Err(StoreError::TooNew { found: 99, .. })));
+    assert!(matches!(SqliteStore::read_schema_version(&path), Err(StoreError::SchemaTooNew { found: 99, .. })));
+    assert!(matches!(SqliteStore::open_snapshot(&path), Err(StoreError::SchemaTooNew { found: 99, .. })));
     std::fs::write(&path, vec![b'x'; 5000]).unwrap();
-    assert!(matches!(SqliteStore::version_of(&path), Err(StoreError::Corrupt { .. })));
-    assert!(matches!(SqliteStore::snapshot(&path), Err(StoreError::Corrupt { .. })));
+    assert!(matches!(SqliteStore::read_schema_version(&path), Err(StoreError::Corrupt { .. })));
+    assert!(matches!(SqliteStore::open_snapshot(&path), Err(StoreError::Corrupt { .. })));
 }
 
 #[tokio::test]
 async fn a_copy_is_one_file_that_only_its_owner_can_read() {
-    let (directory, path) = place();
+    let (directory, path) = temp_database();
     let tape = name("t");
     let store = SqliteStore::open(&path).unwrap();
     store.commit(messages(&tape, &["one"])).await.unwrap();
     let folder = directory.path().join("copies");
     std::fs::create_dir(&folder).unwrap();
     let target = folder.join("copy.db");
-    SqliteStore::copy_to(&path, &target).unwrap();
+    SqliteStore::copy_database(&path, &target).unwrap();
     store.commit(messages(&tape, &["two"])).await.unwrap();
-    let copy = SqliteStore::snapshot(&target).unwrap();
+    let copy = SqliteStore::open_snapshot(&target).unwrap();
     assert_eq!(texts(&all(&copy, &tape).await), ["one"]);
     assert_eq!(copy.verify().await.unwrap(), []);
     assert_eq!(std::fs::metadata(&target).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1, "looking at it leaves nothing beside it");
 
-    let error = SqliteStore::copy_to(&path, &target).unwrap_err();
+    let error = SqliteStore::copy_database(&path, &target).unwrap_err();
     assert!(matches!(error, StoreError::Io { .. }), "one that is there stays: {error}");
     drop(copy);
     let opened = SqliteStore::open(&target).unwrap();
@@ -104,7 +104,7 @@ async fn a_copy_is_one_file_that_only_its_owner_can_read() {
 
 #[tokio::test]
 async fn x03_messages_that_were_given_up_are_counted() {
-    let (_directory, path) = place();
+    let (_directory, path) = temp_database();
     let store = SqliteStore::open(&path).unwrap();
     let tape = name("t");
     for number in 1..=3 {
@@ -112,23 +112,23 @@ async fn x03_messages_that_were_given_up_are_counted() {
             EventKey { source: "cli".into(), bot_id: String::new(), event_id: EventId::new(format!("e{number}")) };
         let at = Timestamp::from_millis(number * 1000);
         let mut batch = Batch::new();
-        batch.push(Fact::EnsureTape(NewTape::named(tape.clone())));
-        let entry = batch.append(&tape, Draft::event("event.accepted", serde_json::Value::Null));
+        batch.push(Fact::EnsureTape(NewTape::with_name(tape.clone())));
+        let entry = batch.append(&tape, EntryDraft::event("event.accepted", serde_json::Value::Null));
         let (session, owner) = (SessionId::new("s"), "o".to_owned());
-        batch.push(Fact::Accept { key: key.clone(), session, tape: tape.clone(), entry, at, owner });
+        batch.push(Fact::AcceptEvent { key: key.clone(), session, tape: tape.clone(), entry, accepted_at: at, owner });
         let event = Event::message("cli", "local", "hello");
-        let message = Outbound::reply_to(&event, SessionId::new("s"), format!("reply {number}"));
-        batch.push(Fact::Enqueue(NewOutbound { message, event: key, at, owner: "p".to_owned() }));
+        let message = OutboundMessage::reply_to(&event, SessionId::new("s"), format!("reply {number}"));
+        batch.push(Fact::EnqueueOutbound(NewOutbound { message, event: key, staged_at: at, owner: "p".to_owned() }));
         store.commit(batch).await.unwrap();
     }
     assert_eq!(store.dead_letters(5).await.unwrap().count, 0);
     for id in [1, 3] {
         let mut batch = Batch::new();
         let status = OutboxStatus::Undelivered { reason: "gone".to_owned() };
-        batch.push(Fact::Delivery { id: OutboxId(id), status });
+        batch.push(Fact::RecordDelivery { id: OutboxId(id), status });
         store.commit(batch).await.unwrap();
     }
-    let found = SqliteStore::snapshot(&path).unwrap().dead_letters(1).await.unwrap();
+    let found = SqliteStore::open_snapshot(&path).unwrap().dead_letters(1).await.unwrap();
     assert_eq!((found.count, found.oldest), (2, Some(Timestamp::from_millis(1000))));
     assert_eq!(found.newest.iter().map(|row| row.id).collect::<Vec<_>>(), [OutboxId(3)]);
 }

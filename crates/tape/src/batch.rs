@@ -7,11 +7,11 @@ use capstan_protocol::{
 };
 use serde_json::Value;
 
-use crate::{Draft, Entry, KeepWithin, Kept, NewOutbound, NewTape, OutboxStatus, RunRecord, RunStatus};
+use crate::{Entry, EntryDraft, KeyValueRecord, NewOutbound, NewTape, OutboxStatus, QuotaUpdate, RunRecord, RunStatus};
 
 /// How often a tape's lease has changed hands. A writer with an old epoch is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Epoch(pub u64);
+pub struct LeaseEpoch(pub u64);
 
 /// The row of an outbound message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,32 +23,32 @@ pub struct Fence {
     /// The tape.
     pub tape: TapeName,
     /// The epoch the writer holds.
-    pub epoch: Epoch,
+    pub epoch: LeaseEpoch,
 }
 
 /// What the taker of a lease knows about its present owner by other means than time, such as a file lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Judged {
+pub struct OwnerLiveness {
     /// The owner that was judged. When another holds the lease by now, nothing is known about that one.
     pub owner: String,
     /// Whether it is alive: then it keeps its lease even past its time; if not, its lease is void at once.
-    pub alive: bool,
+    pub is_alive: bool,
 }
 
 /// What must hold when a batch is applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Expect {
+pub enum BatchPrecondition {
     /// The newest entry of the tape is this one (`EntryId(0)`: there is none).
-    Head {
+    TapeHead {
         /// The tape.
         tape: TapeName,
         /// Its newest entry.
         head: EntryId,
     },
     /// Nothing was kept in the space since (0: nothing ever was).
-    Space {
+    NamespaceRevision {
         /// The space.
-        space: String,
+        namespace: String,
         /// How often it had changed.
         revision: u64,
     },
@@ -65,12 +65,12 @@ pub enum EntryRef {
 
 impl EntryRef {
     /// The id it means, given what the facts of the batch were assigned so far.
-    pub(crate) fn resolve(self, assigned: &[Assigned]) -> Option<EntryId> {
+    pub(crate) fn resolve(self, assigned: &[FactOutput]) -> Option<EntryId> {
         match self {
             Self::Id(id) => Some(id),
             Self::InBatch(position) => match assigned.get(position)? {
-                Assigned::Entry(id) => Some(*id),
-                Assigned::Nothing | Assigned::Kept(_) | Assigned::Outbox(_) | Assigned::Lease(_) => None,
+                FactOutput::Entry(id) => Some(*id),
+                FactOutput::Nothing | FactOutput::WithinQuota(_) | FactOutput::Outbox(_) | FactOutput::Lease(_) => None,
             },
         }
     }
@@ -82,28 +82,28 @@ pub enum Fact {
     /// The tape is known. If it was, nothing changes but that it learns its session and workspace when it had none.
     EnsureTape(NewTape),
     /// An entry stands at the end of a tape.
-    Append {
+    AppendEntry {
         /// The tape, which must be known.
         tape: TapeName,
         /// The entry.
-        entry: Draft,
+        entry: EntryDraft,
     },
     /// Entries with ids of their own stand on a tape; each id must be greater than the head before it.
-    Import {
+    ImportEntries {
         /// The tape, which must be known.
         tape: TapeName,
         /// The entries, in order.
         entries: Vec<Entry>,
     },
     /// Entries up to this one are kept by another tape store: their rows here may go.
-    HandedOver {
+    MarkReplicated {
         /// The tape.
         tape: TapeName,
         /// The last of them.
         up_to: EntryId,
     },
     /// A tape of its own that continues another from a position; its ids go on from there.
-    Fork {
+    ForkTape {
         /// The new tape, which must not exist.
         fork: TapeName,
         /// The tape it continues.
@@ -116,17 +116,17 @@ pub enum Fact {
         /// The fork.
         fork: TapeName,
         /// Whether its entries joined the parent.
-        merged: bool,
+        is_merged: bool,
     },
     /// A new generation of the tape begins after its head; with `archive` the old one is kept for good.
-    Reset {
+    ResetTape {
         /// The tape.
         tape: TapeName,
         /// Whether the old generation is kept for good.
         archive: bool,
     },
     /// An event was accepted. Fails the batch as a duplicate when its key is known.
-    Accept {
+    AcceptEvent {
         /// The event's identity.
         key: EventKey,
         /// Its session.
@@ -136,12 +136,12 @@ pub enum Fact {
         /// The entry that tells of it.
         entry: EntryRef,
         /// When it was accepted.
-        at: Timestamp,
+        accepted_at: Timestamp,
         /// The process that accepted it, and sees to it while it lives.
         owner: String,
     },
     /// A process takes over an event in flight. Fails the batch when it has ended, or is not `from`'s any more.
-    Adopt {
+    AdoptEvent {
         /// The event.
         key: EventKey,
         /// Who had it.
@@ -149,10 +149,10 @@ pub enum Fact {
         /// Who takes it over.
         owner: String,
         /// Whether somebody may have died of it. How often that was is counted.
-        was_worked_on: bool,
+        was_in_progress: bool,
     },
     /// A run took an event in: its message stands on the tape. Fails the batch when the event is not in flight.
-    TakeIn {
+    IngestEvent {
         /// The event.
         key: EventKey,
         /// The run.
@@ -161,7 +161,7 @@ pub enum Fact {
         message: EntryRef,
     },
     /// An accepted event has ended. Fails the batch when it had ended before.
-    Settle {
+    SettleEvent {
         /// The event.
         key: EventKey,
         /// How it ended.
@@ -185,7 +185,7 @@ pub enum Fact {
         /// What it used, as far as known.
         usage: Option<Usage>,
         /// When it ended.
-        at: Timestamp,
+        ended_at: Timestamp,
     },
     /// Somebody wants a run to end. One that has ended stays as it is.
     RequestCancel {
@@ -193,7 +193,7 @@ pub enum Fact {
         run_id: RunId,
     },
     /// A message waits to be sent.
-    Enqueue(NewOutbound),
+    EnqueueOutbound(NewOutbound),
     /// A process takes over a message that waits. Fails the batch when it no longer waits, or is not `from`'s any more.
     AdoptOutbound {
         /// The row.
@@ -204,7 +204,7 @@ pub enum Fact {
         owner: String,
     },
     /// What became of a message that waited.
-    Delivery {
+    RecordDelivery {
         /// The row.
         id: OutboxId,
         /// What became of it.
@@ -233,21 +233,21 @@ pub enum Fact {
         value: Value,
     },
     /// A value is kept under a key of a space.
-    Keep(Kept),
+    PutKeyValue(KeyValueRecord),
     /// Values of a space are kept or removed, if it has room for all of them then; an entry tells which it was. So those who
     /// write it at the same time keep its limits together, and none of them fails the batch of another.
-    KeepWithin(Box<KeepWithin>),
+    UpdateWithinQuota(Box<QuotaUpdate>),
     /// Nothing is kept under a key of a space any more.
-    Forget {
+    RemoveKeyValue {
         /// The space.
-        space: String,
+        namespace: String,
         /// The key.
         key: String,
         /// When.
-        at: Timestamp,
+        removed_at: Timestamp,
     },
     /// A workspace is known under an identity; nothing changes if it was.
-    RememberWorkspace {
+    RegisterWorkspace {
         /// The resolved path.
         path: String,
         /// The identity.
@@ -263,9 +263,9 @@ pub enum Fact {
         /// Now, by the taker's clock.
         now: Timestamp,
         /// Until when.
-        until: Timestamp,
+        expires_at: Timestamp,
         /// What the taker knows about the present owner.
-        judged: Option<Judged>,
+        owner_liveness: Option<OwnerLiveness>,
     },
     /// The tape's lease is free again, if this owner held it.
     ReleaseLease {
@@ -278,7 +278,7 @@ pub enum Fact {
 
 /// What holds when a commit returns.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Promise {
+pub enum CommitDurability {
     /// The disk has it.
     #[default]
     Durable,
@@ -294,12 +294,12 @@ pub struct Batch {
     /// Under whose lease.
     pub fence: Option<Fence>,
     /// What must hold.
-    pub expect: Vec<Expect>,
+    pub preconditions: Vec<BatchPrecondition>,
     /// Whether it is written by somebody who has no other tape store: a tape whose entries were handed over to one is
     /// refused then.
-    pub only_here: bool,
+    pub reject_replicated: bool,
     /// What holds when it is committed.
-    pub promise: Promise,
+    pub durability: CommitDurability,
     /// The facts, in order.
     pub facts: Vec<Fact>,
 }
@@ -317,8 +317,8 @@ impl Batch {
     }
 
     /// Adds an entry to a tape and says how the batch may refer to it.
-    pub fn append(&mut self, tape: &TapeName, entry: Draft) -> EntryRef {
-        EntryRef::InBatch(self.push(Fact::Append { tape: tape.clone(), entry }))
+    pub fn append(&mut self, tape: &TapeName, entry: EntryDraft) -> EntryRef {
+        EntryRef::InBatch(self.push(Fact::AppendEntry { tape: tape.clone(), entry }))
     }
 
     /// Whether there is nothing to write.
@@ -327,12 +327,12 @@ impl Batch {
     }
 
     /// The tapes whose entries it touches, without repeats.
-    pub fn tapes(&self) -> Vec<TapeName> {
+    pub fn written_tapes(&self) -> Vec<TapeName> {
         let mut tapes = Vec::new();
         for fact in &self.facts {
             let tape = match fact {
-                Fact::Append { tape, .. } | Fact::Import { tape, .. } => tape,
-                Fact::KeepWithin(change) => &change.tape,
+                Fact::AppendEntry { tape, .. } | Fact::ImportEntries { tape, .. } => tape,
+                Fact::UpdateWithinQuota(change) => &change.tape,
                 _ => continue,
             };
             if !tapes.contains(tape) {
@@ -345,42 +345,42 @@ impl Batch {
 
 /// What the store gave a fact when it applied it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Assigned {
+pub enum FactOutput {
     /// Nothing.
     Nothing,
     /// The id of the appended entry.
     Entry(EntryId),
     /// Whether there was room for what was to be kept.
-    Kept(bool),
+    WithinQuota(bool),
     /// The row of the outbound message.
     Outbox(OutboxId),
     /// The epoch of the lease, or nothing when another holds it.
-    Lease(Option<Epoch>),
+    Lease(Option<LeaseEpoch>),
 }
 
 /// A batch that was applied: what each fact was given, by position.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Committed {
+pub struct CommitReceipt {
     /// One for each fact of the batch.
-    pub assigned: Vec<Assigned>,
+    pub outputs: Vec<FactOutput>,
 }
 
-impl Committed {
+impl CommitReceipt {
     /// The id of the entry a reference means.
-    pub fn entry(&self, entry: EntryRef) -> Option<EntryId> {
-        entry.resolve(&self.assigned)
+    pub fn entry_id(&self, entry: EntryRef) -> Option<EntryId> {
+        entry.resolve(&self.outputs)
     }
 }
 
-impl Draft {
+impl EntryDraft {
     /// The entry it becomes under an id, its references resolved against what the batch was given so far.
     ///
     /// Every store calls this, so that all of them write the same entry.
-    pub fn into_entry(self, id: EntryId, now: Timestamp, assigned: &[Assigned]) -> Entry {
+    pub fn into_entry(self, id: EntryId, now: Timestamp, assigned: &[FactOutput]) -> Entry {
         let mut meta = self.meta;
-        if !self.names.is_empty() {
-            let ids: Vec<EntryId> = self.names.iter().filter_map(|name| name.resolve(assigned)).collect();
-            meta.insert(crate::keys::MESSAGES.to_owned(), serde_json::json!(ids));
+        if !self.named_messages.is_empty() {
+            let ids: Vec<EntryId> = self.named_messages.iter().filter_map(|name| name.resolve(assigned)).collect();
+            meta.insert(crate::meta_keys::MESSAGES.to_owned(), serde_json::json!(ids));
         }
         let date = self.date.unwrap_or_else(|| now.into());
         Entry { id, kind: self.kind, payload: self.payload, meta, date, extra: self.extra }

@@ -7,34 +7,34 @@
 
 use std::collections::HashMap;
 
-use capstan_protocol::{ChatMessage, Content, Role, ToolCall};
+use capstan_protocol::{ChatMessage, Content, MessageRole, ToolCall};
 
 /// The result of a call that never got one.
-pub const INTERRUPTED: &str = "[No result: the call was interrupted and its outcome is unknown.]";
+pub const INTERRUPTED_RESULT: &str = "[No result: the call was interrupted and its outcome is unknown.]";
 /// The user message put before a call that has none before it.
-pub const CONTINUED: &str = "[The conversation continues from here.]";
+pub const CONTINUED_NOTICE: &str = "[The conversation continues from here.]";
 /// The user message that ends a request which would otherwise end on the assistant.
-pub const CONTINUE: &str = "Continue.";
+pub const CONTINUE_PROMPT: &str = "Continue.";
 
 /// Builds a message list that obeys the grammar.
 #[derive(Debug, Default)]
-pub struct Conversation {
+pub struct ConversationBuilder {
     messages: Vec<ChatMessage>,
-    step: Option<Step>,
+    step: Option<ToolCallStep>,
     /// Messages that arrived while a step was open: they follow its results.
-    waiting: Vec<ChatMessage>,
-    ids: UniqueIds,
-    user_spoke: bool,
+    deferred: Vec<ChatMessage>,
+    call_ids: UniqueCallIds,
+    has_user_message: bool,
 }
 
 /// Ids of calls, each given once: every one in use, and the number to begin with where it is used again. Somebody may use
 /// one id for ever.
 #[derive(Debug, Default)]
-pub struct UniqueIds(HashMap<String, u64>);
+pub struct UniqueCallIds(HashMap<String, u64>);
 
-impl UniqueIds {
+impl UniqueCallIds {
     /// The id of a call that was written with this one: the same, unless it is empty or was given before.
-    pub fn of(&mut self, written: &str) -> String {
+    pub fn assign(&mut self, written: &str) -> String {
         let base = if written.is_empty() { "call" } else { written };
         let Some(mut number) = self.0.get(base).copied() else {
             self.0.insert(base.to_owned(), 2);
@@ -53,23 +53,23 @@ impl UniqueIds {
 
 /// An assistant message whose calls are being answered.
 #[derive(Debug)]
-struct Step {
+struct ToolCallStep {
     message: ChatMessage,
     /// The ids as they were written, by position; the message has unique ones.
-    written_ids: Vec<String>,
-    answers: Vec<Option<Content>>,
+    recorded_ids: Vec<String>,
+    results: Vec<Option<Content>>,
 }
 
 /// How a result says which call it answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answers<'a> {
+pub enum ResultTarget<'a> {
     /// By the id of the call.
-    Call(&'a str),
+    CallId(&'a str),
     /// The first call of the step that has no result yet, as on tapes without ids.
-    Next,
+    NextOpenCall,
 }
 
-impl Conversation {
+impl ConversationBuilder {
     /// An empty conversation.
     pub fn new() -> Self {
         Self::default()
@@ -77,20 +77,20 @@ impl Conversation {
 
     /// Adds a message. Messages with calls or of a tool take part in the pairing; empty ones are left out.
     pub fn push(&mut self, mut message: ChatMessage) {
-        if message.role != Role::Assistant {
+        if message.role != MessageRole::Assistant {
             // A tape of another system may say otherwise, but only the assistant calls tools.
             message.tool_calls.clear();
         }
         match message.role {
-            Role::Assistant if !message.tool_calls.is_empty() => self.push_calls(message),
-            Role::Tool => {
-                let answers = message.tool_call_id.as_deref().map_or(Answers::Next, Answers::Call);
+            MessageRole::Assistant if !message.tool_calls.is_empty() => self.push_calls(message),
+            MessageRole::Tool => {
+                let answers = message.tool_call_id.as_deref().map_or(ResultTarget::NextOpenCall, ResultTarget::CallId);
                 self.push_result(answers, message.content.clone());
             }
-            Role::System | Role::User | Role::Assistant if message.content.is_empty() => {}
-            Role::System | Role::User | Role::Assistant => {
-                if self.step.as_ref().is_some_and(Step::is_open) {
-                    self.waiting.push(message);
+            MessageRole::System | MessageRole::User | MessageRole::Assistant if message.content.is_empty() => {}
+            MessageRole::System | MessageRole::User | MessageRole::Assistant => {
+                if self.step.as_ref().is_some_and(ToolCallStep::is_open) {
+                    self.deferred.push(message);
                 } else {
                     self.close_step();
                     self.emit(message);
@@ -105,49 +105,51 @@ impl Conversation {
         message.tool_calls.retain(|call| !call.function.name.is_empty());
         for call in &mut message.tool_calls {
             written_ids.push(call.id.clone());
-            call.id = self.ids.of(&call.id);
+            call.id = self.call_ids.assign(&call.id);
         }
         if written_ids.is_empty() {
             message.tool_calls.clear();
             return self.push(message);
         }
         let answers = vec![None; written_ids.len()];
-        self.step = Some(Step { message, written_ids, answers });
+        self.step = Some(ToolCallStep { message, recorded_ids: written_ids, results: answers });
     }
 
     /// Adds a result to the step before it. One that answers no call of that step is left out.
-    pub fn push_result(&mut self, answers: Answers<'_>, content: Content) {
+    pub fn push_result(&mut self, answers: ResultTarget<'_>, content: Content) {
         let Some(step) = &mut self.step else { return };
-        let unanswered = |position: &usize| step.answers[*position].is_none();
-        let mut positions = 0..step.answers.len();
+        let unanswered = |position: &usize| step.results[*position].is_none();
+        let mut positions = 0..step.results.len();
         let position = match answers {
-            Answers::Next => positions.find(unanswered),
-            Answers::Call(id) => positions.filter(unanswered).find(|position| step.written_ids[*position] == id),
+            ResultTarget::NextOpenCall => positions.find(unanswered),
+            ResultTarget::CallId(id) => {
+                positions.filter(unanswered).find(|position| step.recorded_ids[*position] == id)
+            }
         };
         if let Some(position) = position {
-            step.answers[position] = Some(content);
+            step.results[position] = Some(content);
         }
     }
 
     fn close_step(&mut self) {
         if let Some(step) = self.step.take() {
-            if !self.user_spoke {
-                self.emit(ChatMessage::user(CONTINUED));
+            if !self.has_user_message {
+                self.emit(ChatMessage::user(CONTINUED_NOTICE));
             }
             let calls: Vec<ToolCall> = step.message.tool_calls.clone();
             self.messages.push(step.message);
-            for (call, answer) in calls.into_iter().zip(step.answers) {
-                let content = answer.unwrap_or_else(|| INTERRUPTED.into());
-                self.messages.push(ChatMessage::tool(call.id, call.function.name, content));
+            for (call, answer) in calls.into_iter().zip(step.results) {
+                let content = answer.unwrap_or_else(|| INTERRUPTED_RESULT.into());
+                self.messages.push(ChatMessage::tool_result(call.id, call.function.name, content));
             }
         }
-        for message in std::mem::take(&mut self.waiting) {
+        for message in std::mem::take(&mut self.deferred) {
             self.emit(message);
         }
     }
 
     fn emit(&mut self, message: ChatMessage) {
-        self.user_spoke |= message.role == Role::User;
+        self.has_user_message |= message.role == MessageRole::User;
         self.messages.push(message);
     }
 
@@ -158,13 +160,13 @@ impl Conversation {
     }
 }
 
-impl Step {
+impl ToolCallStep {
     fn is_open(&self) -> bool {
-        self.answers.iter().any(Option::is_none)
+        self.results.iter().any(Option::is_none)
     }
 }
 
-impl FromIterator<ChatMessage> for Conversation {
+impl FromIterator<ChatMessage> for ConversationBuilder {
     fn from_iter<I: IntoIterator<Item = ChatMessage>>(messages: I) -> Self {
         let mut conversation = Self::new();
         messages.into_iter().for_each(|message| conversation.push(message));
@@ -173,11 +175,11 @@ impl FromIterator<ChatMessage> for Conversation {
 }
 
 /// Makes any message list one that can be sent: paired, and ending on a user or tool message.
-pub fn request(messages: Vec<ChatMessage>) -> Vec<ChatMessage> {
-    let mut messages = messages.into_iter().collect::<Conversation>().finish();
-    let ends_well = messages.last().is_some_and(|last| matches!(last.role, Role::User | Role::Tool));
+pub fn normalize_request(messages: Vec<ChatMessage>) -> Vec<ChatMessage> {
+    let mut messages = messages.into_iter().collect::<ConversationBuilder>().finish();
+    let ends_well = messages.last().is_some_and(|last| matches!(last.role, MessageRole::User | MessageRole::Tool));
     if !ends_well {
-        messages.push(ChatMessage::user(CONTINUE));
+        messages.push(ChatMessage::user(CONTINUE_PROMPT));
     }
     messages
 }

@@ -27,7 +27,7 @@ impl EntryDate {
             return Some(time);
         }
         let civil: jiff::civil::DateTime = self.0.parse().ok()?;
-        utc(civil)
+        to_utc_timestamp(civil)
     }
 }
 
@@ -37,7 +37,7 @@ impl From<Timestamp> for EntryDate {
     }
 }
 
-fn utc(civil: jiff::civil::DateTime) -> Option<Timestamp> {
+fn to_utc_timestamp(civil: jiff::civil::DateTime) -> Option<Timestamp> {
     let zoned = civil.to_zoned(jiff::tz::TimeZone::UTC).ok()?;
     Some(Timestamp::from_micros(zoned.timestamp().as_microsecond()))
 }
@@ -59,8 +59,8 @@ pub struct DateError(String);
 impl DateRange {
     /// From one end to another, both included; a bare date is the whole day in UTC.
     pub fn between(first: &str, last: &str) -> Result<Self, DateError> {
-        let from: Bound = first.parse()?;
-        let until: Bound = last.parse()?;
+        let from: DateBound = first.parse()?;
+        let until: DateBound = last.parse()?;
         Ok(Self { from: from.begin, before: until.end })
     }
 
@@ -71,22 +71,22 @@ impl DateRange {
 }
 
 /// The moments a text stands for.
-struct Bound {
+struct DateBound {
     begin: Timestamp,
     end: Timestamp,
 }
 
-impl FromStr for Bound {
+impl FromStr for DateBound {
     type Err = DateError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        const DAY: i64 = 24 * 60 * 60 * 1000;
+        const DAY_MILLIS: i64 = 24 * 60 * 60 * 1000;
         let failed = || DateError(text.to_owned());
         if let Ok(day) = text.parse::<jiff::civil::Date>()
             && text.len() == "2026-11-15".len()
         {
-            let begin = utc(day.at(0, 0, 0, 0)).ok_or_else(failed)?;
-            return Ok(Self { begin, end: begin.plus_millis(DAY) });
+            let begin = to_utc_timestamp(day.at(0, 0, 0, 0)).ok_or_else(failed)?;
+            return Ok(Self { begin, end: begin.plus_millis(DAY_MILLIS) });
         }
         let begin = EntryDate::verbatim(text).timestamp().ok_or_else(failed)?;
         Ok(Self { begin, end: Timestamp::from_micros(begin.as_micros().saturating_add(1)) })

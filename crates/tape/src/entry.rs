@@ -1,13 +1,13 @@
 //! Entries: the facts on a tape.
 
-use capstan_protocol::{ChatMessage, EntryId, Map, RunId, ToolCall, ToolOutput};
+use capstan_protocol::{ChatMessage, EntryId, JsonObject, RunId, ToolCall, ToolOutput};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::{EntryDate, EntryRef, Kind};
+use crate::{EntryDate, EntryKind, EntryRef};
 
 /// Keys of `meta` that mean something to the host.
-pub mod keys {
+pub mod meta_keys {
     /// `false`: no view shows the entry.
     pub const CONTEXT: &str = "context";
     /// The run the entry belongs to.
@@ -28,34 +28,34 @@ pub struct Entry {
     /// Its place on the tape.
     pub id: EntryId,
     /// What it is.
-    pub kind: Kind,
+    pub kind: EntryKind,
     /// What it says.
     #[serde(default)]
     pub payload: Value,
     /// What is known about it.
     #[serde(default)]
-    pub meta: Map,
+    pub meta: JsonObject,
     /// When it was written.
     pub date: EntryDate,
     /// Keys of other systems.
     #[serde(flatten)]
-    pub extra: Map,
+    pub extra: JsonObject,
 }
 
 impl Entry {
     /// Whether views leave it out.
     pub fn is_hidden(&self) -> bool {
-        self.meta.get(keys::CONTEXT) == Some(&Value::Bool(false))
+        self.meta.get(meta_keys::CONTEXT) == Some(&Value::Bool(false))
     }
 
     /// The run it belongs to.
     pub fn run_id(&self) -> Option<&str> {
-        self.meta.get(keys::RUN_ID)?.as_str()
+        self.meta.get(meta_keys::RUN_ID)?.as_str()
     }
 
     /// Its place among the entries of its run.
     pub fn sequence(&self) -> Option<u64> {
-        self.meta.get(keys::SEQUENCE)?.as_u64()
+        self.meta.get(meta_keys::SEQUENCE)?.as_u64()
     }
 
     /// The name of an anchor or an event.
@@ -65,74 +65,81 @@ impl Entry {
 
     /// The messages an anchor names.
     pub fn named_messages(&self) -> Vec<EntryId> {
-        let ids = self.meta.get(keys::MESSAGES).and_then(Value::as_array);
+        let ids = self.meta.get(meta_keys::MESSAGES).and_then(Value::as_array);
         ids.into_iter().flatten().filter_map(Value::as_u64).map(EntryId).collect()
     }
 }
 
 /// An entry that is not on a tape yet: the store gives it its id, and its date unless it brings one.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Draft {
+pub struct EntryDraft {
     /// What it is.
-    pub kind: Kind,
+    pub kind: EntryKind,
     /// What it says.
     pub payload: Value,
     /// What is known about it.
-    pub meta: Map,
+    pub meta: JsonObject,
     /// When it happened; absent: when it is committed.
     pub date: Option<EntryDate>,
     /// Keys of other systems.
-    pub extra: Map,
+    pub extra: JsonObject,
     /// The messages it names (for an anchor), written to `meta.messages` when their ids are known.
-    pub names: Vec<EntryRef>,
+    pub named_messages: Vec<EntryRef>,
 }
 
-impl Draft {
+impl EntryDraft {
     /// An entry of any kind.
-    pub fn new(kind: Kind, payload: Value) -> Self {
-        Self { kind, payload, meta: Map::new(), date: None, extra: Map::new(), names: Vec::new() }
+    pub fn new(kind: EntryKind, payload: Value) -> Self {
+        Self {
+            kind,
+            payload,
+            meta: JsonObject::new(),
+            date: None,
+            extra: JsonObject::new(),
+            named_messages: Vec::new(),
+        }
     }
 
     /// Something said.
     pub fn message(message: &ChatMessage) -> Self {
-        Self::new(Kind::Message, Value::Object(message.to_payload()))
+        Self::new(EntryKind::Message, Value::Object(message.to_payload()))
     }
 
     /// An event with its data. Events are never part of a view.
     pub fn event(name: &str, data: Value) -> Self {
-        Self::new(Kind::Event, Value::from_iter([("name", Value::from(name)), ("data", data)]))
+        Self::new(EntryKind::Event, Value::from_iter([("name", Value::from(name)), ("data", data)]))
     }
 
     /// An anchor with its state.
-    pub fn anchor(name: &str, state: &Map) -> Self {
-        Self::new(Kind::Anchor, json!({ "name": name, "state": state }))
+    pub fn anchor(name: &str, state: &JsonObject) -> Self {
+        Self::new(EntryKind::Anchor, json!({ "name": name, "state": state }))
     }
 
     /// A handoff: the anchor, and the event that tells of it.
-    pub fn handoff(name: &str, state: &Map) -> [Self; 2] {
+    pub fn handoff(name: &str, state: &JsonObject) -> [Self; 2] {
         [Self::anchor(name, state), Self::event("handoff", json!({ "name": name, "state": state }))]
     }
 
     /// The handoff a tape without an anchor begins with: `session/start`, owned by a human.
     pub fn session_start() -> [Self; 2] {
-        let state = Map::from_iter([("owner".to_owned(), json!("human"))]);
+        let state = JsonObject::from_iter([("owner".to_owned(), json!("human"))]);
         Self::handoff("session/start", &state)
     }
 
     /// The calls of one step, recorded before any of them is made.
     pub fn tool_call(calls: &[ToolCall]) -> Self {
-        Self::new(Kind::ToolCall, json!({ "calls": calls }))
+        Self::new(EntryKind::ToolCall, json!({ "calls": calls }))
     }
 
     /// The result of one call.
     pub fn tool_result(call_id: &str, output: &ToolOutput) -> Self {
-        let draft = Self::new(Kind::ToolResult, json!({ "results": [output.content], "call_ids": [call_id] }));
+        let draft = Self::new(EntryKind::ToolResult, json!({ "results": [output.content], "call_ids": [call_id] }));
         if output.is_error { draft.with_meta("is_error", json!(true)) } else { draft }
     }
 
     /// Something that went wrong.
     pub fn error(stage: &str, message: &str) -> Self {
-        Self::new(Kind::Error, json!({ "stage": stage, "message": message }))
+        Self::new(EntryKind::Error, json!({ "stage": stage, "message": message }))
     }
 
     /// Adds a key to `meta`.
@@ -142,28 +149,28 @@ impl Draft {
     }
 
     /// Says which run it belongs to.
-    pub fn of_run(self, run_id: &RunId) -> Self {
-        self.with_meta(keys::RUN_ID, json!(run_id))
+    pub fn with_run_id(self, run_id: &RunId) -> Self {
+        self.with_meta(meta_keys::RUN_ID, json!(run_id))
     }
 
     /// The same entry with its place among those of its run.
-    pub fn in_sequence(self, number: u64) -> Self {
-        self.with_meta(keys::SEQUENCE, json!(number))
+    pub fn with_sequence(self, number: u64) -> Self {
+        self.with_meta(meta_keys::SEQUENCE, json!(number))
     }
 
     /// Keeps it out of every view.
     pub fn hidden(self) -> Self {
-        self.with_meta(keys::CONTEXT, json!(false))
+        self.with_meta(meta_keys::CONTEXT, json!(false))
     }
 
     /// Names the messages a run had taken in.
-    pub fn naming(mut self, messages: Vec<EntryRef>) -> Self {
-        self.names = messages;
+    pub fn with_named_messages(mut self, messages: Vec<EntryRef>) -> Self {
+        self.named_messages = messages;
         self
     }
 }
 
-impl From<Entry> for Draft {
+impl From<Entry> for EntryDraft {
     /// The same fact, to be put on another tape under another id.
     fn from(entry: Entry) -> Self {
         Self {
@@ -172,7 +179,7 @@ impl From<Entry> for Draft {
             meta: entry.meta,
             date: Some(entry.date),
             extra: entry.extra,
-            names: Vec::new(),
+            named_messages: Vec::new(),
         }
     }
 }

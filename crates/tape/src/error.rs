@@ -13,25 +13,25 @@ pub enum StoreError {
     },
     /// Something else was written in between.
     #[error("tape {tape} has changed in the meantime")]
-    Moved {
+    HeadMoved {
         /// The tape.
         tape: TapeName,
     },
     /// Something else was kept in between.
     #[error("{space} has changed in the meantime")]
-    Changed {
+    NamespaceChanged {
         /// The space.
         space: String,
     },
     /// There is no such tape.
     #[error("there is no tape {tape}")]
-    NoTape {
+    TapeNotFound {
         /// The name that was asked for.
         tape: TapeName,
     },
     /// It could be written, and never be read again.
     #[error("{what} cannot be kept: it is nested deeper than {most} levels")]
-    TooDeep {
+    NestedTooDeep {
         /// What was to be kept.
         what: String,
         /// How deep it may be.
@@ -51,31 +51,31 @@ pub enum StoreError {
     },
     /// A tool call of the parent is still open, and a fork must not come between a call and its result.
     #[error("tape {tape} has an open tool call: its fork can be merged when the result is recorded")]
-    OpenCall {
+    OpenToolCall {
         /// The parent.
         tape: TapeName,
     },
     /// The tape's entries are kept by another tape store than the one in use.
     #[error("the entries of tape {tape} are kept by another tape store")]
-    Elsewhere {
+    StoredElsewhere {
         /// Its name.
         tape: TapeName,
     },
     /// The event was accepted before.
     #[error("event {} of {} was accepted before", .key.event_id, .key.source)]
-    Duplicate {
+    DuplicateEvent {
         /// The event.
         key: EventKey,
     },
     /// The event has an outcome already, or was never accepted.
     #[error("event {} of {} has no open acceptance", .key.event_id, .key.source)]
-    NotOpen {
+    EventNotInFlight {
         /// The event.
         key: EventKey,
     },
     /// The message no longer waits, or another process sees to it.
     #[error("message {id} of the outbox is seen to by another process")]
-    Taken {
+    OutboxConflict {
         /// The row.
         id: u64,
     },
@@ -99,7 +99,7 @@ pub enum StoreError {
     },
     /// The store was written by a newer version.
     #[error("{what} has schema version {found}, this program knows up to {known}")]
-    TooNew {
+    SchemaTooNew {
         /// Which store.
         what: String,
         /// Its version.
@@ -109,7 +109,7 @@ pub enum StoreError {
     },
     /// The disk has no room left, or its user's share of it. Nothing of the batch was written.
     #[error("{what} cannot be written: the disk is full")]
-    Full {
+    DiskFull {
         /// Which file.
         what: String,
     },
@@ -130,7 +130,7 @@ pub enum StoreError {
     /// The disk failed to keep what was written: the batch is there, and whether it stays nobody can tell. Nothing is
     /// written any more until the store is opened anew.
     #[error("{what} could not be synced: {detail}")]
-    Unsynced {
+    SyncFailed {
         /// Which file.
         what: String,
         /// What the system said.
@@ -163,28 +163,31 @@ impl StoreError {
     }
 
     /// Whether the same may work later, with nothing changed but the disk or what other processes do.
-    pub fn may_pass(&self) -> bool {
-        matches!(self, Self::Io { .. } | Self::Full { .. } | Self::ReadOnly { .. } | Self::Busy { .. })
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::Io { .. } | Self::DiskFull { .. } | Self::ReadOnly { .. } | Self::Busy { .. })
     }
 
     /// A stable code, which has a page in the documentation.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Corrupt { .. } => "store-corrupt",
-            Self::TooNew { .. } => "store-too-new",
-            Self::Full { .. } => "disk-full",
-            Self::Unsynced { .. } => "store-unsynced",
+            Self::SchemaTooNew { .. } => "store-too-new",
+            Self::DiskFull { .. } => "disk-full",
+            Self::SyncFailed { .. } => "store-unsynced",
             Self::ReadOnly { .. } => "store-read-only",
-            Self::Busy { .. } | Self::Changed { .. } => "store-busy",
-            Self::NoTape { .. } => "tape-unknown",
+            Self::Busy { .. } | Self::NamespaceChanged { .. } => "store-busy",
+            Self::TapeNotFound { .. } => "tape-unknown",
             Self::TapeExists { .. } => "tape-exists",
             Self::OutOfOrder { .. } => "tape-out-of-order",
-            Self::Elsewhere { .. } => "tape-elsewhere",
-            Self::Fenced { .. } | Self::Moved { .. } => "session-busy",
+            Self::StoredElsewhere { .. } => "tape-elsewhere",
+            Self::Fenced { .. } | Self::HeadMoved { .. } => "session-busy",
             Self::ForkClosed { .. } => "tape-fork-closed",
-            Self::OpenCall { .. } => "tape-open-call",
-            Self::TooDeep { .. } => "nested-too-deep",
-            Self::Duplicate { .. } | Self::NotOpen { .. } | Self::Taken { .. } | Self::Io { .. } => "store-failed",
+            Self::OpenToolCall { .. } => "tape-open-call",
+            Self::NestedTooDeep { .. } => "nested-too-deep",
+            Self::DuplicateEvent { .. }
+            | Self::EventNotInFlight { .. }
+            | Self::OutboxConflict { .. }
+            | Self::Io { .. } => "store-failed",
         }
     }
 }

@@ -6,11 +6,11 @@ use capstan_protocol::{Event, EventKey, Outcome, RunId, TapeName};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use crate::{Entry, Kind, OutboxRecord, Slice, StoreError, Tapes};
+use crate::{Entry, EntryKind, OutboxRecord, StoreError, TapeRepository, TapeSlice};
 
 /// A fact of the event log: an entry of the tape, or a row beside it that belongs to one of its events.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Logged {
+pub enum EventLogRecord {
     /// An event was accepted.
     Inbound {
         /// The entry that tells of it.
@@ -30,18 +30,18 @@ pub enum Logged {
     /// A message that answers an event, and its fate so far.
     Delivery(Box<OutboxRecord>),
     /// Tool calls and their results, commands, actions on the platform, handoffs, what was dispatched, and errors.
-    Done(Entry),
+    Activity(Entry),
 }
 
-impl Logged {
+impl EventLogRecord {
     /// What kind of fact it is.
     pub fn name(&self) -> &str {
         match self {
             Self::Inbound { .. } => "inbound",
             Self::Outcome { .. } => "outcome",
             Self::Delivery(_) => "delivery",
-            Self::Done(entry) => match (&entry.kind, entry.name()) {
-                (Kind::Event, Some(name)) => name,
+            Self::Activity(entry) => match (&entry.kind, entry.name()) {
+                (EntryKind::Event, Some(name)) => name,
                 (kind, _) => kind.as_str(),
             },
         }
@@ -64,10 +64,10 @@ impl Logged {
                 json!({ "fact": self.name(), "event": event, "outcome": outcome, "run_id": run_id })
             }
             Self::Delivery(row) => json!({
-                "fact": self.name(), "row": row.id.0, "date": row.at, "event": row.event, "message": row.message,
+                "fact": self.name(), "row": row.id.0, "date": row.staged_at, "event": row.event, "message": row.message,
                 "delivery": row.status,
             }),
-            Self::Done(entry) => {
+            Self::Activity(entry) => {
                 let mut shown = of_entry(entry);
                 shown["run_id"] = json!(entry.run_id());
                 shown["payload"] = entry.payload.clone();
@@ -77,47 +77,51 @@ impl Logged {
     }
 
     /// The fact that an entry is, if it is one of the log.
-    fn of(entry: Entry) -> Option<Self> {
+    fn from_entry(entry: Entry) -> Option<Self> {
         match (&entry.kind, entry.name()) {
-            (Kind::Event, Some("event.accepted")) => {
+            (EntryKind::Event, Some("event.accepted")) => {
                 let event = Event::deserialize(&entry.payload["data"]["event"]).ok()?;
                 Some(Self::Inbound { entry, event: Box::new(event) })
             }
             (
-                Kind::Event,
+                EntryKind::Event,
                 Some("command" | "handoff" | "outbound" | "action.refused" | "action.started" | "action.ended"),
             )
-            | (Kind::ToolCall | Kind::ToolResult | Kind::System | Kind::Error, _) => Some(Self::Done(entry)),
+            | (EntryKind::ToolCall | EntryKind::ToolResult | EntryKind::System | EntryKind::Error, _) => {
+                Some(Self::Activity(entry))
+            }
             _ => None,
         }
     }
 }
 
-impl Tapes {
+impl TapeRepository {
     /// The event log of a tape, in order: outcomes and deliveries stand after the last entry of the run that ended their
     /// event. Of an event that another host accepted, only what stands on the tape is known.
-    pub async fn event_log(&self, tape: &TapeName, slice: &Slice) -> Result<Vec<Logged>, StoreError> {
+    pub async fn event_log(&self, tape: &TapeName, slice: &TapeSlice) -> Result<Vec<EventLogRecord>, StoreError> {
         let entries = self.read(tape, slice).await?;
         let ends = entries.iter().enumerate().filter_map(|(at, entry)| Some((entry.run_id()?.to_owned(), at)));
         let ends: HashMap<String, usize> = ends.collect();
         let mut log = Vec::new();
-        for (at, logged) in entries.into_iter().map(Logged::of).enumerate() {
+        for (at, logged) in entries.into_iter().map(EventLogRecord::from_entry).enumerate() {
             let key = match &logged {
-                Some(Logged::Inbound { event, .. }) => Some(EventKey::from(&**event)),
+                Some(EventLogRecord::Inbound { event, .. }) => Some(EventKey::from(&**event)),
                 _ => None,
             };
             log.extend(logged.map(|logged| (at, logged)));
             let Some(key) = key else { continue };
-            let Some(accepted) = self.store().accepted(&key).await? else { continue };
+            let Some(accepted) = self.store().inbox_record(&key).await? else { continue };
             let (outcome, run_id) = accepted.outcome.unzip();
             let run_id = run_id.flatten();
             let at = run_id.as_ref().and_then(|run| ends.get(run.as_str())).copied().unwrap_or(at);
-            let rows = self.store().outbox(&key).await?;
-            log.push((at, Logged::Outcome { event: key, outcome, run_id }));
-            log.extend(rows.into_iter().map(|row| (at, Logged::Delivery(Box::new(row)))));
+            let rows = self.store().outbox_records(&key).await?;
+            log.push((at, EventLogRecord::Outcome { event: key, outcome, run_id }));
+            log.extend(rows.into_iter().map(|row| (at, EventLogRecord::Delivery(Box::new(row)))));
         }
         // What follows an entry was put in after it.
-        log.sort_by_key(|(at, logged)| (*at, matches!(logged, Logged::Outcome { .. } | Logged::Delivery(_))));
+        log.sort_by_key(|(at, logged)| {
+            (*at, matches!(logged, EventLogRecord::Outcome { .. } | EventLogRecord::Delivery(_)))
+        });
         Ok(log.into_iter().map(|(_, logged)| logged).collect())
     }
 }

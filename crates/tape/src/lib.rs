@@ -13,47 +13,53 @@
 mod batch;
 pub mod conversation;
 mod date;
-mod depth;
 mod entry;
+mod entry_gap;
+mod entry_kind;
 mod error;
 mod event_log;
 mod fork;
-mod gap;
-mod growing;
-mod kept;
-mod kind;
+mod incremental_window;
+mod key_value;
 mod memory;
 mod naming;
+mod nesting_limit;
+mod overlay_map;
 mod query;
 mod records;
+mod repository;
 pub mod rules;
 mod search;
-mod slice;
-mod staged;
 mod store;
-mod tapes;
+mod tape_slice;
 mod view;
 
-pub use batch::{Assigned, Batch, Committed, EntryRef, Epoch, Expect, Fact, Fence, Judged, OutboxId, Promise};
-pub use date::{DateRange, EntryDate};
-pub use depth::{DEEPEST, is_deeper};
-pub use entry::{Draft, Entry, keys};
-pub use error::StoreError;
-pub use event_log::Logged;
-pub use fork::merge_drafts;
-pub use gap::Gap;
-pub use growing::GrowingWindow;
-pub use kept::{KeepWithin, Kept, SpaceRecord};
-pub use kind::Kind;
-pub use memory::{MemoryStore, MemoryTapes};
-pub use naming::{TapeAddress, blob_hash, canonical_json, tape_name};
-pub use query::{Query, Start};
-pub use records::{
-    AcceptedRecord, ForkPoint, ForkState, Generation, InFlight, LeaseRecord, NewOutbound, NewTape, OutboxRecord,
-    OutboxStatus, Problem, RunRecord, RunStatus, Settled, TakenIn, TapeRecord,
+pub use batch::{
+    Batch, BatchPrecondition, CommitDurability, CommitReceipt, EntryRef, Fact, FactOutput, Fence, LeaseEpoch, OutboxId,
+    OwnerLiveness,
 };
-pub use search::{Compound, CompoundPart, Needle, Scan, Search, is_sign, searched_text, searched_words};
-pub use slice::{Order, Slice};
-pub use store::{Store, TapeStore, scan};
-pub use tapes::{Tapes, Window};
+pub use date::{DateRange, EntryDate};
+pub use entry::{Entry, EntryDraft, meta_keys};
+pub use entry_gap::EntryGap;
+pub use entry_kind::EntryKind;
+pub use error::StoreError;
+pub use event_log::EventLogRecord;
+pub use fork::merge_drafts;
+pub use incremental_window::IncrementalWindow;
+pub use key_value::{KeyValueRecord, NamespaceRecord, QuotaUpdate};
+pub use memory::{MemoryStore, MemoryTapeStore};
+pub use naming::{TapeAddress, blob_hash, canonical_json, tape_name};
+pub use nesting_limit::{MAX_NESTING_DEPTH, is_deeper_than};
+pub use query::{Query, QueryStart};
+pub use records::{
+    EventIngestion, ForkPoint, ForkState, InFlightEvent, InboxRecord, IntegrityProblem, LeaseRecord, NewOutbound,
+    NewTape, OutboxRecord, OutboxStatus, RunRecord, RunStatus, SettledEvent, TapeGeneration, TapeRecord,
+};
+pub use repository::{ContextWindow, TapeRepository};
+pub use search::{
+    CompoundPart, CompoundTerm, SearchScan, SearchTerm, TextSearch, is_unspaced_script, searchable_text,
+    searchable_words,
+};
+pub use store::{Store, TapeStore, search_by_scan};
+pub use tape_slice::{EntryOrder, TapeSlice};
 pub use view::{DefaultView, View};

@@ -1,19 +1,20 @@
 //! Stores that keep everything in memory: for tests, and for a host that needs no past.
 
-mod tapes;
+mod tape_store;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use capstan_protocol::{BlobHash, EntryId, EventKey, Map, Outcome, RunId, TapeName, Timestamp, WorkspaceId};
+use capstan_protocol::{BlobHash, EntryId, EventKey, JsonObject, Outcome, RunId, TapeName, Timestamp, WorkspaceId};
 use serde_json::Value;
 
-pub use self::tapes::MemoryTapes;
-use crate::rules::{self, Rows};
-use crate::staged::Staged;
+pub use self::tape_store::MemoryTapeStore;
+use crate::overlay_map::OverlayMap;
+use crate::rules::{self, RowAccess};
 use crate::{
-    AcceptedRecord, Batch, Committed, Entry, InFlight, Kept, LeaseRecord, NewOutbound, OutboxId, OutboxRecord,
-    OutboxStatus, Problem, RunRecord, Settled, Slice, SpaceRecord, Store, StoreError, TapeRecord,
+    Batch, CommitReceipt, Entry, InFlightEvent, InboxRecord, IntegrityProblem, KeyValueRecord, LeaseRecord,
+    NamespaceRecord, NewOutbound, OutboxId, OutboxRecord, OutboxStatus, RunRecord, SettledEvent, Store, StoreError,
+    TapeRecord, TapeSlice,
 };
 
 /// A journal in memory. It keeps every promise of a [`Store`] but the one to outlive the process.
@@ -52,18 +53,18 @@ impl MemoryStore {
 
 #[derive(Debug, Default)]
 struct MemoryRows {
-    tapes: Staged<TapeName, TapeRecord>,
-    entries: Staged<(TapeName, EntryId), Entry>,
-    inbox: Staged<EventKey, AcceptedRecord>,
-    in_flight: Staged<EventKey, InFlight>,
-    runs: Staged<RunId, (u64, RunRecord)>,
-    outbox: Staged<u64, OutboxRecord>,
-    blobs: Staged<BlobHash, Vec<u8>>,
-    state: Staged<TapeName, Map>,
-    spaces: Staged<String, SpaceRecord>,
-    kept: Staged<(String, String), Kept>,
-    workspaces: Staged<String, WorkspaceId>,
-    leases: Staged<TapeName, LeaseRecord>,
+    tapes: OverlayMap<TapeName, TapeRecord>,
+    entries: OverlayMap<(TapeName, EntryId), Entry>,
+    inbox: OverlayMap<EventKey, InboxRecord>,
+    in_flight: OverlayMap<EventKey, InFlightEvent>,
+    runs: OverlayMap<RunId, (u64, RunRecord)>,
+    outbox: OverlayMap<u64, OutboxRecord>,
+    blobs: OverlayMap<BlobHash, Vec<u8>>,
+    state: OverlayMap<TapeName, JsonObject>,
+    spaces: OverlayMap<String, NamespaceRecord>,
+    kept: OverlayMap<(String, String), KeyValueRecord>,
+    workspaces: OverlayMap<String, WorkspaceId>,
+    leases: OverlayMap<TapeName, LeaseRecord>,
     /// The last number given to a run or an outbox row; one that a failed batch took is not used again.
     last_number: u64,
 }
@@ -93,18 +94,18 @@ impl MemoryRows {
     }
 }
 
-impl Rows for MemoryRows {
+impl RowAccess for MemoryRows {
     fn tape(&mut self, name: &TapeName) -> Result<Option<TapeRecord>, StoreError> {
         Ok(self.tapes.get(name).cloned())
     }
 
     fn put_tape(&mut self, record: &TapeRecord) -> Result<(), StoreError> {
-        self.tapes.put(record.name.clone(), record.clone());
+        self.tapes.insert(record.name.clone(), record.clone());
         Ok(())
     }
 
     fn put_entry(&mut self, tape: &TapeName, entry: &Entry) -> Result<(), StoreError> {
-        self.entries.put((tape.clone(), entry.id), entry.clone());
+        self.entries.insert((tape.clone(), entry.id), entry.clone());
         Ok(())
     }
 
@@ -113,26 +114,26 @@ impl Rows for MemoryRows {
         Ok(())
     }
 
-    fn add_accepted(&mut self, event: &InFlight) -> Result<bool, StoreError> {
+    fn add_accepted_event(&mut self, event: &InFlightEvent) -> Result<bool, StoreError> {
         if self.inbox.get(&event.key).is_some() {
             return Ok(false);
         }
-        let InFlight { key, session, tape, entry, at, .. } = event.clone();
-        self.inbox.put(key.clone(), AcceptedRecord { key, session, tape, entry, at, outcome: None });
-        self.put_in_flight(event)?;
+        let InFlightEvent { key, session, tape, entry, accepted_at: at, .. } = event.clone();
+        self.inbox.insert(key.clone(), InboxRecord { key, session, tape, entry, accepted_at: at, outcome: None });
+        self.put_in_flight_event(event)?;
         Ok(true)
     }
 
-    fn in_flight(&mut self, key: &EventKey) -> Result<Option<InFlight>, StoreError> {
+    fn in_flight_event(&mut self, key: &EventKey) -> Result<Option<InFlightEvent>, StoreError> {
         Ok(self.in_flight.get(key).cloned())
     }
 
-    fn put_in_flight(&mut self, event: &InFlight) -> Result<(), StoreError> {
-        self.in_flight.put(event.key.clone(), event.clone());
+    fn put_in_flight_event(&mut self, event: &InFlightEvent) -> Result<(), StoreError> {
+        self.in_flight.insert(event.key.clone(), event.clone());
         Ok(())
     }
 
-    fn end_flight(&mut self, key: &EventKey) -> Result<bool, StoreError> {
+    fn remove_in_flight_event(&mut self, key: &EventKey) -> Result<bool, StoreError> {
         let was_in_flight = self.in_flight.get(key).is_some();
         self.in_flight.remove_range(&(key.clone()..=key.clone()));
         Ok(was_in_flight)
@@ -141,7 +142,7 @@ impl Rows for MemoryRows {
     fn put_outcome(&mut self, key: &EventKey, outcome: &Outcome, run_id: Option<&RunId>) -> Result<(), StoreError> {
         if let Some(record) = self.inbox.get(key).cloned() {
             let outcome = Some((outcome.clone(), run_id.cloned()));
-            self.inbox.put(key.clone(), AcceptedRecord { outcome, ..record });
+            self.inbox.insert(key.clone(), InboxRecord { outcome, ..record });
         }
         Ok(())
     }
@@ -161,15 +162,15 @@ impl Rows for MemoryRows {
     fn put_run(&mut self, record: &RunRecord) -> Result<(), StoreError> {
         let known = self.runs.get(&record.run_id).map(|(number, _)| *number);
         let number = known.unwrap_or_else(|| self.next_number());
-        self.runs.put(record.run_id.clone(), (number, record.clone()));
+        self.runs.insert(record.run_id.clone(), (number, record.clone()));
         Ok(())
     }
 
     fn add_outbound(&mut self, outbound: &NewOutbound) -> Result<OutboxId, StoreError> {
         let id = OutboxId(self.next_number());
-        let NewOutbound { message, event, at, owner } = outbound.clone();
+        let NewOutbound { message, event, staged_at: at, owner } = outbound.clone();
         let (owner, status) = (Some(owner), OutboxStatus::waiting());
-        self.outbox.put(id.0, OutboxRecord { id, message, event, at, owner, status });
+        self.outbox.insert(id.0, OutboxRecord { id, message, event, staged_at: at, owner, status });
         Ok(id)
     }
 
@@ -178,19 +179,19 @@ impl Rows for MemoryRows {
             matches!(record.status, OutboxStatus::Waiting { .. }) && record.owner.as_deref() == from
         };
         let Some(record) = self.outbox.get(&id.0).filter(waits).cloned() else { return Ok(false) };
-        self.outbox.put(id.0, OutboxRecord { owner: Some(owner.to_owned()), ..record });
+        self.outbox.insert(id.0, OutboxRecord { owner: Some(owner.to_owned()), ..record });
         Ok(true)
     }
 
     fn put_delivery(&mut self, id: OutboxId, status: &OutboxStatus) -> Result<bool, StoreError> {
         let Some(record) = self.outbox.get(&id.0).cloned() else { return Ok(false) };
-        self.outbox.put(id.0, OutboxRecord { status: status.clone(), ..record });
+        self.outbox.insert(id.0, OutboxRecord { status: status.clone(), ..record });
         Ok(true)
     }
 
     fn put_blob(&mut self, hash: &BlobHash, bytes: &[u8]) -> Result<(), StoreError> {
         if self.blobs.get(hash).is_none() {
-            self.blobs.put(hash.clone(), bytes.to_vec());
+            self.blobs.insert(hash.clone(), bytes.to_vec());
         }
         Ok(())
     }
@@ -206,29 +207,29 @@ impl Rows for MemoryRows {
             Some(value) => state.insert(key.to_owned(), value.clone()),
             None => state.shift_remove(key),
         };
-        self.state.put(tape.clone(), state);
+        self.state.insert(tape.clone(), state);
         Ok(())
     }
 
-    fn space(&mut self, space: &str) -> Result<Option<SpaceRecord>, StoreError> {
+    fn namespace(&mut self, space: &str) -> Result<Option<NamespaceRecord>, StoreError> {
         Ok(self.spaces.get(&space.to_owned()).cloned())
     }
 
-    fn put_space(&mut self, record: &SpaceRecord) -> Result<(), StoreError> {
-        self.spaces.put(record.space.clone(), record.clone());
+    fn put_namespace(&mut self, record: &NamespaceRecord) -> Result<(), StoreError> {
+        self.spaces.insert(record.space.clone(), record.clone());
         Ok(())
     }
 
-    fn kept(&mut self, space: &str, key: &str) -> Result<Option<Kept>, StoreError> {
+    fn key_value(&mut self, space: &str, key: &str) -> Result<Option<KeyValueRecord>, StoreError> {
         Ok(self.kept.get(&(space.to_owned(), key.to_owned())).cloned())
     }
 
-    fn put_kept(&mut self, kept: &Kept) -> Result<(), StoreError> {
-        self.kept.put((kept.space.clone(), kept.key.clone()), kept.clone());
+    fn put_key_value(&mut self, kept: &KeyValueRecord) -> Result<(), StoreError> {
+        self.kept.insert((kept.space.clone(), kept.key.clone()), kept.clone());
         Ok(())
     }
 
-    fn remove_kept(&mut self, space: &str, key: &str) -> Result<(), StoreError> {
+    fn remove_key_value(&mut self, space: &str, key: &str) -> Result<(), StoreError> {
         let key = (space.to_owned(), key.to_owned());
         self.kept.remove_range(&(key.clone()..=key));
         Ok(())
@@ -237,7 +238,7 @@ impl Rows for MemoryRows {
     fn put_workspace(&mut self, path: &str, identity: &WorkspaceId) -> Result<(), StoreError> {
         let path = path.to_owned();
         if self.workspaces.get(&path).is_none() {
-            self.workspaces.put(path, identity.clone());
+            self.workspaces.insert(path, identity.clone());
         }
         Ok(())
     }
@@ -247,124 +248,129 @@ impl Rows for MemoryRows {
     }
 
     fn put_lease(&mut self, record: &LeaseRecord) -> Result<(), StoreError> {
-        self.leases.put(record.tape.clone(), record.clone());
+        self.leases.insert(record.tape.clone(), record.clone());
         Ok(())
     }
 }
 
 #[async_trait]
 impl Store for MemoryStore {
-    async fn commit(&self, mut batch: Batch) -> Result<Committed, StoreError> {
+    async fn commit(&self, mut batch: Batch) -> Result<CommitReceipt, StoreError> {
         let mut rows = self.rows();
-        each_table!(rows, drop_changes);
+        each_table!(rows, discard_changes);
         let committed = rules::apply(&mut *rows, &mut batch, Timestamp::now())?;
-        each_table!(rows, keep);
+        each_table!(rows, commit_changes);
         Ok(committed)
     }
 
     async fn tape(&self, name: &TapeName) -> Result<Option<TapeRecord>, StoreError> {
-        Ok(self.rows().tapes.kept().get(name).cloned())
+        Ok(self.rows().tapes.base().get(name).cloned())
     }
 
     async fn tapes(&self) -> Result<Vec<TapeRecord>, StoreError> {
-        Ok(self.rows().tapes.kept().values().cloned().collect())
+        Ok(self.rows().tapes.base().values().cloned().collect())
     }
 
-    async fn read(&self, tape: &TapeName, slice: &Slice) -> Result<Vec<Entry>, StoreError> {
+    async fn read(&self, tape: &TapeName, slice: &TapeSlice) -> Result<Vec<Entry>, StoreError> {
         let first = (tape.clone(), slice.after.unwrap_or_default());
         let last = (tape.clone(), slice.up_to.unwrap_or(EntryId(u64::MAX)));
         if first > last {
             return Ok(Vec::new());
         }
         let rows = self.rows();
-        Ok(slice.of(rows.entries.kept().range(first..=last).map(|(_, entry)| entry)))
+        Ok(slice.select(rows.entries.base().range(first..=last).map(|(_, entry)| entry)))
     }
 
-    async fn accepted(&self, key: &EventKey) -> Result<Option<AcceptedRecord>, StoreError> {
-        Ok(self.rows().inbox.kept().get(key).cloned())
+    async fn inbox_record(&self, key: &EventKey) -> Result<Option<InboxRecord>, StoreError> {
+        Ok(self.rows().inbox.base().get(key).cloned())
     }
 
-    async fn in_flight(&self, tape: Option<&TapeName>) -> Result<Vec<InFlight>, StoreError> {
+    async fn in_flight_events(&self, tape: Option<&TapeName>) -> Result<Vec<InFlightEvent>, StoreError> {
         let rows = self.rows();
-        let of_tape = |event: &&InFlight| tape.is_none_or(|tape| event.tape == *tape);
-        let mut events: Vec<InFlight> = rows.in_flight.kept().values().filter(of_tape).cloned().collect();
+        let of_tape = |event: &&InFlightEvent| tape.is_none_or(|tape| event.tape == *tape);
+        let mut events: Vec<InFlightEvent> = rows.in_flight.base().values().filter(of_tape).cloned().collect();
         events.sort_by(|a, b| (&a.tape, a.entry).cmp(&(&b.tape, b.entry)));
         Ok(events)
     }
 
-    async fn settled(&self) -> Result<Vec<Settled>, StoreError> {
+    async fn settled_events(&self) -> Result<Vec<SettledEvent>, StoreError> {
         let rows = self.rows();
-        let settled = rows.inbox.kept().values().filter(|record| record.outcome.is_some());
-        Ok(settled.map(|record| Settled { key: record.key.clone(), tape: record.tape.clone() }).collect())
+        let settled = rows.inbox.base().values().filter(|record| record.outcome.is_some());
+        Ok(settled.map(|record| SettledEvent { key: record.key.clone(), tape: record.tape.clone() }).collect())
     }
 
     async fn run(&self, run_id: &RunId) -> Result<Option<RunRecord>, StoreError> {
-        Ok(self.rows().runs.kept().get(run_id).map(|(_, record)| record.clone()))
+        Ok(self.rows().runs.base().get(run_id).map(|(_, record)| record.clone()))
     }
 
     async fn runs(&self, limit: usize) -> Result<Vec<RunRecord>, StoreError> {
         let rows = self.rows();
-        let mut runs: Vec<&(u64, RunRecord)> = rows.runs.kept().values().collect();
+        let mut runs: Vec<&(u64, RunRecord)> = rows.runs.base().values().collect();
         runs.sort_by_key(|(number, _)| std::cmp::Reverse(*number));
         Ok(runs.into_iter().take(limit).map(|(_, record)| record.clone()).collect())
     }
 
-    async fn running(&self) -> Result<Vec<RunRecord>, StoreError> {
+    async fn open_runs(&self) -> Result<Vec<RunRecord>, StoreError> {
         let rows = self.rows();
-        let mut runs: Vec<&(u64, RunRecord)> = rows.runs.kept().values().collect();
+        let mut runs: Vec<&(u64, RunRecord)> = rows.runs.base().values().collect();
         runs.retain(|(_, record)| record.status.is_open());
         runs.sort_by_key(|(number, _)| *number);
         Ok(runs.into_iter().map(|(_, record)| record.clone()).collect())
     }
 
-    async fn waiting(&self) -> Result<Vec<OutboxRecord>, StoreError> {
+    async fn pending_outbound(&self) -> Result<Vec<OutboxRecord>, StoreError> {
         let rows = self.rows();
         let waits = |record: &&OutboxRecord| matches!(record.status, OutboxStatus::Waiting { .. });
-        Ok(rows.outbox.kept().values().filter(waits).cloned().collect())
+        Ok(rows.outbox.base().values().filter(waits).cloned().collect())
     }
 
-    async fn outbox(&self, event: &EventKey) -> Result<Vec<OutboxRecord>, StoreError> {
+    async fn outbox_records(&self, event: &EventKey) -> Result<Vec<OutboxRecord>, StoreError> {
         let rows = self.rows();
-        Ok(rows.outbox.kept().values().filter(|record| record.event == *event).cloned().collect())
+        Ok(rows.outbox.base().values().filter(|record| record.event == *event).cloned().collect())
     }
 
     async fn blob(&self, hash: &BlobHash) -> Result<Option<Vec<u8>>, StoreError> {
-        Ok(self.rows().blobs.kept().get(hash).cloned())
+        Ok(self.rows().blobs.base().get(hash).cloned())
     }
 
-    async fn state(&self, tape: &TapeName) -> Result<Map, StoreError> {
-        Ok(self.rows().state.kept().get(tape).cloned().unwrap_or_default())
+    async fn state(&self, tape: &TapeName) -> Result<JsonObject, StoreError> {
+        Ok(self.rows().state.base().get(tape).cloned().unwrap_or_default())
     }
 
-    async fn kept(&self, space: &str, key: &str) -> Result<Option<Kept>, StoreError> {
-        Ok(self.rows().kept.kept().get(&(space.to_owned(), key.to_owned())).cloned())
+    async fn key_value(&self, space: &str, key: &str) -> Result<Option<KeyValueRecord>, StoreError> {
+        Ok(self.rows().kept.base().get(&(space.to_owned(), key.to_owned())).cloned())
     }
 
-    async fn kept_in(&self, space: &str, after: Option<&str>, limit: usize) -> Result<Vec<Kept>, StoreError> {
+    async fn key_values(
+        &self,
+        space: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<KeyValueRecord>, StoreError> {
         let rows = self.rows();
-        let of_space = rows.kept.kept().values().filter(|kept| kept.space == space);
+        let of_space = rows.kept.base().values().filter(|kept| kept.space == space);
         let following = of_space.filter(|kept| after.is_none_or(|after| kept.key.as_str() > after));
         Ok(following.take(limit).cloned().collect())
     }
 
-    async fn space(&self, space: &str) -> Result<Option<SpaceRecord>, StoreError> {
-        Ok(self.rows().spaces.kept().get(space).cloned())
+    async fn namespace(&self, space: &str) -> Result<Option<NamespaceRecord>, StoreError> {
+        Ok(self.rows().spaces.base().get(space).cloned())
     }
 
-    async fn spaces(&self, prefix: &str) -> Result<Vec<SpaceRecord>, StoreError> {
+    async fn namespaces(&self, prefix: &str) -> Result<Vec<NamespaceRecord>, StoreError> {
         let rows = self.rows();
-        Ok(rows.spaces.kept().values().filter(|record| record.space.starts_with(prefix)).cloned().collect())
+        Ok(rows.spaces.base().values().filter(|record| record.space.starts_with(prefix)).cloned().collect())
     }
 
     async fn workspace(&self, path: &str) -> Result<Option<WorkspaceId>, StoreError> {
-        Ok(self.rows().workspaces.kept().get(path).cloned())
+        Ok(self.rows().workspaces.base().get(path).cloned())
     }
 
     async fn lease(&self, tape: &TapeName) -> Result<Option<LeaseRecord>, StoreError> {
-        Ok(self.rows().leases.kept().get(tape).cloned())
+        Ok(self.rows().leases.base().get(tape).cloned())
     }
 
-    async fn verify(&self) -> Result<Vec<Problem>, StoreError> {
+    async fn verify(&self) -> Result<Vec<IntegrityProblem>, StoreError> {
         // Memory is written by the rules alone: there is nothing to find.
         Ok(Vec::new())
     }

@@ -36,22 +36,22 @@ pub fn blob_hash(bytes: &[u8]) -> BlobHash {
 /// JSON text that does not depend on the order in which keys were inserted.
 pub fn canonical_json(value: &Value) -> String {
     // A value has texts for keys, so it can always be written.
-    serde_json::to_string(&Sorted(value)).unwrap_or_default()
+    serde_json::to_string(&SortedJson(value)).unwrap_or_default()
 }
 
 /// A value that is written with its keys in order.
-struct Sorted<'a>(&'a Value);
+struct SortedJson<'a>(&'a Value);
 
-impl Serialize for Sorted<'_> {
+impl Serialize for SortedJson<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.0 {
             Value::Object(map) => {
-                let mut pairs: Vec<(&str, Sorted<'_>)> =
-                    map.iter().map(|(key, value)| (key.as_str(), Sorted(value))).collect();
+                let mut pairs: Vec<(&str, SortedJson<'_>)> =
+                    map.iter().map(|(key, value)| (key.as_str(), SortedJson(value))).collect();
                 pairs.sort_unstable_by_key(|(key, _)| *key);
                 serializer.collect_map(pairs)
             }
-            Value::Array(items) => serializer.collect_seq(items.iter().map(Sorted)),
+            Value::Array(items) => serializer.collect_seq(items.iter().map(SortedJson)),
             plain => plain.serialize(serializer),
         }
     }

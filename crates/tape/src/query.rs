@@ -2,11 +2,11 @@
 
 use capstan_protocol::EntryId;
 
-use crate::{DateRange, Kind, Order};
+use crate::{DateRange, EntryKind, EntryOrder};
 
 /// Where a query starts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Start {
+pub enum QueryStart {
     /// At the beginning of the generation.
     #[default]
     Beginning,
@@ -22,17 +22,17 @@ pub enum Start {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Query {
     /// Where to start.
-    pub start: Start,
+    pub start: QueryStart,
     /// Stop before the first anchor of this name after the start.
     pub until_anchor: Option<String>,
     /// Only entries of this time.
-    pub dated: Option<DateRange>,
+    pub date_range: Option<DateRange>,
     /// Only these kinds; empty for all.
-    pub kinds: Vec<Kind>,
+    pub kinds: Vec<EntryKind>,
     /// Only entries with this text, fuzzily.
     pub text: Option<String>,
     /// Which end comes first.
-    pub order: Order,
+    pub order: EntryOrder,
     /// At most this many.
     pub limit: Option<usize>,
 }
@@ -40,6 +40,6 @@ pub struct Query {
 impl Query {
     /// Entries with this text, the newest first.
     pub fn search(text: impl Into<String>) -> Self {
-        Self { text: Some(text.into()), order: Order::NewestFirst, ..Self::default() }
+        Self { text: Some(text.into()), order: EntryOrder::NewestFirst, ..Self::default() }
     }
 }

@@ -3,12 +3,12 @@
 use std::fmt;
 
 use capstan_protocol::{
-    BindingId, EntryId, EventKey, Grant, Outbound, Outcome, RunId, RunnerId, SessionId, TapeName, Timestamp, Usage,
-    WorkspaceId,
+    BindingId, EntryId, EventKey, Grant, OutboundMessage, Outcome, RunId, RunnerId, SessionId, TapeName, Timestamp,
+    Usage, WorkspaceId,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{Epoch, OutboxId};
+use crate::{LeaseEpoch, OutboxId};
 
 /// A tape to be known.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub struct NewTape {
 
 impl NewTape {
     /// A tape that belongs to no session.
-    pub fn named(name: TapeName) -> Self {
+    pub fn with_name(name: TapeName) -> Self {
         Self { name, session: None, workspace: None, head: EntryId(0) }
     }
 }
@@ -46,7 +46,7 @@ pub struct TapeRecord {
     /// The last entry before this generation. A fork has its parent's, as it was when it branched off.
     pub begins_after: EntryId,
     /// The generations before this one, oldest first.
-    pub past: Vec<Generation>,
+    pub past: Vec<TapeGeneration>,
     /// The last entry that was handed over to another tape store.
     pub handed_over: EntryId,
     /// The last entry that came with an id of its own, from a file or another tape store: up to there ids may have
@@ -58,7 +58,7 @@ pub struct TapeRecord {
 
 /// A generation of a tape that a reset ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Generation {
+pub struct TapeGeneration {
     /// Which one it was, from 1 on.
     pub number: u32,
     /// The last entry before it.
@@ -186,7 +186,7 @@ fn unknown_effects() -> bool {
 
 /// An accepted event that has not ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct InFlight {
+pub struct InFlightEvent {
     /// The event.
     pub key: EventKey,
     /// Its session.
@@ -196,18 +196,18 @@ pub struct InFlight {
     /// The entry that tells of it.
     pub entry: EntryId,
     /// When it was accepted.
-    pub at: Timestamp,
+    pub accepted_at: Timestamp,
     /// The process that sees to it while it lives. Events accepted before this was recorded have none.
     pub owner: Option<String>,
     /// How often it was taken over from a process that may have died of it.
     pub adoptions: u32,
     /// Where its message stands, once a run took it in.
-    pub taken_in: Option<TakenIn>,
+    pub ingestion: Option<EventIngestion>,
 }
 
 /// Where the message of an event stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TakenIn {
+pub struct EventIngestion {
     /// The run that took it in last.
     pub run_id: RunId,
     /// The message.
@@ -216,7 +216,7 @@ pub struct TakenIn {
 
 /// An event that has ended, and the tape it stands on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settled {
+pub struct SettledEvent {
     /// The event.
     pub key: EventKey,
     /// Its tape.
@@ -225,7 +225,7 @@ pub struct Settled {
 
 /// An accepted event.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AcceptedRecord {
+pub struct InboxRecord {
     /// The event.
     pub key: EventKey,
     /// Its session.
@@ -235,7 +235,7 @@ pub struct AcceptedRecord {
     /// The entry that tells of it.
     pub entry: EntryId,
     /// When it was accepted.
-    pub at: Timestamp,
+    pub accepted_at: Timestamp,
     /// How it ended, if it has, and the run that ended it.
     pub outcome: Option<(Outcome, Option<RunId>)>,
 }
@@ -244,11 +244,11 @@ pub struct AcceptedRecord {
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewOutbound {
     /// The message.
-    pub message: Outbound,
+    pub message: OutboundMessage,
     /// The event it answers.
     pub event: EventKey,
     /// When it was staged.
-    pub at: Timestamp,
+    pub staged_at: Timestamp,
     /// The process that sends it while it lives.
     pub owner: String,
 }
@@ -259,11 +259,11 @@ pub struct OutboxRecord {
     /// The row.
     pub id: OutboxId,
     /// The message.
-    pub message: Outbound,
+    pub message: OutboundMessage,
     /// The event it answers.
     pub event: EventKey,
     /// When it was staged.
-    pub at: Timestamp,
+    pub staged_at: Timestamp,
     /// The process that sends it while it lives. Messages staged before this was recorded have none.
     pub owner: Option<String>,
     /// What became of it.
@@ -327,16 +327,16 @@ pub struct LeaseRecord {
     /// The tape.
     pub tape: TapeName,
     /// How often it changed hands.
-    pub epoch: Epoch,
+    pub epoch: LeaseEpoch,
     /// Who holds it; nobody when it was released.
     pub owner: Option<String>,
     /// Until when.
-    pub until: Timestamp,
+    pub expires_at: Timestamp,
 }
 
 /// Something wrong in a store, found by `verify`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Problem {
+pub struct IntegrityProblem {
     /// The tape it concerns, if it concerns one.
     pub tape: Option<TapeName>,
     /// What is wrong.

@@ -5,125 +5,133 @@
 use capstan_protocol::{EntryId, EventKey, TapeName, Timestamp};
 use serde_json::Value;
 
-use crate::depth::{is_too_deep, too_deep};
+use crate::nesting_limit::{is_too_deep, too_deep_error};
 use crate::{
-    Assigned, Batch, Committed, Draft, Entry, EntryRef, Epoch, Expect, Fact, Fence, ForkPoint, ForkState, Generation,
-    InFlight, KeepWithin, LeaseRecord, NewTape, RunRecord, StoreError, TakenIn, TapeRecord,
+    Batch, BatchPrecondition, CommitReceipt, Entry, EntryDraft, EntryRef, EventIngestion, Fact, FactOutput, Fence,
+    ForkPoint, ForkState, InFlightEvent, LeaseEpoch, LeaseRecord, NewTape, QuotaUpdate, RunRecord, StoreError,
+    TapeGeneration, TapeRecord,
 };
-use lease::{LeaseWish, grant_lease};
-pub use rows::Rows;
+use lease::{LeaseRequest, grant_lease};
+pub use row_access::RowAccess;
 
-mod kept;
+mod key_value;
 mod lease;
-mod rows;
+mod row_access;
 mod run;
 
 /// Applies a batch to rows. When it fails the rows may be half written: the store must take that back.
 ///
 /// `now` is the date of entries that bring none. The batch is as good as before, and can be applied again to rows that
 /// were taken back.
-pub fn apply(rows: &mut dyn Rows, batch: &mut Batch, now: Timestamp) -> Result<Committed, StoreError> {
+pub fn apply(rows: &mut dyn RowAccess, batch: &mut Batch, now: Timestamp) -> Result<CommitReceipt, StoreError> {
     if let Some(fence) = &batch.fence {
         check_fence(rows, fence)?;
     }
-    for expected in &batch.expect {
-        check_expected(rows, expected)?;
+    for expected in &batch.preconditions {
+        check_precondition(rows, expected)?;
     }
     let assigned = Vec::with_capacity(batch.facts.len());
     let (tapes, changed) = (Vec::new(), Vec::new());
-    let mut work = Work { rows, now, only_here: batch.only_here, tapes, changed, assigned };
+    let mut work = BatchApplier {
+        rows,
+        now,
+        reject_replicated: batch.reject_replicated,
+        tapes,
+        changed_events: changed,
+        outputs: assigned,
+    };
     for (position, fact) in batch.facts.iter_mut().enumerate() {
         work.rows.begin_fact(position);
         let assigned = work.apply(fact)?;
-        work.assigned.push(assigned);
+        work.outputs.push(assigned);
     }
     work.finish()
 }
 
-fn check_fence(rows: &mut dyn Rows, fence: &Fence) -> Result<(), StoreError> {
+fn check_fence(rows: &mut dyn RowAccess, fence: &Fence) -> Result<(), StoreError> {
     match rows.lease(&fence.tape)? {
         Some(lease) if lease.epoch == fence.epoch && lease.owner.is_some() => Ok(()),
         _ => Err(StoreError::Fenced { tape: fence.tape.clone() }),
     }
 }
 
-fn check_expected(rows: &mut dyn Rows, expected: &Expect) -> Result<(), StoreError> {
+fn check_precondition(rows: &mut dyn RowAccess, expected: &BatchPrecondition) -> Result<(), StoreError> {
     match expected {
-        Expect::Head { tape, head } => {
+        BatchPrecondition::TapeHead { tape, head } => {
             let found = rows.tape(tape)?.map(|record| record.head).unwrap_or_default();
-            if found == *head { Ok(()) } else { Err(StoreError::Moved { tape: tape.clone() }) }
+            if found == *head { Ok(()) } else { Err(StoreError::HeadMoved { tape: tape.clone() }) }
         }
-        Expect::Space { space, revision } => {
-            let found = rows.space(space)?.map_or(0, |record| record.revision);
-            if found == *revision { Ok(()) } else { Err(StoreError::Changed { space: space.clone() }) }
+        BatchPrecondition::NamespaceRevision { namespace: space, revision } => {
+            let found = rows.namespace(space)?.map_or(0, |record| record.revision);
+            if found == *revision { Ok(()) } else { Err(StoreError::NamespaceChanged { space: space.clone() }) }
         }
     }
 }
 
 /// A batch being applied.
-struct Work<'a> {
-    rows: &'a mut dyn Rows,
+struct BatchApplier<'a> {
+    rows: &'a mut dyn RowAccess,
     now: Timestamp,
-    only_here: bool,
+    reject_replicated: bool,
     /// The tapes it has touched: their rows are written once, when all is done.
     tapes: Vec<TapeRecord>,
     /// The events in flight it has changed. They are written when all is done, unless they have ended by then.
-    changed: Vec<InFlight>,
-    assigned: Vec<Assigned>,
+    changed_events: Vec<InFlightEvent>,
+    outputs: Vec<FactOutput>,
 }
 
-impl Work<'_> {
-    fn apply(&mut self, fact: &mut Fact) -> Result<Assigned, StoreError> {
+impl BatchApplier<'_> {
+    fn apply(&mut self, fact: &mut Fact) -> Result<FactOutput, StoreError> {
         match fact {
-            Fact::Append { tape, entry } => return self.append(tape, entry).map(Assigned::Entry),
-            Fact::KeepWithin(change) => return self.keep_within(change).map(Assigned::Kept),
-            Fact::Enqueue(outbound) => return self.rows.add_outbound(outbound).map(Assigned::Outbox),
-            Fact::TakeLease { tape, owner, now, until, judged } => {
-                let wish = LeaseWish { tape, owner, now: *now, until: *until, judged: judged.as_ref() };
-                return self.take_lease(&wish).map(Assigned::Lease);
+            Fact::AppendEntry { tape, entry } => return self.append(tape, entry).map(FactOutput::Entry),
+            Fact::UpdateWithinQuota(change) => return self.update_within_quota(change).map(FactOutput::WithinQuota),
+            Fact::EnqueueOutbound(outbound) => return self.rows.add_outbound(outbound).map(FactOutput::Outbox),
+            Fact::TakeLease { tape, owner, now, expires_at: until, owner_liveness: judged } => {
+                let wish = LeaseRequest { tape, owner, now: *now, expires_at: *until, owner_liveness: judged.as_ref() };
+                return self.take_lease(&wish).map(FactOutput::Lease);
             }
             Fact::EnsureTape(tape) => self.ensure_tape(tape)?,
-            Fact::Import { tape, entries } => self.import(tape, entries)?,
-            Fact::HandedOver { tape, up_to } => {
+            Fact::ImportEntries { tape, entries } => self.import(tape, entries)?,
+            Fact::MarkReplicated { tape, up_to } => {
                 let record = self.tape(tape)?;
                 let up_to = (*up_to).min(record.head);
                 record.handed_over = record.handed_over.max(up_to);
                 self.rows.remove_entries(tape, up_to)?;
             }
-            Fact::Fork { fork, parent, position } => self.fork(fork, parent, *position)?,
-            Fact::CloseFork { fork, merged } => self.close_fork(fork, *merged)?,
-            Fact::Reset { tape, archive } => begin_generation(self.writable(tape)?, *archive),
-            Fact::Accept { key, session, tape, entry, at, owner } => {
-                let is_new = self.rows.add_accepted(&InFlight {
+            Fact::ForkTape { fork, parent, position } => self.fork(fork, parent, *position)?,
+            Fact::CloseFork { fork, is_merged: merged } => self.close_fork(fork, *merged)?,
+            Fact::ResetTape { tape, archive } => begin_generation(self.writable_tape(tape)?, *archive),
+            Fact::AcceptEvent { key, session, tape, entry, accepted_at: at, owner } => {
+                let is_new = self.rows.add_accepted_event(&InFlightEvent {
                     key: key.clone(),
                     session: session.clone(),
                     tape: tape.clone(),
                     entry: self.resolve(*entry)?,
-                    at: *at,
+                    accepted_at: *at,
                     owner: Some(owner.clone()),
                     adoptions: 0,
-                    taken_in: None,
+                    ingestion: None,
                 })?;
                 if !is_new {
-                    return Err(StoreError::Duplicate { key: key.clone() });
+                    return Err(StoreError::DuplicateEvent { key: key.clone() });
                 }
             }
-            Fact::Adopt { key, from, owner, was_worked_on } => {
-                let event = self.in_flight(key)?;
+            Fact::AdoptEvent { key, from, owner, was_in_progress: was_worked_on } => {
+                let event = self.in_flight_event(key)?;
                 if event.owner != *from {
-                    return Err(StoreError::NotOpen { key: key.clone() });
+                    return Err(StoreError::EventNotInFlight { key: key.clone() });
                 }
                 event.adoptions += u32::from(*was_worked_on);
                 event.owner = Some(owner.clone());
             }
-            Fact::TakeIn { key, run_id, message } => {
-                let taken_in = TakenIn { run_id: run_id.clone(), message: self.resolve(*message)? };
-                self.in_flight(key)?.taken_in = Some(taken_in);
+            Fact::IngestEvent { key, run_id, message } => {
+                let taken_in = EventIngestion { run_id: run_id.clone(), message: self.resolve(*message)? };
+                self.in_flight_event(key)?.ingestion = Some(taken_in);
             }
-            Fact::Settle { key, outcome, run_id } => {
-                self.changed.retain(|event| event.key != *key);
-                if !self.rows.end_flight(key)? {
-                    return Err(StoreError::NotOpen { key: key.clone() });
+            Fact::SettleEvent { key, outcome, run_id } => {
+                self.changed_events.retain(|event| event.key != *key);
+                if !self.rows.remove_in_flight_event(key)? {
+                    return Err(StoreError::EventNotInFlight { key: key.clone() });
                 }
                 self.rows.put_outcome(key, outcome, run_id.as_ref())?;
             }
@@ -132,26 +140,26 @@ impl Work<'_> {
                     return Err(StoreError::corrupt(format!("run {}", record.run_id), "it was opened before"));
                 }
             }
-            Fact::EndRun { run_id, status, usage, at } => {
+            Fact::EndRun { run_id, status, usage, ended_at: at } => {
                 let Some(record) = self.rows.run(run_id)? else {
                     return Err(StoreError::corrupt(format!("run {run_id}"), "it ended but was never opened"));
                 };
-                self.put_run(run::ended(record, *status, usage.clone(), *at))?;
+                self.put_run(run::end_run(record, *status, usage.clone(), *at))?;
             }
             Fact::StartRun { run_id } => {
-                let record = self.rows.run(run_id)?.and_then(run::started);
+                let record = self.rows.run(run_id)?.and_then(run::start_run);
                 self.put_run(record)?;
             }
             Fact::RequestCancel { run_id } => {
-                let record = self.rows.run(run_id)?.and_then(run::asked_to_end);
+                let record = self.rows.run(run_id)?.and_then(run::request_cancel);
                 self.put_run(record)?;
             }
             Fact::AdoptOutbound { id, from, owner } => {
                 if !self.rows.adopt_outbound(*id, from.as_deref(), owner)? {
-                    return Err(StoreError::Taken { id: id.0 });
+                    return Err(StoreError::OutboxConflict { id: id.0 });
                 }
             }
-            Fact::Delivery { id, status } => {
+            Fact::RecordDelivery { id, status } => {
                 if !self.rows.put_delivery(*id, status)? {
                     return Err(StoreError::corrupt(format!("outbox row {}", id.0), "it is not there"));
                 }
@@ -159,26 +167,28 @@ impl Work<'_> {
             Fact::PutBlob { hash, bytes } => self.rows.put_blob(hash, bytes)?,
             Fact::RemoveBlob { hash } => self.rows.remove_blob(hash)?,
             Fact::PutState { tape, key, value } => self.put_state(tape, key, value)?,
-            Fact::Keep(kept) => kept::keep(self.rows, kept)?,
-            Fact::Forget { space, key, at } => kept::forget(self.rows, space, key, *at)?,
-            Fact::RememberWorkspace { path, identity } => self.rows.put_workspace(path, identity)?,
+            Fact::PutKeyValue(kept) => key_value::put_key_value(self.rows, kept)?,
+            Fact::RemoveKeyValue { namespace: space, key, removed_at: at } => {
+                key_value::remove_key_value(self.rows, space, key, *at)?
+            }
+            Fact::RegisterWorkspace { path, identity } => self.rows.put_workspace(path, identity)?,
             Fact::ReleaseLease { tape, owner } => {
                 if let Some(lease) = self.rows.lease(tape)?.filter(|lease| lease.owner.as_ref() == Some(owner)) {
                     self.rows.put_lease(&LeaseRecord { owner: None, ..lease })?;
                 }
             }
         }
-        Ok(Assigned::Nothing)
+        Ok(FactOutput::Nothing)
     }
 
-    fn finish(self) -> Result<Committed, StoreError> {
+    fn finish(self) -> Result<CommitReceipt, StoreError> {
         for record in &self.tapes {
             self.rows.put_tape(record)?;
         }
-        for event in &self.changed {
-            self.rows.put_in_flight(event)?;
+        for event in &self.changed_events {
+            self.rows.put_in_flight_event(event)?;
         }
-        Ok(Committed { assigned: self.assigned })
+        Ok(CommitReceipt { outputs: self.outputs })
     }
 
     /// A tape as this batch has left it so far.
@@ -197,16 +207,18 @@ impl Work<'_> {
     }
 
     fn tape(&mut self, name: &TapeName) -> Result<&mut TapeRecord, StoreError> {
-        self.find_tape(name)?.ok_or_else(|| StoreError::NoTape { tape: name.clone() })
+        self.find_tape(name)?.ok_or_else(|| StoreError::TapeNotFound { tape: name.clone() })
     }
 
     /// A tape that is not a closed fork.
-    fn writable(&mut self, name: &TapeName) -> Result<&mut TapeRecord, StoreError> {
-        let only_here = self.only_here;
+    fn writable_tape(&mut self, name: &TapeName) -> Result<&mut TapeRecord, StoreError> {
+        let only_here = self.reject_replicated;
         let record = self.tape(name)?;
         match &record.fork {
             Some(fork) if fork.state != ForkState::Open => Err(StoreError::ForkClosed { tape: name.clone() }),
-            _ if only_here && record.handed_over > EntryId(0) => Err(StoreError::Elsewhere { tape: name.clone() }),
+            _ if only_here && record.handed_over > EntryId(0) => {
+                Err(StoreError::StoredElsewhere { tape: name.clone() })
+            }
             _ => Ok(record),
         }
     }
@@ -225,7 +237,7 @@ impl Work<'_> {
             record.workspace = record.workspace.take().or_else(|| tape.workspace.clone());
             return Ok(());
         }
-        if tape.head.0 > GREATEST_ID {
+        if tape.head.0 > MAX_ENTRY_ID {
             return Err(StoreError::OutOfOrder { tape: tape.name.clone(), id: tape.head.0, head: 0 });
         }
         self.add_tape(TapeRecord {
@@ -243,20 +255,20 @@ impl Work<'_> {
         })
     }
 
-    fn append(&mut self, tape: &TapeName, draft: &mut Draft) -> Result<EntryId, StoreError> {
-        let record = self.writable(tape)?;
+    fn append(&mut self, tape: &TapeName, draft: &mut EntryDraft) -> Result<EntryId, StoreError> {
+        let record = self.writable_tape(tape)?;
         let id = record.head.next();
         record.head = id;
-        let names = draft.names.clone();
-        let taken = std::mem::replace(draft, Draft::new(draft.kind.clone(), Value::Null));
-        let entry = taken.into_entry(id, self.now, &self.assigned);
+        let names = draft.named_messages.clone();
+        let taken = std::mem::replace(draft, EntryDraft::new(draft.kind.clone(), Value::Null));
+        let entry = taken.into_entry(id, self.now, &self.outputs);
         let put = self.put_entry(tape, &entry);
-        *draft = Draft { names, ..Draft::from(entry) };
+        *draft = EntryDraft { named_messages: names, ..EntryDraft::from(entry) };
         put.map(|()| id)
     }
 
     fn import(&mut self, tape: &TapeName, entries: &[Entry]) -> Result<(), StoreError> {
-        let record = self.writable(tape)?;
+        let record = self.writable_tape(tape)?;
         let head = head_after_import(record, entries)?;
         if head.0 - record.head.0 != entries.len() as u64 {
             record.brought_along = head;
@@ -268,7 +280,7 @@ impl Work<'_> {
     fn put_entry(&mut self, tape: &TapeName, entry: &Entry) -> Result<(), StoreError> {
         let maps = entry.meta.values().chain(entry.extra.values());
         if std::iter::once(&entry.payload).chain(maps).any(is_too_deep) {
-            return Err(too_deep(format!("entry {} for tape {tape}", entry.id)));
+            return Err(too_deep_error(format!("entry {} for tape {tape}", entry.id)));
         }
         self.rows.put_entry(tape, entry)
     }
@@ -277,44 +289,46 @@ impl Work<'_> {
         if self.find_tape(fork)?.is_some() {
             return Err(StoreError::TapeExists { tape: fork.clone() });
         }
-        let record = fork_of(self.tape(parent)?, fork.clone(), position);
+        let record = fork_record(self.tape(parent)?, fork.clone(), position);
         self.add_tape(record)
     }
 
     fn close_fork(&mut self, fork: &TapeName, merged: bool) -> Result<(), StoreError> {
-        let point = self.writable(fork)?.fork.as_mut().ok_or_else(|| StoreError::NoTape { tape: fork.clone() })?;
+        let point =
+            self.writable_tape(fork)?.fork.as_mut().ok_or_else(|| StoreError::TapeNotFound { tape: fork.clone() })?;
         point.state = if merged { ForkState::Merged } else { ForkState::Discarded };
         Ok(())
     }
 
     /// An event in flight as this batch has left it so far, to be changed.
-    fn in_flight(&mut self, key: &EventKey) -> Result<&mut InFlight, StoreError> {
-        let position = if let Some(position) = self.changed.iter().position(|event| event.key == *key) {
+    fn in_flight_event(&mut self, key: &EventKey) -> Result<&mut InFlightEvent, StoreError> {
+        let position = if let Some(position) = self.changed_events.iter().position(|event| event.key == *key) {
             position
         } else {
-            let event = self.rows.in_flight(key)?.ok_or_else(|| StoreError::NotOpen { key: key.clone() })?;
-            self.changed.push(event);
-            self.changed.len() - 1
+            let event =
+                self.rows.in_flight_event(key)?.ok_or_else(|| StoreError::EventNotInFlight { key: key.clone() })?;
+            self.changed_events.push(event);
+            self.changed_events.len() - 1
         };
-        Ok(&mut self.changed[position])
+        Ok(&mut self.changed_events[position])
     }
 
     fn resolve(&self, entry: EntryRef) -> Result<EntryId, StoreError> {
         let no_entry = || StoreError::corrupt("a batch", format!("{entry:?} is no entry appended before"));
-        entry.resolve(&self.assigned).ok_or_else(no_entry)
+        entry.resolve(&self.outputs).ok_or_else(no_entry)
     }
 
     fn put_state(&mut self, tape: &TapeName, key: &str, value: &Value) -> Result<(), StoreError> {
         if is_too_deep(value) {
-            return Err(too_deep(format!("state {key} of tape {tape}")));
+            return Err(too_deep_error(format!("state {key} of tape {tape}")));
         }
         self.rows.put_state(tape, key, Some(value).filter(|value| !value.is_null()))
     }
 
     /// Says whether there was room.
-    fn keep_within(&mut self, change: &mut KeepWithin) -> Result<bool, StoreError> {
-        let fits = kept::keep_within(self.rows, change)?;
-        let told = if fits { Some(&mut change.kept) } else { change.refused.as_mut() };
+    fn update_within_quota(&mut self, change: &mut QuotaUpdate) -> Result<bool, StoreError> {
+        let fits = key_value::update_within_quota(self.rows, change)?;
+        let told = if fits { Some(&mut change.accepted_entry) } else { change.rejected_entry.as_mut() };
         told.map(|entry| self.append(&change.tape, entry)).transpose()?;
         Ok(fits)
     }
@@ -324,7 +338,7 @@ impl Work<'_> {
         changed.map_or(Ok(()), |record| self.rows.put_run(&record))
     }
 
-    fn take_lease(&mut self, wish: &LeaseWish<'_>) -> Result<Option<Epoch>, StoreError> {
+    fn take_lease(&mut self, wish: &LeaseRequest<'_>) -> Result<Option<LeaseEpoch>, StoreError> {
         let current = self.rows.lease(wish.tape)?;
         let Some(granted) = grant_lease(current.as_ref(), wish) else { return Ok(None) };
         self.rows.put_lease(&granted)?;
@@ -333,12 +347,12 @@ impl Work<'_> {
 }
 
 /// Ids are kept as signed 64-bit numbers, and one more must fit.
-const GREATEST_ID: u64 = i64::MAX as u64 - 1;
+const MAX_ENTRY_ID: u64 = i64::MAX as u64 - 1;
 
 /// The head of a tape once these entries stand on it.
 fn head_after_import(record: &TapeRecord, entries: &[Entry]) -> Result<EntryId, StoreError> {
     entries.iter().try_fold(record.head, |head, entry| {
-        if entry.id > head && entry.id.0 <= GREATEST_ID {
+        if entry.id > head && entry.id.0 <= MAX_ENTRY_ID {
             return Ok(entry.id);
         }
         Err(StoreError::OutOfOrder { tape: record.name.clone(), id: entry.id.0, head: head.0 })
@@ -346,7 +360,7 @@ fn head_after_import(record: &TapeRecord, entries: &[Entry]) -> Result<EntryId, 
 }
 
 fn begin_generation(record: &mut TapeRecord, archived: bool) {
-    record.past.push(Generation {
+    record.past.push(TapeGeneration {
         number: record.generation,
         begins_after: record.begins_after,
         up_to: record.head,
@@ -357,12 +371,12 @@ fn begin_generation(record: &mut TapeRecord, archived: bool) {
 }
 
 /// A fork sees the generation its position lies in, which need not be the parent's present one.
-fn fork_of(parent: &TapeRecord, fork: TapeName, position: EntryId) -> TapeRecord {
+fn fork_record(parent: &TapeRecord, fork: TapeName, position: EntryId) -> TapeRecord {
     let position = position.min(parent.head);
     let begins_after = if position >= parent.begins_after {
         parent.begins_after
     } else {
-        let holds = |past: &&Generation| past.begins_after < position && position <= past.up_to;
+        let holds = |past: &&TapeGeneration| past.begins_after < position && position <= past.up_to;
         parent.past.iter().find(holds).map(|past| past.begins_after).unwrap_or_default()
     };
     TapeRecord {

@@ -1,12 +1,12 @@
 //! Fuzzy search over the text of entries: one rule that says what is found, however the entries come to it.
 
 mod compound;
-mod needle;
 mod scan;
+mod search_term;
 
-pub use compound::{Compound, CompoundPart};
-pub use needle::Needle;
-pub use scan::Scan;
+pub use compound::{CompoundPart, CompoundTerm};
+pub use scan::SearchScan;
+pub use search_term::SearchTerm;
 
 use serde_json::Value;
 
@@ -24,49 +24,49 @@ use crate::Entry;
 /// assert!(search.finds_in("the capstan winds the rope"));
 /// ```
 #[derive(Debug, Clone)]
-pub struct Search {
-    needles: Vec<Needle>,
+pub struct TextSearch {
+    terms: Vec<SearchTerm>,
 }
 
-impl Search {
+impl TextSearch {
     /// A search for every word of a text, upper and lower case being the same.
     pub fn new(text: &str) -> Self {
-        Self { needles: text.to_lowercase().split_whitespace().map(Needle::new).collect() }
+        Self { terms: text.to_lowercase().split_whitespace().map(SearchTerm::new).collect() }
     }
 
     /// The words it looks for.
-    pub fn needles(&self) -> &[Needle] {
-        &self.needles
+    pub fn terms(&self) -> &[SearchTerm] {
+        &self.terms
     }
 
     /// Whether every word is found in the entry: as a part of its text, or within a typo of one of its words or, where it
     /// has punctuation, of several that stand together.
-    pub fn finds(&self, entry: &Entry) -> bool {
-        self.finds_in(&searched_text(entry))
+    pub fn matches(&self, entry: &Entry) -> bool {
+        self.matches_text(&searchable_text(entry))
     }
 
     /// The same for a text, which must be in lower case.
-    pub fn finds_in(&self, text: &str) -> bool {
-        let found = |needle: &Needle| text.contains(needle.as_str()) || needle.is_near_a_word_of(text);
-        !self.needles.is_empty() && self.needles.iter().all(found)
+    pub fn matches_text(&self, text: &str) -> bool {
+        let found = |needle: &SearchTerm| text.contains(needle.as_str()) || needle.matches_any_word(text);
+        !self.terms.is_empty() && self.terms.iter().all(found)
     }
 }
 
 /// The text of an entry that is searched, in lower case: every text and number of its payload, with line ends between.
-pub fn searched_text(entry: &Entry) -> String {
+pub fn searchable_text(entry: &Entry) -> String {
     let mut text = String::new();
     collect_text(&entry.payload, &mut text);
     text.to_lowercase()
 }
 
 /// The words of a text: what stands between characters that are neither letters nor digits.
-pub fn searched_words(text: &str) -> impl Iterator<Item = &str> {
+pub fn searchable_words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty())
 }
 
 /// Whether a letter belongs to a script that puts no spaces between words: Thai, Lao, Burmese, Khmer, kana, and Chinese
 /// characters in all their blocks.
-pub fn is_sign(c: char) -> bool {
+pub fn is_unspaced_script(c: char) -> bool {
     matches!(c, '\u{e00}'..='\u{eff}' | '\u{1000}'..='\u{109f}' | '\u{1780}'..='\u{17ff}' | '\u{3005}'..='\u{3007}'
         | '\u{3040}'..='\u{30ff}' | '\u{31f0}'..='\u{31ff}' | '\u{3400}'..='\u{4dbf}' | '\u{4e00}'..='\u{9fff}'
         | '\u{f900}'..='\u{faff}' | '\u{ff66}'..='\u{ff9f}' | '\u{20000}'..='\u{3ffff}')
@@ -91,11 +91,11 @@ fn collect_text(value: &Value, text: &mut String) {
 
 #[cfg(test)]
 mod tests {
-    use super::Search;
+    use super::TextSearch;
 
     #[test]
     fn p10_search_finds_parts_words_in_any_order_and_typos() {
-        let finds = |text: &str| Search::new(text).finds_in("the capstan winds the anchor rope, 你好 🐋");
+        let finds = |text: &str| TextSearch::new(text).matches_text("the capstan winds the anchor rope, 你好 🐋");
         assert!(finds("anchor Capstan"));
         assert!(finds("capst"));
         assert!(finds("cpastan"), "two letters swapped");

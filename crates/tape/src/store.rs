@@ -1,11 +1,12 @@
 //! What a store must do.
 
 use async_trait::async_trait;
-use capstan_protocol::{BlobHash, EventKey, Map, Outbound, RunId, TapeName, WorkspaceId};
+use capstan_protocol::{BlobHash, EventKey, JsonObject, OutboundMessage, RunId, TapeName, WorkspaceId};
 
 use crate::{
-    AcceptedRecord, Batch, Committed, Entry, InFlight, Kept, LeaseRecord, OutboxId, OutboxRecord, Problem, RunRecord,
-    Scan, Search, Settled, Slice, SpaceRecord, StoreError, TapeRecord,
+    Batch, CommitReceipt, Entry, InFlightEvent, InboxRecord, IntegrityProblem, KeyValueRecord, LeaseRecord,
+    NamespaceRecord, OutboxId, OutboxRecord, RunRecord, SearchScan, SettledEvent, StoreError, TapeRecord, TapeSlice,
+    TextSearch,
 };
 
 /// The journal of a host: the only place it writes to.
@@ -16,10 +17,10 @@ use crate::{
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
     /// Applies a batch, whole or not at all. Appended entries get the id after their tape's head.
-    async fn commit(&self, batch: Batch) -> Result<Committed, StoreError>;
+    async fn commit(&self, batch: Batch) -> Result<CommitReceipt, StoreError>;
 
     /// Returns when nothing can be written any more until the store is opened anew, and why.
-    async fn broken(&self) -> StoreError {
+    async fn wait_for_failure(&self) -> StoreError {
         std::future::pending().await
     }
 
@@ -30,22 +31,22 @@ pub trait Store: Send + Sync + 'static {
     async fn tapes(&self) -> Result<Vec<TapeRecord>, StoreError>;
 
     /// Entries of a tape as they stand in its own rows: of every generation, and without a fork's parent. A tape that is not known has none.
-    async fn read(&self, tape: &TapeName, slice: &Slice) -> Result<Vec<Entry>, StoreError>;
+    async fn read(&self, tape: &TapeName, slice: &TapeSlice) -> Result<Vec<Entry>, StoreError>;
 
     /// What a search finds in a slice of a tape's own rows, in its order and up to its limit: what [`Search::finds`]
     /// says of every entry that [`Store::read`] gives. A store with an index may come to the same by a shorter way.
-    async fn search(&self, tape: &TapeName, slice: &Slice, search: &Search) -> Result<Vec<Entry>, StoreError> {
-        scan(self, tape, slice, search).await
+    async fn search(&self, tape: &TapeName, slice: &TapeSlice, search: &TextSearch) -> Result<Vec<Entry>, StoreError> {
+        search_by_scan(self, tape, slice, search).await
     }
 
     /// An accepted event.
-    async fn accepted(&self, key: &EventKey) -> Result<Option<AcceptedRecord>, StoreError>;
+    async fn inbox_record(&self, key: &EventKey) -> Result<Option<InboxRecord>, StoreError>;
 
     /// The events of a tape, or of all, that have not ended; in the order of their entries.
-    async fn in_flight(&self, tape: Option<&TapeName>) -> Result<Vec<InFlight>, StoreError>;
+    async fn in_flight_events(&self, tape: Option<&TapeName>) -> Result<Vec<InFlightEvent>, StoreError>;
 
     /// Every event that has ended.
-    async fn settled(&self) -> Result<Vec<Settled>, StoreError>;
+    async fn settled_events(&self) -> Result<Vec<SettledEvent>, StoreError>;
 
     /// A run.
     async fn run(&self, run_id: &RunId) -> Result<Option<RunRecord>, StoreError>;
@@ -54,17 +55,17 @@ pub trait Store: Send + Sync + 'static {
     async fn runs(&self, limit: usize) -> Result<Vec<RunRecord>, StoreError>;
 
     /// The runs that have not ended, oldest first.
-    async fn running(&self) -> Result<Vec<RunRecord>, StoreError>;
+    async fn open_runs(&self) -> Result<Vec<RunRecord>, StoreError>;
 
     /// The outbox rows that wait to be sent, in order.
-    async fn waiting(&self) -> Result<Vec<OutboxRecord>, StoreError>;
+    async fn pending_outbound(&self) -> Result<Vec<OutboxRecord>, StoreError>;
 
     /// The first of those messages that wait, go to the chat of this one, and were staged before its row and after another:
     /// no more than so many.
-    async fn waiting_before(
+    async fn pending_outbound_before(
         &self,
         id: OutboxId,
-        message: &Outbound,
+        message: &OutboundMessage,
         after: OutboxId,
         limit: usize,
     ) -> Result<Vec<OutboxRecord>, StoreError> {
@@ -72,29 +73,34 @@ pub trait Store: Send + Sync + 'static {
             let is_between = after < row.id && row.id < id;
             is_between && row.message.channel == message.channel && row.message.chat_id == message.chat_id
         };
-        Ok(self.waiting().await?.into_iter().filter(is_before).take(limit).collect())
+        Ok(self.pending_outbound().await?.into_iter().filter(is_before).take(limit).collect())
     }
 
     /// The outbox rows of an event, in order.
-    async fn outbox(&self, event: &EventKey) -> Result<Vec<OutboxRecord>, StoreError>;
+    async fn outbox_records(&self, event: &EventKey) -> Result<Vec<OutboxRecord>, StoreError>;
 
     /// A content by its hash.
     async fn blob(&self, hash: &BlobHash) -> Result<Option<Vec<u8>>, StoreError>;
 
     /// The state of a tape's session.
-    async fn state(&self, tape: &TapeName) -> Result<Map, StoreError>;
+    async fn state(&self, tape: &TapeName) -> Result<JsonObject, StoreError>;
 
     /// A value that is kept under a key of a space.
-    async fn kept(&self, space: &str, key: &str) -> Result<Option<Kept>, StoreError>;
+    async fn key_value(&self, space: &str, key: &str) -> Result<Option<KeyValueRecord>, StoreError>;
 
     /// The values of a space after a key, by key, at most this many.
-    async fn kept_in(&self, space: &str, after: Option<&str>, limit: usize) -> Result<Vec<Kept>, StoreError>;
+    async fn key_values(
+        &self,
+        space: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<KeyValueRecord>, StoreError>;
 
     /// A space, if something was ever kept in it.
-    async fn space(&self, space: &str) -> Result<Option<SpaceRecord>, StoreError>;
+    async fn namespace(&self, space: &str) -> Result<Option<NamespaceRecord>, StoreError>;
 
     /// The spaces whose names begin so, by name.
-    async fn spaces(&self, prefix: &str) -> Result<Vec<SpaceRecord>, StoreError>;
+    async fn namespaces(&self, prefix: &str) -> Result<Vec<NamespaceRecord>, StoreError>;
 
     /// The identity of a workspace, by its resolved path.
     async fn workspace(&self, path: &str) -> Result<Option<WorkspaceId>, StoreError>;
@@ -103,21 +109,21 @@ pub trait Store: Send + Sync + 'static {
     async fn lease(&self, tape: &TapeName) -> Result<Option<LeaseRecord>, StoreError>;
 
     /// Looks for damage: ids out of order, entries that cannot be read, heads that do not fit.
-    async fn verify(&self) -> Result<Vec<Problem>, StoreError>;
+    async fn verify(&self) -> Result<Vec<IntegrityProblem>, StoreError>;
 }
 
 /// What a search finds when every entry of a slice is read.
-pub async fn scan<S: Store + ?Sized>(
+pub async fn search_by_scan<S: Store + ?Sized>(
     store: &S,
     tape: &TapeName,
-    slice: &Slice,
-    search: &Search,
+    slice: &TapeSlice,
+    search: &TextSearch,
 ) -> Result<Vec<Entry>, StoreError> {
-    let mut scan = Scan::new(search, slice);
-    while let Some(page) = scan.page() {
-        scan.look_at(store.read(tape, &page).await?);
+    let mut scan = SearchScan::new(search, slice);
+    while let Some(page) = scan.next_page() {
+        scan.push_page(store.read(tape, &page).await?);
     }
-    Ok(scan.found())
+    Ok(scan.matches())
 }
 
 /// Another place to keep entries, as a plugin provides it.
@@ -130,13 +136,13 @@ pub trait TapeStore: Send + Sync + 'static {
     async fn append(&self, tape: &TapeName, entries: &[Entry]) -> Result<(), StoreError>;
 
     /// Entries of a tape; a tape that is not known has none. [`Slice::of`] answers for a store that has them in memory.
-    async fn read(&self, tape: &TapeName, slice: &Slice) -> Result<Vec<Entry>, StoreError>;
+    async fn read(&self, tape: &TapeName, slice: &TapeSlice) -> Result<Vec<Entry>, StoreError>;
 
     /// Every tape it keeps.
     async fn tapes(&self) -> Result<Vec<TapeName>, StoreError>;
 
     /// Looks for damage.
-    async fn verify(&self) -> Result<Vec<Problem>, StoreError> {
+    async fn verify(&self) -> Result<Vec<IntegrityProblem>, StoreError> {
         Ok(Vec::new())
     }
 

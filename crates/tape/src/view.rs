@@ -1,19 +1,19 @@
 //! Views: what a model gets to read of a tape.
 
-use capstan_protocol::{ChatMessage, Content, Role, ToolCall};
+use capstan_protocol::{ChatMessage, Content, MessageRole, ToolCall};
 use serde_json::Value;
 
-use crate::conversation::{Answers, Conversation};
-use crate::{Entry, Kind, Window, keys};
+use crate::conversation::{ConversationBuilder, ResultTarget};
+use crate::{ContextWindow, Entry, EntryKind, meta_keys};
 
 /// Turns the window of a tape into messages. What it gives is made valid before it is sent.
 pub trait View: Send + Sync + 'static {
     /// The messages for this window.
-    fn messages(&self, window: &Window) -> Vec<ChatMessage>;
+    fn messages(&self, window: &ContextWindow) -> Vec<ChatMessage>;
 
     /// The kinds of entries after the anchor that it wants to see; none stands for all. What it does not want is not read,
     /// and what a host writes down about its calls is most of a tape.
-    fn kinds(&self) -> &[Kind] {
+    fn kinds(&self) -> &[EntryKind] {
         &[]
     }
 }
@@ -23,44 +23,45 @@ pub trait View: Send + Sync + 'static {
 pub struct DefaultView;
 
 impl View for DefaultView {
-    fn messages(&self, window: &Window) -> Vec<ChatMessage> {
-        let mut conversation = Conversation::new();
+    fn messages(&self, window: &ContextWindow) -> Vec<ChatMessage> {
+        let mut conversation = ConversationBuilder::new();
         for entry in window.entries().filter(|entry| !entry.is_hidden()) {
-            push(&mut conversation, entry);
+            push_entry(&mut conversation, entry);
         }
         conversation.finish()
     }
 
-    fn kinds(&self) -> &[Kind] {
-        &[Kind::Anchor, Kind::Message, Kind::ToolCall, Kind::ToolResult]
+    fn kinds(&self) -> &[EntryKind] {
+        &[EntryKind::Anchor, EntryKind::Message, EntryKind::ToolCall, EntryKind::ToolResult]
     }
 }
 
-fn push(conversation: &mut Conversation, entry: &Entry) {
+fn push_entry(conversation: &mut ConversationBuilder, entry: &Entry) {
     match &entry.kind {
-        Kind::Anchor => {
+        EntryKind::Anchor => {
             let name = entry.name().unwrap_or_default();
             let state = entry.payload.get("state").unwrap_or(&Value::Null);
             conversation.push(ChatMessage::assistant(format!("[Anchor created: {name}]: {state}")));
         }
-        Kind::Message => {
+        EntryKind::Message => {
             if let Some(mut message) = read_message(&entry.payload) {
                 // Opaque provider data goes back with the message.
-                let given = entry.meta.get(keys::PROVIDER).cloned();
-                message.extra.extend(given.map(|given| (keys::PROVIDER.to_owned(), given)));
+                let given = entry.meta.get(meta_keys::PROVIDER).cloned();
+                message.extra.extend(given.map(|given| (meta_keys::PROVIDER.to_owned(), given)));
                 conversation.push(message);
             }
         }
-        Kind::ToolCall => conversation.push(ChatMessage::calls(read_calls(entry))),
-        Kind::ToolResult => {
+        EntryKind::ToolCall => conversation.push(ChatMessage::from_tool_calls(read_calls(entry))),
+        EntryKind::ToolResult => {
             let results = entry.payload.get("results").and_then(Value::as_array);
             let ids = entry.payload.get("call_ids").and_then(Value::as_array);
             for (position, result) in results.into_iter().flatten().enumerate() {
                 let id = ids.and_then(|ids| ids.get(position)).and_then(Value::as_str);
-                conversation.push_result(id.map_or(Answers::Next, Answers::Call), read_content(result));
+                conversation
+                    .push_result(id.map_or(ResultTarget::NextOpenCall, ResultTarget::CallId), read_content(result));
             }
         }
-        Kind::System | Kind::Event | Kind::Error | Kind::Other(_) => {}
+        EntryKind::System | EntryKind::Event | EntryKind::Error | EntryKind::Other(_) => {}
     }
 }
 
@@ -73,7 +74,7 @@ fn read_message(payload: &Value) -> Option<ChatMessage> {
     match payload.get("role")?.as_str()? {
         "user" => Some(ChatMessage::user(content)),
         "assistant" => Some(ChatMessage::assistant(content)),
-        "system" | "developer" => Some(ChatMessage { role: Role::System, ..ChatMessage::user(content) }),
+        "system" | "developer" => Some(ChatMessage { role: MessageRole::System, ..ChatMessage::user(content) }),
         _ => None,
     }
 }

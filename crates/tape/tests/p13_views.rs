@@ -5,30 +5,30 @@ mod support;
 use std::sync::Arc;
 
 use capstan_protocol::{ChatMessage, EntryId, TapeName};
-use capstan_tape::{DefaultView, EntryRef, ForkState, MemoryStore, StoreError, Tapes, View, conversation};
+use capstan_tape::{DefaultView, EntryRef, ForkState, MemoryStore, StoreError, TapeRepository, View, conversation};
 use proptest::prelude::*;
 use support::random::{Step, anchor, history};
 use support::{assistant, calls, grammar, name, result, run, user, write};
 
 /// A tape to which things happen, and the forks that are open on it.
-struct Tape {
-    tapes: Tapes,
-    open: Vec<TapeName>,
-    forks: usize,
+struct TapeFixture {
+    tapes: TapeRepository,
+    open_tapes: Vec<TapeName>,
+    fork_count: usize,
 }
 
-impl Tape {
+impl TapeFixture {
     async fn new() -> Self {
-        let tapes = Tapes::new(Arc::new(MemoryStore::new()));
+        let tapes = TapeRepository::new(Arc::new(MemoryStore::new()));
         write(&tapes, &name("t"), []).await;
-        Self { tapes, open: vec![name("t")], forks: 0 }
+        Self { tapes, open_tapes: vec![name("t")], fork_count: 0 }
     }
 
     fn current(&self) -> TapeName {
-        self.open.last().unwrap().clone()
+        self.open_tapes.last().unwrap().clone()
     }
 
-    async fn happen(&mut self, step: Step) {
+    async fn apply(&mut self, step: Step) {
         let tape = self.current();
         let head = self.tapes.record(&tape).await.unwrap().unwrap().head;
         let back = |count: usize| EntryId(head.0.saturating_sub(count as u64));
@@ -39,19 +39,19 @@ impl Tape {
                 write(&self.tapes, &tape, [anchor(names)]).await;
             }
             Step::Fork(count) => {
-                self.forks += 1;
-                let fork = name(&format!("f{}", self.forks));
+                self.fork_count += 1;
+                let fork = name(&format!("f{}", self.fork_count));
                 self.tapes.fork(&tape, &fork, Some(back(count))).await.unwrap();
-                self.open.push(fork);
+                self.open_tapes.push(fork);
             }
-            Step::Merge if self.open.len() > 1 => match self.tapes.merge(&tape).await {
-                Ok(()) => drop(self.open.pop()),
-                Err(StoreError::OpenCall { .. }) => {}
+            Step::Merge if self.open_tapes.len() > 1 => match self.tapes.merge(&tape).await {
+                Ok(()) => drop(self.open_tapes.pop()),
+                Err(StoreError::OpenToolCall { .. }) => {}
                 Err(error) => panic!("{error}"),
             },
-            Step::Discard if self.open.len() > 1 => {
+            Step::Discard if self.open_tapes.len() > 1 => {
                 self.tapes.discard(&tape).await.unwrap();
-                self.open.pop();
+                self.open_tapes.pop();
             }
             Step::Merge | Step::Discard => {}
             Step::Reset => self.tapes.reset(&tape, false).await.unwrap(),
@@ -59,9 +59,9 @@ impl Tape {
     }
 
     /// What a model would be sent now.
-    async fn request(&self, tape: &TapeName) -> Vec<ChatMessage> {
+    async fn model_request(&self, tape: &TapeName) -> Vec<ChatMessage> {
         let window = self.tapes.window(tape).await.unwrap();
-        conversation::request(DefaultView.messages(&window))
+        conversation::normalize_request(DefaultView.messages(&window))
     }
 }
 
@@ -70,14 +70,14 @@ proptest! {
     #[test]
     fn p13_every_request_is_valid_for_every_provider(history in history()) {
         run(async {
-            let mut tape = Tape::new().await;
+            let mut tape = TapeFixture::new().await;
             for step in history {
-                tape.happen(step).await;
-                for open in tape.open.clone() {
-                    let request = tape.request(&open).await;
+                tape.apply(step).await;
+                for open in tape.open_tapes.clone() {
+                    let request = tape.model_request(&open).await;
                     let found = grammar::violations(&request);
                     prop_assert!(found.is_empty(), "{found:#?}\n{request:#?}");
-                    let again = conversation::request(request.clone());
+                    let again = conversation::normalize_request(request.clone());
                     prop_assert_eq!(again, request, "what is valid stays as it is");
                 }
             }
@@ -89,15 +89,15 @@ proptest! {
     #[test]
     fn p13_any_part_of_a_view_makes_a_valid_request(history in history(), cut in any::<(prop::sample::Index, prop::sample::Index)>()) {
         run(async {
-            let mut tape = Tape::new().await;
+            let mut tape = TapeFixture::new().await;
             for step in history {
-                tape.happen(step).await;
+                tape.apply(step).await;
             }
             let window = tape.tapes.window(&tape.current()).await.unwrap();
             let messages = DefaultView.messages(&window);
             let (begin, end) = (cut.0.index(messages.len() + 1), cut.1.index(messages.len() + 1));
             let part = messages[begin.min(end)..begin.max(end)].to_vec();
-            let found = grammar::violations(&conversation::request(part));
+            let found = grammar::violations(&conversation::normalize_request(part));
             prop_assert!(found.is_empty(), "{found:#?}");
             Ok(())
         })?;
@@ -106,8 +106,8 @@ proptest! {
 
 #[test]
 fn p13_the_checker_sees_what_providers_object_to() {
-    let call = |id: &str| ChatMessage::calls(vec![capstan_protocol::ToolCall::new(id, "bash", "{}")]);
-    let answer = |id: &str| ChatMessage::tool(id, "bash", "done");
+    let call = |id: &str| ChatMessage::from_tool_calls(vec![capstan_protocol::ToolCall::new(id, "bash", "{}")]);
+    let answer = |id: &str| ChatMessage::tool_result(id, "bash", "done");
     let say = ChatMessage::user("go");
     let object = |request: &[ChatMessage]| !grammar::violations(request).is_empty();
     assert!(!object(&[say.clone(), call("a"), answer("a")]));
@@ -126,22 +126,22 @@ fn p13_the_checker_sees_what_providers_object_to() {
 
 #[tokio::test]
 async fn p13_a_merge_never_comes_between_a_call_and_its_result() {
-    let mut tape = Tape::new().await;
+    let mut tape = TapeFixture::new().await;
     for draft in [user("go"), calls(&["a", "b"]), result("a", "one")] {
-        tape.happen(Step::Append(draft)).await;
+        tape.apply(Step::Append(draft)).await;
     }
-    tape.happen(Step::Fork(0)).await;
+    tape.apply(Step::Fork(0)).await;
     let fork = tape.current();
     for draft in [user("aside"), calls(&["a"]), result("a", "inside"), assistant("done aside")] {
-        tape.happen(Step::Append(draft)).await;
+        tape.apply(Step::Append(draft)).await;
     }
-    tape.happen(Step::Merge).await;
+    tape.apply(Step::Merge).await;
     assert_eq!(tape.current(), fork, "the parent's call b is still open");
     write(&tape.tapes, &name("t"), [result("b", "two")]).await;
-    tape.happen(Step::Merge).await;
+    tape.apply(Step::Merge).await;
     let state = tape.tapes.record(&fork).await.unwrap().unwrap().fork.unwrap().state;
     assert_eq!(state, ForkState::Merged);
-    let request = tape.request(&name("t")).await;
+    let request = tape.model_request(&name("t")).await;
     let texts: Vec<String> = request.iter().map(|message| message.content.text()).collect();
-    assert_eq!(texts, ["go", "", "one", "two", "aside", "", "inside", "done aside", conversation::CONTINUE]);
+    assert_eq!(texts, ["go", "", "one", "two", "aside", "", "inside", "done aside", conversation::CONTINUE_PROMPT]);
 }

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-const LONGEST_TOOL_NAME: usize = 64;
+const MAX_PROVIDER_TOOL_NAME_LEN: usize = 64;
 
 /// What is wrong with the `messages` of a request; empty when nothing is.
 ///
@@ -28,9 +28,9 @@ const LONGEST_TOOL_NAME: usize = 64;
 /// );
 /// ```
 pub fn violations(messages: &[Value]) -> Vec<String> {
-    let mut reader = Reader::default();
+    let mut reader = ChatValidator::default();
     for (index, message) in messages.iter().enumerate() {
-        reader.read(index, message);
+        reader.check_message(index, message);
     }
     reader.finish(messages)
 }
@@ -45,7 +45,7 @@ pub fn tool_violations(tools: &[Value]) -> Vec<String> {
             found.push(format!("tool {index} is not of type function"));
         }
         let name = tool["function"]["name"].as_str().unwrap_or_default();
-        if !is_tool_name(name) {
+        if !is_valid_tool_name(name) {
             found.push(format!("tool {index} has the name {name:?}, which providers do not take"));
         }
         if !names.insert(name) {
@@ -60,15 +60,15 @@ pub fn tool_violations(tools: &[Value]) -> Vec<String> {
 
 /// The state of a conversation while it is read.
 #[derive(Default)]
-struct Reader<'a> {
-    found: Vec<String>,
-    user_spoke: bool,
-    ids: HashSet<&'a str>,
-    open: Vec<&'a str>,
+struct ChatValidator<'a> {
+    violations: Vec<String>,
+    has_user_message: bool,
+    call_ids: HashSet<&'a str>,
+    open_calls: Vec<&'a str>,
 }
 
-impl<'a> Reader<'a> {
-    fn read(&mut self, index: usize, message: &'a Value) {
+impl<'a> ChatValidator<'a> {
+    fn check_message(&mut self, index: usize, message: &'a Value) {
         let role = message["role"].as_str().unwrap_or_default();
         if role != "tool" {
             self.expect_no_open_call(&format!("message {index} ({role})"));
@@ -76,85 +76,85 @@ impl<'a> Reader<'a> {
         match role {
             "system" | "developer" => {}
             "user" => {
-                self.user_spoke = true;
-                if is_empty(&message["content"]) {
-                    self.found.push(format!("message {index} (user) has no content"));
+                self.has_user_message = true;
+                if is_empty_content(&message["content"]) {
+                    self.violations.push(format!("message {index} (user) has no content"));
                 }
             }
-            "assistant" => self.read_assistant(index, message),
-            "tool" => self.read_answer(index, message),
-            other => self.found.push(format!("message {index} has the unknown role {other:?}")),
+            "assistant" => self.check_assistant(index, message),
+            "tool" => self.check_tool_message(index, message),
+            other => self.violations.push(format!("message {index} has the unknown role {other:?}")),
         }
     }
 
-    fn read_assistant(&mut self, index: usize, message: &'a Value) {
+    fn check_assistant(&mut self, index: usize, message: &'a Value) {
         let Some(calls) = message.get("tool_calls") else {
             if message["content"].is_null() {
-                self.found.push(format!("message {index} (assistant) has neither content nor calls"));
+                self.violations.push(format!("message {index} (assistant) has neither content nor calls"));
             }
             return;
         };
         match calls.as_array() {
-            Some(calls) if !calls.is_empty() => calls.iter().for_each(|call| self.read_call(index, call)),
-            _ => self.found.push(format!("message {index} (assistant) has tool_calls that are no list of calls")),
+            Some(calls) if !calls.is_empty() => calls.iter().for_each(|call| self.check_call(index, call)),
+            _ => self.violations.push(format!("message {index} (assistant) has tool_calls that are no list of calls")),
         }
     }
 
-    fn read_call(&mut self, index: usize, call: &'a Value) {
+    fn check_call(&mut self, index: usize, call: &'a Value) {
         let id = call["id"].as_str().unwrap_or_default();
-        if !self.user_spoke {
-            self.found.push(format!("message {index} calls a tool ({id:?}) before any user message"));
+        if !self.has_user_message {
+            self.violations.push(format!("message {index} calls a tool ({id:?}) before any user message"));
         }
         if id.is_empty() {
-            self.found.push(format!("message {index} has a call without an id"));
+            self.violations.push(format!("message {index} has a call without an id"));
         }
-        if !self.ids.insert(id) {
-            self.found.push(format!("message {index} uses the call id {id:?} again"));
+        if !self.call_ids.insert(id) {
+            self.violations.push(format!("message {index} uses the call id {id:?} again"));
         }
         if call["type"] != "function" {
-            self.found.push(format!("message {index}, call {id:?}, is not of type function"));
+            self.violations.push(format!("message {index}, call {id:?}, is not of type function"));
         }
         let name = call["function"]["name"].as_str().unwrap_or_default();
-        if !is_tool_name(name) {
-            self.found.push(format!("message {index}, call {id:?}, has a name providers do not take: {name:?}"));
+        if !is_valid_tool_name(name) {
+            self.violations.push(format!("message {index}, call {id:?}, has a name providers do not take: {name:?}"));
         }
         if !call["function"]["arguments"].is_string() {
-            self.found.push(format!("message {index}, call {id:?}, has arguments that are no string"));
+            self.violations.push(format!("message {index}, call {id:?}, has arguments that are no string"));
         }
-        self.open.push(id);
+        self.open_calls.push(id);
     }
 
-    fn read_answer(&mut self, index: usize, message: &Value) {
+    fn check_tool_message(&mut self, index: usize, message: &Value) {
         let id = message["tool_call_id"].as_str().unwrap_or_default();
-        match self.open.iter().position(|open| *open == id) {
+        match self.open_calls.iter().position(|open| *open == id) {
             Some(position) => {
-                self.open.remove(position);
+                self.open_calls.remove(position);
             }
-            None => self.found.push(format!("message {index} (tool) answers {id:?}, which is no open call")),
+            None => self.violations.push(format!("message {index} (tool) answers {id:?}, which is no open call")),
         }
         if !message["content"].is_string() && !message["content"].is_array() {
-            self.found.push(format!("message {index} (tool) has no content"));
+            self.violations.push(format!("message {index} (tool) has no content"));
         }
     }
 
     fn expect_no_open_call(&mut self, at: &str) {
-        for id in std::mem::take(&mut self.open) {
-            self.found.push(format!("the call {id:?} has no answer before {at}"));
+        for id in std::mem::take(&mut self.open_calls) {
+            self.violations.push(format!("the call {id:?} has no answer before {at}"));
         }
     }
 
     fn finish(mut self, messages: &[Value]) -> Vec<String> {
         self.expect_no_open_call("the end");
         match messages.last().map(|message| message["role"].as_str().unwrap_or_default()) {
-            None => self.found.push("there are no messages".to_owned()),
+            None => self.violations.push("there are no messages".to_owned()),
             Some("user" | "tool") => {}
-            Some(role) => self.found.push(format!("the last message is of role {role}, not user or tool")),
+            Some(role) => self.violations.push(format!("the last message is of role {role}, not user or tool")),
         }
-        self.found
+        self.violations
     }
 }
 
-fn is_empty(content: &Value) -> bool {
+fn is_empty_content(content: &Value) -> bool {
     match content {
         Value::String(text) => text.is_empty(),
         Value::Array(parts) => parts.is_empty(),
@@ -163,9 +163,9 @@ fn is_empty(content: &Value) -> bool {
 }
 
 /// Whether providers take this as the name of a tool.
-pub(crate) fn is_tool_name(name: &str) -> bool {
+pub(crate) fn is_valid_tool_name(name: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    !name.is_empty() && name.len() <= LONGEST_TOOL_NAME && name.chars().all(fits)
+    !name.is_empty() && name.len() <= MAX_PROVIDER_TOOL_NAME_LEN && name.chars().all(fits)
 }
 
 #[cfg(test)]

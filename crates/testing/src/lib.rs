@@ -9,14 +9,14 @@
 //! Not for production: functions panic where a test should fail. It knows nothing of Capstan's other crates, so that
 //! any of them can use it in its tests.
 
-mod brief;
 pub mod disk;
-mod gate;
 pub mod grammar;
+mod partial_request;
 pub mod protocol;
-mod reply;
-mod server;
+mod reply_barrier;
+mod scripted_model;
+mod scripted_reply;
 
-pub use gate::Gate;
-pub use reply::Reply;
-pub use server::ScriptedModel;
+pub use reply_barrier::ReplyBarrier;
+pub use scripted_model::ScriptedModel;
+pub use scripted_reply::ScriptedReply;

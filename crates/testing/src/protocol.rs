@@ -3,19 +3,19 @@
 mod anthropic;
 mod chat;
 mod gemini;
-mod memory;
 mod ollama;
+mod reply_ledger;
 mod responses;
 mod rules;
 
 use serde_json::Value;
 
-use crate::reply::{Answer, Body};
-pub(crate) use memory::Memory;
+use crate::scripted_reply::{ReplyBody, ScriptedCompletion};
+pub(crate) use reply_ledger::ReplyLedger;
 
 /// A protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Protocol {
+pub(crate) enum ProviderProtocol {
     Chat,
     Responses,
     Anthropic,
@@ -23,9 +23,9 @@ pub(crate) enum Protocol {
     Ollama,
 }
 
-impl Protocol {
+impl ProviderProtocol {
     /// The protocol that is spoken on this path.
-    pub(crate) fn of(path: &str) -> Option<Self> {
+    pub(crate) fn from_path(path: &str) -> Option<Self> {
         match path {
             "/v1/chat/completions" => Some(Self::Chat),
             "/v1/responses" => Some(Self::Responses),
@@ -43,7 +43,7 @@ impl Protocol {
     }
 
     /// What is wrong with a request; empty when nothing is.
-    pub(crate) fn violations(self, path: &str, body: &Value, memory: &Memory) -> Vec<String> {
+    pub(crate) fn violations(self, path: &str, body: &Value, memory: &ReplyLedger) -> Vec<String> {
         match self {
             Self::Chat => chat::violations(body, memory),
             Self::Responses => responses::violations(body, memory),
@@ -54,21 +54,33 @@ impl Protocol {
     }
 
     /// The frames of an answer, the first of which carries the first word.
-    pub(crate) fn frames(self, path: &str, request: &Value, reply: &Body, memory: &mut Memory) -> Vec<String> {
+    pub(crate) fn frames(
+        self,
+        path: &str,
+        request: &Value,
+        reply: &ReplyBody,
+        memory: &mut ReplyLedger,
+    ) -> Vec<String> {
         match reply {
-            Body::Answer(answer) => self.answer(path, request, answer, memory),
-            Body::Cut { text } => self.half(text),
-            Body::Failed { text, message } => {
-                let mut frames = self.half(text);
-                frames.push(self.error(message));
+            ReplyBody::Completion(answer) => self.completion_frames(path, request, answer, memory),
+            ReplyBody::Disconnect { text } => self.partial_frames(text),
+            ReplyBody::StreamError { text, message } => {
+                let mut frames = self.partial_frames(text);
+                frames.push(self.error_frame(message));
                 frames
             }
-            Body::Raw { body } => vec![body.clone()],
-            Body::Status { .. } | Body::Overflow => Vec::new(),
+            ReplyBody::Raw { body } => vec![body.clone()],
+            ReplyBody::Status { .. } | ReplyBody::ContextOverflow => Vec::new(),
         }
     }
 
-    fn answer(self, path: &str, request: &Value, answer: &Answer, memory: &mut Memory) -> Vec<String> {
+    fn completion_frames(
+        self,
+        path: &str,
+        request: &Value,
+        answer: &ScriptedCompletion,
+        memory: &mut ReplyLedger,
+    ) -> Vec<String> {
         let frames = match self {
             Self::Chat => chat::frames(request, answer, memory),
             Self::Responses => responses::frames(request, answer, memory),
@@ -76,41 +88,41 @@ impl Protocol {
             Self::Gemini => gemini::frames(path, answer, memory),
             Self::Ollama => ollama::frames(answer),
         };
-        from_the_first_word(frames)
+        merge_leading_frames(frames)
     }
 
     /// The beginning of an answer that never ends.
-    fn half(self, text: &str) -> Vec<String> {
-        let words = words(text);
+    fn partial_frames(self, text: &str) -> Vec<String> {
+        let words = split_words(text);
         let frames = match self {
-            Self::Chat => words.map(chat::text).collect(),
-            Self::Responses => responses::half(words),
-            Self::Anthropic => anthropic::half(words),
-            Self::Gemini => words.map(gemini::text).collect(),
-            Self::Ollama => words.map(ollama::text).collect(),
+            Self::Chat => words.map(chat::text_frame).collect(),
+            Self::Responses => responses::partial_frames(words),
+            Self::Anthropic => anthropic::partial_frames(words),
+            Self::Gemini => words.map(gemini::text_frame).collect(),
+            Self::Ollama => words.map(ollama::text_frame).collect(),
         };
-        if text.is_empty() { Vec::new() } else { from_the_first_word(frames) }
+        if text.is_empty() { Vec::new() } else { merge_leading_frames(frames) }
     }
 
     /// An error in mid-stream.
-    fn error(self, message: &str) -> String {
+    fn error_frame(self, message: &str) -> String {
         match self {
-            Self::Chat => chat::error(message),
-            Self::Responses => responses::error(message),
-            Self::Anthropic => anthropic::error(message),
-            Self::Gemini => gemini::error(message),
-            Self::Ollama => ollama::error(message),
+            Self::Chat => chat::error_frame(message),
+            Self::Responses => responses::error_frame(message),
+            Self::Anthropic => anthropic::error_frame(message),
+            Self::Gemini => gemini::error_frame(message),
+            Self::Ollama => ollama::error_frame(message),
         }
     }
 
     /// What the provider says to a request that is longer than the model takes, in its own words.
-    pub(crate) fn overflow(self) -> (u16, String) {
+    pub(crate) fn overflow_response(self) -> (u16, String) {
         let (status, body) = match self {
-            Self::Chat => chat::overflow(),
-            Self::Responses => responses::overflow(),
-            Self::Anthropic => anthropic::overflow(),
-            Self::Gemini => gemini::overflow(),
-            Self::Ollama => ollama::overflow(),
+            Self::Chat => chat::overflow_response(),
+            Self::Responses => responses::overflow_response(),
+            Self::Anthropic => anthropic::overflow_response(),
+            Self::Gemini => gemini::overflow_response(),
+            Self::Ollama => ollama::overflow_response(),
         };
         (status, body.to_string())
     }
@@ -123,24 +135,24 @@ impl Protocol {
 ///
 /// If no protocol is spoken on the path.
 pub fn violations(path: &str, body: &Value) -> Vec<String> {
-    let protocol = Protocol::of(path).expect("a path on which a protocol is spoken");
-    protocol.violations(path, body, &Memory::default())
+    let protocol = ProviderProtocol::from_path(path).expect("a path on which a protocol is spoken");
+    protocol.violations(path, body, &ReplyLedger::default())
 }
 
 /// The words of a text with the spaces after them.
-fn words(text: &str) -> std::str::SplitInclusive<'_, char> {
+fn split_words(text: &str) -> std::str::SplitInclusive<'_, char> {
     text.split_inclusive(' ')
 }
 
 /// The pieces in which the arguments of a call come.
-fn fragments(text: &str) -> Vec<String> {
-    const FRAGMENT: usize = 7;
+fn split_arguments(text: &str) -> Vec<String> {
+    const ARGUMENT_FRAGMENT_CHARS: usize = 7;
     let letters: Vec<char> = text.chars().collect();
-    letters.chunks(FRAGMENT).map(|fragment| fragment.iter().collect()).collect()
+    letters.chunks(ARGUMENT_FRAGMENT_CHARS).map(|fragment| fragment.iter().collect()).collect()
 }
 
 /// Puts what comes before the first word together with it. A frame that says nothing begins with a `#`.
-fn from_the_first_word(frames: Vec<String>) -> Vec<String> {
+fn merge_leading_frames(frames: Vec<String>) -> Vec<String> {
     let mut joined: Vec<String> = Vec::new();
     let mut waiting = String::new();
     for frame in frames {
@@ -154,16 +166,16 @@ fn from_the_first_word(frames: Vec<String>) -> Vec<String> {
 }
 
 /// An event with a name, which says nothing yet.
-fn silent_event(name: &str, data: &Value) -> String {
-    format!("#{}", event(name, data))
+fn leading_sse_event(name: &str, data: &Value) -> String {
+    format!("#{}", sse_event(name, data))
 }
 
 /// An event with a name.
-fn event(name: &str, data: &Value) -> String {
+fn sse_event(name: &str, data: &Value) -> String {
     format!("event: {name}\ndata: {data}\n\n")
 }
 
 /// An event without a name.
-fn data(data: &Value) -> String {
+fn sse_data(data: &Value) -> String {
     format!("data: {data}\n\n")
 }

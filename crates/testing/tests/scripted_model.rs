@@ -3,15 +3,15 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
-use capstan_testing::{Gate, Reply, ScriptedModel};
+use capstan_testing::{ReplyBarrier, ScriptedModel, ScriptedReply};
 use serde_json::{Value, json};
 
-fn request(messages: &Value) -> Value {
+fn chat_request(messages: &Value) -> Value {
     json!({"model": "m", "stream": true, "stream_options": {"include_usage": true}, "messages": messages})
 }
 
-fn hello() -> Value {
-    request(&json!([{"role": "user", "content": "hello"}]))
+fn hello_request() -> Value {
+    chat_request(&json!([{"role": "user", "content": "hello"}]))
 }
 
 async fn post(server: &ScriptedModel, body: &Value) -> (u16, String) {
@@ -20,40 +20,40 @@ async fn post(server: &ScriptedModel, body: &Value) -> (u16, String) {
     (response.status().as_u16(), response.text().await.unwrap())
 }
 
-fn chunks(stream: &str) -> Vec<Value> {
+fn parse_chunks(stream: &str) -> Vec<Value> {
     let data = stream.split("\n\n").filter_map(|frame| frame.strip_prefix("data: "));
     data.filter(|data| *data != "[DONE]").map(|data| serde_json::from_str(data).unwrap()).collect()
 }
 
 #[tokio::test]
 async fn text_streams_in_chunks_with_a_finish_reason_and_the_usage() {
-    let server = ScriptedModel::start(vec![Reply::text_with_usage("one two three", 7, 3)]).await;
-    let (status, body) = post(&server, &hello()).await;
+    let server = ScriptedModel::start(vec![ScriptedReply::text_with_usage("one two three", 7, 3)]).await;
+    let (status, body) = post(&server, &hello_request()).await;
 
     assert_eq!(status, 200);
     assert!(body.ends_with("data: [DONE]\n\n"), "{body}");
-    let chunks = chunks(&body);
+    let chunks = parse_chunks(&body);
     let text: Vec<&str> = chunks.iter().filter_map(|c| c["choices"][0]["delta"]["content"].as_str()).collect();
     assert_eq!(text, ["one ", "two ", "three"]);
     assert_eq!(chunks[3]["choices"][0]["finish_reason"], "stop");
     assert_eq!(chunks[4]["usage"], json!({"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}));
-    assert_eq!(server.requests(), [hello()]);
-    assert_eq!(server.authorizations(), [Some("Bearer key".to_owned())]);
+    assert_eq!(server.requests(), [hello_request()]);
+    assert_eq!(server.authorization_headers(), [Some("Bearer key".to_owned())]);
 }
 
 #[tokio::test]
 async fn usage_is_only_sent_to_who_asks_for_it() {
-    let server = ScriptedModel::start(vec![Reply::text("hi")]).await;
-    let mut body = hello();
+    let server = ScriptedModel::start(vec![ScriptedReply::text("hi")]).await;
+    let mut body = hello_request();
     body.as_object_mut().unwrap().remove("stream_options");
     assert!(!post(&server, &body).await.1.contains("usage"));
 }
 
 #[tokio::test]
 async fn tool_calls_stream_in_fragments_of_their_arguments() {
-    let calls = Reply::tool_calls([("call_1", "bash", json!({"cmd": "echo 你好"}))]).with_text("Let me see.");
+    let calls = ScriptedReply::tool_calls([("call_1", "bash", json!({"cmd": "echo 你好"}))]).with_text("Let me see.");
     let server = ScriptedModel::start(vec![calls]).await;
-    let chunks = chunks(&post(&server, &hello()).await.1);
+    let chunks = parse_chunks(&post(&server, &hello_request()).await.1);
 
     let calls: Vec<&Value> = chunks.iter().map(|c| &c["choices"][0]["delta"]["tool_calls"][0]).collect();
     let arguments: Vec<&str> = calls.iter().filter_map(|call| call["function"]["arguments"].as_str()).collect();
@@ -64,20 +64,20 @@ async fn tool_calls_stream_in_fragments_of_their_arguments() {
 
 #[tokio::test]
 async fn a_request_that_breaks_the_grammar_gets_400_and_uses_up_no_reply() {
-    let server = ScriptedModel::start(vec![Reply::text("hi")]).await;
-    let orphan = request(&json!([{"role": "tool", "tool_call_id": "x", "content": "?"}]));
+    let server = ScriptedModel::start(vec![ScriptedReply::text("hi")]).await;
+    let orphan = chat_request(&json!([{"role": "tool", "tool_call_id": "x", "content": "?"}]));
     let (status, body) = post(&server, &orphan).await;
 
     assert_eq!(status, 400);
     assert!(body.contains("no open call"), "{body}");
     assert_eq!(server.violations().len(), 1);
-    assert_eq!(post(&server, &hello()).await.0, 200);
+    assert_eq!(post(&server, &hello_request()).await.0, 200);
 }
 
 #[tokio::test]
 async fn a_script_that_is_used_up_answers_500_and_says_so() {
     let server = ScriptedModel::start(vec![]).await;
-    let (status, body) = post(&server, &hello()).await;
+    let (status, body) = post(&server, &hello_request()).await;
     assert_eq!(status, 500);
     assert!(body.contains("the script is used up"), "{body}");
     assert!(server.violations().is_empty());
@@ -85,17 +85,17 @@ async fn a_script_that_is_used_up_answers_500_and_says_so() {
 
 #[tokio::test]
 async fn a_script_can_decide_from_the_request() {
-    let server = ScriptedModel::start_with(|body, n| Reply::text(format!("{n}:{}", body["model"]))).await;
-    post(&server, &hello()).await;
-    let second = post(&server, &hello()).await.1;
+    let server = ScriptedModel::start_with(|body, n| ScriptedReply::text(format!("{n}:{}", body["model"]))).await;
+    post(&server, &hello_request()).await;
+    let second = post(&server, &hello_request()).await.1;
     assert!(second.contains(r#"1:\"m\""#), "{second}");
 }
 
 #[tokio::test]
 async fn a_cut_stream_breaks_the_connection_after_its_text() {
-    let server = ScriptedModel::start(vec![Reply::cut_after("half of it")]).await;
+    let server = ScriptedModel::start(vec![ScriptedReply::disconnect_after("half of it")]).await;
     let url = format!("{}/chat/completions", server.base_url());
-    let mut response = reqwest::Client::new().post(url).json(&hello()).send().await.unwrap();
+    let mut response = reqwest::Client::new().post(url).json(&hello_request()).send().await.unwrap();
     let mut seen = String::new();
     let error = loop {
         match response.chunk().await {
@@ -109,15 +109,15 @@ async fn a_cut_stream_breaks_the_connection_after_its_text() {
 
 #[tokio::test]
 async fn a_gate_holds_the_answer_after_its_first_chunk() {
-    let gate = Gate::new();
-    let server = ScriptedModel::start(vec![Reply::text("one two").held_at(&gate)]).await;
+    let gate = ReplyBarrier::new();
+    let server = ScriptedModel::start(vec![ScriptedReply::text("one two").with_barrier(&gate)]).await;
     let url = format!("{}/chat/completions", server.base_url());
-    let mut response = reqwest::Client::new().post(url).json(&hello()).send().await.unwrap();
+    let mut response = reqwest::Client::new().post(url).json(&hello_request()).send().await.unwrap();
 
     let first = response.chunk().await.unwrap().unwrap();
     gate.reached().await;
     assert!(String::from_utf8_lossy(&first).contains("one "));
-    gate.open();
+    gate.release();
     let mut rest = String::new();
     while let Some(bytes) = response.chunk().await.unwrap() {
         rest.push_str(&String::from_utf8_lossy(&bytes));
@@ -127,9 +127,9 @@ async fn a_gate_holds_the_answer_after_its_first_chunk() {
 
 #[test]
 fn a_server_for_tests_without_a_runtime_stops_when_it_is_dropped() {
-    let server = ScriptedModel::start_blocking(vec![Reply::text("hi")]);
+    let server = ScriptedModel::start_blocking(vec![ScriptedReply::text("hi")]);
     let address = server.base_url().replace("http://", "").replace("/v1", "");
-    let body = hello().to_string();
+    let body = hello_request().to_string();
     let mut stream = TcpStream::connect(&address).unwrap();
     let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\n";
     write!(stream, "{head}content-length: {}\r\n\r\n{body}", body.len()).unwrap();
@@ -137,28 +137,29 @@ fn a_server_for_tests_without_a_runtime_stops_when_it_is_dropped() {
     stream.read_to_string(&mut answer).unwrap();
 
     assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("hi"), "{answer}");
-    assert_eq!(server.authorizations(), [None]);
+    assert_eq!(server.authorization_headers(), [None]);
     drop(server);
     assert!(TcpStream::connect(&address).is_err());
 }
 
 #[tokio::test]
 async fn a_server_that_answers_at_once_says_afterwards_what_was_wrong() {
-    let seen =
-        |request: &Value, _: usize| Reply::text(format!("{} {}", request["messages"], request.get("tools").is_some()));
-    let server = ScriptedModel::start_blocking_at_once(seen);
+    let seen = |request: &Value, _: usize| {
+        ScriptedReply::text(format!("{} {}", request["messages"], request.get("tools").is_some()))
+    };
+    let server = ScriptedModel::start_blocking_for_benchmark(seen);
     let two = json!([{"role": "user", "content": "one"}, {"role": "user", "content": "two"}]);
-    let mut valid = request(&two);
+    let mut valid = chat_request(&two);
     valid["tools"] = json!([{"type": "function", "function": {"name": "t", "parameters": {"type": "object"}}}]);
     let (status, stream) = post(&server, &valid).await;
     let said: String =
-        chunks(&stream).iter().filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str()).collect();
+        parse_chunks(&stream).iter().filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str()).collect();
     assert_eq!(
         (status, said.as_str()),
         (200, r#"[{"role":"user","content":"two"}] false"#),
         "the newest, and no tools"
     );
-    let wrong = request(&json!([{"role": "assistant", "content": "one"}]));
+    let wrong = chat_request(&json!([{"role": "assistant", "content": "one"}]));
     assert_eq!(post(&server, &wrong).await.0, 200);
     assert_eq!(server.violations(), ["request 1: the last message is of role assistant, not user or tool"]);
     assert_eq!(server.requests(), [valid, wrong]);

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use capstan_hooks::HookFailure;
-use capstan_hooks::args::Fault;
+use capstan_hooks::HookError;
+use capstan_hooks::args::ErrorReport;
 use capstan_tape::StoreError;
 
 /// Why a turn failed.
@@ -11,10 +11,10 @@ use capstan_tape::StoreError;
 pub enum TurnError {
     /// A hook failed.
     #[error(transparent)]
-    Hook(#[from] HookFailure),
+    Hook(#[from] HookError),
     /// The run failed.
     #[error("the run failed: {0}")]
-    Run(RunFailure),
+    Run(RunError),
     /// The run was cancelled.
     #[error("the run was cancelled")]
     Cancelled,
@@ -32,13 +32,13 @@ pub enum TurnError {
     Store(#[from] StoreError),
     /// The binding names a runner that is not there.
     #[error("there is no runner {0}")]
-    NoRunner(capstan_protocol::RunnerId),
+    UnknownRunner(capstan_protocol::RunnerId),
 }
 
 /// A run that failed, as its runner told it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub struct RunFailure {
+pub struct RunError {
     /// What happened, fit to be shown.
     pub message: String,
     /// A stable code, where there is one.
@@ -56,12 +56,12 @@ impl TurnError {
             Self::QueueFull => "queue-full",
             Self::Timeout => "run-timeout",
             Self::Store(error) => error.code(),
-            Self::NoRunner(_) => "runner-unknown",
+            Self::UnknownRunner(_) => "runner-unknown",
         }
     }
 
     /// Whether a code tells of the host or its store, and not of what a runner did.
-    pub fn is_own(code: &str) -> bool {
+    pub fn is_host_code(code: &str) -> bool {
         const OWN: [&str; 7] = [
             "hook-failed",
             "run-cancelled",
@@ -75,18 +75,18 @@ impl TurnError {
     }
 
     /// What a user may see: no secret, no internal path.
-    pub fn public(&self) -> String {
+    pub fn public_message(&self) -> String {
         match self {
             Self::Hook(failure) => format!("{} of plugin {} failed", failure.hook, failure.plugin),
             Self::Run(failure) => failure.message.clone(),
-            Self::Cancelled | Self::Busy | Self::QueueFull | Self::Timeout | Self::NoRunner(_) => self.to_string(),
-            Self::Store(StoreError::Full { .. }) => "the disk is full".to_owned(),
+            Self::Cancelled | Self::Busy | Self::QueueFull | Self::Timeout | Self::UnknownRunner(_) => self.to_string(),
+            Self::Store(StoreError::DiskFull { .. }) => "the disk is full".to_owned(),
             Self::Store(_) => "the store failed".to_owned(),
         }
     }
 
     /// The error as observers are told it.
-    pub fn fault(&self) -> Fault {
-        Fault { detail: Arc::from(self.to_string()), public: Arc::from(self.public()) }
+    pub fn to_report(&self) -> ErrorReport {
+        ErrorReport { detail: Arc::from(self.to_string()), public: Arc::from(self.public_message()) }
     }
 }

@@ -9,10 +9,10 @@
 
 mod error;
 mod mailbox;
+mod model_stage;
 mod pipeline;
-mod stage;
 
-pub use error::{RunFailure, TurnError};
-pub use mailbox::{Arrival, ArrivalKind, Decision, Mailbox, Session};
-pub use pipeline::{Dispatched, Turn, TurnReport, build_prompt};
-pub use stage::{ModelStage, StageEnd, StageEvents, StageInput};
+pub use error::{RunError, TurnError};
+pub use mailbox::{ArrivalKind, EventArrival, MailboxDecision, SessionActivity, SessionMailbox};
+pub use model_stage::{ModelStage, StageEventSink, StageInput, StageOutcome};
+pub use pipeline::{DispatchReport, TurnPipeline, TurnReport, build_prompt};

@@ -6,21 +6,21 @@ use serde_json::{Value, json};
 
 /// What a binding tells the runner.
 #[derive(Deserialize)]
-pub(super) struct Config {
+pub(super) struct RulesConfig {
     /// The first that fits an event counts.
-    pub(super) rules: Vec<Rule>,
+    pub(super) rules: Vec<EventRule>,
     /// What is answered when none fits; absent: nothing.
     pub(super) otherwise: Option<String>,
 }
 
 /// What is done about an event.
 #[derive(Deserialize)]
-pub(super) struct Rule {
+pub(super) struct EventRule {
     /// It fits a message that begins with this word.
     word: Option<String>,
     /// It fits an event of this type.
     event_type: Option<String>,
-    pub(super) does: Does,
+    pub(super) does: RuleAction,
     /// For whom it counts or remembers.
     #[serde(default = "conversation")]
     pub(super) scope: StateScope,
@@ -31,7 +31,7 @@ pub(super) struct Rule {
 /// What a rule does beside answering.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Does {
+pub(super) enum RuleAction {
     Say,
     Count,
     Remember,
@@ -44,16 +44,16 @@ fn conversation() -> StateScope {
     StateScope::Conversation
 }
 
-impl Does {
+impl RuleAction {
     /// Whether the message must say something after the word.
     pub(super) fn needs_text(self) -> bool {
         matches!(self, Self::Remember | Self::Vote)
     }
 }
 
-impl Rule {
+impl EventRule {
     /// The rest of the message, if the rule fits the event.
-    pub(super) fn fits<'a>(&self, context: &'a RunContext) -> Option<&'a str> {
+    pub(super) fn match_event<'a>(&self, context: &'a RunContext) -> Option<&'a str> {
         let text = context.input.plain_text().trim();
         if self.event_type.as_ref().is_some_and(|kind| *kind == context.trigger.kind) {
             return Some(text);

@@ -3,5 +3,5 @@
 mod message;
 mod system;
 
-pub(crate) use message::{Told, came_at, may_name_skills, message};
-pub(crate) use system::{System, with_tools};
+pub(crate) use message::{HeaderMode, can_request_skills, received_at, render_message};
+pub(crate) use system::{SystemPromptBuilder, append_tools};

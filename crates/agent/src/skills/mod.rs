@@ -4,12 +4,12 @@
 //! ones; of two with the same name the first is used. What a workspace holds is nobody's word: sizes and numbers are
 //! bounded, names are checked, and no link leads out of it.
 
-mod find;
-mod head;
+mod discovery;
+mod front_matter;
 
 use std::path::PathBuf;
 
-pub use find::{Found, Places};
+pub use discovery::{SkillCatalog, SkillDirs};
 
 /// A skill.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,14 +21,14 @@ pub struct Skill {
     /// The instructions.
     pub body: String,
     /// Whose it is.
-    pub origin: Origin,
+    pub origin: SkillOrigin,
     /// Where its files are; a built-in one has none.
     pub folder: Option<PathBuf>,
 }
 
 /// Whose a skill is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Origin {
+pub enum SkillOrigin {
     /// The workspace's.
     Workspace,
     /// The user's.
@@ -37,7 +37,7 @@ pub enum Origin {
     BuiltIn,
 }
 
-impl Origin {
+impl SkillOrigin {
     /// The origin as it is written.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -50,11 +50,11 @@ impl Origin {
 
 /// A folder that should be a skill and is none.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Invalid {
+pub struct InvalidSkill {
     /// The file.
     pub path: PathBuf,
     /// Whose it is.
-    pub origin: Origin,
+    pub origin: SkillOrigin,
     /// What is wrong with it.
     pub reason: String,
 }

@@ -5,16 +5,16 @@ use capstan_protocol::{ArtifactId, ToolOutput};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::typed::tool;
+use super::typed_tool::typed_tool;
 
 /// How much is shown when nobody says.
-const DEFAULT_BYTES: u64 = 8 * 1024;
+const DEFAULT_ARTIFACT_BYTES: u64 = 8 * 1024;
 /// The most that is shown at once: it must not be too long for the conversation itself.
-const MOST_BYTES: u64 = 24 * 1024;
+const MAX_ARTIFACT_PART_BYTES: u64 = 24 * 1024;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Read {
+struct ArtifactReadArgs {
     /// The artifact, as the preview names it.
     artifact: String,
     /// Where to begin, in bytes.
@@ -26,28 +26,29 @@ struct Read {
 
 pub(super) fn read() -> FnTool {
     let description = "Shows a part of an artifact, such as a tool's answer that was too long to be shown whole.";
-    let read = tool("artifact.read", description, |arguments: Read, context: ToolContext| async move {
-        let id = ArtifactId::new(arguments.artifact);
-        let limit = arguments.limit.unwrap_or(DEFAULT_BYTES).clamp(1, MOST_BYTES);
-        let part = context.api.artifacts.read(&id, arguments.offset, limit).await;
-        let part = part.map_err(|error| ToolError::new(error.message))?;
-        let (size, begin) = (part.artifact.bytes, part.offset.min(part.artifact.bytes));
-        let skipped = part.content.iter().take_while(|byte| is_inside_letter(**byte)).count();
-        let text = whole_letters(&part.content[skipped..]);
-        let begin = begin + skipped as u64;
-        let end = begin + text.len() as u64;
-        let rest = if end < size { format!("; go on with offset {end}") } else { "; this is the end".to_owned() };
-        Ok(ToolOutput::ok(format!("[bytes {begin} to {end} of {size}{rest}]\n{}", String::from_utf8_lossy(text))))
-    });
-    read.that_only_looks()
+    let read =
+        typed_tool("artifact.read", description, |arguments: ArtifactReadArgs, context: ToolContext| async move {
+            let id = ArtifactId::new(arguments.artifact);
+            let limit = arguments.limit.unwrap_or(DEFAULT_ARTIFACT_BYTES).clamp(1, MAX_ARTIFACT_PART_BYTES);
+            let part = context.api.artifacts.read(&id, arguments.offset, limit).await;
+            let part = part.map_err(|error| ToolError::new(error.message))?;
+            let (size, begin) = (part.artifact.bytes, part.offset.min(part.artifact.bytes));
+            let skipped = part.content.iter().take_while(|byte| is_utf8_continuation(**byte)).count();
+            let text = trim_partial_char(&part.content[skipped..]);
+            let begin = begin + skipped as u64;
+            let end = begin + text.len() as u64;
+            let rest = if end < size { format!("; go on with offset {end}") } else { "; this is the end".to_owned() };
+            Ok(ToolOutput::ok(format!("[bytes {begin} to {end} of {size}{rest}]\n{}", String::from_utf8_lossy(text))))
+        });
+    read.with_read_only()
 }
 
-fn is_inside_letter(byte: u8) -> bool {
+fn is_utf8_continuation(byte: u8) -> bool {
     byte & 0b1100_0000 == 0b1000_0000
 }
 
 /// The bytes without the beginning of a letter that does not fit.
-fn whole_letters(bytes: &[u8]) -> &[u8] {
+fn trim_partial_char(bytes: &[u8]) -> &[u8] {
     match std::str::from_utf8(bytes) {
         Err(error) if error.error_len().is_none() && error.valid_up_to() > 0 => &bytes[..error.valid_up_to()],
         _ => bytes,

@@ -4,7 +4,7 @@ use capstan_hooks::contracts::{FnTool, ToolContext, ToolError};
 use capstan_protocol::{ToolOutput, ToolSpec};
 use serde_json::Value;
 
-use super::typed::{NoArguments, tool as typed_tool};
+use super::typed_tool::{NoArguments, typed_tool};
 
 pub(super) fn tool() -> FnTool {
     typed_tool("help", "Lists the tools and how to call them.", |_: NoArguments, context: ToolContext| async move {

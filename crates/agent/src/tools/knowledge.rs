@@ -7,15 +7,15 @@ use capstan_protocol::{ApiError, ToolOutput};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::typed::tool;
+use super::typed_tool::typed_tool;
 
 /// How many passages are shown when nobody says, and at most.
-const DEFAULT_LIMIT: usize = 5;
-const MOST: usize = 20;
+const DEFAULT_PASSAGES: usize = 5;
+const MAX_PASSAGES: usize = 20;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Search {
+struct KnowledgeSearchArgs {
     /// The words to look for.
     query: String,
     /// The knowledge base; needed only where there are several.
@@ -26,30 +26,34 @@ struct Search {
     cursor: Option<String>,
 }
 
-fn refused(error: ApiError) -> ToolError {
+fn to_tool_error(error: ApiError) -> ToolError {
     ToolError::new(error.message)
 }
 
 pub(super) fn search() -> FnTool {
     let description = "Searches a knowledge base for passages with the words of a query, the best first. \
         Without a base, where there are several, it tells which there are.";
-    let search = tool("knowledge.search", description, |arguments: Search, context: ToolContext| async move {
-        let Search { query, base, limit, cursor } = arguments;
-        let base = match base {
-            Some(base) => base,
-            None => only_base(&context).await?,
-        };
-        let limit = limit.unwrap_or(DEFAULT_LIMIT).clamp(1, MOST);
-        let call = RetrieveCall { base, question: query.clone(), cursor, limit };
-        let found = context.api.knowledge.retrieve(call).await.map_err(refused)?;
-        Ok(ToolOutput::ok(shown(&query, &found)))
-    });
-    search.that_only_looks().that_asks_knowledge()
+    let search = typed_tool(
+        "knowledge.search",
+        description,
+        |arguments: KnowledgeSearchArgs, context: ToolContext| async move {
+            let KnowledgeSearchArgs { query, base, limit, cursor } = arguments;
+            let base = match base {
+                Some(base) => base,
+                None => only_base(&context).await?,
+            };
+            let limit = limit.unwrap_or(DEFAULT_PASSAGES).clamp(1, MAX_PASSAGES);
+            let call = RetrieveCall { base, question: query.clone(), cursor, limit };
+            let found = context.api.knowledge.retrieve(call).await.map_err(to_tool_error)?;
+            Ok(ToolOutput::ok(render_passages(&query, &found)))
+        },
+    );
+    search.with_read_only().with_knowledge()
 }
 
 /// The one base there is.
 async fn only_base(context: &ToolContext) -> Result<String, ToolError> {
-    let mut bases = context.api.knowledge.list().await.map_err(refused)?;
+    let mut bases = context.api.knowledge.list().await.map_err(to_tool_error)?;
     match bases.len() {
         0 => Err(ToolError::new("there is no knowledge base here that can be listed; name the one to ask as `base`")),
         1 => Ok(bases.remove(0).id),
@@ -60,7 +64,7 @@ async fn only_base(context: &ToolContext) -> Result<String, ToolError> {
     }
 }
 
-fn shown(query: &str, found: &RetrievedPage) -> String {
+fn render_passages(query: &str, found: &RetrievedPage) -> String {
     let mut text = String::new();
     for passage in &found.passages.items {
         let line = passage.line.map(|line| format!(":{line}")).unwrap_or_default();

@@ -11,51 +11,51 @@ mod quit;
 mod skill;
 mod subagent;
 mod tape;
-mod typed;
+mod typed_tool;
 pub mod web;
 
 use std::sync::Arc;
 
 use capstan_hooks::contracts::Tool;
 
-use crate::skills::Places;
+use crate::skills::SkillDirs;
 
-pub use fs::Bounds;
+pub use fs::PathBounds;
 
 /// What the user set for the tools.
 #[derive(Debug, Clone, Default)]
-pub struct Settings {
+pub struct ToolOptions {
     /// Where the file tools may work.
-    pub files: Bounds,
+    pub files: PathBounds,
     /// Variables of the host's environment that commands get beside the usual ones; no secrets.
     pub environment: Vec<String>,
     /// The web.
-    pub web: web::Settings,
+    pub web: web::WebOptions,
 }
 
 /// Every built-in tool.
-pub(crate) fn all(settings: &Settings, skills: &Places) -> Vec<Arc<dyn Tool>> {
+pub(crate) fn built_in_tools(settings: &ToolOptions, skills: &SkillDirs) -> Vec<Arc<dyn Tool>> {
     let files = || settings.files.clone();
-    let jobs = Arc::new(bash::Jobs::new(settings.environment.clone()));
+    let jobs = Arc::new(bash::JobRegistry::new(settings.environment.clone()));
     vec![
         Arc::new(bash::run(&jobs).with_own_deadline()),
         Arc::new(bash::output(&jobs).with_own_deadline()),
         Arc::new(bash::kill(&jobs)),
-        Arc::new(fs::read(files()).that_only_looks()),
+        Arc::new(fs::read(files()).with_read_only()),
         Arc::new(fs::write(files())),
         Arc::new(fs::edit(files())),
-        Arc::new(web::fetch(settings.web.clone()).that_only_looks()),
-        Arc::new(tape::info().that_only_looks()),
-        Arc::new(tape::search().that_only_looks()),
+        Arc::new(web::fetch(settings.web.clone()).with_read_only()),
+        Arc::new(tape::info().with_read_only()),
+        Arc::new(tape::search().with_read_only()),
         Arc::new(tape::handoff()),
-        Arc::new(tape::anchors().that_only_looks()),
+        Arc::new(tape::anchors().with_read_only()),
         Arc::new(tape::reset()),
         Arc::new(artifact::read()),
         Arc::new(knowledge::search()),
         Arc::new(subagent::subagent()),
-        Arc::new(skill::tool(skills.clone()).that_only_looks()),
+        Arc::new(skill::tool(skills.clone()).with_read_only()),
         Arc::new(model::tool()),
-        Arc::new(quit::tool().that_only_looks()),
-        Arc::new(help::tool().that_only_looks()),
+        Arc::new(quit::tool().with_read_only()),
+        Arc::new(help::tool().with_read_only()),
     ]
 }

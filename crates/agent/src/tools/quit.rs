@@ -3,7 +3,7 @@
 use capstan_hooks::contracts::{FnTool, ToolContext};
 use capstan_protocol::ToolOutput;
 
-use super::typed::{NoArguments, tool as typed_tool};
+use super::typed_tool::{NoArguments, typed_tool};
 
 /// A chat at a terminal ends when its person gives this command. Elsewhere there is nothing to leave.
 pub(super) fn tool() -> FnTool {

@@ -5,19 +5,19 @@ use capstan_protocol::ToolOutput;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::typed::tool as typed_tool;
-use crate::skills::Places;
+use super::typed_tool::typed_tool;
+use crate::skills::SkillDirs;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Load {
+struct SkillArgs {
     /// The skill.
     name: String,
 }
 
-pub(super) fn tool(places: Places) -> FnTool {
+pub(super) fn tool(places: SkillDirs) -> FnTool {
     let description = "Gives the instructions of a skill.";
-    typed_tool("skill", description, move |arguments: Load, context: ToolContext| {
+    typed_tool("skill", description, move |arguments: SkillArgs, context: ToolContext| {
         let places = places.clone();
         async move {
             let work = tokio::task::spawn_blocking(move || places.find(&context.workspace));

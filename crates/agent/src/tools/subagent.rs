@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use capstan_hooks::contracts::{ChildCall, FnTool, ToolContext, ToolError, Touches};
-use capstan_protocol::{Access, ToolOutput};
+use capstan_hooks::contracts::{ChildRunCall, FnTool, ToolContext, ToolEffect, ToolError};
+use capstan_protocol::{AllowList, ToolOutput};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::typed::tool;
+use super::typed_tool::typed_tool;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Subagent {
+struct SubagentArgs {
     /// The task, with everything it must know: it sees nothing of this conversation.
     prompt: String,
     /// The tools it may call, such as `fs.read`; without this, all that you may call.
@@ -27,13 +27,13 @@ struct Subagent {
 pub(super) fn subagent() -> FnTool {
     let description = "Gives a task to a subagent, which works on it with the same tools and a context of its own, and \
         gives its final answer. Several calls in one step run at the same time.";
-    let subagent = tool("subagent", description, |arguments: Subagent, context: ToolContext| async move {
-        let call = ChildCall {
-            tools: arguments.tools.map_or(Access::All, Access::only),
+    let subagent = typed_tool("subagent", description, |arguments: SubagentArgs, context: ToolContext| async move {
+        let call = ChildRunCall {
+            tools: arguments.tools.map_or(AllowList::All, AllowList::only),
             max_steps: arguments.max_steps,
             max_tokens: arguments.max_tokens,
             timeout: arguments.timeout_seconds.map(Duration::from_secs),
-            ..ChildCall::new(arguments.prompt)
+            ..ChildRunCall::new(arguments.prompt)
         };
         let end = context.api.runs.child(call).await.map_err(|error| ToolError::new(error.message))?;
         Ok(match end.failure {
@@ -45,5 +45,5 @@ pub(super) fn subagent() -> FnTool {
         })
     });
     // What it does it does through tools of its own, and whoever asks for two of them wants them side by side.
-    subagent.that_touches(|_, _| Touches::Nothing).with_own_deadline()
+    subagent.with_effect(|_, _| ToolEffect::None).with_own_deadline()
 }

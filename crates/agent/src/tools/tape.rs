@@ -1,39 +1,43 @@
 //! `tape.info`, `tape.search`, `tape.handoff`, `tape.anchors`, `tape.reset`: the session's own tape.
 
 use capstan_hooks::contracts::{FnTool, ToolContext, ToolError};
-use capstan_protocol::{ApiError, Map, ToolOutput};
+use capstan_protocol::{ApiError, JsonObject, ToolOutput};
 use capstan_tape::Entry;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::typed::{NoArguments, tool};
+use super::typed_tool::{NoArguments, typed_tool};
 
 /// How many entries a search shows when nobody says.
-const SEARCH_LIMIT: usize = 10;
+const DEFAULT_SEARCH_ENTRIES: usize = 10;
 /// How many anchors are listed when nobody says.
-const ANCHOR_LIMIT: usize = 20;
+const DEFAULT_LISTED_ANCHORS: usize = 20;
 /// How much of an entry a search shows.
-const EXCERPT_CHARS: usize = 300;
+const SEARCH_EXCERPT_CHARS: usize = 300;
 
-fn refused(error: ApiError) -> ToolError {
+fn to_tool_error(error: ApiError) -> ToolError {
     ToolError::new(error.message)
 }
 
 pub(super) fn info() -> FnTool {
-    tool("tape.info", "Tells about this conversation's tape.", |_: NoArguments, context: ToolContext| async move {
-        let info = context.api.tape.info().await.map_err(refused)?;
-        let last = info.last_anchor.as_deref().unwrap_or("none");
-        Ok(ToolOutput::ok(format!(
-            "tape: {}\nlast entry: #{}\nanchors: {}\nlast anchor: {last}\nentries since last anchor: {}",
-            info.name, info.head, info.anchors, info.entries_since_last_anchor
-        )))
-    })
+    typed_tool(
+        "tape.info",
+        "Tells about this conversation's tape.",
+        |_: NoArguments, context: ToolContext| async move {
+            let info = context.api.tape.info().await.map_err(to_tool_error)?;
+            let last = info.last_anchor.as_deref().unwrap_or("none");
+            Ok(ToolOutput::ok(format!(
+                "tape: {}\nlast entry: #{}\nanchors: {}\nlast anchor: {last}\nentries since last anchor: {}",
+                info.name, info.head, info.anchors, info.entries_since_last_anchor
+            )))
+        },
+    )
 }
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Search {
+struct TapeSearchArgs {
     /// The words to look for; a typo is forgiven.
     query: String,
     /// How many entries to show at most.
@@ -42,15 +46,15 @@ struct Search {
 
 pub(super) fn search() -> FnTool {
     let description = "Searches this conversation's tape, also before the last anchor; newest first.";
-    tool("tape.search", description, |arguments: Search, context: ToolContext| async move {
-        let limit = arguments.limit.unwrap_or(SEARCH_LIMIT);
-        let found = context.api.tape.search(&arguments.query, limit).await.map_err(refused)?;
+    typed_tool("tape.search", description, |arguments: TapeSearchArgs, context: ToolContext| async move {
+        let limit = arguments.limit.unwrap_or(DEFAULT_SEARCH_ENTRIES);
+        let found = context.api.tape.search(&arguments.query, limit).await.map_err(to_tool_error)?;
         if found.is_empty() {
             return Ok(ToolOutput::ok(format!("nothing found for {:?}", arguments.query)));
         }
         let line = |entry: &Entry| {
             let text = entry.payload.to_string();
-            let excerpt = context.secrets.first_chars(&text, EXCERPT_CHARS);
+            let excerpt = context.secrets.first_chars(&text, SEARCH_EXCERPT_CHARS);
             format!("#{} {} {}: {excerpt}", entry.id, entry.date.as_str(), entry.kind)
         };
         Ok(ToolOutput::ok(found.iter().map(line).collect::<Vec<_>>().join("\n")))
@@ -59,40 +63,40 @@ pub(super) fn search() -> FnTool {
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Handoff {
+struct TapeHandoffArgs {
     /// The name of the anchor, such as `phase-1`.
     name: String,
     /// What the next phase must know.
     summary: Option<String>,
     /// Further state, as an object.
-    state: Option<Map>,
+    state: Option<JsonObject>,
 }
 
 pub(super) fn handoff() -> FnTool {
     let description = "Begins a new phase: writes an anchor with what the next phase must know. \
         Context starts from it; nothing before it is lost.";
-    tool("tape.handoff", description, |arguments: Handoff, context: ToolContext| async move {
+    typed_tool("tape.handoff", description, |arguments: TapeHandoffArgs, context: ToolContext| async move {
         let mut state = arguments.state.unwrap_or_default();
         if let Some(summary) = arguments.summary {
             state.insert("summary".to_owned(), json!(summary));
         }
-        context.api.tape.handoff(&arguments.name, state).await.map_err(refused)?;
+        context.api.tape.handoff(&arguments.name, state).await.map_err(to_tool_error)?;
         Ok(ToolOutput::ok(format!("anchor added: {}", arguments.name)))
     })
 }
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Anchors {
+struct TapeAnchorsArgs {
     /// How many to list at most.
     limit: Option<usize>,
 }
 
 pub(super) fn anchors() -> FnTool {
     let description = "Lists the anchors of this conversation's tape, newest first.";
-    tool("tape.anchors", description, |arguments: Anchors, context: ToolContext| async move {
-        let limit = arguments.limit.unwrap_or(ANCHOR_LIMIT);
-        let anchors = context.api.tape.anchors(limit).await.map_err(refused)?;
+    typed_tool("tape.anchors", description, |arguments: TapeAnchorsArgs, context: ToolContext| async move {
+        let limit = arguments.limit.unwrap_or(DEFAULT_LISTED_ANCHORS);
+        let anchors = context.api.tape.anchors(limit).await.map_err(to_tool_error)?;
         let line = |entry: &Entry| {
             let state = entry.payload.get("state").unwrap_or(&Value::Null);
             format!("#{} {} {} {state}", entry.id, entry.date.as_str(), entry.name().unwrap_or_default())
@@ -104,7 +108,7 @@ pub(super) fn anchors() -> FnTool {
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Reset {
+struct TapeResetArgs {
     /// Whether what was said so far is kept for good.
     #[serde(default)]
     archive: bool,
@@ -113,8 +117,8 @@ struct Reset {
 pub(super) fn reset() -> FnTool {
     let description = "Begins this conversation anew, with nothing of what was said in its context. \
         Only for people, as a command; an agent that wants its context to begin anew uses tape.handoff.";
-    tool("tape.reset", description, |arguments: Reset, context: ToolContext| async move {
-        context.api.tape.reset(arguments.archive).await.map_err(refused)?;
+    typed_tool("tape.reset", description, |arguments: TapeResetArgs, context: ToolContext| async move {
+        context.api.tape.reset(arguments.archive).await.map_err(to_tool_error)?;
         Ok(ToolOutput::ok(if arguments.archive {
             "the conversation begins anew; what was said is archived"
         } else {

@@ -2,42 +2,42 @@
 
 use unicode_segmentation::UnicodeSegmentation as _;
 
-use super::key::Key;
-use super::line::columns;
-use super::tame::tame;
+use super::escape::strip_escapes;
+use super::key_input::KeyInput;
+use super::styled_line::grapheme_columns;
 
 /// How many messages are remembered.
-pub const REMEMBERED: usize = 1000;
+pub const MAX_HISTORY_MESSAGES: usize = 1000;
 
 /// How a tab is shown.
-const TAB: &str = "    ";
+const TAB_SPACES: &str = "    ";
 
 /// The text that is being written.
 #[derive(Debug, Clone, Default)]
-pub struct Editor {
+pub struct MessageEditor {
     text: String,
     /// A byte between two characters.
     cursor: usize,
     history: Vec<String>,
     /// Which message of the history is shown, and what was being written before.
-    recalled: Option<(usize, String)>,
+    recalled_message: Option<(usize, String)>,
 }
 
 /// What is written, in rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Written {
+pub struct EditorLayout {
     /// The rows.
     pub rows: Vec<String>,
     /// In which row the cursor stands.
-    pub row: usize,
+    pub cursor_row: usize,
     /// In which column.
-    pub column: usize,
+    pub cursor_column: usize,
 }
 
-impl Editor {
+impl MessageEditor {
     /// An editor that remembers these messages, the newest last.
     pub fn new(mut history: Vec<String>) -> Self {
-        let superfluous = history.len().saturating_sub(REMEMBERED);
+        let superfluous = history.len().saturating_sub(MAX_HISTORY_MESSAGES);
         history.drain(..superfluous);
         Self { history, ..Self::default() }
     }
@@ -58,13 +58,13 @@ impl Editor {
     }
 
     /// Takes what is written, and remembers it.
-    pub fn take(&mut self) -> String {
-        self.recalled = None;
+    pub fn submit(&mut self) -> String {
+        self.recalled_message = None;
         self.cursor = 0;
         let text = std::mem::take(&mut self.text);
         if !text.trim().is_empty() && self.history.last() != Some(&text) {
             self.history.push(text.clone());
-            if self.history.len() > REMEMBERED {
+            if self.history.len() > MAX_HISTORY_MESSAGES {
                 self.history.remove(0);
             }
         }
@@ -73,7 +73,7 @@ impl Editor {
 
     /// Lets go of what is written.
     pub fn clear(&mut self) {
-        self.recalled = None;
+        self.recalled_message = None;
         self.cursor = 0;
         self.text.clear();
     }
@@ -86,27 +86,33 @@ impl Editor {
     }
 
     /// Does what a key asks for that concerns the text alone. Says whether it was such a key.
-    pub fn press(&mut self, key: &Key) -> bool {
+    pub fn press(&mut self, key: &KeyInput) -> bool {
         match key {
-            Key::Character(character) => self.insert(&tame(character.encode_utf8(&mut [0; 4]))),
-            Key::Paste(text) => self.insert(&pasted(text)),
-            Key::NewLine => self.insert("\n"),
-            Key::Backspace => self.delete(self.left()..self.cursor),
-            Key::Delete => self.delete(self.cursor..self.right()),
-            Key::DeleteWord => self.delete(self.word_left()..self.cursor),
-            Key::DeleteToStart => self.delete(self.line_start()..self.cursor),
-            Key::DeleteToEnd => self.delete(self.cursor..self.line_end()),
-            Key::Left => self.cursor = self.left(),
-            Key::Right => self.cursor = self.right(),
-            Key::WordLeft => self.cursor = self.word_left(),
-            Key::WordRight => self.cursor = self.word_right(),
-            Key::Home => self.cursor = self.line_start(),
-            Key::End => self.cursor = self.line_end(),
-            Key::Up if self.line_start() > 0 => self.move_to_line_above(),
-            Key::Up => self.recall_earlier(),
-            Key::Down if self.line_end() < self.text.len() => self.move_to_line_below(),
-            Key::Down => self.recall_later(),
-            Key::Enter | Key::Tab | Key::Interrupt | Key::EndOfInput | Key::Suspend | Key::Redraw | Key::Expand => {
+            KeyInput::Character(character) => self.insert(&strip_escapes(character.encode_utf8(&mut [0; 4]))),
+            KeyInput::Paste(text) => self.insert(&sanitize_paste(text)),
+            KeyInput::NewLine => self.insert("\n"),
+            KeyInput::Backspace => self.delete(self.left_of_cursor()..self.cursor),
+            KeyInput::Delete => self.delete(self.cursor..self.right_of_cursor()),
+            KeyInput::DeleteWord => self.delete(self.word_left_of_cursor()..self.cursor),
+            KeyInput::DeleteToStart => self.delete(self.line_start()..self.cursor),
+            KeyInput::DeleteToEnd => self.delete(self.cursor..self.line_end()),
+            KeyInput::Left => self.cursor = self.left_of_cursor(),
+            KeyInput::Right => self.cursor = self.right_of_cursor(),
+            KeyInput::WordLeft => self.cursor = self.word_left_of_cursor(),
+            KeyInput::WordRight => self.cursor = self.word_right_of_cursor(),
+            KeyInput::Home => self.cursor = self.line_start(),
+            KeyInput::End => self.cursor = self.line_end(),
+            KeyInput::Up if self.line_start() > 0 => self.move_to_line_above(),
+            KeyInput::Up => self.recall_earlier(),
+            KeyInput::Down if self.line_end() < self.text.len() => self.move_to_line_below(),
+            KeyInput::Down => self.recall_later(),
+            KeyInput::Enter
+            | KeyInput::Tab
+            | KeyInput::Interrupt
+            | KeyInput::EndOfInput
+            | KeyInput::Suspend
+            | KeyInput::Redraw
+            | KeyInput::Expand => {
                 return false;
             }
         }
@@ -123,24 +129,24 @@ impl Editor {
         self.text.replace_range(range, "");
     }
 
-    fn left(&self) -> usize {
+    fn left_of_cursor(&self) -> usize {
         let last = self.text[..self.cursor].grapheme_indices(true).next_back();
         last.map_or(0, |(at, _)| at)
     }
 
-    fn right(&self) -> usize {
+    fn right_of_cursor(&self) -> usize {
         let next = self.text[self.cursor..].graphemes(true).next();
         self.cursor + next.map_or(0, str::len)
     }
 
-    fn word_left(&self) -> usize {
+    fn word_left_of_cursor(&self) -> usize {
         let before = &self.text[..self.cursor];
         let word = before.unicode_word_indices().next_back();
         // What stands between words is a word of its own kind.
         word.map_or(0, |(at, _)| at)
     }
 
-    fn word_right(&self) -> usize {
+    fn word_right_of_cursor(&self) -> usize {
         let after = &self.text[self.cursor..];
         let word = after.unicode_word_indices().next();
         word.map_or(self.text.len(), |(at, word)| self.cursor + at + word.len())
@@ -155,59 +161,59 @@ impl Editor {
     }
 
     /// How many characters stand before the cursor in its line.
-    fn place_in_line(&self) -> usize {
+    fn graphemes_before_cursor(&self) -> usize {
         self.text[self.line_start()..self.cursor].graphemes(true).count()
     }
 
     fn move_to_line_above(&mut self) {
-        let place = self.place_in_line();
+        let place = self.graphemes_before_cursor();
         self.cursor = self.line_start() - 1;
         let start = self.line_start();
-        self.cursor = place_of(&self.text[start..self.cursor], place) + start;
+        self.cursor = grapheme_offset(&self.text[start..self.cursor], place) + start;
     }
 
     fn move_to_line_below(&mut self) {
-        let place = self.place_in_line();
+        let place = self.graphemes_before_cursor();
         self.cursor = self.line_end() + 1;
         let (start, end) = (self.cursor, self.line_end());
-        self.cursor = place_of(&self.text[start..end], place) + start;
+        self.cursor = grapheme_offset(&self.text[start..end], place) + start;
     }
 
     fn recall_earlier(&mut self) {
-        let at = self.recalled.as_ref().map_or(self.history.len(), |(at, _)| *at);
+        let at = self.recalled_message.as_ref().map_or(self.history.len(), |(at, _)| *at);
         let Some(earlier) = at.checked_sub(1) else { return };
-        let draft = match self.recalled.take() {
+        let draft = match self.recalled_message.take() {
             Some((_, draft)) => draft,
             None => self.text.clone(),
         };
-        self.show(self.history[earlier].clone());
-        self.recalled = Some((earlier, draft));
+        self.set_text(self.history[earlier].clone());
+        self.recalled_message = Some((earlier, draft));
     }
 
     fn recall_later(&mut self) {
-        let Some((at, draft)) = self.recalled.take() else { return };
+        let Some((at, draft)) = self.recalled_message.take() else { return };
         match self.history.get(at + 1).cloned() {
             Some(later) => {
-                self.show(later);
-                self.recalled = Some((at + 1, draft));
+                self.set_text(later);
+                self.recalled_message = Some((at + 1, draft));
             }
-            None => self.show(draft),
+            None => self.set_text(draft),
         }
     }
 
-    fn show(&mut self, text: String) {
+    fn set_text(&mut self, text: String) {
         self.text = text;
         self.cursor = self.text.len();
     }
 
     /// What is written, in rows of this many columns.
-    pub fn written(&self, width: usize) -> Written {
+    pub fn layout(&self, width: usize) -> EditorLayout {
         let width = width.max(2);
         let (mut rows, mut row, mut used) = (Vec::new(), String::new(), 0);
         let mut cursor = None;
         for (at, character) in self.text.grapheme_indices(true) {
-            let character = if character == "\t" { TAB } else { character };
-            let columns = if character == TAB { TAB.len() } else { columns(character) };
+            let character = if character == "\t" { TAB_SPACES } else { character };
+            let columns = if character == TAB_SPACES { TAB_SPACES.len() } else { grapheme_columns(character) };
             // The cursor needs a column of its own.
             if character != "\n" && used + columns >= width {
                 rows.push(std::mem::take(&mut row));
@@ -226,18 +232,18 @@ impl Editor {
         }
         let (row_of_cursor, column) = cursor.unwrap_or((rows.len(), used));
         rows.push(row);
-        Written { rows, row: row_of_cursor, column }
+        EditorLayout { rows, cursor_row: row_of_cursor, cursor_column: column }
     }
 }
 
 /// A text that was pasted as it is taken in: what would drive the terminal is left out, tabs are not.
-fn pasted(text: &str) -> String {
+fn sanitize_paste(text: &str) -> String {
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
-    text.split('\t').map(tame).collect::<Vec<_>>().join("\t")
+    text.split('\t').map(strip_escapes).collect::<Vec<_>>().join("\t")
 }
 
 /// Where the character of this number begins, or the end of the text.
-fn place_of(text: &str, number: usize) -> usize {
+fn grapheme_offset(text: &str, number: usize) -> usize {
     text.grapheme_indices(true).nth(number).map_or(text.len(), |(at, _)| at)
 }
 

@@ -1,12 +1,12 @@
-use super::{Editor, Key, Written};
+use super::{EditorLayout, KeyInput, MessageEditor};
 
-fn typed(text: &str) -> Editor {
-    let mut editor = Editor::default();
-    editor.press(&Key::Paste(text.to_owned()));
+fn editor_with(text: &str) -> MessageEditor {
+    let mut editor = MessageEditor::default();
+    editor.press(&KeyInput::Paste(text.to_owned()));
     editor
 }
 
-fn pressed(editor: &mut Editor, keys: &[Key]) -> String {
+fn press_all(editor: &mut MessageEditor, keys: &[KeyInput]) -> String {
     for key in keys {
         assert!(editor.press(key), "{key:?}");
     }
@@ -15,57 +15,66 @@ fn pressed(editor: &mut Editor, keys: &[Key]) -> String {
 
 #[test]
 fn c01_characters_are_moved_over_and_taken_away_whole() {
-    let mut editor = typed("aé你👩\u{200d}👧");
-    assert_eq!(pressed(&mut editor, &[Key::Left]), "aé你|👩\u{200d}👧");
-    assert_eq!(pressed(&mut editor, &[Key::Delete, Key::Backspace]), "aé|");
-    assert_eq!(pressed(&mut editor, &[Key::Left, Key::Left, Key::Left, Key::Character('x')]), "x|aé");
+    let mut editor = editor_with("aé你👩\u{200d}👧");
+    assert_eq!(press_all(&mut editor, &[KeyInput::Left]), "aé你|👩\u{200d}👧");
+    assert_eq!(press_all(&mut editor, &[KeyInput::Delete, KeyInput::Backspace]), "aé|");
+    assert_eq!(
+        press_all(&mut editor, &[KeyInput::Left, KeyInput::Left, KeyInput::Left, KeyInput::Character('x')]),
+        "x|aé"
+    );
 }
 
 #[test]
 fn c01_words_and_lines_are_moved_over_and_taken_away() {
-    let mut editor = typed("one two-three  four");
-    assert_eq!(pressed(&mut editor, &[Key::WordLeft]), "one two-three  |four");
-    assert_eq!(pressed(&mut editor, &[Key::DeleteWord]), "one two-|four");
-    assert_eq!(pressed(&mut editor, &[Key::Home, Key::WordRight]), "one| two-four");
-    assert_eq!(pressed(&mut editor, &[Key::DeleteToEnd]), "one|");
-    assert_eq!(pressed(&mut editor, &[Key::NewLine, Key::Character('x'), Key::DeleteToStart]), "one\n|");
+    let mut editor = editor_with("one two-three  four");
+    assert_eq!(press_all(&mut editor, &[KeyInput::WordLeft]), "one two-three  |four");
+    assert_eq!(press_all(&mut editor, &[KeyInput::DeleteWord]), "one two-|four");
+    assert_eq!(press_all(&mut editor, &[KeyInput::Home, KeyInput::WordRight]), "one| two-four");
+    assert_eq!(press_all(&mut editor, &[KeyInput::DeleteToEnd]), "one|");
+    assert_eq!(
+        press_all(&mut editor, &[KeyInput::NewLine, KeyInput::Character('x'), KeyInput::DeleteToStart]),
+        "one\n|"
+    );
 }
 
 #[test]
 fn c01_a_paste_of_many_lines_is_one_text() {
-    let mut editor = typed("one\r\ntwo\rthree \u{1b}[31mred");
+    let mut editor = editor_with("one\r\ntwo\rthree \u{1b}[31mred");
     assert_eq!(editor.text(), "one\ntwo\nthree red");
-    assert_eq!(pressed(&mut editor, &[Key::Up]), "one\ntwo|\nthree red");
-    assert_eq!(pressed(&mut editor, &[Key::Left, Key::Down]), "one\ntwo\nth|ree red");
-    assert_eq!(editor.take(), "one\ntwo\nthree red");
+    assert_eq!(press_all(&mut editor, &[KeyInput::Up]), "one\ntwo|\nthree red");
+    assert_eq!(press_all(&mut editor, &[KeyInput::Left, KeyInput::Down]), "one\ntwo\nth|ree red");
+    assert_eq!(editor.submit(), "one\ntwo\nthree red");
     assert!(editor.is_empty());
 }
 
 #[test]
 fn c01_a_tab_that_is_pasted_is_sent_as_one() {
-    let mut editor = typed("a:\n\tb");
-    assert_eq!(editor.written(20).rows, ["a:", "    b"]);
-    assert_eq!(editor.written(5).rows, ["a:", "    ", "b"]);
-    assert_eq!(pressed(&mut editor, &[Key::Left, Key::Left]), "a:\n|\tb");
-    assert_eq!(editor.take(), "a:\n\tb");
+    let mut editor = editor_with("a:\n\tb");
+    assert_eq!(editor.layout(20).rows, ["a:", "    b"]);
+    assert_eq!(editor.layout(5).rows, ["a:", "    ", "b"]);
+    assert_eq!(press_all(&mut editor, &[KeyInput::Left, KeyInput::Left]), "a:\n|\tb");
+    assert_eq!(editor.submit(), "a:\n\tb");
 }
 
 #[test]
 fn c01_earlier_messages_come_back_and_what_was_being_written_is_not_lost() {
-    let mut editor = Editor::new(vec!["first".to_owned(), "second".to_owned()]);
-    editor.press(&Key::Paste("draft".to_owned()));
-    assert_eq!(pressed(&mut editor, &[Key::Up]), "second|");
-    assert_eq!(pressed(&mut editor, &[Key::Up, Key::Up]), "first|");
-    assert_eq!(pressed(&mut editor, &[Key::Down, Key::Down]), "draft|");
-    assert_eq!(editor.take(), "draft");
-    assert_eq!(pressed(&mut editor, &[Key::Up]), "draft|");
+    let mut editor = MessageEditor::new(vec!["first".to_owned(), "second".to_owned()]);
+    editor.press(&KeyInput::Paste("draft".to_owned()));
+    assert_eq!(press_all(&mut editor, &[KeyInput::Up]), "second|");
+    assert_eq!(press_all(&mut editor, &[KeyInput::Up, KeyInput::Up]), "first|");
+    assert_eq!(press_all(&mut editor, &[KeyInput::Down, KeyInput::Down]), "draft|");
+    assert_eq!(editor.submit(), "draft");
+    assert_eq!(press_all(&mut editor, &[KeyInput::Up]), "draft|");
 }
 
 #[test]
 fn c01_what_is_written_is_laid_out_with_a_column_for_the_cursor() {
-    let written = |text: &str, width| typed(text).written(width);
-    let rows =
-        |rows: &[&str], row, column| Written { rows: rows.iter().map(|row| (*row).to_owned()).collect(), row, column };
+    let written = |text: &str, width| editor_with(text).layout(width);
+    let rows = |rows: &[&str], row, column| EditorLayout {
+        rows: rows.iter().map(|row| (*row).to_owned()).collect(),
+        cursor_row: row,
+        cursor_column: column,
+    };
     assert_eq!(written("", 10), rows(&[""], 0, 0));
     assert_eq!(written("abc", 4), rows(&["abc"], 0, 3));
     assert_eq!(written("abcd", 4), rows(&["abc", "d"], 1, 1));

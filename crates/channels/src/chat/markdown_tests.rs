@@ -1,7 +1,7 @@
-use super::{Line, Markdown, Signs, Style};
-use crate::chat::line::Palette;
+use super::{MarkdownStream, MarkupVisibility, StyledLine, TextStyle};
+use crate::chat::styled_line::ColorMode;
 
-const TEXT: &str = "\
+const SAMPLE_MARKDOWN: &str = "\
 # A heading
 
 Some **strong** words, *stressed* ones and `code`, in a paragraph that is longer than a row of the terminal is wide.
@@ -28,48 +28,61 @@ fn main() {
 ---
 the end";
 
-fn whole(text: &str, width: usize, signs: Signs) -> Vec<Line> {
-    let mut markdown = Markdown::new(signs, Style::Plain);
+fn render_markdown(text: &str, width: usize, signs: MarkupVisibility) -> Vec<StyledLine> {
+    let mut markdown = MarkdownStream::new(signs, TextStyle::Plain);
     let mut rows = markdown.push(text, width);
-    rows.extend(markdown.end(width));
+    rows.extend(markdown.finish(width));
     rows
 }
 
 /// As a terminal gets it, with the sign of an escape sequence made visible.
-fn painted(rows: &[Line], palette: Palette) -> String {
+fn paint_rows(rows: &[StyledLine], palette: ColorMode) -> String {
     let rows: Vec<String> = rows.iter().map(|row| palette.paint(row).replace('\u{1b}', "^")).collect();
     rows.join("\n")
 }
 
 #[test]
 fn c01_markdown_in_colours() {
-    insta::assert_snapshot!(painted(&whole(TEXT, 40, Signs::Hidden), Palette::Colour));
+    insta::assert_snapshot!(paint_rows(
+        &render_markdown(SAMPLE_MARKDOWN, 40, MarkupVisibility::Hidden),
+        ColorMode::Color
+    ));
 }
 
 #[test]
 fn c01_markdown_without_colours_keeps_its_signs() {
-    insta::assert_snapshot!(painted(&whole(TEXT, 40, Signs::Shown), Palette::Plain));
+    insta::assert_snapshot!(paint_rows(
+        &render_markdown(SAMPLE_MARKDOWN, 40, MarkupVisibility::Shown),
+        ColorMode::Plain
+    ));
 }
 
 #[test]
 fn c01_markdown_in_a_narrow_window() {
-    insta::assert_snapshot!(painted(&whole(TEXT, 20, Signs::Hidden), Palette::Plain));
+    insta::assert_snapshot!(paint_rows(
+        &render_markdown(SAMPLE_MARKDOWN, 20, MarkupVisibility::Hidden),
+        ColorMode::Plain
+    ));
 }
 
 #[test]
 fn c01_a_text_that_comes_in_pieces_reads_as_one_that_comes_at_once() {
     for width in [3, 20, 40, 200] {
         for size in [1, 2, 3, 7, 50] {
-            let mut markdown = Markdown::new(Signs::Hidden, Style::Plain);
+            let mut markdown = MarkdownStream::new(MarkupVisibility::Hidden, TextStyle::Plain);
             let mut rows = Vec::new();
-            let characters: Vec<char> = TEXT.chars().collect();
+            let characters: Vec<char> = SAMPLE_MARKDOWN.chars().collect();
             for piece in characters.chunks(size) {
                 rows.extend(markdown.push(&piece.iter().collect::<String>(), width));
-                let live = markdown.live(width);
+                let live = markdown.live_rows(width);
                 assert!(live.iter().all(|row| row.columns() <= width), "{live:?}");
             }
-            rows.extend(markdown.end(width));
-            assert_eq!(rows, whole(TEXT, width, Signs::Hidden), "{width} columns, {size} at a time");
+            rows.extend(markdown.finish(width));
+            assert_eq!(
+                rows,
+                render_markdown(SAMPLE_MARKDOWN, width, MarkupVisibility::Hidden),
+                "{width} columns, {size} at a time"
+            );
         }
     }
 }
@@ -77,16 +90,16 @@ fn c01_a_text_that_comes_in_pieces_reads_as_one_that_comes_at_once() {
 #[test]
 fn c01_a_line_that_goes_on_and_on_is_given_row_by_row_and_nothing_twice() {
     let text = "- one **two three** four `five six` seven eight nine ten eleven twelve";
-    let mut markdown = Markdown::new(Signs::Hidden, Style::Plain);
+    let mut markdown = MarkdownStream::new(MarkupVisibility::Hidden, TextStyle::Plain);
     let mut rows = Vec::new();
     for (index, character) in text.chars().enumerate() {
         // The window changes meanwhile.
         let width = if index < 40 { 10 } else { 16 };
         rows.extend(markdown.push(&character.to_string(), width));
-        rows.extend(markdown.settle(width));
-        assert!(markdown.live(width).len() <= 1);
+        rows.extend(markdown.flush_stable_rows(width));
+        assert!(markdown.live_rows(width).len() <= 1);
     }
-    rows.extend(markdown.end(16));
+    rows.extend(markdown.finish(16));
     let words: Vec<String> =
         rows.iter().flat_map(|row| row.text().split_whitespace().map(str::to_owned).collect::<Vec<_>>()).collect();
     assert_eq!(words.join(" "), "• one two three four five six seven eight nine ten eleven twelve");
@@ -94,7 +107,10 @@ fn c01_a_line_that_goes_on_and_on_is_given_row_by_row_and_nothing_twice() {
 
 #[test]
 fn c01_text_is_seen_before_its_line_is_finished() {
-    let mut markdown = Markdown::new(Signs::Hidden, Style::Plain);
+    let mut markdown = MarkdownStream::new(MarkupVisibility::Hidden, TextStyle::Plain);
     assert_eq!(markdown.push("I am **th", 40), []);
-    assert_eq!(markdown.live(40), [Line::of("I am ", Style::Plain).and("th", Style::Strong)]);
+    assert_eq!(
+        markdown.live_rows(40),
+        [StyledLine::styled("I am ", TextStyle::Plain).with_text("th", TextStyle::Strong)]
+    );
 }

@@ -1,43 +1,48 @@
 use capstan_protocol::Event;
 use serde_json::{Value, json};
 
-use super::{CODES, Request};
-use crate::stdio::lines::TooLong;
+use super::{LINE_ERROR_CODES, LineRequest};
+use crate::stdio::line_reader::LineTooLong;
 
-fn read(line: &str) -> Request {
-    Request::read(Ok(line.as_bytes().to_vec())).unwrap().unwrap()
+fn parse_line(line: &str) -> LineRequest {
+    LineRequest::parse(Ok(line.as_bytes().to_vec())).unwrap().unwrap()
 }
 
 /// The code, the message and the id of a line that cannot be used.
-fn refused(line: impl AsRef<[u8]>) -> (&'static str, String, Value) {
-    let unusable = Request::read(Ok(line.as_ref().to_vec())).unwrap_err();
+fn parse_error(line: impl AsRef<[u8]>) -> (&'static str, String, Value) {
+    let unusable = LineRequest::parse(Ok(line.as_ref().to_vec())).unwrap_err();
     let id = unusable.id.map_or(Value::Null, |id| serde_json::from_str(id.get()).unwrap());
-    assert!(CODES.contains(&unusable.reason.code()));
+    assert!(LINE_ERROR_CODES.contains(&unusable.reason.code()));
     (unusable.reason.code(), unusable.reason.to_string(), id)
 }
 
-fn code(line: impl AsRef<[u8]>) -> &'static str {
-    refused(line).0
+fn error_code(line: impl AsRef<[u8]>) -> &'static str {
+    parse_error(line).0
 }
 
 #[test]
 fn c06_a_line_becomes_a_message_of_its_session() {
     let Event { event_id, source, conversation_id, session_id, input, event_time, .. } =
-        read(r#"{"id":1,"session":"work","text":"hello"}"#).event;
+        parse_line(r#"{"id":1,"session":"work","text":"hello"}"#).event;
     assert_eq!((source.as_str(), conversation_id.as_deref()), ("stdio", Some("work")));
     assert_eq!(session_id.unwrap().as_str(), "work");
     assert_eq!((input.plain_text(), event_time), ("hello", None));
-    assert_ne!(read(r#"{"session":"work","text":"hello"}"#).event.event_id, event_id, "each has an id of its own");
+    assert_ne!(
+        parse_line(r#"{"session":"work","text":"hello"}"#).event.event_id,
+        event_id,
+        "each has an id of its own"
+    );
 }
 
 #[test]
 fn c06_an_event_id_and_a_time_are_kept_and_null_is_as_good_as_absent() {
-    let asked =
-        read(r#"{"session":"s","text":"t","event_id":"e-1","event_time":"2026-11-15T21:57:42+01:00","stream":true}"#);
+    let asked = parse_line(
+        r#"{"session":"s","text":"t","event_id":"e-1","event_time":"2026-11-15T21:57:42+01:00","stream":true}"#,
+    );
     assert_eq!(asked.event.event_id.as_str(), "e-1");
     assert_eq!(asked.event.event_time, Some("2026-11-15T20:57:42Z".parse().unwrap()));
     assert!(asked.stream);
-    let asked = read(r#"{"id":null,"session":"s","text":"t","event_id":null,"event_time":null,"stream":null}"#);
+    let asked = parse_line(r#"{"id":null,"session":"s","text":"t","event_id":null,"event_time":null,"stream":null}"#);
     assert!(!asked.stream && asked.id.is_none() && asked.event.event_time.is_none());
     assert!(asked.event.event_id.as_str().starts_with("evt-"));
 }
@@ -45,7 +50,7 @@ fn c06_an_event_id_and_a_time_are_kept_and_null_is_as_good_as_absent() {
 #[test]
 fn c06_an_id_is_any_json_and_given_back_letter_by_letter() {
     for id in ["12345678901234567890123", "1.10", r#"{"b":1,"a":[null]}"#, r#""\u00e9""#, "false"] {
-        let asked = read(&format!(r#" {{"id":{id} ,"session":"s","text":"t"}} "#));
+        let asked = parse_line(&format!(r#" {{"id":{id} ,"session":"s","text":"t"}} "#));
         assert_eq!(asked.id.unwrap().get(), id);
     }
 }
@@ -53,30 +58,30 @@ fn c06_an_id_is_any_json_and_given_back_letter_by_letter() {
 #[test]
 fn c06_a_blank_line_asks_nothing() {
     for blank in ["", " \t", "\r"] {
-        assert!(Request::read(Ok(blank.as_bytes().to_vec())).unwrap().is_none());
+        assert!(LineRequest::parse(Ok(blank.as_bytes().to_vec())).unwrap().is_none());
     }
-    assert_eq!(read("{\"session\":\"s\",\"text\":\"t\"}\r").event.input.plain_text(), "t");
+    assert_eq!(parse_line("{\"session\":\"s\",\"text\":\"t\"}\r").event.input.plain_text(), "t");
 }
 
 #[test]
 fn c06_what_cannot_be_read_says_where() {
-    let (code, message, id) = refused(r#"{"id":1,"session""#);
+    let (code, message, id) = parse_error(r#"{"id":1,"session""#);
     assert_eq!((code, id), ("line-not-json", Value::Null));
     assert!(message.ends_with("at column 17"), "{message}");
-    assert_eq!(self::code(r#"{"session":"s","text":"t"} {"#), "line-not-json");
-    assert_eq!(self::code("{\"session\":\"s\",\"text\":\"a\0b\"}"), "line-not-json", "a bare NUL");
+    assert_eq!(self::error_code(r#"{"session":"s","text":"t"} {"#), "line-not-json");
+    assert_eq!(self::error_code("{\"session\":\"s\",\"text\":\"a\0b\"}"), "line-not-json", "a bare NUL");
     for other in ["[1]", "42", "\"text\"", "null"] {
-        assert_eq!(self::code(other), "line-not-object", "{other}");
+        assert_eq!(self::error_code(other), "line-not-object", "{other}");
     }
-    let (code, message, _) = refused(b"{\"session\":\"s\",\"text\":\"caf\xe9\"}");
+    let (code, message, _) = parse_error(b"{\"session\":\"s\",\"text\":\"caf\xe9\"}");
     assert_eq!((code, message.as_str()), ("line-not-utf8", "the line is not valid UTF-8, from byte 27 on"));
-    let too_long = Request::read(Err(TooLong { limit: 10 })).unwrap_err();
+    let too_long = LineRequest::parse(Err(LineTooLong { limit: 10 })).unwrap_err();
     assert_eq!(too_long.reason.code(), "line-too-long");
 }
 
 #[test]
 fn c06_a_field_that_is_wrong_is_named_and_the_id_is_given_back() {
-    let with = |fields: &str| refused(format!(r#"{{"id":[7],{fields}}}"#));
+    let with = |fields: &str| parse_error(format!(r#"{{"id":[7],{fields}}}"#));
     assert_eq!(
         with(r#""session":"s""#),
         ("line-field-missing", r#"the field "text" is missing"#.to_owned(), json!([7]))
@@ -111,29 +116,29 @@ fn c06_a_value_that_makes_no_sense_is_refused() {
         r#""session":"s","text":"t","event_time":"2026-11-15T20:57:42""#,
         r#""session":"s","text":"t","event_time":"2026-13-15T20:57:42Z""#,
     ] {
-        let (code, _, id) = refused(format!(r#"{{"id":1,{fields}}}"#));
+        let (code, _, id) = parse_error(format!(r#"{{"id":1,{fields}}}"#));
         assert_eq!((code, id), ("line-field-invalid", json!(1)), "{fields}");
     }
     let long = "x".repeat(5000);
-    assert_eq!(code(format!(r#"{{"session":"{long}","text":"t"}}"#)), "line-field-invalid");
-    assert_eq!(refused(format!(r#"{{"id":"{long}","session":"s","text":"t"}}"#)).2, Value::Null);
+    assert_eq!(error_code(format!(r#"{{"session":"{long}","text":"t"}}"#)), "line-field-invalid");
+    assert_eq!(parse_error(format!(r#"{{"id":"{long}","session":"s","text":"t"}}"#)).2, Value::Null);
     let nested = format!(r#"{{"session":{}1{},"text":"t"}}"#, "[".repeat(100_000), "]".repeat(100_000));
-    let (code, message, _) = refused(nested);
+    let (code, message, _) = parse_error(nested);
     assert_eq!(code, "line-field-invalid", "however deep it is nested");
     assert!(message.contains("it must be a text"), "{message}");
 }
 
 #[test]
 fn c06_a_time_out_of_range_and_half_a_character_are_told_as_what_they_are() {
-    let told = |fields: &str| refused(format!(r#"{{"id":1,"session":"s",{fields}}}"#)).1;
+    let told = |fields: &str| parse_error(format!(r#"{{"id":1,"session":"s",{fields}}}"#)).1;
     let time = told(r#""text":"t","event_time":"9999-12-31T23:59:59Z""#);
     assert!(time.contains("\"event_time\"") && time.contains("not after 9999-12-30T22:00:00Z"), "{time}");
-    assert!(read(r#"{"session":"s","text":"t","event_time":"9999-12-30T22:00:00Z"}"#).event.event_time.is_some());
+    assert!(parse_line(r#"{"session":"s","text":"t","event_time":"9999-12-30T22:00:00Z"}"#).event.event_time.is_some());
     for half in [r"\ud800", r"a\udc00b", r"\ud83dx"] {
         let text = told(&format!(r#""text":"{half}""#));
         assert!(text.contains("\"text\"") && text.contains("half of a surrogate pair"), "{half}: {text}");
     }
-    assert_eq!(read(r#"{"session":"s","text":"\ud83d\ude00"}"#).event.input.plain_text(), "😀");
+    assert_eq!(parse_line(r#"{"session":"s","text":"\ud83d\ude00"}"#).event.input.plain_text(), "😀");
     assert!(told(r#""text":7"#).contains("it must be a text"));
-    assert_eq!(code(r#"{"session":"s","text":"t","\ud800":1}"#), "line-not-json", "a name of a field too");
+    assert_eq!(error_code(r#"{"session":"s","text":"t","\ud800":1}"#), "line-not-json", "a name of a field too");
 }

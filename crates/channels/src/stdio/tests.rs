@@ -2,23 +2,23 @@ use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, Lines, PipeReader, PipeWriter, Write as _, pipe};
 use std::sync::Arc;
 
-use capstan_hooks::Inbound;
-use capstan_hooks::contracts::{Answer, Channel as _, ChannelError, Fate, Gateway, Refusal};
-use capstan_protocol::{Outbound, Outcome, RunId, StreamEvent};
+use capstan_hooks::InboundEvent;
+use capstan_hooks::contracts::{Channel as _, ChannelError, ChannelErrorKind, ChannelReply, Gateway, IntakeError};
+use capstan_protocol::{OutboundMessage, Outcome, RunId, StreamEvent};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::{Options, Stdio, Streams};
+use super::{Options, StdioChannel, StdioStreams};
 
-const LIMIT: usize = 100_000;
+const TEST_LINE_LIMIT_BYTES: usize = 100_000;
 
 /// A gateway that hands over what it gets, and refuses what says so.
-struct Taker(mpsc::UnboundedSender<Inbound>);
+struct RecordingGateway(mpsc::UnboundedSender<InboundEvent>);
 
-impl Gateway for Taker {
-    fn submit(&self, event: Inbound) -> BoxFuture<'static, Result<(), Refusal>> {
+impl Gateway for RecordingGateway {
+    fn submit(&self, event: InboundEvent) -> BoxFuture<'static, Result<(), IntakeError>> {
         let refused = event.input.plain_text() == "refuse me";
         if !refused {
             self.0.send(event).unwrap();
@@ -26,35 +26,35 @@ impl Gateway for Taker {
         Box::pin(async move {
             // Whoever waits for this one must not hold up the next.
             tokio::task::yield_now().await;
-            if refused { Err(Refusal { code: "session-full", message: "too many".to_owned() }) } else { Ok(()) }
+            if refused { Err(IntakeError { code: "session-full", message: "too many".to_owned() }) } else { Ok(()) }
         })
     }
 }
 
 /// The channel between a caller and a host, both played by the test.
-struct Wire {
-    stdio: Stdio,
-    started: JoinHandle<Result<(), ChannelError>>,
-    taken: mpsc::UnboundedReceiver<Inbound>,
+struct StdioHarness {
+    stdio: StdioChannel,
+    channel_task: JoinHandle<Result<(), ChannelError>>,
+    submitted: mpsc::UnboundedReceiver<InboundEvent>,
     input: Option<PipeWriter>,
     output: Option<Lines<BufReader<PipeReader>>>,
 }
 
-impl Wire {
+impl StdioHarness {
     fn new() -> Self {
         let (read, input) = pipe().unwrap();
         let (output, write) = pipe().unwrap();
         let hint = |code: &str| if code == "line-not-json" { "mend it" } else { "" };
-        let streams = Streams { input: Box::new(read), output: Box::new(write) };
-        let stdio = Stdio::new(streams, Options { max_line_bytes: LIMIT, hint });
+        let streams = StdioStreams { input: Box::new(read), output: Box::new(write) };
+        let stdio = StdioChannel::new(streams, Options { max_line_bytes: TEST_LINE_LIMIT_BYTES, hint });
         let (send, taken) = mpsc::unbounded_channel();
         let started = tokio::spawn({
             let stdio = stdio.clone();
-            async move { stdio.start(Arc::new(Taker(send))).await }
+            async move { stdio.start(Arc::new(RecordingGateway(send))).await }
         });
         let output = Some(BufReader::new(output).lines());
-        let mut wire = Self { stdio, started, taken, input: Some(input), output };
-        assert_eq!(wire.line(), json!({"ready": true}));
+        let mut wire = Self { stdio, channel_task: started, submitted: taken, input: Some(input), output };
+        assert_eq!(wire.read_line(), json!({"ready": true}));
         wire
     }
 
@@ -62,28 +62,34 @@ impl Wire {
         self.input.as_mut().unwrap().write_all(bytes.as_ref()).unwrap();
     }
 
-    fn ask(&mut self, line: &Value) {
+    fn write_json(&mut self, line: &Value) {
         self.write(format!("{line}\n"));
     }
 
     /// The next line of the output. It blocks, so the channel needs a thread beside the test's.
-    fn line(&mut self) -> Value {
+    fn read_line(&mut self) -> Value {
         let line = tokio::task::block_in_place(|| self.output.as_mut().unwrap().next());
         serde_json::from_str(&line.unwrap().unwrap()).unwrap()
     }
 
-    async fn taken(&mut self) -> Inbound {
-        self.taken.recv().await.unwrap()
+    async fn submitted(&mut self) -> InboundEvent {
+        self.submitted.recv().await.unwrap()
     }
 
-    async fn answer(&self, event: &Inbound, outcome: Outcome) -> Result<(), ChannelError> {
+    async fn answer(&self, event: &InboundEvent, outcome: Outcome) -> Result<(), ChannelError> {
         let session = event.session_id.clone().unwrap();
-        let answer =
-            Answer { event: event.clone(), session, outcome, run_id: None, messages: Vec::new(), duplicate: false };
-        self.stdio.answer(&answer).await
+        let answer = ChannelReply {
+            event: event.clone(),
+            session,
+            outcome,
+            run_id: None,
+            messages: Vec::new(),
+            is_duplicate: false,
+        };
+        self.stdio.reply(&answer).await
     }
 
-    async fn reply(&self, event: &Inbound, text: &str) {
+    async fn reply(&self, event: &InboundEvent, text: &str) {
         self.answer(event, Outcome::Replied { text: text.to_owned() }).await.unwrap();
     }
 
@@ -91,36 +97,39 @@ impl Wire {
         self.input = None;
     }
 
-    async fn ended(self) -> Result<(), ChannelError> {
-        self.started.await.unwrap()
+    async fn wait_ended(self) -> Result<(), ChannelError> {
+        self.channel_task.await.unwrap()
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn c06_a_line_is_answered_under_its_id() {
-    let mut wire = Wire::new();
-    wire.ask(&json!({"id": {"n": 1}, "session": "s", "text": "hello"}));
-    let event = wire.taken().await;
+    let mut wire = StdioHarness::new();
+    wire.write_json(&json!({"id": {"n": 1}, "session": "s", "text": "hello"}));
+    let event = wire.submitted().await;
     assert_eq!((event.chat_id().as_str(), event.input.plain_text()), ("s", "hello"));
     wire.reply(&event, "hi\nthere").await;
-    assert_eq!(wire.line(), json!({"id": {"n": 1}, "session": "s", "text": "hi\nthere", "outcome": "replied"}));
+    assert_eq!(wire.read_line(), json!({"id": {"n": 1}, "session": "s", "text": "hi\nthere", "outcome": "replied"}));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn c06_a_line_whose_end_cannot_be_recorded_hears_so_and_is_answered_later() {
-    let mut wire = Wire::new();
-    wire.ask(&json!({"id": 1, "session": "s", "text": "hello"}));
-    let event = wire.taken().await;
-    let why = Refusal { code: "disk-full", message: "no room".to_owned() };
-    wire.stdio.delayed(&event, &why).await.unwrap();
-    assert_eq!(wire.line(), json!({"id": 1, "session": "s", "delayed": {"code": "disk-full", "message": "no room"}}));
+    let mut wire = StdioHarness::new();
+    wire.write_json(&json!({"id": 1, "session": "s", "text": "hello"}));
+    let event = wire.submitted().await;
+    let why = IntakeError { code: "disk-full", message: "no room".to_owned() };
+    wire.stdio.notify_delayed(&event, &why).await.unwrap();
+    assert_eq!(
+        wire.read_line(),
+        json!({"id": 1, "session": "s", "delayed": {"code": "disk-full", "message": "no room"}})
+    );
     wire.reply(&event, "hi").await;
-    assert_eq!(wire.line()["outcome"], "replied");
+    assert_eq!(wire.read_line()["outcome"], "replied");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn c06_every_outcome_is_told() {
-    let mut wire = Wire::new();
+    let mut wire = StdioHarness::new();
     let run_id = RunId::new("run-1");
     let outcomes = [
         (
@@ -133,197 +142,200 @@ async fn c06_every_outcome_is_told() {
         (Outcome::Folded { run_id }, json!({"outcome": "folded", "text": "", "run_id": "run-1"})),
     ];
     for (outcome, mut told) in outcomes {
-        wire.ask(&json!({"id": 1, "session": "s", "text": "hello"}));
-        let event = wire.taken().await;
+        wire.write_json(&json!({"id": 1, "session": "s", "text": "hello"}));
+        let event = wire.submitted().await;
         wire.answer(&event, outcome).await.unwrap();
         told["id"] = json!(1);
         told["session"] = json!("s");
-        assert_eq!(wire.line(), told);
+        assert_eq!(wire.read_line(), told);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn x03_an_answer_given_again_says_so_and_names_its_run() {
-    let mut wire = Wire::new();
-    wire.ask(&json!({"id": 2, "session": "s", "text": "hello", "event_id": "e"}));
-    let event = wire.taken().await;
-    let answer = Answer {
+    let mut wire = StdioHarness::new();
+    wire.write_json(&json!({"id": 2, "session": "s", "text": "hello", "event_id": "e"}));
+    let event = wire.submitted().await;
+    let answer = ChannelReply {
         session: "s".into(),
         outcome: Outcome::Replied { text: "then".to_owned() },
         run_id: Some("run-1".into()),
-        messages: vec![Outbound::reply_to(&event, "s".into(), "then")],
-        duplicate: true,
+        messages: vec![OutboundMessage::reply_to(&event, "s".into(), "then")],
+        is_duplicate: true,
         event,
     };
-    wire.stdio.answer(&answer).await.unwrap();
+    wire.stdio.reply(&answer).await.unwrap();
     let told =
         json!({"id": 2, "session": "s", "text": "then", "outcome": "replied", "run_id": "run-1", "duplicate": true});
-    assert_eq!(wire.line(), told);
+    assert_eq!(wire.read_line(), told);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn c06_stream_events_come_only_where_they_are_asked_for() {
-    let mut wire = Wire::new();
-    wire.ask(&json!({"id": "quiet", "session": "a", "text": "hello"}));
-    wire.ask(&json!({"id": "loud", "session": "b", "text": "hello", "stream": true}));
+    let mut wire = StdioHarness::new();
+    wire.write_json(&json!({"id": "quiet", "session": "a", "text": "hello"}));
+    wire.write_json(&json!({"id": "loud", "session": "b", "text": "hello", "stream": true}));
     for _ in 0..2 {
-        let event = wire.taken().await;
-        wire.stdio.on_event(&StreamEvent::text("hi"), &event).await.unwrap();
+        let event = wire.submitted().await;
+        wire.stdio.on_stream_event(&StreamEvent::text("hi"), &event).await.unwrap();
         wire.reply(&event, "hi").await;
     }
-    assert_eq!(wire.line()["id"], "quiet");
+    assert_eq!(wire.read_line()["id"], "quiet");
     let event = json!({"type": "text", "delta": "hi"});
-    assert_eq!(wire.line(), json!({"id": "loud", "session": "b", "event": event}));
-    assert_eq!(wire.line()["outcome"], "replied");
+    assert_eq!(wire.read_line(), json!({"id": "loud", "session": "b", "event": event}));
+    assert_eq!(wire.read_line()["outcome"], "replied");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn c06_a_message_that_answers_no_line_has_no_outcome() {
-    let mut wire = Wire::new();
+    let mut wire = StdioHarness::new();
     let event = capstan_protocol::Event::message("elsewhere", "1", "x");
-    wire.stdio.send(&Outbound::notice(&event, "s".into(), "by the way")).await.unwrap();
-    assert_eq!(wire.line(), json!({"id": null, "session": "s", "text": "by the way", "kind": "notice"}));
+    wire.stdio.send(&OutboundMessage::notice(&event, "s".into(), "by the way")).await.unwrap();
+    assert_eq!(wire.read_line(), json!({"id": null, "session": "s", "text": "by the way", "kind": "notice"}));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn c06_a_line_that_cannot_be_accepted_is_told_with_its_number_and_reading_goes_on() {
-    let mut wire = Wire::new();
+    let mut wire = StdioHarness::new();
     wire.write("\nno json\n");
     let error = json!({"code": "line-not-json", "message": "the line is not valid JSON: expected ident at column 2"});
     let mut told = json!({"id": null, "line": 2, "error": error});
     told["error"]["hint"] = json!("mend it");
-    assert_eq!(wire.line(), told);
-    wire.ask(&json!({"id": 3, "session": "s", "text": "refuse me"}));
-    assert_eq!(wire.line(), json!({"id": 3, "line": 3, "error": {"code": "session-full", "message": "too many"}}));
-    wire.write(format!("{}\n", "x".repeat(LIMIT + 1)));
-    assert_eq!(wire.line()["error"]["code"], "line-too-long");
+    assert_eq!(wire.read_line(), told);
+    wire.write_json(&json!({"id": 3, "session": "s", "text": "refuse me"}));
+    assert_eq!(wire.read_line(), json!({"id": 3, "line": 3, "error": {"code": "session-full", "message": "too many"}}));
+    wire.write(format!("{}\n", "x".repeat(TEST_LINE_LIMIT_BYTES + 1)));
+    assert_eq!(wire.read_line()["error"]["code"], "line-too-long");
     wire.write(r#"{"id":5,"session":"s","text":"without an end of the line"}"#);
     wire.end_input();
-    let event = wire.taken().await;
+    let event = wire.submitted().await;
     wire.reply(&event, "taken").await;
-    assert_eq!(wire.line()["text"], "taken");
-    wire.ended().await.unwrap();
+    assert_eq!(wire.read_line()["text"], "taken");
+    wire.wait_ended().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn c06_reading_does_not_wait_for_turns_and_keeps_their_order() {
-    let mut wire = Wire::new();
+    let mut wire = StdioHarness::new();
     for n in 0..500 {
-        wire.ask(&json!({"id": n, "session": format!("s{}", n % 7), "text": "hello"}));
+        wire.write_json(&json!({"id": n, "session": format!("s{}", n % 7), "text": "hello"}));
     }
     for n in 0..500 {
-        assert_eq!(wire.taken().await.chat_id().as_str(), format!("s{}", n % 7));
+        assert_eq!(wire.submitted().await.chat_id().as_str(), format!("s{}", n % 7));
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn c06_reading_stops_while_too_many_lines_are_unanswered() {
-    const AT_MOST: usize = 4096;
-    const MORE: usize = 300;
-    let mut wire = Wire::new();
+    const MAX_UNANSWERED_LINES: usize = 4096;
+    const EXTRA_LINES: usize = 300;
+    let mut wire = StdioHarness::new();
     let mut input = wire.input.take().unwrap();
     let writing = std::thread::spawn(move || {
-        for n in 0..AT_MOST + MORE {
+        for n in 0..MAX_UNANSWERED_LINES + EXTRA_LINES {
             writeln!(input, "{}", json!({"id": n, "session": "s", "text": "hello"})).unwrap();
         }
     });
     let mut unanswered = VecDeque::new();
-    for _ in 0..AT_MOST {
-        unanswered.push_back(wire.taken().await);
+    for _ in 0..MAX_UNANSWERED_LINES {
+        unanswered.push_back(wire.submitted().await);
     }
-    for _ in 0..MORE {
-        assert!(wire.taken.is_empty(), "as many as may be are unanswered");
+    for _ in 0..EXTRA_LINES {
+        assert!(wire.submitted.is_empty(), "as many as may be are unanswered");
         let event = unanswered.pop_front().unwrap();
         wire.reply(&event, "ok").await;
-        wire.line();
-        unanswered.push_back(wire.taken().await);
+        wire.read_line();
+        unanswered.push_back(wire.submitted().await);
     }
     writing.join().unwrap();
     drop(unanswered);
-    wire.ended().await.unwrap();
+    wire.wait_ended().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn c06_the_end_of_input_waits_for_what_is_unanswered() {
-    let mut wire = Wire::new();
-    wire.ask(&json!({"id": 1, "session": "a", "text": "hello"}));
-    wire.ask(&json!({"id": 2, "session": "b", "text": "hello"}));
+    let mut wire = StdioHarness::new();
+    wire.write_json(&json!({"id": 1, "session": "a", "text": "hello"}));
+    wire.write_json(&json!({"id": 2, "session": "b", "text": "hello"}));
     wire.end_input();
-    let (first, second) = (wire.taken().await, wire.taken().await);
+    let (first, second) = (wire.submitted().await, wire.submitted().await);
     wire.reply(&second, "two").await;
-    assert!(!wire.started.is_finished(), "one is unanswered");
+    assert!(!wire.channel_task.is_finished(), "one is unanswered");
     wire.reply(&first, "one").await;
-    assert_eq!((wire.line()["id"].clone(), wire.line()["id"].clone()), (json!(2), json!(1)));
-    wire.ended().await.unwrap();
+    assert_eq!((wire.read_line()["id"].clone(), wire.read_line()["id"].clone()), (json!(2), json!(1)));
+    wire.wait_ended().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn x03_an_event_that_is_gone_without_an_answer_holds_nothing_up() {
-    let mut wire = Wire::new();
-    wire.ask(&json!({"id": 1, "session": "a", "text": "hello"}));
+    let mut wire = StdioHarness::new();
+    wire.write_json(&json!({"id": 1, "session": "a", "text": "hello"}));
     wire.end_input();
-    drop(wire.taken().await);
-    wire.ended().await.unwrap();
+    drop(wire.submitted().await);
+    wire.wait_ended().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn c01_a_channel_that_is_stopped_reads_no_more_and_answers_what_it_accepted() {
-    let mut wire = Wire::new();
-    wire.ask(&json!({"id": 1, "session": "a", "text": "hello"}));
-    let event = wire.taken().await;
+    let mut wire = StdioHarness::new();
+    wire.write_json(&json!({"id": 1, "session": "a", "text": "hello"}));
+    let event = wire.submitted().await;
     wire.stdio.stop().await.unwrap();
     // Its thread may still read this one, but nobody takes it.
-    wire.ask(&json!({"id": 2, "session": "a", "text": "too late"}));
-    assert!(!wire.started.is_finished());
+    wire.write_json(&json!({"id": 2, "session": "a", "text": "too late"}));
+    assert!(!wire.channel_task.is_finished());
     wire.reply(&event, "in time").await;
-    assert_eq!(wire.line()["text"], "in time");
-    assert!(wire.taken.try_recv().is_err());
-    wire.ended().await.unwrap();
+    assert_eq!(wire.read_line()["text"], "in time");
+    assert!(wire.submitted.try_recv().is_err());
+    wire.wait_ended().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn x03_when_nobody_reads_any_more_it_takes_no_input_and_says_that_answers_are_hopeless() {
-    let mut wire = Wire::new();
-    wire.ask(&json!({"id": 1, "session": "a", "text": "hello"}));
-    wire.ask(&json!({"id": 2, "session": "b", "text": "hello"}));
-    let (first, second) = (wire.taken().await, wire.taken().await);
+    let mut wire = StdioHarness::new();
+    wire.write_json(&json!({"id": 1, "session": "a", "text": "hello"}));
+    wire.write_json(&json!({"id": 2, "session": "b", "text": "hello"}));
+    let (first, second) = (wire.submitted().await, wire.submitted().await);
     wire.output = None;
     let outcome = || Outcome::Replied { text: "hi".to_owned() };
-    assert_eq!(wire.answer(&first, outcome()).await.unwrap_err().fate, Fate::Hopeless);
-    assert_eq!(wire.answer(&second, outcome()).await.unwrap_err().fate, Fate::Hopeless);
+    assert_eq!(wire.answer(&first, outcome()).await.unwrap_err().kind, ChannelErrorKind::Permanent);
+    assert_eq!(wire.answer(&second, outcome()).await.unwrap_err().kind, ChannelErrorKind::Permanent);
     // The input is still open: it is the output that ends the channel.
     assert!(wire.input.is_some());
-    assert_eq!(wire.started.await.unwrap().unwrap_err().fate, Fate::Hopeless);
+    assert_eq!(wire.channel_task.await.unwrap().unwrap_err().kind, ChannelErrorKind::Permanent);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn x03_when_nobody_reads_for_a_while_reading_stops_and_goes_on_afterwards() {
-    const LINES: usize = 4000;
-    let mut wire = Wire::new();
+    const INVALID_LINE_COUNT: usize = 4000;
+    let mut wire = StdioHarness::new();
     let mut input = wire.input.take().unwrap();
     let writing = std::thread::spawn(move || {
-        for n in 0..LINES {
+        for n in 0..INVALID_LINE_COUNT {
             // Each is told why it cannot be used, and nobody reads that yet.
             writeln!(input, "no json {n}").unwrap();
         }
         writeln!(input, "{}", json!({"id": "last", "session": "s", "text": "hello"})).unwrap();
     });
-    for n in 1..=LINES {
+    for n in 1..=INVALID_LINE_COUNT {
         // What is told fits neither into the pipe nor into the queue before it.
-        assert!(n > LINES / 2 || wire.taken.is_empty(), "the last line is not taken before there is room");
-        assert_eq!(wire.line()["line"], n);
+        assert!(
+            n > INVALID_LINE_COUNT / 2 || wire.submitted.is_empty(),
+            "the last line is not taken before there is room"
+        );
+        assert_eq!(wire.read_line()["line"], n);
     }
-    let event = wire.taken().await;
+    let event = wire.submitted().await;
     wire.reply(&event, "hi").await;
-    assert_eq!(wire.line()["id"], "last");
+    assert_eq!(wire.read_line()["id"], "last");
     writing.join().unwrap();
-    wire.ended().await.unwrap();
+    wire.wait_ended().await.unwrap();
 }
 
 /// A stream that takes nothing, until it is dropped.
-struct Blocked(std::sync::mpsc::Receiver<()>);
+struct BlockedWriter(std::sync::mpsc::Receiver<()>);
 
-impl std::io::Write for Blocked {
+impl std::io::Write for BlockedWriter {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         let _ended = self.0.recv();
         Ok(bytes.len())
@@ -338,34 +350,36 @@ impl std::io::Write for Blocked {
 async fn x03_a_reader_that_does_not_read_does_not_hold_up_the_end_once_it_is_stopped() {
     let (_held, blocked) = std::sync::mpsc::channel();
     let line = json!({"id": 1, "session": "a", "text": "hello"}).to_string();
-    let streams = Streams { input: Box::new(std::io::Cursor::new(line)), output: Box::new(Blocked(blocked)) };
-    let stdio = Stdio::new(streams, Options { max_line_bytes: LIMIT, hint: |_| "" });
+    let streams =
+        StdioStreams { input: Box::new(std::io::Cursor::new(line)), output: Box::new(BlockedWriter(blocked)) };
+    let stdio = StdioChannel::new(streams, Options { max_line_bytes: TEST_LINE_LIMIT_BYTES, hint: |_| "" });
     let (send, mut taken) = mpsc::unbounded_channel();
     let started = tokio::spawn({
         let stdio = stdio.clone();
-        async move { stdio.start(Arc::new(Taker(send))).await }
+        async move { stdio.start(Arc::new(RecordingGateway(send))).await }
     });
     let event = taken.recv().await.unwrap();
     let outcome = Outcome::Replied { text: "unread".to_owned() };
-    let answer = Answer { event, session: "a".into(), outcome, run_id: None, messages: Vec::new(), duplicate: false };
+    let answer =
+        ChannelReply { event, session: "a".into(), outcome, run_id: None, messages: Vec::new(), is_duplicate: false };
     stdio.stop().await.unwrap();
     let begun = tokio::time::Instant::now();
     for _ in 0..20 {
-        assert_eq!(stdio.answer(&answer).await.unwrap_err().fate, Fate::Hopeless);
+        assert_eq!(stdio.reply(&answer).await.unwrap_err().kind, ChannelErrorKind::Permanent);
     }
-    assert!(begun.elapsed() < 2 * super::UNREAD, "not for each of them: {:?}", begun.elapsed());
-    assert_eq!(started.await.unwrap().unwrap_err().fate, Fate::Hopeless);
+    assert!(begun.elapsed() < 2 * super::STALLED_READER_TIMEOUT, "not for each of them: {:?}", begun.elapsed());
+    assert_eq!(started.await.unwrap().unwrap_err().kind, ChannelErrorKind::Permanent);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn c06_a_channel_that_does_not_listen_sends_nothing_and_reads_nothing() {
     let (read, mut input) = pipe().unwrap();
     let (_output, write) = pipe().unwrap();
-    let streams = Streams { input: Box::new(read.try_clone().unwrap()), output: Box::new(write) };
-    let stdio = Stdio::new(streams, Options { max_line_bytes: LIMIT, hint: |_| "" });
+    let streams = StdioStreams { input: Box::new(read.try_clone().unwrap()), output: Box::new(write) };
+    let stdio = StdioChannel::new(streams, Options { max_line_bytes: TEST_LINE_LIMIT_BYTES, hint: |_| "" });
     let event = capstan_protocol::Event::message("stdio", "1", "x");
-    let sent = stdio.send(&Outbound::reply_to(&event, "s".into(), "hi")).await;
-    assert_eq!(sent.unwrap_err().fate, Fate::Hopeless);
+    let sent = stdio.send(&OutboundMessage::reply_to(&event, "s".into(), "hi")).await;
+    assert_eq!(sent.unwrap_err().kind, ChannelErrorKind::Permanent);
     input.write_all(b"mine\n").unwrap();
     assert_eq!(BufReader::new(read).lines().next().unwrap().unwrap(), "mine");
 }

@@ -1,17 +1,17 @@
 //! `capstan bindings`.
 
-use capstan_host::bindings::{Choice, Unreadable};
-use capstan_host::{BindingError, Bindings, Clock};
-use capstan_protocol::{Binding, BindingId, Event, Filter};
+use capstan_host::bindings::{BindingChoice, UnreadableBinding};
+use capstan_host::{BindingError, BindingStore, Clock};
+use capstan_protocol::{Binding, BindingId, Event, EventFilter};
 use capstan_tape::TapeAddress;
 use clap::Subcommand;
 use serde_json::{Value, json};
 
-use super::document::Document;
-use super::tape::source::Scope;
-use super::{plain, print, print_json, print_lines, runners};
-use crate::command_line::Context;
-use crate::{Exit, Failure, builder};
+use super::document::InputDocument;
+use super::tape::source::HomeTapes;
+use super::{print, print_json, print_lines, replace_control_chars, runners};
+use crate::command_line::CommandContext;
+use crate::{CliExitCode, CommandError, builder};
 
 #[derive(Subcommand)]
 pub(crate) enum BindingsCommand {
@@ -56,28 +56,28 @@ pub(crate) enum BindingsCommand {
     },
 }
 
-pub(crate) async fn run(context: Context<'_>, command: BindingsCommand) -> Result<(), Failure> {
+pub(crate) async fn run(context: CommandContext<'_>, command: BindingsCommand) -> Result<(), CommandError> {
     let reads =
         matches!(command, BindingsCommand::List { .. } | BindingsCommand::Show { .. } | BindingsCommand::DryRun { .. });
-    let scope = if reads { Scope::new(&context) } else { Scope::beginning(&context) };
-    let done = work(&scope, command).await;
+    let scope = if reads { HomeTapes::new(&context) } else { HomeTapes::creating_home(&context) };
+    let done = execute(&scope, command).await;
     scope.close().await?;
     done
 }
 
-async fn work(scope: &Scope<'_>, command: BindingsCommand) -> Result<(), Failure> {
-    let workspace = scope.workspace().await?;
-    let system = TapeAddress { workspace: workspace.clone(), session: capstan_host::SYSTEM.into() };
-    let bindings = Bindings::new(scope.tapes()?.clone(), Clock::system(), system)
-        .with_channels(builder::channels(&scope.context.hooks()));
-    let runners = runners::known(scope.context);
+async fn execute(scope: &HomeTapes<'_>, command: BindingsCommand) -> Result<(), CommandError> {
+    let workspace = scope.workspace_id().await?;
+    let system = TapeAddress { workspace: workspace.clone(), session: capstan_host::SYSTEM_SESSION.into() };
+    let bindings = BindingStore::new(scope.tapes()?.clone(), Clock::system(), system)
+        .with_channels(builder::provided_channels(&scope.context.build_hooks()));
+    let runners = runners::known_runners(scope.context);
     match command {
         BindingsCommand::List { json } => list(&bindings, json).await,
         BindingsCommand::Show { binding } => print_json(&bindings.get(&BindingId::new(binding)).await?),
         BindingsCommand::Set { file } => {
-            let binding: Binding = Document::read(&file)?.toml_or_json("binding-invalid")?;
+            let binding: Binding = InputDocument::read(&file)?.parse_toml_or_json("binding-invalid")?;
             bindings.save(&binding, &runners).await?;
-            print(&format!("binding {} is saved{}", binding.binding_id, in_force(&binding)))
+            print(&format!("binding {} is saved{}", binding.binding_id, enabled_suffix(&binding)))
         }
         BindingsCommand::Enable { binding } => {
             bindings.set_enabled(&BindingId::new(&binding), true, &runners).await?;
@@ -92,43 +92,46 @@ async fn work(scope: &Scope<'_>, command: BindingsCommand) -> Result<(), Failure
             print(&format!("binding {binding} is removed"))
         }
         BindingsCommand::DryRun { file, json } => {
-            let event = Document::read(&file)?.envelope()?;
+            let event = InputDocument::read(&file)?.parse_envelope()?;
             let event = Event { workspace_id: event.workspace_id.or(Some(workspace)), ..event };
             let choice = bindings.dry_run(&event).await?;
-            if json { print_json(&choice) } else { print_lines(explained(&choice)) }
+            if json { print_json(&choice) } else { print_lines(format_choice(&choice)) }
         }
     }
 }
 
-async fn list(bindings: &Bindings, as_json: bool) -> Result<(), Failure> {
+async fn list(bindings: &BindingStore, as_json: bool) -> Result<(), CommandError> {
     let (all, unreadable) = (bindings.all().await?, bindings.unreadable().await?);
     if as_json {
-        let told = |binding: &Unreadable| json!({ "binding_id": binding.binding_id, "unreadable": binding.reason });
+        let told =
+            |binding: &UnreadableBinding| json!({ "binding_id": binding.binding_id, "unreadable": binding.reason });
         let all: Vec<Value> = all.iter().map(|binding| json!(binding)).chain(unreadable.iter().map(told)).collect();
         return print_json(&all);
     }
-    let told = |binding: &Unreadable| plain(&format!("{}  cannot be read: {}", binding.binding_id, binding.reason));
-    print_lines(all.iter().map(line).chain(unreadable.iter().map(told)))
+    let told = |binding: &UnreadableBinding| {
+        replace_control_chars(&format!("{}  cannot be read: {}", binding.binding_id, binding.reason))
+    };
+    print_lines(all.iter().map(format_binding).chain(unreadable.iter().map(told)))
 }
 
-fn in_force(binding: &Binding) -> &'static str {
+fn enabled_suffix(binding: &Binding) -> &'static str {
     if binding.enabled { " and in force" } else { ", out of force" }
 }
 
-fn line(binding: &Binding) -> String {
+fn format_binding(binding: &Binding) -> String {
     let state = if binding.enabled { "on " } else { "off" };
     let types = if binding.event_types.is_empty() { "*".to_owned() } else { binding.event_types.join(",") };
     let mut words =
         format!("{}  {state}  {}  {types}  {}", binding.binding_id, binding.runner_id, json!(binding.scope));
     if !binding.filters.is_empty() {
-        let filters: Vec<String> = binding.filters.iter().map(condition).collect();
+        let filters: Vec<String> = binding.filters.iter().map(format_filter).collect();
         words.extend(["  if ", &filters.join(" and ")]);
     }
-    plain(&words)
+    replace_control_chars(&words)
 }
 
 /// A filter as it is read.
-fn condition(filter: &Filter) -> String {
+fn format_filter(filter: &EventFilter) -> String {
     let field = &filter.field;
     let one_of = (!filter.one_of.is_empty()).then(|| format!("{field} is one of {}", json!(filter.one_of)));
     let contains = filter.contains.as_ref().map(|text| format!("{field} contains {text:?}"));
@@ -137,18 +140,18 @@ fn condition(filter: &Filter) -> String {
     conditions.join(" and ")
 }
 
-fn explained(choice: &Choice) -> Vec<String> {
+fn format_choice(choice: &BindingChoice) -> Vec<String> {
     let winner = choice.binding_id.as_ref().map_or("none", BindingId::as_str);
     let mut lines = vec![format!("{winner}: {}", choice.reason)];
     lines.extend(choice.losers.iter().map(|loser| format!("  not {}: {}", loser.binding_id, loser.reason)));
-    lines.iter().map(|line| plain(line)).collect()
+    lines.iter().map(|line| replace_control_chars(line)).collect()
 }
 
-impl From<BindingError> for Failure {
+impl From<BindingError> for CommandError {
     fn from(error: BindingError) -> Self {
         match error {
             BindingError::Store(error) => error.into(),
-            error => Self::new(error.code(), error.to_string(), Exit::Usage),
+            error => Self::new(error.code(), error.to_string(), CliExitCode::Usage),
         }
     }
 }

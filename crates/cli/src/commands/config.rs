@@ -1,13 +1,13 @@
 //! `capstan config show`.
 
 use super::{print, print_json};
-use crate::command_line::Context;
-use crate::{Failure, builder};
+use crate::command_line::CommandContext;
+use crate::{CommandError, builder};
 
-pub(crate) fn config_show(context: &Context<'_>, json: bool) -> Result<(), Failure> {
-    let shown = context.config.shown();
-    for line in context.config.unprovided_channels(&builder::channels(&context.hooks())) {
-        complain!("warning: {line}");
+pub(crate) fn show_config(context: &CommandContext<'_>, json: bool) -> Result<(), CommandError> {
+    let shown = context.config.list_settings();
+    for line in context.config.unprovided_channels(&builder::provided_channels(&context.build_hooks())) {
+        stderr_line!("warning: {line}");
     }
     if json {
         return print_json(&shown);

@@ -6,28 +6,28 @@ use capstan_protocol::Event;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::once::Once;
-use crate::{Exit, Failure};
+use super::unique_keys::UniqueKeysValue;
+use crate::{CliExitCode, CommandError};
 
 /// The largest document that is read.
-const MOST_BYTES: u64 = 16 * 1024 * 1024;
+const MAX_DOCUMENT_BYTES: u64 = 16 * 1024 * 1024;
 /// How much of what a parser says is shown: it may repeat a line of the document, which can be all of it.
-const MOST_SAID: usize = 1000;
+const MAX_PARSE_ERROR_CHARS: usize = 1000;
 
 /// A document as text.
-pub(super) struct Document {
+pub(super) struct InputDocument {
     /// Where it came from, for people.
-    place: String,
+    source: String,
     text: String,
 }
 
-impl Document {
+impl InputDocument {
     /// Reads a file, or the standard input where `-` is given.
-    pub(super) fn read(path: &str) -> Result<Self, Failure> {
+    pub(super) fn read(path: &str) -> Result<Self, CommandError> {
         let place = if path == "-" { "the standard input".to_owned() } else { path.to_owned() };
         let failed = |detail: &str| {
-            let failure = Failure::new("input-invalid", format!("{place} {detail}"), Exit::Usage);
-            failure.hinted("give the path of a text file in UTF-8, or - to read the standard input")
+            let failure = CommandError::new("input-invalid", format!("{place} {detail}"), CliExitCode::Usage);
+            failure.with_hint("give the path of a text file in UTF-8, or - to read the standard input")
         };
         let source: Box<dyn std::io::Read> = if path == "-" {
             Box::new(std::io::stdin().lock())
@@ -35,10 +35,10 @@ impl Document {
             Box::new(std::fs::File::open(path).map_err(|error| failed(&format!("cannot be read: {error}")))?)
         };
         let mut bytes = Vec::new();
-        let read = source.take(MOST_BYTES + 1).read_to_end(&mut bytes);
+        let read = source.take(MAX_DOCUMENT_BYTES + 1).read_to_end(&mut bytes);
         read.map_err(|error| failed(&format!("cannot be read: {error}")))?;
-        if bytes.len() as u64 > MOST_BYTES {
-            return Err(failed(&format!("has more than {MOST_BYTES} bytes")));
+        if bytes.len() as u64 > MAX_DOCUMENT_BYTES {
+            return Err(failed(&format!("has more than {MAX_DOCUMENT_BYTES} bytes")));
         }
         let text = String::from_utf8(bytes).map_err(|_| failed("is not valid UTF-8"))?;
         if text.contains('\0') {
@@ -47,57 +47,57 @@ impl Document {
         if text.trim().is_empty() {
             return Err(failed("is empty"));
         }
-        Ok(Self { place, text })
+        Ok(Self { source: place, text })
     }
 
     /// A document that was given as a text.
-    pub(super) fn of_text(place: &str, text: &str) -> Self {
-        Self { place: place.to_owned(), text: text.to_owned() }
+    pub(super) fn from_text(place: &str, text: &str) -> Self {
+        Self { source: place.to_owned(), text: text.to_owned() }
     }
 
     /// What it says, in JSON.
-    pub(super) fn json<T: DeserializeOwned>(&self, code: &str) -> Result<T, Failure> {
+    pub(super) fn parse_json<T: DeserializeOwned>(&self, code: &str) -> Result<T, CommandError> {
         serde_json::from_str(&self.text).map_err(|error| {
             let begins = if error.is_data() { "" } else { "it is not JSON: " };
-            self.refused(code, &format!("{begins}{error}"))
+            self.invalid_error(code, &format!("{begins}{error}"))
         })
     }
 
     /// What it says, in TOML, or in JSON where it is an object of that.
-    pub(super) fn toml_or_json<T: DeserializeOwned>(&self, code: &str) -> Result<T, Failure> {
+    pub(super) fn parse_toml_or_json<T: DeserializeOwned>(&self, code: &str) -> Result<T, CommandError> {
         let text = self.text.trim_start();
         if text.starts_with('{') {
-            return self.json(code);
+            return self.parse_json(code);
         }
         // A list of JSON reads as the name of a table in TOML, and what is said of that helps nobody.
         if text.starts_with('[') && serde_json::from_str::<Value>(text).is_ok() {
-            return Err(self.refused(code, "it is a list in JSON, and not an object"));
+            return Err(self.invalid_error(code, "it is a list in JSON, and not an object"));
         }
         toml::from_str(&self.text).map_err(|error| {
             let mut said = error.to_string();
-            if said.len() > MOST_SAID {
+            if said.len() > MAX_PARSE_ERROR_CHARS {
                 let before = error.span().and_then(|span| self.text.get(..span.start)).unwrap_or_default();
                 said = format!("line {}: {}", before.matches('\n').count() + 1, error.message());
             }
-            self.refused(code, said.trim_end())
+            self.invalid_error(code, said.trim_end())
         })
     }
 
     /// What it says in JSON, whatever that is. What is given twice is refused.
-    pub(super) fn value(&self, code: &str) -> Result<Value, Failure> {
-        self.json::<Once>(code).map(|once| once.0)
+    pub(super) fn parse_unique_json(&self, code: &str) -> Result<Value, CommandError> {
+        self.parse_json::<UniqueKeysValue>(code).map(|once| once.0)
     }
 
     /// The event whose envelope it is.
-    pub(super) fn envelope(&self) -> Result<Event, Failure> {
-        Event::from_envelope(self.value("envelope-invalid")?)
-            .map_err(|error| self.refused("envelope-invalid", &error.to_string()))
+    pub(super) fn parse_envelope(&self) -> Result<Event, CommandError> {
+        Event::from_envelope(self.parse_unique_json("envelope-invalid")?)
+            .map_err(|error| self.invalid_error("envelope-invalid", &error.to_string()))
     }
 
     /// What is wrong with it. What is repeated of it must not drive a terminal.
-    fn refused(&self, code: &str, detail: &str) -> Failure {
+    fn invalid_error(&self, code: &str, detail: &str) -> CommandError {
         let is_plain = |character: &char| !character.is_control() || *character == '\n';
-        let detail: String = detail.chars().filter(is_plain).take(MOST_SAID).collect();
-        Failure::new(code, format!("{}: {detail}", self.place), Exit::Usage)
+        let detail: String = detail.chars().filter(is_plain).take(MAX_PARSE_ERROR_CHARS).collect();
+        CommandError::new(code, format!("{}: {detail}", self.source), CliExitCode::Usage)
     }
 }

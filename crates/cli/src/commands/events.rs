@@ -1,16 +1,16 @@
 //! `capstan events`.
 
-use capstan_channels::{Cli, Printer};
-use capstan_hooks::{Deadlines, Inbound};
-use capstan_host::{Host, QueryError};
+use capstan_channels::{CliChannel, CliPrinter};
+use capstan_hooks::{HookDeadlines, InboundEvent};
+use capstan_host::{Host, LangBotQueryError};
 use capstan_protocol::Event;
 use clap::Subcommand;
 use serde_json::Value;
 
-use super::document::Document;
-use super::served::{Printed, check_channel, end, serve};
-use crate::command_line::Context;
-use crate::{Exit, Failure, builder};
+use super::document::InputDocument;
+use super::serve_one::{PrintMode, check_channel, finish_command, serve_event};
+use crate::command_line::CommandContext;
+use crate::{CliExitCode, CommandError, builder};
 
 #[derive(Subcommand)]
 pub(crate) enum EventsCommand {
@@ -32,42 +32,44 @@ pub(crate) enum EventsCommand {
 }
 
 /// What was given.
-enum Fed {
+enum CliEventInput {
     Event(Box<Event>),
     Query(Value),
 }
 
-impl From<QueryError> for Failure {
-    fn from(error: QueryError) -> Self {
+impl From<LangBotQueryError> for CommandError {
+    fn from(error: LangBotQueryError) -> Self {
         match error {
-            QueryError::Binding(error) => error.into(),
-            QueryError::Invalid(_) => Self::new(error.code(), error.to_string(), Exit::Usage),
+            LangBotQueryError::Binding(error) => error.into(),
+            LangBotQueryError::Invalid(_) => Self::new(error.code(), error.to_string(), CliExitCode::Usage),
         }
     }
 }
 
-pub(crate) async fn run(context: Context<'_>, command: EventsCommand) -> Result<(), Failure> {
+pub(crate) async fn run(context: CommandContext<'_>, command: EventsCommand) -> Result<(), CommandError> {
     let fed = match command {
         EventsCommand::Send { file } => {
-            let mut event = Document::read(&file)?.envelope()?;
-            event.delivery.output_channel.get_or_insert_with(|| Cli::NAME.into());
-            Fed::Event(Box::new(event))
+            let mut event = InputDocument::read(&file)?.parse_envelope()?;
+            event.delivery.output_channel.get_or_insert_with(|| CliChannel::CHANNEL_NAME.into());
+            CliEventInput::Event(Box::new(event))
         }
-        EventsCommand::Query { file } => Fed::Query(Document::read(&file)?.value("query-invalid")?),
+        EventsCommand::Query { file } => {
+            CliEventInput::Query(InputDocument::read(&file)?.parse_unique_json("query-invalid")?)
+        }
     };
-    let cli = Cli::new(Printer::silent());
-    let hooks = context.capstan.hooks(&context.config, &cli, Deadlines::default());
-    if let Fed::Event(event) = &fed
+    let cli = CliChannel::new(CliPrinter::silent());
+    let hooks = context.capstan.build_hooks(&context.config, &cli, HookDeadlines::default());
+    if let CliEventInput::Event(event) = &fed
         && let Some(channel) = &event.delivery.output_channel
     {
         check_channel(&hooks, channel)?;
     }
-    let (store, owner) = builder::open_home(&context.config)?;
-    let settings = builder::settings(&context.config, context.workspace, owner);
+    let (store, owner) = builder::open_home_store(&context.config)?;
+    let settings = builder::host_options(&context.config, context.workspace, owner);
     let host = Host::start(hooks, store, settings).await?;
     let inbound = match fed {
-        Fed::Event(event) => Inbound::new(*event),
-        Fed::Query(query) => match host.query(query, &Cli::NAME.into()) {
+        CliEventInput::Event(event) => InboundEvent::new(*event),
+        CliEventInput::Query(query) => match host.map_langbot_query(query, &CliChannel::CHANNEL_NAME.into()) {
             Ok(inbound) => inbound,
             Err(error) => {
                 host.stop().await?;
@@ -75,5 +77,5 @@ pub(crate) async fn run(context: Context<'_>, command: EventsCommand) -> Result<
             }
         },
     };
-    end(serve(host, inbound).await?, cli.take_notices(), Printed::Json)
+    finish_command(serve_event(host, inbound).await?, cli.take_notices(), PrintMode::Json)
 }

@@ -4,24 +4,24 @@ use capstan_hooks::HookListing;
 use serde_json::{Value, json};
 
 use super::{print, print_json};
-use crate::Failure;
-use crate::command_line::Context;
+use crate::CommandError;
+use crate::command_line::CommandContext;
 
-pub(crate) fn hooks(context: &Context<'_>, as_json: bool) -> Result<(), Failure> {
-    let runtime = context.hooks();
-    let listing = runtime.registry().listing();
-    let failures = runtime.registry().failures();
+pub(crate) fn list_hooks(context: &CommandContext<'_>, as_json: bool) -> Result<(), CommandError> {
+    let runtime = context.build_hooks();
+    let listing = runtime.registry().hook_listings();
+    let failures = runtime.registry().load_failures();
     if as_json {
         let failed = failures.iter().map(|failure| json!({ "plugin": failure.plugin, "reason": failure.reason }));
         return print_json(&json!({
-            "hooks": listing.iter().map(in_json).collect::<Vec<_>>(),
+            "hooks": listing.iter().map(hook_to_json).collect::<Vec<_>>(),
             "failed_plugins": failed.collect::<Vec<_>>(),
         }));
     }
     for hook in &listing {
         let plugins: Vec<&str> = hook.implementors.iter().map(|one| one.plugin.as_str()).collect();
         let plugins = if plugins.is_empty() { "-".to_owned() } else { plugins.join(", ") };
-        let (point, waits) = (hook.point, if hook.point.synchronous { "sync" } else { "async" });
+        let (point, waits) = (hook.point, if hook.point.is_synchronous { "sync" } else { "async" });
         let aggregation = point.aggregation.to_string();
         print(&format!("{:22} {aggregation:20} {waits:5}  {:14} {plugins}", point.name, point.phase.to_string()))?;
     }
@@ -31,13 +31,13 @@ pub(crate) fn hooks(context: &Context<'_>, as_json: bool) -> Result<(), Failure>
     Ok(())
 }
 
-fn in_json(hook: &HookListing) -> Value {
+fn hook_to_json(hook: &HookListing) -> Value {
     let plugins = hook.implementors.iter().map(|one| json!({ "plugin": one.plugin, "arguments": one.arguments }));
     json!({
         "hook": hook.point.name,
         "aggregation": hook.point.aggregation.to_string(),
         "phase": hook.point.phase.to_string(),
-        "synchronous": hook.point.synchronous,
+        "synchronous": hook.point.is_synchronous,
         "plugins": plugins.collect::<Vec<_>>(),
     })
 }

@@ -9,9 +9,9 @@ use capstan_host::BindingError;
 use capstan_protocol::{Descriptor, RunnerId};
 use clap::Subcommand;
 
-use super::{plain, print_json, print_lines};
-use crate::Failure;
-use crate::command_line::Context;
+use super::{print_json, print_lines, replace_control_chars};
+use crate::CommandError;
+use crate::command_line::CommandContext;
 
 #[derive(Subcommand)]
 pub(crate) enum RunnersCommand {
@@ -29,21 +29,22 @@ pub(crate) enum RunnersCommand {
 }
 
 /// What every runner says of itself.
-pub(super) fn known(context: &Context<'_>) -> Vec<Descriptor> {
-    provided(&context.hooks())
+pub(super) fn known_runners(context: &CommandContext<'_>) -> Vec<Descriptor> {
+    provided_runners(&context.build_hooks())
 }
 
 /// What every runner of these hooks says of itself.
-pub(super) fn provided(hooks: &HookRuntime) -> Vec<Descriptor> {
-    let runners = hooks.provided::<ProvideRunners, Arc<dyn Runner>>(|runner| runner.descriptor().id.to_string());
+pub(super) fn provided_runners(hooks: &HookRuntime) -> Vec<Descriptor> {
+    let runners =
+        hooks.collect_provided::<ProvideRunners, Arc<dyn Runner>>(|runner| runner.descriptor().id.to_string());
     runners.iter().map(|runner| runner.descriptor()).collect()
 }
 
-pub(crate) fn run(context: &Context<'_>, command: RunnersCommand) -> Result<(), Failure> {
-    let runners = known(context);
+pub(crate) fn run(context: &CommandContext<'_>, command: RunnersCommand) -> Result<(), CommandError> {
+    let runners = known_runners(context);
     match command {
         RunnersCommand::List { json: true } => print_json(&runners),
-        RunnersCommand::List { json: false } => print_lines(runners.iter().map(line)),
+        RunnersCommand::List { json: false } => print_lines(runners.iter().map(format_runner)),
         RunnersCommand::Show { runner } => {
             if let Some(found) = runners.iter().find(|known| known.id.as_str() == runner) {
                 return print_json(found);
@@ -53,7 +54,7 @@ pub(crate) fn run(context: &Context<'_>, command: RunnersCommand) -> Result<(), 
     }
 }
 
-fn line(runner: &Descriptor) -> String {
+fn format_runner(runner: &Descriptor) -> String {
     let about = runner.description.as_ref().map(|text| format!(": {}", text.text("en"))).unwrap_or_default();
-    plain(&format!("{}  {}{about}", runner.id, runner.label.text("en")))
+    replace_control_chars(&format!("{}  {}{about}", runner.id, runner.label.text("en")))
 }

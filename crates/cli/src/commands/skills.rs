@@ -1,12 +1,12 @@
 //! `capstan skills list`, `show`, `check`.
 
-use capstan_agent::skills::{Found, Invalid, Skill};
+use capstan_agent::skills::{InvalidSkill, Skill, SkillCatalog};
 use clap::Subcommand;
 use serde_json::{Value, json};
 
-use super::{plain, print, print_json, print_lines};
-use crate::command_line::Context;
-use crate::{Exit, Failure};
+use super::{print, print_json, print_lines, replace_control_chars};
+use crate::command_line::CommandContext;
+use crate::{CliExitCode, CommandError};
 
 #[derive(Subcommand)]
 pub(crate) enum SkillsCommand {
@@ -34,64 +34,68 @@ pub(crate) enum SkillsCommand {
     },
 }
 
-pub(crate) fn run(context: &Context<'_>, command: SkillsCommand) -> Result<(), Failure> {
+pub(crate) fn run(context: &CommandContext<'_>, command: SkillsCommand) -> Result<(), CommandError> {
     let found = context.config.tools.skills.find(&context.workspace);
     match command {
-        SkillsCommand::List { json } => list(&found, json),
+        SkillsCommand::List { json } => list_skills(&found, json),
         SkillsCommand::Show { name, json } => {
-            let skill = found.skill(&name).ok_or_else(|| unknown(&name, &found))?;
+            let skill = found.skill(&name).ok_or_else(|| unknown_skill_error(&name, &found))?;
             if json {
-                return print_json(&in_json(skill, Some(&skill.body)));
+                return print_json(&skill_to_json(skill, Some(&skill.body)));
             }
-            print_lines(skill.body.lines().map(plain))
+            print_lines(skill.body.lines().map(replace_control_chars))
         }
-        SkillsCommand::Check { json } => check(&found, json),
+        SkillsCommand::Check { json } => check_skills(&found, json),
     }
 }
 
-fn list(found: &Found, json: bool) -> Result<(), Failure> {
+fn list_skills(found: &SkillCatalog, json: bool) -> Result<(), CommandError> {
     if json {
-        return print_json(&found.skills.iter().map(|skill| in_json(skill, None)).collect::<Vec<_>>());
+        return print_json(&found.skills.iter().map(|skill| skill_to_json(skill, None)).collect::<Vec<_>>());
     }
     let width = found.skills.iter().map(|skill| skill.name.len()).max().unwrap_or_default();
     print_lines(found.skills.iter().map(|skill| {
         let (name, origin) = (&skill.name, skill.origin.as_str());
-        plain(&format!("{name:width$}  {origin:9}  {}", skill.description))
+        replace_control_chars(&format!("{name:width$}  {origin:9}  {}", skill.description))
     }))?;
     if !found.invalid.is_empty() {
-        complain!("note: {} not used; `capstan skills check` says why", found.invalid.len());
+        stderr_line!("note: {} not used; `capstan skills check` says why", found.invalid.len());
     }
     Ok(())
 }
 
-fn check(found: &Found, json: bool) -> Result<(), Failure> {
+fn check_skills(found: &SkillCatalog, json: bool) -> Result<(), CommandError> {
     if json {
         print_json(&json!({
             "valid": found.skills.iter().map(|skill| &skill.name).collect::<Vec<_>>(),
-            "invalid": found.invalid.iter().map(wrong).collect::<Vec<_>>(),
+            "invalid": found.invalid.iter().map(invalid_skill_to_json).collect::<Vec<_>>(),
         }))?;
     } else if found.invalid.is_empty() {
         print(&format!("all {} skills are valid", found.skills.len()))?;
     } else {
-        print_lines(found.invalid.iter().map(|one| plain(&format!("{}: {}", one.path.display(), one.reason))))?;
+        print_lines(
+            found.invalid.iter().map(|one| replace_control_chars(&format!("{}: {}", one.path.display(), one.reason))),
+        )?;
     }
     match found.invalid.len() {
         0 => Ok(()),
-        1 => Err(Failure::new("skill-invalid", "a skill is not used", Exit::Failed)),
-        count => Err(Failure::new("skill-invalid", format!("{count} skills are not used"), Exit::Failed)),
+        1 => Err(CommandError::new("skill-invalid", "a skill is not used", CliExitCode::Failed)),
+        count => Err(CommandError::new("skill-invalid", format!("{count} skills are not used"), CliExitCode::Failed)),
     }
 }
 
-fn unknown(name: &str, found: &Found) -> Failure {
+fn unknown_skill_error(name: &str, found: &SkillCatalog) -> CommandError {
     let is_invalid =
-        |one: &&Invalid| one.path.parent().and_then(|folder| folder.file_name()).is_some_and(|it| it == name);
+        |one: &&InvalidSkill| one.path.parent().and_then(|folder| folder.file_name()).is_some_and(|it| it == name);
     match found.invalid.iter().find(is_invalid) {
-        Some(one) => Failure::new("skill-invalid", format!("{}: {}", one.path.display(), one.reason), Exit::Usage),
-        None => Failure::new("skill-unknown", format!("there is no skill {name:?}"), Exit::Usage),
+        Some(one) => {
+            CommandError::new("skill-invalid", format!("{}: {}", one.path.display(), one.reason), CliExitCode::Usage)
+        }
+        None => CommandError::new("skill-unknown", format!("there is no skill {name:?}"), CliExitCode::Usage),
     }
 }
 
-fn in_json(skill: &Skill, body: Option<&String>) -> Value {
+fn skill_to_json(skill: &Skill, body: Option<&String>) -> Value {
     let mut object = json!({
         "name": skill.name,
         "description": skill.description,
@@ -104,6 +108,6 @@ fn in_json(skill: &Skill, body: Option<&String>) -> Value {
     object
 }
 
-fn wrong(one: &Invalid) -> Value {
+fn invalid_skill_to_json(one: &InvalidSkill) -> Value {
     json!({ "path": one.path, "origin": one.origin.as_str(), "reason": one.reason })
 }

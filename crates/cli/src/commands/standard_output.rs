@@ -4,13 +4,13 @@ use std::io;
 
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat, stat};
 
-use crate::{Exit, Failure};
+use crate::{CliExitCode, CommandError};
 
 /// Refuses to go on where nobody can be told anything: this process was started with its standard output closed.
-pub(super) fn check() -> Result<(), Failure> {
+pub(super) fn check_open() -> Result<(), CommandError> {
     if is_closed().unwrap_or(false) {
         let message = "the standard output is closed, and the answers of the channel stdio go there";
-        return Err(Failure::new("output-closed", message, Exit::Usage));
+        return Err(CommandError::new("output-closed", message, CliExitCode::Usage));
     }
     Ok(())
 }

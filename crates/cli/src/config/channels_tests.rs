@@ -1,31 +1,32 @@
 use std::time::Duration;
 
-use capstan_hooks::contracts::{Debounce, Intake};
+use capstan_hooks::contracts::{DebounceOptions, IntakeOptions};
 use capstan_protocol::AdmissionMode;
 
-use super::{ConfigError, Place};
+use super::{ConfigError, ConfigFixture};
 
 /// What is set for the channel `stdio`.
-fn intake(place: &Place) -> Intake {
+fn stdio_intake(place: &ConfigFixture) -> IntakeOptions {
     place.load().unwrap().intakes.get(&"stdio".into()).copied().unwrap_or_default()
 }
 
 #[test]
 fn c03_c04_what_is_set_for_a_channel_goes_over_the_layer_before_it() {
-    let place = Place::new();
+    let place = ConfigFixture::new();
     assert_eq!(place.load().unwrap().intakes.len(), 0, "it is left to the channels");
     let place = place.home("[channels.stdio]\nadmission = 'steer'\ndebounce_seconds = 2\nactive_window_seconds = 60.5");
     let seconds = Duration::from_secs_f64;
-    let debounce = Debounce { quiet: seconds(2.0), max_wait: seconds(10.0), active_window: Some(seconds(60.5)) };
-    assert_eq!(intake(&place), Intake { admission: Some(AdmissionMode::Steer), debounce: Some(debounce) });
+    let debounce =
+        DebounceOptions { quiet_period: seconds(2.0), max_wait: seconds(10.0), active_window: Some(seconds(60.5)) };
+    assert_eq!(stdio_intake(&place), IntakeOptions { admission: Some(AdmissionMode::Steer), debounce: Some(debounce) });
     let place = place.workspace("capstan.toml", "[channels.stdio]\ndebounce_seconds = 0.5");
     let place = place.workspace(".env", "CAPSTAN_CHANNELS__STDIO__MAX_WAIT_SECONDS=3");
     let place = place.variable("CAPSTAN_CHANNELS__STDIO__ADMISSION", "drop");
-    let debounce = Debounce { quiet: seconds(0.5), max_wait: seconds(3.0), ..debounce };
-    assert_eq!(intake(&place), Intake { admission: Some(AdmissionMode::Drop), debounce: Some(debounce) });
-    assert_eq!(place.shown("channels.stdio.admission").origin, "environment CAPSTAN_CHANNELS__STDIO__ADMISSION");
-    assert!(place.shown("channels.stdio.debounce_seconds").origin.ends_with("capstan.toml"));
-    assert!(place.shown("channels.stdio.max_wait_seconds").origin.ends_with("/.env"));
+    let debounce = DebounceOptions { quiet_period: seconds(0.5), max_wait: seconds(3.0), ..debounce };
+    assert_eq!(stdio_intake(&place), IntakeOptions { admission: Some(AdmissionMode::Drop), debounce: Some(debounce) });
+    assert_eq!(place.setting("channels.stdio.admission").origin, "environment CAPSTAN_CHANNELS__STDIO__ADMISSION");
+    assert!(place.setting("channels.stdio.debounce_seconds").origin.ends_with("capstan.toml"));
+    assert!(place.setting("channels.stdio.max_wait_seconds").origin.ends_with("/.env"));
 }
 
 #[test]
@@ -42,27 +43,27 @@ fn c03_a_debounce_that_makes_no_sense_is_refused() {
         "active_window_seconds = 5",
         "admission = 'process'",
     ] {
-        let refused = Place::new().home(&format!("[channels.stdio]\n{settings}")).load();
+        let refused = ConfigFixture::new().home(&format!("[channels.stdio]\n{settings}")).load();
         assert!(matches!(refused, Err(ConfigError::Invalid { .. })), "{settings}: {refused:?}");
     }
     for broken in ["channels = 3", "[channels]\nstdio = 3", "[channels.stdio]\nadmission = true"] {
-        assert!(matches!(Place::new().home(broken).load(), Err(ConfigError::Broken { .. })), "{broken}");
+        assert!(matches!(ConfigFixture::new().home(broken).load(), Err(ConfigError::Malformed { .. })), "{broken}");
     }
 }
 
 #[test]
 fn c04_what_does_not_exist_is_refused_with_what_is_nearest() {
-    let key = Place::new().home("[channels.stdio]\ndebounce_second = 2").load().unwrap_err().to_string();
+    let key = ConfigFixture::new().home("[channels.stdio]\ndebounce_second = 2").load().unwrap_err().to_string();
     assert!(key.contains("channels.stdio.debounce_second\"") && key.contains("mean \"debounce_seconds\""), "{key}");
-    let mode = Place::new().variable("CAPSTAN_CHANNELS__STDIO__ADMISSION", "folow_up").load().unwrap_err();
+    let mode = ConfigFixture::new().variable("CAPSTAN_CHANNELS__STDIO__ADMISSION", "folow_up").load().unwrap_err();
     assert!(mode.to_string().contains("did you mean \"follow_up\"?"), "{mode}");
-    let table = Place::new().home("[channel.stdio]\nadmission = 'steer'").load().unwrap_err().to_string();
+    let table = ConfigFixture::new().home("[channel.stdio]\nadmission = 'steer'").load().unwrap_err().to_string();
     assert!(table.contains("did you mean \"channels\"?"), "{table}");
     let known = ["cli".into(), "stdio".into()];
-    let unknown = Place::new().home("[channels.sdtio]\nadmission = 'steer'").load().unwrap();
+    let unknown = ConfigFixture::new().home("[channels.sdtio]\nadmission = 'steer'").load().unwrap();
     let unknown = unknown.unprovided_channels(&known).join("\n");
     assert!(unknown.contains("config.toml sets channels.sdtio") && unknown.contains("channels.stdio\"?"), "{unknown}");
-    let variable = Place::new().variable("CAPSTAN_CHANNELS__STDIO__ADMISION", "steer");
+    let variable = ConfigFixture::new().variable("CAPSTAN_CHANNELS__STDIO__ADMISION", "steer");
     assert_eq!(variable.load().unwrap().unknown_variables(), ["CAPSTAN_CHANNELS__STDIO__ADMISION"]);
     assert_eq!(variable.load().unwrap().unprovided_channels(&known), [""; 0]);
 }

@@ -8,7 +8,7 @@ pub enum ConfigError {
     NoHome,
     /// What should be the home is something else.
     #[error("the home {path} is not a directory")]
-    HomeIsNoDirectory {
+    HomeNotDirectory {
         /// What is there.
         path: String,
     },
@@ -22,7 +22,7 @@ pub enum ConfigError {
     },
     /// What lies where a file should is not to be read.
     #[error("{path} is not read: {reason}")]
-    Unfit {
+    UnusableFile {
         /// The file.
         path: String,
         /// What it is.
@@ -30,14 +30,14 @@ pub enum ConfigError {
     },
     /// A file is not what it should be.
     #[error("{path} is not valid: {detail}")]
-    Broken {
+    Malformed {
         /// The file.
         path: String,
         /// What is wrong, with its line.
         detail: String,
     },
     /// A file sets something that does not exist.
-    #[error("{path} sets {key:?}, which does not exist{}", nearest_words(.nearest.as_deref()))]
+    #[error("{path} sets {key:?}, which does not exist{}", format_suggestion(.nearest.as_deref()))]
     UnknownKey {
         /// The file or variable.
         path: String,
@@ -68,7 +68,7 @@ pub enum ConfigError {
     },
     /// A workspace sets more than its user has.
     #[error("{origin} sets {key} to {value}, and a workspace may only lower it: it is {limit}")]
-    Raised {
+    LimitRaised {
         /// The setting.
         key: String,
         /// What the workspace sets.
@@ -80,7 +80,7 @@ pub enum ConfigError {
     },
 }
 
-pub(super) fn nearest_words(nearest: Option<&str>) -> String {
+pub(super) fn format_suggestion(nearest: Option<&str>) -> String {
     nearest.map(|name| format!(" (did you mean {name:?}?)")).unwrap_or_default()
 }
 

@@ -4,27 +4,27 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::ConfigError;
-use super::key::Workspace;
-use super::layer::Layers;
-use super::tables::{Form, Table, TableKey};
-use super::tools::path;
+use super::key::WorkspaceRule;
+use super::layer::ConfigLayers;
+use super::tables::{ConfigTable, TableKey, ValueForm};
+use super::tools::expand_path;
 
-const PATH: &str = "path";
-const DESCRIPTION: &str = "description";
+const PATH_FIELD: &str = "path";
+const DESCRIPTION_FIELD: &str = "description";
 
 /// The table of all knowledge bases.
-pub(super) static TABLE: Table = Table {
+pub(super) static KNOWLEDGE_TABLE: ConfigTable = ConfigTable {
     name: "knowledge",
-    of: ("knowledge bases", "docs"),
-    keys: &[TableKey::new(PATH, Form::Text), TableKey::new(DESCRIPTION, Form::Text)],
-    required: Some(PATH),
-    is_name,
+    kind_and_example: ("knowledge bases", "docs"),
+    keys: &[TableKey::new(PATH_FIELD, ValueForm::Text), TableKey::new(DESCRIPTION_FIELD, ValueForm::Text)],
+    required: Some(PATH_FIELD),
+    is_name: is_valid_name,
     name_rule: "must have 1 to 64 letters, digits and - _ .",
-    spelled: str::to_owned,
-    workspace: Workspace::MayNot,
+    canonical_name: str::to_owned,
+    workspace: WorkspaceRule::Forbidden,
 };
 /// How long a name may be.
-const LONGEST_NAME: usize = 64;
+const MAX_KNOWLEDGE_NAME_LEN: usize = 64;
 
 /// A folder that agents can be allowed to search.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,22 +37,24 @@ pub struct KnowledgeConfig {
     pub path: PathBuf,
 }
 
-fn is_name(name: &str) -> bool {
+fn is_valid_name(name: &str) -> bool {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
-    (1..=LONGEST_NAME).contains(&name.len()) && name.chars().all(is_plain)
+    (1..=MAX_KNOWLEDGE_NAME_LEN).contains(&name.len()) && name.chars().all(is_plain)
 }
 
 /// The knowledge bases that are set, by name; `~` is the user's own folder.
-pub(super) fn bases(layers: &Layers, user: Option<&Path>) -> Result<Vec<KnowledgeConfig>, ConfigError> {
-    let names: BTreeSet<String> = layers.settings(&TABLE).into_iter().map(|setting| setting.of).collect();
+pub(super) fn knowledge_bases(layers: &ConfigLayers, user: Option<&Path>) -> Result<Vec<KnowledgeConfig>, ConfigError> {
+    let names: BTreeSet<String> =
+        layers.table_settings(&KNOWLEDGE_TABLE).into_iter().map(|setting| setting.item).collect();
     let base = |name: String| {
-        let key = |key| TABLE.name_of(&name, key);
-        let description = layers.text(&key(DESCRIPTION));
-        let Some(text) = layers.text(&key(PATH)) else {
-            let reason = format!("it means nothing without {}", key(PATH));
-            return Err(layers.invalid(&key(DESCRIPTION), &reason));
+        let key = |key| KNOWLEDGE_TABLE.setting_name(&name, key);
+        let description = layers.text(&key(DESCRIPTION_FIELD));
+        let Some(text) = layers.text(&key(PATH_FIELD)) else {
+            let reason = format!("it means nothing without {}", key(PATH_FIELD));
+            return Err(layers.invalid_error(&key(DESCRIPTION_FIELD), &reason));
         };
-        let path = path(text, user).ok_or_else(|| layers.invalid(&key(PATH), "it must begin with / or ~/"))?;
+        let path = expand_path(text, user)
+            .ok_or_else(|| layers.invalid_error(&key(PATH_FIELD), "it must begin with / or ~/"))?;
         Ok(KnowledgeConfig { description: description.unwrap_or_else(|| name.clone()), name, path })
     };
     names.into_iter().map(base).collect()

@@ -1,8 +1,8 @@
-use super::{ConfigError, Place};
+use super::{ConfigError, ConfigFixture};
 
 #[test]
 fn k04_knowledge_bases_are_folders_with_names() {
-    let place = Place::new().home(
+    let place = ConfigFixture::new().home(
         "[knowledge.docs]\npath = '~/docs'\ndescription = 'the handbook'\n\n[knowledge.team-notes]\npath = '/srv/notes'",
     );
     let place = place.variable("HOME", "/home/me").variable("CAPSTAN_KNOWLEDGE__FAQ__PATH", "/srv/faq");
@@ -17,7 +17,7 @@ fn k04_knowledge_bases_are_folders_with_names() {
             ("team-notes", "/srv/notes", "team-notes"),
         ]
     );
-    assert_eq!(place.shown("knowledge.docs.description").value.as_deref(), Some("the handbook"));
+    assert_eq!(place.setting("knowledge.docs.description").value.as_deref(), Some("the handbook"));
 }
 
 #[test]
@@ -32,16 +32,16 @@ fn k04_a_knowledge_base_that_makes_no_sense_is_refused() {
         ("[knowledge.docs]\npat = '/srv'", "path"),
         ("[knowledge.'a b']\npath = '/srv'", "letters, digits"),
     ] {
-        let error = Place::new().home(text).load().unwrap_err().to_string();
+        let error = ConfigFixture::new().home(text).load().unwrap_err().to_string();
         assert!(error.contains(words), "{text}: {error}");
     }
 }
 
 #[test]
 fn x06_a_workspace_opens_no_folder_as_knowledge() {
-    let place = Place::new().workspace("capstan.toml", "[knowledge.mine]\npath = '/etc'");
+    let place = ConfigFixture::new().workspace("capstan.toml", "[knowledge.mine]\npath = '/etc'");
     let error = place.load().unwrap_err();
     assert!(matches!(&error, ConfigError::Untrusted { key, .. } if key == "knowledge.mine.path"), "{error}");
-    let place = Place::new().workspace(".env", "CAPSTAN_KNOWLEDGE__MINE__PATH=/etc");
+    let place = ConfigFixture::new().workspace(".env", "CAPSTAN_KNOWLEDGE__MINE__PATH=/etc");
     assert!(matches!(place.load().unwrap_err(), ConfigError::Untrusted { .. }));
 }

@@ -5,21 +5,21 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use super::key::{Workspace, find, nearest};
-use super::tables::{Setting, TABLES, Table};
-use super::{ConfigError, KEYS, Shown, models, read};
+use super::key::{WorkspaceRule, find_key, nearest_name};
+use super::tables::{CONFIG_TABLES, ConfigTable, TableSetting};
+use super::{CONFIG_KEYS, ConfigError, SettingListing, file_reader, models};
 
 /// The prefix of settings in the environment.
-const PREFIX: &str = "CAPSTAN_";
+const ENV_PREFIX: &str = "CAPSTAN_";
 /// Variables with the prefix that are no settings of this kind.
-const OTHER_VARIABLES: &[&str] = &["CAPSTAN_HOME", "CAPSTAN_LOG"];
+const NON_SETTING_VARIABLES: &[&str] = &["CAPSTAN_HOME", "CAPSTAN_LOG"];
 
 /// What is shown in place of a secret.
-const MASKED: &str = "********";
+const CONFIG_SECRET_MASK: &str = "********";
 
 /// Where a value came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Origin {
+pub enum SettingOrigin {
     /// Nobody set it.
     Default,
     /// The file of the home.
@@ -29,12 +29,12 @@ pub enum Origin {
     /// The `.env` of the workspace.
     DotEnv(PathBuf),
     /// A variable in which people keep such a thing for other programs too.
-    Usual(String),
+    ProviderVariable(String),
     /// The environment.
     Environment(String),
 }
 
-impl Origin {
+impl SettingOrigin {
     /// Whoever can write to the workspace can set it.
     fn is_workspace(&self) -> bool {
         matches!(self, Self::WorkspaceFile(_) | Self::DotEnv(_))
@@ -46,76 +46,82 @@ impl Origin {
     }
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for SettingOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => f.write_str("default"),
             Self::HomeFile(path) | Self::WorkspaceFile(path) | Self::DotEnv(path) => write!(f, "{}", path.display()),
-            Self::Usual(name) | Self::Environment(name) => write!(f, "environment {name}"),
+            Self::ProviderVariable(name) | Self::Environment(name) => write!(f, "environment {name}"),
         }
     }
 }
 
 /// One layer.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Layer {
-    values: BTreeMap<String, (String, Origin)>,
+pub(super) struct ConfigLayer {
+    values: BTreeMap<String, (String, SettingOrigin)>,
     unknown: Vec<String>,
 }
 
-impl Layer {
+impl ConfigLayer {
     pub(super) fn defaults() -> Self {
-        let values =
-            KEYS.iter().filter_map(|key| Some((key.name.to_owned(), (key.default?.to_owned(), Origin::Default))));
+        let values = CONFIG_KEYS
+            .iter()
+            .filter_map(|key| Some((key.name.to_owned(), (key.default?.to_owned(), SettingOrigin::Default))));
         Self { values: values.collect(), unknown: Vec::new() }
     }
 
     /// What the usual variables of providers say.
-    pub(super) fn usual(environment: &[(String, String)]) -> Self {
-        let settings = models::of_usual_variables(environment).into_iter();
-        let values = settings.map(|(key, value, name)| (key, (value, Origin::Usual(name))));
+    pub(super) fn from_provider_variables(environment: &[(String, String)]) -> Self {
+        let settings = models::provider_variable_settings(environment).into_iter();
+        let values = settings.map(|(key, value, name)| (key, (value, SettingOrigin::ProviderVariable(name))));
         Self { values: values.collect(), unknown: Vec::new() }
     }
 
     /// A TOML file of the home; one that is not there sets nothing.
-    pub(super) fn of_home(path: &Path) -> Result<Self, ConfigError> {
-        match read::of_home(path)? {
-            Some(text) => Self::of_text(path, &text, Origin::HomeFile),
+    pub(super) fn from_home_file(path: &Path) -> Result<Self, ConfigError> {
+        match file_reader::read_home_file(path)? {
+            Some(text) => Self::from_text(path, &text, SettingOrigin::HomeFile),
             None => Ok(Self::default()),
         }
     }
 
     /// A TOML file of a workspace; one that is not there sets nothing.
-    pub(super) fn of_workspace(workspace: &Path, name: &str) -> Result<Self, ConfigError> {
-        match read::of_workspace(workspace, name)? {
-            Some(text) => Self::of_text(&workspace.join(name), &text, Origin::WorkspaceFile),
+    pub(super) fn from_workspace_file(workspace: &Path, name: &str) -> Result<Self, ConfigError> {
+        match file_reader::read_workspace_file(workspace, name)? {
+            Some(text) => Self::from_text(&workspace.join(name), &text, SettingOrigin::WorkspaceFile),
             None => Ok(Self::default()),
         }
     }
 
     /// A TOML file with this text.
-    pub(super) fn of_text(path: &Path, text: &str, origin: fn(PathBuf) -> Origin) -> Result<Self, ConfigError> {
+    pub(super) fn from_text(
+        path: &Path,
+        text: &str,
+        origin: fn(PathBuf) -> SettingOrigin,
+    ) -> Result<Self, ConfigError> {
         let name = path.display().to_string();
-        let broken = |detail: String| ConfigError::Broken { path: name.clone(), detail };
-        let table: toml::Table = text.parse().map_err(|error: toml::de::Error| broken(where_and_what(text, &error)))?;
+        let broken = |detail: String| ConfigError::Malformed { path: name.clone(), detail };
+        let table: toml::Table =
+            text.parse().map_err(|error: toml::de::Error| broken(describe_toml_error(text, &error)))?;
         let mut layer = Self::default();
         for (key, value) in table {
-            if let Some(table) = TABLES.into_iter().find(|table| table.name == key) {
-                for (setting, text) in table.of_file(&name, value)? {
+            if let Some(table) = CONFIG_TABLES.into_iter().find(|table| table.name == key) {
+                for (setting, text) in table.parse_file_table(&name, value)? {
                     layer.values.insert(setting.to_string(), (text, origin(path.to_owned())));
                 }
                 continue;
             }
-            let Some(known) = find(&key) else {
-                let names = KEYS.iter().map(|key| key.name).chain(TABLES.map(|table| table.name));
-                let nearest = nearest(&key, names).map(str::to_owned);
+            let Some(known) = find_key(&key) else {
+                let names = CONFIG_KEYS.iter().map(|key| key.name).chain(CONFIG_TABLES.map(|table| table.name));
+                let nearest = nearest_name(&key, names).map(str::to_owned);
                 return Err(ConfigError::UnknownKey { path: name, key, nearest });
             };
             let text = match value {
                 toml::Value::String(text) => text,
                 toml::Value::Integer(number) => number.to_string(),
                 toml::Value::Boolean(flag) => flag.to_string(),
-                toml::Value::Array(entries) if known.list && entries.iter().all(toml::Value::is_str) => {
+                toml::Value::Array(entries) if known.is_list && entries.iter().all(toml::Value::is_str) => {
                     entries.iter().filter_map(toml::Value::as_str).collect::<Vec<_>>().join(",")
                 }
                 _ => return Err(broken(format!("{key} must be a text or a number"))),
@@ -126,44 +132,46 @@ impl Layer {
     }
 
     /// The `.env` file of a workspace. Only its `CAPSTAN_*` lines are read: the rest belongs to others, in whatever form.
-    pub(super) fn dotenv(workspace: &Path, name: &str) -> Result<Self, ConfigError> {
-        let Some(text) = read::of_workspace(workspace, name)? else { return Ok(Self::default()) };
+    pub(super) fn from_dotenv(workspace: &Path, name: &str) -> Result<Self, ConfigError> {
+        let Some(text) = file_reader::read_workspace_file(workspace, name)? else { return Ok(Self::default()) };
         let path = workspace.join(name);
         let name = path.display().to_string();
         let mut variables = Vec::new();
         for (index, line) in text.lines().enumerate() {
             let line = line.trim_start();
-            if !line.strip_prefix("export ").unwrap_or(line).trim_start().starts_with(PREFIX) {
+            if !line.strip_prefix("export ").unwrap_or(line).trim_start().starts_with(ENV_PREFIX) {
                 continue;
             }
             // The parser's own error quotes the line, which may hold a secret: only its place is told.
-            let broken =
-                |_| ConfigError::Broken { path: name.clone(), detail: format!("line {} is not KEY=VALUE", index + 1) };
+            let broken = |_| ConfigError::Malformed {
+                path: name.clone(),
+                detail: format!("line {} is not KEY=VALUE", index + 1),
+            };
             for pair in dotenvy::from_read_iter(line.as_bytes()) {
                 variables.push(pair.map_err(broken)?);
             }
         }
-        Ok(Self::variables(variables, |_| Origin::DotEnv(path.clone())))
+        Ok(Self::from_variables(variables, |_| SettingOrigin::DotEnv(path.clone())))
     }
 
-    pub(super) fn environment(variables: Vec<(String, String)>) -> Self {
-        Self::variables(variables, |name| Origin::Environment(name.to_owned()))
+    pub(super) fn from_environment(variables: Vec<(String, String)>) -> Self {
+        Self::from_variables(variables, |name| SettingOrigin::Environment(name.to_owned()))
     }
 
-    fn variables(variables: Vec<(String, String)>, origin: impl Fn(&str) -> Origin) -> Self {
+    fn from_variables(variables: Vec<(String, String)>, origin: impl Fn(&str) -> SettingOrigin) -> Self {
         let mut layer = Self::default();
         for (name, value) in variables {
-            let Some(key) = name.strip_prefix(PREFIX) else { continue };
+            let Some(key) = name.strip_prefix(ENV_PREFIX) else { continue };
             let key = key.to_lowercase();
-            let of_table = Setting::of_variable(&key).map(|setting| setting.to_string());
-            let key = of_table.or_else(|| find(&key).map(|key| key.name.to_owned()));
+            let of_table = TableSetting::from_variable(&key).map(|setting| setting.to_string());
+            let key = of_table.or_else(|| find_key(&key).map(|key| key.name.to_owned()));
             match key {
                 // An empty variable is how a shell says "not set".
                 Some(_) if value.is_empty() => {}
                 Some(key) => {
                     layer.values.insert(key, (value, origin(&name)));
                 }
-                None if OTHER_VARIABLES.contains(&name.as_str()) => {}
+                None if NON_SETTING_VARIABLES.contains(&name.as_str()) => {}
                 None => layer.unknown.push(name),
             }
         }
@@ -171,7 +179,7 @@ impl Layer {
     }
 }
 
-fn where_and_what(text: &str, error: &toml::de::Error) -> String {
+fn describe_toml_error(text: &str, error: &toml::de::Error) -> String {
     let line = error.span().map(|span| text[..span.start.min(text.len())].lines().count().max(1));
     match line {
         Some(line) => format!("line {line}: {}", error.message()),
@@ -180,7 +188,7 @@ fn where_and_what(text: &str, error: &toml::de::Error) -> String {
 }
 
 /// The password in an address, if it is one and has one.
-fn password(address: &str) -> Option<&str> {
+fn url_password(address: &str) -> Option<&str> {
     let (_, rest) = address.split_once("://")?;
     let host = &rest[..rest.find(['/', '?', '#']).unwrap_or(rest.len())];
     let (_, password) = host.rsplit_once('@')?.0.split_once(':')?;
@@ -188,44 +196,44 @@ fn password(address: &str) -> Option<&str> {
 }
 
 /// A value as it may be shown.
-pub(super) fn without_password(value: &str) -> String {
-    match password(value) {
-        Some(password) => value.replacen(&format!(":{password}@"), &format!(":{MASKED}@"), 1),
+pub(super) fn mask_password(value: &str) -> String {
+    match url_password(value) {
+        Some(password) => value.replacen(&format!(":{password}@"), &format!(":{CONFIG_SECRET_MASK}@"), 1),
         None => value.to_owned(),
     }
 }
 
 /// A setting as it stands in a layer.
-pub(super) struct Found<'a> {
+pub(super) struct LayerValue<'a> {
     /// Its name.
     pub(super) key: &'a str,
     /// Its value.
     pub(super) value: &'a str,
     /// Where that came from.
-    pub(super) origin: &'a Origin,
+    pub(super) origin: &'a SettingOrigin,
 }
 
 /// All layers.
 #[derive(Debug, Clone)]
-pub(super) struct Layers {
-    layers: Vec<Layer>,
+pub(super) struct ConfigLayers {
+    layers: Vec<ConfigLayer>,
     unknown: Vec<String>,
 }
 
-impl Layers {
-    pub(super) fn new(layers: Vec<Layer>) -> Self {
+impl ConfigLayers {
+    pub(super) fn new(layers: Vec<ConfigLayer>) -> Self {
         let unknown = layers.iter().flat_map(|layer| layer.unknown.clone()).collect();
         Self { layers, unknown }
     }
 
     /// The value of a setting, and where it came from.
-    pub(super) fn find(&self, key: &str) -> Option<(&str, &Origin)> {
+    pub(super) fn find(&self, key: &str) -> Option<(&str, &SettingOrigin)> {
         let (value, origin) = self.layers.iter().rev().find_map(|layer| layer.values.get(key))?;
         Some((value, origin))
     }
 
     /// What the files of the home say.
-    pub(super) fn of_home(&self, key: &str) -> Option<&str> {
+    pub(super) fn home_value(&self, key: &str) -> Option<&str> {
         let set = self.layers.iter().rev().filter_map(|layer| layer.values.get(key));
         let own = set.into_iter().find(|(_, origin)| origin.is_home());
         own.map(|(value, _)| value.as_str())
@@ -234,10 +242,10 @@ impl Layers {
     /// What is set for a provider, and where. A layer's own setting of the provider goes before the one that names nobody,
     /// and that one belongs to the provider of the model as it is up to this layer: whoever names another model above it
     /// did not mean to send it there.
-    pub(super) fn of_provider<'a>(&'a self, own: &'a str, plain: &'a str, provider: &str) -> Option<Found<'a>> {
+    pub(super) fn provider_value<'a>(&'a self, own: &'a str, plain: &'a str, provider: &str) -> Option<LayerValue<'a>> {
         let layers = self.layers.iter().enumerate().rev();
         layers.into_iter().find_map(|(index, layer)| {
-            let found = |key: &'a str| layer.values.get(key).map(|(value, origin)| Found { key, value, origin });
+            let found = |key: &'a str| layer.values.get(key).map(|(value, origin)| LayerValue { key, value, origin });
             found(own).or_else(|| found(plain).filter(|_| self.model_provider(index) == Some(provider)))
         })
     }
@@ -255,17 +263,17 @@ impl Layers {
     /// The value as its type.
     pub(super) fn parsed<T: FromStr<Err: fmt::Display>>(&self, key: &str) -> Result<Option<T>, ConfigError> {
         let Some((value, _)) = self.find(key) else { return Ok(None) };
-        value.parse().map(Some).map_err(|error: T::Err| self.invalid(key, &error.to_string()))
+        value.parse().map(Some).map_err(|error: T::Err| self.invalid_error(key, &error.to_string()))
     }
 
     pub(super) fn required<T: FromStr<Err: fmt::Display>>(&self, key: &str) -> Result<T, ConfigError> {
         self.parsed(key)?.ok_or_else(|| ConfigError::missing(key))
     }
 
-    pub(super) fn invalid(&self, key: &str, reason: &str) -> ConfigError {
+    pub(super) fn invalid_error(&self, key: &str, reason: &str) -> ConfigError {
         let (value, origin) = self.find(key).map(|(v, o)| (v.to_owned(), o.to_string())).unwrap_or_default();
-        let is_secret = find(key).is_some_and(|key| key.secret);
-        let value = if is_secret { "...".to_owned() } else { without_password(&value) };
+        let is_secret = find_key(key).is_some_and(|key| key.secret);
+        let value = if is_secret { "...".to_owned() } else { mask_password(&value) };
         ConfigError::Invalid { key: key.to_owned(), value, origin, reason: reason.to_owned() }
     }
 
@@ -276,53 +284,57 @@ impl Layers {
         if trusted.is_some_and(|(value, _)| value == "true") {
             return Ok(());
         }
-        let plain = KEYS.iter().filter(|key| key.workspace == Workspace::MayNot).map(|key| key.name.to_owned());
-        let tables = TABLES.into_iter().filter(|table| table.workspace == Workspace::MayNot);
-        let of_tables = tables.flat_map(|table| self.settings(table)).map(|setting| setting.to_string());
+        let plain =
+            CONFIG_KEYS.iter().filter(|key| key.workspace == WorkspaceRule::Forbidden).map(|key| key.name.to_owned());
+        let tables = CONFIG_TABLES.into_iter().filter(|table| table.workspace == WorkspaceRule::Forbidden);
+        let of_tables = tables.flat_map(|table| self.table_settings(table)).map(|setting| setting.to_string());
         for key in plain.chain(of_tables) {
             let set = self.layers.iter().filter_map(|layer| layer.values.get(&key));
             if let Some((_, origin)) = set.into_iter().find(|(_, origin)| origin.is_workspace()) {
                 return Err(ConfigError::Untrusted { key, origin: origin.to_string() });
             }
         }
-        KEYS.iter().filter(|key| key.workspace == Workspace::Lowers).try_for_each(|key| self.check_lowered(key.name))
+        CONFIG_KEYS
+            .iter()
+            .filter(|key| key.workspace == WorkspaceRule::LowerOnly)
+            .try_for_each(|key| self.check_not_raised(key.name))
     }
 
     /// A number of a workspace may be at most what the user has; one that is none is refused where it is read.
-    fn check_lowered(&self, key: &str) -> Result<(), ConfigError> {
+    fn check_not_raised(&self, key: &str) -> Result<(), ConfigError> {
         let Some((value, origin)) = self.find(key).filter(|(_, origin)| origin.is_workspace()) else { return Ok(()) };
         let set = self.layers.iter().rev().filter_map(|layer| layer.values.get(key));
         let Some((limit, _)) = set.into_iter().find(|(_, origin)| !origin.is_workspace()) else { return Ok(()) };
         match (value.parse::<u64>(), limit.parse::<u64>()) {
             (Ok(number), Ok(most)) if number > most => {
                 let (key, origin) = (key.to_owned(), origin.to_string());
-                Err(ConfigError::Raised { key, value: value.to_owned(), origin, limit: limit.clone() })
+                Err(ConfigError::LimitRaised { key, value: value.to_owned(), origin, limit: limit.clone() })
             }
             _ => Ok(()),
         }
     }
 
     /// What is set for the things of a kind, in order.
-    pub(super) fn settings(&self, table: &Table) -> BTreeSet<Setting> {
-        let all = self.layers.iter().flat_map(|layer| layer.values.keys()).filter_map(|key| Setting::parse(key));
-        all.filter(|setting| setting.is_of(table)).collect()
+    pub(super) fn table_settings(&self, table: &ConfigTable) -> BTreeSet<TableSetting> {
+        let all = self.layers.iter().flat_map(|layer| layer.values.keys()).filter_map(|key| TableSetting::parse(key));
+        all.filter(|setting| setting.is_in_table(table)).collect()
     }
 
     /// A number that must be at least one, where it is set.
-    pub(super) fn positive_if_set<T: FromStr<Err: fmt::Display> + PartialOrd + From<u8>>(
+    pub(super) fn optional_positive<T: FromStr<Err: fmt::Display> + PartialOrd + From<u8>>(
         &self,
         key: &str,
     ) -> Result<Option<T>, ConfigError> {
-        if self.find(key).is_some() { self.positive(key).map(Some) } else { Ok(None) }
+        if self.find(key).is_some() { self.required_positive(key).map(Some) } else { Ok(None) }
     }
 
     /// A number that must be at least one.
-    pub(super) fn positive<T: FromStr<Err: fmt::Display> + PartialOrd + From<u8>>(
+    pub(super) fn required_positive<T: FromStr<Err: fmt::Display> + PartialOrd + From<u8>>(
         &self,
         key: &str,
     ) -> Result<T, ConfigError> {
         let number: T = self.required(key)?;
-        if number < T::from(1) { Err(self.invalid(key, "it must be at least 1")) } else { Ok(number) }
+        if number < T::from(1) { Err(self.invalid_error(key, "it must be at least 1")) } else { Ok(number) }
     }
 
     /// Every text of every layer that must never be shown, also where another layer stands over it: it is in a file or in
@@ -330,26 +342,26 @@ impl Layers {
     pub(super) fn secrets(&self) -> Vec<String> {
         let mut secrets = Vec::new();
         for (key, (value, _)) in self.layers.iter().flat_map(|layer| &layer.values) {
-            if find(key).is_some_and(|key| key.secret) {
+            if find_key(key).is_some_and(|key| key.secret) {
                 secrets.push(value.clone());
             }
-            secrets.extend(Setting::parse(key).into_iter().flat_map(|setting| setting.secrets(value)));
-            secrets.extend(password(value).map(str::to_owned));
+            secrets.extend(TableSetting::parse(key).into_iter().flat_map(|setting| setting.secrets(value)));
+            secrets.extend(url_password(value).map(str::to_owned));
         }
         secrets
     }
 
     /// Every setting with its value and origin; those of tables where they are set.
-    pub(super) fn shown(&self) -> Vec<Shown> {
+    pub(super) fn list_settings(&self) -> Vec<SettingListing> {
         let shown = |key: String, secret: bool| match self.find(&key) {
-            None => Shown { key, value: None, origin: "not set".to_owned() },
+            None => SettingListing { key, value: None, origin: "not set".to_owned() },
             Some((value, origin)) => {
-                let value = if secret { MASKED.to_owned() } else { without_password(value) };
-                Shown { key, value: Some(value), origin: origin.to_string() }
+                let value = if secret { CONFIG_SECRET_MASK.to_owned() } else { mask_password(value) };
+                SettingListing { key, value: Some(value), origin: origin.to_string() }
             }
         };
-        let plain = KEYS.iter().map(|key| shown(key.name.to_owned(), key.secret));
-        let of_tables = TABLES.into_iter().flat_map(|table| self.settings(table));
+        let plain = CONFIG_KEYS.iter().map(|key| shown(key.name.to_owned(), key.secret));
+        let of_tables = CONFIG_TABLES.into_iter().flat_map(|table| self.table_settings(table));
         plain.chain(of_tables.map(|setting| shown(setting.to_string(), setting.is_secret()))).collect()
     }
 

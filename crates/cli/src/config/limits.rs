@@ -4,66 +4,70 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
-use capstan_host::{ApiLimits, Limits, ResultLimits};
+use capstan_host::{ApiLimits, ResultLimits, RunLimits};
 
 use super::ConfigError;
-use super::layer::Layers;
+use super::layer::ConfigLayers;
 
 /// The shortest answer that may be set to spill: a preview must be worth reading.
-const SHORTEST_SPILL: usize = 1024;
+const MIN_SPILL_BYTES: usize = 1024;
 /// How large something may be set to be: less than an ordinary message needs stops every run, more is more than a host
 /// should hold for one of them.
-const BYTES: RangeInclusive<u64> = 1 << 10..=1 << 30;
+const PAYLOAD_BYTES_RANGE: RangeInclusive<u64> = 1 << 10..=1 << 30;
 /// The same for all results of a run, which are not held at once.
-const TOGETHER: RangeInclusive<u64> = 1 << 10..=1 << 40;
+const TOTAL_RESULT_BYTES_RANGE: RangeInclusive<u64> = 1 << 10..=1 << 40;
 /// How many results of a run there may be set to be.
-const COUNT: RangeInclusive<u64> = 1..=100_000_000;
+const RESULT_COUNT_RANGE: RangeInclusive<u64> = 1..=100_000_000;
 
 /// What the layers say.
-pub(super) fn load(layers: &Layers) -> Result<Limits, ConfigError> {
+pub(super) fn load_limits(layers: &ConfigLayers) -> Result<RunLimits, ConfigError> {
     let spill_bytes = layers.required("spill_bytes")?;
-    if spill_bytes < SHORTEST_SPILL {
-        return Err(layers.invalid("spill_bytes", "it must be at least 1024"));
+    if spill_bytes < MIN_SPILL_BYTES {
+        return Err(layers.invalid_error("spill_bytes", "it must be at least 1024"));
     }
-    Ok(Limits {
-        tool_timeout: Duration::from_secs(within(layers, "tool_timeout_seconds", 1..=YEAR)?),
-        action_timeout: Duration::from_secs(within(layers, "action_timeout_seconds", 1..=86_400)?),
+    Ok(RunLimits {
+        tool_timeout: Duration::from_secs(required_in_range(layers, "tool_timeout_seconds", 1..=MAX_TIMEOUT_SECONDS)?),
+        action_timeout: Duration::from_secs(required_in_range(layers, "action_timeout_seconds", 1..=86_400)?),
         spill_bytes,
-        max_steps: layers.positive("max_steps")?,
-        max_run_tokens: layers.positive_if_set("max_run_tokens")?,
-        api: api(layers)?,
-        results: results(layers)?,
+        max_steps: layers.required_positive("max_steps")?,
+        max_run_tokens: layers.optional_positive("max_run_tokens")?,
+        api: load_api_limits(layers)?,
+        results: load_result_limits(layers)?,
     })
 }
 
-fn api(layers: &Layers) -> Result<ApiLimits, ConfigError> {
+fn load_api_limits(layers: &ConfigLayers) -> Result<ApiLimits, ConfigError> {
     Ok(ApiLimits {
-        calls_per_second: within(layers, "api_calls_per_second", 1..=1_000_000)?,
-        in_flight: within(layers, "api_calls_in_flight", 1..=10_000)?,
-        payload_bytes: within(layers, "api_payload_bytes", BYTES)?,
-        content_bytes: within(layers, "api_content_bytes", BYTES)?,
+        calls_per_second: required_in_range(layers, "api_calls_per_second", 1..=1_000_000)?,
+        in_flight: required_in_range(layers, "api_calls_in_flight", 1..=10_000)?,
+        payload_bytes: required_in_range(layers, "api_payload_bytes", PAYLOAD_BYTES_RANGE)?,
+        content_bytes: required_in_range(layers, "api_content_bytes", PAYLOAD_BYTES_RANGE)?,
     })
 }
 
-fn results(layers: &Layers) -> Result<ResultLimits, ConfigError> {
+fn load_result_limits(layers: &ConfigLayers) -> Result<ResultLimits, ConfigError> {
     Ok(ResultLimits {
-        delta_bytes: within(layers, "result_delta_bytes", BYTES)?,
-        message_bytes: within(layers, "result_message_bytes", BYTES)?,
-        tool_bytes: within(layers, "result_tool_bytes", BYTES)?,
-        state_bytes: within(layers, "result_state_bytes", BYTES)?,
-        artifact_bytes: within(layers, "result_artifact_bytes", BYTES)?,
-        count: within(layers, "max_run_results", COUNT)?,
-        entries: within(layers, "max_run_entries", COUNT)?,
-        total_bytes: within(layers, "max_run_result_bytes", TOGETHER)?,
+        delta_bytes: required_in_range(layers, "result_delta_bytes", PAYLOAD_BYTES_RANGE)?,
+        message_bytes: required_in_range(layers, "result_message_bytes", PAYLOAD_BYTES_RANGE)?,
+        tool_bytes: required_in_range(layers, "result_tool_bytes", PAYLOAD_BYTES_RANGE)?,
+        state_bytes: required_in_range(layers, "result_state_bytes", PAYLOAD_BYTES_RANGE)?,
+        artifact_bytes: required_in_range(layers, "result_artifact_bytes", PAYLOAD_BYTES_RANGE)?,
+        count: required_in_range(layers, "max_run_results", RESULT_COUNT_RANGE)?,
+        entries: required_in_range(layers, "max_run_entries", RESULT_COUNT_RANGE)?,
+        total_bytes: required_in_range(layers, "max_run_result_bytes", TOTAL_RESULT_BYTES_RANGE)?,
         ..ResultLimits::default()
     })
 }
 
 /// The longest time that can be set, in seconds: a year. Of much longer ones a clock cannot tell when they are over.
-pub(super) const YEAR: u64 = 31_536_000;
+pub(super) const MAX_TIMEOUT_SECONDS: u64 = 31_536_000;
 
 /// A number between these two, both included.
-pub(super) fn within<T>(layers: &Layers, key: &str, bounds: RangeInclusive<T>) -> Result<T, ConfigError>
+pub(super) fn required_in_range<T>(
+    layers: &ConfigLayers,
+    key: &str,
+    bounds: RangeInclusive<T>,
+) -> Result<T, ConfigError>
 where
     T: FromStr<Err: std::fmt::Display> + PartialOrd + std::fmt::Display,
 {
@@ -71,5 +75,5 @@ where
     if bounds.contains(&number) {
         return Ok(number);
     }
-    Err(layers.invalid(key, &format!("it must be from {} to {}", bounds.start(), bounds.end())))
+    Err(layers.invalid_error(key, &format!("it must be from {} to {}", bounds.start(), bounds.end())))
 }

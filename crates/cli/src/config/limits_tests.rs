@@ -1,5 +1,5 @@
-use super::super::KEYS;
-use super::{ConfigError, Place};
+use super::super::CONFIG_KEYS;
+use super::{ConfigError, ConfigFixture};
 
 #[test]
 fn x06_a_workspace_may_only_lower_what_a_run_may_use() {
@@ -13,47 +13,49 @@ fn x06_a_workspace_may_only_lower_what_a_run_may_use() {
         ("model_retries", 0, 4),
         ("spill_bytes", 2048, 32_769),
     ] {
-        let place = Place::new().home(limits).workspace("capstan.toml", &format!("{key} = {lower}"));
-        assert_eq!(place.shown(key).value, Some(lower.to_string()));
+        let place = ConfigFixture::new().home(limits).workspace("capstan.toml", &format!("{key} = {lower}"));
+        assert_eq!(place.setting(key).value, Some(lower.to_string()));
         let variable = format!("CAPSTAN_{}={higher}", key.to_uppercase());
         let refused = place.workspace(".env", &variable).load().unwrap_err();
-        assert!(matches!(&refused, ConfigError::Raised { key: found, .. } if found == key), "{refused}");
+        assert!(matches!(&refused, ConfigError::LimitRaised { key: found, .. } if found == key), "{refused}");
     }
-    let default = Place::new().workspace("capstan.toml", "max_steps = 51").load();
-    assert!(matches!(default, Err(ConfigError::Raised { limit, .. }) if limit == "50"));
-    let unlimited = Place::new().workspace("capstan.toml", "max_run_tokens = 51\nmax_tokens = 51").load().unwrap();
+    let default = ConfigFixture::new().workspace("capstan.toml", "max_steps = 51").load();
+    assert!(matches!(default, Err(ConfigError::LimitRaised { limit, .. }) if limit == "50"));
+    let unlimited =
+        ConfigFixture::new().workspace("capstan.toml", "max_run_tokens = 51\nmax_tokens = 51").load().unwrap();
     assert_eq!((unlimited.limits.max_run_tokens, unlimited.max_tokens), (Some(51), Some(51)));
-    let place = Place::new().workspace("capstan.toml", "max_steps = 40").variable("CAPSTAN_MAX_STEPS", "10");
+    let place = ConfigFixture::new().workspace("capstan.toml", "max_steps = 40").variable("CAPSTAN_MAX_STEPS", "10");
     assert_eq!(
         place.load().unwrap().max_steps,
         10,
         "what the environment says goes over it, and is no reason to refuse"
     );
-    let trusted = Place::new().home("trust_workspace = true").workspace("capstan.toml", "max_steps = 51");
+    let trusted = ConfigFixture::new().home("trust_workspace = true").workspace("capstan.toml", "max_steps = 51");
     assert_eq!(trusted.load().unwrap().max_steps, 51);
 }
 
 #[test]
 fn k04_the_limits_of_runs_can_be_set_within_bounds_and_a_workspace_may_only_lower_them() {
-    let set = Place::new().home("api_calls_per_second = 5\nresult_state_bytes = 2048\naction_timeout_seconds = 3");
+    let set =
+        ConfigFixture::new().home("api_calls_per_second = 5\nresult_state_bytes = 2048\naction_timeout_seconds = 3");
     let limits = set.load().unwrap().limits;
     assert_eq!((limits.api.calls_per_second, limits.results.state_bytes), (5, 2048));
     assert_eq!(limits.action_timeout, std::time::Duration::from_secs(3));
     let mut seen = 0;
-    for key in KEYS.iter().filter(|key| is_of_runs(key.name)) {
+    for key in CONFIG_KEYS.iter().filter(|key| is_run_limit(key.name)) {
         let Some(default) = key.default else { continue };
         let default: u64 = default.parse().unwrap();
         let (lower, higher) = (format!("{} = {}", key.name, default - 1), format!("{} = {}", key.name, default + 1));
-        let lowers = Place::new().workspace("capstan.toml", &lower);
-        assert_eq!(lowers.shown(key.name).value, Some((default - 1).to_string()));
-        let raises = Place::new().workspace("capstan.toml", &higher).load();
+        let lowers = ConfigFixture::new().workspace("capstan.toml", &lower);
+        assert_eq!(lowers.setting(key.name).value, Some((default - 1).to_string()));
+        let raises = ConfigFixture::new().workspace("capstan.toml", &higher).load();
         assert!(
-            matches!(&raises, Err(ConfigError::Raised { key: found, .. }) if found == key.name),
+            matches!(&raises, Err(ConfigError::LimitRaised { key: found, .. }) if found == key.name),
             "{higher}: {raises:?}"
         );
-        assert!(Place::new().home(&higher).load().is_ok(), "{higher}: the user may");
+        assert!(ConfigFixture::new().home(&higher).load().is_ok(), "{higher}: the user may");
         for out_of_bounds in [0, i64::MAX] {
-            let refused = Place::new().home(&format!("{} = {out_of_bounds}", key.name)).load();
+            let refused = ConfigFixture::new().home(&format!("{} = {out_of_bounds}", key.name)).load();
             assert!(matches!(refused, Err(ConfigError::Invalid { .. })), "{}: {refused:?}", key.name);
         }
         seen += 1;
@@ -64,8 +66,8 @@ fn k04_the_limits_of_runs_can_be_set_within_bounds_and_a_workspace_may_only_lowe
 #[test]
 fn x01_no_time_can_be_set_that_is_never_over() {
     let mut seen = 0;
-    for key in KEYS.iter().filter(|key| key.name.ends_with("_seconds")) {
-        let refused = Place::new().home(&format!("{} = {}", key.name, i64::MAX)).load();
+    for key in CONFIG_KEYS.iter().filter(|key| key.name.ends_with("_seconds")) {
+        let refused = ConfigFixture::new().home(&format!("{} = {}", key.name, i64::MAX)).load();
         assert!(matches!(refused, Err(ConfigError::Invalid { .. })), "{}: {refused:?}", key.name);
         seen += 1;
     }
@@ -73,7 +75,7 @@ fn x01_no_time_can_be_set_that_is_never_over() {
 }
 
 /// Whether a setting is a limit of what a runner may ask and give.
-fn is_of_runs(name: &str) -> bool {
+fn is_run_limit(name: &str) -> bool {
     let is_of_api = name.starts_with("api_") && !["api_key", "api_base"].contains(&name);
     is_of_api || name.starts_with("max_run_") || name.starts_with("result_") || name == "action_timeout_seconds"
 }

@@ -3,12 +3,12 @@
 
 mod channels;
 mod error;
+mod file_reader;
 mod key;
 mod knowledge;
 mod layer;
 mod limits;
 mod models;
-mod read;
 mod tables;
 mod tools;
 mod written;
@@ -17,22 +17,22 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use capstan_hooks::contracts::Intake;
-use capstan_host::Limits;
+use capstan_hooks::contracts::IntakeOptions;
+use capstan_host::RunLimits;
 use capstan_protocol::{ChannelName, ModelId, Reasoning};
 use secrecy::{ExposeSecret as _, SecretString};
 
 pub use error::ConfigError;
-pub use key::{KEYS, Key};
+pub(crate) use file_reader::read_home_file as read_of_home;
+pub use key::{CONFIG_KEYS, ConfigKey};
 pub use knowledge::KnowledgeConfig;
-pub use layer::Origin;
+pub use layer::SettingOrigin;
 pub use models::ProviderConfig;
-pub(crate) use read::of_home as read_of_home;
 pub use tools::ToolConfig;
-pub(crate) use written::{edited, write_private};
+pub(crate) use written::{edit_toml, write_private_file};
 
-use layer::{Layer, Layers};
-use limits::{YEAR, within};
+use layer::{ConfigLayer, ConfigLayers};
+use limits::{MAX_TIMEOUT_SECONDS, required_in_range};
 
 /// The file of a home that has its settings.
 pub(crate) const CONFIG_FILE: &str = "config.toml";
@@ -64,7 +64,7 @@ pub struct Config {
     /// How many steps a run may take.
     pub max_steps: u32,
     /// How much a run may do.
-    pub limits: Limits,
+    pub limits: RunLimits,
     /// How many tokens a reply may have.
     pub max_tokens: Option<u32>,
     /// How large a message may be.
@@ -78,21 +78,21 @@ pub struct Config {
     /// How long running turns may take to end when serving is stopped.
     pub stop_grace: Duration,
     /// How what a channel hears is taken in, where that is not left to the channel.
-    pub intakes: BTreeMap<ChannelName, Intake>,
+    pub intakes: BTreeMap<ChannelName, IntakeOptions>,
     /// Where the entries of tapes are kept.
     pub tape_store: TapeStoreKind,
     /// What the user sets for the agent's tools and prompts.
     pub tools: ToolConfig,
     /// The folders that agents can be allowed to search.
     pub knowledge: Vec<KnowledgeConfig>,
-    layers: Layers,
+    layers: ConfigLayers,
     /// What the usual variables of providers hold.
-    usual_secrets: Vec<SecretString>,
+    provider_variable_secrets: Vec<SecretString>,
 }
 
 /// A setting as it is shown.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct Shown {
+pub struct SettingListing {
     /// Its name.
     pub key: String,
     /// Its value, masked where it is a secret; absent where it is not set.
@@ -102,7 +102,7 @@ pub struct Shown {
 }
 
 /// Where a configuration is read from.
-pub struct Sources {
+pub struct ConfigSources {
     /// The home of Capstan.
     pub home: PathBuf,
     /// The workspace.
@@ -111,9 +111,9 @@ pub struct Sources {
     pub environment: Vec<(String, String)>,
 }
 
-impl Sources {
+impl ConfigSources {
     /// The sources of this process for a workspace. The home is `CAPSTAN_HOME`, else `.capstan` in the user's own.
-    pub fn of_process(workspace: &Path) -> Result<Self, ConfigError> {
+    pub fn from_process(workspace: &Path) -> Result<Self, ConfigError> {
         let environment: Vec<(String, String)> = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .collect();
@@ -129,70 +129,83 @@ impl Sources {
 
 impl Config {
     /// Reads every layer. Nothing is written.
-    pub fn load(sources: Sources) -> Result<Self, ConfigError> {
+    pub fn load(sources: ConfigSources) -> Result<Self, ConfigError> {
         if sources.home.exists() && !sources.home.is_dir() {
-            return Err(ConfigError::HomeIsNoDirectory { path: sources.home.display().to_string() });
+            return Err(ConfigError::HomeNotDirectory { path: sources.home.display().to_string() });
         }
         let layers = vec![
-            Layer::of_home(&sources.home.join(CONFIG_FILE))?,
-            Layer::of_home(&sources.home.join(SECRETS_FILE))?,
-            Layer::of_workspace(&sources.workspace, "capstan.toml")?,
-            Layer::dotenv(&sources.workspace, ".env")?,
+            ConfigLayer::from_home_file(&sources.home.join(CONFIG_FILE))?,
+            ConfigLayer::from_home_file(&sources.home.join(SECRETS_FILE))?,
+            ConfigLayer::from_workspace_file(&sources.workspace, "capstan.toml")?,
+            ConfigLayer::from_dotenv(&sources.workspace, ".env")?,
         ];
-        Self::of_layers(sources.home, layers, sources.environment)
+        Self::from_layers(sources.home, layers, sources.environment)
     }
 
     /// What a home would make whose files have these texts, outside of any workspace.
-    pub(crate) fn of_texts(
+    pub(crate) fn from_texts(
         home: PathBuf,
         texts: &[(PathBuf, String)],
         environment: Vec<(String, String)>,
     ) -> Result<Self, ConfigError> {
-        let layer = |(path, text): &(PathBuf, String)| Layer::of_text(path, text, Origin::HomeFile);
-        Self::of_layers(home, texts.iter().map(layer).collect::<Result<_, _>>()?, environment)
+        let layer = |(path, text): &(PathBuf, String)| ConfigLayer::from_text(path, text, SettingOrigin::HomeFile);
+        Self::from_layers(home, texts.iter().map(layer).collect::<Result<_, _>>()?, environment)
     }
 
-    fn of_layers(home: PathBuf, files: Vec<Layer>, environment: Vec<(String, String)>) -> Result<Self, ConfigError> {
+    fn from_layers(
+        home: PathBuf,
+        files: Vec<ConfigLayer>,
+        environment: Vec<(String, String)>,
+    ) -> Result<Self, ConfigError> {
         let user = environment.iter().find(|(name, value)| name == "HOME" && !value.is_empty());
         let user = user.map(|(_, folder)| PathBuf::from(folder));
-        let usual_secrets = models::usual_secrets(&environment).into_iter().map(SecretString::from).collect();
-        let mut layers = vec![Layer::defaults(), Layer::usual(&environment)];
+        let usual_secrets =
+            models::provider_variable_secrets(&environment).into_iter().map(SecretString::from).collect();
+        let mut layers = vec![ConfigLayer::defaults(), ConfigLayer::from_provider_variables(&environment)];
         layers.extend(files);
-        layers.push(Layer::environment(environment));
-        let layers = Layers::new(layers);
+        layers.push(ConfigLayer::from_environment(environment));
+        let layers = ConfigLayers::new(layers);
         layers.check_trust()?;
         check_api_base(&layers)?;
-        let model = model(&layers)?;
+        let model = configured_model(&layers)?;
         Ok(Self {
             home,
-            providers: models::providers(&layers)?,
-            fallback_models: models::fallbacks(&layers)?,
-            reasoning: models::reasoning(&layers)?,
+            providers: models::load_providers(&layers)?,
+            fallback_models: models::load_fallback_models(&layers)?,
+            reasoning: models::load_reasoning(&layers)?,
             model,
-            max_steps: layers.positive("max_steps")?,
-            limits: limits::load(&layers)?,
-            max_tokens: layers.positive_if_set("max_tokens")?,
-            max_message_bytes: layers.positive("max_message_bytes")?,
-            run_timeout: Duration::from_secs(within(&layers, "run_timeout_seconds", 1..=YEAR)?),
-            session_wait: Duration::from_secs(within(&layers, "session_wait_seconds", 0..=YEAR)?),
-            session_queue: layers.positive::<u32>("session_queue")? as usize,
-            stop_grace: Duration::from_secs(within(&layers, "stop_grace_seconds", 0..=YEAR)?),
+            max_steps: layers.required_positive("max_steps")?,
+            limits: limits::load_limits(&layers)?,
+            max_tokens: layers.optional_positive("max_tokens")?,
+            max_message_bytes: layers.required_positive("max_message_bytes")?,
+            run_timeout: Duration::from_secs(required_in_range(
+                &layers,
+                "run_timeout_seconds",
+                1..=MAX_TIMEOUT_SECONDS,
+            )?),
+            session_wait: Duration::from_secs(required_in_range(
+                &layers,
+                "session_wait_seconds",
+                0..=MAX_TIMEOUT_SECONDS,
+            )?),
+            session_queue: layers.required_positive::<u32>("session_queue")? as usize,
+            stop_grace: Duration::from_secs(required_in_range(&layers, "stop_grace_seconds", 0..=MAX_TIMEOUT_SECONDS)?),
             intakes: channels::intakes(&layers)?,
             tape_store: match layers.text("tape_store").as_deref() {
                 Some("sqlite") => TapeStoreKind::Sqlite,
                 Some("jsonl") => TapeStoreKind::Jsonl,
-                _ => return Err(layers.invalid("tape_store", "it must be sqlite or jsonl")),
+                _ => return Err(layers.invalid_error("tape_store", "it must be sqlite or jsonl")),
             },
             tools: ToolConfig::load(&layers, user.as_deref())?,
-            knowledge: knowledge::bases(&layers, user.as_deref())?,
+            knowledge: knowledge::knowledge_bases(&layers, user.as_deref())?,
             layers,
-            usual_secrets,
+            provider_variable_secrets: usual_secrets,
         })
     }
 
     /// The model that the files of the home name, whatever else says of it.
     pub(crate) fn home_model(&self) -> Option<ModelId> {
-        self.layers.of_home("model")?.parse().ok()
+        self.layers.home_value("model")?.parse().ok()
     }
 
     /// The provider of this name, as it is set.
@@ -201,25 +214,25 @@ impl Config {
     }
 
     /// The names of what the files of the home keep that is sent to a provider and may be a secret.
-    pub(crate) fn kept_secrets(&self, provider: &str) -> Vec<String> {
-        models::kept_secrets(&self.layers, provider)
+    pub(crate) fn stored_secret_names(&self, provider: &str) -> Vec<String> {
+        models::stored_secret_names(&self.layers, provider)
     }
 
     /// Every text that must not be shown: the keys of all providers, from wherever they could be read, and passwords in
     /// addresses.
     pub fn secrets(&self) -> Vec<String> {
-        let usual = self.usual_secrets.iter().map(|secret| secret.expose_secret().to_owned());
+        let usual = self.provider_variable_secrets.iter().map(|secret| secret.expose_secret().to_owned());
         usual.chain(self.layers.secrets()).collect()
     }
 
     /// Every setting with its origin, secrets masked.
-    pub fn shown(&self) -> Vec<Shown> {
-        self.layers.shown()
+    pub fn list_settings(&self) -> Vec<SettingListing> {
+        self.layers.list_settings()
     }
 
     /// What is set for channels that are none of these, a line for each: it does nothing, which somebody should be told.
     pub fn unprovided_channels(&self, known: &[ChannelName]) -> Vec<String> {
-        channels::unprovided(&self.layers, known)
+        channels::describe_unprovided(&self.layers, known)
     }
 
     /// Variables that look like settings and are none.
@@ -229,18 +242,18 @@ impl Config {
 }
 
 /// Only the offline model has no name.
-fn model(layers: &Layers) -> Result<ModelId, ConfigError> {
+fn configured_model(layers: &ConfigLayers) -> Result<ModelId, ConfigError> {
     let model: ModelId = layers.required("model")?;
     if model.name().is_empty() && model.provider() != "demo" {
-        return Err(layers.invalid("model", "the name after the colon is missing"));
+        return Err(layers.invalid_error("model", "the name after the colon is missing"));
     }
     Ok(model)
 }
 
 /// One that belongs to no provider that is used must be right too.
-fn check_api_base(layers: &Layers) -> Result<(), ConfigError> {
+fn check_api_base(layers: &ConfigLayers) -> Result<(), ConfigError> {
     match layers.text("api_base") {
-        Some(base) if !models::is_address(&base) => Err(layers.invalid("api_base", models::NO_ADDRESS)),
+        Some(base) if !models::is_http_address(&base) => Err(layers.invalid_error("api_base", models::ADDRESS_RULE)),
         _ => Ok(()),
     }
 }

@@ -5,19 +5,19 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use capstan_protocol::Map;
+use capstan_protocol::JsonObject;
 use serde_json::Value;
 use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, TableLike};
 
 /// The text of a configuration file with these settings in it. What is not among them stays as it is, comments too;
 /// nothing (`null`) takes a setting out.
-pub(crate) fn edited(text: &str, settings: &Map) -> Result<String, toml_edit::TomlError> {
+pub(crate) fn edit_toml(text: &str, settings: &JsonObject) -> Result<String, toml_edit::TomlError> {
     let mut document: DocumentMut = text.parse()?;
-    set_all(document.as_table_mut(), settings);
+    set_settings(document.as_table_mut(), settings);
     Ok(document.to_string())
 }
 
-fn set_all(table: &mut dyn TableLike, settings: &Map) {
+fn set_settings(table: &mut dyn TableLike, settings: &JsonObject) {
     for (key, value) in settings {
         match value {
             Value::Null => {
@@ -32,16 +32,16 @@ fn set_all(table: &mut dyn TableLike, settings: &Map) {
                     *inside = Item::Table(new);
                 }
                 if let Some(inside) = inside.as_table_like_mut() {
-                    set_all(inside, settings);
+                    set_settings(inside, settings);
                 }
             }
-            value => set(table, key, value),
+            value => set_value(table, key, value),
         }
     }
 }
 
-fn set(table: &mut dyn TableLike, key: &str, value: &Value) {
-    let Some(mut new) = in_toml(value) else { return };
+fn set_value(table: &mut dyn TableLike, key: &str, value: &Value) {
+    let Some(mut new) = to_toml(value) else { return };
     match table.get_mut(key).and_then(Item::as_value_mut) {
         // What stands beside the value stays there.
         Some(there) => {
@@ -54,7 +54,7 @@ fn set(table: &mut dyn TableLike, key: &str, value: &Value) {
     }
 }
 
-fn in_toml(value: &Value) -> Option<toml_edit::Value> {
+fn to_toml(value: &Value) -> Option<toml_edit::Value> {
     Some(match value {
         Value::Null => return None,
         Value::Bool(flag) => (*flag).into(),
@@ -64,22 +64,22 @@ fn in_toml(value: &Value) -> Option<toml_edit::Value> {
             (None, Some(fraction)) => fraction.into(),
             (None, None) => return None,
         },
-        Value::Array(values) => values.iter().filter_map(in_toml).collect::<Array>().into(),
+        Value::Array(values) => values.iter().filter_map(to_toml).collect::<Array>().into(),
         Value::Object(settings) => {
-            let pairs = settings.iter().filter_map(|(key, value)| Some((key.as_str(), in_toml(value)?)));
+            let pairs = settings.iter().filter_map(|(key, value)| Some((key.as_str(), to_toml(value)?)));
             pairs.collect::<InlineTable>().into()
         }
     })
 }
 
 /// Writes a file that only its owner may read: the whole of it is there, or the one before is.
-pub(crate) fn write_private(path: &Path, text: &str) -> io::Result<()> {
+pub(crate) fn write_private_file(path: &Path, text: &str) -> io::Result<()> {
     // Whoever keeps it elsewhere and links to it has it written there.
     let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let folder = path.parent().unwrap_or_else(|| Path::new("."));
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let beside = folder.join(format!(".{name}.{}", std::process::id()));
-    let written = write_new(&beside, text).and_then(|()| std::fs::rename(&beside, path));
+    let written = create_private_file(&beside, text).and_then(|()| std::fs::rename(&beside, path));
     if written.is_err() {
         // What could not be finished is of no use to anybody.
         let _left = std::fs::remove_file(&beside);
@@ -90,7 +90,7 @@ pub(crate) fn write_private(path: &Path, text: &str) -> io::Result<()> {
     Ok(())
 }
 
-fn write_new(path: &Path, text: &str) -> io::Result<()> {
+fn create_private_file(path: &Path, text: &str) -> io::Result<()> {
     // One that a dead process left may have other permissions.
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -107,16 +107,16 @@ mod tests {
 
     use serde_json::json;
 
-    use super::{edited, write_private};
+    use super::{edit_toml, write_private_file};
 
     #[test]
     fn h02_what_is_set_is_changed_and_everything_else_stays() {
         let before = "# mine\nmodel = \"demo:\" # for now\nmax_steps = 5\n\n[channels.stdio]\nadmission = \"steer\"\n";
         let settings = json!({"model": "openai:x", "api_base": "http://127.0.0.1/v1", "max_steps": null,
             "channels": {"stdio": {"debounce_seconds": 1.5}, "phone": {"admission": "drop"}}});
-        let after = edited(before, settings.as_object().unwrap()).unwrap();
+        let after = edit_toml(before, settings.as_object().unwrap()).unwrap();
         insta::assert_snapshot!(after);
-        assert_eq!(edited(&after, settings.as_object().unwrap()).unwrap(), after, "the same again changes nothing");
+        assert_eq!(edit_toml(&after, settings.as_object().unwrap()).unwrap(), after, "the same again changes nothing");
     }
 
     #[test]
@@ -125,7 +125,7 @@ mod tests {
         let path = folder.path().join("secrets.toml");
         std::fs::write(&path, "old").unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
-        write_private(&path, "new").unwrap();
+        write_private_file(&path, "new").unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");

@@ -2,30 +2,30 @@
 
 #![allow(dead_code, unused_imports, reason = "each test binary uses the part it needs")]
 
-mod examined;
-mod held;
-mod place;
-mod said;
+mod binary_output;
+mod doctor;
+mod fixture;
 mod screen;
+mod stdio_server;
+mod sync_points;
 mod tape;
-mod wire;
 
-pub use examined::{assert_status, check, examined, place_with_events, sql};
-pub use held::{TOO_LONG, hold_reader_of, make_pipe, wait_for};
-pub use place::{KEY, Place};
-pub use said::Said;
-pub use screen::{CTRL_C, CTRL_D, ENTER, Screen};
-pub use tape::{ids, named, of_kind, tape_name};
-pub use wire::Wire;
+pub use binary_output::BinaryOutput;
+pub use doctor::{assert_status, doctor_report, execute_sql, find_check, fixture_with_events};
+pub use fixture::{CliFixture, TEST_API_KEY};
+pub use screen::{CTRL_C, CTRL_D, ENTER, TerminalSession};
+pub use stdio_server::StdioServer;
+pub use sync_points::{TEST_TIMEOUT, hold_pipe_reader, make_pipe, wait_for_gate};
+pub use tape::{entries_named, entries_of_kind, entry_ids, tape_name};
 
 use std::path::PathBuf;
 
 /// The tape of another system, as it wrote it.
-pub fn sample() -> PathBuf {
+pub fn bub_sample_path() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data/tape-sample.jsonl")
 }
 
 /// The lines of [`sample`].
-pub fn sample_lines() -> Vec<String> {
-    std::fs::read_to_string(sample()).expect("the sample is there").lines().map(str::to_owned).collect()
+pub fn bub_sample_lines() -> Vec<String> {
+    std::fs::read_to_string(bub_sample_path()).expect("the sample is there").lines().map(str::to_owned).collect()
 }

@@ -12,29 +12,29 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
 /// How long something may take to be seen, on a machine that has much else to do.
-const PATIENCE: Duration = Duration::from_mins(2);
+const SCREEN_TIMEOUT: Duration = Duration::from_mins(2);
 /// How much of what scrolled away is remembered, in rows.
-const SCROLLBACK: usize = 2000;
+const SCROLLBACK_ROWS: usize = 2000;
 
 pub const CTRL_C: &str = "\u{3}";
 pub const CTRL_D: &str = "\u{4}";
 pub const ENTER: &str = "\r";
 
 /// The binary at a terminal of its own.
-pub struct Screen {
+pub struct TerminalSession {
     terminal: File,
     /// The binary's side, kept open so that it can be looked at after the end.
-    other_side: File,
+    pty_peer: File,
     child: Child,
-    seen: Arc<(Mutex<Seen>, Condvar)>,
+    output: Arc<(Mutex<TerminalOutput>, Condvar)>,
 }
 
-struct Seen {
+struct TerminalOutput {
     parser: vt100::Parser,
     raw: Vec<u8>,
 }
 
-impl Screen {
+impl TerminalSession {
     /// Starts a command at a terminal of this size.
     pub fn open(command: &Command, columns: u16, rows: u16) -> Self {
         // Whoever had this side too would never see the terminal close.
@@ -53,11 +53,11 @@ impl Screen {
         started.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
         started.current_dir(command.get_current_dir().expect("a workspace"));
         let child = started.stdin(side()).stdout(side()).stderr(side()).spawn().expect("it starts");
-        let parser = vt100::Parser::new(some(rows), some(columns), SCROLLBACK);
-        let seen = Arc::new((Mutex::new(Seen { parser, raw: Vec::new() }), Condvar::new()));
+        let parser = vt100::Parser::new(non_zero(rows), non_zero(columns), SCROLLBACK_ROWS);
+        let seen = Arc::new((Mutex::new(TerminalOutput { parser, raw: Vec::new() }), Condvar::new()));
         let terminal = File::from(terminal);
-        read(terminal.try_clone().expect("the terminal once more"), Arc::clone(&seen));
-        Self { terminal, other_side, child, seen }
+        spawn_reader(terminal.try_clone().expect("the terminal once more"), Arc::clone(&seen));
+        Self { terminal, pty_peer: other_side, child, output: seen }
     }
 
     /// Types.
@@ -75,15 +75,15 @@ impl Screen {
 
     /// Makes the terminal another size.
     pub fn resize(&self, columns: u16, rows: u16) {
-        self.seen.0.lock().unwrap().parser.screen_mut().set_size(some(rows), some(columns));
+        self.output.0.lock().unwrap().parser.screen_mut().set_size(non_zero(rows), non_zero(columns));
         resize(&self.terminal, columns, rows);
     }
 
     /// Waits until the screen is like this, and gives it.
     #[track_caller]
     pub fn wait(&self, what: &str, is_seen: impl Fn(&str) -> bool) -> String {
-        let end = Instant::now() + PATIENCE;
-        let mut seen = self.seen.0.lock().unwrap();
+        let end = Instant::now() + SCREEN_TIMEOUT;
+        let mut seen = self.output.0.lock().unwrap();
         loop {
             let contents = seen.parser.screen().contents();
             if is_seen(&contents) {
@@ -91,7 +91,7 @@ impl Screen {
             }
             let left = end.saturating_duration_since(Instant::now());
             assert!(!left.is_zero(), "{what} was not seen:\n{contents}");
-            seen = self.seen.1.wait_timeout(seen, left).unwrap().0;
+            seen = self.output.1.wait_timeout(seen, left).unwrap().0;
         }
     }
 
@@ -103,7 +103,7 @@ impl Screen {
 
     /// Everything that was written to the terminal, as it was.
     pub fn raw(&self) -> String {
-        String::from_utf8_lossy(&self.seen.0.lock().unwrap().raw).into_owned()
+        String::from_utf8_lossy(&self.output.0.lock().unwrap().raw).into_owned()
     }
 
     /// The process.
@@ -113,9 +113,9 @@ impl Screen {
 
     /// Waits for the end, and gives the exit code. The terminal must be as it was found.
     #[track_caller]
-    pub fn ended(mut self) -> Option<i32> {
+    pub fn wait_for_exit(mut self) -> Option<i32> {
         let status = self.child.wait().expect("it ends");
-        let modes = tcgetattr(&self.other_side).expect("the terminal is there").local_modes;
+        let modes = tcgetattr(&self.pty_peer).expect("the terminal is there").local_modes;
         assert!(modes.contains(LocalModes::ECHO | LocalModes::ICANON), "the terminal is left as it was found");
         status.code()
     }
@@ -127,7 +127,7 @@ impl Screen {
     }
 }
 
-impl Drop for Screen {
+impl Drop for TerminalSession {
     fn drop(&mut self) {
         // A test that failed leaves nothing behind; one that did not has seen the end.
         let _ended = self.child.kill();
@@ -135,7 +135,7 @@ impl Drop for Screen {
     }
 }
 
-fn some(count: u16) -> NonZero<u16> {
+fn non_zero(count: u16) -> NonZero<u16> {
     NonZero::new(count).expect("a terminal has rows and columns")
 }
 
@@ -145,7 +145,7 @@ fn resize(terminal: &impl std::os::fd::AsFd, columns: u16, rows: u16) {
 }
 
 /// Takes in what is written for as long as the terminal is there.
-fn read(mut terminal: File, seen: Arc<(Mutex<Seen>, Condvar)>) {
+fn spawn_reader(mut terminal: File, seen: Arc<(Mutex<TerminalOutput>, Condvar)>) {
     std::thread::spawn(move || {
         let mut bytes = [0; 4096];
         while let Ok(count @ 1..) = terminal.read(&mut bytes) {

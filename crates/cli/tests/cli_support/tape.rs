@@ -22,16 +22,16 @@ fn short_md5(text: &str) -> String {
 }
 
 /// The entries of a kind.
-pub fn of_kind<'a>(entries: &'a [Value], kind: &str) -> Vec<&'a Value> {
+pub fn entries_of_kind<'a>(entries: &'a [Value], kind: &str) -> Vec<&'a Value> {
     entries.iter().filter(|entry| entry["kind"] == kind).collect()
 }
 
 /// The events and anchors of a name.
-pub fn named<'a>(entries: &'a [Value], name: &str) -> Vec<&'a Value> {
+pub fn entries_named<'a>(entries: &'a [Value], name: &str) -> Vec<&'a Value> {
     entries.iter().filter(|entry| entry["payload"]["name"] == name).collect()
 }
 
 /// The ids of entries.
-pub fn ids(entries: &[Value]) -> Vec<u64> {
+pub fn entry_ids(entries: &[Value]) -> Vec<u64> {
     entries.iter().map(|entry| entry["id"].as_u64().expect("an id is a number")).collect()
 }

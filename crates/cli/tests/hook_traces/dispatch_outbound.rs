@@ -1,45 +1,48 @@
 //! T10: every message goes to every implementation, and what each said is on record.
 
-use capstan::hooks::Inbound;
-use capstan::hooks::args::Outgoing;
-use capstan::hooks::points::{DispatchOutbound, RenderOutbound, Rendered};
-use capstan::protocol::{Outbound, SessionId};
+use capstan::hooks::InboundEvent;
+use capstan::hooks::args::DispatchMessage;
+use capstan::hooks::points::{DispatchOutbound, RenderOutbound, RenderedOutbound};
+use capstan::protocol::{OutboundMessage, SessionId};
 
-use crate::scenario::Scenario;
-use crate::stand_ins::{Screen, channel, echo};
+use crate::scenario::TurnScenario;
+use crate::test_plugins::{RecordingChannel, register_channel, register_echo};
 
 #[tokio::test]
 async fn t10_every_outbound_goes_to_every_implementation_and_the_flags_are_recorded() {
-    let story = Scenario::new()
-        .plugin("echo", echo)
+    let story = TurnScenario::new()
+        .plugin("echo", register_echo)
         .plugin("two", |hooks| {
-            hooks.on(RenderOutbound, |message: Inbound| async move {
-                let say = |text: &str| Outbound::reply_to(&message, SessionId::new("cli:local"), text);
-                Ok(Some(Rendered::Messages(vec![say("one"), say("two")])))
+            hooks.on(RenderOutbound, |message: InboundEvent| async move {
+                let say = |text: &str| OutboundMessage::reply_to(&message, SessionId::new("cli:local"), text);
+                Ok(Some(RenderedOutbound::Messages(vec![say("one"), say("two")])))
             });
         })
         .plugin("choosy", |hooks| {
-            hooks.on(DispatchOutbound, |message: Outgoing| async move { Ok(Some(message.content.text() == "one")) });
+            hooks.on(
+                DispatchOutbound,
+                |message: DispatchMessage| async move { Ok(Some(message.content.text() == "one")) },
+            );
         })
         .plugin("onlooker", |hooks| {
             hooks.on(DispatchOutbound, || async { Ok(None) });
         })
-        .hello()
+        .serve_hello()
         .await;
-    insta::assert_snapshot!(story.with_tape());
+    insta::assert_snapshot!(story.to_text_with_tape());
 }
 
 #[tokio::test]
 async fn h04_t11_a_failing_dispatch_fails_the_turn_and_the_notice_still_gets_out() {
-    let scenario = Scenario::new();
-    let screen = Screen::new(&scenario.recorder);
+    let scenario = TurnScenario::new();
+    let screen = RecordingChannel::new(&scenario.recorder);
     let story = scenario
-        .plugin("screen", channel(screen))
-        .plugin("echo", echo)
+        .plugin("screen", register_channel(screen))
+        .plugin("echo", register_echo)
         .plugin("broken", |hooks| {
             hooks.on(DispatchOutbound, || async { Err("no route".into()) });
         })
-        .hello()
+        .serve_hello()
         .await;
-    insta::assert_snapshot!(story.with_tape());
+    insta::assert_snapshot!(story.to_text_with_tape());
 }

@@ -2,18 +2,18 @@
 
 use async_trait::async_trait;
 use capstan::hooks::points::{BuildPrompt, RunModel};
-use capstan::hooks::{BoxError, Inbound, Lifespan, LifespanScope};
+use capstan::hooks::{BoxError, InboundEvent, LifespanHandler, TurnLifespan};
 use capstan::protocol::Event;
 
-use crate::recorder::Recorder;
-use crate::scenario::Scenario;
-use crate::stand_ins::echo;
+use crate::recorder::HookRecorder;
+use crate::scenario::TurnScenario;
+use crate::test_plugins::register_echo;
 
 /// A scope that logs its ends.
-struct Typing(Recorder);
+struct RecordingLifespan(HookRecorder);
 
 #[async_trait]
-impl LifespanScope for Typing {
+impl LifespanHandler for RecordingLifespan {
     async fn open(&self) -> Result<(), BoxError> {
         self.0.note("  lifespan opens", "with the message");
         Ok(())
@@ -25,33 +25,33 @@ impl LifespanScope for Typing {
     }
 }
 
-fn hello_with_lifespan(recorder: &Recorder) -> Inbound {
-    let inbound = Inbound::new(Event::message("cli", "local", "hello"));
-    inbound.extensions().insert(Lifespan::new(Typing(recorder.clone())));
+fn hello_with_lifespan(recorder: &HookRecorder) -> InboundEvent {
+    let inbound = InboundEvent::new(Event::message("cli", "local", "hello"));
+    inbound.extensions().insert(TurnLifespan::new(RecordingLifespan(recorder.clone())));
     inbound
 }
 
 #[tokio::test]
 async fn t12_a_lifespan_opens_in_load_state_and_closes_in_save_state() {
-    let scenario = Scenario::new().plugin("echo", echo);
+    let scenario = TurnScenario::new().plugin("echo", register_echo);
     let inbound = hello_with_lifespan(&scenario.recorder);
-    insta::assert_snapshot!(scenario.serve(inbound).await.told());
+    insta::assert_snapshot!(scenario.serve(inbound).await.to_text());
 }
 
 #[tokio::test]
 async fn t12_a_lifespan_closes_knowing_the_failure() {
-    let scenario = Scenario::new().plugin("broken", |hooks| {
+    let scenario = TurnScenario::new().plugin("broken", |hooks| {
         hooks.on(RunModel, || async { Err("no model".into()) });
     });
     let inbound = hello_with_lifespan(&scenario.recorder);
-    insta::assert_snapshot!(scenario.serve(inbound).await.told());
+    insta::assert_snapshot!(scenario.serve(inbound).await.to_text());
 }
 
 #[tokio::test]
 async fn t12_a_lifespan_closes_even_when_there_is_no_save_state() {
-    let scenario = Scenario::new().plugin("broken", |hooks| {
+    let scenario = TurnScenario::new().plugin("broken", |hooks| {
         hooks.on(BuildPrompt, || async { Err("no words".into()) });
     });
     let inbound = hello_with_lifespan(&scenario.recorder);
-    insta::assert_snapshot!(scenario.serve(inbound).await.told());
+    insta::assert_snapshot!(scenario.serve(inbound).await.to_text());
 }

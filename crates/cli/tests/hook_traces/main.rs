@@ -5,7 +5,7 @@
 
 mod recorder;
 mod scenario;
-mod stand_ins;
+mod test_plugins;
 
 mod dispatch_outbound;
 mod lifespan;

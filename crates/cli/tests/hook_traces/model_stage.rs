@@ -1,31 +1,31 @@
 //! T5: who runs the model stage, over `run_model` and `run_model_stream` of several plugins.
 
-use capstan::hooks::args::Prompt;
+use capstan::hooks::args::PromptContent;
 use capstan::hooks::points::{RunModel, RunModelStream};
 use capstan::protocol::StreamEvent;
 use futures::StreamExt as _;
 use futures::stream;
 
-use crate::scenario::Scenario;
-use crate::stand_ins::{Screen, channel};
+use crate::scenario::TurnScenario;
+use crate::test_plugins::{RecordingChannel, register_channel};
 
 #[tokio::test]
 async fn t05_a_text_decides_before_the_builtin_and_becomes_a_stream_of_one_event() {
-    let scenario = Scenario::new();
-    let screen = Screen::new(&scenario.recorder);
+    let scenario = TurnScenario::new();
+    let screen = RecordingChannel::new(&scenario.recorder);
     let story = scenario
-        .plugin("screen", channel(screen))
+        .plugin("screen", register_channel(screen))
         .plugin("loud", |hooks| {
-            hooks.on(RunModel, |prompt: Prompt| async move { Ok(Some(prompt.text().to_uppercase())) });
+            hooks.on(RunModel, |prompt: PromptContent| async move { Ok(Some(prompt.text().to_uppercase())) });
         })
-        .hello()
+        .serve_hello()
         .await;
-    insta::assert_snapshot!(story.with_tape());
+    insta::assert_snapshot!(story.to_text_with_tape());
 }
 
 #[tokio::test]
 async fn t05_a_stream_is_collected_and_decides_before_the_text_of_a_lower_plugin() {
-    let story = Scenario::new()
+    let story = TurnScenario::new()
         .plugin("lower", |hooks| {
             hooks.on(RunModel, || async { Ok(Some("never said".to_owned())) });
         })
@@ -34,28 +34,28 @@ async fn t05_a_stream_is_collected_and_decides_before_the_text_of_a_lower_plugin
                 Ok(Some(stream::iter([StreamEvent::text("hello, "), StreamEvent::text("stream")]).boxed()))
             });
         })
-        .hello()
+        .serve_hello()
         .await;
-    insta::assert_snapshot!(story.with_tape());
+    insta::assert_snapshot!(story.to_text_with_tape());
 }
 
 #[tokio::test]
 async fn t05_a_text_decides_before_the_stream_of_a_lower_plugin() {
-    let story = Scenario::new()
+    let story = TurnScenario::new()
         .plugin("lower", |hooks| {
             hooks.on(RunModelStream, || async { Ok(Some(stream::iter([StreamEvent::text("never said")]).boxed())) });
         })
         .plugin("higher", |hooks| {
             hooks.on(RunModel, || async { Ok(Some("said".to_owned())) });
         })
-        .hello()
+        .serve_hello()
         .await;
-    insta::assert_snapshot!(story.told());
+    insta::assert_snapshot!(story.to_text());
 }
 
 #[tokio::test]
 async fn t05_nothing_from_either_falls_through_within_the_same_run() {
-    let story = Scenario::new()
+    let story = TurnScenario::new()
         .plugin("no text", |hooks| {
             hooks.on(RunModel, || async { Ok(None) });
         })
@@ -65,8 +65,8 @@ async fn t05_nothing_from_either_falls_through_within_the_same_run() {
         .plugin("neither", |hooks| {
             hooks.on(RunModel, || async { Ok(None) }).on(RunModelStream, || async { Ok(None) });
         })
-        .hello()
+        .serve_hello()
         .await;
     assert_eq!(story.runs, 1);
-    insta::assert_snapshot!(story.told());
+    insta::assert_snapshot!(story.to_text());
 }

@@ -6,15 +6,15 @@ use capstan::protocol::{Event, OutboundKind, StreamEvent};
 use futures::StreamExt as _;
 use futures::stream;
 
-use crate::scenario::Scenario;
+use crate::scenario::TurnScenario;
 
-async fn panics() -> HookResult<()> {
+async fn panicking_observer() -> HookResult<()> {
     panic!("an observer without nerves")
 }
 
 #[tokio::test]
 async fn h04_an_observer_that_fails_or_panics_does_not_stop_the_others_or_hide_the_error() {
-    let story = Scenario::new()
+    let story = TurnScenario::new()
         .plugin("calm observer", |hooks| {
             hooks.on(OnError, || async { Ok(Some(())) });
         })
@@ -22,22 +22,22 @@ async fn h04_an_observer_that_fails_or_panics_does_not_stop_the_others_or_hide_t
             hooks.on(OnError, || async { Err("the log is full".into()) });
         })
         .plugin("panicking observer", |hooks| {
-            hooks.on(OnError, panics);
+            hooks.on(OnError, panicking_observer);
         })
         .plugin("broken", |hooks| {
             hooks.on(RunModel, || async { Err("no model".into()) });
         })
-        .hello()
+        .serve_hello()
         .await;
-    insta::assert_snapshot!(story.told());
+    insta::assert_snapshot!(story.to_text());
 }
 
 #[tokio::test]
 async fn t11_one_notice_per_turn_however_many_stages_failed_with_no_path_and_no_secret() {
-    const SECRET: &str = "sk-live-1234";
-    const PATH: &str = "/srv/capstan/keys.pem";
-    let fail = || format!("cannot read {PATH} with {SECRET}");
-    let story = Scenario::new()
+    const LEAKED_KEY: &str = "sk-live-1234";
+    const LEAKED_PATH: &str = "/srv/capstan/keys.pem";
+    let fail = || format!("cannot read {LEAKED_PATH} with {LEAKED_KEY}");
+    let story = TurnScenario::new()
         .plugin("keeper", move |hooks| {
             hooks.on(SaveState, move || async move { Err(fail().into()) });
         })
@@ -47,18 +47,18 @@ async fn t11_one_notice_per_turn_however_many_stages_failed_with_no_path_and_no_
         .plugin("model", move |hooks| {
             hooks.on(RunModel, move || async move { Err(fail().into()) });
         })
-        .hello()
+        .serve_hello()
         .await;
     let notices = story.served.outbounds.iter().filter(|outbound| outbound.kind == OutboundKind::Notice).count();
     assert_eq!((notices, story.served.outbounds.len()), (1, 1));
     let on_record = serde_json::to_string(&(&story.served.outbounds, &story.served.outcome, &story.tape)).unwrap();
-    assert!(!on_record.contains(SECRET) && !on_record.contains(PATH), "{on_record}");
-    insta::assert_snapshot!(story.with_tape());
+    assert!(!on_record.contains(LEAKED_KEY) && !on_record.contains(LEAKED_PATH), "{on_record}");
+    insta::assert_snapshot!(story.to_text_with_tape());
 }
 
 #[tokio::test]
 async fn t11_one_notice_for_errors_of_the_stream_and_of_the_turn() {
-    let story = Scenario::new()
+    let story = TurnScenario::new()
         .plugin("keeper", |hooks| {
             hooks.on(SaveState, || async { Err("disk full".into()) });
         })
@@ -68,9 +68,9 @@ async fn t11_one_notice_for_errors_of_the_stream_and_of_the_turn() {
                 Ok(Some(stream::iter(events).boxed()))
             });
         })
-        .hello()
+        .serve_hello()
         .await;
-    insta::assert_snapshot!(story.told());
+    insta::assert_snapshot!(story.to_text());
 }
 
 async fn panicking_model() -> HookResult<String> {
@@ -79,42 +79,42 @@ async fn panicking_model() -> HookResult<String> {
 
 #[tokio::test]
 async fn h04_a_panicking_hook_fails_its_turn_and_nothing_else() {
-    let story = Scenario::new()
+    let story = TurnScenario::new()
         .plugin("reckless", |hooks| {
             hooks.on(RunModel, panicking_model);
         })
-        .hello()
+        .serve_hello()
         .await;
-    insta::assert_snapshot!(story.told());
+    insta::assert_snapshot!(story.to_text());
     let again = story.host.serve(Event::message("cli", "local", "hello again")).await.unwrap();
     assert!(again.error.is_some(), "the session is free again, and the plugin panics again");
 }
 
 #[tokio::test]
 async fn h04_t08_a_stream_that_panics_fails_its_turn_after_save_state() {
-    let story = Scenario::new()
+    let story = TurnScenario::new()
         .plugin("reckless", |hooks| {
             hooks.on(RunModelStream, || async {
                 let rest = stream::once(async { panic!("index out of bounds in /home/dev/model.rs") });
                 Ok(Some(stream::iter([StreamEvent::text("half")]).chain(rest).boxed()))
             });
         })
-        .hello()
+        .serve_hello()
         .await;
-    insta::assert_snapshot!(story.with_tape());
+    insta::assert_snapshot!(story.to_text_with_tape());
     let again = story.host.serve(Event::message("cli", "local", "hello again")).await.unwrap();
     assert!(again.error.is_some(), "the session is free again, and the plugin panics again");
 }
 
 #[tokio::test(start_paused = true)]
 async fn h07_t08_a_stream_that_hangs_past_the_runs_time_fails_its_turn_after_save_state() {
-    let story = Scenario::new()
+    let story = TurnScenario::new()
         .plugin("stuck", |hooks| {
             hooks.on(RunModelStream, || async {
                 Ok(Some(stream::iter([StreamEvent::text("half")]).chain(stream::pending()).boxed()))
             });
         })
-        .hello()
+        .serve_hello()
         .await;
-    insta::assert_snapshot!(story.with_tape());
+    insta::assert_snapshot!(story.to_text_with_tape());
 }

@@ -1,80 +1,91 @@
 //! T9: what is sent.
 
-use capstan::hooks::Inbound;
+use capstan::hooks::InboundEvent;
 use capstan::hooks::args::ModelText;
-use capstan::hooks::points::{RenderOutbound, Rendered};
-use capstan::protocol::{Outbound, ResultBody, SessionId};
+use capstan::hooks::points::{RenderOutbound, RenderedOutbound};
+use capstan::protocol::{OutboundMessage, ResultBody, SessionId};
 
-use crate::scenario::Scenario;
-use crate::stand_ins::{echo, runner};
+use crate::scenario::TurnScenario;
+use crate::test_plugins::{register_echo, register_runner};
 
-fn batch(message: &Inbound, texts: &[&str]) -> Rendered {
+fn rendered_batch(message: &InboundEvent, texts: &[&str]) -> RenderedOutbound {
     let session = || SessionId::new("cli:local");
-    Rendered::Messages(texts.iter().map(|text| Outbound::reply_to(message, session(), *text)).collect())
+    RenderedOutbound::Messages(texts.iter().map(|text| OutboundMessage::reply_to(message, session(), *text)).collect())
 }
 
 #[tokio::test]
 async fn t09_h03_batches_are_flattened_the_later_registered_plugin_first() {
-    let story = Scenario::new()
-        .plugin("echo", echo)
+    let story = TurnScenario::new()
+        .plugin("echo", register_echo)
         .plugin("earlier", |hooks| {
-            hooks.on(RenderOutbound, |message: Inbound| async move { Ok(Some(batch(&message, &["three"]))) });
+            hooks.on(
+                RenderOutbound,
+                |message: InboundEvent| async move { Ok(Some(rendered_batch(&message, &["three"]))) },
+            );
         })
         .plugin("nothing", |hooks| {
             hooks.on(RenderOutbound, || async { Ok(None) });
         })
         .plugin("later", |hooks| {
-            hooks.on(RenderOutbound, |message: Inbound| async move { Ok(Some(batch(&message, &["one", "two"]))) });
+            hooks.on(RenderOutbound, |message: InboundEvent| async move {
+                Ok(Some(rendered_batch(&message, &["one", "two"])))
+            });
         })
-        .hello()
+        .serve_hello()
         .await;
-    insta::assert_snapshot!(story.told());
+    insta::assert_snapshot!(story.to_text());
 }
 
 #[tokio::test]
 async fn t09_when_all_batches_are_empty_the_model_output_is_sent() {
-    let story = Scenario::new()
-        .plugin("echo", echo)
+    let story = TurnScenario::new()
+        .plugin("echo", register_echo)
         .plugin("empty", |hooks| {
-            hooks.on(RenderOutbound, |_: ModelText| async { Ok(Some(Rendered::Messages(Vec::new()))) });
+            hooks.on(RenderOutbound, |_: ModelText| async { Ok(Some(RenderedOutbound::Messages(Vec::new()))) });
         })
         .plugin("nothing", |hooks| {
             hooks.on(RenderOutbound, || async { Ok(None) });
         })
-        .hello()
+        .serve_hello()
         .await;
-    insta::assert_snapshot!(story.told());
+    insta::assert_snapshot!(story.to_text());
 }
 
 #[tokio::test]
 async fn t09_a_hook_that_says_silent_is_obeyed_even_beside_a_message() {
-    let story = Scenario::new()
-        .plugin("echo", echo)
+    let story = TurnScenario::new()
+        .plugin("echo", register_echo)
         .plugin("talker", |hooks| {
-            hooks.on(RenderOutbound, |message: Inbound| async move { Ok(Some(batch(&message, &["hello"]))) });
+            hooks.on(
+                RenderOutbound,
+                |message: InboundEvent| async move { Ok(Some(rendered_batch(&message, &["hello"]))) },
+            );
         })
         .plugin("hush", |hooks| {
-            hooks.on(RenderOutbound, || async { Ok(Some(Rendered::Silent)) });
+            hooks.on(RenderOutbound, || async { Ok(Some(RenderedOutbound::Silent)) });
         })
-        .hello()
+        .serve_hello()
         .await;
-    insta::assert_snapshot!(story.told());
+    insta::assert_snapshot!(story.to_text());
 }
 
 #[tokio::test]
 async fn t09_a_runner_that_says_silent_sends_nothing() {
-    let story = Scenario::new().plugin("runner", runner(vec![ResultBody::RunCompleted { silent: true }])).hello().await;
-    insta::assert_snapshot!(story.told());
+    let story = TurnScenario::new()
+        .plugin("runner", register_runner(vec![ResultBody::RunCompleted { silent: true }]))
+        .serve_hello()
+        .await;
+    insta::assert_snapshot!(story.to_text());
 }
 
 #[tokio::test]
 async fn h04_a_failing_render_outbound_fails_the_turn_after_save_state() {
-    let story = Scenario::new()
-        .plugin("echo", echo)
+    let story = TurnScenario::new()
+        .plugin("echo", register_echo)
         .plugin("broken", |hooks| {
             hooks.on(RenderOutbound, || async { Err("no template".into()) });
         })
-        .hello()
+        .serve_hello()
         .await;
-    insta::assert_snapshot!(story.told());
+    insta::assert_snapshot!(story.to_text());
 }

@@ -1,20 +1,20 @@
 //! T8: `save_state` runs whenever there was a prompt.
 
-use capstan::hooks::Registrar;
-use capstan::hooks::args::{Failure, ModelText};
+use capstan::hooks::HookRegistrar;
+use capstan::hooks::args::{ModelText, TurnFailure};
 use capstan::hooks::points::{RunModel, SaveState};
 use capstan::protocol::ResultBody;
 
-use crate::recorder::Recorder;
-use crate::scenario::Scenario;
-use crate::stand_ins::{echo, runner};
+use crate::recorder::HookRecorder;
+use crate::scenario::TurnScenario;
+use crate::test_plugins::{register_echo, register_runner};
 
 /// A plugin that logs what it is given to keep.
-fn keeper(recorder: &Recorder) -> impl Fn(&mut Registrar) + Send + Sync + 'static {
+fn recording_save_state(recorder: &HookRecorder) -> impl Fn(&mut HookRegistrar) + Send + Sync + 'static {
     let recorder = recorder.clone();
     move |hooks| {
         let recorder = recorder.clone();
-        hooks.on(SaveState, move |output: ModelText, failure: Failure| {
+        hooks.on(SaveState, move |output: ModelText, failure: TurnFailure| {
             recorder.note("  keeper is given", format!("output {:?}, failure {:?}", &*output, failure.0));
             async { Ok(Some(())) }
         });
@@ -23,20 +23,20 @@ fn keeper(recorder: &Recorder) -> impl Fn(&mut Registrar) + Send + Sync + 'stati
 
 #[tokio::test]
 async fn t08_save_state_runs_after_success_with_the_output() {
-    let scenario = Scenario::new();
-    let keeper = keeper(&scenario.recorder);
-    let story = scenario.plugin("echo", echo).plugin("keeper", keeper).hello().await;
-    insta::assert_snapshot!(story.told());
+    let scenario = TurnScenario::new();
+    let keeper = recording_save_state(&scenario.recorder);
+    let story = scenario.plugin("echo", register_echo).plugin("keeper", keeper).serve_hello().await;
+    insta::assert_snapshot!(story.to_text());
 }
 
 #[tokio::test]
 async fn t08_save_state_runs_after_a_failed_run_with_the_output_so_far() {
-    let scenario = Scenario::new();
-    let keeper = keeper(&scenario.recorder);
+    let scenario = TurnScenario::new();
+    let keeper = recording_save_state(&scenario.recorder);
     let story = scenario
         .plugin(
             "runner",
-            runner(vec![
+            register_runner(vec![
                 ResultBody::MessageDelta { delta: "half an ans".to_owned() },
                 ResultBody::RunFailed {
                     message: "the model hung up".to_owned(),
@@ -45,50 +45,50 @@ async fn t08_save_state_runs_after_a_failed_run_with_the_output_so_far() {
             ]),
         )
         .plugin("keeper", keeper)
-        .hello()
+        .serve_hello()
         .await;
-    insta::assert_snapshot!(story.with_tape());
+    insta::assert_snapshot!(story.to_text_with_tape());
 }
 
 #[tokio::test]
 async fn h04_t08_save_state_runs_after_a_failing_model_hook() {
-    let scenario = Scenario::new();
-    let keeper = keeper(&scenario.recorder);
+    let scenario = TurnScenario::new();
+    let keeper = recording_save_state(&scenario.recorder);
     let story = scenario
         .plugin("keeper", keeper)
         .plugin("broken", |hooks| {
             hooks.on(RunModel, || async { Err("no model".into()) });
         })
-        .hello()
+        .serve_hello()
         .await;
-    insta::assert_snapshot!(story.with_tape());
+    insta::assert_snapshot!(story.to_text_with_tape());
 }
 
 #[tokio::test]
 async fn t08_a_failing_save_state_fails_the_turn_after_all_others_ran() {
-    let scenario = Scenario::new();
-    let keeper = keeper(&scenario.recorder);
+    let scenario = TurnScenario::new();
+    let keeper = recording_save_state(&scenario.recorder);
     let story = scenario
-        .plugin("echo", echo)
+        .plugin("echo", register_echo)
         .plugin("keeper", keeper)
         .plugin("broken", |hooks| {
             hooks.on(SaveState, || async { Err("disk full".into()) });
         })
-        .hello()
+        .serve_hello()
         .await;
-    insta::assert_snapshot!(story.with_tape());
+    insta::assert_snapshot!(story.to_text_with_tape());
 }
 
 #[tokio::test]
 async fn h04_t08_a_save_state_that_fails_too_does_not_hide_the_first_error() {
-    let story = Scenario::new()
+    let story = TurnScenario::new()
         .plugin("full", |hooks| {
             hooks.on(SaveState, || async { Err("disk full".into()) });
         })
         .plugin("broken", |hooks| {
             hooks.on(RunModel, || async { Err("no model".into()) });
         })
-        .hello()
+        .serve_hello()
         .await;
-    insta::assert_snapshot!(story.told());
+    insta::assert_snapshot!(story.to_text());
 }

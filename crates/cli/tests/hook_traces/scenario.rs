@@ -4,27 +4,27 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use capstan::hooks::{BoxError, Deadlines, HookRuntime, Inbound, Plugin, Registrar, Registry};
+use capstan::hooks::{BoxError, HookDeadlines, HookRegistrar, HookRuntime, InboundEvent, Plugin, Registry};
 use capstan::protocol::{ChatMessage, Event, ModelOptions, Outcome, Timestamp};
-use capstan::tape::{Entry, Kind, MemoryStore, Slice, Store as _};
-use capstan::{Capstan, Host, Served};
-use capstan_host::{Clock, Owner, Secrets, Settings, Workspace};
+use capstan::tape::{Entry, EntryKind, MemoryStore, Store as _, TapeSlice};
+use capstan::{Capstan, Host, ServedEvent};
+use capstan_host::{Clock, HostOptions, LeaseOwner, SecretMasker, WorkspaceDir};
 use tempfile::TempDir;
 
-use crate::recorder::{Recorder, cut};
+use crate::recorder::{HookRecorder, truncate_text};
 
 /// What a plugin registers.
-type Register = dyn Fn(&mut Registrar) -> Result<(), BoxError> + Send + Sync;
+type PluginRegisterFn = dyn Fn(&mut HookRegistrar) -> Result<(), BoxError> + Send + Sync;
 
 /// A plugin made from a function.
 pub struct FnPlugin {
     name: &'static str,
-    register: Box<Register>,
+    register: Box<PluginRegisterFn>,
 }
 
 impl FnPlugin {
     /// A plugin that registers what the function does.
-    pub fn new(name: &'static str, register: impl Fn(&mut Registrar) + Send + Sync + 'static) -> Self {
+    pub fn new(name: &'static str, register: impl Fn(&mut HookRegistrar) + Send + Sync + 'static) -> Self {
         Self::fallible(name, move |hooks| {
             register(hooks);
             Ok(())
@@ -34,7 +34,7 @@ impl FnPlugin {
     /// A plugin that may fail to load.
     pub fn fallible(
         name: &'static str,
-        register: impl Fn(&mut Registrar) -> Result<(), BoxError> + Send + Sync + 'static,
+        register: impl Fn(&mut HookRegistrar) -> Result<(), BoxError> + Send + Sync + 'static,
     ) -> Self {
         Self { name, register: Box::new(register) }
     }
@@ -45,24 +45,24 @@ impl Plugin for FnPlugin {
         self.name
     }
 
-    fn register(&self, hooks: &mut Registrar) -> Result<(), BoxError> {
+    fn register(&self, hooks: &mut HookRegistrar) -> Result<(), BoxError> {
         (self.register)(hooks)
     }
 }
 
 /// A host with plugins, about to serve one event. The recorder is always its last plugin.
-pub struct Scenario {
-    pub recorder: Recorder,
+pub struct TurnScenario {
+    pub recorder: HookRecorder,
     pub workspace: TempDir,
     store: Arc<MemoryStore>,
     plugins: Vec<FnPlugin>,
 }
 
-impl Scenario {
+impl TurnScenario {
     /// The built-in plugin and the recorder.
     pub fn new() -> Self {
         Self {
-            recorder: Recorder::default(),
+            recorder: HookRecorder::default(),
             workspace: TempDir::new().unwrap(),
             store: Arc::new(MemoryStore::new()),
             plugins: Vec::new(),
@@ -70,23 +70,23 @@ impl Scenario {
     }
 
     /// Adds a plugin. The last one added is asked first.
-    pub fn plugin(self, name: &'static str, register: impl Fn(&mut Registrar) + Send + Sync + 'static) -> Self {
-        self.with(FnPlugin::new(name, register))
+    pub fn plugin(self, name: &'static str, register: impl Fn(&mut HookRegistrar) + Send + Sync + 'static) -> Self {
+        self.with_plugin(FnPlugin::new(name, register))
     }
 
     /// Adds a plugin. The last one added is asked first.
-    pub fn with(mut self, plugin: FnPlugin) -> Self {
+    pub fn with_plugin(mut self, plugin: FnPlugin) -> Self {
         self.plugins.push(plugin);
         self
     }
 
     /// Serves a message `hello` from the terminal.
-    pub async fn hello(self) -> Story {
+    pub async fn serve_hello(self) -> TurnTrace {
         self.serve(Event::message("cli", "local", "hello")).await
     }
 
     /// Serves an event with the built-in plugin beneath the others.
-    pub async fn serve(mut self, inbound: impl Into<Inbound>) -> Story {
+    pub async fn serve(mut self, inbound: impl Into<InboundEvent>) -> TurnTrace {
         let mut builder = Capstan::builder()
             .workspace(self.workspace.path())
             .home(self.workspace.path().join("home"))
@@ -98,45 +98,45 @@ impl Scenario {
             builder = builder.plugin(plugin);
         }
         let host = builder.plugin(self.recorder.clone()).start().await.unwrap();
-        self.tell(host, inbound.into()).await
+        self.record_turn(host, inbound.into()).await
     }
 
     /// Serves an event on a host without the built-in plugin: nobody answers but the plugins of the scenario.
-    pub async fn serve_without_builtin(self, inbound: impl Into<Inbound>) -> Story {
+    pub async fn serve_without_builtin(self, inbound: impl Into<InboundEvent>) -> TurnTrace {
         let mut registry = Registry::new();
         for plugin in &self.plugins {
             registry.register(plugin);
         }
         registry.register(&self.recorder);
-        let settings = Settings {
-            workspace: Workspace { path: self.workspace.path().to_owned() },
+        let settings = HostOptions {
+            workspace: WorkspaceDir { path: self.workspace.path().to_owned() },
             model: "demo:".parse().unwrap(),
             fallback_models: Vec::new(),
             model_options: ModelOptions::default(),
             max_message_bytes: 1_000_000,
             run_timeout: Duration::from_mins(10),
-            session_wait: Duration::from_secs(10),
-            intakes: Default::default(),
-            session_queue: 64,
+            session_wait_timeout: Duration::from_secs(10),
+            intake_overrides: Default::default(),
+            max_queued_events: 64,
             limits: Default::default(),
-            secrets: Secrets::default(),
-            owner: Owner::anonymous(),
+            secret_masker: SecretMasker::default(),
+            lease_owner: LeaseOwner::anonymous(),
             clock: fixed_clock(),
         };
-        let hooks = HookRuntime::new(registry, Deadlines::default());
+        let hooks = HookRuntime::new(registry, HookDeadlines::default());
         let host = Host::start(hooks, Arc::clone(&self.store) as _, settings).await.unwrap();
-        self.tell(host, inbound.into()).await
+        self.record_turn(host, inbound.into()).await
     }
 
-    async fn tell(self, host: Host, inbound: Inbound) -> Story {
+    async fn record_turn(self, host: Host, inbound: InboundEvent) -> TurnTrace {
         self.recorder.clear();
         let served = host.serve(inbound).await.unwrap();
         let mut tape = Vec::new();
         for record in host.tapes().list().await.unwrap() {
-            tape.extend(host.tapes().read(&record.name, &Slice::all()).await.unwrap());
+            tape.extend(host.tapes().read(&record.name, &TapeSlice::all()).await.unwrap());
         }
         let runs = self.store.runs(usize::MAX).await.unwrap().len();
-        Story { recorder: self.recorder, host, served, tape, runs }
+        TurnTrace { recorder: self.recorder, host, served, tape, runs }
     }
 }
 
@@ -146,40 +146,40 @@ fn fixed_clock() -> Clock {
 }
 
 /// What happened.
-pub struct Story {
+pub struct TurnTrace {
     pub host: Host,
-    pub served: Served,
+    pub served: ServedEvent,
     pub tape: Vec<Entry>,
     /// How many runs the ledger has.
     pub runs: usize,
-    recorder: Recorder,
+    recorder: HookRecorder,
 }
 
-impl Story {
+impl TurnTrace {
     /// The trace, then what became of the event.
-    pub fn told(&self) -> String {
-        format!("{}\n\n{}", self.recorder.lines().join("\n"), self.end())
+    pub fn to_text(&self) -> String {
+        format!("{}\n\n{}", self.recorder.lines().join("\n"), self.outcome_text())
     }
 
     /// The trace with the arguments each implementation was given, then what became of the event.
-    pub fn with_arguments(&self) -> String {
-        format!("{}\n\n{}", self.recorder.lines_with_arguments().join("\n"), self.end())
+    pub fn to_text_with_arguments(&self) -> String {
+        format!("{}\n\n{}", self.recorder.lines_with_arguments().join("\n"), self.outcome_text())
     }
 
     /// The trace, what became of the event, and what is on the tape.
-    pub fn with_tape(&self) -> String {
-        let mut told = self.told();
+    pub fn to_text_with_tape(&self) -> String {
+        let mut told = self.to_text();
         for entry in &self.tape {
-            write!(told, "\n{:8} {}", "tape", shown_entry(entry)).unwrap();
+            write!(told, "\n{:8} {}", "tape", format_entry(entry)).unwrap();
         }
         told
     }
 
-    fn end(&self) -> String {
+    fn outcome_text(&self) -> String {
         let served = &self.served;
         let outcome = match &served.outcome {
             None => "in flight".to_owned(),
-            Some(Outcome::Replied { text }) => format!("replied {}", quoted(text)),
+            Some(Outcome::Replied { text }) => format!("replied {}", quote_text(text)),
             Some(outcome) => outcome.name().to_owned(),
         };
         let mut end = format!("{:8} {outcome}", "outcome");
@@ -188,27 +188,27 @@ impl Story {
         }
         for outbound in &served.outbounds {
             let kind = format!("{:?}", outbound.kind).to_lowercase();
-            let (channel, chat, text) = (&outbound.channel, &outbound.chat_id, quoted(&outbound.content.text()));
+            let (channel, chat, text) = (&outbound.channel, &outbound.chat_id, quote_text(&outbound.content.text()));
             write!(end, "\n{:8} {kind} to {channel}:{chat} {text}", "outbound").unwrap();
         }
         end
     }
 }
 
-fn quoted(text: &str) -> String {
-    cut(&format!("{text:?}"))
+fn quote_text(text: &str) -> String {
+    truncate_text(&format!("{text:?}"))
 }
 
-fn shown_entry(entry: &Entry) -> String {
+fn format_entry(entry: &Entry) -> String {
     let payload = &entry.payload;
     let text = |key: &str| payload.get(key).and_then(|value| value.as_str()).unwrap_or_default().to_owned();
     let rest = match &entry.kind {
-        Kind::Message => {
+        EntryKind::Message => {
             let message: ChatMessage = serde_json::from_value(payload.clone()).unwrap();
-            format!("{} {}", text("role"), quoted(&message.content.text()))
+            format!("{} {}", text("role"), quote_text(&message.content.text()))
         }
-        Kind::Event if entry.name() == Some("outbound") => format!("outbound {}", payload["data"]),
-        Kind::Error => format!("{} {}", text("stage"), quoted(&text("message"))),
+        EntryKind::Event if entry.name() == Some("outbound") => format!("outbound {}", payload["data"]),
+        EntryKind::Error => format!("{} {}", text("stage"), quote_text(&text("message"))),
         _ => text("name"),
     };
     format!("{} {rest}", entry.kind)

@@ -8,15 +8,15 @@ use capstan::protocol::StreamEvent;
 use futures::StreamExt as _;
 use futures::stream;
 
-use crate::scenario::Scenario;
-use crate::stand_ins::{Screen, channel};
+use crate::scenario::TurnScenario;
+use crate::test_plugins::{RecordingChannel, register_channel};
 
 #[tokio::test]
 async fn t07_each_error_event_is_told_and_the_turn_goes_on_with_the_text() {
-    let scenario = Scenario::new();
-    let screen = Screen::new(&scenario.recorder);
+    let scenario = TurnScenario::new();
+    let screen = RecordingChannel::new(&scenario.recorder);
     let story = scenario
-        .plugin("screen", channel(screen))
+        .plugin("screen", register_channel(screen))
         .plugin("shaky", |hooks| {
             hooks.on(RunModelStream, || async {
                 let events = [
@@ -28,35 +28,35 @@ async fn t07_each_error_event_is_told_and_the_turn_goes_on_with_the_text() {
                 Ok(Some(stream::iter(events).boxed()))
             });
         })
-        .hello()
+        .serve_hello()
         .await;
-    insta::assert_snapshot!(story.with_tape());
+    insta::assert_snapshot!(story.to_text_with_tape());
 }
 
 #[tokio::test]
 async fn t07_t08_errors_and_no_text_fail_the_turn_after_save_state() {
-    let story = Scenario::new()
+    let story = TurnScenario::new()
         .plugin("keeper", |hooks| {
             hooks.on(SaveState, |_: ModelText| async { Ok(Some(())) });
         })
         .plugin("mute", |hooks| {
             hooks.on(RunModelStream, || async { Ok(Some(stream::iter([StreamEvent::error("no voice")]).boxed())) });
         })
-        .hello()
+        .serve_hello()
         .await;
-    insta::assert_snapshot!(story.with_tape());
+    insta::assert_snapshot!(story.to_text_with_tape());
 }
 
 /// The stream goes on only when the channel has been shown its first event. With the clock paused, a channel that is
 /// shown nothing before the end lets the run time out at once.
 #[tokio::test(start_paused = true)]
 async fn t07_events_reach_the_channel_while_the_model_is_still_running() {
-    let scenario = Scenario::new();
+    let scenario = TurnScenario::new();
     let recorder = scenario.recorder.clone();
-    let (screen, first_shown) = Screen::telling_first_shown(&scenario.recorder);
+    let (screen, first_shown) = RecordingChannel::with_first_event_signal(&scenario.recorder);
     let first_shown = Arc::new(Mutex::new(Some(first_shown)));
     let story = scenario
-        .plugin("screen", channel(screen))
+        .plugin("screen", register_channel(screen))
         .plugin("slow", move |hooks| {
             let (first_shown, recorder) = (Arc::clone(&first_shown), recorder.clone());
             hooks.on(RunModelStream, move || {
@@ -70,7 +70,7 @@ async fn t07_events_reach_the_channel_while_the_model_is_still_running() {
                 async { Ok(Some(events)) }
             });
         })
-        .hello()
+        .serve_hello()
         .await;
-    insta::assert_snapshot!(story.told());
+    insta::assert_snapshot!(story.to_text());
 }

@@ -6,7 +6,7 @@ mod cli_support;
 
 mod fallbacks;
 mod keys;
+mod model_errors;
 mod provider;
 mod same_tape;
 mod switching;
-mod trouble;

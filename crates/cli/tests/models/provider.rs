@@ -2,10 +2,10 @@
 
 use capstan_testing::ScriptedModel;
 
-use crate::cli_support::{KEY, Place};
+use crate::cli_support::{CliFixture, TEST_API_KEY};
 
 /// A model of each provider.
-pub const MODELS: [&str; 6] = [
+pub const PROVIDER_MODELS: [&str; 6] = [
     "openai:gpt-5",
     "openai-responses:gpt-5",
     "anthropic:claude-sonnet-4-5",
@@ -15,18 +15,18 @@ pub const MODELS: [&str; 6] = [
 ];
 
 /// Where the provider of a model is, when a scripted server plays it.
-pub fn base(server: &ScriptedModel, model: &str) -> String {
+pub fn provider_base_url(server: &ScriptedModel, model: &str) -> String {
     if model.starts_with("open") { server.base_url() } else { server.origin() }
 }
 
 /// A place whose model this is.
-pub fn place(server: &ScriptedModel, model: &str) -> Place {
-    let place = Place::new().set("CAPSTAN_MODEL", model).set("CAPSTAN_API_KEY", KEY);
-    place.set("CAPSTAN_API_BASE", &base(server, model))
+pub fn fixture_with_model(server: &ScriptedModel, model: &str) -> CliFixture {
+    let place = CliFixture::new().set("CAPSTAN_MODEL", model).set("CAPSTAN_API_KEY", TEST_API_KEY);
+    place.set("CAPSTAN_API_BASE", &provider_base_url(server, model))
 }
 
 /// Asserts that the server found nothing wrong.
 #[track_caller]
-pub fn assert_clean(server: &ScriptedModel) {
+pub fn assert_no_violations(server: &ScriptedModel) {
     assert_eq!(server.violations(), Vec::<String>::new());
 }

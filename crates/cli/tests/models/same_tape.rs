@@ -3,35 +3,35 @@
 use std::sync::Arc;
 
 use capstan::protocol::{ContentPart, Event};
-use capstan::tape::{MemoryStore, Slice};
-use capstan::{Builder, Capstan, Host};
-use capstan_testing::{Reply, ScriptedModel};
+use capstan::tape::{MemoryStore, TapeSlice};
+use capstan::{Capstan, CapstanBuilder, Host};
+use capstan_testing::{ScriptedModel, ScriptedReply};
 use serde_json::{Value, json};
 
-use crate::provider::{MODELS, assert_clean, base, place};
+use crate::provider::{PROVIDER_MODELS, assert_no_violations, fixture_with_model, provider_base_url};
 
-const PIXEL: &str = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAAA=";
+const PIXEL_DATA_URL: &str = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAAA=";
 
 /// Text, two calls at once, reasoning, usage; a second step; and a second turn.
-fn conversation() -> Vec<Reply> {
+fn scripted_replies() -> Vec<ScriptedReply> {
     vec![
-        Reply::tool_calls([
+        ScriptedReply::tool_calls([
             ("call_1", "bash", json!({"cmd": "echo one, 你好"})),
             ("call_2", "bash", json!({"cmd": "echo two", "timeout_seconds": 20})),
         ])
         .with_text("Let me look.")
         .with_reasoning("two commands will do")
         .with_usage(100, 10),
-        Reply::tool_calls([("call_3", "bash", json!({"cmd": "echo three"}))])
+        ScriptedReply::tool_calls([("call_3", "bash", json!({"cmd": "echo three"}))])
             .with_reasoning("one more")
             .with_usage(200, 20),
-        Reply::text("It is a pixel.").with_reasoning("that is all").with_usage(300, 30),
-        Reply::text("Still a pixel.").with_usage(400, 40),
+        ScriptedReply::text("It is a pixel.").with_reasoning("that is all").with_usage(300, 30),
+        ScriptedReply::text("Still a pixel.").with_usage(400, 40),
     ]
 }
 
 /// A host in this process: an image cannot be given on the command line.
-async fn host(build: impl FnOnce(Builder) -> Builder) -> (Host, tempfile::TempDir) {
+async fn start_host(build: impl FnOnce(CapstanBuilder) -> CapstanBuilder) -> (Host, tempfile::TempDir) {
     let workspace = tempfile::tempdir().unwrap();
     let builder = Capstan::builder().workspace(workspace.path()).home(workspace.path());
     let host = build(builder.store(Arc::new(MemoryStore::new()))).start().await.unwrap();
@@ -39,7 +39,7 @@ async fn host(build: impl FnOnce(Builder) -> Builder) -> (Host, tempfile::TempDi
 }
 
 /// What a tape says, without ids, dates, measured times and what only the provider understands.
-fn essence(mut value: Value) -> Value {
+fn normalize_entry(mut value: Value) -> Value {
     fn scrub(value: &mut Value) {
         match value {
             Value::Object(fields) => {
@@ -61,34 +61,34 @@ fn essence(mut value: Value) -> Value {
     value
 }
 
-async fn tape_of(model: &str) -> Vec<Value> {
-    let server = ScriptedModel::start(conversation()).await;
-    let (host, _workspace) = host(|builder| {
+async fn run_and_read_tape(model: &str) -> Vec<Value> {
+    let server = ScriptedModel::start(scripted_replies()).await;
+    let (host, _workspace) = start_host(|builder| {
         let builder = builder.set("model", model).set("api_key", "sk-0123456789abcdef").set("reasoning", "medium");
         // A message would begin with the time it came.
-        builder.set("api_base", &base(&server, model)).set("message_context", "false")
+        builder.set("api_base", &provider_base_url(&server, model)).set("message_context", "false")
     })
     .await;
     let mut first = Event::message("cli", "local", "what is this?");
-    first.input.contents.push(ContentPart::image(PIXEL));
+    first.input.contents.push(ContentPart::image(PIXEL_DATA_URL));
     for (event, answer) in [(first, "It is a pixel."), (Event::message("cli", "local", "and now?"), "Still a pixel.")] {
         let turn = host.serve(event).await.unwrap();
         assert!(turn.error.is_none(), "{model}: {:?}, {:?}", turn.error, server.violations());
         assert!(format!("{:?}", turn.outcome).contains(answer), "{model}: {:?}", turn.outcome);
     }
-    assert_clean(&server);
+    assert_no_violations(&server);
     let requests = server.requests();
     assert_eq!(requests.len(), 4, "{model}");
     assert!(
-        requests.iter().all(|request| request.to_string().contains(PIXEL.rsplit_once(',').unwrap().1)),
+        requests.iter().all(|request| request.to_string().contains(PIXEL_DATA_URL.rsplit_once(',').unwrap().1)),
         "{model} sees the image"
     );
     let tape = host.tapes().list().await.unwrap().remove(0).name;
-    let entries = host.tapes().read(&tape, &Slice::all()).await.unwrap();
+    let entries = host.tapes().read(&tape, &TapeSlice::all()).await.unwrap();
     // The records of calls hold hashes of what each provider got.
     let entries = entries.into_iter().filter(|entry| entry.name() != Some("model.call"));
     let mut essences: Vec<Value> =
-        entries.map(|entry| essence(json!({"kind": entry.kind.as_str(), "payload": entry.payload}))).collect();
+        entries.map(|entry| normalize_entry(json!({"kind": entry.kind.as_str(), "payload": entry.payload}))).collect();
     // Calls of one step are made at the same time, and each result stands where it came.
     for results in essences.chunk_by_mut(|one, next| one["kind"] == "tool_result" && next["kind"] == "tool_result") {
         results.sort_by_key(Value::to_string);
@@ -98,37 +98,39 @@ async fn tape_of(model: &str) -> Vec<Value> {
 
 #[tokio::test]
 async fn a8_the_same_conversation_gives_the_same_tape_on_every_provider() {
-    let expected = tape_of(MODELS[0]).await;
+    let expected = run_and_read_tape(PROVIDER_MODELS[0]).await;
     let text = serde_json::to_string(&expected).unwrap();
-    for part in [PIXEL, "Let me look.", "call_2", "one, 你好", "three", "Still a pixel.", "\"total_tokens\":440"] {
+    for part in
+        [PIXEL_DATA_URL, "Let me look.", "call_2", "one, 你好", "three", "Still a pixel.", "\"total_tokens\":440"]
+    {
         assert!(text.contains(part), "{part} is not on the tape: {text}");
     }
-    for model in &MODELS[1..] {
-        assert_eq!(tape_of(model).await, expected, "{model}");
+    for model in &PROVIDER_MODELS[1..] {
+        assert_eq!(run_and_read_tape(model).await, expected, "{model}");
     }
 }
 
 #[test]
 fn a8_every_provider_says_hello_and_calls_tools_through_the_binary() {
-    for model in MODELS {
-        let server = ScriptedModel::start_blocking(conversation());
-        let place = place(&server, model).set("CAPSTAN_REASONING", "low");
+    for model in PROVIDER_MODELS {
+        let server = ScriptedModel::start_blocking(scripted_replies());
+        let place = fixture_with_model(&server, model).set("CAPSTAN_REASONING", "low");
         assert_eq!(
             place.capstan(&["run", "what is this?"]).succeeded().stdout,
             "Let me look.\n\nIt is a pixel.\n",
             "{model}"
         );
         assert_eq!(place.capstan(&["run", "and now?"]).data(), "Still a pixel.\n", "{model}");
-        assert_clean(&server);
+        assert_no_violations(&server);
         place.assert_undamaged();
     }
 }
 
 #[test]
 fn p15_the_context_of_a_call_is_what_each_provider_received() {
-    for model in MODELS {
-        let server = ScriptedModel::start_blocking(conversation());
-        let place = place(&server, model).set("CAPSTAN_REASONING", "low");
+    for model in PROVIDER_MODELS {
+        let server = ScriptedModel::start_blocking(scripted_replies());
+        let place = fixture_with_model(&server, model).set("CAPSTAN_REASONING", "low");
         place.capstan(&["run", "what is this?"]).succeeded();
         let calls = place.capstan(&["tape", "context"]).json();
         let calls = calls.as_array().unwrap();
@@ -150,15 +152,15 @@ fn a8_a_session_can_change_models_in_the_middle_and_come_back() {
     let server = ScriptedModel::start_blocking_with(|_, answered| {
         let call = |name: &str| (format!("call_{name}_{answered}"), "bash".to_owned(), json!({"cmd": "echo hi"}));
         if answered % 2 == 0 {
-            Reply::tool_calls([call("a"), call("b")]).with_reasoning("let me see")
+            ScriptedReply::tool_calls([call("a"), call("b")]).with_reasoning("let me see")
         } else {
-            Reply::text("done").with_reasoning("that was it")
+            ScriptedReply::text("done").with_reasoning("that was it")
         }
     });
-    let mut place = place(&server, MODELS[2]).set("CAPSTAN_REASONING", "low");
-    for model in MODELS.into_iter().chain(MODELS).rev() {
-        place = place.set("CAPSTAN_MODEL", model).set("CAPSTAN_API_BASE", &base(&server, model));
+    let mut place = fixture_with_model(&server, PROVIDER_MODELS[2]).set("CAPSTAN_REASONING", "low");
+    for model in PROVIDER_MODELS.into_iter().chain(PROVIDER_MODELS).rev() {
+        place = place.set("CAPSTAN_MODEL", model).set("CAPSTAN_API_BASE", &provider_base_url(&server, model));
         assert_eq!(place.capstan(&["run", "go"]).succeeded().stdout, "done\n", "{model}: {:?}", server.violations());
     }
-    assert_clean(&server);
+    assert_no_violations(&server);
 }

@@ -3,36 +3,36 @@
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use capstan::hooks::contracts::{Action, Channel, ChannelCapabilities, ChannelError, Gateway};
+use capstan::hooks::contracts::{Channel, ChannelCapabilities, ChannelError, Gateway, PlatformAction};
 use capstan::hooks::points::ProvideChannels;
-use capstan::hooks::{Plugin, Registrar};
-use capstan::protocol::{ActionSpec, ChannelName, Event, Outbound};
+use capstan::hooks::{HookRegistrar, Plugin};
+use capstan::protocol::{ActionSpec, ChannelName, Event, OutboundMessage};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use crate::registers::Registers;
+use crate::registers::ClosurePlugin;
 
-type Does = dyn Fn(&Action) -> BoxFuture<'static, Result<Value, ChannelError>> + Send + Sync;
+type ActionHandler = dyn Fn(&PlatformAction) -> BoxFuture<'static, Result<Value, ChannelError>> + Send + Sync;
 
 /// A group chat, where messages can be deleted and members muted.
-pub struct Group {
-    does: Box<Does>,
-    asked: Mutex<Vec<Action>>,
+pub struct GroupChannel {
+    handler: Box<ActionHandler>,
+    requested_actions: Mutex<Vec<PlatformAction>>,
     stopped: Notify,
 }
 
-impl Group {
+impl GroupChannel {
     /// One that does what it is asked.
     pub fn new() -> Arc<Self> {
-        Self::that(|_| Box::pin(async { Ok(json!({"ok": true})) }))
+        Self::with_handler(|_| Box::pin(async { Ok(json!({"ok": true})) }))
     }
 
     /// One that does this.
-    pub fn that(
-        does: impl Fn(&Action) -> BoxFuture<'static, Result<Value, ChannelError>> + Send + Sync + 'static,
+    pub fn with_handler(
+        does: impl Fn(&PlatformAction) -> BoxFuture<'static, Result<Value, ChannelError>> + Send + Sync + 'static,
     ) -> Arc<Self> {
-        Arc::new(Self { does: Box::new(does), asked: Mutex::default(), stopped: Notify::new() })
+        Arc::new(Self { handler: Box::new(does), requested_actions: Mutex::default(), stopped: Notify::new() })
     }
 
     /// A message in it.
@@ -41,22 +41,22 @@ impl Group {
     }
 
     /// What it was asked to do, as often as it was.
-    pub fn asked(&self) -> Vec<Action> {
-        self.asked.lock().unwrap().clone()
+    pub fn requested_actions(&self) -> Vec<PlatformAction> {
+        self.requested_actions.lock().unwrap().clone()
     }
 }
 
 /// A plugin that provides it.
-pub fn provides(group: &Arc<Group>) -> impl Plugin + use<> {
+pub fn group_plugin(group: &Arc<GroupChannel>) -> impl Plugin + use<> {
     let group = Arc::clone(group);
-    Registers("group", move |hooks: &mut Registrar| {
+    ClosurePlugin("group", move |hooks: &mut HookRegistrar| {
         let group = Arc::clone(&group);
         hooks.on_sync(ProvideChannels, move || Ok(Some(vec![Arc::clone(&group) as Arc<dyn Channel>])));
     })
 }
 
 #[async_trait]
-impl Channel for Group {
+impl Channel for GroupChannel {
     fn name(&self) -> ChannelName {
         "group".into()
     }
@@ -86,12 +86,12 @@ impl Channel for Group {
         Ok(())
     }
 
-    async fn send(&self, _: &Outbound) -> Result<(), ChannelError> {
+    async fn send(&self, _: &OutboundMessage) -> Result<(), ChannelError> {
         Ok(())
     }
 
-    async fn act(&self, action: &Action) -> Result<Value, ChannelError> {
-        self.asked.lock().unwrap().push(action.clone());
-        (self.does)(action).await
+    async fn perform_action(&self, action: &PlatformAction) -> Result<Value, ChannelError> {
+        self.requested_actions.lock().unwrap().push(action.clone());
+        (self.handler)(action).await
     }
 }

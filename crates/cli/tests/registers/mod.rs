@@ -1,16 +1,16 @@
 //! A plugin made from a function, for tests in this process.
 
-use capstan::hooks::{BoxError, Plugin, Registrar};
+use capstan::hooks::{BoxError, HookRegistrar, Plugin};
 
 /// A plugin made from a function.
-pub struct Registers<F>(pub &'static str, pub F);
+pub struct ClosurePlugin<F>(pub &'static str, pub F);
 
-impl<F: Fn(&mut Registrar) + Send + Sync + 'static> Plugin for Registers<F> {
+impl<F: Fn(&mut HookRegistrar) + Send + Sync + 'static> Plugin for ClosurePlugin<F> {
     fn name(&self) -> &str {
         self.0
     }
 
-    fn register(&self, hooks: &mut Registrar) -> Result<(), BoxError> {
+    fn register(&self, hooks: &mut HookRegistrar) -> Result<(), BoxError> {
         (self.1)(hooks);
         Ok(())
     }

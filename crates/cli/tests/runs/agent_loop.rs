@@ -5,17 +5,17 @@ use std::sync::Arc;
 use capstan::hooks::args::StepNumber;
 use capstan::hooks::contracts::{FnTool, Tool, ToolContext, ToolError};
 use capstan::hooks::points::{ContinuePrompt, ProvideTools, SystemPrompt};
-use capstan::protocol::{Content, Map, ToolCall, ToolOutput};
-use capstan_testing::{Reply, ScriptedModel};
+use capstan::protocol::{Content, JsonObject, ToolCall, ToolOutput};
+use capstan_testing::{ScriptedModel, ScriptedReply};
 use serde_json::json;
 
-use super::support::{Conversation, Registers, scripted, told, tools};
+use super::support::{ClosurePlugin, TestConversation, tool_replies, tools_plugin, with_scripted_model};
 
 #[tokio::test]
 async fn a01_every_step_is_recorded() {
-    let conversation = Conversation::new(|builder| builder).await;
-    let served = conversation.say("[[tool:bash cmd=\"echo one\"]] go").await;
-    let events = conversation.events().await;
+    let conversation = TestConversation::new(|builder| builder).await;
+    let served = conversation.send_message("[[tool:bash cmd=\"echo one\"]] go").await;
+    let events = conversation.event_names().await;
     let steps: Vec<&str> = events.iter().map(String::as_str).filter(|name| !name.starts_with("event.")).collect();
     assert_eq!(
         steps,
@@ -42,49 +42,53 @@ async fn a01_every_step_is_recorded() {
 
 #[tokio::test]
 async fn a01_a_loop_that_does_not_end_is_ended_at_its_last_step() {
-    let conversation = Conversation::new(|builder| builder.set("max_steps", "1")).await;
-    let served = conversation.say("[[tool:help]] [[tool:help]]").await;
+    let conversation = TestConversation::new(|builder| builder.set("max_steps", "1")).await;
+    let served = conversation.send_message("[[tool:help]] [[tool:help]]").await;
     assert_eq!(served.error.unwrap().code(), "max-steps");
     assert_eq!(conversation.view().await.len(), 4, "anchor, message, call, result: all valid");
 }
 
 #[tokio::test]
 async fn h02_continue_prompt_is_asked_before_each_further_step() {
-    let plugin = Registers("nudge", |hooks: &mut capstan::hooks::Registrar| {
+    let plugin = ClosurePlugin("nudge", |hooks: &mut capstan::hooks::HookRegistrar| {
         hooks.on(ContinuePrompt, |step: StepNumber| async move { Ok(Some(Content::from(format!("step {}", step.0)))) });
     });
-    let conversation = Conversation::with(plugin).await;
-    conversation.say("[[tool:bash cmd=\"echo one\"]] go").await;
+    let conversation = TestConversation::with_plugin(plugin).await;
+    conversation.send_message("[[tool:bash cmd=\"echo one\"]] go").await;
     let view = conversation.view().await;
     assert_eq!(view[2..5], ["calls call_1", "tool call_1: one", "user: step 2"]);
 }
 
 #[tokio::test]
 async fn p13_a_tool_that_calls_tools_is_refused_and_keeps_its_own_result() {
-    let nested = |_: Map, context: ToolContext| async move {
+    let nested = |_: JsonObject, context: ToolContext| async move {
         let calls = vec![ToolCall::new("inner", "help", "{}")];
         let refused = context.api.tools.call(calls).await.map_err(|error| ToolError::new(error.message))?;
         Ok(ToolOutput::ok(format!("{refused:?}")))
     };
-    let plugin = Registers("nested", move |hooks: &mut capstan::hooks::Registrar| {
+    let plugin = ClosurePlugin("nested", move |hooks: &mut capstan::hooks::HookRegistrar| {
         hooks.on_sync(ProvideTools, move || {
             let schema = json!({"type": "object", "properties": {}});
             Ok(Some(vec![Arc::new(FnTool::new("nested", "Calls a tool.", schema, nested)) as Arc<dyn Tool>]))
         });
     });
-    let conversation = Conversation::with(plugin).await;
-    conversation.say("[[tool:nested]]").await;
+    let conversation = TestConversation::with_plugin(plugin).await;
+    conversation.send_message("[[tool:nested]]").await;
     assert_eq!(conversation.view().await[2..4], ["calls call_1", "tool call_1: a tool cannot call tools"]);
 }
 
 #[tokio::test]
 async fn a01_a_run_ends_when_its_tokens_are_used_up() {
-    let look = |text: &str| Reply::tool_calls([("call", "help", json!({}))]).with_text(text).with_usage(10, 5);
-    let model = ScriptedModel::start(vec![look("first"), look("second"), Reply::text("never")]).await;
-    let conversation = Conversation::new(|builder| scripted(builder, &model).set("max_run_tokens", "30")).await;
-    let served = conversation.say("go").await;
+    let look = |text: &str| ScriptedReply::tool_calls([("call", "help", json!({}))]).with_text(text).with_usage(10, 5);
+    let model = ScriptedModel::start(vec![look("first"), look("second"), ScriptedReply::text("never")]).await;
+    let conversation =
+        TestConversation::new(|builder| with_scripted_model(builder, &model).set("max_run_tokens", "30")).await;
+    let served = conversation.send_message("go").await;
     let error = served.error.unwrap();
-    assert_eq!((error.code(), error.public().as_str()), ("max-run-tokens", "the run did not finish within 30 tokens"));
+    assert_eq!(
+        (error.code(), error.public_message().as_str()),
+        ("max-run-tokens", "the run did not finish within 30 tokens")
+    );
     assert_eq!(model.requests().len(), 2);
     let view = conversation.view().await;
     assert!(
@@ -99,35 +103,37 @@ async fn a01_where_nothing_is_reported_the_length_of_the_text_counts() {
     let chunk = json!({"choices": [{"index": 0, "delta": {"tool_calls": [
         {"index": 0, "id": "call", "type": "function", "function": {"name": "help", "arguments": "{}"}}
     ]}, "finish_reason": "tool_calls"}]});
-    let unreported = Reply::raw(format!("data: {chunk}\n\ndata: [DONE]\n\n"));
-    let model = ScriptedModel::start(vec![unreported, Reply::text("never")]).await;
-    let conversation = Conversation::new(|builder| scripted(builder, &model).set("max_run_tokens", "50")).await;
-    let served = conversation.say(&"long ".repeat(100)).await;
+    let unreported = ScriptedReply::raw(format!("data: {chunk}\n\ndata: [DONE]\n\n"));
+    let model = ScriptedModel::start(vec![unreported, ScriptedReply::text("never")]).await;
+    let conversation =
+        TestConversation::new(|builder| with_scripted_model(builder, &model).set("max_run_tokens", "50")).await;
+    let served = conversation.send_message(&"long ".repeat(100)).await;
     assert_eq!(served.error.unwrap().code(), "max-run-tokens");
     assert_eq!(model.requests().len(), 1);
 }
 
 #[tokio::test]
 async fn a01_a_request_that_was_refused_uses_no_tokens() {
-    let overflow = Reply::status(400, r#"{"error": {"message": "maximum context length exceeded"}}"#);
-    let model = ScriptedModel::start(vec![overflow, Reply::text("now").with_usage(10, 5)]).await;
-    let conversation = Conversation::new(|builder| scripted(builder, &model).set("max_run_tokens", "50")).await;
-    let served = conversation.say(&"long ".repeat(100)).await;
-    assert_eq!((served.output.as_str(), served.error.map(|error| error.public())), ("now", None));
+    let overflow = ScriptedReply::status(400, r#"{"error": {"message": "maximum context length exceeded"}}"#);
+    let model = ScriptedModel::start(vec![overflow, ScriptedReply::text("now").with_usage(10, 5)]).await;
+    let conversation =
+        TestConversation::new(|builder| with_scripted_model(builder, &model).set("max_run_tokens", "50")).await;
+    let served = conversation.send_message(&"long ".repeat(100)).await;
+    assert_eq!((served.output.as_str(), served.error.map(|error| error.public_message())), ("now", None));
 }
 
 #[tokio::test]
 async fn a04_a_tool_that_a_provider_would_refuse_is_left_out_and_the_others_stay() {
-    let model = ScriptedModel::start(vec![Reply::text("hello")]).await;
-    let does = |_: Map, _: ToolContext| async { Ok(ToolOutput::ok("mine")) };
-    let odd = tools(move || {
+    let model = ScriptedModel::start(vec![ScriptedReply::text("hello")]).await;
+    let does = |_: JsonObject, _: ToolContext| async { Ok(ToolOutput::ok("mine")) };
+    let odd = tools_plugin(move || {
         let schema = json!({"type": "object", "properties": {}});
         let other = FnTool::new("no.schema", "Has none.", json!({}), does);
         let named = |name: &str| FnTool::new(name, "Is odd.", schema.clone(), does);
         vec![named("a/b"), named(&"x".repeat(65)), other, named("help_me"), named("help.me"), named("fs_read")]
     });
-    let conversation = Conversation::scripted(&model, odd).await;
-    assert_eq!(conversation.say("hello").await.output, "hello");
+    let conversation = TestConversation::with_scripted_model(&model, odd).await;
+    assert_eq!(conversation.send_message("hello").await.output, "hello");
     let request = &model.requests()[0];
     let offered = request["tools"].as_array().unwrap().iter();
     let mut names: Vec<&str> = offered.map(|tool| tool["function"]["name"].as_str().unwrap()).collect();
@@ -141,13 +147,13 @@ async fn a04_a_tool_that_a_provider_would_refuse_is_left_out_and_the_others_stay
 
 #[tokio::test]
 async fn a08_a_model_cannot_choose_the_model() {
-    let choose = Reply::tool_calls([("call", "model", json!({"name": "openai:dearer"}))]);
-    let model = ScriptedModel::start(vec![choose, Reply::text("no"), Reply::text("still me")]).await;
-    let conversation = Conversation::scripted(&model, tools(Vec::new)).await;
-    conversation.say("go").await;
-    conversation.say("who are you?").await;
+    let choose = ScriptedReply::tool_calls([("call", "model", json!({"name": "openai:dearer"}))]);
+    let model = ScriptedModel::start(vec![choose, ScriptedReply::text("no"), ScriptedReply::text("still me")]).await;
+    let conversation = TestConversation::with_scripted_model(&model, tools_plugin(Vec::new)).await;
+    conversation.send_message("go").await;
+    conversation.send_message("who are you?").await;
     let requests = model.requests();
-    assert!(told(&requests[1])[0].contains("only a person can choose"), "{:?}", told(&requests[1]));
+    assert!(tool_replies(&requests[1])[0].contains("only a person can choose"), "{:?}", tool_replies(&requests[1]));
     let models: Vec<&str> = requests.iter().map(|request| request["model"].as_str().unwrap()).collect();
     assert_eq!(models, ["scripted"; 3]);
 }
@@ -157,7 +163,7 @@ async fn h07_a_system_prompt_that_takes_its_time_keeps_nobody_else_waiting() {
     let (reached, mut is_reached) = tokio::sync::mpsc::unbounded_channel();
     let (go, goes) = std::sync::mpsc::channel::<()>();
     let goes = Arc::new(std::sync::Mutex::new(goes));
-    let slow = Registers("slow", move |hooks: &mut capstan::hooks::Registrar| {
+    let slow = ClosurePlugin("slow", move |hooks: &mut capstan::hooks::HookRegistrar| {
         let (reached, goes) = (reached.clone(), Arc::clone(&goes));
         hooks.on_sync(SystemPrompt, move || {
             reached.send(()).unwrap();
@@ -166,9 +172,9 @@ async fn h07_a_system_prompt_that_takes_its_time_keeps_nobody_else_waiting() {
             Ok(Some(format!("the others went on: {}", came.is_ok())))
         });
     });
-    let model = ScriptedModel::start(vec![Reply::text("done")]).await;
-    let conversation = Conversation::scripted(&model, slow).await;
-    tokio::join!(conversation.say("go"), async {
+    let model = ScriptedModel::start(vec![ScriptedReply::text("done")]).await;
+    let conversation = TestConversation::with_scripted_model(&model, slow).await;
+    tokio::join!(conversation.send_message("go"), async {
         is_reached.recv().await.unwrap();
         go.send(()).unwrap();
     });
@@ -178,9 +184,13 @@ async fn h07_a_system_prompt_that_takes_its_time_keeps_nobody_else_waiting() {
 
 #[tokio::test]
 async fn p14_what_is_read_of_a_tape_at_once_is_bounded_and_its_count_is_not() {
-    let model = ScriptedModel::start(vec![Reply::tool_calls([("call", "read", json!({}))]), Reply::text("done")]).await;
-    let read = tools(|| {
-        let read = |_: Map, context: ToolContext| async move {
+    let model = ScriptedModel::start(vec![
+        ScriptedReply::tool_calls([("call", "read", json!({}))]),
+        ScriptedReply::text("done"),
+    ])
+    .await;
+    let read = tools_plugin(|| {
+        let read = |_: JsonObject, context: ToolContext| async move {
             let tape = context.api.tape;
             let (anchors, info) = (tape.anchors(usize::MAX).await.unwrap(), tape.info().await.unwrap());
             let found = tape.search("needle", usize::MAX).await.unwrap();
@@ -189,20 +199,20 @@ async fn p14_what_is_read_of_a_tape_at_once_is_bounded_and_its_count_is_not() {
         };
         vec![FnTool::new("read", "Reads the tape.", json!({"type": "object", "properties": {}}), read)]
     });
-    let conversation = Conversation::scripted(&model, read).await;
-    conversation.say(",help").await;
+    let conversation = TestConversation::with_scripted_model(&model, read).await;
+    conversation.send_message(",help").await;
     let tape = conversation.tape().await;
     let mut batch = capstan::tape::Batch::new();
     for number in 0..250 {
-        let state = Map::from_iter([("word".to_owned(), json!("needle"))]);
-        batch.append(&tape, capstan::tape::Draft::anchor(&format!("anchor {number}"), &state));
+        let state = JsonObject::from_iter([("word".to_owned(), json!("needle"))]);
+        batch.append(&tape, capstan::tape::EntryDraft::anchor(&format!("anchor {number}"), &state));
     }
     for number in 0..150 {
-        batch.append(&tape, capstan::tape::Draft::event("mine", json!(number)));
+        batch.append(&tape, capstan::tape::EntryDraft::event("mine", json!(number)));
     }
     conversation.host.tapes().commit(batch).await.unwrap();
-    conversation.say("go").await;
-    let answer = told(&model.requests()[1]).pop().unwrap();
+    conversation.send_message("go").await;
+    let answer = tool_replies(&model.requests()[1]).pop().unwrap();
     // The run itself had written seven entries by then, from what it was told to this call.
     assert_eq!(answer, "call: [200, 200, 251, 157], last anchor 249");
 }
@@ -211,9 +221,9 @@ async fn p14_what_is_read_of_a_tape_at_once_is_bounded_and_its_count_is_not() {
 async fn x05_an_answer_that_does_not_end_is_broken_off() {
     let chunk = json!({"choices": [{"index": 0, "delta": {"content": "x".repeat(1024 * 1024)}}]});
     let endless = format!("data: {chunk}\n\n").repeat(9);
-    let model = ScriptedModel::start(vec![Reply::raw(format!("{endless}data: [DONE]\n\n"))]).await;
-    let conversation = Conversation::scripted(&model, tools(Vec::new)).await;
-    let error = conversation.say("go").await.error.unwrap();
+    let model = ScriptedModel::start(vec![ScriptedReply::raw(format!("{endless}data: [DONE]\n\n"))]).await;
+    let conversation = TestConversation::with_scripted_model(&model, tools_plugin(Vec::new)).await;
+    let error = conversation.send_message("go").await.error.unwrap();
     assert_eq!(error.code(), "model-broken");
-    assert!(error.public().contains("more than the 8388608 bytes"), "{}", error.public());
+    assert!(error.public_message().contains("more than the 8388608 bytes"), "{}", error.public_message());
 }

@@ -4,30 +4,30 @@ use std::sync::Arc;
 
 use capstan::hooks::contracts::{ResultStream, RunApi, Runner};
 use capstan::hooks::points::ProvideRunners;
-use capstan::hooks::{Plugin, Registrar};
+use capstan::hooks::{HookRegistrar, Plugin};
 use capstan::protocol::{
-    Binding, Capabilities, Descriptor, Event, Outcome, ResultBody, RunContext, RunResult, Timestamp,
+    Binding, Descriptor, Event, Outcome, ResultBody, RunContext, RunResult, RunnerCapabilities, Timestamp,
 };
-use capstan::tape::{Batch, Fact, Kept, Slice};
-use capstan_host::bindings::{choose, resolve};
+use capstan::tape::{Batch, Fact, KeyValueRecord, TapeSlice};
+use capstan_host::bindings::{explain_choice, resolve_binding};
 use capstan_host::{BindingError, default_binding};
 use futures::StreamExt as _;
 use serde_json::{Value, json};
 
-use super::support::{Conversation, Registers};
+use super::support::{ClosurePlugin, TestConversation};
 
-fn binding(value: Value) -> Binding {
+fn parse_binding(value: Value) -> Binding {
     serde_json::from_value(value).unwrap()
 }
 
-fn event(value: Value) -> Event {
+fn parse_event(value: Value) -> Event {
     Event::from_envelope(value).unwrap()
 }
 
 /// Ten bindings over four scopes and more.
-fn ten() -> Vec<Binding> {
+fn ten_bindings() -> Vec<Binding> {
     let on = |id: &str, scope: Value, event_types: Value| {
-        binding(json!({"binding_id": id, "runner_id": "r", "scope": scope, "event_types": event_types}))
+        parse_binding(json!({"binding_id": id, "runner_id": "r", "scope": scope, "event_types": event_types}))
     };
     let mut ten = vec![
         default_binding(),
@@ -44,12 +44,12 @@ fn ten() -> Vec<Binding> {
         "filters": [{"field": "metadata.lang", "one_of": ["de", "at"]}],
     });
     let off = json!({"binding_id": "off", "runner_id": "r", "enabled": false, "scope": {"actor_id": "bob"}});
-    ten.extend([binding(german), binding(off)]);
+    ten.extend([parse_binding(german), parse_binding(off)]);
     ten
 }
 
 /// Events, and the binding each gets.
-fn table() -> Vec<(Value, &'static str)> {
+fn binding_cases() -> Vec<(Value, &'static str)> {
     let message = |fields: Value| {
         let mut envelope = json!({"event_type": "message.received", "source": "telegram", "input": {"text": "hi"}});
         envelope.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
@@ -76,11 +76,12 @@ fn table() -> Vec<(Value, &'static str)> {
 
 #[test]
 fn g02_an_event_gets_the_binding_that_fits_closest_whatever_their_order() {
-    let mut bindings = ten();
+    let mut bindings = ten_bindings();
     for _ in 0..bindings.len() {
         bindings.rotate_left(1);
-        for (envelope, expected) in table() {
-            let found = resolve(&bindings, &event(envelope.clone())).map(|binding| binding.binding_id.as_str());
+        for (envelope, expected) in binding_cases() {
+            let found =
+                resolve_binding(&bindings, &parse_event(envelope.clone())).map(|binding| binding.binding_id.as_str());
             assert_eq!(found, Some(expected), "{envelope}");
         }
     }
@@ -88,10 +89,10 @@ fn g02_an_event_gets_the_binding_that_fits_closest_whatever_their_order() {
 
 #[test]
 fn g02_a_dry_run_says_why_each_other_binding_lost() {
-    let lines: Vec<String> = table()
+    let lines: Vec<String> = binding_cases()
         .into_iter()
         .flat_map(|(envelope, _)| {
-            let choice = choose(&ten(), &event(envelope.clone()));
+            let choice = explain_choice(&ten_bindings(), &parse_event(envelope.clone()));
             let winner = format!("{envelope}\n  {}: {}", choice.binding_id.unwrap(), choice.reason);
             let losers =
                 choice.losers.into_iter().map(|loser| format!("    not {}: {}", loser.binding_id, loser.reason));
@@ -102,21 +103,21 @@ fn g02_a_dry_run_says_why_each_other_binding_lost() {
 }
 
 /// Two more runners: one greets, one says what it was told with its own configuration.
-fn runners() -> impl Plugin {
-    struct Greeter;
-    impl Runner for Greeter {
+fn extra_runners() -> impl Plugin {
+    struct GreeterRunner;
+    impl Runner for GreeterRunner {
         fn descriptor(&self) -> Descriptor {
-            let capabilities = Capabilities { event_context: true, ..Capabilities::default() };
+            let capabilities = RunnerCapabilities { event_context: true, ..RunnerCapabilities::default() };
             Descriptor { capabilities, ..Descriptor::new("plugin:capstan/tests/greeter", "Greeter") }
         }
 
         fn run(&self, context: RunContext, _: RunApi) -> ResultStream {
             let who = context.actor.and_then(|actor| actor.name).unwrap_or_default();
-            say(format!("Welcome, {who}! ({})", context.trigger.kind))
+            reply_stream(format!("Welcome, {who}! ({})", context.trigger.kind))
         }
     }
-    struct Parrot;
-    impl Runner for Parrot {
+    struct ParrotRunner;
+    impl Runner for ParrotRunner {
         fn descriptor(&self) -> Descriptor {
             let schema = json!({
                 "type": "object", "required": ["word"], "additionalProperties": false,
@@ -126,33 +127,33 @@ fn runners() -> impl Plugin {
         }
 
         fn run(&self, context: RunContext, _: RunApi) -> ResultStream {
-            say(format!("{} {}", context.config["word"].as_str().unwrap(), context.input.plain_text()))
+            reply_stream(format!("{} {}", context.config["word"].as_str().unwrap(), context.input.plain_text()))
         }
     }
-    fn say(text: String) -> ResultStream {
+    fn reply_stream(text: String) -> ResultStream {
         let said = ResultBody::MessageCompleted { content: text.into(), provider_meta: Default::default() };
         let results = [said, ResultBody::RunCompleted { silent: false }].map(RunResult::from);
         futures::stream::iter(results).boxed()
     }
-    Registers("more-runners", |hooks: &mut Registrar| {
+    ClosurePlugin("more-runners", |hooks: &mut HookRegistrar| {
         hooks.on_sync(ProvideRunners, || {
-            Ok(Some(vec![Arc::new(Greeter) as Arc<dyn Runner>, Arc::new(Parrot) as Arc<dyn Runner>]))
+            Ok(Some(vec![Arc::new(GreeterRunner) as Arc<dyn Runner>, Arc::new(ParrotRunner) as Arc<dyn Runner>]))
         });
     })
 }
 
-async fn save(conversation: &Conversation, value: Value) -> Result<(), BindingError> {
-    conversation.host.bindings().save(&binding(value), &conversation.host.runners()).await
+async fn save_binding(conversation: &TestConversation, value: Value) -> Result<(), BindingError> {
+    conversation.host.bindings().save(&parse_binding(value), &conversation.host.runners()).await
 }
 
 #[tokio::test]
 async fn a07_a_member_who_joined_is_greeted_through_the_same_hooks_and_is_no_message() {
-    let conversation = Conversation::with(runners()).await;
+    let conversation = TestConversation::with_plugin(extra_runners()).await;
     let greeter = json!({
         "binding_id": "greeter", "runner_id": "plugin:capstan/tests/greeter", "event_types": ["group.member_joined"],
     });
-    save(&conversation, greeter).await.unwrap();
-    let joined = event(json!({
+    save_binding(&conversation, greeter).await.unwrap();
+    let joined = parse_event(json!({
         "event_type": "group.member_joined", "source": "cli", "conversation_id": "family",
         "actor": {"id": "42", "name": "Ann"}, "subject": {"type": "group", "id": "family"},
         "input": {"text": ",help"},
@@ -163,34 +164,34 @@ async fn a07_a_member_who_joined_is_greeted_through_the_same_hooks_and_is_no_mes
     assert_eq!((run.binding.as_str(), run.runner.as_str()), ("greeter", "plugin:capstan/tests/greeter"));
     let events = conversation.host.tapes().list().await.unwrap();
     let tape = events.into_iter().find(|tape| tape.session.as_ref().is_some_and(|s| s.as_str() == "cli:family"));
-    let entries = conversation.host.tapes().read(&tape.unwrap().name, &Slice::all()).await.unwrap();
+    let entries = conversation.host.tapes().read(&tape.unwrap().name, &TapeSlice::all()).await.unwrap();
     let accepted = entries.iter().find(|entry| entry.payload["data"]["event"]["event_type"] == "group.member_joined");
     assert!(accepted.is_some(), "what happened stands on the tape as what it was");
-    assert_eq!(conversation.say("hello").await.outcome.unwrap().name(), "replied", "messages go to the agent");
+    assert_eq!(conversation.send_message("hello").await.outcome.unwrap().name(), "replied", "messages go to the agent");
 }
 
 #[tokio::test]
 async fn g02_an_event_that_no_binding_fits_ends_silent() {
-    let conversation = Conversation::with(runners()).await;
+    let conversation = TestConversation::with_plugin(extra_runners()).await;
     conversation.host.bindings().set_enabled(&"default".into(), false, &[]).await.unwrap();
-    let served = conversation.say("hello").await;
+    let served = conversation.send_message("hello").await;
     assert_eq!((served.outcome.unwrap().name(), served.run_id, served.outbounds.len()), ("silent", None, 0));
     conversation.host.bindings().set_enabled(&"default".into(), true, &conversation.host.runners()).await.unwrap();
-    assert_eq!(conversation.say("hello").await.outcome.unwrap().name(), "replied");
+    assert_eq!(conversation.send_message("hello").await.outcome.unwrap().name(), "replied");
 }
 
 #[tokio::test]
 async fn g02_a_session_can_change_runners_and_loses_nothing() {
-    let conversation = Conversation::with(runners()).await;
-    conversation.say("one").await;
+    let conversation = TestConversation::with_plugin(extra_runners()).await;
+    conversation.send_message("one").await;
     let parrot = json!({
         "binding_id": "parrot", "runner_id": "plugin:capstan/tests/parrot", "runner_config": {"word": "Polly says"},
         "scope": {"channel": "cli", "conversation_id": "local"},
     });
-    save(&conversation, parrot).await.unwrap();
-    assert_eq!(conversation.say("two").await.output, "Polly says two");
+    save_binding(&conversation, parrot).await.unwrap();
+    assert_eq!(conversation.send_message("two").await.output, "Polly says two");
     conversation.host.bindings().remove(&"parrot".into()).await.unwrap();
-    conversation.say("three").await;
+    conversation.send_message("three").await;
     let tapes = conversation.host.tapes().list().await.unwrap();
     let local = tapes.iter().filter(|tape| tape.session.as_ref().is_some_and(|s| s.as_str() == "cli:local"));
     assert_eq!(local.clone().count(), 1, "one continuous tape");
@@ -206,7 +207,7 @@ async fn g02_a_session_can_change_runners_and_loses_nothing() {
 
 #[tokio::test]
 async fn g02_a_binding_that_makes_no_sense_is_refused_and_nothing_is_stored() {
-    let conversation = Conversation::with(runners()).await;
+    let conversation = TestConversation::with_plugin(extra_runners()).await;
     let parrot =
         |config: Value| json!({"binding_id": "p", "runner_id": "plugin:capstan/tests/parrot", "runner_config": config});
     let on = |scope: Value| json!({"binding_id": "b", "runner_id": "builtin:agent", "scope": scope});
@@ -235,13 +236,17 @@ async fn g02_a_binding_that_makes_no_sense_is_refused_and_nothing_is_stored() {
         (on(json!({})), "binding-ambiguous"),
     ];
     for (value, code) in wrong {
-        let refused = save(&conversation, value.clone()).await.unwrap_err();
+        let refused = save_binding(&conversation, value.clone()).await.unwrap_err();
         assert_eq!(refused.code(), code, "{value}: {refused}");
     }
     let ids: Vec<_> =
         conversation.host.bindings().all().await.unwrap().iter().map(|b| b.binding_id.to_string()).collect();
     assert_eq!(ids, ["default"]);
-    assert_eq!(conversation.host.tapes().store().space("bindings").await.unwrap(), None, "nothing was ever written");
+    assert_eq!(
+        conversation.host.tapes().store().namespace("bindings").await.unwrap(),
+        None,
+        "nothing was ever written"
+    );
 }
 
 #[test]
@@ -289,32 +294,33 @@ async fn g02_two_bindings_are_refused_together_unless_no_event_can_get_either() 
         ((&none, &json!(["*"])), (&none, &any), false),
     ];
     for (a, b, both) in cases {
-        let conversation = Conversation::with(runners()).await;
-        save(&conversation, on("a", a.0, a.1)).await.unwrap();
-        let saved = save(&conversation, on("b", b.0, b.1)).await.map_err(|error| error.code());
+        let conversation = TestConversation::with_plugin(extra_runners()).await;
+        save_binding(&conversation, on("a", a.0, a.1)).await.unwrap();
+        let saved = save_binding(&conversation, on("b", b.0, b.1)).await.map_err(|error| error.code());
         assert_eq!(saved, if both { Ok(()) } else { Err("binding-ambiguous") }, "{a:?} {b:?}");
     }
 }
 
 /// Puts a binding in its place that another version of the host has kept.
-async fn keep(conversation: &Conversation, id: &str, value: Value) {
-    let kept = Kept { space: "bindings".to_owned(), key: id.to_owned(), value, at: Timestamp::now(), by: None };
-    let batch = Batch { facts: vec![Fact::Keep(kept)], ..Batch::new() };
+async fn store_raw_binding(conversation: &TestConversation, id: &str, value: Value) {
+    let kept =
+        KeyValueRecord { space: "bindings".to_owned(), key: id.to_owned(), value, at: Timestamp::now(), by: None };
+    let batch = Batch { facts: vec![Fact::PutKeyValue(kept)], ..Batch::new() };
     conversation.host.tapes().store().commit(batch).await.unwrap();
 }
 
 #[tokio::test]
 async fn g02_a_binding_that_cannot_be_read_gives_way_to_no_wider_one() {
-    let conversation = Conversation::with(runners()).await;
+    let conversation = TestConversation::with_plugin(extra_runners()).await;
     let strict = json!({
         "binding_id": "strict", "runner_id": "builtin:agent", "scope": {"channel": "cli"},
         "resource_policy": {"tools": {"only": ["help"]}},
     });
     let mut later = strict.clone();
     later["colour"] = json!("blue");
-    save(&conversation, strict.clone()).await.unwrap();
-    keep(&conversation, "strict", later.clone()).await;
-    let refused = conversation.say("[[tool:bash cmd=\"touch done.txt\"]] go").await;
+    save_binding(&conversation, strict.clone()).await.unwrap();
+    store_raw_binding(&conversation, "strict", later.clone()).await;
+    let refused = conversation.send_message("[[tool:bash cmd=\"touch done.txt\"]] go").await;
     assert_eq!(refused.error.unwrap().code(), "binding-unreadable");
     assert_eq!(refused.run_id, None, "nothing ran");
     let Some(Outcome::Failed { notice, .. }) = refused.outcome else { panic!("it failed") };
@@ -326,7 +332,7 @@ async fn g02_a_binding_that_cannot_be_read_gives_way_to_no_wider_one() {
     let disabled = bindings.set_enabled(&"strict".into(), false, &conversation.host.runners()).await;
     assert_eq!(disabled.unwrap_err().code(), "binding-unreadable", "it would be written as something else");
     let hello = |source: &str| {
-        event(json!({
+        parse_event(json!({
             "event_type": "message.received", "source": source, "conversation_id": "1", "input": {"text": "hello"},
             "delivery": {"output_channel": "cli"},
         }))
@@ -337,10 +343,10 @@ async fn g02_a_binding_that_cannot_be_read_gives_way_to_no_wider_one() {
     let elsewhere = conversation.host.serve(hello("phone")).await.unwrap();
     assert_eq!(elsewhere.outcome.unwrap().name(), "replied", "what it cannot fit is not its business");
 
-    save(&conversation, strict).await.unwrap();
-    assert_eq!(conversation.say("hello").await.outcome.unwrap().name(), "replied", "it is set anew");
-    keep(&conversation, "strict", later).await;
+    save_binding(&conversation, strict).await.unwrap();
+    assert_eq!(conversation.send_message("hello").await.outcome.unwrap().name(), "replied", "it is set anew");
+    store_raw_binding(&conversation, "strict", later).await;
     bindings.remove(&"strict".into()).await.unwrap();
-    assert_eq!(conversation.say("hello").await.outcome.unwrap().name(), "replied", "it is removed");
+    assert_eq!(conversation.send_message("hello").await.outcome.unwrap().name(), "replied", "it is removed");
     assert_eq!(bindings.unreadable().await.unwrap().len(), 0);
 }

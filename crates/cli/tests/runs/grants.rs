@@ -4,59 +4,69 @@ use std::sync::{Arc, Mutex};
 
 use capstan::hooks::contracts::ApiMethod;
 use capstan::protocol::{
-    Access, ApiErrorCode, ArtifactUse, Authority, Binding, EventUse, HistoryUse, KnowledgeUse, ModelUse, Operation,
-    Operations, Reach, ResourcePolicy, StatePolicy, StateScope, StorageArea, TapeAccess, ToolUse, Uses,
+    AllowList, ApiErrorCode, ArtifactOperation, Binding, EventOperation, HistoryOperation, KnowledgeOperation,
+    ModelOperation, OperationSet, PermissionSet, ReadScope, ResourceAccess, ResourceOperation, ResourcePolicy,
+    StatePolicy, StateScope, StorageArea, TapeAccess, ToolOperation,
 };
 use capstan_host::default_binding;
-use capstan_host::runs::grant::{Scope, compute};
+use capstan_host::runs::grant::{EventScope, compute_grant};
 use proptest::prelude::*;
 use proptest::sample::subsequence;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
 
-use super::driven::{attempt, driven, generously};
+use super::api_runner::{action_runner_plugin, call_method, permissive_conversation};
 
-fn some<O: Operation + std::fmt::Debug>() -> impl Strategy<Value = Operations<O>> {
-    subsequence(O::ALL.to_vec(), 0..=O::ALL.len()).prop_map(|chosen| chosen.into_iter().collect())
+fn operations_strategy<O: ResourceOperation + std::fmt::Debug>() -> impl Strategy<Value = OperationSet<O>> {
+    subsequence(O::VARIANTS.to_vec(), 0..=O::VARIANTS.len()).prop_map(|chosen| chosen.into_iter().collect())
 }
 
-fn names(of: &'static [&'static str]) -> impl Strategy<Value = Access> {
-    prop_oneof![Just(Access::All), subsequence(of.to_vec(), 0..=of.len()).prop_map(Access::only),]
+fn access_strategy(of: &'static [&'static str]) -> impl Strategy<Value = AllowList> {
+    prop_oneof![Just(AllowList::All), subsequence(of.to_vec(), 0..=of.len()).prop_map(AllowList::only),]
 }
 
-fn uses<O: Operation + std::fmt::Debug>(of: &'static [&'static str]) -> impl Strategy<Value = Uses<O>> {
-    (names(of), some::<O>()).prop_map(|(names, operations)| Uses { names, operations })
+fn uses_strategy<O: ResourceOperation + std::fmt::Debug>(
+    of: &'static [&'static str],
+) -> impl Strategy<Value = ResourceAccess<O>> {
+    (access_strategy(of), operations_strategy::<O>())
+        .prop_map(|(names, operations)| ResourceAccess { names, operations })
 }
 
 /// What the attempts of the tests name, and something else.
-const MODELS: &[&str] = &["demo:x", "other:model"];
-const TOOLS: &[&str] = &["help", "bash"];
-const BASES: &[&str] = &["base", "another"];
-const ACTIONS: &[&str] = &["message.delete", "member.mute"];
+const MODEL_NAMES: &[&str] = &["demo:x", "other:model"];
+const TOOL_NAMES: &[&str] = &["help", "bash"];
+const KNOWLEDGE_BASE_NAMES: &[&str] = &["base", "another"];
+const ACTION_NAMES: &[&str] = &["message.delete", "member.mute"];
 
-fn reach() -> impl Strategy<Value = Reach> {
-    prop_oneof![Just(Reach::Conversation), Just(Reach::Workspace)]
+fn reach_strategy() -> impl Strategy<Value = ReadScope> {
+    prop_oneof![Just(ReadScope::Conversation), Just(ReadScope::Workspace)]
 }
 
-fn tape() -> impl Strategy<Value = TapeAccess> {
+fn tape_access_strategy() -> impl Strategy<Value = TapeAccess> {
     prop_oneof![Just(TapeAccess::None), Just(TapeAccess::Read), Just(TapeAccess::Write)]
 }
 
-fn authority() -> impl Strategy<Value = Authority> {
+fn authority_strategy() -> impl Strategy<Value = PermissionSet> {
     let resources = (
-        uses::<ModelUse>(MODELS),
-        uses::<ToolUse>(TOOLS),
-        uses::<KnowledgeUse>(BASES),
-        some::<HistoryUse>(),
-        some::<EventUse>(),
-        reach(),
-        some::<ArtifactUse>(),
+        uses_strategy::<ModelOperation>(MODEL_NAMES),
+        uses_strategy::<ToolOperation>(TOOL_NAMES),
+        uses_strategy::<KnowledgeOperation>(KNOWLEDGE_BASE_NAMES),
+        operations_strategy::<HistoryOperation>(),
+        operations_strategy::<EventOperation>(),
+        reach_strategy(),
+        operations_strategy::<ArtifactOperation>(),
     );
-    let rest = (some::<StateScope>(), some::<StorageArea>(), names(ACTIONS), tape(), any::<[bool; 3]>());
+    let rest = (
+        operations_strategy::<StateScope>(),
+        operations_strategy::<StorageArea>(),
+        access_strategy(ACTION_NAMES),
+        tape_access_strategy(),
+        any::<[bool; 3]>(),
+    );
     (resources, rest).prop_map(|(resources, rest)| {
         let (models, tools, knowledge_bases, history, events, reach, artifacts) = resources;
         let (state, storage, platform_api, tape, [prompt, children, steering]) = rest;
-        Authority {
+        PermissionSet {
             models,
             tools,
             knowledge_bases,
@@ -76,8 +86,8 @@ fn authority() -> impl Strategy<Value = Authority> {
 }
 
 /// A binding whose policy says this, or nothing, of each kind.
-fn binding() -> impl Strategy<Value = Binding> {
-    (authority(), any::<[bool; 11]>(), any::<bool>()).prop_map(|(may, says, enabled)| {
+fn binding_strategy() -> impl Strategy<Value = Binding> {
+    (authority_strategy(), any::<[bool; 11]>(), any::<bool>()).prop_map(|(may, says, enabled)| {
         let resource_policy = ResourcePolicy {
             models: says[0].then_some(may.models),
             tools: says[1].then_some(may.tools),
@@ -103,8 +113,8 @@ fn binding() -> impl Strategy<Value = Binding> {
 }
 
 /// The same binding, allowing no more than this as well.
-fn narrowed(binding: &Binding, by: &Authority) -> Binding {
-    let cap = binding.cap().intersect(by);
+fn narrow_binding(binding: &Binding, by: &PermissionSet) -> Binding {
+    let cap = binding.max_permissions().intersect(by);
     let resource_policy = ResourcePolicy {
         models: Some(cap.models),
         tools: Some(cap.tools),
@@ -124,50 +134,50 @@ fn narrowed(binding: &Binding, by: &Authority) -> Binding {
     Binding { resource_policy, state_policy, ..binding.clone() }
 }
 
-fn scope() -> impl Strategy<Value = Scope> {
-    any::<[bool; 3]>().prop_map(|[from_cli, has_actor, has_subject]| Scope { from_cli, has_actor, has_subject })
+fn scope_strategy() -> impl Strategy<Value = EventScope> {
+    any::<[bool; 3]>().prop_map(|[from_cli, has_actor, has_subject]| EventScope { from_cli, has_actor, has_subject })
 }
 
 /// Whether nothing is in the one that is not in the other.
-fn is_within(less: &Authority, more: &Authority) -> bool {
+fn is_subset(less: &PermissionSet, more: &PermissionSet) -> bool {
     less.intersect(more) == *less
 }
 
 proptest! {
     #[test]
     fn g05_narrowing_never_widens_a_grant_and_widening_never_narrows_it(
-        permissions in authority(), by in authority(), binding in binding(), scope in scope(),
+        permissions in authority_strategy(), by in authority_strategy(), binding in binding_strategy(), scope in scope_strategy(),
     ) {
-        let wide = compute(&permissions, &binding, scope);
-        prop_assert!(is_within(&wide.may, &permissions));
-        prop_assert!(is_within(&wide.may, &binding.cap()));
+        let wide = compute_grant(&permissions, &binding, scope);
+        prop_assert!(is_subset(&wide.may, &permissions));
+        prop_assert!(is_subset(&wide.may, &binding.max_permissions()));
         // What is narrowed one way is widened the other way.
-        let less_asked = compute(&permissions.intersect(&by), &binding, scope);
-        prop_assert!(is_within(&less_asked.may, &wide.may));
-        let less_allowed = compute(&permissions, &narrowed(&binding, &by), scope);
-        prop_assert!(is_within(&less_allowed.may, &wide.may));
-        let nobody = Scope { from_cli: false, has_actor: false, has_subject: false };
-        let less_told = compute(&permissions, &binding, nobody);
-        prop_assert!(is_within(&less_told.may, &wide.may) && less_told.shell_commands <= wide.shell_commands);
+        let less_asked = compute_grant(&permissions.intersect(&by), &binding, scope);
+        prop_assert!(is_subset(&less_asked.may, &wide.may));
+        let less_allowed = compute_grant(&permissions, &narrow_binding(&binding, &by), scope);
+        prop_assert!(is_subset(&less_allowed.may, &wide.may));
+        let nobody = EventScope { from_cli: false, has_actor: false, has_subject: false };
+        let less_told = compute_grant(&permissions, &binding, nobody);
+        prop_assert!(is_subset(&less_told.may, &wide.may) && less_told.shell_commands <= wide.shell_commands);
         let disabled = StatePolicy { enabled: false, ..binding.state_policy.clone() };
-        let no_state = compute(&permissions, &Binding { state_policy: disabled, ..binding.clone() }, scope);
+        let no_state = compute_grant(&permissions, &Binding { state_policy: disabled, ..binding.clone() }, scope);
         prop_assert!(no_state.may.state.is_empty());
     }
 }
 
 /// Whether an authority covers the attempt at a method, said once more and in other words.
-fn covers(may: &Authority, method: ApiMethod) -> bool {
+fn is_method_covered(may: &PermissionSet, method: ApiMethod) -> bool {
     let model = |what| may.models.allows(what, "demo:x");
-    let any_name = |names: &Access| *names != Access::none();
+    let any_name = |names: &AllowList| *names != AllowList::none();
     match method {
-        ApiMethod::ModelsStream => model(ModelUse::Stream),
-        ApiMethod::ModelsInvoke => model(ModelUse::Invoke),
-        ApiMethod::ModelsCountTokens => model(ModelUse::CountTokens),
-        ApiMethod::ModelsRerank => model(ModelUse::Rerank),
+        ApiMethod::ModelsStream => model(ModelOperation::Stream),
+        ApiMethod::ModelsInvoke => model(ModelOperation::Invoke),
+        ApiMethod::ModelsCountTokens => model(ModelOperation::CountTokens),
+        ApiMethod::ModelsRerank => model(ModelOperation::Rerank),
         ApiMethod::ToolsList => true,
-        ApiMethod::ToolsDetail => may.tools.allows(ToolUse::Detail, "help"),
-        ApiMethod::ToolsCall => may.tools.operations.contains(&ToolUse::Call) && any_name(&may.tools.names),
-        ApiMethod::ToolsCommand => may.tools.allows(ToolUse::Call, "help"),
+        ApiMethod::ToolsDetail => may.tools.allows(ToolOperation::Detail, "help"),
+        ApiMethod::ToolsCall => may.tools.operations.contains(&ToolOperation::Call) && any_name(&may.tools.names),
+        ApiMethod::ToolsCommand => may.tools.allows(ToolOperation::Call, "help"),
         ApiMethod::TapeView | ApiMethod::TapeInfo | ApiMethod::TapeAnchors | ApiMethod::TapeSearch => {
             may.tape != TapeAccess::None
         }
@@ -178,11 +188,13 @@ fn covers(may: &Authority, method: ApiMethod) -> bool {
         | ApiMethod::TapeReset => may.tape == TapeAccess::Write,
         ApiMethod::PromptSystem | ApiMethod::PromptContinuation => may.prompt,
         ApiMethod::SteeringTake => may.steering,
-        ApiMethod::SessionModel => may.models.operations.contains(&ModelUse::Stream) && any_name(&may.models.names),
-        ApiMethod::SessionChooseModel => may.models.allows(ModelUse::Stream, "demo:x"),
-        ApiMethod::ArtifactsDescribe => may.artifacts.contains(&ArtifactUse::Metadata),
-        ApiMethod::ArtifactsRead => may.artifacts.contains(&ArtifactUse::Read),
-        ApiMethod::ArtifactsCreate => may.artifacts.contains(&ArtifactUse::Create),
+        ApiMethod::SessionModel => {
+            may.models.operations.contains(&ModelOperation::Stream) && any_name(&may.models.names)
+        }
+        ApiMethod::SessionChooseModel => may.models.allows(ModelOperation::Stream, "demo:x"),
+        ApiMethod::ArtifactsDescribe => may.artifacts.contains(&ArtifactOperation::Metadata),
+        ApiMethod::ArtifactsRead => may.artifacts.contains(&ArtifactOperation::Read),
+        ApiMethod::ArtifactsCreate => may.artifacts.contains(&ArtifactOperation::Create),
         ApiMethod::RunsChild => may.children,
         ApiMethod::StateGet | ApiMethod::StateSet | ApiMethod::StateList | ApiMethod::StateDelete => {
             may.state.contains(&StateScope::Conversation)
@@ -190,14 +202,14 @@ fn covers(may: &Authority, method: ApiMethod) -> bool {
         ApiMethod::StoragePut | ApiMethod::StorageGet | ApiMethod::StorageList | ApiMethod::StorageDelete => {
             may.storage.contains(&StorageArea::Binding)
         }
-        ApiMethod::HistoryPage => may.history.contains(&HistoryUse::Page),
-        ApiMethod::HistorySearch => may.history.contains(&HistoryUse::Search),
-        ApiMethod::EventsGet => may.events.contains(&EventUse::Get),
-        ApiMethod::EventsPage => may.events.contains(&EventUse::Page),
+        ApiMethod::HistoryPage => may.history.contains(&HistoryOperation::Page),
+        ApiMethod::HistorySearch => may.history.contains(&HistoryOperation::Search),
+        ApiMethod::EventsGet => may.events.contains(&EventOperation::Get),
+        ApiMethod::EventsPage => may.events.contains(&EventOperation::Page),
         ApiMethod::KnowledgeList => {
-            may.knowledge_bases.operations.contains(&KnowledgeUse::List) && any_name(&may.knowledge_bases.names)
+            may.knowledge_bases.operations.contains(&KnowledgeOperation::List) && any_name(&may.knowledge_bases.names)
         }
-        ApiMethod::KnowledgeRetrieve => may.knowledge_bases.allows(KnowledgeUse::Retrieve, "base"),
+        ApiMethod::KnowledgeRetrieve => may.knowledge_bases.allows(KnowledgeOperation::Retrieve, "base"),
         ApiMethod::PlatformCall => may.platform_api.allows("message.delete"),
     }
 }
@@ -206,29 +218,29 @@ fn covers(may: &Authority, method: ApiMethod) -> bool {
 async fn g05_nothing_outside_of_a_grant_is_reachable_and_everything_inside_is() {
     let mut random = TestRunner::deterministic();
     for _ in 0..48 {
-        let may = authority().new_tree(&mut random).unwrap().current();
+        let may = authority_strategy().new_tree(&mut random).unwrap().current();
         let attempts = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&attempts);
-        let plugin = driven(may.clone(), move |context, api| {
+        let plugin = action_runner_plugin(may.clone(), move |context, api| {
             let seen = Arc::clone(&seen);
             async move {
                 // A child is the same runner again: it is enough to see that it began.
                 if context.context.tape.as_str().contains("__run-") {
                     return;
                 }
-                for method in ApiMethod::ALL {
-                    let result = attempt(&api, *method, "x").await;
+                for method in ApiMethod::METHODS {
+                    let result = call_method(&api, *method, "x").await;
                     seen.lock().unwrap().push((*method, result));
                 }
             }
         });
-        let conversation = generously(plugin).await;
-        conversation.say("go").await;
+        let conversation = permissive_conversation(plugin).await;
+        conversation.send_message("go").await;
         let attempts = std::mem::take(&mut *attempts.lock().unwrap());
-        assert_eq!(attempts.len(), ApiMethod::ALL.len());
+        assert_eq!(attempts.len(), ApiMethod::METHODS.len());
         for (method, result) in attempts {
             let was_refused = result.as_ref().is_err_and(|error| error.code == ApiErrorCode::Unauthorized);
-            assert_eq!(was_refused, !covers(&may, method), "{method} gave {result:?} under {may:?}");
+            assert_eq!(was_refused, !is_method_covered(&may, method), "{method} gave {result:?} under {may:?}");
         }
     }
 }

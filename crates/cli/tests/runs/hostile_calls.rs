@@ -2,15 +2,15 @@
 
 use std::sync::{Arc, Mutex};
 
-use capstan::hooks::contracts::{ChildCall, ModelCall};
+use capstan::hooks::contracts::{ChildRunCall, ModelCall};
 use capstan::protocol::{
-    ApiError, ApiErrorCode, Authority, ChatMessage, Content, ContentPart, Map, Outcome, StateScope, ToolCall,
-    ToolOutput,
+    ApiError, ApiErrorCode, ChatMessage, Content, ContentPart, JsonObject, Outcome, PermissionSet, StateScope,
+    ToolCall, ToolOutput,
 };
 use serde_json::Value;
 
-use super::driven::{driven, generous, generously};
-use super::support::{Conversation, tool, tools};
+use super::api_runner::{action_runner_plugin, permissive_binding, permissive_conversation};
+use super::support::{TestConversation, test_tool, tools_plugin};
 
 #[track_caller]
 fn assert_all_refused(attempts: &[Result<(), ApiError>], count: usize, code: ApiErrorCode) {
@@ -24,12 +24,12 @@ fn assert_all_refused(attempts: &[Result<(), ApiError>], count: usize, code: Api
 async fn k04_whatever_is_large_about_calls_counts() {
     let attempts = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&attempts);
-    let plugin = driven(Authority::all(), move |_, api| {
+    let plugin = action_runner_plugin(PermissionSet::all(), move |_, api| {
         let seen = Arc::clone(&seen);
         async move {
             let larger = || "x".repeat(64 * 1024 * 1024);
             let call = ToolCall::new("call", "help", "{}");
-            let extra = || Map::from_iter([("x".to_owned(), larger().into())]);
+            let extra = || JsonObject::from_iter([("x".to_owned(), larger().into())]);
             let mut steps = vec![
                 vec![ToolCall { id: larger(), ..call.clone() }],
                 vec![ToolCall { kind: larger(), ..call.clone() }],
@@ -58,8 +58,8 @@ async fn k04_whatever_is_large_about_calls_counts() {
             assert_eq!(answers.len(), 1000);
         }
     });
-    let conversation = generously(plugin).await;
-    assert_eq!(conversation.say("go").await.outcome, Some(Outcome::Silent));
+    let conversation = permissive_conversation(plugin).await;
+    assert_eq!(conversation.send_message("go").await.outcome, Some(Outcome::Silent));
     assert_all_refused(&attempts.lock().unwrap(), 8, ApiErrorCode::PayloadTooLarge);
 }
 
@@ -68,10 +68,10 @@ async fn k04_what_is_nested_too_deep_is_refused_and_the_run_goes_on() {
     let attempts = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&attempts);
     let nested = || (0..122).fold(Value::from(1), |inner, _| Value::from(vec![inner]));
-    let plugin = driven(Authority::all(), move |_, api| {
+    let plugin = action_runner_plugin(PermissionSet::all(), move |_, api| {
         let seen = Arc::clone(&seen);
         async move {
-            let map = || Map::from_iter([("a".to_owned(), nested())]);
+            let map = || JsonObject::from_iter([("a".to_owned(), nested())]);
             let content = || Content::Parts(vec![ContentPart::Other(map())]);
             let call = ToolCall { extra: map(), ..ToolCall::new("call", "help", "{}") };
             let results = [
@@ -80,7 +80,7 @@ async fn k04_what_is_nested_too_deep_is_refused_and_the_run_goes_on() {
                 api.tape.say(content()).await,
                 api.tools.call(vec![call]).await.map(drop),
                 api.state.set(StateScope::Runner, "deep", nested()).await,
-                api.runs.child(ChildCall { prompt: content(), ..ChildCall::new("") }).await.map(drop),
+                api.runs.child(ChildRunCall { prompt: content(), ..ChildRunCall::new("") }).await.map(drop),
             ];
             seen.lock().unwrap().extend(results);
             let answers = api.tools.call(vec![ToolCall::new("call", "deep", "{}")]).await.unwrap();
@@ -88,15 +88,15 @@ async fn k04_what_is_nested_too_deep_is_refused_and_the_run_goes_on() {
             api.tape.note("shallow", Value::from(1)).await.unwrap();
         }
     });
-    let deep = tools(move || {
-        let part = Map::from_iter([("a".to_owned(), nested())]);
+    let deep = tools_plugin(move || {
+        let part = JsonObject::from_iter([("a".to_owned(), nested())]);
         let answer = ToolOutput::ok(Content::Parts(vec![ContentPart::Other(part)]));
-        vec![tool("deep", move |_, _| std::future::ready(Ok(answer.clone())))]
+        vec![test_tool("deep", move |_, _| std::future::ready(Ok(answer.clone())))]
     });
-    let conversation = Conversation::new(|builder| builder.plugin(plugin).plugin(deep)).await;
-    conversation.host.bindings().save(&generous(), &conversation.host.runners()).await.unwrap();
-    let served = conversation.say("go").await;
+    let conversation = TestConversation::new(|builder| builder.plugin(plugin).plugin(deep)).await;
+    conversation.host.bindings().save(&permissive_binding(), &conversation.host.runners()).await.unwrap();
+    let served = conversation.send_message("go").await;
     assert_eq!(served.outcome, Some(Outcome::Silent), "{:?}", served.error);
-    assert!(conversation.events().await.iter().any(|name| name == "shallow"));
+    assert!(conversation.event_names().await.iter().any(|name| name == "shallow"));
     assert_all_refused(&attempts.lock().unwrap(), 6, ApiErrorCode::InvalidArgument);
 }

@@ -2,31 +2,33 @@
 
 use std::sync::{Arc, Mutex};
 
-use capstan::hooks::args::{LlmOutcome, LlmRequest, PendingTool, ToolOutcome};
-use capstan::hooks::points::{AfterLlmCall, AfterToolCall, BeforeLlm, BeforeLlmCall, BeforeTool, BeforeToolCall};
-use capstan::hooks::{Plugin, Registrar};
-use capstan::protocol::{Map, ModelOutput, ModelRequest, ToolOutput, Usage};
-use capstan::tape::Kind;
-use capstan_testing::{Reply, ScriptedModel};
+use capstan::hooks::args::{LlmOutcome, LlmRequest, PendingToolCall, ToolOutcome};
+use capstan::hooks::points::{
+    AfterLlmCall, AfterToolCall, BeforeLlmCall, BeforeToolCall, LlmCallVerdict, ToolCallVerdict,
+};
+use capstan::hooks::{HookRegistrar, Plugin};
+use capstan::protocol::{JsonObject, ModelOutput, ModelRequest, ToolOutput, Usage};
+use capstan::tape::EntryKind;
+use capstan_testing::{ScriptedModel, ScriptedReply};
 use serde_json::json;
 
-use super::support::{Conversation, KEY, Registers, told};
+use super::support::{ClosurePlugin, SCRIPTED_MODEL_KEY, TestConversation, tool_replies};
 
 /// The results of tool calls on the tape.
-async fn results(conversation: &Conversation) -> Vec<String> {
+async fn tool_results(conversation: &TestConversation) -> Vec<String> {
     let entries = conversation.entries().await;
-    let results = entries.iter().filter(|entry| entry.kind == Kind::ToolResult);
+    let results = entries.iter().filter(|entry| entry.kind == EntryKind::ToolResult);
     results.map(|entry| entry.payload["results"][0].as_str().unwrap().to_owned()).collect()
 }
 
-fn plugin(name: &'static str, register: impl Fn(&mut Registrar) + Send + Sync + 'static) -> impl Plugin {
-    Registers(name, register)
+fn closure_plugin(name: &'static str, register: impl Fn(&mut HookRegistrar) + Send + Sync + 'static) -> impl Plugin {
+    ClosurePlugin(name, register)
 }
 
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<String>>>);
+struct CallLog(Arc<Mutex<Vec<String>>>);
 
-impl Log {
+impl CallLog {
     fn add(&self, line: impl Into<String>) {
         self.0.lock().unwrap().push(line.into());
     }
@@ -37,33 +39,33 @@ impl Log {
 }
 
 /// Puts a word where the secret was, in every message.
-fn redact(request: &ModelRequest) -> ModelRequest {
+fn redact_secret(request: &ModelRequest) -> ModelRequest {
     let text = serde_json::to_string(request).unwrap().replace("s3cret", "[redacted]");
     serde_json::from_str(&text).unwrap()
 }
 
 #[tokio::test]
 async fn h10_a_changed_request_is_what_is_sent_and_what_is_recorded() {
-    let redactor = plugin("redactor", |hooks| {
-        hooks
-            .fail_closed()
-            .on(BeforeLlmCall, |request: LlmRequest| async move { Ok(Some(BeforeLlm::Change(redact(&request.0)))) });
+    let redactor = closure_plugin("redactor", |hooks| {
+        hooks.fail_closed().on(BeforeLlmCall, |request: LlmRequest| async move {
+            Ok(Some(LlmCallVerdict::Change(redact_secret(&request.0))))
+        });
     });
-    let conversation = Conversation::with(redactor).await;
-    let served = conversation.say("the word is s3cret").await;
+    let conversation = TestConversation::with_plugin(redactor).await;
+    let served = conversation.send_message("the word is s3cret").await;
     assert!(served.output.ends_with("You said: the word is [redacted]"), "{}", served.output);
-    let calls = capstan_host::runs::calls::ModelCalls { tapes: conversation.host.tapes() };
-    let recorded = calls.of_run(served.run_id.as_ref().unwrap()).await.unwrap().unwrap();
+    let calls = capstan_host::runs::model_call_log::ModelCallReader { tapes: conversation.host.tapes() };
+    let recorded = calls.read_run(served.run_id.as_ref().unwrap()).await.unwrap().unwrap();
     assert!(!format!("{recorded:?}").contains("s3cret"), "recorded after interception");
 }
 
 #[tokio::test]
 async fn h10_each_model_that_steps_in_has_an_interception_of_its_own() {
-    let refused = || Reply::status(503, r#"{"error": {"message": "not now"}}"#);
-    let model = ScriptedModel::start(vec![refused(), refused(), Reply::text("I can")]).await;
-    let log = Log::default();
+    let refused = || ScriptedReply::status(503, r#"{"error": {"message": "not now"}}"#);
+    let model = ScriptedModel::start(vec![refused(), refused(), ScriptedReply::text("I can")]).await;
+    let log = CallLog::default();
     let (begun, ended) = (log.clone(), log.clone());
-    let guard = plugin("guard", move |hooks| {
+    let guard = closure_plugin("guard", move |hooks| {
         let (begun, ended) = (begun.clone(), ended.clone());
         hooks
             .fail_closed()
@@ -71,7 +73,7 @@ async fn h10_each_model_that_steps_in_has_an_interception_of_its_own() {
                 begun.add(format!("before {}", request.0.model.name()));
                 // Only the first one is trusted with the word.
                 let is_trusted = request.0.model.name() == "scripted";
-                async move { Ok((!is_trusted).then(|| BeforeLlm::Change(redact(&request.0)))) }
+                async move { Ok((!is_trusted).then(|| LlmCallVerdict::Change(redact_secret(&request.0)))) }
             })
             .on(AfterLlmCall, move |request: LlmRequest, outcome: LlmOutcome| {
                 let how = if outcome.0.is_ok() { "answered" } else { "failed" };
@@ -79,12 +81,12 @@ async fn h10_each_model_that_steps_in_has_an_interception_of_its_own() {
                 async { Ok(None) }
             });
     });
-    let conversation = Conversation::new(|builder| {
-        let builder = super::support::scripted(builder, &model).set("model_retries", "0");
+    let conversation = TestConversation::new(|builder| {
+        let builder = super::support::with_scripted_model(builder, &model).set("model_retries", "0");
         builder.set("fallback_models", "openai:second,openai:third").plugin(guard)
     })
     .await;
-    assert_eq!(conversation.say("the word is s3cret").await.output, "I can");
+    assert_eq!(conversation.send_message("the word is s3cret").await.output, "I can");
     let seen =
         ["before scripted", "scripted failed", "before second", "second failed", "before third", "third answered"];
     assert_eq!(log.lines(), seen);
@@ -93,13 +95,13 @@ async fn h10_each_model_that_steps_in_has_an_interception_of_its_own() {
 }
 
 /// A plugin that finishes every call with this, and one that sees the ends.
-fn canned(output: ModelOutput, log: Log) -> impl Plugin {
-    plugin("canned", move |hooks| {
+fn canned_reply_plugin(output: ModelOutput, log: CallLog) -> impl Plugin {
+    closure_plugin("canned", move |hooks| {
         let (output, log) = (output.clone(), log.clone());
         hooks
             .on(BeforeLlmCall, move || {
                 let output = output.clone();
-                async { Ok(Some(BeforeLlm::Finish(output))) }
+                async { Ok(Some(LlmCallVerdict::Finish(output))) }
             })
             .on(AfterLlmCall, move |request: LlmRequest, outcome: LlmOutcome| {
                 let said = outcome.0.as_ref().as_ref().map_or("failed", |output| output.text.as_str()).to_owned();
@@ -112,73 +114,78 @@ fn canned(output: ModelOutput, log: Log) -> impl Plugin {
 #[tokio::test]
 async fn h10_a_call_can_be_finished_without_the_provider() {
     let output = ModelOutput { text: "from the cache".to_owned(), ..ModelOutput::default() };
-    let log = Log::default();
-    let conversation = Conversation::with(canned(output, log.clone())).await;
-    let served = conversation.say("hello").await;
+    let log = CallLog::default();
+    let conversation = TestConversation::with_plugin(canned_reply_plugin(output, log.clone())).await;
+    let served = conversation.send_message("hello").await;
     assert_eq!(served.output, "from the cache");
     assert_eq!(served.usage, None, "no provider was asked");
     assert_eq!(log.lines(), ["demo:: from the cache"], "it has an end like any other");
-    assert!(conversation.events().await.contains(&"run".to_owned()));
+    assert!(conversation.event_names().await.contains(&"run".to_owned()));
 }
 
 #[tokio::test]
 async fn h10_what_a_plugin_says_of_a_call_it_finished_is_kept() {
     let usage = Usage { prompt_tokens: Some(3), completion_tokens: Some(4), total_tokens: Some(7), ..Usage::default() };
-    let provider_meta = Map::from_iter([("cache".to_owned(), json!("hit"))]);
+    let provider_meta = JsonObject::from_iter([("cache".to_owned(), json!("hit"))]);
     let output = ModelOutput { text: "again".to_owned(), usage: Some(usage), provider_meta, ..ModelOutput::default() };
-    let conversation = Conversation::with(canned(output, Log::default())).await;
-    let served = conversation.say("hello").await;
+    let conversation = TestConversation::with_plugin(canned_reply_plugin(output, CallLog::default())).await;
+    let served = conversation.send_message("hello").await;
     assert_eq!(served.usage.and_then(|usage| usage.total_tokens), Some(7));
     let entries = conversation.entries().await;
-    let answer = entries.iter().rfind(|entry| entry.kind == Kind::Message).unwrap();
+    let answer = entries.iter().rfind(|entry| entry.kind == EntryKind::Message).unwrap();
     assert!(serde_json::to_string(&answer.meta).unwrap().contains(r#""cache":"hit""#), "{answer:?}");
 }
 
 #[tokio::test]
 async fn h10_a_tool_call_can_get_other_arguments_a_replacement_or_a_denial() {
-    let guard = |decision: fn() -> BeforeTool| {
-        plugin("guard", move |hooks| {
-            hooks.on(BeforeToolCall, move |_call: PendingTool| async move { Ok(Some(decision())) });
+    let guard = |decision: fn() -> ToolCallVerdict| {
+        closure_plugin("guard", move |hooks| {
+            hooks.on(BeforeToolCall, move |_call: PendingToolCall| async move { Ok(Some(decision())) });
         })
     };
-    let other = || BeforeTool::Proceed(Map::from_iter([("cmd".to_owned(), "echo two".into())]));
+    let other = || ToolCallVerdict::Proceed(JsonObject::from_iter([("cmd".to_owned(), "echo two".into())]));
     for (decision, expected) in [
-        (other as fn() -> BeforeTool, "two"),
-        (|| BeforeTool::Replace(ToolOutput::ok("replaced")), "replaced"),
-        (|| BeforeTool::Deny("not on Sundays".to_owned()), "not on Sundays"),
+        (other as fn() -> ToolCallVerdict, "two"),
+        (|| ToolCallVerdict::Replace(ToolOutput::ok("replaced")), "replaced"),
+        (|| ToolCallVerdict::Deny("not on Sundays".to_owned()), "not on Sundays"),
     ] {
-        let conversation = Conversation::with(guard(decision)).await;
-        conversation.say("[[tool:bash cmd=\"echo one\"]]").await;
-        assert_eq!(results(&conversation).await, [expected]);
+        let conversation = TestConversation::with_plugin(guard(decision)).await;
+        conversation.send_message("[[tool:bash cmd=\"echo one\"]]").await;
+        assert_eq!(tool_results(&conversation).await, [expected]);
     }
 }
 
 #[tokio::test]
 async fn x06_what_a_hook_answers_is_masked_too() {
-    let model = || ScriptedModel::start(vec![Reply::tool_calls([("call", "help", json!({}))]), Reply::text("done")]);
-    let before = plugin("before", |hooks| {
-        let said = || BeforeTool::Replace(ToolOutput::ok(format!("key: {KEY}")));
-        hooks.on(BeforeToolCall, move |_call: PendingTool| async move { Ok(Some(said())) });
+    let model = || {
+        ScriptedModel::start(vec![
+            ScriptedReply::tool_calls([("call", "help", json!({}))]),
+            ScriptedReply::text("done"),
+        ])
+    };
+    let before = closure_plugin("before", |hooks| {
+        let said = || ToolCallVerdict::Replace(ToolOutput::ok(format!("key: {SCRIPTED_MODEL_KEY}")));
+        hooks.on(BeforeToolCall, move |_call: PendingToolCall| async move { Ok(Some(said())) });
     });
     let server = model().await;
-    let conversation = Conversation::scripted(&server, before).await;
-    conversation.say("go").await;
-    assert_eq!(results(&conversation).await, ["key: [masked]"]);
-    let after = plugin("after", |hooks| {
-        hooks.on(AfterToolCall, || async { Ok(Some(ToolOutput::ok(format!("key: {KEY}")))) });
+    let conversation = TestConversation::with_scripted_model(&server, before).await;
+    conversation.send_message("go").await;
+    assert_eq!(tool_results(&conversation).await, ["key: [masked]"]);
+    let after = closure_plugin("after", |hooks| {
+        hooks.on(AfterToolCall, || async { Ok(Some(ToolOutput::ok(format!("key: {SCRIPTED_MODEL_KEY}")))) });
     });
     let server = model().await;
-    let conversation = Conversation::scripted(&server, after).await;
-    conversation.say("go").await;
-    assert_eq!(results(&conversation).await, ["key: [masked]"]);
-    assert_eq!(told(&server.requests()[1]), ["call: key: [masked]"]);
+    let conversation = TestConversation::with_scripted_model(&server, after).await;
+    conversation.send_message("go").await;
+    assert_eq!(tool_results(&conversation).await, ["key: [masked]"]);
+    assert_eq!(tool_replies(&server.requests()[1]), ["call: key: [masked]"]);
 }
 
 #[tokio::test]
 async fn h10_after_hooks_see_each_call_end_once() {
-    let log = Log::default();
+    let log = CallLog::default();
     let (models, tools) = (log.clone(), log.clone());
-    let watcher = plugin("watcher", move |hooks| {
+    let watcher = closure_plugin("watcher", move |hooks| {
         let (models, tools) = (models.clone(), tools.clone());
         hooks.on(AfterLlmCall, move |outcome: LlmOutcome| {
             let models = models.clone();
@@ -187,7 +194,7 @@ async fn h10_after_hooks_see_each_call_end_once() {
                 Ok(None)
             }
         });
-        hooks.on(AfterToolCall, move |call: PendingTool, outcome: ToolOutcome| {
+        hooks.on(AfterToolCall, move |call: PendingToolCall, outcome: ToolOutcome| {
             let tools = tools.clone();
             async move {
                 tools.add(format!("{}: {}", call.name, outcome.0.text()));
@@ -195,36 +202,36 @@ async fn h10_after_hooks_see_each_call_end_once() {
             }
         });
     });
-    Conversation::with(watcher).await.say("[[tool:bash cmd=\"echo one\"]]").await;
+    TestConversation::with_plugin(watcher).await.send_message("[[tool:bash cmd=\"echo one\"]]").await;
     assert_eq!(log.lines(), ["model: answered", "bash: one", "model: answered"]);
 }
 
 #[tokio::test]
 async fn h10_a_failure_is_skipped_unless_the_plugin_is_fail_closed() {
     let failing = |closed: bool| {
-        plugin("failing", move |hooks| {
+        closure_plugin("failing", move |hooks| {
             if closed {
                 hooks.fail_closed();
             }
             hooks.on(BeforeLlmCall, || async { Err("broken".into()) });
         })
     };
-    let open = Conversation::with(failing(false)).await.say("hello").await;
+    let open = TestConversation::with_plugin(failing(false)).await.send_message("hello").await;
     assert!(open.error.is_none() && open.output.ends_with("You said: hello"));
-    let closed = Conversation::with(failing(true)).await.say("hello").await;
+    let closed = TestConversation::with_plugin(failing(true)).await.send_message("hello").await;
     assert_eq!(closed.error.unwrap().code(), "hook-failed");
     assert_eq!(closed.output, "", "nothing was sent");
 }
 
 #[tokio::test]
 async fn h10_a_tool_call_that_is_cancelled_has_one_end_too() {
-    let log = Log::default();
+    let log = CallLog::default();
     let seen = log.clone();
-    let gate = capstan_testing::Gate::new();
+    let gate = capstan_testing::ReplyBarrier::new();
     let held = gate.clone();
-    let watcher = plugin("watcher", move |hooks| {
+    let watcher = closure_plugin("watcher", move |hooks| {
         let (seen, held) = (seen.clone(), held.clone());
-        hooks.on(AfterToolCall, move |call: PendingTool, outcome: ToolOutcome| {
+        hooks.on(AfterToolCall, move |call: PendingToolCall, outcome: ToolOutcome| {
             let seen = seen.clone();
             async move {
                 seen.add(format!("{}: {}", call.name, outcome.0.text()));
@@ -233,18 +240,18 @@ async fn h10_a_tool_call_that_is_cancelled_has_one_end_too() {
         });
         hooks.on_sync(capstan::hooks::points::ProvideTools, move || {
             let held = held.clone();
-            let hang = super::support::tool("hang", move |_, _| {
+            let hang = super::support::test_tool("hang", move |_, _| {
                 let held = held.clone();
                 async move {
-                    held.pass().await;
+                    held.wait_for_release().await;
                     Ok(ToolOutput::ok("never"))
                 }
             });
             Ok(Some(vec![Arc::new(hang) as Arc<dyn capstan::hooks::contracts::Tool>]))
         });
     });
-    let conversation = Conversation::with(watcher).await;
-    let (served, ()) = tokio::join!(conversation.say("[[tool:hang]]"), async {
+    let conversation = TestConversation::with_plugin(watcher).await;
+    let (served, ()) = tokio::join!(conversation.send_message("[[tool:hang]]"), async {
         gate.reached().await;
         conversation.host.cancel();
     });
@@ -254,12 +261,12 @@ async fn h10_a_tool_call_that_is_cancelled_has_one_end_too() {
 
 #[tokio::test]
 async fn h10_a_model_call_that_is_cancelled_has_one_end_too() {
-    let gate = capstan_testing::Gate::new();
-    let reply = capstan_testing::Reply::text("half an answer").held_at(&gate);
+    let gate = capstan_testing::ReplyBarrier::new();
+    let reply = capstan_testing::ScriptedReply::text("half an answer").with_barrier(&gate);
     let model = capstan_testing::ScriptedModel::start(vec![reply]).await;
-    let log = Log::default();
+    let log = CallLog::default();
     let seen = log.clone();
-    let watcher = plugin("watcher", move |hooks| {
+    let watcher = closure_plugin("watcher", move |hooks| {
         let seen = seen.clone();
         hooks.on(AfterLlmCall, move |request: LlmRequest, outcome: LlmOutcome| {
             let seen = seen.clone();
@@ -270,28 +277,30 @@ async fn h10_a_model_call_that_is_cancelled_has_one_end_too() {
             }
         });
     });
-    let conversation = Conversation::scripted(&model, watcher).await;
-    let (served, ()) = tokio::join!(conversation.say("go"), async {
+    let conversation = TestConversation::with_scripted_model(&model, watcher).await;
+    let (served, ()) = tokio::join!(conversation.send_message("go"), async {
         gate.reached().await;
         conversation.host.cancel();
     });
     assert_eq!(served.error.unwrap().code(), "run-cancelled");
     assert_eq!(log.lines(), ["openai:scripted: the run was broken off during the call"]);
-    gate.open();
+    gate.release();
 }
 
 #[tokio::test]
 async fn h10_a_model_call_that_is_cancelled_is_told_of_as_it_was_sent() {
-    let gate = capstan_testing::Gate::new();
-    let refused = capstan_testing::Reply::status(503, r#"{"error": {"message": "not now"}}"#);
-    let reply = capstan_testing::Reply::text("half an answer").held_at(&gate);
+    let gate = capstan_testing::ReplyBarrier::new();
+    let refused = capstan_testing::ScriptedReply::status(503, r#"{"error": {"message": "not now"}}"#);
+    let reply = capstan_testing::ScriptedReply::text("half an answer").with_barrier(&gate);
     let model = capstan_testing::ScriptedModel::start(vec![refused, reply]).await;
-    let log = Log::default();
+    let log = CallLog::default();
     let seen = log.clone();
-    let watcher = plugin("watcher", move |hooks| {
+    let watcher = closure_plugin("watcher", move |hooks| {
         let seen = seen.clone();
         hooks
-            .on(BeforeLlmCall, |request: LlmRequest| async move { Ok(Some(BeforeLlm::Change(redact(&request.0)))) })
+            .on(BeforeLlmCall, |request: LlmRequest| async move {
+                Ok(Some(LlmCallVerdict::Change(redact_secret(&request.0))))
+            })
             .on(AfterLlmCall, move |request: LlmRequest| {
                 let seen = seen.clone();
                 async move {
@@ -301,51 +310,51 @@ async fn h10_a_model_call_that_is_cancelled_is_told_of_as_it_was_sent() {
                 }
             });
     });
-    let conversation = Conversation::new(|builder| {
-        let builder = super::support::scripted(builder, &model).set("model_retries", "0");
+    let conversation = TestConversation::new(|builder| {
+        let builder = super::support::with_scripted_model(builder, &model).set("model_retries", "0");
         builder.set("fallback_models", "openai:other").plugin(watcher)
     })
     .await;
-    let (served, ()) = tokio::join!(conversation.say("the word is s3cret"), async {
+    let (served, ()) = tokio::join!(conversation.send_message("the word is s3cret"), async {
         gate.reached().await;
         conversation.host.cancel();
     });
     assert_eq!(served.error.unwrap().code(), "run-cancelled");
     assert_eq!(log.lines(), ["openai:scripted: the word is [redacted]", "openai:other: the word is [redacted]"]);
-    gate.open();
+    gate.release();
 }
 
 #[tokio::test]
 async fn h10_the_output_of_a_tool_can_be_changed_before_anybody_sees_it() {
-    let redactor = plugin("redactor", |hooks| {
+    let redactor = closure_plugin("redactor", |hooks| {
         hooks.fail_closed().on(AfterToolCall, |outcome: ToolOutcome| async move {
             Ok(Some(ToolOutput::ok(outcome.0.text().replace("s3cret", "[redacted]"))))
         });
     });
-    let conversation = Conversation::with(redactor).await;
-    conversation.say("[[tool:bash cmd=\"echo s3''cret\"]]").await;
-    assert_eq!(results(&conversation).await, ["[redacted]"]);
+    let conversation = TestConversation::with_plugin(redactor).await;
+    conversation.send_message("[[tool:bash cmd=\"echo s3''cret\"]]").await;
+    assert_eq!(tool_results(&conversation).await, ["[redacted]"]);
 }
 
 #[tokio::test]
 async fn h10_an_output_that_a_fail_closed_plugin_could_not_look_at_is_shown_to_nobody() {
-    let broken = plugin("broken", |hooks| {
+    let broken = closure_plugin("broken", |hooks| {
         hooks.fail_closed().on(AfterToolCall, || async { Err("broken".into()) });
     });
-    let conversation = Conversation::with(broken).await;
-    conversation.say("[[tool:bash cmd=\"echo s3''cret\"]]").await;
-    assert_eq!(results(&conversation).await, ["after_tool_call of plugin broken failed"]);
+    let conversation = TestConversation::with_plugin(broken).await;
+    conversation.send_message("[[tool:bash cmd=\"echo s3''cret\"]]").await;
+    assert_eq!(tool_results(&conversation).await, ["after_tool_call of plugin broken failed"]);
 }
 
 /// The ways in which a plugin can fail.
 #[derive(Debug, Clone, Copy)]
-enum Way {
+enum FailureMode {
     Error,
     Panic,
     Hang,
 }
 
-impl Way {
+impl FailureMode {
     const ALL: [Self; 3] = [Self::Error, Self::Panic, Self::Hang];
 
     async fn fail<T>(self) -> Result<Option<T>, capstan::hooks::BoxError> {
@@ -357,39 +366,42 @@ impl Way {
     }
 
     /// A conversation with a redactor that fails like this, where it is registered.
-    async fn conversation(self, register: impl Fn(Self, &mut Registrar) + Send + Sync + 'static) -> Conversation {
-        let redactor = plugin("redactor", move |hooks| register(self, hooks.fail_closed()));
+    async fn conversation(
+        self,
+        register: impl Fn(Self, &mut HookRegistrar) + Send + Sync + 'static,
+    ) -> TestConversation {
+        let redactor = closure_plugin("redactor", move |hooks| register(self, hooks.fail_closed()));
         let turn = std::time::Duration::from_millis(200);
-        let deadlines = capstan::hooks::Deadlines { turn, ..Default::default() };
-        Conversation::new(|builder| builder.plugin(redactor).deadlines(deadlines)).await
+        let deadlines = capstan::hooks::HookDeadlines { turn, ..Default::default() };
+        TestConversation::new(|builder| builder.plugin(redactor).deadlines(deadlines)).await
     }
 }
 
 #[tokio::test]
 async fn h10_a_redactor_that_errs_panics_or_hangs_lets_nothing_through_to_a_model() {
-    for way in Way::ALL {
+    for way in FailureMode::ALL {
         let conversation = way
             .conversation(|way, hooks| {
-                hooks.on(BeforeLlmCall, move |_: LlmRequest| way.fail::<BeforeLlm>());
+                hooks.on(BeforeLlmCall, move |_: LlmRequest| way.fail::<LlmCallVerdict>());
             })
             .await;
-        let served = conversation.say("the word is s3cret").await;
+        let served = conversation.send_message("the word is s3cret").await;
         assert_eq!(served.error.unwrap().code(), "hook-failed", "{way:?}");
         assert_eq!(served.output, "", "{way:?}");
-        let events = conversation.events().await;
+        let events = conversation.event_names().await;
         assert!(!events.iter().any(|event| event == "model.call"), "{way:?}: nothing was sent: {events:?}");
     }
 }
 
 #[tokio::test]
 async fn h10_a_redactor_that_errs_panics_or_hangs_lets_no_result_of_a_tool_through() {
-    for way in Way::ALL {
+    for way in FailureMode::ALL {
         let conversation = way
             .conversation(|way, hooks| {
                 hooks.on(AfterToolCall, move |_: ToolOutcome| way.fail::<ToolOutput>());
             })
             .await;
-        let served = conversation.say("[[tool:bash cmd=\"echo s3''cret\"]]").await;
+        let served = conversation.send_message("[[tool:bash cmd=\"echo s3''cret\"]]").await;
         assert!(!served.output.contains("s3cret"), "{way:?}: {}", served.output);
         assert!(served.output.contains("after_tool_call of plugin redactor failed"), "{way:?}: {}", served.output);
         let written = format!("{:?}", conversation.entries().await);
@@ -399,14 +411,14 @@ async fn h10_a_redactor_that_errs_panics_or_hangs_lets_no_result_of_a_tool_throu
 
 #[tokio::test]
 async fn h10_a_guard_that_errs_panics_or_hangs_lets_no_tool_be_called() {
-    for way in Way::ALL {
+    for way in FailureMode::ALL {
         let conversation = way
             .conversation(|way, hooks| {
-                hooks.on(BeforeToolCall, move |_: PendingTool| way.fail::<BeforeTool>());
+                hooks.on(BeforeToolCall, move |_: PendingToolCall| way.fail::<ToolCallVerdict>());
             })
             .await;
-        conversation.say("[[tool:bash cmd=\"touch called\"]]").await;
-        assert_eq!(results(&conversation).await, ["before_tool_call of plugin redactor failed"], "{way:?}");
+        conversation.send_message("[[tool:bash cmd=\"touch called\"]]").await;
+        assert_eq!(tool_results(&conversation).await, ["before_tool_call of plugin redactor failed"], "{way:?}");
         assert!(!conversation.workspace().join("called").exists(), "{way:?}");
     }
 }

@@ -4,16 +4,19 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use capstan::hooks::contracts::{
-    KnowledgeBase, KnowledgeError, KnowledgeSource, Passage, Question, RetrieveCall, Retrieved, RetrievedPage, RunApi,
+    KnowledgeBase, KnowledgeError, KnowledgePassage, KnowledgeQuery, KnowledgeSource, RetrieveCall, RetrievedPage,
+    RetrievedPassages, RunApi,
 };
 use capstan::hooks::points::ProvideKnowledge;
-use capstan::hooks::{Plugin, Registrar};
-use capstan::protocol::{ApiError, ApiErrorCode, Authority, Binding, KnowledgeUse, Outcome, ResourcePolicy, Uses};
+use capstan::hooks::{HookRegistrar, Plugin};
+use capstan::protocol::{
+    ApiError, ApiErrorCode, Binding, KnowledgeOperation, Outcome, PermissionSet, ResourceAccess, ResourcePolicy,
+};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 
-use super::driven::{driven, generous};
-use super::support::{Conversation, Registers};
+use super::api_runner::{action_runner_plugin, permissive_binding};
+use super::support::{ClosurePlugin, TestConversation};
 
 /// A folder with the files of a small handbook.
 fn handbook() -> tempfile::TempDir {
@@ -24,72 +27,72 @@ fn handbook() -> tempfile::TempDir {
     folder
 }
 
-fn ask(base: &str, question: &str, limit: usize) -> RetrieveCall {
+fn retrieve_call(base: &str, question: &str, limit: usize) -> RetrieveCall {
     RetrieveCall { base: base.to_owned(), question: question.to_owned(), limit, cursor: None }
 }
 
 /// A binding that lets its runner use these bases and no others.
-fn granting(bases: Uses<KnowledgeUse>) -> Binding {
-    let binding = generous();
+fn binding_with_knowledge(bases: ResourceAccess<KnowledgeOperation>) -> Binding {
+    let binding = permissive_binding();
     let resource_policy = ResourcePolicy { knowledge_bases: Some(bases), ..binding.resource_policy.clone() };
     Binding { resource_policy, ..binding }
 }
 
-async fn bind(conversation: &Conversation, binding: &Binding) {
+async fn save_binding(conversation: &TestConversation, binding: &Binding) {
     let host = &conversation.host;
     host.bindings().save(binding, &host.runners()).await.unwrap();
 }
 
 /// What a runner under a binding gets from a host with the handbook as `docs` and, as `notes`, another folder.
-async fn with_handbook<T: Send + 'static>(
-    bases: Uses<KnowledgeUse>,
+async fn run_with_handbook<T: Send + 'static>(
+    bases: ResourceAccess<KnowledgeOperation>,
     act: impl Fn(RunApi) -> BoxFuture<'static, T> + Send + Sync + 'static,
 ) -> T {
     let (docs, notes) = (handbook(), tempfile::tempdir().unwrap());
     std::fs::write(notes.path().join("mine.txt"), "a private rope").unwrap();
     let got = Arc::new(Mutex::new(None));
     let gives = Arc::clone(&got);
-    let plugin = driven(Authority::all(), move |_, api| {
+    let plugin = action_runner_plugin(PermissionSet::all(), move |_, api| {
         let (work, gives) = (act(api), Arc::clone(&gives));
         async move {
             let value = work.await;
             *gives.lock().unwrap() = Some(value);
         }
     });
-    let conversation = Conversation::new(|builder| {
+    let conversation = TestConversation::new(|builder| {
         let builder = builder.set("knowledge.docs.path", docs.path().to_str().unwrap());
         builder.set("knowledge.notes.path", notes.path().to_str().unwrap()).plugin(plugin)
     })
     .await;
-    bind(&conversation, &granting(bases)).await;
-    assert_eq!(conversation.say("go").await.outcome, Some(Outcome::Silent));
+    save_binding(&conversation, &binding_with_knowledge(bases)).await;
+    assert_eq!(conversation.send_message("go").await.outcome, Some(Outcome::Silent));
     got.lock().unwrap().take().expect("the runner reached its end")
 }
 
-fn sources(page: &RetrievedPage) -> Vec<String> {
+fn passage_sources(page: &RetrievedPage) -> Vec<String> {
     page.passages.items.iter().map(|passage| format!("{}:{}", passage.source, passage.line.unwrap())).collect()
 }
 
 #[tokio::test]
 async fn k04_a_runner_gets_passages_with_their_place_page_by_page() {
-    with_handbook(Uses::all(), |api| {
+    run_with_handbook(ResourceAccess::all(), |api| {
         async move {
-            let whole = api.knowledge.retrieve(ask("docs", "copy home anchor", 10)).await.unwrap();
-            assert_eq!(sources(&whole), ["backup.md:1", "rope.md:1", "backup.md:4"]);
+            let whole = api.knowledge.retrieve(retrieve_call("docs", "copy home anchor", 10)).await.unwrap();
+            assert_eq!(passage_sources(&whole), ["backup.md:1", "rope.md:1", "backup.md:4"]);
             assert_eq!(whole.passages.items[0].text, "# Backups\nCopy the home to a safe place every night.");
             assert_eq!((&whole.passages.next, &whole.left_out), (&None, &None));
-            let first = api.knowledge.retrieve(ask("docs", "copy home anchor", 2)).await.unwrap();
+            let first = api.knowledge.retrieve(retrieve_call("docs", "copy home anchor", 2)).await.unwrap();
             let cursor = first.passages.next.clone();
-            let rest = RetrieveCall { cursor: cursor.clone(), ..ask("docs", "copy home anchor", 2) };
+            let rest = RetrieveCall { cursor: cursor.clone(), ..retrieve_call("docs", "copy home anchor", 2) };
             let rest = api.knowledge.retrieve(rest).await.unwrap();
-            assert_eq!([sources(&first), sources(&rest)].concat(), sources(&whole));
+            assert_eq!([passage_sources(&first), passage_sources(&rest)].concat(), passage_sources(&whole));
             assert_eq!(rest.passages.next, None);
             let wrong = [
-                RetrieveCall { cursor: cursor.clone(), ..ask("docs", "another question", 2) },
-                RetrieveCall { cursor, ..ask("notes", "copy home anchor", 2) },
-                RetrieveCall { cursor: Some("99".to_owned()), ..ask("docs", "copy home anchor", 2) },
-                ask("docs", " \n", 2),
-                ask("docs", "copy", 0),
+                RetrieveCall { cursor: cursor.clone(), ..retrieve_call("docs", "another question", 2) },
+                RetrieveCall { cursor, ..retrieve_call("notes", "copy home anchor", 2) },
+                RetrieveCall { cursor: Some("99".to_owned()), ..retrieve_call("docs", "copy home anchor", 2) },
+                retrieve_call("docs", " \n", 2),
+                retrieve_call("docs", "copy", 0),
             ];
             for call in wrong {
                 let refused = api.knowledge.retrieve(call.clone()).await.unwrap_err();
@@ -105,14 +108,18 @@ async fn k04_a_runner_gets_passages_with_their_place_page_by_page() {
 async fn k04_a_base_is_asked_by_whoever_was_granted_it() {
     use ApiErrorCode::{NotFound, Unauthorized};
     let codes = |bases| {
-        with_handbook(bases, |api| {
+        run_with_handbook(bases, |api| {
             async move {
                 let listed =
                     api.knowledge.list().await.map(|bases| bases.into_iter().map(|base| base.id).collect::<Vec<_>>());
                 let mut codes = Vec::new();
                 for base in ["docs", "notes", "nothing", "../notes", ""] {
                     codes.push(
-                        api.knowledge.retrieve(ask(base, "rope", 5)).await.map(|_| base).map_err(|error| error.code),
+                        api.knowledge
+                            .retrieve(retrieve_call(base, "rope", 5))
+                            .await
+                            .map(|_| base)
+                            .map_err(|error| error.code),
                     );
                 }
                 (listed.map_err(|error| error.code), codes)
@@ -120,10 +127,10 @@ async fn k04_a_base_is_asked_by_whoever_was_granted_it() {
             .boxed()
         })
     };
-    let (listed, asked) = codes(Uses::only(["docs", "nothing"])).await;
+    let (listed, asked) = codes(ResourceAccess::only(["docs", "nothing"])).await;
     assert_eq!(listed, Ok(vec!["docs".to_owned()]), "those there are, of those it was granted");
     assert_eq!(asked, [Ok("docs"), Err(Unauthorized), Err(NotFound), Err(Unauthorized), Err(Unauthorized)]);
-    let (listed, asked) = codes(Uses::none()).await;
+    let (listed, asked) = codes(ResourceAccess::none()).await;
     assert_eq!(listed, Err(Unauthorized));
     assert_eq!(asked, [Err(Unauthorized); 5]);
 }
@@ -132,27 +139,27 @@ async fn k04_a_base_is_asked_by_whoever_was_granted_it() {
 async fn k04_an_agent_searches_the_bases_of_its_binding() {
     let docs = handbook();
     let conversation =
-        Conversation::new(|builder| builder.set("knowledge.docs.path", docs.path().to_str().unwrap())).await;
-    conversation.say("[[tool:knowledge.search query=\"anchor rope\"]] go").await;
+        TestConversation::new(|builder| builder.set("knowledge.docs.path", docs.path().to_str().unwrap())).await;
+    conversation.send_message("[[tool:knowledge.search query=\"anchor rope\"]] go").await;
     let view = conversation.view().await;
     let answer = view.iter().find(|line| line.starts_with("tool call_1")).unwrap();
     assert!(answer.starts_with("tool call_1: [rope.md:1, score "), "{answer}");
     assert!(answer.ends_with("]\nThe capstan winds the anchor rope."), "{answer}");
-    let help = conversation.say(",help").await.output;
+    let help = conversation.send_message(",help").await.output;
     assert!(help.contains(",knowledge.search query=… [base=…] [limit=…] [cursor=…]"), "{help}");
 
-    bind(&conversation, &granting(Uses::only(["other"]))).await;
-    let help = conversation.say(",help").await.output;
+    save_binding(&conversation, &binding_with_knowledge(ResourceAccess::only(["other"]))).await;
+    let help = conversation.send_message(",help").await.output;
     assert!(!help.contains("knowledge"), "no base that it may ask is there: {help}");
-    let refused = conversation.say(",knowledge.search query=rope base=docs").await;
+    let refused = conversation.send_message(",knowledge.search query=rope base=docs").await;
     assert!(!refused.output.contains("capstan winds"), "{}", refused.output);
 }
 
 #[tokio::test]
 async fn k04_an_agent_without_bases_is_offered_no_search() {
-    let conversation = Conversation::new(|builder| builder).await;
-    assert!(!conversation.say(",help").await.output.contains("knowledge"));
-    conversation.say("[[tool:knowledge.search query=rope]] go").await;
+    let conversation = TestConversation::new(|builder| builder).await;
+    assert!(!conversation.send_message(",help").await.output.contains("knowledge"));
+    conversation.send_message("[[tool:knowledge.search query=rope]] go").await;
     let view = conversation.view().await;
     assert!(view.iter().any(|line| line == "tool call_1: there is no tool knowledge_search"), "{view:?}");
 }
@@ -160,75 +167,75 @@ async fn k04_an_agent_without_bases_is_offered_no_search() {
 #[tokio::test]
 async fn k04_an_agent_with_several_bases_is_told_which_there_are() {
     let (docs, notes) = (handbook(), tempfile::tempdir().unwrap());
-    let conversation = Conversation::new(|builder| {
+    let conversation = TestConversation::new(|builder| {
         let builder = builder.set("knowledge.docs.path", docs.path().to_str().unwrap());
         let builder = builder.set("knowledge.docs.description", "the handbook");
         builder.set("knowledge.notes.path", notes.path().to_str().unwrap())
     })
     .await;
-    let told = conversation.say(",knowledge.search query=rope").await.output;
+    let told = conversation.send_message(",knowledge.search query=rope").await.output;
     assert!(told.contains("there are several; name one as `base`:\n- docs: the handbook\n- notes: notes"), "{told}");
-    let found = conversation.say(",knowledge.search query=rope base=docs").await.output;
+    let found = conversation.send_message(",knowledge.search query=rope base=docs").await.output;
     assert!(found.contains("[rope.md:1, score"), "{found}");
 }
 
 /// A source of a plugin that answers like this.
-struct Brought<F>(F);
+struct FnKnowledgeSource<F>(F);
 
 #[async_trait]
-impl<F> KnowledgeSource for Brought<F>
+impl<F> KnowledgeSource for FnKnowledgeSource<F>
 where
-    F: Fn(Question) -> Result<Retrieved, KnowledgeError> + Send + Sync + 'static,
+    F: Fn(KnowledgeQuery) -> Result<RetrievedPassages, KnowledgeError> + Send + Sync + 'static,
 {
-    fn base(&self) -> KnowledgeBase {
+    fn knowledge_base(&self) -> KnowledgeBase {
         KnowledgeBase { id: "brought".to_owned(), description: "what a plugin brought".to_owned() }
     }
 
-    async fn retrieve(&self, question: Question) -> Result<Retrieved, KnowledgeError> {
+    async fn retrieve(&self, question: KnowledgeQuery) -> Result<RetrievedPassages, KnowledgeError> {
         (self.0)(question)
     }
 }
 
-fn brings(
-    answers: impl Fn(Question) -> Result<Retrieved, KnowledgeError> + Clone + Send + Sync + 'static,
+fn knowledge_plugin(
+    answers: impl Fn(KnowledgeQuery) -> Result<RetrievedPassages, KnowledgeError> + Clone + Send + Sync + 'static,
 ) -> impl Plugin {
-    Registers("knowledge", move |hooks: &mut Registrar| {
-        let source: Arc<dyn KnowledgeSource> = Arc::new(Brought(answers.clone()));
+    ClosurePlugin("knowledge", move |hooks: &mut HookRegistrar| {
+        let source: Arc<dyn KnowledgeSource> = Arc::new(FnKnowledgeSource(answers.clone()));
         hooks.on_sync(ProvideKnowledge, move || Ok(Some(vec![Arc::clone(&source)])));
     })
 }
 
 /// What a runner gets from a source of a plugin.
-async fn asked(
-    answers: impl Fn(Question) -> Result<Retrieved, KnowledgeError> + Clone + Send + Sync + 'static,
+async fn retrieve_through_plugin(
+    answers: impl Fn(KnowledgeQuery) -> Result<RetrievedPassages, KnowledgeError> + Clone + Send + Sync + 'static,
 ) -> Result<RetrievedPage, ApiError> {
     let got = Arc::new(Mutex::new(None));
     let gives = Arc::clone(&got);
-    let runner = driven(Authority::all(), move |_, api| {
+    let runner = action_runner_plugin(PermissionSet::all(), move |_, api| {
         let gives = Arc::clone(&gives);
         async move {
-            let answer = api.knowledge.retrieve(ask("brought", "rope", 3)).await;
+            let answer = api.knowledge.retrieve(retrieve_call("brought", "rope", 3)).await;
             *gives.lock().unwrap() = Some(answer);
         }
     });
-    let conversation = Conversation::new(|builder| builder.plugin(runner).plugin(brings(answers))).await;
-    assert_eq!(conversation.say("go").await.outcome, Some(Outcome::Silent));
+    let conversation = TestConversation::new(|builder| builder.plugin(runner).plugin(knowledge_plugin(answers))).await;
+    assert_eq!(conversation.send_message("go").await.outcome, Some(Outcome::Silent));
     got.lock().unwrap().take().unwrap()
 }
 
 #[tokio::test]
 async fn k04_a_plugin_brings_a_source_of_its_own() {
-    let answers = |question: Question| {
-        let passage = |n: usize| Passage {
+    let answers = |question: KnowledgeQuery| {
+        let passage = |n: usize| KnowledgePassage {
             source: format!("{} {n}", question.text),
             line: None,
             text: "brought".to_owned(),
             score: 1.0,
         };
         let passages = (question.offset..question.offset + question.limit).map(passage).collect();
-        Ok(Retrieved { passages, left_out: Some("the cellar".to_owned()) })
+        Ok(RetrievedPassages { passages, left_out: Some("the cellar".to_owned()) })
     };
-    let page = asked(answers).await.unwrap();
+    let page = retrieve_through_plugin(answers).await.unwrap();
     let sources: Vec<&str> = page.passages.items.iter().map(|passage| passage.source.as_str()).collect();
     assert_eq!(sources, ["rope 0", "rope 1", "rope 2"]);
     assert!(page.passages.next.is_some());
@@ -237,16 +244,17 @@ async fn k04_a_plugin_brings_a_source_of_its_own() {
 
 #[tokio::test]
 async fn x05_a_source_that_fails_crashes_or_floods_hurts_only_its_question() {
-    let failed = asked(|_| Err(KnowledgeError("it is closed today".to_owned()))).await.unwrap_err();
+    let failed = retrieve_through_plugin(|_| Err(KnowledgeError("it is closed today".to_owned()))).await.unwrap_err();
     assert_eq!(failed.code, ApiErrorCode::RuntimeError);
     assert_eq!(failed.message, "the knowledge base brought did not answer: it is closed today");
-    let crashed = asked(|_| panic!("no more")).await.unwrap_err();
+    let crashed = retrieve_through_plugin(|_| panic!("no more")).await.unwrap_err();
     assert_eq!(crashed.message, "the knowledge base brought did not answer: it crashed");
     let flood = |_| {
-        let passage = Passage { source: "x".repeat(1 << 20), line: None, text: "y".repeat(1 << 20), score: f64::NAN };
-        Ok(Retrieved { passages: vec![passage; 50], left_out: Some("z".repeat(1 << 20)) })
+        let passage =
+            KnowledgePassage { source: "x".repeat(1 << 20), line: None, text: "y".repeat(1 << 20), score: f64::NAN };
+        Ok(RetrievedPassages { passages: vec![passage; 50], left_out: Some("z".repeat(1 << 20)) })
     };
-    let page = asked(flood).await.unwrap();
+    let page = retrieve_through_plugin(flood).await.unwrap();
     assert!(serde_json::to_string(&page).unwrap().len() < 300 * 1024, "what it says is cut");
     assert!(page.passages.items.len() <= 3);
 }

@@ -4,16 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use capstan::Capstan;
-use capstan::hooks::Registrar;
+use capstan::hooks::HookRegistrar;
 use capstan::hooks::contracts::{ResultStream, RunApi, Runner};
 use capstan::hooks::points::ProvideRunners;
-use capstan::protocol::{Authority, Capabilities, Descriptor, Event, Outcome, ResultBody, RunContext};
+use capstan::protocol::{Descriptor, Event, Outcome, PermissionSet, ResultBody, RunContext, RunnerCapabilities};
 use capstan::tape::MemoryStore;
 use futures::{StreamExt as _, stream};
 use tokio::sync::Notify;
 
-use super::driven::driven;
-use super::support::{Conversation, Registers, runner};
+use super::api_runner::action_runner_plugin;
+use super::support::{ClosurePlugin, TestConversation, results_plugin};
 
 #[tokio::test]
 async fn a_host_that_is_dropped_lets_go_of_its_store_and_every_run() {
@@ -36,18 +36,18 @@ async fn x01_the_same_event_again_is_told_what_became_of_it_and_does_nothing_twi
     let first = host.serve(event.clone()).await.unwrap();
     let head = host.tapes().list().await.unwrap()[0].head;
     let again = host.serve(event).await.unwrap();
-    assert!(again.duplicate && !first.duplicate);
+    assert!(again.is_duplicate && !first.is_duplicate);
     assert_eq!((again.run_id, again.outbounds), (first.run_id, first.outbounds));
     assert!(matches!(again.outcome, Some(Outcome::Replied { .. })));
     assert_eq!(host.tapes().list().await.unwrap()[0].head, head, "nothing was written");
 }
 
 /// A runner that does nothing until it is told to, and nothing past the host.
-struct Idle(Arc<Notify>);
+struct IdleRunner(Arc<Notify>);
 
-impl Runner for Idle {
+impl Runner for IdleRunner {
     fn descriptor(&self) -> Descriptor {
-        let capabilities = Capabilities { effects_through_host: true, ..Capabilities::default() };
+        let capabilities = RunnerCapabilities { effects_through_host: true, ..RunnerCapabilities::default() };
         Descriptor { capabilities, ..Descriptor::new("builtin:agent", "idle") }
     }
 
@@ -64,16 +64,16 @@ impl Runner for Idle {
 #[tokio::test(start_paused = true)]
 async fn g10_a_run_that_does_nothing_yet_can_be_found_all_the_same() {
     let told = Arc::new(Notify::new());
-    let runner: Arc<dyn Runner> = Arc::new(Idle(Arc::clone(&told)));
-    let plugin = Registers("idle", move |hooks: &mut Registrar| {
+    let runner: Arc<dyn Runner> = Arc::new(IdleRunner(Arc::clone(&told)));
+    let plugin = ClosurePlugin("idle", move |hooks: &mut HookRegistrar| {
         let runner = Arc::clone(&runner);
         hooks.on_sync(ProvideRunners, move || Ok(Some(vec![Arc::clone(&runner)])));
     });
-    let conversation = Conversation::with(plugin).await;
+    let conversation = TestConversation::with_plugin(plugin).await;
     let store = conversation.host.tapes().store().clone();
     let found = async {
         loop {
-            match store.running().await.unwrap().pop() {
+            match store.open_runs().await.unwrap().pop() {
                 Some(run) => break run.run_id,
                 None => tokio::time::sleep(Duration::from_millis(100)).await,
             }
@@ -84,15 +84,15 @@ async fn g10_a_run_that_does_nothing_yet_can_be_found_all_the_same() {
         told.notify_one();
         found.expect("it is found")
     };
-    let (served, found) = tokio::join!(conversation.say("hi"), looked);
+    let (served, found) = tokio::join!(conversation.send_message("hi"), looked);
     assert_eq!(served.run_id, Some(found));
 }
 
 #[tokio::test]
 async fn x05_a_run_that_failed_names_its_runner_and_the_limit_that_was_reached() {
-    let crashes = driven(Authority::none(), |_, _| async { panic!("no more") });
-    let served = Conversation::with(crashes).await.say("go").await;
-    assert_eq!(served.error.unwrap().public(), "the runner builtin:agent crashed");
+    let crashes = action_runner_plugin(PermissionSet::none(), |_, _| async { panic!("no more") });
+    let served = TestConversation::with_plugin(crashes).await.send_message("go").await;
+    assert_eq!(served.error.unwrap().public_message(), "the runner builtin:agent crashed");
 
     let said = || ResultBody::MessageCompleted { content: "again".into(), provider_meta: Default::default() };
     let piece = || ResultBody::MessageDelta { delta: "x".repeat(2048) };
@@ -101,9 +101,10 @@ async fn x05_a_run_that_failed_names_its_runner_and_the_limit_that_was_reached()
         ("max_run_result_bytes", "4096", vec![piece(); 4]),
         ("max_run_entries", "3", vec![said(); 4]),
     ] {
-        let conversation = Conversation::new(|builder| builder.set(limit, most).plugin(runner(results))).await;
-        let error = conversation.say("go").await.error.unwrap();
+        let conversation =
+            TestConversation::new(|builder| builder.set(limit, most).plugin(results_plugin(results))).await;
+        let error = conversation.send_message("go").await.error.unwrap();
         assert_eq!(error.code(), "run-flooded");
-        assert!(error.public().ends_with(&format!(", which is {limit}")), "{}", error.public());
+        assert!(error.public_message().ends_with(&format!(", which is {limit}")), "{}", error.public_message());
     }
 }

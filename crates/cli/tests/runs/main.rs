@@ -3,26 +3,26 @@
 
 mod actions;
 mod agent_loop;
+mod api_runner;
 mod approvals;
 mod bindings;
+mod channel_lifecycle;
 mod children;
 mod clock;
-mod driven;
 mod grants;
 mod hostile_calls;
 mod hostile_results;
 mod hostile_runner;
 mod interception;
 mod knowledge;
+mod langbot_queries;
 mod lifecycle;
-mod listening;
-mod little_grants;
-mod parallel;
+mod parallel_tool_calls;
 #[path = "../platform/mod.rs"]
 mod platform;
-mod queries;
 #[path = "../registers/mod.rs"]
 mod registers;
+mod restricted_grants;
 mod results;
 mod run_api;
 mod schemas;

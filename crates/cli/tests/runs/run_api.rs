@@ -2,40 +2,40 @@
 
 use std::sync::{Arc, Mutex};
 
-use capstan::hooks::contracts::{ModelCall, PageCall, RunApi};
+use capstan::hooks::contracts::{ModelCall, PageRequest, RunApi};
 use capstan::protocol::{
-    ApiErrorCode, Authority, Binding, ChatMessage, Event, EventId, Outcome, Reach, ResourcePolicy, Role, StateScope,
-    StorageArea, ToolCall, ToolOutput, Uses,
+    ApiErrorCode, Binding, ChatMessage, Event, EventId, MessageRole, Outcome, PermissionSet, ReadScope, ResourceAccess,
+    ResourcePolicy, StateScope, StorageArea, ToolCall, ToolOutput,
 };
-use capstan::tape::{Kind, Order};
+use capstan::tape::{EntryKind, EntryOrder};
 use serde_json::json;
 
-use super::driven::{driven, generous, generously};
-use super::support::{Conversation, tool, tools};
+use super::api_runner::{action_runner_plugin, permissive_binding, permissive_conversation};
+use super::support::{TestConversation, test_tool, tools_plugin};
 
 /// Runs this with the API of a run that may do everything.
-async fn with_api<F>(act: impl Fn(RunApi) -> F + Send + Sync + 'static) -> Conversation
+async fn run_with_api<F>(act: impl Fn(RunApi) -> F + Send + Sync + 'static) -> TestConversation
 where
     F: Future<Output = ()> + Send + 'static,
 {
     let failed = Arc::new(Mutex::new(true));
     let passed = Arc::clone(&failed);
-    let plugin = driven(Authority::all(), move |_, api| {
+    let plugin = action_runner_plugin(PermissionSet::all(), move |_, api| {
         let (work, passed) = (act(api), Arc::clone(&passed));
         async move {
             work.await;
             *passed.lock().unwrap() = false;
         }
     });
-    let conversation = generously(plugin).await;
-    assert_eq!(conversation.say("go").await.outcome, Some(Outcome::Silent));
+    let conversation = permissive_conversation(plugin).await;
+    assert_eq!(conversation.send_message("go").await.outcome, Some(Outcome::Silent));
     assert!(!*failed.lock().unwrap(), "the runner reached its end");
     conversation
 }
 
 #[tokio::test]
 async fn g06_state_is_set_read_listed_and_removed() {
-    let conversation = with_api(|api| async move {
+    let conversation = run_with_api(|api| async move {
         let scope = StateScope::Conversation;
         for key in ["a", "b", "c"] {
             api.state.set(scope, key, json!({ "of": key })).await.unwrap();
@@ -43,7 +43,7 @@ async fn g06_state_is_set_read_listed_and_removed() {
         assert_eq!(api.state.get(scope, "b").await.unwrap(), Some(json!({"of": "b"})));
         assert_eq!(api.state.get(StateScope::Workspace, "b").await.unwrap(), None, "each scope has its own");
         let first = api.state.list(scope, None, 2).await.unwrap();
-        let keys = |items: &[capstan::hooks::contracts::KeptValue]| -> Vec<String> {
+        let keys = |items: &[capstan::hooks::contracts::StateEntry]| -> Vec<String> {
             items.iter().map(|kept| kept.key.clone()).collect()
         };
         assert_eq!(keys(&first.items), ["a", "b"]);
@@ -58,12 +58,12 @@ async fn g06_state_is_set_read_listed_and_removed() {
         assert_eq!(large.code, ApiErrorCode::PayloadTooLarge);
     })
     .await;
-    assert!(conversation.events().await.iter().any(|name| name == "state.changed"));
+    assert!(conversation.event_names().await.iter().any(|name| name == "state.changed"));
 }
 
 #[tokio::test]
 async fn g06_contents_are_kept_under_names_that_lead_nowhere_else() {
-    let conversation = with_api(|api| async move {
+    let conversation = run_with_api(|api| async move {
         let area = StorageArea::Plugin;
         let stored = api.storage.put(area, "notes.txt", b"hello".to_vec()).await.unwrap();
         assert_eq!((stored.name.as_str(), stored.bytes), ("notes.txt", 5));
@@ -83,33 +83,37 @@ async fn g06_contents_are_kept_under_names_that_lead_nowhere_else() {
         assert!(!api.storage.delete(area, "notes.txt").await.unwrap());
     })
     .await;
-    assert!(conversation.events().await.iter().any(|name| name == "storage.changed"));
+    assert!(conversation.event_names().await.iter().any(|name| name == "storage.changed"));
 }
 
 #[tokio::test]
 async fn g07_history_is_what_was_said_page_by_page_from_either_end() {
-    with_api(|api| async move {
+    run_with_api(|api| async move {
         for text in ["one", "two", "three", "four"] {
             api.tape.say(text.into()).await.unwrap();
         }
-        let call = |order, cursor| PageCall { order, cursor, limit: 3, ..PageCall::default() };
+        let call = |order, cursor| PageRequest { order, cursor, limit: 3, ..PageRequest::default() };
         let mut texts = Vec::new();
         let mut cursor = None;
         loop {
-            let page = api.history.page(call(Order::NewestFirst, cursor)).await.unwrap();
+            let page = api.history.page(call(EntryOrder::NewestFirst, cursor)).await.unwrap();
             texts.extend(page.items.iter().map(|said| said.text.clone()));
-            assert!(page.items.iter().all(|said| said.role == Role::User && said.run_id.as_ref() == Some(&api.run_id)));
+            assert!(
+                page.items
+                    .iter()
+                    .all(|said| said.role == MessageRole::User && said.run_id.as_ref() == Some(&api.run_id))
+            );
             cursor = page.next;
             if cursor.is_none() {
                 break;
             }
         }
         assert_eq!(texts, ["four", "three", "two", "one"]);
-        let oldest = api.history.page(call(Order::OldestFirst, None)).await.unwrap();
+        let oldest = api.history.page(call(EntryOrder::OldestFirst, None)).await.unwrap();
         assert_eq!(oldest.items[0].text, "one");
-        let other_way = api.history.page(call(Order::NewestFirst, oldest.next.clone())).await.unwrap_err();
+        let other_way = api.history.page(call(EntryOrder::NewestFirst, oldest.next.clone())).await.unwrap_err();
         assert_eq!(other_way.code, ApiErrorCode::InvalidArgument);
-        let other_method = api.events.page(call(Order::OldestFirst, oldest.next)).await.unwrap_err();
+        let other_method = api.events.page(call(EntryOrder::OldestFirst, oldest.next)).await.unwrap_err();
         assert_eq!(other_method.code, ApiErrorCode::InvalidArgument);
         let found = api.history.search(None, "three", 5).await.unwrap();
         assert_eq!(found[0].text, "three");
@@ -119,10 +123,10 @@ async fn g07_history_is_what_was_said_page_by_page_from_either_end() {
 
 #[tokio::test]
 async fn k05_another_conversation_needs_a_grant_that_reaches_so_far() {
-    for reach in [Reach::Conversation, Reach::Workspace] {
+    for reach in [ReadScope::Conversation, ReadScope::Workspace] {
         let seen = Arc::new(Mutex::new(None));
         let result = Arc::clone(&seen);
-        let plugin = driven(Authority { reach, ..Authority::all() }, move |context, api| {
+        let plugin = action_runner_plugin(PermissionSet { reach, ..PermissionSet::all() }, move |context, api| {
             let result = Arc::clone(&result);
             async move {
                 if context.input.plain_text() == "first" {
@@ -130,26 +134,26 @@ async fn k05_another_conversation_needs_a_grant_that_reaches_so_far() {
                     return;
                 }
                 let session = Some("cli:one".into());
-                let call = PageCall { session: session.clone(), limit: 5, ..PageCall::default() };
+                let call = PageRequest { session: session.clone(), limit: 5, ..PageRequest::default() };
                 let page = api.history.page(call.clone()).await.map(|page| page.items[0].text.clone());
                 let codes = (api.history.search(session, "secret", 5).await.err(), api.events.page(call).await.err());
                 let event = api.events.get(&EventId::new("first")).await.err();
                 *result.lock().unwrap() = Some((page, codes, event));
             }
         });
-        let conversation = generously(plugin).await;
+        let conversation = permissive_conversation(plugin).await;
         let first = Event { event_id: "first".into(), ..Event::message("cli", "one", "first") };
         conversation.host.serve(first).await.unwrap();
         conversation.host.serve(Event::message("cli", "two", "second")).await.unwrap();
         let (page, (search, events), event) = seen.lock().unwrap().take().unwrap();
         match reach {
-            Reach::Conversation => {
+            ReadScope::Conversation => {
                 for error in [page.err(), search, events] {
                     assert_eq!(error.unwrap().code, ApiErrorCode::Unauthorized);
                 }
                 assert_eq!(event.unwrap().code, ApiErrorCode::NotFound, "nor is it told that there is such an event");
             }
-            Reach::Workspace => {
+            ReadScope::Workspace => {
                 assert_eq!(page.unwrap(), "a secret");
                 assert_eq!((search, events, event), (None, None, None));
             }
@@ -159,13 +163,13 @@ async fn k05_another_conversation_needs_a_grant_that_reaches_so_far() {
 
 #[tokio::test]
 async fn g07_an_event_is_found_by_its_id_and_the_log_is_read_in_pages() {
-    let plugin = driven(Authority::all(), |context, api| async move {
+    let plugin = action_runner_plugin(PermissionSet::all(), |context, api| async move {
         let record = api.events.get(&context.event.event_id).await.unwrap();
         assert_eq!((record.event.input.plain_text(), record.outcome), ("go", None), "it is in flight");
         let mut facts = Vec::new();
         let mut cursor = None;
         loop {
-            let call = PageCall { cursor, limit: 1, ..PageCall::default() };
+            let call = PageRequest { cursor, limit: 1, ..PageRequest::default() };
             let page = api.events.page(call).await.unwrap();
             facts.extend(page.items.iter().map(|fact| fact.name().to_owned()));
             cursor = page.next;
@@ -173,22 +177,22 @@ async fn g07_an_event_is_found_by_its_id_and_the_log_is_read_in_pages() {
                 break;
             }
         }
-        let whole = api.events.page(PageCall { limit: 100, ..PageCall::default() }).await.unwrap();
+        let whole = api.events.page(PageRequest { limit: 100, ..PageRequest::default() }).await.unwrap();
         let mut whole: Vec<String> = whole.items.iter().map(|fact| fact.name().to_owned()).collect();
         assert_eq!(facts, whole);
-        let newest = PageCall { limit: 100, order: Order::NewestFirst, ..PageCall::default() };
+        let newest = PageRequest { limit: 100, order: EntryOrder::NewestFirst, ..PageRequest::default() };
         let newest = api.events.page(newest).await.unwrap();
         whole.reverse();
         assert_eq!(newest.items.iter().map(|fact| fact.name().to_owned()).collect::<Vec<_>>(), whole);
         assert!(whole.contains(&"inbound".to_owned()), "{whole:?}");
     });
-    let conversation = generously(plugin).await;
-    assert_eq!(conversation.say("go").await.outcome, Some(Outcome::Silent));
+    let conversation = permissive_conversation(plugin).await;
+    assert_eq!(conversation.send_message("go").await.outcome, Some(Outcome::Silent));
 }
 
 #[tokio::test]
 async fn k04_a_model_answers_as_a_whole_and_tokens_are_reckoned() {
-    with_api(|api| async move {
+    run_with_api(|api| async move {
         let call = ModelCall { messages: vec![ChatMessage::user("hello there")], ..ModelCall::default() };
         let counted = api.models.count_tokens(call.clone()).await.unwrap();
         assert_eq!((counted.tokens, counted.estimated), (3, true));
@@ -202,7 +206,7 @@ async fn k04_a_model_answers_as_a_whole_and_tokens_are_reckoned() {
 
 #[tokio::test]
 async fn k04_steps_of_one_runner_wait_for_each_other() {
-    let plugin = driven(Authority::all(), |_, api| async move {
+    let plugin = action_runner_plugin(PermissionSet::all(), |_, api| async move {
         let call = |id: &str| api.tools.call(vec![ToolCall::new(id, "count", "{}")]);
         let (one, two) = tokio::join!(call("one"), call("two"));
         assert_eq!((one.unwrap()[0].text(), two.unwrap()[0].text()), ("counted".to_owned(), "counted".to_owned()));
@@ -211,19 +215,19 @@ async fn k04_steps_of_one_runner_wait_for_each_other() {
         assert!(given_up.is_none());
         call("four").await.unwrap();
     });
-    let counting = tools(|| {
+    let counting = tools_plugin(|| {
         vec![
-            tool("count", |_, _| async {
+            test_tool("count", |_, _| async {
                 tokio::task::yield_now().await;
                 Ok(ToolOutput::ok("counted"))
             }),
-            tool("stuck", |_, _| std::future::pending()),
+            test_tool("stuck", |_, _| std::future::pending()),
         ]
     });
-    let conversation = Conversation::new(|builder| builder.plugin(plugin).plugin(counting)).await;
-    assert_eq!(conversation.say("go").await.outcome, Some(Outcome::Silent));
+    let conversation = TestConversation::new(|builder| builder.plugin(plugin).plugin(counting)).await;
+    assert_eq!(conversation.send_message("go").await.outcome, Some(Outcome::Silent));
     let entries = conversation.entries().await;
-    let steps = entries.iter().filter(|entry| matches!(entry.kind, Kind::ToolCall | Kind::ToolResult));
+    let steps = entries.iter().filter(|entry| matches!(entry.kind, EntryKind::ToolCall | EntryKind::ToolResult));
     let kinds: Vec<&str> = steps.map(|entry| entry.kind.as_str()).collect();
     let step = ["tool_call", "tool_result"];
     assert_eq!(kinds, [&step[..], &step[..], &step[..1], &step[..]].concat(), "no step comes between another's");
@@ -231,7 +235,7 @@ async fn k04_steps_of_one_runner_wait_for_each_other() {
 
 #[tokio::test]
 async fn x02_a_runner_cannot_write_the_events_that_the_host_trusts() {
-    let conversation = with_api(|api| async move {
+    let conversation = run_with_api(|api| async move {
         for name in ["command", "command.start", "artifact.created", "event.accepted", "api.refused", "model.call"] {
             let refused = api.tape.note(name, json!({})).await.unwrap_err();
             assert_eq!(refused.code, ApiErrorCode::InvalidArgument, "{name}");
@@ -239,18 +243,18 @@ async fn x02_a_runner_cannot_write_the_events_that_the_host_trusts() {
         api.tape.note("mine", json!({})).await.unwrap();
     })
     .await;
-    let events = conversation.events().await;
+    let events = conversation.event_names().await;
     assert!(events.contains(&"mine".to_owned()) && !events.contains(&"artifact.created".to_owned()));
 }
 
 #[tokio::test]
 async fn a01_the_built_in_agent_goes_on_where_it_may_neither_call_tools_nor_be_steered() {
-    let conversation = Conversation::with(tools(Vec::new)).await;
+    let conversation = TestConversation::with_plugin(tools_plugin(Vec::new)).await;
     let host = &conversation.host;
     let resource_policy =
-        ResourcePolicy { tools: Some(Uses::none()), steering: Some(false), ..ResourcePolicy::default() };
-    host.bindings().save(&Binding { resource_policy, ..generous() }, &host.runners()).await.unwrap();
-    let served = conversation.say("[[tool:bash cmd=\"echo one\"]] go").await;
+        ResourcePolicy { tools: Some(ResourceAccess::none()), steering: Some(false), ..ResourcePolicy::default() };
+    host.bindings().save(&Binding { resource_policy, ..permissive_binding() }, &host.runners()).await.unwrap();
+    let served = conversation.send_message("[[tool:bash cmd=\"echo one\"]] go").await;
     assert!(matches!(served.outcome, Some(Outcome::Replied { .. })), "{served:?}");
     let view = conversation.view().await;
     assert_eq!(view[2..4], ["calls call_1", "tool call_1: the tool bash is not allowed here"]);

@@ -5,38 +5,38 @@ use std::sync::{Arc, Mutex};
 
 use capstan::hooks::contracts::{ResultStream, RunApi, Runner};
 use capstan::hooks::points::ProvideRunners;
-use capstan::hooks::{Plugin, Registrar};
+use capstan::hooks::{HookRegistrar, Plugin};
 use capstan::protocol::{
-    ActionRequest, Content, ContentPart, Descriptor, Event, Map, ResultBody, RunContext, RunResult, StateScope,
+    ActionRequest, Content, ContentPart, Descriptor, Event, JsonObject, ResultBody, RunContext, RunResult, StateScope,
     Timestamp, ToolCall, ToolOutput, Usage,
 };
-use capstan_testing::{Reply, ScriptedModel};
+use capstan_testing::{ScriptedModel, ScriptedReply};
 use futures::StreamExt as _;
 use serde_json::{Value, json};
 
-use super::support::{Conversation, Registers, Scripted};
+use super::support::{ClosurePlugin, FixedResultsRunner, TestConversation};
 
 /// What came by, as JSON.
 #[derive(Default)]
-struct Seen {
+struct RecordedValues {
     contexts: Vec<Value>,
     results: Vec<Value>,
 }
 
 /// A runner whose runs are looked at.
-struct Watched<R> {
+struct RecordingRunner<R> {
     runner: R,
-    seen: Arc<Mutex<Seen>>,
+    recorded: Arc<Mutex<RecordedValues>>,
 }
 
-impl<R: Runner> Runner for Watched<R> {
+impl<R: Runner> Runner for RecordingRunner<R> {
     fn descriptor(&self) -> Descriptor {
         self.runner.descriptor()
     }
 
     fn run(&self, context: RunContext, api: RunApi) -> ResultStream {
-        self.seen.lock().unwrap().contexts.push(serde_json::to_value(&context).unwrap());
-        let seen = Arc::clone(&self.seen);
+        self.recorded.lock().unwrap().contexts.push(serde_json::to_value(&context).unwrap());
+        let seen = Arc::clone(&self.recorded);
         let look = move |result: &RunResult| {
             seen.lock().unwrap().results.push(serde_json::to_value(result).unwrap());
         };
@@ -44,10 +44,10 @@ impl<R: Runner> Runner for Watched<R> {
     }
 }
 
-fn watched(runner: impl Runner) -> (impl Plugin, Arc<Mutex<Seen>>) {
-    let seen = Arc::new(Mutex::new(Seen::default()));
-    let runner: Arc<dyn Runner> = Arc::new(Watched { runner, seen: Arc::clone(&seen) });
-    let plugin = Registers("watched", move |hooks: &mut Registrar| {
+fn recording_plugin(runner: impl Runner) -> (impl Plugin, Arc<Mutex<RecordedValues>>) {
+    let seen = Arc::new(Mutex::new(RecordedValues::default()));
+    let runner: Arc<dyn Runner> = Arc::new(RecordingRunner { runner, recorded: Arc::clone(&seen) });
+    let plugin = ClosurePlugin("watched", move |hooks: &mut HookRegistrar| {
         let runner = Arc::clone(&runner);
         hooks.on_sync(ProvideRunners, move || Ok(Some(vec![Arc::clone(&runner)])));
     });
@@ -55,25 +55,25 @@ fn watched(runner: impl Runner) -> (impl Plugin, Arc<Mutex<Seen>>) {
 }
 
 /// A schema as it is published.
-fn schema(file: &str) -> Value {
+fn read_schema(file: &str) -> Value {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../protocol/schema").join(file);
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
 }
 
-fn published(file: &str) -> jsonschema::Validator {
-    jsonschema::validator_for(&schema(file)).unwrap()
+fn published_validator(file: &str) -> jsonschema::Validator {
+    jsonschema::validator_for(&read_schema(file)).unwrap()
 }
 
 #[track_caller]
 fn assert_all_valid(file: &str, values: &[Value]) {
-    let schema = published(file);
+    let schema = published_validator(file);
     for value in values {
         let faults: Vec<String> = schema.iter_errors(value).map(|fault| fault.to_string()).collect();
         assert!(faults.is_empty(), "{file}: {value}\n{faults:?}");
     }
 }
 
-fn kinds(results: &[Value]) -> Vec<&str> {
+fn result_types(results: &[Value]) -> Vec<&str> {
     let mut kinds: Vec<&str> = results.iter().map(|result| result["type"].as_str().unwrap()).collect();
     kinds.sort_unstable();
     kinds.dedup();
@@ -83,18 +83,18 @@ fn kinds(results: &[Value]) -> Vec<&str> {
 #[tokio::test]
 async fn k01_what_the_built_in_agent_is_given_and_yields_fits_the_schemas() {
     let model = ScriptedModel::start(vec![
-        Reply::text("hello to you"),
-        Reply::tool_calls([("call_1", "bash", json!({"cmd": "echo one"}))]),
-        Reply::text("done"),
-        Reply::status(400, "{}"),
-        Reply::text("welcome"),
+        ScriptedReply::text("hello to you"),
+        ScriptedReply::tool_calls([("call_1", "bash", json!({"cmd": "echo one"}))]),
+        ScriptedReply::text("done"),
+        ScriptedReply::status(400, "{}"),
+        ScriptedReply::text("welcome"),
     ])
     .await;
-    let (plugin, seen) = watched(capstan_agent::Agent::new(capstan_agent::Options::default()));
-    let conversation = Conversation::scripted(&model, plugin).await;
-    conversation.say("hello").await;
-    conversation.say("work").await;
-    let failed = conversation.say("fail").await;
+    let (plugin, seen) = recording_plugin(capstan_agent::Agent::new(capstan_agent::LoopOptions::default()));
+    let conversation = TestConversation::with_scripted_model(&model, plugin).await;
+    conversation.send_message("hello").await;
+    conversation.send_message("work").await;
+    let failed = conversation.send_message("fail").await;
     assert!(failed.error.is_some());
     let joined = Event::from_envelope(json!({
         "event_type": "group.member_joined", "source": "cli", "bot_id": "b", "conversation_id": "g", "thread_id": "t",
@@ -108,16 +108,16 @@ async fn k01_what_the_built_in_agent_is_given_and_yields_fits_the_schemas() {
     assert_eq!(seen.contexts.len(), 4);
     assert_all_valid("run_context.json", &seen.contexts);
     assert_all_valid("run_result.json", &seen.results);
-    let kinds = kinds(&seen.results);
+    let kinds = result_types(&seen.results);
     for kind in ["message.delta", "message.completed", "run.completed", "run.failed"] {
         assert!(kinds.contains(&kind), "{kinds:?}");
     }
     assert!(seen.contexts.iter().all(|context| context.get("messages").is_none()), "there is no history in it");
 }
 
-fn one_of_each() -> Vec<ResultBody> {
+fn all_result_kinds() -> Vec<ResultBody> {
     let parts = vec![ContentPart::text("done"), ContentPart::image("https://example.org/a.png")];
-    let completed = |content| ResultBody::MessageCompleted { content, provider_meta: Map::new() };
+    let completed = |content| ResultBody::MessageCompleted { content, provider_meta: JsonObject::new() };
     vec![
         ResultBody::ReasoningDelta { delta: "hm".to_owned() },
         ResultBody::MessageDelta { delta: "looking".to_owned() },
@@ -130,14 +130,17 @@ fn one_of_each() -> Vec<ResultBody> {
         },
         ResultBody::StateUpdated {
             scope: StateScope::Conversation,
-            state: Map::from_iter([("k".to_owned(), json!(1))]),
+            state: JsonObject::from_iter([("k".to_owned(), json!(1))]),
         },
         ResultBody::ArtifactCreated {
             name: "a.txt".to_owned(),
             media_type: "text/plain".to_owned(),
             content: "AA==".to_owned(),
         },
-        ResultBody::ActionRequested(ActionRequest { action: "message.delete".to_owned(), arguments: Map::new() }),
+        ResultBody::ActionRequested(ActionRequest {
+            action: "message.delete".to_owned(),
+            arguments: JsonObject::new(),
+        }),
         completed(Content::Parts(parts)),
         ResultBody::RunCompleted { silent: false },
     ]
@@ -145,9 +148,9 @@ fn one_of_each() -> Vec<ResultBody> {
 
 #[tokio::test]
 async fn k02_every_type_of_result_fits_the_schema() {
-    let (plugin, seen) = watched(Scripted(one_of_each()));
-    let conversation = Conversation::with(plugin).await;
-    assert_eq!(conversation.say("hi").await.output, "looking\n\ndone");
+    let (plugin, seen) = recording_plugin(FixedResultsRunner(all_result_kinds()));
+    let conversation = TestConversation::with_plugin(plugin).await;
+    assert_eq!(conversation.send_message("hi").await.output, "looking\n\ndone");
     let mut results = seen.lock().unwrap().results.clone();
     let whole = RunResult {
         body: ResultBody::RunFailed { message: "no luck".to_owned(), code: Some("run-failed".to_owned()) },
@@ -156,14 +159,14 @@ async fn k02_every_type_of_result_fits_the_schema() {
         timestamp: Some(Timestamp::now()),
     };
     results.push(serde_json::to_value(whole).unwrap());
-    assert_eq!(kinds(&results).len(), ResultBody::TYPES.len());
+    assert_eq!(result_types(&results).len(), ResultBody::RESULT_TYPES.len());
     assert_all_valid("run_result.json", &results);
     assert_all_valid("run_context.json", &seen.lock().unwrap().contexts);
 }
 
 #[test]
 fn k02_the_schema_refuses_what_the_host_does_not_take() {
-    let schema = published("run_result.json");
+    let schema = published_validator("run_result.json");
     let wrong = [
         json!({}),
         json!({"type": "message.telepathy", "data": {}}),
@@ -176,16 +179,16 @@ fn k02_the_schema_refuses_what_the_host_does_not_take() {
     ];
     for value in wrong {
         assert!(!schema.is_valid(&value), "{value}");
-        assert!(RunResult::read(value.clone()).is_err(), "{value}");
+        assert!(RunResult::from_json(value.clone()).is_err(), "{value}");
     }
     let short = json!({"type": "run.completed"});
-    assert!(schema.is_valid(&short) && RunResult::read(short).is_ok());
+    assert!(schema.is_valid(&short) && RunResult::from_json(short).is_ok());
 }
 
 #[test]
 fn k01_the_page_on_the_protocol_names_every_field_and_every_type() {
     let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/protocol.md")).unwrap();
-    let mut names: Vec<String> = ResultBody::TYPES.map(str::to_owned).to_vec();
+    let mut names: Vec<String> = ResultBody::RESULT_TYPES.map(str::to_owned).to_vec();
     let fields = [
         ("event.json", "/properties"),
         ("binding.json", "/properties"),
@@ -198,7 +201,7 @@ fn k01_the_page_on_the_protocol_names_every_field_and_every_type() {
         ("run_result.json", "/properties"),
     ];
     for (file, place) in fields {
-        let schema = schema(file);
+        let schema = read_schema(file);
         names.extend(schema.pointer(place).and_then(Value::as_object).unwrap().keys().cloned());
     }
     let missing: Vec<&String> = names.iter().filter(|name| !page.contains(&format!("`{name}`"))).collect();

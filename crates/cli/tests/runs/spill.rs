@@ -2,29 +2,29 @@
 
 use capstan::hooks::contracts::NewArtifact;
 use capstan::protocol::{Event, ToolOutput};
-use capstan::tape::Kind;
-use capstan_testing::{Reply, ScriptedModel};
+use capstan::tape::EntryKind;
+use capstan_testing::{ScriptedModel, ScriptedReply};
 use serde_json::{Value, json};
 
-use super::support::{Conversation, KEY, told, tool, tools};
+use super::support::{SCRIPTED_MODEL_KEY, TestConversation, test_tool, tool_replies, tools_plugin};
 
 /// A tool that answers with a long text: its beginning, its middle and its end can be told apart.
-fn long() -> impl capstan::hooks::Plugin {
-    tools(|| {
-        vec![tool("long", |_, _| async {
-            let lines: Vec<String> = (0..20_000).map(|number| format!("line {number} {KEY}")).collect();
+fn long_output_plugin() -> impl capstan::hooks::Plugin {
+    tools_plugin(|| {
+        vec![test_tool("long", |_, _| async {
+            let lines: Vec<String> = (0..20_000).map(|number| format!("line {number} {SCRIPTED_MODEL_KEY}")).collect();
             Ok(ToolOutput::ok(lines.join("\n")))
         })]
     })
 }
 
-fn call(name: &str, arguments: Value) -> Reply {
-    Reply::tool_calls([("call", name, arguments)])
+fn tool_call_reply(name: &str, arguments: Value) -> ScriptedReply {
+    ScriptedReply::tool_calls([("call", name, arguments)])
 }
 
 /// The artifact that the newest result of a request speaks of.
-fn artifact(request: &Value) -> String {
-    let result = told(request).pop().unwrap();
+fn artifact_handle(request: &Value) -> String {
+    let result = tool_replies(request).pop().unwrap();
     let (_, handle) = result.split_once("in artifact ").expect("a preview");
     handle.split_once(',').unwrap().0.to_owned()
 }
@@ -32,23 +32,26 @@ fn artifact(request: &Value) -> String {
 #[tokio::test]
 async fn a10_a_long_answer_becomes_an_artifact_that_the_model_can_page_through() {
     let model = ScriptedModel::start_with(|request, answered| match answered {
-        0 => call("long", json!({})),
-        1 => call("artifact_read", json!({"artifact": artifact(request), "offset": 100_000, "limit": 100})),
-        _ => Reply::text("done"),
+        0 => tool_call_reply("long", json!({})),
+        1 => tool_call_reply(
+            "artifact_read",
+            json!({"artifact": artifact_handle(request), "offset": 100_000, "limit": 100}),
+        ),
+        _ => ScriptedReply::text("done"),
     })
     .await;
-    let conversation = Conversation::scripted(&model, long()).await;
-    assert_eq!(conversation.say("go").await.output, "done");
-    let preview = told(&model.requests()[1]).pop().unwrap();
+    let conversation = TestConversation::with_scripted_model(&model, long_output_plugin()).await;
+    assert_eq!(conversation.send_message("go").await.output, "done");
+    let preview = tool_replies(&model.requests()[1]).pop().unwrap();
     assert!(preview.contains("line 0 ") && preview.contains("line 19999 "), "{preview}");
     assert!(preview.len() < 10_000, "{}", preview.len());
-    let part = told(&model.requests()[2]).pop().unwrap();
+    let part = tool_replies(&model.requests()[2]).pop().unwrap();
     assert!(part.contains("[bytes 100000 to 100100 of "), "{part}");
     assert!(part.contains("; go on with offset 100100]"), "{part}");
     assert!(part.contains("line 5322 [masked]\n"), "{part}");
 
     let entries = conversation.entries().await;
-    let result = entries.iter().find(|entry| entry.kind == Kind::ToolResult).unwrap();
+    let result = entries.iter().find(|entry| entry.kind == EntryKind::ToolResult).unwrap();
     let told_of = entries.iter().find(|entry| entry.name() == Some("artifact.created")).unwrap();
     assert_eq!(result.meta["artifact"], told_of.payload["data"]["id"]);
     assert_eq!(told_of.id.next(), result.id, "written together");
@@ -56,34 +59,34 @@ async fn a10_a_long_answer_becomes_an_artifact_that_the_model_can_page_through()
     let kept = conversation.host.tapes().store().blob(&hash).await.unwrap().unwrap();
     assert_eq!(kept.len() as u64, told_of.payload["data"]["bytes"]);
     let kept = String::from_utf8(kept).unwrap();
-    assert!(kept.contains("line 9999 [masked]") && !kept.contains(KEY), "x06: masked before it is kept");
+    assert!(kept.contains("line 9999 [masked]") && !kept.contains(SCRIPTED_MODEL_KEY), "x06: masked before it is kept");
 }
 
 #[tokio::test]
 async fn a10_an_artifact_of_another_session_is_unknown() {
     let model = ScriptedModel::start_with(|request, answered| match answered {
-        0 => call("long", json!({})),
-        1 => Reply::text(artifact(request)),
+        0 => tool_call_reply("long", json!({})),
+        1 => ScriptedReply::text(artifact_handle(request)),
         2 => {
             let text = request["messages"].as_array().unwrap().last().unwrap()["content"].as_str().unwrap();
-            call("artifact_read", json!({"artifact": text[text.find("run-").unwrap()..]}))
+            tool_call_reply("artifact_read", json!({"artifact": text[text.find("run-").unwrap()..]}))
         }
-        _ => Reply::text("done"),
+        _ => ScriptedReply::text("done"),
     })
     .await;
-    let conversation = Conversation::scripted(&model, long()).await;
-    let handle = conversation.say("go").await.output;
+    let conversation = TestConversation::with_scripted_model(&model, long_output_plugin()).await;
+    let handle = conversation.send_message("go").await.output;
     let other = conversation.host.serve(Event::message("cli", "other", &handle)).await.unwrap();
     assert_eq!(other.output, "done");
-    let refused = told(&model.requests()[3]).pop().unwrap();
+    let refused = tool_replies(&model.requests()[3]).pop().unwrap();
     assert_eq!(refused, format!("call: there is no artifact {handle} in this session"));
 }
 
 #[tokio::test]
 async fn k04_a_run_can_make_artifacts_of_its_own() {
-    let model = ScriptedModel::start(vec![call("make", json!({})), Reply::text("done")]).await;
-    let plugin = tools(|| {
-        vec![tool("make", |_, context: capstan::hooks::contracts::ToolContext| async move {
+    let model = ScriptedModel::start(vec![tool_call_reply("make", json!({})), ScriptedReply::text("done")]).await;
+    let plugin = tools_plugin(|| {
+        vec![test_tool("make", |_, context: capstan::hooks::contracts::ToolContext| async move {
             let artifacts = context.api.artifacts;
             let new = |content: Vec<u8>| NewArtifact {
                 name: "report.bin".to_owned(),
@@ -94,7 +97,7 @@ async fn k04_a_run_can_make_artifacts_of_its_own() {
             assert_eq!(artifacts.describe(&made.id).await.unwrap(), made);
             assert_eq!(artifacts.read(&made.id, 1, 10).await.unwrap().content, [255, 1]);
             assert!(artifacts.read(&made.id, 9, 10).await.unwrap().content.is_empty());
-            let masked = artifacts.create(new(format!("the key is {KEY}").into_bytes())).await.unwrap();
+            let masked = artifacts.create(new(format!("the key is {SCRIPTED_MODEL_KEY}").into_bytes())).await.unwrap();
             let kept = artifacts.read(&masked.id, 0, 100).await.unwrap();
             assert_eq!((kept.content.as_slice(), masked.bytes), (&b"the key is [masked]"[..], 19), "x06");
             let refused = artifacts.create(new(vec![0; 65 << 20])).await.unwrap_err();
@@ -102,16 +105,16 @@ async fn k04_a_run_can_make_artifacts_of_its_own() {
             Ok(ToolOutput::ok(format!("{} of {} bytes", made.name, made.bytes)))
         })]
     });
-    let conversation = Conversation::scripted(&model, plugin).await;
-    conversation.say("go").await;
-    assert_eq!(told(&model.requests()[1]), ["call: report.bin of 3 bytes"]);
+    let conversation = TestConversation::with_scripted_model(&model, plugin).await;
+    conversation.send_message("go").await;
+    assert_eq!(tool_replies(&model.requests()[1]), ["call: report.bin of 3 bytes"]);
 }
 
 #[tokio::test]
 async fn x02_what_the_host_writes_of_a_run_the_run_cannot_write_itself() {
-    let model = ScriptedModel::start(vec![call("forge", json!({})), Reply::text("done")]).await;
-    let plugin = tools(|| {
-        vec![tool("forge", |_, context: capstan::hooks::contracts::ToolContext| async move {
+    let model = ScriptedModel::start(vec![tool_call_reply("forge", json!({})), ScriptedReply::text("done")]).await;
+    let plugin = tools_plugin(|| {
+        vec![test_tool("forge", |_, context: capstan::hooks::contracts::ToolContext| async move {
             let tape = context.api.tape;
             for name in ["command", "command.start", "artifact.created", "model.call", "event.accepted", "run"] {
                 let refused = tape.note(name, json!({"id": "run-1.1", "name": "bash"})).await.unwrap_err();
@@ -123,8 +126,8 @@ async fn x02_what_the_host_writes_of_a_run_the_run_cannot_write_itself() {
             Ok(ToolOutput::ok("as it should be"))
         })]
     });
-    let conversation = Conversation::scripted(&model, plugin).await;
-    conversation.say("go").await;
-    assert_eq!(told(&model.requests()[1]), ["call: as it should be"]);
-    assert!(conversation.events().await.contains(&"mine".to_owned()));
+    let conversation = TestConversation::with_scripted_model(&model, plugin).await;
+    conversation.send_message("go").await;
+    assert_eq!(tool_replies(&model.requests()[1]), ["call: as it should be"]);
+    assert!(conversation.event_names().await.contains(&"mine".to_owned()));
 }

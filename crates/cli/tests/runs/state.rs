@@ -2,58 +2,58 @@
 
 use std::sync::{Arc, Mutex};
 
-use capstan::hooks::contracts::{ChildCall, NewArtifact, ResultStream, RunApi, Runner};
+use capstan::hooks::contracts::{ChildRunCall, NewArtifact, ResultStream, RunApi, Runner};
 use capstan::hooks::points::ProvideRunners;
-use capstan::hooks::{Plugin, Registrar};
+use capstan::hooks::{HookRegistrar, Plugin};
 use capstan::protocol::{
-    ApiErrorCode, Authority, Binding, BlobHash, Descriptor, Event, Map, Outcome, ResultBody, RunContext, RunResult,
-    StateLimits, StatePolicy, StateScope, StorageArea,
+    ApiErrorCode, Binding, BlobHash, Descriptor, Event, JsonObject, Outcome, PermissionSet, ResultBody, RunContext,
+    RunResult, StateLimits, StatePolicy, StateScope, StorageArea,
 };
 use capstan::store::SqliteStore;
 use capstan::tape::TapeAddress;
-use capstan_host::keeping::{KeepingError, Spaces};
+use capstan_host::state_admin::{StateAdmin, StateAdminError};
 use capstan_host::{Clock, default_binding};
 use futures::future::join_all;
 use futures::{StreamExt as _, stream};
 use serde_json::json;
 use tokio::sync::Barrier;
 
-use super::driven::{driven, generous, generously};
-use super::support::{Conversation, Registers};
+use super::api_runner::{action_runner_plugin, permissive_binding, permissive_conversation};
+use super::support::{ClosurePlugin, TestConversation};
 
 /// Yields a value for each of these keys, and then says what it finds under the last of them.
-struct Keeper(&'static [&'static str]);
+struct StateKeysRunner(&'static [&'static str]);
 
-impl Runner for Keeper {
+impl Runner for StateKeysRunner {
     fn descriptor(&self) -> Descriptor {
-        Descriptor { permissions: Authority::all(), ..Descriptor::new("builtin:agent", "keeper") }
+        Descriptor { permissions: PermissionSet::all(), ..Descriptor::new("builtin:agent", "keeper") }
     }
 
     fn run(&self, _: RunContext, api: RunApi) -> ResultStream {
         let (keys, scope) = (self.0, StateScope::Conversation);
         let update = move |key: &&str| {
-            let state = Map::from_iter([((*key).to_owned(), json!(1))]);
+            let state = JsonObject::from_iter([((*key).to_owned(), json!(1))]);
             RunResult::from(ResultBody::StateUpdated { scope, state })
         };
         let found = async move {
             let found = api.state.get(scope, keys[keys.len() - 1]).await.unwrap();
             let content = format!("{found:?}").into();
-            RunResult::from(ResultBody::MessageCompleted { content, provider_meta: Map::new() })
+            RunResult::from(ResultBody::MessageCompleted { content, provider_meta: JsonObject::new() })
         };
         let done = RunResult::from(ResultBody::RunCompleted { silent: false });
         stream::iter(keys.iter().map(update)).chain(stream::once(found)).chain(stream::iter([done])).boxed()
     }
 }
 
-fn plugin(keys: &'static [&'static str]) -> impl Plugin {
-    Registers("keeper", move |hooks: &mut Registrar| {
-        hooks.on_sync(ProvideRunners, move || Ok(Some(vec![Arc::new(Keeper(keys)) as Arc<dyn Runner>])));
+fn state_plugin(keys: &'static [&'static str]) -> impl Plugin {
+    ClosurePlugin("keeper", move |hooks: &mut HookRegistrar| {
+        hooks.on_sync(ProvideRunners, move || Ok(Some(vec![Arc::new(StateKeysRunner(keys)) as Arc<dyn Runner>])));
     })
 }
 
 /// A conversation with that runner, which may keep so many keys.
-async fn keeping(keys: &'static [&'static str], most: u64) -> Conversation {
-    let conversation = Conversation::with(plugin(keys)).await;
+async fn conversation_with_key_limit(keys: &'static [&'static str], most: u64) -> TestConversation {
+    let conversation = TestConversation::with_plugin(state_plugin(keys)).await;
     let limits = StateLimits { keys: most, ..StateLimits::default() };
     let state_policy = StatePolicy { enabled: true, limits, ..StatePolicy::default() };
     let binding = Binding { state_policy, ..default_binding() };
@@ -61,28 +61,28 @@ async fn keeping(keys: &'static [&'static str], most: u64) -> Conversation {
     conversation
 }
 
-async fn kept(conversation: &Conversation) -> Vec<String> {
+async fn stored_keys(conversation: &TestConversation) -> Vec<String> {
     let store = conversation.host.tapes().store();
-    let Some(space) = store.spaces("state:").await.unwrap().pop() else { return Vec::new() };
-    let kept = store.kept_in(&space.space, None, 100).await.unwrap();
+    let Some(space) = store.namespaces("state:").await.unwrap().pop() else { return Vec::new() };
+    let kept = store.key_values(&space.space, None, 100).await.unwrap();
     kept.into_iter().map(|kept| kept.key).collect()
 }
 
 #[tokio::test]
 async fn g06_what_a_run_has_yielded_is_seen_by_itself_at_once() {
-    let conversation = keeping(&["a", "b"], 10).await;
-    assert_eq!(conversation.say("go").await.output, "Some(Number(1))");
-    assert_eq!(kept(&conversation).await, ["a", "b"]);
+    let conversation = conversation_with_key_limit(&["a", "b"], 10).await;
+    assert_eq!(conversation.send_message("go").await.output, "Some(Number(1))");
+    assert_eq!(stored_keys(&conversation).await, ["a", "b"]);
 }
 
 #[tokio::test]
 async fn g06_what_a_run_has_yielded_counts_when_it_yields_more() {
-    let conversation = keeping(&["a", "b", "c", "a"], 2).await;
-    conversation.say("go").await;
-    assert_eq!(kept(&conversation).await, ["a", "b"], "a third key is one too many, and an old one is not");
+    let conversation = conversation_with_key_limit(&["a", "b", "c", "a"], 2).await;
+    conversation.send_message("go").await;
+    assert_eq!(stored_keys(&conversation).await, ["a", "b"], "a third key is one too many, and an old one is not");
     let dropped = conversation.host.tapes().list().await.unwrap();
     let session = dropped.iter().find(|tape| tape.session.as_ref().is_some_and(|s| s.as_str() == "cli:local")).unwrap();
-    let entries = conversation.host.tapes().read(&session.name, &capstan::tape::Slice::all()).await.unwrap();
+    let entries = conversation.host.tapes().read(&session.name, &capstan::tape::TapeSlice::all()).await.unwrap();
     let names: Vec<&str> = entries.iter().filter_map(capstan::tape::Entry::name).collect();
     let count = |name: &str| names.iter().filter(|known| **known == name).count();
     assert_eq!((count("state.changed"), count("result.dropped")), (3, 1));
@@ -92,7 +92,7 @@ async fn g06_what_a_run_has_yielded_counts_when_it_yields_more() {
 async fn g06_the_limits_of_a_space_hold_for_all_runs_together() {
     let refused = Arc::new(Mutex::new(Vec::new()));
     let (seen, all_there) = (Arc::clone(&refused), Arc::new(Barrier::new(8)));
-    let plugin = driven(Authority::all(), move |context, api| {
+    let plugin = action_runner_plugin(PermissionSet::all(), move |context, api| {
         let (seen, all_there) = (Arc::clone(&seen), Arc::clone(&all_there));
         async move {
             let key = context.input.plain_text();
@@ -107,16 +107,17 @@ async fn g06_the_limits_of_a_space_hold_for_all_runs_together() {
     });
     let folder = tempfile::tempdir().unwrap();
     let store = Arc::new(SqliteStore::open(folder.path().join("capstan.db")).unwrap());
-    let conversation = Conversation::new(|builder| builder.plugin(plugin).store(store)).await;
+    let conversation = TestConversation::new(|builder| builder.plugin(plugin).store(store)).await;
     let host = &conversation.host;
     let limits = StateLimits { keys: 3, ..StateLimits::default() };
-    let binding = Binding { state_policy: StatePolicy { limits, ..generous().state_policy }, ..generous() };
+    let binding =
+        Binding { state_policy: StatePolicy { limits, ..permissive_binding().state_policy }, ..permissive_binding() };
     host.bindings().save(&binding, &host.runners()).await.unwrap();
     let names: Vec<String> = (0..8).map(|number| format!("s{number}")).collect();
     let served = join_all(names.iter().map(|name| host.serve(Event::message("cli", name.as_str(), name)))).await;
     assert!(served.into_iter().all(|served| served.unwrap().outcome == Some(Outcome::Silent)));
-    assert_eq!(kept(&conversation).await.len(), 3);
-    let storage = host.tapes().store().spaces("storage:").await.unwrap();
+    assert_eq!(stored_keys(&conversation).await.len(), 3);
+    let storage = host.tapes().store().namespaces("storage:").await.unwrap();
     assert_eq!((storage.len(), storage[0].rows), (1, 8), "whoever came second tried again");
     let refused = refused.lock().unwrap();
     assert!(
@@ -126,15 +127,15 @@ async fn g06_the_limits_of_a_space_hold_for_all_runs_together() {
 }
 
 /// Wants a key of its own kept, and ends when all of them have said so.
-struct Yields(Arc<Barrier>);
+struct StateUpdateRunner(Arc<Barrier>);
 
-impl Runner for Yields {
+impl Runner for StateUpdateRunner {
     fn descriptor(&self) -> Descriptor {
-        Descriptor { permissions: Authority::all(), ..Descriptor::new("builtin:agent", "yields") }
+        Descriptor { permissions: PermissionSet::all(), ..Descriptor::new("builtin:agent", "yields") }
     }
 
     fn run(&self, context: RunContext, _: RunApi) -> ResultStream {
-        let state = Map::from_iter([(context.input.plain_text().to_owned(), json!(1))]);
+        let state = JsonObject::from_iter([(context.input.plain_text().to_owned(), json!(1))]);
         let update = RunResult::from(ResultBody::StateUpdated { scope: StateScope::Runner, state });
         let all_there = Arc::clone(&self.0);
         let end = async move {
@@ -148,22 +149,25 @@ impl Runner for Yields {
 #[tokio::test]
 async fn g06_what_runs_have_yielded_before_any_of_them_ends_keeps_the_limits_as_well() {
     let all_there = Arc::new(Barrier::new(4));
-    let plugin = Registers("yields", move |hooks: &mut Registrar| {
+    let plugin = ClosurePlugin("yields", move |hooks: &mut HookRegistrar| {
         let all_there = Arc::clone(&all_there);
-        hooks.on_sync(ProvideRunners, move || Ok(Some(vec![Arc::new(Yields(all_there.clone())) as Arc<dyn Runner>])));
+        hooks.on_sync(ProvideRunners, move || {
+            Ok(Some(vec![Arc::new(StateUpdateRunner(all_there.clone())) as Arc<dyn Runner>]))
+        });
     });
-    let conversation = Conversation::with(plugin).await;
+    let conversation = TestConversation::with_plugin(plugin).await;
     let host = &conversation.host;
     let limits = StateLimits { keys: 1, ..StateLimits::default() };
-    let binding = Binding { state_policy: StatePolicy { limits, ..generous().state_policy }, ..generous() };
+    let binding =
+        Binding { state_policy: StatePolicy { limits, ..permissive_binding().state_policy }, ..permissive_binding() };
     host.bindings().save(&binding, &host.runners()).await.unwrap();
     let names: Vec<String> = (0..4).map(|number| format!("s{number}")).collect();
     let served = join_all(names.iter().map(|name| host.serve(Event::message("cli", name.as_str(), name)))).await;
     assert!(served.into_iter().all(|served| served.unwrap().outcome == Some(Outcome::Silent)), "nobody's turn fails");
-    assert_eq!(kept(&conversation).await.len(), 1);
+    assert_eq!(stored_keys(&conversation).await.len(), 1);
     let mut told = Vec::new();
     for tape in host.tapes().list().await.unwrap() {
-        let entries = host.tapes().read(&tape.name, &capstan::tape::Slice::all()).await.unwrap();
+        let entries = host.tapes().read(&tape.name, &capstan::tape::TapeSlice::all()).await.unwrap();
         told.extend(entries.iter().filter_map(capstan::tape::Entry::name).map(str::to_owned));
     }
     let count = |name: &str| told.iter().filter(|known| *known == name).count();
@@ -174,7 +178,7 @@ async fn g06_what_runs_have_yielded_before_any_of_them_ends_keeps_the_limits_as_
 async fn g06_a_child_run_has_the_state_of_its_session() {
     let found = Arc::new(Mutex::new(None));
     let seen = Arc::clone(&found);
-    let plugin = driven(Authority::all(), move |context, api| {
+    let plugin = action_runner_plugin(PermissionSet::all(), move |context, api| {
         let seen = Arc::clone(&seen);
         async move {
             let scope = StateScope::Conversation;
@@ -183,58 +187,58 @@ async fn g06_a_child_run_has_the_state_of_its_session() {
                 return api.state.set(scope, "of the child", json!(2)).await.unwrap();
             }
             api.state.set(scope, "of the parent", json!(1)).await.unwrap();
-            api.runs.child(ChildCall::new("child")).await.unwrap();
+            api.runs.child(ChildRunCall::new("child")).await.unwrap();
             assert_eq!(api.state.get(scope, "of the child").await.unwrap(), Some(json!(2)));
         }
     });
-    let conversation = generously(plugin).await;
-    let served = conversation.say("go").await;
+    let conversation = permissive_conversation(plugin).await;
+    let served = conversation.send_message("go").await;
     assert_eq!(served.outcome, Some(Outcome::Silent), "{:?}", served.error);
     assert_eq!(found.lock().unwrap().take(), Some(json!(1)));
-    assert_eq!(conversation.host.tapes().store().spaces("state:").await.unwrap().len(), 1);
+    assert_eq!(conversation.host.tapes().store().namespaces("state:").await.unwrap().len(), 1);
 }
 
 /// The spaces as whoever runs the host sees them.
-fn spaces(conversation: &Conversation) -> Spaces {
+fn namespaces(conversation: &TestConversation) -> StateAdmin {
     let system = TapeAddress { workspace: "w".into(), session: "system".into() };
-    Spaces::new(conversation.host.tapes().clone(), Clock::system(), system)
+    StateAdmin::new(conversation.host.tapes().clone(), Clock::system(), system)
 }
 
 #[tokio::test]
 async fn g06_what_was_to_be_cleared_for_its_age_stays_if_it_was_used_meanwhile() {
-    let conversation = keeping(&["a"], 10).await;
-    conversation.say("go").await;
-    let spaces = spaces(&conversation);
-    let old = spaces.all().await.unwrap().remove(0);
-    spaces.set(&old.space, "b", json!(2), StateLimits::default()).await.unwrap();
-    assert!(!spaces.clear_unchanged(&old, "nothing changed for 30 days").await.unwrap());
-    assert_eq!(kept(&conversation).await, ["a", "b"]);
-    let unchanged = spaces.all().await.unwrap().remove(0);
-    assert!(spaces.clear_unchanged(&unchanged, "nothing changed for 30 days").await.unwrap());
-    assert_eq!(kept(&conversation).await, [""; 0]);
+    let conversation = conversation_with_key_limit(&["a"], 10).await;
+    conversation.send_message("go").await;
+    let spaces = namespaces(&conversation);
+    let old = spaces.list().await.unwrap().remove(0);
+    spaces.set(&old.namespace, "b", json!(2), StateLimits::default()).await.unwrap();
+    assert!(!spaces.clear_if_unchanged(&old, "nothing changed for 30 days").await.unwrap());
+    assert_eq!(stored_keys(&conversation).await, ["a", "b"]);
+    let unchanged = spaces.list().await.unwrap().remove(0);
+    assert!(spaces.clear_if_unchanged(&unchanged, "nothing changed for 30 days").await.unwrap());
+    assert_eq!(stored_keys(&conversation).await, [""; 0]);
 }
 
 #[tokio::test]
 async fn g06_a_value_that_could_not_be_read_back_is_refused_from_outside_as_well() {
-    let conversation = keeping(&["a"], 10).await;
-    conversation.say("go").await;
-    let (spaces, nested) = (spaces(&conversation), (0..101).fold(json!(1), |inner, _| json!([inner])));
-    let space = spaces.all().await.unwrap().remove(0).space;
+    let conversation = conversation_with_key_limit(&["a"], 10).await;
+    conversation.send_message("go").await;
+    let (spaces, nested) = (namespaces(&conversation), (0..101).fold(json!(1), |inner, _| json!([inner])));
+    let space = spaces.list().await.unwrap().remove(0).namespace;
     let refused = spaces.set(&space, "deep", nested, StateLimits::default()).await.unwrap_err();
-    assert!(matches!(refused, KeepingError::Invalid { .. }), "{refused}");
+    assert!(matches!(refused, StateAdminError::Invalid { .. }), "{refused}");
 }
 
 /// The blobs of the contents that storage has, by name.
-async fn blobs(conversation: &Conversation) -> Vec<BlobHash> {
+async fn storage_blobs(conversation: &TestConversation) -> Vec<BlobHash> {
     let store = conversation.host.tapes().store();
-    let Some(space) = store.spaces("storage:").await.unwrap().pop() else { return Vec::new() };
-    let kept = store.kept_in(&space.space, None, 100).await.unwrap();
+    let Some(space) = store.namespaces("storage:").await.unwrap().pop() else { return Vec::new() };
+    let kept = store.key_values(&space.space, None, 100).await.unwrap();
     kept.iter().map(|kept| BlobHash::new(kept.value["own"].as_str().unwrap())).collect()
 }
 
 #[tokio::test]
 async fn g06_a_content_goes_with_its_name_and_what_is_alike_stays() {
-    let plugin = driven(Authority::all(), |context, api| async move {
+    let plugin = action_runner_plugin(PermissionSet::all(), |context, api| async move {
         let area = StorageArea::Plugin;
         let content = || b"the same".to_vec();
         match context.input.plain_text() {
@@ -249,7 +253,7 @@ async fn g06_a_content_goes_with_its_name_and_what_is_alike_stays() {
         }
         assert_eq!(api.storage.get(area, "two").await.unwrap(), content());
     });
-    let conversation = generously(plugin).await;
+    let conversation = permissive_conversation(plugin).await;
     let store = conversation.host.tapes().store();
     let are_there = async |blobs: &[BlobHash]| {
         let mut there = Vec::new();
@@ -258,19 +262,19 @@ async fn g06_a_content_goes_with_its_name_and_what_is_alike_stays() {
         }
         there
     };
-    conversation.say("put").await;
-    let first = blobs(&conversation).await;
+    conversation.send_message("put").await;
+    let first = storage_blobs(&conversation).await;
     assert_eq!(are_there(&first).await, [true, true]);
-    conversation.say("put again").await;
+    conversation.send_message("put again").await;
     assert_eq!(are_there(&first).await, [false, true], "what stood under the name before is gone");
-    let second = blobs(&conversation).await;
-    let served = conversation.say("delete").await;
+    let second = storage_blobs(&conversation).await;
+    let served = conversation.send_message("delete").await;
     assert_eq!(served.outcome, Some(Outcome::Silent), "{:?}", served.error);
     assert_eq!(are_there(&second).await, [false, true]);
     let artifact = capstan::tape::blob_hash(b"the same");
     assert!(store.blob(&artifact).await.unwrap().is_some(), "the artifact of the same content is still there");
-    let spaces = spaces(&conversation);
-    let held = spaces.all().await.unwrap().remove(0);
-    assert_eq!(spaces.clear(&held.space, "asked for").await.unwrap(), 1);
+    let spaces = namespaces(&conversation);
+    let held = spaces.list().await.unwrap().remove(0);
+    assert_eq!(spaces.clear(&held.namespace, "asked for").await.unwrap(), 1);
     assert_eq!(are_there(&second).await, [false, false], "clearing removes contents as well");
 }

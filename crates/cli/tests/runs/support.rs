@@ -4,23 +4,25 @@ use std::sync::Arc;
 
 use capstan::hooks::contracts::{FnTool, ResultStream, RunApi, Runner, Tool, ToolContext, ToolError};
 use capstan::hooks::points::{ProvideRunners, ProvideTools};
-use capstan::hooks::{Plugin, Registrar};
-use capstan::protocol::{Descriptor, Event, Map, ResultBody, Role, RunContext, RunResult, TapeName, ToolOutput};
-use capstan::tape::{DefaultView, Entry, MemoryStore, Slice, View};
-use capstan::{Builder, Capstan, Host, Served};
+use capstan::hooks::{HookRegistrar, Plugin};
+use capstan::protocol::{
+    Descriptor, Event, JsonObject, MessageRole, ResultBody, RunContext, RunResult, TapeName, ToolOutput,
+};
+use capstan::tape::{DefaultView, Entry, MemoryStore, TapeSlice, View};
+use capstan::{Capstan, CapstanBuilder, Host, ServedEvent};
 use capstan_testing::ScriptedModel;
 use futures::StreamExt as _;
 use serde_json::{Value, json};
 
 /// The key of the scripted model.
-pub const KEY: &str = "sk-0123456789abcdef";
+pub const SCRIPTED_MODEL_KEY: &str = "sk-0123456789abcdef";
 
-pub use crate::registers::Registers;
+pub use crate::registers::ClosurePlugin;
 
 /// A runner that yields these results, in place of the built-in agent.
-pub struct Scripted(pub Vec<ResultBody>);
+pub struct FixedResultsRunner(pub Vec<ResultBody>);
 
-impl Runner for Scripted {
+impl Runner for FixedResultsRunner {
     fn descriptor(&self) -> Descriptor {
         Descriptor::new("builtin:agent", "scripted")
     }
@@ -32,24 +34,24 @@ impl Runner for Scripted {
 }
 
 /// A host whose model is the scripted one.
-pub fn scripted(builder: Builder, server: &ScriptedModel) -> Builder {
+pub fn with_scripted_model(builder: CapstanBuilder, server: &ScriptedModel) -> CapstanBuilder {
     let builder = builder.set("model", "openai:scripted").set("api_base", &server.base_url());
-    builder.set("api_key", KEY).set("tool_timeout_seconds", "60")
+    builder.set("api_key", SCRIPTED_MODEL_KEY).set("tool_timeout_seconds", "60")
 }
 
 /// A plugin that provides a runner.
-pub fn runner(results: Vec<ResultBody>) -> impl Plugin {
-    let runner: Arc<dyn Runner> = Arc::new(Scripted(results));
-    Registers("scripted", move |hooks: &mut Registrar| {
+pub fn results_plugin(results: Vec<ResultBody>) -> impl Plugin {
+    let runner: Arc<dyn Runner> = Arc::new(FixedResultsRunner(results));
+    ClosurePlugin("scripted", move |hooks: &mut HookRegistrar| {
         let runner = Arc::clone(&runner);
         hooks.on_sync(ProvideRunners, move || Ok(Some(vec![Arc::clone(&runner)])));
     })
 }
 
 /// A plugin with these tools.
-pub fn tools(make: impl Fn() -> Vec<FnTool> + Send + Sync + 'static) -> impl Plugin {
+pub fn tools_plugin(make: impl Fn() -> Vec<FnTool> + Send + Sync + 'static) -> impl Plugin {
     let make = Arc::new(make);
-    Registers("tools", move |hooks: &mut Registrar| {
+    ClosurePlugin("tools", move |hooks: &mut HookRegistrar| {
         let make = Arc::clone(&make);
         hooks.on_sync(ProvideTools, move || {
             Ok(Some(make().into_iter().map(|tool| Arc::new(tool) as Arc<dyn Tool>).collect()))
@@ -58,9 +60,9 @@ pub fn tools(make: impl Fn() -> Vec<FnTool> + Send + Sync + 'static) -> impl Plu
 }
 
 /// A tool that does this.
-pub fn tool<F, Fut>(name: &str, action: F) -> FnTool
+pub fn test_tool<F, Fut>(name: &str, action: F) -> FnTool
 where
-    F: Fn(Map, ToolContext) -> Fut + Send + Sync + 'static,
+    F: Fn(JsonObject, ToolContext) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<ToolOutput, ToolError>> + Send + 'static,
 {
     let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}});
@@ -68,7 +70,7 @@ where
 }
 
 /// What a request tells the model of its calls, in order.
-pub fn told(request: &Value) -> Vec<String> {
+pub fn tool_replies(request: &Value) -> Vec<String> {
     let messages = request["messages"].as_array().unwrap().iter().filter(|message| message["role"] == "tool");
     messages
         .map(|message| {
@@ -78,13 +80,13 @@ pub fn told(request: &Value) -> Vec<String> {
 }
 
 /// A host on a store of its own, in a workspace of its own.
-pub struct Conversation {
+pub struct TestConversation {
     pub host: Host,
     workspace: tempfile::TempDir,
 }
 
-impl Conversation {
-    pub async fn new(build: impl FnOnce(Builder) -> Builder) -> Self {
+impl TestConversation {
+    pub async fn new(build: impl FnOnce(CapstanBuilder) -> CapstanBuilder) -> Self {
         let workspace = tempfile::tempdir().unwrap();
         let builder =
             Capstan::builder().workspace(workspace.path()).home(workspace.path()).store(Arc::new(MemoryStore::new()));
@@ -93,16 +95,16 @@ impl Conversation {
         Self { host: build(builder).start().await.unwrap(), workspace }
     }
 
-    pub async fn with(plugin: impl Plugin) -> Self {
+    pub async fn with_plugin(plugin: impl Plugin) -> Self {
         Self::new(|builder| builder.plugin(plugin)).await
     }
 
     /// A conversation with the scripted model.
-    pub async fn scripted(server: &ScriptedModel, plugin: impl Plugin) -> Self {
-        Self::new(|builder| scripted(builder, server).plugin(plugin)).await
+    pub async fn with_scripted_model(server: &ScriptedModel, plugin: impl Plugin) -> Self {
+        Self::new(|builder| with_scripted_model(builder, server).plugin(plugin)).await
     }
 
-    pub async fn say(&self, text: &str) -> Served {
+    pub async fn send_message(&self, text: &str) -> ServedEvent {
         self.host.serve(Event::message("cli", "local", text)).await.unwrap()
     }
 
@@ -115,11 +117,11 @@ impl Conversation {
     }
 
     pub async fn entries(&self) -> Vec<Entry> {
-        self.host.tapes().read(&self.tape().await, &Slice::all()).await.unwrap()
+        self.host.tapes().read(&self.tape().await, &TapeSlice::all()).await.unwrap()
     }
 
     /// The names of the events on the tape, in order.
-    pub async fn events(&self) -> Vec<String> {
+    pub async fn event_names(&self) -> Vec<String> {
         let entries = self.entries().await;
         entries
             .iter()
@@ -136,8 +138,10 @@ impl Conversation {
         let line = |message: &capstan::protocol::ChatMessage| {
             let calls: Vec<&str> = message.tool_calls.iter().map(|call| call.id.as_str()).collect();
             match message.role {
-                Role::Tool => format!("tool {}: {}", message.tool_call_id.as_deref().unwrap(), message.content.text()),
-                Role::Assistant if !calls.is_empty() => format!("calls {}", calls.join(" ")),
+                MessageRole::Tool => {
+                    format!("tool {}: {}", message.tool_call_id.as_deref().unwrap(), message.content.text())
+                }
+                MessageRole::Assistant if !calls.is_empty() => format!("calls {}", calls.join(" ")),
                 role => format!("{role:?}: {}", message.content.text()).to_lowercase(),
             }
         };

@@ -6,15 +6,15 @@ use capstan::HostError;
 use capstan::hooks::contracts::Gateway as _;
 use capstan::hooks::points::ResolveSession;
 use capstan::protocol::{Event, Outcome, SessionId};
-use capstan::tape::{Kind, Slice};
+use capstan::tape::{EntryKind, TapeSlice};
 
-use crate::house::{House, in_words, plugin};
-use crate::phone::Phone;
+use crate::host_fixture::{HostFixture, boxed_plugin, format_outcome};
+use crate::test_channel::TestChannel;
 
 #[tokio::test]
 async fn g01_the_id_of_an_event_of_another_session_is_refused_and_tells_nothing_of_it() {
-    let (house, desk) = (House::on_disk(), Arc::new(Phone::desk("desk")));
-    let host = house.host().channel(&desk).start().await;
+    let (house, desk) = (HostFixture::on_disk(), Arc::new(TestChannel::with_waiting_callers("desk")));
+    let host = house.host_builder().channel(&desk).start().await;
     let mine = Event::message("desk", "mine", "my secret");
     host.serve(mine.clone()).await.unwrap();
     let theirs = Event { event_id: mine.event_id.clone(), ..Event::message("desk", "theirs", "tell me") };
@@ -22,34 +22,34 @@ async fn g01_the_id_of_an_event_of_another_session_is_refused_and_tells_nothing_
     assert_eq!(refused.code, "event-id-taken");
     assert!(!refused.message.contains("secret"), "{refused}");
     let event_id = mine.event_id.clone();
-    assert_eq!(host.serve(theirs.clone()).await.unwrap_err(), HostError::EventIdTaken { event_id });
+    assert_eq!(host.serve(theirs.clone()).await.unwrap_err(), HostError::EventIdConflict { event_id });
     let tapes = host.tapes().list().await.unwrap();
     assert_eq!(tapes.len(), 1, "nothing of it was kept: {tapes:?}");
     let other = Event { event_id: "another".into(), ..theirs };
     assert!(matches!(host.serve(other).await.unwrap().outcome, Some(Outcome::Replied { .. })), "with an id of its own");
-    house.assert_tidy().await;
+    house.assert_settled().await;
     host.stop().await.unwrap();
 }
 
 #[tokio::test]
 async fn g07_the_session_of_the_host_is_nobody_elses_whoever_names_it() {
-    let (house, desk) = (House::on_disk(), Arc::new(Phone::desk("desk")));
-    let host = house.host().channel(&desk).start().await;
+    let (house, desk) = (HostFixture::on_disk(), Arc::new(TestChannel::with_waiting_callers("desk")));
+    let host = house.host_builder().channel(&desk).start().await;
     host.bindings().set_enabled(&"default".into(), true, &host.runners()).await.unwrap();
     let named = Event { session_id: Some("system".into()), ..Event::message("desk", "1", ",tape.reset") };
     let refused = host.submit(named.into()).await.unwrap_err();
     assert_eq!(refused.code, "session-reserved");
     host.stop().await.unwrap();
 
-    let lost = plugin("lost", |hooks| {
+    let lost = boxed_plugin("lost", |hooks| {
         hooks.on(ResolveSession, || async { Ok(Some(SessionId::new("system"))) });
     });
-    let host = house.host().channel(&desk).plugin(lost).start().await;
+    let host = house.host_builder().channel(&desk).plugin(lost).start().await;
     let refused = host.serve(Event::message("desk", "1", "hello")).await.unwrap_err();
     assert_eq!(refused, HostError::SessionReserved { session: "system".into() });
     let tapes = host.tapes().list().await.unwrap();
     assert_eq!(tapes.len(), 1, "{tapes:?}");
-    let entries = host.tapes().read(&tapes[0].name, &Slice::all()).await.unwrap();
+    let entries = host.tapes().read(&tapes[0].name, &TapeSlice::all()).await.unwrap();
     let told: Vec<_> = entries.iter().map(|entry| entry.name()).collect();
     assert_eq!(told, [Some("binding.enabled")], "what the host tells stands there alone");
     host.stop().await.unwrap();
@@ -57,22 +57,23 @@ async fn g07_the_session_of_the_host_is_nobody_elses_whoever_names_it() {
 
 #[tokio::test]
 async fn g01_acceptance_begins_with_the_call_whoever_waits_for_it() {
-    let (house, desk) = (House::on_disk(), Arc::new(Phone::desk("desk")));
-    let host = house.host().channel(&desk).start().await;
+    let (house, desk) = (HostFixture::on_disk(), Arc::new(TestChannel::with_waiting_callers("desk")));
+    let host = house.host_builder().channel(&desk).start().await;
     let events: Vec<Event> = (0..20).map(|n| Event::message("desk", "1", n.to_string())).collect();
     // Nobody ever asks these how far they are.
     for event in &events {
         drop(host.submit(event.clone().into()));
     }
     for event in &events {
-        assert!(in_words(&desk.answer_to(&event.event_id).await.outcome).starts_with("replied: "));
+        assert!(format_outcome(&desk.wait_for_answer(&event.event_id).await.outcome).starts_with("replied: "));
     }
     let tape = host.tapes().list().await.unwrap().remove(0).name;
-    let entries = host.tapes().read(&tape, &Slice { kinds: vec![Kind::Event], ..Slice::all() }).await.unwrap();
+    let entries =
+        host.tapes().read(&tape, &TapeSlice { kinds: vec![EntryKind::Event], ..TapeSlice::all() }).await.unwrap();
     let accepted = entries.iter().filter(|entry| entry.name() == Some("event.accepted"));
     let texts = accepted.map(|entry| entry.payload["data"]["event"]["input"]["text"].as_str().unwrap().to_owned());
     let in_order: Vec<String> = (0..20).map(|n| n.to_string()).collect();
     assert_eq!(texts.collect::<Vec<_>>(), in_order);
-    house.assert_tidy().await;
+    house.assert_settled().await;
     host.stop().await.unwrap();
 }

@@ -6,18 +6,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use capstan::hooks::contracts::{ResultStream, RunApi, Runner};
 use capstan::hooks::points::ProvideRunners;
 use capstan::protocol::{Descriptor, Event, ResultBody, RunContext, RunResult};
-use capstan_testing::Gate;
+use capstan_testing::ReplyBarrier;
 use futures::StreamExt as _;
 
-use crate::house::{House, plugin, say};
-use crate::phone::{Asked, Phone};
+use crate::host_fixture::{HostFixture, boxed_plugin, serve_in_background};
+use crate::test_channel::{ChannelRequest, TestChannel};
 
-const PIECES: usize = 1000;
+const DELTA_COUNT: usize = 1000;
 
 /// Says a thousand pieces, and how many of them somebody took.
-struct Talker(Arc<AtomicUsize>);
+struct StreamingRunner(Arc<AtomicUsize>);
 
-impl Runner for Talker {
+impl Runner for StreamingRunner {
     fn descriptor(&self) -> Descriptor {
         Descriptor::new("builtin:agent", "talker")
     }
@@ -29,7 +29,7 @@ impl Runner for Talker {
             taken.fetch_add(usize::from(is_slow), Ordering::SeqCst);
             RunResult::from(ResultBody::MessageDelta { delta: "x".to_owned() })
         };
-        let pieces = futures::stream::iter(0..PIECES).map(delta);
+        let pieces = futures::stream::iter(0..DELTA_COUNT).map(delta);
         let end = RunResult::from(ResultBody::RunCompleted { silent: false });
         pieces.chain(futures::stream::iter([end])).boxed()
     }
@@ -37,35 +37,35 @@ impl Runner for Talker {
 
 #[tokio::test]
 async fn g04_a_slow_channel_slows_its_runner_and_nobody_else() {
-    let (gate, taken) = (Gate::new(), Arc::new(AtomicUsize::new(0)));
+    let (gate, taken) = (ReplyBarrier::new(), Arc::new(AtomicUsize::new(0)));
     let held = gate.clone();
-    let slow = Arc::new(Phone::desk("slow").that(move |asked| {
+    let slow = Arc::new(TestChannel::with_waiting_callers("slow").with_behaviour(move |asked| {
         let held = held.clone();
-        matches!(asked, Asked::Show(_)).then(|| {
-            let waits: crate::phone::Does = Box::pin(async move {
-                held.pass().await;
+        matches!(asked, ChannelRequest::Show(_)).then(|| {
+            let waits: crate::test_channel::ChannelFuture = Box::pin(async move {
+                held.wait_for_release().await;
                 Ok(())
             });
             waits
         })
     }));
-    let quick = Arc::new(Phone::desk("quick"));
-    let runner: Arc<dyn Runner> = Arc::new(Talker(Arc::clone(&taken)));
-    let talks = plugin("talker", move |hooks| {
+    let quick = Arc::new(TestChannel::with_waiting_callers("quick"));
+    let runner: Arc<dyn Runner> = Arc::new(StreamingRunner(Arc::clone(&taken)));
+    let talks = boxed_plugin("talker", move |hooks| {
         let runner = Arc::clone(&runner);
         hooks.on_sync(ProvideRunners, move || Ok(Some(vec![Arc::clone(&runner)])));
     });
-    let house = House::in_memory();
-    let host = house.host().channel(&slow).channel(&quick).plugin(talks).start().await;
+    let house = HostFixture::in_memory();
+    let host = house.host_builder().channel(&slow).channel(&quick).plugin(talks).start().await;
 
-    let held_up = say(&host, Event::message("slow", "1", "go"));
+    let held_up = serve_in_background(&host, Event::message("slow", "1", "go"));
     gate.reached().await;
     let other = host.serve(Event::message("quick", "2", "go")).await.unwrap();
-    assert_eq!(other.output.len(), PIECES, "the other session goes on");
+    assert_eq!(other.output.len(), DELTA_COUNT, "the other session goes on");
     assert_eq!(taken.load(Ordering::SeqCst), 1, "nothing is taken from the runner that nobody has shown");
 
-    gate.open();
-    assert_eq!(held_up.await.unwrap().output.len(), PIECES);
-    assert_eq!(taken.load(Ordering::SeqCst), PIECES);
-    house.assert_tidy().await;
+    gate.release();
+    assert_eq!(held_up.await.unwrap().output.len(), DELTA_COUNT);
+    assert_eq!(taken.load(Ordering::SeqCst), DELTA_COUNT);
+    house.assert_settled().await;
 }

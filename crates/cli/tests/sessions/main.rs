@@ -2,28 +2,28 @@
 //! are delivered, and what several hosts on one store do to each other.
 
 mod acceptance;
-mod acting;
 mod admission;
 mod authority;
 mod backpressure;
-mod beside;
-mod blast_radius;
+mod concurrent_commands;
+mod debounce;
 mod delivery;
 mod delivery_policy;
-mod frail;
+mod fault_isolation;
+mod faulty_store;
 mod full_queue;
-mod house;
-mod left;
-mod left_queries;
+mod host_fixture;
+mod host_shutdown;
 mod notices;
-mod phone;
+mod orphaned_events;
+mod orphaned_queries;
 #[path = "../platform/mod.rs"]
 mod platform;
+mod platform_actions;
 #[path = "../registers/mod.rs"]
 mod registers;
+mod scripted_conversation;
 mod stop_deadline;
-mod stopping;
-mod talk;
-mod trouble;
+mod store_failures;
+mod test_channel;
 mod two_hosts;
-mod waiting;

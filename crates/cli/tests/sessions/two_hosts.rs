@@ -5,78 +5,84 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use capstan::hooks::Inbound;
-use capstan::hooks::args::Prompt;
+use capstan::hooks::InboundEvent;
+use capstan::hooks::args::PromptContent;
 use capstan::hooks::contracts::Gateway as _;
 use capstan::hooks::points::{RenderOutbound, ResolveSession, RunModel};
 use capstan::protocol::{Event, EventKey, Outcome};
-use capstan::tape::{Batch, Fact, Kind, RunStatus, Slice};
-use capstan_testing::Gate;
+use capstan::tape::{Batch, EntryKind, Fact, RunStatus, TapeSlice};
+use capstan_testing::ReplyBarrier;
 use futures::FutureExt as _;
 
-use crate::house::{House, echoes_at, holds_at, in_words, plugin, say, submit};
-use crate::phone::Phone;
+use crate::host_fixture::{
+    HostFixture, boxed_plugin, format_outcome, gated_echo_plugin, hold_tool_plugin, serve_in_background, submit,
+};
+use crate::test_channel::TestChannel;
 
-fn open_gate() -> Gate {
-    let gate = Gate::new();
-    gate.open();
+fn open_gate() -> ReplyBarrier {
+    let gate = ReplyBarrier::new();
+    gate.release();
     gate
 }
 
-fn phone() -> Arc<Phone> {
-    Arc::new(Phone::new("phone"))
+fn phone_channel() -> Arc<TestChannel> {
+    Arc::new(TestChannel::new("phone"))
 }
 
 /// Counts how many turns go on, and how many did at most.
 #[derive(Default)]
-struct Counted {
-    now: AtomicUsize,
-    most: AtomicUsize,
+struct TurnCounter {
+    running: AtomicUsize,
+    peak: AtomicUsize,
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn x04_a_session_has_one_turn_at_a_time_over_two_hosts() {
-    let counted = Arc::new(Counted::default());
+    let counted = Arc::new(TurnCounter::default());
     let counts = || {
         let counted = Arc::clone(&counted);
-        plugin("counts", move |hooks| {
+        boxed_plugin("counts", move |hooks| {
             let counted = Arc::clone(&counted);
-            hooks.on(RunModel, move |prompt: Prompt| {
+            hooks.on(RunModel, move |prompt: PromptContent| {
                 let counted = Arc::clone(&counted);
                 async move {
-                    let now = counted.now.fetch_add(1, Ordering::SeqCst) + 1;
-                    counted.most.fetch_max(now, Ordering::SeqCst);
+                    let now = counted.running.fetch_add(1, Ordering::SeqCst) + 1;
+                    counted.peak.fetch_max(now, Ordering::SeqCst);
                     for _ in 0..20 {
                         tokio::task::yield_now().await;
                     }
-                    counted.now.fetch_sub(1, Ordering::SeqCst);
+                    counted.running.fetch_sub(1, Ordering::SeqCst);
                     Ok(Some(prompt.text()))
                 }
             });
         })
     };
-    let house = House::on_disk();
-    let here = house.host().channel(&phone()).plugin(counts()).start().await;
-    let there = house.other_host().channel(&phone()).plugin(counts()).start().await;
+    let house = HostFixture::on_disk();
+    let here = house.host_builder().channel(&phone_channel()).plugin(counts()).start().await;
+    let there = house.second_host_builder().channel(&phone_channel()).plugin(counts()).start().await;
     let events: Vec<Event> = (0..24).map(|n| Event::message("phone", "1", format!("{n}"))).collect();
-    let turns = events.iter().enumerate().map(|(n, event)| say(if n % 2 == 0 { &here } else { &there }, event.clone()));
+    let turns = events
+        .iter()
+        .enumerate()
+        .map(|(n, event)| serve_in_background(if n % 2 == 0 { &here } else { &there }, event.clone()));
     for served in futures::future::join_all(turns).await {
         let served = served.unwrap();
         assert!(matches!(served.outcome, Some(Outcome::Replied { .. })), "{served:?}");
     }
-    assert_eq!(counted.most.load(Ordering::SeqCst), 1);
-    house.assert_tidy().await;
+    assert_eq!(counted.peak.load(Ordering::SeqCst), 1);
+    house.assert_settled().await;
     here.stop().await.unwrap();
     there.stop().await.unwrap();
 }
 
 #[tokio::test]
 async fn x04_the_second_host_waits_until_the_first_has_ended_its_turn() {
-    let gate = Gate::new();
-    let house = House::on_disk();
-    let here = house.host().channel(&phone()).plugin(echoes_at(&gate)).start().await;
-    let there = house.other_host().channel(&phone()).plugin(echoes_at(&open_gate())).start().await;
-    let first = say(&here, Event::message("phone", "1", "one"));
+    let gate = ReplyBarrier::new();
+    let house = HostFixture::on_disk();
+    let here = house.host_builder().channel(&phone_channel()).plugin(gated_echo_plugin(&gate)).start().await;
+    let there =
+        house.second_host_builder().channel(&phone_channel()).plugin(gated_echo_plugin(&open_gate())).start().await;
+    let first = serve_in_background(&here, Event::message("phone", "1", "one"));
     gate.reached().await;
     let two = Event::message("phone", "1", "two");
     submit(&there, &two).await;
@@ -84,21 +90,21 @@ async fn x04_the_second_host_waits_until_the_first_has_ended_its_turn() {
     let elsewhere = there.serve(Event::message("phone", "2", "hi")).await.unwrap();
     assert_eq!(elsewhere.output, "re: hi", "another session does not wait");
     assert_eq!(house.outcome(&two).await, None);
-    gate.open();
+    gate.release();
     assert_eq!(first.await.unwrap().output, "re: one");
     assert_eq!(there.serve(two).await.unwrap().output, "re: two");
-    house.assert_tidy().await;
+    house.assert_settled().await;
     here.stop().await.unwrap();
     there.stop().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn x04_who_waits_too_long_is_told_that_the_session_is_busy() {
-    let (gate, pager) = (Gate::new(), phone());
-    let house = House::in_memory();
-    let here = house.host().channel(&phone()).plugin(echoes_at(&gate)).start().await;
-    let there = house.host().channel(&pager).plugin(echoes_at(&open_gate())).start().await;
-    let first = say(&here, Event::message("phone", "1", "one"));
+    let (gate, pager) = (ReplyBarrier::new(), phone_channel());
+    let house = HostFixture::in_memory();
+    let here = house.host_builder().channel(&phone_channel()).plugin(gated_echo_plugin(&gate)).start().await;
+    let there = house.host_builder().channel(&pager).plugin(gated_echo_plugin(&open_gate())).start().await;
+    let first = serve_in_background(&here, Event::message("phone", "1", "one"));
     gate.reached().await;
     let waited = tokio::time::Instant::now();
     let served = there.serve(Event::message("phone", "1", "two")).await.unwrap();
@@ -106,122 +112,125 @@ async fn x04_who_waits_too_long_is_told_that_the_session_is_busy() {
     assert!(matches!(served.outcome, Some(Outcome::Failed { .. })));
     assert_eq!(waited.elapsed().as_secs(), 60, "as long as the host is set to");
     assert_eq!(pager.sent().len(), 1, "the notice: {:?}", pager.sent());
-    gate.open();
+    gate.release();
     assert_eq!(first.await.unwrap().output, "re: one");
-    house.assert_tidy().await;
+    house.assert_settled().await;
     here.stop().await.unwrap();
     there.stop().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn x01_a_caller_that_waits_too_long_for_another_process_can_send_the_same_event_again() {
-    let (gate, house) = (Gate::new(), House::in_memory());
-    let desk = Arc::new(Phone::desk("desk"));
-    let here = house.host().channel(&phone()).plugin(echoes_at(&gate)).start().await;
-    let there = house.host().channel(&desk).plugin(echoes_at(&open_gate())).start().await;
-    let first = say(&here, Event { session_id: Some("s".into()), ..Event::message("phone", "1", "one") });
+    let (gate, house) = (ReplyBarrier::new(), HostFixture::in_memory());
+    let desk = Arc::new(TestChannel::with_waiting_callers("desk"));
+    let here = house.host_builder().channel(&phone_channel()).plugin(gated_echo_plugin(&gate)).start().await;
+    let there = house.host_builder().channel(&desk).plugin(gated_echo_plugin(&open_gate())).start().await;
+    let first =
+        serve_in_background(&here, Event { session_id: Some("s".into()), ..Event::message("phone", "1", "one") });
     gate.reached().await;
     let two = Event { session_id: Some("s".into()), ..Event::message("desk", "1", "two") };
     let waited = tokio::time::Instant::now();
     let refused = there.submit(two.clone().into()).await.unwrap_err();
     assert_eq!(refused.code, "session-busy");
     assert_eq!(waited.elapsed().as_secs(), 60, "as long as the host is set to");
-    assert_eq!(house.store().accepted(&EventKey::from(&two)).await.unwrap(), None, "nothing is kept");
+    assert_eq!(house.store().inbox_record(&EventKey::from(&two)).await.unwrap(), None, "nothing is kept");
     let again = there.submit(two.clone().into());
-    gate.open();
+    gate.release();
     assert_eq!(first.await.unwrap().output, "re: one");
     again.await.unwrap();
-    let answer = desk.answer_to(&two.event_id).await;
-    assert_eq!((in_words(&answer.outcome).as_str(), answer.duplicate), ("replied: re: two", false));
-    house.assert_tidy().await;
+    let answer = desk.wait_for_answer(&two.event_id).await;
+    assert_eq!((format_outcome(&answer.outcome).as_str(), answer.is_duplicate), ("replied: re: two", false));
+    house.assert_settled().await;
     here.stop().await.unwrap();
     there.stop().await.unwrap();
 }
 
 #[tokio::test]
 async fn x02_an_event_of_a_process_that_lives_is_not_taken_up_by_another() {
-    let gate = Gate::new();
-    let house = House::on_disk();
-    let here = house.host().channel(&phone()).plugin(echoes_at(&gate)).start().await;
+    let gate = ReplyBarrier::new();
+    let house = HostFixture::on_disk();
+    let here = house.host_builder().channel(&phone_channel()).plugin(gated_echo_plugin(&gate)).start().await;
     let (one, two) = (Event::message("phone", "1", "one"), Event::message("phone", "1", "two"));
-    let first = say(&here, one.clone());
+    let first = serve_in_background(&here, one.clone());
     gate.reached().await;
     submit(&here, &two).await;
     let owners = || async {
-        let events = house.store().in_flight(None).await.unwrap();
+        let events = house.store().in_flight_events(None).await.unwrap();
         events.into_iter().map(|event| (event.owner, event.adoptions)).collect::<Vec<_>>()
     };
     let before = owners().await;
     assert_eq!(before.len(), 2);
-    let there = house.other_host().channel(&phone()).plugin(echoes_at(&open_gate())).start().await;
+    let there =
+        house.second_host_builder().channel(&phone_channel()).plugin(gated_echo_plugin(&open_gate())).start().await;
     there.listen(&["phone".into()]).await;
     assert_eq!(owners().await, before);
-    gate.open();
+    gate.release();
     assert_eq!(first.await.unwrap().output, "re: one");
     assert_eq!(there.serve(two).await.unwrap().output, "re: two", "it is told what became of it there");
     assert_eq!(house.store().runs(10).await.unwrap().len(), 2, "each ran once");
-    house.assert_tidy().await;
+    house.assert_settled().await;
     there.stop().await.unwrap();
     here.stop().await.unwrap();
 }
 
 #[tokio::test]
 async fn x02_a_run_whose_end_is_not_on_record_yet_is_not_taken_for_one_of_a_dead_process() {
-    let (hold, ending) = (Gate::new(), Gate::new());
+    let (hold, ending) = (ReplyBarrier::new(), ReplyBarrier::new());
     let renders = {
         let ending = ending.clone();
-        plugin("renders", move |hooks| {
+        boxed_plugin("renders", move |hooks| {
             let ending = ending.clone();
-            hooks.on(RenderOutbound, move |message: Inbound| {
+            hooks.on(RenderOutbound, move |message: InboundEvent| {
                 let ending = ending.clone();
                 async move {
                     if message.input.command_line().is_some() {
-                        ending.pass().await;
+                        ending.wait_for_release().await;
                     }
                     Ok(None)
                 }
             });
         })
     };
-    let house = House::in_memory();
-    let here = house.host().channel(&phone()).plugin(holds_at(&hold)).plugin(renders).start().await;
-    let one = say(&here, Event::message("phone", "1", "[[tool:hold]]"));
+    let house = HostFixture::in_memory();
+    let here =
+        house.host_builder().channel(&phone_channel()).plugin(hold_tool_plugin(&hold)).plugin(renders).start().await;
+    let one = serve_in_background(&here, Event::message("phone", "1", "[[tool:hold]]"));
     hold.reached().await;
-    let beside = say(&here, Event::message("phone", "1", ",tape.info"));
+    let beside = serve_in_background(&here, Event::message("phone", "1", ",tape.info"));
     ending.reached().await;
     // The model stage of the command is over, its end is not written; and a process dies with an event of the session.
-    let there = house.host().channel(&phone()).start().await;
+    let there = house.host_builder().channel(&phone_channel()).start().await;
     let left = Event::message("phone", "1", "left");
     submit(&there, &left).await;
     there.stop().await.unwrap();
-    hold.open();
+    hold.release();
     one.await.unwrap();
     here.listen(&["phone".into()]).await;
     while house.outcome(&left).await.is_none() {
         tokio::task::yield_now().await;
     }
-    let running = house.store().running().await.unwrap();
+    let running = house.store().open_runs().await.unwrap();
     assert_eq!(running.len(), 1, "the command goes on: {running:?}");
-    ending.open();
+    ending.release();
     let run_id = beside.await.unwrap().run_id.unwrap();
     assert_eq!(house.store().run(&run_id).await.unwrap().unwrap().status, RunStatus::Completed);
     here.stop().await.unwrap();
-    house.assert_tidy().await;
+    house.assert_settled().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn g10_a_run_that_another_process_wants_to_end_is_cancelled() {
-    let gate = Gate::new();
-    let house = House::in_memory();
-    let host = house.host().channel(&phone()).plugin(echoes_at(&gate)).start().await;
+    let gate = ReplyBarrier::new();
+    let house = HostFixture::in_memory();
+    let host = house.host_builder().channel(&phone_channel()).plugin(gated_echo_plugin(&gate)).start().await;
     let (event, other) = (Event::message("phone", "1", "one"), Event::message("phone", "2", "two"));
-    let turn = say(&host, event.clone());
+    let turn = serve_in_background(&host, event.clone());
     gate.reached().await;
     submit(&host, &other).await;
-    while house.store().running().await.unwrap().len() < 2 {
+    while house.store().open_runs().await.unwrap().len() < 2 {
         tokio::task::yield_now().await;
     }
-    let runs = house.store().running().await.unwrap();
+    let runs = house.store().open_runs().await.unwrap();
     let run_id = runs.iter().find(|run| run.event == EventKey::from(&event)).unwrap().run_id.clone();
     let mut wish = Batch::new();
     wish.push(Fact::RequestCancel { run_id: run_id.clone() });
@@ -229,28 +238,28 @@ async fn g10_a_run_that_another_process_wants_to_end_is_cancelled() {
     assert_eq!(turn.await.unwrap().outcome, Some(Outcome::Cancelled));
     assert_eq!(house.store().run(&run_id).await.unwrap().unwrap().status, RunStatus::Cancelled);
     assert_eq!(house.outcome(&other).await, None, "the other goes on");
-    gate.open();
+    gate.release();
     host.stop().await.unwrap();
-    house.assert_tidy().await;
+    house.assert_settled().await;
 }
 
 #[tokio::test]
 async fn g01_events_of_a_conversation_are_accepted_in_the_order_of_the_calls() {
-    const EVENTS: usize = 200;
+    const EVENT_COUNT: usize = 200;
     // The earlier an event, the longer it takes to find its session.
-    let slow = plugin("slow", |hooks| {
-        hooks.on(ResolveSession, |message: Inbound| async move {
+    let slow = boxed_plugin("slow", |hooks| {
+        hooks.on(ResolveSession, |message: InboundEvent| async move {
             let number: usize = message.input.plain_text().parse().unwrap();
-            for _ in number..EVENTS {
+            for _ in number..EVENT_COUNT {
                 tokio::task::yield_now().await;
             }
             Ok(None)
         });
     });
-    let house = House::on_disk();
-    let building = house.host().channel(&phone()).plugin(slow).plugin(echoes_at(&open_gate()));
-    let host = building.set(|settings| settings.session_queue = EVENTS).start().await;
-    let events: Vec<Event> = (0..EVENTS).map(|n| Event::message("phone", "1", n.to_string())).collect();
+    let house = HostFixture::on_disk();
+    let building = house.host_builder().channel(&phone_channel()).plugin(slow).plugin(gated_echo_plugin(&open_gate()));
+    let host = building.configure(|settings| settings.max_queued_events = EVENT_COUNT).start().await;
+    let events: Vec<Event> = (0..EVENT_COUNT).map(|n| Event::message("phone", "1", n.to_string())).collect();
     let mut calls: Vec<_> = events.iter().map(|event| host.submit(event.clone().into())).collect();
     calls.reverse();
     for accepted in futures::future::join_all(calls).await {
@@ -258,80 +267,83 @@ async fn g01_events_of_a_conversation_are_accepted_in_the_order_of_the_calls() {
     }
     let tape = host.tapes().list().await.unwrap().remove(0).name;
     let accepted = async || -> Vec<String> {
-        let entries = host.tapes().read(&tape, &Slice { kinds: vec![Kind::Event], ..Slice::all() }).await.unwrap();
+        let entries =
+            host.tapes().read(&tape, &TapeSlice { kinds: vec![EntryKind::Event], ..TapeSlice::all() }).await.unwrap();
         let accepted = entries.iter().filter(|entry| entry.name() == Some("event.accepted"));
         accepted.map(|entry| entry.payload["data"]["event"]["input"]["text"].as_str().unwrap().to_owned()).collect()
     };
-    let in_order: Vec<String> = (0..EVENTS).map(|n| n.to_string()).collect();
+    let in_order: Vec<String> = (0..EVENT_COUNT).map(|n| n.to_string()).collect();
     assert_eq!(accepted().await, in_order);
     for event in &events {
         let served = host.serve(event.clone()).await.unwrap();
         assert_eq!(served.output, format!("re: {}", event.input.plain_text()));
     }
-    let messages = host.tapes().read(&tape, &Slice { kinds: vec![Kind::Message], ..Slice::all() }).await.unwrap();
+    let messages =
+        host.tapes().read(&tape, &TapeSlice { kinds: vec![EntryKind::Message], ..TapeSlice::all() }).await.unwrap();
     let users = messages.iter().filter(|entry| entry.payload["role"] == "user");
     let said: Vec<String> = users.map(|entry| entry.payload["content"].as_str().unwrap().to_owned()).collect();
     assert_eq!(said, in_order, "and so are their turns");
-    house.assert_tidy().await;
+    house.assert_settled().await;
     host.stop().await.unwrap();
 }
 
 #[tokio::test]
 async fn x01_the_same_event_in_flight_and_after_gets_the_same_outcome_from_either_host() {
-    let gate = Gate::new();
-    let house = House::on_disk();
-    let here = house.host().channel(&phone()).plugin(echoes_at(&gate)).start().await;
-    let there = house.other_host().channel(&phone()).plugin(echoes_at(&open_gate())).start().await;
+    let gate = ReplyBarrier::new();
+    let house = HostFixture::on_disk();
+    let here = house.host_builder().channel(&phone_channel()).plugin(gated_echo_plugin(&gate)).start().await;
+    let there =
+        house.second_host_builder().channel(&phone_channel()).plugin(gated_echo_plugin(&open_gate())).start().await;
     let event = Event::message("phone", "1", "one");
-    let first = say(&here, event.clone());
+    let first = serve_in_background(&here, event.clone());
     gate.reached().await;
-    let again = [say(&here, event.clone()), say(&there, event.clone())];
-    gate.open();
+    let again = [serve_in_background(&here, event.clone()), serve_in_background(&there, event.clone())];
+    gate.release();
     let first = first.await.unwrap();
-    assert_eq!((first.output.as_str(), first.duplicate), ("re: one", false));
+    assert_eq!((first.output.as_str(), first.is_duplicate), ("re: one", false));
     for again in again {
         let again = again.await.unwrap();
-        assert!(again.duplicate);
+        assert!(again.is_duplicate);
         assert_eq!(
             (&again.outcome, &again.run_id, &again.outbounds),
             (&first.outcome, &first.run_id, &first.outbounds)
         );
     }
     let after = there.serve(event).await.unwrap();
-    assert_eq!((after.duplicate, &after.outcome), (true, &first.outcome));
+    assert_eq!((after.is_duplicate, &after.outcome), (true, &first.outcome));
     assert_eq!(house.store().runs(10).await.unwrap().len(), 1);
-    house.assert_tidy().await;
+    house.assert_settled().await;
     here.stop().await.unwrap();
     there.stop().await.unwrap();
 }
 
 #[tokio::test]
 async fn x03_an_event_that_a_dead_process_left_is_ended_by_whoever_sends_it_again() {
-    let gate = Gate::new();
-    let house = House::on_disk();
-    let desk = || Arc::new(Phone::desk("desk"));
-    let here = house.host().channel(&desk()).plugin(echoes_at(&gate)).start().await;
+    let gate = ReplyBarrier::new();
+    let house = HostFixture::on_disk();
+    let desk = || Arc::new(TestChannel::with_waiting_callers("desk"));
+    let here = house.host_builder().channel(&desk()).plugin(gated_echo_plugin(&gate)).start().await;
     let (one, two) = (Event::message("desk", "1", "one"), Event::message("desk", "1", "two"));
     submit(&here, &one).await;
     gate.reached().await;
     submit(&here, &two).await;
     let stopping = tokio::spawn(here.stop());
-    gate.open();
+    gate.release();
     stopping.await.unwrap().unwrap();
     assert_eq!(house.outcome(&two).await, None, "its turn had not begun");
 
     // It does not listen: nothing but the event itself makes it look.
-    let there = house.other_host().channel(&desk()).plugin(echoes_at(&open_gate())).start().await;
+    let there = house.second_host_builder().channel(&desk()).plugin(gated_echo_plugin(&open_gate())).start().await;
     let again = there.serve(two).await.unwrap();
-    assert_eq!((again.duplicate, again.output.as_str()), (true, "re: two"));
-    house.assert_tidy().await;
+    assert_eq!((again.is_duplicate, again.output.as_str()), (true, "re: two"));
+    house.assert_settled().await;
     there.stop().await.unwrap();
 }
 
 #[tokio::test]
 async fn x01_an_event_whose_source_goes_away_in_the_middle_is_accepted_and_ends_or_is_not_accepted() {
-    let house = House::on_disk();
-    let host = house.host().channel(&phone()).plugin(echoes_at(&open_gate())).start().await;
+    let house = HostFixture::on_disk();
+    let host = house.host_builder().channel(&phone_channel()).plugin(gated_echo_plugin(&open_gate())).start().await;
     let mut accepted = 0;
     for waits in [1, 1, 1, 2, 2, 3, 3, 4] {
         let event = Event::message("phone", "1", format!("gone after {waits}"));
@@ -349,13 +361,13 @@ async fn x01_an_event_whose_source_goes_away_in_the_middle_is_accepted_and_ends_
         drop(call);
         // What comes after it in the conversation is not held up.
         assert_eq!(host.serve(Event::message("phone", "1", "next")).await.unwrap().output, "re: next");
-        if house.store().accepted(&EventKey::from(&event)).await.unwrap().is_some() {
+        if house.store().inbox_record(&EventKey::from(&event)).await.unwrap().is_some() {
             accepted += 1;
             let ended = tokio::time::timeout(Duration::from_mins(1), host.serve(event)).await;
             assert!(matches!(ended.expect("it ends").unwrap().outcome, Some(Outcome::Replied { .. })));
         }
     }
     assert!(accepted > 0);
-    house.assert_tidy().await;
+    house.assert_settled().await;
     host.stop().await.unwrap();
 }

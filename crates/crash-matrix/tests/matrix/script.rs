@@ -2,46 +2,46 @@
 //! something.
 
 use capstan::protocol::{ActorRef, Event, EventId};
-use capstan_crash_matrix::channel::Line;
-use capstan_crash_matrix::hooks::{ADMISSION, HUSH, WAITS_AT};
-use capstan_crash_matrix::keeper::KEEPER;
+use capstan_crash_matrix::channel::PlatformChannel;
+use capstan_crash_matrix::crash_plugin::{ADMISSION_KEY, SILENT_MARKER, WAITS_AT_KEY};
+use capstan_crash_matrix::state_runner::STATE_RUNNER_KEY;
 use serde_json::json;
 
-use crate::model::FAIL;
+use crate::scripted_model::FAIL_MARKER;
 
 /// Something that is said to the host.
 #[derive(Clone)]
-pub struct Said {
+pub struct ScriptedMessage {
     pub id: String,
     channel: &'static str,
     chat: &'static str,
     pub text: String,
-    mode: Option<&'static str>,
+    admission_mode: Option<&'static str>,
     /// The gate its turn waits at.
-    waits_at: Option<&'static str>,
+    turn_gate: Option<&'static str>,
     /// A runner without a model serves it, which keeps things in the host.
-    pub for_keeper: bool,
-    pub when: When,
+    pub for_state_runner: bool,
+    pub when: StartCondition,
     /// The outcomes it may have, when nothing of it was given up.
-    pub ends: &'static [&'static str],
+    pub allowed_outcomes: &'static [&'static str],
 }
 
 /// A gate that a tool waits at.
 #[derive(Clone)]
-pub struct Gate {
+pub struct ScriptedGate {
     pub key: &'static str,
     /// When it opens for a host that was never killed.
-    pub when: When,
+    pub when: StartCondition,
     /// When it opens for one that was started again.
-    pub after_death: When,
+    pub after_death: StartCondition,
 }
 
 /// When something happens.
 #[derive(Clone)]
-pub enum When {
-    AtOnce,
+pub enum StartCondition {
+    Immediately,
     /// A tool waits at this gate, or the event that asked for it has ended without.
-    Waits(&'static str, &'static str),
+    ToolWaiting(&'static str, &'static str),
     /// The host has said that it has this event.
     Acknowledged(&'static str),
     /// These events have ended, and everything that was to be sent was.
@@ -50,67 +50,67 @@ pub enum When {
 
 /// A kind of turn.
 #[derive(Clone)]
-pub struct Kind {
+pub struct TurnKind {
     pub title: &'static str,
     /// A plugin answers in place of the agent.
-    pub stands_in: bool,
-    pub said: Vec<Said>,
-    gates: Vec<Gate>,
+    pub replaces_agent: bool,
+    pub messages: Vec<ScriptedMessage>,
+    gates: Vec<ScriptedGate>,
 }
 
 /// Everything that happens to a host.
-pub struct Script {
+pub struct TrialScript {
     pub title: String,
-    pub stands_in: bool,
+    pub replaces_agent: bool,
     /// The entries of tapes are kept as files.
-    pub keeps_files: bool,
-    pub said: Vec<Said>,
-    pub gates: Vec<Gate>,
+    pub uses_file_tapes: bool,
+    pub messages: Vec<ScriptedMessage>,
+    pub gates: Vec<ScriptedGate>,
 }
 
-const REPLIED: &[&str] = &["replied"];
+const REPLIED_OUTCOMES: &[&str] = &["replied"];
 /// The session that is in the middle of something.
-const BYSTANDER: &str = "bystander";
+const BYSTANDER_SESSION: &str = "bystander";
 
-impl Said {
+impl ScriptedMessage {
     fn new(id: &str, chat: &'static str, text: &str, ends: &'static [&'static str]) -> Self {
         let (id, text) = (id.to_owned(), text.to_owned());
         Self {
             id,
-            channel: Line::WIRE,
+            channel: PlatformChannel::CHAT_CHANNEL,
             chat,
             text,
-            mode: None,
-            waits_at: None,
-            for_keeper: false,
-            when: When::AtOnce,
-            ends,
+            admission_mode: None,
+            turn_gate: None,
+            for_state_runner: false,
+            when: StartCondition::Immediately,
+            allowed_outcomes: ends,
         }
     }
 
-    fn when(self, when: When) -> Self {
+    fn when(self, when: StartCondition) -> Self {
         Self { when, ..self }
     }
 
-    fn admitted(self, mode: &'static str) -> Self {
-        Self { mode: Some(mode), ..self }
+    fn with_admission(self, mode: &'static str) -> Self {
+        Self { admission_mode: Some(mode), ..self }
     }
 
     /// Its turn begins when the one before it is over and done with, so that the order of commits is always the same.
-    fn waiting_at(self, gate: &'static str) -> Self {
-        Self { waits_at: Some(gate), ..self }
+    fn with_turn_gate(self, gate: &'static str) -> Self {
+        Self { turn_gate: Some(gate), ..self }
     }
 
-    fn by_caller(self) -> Self {
-        Self { channel: Line::DESK, ..self }
+    fn from_caller(self) -> Self {
+        Self { channel: PlatformChannel::CALLER_CHANNEL, ..self }
     }
 
-    fn for_keeper(self) -> Self {
-        Self { for_keeper: true, ..self }
+    fn for_state_runner(self) -> Self {
+        Self { for_state_runner: true, ..self }
     }
 
-    pub fn is_by_caller(&self) -> bool {
-        self.channel == Line::DESK
+    pub fn is_from_caller(&self) -> bool {
+        self.channel == PlatformChannel::CALLER_CHANNEL
     }
 
     /// What it asks for that must not be done twice, as it is put on record.
@@ -124,9 +124,9 @@ impl Said {
     }
 
     /// What it asks the keeper for, by task and key.
-    pub fn kept(&self) -> Vec<(&str, &str)> {
+    pub fn state_tasks(&self) -> Vec<(&str, &str)> {
         let tasks = self.text.split('[').filter_map(|text| text.split_once(']')?.0.split_once(' '));
-        tasks.filter(|_| self.for_keeper).collect()
+        tasks.filter(|_| self.for_state_runner).collect()
     }
 
     pub fn is_command(&self) -> bool {
@@ -137,115 +137,145 @@ impl Said {
         let mut event = Event::message(self.channel, self.chat, self.text.clone());
         event.event_id = EventId::new(self.id.as_str());
         event.actor = Some(ActorRef { id: "tester".to_owned(), name: None });
-        if let Some(mode) = self.mode {
-            event.metadata.insert(ADMISSION.to_owned(), json!(mode));
+        if let Some(mode) = self.admission_mode {
+            event.metadata.insert(ADMISSION_KEY.to_owned(), json!(mode));
         }
-        if let Some(gate) = self.waits_at {
-            event.metadata.insert(WAITS_AT.to_owned(), json!(gate));
+        if let Some(gate) = self.turn_gate {
+            event.metadata.insert(WAITS_AT_KEY.to_owned(), json!(gate));
         }
-        if self.for_keeper {
-            event.metadata.insert(KEEPER.to_owned(), json!(true));
+        if self.for_state_runner {
+            event.metadata.insert(STATE_RUNNER_KEY.to_owned(), json!(true));
         }
         event
     }
 }
 
-impl Kind {
-    fn new(title: &'static str, said: Vec<Said>) -> Self {
-        Self { title, stands_in: false, said, gates: Vec::new() }
+impl TurnKind {
+    fn new(title: &'static str, said: Vec<ScriptedMessage>) -> Self {
+        Self { title, replaces_agent: false, messages: said, gates: Vec::new() }
     }
 
-    fn gate(mut self, key: &'static str, when: When) -> Self {
-        self.gates.push(Gate { key, after_death: when.clone(), when });
+    fn with_gate(mut self, key: &'static str, when: StartCondition) -> Self {
+        self.gates.push(ScriptedGate { key, after_death: when.clone(), when });
         self
     }
 
     pub fn ids(&self) -> Vec<String> {
-        self.said.iter().map(|said| said.id.clone()).collect()
+        self.messages.iter().map(|said| said.id.clone()).collect()
     }
 
     /// What is said last in its session: it goes on.
-    fn follow_up(&self) -> Said {
-        let last = self.said.last().expect("something is said");
-        let follow_up = Said { id: format!("{}-after", last.id), ..last.clone() };
+    fn follow_up(&self) -> ScriptedMessage {
+        let last = self.messages.last().expect("something is said");
+        let follow_up = ScriptedMessage { id: format!("{}-after", last.id), ..last.clone() };
         let text = format!("after {}", last.id);
-        Said { text, mode: None, waits_at: None, ends: REPLIED, ..follow_up }.when(When::Ended(self.ids()))
+        ScriptedMessage { text, admission_mode: None, turn_gate: None, allowed_outcomes: REPLIED_OUTCOMES, ..follow_up }
+            .when(StartCondition::Ended(self.ids()))
     }
 }
 
-impl Script {
+impl TrialScript {
     /// A script of these kinds of turns at once, beside the session that is in the middle of something. When all have
     /// ended, each session is asked once more.
-    pub fn of(kinds: &[Kind]) -> Self {
-        let follow_ups: Vec<Said> = kinds.iter().map(Kind::follow_up).collect();
+    pub fn from_kinds(kinds: &[TurnKind]) -> Self {
+        let follow_ups: Vec<ScriptedMessage> = kinds.iter().map(TurnKind::follow_up).collect();
         let ends: Vec<String> = follow_ups.iter().map(|said| said.id.clone()).collect();
-        let ends = When::Ended(ends);
+        let ends = StartCondition::Ended(ends);
         let mut script = Self {
             title: kinds.iter().map(|kind| kind.title).collect::<Vec<_>>().join(" + "),
-            stands_in: kinds.iter().any(|kind| kind.stands_in),
-            keeps_files: false,
-            said: vec![Said::new(BYSTANDER, BYSTANDER, "mind [watch bystanding]", REPLIED)],
-            gates: vec![Gate { key: "bystanding", when: ends.clone(), after_death: ends }],
+            replaces_agent: kinds.iter().any(|kind| kind.replaces_agent),
+            uses_file_tapes: false,
+            messages: vec![ScriptedMessage::new(
+                BYSTANDER_SESSION,
+                BYSTANDER_SESSION,
+                "mind [watch bystanding]",
+                REPLIED_OUTCOMES,
+            )],
+            gates: vec![ScriptedGate { key: "bystanding", when: ends.clone(), after_death: ends }],
         };
         for kind in kinds {
-            let begins = |mut said: Said| {
-                if matches!(said.when, When::AtOnce) {
-                    said.when = When::Waits("bystanding", BYSTANDER);
+            let begins = |mut said: ScriptedMessage| {
+                if matches!(said.when, StartCondition::Immediately) {
+                    said.when = StartCondition::ToolWaiting("bystanding", BYSTANDER_SESSION);
                 }
                 said
             };
-            script.said.extend(kind.said.iter().cloned().map(begins));
+            script.messages.extend(kind.messages.iter().cloned().map(begins));
             script.gates.extend(kind.gates.iter().cloned());
         }
-        script.said.extend(follow_ups);
+        script.messages.extend(follow_ups);
         script
     }
 }
 
-fn ended(id: &str) -> When {
-    When::Ended(vec![id.to_owned()])
+fn when_ended(id: &str) -> StartCondition {
+    StartCondition::Ended(vec![id.to_owned()])
 }
 
 /// Every kind of turn.
-pub fn kinds() -> Vec<Kind> {
+pub fn turn_kinds() -> Vec<TurnKind> {
     let mut kinds = vec![
-        Kind::new("A message that is answered", vec![Said::new("plain", "plain", "good morning", REPLIED)]),
-        Kind::new("A tool call", vec![Said::new("call", "call", "make [effect calling]", REPLIED)]),
-        Kind::new(
+        TurnKind::new(
+            "A message that is answered",
+            vec![ScriptedMessage::new("plain", "plain", "good morning", REPLIED_OUTCOMES)],
+        ),
+        TurnKind::new(
+            "A tool call",
+            vec![ScriptedMessage::new("call", "call", "make [effect calling]", REPLIED_OUTCOMES)],
+        ),
+        TurnKind::new(
             "Two tool calls in one step, the second only looks",
-            vec![Said::new("calls", "calls", "make [effect first] [look second]", REPLIED)],
+            vec![ScriptedMessage::new("calls", "calls", "make [effect first] [look second]", REPLIED_OUTCOMES)],
         ),
-        Kind::new(
+        TurnKind::new(
             "A tool call and a handoff in one step",
-            vec![Said::new("handoff", "handoff", "make [effect before] [handoff anchored]", REPLIED)],
+            vec![ScriptedMessage::new(
+                "handoff",
+                "handoff",
+                "make [effect before] [handoff anchored]",
+                REPLIED_OUTCOMES,
+            )],
         ),
-        Kind::new("A command", vec![Said::new("command", "command", ",effect key=commanded", REPLIED)]),
-        Kind::new("A command that only looks", vec![Said::new("looks", "looks", ",look key=looked", REPLIED)]),
-        Kind::new(
+        TurnKind::new(
+            "A command",
+            vec![ScriptedMessage::new("command", "command", ",effect key=commanded", REPLIED_OUTCOMES)],
+        ),
+        TurnKind::new(
+            "A command that only looks",
+            vec![ScriptedMessage::new("looks", "looks", ",look key=looked", REPLIED_OUTCOMES)],
+        ),
+        TurnKind::new(
             "A message that is not to be answered",
-            vec![Said::new("hush", "hush", &format!("no answer, please {HUSH}"), &["silent"])],
+            vec![ScriptedMessage::new("hush", "hush", &format!("no answer, please {SILENT_MARKER}"), &["silent"])],
         ),
-        Kind::new(
+        TurnKind::new(
             "A turn that fails",
-            vec![Said::new("fails", "fails", &format!("say something {FAIL}"), &["failed"])],
+            vec![ScriptedMessage::new("fails", "fails", &format!("say something {FAIL_MARKER}"), &["failed"])],
         ),
     ];
-    kinds.extend(meanwhile());
+    kinds.extend(concurrent_kinds());
     kinds.extend([
-        Kind::new("A caller that waits", vec![Said::new("caller", "caller", "quick question", REPLIED).by_caller()]),
-        Kind::new(
+        TurnKind::new(
+            "A caller that waits",
+            vec![ScriptedMessage::new("caller", "caller", "quick question", REPLIED_OUTCOMES).from_caller()],
+        ),
+        TurnKind::new(
             "A caller that waits for a tool call",
-            vec![Said::new("caller-call", "caller-call", "do [effect asked]", REPLIED).by_caller()],
+            vec![
+                ScriptedMessage::new("caller-call", "caller-call", "do [effect asked]", REPLIED_OUTCOMES).from_caller(),
+            ],
         ),
     ]);
-    kinds.extend(keepers());
-    kinds.extend(stand_ins());
+    kinds.extend(state_runner_kinds());
+    kinds.extend(stand_in_kinds());
     kinds
 }
 
 /// A runner that keeps things in the host.
-fn keepers() -> Vec<Kind> {
-    let keeper = |title, id: &'static str, text| Kind::new(title, vec![Said::new(id, id, text, REPLIED).for_keeper()]);
+fn state_runner_kinds() -> Vec<TurnKind> {
+    let keeper = |title, id: &'static str, text| {
+        TurnKind::new(title, vec![ScriptedMessage::new(id, id, text, REPLIED_OUTCOMES).for_state_runner()])
+    };
     vec![
         keeper("A runner that updates its state", "counts", "add [count counted]"),
         keeper("A runner that sets state before it answers", "sets", "keep [set early] [count late]"),
@@ -255,82 +285,92 @@ fn keepers() -> Vec<Kind> {
 }
 
 /// Messages that come while a turn is going on.
-fn meanwhile() -> Vec<Kind> {
-    let mut interrupt = Kind::new(
+fn concurrent_kinds() -> Vec<TurnKind> {
+    let mut interrupt = TurnKind::new(
         "A message that interrupts",
         vec![
-            Said::new("stopped", "interrupt", "wait [watch stoppable]", &["cancelled", "replied"]),
-            Said::new("stopping", "interrupt", "rather this", REPLIED)
-                .admitted("interrupt")
-                .waiting_at("is-stopped")
-                .when(When::Waits("stoppable", "stopped")),
+            ScriptedMessage::new("stopped", "interrupt", "wait [watch stoppable]", &["cancelled", "replied"]),
+            ScriptedMessage::new("stopping", "interrupt", "rather this", REPLIED_OUTCOMES)
+                .with_admission("interrupt")
+                .with_turn_gate("is-stopped")
+                .when(StartCondition::ToolWaiting("stoppable", "stopped")),
         ],
     )
-    .gate("is-stopped", ended("stopped"));
+    .with_gate("is-stopped", when_ended("stopped"));
     // What was to be stopped is not stopped by a message that had its turn in another process.
-    let stopped = Gate { key: "stoppable", when: ended("stopped"), after_death: When::Acknowledged("stopping") };
+    let stopped = ScriptedGate {
+        key: "stoppable",
+        when: when_ended("stopped"),
+        after_death: StartCondition::Acknowledged("stopping"),
+    };
     interrupt.gates.push(stopped);
-    let mut beside = Kind::new(
+    let mut beside = TurnKind::new(
         "A command beside a turn, and a message that is let go",
         vec![
-            Said::new("busy", "busy", "wait [watch being-busy]", REPLIED),
-            Said::new("beside", "busy", ",look key=aside", REPLIED).when(When::Waits("being-busy", "busy")),
-            Said::new("dropped", "busy", "never mind", &["dropped", "replied"]).admitted("drop").when(ended("beside")),
+            ScriptedMessage::new("busy", "busy", "wait [watch being-busy]", REPLIED_OUTCOMES),
+            ScriptedMessage::new("beside", "busy", ",look key=aside", REPLIED_OUTCOMES)
+                .when(StartCondition::ToolWaiting("being-busy", "busy")),
+            ScriptedMessage::new("dropped", "busy", "never mind", &["dropped", "replied"])
+                .with_admission("drop")
+                .when(when_ended("beside")),
         ],
     );
     // Nothing runs beside a turn that another process had begun.
-    let busy = ("being-busy", When::Acknowledged("dropped"), When::Acknowledged("beside"));
-    beside.gates.push(Gate { key: busy.0, when: busy.1, after_death: busy.2 });
+    let busy = ("being-busy", StartCondition::Acknowledged("dropped"), StartCondition::Acknowledged("beside"));
+    beside.gates.push(ScriptedGate { key: busy.0, when: busy.1, after_death: busy.2 });
     vec![
-        Kind::new(
+        TurnKind::new(
             "A message taken into the run",
             vec![
-                Said::new("steered", "steer", "wait [watch steering]", REPLIED),
-                Said::new("steering", "steer", "and this too", &["folded", "replied"])
-                    .admitted("steer")
-                    .when(When::Waits("steering", "steered")),
+                ScriptedMessage::new("steered", "steer", "wait [watch steering]", REPLIED_OUTCOMES),
+                ScriptedMessage::new("steering", "steer", "and this too", &["folded", "replied"])
+                    .with_admission("steer")
+                    .when(StartCondition::ToolWaiting("steering", "steered")),
             ],
         )
-        .gate("steering", When::Acknowledged("steering")),
-        Kind::new(
+        .with_gate("steering", StartCondition::Acknowledged("steering")),
+        TurnKind::new(
             "Messages collected into one turn",
             vec![
-                Said::new("collect-0", "collect", "wait [watch collecting]", REPLIED),
-                Said::new("collect-1", "collect", "part one", &["folded", "replied"])
-                    .admitted("collect")
-                    .when(When::Waits("collecting", "collect-0")),
-                Said::new("collect-2", "collect", "part two", REPLIED)
-                    .admitted("collect")
-                    .waiting_at("is-collected")
-                    .when(When::Acknowledged("collect-1")),
+                ScriptedMessage::new("collect-0", "collect", "wait [watch collecting]", REPLIED_OUTCOMES),
+                ScriptedMessage::new("collect-1", "collect", "part one", &["folded", "replied"])
+                    .with_admission("collect")
+                    .when(StartCondition::ToolWaiting("collecting", "collect-0")),
+                ScriptedMessage::new("collect-2", "collect", "part two", REPLIED_OUTCOMES)
+                    .with_admission("collect")
+                    .with_turn_gate("is-collected")
+                    .when(StartCondition::Acknowledged("collect-1")),
             ],
         )
-        .gate("is-collected", ended("collect-0"))
-        .gate("collecting", When::Acknowledged("collect-2")),
+        .with_gate("is-collected", when_ended("collect-0"))
+        .with_gate("collecting", StartCondition::Acknowledged("collect-2")),
         beside,
         interrupt,
     ]
 }
 
 /// A plugin answers in place of the agent, with effects that the host does not see.
-fn stand_ins() -> Vec<Kind> {
+fn stand_in_kinds() -> Vec<TurnKind> {
     let kinds = vec![
-        Kind::new("A plugin's own runner", vec![Said::new("own", "own", "do [own owned]", REPLIED)]),
-        Kind::new(
+        TurnKind::new(
+            "A plugin's own runner",
+            vec![ScriptedMessage::new("own", "own", "do [own owned]", REPLIED_OUTCOMES)],
+        ),
+        TurnKind::new(
             "A plugin's own runner, for messages collected into one turn",
             vec![
-                Said::new("own-0", "owns", "wait [own-watch owning]", REPLIED),
-                Said::new("own-1", "owns", "do [own one]", &["folded", "replied"])
-                    .admitted("collect")
-                    .when(When::Waits("owning", "own-0")),
-                Said::new("own-2", "owns", "do [own two]", REPLIED)
-                    .admitted("collect")
-                    .waiting_at("is-owned")
-                    .when(When::Acknowledged("own-1")),
+                ScriptedMessage::new("own-0", "owns", "wait [own-watch owning]", REPLIED_OUTCOMES),
+                ScriptedMessage::new("own-1", "owns", "do [own one]", &["folded", "replied"])
+                    .with_admission("collect")
+                    .when(StartCondition::ToolWaiting("owning", "own-0")),
+                ScriptedMessage::new("own-2", "owns", "do [own two]", REPLIED_OUTCOMES)
+                    .with_admission("collect")
+                    .with_turn_gate("is-owned")
+                    .when(StartCondition::Acknowledged("own-1")),
             ],
         )
-        .gate("is-owned", ended("own-0"))
-        .gate("owning", When::Acknowledged("own-2")),
+        .with_gate("is-owned", when_ended("own-0"))
+        .with_gate("owning", StartCondition::Acknowledged("own-2")),
     ];
-    kinds.into_iter().map(|kind| Kind { stands_in: true, ..kind }).collect()
+    kinds.into_iter().map(|kind| TurnKind { replaces_agent: true, ..kind }).collect()
 }

@@ -5,38 +5,38 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use capstan::protocol::{BlobHash, Event, EventKey, ModelOptions, ModelRequest, TapeName};
-use capstan::store::{JsonlTapes, SqliteStore};
+use capstan::store::{JsonlTapeStore, SqliteStore};
 use capstan::tape::{
-    AcceptedRecord, DefaultView, Entry, InFlight, OutboxRecord, OutboxStatus, RunRecord, Slice, Store, StoreError,
-    Tapes, View as _, Window, blob_hash, conversation,
+    ContextWindow, DefaultView, Entry, InFlightEvent, InboxRecord, OutboxRecord, OutboxStatus, RunRecord, Store,
+    StoreError, TapeRepository, TapeSlice, View as _, blob_hash, conversation,
 };
 use capstan_models::wire;
 use capstan_testing::grammar;
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
-use crate::platform::Record;
-use crate::script::Said;
+use crate::platform::PlatformRecord;
+use crate::script::ScriptedMessage;
 
 /// The store of a host, read from outside.
-pub struct Outside {
+pub struct StoreReader {
     runtime: Runtime,
     store: Arc<SqliteStore>,
     /// Where entries are kept as files, if they are.
-    files: Option<PathBuf>,
+    tapes_dir: Option<PathBuf>,
 }
 
 /// What the store and the platform say at one moment, by the ids of events.
-pub struct Snapshot {
+pub struct TrialSnapshot {
     pub tapes: BTreeMap<TapeName, Vec<Entry>>,
-    pub in_flight: Vec<InFlight>,
+    pub in_flight: Vec<InFlightEvent>,
     pub runs: Vec<RunRecord>,
     pub running: Vec<RunRecord>,
-    pub events: BTreeMap<String, AcceptedRecord>,
-    pub rows: BTreeMap<String, Vec<OutboxRecord>>,
+    pub events: BTreeMap<String, InboxRecord>,
+    pub outbox_rows: BTreeMap<String, Vec<OutboxRecord>>,
     pub settled: Vec<EventKey>,
     /// What is kept for runners: state and storage, by space and key.
-    pub kept: BTreeMap<(String, String), Value>,
+    pub stored_values: BTreeMap<(String, String), Value>,
     /// What `verify` found, and where a view is not what a strict provider takes.
     pub damage: Vec<String>,
     /// What had been offered to the host.
@@ -49,25 +49,25 @@ pub struct Snapshot {
     pub answered: BTreeSet<String>,
 }
 
-pub fn key(said: &Said) -> EventKey {
+pub fn event_key(said: &ScriptedMessage) -> EventKey {
     EventKey::from(&said.event())
 }
 
-impl Outside {
+impl StoreReader {
     pub fn open(home: &Path, keeps_files: bool) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let store = SqliteStore::open(home.join("capstan.db")).expect("the store of the host");
-        Self { runtime, store: Arc::new(store), files: keeps_files.then(|| home.join("tapes")) }
+        Self { runtime, store: Arc::new(store), tapes_dir: keeps_files.then(|| home.join("tapes")) }
     }
 
     /// Whether an event has ended and nothing of it waits to be sent.
-    pub fn has_ended(&self, said: &Said) -> bool {
-        let key = key(said);
+    pub fn has_ended(&self, said: &ScriptedMessage) -> bool {
+        let key = event_key(said);
         let read = async {
-            let record = self.store.accepted(&key).await?;
+            let record = self.store.inbox_record(&key).await?;
             let is_settled = record.is_some_and(|record| record.outcome.is_some());
             let waits = |row: &OutboxRecord| matches!(row.status, OutboxStatus::Waiting { .. });
-            Ok::<bool, StoreError>(is_settled && !self.store.outbox(&key).await?.iter().any(waits))
+            Ok::<bool, StoreError>(is_settled && !self.store.outbox_records(&key).await?.iter().any(waits))
         };
         self.runtime.block_on(read).expect("the store can be read")
     }
@@ -76,8 +76,9 @@ impl Outside {
     pub fn is_drained(&self) -> bool {
         let store = &self.store;
         let read = async {
-            let nothing_flies = store.in_flight(None).await?.is_empty() && store.waiting().await?.is_empty();
-            Ok::<bool, StoreError>(nothing_flies && store.running().await?.is_empty())
+            let nothing_flies =
+                store.in_flight_events(None).await?.is_empty() && store.pending_outbound().await?.is_empty();
+            Ok::<bool, StoreError>(nothing_flies && store.open_runs().await?.is_empty())
         };
         self.runtime.block_on(read).expect("the store can be read")
     }
@@ -87,48 +88,55 @@ impl Outside {
         self.runtime.block_on(read(&self.store)).expect("the store can be read")
     }
 
-    pub fn snapshot(&self, said: &[Said], platform: &Record) -> Snapshot {
-        let read = self.runtime.block_on(self.read(said, platform));
+    pub fn snapshot(&self, said: &[ScriptedMessage], platform: &PlatformRecord) -> TrialSnapshot {
+        let read = self.runtime.block_on(self.read_snapshot(said, platform));
         read.expect("the store can be read")
     }
 
-    async fn read(&self, said: &[Said], platform: &Record) -> Result<Snapshot, StoreError> {
+    async fn read_snapshot(
+        &self,
+        said: &[ScriptedMessage],
+        platform: &PlatformRecord,
+    ) -> Result<TrialSnapshot, StoreError> {
         let store = &self.store;
-        let library = match &self.files {
-            None => Tapes::new(Arc::clone(store) as Arc<dyn Store>),
-            Some(folder) => Tapes::kept_by(Arc::clone(store) as Arc<dyn Store>, Arc::new(JsonlTapes::open(folder)?)),
+        let library = match &self.tapes_dir {
+            None => TapeRepository::new(Arc::clone(store) as Arc<dyn Store>),
+            Some(folder) => TapeRepository::with_external_store(
+                Arc::clone(store) as Arc<dyn Store>,
+                Arc::new(JsonlTapeStore::open(folder)?),
+            ),
         };
         let mut tapes = BTreeMap::new();
         let mut damage: Vec<String> = library.verify().await?.into_iter().map(|problem| problem.message).collect();
         for tape in library.list().await? {
-            damage.extend(wrong_with_view(&library.window(&tape.name).await?));
-            let entries = library.read(&tape.name, &Slice::all()).await?;
+            damage.extend(check_view(&library.window(&tape.name).await?));
+            let entries = library.read(&tape.name, &TapeSlice::all()).await?;
             tapes.insert(tape.name, entries);
         }
         let (mut events, mut rows) = (BTreeMap::new(), BTreeMap::new());
         for said in said {
-            if let Some(record) = store.accepted(&key(said)).await? {
+            if let Some(record) = store.inbox_record(&event_key(said)).await? {
                 events.insert(said.id.clone(), record);
             }
-            rows.insert(said.id.clone(), store.outbox(&key(said)).await?);
+            rows.insert(said.id.clone(), store.outbox_records(&event_key(said)).await?);
         }
         let mut kept = BTreeMap::new();
-        for space in store.spaces("st").await? {
-            for value in store.kept_in(&space.space, None, usize::MAX).await? {
+        for space in store.namespaces("st").await? {
+            for value in store.key_values(&space.space, None, usize::MAX).await? {
                 kept.insert((value.space, value.key), value.value);
             }
         }
-        damage.extend(self.wrong_with_contents(&kept, &tapes).await?);
+        damage.extend(self.check_contents(&kept, &tapes).await?);
         let id = |event: &Event| event.event_id.to_string();
-        Ok(Snapshot {
+        Ok(TrialSnapshot {
             tapes,
-            in_flight: store.in_flight(None).await?,
+            in_flight: store.in_flight_events(None).await?,
             runs: store.runs(usize::from(u16::MAX)).await?,
-            running: store.running().await?,
+            running: store.open_runs().await?,
             events,
-            rows,
-            kept,
-            settled: store.settled().await?.into_iter().map(|settled| settled.key).collect(),
+            outbox_rows: rows,
+            stored_values: kept,
+            settled: store.settled_events().await?.into_iter().map(|settled| settled.key).collect(),
             damage,
             offered: platform.offered.iter().map(|offered| id(&offered.event)).collect(),
             acknowledged: {
@@ -141,9 +149,9 @@ impl Outside {
     }
 }
 
-impl Outside {
+impl StoreReader {
     /// Contents that something refers to, and that are not there or are not what they were.
-    async fn wrong_with_contents(
+    async fn check_contents(
         &self,
         kept: &BTreeMap<(String, String), Value>,
         tapes: &BTreeMap<TapeName, Vec<Entry>>,
@@ -166,15 +174,15 @@ impl Outside {
     }
 }
 
-impl Snapshot {
+impl TrialSnapshot {
     /// The row of an event in flight.
-    pub fn flying(&self, id: &str) -> Option<&InFlight> {
+    pub fn in_flight_event(&self, id: &str) -> Option<&InFlightEvent> {
         self.in_flight.iter().find(|event| event.key.event_id.as_str() == id)
     }
 
     /// The run that an event was in, if one was going on.
-    pub fn run_of(&self, id: &str) -> Option<&RunRecord> {
-        let taken_by = self.flying(id).and_then(|event| event.taken_in.as_ref()).map(|taken| &taken.run_id);
+    pub fn run_serving(&self, id: &str) -> Option<&RunRecord> {
+        let taken_by = self.in_flight_event(id).and_then(|event| event.ingestion.as_ref()).map(|taken| &taken.run_id);
         let serves = |run: &&RunRecord| {
             let mut events = std::iter::once(&run.event).chain(&run.others);
             Some(&run.run_id) == taken_by || events.any(|key| key.event_id.as_str() == id)
@@ -189,8 +197,8 @@ impl Snapshot {
 }
 
 /// What a strict provider would say about what a model gets to read.
-fn wrong_with_view(window: &Window) -> Vec<String> {
-    let messages = conversation::request(DefaultView.messages(window));
+fn check_view(window: &ContextWindow) -> Vec<String> {
+    let messages = conversation::normalize_request(DefaultView.messages(window));
     let request = ModelRequest {
         model: "openai:strict".parse().expect("a model"),
         system: String::new(),

@@ -7,158 +7,171 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use capstan::tape::OutboxStatus;
-use capstan_crash_matrix::place::Place;
+use capstan_crash_matrix::trial_dir::TrialDir;
 use tempfile::TempDir;
 
-use crate::platform::{Platform, Record};
-use crate::script::{Said, Script, When};
-use crate::snapshot::{Outside, Snapshot};
+use crate::platform::{FakePlatform, PlatformRecord};
+use crate::script::{ScriptedMessage, StartCondition, TrialScript};
+use crate::snapshot::{StoreReader, TrialSnapshot};
 
 /// No assertion: it only ends a trial that would hang.
-pub const TOO_LONG: Duration = Duration::from_secs(30);
+pub const TRIAL_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often the outside looks at the host.
-pub const POLL: Duration = Duration::from_millis(3);
+pub const TRIAL_POLL_INTERVAL: Duration = Duration::from_millis(3);
 
 /// How a process of the host dies.
 #[derive(Debug, Clone)]
-pub enum Kill {
+pub enum KillPoint {
     /// At this commit.
-    At(String),
+    AtCommit(String),
     /// So long after it was started.
-    After(Duration),
+    AfterDelay(Duration),
 }
 
 /// What came of a trial.
-pub struct Report {
+pub struct TrialReport {
     /// What the store said each time the host had died.
-    pub deaths: Vec<Snapshot>,
-    pub end: Snapshot,
-    pub platform: Record,
+    pub deaths: Vec<TrialSnapshot>,
+    pub end: TrialSnapshot,
+    pub platform: PlatformRecord,
     /// Every execution of a tool, as `TOOL KEY`.
     pub executions: Vec<String>,
     /// The commits of each process.
     pub commits: Vec<Vec<String>>,
     /// Which commits of the first process were made for what the trial is about.
-    pub window: (usize, usize),
+    pub commit_range: (usize, usize),
 }
 
 /// A trial that is going on.
-pub struct Trial<'a> {
-    script: &'a Script,
-    kills: &'a [Kill],
+pub struct CrashTrial<'a> {
+    script: &'a TrialScript,
+    kills: &'a [KillPoint],
     model: &'a str,
-    platform: Platform,
-    outside: Outside,
+    platform: FakePlatform,
+    store_reader: StoreReader,
     /// Dropped after what is in it.
     folder: TempDir,
     /// What has happened, by id: said, ended, and gates opened by their key.
     offered: BTreeSet<&'a str>,
     ended: BTreeSet<&'a str>,
-    opened: BTreeSet<&'a str>,
-    window: (usize, usize),
+    opened_gates: BTreeSet<&'a str>,
+    commit_range: (usize, usize),
 }
 
-impl<'a> Trial<'a> {
+impl<'a> CrashTrial<'a> {
     /// A host with a home of its own. Its model is at this address.
-    pub fn new(script: &'a Script, kills: &'a [Kill], model: &'a str) -> Self {
-        let folder = folder();
-        let platform = Platform::start(&Place::new(folder.path(), 0).socket());
-        let outside = Outside::open(&folder.path().join("home"), script.keeps_files);
+    pub fn new(script: &'a TrialScript, kills: &'a [KillPoint], model: &'a str) -> Self {
+        let folder = trial_folder();
+        let platform = FakePlatform::start(&TrialDir::new(folder.path(), 0).socket_path());
+        let outside = StoreReader::open(&folder.path().join("home"), script.uses_file_tapes);
         let (offered, ended, opened) = Default::default();
-        Self { script, kills, model, platform, outside, folder, offered, ended, opened, window: (0, 0) }
+        Self {
+            script,
+            kills,
+            model,
+            platform,
+            store_reader: outside,
+            folder,
+            offered,
+            ended,
+            opened_gates: opened,
+            commit_range: (0, 0),
+        }
     }
 
     /// Lets it happen.
-    pub fn run(mut self) -> Result<Report, String> {
+    pub fn run(mut self) -> Result<TrialReport, String> {
         let begun = Instant::now();
         let mut deaths = Vec::new();
-        let (mut process, mut started) = (self.start(1), Instant::now());
+        let (mut process, mut started) = (self.spawn_host(1), Instant::now());
         loop {
             if process.try_wait().expect("a child").is_some() {
                 if deaths.len() == self.kills.len() {
-                    return Err(self.failed("the host died by itself", deaths.len() + 1));
+                    return Err(self.failure_report("the host died by itself", deaths.len() + 1));
                 }
-                deaths.push(self.at_death());
-                (process, started) = (self.start(deaths.len() + 1), Instant::now());
+                deaths.push(self.take_snapshot());
+                (process, started) = (self.spawn_host(deaths.len() + 1), Instant::now());
             }
-            if matches!(self.kills.get(deaths.len()), Some(Kill::After(time)) if started.elapsed() >= *time) {
+            if matches!(self.kills.get(deaths.len()), Some(KillPoint::AfterDelay(time)) if started.elapsed() >= *time) {
                 process.kill().expect("a child can be killed");
                 process.wait().expect("a child");
                 continue;
             }
-            self.go_on(deaths.len());
-            if self.is_over() {
+            self.advance(deaths.len());
+            if self.is_finished() {
                 break;
             }
-            if begun.elapsed() > TOO_LONG {
+            if begun.elapsed() > TRIAL_TIMEOUT {
                 process.kill().expect("a child can be killed");
                 process.wait().expect("a child");
-                return Err(self.failed(&self.left(), deaths.len() + 1));
+                return Err(self.failure_report(&self.describe_pending(), deaths.len() + 1));
             }
-            std::thread::sleep(POLL);
+            std::thread::sleep(TRIAL_POLL_INTERVAL);
         }
         process.kill().expect("a child can be killed");
         process.wait().expect("a child");
-        let end = self.at_death();
-        Ok(Report {
-            commits: (1..=deaths.len() + 1).map(|process| commits(&self.trace(process))).collect(),
+        let end = self.take_snapshot();
+        Ok(TrialReport {
+            commits: (1..=deaths.len() + 1).map(|process| read_commits(&self.trace_file(process))).collect(),
             deaths,
             end,
-            executions: self.executions(),
+            executions: self.read_executions(),
             platform: std::mem::take(&mut *self.platform.record()),
-            window: self.window,
+            commit_range: self.commit_range,
         })
     }
 
-    fn start(&self, process: usize) -> Child {
-        let mut command = host(self.folder.path(), self.model, process);
-        if self.script.stands_in {
-            command.env(Place::STANDS_IN, "1");
+    fn spawn_host(&self, process: usize) -> Child {
+        let mut command = host_command(self.folder.path(), self.model, process);
+        if self.script.replaces_agent {
+            command.env(TrialDir::STAND_IN_VARIABLE, "1");
         }
-        if self.script.said.iter().any(|said| said.for_keeper) {
-            command.env(Place::KEEPS, "1");
+        if self.script.messages.iter().any(|said| said.for_state_runner) {
+            command.env(TrialDir::STATE_RUNNER_VARIABLE, "1");
         }
-        if self.script.keeps_files {
+        if self.script.uses_file_tapes {
             command.env("CAPSTAN_TAPE_STORE", "jsonl");
         }
         match self.kills.get(process - 1) {
-            Some(Kill::At(point)) => {
+            Some(KillPoint::AtCommit(point)) => {
                 command.env("CAPSTAN_FAIL_AT", point);
             }
             // Where a moment is chosen at random, so is everything else.
-            Some(Kill::After(_)) => {
-                command.env(Place::THREADS, "1");
+            Some(KillPoint::AfterDelay(_)) => {
+                command.env(TrialDir::THREADS_VARIABLE, "1");
             }
             None => {}
         }
-        if !matches!(self.kills.first(), Some(Kill::After(_))) {
-            command.env("CAPSTAN_FAIL_TRACE", self.trace(process));
+        if !matches!(self.kills.first(), Some(KillPoint::AfterDelay(_))) {
+            command.env("CAPSTAN_FAIL_TRACE", self.trace_file(process));
         }
-        let log = File::create(self.log(process)).expect("the log of the host");
+        let log = File::create(self.log_file(process)).expect("the log of the host");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         command.spawn().expect("the host can be started")
     }
 
-    fn trace(&self, process: usize) -> PathBuf {
+    fn trace_file(&self, process: usize) -> PathBuf {
         self.folder.path().join(format!("trace-{process}"))
     }
 
-    fn log(&self, process: usize) -> PathBuf {
+    fn log_file(&self, process: usize) -> PathBuf {
         self.folder.path().join(format!("log-{process}"))
     }
 
-    fn failed(&self, why: &str, process: usize) -> String {
-        let log = std::fs::read_to_string(self.log(process)).unwrap_or_default();
-        format!("{why}\nkilled: {:?}\ncommits: {:?}\nlog:\n{log}", self.kills, commits(&self.trace(process)))
+    fn failure_report(&self, why: &str, process: usize) -> String {
+        let log = std::fs::read_to_string(self.log_file(process)).unwrap_or_default();
+        format!("{why}\nkilled: {:?}\ncommits: {:?}\nlog:\n{log}", self.kills, read_commits(&self.trace_file(process)))
     }
 
     /// What keeps a trial from being over.
-    fn left(&self) -> String {
-        let now = self.at_death();
-        let told =
-            |said: &&Said| !if said.is_by_caller() { &now.answered } else { &now.acknowledged }.contains(&said.id);
-        let untold: Vec<&str> = self.script.said.iter().filter(told).map(|said| said.id.as_str()).collect();
-        let waiting = now.rows.values().flatten().filter(|row| matches!(row.status, OutboxStatus::Waiting { .. }));
+    fn describe_pending(&self) -> String {
+        let now = self.take_snapshot();
+        let told = |said: &&ScriptedMessage| {
+            !if said.is_from_caller() { &now.answered } else { &now.acknowledged }.contains(&said.id)
+        };
+        let untold: Vec<&str> = self.script.messages.iter().filter(told).map(|said| said.id.as_str()).collect();
+        let waiting =
+            now.outbox_rows.values().flatten().filter(|row| matches!(row.status, OutboxStatus::Waiting { .. }));
         let waiting: Vec<String> = waiting.map(|row| row.message.content.text()).collect();
         let (flying, running, refused) = (&now.in_flight, &now.running, &self.platform.record().refused);
         format!(
@@ -168,37 +181,38 @@ impl<'a> Trial<'a> {
     }
 
     /// What is known once the host is dead and the platform has heard its last words.
-    fn at_death(&self) -> Snapshot {
+    fn take_snapshot(&self) -> TrialSnapshot {
         let begun = Instant::now();
         while self.platform.record().connections > 0 {
-            assert!(begun.elapsed() < TOO_LONG, "the connections of a dead host end");
-            std::thread::sleep(POLL);
+            assert!(begun.elapsed() < TRIAL_TIMEOUT, "the connections of a dead host end");
+            std::thread::sleep(TRIAL_POLL_INTERVAL);
         }
-        self.outside.snapshot(&self.script.said, &self.platform.record())
+        self.store_reader.snapshot(&self.script.messages, &self.platform.record())
     }
 
-    fn executions(&self) -> Vec<String> {
-        let executions = std::fs::read_to_string(Place::new(self.folder.path(), 0).executions()).unwrap_or_default();
+    fn read_executions(&self) -> Vec<String> {
+        let executions =
+            std::fs::read_to_string(TrialDir::new(self.folder.path(), 0).executions_file()).unwrap_or_default();
         executions.lines().map(str::to_owned).collect()
     }
 
     /// Lets everything happen whose time has come, in the order of the script.
-    fn go_on(&mut self, deaths: usize) {
+    fn advance(&mut self, deaths: usize) {
         let script = self.script;
-        for said in &script.said {
+        for said in &script.messages {
             let id = said.id.as_str();
-            if self.offered.contains(id) && !self.ended.contains(id) && self.outside.has_ended(said) {
+            if self.offered.contains(id) && !self.ended.contains(id) && self.store_reader.has_ended(said) {
                 self.ended.insert(id);
             }
         }
         if self.is_dying(deaths + 1) {
             return;
         }
-        for said in &script.said {
+        for said in &script.messages {
             let id = said.id.as_str();
-            if !self.offered.contains(id) && self.is_time(&said.when) {
+            if !self.offered.contains(id) && self.is_due(&said.when) {
                 if deaths == 0 {
-                    self.mark(id);
+                    self.record_commit_range(id);
                 }
                 self.platform.offer(said.event());
                 self.offered.insert(id);
@@ -206,9 +220,9 @@ impl<'a> Trial<'a> {
         }
         for gate in &script.gates {
             let when = if deaths == 0 { &gate.when } else { &gate.after_death };
-            if !self.opened.contains(gate.key) && self.is_time(when) {
-                File::create(Place::new(self.folder.path(), 0).gate(gate.key)).expect("a gate can be opened");
-                self.opened.insert(gate.key);
+            if !self.opened_gates.contains(gate.key) && self.is_due(when) {
+                File::create(TrialDir::new(self.folder.path(), 0).gate_file(gate.key)).expect("a gate can be opened");
+                self.opened_gates.insert(gate.key);
             }
         }
     }
@@ -216,50 +230,50 @@ impl<'a> Trial<'a> {
     /// Whether a process has come to the commit that it dies at: what the store says by now must have no consequence
     /// before that, or it would depend on who is faster.
     fn is_dying(&self, process: usize) -> bool {
-        let Some(Kill::At(point)) = self.kills.get(process - 1) else { return false };
-        commits(&self.trace(process))
+        let Some(KillPoint::AtCommit(point)) = self.kills.get(process - 1) else { return false };
+        read_commits(&self.trace_file(process))
             .iter()
             .any(|commit| point.strip_prefix(commit).is_some_and(|at| at.starts_with(' ')))
     }
 
-    fn is_time(&self, when: &When) -> bool {
+    fn is_due(&self, when: &StartCondition) -> bool {
         match when {
-            When::AtOnce => true,
-            When::Waits(key, event) => {
-                let executions = self.executions();
+            StartCondition::Immediately => true,
+            StartCondition::ToolWaiting(key, event) => {
+                let executions = self.read_executions();
                 let mut waits = executions.iter().filter_map(|line| line.split_once(' ')).map(|(_, waits)| waits);
                 waits.any(|waits| waits == *key) || self.ended.contains(event)
             }
-            When::Acknowledged(id) => self.platform.record().is_acknowledged(id),
-            When::Ended(ids) => ids.iter().all(|id| self.ended.contains(id.as_str())),
+            StartCondition::Acknowledged(id) => self.platform.record().is_acknowledged(id),
+            StartCondition::Ended(ids) => ids.iter().all(|id| self.ended.contains(id.as_str())),
         }
     }
 
     /// Remembers where the commits begin and end that the trial is about.
-    fn mark(&mut self, id: &str) {
-        let now = commits(&self.trace(1)).len();
+    fn record_commit_range(&mut self, id: &str) {
+        let now = read_commits(&self.trace_file(1)).len();
         if self.offered.len() == 1 {
-            self.window.0 = now;
+            self.commit_range.0 = now;
         } else if id.ends_with("-after") {
-            self.window.1 = now;
+            self.commit_range.1 = now;
         }
     }
 
-    fn is_over(&self) -> bool {
-        self.ended.len() == self.script.said.len()
+    fn is_finished(&self) -> bool {
+        self.ended.len() == self.script.messages.len()
             && {
                 let record = self.platform.record();
-                let is_told = |said: &Said| {
-                    if said.is_by_caller() { record.is_answered(&said.id) } else { record.is_acknowledged(&said.id) }
+                let is_told = |said: &ScriptedMessage| {
+                    if said.is_from_caller() { record.is_answered(&said.id) } else { record.is_acknowledged(&said.id) }
                 };
-                self.script.said.iter().all(is_told)
+                self.script.messages.iter().all(is_told)
             }
-            && self.outside.is_drained()
+            && self.store_reader.is_drained()
     }
 }
 
 /// A folder for a trial, with a home and a workspace in it.
-pub fn folder() -> TempDir {
+pub fn trial_folder() -> TempDir {
     // What only a power cut would lose need not be on a disk.
     let memory = Path::new("/dev/shm");
     let folder = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
@@ -271,18 +285,18 @@ pub fn folder() -> TempDir {
 }
 
 /// A process of a host in this folder, not started.
-pub fn host(root: &Path, model: &str, process: usize) -> Command {
+pub fn host_command(root: &Path, model: &str, process: usize) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_crash-host"));
     command.current_dir(root.join("workspace")).env_clear();
     command.env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("HOME", root.join("user"));
     command.env("CAPSTAN_HOME", root.join("home")).env("CAPSTAN_MODEL", "openai:scripted");
     command.env("CAPSTAN_API_KEY", "none").env("CAPSTAN_API_BASE", model);
-    command.env(Place::VARIABLE, root).env(Place::PROCESS, process.to_string());
+    command.env(TrialDir::DIR_VARIABLE, root).env(TrialDir::PROCESS_VARIABLE, process.to_string());
     command
 }
 
 /// The commits of a trace, in order.
-pub fn commits(trace: &Path) -> Vec<String> {
+pub fn read_commits(trace: &Path) -> Vec<String> {
     let trace = std::fs::read_to_string(trace).unwrap_or_default();
     trace.lines().filter_map(|line| line.strip_suffix(" before")).map(str::to_owned).collect()
 }

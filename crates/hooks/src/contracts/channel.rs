@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use capstan_protocol::{
-    ActionId, ActionSpec, AdmissionMode, ChannelName, Event, Map, Outbound, Outcome, RunId, SessionId, StreamEvent,
+    ActionId, ActionSpec, AdmissionMode, ChannelName, Event, JsonObject, OutboundMessage, Outcome, RunId, SessionId,
+    StreamEvent,
 };
 use futures::future::BoxFuture;
 use serde_json::Value;
 
-use crate::Inbound;
+use crate::InboundEvent;
 
 /// A way in and out of the host.
 #[async_trait]
@@ -27,8 +28,8 @@ pub trait Channel: Send + Sync + 'static {
     }
 
     /// How it wants what it hears taken in. The configuration and the binding may say otherwise.
-    fn intake(&self) -> Intake {
-        Intake::default()
+    fn intake_options(&self) -> IntakeOptions {
+        IntakeOptions::default()
     }
 
     /// Begins to listen and hands what it hears to the gateway, until it is stopped. One that only sends returns at once.
@@ -39,14 +40,14 @@ pub trait Channel: Send + Sync + 'static {
     async fn stop(&self) -> Result<(), ChannelError>;
 
     /// Sends a final message. A message that may have been sent before says so ([`Outbound::is_possible_duplicate`]).
-    async fn send(&self, message: &Outbound) -> Result<(), ChannelError>;
+    async fn send(&self, message: &OutboundMessage) -> Result<(), ChannelError>;
 
     /// Answers a caller that waits, once for each of its events, whatever became of it. Only asked of a channel whose
     /// [callers wait](ChannelCapabilities::caller_waits).
     ///
     /// It may take as long as the caller takes; it fails when the caller is gone, which only the channel can know. A host
     /// that must end drops the future: what was not given away by then must not be given away later.
-    async fn answer(&self, answer: &Answer) -> Result<(), ChannelError> {
+    async fn reply(&self, answer: &ChannelReply) -> Result<(), ChannelError> {
         for message in &answer.messages {
             self.send(message).await?;
         }
@@ -55,13 +56,13 @@ pub trait Channel: Send + Sync + 'static {
 
     /// Is told that what became of the event of a caller that waits cannot be recorded for now, as on a full disk, and why.
     /// The event is kept, and its [answer](Self::answer) comes when there is one. It is told once for each event.
-    async fn delayed(&self, event: &Inbound, why: &Refusal) -> Result<(), ChannelError> {
+    async fn notify_delayed(&self, event: &InboundEvent, why: &IntakeError) -> Result<(), ChannelError> {
         let _ = (event, why);
         Ok(())
     }
 
     /// Is told what happens while the model stage is still running. `message` is the inbound the turn serves.
-    async fn on_event(&self, event: &StreamEvent, message: &Inbound) -> Result<(), ChannelError> {
+    async fn on_stream_event(&self, event: &StreamEvent, message: &InboundEvent) -> Result<(), ChannelError> {
         let _ = (event, message);
         Ok(())
     }
@@ -71,20 +72,20 @@ pub trait Channel: Send + Sync + 'static {
     /// It is asked once for each action, whatever becomes of it: one that fails is not tried again, and of one that broke
     /// off nobody knows whether it was done, which the error should say ([`Fate::Unknown`]). A host that waits no longer
     /// drops the future.
-    async fn act(&self, action: &Action) -> Result<Value, ChannelError> {
-        Err(ChannelError::hopeless(self.name(), format!("it has no action {}", action.name)))
+    async fn perform_action(&self, action: &PlatformAction) -> Result<Value, ChannelError> {
+        Err(ChannelError::permanent(self.name(), format!("it has no action {}", action.name)))
     }
 }
 
 /// Something that a run wants done on the platform.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Action {
+pub struct PlatformAction {
     /// What names it on the tape. No other action has the same: a platform that knows such keys may be given it.
     pub id: ActionId,
     /// What is to be done, as the channel calls it.
     pub name: String,
     /// With what; it fits the schema that the channel gave.
-    pub arguments: Map,
+    pub arguments: JsonObject,
     /// The event that the run serves: it says in which conversation.
     pub event: Event,
 }
@@ -96,23 +97,23 @@ pub struct ChannelCapabilities {
     pub streaming: bool,
     /// Whoever sent a message waits for its answer, on a connection that ends with the process. What could not be
     /// answered while it was there is nobody else's: it is kept, and given to whoever sends the same event again.
-    pub caller_waits: bool,
+    pub has_waiting_callers: bool,
 }
 
 /// How what a channel hears is taken in.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Intake {
+pub struct IntakeOptions {
     /// What a message does that comes while a turn is going on.
     pub admission: Option<AdmissionMode>,
     /// Whether messages are collected for a while before a turn begins.
-    pub debounce: Option<Debounce>,
+    pub debounce: Option<DebounceOptions>,
 }
 
 /// Messages that follow one another closely become one turn. Commands are never held back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Debounce {
+pub struct DebounceOptions {
     /// How long nobody may say anything before the turn begins.
-    pub quiet: Duration,
+    pub quiet_period: Duration,
     /// How long the first message waits at most.
     pub max_wait: Duration,
     /// How long after a message that was addressed to the bot others are taken for part of the conversation. One that
@@ -122,9 +123,9 @@ pub struct Debounce {
 
 /// What became of the event of a caller that waits.
 #[derive(Debug, Clone)]
-pub struct Answer {
+pub struct ChannelReply {
     /// The event, with whatever the channel let ride along.
-    pub event: Inbound,
+    pub event: InboundEvent,
     /// Its session.
     pub session: SessionId,
     /// How it ended.
@@ -132,9 +133,9 @@ pub struct Answer {
     /// The run that ended it, if there was one.
     pub run_id: Option<RunId>,
     /// The messages to be sent, in order. The outcome of a reply has their texts too.
-    pub messages: Vec<Outbound>,
+    pub messages: Vec<OutboundMessage>,
     /// The event had been accepted before: this is what became of it then.
-    pub duplicate: bool,
+    pub is_duplicate: bool,
 }
 
 /// Where a channel hands what it hears.
@@ -143,13 +144,13 @@ pub trait Gateway: Send + Sync + 'static {
     /// sender [hears only the answer](crate::HearsOnlyAnswer) is durable with that.
     ///
     /// Events of one conversation are accepted in the order of these calls, not of the futures' progress.
-    fn submit(&self, event: Inbound) -> BoxFuture<'static, Result<(), Refusal>>;
+    fn submit(&self, event: InboundEvent) -> BoxFuture<'static, Result<(), IntakeError>>;
 }
 
 /// Why an event was not accepted: nothing of it was kept. Or why it waits for its outcome.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub struct Refusal {
+pub struct IntakeError {
     /// The stable code, which has a page in the documentation.
     pub code: &'static str,
     /// What happened, fit to be shown.
@@ -165,17 +166,17 @@ pub struct ChannelError {
     /// What happened.
     pub message: String,
     /// What is known about the message that was to be sent, or the action that was to be done.
-    pub fate: Fate,
+    pub kind: ChannelErrorKind,
 }
 
 /// What is known about a message that a channel could not send, or an action that it could not do. An action is never
 /// tried again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
+pub enum ChannelErrorKind {
     /// It was not sent; it can be tried again.
     NotSent,
     /// It was not sent and never will be: the chat is gone, the platform does not take it.
-    Hopeless,
+    Permanent,
     /// It may have been sent: the connection broke before the platform had answered.
     Unknown,
 }
@@ -183,16 +184,16 @@ pub enum Fate {
 impl ChannelError {
     /// A failure after which it can be tried again.
     pub fn new(channel: ChannelName, message: impl Into<String>) -> Self {
-        Self { channel, message: message.into(), fate: Fate::NotSent }
+        Self { channel, message: message.into(), kind: ChannelErrorKind::NotSent }
     }
 
     /// A failure that will not go away.
-    pub fn hopeless(channel: ChannelName, message: impl Into<String>) -> Self {
-        Self { fate: Fate::Hopeless, ..Self::new(channel, message) }
+    pub fn permanent(channel: ChannelName, message: impl Into<String>) -> Self {
+        Self { kind: ChannelErrorKind::Permanent, ..Self::new(channel, message) }
     }
 
     /// A failure that leaves it open whether the message was sent.
     pub fn unknown(channel: ChannelName, message: impl Into<String>) -> Self {
-        Self { fate: Fate::Unknown, ..Self::new(channel, message) }
+        Self { kind: ChannelErrorKind::Unknown, ..Self::new(channel, message) }
     }
 }

@@ -3,23 +3,23 @@
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use super::{KnowledgeBase, Page, Passage};
+use super::{CursorPage, KnowledgeBase, KnowledgePassage};
 
 /// A knowledge base that can be asked. Plugins bring theirs with `provide_knowledge`; whether a run may ask it is decided
 /// before it hears of the question.
 #[async_trait]
 pub trait KnowledgeSource: Send + Sync + 'static {
     /// What it is. The id is what bindings grant, and stays the same as long as the host runs.
-    fn base(&self) -> KnowledgeBase;
+    fn knowledge_base(&self) -> KnowledgeBase;
 
     /// What fits a question best, the best first. The same question gives the same order as long as the source stays as it
     /// is.
-    async fn retrieve(&self, question: Question) -> Result<Retrieved, KnowledgeError>;
+    async fn retrieve(&self, question: KnowledgeQuery) -> Result<RetrievedPassages, KnowledgeError>;
 }
 
 /// What a source is asked.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Question {
+pub struct KnowledgeQuery {
     /// The words of the question.
     pub text: String,
     /// How many of the best passages are known already.
@@ -30,9 +30,9 @@ pub struct Question {
 
 /// What a source says to a question.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Retrieved {
+pub struct RetrievedPassages {
     /// The passages, the best first.
-    pub passages: Vec<Passage>,
+    pub passages: Vec<KnowledgePassage>,
     /// What of the source was not looked at and why, in words; none where all of it was.
     pub left_out: Option<String>,
 }
@@ -59,7 +59,7 @@ pub struct RetrieveCall {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RetrievedPage {
     /// The passages, the best first. Where the base has changed since the last part, some may come twice or not at all.
-    pub passages: Page<Passage>,
+    pub passages: CursorPage<KnowledgePassage>,
     /// What of the base was not looked at and why, in words; none where all of it was.
     pub left_out: Option<String>,
 }

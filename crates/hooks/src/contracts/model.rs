@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use capstan_protocol::{Map, ModelOutput, ModelRequest, ToolCall, Usage};
+use capstan_protocol::{JsonObject, ModelOutput, ModelRequest, ToolCall, Usage};
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
@@ -24,17 +24,17 @@ pub trait ModelProvider: Send + Sync + 'static {
 
     /// The body that [`stream`](Self::stream) sends for this request: a pure function, so that it can be recorded
     /// before it is sent. A provider that says nothing here is recorded in the form of `OpenAI` chat.
-    fn body(&self, _request: &ModelRequest) -> Option<RequestBody> {
+    fn request_body(&self, _request: &ModelRequest) -> Option<RequestBody> {
         None
     }
 
     /// The same as [`stream`](Self::stream) with the text of the [`body`](Self::body) that was made and recorded, if there is
     /// one. Says before each wait for another try why and how long it waits.
-    async fn send(
+    async fn send_recorded(
         &self,
         request: &ModelRequest,
-        _body: Option<BodyText>,
-        _waits: Waits<'_>,
+        _body: Option<RequestBodyText>,
+        _waits: RetryObserver<'_>,
     ) -> Result<ModelStream, ModelError> {
         self.stream(request).await
     }
@@ -44,7 +44,7 @@ pub trait ModelProvider: Send + Sync + 'static {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RequestBody {
     /// Everything but the lists, the system prompt included where a provider has it apart.
-    pub rest: Map,
+    pub rest: JsonObject,
     /// The tools; the key is not sent when there are none.
     pub tools: ToolList,
     /// What the provider calls the conversation: `messages`, `contents`, `input`.
@@ -55,36 +55,36 @@ pub struct RequestBody {
 
 impl RequestBody {
     /// The whole body as it is sent.
-    pub fn text(&self) -> BodyText {
+    pub fn to_text(&self) -> RequestBodyText {
         // Neither a key that is no text nor a failing writer is there, which is all that could fail.
-        BodyText(serde_json::to_string(self).unwrap_or_default())
+        RequestBodyText(serde_json::to_string(self).unwrap_or_default())
     }
 
     /// Whether a list of the body has this key: then nothing else has.
-    fn is_list(&self, key: &str) -> bool {
-        key == self.messages_key || (key == TOOLS && !self.tools.is_empty())
+    fn is_list_key(&self, key: &str) -> bool {
+        key == self.messages_key || (key == TOOLS_KEY && !self.tools.is_empty())
     }
 
     /// Adds what has no place in its lists, which stay as they are.
-    pub fn add(&mut self, add: impl FnOnce(&mut Map)) {
+    pub fn edit_rest(&mut self, add: impl FnOnce(&mut JsonObject)) {
         add(&mut self.rest);
         let mut rest = std::mem::take(&mut self.rest);
-        rest.retain(|key, _| !self.is_list(key));
+        rest.retain(|key, _| !self.is_list_key(key));
         self.rest = rest;
     }
 }
 
-const TOOLS: &str = "tools";
+const TOOLS_KEY: &str = "tools";
 
 /// The whole body. The tools stand before the conversation, as providers cache prompts.
 impl Serialize for RequestBody {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut body = serializer.serialize_map(None)?;
-        for (key, value) in self.rest.iter().filter(|(key, _)| !self.is_list(key)) {
+        for (key, value) in self.rest.iter().filter(|(key, _)| !self.is_list_key(key)) {
             body.serialize_entry(key, value)?;
         }
         if !self.tools.is_empty() {
-            body.serialize_entry(TOOLS, &self.tools)?;
+            body.serialize_entry(TOOLS_KEY, &self.tools)?;
         }
         body.serialize_entry(&self.messages_key, &self.messages)?;
         body.end()
@@ -93,10 +93,10 @@ impl Serialize for RequestBody {
 
 /// The text of a [`RequestBody`]. There is no other way to have one, so nothing is sent that was never a body.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BodyText(String);
+pub struct RequestBodyText(String);
 
-impl From<BodyText> for String {
-    fn from(text: BodyText) -> Self {
+impl From<RequestBodyText> for String {
+    fn from(text: RequestBodyText) -> Self {
         text.0
     }
 }
@@ -112,10 +112,10 @@ impl From<BodyText> for String {
 /// assert_eq!(serde_json::to_string(&tools).unwrap(), r#"[{"name":"fs_read"}]"#);
 /// ```
 #[derive(Debug, Clone, Default)]
-pub struct ToolList(Arc<Tools>);
+pub struct ToolList(Arc<SharedToolList>);
 
 #[derive(Debug, Default)]
-struct Tools {
+struct SharedToolList {
     values: Vec<Value>,
     /// Nothing where they cannot be written, which does not happen.
     text: OnceLock<Option<Box<RawValue>>>,
@@ -131,7 +131,7 @@ impl Deref for ToolList {
 
 impl FromIterator<Value> for ToolList {
     fn from_iter<I: IntoIterator<Item = Value>>(values: I) -> Self {
-        Self(Arc::new(Tools { values: values.into_iter().collect(), text: OnceLock::new() }))
+        Self(Arc::new(SharedToolList { values: values.into_iter().collect(), text: OnceLock::new() }))
     }
 }
 
@@ -151,7 +151,7 @@ impl Serialize for ToolList {
 }
 
 /// Is told of each wait of a provider for another try: why it waits, and how long.
-pub type Waits<'a> = &'a (dyn Fn(&ModelError, Duration) + Send + Sync);
+pub type RetryObserver<'a> = &'a (dyn Fn(&ModelError, Duration) + Send + Sync);
 
 /// What a model emits, in order.
 pub type ModelStream = BoxStream<'static, Result<ModelEvent, ModelError>>;
@@ -168,7 +168,7 @@ pub enum ModelEvent {
     /// What the call used.
     Usage(Usage),
     /// Opaque provider data that must come back with this message.
-    ProviderMeta(Map),
+    ProviderMeta(JsonObject),
     /// The answer reached the limit of tokens and is not whole. A call of it whose arguments are not the JSON of an object
     /// was cut off: nobody knows what it was to do, and it must not be made.
     Truncated,
@@ -228,15 +228,17 @@ impl ModelErrorKind {
 }
 
 /// What is wrong with an answer that ends without [`ModelEvent::Stop`].
-pub(super) const INCOMPLETE: &str = "the model's stream ended before it was complete";
+pub(super) const INCOMPLETE_STREAM_MESSAGE: &str = "the model's stream ended before it was complete";
 
 /// Collects a stream to its end. A stream that ends without [`ModelEvent::Stop`] is an error: what came may be half.
-pub async fn collect(stream: ModelStream) -> Result<ModelOutput, ModelError> {
-    gather(stream).await?.ok_or_else(|| ModelError::new(ModelErrorKind::Broken, INCOMPLETE))
+pub async fn collect_output(stream: ModelStream) -> Result<ModelOutput, ModelError> {
+    try_collect_output(stream).await?.ok_or_else(|| ModelError::new(ModelErrorKind::Broken, INCOMPLETE_STREAM_MESSAGE))
 }
 
 /// Collects what a model emits; nothing if it ends without [`ModelEvent::Stop`].
-pub(super) async fn gather<E>(mut events: BoxStream<'static, Result<ModelEvent, E>>) -> Result<Option<ModelOutput>, E> {
+pub(super) async fn try_collect_output<E>(
+    mut events: BoxStream<'static, Result<ModelEvent, E>>,
+) -> Result<Option<ModelOutput>, E> {
     let mut output = ModelOutput::default();
     while let Some(event) = events.next().await {
         match event? {

@@ -4,13 +4,13 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
-use capstan_protocol::{Map, ToolName, ToolOutput, ToolSpec};
+use capstan_protocol::{JsonObject, ToolName, ToolOutput, ToolSpec};
 use futures::future::BoxFuture;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::RunApi;
-use crate::Secrets;
+use crate::SecretMasker;
 
 /// Something that can be called by name with JSON arguments.
 #[async_trait]
@@ -19,15 +19,15 @@ pub trait Tool: Send + Sync + 'static {
     fn spec(&self) -> ToolSpec;
 
     /// Whether it only looks and changes nothing: as a command it may run beside a turn.
-    fn only_looks(&self) -> bool {
+    fn is_read_only(&self) -> bool {
         false
     }
 
     /// What a call with these arguments, in this workspace, has to do with the other calls of its step: whether they may
     /// run at the same time. It is asked before any call of the step is made.
-    fn touches(&self, arguments: &Map, workspace: &Path) -> Touches {
+    fn effect(&self, arguments: &JsonObject, workspace: &Path) -> ToolEffect {
         let _ = (arguments, workspace);
-        if self.only_looks() { Touches::Looks } else { Touches::Anything }
+        if self.is_read_only() { ToolEffect::Reads } else { ToolEffect::Unrestricted }
     }
 
     /// Whether it sees to it itself that a call ends in time. The host's own limit for a call is not applied then; the
@@ -37,35 +37,35 @@ pub trait Tool: Send + Sync + 'static {
     }
 
     /// Whether it asks knowledge bases: it is there only for runs that may ask one.
-    fn asks_knowledge(&self) -> bool {
+    fn needs_knowledge(&self) -> bool {
         false
     }
 
     /// Calls it. An error is told to the model, which may try again.
-    async fn call(&self, arguments: Map, context: ToolContext) -> Result<ToolOutput, ToolError>;
+    async fn call(&self, arguments: JsonObject, context: ToolContext) -> Result<ToolOutput, ToolError>;
 }
 
 /// What a call has to do with the other calls of its step. Calls that have nothing to do with each other run at the same
 /// time; the others one after another, in the order in which the model asked for them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Touches {
+pub enum ToolEffect {
     /// Nothing that another call could see or change.
-    Nothing,
+    None,
     /// It looks at what others may change, and changes nothing.
-    Looks,
+    Reads,
     /// It changes this one thing, such as a file.
-    One(String),
+    Writes(String),
     /// It may change anything.
-    Anything,
+    Unrestricted,
 }
 
-impl Touches {
+impl ToolEffect {
     /// Whether two calls must keep their order.
-    pub fn meets(&self, other: &Self) -> bool {
+    pub fn conflicts_with(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Nothing, _) | (_, Self::Nothing) | (Self::Looks, Self::Looks) => false,
-            (Self::One(thing), Self::One(other)) => thing == other,
-            (Self::Looks | Self::One(_) | Self::Anything, _) => true,
+            (Self::None, _) | (_, Self::None) | (Self::Reads, Self::Reads) => false,
+            (Self::Writes(thing), Self::Writes(other)) => thing == other,
+            (Self::Reads | Self::Writes(_) | Self::Unrestricted, _) => true,
         }
     }
 }
@@ -78,9 +78,9 @@ pub struct ToolContext {
     /// The host, under the grant of the run that calls.
     pub api: RunApi,
     /// Fires when the run is cancelled: a tool that waits must watch it.
-    pub cancelled: CancellationToken,
+    pub cancel_token: CancellationToken,
     /// What the host masks in the answer. It finds what is whole: a tool that shows a part of a text asks where to cut it.
-    pub secrets: Secrets,
+    pub secrets: SecretMasker,
 }
 
 /// Why a tool did not do what it was asked, in words for the model.
@@ -96,39 +96,47 @@ impl ToolError {
 }
 
 /// What a tool made from a function does.
-type Action = Box<dyn Fn(Map, ToolContext) -> BoxFuture<'static, Result<ToolOutput, ToolError>> + Send + Sync>;
+type ToolHandler =
+    Box<dyn Fn(JsonObject, ToolContext) -> BoxFuture<'static, Result<ToolOutput, ToolError>> + Send + Sync>;
 
 /// A tool made from a function.
 pub struct FnTool {
     spec: ToolSpec,
-    only_looks: bool,
-    touches: Option<fn(&Map, &Path) -> Touches>,
+    is_read_only: bool,
+    effect: Option<fn(&JsonObject, &Path) -> ToolEffect>,
     has_own_deadline: bool,
-    asks_knowledge: bool,
-    action: Action,
+    needs_knowledge: bool,
+    handler: ToolHandler,
 }
 
 impl FnTool {
     /// A tool with this name, description, JSON Schema of its arguments, and action.
     pub fn new<F, Fut>(name: &str, description: &str, parameters: Value, action: F) -> Self
     where
-        F: Fn(Map, ToolContext) -> Fut + Send + Sync + 'static,
+        F: Fn(JsonObject, ToolContext) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<ToolOutput, ToolError>> + Send + 'static,
     {
         let spec =
             ToolSpec { name: ToolName::new(name), description: description.to_owned(), parameters: parameters.into() };
-        let action: Action = Box::new(move |arguments, context| Box::pin(action(arguments, context)));
-        Self { spec, only_looks: false, touches: None, has_own_deadline: false, asks_knowledge: false, action }
+        let action: ToolHandler = Box::new(move |arguments, context| Box::pin(action(arguments, context)));
+        Self {
+            spec,
+            is_read_only: false,
+            effect: None,
+            has_own_deadline: false,
+            needs_knowledge: false,
+            handler: action,
+        }
     }
 
     /// The same tool, which only looks and changes nothing.
-    pub fn that_only_looks(self) -> Self {
-        Self { only_looks: true, ..self }
+    pub fn with_read_only(self) -> Self {
+        Self { is_read_only: true, ..self }
     }
 
     /// The same tool, which says of each call what it touches.
-    pub fn that_touches(self, touches: fn(&Map, &Path) -> Touches) -> Self {
-        Self { touches: Some(touches), ..self }
+    pub fn with_effect(self, touches: fn(&JsonObject, &Path) -> ToolEffect) -> Self {
+        Self { effect: Some(touches), ..self }
     }
 
     /// The same tool, which sees to its own time.
@@ -137,8 +145,8 @@ impl FnTool {
     }
 
     /// The same tool, which asks knowledge bases.
-    pub fn that_asks_knowledge(self) -> Self {
-        Self { asks_knowledge: true, ..self }
+    pub fn with_knowledge(self) -> Self {
+        Self { needs_knowledge: true, ..self }
     }
 }
 
@@ -148,24 +156,24 @@ impl Tool for FnTool {
         self.spec.clone()
     }
 
-    fn only_looks(&self) -> bool {
-        self.only_looks
+    fn is_read_only(&self) -> bool {
+        self.is_read_only
     }
 
-    fn touches(&self, arguments: &Map, workspace: &Path) -> Touches {
-        let looks = if self.only_looks { Touches::Looks } else { Touches::Anything };
-        self.touches.map_or(looks, |touches| touches(arguments, workspace))
+    fn effect(&self, arguments: &JsonObject, workspace: &Path) -> ToolEffect {
+        let looks = if self.is_read_only { ToolEffect::Reads } else { ToolEffect::Unrestricted };
+        self.effect.map_or(looks, |touches| touches(arguments, workspace))
     }
 
     fn has_own_deadline(&self) -> bool {
         self.has_own_deadline
     }
 
-    fn asks_knowledge(&self) -> bool {
-        self.asks_knowledge
+    fn needs_knowledge(&self) -> bool {
+        self.needs_knowledge
     }
 
-    async fn call(&self, arguments: Map, context: ToolContext) -> Result<ToolOutput, ToolError> {
-        (self.action)(arguments, context).await
+    async fn call(&self, arguments: JsonObject, context: ToolContext) -> Result<ToolOutput, ToolError> {
+        (self.handler)(arguments, context).await
     }
 }

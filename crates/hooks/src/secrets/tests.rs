@@ -1,124 +1,135 @@
 use capstan_protocol::{Content, ContentPart, ToolOutput};
 use serde_json::json;
 
-use super::Secrets;
+use super::SecretMasker;
 
 /// As long as keys are.
-const KEY: &str = "sk-SECRETOPENAI-1234567890abcdef";
+const SAMPLE_API_KEY: &str = "sk-SECRETOPENAI-1234567890abcdef";
 
-fn one(secret: &str) -> Secrets {
-    Secrets::new([secret.to_owned()])
+fn masker_for(secret: &str) -> SecretMasker {
+    SecretMasker::new([secret.to_owned()])
 }
 
-fn said(secrets: &Secrets, text: &str) -> String {
-    secrets.mask(ToolOutput::ok(text)).text()
+fn masked_text(secrets: &SecretMasker, text: &str) -> String {
+    secrets.mask_output(ToolOutput::ok(text)).text()
 }
 
 #[test]
 fn x06_a_secret_in_a_tool_output_is_masked() {
-    let secrets = Secrets::new(["sk-0123456789".to_owned(), "test".to_owned(), String::new()]);
-    assert_eq!(said(&secrets, "KEY=sk-0123456789\ntest"), "KEY=[masked]\ntest");
-    assert_eq!(said(&secrets, "nothing"), "nothing");
+    let secrets = SecretMasker::new(["sk-0123456789".to_owned(), "test".to_owned(), String::new()]);
+    assert_eq!(masked_text(&secrets, "KEY=sk-0123456789\ntest"), "KEY=[masked]\ntest");
+    assert_eq!(masked_text(&secrets, "nothing"), "nothing");
 }
 
 #[test]
 fn x06_a_secret_is_masked_as_a_whole_whatever_letters_it_has() {
-    let secrets =
-        Secrets::new(["sk-0123456789\n".to_owned(), "sk-0123456789-long".to_owned(), "pass\"word\\1234".to_owned()]);
-    assert_eq!(said(&secrets, "sk-0123456789-long sk-0123456789"), "[masked] [masked]");
+    let secrets = SecretMasker::new([
+        "sk-0123456789\n".to_owned(),
+        "sk-0123456789-long".to_owned(),
+        "pass\"word\\1234".to_owned(),
+    ]);
+    assert_eq!(masked_text(&secrets, "sk-0123456789-long sk-0123456789"), "[masked] [masked]");
     let part = |part: serde_json::Value| serde_json::from_value::<ContentPart>(part).unwrap();
-    let masked = |value| secrets.mask(ToolOutput::ok(Content::Parts(vec![part(value)]))).content;
+    let masked = |value| secrets.mask_output(ToolOutput::ok(Content::Parts(vec![part(value)]))).content;
     let other = json!({"type": "file", "name": "pass\"word\\1234"});
     assert_eq!(masked(other), Content::Parts(vec![part(json!({"type": "file", "name": "[masked]"}))]));
     let image = json!({"type": "image_url", "image_url": {"url": "https://x.example/?key=sk-0123456789"}});
     assert_eq!(masked(image), Content::Parts(vec![ContentPart::image("https://x.example/?key=[masked]")]));
-    assert_eq!(said(&secrets, "it is pass\"word\\1234!"), "it is [masked]!");
+    assert_eq!(masked_text(&secrets, "it is pass\"word\\1234!"), "it is [masked]!");
 }
 
 #[test]
 fn x06_a_secret_is_found_in_every_part_and_in_what_is_kept() {
-    let secrets = one("one\ntwo\"three\\");
-    assert_eq!(said(&secrets, "it is one\ntwo\"three\\!"), "it is [masked]!");
-    assert_eq!(said(&secrets, r#"{"key": "one\ntwo\"three\\"}"#), r#"{"key": "[masked]"}"#, "in a file of JSON");
+    let secrets = masker_for("one\ntwo\"three\\");
+    assert_eq!(masked_text(&secrets, "it is one\ntwo\"three\\!"), "it is [masked]!");
+    assert_eq!(masked_text(&secrets, r#"{"key": "one\ntwo\"three\\"}"#), r#"{"key": "[masked]"}"#, "in a file of JSON");
     let other = json!({"type": "file", "about": ["one\ntwo\"three\\"], "bytes": 3});
     let parts = vec![ContentPart::text("one\ntwo\"three\\"), ContentPart::Other(other.as_object().unwrap().clone())];
-    let masked = serde_json::to_value(secrets.mask(ToolOutput::ok(Content::Parts(parts))).content).unwrap();
+    let masked = serde_json::to_value(secrets.mask_output(ToolOutput::ok(Content::Parts(parts))).content).unwrap();
     let expected = json!([{"type": "text", "text": "[masked]"}, {"type": "file", "about": ["[masked]"], "bytes": 3}]);
     assert_eq!(masked, expected);
     assert_eq!(secrets.mask_bytes(b"one\ntwo\"three\\".to_vec()), b"[masked]");
     assert_eq!(secrets.mask_bytes(vec![0, 255]), [0, 255]);
-    assert_eq!(one(KEY).mask_bytes([b"\xff", KEY.as_bytes(), b"\0"].concat()), b"\xff[masked]\0", "also in no text");
+    assert_eq!(
+        masker_for(SAMPLE_API_KEY).mask_bytes([b"\xff", SAMPLE_API_KEY.as_bytes(), b"\0"].concat()),
+        b"\xff[masked]\0",
+        "also in no text"
+    );
 }
 
 #[test]
 fn x06_secrets_that_overlap_are_masked_together() {
-    let secrets = Secrets::new(["begin-0123456789".to_owned(), "0123456789-end".to_owned()]);
-    assert_eq!(said(&secrets, "a begin-0123456789-end z"), "a [masked] z");
-    assert_eq!(said(&secrets, "begin-01234567890123456789-end"), "[masked][masked]");
-    let secrets = one("abcabcabcabc");
-    assert_eq!(said(&secrets, "abcabcabcabcabc!"), "[masked]!");
+    let secrets = SecretMasker::new(["begin-0123456789".to_owned(), "0123456789-end".to_owned()]);
+    assert_eq!(masked_text(&secrets, "a begin-0123456789-end z"), "a [masked] z");
+    assert_eq!(masked_text(&secrets, "begin-01234567890123456789-end"), "[masked][masked]");
+    let secrets = masker_for("abcabcabcabc");
+    assert_eq!(masked_text(&secrets, "abcabcabcabcabc!"), "[masked]!");
 }
 
 #[test]
 fn x06_a_good_part_of_a_secret_at_an_end_of_a_text_is_masked() {
-    let secrets = one(KEY);
-    for length in KEY.len() / 4..KEY.len() {
-        assert_eq!(said(&secrets, &format!("x {}", &KEY[..length])), "x [masked]");
-        assert_eq!(said(&secrets, &format!("{} x", &KEY[KEY.len() - length..])), "[masked] x");
+    let secrets = masker_for(SAMPLE_API_KEY);
+    for length in SAMPLE_API_KEY.len() / 4..SAMPLE_API_KEY.len() {
+        assert_eq!(masked_text(&secrets, &format!("x {}", &SAMPLE_API_KEY[..length])), "x [masked]");
+        assert_eq!(
+            masked_text(&secrets, &format!("{} x", &SAMPLE_API_KEY[SAMPLE_API_KEY.len() - length..])),
+            "[masked] x"
+        );
     }
     for ordinary in ["sk-", "keys begin with sk-", "sk-SECR", "0abcdef is a colour", "in: sk-SECRETOPENAI."] {
-        assert_eq!(said(&secrets, ordinary), ordinary);
+        assert_eq!(masked_text(&secrets, ordinary), ordinary);
     }
     let given = ["capstan-helper", "My Project Name of it", "my-company-assistant", "sk-0123456789"];
-    let names = Secrets::new(given.map(str::to_owned));
+    let names = SecretMasker::new(given.map(str::to_owned));
     for ordinary in ["/home/me/capstan", "capstan-help", "My Project Name", "/srv/my-company", "sk-012345678"] {
-        assert_eq!(said(&names, ordinary), ordinary, "no key was cut there");
+        assert_eq!(masked_text(&names, ordinary), ordinary, "no key was cut there");
     }
-    let parts = Content::Parts(vec![ContentPart::text(&KEY[..16]), ContentPart::text(&KEY[16..])]);
-    let masked = secrets.mask(ToolOutput::ok(parts)).content;
+    let parts =
+        Content::Parts(vec![ContentPart::text(&SAMPLE_API_KEY[..16]), ContentPart::text(&SAMPLE_API_KEY[16..])]);
+    let masked = secrets.mask_output(ToolOutput::ok(parts)).content;
     assert_eq!(masked, Content::Parts(vec![ContentPart::text("[masked]"), ContentPart::text("[masked]")]));
 }
 
 #[test]
 fn x06_no_cut_goes_through_a_secret() {
-    let secrets = Secrets::new([KEY.to_owned(), "pässwörd-pässwörd".to_owned()]);
-    let text = format!("é{KEY}é and pässwörd-pässwörd é");
-    let (key, word) = (2..2 + KEY.len(), text.find("päss").unwrap()..text.len() - 3);
+    let secrets = SecretMasker::new([SAMPLE_API_KEY.to_owned(), "pässwörd-pässwörd".to_owned()]);
+    let text = format!("é{SAMPLE_API_KEY}é and pässwörd-pässwörd é");
+    let (key, word) = (2..2 + SAMPLE_API_KEY.len(), text.find("päss").unwrap()..text.len() - 3);
     for at in 0..text.len() + 2 {
-        let cut = secrets.cut(&text, at);
+        let cut = secrets.safe_cut(&text, at);
         let expected = [&key, &word].into_iter().find(|span| span.start < at && at < span.end);
         assert_eq!(cut, expected.map_or(text.floor_char_boundary(at), |span| span.end), "at {at}");
     }
     assert_eq!(secrets.first_chars(&text, 5), &text[..key.end]);
     assert_eq!(secrets.first_chars(&text, 1), "é");
     assert_eq!(secrets.first_chars(&text, 1000), text);
-    assert_eq!(Secrets::default().cut("some text", 4), 4);
+    assert_eq!(SecretMasker::default().safe_cut("some text", 4), 4);
 }
 
 #[test]
 fn x06_a_secret_that_comes_in_pieces_is_masked() {
-    let secrets = Secrets::new([
-        KEY.to_owned(),
+    let secrets = SecretMasker::new([
+        SAMPLE_API_KEY.to_owned(),
         "sk-SECRETOPENAI".to_owned(),
         "abcdef-and-another".to_owned(),
         "abcabcabcabc".to_owned(),
     ]);
     let texts = [
-        format!("one {KEY} two {KEY}{KEY}"),
-        format!("{KEY}-and-another."),
+        format!("one {SAMPLE_API_KEY} two {SAMPLE_API_KEY}{SAMPLE_API_KEY}"),
+        format!("{SAMPLE_API_KEY}-and-another."),
         "sk-SECRETOPENAI-1234 sk-SECRETOPENAI".to_owned(),
         "sk- s sk-SECRET! abcabcabcabcabcab".to_owned(),
         "nothing here\n".to_owned(),
     ];
     for text in texts {
         let mut whole = text.clone();
-        secrets.mask_piece(&mut whole);
+        secrets.mask_fragment(&mut whole);
         for size in 1..=text.len() {
-            let mut stream = secrets.stream();
+            let mut stream = secrets.masking_stream();
             let mut given: Vec<u8> = text.as_bytes().chunks(size).flat_map(|piece| stream.push(piece)).collect();
-            given.extend(stream.end());
+            given.extend(stream.finish());
             assert_eq!(String::from_utf8(given).unwrap(), whole, "{text} in pieces of {size}");
-            assert_eq!(stream.end(), b"", "nothing is given twice");
+            assert_eq!(stream.finish(), b"", "nothing is given twice");
         }
     }
 }
@@ -126,11 +137,11 @@ fn x06_a_secret_that_comes_in_pieces_is_masked() {
 #[test]
 fn x06_what_is_held_back_of_a_stream_comes_at_its_end_unless_it_is_a_good_part_of_a_secret() {
     let ended = |text: &str| {
-        let mut stream = one(KEY).stream();
-        let given = [stream.push(text.as_bytes()), stream.end()];
+        let mut stream = masker_for(SAMPLE_API_KEY).masking_stream();
+        let given = [stream.push(text.as_bytes()), stream.finish()];
         given.map(|bytes| String::from_utf8(bytes).unwrap())
     };
     assert_eq!(ended("keys begin with sk-"), ["keys begin with ", "sk-"]);
     assert_eq!(ended("sk-\n"), ["sk-\n", ""]);
-    assert_eq!(ended(&KEY[..31]), ["", "[masked]"]);
+    assert_eq!(ended(&SAMPLE_API_KEY[..31]), ["", "[masked]"]);
 }

@@ -1,8 +1,8 @@
 //! The hook runtime on its own: order, aggregation, isolation, registration.
 
 mod isolation;
-mod onboarding;
+mod onboard_config;
 mod order;
-mod providing;
+mod provider_overrides;
 mod registration;
 mod support;

@@ -1,28 +1,28 @@
 //! H3 and T5: who is asked, in which order, and when asking stops.
 
 use capstan_hooks::points::{LoadState, OnboardConfig, ResolveSession, RunModel, RunModelStream};
-use capstan_protocol::{Map, SessionId, StreamEvent};
+use capstan_protocol::{JsonObject, SessionId, StreamEvent};
 use futures::StreamExt as _;
 use futures::stream;
 use serde_json::json;
 
-use crate::support::{FnPlugin, load_state, plugin, resolve_session, run_model, runtime};
+use crate::support::{FnPlugin, load_state_args, plugin, resolve_session_args, run_model_args, runtime};
 
 /// Resolves every event to a session of this name.
-fn resolves_to(name: &'static str) -> FnPlugin {
+fn session_resolver(name: &'static str) -> FnPlugin {
     plugin(name, move |hooks| {
         hooks.on(ResolveSession, move || async move { Ok(Some(SessionId::new(name))) });
     })
 }
 
 /// Loads a state that says who loaded it.
-fn loads(name: &'static str) -> FnPlugin {
+fn state_loader(name: &'static str) -> FnPlugin {
     plugin(name, move |hooks| {
-        hooks.on(LoadState, move || async move { Ok(Some(Map::from_iter([("by".to_owned(), json!(name))]))) });
+        hooks.on(LoadState, move || async move { Ok(Some(JsonObject::from_iter([("by".to_owned(), json!(name))]))) });
     })
 }
 
-fn loads_nothing(name: &'static str) -> FnPlugin {
+fn empty_state_loader(name: &'static str) -> FnPlugin {
     plugin(name, |hooks| {
         hooks.on(LoadState, || async { Ok(None) });
     })
@@ -36,20 +36,20 @@ async fn h03_the_last_registered_is_asked_first_and_the_first_value_decides() {
     let never = plugin("never asked", |hooks| {
         hooks.on(ResolveSession, || async { Err("it was asked".into()) });
     });
-    let hooks = runtime([never, resolves_to("earlier"), resolves_to("later"), shy]);
-    let decided = hooks.first::<ResolveSession>(&resolve_session()).await.unwrap().unwrap();
+    let hooks = runtime([never, session_resolver("earlier"), session_resolver("later"), shy]);
+    let decided = hooks.call_first::<ResolveSession>(&resolve_session_args()).await.unwrap().unwrap();
     assert_eq!((decided.plugin.as_str(), decided.value.as_str()), ("later", "later"));
 }
 
 #[tokio::test]
 async fn h03_no_value_at_all_is_none() {
-    assert!(runtime([]).first::<ResolveSession>(&resolve_session()).await.unwrap().is_none());
+    assert!(runtime([]).call_first::<ResolveSession>(&resolve_session_args()).await.unwrap().is_none());
 }
 
 #[tokio::test]
 async fn h03_all_collects_every_answer_in_order_nothing_included() {
-    let hooks = runtime([loads("one"), loads_nothing("two"), loads("three")]);
-    let answers = hooks.all::<LoadState>(&load_state()).await.unwrap();
+    let hooks = runtime([state_loader("one"), empty_state_loader("two"), state_loader("three")]);
+    let answers = hooks.call_all::<LoadState>(&load_state_args()).await.unwrap();
     let answers: Vec<_> =
         answers.iter().map(|answer| (answer.plugin.as_str(), answer.value.as_ref().map(|map| &map["by"]))).collect();
     assert_eq!(answers, [("three", Some(&json!("three"))), ("two", None), ("one", Some(&json!("one")))]);
@@ -60,8 +60,8 @@ async fn h03_all_stops_at_a_failure_and_names_it() {
     let broken = plugin("broken", |hooks| {
         hooks.on(LoadState, || async { Err("no state".into()) });
     });
-    let hooks = runtime([loads("one"), broken, loads("three")]);
-    let failure = hooks.all::<LoadState>(&load_state()).await.err().unwrap();
+    let hooks = runtime([state_loader("one"), broken, state_loader("three")]);
+    let failure = hooks.call_all::<LoadState>(&load_state_args()).await.err().unwrap();
     assert_eq!(failure.to_string(), "load_state of plugin broken failed: no state");
 }
 
@@ -72,7 +72,7 @@ async fn t05_a_plugin_with_both_model_hooks_is_asked_for_its_stream_first() {
             .on(RunModel, || async { Ok(Some("as a text".to_owned())) })
             .on(RunModelStream, || async { Ok(Some(stream::iter([StreamEvent::text("as a stream")]).boxed())) });
     });
-    let decided = runtime([both]).model_stage(&run_model()).await.unwrap().unwrap();
+    let decided = runtime([both]).run_model_stage(&run_model_args()).await.unwrap().unwrap();
     assert_eq!(decided.value.collect::<Vec<_>>().await, [StreamEvent::text("as a stream")]);
 }
 
@@ -81,13 +81,13 @@ async fn t05_a_text_is_a_stream_of_one_event_and_nothing_at_all_is_none() {
     let text = plugin("text", |hooks| {
         hooks.on(RunModel, || async { Ok(Some("said".to_owned())) });
     });
-    let decided = runtime([text]).model_stage(&run_model()).await.unwrap().unwrap();
+    let decided = runtime([text]).run_model_stage(&run_model_args()).await.unwrap().unwrap();
     assert_eq!(decided.value.collect::<Vec<_>>().await, [StreamEvent::text("said")]);
 
     let neither = plugin("neither", |hooks| {
         hooks.on(RunModel, || async { Ok(None) }).on(RunModelStream, || async { Ok(None) });
     });
-    assert!(runtime([neither]).model_stage(&run_model()).await.unwrap().is_none());
+    assert!(runtime([neither]).run_model_stage(&run_model_args()).await.unwrap().is_none());
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn h08_the_listing_has_every_hook_with_its_plugins_in_the_order_they_run() {
         })
     };
     let hooks = runtime([wizard("first"), wizard("second")]);
-    let listing = hooks.registry().listing();
+    let listing = hooks.registry().hook_listings();
     let plugins = |name: &str| -> Vec<String> {
         let hook = listing.iter().find(|hook| hook.point.name == name).unwrap();
         hook.implementors.iter().map(|one| one.plugin.to_string()).collect()
@@ -106,5 +106,5 @@ fn h08_the_listing_has_every_hook_with_its_plugins_in_the_order_they_run() {
     assert_eq!(plugins("resolve_session"), ["second", "first"]);
     assert_eq!(plugins("onboard_config"), ["first", "second"], "it folds in the order of registration");
     assert_eq!(plugins("save_state"), [""; 0], "a hook nobody implements is listed too");
-    assert_eq!(listing.len(), capstan_hooks::points::ALL.len());
+    assert_eq!(listing.len(), capstan_hooks::points::HOOK_POINTS.len());
 }

@@ -4,27 +4,27 @@ use std::sync::{Arc, Mutex};
 
 use capstan_hooks::args::ModelText;
 use capstan_hooks::points::{ResolveSession, SaveState};
-use capstan_hooks::{Answer, Inbound, Trace, TraceEvent};
+use capstan_hooks::{HookTraceEvent, HookTraceResult, HookTracer, InboundEvent};
 use capstan_protocol::{PluginName, SessionId};
 
-use crate::support::{fallible, plugin, resolve_session, runtime, save_state};
+use crate::support::{fallible_plugin, plugin, resolve_session_args, runtime, save_state_args};
 
 /// Keeps what it is told.
 #[derive(Default)]
-struct Told(Mutex<Vec<TraceEvent>>);
+struct RecordingTracer(Mutex<Vec<HookTraceEvent>>);
 
-impl Trace for Told {
-    fn record(&self, event: &TraceEvent) {
+impl HookTracer for RecordingTracer {
+    fn record(&self, event: &HookTraceEvent) {
         self.0.lock().unwrap().push(event.clone());
     }
 }
 
 #[tokio::test]
 async fn h05_an_implementation_is_given_what_it_declares_and_the_trace_says_so() {
-    let told = Arc::new(Told::default());
+    let told = Arc::new(RecordingTracer::default());
     let trace = Arc::clone(&told);
     let frugal = plugin("frugal", move |hooks| {
-        hooks.trace(Arc::clone(&trace) as Arc<dyn Trace>);
+        hooks.add_tracer(Arc::clone(&trace) as Arc<dyn HookTracer>);
         hooks.on(SaveState, |output: ModelText, session: SessionId| async move {
             assert_eq!((&*output, session.as_str()), ("hello", "cli:local"));
             Ok(Some(()))
@@ -32,48 +32,48 @@ async fn h05_an_implementation_is_given_what_it_declares_and_the_trace_says_so()
         hooks.on(ResolveSession, || async { Ok(None) });
     });
     let hooks = runtime([frugal]);
-    hooks.all_in_any_case::<SaveState>(&save_state()).await.unwrap();
-    hooks.first::<ResolveSession>(&resolve_session()).await.unwrap();
-    hooks.fell_back::<ResolveSession>("cli:local");
+    hooks.call_all_despite_failures::<SaveState>(&save_state_args()).await.unwrap();
+    hooks.call_first::<ResolveSession>(&resolve_session_args()).await.unwrap();
+    hooks.trace_fallback::<ResolveSession>("cli:local");
 
     let plugin = || PluginName::new("frugal");
     let expected = [
-        TraceEvent::Called {
+        HookTraceEvent::Called {
             hook: "save_state",
             plugin: plugin(),
             arguments: vec!["model_output", "session_id"],
-            answer: Answer::Value("done".to_owned()),
+            result: HookTraceResult::Value("done".to_owned()),
         },
-        TraceEvent::Called {
+        HookTraceEvent::Called {
             hook: "resolve_session",
             plugin: plugin(),
             arguments: Vec::new(),
-            answer: Answer::Nothing,
+            result: HookTraceResult::Nothing,
         },
-        TraceEvent::Fallback { hook: "resolve_session", value: "cli:local".to_owned() },
+        HookTraceEvent::Fallback { hook: "resolve_session", value: "cli:local".to_owned() },
     ];
     assert_eq!(*told.0.lock().unwrap(), expected);
 }
 
 #[tokio::test]
 async fn h09_a_plugin_that_does_not_load_is_reported_and_contributes_nothing() {
-    let told = Arc::new(Told::default());
+    let told = Arc::new(RecordingTracer::default());
     let trace = Arc::clone(&told);
     let hooks = runtime([
         plugin("sound", |hooks| {
-            hooks.on(ResolveSession, |message: Inbound| async move { Ok(Some(message.fallback_session())) });
+            hooks.on(ResolveSession, |message: InboundEvent| async move { Ok(Some(message.fallback_session())) });
         }),
-        fallible("unconfigured", move |hooks| {
-            hooks.trace(Arc::clone(&trace) as Arc<dyn Trace>);
+        fallible_plugin("unconfigured", move |hooks| {
+            hooks.add_tracer(Arc::clone(&trace) as Arc<dyn HookTracer>);
             hooks.on(ResolveSession, || async { Ok(Some(SessionId::new("half registered"))) });
             Err("it needs a token".into())
         }),
-        fallible("reckless", |_| panic!("no config file")),
+        fallible_plugin("reckless", |_| panic!("no config file")),
         plugin("sound", |hooks| {
             hooks.on(ResolveSession, || async { Ok(Some(SessionId::new("the second of its name"))) });
         }),
     ]);
-    let failures = hooks.registry().failures().iter();
+    let failures = hooks.registry().load_failures().iter();
     let failures: Vec<(&str, &str)> = failures.map(|f| (f.plugin.as_str(), f.reason.as_str())).collect();
     assert_eq!(
         failures,
@@ -83,9 +83,9 @@ async fn h09_a_plugin_that_does_not_load_is_reported_and_contributes_nothing() {
             ("sound", "a plugin of this name is registered already"),
         ]
     );
-    let running: Vec<&str> = hooks.registry().running_order().map(PluginName::as_str).collect();
+    let running: Vec<&str> = hooks.registry().plugins_in_call_order().map(PluginName::as_str).collect();
     assert_eq!(running, ["sound"]);
-    let decided = hooks.first::<ResolveSession>(&resolve_session()).await.unwrap().unwrap();
+    let decided = hooks.call_first::<ResolveSession>(&resolve_session_args()).await.unwrap().unwrap();
     assert_eq!(decided.value.as_str(), "cli:local");
     assert!(told.0.lock().unwrap().is_empty());
 }
@@ -93,11 +93,11 @@ async fn h09_a_plugin_that_does_not_load_is_reported_and_contributes_nothing() {
 #[tokio::test]
 async fn h09_a_plugin_may_take_the_name_of_one_that_did_not_load() {
     let hooks = runtime([
-        fallible("twice", |_| Err("not yet".into())),
+        fallible_plugin("twice", |_| Err("not yet".into())),
         plugin("twice", |hooks| {
             hooks.on(ResolveSession, || async { Ok(Some(SessionId::new("second try"))) });
         }),
     ]);
-    let decided = hooks.first::<ResolveSession>(&resolve_session()).await.unwrap().unwrap();
+    let decided = hooks.call_first::<ResolveSession>(&resolve_session_args()).await.unwrap().unwrap();
     assert_eq!(decided.value.as_str(), "second try");
 }

@@ -1,30 +1,30 @@
 //! Plugins from functions, and a runtime over them.
 
-use capstan_hooks::args::{Failure, LoadStateArgs, ModelText, ResolveSessionArgs, RunModelArgs, SaveStateArgs};
-use capstan_hooks::{BoxError, Deadlines, HookRuntime, Inbound, Plugin, Registrar, Registry, State};
+use capstan_hooks::args::{LoadStateArgs, ModelText, ResolveSessionArgs, RunModelArgs, SaveStateArgs, TurnFailure};
+use capstan_hooks::{BoxError, HookDeadlines, HookRegistrar, HookRuntime, InboundEvent, Plugin, Registry, TurnState};
 use capstan_protocol::{Content, Event, SessionId};
 
 /// What a plugin registers.
-type Register = dyn Fn(&mut Registrar) -> Result<(), BoxError> + Send + Sync;
+type RegisterFn = dyn Fn(&mut HookRegistrar) -> Result<(), BoxError> + Send + Sync;
 
 /// A plugin made from a function.
 pub struct FnPlugin {
     name: &'static str,
-    register: Box<Register>,
+    register: Box<RegisterFn>,
 }
 
 /// A plugin that registers what the function does.
-pub fn plugin(name: &'static str, register: impl Fn(&mut Registrar) + Send + Sync + 'static) -> FnPlugin {
-    fallible(name, move |hooks| {
+pub fn plugin(name: &'static str, register: impl Fn(&mut HookRegistrar) + Send + Sync + 'static) -> FnPlugin {
+    fallible_plugin(name, move |hooks| {
         register(hooks);
         Ok(())
     })
 }
 
 /// A plugin that may fail to load.
-pub fn fallible(
+pub fn fallible_plugin(
     name: &'static str,
-    register: impl Fn(&mut Registrar) -> Result<(), BoxError> + Send + Sync + 'static,
+    register: impl Fn(&mut HookRegistrar) -> Result<(), BoxError> + Send + Sync + 'static,
 ) -> FnPlugin {
     FnPlugin { name, register: Box::new(register) }
 }
@@ -34,7 +34,7 @@ impl Plugin for FnPlugin {
         self.name
     }
 
-    fn register(&self, hooks: &mut Registrar) -> Result<(), BoxError> {
+    fn register(&self, hooks: &mut HookRegistrar) -> Result<(), BoxError> {
         (self.register)(hooks)
     }
 }
@@ -45,35 +45,35 @@ pub fn runtime(plugins: impl IntoIterator<Item = FnPlugin>) -> HookRuntime {
     for plugin in plugins {
         registry.register(&plugin);
     }
-    HookRuntime::new(registry, Deadlines::default())
+    HookRuntime::new(registry, HookDeadlines::default())
 }
 
-pub fn inbound() -> Inbound {
-    Inbound::new(Event::message("cli", "local", "hello"))
+pub fn inbound_event() -> InboundEvent {
+    InboundEvent::new(Event::message("cli", "local", "hello"))
 }
 
-pub fn session() -> SessionId {
+pub fn session_id() -> SessionId {
     SessionId::new("cli:local")
 }
 
-pub fn resolve_session() -> ResolveSessionArgs {
-    ResolveSessionArgs { message: inbound() }
+pub fn resolve_session_args() -> ResolveSessionArgs {
+    ResolveSessionArgs { message: inbound_event() }
 }
 
-pub fn load_state() -> LoadStateArgs {
-    LoadStateArgs { message: inbound(), session_id: session() }
+pub fn load_state_args() -> LoadStateArgs {
+    LoadStateArgs { message: inbound_event(), session_id: session_id() }
 }
 
-pub fn run_model() -> RunModelArgs {
-    RunModelArgs { prompt: Content::from("hello").into(), session_id: session(), state: State::new() }
+pub fn run_model_args() -> RunModelArgs {
+    RunModelArgs { prompt: Content::from("hello").into(), session_id: session_id(), state: TurnState::new() }
 }
 
-pub fn save_state() -> SaveStateArgs {
+pub fn save_state_args() -> SaveStateArgs {
     SaveStateArgs {
-        session_id: session(),
-        state: State::new(),
-        message: inbound(),
+        session_id: session_id(),
+        state: TurnState::new(),
+        message: inbound_event(),
         model_output: ModelText("hello".into()),
-        failure: Failure(None),
+        failure: TurnFailure(None),
     }
 }

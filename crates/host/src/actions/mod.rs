@@ -4,37 +4,37 @@
 //! on record with the reason. One that is done is so at most once: that it begins is on disk before the channel is asked,
 //! and one whose end nobody saw is never asked for again.
 
-mod known;
-mod left;
+mod action_registry;
+mod recorded_actions;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use capstan_hooks::contracts::{Action, Channel, ChannelError, Fate};
+use capstan_hooks::contracts::{Channel, ChannelError, ChannelErrorKind, PlatformAction};
 use capstan_protocol::{ActionId, ActionRequest, ApiError, ApiErrorCode, BindingId, ChannelName, RunnerId};
-use capstan_tape::{Draft, Fact};
+use capstan_tape::{EntryDraft, Fact};
 use futures::FutureExt as _;
 use serde_json::{Value, json};
 
-pub(crate) use self::known::KnownActions;
-pub(crate) use self::left::{Acted, acted, of_family};
-use crate::api::store_failed;
+pub(crate) use self::action_registry::ActionRegistry;
+pub(crate) use self::recorded_actions::{RecordedActions, collect_family_actions, read_recorded_actions};
+use crate::api::store_api_error;
 use crate::runs::run::Run;
 
 /// How long the name of an action may be.
-const LONGEST_NAME: usize = 128;
+const MAX_ACTION_NAME_LEN: usize = 128;
 /// The event that tells of an action that was not done, and why.
-const REFUSED: &str = "action.refused";
+const ACTION_REFUSED: &str = "action.refused";
 /// The event that stands on the tape before the channel is asked.
-const STARTED: &str = "action.started";
+const ACTION_STARTED: &str = "action.started";
 /// The event that tells how it ended.
-const ENDED: &str = "action.ended";
+const ACTION_ENDED: &str = "action.ended";
 /// The event on the tape of a run that tells of what a child of it did.
-const BY_CHILD: &str = "action.by_child";
+const ACTION_BY_CHILD: &str = "action.by_child";
 
 /// Who does not let an action be done.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Denial {
+pub(crate) enum ActionDenial {
     /// The runner's permissions do not name it.
     #[error("the runner {0} does not ask for it")]
     Runner(RunnerId),
@@ -49,8 +49,8 @@ pub(crate) enum Denial {
     Arguments(String),
 }
 
-impl Denial {
-    fn by(&self) -> &'static str {
+impl ActionDenial {
+    fn denied_by(&self) -> &'static str {
         match self {
             Self::Runner(_) => "runner",
             Self::Binding(_) => "binding",
@@ -69,7 +69,7 @@ impl Denial {
 }
 
 /// How an action ended.
-enum End {
+enum ActionEnd {
     Done(Value),
     Failed(String),
     /// Nobody knows whether it was done.
@@ -78,152 +78,154 @@ enum End {
 
 /// The actions of a run that have begun and not ended, and how many there were.
 #[derive(Default)]
-pub(crate) struct Actions {
+pub(crate) struct RunActions {
     open: Vec<(ActionId, String)>,
     /// What was asked for, by name.
-    begun: Vec<String>,
+    started: Vec<String>,
 }
 
 impl Run {
     /// Who withholds an action from this run, if somebody does. The grant decides; the runner's permissions only say on
     /// whose account it is.
-    pub(crate) fn withholds_action(&self, action: &str) -> Option<Denial> {
+    pub(crate) fn action_denial(&self, action: &str) -> Option<ActionDenial> {
         let runner = self.runner.descriptor();
         if self.grant().may.platform_api.allows(action) {
             None
         } else if runner.permissions.platform_api.allows(action) {
-            Some(Denial::Binding(self.context.trigger.binding_id.clone()))
+            Some(ActionDenial::Binding(self.context.trigger.binding_id.clone()))
         } else {
-            Some(Denial::Runner(runner.id))
+            Some(ActionDenial::Runner(runner.id))
         }
     }
 
     /// Has something done on the platform, if everybody allows it. Whatever becomes of it is on record.
-    pub(crate) async fn act(&self, request: ActionRequest) -> Result<Value, ApiError> {
-        let channel = match self.able(&request) {
+    pub(crate) async fn perform_action(&self, request: ActionRequest) -> Result<Value, ApiError> {
+        let channel = match self.resolve_action_channel(&request) {
             Ok(channel) => channel,
             Err(denial) => {
-                let name: String = request.action.chars().take(LONGEST_NAME).collect();
-                self.refuse_action(&name, &denial);
+                let name: String = request.action.chars().take(MAX_ACTION_NAME_LEN).collect();
+                self.record_refused_action(&name, &denial);
                 let message = format!("the action {name} was not done: {denial}");
                 return Err(ApiError::new(denial.code(), message));
             }
         };
         let action = self.begin_action(request);
         if let Err(error) = self.flush().await {
-            self.end_action(&action.id, &End::Failed("the store failed before the channel was asked".to_owned()));
-            return Err(store_failed(&error));
+            self.end_action(&action.id, &ActionEnd::Failed("the store failed before the channel was asked".to_owned()));
+            return Err(store_api_error(&error));
         }
-        let end = self.ask(channel.as_ref(), &action).await;
+        let end = self.call_channel(channel.as_ref(), &action).await;
         self.end_action(&action.id, &end);
-        self.flush().await.map_err(|error| store_failed(&error))?;
+        self.flush().await.map_err(|error| store_api_error(&error))?;
         let failed = |message: String| ApiError::new(ApiErrorCode::RuntimeError, message);
         match end {
-            End::Done(answer) => Ok(answer),
-            End::Failed(why) => Err(failed(format!("the action {} failed: {why}", action.name))),
-            End::Unknown(why) => {
+            ActionEnd::Done(answer) => Ok(answer),
+            ActionEnd::Failed(why) => Err(failed(format!("the action {} failed: {why}", action.name))),
+            ActionEnd::Unknown(why) => {
                 let message = format!("whether the action {} was done is not known: {why}", action.name);
-                Err(failed(message).caused_by("action-unknown"))
+                Err(failed(message).with_cause("action-unknown"))
             }
         }
     }
 
     /// The channel that does it, if everybody allows it.
-    fn able(&self, request: &ActionRequest) -> Result<Arc<dyn Channel>, Denial> {
-        if let Some(denial) = self.withholds_action(&request.action) {
+    fn resolve_action_channel(&self, request: &ActionRequest) -> Result<Arc<dyn Channel>, ActionDenial> {
+        if let Some(denial) = self.action_denial(&request.action) {
             return Err(denial);
         }
         let source = &self.context.event.source;
         self.services.actions.check(source, &request.action, &request.arguments)?;
-        self.services.channel(source).cloned().ok_or_else(|| Denial::Channel(source.clone()))
+        self.services.channel(source).cloned().ok_or_else(|| ActionDenial::Channel(source.clone()))
     }
 
     /// A request that is not heeded. Of a runner that sends many only the first are told by themselves.
-    fn refuse_action(&self, action: &str, denial: &Denial) {
-        if self.progress().sieve.tells_one_more() {
+    fn record_refused_action(&self, action: &str, denial: &ActionDenial) {
+        if self.progress().result_validator.should_record_drop() {
             let reason = denial.to_string();
             tracing::warn!(run_id = %self.id(), action, reason, "an action was refused");
-            let told = json!({ "action": action, "by": denial.by(), "reason": reason });
-            self.append(Draft::event(REFUSED, told).hidden());
+            let told = json!({ "action": action, "by": denial.denied_by(), "reason": reason });
+            self.append(EntryDraft::event(ACTION_REFUSED, told).hidden());
         }
     }
 
-    fn begin_action(&self, request: ActionRequest) -> Action {
+    fn begin_action(&self, request: ActionRequest) -> PlatformAction {
         let event = self.context.event.clone();
         let mut progress = self.progress();
-        let id = ActionId::new(format!("{}.{}", self.id(), progress.actions.begun.len() + 1));
+        let id = ActionId::new(format!("{}.{}", self.id(), progress.actions.started.len() + 1));
         progress.actions.open.push((id.clone(), request.action.clone()));
-        progress.actions.begun.push(request.action.clone());
+        progress.actions.started.push(request.action.clone());
         let told = json!({
             "action_id": id, "action": request.action, "channel": event.source, "arguments": request.arguments,
         });
-        self.append(Draft::event(STARTED, told).hidden());
-        Action { id, name: request.action, arguments: request.arguments, event }
+        self.append(EntryDraft::event(ACTION_STARTED, told).hidden());
+        PlatformAction { id, name: request.action, arguments: request.arguments, event }
     }
 
     /// Asks the channel. One that hangs is waited for no longer; one that crashes crashes alone.
-    async fn ask(&self, channel: &dyn Channel, action: &Action) -> End {
-        let limits = &self.services.settings.limits;
-        let asked = AssertUnwindSafe(async { channel.act(action).await }).catch_unwind();
+    async fn call_channel(&self, channel: &dyn Channel, action: &PlatformAction) -> ActionEnd {
+        let limits = &self.services.options.limits;
+        let asked = AssertUnwindSafe(async { channel.perform_action(action).await }).catch_unwind();
         match tokio::time::timeout(limits.action_timeout, asked).await {
             Ok(Ok(Ok(mut answer))) => {
-                self.services.settings.secrets.mask_value(&mut answer);
-                End::Done(known::bounded(answer, limits.results.tool_bytes))
+                self.services.options.secret_masker.mask_value(&mut answer);
+                ActionEnd::Done(action_registry::limit_answer(answer, limits.results.tool_bytes))
             }
-            Ok(Ok(Err(ChannelError { fate: Fate::Unknown, message, .. }))) => End::Unknown(self.masked(message)),
-            Ok(Ok(Err(error))) => End::Failed(self.masked(error.message)),
-            Ok(Err(_)) => End::Unknown("the channel crashed".to_owned()),
+            Ok(Ok(Err(ChannelError { kind: ChannelErrorKind::Unknown, message, .. }))) => {
+                ActionEnd::Unknown(self.mask_message(message))
+            }
+            Ok(Ok(Err(error))) => ActionEnd::Failed(self.mask_message(error.message)),
+            Ok(Err(_)) => ActionEnd::Unknown("the channel crashed".to_owned()),
             Err(_) => {
                 let seconds = limits.action_timeout.as_secs();
-                End::Unknown(format!("the channel did not answer within {seconds} seconds"))
+                ActionEnd::Unknown(format!("the channel did not answer within {seconds} seconds"))
             }
         }
     }
 
-    fn masked(&self, mut message: String) -> String {
-        let most = usize::try_from(self.services.settings.limits.results.error_bytes).unwrap_or(usize::MAX);
-        let secrets = &self.services.settings.secrets;
-        message.truncate(secrets.cut(&message, most));
+    fn mask_message(&self, mut message: String) -> String {
+        let most = usize::try_from(self.services.options.limits.results.error_bytes).unwrap_or(usize::MAX);
+        let secrets = &self.services.options.secret_masker;
+        message.truncate(secrets.safe_cut(&message, most));
         secrets.mask_text(&mut message);
         message
     }
 
     /// Tells how an action ended, once: who comes later than the end of the run finds it told.
-    fn end_action(&self, id: &ActionId, end: &End) {
+    fn end_action(&self, id: &ActionId, end: &ActionEnd) {
         let mut progress = self.progress();
         let Some(position) = progress.actions.open.iter().position(|(open, _)| open == id) else { return };
         let (id, name) = progress.actions.open.remove(position);
         // Under the lock, so that the run cannot end in between.
-        self.append_together(Vec::new(), vec![ended(&id, &name, end)], Some(name));
+        self.append_atomic(Vec::new(), vec![action_ended_entry(&id, &name, end)], Some(name));
     }
 
     /// The run ends: of what it had asked for and not heard of nobody knows whether it was done.
     pub(crate) fn end_open_actions(&self) {
         let mut progress = self.progress();
         for (id, name) in std::mem::take(&mut progress.actions.open) {
-            let end = End::Unknown("the run was broken off before the channel had answered".to_owned());
-            self.append(ended(&id, &name, &end));
+            let end = ActionEnd::Unknown("the run was broken off before the channel had answered".to_owned());
+            self.append(action_ended_entry(&id, &name, &end));
         }
     }
 
     /// What the run above this one must know of it, with its end: that it acted, so that nobody runs either again.
-    pub(crate) fn acted_below(&self, parent: &Self) -> Option<Fact> {
-        let actions = self.progress().actions.begun.clone();
+    pub(crate) fn report_actions_to_parent(&self, parent: &Self) -> Option<Fact> {
+        let actions = self.progress().actions.started.clone();
         if actions.is_empty() {
             return None;
         }
-        parent.progress().actions.begun.extend(actions.iter().cloned());
-        let told = Draft::event(BY_CHILD, json!({ "run_id": self.id(), "actions": actions })).hidden();
-        Some(parent.journal.last_entry(parent.id(), told))
+        parent.progress().actions.started.extend(actions.iter().cloned());
+        let told = EntryDraft::event(ACTION_BY_CHILD, json!({ "run_id": self.id(), "actions": actions })).hidden();
+        Some(parent.journal.final_entry(parent.id(), told))
     }
 }
 
 /// The entry that tells how an action ended.
-fn ended(id: &ActionId, action: &str, end: &End) -> Draft {
+fn action_ended_entry(id: &ActionId, action: &str, end: &ActionEnd) -> EntryDraft {
     let (status, key, what) = match end {
-        End::Done(answer) => ("done", "output", answer.clone()),
-        End::Failed(why) => ("failed", "reason", json!(why)),
-        End::Unknown(why) => ("unknown", "reason", json!(why)),
+        ActionEnd::Done(answer) => ("done", "output", answer.clone()),
+        ActionEnd::Failed(why) => ("failed", "reason", json!(why)),
+        ActionEnd::Unknown(why) => ("unknown", "reason", json!(why)),
     };
-    Draft::event(ENDED, json!({ "action_id": id, "action": action, "status": status, key: what })).hidden()
+    EntryDraft::event(ACTION_ENDED, json!({ "action_id": id, "action": action, "status": status, key: what })).hidden()
 }

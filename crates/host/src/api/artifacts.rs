@@ -6,38 +6,38 @@ use async_trait::async_trait;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use capstan_hooks::contracts::{Artifact, ArtifactPart, ArtifactsApi, NewArtifact};
-use capstan_protocol::{ApiError, ApiErrorCode, ArtifactId, ArtifactUse, RunId, ToolCall, ToolOutput};
-use capstan_tape::{Draft, Fact, Kind, RunRecord, Slice, blob_hash};
+use capstan_protocol::{ApiError, ApiErrorCode, ArtifactId, ArtifactOperation, RunId, ToolCall, ToolOutput};
+use capstan_tape::{EntryDraft, EntryKind, Fact, RunRecord, TapeSlice, blob_hash};
 use serde::Deserialize as _;
 use serde_json::json;
 
-use super::{store_failed, unauthorized};
+use super::{store_api_error, unauthorized_error};
 use crate::api::spill;
 use crate::runs::run::Run;
 
 /// The event that tells of an artifact.
-pub(super) const CREATED: &str = "artifact.created";
+pub(super) const ARTIFACT_CREATED: &str = "artifact.created";
 /// On the result of a call: the artifact that has the whole of it.
-const ARTIFACT: &str = "artifact";
+const ARTIFACT_META_KEY: &str = "artifact";
 /// How long a name may be.
-const LONGEST_NAME: usize = 255;
+const MAX_ARTIFACT_NAME_LEN: usize = 255;
 /// The largest content that is kept.
-const MOST_BYTES: usize = 64 * 1024 * 1024;
+const MAX_ARTIFACT_BYTES: usize = 64 * 1024 * 1024;
 /// How many entries are looked at at once.
-const PAGE: usize = 500;
+const ARTIFACT_SEARCH_PAGE_SIZE: usize = 500;
 
-pub(super) struct Artifacts(pub(super) Arc<Run>);
+pub(super) struct ArtifactsHandler(pub(super) Arc<Run>);
 
 #[async_trait]
-impl ArtifactsApi for Artifacts {
+impl ArtifactsApi for ArtifactsHandler {
     async fn describe(&self, id: &ArtifactId) -> Result<Artifact, ApiError> {
-        self.find(id).await
+        self.find_artifact(id).await
     }
 
     async fn read(&self, id: &ArtifactId, offset: u64, limit: u64) -> Result<ArtifactPart, ApiError> {
-        let artifact = self.find(id).await?;
+        let artifact = self.find_artifact(id).await?;
         let store = self.0.services.tapes.store();
-        let content = store.blob(&artifact.hash).await.map_err(|error| store_failed(&error))?;
+        let content = store.blob(&artifact.hash).await.map_err(|error| store_api_error(&error))?;
         let Some(content) = content else {
             let message = format!("the content of artifact {id} is not kept here");
             return Err(ApiError::new(ApiErrorCode::NotFound, message));
@@ -48,34 +48,38 @@ impl ArtifactsApi for Artifacts {
     }
 
     async fn create(&self, new: NewArtifact) -> Result<Artifact, ApiError> {
-        check(&new)?;
-        let (artifact, fact, entry) = self.0.new_artifact(self.0.next_artifact(), new);
+        check_artifact(&new)?;
+        let (artifact, fact, entry) = self.0.build_artifact(self.0.next_artifact_id(), new);
         let did_nothing_else = None;
-        self.0.append_together(vec![fact], vec![entry], did_nothing_else);
-        self.0.flush().await.map_err(|error| store_failed(&error))?;
+        self.0.append_atomic(vec![fact], vec![entry], did_nothing_else);
+        self.0.flush().await.map_err(|error| store_api_error(&error))?;
         Ok(artifact)
     }
 }
 
-impl Artifacts {
+impl ArtifactsHandler {
     /// The artifact, if the run's own tape tells of it, or that of a child run of its session. The id says which run made
     /// it, so only what came after the beginning of that run is looked at.
-    async fn find(&self, id: &ArtifactId) -> Result<Artifact, ApiError> {
-        self.0.flush_to_read().await.map_err(|error| store_failed(&error))?;
+    async fn find_artifact(&self, id: &ArtifactId) -> Result<Artifact, ApiError> {
+        self.0.flush_before_read().await.map_err(|error| store_api_error(&error))?;
         let unknown = || ApiError::new(ApiErrorCode::NotFound, format!("there is no artifact {id} in this session"));
         let tapes = &self.0.services.tapes;
         let maker = id.as_str().rsplit_once('.').map(|(run, _)| RunId::new(run)).ok_or_else(unknown)?;
-        let maker = tapes.store().run(&maker).await.map_err(|error| store_failed(&error))?.ok_or_else(unknown)?;
+        let maker = tapes.store().run(&maker).await.map_err(|error| store_api_error(&error))?.ok_or_else(unknown)?;
         if maker.session != self.0.context.conversation.session_id {
             return Err(unknown());
         }
-        let tape = if self.is_of_child(&maker).await? { &maker.tape } else { self.0.journal.tape() };
-        let mut slice = Slice { kinds: vec![Kind::Event], limit: Some(PAGE), ..Slice::after(maker.begins_after) };
+        let tape = if self.is_child_of_session(&maker).await? { &maker.tape } else { self.0.journal.tape() };
+        let mut slice = TapeSlice {
+            kinds: vec![EntryKind::Event],
+            limit: Some(ARTIFACT_SEARCH_PAGE_SIZE),
+            ..TapeSlice::after(maker.begins_after)
+        };
         loop {
-            let page = tapes.read(tape, &slice).await.map_err(|error| store_failed(&error))?;
+            let page = tapes.read(tape, &slice).await.map_err(|error| store_api_error(&error))?;
             let Some(last) = page.last().map(|entry| entry.id) else { return Err(unknown()) };
             slice.after = Some(last);
-            let told = page.iter().filter(|entry| entry.name() == Some(CREATED));
+            let told = page.iter().filter(|entry| entry.name() == Some(ARTIFACT_CREATED));
             let artifacts = told.filter_map(|entry| Artifact::deserialize(&entry.payload["data"]).ok());
             if let Some(artifact) = artifacts.into_iter().find(|artifact| artifact.id == *id) {
                 return Ok(artifact);
@@ -84,13 +88,13 @@ impl Artifacts {
     }
 
     /// Whether a run is a child of this session, however deep: its tape is a fork of the session's, or of such a fork.
-    async fn is_of_child(&self, run: &RunRecord) -> Result<bool, ApiError> {
+    async fn is_child_of_session(&self, run: &RunRecord) -> Result<bool, ApiError> {
         let (mut tape, session) = (run.tape.clone(), self.0.journal.session_tape());
         if run.parent.is_none() {
             return Ok(false);
         }
         while tape != *session {
-            let record = self.0.services.tapes.record(&tape).await.map_err(|error| store_failed(&error))?;
+            let record = self.0.services.tapes.record(&tape).await.map_err(|error| store_api_error(&error))?;
             let Some(fork) = record.and_then(|record| record.fork) else { return Ok(false) };
             tape = fork.parent;
         }
@@ -99,19 +103,19 @@ impl Artifacts {
 }
 
 /// Refuses a content that is too large, or whose name is more than a name.
-fn check(new: &NewArtifact) -> Result<(), ApiError> {
-    if new.content.len() > MOST_BYTES {
-        let message = format!("an artifact has at most {MOST_BYTES} bytes");
+fn check_artifact(new: &NewArtifact) -> Result<(), ApiError> {
+    if new.content.len() > MAX_ARTIFACT_BYTES {
+        let message = format!("an artifact has at most {MAX_ARTIFACT_BYTES} bytes");
         return Err(ApiError::new(ApiErrorCode::PayloadTooLarge, message));
     }
     let is_name = |c: char| !c.is_control() && !matches!(c, '/' | '\\');
     if new.name.is_empty()
-        || new.name.len() > LONGEST_NAME
+        || new.name.len() > MAX_ARTIFACT_NAME_LEN
         || new.name.starts_with('.')
         || !new.name.chars().all(is_name)
     {
         let message = format!(
-            "an artifact has a name of 1 to {LONGEST_NAME} bytes, without slashes or control characters, that does not \
+            "an artifact has a name of 1 to {MAX_ARTIFACT_NAME_LEN} bytes, without slashes or control characters, that does not \
              begin with a dot"
         );
         return Err(ApiError::new(ApiErrorCode::InvalidArgument, message));
@@ -121,23 +125,23 @@ fn check(new: &NewArtifact) -> Result<(), ApiError> {
 
 impl Run {
     /// Keeps a content that the runner handed over as a result. It is durable with what follows.
-    pub(crate) fn keep_artifact(&self, name: String, media_type: String, content: &str) -> Result<(), ApiError> {
-        if !self.grant().may.artifacts.contains(&ArtifactUse::Create) {
-            return Err(unauthorized("artifacts"));
+    pub(crate) fn store_artifact(&self, name: String, media_type: String, content: &str) -> Result<(), ApiError> {
+        if !self.grant().may.artifacts.contains(&ArtifactOperation::Create) {
+            return Err(unauthorized_error("artifacts"));
         }
         let content = BASE64
             .decode(content)
             .map_err(|_| ApiError::new(ApiErrorCode::InvalidArgument, "the content of an artifact is not base64"))?;
         let new = NewArtifact { name, media_type, content };
-        check(&new)?;
-        let (_, fact, entry) = self.new_artifact(self.next_artifact(), new);
-        self.append_together(vec![fact], vec![entry], None);
+        check_artifact(&new)?;
+        let (_, fact, entry) = self.build_artifact(self.next_artifact_id(), new);
+        self.append_atomic(vec![fact], vec![entry], None);
         Ok(())
     }
 
     /// A content as an artifact of this run: what keeps it, and the entry that tells of it.
-    fn new_artifact(&self, id: ArtifactId, new: NewArtifact) -> (Artifact, Fact, Draft) {
-        let content = self.services.settings.secrets.mask_bytes(new.content);
+    fn build_artifact(&self, id: ArtifactId, new: NewArtifact) -> (Artifact, Fact, EntryDraft) {
+        let content = self.services.options.secret_masker.mask_bytes(new.content);
         let artifact = Artifact {
             id,
             name: new.name,
@@ -146,26 +150,31 @@ impl Run {
             hash: blob_hash(&content),
         };
         let fact = Fact::PutBlob { hash: artifact.hash.clone(), bytes: content.into() };
-        let entry = Draft::event(CREATED, json!(artifact)).hidden();
+        let entry = EntryDraft::event(ARTIFACT_CREATED, json!(artifact)).hidden();
         (artifact, fact, entry)
     }
 
     /// Writes the result of a call, and gives what the model gets of it: a text that is too long for the conversation
     /// becomes an artifact in the same commit, with a preview in its place. `did` is the tool, if it may have done
     /// something.
-    pub(super) fn append_result(&self, call: &ToolCall, mut output: ToolOutput, did: Option<String>) -> ToolOutput {
-        let limit = self.services.settings.limits.spill_bytes;
-        let Some(text) = spill::take_text_over(&mut output, limit) else {
-            self.append_together(Vec::new(), vec![Draft::tool_result(&call.id, &output)], did);
+    pub(super) fn append_tool_result(
+        &self,
+        call: &ToolCall,
+        mut output: ToolOutput,
+        did: Option<String>,
+    ) -> ToolOutput {
+        let limit = self.services.options.limits.spill_bytes;
+        let Some(text) = spill::take_long_text(&mut output, limit) else {
+            self.append_atomic(Vec::new(), vec![EntryDraft::tool_result(&call.id, &output)], did);
             return output;
         };
         let (name, media_type) = (call.function.name.clone(), "text/plain; charset=utf-8".to_owned());
-        let id = self.next_artifact();
-        let output = spill::previewed(output, &text, &id, limit);
+        let id = self.next_artifact_id();
+        let output = spill::with_preview(output, &text, &id, limit);
         let (artifact, fact, told) =
-            self.new_artifact(id, NewArtifact { name, media_type, content: text.into_bytes() });
-        let result = Draft::tool_result(&call.id, &output).with_meta(ARTIFACT, json!(artifact.id));
-        self.append_together(vec![fact], vec![told, result], did);
+            self.build_artifact(id, NewArtifact { name, media_type, content: text.into_bytes() });
+        let result = EntryDraft::tool_result(&call.id, &output).with_meta(ARTIFACT_META_KEY, json!(artifact.id));
+        self.append_atomic(vec![fact], vec![told, result], did);
         output
     }
 }

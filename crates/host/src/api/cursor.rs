@@ -8,29 +8,29 @@ use capstan_tape::blob_hash;
 use serde_json::json;
 
 /// How many digits of the checksum are kept.
-const DIGITS: usize = 16;
+const CHECKSUM_DIGITS: usize = 16;
 
 /// A list that is read in parts: the method that reads it, and whose it is.
 ///
 /// The checksum binds a cursor to its list. It is no secret, and need not be one: whoever made up a cursor would get to a
 /// place of a list that the grant lets it read anyway.
-pub(super) struct List<'a> {
+pub(super) struct PagedList<'a> {
     pub(super) method: ApiMethod,
     /// The tape or the space, and what else makes it another list.
-    pub(super) of: &'a str,
+    pub(super) list_key: &'a str,
 }
 
-impl List<'_> {
+impl PagedList<'_> {
     /// A cursor that stands at this place.
-    pub(super) fn cursor(&self, place: &str) -> String {
+    pub(super) fn encode_cursor(&self, place: &str) -> String {
         BASE64.encode(format!("{}{place}", self.checksum(place)))
     }
 
     /// The place at which a cursor stands, if it is one of this list.
-    pub(super) fn place(&self, cursor: &str) -> Result<String, ApiError> {
+    pub(super) fn decode_cursor(&self, cursor: &str) -> Result<String, ApiError> {
         let read = || {
             let text = String::from_utf8(BASE64.decode(cursor).ok()?).ok()?;
-            let (checksum, place) = text.split_at_checked(DIGITS)?;
+            let (checksum, place) = text.split_at_checked(CHECKSUM_DIGITS)?;
             (checksum == self.checksum(place)).then(|| place.to_owned())
         };
         read().ok_or_else(|| {
@@ -40,9 +40,9 @@ impl List<'_> {
     }
 
     fn checksum(&self, place: &str) -> String {
-        let text = json!(["cursor", self.method.as_str(), self.of, place]).to_string();
+        let text = json!(["cursor", self.method.as_str(), self.list_key, place]).to_string();
         let mut digits = blob_hash(text.as_bytes()).as_str().to_owned();
-        digits.truncate(DIGITS);
+        digits.truncate(CHECKSUM_DIGITS);
         digits
     }
 }
@@ -52,21 +52,21 @@ mod tests {
     use capstan_hooks::contracts::ApiMethod;
     use capstan_protocol::ApiErrorCode;
 
-    use super::List;
+    use super::PagedList;
 
     #[test]
     fn k05_a_cursor_is_good_for_its_own_list_alone() {
-        let list = |method, of| List { method, of };
+        let list = |method, of| PagedList { method, list_key: of };
         let own = list(ApiMethod::HistoryPage, "tape");
-        let cursor = own.cursor("42");
-        assert_eq!(own.place(&cursor).unwrap(), "42");
+        let cursor = own.encode_cursor("42");
+        assert_eq!(own.decode_cursor(&cursor).unwrap(), "42");
         assert!(!cursor.contains("42"), "it shows nothing: {cursor}");
         let others = [list(ApiMethod::EventsPage, "tape"), list(ApiMethod::HistoryPage, "another")];
         for other in others {
-            assert_eq!(other.place(&cursor).unwrap_err().code, ApiErrorCode::InvalidArgument);
+            assert_eq!(other.decode_cursor(&cursor).unwrap_err().code, ApiErrorCode::InvalidArgument);
         }
         for garbage in ["", "42", "====", "é", &cursor[1..], &format!("{cursor}AA")] {
-            assert!(own.place(garbage).is_err(), "{garbage}");
+            assert!(own.decode_cursor(garbage).is_err(), "{garbage}");
         }
     }
 }

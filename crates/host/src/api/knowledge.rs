@@ -6,39 +6,39 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use capstan_hooks::contracts::{
-    ApiMethod, KnowledgeApi, KnowledgeBase, KnowledgeSource, Page, Passage, Question, RetrieveCall, Retrieved,
-    RetrievedPage,
+    ApiMethod, CursorPage, KnowledgeApi, KnowledgeBase, KnowledgePassage, KnowledgeQuery, KnowledgeSource,
+    RetrieveCall, RetrievedPage, RetrievedPassages,
 };
-use capstan_protocol::{ApiError, ApiErrorCode, KnowledgeUse};
+use capstan_protocol::{ApiError, ApiErrorCode, KnowledgeOperation};
 use futures::FutureExt as _;
 use serde_json::json;
 
-use super::cursor::List;
-use super::parts;
+use super::cursor::PagedList;
+use super::paging;
 use crate::runs::run::Run;
 
 /// How long a source may take to answer. The first question to a large folder reads all of it.
-const LONGEST_ANSWER: Duration = Duration::from_mins(1);
+const KNOWLEDGE_TIMEOUT: Duration = Duration::from_mins(1);
 /// How long a passage may be, in bytes. What is longer is cut.
-const LONGEST_PASSAGE: usize = 64 * 1024;
+const MAX_PASSAGE_LEN: usize = 64 * 1024;
 /// How long the passages of one answer may be together, in bytes. The others come with the next one.
-const LONGEST_PAGE: usize = 256 * 1024;
+const MAX_PASSAGE_PAGE_BYTES: usize = 256 * 1024;
 /// How long what a source says about itself may be, in bytes.
-const LONGEST_NOTICE: usize = 2 * 1024;
+const MAX_NOTICE_LEN: usize = 2 * 1024;
 
-pub(super) struct Knowledge(pub(super) Arc<Run>);
+pub(super) struct KnowledgeHandler(pub(super) Arc<Run>);
 
 #[async_trait]
-impl KnowledgeApi for Knowledge {
+impl KnowledgeApi for KnowledgeHandler {
     async fn list(&self) -> Result<Vec<KnowledgeBase>, ApiError> {
         let may = &self.0.grant().may.knowledge_bases;
         let bases = self.0.services.knowledge().iter().map(|(base, _)| base);
-        Ok(bases.filter(|base| may.allows(KnowledgeUse::List, &base.id)).cloned().collect())
+        Ok(bases.filter(|base| may.allows(KnowledgeOperation::List, &base.id)).cloned().collect())
     }
 
     async fn retrieve(&self, call: RetrieveCall) -> Result<RetrievedPage, ApiError> {
         let RetrieveCall { base, question, cursor, limit } = call;
-        let limit = parts::most(limit)?;
+        let limit = paging::clamp_limit(limit)?;
         if question.trim().is_empty() {
             return Err(ApiError::new(ApiErrorCode::InvalidArgument, "the question is empty"));
         }
@@ -48,33 +48,37 @@ impl KnowledgeApi for Knowledge {
         };
         // Another question has another order.
         let of = json!([base, question]).to_string();
-        let list = List { method: ApiMethod::KnowledgeRetrieve, of: &of };
-        let place = cursor.map(|cursor| list.place(&cursor)).transpose()?;
+        let list = PagedList { method: ApiMethod::KnowledgeRetrieve, list_key: &of };
+        let place = cursor.map(|cursor| list.decode_cursor(&cursor)).transpose()?;
         let offset = place.and_then(|place| place.parse().ok()).unwrap_or_default();
         // One more than is asked for tells whether there are more.
-        let question = Question { text: question, offset, limit: limit + 1 };
-        let Retrieved { passages, left_out } = ask(&base, source.as_ref(), question).await?;
-        let mut items = page(passages, limit);
-        let next = items.has_more.then(|| list.cursor(&(offset + items.passages.len()).to_string()));
-        let secrets = &self.0.services.settings.secrets;
+        let question = KnowledgeQuery { text: question, offset, limit: limit + 1 };
+        let RetrievedPassages { passages, left_out } = query_source(&base, source.as_ref(), question).await?;
+        let mut items = build_page(passages, limit);
+        let next = items.has_more.then(|| list.encode_cursor(&(offset + items.passages.len()).to_string()));
+        let secrets = &self.0.services.options.secret_masker;
         // A source cuts passages out of longer texts, wherever it likes.
-        items.passages.iter_mut().for_each(|passage| secrets.mask_piece(&mut passage.text));
-        let left_out = left_out.map(|words| cut(words, LONGEST_NOTICE));
-        Ok(RetrievedPage { passages: Page { items: items.passages, next }, left_out })
+        items.passages.iter_mut().for_each(|passage| secrets.mask_fragment(&mut passage.text));
+        let left_out = left_out.map(|words| truncate_text(words, MAX_NOTICE_LEN));
+        Ok(RetrievedPage { passages: CursorPage { items: items.passages, next }, left_out })
     }
 }
 
 /// A panic of a source is its own failure; one that does not answer in time has none. What else fails a source tells of
 /// itself, with what it knows.
-async fn ask(base: &str, source: &dyn KnowledgeSource, question: Question) -> Result<Retrieved, ApiError> {
+async fn query_source(
+    base: &str,
+    source: &dyn KnowledgeSource,
+    question: KnowledgeQuery,
+) -> Result<RetrievedPassages, ApiError> {
     let failed = |reason: &str| {
         let message = format!("the knowledge base {base} did not answer: {reason}");
         ApiError::new(ApiErrorCode::RuntimeError, message)
     };
     let answer = AssertUnwindSafe(source.retrieve(question)).catch_unwind();
-    match tokio::time::timeout(LONGEST_ANSWER, answer).await {
+    match tokio::time::timeout(KNOWLEDGE_TIMEOUT, answer).await {
         Ok(Ok(Ok(retrieved))) => Ok(retrieved),
-        Ok(Ok(Err(error))) => Err(failed(&cut(error.to_string(), LONGEST_NOTICE))),
+        Ok(Ok(Err(error))) => Err(failed(&truncate_text(error.to_string(), MAX_NOTICE_LEN))),
         Ok(Err(_)) => {
             tracing::error!(base, "a knowledge base crashed");
             Err(failed("it crashed"))
@@ -87,19 +91,19 @@ async fn ask(base: &str, source: &dyn KnowledgeSource, question: Question) -> Re
 }
 
 /// A part of an answer.
-struct Part {
-    passages: Vec<Passage>,
+struct PassagePage {
+    passages: Vec<KnowledgePassage>,
     has_more: bool,
 }
 
 /// As many passages as were asked for, and as fit into one answer: the first always does.
-fn page(passages: Vec<Passage>, limit: usize) -> Part {
-    let (mut part, mut bytes) = (Part { passages: Vec::new(), has_more: false }, 0);
+fn build_page(passages: Vec<KnowledgePassage>, limit: usize) -> PassagePage {
+    let (mut part, mut bytes) = (PassagePage { passages: Vec::new(), has_more: false }, 0);
     for mut passage in passages {
-        passage.text = cut(passage.text, LONGEST_PASSAGE);
-        passage.source = cut(passage.source, LONGEST_NOTICE);
+        passage.text = truncate_text(passage.text, MAX_PASSAGE_LEN);
+        passage.source = truncate_text(passage.source, MAX_NOTICE_LEN);
         bytes += passage.text.len() + passage.source.len();
-        if part.passages.len() == limit || (bytes > LONGEST_PAGE && !part.passages.is_empty()) {
+        if part.passages.len() == limit || (bytes > MAX_PASSAGE_PAGE_BYTES && !part.passages.is_empty()) {
             part.has_more = true;
             break;
         }
@@ -111,39 +115,40 @@ fn page(passages: Vec<Passage>, limit: usize) -> Part {
 }
 
 /// The text up to a letter that still fits.
-fn cut(mut text: String, most: usize) -> String {
+fn truncate_text(mut text: String, most: usize) -> String {
     text.truncate(text.floor_char_boundary(most));
     text
 }
 
 #[cfg(test)]
 mod tests {
-    use capstan_hooks::contracts::Passage;
+    use capstan_hooks::contracts::KnowledgePassage;
 
-    use super::{LONGEST_PAGE, LONGEST_PASSAGE, page};
+    use super::{MAX_PASSAGE_LEN, MAX_PASSAGE_PAGE_BYTES, build_page};
 
-    fn passages(count: usize, bytes: usize) -> Vec<Passage> {
-        let passage = |_| Passage { source: "x".to_owned(), line: None, text: "é".repeat(bytes / 2), score: f64::NAN };
+    fn passages(count: usize, bytes: usize) -> Vec<KnowledgePassage> {
+        let passage =
+            |_| KnowledgePassage { source: "x".to_owned(), line: None, text: "é".repeat(bytes / 2), score: f64::NAN };
         (0..count).map(passage).collect()
     }
 
     #[test]
     fn k04_an_answer_has_as_many_passages_as_were_asked_for_and_as_fit() {
-        let part = page(passages(4, 10), 3);
+        let part = build_page(passages(4, 10), 3);
         assert!(part.passages.len() == 3 && part.has_more);
-        let part = page(passages(3, 10), 3);
+        let part = build_page(passages(3, 10), 3);
         assert!(part.passages.len() == 3 && !part.has_more);
-        let part = page(passages(50, LONGEST_PASSAGE), 50);
+        let part = build_page(passages(50, MAX_PASSAGE_LEN), 50);
         assert!(
-            part.passages.len() == LONGEST_PAGE / LONGEST_PASSAGE - 1 && part.has_more,
+            part.passages.len() == MAX_PASSAGE_PAGE_BYTES / MAX_PASSAGE_LEN - 1 && part.has_more,
             "they are too long together"
         );
     }
 
     #[test]
     fn k04_what_a_source_says_is_brought_into_bounds() {
-        let part = page(passages(1, 2 * LONGEST_PASSAGE + 2), 3);
-        assert_eq!(part.passages[0].text.len(), LONGEST_PASSAGE);
+        let part = build_page(passages(1, 2 * MAX_PASSAGE_LEN + 2), 3);
+        assert_eq!(part.passages[0].text.len(), MAX_PASSAGE_LEN);
         assert!(part.passages[0].score.is_finite(), "what is no number cannot be written");
         assert!(!part.has_more);
     }

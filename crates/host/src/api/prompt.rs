@@ -8,44 +8,44 @@ use capstan_hooks::contracts::PromptApi;
 use capstan_hooks::points::{ContinuePrompt, SystemPrompt};
 use capstan_protocol::{ApiError, ApiErrorCode, Content};
 
-use super::{hook_failed, unauthorized};
+use super::{hook_api_error, unauthorized_error};
 use crate::runs::run::Run;
 
-pub(super) struct Prompts(pub(super) Arc<Run>);
+pub(super) struct PromptHandler(pub(super) Arc<Run>);
 
-impl Prompts {
-    fn may(&self) -> Result<(), ApiError> {
-        if self.0.grant().may.prompt { Ok(()) } else { Err(unauthorized("the host's prompts")) }
+impl PromptHandler {
+    fn check_granted(&self) -> Result<(), ApiError> {
+        if self.0.grant().may.prompt { Ok(()) } else { Err(unauthorized_error("the host's prompts")) }
     }
 }
 
 #[async_trait]
-impl PromptApi for Prompts {
+impl PromptApi for PromptHandler {
     /// Every plugin's part, the lowest priority first, with a blank line between; empty ones are left out.
     async fn system(&self) -> Result<String, ApiError> {
-        self.may()?;
+        self.check_granted()?;
         let args = SystemPromptArgs { prompt: self.0.prompt.clone(), state: self.0.state.clone() };
         // The hook is synchronous and reads files: other sessions must not wait for a disk.
         let run = Arc::clone(&self.0);
-        let asked = tokio::task::spawn_blocking(move || run.services.hooks.all_sync::<SystemPrompt>(&args)).await;
+        let asked = tokio::task::spawn_blocking(move || run.services.hooks.call_all_sync::<SystemPrompt>(&args)).await;
         let answers = asked.map_err(|error| {
             tracing::error!(%error, "the system prompt was not made");
-            ApiError::new(ApiErrorCode::RuntimeError, "the system prompt could not be made").caused_by("hook-failed")
+            ApiError::new(ApiErrorCode::RuntimeError, "the system prompt could not be made").with_cause("hook-failed")
         })?;
-        let answers = answers.map_err(|failure| hook_failed(&failure))?;
+        let answers = answers.map_err(|failure| hook_api_error(&failure))?;
         let parts = answers.into_iter().rev().filter_map(|answer| answer.value).filter(|part| !part.is_empty());
         Ok(parts.collect::<Vec<_>>().join("\n\n"))
     }
 
     async fn continuation(&self, step: u32) -> Result<Option<Content>, ApiError> {
-        self.may()?;
+        self.check_granted()?;
         let args = ContinuePromptArgs {
             step: StepNumber(step),
             session_id: self.0.context.conversation.session_id.clone(),
             state: self.0.state.clone(),
         };
-        let decided = self.0.services.hooks.first::<ContinuePrompt>(&args).await;
-        let content = decided.map_err(|failure| hook_failed(&failure))?.map(|decided| decided.value);
+        let decided = self.0.services.hooks.call_first::<ContinuePrompt>(&args).await;
+        let content = decided.map_err(|failure| hook_api_error(&failure))?.map(|decided| decided.value);
         Ok(content.filter(|content| !content.is_empty()))
     }
 }

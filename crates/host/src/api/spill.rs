@@ -2,19 +2,19 @@
 
 use capstan_protocol::{ArtifactId, Content, ContentPart, ToolOutput};
 
-use super::size::of_part;
+use super::payload_size::content_part_size;
 
 /// How many bytes of what is no text the results of a step may have together: about what the requests of providers may.
-pub(crate) const INLINE_BYTES: usize = 12 * 1024 * 1024;
+pub(crate) const MAX_STEP_INLINE_BYTES: usize = 12 * 1024 * 1024;
 /// What stands in the place of what there was no room for.
-const NO_ROOM: &str = "[image left out: a step shows at most 12 MiB of images; look at fewer at a time]";
+const OMITTED_IMAGE_NOTE: &str = "[image left out: a step shows at most 12 MiB of images; look at fewer at a time]";
 /// How long the text is that a command shows at most: whoever reads it wants no more on a screen.
-const COMMAND_BYTES: usize = 64 * 1024;
+const MAX_COMMAND_OUTPUT_BYTES: usize = 64 * 1024;
 /// How long a preview is at most.
-const PREVIEW_BYTES: usize = 8 * 1024;
+const MAX_PREVIEW_BYTES: usize = 8 * 1024;
 
 /// Takes the text of an output out of it, if it is longer than this. It may be long enough not to be copied.
-pub(crate) fn take_text_over(output: &mut ToolOutput, limit: usize) -> Option<String> {
+pub(crate) fn take_long_text(output: &mut ToolOutput, limit: usize) -> Option<String> {
     match &mut output.content {
         Content::Text(text) => (text.len() > limit).then(|| std::mem::take(text)),
         parts @ Content::Parts(_) => Some(parts.text()).filter(|text| text.len() > limit),
@@ -22,8 +22,8 @@ pub(crate) fn take_text_over(output: &mut ToolOutput, limit: usize) -> Option<St
 }
 
 /// The output with a preview in place of its text. What is no text stays.
-pub(crate) fn previewed(output: ToolOutput, text: &str, artifact: &ArtifactId, limit: usize) -> ToolOutput {
-    with_text(output, preview(text, artifact, limit.min(PREVIEW_BYTES)))
+pub(crate) fn with_preview(output: ToolOutput, text: &str, artifact: &ArtifactId, limit: usize) -> ToolOutput {
+    with_text(output, build_preview(text, artifact, limit.min(MAX_PREVIEW_BYTES)))
 }
 
 /// The output with this in place of its text. What is no text stays.
@@ -39,32 +39,33 @@ fn with_text(output: ToolOutput, text: String) -> ToolOutput {
 }
 
 /// The output of a command, which a person reads: of a long text, how it begins and how it ends.
-pub(crate) fn shortened(mut output: ToolOutput) -> ToolOutput {
-    let Some(text) = take_text_over(&mut output, COMMAND_BYTES) else { return output };
-    let head = text.floor_char_boundary(COMMAND_BYTES / 2);
-    let tail = text.ceil_char_boundary(text.len() - COMMAND_BYTES / 2);
+pub(crate) fn shorten_command_output(mut output: ToolOutput) -> ToolOutput {
+    let Some(text) = take_long_text(&mut output, MAX_COMMAND_OUTPUT_BYTES) else { return output };
+    let head = text.floor_char_boundary(MAX_COMMAND_OUTPUT_BYTES / 2);
+    let tail = text.ceil_char_boundary(text.len() - MAX_COMMAND_OUTPUT_BYTES / 2);
     with_text(output, format!("{}\n[{} bytes left out]\n{}", &text[..head], tail - head, &text[tail..]))
 }
 
 /// The output as far as there is room for what is no text, which no preview can stand for: what has none becomes a note.
 /// `room` is what is left of it, in bytes.
-pub(crate) fn within(output: ToolOutput, room: &mut usize) -> ToolOutput {
+pub(crate) fn limit_inline_parts(output: ToolOutput, room: &mut usize) -> ToolOutput {
     let Content::Parts(parts) = output.content else { return output };
     let fit = |part: ContentPart| {
-        let bytes = if part.as_text().is_some() { 0 } else { usize::try_from(of_part(&part)).unwrap_or(usize::MAX) };
+        let bytes =
+            if part.as_text().is_some() { 0 } else { usize::try_from(content_part_size(&part)).unwrap_or(usize::MAX) };
         match room.checked_sub(bytes) {
             Some(left) => {
                 *room = left;
                 part
             }
-            None => ContentPart::text(NO_ROOM),
+            None => ContentPart::text(OMITTED_IMAGE_NOTE),
         }
     };
     ToolOutput { content: Content::Parts(parts.into_iter().map(fit).collect()), ..output }
 }
 
 /// The beginning and the end of a text, and where the whole is.
-fn preview(text: &str, artifact: &ArtifactId, limit: usize) -> String {
+fn build_preview(text: &str, artifact: &ArtifactId, limit: usize) -> String {
     let head = text.floor_char_boundary(limit / 4 * 3);
     let tail = text.ceil_char_boundary(text.len().saturating_sub(limit / 4));
     format!(
@@ -81,16 +82,16 @@ fn preview(text: &str, artifact: &ArtifactId, limit: usize) -> String {
 mod tests {
     use capstan_protocol::{ArtifactId, Content, ContentPart, ToolOutput};
 
-    use super::{NO_ROOM, previewed, shortened, take_text_over, within};
+    use super::{OMITTED_IMAGE_NOTE, limit_inline_parts, shorten_command_output, take_long_text, with_preview};
 
     #[test]
     fn a10_a_preview_has_the_beginning_the_end_and_the_handle() {
         let text = format!("begin {} end", "é".repeat(5000));
         let mut output = ToolOutput::error(text.clone());
-        assert_eq!(take_text_over(&mut output, text.len()), None);
+        assert_eq!(take_long_text(&mut output, text.len()), None);
         assert_eq!(output.text(), text, "what is not too long stays");
-        assert_eq!(take_text_over(&mut output, text.len() - 1).as_deref(), Some(text.as_str()));
-        let shown = previewed(output, &text, &ArtifactId::new("run-1.2"), 1024);
+        assert_eq!(take_long_text(&mut output, text.len() - 1).as_deref(), Some(text.as_str()));
+        let shown = with_preview(output, &text, &ArtifactId::new("run-1.2"), 1024);
         let preview = shown.text();
         assert!(shown.is_error && preview.starts_with("begin é") && preview.ends_with("é end"), "{preview}");
         assert!(preview.contains("artifact run-1.2") && preview.len() < 1300, "{preview}");
@@ -101,19 +102,19 @@ mod tests {
         let image = |length: usize| ContentPart::image("x".repeat(length));
         let output = |parts| ToolOutput::ok(Content::Parts(parts));
         let mut room = 100;
-        let shown = within(output(vec![ContentPart::text("y".repeat(500)), image(60)]), &mut room);
+        let shown = limit_inline_parts(output(vec![ContentPart::text("y".repeat(500)), image(60)]), &mut room);
         assert_eq!(shown, output(vec![ContentPart::text("y".repeat(500)), image(60)]), "text has a limit of its own");
-        let shown = within(output(vec![image(50), image(40)]), &mut room);
-        assert_eq!(shown, output(vec![ContentPart::text(NO_ROOM), image(40)]));
+        let shown = limit_inline_parts(output(vec![image(50), image(40)]), &mut room);
+        assert_eq!(shown, output(vec![ContentPart::text(OMITTED_IMAGE_NOTE), image(40)]));
         assert_eq!(room, 0);
     }
 
     #[test]
     fn a03_a_command_shows_how_a_long_output_begins_and_ends() {
-        let shown = shortened(ToolOutput::error(format!("begin {} end", "é".repeat(500_000)))).text();
+        let shown = shorten_command_output(ToolOutput::error(format!("begin {} end", "é".repeat(500_000)))).text();
         assert!(shown.len() < 66_000 && shown.starts_with("begin é") && shown.ends_with("é end"), "{}", shown.len());
         assert!(shown.contains("\n[934474 bytes left out]\né"), "{}", &shown[32_700..32_900]);
-        assert_eq!(shortened(ToolOutput::ok("short")), ToolOutput::ok("short"));
+        assert_eq!(shorten_command_output(ToolOutput::ok("short")), ToolOutput::ok("short"));
     }
 
     #[test]
@@ -121,8 +122,8 @@ mod tests {
         let image = ContentPart::image("data:image/png;base64,AAAA");
         let parts = vec![ContentPart::text("x".repeat(3000)), image.clone()];
         let mut output = ToolOutput::ok(Content::Parts(parts));
-        let text = take_text_over(&mut output, 2000).unwrap();
-        let Content::Parts(parts) = previewed(output, &text, &ArtifactId::new("a"), 2000).content else { panic!() };
+        let text = take_long_text(&mut output, 2000).unwrap();
+        let Content::Parts(parts) = with_preview(output, &text, &ArtifactId::new("a"), 2000).content else { panic!() };
         assert_eq!((parts.len(), &parts[1]), (2, &image));
     }
 }

@@ -7,21 +7,21 @@ use capstan_hooks::contracts::SteeringApi;
 use capstan_protocol::{ApiError, Content};
 use capstan_turn::build_prompt;
 
-use super::store_failed;
+use super::store_api_error;
 use crate::runs::run::Run;
 
-pub(super) struct Steered(pub(super) Arc<Run>);
+pub(super) struct SteeringHandler(pub(super) Arc<Run>);
 
 #[async_trait]
-impl SteeringApi for Steered {
+impl SteeringApi for SteeringHandler {
     /// A message that has another binding, or none, is left for a turn of its own: what this run may do is not what that
     /// one may. So is a message whose prompt cannot be built, and its turn will say so. What came after it is left with
     /// it.
     async fn take(&self) -> Result<Vec<Content>, ApiError> {
         let run = &self.0;
         let mut prompts = Vec::new();
-        while let Some(offered) = run.steering.first() {
-            match run.services.binding_of(&offered.inbound).await {
+        while let Some(offered) = run.steering.next_offered() {
+            match run.services.resolve_binding(&offered.inbound).await {
                 Ok(binding) if binding.as_ref() == Some(&run.binding) => {}
                 Ok(_) => break,
                 Err(error) => {
@@ -30,9 +30,9 @@ impl SteeringApi for Steered {
                 }
             }
             match build_prompt(&run.services.hooks, &offered.inbound, &offered.session, &run.state).await {
-                Ok(prompt) if run.steering.take(&offered.key) => {
+                Ok(prompt) if run.steering.ingest(&offered.key) => {
                     let prompt = prompt.0.as_ref().clone();
-                    run.take_in_steered(&offered.key, prompt.clone());
+                    run.ingest_steered(&offered.key, prompt.clone());
                     prompts.push(prompt);
                 }
                 Ok(_) => {}
@@ -43,7 +43,7 @@ impl SteeringApi for Steered {
             }
         }
         if !prompts.is_empty() {
-            run.flush().await.map_err(|error| store_failed(&error))?;
+            run.flush().await.map_err(|error| store_api_error(&error))?;
         }
         Ok(prompts)
     }

@@ -6,36 +6,38 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use capstan_hooks::ToolDecision;
-use capstan_hooks::args::{AfterToolArgs, BeforeToolArgs, PendingTool, ToolOutcome};
+use capstan_hooks::args::{AfterToolCallArgs, BeforeToolCallArgs, PendingToolCall, ToolOutcome};
 use capstan_hooks::contracts::{ApiMethod, CommandCall, Tool, ToolContext, ToolsApi};
-use capstan_protocol::{ApiError, ApiErrorCode, KnowledgeUse, Map, ToolCall, ToolName, ToolOutput, ToolSpec, ToolUse};
-use capstan_tape::Draft;
-use capstan_tape::conversation::UniqueIds;
+use capstan_protocol::{
+    ApiError, ApiErrorCode, JsonObject, KnowledgeOperation, ToolCall, ToolName, ToolOperation, ToolOutput, ToolSpec,
+};
+use capstan_tape::EntryDraft;
+use capstan_tape::conversation::UniqueCallIds;
 use futures::FutureExt as _;
 use serde_json::{Value, json};
 use tokio::sync::SemaphorePermit;
 
-use super::guarded::Holder;
+use super::guard::CallerKind;
 use super::spill;
-use super::step::Step;
-use super::{hook_failed, run_api, store_failed, unauthorized};
+use super::tool_step::ToolStep;
+use super::{build_run_api, hook_api_error, store_api_error, unauthorized_error};
 use crate::nesting;
-use crate::recovery::left::{COMMAND, COMMAND_START};
+use crate::recovery::recover::{COMMAND_EVENT, COMMAND_START_EVENT};
 use crate::runs::approval;
 use crate::runs::run::Run;
 
 /// How many calls a step has at most.
-const MOST_CALLS: usize = 1_000;
+const MAX_STEP_CALLS: usize = 1_000;
 
-pub(super) struct Tools(pub(super) Arc<Run>);
+pub(super) struct ToolsHandler(pub(super) Arc<Run>);
 
 #[async_trait]
-impl ToolsApi for Tools {
+impl ToolsApi for ToolsHandler {
     async fn list(&self) -> Result<Arc<[ToolSpec]>, ApiError> {
         let all = self.0.services.tool_specs();
         let may = |spec: &&ToolSpec| {
             let is_there = self.tool(spec.name.as_str()).is_some();
-            is_there && self.0.grant().may.tools.allows(ToolUse::Detail, spec.name.as_str())
+            is_there && self.0.grant().may.tools.allows(ToolOperation::Detail, spec.name.as_str())
         };
         Ok(if all.iter().all(|spec| may(&spec)) { Arc::clone(all) } else { all.iter().filter(may).cloned().collect() })
     }
@@ -47,17 +49,17 @@ impl ToolsApi for Tools {
 
     async fn call(&self, mut calls: Vec<ToolCall>) -> Result<Vec<ToolOutput>, ApiError> {
         let run = &self.0;
-        check(&calls)?;
-        tell_apart(&mut calls);
-        let _step = OpenStep::begin(run).await?;
-        run.take_in();
-        run.append(Draft::tool_call(&calls));
-        if self.have_effects(&calls) {
+        check_calls(&calls)?;
+        assign_unique_ids(&mut calls);
+        let _step = StepGuard::acquire(run).await?;
+        run.ingest_message();
+        run.append(EntryDraft::tool_call(&calls));
+        if self.has_effects(&calls) {
             // A call that a crash cuts off must not be made again. One that only looks may be, and does not wait for the
             // disk.
-            run.flush().await.map_err(|error| store_failed(&error))?;
+            run.flush().await.map_err(|error| store_api_error(&error))?;
         }
-        Step::new(self, &calls).outputs().await
+        ToolStep::new(self, &calls).execute().await
     }
 
     async fn command(&self, call: CommandCall) -> Result<ToolOutput, ApiError> {
@@ -65,14 +67,15 @@ impl ToolsApi for Tools {
             return Err(ApiError::new(ApiErrorCode::NotFound, format!("there is no command {}", call.name)));
         };
         let name = tool.spec().name;
-        self.0.take_as_command();
-        let step = OpenStep::begin(&self.0).await?;
+        self.0.mark_as_command();
+        let step = StepGuard::acquire(&self.0).await?;
         // On record before it is made: a command that a crash cuts off must not be made again.
         let begun = json!({ "raw": call.raw, "name": name });
-        self.0.append(Draft::event(COMMAND_START, begun).hidden());
-        self.0.flush().await.map_err(|error| store_failed(&error))?;
-        let mut record = CommandRecord { tools: self, raw: call.raw, name, begun: Instant::now(), output: None };
-        let output = spill::shortened(self.make(ApiMethod::ToolsCommand, tool.as_ref(), call.arguments).await);
+        self.0.append(EntryDraft::event(COMMAND_START_EVENT, begun).hidden());
+        self.0.flush().await.map_err(|error| store_api_error(&error))?;
+        let mut record = CommandGuard { tools: self, raw: call.raw, name, started_at: Instant::now(), output: None };
+        let output =
+            spill::shorten_command_output(self.call_tool(ApiMethod::ToolsCommand, tool.as_ref(), call.arguments).await);
         record.output = Some(output.clone());
         // An anchor that the command wrote stands before the event that tells of the command.
         drop(step);
@@ -81,23 +84,23 @@ impl ToolsApi for Tools {
 
     async fn refuse_command(&self, raw: &str, reason: &str) -> Result<(), ApiError> {
         // Beside a command that is running it would be taken for the end of that one.
-        let _step = OpenStep::begin(&self.0).await?;
+        let _step = StepGuard::acquire(&self.0).await?;
         let data = json!({ "raw": raw, "status": "error", "output": reason });
-        self.0.append(Draft::event(COMMAND, data));
+        self.0.append(EntryDraft::event(COMMAND_EVENT, data));
         Ok(())
     }
 }
 
 /// A command that is running. However it ends, also when its run is cancelled, it leaves one `command` event.
-struct CommandRecord<'a> {
-    tools: &'a Tools,
+struct CommandGuard<'a> {
+    tools: &'a ToolsHandler,
     raw: String,
     name: ToolName,
-    begun: Instant,
+    started_at: Instant,
     output: Option<ToolOutput>,
 }
 
-impl Drop for CommandRecord<'_> {
+impl Drop for CommandGuard<'_> {
     fn drop(&mut self) {
         let status = match &self.output {
             None => "cancelled",
@@ -108,124 +111,127 @@ impl Drop for CommandRecord<'_> {
             "raw": self.raw,
             "name": self.name,
             "status": status,
-            "elapsed_ms": u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX),
+            "elapsed_ms": u64::try_from(self.started_at.elapsed().as_millis()).unwrap_or(u64::MAX),
             "output": self.output.as_ref().map(ToolOutput::text),
         });
-        let did = self.tools.with_effects(self.name.as_str());
-        self.tools.0.append_together(Vec::new(), vec![Draft::event(COMMAND, data)], did);
+        let did = self.tools.effectful_tool(self.name.as_str());
+        self.tools.0.append_atomic(Vec::new(), vec![EntryDraft::event(COMMAND_EVENT, data)], did);
     }
 }
 
 /// The one step of a run that is open, until this is dropped. Another one waits for it.
-struct OpenStep<'a> {
+struct StepGuard<'a> {
     run: &'a Run,
-    _turn: SemaphorePermit<'a>,
+    _permit: SemaphorePermit<'a>,
 }
 
-impl<'a> OpenStep<'a> {
-    async fn begin(run: &'a Run) -> Result<Self, ApiError> {
+impl<'a> StepGuard<'a> {
+    async fn acquire(run: &'a Run) -> Result<Self, ApiError> {
         // It is never closed.
-        let turn = run.door.steps.acquire().await;
+        let turn = run.call_limiter.step_lock.acquire().await;
         let turn = turn.map_err(|_| ApiError::new(ApiErrorCode::RuntimeError, "the run is ending"))?;
         run.open_step();
-        Ok(Self { run, _turn: turn })
+        Ok(Self { run, _permit: turn })
     }
 }
 
-impl Drop for OpenStep<'_> {
+impl Drop for StepGuard<'_> {
     /// Also one that was broken off ends: what the run does next is no part of it.
     fn drop(&mut self) {
         self.run.close_step();
     }
 }
 
-impl Tools {
+impl ToolsHandler {
     /// A tool by its own name or by the name a model was given. One that asks knowledge bases is there where the run may
     /// ask one.
     fn tool(&self, name: &str) -> Option<&Arc<dyn Tool>> {
         let services = &self.0.services;
         let may = &self.0.grant().may.knowledge_bases;
-        let may_ask = || services.knowledge().iter().any(|(base, _)| may.allows(KnowledgeUse::Retrieve, &base.id));
-        services.tool(name).filter(|tool| !tool.asks_knowledge() || may_ask())
+        let may_ask =
+            || services.knowledge().iter().any(|(base, _)| may.allows(KnowledgeOperation::Retrieve, &base.id));
+        services.tool(name).filter(|tool| !tool.needs_knowledge() || may_ask())
     }
 
     /// A tool by its own name, if it may have done something: of one that only looks, or is not there, nothing has to be
     /// checked.
-    pub(super) fn with_effects(&self, name: &str) -> Option<String> {
-        let tool = self.0.services.tool(name).filter(|tool| !tool.only_looks())?;
+    pub(super) fn effectful_tool(&self, name: &str) -> Option<String> {
+        let tool = self.0.services.tool(name).filter(|tool| !tool.is_read_only())?;
         Some(tool.spec().name.to_string())
     }
 
-    pub(super) fn have_effects(&self, calls: &[ToolCall]) -> bool {
-        calls.iter().any(|call| self.with_effects(&call.function.name).is_some())
+    pub(super) fn has_effects(&self, calls: &[ToolCall]) -> bool {
+        calls.iter().any(|call| self.effectful_tool(&call.function.name).is_some())
     }
 
     /// The output of one call. Whatever is wrong with it, the model is told in words.
-    pub(super) async fn answer(&self, call: &ToolCall) -> ToolOutput {
+    pub(super) async fn answer_call(&self, call: &ToolCall) -> ToolOutput {
         let name = &call.function.name;
         let Some(tool) = self.tool(name).cloned() else {
             return ToolOutput::error(format!("there is no tool {name}"));
         };
-        if !self.0.grant().may.tools.allows(ToolUse::Call, tool.spec().name.as_str()) {
-            let refusal = unauthorized(&format!("tool {name}"));
-            self.0.refused(ApiMethod::ToolsCall, refusal).await;
+        if !self.0.grant().may.tools.allows(ToolOperation::Call, tool.spec().name.as_str()) {
+            let refusal = unauthorized_error(&format!("tool {name}"));
+            self.0.record_refusal(ApiMethod::ToolsCall, refusal).await;
             return ToolOutput::error(format!("the tool {name} is not allowed here"));
         }
-        match arguments(call) {
-            Ok(arguments) => self.make(ApiMethod::ToolsCall, tool.as_ref(), arguments).await,
+        match parse_arguments(call) {
+            Ok(arguments) => self.call_tool(ApiMethod::ToolsCall, tool.as_ref(), arguments).await,
             Err(reason) => ToolOutput::error(reason),
         }
     }
 
     /// Calls a tool, with the interception hooks before and after. Whether it needs an approval is asked of the arguments
     /// it would be called with.
-    async fn make(&self, method: ApiMethod, tool: &dyn Tool, arguments: Map) -> ToolOutput {
-        let mut call = PendingTool { name: tool.spec().name, arguments: Arc::new(arguments) };
+    async fn call_tool(&self, method: ApiMethod, tool: &dyn Tool, arguments: JsonObject) -> ToolOutput {
+        let mut call = PendingToolCall { name: tool.spec().name, arguments: Arc::new(arguments) };
         let (hooks, session_id, state) =
             (&self.0.services.hooks, self.0.context.conversation.session_id.clone(), self.0.state.clone());
-        let before = BeforeToolArgs { call: call.clone(), session_id, state };
+        let before = BeforeToolCallArgs { call: call.clone(), session_id, state };
         let output = match hooks.before_tool_call(before).await {
-            Ok(ToolDecision::Make(arguments)) => {
+            Ok(ToolDecision::Call(arguments)) => {
                 call.arguments = Arc::clone(&arguments);
-                if let Some(reason) = approval::refusal(&self.0.grant().approvals, call.name.as_str(), &arguments) {
-                    self.0.refused(method, ApiError::new(ApiErrorCode::Unauthorized, reason.clone())).await;
-                    return self.seen(call, ToolOutput::error(reason)).await;
+                if let Some(reason) =
+                    approval::refusal_reason(&self.0.grant().approvals, call.name.as_str(), &arguments)
+                {
+                    self.0.record_refusal(method, ApiError::new(ApiErrorCode::Unauthorized, reason.clone())).await;
+                    return self.run_after_hooks(call, ToolOutput::error(reason)).await;
                 }
                 let open = self.0.progress().open_calls.begin_tool(call.clone());
-                let output = self.execute(tool, Map::clone(&arguments)).await;
+                let output = self.execute(tool, JsonObject::clone(&arguments)).await;
                 self.0.progress().open_calls.end(open);
                 output
             }
-            Ok(ToolDecision::Answer(output)) => output,
-            Err(failure) => ToolOutput::error(hook_failed(&failure).message),
+            Ok(ToolDecision::Return(output)) => output,
+            Err(failure) => ToolOutput::error(hook_api_error(&failure).message),
         };
-        self.seen(call, output).await
+        self.run_after_hooks(call, output).await
     }
 
     /// The output of a call as the hooks leave it.
-    async fn seen(&self, call: PendingTool, output: ToolOutput) -> ToolOutput {
+    async fn run_after_hooks(&self, call: PendingToolCall, output: ToolOutput) -> ToolOutput {
         let (hooks, session_id, state) =
             (&self.0.services.hooks, self.0.context.conversation.session_id.clone(), self.0.state.clone());
         let outcome = ToolOutcome(Arc::new(output));
-        let output = match hooks.after_tool_call(AfterToolArgs { call, outcome, session_id, state }).await {
+        let output = match hooks.after_tool_call(AfterToolCallArgs { call, outcome, session_id, state }).await {
             Ok(output) => Arc::unwrap_or_clone(output),
-            Err(failure) => ToolOutput::error(hook_failed(&failure).message),
+            Err(failure) => ToolOutput::error(hook_api_error(&failure).message),
         };
         // A hook may have put in what the tool did not say.
-        nesting::answer(self.0.services.settings.secrets.mask(output))
+        nesting::replace_deep_output(self.0.services.options.secret_masker.mask_output(output))
     }
 
     /// A panic is the tool's own failure and hurts nobody else; one that does not answer is ended.
-    async fn execute(&self, tool: &dyn Tool, arguments: Map) -> ToolOutput {
-        let settings = &self.0.services.settings;
+    async fn execute(&self, tool: &dyn Tool, arguments: JsonObject) -> ToolOutput {
+        let settings = &self.0.services.options;
         let cancelled = self.0.cancelled.child_token();
         // Whatever the tool has begun elsewhere hears of the end of the call, however it comes.
         let _ended = cancelled.clone().drop_guard();
         let context = ToolContext {
             workspace: settings.workspace.path.clone(),
-            api: run_api(&self.0, Holder::Tool),
-            cancelled,
-            secrets: settings.secrets.clone(),
+            api: build_run_api(&self.0, CallerKind::Tool),
+            cancel_token: cancelled,
+            secrets: settings.secret_masker.clone(),
         };
         let call = AssertUnwindSafe(tool.call(arguments, context)).catch_unwind();
         let answer = if tool.has_own_deadline() {
@@ -233,7 +239,7 @@ impl Tools {
         } else {
             match tokio::time::timeout(settings.limits.tool_timeout, call).await {
                 Ok(answer) => answer,
-                Err(_) => return ToolOutput::error(did_not_answer(settings.limits.tool_timeout)),
+                Err(_) => return ToolOutput::error(tool_timeout_message(settings.limits.tool_timeout)),
             }
         };
         let output = match answer {
@@ -241,34 +247,34 @@ impl Tools {
             Ok(Err(error)) => ToolOutput::error(error.to_string()),
             Err(_) => ToolOutput::error("the tool crashed"),
         };
-        settings.secrets.mask(output)
+        settings.secret_masker.mask_output(output)
     }
 }
 
 /// Refuses what no step has: each of its calls is made, shown and kept in memory until all are answered.
-fn check(calls: &[ToolCall]) -> Result<(), ApiError> {
-    if calls.len() > MOST_CALLS {
-        let message = format!("a step has at most {MOST_CALLS} calls, and these are {}", calls.len());
+fn check_calls(calls: &[ToolCall]) -> Result<(), ApiError> {
+    if calls.len() > MAX_STEP_CALLS {
+        let message = format!("a step has at most {MAX_STEP_CALLS} calls, and these are {}", calls.len());
         return Err(ApiError::new(ApiErrorCode::PayloadTooLarge, message));
     }
-    calls.iter().try_for_each(nesting::check)
+    calls.iter().try_for_each(nesting::check_nesting)
 }
 
 /// Gives the calls of a step an id each. A result is on record when it is there, in no certain order, and finds its call
 /// by the id: some models give two calls the same, or none.
-fn tell_apart(calls: &mut [ToolCall]) {
-    let mut ids = UniqueIds::default();
+fn assign_unique_ids(calls: &mut [ToolCall]) {
+    let mut ids = UniqueCallIds::default();
     for call in calls {
-        call.id = ids.of(&call.id);
+        call.id = ids.assign(&call.id);
     }
 }
 
-fn did_not_answer(limit: Duration) -> String {
+fn tool_timeout_message(limit: Duration) -> String {
     format!("the tool did not answer within {} seconds and was ended; what it did is not known", limit.as_secs())
 }
 
 /// The arguments of a call, or what is wrong with them, in words for the model.
-pub(super) fn arguments(call: &ToolCall) -> Result<Map, String> {
+pub(super) fn parse_arguments(call: &ToolCall) -> Result<JsonObject, String> {
     let text = if call.function.arguments.trim().is_empty() { "{}" } else { call.function.arguments.as_str() };
     match serde_json::from_str::<Value>(text) {
         Ok(Value::Object(arguments)) => Ok(arguments),

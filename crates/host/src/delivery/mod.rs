@@ -1,10 +1,10 @@
 //! What goes out: in order per chat, until its fate is known.
 
-pub(crate) mod asking;
 pub(crate) mod backoff;
-pub(crate) mod chats;
-pub(crate) mod delays;
+pub(crate) mod chat_queue;
+pub(crate) mod event_delivery;
+pub(crate) mod isolated_channel;
+pub(crate) mod ordering;
 pub(crate) mod outbox;
-pub(crate) mod parcel;
-pub(crate) mod precedence;
 pub(crate) mod route;
+pub(crate) mod store_failure_notice;

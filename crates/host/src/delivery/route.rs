@@ -2,46 +2,47 @@
 
 use std::borrow::Cow;
 
-use capstan_hooks::Inbound;
-use capstan_protocol::{Binding, Delivery, DeliveryPolicy, Event, Outbound};
+use capstan_hooks::InboundEvent;
+use capstan_protocol::{Binding, DeliveryPolicy, DeliveryTarget, Event, OutboundMessage};
 
 /// Where a message about an event goes; none where nothing is sent. One that is meant for elsewhere than the event's own
 /// place keeps its way.
-pub(crate) fn route(outbound: Outbound, inbound: &Inbound) -> Option<Outbound> {
+pub(crate) fn route_outbound(outbound: OutboundMessage, inbound: &InboundEvent) -> Option<OutboundMessage> {
     let Some(binding) = inbound.extensions().get::<Binding>() else { return Some(outbound) };
     let policy = &binding.delivery_policy;
     if policy.silent {
         return None;
     }
-    match delivery(inbound, policy) {
+    match redirected_delivery(inbound, policy) {
         Some(delivery) if outbound.channel == inbound.channel() && outbound.chat_id == inbound.chat_id() => {
             let channel = delivery.output_channel.unwrap_or(outbound.channel);
             let chat_id = delivery.chat_id.unwrap_or(outbound.chat_id);
-            Some(Outbound { channel, chat_id, reply_to: delivery.reply_to, ..outbound })
+            Some(OutboundMessage { channel, chat_id, reply_to: delivery.reply_to, ..outbound })
         }
         _ => Some(outbound),
     }
 }
 
 /// The event as the channel is shown it that its answer goes to; none where nothing is shown.
-pub(crate) fn shown(inbound: &Inbound) -> Option<Cow<'_, Inbound>> {
+pub(crate) fn streaming_target(inbound: &InboundEvent) -> Option<Cow<'_, InboundEvent>> {
     let Some(binding) = inbound.extensions().get::<Binding>() else { return Some(Cow::Borrowed(inbound)) };
     let policy = &binding.delivery_policy;
     if policy.silent || policy.no_stream {
         return None;
     }
     Some(
-        delivery(inbound, policy).map_or(Cow::Borrowed(inbound), |delivery| Cow::Owned(inbound.delivered_to(delivery))),
+        redirected_delivery(inbound, policy)
+            .map_or(Cow::Borrowed(inbound), |delivery| Cow::Owned(inbound.with_delivery(delivery))),
     )
 }
 
 /// Where an answer goes that does not go where the event says: an event that names a channel goes before the policy.
-fn delivery(event: &Event, policy: &DeliveryPolicy) -> Option<Delivery> {
+fn redirected_delivery(event: &Event, policy: &DeliveryPolicy) -> Option<DeliveryTarget> {
     let names_none = policy.output_channel.is_none() && policy.chat_id.is_none();
     if names_none || event.delivery.output_channel.is_some() {
         return None;
     }
-    let delivery = Delivery {
+    let delivery = DeliveryTarget {
         output_channel: policy.output_channel.clone(),
         chat_id: policy.chat_id.clone().or_else(|| event.delivery.chat_id.clone()),
         // A message of one chat is not known in another.
@@ -54,31 +55,31 @@ fn delivery(event: &Event, policy: &DeliveryPolicy) -> Option<Delivery> {
 
 #[cfg(test)]
 mod tests {
-    use capstan_hooks::Inbound;
-    use capstan_protocol::{Binding, DeliveryPolicy, Event, Outbound};
+    use capstan_hooks::InboundEvent;
+    use capstan_protocol::{Binding, DeliveryPolicy, Event, OutboundMessage};
 
-    use super::{route, shown};
+    use super::{route_outbound, streaming_target};
     use crate::default_binding;
 
-    fn under(delivery_policy: DeliveryPolicy, event: Event) -> Inbound {
-        let inbound = Inbound::new(event);
+    fn inbound_with_policy(delivery_policy: DeliveryPolicy, event: Event) -> InboundEvent {
+        let inbound = InboundEvent::new(event);
         inbound.extensions().insert(Binding { delivery_policy, ..default_binding() });
         inbound
     }
 
-    fn event() -> Event {
+    fn sample_event() -> Event {
         let mut event = Event::message("phone", "family", "hi");
         event.delivery.reply_to = Some("7".to_owned());
         event
     }
 
     /// Where a reply to the event goes, and to which message.
-    fn reply(inbound: &Inbound) -> Option<(String, String, Option<String>)> {
-        let outbound = route(Outbound::reply_to(inbound, "s".into(), "re"), inbound)?;
+    fn reply_route(inbound: &InboundEvent) -> Option<(String, String, Option<String>)> {
+        let outbound = route_outbound(OutboundMessage::reply_to(inbound, "s".into(), "re"), inbound)?;
         Some((outbound.channel.to_string(), outbound.chat_id.to_string(), outbound.reply_to))
     }
 
-    fn to(channel: &str, chat: &str, reply_to: Option<&str>) -> (String, String, Option<String>) {
+    fn expected_route(channel: &str, chat: &str, reply_to: Option<&str>) -> (String, String, Option<String>) {
         (channel.to_owned(), chat.to_owned(), reply_to.map(str::to_owned))
     }
 
@@ -86,40 +87,64 @@ mod tests {
     fn g02_an_answer_goes_where_the_policy_says_unless_the_event_says_where() {
         let pager = || DeliveryPolicy { output_channel: Some("pager".into()), ..DeliveryPolicy::default() };
         let boss = || DeliveryPolicy { chat_id: Some("boss".into()), ..DeliveryPolicy::default() };
-        assert_eq!(reply(&Inbound::new(event())).unwrap(), to("phone", "family", Some("7")));
-        assert_eq!(reply(&under(DeliveryPolicy::default(), event())).unwrap(), to("phone", "family", Some("7")));
-        assert_eq!(reply(&under(pager(), event())).unwrap(), to("pager", "family", None));
-        assert_eq!(reply(&under(boss(), event())).unwrap(), to("phone", "boss", None));
+        assert_eq!(
+            reply_route(&InboundEvent::new(sample_event())).unwrap(),
+            expected_route("phone", "family", Some("7"))
+        );
+        assert_eq!(
+            reply_route(&inbound_with_policy(DeliveryPolicy::default(), sample_event())).unwrap(),
+            expected_route("phone", "family", Some("7"))
+        );
+        assert_eq!(
+            reply_route(&inbound_with_policy(pager(), sample_event())).unwrap(),
+            expected_route("pager", "family", None)
+        );
+        assert_eq!(
+            reply_route(&inbound_with_policy(boss(), sample_event())).unwrap(),
+            expected_route("phone", "boss", None)
+        );
         let both = DeliveryPolicy { chat_id: Some("boss".into()), ..pager() };
-        assert_eq!(reply(&under(both, event())).unwrap(), to("pager", "boss", None));
-        let mut said = event();
+        assert_eq!(
+            reply_route(&inbound_with_policy(both, sample_event())).unwrap(),
+            expected_route("pager", "boss", None)
+        );
+        let mut said = sample_event();
         said.delivery.output_channel = Some("desk".into());
-        assert_eq!(reply(&under(pager(), said)).unwrap(), to("desk", "family", Some("7")));
+        assert_eq!(
+            reply_route(&inbound_with_policy(pager(), said)).unwrap(),
+            expected_route("desk", "family", Some("7"))
+        );
         let same = DeliveryPolicy { output_channel: Some("phone".into()), ..DeliveryPolicy::default() };
         assert_eq!(
-            reply(&under(same, event())).unwrap(),
-            to("phone", "family", Some("7")),
+            reply_route(&inbound_with_policy(same, sample_event())).unwrap(),
+            expected_route("phone", "family", Some("7")),
             "that is where it goes anyway"
         );
     }
 
     #[test]
     fn g02_a_message_for_elsewhere_keeps_its_way() {
-        let inbound =
-            under(DeliveryPolicy { output_channel: Some("pager".into()), ..DeliveryPolicy::default() }, event());
-        let elsewhere = Outbound { channel: "desk".into(), ..Outbound::reply_to(&inbound, "s".into(), "re") };
-        assert_eq!(route(elsewhere.clone(), &inbound), Some(elsewhere));
+        let inbound = inbound_with_policy(
+            DeliveryPolicy { output_channel: Some("pager".into()), ..DeliveryPolicy::default() },
+            sample_event(),
+        );
+        let elsewhere =
+            OutboundMessage { channel: "desk".into(), ..OutboundMessage::reply_to(&inbound, "s".into(), "re") };
+        assert_eq!(route_outbound(elsewhere.clone(), &inbound), Some(elsewhere));
     }
 
     #[test]
     fn g02_where_nothing_is_sent_nothing_is_shown() {
-        let silent = under(DeliveryPolicy { silent: true, ..DeliveryPolicy::default() }, event());
-        assert_eq!(reply(&silent), None);
-        assert!(shown(&silent).is_none());
-        let still = under(DeliveryPolicy { no_stream: true, ..DeliveryPolicy::default() }, event());
-        assert!(reply(&still).is_some() && shown(&still).is_none());
-        let moved =
-            under(DeliveryPolicy { output_channel: Some("pager".into()), ..DeliveryPolicy::default() }, event());
-        assert_eq!(shown(&moved).unwrap().channel().as_str(), "pager");
+        let silent = inbound_with_policy(DeliveryPolicy { silent: true, ..DeliveryPolicy::default() }, sample_event());
+        assert_eq!(reply_route(&silent), None);
+        assert!(streaming_target(&silent).is_none());
+        let still =
+            inbound_with_policy(DeliveryPolicy { no_stream: true, ..DeliveryPolicy::default() }, sample_event());
+        assert!(reply_route(&still).is_some() && streaming_target(&still).is_none());
+        let moved = inbound_with_policy(
+            DeliveryPolicy { output_channel: Some("pager".into()), ..DeliveryPolicy::default() },
+            sample_event(),
+        );
+        assert_eq!(streaming_target(&moved).unwrap().channel().as_str(), "pager");
     }
 }

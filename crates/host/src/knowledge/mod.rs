@@ -1,12 +1,12 @@
 //! Knowledge bases that come with the host: the files of a folder, by full text.
 
+mod file_cache;
 mod folder;
 mod index;
-mod left_out;
 mod passages;
-mod shelf;
-mod terms;
+mod skipped;
 #[cfg(test)]
 mod tests;
+mod tokenizer;
 
-pub use folder::{Folder, FolderLimits};
+pub use folder::{FolderKnowledge, FolderLimits};

@@ -3,21 +3,21 @@
 use std::ops::Range;
 
 /// From this size on a passage ends with its paragraph, in bytes.
-const ENOUGH: usize = 800;
+const MIN_PASSAGE_BYTES: usize = 800;
 /// A passage ends at the latest here, in bytes.
-const MOST: usize = 2_000;
+const MAX_PASSAGE_BYTES: usize = 2_000;
 
 /// Where a passage stands in its text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Span {
+pub(super) struct PassageSpan {
     /// The line it begins at, from 1 on.
     pub(super) line: u64,
     pub(super) bytes: Range<usize>,
 }
 
 /// Where the passages of a text stand. A heading begins one; each begins and ends with a line that is not blank.
-pub(super) fn spans(text: &str) -> Vec<Span> {
-    let mut spans = Spans { text, done: Vec::new(), open: None };
+pub(super) fn split_passages(text: &str) -> Vec<PassageSpan> {
+    let mut spans = PassageSplitter { text, finished: Vec::new(), open: None };
     let mut start = 0;
     let mut is_code = false;
     for (number, line) in (1_u64..).zip(text.split_inclusive('\n')) {
@@ -26,16 +26,16 @@ pub(super) fn spans(text: &str) -> Vec<Span> {
         let bytes = start..start + line.len();
         start = bytes.end;
         if trimmed.is_empty() {
-            spans.end_if(ENOUGH);
+            spans.end_passage_if(MIN_PASSAGE_BYTES);
             continue;
         }
         if !is_code && is_heading(trimmed) {
-            spans.end_if(0);
+            spans.end_passage_if(0);
         }
-        spans.add(number, bytes);
+        spans.add_line(number, bytes);
     }
-    spans.end_if(0);
-    spans.done
+    spans.end_passage_if(0);
+    spans.finished
 }
 
 /// A heading of Markdown.
@@ -44,32 +44,32 @@ fn is_heading(line: &str) -> bool {
     rest.len() < line.len() && rest.starts_with(' ')
 }
 
-struct Spans<'a> {
+struct PassageSplitter<'a> {
     text: &'a str,
-    done: Vec<Span>,
-    open: Option<Span>,
+    finished: Vec<PassageSpan>,
+    open: Option<PassageSpan>,
 }
 
-impl Spans<'_> {
+impl PassageSplitter<'_> {
     /// Ends the open passage if it has at least so many bytes.
-    fn end_if(&mut self, least: usize) {
-        self.done.extend(self.open.take_if(|open| open.bytes.len() >= least));
+    fn end_passage_if(&mut self, least: usize) {
+        self.finished.extend(self.open.take_if(|open| open.bytes.len() >= least));
     }
 
     /// Adds a line; one that is too long for a passage becomes several.
-    fn add(&mut self, line: u64, mut bytes: Range<usize>) {
+    fn add_line(&mut self, line: u64, mut bytes: Range<usize>) {
         while !bytes.is_empty() {
             let begin = self.open.as_ref().map_or(bytes.start, |open| open.bytes.start);
-            if bytes.end - begin <= MOST {
-                self.open.get_or_insert_with(|| Span { line, bytes: bytes.clone() }).bytes.end = bytes.end;
+            if bytes.end - begin <= MAX_PASSAGE_BYTES {
+                self.open.get_or_insert_with(|| PassageSpan { line, bytes: bytes.clone() }).bytes.end = bytes.end;
                 return;
             }
             if self.open.is_some() {
-                self.end_if(0);
+                self.end_passage_if(0);
                 continue;
             }
-            let end = self.text.floor_char_boundary(bytes.start + MOST);
-            self.done.push(Span { line, bytes: bytes.start..end });
+            let end = self.text.floor_char_boundary(bytes.start + MAX_PASSAGE_BYTES);
+            self.finished.push(PassageSpan { line, bytes: bytes.start..end });
             bytes.start = end;
         }
     }
@@ -77,29 +77,32 @@ impl Spans<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{MOST, spans};
+    use super::{MAX_PASSAGE_BYTES, split_passages};
 
-    fn cut(text: &str) -> Vec<(u64, &str)> {
-        spans(text).into_iter().map(|span| (span.line, text[span.bytes].trim())).collect()
+    fn split_text(text: &str) -> Vec<(u64, &str)> {
+        split_passages(text).into_iter().map(|span| (span.line, text[span.bytes].trim())).collect()
     }
 
     #[test]
     fn k04_short_paragraphs_stay_together_and_headings_begin_anew() {
-        assert_eq!(cut(""), []);
-        assert_eq!(cut("\n\n \n"), []);
-        assert_eq!(cut("\none\n\ntwo"), [(2, "one\n\ntwo")]);
-        assert_eq!(cut("one\n# Two\ntwo\n## Three\nthree"), [(1, "one"), (2, "# Two\ntwo"), (4, "## Three\nthree")]);
-        assert_eq!(cut("```\n# a comment\n```\n#tag").len(), 1, "these are no headings");
+        assert_eq!(split_text(""), []);
+        assert_eq!(split_text("\n\n \n"), []);
+        assert_eq!(split_text("\none\n\ntwo"), [(2, "one\n\ntwo")]);
+        assert_eq!(
+            split_text("one\n# Two\ntwo\n## Three\nthree"),
+            [(1, "one"), (2, "# Two\ntwo"), (4, "## Three\nthree")]
+        );
+        assert_eq!(split_text("```\n# a comment\n```\n#tag").len(), 1, "these are no headings");
     }
 
     #[test]
     fn k04_long_text_is_divided_between_paragraphs_and_where_it_must_be() {
         let paragraph = "x".repeat(1_000);
         let text = format!("{paragraph}\n\n{paragraph}\n");
-        assert_eq!(cut(&text), [(1, paragraph.as_str()), (3, paragraph.as_str())]);
+        assert_eq!(split_text(&text), [(1, paragraph.as_str()), (3, paragraph.as_str())]);
         let line = "é".repeat(3_000);
-        let parts = cut(&line);
-        assert!(parts.iter().all(|(number, part)| *number == 1 && part.len() <= MOST));
+        let parts = split_text(&line);
+        assert!(parts.iter().all(|(number, part)| *number == 1 && part.len() <= MAX_PASSAGE_BYTES));
         assert_eq!(parts.iter().map(|(_, part)| *part).collect::<String>(), line);
     }
 
@@ -107,7 +110,8 @@ mod tests {
     fn k04_every_line_that_says_something_stands_in_one_passage() {
         let text: String =
             (0..5_000).map(|n| if n % 7 == 0 { "\n".to_owned() } else { format!("line {n}\n") }).collect();
-        let lines: Vec<String> = cut(&text).iter().flat_map(|(_, part)| part.lines().map(str::to_owned)).collect();
+        let lines: Vec<String> =
+            split_text(&text).iter().flat_map(|(_, part)| part.lines().map(str::to_owned)).collect();
         let lines: Vec<&String> = lines.iter().filter(|line| !line.is_empty()).collect();
         assert_eq!(lines, text.lines().filter(|line| !line.is_empty()).collect::<Vec<_>>());
     }

@@ -2,41 +2,43 @@ use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use capstan_hooks::contracts::{KnowledgeBase, KnowledgeError, KnowledgeSource as _, Question, Retrieved};
+use capstan_hooks::contracts::{
+    KnowledgeBase, KnowledgeError, KnowledgeQuery, KnowledgeSource as _, RetrievedPassages,
+};
 
-use super::{Folder, FolderLimits};
+use super::{FolderKnowledge, FolderLimits};
 
 /// A folder with these files.
-fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
+fn temp_folder(files: &[(&str, &str)]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in files {
-        write(folder.path(), name, text);
+        write_file(folder.path(), name, text);
     }
     folder
 }
 
-fn write(folder: &Path, name: &str, text: &str) {
+fn write_file(folder: &Path, name: &str, text: &str) {
     let path = folder.join(name);
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(path, text).unwrap();
 }
 
-fn base(path: &Path, closed: Vec<PathBuf>, limits: FolderLimits) -> Folder {
+fn folder_knowledge(path: &Path, closed: Vec<PathBuf>, limits: FolderLimits) -> FolderKnowledge {
     let base = KnowledgeBase { id: "docs".to_owned(), description: "the documents".to_owned() };
-    Folder::new(base, path.to_owned(), closed, limits)
+    FolderKnowledge::new(base, path.to_owned(), closed, limits)
 }
 
-fn plain(path: &Path) -> Folder {
-    base(path, Vec::new(), FolderLimits::default())
+fn default_folder_knowledge(path: &Path) -> FolderKnowledge {
+    folder_knowledge(path, Vec::new(), FolderLimits::default())
 }
 
-async fn ask(folder: &Folder, text: &str) -> Result<Retrieved, KnowledgeError> {
-    folder.retrieve(Question { text: text.to_owned(), offset: 0, limit: 100 }).await
+async fn retrieve(folder: &FolderKnowledge, text: &str) -> Result<RetrievedPassages, KnowledgeError> {
+    folder.retrieve(KnowledgeQuery { text: text.to_owned(), offset: 0, limit: 100 }).await
 }
 
 /// Where the answers to a question stand, the best first.
-async fn found(folder: &Folder, text: &str) -> Vec<String> {
-    let passages = ask(folder, text).await.unwrap().passages;
+async fn hit_locations(folder: &FolderKnowledge, text: &str) -> Vec<String> {
+    let passages = retrieve(folder, text).await.unwrap().passages;
     passages.iter().map(|passage| format!("{}:{}", passage.source, passage.line.unwrap())).collect()
 }
 
@@ -46,9 +48,9 @@ async fn k04_passages_are_found_with_file_line_and_score() {
         ("guide/start.md", "# Start\nHello.\n\n# Backup\nCopy the home to a safe place.\n"),
         ("notes.txt", "a backup, once"),
     ];
-    let folder = folder(&files);
-    let docs = plain(folder.path());
-    let answer = ask(&docs, "backup of the home").await.unwrap();
+    let folder = temp_folder(&files);
+    let docs = default_folder_knowledge(folder.path());
+    let answer = retrieve(&docs, "backup of the home").await.unwrap();
     let best = &answer.passages[0];
     assert_eq!((best.source.as_str(), best.line), ("guide/start.md", Some(4)));
     assert_eq!(best.text, "# Backup\nCopy the home to a safe place.");
@@ -58,114 +60,121 @@ async fn k04_passages_are_found_with_file_line_and_score() {
 
 #[tokio::test]
 async fn k04_a_file_that_changes_comes_or_goes_is_seen_by_the_next_question() {
-    let folder = folder(&[("a.md", "the old rope"), ("b.md", "an anchor")]);
-    let docs = plain(folder.path());
-    assert_eq!(found(&docs, "rope").await, ["a.md:1"]);
+    let folder = temp_folder(&[("a.md", "the old rope"), ("b.md", "an anchor")]);
+    let docs = default_folder_knowledge(folder.path());
+    assert_eq!(hit_locations(&docs, "rope").await, ["a.md:1"]);
     // As long as before, and at once: neither its size nor a coarse clock tells.
-    write(folder.path(), "a.md", "the new sail");
-    assert_eq!(found(&docs, "rope").await, Vec::<String>::new());
-    assert_eq!(found(&docs, "sail").await, ["a.md:1"]);
-    write(folder.path(), "new/c.md", "\n\none more sail");
-    assert_eq!(found(&docs, "sail").await, ["a.md:1", "new/c.md:3"]);
+    write_file(folder.path(), "a.md", "the new sail");
+    assert_eq!(hit_locations(&docs, "rope").await, Vec::<String>::new());
+    assert_eq!(hit_locations(&docs, "sail").await, ["a.md:1"]);
+    write_file(folder.path(), "new/c.md", "\n\none more sail");
+    assert_eq!(hit_locations(&docs, "sail").await, ["a.md:1", "new/c.md:3"]);
     fs::remove_file(folder.path().join("a.md")).unwrap();
-    assert_eq!(found(&docs, "sail").await, ["new/c.md:3"]);
+    assert_eq!(hit_locations(&docs, "sail").await, ["new/c.md:3"]);
 }
 
 #[tokio::test]
 async fn k04_nothing_outside_of_the_folder_is_reached() {
-    let outside = folder(&[("secret.md", "the secret rope"), ("home/secrets.toml", "rope key")]);
+    let outside = temp_folder(&[("secret.md", "the secret rope"), ("home/secrets.toml", "rope key")]);
     let inside = outside.path().join("docs");
     fs::create_dir(&inside).unwrap();
-    write(&inside, "a.md", "the rope");
+    write_file(&inside, "a.md", "the rope");
     symlink("../secret.md", inside.join("file-link.md")).unwrap();
     symlink("..", inside.join("folder-link")).unwrap();
     symlink("nowhere", inside.join("broken-link")).unwrap();
-    let docs = plain(&inside);
-    assert_eq!(found(&docs, "rope secret key").await, ["a.md:1"]);
-    assert_eq!(ask(&docs, "rope").await.unwrap().left_out.as_deref(), Some("3 links"));
+    let docs = default_folder_knowledge(&inside);
+    assert_eq!(hit_locations(&docs, "rope secret key").await, ["a.md:1"]);
+    assert_eq!(retrieve(&docs, "rope").await.unwrap().left_out.as_deref(), Some("3 links"));
     // What was looked at as a folder and a file may be links by the time they are looked at again.
     fs::remove_file(inside.join("a.md")).unwrap();
     symlink("../secret.md", inside.join("a.md")).unwrap();
-    assert_eq!(found(&docs, "rope").await, Vec::<String>::new());
+    assert_eq!(hit_locations(&docs, "rope").await, Vec::<String>::new());
 }
 
 #[tokio::test]
 async fn k04_the_home_stays_closed_also_within_a_base() {
-    let folder = folder(&[("notes.md", "the rope"), ("capstan/secrets.toml", "rope key")]);
+    let folder = temp_folder(&[("notes.md", "the rope"), ("capstan/secrets.toml", "rope key")]);
     let home = folder.path().join("capstan");
-    let docs = base(folder.path(), vec![home.clone()], FolderLimits::default());
-    assert_eq!(found(&docs, "rope key").await, ["notes.md:1"]);
-    let refused = ask(&base(&home, vec![home.clone()], FolderLimits::default()), "rope").await.unwrap_err();
+    let docs = folder_knowledge(folder.path(), vec![home.clone()], FolderLimits::default());
+    assert_eq!(hit_locations(&docs, "rope key").await, ["notes.md:1"]);
+    let refused =
+        retrieve(&folder_knowledge(&home, vec![home.clone()], FolderLimits::default()), "rope").await.unwrap_err();
     assert_eq!(refused.to_string(), "its folder cannot be read");
 }
 
 #[tokio::test]
 async fn k04_what_is_hidden_or_no_text_or_no_file_is_left_out() {
-    let folder = folder(&[(".env", "rope"), (".git/config", "rope"), ("a.md", "rope"), ("zero.bin", "rope\0")]);
+    let folder = temp_folder(&[(".env", "rope"), (".git/config", "rope"), ("a.md", "rope"), ("zero.bin", "rope\0")]);
     fs::write(folder.path().join("latin.txt"), b"rope \xe9\xff").unwrap();
     let pipe = folder.path().join("pipe");
     rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR).unwrap();
-    let docs = plain(folder.path());
-    assert_eq!(found(&docs, "rope").await, ["a.md:1"]);
-    assert_eq!(ask(&docs, "rope").await.unwrap().left_out.as_deref(), Some("3 files that cannot be read as text"));
+    let docs = default_folder_knowledge(folder.path());
+    assert_eq!(hit_locations(&docs, "rope").await, ["a.md:1"]);
+    assert_eq!(retrieve(&docs, "rope").await.unwrap().left_out.as_deref(), Some("3 files that cannot be read as text"));
 }
 
 #[tokio::test]
 async fn k04_a_folder_that_is_not_there_has_no_answer_and_no_memory() {
-    let outer = folder(&[("docs/a.md", "the rope")]);
+    let outer = temp_folder(&[("docs/a.md", "the rope")]);
     let path = outer.path().join("docs");
-    let docs = plain(&path);
-    assert_eq!(found(&docs, "rope").await, ["a.md:1"]);
+    let docs = default_folder_knowledge(&path);
+    assert_eq!(hit_locations(&docs, "rope").await, ["a.md:1"]);
     fs::rename(&path, outer.path().join("moved")).unwrap();
-    let error = ask(&docs, "rope").await.unwrap_err();
+    let error = retrieve(&docs, "rope").await.unwrap_err();
     assert_eq!(error.to_string(), "its folder cannot be read", "no path of the machine is told");
     fs::rename(outer.path().join("moved"), &path).unwrap();
-    assert_eq!(found(&docs, "rope").await, ["a.md:1"]);
+    assert_eq!(hit_locations(&docs, "rope").await, ["a.md:1"]);
 }
 
 #[tokio::test]
 async fn k04_too_much_is_left_out_and_told() {
-    let folder = folder(&[("a.md", "rope 1"), ("b.md", "rope rope rope rope"), ("c.md", "rope 3"), ("d.md", "rope 4")]);
-    let limits = FolderLimits { file_bytes: 10, total_bytes: 12, ..FolderLimits::default() };
-    let docs = base(folder.path(), Vec::new(), limits);
-    assert_eq!(found(&docs, "rope").await, ["a.md:1", "c.md:1"]);
-    let left_out = ask(&docs, "rope").await.unwrap().left_out.unwrap();
+    let folder =
+        temp_folder(&[("a.md", "rope 1"), ("b.md", "rope rope rope rope"), ("c.md", "rope 3"), ("d.md", "rope 4")]);
+    let limits = FolderLimits { max_file_bytes: 10, max_total_bytes: 12, ..FolderLimits::default() };
+    let docs = folder_knowledge(folder.path(), Vec::new(), limits);
+    assert_eq!(hit_locations(&docs, "rope").await, ["a.md:1", "c.md:1"]);
+    let left_out = retrieve(&docs, "rope").await.unwrap().left_out.unwrap();
     assert_eq!(left_out, "1 file larger than 10 bytes, 1 file beyond 10000 files or 12 bytes in all");
-    let few = FolderLimits { names: 2, ..FolderLimits::default() };
-    assert_eq!(ask(&base(folder.path(), Vec::new(), few), "rope").await.unwrap().passages.len(), 2);
-    write(folder.path(), "deep/er/e.md", "the deepest rope");
-    let shallow = FolderLimits { depth: 1, ..FolderLimits::default() };
-    assert!(!found(&base(folder.path(), Vec::new(), shallow), "deepest").await.iter().any(|one| one.contains("e.md")));
+    let few = FolderLimits { max_names: 2, ..FolderLimits::default() };
+    assert_eq!(retrieve(&folder_knowledge(folder.path(), Vec::new(), few), "rope").await.unwrap().passages.len(), 2);
+    write_file(folder.path(), "deep/er/e.md", "the deepest rope");
+    let shallow = FolderLimits { max_depth: 1, ..FolderLimits::default() };
+    assert!(
+        !hit_locations(&folder_knowledge(folder.path(), Vec::new(), shallow), "deepest")
+            .await
+            .iter()
+            .any(|one| one.contains("e.md"))
+    );
 }
 
 #[tokio::test]
 async fn k04_ten_thousand_files_are_the_most_and_the_others_are_told_of() {
     let folder = tempfile::tempdir().unwrap();
     for number in 0..10_020 {
-        write(folder.path(), &format!("{:03}/{number:05}.md", number / 100), &format!("rope number n{number}"));
+        write_file(folder.path(), &format!("{:03}/{number:05}.md", number / 100), &format!("rope number n{number}"));
     }
-    let docs = plain(folder.path());
-    let answer = ask(&docs, "n9999").await.unwrap();
+    let docs = default_folder_knowledge(folder.path());
+    let answer = retrieve(&docs, "n9999").await.unwrap();
     assert_eq!(answer.passages[0].source, "099/09999.md");
     assert_eq!(answer.left_out.as_deref(), Some("20 files beyond 10000 files or 33554432 bytes in all"));
-    assert_eq!(ask(&docs, "rope").await.unwrap().passages.len(), 100, "as many as were asked for");
-    assert!(found(&docs, "n10019").await.is_empty());
+    assert_eq!(retrieve(&docs, "rope").await.unwrap().passages.len(), 100, "as many as were asked for");
+    assert!(hit_locations(&docs, "n10019").await.is_empty());
 }
 
 #[tokio::test]
 async fn k04_a_large_file_that_is_mostly_holes_is_not_read() {
-    let folder = folder(&[("a.md", "rope")]);
+    let folder = temp_folder(&[("a.md", "rope")]);
     File::create(folder.path().join("huge.md")).unwrap().set_len(1 << 40).unwrap();
-    let docs = plain(folder.path());
-    let answer = ask(&docs, "rope").await.unwrap();
+    let docs = default_folder_knowledge(folder.path());
+    let answer = retrieve(&docs, "rope").await.unwrap();
     assert_eq!(answer.left_out.as_deref(), Some("1 file larger than 1048576 bytes"));
     assert_eq!(answer.passages.len(), 1);
 }
 
 #[tokio::test]
 async fn k04_questions_at_the_same_time_are_all_answered() {
-    let folder = folder(&[("a.md", "the rope")]);
-    let docs = plain(folder.path());
-    let answers = futures::future::join_all((0..50).map(|_| found(&docs, "rope"))).await;
+    let folder = temp_folder(&[("a.md", "the rope")]);
+    let docs = default_folder_knowledge(folder.path());
+    let answers = futures::future::join_all((0..50).map(|_| hit_locations(&docs, "rope"))).await;
     assert!(answers.iter().all(|answer| *answer == ["a.md:1"]));
 }

@@ -6,17 +6,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use capstan_protocol::{EntryId, Event, EventKey, SessionId, TapeName, WorkspaceId};
-use capstan_tape::{Entry, Kind, Slice, StoreError, TapeRecord, Tapes};
+use capstan_tape::{Entry, EntryKind, StoreError, TapeRecord, TapeRepository, TapeSlice};
 use serde::{Deserialize as _, Serialize};
 
 /// The name of the entry that tells of an accepted event.
-const ACCEPTED: &str = "event.accepted";
+const ACCEPTED_EVENT: &str = "event.accepted";
 /// How many entries are read at once.
-const PAGE: usize = 10_000;
+const ACCEPTED_PAGE_SIZE: usize = 10_000;
 
 /// An event, and the tape it stands on.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Standing {
+pub struct EventOnTape {
     /// The tape.
     pub tape: TapeName,
     /// The event.
@@ -26,29 +26,29 @@ pub struct Standing {
 
 /// What is to be compared.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Books {
+pub struct EventLedger {
     /// Every entry that tells of an accepted event.
-    pub accepted: Vec<Standing>,
+    pub accepted: Vec<EventOnTape>,
     /// The events that have an outcome.
-    pub outcomes: BTreeSet<Standing>,
+    pub outcomes: BTreeSet<EventOnTape>,
     /// The events that are in flight.
-    pub in_flight: BTreeSet<Standing>,
+    pub in_flight: BTreeSet<EventOnTape>,
 }
 
 /// An event of which there is more than there should be.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Surplus {
+pub struct SurplusEvent {
     /// The event.
     #[serde(flatten)]
-    pub standing: Standing,
+    pub standing: EventOnTape,
     /// What there is too much of.
-    pub why: Excess,
+    pub why: SurplusReason,
 }
 
 /// What there is too much of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Excess {
+pub enum SurplusReason {
     /// It has an outcome and is in flight.
     OutcomeAndInFlight,
     /// It has an outcome, and its tape does not tell of it.
@@ -61,38 +61,38 @@ pub enum Excess {
 
 /// What is wrong with books.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Difference {
+pub struct LedgerDifference {
     /// Events that stand on a tape, have no outcome and are not in flight.
-    pub missing: Vec<Standing>,
+    pub missing: Vec<EventOnTape>,
     /// Events of which there is more than there should be.
-    pub surplus: Vec<Surplus>,
+    pub surplus: Vec<SurplusEvent>,
 }
 
-impl Books {
+impl EventLedger {
     /// Everything in which the books differ, in a fixed order.
-    pub fn compare(&self) -> Difference {
-        let mut accepted: BTreeMap<&Standing, usize> = BTreeMap::new();
+    pub fn compare(&self) -> LedgerDifference {
+        let mut accepted: BTreeMap<&EventOnTape, usize> = BTreeMap::new();
         for standing in &self.accepted {
             *accepted.entry(standing).or_default() += 1;
         }
-        let is_known = |standing: &&Standing| self.outcomes.contains(standing) || self.in_flight.contains(standing);
+        let is_known = |standing: &&EventOnTape| self.outcomes.contains(standing) || self.in_flight.contains(standing);
         let missing = accepted.keys().filter(|standing| !is_known(standing)).map(|standing| (*standing).clone());
-        let told = |standing: &&Standing| !accepted.contains_key(standing);
-        let surplus = |standing: &Standing, why| Surplus { standing: standing.clone(), why };
+        let told = |standing: &&EventOnTape| !accepted.contains_key(standing);
+        let surplus = |standing: &EventOnTape, why| SurplusEvent { standing: standing.clone(), why };
         let twice = accepted.iter().filter(|(_, count)| **count > 1).map(|(standing, _)| *standing);
         let both = self.outcomes.intersection(&self.in_flight);
-        let mut found: Vec<Surplus> = both.map(|one| surplus(one, Excess::OutcomeAndInFlight)).collect();
-        found.extend(self.outcomes.iter().filter(told).map(|one| surplus(one, Excess::OutcomeWithoutEntry)));
-        found.extend(self.in_flight.iter().filter(told).map(|one| surplus(one, Excess::InFlightWithoutEntry)));
-        found.extend(twice.map(|one| surplus(one, Excess::AcceptedTwice)));
+        let mut found: Vec<SurplusEvent> = both.map(|one| surplus(one, SurplusReason::OutcomeAndInFlight)).collect();
+        found.extend(self.outcomes.iter().filter(told).map(|one| surplus(one, SurplusReason::OutcomeWithoutEntry)));
+        found.extend(self.in_flight.iter().filter(told).map(|one| surplus(one, SurplusReason::InFlightWithoutEntry)));
+        found.extend(twice.map(|one| surplus(one, SurplusReason::AcceptedTwice)));
         found.sort();
-        Difference { missing: missing.collect(), surplus: found }
+        LedgerDifference { missing: missing.collect(), surplus: found }
     }
 }
 
 /// The books of one session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct SessionBooks {
+pub struct SessionLedger {
     /// The session.
     pub session: SessionId,
     /// Its tape.
@@ -109,7 +109,7 @@ pub struct SessionBooks {
 
 /// An entry that tells of an event which cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Unreadable {
+pub struct UnreadableEntry {
     /// The tape.
     pub tape: TapeName,
     /// The entry.
@@ -118,7 +118,7 @@ pub struct Unreadable {
 
 /// What was accepted, what became of it, and what does not add up.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Conservation {
+pub struct ConservationReport {
     /// How many events the tapes tell of.
     pub accepted: usize,
     /// How many events have an outcome.
@@ -126,20 +126,20 @@ pub struct Conservation {
     /// How many events are in flight.
     pub in_flight: usize,
     /// Events that stand on a tape, have no outcome and are not in flight.
-    pub missing: Vec<Standing>,
+    pub missing: Vec<EventOnTape>,
     /// Events of which there is more than there should be.
-    pub surplus: Vec<Surplus>,
+    pub surplus: Vec<SurplusEvent>,
     /// Entries that tell of an event which cannot be read.
-    pub unreadable: Vec<Unreadable>,
+    pub unreadable: Vec<UnreadableEntry>,
     /// Entries of events that another host accepted, on tapes that were brought here with them. They count for nothing.
     pub brought_along: usize,
     /// Every session.
-    pub sessions: Vec<SessionBooks>,
+    pub sessions: Vec<SessionLedger>,
 }
 
-impl Conservation {
+impl ConservationReport {
     /// Whether everything adds up.
-    pub fn holds(&self) -> bool {
+    pub fn is_balanced(&self) -> bool {
         self.missing.is_empty() && self.surplus.is_empty() && self.unreadable.is_empty()
     }
 
@@ -147,9 +147,9 @@ impl Conservation {
     ///
     /// Over a store that others write to, the numbers need not be of one moment; but what is named as missing or surplus
     /// was so at two readings, between which no event can look wrong twice by the way it goes.
-    pub async fn check(tapes: &Tapes) -> Result<Self, StoreError> {
+    pub async fn check(tapes: &TapeRepository) -> Result<Self, StoreError> {
         let first = Self::read(tapes).await?;
-        if first.holds() {
+        if first.is_balanced() {
             return Ok(first);
         }
         let mut second = Self::read(tapes).await?;
@@ -158,23 +158,23 @@ impl Conservation {
         Ok(second)
     }
 
-    async fn read(tapes: &Tapes) -> Result<Self, StoreError> {
+    async fn read(tapes: &TapeRepository) -> Result<Self, StoreError> {
         // In this order: an event that goes from in flight to its outcome meanwhile is seen, and its entry was there
         // before its rows.
-        let in_flight = tapes.store().in_flight(None).await?;
-        let in_flight = in_flight.into_iter().map(|event| Standing { tape: event.tape, event: event.key });
-        let mut books = Books { in_flight: in_flight.collect(), ..Books::default() };
-        let settled = tapes.store().settled().await?;
-        books.outcomes = settled.into_iter().map(|event| Standing { tape: event.tape, event: event.key }).collect();
+        let in_flight = tapes.store().in_flight_events(None).await?;
+        let in_flight = in_flight.into_iter().map(|event| EventOnTape { tape: event.tape, event: event.key });
+        let mut books = EventLedger { in_flight: in_flight.collect(), ..EventLedger::default() };
+        let settled = tapes.store().settled_events().await?;
+        books.outcomes = settled.into_iter().map(|event| EventOnTape { tape: event.tape, event: event.key }).collect();
         let mut found = Self { outcomes: books.outcomes.len(), in_flight: books.in_flight.len(), ..Self::default() };
-        let (settled_of, flying_of) = (by_tape(&books.outcomes), by_tape(&books.in_flight));
+        let (settled_of, flying_of) = (count_by_tape(&books.outcomes), count_by_tape(&books.in_flight));
         let count =
             |by_tape: &BTreeMap<TapeName, usize>, tape: &TapeName| by_tape.get(tape).copied().unwrap_or_default();
         for record in tapes.store().tapes().await? {
             // Only the tape of a session tells of what was accepted here; a fork or an imported tape is a copy.
             let Some(session) = record.session.clone() else { continue };
-            let told = Told::of(tapes, &record, &books).await?;
-            found.sessions.push(SessionBooks {
+            let told = TapeLedger::read(tapes, &record, &books).await?;
+            found.sessions.push(SessionLedger {
                 session,
                 tape: record.name.clone(),
                 workspace: record.workspace.clone(),
@@ -183,16 +183,16 @@ impl Conservation {
                 in_flight: count(&flying_of, &record.name),
             });
             found.unreadable.extend(told.unreadable);
-            found.brought_along += told.brought_along;
+            found.brought_along += told.imported;
             books.accepted.extend(told.accepted);
         }
         found.accepted = books.accepted.len();
-        let Difference { missing, surplus } = books.compare();
+        let LedgerDifference { missing, surplus } = books.compare();
         Ok(Self { missing, surplus, ..found })
     }
 }
 
-fn by_tape(events: &BTreeSet<Standing>) -> BTreeMap<TapeName, usize> {
+fn count_by_tape(events: &BTreeSet<EventOnTape>) -> BTreeMap<TapeName, usize> {
     let mut counts = BTreeMap::new();
     for one in events {
         *counts.entry(one.tape.clone()).or_default() += 1;
@@ -202,25 +202,25 @@ fn by_tape(events: &BTreeSet<Standing>) -> BTreeMap<TapeName, usize> {
 
 /// What one tape tells of.
 #[derive(Default)]
-struct Told {
-    accepted: Vec<Standing>,
-    unreadable: Vec<Unreadable>,
-    brought_along: usize,
+struct TapeLedger {
+    accepted: Vec<EventOnTape>,
+    unreadable: Vec<UnreadableEntry>,
+    imported: usize,
 }
 
-impl Told {
-    async fn of(tapes: &Tapes, record: &TapeRecord, books: &Books) -> Result<Self, StoreError> {
+impl TapeLedger {
+    async fn read(tapes: &TapeRepository, record: &TapeRecord, books: &EventLedger) -> Result<Self, StoreError> {
         let mut told = Self::default();
         let mut is_begun = false;
         let mut before = Vec::new();
-        for entry in accepted_entries(tapes, record).await? {
-            let Some(event) = event_of(&entry) else {
-                told.unreadable.push(Unreadable { tape: record.name.clone(), entry: entry.id });
+        for entry in read_accepted_entries(tapes, record).await? {
+            let Some(event) = parse_event_key(&entry) else {
+                told.unreadable.push(UnreadableEntry { tape: record.name.clone(), entry: entry.id });
                 continue;
             };
-            let standing = Standing { tape: record.name.clone(), event };
+            let standing = EventOnTape { tape: record.name.clone(), event };
             let is_settled = books.outcomes.contains(&standing) || books.in_flight.contains(&standing);
-            if !is_begun && !is_settled && !was_accepted_here(tapes, &standing).await? {
+            if !is_begun && !is_settled && !is_accepted_here(tapes, &standing).await? {
                 before.push(standing);
                 continue;
             }
@@ -229,7 +229,7 @@ impl Told {
         }
         // A tape can be brought here only as a whole, before its session goes on with it.
         if is_begun {
-            told.brought_along = before.len();
+            told.imported = before.len();
         } else {
             told.accepted = before;
         }
@@ -237,29 +237,33 @@ impl Told {
     }
 }
 
-async fn was_accepted_here(tapes: &Tapes, standing: &Standing) -> Result<bool, StoreError> {
-    let record = tapes.store().accepted(&standing.event).await?;
+async fn is_accepted_here(tapes: &TapeRepository, standing: &EventOnTape) -> Result<bool, StoreError> {
+    let record = tapes.store().inbox_record(&standing.event).await?;
     Ok(record.is_some_and(|record| record.tape == standing.tape))
 }
 
 /// The entries of every generation that tell of an accepted event, in order.
-async fn accepted_entries(tapes: &Tapes, record: &TapeRecord) -> Result<Vec<Entry>, StoreError> {
+async fn read_accepted_entries(tapes: &TapeRepository, record: &TapeRecord) -> Result<Vec<Entry>, StoreError> {
     let mut found = Vec::new();
     for generation in 1..=record.generation {
         // Another tape store may have more by now than this record knows of.
-        let mut slice =
-            Slice { up_to: Some(record.head), kinds: vec![Kind::Event], limit: Some(PAGE), ..Slice::default() };
+        let mut slice = TapeSlice {
+            up_to: Some(record.head),
+            kinds: vec![EntryKind::Event],
+            limit: Some(ACCEPTED_PAGE_SIZE),
+            ..TapeSlice::default()
+        };
         loop {
             let page = tapes.read_generation(&record.name, generation, &slice).await?;
             let Some(last) = page.last().map(|entry| entry.id) else { break };
             slice.after = Some(last);
-            found.extend(page.into_iter().filter(|entry| entry.name() == Some(ACCEPTED)));
+            found.extend(page.into_iter().filter(|entry| entry.name() == Some(ACCEPTED_EVENT)));
         }
     }
     Ok(found)
 }
 
-fn event_of(entry: &Entry) -> Option<EventKey> {
+fn parse_event_key(entry: &Entry) -> Option<EventKey> {
     let event = Event::deserialize(entry.payload.get("data")?.get("event")?).ok()?;
     Some(EventKey::from(&event))
 }

@@ -1,6 +1,6 @@
 //! What a dead process left: ended, taken up again, or counted.
 
 pub mod conservation;
-mod cut_off;
-pub(crate) mod left;
-pub(crate) mod overheard;
+mod interrupted_runs;
+pub(crate) mod recover;
+pub(crate) mod unaddressed;

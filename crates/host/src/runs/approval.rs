@@ -1,12 +1,12 @@
 //! Whether a call of a tool is made: what the binding says of single tools.
 
-use capstan_protocol::{ApprovalDecision, ApprovalRule, Map};
+use capstan_protocol::{ApprovalDecision, ApprovalRule, JsonObject};
 use serde_json::Value;
 
 /// Why a call is not made, in words for the model; none where it is. The first rule that fits decides, and where none does
 /// the call is made.
-pub(crate) fn refusal(rules: &[ApprovalRule], tool: &str, arguments: &Map) -> Option<String> {
-    match rules.iter().find(|rule| fits(rule, tool, arguments))?.decision {
+pub(crate) fn refusal_reason(rules: &[ApprovalRule], tool: &str, arguments: &JsonObject) -> Option<String> {
+    match rules.iter().find(|rule| is_match(rule, tool, arguments))?.decision {
         ApprovalDecision::Allow => None,
         ApprovalDecision::Ask => Some(format!(
             "the tool {tool} was not called: such a call needs somebody's approval here, and nobody can be asked"
@@ -15,48 +15,48 @@ pub(crate) fn refusal(rules: &[ApprovalRule], tool: &str, arguments: &Map) -> Op
     }
 }
 
-fn fits(rule: &ApprovalRule, tool: &str, arguments: &Map) -> bool {
-    if is_open_door(rule) {
+fn is_match(rule: &ApprovalRule, tool: &str, arguments: &JsonObject) -> bool {
+    if is_unsafe_allow(rule) {
         return false;
     }
     let is_meant = match rule.tool.strip_suffix('*') {
         Some(beginning) => tool.starts_with(beginning),
         None => tool == rule.tool,
     };
-    is_meant && rule.containing.as_deref().is_none_or(|text| is_in(text, arguments))
+    is_meant && rule.containing.as_deref().is_none_or(|text| contains_text(text, arguments))
 }
 
 /// Whether a rule allows a call for a text in it: whoever writes the call can write the text beside whatever else it does.
 /// Such a rule is not saved, and one that was saved before fits nothing.
-fn is_open_door(rule: &ApprovalRule) -> bool {
+fn is_unsafe_allow(rule: &ApprovalRule) -> bool {
     rule.decision == ApprovalDecision::Allow && rule.containing.is_some()
 }
 
 /// Whether a text stands in the arguments: within one of them, however JSON would write it, or in the whole as it is
 /// written.
-fn is_in(text: &str, arguments: &Map) -> bool {
-    let within = |(name, value): (&String, &Value)| name.contains(text) || is_within(text, value);
+fn contains_text(text: &str, arguments: &JsonObject) -> bool {
+    let within = |(name, value): (&String, &Value)| name.contains(text) || value_contains_text(text, value);
     arguments.iter().any(within) || Value::Object(arguments.clone()).to_string().contains(text)
 }
 
-fn is_within(text: &str, value: &Value) -> bool {
+fn value_contains_text(text: &str, value: &Value) -> bool {
     match value {
         Value::String(value) => value.contains(text),
-        Value::Array(values) => values.iter().any(|value| is_within(text, value)),
-        Value::Object(map) => map.iter().any(|(name, value)| name.contains(text) || is_within(text, value)),
+        Value::Array(values) => values.iter().any(|value| value_contains_text(text, value)),
+        Value::Object(map) => map.iter().any(|(name, value)| name.contains(text) || value_contains_text(text, value)),
         Value::Null | Value::Bool(_) | Value::Number(_) => value.to_string().contains(text),
     }
 }
 
 /// What is wrong with a rule, if anything is: one that fits nothing, or everything, was not meant so.
-pub(crate) fn fault(rule: &ApprovalRule) -> Option<String> {
+pub(crate) fn rule_error(rule: &ApprovalRule) -> Option<String> {
     if rule.tool.is_empty() || rule.tool.trim_end_matches('*').contains('*') || rule.tool.ends_with("**") {
         let tool = &rule.tool;
         return Some(format!(
             "an approval is about the tool {tool:?}, which is neither a name nor a beginning like fs.*"
         ));
     }
-    if is_open_door(rule) {
+    if is_unsafe_allow(rule) {
         let tool = &rule.tool;
         return Some(format!(
             "an approval allows {tool} where a text stands in its arguments, which lets through whatever stands beside \
@@ -73,14 +73,14 @@ mod tests {
     use capstan_protocol::{ApprovalDecision, ApprovalRule};
     use serde_json::{Value, json};
 
-    use super::{fault, refusal};
+    use super::{refusal_reason, rule_error};
 
     fn rule(tool: &str, containing: Option<&str>, decision: ApprovalDecision) -> ApprovalRule {
         ApprovalRule { tool: tool.to_owned(), containing: containing.map(str::to_owned), decision }
     }
 
-    fn is_made(rules: &[ApprovalRule], tool: &str, arguments: &Value) -> bool {
-        refusal(rules, tool, arguments.as_object().unwrap()).is_none()
+    fn is_allowed(rules: &[ApprovalRule], tool: &str, arguments: &Value) -> bool {
+        refusal_reason(rules, tool, arguments.as_object().unwrap()).is_none()
     }
 
     #[test]
@@ -96,16 +96,16 @@ mod tests {
             rule("fs.*", None, Deny),
         ];
         let none = json!({});
-        assert!(!is_made(&rules, "bash", &json!({"cmd": "git push"})));
-        assert!(!is_made(&rules, "bash", &json!({"cmd": "git log"})));
-        assert!(!is_made(&rules, "bash", &json!({"cmd": "git rm . # git status"})), "a text opens no door");
-        assert!(is_made(&rules, "bash", &json!({"cmd": "ls"})));
-        assert!(!is_made(&rules, "fs.read", &json!({"path": "/etc/passwd"})));
-        assert!(is_made(&rules, "fs.read", &json!({"path": "a.md"})));
-        assert!(!is_made(&rules, "fs.write", &none));
-        assert!(is_made(&rules, "bash.output", &none), "a name is the whole name");
-        assert!(is_made(&[], "bash", &none));
-        assert!(!is_made(&[rule("*", None, Deny)], "anything", &none));
+        assert!(!is_allowed(&rules, "bash", &json!({"cmd": "git push"})));
+        assert!(!is_allowed(&rules, "bash", &json!({"cmd": "git log"})));
+        assert!(!is_allowed(&rules, "bash", &json!({"cmd": "git rm . # git status"})), "a text opens no door");
+        assert!(is_allowed(&rules, "bash", &json!({"cmd": "ls"})));
+        assert!(!is_allowed(&rules, "fs.read", &json!({"path": "/etc/passwd"})));
+        assert!(is_allowed(&rules, "fs.read", &json!({"path": "a.md"})));
+        assert!(!is_allowed(&rules, "fs.write", &none));
+        assert!(is_allowed(&rules, "bash.output", &none), "a name is the whole name");
+        assert!(is_allowed(&[], "bash", &none));
+        assert!(!is_allowed(&[rule("*", None, Deny)], "anything", &none));
     }
 
     #[test]
@@ -119,22 +119,22 @@ mod tests {
             ("\"background\":true", json!({"background": true})),
             ("42", json!({"n": 42})),
         ] {
-            assert!(!is_made(&rules(text), "x", &arguments), "{text} in {arguments}");
+            assert!(!is_allowed(&rules(text), "x", &arguments), "{text} in {arguments}");
         }
-        assert!(is_made(&rules("rm -rf"), "x", &json!({"cmd": "rm"})));
+        assert!(is_allowed(&rules("rm -rf"), "x", &json!({"cmd": "rm"})));
     }
 
     #[test]
     fn a11_a_rule_that_cannot_be_meant_is_found() {
         let deny = ApprovalDecision::Deny;
         for good in ["bash", "fs.*", "*"] {
-            assert_eq!(fault(&rule(good, Some("x"), deny)), None, "{good}");
+            assert_eq!(rule_error(&rule(good, Some("x"), deny)), None, "{good}");
         }
         for bad in ["", "fs.*.read", "*.read", "**"] {
-            assert!(fault(&rule(bad, None, deny)).is_some(), "{bad}");
+            assert!(rule_error(&rule(bad, None, deny)).is_some(), "{bad}");
         }
-        assert!(fault(&rule("bash", Some(""), deny)).is_some());
-        assert!(fault(&rule("bash", Some("git status"), ApprovalDecision::Allow)).is_some());
-        assert_eq!(fault(&rule("bash", None, ApprovalDecision::Allow)), None);
+        assert!(rule_error(&rule("bash", Some(""), deny)).is_some());
+        assert!(rule_error(&rule("bash", Some("git status"), ApprovalDecision::Allow)).is_some());
+        assert_eq!(rule_error(&rule("bash", None, ApprovalDecision::Allow)), None);
     }
 }

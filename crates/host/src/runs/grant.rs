@@ -1,10 +1,10 @@
 //! Authority, computed once.
 
-use capstan_protocol::{Access, Authority, Binding, Event, Grant, StateScope, Uses};
+use capstan_protocol::{AllowList, Binding, Event, Grant, PermissionSet, ResourceAccess, StateScope};
 
 /// What the event itself allows, whoever serves it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Scope {
+pub struct EventScope {
     /// It came from the terminal of the person who runs the host.
     pub from_cli: bool,
     /// It says who did it.
@@ -13,10 +13,10 @@ pub struct Scope {
     pub has_subject: bool,
 }
 
-impl Scope {
+impl EventScope {
     /// The most a run about the event can use: of whom it does not tell, nothing is kept.
-    fn cap(self) -> Authority {
-        let mut cap = Authority::all();
+    fn max_authority(self) -> PermissionSet {
+        let mut cap = PermissionSet::all();
         cap.state.retain(|scope| match scope {
             StateScope::Actor => self.has_actor,
             StateScope::Subject => self.has_subject,
@@ -26,7 +26,7 @@ impl Scope {
     }
 }
 
-impl From<&Event> for Scope {
+impl From<&Event> for EventScope {
     fn from(event: &Event) -> Self {
         Self {
             from_cli: event.source.as_str() == "cli",
@@ -39,9 +39,9 @@ impl From<&Event> for Scope {
 /// What a run may do: what the runner needs, cut by what the binding allows, cut by what the event allows.
 ///
 /// Nothing else is looked at, and it is computed once: more of any of the three never gives less, less never more.
-pub fn compute(permissions: &Authority, binding: &Binding, scope: Scope) -> Grant {
+pub fn compute_grant(permissions: &PermissionSet, binding: &Binding, scope: EventScope) -> Grant {
     Grant {
-        may: permissions.intersect(&binding.cap()).intersect(&scope.cap()),
+        may: permissions.intersect(&binding.max_permissions()).intersect(&scope.max_authority()),
         shell_commands: binding.resource_policy.shell_commands.unwrap_or(scope.from_cli),
         approvals: binding.resource_policy.approvals.clone(),
         state_limits: binding.state_policy.limits,
@@ -49,36 +49,38 @@ pub fn compute(permissions: &Authority, binding: &Binding, scope: Scope) -> Gran
 }
 
 /// What a child run may do: what the run that begins it may, cut by what that one says. A comma command is for people.
-pub fn cut(grant: &Grant, tools: &Access, may_have_children: bool) -> Grant {
-    let tools = Uses { names: grant.may.tools.names.intersect(tools), ..grant.may.tools.clone() };
-    let may = Authority { tools, children: grant.may.children && may_have_children, ..grant.may.clone() };
+pub fn restrict_grant(grant: &Grant, tools: &AllowList, may_have_children: bool) -> Grant {
+    let tools = ResourceAccess { names: grant.may.tools.names.intersect(tools), ..grant.may.tools.clone() };
+    let may = PermissionSet { tools, children: grant.may.children && may_have_children, ..grant.may.clone() };
     Grant { may, shell_commands: false, ..grant.clone() }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Scope, compute};
+    use super::{EventScope, compute_grant};
     use crate::default_binding;
-    use capstan_protocol::{Access, Authority, Binding, ResourcePolicy, StatePolicy, StateScope, TapeAccess, Uses};
+    use capstan_protocol::{
+        AllowList, Binding, PermissionSet, ResourceAccess, ResourcePolicy, StatePolicy, StateScope, TapeAccess,
+    };
 
-    const SOMEWHERE: Scope = Scope { from_cli: false, has_actor: true, has_subject: false };
+    const REMOTE_SCOPE: EventScope = EventScope { from_cli: false, has_actor: true, has_subject: false };
 
-    fn under(resource_policy: ResourcePolicy) -> Binding {
+    fn binding_with_policy(resource_policy: ResourcePolicy) -> Binding {
         Binding { resource_policy, ..default_binding() }
     }
 
     #[test]
     fn g05_a_grant_is_what_permissions_policy_and_scope_all_allow() {
-        let binding = under(ResourcePolicy {
-            tools: Some(Uses::only(["help", "bash"])),
+        let binding = binding_with_policy(ResourcePolicy {
+            tools: Some(ResourceAccess::only(["help", "bash"])),
             tape: Some(TapeAccess::Read),
             ..ResourcePolicy::default()
         });
-        let permissions = Authority { tools: Uses::only(["help", "fs.read"]), ..Authority::all() };
-        let grant = compute(&permissions, &binding, SOMEWHERE);
-        assert_eq!(grant.may.tools, Uses::only(["help"]));
+        let permissions = PermissionSet { tools: ResourceAccess::only(["help", "fs.read"]), ..PermissionSet::all() };
+        let grant = compute_grant(&permissions, &binding, REMOTE_SCOPE);
+        assert_eq!(grant.may.tools, ResourceAccess::only(["help"]));
         assert_eq!(grant.may.tape, TapeAccess::Read);
-        assert_eq!(grant.may.platform_api, Access::none(), "that needs the binding's word");
+        assert_eq!(grant.may.platform_api, AllowList::none(), "that needs the binding's word");
         assert!(grant.may.state.is_empty(), "so does state");
         assert!(!grant.shell_commands);
     }
@@ -86,7 +88,7 @@ mod tests {
     #[test]
     fn g06_state_is_kept_for_those_the_event_tells_of() {
         let state_policy = StatePolicy { enabled: true, ..StatePolicy::default() };
-        let grant = compute(&Authority::all(), &Binding { state_policy, ..default_binding() }, SOMEWHERE);
+        let grant = compute_grant(&PermissionSet::all(), &Binding { state_policy, ..default_binding() }, REMOTE_SCOPE);
         assert!(grant.may.state.contains(&StateScope::Actor) && !grant.may.state.contains(&StateScope::Subject));
     }
 
@@ -94,7 +96,8 @@ mod tests {
     fn a03_unknown_commands_are_shell_commands_on_the_cli_only_unless_the_binding_says() {
         let shell = |shell_commands, from_cli| {
             let policy = ResourcePolicy { shell_commands, ..ResourcePolicy::default() };
-            compute(&Authority::all(), &under(policy), Scope { from_cli, ..SOMEWHERE }).shell_commands
+            compute_grant(&PermissionSet::all(), &binding_with_policy(policy), EventScope { from_cli, ..REMOTE_SCOPE })
+                .shell_commands
         };
         assert!(shell(None, true));
         assert!(!shell(None, false));

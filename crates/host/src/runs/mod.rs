@@ -2,14 +2,14 @@
 
 pub(crate) mod approval;
 pub(crate) mod budget;
-pub mod calls;
-pub(crate) mod cancelling;
-pub(crate) mod child;
+pub(crate) mod cancel_watcher;
+pub(crate) mod child_run;
 pub mod grant;
-pub(crate) mod kept;
-pub(crate) mod offered;
+pub mod model_call_log;
 pub(crate) mod orchestrator;
+pub(crate) mod plugin_runner;
 pub(crate) mod run;
-pub(crate) mod stand_in;
 pub(crate) mod state;
+pub(crate) mod state_commit;
 pub(crate) mod steering;
+pub(crate) mod tool_catalog;

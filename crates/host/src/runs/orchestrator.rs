@@ -7,31 +7,31 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use capstan_hooks::args::RunModelArgs;
-use capstan_hooks::{EventStream, Inbound, State};
+use capstan_hooks::{EventStream, InboundEvent, TurnState};
 use capstan_protocol::{
-    Adapter, Binding, ContextAccess, ConversationContext, EntryId, EventKey, Outbound, Resources, RunContext, RunId,
-    RuntimeContext, StreamEvent, Timestamp, Trigger, Usage,
+    AdapterContext, Binding, ConversationContext, EntryId, EventKey, HistoryHandles, OutboundMessage, RunContext,
+    RunId, RunResources, RunTrigger, RuntimeContext, StreamEvent, Timestamp, Usage,
 };
-use capstan_tape::{Draft, Fact, RunRecord, RunStatus};
-use capstan_turn::{ModelStage, RunFailure, StageEnd, StageEvents, StageInput, TurnError};
+use capstan_tape::{EntryDraft, Fact, RunRecord, RunStatus};
+use capstan_turn::{ModelStage, RunError, StageEventSink, StageInput, StageOutcome, TurnError};
 use futures::{FutureExt as _, StreamExt as _};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::budget::Budget;
-use super::run::{EVENT_QUEUE, Run, Terminal};
+use super::run::{MAX_QUEUED_STREAM_EVENTS, Run, TerminalResult};
 use super::steering::Steering;
-use super::{child, grant};
-use crate::api::door::Door;
+use super::{child_run, grant};
+use crate::api::call_limiter::CallLimiter;
 use crate::api::open_calls;
-use crate::delivery::{asking, route};
-use crate::engine::GoesOn;
+use crate::delivery::{isolated_channel, route};
+use crate::engine::ActiveRunGuard;
 use crate::results::runner_stream;
 use crate::services::Services;
 use crate::turns::journal::Journal;
 
 /// A run that has written nothing for so long is put on record by itself, so that it can be found and cancelled.
-const ON_RECORD_AFTER: Duration = Duration::from_secs(1);
+const RUN_RECORD_DELAY: Duration = Duration::from_secs(1);
 
 /// Runs the model stage of turns: one run for each, under the binding that its events have.
 pub(crate) struct Orchestrator {
@@ -52,7 +52,7 @@ pub(crate) struct TurnRun {
     pub(crate) events: Vec<(EventKey, Option<EntryId>)>,
     pub(crate) report: Mutex<Option<RunReport>>,
     /// The run, from before it is on record.
-    pub(crate) goes_on: Mutex<Option<GoesOn>>,
+    pub(crate) active_guard: Mutex<Option<ActiveRunGuard>>,
 }
 
 /// What is known about the run of a turn.
@@ -61,7 +61,7 @@ pub(crate) struct RunReport {
     pub(crate) run_id: RunId,
     pub(crate) usage: Option<Usage>,
     /// Nobody gave any output, so the turn goes on with the prompt as the reply.
-    pub(crate) without_output: bool,
+    pub(crate) has_no_output: bool,
 }
 
 /// The run a turn is in; rides in the state's extensions, where the built-in `run_model_stream` finds it.
@@ -73,9 +73,9 @@ pub(crate) struct ActiveRun {
 impl ActiveRun {
     /// Makes a run the one that its turn is in, until the guard is dropped: the run knows the state, so the state must
     /// not keep the run.
-    fn enter(state: &State, run: Arc<Run>, from_api: mpsc::Receiver<StreamEvent>) -> Active {
+    fn install(state: &TurnState, run: Arc<Run>, from_api: mpsc::Receiver<StreamEvent>) -> ActiveRunScope {
         state.extensions().insert(Self { run, from_api: Mutex::new(Some(from_api)) });
-        Active(state.clone())
+        ActiveRunScope(state.clone())
     }
 
     /// Asks the binding's runner. A run asks it once.
@@ -86,9 +86,9 @@ impl ActiveRun {
 }
 
 /// Takes the active run out of the turn's state when the run is over, whichever way it ended.
-struct Active(State);
+struct ActiveRunScope(TurnState);
 
-impl Drop for Active {
+impl Drop for ActiveRunScope {
     fn drop(&mut self) {
         self.0.extensions().remove::<ActiveRun>();
     }
@@ -96,59 +96,59 @@ impl Drop for Active {
 
 #[async_trait]
 impl ModelStage for Orchestrator {
-    async fn run(&self, input: StageInput, events: &dyn StageEvents) -> Result<StageEnd, TurnError> {
+    async fn run(&self, input: StageInput, events: &dyn StageEventSink) -> Result<StageOutcome, TurnError> {
         let turn = input.inbound.extensions().get::<TurnRun>().ok_or(TurnError::Cancelled)?;
         let Some(binding) = turn.binding.clone() else {
             tracing::info!(event = %input.inbound.event_id, "no binding fits, so nothing is done");
-            return Ok(StageEnd::Silent);
+            return Ok(StageOutcome::Silent);
         };
-        let (run, from_api) = self.open(&input, &binding, &turn).await?;
-        let _active = ActiveRun::enter(&input.state, Arc::clone(&run), from_api);
+        let (run, from_api) = self.open_run(&input, &binding, &turn).await?;
+        let _active = ActiveRun::install(&input.state, Arc::clone(&run), from_api);
         let end = tokio::select! {
             // First: a tool that sees the cancellation too must not make the run look as if it had ended by itself.
             biased;
             () = turn.cancelled.cancelled() => Err(TurnError::Cancelled),
-            end = tokio::time::timeout(self.services.settings.run_timeout, self.drive(&run, &input, events)) => {
+            end = tokio::time::timeout(self.services.options.run_timeout, self.drive_run(&run, &input, events)) => {
                 end.unwrap_or(Err(TurnError::Timeout))
             }
-            never = self.put_on_record(&turn.journal) => match never {},
+            never = self.record_after_delay(&turn.journal) => match never {},
         };
-        run.shut_door(status_of(&end));
+        run.revoke_api(run_status(&end));
         // What it had begun and not ended was dropped with it.
-        child::end_left(&run, status_of(&end)).await;
-        open_calls::tell(&run).await;
-        self.close(&run, &turn, &end);
+        child_run::end_open_children(&run, run_status(&end)).await;
+        open_calls::notify_interrupted_calls(&run).await;
+        self.close_run(&run, &turn, &end);
         end
     }
 
-    async fn show(&self, event: &StreamEvent, inbound: &Inbound) {
-        if let Some(inbound) = route::shown(inbound) {
-            asking::show(&self.services, event, &inbound).await;
+    async fn show_event(&self, event: &StreamEvent, inbound: &InboundEvent) {
+        if let Some(inbound) = route::streaming_target(inbound) {
+            isolated_channel::show_stream_event(&self.services, event, &inbound).await;
         }
     }
 
-    fn route(&self, outbound: Outbound, inbound: &Inbound) -> Option<Outbound> {
-        route::route(outbound, inbound)
+    fn route_outbound(&self, outbound: OutboundMessage, inbound: &InboundEvent) -> Option<OutboundMessage> {
+        route::route_outbound(outbound, inbound)
     }
 }
 
 impl Orchestrator {
     /// Resolves the runner, computes the grant, builds the context, and writes the run into the ledger.
-    async fn open(
+    async fn open_run(
         &self,
         input: &StageInput,
         binding: &Arc<Binding>,
         turn: &TurnRun,
     ) -> Result<(Arc<Run>, mpsc::Receiver<StreamEvent>), TurnError> {
         let runner = self.services.runner(&binding.runner_id).cloned();
-        let runner = runner.ok_or_else(|| TurnError::NoRunner(binding.runner_id.clone()))?;
-        let now = self.services.settings.clock.now();
+        let runner = runner.ok_or_else(|| TurnError::UnknownRunner(binding.runner_id.clone()))?;
+        let now = self.services.options.clock.now();
         let descriptor = runner.descriptor();
-        let bypasses_host = self.services.may_bypass_host(&descriptor);
-        let grant = grant::compute(&descriptor.permissions, binding, grant::Scope::from(&*input.inbound));
-        let context = self.context(input, binding, turn, now, Resources { grant });
-        let goes_on = self.services.runs.enter(context.run_id.clone(), turn.cancelled.clone());
-        *turn.goes_on.lock().unwrap_or_else(PoisonError::into_inner) = Some(goes_on);
+        let bypasses_host = self.services.can_bypass_host(&descriptor);
+        let grant = grant::compute_grant(&descriptor.permissions, binding, grant::EventScope::from(&*input.inbound));
+        let context = self.build_context(input, binding, turn, now, RunResources { grant });
+        let goes_on = self.services.runs.register(context.run_id.clone(), turn.cancelled.clone());
+        *turn.active_guard.lock().unwrap_or_else(PoisonError::into_inner) = Some(goes_on);
         turn.journal.push(Fact::OpenRun(Box::new(RunRecord {
             run_id: context.run_id.clone(),
             session: input.session.clone(),
@@ -173,7 +173,7 @@ impl Orchestrator {
             turn.journal.start_run(&context.run_id);
             turn.journal.flush().await?;
         }
-        let (events, from_api) = mpsc::channel(EVENT_QUEUE);
+        let (events, from_api) = mpsc::channel(MAX_QUEUED_STREAM_EVENTS);
         let run = Run {
             services: Arc::clone(&self.services),
             journal: Arc::clone(&turn.journal),
@@ -181,22 +181,22 @@ impl Orchestrator {
             binding: Arc::clone(binding),
             context,
             prompt: input.prompt.clone(),
-            serves: turn.events.clone(),
+            served_events: turn.events.clone(),
             steering: Arc::clone(&turn.steering),
             state: input.state.clone(),
             cancelled: turn.cancelled.clone(),
             events,
-            budget: Arc::new(Budget::new(&self.services.settings.limits)),
+            budget: Arc::new(Budget::new(&self.services.options.limits)),
             depth: 0,
             progress: Mutex::default(),
-            door: Door::new(self.services.settings.limits.api, self.services.settings.run_timeout),
+            call_limiter: CallLimiter::new(self.services.options.limits.api, self.services.options.run_timeout),
         };
         Ok((Arc::new(run), from_api))
     }
 
     /// Most runs soon write something, and are on record with it.
-    async fn put_on_record(&self, journal: &Arc<Journal>) -> Infallible {
-        tokio::time::sleep(ON_RECORD_AFTER).await;
+    async fn record_after_delay(&self, journal: &Arc<Journal>) -> Infallible {
+        tokio::time::sleep(RUN_RECORD_DELAY).await;
         if let Err(error) = journal.flush().await {
             // What the run writes next fails too, and says so.
             tracing::warn!(%error, "a run could not be put on record");
@@ -204,20 +204,20 @@ impl Orchestrator {
         std::future::pending().await
     }
 
-    fn context(
+    fn build_context(
         &self,
         input: &StageInput,
         binding: &Binding,
         turn: &TurnRun,
         now: Timestamp,
-        resources: Resources,
+        resources: RunResources,
     ) -> RunContext {
         let event = (*input.inbound).clone();
-        let settings = &self.services.settings;
+        let settings = &self.services.options;
         let timeout = i64::try_from(settings.run_timeout.as_millis()).unwrap_or(i64::MAX);
         RunContext {
             run_id: RunId::generate(),
-            trigger: Trigger { kind: event.event_type.clone(), binding_id: binding.binding_id.clone() },
+            trigger: RunTrigger { kind: event.event_type.clone(), binding_id: binding.binding_id.clone() },
             conversation: ConversationContext {
                 session_id: input.session.clone(),
                 conversation_id: event.conversation_id.clone(),
@@ -228,41 +228,46 @@ impl Orchestrator {
             input: event.input.clone(),
             delivery: event.delivery.clone(),
             resources,
-            context: ContextAccess { tape: turn.journal.tape().clone() },
+            context: HistoryHandles { tape: turn.journal.tape().clone() },
             state: input.state.values(),
             runtime: RuntimeContext {
-                workspace: settings.workspace.as_text(),
+                workspace: settings.workspace.to_text(),
                 started_at: now,
                 deadline: Some(now.plus_millis(timeout)),
             },
             config: binding.runner_config.clone(),
-            adapter: Adapter { prompt: Some(input.prompt.0.as_ref().clone()) },
+            adapter: AdapterContext { prompt: Some(input.prompt.0.as_ref().clone()) },
             metadata: event.metadata.clone(),
             event,
         }
     }
 
     /// Lets the model hooks decide, and journals what whoever decided does.
-    async fn drive(&self, run: &Run, input: &StageInput, events: &dyn StageEvents) -> Result<StageEnd, TurnError> {
+    async fn drive_run(
+        &self,
+        run: &Run,
+        input: &StageInput,
+        events: &dyn StageEventSink,
+    ) -> Result<StageOutcome, TurnError> {
         let args = RunModelArgs {
             prompt: input.prompt.clone(),
             session_id: input.session.clone(),
             state: input.state.clone(),
         };
-        let Some(mut decided) = self.services.hooks.model_stage(&args).await? else {
-            run.take_in();
-            return Ok(StageEnd::Nothing);
+        let Some(mut decided) = self.services.hooks.run_model_stage(&args).await? else {
+            run.ingest_message();
+            return Ok(StageOutcome::NoOutput);
         };
         let is_stand_in = !run.progress().runner_started;
         let plugin = decided.plugin.clone();
-        let who = || if is_stand_in { format!("the plugin {plugin}") } else { run.runner_in_words() };
+        let who = || if is_stand_in { format!("the plugin {plugin}") } else { run.runner_label() };
         let crashed = |error: &TurnError| {
-            run.keep_partial();
-            run.append(Draft::error("run_model", &error.public()));
+            run.save_partial();
+            run.append(EntryDraft::error("run_model", &error.public_message()));
         };
         while let Some(event) = next_event(&mut decided.value, who).await.inspect_err(crashed)? {
             if is_stand_in {
-                run.record_stand_in(&event).await;
+                run.record_plugin_event(&event).await;
             }
             events.emit(&event).await;
             if is_stand_in && run.progress().terminal.is_some() {
@@ -270,38 +275,38 @@ impl Orchestrator {
             }
         }
         if is_stand_in {
-            run.finish_stand_in();
+            run.finish_plugin_run();
         }
         let terminal = run.progress().terminal.clone();
         match terminal {
-            Some(Terminal::Failed(failure)) => Err(TurnError::Run(failure)),
-            Some(Terminal::Completed { silent: true }) => Ok(StageEnd::Silent),
-            Some(Terminal::Completed { silent: false }) | None => Ok(StageEnd::Output(run.output())),
+            Some(TerminalResult::Failed(failure)) => Err(TurnError::Run(failure)),
+            Some(TerminalResult::Completed { silent: true }) => Ok(StageOutcome::Silent),
+            Some(TerminalResult::Completed { silent: false }) | None => Ok(StageOutcome::Output(run.output())),
         }
     }
 
     /// Writes the end of the run into the journal; it is committed with the turn's outcome.
-    fn close(&self, run: &Run, turn: &TurnRun, end: &Result<StageEnd, TurnError>) {
+    fn close_run(&self, run: &Run, turn: &TurnRun, end: &Result<StageOutcome, TurnError>) {
         if end.is_err() {
-            run.keep_partial();
+            run.save_partial();
         }
         run.end_open_actions();
-        run.tell_noted();
-        let status = status_of(end);
+        run.record_anomalies();
+        let status = run_status(end);
         let usage = run.progress().usage.clone();
         turn.journal.push(Fact::EndRun {
             run_id: run.id().clone(),
             status,
             usage: usage.clone(),
-            at: self.services.settings.clock.now(),
+            ended_at: self.services.options.clock.now(),
         });
-        let without_output = matches!(end, Ok(StageEnd::Nothing));
-        let report = RunReport { run_id: run.id().clone(), usage, without_output };
+        let without_output = matches!(end, Ok(StageOutcome::NoOutput));
+        let report = RunReport { run_id: run.id().clone(), usage, has_no_output: without_output };
         *turn.report.lock().unwrap_or_else(PoisonError::into_inner) = Some(report);
     }
 }
 
-fn status_of(end: &Result<StageEnd, TurnError>) -> RunStatus {
+fn run_status(end: &Result<StageOutcome, TurnError>) -> RunStatus {
     match end {
         Ok(_) => RunStatus::Completed,
         Err(TurnError::Cancelled) => RunStatus::Cancelled,
@@ -319,6 +324,6 @@ pub(crate) async fn next_event(
     tokio::task::consume_budget().await;
     AssertUnwindSafe(stream.next()).catch_unwind().await.map_err(|_| {
         let message = format!("{} crashed", who());
-        TurnError::Run(RunFailure { message, code: Some("run-failed".to_owned()) })
+        TurnError::Run(RunError { message, code: Some("run-failed".to_owned()) })
     })
 }

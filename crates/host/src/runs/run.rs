@@ -2,27 +2,28 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use capstan_hooks::State;
-use capstan_hooks::args::Prompt;
+use capstan_hooks::TurnState;
+use capstan_hooks::args::PromptContent;
 use capstan_hooks::contracts::Runner;
 use capstan_protocol::{
-    ArtifactId, Binding, ChatMessage, Content, EntryId, EventKey, Grant, Map, RunContext, RunId, StreamEvent, Usage,
+    ArtifactId, Binding, ChatMessage, Content, EntryId, EventKey, Grant, JsonObject, RunContext, RunId, StreamEvent,
+    Usage,
 };
-use capstan_tape::{Draft, EntryRef, Fact, StoreError};
-use capstan_turn::RunFailure;
+use capstan_tape::{EntryDraft, EntryRef, Fact, StoreError};
+use capstan_turn::RunError;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::budget::Budget;
-use super::child::Child;
+use super::child_run::ChildRun;
 use super::steering::Steering;
-use crate::actions::Actions;
-use crate::api::door::Door;
+use crate::actions::RunActions;
+use crate::api::call_limiter::CallLimiter;
 use crate::api::open_calls::OpenCalls;
-use crate::results::Sieve;
-use crate::results::reported::Reported;
+use crate::results::ResultValidator;
+use crate::results::runner_tool_calls::RunnerToolCalls;
 use crate::services::Services;
-use crate::turns::journal::{Journal, Ticket};
+use crate::turns::journal::{EntryTicket, Journal};
 
 /// One run, shared by everything that works for it.
 pub(crate) struct Run {
@@ -32,12 +33,12 @@ pub(crate) struct Run {
     /// What its authority comes from.
     pub(crate) binding: Arc<Binding>,
     pub(crate) context: RunContext,
-    pub(crate) prompt: Prompt,
+    pub(crate) prompt: PromptContent,
     /// The events it serves, and where their messages stand if a run that was cut off took them in.
-    pub(crate) serves: Vec<(EventKey, Option<EntryId>)>,
+    pub(crate) served_events: Vec<(EventKey, Option<EntryId>)>,
     /// What came meanwhile.
     pub(crate) steering: Arc<Steering>,
-    pub(crate) state: State,
+    pub(crate) state: TurnState,
     pub(crate) cancelled: CancellationToken,
     /// What it may use.
     pub(crate) budget: Arc<Budget>,
@@ -45,80 +46,80 @@ pub(crate) struct Run {
     pub(crate) depth: u32,
     /// Stream events of what the run does through the host: tool calls, usage.
     pub(crate) events: mpsc::Sender<StreamEvent>,
-    pub(crate) progress: Mutex<Progress>,
+    pub(crate) progress: Mutex<RunProgressState>,
     /// How its runner reaches the host.
-    pub(crate) door: Door,
+    pub(crate) call_limiter: CallLimiter,
 }
 
 /// How far a run has come.
 #[derive(Default)]
-pub(crate) struct Progress {
+pub(crate) struct RunProgressState {
     /// What it said in the messages that it completed.
-    pub(crate) said: String,
+    pub(crate) completed_text: String,
     /// What it streamed of a message that is not complete yet.
-    pub(crate) partial: String,
+    pub(crate) partial_text: String,
     pub(crate) usage: Option<Usage>,
-    pub(crate) terminal: Option<Terminal>,
+    pub(crate) terminal: Option<TerminalResult>,
     /// Tool calls that the runner made itself.
-    pub(crate) reported: Reported,
+    pub(crate) runner_tool_calls: RunnerToolCalls,
     /// What is looked at before a result is heeded.
-    pub(crate) sieve: Sieve,
+    pub(crate) result_validator: ResultValidator,
     /// The last error a stand-in emitted.
     pub(crate) last_error: Option<String>,
     /// The binding's runner was asked. Otherwise a plugin stands in for it.
     pub(crate) runner_started: bool,
     /// How many model calls it has made.
-    pub(crate) calls: u32,
+    pub(crate) model_calls: u32,
     /// Tool calls that have begun and not ended.
     pub(crate) open_calls: OpenCalls,
     /// Child runs that have not ended.
-    pub(crate) children: Vec<Child>,
+    pub(crate) children: Vec<ChildRun>,
     /// What it had done on the platform.
-    pub(crate) actions: Actions,
+    pub(crate) actions: RunActions,
     /// How many artifacts it has made.
-    artifacts: u32,
-    message: MessageState,
+    artifact_count: u32,
+    message_state: MessageState,
     /// A step is open: its calls are recorded and not all of its results.
-    step_open: bool,
+    is_step_open: bool,
     /// Handoffs asked for in the open step.
-    deferred: Vec<Handoff>,
+    deferred_handoffs: Vec<PendingHandoff>,
 }
 
 /// What became of the message a run serves.
 #[derive(Default)]
 enum MessageState {
     #[default]
-    Untouched,
+    Pending,
     /// It is on the tape, or about to be, and so are those that came meanwhile.
-    TakenIn(Vec<Message>),
+    Ingested(Vec<RunMessage>),
     /// It was a command, which is recorded as such.
     Command,
 }
 
 /// A message that a run took in.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Message {
+pub(crate) enum RunMessage {
     /// Written by this run.
-    New(Ticket),
+    New(EntryTicket),
     /// Written by a run that was cut off.
-    Before(EntryId),
+    Earlier(EntryId),
 }
 
 /// How a run ended.
 #[derive(Debug, Clone)]
-pub(crate) enum Terminal {
+pub(crate) enum TerminalResult {
     Completed { silent: bool },
-    Failed(RunFailure),
+    Failed(RunError),
 }
 
 /// An anchor to be written.
-pub(crate) struct Handoff {
+pub(crate) struct PendingHandoff {
     pub(crate) name: String,
-    pub(crate) state: Map,
+    pub(crate) state: JsonObject,
 }
 
 /// How many stream events of the run API may wait for the stream to be read.
-pub(crate) const EVENT_QUEUE: usize = 64;
+pub(crate) const MAX_QUEUED_STREAM_EVENTS: usize = 64;
 
 impl Run {
     pub(crate) fn id(&self) -> &RunId {
@@ -126,7 +127,7 @@ impl Run {
     }
 
     /// Its runner, as people are told of it.
-    pub(crate) fn runner_in_words(&self) -> String {
+    pub(crate) fn runner_label(&self) -> String {
         format!("the runner {}", self.runner.descriptor().id)
     }
 
@@ -134,7 +135,7 @@ impl Run {
         &self.context.resources.grant
     }
 
-    pub(crate) fn progress(&self) -> MutexGuard<'_, Progress> {
+    pub(crate) fn progress(&self) -> MutexGuard<'_, RunProgressState> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -146,85 +147,85 @@ impl Run {
     }
 
     /// Shows something that is of no use later: where the stream is not read at once it is left out.
-    pub(crate) fn show(&self, event: StreamEvent) {
+    pub(crate) fn try_emit(&self, event: StreamEvent) {
         if self.events.try_send(event).is_err() {
             tracing::debug!(run_id = %self.id(), "stream event that nobody reads");
         }
     }
 
     /// Adds an entry to the run's journal.
-    pub(crate) fn append(&self, entry: Draft) {
+    pub(crate) fn append(&self, entry: EntryDraft) {
         self.journal.append(self.id(), entry);
     }
 
     /// Adds entries and the facts they rest on, so that no commit comes between them. `did` is the tool whose doing the
     /// last of them tells.
-    pub(crate) fn append_together(&self, facts: Vec<Fact>, entries: Vec<Draft>, did: Option<String>) {
-        self.journal.append_together(self.id(), facts, entries, did);
+    pub(crate) fn append_atomic(&self, facts: Vec<Fact>, entries: Vec<EntryDraft>, did: Option<String>) {
+        self.journal.append_atomic(self.id(), facts, entries, did);
     }
 
     /// Names a new artifact of the run.
-    pub(crate) fn next_artifact(&self) -> ArtifactId {
+    pub(crate) fn next_artifact_id(&self) -> ArtifactId {
         let mut progress = self.progress();
-        progress.artifacts += 1;
-        ArtifactId::new(format!("{}.{}", self.id(), progress.artifacts))
+        progress.artifact_count += 1;
+        ArtifactId::new(format!("{}.{}", self.id(), progress.artifact_count))
     }
 
     /// Takes in what a child run is asked: no event stands for it.
-    pub(crate) fn take_in_prompt(&self) {
-        let prompt = Draft::message(&ChatMessage::user(self.prompt.0.as_ref().clone()));
-        let ticket = self.journal.append_taken_in(self.id(), prompt, &[]);
-        self.progress().message = MessageState::TakenIn(vec![Message::New(ticket)]);
+    pub(crate) fn ingest_prompt(&self) {
+        let prompt = EntryDraft::message(&ChatMessage::user(self.prompt.0.as_ref().clone()));
+        let ticket = self.journal.append_ingested(self.id(), prompt, &[]);
+        self.progress().message_state = MessageState::Ingested(vec![RunMessage::New(ticket)]);
     }
 
     /// Takes the message in: its prompt goes on the tape, once. What a run that was cut off took in stands there already.
-    pub(crate) fn take_in(&self) {
+    pub(crate) fn ingest_message(&self) {
         let mut progress = self.progress();
-        if !matches!(progress.message, MessageState::Untouched) {
+        if !matches!(progress.message_state, MessageState::Pending) {
             return;
         }
         let mut taken = Vec::new();
         let mut new = Vec::new();
-        for (key, message) in &self.serves {
+        for (key, message) in &self.served_events {
             match message {
                 None => new.push(key.clone()),
                 Some(message) => {
                     let (key, run_id, message) = (key.clone(), self.id().clone(), *message);
                     taken.push(message);
-                    self.journal.push(Fact::TakeIn { key, run_id, message: EntryRef::Id(message) });
+                    self.journal.push(Fact::IngestEvent { key, run_id, message: EntryRef::Id(message) });
                 }
             }
         }
         taken.dedup();
-        let mut taken: Vec<Message> = taken.into_iter().map(Message::Before).collect();
+        let mut taken: Vec<RunMessage> = taken.into_iter().map(RunMessage::Earlier).collect();
         if !new.is_empty() {
-            let prompt = Draft::message(&ChatMessage::user(self.prompt.0.as_ref().clone()));
-            taken.push(Message::New(self.journal.append_taken_in(self.id(), prompt, &new)));
+            let prompt = EntryDraft::message(&ChatMessage::user(self.prompt.0.as_ref().clone()));
+            taken.push(RunMessage::New(self.journal.append_ingested(self.id(), prompt, &new)));
         }
-        progress.message = MessageState::TakenIn(taken);
+        progress.message_state = MessageState::Ingested(taken);
     }
 
     /// Takes in a message that came meanwhile.
-    pub(crate) fn take_in_steered(&self, event: &EventKey, prompt: Content) {
-        self.take_in();
-        let message = Draft::message(&ChatMessage::user(prompt));
-        let ticket = self.journal.append_taken_in(self.id(), message, std::slice::from_ref(event));
-        if let MessageState::TakenIn(taken) = &mut self.progress().message {
-            taken.push(Message::New(ticket));
+    pub(crate) fn ingest_steered(&self, event: &EventKey, prompt: Content) {
+        self.ingest_message();
+        let message = EntryDraft::message(&ChatMessage::user(prompt));
+        let ticket = self.journal.append_ingested(self.id(), message, std::slice::from_ref(event));
+        if let MessageState::Ingested(taken) = &mut self.progress().message_state {
+            taken.push(RunMessage::New(ticket));
         }
     }
 
     /// The message is a command: it is recorded as such and never taken in.
-    pub(crate) fn take_as_command(&self) {
+    pub(crate) fn mark_as_command(&self) {
         let mut progress = self.progress();
-        if matches!(progress.message, MessageState::Untouched) {
-            progress.message = MessageState::Command;
+        if matches!(progress.message_state, MessageState::Pending) {
+            progress.message_state = MessageState::Command;
         }
     }
 
     /// Whether the run serves a command: what it says is recorded with the command and belongs to no view.
-    pub(crate) fn serves_command(&self) -> bool {
-        matches!(self.progress().message, MessageState::Command)
+    pub(crate) fn is_command(&self) -> bool {
+        matches!(self.progress().message_state, MessageState::Command)
     }
 
     /// Adds what was used.
@@ -240,75 +241,75 @@ impl Run {
 
     /// All that the run has written is on its tape, to be read. It is on disk too where the runner may tell others of what it
     /// reads: ids that a power cut took back would be given again.
-    pub(crate) async fn flush_to_read(&self) -> Result<(), StoreError> {
-        if self.services.may_bypass_host(&self.runner.descriptor()) {
+    pub(crate) async fn flush_before_read(&self) -> Result<(), StoreError> {
+        if self.services.can_bypass_host(&self.runner.descriptor()) {
             self.journal.flush().await
         } else {
-            self.journal.flush_in_order().await
+            self.journal.flush_ordered().await
         }
     }
 
     /// A step begins: handoffs wait until its results are recorded.
     pub(crate) fn open_step(&self) {
-        self.progress().step_open = true;
+        self.progress().is_step_open = true;
     }
 
     /// The run is broken off: the handoffs that a tool was promised are written with its end.
-    pub(crate) fn keep_deferred(&self) {
-        let deferred = std::mem::take(&mut self.progress().deferred);
+    pub(crate) fn write_deferred_handoffs(&self) {
+        let deferred = std::mem::take(&mut self.progress().deferred_handoffs);
         for handoff in deferred {
             self.append_handoff(&handoff);
         }
     }
 
     /// Whether a handoff was asked for in the open step.
-    pub(crate) fn hands_off(&self) -> bool {
-        !self.progress().deferred.is_empty()
+    pub(crate) fn has_deferred_handoff(&self) -> bool {
+        !self.progress().deferred_handoffs.is_empty()
     }
 
     /// The step's results are in the journal: the handoffs that were asked for follow them. The messages that they name
     /// are on the tape since the step's calls are.
     pub(crate) fn close_step(&self) {
-        self.progress().step_open = false;
-        self.keep_deferred();
+        self.progress().is_step_open = false;
+        self.write_deferred_handoffs();
     }
 
     /// Writes an anchor, now or when the open step is done.
-    pub(crate) async fn handoff(&self, handoff: Handoff) -> Result<(), StoreError> {
-        match self.defer(handoff) {
+    pub(crate) async fn request_handoff(&self, handoff: PendingHandoff) -> Result<(), StoreError> {
+        match self.defer_handoff(handoff) {
             None => Ok(()),
-            Some(handoff) => self.write_handoff(handoff).await,
+            Some(handoff) => self.commit_handoff(handoff).await,
         }
     }
 
     /// Keeps a handoff for the end of the open step; gives it back when none is open.
-    fn defer(&self, handoff: Handoff) -> Option<Handoff> {
+    fn defer_handoff(&self, handoff: PendingHandoff) -> Option<PendingHandoff> {
         let mut progress = self.progress();
-        if !progress.step_open {
+        if !progress.is_step_open {
             return Some(handoff);
         }
-        progress.deferred.push(handoff);
+        progress.deferred_handoffs.push(handoff);
         None
     }
 
     /// An anchor inside a run names the messages that the run took in, so that views show them after the anchor.
-    async fn write_handoff(&self, handoff: Handoff) -> Result<(), StoreError> {
+    async fn commit_handoff(&self, handoff: PendingHandoff) -> Result<(), StoreError> {
         self.flush().await?;
         self.append_handoff(&handoff);
         self.flush().await
     }
 
-    fn append_handoff(&self, handoff: &Handoff) {
-        let taken_in = match &self.progress().message {
-            MessageState::TakenIn(messages) => messages.clone(),
-            MessageState::Untouched | MessageState::Command => Vec::new(),
+    fn append_handoff(&self, handoff: &PendingHandoff) {
+        let taken_in = match &self.progress().message_state {
+            MessageState::Ingested(messages) => messages.clone(),
+            MessageState::Pending | MessageState::Command => Vec::new(),
         };
         let id = |message| match message {
-            Message::New(ticket) => self.journal.id_of(ticket),
-            Message::Before(id) => Some(id),
+            RunMessage::New(ticket) => self.journal.entry_id(ticket),
+            RunMessage::Earlier(id) => Some(id),
         };
-        let [anchor, event] = Draft::handoff(&handoff.name, &handoff.state);
-        self.append(anchor.naming(taken_in.into_iter().filter_map(id).map(EntryRef::Id).collect()));
+        let [anchor, event] = EntryDraft::handoff(&handoff.name, &handoff.state);
+        self.append(anchor.with_named_messages(taken_in.into_iter().filter_map(id).map(EntryRef::Id).collect()));
         self.append(event);
     }
 }

@@ -1,23 +1,23 @@
 //! What runners want remembered, by whom it is about.
 
-use capstan_protocol::{ApiError, ApiErrorCode, Map, StateScope};
-use capstan_tape::{Assigned, Draft, Fact, KeepWithin, Kept, SpaceRecord, StoreError};
+use capstan_protocol::{ApiError, ApiErrorCode, JsonObject, StateScope};
+use capstan_tape::{EntryDraft, Fact, FactOutput, KeyValueRecord, NamespaceRecord, QuotaUpdate, StoreError};
 use serde_json::{Value, json};
 
 use super::run::Run;
-use crate::api::size::of_json;
-use crate::api::store_failed;
-use crate::keeping::{LONGEST_KEY, Space};
+use crate::api::payload_size::json_size;
+use crate::api::store_api_error;
 use crate::nesting;
-use crate::results::dropped;
+use crate::results::dropped_result_entry;
+use crate::state_admin::{MAX_STATE_KEY_LEN, RunnerNamespace};
 
 /// The event that tells of what was kept, without the values.
-const CHANGED: &str = "state.changed";
+const STATE_CHANGED: &str = "state.changed";
 
 impl Run {
     /// The space in which this run keeps what it remembers about somebody; none if the event does not tell of such a one.
     /// Every runner has its own.
-    pub(crate) fn state_space(&self, scope: StateScope) -> Option<String> {
+    pub(crate) fn state_namespace(&self, scope: StateScope) -> Option<String> {
         let context = &self.context;
         let event = &context.event;
         let at_source = |id: &str| json!([event.source, event.bot_id, id]);
@@ -33,12 +33,12 @@ impl Run {
             StateScope::Runner => Value::Null,
             StateScope::Workspace => json!(self.services.workspace_id),
         };
-        Some(Space::State { runner: self.runner.descriptor().id, scope, owner }.name())
+        Some(RunnerNamespace::State { runner: self.runner.descriptor().id, scope, owner }.stored_name())
     }
 
     /// The space, if the grant covers it.
-    pub(crate) fn granted_space(&self, scope: StateScope) -> Result<String, ApiError> {
-        let space = self.state_space(scope).filter(|_| self.grant().may.state.contains(&scope));
+    pub(crate) fn granted_namespace(&self, scope: StateScope) -> Result<String, ApiError> {
+        let space = self.state_namespace(scope).filter(|_| self.grant().may.state.contains(&scope));
         space.ok_or_else(|| {
             let message = format!("the grant of this run does not cover state of scope {}", json!(scope));
             ApiError::new(ApiErrorCode::Unauthorized, message)
@@ -46,76 +46,80 @@ impl Run {
     }
 
     /// Sets keys of a scope, and tells of it: on disk when this returns. `null` removes a key.
-    pub(crate) async fn keep_state(&self, scope: StateScope, values: &Map) -> Result<(), ApiError> {
-        let mut change = self.change(scope, values)?;
-        change.kept = self.journal.next_entry(self.id(), change.kept);
-        let assigned = self.journal.flush_with(vec![Fact::KeepWithin(Box::new(change))]).await;
-        match assigned.map_err(|error| store_failed(&error))?.as_slice() {
-            [Assigned::Kept(false)] => Err(self.no_room(scope)),
+    pub(crate) async fn set_state(&self, scope: StateScope, values: &JsonObject) -> Result<(), ApiError> {
+        let mut change = self.build_state_change(scope, values)?;
+        change.accepted_entry = self.journal.next_entry(self.id(), change.accepted_entry);
+        let assigned = self.journal.flush_with(vec![Fact::UpdateWithinQuota(Box::new(change))]).await;
+        match assigned.map_err(|error| store_api_error(&error))?.as_slice() {
+            [FactOutput::WithinQuota(false)] => Err(self.state_quota_error(scope)),
             _ => Ok(()),
         }
     }
 
     /// Sets keys of a scope with the next commit: where nothing comes between, with the one that ends the run. If others have
     /// taken the room by then nothing is set, and the tape tells so.
-    pub(crate) async fn keep_state_later(&self, scope: StateScope, values: &Map) -> Result<(), ApiError> {
-        let mut change = self.change(scope, values)?;
-        let failed = |error: StoreError| store_failed(&error);
-        if self.journal.changes(&change.space) {
+    pub(crate) async fn set_state_deferred(&self, scope: StateScope, values: &JsonObject) -> Result<(), ApiError> {
+        let mut change = self.build_state_change(scope, values)?;
+        let failed = |error: StoreError| store_api_error(&error);
+        if self.journal.has_pending_change(&change.namespace) {
             // How much there is must be known.
             self.flush().await.map_err(failed)?;
         }
         let store = self.services.tapes.store();
-        let known = store.space(&change.space).await.map_err(failed)?;
-        let mut space = known.unwrap_or_else(|| SpaceRecord::empty(&*change.space, self.services.settings.clock.now()));
+        let known = store.namespace(&change.namespace).await.map_err(failed)?;
+        let mut space =
+            known.unwrap_or_else(|| NamespaceRecord::empty(&*change.namespace, self.services.options.clock.now()));
         for kept in &change.changes {
-            let before = store.kept(&change.space, &kept.key).await.map_err(failed)?;
-            space.count(before.as_ref(), kept.remains());
+            let before = store.key_value(&change.namespace, &kept.key).await.map_err(failed)?;
+            space.update_totals(before.as_ref(), kept.unless_removed());
         }
-        if !change.fits(&space) {
-            return Err(self.no_room(scope));
+        if !change.is_within_quota(&space) {
+            return Err(self.state_quota_error(scope));
         }
-        let refusal = self.no_room(scope).to_string();
-        change.kept = self.journal.next_entry(self.id(), change.kept);
-        change.refused = Some(Draft { payload: dropped("state.updated", &refusal).payload, ..change.kept.clone() });
-        self.journal.push(Fact::KeepWithin(Box::new(change)));
+        let refusal = self.state_quota_error(scope).to_string();
+        change.accepted_entry = self.journal.next_entry(self.id(), change.accepted_entry);
+        change.rejected_entry = Some(EntryDraft {
+            payload: dropped_result_entry("state.updated", &refusal).payload,
+            ..change.accepted_entry.clone()
+        });
+        self.journal.push(Fact::UpdateWithinQuota(Box::new(change)));
         Ok(())
     }
 
     /// The change that sets keys of a scope. Refuses what is never kept, whatever is there.
-    fn change(&self, scope: StateScope, values: &Map) -> Result<KeepWithin, ApiError> {
-        let space = self.granted_space(scope)?;
+    fn build_state_change(&self, scope: StateScope, values: &JsonObject) -> Result<QuotaUpdate, ApiError> {
+        let space = self.granted_namespace(scope)?;
         let limits = self.grant().state_limits;
-        let (at, by) = (self.services.settings.clock.now(), Some(self.id().clone()));
+        let (at, by) = (self.services.options.clock.now(), Some(self.id().clone()));
         let (mut changes, mut told) = (Vec::new(), Vec::new());
         for (key, value) in values {
-            if key.is_empty() || key.len() > LONGEST_KEY {
-                let message = format!("a key of state has 1 to {LONGEST_KEY} bytes");
+            if key.is_empty() || key.len() > MAX_STATE_KEY_LEN {
+                let message = format!("a key of state has 1 to {MAX_STATE_KEY_LEN} bytes");
                 return Err(ApiError::new(ApiErrorCode::InvalidArgument, message));
             }
-            nesting::check(value)?;
-            let (size, most) = (of_json(value), limits.value_bytes);
+            nesting::check_nesting(value)?;
+            let (size, most) = (json_size(value), limits.value_bytes);
             if size > most {
                 let message = format!("the value of {key} has {size} bytes, more than the {most} allowed");
                 return Err(ApiError::new(ApiErrorCode::PayloadTooLarge, message));
             }
             told.push(json!({ "key": key, "bytes": if value.is_null() { Value::Null } else { json!(size) } }));
             let (space, key, value, by) = (space.clone(), key.clone(), value.clone(), by.clone());
-            changes.push(Kept { space, key, value, at, by });
+            changes.push(KeyValueRecord { space, key, value, at, by });
         }
-        let told = Draft::event(CHANGED, json!({ "scope": scope, "changes": told })).hidden();
-        Ok(KeepWithin {
-            space,
+        let told = EntryDraft::event(STATE_CHANGED, json!({ "scope": scope, "changes": told })).hidden();
+        Ok(QuotaUpdate {
+            namespace: space,
             changes,
-            most_rows: limits.keys,
-            most_bytes: limits.total_bytes,
+            max_rows: limits.keys,
+            max_bytes: limits.total_bytes,
             tape: self.journal.tape().clone(),
-            kept: told,
-            refused: None,
+            accepted_entry: told,
+            rejected_entry: None,
         })
     }
 
-    fn no_room(&self, scope: StateScope) -> ApiError {
+    fn state_quota_error(&self, scope: StateScope) -> ApiError {
         let (scope, limits) = (json!(scope), self.grant().state_limits);
         let message = format!(
             "state of scope {scope} would have more than the {} keys and {} bytes allowed",

@@ -8,51 +8,51 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use capstan_protocol::{TapeName, Timestamp};
-use capstan_tape::{Assigned, Batch, Fact, Fence, Judged, LeaseRecord, StoreError};
+use capstan_tape::{Batch, Fact, FactOutput, Fence, LeaseRecord, OwnerLiveness, StoreError};
 use capstan_turn::TurnError;
 use tokio_util::sync::CancellationToken;
 
-use super::owners::Owners;
+use super::process_liveness::ProcessLiveness;
 use crate::HostError;
 use crate::services::Services;
 
 /// How often a waiting turn looks whether its session has become free.
-const POLL: Duration = Duration::from_millis(50);
+const LEASE_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// How much longer than its run a lease lasts, for what comes before and after the run.
-const MARGIN_MILLIS: i64 = 60_000;
+const LEASE_MARGIN_MILLIS: i64 = 60_000;
 
 /// Who holds leases: this process. While it lives it holds a file lock, so that others on this machine can tell that a
 /// dead owner's lease is void, and a live one's is not, without looking at the clock.
 #[derive(Debug, Clone)]
-pub struct Owner(Arc<Process>);
+pub struct LeaseOwner(Arc<LeaseOwnerState>);
 
 #[derive(Debug)]
-struct Process {
+struct LeaseOwnerState {
     name: String,
     /// The claims of turns that are going on.
     claims: Mutex<HashSet<String>>,
-    presence: Option<Presence>,
+    lock_file: Option<ProcessLockFile>,
 }
 
 #[derive(Debug)]
-struct Presence {
-    others: Owners,
-    own: PathBuf,
+struct ProcessLockFile {
+    processes: ProcessLiveness,
+    path: PathBuf,
     /// Locked for as long as this process lives.
     _lock: File,
 }
 
-impl Drop for Presence {
+impl Drop for ProcessLockFile {
     fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_file(&self.own) {
-            tracing::debug!(path = %self.own.display(), %error, "owner file was not removed");
+        if let Err(error) = std::fs::remove_file(&self.path) {
+            tracing::debug!(path = %self.path.display(), %error, "owner file was not removed");
         }
     }
 }
 
-impl Owner {
-    fn new(name: String, presence: Option<Presence>) -> Self {
-        Self(Arc::new(Process { name, claims: Mutex::default(), presence }))
+impl LeaseOwner {
+    fn new(name: String, presence: Option<ProcessLockFile>) -> Self {
+        Self(Arc::new(LeaseOwnerState { name, claims: Mutex::default(), lock_file: presence }))
     }
 
     /// An owner whose death nobody can tell: its leases end by time only. For stores that no other process shares.
@@ -61,7 +61,7 @@ impl Owner {
     }
 
     /// An owner that is seen to be alive by a locked file in this folder.
-    pub fn in_folder(folder: impl Into<PathBuf>) -> Result<Self, HostError> {
+    pub fn open(folder: impl Into<PathBuf>) -> Result<Self, HostError> {
         let folder = folder.into();
         let name = format!("host-{}", uuid::Uuid::now_v7());
         let own = folder.join(format!("{name}.lock"));
@@ -69,17 +69,17 @@ impl Owner {
             let path = own.display().to_string();
             match error.kind() {
                 ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
-                    StoreError::Full { what: path }.into()
+                    StoreError::DiskFull { what: path }.into()
                 }
                 ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied => {
                     StoreError::read_only(folder.display().to_string(), error).into()
                 }
-                _ => HostError::Owner { path, detail: error.to_string() },
+                _ => HostError::ProcessLock { path, detail: error.to_string() },
             }
         };
         std::fs::create_dir_all(&folder).map_err(failed)?;
-        let others = Owners::in_folder(&folder);
-        if let Err(error) = others.remove_dead_files() {
+        let others = ProcessLiveness::open(&folder);
+        if let Err(error) = others.remove_stale_lock_files() {
             tracing::debug!(%error, "the files of dead owners could not be removed");
         }
         // It gets its name when it is locked, so that a file of that name that nobody has locked is a dead owner's.
@@ -87,7 +87,7 @@ impl Owner {
         let lock = File::create(&unnamed).map_err(failed)?;
         lock.try_lock().map_err(|error| failed(error.into()))?;
         std::fs::rename(&unnamed, &own).map_err(failed)?;
-        Ok(Self::new(name, Some(Presence { others, own, _lock: lock })))
+        Ok(Self::new(name, Some(ProcessLockFile { processes: others, path: own, _lock: lock })))
     }
 
     /// What this process is called.
@@ -96,21 +96,21 @@ impl Owner {
     }
 
     /// The claim of one turn to a session's lease. It is live until it is dropped.
-    pub(crate) fn claim(&self, tape: &TapeName) -> Claim {
+    pub(crate) fn claim(&self, tape: &TapeName) -> LeaseClaim {
         let token = format!("{}/{}", self.0.name, uuid::Uuid::now_v7());
         self.0.claims().insert(token.clone());
-        Claim { process: Arc::clone(&self.0), token, tape: tape.clone() }
+        LeaseClaim { owner: Arc::clone(&self.0), token, tape: tape.clone() }
     }
 
     /// Whether this process is known to be dead. Of one that cannot be told about, nothing is known.
     pub fn is_dead(&self, process: &str) -> bool {
-        process != self.0.name && self.0.judge(&format!("{process}/")).is_some_and(|judged| !judged.alive)
+        process != self.0.name && self.0.owner_liveness(&format!("{process}/")).is_some_and(|judged| !judged.is_alive)
     }
 
     /// Whether somebody works under this lease.
     pub fn is_held(&self, lease: &LeaseRecord, now: Timestamp) -> bool {
         let Some(holder) = &lease.owner else { return false };
-        self.0.judge(holder).map_or(lease.until > now, |judged| judged.alive)
+        self.0.owner_liveness(holder).map_or(lease.expires_at > now, |judged| judged.is_alive)
     }
 
     /// Whether another process works under this lease.
@@ -120,70 +120,70 @@ impl Owner {
     }
 }
 
-impl Process {
+impl LeaseOwnerState {
     fn claims(&self) -> MutexGuard<'_, HashSet<String>> {
         self.claims.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What can be told about the holder of a lease without looking at the clock.
-    fn judge(&self, holder: &str) -> Option<Judged> {
+    fn owner_liveness(&self, holder: &str) -> Option<OwnerLiveness> {
         let (process, _) = holder.split_once('/')?;
         let alive = if process == self.name {
             self.claims().contains(holder)
         } else {
-            self.presence.as_ref()?.others.is_alive(process)?
+            self.lock_file.as_ref()?.processes.is_alive(process)?
         };
-        Some(Judged { owner: holder.to_owned(), alive })
+        Some(OwnerLiveness { owner: holder.to_owned(), is_alive: alive })
     }
 }
 
 /// One turn's claim to the lease of its session.
 #[derive(Debug)]
-pub(crate) struct Claim {
-    process: Arc<Process>,
+pub(crate) struct LeaseClaim {
+    owner: Arc<LeaseOwnerState>,
     token: String,
     tape: TapeName,
 }
 
-impl Claim {
+impl LeaseClaim {
     /// The fact that takes the lease, as far as it is free, void or expired.
-    pub(crate) fn take(&self, held: Option<&LeaseRecord>, now: Timestamp, run: Duration) -> Fact {
+    pub(crate) fn take_fact(&self, held: Option<&LeaseRecord>, now: Timestamp, run: Duration) -> Fact {
         let run_millis = i64::try_from(run.as_millis()).unwrap_or(i64::MAX);
         let holder = held.and_then(|lease| lease.owner.as_deref());
         Fact::TakeLease {
             tape: self.tape.clone(),
             owner: self.token.clone(),
             now,
-            until: now.plus_millis(run_millis.saturating_add(MARGIN_MILLIS)),
-            judged: holder.and_then(|holder| self.process.judge(holder)),
+            expires_at: now.plus_millis(run_millis.saturating_add(LEASE_MARGIN_MILLIS)),
+            owner_liveness: holder.and_then(|holder| self.owner.owner_liveness(holder)),
         }
     }
 
     /// The fact that gives it back.
-    pub(crate) fn release(&self) -> Fact {
+    pub(crate) fn release_fact(&self) -> Fact {
         Fact::ReleaseLease { tape: self.tape.clone(), owner: self.token.clone() }
     }
 
     /// The fence that a taken lease gives.
-    pub(crate) fn fence(&self, assigned: Option<&Assigned>) -> Option<Fence> {
+    pub(crate) fn fence(&self, assigned: Option<&FactOutput>) -> Option<Fence> {
         match assigned {
-            Some(Assigned::Lease(Some(epoch))) => Some(Fence { tape: self.tape.clone(), epoch: *epoch }),
+            Some(FactOutput::Lease(Some(epoch))) => Some(Fence { tape: self.tape.clone(), epoch: *epoch }),
             _ => None,
         }
     }
 }
 
-impl Drop for Claim {
+impl Drop for LeaseClaim {
     fn drop(&mut self) {
-        self.process.claims().remove(&self.token);
+        self.owner.claims().remove(&self.token);
     }
 }
 
 impl Services {
     /// The fact that takes a lease that is free, or makes one's own last longer; whether another's is void is not
     /// looked at.
-    pub(crate) fn renewal(&self, claim: &Claim) -> Fact {
-        let mut fact = claim.take(None, self.settings.clock.now(), self.settings.run_timeout);
+    pub(crate) fn renewal_fact(&self, claim: &LeaseClaim) -> Fact {
+        let mut fact = claim.take_fact(None, self.options.clock.now(), self.options.run_timeout);
         if let Fact::TakeLease { now, .. } = &mut fact {
             // Before any lease ends: where nobody was looked at, time alone must not take it from one who may be alive.
             *now = Timestamp::from_millis(0);
@@ -192,80 +192,85 @@ impl Services {
     }
 
     /// The fact that takes a session's lease if it can be had now.
-    pub(crate) async fn lease_fact(&self, claim: &Claim) -> Result<Fact, StoreError> {
+    pub(crate) async fn lease_fact(&self, claim: &LeaseClaim) -> Result<Fact, StoreError> {
         let held = self.tapes.store().lease(&claim.tape).await?;
-        Ok(claim.take(held.as_ref(), self.settings.clock.now(), self.settings.run_timeout))
+        Ok(claim.take_fact(held.as_ref(), self.options.clock.now(), self.options.run_timeout))
     }
 
-    async fn try_lease(&self, claim: &Claim) -> Result<Option<Fence>, StoreError> {
+    async fn try_acquire_lease(&self, claim: &LeaseClaim) -> Result<Option<Fence>, StoreError> {
         let mut batch = Batch::new();
         batch.push(self.lease_fact(claim).await?);
         let committed = self.tapes.store().commit(batch).await?;
-        Ok(claim.fence(committed.assigned.first()))
+        Ok(claim.fence(committed.outputs.first()))
     }
 
     /// Whether another process works on a session.
     pub(crate) async fn is_held_elsewhere(&self, tape: &TapeName) -> Result<bool, StoreError> {
         let lease = self.tapes.store().lease(tape).await?;
-        let now = self.settings.clock.now();
-        Ok(lease.is_some_and(|lease| self.settings.owner.is_held_elsewhere(&lease, now)))
+        let now = self.options.clock.now();
+        Ok(lease.is_some_and(|lease| self.options.lease_owner.is_held_elsewhere(&lease, now)))
     }
 
     /// Waits until no other process works on a session, as long as a caller is made to wait. Says whether that is so.
-    pub(crate) async fn wait_for_others(&self, tape: &TapeName) -> Result<bool, StoreError> {
+    pub(crate) async fn wait_until_not_held_elsewhere(&self, tape: &TapeName) -> Result<bool, StoreError> {
         let looks = async {
             while self.is_held_elsewhere(tape).await? {
-                tokio::time::sleep(POLL).await;
+                tokio::time::sleep(LEASE_POLL_INTERVAL).await;
             }
             Ok(true)
         };
-        tokio::time::timeout(self.settings.session_wait, looks).await.unwrap_or(Ok(false))
+        tokio::time::timeout(self.options.session_wait_timeout, looks).await.unwrap_or(Ok(false))
     }
 
     /// Waits until the lease can be had, as long as a caller is made to wait, or until the turn is cancelled.
     pub(crate) async fn wait_for_lease(
         &self,
-        claim: &Claim,
+        claim: &LeaseClaim,
         cancelled: &CancellationToken,
     ) -> Result<Fence, TurnError> {
         // Once in any case: whoever holds it may be dead, and then there is nothing to wait for.
-        if let Some(fence) = self.try_lease(claim).await? {
+        if let Some(fence) = self.try_acquire_lease(claim).await? {
             return Ok(fence);
         }
         let attempts = async {
             loop {
-                tokio::time::sleep(POLL).await;
-                if let Some(fence) = self.try_lease(claim).await? {
+                tokio::time::sleep(LEASE_POLL_INTERVAL).await;
+                if let Some(fence) = self.try_acquire_lease(claim).await? {
                     return Ok(fence);
                 }
             }
         };
         tokio::select! {
             () = cancelled.cancelled() => Err(TurnError::Cancelled),
-            taken = tokio::time::timeout(self.settings.session_wait, attempts) => taken.unwrap_or(Err(TurnError::Busy)),
+            taken = tokio::time::timeout(self.options.session_wait_timeout, attempts) => taken.unwrap_or(Err(TurnError::Busy)),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Owner;
+    use super::LeaseOwner;
     use capstan_protocol::{TapeName, Timestamp};
-    use capstan_tape::{Epoch, LeaseRecord};
+    use capstan_tape::{LeaseEpoch, LeaseRecord};
 
-    fn lease(owner: &str) -> LeaseRecord {
+    fn lease_record(owner: &str) -> LeaseRecord {
         let tape = TapeName::parse("t").unwrap();
-        LeaseRecord { tape, epoch: Epoch(1), owner: Some(owner.to_owned()), until: Timestamp::from_millis(1000) }
+        LeaseRecord {
+            tape,
+            epoch: LeaseEpoch(1),
+            owner: Some(owner.to_owned()),
+            expires_at: Timestamp::from_millis(1000),
+        }
     }
 
     #[test]
     fn x04_a_lease_is_held_while_its_owner_lives_whatever_the_clock_says() {
         let folder = tempfile::tempdir().unwrap();
-        let here = Owner::in_folder(folder.path().to_owned()).unwrap();
-        let there = Owner::in_folder(folder.path().to_owned()).unwrap();
+        let here = LeaseOwner::open(folder.path().to_owned()).unwrap();
+        let there = LeaseOwner::open(folder.path().to_owned()).unwrap();
         let tape = TapeName::parse("t").unwrap();
         let claim = there.claim(&tape);
-        let held = lease(&claim.token);
+        let held = lease_record(&claim.token);
         let late = Timestamp::from_millis(1_000_000);
         assert!(here.is_held(&held, late), "alive past its time");
         assert!(there.is_held(&held, late), "and so it is for its own process");
@@ -280,8 +285,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("host-dead.lock"), "").unwrap();
         let files = || std::fs::read_dir(folder.path()).unwrap().count();
-        let first = Owner::in_folder(folder.path().to_owned()).unwrap();
-        let _second = Owner::in_folder(folder.path().to_owned()).unwrap();
+        let first = LeaseOwner::open(folder.path().to_owned()).unwrap();
+        let _second = LeaseOwner::open(folder.path().to_owned()).unwrap();
         assert_eq!(files(), 2);
         drop(first);
         assert_eq!(files(), 1);
@@ -289,8 +294,8 @@ mod tests {
 
     #[test]
     fn x04_the_lease_of_an_owner_nobody_can_tell_about_ends_by_time() {
-        let here = Owner::anonymous();
-        let held = lease("elsewhere/1");
+        let here = LeaseOwner::anonymous();
+        let held = lease_record("elsewhere/1");
         assert!(here.is_held(&held, Timestamp::from_millis(999)));
         assert!(!here.is_held(&held, Timestamp::from_millis(1000)));
     }

@@ -2,28 +2,28 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use capstan_protocol::Outbound;
+use capstan_protocol::OutboundMessage;
 
 /// The outbound messages of one turn, and its one notice. Clones share them.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Staging {
-    staged: Arc<Mutex<Staged>>,
+pub(crate) struct TurnStaging {
+    staged: Arc<Mutex<StagedMessages>>,
 }
 
 #[derive(Debug, Default)]
-struct Staged {
-    outbounds: Vec<Outbound>,
+struct StagedMessages {
+    outbounds: Vec<OutboundMessage>,
     notice: Option<String>,
 }
 
-impl Staging {
+impl TurnStaging {
     /// Stages a message.
-    pub(crate) fn stage(&self, outbound: Outbound) {
+    pub(crate) fn stage(&self, outbound: OutboundMessage) {
         self.lock().outbounds.push(outbound);
     }
 
     /// Asks for a notice. Only the first of a turn is kept, however many stages fail.
-    pub(crate) fn ask_for_notice(&self, text: impl Into<String>) {
+    pub(crate) fn request_notice(&self, text: impl Into<String>) {
         self.lock().notice.get_or_insert_with(|| text.into());
     }
 
@@ -38,11 +38,11 @@ impl Staging {
     }
 
     /// What is staged.
-    pub(crate) fn outbounds(&self) -> Vec<Outbound> {
+    pub(crate) fn outbounds(&self) -> Vec<OutboundMessage> {
         self.lock().outbounds.clone()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Staged> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, StagedMessages> {
         self.staged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,19 +1,19 @@
 //! The arguments of a call, typed as the tool's schema says.
 
-use capstan_protocol::Map;
+use capstan_protocol::JsonObject;
 use serde_json::Value;
 
 /// The arguments as a JSON object: strings, except where the schema wants a number or a boolean and the value is one.
-pub(super) fn typed(arguments: &[(String, String)], schema: Option<&Value>) -> Map {
+pub(super) fn typed_arguments(arguments: &[(String, String)], schema: Option<&Value>) -> JsonObject {
     let pair = |(key, value): &(String, String)| {
         let property = schema.and_then(|schema| schema.get("properties")?.get(key));
-        (key.clone(), typed_value(value, property))
+        (key.clone(), parse_typed_value(value, property))
     };
     arguments.iter().map(pair).collect()
 }
 
-fn typed_value(text: &str, property: Option<&Value>) -> Value {
-    let fits = |value: &Value| property.is_some_and(|property| allows(property, value));
+fn parse_typed_value(text: &str, property: Option<&Value>) -> Value {
+    let fits = |value: &Value| property.is_some_and(|property| schema_allows(property, value));
     match serde_json::from_str(text) {
         Ok(value) if fits(&value) => value,
         _ => Value::String(text.to_owned()),
@@ -21,7 +21,7 @@ fn typed_value(text: &str, property: Option<&Value>) -> Value {
 }
 
 /// Whether a schema of a property names the type of this number or boolean.
-fn allows(property: &Value, value: &Value) -> bool {
+fn schema_allows(property: &Value, value: &Value) -> bool {
     let is_named = |name: &Value| match name.as_str() {
         Some("integer") => value.is_i64() || value.is_u64(),
         Some("number") => value.is_number(),
@@ -34,36 +34,36 @@ fn allows(property: &Value, value: &Value) -> bool {
         None => false,
     };
     let alternatives = ["anyOf", "oneOf"].iter().filter_map(|key| property.get(key)?.as_array()).flatten();
-    of_type || alternatives.into_iter().any(|alternative| allows(alternative, value))
+    of_type || alternatives.into_iter().any(|alternative| schema_allows(alternative, value))
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
 
-    use super::typed;
+    use super::typed_arguments;
 
-    fn typed_as(property: &Value, value: &str) -> Value {
+    fn parse_as(property: &Value, value: &str) -> Value {
         let schema = json!({"type": "object", "properties": {"key": property}});
-        typed(&[("key".to_owned(), value.to_owned())], Some(&schema))["key"].clone()
+        typed_arguments(&[("key".to_owned(), value.to_owned())], Some(&schema))["key"].clone()
     }
 
     #[test]
     fn numbers_and_booleans_are_typed_where_the_schema_says_so() {
-        assert_eq!(typed_as(&json!({"type": "integer"}), "30"), json!(30));
-        assert_eq!(typed_as(&json!({"type": "number"}), "1.5"), json!(1.5));
-        assert_eq!(typed_as(&json!({"type": "boolean"}), "true"), json!(true));
-        assert_eq!(typed_as(&json!({"type": ["integer", "null"]}), "30"), json!(30));
-        assert_eq!(typed_as(&json!({"anyOf": [{"type": "boolean"}, {"type": "null"}]}), "false"), json!(false));
+        assert_eq!(parse_as(&json!({"type": "integer"}), "30"), json!(30));
+        assert_eq!(parse_as(&json!({"type": "number"}), "1.5"), json!(1.5));
+        assert_eq!(parse_as(&json!({"type": "boolean"}), "true"), json!(true));
+        assert_eq!(parse_as(&json!({"type": ["integer", "null"]}), "30"), json!(30));
+        assert_eq!(parse_as(&json!({"anyOf": [{"type": "boolean"}, {"type": "null"}]}), "false"), json!(false));
     }
 
     #[test]
     fn everything_else_is_a_string() {
-        assert_eq!(typed_as(&json!({"type": "string"}), "30"), json!("30"));
-        assert_eq!(typed_as(&json!({"type": "integer"}), "1.5"), json!("1.5"));
-        assert_eq!(typed_as(&json!({"type": "integer"}), "many"), json!("many"));
-        assert_eq!(typed_as(&json!({"type": "boolean"}), "1"), json!("1"));
-        assert_eq!(typed_as(&json!({}), "30"), json!("30"));
-        assert_eq!(Value::Object(typed(&[("k".to_owned(), "true".to_owned())], None)), json!({"k": "true"}));
+        assert_eq!(parse_as(&json!({"type": "string"}), "30"), json!("30"));
+        assert_eq!(parse_as(&json!({"type": "integer"}), "1.5"), json!("1.5"));
+        assert_eq!(parse_as(&json!({"type": "integer"}), "many"), json!("many"));
+        assert_eq!(parse_as(&json!({"type": "boolean"}), "1"), json!("1"));
+        assert_eq!(parse_as(&json!({}), "30"), json!("30"));
+        assert_eq!(Value::Object(typed_arguments(&[("k".to_owned(), "true".to_owned())], None)), json!({"k": "true"}));
     }
 }

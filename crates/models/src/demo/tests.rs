@@ -3,13 +3,13 @@ use capstan_protocol::{ChatMessage, ModelOptions, ModelOutput, ModelRequest, Too
 use futures::{StreamExt as _, TryStreamExt as _};
 use serde_json::json;
 
-use super::Demo;
+use super::DemoProvider;
 
-const ANCHOR: &str = r#"[Anchor created: session/start]: {"owner":"human"}"#;
-const HEADER: &str = "sender_id=human|channel=$cli|chat_id=local\n---Date: 2026-11-15T20:57:42+00:00---\n";
-const CONTINUE: &str = "Continue the task until all targets are completed. [context: channel=$cli]";
+const SESSION_START_MESSAGE: &str = r#"[Anchor created: session/start]: {"owner":"human"}"#;
+const CONTEXT_HEADER: &str = "sender_id=human|channel=$cli|chat_id=local\n---Date: 2026-11-15T20:57:42+00:00---\n";
+const NEXT_STEP_PROMPT: &str = "Continue the task until all targets are completed. [context: channel=$cli]";
 
-fn tools() -> Vec<ToolSpec> {
+fn sample_tools() -> Vec<ToolSpec> {
     let tool = |name: &str, properties: serde_json::Value| ToolSpec {
         name: name.into(),
         description: String::new(),
@@ -23,20 +23,26 @@ fn tools() -> Vec<ToolSpec> {
 
 fn request(messages: Vec<ChatMessage>) -> ModelRequest {
     let model = "demo:".parse().unwrap();
-    ModelRequest { model, system: String::new(), messages, tools: tools().into(), options: ModelOptions::default() }
+    ModelRequest {
+        model,
+        system: String::new(),
+        messages,
+        tools: sample_tools().into(),
+        options: ModelOptions::default(),
+    }
 }
 
-async fn events(messages: Vec<ChatMessage>) -> Vec<ModelEvent> {
-    Demo.stream(&request(messages)).await.unwrap().try_collect().await.unwrap()
+async fn stream_events(messages: Vec<ChatMessage>) -> Vec<ModelEvent> {
+    DemoProvider.stream(&request(messages)).await.unwrap().try_collect().await.unwrap()
 }
 
-async fn answer(messages: Vec<ChatMessage>) -> ModelOutput {
-    let stream = Demo.stream(&request(messages)).await.unwrap();
-    capstan_hooks::contracts::collect(stream.boxed()).await.unwrap()
+async fn collect_reply(messages: Vec<ChatMessage>) -> ModelOutput {
+    let stream = DemoProvider.stream(&request(messages)).await.unwrap();
+    capstan_hooks::contracts::collect_output(stream.boxed()).await.unwrap()
 }
 
 /// A conversation in which it has introduced itself.
-fn introduced(user: impl Into<String>) -> Vec<ChatMessage> {
+fn introduced_conversation(user: impl Into<String>) -> Vec<ChatMessage> {
     vec![
         ChatMessage::user("hi"),
         ChatMessage::assistant("I am the demo model. You said: hi"),
@@ -45,15 +51,15 @@ fn introduced(user: impl Into<String>) -> Vec<ChatMessage> {
 }
 
 /// Plays an agent: answers each call with `result of <id>` until there is text.
-async fn play(mut messages: Vec<ChatMessage>, between_steps: Option<&str>) -> (Vec<ToolCall>, String) {
+async fn run_agent_loop(mut messages: Vec<ChatMessage>, between_steps: Option<&str>) -> (Vec<ToolCall>, String) {
     let mut calls = Vec::new();
     loop {
-        let output = answer(messages.clone()).await;
+        let output = collect_reply(messages.clone()).await;
         let [call] = output.tool_calls.as_slice() else {
             return (calls, output.text);
         };
-        messages.push(ChatMessage::calls(vec![call.clone()]));
-        messages.push(ChatMessage::tool(&call.id, &call.function.name, format!("result of {}", call.id)));
+        messages.push(ChatMessage::from_tool_calls(vec![call.clone()]));
+        messages.push(ChatMessage::tool_result(&call.id, &call.function.name, format!("result of {}", call.id)));
         messages.extend(between_steps.map(ChatMessage::user));
         calls.push(call.clone());
     }
@@ -61,7 +67,12 @@ async fn play(mut messages: Vec<ChatMessage>, between_steps: Option<&str>) -> (V
 
 #[tokio::test]
 async fn a12_the_first_reply_says_what_it_is_and_how_to_get_a_real_model() {
-    let text = answer(vec![ChatMessage::assistant(ANCHOR), ChatMessage::user(format!("{HEADER}hello"))]).await.text;
+    let text = collect_reply(vec![
+        ChatMessage::assistant(SESSION_START_MESSAGE),
+        ChatMessage::user(format!("{CONTEXT_HEADER}hello")),
+    ])
+    .await
+    .text;
     for part in ["demo model", "offline", "CAPSTAN_MODEL=openai:NAME", "CAPSTAN_API_KEY"] {
         assert!(text.contains(part), "{part}: {text}");
     }
@@ -70,12 +81,12 @@ async fn a12_the_first_reply_says_what_it_is_and_how_to_get_a_real_model() {
 
 #[tokio::test]
 async fn a12_later_replies_do_not_introduce_it_again() {
-    assert_eq!(answer(introduced("hello")).await.text, "You said: hello");
+    assert_eq!(collect_reply(introduced_conversation("hello")).await.text, "You said: hello");
 }
 
 #[tokio::test]
 async fn a12_it_streams_word_by_word_reports_usage_and_stops() {
-    let events = events(introduced("one two 你好")).await;
+    let events = stream_events(introduced_conversation("one two 你好")).await;
     let texts: Vec<&str> = events
         .iter()
         .filter_map(|event| match event {
@@ -92,20 +103,23 @@ async fn a12_it_streams_word_by_word_reports_usage_and_stops() {
 #[tokio::test]
 async fn a12_the_same_request_gets_the_same_answer() {
     let messages = || vec![ChatMessage::user("[[tool:bash cmd=ls]]")];
-    assert_eq!(events(messages()).await, events(messages()).await);
+    assert_eq!(stream_events(messages()).await, stream_events(messages()).await);
 }
 
 #[tokio::test]
 async fn the_context_header_is_not_repeated_and_text_without_one_is_repeated_whole() {
-    assert_eq!(answer(introduced(format!("{HEADER}line one\nline two"))).await.text, "You said: line one\nline two");
-    assert_eq!(answer(introduced("a --- b\n---\nc")).await.text, "You said: a --- b\n---\nc");
-    assert_eq!(answer(introduced(HEADER)).await.text, "You said nothing.");
+    assert_eq!(
+        collect_reply(introduced_conversation(format!("{CONTEXT_HEADER}line one\nline two"))).await.text,
+        "You said: line one\nline two"
+    );
+    assert_eq!(collect_reply(introduced_conversation("a --- b\n---\nc")).await.text, "You said: a --- b\n---\nc");
+    assert_eq!(collect_reply(introduced_conversation(CONTEXT_HEADER)).await.text, "You said nothing.");
 }
 
 #[tokio::test]
 async fn a12_it_makes_one_call_per_step_in_order_and_quotes_the_results() {
     let ask = "[[tool:bash cmd=\"echo one\"]] [[tool:fs.read path=README.md]] go";
-    let (calls, text) = play(introduced(format!("{HEADER}{ask}")), None).await;
+    let (calls, text) = run_agent_loop(introduced_conversation(format!("{CONTEXT_HEADER}{ask}")), None).await;
 
     let made: Vec<(&str, &str, &str)> =
         calls.iter().map(|c| (c.id.as_str(), c.function.name.as_str(), c.function.arguments.as_str())).collect();
@@ -115,19 +129,19 @@ async fn a12_it_makes_one_call_per_step_in_order_and_quotes_the_results() {
 
 #[tokio::test]
 async fn messages_an_agent_adds_between_steps_do_not_end_the_task() {
-    let ask = format!("{HEADER}[[tool:bash cmd=a]] [[tool:bash cmd=b]]");
-    let (calls, text) = play(introduced(ask), Some(CONTINUE)).await;
+    let ask = format!("{CONTEXT_HEADER}[[tool:bash cmd=a]] [[tool:bash cmd=b]]");
+    let (calls, text) = run_agent_loop(introduced_conversation(ask), Some(NEXT_STEP_PROMPT)).await;
     assert_eq!(calls.len(), 2);
     assert_eq!(text, "bash answered:\nresult of call_1\n\nbash answered:\nresult of call_2");
 }
 
 #[tokio::test]
 async fn a_message_of_a_person_that_arrives_between_steps_is_a_task_of_its_own() {
-    let mut messages = introduced(format!("{HEADER}[[tool:bash cmd=a]] [[tool:bash cmd=b]]"));
-    messages.push(ChatMessage::calls(vec![ToolCall::new("call_1", "bash", "{}")]));
-    messages.push(ChatMessage::tool("call_1", "bash", "x"));
-    messages.push(ChatMessage::user(format!("{HEADER}stop that")));
-    let output = answer(messages).await;
+    let mut messages = introduced_conversation(format!("{CONTEXT_HEADER}[[tool:bash cmd=a]] [[tool:bash cmd=b]]"));
+    messages.push(ChatMessage::from_tool_calls(vec![ToolCall::new("call_1", "bash", "{}")]));
+    messages.push(ChatMessage::tool_result("call_1", "bash", "x"));
+    messages.push(ChatMessage::user(format!("{CONTEXT_HEADER}stop that")));
+    let output = collect_reply(messages).await;
     assert_eq!((output.text.as_str(), output.tool_calls.len()), ("You said: stop that", 0));
 }
 
@@ -135,36 +149,36 @@ async fn a_message_of_a_person_that_arrives_between_steps_is_a_task_of_its_own()
 async fn only_the_last_user_message_asks_for_calls() {
     let mut messages = vec![ChatMessage::user("[[tool:bash cmd=a]]"), ChatMessage::assistant("no")];
     messages.push(ChatMessage::user("thanks"));
-    assert_eq!(answer(messages).await.text, "You said: thanks");
+    assert_eq!(collect_reply(messages).await.text, "You said: thanks");
 }
 
 #[tokio::test]
 async fn call_ids_go_on_within_the_conversation() {
     let mut messages = vec![ChatMessage::user("earlier")];
-    messages.push(ChatMessage::calls(vec![ToolCall::new("call_7", "bash", "{}")]));
-    messages.push(ChatMessage::tool("call_7", "bash", "x"));
+    messages.push(ChatMessage::from_tool_calls(vec![ToolCall::new("call_7", "bash", "{}")]));
+    messages.push(ChatMessage::tool_result("call_7", "bash", "x"));
     messages.push(ChatMessage::assistant("done"));
     messages.push(ChatMessage::user("[[tool:bash cmd=a]]"));
-    assert_eq!(answer(messages).await.tool_calls[0].id, "call_8");
+    assert_eq!(collect_reply(messages).await.tool_calls[0].id, "call_8");
 }
 
 #[tokio::test]
 async fn a_tool_is_found_by_both_its_names_and_arguments_follow_its_schema() {
     let ask = "[[tool:fs_read path=1]] [[tool:bash cmd=true timeout_seconds=30]]";
-    let (calls, _) = play(introduced(ask), None).await;
+    let (calls, _) = run_agent_loop(introduced_conversation(ask), None).await;
     assert_eq!((calls[0].function.name.as_str(), calls[0].function.arguments.as_str()), ("fs_read", r#"{"path":"1"}"#));
     assert_eq!(calls[1].function.arguments, r#"{"cmd":"true","timeout_seconds":30}"#);
 }
 
 #[tokio::test]
 async fn an_unknown_tool_is_called_all_the_same() {
-    let (calls, _) = play(introduced("[[tool:no.such n=1]]"), None).await;
+    let (calls, _) = run_agent_loop(introduced_conversation("[[tool:no.such n=1]]"), None).await;
     assert_eq!((calls[0].function.name.as_str(), calls[0].function.arguments.as_str()), ("no_such", r#"{"n":"1"}"#));
 }
 
 #[tokio::test]
 async fn the_introduction_comes_with_the_first_text_not_with_a_call() {
-    let (calls, text) = play(vec![ChatMessage::user("[[tool:bash cmd=a]]")], None).await;
+    let (calls, text) = run_agent_loop(vec![ChatMessage::user("[[tool:bash cmd=a]]")], None).await;
     assert_eq!(calls.len(), 1);
     assert!(text.starts_with("I am the demo model") && text.ends_with("result of call_1"), "{text}");
 }

@@ -4,51 +4,56 @@
 
 use std::sync::Arc;
 
-use capstan_models::{Http, Provider, Settings, Wire};
+use capstan_models::{HttpClients, Provider, ProviderOptions, WireProtocol};
 use capstan_protocol::{ChatMessage, ModelOptions, ModelRequest, ToolSpec};
 use capstan_testing::ScriptedModel;
 use serde_json::json;
 
 /// The key every test sends.
-pub const KEY: &str = "sk-test-0123456789abcdef";
+pub const PROVIDER_TEST_KEY: &str = "sk-test-0123456789abcdef";
 
 /// Settings for an endpoint, with the key. Nothing is tried again.
-pub fn settings(api_base: String) -> Settings {
-    Settings { api_key: Some(KEY.into()), api_base: Some(api_base), retries: 0, ..Settings::default() }
+pub fn options_for(api_base: String) -> ProviderOptions {
+    ProviderOptions {
+        api_key: Some(PROVIDER_TEST_KEY.into()),
+        api_base: Some(api_base),
+        retries: 0,
+        ..ProviderOptions::default()
+    }
 }
 
 /// The provider `openai` with settings of one's own.
-pub fn openai(settings: Settings) -> Provider {
-    Provider::new("openai", Wire::OpenAi, settings, Arc::new(Http::new()))
+pub fn openai_provider(settings: ProviderOptions) -> Provider {
+    Provider::new("openai", WireProtocol::OpenAi, settings, Arc::new(HttpClients::new()))
 }
 
 /// A provider for a scripted server.
-pub fn provider(server: &ScriptedModel) -> Provider {
-    openai(settings(server.base_url()))
+pub fn openai_provider_for(server: &ScriptedModel) -> Provider {
+    openai_provider(options_for(server.base_url()))
 }
 
 /// A provider of each kind for a scripted server.
-pub fn provider_of(wire: Wire, server: &ScriptedModel, change: impl FnOnce(&mut Settings)) -> Provider {
+pub fn provider_for(wire: WireProtocol, server: &ScriptedModel, change: impl FnOnce(&mut ProviderOptions)) -> Provider {
     let base = match wire {
-        Wire::OpenAi | Wire::OpenAiResponses | Wire::OpenRouter => server.base_url(),
-        Wire::Anthropic | Wire::Gemini | Wire::Ollama => server.origin(),
+        WireProtocol::OpenAi | WireProtocol::OpenAiResponses | WireProtocol::OpenRouter => server.base_url(),
+        WireProtocol::Anthropic | WireProtocol::Gemini | WireProtocol::Ollama => server.origin(),
     };
-    let mut settings = settings(base);
+    let mut settings = options_for(base);
     change(&mut settings);
-    Provider::new(wire.name(), wire, settings, Arc::new(Http::new()))
+    Provider::new(wire.name(), wire, settings, Arc::new(HttpClients::new()))
 }
 
 /// A request to a model that each kind has.
-pub fn request_to(wire: Wire, messages: Vec<ChatMessage>) -> ModelRequest {
+pub fn request_for(wire: WireProtocol, messages: Vec<ChatMessage>) -> ModelRequest {
     let name = match wire {
-        Wire::OpenAi | Wire::OpenAiResponses => "gpt-5",
-        Wire::Anthropic => "claude-sonnet-4-5",
-        Wire::Gemini => "gemini-3-pro",
-        Wire::OpenRouter => "some/model",
-        Wire::Ollama => "qwen3",
+        WireProtocol::OpenAi | WireProtocol::OpenAiResponses => "gpt-5",
+        WireProtocol::Anthropic => "claude-sonnet-4-5",
+        WireProtocol::Gemini => "gemini-3-pro",
+        WireProtocol::OpenRouter => "some/model",
+        WireProtocol::Ollama => "qwen3",
     };
     let model = format!("{}:{name}", wire.name()).parse().unwrap();
-    ModelRequest { model, tools: tools(), ..request(messages) }
+    ModelRequest { model, tools: sample_tools(), ..request(messages) }
 }
 
 /// A request with these messages and nothing else.
@@ -58,7 +63,7 @@ pub fn request(messages: Vec<ChatMessage>) -> ModelRequest {
 }
 
 /// Two tools, one with a dot in its name.
-pub fn tools() -> Arc<[ToolSpec]> {
+pub fn sample_tools() -> Arc<[ToolSpec]> {
     let tool = |name: &str, parameters: serde_json::Value| ToolSpec {
         name: name.into(),
         description: format!("Does {name}."),

@@ -2,179 +2,185 @@
 
 use capstan_protocol::EntryId;
 use capstan_tape::{
-    Assigned, Batch, Draft, EntryDate, EntryRef, Expect, Fact, ForkPoint, ForkState, Generation, NewTape, Slice, Store,
-    StoreError,
+    Batch, BatchPrecondition, EntryDate, EntryDraft, EntryRef, Fact, FactOutput, ForkPoint, ForkState, NewTape, Store,
+    StoreError, TapeGeneration, TapeSlice,
 };
 
 use serde_json::json;
 
 use super::fixture::{
-    all, anchor, at, begin, commit, ensure, entry, ids, in_batch, just, key, more, name, odd_entries, said, user,
+    anchor, append_batch, batch_entry, commit, create_tape_batch, ensure_tape, entry, entry_ids, entry_texts,
+    event_key, read_all, single_fact_batch, tape_name, timestamp, unusual_entries, user_message,
 };
 
 pub(super) async fn appended_entries_get_ids_and_dates(store: &dyn Store) {
-    let tape = name("t");
-    let mut dated = user("two");
+    let tape = tape_name("t");
+    let mut dated = user_message("two");
     dated.date = Some(EntryDate::verbatim("2001-02-03"));
-    let committed = commit(store, begin(&tape, [user("one"), dated])).await;
-    assert_eq!(committed.assigned, [Assigned::Nothing, Assigned::Entry(EntryId(1)), Assigned::Entry(EntryId(2))]);
-    let entries = all(store, &tape).await;
-    assert_eq!(said(&entries), ["one", "two"]);
+    let committed = commit(store, create_tape_batch(&tape, [user_message("one"), dated])).await;
+    assert_eq!(committed.outputs, [FactOutput::Nothing, FactOutput::Entry(EntryId(1)), FactOutput::Entry(EntryId(2))]);
+    let entries = read_all(store, &tape).await;
+    assert_eq!(entry_texts(&entries), ["one", "two"]);
     assert!(entries[0].date.timestamp().is_some(), "an entry without a date gets the time of its commit");
     assert_eq!(entries[1].date.as_str(), "2001-02-03");
     assert_eq!(store.tape(&tape).await.unwrap().unwrap().head, EntryId(2));
-    assert!(all(store, &name("unknown")).await.is_empty());
-    assert_eq!(store.tape(&name("unknown")).await.unwrap(), None);
+    assert!(read_all(store, &tape_name("unknown")).await.is_empty());
+    assert_eq!(store.tape(&tape_name("unknown")).await.unwrap(), None);
 }
 
 pub(super) async fn facts_see_the_facts_before_them(store: &dyn Store) {
-    let (tape, fork) = (name("t"), name("f"));
-    let mut batch = begin(&tape, [user("one")]);
-    let message = in_batch(1);
-    batch.append(&tape, anchor("a").naming(vec![message]));
-    batch.push(Fact::Fork { fork: fork.clone(), parent: tape.clone(), position: EntryId(2) });
-    batch.append(&fork, user("on the fork"));
-    batch.push(Fact::Reset { tape: tape.clone(), archive: false });
-    batch.append(&tape, user("after the reset"));
-    batch.push(Fact::Accept {
-        key: key("e"),
+    let (tape, fork) = (tape_name("t"), tape_name("f"));
+    let mut batch = create_tape_batch(&tape, [user_message("one")]);
+    let message = batch_entry(1);
+    batch.append(&tape, anchor("a").with_named_messages(vec![message]));
+    batch.push(Fact::ForkTape { fork: fork.clone(), parent: tape.clone(), position: EntryId(2) });
+    batch.append(&fork, user_message("on the fork"));
+    batch.push(Fact::ResetTape { tape: tape.clone(), archive: false });
+    batch.append(&tape, user_message("after the reset"));
+    batch.push(Fact::AcceptEvent {
+        key: event_key("e"),
         session: "s".into(),
         tape: tape.clone(),
         entry: message,
-        at: at(1),
+        accepted_at: timestamp(1),
         owner: "p".into(),
     });
     commit(store, batch).await;
-    assert_eq!(all(store, &tape).await[1].named_messages(), [EntryId(1)]);
-    assert_eq!(ids(&all(store, &tape).await), [1, 2, 3]);
-    assert_eq!(ids(&all(store, &fork).await), [3]);
+    assert_eq!(read_all(store, &tape).await[1].named_messages(), [EntryId(1)]);
+    assert_eq!(entry_ids(&read_all(store, &tape).await), [1, 2, 3]);
+    assert_eq!(entry_ids(&read_all(store, &fork).await), [3]);
     assert_eq!(store.tape(&tape).await.unwrap().unwrap().begins_after, EntryId(2));
-    assert_eq!(store.accepted(&key("e")).await.unwrap().unwrap().entry, EntryId(1));
+    assert_eq!(store.inbox_record(&event_key("e")).await.unwrap().unwrap().entry, EntryId(1));
 }
 
 pub(super) async fn a_batch_is_applied_whole_or_not_at_all(store: &dyn Store) {
-    let (tape, other) = (name("t"), name("other"));
-    commit(store, begin(&tape, [user("one")])).await;
-    let mut batch = begin(&other, [user("lost")]);
-    batch.append(&tape, user("lost"));
+    let (tape, other) = (tape_name("t"), tape_name("other"));
+    commit(store, create_tape_batch(&tape, [user_message("one")])).await;
+    let mut batch = create_tape_batch(&other, [user_message("lost")]);
+    batch.append(&tape, user_message("lost"));
     batch.push(Fact::PutState { tape: tape.clone(), key: "k".into(), value: true.into() });
-    batch.append(&name("unknown"), user("no tape"));
+    batch.append(&tape_name("unknown"), user_message("no tape"));
     let refused = store.commit(batch).await;
-    assert_eq!(refused, Err(StoreError::NoTape { tape: name("unknown") }));
+    assert_eq!(refused, Err(StoreError::TapeNotFound { tape: tape_name("unknown") }));
     assert_eq!(store.tape(&other).await.unwrap(), None);
-    assert_eq!(said(&all(store, &tape).await), ["one"]);
+    assert_eq!(entry_texts(&read_all(store, &tape).await), ["one"]);
     assert!(store.state(&tape).await.unwrap().is_empty());
-    commit(store, more(&tape, [user("two")])).await;
-    assert_eq!(ids(&all(store, &tape).await), [1, 2], "a refused batch uses up no id");
+    commit(store, append_batch(&tape, [user_message("two")])).await;
+    assert_eq!(entry_ids(&read_all(store, &tape).await), [1, 2], "a refused batch uses up no id");
 
     let mut ahead = Batch::new();
-    let entry = in_batch(1);
-    ahead.push(Fact::Accept {
-        key: key("e"),
+    let entry = batch_entry(1);
+    ahead.push(Fact::AcceptEvent {
+        key: event_key("e"),
         session: "s".into(),
         tape: tape.clone(),
         entry,
-        at: at(1),
+        accepted_at: timestamp(1),
         owner: "p".into(),
     });
-    ahead.append(&tape, user("too late"));
+    ahead.append(&tape, user_message("too late"));
     assert!(store.commit(ahead).await.is_err(), "a fact can only refer to one before it");
 }
 
 pub(super) async fn a_known_tape_stays_as_it_is(store: &dyn Store) {
-    let tape = name("t");
-    let first = NewTape { session: Some("s".into()), workspace: Some("/w".into()), ..NewTape::named(tape.clone()) };
-    commit(store, just(Fact::EnsureTape(first))).await;
-    let second = NewTape { session: Some("x".into()), head: EntryId(9), ..NewTape::named(tape.clone()) };
-    commit(store, just(Fact::EnsureTape(second))).await;
+    let tape = tape_name("t");
+    let first = NewTape { session: Some("s".into()), workspace: Some("/w".into()), ..NewTape::with_name(tape.clone()) };
+    commit(store, single_fact_batch(Fact::EnsureTape(first))).await;
+    let second = NewTape { session: Some("x".into()), head: EntryId(9), ..NewTape::with_name(tape.clone()) };
+    commit(store, single_fact_batch(Fact::EnsureTape(second))).await;
     let record = store.tape(&tape).await.unwrap().unwrap();
     assert_eq!((record.session, record.workspace), (Some("s".into()), Some("/w".into())));
     assert_eq!((record.head, record.handed_over, record.generation), (EntryId(0), EntryId(0), 1));
 
-    let begun_elsewhere = NewTape { head: EntryId(9), ..NewTape::named(name("elsewhere")) };
-    commit(store, just(Fact::EnsureTape(begun_elsewhere))).await;
-    commit(store, more(&name("elsewhere"), [user("ten")])).await;
-    assert_eq!(ids(&all(store, &name("elsewhere")).await), [10]);
+    let begun_elsewhere = NewTape { head: EntryId(9), ..NewTape::with_name(tape_name("elsewhere")) };
+    commit(store, single_fact_batch(Fact::EnsureTape(begun_elsewhere))).await;
+    commit(store, append_batch(&tape_name("elsewhere"), [user_message("ten")])).await;
+    assert_eq!(entry_ids(&read_all(store, &tape_name("elsewhere")).await), [10]);
     let names: Vec<_> = store.tapes().await.unwrap().into_iter().map(|record| record.name).collect();
-    assert_eq!(names, [name("elsewhere"), name("t")], "tapes are listed by name");
+    assert_eq!(names, [tape_name("elsewhere"), tape_name("t")], "tapes are listed by name");
 }
 
 pub(super) async fn an_unnamed_tape_learns_whose_it_is(store: &dyn Store) {
-    let tape = name("t");
+    let tape = tape_name("t");
     let of = |session: &str, workspace: &str| {
         let (session, workspace) = (Some(session.into()), Some(workspace.into()));
-        just(Fact::EnsureTape(NewTape { session, workspace, ..NewTape::named(name("t")) }))
+        single_fact_batch(Fact::EnsureTape(NewTape { session, workspace, ..NewTape::with_name(tape_name("t")) }))
     };
     let whose = async || {
         let record = store.tape(&tape).await.unwrap().unwrap();
         (record.session, record.workspace)
     };
-    commit(store, begin(&tape, [user("one")])).await;
+    commit(store, create_tape_batch(&tape, [user_message("one")])).await;
     assert_eq!(whose().await, (None, None));
     commit(store, of("s", "/w")).await;
     assert_eq!(whose().await, (Some("s".into()), Some("/w".into())));
     commit(store, of("x", "/x")).await;
-    commit(store, begin(&tape, [user("two")])).await;
+    commit(store, create_tape_batch(&tape, [user_message("two")])).await;
     assert_eq!(whose().await, (Some("s".into()), Some("/w".into())), "a named one keeps its own");
-    assert_eq!(ids(&all(store, &tape).await), [1, 2]);
+    assert_eq!(entry_ids(&read_all(store, &tape).await), [1, 2]);
 }
 
 pub(super) async fn imported_entries_keep_what_they_are(store: &dyn Store) {
-    let tape = name("t");
-    let mut batch = just(ensure(&tape));
-    batch.push(Fact::Import { tape: tape.clone(), entries: odd_entries() });
+    let tape = tape_name("t");
+    let mut batch = single_fact_batch(ensure_tape(&tape));
+    batch.push(Fact::ImportEntries { tape: tape.clone(), entries: unusual_entries() });
     commit(store, batch).await;
-    let entries = all(store, &tape).await;
-    assert_eq!(entries, odd_entries());
+    let entries = read_all(store, &tape).await;
+    assert_eq!(entries, unusual_entries());
     let keys = |entry: &capstan_tape::Entry| serde_json::to_string(entry).expect("an entry has a JSON form");
     assert_eq!(
         entries.iter().map(keys).collect::<Vec<_>>(),
-        odd_entries().iter().map(keys).collect::<Vec<_>>(),
+        unusual_entries().iter().map(keys).collect::<Vec<_>>(),
         "keys keep their order"
     );
-    commit(store, more(&tape, [user("ten")])).await;
-    assert_eq!(ids(&all(store, &tape).await), [2, 7, 8, 9, 10]);
+    commit(store, append_batch(&tape, [user_message("ten")])).await;
+    assert_eq!(entry_ids(&read_all(store, &tape).await), [2, 7, 8, 9, 10]);
     let brought_along = async || store.tape(&tape).await.unwrap().unwrap().brought_along;
     assert_eq!(brought_along().await, EntryId(9), "up to there ids may have gaps");
-    commit(store, just(Fact::Import { tape: tape.clone(), entries: vec![entry(11, "event", json!({}))] })).await;
+    commit(
+        store,
+        single_fact_batch(Fact::ImportEntries { tape: tape.clone(), entries: vec![entry(11, "event", json!({}))] }),
+    )
+    .await;
     assert_eq!(brought_along().await, EntryId(9), "what follows on makes none");
     assert_eq!(store.verify().await.unwrap(), []);
 }
 
 pub(super) async fn p14_a_large_payload_comes_back_as_it_was(store: &dyn Store) {
-    let (tape, other) = (name("t"), name("other"));
+    let (tape, other) = (tape_name("t"), tape_name("other"));
     let text = "你好 \\ \"🐋\" \n".repeat(60_000);
     let large = |id, kind| entry(id, kind, json!({"z": [&text, 0.1], "name": "a", "b": {"deep": null}}));
     let entries = [large(1, "message"), entry(2, "message", json!("small")), large(3, "anchor"), large(4, "odd")];
     for tape in [&tape, &other] {
-        let mut batch = just(ensure(tape));
-        batch.push(Fact::Import { tape: tape.clone(), entries: entries.to_vec() });
+        let mut batch = single_fact_batch(ensure_tape(tape));
+        batch.push(Fact::ImportEntries { tape: tape.clone(), entries: entries.to_vec() });
         commit(store, batch).await;
     }
-    assert!(all(store, &tape).await == entries, "as they were, whatever stands where");
-    assert!(store.read(&tape, &Slice::last_anchor()).await.unwrap() == entries[2..3]);
-    commit(store, just(Fact::HandedOver { tape: tape.clone(), up_to: EntryId(3) })).await;
-    assert!(all(store, &tape).await == entries[3..]);
-    assert!(all(store, &other).await == entries, "what one tape gives away another still has");
+    assert!(read_all(store, &tape).await == entries, "as they were, whatever stands where");
+    assert!(store.read(&tape, &TapeSlice::last_anchor()).await.unwrap() == entries[2..3]);
+    commit(store, single_fact_batch(Fact::MarkReplicated { tape: tape.clone(), up_to: EntryId(3) })).await;
+    assert!(read_all(store, &tape).await == entries[3..]);
+    assert!(read_all(store, &other).await == entries, "what one tape gives away another still has");
     assert_eq!(store.verify().await.unwrap(), []);
 }
 
 pub(super) async fn what_could_not_be_read_back_is_refused(store: &dyn Store) {
-    let tape = name("t");
+    let tape = tape_name("t");
     let nested = |depth| (0..depth).fold(serde_json::json!(1), |inner, _| serde_json::json!([inner]));
-    commit(store, begin(&tape, [Draft::event("deep", nested(119))])).await;
-    let refused = store.commit(more(&tape, [Draft::event("too deep", nested(120))])).await.unwrap_err();
+    commit(store, create_tape_batch(&tape, [EntryDraft::event("deep", nested(119))])).await;
+    let refused = store.commit(append_batch(&tape, [EntryDraft::event("too deep", nested(120))])).await.unwrap_err();
     assert_eq!(refused.code(), "nested-too-deep");
-    let state = |depth| just(Fact::PutState { tape: name("t"), key: "k".into(), value: nested(depth) });
+    let state =
+        |depth| single_fact_batch(Fact::PutState { tape: tape_name("t"), key: "k".into(), value: nested(depth) });
     commit(store, state(120)).await;
     assert!(store.commit(state(121)).await.is_err());
-    assert_eq!(said(&all(store, &tape).await), ["deep"]);
+    assert_eq!(entry_texts(&read_all(store, &tape).await), ["deep"]);
     assert_eq!(store.state(&tape).await.unwrap()["k"], nested(120));
 }
 
 pub(super) async fn imported_ids_must_increase(store: &dyn Store) {
-    let tape = name("t");
-    commit(store, begin(&tape, [user("one"), user("two")])).await;
+    let tape = tape_name("t");
+    commit(store, create_tape_batch(&tape, [user_message("one"), user_message("two")])).await;
     let event = |id| entry(id, "event", serde_json::json!({}));
     for (bad, id, head) in [
         (vec![event(2)], 2, 2),
@@ -182,108 +188,111 @@ pub(super) async fn imported_ids_must_increase(store: &dyn Store) {
         (vec![event(5), event(4)], 4, 5),
         (vec![event(u64::MAX)], u64::MAX, 2),
     ] {
-        let refused = store.commit(just(Fact::Import { tape: tape.clone(), entries: bad })).await;
+        let refused = store.commit(single_fact_batch(Fact::ImportEntries { tape: tape.clone(), entries: bad })).await;
         assert_eq!(refused, Err(StoreError::OutOfOrder { tape: tape.clone(), id, head }));
     }
-    let nowhere = store.commit(just(Fact::Import { tape: name("x"), entries: vec![event(1)] })).await;
-    assert_eq!(nowhere, Err(StoreError::NoTape { tape: name("x") }));
-    assert_eq!(ids(&all(store, &tape).await), [1, 2]);
+    let nowhere =
+        store.commit(single_fact_batch(Fact::ImportEntries { tape: tape_name("x"), entries: vec![event(1)] })).await;
+    assert_eq!(nowhere, Err(StoreError::TapeNotFound { tape: tape_name("x") }));
+    assert_eq!(entry_ids(&read_all(store, &tape).await), [1, 2]);
 }
 
 pub(super) async fn entries_that_were_handed_over_go(store: &dyn Store) {
-    let (tape, other) = (name("t"), name("u"));
-    commit(store, begin(&tape, [user("one"), user("two"), user("three")])).await;
-    commit(store, begin(&other, [user("stays")])).await;
-    commit(store, just(Fact::HandedOver { tape: tape.clone(), up_to: EntryId(2) })).await;
-    assert_eq!(ids(&all(store, &tape).await), [3]);
+    let (tape, other) = (tape_name("t"), tape_name("u"));
+    commit(store, create_tape_batch(&tape, [user_message("one"), user_message("two"), user_message("three")])).await;
+    commit(store, create_tape_batch(&other, [user_message("stays")])).await;
+    commit(store, single_fact_batch(Fact::MarkReplicated { tape: tape.clone(), up_to: EntryId(2) })).await;
+    assert_eq!(entry_ids(&read_all(store, &tape).await), [3]);
     let record = store.tape(&tape).await.unwrap().unwrap();
     assert_eq!((record.head, record.handed_over), (EntryId(3), EntryId(2)));
-    commit(store, just(Fact::HandedOver { tape: tape.clone(), up_to: EntryId(1) })).await;
+    commit(store, single_fact_batch(Fact::MarkReplicated { tape: tape.clone(), up_to: EntryId(1) })).await;
     assert_eq!(store.tape(&tape).await.unwrap().unwrap().handed_over, EntryId(2), "what is gone does not come back");
-    commit(store, more(&tape, [user("four")])).await;
-    assert_eq!(ids(&all(store, &tape).await), [3, 4]);
-    assert_eq!(said(&all(store, &other).await), ["stays"]);
-    let unknown = store.commit(just(Fact::HandedOver { tape: name("x"), up_to: EntryId(1) })).await;
-    assert_eq!(unknown, Err(StoreError::NoTape { tape: name("x") }));
+    commit(store, append_batch(&tape, [user_message("four")])).await;
+    assert_eq!(entry_ids(&read_all(store, &tape).await), [3, 4]);
+    assert_eq!(entry_texts(&read_all(store, &other).await), ["stays"]);
+    let unknown =
+        store.commit(single_fact_batch(Fact::MarkReplicated { tape: tape_name("x"), up_to: EntryId(1) })).await;
+    assert_eq!(unknown, Err(StoreError::TapeNotFound { tape: tape_name("x") }));
 }
 
 pub(super) async fn a_fork_has_a_parent_and_a_position(store: &dyn Store) {
-    let (tape, fork) = (name("t"), name("f"));
-    commit(store, begin(&tape, [user("one"), user("two"), user("three")])).await;
-    commit(store, just(Fact::Reset { tape: tape.clone(), archive: false })).await;
-    commit(store, more(&tape, [user("four"), user("five")])).await;
-    let make = |fork, position| Fact::Fork { fork, parent: tape.clone(), position: EntryId(position) };
-    commit(store, just(make(fork.clone(), 4))).await;
+    let (tape, fork) = (tape_name("t"), tape_name("f"));
+    commit(store, create_tape_batch(&tape, [user_message("one"), user_message("two"), user_message("three")])).await;
+    commit(store, single_fact_batch(Fact::ResetTape { tape: tape.clone(), archive: false })).await;
+    commit(store, append_batch(&tape, [user_message("four"), user_message("five")])).await;
+    let make = |fork, position| Fact::ForkTape { fork, parent: tape.clone(), position: EntryId(position) };
+    commit(store, single_fact_batch(make(fork.clone(), 4))).await;
     let record = store.tape(&fork).await.unwrap().unwrap();
     assert_eq!((record.head, record.begins_after), (EntryId(4), EntryId(3)));
     let point = ForkPoint { parent: tape.clone(), position: EntryId(4), state: ForkState::Open };
     assert_eq!(record.fork, Some(point.clone()));
-    commit(store, more(&fork, [user("on the fork")])).await;
-    assert_eq!(ids(&all(store, &fork).await), [5], "its own rows only");
+    commit(store, append_batch(&fork, [user_message("on the fork")])).await;
+    assert_eq!(entry_ids(&read_all(store, &fork).await), [5], "its own rows only");
 
-    let again = store.commit(just(make(fork.clone(), 4))).await;
+    let again = store.commit(single_fact_batch(make(fork.clone(), 4))).await;
     assert_eq!(again, Err(StoreError::TapeExists { tape: fork.clone() }));
-    let orphan = Fact::Fork { fork: name("o"), parent: name("x"), position: EntryId(1) };
-    assert_eq!(store.commit(just(orphan)).await, Err(StoreError::NoTape { tape: name("x") }));
+    let orphan = Fact::ForkTape { fork: tape_name("o"), parent: tape_name("x"), position: EntryId(1) };
+    assert_eq!(store.commit(single_fact_batch(orphan)).await, Err(StoreError::TapeNotFound { tape: tape_name("x") }));
 
-    let close = |tape| just(Fact::CloseFork { fork: tape, merged: true });
+    let close = |tape| single_fact_batch(Fact::CloseFork { fork: tape, is_merged: true });
     commit(store, close(fork.clone())).await;
     assert_eq!(store.tape(&fork).await.unwrap().unwrap().fork.unwrap().state, ForkState::Merged);
     let closed = Err(StoreError::ForkClosed { tape: fork.clone() });
-    assert_eq!(store.commit(more(&fork, [user("late")])).await, closed);
+    assert_eq!(store.commit(append_batch(&fork, [user_message("late")])).await, closed);
     assert_eq!(store.commit(close(fork.clone())).await, closed);
-    assert_eq!(store.commit(close(tape.clone())).await, Err(StoreError::NoTape { tape: tape.clone() }));
+    assert_eq!(store.commit(close(tape.clone())).await, Err(StoreError::TapeNotFound { tape: tape.clone() }));
 }
 
 pub(super) async fn a_reset_begins_a_generation(store: &dyn Store) {
-    let tape = name("t");
-    commit(store, begin(&tape, [user("one"), user("two")])).await;
-    commit(store, just(Fact::Reset { tape: tape.clone(), archive: true })).await;
-    commit(store, more(&tape, [user("three")])).await;
-    commit(store, just(Fact::Reset { tape: tape.clone(), archive: false })).await;
+    let tape = tape_name("t");
+    commit(store, create_tape_batch(&tape, [user_message("one"), user_message("two")])).await;
+    commit(store, single_fact_batch(Fact::ResetTape { tape: tape.clone(), archive: true })).await;
+    commit(store, append_batch(&tape, [user_message("three")])).await;
+    commit(store, single_fact_batch(Fact::ResetTape { tape: tape.clone(), archive: false })).await;
     let record = store.tape(&tape).await.unwrap().unwrap();
     assert_eq!((record.generation, record.begins_after, record.head), (3, EntryId(3), EntryId(3)));
-    let first = Generation { number: 1, begins_after: EntryId(0), up_to: EntryId(2), archived: true };
-    let second = Generation { number: 2, begins_after: EntryId(2), up_to: EntryId(3), archived: false };
+    let first = TapeGeneration { number: 1, begins_after: EntryId(0), up_to: EntryId(2), archived: true };
+    let second = TapeGeneration { number: 2, begins_after: EntryId(2), up_to: EntryId(3), archived: false };
     assert_eq!(record.past, [first, second]);
-    assert_eq!(ids(&all(store, &tape).await), [1, 2, 3], "a reset deletes nothing");
-    let unknown = store.commit(just(Fact::Reset { tape: name("x"), archive: false })).await;
-    assert_eq!(unknown, Err(StoreError::NoTape { tape: name("x") }));
+    assert_eq!(entry_ids(&read_all(store, &tape).await), [1, 2, 3], "a reset deletes nothing");
+    let unknown = store.commit(single_fact_batch(Fact::ResetTape { tape: tape_name("x"), archive: false })).await;
+    assert_eq!(unknown, Err(StoreError::TapeNotFound { tape: tape_name("x") }));
 }
 
 pub(super) async fn an_expected_head_is_compared(store: &dyn Store) {
-    let tape = name("t");
+    let tape = tape_name("t");
     let expecting = |head, batch: Batch| {
-        let head = Expect::Head { tape: name("t"), head: EntryId(head) };
-        Batch { expect: vec![head], ..batch }
+        let head = BatchPrecondition::TapeHead { tape: tape_name("t"), head: EntryId(head) };
+        Batch { preconditions: vec![head], ..batch }
     };
-    let moved = Err(StoreError::Moved { tape: tape.clone() });
-    assert_eq!(store.commit(expecting(1, begin(&tape, [user("one")]))).await, moved);
-    commit(store, expecting(0, begin(&tape, [user("one")]))).await;
-    assert_eq!(store.commit(expecting(0, more(&tape, [user("two")]))).await, moved);
-    commit(store, expecting(1, more(&tape, [user("two")]))).await;
-    assert_eq!(ids(&all(store, &tape).await), [1, 2]);
+    let moved = Err(StoreError::HeadMoved { tape: tape.clone() });
+    assert_eq!(store.commit(expecting(1, create_tape_batch(&tape, [user_message("one")]))).await, moved);
+    commit(store, expecting(0, create_tape_batch(&tape, [user_message("one")]))).await;
+    assert_eq!(store.commit(expecting(0, append_batch(&tape, [user_message("two")]))).await, moved);
+    commit(store, expecting(1, append_batch(&tape, [user_message("two")]))).await;
+    assert_eq!(entry_ids(&read_all(store, &tape).await), [1, 2]);
 }
 
 pub(super) async fn a_store_finds_nothing_wrong_with_itself(store: &dyn Store) {
-    let (tape, fork) = (name("t"), name("f"));
-    commit(store, begin(&tape, [user("one"), user("two")])).await;
-    commit(store, just(Fact::Fork { fork: fork.clone(), parent: tape.clone(), position: EntryId(1) })).await;
-    commit(store, more(&fork, [user("on the fork")])).await;
-    commit(store, just(Fact::HandedOver { tape: tape.clone(), up_to: EntryId(1) })).await;
+    let (tape, fork) = (tape_name("t"), tape_name("f"));
+    commit(store, create_tape_batch(&tape, [user_message("one"), user_message("two")])).await;
+    commit(store, single_fact_batch(Fact::ForkTape { fork: fork.clone(), parent: tape.clone(), position: EntryId(1) }))
+        .await;
+    commit(store, append_batch(&fork, [user_message("on the fork")])).await;
+    commit(store, single_fact_batch(Fact::MarkReplicated { tape: tape.clone(), up_to: EntryId(1) })).await;
     let entry = EntryRef::Id(EntryId(2));
     commit(
         store,
-        just(Fact::Accept {
-            key: key("e"),
+        single_fact_batch(Fact::AcceptEvent {
+            key: event_key("e"),
             session: "s".into(),
             tape: tape.clone(),
             entry,
-            at: at(1),
+            accepted_at: timestamp(1),
             owner: "p".into(),
         }),
     )
     .await;
     assert_eq!(store.verify().await.unwrap(), []);
-    assert_eq!(ids(&store.read(&tape, &Slice::last()).await.unwrap()), [2]);
+    assert_eq!(entry_ids(&store.read(&tape, &TapeSlice::last()).await.unwrap()), [2]);
 }

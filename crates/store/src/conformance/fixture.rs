@@ -1,57 +1,57 @@
 //! What the suites are arranged with.
 
 use capstan_protocol::{
-    Authority, BindingId, ChatMessage, EntryId, Event, EventKey, Grant, Map, Outbound, RunId, RunnerId, SessionId,
-    TapeAccess, TapeName, Timestamp, ToolCall, ToolOutput, Uses,
+    BindingId, ChatMessage, EntryId, Event, EventKey, Grant, JsonObject, OutboundMessage, PermissionSet,
+    ResourceAccess, RunId, RunnerId, SessionId, TapeAccess, TapeName, Timestamp, ToolCall, ToolOutput,
 };
 use capstan_tape::{
-    Batch, Committed, Draft, Entry, EntryDate, EntryRef, Fact, Kind, NewOutbound, NewTape, RunRecord, RunStatus, Slice,
-    Store, Tapes,
+    Batch, CommitReceipt, Entry, EntryDate, EntryDraft, EntryKind, EntryRef, Fact, NewOutbound, NewTape, RunRecord,
+    RunStatus, Store, TapeRepository, TapeSlice,
 };
 use serde_json::{Value, json};
 
-pub(super) fn name(text: &str) -> TapeName {
+pub(super) fn tape_name(text: &str) -> TapeName {
     TapeName::parse(text).expect("a name of these suites is valid")
 }
 
-pub(super) fn at(millis: i64) -> Timestamp {
+pub(super) fn timestamp(millis: i64) -> Timestamp {
     Timestamp::from_millis(millis)
 }
 
-pub(super) fn key(event_id: &str) -> EventKey {
+pub(super) fn event_key(event_id: &str) -> EventKey {
     EventKey { source: "cli".into(), bot_id: String::new(), event_id: event_id.into() }
 }
 
-pub(super) fn user(text: &str) -> Draft {
-    Draft::message(&ChatMessage::user(text))
+pub(super) fn user_message(text: &str) -> EntryDraft {
+    EntryDraft::message(&ChatMessage::user(text))
 }
 
-pub(super) fn call(id: &str) -> Draft {
-    Draft::tool_call(&[ToolCall::new(id, "bash", "{}")])
+pub(super) fn tool_call(id: &str) -> EntryDraft {
+    EntryDraft::tool_call(&[ToolCall::new(id, "bash", "{}")])
 }
 
-pub(super) fn result(id: &str) -> Draft {
-    Draft::tool_result(id, &ToolOutput::ok("done"))
+pub(super) fn tool_result(id: &str) -> EntryDraft {
+    EntryDraft::tool_result(id, &ToolOutput::ok("done"))
 }
 
-pub(super) fn anchor(name: &str) -> Draft {
-    Draft::anchor(name, &Map::new())
+pub(super) fn anchor(name: &str) -> EntryDraft {
+    EntryDraft::anchor(name, &JsonObject::new())
 }
 
 /// An entry as a file of another system might have it.
 pub(super) fn entry(id: u64, kind: &str, payload: Value) -> Entry {
     Entry {
         id: EntryId(id),
-        kind: Kind::from(kind),
+        kind: EntryKind::from(kind),
         payload,
-        meta: Map::new(),
+        meta: JsonObject::new(),
         date: EntryDate::verbatim("2026-11-15T20:57:42.680379+00:00"),
-        extra: Map::new(),
+        extra: JsonObject::new(),
     }
 }
 
 /// Entries that are hard to keep: unknown kinds, foreign keys and dates, numbers and text of every kind.
-pub(super) fn odd_entries() -> Vec<Entry> {
+pub(super) fn unusual_entries() -> Vec<Entry> {
     let mut odd =
         entry(2, "bub.custom", json!({"deep": [1, -2.5, 0.1, 1e-7, u64::MAX, {"z": null, "a": "你好 🐋\n\u{0}"}]}));
     odd.meta.insert("nested".into(), json!({"b": 1, "a": [true, 0.300_000_000_000_000_04]}));
@@ -66,15 +66,20 @@ pub(super) fn run_record(id: &str, started_at: Timestamp) -> RunRecord {
     RunRecord {
         run_id: RunId::new(id),
         session: SessionId::new("s"),
-        tape: name("t"),
+        tape: tape_name("t"),
         begins_after: EntryId(3),
         parent: None,
-        event: key("e"),
+        event: event_key("e"),
         others: Vec::new(),
         binding: BindingId::new("default"),
         runner: RunnerId::new("builtin:agent"),
         grant: Grant {
-            may: Authority { tools: Uses::only(["bash"]), tape: TapeAccess::Read, prompt: true, ..Authority::none() },
+            may: PermissionSet {
+                tools: ResourceAccess::only(["bash"]),
+                tape: TapeAccess::Read,
+                prompt: true,
+                ..PermissionSet::none()
+            },
             approvals: Vec::new(),
             state_limits: Default::default(),
             shell_commands: false,
@@ -88,28 +93,28 @@ pub(super) fn run_record(id: &str, started_at: Timestamp) -> RunRecord {
     }
 }
 
-pub(super) fn outbound(text: &str) -> NewOutbound {
+pub(super) fn new_outbound(text: &str) -> NewOutbound {
     let event = Event::message("cli", "local", "hi");
     NewOutbound {
-        message: Outbound::reply_to(&event, SessionId::new("s"), text),
-        event: key("e"),
-        at: at(5),
+        message: OutboundMessage::reply_to(&event, SessionId::new("s"), text),
+        event: event_key("e"),
+        staged_at: timestamp(5),
         owner: "p1".to_owned(),
     }
 }
 
 /// One fact as a batch.
-pub(super) fn just(fact: Fact) -> Batch {
+pub(super) fn single_fact_batch(fact: Fact) -> Batch {
     Batch { facts: vec![fact], ..Batch::default() }
 }
 
-pub(super) fn ensure(tape: &TapeName) -> Fact {
-    Fact::EnsureTape(NewTape::named(tape.clone()))
+pub(super) fn ensure_tape(tape: &TapeName) -> Fact {
+    Fact::EnsureTape(NewTape::with_name(tape.clone()))
 }
 
 /// A batch that makes a tape known and appends to it.
-pub(super) fn begin(tape: &TapeName, drafts: impl IntoIterator<Item = Draft>) -> Batch {
-    let mut batch = just(ensure(tape));
+pub(super) fn create_tape_batch(tape: &TapeName, drafts: impl IntoIterator<Item = EntryDraft>) -> Batch {
+    let mut batch = single_fact_batch(ensure_tape(tape));
     for draft in drafts {
         batch.append(tape, draft);
     }
@@ -117,7 +122,7 @@ pub(super) fn begin(tape: &TapeName, drafts: impl IntoIterator<Item = Draft>) ->
 }
 
 /// A batch that appends to a tape.
-pub(super) fn more(tape: &TapeName, drafts: impl IntoIterator<Item = Draft>) -> Batch {
+pub(super) fn append_batch(tape: &TapeName, drafts: impl IntoIterator<Item = EntryDraft>) -> Batch {
     let mut batch = Batch::new();
     for draft in drafts {
         batch.append(tape, draft);
@@ -125,24 +130,24 @@ pub(super) fn more(tape: &TapeName, drafts: impl IntoIterator<Item = Draft>) -> 
     batch
 }
 
-pub(super) async fn commit(store: &dyn Store, batch: Batch) -> Committed {
+pub(super) async fn commit(store: &dyn Store, batch: Batch) -> CommitReceipt {
     store.commit(batch).await.expect("the batch is applied")
 }
 
-pub(super) async fn write(tapes: &Tapes, batch: Batch) -> Committed {
+pub(super) async fn commit_to_tapes(tapes: &TapeRepository, batch: Batch) -> CommitReceipt {
     tapes.commit(batch).await.expect("the batch is applied")
 }
 
-pub(super) async fn all(store: &dyn Store, tape: &TapeName) -> Vec<Entry> {
-    store.read(tape, &Slice::all()).await.expect("the tape is read")
+pub(super) async fn read_all(store: &dyn Store, tape: &TapeName) -> Vec<Entry> {
+    store.read(tape, &TapeSlice::all()).await.expect("the tape is read")
 }
 
-pub(super) fn ids(entries: &[Entry]) -> Vec<u64> {
+pub(super) fn entry_ids(entries: &[Entry]) -> Vec<u64> {
     entries.iter().map(|entry| entry.id.0).collect()
 }
 
 /// What a reader would take each entry for: the text of a message, the name of an anchor or event, else the kind.
-pub(super) fn said(entries: &[Entry]) -> Vec<String> {
+pub(super) fn entry_texts(entries: &[Entry]) -> Vec<String> {
     let say = |entry: &Entry| {
         let text = entry.payload.get("content").and_then(Value::as_str).or(entry.name());
         text.unwrap_or(entry.kind.as_str()).to_owned()
@@ -150,10 +155,10 @@ pub(super) fn said(entries: &[Entry]) -> Vec<String> {
     entries.iter().map(say).collect()
 }
 
-pub(super) async fn seen(tapes: &Tapes, tape: &TapeName) -> Vec<String> {
-    said(&tapes.read(tape, &Slice::all()).await.expect("the tape is read"))
+pub(super) async fn read_texts(tapes: &TapeRepository, tape: &TapeName) -> Vec<String> {
+    entry_texts(&tapes.read(tape, &TapeSlice::all()).await.expect("the tape is read"))
 }
 
-pub(super) fn in_batch(position: usize) -> EntryRef {
+pub(super) fn batch_entry(position: usize) -> EntryRef {
     EntryRef::InBatch(position)
 }

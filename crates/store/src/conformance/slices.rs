@@ -1,13 +1,13 @@
 //! Every slice, against a plain list.
 
 use capstan_protocol::EntryId;
-use capstan_tape::{DateRange, Entry, EntryDate, Fact, Kind, Order, Slice, Store, TapeStore};
+use capstan_tape::{DateRange, Entry, EntryDate, EntryKind, EntryOrder, Fact, Store, TapeSlice, TapeStore};
 use serde_json::json;
 
-use super::fixture::{commit, ensure, entry, just, name};
+use super::fixture::{commit, ensure_tape, entry, single_fact_batch, tape_name};
 
 /// A tape of every kind, with gaps between its ids and dates that mean nothing, or the same moment.
-fn mixed_tape() -> Vec<Entry> {
+fn mixed_entries() -> Vec<Entry> {
     let kinds = ["anchor", "message", "tool_call", "tool_result", "event", "bub.custom", "message", "anchor", "error"];
     let dates =
         ["2026-11-15T10:00:00.000400+00:00", "2026-11-15T10:00:00.000600Z", "no date", "2026-11-16", "1969-12-31"];
@@ -20,7 +20,7 @@ fn mixed_tape() -> Vec<Entry> {
     (0..40).map(make).collect()
 }
 
-fn slices() -> Vec<Slice> {
+fn all_slices() -> Vec<TapeSlice> {
     let id = |id| Some(EntryId(id));
     let bounds = [
         (None, None),
@@ -34,10 +34,10 @@ fn slices() -> Vec<Slice> {
     ];
     let kinds = [
         vec![],
-        vec![Kind::Anchor],
-        vec![Kind::ToolCall],
-        vec![Kind::Message, Kind::Anchor],
-        vec![Kind::from("bub.custom")],
+        vec![EntryKind::Anchor],
+        vec![EntryKind::ToolCall],
+        vec![EntryKind::Message, EntryKind::Anchor],
+        vec![EntryKind::from("bub.custom")],
     ];
     let day = DateRange::between("2026-11-15", "2026-11-15");
     let moment = DateRange::between("2026-11-15T10:00:00.000500Z", "2026-11-15T10:00:00.000500Z");
@@ -48,10 +48,10 @@ fn slices() -> Vec<Slice> {
         for kinds in &kinds {
             for anchor in [None, Some("a".to_owned()), Some("c".to_owned())] {
                 for dated in dates {
-                    for order in [Order::OldestFirst, Order::NewestFirst] {
+                    for order in [EntryOrder::OldestFirst, EntryOrder::NewestFirst] {
                         for limit in [None, Some(0), Some(1), Some(3)] {
                             let (kinds, anchor) = (kinds.clone(), anchor.clone());
-                            slices.push(Slice { after, up_to, kinds, anchor, dated, order, limit });
+                            slices.push(TapeSlice { after, up_to, kinds, anchor, date_range: dated, order, limit });
                         }
                     }
                 }
@@ -62,23 +62,23 @@ fn slices() -> Vec<Slice> {
 }
 
 pub(super) async fn every_slice_is_what_a_plain_list_gives(store: &dyn Store) {
-    let tape = name("t");
-    for neighbour in ["s", "t", "u"].map(name) {
-        let mut batch = just(ensure(&neighbour));
-        batch.push(Fact::Import { tape: neighbour, entries: mixed_tape() });
+    let tape = tape_name("t");
+    for neighbour in ["s", "t", "u"].map(tape_name) {
+        let mut batch = single_fact_batch(ensure_tape(&neighbour));
+        batch.push(Fact::ImportEntries { tape: neighbour, entries: mixed_entries() });
         commit(store, batch).await;
     }
-    let model = mixed_tape();
-    for slice in slices() {
-        assert_eq!(store.read(&tape, &slice).await.unwrap(), slice.of(model.iter()), "{slice:?}");
+    let model = mixed_entries();
+    for slice in all_slices() {
+        assert_eq!(store.read(&tape, &slice).await.unwrap(), slice.select(model.iter()), "{slice:?}");
     }
 }
 
 pub(super) async fn every_slice_of_a_tape_store_is_what_a_plain_list_gives(store: &dyn TapeStore) {
-    let tape = name("t");
-    store.append(&tape, &mixed_tape()).await.unwrap();
-    let model = mixed_tape();
-    for slice in slices() {
-        assert_eq!(store.read(&tape, &slice).await.unwrap(), slice.of(model.iter()), "{slice:?}");
+    let tape = tape_name("t");
+    store.append(&tape, &mixed_entries()).await.unwrap();
+    let model = mixed_entries();
+    for slice in all_slices() {
+        assert_eq!(store.read(&tape, &slice).await.unwrap(), slice.select(model.iter()), "{slice:?}");
     }
 }

@@ -18,10 +18,10 @@ use serde_json::ser::{Formatter, Serializer};
 /// assert_eq!(capstan_store::jsonl::write_line(&entry), line);
 /// # Ok::<(), serde_json::Error>(())
 /// ```
-pub fn write_line(entry: &Entry) -> String {
+pub fn format_line(entry: &Entry) -> String {
     let mut line = Vec::new();
     // An entry is made of strings, numbers, lists and maps with text keys: it always has a JSON form, and that is UTF-8.
-    let written = entry.serialize(&mut Serializer::with_formatter(&mut line, Spaced));
+    let written = entry.serialize(&mut Serializer::with_formatter(&mut line, SpacedFormatter));
     debug_assert!(written.is_ok());
     String::from_utf8(line).unwrap_or_default()
 }
@@ -45,9 +45,9 @@ pub(super) fn peek_id(line: &[u8]) -> Option<EntryId> {
 }
 
 /// JSON with a space after each separator.
-struct Spaced;
+struct SpacedFormatter;
 
-impl Formatter for Spaced {
+impl Formatter for SpacedFormatter {
     fn begin_array_value<W: ?Sized + Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
         if first { Ok(()) } else { writer.write_all(b", ") }
     }

@@ -6,45 +6,50 @@ use std::path::{Path, PathBuf};
 
 use capstan_tape::{Entry, StoreError};
 
-use super::backward::{Backward, Line};
+use super::backward_reader::{BackwardLineReader, FileLine};
 use super::line::{is_blank, parse_line};
 
 /// The end of a tape file.
 #[derive(Debug, Default)]
-pub(super) struct Tail {
+pub(super) struct FileTail {
     /// The last entry.
-    pub(super) last: Option<Entry>,
+    pub(super) last_entry: Option<Entry>,
     /// Where a last line begins that cannot be read.
-    pub(super) torn_at: Option<u64>,
+    pub(super) torn_offset: Option<u64>,
     /// Whether the last entry lacks its newline.
     pub(super) lacks_newline: bool,
 }
 
 /// Looks at the end of a file.
-pub(super) fn find_tail(file: &File, path: &Path) -> Result<Tail, StoreError> {
+pub(super) fn read_tail(file: &File, path: &Path) -> Result<FileTail, StoreError> {
     let failed = |error| StoreError::io(format!("read {}", path.display()), error);
-    let mut lines = Backward::new(file).map_err(failed)?;
-    let mut tail = Tail::default();
+    let mut lines = BackwardLineReader::new(file).map_err(failed)?;
+    let mut tail = FileTail::default();
     while let Some(line) = lines.next_line().map_err(failed)? {
         if is_blank(&line.bytes) {
             continue;
         }
         match parse_line(&line.bytes) {
             Ok(entry) => {
-                tail.last = Some(entry);
+                tail.last_entry = Some(entry);
                 // Cut off at a torn line, the one before it ends with its newline.
-                tail.lacks_newline = !line.is_ended;
+                tail.lacks_newline = !line.has_newline;
                 break;
             }
-            Err(_) if tail.torn_at.is_none() => tail.torn_at = Some(line.offset),
-            Err(error) => return Err(corrupt_line(file, path, &line, &error)),
+            Err(_) if tail.torn_offset.is_none() => tail.torn_offset = Some(line.offset),
+            Err(error) => return Err(corrupt_line_error(file, path, &line, &error)),
         }
     }
     Ok(tail)
 }
 
 /// The error for a line that cannot be read. Only here its number is counted.
-pub(super) fn corrupt_line(mut file: &File, path: &Path, line: &Line, error: &serde_json::Error) -> StoreError {
+pub(super) fn corrupt_line_error(
+    mut file: &File,
+    path: &Path,
+    line: &FileLine,
+    error: &serde_json::Error,
+) -> StoreError {
     let mut before = Vec::new();
     let counted = file.seek(SeekFrom::Start(0)).and_then(|_| file.take(line.offset).read_to_end(&mut before));
     let place = match counted {
@@ -55,21 +60,21 @@ pub(super) fn corrupt_line(mut file: &File, path: &Path, line: &Line, error: &se
 }
 
 /// Moves everything from a torn line on into a file of its own, and says which.
-pub(super) fn set_aside(mut file: &File, path: &Path, torn_at: u64) -> io::Result<PathBuf> {
+pub(super) fn quarantine_torn_line(mut file: &File, path: &Path, torn_at: u64) -> io::Result<PathBuf> {
     let mut torn = Vec::new();
     file.seek(SeekFrom::Start(torn_at))?;
     file.read_to_end(&mut torn)?;
-    let (mut aside, aside_path) = create_numbered(path)?;
+    let (mut aside, aside_path) = create_quarantine_file(path)?;
     aside.write_all(&torn)?;
     aside.sync_all()?;
-    sync_directory(path)?;
+    sync_parent_directory(path)?;
     // Only now that it is safe elsewhere.
     file.set_len(torn_at)?;
     file.sync_all()?;
     Ok(aside_path)
 }
 
-fn create_numbered(path: &Path) -> io::Result<(File, PathBuf)> {
+fn create_quarantine_file(path: &Path) -> io::Result<(File, PathBuf)> {
     let mut number = 1_u32;
     loop {
         let mut name = path.as_os_str().to_owned();
@@ -82,7 +87,7 @@ fn create_numbered(path: &Path) -> io::Result<(File, PathBuf)> {
 }
 
 /// Makes a new file's name last.
-pub(super) fn sync_directory(path: &Path) -> io::Result<()> {
+pub(super) fn sync_parent_directory(path: &Path) -> io::Result<()> {
     match path.parent() {
         // Elsewhere a directory cannot be opened, and its entries last without it.
         Some(directory) if cfg!(unix) => {
@@ -98,10 +103,10 @@ pub(super) fn sync_directory(path: &Path) -> io::Result<()> {
 mod tests {
     use std::path::Path;
 
-    use super::sync_directory;
+    use super::sync_parent_directory;
 
     #[test]
     fn p12_what_a_path_of_one_part_is_in_is_synced_like_any_other_directory() {
-        sync_directory(Path::new("tapes")).unwrap();
+        sync_parent_directory(Path::new("tapes")).unwrap();
     }
 }

@@ -15,16 +15,16 @@ use super::reader::open_reader;
 use super::schema::check_version;
 
 /// How long a copy waits for somebody who keeps the whole file to himself.
-const PATIENCE: Duration = Duration::from_secs(10);
+const COPY_LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long it waits before it asks again.
-const PAUSE: Duration = Duration::from_millis(20);
+const COPY_RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
 impl SqliteStore {
     /// Copies a database as it is at one moment to a file that must not be there, which only its owner can read.
     ///
     /// Others may go on writing. The version stays what it is. When this returns the copy is on disk, one file and no
     /// log beside it. Blocks until it is done.
-    pub fn copy_to(path: impl AsRef<Path>, target: impl AsRef<Path>) -> Result<(), StoreError> {
+    pub fn copy_database(path: impl AsRef<Path>, target: impl AsRef<Path>) -> Result<(), StoreError> {
         let (path, target) = (path.as_ref(), target.as_ref());
         let failed = |error: std::io::Error| StoreError::io(format!("write {}", target.display()), error);
         let source = open_reader(path)?;
@@ -45,7 +45,7 @@ impl SqliteStore {
 /// Copies every page, all of them as they are at one moment.
 pub(super) fn copy_pages(source: &Connection, target: &mut Connection) -> rusqlite::Result<()> {
     let backup = Backup::new(source, target)?;
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + COPY_LOCK_TIMEOUT;
     loop {
         // All in one step: in several, each commit of another process would make it begin anew.
         match backup.step(-1)? {
@@ -56,7 +56,7 @@ pub(super) fn copy_pages(source: &Connection, target: &mut Connection) -> rusqli
                     Some("another process keeps the whole database to itself".to_owned()),
                 ));
             }
-            _ => std::thread::sleep(PAUSE),
+            _ => std::thread::sleep(COPY_RETRY_INTERVAL),
         }
     }
 }

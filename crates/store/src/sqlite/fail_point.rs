@@ -13,32 +13,32 @@ use std::sync::{Mutex, PoisonError};
 use capstan_tape::{Batch, Fact};
 
 /// How many commits there were with each label.
-static SEEN: Mutex<Option<HashMap<String, u32>>> = Mutex::new(None);
+static COMMIT_COUNTS: Mutex<Option<HashMap<String, u32>>> = Mutex::new(None);
 
 /// A commit, if anybody wants to know.
-pub(super) struct Point(Option<String>);
+pub(super) struct FailPoint(Option<String>);
 
-impl Point {
-    pub(super) fn of<'a>(batches: impl Iterator<Item = &'a Batch>) -> Self {
-        if largest_group().is_none() {
+impl FailPoint {
+    pub(super) fn for_batches<'a>(batches: impl Iterator<Item = &'a Batch>) -> Self {
+        if max_group_batches().is_none() {
             return Self(None);
         }
-        let label = label(batches);
-        let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
+        let label = commit_label(batches);
+        let mut seen = COMMIT_COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
         let count = seen.get_or_insert_default().entry(label.clone()).or_default();
         *count += 1;
         Self(Some(format!("{label}#{count}")))
     }
 
-    pub(super) fn before(&self) {
-        self.reach("before");
+    pub(super) fn before_commit(&self) {
+        self.trigger("before");
     }
 
-    pub(super) fn after(&self) {
-        self.reach("after");
+    pub(super) fn after_commit(&self) {
+        self.trigger("after");
     }
 
-    fn reach(&self, moment: &str) {
+    fn trigger(&self, moment: &str) {
         let Some(point) = &self.0 else { return };
         let point = format!("{point} {moment}");
         if let Ok(path) = std::env::var("CAPSTAN_FAIL_TRACE") {
@@ -58,14 +58,14 @@ impl Point {
 }
 
 /// How many batches may share a transaction, if that is not the usual number.
-pub(super) fn largest_group() -> Option<usize> {
+pub(super) fn max_group_batches() -> Option<usize> {
     let is_asked = |name| std::env::var_os(name).is_some();
     (is_asked("CAPSTAN_FAIL_TRACE") || is_asked("CAPSTAN_FAIL_AT")).then_some(1)
 }
 
 /// What batches hold, in a word for each kind of fact that says what the commit is for.
-fn label<'a>(batches: impl Iterator<Item = &'a Batch>) -> String {
-    let mut words: Vec<&str> = batches.flat_map(|batch| &batch.facts).filter_map(word).collect();
+fn commit_label<'a>(batches: impl Iterator<Item = &'a Batch>) -> String {
+    let mut words: Vec<&str> = batches.flat_map(|batch| &batch.facts).filter_map(fact_label).collect();
     words.dedup();
     let mut seen = Vec::new();
     words.retain(|word| {
@@ -77,23 +77,23 @@ fn label<'a>(batches: impl Iterator<Item = &'a Batch>) -> String {
     if words.is_empty() { "entries".to_owned() } else { words.join("+") }
 }
 
-fn word(fact: &Fact) -> Option<&'static str> {
+fn fact_label(fact: &Fact) -> Option<&'static str> {
     match fact {
-        Fact::Accept { .. } => Some("accept"),
-        Fact::Adopt { .. } => Some("adopt"),
-        Fact::TakeIn { .. } => Some("take-in"),
-        Fact::Settle { .. } => Some("settle"),
+        Fact::AcceptEvent { .. } => Some("accept"),
+        Fact::AdoptEvent { .. } => Some("adopt"),
+        Fact::IngestEvent { .. } => Some("take-in"),
+        Fact::SettleEvent { .. } => Some("settle"),
         Fact::OpenRun(_) => Some("open-run"),
         Fact::StartRun { .. } => Some("start-run"),
         Fact::EndRun { .. } => Some("end-run"),
         Fact::RequestCancel { .. } => Some("request-cancel"),
-        Fact::Enqueue(_) => Some("enqueue"),
+        Fact::EnqueueOutbound(_) => Some("enqueue"),
         Fact::AdoptOutbound { .. } => Some("adopt-outbound"),
-        Fact::Delivery { .. } => Some("delivery"),
+        Fact::RecordDelivery { .. } => Some("delivery"),
         Fact::TakeLease { .. } => Some("lease"),
         Fact::ReleaseLease { .. } => Some("release"),
-        Fact::RememberWorkspace { .. } => Some("workspace"),
-        Fact::Append { entry, .. } => match entry.kind.as_str() {
+        Fact::RegisterWorkspace { .. } => Some("workspace"),
+        Fact::AppendEntry { entry, .. } => match entry.kind.as_str() {
             "tool_call" => Some("tool-call"),
             "tool_result" => Some("tool-result"),
             "anchor" => Some("anchor"),
@@ -101,14 +101,14 @@ fn word(fact: &Fact) -> Option<&'static str> {
             _ => None,
         },
         Fact::EnsureTape(_)
-        | Fact::Import { .. }
-        | Fact::HandedOver { .. }
-        | Fact::Fork { .. }
+        | Fact::ImportEntries { .. }
+        | Fact::MarkReplicated { .. }
+        | Fact::ForkTape { .. }
         | Fact::CloseFork { .. }
-        | Fact::Reset { .. }
+        | Fact::ResetTape { .. }
         | Fact::PutBlob { .. }
         | Fact::RemoveBlob { .. }
         | Fact::PutState { .. } => None,
-        Fact::Keep(_) | Fact::KeepWithin(_) | Fact::Forget { .. } => Some("keep"),
+        Fact::PutKeyValue(_) | Fact::UpdateWithinQuota(_) | Fact::RemoveKeyValue { .. } => Some("keep"),
     }
 }

@@ -8,19 +8,19 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
 use super::SqliteOptions;
-use super::error::{obstacle, store_error};
+use super::error::{diagnose_write_error, store_error};
 use super::reader;
 
 /// Marks a database as ours (`CPST`), so that a file of another program is never touched.
 const APPLICATION_ID: i32 = 0x4350_5354;
 /// How long a statement waits for another process that writes, unless it is said otherwise.
-pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const DEFAULT_BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the log may be, unless it is said otherwise: 16 MB.
-pub(super) const LOG_PAGES: u32 = 4000;
+pub(super) const DEFAULT_WAL_CHECKPOINT_PAGES: u32 = 4000;
 /// How much the writer may keep in memory. A transaction of many batches that does not fit is written twice.
-const CACHE_KIBIBYTES: i64 = 8192;
+const WRITER_CACHE_KIB: i64 = 8192;
 /// Every statement of this crate fits, so none is prepared twice.
-const CACHED_STATEMENTS: usize = 64;
+const STATEMENT_CACHE_CAPACITY: usize = 64;
 
 /// Each brings a database from the version of its position to the next one. Only ever add to the end.
 pub(super) const MIGRATIONS: [&str; 7] = [
@@ -35,7 +35,7 @@ pub(super) const MIGRATIONS: [&str; 7] = [
 
 /// The version of the newest schema.
 #[expect(clippy::cast_possible_truncation, reason = "there will never be that many")]
-pub(super) const KNOWN_VERSION: u32 = MIGRATIONS.len() as u32;
+pub(super) const LATEST_VERSION: u32 = MIGRATIONS.len() as u32;
 
 /// Opens the connection that writes, and brings the database to the newest version.
 pub(super) fn open_writer(path: &Path, options: SqliteOptions) -> Result<Connection, StoreError> {
@@ -47,45 +47,45 @@ pub(super) fn open_writer(path: &Path, options: SqliteOptions) -> Result<Connect
         ));
     }
     let failed = |error: rusqlite::Error| store_error(path, &error);
-    let was_left_open = path.canonicalize().is_ok_and(|file| reader::has(&file, "-wal", 1));
+    let was_left_open = path.canonicalize().is_ok_and(|file| reader::has_sidecar_file(&file, "-wal", 1));
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(path, flags).map_err(failed)?;
-    prepare(&connection).map_err(failed)?;
+    configure_connection(&connection).map_err(failed)?;
     connection.busy_timeout(options.busy_timeout).map_err(failed)?;
     if connection.is_readonly("main").map_err(failed)? {
         let refused = || StoreError::read_only(path.display().to_string(), "this user may only read it");
-        return Err(obstacle(path).unwrap_or_else(refused));
+        return Err(diagnose_write_error(path).unwrap_or_else(refused));
     }
     let version = check_version(&connection, path)?;
-    use_wal(&connection, options).map_err(failed)?;
+    enable_wal(&connection, options).map_err(failed)?;
     connection.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
     // The rules of a batch let nothing refer to what is not there; to look it up again with every row costs a tenth.
     connection.pragma_update(None, "foreign_keys", false).map_err(failed)?;
-    connection.pragma_update(None, "wal_autocheckpoint", options.log_pages).map_err(failed)?;
-    connection.pragma_update(None, "cache_size", -CACHE_KIBIBYTES).map_err(failed)?;
+    connection.pragma_update(None, "wal_autocheckpoint", options.wal_checkpoint_pages).map_err(failed)?;
+    connection.pragma_update(None, "cache_size", -WRITER_CACHE_KIB).map_err(failed)?;
     if version < MIGRATIONS.len() {
         migrate(&mut connection, path)?;
     }
     if was_left_open {
-        fold_in(&connection, options).map_err(failed)?;
+        checkpoint_wal(&connection, options).map_err(failed)?;
     }
     // The log is there from the first read on.
-    reader::begin_reading(&connection).map_err(failed)?;
+    reader::force_first_read(&connection).map_err(failed)?;
     // The writer syncs the log itself, and not with every commit.
     connection.pragma_update(None, "synchronous", "NORMAL").map_err(failed)?;
     Ok(connection)
 }
 
-pub(super) fn prepare(connection: &Connection) -> rusqlite::Result<()> {
-    connection.busy_timeout(BUSY_TIMEOUT)?;
-    connection.set_prepared_statement_cache_capacity(CACHED_STATEMENTS);
+pub(super) fn configure_connection(connection: &Connection) -> rusqlite::Result<()> {
+    connection.busy_timeout(DEFAULT_BUSY_TIMEOUT)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENT_CACHE_CAPACITY);
     // Otherwise a statement is planned anew whenever another value is bound to its limit.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     Ok(())
 }
 
 /// Turning an empty file into a WAL database ignores the busy timeout, so two processes that do it at once need this.
-fn use_wal(connection: &Connection, options: SqliteOptions) -> rusqlite::Result<()> {
+fn enable_wal(connection: &Connection, options: SqliteOptions) -> rusqlite::Result<()> {
     let deadline = Instant::now() + options.busy_timeout;
     loop {
         match connection.pragma_update(None, "journal_mode", "WAL") {
@@ -100,7 +100,7 @@ fn use_wal(connection: &Connection, options: SqliteOptions) -> rusqlite::Result<
 /// Folds into the database what a process left in the log that died, and syncs it, before anything is written behind it: of
 /// what the disk failed to keep the system may still show a copy. Nothing is waited for: while somebody writes or reads, the
 /// log stays as it is, which is no harm unless a process died of a disk that failed to sync.
-fn fold_in(connection: &Connection, options: SqliteOptions) -> rusqlite::Result<()> {
+fn checkpoint_wal(connection: &Connection, options: SqliteOptions) -> rusqlite::Result<()> {
     connection.busy_timeout(Duration::ZERO)?;
     let folded = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, bool>(0));
     connection.busy_timeout(options.busy_timeout)?;
@@ -133,10 +133,10 @@ pub(super) fn check_version(connection: &Connection, path: &Path) -> Result<usiz
     let version = number("PRAGMA user_version")?;
     match usize::try_from(version) {
         Ok(found) if found <= MIGRATIONS.len() => Ok(found),
-        _ => Err(StoreError::TooNew {
+        _ => Err(StoreError::SchemaTooNew {
             what: path.display().to_string(),
             found: version.cast_unsigned(),
-            known: KNOWN_VERSION,
+            known: LATEST_VERSION,
         }),
     }
 }
@@ -150,21 +150,21 @@ pub(super) fn migrate(connection: &mut Connection, path: &Path) -> Result<(), St
         transaction.execute_batch(migration).map_err(failed)?;
     }
     transaction.pragma_update(None, "application_id", APPLICATION_ID).map_err(failed)?;
-    transaction.pragma_update(None, "user_version", KNOWN_VERSION).map_err(failed)?;
+    transaction.pragma_update(None, "user_version", LATEST_VERSION).map_err(failed)?;
     transaction.commit().map_err(failed)
 }
 
 #[cfg(test)]
 mod tests {
     use capstan_protocol::{ChatMessage, EntryId, TapeName};
-    use capstan_tape::{Batch, Draft, Fact, NewTape, Slice, Store as _};
+    use capstan_tape::{Batch, EntryDraft, Fact, NewTape, Store as _, TapeSlice};
     use rusqlite::Connection;
 
     use super::{APPLICATION_ID, MIGRATIONS};
     use crate::SqliteStore;
 
     /// A database as programs wrote it whose newest version was this.
-    fn of_version(version: usize, path: &std::path::Path, rows: &str) {
+    fn create_database_of_version(version: usize, path: &std::path::Path, rows: &str) {
         let connection = Connection::open(path).unwrap();
         connection.execute_batch(&MIGRATIONS[..version].concat()).unwrap();
         connection.execute_batch(rows).unwrap();
@@ -183,19 +183,19 @@ mod tests {
                 ('t', 1, 'anchor', 'a', '{\"name\":\"a\",\"state\":{}}', '{}', '2026-11-16', 5, '{}', NULL),
                 ('t', 3, 'message', NULL, 'null', '{}', 'yesterday', NULL, '{\"x\":1}', 'h'),
                 ('t', 2, 'message', NULL, '{\"role\":\"user\",\"content\":\"small\"}', '{\"m\":1}', '2026-11-16', 7, '{}', NULL);";
-        of_version(6, &path, rows);
+        create_database_of_version(6, &path, rows);
         let store = SqliteStore::open(&path).unwrap();
         let tape = TapeName::parse("t").unwrap();
         let mut batch = Batch::new();
-        batch.push(Fact::EnsureTape(NewTape::named(tape.clone())));
-        batch.append(&tape, Draft::message(&ChatMessage::user("new")));
+        batch.push(Fact::EnsureTape(NewTape::with_name(tape.clone())));
+        batch.append(&tape, EntryDraft::message(&ChatMessage::user("new")));
         store.commit(batch).await.unwrap();
-        let entries = store.read(&tape, &Slice::all()).await.unwrap();
+        let entries = store.read(&tape, &TapeSlice::all()).await.unwrap();
         let told: Vec<_> = entries.iter().map(|entry| (entry.id.0, entry.payload["content"].as_str())).collect();
         assert_eq!(told, [(1, None), (2, Some("small")), (3, Some("large")), (4, Some("new"))]);
         assert_eq!((entries[1].meta["m"].as_u64(), entries[2].extra["x"].as_u64()), (Some(1), Some(1)));
         assert_eq!(entries[2].date.as_str(), "yesterday");
-        assert_eq!(store.read(&tape, &Slice::last_anchor()).await.unwrap()[0].id, EntryId(1));
+        assert_eq!(store.read(&tape, &TapeSlice::last_anchor()).await.unwrap()[0].id, EntryId(1));
         let indexes = "SELECT count(*) FROM sqlite_schema WHERE type = 'index' AND tbl_name = 'entries'";
         let connection = Connection::open(&path).unwrap();
         assert_eq!(connection.query_row(indexes, [], |row| row.get(0)), Ok(5));

@@ -12,83 +12,83 @@ use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use capstan_protocol::Timestamp;
-use capstan_tape::{Batch, Committed, Promise, StoreError, rules};
+use capstan_tape::{Batch, CommitDurability, CommitReceipt, StoreError, rules};
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::SqliteOptions;
+use super::encoded_batch::EncodedBatch;
 use super::error::store_error;
 use super::fail_point;
-use super::known::Known;
-use super::log::Log;
-use super::rows::SqlRows;
-use super::search::{self, Chunk};
-use super::statements::Statements;
-use super::written::Written;
+use super::row_cache::RowCache;
+use super::search::{self, IndexChunk};
+use super::sql_rows::SqlRows;
+use super::statement_cache::StatementCache;
+use super::wal_sync::WalSyncer;
 
 /// How many batches may wait. A writer that finds no room waits too.
-const WAITING: usize = 1024;
+const WRITE_QUEUE_CAPACITY: usize = 1024;
 /// How many batches share a transaction, so that none waits for long.
-const GROUP: usize = 256;
+const MAX_GROUP_BATCHES: usize = 256;
 
-type Answer = Result<Committed, StoreError>;
+type CommitResult = Result<CommitReceipt, StoreError>;
 
 /// Something that waits to be written, and who wants to know.
-enum Job {
-    Batch(Box<Brought>, oneshot::Sender<Reply>),
-    Index(IndexWork, oneshot::Sender<Result<(), StoreError>>),
+enum WriteJob {
+    Batch(Box<PreparedBatch>, oneshot::Sender<CommitReply>),
+    Index(IndexUpdate, oneshot::Sender<Result<(), StoreError>>),
 }
 
 /// A batch, and what of it is written down already.
-struct Brought {
+struct PreparedBatch {
     batch: Batch,
-    written: Written,
+    encoded: EncodedBatch,
 }
 
 /// An answer, and the batch that it is about: all sessions wait for the thread that writes, so whoever brought a batch drops
 /// it.
-struct Reply {
-    answer: Answer,
-    brought: Box<Brought>,
+struct CommitReply {
+    result: CommitResult,
+    prepared: Box<PreparedBatch>,
 }
 
 /// Something to be done to the search index, which no batch depends on.
-pub(super) enum IndexWork {
+pub(super) enum IndexUpdate {
     /// Entries are added.
-    Add(Chunk),
+    Add(IndexChunk),
     /// It is emptied.
     Clear,
 }
 
 /// The thread that writes. It ends, with all that waits written, when this is dropped.
-pub(super) struct Writer {
-    jobs: Option<mpsc::Sender<Job>>,
+pub(super) struct WriterThread {
+    jobs: Option<mpsc::Sender<WriteJob>>,
     thread: Option<JoinHandle<()>>,
-    broken: watch::Receiver<Option<StoreError>>,
+    failure: watch::Receiver<Option<StoreError>>,
 }
 
-impl Writer {
+impl WriterThread {
     pub(super) fn start(connection: Connection, path: PathBuf, options: SqliteOptions) -> Result<Self, StoreError> {
-        let (jobs, waiting) = mpsc::channel(WAITING);
+        let (jobs, waiting) = mpsc::channel(WRITE_QUEUE_CAPACITY);
         let what = format!("start the writer of {}", path.display());
-        let log = Log::of(&connection, &path)?;
-        let broken = log.broken();
+        let log = WalSyncer::open(&connection, &path)?;
+        let broken = log.failure_watch();
         let thread = std::thread::Builder::new().name("capstan-sqlite".to_owned());
-        let waiting = Waiting { jobs: waiting, waker: None };
-        let thread = thread.spawn(move || write_all(&connection, &path, log, options, waiting));
+        let waiting = WriteJobQueue { jobs: waiting, waker: None };
+        let thread = thread.spawn(move || run_writer(&connection, &path, log, options, waiting));
         let thread = thread.map_err(|error| StoreError::io(what, error))?;
-        Ok(Self { jobs: Some(jobs), thread: Some(thread), broken })
+        Ok(Self { jobs: Some(jobs), thread: Some(thread), failure: broken })
     }
 
     /// Writes a batch and returns when what it promises holds.
-    pub(super) async fn commit(&self, batch: Batch) -> Answer {
-        let brought = Box::new(Brought { written: Written::of(&batch), batch });
-        self.ask(|reply| Job::Batch(brought, reply)).await?.answer
+    pub(super) async fn commit(&self, batch: Batch) -> CommitResult {
+        let brought = Box::new(PreparedBatch { encoded: EncodedBatch::from_batch(&batch), batch });
+        self.submit(|reply| WriteJob::Batch(brought, reply)).await?.result
     }
 
     /// Returns when nothing is written any more, and why.
-    pub(super) async fn broken(&self) -> StoreError {
-        let mut broken = self.broken.clone();
+    pub(super) async fn failure(&self) -> StoreError {
+        let mut broken = self.failure.clone();
         let failure = broken.wait_for(Option::is_some).await.ok().and_then(|failure| failure.clone());
         match failure {
             Some(failure) => failure,
@@ -98,11 +98,11 @@ impl Writer {
     }
 
     /// Does something to the search index, in a transaction of its own.
-    pub(super) async fn index(&self, work: IndexWork) -> Result<(), StoreError> {
-        self.ask(|answer| Job::Index(work, answer)).await?
+    pub(super) async fn update_index(&self, work: IndexUpdate) -> Result<(), StoreError> {
+        self.submit(|answer| WriteJob::Index(work, answer)).await?
     }
 
-    async fn ask<T>(&self, job: impl FnOnce(oneshot::Sender<T>) -> Job) -> Result<T, StoreError> {
+    async fn submit<T>(&self, job: impl FnOnce(oneshot::Sender<T>) -> WriteJob) -> Result<T, StoreError> {
         let stopped = || StoreError::io("write to the database", "the thread that writes has stopped");
         let (answer, answered) = oneshot::channel();
         let jobs = self.jobs.as_ref().ok_or_else(stopped)?;
@@ -111,7 +111,7 @@ impl Writer {
     }
 }
 
-impl Drop for Writer {
+impl Drop for WriterThread {
     fn drop(&mut self) {
         // The thread ends when nobody can send any more.
         self.jobs = None;
@@ -123,28 +123,34 @@ impl Drop for Writer {
     }
 }
 
-fn write_all(connection: &Connection, path: &Path, log: Log, options: SqliteOptions, mut waiting: Waiting) {
-    let largest = fail_point::largest_group().unwrap_or(GROUP);
-    let statements = Statements::new(connection);
+fn run_writer(
+    connection: &Connection,
+    path: &Path,
+    log: WalSyncer,
+    options: SqliteOptions,
+    mut waiting: WriteJobQueue,
+) {
+    let largest = fail_point::max_group_batches().unwrap_or(MAX_GROUP_BATCHES);
+    let statements = StatementCache::new(connection);
     let busy_timeout = options.busy_timeout;
-    let mut table = Table { connection, statements, path, known: Known::default(), log, busy_timeout };
+    let mut table = GroupCommitter { connection, statements, path, cache: RowCache::default(), wal: log, busy_timeout };
     loop {
-        let mut next = match waiting.next(table.log.due()) {
-            Next::Job(job) => Some(job),
-            Next::Nothing => {
-                let _told = table.sync_unasked();
+        let mut next = match waiting.next_job(table.wal.sync_deadline()) {
+            NextWriteJob::Job(job) => Some(job),
+            NextWriteJob::TimedOut => {
+                let _told = table.sync_pending();
                 continue;
             }
-            Next::End => break,
+            NextWriteJob::Closed => break,
         };
         let mut group = Vec::new();
         while let Some(job) = next.take() {
             match job {
-                Job::Batch(brought, reply) => group.push((brought, reply)),
-                Job::Index(work, answer) => {
+                WriteJob::Batch(brought, reply) => group.push((brought, reply)),
+                WriteJob::Index(work, answer) => {
                     // Whoever came before is not kept waiting by it.
                     table.write_group(std::mem::take(&mut group));
-                    let _ = answer.send(table.in_transaction(|table| table.change_index(work)));
+                    let _ = answer.send(table.in_transaction(|table| table.apply_index_update(work)));
                 }
             }
             if group.len() < largest {
@@ -153,46 +159,46 @@ fn write_all(connection: &Connection, path: &Path, log: Log, options: SqliteOpti
         }
         table.write_group(group);
     }
-    let _told = table.sync_unasked();
+    let _told = table.sync_pending();
 }
 
 /// What waits to be written by a thread.
-struct Waiting {
-    jobs: mpsc::Receiver<Job>,
+struct WriteJobQueue {
+    jobs: mpsc::Receiver<WriteJob>,
     waker: Option<Waker>,
 }
 
-enum Next {
-    Job(Job),
+enum NextWriteJob {
+    Job(WriteJob),
     /// Nothing has come in time.
-    Nothing,
+    TimedOut,
     /// Nothing will ever come.
-    End,
+    Closed,
 }
 
 /// Wakes a thread.
-struct Unpark(Thread);
+struct ThreadWaker(Thread);
 
-impl Wake for Unpark {
+impl Wake for ThreadWaker {
     fn wake(self: Arc<Self>) {
         self.0.unpark();
     }
 }
 
-impl Waiting {
+impl WriteJobQueue {
     /// What comes next, if anything comes until then.
-    fn next(&mut self, until: Option<Instant>) -> Next {
-        let this_thread = || Waker::from(Arc::new(Unpark(std::thread::current())));
+    fn next_job(&mut self, until: Option<Instant>) -> NextWriteJob {
+        let this_thread = || Waker::from(Arc::new(ThreadWaker(std::thread::current())));
         let waker = self.waker.get_or_insert_with(this_thread);
         loop {
             match self.jobs.poll_recv(&mut Context::from_waker(waker)) {
-                Poll::Ready(Some(job)) => return Next::Job(job),
-                Poll::Ready(None) => return Next::End,
+                Poll::Ready(Some(job)) => return NextWriteJob::Job(job),
+                Poll::Ready(None) => return NextWriteJob::Closed,
                 Poll::Pending => {}
             }
             match until.map(|until| until.saturating_duration_since(Instant::now())) {
                 None => std::thread::park(),
-                Some(Duration::ZERO) => return Next::Nothing,
+                Some(Duration::ZERO) => return NextWriteJob::TimedOut,
                 Some(left) => std::thread::park_timeout(left),
             }
         }
@@ -200,115 +206,117 @@ impl Waiting {
 }
 
 /// Where the thread writes.
-struct Table<'a> {
+struct GroupCommitter<'a> {
     connection: &'a Connection,
-    statements: Statements<'a>,
+    statements: StatementCache<'a>,
     path: &'a Path,
-    known: Known,
-    log: Log,
+    cache: RowCache,
+    wal: WalSyncer,
     /// How long another process that writes is waited for.
     busy_timeout: Duration,
 }
 
 /// What keeps the batches of a group apart.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Apart {
+enum BatchIsolation {
     /// Nothing: each is expected to go through, or to be refused before it writes.
-    Nothing,
+    Shared,
     /// A savepoint each, so that one can be taken back alone.
     Savepoints,
 }
 
-impl Table<'_> {
+impl GroupCommitter<'_> {
     /// Writes batches, and answers: those who were promised it, when the disk has what was written.
-    fn write_group(&mut self, group: Vec<(Box<Brought>, oneshot::Sender<Reply>)>) {
+    fn write_group(&mut self, group: Vec<(Box<PreparedBatch>, oneshot::Sender<CommitReply>)>) {
         if group.is_empty() {
             return;
         }
         let (mut group, waiting): (Vec<_>, Vec<_>) = group.into_iter().unzip();
-        let point = fail_point::Point::of(group.iter().map(|brought| &brought.batch));
+        let point = fail_point::FailPoint::for_batches(group.iter().map(|brought| &brought.batch));
         let answers = match self.commit_group(&mut group, &point) {
             Ok(answers) => {
-                point.after();
+                point.after_commit();
                 answers
             }
             Err(failed) => {
                 // Nothing of it was written. What came before it is on disk when that is told: whoever hears of a failure that
                 // may pass may tell others that it is kept.
-                let failed = self.sync_unasked().err().unwrap_or(failed);
+                let failed = self.sync_pending().err().unwrap_or(failed);
                 for (brought, to) in group.into_iter().zip(waiting) {
-                    give(Reply { answer: Err(failed.clone()), brought }, to);
+                    send_reply(CommitReply { result: Err(failed.clone()), prepared: brought }, to);
                 }
                 return;
             }
         };
-        let replies = answers.into_iter().zip(group).map(|(answer, brought)| Reply { answer, brought });
-        let waits_for_disk =
-            |(reply, _): &(Reply, _)| reply.answer.is_err() || reply.brought.batch.promise == Promise::Durable;
+        let replies =
+            answers.into_iter().zip(group).map(|(answer, brought)| CommitReply { result: answer, prepared: brought });
+        let waits_for_disk = |(reply, _): &(CommitReply, _)| {
+            reply.result.is_err() || reply.prepared.batch.durability == CommitDurability::Durable
+        };
         let (durable, ordered): (Vec<_>, Vec<_>) = replies.zip(waiting).partition(waits_for_disk);
         let is_asked = !durable.is_empty();
         for (reply, to) in ordered {
-            give(reply, to);
+            send_reply(reply, to);
         }
         if !is_asked {
-            self.log.wrote();
-            if self.log.due().is_some_and(|due| due <= Instant::now()) {
-                let _told = self.sync_unasked();
+            self.wal.mark_unsynced();
+            if self.wal.sync_deadline().is_some_and(|due| due <= Instant::now()) {
+                let _told = self.sync_pending();
             }
             return;
         }
-        let synced = self.log.sync();
+        let synced = self.wal.sync();
         for (reply, to) in durable {
             match &synced {
-                Ok(()) => give(reply, to),
-                Err(error) => give(Reply { answer: Err(error.clone()), ..reply }, to),
+                Ok(()) => send_reply(reply, to),
+                Err(error) => send_reply(CommitReply { result: Err(error.clone()), ..reply }, to),
             }
         }
     }
 
     /// Syncs what nobody waits for, if there is anything. Whoever writes next hears that it failed.
-    fn sync_unasked(&mut self) -> Result<(), StoreError> {
-        if self.log.due().is_none() {
+    fn sync_pending(&mut self) -> Result<(), StoreError> {
+        if self.wal.sync_deadline().is_none() {
             return Ok(());
         }
-        self.log.sync()
+        self.wal.sync()
     }
 
     /// An error means that nothing was written.
     fn commit_group(
         &mut self,
-        group: &mut [Box<Brought>],
-        point: &fail_point::Point,
-    ) -> Result<Vec<Answer>, StoreError> {
+        group: &mut [Box<PreparedBatch>],
+        point: &fail_point::FailPoint,
+    ) -> Result<Vec<CommitResult>, StoreError> {
         let (is_one, was_late) = (group.len() == 1, Cell::new(false));
         let mut apply = |apart| {
             self.in_transaction(|table| {
                 let applied = table.apply_group(group, apart);
                 was_late.set(applied.is_err() && !table.connection.is_autocommit());
                 let answers = applied?;
-                point.before();
+                point.before_commit();
                 Ok(answers)
             })
         };
-        match apply(Apart::Nothing) {
-            Err(_) if was_late.get() && !is_one => apply(Apart::Savepoints),
+        match apply(BatchIsolation::Shared) {
+            Err(_) if was_late.get() && !is_one => apply(BatchIsolation::Savepoints),
             done => done,
         }
     }
 
     /// An error means that nothing was written.
     fn in_transaction<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T, StoreError>) -> Result<T, StoreError> {
-        if let Some(failure) = self.log.failure() {
+        if let Some(failure) = self.wal.failure() {
             return Err(failure);
         }
-        let written = self.begin().and_then(|()| {
-            self.known.heed(self.connection).map_err(|error| store_error(self.path, &error))?;
+        let written = self.begin_transaction().and_then(|()| {
+            self.cache.invalidate_if_changed(self.connection).map_err(|error| store_error(self.path, &error))?;
             let done = work(self)?;
             self.execute("COMMIT")?;
             Ok(done)
         });
         written.inspect_err(|_| {
-            self.known.forget();
+            self.cache.clear();
             // It may be over already: then there is nothing to roll back.
             if !self.connection.is_autocommit()
                 && let Err(error) = self.execute("ROLLBACK")
@@ -320,42 +328,46 @@ impl Table<'_> {
 
     /// Begins a transaction. Another process that writes may be waited for, but what is written already is not left
     /// unsynced meanwhile.
-    fn begin(&mut self) -> Result<(), StoreError> {
-        if self.log.due().is_some() {
-            self.wait_for_others(Duration::ZERO)?;
+    fn begin_transaction(&mut self) -> Result<(), StoreError> {
+        if self.wal.sync_deadline().is_some() {
+            self.set_busy_timeout(Duration::ZERO)?;
             let begun = self.execute("BEGIN IMMEDIATE");
-            self.wait_for_others(self.busy_timeout)?;
+            self.set_busy_timeout(self.busy_timeout)?;
             match begun {
-                Err(StoreError::Busy { .. }) => self.sync_unasked()?,
+                Err(StoreError::Busy { .. }) => self.sync_pending()?,
                 begun => return begun,
             }
         }
         self.execute("BEGIN IMMEDIATE")
     }
 
-    fn wait_for_others(&self, time: Duration) -> Result<(), StoreError> {
+    fn set_busy_timeout(&self, time: Duration) -> Result<(), StoreError> {
         self.connection.busy_timeout(time).map_err(|error| store_error(self.path, &error))
     }
 
     /// Applies every batch. An error means that none of the whole group may be written.
-    fn apply_group(&mut self, group: &mut [Box<Brought>], apart: Apart) -> Result<Vec<Answer>, StoreError> {
+    fn apply_group(
+        &mut self,
+        group: &mut [Box<PreparedBatch>],
+        apart: BatchIsolation,
+    ) -> Result<Vec<CommitResult>, StoreError> {
         let mut answers = Vec::with_capacity(group.len());
         for brought in group {
-            let Brought { batch, written } = &mut **brought;
+            let PreparedBatch { batch, encoded: written } = &mut **brought;
             answers.push(match apart {
-                Apart::Nothing => self.apply(batch, written)?,
-                Apart::Savepoints => self.apply_alone(batch, written)?,
+                BatchIsolation::Shared => self.apply_batch(batch, written)?,
+                BatchIsolation::Savepoints => self.apply_in_savepoint(batch, written)?,
             });
         }
         Ok(answers)
     }
 
     /// Applies a batch that cannot be taken back. An error means that it was refused too late.
-    fn apply(&mut self, batch: &mut Batch, written: &Written) -> Result<Answer, StoreError> {
+    fn apply_batch(&mut self, batch: &mut Batch, written: &EncodedBatch) -> Result<CommitResult, StoreError> {
         let before = self.connection.total_changes();
-        let Self { connection, statements, path, known, .. } = self;
+        let Self { connection, statements, path, cache: known, .. } = self;
         match rules::apply(
-            &mut SqlRows { connection, statements, path, known, written, fact: 0 },
+            &mut SqlRows { connection, statements, path, cache: known, encoded: written, fact_index: 0 },
             batch,
             Timestamp::now(),
         ) {
@@ -364,11 +376,11 @@ impl Table<'_> {
         }
     }
 
-    fn apply_alone(&mut self, batch: &mut Batch, written: &Written) -> Result<Answer, StoreError> {
+    fn apply_in_savepoint(&mut self, batch: &mut Batch, written: &EncodedBatch) -> Result<CommitResult, StoreError> {
         self.execute("SAVEPOINT batch")?;
-        let Self { connection, statements, path, known, .. } = self;
+        let Self { connection, statements, path, cache: known, .. } = self;
         let answer = rules::apply(
-            &mut SqlRows { connection, statements, path, known, written, fact: 0 },
+            &mut SqlRows { connection, statements, path, cache: known, encoded: written, fact_index: 0 },
             batch,
             Timestamp::now(),
         );
@@ -378,16 +390,16 @@ impl Table<'_> {
                 return Err(error.clone());
             }
             self.execute("ROLLBACK TO batch")?;
-            self.known.forget();
+            self.cache.clear();
         }
         self.execute("RELEASE batch")?;
         Ok(answer)
     }
 
-    fn change_index(&mut self, work: IndexWork) -> Result<(), StoreError> {
+    fn apply_index_update(&mut self, work: IndexUpdate) -> Result<(), StoreError> {
         let changed = match work {
-            IndexWork::Add(chunk) => search::write(self.connection, &chunk),
-            IndexWork::Clear => search::clear(self.connection),
+            IndexUpdate::Add(chunk) => search::write_chunk(self.connection, &chunk),
+            IndexUpdate::Clear => search::clear_index(self.connection),
         };
         changed.map_err(|error| store_error(self.path, &error))
     }
@@ -397,7 +409,7 @@ impl Table<'_> {
     }
 }
 
-fn give(reply: Reply, to: oneshot::Sender<Reply>) {
+fn send_reply(reply: CommitReply, to: oneshot::Sender<CommitReply>) {
     // Whoever asked may have gone; what was written stays written.
     let _gone = to.send(reply);
 }

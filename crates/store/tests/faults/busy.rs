@@ -9,26 +9,26 @@ use capstan_tape::{Store as _, StoreError};
 use rusqlite::Connection;
 use tokio::task::JoinSet;
 
-use crate::process::{self, Other};
+use crate::process::{self, FaultProcess};
 use crate::support::{all, ids, messages, name};
 
 #[test]
 #[ignore = "the process that keeps the database locked"]
 fn locker() {
-    let connection = Connection::open(process::database()).unwrap();
+    let connection = Connection::open(process::database_path()).unwrap();
     connection.execute_batch("BEGIN IMMEDIATE; DELETE FROM entries").unwrap();
-    process::say("locked");
-    process::hear();
+    process::report("locked");
+    process::read_command();
     connection.execute_batch("ROLLBACK").unwrap();
 }
 
-fn locked(database: &Path) -> Other {
-    let mut other = Other::start("busy::locker", database);
-    assert_eq!(other.hear(), "locked");
+fn start_locker(database: &Path) -> FaultProcess {
+    let mut other = FaultProcess::start("busy::locker", database);
+    assert_eq!(other.read_report(), "locked");
     other
 }
 
-fn open(database: &Path, busy_timeout: Duration) -> Arc<SqliteStore> {
+fn open_store(database: &Path, busy_timeout: Duration) -> Arc<SqliteStore> {
     Arc::new(SqliteStore::open_with(database, SqliteOptions { busy_timeout, ..SqliteOptions::default() }).unwrap())
 }
 
@@ -36,16 +36,16 @@ fn open(database: &Path, busy_timeout: Duration) -> Arc<SqliteStore> {
 async fn x02_a_commit_waits_for_another_process_that_writes() {
     let folder = tempfile::tempdir().unwrap();
     let database = folder.path().join("capstan.db");
-    let store = open(&database, Duration::from_mins(2));
+    let store = open_store(&database, Duration::from_mins(2));
     let tape = name("t");
     store.commit(messages(&tape, &["before"])).await.unwrap();
-    let mut other = locked(&database);
+    let mut other = start_locker(&database);
     let commit = tokio::spawn({
         let (store, tape) = (Arc::clone(&store), tape.clone());
         async move { store.commit(messages(&tape, &["after"])).await }
     });
     assert_eq!(ids(&all(&*store, &tape).await), [1], "who reads does not wait");
-    other.tell("go on");
+    other.send_command("go on");
     commit.await.unwrap().expect("it waited");
     assert_eq!(ids(&all(&*store, &tape).await), [1, 2]);
 }
@@ -54,10 +54,10 @@ async fn x02_a_commit_waits_for_another_process_that_writes() {
 async fn x02_a_commit_that_waited_too_long_is_refused_whole_and_works_when_the_other_has_gone() {
     let folder = tempfile::tempdir().unwrap();
     let database = folder.path().join("capstan.db");
-    let store = open(&database, Duration::from_millis(20));
+    let store = open_store(&database, Duration::from_millis(20));
     let tape = name("t");
     store.commit(messages(&tape, &["before"])).await.unwrap();
-    let mut other = locked(&database);
+    let mut other = start_locker(&database);
     let commit_all = async || {
         let mut commits = JoinSet::new();
         for text in ["one", "two", "three"] {

@@ -5,51 +5,51 @@ use std::time::{Duration, Instant};
 
 use capstan_protocol::Timestamp;
 use capstan_store::SqliteStore;
-use capstan_tape::{Batch, Epoch, Fact, Fence, Store as _, StoreError};
+use capstan_tape::{Batch, Fact, Fence, LeaseEpoch, Store as _, StoreError};
 
-use crate::process::{self, Other};
+use crate::process::{self, FaultProcess};
 use crate::support::{all, messages, name, texts};
 
 /// No assertion: it only ends a test that would hang.
-const TOO_LONG: Duration = Duration::from_mins(1);
+const PAUSE_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The wish of somebody who judges owners by time alone, as those on other machines must.
-fn take(owner: &str, now: i64) -> Batch {
+fn take_lease_batch(owner: &str, now: i64) -> Batch {
     let (now, until) = (Timestamp::from_millis(now), Timestamp::from_millis(now + 1000));
     let mut batch = Batch::new();
-    batch.push(Fact::TakeLease { tape: name("t"), owner: owner.into(), now, until, judged: None });
+    batch.push(Fact::TakeLease { tape: name("t"), owner: owner.into(), now, expires_at: until, owner_liveness: None });
     batch
 }
 
-fn fenced(epoch: u64, texts: &[&str]) -> Batch {
-    Batch { fence: Some(Fence { tape: name("t"), epoch: Epoch(epoch) }), ..messages(&name("t"), texts) }
+fn fenced_batch(epoch: u64, texts: &[&str]) -> Batch {
+    Batch { fence: Some(Fence { tape: name("t"), epoch: LeaseEpoch(epoch) }), ..messages(&name("t"), texts) }
 }
 
 #[tokio::test]
 #[ignore = "the process that is paused"]
 async fn owner() {
-    let store = SqliteStore::open(process::database()).unwrap();
-    store.commit(take("paused", 0)).await.unwrap();
-    process::say("taken");
-    while let Some(word) = process::hear() {
-        let mut batch = fenced(1, &[&word, "and the rest of it"]);
+    let store = SqliteStore::open(process::database_path()).unwrap();
+    store.commit(take_lease_batch("paused", 0)).await.unwrap();
+    process::report("taken");
+    while let Some(word) = process::read_command() {
+        let mut batch = fenced_batch(1, &[&word, "and the rest of it"]);
         batch.push(Fact::PutState { tape: name("t"), key: "last".into(), value: word.into() });
         match store.commit(batch).await {
-            Ok(_) => process::say("written"),
-            Err(error) => process::say(&error.to_string()),
+            Ok(_) => process::report("written"),
+            Err(error) => process::report(&error.to_string()),
         }
     }
 }
 
-fn signal(other: &Other, name: &str) {
+fn send_signal(other: &FaultProcess, name: &str) {
     let sent = Command::new("kill").args([name, &other.child.id().to_string()]).status().unwrap();
     assert!(sent.success());
 }
 
 /// Stops a process, and waits until it has.
-fn pause(other: &Other) {
-    signal(other, "-STOP");
-    let deadline = Instant::now() + TOO_LONG;
+fn stop_process(other: &FaultProcess) {
+    send_signal(other, "-STOP");
+    let deadline = Instant::now() + PAUSE_TIMEOUT;
     loop {
         let status = std::fs::read_to_string(format!("/proc/{}/status", other.child.id())).unwrap();
         if status.lines().any(|line| line.starts_with("State:\tT")) {
@@ -65,23 +65,23 @@ async fn x04_a_process_that_was_paused_past_its_lease_writes_nothing_when_it_wak
     let folder = tempfile::tempdir().unwrap();
     let database = folder.path().join("capstan.db");
     let tape = name("t");
-    let mut paused = Other::start("fence::owner", &database);
-    assert_eq!(paused.hear(), "taken");
-    paused.tell("in time");
-    assert_eq!(paused.hear(), "written");
+    let mut paused = FaultProcess::start("fence::owner", &database);
+    assert_eq!(paused.read_report(), "taken");
+    paused.send_command("in time");
+    assert_eq!(paused.read_report(), "written");
 
-    pause(&paused);
-    paused.tell("too late");
+    stop_process(&paused);
+    paused.send_command("too late");
     let store = SqliteStore::open(&database).unwrap();
-    store.commit(take("awake", 2000)).await.unwrap();
+    store.commit(take_lease_batch("awake", 2000)).await.unwrap();
     assert_eq!(store.lease(&tape).await.unwrap().unwrap().owner.as_deref(), Some("awake"));
-    store.commit(fenced(2, &["by another"])).await.unwrap();
-    signal(&paused, "-CONT");
+    store.commit(fenced_batch(2, &["by another"])).await.unwrap();
+    send_signal(&paused, "-CONT");
 
-    assert_eq!(paused.hear(), StoreError::Fenced { tape: tape.clone() }.to_string());
+    assert_eq!(paused.read_report(), StoreError::Fenced { tape: tape.clone() }.to_string());
     assert_eq!(texts(&all(&store, &tape).await), ["in time", "and the rest of it", "by another"]);
     assert_eq!(store.state(&tape).await.unwrap()["last"], "in time", "nothing of its batch is there");
-    paused.tell("once more");
-    assert_eq!(paused.hear(), StoreError::Fenced { tape }.to_string(), "nor does it help to try again");
+    paused.send_command("once more");
+    assert_eq!(paused.read_report(), StoreError::Fenced { tape }.to_string(), "nor does it help to try again");
     assert_eq!(store.verify().await.unwrap(), []);
 }

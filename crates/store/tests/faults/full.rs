@@ -10,38 +10,38 @@ use tokio::task::JoinSet;
 
 use crate::process;
 use crate::support::{all, ids, messages, name};
-use crate::survivors::Survivors;
-use crate::workload::{TASKS, Written, acknowledged};
+use crate::survivors::DatabaseSurvivors;
+use crate::workload::{WRITER_TASKS, WorkloadBatch, parse_acknowledged};
 
 /// Asserts that this is the error of a full disk, and that it names the file.
 #[track_caller]
 fn assert_full(error: &StoreError, database: &Path) {
     let what = database.display().to_string();
     assert_eq!(error.to_string(), format!("{what} cannot be written: the disk is full"));
-    assert_eq!(*error, StoreError::Full { what });
+    assert_eq!(*error, StoreError::DiskFull { what });
 }
 
-fn make_room() {
+fn free_disk_space() {
     let file = std::env::var_os("DISK_LAYER_ROOM_FILE").expect("a layer was loaded");
     std::fs::write(file, "").unwrap();
 }
 
 /// Opens a database; on a full disk, when there is room.
-fn open(database: &Path) -> Arc<SqliteStore> {
+fn open_with_room(database: &Path) -> Arc<SqliteStore> {
     let opened = SqliteStore::open(database).unwrap_or_else(|error| {
         assert_full(&error, database);
-        make_room();
+        free_disk_space();
         SqliteStore::open(database).expect("it opens as soon as there is room")
     });
     Arc::new(opened)
 }
 
 /// Lets every task commit its next batch at once, and gives the errors of those that were refused.
-async fn wave(store: &Arc<SqliteStore>, next: &mut [usize; TASKS]) -> Vec<StoreError> {
+async fn commit_wave(store: &Arc<SqliteStore>, next: &mut [usize; WRITER_TASKS]) -> Vec<StoreError> {
     let mut commits = JoinSet::new();
     for (task, number) in next.iter().copied().enumerate() {
         let store = Arc::clone(store);
-        commits.spawn(async move { (task, Written { task, number }.commit(&store).await) });
+        commits.spawn(async move { (task, WorkloadBatch { task, number }.commit_and_report(&store).await) });
     }
     let mut errors = Vec::new();
     for (task, committed) in commits.join_all().await {
@@ -56,43 +56,43 @@ async fn wave(store: &Arc<SqliteStore>, next: &mut [usize; TASKS]) -> Vec<StoreE
 #[tokio::test]
 #[ignore = "the process whose disk is full"]
 async fn writer() {
-    let database = process::database();
-    let store = open(&database);
-    let mut next = [0; TASKS];
+    let database = process::database_path();
+    let store = open_with_room(&database);
+    let mut next = [0; WRITER_TASKS];
     for _ in 0..100 {
-        let errors = wave(&store, &mut next).await;
+        let errors = commit_wave(&store, &mut next).await;
         for error in &errors {
             assert_full(error, &database);
         }
         if !errors.is_empty() {
             assert_eq!(store.verify().await.unwrap(), [], "and what was written before can be read");
             println!("\nfull {}", std::fs::metadata(database.with_extension("db-wal")).unwrap().len());
-            make_room();
+            free_disk_space();
             break;
         }
     }
     for _ in 0..3 {
-        assert_eq!(wave(&store, &mut next).await, [], "the same store goes on");
+        assert_eq!(commit_wave(&store, &mut next).await, [], "the same store goes on");
     }
 }
 
 /// Lets a process write to a disk with so much room, and says how long the log was when the disk was full.
-async fn fill(bytes: u64) -> Option<u64> {
+async fn fill_disk(bytes: u64) -> Option<u64> {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path().canonicalize().unwrap();
-    let layer = DiskLayer::over(&folder).with_room(bytes);
-    let mut process = process::doing("full::writer", &folder.join("capstan.db"));
-    layer.load_into(&mut process);
+    let layer = DiskLayer::for_folder(&folder).with_free_bytes(bytes);
+    let mut process = process::child_command("full::writer", &folder.join("capstan.db"));
+    layer.preload_into(&mut process);
     let output = process.output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "with room for {bytes} bytes: {said}");
 
     // A refused batch was tried again: had it been written all the same it would be there twice.
-    let survivors = Survivors::of(&folder.join("capstan.db")).await;
-    let acknowledged = acknowledged(&said);
+    let survivors = DatabaseSurvivors::open_and_check(&folder.join("capstan.db")).await;
+    let acknowledged = parse_acknowledged(&said);
     assert_eq!(survivors.batches.len(), acknowledged.len());
     for (written, first) in acknowledged {
-        assert!(survivors.has(written, first), "{written:?} is lost");
+        assert!(survivors.contains_batch(written, first), "{written:?} is lost");
     }
     said.lines().find_map(|line| line.strip_prefix("full ")).map(|length| length.parse().unwrap())
 }
@@ -102,7 +102,7 @@ async fn x02_a_full_disk_refuses_batches_whole_and_the_store_goes_on_when_there_
     // From a disk that has no room for the database itself to one that lets its log grow.
     let mut full = 0;
     for bytes in (0..600_000).step_by(75_000) {
-        full += usize::from(fill(bytes).await.is_some());
+        full += usize::from(fill_disk(bytes).await.is_some());
     }
     assert!(full >= 4, "{full}");
 }
@@ -111,7 +111,7 @@ async fn x02_a_full_disk_refuses_batches_whole_and_the_store_goes_on_when_there_
 async fn x02_a_disk_that_is_full_when_the_log_is_copied_into_the_database_loses_nothing() {
     // That is when it has a thousand pages, and then the database grows too.
     for bytes in [4_300_000, 4_600_000] {
-        let log = fill(bytes).await;
+        let log = fill_disk(bytes).await;
         assert!(log > Some(1000 * 4096), "{log:?}");
     }
 }
@@ -119,8 +119,8 @@ async fn x02_a_disk_that_is_full_when_the_log_is_copied_into_the_database_loses_
 #[tokio::test]
 #[ignore = "the process whose disk is too small"]
 async fn large_writer() {
-    let database = process::database();
-    let store = open(&database);
+    let database = process::database_path();
+    let store = open_with_room(&database);
     let (small, large) = (name("small"), name("large"));
     let write_both = async || {
         let mut batch = messages(&large, &["with a large blob"]);
@@ -144,7 +144,7 @@ async fn large_writer() {
     }
     assert_eq!(ids(&all(&*store, &small).await), (1..=written).collect::<Vec<u64>>());
     assert_eq!(all(&*store, &large).await, []);
-    make_room();
+    free_disk_space();
     let (one, large_one, two) = write_both().await;
     assert!(one.is_ok() && large_one.is_ok() && two.is_ok());
     assert_eq!(ids(&all(&*store, &small).await), (1..=written + 2).collect::<Vec<u64>>());
@@ -156,9 +156,9 @@ async fn large_writer() {
 fn x02_a_batch_that_is_too_large_for_the_disk_says_so_to_all_who_shared_its_commit() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path().canonicalize().unwrap();
-    let layer = DiskLayer::over(&folder).with_room(1_000_000);
-    let mut process = process::doing("full::large_writer", &folder.join("capstan.db"));
-    layer.load_into(&mut process);
+    let layer = DiskLayer::for_folder(&folder).with_free_bytes(1_000_000);
+    let mut process = process::child_command("full::large_writer", &folder.join("capstan.db"));
+    layer.preload_into(&mut process);
     let output = process.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }

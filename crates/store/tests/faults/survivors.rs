@@ -9,62 +9,62 @@ use capstan_tape::Store as _;
 use rusqlite::Connection;
 
 use crate::support::{all, ids, messages, texts};
-use crate::workload::{TASKS, Written, own, shared};
+use crate::workload::{WRITER_TASKS, WorkloadBatch, shared_tape, task_tape};
 
 /// What is in a database that a power cut left.
-pub struct Survivors {
+pub struct DatabaseSurvivors {
     /// The batches, each task's in its order.
-    pub batches: Vec<Written>,
+    pub batches: Vec<WorkloadBatch>,
     /// What the entries of the shared tape say.
-    texts: Vec<String>,
+    shared_texts: Vec<String>,
 }
 
-impl Survivors {
+impl DatabaseSurvivors {
     /// Opens the database and asserts that every batch is there whole or not at all, that ids go on without a gap, and
     /// that the store finds nothing wrong and can be written to.
-    pub async fn of(database: &Path) -> Self {
+    pub async fn open_and_check(database: &Path) -> Self {
         let store = SqliteStore::open(database).expect("it opens without help");
-        let entries = all(&store, &shared()).await;
+        let entries = all(&store, &shared_tape()).await;
         let next = entries.len() as u64 + 1;
         assert_eq!(ids(&entries), (1..next).collect::<Vec<u64>>(), "no gap");
-        let mut survivors = Self { batches: Vec::new(), texts: texts(&entries) };
-        for task in 0..TASKS {
-            survivors.add_task(&store, task).await;
+        let mut survivors = Self { batches: Vec::new(), shared_texts: texts(&entries) };
+        for task in 0..WRITER_TASKS {
+            survivors.check_task(&store, task).await;
         }
         let batches = &survivors.batches;
-        assert_eq!(survivors.texts.len(), 2 * batches.len(), "nothing on the shared tape belongs to no batch");
+        assert_eq!(survivors.shared_texts.len(), 2 * batches.len(), "nothing on the shared tape belongs to no batch");
         let hashes: BTreeSet<String> = batches.iter().map(|written| written.blob().0.to_string()).collect();
-        assert_eq!(blobs(database), hashes);
+        assert_eq!(read_blob_hashes(database), hashes);
         assert_eq!(store.verify().await.unwrap(), []);
-        let committed = store.commit(messages(&shared(), &["one more"])).await.expect("it goes on");
-        assert_eq!(committed.entry(capstan_tape::EntryRef::InBatch(1)), Some(EntryId(next)));
+        let committed = store.commit(messages(&shared_tape(), &["one more"])).await.expect("it goes on");
+        assert_eq!(committed.entry_id(capstan_tape::EntryRef::InBatch(1)), Some(EntryId(next)));
         survivors
     }
 
-    async fn add_task(&mut self, store: &SqliteStore, task: usize) {
-        let entries = all(store, &own(task)).await;
+    async fn check_task(&mut self, store: &SqliteStore, task: usize) {
+        let entries = all(store, &task_tape(task)).await;
         assert_eq!(ids(&entries), (1..=entries.len() as u64).collect::<Vec<u64>>(), "no gap");
         let numbers: Vec<String> = (0..entries.len()).map(|number| number.to_string()).collect();
         assert_eq!(texts(&entries), numbers, "none is missing before one that is there");
-        let batches = (0..entries.len()).map(|number| Written { task, number });
-        let state = batches.clone().next_back().map(Written::state);
-        assert_eq!(store.state(&own(task)).await.unwrap().get("latest"), state.as_ref());
+        let batches = (0..entries.len()).map(|number| WorkloadBatch { task, number });
+        let state = batches.clone().next_back().map(WorkloadBatch::state);
+        assert_eq!(store.state(&task_tape(task)).await.unwrap().get("latest"), state.as_ref());
         for written in batches {
             let texts = written.texts();
-            assert!(self.texts.windows(2).any(|pair| pair == texts), "{written:?} is there half");
+            assert!(self.shared_texts.windows(2).any(|pair| pair == texts), "{written:?} is there half");
             self.batches.push(written);
         }
     }
 
     /// Whether a batch stands where it was told to stand.
-    pub fn has(&self, written: Written, first: EntryId) -> bool {
+    pub fn contains_batch(&self, written: WorkloadBatch, first: EntryId) -> bool {
         let position = usize::try_from(first.0).unwrap() - 1;
-        self.texts.get(position..position + 2).is_some_and(|texts| texts == written.texts())
+        self.shared_texts.get(position..position + 2).is_some_and(|texts| texts == written.texts())
     }
 }
 
 /// The hashes of all blobs. That each is what its hash says is for the store to verify.
-fn blobs(database: &Path) -> BTreeSet<String> {
+fn read_blob_hashes(database: &Path) -> BTreeSet<String> {
     let connection = Connection::open(database).unwrap();
     let mut statement = connection.prepare("SELECT hash FROM blobs").unwrap();
     let hashes = statement.query_map([], |row| row.get(0)).unwrap();

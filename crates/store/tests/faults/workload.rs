@@ -13,30 +13,30 @@ use tokio::task::JoinSet;
 use crate::support::{name, user};
 
 /// How many tasks write at once.
-pub const TASKS: usize = 8;
+pub const WRITER_TASKS: usize = 8;
 /// How much of a task's state is written with each batch. Pages that are written again and again fill the log, which is
 /// copied back into the database when it is so long, while the database itself stays small.
 const STATE_BYTES: usize = 20_000;
-const LOG_PAGES: u32 = 1000;
+const WORKLOAD_CHECKPOINT_PAGES: u32 = 1000;
 
 /// One batch: which task's, and which of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Written {
+pub struct WorkloadBatch {
     pub task: usize,
     pub number: usize,
 }
 
 /// The tape that all tasks write to.
-pub fn shared() -> TapeName {
+pub fn shared_tape() -> TapeName {
     name("shared")
 }
 
 /// The tape of a task.
-pub fn own(task: usize) -> TapeName {
+pub fn task_tape(task: usize) -> TapeName {
     name(&format!("task-{task}"))
 }
 
-impl Written {
+impl WorkloadBatch {
     /// What its entries on the shared tape say, in order.
     pub fn texts(self) -> [String; 2] {
         ["begins", "ends"].map(|part| format!("{}.{} {part}", self.task, self.number))
@@ -51,13 +51,13 @@ impl Written {
         json!({ "number": self.number, "filler": self.number.to_string().repeat(STATE_BYTES)[..STATE_BYTES] })
     }
 
-    fn batch(self) -> (Batch, EntryRef) {
-        let (shared, own) = (shared(), own(self.task));
+    fn to_batch(self) -> (Batch, EntryRef) {
+        let (shared, own) = (shared_tape(), task_tape(self.task));
         let [begins, ends] = self.texts();
         let (hash, bytes) = self.blob();
         let mut batch = Batch::new();
-        batch.push(Fact::EnsureTape(NewTape::named(shared.clone())));
-        batch.push(Fact::EnsureTape(NewTape::named(own.clone())));
+        batch.push(Fact::EnsureTape(NewTape::with_name(shared.clone())));
+        batch.push(Fact::EnsureTape(NewTape::with_name(own.clone())));
         let first = batch.append(&shared, user(&begins));
         batch.append(&own, user(&self.number.to_string()));
         batch.push(Fact::PutBlob { hash, bytes: bytes.into() });
@@ -67,9 +67,9 @@ impl Written {
     }
 
     /// Commits it, and tells of it when it is done.
-    pub async fn commit(self, store: &SqliteStore) -> Result<(), StoreError> {
-        let (batch, first) = self.batch();
-        let id = store.commit(batch).await?.entry(first).unwrap();
+    pub async fn commit_and_report(self, store: &SqliteStore) -> Result<(), StoreError> {
+        let (batch, first) = self.to_batch();
+        let id = store.commit(batch).await?.entry_id(first).unwrap();
         // In one piece: it is told, or it is not.
         let told = format!("\nack {} {} {}\n", self.task, self.number, id.0);
         std::io::stdout().lock().write_all(told.as_bytes()).unwrap();
@@ -78,15 +78,15 @@ impl Written {
 }
 
 /// Writes batches of these numbers from every task at once.
-pub async fn write(database: &Path, numbers: std::ops::Range<usize>) {
-    let options = SqliteOptions { log_pages: LOG_PAGES, ..SqliteOptions::default() };
+pub async fn run_workload(database: &Path, numbers: std::ops::Range<usize>) {
+    let options = SqliteOptions { wal_checkpoint_pages: WORKLOAD_CHECKPOINT_PAGES, ..SqliteOptions::default() };
     let store = Arc::new(SqliteStore::open_with(database, options).unwrap());
     let mut tasks = JoinSet::new();
-    for task in 0..TASKS {
+    for task in 0..WRITER_TASKS {
         let (store, numbers) = (Arc::clone(&store), numbers.clone());
         tasks.spawn(async move {
             for number in numbers {
-                Written { task, number }.commit(&store).await.unwrap();
+                WorkloadBatch { task, number }.commit_and_report(&store).await.unwrap();
             }
         });
     }
@@ -94,11 +94,11 @@ pub async fn write(database: &Path, numbers: std::ops::Range<usize>) {
 }
 
 /// The batches that were told of in what a process said, and the id of the first entry of each on the shared tape.
-pub fn acknowledged(said: &str) -> Vec<(Written, EntryId)> {
+pub fn parse_acknowledged(said: &str) -> Vec<(WorkloadBatch, EntryId)> {
     let ack = |line: &str| {
         let mut numbers = line.strip_prefix("ack ")?.split(' ').map(|word| word.parse::<usize>().unwrap());
         let mut next = || numbers.next().unwrap();
-        let written = Written { task: next(), number: next() };
+        let written = WorkloadBatch { task: next(), number: next() };
         Some((written, EntryId(next() as u64)))
     };
     said.lines().filter_map(ack).collect()

@@ -1,22 +1,22 @@
 //! What the tests of this crate are arranged with.
 #![allow(dead_code, reason = "each test file uses some of it")]
 
-use capstan_protocol::{ChatMessage, EntryId, Map, TapeName};
-use capstan_tape::{Batch, Draft, Entry, EntryDate, Fact, Kind, NewTape, Slice, Store};
+use capstan_protocol::{ChatMessage, EntryId, JsonObject, TapeName};
+use capstan_tape::{Batch, Entry, EntryDate, EntryDraft, EntryKind, Fact, NewTape, Store, TapeSlice};
 use serde_json::{Value, json};
 
 pub fn name(text: &str) -> TapeName {
     TapeName::parse(text).unwrap()
 }
 
-pub fn user(text: &str) -> Draft {
-    Draft::message(&ChatMessage::user(text))
+pub fn user(text: &str) -> EntryDraft {
+    EntryDraft::message(&ChatMessage::user(text))
 }
 
 /// A batch that makes a tape known and appends messages to it.
 pub fn messages(tape: &TapeName, texts: &[&str]) -> Batch {
     let mut batch = Batch::new();
-    batch.push(Fact::EnsureTape(NewTape::named(tape.clone())));
+    batch.push(Fact::EnsureTape(NewTape::with_name(tape.clone())));
     for text in texts {
         batch.append(tape, user(text));
     }
@@ -26,11 +26,11 @@ pub fn messages(tape: &TapeName, texts: &[&str]) -> Batch {
 pub fn entry(id: u64, kind: &str, payload: Value) -> Entry {
     Entry {
         id: EntryId(id),
-        kind: Kind::from(kind),
+        kind: EntryKind::from(kind),
         payload,
-        meta: Map::new(),
+        meta: JsonObject::new(),
         date: EntryDate::verbatim("2026-11-15T20:57:42.680379+00:00"),
-        extra: Map::new(),
+        extra: JsonObject::new(),
     }
 }
 
@@ -47,7 +47,7 @@ pub fn texts(entries: &[Entry]) -> Vec<String> {
 }
 
 pub async fn all(store: &dyn Store, tape: &TapeName) -> Vec<Entry> {
-    store.read(tape, &Slice::all()).await.unwrap()
+    store.read(tape, &TapeSlice::all()).await.unwrap()
 }
 
 /// The tape of another system that this project was given.

@@ -2,10 +2,10 @@
 
 use capstan_protocol::EntryId;
 
-use crate::{Entry, Order, Search, Slice};
+use crate::{Entry, EntryOrder, TapeSlice, TextSearch};
 
 /// How many entries are read at once.
-const PAGE: usize = 1000;
+const SCAN_PAGE_SIZE: usize = 1000;
 
 /// A search without an index: says what to read next until it has found enough, or there is no more.
 ///
@@ -24,43 +24,43 @@ const PAGE: usize = 1000;
 /// # Ok(()) }
 /// ```
 #[derive(Debug)]
-pub struct Scan<'a> {
-    search: &'a Search,
+pub struct SearchScan<'a> {
+    search: &'a TextSearch,
     /// What has not been read yet; nothing when it is over.
-    rest: Option<Slice>,
+    rest: Option<TapeSlice>,
     limit: usize,
-    found: Vec<Entry>,
+    matches: Vec<Entry>,
 }
 
-impl<'a> Scan<'a> {
+impl<'a> SearchScan<'a> {
     /// A search in a slice, in its order and up to its limit.
-    pub fn new(search: &'a Search, slice: &Slice) -> Self {
-        let rest = Slice { limit: Some(PAGE), ..slice.clone() };
-        let rest = Some(rest).filter(|_| !search.needles().is_empty());
-        Self { search, rest, limit: slice.limit.unwrap_or(usize::MAX), found: Vec::new() }
+    pub fn new(search: &'a TextSearch, slice: &TapeSlice) -> Self {
+        let rest = TapeSlice { limit: Some(SCAN_PAGE_SIZE), ..slice.clone() };
+        let rest = Some(rest).filter(|_| !search.terms().is_empty());
+        Self { search, rest, limit: slice.limit.unwrap_or(usize::MAX), matches: Vec::new() }
     }
 
     /// What to read next, if anything.
-    pub fn page(&self) -> Option<Slice> {
-        self.rest.clone().filter(|_| self.found.len() < self.limit)
+    pub fn next_page(&self) -> Option<TapeSlice> {
+        self.rest.clone().filter(|_| self.matches.len() < self.limit)
     }
 
     /// Looks at what was read.
-    pub fn look_at(&mut self, page: Vec<Entry>) {
+    pub fn push_page(&mut self, page: Vec<Entry>) {
         let last = page.last().map(|entry| entry.id);
-        self.rest = self.rest.take().filter(|_| page.len() >= PAGE);
+        self.rest = self.rest.take().filter(|_| page.len() >= SCAN_PAGE_SIZE);
         if let (Some(rest), Some(last)) = (&mut self.rest, last) {
             match rest.order {
-                Order::OldestFirst => rest.after = Some(last),
-                Order::NewestFirst => rest.up_to = Some(EntryId(last.0.saturating_sub(1))),
+                EntryOrder::OldestFirst => rest.after = Some(last),
+                EntryOrder::NewestFirst => rest.up_to = Some(EntryId(last.0.saturating_sub(1))),
             }
         }
-        let room = self.limit.saturating_sub(self.found.len());
-        self.found.extend(page.into_iter().filter(|entry| self.search.finds(entry)).take(room));
+        let room = self.limit.saturating_sub(self.matches.len());
+        self.matches.extend(page.into_iter().filter(|entry| self.search.matches(entry)).take(room));
     }
 
     /// What was found.
-    pub fn found(self) -> Vec<Entry> {
-        self.found
+    pub fn matches(self) -> Vec<Entry> {
+        self.matches
     }
 }

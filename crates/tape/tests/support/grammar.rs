@@ -2,25 +2,25 @@
 
 use std::collections::HashSet;
 
-use capstan_protocol::{ChatMessage, Role};
+use capstan_protocol::{ChatMessage, MessageRole};
 
 /// Everything a provider would object to.
 pub fn violations(request: &[ChatMessage]) -> Vec<String> {
-    let mut found = openai(request);
-    let turns = turns(request);
-    found.extend(anthropic(&turns));
-    found.extend(gemini(&turns));
+    let mut found = openai_violations(request);
+    let turns = group_by_role(request);
+    found.extend(anthropic_violations(&turns));
+    found.extend(gemini_violations(&turns));
     found
 }
 
 /// `OpenAI` chat: every call answered at once, by one tool message each; nothing else answers.
-fn openai(request: &[ChatMessage]) -> Vec<String> {
+fn openai_violations(request: &[ChatMessage]) -> Vec<String> {
     let mut found = Vec::new();
     let mut all_ids = HashSet::new();
     let mut open: Vec<&str> = Vec::new();
     let mut user_spoke = false;
     for (at, message) in request.iter().enumerate() {
-        if message.role == Role::Tool {
+        if message.role == MessageRole::Tool {
             let answered = message.tool_call_id.as_deref().unwrap_or_default();
             match open.iter().position(|id| *id == answered) {
                 Some(position) => drop(open.remove(position)),
@@ -35,11 +35,11 @@ fn openai(request: &[ChatMessage]) -> Vec<String> {
             found.push(format!("openai: message {at} comes before the answers to {open:?}"));
             open.clear();
         }
-        user_spoke |= message.role == Role::User;
+        user_spoke |= message.role == MessageRole::User;
         if message.tool_calls.is_empty() && message.content.is_empty() {
             found.push(format!("openai: message {at} says nothing"));
         }
-        if !message.tool_calls.is_empty() && message.role != Role::Assistant {
+        if !message.tool_calls.is_empty() && message.role != MessageRole::Assistant {
             found.push(format!("openai: message {at} calls tools but is not the assistant's"));
         }
         for call in &message.tool_calls {
@@ -56,14 +56,14 @@ fn openai(request: &[ChatMessage]) -> Vec<String> {
         found.push(format!("openai: nothing answers {open:?}"));
     }
     match request.last().map(|last| last.role) {
-        Some(Role::User | Role::Tool) => {}
+        Some(MessageRole::User | MessageRole::Tool) => {}
         last => found.push(format!("openai: the request ends on {last:?}")),
     }
     found
 }
 
 #[derive(Debug, PartialEq)]
-enum Part<'a> {
+enum TurnPart<'a> {
     Text,
     Call(&'a str),
     Result(&'a str),
@@ -71,50 +71,50 @@ enum Part<'a> {
 
 /// What one side says until the other does.
 #[derive(Debug)]
-struct Turn<'a> {
+struct RoleTurn<'a> {
     is_model: bool,
-    parts: Vec<Part<'a>>,
+    parts: Vec<TurnPart<'a>>,
 }
 
-impl<'a> Turn<'a> {
+impl<'a> RoleTurn<'a> {
     fn calls(&self) -> Vec<&'a str> {
-        let id = |part: &Part<'a>| if let Part::Call(id) = part { Some(*id) } else { None };
+        let id = |part: &TurnPart<'a>| if let TurnPart::Call(id) = part { Some(*id) } else { None };
         self.parts.iter().filter_map(id).collect()
     }
 
     fn results(&self) -> Vec<&'a str> {
-        let id = |part: &Part<'a>| if let Part::Result(id) = part { Some(*id) } else { None };
+        let id = |part: &TurnPart<'a>| if let TurnPart::Result(id) = part { Some(*id) } else { None };
         self.parts.iter().filter_map(id).collect()
     }
 }
 
 /// The request as two sides that take turns: system messages go elsewhere, tool results are the user's.
-fn turns(request: &[ChatMessage]) -> Vec<Turn<'_>> {
-    let mut turns: Vec<Turn<'_>> = Vec::new();
-    for message in request.iter().filter(|message| message.role != Role::System) {
-        let is_model = message.role == Role::Assistant;
+fn group_by_role(request: &[ChatMessage]) -> Vec<RoleTurn<'_>> {
+    let mut turns: Vec<RoleTurn<'_>> = Vec::new();
+    for message in request.iter().filter(|message| message.role != MessageRole::System) {
+        let is_model = message.role == MessageRole::Assistant;
         let mut parts = Vec::new();
         match message.role {
-            Role::Tool => parts.push(Part::Result(message.tool_call_id.as_deref().unwrap_or_default())),
-            _ if !message.content.is_empty() => parts.push(Part::Text),
+            MessageRole::Tool => parts.push(TurnPart::Result(message.tool_call_id.as_deref().unwrap_or_default())),
+            _ if !message.content.is_empty() => parts.push(TurnPart::Text),
             _ => {}
         }
-        parts.extend(message.tool_calls.iter().map(|call| Part::Call(&call.id)));
+        parts.extend(message.tool_calls.iter().map(|call| TurnPart::Call(&call.id)));
         match turns.last_mut() {
             Some(turn) if turn.is_model == is_model => turn.parts.extend(parts),
-            _ => turns.push(Turn { is_model, parts }),
+            _ => turns.push(RoleTurn { is_model, parts }),
         }
     }
     turns
 }
 
 /// Anthropic: the turn after a `tool_use` begins with exactly its results.
-fn anthropic(turns: &[Turn<'_>]) -> Vec<String> {
+fn anthropic_violations(turns: &[RoleTurn<'_>]) -> Vec<String> {
     let mut found = Vec::new();
     for (at, turn) in turns.iter().enumerate() {
         let expected = if at == 0 { Vec::new() } else { turns[at - 1].calls() };
         let first: Vec<&str> = turn.results().into_iter().take(expected.len()).collect();
-        let are_first = turn.parts.iter().take(expected.len()).all(|part| matches!(part, Part::Result(_)));
+        let are_first = turn.parts.iter().take(expected.len()).all(|part| matches!(part, TurnPart::Result(_)));
         let same: HashSet<&&str> = expected.iter().collect();
         if first.len() != expected.len() || !are_first || same != first.iter().collect() {
             found.push(format!("anthropic: turn {at} does not begin with the results of {expected:?}"));
@@ -130,7 +130,7 @@ fn anthropic(turns: &[Turn<'_>]) -> Vec<String> {
 }
 
 /// Gemini: calls come right after the user's turn, and as many responses right after them.
-fn gemini(turns: &[Turn<'_>]) -> Vec<String> {
+fn gemini_violations(turns: &[RoleTurn<'_>]) -> Vec<String> {
     let mut found = Vec::new();
     for (at, turn) in turns.iter().enumerate() {
         let calls = turn.calls().len();

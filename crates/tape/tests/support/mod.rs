@@ -5,36 +5,36 @@ pub mod grammar;
 pub mod random;
 
 use capstan_protocol::{ChatMessage, TapeName, ToolCall, ToolOutput};
-use capstan_tape::{Batch, Draft, Entry, EntryRef, Fact, NewTape, Tapes};
+use capstan_tape::{Batch, Entry, EntryDraft, EntryRef, Fact, NewTape, TapeRepository};
 
 pub fn name(text: &str) -> TapeName {
     TapeName::parse(text).unwrap()
 }
 
-pub fn user(text: &str) -> Draft {
-    Draft::message(&ChatMessage::user(text))
+pub fn user(text: &str) -> EntryDraft {
+    EntryDraft::message(&ChatMessage::user(text))
 }
 
-pub fn assistant(text: &str) -> Draft {
-    Draft::message(&ChatMessage::assistant(text))
+pub fn assistant(text: &str) -> EntryDraft {
+    EntryDraft::message(&ChatMessage::assistant(text))
 }
 
-pub fn calls(ids: &[&str]) -> Draft {
+pub fn calls(ids: &[&str]) -> EntryDraft {
     let calls: Vec<ToolCall> = ids.iter().map(|id| ToolCall::new(*id, "bash", "{}")).collect();
-    Draft::tool_call(&calls)
+    EntryDraft::tool_call(&calls)
 }
 
-pub fn result(id: &str, text: &str) -> Draft {
-    Draft::tool_result(id, &ToolOutput::ok(text))
+pub fn result(id: &str, text: &str) -> EntryDraft {
+    EntryDraft::tool_result(id, &ToolOutput::ok(text))
 }
 
 /// Makes a tape known and appends to it.
-pub async fn write(tapes: &Tapes, tape: &TapeName, drafts: impl IntoIterator<Item = Draft>) -> Vec<u64> {
+pub async fn write(tapes: &TapeRepository, tape: &TapeName, drafts: impl IntoIterator<Item = EntryDraft>) -> Vec<u64> {
     let mut batch = Batch::new();
-    batch.push(Fact::EnsureTape(NewTape::named(tape.clone())));
+    batch.push(Fact::EnsureTape(NewTape::with_name(tape.clone())));
     let entries: Vec<EntryRef> = drafts.into_iter().map(|draft| batch.append(tape, draft)).collect();
     let committed = tapes.commit(batch).await.unwrap();
-    entries.into_iter().filter_map(|entry| committed.entry(entry)).map(|id| id.0).collect()
+    entries.into_iter().filter_map(|entry| committed.entry_id(entry)).map(|id| id.0).collect()
 }
 
 /// The entries of the tape of another system that this project was given.

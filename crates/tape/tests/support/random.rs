@@ -1,7 +1,7 @@
 //! Tapes as they might become: by crashes, cancels, steering, other systems, and chance.
 
-use capstan_protocol::{ChatMessage, Map, ToolCall};
-use capstan_tape::{Draft, EntryRef, Kind};
+use capstan_protocol::{ChatMessage, JsonObject, ToolCall};
+use capstan_tape::{EntryDraft, EntryKind, EntryRef};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 #[allow(clippy::large_enum_variant, reason = "a test holds few of them")]
 pub enum Step {
     /// An entry is appended.
-    Append(Draft),
+    Append(EntryDraft),
     /// An anchor is appended that names some of the newest entries, counted from the end.
     Anchor(Vec<usize>),
     /// A fork begins at the head, or some entries before it, and is written to from now on.
@@ -40,7 +40,7 @@ fn message() -> impl Strategy<Value = ChatMessage> {
         1 => (text.clone(), prop::collection::vec(tool_call(), 1..3)).prop_map(|(text, tool_calls)| {
             ChatMessage { tool_calls, ..ChatMessage::assistant(text) }
         }),
-        1 => (call_id(), text).prop_map(|(id, text)| ChatMessage::tool(id, "bash", text)),
+        1 => (call_id(), text).prop_map(|(id, text)| ChatMessage::tool_result(id, "bash", text)),
     ]
 }
 
@@ -82,17 +82,17 @@ fn odd_calls() -> impl Strategy<Value = Value> {
     ]
 }
 
-fn draft() -> impl Strategy<Value = Draft> {
+fn draft() -> impl Strategy<Value = EntryDraft> {
     let plain = prop_oneof![
-        6 => message().prop_map(|message| Draft::message(&message)),
-        1 => odd_message().prop_map(|payload| Draft::new(Kind::Message, payload)),
-        5 => prop::collection::vec(tool_call(), 1..4).prop_map(|calls| Draft::tool_call(&calls)),
-        1 => odd_calls().prop_map(|payload| Draft::new(Kind::ToolCall, payload)),
-        6 => results().prop_map(|payload| Draft::new(Kind::ToolResult, payload)),
-        1 => Just(Draft::event("loop.step", json!({"step": 1}))),
-        1 => Just(Draft::error("model", "it failed")),
-        1 => Just(Draft::new(Kind::System, json!({"content": "prompt"}))),
-        1 => Just(Draft::new(Kind::from("bub.custom"), json!({"any": "thing"}))),
+        6 => message().prop_map(|message| EntryDraft::message(&message)),
+        1 => odd_message().prop_map(|payload| EntryDraft::new(EntryKind::Message, payload)),
+        5 => prop::collection::vec(tool_call(), 1..4).prop_map(|calls| EntryDraft::tool_call(&calls)),
+        1 => odd_calls().prop_map(|payload| EntryDraft::new(EntryKind::ToolCall, payload)),
+        6 => results().prop_map(|payload| EntryDraft::new(EntryKind::ToolResult, payload)),
+        1 => Just(EntryDraft::event("loop.step", json!({"step": 1}))),
+        1 => Just(EntryDraft::error("model", "it failed")),
+        1 => Just(EntryDraft::new(EntryKind::System, json!({"content": "prompt"}))),
+        1 => Just(EntryDraft::new(EntryKind::from("bub.custom"), json!({"any": "thing"}))),
     ];
     (plain, prop::bool::weighted(0.1)).prop_map(|(draft, is_hidden)| if is_hidden { draft.hidden() } else { draft })
 }
@@ -103,7 +103,7 @@ fn whole_step() -> impl Strategy<Value = Vec<Step>> {
     ids.prop_flat_map(|ids| (Just(ids.clone()), Just(ids).prop_shuffle())).prop_map(|(called, answered)| {
         let calls: Vec<ToolCall> = called.iter().map(|id| ToolCall::new(*id, "bash", "{}")).collect();
         let results = answered.iter().map(|id| super::result(id, "done"));
-        std::iter::once(Draft::tool_call(&calls)).chain(results).map(Step::Append).collect()
+        std::iter::once(EntryDraft::tool_call(&calls)).chain(results).map(Step::Append).collect()
     })
 }
 
@@ -125,6 +125,6 @@ pub fn history() -> impl Strategy<Value = Vec<Step>> {
 }
 
 /// An anchor that names entries of a tape.
-pub fn anchor(names: Vec<EntryRef>) -> Draft {
-    Draft::anchor("handoff", &Map::new()).naming(names)
+pub fn anchor(names: Vec<EntryRef>) -> EntryDraft {
+    EntryDraft::anchor("handoff", &JsonObject::new()).with_named_messages(names)
 }

@@ -18,12 +18,12 @@ fn calls<const N: usize>(ids: [&str; N]) -> Value {
     json!({"role": "assistant", "content": "", "tool_calls": calls})
 }
 
-fn answer(id: &str) -> Value {
+fn tool_message(id: &str) -> Value {
     json!({"role": "tool", "tool_call_id": id, "content": "ok"})
 }
 
 #[track_caller]
-fn one_violation(messages: &[Value], part: &str) {
+fn assert_one_violation(messages: &[Value], part: &str) {
     let found = violations(messages);
     assert!(found.len() == 1 && found[0].contains(part), "expected one violation about {part:?}, found {found:?}");
 }
@@ -35,11 +35,11 @@ fn a_conversation_with_answered_calls_and_a_leading_anchor_is_fine() {
         assistant("[Anchor created: session/start]: {\"owner\":\"human\"}"),
         user("go"),
         calls(["a", "b"]),
-        answer("b"),
-        answer("a"),
+        tool_message("b"),
+        tool_message("a"),
         user("continue"),
         calls(["c"]),
-        answer("c"),
+        tool_message("c"),
     ];
     assert_eq!(violations(&messages), Vec::<String>::new());
 }
@@ -51,64 +51,67 @@ fn consecutive_messages_of_one_role_are_fine() {
 
 #[test]
 fn a_request_without_messages_is_refused() {
-    one_violation(&[], "no messages");
+    assert_one_violation(&[], "no messages");
 }
 
 #[test]
 fn a_call_must_be_answered_before_the_end() {
-    one_violation(&[user("go"), calls(["a", "b"]), answer("a")], "\"b\" has no answer before the end");
+    assert_one_violation(&[user("go"), calls(["a", "b"]), tool_message("a")], "\"b\" has no answer before the end");
 }
 
 #[test]
 fn a_call_must_be_answered_before_any_other_message() {
-    one_violation(&[user("go"), calls(["a"]), user("and?")], "\"a\" has no answer before message 2 (user)");
+    assert_one_violation(&[user("go"), calls(["a"]), user("and?")], "\"a\" has no answer before message 2 (user)");
 }
 
 #[test]
 fn an_answer_that_comes_late_answers_no_open_call() {
-    let found = violations(&[user("go"), calls(["a"]), user("and?"), answer("a")]);
+    let found = violations(&[user("go"), calls(["a"]), user("and?"), tool_message("a")]);
     assert_eq!(found.len(), 2, "{found:?}");
     assert!(found[1].contains("no open call"));
 }
 
 #[test]
 fn an_orphaned_answer_is_refused() {
-    one_violation(&[user("go"), answer("a")], "no open call");
+    assert_one_violation(&[user("go"), tool_message("a")], "no open call");
 }
 
 #[test]
 fn a_second_answer_is_refused() {
-    one_violation(&[user("go"), calls(["a"]), answer("a"), answer("a")], "no open call");
+    assert_one_violation(&[user("go"), calls(["a"]), tool_message("a"), tool_message("a")], "no open call");
 }
 
 #[test]
 fn a_call_id_is_used_once_in_a_conversation() {
-    let again = [user("go"), calls(["a"]), answer("a"), calls(["a"]), answer("a")];
-    one_violation(&again, "\"a\" again");
+    let again = [user("go"), calls(["a"]), tool_message("a"), calls(["a"]), tool_message("a")];
+    assert_one_violation(&again, "\"a\" again");
 }
 
 #[test]
 fn a_user_message_comes_before_any_call() {
-    one_violation(&[calls(["a"]), answer("a")], "before any user message");
+    assert_one_violation(&[calls(["a"]), tool_message("a")], "before any user message");
 }
 
 #[test]
 fn the_last_message_is_of_a_user_or_a_tool() {
-    one_violation(&[user("hi"), assistant("hello")], "the last message");
+    assert_one_violation(&[user("hi"), assistant("hello")], "the last message");
 }
 
 #[test]
 fn roles_are_known_and_user_messages_say_something() {
-    one_violation(&[json!({"role": "robot", "content": "x"}), user("hi")], "unknown role \"robot\"");
-    one_violation(&[user("")], "no content");
-    one_violation(&[json!({"role": "user", "content": []})], "no content");
+    assert_one_violation(&[json!({"role": "robot", "content": "x"}), user("hi")], "unknown role \"robot\"");
+    assert_one_violation(&[user("")], "no content");
+    assert_one_violation(&[json!({"role": "user", "content": []})], "no content");
 }
 
 #[test]
 fn an_assistant_message_has_content_or_calls() {
-    one_violation(&[user("a"), json!({"role": "assistant", "content": null}), user("b")], "neither content nor calls");
+    assert_one_violation(
+        &[user("a"), json!({"role": "assistant", "content": null}), user("b")],
+        "neither content nor calls",
+    );
     let no_calls = json!({"role": "assistant", "content": "x", "tool_calls": []});
-    one_violation(&[user("a"), no_calls, user("b")], "no list of calls");
+    assert_one_violation(&[user("a"), no_calls, user("b")], "no list of calls");
 }
 
 #[test]
@@ -118,9 +121,12 @@ fn a_call_is_well_formed() {
             {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
         ]})
     };
-    one_violation(&[user("a"), call("x", "fs.read", json!("{}")), answer("x")], "name providers do not take");
-    one_violation(&[user("a"), call("x", "bash", json!({})), answer("x")], "arguments that are no string");
-    one_violation(&[user("a"), call("", "bash", json!("{}")), answer("")], "without an id");
+    assert_one_violation(
+        &[user("a"), call("x", "fs.read", json!("{}")), tool_message("x")],
+        "name providers do not take",
+    );
+    assert_one_violation(&[user("a"), call("x", "bash", json!({})), tool_message("x")], "arguments that are no string");
+    assert_one_violation(&[user("a"), call("", "bash", json!("{}")), tool_message("")], "without an id");
 }
 
 #[test]

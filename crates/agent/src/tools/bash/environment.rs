@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 /// What is passed on.
-const PASSED: &[&str] = &[
+const PASSED_VARIABLES: &[&str] = &[
     "PATH",
     "HOME",
     "USER",
@@ -40,29 +40,30 @@ const PASSED: &[&str] = &[
 ];
 
 /// How the names of secrets end.
-const SECRET_ENDS: &[&str] =
+const SECRET_NAME_SUFFIXES: &[&str] =
     &["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIALS", "AUTH", "COOKIE"];
 
 /// The part of an environment that a command gets, with what the user adds to it by name.
-pub(super) fn clean(
+pub(super) fn filter_variables(
     variables: impl IntoIterator<Item = (OsString, OsString)>,
     added: &[String],
 ) -> Vec<(OsString, OsString)> {
-    let passes =
-        |name: &str| PASSED.contains(&name) || name.starts_with("LC_") || added.iter().any(|more| more == name);
-    let is_passed = |name: &str| passes(name) && !is_secret(name);
+    let passes = |name: &str| {
+        PASSED_VARIABLES.contains(&name) || name.starts_with("LC_") || added.iter().any(|more| more == name)
+    };
+    let is_passed = |name: &str| passes(name) && !is_secret_name(name);
     variables.into_iter().filter(|(name, _)| name.to_str().is_some_and(is_passed)).collect()
 }
 
 /// The settings of the host and the keys of anybody are not the business of what it runs, whoever asks for them.
-fn is_secret(name: &str) -> bool {
+fn is_secret_name(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
-    name.starts_with("CAPSTAN_") || SECRET_ENDS.iter().any(|end| name.ends_with(end))
+    name.starts_with("CAPSTAN_") || SECRET_NAME_SUFFIXES.iter().any(|end| name.ends_with(end))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::clean;
+    use super::filter_variables;
 
     #[test]
     fn x06_keys_and_settings_of_the_host_do_not_reach_a_command() {
@@ -83,7 +84,7 @@ mod tests {
         ];
         let passed = |added: &[&str]| {
             let added: Vec<String> = added.iter().map(|name| (*name).to_owned()).collect();
-            let passed = clean(variables.map(|name| (name.into(), "x".into())), &added);
+            let passed = filter_variables(variables.map(|name| (name.into(), "x".into())), &added);
             passed.into_iter().map(|(name, _)| name.into_string().unwrap()).collect::<Vec<_>>()
         };
         assert_eq!(passed(&[]), ["PATH", "HOME", "LC_ALL"]);

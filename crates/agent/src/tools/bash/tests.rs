@@ -1,47 +1,47 @@
 use std::path::Path;
 use std::time::Duration;
 
-use capstan_hooks::Secrets;
+use capstan_hooks::SecretMasker;
 use capstan_protocol::{SessionId, ToolOutput};
 
-use super::jobs::Jobs;
-use super::shell::Order;
+use super::job_registry::JobRegistry;
+use super::running_command::ShellCommand;
 
 /// A host's commands, run in a folder for temporary files.
-struct Terminal(Jobs);
+struct BashFixture(JobRegistry);
 
-impl Terminal {
+impl BashFixture {
     fn new() -> Self {
-        Self(Jobs::new(Vec::new()))
+        Self(JobRegistry::new(Vec::new()))
     }
 
-    async fn bash(&self, command: &str) -> (String, bool) {
-        let output = self.0.wait_for(order(command), Duration::from_mins(1)).await.unwrap();
+    async fn run(&self, command: &str) -> (String, bool) {
+        let output = self.0.run_foreground(temp_dir_command(command), Duration::from_mins(1)).await.unwrap();
         (output.text(), output.is_error)
     }
 
-    fn begin(&self, session: &str, command: &str) -> String {
-        self.0.begin(&session.into(), &order(command), None).unwrap()
+    fn spawn(&self, session: &str, command: &str) -> String {
+        self.0.spawn_background(&session.into(), &temp_dir_command(command), None).unwrap()
     }
 
     /// Waits until the job has ended, and gives what it said since the last time.
-    async fn end_of(&self, session: &str, job: &str) -> String {
+    async fn wait_output(&self, session: &str, job: &str) -> String {
         let job = self.0.find(&session.into(), job).unwrap();
-        job.ended_within(Duration::from_mins(1)).await;
-        job.news()
+        job.wait_exit(Duration::from_mins(1)).await;
+        job.new_output()
     }
 
     async fn kill(&self, session: &str, job: &str) -> String {
         let job = self.0.find(&session.into(), job).unwrap();
         job.kill().await;
-        job.news()
+        job.new_output()
     }
 
     /// What the job has said, once it has said anything.
-    async fn first_words(&self, session: &str, job: &str) -> String {
+    async fn first_output(&self, session: &str, job: &str) -> String {
         let job = self.0.find(&session.into(), job).unwrap();
         loop {
-            let news = job.news();
+            let news = job.new_output();
             if !news.starts_with('[') {
                 return news;
             }
@@ -50,46 +50,50 @@ impl Terminal {
     }
 }
 
-fn order(command: &str) -> Order {
-    Order { command: command.to_owned(), folder: std::env::temp_dir(), secrets: Secrets::default() }
+fn temp_dir_command(command: &str) -> ShellCommand {
+    ShellCommand { command: command.to_owned(), folder: std::env::temp_dir(), secrets: SecretMasker::default() }
 }
 
 /// Whether a process runs. One that was killed and not reaped does not.
-fn runs(pid: &str) -> bool {
+fn is_process_running(pid: &str) -> bool {
     let stat = std::fs::read_to_string(Path::new("/proc").join(pid.trim()).join("stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with(['Z', 'X']))
 }
 
 /// Returns when none of these processes runs: one that was killed may take a moment to be gone.
-async fn gone(pids: impl IntoIterator<Item = impl AsRef<str>>) {
+async fn wait_until_gone(pids: impl IntoIterator<Item = impl AsRef<str>>) {
     for pid in pids {
-        while runs(pid.as_ref()) {
+        while is_process_running(pid.as_ref()) {
             tokio::task::yield_now().await;
         }
     }
 }
 
 /// A command that says what to do, and the ids of processes that left its group: one that lost its parent, too.
-const RUNAWAYS: &str = "setsid sleep 1000 >/dev/null 2>&1 & echo $!; \
+const RUNAWAY_SCRIPT: &str = "setsid sleep 1000 >/dev/null 2>&1 & echo $!; \
     (setsid bash -c 'echo $$; exec sleep 1000 >/dev/null 2>&1' &); \
     sleep 1000 & echo $!; wait";
 
 #[tokio::test]
 async fn a04_output_and_errors_are_given_in_their_order_and_a_bad_end_is_an_error() {
-    let bash = Terminal::new();
-    assert_eq!(bash.bash("echo one; echo two >&2; echo three").await, ("one\ntwo\nthree".to_owned(), false));
-    assert_eq!(bash.bash("true").await, ("(no output)".to_owned(), false));
-    assert_eq!(bash.bash("echo half; exit 3").await, ("half\n[ended with exit code 3]".to_owned(), true));
-    assert_eq!(bash.bash("kill -9 $$").await, ("[ended with signal 9]".to_owned(), true));
-    assert_eq!(bash.bash("cat").await, ("(no output)".to_owned(), false), "there is no input to wait for");
+    let bash = BashFixture::new();
+    assert_eq!(bash.run("echo one; echo two >&2; echo three").await, ("one\ntwo\nthree".to_owned(), false));
+    assert_eq!(bash.run("true").await, ("(no output)".to_owned(), false));
+    assert_eq!(bash.run("echo half; exit 3").await, ("half\n[ended with exit code 3]".to_owned(), true));
+    assert_eq!(bash.run("kill -9 $$").await, ("[ended with signal 9]".to_owned(), true));
+    assert_eq!(bash.run("cat").await, ("(no output)".to_owned(), false), "there is no input to wait for");
 }
 
 /// Runs a command until it has written so many lines to the file `ready`, then lets its hour pass. Gives what the call
 /// answered, and those lines.
-async fn hang(command: &str, lines: usize) -> (ToolOutput, Vec<String>) {
-    let (bash, folder, hour) = (Jobs::new(Vec::new()), tempfile::tempdir().unwrap(), Duration::from_hours(1));
-    let order = Order { command: command.to_owned(), folder: folder.path().to_owned(), secrets: Secrets::default() };
-    let mut call = std::pin::pin!(bash.wait_for(order, hour));
+async fn run_until_timeout(command: &str, lines: usize) -> (ToolOutput, Vec<String>) {
+    let (bash, folder, hour) = (JobRegistry::new(Vec::new()), tempfile::tempdir().unwrap(), Duration::from_hours(1));
+    let order = ShellCommand {
+        command: command.to_owned(),
+        folder: folder.path().to_owned(),
+        secrets: SecretMasker::default(),
+    };
+    let mut call = std::pin::pin!(bash.run_foreground(order, hour));
     let ready = || std::fs::read_to_string(folder.path().join("ready")).unwrap_or_default();
     tokio::select! {
         ended = &mut call => panic!("{ended:?}"),
@@ -103,7 +107,7 @@ async fn hang(command: &str, lines: usize) -> (ToolOutput, Vec<String>) {
 
 #[tokio::test]
 async fn a04_a_command_that_hangs_is_ended_and_says_so() {
-    let (output, _) = hang("echo begun; echo >> ready; exec sleep 1000", 1).await;
+    let (output, _) = run_until_timeout("echo begun; echo >> ready; exec sleep 1000", 1).await;
     assert!(output.is_error);
     let text = output.text();
     assert!(text.starts_with("begun\n[ended after 3600 seconds: give timeout_seconds, or"), "{text}");
@@ -111,17 +115,17 @@ async fn a04_a_command_that_hangs_is_ended_and_says_so() {
 
 #[tokio::test]
 async fn a04_nothing_is_left_when_the_time_is_up() {
-    let (_, pids) = hang(&format!("({RUNAWAYS}) >> ready; wait"), 3).await;
-    gone(pids).await;
+    let (_, pids) = run_until_timeout(&format!("({RUNAWAY_SCRIPT}) >> ready; wait"), 3).await;
+    wait_until_gone(pids).await;
 }
 
 #[tokio::test]
 async fn a04_nothing_is_left_when_the_call_is_given_up() {
     let folder = tempfile::tempdir().unwrap();
-    let bash = Jobs::new(Vec::new());
-    let command = format!("({RUNAWAYS}) > pids; wait");
-    let call = bash.wait_for(
-        Order { command, folder: folder.path().to_owned(), secrets: Secrets::default() },
+    let bash = JobRegistry::new(Vec::new());
+    let command = format!("({RUNAWAY_SCRIPT}) > pids; wait");
+    let call = bash.run_foreground(
+        ShellCommand { command, folder: folder.path().to_owned(), secrets: SecretMasker::default() },
         Duration::from_mins(1),
     );
     let pids = || std::fs::read_to_string(folder.path().join("pids")).unwrap_or_default();
@@ -129,106 +133,108 @@ async fn a04_nothing_is_left_when_the_call_is_given_up() {
         ended = call => panic!("{ended:?}"),
         () = async { while pids().lines().count() < 3 { tokio::task::yield_now().await } } => {}
     }
-    gone(pids().lines()).await;
+    wait_until_gone(pids().lines()).await;
 }
 
 #[tokio::test]
 async fn a04_what_a_command_leaves_in_its_group_is_ended_and_does_not_hold_it_up() {
-    let bash = Terminal::new();
-    let (pid, _) = bash.bash("sleep 1000 & echo $!").await;
-    gone([pid]).await;
-    let (pid, _) = bash.bash("setsid sleep 1000 & echo $!").await;
+    let bash = BashFixture::new();
+    let (pid, _) = bash.run("sleep 1000 & echo $!").await;
+    wait_until_gone([pid]).await;
+    let (pid, _) = bash.run("setsid sleep 1000 & echo $!").await;
     // What left the group and holds the output is looked for.
-    gone([pid]).await;
+    wait_until_gone([pid]).await;
 }
 
 #[tokio::test]
 async fn a04_what_left_its_command_ends_with_the_host() {
-    let bash = Terminal::new();
-    let (pid, _) = bash.bash("setsid bash -c 'sleep 1000 >/dev/null 2>&1 & echo $!'; true").await;
-    assert!(runs(&pid), "it asked to go on");
+    let bash = BashFixture::new();
+    let (pid, _) = bash.run("setsid bash -c 'sleep 1000 >/dev/null 2>&1 & echo $!'; true").await;
+    assert!(is_process_running(&pid), "it asked to go on");
     drop(bash);
-    gone([pid]).await;
+    wait_until_gone([pid]).await;
 }
 
 #[tokio::test]
 async fn a04_output_is_capped_while_it_is_read_and_need_not_be_text() {
-    let bash = Terminal::new();
-    let (text, _) = bash.bash("seq 1 20000").await;
+    let bash = BashFixture::new();
+    let (text, _) = bash.run("seq 1 20000").await;
     assert!(text.lines().map(str::to_owned).eq((1..=20_000).map(|number| number.to_string())), "the whole of it");
-    let (text, _) = bash.bash("echo begin; head -c 30000000 /dev/zero | tr '\\0' x; echo; echo end").await;
+    let (text, _) = bash.run("echo begin; head -c 30000000 /dev/zero | tr '\\0' x; echo; echo end").await;
     assert!(text.len() < 8_400_000 && text.starts_with("begin\nxxx") && text.ends_with("xxx\nend"), "{}", text.len());
     assert!(text.contains(" bytes left out]"));
-    assert_eq!(bash.bash("printf 'caf\\351\\0'").await.0, "caf\u{fffd}\u{fffd}");
+    assert_eq!(bash.run("printf 'caf\\351\\0'").await.0, "caf\u{fffd}\u{fffd}");
 }
 
 #[tokio::test]
 async fn a04_a_folder_that_is_not_there_is_named() {
-    let order = Order { command: "true".to_owned(), folder: "/not/there".into(), secrets: Secrets::default() };
-    let refused = Jobs::new(Vec::new()).wait_for(order, Duration::from_secs(1)).await.unwrap_err();
+    let order =
+        ShellCommand { command: "true".to_owned(), folder: "/not/there".into(), secrets: SecretMasker::default() };
+    let refused = JobRegistry::new(Vec::new()).run_foreground(order, Duration::from_secs(1)).await.unwrap_err();
     assert_eq!(refused.to_string(), "/not/there is no folder");
 }
 
 #[tokio::test]
 async fn a04_a_job_in_the_background_gives_what_is_new_and_how_it_ended() {
-    let bash = Terminal::new();
+    let bash = BashFixture::new();
     let folder = tempfile::tempdir().unwrap();
     let gate = folder.path().join("gate").display().to_string();
-    bash.bash(&format!("mkfifo {gate}")).await;
-    let job = bash.begin("s", &format!("echo one; read < {gate}; echo two; exit 3"));
+    bash.run(&format!("mkfifo {gate}")).await;
+    let job = bash.spawn("s", &format!("echo one; read < {gate}; echo two; exit 3"));
     assert_eq!(job, "job-2");
-    assert_eq!(bash.first_words("s", &job).await, "one\n[job-2 is running]");
-    bash.bash(&format!("echo > {gate}")).await;
-    assert_eq!(bash.end_of("s", &job).await, "two\n[job-2 ended with exit code 3]");
-    assert_eq!(bash.end_of("s", &job).await, "[job-2 ended with exit code 3]");
+    assert_eq!(bash.first_output("s", &job).await, "one\n[job-2 is running]");
+    bash.run(&format!("echo > {gate}")).await;
+    assert_eq!(bash.wait_output("s", &job).await, "two\n[job-2 ended with exit code 3]");
+    assert_eq!(bash.wait_output("s", &job).await, "[job-2 ended with exit code 3]");
     assert!(bash.0.list(&"s".into()).starts_with("job-2 ended with exit code 3: echo one;"));
 }
 
 #[tokio::test]
 async fn a04_a_job_is_killed_with_everything_it_started() {
-    let bash = Terminal::new();
-    let job = bash.begin("s", RUNAWAYS);
+    let bash = BashFixture::new();
+    let job = bash.spawn("s", RUNAWAY_SCRIPT);
     let mut pids = String::new();
     while pids.lines().filter(|line| !line.starts_with('[')).count() < 3 {
-        pids += &bash.first_words("s", &job).await;
+        pids += &bash.first_output("s", &job).await;
         pids += "\n";
     }
     let pids: Vec<&str> = pids.lines().filter(|line| !line.starts_with('[')).collect();
-    assert!(pids.iter().all(|pid| runs(pid)), "{pids:?}");
+    assert!(pids.iter().all(|pid| is_process_running(pid)), "{pids:?}");
     assert!(bash.kill("s", &job).await.ends_with("[job-1 was ended]"));
-    gone(pids).await;
+    wait_until_gone(pids).await;
 }
 
 #[tokio::test]
 async fn a04_jobs_end_with_the_host_and_with_their_time() {
-    let bash = Terminal::new();
-    let job = bash.0.begin(&"s".into(), &order("sleep 1000"), Some(Duration::from_secs(1))).unwrap();
-    assert_eq!(bash.end_of("s", &job).await, "[job-1 ended after 1 seconds]");
-    let job = bash.begin("s", "echo $$; exec sleep 1000");
-    let said = bash.first_words("s", &job).await;
+    let bash = BashFixture::new();
+    let job =
+        bash.0.spawn_background(&"s".into(), &temp_dir_command("sleep 1000"), Some(Duration::from_secs(1))).unwrap();
+    assert_eq!(bash.wait_output("s", &job).await, "[job-1 ended after 1 seconds]");
+    let job = bash.spawn("s", "echo $$; exec sleep 1000");
+    let said = bash.first_output("s", &job).await;
     let pid = said.lines().next().unwrap();
-    assert!(runs(pid));
+    assert!(is_process_running(pid));
     drop(bash);
-    gone([pid]).await;
+    wait_until_gone([pid]).await;
 }
 
 #[tokio::test]
 async fn a04_jobs_belong_to_their_session_and_are_bounded_in_number() {
-    let bash = Terminal::new();
+    let bash = BashFixture::new();
     let (mine, other) = (SessionId::new("mine"), SessionId::new("other"));
     for _ in 0..8 {
-        bash.begin("mine", "exec sleep 1000");
+        bash.spawn("mine", "exec sleep 1000");
     }
-    let refused = bash.0.begin(&mine, &order("true"), None).unwrap_err().to_string();
+    let refused = bash.0.spawn_background(&mine, &temp_dir_command("true"), None).unwrap_err().to_string();
     assert!(refused.contains("too many") && refused.contains("bash.kill"), "{refused}");
     assert!(bash.0.find(&other, "job-1").is_err(), "a job of another session is none");
     assert_eq!(bash.0.list(&other), "nothing was run in the background");
-    bash.begin("other", "true");
+    bash.spawn("other", "true");
     bash.kill("mine", "job-1").await;
-    bash.begin("mine", "true");
+    bash.spawn("mine", "true");
     for _ in 0..200 {
-        let job = bash.begin("other", "true");
-        bash.end_of("other", &job).await;
+        let job = bash.spawn("other", "true");
+        bash.wait_output("other", &job).await;
     }
     assert!(bash.0.list(&other).lines().count() <= 65, "old ones are forgotten");
 }

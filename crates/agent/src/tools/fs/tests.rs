@@ -1,33 +1,34 @@
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
-use capstan_hooks::Secrets;
-use capstan_hooks::contracts::{FnTool, Tool as _, Touches};
-use capstan_protocol::{Content, Map, ToolOutput};
+use capstan_hooks::SecretMasker;
+use capstan_hooks::contracts::{FnTool, Tool as _, ToolEffect};
+use capstan_protocol::{Content, JsonObject, ToolOutput};
 use tempfile::TempDir;
 
-use super::edit::{Edit, edit_file};
-use super::read::{Read, read_file};
-use super::write::{Write, write_file};
-use super::{Bounds, Ground};
+use super::edit::{FileEditArgs, edit_file};
+use super::read::{FileReadArgs, read_file};
+use super::write::{FileWriteArgs, write_file};
+use super::{FileToolContext, PathBounds};
 
-const KEY: &str = "sk-SECRETOPENAI-1234567890abcdef";
+const FILE_SECRET: &str = "sk-SECRETOPENAI-1234567890abcdef";
 
 /// A workspace, and a folder beside it that is none of its business.
-struct Files {
+struct FileFixture {
     folder: TempDir,
-    bounds: Bounds,
-    secrets: Secrets,
+    bounds: PathBounds,
+    secrets: SecretMasker,
 }
 
-impl Files {
+impl FileFixture {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         for name in ["workspace", "beside"] {
             std::fs::create_dir(folder.path().join(name)).unwrap();
         }
-        let files = Self { folder, bounds: Bounds::default(), secrets: Secrets::new([KEY.to_owned()]) };
-        std::fs::write(files.beside("secret"), "the secret").unwrap();
+        let files =
+            Self { folder, bounds: PathBounds::default(), secrets: SecretMasker::new([FILE_SECRET.to_owned()]) };
+        std::fs::write(files.outside("secret"), "the secret").unwrap();
         files
     }
 
@@ -35,7 +36,7 @@ impl Files {
         self.folder.path().join("workspace")
     }
 
-    fn beside(&self, name: &str) -> PathBuf {
+    fn outside(&self, name: &str) -> PathBuf {
         self.folder.path().join("beside").join(name)
     }
 
@@ -43,18 +44,18 @@ impl Files {
         self.workspace().join(name)
     }
 
-    fn with(self, name: &str, content: impl AsRef<[u8]>) -> Self {
+    fn with_file(self, name: &str, content: impl AsRef<[u8]>) -> Self {
         std::fs::write(self.path(name), content).unwrap();
         self
     }
 
-    fn ground<'a>(&'a self, workspace: &'a Path) -> Ground<'a> {
-        Ground { bounds: &self.bounds, workspace, secrets: &self.secrets }
+    fn tool_context<'a>(&'a self, workspace: &'a Path) -> FileToolContext<'a> {
+        FileToolContext { bounds: &self.bounds, workspace, secrets: &self.secrets }
     }
 
     fn read_part(&self, path: &str, offset: Option<usize>, limit: Option<usize>) -> Result<String, String> {
-        let read = Read { path: path.to_owned(), offset, limit };
-        words(read_file(self.ground(&self.workspace()), &read))
+        let read = FileReadArgs { path: path.to_owned(), offset, limit };
+        output_text(read_file(self.tool_context(&self.workspace()), &read))
     }
 
     fn read(&self, path: &str) -> Result<String, String> {
@@ -62,27 +63,30 @@ impl Files {
     }
 
     fn write(&self, path: &str, content: &str) -> Result<String, String> {
-        let write = Write { path: path.to_owned(), content: content.to_owned() };
-        words(write_file(self.ground(&self.workspace()), &write))
+        let write = FileWriteArgs { path: path.to_owned(), content: content.to_owned() };
+        output_text(write_file(self.tool_context(&self.workspace()), &write))
     }
 
     fn edit(&self, path: &str, old: &str, new: &str) -> Result<String, String> {
-        let edit = Edit { path: path.to_owned(), old: old.to_owned(), new: new.to_owned(), replace_all: false };
-        words(edit_file(self.ground(&self.workspace()), &edit))
+        let edit = FileEditArgs { path: path.to_owned(), old: old.to_owned(), new: new.to_owned(), replace_all: false };
+        output_text(edit_file(self.tool_context(&self.workspace()), &edit))
     }
 }
 
-fn words(done: Result<ToolOutput, capstan_hooks::contracts::ToolError>) -> Result<String, String> {
+fn output_text(done: Result<ToolOutput, capstan_hooks::contracts::ToolError>) -> Result<String, String> {
     done.map(|output| output.text()).map_err(|error| error.to_string())
 }
 
-fn content(path: impl AsRef<Path>) -> String {
+fn file_text(path: impl AsRef<Path>) -> String {
     std::fs::read_to_string(path).unwrap()
 }
 
 #[test]
 fn a04_a_file_is_read_by_lines() {
-    let files = Files::new().with("a.txt", "one\ntwo\nthree\n").with("empty", "").with("dos.txt", "one\r\ntwo\r\n");
+    let files = FileFixture::new()
+        .with_file("a.txt", "one\ntwo\nthree\n")
+        .with_file("empty", "")
+        .with_file("dos.txt", "one\r\ntwo\r\n");
     assert_eq!(files.read("a.txt").unwrap(), "one\ntwo\nthree");
     assert_eq!(files.read_part("a.txt", Some(2), Some(1)).unwrap(), "two\n[lines 2-2 of 3; read on with offset=3]");
     assert_eq!(files.read_part("a.txt", Some(3), None).unwrap(), "three");
@@ -94,7 +98,9 @@ fn a04_a_file_is_read_by_lines() {
 
 #[test]
 fn a04_long_lines_and_long_files_are_cut_and_say_so() {
-    let files = Files::new().with("wide", "é".repeat(5000)).with("long", "a line of some length\n".repeat(20_000));
+    let files = FileFixture::new()
+        .with_file("wide", "é".repeat(5000))
+        .with_file("long", "a line of some length\n".repeat(20_000));
     let wide = files.read("wide").unwrap();
     assert!(wide.ends_with("é [8000 bytes of this line left out]") && wide.len() < 2100, "{}", wide.len());
     let long = files.read_part("long", None, Some(100_000)).unwrap();
@@ -106,32 +112,35 @@ fn a04_long_lines_and_long_files_are_cut_and_say_so() {
 #[test]
 fn x06_no_line_is_cut_through_a_key() {
     for before in [1969, 1990, 1999] {
-        let line = format!("{}{KEY}", "x".repeat(before));
-        let files = Files::new().with("exact", &line).with("longer", format!("{line}and more"));
+        let line = format!("{}{FILE_SECRET}", "x".repeat(before));
+        let files = FileFixture::new().with_file("exact", &line).with_file("longer", format!("{line}and more"));
         assert_eq!(files.read("exact").unwrap(), line, "the host finds it whole");
         assert_eq!(files.read("longer").unwrap(), format!("{line} [8 bytes of this line left out]"));
     }
-    let line = format!("{}{KEY}", "x".repeat(2000));
-    let files = Files::new().with("after", line);
+    let line = format!("{}{FILE_SECRET}", "x".repeat(2000));
+    let files = FileFixture::new().with_file("after", line);
     assert_eq!(files.read("after").unwrap(), format!("{} [32 bytes of this line left out]", "x".repeat(2000)));
-    let line = format!("{}{KEY} and more", "x".repeat(190));
-    let files = Files::new().with("edited", format!("one\n{line}\n"));
+    let line = format!("{}{FILE_SECRET} and more", "x".repeat(190));
+    let files = FileFixture::new().with_file("edited", format!("one\n{line}\n"));
     let shown = files.edit("edited", "one", "two").unwrap();
-    assert!(shown.ends_with(&format!("x{KEY}")), "{shown}");
+    assert!(shown.ends_with(&format!("x{FILE_SECRET}")), "{shown}");
 }
 
 #[test]
 fn a04_what_is_no_text_is_refused_with_what_to_do_and_an_image_is_shown() {
     let png = b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR\0\0\0\x01\0\0\0\x01";
-    let files = Files::new().with("program", b"\x7fELF\0\0").with("latin", b"caf\xe9\n").with("dot.png", png);
-    let files = files.with("broken.png", b"\x89PNG\r\n\x1a\nrest");
+    let files = FileFixture::new()
+        .with_file("program", b"\x7fELF\0\0")
+        .with_file("latin", b"caf\xe9\n")
+        .with_file("dot.png", png);
+    let files = files.with_file("broken.png", b"\x89PNG\r\n\x1a\nrest");
     assert!(files.read("broken.png").unwrap_err().contains("is broken"));
     for name in ["program", "latin"] {
         let refused = files.read(name).unwrap_err();
         assert!(refused.contains("no UTF-8 text") && refused.contains("bash"), "{refused}");
     }
-    let read = Read { path: "dot.png".to_owned(), offset: None, limit: None };
-    let shown = read_file(files.ground(&files.workspace()), &read).unwrap();
+    let read = FileReadArgs { path: "dot.png".to_owned(), offset: None, limit: None };
+    let shown = read_file(files.tool_context(&files.workspace()), &read).unwrap();
     let Content::Parts(parts) = &shown.content else { panic!("{shown:?}") };
     let image = serde_json::to_value(&parts[1]).unwrap();
     assert_eq!(image["image_url"]["url"], "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAAB");
@@ -139,11 +148,11 @@ fn a04_what_is_no_text_is_refused_with_what_to_do_and_an_image_is_shown() {
 
 #[test]
 fn a04_a_file_is_written_whole_and_its_folders_are_made() {
-    let files = Files::new();
+    let files = FileFixture::new();
     assert_eq!(files.write("a/b/new.txt", "one\ntwo\n").unwrap(), "created a/b/new.txt (2 lines, 8 bytes)");
     std::fs::set_permissions(files.path("a/b/new.txt"), std::fs::Permissions::from_mode(0o754)).unwrap();
     assert_eq!(files.write("a/b/new.txt", "three").unwrap(), "overwrote a/b/new.txt (1 lines, 5 bytes)");
-    assert_eq!(content(files.path("a/b/new.txt")), "three");
+    assert_eq!(file_text(files.path("a/b/new.txt")), "three");
     let mode = files.path("a/b/new.txt").metadata().unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o754, "it keeps its rights");
     let left: Vec<_> = std::fs::read_dir(files.path("a/b")).unwrap().collect();
@@ -154,10 +163,10 @@ fn a04_a_file_is_written_whole_and_its_folders_are_made() {
 
 #[test]
 fn a04_an_edit_replaces_what_is_there_once_and_shows_what_changed() {
-    let files = Files::new().with("a.txt", "zero\none\ntwo\nthree\nfour\ntwo\n");
+    let files = FileFixture::new().with_file("a.txt", "zero\none\ntwo\nthree\nfour\ntwo\n");
     let shown = files.edit("a.txt", "one\ntwo", "1\n2").unwrap();
     assert_eq!(shown, "edited a.txt\n@@ line 2 @@\n zero\n-one\n-two\n+1\n+2\n three\n four");
-    assert_eq!(content(files.path("a.txt")), "zero\n1\n2\nthree\nfour\ntwo\n");
+    assert_eq!(file_text(files.path("a.txt")), "zero\n1\n2\nthree\nfour\ntwo\n");
     let within = files.edit("a.txt", "hre", "HRE").unwrap();
     assert_eq!(within, "edited a.txt\n@@ line 4 @@\n 1\n 2\n-three\n+tHREe\n four\n two");
     let gone = files.edit("a.txt", "four\n", "").unwrap();
@@ -166,32 +175,32 @@ fn a04_an_edit_replaces_what_is_there_once_and_shows_what_changed() {
 
 #[test]
 fn a04_an_edit_that_is_not_clear_is_refused_and_changes_nothing() {
-    let files = Files::new().with("a.txt", "two\ntwo\n");
+    let files = FileFixture::new().with_file("a.txt", "two\ntwo\n");
     assert!(files.edit("a.txt", "three", "x").unwrap_err().contains("is not there"));
     assert!(files.edit("a.txt", "two", "x").unwrap_err().contains("2 times"));
     assert!(files.edit("a.txt", "", "x").unwrap_err().contains("empty"));
     assert!(files.edit("a.txt", "two", "two").unwrap_err().contains("the same"));
-    assert_eq!(content(files.path("a.txt")), "two\ntwo\n");
-    let all = Edit { path: "a.txt".to_owned(), old: "two".to_owned(), new: "2".to_owned(), replace_all: true };
-    let shown = words(edit_file(files.ground(&files.workspace()), &all)).unwrap();
+    assert_eq!(file_text(files.path("a.txt")), "two\ntwo\n");
+    let all = FileEditArgs { path: "a.txt".to_owned(), old: "two".to_owned(), new: "2".to_owned(), replace_all: true };
+    let shown = output_text(edit_file(files.tool_context(&files.workspace()), &all)).unwrap();
     assert!(shown.starts_with("edited a.txt in 2 places\n"), "{shown}");
-    assert_eq!(content(files.path("a.txt")), "2\n2\n");
+    assert_eq!(file_text(files.path("a.txt")), "2\n2\n");
 }
 
 #[test]
 fn a04_lines_of_a_file_with_carriage_returns_can_be_edited_as_they_were_shown() {
-    let files = Files::new().with("dos.txt", "one\r\ntwo\r\nthree\r\n");
+    let files = FileFixture::new().with_file("dos.txt", "one\r\ntwo\r\nthree\r\n");
     files.edit("dos.txt", "one\ntwo", "1\n2").unwrap();
-    assert_eq!(content(files.path("dos.txt")), "1\r\n2\r\nthree\r\n");
+    assert_eq!(file_text(files.path("dos.txt")), "1\r\n2\r\nthree\r\n");
 }
 
 #[test]
 fn x06_nothing_outside_the_workspace_is_read_written_or_edited() {
-    let files = Files::new().with("mine", "mine");
-    symlink(files.beside("secret"), files.path("link")).unwrap();
-    symlink(files.beside(""), files.path("folder")).unwrap();
-    symlink(files.beside("not-there"), files.path("dangling")).unwrap();
-    let beside = files.beside("secret").display().to_string();
+    let files = FileFixture::new().with_file("mine", "mine");
+    symlink(files.outside("secret"), files.path("link")).unwrap();
+    symlink(files.outside(""), files.path("folder")).unwrap();
+    symlink(files.outside("not-there"), files.path("dangling")).unwrap();
+    let beside = files.outside("secret").display().to_string();
     let paths = ["/etc/passwd", "../beside/secret", "mine/../../beside/secret", "link", "folder/secret", &beside];
     for path in paths {
         assert!(files.read(path).is_err(), "{path}");
@@ -203,31 +212,31 @@ fn x06_nothing_outside_the_workspace_is_read_written_or_edited() {
     }
     let refused = files.read("link").unwrap_err();
     assert!(refused.contains("outside the workspace"), "{refused}");
-    assert_eq!(content(files.beside("secret")), "the secret");
-    assert_eq!(std::fs::read_dir(files.beside("")).unwrap().count(), 1, "nothing was made");
+    assert_eq!(file_text(files.outside("secret")), "the secret");
+    assert_eq!(std::fs::read_dir(files.outside("")).unwrap().count(), 1, "nothing was made");
 }
 
 #[test]
 fn a04_links_within_the_workspace_are_followed() {
-    let files = Files::new().with("real", "real");
+    let files = FileFixture::new().with_file("real", "real");
     symlink(files.path("real"), files.path("absolute")).unwrap();
     symlink("real", files.path("relative")).unwrap();
     assert_eq!(files.read("absolute").unwrap(), "real");
     files.write("relative", "changed").unwrap();
-    assert_eq!(content(files.path("real")), "changed");
+    assert_eq!(file_text(files.path("real")), "changed");
     assert!(files.path("relative").is_symlink(), "the link stays one");
     assert_eq!(files.read(&files.path("real").display().to_string()).unwrap(), "changed");
 }
 
 #[test]
 fn x06_special_files_are_refused_and_do_not_hang() {
-    let mut files = Files::new();
+    let mut files = FileFixture::new();
     let made = std::process::Command::new("mkfifo").arg(files.path("pipe")).status().unwrap();
     assert!(made.success());
     assert!(files.read("pipe").unwrap_err().contains("no regular file"));
     assert!(files.write("pipe", "x").unwrap_err().contains("no regular file"));
     assert!(files.read(".").unwrap_err().contains("folder"));
-    files.bounds.allowed = vec![PathBuf::from("/")];
+    files.bounds.extra_roots = vec![PathBuf::from("/")];
     for path in ["/dev/zero", "/proc/self/environ", "/sys/kernel/notes"] {
         assert!(files.read(path).unwrap_err().contains("belongs to the system"), "{path}");
     }
@@ -235,14 +244,14 @@ fn x06_special_files_are_refused_and_do_not_hang() {
 
 #[test]
 fn x06_what_the_user_allows_is_open_and_what_is_closed_stays_so() {
-    let mut files = Files::new();
-    let secret = files.beside("secret").display().to_string();
-    files.bounds.allowed = vec![files.beside("")];
+    let mut files = FileFixture::new();
+    let secret = files.outside("secret").display().to_string();
+    files.bounds.extra_roots = vec![files.outside("")];
     assert_eq!(files.read(&secret).unwrap(), "the secret");
-    files.write(&files.beside("new").display().to_string(), "x").unwrap();
-    files.bounds.closed = vec![files.beside("")];
+    files.write(&files.outside("new").display().to_string(), "x").unwrap();
+    files.bounds.denied = vec![files.outside("")];
     assert!(files.read(&secret).unwrap_err().contains("belongs to Capstan"));
-    files.bounds = Bounds { allowed: Vec::new(), closed: vec![files.path("home")] };
+    files.bounds = PathBounds { extra_roots: Vec::new(), denied: vec![files.path("home")] };
     std::fs::create_dir(files.path("home")).unwrap();
     std::fs::write(files.path("home/config.toml"), "").unwrap();
     for done in [files.read("home/config.toml"), files.write("home/config.toml", "x"), files.write("home/new", "x")] {
@@ -253,7 +262,7 @@ fn x06_what_the_user_allows_is_open_and_what_is_closed_stays_so() {
 #[test]
 fn a04_edits_of_one_file_at_the_same_time_are_all_in_it() {
     let lines: Vec<String> = (10..40).map(|number| format!("line {number}")).collect();
-    let files = Files::new().with("notes.txt", lines.join("\n"));
+    let files = FileFixture::new().with_file("notes.txt", lines.join("\n"));
     std::thread::scope(|scope| {
         for number in 10..40 {
             let files = &files;
@@ -266,25 +275,25 @@ fn a04_edits_of_one_file_at_the_same_time_are_all_in_it() {
 
 #[test]
 fn a10_changes_of_one_file_keep_their_order_by_whatever_names_and_those_of_others_run_beside_them() {
-    let files = Files::new().with("a.txt", "a").with("b.txt", "b");
+    let files = FileFixture::new().with_file("a.txt", "a").with_file("b.txt", "b");
     symlink("a.txt", files.path("link")).unwrap();
     symlink(files.workspace(), files.path("here")).unwrap();
-    let (write, edit) = (super::write(Bounds::default()), super::edit(Bounds::default()));
+    let (write, edit) = (super::write(PathBounds::default()), super::edit(PathBounds::default()));
     let touches = |tool: &FnTool, path: &str| {
-        tool.touches(&Map::from_iter([("path".to_owned(), path.into())]), &files.workspace())
+        tool.effect(&JsonObject::from_iter([("path".to_owned(), path.into())]), &files.workspace())
     };
     let first = touches(&write, "a.txt");
     let whole = files.path("a.txt").display().to_string();
     for path in ["a.txt", "./a.txt", "link", "here/a.txt", "here/../workspace/a.txt", whole.as_str()] {
-        assert!(first.meets(&touches(&edit, path)), "{path} is the same file");
+        assert!(first.conflicts_with(&touches(&edit, path)), "{path} is the same file");
     }
     for path in ["b.txt", "new.txt", "new/a.txt"] {
-        assert!(!first.meets(&touches(&edit, path)), "{path} is another");
+        assert!(!first.conflicts_with(&touches(&edit, path)), "{path} is another");
     }
     assert!(
-        touches(&write, "new/folder/c").meets(&touches(&write, "new/folder/./c")),
+        touches(&write, "new/folder/c").conflicts_with(&touches(&write, "new/folder/./c")),
         "also where it is not there yet"
     );
-    assert_eq!(touches(&write, "new/../c"), Touches::Anything, "nobody knows what it will mean");
-    assert_eq!(write.touches(&Map::new(), &files.workspace()), Touches::Anything);
+    assert_eq!(touches(&write, "new/../c"), ToolEffect::Unrestricted, "nobody knows what it will mean");
+    assert_eq!(write.effect(&JsonObject::new(), &files.workspace()), ToolEffect::Unrestricted);
 }

@@ -1,7 +1,7 @@
 //! `&amp;` and its like.
 
 /// The names that pages use; others are left as they stand.
-const NAMED: &[(&str, &str)] = &[
+const NAMED_ENTITIES: &[(&str, &str)] = &[
     ("amp", "&"),
     ("lt", "<"),
     ("gt", ">"),
@@ -70,17 +70,20 @@ const NAMED: &[(&str, &str)] = &[
     ("ge", "≥"),
 ];
 /// The longest that is looked at.
-const LONGEST: usize = 10;
+const MAX_ENTITY_LEN: usize = 10;
 
 /// The text with what stands for a character replaced by it.
-pub(super) fn decode(text: &str) -> String {
+pub(super) fn decode_entities(text: &str) -> String {
     let mut decoded = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('&') {
         decoded.push_str(before);
-        let name =
-            after.char_indices().take(LONGEST).find(|(_, character)| *character == ';').map(|(end, _)| &after[..end]);
-        if let Some((name, character)) = name.and_then(|name| Some((name, character(name)?))) {
+        let name = after
+            .char_indices()
+            .take(MAX_ENTITY_LEN)
+            .find(|(_, character)| *character == ';')
+            .map(|(end, _)| &after[..end]);
+        if let Some((name, character)) = name.and_then(|name| Some((name, entity_text(name)?))) {
             decoded.push_str(&character);
             rest = &after[name.len() + 1..];
         } else {
@@ -92,9 +95,9 @@ pub(super) fn decode(text: &str) -> String {
     decoded
 }
 
-fn character(name: &str) -> Option<String> {
+fn entity_text(name: &str) -> Option<String> {
     let Some(number) = name.strip_prefix('#') else {
-        return NAMED.iter().find(|(known, _)| *known == name).map(|(_, text)| (*text).to_owned());
+        return NAMED_ENTITIES.iter().find(|(known, _)| *known == name).map(|(_, text)| (*text).to_owned());
     };
     let code = match number.strip_prefix(['x', 'X']) {
         Some(hex) => u32::from_str_radix(hex, 16).ok()?,
@@ -105,11 +108,11 @@ fn character(name: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::decode;
+    use super::decode_entities;
 
     #[test]
     fn what_stands_for_a_character_becomes_it() {
-        assert_eq!(decode("a &lt; b &amp;&amp; c &#8364; &#x20AC; &euro;"), "a < b && c € € €");
-        assert_eq!(decode("x & y &unknown; &#0; &#xffffff; &"), "x & y &unknown; &#0; &#xffffff; &");
+        assert_eq!(decode_entities("a &lt; b &amp;&amp; c &#8364; &#x20AC; &euro;"), "a < b && c € € €");
+        assert_eq!(decode_entities("x & y &unknown; &#0; &#xffffff; &"), "x & y &unknown; &#0; &#xffffff; &");
     }
 }

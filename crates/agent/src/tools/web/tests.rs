@@ -4,29 +4,29 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use capstan_hooks::Secrets;
+use capstan_hooks::SecretMasker;
 use reqwest::Url;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::body::Read;
-use super::fetch::{Fetch, Names, Page, SystemNames};
-use super::{Settings, output, readable};
+use super::fetch::{FetchedPage, NameResolver, PageFetcher, SystemResolver};
+use super::page_content::PageContent;
+use super::{WebOptions, html_text, render_page};
 
-type Pages = &'static [(&'static str, &'static str)];
+type ServedPages = &'static [(&'static str, &'static str)];
 
 /// A web server on this machine that answers each path with a response as it stands, and remembers what it was asked.
-struct Server {
+struct PageServer {
     address: SocketAddr,
-    asked: Arc<Mutex<Vec<String>>>,
+    requests: Arc<Mutex<Vec<String>>>,
 }
 
-impl Server {
-    async fn start(pages: Pages) -> Self {
+impl PageServer {
+    async fn start(pages: ServedPages) -> Self {
         Self::start_at("127.0.0.1:0", pages).await
     }
 
-    async fn start_at(address: &str, pages: Pages) -> Self {
+    async fn start_at(address: &str, pages: ServedPages) -> Self {
         let listener = TcpListener::bind(address).await.unwrap();
         let (address, asked) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
         let heard = Arc::clone(&asked);
@@ -47,7 +47,7 @@ impl Server {
                 let _gone = stream.write_all(page.as_bytes()).await;
             }
         });
-        Self { address, asked }
+        Self { address, requests: asked }
     }
 
     fn url(&self, path: &str) -> String {
@@ -55,37 +55,37 @@ impl Server {
     }
 
     /// A user who allows this server and nothing else.
-    fn allowed(&self) -> Fetch {
-        let settings = Settings { allow_private: vec![self.address.to_string().parse().unwrap()], proxy: None };
-        Fetch::new(settings, Arc::new(SystemNames))
+    fn allowed_fetcher(&self) -> PageFetcher {
+        let settings = WebOptions { allow_private: vec![self.address.to_string().parse().unwrap()], proxy: None };
+        PageFetcher::new(settings, Arc::new(SystemResolver))
     }
 
-    fn asked(&self) -> usize {
-        self.asked.lock().unwrap().len()
+    fn requests(&self) -> usize {
+        self.requests.lock().unwrap().len()
     }
 }
 
 /// A user who allows nothing.
-fn closed() -> Fetch {
-    Fetch::new(Settings::default(), Arc::new(SystemNames))
+fn default_fetcher() -> PageFetcher {
+    PageFetcher::new(WebOptions::default(), Arc::new(SystemResolver))
 }
 
-async fn refused(fetch: &Fetch, url: &str) -> String {
-    fetch.page(url).await.expect_err(url)
+async fn fetch_error(fetch: &PageFetcher, url: &str) -> String {
+    fetch.fetch_page(url).await.expect_err(url)
 }
 
-async fn text(fetch: &Fetch, url: &str) -> String {
-    match fetch.page(url).await.unwrap().read {
-        Read::Text(text) => text,
-        Read::Image(content) => panic!("{content:?}"),
+async fn fetch_text(fetch: &PageFetcher, url: &str) -> String {
+    match fetch.fetch_page(url).await.unwrap().content {
+        PageContent::Text(text) => text,
+        PageContent::Image(content) => panic!("{content:?}"),
     }
 }
 
 #[tokio::test]
 async fn x06_private_addresses_are_refused_in_whatever_form() {
-    let server = Server::start(&[("/", "HTTP/1.1 200 OK\r\n\r\nsecret")]).await;
+    let server = PageServer::start(&[("/", "HTTP/1.1 200 OK\r\n\r\nsecret")]).await;
     let port = server.address.port();
-    let fetch = closed();
+    let fetch = default_fetcher();
     for host in [
         "127.0.0.1",
         "localhost",
@@ -97,7 +97,7 @@ async fn x06_private_addresses_are_refused_in_whatever_form() {
         "[::ffff:7f00:1]",
         "0.0.0.0",
     ] {
-        let reason = refused(&fetch, &format!("http://{host}:{port}/")).await;
+        let reason = fetch_error(&fetch, &format!("http://{host}:{port}/")).await;
         assert!(reason.contains("private address") || reason.contains("not known"), "{host}: {reason}");
     }
     for url in [
@@ -106,24 +106,24 @@ async fn x06_private_addresses_are_refused_in_whatever_form() {
         "http://10.0.0.1/",
         "http://100.100.100.200/",
     ] {
-        assert!(refused(&fetch, url).await.contains("private address"), "{url}");
+        assert!(fetch_error(&fetch, url).await.contains("private address"), "{url}");
     }
-    assert_eq!(server.asked(), 0, "nothing was sent");
+    assert_eq!(server.requests(), 0, "nothing was sent");
 }
 
 #[tokio::test]
 async fn x06_only_http_without_credentials_is_fetched() {
-    let fetch = closed();
+    let fetch = default_fetcher();
     for url in ["file:///etc/passwd", "ftp://example.com/", "gopher://example.com/", "data:text/plain,x"] {
-        assert!(refused(&fetch, url).await.contains("not allowed"), "{url}");
+        assert!(fetch_error(&fetch, url).await.contains("not allowed"), "{url}");
     }
-    assert!(refused(&fetch, "http://user:password@example.com/").await.contains("name or password"));
-    assert!(refused(&fetch, "no address").await.contains("no address"));
+    assert!(fetch_error(&fetch, "http://user:password@example.com/").await.contains("name or password"));
+    assert!(fetch_error(&fetch, "no address").await.contains("no address"));
 }
 
 #[tokio::test]
 async fn x06_every_redirect_is_looked_at() {
-    let server = Server::start(&[
+    let server = PageServer::start(&[
         ("/metadata", "HTTP/1.1 302 Found\r\nlocation: http://169.254.169.254/latest/\r\n\r\n"),
         ("/elsewhere", "HTTP/1.1 301 Moved\r\nlocation: http://127.0.0.1:1/\r\n\r\n"),
         ("/file", "HTTP/1.1 302 Found\r\nlocation: file:///etc/passwd\r\n\r\n"),
@@ -134,52 +134,53 @@ async fn x06_every_redirect_is_looked_at() {
         ("/end", "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\nthere"),
     ])
     .await;
-    let fetch = server.allowed();
-    assert!(refused(&fetch, &server.url("/metadata")).await.contains("169.254.169.254"));
-    assert!(refused(&fetch, &server.url("/elsewhere")).await.contains("private address"));
-    assert!(refused(&fetch, &server.url("/file")).await.contains("not allowed"));
-    assert!(refused(&fetch, &server.url("/named")).await.contains("name or password"));
-    assert!(refused(&fetch, &server.url("/round")).await.contains("more than 5 times"));
-    assert_eq!(text(&fetch, &server.url("/one")).await, "there");
+    let fetch = server.allowed_fetcher();
+    assert!(fetch_error(&fetch, &server.url("/metadata")).await.contains("169.254.169.254"));
+    assert!(fetch_error(&fetch, &server.url("/elsewhere")).await.contains("private address"));
+    assert!(fetch_error(&fetch, &server.url("/file")).await.contains("not allowed"));
+    assert!(fetch_error(&fetch, &server.url("/named")).await.contains("name or password"));
+    assert!(fetch_error(&fetch, &server.url("/round")).await.contains("more than 5 times"));
+    assert_eq!(fetch_text(&fetch, &server.url("/one")).await, "there");
 }
 
 /// A name that is the first address when it is looked up, and the second ever after.
-struct Rebinding(AtomicUsize, [SocketAddr; 2]);
+struct RebindingResolver(AtomicUsize, [SocketAddr; 2]);
 
 #[async_trait]
-impl Names for Rebinding {
-    async fn addresses(&self, _: &str, _: u16) -> std::io::Result<Vec<SocketAddr>> {
+impl NameResolver for RebindingResolver {
+    async fn lookup(&self, _: &str, _: u16) -> std::io::Result<Vec<SocketAddr>> {
         Ok(vec![self.1[self.0.fetch_add(1, Ordering::SeqCst).min(1)]])
     }
 }
 
 /// A name with these addresses.
-struct Known(Vec<SocketAddr>);
+struct FixedResolver(Vec<SocketAddr>);
 
 #[async_trait]
-impl Names for Known {
-    async fn addresses(&self, host: &str, _: u16) -> std::io::Result<Vec<SocketAddr>> {
+impl NameResolver for FixedResolver {
+    async fn lookup(&self, host: &str, _: u16) -> std::io::Result<Vec<SocketAddr>> {
         if self.0.is_empty() { Err(std::io::Error::new(ErrorKind::NotFound, host)) } else { Ok(self.0.clone()) }
     }
 }
 
 #[tokio::test]
 async fn x06_a_name_is_looked_up_once_and_that_is_where_it_is_connected() {
-    let secret = Server::start(&[("/", "HTTP/1.1 200 OK\r\n\r\nsecret")]).await;
+    let secret = PageServer::start(&[("/", "HTTP/1.1 200 OK\r\n\r\nsecret")]).await;
     let port = secret.address.port();
-    let harmless = Server::start_at(&format!("127.0.0.2:{port}"), &[("/", "HTTP/1.1 200 OK\r\n\r\nharmless")]).await;
-    let names = Arc::new(Rebinding(AtomicUsize::new(0), [harmless.address, secret.address]));
-    let settings = Settings { allow_private: vec!["127.0.0.2".parse().unwrap()], proxy: None };
-    let fetch = Fetch::new(settings, Arc::clone(&names) as Arc<dyn Names>);
+    let harmless =
+        PageServer::start_at(&format!("127.0.0.2:{port}"), &[("/", "HTTP/1.1 200 OK\r\n\r\nharmless")]).await;
+    let names = Arc::new(RebindingResolver(AtomicUsize::new(0), [harmless.address, secret.address]));
+    let settings = WebOptions { allow_private: vec!["127.0.0.2".parse().unwrap()], proxy: None };
+    let fetch = PageFetcher::new(settings, Arc::clone(&names) as Arc<dyn NameResolver>);
     let url = format!("http://rebind.example:{port}/");
-    assert_eq!(text(&fetch, &url).await, "harmless");
+    assert_eq!(fetch_text(&fetch, &url).await, "harmless");
     assert_eq!(names.0.load(Ordering::SeqCst), 1);
-    assert!(refused(&fetch, &url).await.contains("private address"), "the next time it is looked at anew");
-    assert_eq!(secret.asked(), 0);
+    assert!(fetch_error(&fetch, &url).await.contains("private address"), "the next time it is looked at anew");
+    assert_eq!(secret.requests(), 0);
 }
 
 /// A proxy that opens every way it is asked for, to one server, and remembers which it was asked for.
-async fn proxy(server: SocketAddr) -> (String, Arc<Mutex<Vec<String>>>) {
+async fn start_proxy(server: SocketAddr) -> (String, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (address, asked) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
     let heard = Arc::clone(&asked);
@@ -201,21 +202,21 @@ async fn proxy(server: SocketAddr) -> (String, Arc<Mutex<Vec<String>>>) {
 
 #[tokio::test]
 async fn x06_a_proxy_is_told_the_address_that_was_looked_at() {
-    let server = Server::start(&[("/page", "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\nthere")]).await;
-    let (proxy, asked) = proxy(server.address).await;
-    let settings = Settings { proxy: Some(proxy), ..Settings::default() };
+    let server = PageServer::start(&[("/page", "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\nthere")]).await;
+    let (proxy, asked) = start_proxy(server.address).await;
+    let settings = WebOptions { proxy: Some(proxy), ..WebOptions::default() };
     let public: SocketAddr = "93.184.215.14:8080".parse().unwrap();
-    let names = Arc::new(Rebinding(AtomicUsize::new(0), [public, "10.0.0.1:8080".parse().unwrap()]));
-    let fetch = Fetch::new(settings, Arc::clone(&names) as Arc<dyn Names>);
-    assert_eq!(text(&fetch, "http://rebind.example:8080/page").await, "there");
+    let names = Arc::new(RebindingResolver(AtomicUsize::new(0), [public, "10.0.0.1:8080".parse().unwrap()]));
+    let fetch = PageFetcher::new(settings, Arc::clone(&names) as Arc<dyn NameResolver>);
+    assert_eq!(fetch_text(&fetch, "http://rebind.example:8080/page").await, "there");
     let ways = asked.lock().unwrap().clone();
     assert!(ways[0].starts_with("CONNECT 93.184.215.14:8080 HTTP/1.1\r\n"), "{ways:?}");
     assert!(ways[0].contains("\r\nProxy-Authorization: Basic bWU6cGFzcyB3b3Jk\r\n"), "{ways:?}");
-    let request = server.asked.lock().unwrap()[0].to_lowercase();
+    let request = server.requests.lock().unwrap()[0].to_lowercase();
     assert!(request.starts_with("get /page ") && request.contains("host: rebind.example:8080"), "{request}");
-    assert!(refused(&fetch, "http://rebind.example:8080/page").await.contains("10.0.0.1"), "now it is private");
+    assert!(fetch_error(&fetch, "http://rebind.example:8080/page").await.contains("10.0.0.1"), "now it is private");
     for private in ["http://127.0.0.1/", "http://169.254.169.254/", "http://[::1]/"] {
-        assert!(refused(&fetch, private).await.contains("private address"), "{private}");
+        assert!(fetch_error(&fetch, private).await.contains("private address"), "{private}");
     }
     assert_eq!(asked.lock().unwrap().len(), 1, "the proxy is asked for nothing else");
 }
@@ -223,16 +224,16 @@ async fn x06_a_proxy_is_told_the_address_that_was_looked_at() {
 #[tokio::test]
 async fn x06_inside_the_tunnel_the_name_is_what_counts() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let (proxy, asked) = proxy(listener.local_addr().unwrap()).await;
+    let (proxy, asked) = start_proxy(listener.local_addr().unwrap()).await;
     let hello = tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut hello = vec![0; 64 * 1024];
         let length = stream.read(&mut hello).await.unwrap();
         hello[..length].to_vec()
     });
-    let names = Arc::new(Known(vec!["93.184.215.14:443".parse().unwrap()]));
-    let fetch = Fetch::new(Settings { proxy: Some(proxy), ..Settings::default() }, names);
-    refused(&fetch, "https://name.example/").await;
+    let names = Arc::new(FixedResolver(vec!["93.184.215.14:443".parse().unwrap()]));
+    let fetch = PageFetcher::new(WebOptions { proxy: Some(proxy), ..WebOptions::default() }, names);
+    fetch_error(&fetch, "https://name.example/").await;
     let hello = hello.await.unwrap();
     assert!(hello.windows(12).any(|part| part == b"name.example"), "the server is told who it should be");
     assert!(asked.lock().unwrap()[0].starts_with("CONNECT 93.184.215.14:443 "));
@@ -240,38 +241,38 @@ async fn x06_inside_the_tunnel_the_name_is_what_counts() {
 
 #[tokio::test]
 async fn x06_a_name_that_only_the_proxy_knows_is_the_users_to_allow() {
-    let server = Server::start(&[("/", "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\ninside")]).await;
-    let (proxy, asked) = proxy(server.address).await;
+    let server = PageServer::start(&[("/", "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\ninside")]).await;
+    let (proxy, asked) = start_proxy(server.address).await;
     let allow_private = vec!["wiki.internal:80".parse().unwrap()];
-    let fetch = Fetch::new(Settings { allow_private, proxy: Some(proxy) }, Arc::new(Known(Vec::new())));
-    assert!(refused(&fetch, "http://metadata.internal/").await.contains("web_allow_private"));
-    assert!(refused(&fetch, "http://wiki.internal:81/").await.contains("web_allow_private"));
+    let fetch = PageFetcher::new(WebOptions { allow_private, proxy: Some(proxy) }, Arc::new(FixedResolver(Vec::new())));
+    assert!(fetch_error(&fetch, "http://metadata.internal/").await.contains("web_allow_private"));
+    assert!(fetch_error(&fetch, "http://wiki.internal:81/").await.contains("web_allow_private"));
     assert_eq!(asked.lock().unwrap().len(), 0, "the proxy heard nothing of them");
-    assert_eq!(text(&fetch, "http://wiki.internal/").await, "inside");
+    assert_eq!(fetch_text(&fetch, "http://wiki.internal/").await, "inside");
     assert!(asked.lock().unwrap()[0].starts_with("CONNECT wiki.internal:80 "));
 }
 
 #[tokio::test]
 async fn x06_a_proxy_that_opens_no_way_is_named() {
-    let no = Server::start(&[("93.184.215.14:80", "HTTP/1.1 403 Not here\r\n\r\n")]).await;
-    let settings = Settings { proxy: Some(format!("http://{}", no.address)), ..Settings::default() };
-    let fetch = Fetch::new(settings, Arc::new(SystemNames));
-    let reason = refused(&fetch, "http://93.184.215.14/").await;
+    let no = PageServer::start(&[("93.184.215.14:80", "HTTP/1.1 403 Not here\r\n\r\n")]).await;
+    let settings = WebOptions { proxy: Some(format!("http://{}", no.address)), ..WebOptions::default() };
+    let fetch = PageFetcher::new(settings, Arc::new(SystemResolver));
+    let reason = fetch_error(&fetch, "http://93.184.215.14/").await;
     assert!(reason.contains("the proxy: it opens no way to 93.184.215.14:80: HTTP/1.1 403 Not here"), "{reason}");
 }
 
 #[tokio::test]
 async fn x06_one_private_address_among_others_is_enough_to_refuse() {
     let addresses = ["93.184.215.14:80", "10.0.0.1:80"].map(|address| address.parse().unwrap());
-    let fetch = Fetch::new(Settings::default(), Arc::new(Known(addresses.to_vec())));
-    assert!(refused(&fetch, "http://mixed.example/").await.contains("10.0.0.1"));
-    let unknown = Fetch::new(Settings::default(), Arc::new(Known(Vec::new())));
-    assert!(refused(&unknown, "http://unknown.example/").await.contains("is not known"));
+    let fetch = PageFetcher::new(WebOptions::default(), Arc::new(FixedResolver(addresses.to_vec())));
+    assert!(fetch_error(&fetch, "http://mixed.example/").await.contains("10.0.0.1"));
+    let unknown = PageFetcher::new(WebOptions::default(), Arc::new(FixedResolver(Vec::new())));
+    assert!(fetch_error(&unknown, "http://unknown.example/").await.contains("is not known"));
 }
 
 #[tokio::test]
 async fn a04_a_page_is_given_as_text_and_what_is_none_is_refused() {
-    let server = Server::start(&[
+    let server = PageServer::start(&[
         (
             "/page",
             "HTTP/1.1 200 OK\r\ncontent-type: text/html; charset=utf-8\r\n\r\n<title>T</title><p>Hello <b>you</b>",
@@ -281,14 +282,14 @@ async fn a04_a_page_is_given_as_text_and_what_is_none_is_refused() {
         ("/sad", "HTTP/1.1 500 Sad\r\ncontent-type: text/plain\r\n\r\nno luck"),
     ])
     .await;
-    let fetch = server.allowed();
-    assert_eq!(text(&fetch, &server.url("/page")).await, "T\n\nHello you");
-    assert_eq!(text(&fetch, &server.url("/json")).await, "{\"a\": \"<p>\"}");
-    assert!(refused(&fetch, &server.url("/zip")).await.contains("application/zip"));
-    let sad = output(fetch.page(&server.url("/sad")).await.unwrap(), 100, &Secrets::default());
+    let fetch = server.allowed_fetcher();
+    assert_eq!(fetch_text(&fetch, &server.url("/page")).await, "T\n\nHello you");
+    assert_eq!(fetch_text(&fetch, &server.url("/json")).await, "{\"a\": \"<p>\"}");
+    assert!(fetch_error(&fetch, &server.url("/zip")).await.contains("application/zip"));
+    let sad = render_page(fetch.fetch_page(&server.url("/sad")).await.unwrap(), 100, &SecretMasker::default());
     assert!(sad.is_error);
     assert_eq!(sad.text(), format!("the server answered 500 Internal Server Error\n{}\n\nno luck", server.url("/sad")));
-    let request = server.asked.lock().unwrap()[0].to_lowercase();
+    let request = server.requests.lock().unwrap()[0].to_lowercase();
     assert!(
         request.starts_with("get /page ") && !request.contains("cookie") && !request.contains("referer"),
         "{request}"
@@ -308,30 +309,30 @@ async fn a04_what_is_read_of_a_page_is_bounded() {
         let more = vec![b'x'; 65536];
         while stream.write_all(&more).await.is_ok() {}
     });
-    let settings = Settings { allow_private: vec![address.to_string().parse().unwrap()], proxy: None };
-    let fetch = Fetch::new(settings, Arc::new(SystemNames));
-    let page = fetch.page(&format!("http://{address}/")).await.unwrap();
+    let settings = WebOptions { allow_private: vec![address.to_string().parse().unwrap()], proxy: None };
+    let fetch = PageFetcher::new(settings, Arc::new(SystemResolver));
+    let page = fetch.fetch_page(&format!("http://{address}/")).await.unwrap();
     server.await.unwrap();
-    let shown = output(page, 1000, &Secrets::default()).text();
+    let shown = render_page(page, 1000, &SecretMasker::default()).text();
     assert!(shown.len() < 1200 && shown.ends_with("characters left out; max_chars gives more]"), "{}", shown.len());
 }
 
 #[test]
 fn x06_no_page_is_cut_through_a_key() {
-    const KEY: &str = "sk-SECRETOPENAI-1234567890abcdef";
-    let secrets = Secrets::new([KEY.to_owned()]);
-    let page = |text: String, is_cut| Page {
+    const PAGE_SECRET: &str = "sk-SECRETOPENAI-1234567890abcdef";
+    let secrets = SecretMasker::new([PAGE_SECRET.to_owned()]);
+    let page = |text: String, is_cut| FetchedPage {
         url: Url::parse("https://example.com/").unwrap(),
-        read: Read::Text(text),
-        is_cut,
+        content: PageContent::Text(text),
+        is_truncated: is_cut,
         problem: None,
     };
     for chars in 101..132 {
-        let text = format!("{}{KEY} and more", "é".repeat(100));
-        let shown = output(page(text, false), chars, &secrets).text();
-        assert!(shown.ends_with(&format!("é{KEY}\n[9 characters left out; max_chars gives more]")), "{shown}");
+        let text = format!("{}{PAGE_SECRET} and more", "é".repeat(100));
+        let shown = render_page(page(text, false), chars, &secrets).text();
+        assert!(shown.ends_with(&format!("é{PAGE_SECRET}\n[9 characters left out; max_chars gives more]")), "{shown}");
     }
-    let shown = output(page(format!("x {}", &KEY[..20]), true), 1000, &secrets).text();
+    let shown = render_page(page(format!("x {}", &PAGE_SECRET[..20]), true), 1000, &secrets).text();
     assert!(shown.ends_with("x [masked]\n[the page is longer than what was read of it]"), "{shown}");
 }
 
@@ -345,7 +346,7 @@ fn a04_html_becomes_text_with_its_structure_and_links() {
         <ul><li>first<li>second<ol><li>inner</li></ol></li></ul>\
         <pre>let x =\n    &lt;1&gt;;</pre><table><tr><th>k</th><th>v</th></tr><tr><td>1</td><td>2</td></tr></table>\
         <img src=x alt='A cat'><noscript>no</noscript> 1 < 2</body></html>";
-    let text = readable::text(&base, html);
+    let text = html_text::html_to_markdown(&base, html);
     assert_eq!(
         text,
         "A & B\n\n## Head line\n\nOne two\nthree [a link](https://example.com/x?a=1&b=2), top click.\n\n\
@@ -370,13 +371,13 @@ fn a04_no_page_can_break_the_reader() {
         "</pre></ul></a>",
         "<title>",
     ] {
-        readable::text(&base, html);
+        html_text::html_to_markdown(&base, html);
     }
     let links = format!("{}text{}", "<a href=x>".repeat(100_000), "</a>".repeat(100_000));
-    assert_eq!(readable::text(&base, &links), "[text](https://example.com/x)");
+    assert_eq!(html_text::html_to_markdown(&base, &links), "[text](https://example.com/x)");
     let blank = format!("<pre>{}</pre>{}", "\n".repeat(100_000), "<p>".repeat(100_000));
-    assert!(readable::text(&base, &blank).ends_with("```"));
+    assert!(html_text::html_to_markdown(&base, &blank).ends_with("```"));
     let deep = "<ul><li><a href=x>".repeat(20_000);
-    assert!(readable::text(&base, &deep).contains('-'));
-    assert_eq!(readable::text(&base, &"<div>".repeat(100_000)), "");
+    assert!(html_text::html_to_markdown(&base, &deep).contains('-'));
+    assert_eq!(html_text::html_to_markdown(&base, &"<div>".repeat(100_000)), "");
 }

@@ -5,22 +5,22 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use capstan_channels::chat::REMEMBERED;
+use capstan_channels::chat::MAX_HISTORY_MESSAGES;
 
 /// The file of a home, one JSON text per line.
-pub(super) struct History {
+pub(super) struct ChatHistory {
     path: PathBuf,
 }
 
-impl History {
+impl ChatHistory {
     /// What was said before, the newest last. Whatever cannot be read is left out: a chat works without it.
     pub(super) fn open(home: &Path) -> (Self, Vec<String>) {
         let history = Self { path: home.join("chat_history") };
         let text = std::fs::read_to_string(&history.path).unwrap_or_default();
         let messages: Vec<String> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-        let kept = messages[messages.len().saturating_sub(REMEMBERED)..].to_vec();
-        if messages.len() > 2 * REMEMBERED
-            && let Err(error) = history.shorten(&kept)
+        let kept = messages[messages.len().saturating_sub(MAX_HISTORY_MESSAGES)..].to_vec();
+        if messages.len() > 2 * MAX_HISTORY_MESSAGES
+            && let Err(error) = history.rewrite(&kept)
         {
             tracing::debug!(%error, "the history was not shortened");
         }
@@ -39,13 +39,13 @@ impl History {
         file.write_all(format!("{}\n", serde_json::to_string(message)?).as_bytes())
     }
 
-    fn shorten(&self, messages: &[String]) -> io::Result<()> {
+    fn rewrite(&self, messages: &[String]) -> io::Result<()> {
         let mut text = String::new();
         for message in messages {
             text.push_str(&serde_json::to_string(message)?);
             text.push('\n');
         }
-        crate::config::write_private(&self.path, &text)
+        crate::config::write_private_file(&self.path, &text)
     }
 }
 
@@ -53,16 +53,16 @@ impl History {
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
-    use super::History;
+    use super::ChatHistory;
 
     #[test]
     fn c01_what_was_said_is_remembered_in_a_file_of_ones_own() {
         let home = tempfile::tempdir().unwrap();
-        let (history, before) = History::open(home.path());
+        let (history, before) = ChatHistory::open(home.path());
         assert_eq!(before, [""; 0]);
         history.add("one\ntwo");
         history.add("three");
-        assert_eq!(History::open(home.path()).1, ["one\ntwo", "three"]);
+        assert_eq!(ChatHistory::open(home.path()).1, ["one\ntwo", "three"]);
         let mode = std::fs::metadata(home.path().join("chat_history")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
     }
@@ -72,7 +72,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let lines: Vec<String> = (0..2500).map(|number| format!("\"{number}\"")).collect();
         std::fs::write(home.path().join("chat_history"), lines.join("\n") + "\nnot json\n").unwrap();
-        let (_, before) = History::open(home.path());
+        let (_, before) = ChatHistory::open(home.path());
         assert_eq!((before.len(), before[999].as_str()), (1000, "2499"));
         let kept = std::fs::read_to_string(home.path().join("chat_history")).unwrap();
         assert_eq!(kept.lines().count(), 1000);

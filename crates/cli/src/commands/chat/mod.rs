@@ -1,28 +1,28 @@
 //! `capstan chat`.
 
+mod completions;
 mod history;
-mod keys;
-mod lines;
-mod room;
-mod standstill;
+mod job_control;
+mod keyboard;
+mod line_chat;
+mod screen_chat;
 mod terminal;
-mod words;
 
 use std::io::IsTerminal as _;
 
-use capstan_channels::Cli;
-use capstan_channels::chat::Palette;
+use capstan_channels::CliChannel;
+use capstan_channels::chat::ColorMode;
 use capstan_protocol::{ActorRef, Event, ModelId, SessionId};
 use clap::Args;
 
-use crate::command_line::{self, Context, WorkspaceFlag};
-use crate::{Exit, Failure};
+use crate::command_line::{self, CommandContext, WorkspaceFlag};
+use crate::{CliExitCode, CommandError};
 
 /// What a chat can be told on its command line.
 #[derive(Args)]
-pub(crate) struct Chat {
+pub(crate) struct ChatArgs {
     /// The session; by default cli:local, which `capstan run` has too.
-    #[arg(long, value_name = "ID", value_parser = command_line::name)]
+    #[arg(long, value_name = "ID", value_parser = command_line::parse_name)]
     pub(crate) session_id: Option<String>,
     /// The model, as provider:name, in place of the one that is set.
     #[arg(long, value_name = "MODEL")]
@@ -35,42 +35,42 @@ pub(crate) struct Chat {
 }
 
 /// The chat within the channel, and who talks there: the same as of `capstan run`.
-const CHAT: &str = "local";
-const PERSON: &str = "human";
+const LOCAL_CHAT_ID: &str = "local";
+const LOCAL_ACTOR_ID: &str = "human";
 /// What ends a chat.
-const QUIT: [&str; 2] = [",quit", ",exit"];
+const QUIT_COMMANDS: [&str; 2] = [",quit", ",exit"];
 
 /// Whoever can move a cursor gets a screen; everybody else, as a script does, says a message per line.
-pub(crate) async fn chat(mut context: Context<'_>, arguments: Chat) -> Result<(), Failure> {
+pub(crate) async fn run_chat(mut context: CommandContext<'_>, arguments: ChatArgs) -> Result<(), CommandError> {
     if let Some(model) = &arguments.model {
-        context.config.model = model_of(model)?;
+        context.config.model = parse_model(model)?;
     }
     let session = match &arguments.session_id {
         Some(id) => SessionId::new(id.as_str()),
-        None => Event::message(Cli::NAME, CHAT, "").fallback_session(),
+        None => Event::message(CliChannel::CHANNEL_NAME, LOCAL_CHAT_ID, "").fallback_session(),
     };
-    if is_at_screen() {
-        room::talk(context, session, palette(&arguments)).await
+    if is_screen_terminal() {
+        screen_chat::run_screen_chat(context, session, select_palette(&arguments)).await
     } else {
-        lines::talk(context, session).await
+        line_chat::run_line_chat(context, session).await
     }
 }
 
 /// Whether somebody sits at a terminal that can do more than print.
-pub(crate) fn is_at_screen() -> bool {
+pub(crate) fn is_screen_terminal() -> bool {
     let is_terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     is_terminal && !std::env::var("TERM").is_ok_and(|term| term == "dumb")
 }
 
-fn palette(arguments: &Chat) -> Palette {
+fn select_palette(arguments: &ChatArgs) -> ColorMode {
     let unwanted = arguments.no_color || std::env::var_os("NO_COLOR").is_some_and(|set| !set.is_empty());
-    if unwanted { Palette::Plain } else { Palette::Colour }
+    if unwanted { ColorMode::Plain } else { ColorMode::Color }
 }
 
-fn model_of(text: &str) -> Result<ModelId, Failure> {
+fn parse_model(text: &str) -> Result<ModelId, CommandError> {
     let refused = |reason: &str| {
-        Failure::new("usage", format!("--model {text} is no model: {reason}"), Exit::Usage)
-            .hinted("give it as provider:name, as in openai:NAME or demo:")
+        CommandError::new("usage", format!("--model {text} is no model: {reason}"), CliExitCode::Usage)
+            .with_hint("give it as provider:name, as in openai:NAME or demo:")
     };
     let model: ModelId = text.parse().map_err(|error| refused(&format!("{error}")))?;
     if model.name().is_empty() && model.provider() != "demo" {
@@ -80,13 +80,13 @@ fn model_of(text: &str) -> Result<ModelId, Failure> {
 }
 
 /// An event as somebody says it here.
-fn said(text: String, session: &SessionId) -> Event {
-    let mut event = Event::message(Cli::NAME, CHAT, text);
+fn message_event(text: String, session: &SessionId) -> Event {
+    let mut event = Event::message(CliChannel::CHANNEL_NAME, LOCAL_CHAT_ID, text);
     event.session_id = Some(session.clone());
-    by_person(event)
+    with_local_actor(event)
 }
 
-fn by_person(mut event: Event) -> Event {
-    event.actor = Some(ActorRef { id: PERSON.to_owned(), name: None });
+fn with_local_actor(mut event: Event) -> Event {
+    event.actor = Some(ActorRef { id: LOCAL_ACTOR_ID.to_owned(), name: None });
     event
 }

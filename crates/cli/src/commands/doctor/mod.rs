@@ -1,114 +1,120 @@
 //! `capstan doctor`: whether all is well, and what to do where it is not.
 
-mod journal;
-mod place;
+mod home;
 mod repair;
 mod report;
 mod settings;
+mod store_check;
 
 use std::path::Path;
 use std::sync::Arc;
 
-use capstan_channels::{Cli, Printer};
-use capstan_hooks::{Deadlines, HookRuntime};
-use capstan_host::Owners;
-use capstan_store::JsonlTapes;
+use capstan_channels::{CliChannel, CliPrinter};
+use capstan_hooks::{HookDeadlines, HookRuntime};
+use capstan_host::ProcessLiveness;
+use capstan_store::JsonlTapeStore;
 use capstan_tape::TapeStore;
 
-use self::journal::Journal;
-use self::repair::{Repairs, TapesAre};
-use self::report::{Report, Section};
-use super::{runners, store, tape_store};
-use crate::command_line::Doctor;
-use crate::config::{Config, Sources};
-use crate::{Capstan, Failure, builder};
+use self::repair::{RepairOutcome, TapeStoreOrigin};
+use self::report::{CheckResult, DoctorReport};
+use self::store_check::StoreCheck;
+use super::{external_tape_store, runners, store};
+use crate::command_line::DoctorArgs;
+use crate::config::{Config, ConfigSources};
+use crate::{Capstan, CommandError, builder};
 
 /// Looks at everything. A configuration that is wrong is one of its findings and keeps it from nothing else.
-pub(crate) async fn doctor(capstan: &Capstan, arguments: &Doctor) -> Result<(), Failure> {
+pub(crate) async fn doctor(capstan: &Capstan, arguments: &DoctorArgs) -> Result<(), CommandError> {
     let workspace = builder::resolve_workspace(arguments.workspace.path.as_deref())?;
-    let sources = match Sources::of_process(&workspace) {
+    let sources = match ConfigSources::from_process(&workspace) {
         Ok(sources) => sources,
         Err(error) => {
-            let mut report = Report::new(None);
-            report.add(settings::broken(error));
-            return report.tell(arguments.json);
+            let mut report = DoctorReport::new(None);
+            report.add(settings::failed_config_check(error));
+            return report.print(arguments.json);
         }
     };
     let home = sources.home.clone();
     let (set, hooks) = match Config::load(sources) {
-        Err(error) => (settings::broken(error), None),
+        Err(error) => (settings::failed_config_check(error), None),
         Ok(config) => {
-            let hooks = capstan.hooks(&config, &Cli::new(Printer::silent()), Deadlines::default());
-            (settings::config(&config, &hooks), Some(hooks))
+            let hooks = capstan.build_hooks(&config, &CliChannel::new(CliPrinter::silent()), HookDeadlines::default());
+            (settings::check_config(&config, &hooks), Some(hooks))
         }
     };
     let report = examine(&home, &workspace, set, hooks.as_ref(), arguments.repair).await;
-    report.tell(arguments.json)
+    report.print(arguments.json)
 }
 
-async fn examine(home: &Path, workspace: &Path, config: Section, hooks: Option<&HookRuntime>, repairs: bool) -> Report {
+async fn examine(
+    home: &Path,
+    workspace: &Path,
+    config: CheckResult,
+    hooks: Option<&HookRuntime>,
+    repairs: bool,
+) -> DoctorReport {
     if !home.is_dir() {
-        let mut report = Report::new(repairs.then(Vec::new));
-        report.add(place::home(home));
+        let mut report = DoctorReport::new(repairs.then(Vec::new));
+        report.add(home::check_home(home));
         report.add(config);
-        report.add(place::disk(home));
+        report.add(home::check_disk(home));
         return report;
     }
-    let (elsewhere, unavailable) = match elsewhere(home, hooks) {
+    let (elsewhere, unavailable) = match find_external_tapes(home, hooks) {
         Ok(elsewhere) => (elsewhere, None),
-        Err(failure) => (None, Some(Section::failed("tape-store", &failure))),
+        Err(failure) => (None, Some(CheckResult::failed("tape-store", &failure))),
     };
-    let owners = Owners::in_folder(builder::owners(home));
-    let database = builder::database_of(home);
-    let runners = hooks.map(|hooks| runners::provided(hooks).into_iter().map(|runner| runner.id).collect());
-    let journal = Journal { database: &database, elsewhere, owners: &owners, runners };
-    let tapes_are = if hooks.is_some() { TapesAre::Configured } else { TapesAre::Guessed };
-    let unfinished = || store::unfinished_backups(&[home, workspace]);
-    let repairs = if repairs { Some(Repairs::make(&journal, tapes_are, &unfinished()).await) } else { None };
-    let (repaired, left) = repairs.map(|repairs| (repairs.done, repairs.left)).unzip();
-    let mut report = Report::new(repaired);
+    let owners = ProcessLiveness::open(builder::process_locks_dir(home));
+    let database = builder::database_path_in(home);
+    let runners = hooks.map(|hooks| runners::provided_runners(hooks).into_iter().map(|runner| runner.id).collect());
+    let journal = StoreCheck { database: &database, external_tapes: elsewhere, owners: &owners, runners };
+    let tapes_are = if hooks.is_some() { TapeStoreOrigin::Configured } else { TapeStoreOrigin::Inferred };
+    let unfinished = || store::find_unfinished_backups(&[home, workspace]);
+    let repairs = if repairs { Some(RepairOutcome::run(&journal, tapes_are, &unfinished()).await) } else { None };
+    let (repaired, left) = repairs.map(|repairs| (repairs.done, repairs.unrepaired)).unzip();
+    let mut report = DoctorReport::new(repaired);
     if let Some(left) = left.filter(|left| !left.is_empty()) {
         let hint = "first follow the hint of the check below that found it";
-        report.add(Section::problem("repair", "not everything could be repaired", hint).with(left));
+        report.add(CheckResult::problem("repair", "not everything could be repaired", hint).with_details(left));
     }
-    report.add(place::home(home));
+    report.add(home::check_home(home));
     report.add(config);
     if let Some(hooks) = hooks {
-        report.add(settings::plugins(hooks));
+        report.add(settings::check_plugins(hooks));
     }
-    report.add(place::disk(home));
-    if let Some(section) = place::backups(&unfinished()) {
+    report.add(home::check_disk(home));
+    if let Some(section) = home::check_backups(&unfinished()) {
         report.add(section);
     }
-    report.add(processes(&owners));
+    report.add(check_processes(&owners));
     if let Some(section) = unavailable {
         report.add(section);
     }
     journal.examine(&mut report).await;
-    if let Some(elsewhere) = journal.elsewhere
+    if let Some(elsewhere) = journal.external_tapes
         && let Err(error) = elsewhere.close().await
     {
-        report.add(Section::failed("tape-store", &error.into()));
+        report.add(CheckResult::failed("tape-store", &error.into()));
     }
     report
 }
 
 /// Where entries are kept beside the database. Where the configuration cannot say, the files tell.
-fn elsewhere(home: &Path, hooks: Option<&HookRuntime>) -> Result<Option<Arc<dyn TapeStore>>, Failure> {
+fn find_external_tapes(home: &Path, hooks: Option<&HookRuntime>) -> Result<Option<Arc<dyn TapeStore>>, CommandError> {
     if let Some(hooks) = hooks {
-        return tape_store(hooks);
+        return external_tape_store(hooks);
     }
-    let folder = builder::tapes_of(home);
-    if folder.is_dir() { Ok(Some(Arc::new(JsonlTapes::open(folder)?))) } else { Ok(None) }
+    let folder = builder::tapes_dir_in(home);
+    if folder.is_dir() { Ok(Some(Arc::new(JsonlTapeStore::open(folder)?))) } else { Ok(None) }
 }
 
 /// The files of processes that are gone are harmless: the next process removes them.
-fn processes(owners: &Owners) -> Section {
-    match owners.dead_files() {
-        Ok(files) => Section::ok("processes", format!("files of processes that are gone: {}", files.len())),
+fn check_processes(owners: &ProcessLiveness) -> CheckResult {
+    match owners.stale_lock_files() {
+        Ok(files) => CheckResult::ok("processes", format!("files of processes that are gone: {}", files.len())),
         Err(error) => {
             let hint = "check the permissions of the home";
-            Section::problem("processes", format!("cannot tell which processes live: {error}"), hint)
+            CheckResult::problem("processes", format!("cannot tell which processes live: {error}"), hint)
         }
     }
 }

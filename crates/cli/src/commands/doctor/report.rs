@@ -1,16 +1,16 @@
 //! What `capstan doctor` found, for people and for programs.
 
-use capstan_host::recovery::conservation::Conservation;
+use capstan_host::recovery::conservation::ConservationReport;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::super::{plain, print_json, print_lines};
-use crate::{Exit, Failure};
+use super::super::{print_json, print_lines, replace_control_chars};
+use crate::{CliExitCode, CommandError};
 
 /// How a check came out. Ordered: a worse one is greater.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Status {
+pub(super) enum CheckStatus {
     Ok,
     /// Something to know about; nothing is lost.
     Warning,
@@ -18,7 +18,7 @@ pub(super) enum Status {
     Problem,
 }
 
-impl Status {
+impl CheckStatus {
     fn as_str(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -30,9 +30,9 @@ impl Status {
 
 /// One check.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Section {
+pub(super) struct CheckResult {
     pub(super) check: &'static str,
-    pub(super) status: Status,
+    pub(super) status: CheckStatus,
     pub(super) message: String,
     /// What exactly was found, a line each.
     pub(super) details: Vec<String>,
@@ -42,26 +42,26 @@ pub(super) struct Section {
     pub(super) data: Value,
 }
 
-impl Section {
+impl CheckResult {
     pub(super) fn ok(check: &'static str, message: impl Into<String>) -> Self {
         let (message, data) = (message.into(), Value::Null);
-        Self { check, status: Status::Ok, message, details: Vec::new(), hint: None, data }
+        Self { check, status: CheckStatus::Ok, message, details: Vec::new(), hint: None, data }
     }
 
     pub(super) fn warning(check: &'static str, message: impl Into<String>, hint: &str) -> Self {
-        Self { status: Status::Warning, hint: Some(hint.to_owned()), ..Self::ok(check, message) }
+        Self { status: CheckStatus::Warning, hint: Some(hint.to_owned()), ..Self::ok(check, message) }
     }
 
     pub(super) fn problem(check: &'static str, message: impl Into<String>, hint: &str) -> Self {
-        Self { status: Status::Problem, ..Self::warning(check, message, hint) }
+        Self { status: CheckStatus::Problem, ..Self::warning(check, message, hint) }
     }
 
     /// A check that could not be made.
-    pub(super) fn failed(check: &'static str, failure: &Failure) -> Self {
+    pub(super) fn failed(check: &'static str, failure: &CommandError) -> Self {
         Self::problem(check, failure.message.clone(), &failure.hint)
     }
 
-    pub(super) fn with(mut self, details: Vec<String>) -> Self {
+    pub(super) fn with_details(mut self, details: Vec<String>) -> Self {
         self.details = details;
         self
     }
@@ -74,42 +74,46 @@ impl Section {
 
 /// Everything that was found.
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
-    pub(super) status: Status,
+pub(super) struct DoctorReport {
+    pub(super) status: CheckStatus,
     /// What `--repair` did; absent when it was not asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) repaired: Option<Vec<String>>,
-    pub(super) checks: Vec<Section>,
+    pub(super) checks: Vec<CheckResult>,
     /// Absent where there is no store, or none that can be read.
-    pub(super) conservation: Option<Conservation>,
+    pub(super) conservation: Option<ConservationReport>,
 }
 
-impl Report {
+impl DoctorReport {
     pub(super) fn new(repaired: Option<Vec<String>>) -> Self {
-        Self { status: Status::Ok, repaired, checks: Vec::new(), conservation: None }
+        Self { status: CheckStatus::Ok, repaired, checks: Vec::new(), conservation: None }
     }
 
-    pub(super) fn add(&mut self, section: Section) {
+    pub(super) fn add(&mut self, section: CheckResult) {
         self.status = self.status.max(section.status);
         self.checks.push(section);
     }
 
     /// Prints it, and fails when there is a problem.
-    pub(super) fn tell(&self, json: bool) -> Result<(), Failure> {
+    pub(super) fn print(&self, json: bool) -> Result<(), CommandError> {
         if json {
             print_json(self)?;
         } else {
-            print_lines(self.lines())?;
+            print_lines(self.to_lines())?;
         }
-        let problems = self.checks.iter().filter(|section| section.status == Status::Problem);
+        let problems = self.checks.iter().filter(|section| section.status == CheckStatus::Problem);
         let problems: Vec<&str> = problems.map(|section| section.check).collect();
         if problems.is_empty() {
             return Ok(());
         }
-        Err(Failure::new("problems-found", format!("not all is well: {}", problems.join(", ")), Exit::Failed))
+        Err(CommandError::new(
+            "problems-found",
+            format!("not all is well: {}", problems.join(", ")),
+            CliExitCode::Failed,
+        ))
     }
 
-    fn lines(&self) -> Vec<String> {
+    fn to_lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if let Some(repaired) = &self.repaired {
             let was_left = self.checks.iter().any(|section| section.check == "repair");
@@ -118,18 +122,18 @@ impl Report {
                 [] => "nothing to repair",
                 _ => "done:",
             };
-            lines.push(line("repair", "", said));
-            lines.extend(repaired.iter().map(|done| line("", "", done)));
+            lines.push(format_row("repair", "", said));
+            lines.extend(repaired.iter().map(|done| format_row("", "", done)));
         }
         for section in &self.checks {
-            lines.push(line(section.check, section.status.as_str(), &section.message));
-            lines.extend(section.details.iter().map(|detail| line("", "", detail)));
-            lines.extend(section.hint.iter().map(|hint| line("", "", &format!("hint: {hint}"))));
+            lines.push(format_row(section.check, section.status.as_str(), &section.message));
+            lines.extend(section.details.iter().map(|detail| format_row("", "", detail)));
+            lines.extend(section.hint.iter().map(|hint| format_row("", "", &format!("hint: {hint}"))));
         }
         lines
     }
 }
 
-fn line(check: &str, status: &str, said: &str) -> String {
-    plain(format!("{check:13} {status:8} {said}").trim_end())
+fn format_row(check: &str, status: &str, said: &str) -> String {
+    replace_control_chars(format!("{check:13} {status:8} {said}").trim_end())
 }

@@ -2,23 +2,23 @@ use std::path::Path;
 
 use capstan_hooks::args::CurrentConfig;
 use capstan_hooks::points::OnboardConfig;
-use capstan_hooks::{BoxError, Plugin, Registrar};
+use capstan_hooks::{BoxError, HookRegistrar, Plugin};
 use serde_json::{Value, json};
 
-use super::{Onboard, onboard};
-use crate::command_line::{Context, WorkspaceFlag};
-use crate::config::{Config, Sources};
-use crate::{Capstan, Failure};
+use super::{OnboardArgs, run_onboard};
+use crate::command_line::{CommandContext, WorkspaceFlag};
+use crate::config::{Config, ConfigSources};
+use crate::{Capstan, CommandError};
 
 /// A plugin that wants this configured.
-struct Wants(Value);
+struct OnboardConfigPlugin(Value);
 
-impl Plugin for Wants {
+impl Plugin for OnboardConfigPlugin {
     fn name(&self) -> &'static str {
         "wants"
     }
 
-    fn register(&self, hooks: &mut Registrar) -> Result<(), BoxError> {
+    fn register(&self, hooks: &mut HookRegistrar) -> Result<(), BoxError> {
         let wanted = self.0.clone();
         hooks.on_sync(OnboardConfig, move |current: CurrentConfig| {
             assert!(!current.0.contains_key("api_key"), "nobody else is told the key");
@@ -29,11 +29,11 @@ impl Plugin for Wants {
     }
 }
 
-async fn onboarded(home: &Path, wanted: Value) -> Result<String, Failure> {
-    let capstan = Capstan::builder().plugin(Wants(wanted)).build();
-    let sources = Sources { home: home.join("home"), workspace: home.to_owned(), environment: Vec::new() };
-    let context = Context { capstan: &capstan, config: Config::load(sources)?, workspace: home.to_owned() };
-    let answers = Onboard {
+async fn onboard_with_plugin(home: &Path, wanted: Value) -> Result<String, CommandError> {
+    let capstan = Capstan::builder().plugin(OnboardConfigPlugin(wanted)).build();
+    let sources = ConfigSources { home: home.join("home"), workspace: home.to_owned(), environment: Vec::new() };
+    let context = CommandContext { capstan: &capstan, config: Config::load(sources)?, workspace: home.to_owned() };
+    let answers = OnboardArgs {
         provider: None,
         model: Some("openai:x".to_owned()),
         api_base: None,
@@ -42,7 +42,7 @@ async fn onboarded(home: &Path, wanted: Value) -> Result<String, Failure> {
         yes: true,
         workspace: WorkspaceFlag { path: None },
     };
-    onboard(context, answers).await?;
+    run_onboard(context, answers).await?;
     Ok(std::fs::read_to_string(home.join("home/config.toml")).unwrap())
 }
 
@@ -50,17 +50,17 @@ async fn onboarded(home: &Path, wanted: Value) -> Result<String, Failure> {
 async fn h02_what_plugins_want_configured_is_written() {
     let home = tempfile::tempdir().unwrap();
     let wanted = json!({"max_steps": 9, "channels": {"cli": {"admission": "collect"}}});
-    let config = onboarded(home.path(), wanted).await.unwrap();
+    let config = onboard_with_plugin(home.path(), wanted).await.unwrap();
     assert_eq!(config, "model = \"openai:x\"\nmax_steps = 9\n\n[channels.cli]\nadmission = \"collect\"\n");
 }
 
 #[tokio::test]
 async fn h02_what_a_plugin_wants_that_cannot_be_set_stops_everything() {
     let home = tempfile::tempdir().unwrap();
-    let failure = onboarded(home.path(), json!({"nonsense": 1})).await.unwrap_err();
+    let failure = onboard_with_plugin(home.path(), json!({"nonsense": 1})).await.unwrap_err();
     assert_eq!(failure.code, "config-invalid");
     assert!(failure.message.contains(&home.path().join("home/config.toml").display().to_string()), "{failure}");
-    let failure = onboarded(home.path(), json!("no mapping")).await.unwrap_err();
+    let failure = onboard_with_plugin(home.path(), json!("no mapping")).await.unwrap_err();
     assert_eq!(failure.code, "hook-failed");
     assert!(!home.path().join("home").exists(), "nothing was written");
 }

@@ -11,9 +11,9 @@ use capstan_protocol::RunId;
 use capstan_tape::{RunRecord, RunStatus, Store};
 use clap::{Subcommand, ValueEnum};
 
-use super::tape::source::Scope;
-use crate::command_line::Context;
-use crate::{Exit, Failure};
+use super::tape::source::HomeTapes;
+use crate::command_line::CommandContext;
+use crate::{CliExitCode, CommandError};
 
 #[derive(Subcommand)]
 pub(crate) enum RunsCommand {
@@ -24,7 +24,7 @@ pub(crate) enum RunsCommand {
         limit: usize,
         /// Only runs of this status.
         #[arg(long, value_name = "STATUS")]
-        status: Option<Status>,
+        status: Option<RunStatusArg>,
         /// Only runs of this session.
         #[arg(long, value_name = "ID")]
         session: Option<String>,
@@ -52,7 +52,7 @@ pub(crate) enum RunsCommand {
 
 /// The status of a run, as it is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Status {
+pub(crate) enum RunStatusArg {
     Created,
     Running,
     Completed,
@@ -62,55 +62,55 @@ pub(crate) enum Status {
     Interrupted,
 }
 
-impl From<Status> for RunStatus {
-    fn from(status: Status) -> Self {
+impl From<RunStatusArg> for RunStatus {
+    fn from(status: RunStatusArg) -> Self {
         match status {
-            Status::Created => Self::Created,
-            Status::Running => Self::Running,
-            Status::Completed => Self::Completed,
-            Status::Failed => Self::Failed,
-            Status::Cancelled => Self::Cancelled,
-            Status::Timeout => Self::Timeout,
-            Status::Interrupted => Self::Interrupted,
+            RunStatusArg::Created => Self::Created,
+            RunStatusArg::Running => Self::Running,
+            RunStatusArg::Completed => Self::Completed,
+            RunStatusArg::Failed => Self::Failed,
+            RunStatusArg::Cancelled => Self::Cancelled,
+            RunStatusArg::Timeout => Self::Timeout,
+            RunStatusArg::Interrupted => Self::Interrupted,
         }
     }
 }
 
-pub(crate) async fn run(context: Context<'_>, command: RunsCommand) -> Result<(), Failure> {
-    let scope = Scope::new(&context);
+pub(crate) async fn run(context: CommandContext<'_>, command: RunsCommand) -> Result<(), CommandError> {
+    let scope = HomeTapes::new(&context);
     let done = execute(&scope, command).await;
     scope.close().await?;
     done
 }
 
-async fn execute(scope: &Scope<'_>, command: RunsCommand) -> Result<(), Failure> {
+async fn execute(scope: &HomeTapes<'_>, command: RunsCommand) -> Result<(), CommandError> {
     let tapes = scope.tapes()?;
     let store = tapes.store().as_ref();
     match command {
         RunsCommand::List { limit, status, session, json } => {
-            let filter = list::Filter { limit, status: status.map(Into::into), session };
+            let filter = list::RunFilter { limit, status: status.map(Into::into), session };
             list::list(store, &filter, json).await
         }
-        RunsCommand::Show { run, json } => show::show(tapes, find(store, &run).await?, json).await,
+        RunsCommand::Show { run, json } => show::show(tapes, find_run(store, &run).await?, json).await,
         RunsCommand::Cancel { run, wait } => {
-            cancel::cancel(scope, store, find(store, &run).await?, Duration::from_secs(wait)).await
+            cancel::cancel(scope, store, find_run(store, &run).await?, Duration::from_secs(wait)).await
         }
     }
 }
 
 /// The run of this id, or the only one whose id begins like that.
-pub(super) async fn find(store: &dyn Store, wanted: &str) -> Result<RunRecord, Failure> {
+pub(super) async fn find_run(store: &dyn Store, wanted: &str) -> Result<RunRecord, CommandError> {
     if let Some(run) = store.run(&RunId::new(wanted)).await? {
         return Ok(run);
     }
-    let unknown = |message: String| Failure::new("run-unknown", message, Exit::Usage);
+    let unknown = |message: String| CommandError::new("run-unknown", message, CliExitCode::Usage);
     let runs = store.runs(usize::MAX).await?;
     let mut alike = runs.into_iter().filter(|run| run.run_id.as_str().starts_with(wanted));
     match (alike.next(), alike.next()) {
         (Some(run), None) if !wanted.is_empty() => Ok(run),
         (Some(_), Some(_)) if !wanted.is_empty() => {
             let several = unknown(format!("several runs begin with {wanted:?}"));
-            Err(several.hinted("give more of its id; `capstan runs list` shows the runs there are"))
+            Err(several.with_hint("give more of its id; `capstan runs list` shows the runs there are"))
         }
         _ => Err(unknown(format!("there is no run {wanted:?}"))),
     }

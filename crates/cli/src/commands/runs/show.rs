@@ -2,57 +2,61 @@
 
 use std::collections::BTreeSet;
 
-use capstan_host::raw_with_acceptance;
+use capstan_host::inline_raw_payload;
 use capstan_protocol::{EntryId, Event, EventKey, RunId, Timestamp, Usage};
-use capstan_tape::{AcceptedRecord, Entry, InFlight, Kind, RunRecord, Slice, StoreError, Tapes};
+use capstan_tape::{Entry, EntryKind, InFlightEvent, InboxRecord, RunRecord, StoreError, TapeRepository, TapeSlice};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use super::super::tape::summary;
-use super::super::{plain, print_json, print_lines};
+use super::super::tape::summarize_entry;
+use super::super::{print_json, print_lines, replace_control_chars};
 use super::grant;
-use crate::Failure;
+use crate::CommandError;
 
 /// How many entries are read at once.
-const PAGE: usize = 1000;
+const ENTRIES_PER_PAGE: usize = 1000;
 /// How far before a run an event may stand that came while it ran: conversations that share a session are accepted side
 /// by side, and one may be heard of later than the next.
-const AT_ONCE: u64 = 100;
+const FOLDED_LOOKBACK_ENTRIES: u64 = 100;
 /// How much of a result is shown on its line.
-const SHOWN_CHARS: usize = 160;
+const MAX_RESULT_LINE_CHARS: usize = 160;
 
 /// Everything that is known about a run.
-struct Known {
+struct RunDetails {
     run: RunRecord,
-    accepted: Option<AcceptedRecord>,
+    accepted: Option<InboxRecord>,
     /// What the event said.
     text: Option<String>,
     /// What the platform sent, where it was kept.
-    raw: Option<String>,
+    raw_event: Option<String>,
     /// The entries of the run, in order.
     results: Vec<Entry>,
     /// The other events that were taken into it.
-    folded: Vec<Folded>,
+    folded_events: Vec<FoldedEvent>,
 }
 
 /// An event that was taken into another one's run.
-struct Folded {
+struct FoldedEvent {
     key: EventKey,
     at: Timestamp,
     /// It is taken in, and settled when the run ends.
     in_flight: bool,
 }
 
-pub(super) async fn show(tapes: &Tapes, run: RunRecord, json: bool) -> Result<(), Failure> {
-    let known = Known::of(tapes, run).await?;
-    if json { print_json(&known.in_json()) } else { print_lines(known.lines().iter().map(|line| plain(line))) }
+pub(super) async fn show(tapes: &TapeRepository, run: RunRecord, json: bool) -> Result<(), CommandError> {
+    let known = RunDetails::load(tapes, run).await?;
+    if json {
+        print_json(&known.to_json())
+    } else {
+        print_lines(known.to_lines().iter().map(|line| replace_control_chars(line)))
+    }
 }
 
-impl Known {
-    async fn of(tapes: &Tapes, run: RunRecord) -> Result<Self, StoreError> {
-        let accepted = tapes.store().accepted(&run.event).await?;
+impl RunDetails {
+    async fn load(tapes: &TapeRepository, run: RunRecord) -> Result<Self, StoreError> {
+        let accepted = tapes.store().inbox_record(&run.event).await?;
         let (event, raw) = match &accepted {
-            Some(accepted) => event_of(tapes, accepted).await?.unzip(),
+            Some(accepted) => read_event(tapes, accepted).await?.unzip(),
             None => (None, None),
         };
         let raw = match (raw.flatten(), event.as_ref().and_then(|event| event.raw_ref.as_ref())) {
@@ -63,35 +67,35 @@ impl Known {
             (raw, _) => raw,
         };
         let text = event.map(|event| event.input.plain_text().to_owned());
-        let results = results(tapes, &run).await?;
-        let folded = folded(tapes, &run).await?;
-        Ok(Self { run, accepted, text, raw, results, folded })
+        let results = read_results(tapes, &run).await?;
+        let folded = find_folded_events(tapes, &run).await?;
+        Ok(Self { run, accepted, text, raw_event: raw, results, folded_events: folded })
     }
 
-    fn in_json(&self) -> Value {
+    fn to_json(&self) -> Value {
         let mut shown = json!(self.run);
         let accepted = self.accepted.as_ref();
         shown["accepted"] = json!(accepted.map(|accepted| {
-            json!({ "at": accepted.at, "tape": accepted.tape, "entry": accepted.entry, "text": self.text,
-                "raw": self.raw })
+            json!({ "at": accepted.accepted_at, "tape": accepted.tape, "entry": accepted.entry, "text": self.text,
+                "raw": self.raw_event })
         }));
         shown["outcome"] = json!(accepted.and_then(|accepted| accepted.outcome.as_ref()).map(|(outcome, _)| outcome));
         shown["results"] = self
-            .numbered()
+            .numbered_results()
             .map(|(sequence, entry)| {
-                json!({ "sequence": sequence, "what": summary(entry), "kind": entry.kind.as_str(), "entry": entry.id,
+                json!({ "sequence": sequence, "what": summarize_entry(entry), "kind": entry.kind.as_str(), "entry": entry.id,
                     "date": entry.date.as_str() })
             })
             .collect();
         shown["folded"] = self
-            .folded
+            .folded_events
             .iter()
             .map(|folded| json!({ "event": folded.key, "accepted_at": folded.at, "in_flight": folded.in_flight }))
             .collect();
         shown
     }
 
-    fn lines(&self) -> Vec<String> {
+    fn to_lines(&self) -> Vec<String> {
         let run = &self.run;
         let ended = run.ended_at.map_or_else(|| "-".to_owned(), |at| at.to_string());
         let asked = if run.cancel_requested { " (asked to end)" } else { "" };
@@ -107,31 +111,31 @@ impl Known {
             format!("parent    {}", run.parent.as_ref().map_or("-", |parent| parent.as_str())),
             format!("event     {} of {}", run.event.event_id, run.event.source),
         ];
-        lines.extend(self.text.as_ref().map(|text| format!("          {}", shortened(text))));
+        lines.extend(self.text.as_ref().map(|text| format!("          {}", truncate_line(text))));
         lines.push(format!("outcome   {}", outcome.map_or("none yet", |(outcome, _)| outcome.name())));
-        lines.push(format!("usage     {}", usage(run.usage.as_ref())));
-        for (place, line) in grant::lines(&run.grant).iter().enumerate() {
+        lines.push(format!("usage     {}", format_usage(run.usage.as_ref())));
+        for (place, line) in grant::format_grant(&run.grant).iter().enumerate() {
             lines.push(format!("{:9} {line}", if place == 0 { "grant" } else { "" }));
         }
-        for folded in &self.folded {
+        for folded in &self.folded_events {
             let state = if folded.in_flight { "taken in" } else { "folded" };
             lines.push(format!("{state:9} {} of {}", folded.key.event_id, folded.key.source));
         }
         lines.push(format!("results   {}", self.results.len()));
-        lines.extend(self.numbered().map(|(sequence, entry)| {
-            format!("{sequence:>5}  {:11} {}", entry.kind.as_str(), shortened(&summary(entry)))
+        lines.extend(self.numbered_results().map(|(sequence, entry)| {
+            format!("{sequence:>5}  {:11} {}", entry.kind.as_str(), truncate_line(&summarize_entry(entry)))
         }));
         lines
     }
 
     /// Each result with its place among those of the run; those that were written before places were are counted.
-    fn numbered(&self) -> impl Iterator<Item = (u64, &Entry)> {
+    fn numbered_results(&self) -> impl Iterator<Item = (u64, &Entry)> {
         (1..).zip(&self.results).map(|(counted, entry)| (entry.sequence().unwrap_or(counted), entry))
     }
 }
 
-fn shortened(text: &str) -> String {
-    let mut shown: String = text.chars().take(SHOWN_CHARS).collect();
+fn truncate_line(text: &str) -> String {
+    let mut shown: String = text.chars().take(MAX_RESULT_LINE_CHARS).collect();
     if shown.len() < text.len() {
         shown.push('…');
     }
@@ -139,7 +143,7 @@ fn shortened(text: &str) -> String {
 }
 
 /// What was not reported is not known; it is not nothing.
-fn usage(usage: Option<&Usage>) -> String {
+fn format_usage(usage: Option<&Usage>) -> String {
     let Some(usage) = usage else { return "unknown".to_owned() };
     let tokens = |tokens: Option<u64>| tokens.map_or_else(|| "unknown".to_owned(), |tokens| tokens.to_string());
     let (prompt, completion) = (tokens(usage.prompt_tokens), tokens(usage.completion_tokens));
@@ -147,31 +151,34 @@ fn usage(usage: Option<&Usage>) -> String {
 }
 
 /// The event of an accepted record, and what the platform sent if it stands with it.
-async fn event_of(tapes: &Tapes, accepted: &AcceptedRecord) -> Result<Option<(Event, Option<String>)>, StoreError> {
+async fn read_event(
+    tapes: &TapeRepository,
+    accepted: &InboxRecord,
+) -> Result<Option<(Event, Option<String>)>, StoreError> {
     let before = EntryId(accepted.entry.0.saturating_sub(1));
-    let just_it = Slice { up_to: Some(accepted.entry), ..Slice::after(before) };
-    let found = in_every_generation(tapes, &accepted.tape, just_it, |_| true).await?;
+    let just_it = TapeSlice { up_to: Some(accepted.entry), ..TapeSlice::after(before) };
+    let found = read_all_generations(tapes, &accepted.tape, just_it, |_| true).await?;
     let Some(entry) = found.first() else { return Ok(None) };
-    let raw = raw_with_acceptance(entry).map(str::to_owned);
+    let raw = inline_raw_payload(entry).map(str::to_owned);
     let event = entry.payload.get("data").and_then(|told| Event::deserialize(told.get("event")?).ok());
     Ok(event.map(|event| (event, raw)))
 }
 
 /// The entries that name the run, in order.
-async fn results(tapes: &Tapes, run: &RunRecord) -> Result<Vec<Entry>, StoreError> {
+async fn read_results(tapes: &TapeRepository, run: &RunRecord) -> Result<Vec<Entry>, StoreError> {
     let is_own = |entry: &Entry| entry.run_id() == Some(run.run_id.as_str());
-    in_every_generation(tapes, &run.tape, Slice::after(run.begins_after), is_own).await
+    read_all_generations(tapes, &run.tape, TapeSlice::after(run.begins_after), is_own).await
 }
 
-async fn in_every_generation(
-    tapes: &Tapes,
+async fn read_all_generations(
+    tapes: &TapeRepository,
     tape: &capstan_protocol::TapeName,
-    slice: Slice,
+    slice: TapeSlice,
     wanted: impl Fn(&Entry) -> bool,
 ) -> Result<Vec<Entry>, StoreError> {
     let mut found = Vec::new();
     for generation in 1..=tapes.record(tape).await?.map_or(0, |record| record.generation) {
-        let mut slice = Slice { limit: Some(PAGE), ..slice.clone() };
+        let mut slice = TapeSlice { limit: Some(ENTRIES_PER_PAGE), ..slice.clone() };
         loop {
             let page = tapes.read_generation(tape, generation, &slice).await?;
             let Some(last) = page.last().map(|entry| entry.id) else { break };
@@ -184,28 +191,28 @@ async fn in_every_generation(
 
 /// The events that ended in this run, and those that it has taken in so far. They came together with its own, or while it
 /// ran: then its tape tells of them there.
-async fn folded(tapes: &Tapes, run: &RunRecord) -> Result<Vec<Folded>, StoreError> {
-    let around = EntryId(run.begins_after.0.saturating_sub(AT_ONCE));
-    let slice = Slice { kinds: vec![Kind::Event], ..Slice::after(around) };
-    let told = in_every_generation(tapes, &run.tape, slice, |entry| entry.name() == Some("event.accepted")).await?;
+async fn find_folded_events(tapes: &TapeRepository, run: &RunRecord) -> Result<Vec<FoldedEvent>, StoreError> {
+    let around = EntryId(run.begins_after.0.saturating_sub(FOLDED_LOOKBACK_ENTRIES));
+    let slice = TapeSlice { kinds: vec![EntryKind::Event], ..TapeSlice::after(around) };
+    let told = read_all_generations(tapes, &run.tape, slice, |entry| entry.name() == Some("event.accepted")).await?;
     let event = |entry: &Entry| Event::deserialize(entry.payload.get("data")?.get("event")?).ok();
     let came = told.iter().filter_map(event).map(|event| EventKey::from(&event));
     let mut found = Vec::new();
     for key in run.others.iter().cloned().chain(came).collect::<BTreeSet<EventKey>>() {
-        if let Some(record) = tapes.store().accepted(&key).await?.filter(|one| is_folded(one, &run.run_id)) {
-            found.push(Folded { key: record.key, at: record.at, in_flight: false });
+        if let Some(record) = tapes.store().inbox_record(&key).await?.filter(|one| is_folded(one, &run.run_id)) {
+            found.push(FoldedEvent { key: record.key, at: record.accepted_at, in_flight: false });
         }
     }
-    let is_taken_in = |event: &InFlight| {
-        event.key != run.event && event.taken_in.as_ref().is_some_and(|taken_in| taken_in.run_id == run.run_id)
+    let is_taken_in = |event: &InFlightEvent| {
+        event.key != run.event && event.ingestion.as_ref().is_some_and(|taken_in| taken_in.run_id == run.run_id)
     };
-    let in_flight = tapes.store().in_flight(Some(&run.tape)).await?;
+    let in_flight = tapes.store().in_flight_events(Some(&run.tape)).await?;
     let taken_in = in_flight.into_iter().filter(is_taken_in);
-    found.extend(taken_in.map(|event| Folded { key: event.key, at: event.at, in_flight: true }));
+    found.extend(taken_in.map(|event| FoldedEvent { key: event.key, at: event.accepted_at, in_flight: true }));
     found.sort_by_key(|folded| folded.at);
     Ok(found)
 }
 
-fn is_folded(record: &AcceptedRecord, run: &RunId) -> bool {
+fn is_folded(record: &InboxRecord, run: &RunId) -> bool {
     matches!(&record.outcome, Some((capstan_protocol::Outcome::Folded { run_id }, _)) if run_id == run)
 }

@@ -5,22 +5,22 @@ mod list;
 
 use std::sync::Arc;
 
-use capstan_host::keeping::{KeepingError, Space, Spaces, Users, limits_of};
-use capstan_host::{BindingError, Bindings, Clock};
+use capstan_host::state_admin::{NamespaceUsers, RunnerNamespace, StateAdmin, StateAdminError, namespace_limits};
+use capstan_host::{BindingError, BindingStore, Clock};
 use capstan_protocol::{Binding, BindingId, Descriptor, RunnerId, SessionId, StateScope, TapeName, WorkspaceId};
 use capstan_tape::{TapeAddress, tape_name};
 use clap::Subcommand;
 use serde_json::{Value, json};
 
-use self::clear::Clearing;
-use super::document::Document;
-use super::tape::source::Scope;
+use self::clear::ClearRequest;
+use super::document::InputDocument;
+use super::tape::source::HomeTapes;
 use super::{print, runners};
-use crate::command_line::Context;
-use crate::{Exit, Failure};
+use crate::command_line::CommandContext;
+use crate::{CliExitCode, CommandError};
 
 /// How many runs back it is looked who was asked by a query.
-const LATELY: usize = 1_000;
+const MAX_RECENT_RUNS: usize = 1_000;
 
 #[derive(Subcommand)]
 pub(crate) enum StateCommand {
@@ -83,73 +83,84 @@ pub(crate) enum StateCommand {
     },
 }
 
-pub(crate) async fn run(context: Context<'_>, command: StateCommand) -> Result<(), Failure> {
-    let scope = if let StateCommand::Set { .. } = command { Scope::beginning(&context) } else { Scope::new(&context) };
-    let done = work(&scope, command).await;
+pub(crate) async fn run(context: CommandContext<'_>, command: StateCommand) -> Result<(), CommandError> {
+    let scope = if let StateCommand::Set { .. } = command {
+        HomeTapes::creating_home(&context)
+    } else {
+        HomeTapes::new(&context)
+    };
+    let done = execute(&scope, command).await;
     scope.close().await?;
     done
 }
 
 /// What a command looks at.
-struct Looked<'a> {
-    scope: &'a Scope<'a>,
-    spaces: Spaces,
+struct StateCommandContext<'a> {
+    scope: &'a HomeTapes<'a>,
+    namespaces: StateAdmin,
     workspace: WorkspaceId,
     bindings: Arc<Vec<Binding>>,
     runners: Vec<Descriptor>,
     /// Under which binding which runner ran lately.
-    lately: Vec<(BindingId, RunnerId)>,
+    recent_runs: Vec<(BindingId, RunnerId)>,
 }
 
-async fn work(scope: &Scope<'_>, command: StateCommand) -> Result<(), Failure> {
-    let workspace = scope.workspace().await?;
-    let system = TapeAddress { workspace: workspace.clone(), session: capstan_host::SYSTEM.into() };
+async fn execute(scope: &HomeTapes<'_>, command: StateCommand) -> Result<(), CommandError> {
+    let workspace = scope.workspace_id().await?;
+    let system = TapeAddress { workspace: workspace.clone(), session: capstan_host::SYSTEM_SESSION.into() };
     let tapes = scope.tapes()?.clone();
-    let kept = Bindings::new(tapes.clone(), Clock::system(), system.clone());
+    let kept = BindingStore::new(tapes.clone(), Clock::system(), system.clone());
     if let (StateCommand::Clear { unused: true, .. }, Some(unreadable)) = (&command, kept.unreadable().await?.first()) {
         // What it uses cannot be told.
         return Err(BindingError::from(unreadable).into());
     }
     let bindings = kept.all().await?;
-    let lately = tapes.store().runs(LATELY).await?.into_iter().map(|run| (run.binding, run.runner)).collect();
-    let spaces = Spaces::new(tapes, Clock::system(), system);
-    let looked = Looked { scope, spaces, workspace, bindings, runners: runners::known(scope.context), lately };
+    let lately = tapes.store().runs(MAX_RECENT_RUNS).await?.into_iter().map(|run| (run.binding, run.runner)).collect();
+    let spaces = StateAdmin::new(tapes, Clock::system(), system);
+    let looked = StateCommandContext {
+        scope,
+        namespaces: spaces,
+        workspace,
+        bindings,
+        runners: runners::known_runners(scope.context),
+        recent_runs: lately,
+    };
     match command {
-        StateCommand::List { runner, scope, json } => looked.list(&list::Filter { runner, scope }, json).await,
+        StateCommand::List { runner, scope, json } => looked.list(&list::NamespaceFilter { runner, scope }, json).await,
         StateCommand::Show { space, key, json } => looked.show(&space, key.as_deref(), json).await,
         StateCommand::Set { space, key, value } => looked.set(&space, &key, &value).await,
         StateCommand::Remove { space, key } => {
-            let held = looked.spaces.find(&space).await?;
-            looked.spaces.remove(&held.space, &key).await?;
-            print(&format!("{key:?} is removed from {}", held.space.id()))
+            let held = looked.namespaces.find(&space).await?;
+            looked.namespaces.remove(&held.namespace, &key).await?;
+            print(&format!("{key:?} is removed from {}", held.namespace.id()))
         }
         StateCommand::Clear { space, unused, older_than, yes, json } => {
-            looked.clear(&Clearing { space, unused, older_than, yes }, json).await
+            looked.clear(&ClearRequest { namespace: space, unused, older_than, is_confirmed: yes }, json).await
         }
     }
 }
 
-impl Looked<'_> {
-    fn users(&self) -> Users<'_> {
-        Users { bindings: &self.bindings, runners: &self.runners, lately: &self.lately }
+impl StateCommandContext<'_> {
+    fn namespace_users(&self) -> NamespaceUsers<'_> {
+        NamespaceUsers { bindings: &self.bindings, runners: &self.runners, recent_runs: &self.recent_runs }
     }
 
-    async fn set(&self, wanted: &str, key: &str, value: &str) -> Result<(), Failure> {
+    async fn set(&self, wanted: &str, key: &str, value: &str) -> Result<(), CommandError> {
         let space = if wanted.trim_start().starts_with('[') {
-            self.named(wanted).await?
+            self.parse_namespace(wanted).await?
         } else {
-            self.spaces.find(wanted).await?.space
+            self.namespaces.find(wanted).await?.namespace
         };
-        let limits = limits_of(&space, &self.bindings).unwrap_or_default();
-        self.spaces.set(&space, key, read_value(value)?, limits).await?;
+        let limits = namespace_limits(&space, &self.bindings).unwrap_or_default();
+        self.namespaces.set(&space, key, parse_value(value)?, limits).await?;
         print(&format!("{key:?} is kept in {}", space.id()))
     }
 
     /// The space of a runner, a scope and an owner. A conversation may be named by its session.
-    async fn named(&self, wanted: &str) -> Result<Space, Failure> {
+    async fn parse_namespace(&self, wanted: &str) -> Result<RunnerNamespace, CommandError> {
         let invalid = |detail: &str| {
             let detail = format!("{wanted} is no space: {detail}");
-            Failure::from(KeepingError::Invalid { detail })
+            CommandError::from(StateAdminError::Invalid { detail })
         };
         let (runner, scope, owner): (RunnerId, StateScope, Value) =
             serde_json::from_str(wanted).map_err(|error| invalid(&error.to_string()))?;
@@ -172,14 +183,14 @@ impl Looked<'_> {
             return Err(invalid("its owner is not one of that scope; docs/state.md lists them"));
         }
         let owner = match (scope, owner.as_str()) {
-            (StateScope::Conversation, Some(named)) => json!(self.conversation(named).await?),
+            (StateScope::Conversation, Some(named)) => json!(self.conversation_tape(named).await?),
             _ => owner,
         };
-        Ok(Space::State { runner, scope, owner })
+        Ok(RunnerNamespace::State { runner, scope, owner })
     }
 
     /// The tape of this name, or of this session.
-    async fn conversation(&self, named: &str) -> Result<TapeName, Failure> {
+    async fn conversation_tape(&self, named: &str) -> Result<TapeName, CommandError> {
         if let Ok(tape) = TapeName::parse(named)
             && self.scope.tapes()?.record(&tape).await?.is_some()
         {
@@ -190,16 +201,17 @@ impl Looked<'_> {
 }
 
 /// A value as it is given.
-fn read_value(value: &str) -> Result<Value, Failure> {
-    let document = if value == "-" { Document::read(value)? } else { Document::of_text("the value", value) };
-    document.json("state-invalid")
+fn parse_value(value: &str) -> Result<Value, CommandError> {
+    let document =
+        if value == "-" { InputDocument::read(value)? } else { InputDocument::from_text("the value", value) };
+    document.parse_json("state-invalid")
 }
 
-impl From<KeepingError> for Failure {
-    fn from(error: KeepingError) -> Self {
+impl From<StateAdminError> for CommandError {
+    fn from(error: StateAdminError) -> Self {
         match error {
-            KeepingError::Store(error) => error.into(),
-            error => Self::new(error.code(), error.to_string(), Exit::Usage),
+            StateAdminError::Store(error) => error.into(),
+            error => Self::new(error.code(), error.to_string(), CliExitCode::Usage),
         }
     }
 }

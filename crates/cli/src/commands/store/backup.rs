@@ -4,28 +4,32 @@ use std::path::Path;
 use std::sync::Arc;
 
 use capstan_protocol::TapeName;
-use capstan_store::{JsonlTapes, SqliteStore};
-use capstan_tape::{Slice, Store, StoreError, TapeStore, Tapes};
+use capstan_store::{JsonlTapeStore, SqliteStore};
+use capstan_tape::{Store, StoreError, TapeRepository, TapeSlice, TapeStore};
 
-use super::super::{print, tape_store};
-use super::target::Target;
-use crate::command_line::Context;
-use crate::{Exit, Failure, builder};
+use super::super::{external_tape_store, print};
+use super::backup_target::BackupTarget;
+use crate::command_line::CommandContext;
+use crate::{CliExitCode, CommandError, builder};
 
-pub(super) async fn backup(context: &Context<'_>, path: &Path, force: bool) -> Result<(), Failure> {
-    let database = builder::database(&context.config);
-    if SqliteStore::version_of(&database)?.is_none() {
-        return Err(Failure::new("store-empty", format!("there is no {}", database.display()), Exit::Usage));
+pub(super) async fn run_backup(context: &CommandContext<'_>, path: &Path, force: bool) -> Result<(), CommandError> {
+    let database = builder::database_path(&context.config);
+    if SqliteStore::read_schema_version(&database)?.is_none() {
+        return Err(CommandError::new(
+            "store-empty",
+            format!("there is no {}", database.display()),
+            CliExitCode::Usage,
+        ));
     }
-    let target = Target::new(path, &database, force)?;
-    let elsewhere = tape_store(&context.hooks())?;
-    let done = copy(&database, elsewhere.as_ref(), &target).await;
+    let target = BackupTarget::new(path, &database, force)?;
+    let elsewhere = external_tape_store(&context.build_hooks())?;
+    let done = copy_store(&database, elsewhere.as_ref(), &target).await;
     if let Some(elsewhere) = elsewhere {
         elsewhere.close().await?;
     }
-    let Copied { tapes, files } = done?;
-    let (shown, folder) = (target.path().to_owned(), target.tapes());
-    target.place()?;
+    let CopyCounts { tapes, files } = done?;
+    let (shown, folder) = (target.path().to_owned(), target.tapes_dir());
+    target.publish()?;
     print(&format!("backed up {tapes} tapes to {}, verified", shown.display()))?;
     match files {
         0 => Ok(()),
@@ -34,27 +38,31 @@ pub(super) async fn backup(context: &Context<'_>, path: &Path, force: bool) -> R
 }
 
 /// How much was copied.
-struct Copied {
+struct CopyCounts {
     tapes: usize,
     /// How many tapes have entries that are kept elsewhere.
     files: usize,
 }
 
-async fn copy(database: &Path, elsewhere: Option<&Arc<dyn TapeStore>>, target: &Target) -> Result<Copied, Failure> {
+async fn copy_store(
+    database: &Path,
+    elsewhere: Option<&Arc<dyn TapeStore>>,
+    target: &BackupTarget,
+) -> Result<CopyCounts, CommandError> {
     // Before the database is copied: a tape that is here and not in the copy was never the database's own.
     let kept = match elsewhere {
         Some(elsewhere) => elsewhere.tapes().await?,
         None => Vec::new(),
     };
     copy_database(database, &target.new_file).await?;
-    let store: Arc<dyn Store> = Arc::new(SqliteStore::snapshot(&target.new_file)?);
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::open_snapshot(&target.new_file)?);
     let tapes = match elsewhere {
         Some(elsewhere) if !kept.is_empty() => {
-            let files = JsonlTapes::open(target.make_tapes()?)?;
+            let files = JsonlTapeStore::open(target.create_tapes_dir()?)?;
             copy_tapes(elsewhere.as_ref(), &kept, store.as_ref(), &files).await?;
-            Tapes::kept_by(store, Arc::new(files))
+            TapeRepository::with_external_store(store, Arc::new(files))
         }
-        _ => Tapes::new(store),
+        _ => TapeRepository::new(store),
     };
     let problems = tapes.verify().await?;
     if let Some(first) = problems.first() {
@@ -63,14 +71,14 @@ async fn copy(database: &Path, elsewhere: Option<&Arc<dyn TapeStore>>, target: &
             more => format!(" (and {more} more)"),
         };
         let message = format!("the copy is damaged, as the store is: {}{more}", first.message);
-        return Err(Failure::new("backup-damaged", message, Exit::Store));
+        return Err(CommandError::new("backup-damaged", message, CliExitCode::Store));
     }
-    Ok(Copied { tapes: tapes.list().await?.len(), files: kept.len() })
+    Ok(CopyCounts { tapes: tapes.list().await?.len(), files: kept.len() })
 }
 
 async fn copy_database(database: &Path, new_file: &Path) -> Result<(), StoreError> {
     let (database, new_file) = (database.to_owned(), new_file.to_owned());
-    let copying = tokio::task::spawn_blocking(move || SqliteStore::copy_to(database, new_file));
+    let copying = tokio::task::spawn_blocking(move || SqliteStore::copy_database(database, new_file));
     copying.await.map_err(|error| StoreError::io("copy the database", error))?
 }
 
@@ -79,11 +87,11 @@ async fn copy_tapes(
     elsewhere: &dyn TapeStore,
     kept: &[TapeName],
     copied: &dyn Store,
-    files: &JsonlTapes,
+    files: &JsonlTapeStore,
 ) -> Result<(), StoreError> {
     for tape in kept {
         let up_to = copied.tape(tape).await?.map(|record| record.head);
-        let entries = elsewhere.read(tape, &Slice { up_to, ..Slice::default() }).await?;
+        let entries = elsewhere.read(tape, &TapeSlice { up_to, ..TapeSlice::default() }).await?;
         files.append(tape, &entries).await?;
     }
     Ok(())

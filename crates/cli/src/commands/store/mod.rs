@@ -1,8 +1,8 @@
 //! `capstan store`.
 
 mod backup;
-mod leftover;
-mod target;
+mod backup_target;
+mod stale_backups;
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -12,8 +12,8 @@ use clap::Subcommand;
 use serde_json::json;
 
 use super::{print, print_json};
-use crate::command_line::Context;
-use crate::{Failure, builder};
+use crate::command_line::CommandContext;
+use crate::{CommandError, builder};
 
 #[derive(Subcommand)]
 pub(crate) enum StoreCommand {
@@ -35,29 +35,30 @@ pub(crate) enum StoreCommand {
 }
 
 /// What backups left in these folders that were broken off.
-pub(super) fn unfinished_backups(folders: &[&Path]) -> Vec<PathBuf> {
+pub(super) fn find_unfinished_backups(folders: &[&Path]) -> Vec<PathBuf> {
     let now = SystemTime::now();
-    let mut found: Vec<PathBuf> = folders.iter().flat_map(|folder| leftover::left(folder, now)).collect();
+    let mut found: Vec<PathBuf> =
+        folders.iter().flat_map(|folder| stale_backups::find_stale_backups(folder, now)).collect();
     found.sort();
     found.dedup();
     found
 }
 
 /// Removes what a backup left that was broken off.
-pub(super) fn remove_backup(unfinished: &Path) -> std::io::Result<()> {
-    target::remove(unfinished)
+pub(super) fn remove_unfinished_backup(unfinished: &Path) -> std::io::Result<()> {
+    backup_target::remove_path(unfinished)
 }
 
-pub(crate) async fn run(context: Context<'_>, command: StoreCommand) -> Result<(), Failure> {
+pub(crate) async fn run(context: CommandContext<'_>, command: StoreCommand) -> Result<(), CommandError> {
     match command {
-        StoreCommand::Backup { target, force } => backup::backup(&context, &target, force).await,
-        StoreCommand::Migrate { json } => migrate(&context, json),
+        StoreCommand::Backup { target, force } => backup::run_backup(&context, &target, force).await,
+        StoreCommand::Migrate { json } => migrate_store(&context, json),
     }
 }
 
-fn migrate(context: &Context<'_>, json: bool) -> Result<(), Failure> {
-    let database = builder::database(&context.config);
-    let from = SqliteStore::version_of(&database)?;
+fn migrate_store(context: &CommandContext<'_>, json: bool) -> Result<(), CommandError> {
+    let database = builder::database_path(&context.config);
+    let from = SqliteStore::read_schema_version(&database)?;
     let to = SqliteStore::SCHEMA_VERSION;
     if from.is_some_and(|from| from < to) {
         drop(SqliteStore::open(&database)?);

@@ -2,20 +2,20 @@
 
 use capstan_tape::{ForkState, TapeRecord};
 
-use super::super::{plain, print_json, print_lines};
-use super::source::Scope;
-use crate::Failure;
+use super::super::{print_json, print_lines, replace_control_chars};
+use super::source::HomeTapes;
+use crate::CommandError;
 
-pub(super) async fn list(scope: &Scope<'_>, json: bool) -> Result<(), Failure> {
+pub(super) async fn list_tapes(scope: &HomeTapes<'_>, json: bool) -> Result<(), CommandError> {
     let records = scope.tapes()?.list().await?;
     if json {
         return print_json(&records);
     }
-    print_lines(records.iter().map(|record| plain(&line(record))))
+    print_lines(records.iter().map(|record| replace_control_chars(&format_tape(record))))
 }
 
 /// The name, the newest entry, and whose it is.
-fn line(record: &TapeRecord) -> String {
+fn format_tape(record: &TapeRecord) -> String {
     let whose = match (&record.fork, &record.session, &record.workspace) {
         (Some(fork), _, _) => {
             let state = match fork.state {

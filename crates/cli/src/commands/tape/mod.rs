@@ -1,6 +1,6 @@
 //! `capstan tape`.
 
-mod asked;
+mod checks;
 mod context;
 mod events;
 mod list;
@@ -11,13 +11,13 @@ mod verify;
 use std::path::PathBuf;
 
 use capstan_protocol::EntryId;
-use capstan_tape::{DateRange, Entry, Kind, Order, Query, Slice, Start};
+use capstan_tape::{DateRange, Entry, EntryKind, EntryOrder, Query, QueryStart, TapeSlice};
 use clap::{Args, Subcommand};
 
-use self::source::{Scope, Source};
-use super::{plain, print, print_lines};
-use crate::command_line::Context;
-use crate::{Exit, Failure};
+use self::source::{HomeTapes, TapeSource};
+use super::{print, print_lines, replace_control_chars};
+use crate::command_line::CommandContext;
+use crate::{CliExitCode, CommandError};
 
 #[derive(Subcommand)]
 pub(crate) enum TapeCommand {
@@ -32,12 +32,12 @@ pub(crate) enum TapeCommand {
         /// A tape, a session id, or a path to a .jsonl file.
         name: String,
         #[command(flatten)]
-        filter: Filter,
+        filter: EntryFilterArgs,
         /// Prints each entry as one line of JSON.
         #[arg(long)]
         json: bool,
         /// A generation that a reset has ended, whole.
-        #[arg(long, value_name = "N", conflicts_with_all = Filter::NAMES)]
+        #[arg(long, value_name = "N", conflicts_with_all = EntryFilterArgs::ARG_IDS)]
         generation: Option<u32>,
     },
     /// Shows what came in, what was done, and what became of it.
@@ -58,7 +58,7 @@ pub(crate) enum TapeCommand {
         /// The words to look for.
         text: String,
         #[command(flatten)]
-        filter: Filter,
+        filter: EntryFilterArgs,
         /// Also looks at entries that no view shows.
         #[arg(long)]
         all: bool,
@@ -140,7 +140,7 @@ pub(crate) enum TapeCommand {
 
 /// Which entries of a tape.
 #[derive(Args, Default)]
-pub(crate) struct Filter {
+pub(crate) struct EntryFilterArgs {
     /// Only what follows the newest anchor.
     #[arg(long, conflicts_with = "after_anchor")]
     after_last_anchor: bool,
@@ -164,133 +164,135 @@ pub(crate) struct Filter {
     limit: Option<usize>,
 }
 
-impl Filter {
+impl EntryFilterArgs {
     /// The names of its flags.
-    const NAMES: [&str; 7] = ["after_last_anchor", "after_anchor", "until_anchor", "from", "to", "kinds", "limit"];
+    const ARG_IDS: [&str; 7] = ["after_last_anchor", "after_anchor", "until_anchor", "from", "to", "kinds", "limit"];
 
-    fn query(&self) -> Result<Query, Failure> {
+    fn to_query(&self) -> Result<Query, CommandError> {
         let start = match (&self.after_anchor, self.after_last_anchor) {
-            (Some(name), _) => Start::Anchor(name.clone()),
-            (None, true) => Start::LastAnchor,
-            (None, false) => Start::Beginning,
+            (Some(name), _) => QueryStart::Anchor(name.clone()),
+            (None, true) => QueryStart::LastAnchor,
+            (None, false) => QueryStart::Beginning,
         };
         let dated = match (self.from.as_deref(), self.to.as_deref()) {
             (None, None) => None,
             (from, to) => {
                 let range = DateRange::between(from.unwrap_or("0001-01-01"), to.unwrap_or("9999-12-30"));
-                Some(range.map_err(|error| Failure::new("usage", error.to_string(), Exit::Usage))?)
+                Some(range.map_err(|error| CommandError::new("usage", error.to_string(), CliExitCode::Usage))?)
             }
         };
         Ok(Query {
             start,
             until_anchor: self.until_anchor.clone(),
-            dated,
-            kinds: self.kinds.iter().map(|kind| Kind::from(kind.as_str())).collect(),
+            date_range: dated,
+            kinds: self.kinds.iter().map(|kind| EntryKind::from(kind.as_str())).collect(),
             text: None,
-            order: Order::OldestFirst,
+            order: EntryOrder::OldestFirst,
             limit: self.limit,
         })
     }
 }
 
-pub(crate) async fn run(context: Context<'_>, command: TapeCommand) -> Result<(), Failure> {
+pub(crate) async fn run(context: CommandContext<'_>, command: TapeCommand) -> Result<(), CommandError> {
     let makes_a_tape = matches!(command, TapeCommand::Import { .. });
-    let scope = if makes_a_tape { Scope::beginning(&context) } else { Scope::new(&context) };
+    let scope = if makes_a_tape { HomeTapes::creating_home(&context) } else { HomeTapes::new(&context) };
     let done = execute(&scope, command).await;
     scope.close().await?;
     done
 }
 
-async fn execute(scope: &Scope<'_>, command: TapeCommand) -> Result<(), Failure> {
+async fn execute(scope: &HomeTapes<'_>, command: TapeCommand) -> Result<(), CommandError> {
     match command {
-        TapeCommand::List { json } => list::list(scope, json).await,
+        TapeCommand::List { json } => list::list_tapes(scope, json).await,
         TapeCommand::Show { name, filter, json, generation } => {
-            let Source { tapes, tape } = scope.find(&name).await?;
+            let TapeSource { tapes, tape } = scope.find_tape(&name).await?;
             let entries = match generation {
                 None => {
-                    let query = filter.query()?;
-                    asked::warn_of_missing_anchors(&tapes, &tape, &query).await?;
+                    let query = filter.to_query()?;
+                    checks::warn_of_missing_anchors(&tapes, &tape, &query).await?;
                     tapes.query(&tape, &query).await?
                 }
                 Some(number) => {
-                    asked::check_generation(&tapes, &tape, number).await?;
-                    tapes.read_generation(&tape, number, &Slice::all()).await?
+                    checks::check_generation(&tapes, &tape, number).await?;
+                    tapes.read_generation(&tape, number, &TapeSlice::all()).await?
                 }
             };
             print_entries(&entries, json)
         }
-        TapeCommand::Events { name, limit, json } => events::events(scope.find(&name).await?, limit, json).await,
+        TapeCommand::Events { name, limit, json } => {
+            events::print_events(scope.find_tape(&name).await?, limit, json).await
+        }
         TapeCommand::Search { name, text, filter, all, json } => {
-            let Source { tapes, tape } = scope.find(&name).await?;
+            let TapeSource { tapes, tape } = scope.find_tape(&name).await?;
             let limit = filter.limit;
-            let query = Query { text: Some(text), order: Order::NewestFirst, limit: None, ..filter.query()? };
-            asked::warn_of_missing_anchors(&tapes, &tape, &query).await?;
+            let query = Query { text: Some(text), order: EntryOrder::NewestFirst, limit: None, ..filter.to_query()? };
+            checks::warn_of_missing_anchors(&tapes, &tape, &query).await?;
             let found = tapes.query(&tape, &query).await?;
             let shown = found.into_iter().filter(|entry| all || !entry.is_hidden());
             print_entries(&shown.take(limit.unwrap_or(usize::MAX)).collect::<Vec<_>>(), json)
         }
         TapeCommand::Anchors { name, json } => {
-            let Source { tapes, tape } = scope.find(&name).await?;
-            let anchors = Slice { kinds: vec![Kind::Anchor], ..Slice::default() };
+            let TapeSource { tapes, tape } = scope.find_tape(&name).await?;
+            let anchors = TapeSlice { kinds: vec![EntryKind::Anchor], ..TapeSlice::default() };
             print_entries(&tapes.read(&tape, &anchors).await?, json)
         }
         TapeCommand::Export { name, legacy, generation } => {
-            transfer::export(scope.find(&name).await?, legacy, generation).await
+            transfer::export_tape(scope.find_tape(&name).await?, legacy, generation).await
         }
-        TapeCommand::Import { file, name } => transfer::import(scope, &file, name).await,
-        TapeCommand::Context { run, call } => context::context(scope, run, call).await,
+        TapeCommand::Import { file, name } => transfer::import_tape(scope, &file, name).await,
+        TapeCommand::Context { run, call } => context::print_context(scope, run, call).await,
         TapeCommand::Fork { name, fork, at } => {
-            let Source { tapes, tape } = scope.find(&name).await?;
-            let fork = source::name(&fork)?;
-            asked::check_name(&tapes, &fork).await?;
-            asked::check_entry(&tapes, &tape, at).await?;
+            let TapeSource { tapes, tape } = scope.find_tape(&name).await?;
+            let fork = source::parse_tape_name(&fork)?;
+            checks::check_name_is_free(&tapes, &fork).await?;
+            checks::check_entry(&tapes, &tape, at).await?;
             tapes.fork(&tape, &fork, at.map(EntryId)).await?;
             print(&format!("forked {tape} as {fork}"))
         }
         TapeCommand::Merge { name } => {
-            let Source { tapes, tape } = scope.find(&name).await?;
-            asked::check_fork(&tapes, &tape).await?;
+            let TapeSource { tapes, tape } = scope.find_tape(&name).await?;
+            checks::check_fork(&tapes, &tape).await?;
             tapes.merge(&tape).await?;
             print(&format!("merged {tape}"))
         }
         TapeCommand::Discard { name } => {
-            let Source { tapes, tape } = scope.find(&name).await?;
-            asked::check_fork(&tapes, &tape).await?;
+            let TapeSource { tapes, tape } = scope.find_tape(&name).await?;
+            checks::check_fork(&tapes, &tape).await?;
             tapes.discard(&tape).await?;
             print(&format!("discarded {tape}"))
         }
         TapeCommand::Reset { name, archive } => {
-            let Source { tapes, tape } = scope.find(&name).await?;
+            let TapeSource { tapes, tape } = scope.find_tape(&name).await?;
             scope.check_idle(&tapes, &tape).await?;
             tapes.reset(&tape, archive).await?;
             print(&format!("{tape} begins a new generation"))
         }
-        TapeCommand::Verify { json } => verify::verify(scope, json).await,
+        TapeCommand::Verify { json } => verify::verify_tapes(scope, json).await,
     }
 }
 
 /// Prints entries, a line each.
-fn print_entries(entries: &[Entry], json: bool) -> Result<(), Failure> {
+fn print_entries(entries: &[Entry], json: bool) -> Result<(), CommandError> {
     if json {
-        return print_lines(entries.iter().map(capstan_store::jsonl::write_line));
+        return print_lines(entries.iter().map(capstan_store::jsonl::format_line));
     }
-    print_lines(entries.iter().map(|entry| plain(&line(entry))))
+    print_lines(entries.iter().map(|entry| replace_control_chars(&format_entry(entry))))
 }
 
 /// How much of an entry is shown on its line.
-const SHOWN_CHARS: usize = 160;
+const MAX_ENTRY_LINE_CHARS: usize = 160;
 
-fn line(entry: &Entry) -> String {
-    let text = summary(entry);
-    let mut shown: String = text.chars().take(SHOWN_CHARS).collect();
-    if text.chars().count() > SHOWN_CHARS {
+fn format_entry(entry: &Entry) -> String {
+    let text = summarize_entry(entry);
+    let mut shown: String = text.chars().take(MAX_ENTRY_LINE_CHARS).collect();
+    if text.chars().count() > MAX_ENTRY_LINE_CHARS {
         shown.push('…');
     }
     format!("{:>5}  {}  {:11} {shown}", entry.id.to_string(), entry.date.as_str(), entry.kind.to_string())
 }
 
 /// What an entry says, in a line.
-pub(super) fn summary(entry: &Entry) -> String {
+pub(super) fn summarize_entry(entry: &Entry) -> String {
     let payload = &entry.payload;
     let field = |name: &str| match payload.get(name) {
         Some(serde_json::Value::String(text)) => text.clone(),
@@ -298,13 +300,13 @@ pub(super) fn summary(entry: &Entry) -> String {
         None => String::new(),
     };
     match entry.kind {
-        Kind::Message => format!("{}: {}", field("role"), field("content")),
-        Kind::Anchor => format!("{} {}", field("name"), field("state")),
-        Kind::Event => format!("{} {}", field("name"), field("data")),
-        Kind::ToolCall => field("calls"),
-        Kind::ToolResult => field("results"),
-        Kind::Error => format!("{}: {}", field("stage"), field("message")),
-        Kind::System => field("content"),
-        Kind::Other(_) => payload.to_string(),
+        EntryKind::Message => format!("{}: {}", field("role"), field("content")),
+        EntryKind::Anchor => format!("{} {}", field("name"), field("state")),
+        EntryKind::Event => format!("{} {}", field("name"), field("data")),
+        EntryKind::ToolCall => field("calls"),
+        EntryKind::ToolResult => field("results"),
+        EntryKind::Error => format!("{}: {}", field("stage"), field("message")),
+        EntryKind::System => field("content"),
+        EntryKind::Other(_) => payload.to_string(),
     }
 }

@@ -4,54 +4,54 @@ use std::path::Path;
 
 use capstan_protocol::EntryId;
 use capstan_store::jsonl;
-use capstan_tape::{Batch, Fact, NewTape, Slice, StoreError};
+use capstan_tape::{Batch, Fact, NewTape, StoreError, TapeSlice};
 
 use super::super::{print, print_lines};
-use super::asked;
-use super::source::{Scope, Source, name, read_file};
-use crate::{Exit, Failure};
+use super::checks;
+use super::source::{HomeTapes, TapeSource, parse_tape_name, read_file};
+use crate::{CliExitCode, CommandError};
 
-pub(super) async fn export(source: Source, legacy: bool, generation: Option<u32>) -> Result<(), Failure> {
-    let Source { tapes, tape } = source;
+pub(super) async fn export_tape(source: TapeSource, legacy: bool, generation: Option<u32>) -> Result<(), CommandError> {
+    let TapeSource { tapes, tape } = source;
     let mut entries = match generation {
-        None => tapes.read(&tape, &Slice::all()).await?,
+        None => tapes.read(&tape, &TapeSlice::all()).await?,
         Some(number) => {
-            asked::check_generation(&tapes, &tape, number).await?;
-            tapes.read_generation(&tape, number, &Slice::all()).await?
+            checks::check_generation(&tapes, &tape, number).await?;
+            tapes.read_generation(&tape, number, &TapeSlice::all()).await?
         }
     };
     if legacy {
-        entries = jsonl::legacy(&entries);
+        entries = jsonl::to_bub_format(&entries);
     }
-    print_lines(entries.iter().map(jsonl::write_line))
+    print_lines(entries.iter().map(jsonl::format_line))
 }
 
 /// The greatest id that is imported: up to there every program reads a number of JSON as it is written, and there are
 /// more ids left behind it than a tape will ever need.
-const GREATEST_ID: EntryId = EntryId((1 << 53) - 1);
+const MAX_IMPORTED_ENTRY_ID: EntryId = EntryId((1 << 53) - 1);
 
 /// The whole file in one commit: a tape is there, or it is not.
-pub(super) async fn import(scope: &Scope<'_>, file: &Path, named: Option<String>) -> Result<(), Failure> {
+pub(super) async fn import_tape(scope: &HomeTapes<'_>, file: &Path, named: Option<String>) -> Result<(), CommandError> {
     let stem = file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-    let tape = name(&named.unwrap_or(stem))?;
+    let tape = parse_tape_name(&named.unwrap_or(stem))?;
     let entries = read_file(file)?;
     let count = entries.len();
     if count == 0 {
         let message = format!("{} has no entries", file.display());
-        return Err(Failure::new("tape-file-unreadable", message, Exit::Usage));
+        return Err(CommandError::new("tape-file-unreadable", message, CliExitCode::Usage));
     }
-    if let Some(entry) = entries.iter().find(|entry| entry.id > GREATEST_ID) {
-        let message = format!("entry {} of {} has an id above {GREATEST_ID}", entry.id, file.display());
-        return Err(Failure::new("tape-id-too-great", message, Exit::Usage));
+    if let Some(entry) = entries.iter().find(|entry| entry.id > MAX_IMPORTED_ENTRY_ID) {
+        let message = format!("entry {} of {} has an id above {MAX_IMPORTED_ENTRY_ID}", entry.id, file.display());
+        return Err(CommandError::new("tape-id-too-great", message, CliExitCode::Usage));
     }
     let tapes = scope.tapes()?;
     if tapes.record(&tape).await?.is_some() {
         return Err(StoreError::TapeExists { tape }.into());
     }
-    asked::check_name(tapes, &tape).await?;
+    checks::check_name_is_free(tapes, &tape).await?;
     let mut batch = Batch::new();
-    batch.push(Fact::EnsureTape(NewTape::named(tape.clone())));
-    batch.push(Fact::Import { tape: tape.clone(), entries });
+    batch.push(Fact::EnsureTape(NewTape::with_name(tape.clone())));
+    batch.push(Fact::ImportEntries { tape: tape.clone(), entries });
     tapes.commit(batch).await?;
     print(&format!("imported {count} entries as {tape}"))
 }

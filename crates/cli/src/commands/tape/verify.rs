@@ -1,10 +1,10 @@
 //! `capstan tape verify`.
 
 use super::super::{print, print_json};
-use super::source::Scope;
-use crate::{Exit, Failure};
+use super::source::HomeTapes;
+use crate::{CliExitCode, CommandError};
 
-pub(super) async fn verify(scope: &Scope<'_>, json: bool) -> Result<(), Failure> {
+pub(super) async fn verify_tapes(scope: &HomeTapes<'_>, json: bool) -> Result<(), CommandError> {
     let tapes = scope.tapes()?;
     let problems = tapes.verify().await?;
     let count = tapes.list().await?.len();
@@ -20,5 +20,5 @@ pub(super) async fn verify(scope: &Scope<'_>, json: bool) -> Result<(), Failure>
         Some(tape) => format!("tape {tape}: {}", problem.message),
         None => problem.message.clone(),
     });
-    Err(Failure::new("tape-damaged", told.collect::<Vec<_>>().join("\n"), Exit::Store))
+    Err(CommandError::new("tape-damaged", told.collect::<Vec<_>>().join("\n"), CliExitCode::Store))
 }

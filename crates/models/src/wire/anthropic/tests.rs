@@ -1,19 +1,19 @@
 use capstan_hooks::contracts::RequestBody;
 use capstan_protocol::{
-    ChatMessage, Content, ContentPart, ModelOptions, ModelRequest, Reasoning, Role, ToolCall, ToolSpec,
+    ChatMessage, Content, ContentPart, MessageRole, ModelOptions, ModelRequest, Reasoning, ToolCall, ToolSpec,
 };
 use serde_json::{Value, json};
 
-use crate::Wire;
+use crate::WireProtocol;
 
 fn body(provider: &str, request: &ModelRequest) -> RequestBody {
-    Wire::Anthropic.body(provider, request)
+    WireProtocol::Anthropic.body(provider, request)
 }
 
-const MODEL: &str = "claude-sonnet-4-5";
+const CLAUDE_MODEL: &str = "claude-sonnet-4-5";
 
 fn request(messages: Vec<ChatMessage>) -> ModelRequest {
-    let model = format!("anthropic:{MODEL}").parse().unwrap();
+    let model = format!("anthropic:{CLAUDE_MODEL}").parse().unwrap();
     let tools = vec![ToolSpec {
         name: "fs.read".into(),
         description: "Reads.".to_owned(),
@@ -29,7 +29,7 @@ fn request(messages: Vec<ChatMessage>) -> ModelRequest {
 }
 
 /// The turns without the marks of the cache.
-fn turns(messages: Vec<ChatMessage>) -> Vec<Value> {
+fn turns_without_cache_marks(messages: Vec<ChatMessage>) -> Vec<Value> {
     let mut turns = body("anthropic", &request(messages)).messages;
     for block in turns.iter_mut().flat_map(|turn| turn["content"].as_array_mut().unwrap()) {
         block.as_object_mut().unwrap().remove("cache_control");
@@ -37,31 +37,34 @@ fn turns(messages: Vec<ChatMessage>) -> Vec<Value> {
     turns
 }
 
-fn thought(words: &str) -> Value {
+fn thinking_block(words: &str) -> Value {
     json!({"type": "thinking", "thinking": words, "signature": "sig"})
 }
 
 /// A call as the provider's own answer left it, with a thought before everything.
-fn call_after_thought(id: &str, after_text: bool) -> ToolCall {
+fn call_with_thinking(id: &str, after_text: bool) -> ToolCall {
     let mut call = ToolCall::new(id, "fs_read", r#"{"path":"a"}"#);
-    let thinking = json!([{"at": 0, "item": thought("hm")}]);
+    let thinking = json!([{"at": 0, "item": thinking_block("hm")}]);
     call.extra.insert(
         "provider".to_owned(),
-        json!({"anthropic": {"thinking": thinking, "after_text": after_text, "model": MODEL}}),
+        json!({"anthropic": {"thinking": thinking, "after_text": after_text, "model": CLAUDE_MODEL}}),
     );
     call
 }
 
 #[test]
 fn p13_roles_alternate_the_user_begins_and_results_come_first_in_one_turn() {
-    let turns = turns(vec![
+    let turns = turns_without_cache_marks(vec![
         ChatMessage::assistant("[Anchor created: session/start]: {}"),
         ChatMessage::user("go"),
         ChatMessage::user("on"),
         ChatMessage::assistant("Let me look."),
-        ChatMessage::calls(vec![ToolCall::new("a", "fs_read", r#"{"path":"a"}"#), ToolCall::new("b_1", "fs_read", "")]),
-        ChatMessage::tool("a", "fs.read", "A"),
-        ChatMessage::tool("b_1", "fs.read", ""),
+        ChatMessage::from_tool_calls(vec![
+            ToolCall::new("a", "fs_read", r#"{"path":"a"}"#),
+            ToolCall::new("b_1", "fs_read", ""),
+        ]),
+        ChatMessage::tool_result("a", "fs.read", "A"),
+        ChatMessage::tool_result("b_1", "fs.read", ""),
         ChatMessage::user("quick!"),
     ]);
     let text = |text: &str| json!({"type": "text", "text": text});
@@ -91,17 +94,20 @@ fn a8_thoughts_go_back_where_they_stood_and_to_who_had_them_only() {
         let mut messages = vec![ChatMessage::user("go")];
         messages.extend(after_text.then(|| ChatMessage::assistant("Let me look.")));
         messages.extend([
-            ChatMessage::calls(vec![call_after_thought("a", after_text), ToolCall::new("b", "fs_read", "{}")]),
-            ChatMessage::tool("a", "fs.read", "A"),
-            ChatMessage::tool("b", "fs.read", "B"),
+            ChatMessage::from_tool_calls(vec![
+                call_with_thinking("a", after_text),
+                ToolCall::new("b", "fs_read", "{}"),
+            ]),
+            ChatMessage::tool_result("a", "fs.read", "A"),
+            ChatMessage::tool_result("b", "fs.read", "B"),
         ]);
         messages
     };
     let kinds = |turn: &Value| -> Vec<String> {
         turn["content"].as_array().unwrap().iter().map(|block| block["type"].as_str().unwrap().to_owned()).collect()
     };
-    assert_eq!(kinds(&turns(messages(true))[1]), ["thinking", "text", "tool_use", "tool_use"]);
-    assert_eq!(turns(messages(false))[1]["content"][0], thought("hm"));
+    assert_eq!(kinds(&turns_without_cache_marks(messages(true))[1]), ["thinking", "text", "tool_use", "tool_use"]);
+    assert_eq!(turns_without_cache_marks(messages(false))[1]["content"][0], thinking_block("hm"));
     let other = body("elsewhere", &request(messages(true)));
     assert_eq!(kinds(&other.messages[1]), ["text", "tool_use", "tool_use"]);
     let to = |model: &str| {
@@ -119,32 +125,38 @@ fn a8_a_model_that_binds_its_thoughts_is_told_to_leave_out_those_that_no_longer_
         if let Some(given) = call.extra.get_mut("provider") {
             given["anthropic"]["model"] = json!(model);
         }
-        let messages =
-            vec![ChatMessage::user("go"), ChatMessage::calls(vec![call]), ChatMessage::tool("a", "fs.read", "A")];
+        let messages = vec![
+            ChatMessage::user("go"),
+            ChatMessage::from_tool_calls(vec![call]),
+            ChatMessage::tool_result("a", "fs.read", "A"),
+        ];
         let model = format!("anthropic:{model}").parse().unwrap();
         let options = ModelOptions { reasoning, ..ModelOptions::default() };
         body("anthropic", &ModelRequest { model, options, ..request(messages) }).rest.remove("thinking")
     };
     let told = json!({"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "drop_block"}});
-    assert_eq!(said("claude-opus-5-5", None, call_after_thought("a", false)).as_ref(), Some(&told));
-    assert_eq!(said("claude-opus-5-5", Some(Reasoning::Low), call_after_thought("a", false)), Some(told));
+    assert_eq!(said("claude-opus-5-5", None, call_with_thinking("a", false)).as_ref(), Some(&told));
+    assert_eq!(said("claude-opus-5-5", Some(Reasoning::Low), call_with_thinking("a", false)), Some(told));
     assert_eq!(
         said("claude-opus-5-5", None, ToolCall::new("a", "fs_read", "{}")),
         None,
         "there is nothing to leave out"
     );
-    assert_eq!(said("claude-opus-5", None, call_after_thought("a", false)), None, "it would not understand");
+    assert_eq!(said("claude-opus-5", None, call_with_thinking("a", false)), None, "it would not understand");
 }
 
 #[test]
 fn a8_thinking_is_not_asked_for_within_a_step_that_began_without() {
     let asks = |call: ToolCall| {
-        let messages =
-            vec![ChatMessage::user("go"), ChatMessage::calls(vec![call]), ChatMessage::tool("a", "fs.read", "A")];
+        let messages = vec![
+            ChatMessage::user("go"),
+            ChatMessage::from_tool_calls(vec![call]),
+            ChatMessage::tool_result("a", "fs.read", "A"),
+        ];
         let options = ModelOptions { reasoning: Some(Reasoning::Low), ..ModelOptions::default() };
         body("anthropic", &ModelRequest { options, ..request(messages) }).rest.contains_key("thinking")
     };
-    assert!(asks(call_after_thought("a", false)));
+    assert!(asks(call_with_thinking("a", false)));
     assert!(!asks(ToolCall::new("a", "fs_read", "{}")), "another model began it");
 }
 
@@ -172,10 +184,10 @@ fn images_are_sent_from_the_user_and_from_tools() {
         {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA=="}},
         {"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}},
     ]);
-    let turns = turns(vec![
+    let turns = turns_without_cache_marks(vec![
         ChatMessage::user(content.clone()),
-        ChatMessage::calls(vec![ToolCall::new("a", "fs_read", "{}")]),
-        ChatMessage::tool("a", "fs.read", content),
+        ChatMessage::from_tool_calls(vec![ToolCall::new("a", "fs_read", "{}")]),
+        ChatMessage::tool_result("a", "fs.read", content),
     ]);
     assert_eq!(turns[0]["content"], blocks);
     assert_eq!(turns[2]["content"][0]["content"], blocks);
@@ -184,13 +196,13 @@ fn images_are_sent_from_the_user_and_from_tools() {
 #[test]
 fn what_is_refused_is_not_sent() {
     let mut note = ChatMessage::user("a note");
-    note.role = Role::System;
-    let turns = turns(vec![
+    note.role = MessageRole::System;
+    let turns = turns_without_cache_marks(vec![
         ChatMessage::user(" \n"),
         ChatMessage::user("go"),
         note,
-        ChatMessage::calls(vec![ToolCall::new("a", "fs_read", "{not json")]),
-        ChatMessage::tool("a", "fs.read", "bad arguments"),
+        ChatMessage::from_tool_calls(vec![ToolCall::new("a", "fs_read", "{not json")]),
+        ChatMessage::tool_result("a", "fs.read", "bad arguments"),
     ]);
     assert_eq!(turns[0]["content"].as_array().unwrap().len(), 2, "no text of spaces; the note is one of the user's");
     assert_eq!(turns[1]["content"][0]["input"], json!({"invalid_arguments": "{not json"}));

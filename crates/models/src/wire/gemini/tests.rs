@@ -2,11 +2,11 @@ use capstan_hooks::contracts::RequestBody;
 use capstan_protocol::{ChatMessage, Content, ContentPart, ModelOptions, ModelRequest, Reasoning, ToolCall, ToolSpec};
 use serde_json::{Value, json};
 
-use super::NO_SIGNATURE;
-use crate::Wire;
+use super::SKIP_SIGNATURE_MARKER;
+use crate::WireProtocol;
 
 fn body(provider: &str, request: &ModelRequest) -> RequestBody {
-    Wire::Gemini.body(provider, request)
+    WireProtocol::Gemini.body(provider, request)
 }
 
 fn request(model: &str, messages: Vec<ChatMessage>) -> ModelRequest {
@@ -14,11 +14,11 @@ fn request(model: &str, messages: Vec<ChatMessage>) -> ModelRequest {
     ModelRequest { model, system: String::new(), messages, tools: [].into(), options: ModelOptions::default() }
 }
 
-fn turns(messages: Vec<ChatMessage>) -> Vec<Value> {
+fn encoded_turns(messages: Vec<ChatMessage>) -> Vec<Value> {
     body("gemini", &request("gemini-3-pro", messages)).messages
 }
 
-fn signed(id: &str, signature: &str) -> ToolCall {
+fn signed_call(id: &str, signature: &str) -> ToolCall {
     let mut call = ToolCall::new(id, "fs_read", r#"{"path":"a"}"#);
     call.extra.insert(
         "provider".to_owned(),
@@ -29,13 +29,13 @@ fn signed(id: &str, signature: &str) -> ToolCall {
 
 #[test]
 fn p13_roles_alternate_the_user_begins_and_responses_stand_together() {
-    let turns = turns(vec![
+    let turns = encoded_turns(vec![
         ChatMessage::assistant("[Anchor created: session/start]: {}"),
         ChatMessage::user("go"),
         ChatMessage::assistant("Let me look."),
-        ChatMessage::calls(vec![signed("a", "sig"), ToolCall::new("b", "bash", "{}")]),
-        ChatMessage::tool("a", "fs.read", "A"),
-        ChatMessage::tool("b", "bash", "B"),
+        ChatMessage::from_tool_calls(vec![signed_call("a", "sig"), ToolCall::new("b", "bash", "{}")]),
+        ChatMessage::tool_result("a", "fs.read", "A"),
+        ChatMessage::tool_result("b", "bash", "B"),
         ChatMessage::user("quick!"),
     ]);
     assert_eq!(
@@ -64,26 +64,26 @@ fn a8_a_call_of_another_model_goes_without_a_signature_where_it_may() {
         let call = vec![ToolCall::new("a", "bash", "{}"), ToolCall::new("b", "bash", "{}")];
         vec![
             ChatMessage::user("go"),
-            ChatMessage::calls(call),
-            ChatMessage::tool("a", "bash", ""),
-            ChatMessage::tool("b", "bash", ""),
+            ChatMessage::from_tool_calls(call),
+            ChatMessage::tool_result("a", "bash", ""),
+            ChatMessage::tool_result("b", "bash", ""),
         ]
     };
-    let parts = turns(messages())[1]["parts"].clone();
-    assert_eq!(parts[0]["thoughtSignature"], NO_SIGNATURE);
+    let parts = encoded_turns(messages())[1]["parts"].clone();
+    assert_eq!(parts[0]["thoughtSignature"], SKIP_SIGNATURE_MARKER);
     assert_eq!(parts[1].get("thoughtSignature"), None);
     let older = body("gemini", &request("gemini-2.5-pro", messages()));
     assert_eq!(older.messages[1]["parts"][0].get("thoughtSignature"), None);
-    let elsewhere = vec![ChatMessage::user("go"), ChatMessage::calls(vec![signed("a", "sig")])];
+    let elsewhere = vec![ChatMessage::user("go"), ChatMessage::from_tool_calls(vec![signed_call("a", "sig")])];
     let elsewhere = body("other", &request("gemini-3-pro", elsewhere));
-    assert_eq!(elsewhere.messages[1]["parts"][0]["thoughtSignature"], NO_SIGNATURE);
+    assert_eq!(elsewhere.messages[1]["parts"][0]["thoughtSignature"], SKIP_SIGNATURE_MARKER);
     let flash = vec![
         ChatMessage::user("go"),
-        ChatMessage::calls(vec![signed("a", "sig")]),
-        ChatMessage::tool("a", "fs.read", "A"),
+        ChatMessage::from_tool_calls(vec![signed_call("a", "sig")]),
+        ChatMessage::tool_result("a", "fs.read", "A"),
     ];
     let flash = body("gemini", &request("gemini-3-flash", flash)).messages;
-    assert_eq!(flash[1]["parts"][0]["thoughtSignature"], NO_SIGNATURE, "another model's");
+    assert_eq!(flash[1]["parts"][0]["thoughtSignature"], SKIP_SIGNATURE_MARKER, "another model's");
     assert_eq!(
         (flash[1]["parts"][0]["functionCall"].get("id"), flash[2]["parts"][0]["functionResponse"].get("id")),
         (None, None)
@@ -101,10 +101,10 @@ fn images_are_sent_from_the_user_and_beside_the_response_of_a_tool() {
         json!({"inlineData": {"mimeType": "image/png", "data": "AA=="}}),
         json!({"fileData": {"mimeType": "image/webp", "fileUri": "https://example.com/a.webp?x=1"}}),
     ];
-    let turns = turns(vec![
+    let turns = encoded_turns(vec![
         ChatMessage::user(content.clone()),
-        ChatMessage::calls(vec![signed("a", "s")]),
-        ChatMessage::tool("a", "fs.read", content),
+        ChatMessage::from_tool_calls(vec![signed_call("a", "s")]),
+        ChatMessage::tool_result("a", "fs.read", content),
     ]);
     assert_eq!(turns[0]["parts"].as_array().unwrap()[1..], images);
     assert_eq!(turns[2]["parts"].as_array().unwrap()[1..], images);

@@ -11,40 +11,40 @@
 
 use std::collections::HashSet;
 
-use capstan_tape::{is_sign, searched_words};
+use capstan_tape::{is_unspaced_script, searchable_words};
 
 /// The rules of this file and of the Unicode tables it is compiled with. Change the number with the rules.
-pub(super) fn rules() -> String {
+pub(super) fn tokenizer_version() -> String {
     let (major, minor, update) = char::UNICODE_VERSION;
     format!("1, Unicode {major}.{minor}.{update}")
 }
 
 /// The term of entries that the index does not have in full.
-pub(super) const INCOMPLETE: char = '\u{e0ff}';
+pub(super) const INCOMPLETE_ENTRY_TERM: char = '\u{e0ff}';
 
 /// The longest word that is a term. Longer ones are keys, pictures and other data in the clothes of text.
-const LONGEST_WORD: usize = 64;
+const MAX_INDEXED_WORD_CHARS: usize = 64;
 /// How many terms an entry may have. One with more is a large file, or data.
-const MOST_TERMS: usize = 10_000;
+const MAX_ENTRY_TERMS: usize = 10_000;
 /// Words with up to this many signs among their letters are terms as a whole. A needle with so few signs that typos may
 /// have hit them all (two), and a word with as many typos (two more), come to this.
-const FEW_SIGNS: usize = 4;
+const MAX_MIXED_WORD_UNSPACED: usize = 4;
 
 /// A part of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Piece<'a> {
+pub(super) enum TextPiece<'a> {
     /// Letters and digits of scripts with spaces.
     Word(&'a str),
     /// A letter of a script without spaces.
-    Sign(char),
+    UnspacedLetter(char),
     /// Neither letter nor digit nor white space.
     Symbol(char),
     /// White space.
-    Gap,
+    Whitespace,
 }
 
 /// The parts of a text in lower case, one after the other.
-pub(super) fn pieces(text: &str) -> impl Iterator<Item = Piece<'_>> {
+pub(super) fn split_pieces(text: &str) -> impl Iterator<Item = TextPiece<'_>> {
     let mut rest = text;
     std::iter::from_fn(move || {
         let first = rest.chars().next()?;
@@ -53,75 +53,75 @@ pub(super) fn pieces(text: &str) -> impl Iterator<Item = Piece<'_>> {
         let (piece, after) = rest.split_at(length);
         rest = after;
         Some(match first {
-            _ if is_letter(first) => Piece::Word(piece),
-            _ if first.is_alphanumeric() => Piece::Sign(first),
-            _ if first.is_whitespace() => Piece::Gap,
-            _ => Piece::Symbol(first),
+            _ if is_letter(first) => TextPiece::Word(piece),
+            _ if first.is_alphanumeric() => TextPiece::UnspacedLetter(first),
+            _ if first.is_whitespace() => TextPiece::Whitespace,
+            _ => TextPiece::Symbol(first),
         })
     })
 }
 
 fn is_letter(c: char) -> bool {
-    c.is_alphanumeric() && !is_sign(c)
+    c.is_alphanumeric() && !is_unspaced_script(c)
 }
 
 /// The term of a symbol. The tokenizer takes ASCII symbols for gaps, so they have stand-ins of private use.
-pub(super) fn symbol(c: char) -> char {
-    if c.is_ascii() { char::from_u32(0xe000 + u32::from(c)).unwrap_or(INCOMPLETE) } else { c }
+pub(super) fn symbol_term(c: char) -> char {
+    if c.is_ascii() { char::from_u32(0xe000 + u32::from(c)).unwrap_or(INCOMPLETE_ENTRY_TERM) } else { c }
 }
 
 /// The terms of an entry.
 #[derive(Debug, Default)]
-pub(super) struct Terms {
+pub(super) struct EntryTerms {
     /// Those that are words.
     pub(super) words: HashSet<String>,
     /// Those that are not.
-    others: HashSet<String>,
+    other_terms: HashSet<String>,
 }
 
-impl Terms {
+impl EntryTerms {
     /// The terms of a text in lower case.
-    pub(super) fn of(text: &str) -> Self {
+    pub(super) fn from_text(text: &str) -> Self {
         let mut terms = Self::default();
-        if terms.collect(text).is_none() {
+        if terms.collect_terms(text).is_none() {
             // As good as nothing is known of it then: it is looked at anyway.
             terms = Self::default();
-            terms.others.insert(INCOMPLETE.to_string());
+            terms.other_terms.insert(INCOMPLETE_ENTRY_TERM.to_string());
         }
         terms
     }
 
     pub(super) fn len(&self) -> usize {
-        self.words.len() + self.others.len()
+        self.words.len() + self.other_terms.len()
     }
 
     /// All of them with spaces between, as the index takes them.
-    pub(super) fn joined(&self) -> String {
-        let terms: Vec<&str> = self.words.iter().chain(&self.others).map(String::as_str).collect();
+    pub(super) fn to_index_text(&self) -> String {
+        let terms: Vec<&str> = self.words.iter().chain(&self.other_terms).map(String::as_str).collect();
         terms.join(" ")
     }
 
     /// Nothing when there are too many of them.
-    fn collect(&mut self, text: &str) -> Option<()> {
+    fn collect_terms(&mut self, text: &str) -> Option<()> {
         let mut last_sign = None;
-        for piece in pieces(text) {
+        for piece in split_pieces(text) {
             let pair = last_sign.take();
             match piece {
-                Piece::Word(word) => self.add_word(word)?,
-                Piece::Symbol(c) => self.add_other(String::from(symbol(c)))?,
-                Piece::Gap => {}
-                Piece::Sign(sign) => {
-                    self.add_other(String::from(sign))?;
+                TextPiece::Word(word) => self.add_word(word)?,
+                TextPiece::Symbol(c) => self.add_other_term(String::from(symbol_term(c)))?,
+                TextPiece::Whitespace => {}
+                TextPiece::UnspacedLetter(sign) => {
+                    self.add_other_term(String::from(sign))?;
                     if let Some(before) = pair {
-                        self.add_other(String::from_iter([before, sign]))?;
+                        self.add_other_term(String::from_iter([before, sign]))?;
                     }
                     last_sign = Some(sign);
                 }
             }
         }
-        for word in searched_words(text) {
-            let signs = word.chars().filter(|c| is_sign(*c)).take(FEW_SIGNS + 1).count();
-            if (1..=FEW_SIGNS).contains(&signs) && word.contains(is_letter) {
+        for word in searchable_words(text) {
+            let signs = word.chars().filter(|c| is_unspaced_script(*c)).take(MAX_MIXED_WORD_UNSPACED + 1).count();
+            if (1..=MAX_MIXED_WORD_UNSPACED).contains(&signs) && word.contains(is_letter) {
                 self.add_word(word)?;
             }
         }
@@ -130,42 +130,46 @@ impl Terms {
 
     fn add_word(&mut self, word: &str) -> Option<()> {
         // A character has at least one byte and at most four.
-        if word.len() > LONGEST_WORD && word.chars().count() > LONGEST_WORD {
-            return self.add_other(INCOMPLETE.to_string());
+        if word.len() > MAX_INDEXED_WORD_CHARS && word.chars().count() > MAX_INDEXED_WORD_CHARS {
+            return self.add_other_term(INCOMPLETE_ENTRY_TERM.to_string());
         }
         if !self.words.contains(word) {
             self.words.insert(word.to_owned());
         }
-        (self.len() <= MOST_TERMS).then_some(())
+        (self.len() <= MAX_ENTRY_TERMS).then_some(())
     }
 
-    fn add_other(&mut self, term: String) -> Option<()> {
-        self.others.insert(term);
-        (self.len() <= MOST_TERMS).then_some(())
+    fn add_other_term(&mut self, term: String) -> Option<()> {
+        self.other_terms.insert(term);
+        (self.len() <= MAX_ENTRY_TERMS).then_some(())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{INCOMPLETE, Terms};
+    use super::{EntryTerms, INCOMPLETE_ENTRY_TERM};
 
-    fn terms(text: &str) -> Vec<String> {
-        let mut terms: Vec<String> = Terms::of(text).joined().split(' ').map(str::to_owned).collect();
+    fn sorted_terms(text: &str) -> Vec<String> {
+        let mut terms: Vec<String> =
+            EntryTerms::from_text(text).to_index_text().split(' ').map(str::to_owned).collect();
         terms.sort();
         terms
     }
 
     #[test]
     fn p10_words_signs_and_symbols_are_terms() {
-        assert_eq!(terms("the rope, the ship"), ["rope", "ship", "the", "\u{e02c}"]);
-        assert_eq!(terms("你好 世"), ["世", "你", "你好", "好"]);
-        assert_eq!(terms("用rust写🐋"), ["rust", "写", "用", "用rust写", "🐋"]);
+        assert_eq!(sorted_terms("the rope, the ship"), ["rope", "ship", "the", "\u{e02c}"]);
+        assert_eq!(sorted_terms("你好 世"), ["世", "你", "你好", "好"]);
+        assert_eq!(sorted_terms("用rust写🐋"), ["rust", "写", "用", "用rust写", "🐋"]);
     }
 
     #[test]
     fn p10_data_that_looks_like_text_is_left_out() {
-        assert_eq!(terms(&format!("key {}", "0f".repeat(33))), ["key".to_owned(), INCOMPLETE.to_string()]);
+        assert_eq!(
+            sorted_terms(&format!("key {}", "0f".repeat(33))),
+            ["key".to_owned(), INCOMPLETE_ENTRY_TERM.to_string()]
+        );
         let many: Vec<String> = (0..20_000).map(|number| number.to_string()).collect();
-        assert_eq!(terms(&many.join(" ")), [INCOMPLETE.to_string()]);
+        assert_eq!(sorted_terms(&many.join(" ")), [INCOMPLETE_ENTRY_TERM.to_string()]);
     }
 }

@@ -1,0 +1,22 @@
+//! What a turn cost, in a few words.
+
+use std::time::Duration;
+
+use capstan_protocol::Usage;
+
+use super::tool_calls::format_elapsed;
+
+/// What a turn used, as far as that is known.
+pub(super) fn format_usage(usage: &Usage, took: Duration) -> String {
+    let known = [(usage.prompt_tokens, "in"), (usage.completion_tokens, "out")];
+    let known = known.into_iter().filter_map(|(count, name)| Some(format!("{} {name}", abbreviate_count(count?))));
+    known.chain([format_elapsed(took)]).collect::<Vec<_>>().join(" · ")
+}
+
+fn abbreviate_count(count: u64) -> String {
+    match count {
+        0..10_000 => count.to_string(),
+        10_000..1_000_000 => format!("{}.{}k", count / 1000, count % 1000 / 100),
+        _ => format!("{}.{}M", count / 1_000_000, count % 1_000_000 / 100_000),
+    }
+}

@@ -1,0 +1,123 @@
+//! What is printed, one type for each kind of line.
+
+use std::borrow::Cow;
+
+use capstan_hooks::InboundEvent;
+use capstan_hooks::contracts::ChannelReply;
+use capstan_protocol::{OutboundKind, OutboundMessage, Outcome, RunId, SessionId, StreamEvent};
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::pending_request::PendingRequest;
+
+/// The first line: from here on lines are read.
+#[derive(Serialize)]
+pub(super) struct ReadyLine {
+    ready: bool,
+}
+
+impl ReadyLine {
+    pub(super) const READY: Self = Self { ready: true };
+}
+
+/// The end of an event.
+#[derive(Serialize)]
+pub(super) struct OutcomeLine<'a> {
+    id: Option<&'a RawValue>,
+    session: &'a SessionId,
+    text: Cow<'a, str>,
+    outcome: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run_id: Option<&'a RunId>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    duplicate: bool,
+}
+
+impl<'a> OutcomeLine<'a> {
+    pub(super) fn new(answer: &'a ChannelReply, asked: Option<&'a PendingRequest>) -> Self {
+        let (text, folded_into) = match &answer.outcome {
+            Outcome::Replied { text } | Outcome::Failed { notice: text, .. } => (Cow::Borrowed(text.as_str()), None),
+            Outcome::Folded { run_id } => (joined_messages(answer), Some(run_id)),
+            Outcome::Silent | Outcome::Dropped | Outcome::Cancelled => (joined_messages(answer), None),
+        };
+        Self {
+            id: asked.and_then(PendingRequest::id),
+            session: &answer.session,
+            text,
+            outcome: answer.outcome.name(),
+            run_id: answer.run_id.as_ref().or(folded_into),
+            duplicate: answer.is_duplicate,
+        }
+    }
+}
+
+/// What is said beside an outcome that says nothing itself.
+fn joined_messages(answer: &ChannelReply) -> Cow<'_, str> {
+    let texts: Vec<String> = answer.messages.iter().map(|message| message.content.text()).collect();
+    Cow::Owned(texts.join("\n\n"))
+}
+
+/// What happens while a turn goes on.
+#[derive(Serialize)]
+pub(super) struct StreamEventLine<'a> {
+    id: Option<&'a RawValue>,
+    session: Cow<'a, SessionId>,
+    event: &'a StreamEvent,
+}
+
+impl<'a> StreamEventLine<'a> {
+    pub(super) fn new(event: &'a StreamEvent, message: &'a InboundEvent, asked: &'a PendingRequest) -> Self {
+        Self { id: asked.id(), session: event_session(message), event }
+    }
+}
+
+/// An event whose end cannot be recorded for now. It follows when it is.
+#[derive(Serialize)]
+pub(super) struct DelayedLine<'a> {
+    id: Option<&'a RawValue>,
+    session: Cow<'a, SessionId>,
+    delayed: LineError<'a>,
+}
+
+impl<'a> DelayedLine<'a> {
+    pub(super) fn new(event: &'a InboundEvent, asked: Option<&'a PendingRequest>, delayed: LineError<'a>) -> Self {
+        Self { id: asked.and_then(PendingRequest::id), session: event_session(event), delayed }
+    }
+}
+
+fn event_session(event: &InboundEvent) -> Cow<'_, SessionId> {
+    let session = event.session_id.as_ref();
+    session.map_or_else(|| Cow::Owned(event.fallback_session()), Cow::Borrowed)
+}
+
+/// A message that answers no line.
+#[derive(Serialize)]
+pub(super) struct MessageLine<'a> {
+    id: Option<&'a RawValue>,
+    session: &'a SessionId,
+    text: String,
+    kind: OutboundKind,
+}
+
+impl<'a> From<&'a OutboundMessage> for MessageLine<'a> {
+    fn from(message: &'a OutboundMessage) -> Self {
+        Self { id: None, session: &message.session_id, text: message.content.text(), kind: message.kind }
+    }
+}
+
+/// A line that was not accepted. Nothing of it was kept.
+#[derive(Serialize)]
+pub(super) struct RefusedLine<'a> {
+    pub(super) id: Option<&'a RawValue>,
+    pub(super) line: u64,
+    pub(super) error: LineError<'a>,
+}
+
+/// Why a line was not accepted, or has no end yet.
+#[derive(Serialize)]
+pub(super) struct LineError<'a> {
+    pub(super) code: &'static str,
+    pub(super) message: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub(super) hint: &'static str,
+}

@@ -1,0 +1,138 @@
+//! The built-in agent under bindings that grant it little.
+
+use capstan::protocol::{Binding, Event, Outcome};
+use capstan::{CapstanBuilder, ServedEvent};
+use capstan_host::{BindingError, default_binding};
+use capstan_testing::{ScriptedModel, ScriptedReply};
+use serde_json::{Value, json};
+
+use super::support::{TestConversation, with_scripted_model};
+
+/// The default binding with this policy.
+fn binding_with_policy(resource_policy: Value) -> Binding {
+    Binding { resource_policy: serde_json::from_value(resource_policy).unwrap(), ..default_binding() }
+}
+
+async fn save_binding(conversation: &TestConversation, binding: &Binding) -> Result<(), BindingError> {
+    conversation.host.bindings().save(binding, &conversation.host.runners()).await
+}
+
+/// A conversation under this policy.
+async fn conversation_with_policy(
+    resource_policy: Value,
+    build: impl FnOnce(CapstanBuilder) -> CapstanBuilder,
+) -> TestConversation {
+    let conversation = TestConversation::new(build).await;
+    save_binding(&conversation, &binding_with_policy(resource_policy)).await.unwrap();
+    conversation
+}
+
+/// How what was said ended, in words.
+fn outcome_text(served: ServedEvent) -> String {
+    match served.error {
+        Some(error) => format!("{}: {}", error.code(), error.public_message()),
+        None => served.output,
+    }
+}
+
+#[tokio::test]
+async fn g02_the_binding_that_the_documentation_shows_can_be_saved_and_serves_its_events() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/bindings.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let (_, from) = page.split_once("```toml\n").unwrap();
+    let (example, _) = from.split_once("```").unwrap();
+    let greeter: Binding = toml::from_str(example).unwrap();
+    let conversation = TestConversation::new(|builder| builder).await;
+    save_binding(&conversation, &greeter).await.unwrap();
+    let joined = json!({
+        "event_type": "group.member_joined", "source": "telegram", "conversation_id": "family",
+        "actor": {"id": "42", "name": "Ann"}, "input": {"text": "[[tool:bash cmd=\"echo one\"]] hello"},
+        "metadata": {"lang": "de"}, "delivery": {"output_channel": "cli"},
+    });
+    let served = conversation.host.serve(Event::from_envelope(joined).unwrap()).await.unwrap();
+    assert!(matches!(served.outcome, Some(Outcome::Replied { .. })), "{served:?}");
+    let run = conversation.host.tapes().store().run(&served.run_id.unwrap()).await.unwrap().unwrap();
+    assert_eq!(run.binding.as_str(), "greeter");
+}
+
+#[tokio::test]
+async fn a01_where_the_tape_may_only_be_read_the_agent_works_without_its_notes() {
+    let conversation = conversation_with_policy(json!({"tape": "read"}), |builder| builder).await;
+    let served = conversation.send_message("[[tool:bash cmd=\"echo one\"]] go").await;
+    assert!(matches!(served.outcome, Some(Outcome::Replied { .. })), "{served:?}");
+    assert_eq!(
+        conversation.view().await[1..4],
+        ["user: [[tool:bash cmd=\"echo one\"]] go", "calls call_1", "tool call_1: one"]
+    );
+    let events = conversation.event_names().await;
+    assert!(!events.iter().any(|name| name.starts_with("loop.") || name == "api.refused"), "{events:?}");
+    assert!(outcome_text(conversation.send_message(",tape.info").await).contains("last anchor"));
+    assert_eq!(
+        outcome_text(conversation.send_message(",fs.read 'open").await),
+        "command-invalid: the quotes in \"'open\" do not match"
+    );
+}
+
+#[tokio::test]
+async fn a02_where_the_tape_may_only_be_read_a_context_that_is_too_long_is_the_providers_error() {
+    let model = ScriptedModel::start(vec![ScriptedReply::context_overflow(), ScriptedReply::text("never")]).await;
+    let conversation =
+        conversation_with_policy(json!({"tape": "read"}), |builder| with_scripted_model(builder, &model)).await;
+    assert_eq!(conversation.send_message("go").await.error.unwrap().code(), "model-context-overflow");
+    assert_eq!(model.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn a04_a_model_that_calls_a_tool_it_does_not_have_is_told_so() {
+    for policy in [json!([]), json!({"only": []}), json!(["detail"]), json!({"only": ["help"]})] {
+        let conversation = conversation_with_policy(json!({"tools": policy}), |builder| builder).await;
+        let served = conversation.send_message("[[tool:bash cmd=\"echo one\"]] go").await;
+        assert!(matches!(served.outcome, Some(Outcome::Replied { .. })), "{policy}: {served:?}");
+        let view = conversation.view().await;
+        assert_eq!(view[2..4], ["calls call_1", "tool call_1: the tool bash is not allowed here"], "{policy}");
+    }
+}
+
+#[tokio::test]
+async fn g02_a_binding_that_its_runner_cannot_run_with_is_refused() {
+    let conversation = TestConversation::new(|builder| builder).await;
+    for (policy, lacks) in [
+        (json!({"tape": "none"}), "tape = \"read\""),
+        (json!({"models": ["invoke"]}), "\"stream\" of models"),
+        (json!({"models": {"only": []}}), "any of the models"),
+    ] {
+        let refused = save_binding(&conversation, &binding_with_policy(policy)).await.unwrap_err();
+        let why = format!("the runner builtin:agent cannot do without {lacks}, which it does not grant");
+        assert_eq!(refused.to_string(), format!("the binding default cannot be saved: {why}"));
+    }
+}
+
+#[tokio::test]
+async fn a03_a_tool_that_is_not_granted_is_no_shell_command() {
+    let of = |policy: Value| conversation_with_policy(json!({"tools": policy}), |builder| builder);
+    let bash = of(json!({"only": ["bash"]})).await;
+    for (line, expected) in [
+        (",tape.reset", "command-denied: the command tape.reset is not allowed here"),
+        (",help", "command-denied: the command help is not allowed here"),
+        (",echo one", "one"),
+    ] {
+        assert_eq!(outcome_text(bash.send_message(line).await), expected);
+    }
+    let none = of(json!([])).await;
+    assert_eq!(
+        outcome_text(none.send_message(",tape.info").await),
+        "command-denied: the command tape.info is not allowed here"
+    );
+    assert_eq!(
+        outcome_text(none.send_message(",ls").await),
+        "command-unknown: there is no command ls; none is allowed here"
+    );
+    let some = of(json!({"only": ["fs.read", "tape.info"]})).await;
+    let told = outcome_text(some.send_message(",ls").await);
+    assert_eq!(told, "command-unknown: there is no command ls; there are: fs.read, tape.info");
+    let unseen = of(json!(["call"])).await;
+    assert_eq!(
+        outcome_text(unseen.send_message(",tape.info").await),
+        "command-denied: the command tape.info is not allowed here"
+    );
+}

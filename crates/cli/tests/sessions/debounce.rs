@@ -1,0 +1,191 @@
+//! Messages that are held back for a while, and what is overheard (C3). On paused time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use capstan::Host;
+use capstan::hooks::Plugin;
+use capstan::hooks::args::{PromptContent, SessionBusy};
+use capstan::hooks::contracts::{DebounceOptions, IntakeOptions};
+use capstan::hooks::points::{AdmitMessage, RunModel};
+use capstan::protocol::{AdmissionMode, Event, Outcome};
+use tokio::time::{Instant, sleep};
+
+use crate::host_fixture::{HostFixture, boxed_plugin, format_outcome, submit};
+use crate::test_channel::TestChannel;
+
+/// Quiet for 2 s, at most 10 s, others are let in for 60 s.
+fn debounce_options() -> DebounceOptions {
+    let seconds = Duration::from_secs;
+    DebounceOptions { quiet_period: seconds(2), max_wait: seconds(10), active_window: Some(seconds(60)) }
+}
+
+/// Answers with what it was told.
+fn echo_plugin() -> Box<dyn Plugin> {
+    boxed_plugin("echo", |hooks| {
+        hooks.on(RunModel, |prompt: PromptContent| async move { Ok(Some(format!("re: {}", prompt.text()))) });
+    })
+}
+
+/// A group chat on a channel that holds messages back.
+struct DebouncedGroup {
+    fixture: HostFixture,
+    host: Host,
+    channel: Arc<TestChannel>,
+    started_at: Instant,
+}
+
+impl DebouncedGroup {
+    async fn new(admission: Option<AdmissionMode>) -> Self {
+        let desk = TestChannel::with_waiting_callers("desk")
+            .with_intake(IntakeOptions { admission, debounce: Some(debounce_options()) });
+        let (house, desk) = (HostFixture::in_memory(), Arc::new(desk));
+        let host = house.host_builder().channel(&desk).plugin(echo_plugin()).start().await;
+        Self { fixture: house, host, channel: desk, started_at: Instant::now() }
+    }
+
+    /// Says something to the bot, so many seconds after the beginning.
+    async fn send_addressed(&self, second: u64, text: &str) -> Event {
+        self.submit(second, Event::message("desk", "group", text)).await
+    }
+
+    /// Says something to somebody else.
+    async fn send_unaddressed(&self, second: u64, text: &str) -> Event {
+        let mut event = Event::message("desk", "group", text);
+        event.metadata.insert(Event::ADDRESSED_KEY.to_owned(), false.into());
+        self.submit(second, event).await
+    }
+
+    async fn submit(&self, second: u64, event: Event) -> Event {
+        tokio::time::sleep_until(self.started_at + Duration::from_secs(second)).await;
+        submit(&self.host, &event).await;
+        event
+    }
+
+    async fn outcome(&self, event: &Event) -> Outcome {
+        self.channel.wait_for_answer(&event.event_id).await.outcome
+    }
+
+    async fn assert_folded(&self, event: &Event, into: &Event) {
+        let run_id = self.channel.wait_for_answer(&into.event_id).await.run_id.unwrap();
+        assert_eq!(self.outcome(event).await, Outcome::Folded { run_id });
+    }
+
+    fn elapsed_seconds(&self) -> u64 {
+        self.started_at.elapsed().as_secs()
+    }
+
+    async fn finish(self) {
+        self.fixture.assert_settled().await;
+        self.host.stop().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn c03_messages_that_follow_one_another_closely_become_one_turn() {
+    let group = DebouncedGroup::new(None).await;
+    let one = group.send_addressed(0, "one").await;
+    let two = group.send_addressed(1, "two").await;
+    let three = group.send_addressed(2, "three").await;
+    assert_eq!(format_outcome(&group.outcome(&three).await), "replied: re: one\ntwo\nthree");
+    assert_eq!(group.elapsed_seconds(), 4, "two seconds after the last");
+    group.assert_folded(&one, &three).await;
+    group.assert_folded(&two, &three).await;
+    let later = group.send_addressed(30, "later").await;
+    assert_eq!(format_outcome(&group.outcome(&later).await), "replied: re: later");
+    group.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn c03_whoever_never_stops_talking_is_answered_after_the_maximum_wait() {
+    let group = DebouncedGroup::new(None).await;
+    let mut events = Vec::new();
+    for second in 0..=9 {
+        events.push(group.send_addressed(second, &second.to_string()).await);
+    }
+    let outcome = group.outcome(&events[9]).await;
+    assert_eq!(group.elapsed_seconds(), 10);
+    assert_eq!(format_outcome(&outcome), "replied: re: 0\n1\n2\n3\n4\n5\n6\n7\n8\n9");
+    for event in &events[..9] {
+        group.assert_folded(event, &events[9]).await;
+    }
+    group.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn c03_commands_are_not_held_back() {
+    let group = DebouncedGroup::new(None).await;
+    let one = group.send_addressed(0, "one").await;
+    let command = group.send_addressed(1, ",tape.info").await;
+    group.outcome(&command).await;
+    assert_eq!(group.elapsed_seconds(), 1, "at once");
+    assert_eq!(group.fixture.outcome(&one).await, None);
+    assert_eq!(format_outcome(&group.outcome(&one).await), "replied: re: one");
+    assert_eq!(group.elapsed_seconds(), 2, "as if there had been no command");
+    group.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn c03_what_is_overheard_is_taken_in_while_the_conversation_is_active_and_dropped_otherwise() {
+    let group = DebouncedGroup::new(None).await;
+    let chatter = group.send_unaddressed(0, "nice weather").await;
+    assert_eq!(group.outcome(&chatter).await, Outcome::Dropped);
+    let asked = group.send_addressed(5, "bot, what is this?").await;
+    let more = group.send_unaddressed(6, "the blue one").await;
+    // What was overheard came last, and waits for as long as it may.
+    assert_eq!(format_outcome(&group.outcome(&more).await), "replied: re: bot, what is this?\nthe blue one");
+    assert_eq!(group.elapsed_seconds(), 15);
+    group.assert_folded(&asked, &more).await;
+    let still = group.send_unaddressed(40, "still with us").await;
+    assert_eq!(format_outcome(&group.outcome(&still).await), "replied: re: still with us");
+    let late = group.send_unaddressed(70, "bye").await;
+    assert_eq!(group.outcome(&late).await, Outcome::Dropped);
+    group.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn t13_a_session_that_only_waits_is_not_busy() {
+    let group = DebouncedGroup::new(Some(AdmissionMode::Drop)).await;
+    let one = group.send_addressed(0, "one").await;
+    let two = group.send_addressed(1, "two").await;
+    assert_eq!(format_outcome(&group.outcome(&two).await), "replied: re: one\ntwo", "nothing went on when it came");
+    group.assert_folded(&one, &two).await;
+    let three = group.send_addressed(20, "three").await;
+    assert_eq!(format_outcome(&group.outcome(&three).await), "replied: re: three", "the turn was over");
+    group.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn h02_admit_message_is_told_whether_a_turn_is_going_on() {
+    let seen: Arc<std::sync::Mutex<Vec<bool>>> = Arc::default();
+    let gate = capstan_testing::ReplyBarrier::new();
+    let (told, held) = (Arc::clone(&seen), gate.clone());
+    let watches = boxed_plugin("watches", move |hooks| {
+        let (told, held) = (Arc::clone(&told), held.clone());
+        hooks.on(AdmitMessage, move |busy: SessionBusy| {
+            told.lock().unwrap().push(busy.0);
+            async { Ok(None) }
+        });
+        hooks.on(RunModel, move |prompt: PromptContent| {
+            let held = held.clone();
+            async move {
+                held.wait_for_release().await;
+                Ok(Some(prompt.text()))
+            }
+        });
+    });
+    let (house, desk) = (HostFixture::in_memory(), Arc::new(TestChannel::with_waiting_callers("desk")));
+    let host = house.host_builder().channel(&desk).plugin(watches).start().await;
+    let [one, two, three] = ["one", "two", "three"].map(|text| Event::message("desk", "1", text));
+    submit(&host, &one).await;
+    gate.reached().await;
+    submit(&host, &two).await;
+    gate.release();
+    desk.wait_for_answer(&two.event_id).await;
+    submit(&host, &three).await;
+    desk.wait_for_answer(&three.event_id).await;
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(*seen.lock().unwrap(), [false, true, false]);
+    house.assert_settled().await;
+    host.stop().await.unwrap();
+}

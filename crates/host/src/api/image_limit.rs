@@ -1,0 +1,81 @@
+//! The images of a conversation: each is sent anew with every request, and no provider takes any number of them.
+
+use capstan_protocol::{ChatMessage, Content, ContentPart, KnownPart};
+
+/// How many images a request has at most.
+const MAX_REQUEST_IMAGES: usize = 20;
+/// How long they are together at most, in bytes.
+const MAX_REQUEST_IMAGE_BYTES: usize = 16 * 1024 * 1024;
+/// So many are left out at once: what a request begins with stays the same for a while, and a provider can keep what it
+/// made of it.
+const IMAGE_DROP_BATCH: usize = 10;
+/// What stands in the place of one that is left out.
+const DROPPED_IMAGE_NOTE: &str = "[an image that was here is left out: there are too many newer ones]";
+
+/// The messages with the newest images, as many as a request can have. The newest one of all stays.
+pub(super) fn keep_newest_images(mut messages: Vec<ChatMessage>) -> Vec<ChatMessage> {
+    let lengths: Vec<usize> = messages.iter_mut().flat_map(image_parts).filter_map(|part| image_len(part)).collect();
+    let left_out = count_dropped(&lengths);
+    for part in messages.iter_mut().flat_map(image_parts).take(left_out) {
+        *part = ContentPart::text(DROPPED_IMAGE_NOTE);
+    }
+    messages
+}
+
+/// How many of the oldest are left out.
+fn count_dropped(lengths: &[usize]) -> usize {
+    let fits = |left_out: &usize| {
+        let rest = &lengths[(*left_out).min(lengths.len())..];
+        rest.len() <= MAX_REQUEST_IMAGES && rest.iter().sum::<usize>() <= MAX_REQUEST_IMAGE_BYTES
+    };
+    let counts = (0..=lengths.len()).step_by(IMAGE_DROP_BATCH).chain([lengths.len()]);
+    counts.into_iter().find(fits).unwrap_or_default().min(lengths.len().saturating_sub(1))
+}
+
+fn image_parts(message: &mut ChatMessage) -> impl Iterator<Item = &mut ContentPart> {
+    let parts = match &mut message.content {
+        Content::Text(_) => [].iter_mut(),
+        Content::Parts(parts) => parts.iter_mut(),
+    };
+    parts.filter(|part| image_len(part).is_some())
+}
+
+/// How long an image is; nothing of what is none.
+fn image_len(part: &ContentPart) -> Option<usize> {
+    match part {
+        ContentPart::Known(KnownPart::ImageUrl { image_url }) => Some(image_url.url.len()),
+        ContentPart::Known(KnownPart::Text { .. }) | ContentPart::Other(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use capstan_protocol::{ChatMessage, Content, ContentPart};
+
+    use super::{DROPPED_IMAGE_NOTE, MAX_REQUEST_IMAGE_BYTES, count_dropped, keep_newest_images};
+
+    #[test]
+    fn p14_old_images_are_left_out_several_at_once_and_the_newest_stays() {
+        assert_eq!(count_dropped(&[]), 0);
+        assert_eq!(count_dropped(&[1; 20]), 0);
+        assert_eq!(count_dropped(&[1; 21]), 10);
+        assert_eq!(count_dropped(&[1; 30]), 10, "the same for a while");
+        assert_eq!(count_dropped(&[1; 31]), 20);
+        assert_eq!(count_dropped(&[MAX_REQUEST_IMAGE_BYTES / 4; 5]), 4, "they are too long together");
+        assert_eq!(count_dropped(&[MAX_REQUEST_IMAGE_BYTES + 1]), 0);
+    }
+
+    #[test]
+    fn p14_what_is_left_out_is_told_of_and_nothing_else_changes() {
+        let message = |number: usize| {
+            let image = ContentPart::image(format!("data:image/png;base64,{number}"));
+            ChatMessage::user(Content::Parts(vec![ContentPart::text(format!("image {number}")), image]))
+        };
+        let messages: Vec<ChatMessage> = (0..21).map(message).collect();
+        let sent = keep_newest_images(messages.clone());
+        assert_eq!(sent[10..], messages[10..]);
+        for (number, message) in sent[..10].iter().enumerate() {
+            assert_eq!(message.content.text(), format!("image {number}\n{DROPPED_IMAGE_NOTE}"));
+        }
+    }
+}

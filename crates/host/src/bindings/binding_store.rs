@@ -1,0 +1,225 @@
+//! The bindings as they are kept.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use capstan_protocol::{Binding, BindingId, ChannelName, Descriptor, Event};
+use capstan_tape::{
+    Batch, BatchPrecondition, EntryDraft, Fact, KeyValueRecord, NewTape, StoreError, TapeAddress, TapeRepository,
+    tape_name,
+};
+use serde::Deserialize as _;
+use serde_json::json;
+
+use super::binding_validation::{BindingError, check_conflicts, check_output_channel, validate_binding};
+use super::{BindingChoice, RejectedBinding, UnreadableBinding, default_binding, explain_choice, resolve_binding};
+use crate::Clock;
+
+/// The space that bindings are kept in.
+const BINDINGS_NAMESPACE: &str = "bindings";
+/// How often a change is tried again that another process came before.
+const BINDING_CONFLICT_RETRIES: usize = 16;
+
+/// The bindings of a host, in its store. Every process that has the store open sees a change with the next event.
+pub struct BindingStore {
+    tapes: TapeRepository,
+    clock: Clock,
+    /// Where changes are told of.
+    system_tape: TapeAddress,
+    /// Where answers can go, if that is known.
+    channels: Option<Vec<ChannelName>>,
+    snapshot: Mutex<Option<BindingSnapshot>>,
+}
+
+/// Bindings as they were read.
+#[derive(Clone)]
+struct BindingSnapshot {
+    revision: u64,
+    bindings: Arc<Vec<Binding>>,
+    unreadable: Arc<Vec<UnreadableBinding>>,
+}
+
+impl BindingSnapshot {
+    /// The error where a binding cannot be read.
+    fn check_readable(&self, id: &BindingId) -> Result<(), BindingError> {
+        let found = self.unreadable.iter().find(|unreadable| unreadable.binding_id == *id);
+        found.map_or(Ok(()), |unreadable| Err(unreadable.into()))
+    }
+
+    /// A binding that cannot be read and could fit an event.
+    fn unreadable_match(&self, event: &Event) -> Option<&UnreadableBinding> {
+        self.unreadable.iter().find(|unreadable| unreadable.can_match(event))
+    }
+}
+
+impl BindingStore {
+    /// The bindings beneath these tapes. Changes are told of on this one.
+    pub fn new(tapes: TapeRepository, clock: Clock, system: TapeAddress) -> Self {
+        Self { tapes, clock, system_tape: system, channels: None, snapshot: Mutex::default() }
+    }
+
+    /// The same with the channels there are: a binding that answers on another one is refused.
+    pub fn with_channels(self, channels: Vec<ChannelName>) -> Self {
+        Self { channels: Some(channels), ..self }
+    }
+
+    /// Every binding that can be read, by id.
+    pub async fn all(&self) -> Result<Arc<Vec<Binding>>, StoreError> {
+        Ok(self.snapshot().await?.bindings)
+    }
+
+    /// Those that cannot be read. Events that one of them could fit are refused.
+    pub async fn unreadable(&self) -> Result<Arc<Vec<UnreadableBinding>>, StoreError> {
+        Ok(self.snapshot().await?.unreadable)
+    }
+
+    /// A binding.
+    pub async fn get(&self, id: &BindingId) -> Result<Binding, BindingError> {
+        let read = self.snapshot().await?;
+        read.check_readable(id)?;
+        let found = read.bindings.iter().find(|binding| binding.binding_id == *id);
+        found.cloned().ok_or_else(|| BindingError::Unknown { binding_id: id.clone() })
+    }
+
+    /// The binding that an event gets. Fails where one that cannot be read could be it.
+    pub async fn resolve(&self, event: &Event) -> Result<Option<Binding>, BindingError> {
+        let read = self.snapshot().await?;
+        match read.unreadable_match(event) {
+            Some(unreadable) => Err(unreadable.into()),
+            None => Ok(resolve_binding(&read.bindings, event).cloned()),
+        }
+    }
+
+    /// Which binding an event would get, and why.
+    pub async fn dry_run(&self, event: &Event) -> Result<BindingChoice, StoreError> {
+        let read = self.snapshot().await?;
+        let choice = explain_choice(&read.bindings, event);
+        let Some(unreadable) = read.unreadable_match(event) else { return Ok(choice) };
+        let reason = format!(
+            "the binding {} cannot be read and could fit this event, so it is refused: {}",
+            unreadable.binding_id, unreadable.reason
+        );
+        let fits = choice.binding_id.map(|binding_id| RejectedBinding { binding_id, reason: choice.reason });
+        Ok(BindingChoice { binding_id: None, reason, losers: fits.into_iter().chain(choice.losers).collect() })
+    }
+
+    /// Saves a binding, in place of the one of its id. Refused when it makes no sense, when its runner cannot take it, or
+    /// when an event could get another one as well.
+    pub async fn save(&self, binding: &Binding, runners: &[Descriptor]) -> Result<(), BindingError> {
+        self.check_binding(binding, runners)?;
+        self.commit_change("binding.saved", &binding.binding_id, |before| {
+            check_conflicts(binding, &before.bindings)?;
+            Ok(Some(binding.clone()))
+        })
+        .await
+    }
+
+    /// Puts a binding in force, or out of force. One that was refused before is refused again.
+    pub async fn set_enabled(&self, id: &BindingId, enabled: bool, runners: &[Descriptor]) -> Result<(), BindingError> {
+        let name = if enabled { "binding.enabled" } else { "binding.disabled" };
+        self.commit_change(name, id, |before| {
+            before.check_readable(id)?;
+            let binding = before.bindings.iter().find(|binding| binding.binding_id == *id);
+            let binding = binding.ok_or_else(|| BindingError::Unknown { binding_id: id.clone() })?;
+            let binding = Binding { enabled, ..binding.clone() };
+            if enabled {
+                self.check_binding(&binding, runners)?;
+                check_conflicts(&binding, &before.bindings)?;
+            }
+            Ok(Some(binding))
+        })
+        .await
+    }
+
+    fn check_binding(&self, binding: &Binding, runners: &[Descriptor]) -> Result<(), BindingError> {
+        validate_binding(binding, runners)?;
+        self.channels.as_deref().map_or(Ok(()), |channels| check_output_channel(binding, channels))
+    }
+
+    /// Removes a binding, also one that cannot be read.
+    pub async fn remove(&self, id: &BindingId) -> Result<(), BindingError> {
+        self.commit_change("binding.removed", id, |before| {
+            let is_there = before.bindings.iter().any(|binding| binding.binding_id == *id);
+            if is_there || before.check_readable(id).is_err() {
+                Ok(None)
+            } else {
+                Err(BindingError::Unknown { binding_id: id.clone() })
+            }
+        })
+        .await
+    }
+
+    /// Changes one binding to what `change` makes of those there are, or removes it.
+    async fn commit_change(
+        &self,
+        name: &str,
+        id: &BindingId,
+        change: impl Fn(&BindingSnapshot) -> Result<Option<Binding>, BindingError>,
+    ) -> Result<(), BindingError> {
+        for _ in 0..BINDING_CONFLICT_RETRIES {
+            let before = self.snapshot().await?;
+            let changed = change(&before)?;
+            let mut batch = Batch::new();
+            batch.preconditions.push(BatchPrecondition::NamespaceRevision {
+                namespace: BINDINGS_NAMESPACE.to_owned(),
+                revision: before.revision,
+            });
+            if before.revision == 0 {
+                batch.push(self.put_fact(&default_binding()));
+            }
+            batch.push(match &changed {
+                Some(binding) => self.put_fact(binding),
+                None => Fact::RemoveKeyValue {
+                    namespace: BINDINGS_NAMESPACE.to_owned(),
+                    key: id.to_string(),
+                    removed_at: self.clock.now(),
+                },
+            });
+            let tape = tape_name(&self.system_tape);
+            let session = Some(self.system_tape.session.clone());
+            let workspace = Some(self.system_tape.workspace.clone());
+            batch.push(Fact::EnsureTape(NewTape { session, workspace, ..NewTape::with_name(tape.clone()) }));
+            let told = json!({ "binding_id": id, "binding": changed });
+            batch.append(&tape, EntryDraft { date: Some(self.clock.now().into()), ..EntryDraft::event(name, told) });
+            match self.tapes.commit(batch).await {
+                Err(StoreError::NamespaceChanged { .. }) => {}
+                done => return done.map(drop).map_err(BindingError::from),
+            }
+        }
+        Err(StoreError::NamespaceChanged { space: BINDINGS_NAMESPACE.to_owned() }.into())
+    }
+
+    fn put_fact(&self, binding: &Binding) -> Fact {
+        let (space, key, at) = (BINDINGS_NAMESPACE.to_owned(), binding.binding_id.to_string(), self.clock.now());
+        Fact::PutKeyValue(KeyValueRecord { space, key, value: json!(binding), at, by: None })
+    }
+
+    async fn snapshot(&self) -> Result<BindingSnapshot, StoreError> {
+        let revision = self.tapes.store().namespace(BINDINGS_NAMESPACE).await?.map_or(0, |space| space.revision);
+        let known = self.snapshot.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(known) = known.filter(|known| known.revision == revision) {
+            return Ok(known);
+        }
+        let (bindings, unreadable) =
+            if revision == 0 { (vec![default_binding()], Vec::new()) } else { self.load_bindings().await? };
+        let read = BindingSnapshot { revision, bindings: Arc::new(bindings), unreadable: Arc::new(unreadable) };
+        // A change since then has another revision, and what is read for it is read again.
+        *self.snapshot.lock().unwrap_or_else(PoisonError::into_inner) = Some(read.clone());
+        Ok(read)
+    }
+
+    async fn load_bindings(&self) -> Result<(Vec<Binding>, Vec<UnreadableBinding>), StoreError> {
+        let (mut bindings, mut unreadable) = (Vec::new(), Vec::new());
+        for KeyValueRecord { key, value, .. } in
+            self.tapes.store().key_values(BINDINGS_NAMESPACE, None, usize::MAX).await?
+        {
+            match Binding::deserialize(&value) {
+                Ok(binding) => bindings.push(binding),
+                Err(error) => {
+                    tracing::error!(binding = key, %error, "a binding cannot be read: what it could fit is refused");
+                    unreadable.push(UnreadableBinding::new(key.into(), &value, error.to_string()));
+                }
+            }
+        }
+        Ok((bindings, unreadable))
+    }
+}

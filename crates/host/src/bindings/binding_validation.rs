@@ -1,0 +1,239 @@
+//! What is wrong with a binding.
+
+use capstan_protocol::{
+    Binding, BindingId, ChannelName, ChatId, Descriptor, Event, EventFilter, HostStateRequirement, RunnerId,
+};
+use capstan_tape::StoreError;
+use capstan_turn::{RunError, TurnError};
+
+use super::UnreadableBinding;
+use super::conflict::ambiguous_event_type;
+use super::specificity::{SCOPE_FIELDS, scope_values};
+use crate::runs::approval;
+
+/// Why a binding was not saved.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BindingError {
+    /// It makes no sense.
+    #[error("the binding {binding_id} cannot be saved: {detail}")]
+    Invalid {
+        /// The binding.
+        binding_id: BindingId,
+        /// What is wrong.
+        detail: String,
+    },
+    /// An event could get it or another one.
+    #[error("the binding {binding_id} fits events of type {event_type} as closely as {other}")]
+    Ambiguous {
+        /// The binding.
+        binding_id: BindingId,
+        /// The other one.
+        other: BindingId,
+        /// An event type that both take.
+        event_type: String,
+    },
+    /// There is no such runner.
+    #[error("there is no runner {runner_id}; known: {known}")]
+    UnknownRunner {
+        /// The runner.
+        runner_id: RunnerId,
+        /// Those there are.
+        known: String,
+    },
+    /// There is no such binding.
+    #[error("there is no binding {binding_id}")]
+    Unknown {
+        /// The binding.
+        binding_id: BindingId,
+    },
+    /// It is kept, and cannot be read.
+    #[error("the binding {binding_id} cannot be read: {reason}")]
+    Unreadable {
+        /// The binding.
+        binding_id: BindingId,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The store refused or failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl BindingError {
+    /// There is no such runner among these.
+    pub fn unknown_runner(runner_id: &RunnerId, runners: &[Descriptor]) -> Self {
+        let known: Vec<&str> = runners.iter().map(|runner| runner.id.as_str()).collect();
+        Self::UnknownRunner { runner_id: runner_id.clone(), known: known.join(", ") }
+    }
+
+    /// A stable code, which has a page in the documentation.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Invalid { .. } => "binding-invalid",
+            Self::Ambiguous { .. } => "binding-ambiguous",
+            Self::UnknownRunner { .. } => "runner-unknown",
+            Self::Unknown { .. } => "binding-unknown",
+            Self::Unreadable { .. } => "binding-unreadable",
+            Self::Store(error) => error.code(),
+        }
+    }
+}
+
+impl From<BindingError> for TurnError {
+    /// Whoever sent the event is not told how bindings are written.
+    fn from(error: BindingError) -> Self {
+        match error {
+            BindingError::Store(error) => error.into(),
+            error => {
+                let message = match &error {
+                    BindingError::Unreadable { binding_id, .. } => {
+                        format!("the binding {binding_id} cannot be read, so nothing is done about this")
+                    }
+                    error => error.to_string(),
+                };
+                Self::Run(RunError { message, code: Some(error.code().to_owned()) })
+            }
+        }
+    }
+}
+
+impl From<&UnreadableBinding> for BindingError {
+    fn from(unreadable: &UnreadableBinding) -> Self {
+        Self::Unreadable { binding_id: unreadable.binding_id.clone(), reason: unreadable.reason.clone() }
+    }
+}
+
+/// How long a name may be.
+const MAX_BINDING_NAME_LEN: usize = 128;
+
+/// Refuses a binding that makes no sense by itself, or whose runner cannot take it.
+pub(crate) fn validate_binding(binding: &Binding, runners: &[Descriptor]) -> Result<(), BindingError> {
+    let invalid = |detail| BindingError::Invalid { binding_id: binding.binding_id.clone(), detail };
+    check_fields(binding).map_err(invalid)?;
+    let Some(runner) = runners.iter().find(|runner| runner.id == binding.runner_id) else {
+        return Err(BindingError::unknown_runner(&binding.runner_id, runners));
+    };
+    check_runner_config(binding, runner).map_err(invalid)?;
+    check_grant(binding, runner).map_err(invalid)
+}
+
+/// Refuses a binding that an event could get as well as one of the others.
+pub(super) fn check_conflicts(binding: &Binding, others: &[Binding]) -> Result<(), BindingError> {
+    for other in others.iter().filter(|other| other.binding_id != binding.binding_id) {
+        if let Some(event_type) = ambiguous_event_type(binding, other) {
+            let (binding_id, other) = (binding.binding_id.clone(), other.binding_id.clone());
+            return Err(BindingError::Ambiguous { binding_id, other, event_type });
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a binding that answers on a channel that is not there.
+pub(super) fn check_output_channel(binding: &Binding, channels: &[ChannelName]) -> Result<(), BindingError> {
+    match &binding.delivery_policy.output_channel {
+        Some(channel) if !channels.contains(channel) => {
+            let known: Vec<&str> = channels.iter().map(ChannelName::as_str).collect();
+            let detail = format!(
+                "its delivery_policy names the channel {channel}, which is not there; known: {}",
+                known.join(", ")
+            );
+            Err(BindingError::Invalid { binding_id: binding.binding_id.clone(), detail })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_fields(binding: &Binding) -> Result<(), String> {
+    let id = binding.binding_id.as_str();
+    let is_plain = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.:/".contains(c));
+    if id.is_empty() || id.len() > MAX_BINDING_NAME_LEN || !is_plain(id) {
+        return Err(format!("its id must have 1 to {MAX_BINDING_NAME_LEN} characters: letters, digits and - _ . : /"));
+    }
+    for (field, name) in SCOPE_FIELDS.into_iter().zip(scope_values(&binding.scope)) {
+        if name.is_some_and(|name| name.trim().is_empty()) {
+            return Err(format!("the {field} of its scope is empty; leave it out to apply everywhere"));
+        }
+    }
+    let scope = &binding.scope;
+    if scope.thread_id.is_some() && scope.conversation_id.is_none() {
+        return Err("its scope names a thread_id without the conversation_id it is in".to_owned());
+    }
+    if scope.conversation_id.is_some() && scope.channel.is_none() {
+        return Err("its scope names a conversation_id without the channel it is on".to_owned());
+    }
+    if scope.actor_id.is_some() && scope.channel.is_none() {
+        return Err(
+            "its scope names an actor_id without the channel it is known on: ids of people are those of a channel"
+                .to_owned(),
+        );
+    }
+    if binding.delivery_policy.chat_id.as_ref().is_some_and(|chat: &ChatId| chat.as_str().trim().is_empty()) {
+        return Err("the chat_id of its delivery_policy is empty".to_owned());
+    }
+    binding.event_types.iter().try_for_each(|pattern| check_event_type(pattern))?;
+    binding.filters.iter().try_for_each(check_filter)?;
+    binding.resource_policy.approvals.iter().find_map(approval::rule_error).map_or(Ok(()), Err)
+}
+
+fn check_event_type(pattern: &str) -> Result<(), String> {
+    let beginning = pattern.strip_suffix('*').unwrap_or(pattern);
+    let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "._-".contains(c);
+    let is_good = !pattern.is_empty()
+        && pattern.len() <= MAX_BINDING_NAME_LEN
+        && beginning.chars().all(is_name)
+        && (beginning == pattern || beginning.is_empty() || beginning.ends_with('.'));
+    if is_good {
+        return Ok(());
+    }
+    Err(format!("the event type {pattern:?} is neither a name like message.received nor a pattern like message.*"))
+}
+
+fn check_filter(filter: &EventFilter) -> Result<(), String> {
+    let field = filter.field.split('.').next().unwrap_or_default();
+    if !Event::ENVELOPE_FIELDS.contains(&field) {
+        return Err(format!(
+            "a filter is about {:?}; an event has {}",
+            filter.field,
+            Event::ENVELOPE_FIELDS.join(", ")
+        ));
+    }
+    if filter.one_of.is_empty() && filter.contains.is_none() && filter.exists.is_none() {
+        return Err(format!("the filter on {} says nothing: give one_of, contains or exists", filter.field));
+    }
+    Ok(())
+}
+
+/// Refuses a binding that lets its runner do less than it cannot do without: every run of it would fail.
+fn check_grant(binding: &Binding, runner: &Descriptor) -> Result<(), String> {
+    let cap = binding.max_permissions();
+    let missing = cap.missing_permissions(&runner.requires);
+    if !missing.is_empty() {
+        let (id, missing) = (&runner.id, missing.join(", "));
+        return Err(format!("the runner {id} cannot do without {missing}, which it does not grant"));
+    }
+    if runner.capabilities.host_state == HostStateRequirement::Required && cap.state.is_empty() {
+        return Err(format!("the runner {} cannot do without state: its state_policy must be enabled", runner.id));
+    }
+    Ok(())
+}
+
+fn check_runner_config(binding: &Binding, runner: &Descriptor) -> Result<(), String> {
+    let Some(schema) = &runner.config_schema else {
+        return match binding.runner_config.keys().next() {
+            None => Ok(()),
+            Some(key) => Err(format!("the runner {} takes no configuration, and {key} is set", runner.id)),
+        };
+    };
+    let validator = jsonschema::validator_for(schema)
+        .map_err(|error| format!("the config schema of the runner {} is not valid: {error}", runner.id))?;
+    let config = serde_json::Value::Object(binding.runner_config.clone());
+    let problems: Vec<String> = validator
+        .iter_errors(&config)
+        .take(3)
+        .map(|error| match error.instance_path().to_string() {
+            path if path.is_empty() => error.to_string(),
+            path => format!("{}: {error}", path.trim_start_matches('/').replace('/', ".")),
+        })
+        .collect();
+    if problems.is_empty() { Ok(()) } else { Err(format!("its runner_config does not fit: {}", problems.join("; "))) }
+}

@@ -1,0 +1,150 @@
+//! What waits to go out, chat by chat and in order.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use capstan_hooks::contracts::ChannelReply;
+use capstan_protocol::{ChannelName, ChatId};
+use capstan_tape::OutboxId;
+use tokio::sync::watch;
+
+use super::event_delivery::{CallerReceipt, OutboxRow};
+
+/// How many errands may wait for one chat. A session that has more to say waits too.
+pub(crate) const MAX_QUEUED_JOBS: usize = 64;
+
+/// What waits to go out.
+#[derive(Default)]
+pub(crate) struct ChatQueues(Mutex<ChatQueueMap>);
+
+#[derive(Default)]
+struct ChatQueueMap {
+    queues: HashMap<ChatAddress, ChatQueue>,
+    /// Chats for which the host stopped with a message unsent: what comes after it waits in the store too.
+    abandoned: HashSet<ChatAddress>,
+}
+
+/// Where messages keep their order.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct ChatAddress {
+    pub(crate) channel: ChannelName,
+    pub(crate) chat: ChatId,
+}
+
+impl ChatAddress {
+    pub(crate) fn from_row(row: &OutboxRow) -> Self {
+        Self { channel: row.message.channel.clone(), chat: row.message.chat_id.clone() }
+    }
+}
+
+/// A chat that something waits for. It is there exactly as long as a task works on it.
+struct ChatQueue {
+    jobs: VecDeque<(DeliveryJob, DepthAccounting)>,
+    /// How many of them count.
+    depth: watch::Sender<usize>,
+}
+
+impl ChatQueue {
+    fn new() -> Self {
+        Self { jobs: VecDeque::new(), depth: watch::Sender::new(0) }
+    }
+
+    /// Puts an errand behind the messages that were staged before it. What a dead process left may come late.
+    fn insert(&mut self, errand: DeliveryJob, place: DepthAccounting) {
+        let id = errand.outbox_id();
+        let goes_behind = |(other, _): &&(DeliveryJob, _)| id.is_some() && other.outbox_id() > id;
+        let behind = self.jobs.iter().rev().take_while(goes_behind).count();
+        self.jobs.insert(self.jobs.len() - behind, (errand, place));
+    }
+}
+
+/// Whether an errand counts among those that wait for a chat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DepthAccounting {
+    /// Whoever has more to say waits for it.
+    Counted,
+    /// It takes nobody's place: another process left it behind, or it is owed to a caller that waits.
+    Exempt,
+}
+
+/// Something that is to go out to one chat.
+pub(crate) enum DeliveryJob {
+    /// A message, until its fate is known.
+    Send { row: OutboxRow, receipt: Option<CallerReceipt> },
+    /// The word to a caller that waits, once.
+    Reply { reply: Box<ChannelReply>, rows: Vec<OutboxRow>, receipt: CallerReceipt },
+}
+
+impl DeliveryJob {
+    /// The row of a message.
+    fn outbox_id(&self) -> Option<OutboxId> {
+        match self {
+            Self::Send { row, .. } => Some(row.id),
+            Self::Reply { .. } => None,
+        }
+    }
+}
+
+impl ChatQueues {
+    fn lock(&self) -> MutexGuard<'_, ChatQueueMap> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many chats something waits for.
+    #[cfg(test)]
+    pub(crate) fn queue_count(&self) -> usize {
+        self.lock().queues.len()
+    }
+
+    /// Where to hear how much waits for a chat, if it is too much.
+    pub(crate) fn subscribe_if_full(&self, address: &ChatAddress) -> Option<watch::Receiver<usize>> {
+        let chats = self.lock();
+        let chat = chats.queues.get(address).filter(|chat| *chat.depth.borrow() >= MAX_QUEUED_JOBS)?;
+        Some(chat.depth.subscribe())
+    }
+
+    /// Puts an errand last; says whether nobody works on the chat yet.
+    pub(crate) fn enqueue(&self, address: &ChatAddress, errand: DeliveryJob, place: DepthAccounting) -> bool {
+        let mut chats = self.lock();
+        let is_new = !chats.queues.contains_key(address);
+        let chat = chats.queues.entry(address.clone()).or_insert_with(ChatQueue::new);
+        chat.insert(errand, place);
+        if place == DepthAccounting::Counted {
+            chat.depth.send_modify(|count| *count += 1);
+        }
+        is_new
+    }
+
+    /// Puts an errand back that has to wait, to its place in the order. Whoever took it works on the chat.
+    pub(crate) fn requeue(&self, address: &ChatAddress, errand: DeliveryJob, place: DepthAccounting) {
+        if let Some(chat) = self.lock().queues.get_mut(address) {
+            chat.insert(errand, place);
+        }
+    }
+
+    /// The next errand; when there is none, nobody works on the chat any more.
+    pub(crate) fn next_job(&self, address: &ChatAddress) -> Option<(DeliveryJob, DepthAccounting)> {
+        let mut chats = self.lock();
+        let next = chats.queues.get_mut(address).and_then(|chat| chat.jobs.pop_front());
+        if next.is_none() {
+            chats.queues.remove(address);
+        }
+        next
+    }
+
+    /// An errand is done.
+    pub(crate) fn finish_job(&self, address: &ChatAddress, place: DepthAccounting) {
+        if let Some(chat) = self.lock().queues.get(address).filter(|_| place == DepthAccounting::Counted) {
+            chat.depth.send_modify(|count| *count = count.saturating_sub(1));
+        }
+    }
+
+    /// A message to this chat is left for the next start.
+    pub(crate) fn abandon(&self, address: &ChatAddress) {
+        self.lock().abandoned.insert(address.clone());
+    }
+
+    pub(crate) fn is_abandoned(&self, address: &ChatAddress) -> bool {
+        self.lock().abandoned.contains(address)
+    }
+}

@@ -1,0 +1,78 @@
+//! What of a folder is not looked at.
+
+use std::fmt;
+
+use super::FolderLimits;
+
+/// How many files of a folder are not looked at, and why.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct SkippedFiles {
+    pub(super) too_large: u64,
+    pub(super) not_text: u64,
+    pub(super) links: u64,
+    pub(super) unreadable: u64,
+    /// Beyond the number of files, or the bytes, that a base may have.
+    pub(super) over_limit: u64,
+    /// The folder has more names than are looked at.
+    pub(super) is_truncated: bool,
+}
+
+impl SkippedFiles {
+    /// Whether somebody should see to it: that a folder has pictures and links is nothing to worry about.
+    pub(super) fn should_warn(&self) -> bool {
+        self.too_large + self.unreadable + self.over_limit > 0 || self.is_truncated
+    }
+
+    /// What was left out, in words, if anything was.
+    pub(super) fn summary(&self, limits: &FolderLimits) -> Option<String> {
+        (*self != Self::default()).then(|| SkippedSummary(self, limits).to_string())
+    }
+}
+
+struct SkippedSummary<'a>(&'a SkippedFiles, &'a FolderLimits);
+
+impl fmt::Display for SkippedSummary<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(left_out, limits) = self;
+        let mut reasons = Vec::new();
+        let mut add = |count: u64, reason: String| match count {
+            0 => {}
+            1 => reasons.push(format!("1 file {reason}")),
+            count => reasons.push(format!("{count} files {reason}")),
+        };
+        add(left_out.too_large, format!("larger than {} bytes", limits.max_file_bytes));
+        add(
+            left_out.over_limit,
+            format!("beyond {} files or {} bytes in all", limits.max_files, limits.max_total_bytes),
+        );
+        add(left_out.not_text, "that cannot be read as text".to_owned());
+        add(left_out.unreadable, "that could not be read".to_owned());
+        match left_out.links {
+            0 => {}
+            1 => reasons.push("1 link".to_owned()),
+            count => reasons.push(format!("{count} links")),
+        }
+        if left_out.is_truncated {
+            reasons.push(format!(
+                "everything after the first {} names or {} folders deep",
+                limits.max_names, limits.max_depth
+            ));
+        }
+        write!(f, "{}", reasons.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::SkippedFiles;
+    use crate::knowledge::FolderLimits;
+
+    #[test]
+    fn k04_what_is_left_out_is_told_with_its_reason() {
+        let limits = FolderLimits { max_file_bytes: 10, ..FolderLimits::default() };
+        assert_eq!(SkippedFiles::default().summary(&limits), None);
+        let left_out = SkippedFiles { too_large: 1, links: 2, is_truncated: true, ..SkippedFiles::default() };
+        let words = "1 file larger than 10 bytes, 2 links, everything after the first 100000 names or 64 folders deep";
+        assert_eq!(left_out.summary(&limits).as_deref(), Some(words));
+    }
+}

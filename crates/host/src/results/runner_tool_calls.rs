@@ -1,0 +1,128 @@
+//! Tool calls that a runner made itself and tells of: written so that every call keeps its own result.
+//!
+//! A result on the tape belongs to the nearest step before it. A runner may start calls one by one and have them answered
+//! in any order, so calls that are started together become one step, and one that is started while others are
+//! unanswered waits for the step after them.
+
+use capstan_protocol::{ToolCall, ToolOutput};
+use capstan_tape::EntryDraft;
+
+/// The calls a runner told of that are not settled yet.
+#[derive(Default)]
+pub(crate) struct RunnerToolCalls {
+    /// The calls of the step on the tape that have no result yet.
+    open: Vec<String>,
+    /// Calls of the next step.
+    queued: Vec<ToolCall>,
+    /// Results of calls of the next step.
+    early_results: Vec<(String, ToolOutput)>,
+}
+
+impl RunnerToolCalls {
+    /// A call was started.
+    pub(crate) fn start(&mut self, call: ToolCall) {
+        self.queued.push(call);
+    }
+
+    /// Whether a call of this id waits for its answer. Ids may be used again.
+    pub(crate) fn is_awaiting(&self, call_id: &str) -> bool {
+        let waiting = self.queued.iter().filter(|call| call.id == call_id).count();
+        let early = self.early_results.iter().filter(|(id, _)| id == call_id).count();
+        waiting > early || self.open.iter().any(|open| open == call_id)
+    }
+
+    /// A call was answered. Gives what is to be written now.
+    pub(crate) fn complete(&mut self, call_id: &str, output: ToolOutput) -> Vec<EntryDraft> {
+        let mut drafts = self.advance();
+        if self.close_call(call_id) {
+            drafts.push(EntryDraft::tool_result(call_id, &output));
+        } else if self.queued.iter().any(|call| call.id == call_id) {
+            self.early_results.push((call_id.to_owned(), output));
+        }
+        drafts.extend(self.advance());
+        drafts
+    }
+
+    /// Something else happened. Gives what is to be written before it.
+    pub(crate) fn advance(&mut self) -> Vec<EntryDraft> {
+        let mut drafts = Vec::new();
+        while self.open.is_empty() && !self.queued.is_empty() {
+            drafts.extend(self.begin_step());
+        }
+        drafts
+    }
+
+    /// The run is over. Gives all that is left.
+    pub(crate) fn finish(&mut self) -> Vec<EntryDraft> {
+        self.open.clear();
+        if self.queued.is_empty() { Vec::new() } else { self.begin_step() }
+    }
+
+    fn begin_step(&mut self) -> Vec<EntryDraft> {
+        let calls = std::mem::take(&mut self.queued);
+        self.open = calls.iter().map(|call| call.id.clone()).collect();
+        let mut drafts = vec![EntryDraft::tool_call(&calls)];
+        for (call_id, output) in std::mem::take(&mut self.early_results) {
+            if self.close_call(&call_id) {
+                drafts.push(EntryDraft::tool_result(&call_id, &output));
+            }
+        }
+        drafts
+    }
+
+    fn close_call(&mut self, call_id: &str) -> bool {
+        let position = self.open.iter().position(|open| open == call_id);
+        position.map(|position| self.open.remove(position)).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::RunnerToolCalls;
+    use capstan_protocol::{ToolCall, ToolOutput};
+    use capstan_tape::EntryDraft;
+
+    fn describe(drafts: &[EntryDraft]) -> Vec<String> {
+        let names = |draft: &EntryDraft| match draft.payload.get("calls") {
+            Some(calls) => {
+                let ids: Vec<&str> =
+                    calls.as_array().unwrap().iter().map(|call| call["id"].as_str().unwrap()).collect();
+                format!("calls {}", ids.join(" "))
+            }
+            None => format!("result {}", draft.payload["call_ids"][0].as_str().unwrap()),
+        };
+        drafts.iter().map(names).collect()
+    }
+
+    fn run_script(script: &str) -> Vec<String> {
+        let mut reported = RunnerToolCalls::default();
+        let mut written = Vec::new();
+        for word in script.split_whitespace() {
+            match word.split_at(1) {
+                ("+", id) => reported.start(ToolCall::new(id, "bash", "{}")),
+                ("-", id) => written.extend(describe(&reported.complete(id, ToolOutput::ok("done")))),
+                _ => written.extend(describe(&reported.advance())),
+            }
+        }
+        written.extend(describe(&reported.finish()));
+        written
+    }
+
+    #[test]
+    fn p13_calls_started_together_are_one_step_whatever_order_they_are_answered_in() {
+        assert_eq!(run_script("+a +b -b -a"), ["calls a b", "result b", "result a"]);
+        assert_eq!(run_script("+a -a +b -b"), ["calls a", "result a", "calls b", "result b"]);
+    }
+
+    #[test]
+    fn p13_a_call_started_while_others_are_unanswered_waits_for_the_next_step() {
+        assert_eq!(run_script("+a -x . +b -b -a"), ["calls a", "result a", "calls b", "result b"]);
+        assert_eq!(run_script("+a +b -a +c -b -c"), ["calls a b", "result a", "result b", "calls c", "result c"]);
+    }
+
+    #[test]
+    fn p13_what_is_never_answered_is_still_told() {
+        assert_eq!(run_script("+a"), ["calls a"]);
+        assert_eq!(run_script("+a . +b"), ["calls a", "calls b"]);
+    }
+}

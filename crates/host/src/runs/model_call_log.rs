@@ -1,0 +1,335 @@
+//! What a model got, at any past call.
+//!
+//! Before a request is sent, an entry `model.call` records the content hashes of its system prompt, tools and messages;
+//! the contents are kept once, as blobs. A conversation only grows, so the hashes of its older messages are kept once too:
+//! in lists of a fixed length, which every later call names. Tools have a list too, all of them one. [`ModelCalls`] puts them
+//! together again.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use capstan_hooks::contracts::{RequestBody, ToolList};
+use capstan_protocol::{BlobHash, JsonObject, ModelId, RunId};
+use capstan_tape::{
+    Entry, EntryDraft, EntryKind, Fact, Store, StoreError, TapeRepository, TapeSlice, blob_hash, canonical_json,
+};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+/// The name of the event that records a call.
+pub const MODEL_CALL: &str = "model.call";
+
+/// A recorded call: hashes in place of contents.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct ModelCallRecord {
+    call: u32,
+    provider: String,
+    model: String,
+    /// The hashes of lists of the hashes of the first messages.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    earlier: Vec<BlobHash>,
+    /// The messages after those.
+    messages: Vec<BlobHash>,
+    /// The hash of the list of the hashes of the tools.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tool_list: Option<BlobHash>,
+    /// The hashes of the tools. Calls of older versions have them here.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    tools: Vec<BlobHash>,
+    /// Everything else of the body. Calls of older versions have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    rest: Option<BlobHash>,
+    /// What the provider calls the messages, where that is not `messages`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    messages_key: Option<String>,
+}
+
+/// What a model got at one call, in the form in which its provider receives it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RecordedModelCall {
+    /// The run.
+    pub run_id: RunId,
+    /// Which call of the run, from 1 on.
+    pub call: u32,
+    /// The provider.
+    pub provider: String,
+    /// The model's name at the provider.
+    pub model: String,
+    /// The messages. Providers that have no place apart for the system prompt get it first among them.
+    pub messages: Vec<Value>,
+    /// The tools.
+    pub tools: Vec<Value>,
+    /// Everything else of the body: options, and the system prompt where it has a place apart.
+    #[serde(skip_serializing_if = "JsonObject::is_empty")]
+    pub rest: JsonObject,
+    /// What the provider calls the messages, where that is not `messages`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub messages_key: Option<String>,
+}
+
+/// The name most providers give the conversation.
+const DEFAULT_MESSAGES_KEY: &str = "messages";
+/// How many hashes are in a list. What a call of n messages writes is about n / `LISTED` + `LISTED` / 2 hashes.
+const HASHES_PER_LIST: usize = 32;
+
+/// What most calls have in common, and what is kept of it.
+#[derive(Default)]
+pub(crate) struct CallContentCache {
+    tools: Mutex<Option<(ToolList, Arc<ToolContents>)>>,
+    /// The system prompt, where it is a message.
+    system: Mutex<Option<(Value, BlobContent)>>,
+}
+
+/// What is kept of tools.
+struct ToolContents {
+    items: Vec<BlobContent>,
+    list: BlobContent,
+}
+
+/// A content as it is kept.
+#[derive(Clone)]
+struct BlobContent {
+    hash: BlobHash,
+    bytes: Arc<[u8]>,
+}
+
+impl BlobContent {
+    fn from_value(value: &Value) -> Self {
+        let bytes: Arc<[u8]> = canonical_json(value).into_bytes().into();
+        Self { hash: blob_hash(&bytes), bytes }
+    }
+
+    fn from_hashes<'a>(hashes: impl IntoIterator<Item = &'a BlobHash>) -> Self {
+        Self::from_value(&hashes.into_iter().map(|hash| json!(hash)).collect())
+    }
+}
+
+impl CallContentCache {
+    /// What is kept of these tools.
+    fn tool_contents(&self, tools: &ToolList) -> Arc<ToolContents> {
+        if let Some((last, contents)) = &*lock_cache(&self.tools)
+            && last == tools
+        {
+            return Arc::clone(contents);
+        }
+        let items: Vec<BlobContent> = tools.iter().map(BlobContent::from_value).collect();
+        let list = BlobContent::from_hashes(items.iter().map(|content| &content.hash));
+        let contents = Arc::new(ToolContents { items, list });
+        *lock_cache(&self.tools) = Some((tools.clone(), Arc::clone(&contents)));
+        contents
+    }
+
+    /// What is kept of a message.
+    fn message_content(&self, message: &Value) -> BlobContent {
+        if !matches!(message["role"].as_str(), Some("system" | "developer")) {
+            return BlobContent::from_value(message);
+        }
+        if let Some((last, content)) = &*lock_cache(&self.system)
+            && last == message
+        {
+            return content.clone();
+        }
+        let content = BlobContent::from_value(message);
+        *lock_cache(&self.system) = Some((message.clone(), content.clone()));
+        content
+    }
+}
+
+fn lock_cache<T>(last: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is in it is put there whole.
+    last.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The facts that record a call: its contents, and the entry that names them.
+pub(crate) fn record_model_call(
+    body: &RequestBody,
+    model: &ModelId,
+    call: u32,
+    common: &CallContentCache,
+) -> (Vec<Fact>, EntryDraft) {
+    let mut facts = Vec::new();
+    let mut keep = |content: BlobContent| {
+        facts.push(Fact::PutBlob { hash: content.hash.clone(), bytes: content.bytes });
+        content.hash
+    };
+    let tool_list = (!body.tools.is_empty()).then(|| {
+        let tools = common.tool_contents(&body.tools);
+        tools.items.iter().cloned().for_each(|tool| drop(keep(tool)));
+        keep(tools.list.clone())
+    });
+    let messages: Vec<BlobHash> = body.messages.iter().map(|message| keep(common.message_content(message))).collect();
+    let lists = messages.chunks_exact(HASHES_PER_LIST);
+    let record = ModelCallRecord {
+        call,
+        provider: model.provider().to_owned(),
+        model: model.name().to_owned(),
+        messages: lists.remainder().to_vec(),
+        earlier: lists.map(|list| keep(BlobContent::from_hashes(list))).collect(),
+        tool_list,
+        tools: Vec::new(),
+        rest: (!body.rest.is_empty()).then(|| keep(BlobContent::from_value(&Value::Object(body.rest.clone())))),
+        messages_key: (body.messages_key != DEFAULT_MESSAGES_KEY).then(|| body.messages_key.clone()),
+    };
+    (facts, EntryDraft::event(MODEL_CALL, json!(record)).hidden())
+}
+
+/// Reads recorded calls.
+pub struct ModelCallReader<'a> {
+    /// Where the tapes are.
+    pub tapes: &'a TapeRepository,
+}
+
+impl ModelCallReader<'_> {
+    /// The calls of a run, in order; `None` when there is no such run.
+    pub async fn read_run(&self, run_id: &RunId) -> Result<Option<Vec<RecordedModelCall>>, StoreError> {
+        let store = self.tapes.store();
+        let Some(run) = store.run(run_id).await? else { return Ok(None) };
+        let events = TapeSlice { kinds: vec![EntryKind::Event], ..TapeSlice::after(run.begins_after) };
+        let mut calls = Vec::new();
+        for generation in 1..=self.tapes.record(&run.tape).await?.map_or(0, |record| record.generation) {
+            for entry in self.tapes.read_generation(&run.tape, generation, &events).await? {
+                if entry.name() == Some(MODEL_CALL) && entry.run_id() == Some(run_id.as_str()) {
+                    calls.push(restore_call(store.as_ref(), run_id, &entry).await?);
+                }
+            }
+        }
+        Ok(Some(calls))
+    }
+}
+
+async fn restore_call(store: &dyn Store, run_id: &RunId, entry: &Entry) -> Result<RecordedModelCall, StoreError> {
+    let what = || format!("the call recorded in entry {}", entry.id);
+    let data = entry.payload.get("data").cloned().unwrap_or_default();
+    let record: ModelCallRecord = serde_json::from_value(data).map_err(|error| StoreError::corrupt(what(), error))?;
+    let content = async |hash: &BlobHash| {
+        let bytes = store.blob(hash).await?;
+        bytes.ok_or_else(|| StoreError::corrupt(what(), format!("content {hash} is missing")))
+    };
+    let list = async |hash: &BlobHash| parse_blob::<Vec<BlobHash>>(&content(hash).await?, what);
+    let mut messages = Vec::new();
+    for earlier in &record.earlier {
+        messages.extend(list(earlier).await?);
+    }
+    messages.extend(record.messages);
+    let tool_hashes = match &record.tool_list {
+        Some(tools) => list(tools).await?,
+        None => record.tools,
+    };
+    let mut contents = Vec::new();
+    for hash in messages.iter().chain(&tool_hashes).chain(&record.rest) {
+        contents.push(parse_blob(&content(hash).await?, what)?);
+    }
+    let mut tools = contents.split_off(messages.len());
+    let rest = tools.split_off(tool_hashes.len()).pop();
+    Ok(RecordedModelCall {
+        run_id: run_id.clone(),
+        call: record.call,
+        provider: record.provider,
+        model: record.model,
+        messages: contents,
+        tools,
+        rest: rest.and_then(|rest| rest.as_object().cloned()).unwrap_or_default(),
+        messages_key: record.messages_key,
+    })
+}
+
+fn parse_blob<T: DeserializeOwned>(bytes: &[u8], what: impl Fn() -> String) -> Result<T, StoreError> {
+    serde_json::from_slice(bytes).map_err(|error| StoreError::corrupt(what(), error))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::Arc;
+
+    use capstan_hooks::contracts::{RequestBody, ToolList};
+    use capstan_models::wire;
+    use capstan_protocol::{ChatMessage, EntryId, ModelId, ModelRequest, RunId, Timestamp};
+    use capstan_tape::{Batch, Fact, MemoryStore, Store as _};
+    use serde_json::json;
+
+    use super::{CallContentCache, HASHES_PER_LIST, record_model_call, restore_call};
+
+    fn model() -> ModelId {
+        "p:m".parse().unwrap()
+    }
+
+    fn body(messages: usize) -> RequestBody {
+        let messages = (0..messages).map(|number| ChatMessage::user(format!("message {number}"))).collect();
+        let (system, tools, options) = Default::default();
+        let body = wire::openai_body(&ModelRequest { model: model(), system, messages, tools, options });
+        RequestBody { rest: Default::default(), ..body }
+    }
+
+    #[tokio::test]
+    async fn g10_a_call_of_any_length_is_put_together_again() {
+        let store = Arc::new(MemoryStore::new());
+        for length in [1, HASHES_PER_LIST - 1, HASHES_PER_LIST, HASHES_PER_LIST + 1, 5 * HASHES_PER_LIST + 3] {
+            let (contents, entry) = record_model_call(&body(length), &model(), 1, &CallContentCache::default());
+            store.commit(Batch { facts: contents, ..Batch::new() }).await.unwrap();
+            let entry = entry.into_entry(EntryId(1), Timestamp::from_millis(0), &[]);
+            let call = restore_call(store.as_ref(), &RunId::new("r"), &entry).await.unwrap();
+            let texts: Vec<_> = call.messages.iter().map(|message| message["content"].as_str().unwrap()).collect();
+            let sent: Vec<_> = (0..length).map(|number| format!("message {number}")).collect();
+            assert_eq!(texts, sent);
+        }
+    }
+
+    #[tokio::test]
+    async fn p15_tools_are_named_by_one_list_and_calls_of_before_are_read_too() {
+        let store = Arc::new(MemoryStore::new());
+        let common = CallContentCache::default();
+        let sets = [vec![json!({"name": "a"}), json!({"name": "b"})], vec![json!({"name": "c"})], Vec::new()];
+        let lists = sets.map(ToolList::from_iter);
+        let equal = lists.iter().map(|tools| tools.iter().cloned().collect());
+        for tools in lists.iter().cloned().chain(equal).chain(lists.iter().cloned()) {
+            let body = RequestBody { tools: tools.clone(), ..body(1) };
+            let (contents, entry) = record_model_call(&body, &model(), 1, &common);
+            let hashes: Vec<_> = contents
+                .iter()
+                .filter_map(|fact| if let Fact::PutBlob { hash, .. } = fact { Some(hash.clone()) } else { None })
+                .collect();
+            store.commit(Batch { facts: contents, ..Batch::new() }).await.unwrap();
+            let entry = entry.into_entry(EntryId(1), Timestamp::from_millis(0), &[]);
+            let mut before = entry.clone();
+            let restored = async |entry| restore_call(store.as_ref(), &RunId::new("r"), entry).await.unwrap().tools;
+            assert_eq!(restored(&entry).await, *tools);
+            let data = before.payload["data"].as_object_mut().unwrap();
+            assert_eq!(data.remove("tool_list").is_some(), !tools.is_empty());
+            assert!(!data.contains_key("tools"), "{data:?}");
+            data.insert("tools".to_owned(), json!(hashes[..tools.len()]));
+            assert_eq!(restored(&before).await, *tools);
+        }
+    }
+
+    #[tokio::test]
+    async fn p15_each_call_names_its_own_system_prompt() {
+        let store = Arc::new(MemoryStore::new());
+        let common = CallContentCache::default();
+        for text in ["one", "two", "two", "one"] {
+            let messages = vec![json!({"role": "system", "content": text}), json!({"role": "user", "content": "hi"})];
+            let (contents, entry) =
+                record_model_call(&RequestBody { messages: messages.clone(), ..body(1) }, &model(), 1, &common);
+            store.commit(Batch { facts: contents, ..Batch::new() }).await.unwrap();
+            let entry = entry.into_entry(EntryId(1), Timestamp::from_millis(0), &[]);
+            assert_eq!(restore_call(store.as_ref(), &RunId::new("r"), &entry).await.unwrap().messages, messages);
+        }
+    }
+
+    #[test]
+    fn p14_a_conversation_that_grows_writes_what_is_new() {
+        let mut kept = BTreeSet::new();
+        let mut sizes = Vec::new();
+        for length in (2..=1000).step_by(2) {
+            let (contents, entry) = record_model_call(&body(length), &model(), 1, &CallContentCache::default());
+            kept.extend(contents.into_iter().map(|fact| match fact {
+                Fact::PutBlob { hash, .. } => hash,
+                other => panic!("not a content: {other:?}"),
+            }));
+            sizes.push(entry.payload.to_string().len());
+        }
+        assert_eq!(kept.len(), 1000 + 1000 / HASHES_PER_LIST, "each message once, and each list of them");
+        let largest = sizes.into_iter().max().unwrap();
+        assert!(largest < 70 * (1000 / HASHES_PER_LIST + HASHES_PER_LIST) + 500, "{largest} bytes for one call");
+    }
+}

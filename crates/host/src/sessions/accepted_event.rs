@@ -1,0 +1,90 @@
+//! An event in its session, from acceptance to outcome.
+
+use capstan_hooks::InboundEvent;
+use capstan_protocol::{EntryId, EventInput, EventKey, SessionId};
+use capstan_turn::EventArrival;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+
+use crate::{HostError, ServedEvent};
+
+/// Who wants to know what became of an event, inside this process.
+pub(crate) type WaitingCaller = oneshot::Sender<Result<ServedEvent, HostError>>;
+
+/// An event in its session.
+#[derive(Debug)]
+pub(crate) struct AcceptedEvent {
+    /// The event, its session written to it.
+    pub(crate) inbound: InboundEvent,
+    pub(crate) key: EventKey,
+    pub(crate) session: SessionId,
+    /// The entry that tells of it.
+    pub(crate) entry: EntryId,
+    /// How it is to be taken in.
+    pub(crate) arrival: EventArrival,
+    /// Where its message stands, if a run that was cut off took it in.
+    pub(crate) message_entry: Option<EntryId>,
+    /// Of events that become one turn, the one that turn answers; otherwise it is the last.
+    pub(crate) is_lead: bool,
+    pub(crate) caller: Option<WaitingCaller>,
+    /// Its place among those that wait.
+    pub(crate) slot: Option<OwnedSemaphorePermit>,
+}
+
+/// Events that become one turn. There is at least one.
+pub(crate) struct TurnBatch {
+    /// The one that is answered.
+    pub(crate) lead: AcceptedEvent,
+    /// The others, in order.
+    pub(crate) others: Vec<AcceptedEvent>,
+    /// The event the turn works on: the lead, with what all of them say.
+    pub(crate) inbound: InboundEvent,
+}
+
+/// What stands between the texts of events that become one turn.
+const BATCH_TEXT_SEPARATOR: &str = "\n";
+
+impl TurnBatch {
+    /// The group of these events, in the order they came; nothing if there are none.
+    pub(crate) fn new(mut items: Vec<AcceptedEvent>) -> Option<Self> {
+        items.sort_by_key(|item| item.entry);
+        let inputs: Vec<EventInput> = items.iter().map(|item| item.inbound.input.clone()).collect();
+        let lead = items.iter().position(|item| item.is_lead).or_else(|| items.len().checked_sub(1))?;
+        let lead = items.remove(lead);
+        let inbound =
+            if items.is_empty() { lead.inbound.clone() } else { lead.inbound.with_input(join_inputs(inputs)) };
+        Some(Self { lead, others: items, inbound })
+    }
+
+    /// Every event of it.
+    pub(crate) fn events(&self) -> impl Iterator<Item = &AcceptedEvent> {
+        std::iter::once(&self.lead).chain(&self.others)
+    }
+
+    /// Its events, in the order they came.
+    pub(crate) fn into_events(self) -> Vec<AcceptedEvent> {
+        let mut items = self.others;
+        items.push(self.lead);
+        items.sort_by_key(|item| item.entry);
+        items
+    }
+
+    /// The newest entry that tells of one of them.
+    pub(crate) fn newest_entry(&self) -> EntryId {
+        self.events().map(|item| item.entry).max().unwrap_or_default()
+    }
+
+    /// Its events no longer wait: others may.
+    pub(crate) fn release_slots(&mut self) {
+        self.lead.slot = None;
+        for item in &mut self.others {
+            item.slot = None;
+        }
+    }
+}
+
+/// What several events say, as if one had said it.
+fn join_inputs(inputs: Vec<EventInput>) -> EventInput {
+    let texts: Vec<&str> = inputs.iter().filter_map(|input| input.text.as_deref()).collect();
+    let text = (!texts.is_empty()).then(|| texts.join(BATCH_TEXT_SEPARATOR));
+    EventInput { text, contents: inputs.into_iter().flat_map(|input| input.contents).collect() }
+}

@@ -1,0 +1,111 @@
+use capstan_protocol::{
+    BindingId, EntryId, EventId, EventKey, Grant, Outcome, PermissionSet, RunId, RunnerId, SessionId, StateLimits,
+    TapeName, Timestamp,
+};
+use capstan_tape::{Batch, EntryDraft, Fact, MemoryStore, NewTape, RunRecord, RunStatus, Store};
+
+use std::fs::File;
+use std::time::{Duration, SystemTime};
+
+use super::ProcessLiveness;
+use crate::LeaseOwner;
+
+const TEST_NOW_MILLIS: i64 = 1_000_000;
+
+fn test_tape() -> TapeName {
+    TapeName::parse("t").unwrap()
+}
+
+fn run_record(key: &EventKey) -> RunRecord {
+    RunRecord {
+        run_id: RunId::new("run-1"),
+        session: SessionId::new("s"),
+        tape: test_tape(),
+        begins_after: EntryId(0),
+        parent: None,
+        event: key.clone(),
+        others: Vec::new(),
+        binding: BindingId::new("b"),
+        runner: RunnerId::new("r"),
+        grant: Grant {
+            may: PermissionSet::none(),
+            shell_commands: false,
+            approvals: Vec::new(),
+            state_limits: StateLimits::default(),
+        },
+        status: RunStatus::Running,
+        started_at: Timestamp::from_millis(0),
+        ended_at: None,
+        usage: None,
+        bypasses_host: true,
+        cancel_requested: false,
+    }
+}
+
+/// A store with an event of this owner in flight, and its run.
+async fn store_with_open_run(owner: &str) -> (MemoryStore, EventKey) {
+    let store = MemoryStore::new();
+    let key = EventKey { source: "cli".into(), bot_id: String::new(), event_id: EventId::new("e") };
+    let mut batch = Batch::new();
+    batch.push(Fact::EnsureTape(NewTape::with_name(test_tape())));
+    let entry = batch.append(&test_tape(), EntryDraft::event("event.accepted", serde_json::Value::Null));
+    let (session, at, owner) = (SessionId::new("s"), Timestamp::from_millis(0), owner.to_owned());
+    batch.push(Fact::AcceptEvent { key: key.clone(), session, tape: test_tape(), entry, accepted_at: at, owner });
+    batch.push(Fact::OpenRun(Box::new(run_record(&key))));
+    store.commit(batch).await.unwrap();
+    (store, key)
+}
+
+#[tokio::test]
+async fn x02_what_a_dead_process_left_is_found_and_what_a_live_one_does_is_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let owner = LeaseOwner::open(folder.path().to_owned()).unwrap();
+    let owners = ProcessLiveness::open(folder.path());
+    let now = Timestamp::from_millis(TEST_NOW_MILLIS);
+    let (store, key) = store_with_open_run(owner.name()).await;
+    assert_eq!(owners.is_alive(owner.name()), Some(true));
+    assert!(owners.is_run_owned(&store, &run_record(&key), now).await.unwrap());
+    assert_eq!(owners.find_orphaned(&store, now).await.unwrap(), Default::default());
+
+    drop(owner);
+    assert!(!owners.is_run_owned(&store, &run_record(&key), now).await.unwrap());
+    let found = owners.find_orphaned(&store, now).await.unwrap();
+    assert_eq!((found.events.len(), found.runs.len()), (1, 1));
+
+    let mut batch = Batch::new();
+    batch.push(Fact::SettleEvent { key, outcome: Outcome::Silent, run_id: None });
+    store.commit(batch).await.unwrap();
+    let later = owners.find_orphaned(&store, now).await.unwrap().retain_still_orphaned(&found);
+    assert_eq!((later.events.len(), later.runs.len()), (0, 1), "only what is so both times");
+}
+
+#[test]
+fn x04_what_an_owner_left_that_died_before_its_file_had_a_name_is_removed_after_a_while() {
+    let folder = tempfile::tempdir().unwrap();
+    let owners = ProcessLiveness::open(folder.path());
+    let path = |name: &str| folder.path().join(name);
+    let files = ["host-new.new", "host-left.new", "host-held.new"].map(|name| File::create(path(name)).unwrap());
+    let long_ago = SystemTime::now() - Duration::from_mins(5);
+    for file in &files[1..] {
+        file.set_modified(long_ago).unwrap();
+    }
+    files[2].try_lock().unwrap();
+    assert_eq!(owners.stale_lock_files().unwrap(), [path("host-left.new")]);
+    assert_eq!(owners.remove_stale_lock_files().unwrap(), 1);
+    assert!(path("host-new.new").exists() && path("host-held.new").exists());
+}
+
+#[test]
+fn x04_only_the_files_of_dead_owners_are_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let owners = ProcessLiveness::open(folder.path());
+    let _alive = LeaseOwner::open(folder.path().to_owned()).unwrap();
+    std::fs::write(folder.path().join("host-dead.lock"), "").unwrap();
+    std::fs::write(folder.path().join("other"), "").unwrap();
+    assert_eq!(owners.is_alive("host-dead"), Some(false));
+    assert_eq!(owners.stale_lock_files().unwrap(), [folder.path().join("host-dead.lock")]);
+    assert_eq!(owners.remove_stale_lock_files().unwrap(), 1);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
+    assert_eq!(ProcessLiveness::open(folder.path().join("none")).stale_lock_files().unwrap().len(), 0);
+    assert_eq!(owners.is_alive("../host"), None);
+}

@@ -1,0 +1,408 @@
+//! A session that is awake: one turn at a time, under one lease, and what comes meanwhile.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use capstan_protocol::{Binding, Outcome, TapeName};
+use capstan_tape::{Batch, Fact, Fence};
+use capstan_turn::{MailboxDecision, SessionActivity, SessionMailbox, TurnError};
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::accepted_event::{AcceptedEvent, TurnBatch};
+use super::active_sessions::{IncomingEvent, SessionActorParts, SessionInbox, SessionSignal};
+use super::lease::LeaseClaim;
+use super::split_by_binding::BoundBatch;
+use crate::delivery::outbox::EventDelivery;
+use crate::engine::{ActiveTurn, Engine};
+use crate::recovery::recover;
+use crate::runs::steering::Steering;
+use crate::turns::close::{CloseOrder, ClosingBatch, LeaseChange};
+use crate::turns::journal::Journal;
+
+/// How many turns may go on beside one.
+const MAX_CONCURRENT_COMMANDS: usize = 8;
+
+/// The lane of one session. It ends when nothing is left to do.
+pub(crate) struct SessionActor {
+    engine: Arc<Engine>,
+    tape: TapeName,
+    claim: Arc<LeaseClaim>,
+    inbox: SessionInbox,
+    mailbox: SessionMailbox<AcceptedEvent>,
+    activated_at: Instant,
+    /// The lease, while this lane holds it.
+    fence: Option<Fence>,
+    /// What dead processes left on this session was looked for. That is done before the first turn.
+    is_recovered: bool,
+    /// Somebody wants that done although there is no turn.
+    needs_recovery: bool,
+    /// A turn is going on, or waits for the lease.
+    is_in_turn: bool,
+    /// Turns beside the one that is going on.
+    concurrent_commands: JoinSet<()>,
+    /// Where turns wait that end at the same time.
+    close_order: CloseOrder,
+}
+
+/// What goes on while something is heard.
+#[derive(Clone, Copy)]
+enum SessionPhase<'a> {
+    Idle,
+    InTurn(&'a ActiveTurn),
+}
+
+impl SessionActor {
+    pub(crate) fn new(engine: Arc<Engine>, new: SessionActorParts) -> Self {
+        // A host that sweeps has looked at every session, and looks again; a lease that came with an event was free, so
+        // nobody died under it.
+        let is_taken_up = engine.is_sweeping();
+        Self {
+            engine,
+            tape: new.tape,
+            claim: new.claim,
+            inbox: new.inbox,
+            mailbox: SessionMailbox::default(),
+            activated_at: Instant::now(),
+            fence: None,
+            is_recovered: is_taken_up,
+            needs_recovery: false,
+            is_in_turn: false,
+            concurrent_commands: JoinSet::new(),
+            close_order: Arc::default(),
+        }
+    }
+
+    /// Works until there is nothing left to do, or the host stops: then what waits stays on disk.
+    pub(crate) async fn run(mut self) {
+        loop {
+            while let Some(arrived) = self.inbox.try_next_event() {
+                self.receive_event(arrived, SessionPhase::Idle);
+            }
+            self.check_recovery_request();
+            if self.engine.stop_token.is_cancelled() {
+                break;
+            }
+            let now = self.now();
+            self.mailbox.expire_window(now);
+            match self.mailbox.next_turn(now).and_then(TurnBatch::new) {
+                Some(group) => {
+                    self.enter_turn();
+                    Box::pin(self.run_next_turn(group)).await;
+                    self.leave_turn();
+                }
+                // Seldom done and large, so it does not make every lane large.
+                None if self.needs_recovery => Box::pin(self.recover_without_turn()).await,
+                None => {
+                    if self.try_passivate().await {
+                        return;
+                    }
+                    self.wait_for_signal().await;
+                }
+            }
+        }
+        while self.concurrent_commands.join_next().await.is_some() {}
+        self.release_lease().await;
+        // Not asleep but gone: whoever still holds a reservation hears that nobody listens.
+    }
+
+    fn now(&self) -> Duration {
+        self.activated_at.elapsed()
+    }
+
+    /// Waits until something happens.
+    async fn wait_for_signal(&mut self) {
+        let look_again = self.mailbox.next_wakeup().map(|after| self.activated_at + after);
+        tokio::select! {
+            heard = self.inbox.next_signal() => self.handle_signal(heard, SessionPhase::Idle),
+            () = wait_until(look_again) => {}
+            Some(_) = self.concurrent_commands.join_next() => {}
+            () = self.engine.stop_token.cancelled() => {}
+        }
+    }
+
+    /// Whether the lane may end.
+    async fn try_passivate(&mut self) -> bool {
+        if !self.mailbox.is_empty() || self.mailbox.next_wakeup().is_some() || !self.concurrent_commands.is_empty() {
+            return false;
+        }
+        if self.fence.is_some() {
+            if !self.engine.active_sessions.begin_release(&self.tape) {
+                return false;
+            }
+            self.release_lease().await;
+            self.engine.active_sessions.end_release(&self.tape);
+        }
+        self.engine.active_sessions.passivate(&self.tape)
+    }
+
+    async fn release_lease(&mut self) {
+        if self.fence.take().is_some() {
+            let batch = Batch { facts: vec![self.claim.release_fact()], ..Batch::new() };
+            if let Err(error) = self.engine.services.tapes.store().commit(batch).await {
+                // It is void as soon as this claim is dropped.
+                tracing::warn!(tape = %self.tape, %error, "a lease could not be given back");
+            }
+        }
+    }
+
+    fn handle_signal(&mut self, heard: SessionSignal, during: SessionPhase<'_>) {
+        match heard {
+            SessionSignal::Event(arrived) => self.receive_event(arrived, during),
+            SessionSignal::Wake => self.check_recovery_request(),
+        }
+    }
+
+    fn check_recovery_request(&mut self) {
+        if self.engine.active_sessions.take_recovery_request(&self.tape) {
+            self.is_recovered = false;
+            self.needs_recovery = true;
+        }
+    }
+
+    /// Takes an event in, perhaps with the lease.
+    fn receive_event(&mut self, arrived: IncomingEvent, during: SessionPhase<'_>) {
+        self.fence = arrived.lease.or(self.fence.take());
+        self.admit(*arrived.event, during);
+        self.engine.active_sessions.record_received(&self.tape, self.is_in_turn || self.mailbox.is_ready());
+    }
+
+    /// What comes from now on comes during a turn.
+    fn enter_turn(&mut self) {
+        self.is_in_turn = true;
+        self.engine.active_sessions.set_busy(&self.tape, true);
+    }
+
+    /// What comes from now on does not come during the turn that was.
+    fn leave_turn(&mut self) {
+        self.is_in_turn = false;
+        self.engine.active_sessions.set_busy(&self.tape, self.mailbox.is_ready());
+    }
+
+    fn admit(&mut self, item: AcceptedEvent, during: SessionPhase<'_>) {
+        let session = match during {
+            SessionPhase::Idle => SessionActivity::Idle,
+            SessionPhase::InTurn(_) => SessionActivity::Busy,
+        };
+        let arrival = match during {
+            SessionPhase::InTurn(active) => active.effective_arrival(&item),
+            SessionPhase::Idle => item.arrival,
+        };
+        let now = self.now();
+        match self.mailbox.admit(item, &arrival, session, now) {
+            MailboxDecision::Wait => {}
+            MailboxDecision::Interrupt => {
+                if let SessionPhase::InTurn(active) = during {
+                    active.is_interrupted.store(true, Ordering::SeqCst);
+                    active.cancel_token.cancel();
+                }
+            }
+            MailboxDecision::Steer(item) => {
+                let left = match during {
+                    SessionPhase::InTurn(active) => active.steering.offer(item),
+                    SessionPhase::Idle => Some(item),
+                };
+                self.mailbox.requeue(left.into_iter().collect(), |item| item.entry);
+            }
+            MailboxDecision::RunConcurrently(item) => match &self.fence {
+                Some(fence) if self.concurrent_commands.len() < MAX_CONCURRENT_COMMANDS => {
+                    self.start_concurrent_command(item, fence.clone())
+                }
+                // It waits its turn, as other commands do.
+                _ => self.mailbox.push_back(item),
+            },
+            MailboxDecision::Drop(item) => self.drop_event(item),
+        }
+    }
+
+    /// Lets an event go that turned out not to be meant for the bot. The turn that goes on does not wait for it.
+    fn drop_event(&self, item: AcceptedEvent) {
+        let engine = Arc::clone(&self.engine);
+        self.engine.tasks.spawn(async move {
+            let settle = Fact::SettleEvent { key: item.key.clone(), outcome: Outcome::Dropped, run_id: None };
+            match engine.commit_with_retry(Batch { facts: vec![settle], ..Batch::new() }).await {
+                Ok(_) => engine.deliver_without_waiting(EventDelivery::for_dropped(item)),
+                Err(error) => tracing::error!(%error, "an event could not be let go"),
+            }
+        });
+    }
+
+    /// Makes sure of the lease; meanwhile others may come. Fails when another process works on the session for too
+    /// long, and gives nothing when the host stops first.
+    async fn ensure_lease(&mut self) -> Result<Option<Fence>, TurnError> {
+        if let Some(fence) = &self.fence {
+            return Ok(Some(fence.clone()));
+        }
+        let (engine, claim) = (Arc::clone(&self.engine), Arc::clone(&self.claim));
+        let taken = engine.services.wait_for_lease(&claim, &engine.cancel_token);
+        tokio::pin!(taken);
+        let fence = loop {
+            tokio::select! {
+                fence = &mut taken => break fence?,
+                heard = self.inbox.next_signal() => self.handle_signal(heard, SessionPhase::Idle),
+                () = engine.stop_token.cancelled() => return Ok(None),
+            }
+        };
+        // It was not free when the event was accepted: whoever had it may have died.
+        self.is_recovered = false;
+        self.fence = Some(fence.clone());
+        Ok(Some(fence))
+    }
+
+    /// Takes up what dead processes left, though nothing new has come.
+    async fn recover_without_turn(&mut self) {
+        self.needs_recovery = false;
+        match self.ensure_lease().await {
+            Ok(Some(fence)) => self.recover(&fence).await,
+            Ok(None) => {}
+            Err(error) => {
+                tracing::info!(tape = %self.tape, %error, "what a dead process left is not taken up now");
+            }
+        }
+    }
+
+    async fn recover(&mut self, fence: &Fence) {
+        self.is_recovered = true;
+        self.needs_recovery = false;
+        match recover::recover_session(&self.engine, &self.tape, fence).await {
+            Ok(mut groups) => {
+                // There may be fewer places: who is first in line needs none for long.
+                let last_first = groups.iter_mut().flatten().rev();
+                for (item, seat) in last_first.zip(self.engine.active_sessions.take_recovery_slots(&self.tape)) {
+                    item.slot = Some(seat);
+                }
+                for items in groups.into_iter().rev() {
+                    self.mailbox.push_front(items);
+                }
+            }
+            Err(error) => tracing::error!(tape = %self.tape, %error, "what a dead process left could not be taken up"),
+        }
+    }
+
+    /// Takes events through a turn, with whatever comes meanwhile.
+    async fn run_next_turn(&mut self, group: TurnBatch) {
+        let fence = match self.ensure_lease().await {
+            Ok(Some(fence)) => fence,
+            // It waits on disk, for the next start.
+            Ok(None) => return self.mailbox.push_front(group.into_events()),
+            Err(error) => return Box::pin(self.engine.settle_without_turn(group, &self.tape, error)).await,
+        };
+        if !self.is_recovered {
+            // What was left is older, and goes first.
+            self.mailbox.push_front(group.into_events());
+            return Box::pin(self.recover(&fence)).await;
+        }
+        let Some(BoundBatch { batch: mut group, binding, deferred: rest }) =
+            self.engine.services.split_by_binding(group).await
+        else {
+            return;
+        };
+        for items in rest.into_iter().rev() {
+            self.mailbox.push_front(items);
+        }
+        let active = match binding {
+            Ok(binding) => self.start_turn(fence, binding),
+            Err(error) => return self.engine.settle_without_turn(group, &self.tape, error).await,
+        };
+        group.release_slots();
+        let engine = Arc::clone(&self.engine);
+        let ended = {
+            let _going_on = engine.running_turns.register(&self.tape, active.cancel_token.clone());
+            let turn = engine.run_turn_catching_panics(&group, &active);
+            tokio::pin!(turn);
+            loop {
+                tokio::select! {
+                    ended = &mut turn => break ended,
+                    heard = self.inbox.next_signal() => self.handle_signal(heard, SessionPhase::InTurn(&active)),
+                    Some(_) = self.concurrent_commands.join_next() => {}
+                }
+            }
+        };
+        if active.is_interrupted.load(Ordering::SeqCst) && matches!(ended.result, Err(TurnError::Cancelled)) {
+            ended.staging.withdraw_notice();
+        }
+        let steered = active.steering.close();
+        self.mailbox.requeue(steered.remaining, |item| item.entry);
+        // Whoever hears the answer may send something at once: it does not come during this turn.
+        self.leave_turn();
+        let is_last = self.mailbox.is_empty() && self.concurrent_commands.is_empty();
+        let releases = is_last && engine.active_sessions.begin_release(&self.tape);
+        let lease = if releases { self.claim.release_fact() } else { engine.services.renewal_fact(&self.claim) };
+        let (trouble, troubled) = oneshot::channel();
+        let (taken, order) = (steered.ingested, Some(Arc::clone(&self.close_order)));
+        let closed = ClosingBatch {
+            batch: group,
+            ingested: taken,
+            tape: self.tape.clone(),
+            store_failure: Some(trouble),
+            close_order: order,
+        };
+        let settling = engine.settle_turn(closed, ended, LeaseChange::Apply(Box::new(lease)));
+        tokio::pin!(settling);
+        let settled = tokio::select! {
+            settled = &mut settling => settled,
+            // It goes on for as long as the store fails: whoever waits behind it must not wait for that.
+            Ok(error) = troubled => {
+                engine.notify_delayed_callers(self.mailbox.iter_mut(), &error.into());
+                settling.await
+            }
+        };
+        if releases || matches!(&settled, Ok(settled) if settled.was_fenced) {
+            self.fence = None;
+        }
+        if releases {
+            engine.active_sessions.end_release(&self.tape);
+        }
+        match settled {
+            Ok(settled) => engine.wait_for_queue_capacity(&settled.chats).await,
+            Err(error) => tracing::error!(tape = %self.tape, %error, "the end of a turn could not be written"),
+        }
+    }
+
+    fn start_turn(&self, fence: Fence, binding: Option<Arc<Binding>>) -> ActiveTurn {
+        let services = &self.engine.services;
+        let (clock, tasks) = (services.options.clock.clone(), self.engine.tasks.clone());
+        ActiveTurn {
+            journal: Arc::new(Journal::new(services.tapes.clone(), self.tape.clone(), fence, clock, tasks)),
+            cancel_token: self.engine.cancel_token.child_token(),
+            steering: Arc::new(Steering::default()),
+            binding,
+            is_interrupted: Arc::default(),
+        }
+    }
+
+    /// Begins a turn beside the one that is going on, under the same lease.
+    fn start_concurrent_command(&mut self, item: AcceptedEvent, fence: Fence) {
+        let Some(mut group) = TurnBatch::new(vec![item]) else { return };
+        group.release_slots();
+        let mut active = self.start_turn(fence, None);
+        let (engine, tape, endings) = (Arc::clone(&self.engine), self.tape.clone(), Arc::clone(&self.close_order));
+        self.concurrent_commands.spawn(async move {
+            active.binding = match engine.services.resolve_binding(&group.inbound).await {
+                Ok(binding) => binding,
+                Err(error) => return engine.settle_without_turn(group, &tape, error).await,
+            };
+            let ended = engine.run_turn_catching_panics(&group, &active).await;
+            let closed = ClosingBatch {
+                batch: group,
+                ingested: active.steering.close().ingested,
+                tape,
+                store_failure: None,
+                close_order: Some(endings),
+            };
+            match engine.settle_turn(closed, ended, LeaseChange::Unchanged).await {
+                Ok(settled) => engine.wait_for_queue_capacity(&settled.chats).await,
+                Err(error) => tracing::error!(%error, "the end of a turn beside another could not be written"),
+            }
+        });
+    }
+}
+
+async fn wait_until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,126 @@
+//! Reading what Gemini answers.
+
+use capstan_hooks::contracts::ModelEvent;
+use capstan_protocol::{JsonObject, ToolCall};
+use serde_json::{Value, json};
+
+use super::{CALL_ID_KEY, SIGNATURE_KEY};
+use crate::frame_decoder::WireFrame;
+use crate::provider_error::ResponseFault;
+use crate::wire::provider_data::ModelOrigin;
+use crate::wire::response_reader::{
+    self, FrameProgress, MISSING_STOP_REASON, ResponseReader, StopReason, non_empty_str, reported_fault,
+};
+use crate::wire::usage_counts::{UsageCounts, sum_known};
+
+/// What has come of one answer.
+pub(in crate::wire) struct GeminiReader {
+    origin: ModelOrigin,
+    calls: Vec<ToolCall>,
+    /// The signature of the text, if it has one.
+    text_signature: Option<Value>,
+    usage: UsageCounts,
+    stop_reason: Option<StopReason>,
+}
+
+impl GeminiReader {
+    pub(in crate::wire) fn new(speaker: ModelOrigin) -> Self {
+        let (calls, figures) = (Vec::new(), UsageCounts::default());
+        Self { origin: speaker, calls, text_signature: None, usage: figures, stop_reason: None }
+    }
+
+    fn read_part(&mut self, part: &Value, events: &mut Vec<ModelEvent>) -> Result<(), ResponseFault> {
+        let signature = part.get("thoughtSignature").cloned();
+        if let Some(made) = part.get("functionCall") {
+            return self.read_call(made, signature);
+        }
+        match (non_empty_str(&part["text"]), part["thought"] == true) {
+            (Some(text), true) => events.push(ModelEvent::Reasoning(text.to_owned())),
+            (Some(text), false) => events.push(ModelEvent::Text(text.to_owned())),
+            (None, _) => {}
+        }
+        self.text_signature = signature.or(self.text_signature.take());
+        Ok(())
+    }
+
+    fn read_call(&mut self, made: &Value, signature: Option<Value>) -> Result<(), ResponseFault> {
+        let name = non_empty_str(&made["name"]).ok_or(ResponseFault::Malformed("it calls a tool without a name"))?;
+        let id = non_empty_str(&made["id"]);
+        let arguments = match &made["args"] {
+            Value::Null => "{}".to_owned(),
+            arguments => arguments.to_string(),
+        };
+        let own_id = id.map_or_else(|| format!("call_{}", self.calls.len()), str::to_owned);
+        let mut call = ToolCall::new(own_id, name, arguments);
+        let mut data = JsonObject::new();
+        data.extend(id.map(|_| (CALL_ID_KEY.to_owned(), json!(true))));
+        data.extend(signature.map(|signature| (SIGNATURE_KEY.to_owned(), signature)));
+        self.origin.attach_to_call(&mut call, data);
+        self.calls.push(call);
+        Ok(())
+    }
+
+    fn read_usage(&mut self, usage: &Value) {
+        let figure = |name: &str| usage[name].as_u64();
+        if usage.is_object() {
+            let reasoning = figure("thoughtsTokenCount");
+            self.usage = UsageCounts {
+                prompt: sum_known(&[figure("promptTokenCount"), figure("toolUsePromptTokenCount")]),
+                completion: sum_known(&[figure("candidatesTokenCount"), reasoning]),
+                cached: figure("cachedContentTokenCount"),
+                cache_written: None,
+                reasoning,
+            };
+        }
+    }
+}
+
+impl ResponseReader for GeminiReader {
+    fn read(&mut self, frame: &WireFrame, events: &mut Vec<ModelEvent>) -> Result<FrameProgress, ResponseFault> {
+        let chunk = response_reader::parse_json(&frame.data)?;
+        if chunk.get("error").is_some() {
+            return Err(reported_fault(&chunk["error"]));
+        }
+        if non_empty_str(&chunk["promptFeedback"]["blockReason"]).is_some() {
+            return Err(ResponseFault::Filtered);
+        }
+        self.read_usage(&chunk["usageMetadata"]);
+        let candidate = &chunk["candidates"][0];
+        let parts = candidate["content"]["parts"].as_array().into_iter().flatten();
+        parts.into_iter().try_for_each(|part| self.read_part(part, events))?;
+        self.stop_reason = match candidate["finishReason"].as_str() {
+            None | Some("" | "FINISH_REASON_UNSPECIFIED") => self.stop_reason,
+            Some("MAX_TOKENS") => Some(StopReason::Truncated),
+            Some("STOP") => Some(StopReason::Completed),
+            Some("MALFORMED_FUNCTION_CALL" | "UNEXPECTED_TOOL_CALL" | "TOO_MANY_TOOL_CALLS") => {
+                return Err(ResponseFault::Incomplete("the model called a tool in a way that makes no sense"));
+            }
+            Some("OTHER") => return Err(ResponseFault::Incomplete("it gave no reason for its end")),
+            // Every other reason is a filter: safety, recitation, a list of words and more.
+            Some(_) => Some(StopReason::Filtered),
+        };
+        Ok(FrameProgress::More)
+    }
+
+    fn has_started_call(&self) -> bool {
+        !self.calls.is_empty()
+    }
+
+    fn finish(&mut self) -> Result<Vec<ModelEvent>, ResponseFault> {
+        let ending = self.stop_reason.ok_or(MISSING_STOP_REASON)?;
+        let mut calls = std::mem::take(&mut self.calls);
+        let signature =
+            self.text_signature.take().map(|signature| JsonObject::from_iter([(SIGNATURE_KEY.to_owned(), signature)]));
+        let mut beside = None;
+        match (signature, calls.first_mut()) {
+            (Some(data), Some(first)) if self.origin.call_data(first, SIGNATURE_KEY).is_none() => {
+                self.origin.attach_to_call(first, data);
+            }
+            (Some(data), None) => beside = Some(self.origin.text_data_event(data)),
+            _ => {}
+        }
+        let mut events: Vec<ModelEvent> = calls.into_iter().map(ModelEvent::ToolCall).chain(beside).collect();
+        events.extend(self.usage.into_usage().map(ModelEvent::Usage));
+        ending.append_final_events(events)
+    }
+}

@@ -1,0 +1,85 @@
+//! Reading what Ollama answers.
+
+use capstan_hooks::contracts::ModelEvent;
+use capstan_protocol::{JsonObject, ToolCall};
+use serde_json::{Value, json};
+
+use super::THINKING_KEY;
+use crate::frame_decoder::WireFrame;
+use crate::provider_error::ResponseFault;
+use crate::wire::provider_data::ModelOrigin;
+use crate::wire::response_reader::{
+    self, FrameProgress, MISSING_STOP_REASON, ResponseReader, StopReason, non_empty_str,
+};
+use crate::wire::usage_counts::UsageCounts;
+
+/// What has come of one answer.
+pub(in crate::wire) struct OllamaReader {
+    origin: ModelOrigin,
+    calls: Vec<ToolCall>,
+    thinking: String,
+    usage: UsageCounts,
+    stop_reason: Option<StopReason>,
+}
+
+impl OllamaReader {
+    pub(in crate::wire) fn new(speaker: ModelOrigin) -> Self {
+        let (calls, figures) = (Vec::new(), UsageCounts::default());
+        Self { origin: speaker, calls, thinking: String::new(), usage: figures, stop_reason: None }
+    }
+
+    fn read_call(&mut self, made: &Value) -> Result<(), ResponseFault> {
+        let function = &made["function"];
+        let name =
+            non_empty_str(&function["name"]).ok_or(ResponseFault::Malformed("it calls a tool without a name"))?;
+        let id = non_empty_str(&made["id"]).map_or_else(|| format!("call_{}", self.calls.len()), str::to_owned);
+        let arguments = match &function["arguments"] {
+            Value::Null => "{}".to_owned(),
+            Value::String(text) => text.clone(),
+            object => object.to_string(),
+        };
+        self.calls.push(ToolCall::new(id, name, arguments));
+        Ok(())
+    }
+}
+
+impl ResponseReader for OllamaReader {
+    fn read(&mut self, frame: &WireFrame, events: &mut Vec<ModelEvent>) -> Result<FrameProgress, ResponseFault> {
+        let line = response_reader::parse_json(&frame.data)?;
+        if let Some(error) = line.get("error") {
+            return Err(ResponseFault::Reported { status: None, body: json!({ "message": error }) });
+        }
+        let message = &line["message"];
+        if let Some(thought) = non_empty_str(&message["thinking"]) {
+            self.thinking.push_str(thought);
+            events.push(ModelEvent::Reasoning(thought.to_owned()));
+        }
+        events.extend(non_empty_str(&message["content"]).map(|text| ModelEvent::Text(text.to_owned())));
+        message["tool_calls"].as_array().into_iter().flatten().try_for_each(|made| self.read_call(made))?;
+        if line["done"] != true {
+            return Ok(FrameProgress::More);
+        }
+        let (prompt, completion) = (line["prompt_eval_count"].as_u64(), line["eval_count"].as_u64());
+        self.usage = UsageCounts { prompt, completion, ..UsageCounts::default() };
+        // Older servers give no reason, and are done all the same.
+        self.stop_reason =
+            Some(if line["done_reason"] == "length" { StopReason::Truncated } else { StopReason::Completed });
+        Ok(FrameProgress::Complete)
+    }
+
+    fn has_started_call(&self) -> bool {
+        !self.calls.is_empty()
+    }
+
+    fn finish(&mut self) -> Result<Vec<ModelEvent>, ResponseFault> {
+        let ending = self.stop_reason.ok_or(MISSING_STOP_REASON)?;
+        let mut calls = std::mem::take(&mut self.calls);
+        if let Some(first) = calls.first_mut().filter(|_| !self.thinking.is_empty()) {
+            let thinking = Value::from(std::mem::take(&mut self.thinking));
+            self.origin.attach_to_call(first, JsonObject::from_iter([(THINKING_KEY.to_owned(), thinking)]));
+        }
+        let mut events: Vec<ModelEvent> = calls.into_iter().map(ModelEvent::ToolCall).collect();
+        events.extend(self.usage.into_usage().map(ModelEvent::Usage));
+        ending.append_final_events(events)
+    }
+}

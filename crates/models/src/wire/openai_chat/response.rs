@@ -1,0 +1,133 @@
+//! Reading what an `OpenAI` chat server answers.
+
+use capstan_hooks::contracts::ModelEvent;
+use capstan_protocol::{JsonObject, ToolCall};
+use serde_json::Value;
+
+use super::call_assembler::CallAssembler;
+use super::{REASONING_DETAILS_KEY, REASONING_TEXT_KEYS};
+use crate::frame_decoder::WireFrame;
+use crate::provider_error::ResponseFault;
+use crate::wire::provider_data::ModelOrigin;
+use crate::wire::response_reader::{
+    FrameProgress, MISSING_STOP_REASON, ResponseReader, StopReason, non_empty_str, parse_json, reported_fault,
+};
+use crate::wire::sanitize::{MAX_CALL_ID_CHARS, PROVIDER_ID_KEY};
+use crate::wire::usage_counts::UsageCounts;
+
+/// What has come of one answer.
+pub(in crate::wire) struct OpenAiChatReader {
+    origin: ModelOrigin,
+    calls: CallAssembler,
+    usage: UsageCounts,
+    cost: Option<Value>,
+    stop_reason: Option<StopReason>,
+    /// Reasoning as text, with the name the server gives it.
+    reasoning: Option<(&'static str, String)>,
+    /// Reasoning as a list of things that only the server understands.
+    reasoning_details: Vec<Value>,
+}
+
+impl OpenAiChatReader {
+    pub(in crate::wire) fn new(speaker: ModelOrigin) -> Self {
+        Self {
+            origin: speaker,
+            calls: CallAssembler::default(),
+            usage: UsageCounts::default(),
+            cost: None,
+            stop_reason: None,
+            reasoning: None,
+            reasoning_details: Vec::new(),
+        }
+    }
+
+    fn read_choice(&mut self, choice: &Value, events: &mut Vec<ModelEvent>) {
+        // A server that does not stream sends the whole message at once.
+        let delta = choice.get("delta").or(choice.get("message")).unwrap_or(&Value::Null);
+        for name in REASONING_TEXT_KEYS {
+            if let Some(text) = non_empty_str(&delta[name]) {
+                self.reasoning.get_or_insert((name, String::new())).1.push_str(text);
+                events.push(ModelEvent::Reasoning(text.to_owned()));
+                break;
+            }
+        }
+        self.reasoning_details.extend(delta[REASONING_DETAILS_KEY].as_array().into_iter().flatten().cloned());
+        for text in [&delta["content"], &delta["refusal"]].into_iter().filter_map(non_empty_str) {
+            events.push(ModelEvent::Text(text.to_owned()));
+        }
+        delta["tool_calls"].as_array().into_iter().flatten().for_each(|fragment| self.calls.push(fragment));
+        self.stop_reason = match choice["finish_reason"].as_str() {
+            None | Some("") => self.stop_reason,
+            Some("length") => Some(StopReason::Truncated),
+            Some("content_filter") => Some(StopReason::Filtered),
+            Some(_) => Some(StopReason::Completed),
+        };
+    }
+
+    fn read_usage(&mut self, usage: &Value) {
+        if usage.is_object() {
+            self.usage = UsageCounts {
+                prompt: usage["prompt_tokens"].as_u64(),
+                completion: usage["completion_tokens"].as_u64(),
+                cached: usage["prompt_tokens_details"]["cached_tokens"].as_u64(),
+                cache_written: usage["prompt_tokens_details"]["cache_write_tokens"].as_u64(),
+                reasoning: usage["completion_tokens_details"]["reasoning_tokens"].as_u64(),
+            };
+            self.cost = usage.get("cost").filter(|cost| cost.is_number()).cloned();
+        }
+    }
+
+    /// What the server wants back with the calls.
+    fn take_reasoning_data(&mut self) -> JsonObject {
+        let details = std::mem::take(&mut self.reasoning_details);
+        if !details.is_empty() {
+            return JsonObject::from_iter([(REASONING_DETAILS_KEY.to_owned(), Value::Array(details))]);
+        }
+        self.reasoning.take().map(|(name, text)| (name.to_owned(), Value::from(text))).into_iter().collect()
+    }
+}
+
+impl ResponseReader for OpenAiChatReader {
+    fn read(&mut self, frame: &WireFrame, events: &mut Vec<ModelEvent>) -> Result<FrameProgress, ResponseFault> {
+        if frame.data.trim() == "[DONE]" {
+            return Ok(FrameProgress::Complete);
+        }
+        let chunk = parse_json(&frame.data)?;
+        if chunk.get("error").is_some_and(|error| !error.is_null()) {
+            return Err(reported_fault(&chunk["error"]));
+        }
+        self.read_usage(&chunk["usage"]);
+        // Only one choice is asked for.
+        self.read_choice(&chunk["choices"][0], events);
+        Ok(FrameProgress::More)
+    }
+
+    fn has_started_call(&self) -> bool {
+        !self.calls.is_empty()
+    }
+
+    fn finish(&mut self) -> Result<Vec<ModelEvent>, ResponseFault> {
+        let ending = self.stop_reason.ok_or(MISSING_STOP_REASON)?;
+        let mut events = Vec::new();
+        if !self.calls.is_empty() {
+            let back = self.take_reasoning_data();
+            let calls = std::mem::take(&mut self.calls).finish();
+            let mut calls: Vec<ToolCall> = calls.ok_or(ResponseFault::Malformed("it calls a tool without a name"))?;
+            ending.fill_missing_arguments(&mut calls);
+            // Some servers put more than a name into an id, and want it back.
+            for long in calls.iter_mut().filter(|call| call.id.chars().count() > MAX_CALL_ID_CHARS) {
+                self.origin
+                    .attach_to_call(long, JsonObject::from_iter([(PROVIDER_ID_KEY.to_owned(), Value::Bool(true))]));
+            }
+            if let Some(first) = calls.first_mut() {
+                self.origin.attach_to_call(first, back);
+            }
+            events.extend(calls.into_iter().map(ModelEvent::ToolCall));
+        }
+        if let Some(mut usage) = self.usage.into_usage() {
+            usage.extra.extend(self.cost.take().map(|cost| ("cost".to_owned(), cost)));
+            events.push(ModelEvent::Usage(usage));
+        }
+        ending.append_final_events(events)
+    }
+}

@@ -1,0 +1,123 @@
+//! Reading what `OpenAI` Responses answers.
+
+use capstan_hooks::contracts::ModelEvent;
+use capstan_protocol::{JsonObject, ToolCall};
+use serde_json::Value;
+
+use super::{ITEM_ID_KEY, REASONING_ITEMS_KEY};
+use crate::frame_decoder::WireFrame;
+use crate::provider_error::ResponseFault;
+use crate::wire::provider_data::{ModelOrigin, ResponseItems};
+use crate::wire::response_reader::{
+    self, FrameProgress, MISSING_STOP_REASON, ResponseReader, StopReason, non_empty_str,
+};
+use crate::wire::usage_counts::UsageCounts;
+
+/// What has come of one answer.
+pub(in crate::wire) struct OpenAiResponsesReader {
+    origin: ModelOrigin,
+    items: ResponseItems,
+    usage: UsageCounts,
+    stop_reason: Option<StopReason>,
+}
+
+impl OpenAiResponsesReader {
+    pub(in crate::wire) fn new(speaker: ModelOrigin) -> Self {
+        let (given, figures) = (ResponseItems::default(), UsageCounts::default());
+        Self { origin: speaker, items: given, usage: figures, stop_reason: None }
+    }
+
+    /// An item is whole.
+    fn read_item(&mut self, item: &Value) -> Result<(), ResponseFault> {
+        match item["type"].as_str().unwrap_or_default() {
+            "message" => self.items.record_text(),
+            // Without its content in encrypted form it means nothing to a provider that stored nothing.
+            "reasoning" if non_empty_str(&item["encrypted_content"]).is_some() => {
+                let mut item = item.clone();
+                item.as_object_mut().into_iter().for_each(|item| {
+                    item.remove("status");
+                });
+                self.items.push_item(item);
+            }
+            "function_call" => {
+                let nameless = ResponseFault::Malformed("it calls a tool without an id or a name");
+                let (Some(id), Some(name)) = (non_empty_str(&item["call_id"]), non_empty_str(&item["name"])) else {
+                    return Err(nameless);
+                };
+                let mut call = ToolCall::new(id, name, non_empty_str(&item["arguments"]).unwrap_or_default());
+                let data =
+                    item.get("id").cloned().map(|id| (ITEM_ID_KEY.to_owned(), id)).into_iter().collect::<JsonObject>();
+                self.origin.attach_to_call(&mut call, data);
+                self.items.push_call(call);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn finish_response(&mut self, response: &Value, ending: StopReason) -> FrameProgress {
+        let usage = &response["usage"];
+        if usage.is_object() {
+            self.usage = UsageCounts {
+                prompt: usage["input_tokens"].as_u64(),
+                completion: usage["output_tokens"].as_u64(),
+                cached: usage["input_tokens_details"]["cached_tokens"].as_u64(),
+                cache_written: None,
+                reasoning: usage["output_tokens_details"]["reasoning_tokens"].as_u64(),
+            };
+        }
+        self.stop_reason = Some(ending);
+        FrameProgress::Complete
+    }
+}
+
+impl ResponseReader for OpenAiResponsesReader {
+    fn read(&mut self, frame: &WireFrame, events: &mut Vec<ModelEvent>) -> Result<FrameProgress, ResponseFault> {
+        if frame.data.trim() == "[DONE]" {
+            return Ok(FrameProgress::Complete);
+        }
+        let said = response_reader::parse_json(&frame.data)?;
+        let delta = non_empty_str(&said["delta"]).map(str::to_owned);
+        match said["type"].as_str().unwrap_or_default() {
+            "keepalive" => return Ok(FrameProgress::KeepAlive),
+            "response.output_text.delta" | "response.refusal.delta" => events.extend(delta.map(ModelEvent::Text)),
+            "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
+                events.extend(delta.map(ModelEvent::Reasoning));
+            }
+            "response.output_item.added" if said["item"]["type"] == "function_call" => self.items.start_call(),
+            "response.output_item.done" => self.read_item(&said["item"])?,
+            "response.completed" => return Ok(self.finish_response(&said["response"], StopReason::Completed)),
+            "response.incomplete" => {
+                let filtered = said["response"]["incomplete_details"]["reason"] == "content_filter";
+                let ending = if filtered { StopReason::Filtered } else { StopReason::Truncated };
+                return Ok(self.finish_response(&said["response"], ending));
+            }
+            "response.failed" => return Err(reported_fault(&said["response"]["error"])),
+            "error" => return Err(reported_fault(said.get("error").unwrap_or(&said))),
+            _ => {}
+        }
+        Ok(FrameProgress::More)
+    }
+
+    fn has_started_call(&self) -> bool {
+        self.items.has_started_call()
+    }
+
+    fn finish(&mut self) -> Result<Vec<ModelEvent>, ResponseFault> {
+        let ending = self.stop_reason.ok_or(MISSING_STOP_REASON)?;
+        self.items.fill_missing_arguments(ending);
+        let mut events = self.items.take_events(&self.origin, REASONING_ITEMS_KEY);
+        events.extend(self.usage.into_usage().map(ModelEvent::Usage));
+        ending.append_final_events(events)
+    }
+}
+
+/// An error in mid-stream; it is named, not numbered.
+fn reported_fault(error: &Value) -> ResponseFault {
+    let status = match error["code"].as_str().unwrap_or_default() {
+        "rate_limit_exceeded" => Some(429),
+        "server_error" => Some(500),
+        _ => None,
+    };
+    ResponseFault::Reported { status, body: error.clone() }
+}

@@ -1,0 +1,248 @@
+//! The history of a session, as every provider takes it.
+//!
+//! A tape keeps what a model wrote as it wrote it, and that may be what another provider refuses, or even the one it came
+//! from: a name with a dot, a long id, arguments that are no JSON, an image of a kind it does not know. Every later
+//! request has it too, so the session would be lost. What is sent is made to fit; the tape stays as it is.
+
+use std::collections::{HashMap, HashSet};
+
+use capstan_protocol::{ChatMessage, Content, ContentPart, ModelRequest, ToolCall};
+use serde_json::Value;
+
+use super::WireProtocol;
+use super::message_parts::{self, MessagePart};
+
+/// The longest name of a tool that is taken everywhere.
+const MAX_TOOL_NAME_CHARS: usize = 64;
+/// The longest id of a call that is taken everywhere.
+pub(super) const MAX_CALL_ID_CHARS: usize = 40;
+/// Where a call's data of a provider has this, the provider gave the id of the call itself, and takes it back.
+pub(super) const PROVIDER_ID_KEY: &str = "id";
+
+/// A request with nothing in its history that a provider refuses. What comes later changes nothing of what came before, so
+/// that the beginning of a conversation stays what a provider has in its cache.
+pub(crate) fn sanitize_request(wire: WireProtocol, provider: &str, request: &ModelRequest) -> ModelRequest {
+    let mut request = request.clone();
+    let mut ids = CallIdMap { allows_any_char: wire != WireProtocol::Anthropic, ..CallIdMap::default() };
+    for message in &mut request.messages {
+        sanitize_message(wire, provider, message, &mut ids);
+    }
+    request
+}
+
+fn sanitize_message(wire: WireProtocol, provider: &str, message: &mut ChatMessage, ids: &mut CallIdMap) {
+    for call in &mut message.tool_calls {
+        call.function.name = sanitize_tool_name(&call.function.name);
+        if !is_json_object(&call.function.arguments) {
+            call.function.arguments = message_parts::arguments_object(&call.function.arguments).to_string();
+        }
+        call.id = if has_provider_id(provider, call) {
+            ids.assign_unchanged(&call.id)
+        } else {
+            ids.assign_portable(&call.id)
+        };
+    }
+    if let Some(answered) = message.tool_call_id.as_mut().filter(|id| ids.assigned.contains_key(*id)) {
+        answered.clone_from(&ids.assigned[answered]);
+        message.name = message.name.as_deref().map(sanitize_tool_name);
+    }
+    if let Content::Parts(parts) = &mut message.content {
+        for part in parts {
+            sanitize_part(wire, part);
+        }
+    }
+}
+
+/// The name of a tool as models are given it. One that never was a tool's name stays readable, as far as it can.
+fn sanitize_tool_name(written: &str) -> String {
+    written.chars().map(|c| if is_portable_char(c) { c } else { '_' }).take(MAX_TOOL_NAME_CHARS).collect()
+}
+
+fn is_portable_char(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_' || c == '-'
+}
+
+fn is_json_object(arguments: &str) -> bool {
+    serde_json::from_str::<serde_json::Map<String, Value>>(arguments).is_ok()
+}
+
+fn has_provider_id(provider: &str, call: &ToolCall) -> bool {
+    call.extra.get("provider").and_then(|given| given.get(provider)?.get(PROVIDER_ID_KEY)).is_some()
+}
+
+/// The ids of calls, as they were written and as they are sent.
+#[derive(Debug, Default)]
+struct CallIdMap {
+    /// Whether the provider takes any letters in them.
+    allows_any_char: bool,
+    assigned: HashMap<String, String>,
+    used_ids: HashSet<String>,
+}
+
+impl CallIdMap {
+    fn assign_unchanged(&mut self, written: &str) -> String {
+        if self.used_ids.contains(written) {
+            self.assign_portable(written)
+        } else {
+            self.record(written, written.to_owned())
+        }
+    }
+
+    /// An id that is taken everywhere and that no call before has.
+    fn assign_portable(&mut self, written: &str) -> String {
+        let written_or = if written.is_empty() { "call" } else { written };
+        let fits = |c: char| self.allows_any_char || is_portable_char(c);
+        let letters: Vec<char> = written_or.chars().map(|c| if fits(c) { c } else { '_' }).collect();
+        let ending_in = |end: String| {
+            let kept = letters.iter().take(MAX_CALL_ID_CHARS - end.len());
+            kept.collect::<String>() + &end
+        };
+        let numbered = (2_u64..).map(|number| ending_in(format!("_{number}")));
+        let mut candidates = std::iter::once(ending_in(String::new())).chain(numbered);
+        // The candidates never end and the used ids are finite, so one is free.
+        let free = candidates.find(|id| !self.used_ids.contains(id)).unwrap_or_default();
+        self.record(written, free)
+    }
+
+    fn record(&mut self, written: &str, id: String) -> String {
+        self.used_ids.insert(id.clone());
+        self.assigned.insert(written.to_owned(), id.clone());
+        id
+    }
+}
+
+/// A note stands in the place of an image that the provider would refuse.
+fn sanitize_part(wire: WireProtocol, part: &mut ContentPart) {
+    let fitted = match message_parts::read_part(part) {
+        MessagePart::InlineImage { media_type: "image/jpg", data } => {
+            ContentPart::image(format!("data:image/jpeg;base64,{data}"))
+        }
+        MessagePart::InlineImage { media_type, data } if !supports_image_type(wire, media_type) || data.is_empty() => {
+            ContentPart::text(message_parts::omission_note(media_type))
+        }
+        MessagePart::LinkedImage(url) if url.starts_with("data:") => {
+            ContentPart::text(message_parts::omission_note("image_url"))
+        }
+        MessagePart::Text(_)
+        | MessagePart::InlineImage { .. }
+        | MessagePart::LinkedImage(_)
+        | MessagePart::Other(_) => return,
+    };
+    *part = fitted;
+}
+
+/// Whether the provider takes images of this kind.
+pub(super) fn supports_image_type(wire: WireProtocol, media_type: &str) -> bool {
+    let also = match wire {
+        WireProtocol::OpenAi | WireProtocol::OpenAiResponses | WireProtocol::OpenRouter | WireProtocol::Anthropic => {
+            ["image/gif"].as_slice()
+        }
+        WireProtocol::Gemini => &["image/heic", "image/heif"],
+        WireProtocol::Ollama => &[],
+    };
+    ["image/png", "image/jpeg", "image/webp"].contains(&media_type) || also.contains(&media_type)
+}
+
+#[cfg(test)]
+mod tests {
+    use capstan_protocol::{ChatMessage, Content, ContentPart, ModelOptions, ModelRequest, ToolCall};
+    use serde_json::json;
+
+    use super::{MAX_CALL_ID_CHARS, sanitize_request};
+    use crate::WireProtocol;
+
+    fn sanitized_messages(wire: WireProtocol, messages: Vec<ChatMessage>) -> Vec<ChatMessage> {
+        let model = format!("{}:m", wire.name()).parse().unwrap();
+        let options = ModelOptions::default();
+        sanitize_request(
+            wire,
+            wire.name(),
+            &ModelRequest { model, system: String::new(), messages, tools: [].into(), options },
+        )
+        .messages
+    }
+
+    fn tool_step(id: &str) -> Vec<ChatMessage> {
+        let call = ToolCall::new(id, "fs.read", "{}");
+        vec![ChatMessage::from_tool_calls(vec![call]), ChatMessage::tool_result(id, "fs.read", "A")]
+    }
+
+    fn call_ids(messages: &[ChatMessage]) -> Vec<&str> {
+        messages.iter().flat_map(|message| &message.tool_calls).map(|call| call.id.as_str()).collect()
+    }
+
+    #[test]
+    fn p13_names_are_those_that_models_are_given() {
+        let sent = sanitized_messages(WireProtocol::OpenAi, tool_step("a"));
+        assert_eq!(sent[0].tool_calls[0].function.name, "fs_read");
+        assert_eq!(sent[1].name.as_deref(), Some("fs_read"));
+    }
+
+    #[test]
+    fn p13_arguments_that_are_an_object_stay_as_they_were_written_and_others_become_one() {
+        let arguments = |written: &str| {
+            let call = ToolCall::new("a", "bash", written);
+            sanitized_messages(WireProtocol::OpenAi, vec![ChatMessage::from_tool_calls(vec![call])])[0].tool_calls[0]
+                .function
+                .arguments
+                .clone()
+        };
+        assert_eq!(arguments("{\"n\" : 1.0}"), "{\"n\" : 1.0}");
+        assert_eq!(arguments(""), "{}");
+        assert_eq!(arguments("{\"cmd\": \"ls"), r#"{"invalid_arguments":"{\"cmd\": \"ls"}"#);
+        assert_eq!(arguments("[1]"), r#"{"invalid_arguments":"[1]"}"#);
+    }
+
+    #[test]
+    fn p13_long_ids_that_begin_alike_stay_apart_and_are_answered() {
+        let (one, other) = (format!("{}1", "x".repeat(50)), format!("{}2", "x".repeat(50)));
+        let sent = sanitized_messages(WireProtocol::OpenAi, [tool_step(&one), tool_step(&other)].concat());
+        let ids = call_ids(&sent);
+        assert!(ids.iter().all(|id| id.len() == MAX_CALL_ID_CHARS) && ids[0] != ids[1], "{ids:?}");
+        assert_eq!([sent[1].tool_call_id.as_deref(), sent[3].tool_call_id.as_deref()], [Some(ids[0]), Some(ids[1])]);
+    }
+
+    #[test]
+    fn p13_ids_whose_letters_are_refused_stay_apart_where_they_are_replaced() {
+        let messages = || [tool_step("a.b"), tool_step("a_b"), tool_step("a:b")].concat();
+        assert_eq!(call_ids(&sanitized_messages(WireProtocol::Anthropic, messages())), ["a_b", "a_b_2", "a_b_3"]);
+        assert_eq!(call_ids(&sanitized_messages(WireProtocol::OpenAi, messages())), ["a.b", "a_b", "a:b"]);
+    }
+
+    #[test]
+    fn p13_what_comes_later_changes_no_id_that_was_sent() {
+        let early = tool_step("a:b");
+        let later = [early.clone(), tool_step("a_b")].concat();
+        assert_eq!(
+            sanitized_messages(WireProtocol::Anthropic, later)[..2],
+            sanitized_messages(WireProtocol::Anthropic, early)
+        );
+    }
+
+    #[test]
+    fn a8_an_id_goes_back_whole_to_the_provider_that_gave_it() {
+        let mut messages = tool_step(&"x".repeat(80));
+        messages[0].tool_calls[0].extra.insert("provider".to_owned(), json!({"openai": {"id": true}}));
+        assert_eq!(call_ids(&sanitized_messages(WireProtocol::OpenAi, messages.clone()))[0].len(), 80);
+        assert_eq!(call_ids(&sanitized_messages(WireProtocol::OpenRouter, messages))[0].len(), MAX_CALL_ID_CHARS);
+    }
+
+    #[test]
+    fn a8_an_image_that_a_provider_refuses_becomes_a_note_there_only() {
+        let image = |url: &str| vec![ChatMessage::user(Content::Parts(vec![ContentPart::image(url)]))];
+        let gif = "data:image/gif;base64,AA==";
+        assert_eq!(sanitized_messages(WireProtocol::Anthropic, image(gif)), image(gif));
+        let note = |text: &str| vec![ChatMessage::user(Content::Parts(vec![ContentPart::text(text)]))];
+        assert_eq!(sanitized_messages(WireProtocol::Gemini, image(gif)), note("[image/gif left out]"));
+        for wire in WireProtocol::PROTOCOLS {
+            assert_eq!(
+                sanitized_messages(wire, image("data:image/svg+xml;base64,AA==")),
+                note("[image/svg+xml left out]")
+            );
+            assert_eq!(sanitized_messages(wire, image("data:image/png,AA")), note("[image_url left out]"));
+            assert_eq!(sanitized_messages(wire, image("data:image/png;base64,")), note("[image/png left out]"));
+            let jpeg = image("data:image/jpeg;base64,AA==");
+            assert_eq!(sanitized_messages(wire, image("data:image/jpg;base64,AA==")), jpeg);
+        }
+    }
+}

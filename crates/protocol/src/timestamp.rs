@@ -1,0 +1,159 @@
+//! A point in time as it is written on a tape.
+
+use std::fmt;
+use std::str::FromStr;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+
+/// A point in time, written as RFC 3339 in UTC with microseconds (`2026-11-15T20:57:42.680379+00:00`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Timestamp(jiff::Timestamp);
+
+/// The first second of the year 0.
+const YEAR_ZERO_SECONDS: i64 = -62_167_219_200;
+
+impl Timestamp {
+    /// Now, by the clock of this machine, as exact as it is written. Code that decides by time takes it as an argument.
+    pub fn now() -> Self {
+        Self::from_micros(jiff::Timestamp::now().as_microsecond())
+    }
+
+    /// The time this many microseconds after the epoch; out of range is cut to the nearest time that can be written.
+    pub fn from_micros(micros: i64) -> Self {
+        let micros = micros.max(YEAR_ZERO_SECONDS * 1_000_000);
+        Self(jiff::Timestamp::from_microsecond(micros).unwrap_or(jiff::Timestamp::MAX))
+    }
+
+    /// Microseconds since the epoch.
+    pub fn as_micros(self) -> i64 {
+        self.0.as_microsecond()
+    }
+
+    /// The time this many milliseconds after the epoch; out of range is cut to the nearest time that can be written.
+    pub fn from_millis(millis: i64) -> Self {
+        let millis = millis.max(YEAR_ZERO_SECONDS * 1000);
+        Self(jiff::Timestamp::from_millisecond(millis).unwrap_or(jiff::Timestamp::MAX))
+    }
+
+    /// Milliseconds since the epoch.
+    pub fn as_millis(self) -> i64 {
+        self.0.as_millisecond()
+    }
+
+    /// The time this many milliseconds later.
+    pub fn plus_millis(self, millis: i64) -> Self {
+        Self::from_millis(self.as_millis().saturating_add(millis))
+    }
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let utc = jiff::tz::Offset::UTC.to_datetime(self.0);
+        // A turn writes a score of dates.
+        let mut text = *b"0000-00-00T00:00:00.000000+00:00";
+        match u32::try_from(utc.year()) {
+            Ok(year) => write_digits(&mut text[..4], year),
+            Err(_) => return write!(f, "{}", utc.strftime("%Y-%m-%dT%H:%M:%S.%6f+00:00")),
+        }
+        let parts = [utc.month(), utc.day(), utc.hour(), utc.minute(), utc.second()];
+        for (at, part) in (5..).step_by(3).zip(parts) {
+            write_digits(&mut text[at..at + 2], u32::from(part.unsigned_abs()));
+        }
+        write_digits(&mut text[20..26], utc.subsec_nanosecond().unsigned_abs() / 1000);
+        f.write_str(str::from_utf8(&text).map_err(|_| fmt::Error)?)
+    }
+}
+
+/// Fills a place with the last digits of a number.
+fn write_digits(place: &mut [u8], mut number: u32) {
+    for digit in place.iter_mut().rev() {
+        // A remainder of ten is one digit.
+        *digit = b'0' + u8::try_from(number % 10).unwrap_or_default();
+        number /= 10;
+    }
+}
+
+impl FromStr for Timestamp {
+    type Err = jiff::Error;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let time = Self(text.parse()?);
+        if time.0.as_second() < YEAR_ZERO_SECONDS {
+            // Such a year cannot be read back as it is written.
+            time.to_string().parse::<jiff::Timestamp>()?;
+        }
+        Ok(time)
+    }
+}
+
+impl TryFrom<String> for Timestamp {
+    type Error = jiff::Error;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl From<Timestamp> for String {
+    fn from(time: Timestamp) -> Self {
+        time.to_string()
+    }
+}
+
+impl JsonSchema for Timestamp {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Timestamp".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "format": "date-time" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Timestamp;
+
+    #[test]
+    fn a_timestamp_is_written_as_on_the_tape_and_read_back() {
+        let text = "2026-11-15T20:57:42.680379+00:00";
+        let time: Timestamp = text.parse().unwrap();
+        assert_eq!(time.to_string(), text);
+        assert_eq!("2026-11-15T21:57:42.680379+01:00".parse::<Timestamp>().unwrap(), time);
+    }
+
+    #[test]
+    fn every_date_is_written_as_the_calendar_has_it() {
+        let second = 1_000_000_i64;
+        let written = |time: Timestamp| {
+            let utc = time.0.to_zoned(jiff::tz::TimeZone::UTC);
+            utc.strftime("%Y-%m-%dT%H:%M:%S.%6f+00:00").to_string()
+        };
+        let moments = (-4_000..10_000_i64).map(|step| step * 23_456_789 * second + step * 789_013);
+        for micros in moments.chain([-1, 0, 1, 999_999, i64::MIN, i64::MAX]) {
+            let time = Timestamp::from_micros(micros);
+            assert_eq!(time.to_string(), written(time), "{micros}");
+        }
+    }
+
+    #[test]
+    fn what_could_not_be_read_back_is_refused() {
+        assert!("0000-01-01T00:00:00+23:59".parse::<Timestamp>().is_err());
+        assert!("-000001-06-01T00:00:00Z".parse::<Timestamp>().is_err());
+        let first: Timestamp = "0000-01-01T00:00:00Z".parse().unwrap();
+        assert_eq!(first.to_string().parse::<Timestamp>().unwrap(), first);
+    }
+
+    #[test]
+    fn millis_out_of_range_are_cut() {
+        assert!(Timestamp::from_millis(i64::MAX) > Timestamp::from_millis(0));
+        for first in [Timestamp::from_millis(i64::MIN), Timestamp::from_micros(i64::MIN)] {
+            assert_eq!(first.to_string(), "0000-01-01T00:00:00.000000+00:00");
+            assert_eq!(first.to_string().parse::<Timestamp>().unwrap(), first, "what is written can be read");
+        }
+        let last = Timestamp::from_millis(i64::MAX);
+        assert_eq!(last.to_string().parse::<Timestamp>().unwrap().as_micros(), last.as_micros());
+    }
+}

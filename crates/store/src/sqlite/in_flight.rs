@@ -1,0 +1,107 @@
+//! Events between their acceptance and their outcome.
+
+use capstan_protocol::{ChannelName, EventId, EventKey, RunId, SessionId, TapeName};
+use capstan_tape::{EventIngestion, InFlightEvent, SettledEvent};
+use rusqlite::{Connection, OptionalExtension, Result, Row, params};
+
+use super::columns::{
+    entry_id_column, event_key_columns, tape_name_column, timestamp_column, to_sql_integer, u64_column,
+};
+use super::statement_cache::StatementCache;
+
+const IN_FLIGHT_COLUMNS: &str = "source, bot_id, event_id, session, tape, entry, at, owner, adoptions, run_id, message";
+
+pub(super) fn list(connection: &Connection, tape: Option<&TapeName>) -> Result<Vec<InFlightEvent>> {
+    let of_tape = if tape.is_some() { "WHERE tape = ?1" } else { "" };
+    let sql = format!("SELECT {IN_FLIGHT_COLUMNS} FROM in_flight {of_tape} ORDER BY tape, entry");
+    let mut statement = connection.prepare_cached(&sql)?;
+    match tape {
+        Some(tape) => statement.query_map([tape.as_str()], in_flight_row)?.collect(),
+        None => statement.query_map([], in_flight_row)?.collect(),
+    }
+}
+
+pub(super) fn find(connection: &Connection, key: &EventKey) -> Result<Option<InFlightEvent>> {
+    let sql = format!("SELECT {IN_FLIGHT_COLUMNS} FROM in_flight WHERE source = ?1 AND bot_id = ?2 AND event_id = ?3");
+    connection.prepare_cached(&sql)?.query_row(event_key_columns(key), in_flight_row).optional()
+}
+
+/// Keeps an event that was not in flight.
+pub(super) fn insert(statements: &StatementCache<'_>, event: &InFlightEvent) -> Result<()> {
+    let [source, bot_id, event_id] = event_key_columns(&event.key);
+    let taken_in = event.ingestion.as_ref();
+    let values = params![
+        source,
+        bot_id,
+        event_id,
+        event.session.as_str(),
+        event.tape.as_str(),
+        to_sql_integer(event.entry.0),
+        event.accepted_at.to_string(),
+        event.owner,
+        event.adoptions,
+        taken_in.map(|taken_in| taken_in.run_id.as_str()),
+        taken_in.map(|taken_in| to_sql_integer(taken_in.message.0)),
+    ];
+    let sql = "INSERT INTO in_flight (source, bot_id, event_id, session, tape, entry, at, owner, adoptions, run_id, message) \
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
+    statements.execute(sql, values).map(drop)
+}
+
+/// Keeps what can change of an event that is in flight.
+pub(super) fn update(statements: &StatementCache<'_>, event: &InFlightEvent) -> Result<()> {
+    let [source, bot_id, event_id] = event_key_columns(&event.key);
+    let taken_in = event.ingestion.as_ref();
+    let values = params![
+        source,
+        bot_id,
+        event_id,
+        event.owner,
+        event.adoptions,
+        taken_in.map(|taken_in| taken_in.run_id.as_str()),
+        taken_in.map(|taken_in| to_sql_integer(taken_in.message.0)),
+    ];
+    let sql = "UPDATE in_flight SET owner = ?4, adoptions = ?5, run_id = ?6, message = ?7 \
+               WHERE source = ?1 AND bot_id = ?2 AND event_id = ?3";
+    statements.execute(sql, values).map(drop)
+}
+
+/// Says whether there was such an event.
+pub(super) fn remove(statements: &StatementCache<'_>, key: &EventKey) -> Result<bool> {
+    let sql = "DELETE FROM in_flight WHERE source = ?1 AND bot_id = ?2 AND event_id = ?3";
+    statements.execute(sql, event_key_columns(key)).map(|removed| removed > 0)
+}
+
+pub(super) fn list_settled(connection: &Connection) -> Result<Vec<SettledEvent>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT source, bot_id, event_id, tape FROM outcomes JOIN inbox USING (source, bot_id, event_id)",
+    )?;
+    statement.query_map([], |row| Ok(SettledEvent { key: event_key(row)?, tape: tape_name_column(row, 3)? }))?.collect()
+}
+
+fn in_flight_row(row: &Row<'_>) -> Result<InFlightEvent> {
+    let run_id: Option<String> = row.get(9)?;
+    let taken_in = match run_id {
+        None => None,
+        Some(run_id) => Some(EventIngestion { run_id: RunId::new(run_id), message: entry_id_column(row, 10)? }),
+    };
+    Ok(InFlightEvent {
+        key: event_key(row)?,
+        session: SessionId::new(row.get::<_, String>(3)?),
+        tape: tape_name_column(row, 4)?,
+        entry: entry_id_column(row, 5)?,
+        accepted_at: timestamp_column(row, 6)?,
+        owner: row.get(7)?,
+        adoptions: u32::try_from(u64_column(row, 8)?).unwrap_or(u32::MAX),
+        ingestion: taken_in,
+    })
+}
+
+/// The identity of an event, in the first three columns.
+pub(super) fn event_key(row: &Row<'_>) -> Result<EventKey> {
+    Ok(EventKey {
+        source: ChannelName::new(row.get::<_, String>(0)?),
+        bot_id: row.get(1)?,
+        event_id: EventId::new(row.get::<_, String>(2)?),
+    })
+}

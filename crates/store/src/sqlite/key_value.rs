@@ -1,0 +1,82 @@
+//! Values that are kept under a key, and the spaces they are in.
+
+use capstan_protocol::RunId;
+use capstan_tape::{KeyValueRecord, NamespaceRecord};
+use rusqlite::{Connection, OptionalExtension as _, Result, Row, params};
+
+use super::columns::{json_column, timestamp_column, to_json, to_sql_integer, u64_column};
+
+const KEY_VALUE_COLUMNS: &str = "space, key, value, at, by_run";
+const NAMESPACE_COLUMNS: &str = "space, revision, rows, bytes, at";
+
+pub(super) fn find(connection: &Connection, space: &str, key: &str) -> Result<Option<KeyValueRecord>> {
+    let sql = format!("SELECT {KEY_VALUE_COLUMNS} FROM kept WHERE space = ?1 AND key = ?2");
+    connection.prepare_cached(&sql)?.query_row([space, key], key_value_row).optional()
+}
+
+pub(super) fn list_page(
+    connection: &Connection,
+    space: &str,
+    after: Option<&str>,
+    limit: usize,
+) -> Result<Vec<KeyValueRecord>> {
+    let sql = format!(
+        "SELECT {KEY_VALUE_COLUMNS} FROM kept WHERE space = ?1 AND (?2 IS NULL OR key > ?2) ORDER BY key LIMIT ?3"
+    );
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    connection.prepare_cached(&sql)?.query_map(params![space, after, limit], key_value_row)?.collect()
+}
+
+pub(super) fn find_namespace(connection: &Connection, space: &str) -> Result<Option<NamespaceRecord>> {
+    let sql = format!("SELECT {NAMESPACE_COLUMNS} FROM spaces WHERE space = ?1");
+    connection.prepare_cached(&sql)?.query_row([space], namespace_row).optional()
+}
+
+pub(super) fn list_namespaces(connection: &Connection, prefix: &str) -> Result<Vec<NamespaceRecord>> {
+    let sql = format!("SELECT {NAMESPACE_COLUMNS} FROM spaces WHERE substr(space, 1, length(?1)) = ?1 ORDER BY space");
+    connection.prepare_cached(&sql)?.query_map([prefix], namespace_row)?.collect()
+}
+
+pub(super) fn upsert(connection: &Connection, kept: &KeyValueRecord) -> Result<usize> {
+    let sql = format!(
+        "INSERT INTO kept ({KEY_VALUE_COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5) \
+         ON CONFLICT (space, key) DO UPDATE SET value = ?3, at = ?4, by_run = ?5"
+    );
+    let by = kept.by.as_ref().map(RunId::as_str);
+    let values = params![kept.space, kept.key, to_json(&kept.value)?, kept.at.to_string(), by];
+    connection.prepare_cached(&sql)?.execute(values)
+}
+
+pub(super) fn remove(connection: &Connection, space: &str, key: &str) -> Result<usize> {
+    connection.prepare_cached("DELETE FROM kept WHERE space = ?1 AND key = ?2")?.execute([space, key])
+}
+
+pub(super) fn upsert_namespace(connection: &Connection, record: &NamespaceRecord) -> Result<usize> {
+    let sql = format!(
+        "INSERT INTO spaces ({NAMESPACE_COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5) \
+         ON CONFLICT (space) DO UPDATE SET revision = ?2, rows = ?3, bytes = ?4, at = ?5"
+    );
+    let (revision, rows, bytes) =
+        (to_sql_integer(record.revision), to_sql_integer(record.rows), to_sql_integer(record.bytes));
+    connection.prepare_cached(&sql)?.execute(params![record.space, revision, rows, bytes, record.at.to_string()])
+}
+
+fn key_value_row(row: &Row<'_>) -> Result<KeyValueRecord> {
+    Ok(KeyValueRecord {
+        space: row.get(0)?,
+        key: row.get(1)?,
+        value: json_column(row, 2)?,
+        at: timestamp_column(row, 3)?,
+        by: row.get::<_, Option<String>>(4)?.map(RunId::new),
+    })
+}
+
+fn namespace_row(row: &Row<'_>) -> Result<NamespaceRecord> {
+    Ok(NamespaceRecord {
+        space: row.get(0)?,
+        revision: u64_column(row, 1)?,
+        rows: u64_column(row, 2)?,
+        bytes: u64_column(row, 3)?,
+        at: timestamp_column(row, 4)?,
+    })
+}

@@ -1,0 +1,89 @@
+//! A few connections that only read, opened when they are first needed.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use capstan_tape::StoreError;
+use rusqlite::Connection;
+use tokio::sync::Semaphore;
+
+use super::error::store_error;
+use super::reader::open_reader;
+
+/// How many reads go on at once; a further one waits.
+const MAX_CONCURRENT_READS: usize = 4;
+
+/// A small pool of read-only connections.
+#[derive(Clone)]
+pub(super) struct ReaderPool {
+    path: Arc<PathBuf>,
+    idle_connections: Arc<Mutex<Vec<Connection>>>,
+    permits: Arc<Semaphore>,
+}
+
+impl ReaderPool {
+    pub(super) fn new(path: PathBuf) -> Self {
+        Self {
+            path: Arc::new(path),
+            idle_connections: Arc::default(),
+            permits: Arc::new(Semaphore::new(MAX_CONCURRENT_READS)),
+        }
+    }
+
+    /// Reads through this connection and no other.
+    pub(super) fn with_connection(connection: Connection, path: PathBuf) -> Self {
+        let idle = Arc::new(Mutex::new(vec![connection]));
+        Self { path: Arc::new(path), idle_connections: idle, permits: Arc::new(Semaphore::new(1)) }
+    }
+
+    /// Reads on a thread that may block.
+    pub(super) async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let stopped = |error: &dyn std::fmt::Display| StoreError::io("read from the database", error);
+        let place = Arc::clone(&self.permits).acquire_owned().await.map_err(|error| stopped(&error))?;
+        let readers = self.clone();
+        let task = tokio::task::spawn_blocking(move || {
+            let result = readers.read_sync(read);
+            drop(place);
+            result
+        });
+        task.await.map_err(|error| stopped(&error))?
+    }
+
+    /// Reads a row or a few by their key, on the thread of whoever asks: that takes microseconds, and to hand it to another
+    /// thread and wait for that takes longer.
+    pub(super) async fn read_inline<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        // To open a connection is no such thing, nor is it to wait for one.
+        let Ok(_place) = self.permits.try_acquire() else { return self.read(read).await };
+        let Some(connection) = self.take_idle() else { return self.read(read).await };
+        self.read_with(connection, read)
+    }
+
+    fn read_sync<T>(&self, read: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, StoreError> {
+        let connection = match self.take_idle() {
+            Some(connection) => connection,
+            None => open_reader(&self.path)?,
+        };
+        self.read_with(connection, read)
+    }
+
+    fn read_with<T>(
+        &self,
+        connection: Connection,
+        read: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, StoreError> {
+        let result = read(&connection).map_err(|error| store_error(&self.path, &error));
+        self.idle_connections.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
+        result
+    }
+
+    fn take_idle(&self) -> Option<Connection> {
+        // Connections are moved in and out whole, so a poisoned lock has lost nothing.
+        self.idle_connections.lock().unwrap_or_else(PoisonError::into_inner).pop()
+    }
+}

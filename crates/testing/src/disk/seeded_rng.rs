@@ -1,0 +1,28 @@
+//! Chance that a seed repeats.
+
+/// A sequence of numbers that looks random and is the same for the same seed.
+pub(super) struct SeededRng(u64);
+
+impl SeededRng {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// Whether something that happens in so many cases of a hundred does.
+    pub(super) fn roll_percent(&mut self, percent: u64) -> bool {
+        self.next_u64() % 100 < percent
+    }
+
+    /// One of several.
+    pub(super) fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[usize::from(self.next_u64().to_ne_bytes()[0]) % choices.len()]
+    }
+
+    /// `SplitMix64`: every seed, 0 too, gives a good sequence.
+    fn next_u64(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+}
