@@ -2,16 +2,19 @@
 
 MESSAGE ?= hello
 CARGO ?= cargo
-# What you have set Capstan to is not what its tests are about.
+# Tests must not see the configuration of the user who runs them.
 UNSET := env $(patsubst %,-u %,$(filter CAPSTAN_%,$(.VARIABLES)))
 
-.PHONY: run test format lint unit doc bench install tools-run tools-test
+.PHONY: run test check format lint unit doc bench install tools-run tools-test
 
 run: tools-run
 	@$(CARGO) build
 	@$(CARGO) run --quiet -- run "$(MESSAGE)"
 
-test: tools-test format lint doc unit
+test: tools-test format check lint doc unit
+
+check:
+	scripts/check_code.py
 
 format:
 	$(CARGO) fmt --all --check
