@@ -2,7 +2,7 @@
 
 mod cli_support;
 
-use capstan_testing::{ReplyBarrier, ScriptedModel, ScriptedReply};
+use capstan_testing::{ReplyBarrier, ScriptedModel, ScriptedReply, send_signal};
 use cli_support::{BinaryOutput, CliFixture, entries_of_kind, hold_pipe_reader, make_pipe, wait_for_gate};
 use serde_json::json;
 
@@ -149,8 +149,7 @@ fn x03_who_waits_for_another_process_is_let_go_by_the_first_interrupt_and_the_ot
     wait_for_gate(&gate);
     let again = place.command(&run_arguments("e-1", "hello")).spawn().unwrap();
     wait_until_sigint_is_caught(again.id());
-    let sent = std::process::Command::new("kill").args(["-s", "INT", &again.id().to_string()]).status();
-    assert!(sent.unwrap().success());
+    send_signal(again.id(), "INT");
     BinaryOutput::from(again.wait_with_output().unwrap()).refused("host-stopping", 130);
     gate.release();
     assert_eq!(BinaryOutput::from(first.wait_with_output().unwrap()).data(), "one two\n");

@@ -5,7 +5,7 @@ mod cli_support;
 
 use std::process::Command;
 
-use capstan_testing::{ReplyBarrier, ScriptedModel, ScriptedReply};
+use capstan_testing::{ReplyBarrier, ScriptedModel, ScriptedReply, send_signal};
 use cli_support::{BinaryOutput, CliFixture, StdioServer, entries_named, entries_of_kind, wait_for_gate};
 use serde_json::{Value, json};
 
@@ -314,7 +314,7 @@ fn x02_a_run_that_is_cancelled_during_parallel_calls_leaves_a_valid_tape() {
     while !place.workspace().join("begun").exists() {
         std::thread::yield_now();
     }
-    assert!(Command::new("kill").args(["-s", "INT", &process.id().to_string()]).status().unwrap().success());
+    send_signal(process.id(), "INT");
     BinaryOutput::from(process.wait_with_output().unwrap()).failed("run-cancelled", 130);
     assert_eq!(entries_of_kind(&place.entries(), "tool_result").len(), 1, "what was answered is on record");
     assert_eq!(place.capstan(&["run", "again"]).succeeded().stdout, "again\n");

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use capstan_testing::{ReplyBarrier, ScriptedModel, ScriptedReply};
+use capstan_testing::{ReplyBarrier, ScriptedModel, ScriptedReply, send_signal};
 use cli_support::{
     BinaryOutput, CliFixture, entries_named, entries_of_kind, hold_pipe_reader, make_pipe, wait_for_gate,
 };
@@ -114,8 +114,7 @@ struct StoppableProcess(Option<Child>);
 
 impl StoppableProcess {
     fn signal(&self, name: &str) {
-        let id = self.0.as_ref().map(Child::id).unwrap().to_string();
-        assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
+        send_signal(self.0.as_ref().map(Child::id).unwrap(), name);
     }
 
     fn wait_for_exit(mut self) -> BinaryOutput {
@@ -153,7 +152,7 @@ fn a04_a_command_that_ended_while_its_host_was_stopped_did_not_run_out_of_time()
     let (stopped, stat) = (Instant::now(), format!("/proc/{}/stat", leader().unwrap().trim()));
     // It has ended, and its host can only learn of it together with its time being up.
     until(&|| std::fs::read_to_string(&stat).unwrap().contains(") Z ") && stopped.elapsed() > BASH_TIMEOUT * 2);
-    host.signal("-CONT");
+    host.signal("CONT");
     let said = host.wait_for_exit();
     assert_eq!(said.code, Some(0), "{said:?}");
     let results = place.entries();

@@ -4,7 +4,7 @@ mod cli_support;
 
 use std::process::{Child, Command};
 
-use capstan_testing::{ReplyBarrier, ScriptedModel, ScriptedReply};
+use capstan_testing::{ReplyBarrier, ScriptedModel, ScriptedReply, send_signal};
 use cli_support::{BinaryOutput, CliFixture, wait_for_gate};
 use rusqlite::Connection;
 use serde_json::{Value, json};
@@ -172,8 +172,7 @@ fn g10_a_run_that_does_not_end_is_waited_for_no_longer_than_asked() {
     let place = CliFixture::with_model(&server);
     let (mut process, run) = start_held_run(&place, &gate);
     // It lives, and does nothing.
-    let stopped = Command::new("kill").args(["-STOP", &process.id().to_string()]).status().unwrap();
-    assert!(stopped.success());
+    send_signal(process.id(), "STOP");
     let said = place.capstan(&["runs", "cancel", &run, "--wait", "0"]).data();
     assert_eq!(said, format!("run {run} was asked to end\n"));
     place.capstan(&["runs", "cancel", &run, "--wait", "1"]).refused("run-still-running", 1);

@@ -5,7 +5,7 @@ mod cli_support;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Child, Command, Stdio};
 
-use capstan_testing::{ReplyBarrier, ScriptedModel, ScriptedReply};
+use capstan_testing::{ReplyBarrier, ScriptedModel, ScriptedReply, send_signal};
 use cli_support::{BinaryOutput, CliFixture, StdioServer, wait_for_gate};
 use rusqlite::Connection;
 use serde_json::{Value, json};
@@ -19,11 +19,6 @@ fn count_outbox(place: &CliFixture, status: &str) -> i64 {
     let database = Connection::open(place.database()).expect("the database of the home");
     let count = "SELECT count(*) FROM outbox WHERE json_extract(status, '$.status') = ?1";
     database.query_row(count, [status], |row| row.get(0)).expect("a count")
-}
-
-fn send_signal(process: &Child, name: &str) {
-    let sent = Command::new("kill").args(["-s", name, &process.id().to_string()]).status();
-    assert!(sent.expect("kill runs").success());
 }
 
 #[test]
@@ -44,7 +39,7 @@ fn x03_told_to_end_while_nobody_reads_it_ends_and_the_fate_of_every_answer_is_th
     while place.outcomes().0 < 40 {
         std::thread::yield_now();
     }
-    send_signal(&process, "TERM");
+    send_signal(process.id(), "TERM");
     assert_eq!(process.wait().unwrap().code(), Some(0));
     let mut read = Vec::new();
     process.stdout.take().unwrap().read_to_end(&mut read).unwrap();
@@ -195,7 +190,7 @@ fn x01_a_run_that_is_told_to_end_does_not_wait_for_a_reader_that_does_not_read()
     while rustix::io::ioctl_fionread(output).unwrap() < 60_000 {
         std::thread::yield_now();
     }
-    send_signal(&process, "TERM");
+    send_signal(process.id(), "TERM");
     BinaryOutput::from(process.wait_with_output().unwrap()).failed("run-cancelled", 130);
     place.assert_undamaged();
 }

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, Command, Stdio};
 
-use capstan_testing::{ReplyBarrier, ScriptedModel, ScriptedReply};
+use capstan_testing::{ReplyBarrier, ScriptedModel, ScriptedReply, send_signal};
 use cli_support::{BinaryOutput, CliFixture, TerminalSession, entries_named, entries_of_kind, wait_for_gate};
 use serde_json::json;
 
@@ -46,8 +46,7 @@ fn x01_a_run_that_is_told_to_end_keeps_what_was_said_and_has_an_outcome() {
         // Whoever runs the tests may ignore a signal, and would pass that on.
         let run = spawn_via(&["env", "--default-signal"], &place, &["run", "hello"]);
         wait_for_gate(&gate);
-        let sent = Command::new("kill").args(["-s", signal, &run.id().to_string()]).status().unwrap();
-        assert!(sent.success());
+        send_signal(run.id(), signal);
         BinaryOutput::from(run.wait_with_output().unwrap()).failed("run-cancelled", 130);
         assert_eq!(place.outcomes(), (1, 0), "accepted and settled, after {signal}");
         place.assert_undamaged();
@@ -61,7 +60,7 @@ fn a_run_that_was_started_to_outlive_its_terminal_does() {
     let place = CliFixture::with_model(&server);
     let run = spawn_via(&["nohup"], &place, &["run", "hello"]);
     wait_for_gate(&gate);
-    assert!(Command::new("kill").args(["-s", "HUP", &run.id().to_string()]).status().unwrap().success());
+    send_signal(run.id(), "HUP");
     gate.release();
     assert_eq!(BinaryOutput::from(run.wait_with_output().unwrap()).succeeded().stdout, "one two three\n");
 }
@@ -79,7 +78,7 @@ fn a03_a_command_that_is_cancelled_is_recorded_as_such_and_what_it_ran_is_ended(
             _ => std::thread::yield_now(),
         }
     };
-    assert!(Command::new("kill").args(["-s", "INT", &run.id().to_string()]).status().unwrap().success());
+    send_signal(run.id(), "INT");
     BinaryOutput::from(run.wait_with_output().unwrap()).failed("run-cancelled", 130);
     let entries = place.entries();
     assert_eq!(entries_named(&entries, "command")[0]["payload"]["data"]["status"], "cancelled");

@@ -4,7 +4,7 @@ mod cli_support;
 
 use std::path::Path;
 
-use capstan_testing::{ScriptedModel, ScriptedReply};
+use capstan_testing::{ScriptedModel, ScriptedReply, send_signal};
 use cli_support::{CliFixture, StdioServer, entries_named, entries_of_kind};
 use serde_json::{Value, json};
 
@@ -84,8 +84,7 @@ fn a04_a_run_that_is_cancelled_leaves_nothing_running() {
     while written().lines().count() < 2 {
         std::thread::yield_now();
     }
-    let sent = std::process::Command::new("kill").args(["-s", "INT", &child.id().to_string()]).status();
-    assert!(sent.unwrap().success());
+    send_signal(child.id(), "INT");
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130), "{output:?}");
     written().lines().for_each(wait_for_process_exit);

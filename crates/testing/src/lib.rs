@@ -16,7 +16,9 @@ pub mod protocol;
 mod reply_barrier;
 mod scripted_model;
 mod scripted_reply;
+mod signals;
 
 pub use reply_barrier::ReplyBarrier;
 pub use scripted_model::ScriptedModel;
 pub use scripted_reply::ScriptedReply;
+pub use signals::send_signal;

@@ -42,13 +42,12 @@ async fn owner() {
 }
 
 fn send_signal(other: &FaultProcess, name: &str) {
-    let sent = Command::new("kill").args([name, &other.child.id().to_string()]).status().unwrap();
-    assert!(sent.success());
+    capstan_testing::send_signal(other.child.id(), name);
 }
 
 /// Stops a process, and waits until it has.
 fn stop_process(other: &FaultProcess) {
-    send_signal(other, "-STOP");
+    send_signal(other, "STOP");
     let deadline = Instant::now() + PAUSE_TIMEOUT;
     loop {
         let status = std::fs::read_to_string(format!("/proc/{}/status", other.child.id())).unwrap();
@@ -76,7 +75,7 @@ async fn x04_a_process_that_was_paused_past_its_lease_writes_nothing_when_it_wak
     store.commit(take_lease_batch("awake", 2000)).await.unwrap();
     assert_eq!(store.lease(&tape).await.unwrap().unwrap().owner.as_deref(), Some("awake"));
     store.commit(fenced_batch(2, &["by another"])).await.unwrap();
-    send_signal(&paused, "-CONT");
+    send_signal(&paused, "CONT");
 
     assert_eq!(paused.read_report(), StoreError::Fenced { tape: tape.clone() }.to_string());
     assert_eq!(texts(&all(&store, &tape).await), ["in time", "and the rest of it", "by another"]);
