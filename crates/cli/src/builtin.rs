@@ -8,7 +8,7 @@ use capstan_channels::{StdioChannel, stdio};
 use capstan_hooks::contracts::{Channel, KnowledgeBase, KnowledgeSource, ModelProvider};
 use capstan_hooks::points::{ProvideChannels, ProvideKnowledge, ProvideModelOptions, ProvideTapeStore};
 use capstan_hooks::{BoxError, HookRegistrar, Plugin};
-use capstan_host::{FolderKnowledge, FolderLimits};
+use capstan_knowledge::{FolderKnowledge, FolderLimits};
 use capstan_models::{DemoProvider, HttpClients, Provider};
 use capstan_store::JsonlTapeStore;
 use capstan_tape::TapeStore;

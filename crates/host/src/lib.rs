@@ -10,7 +10,6 @@
 //! - What a run wants done on the platform (`actions`) is done at most once, and only where everybody allows it.
 //! - What a runner yields (`results`) and what a turn writes (`turns`) is committed with the turn's outcome, and goes out
 //!   from there (`delivery`). What a crash cut off is taken up by [`recovery`].
-//! - [`Folder`] makes a knowledge base of the files of a folder.
 //! - [`keeping`] shows and changes what runners keep in the host.
 //! - [`builtin`] is the host's part of the built-in plugin.
 //!
@@ -26,7 +25,6 @@ mod engine;
 mod error;
 mod host;
 mod intake;
-mod knowledge;
 mod langbot;
 mod nesting;
 mod options;
@@ -47,7 +45,6 @@ pub use clock::Clock;
 pub use error::HostError;
 pub use host::{Host, ServedEvent};
 pub use intake::acceptance::inline_raw_payload;
-pub use knowledge::{FolderKnowledge, FolderLimits};
 pub use langbot::LangBotQueryError;
 pub use options::{HostOptions, ResultLimits, RunLimits, WorkspaceDir};
 pub use services::{SYSTEM_SESSION, open_tapes};

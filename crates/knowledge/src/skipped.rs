@@ -65,7 +65,7 @@ impl fmt::Display for SkippedSummary<'_> {
 #[cfg(test)]
 mod tests {
     use super::SkippedFiles;
-    use crate::knowledge::FolderLimits;
+    use crate::FolderLimits;
 
     #[test]
     fn k04_what_is_left_out_is_told_with_its_reason() {
