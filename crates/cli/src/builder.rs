@@ -10,8 +10,8 @@ use capstan_channels::{CliChannel, CliPrinter};
 use capstan_hooks::contracts::Channel;
 use capstan_hooks::points::ProvideChannels;
 use capstan_hooks::{HookDeadlines, HookRuntime, Plugin, Registry};
-use capstan_host::{Clock, Host, HostOptions, LeaseOwner, SecretMasker, WorkspaceDir};
-use capstan_protocol::{ChannelName, ModelOptions};
+use capstan_host::{Host, HostOptions, LeaseOwner, SecretMasker, WorkspaceDir};
+use capstan_protocol::{ChannelName, Clock, ModelOptions};
 use capstan_store::SqliteStore;
 use capstan_tape::Store;
 
@@ -130,8 +130,6 @@ impl CapstanBuilder {
         sources.environment.extend(self.settings);
         let mut config = Config::load(sources)?;
         if let Some(clock) = &self.clock {
-            let clock = clock.clone();
-            let clock = capstan_models::Clock::new(move || clock.now());
             config.providers.iter_mut().for_each(|provider| provider.settings.clock = clock.clone());
         }
         let cli = self.cli.unwrap_or_else(|| CliChannel::new(CliPrinter::silent()));

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use capstan_hooks::contracts::{Channel, ChannelError, Gateway, IntakeError};
 use capstan_hooks::{HookRuntime, InboundEvent};
+use capstan_policy::BindingStore;
 use capstan_protocol::{ChannelName, Descriptor, OutboundMessage, Outcome, RunId, SessionId, Usage};
 use capstan_tape::{Store, TapeRepository};
 use capstan_turn::{TurnError, TurnPipeline};
@@ -19,7 +20,7 @@ use crate::intake::channel_listeners::ChannelListeners;
 use crate::runs::orchestrator::Orchestrator;
 use crate::services::Services;
 use crate::sessions::accepted_event::WaitingCaller;
-use crate::{BindingStore, HostError, HostOptions};
+use crate::{HostError, HostOptions};
 
 /// A running host. Cheap to clone.
 #[derive(Clone)]

@@ -17,9 +17,7 @@
 
 mod actions;
 mod api;
-pub mod bindings;
 pub mod builtin;
-mod clock;
 mod delivery;
 mod engine;
 mod error;
@@ -39,9 +37,7 @@ mod test_host;
 mod turns;
 
 pub use api::ApiLimits;
-pub use bindings::{BindingError, BindingStore, default_binding};
 pub use capstan_hooks::SecretMasker;
-pub use clock::Clock;
 pub use error::HostError;
 pub use host::{Host, ServedEvent};
 pub use intake::acceptance::inline_raw_payload;

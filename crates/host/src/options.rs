@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use capstan_hooks::contracts::IntakeOptions;
-use capstan_protocol::{ChannelName, ModelId, ModelOptions};
+use capstan_protocol::{ChannelName, Clock, ModelId, ModelOptions};
 
-use crate::{ApiLimits, Clock, LeaseOwner, SecretMasker};
+use crate::{ApiLimits, LeaseOwner, SecretMasker};
 
 /// What a host is set to.
 #[derive(Debug, Clone)]

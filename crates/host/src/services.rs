@@ -8,16 +8,17 @@ use capstan_hooks::points::{
     BuildTapeContext, ProvideChannels, ProvideKnowledge, ProvideModelOptions, ProvideRunners, ProvideTapeStore,
 };
 use capstan_hooks::{HookRuntime, InboundEvent};
+use capstan_policy::{BindingError, BindingStore};
 use capstan_protocol::{Binding, ChannelName, Descriptor, PluginName, RunnerId, TapeName, ToolSpec, WorkspaceId};
 use capstan_tape::{Batch, DefaultView, Fact, Store, TapeAddress, TapeRepository, View};
-use capstan_turn::TurnError;
+use capstan_turn::{RunError, TurnError};
 
 use crate::actions::ActionRegistry;
 use crate::engine::ActiveRuns;
 use crate::langbot::EventBinding;
 use crate::runs::model_call_log;
 use crate::runs::tool_catalog;
-use crate::{BindingStore, HostError, HostOptions};
+use crate::{HostError, HostOptions};
 
 /// The session whose tape tells of what belongs to no session.
 pub const SYSTEM_SESSION: &str = "system";
@@ -166,7 +167,7 @@ impl Services {
         let own = inbound.extensions().get::<EventBinding>().map(|own| own.0.clone());
         let binding = match own {
             Some(own) => Some(own),
-            None => self.bindings.resolve(inbound).await?,
+            None => self.bindings.resolve(inbound).await.map_err(binding_turn_error)?,
         };
         match binding {
             Some(binding) => inbound.extensions().insert(binding),
@@ -221,4 +222,16 @@ async fn resolve_workspace_id(store: &dyn Store, path: &str) -> Result<Workspace
     store.commit(batch).await?;
     // Another process may have been first; what is stored is what counts.
     Ok(store.workspace(path).await?.unwrap_or_else(|| WorkspaceId::new(path)))
+}
+
+/// Failure of a turn whose event has no usable binding. The sender does not see how bindings are written.
+fn binding_turn_error(error: BindingError) -> TurnError {
+    let message = match &error {
+        BindingError::Store(error) => return error.clone().into(),
+        BindingError::Unreadable { binding_id, .. } => {
+            format!("the binding {binding_id} cannot be read, so nothing is done about this")
+        }
+        error => error.to_string(),
+    };
+    TurnError::Run(RunError { message, code: Some(error.code().to_owned()) })
 }

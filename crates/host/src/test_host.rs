@@ -11,13 +11,13 @@ use capstan_hooks::contracts::{ResultStream, RunApi, Runner};
 use capstan_hooks::points::{ProvideChannels, ProvideRunners, RunModel};
 use capstan_hooks::{BoxError, HookDeadlines, HookRegistrar, HookRuntime, InboundEvent, Plugin, Registry};
 use capstan_protocol::{
-    AdmissionMode, ChannelName, Descriptor, EntryId, Event, EventKey, ModelOptions, OutboundMessage, RunContext,
+    AdmissionMode, ChannelName, Clock, Descriptor, EntryId, Event, EventKey, ModelOptions, OutboundMessage, RunContext,
 };
 use capstan_turn::EventArrival;
 use futures::StreamExt as _;
 
 use crate::sessions::accepted_event::AcceptedEvent;
-use crate::{Clock, HostOptions, LeaseOwner, SecretMasker, WorkspaceDir};
+use crate::{HostOptions, LeaseOwner, SecretMasker, WorkspaceDir};
 
 /// The built-in stages, a channel `phone` that wants messages dropped during a turn, and a model that says what it was
 /// told.

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use capstan_hooks::contracts::{ModelError, ModelEvent, ModelStream};
+use capstan_protocol::Clock;
 use futures::StreamExt as _;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, LOCATION};
 use reqwest::{Client, Response, Url};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::clock::Clock;
 use crate::endpoint::ModelEndpoint;
 use crate::frame_decoder::{FrameDecoder, FrameError, FrameFormat, MAX_FRAME_BYTES};
 use crate::provider_error::{CallContext, ProviderError, ResponseFault};
@@ -117,7 +117,8 @@ async fn read_error_response(
         body.extend_from_slice(&bytes);
     }
     let body = String::from_utf8_lossy(&body);
-    let asked = retry::parse_retry_advice(&headers, &body, clock.now());
+    let now = jiff::Timestamp::from_microsecond(clock.now().as_micros()).unwrap_or(jiff::Timestamp::MAX);
+    let asked = retry::parse_retry_advice(&headers, &body, now);
     let mut failure = call.error_status(status, &body, asked.after);
     if asked.should_retry == Some(false) {
         failure.retry = retry::RetryPolicy::Never;

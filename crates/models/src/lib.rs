@@ -8,7 +8,6 @@
 //! Not for deciding what a model gets to read (that is the view and the agent), nor for fallback models (that is the
 //! host, which records each attempt). No error of this crate holds the key or the prompt.
 
-mod clock;
 pub mod demo;
 mod endpoint;
 mod error_redactor;
@@ -20,7 +19,6 @@ mod provider_error;
 mod retry;
 pub mod wire;
 
-pub use clock::Clock;
 pub use demo::DemoProvider;
 pub use http_clients::HttpClients;
 pub use provider::{Provider, ProviderOptions};

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use capstan_hooks::contracts::{
     ModelError, ModelErrorKind, ModelProvider, ModelStream, RequestBody, RequestBodyText, RetryObserver,
 };
-use capstan_protocol::{JsonObject, ModelRequest};
+use capstan_protocol::{Clock, JsonObject, ModelRequest, RetryBackoff};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret as _, SecretString};
 
@@ -17,7 +17,7 @@ use crate::error_redactor::ErrorRedactor;
 use crate::http_exchange::HttpExchange;
 use crate::provider_error::CallContext;
 use crate::wire::{EncodedToolsCache, ModelOrigin};
-use crate::{Clock, HttpClients, WireProtocol, retry, wire};
+use crate::{HttpClients, WireProtocol, retry, wire};
 
 /// Whatever is shorter, beside the key, is no secret, and to mask it would leave nothing of an error.
 const MIN_REDACTED_SECRET_CHARS: usize = 4;
@@ -192,7 +192,8 @@ impl ModelProvider for Provider {
                 Err(refused) => refused,
             };
             let (again, asked) = (refused.error.retry, refused.retry_after);
-            let Some(wait) = retry::retry_delay(again, tries, self.options.retries, asked, retry::random_fraction())
+            let Some(wait) =
+                retry::retry_delay(again, tries, self.options.retries, asked, RetryBackoff::random_fraction())
             else {
                 return Err(refused.error.model_error);
             };

@@ -1,8 +1,8 @@
 //! When to try again, and after how long.
 
-use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::time::Duration;
 
+use capstan_protocol::RetryBackoff;
 use jiff::Timestamp;
 use reqwest::header::HeaderMap;
 use serde_json::Value;
@@ -18,10 +18,9 @@ pub(crate) enum RetryPolicy {
     Backoff,
 }
 
-/// The wait before the first new try; it doubles from try to try.
-const INITIAL_RETRY_DELAY: Duration = Duration::from_millis(500);
-/// The longest wait that nobody asked for.
-const MAX_RETRY_DELAY: Duration = Duration::from_secs(16);
+/// Backoff between tries that the provider did not ask to delay.
+const MODEL_RETRY_BACKOFF: RetryBackoff =
+    RetryBackoff { initial_delay: Duration::from_millis(500), max_delay: Duration::from_secs(16) };
 /// The longest wait a provider may ask for. One that wants more is not waited for.
 const MAX_REQUESTED_RETRY_DELAY: Duration = Duration::from_mins(1);
 
@@ -44,16 +43,9 @@ pub(crate) fn retry_delay(
     if tries >= allowed || asked.is_some_and(|asked| asked > MAX_REQUESTED_RETRY_DELAY) {
         return None;
     }
-    let backoff = INITIAL_RETRY_DELAY.saturating_mul(1 << tries.min(16)).min(MAX_RETRY_DELAY);
-    let own = backoff.mul_f64(0.5 + chance.clamp(0.0, 1.0) / 2.0);
+    let own = MODEL_RETRY_BACKOFF.base_delay(tries + 1).mul_f64(0.5 + chance.clamp(0.0, 1.0) / 2.0);
     // A little over what was asked for, and never under it.
-    Some(asked.map_or(own, |asked| asked + own.min(INITIAL_RETRY_DELAY).mul_f64(0.2)))
-}
-
-/// A number from 0 to 1. The keys of a hash map are random, and that is random enough here.
-pub(crate) fn random_fraction() -> f64 {
-    let random = RandomState::new().build_hasher().finish();
-    f64::from(u32::try_from(random >> 32).unwrap_or_default()) / f64::from(u32::MAX)
+    Some(asked.map_or(own, |asked| asked + own.min(MODEL_RETRY_BACKOFF.initial_delay).mul_f64(0.2)))
 }
 
 /// What a provider says about coming back.
@@ -148,7 +140,7 @@ mod tests {
     use jiff::Timestamp;
     use reqwest::header::{HeaderMap, HeaderName};
 
-    use super::{RetryAdvice, RetryPolicy, parse_retry_advice, random_fraction, retry_delay};
+    use super::{RetryAdvice, RetryPolicy, parse_retry_advice, retry_delay};
 
     const fn seconds(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
@@ -219,12 +211,5 @@ mod tests {
             parse_retry_advice(&headers, "", test_now()),
             RetryAdvice { after: None, should_retry: Some(false) }
         );
-    }
-
-    #[test]
-    fn chance_lies_between_nothing_and_all() {
-        let chances: Vec<f64> = (0..50).map(|_| random_fraction()).collect();
-        assert!(chances.iter().all(|chance| (0.0..=1.0).contains(chance)), "{chances:?}");
-        assert!(chances.windows(2).any(|pair| pair[0].total_cmp(&pair[1]).is_ne()), "{chances:?}");
     }
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use capstan_hooks::contracts::ModelErrorKind::{Broken, RateLimited, Unreachable};
 use capstan_hooks::contracts::{ModelError, ModelErrorKind, ModelEvent, ModelProvider as _, collect_output};
-use capstan_models::{Clock, ProviderOptions, WireProtocol};
-use capstan_protocol::{ChatMessage, ModelOutput};
+use capstan_models::{ProviderOptions, WireProtocol};
+use capstan_protocol::{ChatMessage, Clock, ModelOutput};
 use capstan_testing::{ReplyBarrier, ScriptedModel, ScriptedReply};
 use futures::StreamExt as _;
 use serde_json::json;

@@ -2,7 +2,8 @@
 //!
 //! Everything that crosses a boundary (a channel, a plugin process, the store, the HTTP API) is one of these types:
 //! [`Event`], [`Outbound`], [`Content`], [`StreamEvent`], [`RunContext`], [`RunResult`], [`Binding`], [`Descriptor`],
-//! [`Grant`], and the ids that name them. The crate does no I/O and holds no logic beyond what keeps a value valid.
+//! [`Grant`], and the ids that name them. The crate does no I/O and holds no logic beyond what keeps a value valid; [`Clock`] and
+//! [`RetryBackoff`] are here because every crate that decides by time takes them as arguments.
 //!
 //! The JSON Schemas of these types are generated into `schema/` by [`schema::documents`] and checked in.
 
@@ -11,6 +12,7 @@ mod admission_mode;
 mod api_error;
 mod binding;
 mod chat_message;
+mod clock;
 mod content;
 mod descriptor;
 mod envelope;
@@ -24,6 +26,7 @@ mod outbound;
 mod outcome;
 mod permission_set;
 mod result_parse;
+mod retry_backoff;
 mod run_context;
 mod run_result;
 pub mod schema;
@@ -36,6 +39,7 @@ pub use admission_mode::AdmissionMode;
 pub use api_error::{ApiError, ApiErrorCode};
 pub use binding::{Binding, BindingScope, DeliveryPolicy, EventFilter, ResourcePolicy, StatePolicy};
 pub use chat_message::{ChatMessage, MessageRole};
+pub use clock::Clock;
 pub use content::{Content, ContentPart, ImageUrl, KnownPart};
 pub use descriptor::{Descriptor, HostStateRequirement, LocalizedText, PluginRef, RunnerCapabilities, RunnerSource};
 pub use envelope::EnvelopeError;
@@ -56,6 +60,7 @@ pub use permission_set::{
     ResourceAccess, StateScope, StorageArea, ToolOperation,
 };
 pub use result_parse::ResultParseError;
+pub use retry_backoff::RetryBackoff;
 pub use run_context::{
     AdapterContext, ConversationContext, HistoryHandles, RunContext, RunResources, RunTrigger, RuntimeContext,
 };

@@ -1,8 +1,8 @@
 //! `capstan bindings`.
 
-use capstan_host::bindings::{BindingChoice, UnreadableBinding};
-use capstan_host::{BindingError, BindingStore, Clock};
-use capstan_protocol::{Binding, BindingId, Event, EventFilter};
+use capstan_policy::bindings::{BindingChoice, UnreadableBinding};
+use capstan_policy::{BindingError, BindingStore};
+use capstan_protocol::{Binding, BindingId, Clock, Event, EventFilter};
 use capstan_tape::TapeAddress;
 use clap::Subcommand;
 use serde_json::{Value, json};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use capstan_hooks::HookRuntime;
 use capstan_hooks::contracts::Runner;
 use capstan_hooks::points::ProvideRunners;
-use capstan_host::BindingError;
+use capstan_policy::BindingError;
 use capstan_protocol::{Descriptor, RunnerId};
 use clap::Subcommand;
 

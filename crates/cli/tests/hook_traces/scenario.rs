@@ -8,7 +8,8 @@ use capstan::hooks::{BoxError, HookDeadlines, HookRegistrar, HookRuntime, Inboun
 use capstan::protocol::{ChatMessage, Event, ModelOptions, Outcome, Timestamp};
 use capstan::tape::{Entry, EntryKind, MemoryStore, Store as _, TapeSlice};
 use capstan::{Capstan, Host, ServedEvent};
-use capstan_host::{Clock, HostOptions, LeaseOwner, SecretMasker, WorkspaceDir};
+use capstan_host::{HostOptions, LeaseOwner, SecretMasker, WorkspaceDir};
+use capstan_protocol::Clock;
 use tempfile::TempDir;
 
 use crate::recorder::{HookRecorder, truncate_text};

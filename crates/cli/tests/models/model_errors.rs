@@ -2,7 +2,7 @@
 
 use capstan::Capstan;
 use capstan::protocol::Event;
-use capstan_host::Clock;
+use capstan_protocol::Clock;
 use capstan_testing::{ReplyBarrier, ScriptedModel, ScriptedReply};
 use serde_json::json;
 

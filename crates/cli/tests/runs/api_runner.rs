@@ -12,7 +12,7 @@ use capstan::protocol::{
     ActionRequest, ApiError, ArtifactId, Binding, ChatMessage, Descriptor, EventId, JsonObject, PermissionSet,
     ResourcePolicy, ResultBody, RunContext, StatePolicy, StateScope, StorageArea, ToolCall,
 };
-use capstan_host::default_binding;
+use capstan_policy::default_binding;
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _, stream};
 use serde_json::Value;

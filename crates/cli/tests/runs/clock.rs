@@ -10,7 +10,7 @@ use capstan::protocol::{Event, Outcome, SessionId, Timestamp, WorkspaceId};
 use capstan::store::SqliteStore;
 use capstan::tape::{Batch, Fact, NewTape, Store as _, TapeAddress, tape_name};
 use capstan::{Capstan, Host, HostError, ServedEvent};
-use capstan_host::Clock;
+use capstan_protocol::Clock;
 use tokio::sync::Semaphore;
 
 use super::support::{ClosurePlugin, TestConversation};

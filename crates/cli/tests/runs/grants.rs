@@ -8,8 +8,7 @@ use capstan::protocol::{
     ModelOperation, OperationSet, PermissionSet, ReadScope, ResourceAccess, ResourceOperation, ResourcePolicy,
     StatePolicy, StateScope, StorageArea, TapeAccess, ToolOperation,
 };
-use capstan_host::default_binding;
-use capstan_host::runs::grant::{EventScope, compute_grant};
+use capstan_policy::{EventScope, compute_grant, default_binding};
 use proptest::prelude::*;
 use proptest::sample::subsequence;
 use proptest::strategy::ValueTree as _;

@@ -2,7 +2,7 @@
 
 use capstan::protocol::{Binding, Event, Outcome};
 use capstan::{CapstanBuilder, ServedEvent};
-use capstan_host::{BindingError, default_binding};
+use capstan_policy::{BindingError, default_binding};
 use capstan_testing::{ScriptedModel, ScriptedReply};
 use serde_json::{Value, json};
 

@@ -12,7 +12,8 @@ use capstan::protocol::{
 use capstan::store::SqliteStore;
 use capstan::tape::TapeAddress;
 use capstan_host::state_admin::{StateAdmin, StateAdminError};
-use capstan_host::{Clock, default_binding};
+use capstan_policy::default_binding;
+use capstan_protocol::Clock;
 use futures::future::join_all;
 use futures::{StreamExt as _, stream};
 use serde_json::json;

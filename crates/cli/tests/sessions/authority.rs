@@ -58,7 +58,7 @@ fn actor_binding(actor: &str) -> Binding {
         binding_id: actor.into(),
         scope: BindingScope { channel, actor_id, ..BindingScope::default() },
         runner_id: "test:says".into(),
-        ..capstan_host::default_binding()
+        ..capstan_policy::default_binding()
     }
 }
 

@@ -9,7 +9,7 @@ use capstan::hooks::args::PromptContent;
 use capstan::hooks::points::RunModel;
 use capstan::protocol::{Binding, DeliveryPolicy, Event, EventKey, Outcome};
 use capstan::tape::{EntryKind, OutboxStatus, TapeSlice};
-use capstan_host::{BindingError, default_binding};
+use capstan_policy::{BindingError, default_binding};
 
 use crate::host_fixture::{HostFixture, boxed_plugin};
 use crate::test_channel::TestChannel;

@@ -11,8 +11,9 @@ use capstan::protocol::{Event, EventKey, JsonObject, ModelOptions, Outcome, Tool
 use capstan::store::SqliteStore;
 use capstan::tape::{MemoryStore, Store};
 use capstan::{Host, ServedEvent};
-use capstan_host::{Clock, HostOptions, LeaseOwner, RunLimits, SecretMasker, WorkspaceDir};
+use capstan_host::{HostOptions, LeaseOwner, RunLimits, SecretMasker, WorkspaceDir};
 use capstan_models::{DemoProvider, HttpClients, Provider, WireProtocol};
+use capstan_protocol::Clock;
 use capstan_testing::{ReplyBarrier, ScriptedModel};
 use serde_json::json;
 use tempfile::TempDir;

@@ -14,7 +14,7 @@ use capstan::tape::{
     TapeAddress, tape_name,
 };
 use capstan::{Host, HostError};
-use capstan_host::runs::grant;
+use capstan_policy::{EventScope, compute_grant, default_binding};
 use capstan_testing::ReplyBarrier;
 use serde_json::json;
 
@@ -89,7 +89,7 @@ impl<'a> OrphanedSession<'a> {
     /// A run that had begun for an event.
     pub async fn open_run(&self, event: &Event, bypasses_host: bool) -> RunId {
         let run_id = RunId::generate();
-        let scope = grant::EventScope::from(event);
+        let scope = EventScope::from(event);
         self.commit(vec![Fact::OpenRun(Box::new(RunRecord {
             run_id: run_id.clone(),
             session: ORPHAN_SESSION.into(),
@@ -100,7 +100,7 @@ impl<'a> OrphanedSession<'a> {
             others: Vec::new(),
             binding: "default".into(),
             runner: "builtin:agent".into(),
-            grant: grant::compute_grant(&PermissionSet::all(), &capstan_host::default_binding(), scope),
+            grant: compute_grant(&PermissionSet::all(), &default_binding(), scope),
             status: RunStatus::Running,
             started_at: Timestamp::from_millis(0),
             ended_at: None,

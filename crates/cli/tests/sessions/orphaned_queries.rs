@@ -46,8 +46,11 @@ async fn recover_with_binding(binding: Value) -> String {
 
 #[tokio::test]
 async fn g09_an_event_keeps_its_own_binding_over_a_crash() {
-    let own =
-        Binding { binding_id: "pipeline:p-1".into(), runner_id: "test:says".into(), ..capstan_host::default_binding() };
+    let own = Binding {
+        binding_id: "pipeline:p-1".into(),
+        runner_id: "test:says".into(),
+        ..capstan_policy::default_binding()
+    };
     assert_eq!(recover_with_binding(json!(own)).await, "replied: under pipeline:p-1");
 }
 

@@ -64,7 +64,7 @@ async fn start_host(house: &HostFixture, group: &Arc<GroupChannel>, gate: &Reply
         event_types: vec!["message.*".to_owned()],
         runner_id: "test:deletes".into(),
         resource_policy,
-        ..capstan_host::default_binding()
+        ..capstan_policy::default_binding()
     };
     host.bindings().save(&binding, &host.runners()).await.unwrap();
     host.listen(&["group".into()]).await;

@@ -12,7 +12,7 @@ use capstan::protocol::{
     StatePolicy, StateScope, Timestamp,
 };
 use capstan::tape::{Fact, OwnerLiveness, StoreError};
-use capstan_host::default_binding;
+use capstan_policy::default_binding;
 use capstan_testing::ReplyBarrier;
 use futures::{StreamExt as _, stream};
 use serde_json::json;

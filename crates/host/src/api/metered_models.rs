@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use capstan_hooks::contracts::{ModelCall, ModelEvent, ModelResultStream, ModelsApi, TokenCount, tool_spec_bytes};
+use capstan_policy::{Budget, BudgetExhausted};
 use capstan_protocol::{ApiError, ApiErrorCode, ModelId, ToolSpec, Usage};
 use futures::StreamExt as _;
-
-use crate::runs::budget::{Budget, BudgetExhausted};
 
 /// Models, as long as the run's budget lasts. A call that began is never cut short: the next one is refused.
 pub(super) struct MeteredModels<M> {

@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use capstan_hooks::ToolDecision;
 use capstan_hooks::args::{AfterToolCallArgs, BeforeToolCallArgs, PendingToolCall, ToolOutcome};
 use capstan_hooks::contracts::{ApiMethod, CommandCall, Tool, ToolContext, ToolsApi};
+use capstan_policy::approval;
 use capstan_protocol::{
     ApiError, ApiErrorCode, JsonObject, KnowledgeOperation, ToolCall, ToolName, ToolOperation, ToolOutput, ToolSpec,
 };
@@ -23,7 +24,6 @@ use super::tool_step::ToolStep;
 use super::{build_run_api, hook_api_error, store_api_error, unauthorized_error};
 use crate::nesting;
 use crate::recovery::recover::{COMMAND_EVENT, COMMAND_START_EVENT};
-use crate::runs::approval;
 use crate::runs::run::Run;
 
 /// How many calls a step has at most.

@@ -1,6 +1,5 @@
 //! What goes out: in order per chat, until its fate is known.
 
-pub(crate) mod backoff;
 pub(crate) mod chat_queue;
 pub(crate) mod event_delivery;
 pub(crate) mod isolated_channel;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use capstan_protocol::RetryBackoff;
 use capstan_tape::{CommitDurability, OutboxId, OutboxRecord, OutboxStatus, StoreError};
 
 use super::event_delivery::CallerReceipt;
@@ -10,10 +11,9 @@ use super::outbox::OutboxRow;
 use crate::engine::Engine;
 use crate::recovery::recover::{can_deliver_on, is_orphaned_by};
 
-/// How long the first wait is before it is looked again whether earlier messages have gone out; each is twice as long.
-const MIN_ORDERING_POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// How long such a wait is at most.
-const MAX_ORDERING_POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// Delay between polls for earlier messages to go out.
+const ORDERING_POLL_BACKOFF: RetryBackoff =
+    RetryBackoff { initial_delay: Duration::from_millis(20), max_delay: Duration::from_secs(1) };
 /// How long whoever waits in this process is made to wait for the messages of others.
 const ORDERING_WAIT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -27,15 +27,16 @@ pub(crate) const BEHIND_OTHERS_REASON: &str = "an earlier message to this chat i
 #[derive(Debug, Default)]
 pub(crate) struct OrderingWait {
     total_wait: Duration,
-    next_delay: Duration,
+    polls: u32,
 }
 
 impl OrderingWait {
     /// How long to wait before looking again.
     pub(crate) fn next_poll_delay(&mut self) -> Duration {
-        self.next_delay = (self.next_delay * 2).clamp(MIN_ORDERING_POLL_INTERVAL, MAX_ORDERING_POLL_INTERVAL);
-        self.total_wait += self.next_delay;
-        self.next_delay
+        self.polls = self.polls.saturating_add(1);
+        let delay = ORDERING_POLL_BACKOFF.base_delay(self.polls);
+        self.total_wait += delay;
+        delay
     }
 
     /// Whether that takes long.

@@ -4,10 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use capstan_hooks::contracts::{Channel, ChannelErrorKind, ChannelReply};
-use capstan_protocol::Event;
+use capstan_protocol::{Event, RetryBackoff};
 use capstan_tape::{Batch, CommitDurability, Fact, OutboxRecord, OutboxStatus, StoreError};
 
-use super::backoff::RetryBackoff;
 pub(crate) use super::chat_queue::{ChatAddress, ChatQueues};
 use super::chat_queue::{DeliveryJob, DepthAccounting, MAX_QUEUED_JOBS};
 use super::event_delivery::{CallerReceipt, DisconnectedCaller};

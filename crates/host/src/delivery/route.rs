@@ -56,10 +56,10 @@ fn redirected_delivery(event: &Event, policy: &DeliveryPolicy) -> Option<Deliver
 #[cfg(test)]
 mod tests {
     use capstan_hooks::InboundEvent;
+    use capstan_policy::default_binding;
     use capstan_protocol::{Binding, DeliveryPolicy, Event, OutboundMessage};
 
     use super::{route_outbound, streaming_target};
-    use crate::default_binding;
 
     fn inbound_with_policy(delivery_policy: DeliveryPolicy, event: Event) -> InboundEvent {
         let inbound = InboundEvent::new(event);

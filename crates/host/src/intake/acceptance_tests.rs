@@ -2,12 +2,13 @@ use std::sync::Arc;
 
 use capstan_hooks::InboundEvent;
 use capstan_hooks::contracts::IntakeOptions;
+use capstan_policy::default_binding;
 use capstan_protocol::{AdmissionMode, Event};
 use capstan_tape::{MemoryStore, TapeAddress, tape_name};
 
 use super::AcceptancePlan;
 use crate::services::Services;
-use crate::{default_binding, test_host};
+use crate::test_host;
 
 /// How a message is admitted whose channel wants it dropped, when configuration and binding say this.
 async fn admitted_mode(set: Option<AdmissionMode>, binding: Option<AdmissionMode>) -> AdmissionMode {

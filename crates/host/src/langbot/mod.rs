@@ -9,14 +9,15 @@ mod message_chain;
 mod pipeline_config;
 
 use capstan_hooks::InboundEvent;
+use capstan_policy::bindings::validate_binding;
+use capstan_policy::{BindingError, default_binding};
 use capstan_protocol::{Binding, ChannelName, EnvelopeError, Event, JsonObject, ResourceAccess, ResourcePolicy};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use self::message_chain::MessageChain;
 use self::pipeline_config::{ExtensionPreferences, PipelineConfig};
-use crate::bindings::default_binding;
-use crate::{BindingError, Host};
+use crate::Host;
 
 /// What the id of the binding that a query comes with begins with.
 const PIPELINE_BINDING_PREFIX: &str = "pipeline:";
@@ -177,7 +178,7 @@ impl Host {
             binding.resource_policy =
                 ResourcePolicy { tools: Some(ResourceAccess::only(tools)), ..ResourcePolicy::default() };
         }
-        crate::bindings::validate_binding(&binding, &self.runners())?;
+        validate_binding(&binding, &self.runners())?;
         let inbound = InboundEvent::new(event);
         inbound.extensions().insert(EventBinding(binding));
         Ok(inbound)

@@ -35,10 +35,10 @@ fn run_record(id: &str, event: &str) -> RunRecord {
         others: Vec::new(),
         binding: BindingId::new("default"),
         runner: RunnerId::new("builtin:agent"),
-        grant: crate::runs::grant::compute_grant(
+        grant: capstan_policy::compute_grant(
             &capstan_protocol::PermissionSet::all(),
-            &crate::default_binding(),
-            crate::runs::grant::EventScope::from(&capstan_protocol::Event::message("wire", "1", "hi")),
+            &capstan_policy::default_binding(),
+            capstan_policy::EventScope::from(&capstan_protocol::Event::message("wire", "1", "hi")),
         ),
         status: RunStatus::Running,
         started_at: Timestamp::from_millis(0),

@@ -23,7 +23,6 @@ use crate::api::call_limiter::CallLimiter;
 use crate::api::{open_calls, store_api_error};
 use crate::engine::ActiveRunGuard;
 use crate::results::runner_stream;
-use crate::runs::grant;
 
 /// How many runs may stand above another: a run, its child, and that one's child.
 const MAX_CHILD_DEPTH: u32 = 2;
@@ -209,7 +208,11 @@ fn child_context(
         run_id: run_id.clone(),
         input: EventInput { text: Some(prompt.text()), ..EventInput::default() },
         resources: RunResources {
-            grant: grant::restrict_grant(parent.grant(), &to_own_names(parent, &call.tools), may_have_children),
+            grant: capstan_policy::restrict_grant(
+                parent.grant(),
+                &to_own_names(parent, &call.tools),
+                may_have_children,
+            ),
         },
         context: HistoryHandles { tape: fork.clone() },
         runtime: RuntimeContext {

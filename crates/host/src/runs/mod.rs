@@ -1,10 +1,7 @@
 //! Runs: who serves an event, with what authority, and what is on record about it.
 
-pub(crate) mod approval;
-pub(crate) mod budget;
 pub(crate) mod cancel_watcher;
 pub(crate) mod child_run;
-pub mod grant;
 pub mod model_call_log;
 pub(crate) mod orchestrator;
 pub(crate) mod plugin_runner;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use capstan_hooks::args::RunModelArgs;
 use capstan_hooks::{EventStream, InboundEvent, TurnState};
+use capstan_policy::{Budget, EventScope, compute_grant};
 use capstan_protocol::{
     AdapterContext, Binding, ConversationContext, EntryId, EventKey, HistoryHandles, OutboundMessage, RunContext,
     RunId, RunResources, RunTrigger, RuntimeContext, StreamEvent, Timestamp, Usage,
@@ -18,10 +19,9 @@ use futures::{FutureExt as _, StreamExt as _};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::budget::Budget;
+use super::child_run;
 use super::run::{MAX_QUEUED_STREAM_EVENTS, Run, TerminalResult};
 use super::steering::Steering;
-use super::{child_run, grant};
 use crate::api::call_limiter::CallLimiter;
 use crate::api::open_calls;
 use crate::delivery::{isolated_channel, route};
@@ -145,7 +145,7 @@ impl Orchestrator {
         let now = self.services.options.clock.now();
         let descriptor = runner.descriptor();
         let bypasses_host = self.services.can_bypass_host(&descriptor);
-        let grant = grant::compute_grant(&descriptor.permissions, binding, grant::EventScope::from(&*input.inbound));
+        let grant = compute_grant(&descriptor.permissions, binding, EventScope::from(&*input.inbound));
         let context = self.build_context(input, binding, turn, now, RunResources { grant });
         let goes_on = self.services.runs.register(context.run_id.clone(), turn.cancelled.clone());
         *turn.active_guard.lock().unwrap_or_else(PoisonError::into_inner) = Some(goes_on);
@@ -174,6 +174,7 @@ impl Orchestrator {
             turn.journal.flush().await?;
         }
         let (events, from_api) = mpsc::channel(MAX_QUEUED_STREAM_EVENTS);
+        let limits = &self.services.options.limits;
         let run = Run {
             services: Arc::clone(&self.services),
             journal: Arc::clone(&turn.journal),
@@ -186,10 +187,10 @@ impl Orchestrator {
             state: input.state.clone(),
             cancelled: turn.cancelled.clone(),
             events,
-            budget: Arc::new(Budget::new(&self.services.options.limits)),
+            budget: Arc::new(Budget::new(limits.max_steps, limits.max_run_tokens)),
             depth: 0,
             progress: Mutex::default(),
-            call_limiter: CallLimiter::new(self.services.options.limits.api, self.services.options.run_timeout),
+            call_limiter: CallLimiter::new(limits.api, self.services.options.run_timeout),
         };
         Ok((Arc::new(run), from_api))
     }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use capstan_hooks::TurnState;
 use capstan_hooks::args::PromptContent;
 use capstan_hooks::contracts::Runner;
+use capstan_policy::Budget;
 use capstan_protocol::{
     ArtifactId, Binding, ChatMessage, Content, EntryId, EventKey, Grant, JsonObject, RunContext, RunId, StreamEvent,
     Usage,
@@ -14,7 +15,6 @@ use capstan_turn::RunError;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::budget::Budget;
 use super::child_run::ChildRun;
 use super::steering::Steering;
 use crate::actions::RunActions;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use capstan_protocol::{StateLimits, Timestamp};
+use capstan_protocol::{Clock, StateLimits, Timestamp};
 use capstan_tape::{
     Batch, BatchPrecondition, EntryDraft, Fact, KeyValueRecord, NamespaceRecord, NewTape, Store, StoreError,
     TapeAddress, TapeRepository, tape_name,
@@ -10,7 +10,6 @@ use capstan_tape::{
 use serde_json::{Value, json};
 
 use super::{ContentLocation, MAX_STATE_KEY_LEN, RunnerNamespace, StateAdminError};
-use crate::Clock;
 use crate::nesting::{self, NestingLimit as _};
 
 /// How often a change is tried again that a run or another process came before.

@@ -111,11 +111,11 @@ pub fn namespace_limits(space: &RunnerNamespace, bindings: &[Binding]) -> Option
 
 #[cfg(test)]
 mod tests {
+    use capstan_policy::default_binding;
     use capstan_protocol::{Binding, Descriptor, PluginRef, StateLimits, StatePolicy, StateScope, StorageArea};
     use serde_json::{Value, json};
 
     use super::{NamespaceUsers, UnusedReason, namespace_limits, unused_reason};
-    use crate::default_binding;
     use crate::state_admin::RunnerNamespace;
 
     fn binding_with_key_limit(id: &str, runner: &str, keys: u64) -> Binding {

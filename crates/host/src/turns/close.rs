@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use capstan_protocol::{ChatMessage, EventKey, OutboundKind, OutboundMessage, Outcome, RunId, TapeName, Timestamp};
+use capstan_protocol::{
+    ChatMessage, EventKey, OutboundKind, OutboundMessage, Outcome, RetryBackoff, RunId, TapeName, Timestamp,
+};
 use capstan_tape::{Batch, CommitReceipt, EntryDraft, Fact, FactOutput, NewOutbound, RunStatus, StoreError};
 use capstan_turn::{DispatchReport, TurnError, TurnReport};
 use futures::FutureExt as _;
@@ -14,7 +16,6 @@ use super::journal::Journal;
 use super::notices::dispatch_report_entry;
 use super::staging::TurnStaging;
 use crate::HostError;
-use crate::delivery::backoff::RetryBackoff;
 use crate::delivery::outbox::{ChatAddress, EventDelivery, OutboxRow};
 use crate::engine::{ActiveRunGuard, Engine};
 use crate::runs::orchestrator::RunReport;

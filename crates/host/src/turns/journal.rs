@@ -3,14 +3,13 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use capstan_protocol::{EntryId, EventKey, RunId, TapeName};
+use capstan_protocol::{Clock, EntryId, EventKey, RunId, TapeName};
 use capstan_tape::{
     Batch, BatchPrecondition, CommitDurability, ContextWindow, EntryDraft, EntryKind, EntryRef, Fact, FactOutput,
     Fence, IncrementalWindow, RunStatus, StoreError, TapeRepository,
 };
 use tokio_util::task::TaskTracker;
 
-use crate::Clock;
 use crate::turns::detach_on_drop::DetachOnDrop;
 
 /// The journal of one turn.

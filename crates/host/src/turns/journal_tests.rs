@@ -1,14 +1,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use capstan_protocol::{EntryId, RunId, TapeName};
+use capstan_protocol::{Clock, EntryId, RunId, TapeName};
 use capstan_tape::{Batch, EntryDraft, Fact, FactOutput, MemoryStore, NewTape, Store as _, TapeRepository, TapeSlice};
 use futures::FutureExt as _;
 use serde_json::json;
 use tokio_util::task::TaskTracker;
 
 use super::Journal;
-use crate::Clock;
 use crate::sessions::lease::LeaseOwner;
 
 /// A journal whose turn has its lease.

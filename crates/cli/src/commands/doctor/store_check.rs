@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use capstan_host::recovery::conservation::ConservationReport;
-use capstan_host::{BindingStore, Clock, OrphanedWork, ProcessLiveness};
-use capstan_protocol::{Binding, EntryId, RunnerId, TapeName, Timestamp, WorkspaceId};
+use capstan_host::{OrphanedWork, ProcessLiveness};
+use capstan_policy::BindingStore;
+use capstan_protocol::{Binding, Clock, EntryId, RunnerId, TapeName, Timestamp, WorkspaceId};
 use capstan_store::SqliteStore;
 use capstan_tape::{
     IntegrityProblem, OutboxRecord, OutboxStatus, StoreError, TapeAddress, TapeRepository, TapeSlice, TapeStore,

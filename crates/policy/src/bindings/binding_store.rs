@@ -1,8 +1,8 @@
-//! The bindings as they are kept.
+//! Stored bindings.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use capstan_protocol::{Binding, BindingId, ChannelName, Descriptor, Event};
+use capstan_protocol::{Binding, BindingId, ChannelName, Clock, Descriptor, Event};
 use capstan_tape::{
     Batch, BatchPrecondition, EntryDraft, Fact, KeyValueRecord, NewTape, StoreError, TapeAddress, TapeRepository,
     tape_name,
@@ -12,25 +12,24 @@ use serde_json::json;
 
 use super::binding_validation::{BindingError, check_conflicts, check_output_channel, validate_binding};
 use super::{BindingChoice, RejectedBinding, UnreadableBinding, default_binding, explain_choice, resolve_binding};
-use crate::Clock;
 
-/// The space that bindings are kept in.
+/// Key-value namespace of the bindings.
 const BINDINGS_NAMESPACE: &str = "bindings";
-/// How often a change is tried again that another process came before.
+/// Retries of a change that conflicts with one of another process.
 const BINDING_CONFLICT_RETRIES: usize = 16;
 
-/// The bindings of a host, in its store. Every process that has the store open sees a change with the next event.
+/// Bindings of a host in its store. Every process that has the store open sees a change with the next event.
 pub struct BindingStore {
     tapes: TapeRepository,
     clock: Clock,
-    /// Where changes are told of.
+    /// Tape that records changes.
     system_tape: TapeAddress,
-    /// Where answers can go, if that is known.
+    /// Known output channels, if any are given.
     channels: Option<Vec<ChannelName>>,
     snapshot: Mutex<Option<BindingSnapshot>>,
 }
 
-/// Bindings as they were read.
+/// Bindings of one revision.
 #[derive(Clone)]
 struct BindingSnapshot {
     revision: u64,
@@ -39,40 +38,40 @@ struct BindingSnapshot {
 }
 
 impl BindingSnapshot {
-    /// The error where a binding cannot be read.
+    /// Fails if the binding is stored and cannot be parsed.
     fn check_readable(&self, id: &BindingId) -> Result<(), BindingError> {
         let found = self.unreadable.iter().find(|unreadable| unreadable.binding_id == *id);
         found.map_or(Ok(()), |unreadable| Err(unreadable.into()))
     }
 
-    /// A binding that cannot be read and could fit an event.
+    /// Unreadable binding that could match an event.
     fn unreadable_match(&self, event: &Event) -> Option<&UnreadableBinding> {
         self.unreadable.iter().find(|unreadable| unreadable.can_match(event))
     }
 }
 
 impl BindingStore {
-    /// The bindings beneath these tapes. Changes are told of on this one.
+    /// Bindings in the store of `tapes`. Changes are recorded on the tape `system`.
     pub fn new(tapes: TapeRepository, clock: Clock, system: TapeAddress) -> Self {
         Self { tapes, clock, system_tape: system, channels: None, snapshot: Mutex::default() }
     }
 
-    /// The same with the channels there are: a binding that answers on another one is refused.
+    /// Restricts output channels of saved bindings to `channels`.
     pub fn with_channels(self, channels: Vec<ChannelName>) -> Self {
         Self { channels: Some(channels), ..self }
     }
 
-    /// Every binding that can be read, by id.
+    /// All readable bindings, ordered by id.
     pub async fn all(&self) -> Result<Arc<Vec<Binding>>, StoreError> {
         Ok(self.snapshot().await?.bindings)
     }
 
-    /// Those that cannot be read. Events that one of them could fit are refused.
+    /// All unreadable bindings. Events that one of them could match are refused.
     pub async fn unreadable(&self) -> Result<Arc<Vec<UnreadableBinding>>, StoreError> {
         Ok(self.snapshot().await?.unreadable)
     }
 
-    /// A binding.
+    /// Binding with this id.
     pub async fn get(&self, id: &BindingId) -> Result<Binding, BindingError> {
         let read = self.snapshot().await?;
         read.check_readable(id)?;
@@ -80,7 +79,7 @@ impl BindingStore {
         found.cloned().ok_or_else(|| BindingError::Unknown { binding_id: id.clone() })
     }
 
-    /// The binding that an event gets. Fails where one that cannot be read could be it.
+    /// Resolves the binding of an event. Fails if an unreadable binding could match it.
     pub async fn resolve(&self, event: &Event) -> Result<Option<Binding>, BindingError> {
         let read = self.snapshot().await?;
         match read.unreadable_match(event) {
@@ -89,7 +88,7 @@ impl BindingStore {
         }
     }
 
-    /// Which binding an event would get, and why.
+    /// Explains the binding that an event would get.
     pub async fn dry_run(&self, event: &Event) -> Result<BindingChoice, StoreError> {
         let read = self.snapshot().await?;
         let choice = explain_choice(&read.bindings, event);
@@ -102,8 +101,8 @@ impl BindingStore {
         Ok(BindingChoice { binding_id: None, reason, losers: fits.into_iter().chain(choice.losers).collect() })
     }
 
-    /// Saves a binding, in place of the one of its id. Refused when it makes no sense, when its runner cannot take it, or
-    /// when an event could get another one as well.
+    /// Saves a binding, replacing the one with its id. Refused when it is invalid, does not fit its runner, or conflicts with
+    /// another binding.
     pub async fn save(&self, binding: &Binding, runners: &[Descriptor]) -> Result<(), BindingError> {
         self.check_binding(binding, runners)?;
         self.commit_change("binding.saved", &binding.binding_id, |before| {
@@ -113,7 +112,7 @@ impl BindingStore {
         .await
     }
 
-    /// Puts a binding in force, or out of force. One that was refused before is refused again.
+    /// Enables or disables a binding. Enabling validates it again.
     pub async fn set_enabled(&self, id: &BindingId, enabled: bool, runners: &[Descriptor]) -> Result<(), BindingError> {
         let name = if enabled { "binding.enabled" } else { "binding.disabled" };
         self.commit_change(name, id, |before| {
@@ -135,7 +134,7 @@ impl BindingStore {
         self.channels.as_deref().map_or(Ok(()), |channels| check_output_channel(binding, channels))
     }
 
-    /// Removes a binding, also one that cannot be read.
+    /// Removes a binding, including an unreadable one.
     pub async fn remove(&self, id: &BindingId) -> Result<(), BindingError> {
         self.commit_change("binding.removed", id, |before| {
             let is_there = before.bindings.iter().any(|binding| binding.binding_id == *id);
@@ -148,7 +147,7 @@ impl BindingStore {
         .await
     }
 
-    /// Changes one binding to what `change` makes of those there are, or removes it.
+    /// Commits the binding that `change` returns, or removes it if `change` returns `None`; retries on conflicts.
     async fn commit_change(
         &self,
         name: &str,
@@ -202,7 +201,7 @@ impl BindingStore {
         let (bindings, unreadable) =
             if revision == 0 { (vec![default_binding()], Vec::new()) } else { self.load_bindings().await? };
         let read = BindingSnapshot { revision, bindings: Arc::new(bindings), unreadable: Arc::new(unreadable) };
-        // A change since then has another revision, and what is read for it is read again.
+        // A later change has another revision, so that the snapshot is replaced then.
         *self.snapshot.lock().unwrap_or_else(PoisonError::into_inner) = Some(read.clone());
         Ok(read)
     }

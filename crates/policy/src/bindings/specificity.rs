@@ -1,16 +1,14 @@
-//! How closely a binding fits.
+//! Specificity of binding matches.
 
 use std::fmt;
 
 use capstan_protocol::{Binding, BindingScope, ChannelName, WorkspaceId};
 
-/// How closely a binding fits an event. What is compared first counts most: whom and where it names, which event type, and
-/// how much else it says.
+/// Specificity of a match, ordered: scope fields first, then the event type, then the number of conditions.
 ///
-/// A binding that names the actor fits closer than any that does not, then one that names the thread, then the
-/// conversation, the channel, the bot, the workspace. Of two that name the same, the one with the longer event type
-/// pattern fits closer, and a whole name closer than any pattern. Of two that are equal in that too, the one with more
-/// conditions.
+/// A binding that names the actor is more specific than any that does not, then one that names the thread, the
+/// conversation, the channel, the bot, the workspace. Between equal scopes the longer event type pattern is more specific,
+/// and an exact name more than any pattern. Between equal event types the binding with more conditions is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BindingSpecificity {
     named_fields: u8,
@@ -18,22 +16,22 @@ pub struct BindingSpecificity {
     condition_count: usize,
 }
 
-/// How closely the event types of a binding fit.
+/// Specificity of the event type match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum EventTypeMatch {
-    /// It takes all.
+    /// The binding takes all event types.
     Any,
-    /// The beginning of the name, of this length.
+    /// Prefix of this length.
     Prefix(usize),
-    /// The whole name.
+    /// Exact name.
     Exact,
 }
 
-/// What a scope can name, from what counts most to what counts least.
+/// Fields of a scope, most specific first.
 pub(super) const SCOPE_FIELDS: [&str; 6] =
     ["actor_id", "thread_id", "conversation_id", "channel", "bot_id", "workspace_id"];
 
-/// What a scope names, in the order of [`NAMES`].
+/// Values of a scope in the order of [`SCOPE_FIELDS`].
 pub(super) fn scope_values(scope: &BindingScope) -> [Option<&str>; 6] {
     [
         scope.actor_id.as_deref(),
@@ -52,7 +50,7 @@ impl BindingSpecificity {
     }
 }
 
-/// How much the filters of a binding say.
+/// Number of conditions in the filters of a binding.
 pub(super) fn count_conditions(binding: &Binding) -> usize {
     let said = |filter: &capstan_protocol::EventFilter| {
         usize::from(!filter.one_of.is_empty())

@@ -1,57 +1,56 @@
-//! What is wrong with a binding.
+//! Validation of bindings before they are saved.
 
 use capstan_protocol::{
     Binding, BindingId, ChannelName, ChatId, Descriptor, Event, EventFilter, HostStateRequirement, RunnerId,
 };
 use capstan_tape::StoreError;
-use capstan_turn::{RunError, TurnError};
 
 use super::UnreadableBinding;
 use super::conflict::ambiguous_event_type;
 use super::specificity::{SCOPE_FIELDS, scope_values};
-use crate::runs::approval;
+use crate::approval;
 
-/// Why a binding was not saved.
+/// Error of a binding operation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BindingError {
-    /// It makes no sense.
+    /// The binding is invalid.
     #[error("the binding {binding_id} cannot be saved: {detail}")]
     Invalid {
         /// The binding.
         binding_id: BindingId,
-        /// What is wrong.
+        /// Problem.
         detail: String,
     },
-    /// An event could get it or another one.
+    /// Another binding would match some events with equal specificity.
     #[error("the binding {binding_id} fits events of type {event_type} as closely as {other}")]
     Ambiguous {
         /// The binding.
         binding_id: BindingId,
-        /// The other one.
+        /// The other binding.
         other: BindingId,
-        /// An event type that both take.
+        /// Event type that both match.
         event_type: String,
     },
-    /// There is no such runner.
+    /// The runner is unknown.
     #[error("there is no runner {runner_id}; known: {known}")]
     UnknownRunner {
         /// The runner.
         runner_id: RunnerId,
-        /// Those there are.
+        /// Known runners.
         known: String,
     },
-    /// There is no such binding.
+    /// The binding is unknown.
     #[error("there is no binding {binding_id}")]
     Unknown {
         /// The binding.
         binding_id: BindingId,
     },
-    /// It is kept, and cannot be read.
+    /// The stored binding cannot be parsed.
     #[error("the binding {binding_id} cannot be read: {reason}")]
     Unreadable {
         /// The binding.
         binding_id: BindingId,
-        /// What is wrong with it.
+        /// Parse error.
         reason: String,
     },
     /// The store refused or failed.
@@ -60,13 +59,13 @@ pub enum BindingError {
 }
 
 impl BindingError {
-    /// There is no such runner among these.
+    /// Error for a runner that is not among `runners`.
     pub fn unknown_runner(runner_id: &RunnerId, runners: &[Descriptor]) -> Self {
         let known: Vec<&str> = runners.iter().map(|runner| runner.id.as_str()).collect();
         Self::UnknownRunner { runner_id: runner_id.clone(), known: known.join(", ") }
     }
 
-    /// A stable code, which has a page in the documentation.
+    /// Stable error code with a page in the documentation.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Invalid { .. } => "binding-invalid",
@@ -79,35 +78,17 @@ impl BindingError {
     }
 }
 
-impl From<BindingError> for TurnError {
-    /// Whoever sent the event is not told how bindings are written.
-    fn from(error: BindingError) -> Self {
-        match error {
-            BindingError::Store(error) => error.into(),
-            error => {
-                let message = match &error {
-                    BindingError::Unreadable { binding_id, .. } => {
-                        format!("the binding {binding_id} cannot be read, so nothing is done about this")
-                    }
-                    error => error.to_string(),
-                };
-                Self::Run(RunError { message, code: Some(error.code().to_owned()) })
-            }
-        }
-    }
-}
-
 impl From<&UnreadableBinding> for BindingError {
     fn from(unreadable: &UnreadableBinding) -> Self {
         Self::Unreadable { binding_id: unreadable.binding_id.clone(), reason: unreadable.reason.clone() }
     }
 }
 
-/// How long a name may be.
+/// Maximum length of binding ids and event type patterns, in bytes.
 const MAX_BINDING_NAME_LEN: usize = 128;
 
-/// Refuses a binding that makes no sense by itself, or whose runner cannot take it.
-pub(crate) fn validate_binding(binding: &Binding, runners: &[Descriptor]) -> Result<(), BindingError> {
+/// Checks a binding by itself and against its runner.
+pub fn validate_binding(binding: &Binding, runners: &[Descriptor]) -> Result<(), BindingError> {
     let invalid = |detail| BindingError::Invalid { binding_id: binding.binding_id.clone(), detail };
     check_fields(binding).map_err(invalid)?;
     let Some(runner) = runners.iter().find(|runner| runner.id == binding.runner_id) else {
@@ -117,7 +98,7 @@ pub(crate) fn validate_binding(binding: &Binding, runners: &[Descriptor]) -> Res
     check_grant(binding, runner).map_err(invalid)
 }
 
-/// Refuses a binding that an event could get as well as one of the others.
+/// Checks that no other binding matches some event with equal specificity.
 pub(super) fn check_conflicts(binding: &Binding, others: &[Binding]) -> Result<(), BindingError> {
     for other in others.iter().filter(|other| other.binding_id != binding.binding_id) {
         if let Some(event_type) = ambiguous_event_type(binding, other) {
@@ -128,7 +109,7 @@ pub(super) fn check_conflicts(binding: &Binding, others: &[Binding]) -> Result<(
     Ok(())
 }
 
-/// Refuses a binding that answers on a channel that is not there.
+/// Checks that the output channel of a binding exists.
 pub(super) fn check_output_channel(binding: &Binding, channels: &[ChannelName]) -> Result<(), BindingError> {
     match &binding.delivery_policy.output_channel {
         Some(channel) if !channels.contains(channel) => {
@@ -203,7 +184,7 @@ fn check_filter(filter: &EventFilter) -> Result<(), String> {
     Ok(())
 }
 
-/// Refuses a binding that lets its runner do less than it cannot do without: every run of it would fail.
+/// Checks that a binding grants the permissions its runner requires: otherwise every run would fail.
 fn check_grant(binding: &Binding, runner: &Descriptor) -> Result<(), String> {
     let cap = binding.max_permissions();
     let missing = cap.missing_permissions(&runner.requires);

@@ -1,4 +1,4 @@
-//! Whether a binding fits an event.
+//! Matching of a binding against an event.
 
 use std::fmt;
 
@@ -7,30 +7,30 @@ use serde_json::Value;
 
 use super::specificity::{BindingSpecificity, EventTypeMatch, SCOPE_FIELDS, scope_values};
 
-/// Why a binding does not fit an event.
+/// Reason why a binding does not match an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BindingMismatch {
-    /// It is not in force.
+    /// The binding is disabled.
     Disabled,
-    /// It names something else.
+    /// A field of its scope differs.
     Scope {
-        /// Which field of its scope.
+        /// Name of the scope field.
         field: &'static str,
-        /// What it names.
+        /// Value in the scope.
         expected: String,
-        /// What the event has.
+        /// Value in the event.
         actual: Option<String>,
     },
-    /// It takes other event types.
+    /// The event type matches none of its patterns.
     EventType {
-        /// Those it takes.
+        /// Patterns of the binding.
         expected: Vec<String>,
-        /// The one the event has.
+        /// Type of the event.
         actual: String,
     },
-    /// A condition does not hold.
+    /// A filter is not satisfied.
     Filter {
-        /// The field it is about.
+        /// Field of the filter.
         field: String,
     },
 }
@@ -53,7 +53,7 @@ impl fmt::Display for BindingMismatch {
     }
 }
 
-/// How closely a binding fits an event, or why it does not.
+/// Specificity of the match of a binding with an event, or the reason for a mismatch.
 pub(super) fn match_binding(binding: &Binding, event: &Event) -> Result<BindingSpecificity, BindingMismatch> {
     if !binding.enabled {
         return Err(BindingMismatch::Disabled);
@@ -73,7 +73,7 @@ pub(super) fn match_binding(binding: &Binding, event: &Event) -> Result<BindingS
         BindingMismatch::EventType { expected: binding.event_types.clone(), actual: event.event_type.clone() }
     })?;
     if !binding.filters.is_empty() {
-        // An event is plain data, which always can be written.
+        // An event is plain data: serialization cannot fail.
         let told = serde_json::to_value(event).unwrap_or_default();
         if let Some(filter) = binding.filters.iter().find(|filter| !is_filter_satisfied(filter, &told)) {
             return Err(BindingMismatch::Filter { field: filter.field.clone() });
@@ -82,7 +82,7 @@ pub(super) fn match_binding(binding: &Binding, event: &Event) -> Result<BindingS
     Ok(BindingSpecificity::new(binding, event_type))
 }
 
-/// What an event has of what scopes name.
+/// Values of an event in the order of [`SCOPE_FIELDS`].
 fn event_scope_values(event: &Event) -> [Option<&str>; 6] {
     [
         event.actor.as_ref().map(|actor| actor.id.as_str()),
@@ -94,7 +94,7 @@ fn event_scope_values(event: &Event) -> [Option<&str>; 6] {
     ]
 }
 
-/// How closely the patterns fit a name, if one does.
+/// Best match of the patterns with an event type.
 fn best_event_type_match(patterns: &[String], name: &str) -> Option<EventTypeMatch> {
     if patterns.is_empty() {
         return Some(EventTypeMatch::Any);

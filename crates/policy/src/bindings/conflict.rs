@@ -1,4 +1,4 @@
-//! Bindings that cannot both be in force.
+//! Conflicts between bindings that cannot both be enabled.
 
 use std::collections::BTreeSet;
 
@@ -6,10 +6,10 @@ use capstan_protocol::{Binding, EventFilter};
 
 use super::specificity::{count_conditions, scope_values};
 
-/// The event type for which an event could get either of two bindings, if there is one.
+/// Event type for which two bindings would match an event with equal specificity, if there is one.
 ///
-/// Scopes that name different fields never fit equally close, and scopes that name the same fields fit the same event only
-/// if they name the same things. Of patterns only equal ones fit the same name equally close.
+/// Scopes that name different fields are never equally specific, and scopes that name the same fields match the same event
+/// only with the same values. Of two patterns only equal ones match a name equally closely.
 pub(super) fn ambiguous_event_type(a: &Binding, b: &Binding) -> Option<String> {
     let is_same_place = scope_values(&a.scope) == scope_values(&b.scope);
     if !a.enabled
@@ -29,7 +29,7 @@ pub(super) fn ambiguous_event_type(a: &Binding, b: &Binding) -> Option<String> {
     types(a).intersection(&types(b)).next().cloned()
 }
 
-/// Whether no event can meet the conditions of both.
+/// Returns whether no event can satisfy the filters of both.
 fn are_exclusive(a: &[EventFilter], b: &[EventFilter]) -> bool {
     a.iter().any(|one| b.iter().any(|other| one.field == other.field && is_contradiction(one, other)))
 }

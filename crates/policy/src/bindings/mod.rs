@@ -1,8 +1,8 @@
-//! Which binding an event gets.
+//! Resolution, validation and storage of bindings.
 //!
-//! One event gets one binding: of those that fit it, the one that fits closest (see [`Closeness`]). Two that fit an event
-//! equally close cannot both be in force, so which one it is never depends on their order. A binding that cannot be read
-//! gives way to no other: the events that it could fit are refused.
+//! An event gets one binding: the most specific of those that match it (see [`BindingSpecificity`]). Two bindings that
+//! would match an event with equal specificity cannot both be enabled, so the result never depends on their order. Events
+//! that an unreadable binding could match are refused.
 
 mod binding_match;
 mod binding_store;
@@ -18,13 +18,12 @@ use serde::Serialize;
 
 pub use binding_match::BindingMismatch;
 pub use binding_store::BindingStore;
-pub use binding_validation::BindingError;
-pub(crate) use binding_validation::validate_binding;
+pub use binding_validation::{BindingError, validate_binding};
 pub use specificity::BindingSpecificity;
 pub use unreadable_binding::UnreadableBinding;
 
-/// The binding that makes a fresh install work: every event goes to the built-in agent. It is in force until bindings are
-/// first changed, and is one of them from then on.
+/// Binding of a fresh installation: every event goes to the built-in agent. It applies until bindings are first changed, and
+/// is stored as one of them from then on.
 pub fn default_binding() -> Binding {
     Binding {
         binding_id: "default".into(),
@@ -40,34 +39,34 @@ pub fn default_binding() -> Binding {
     }
 }
 
-/// Which binding an event would get, and why.
+/// Explanation of the binding that an event gets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BindingChoice {
-    /// The binding; none means that nothing is done about the event.
+    /// The binding; `None` when the event is not served.
     pub binding_id: Option<BindingId>,
-    /// Why that one.
+    /// Reason for the choice.
     pub reason: String,
-    /// The others, and why each is not it.
+    /// The other bindings, each with its reason.
     pub losers: Vec<RejectedBinding>,
 }
 
-/// A binding that an event does not get.
+/// Binding that was not chosen for an event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RejectedBinding {
     /// The binding.
     pub binding_id: BindingId,
-    /// Why not.
+    /// Reason for the rejection.
     pub reason: String,
 }
 
-/// The binding that an event gets.
+/// Resolves the binding of an event.
 pub fn resolve_binding<'a>(bindings: &'a [Binding], event: &Event) -> Option<&'a Binding> {
     let fitting =
         bindings.iter().filter_map(|binding| Some((binding_match::match_binding(binding, event).ok()?, binding)));
     fitting.max_by_key(|(closeness, _)| *closeness).map(|(_, binding)| binding)
 }
 
-/// The same with the reasons.
+/// Resolves the binding of an event and explains the choice.
 pub fn explain_choice(bindings: &[Binding], event: &Event) -> BindingChoice {
     let winner = resolve_binding(bindings, event);
     let closest = winner.and_then(|winner| binding_match::match_binding(winner, event).ok());

@@ -1,40 +1,40 @@
-//! How much a run may use, and how much of it is used.
+//! Step and token budget of a run and its child runs.
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::RunLimits;
-
-/// The budget of a run. What a child run uses is used up for all those above it.
-pub(crate) struct Budget {
+/// Step and token budget of a run. Usage of a child run counts for every run above it.
+pub struct Budget {
     steps: UsageAllowance,
     tokens: UsageAllowance,
     parent: Option<Arc<Budget>>,
 }
 
-/// A number of things that may be used.
+/// Counter with an optional limit.
 struct UsageAllowance {
     limit: Option<u64>,
     used: AtomicU64,
 }
 
-/// What is used up, and how much of it there was.
+/// Exhausted resource of a budget, with its limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum BudgetExhausted {
+pub enum BudgetExhausted {
+    /// Model calls.
     Steps(u64),
+    /// Tokens of all model calls.
     Tokens(u64),
 }
 
 impl Budget {
-    /// The budget of a run that answers an event.
-    pub(crate) fn new(limits: &RunLimits) -> Self {
-        let (steps, tokens) = (Some(u64::from(limits.max_steps)), limits.max_run_tokens);
-        Self { steps: UsageAllowance::new(steps), tokens: UsageAllowance::new(tokens), parent: None }
+    /// Budget of a run that serves an event.
+    pub fn new(max_steps: u32, max_tokens: Option<u64>) -> Self {
+        let steps = UsageAllowance::new(Some(u64::from(max_steps)));
+        Self { steps, tokens: UsageAllowance::new(max_tokens), parent: None }
     }
 
-    /// The budget of a child run: no more than is left of this one.
-    pub(crate) fn child(self: &Arc<Self>, steps: Option<u64>, tokens: Option<u64>) -> Self {
+    /// Budget of a child run, capped by the remainder of this one.
+    pub fn child(self: &Arc<Self>, steps: Option<u64>, tokens: Option<u64>) -> Self {
         Self {
             steps: UsageAllowance::new(min_limit(steps, self.remaining(|budget| &budget.steps))),
             tokens: UsageAllowance::new(min_limit(tokens, self.remaining(|budget| &budget.tokens))),
@@ -42,18 +42,18 @@ impl Budget {
         }
     }
 
-    /// How many steps are left; nothing where there is no limit.
-    pub(crate) fn remaining_steps(&self) -> Option<u64> {
+    /// Remaining steps; `None` without a limit.
+    pub fn remaining_steps(&self) -> Option<u64> {
         self.remaining(|budget| &budget.steps)
     }
 
-    /// Whether somebody counts the tokens.
-    pub(crate) fn has_token_limit(&self) -> bool {
+    /// Returns whether this budget or one above it limits tokens.
+    pub fn has_token_limit(&self) -> bool {
         self.chain().any(|budget| budget.tokens.limit.is_some())
     }
 
-    /// A model call is to be made: refused when the run, or one above it, has used up what it has.
-    pub(crate) fn begin_step(&self) -> Result<(), BudgetExhausted> {
+    /// Counts a model call that is about to begin. Fails when this budget or one above it is exhausted.
+    pub fn begin_step(&self) -> Result<(), BudgetExhausted> {
         for budget in self.chain() {
             if let Some(most) = budget.tokens.exhausted_limit() {
                 return Err(BudgetExhausted::Tokens(most));
@@ -66,8 +66,8 @@ impl Budget {
         Ok(())
     }
 
-    /// Tokens were used.
-    pub(crate) fn use_tokens(&self, tokens: u64) {
+    /// Counts tokens that a model call used.
+    pub fn use_tokens(&self, tokens: u64) {
         self.chain().for_each(|budget| budget.tokens.consume(tokens));
     }
 
@@ -75,7 +75,7 @@ impl Budget {
         self.chain().filter_map(|budget| of(budget).remaining()).min()
     }
 
-    /// This budget and those above it.
+    /// The budget and all above it.
     fn chain(&self) -> impl Iterator<Item = &Self> {
         std::iter::successors(Some(self), |budget| budget.parent.as_deref())
     }
@@ -90,7 +90,7 @@ impl UsageAllowance {
         Some(self.limit?.saturating_sub(self.used.load(Ordering::SeqCst)))
     }
 
-    /// How much there was, when nothing is left of it.
+    /// The limit, once it is reached.
     fn exhausted_limit(&self) -> Option<u64> {
         self.limit.filter(|_| self.remaining() == Some(0))
     }
@@ -105,8 +105,8 @@ fn min_limit(asked: Option<u64>, left: Option<u64>) -> Option<u64> {
 }
 
 impl BudgetExhausted {
-    /// The stable code, which has a page in the documentation.
-    pub(crate) fn code(self) -> &'static str {
+    /// Stable error code with a page in the documentation.
+    pub fn code(self) -> &'static str {
         match self {
             Self::Steps(_) => "max-steps",
             Self::Tokens(_) => "max-run-tokens",
@@ -128,10 +128,9 @@ mod tests {
     use std::sync::Arc;
 
     use super::{Budget, BudgetExhausted};
-    use crate::RunLimits;
 
-    fn budget(max_steps: u32, max_run_tokens: Option<u64>) -> Arc<Budget> {
-        Arc::new(Budget::new(&RunLimits { max_steps, max_run_tokens, ..RunLimits::default() }))
+    fn budget(max_steps: u32, max_tokens: Option<u64>) -> Arc<Budget> {
+        Arc::new(Budget::new(max_steps, max_tokens))
     }
 
     #[test]

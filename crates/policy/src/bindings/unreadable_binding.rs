@@ -1,4 +1,4 @@
-//! Bindings that cannot be read: another version kept them, or they are damaged.
+//! Stored bindings that cannot be parsed: written by another version, or damaged.
 
 use capstan_protocol::{Binding, BindingId, Event};
 use serde::Serialize;
@@ -7,15 +7,15 @@ use serde_json::Value;
 
 use super::{binding_match, default_binding};
 
-/// A binding that cannot be read. It may have cut what a run may do, so that no other serves the events it could fit: they
-/// are refused until it is set anew or removed.
+/// Stored binding that cannot be parsed. It may have restricted what a run may do, so the events it could match go to no
+/// other binding: they are refused until it is replaced or removed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct UnreadableBinding {
-    /// The binding.
+    /// Id of the binding.
     pub binding_id: BindingId,
-    /// What is wrong with it.
+    /// Parse error.
     pub reason: String,
-    /// What it applies to, as far as that can be told: what cannot is as wide as it may be.
+    /// The readable parts of the binding; an unreadable part matches everything.
     #[serde(skip)]
     widest: Box<Binding>,
 }
@@ -32,13 +32,13 @@ impl UnreadableBinding {
         Self { binding_id, reason, widest: Box::new(widest) }
     }
 
-    /// Whether an event could be meant for it.
+    /// Returns whether the binding could match an event.
     pub(super) fn can_match(&self, event: &Event) -> bool {
         binding_match::match_binding(&self.widest, event).is_ok()
     }
 }
 
-/// A part of a binding, or what it is where the binding says nothing of it.
+/// Part of a stored binding, or its default where the part is missing or unreadable.
 fn parse_part<T: DeserializeOwned + Default>(value: &Value, name: &str) -> T {
     value.get(name).and_then(|part| T::deserialize(part).ok()).unwrap_or_default()
 }

@@ -1,11 +1,11 @@
-//! Whether a call of a tool is made: what the binding says of single tools.
+//! Approval rules: decisions of a binding about single tool calls.
 
 use capstan_protocol::{ApprovalDecision, ApprovalRule, JsonObject};
 use serde_json::Value;
 
-/// Why a call is not made, in words for the model; none where it is. The first rule that fits decides, and where none does
-/// the call is made.
-pub(crate) fn refusal_reason(rules: &[ApprovalRule], tool: &str, arguments: &JsonObject) -> Option<String> {
+/// Reason, written for the model, why a call is refused; `None` when it is allowed. The first matching rule decides; a call
+/// that no rule matches is allowed.
+pub fn refusal_reason(rules: &[ApprovalRule], tool: &str, arguments: &JsonObject) -> Option<String> {
     match rules.iter().find(|rule| is_match(rule, tool, arguments))?.decision {
         ApprovalDecision::Allow => None,
         ApprovalDecision::Ask => Some(format!(
@@ -26,14 +26,13 @@ fn is_match(rule: &ApprovalRule, tool: &str, arguments: &JsonObject) -> bool {
     is_meant && rule.containing.as_deref().is_none_or(|text| contains_text(text, arguments))
 }
 
-/// Whether a rule allows a call for a text in it: whoever writes the call can write the text beside whatever else it does.
-/// Such a rule is not saved, and one that was saved before fits nothing.
+/// Returns whether a rule allows calls because of a text in them: the author of a call can add the text to any call. Such a
+/// rule is not saved, and one that was saved earlier matches nothing.
 fn is_unsafe_allow(rule: &ApprovalRule) -> bool {
     rule.decision == ApprovalDecision::Allow && rule.containing.is_some()
 }
 
-/// Whether a text stands in the arguments: within one of them, however JSON would write it, or in the whole as it is
-/// written.
+/// Returns whether a text occurs in the arguments: in a name, in a decoded value, or in their JSON.
 fn contains_text(text: &str, arguments: &JsonObject) -> bool {
     let within = |(name, value): (&String, &Value)| name.contains(text) || value_contains_text(text, value);
     arguments.iter().any(within) || Value::Object(arguments.clone()).to_string().contains(text)
@@ -48,8 +47,8 @@ fn value_contains_text(text: &str, value: &Value) -> bool {
     }
 }
 
-/// What is wrong with a rule, if anything is: one that fits nothing, or everything, was not meant so.
-pub(crate) fn rule_error(rule: &ApprovalRule) -> Option<String> {
+/// Description of what is wrong with a rule, if anything: one that can match nothing, or more than was meant.
+pub fn rule_error(rule: &ApprovalRule) -> Option<String> {
     if rule.tool.is_empty() || rule.tool.trim_end_matches('*').contains('*') || rule.tool.ends_with("**") {
         let tool = &rule.tool;
         return Some(format!(

@@ -1,20 +1,20 @@
-//! Authority, computed once.
+//! Computation of grants.
 
 use capstan_protocol::{AllowList, Binding, Event, Grant, PermissionSet, ResourceAccess, StateScope};
 
-/// What the event itself allows, whoever serves it.
+/// Limits that the event itself puts on a grant, for any runner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventScope {
-    /// It came from the terminal of the person who runs the host.
+    /// The event came from the operator's terminal.
     pub from_cli: bool,
-    /// It says who did it.
+    /// The event names its actor.
     pub has_actor: bool,
-    /// It says what it was done to.
+    /// The event names its subject.
     pub has_subject: bool,
 }
 
 impl EventScope {
-    /// The most a run about the event can use: of whom it does not tell, nothing is kept.
+    /// Upper bound of the permissions of a run for the event: state only of those the event names.
     fn max_authority(self) -> PermissionSet {
         let mut cap = PermissionSet::all();
         cap.state.retain(|scope| match scope {
@@ -36,9 +36,9 @@ impl From<&Event> for EventScope {
     }
 }
 
-/// What a run may do: what the runner needs, cut by what the binding allows, cut by what the event allows.
+/// Computes the grant of a run: the intersection of what the runner asks for, the binding allows and the event allows.
 ///
-/// Nothing else is looked at, and it is computed once: more of any of the three never gives less, less never more.
+/// Monotonic in all three: widening one of them never narrows the grant, narrowing one never widens it.
 pub fn compute_grant(permissions: &PermissionSet, binding: &Binding, scope: EventScope) -> Grant {
     Grant {
         may: permissions.intersect(&binding.max_permissions()).intersect(&scope.max_authority()),
@@ -48,7 +48,8 @@ pub fn compute_grant(permissions: &PermissionSet, binding: &Binding, scope: Even
     }
 }
 
-/// What a child run may do: what the run that begins it may, cut by what that one says. A comma command is for people.
+/// Computes the grant of a child run: the grant of its parent, restricted to `tools`, without shell commands, since
+/// comma commands are for people.
 pub fn restrict_grant(grant: &Grant, tools: &AllowList, may_have_children: bool) -> Grant {
     let tools = ResourceAccess { names: grant.may.tools.names.intersect(tools), ..grant.may.tools.clone() };
     let may = PermissionSet { tools, children: grant.may.children && may_have_children, ..grant.may.clone() };

@@ -1,11 +1,18 @@
-//! The clock, as something that can be replaced.
+//! Replaceable source of the current time.
 
 use std::fmt;
 use std::sync::Arc;
 
-use capstan_protocol::Timestamp;
+use crate::Timestamp;
 
-/// Tells the time. Tests bring their own.
+/// Source of the current time, replaceable in tests.
+///
+/// ```
+/// use capstan_protocol::{Clock, Timestamp};
+///
+/// let clock = Clock::new(|| Timestamp::from_millis(1_000));
+/// assert_eq!(clock.now(), Timestamp::from_millis(1_000));
+/// ```
 #[derive(Clone)]
 pub struct Clock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
 
@@ -15,14 +22,20 @@ impl Clock {
         Self::new(Timestamp::now)
     }
 
-    /// A clock of one's own.
+    /// A clock that calls `now` for every reading.
     pub fn new(now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
         Self(Arc::new(now))
     }
 
-    /// What time it is.
+    /// The current time.
     pub fn now(&self) -> Timestamp {
         (self.0)()
+    }
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        Self::system()
     }
 }
 
