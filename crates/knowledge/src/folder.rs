@@ -1,27 +1,27 @@
-//! A folder of files as a knowledge base.
+//! Folder of files as a knowledge base.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use capstan_hooks::contracts::{KnowledgeBase, KnowledgeError, KnowledgeQuery, KnowledgeSource, RetrievedPassages};
 use tokio::sync::Semaphore;
 
-use super::file_cache::FileCache;
-use super::index;
+use crate::folder_index::{FolderIndex, FolderIndexError};
 
-/// How much of a folder is looked at.
+/// Limits of what is searched of a folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FolderLimits {
-    /// How large a file may be.
+    /// Maximum size of a file.
     pub max_file_bytes: u64,
-    /// How large all of them may be together.
+    /// Maximum size of all files together.
     pub max_total_bytes: u64,
-    /// How many files.
+    /// Maximum number of files.
     pub max_files: usize,
-    /// How many names of files and folders are looked at to find them.
+    /// Maximum number of names of files and folders that are listed to find them.
     pub max_names: usize,
-    /// How many folders deep.
+    /// Maximum depth of nested folders.
     pub max_depth: usize,
 }
 
@@ -37,23 +37,68 @@ impl Default for FolderLimits {
     }
 }
 
-/// The files of a folder as a knowledge base: their full text, in memory from the first question on. Each question looks
-/// first which files have changed, and reads those.
+/// Files of a folder as a knowledge base, searched by full text.
 ///
-/// Hidden files, links and whatever is no text are left out, and so is what goes beyond the limits; every answer tells of
-/// what was, except for hidden files.
+/// The first question indexes the folder in a temporary database. Every question sees the files as they are when it is asked:
+/// the folder is listed again, and files that changed are read again. Questions that wait at the same time share one listing.
+///
+/// Hidden files, files that `.gitignore` or `.ignore` files of the folder exclude, links, files that are not text and
+/// everything beyond the limits are skipped. An answer says how many were skipped and why, except for hidden and ignored
+/// ones.
 pub struct FolderKnowledge {
     base: KnowledgeBase,
-    file_cache: Arc<Mutex<FileCache>>,
-    /// Whoever holds it looks at the files. The others wait without keeping a thread.
-    refresh_permits: Arc<Semaphore>,
+    shared: Arc<SharedIndex>,
+    /// Held by the question that uses the index. The others wait without blocking a thread.
+    permits: Arc<Semaphore>,
+}
+
+/// Index that questions share.
+struct SharedIndex {
+    index: Mutex<FolderIndex>,
+    /// Number of refreshes that have begun.
+    refreshes: AtomicU64,
+}
+
+impl SharedIndex {
+    /// Answers a question that was asked after `refreshes_before` refreshes had begun.
+    fn answer(
+        &self,
+        base: &str,
+        query: &KnowledgeQuery,
+        refreshes_before: u64,
+    ) -> Result<RetrievedPassages, KnowledgeError> {
+        let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_fresh = index.is_ready() && self.refreshes.load(Ordering::SeqCst) > refreshes_before;
+        if !is_fresh {
+            self.refreshes.fetch_add(1, Ordering::SeqCst);
+            match index.refresh() {
+                Ok(None) => {}
+                Ok(Some(left_out)) => tracing::warn!(base, left_out, "a knowledge base is not searched in full"),
+                Err(FolderIndexError::Folder(error)) => {
+                    let path = index.path().display();
+                    tracing::warn!(base, %path, %error, "the folder of a knowledge base cannot be read");
+                    return Err(KnowledgeError("its folder cannot be read".to_owned()));
+                }
+                Err(FolderIndexError::Index(error)) => return Err(index_error(base, &error)),
+            }
+        }
+        let passages = index.rank(query).map_err(|error| index_error(base, &error))?;
+        Ok(RetrievedPassages { passages, left_out: index.skipped() })
+    }
+}
+
+fn index_error(base: &str, error: &rusqlite::Error) -> KnowledgeError {
+    tracing::warn!(base, %error, "the index of a knowledge base failed");
+    KnowledgeError("its index failed".to_owned())
 }
 
 impl FolderKnowledge {
-    /// The folder at this path, which need not be there yet. The closed folders stay closed also where they lie within it.
-    pub fn new(base: KnowledgeBase, path: PathBuf, closed: Vec<PathBuf>, limits: FolderLimits) -> Self {
-        let shelf = FileCache::new(path, closed, limits);
-        Self { base, file_cache: Arc::new(Mutex::new(shelf)), refresh_permits: Arc::new(Semaphore::new(1)) }
+    /// Knowledge base over the folder at `path`, which need not exist yet. The folders in `excluded` are skipped where they
+    /// are part of it.
+    pub fn new(base: KnowledgeBase, path: PathBuf, excluded: Vec<PathBuf>, limits: FolderLimits) -> Self {
+        let index = Mutex::new(FolderIndex::new(path, excluded, limits));
+        let shared = Arc::new(SharedIndex { index, refreshes: AtomicU64::new(0) });
+        Self { base, shared, permits: Arc::new(Semaphore::new(1)) }
     }
 }
 
@@ -64,24 +109,15 @@ impl KnowledgeSource for FolderKnowledge {
     }
 
     async fn retrieve(&self, question: KnowledgeQuery) -> Result<RetrievedPassages, KnowledgeError> {
-        // It is never closed. Whoever asks has a deadline.
-        let turn = Arc::clone(&self.refresh_permits).acquire_owned().await;
-        let turn = turn.map_err(|error| KnowledgeError(error.to_string()))?;
-        let (files, id) = (Arc::clone(&self.file_cache), self.base.id.clone());
+        let refreshes_before = self.shared.refreshes.load(Ordering::SeqCst);
+        // The semaphore is never closed. The caller has a deadline.
+        let permit = Arc::clone(&self.permits).acquire_owned().await;
+        let permit = permit.map_err(|error| KnowledgeError(error.to_string()))?;
+        let (shared, base) = (Arc::clone(&self.shared), self.base.id.clone());
         let answer = tokio::task::spawn_blocking(move || {
-            // Also where nobody waits any more: the next one goes on when this is done.
-            let _until_done = turn;
-            let mut files = files.lock().unwrap_or_else(PoisonError::into_inner);
-            let news = files.refresh().map_err(|error| {
-                let path = files.path().display();
-                tracing::warn!(base = id, %path, %error, "the folder of a knowledge base cannot be read");
-                KnowledgeError("its folder cannot be read".to_owned())
-            })?;
-            if let Some(left_out) = news {
-                tracing::warn!(base = id, left_out, "a knowledge base is not searched in full");
-            }
-            let passages = index::rank_passages(&files.documents(), &question.text, question.offset, question.limit);
-            Ok(RetrievedPassages { passages, left_out: files.skipped() })
+            // Released when the work is done, also if the caller has given up.
+            let _permit = permit;
+            shared.answer(&base, &question, refreshes_before)
         });
         answer.await.unwrap_or_else(|_| Err(KnowledgeError("it crashed".to_owned())))
     }

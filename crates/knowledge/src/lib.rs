@@ -5,10 +5,15 @@
 //!
 //! Access control, paging, masking and time limits of `knowledge.retrieve` are not here: the run API applies them to every
 //! source alike.
+//!
+//! A question passes through `folder_walk` (names and stamps of the files, ignore rules applied), `folder_index` (reads the
+//! files that changed) and `passage_index` (an FTS5 index in a temporary database).
 
-mod file_cache;
+mod file_stamp;
 mod folder;
-mod index;
+mod folder_index;
+mod folder_walk;
+mod passage_index;
 mod passages;
 mod skipped;
 #[cfg(test)]

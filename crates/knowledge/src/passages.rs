@@ -1,21 +1,21 @@
-//! A text in passages: short enough to be shown, long enough to be understood.
+//! Division of a text into passages: short enough to be shown, long enough to be understood.
 
 use std::ops::Range;
 
-/// From this size on a passage ends with its paragraph, in bytes.
+/// Size from which on a passage ends with its paragraph, in bytes.
 const MIN_PASSAGE_BYTES: usize = 800;
-/// A passage ends at the latest here, in bytes.
+/// Maximum size of a passage, in bytes.
 const MAX_PASSAGE_BYTES: usize = 2_000;
 
-/// Where a passage stands in its text.
+/// Position of a passage in its text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PassageSpan {
-    /// The line it begins at, from 1 on.
+    /// First line, counted from 1.
     pub(super) line: u64,
     pub(super) bytes: Range<usize>,
 }
 
-/// Where the passages of a text stand. A heading begins one; each begins and ends with a line that is not blank.
+/// Splits a text into passages. A heading begins a new passage; each begins and ends with a line that is not blank.
 pub(super) fn split_passages(text: &str) -> Vec<PassageSpan> {
     let mut spans = PassageSplitter { text, finished: Vec::new(), open: None };
     let mut start = 0;
@@ -38,7 +38,7 @@ pub(super) fn split_passages(text: &str) -> Vec<PassageSpan> {
     spans.finished
 }
 
-/// A heading of Markdown.
+/// Returns whether a line is a Markdown heading.
 fn is_heading(line: &str) -> bool {
     let rest = line.trim_start_matches('#');
     rest.len() < line.len() && rest.starts_with(' ')
@@ -51,12 +51,12 @@ struct PassageSplitter<'a> {
 }
 
 impl PassageSplitter<'_> {
-    /// Ends the open passage if it has at least so many bytes.
+    /// Ends the open passage if it has at least `least` bytes.
     fn end_passage_if(&mut self, least: usize) {
         self.finished.extend(self.open.take_if(|open| open.bytes.len() >= least));
     }
 
-    /// Adds a line; one that is too long for a passage becomes several.
+    /// Adds a line. A line that is too long for one passage becomes several.
     fn add_line(&mut self, line: u64, mut bytes: Range<usize>) {
         while !bytes.is_empty() {
             let begin = self.open.as_ref().map_or(bytes.start, |open| open.bytes.start);

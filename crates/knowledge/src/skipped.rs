@@ -1,29 +1,29 @@
-//! What of a folder is not looked at.
+//! Files of a folder that are not searched.
 
 use std::fmt;
 
-use super::FolderLimits;
+use crate::FolderLimits;
 
-/// How many files of a folder are not looked at, and why.
+/// Number of files that are not searched, by reason.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct SkippedFiles {
     pub(super) too_large: u64,
     pub(super) not_text: u64,
     pub(super) links: u64,
     pub(super) unreadable: u64,
-    /// Beyond the number of files, or the bytes, that a base may have.
+    /// Beyond the maximum number or total size of files.
     pub(super) over_limit: u64,
-    /// The folder has more names than are looked at.
+    /// The folder has more names, or deeper folders, than are listed.
     pub(super) is_truncated: bool,
 }
 
 impl SkippedFiles {
-    /// Whether somebody should see to it: that a folder has pictures and links is nothing to worry about.
+    /// Returns whether the operator should know: images and links in a folder are normal.
     pub(super) fn should_warn(&self) -> bool {
         self.too_large + self.unreadable + self.over_limit > 0 || self.is_truncated
     }
 
-    /// What was left out, in words, if anything was.
+    /// Description of the skipped files, if there are any.
     pub(super) fn summary(&self, limits: &FolderLimits) -> Option<String> {
         (*self != Self::default()).then(|| SkippedSummary(self, limits).to_string())
     }

@@ -114,6 +114,31 @@ async fn k04_what_is_hidden_or_no_text_or_no_file_is_left_out() {
 }
 
 #[tokio::test]
+async fn k04_files_that_ignore_rules_of_the_folder_exclude_are_left_out() {
+    let outer = temp_folder(&[
+        (".gitignore", "kept.md\n"),
+        ("docs/.gitignore", "*.log\nbuild/\n!important.log\n"),
+        ("docs/kept.md", "rope"),
+        ("docs/trace.log", "rope"),
+        ("docs/important.log", "rope"),
+        ("docs/build/out.md", "rope"),
+        ("docs/guide/.gitignore", "draft.md\n"),
+        ("docs/guide/draft.md", "rope"),
+        ("docs/guide/final.md", "rope"),
+        ("docs/notes/.ignore", "!*.log\n"),
+        ("docs/notes/day.log", "rope"),
+    ]);
+    let docs = default_folder_knowledge(&outer.path().join("docs"));
+    let mut hits = hit_locations(&docs, "rope").await;
+    hits.sort_unstable();
+    assert_eq!(hits, ["guide/final.md:1", "important.log:1", "kept.md:1", "notes/day.log:1"]);
+    assert_eq!(retrieve(&docs, "rope").await.unwrap().left_out, None, "as little as of hidden files");
+    write_file(outer.path(), "docs/.gitignore", "important.log\n");
+    let hits = hit_locations(&docs, "rope").await;
+    assert!(hits.contains(&"trace.log:1".to_owned()) && !hits.contains(&"important.log:1".to_owned()), "{hits:?}");
+}
+
+#[tokio::test]
 async fn k04_a_folder_that_is_not_there_has_no_answer_and_no_memory() {
     let outer = temp_folder(&[("docs/a.md", "the rope")]);
     let path = outer.path().join("docs");

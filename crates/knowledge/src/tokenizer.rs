@@ -1,61 +1,83 @@
-//! What a text is found by.
-
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+//! Terms by which texts are found.
 
 use capstan_tape::{is_unspaced_script, searchable_words};
 
-/// The longest word that is a term, in bytes. Longer ones are keys, pictures and other data in the clothes of text.
+/// Maximum length of a word that is a term, in bytes. Longer words are keys, encoded images and other data.
 const MAX_TERM_LEN: usize = 64;
 
-/// A word, or a pair of neighbours in a script without spaces, as a number: there are many, and most occur in many
-/// places.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct TermHash(u32);
+/// Terms of a text in lower case, in order, with repetitions: words, and in scripts without spaces single characters and
+/// pairs of neighbours.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct TermList {
+    /// Terms separated by spaces, which no term contains: FTS5 splits them there and nowhere else.
+    text: String,
+    count: u32,
+}
 
-/// The terms of a text, in order, as often as they occur; upper and lower case are the same.
-pub(super) fn tokenize(text: &str) -> Vec<TermHash> {
-    let text = text.to_lowercase();
-    let mut terms = Vec::new();
-    for mut word in searchable_words(&text) {
-        // A word that mixes scripts is divided where they meet.
-        while let Some(first) = word.chars().next() {
-            let is_of_signs = is_unspaced_script(first);
-            let length = word.find(|letter| is_unspaced_script(letter) != is_of_signs).unwrap_or(word.len());
-            let (part, rest) = word.split_at(length);
-            word = rest;
-            if is_of_signs {
-                push_bigrams(part, &mut terms);
-            } else if part.len() <= MAX_TERM_LEN {
-                terms.push(hash_term(part));
+impl TermList {
+    /// Terms of a text.
+    pub(crate) fn tokenize(text: &str) -> Self {
+        let text = text.to_lowercase();
+        let mut terms = Self::default();
+        for mut word in searchable_words(&text) {
+            // A word that mixes scripts is divided where they meet.
+            while let Some(first) = word.chars().next() {
+                let is_unspaced = is_unspaced_script(first);
+                let length = word.find(|letter| is_unspaced_script(letter) != is_unspaced).unwrap_or(word.len());
+                let (part, rest) = word.split_at(length);
+                word = rest;
+                if is_unspaced {
+                    terms.push_bigrams(part);
+                } else if part.len() <= MAX_TERM_LEN {
+                    terms.push(part);
+                }
+            }
+        }
+        terms
+    }
+
+    /// Number of terms, with repetitions.
+    pub(crate) fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// The terms, separated by spaces.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// The terms in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &str> {
+        self.text.split(' ').filter(|term| !term.is_empty())
+    }
+
+    fn push(&mut self, term: &str) {
+        if !self.text.is_empty() {
+            self.text.push(' ');
+        }
+        self.text.push_str(term);
+        self.count = self.count.saturating_add(1);
+    }
+
+    /// Adds every character, and every character with its neighbour.
+    fn push_bigrams(&mut self, characters: &str) {
+        for (start, first) in characters.char_indices() {
+            let end = start + first.len_utf8();
+            self.push(&characters[start..end]);
+            if let Some(second) = characters[end..].chars().next() {
+                self.push(&characters[start..end + second.len_utf8()]);
             }
         }
     }
-    terms
-}
-
-/// Every sign, and every sign with its neighbour.
-fn push_bigrams(signs: &str, terms: &mut Vec<TermHash>) {
-    for (start, first) in signs.char_indices() {
-        let end = start + first.len_utf8();
-        terms.push(hash_term(&signs[start..end]));
-        if let Some(second) = signs[end..].chars().next() {
-            terms.push(hash_term(&signs[start..end + second.len_utf8()]));
-        }
-    }
-}
-
-/// Of thirty-two bits, since the index is made of them. That a word of a question has the same as another of the folder is
-/// not to be expected, and would show a passage too many.
-fn hash_term(word: &str) -> TermHash {
-    let mut hasher = DefaultHasher::new();
-    word.hash(&mut hasher);
-    // The upper half of a number fits into half of it.
-    TermHash(u32::try_from(hasher.finish() >> 32).unwrap_or_default())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{MAX_TERM_LEN, tokenize};
+    use super::{MAX_TERM_LEN, TermList};
+
+    fn tokenize(text: &str) -> Vec<String> {
+        TermList::tokenize(text).iter().map(str::to_owned).collect()
+    }
 
     #[test]
     fn k04_words_are_found_whatever_their_case_and_what_stands_between_them() {

@@ -37,7 +37,7 @@ impl IncrementalWindow {
         }
         match known {
             Some(known) if head.0.saturating_sub(known.0) <= SMALL_READ_LIMIT => {
-                self.read_new_entries(tapes, record, known, kinds).await?
+                self.read_new_entries(tapes, record, known, kinds).await?;
             }
             _ => {
                 let anchor = tapes.read_with_record(record.clone(), &TapeSlice::last_anchor()).await?.pop();

@@ -169,7 +169,7 @@ impl BatchApplier<'_> {
             Fact::PutState { tape, key, value } => self.put_state(tape, key, value)?,
             Fact::PutKeyValue(kept) => key_value::put_key_value(self.rows, kept)?,
             Fact::RemoveKeyValue { namespace: space, key, removed_at: at } => {
-                key_value::remove_key_value(self.rows, space, key, *at)?
+                key_value::remove_key_value(self.rows, space, key, *at)?;
             }
             Fact::RegisterWorkspace { path, identity } => self.rows.put_workspace(path, identity)?,
             Fact::ReleaseLease { tape, owner } => {
