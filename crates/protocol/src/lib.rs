@@ -9,6 +9,7 @@
 mod action;
 mod admission_mode;
 mod api_error;
+mod artifact;
 mod binding;
 mod chat_message;
 mod content;
@@ -34,6 +35,7 @@ mod tool;
 pub use action::ActionSpec;
 pub use admission_mode::AdmissionMode;
 pub use api_error::{ApiError, ApiErrorCode};
+pub use artifact::Artifact;
 pub use binding::{Binding, BindingScope, DeliveryPolicy, EventFilter, ResourcePolicy, StatePolicy};
 pub use chat_message::{ChatMessage, MessageRole};
 pub use content::{Content, ContentPart, ImageUrl, KnownPart};
