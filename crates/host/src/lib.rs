@@ -46,7 +46,6 @@ pub use capstan_hooks::SecretMasker;
 pub use clock::Clock;
 pub use error::HostError;
 pub use host::{Host, ServedEvent};
-pub use intake::acceptance::inline_raw_payload;
 pub use knowledge::{FolderKnowledge, FolderLimits};
 pub use langbot::LangBotQueryError;
 pub use options::{HostOptions, ResultLimits, RunLimits, WorkspaceDir};
