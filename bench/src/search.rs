@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use capstan::protocol::TapeName;
 use capstan::store::SqliteStore;
 use capstan::tape::{
-    Batch, Entry, EntryDraft, EntryKind, EntryOrder, Fact, NewTape, SearchScan, Store, StoreError, TapeSlice,
-    TextSearch,
+    Batch, Entry, EntryDraft, EntryKind, EntryOrder, Fact, NewTape, SearchScan, Store, StoreError, TapeEventKind,
+    TapeSlice, TextSearch,
 };
 use serde_json::json;
 
@@ -59,7 +59,10 @@ fn sample_draft(number: u64) -> EntryDraft {
         text.push_str(" kraken");
     }
     match number % 4 {
-        0 => EntryDraft::event("model.call", json!({"run": format!("run-{:016x}", next() << 20), "step": number % 9})),
+        0 => EntryDraft::event(
+            TapeEventKind::ModelCall.name(),
+            json!({"run": format!("run-{:016x}", next() << 20), "step": number % 9}),
+        ),
         1 => EntryDraft::new(
             EntryKind::ToolResult,
             json!({"results": [text], "call_ids": [format!("call_{:010x}", next())]}),

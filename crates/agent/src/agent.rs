@@ -5,8 +5,9 @@ use capstan_protocol::{
     AllowList, ApiError, Content, Descriptor, JsonObject, ModelOperation, PermissionSet, ResourceAccess, ResultBody,
     RunContext, RunResult, RunnerCapabilities, RunnerId, RunnerSource, TapeAccess, ToolOutput,
 };
+use capstan_tape::{LoopStart, LoopStepStatus, TapeEvent};
 use futures::StreamExt as _;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::command;
 use crate::next_step::{NextStep, ReplyCalls, ReplySummary, ReplyTracker};
@@ -118,8 +119,8 @@ fn excerpt_prompt(prompt: &Content) -> String {
 /// View, model, tool calls, again, until no call is left.
 fn run_loop(max_steps: u32, prompt: Content, given: RunHandle) -> ResultStream {
     let results = async_stream::stream! {
-        let begin = json!({ "model": given.api.models.default_model(), "prompt": excerpt_prompt(&prompt) });
-        if let Err(error) = given.note("loop.start", begin).await {
+        let start = LoopStart { model: given.api.models.default_model(), prompt: excerpt_prompt(&prompt) };
+        if let Err(error) = given.note(TapeEvent::LoopStart(start)).await {
             yield failed_result(&error);
             return;
         }
@@ -180,7 +181,7 @@ fn run_loop(max_steps: u32, prompt: Content, given: RunHandle) -> ResultStream {
                         yield ResultBody::ToolCallStarted { call }.into();
                         yield ResultBody::ToolCallCompleted { call_id, name, output }.into();
                     }
-                    step.record_end(&given, "continue").await;
+                    step.record_end(&given, LoopStepStatus::Continue).await;
                 }
                 NextStep::CallTools => {
                     if let Err(error) = execute_calls(&given, step, &cut_off, &mut so_far).await {
@@ -188,9 +189,9 @@ fn run_loop(max_steps: u32, prompt: Content, given: RunHandle) -> ResultStream {
                         return;
                     }
                 }
-                NextStep::RetryModel => step.record_end(&given, "empty").await,
+                NextStep::RetryModel => step.record_end(&given, LoopStepStatus::Empty).await,
                 NextStep::Fail(why) => {
-                    step.record_end(&given, "error").await;
+                    step.record_end(&given, LoopStepStatus::Error).await;
                     yield broken_model_result(why);
                     return;
                 }
@@ -198,7 +199,7 @@ fn run_loop(max_steps: u32, prompt: Content, given: RunHandle) -> ResultStream {
                     if !has_text {
                         tracing::warn!("the model ended without a last word, also when it was asked once more");
                     }
-                    step.record_end(&given, "ok").await;
+                    step.record_end(&given, LoopStepStatus::Ok).await;
                     match given.take_steering().await {
                         Ok(taken) if taken.is_empty() => {
                             yield completed_result();

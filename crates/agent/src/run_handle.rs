@@ -2,7 +2,7 @@
 
 use capstan_hooks::contracts::RunApi;
 use capstan_protocol::{ApiError, Content, PermissionSet, TapeAccess, ToolOperation};
-use serde_json::Value;
+use capstan_tape::TapeEvent;
 
 /// A run's handle, with what it may be used for.
 ///
@@ -23,9 +23,9 @@ impl RunHandle {
         self.authority.tools.allows_any(ToolOperation::Call)
     }
 
-    /// Puts a note on the tape, where it may be written to.
-    pub(crate) async fn note(&self, name: &str, data: Value) -> Result<(), ApiError> {
-        if self.can_write_tape() { self.api.tape.note(name, data).await } else { Ok(()) }
+    /// Puts an event on the tape, where it may be written to.
+    pub(crate) async fn note(&self, event: TapeEvent) -> Result<(), ApiError> {
+        if self.can_write_tape() { self.api.tape.note(event.name(), event.data()).await } else { Ok(()) }
     }
 
     /// Tells the model something, where the tape may be written to.

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use capstan_hooks::contracts::{ModelCall, ModelErrorKind, ModelResultStream};
 use capstan_protocol::{ApiError, JsonObject, ToolCall, ToolName};
+use capstan_tape::{LoopStepEnd, LoopStepStart, LoopStepStatus, TapeEvent};
 use serde_json::json;
 
 use crate::call_summary::{self, RunCallSummary};
@@ -48,7 +49,7 @@ impl ModelStep {
     pub(crate) async fn start(given: &RunHandle, number: u32, so_far: &mut RunProgress) -> Result<StepStart, ApiError> {
         let begun = Instant::now();
         let api = &given.api;
-        given.note("loop.step.start", json!({ "step": number })).await?;
+        given.note(TapeEvent::LoopStepStart(LoopStepStart { step: number })).await?;
         let tools = api.tools.list().await?;
         let model = api.session.model().await?;
         // The one looks at files, the other at the tape.
@@ -89,7 +90,7 @@ impl ModelStep {
         so_far: &mut RunProgress,
     ) -> Result<(), ApiError> {
         if !self.text.is_empty() || !self.calls.is_empty() {
-            self.record_end(given, "error").await;
+            self.record_end(given, LoopStepStatus::Error).await;
             return Err(error);
         }
         reset_context(given, self.number, self.started_at, error, so_far).await
@@ -99,7 +100,7 @@ impl ModelStep {
     pub(crate) fn record_end<'a>(
         &self,
         given: &'a RunHandle,
-        status: &'a str,
+        status: LoopStepStatus,
     ) -> impl Future<Output = ()> + Send + use<'a> {
         record_step_end(given, self.number, self.started_at, status)
     }
@@ -115,11 +116,11 @@ async fn reset_context(
     so_far: &mut RunProgress,
 ) -> Result<(), ApiError> {
     if !is_context_overflow(&error) || so_far.has_overflowed || !given.can_write_tape() {
-        record_step_end(given, number, begun, "error").await;
+        record_step_end(given, number, begun, LoopStepStatus::Error).await;
         return Err(error);
     }
     so_far.has_overflowed = true;
-    record_step_end(given, number, begun, "auto_handoff").await;
+    record_step_end(given, number, begun, LoopStepStatus::AutoHandoff).await;
     let state = json!({ "reason": "context_length_exceeded", "error": error.message });
     let state = state.as_object().cloned().unwrap_or_default();
     given.api.tape.handoff("auto_handoff/context_overflow", state).await?;
@@ -135,10 +136,10 @@ fn is_context_overflow(error: &ApiError) -> bool {
 }
 
 /// A note that cannot be written does not change what happened: the error that matters shows at the next commit.
-async fn record_step_end(given: &RunHandle, number: u32, begun: Instant, status: &str) {
+async fn record_step_end(given: &RunHandle, number: u32, begun: Instant, status: LoopStepStatus) {
     let elapsed_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-    let data = json!({ "step": number, "elapsed_ms": elapsed_ms, "status": status });
-    let _unwritten = given.note("loop.step", data).await;
+    let end = LoopStepEnd { step: number, elapsed_ms, status };
+    let _unwritten = given.note(TapeEvent::LoopStep(end)).await;
 }
 
 /// Whether a call is of the tool that models know by this name. The host takes the name people write, too.
@@ -168,7 +169,7 @@ pub(crate) async fn execute_calls(
     let is_handoff: Vec<bool> = calls.iter().map(|call| is_call_to(call, &handoff)).collect();
     let lines: Vec<String> = calls.iter().map(call_summary::format_call).collect();
     let called = if calls.is_empty() { Ok(Vec::new()) } else { given.api.tools.call(calls).await };
-    step.record_end(given, if called.is_ok() { "continue" } else { "error" }).await;
+    step.record_end(given, if called.is_ok() { LoopStepStatus::Continue } else { LoopStepStatus::Error }).await;
     let outputs = called?;
     lines.into_iter().zip(&outputs).for_each(|(line, output)| so_far.calls.record(line, output));
     let handed_off = outputs.iter().zip(is_handoff).any(|(output, is_handoff)| is_handoff && !output.is_error);

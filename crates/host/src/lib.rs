@@ -40,7 +40,6 @@ pub use api::ApiLimits;
 pub use capstan_hooks::SecretMasker;
 pub use error::HostError;
 pub use host::{Host, ServedEvent};
-pub use intake::acceptance::inline_raw_payload;
 pub use langbot::LangBotQueryError;
 pub use options::{HostOptions, ResultLimits, RunLimits, WorkspaceDir};
 pub use services::{SYSTEM_SESSION, open_tapes};

@@ -10,6 +10,7 @@
 mod action;
 mod admission_mode;
 mod api_error;
+mod artifact;
 mod binding;
 mod chat_message;
 mod clock;
@@ -37,6 +38,7 @@ mod tool;
 pub use action::ActionSpec;
 pub use admission_mode::AdmissionMode;
 pub use api_error::{ApiError, ApiErrorCode};
+pub use artifact::Artifact;
 pub use binding::{Binding, BindingScope, DeliveryPolicy, EventFilter, ResourcePolicy, StatePolicy};
 pub use chat_message::{ChatMessage, MessageRole};
 pub use clock::Clock;

@@ -4,7 +4,7 @@ use capstan_protocol::{ChatMessage, EntryId, JsonObject, RunId, ToolCall, ToolOu
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::{EntryDate, EntryKind, EntryRef};
+use crate::{EntryDate, EntryKind, EntryRef, HandoffNotice, TapeEvent};
 
 /// Keys of `meta` that mean something to the host.
 pub mod meta_keys {
@@ -18,6 +18,14 @@ pub mod meta_keys {
     pub const MESSAGES: &str = "messages";
     /// Opaque provider data that must go back with the message.
     pub const PROVIDER: &str = "provider";
+}
+
+/// Keys of the payload of an event.
+mod event_keys {
+    /// Name of the event.
+    pub(super) const NAME: &str = "name";
+    /// Data of the event.
+    pub(super) const DATA: &str = "data";
 }
 
 /// One fact on a tape. It never changes.
@@ -60,7 +68,12 @@ impl Entry {
 
     /// The name of an anchor or an event.
     pub fn name(&self) -> Option<&str> {
-        self.payload.get("name")?.as_str()
+        name_in(&self.payload)
+    }
+
+    /// The data of an event, as it is written.
+    pub fn data(&self) -> Option<&Value> {
+        self.payload.get(event_keys::DATA)
     }
 
     /// The messages an anchor names.
@@ -105,9 +118,16 @@ impl EntryDraft {
         Self::new(EntryKind::Message, Value::Object(message.to_payload()))
     }
 
-    /// An event with its data. Events are never part of a view.
+    /// An event of any name with its data. Events are never part of a view. Capstan's own are made of
+    /// [`TapeEvent`](crate::TapeEvent).
     pub fn event(name: &str, data: Value) -> Self {
-        Self::new(EntryKind::Event, Value::from_iter([("name", Value::from(name)), ("data", data)]))
+        let payload = [(event_keys::NAME, Value::from(name)), (event_keys::DATA, data)];
+        Self::new(EntryKind::Event, Value::from_iter(payload))
+    }
+
+    /// The name of an anchor or an event.
+    pub fn name(&self) -> Option<&str> {
+        name_in(&self.payload)
     }
 
     /// An anchor with its state.
@@ -117,7 +137,8 @@ impl EntryDraft {
 
     /// A handoff: the anchor, and the event that tells of it.
     pub fn handoff(name: &str, state: &JsonObject) -> [Self; 2] {
-        [Self::anchor(name, state), Self::event("handoff", json!({ "name": name, "state": state }))]
+        let notice = HandoffNotice { name: name.to_owned(), state: state.clone() };
+        [Self::anchor(name, state), TapeEvent::Handoff(notice).into()]
     }
 
     /// The handoff a tape without an anchor begins with: `session/start`, owned by a human.
@@ -168,6 +189,10 @@ impl EntryDraft {
         self.named_messages = messages;
         self
     }
+}
+
+fn name_in(payload: &Value) -> Option<&str> {
+    payload.get(event_keys::NAME)?.as_str()
 }
 
 impl From<Entry> for EntryDraft {

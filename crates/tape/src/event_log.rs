@@ -3,10 +3,12 @@
 use std::collections::HashMap;
 
 use capstan_protocol::{Event, EventKey, Outcome, RunId, TapeName};
-use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use crate::{Entry, EntryKind, OutboxRecord, StoreError, TapeRepository, TapeSlice};
+use crate::{
+    Entry, EntryKind, EventAcceptance, OutboxRecord, StoreError, StoredBinding, TapeEventKind, TapeRepository,
+    TapeSlice,
+};
 
 /// A fact of the event log: an entry of the tape, or a row beside it that belongs to one of its events.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,6 +19,8 @@ pub enum EventLogRecord {
         entry: Entry,
         /// The event.
         event: Box<Event>,
+        /// The binding that came with it, if one did.
+        binding: Option<StoredBinding>,
     },
     /// How an event ended, if it has.
     Outcome {
@@ -51,12 +55,11 @@ impl EventLogRecord {
     pub fn to_json(&self) -> Value {
         let of_entry = |entry: &Entry| json!({ "fact": self.name(), "entry": entry.id, "date": entry.date.as_str() });
         match self {
-            Self::Inbound { entry, event } => {
+            Self::Inbound { entry, event, binding } => {
                 let mut shown = of_entry(entry);
                 shown["event"] = json!(event);
-                // The one that came with it, if one did.
-                if let Some(binding) = entry.payload["data"].get("binding") {
-                    shown["binding"] = binding.clone();
+                if let Some(binding) = binding {
+                    shown["binding"] = json!(binding);
                 }
                 shown
             }
@@ -78,19 +81,16 @@ impl EventLogRecord {
 
     /// The fact that an entry is, if it is one of the log.
     fn from_entry(entry: Entry) -> Option<Self> {
-        match (&entry.kind, entry.name()) {
-            (EntryKind::Event, Some("event.accepted")) => {
-                let event = Event::deserialize(&entry.payload["data"]["event"]).ok()?;
-                Some(Self::Inbound { entry, event: Box::new(event) })
+        match (&entry.kind, entry.event_kind()) {
+            (_, Some(TapeEventKind::EventAccepted)) => {
+                let EventAcceptance { event, binding, .. } = EventAcceptance::from_entry(&entry)?;
+                Some(Self::Inbound { entry, event, binding })
             }
-            (
-                EntryKind::Event,
-                Some("command" | "handoff" | "outbound" | "action.refused" | "action.started" | "action.ended"),
-            )
-            | (EntryKind::ToolCall | EntryKind::ToolResult | EntryKind::System | EntryKind::Error, _) => {
+            (EntryKind::Event, kind) => kind.filter(|kind| kind.is_logged()).map(|_| Self::Activity(entry)),
+            (EntryKind::ToolCall | EntryKind::ToolResult | EntryKind::System | EntryKind::Error, _) => {
                 Some(Self::Activity(entry))
             }
-            _ => None,
+            (EntryKind::Message | EntryKind::Anchor | EntryKind::Other(_), _) => None,
         }
     }
 }

@@ -5,6 +5,7 @@
 //! - [`TapeStore`] is what an extension provides to keep the entries somewhere else.
 //! - [`Tapes`] reads and writes tapes over both: windows, queries, anchors, forks, generations.
 //! - [`Search`] is the one rule for what a text is found in.
+//! - [`TapeEvent`] is the one list of the events that Capstan writes on tapes, with their data.
 //! - [`Logged`] is a fact of a tape's event log: entries, and the outcomes and deliveries that belong to them.
 //! - [`View`] turns a [`Window`] of entries into the messages a model reads; [`conversation`] keeps them valid.
 //!
@@ -18,6 +19,7 @@ mod entry_gap;
 mod entry_kind;
 mod error;
 mod event_log;
+mod events;
 mod fork;
 mod incremental_window;
 mod key_value;
@@ -44,6 +46,13 @@ pub use entry_gap::EntryGap;
 pub use entry_kind::EntryKind;
 pub use error::StoreError;
 pub use event_log::EventLogRecord;
+pub use events::{
+    ActionDenier, ActionEnd, ActionEndRecord, ActionRefusal, ActionStart, ApiRefusal, BindingChange, ChildActions,
+    CommandEnd, CommandStart, CommandStatus, DispatchVote, DroppedResult, EventAcceptance, HandoffNotice, LoopStart,
+    LoopStepEnd, LoopStepStart, LoopStepStatus, ModelCallEnd, ModelCallRecord, ModelCallStatus, NamespaceClearing,
+    NamespaceEdit, OutboundDispatch, ResultAnomalies, StateChange, StateKeyChange, StateKeyEdit, StateKeyRemoval,
+    StorageChange, StoredBinding, TapeEvent, TapeEventKind,
+};
 pub use fork::merge_drafts;
 pub use incremental_window::IncrementalWindow;
 pub use key_value::{KeyValueRecord, NamespaceRecord, QuotaUpdate};

@@ -1,23 +1,8 @@
 //! Artifacts: contents that are too large for a conversation, kept beside it.
 
 use async_trait::async_trait;
-use capstan_protocol::{ApiError, ArtifactId, BlobHash};
-use serde::{Deserialize, Serialize};
-
-/// What is known about an artifact. It stands on the tape of the run that made it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Artifact {
-    /// What it is asked for by.
-    pub id: ArtifactId,
-    /// What it is, for people: `bash`, `report.csv`.
-    pub name: String,
-    /// What kind of content it is, as `text/plain`.
-    pub media_type: String,
-    /// How large it is.
-    pub bytes: u64,
-    /// The content it has, which is kept once.
-    pub hash: BlobHash,
-}
+pub use capstan_protocol::Artifact;
+use capstan_protocol::{ApiError, ArtifactId};
 
 /// A content to be kept.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -12,9 +12,11 @@ use std::sync::Arc;
 
 use capstan_hooks::contracts::{Channel, ChannelError, ChannelErrorKind, PlatformAction};
 use capstan_protocol::{ActionId, ActionRequest, ApiError, ApiErrorCode, BindingId, ChannelName, RunnerId};
-use capstan_tape::{EntryDraft, Fact};
+use capstan_tape::{
+    ActionDenier, ActionEnd, ActionEndRecord, ActionRefusal, ActionStart, ChildActions, EntryDraft, Fact, TapeEvent,
+};
 use futures::FutureExt as _;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 pub(crate) use self::action_registry::ActionRegistry;
 pub(crate) use self::recorded_actions::{RecordedActions, collect_family_actions, read_recorded_actions};
@@ -23,14 +25,6 @@ use crate::runs::run::Run;
 
 /// How long the name of an action may be.
 const MAX_ACTION_NAME_LEN: usize = 128;
-/// The event that tells of an action that was not done, and why.
-const ACTION_REFUSED: &str = "action.refused";
-/// The event that stands on the tape before the channel is asked.
-const ACTION_STARTED: &str = "action.started";
-/// The event that tells how it ended.
-const ACTION_ENDED: &str = "action.ended";
-/// The event on the tape of a run that tells of what a child of it did.
-const ACTION_BY_CHILD: &str = "action.by_child";
 
 /// Who does not let an action be done.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -50,12 +44,12 @@ pub(crate) enum ActionDenial {
 }
 
 impl ActionDenial {
-    fn denied_by(&self) -> &'static str {
+    fn denied_by(&self) -> ActionDenier {
         match self {
-            Self::Runner(_) => "runner",
-            Self::Binding(_) => "binding",
-            Self::Channel(_) => "channel",
-            Self::Arguments(_) => "arguments",
+            Self::Runner(_) => ActionDenier::Runner,
+            Self::Binding(_) => ActionDenier::Binding,
+            Self::Channel(_) => ActionDenier::Channel,
+            Self::Arguments(_) => ActionDenier::Arguments,
         }
     }
 
@@ -66,14 +60,6 @@ impl ActionDenial {
             Self::Arguments(_) => ApiErrorCode::InvalidArgument,
         }
     }
-}
-
-/// How an action ended.
-enum ActionEnd {
-    Done(Value),
-    Failed(String),
-    /// Nobody knows whether it was done.
-    Unknown(String),
 }
 
 /// The actions of a run that have begun and not ended, and how many there were.
@@ -111,18 +97,21 @@ impl Run {
         };
         let action = self.begin_action(request);
         if let Err(error) = self.flush().await {
-            self.end_action(&action.id, &ActionEnd::Failed("the store failed before the channel was asked".to_owned()));
+            self.end_action(
+                &action.id,
+                ActionEnd::Failed { reason: "the store failed before the channel was asked".to_owned() },
+            );
             return Err(store_api_error(&error));
         }
         let end = self.call_channel(channel.as_ref(), &action).await;
-        self.end_action(&action.id, &end);
+        self.end_action(&action.id, end.clone());
         self.flush().await.map_err(|error| store_api_error(&error))?;
         let failed = |message: String| ApiError::new(ApiErrorCode::RuntimeError, message);
         match end {
-            ActionEnd::Done(answer) => Ok(answer),
-            ActionEnd::Failed(why) => Err(failed(format!("the action {} failed: {why}", action.name))),
-            ActionEnd::Unknown(why) => {
-                let message = format!("whether the action {} was done is not known: {why}", action.name);
+            ActionEnd::Done { output } => Ok(output),
+            ActionEnd::Failed { reason } => Err(failed(format!("the action {} failed: {reason}", action.name))),
+            ActionEnd::Unknown { reason } => {
+                let message = format!("whether the action {} was done is not known: {reason}", action.name);
                 Err(failed(message).with_cause("action-unknown"))
             }
         }
@@ -143,8 +132,8 @@ impl Run {
         if self.progress().result_validator.should_record_drop() {
             let reason = denial.to_string();
             tracing::warn!(run_id = %self.id(), action, reason, "an action was refused");
-            let told = json!({ "action": action, "by": denial.denied_by(), "reason": reason });
-            self.append(EntryDraft::event(ACTION_REFUSED, told).hidden());
+            let refusal = ActionRefusal { action: action.to_owned(), by: denial.denied_by(), reason };
+            self.append(TapeEvent::ActionRefused(refusal).into());
         }
     }
 
@@ -154,10 +143,13 @@ impl Run {
         let id = ActionId::new(format!("{}.{}", self.id(), progress.actions.started.len() + 1));
         progress.actions.open.push((id.clone(), request.action.clone()));
         progress.actions.started.push(request.action.clone());
-        let told = json!({
-            "action_id": id, "action": request.action, "channel": event.source, "arguments": request.arguments,
-        });
-        self.append(EntryDraft::event(ACTION_STARTED, told).hidden());
+        let start = ActionStart {
+            action_id: id.clone(),
+            action: request.action.clone(),
+            channel: event.source.clone(),
+            arguments: request.arguments.clone(),
+        };
+        self.append(TapeEvent::ActionStarted(start).into());
         PlatformAction { id, name: request.action, arguments: request.arguments, event }
     }
 
@@ -168,16 +160,16 @@ impl Run {
         match tokio::time::timeout(limits.action_timeout, asked).await {
             Ok(Ok(Ok(mut answer))) => {
                 self.services.options.secret_masker.mask_value(&mut answer);
-                ActionEnd::Done(action_registry::limit_answer(answer, limits.results.tool_bytes))
+                ActionEnd::Done { output: action_registry::limit_answer(answer, limits.results.tool_bytes) }
             }
             Ok(Ok(Err(ChannelError { kind: ChannelErrorKind::Unknown, message, .. }))) => {
-                ActionEnd::Unknown(self.mask_message(message))
+                ActionEnd::Unknown { reason: self.mask_message(message) }
             }
-            Ok(Ok(Err(error))) => ActionEnd::Failed(self.mask_message(error.message)),
-            Ok(Err(_)) => ActionEnd::Unknown("the channel crashed".to_owned()),
+            Ok(Ok(Err(error))) => ActionEnd::Failed { reason: self.mask_message(error.message) },
+            Ok(Err(_)) => ActionEnd::Unknown { reason: "the channel crashed".to_owned() },
             Err(_) => {
                 let seconds = limits.action_timeout.as_secs();
-                ActionEnd::Unknown(format!("the channel did not answer within {seconds} seconds"))
+                ActionEnd::Unknown { reason: format!("the channel did not answer within {seconds} seconds") }
             }
         }
     }
@@ -191,20 +183,20 @@ impl Run {
     }
 
     /// Tells how an action ended, once: who comes later than the end of the run finds it told.
-    fn end_action(&self, id: &ActionId, end: &ActionEnd) {
+    fn end_action(&self, id: &ActionId, end: ActionEnd) {
         let mut progress = self.progress();
         let Some(position) = progress.actions.open.iter().position(|(open, _)| open == id) else { return };
         let (id, name) = progress.actions.open.remove(position);
         // Under the lock, so that the run cannot end in between.
-        self.append_atomic(Vec::new(), vec![action_ended_entry(&id, &name, end)], Some(name));
+        self.append_atomic(Vec::new(), vec![action_ended_entry(id, name.clone(), end)], Some(name));
     }
 
     /// The run ends: of what it had asked for and not heard of nobody knows whether it was done.
     pub(crate) fn end_open_actions(&self) {
         let mut progress = self.progress();
         for (id, name) in std::mem::take(&mut progress.actions.open) {
-            let end = ActionEnd::Unknown("the run was broken off before the channel had answered".to_owned());
-            self.append(action_ended_entry(&id, &name, &end));
+            let reason = "the run was broken off before the channel had answered".to_owned();
+            self.append(action_ended_entry(id, name, ActionEnd::Unknown { reason }));
         }
     }
 
@@ -215,17 +207,12 @@ impl Run {
             return None;
         }
         parent.progress().actions.started.extend(actions.iter().cloned());
-        let told = EntryDraft::event(ACTION_BY_CHILD, json!({ "run_id": self.id(), "actions": actions })).hidden();
-        Some(parent.journal.final_entry(parent.id(), told))
+        let told = TapeEvent::ActionByChild(ChildActions { run_id: self.id().clone(), actions });
+        Some(parent.journal.final_entry(parent.id(), told.into()))
     }
 }
 
 /// The entry that tells how an action ended.
-fn action_ended_entry(id: &ActionId, action: &str, end: &ActionEnd) -> EntryDraft {
-    let (status, key, what) = match end {
-        ActionEnd::Done(answer) => ("done", "output", answer.clone()),
-        ActionEnd::Failed(why) => ("failed", "reason", json!(why)),
-        ActionEnd::Unknown(why) => ("unknown", "reason", json!(why)),
-    };
-    EntryDraft::event(ACTION_ENDED, json!({ "action_id": id, "action": action, "status": status, key: what })).hidden()
+fn action_ended_entry(action_id: ActionId, action: String, end: ActionEnd) -> EntryDraft {
+    TapeEvent::ActionEnded(ActionEndRecord { action_id, action, end }).into()
 }

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use capstan_protocol::{ActionId, RunId};
-use capstan_tape::{Entry, EntryDraft, EntryKind, RunRecord};
+use capstan_tape::{ActionEnd, Entry, EntryDraft, RunRecord, TapeEvent};
 
-use super::{ACTION_BY_CHILD, ACTION_ENDED, ACTION_STARTED, ActionEnd, action_ended_entry};
+use super::action_ended_entry;
 
 /// What a run had done on the platform, by name.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -24,8 +24,8 @@ impl RecordedActions {
 
     /// The entries that say that nobody knows.
     pub(crate) fn unknown_end_entries(&self) -> impl Iterator<Item = EntryDraft> {
-        let end = || ActionEnd::Unknown("the host ended before the channel had answered".to_owned());
-        self.open.iter().map(move |(id, action)| action_ended_entry(id, action, &end()))
+        let end = || ActionEnd::Unknown { reason: "the host ended before the channel had answered".to_owned() };
+        self.open.iter().map(move |(id, action)| action_ended_entry(id.clone(), action.clone(), end()))
     }
 }
 
@@ -53,22 +53,15 @@ pub(crate) fn collect_family_actions(
 /// What the entries of a run tell of its actions.
 pub(crate) fn read_recorded_actions(run_id: &RunId, entries: &[Entry]) -> RecordedActions {
     let mut acted = RecordedActions::default();
-    let of_run =
-        entries.iter().filter(|entry| entry.kind == EntryKind::Event && entry.run_id() == Some(run_id.as_str()));
-    for entry in of_run {
-        let data = &entry.payload["data"];
-        let text = |key: &str| data[key].as_str().unwrap_or_default().to_owned();
-        match entry.name() {
-            Some(ACTION_STARTED) => acted.open.push((ActionId::new(text("action_id")), text("action"))),
-            Some(ACTION_ENDED) => {
-                let id = text("action_id");
-                acted.open.retain(|(open, _)| open.as_str() != id);
-                acted.ended.push(text("action"));
+    let of_run = entries.iter().filter(|entry| entry.run_id() == Some(run_id.as_str()));
+    for event in of_run.filter_map(TapeEvent::from_entry) {
+        match event {
+            TapeEvent::ActionStarted(start) => acted.open.push((start.action_id, start.action)),
+            TapeEvent::ActionEnded(ended) => {
+                acted.open.retain(|(open, _)| *open != ended.action_id);
+                acted.ended.push(ended.action);
             }
-            Some(ACTION_BY_CHILD) => {
-                let actions = data["actions"].as_array().into_iter().flatten();
-                acted.ended.extend(actions.filter_map(|action| action.as_str().map(str::to_owned)));
-            }
+            TapeEvent::ActionByChild(child) => acted.ended.extend(child.actions),
             _ => {}
         }
     }
@@ -81,7 +74,6 @@ mod tests {
     use capstan_tape::EntryDraft;
     use serde_json::json;
 
-    use super::super::{ACTION_BY_CHILD, ACTION_ENDED, ACTION_STARTED};
     use super::read_recorded_actions;
 
     #[test]
@@ -89,12 +81,12 @@ mod tests {
         let run = RunId::new("r");
         let told = |name, data| EntryDraft::event(name, data).with_run_id(&run);
         let drafts = [
-            told(ACTION_STARTED, json!({"action_id": "r.1", "action": "a"})),
-            told(ACTION_STARTED, json!({"action_id": "r.2", "action": "b"})),
-            told(ACTION_ENDED, json!({"action_id": "r.1", "action": "a", "status": "done"})),
-            EntryDraft::event(ACTION_STARTED, json!({"action_id": "x.1", "action": "another's"}))
+            told("action.started", json!({"action_id": "r.1", "action": "a", "channel": "c"})),
+            told("action.started", json!({"action_id": "r.2", "action": "b", "channel": "c"})),
+            told("action.ended", json!({"action_id": "r.1", "action": "a", "status": "done"})),
+            EntryDraft::event("action.started", json!({"action_id": "x.1", "action": "another's", "channel": "c"}))
                 .with_run_id(&RunId::new("x")),
-            told(ACTION_BY_CHILD, json!({"run_id": "c", "actions": ["c"]})),
+            told("action.by_child", json!({"run_id": "c", "actions": ["c"]})),
         ];
         let entries: Vec<_> = drafts
             .into_iter()

@@ -7,16 +7,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use capstan_hooks::contracts::{Artifact, ArtifactPart, ArtifactsApi, NewArtifact};
 use capstan_protocol::{ApiError, ApiErrorCode, ArtifactId, ArtifactOperation, RunId, ToolCall, ToolOutput};
-use capstan_tape::{EntryDraft, EntryKind, Fact, RunRecord, TapeSlice, blob_hash};
-use serde::Deserialize as _;
+use capstan_tape::{EntryDraft, EntryKind, Fact, RunRecord, TapeEvent, TapeEventKind, TapeSlice, blob_hash};
 use serde_json::json;
 
 use super::{store_api_error, unauthorized_error};
 use crate::api::spill;
 use crate::runs::run::Run;
 
-/// The event that tells of an artifact.
-pub(super) const ARTIFACT_CREATED: &str = "artifact.created";
 /// On the result of a call: the artifact that has the whole of it.
 const ARTIFACT_META_KEY: &str = "artifact";
 /// How long a name may be.
@@ -79,10 +76,13 @@ impl ArtifactsHandler {
             let page = tapes.read(tape, &slice).await.map_err(|error| store_api_error(&error))?;
             let Some(last) = page.last().map(|entry| entry.id) else { return Err(unknown()) };
             slice.after = Some(last);
-            let told = page.iter().filter(|entry| entry.name() == Some(ARTIFACT_CREATED));
-            let artifacts = told.filter_map(|entry| Artifact::deserialize(&entry.payload["data"]).ok());
-            if let Some(artifact) = artifacts.into_iter().find(|artifact| artifact.id == *id) {
-                return Ok(artifact);
+            let told = page.iter().filter(|entry| entry.event_kind() == Some(TapeEventKind::ArtifactCreated));
+            for event in told.filter_map(TapeEvent::from_entry) {
+                if let TapeEvent::ArtifactCreated(artifact) = event
+                    && artifact.id == *id
+                {
+                    return Ok(artifact);
+                }
             }
         }
     }
@@ -150,7 +150,7 @@ impl Run {
             hash: blob_hash(&content),
         };
         let fact = Fact::PutBlob { hash: artifact.hash.clone(), bytes: content.into() };
-        let entry = EntryDraft::event(ARTIFACT_CREATED, json!(artifact)).hidden();
+        let entry = TapeEvent::ArtifactCreated(artifact.clone()).into();
         (artifact, fact, entry)
     }
 

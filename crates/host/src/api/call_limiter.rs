@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use capstan_hooks::contracts::ApiMethod;
 use capstan_protocol::{ApiError, ApiErrorCode};
-use capstan_tape::{Batch, EntryDraft, RunStatus, StoreError};
-use serde_json::{Value, json};
+use capstan_tape::{ApiRefusal, Batch, EntryDraft, RunStatus, StoreError, TapeEvent};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -14,9 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::ApiLimits;
 use crate::runs::run::Run;
 
-/// The event that tells of a call that was refused.
-const API_CALL_REFUSED: &str = "api.refused";
-/// How many of them a run writes. The others are counted.
+/// How many refusals a run writes. The others are counted.
 const MAX_RECORDED_REFUSALS: u32 = 100;
 /// How long a detail may be: it may repeat what the caller wrote.
 const MAX_REFUSAL_DETAIL_LEN: usize = 500;
@@ -161,7 +158,8 @@ impl Run {
         let mut state = self.call_limiter.lock_state();
         state.end_status = Some(how);
         if state.unrecorded_refusals > 0 {
-            self.append(refusal_entry(&json!({ "more": state.unrecorded_refusals })));
+            let refusals = ApiRefusal::Unrecorded { more: state.unrecorded_refusals };
+            self.append(TapeEvent::ApiRefused(refusals).into());
         }
         drop(state);
         self.call_limiter.revoked.cancel();
@@ -202,17 +200,14 @@ impl Run {
         state.recorded_refusals += 1;
         tracing::warn!(run_id = %self.id(), %method, %error, "a call of a runner was refused");
         let detail: String = error.message.chars().take(MAX_REFUSAL_DETAIL_LEN).collect();
-        let entry = refusal_entry(&json!({ "method": method.as_str(), "code": error.code, "detail": detail }));
+        let refusal = ApiRefusal::Call { method: method.as_str().to_owned(), code: error.code, detail };
+        let entry = TapeEvent::ApiRefused(refusal).into();
         if state.end_status.is_some() {
             return Some(entry);
         }
         self.append(entry);
         None
     }
-}
-
-fn refusal_entry(data: &Value) -> EntryDraft {
-    EntryDraft::event(API_CALL_REFUSED, data.clone()).hidden()
 }
 
 tokio::task_local! {

@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use capstan_hooks::contracts::{ApiMethod, CursorPage, EventRecord, EventsApi, PageRequest};
-use capstan_protocol::{ApiError, ApiErrorCode, EntryId, Event, EventId, EventKey, ReadScope};
-use capstan_tape::{EntryOrder, EventLogRecord, InboxRecord, TapeAddress, TapeSlice, tape_name};
-use serde::Deserialize as _;
+use capstan_protocol::{ApiError, ApiErrorCode, EntryId, EventId, EventKey, ReadScope};
+use capstan_tape::{EntryOrder, EventAcceptance, EventLogRecord, InboxRecord, TapeAddress, TapeSlice, tape_name};
 
 use super::history::TapeCursor;
 use super::{paging, store_api_error};
@@ -24,10 +23,10 @@ impl EventsApi for EventsHandler {
         let record = record.filter(|record| self.is_in_reach(record)).ok_or_else(unknown)?;
         let told = run.services.tapes.read_any_generation(&record.tape, &TapeSlice::single(record.entry)).await;
         let told = told.map_err(|error| store_api_error(&error))?.pop();
-        let event = told.and_then(|entry| Event::deserialize(&entry.payload["data"]["event"]).ok());
+        let accepted = told.as_ref().and_then(EventAcceptance::from_entry).ok_or_else(unknown)?;
         let (outcome, run_id) = record.outcome.unzip();
         Ok(EventRecord {
-            event: event.ok_or_else(unknown)?,
+            event: *accepted.event,
             session_id: record.session,
             accepted_at: record.accepted_at,
             outcome,

@@ -21,7 +21,6 @@ pub(crate) mod payload_size;
 mod platform;
 mod prompt;
 mod required_permission;
-mod reserved_event_names;
 mod session;
 mod spill;
 mod state;

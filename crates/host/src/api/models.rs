@@ -13,9 +13,8 @@ use capstan_models::wire;
 use capstan_protocol::{
     ApiError, ApiErrorCode, JsonObject, ModelId, ModelOperation, ModelOutput, ModelRequest, StreamEvent,
 };
-use capstan_tape::{EntryDraft, conversation};
+use capstan_tape::{ModelCallEnd, ModelCallStatus, TapeEvent, conversation};
 use futures::{StreamExt as _, stream};
-use serde_json::json;
 
 use super::{hook_api_error, image_limit, store_api_error, unauthorized_error};
 use crate::runs::model_call_log;
@@ -138,9 +137,6 @@ impl ModelsHandler {
     }
 }
 
-/// The event that tells how a model call ended, and what it used.
-pub(crate) const MODEL_CALL_ENDED: &str = "run";
-
 /// What is sent is on record before it is sent, and on disk with what comes of it: what a model was asked is lost with a
 /// power cut, as its answer is, and asked anew.
 async fn record_call(run: &Run, body: &RequestBody, model: &ModelId) -> Result<(), ApiError> {
@@ -239,16 +235,14 @@ impl PendingModelCall {
 
     /// Puts the end of the call on the tape, with what it used as far as the provider said.
     fn record_end(&self, end: Result<(), &ModelError>) {
-        let usage = self.output.usage.as_ref();
-        if let Some(usage) = usage {
+        let usage = self.output.usage.clone();
+        if let Some(usage) = &usage {
             self.run.add_usage(usage);
         }
-        let status = if end.is_ok() { "ok" } else { "error" };
-        let mut data = json!({ "status": status, "usage": usage, "model": self.request.model });
-        if self.truncated {
-            data["truncated"] = json!(true);
-        }
-        self.run.append(EntryDraft::event(MODEL_CALL_ENDED, data));
+        let status = if end.is_ok() { ModelCallStatus::Ok } else { ModelCallStatus::Error };
+        let (model, truncated) = (self.request.model.clone(), self.truncated);
+        let end = ModelCallEnd { status, usage, model, truncated };
+        self.run.append(TapeEvent::ModelCallEnded(end).into());
     }
 
     /// The one end of the call: on the tape, and shown to the hooks.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use capstan_hooks::contracts::{ApiMethod, CursorPage, StorageApi, StorageEntry};
 use capstan_protocol::{ApiError, ApiErrorCode, StorageArea};
-use capstan_tape::{EntryDraft, Fact, KeyValueRecord};
+use capstan_tape::{Fact, KeyValueRecord, StorageChange, TapeEvent};
 use serde_json::json;
 
 use super::cursor::PagedList;
@@ -14,8 +14,6 @@ use crate::runs::run::Run;
 use crate::runs::state_commit::{STATE_CONFLICT_RETRIES, conflict_error};
 use crate::state_admin::{ContentLocation, RunnerNamespace};
 
-/// The event that tells of what was kept.
-const STORAGE_CHANGED: &str = "storage.changed";
 /// How long a name may be.
 const MAX_STORAGE_NAME_LEN: usize = 255;
 /// The largest content that is kept.
@@ -41,7 +39,7 @@ impl StorageApi for StorageHandler {
         let at = run.services.options.clock.now();
         let stored = StorageEntry { name: name.to_owned(), bytes: place.bytes, hash: place.hash.clone(), at };
         let kept = KeyValueRecord { space, key: name.to_owned(), value: json!(place), at, by: Some(run.id().clone()) };
-        let told = StorageChange { area, name, bytes: Some(stored.bytes) };
+        let told = StorageChange { area, name: name.to_owned(), bytes: Some(stored.bytes) };
         self.commit_change(&kept.space, told, |before: &[KeyValueRecord]| {
             check_quota(before, name, stored.bytes)?;
             let mut facts = vec![content.clone(), Fact::PutKeyValue(kept.clone())];
@@ -80,7 +78,7 @@ impl StorageApi for StorageHandler {
     async fn delete(&self, area: StorageArea, name: &str) -> Result<bool, ApiError> {
         let (run, space) = (&self.0, self.namespace(area));
         let _alone = paging::lock_changes(run).await?;
-        let told = StorageChange { area, name, bytes: None };
+        let told = StorageChange { area, name: name.to_owned(), bytes: None };
         let at = run.services.options.clock.now();
         self.commit_change(&space, told, |before: &[KeyValueRecord]| {
             let Some(kept) = find_by_name(before, name) else { return Ok(Vec::new()) };
@@ -114,7 +112,7 @@ impl StorageHandler {
     async fn commit_change(
         &self,
         space: &str,
-        told: StorageChange<'_>,
+        told: StorageChange,
         change: impl Fn(&[KeyValueRecord]) -> Result<Vec<Fact>, ApiError> + Sync,
     ) -> Result<bool, ApiError> {
         let run = &self.0;
@@ -127,27 +125,19 @@ impl StorageHandler {
             if facts.is_empty() {
                 return Ok(false);
             }
-            facts.push(entry.get_or_insert_with(|| run.journal.final_entry(run.id(), told.to_entry())).clone());
+            facts.push(
+                entry
+                    .get_or_insert_with(|| {
+                        let told = TapeEvent::StorageChanged(told.clone());
+                        run.journal.final_entry(run.id(), told.into())
+                    })
+                    .clone(),
+            );
             if run.commit_if_unchanged(space, revision, facts).await? {
                 return Ok(true);
             }
         }
         Err(conflict_error())
-    }
-}
-
-/// What is told of a change.
-struct StorageChange<'a> {
-    area: StorageArea,
-    name: &'a str,
-    /// How large the content is; none: it is gone.
-    bytes: Option<u64>,
-}
-
-impl StorageChange<'_> {
-    fn to_entry(&self) -> EntryDraft {
-        EntryDraft::event(STORAGE_CHANGED, json!({ "area": self.area, "name": self.name, "bytes": self.bytes }))
-            .hidden()
     }
 }
 

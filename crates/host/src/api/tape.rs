@@ -5,10 +5,11 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use capstan_hooks::contracts::{TapeApi, TapeInfo};
 use capstan_protocol::{ApiError, ApiErrorCode, ChatMessage, Content, JsonObject};
-use capstan_tape::{Entry, EntryDraft, EntryKind, EntryOrder, Fact, Query, TapeRepository, TapeSlice, conversation};
+use capstan_tape::{
+    Entry, EntryDraft, EntryKind, EntryOrder, Fact, Query, TapeEventKind, TapeRepository, TapeSlice, conversation,
+};
 use serde_json::Value;
 
-use super::reserved_event_names::is_reserved;
 use super::store_api_error;
 use crate::nesting;
 use crate::runs::run::{PendingHandoff, Run};
@@ -60,7 +61,7 @@ impl TapeApi for TapeHandler {
     }
 
     async fn note(&self, name: &str, data: Value) -> Result<(), ApiError> {
-        if is_reserved(name) {
+        if TapeEventKind::is_reserved_name(name) {
             let message = format!("events named {name:?} are written by the host alone");
             return Err(ApiError::new(ApiErrorCode::InvalidArgument, message));
         }

@@ -12,10 +12,10 @@ use capstan_policy::approval;
 use capstan_protocol::{
     ApiError, ApiErrorCode, JsonObject, KnowledgeOperation, ToolCall, ToolName, ToolOperation, ToolOutput, ToolSpec,
 };
-use capstan_tape::EntryDraft;
 use capstan_tape::conversation::UniqueCallIds;
+use capstan_tape::{CommandEnd, CommandStart, CommandStatus, EntryDraft, TapeEvent};
 use futures::FutureExt as _;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::SemaphorePermit;
 
 use super::guard::CallerKind;
@@ -23,7 +23,6 @@ use super::spill;
 use super::tool_step::ToolStep;
 use super::{build_run_api, hook_api_error, store_api_error, unauthorized_error};
 use crate::nesting;
-use crate::recovery::recover::{COMMAND_EVENT, COMMAND_START_EVENT};
 use crate::runs::run::Run;
 
 /// How many calls a step has at most.
@@ -70,8 +69,8 @@ impl ToolsApi for ToolsHandler {
         self.0.mark_as_command();
         let step = StepGuard::acquire(&self.0).await?;
         // On record before it is made: a command that a crash cuts off must not be made again.
-        let begun = json!({ "raw": call.raw, "name": name });
-        self.0.append(EntryDraft::event(COMMAND_START_EVENT, begun).hidden());
+        let start = CommandStart { raw: call.raw.clone(), name: name.clone() };
+        self.0.append(TapeEvent::CommandStart(start).into());
         self.0.flush().await.map_err(|error| store_api_error(&error))?;
         let mut record = CommandGuard { tools: self, raw: call.raw, name, started_at: Instant::now(), output: None };
         let output =
@@ -85,8 +84,14 @@ impl ToolsApi for ToolsHandler {
     async fn refuse_command(&self, raw: &str, reason: &str) -> Result<(), ApiError> {
         // Beside a command that is running it would be taken for the end of that one.
         let _step = StepGuard::acquire(&self.0).await?;
-        let data = json!({ "raw": raw, "status": "error", "output": reason });
-        self.0.append(EntryDraft::event(COMMAND_EVENT, data));
+        let end = CommandEnd {
+            raw: raw.to_owned(),
+            name: None,
+            status: CommandStatus::Error,
+            elapsed_ms: None,
+            output: Some(reason.to_owned()),
+        };
+        self.0.append(TapeEvent::Command(end).into());
         Ok(())
     }
 }
@@ -103,19 +108,19 @@ struct CommandGuard<'a> {
 impl Drop for CommandGuard<'_> {
     fn drop(&mut self) {
         let status = match &self.output {
-            None => "cancelled",
-            Some(output) if output.is_error => "error",
-            Some(_) => "ok",
+            None => CommandStatus::Cancelled,
+            Some(output) if output.is_error => CommandStatus::Error,
+            Some(_) => CommandStatus::Ok,
         };
-        let data = json!({
-            "raw": self.raw,
-            "name": self.name,
-            "status": status,
-            "elapsed_ms": u64::try_from(self.started_at.elapsed().as_millis()).unwrap_or(u64::MAX),
-            "output": self.output.as_ref().map(ToolOutput::text),
-        });
+        let end = CommandEnd {
+            raw: std::mem::take(&mut self.raw),
+            name: Some(self.name.clone()),
+            status,
+            elapsed_ms: Some(u64::try_from(self.started_at.elapsed().as_millis()).unwrap_or(u64::MAX)),
+            output: self.output.as_ref().map(ToolOutput::text),
+        };
         let did = self.tools.effectful_tool(self.name.as_str());
-        self.tools.0.append_atomic(Vec::new(), vec![EntryDraft::event(COMMAND_EVENT, data)], did);
+        self.tools.0.append_atomic(Vec::new(), vec![TapeEvent::Command(end).into()], did);
     }
 }
 

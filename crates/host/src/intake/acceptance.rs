@@ -10,31 +10,22 @@ use capstan_protocol::{
     AdmissionMode, BlobHash, EntryId, Event, EventKey, Outcome, RawPayloadRef, SessionId, TapeName,
 };
 use capstan_tape::{
-    Batch, BatchPrecondition, CommitDurability, Entry, EntryDraft, Fact, Fence, NewTape, StoreError, TapeAddress,
-    blob_hash, tape_name,
+    Batch, BatchPrecondition, CommitDurability, EntryDraft, EventAcceptance, Fact, Fence, NewTape, StoreError,
+    StoredBinding, TapeAddress, TapeEvent, blob_hash, tape_name,
 };
 use capstan_turn::{ArrivalKind, EventArrival, TurnError};
-use serde_json::json;
 
 use super::intake_queue::IntakeTicket;
 use crate::HostError;
 use crate::delivery::outbox::EventDelivery;
 use crate::engine::Engine;
-use crate::langbot::{EVENT_BINDING_KEY, EventBinding};
-use crate::recovery::recover::WITHOUT_TURN_KEY;
+use crate::langbot::EventBinding;
 use crate::services::{SYSTEM_SESSION, Services};
 use crate::sessions::accepted_event::{AcceptedEvent, WaitingCaller};
 use crate::sessions::active_sessions::SessionReservation;
 
 /// Where an acceptance has what the platform sent, if that is no longer than this. What is longer is a content of its own.
-const RAW_PAYLOAD_KEY: &str = "raw";
 const MAX_INLINE_RAW_BYTES: usize = 1024;
-
-/// What the platform sent, where it stands with the acceptance that this entry tells of. Otherwise it is the content that the
-/// event's `raw_ref` names.
-pub fn inline_raw_payload(entry: &Entry) -> Option<&str> {
-    entry.payload.get("data")?.get(RAW_PAYLOAD_KEY)?.as_str()
-}
 
 /// How often acceptance is tried again when another process wrote to the same tape in between.
 const ACCEPT_CONFLICT_RETRIES: usize = 16;
@@ -378,22 +369,20 @@ impl Services {
                     }
                 }
             }
-            let mut told = json!({ "event": **inbound });
+            let mut accepted = EventAcceptance::new(Event::clone(inbound));
             match raw {
-                Some(RawPayloadStorage::Inline(text)) => told[RAW_PAYLOAD_KEY] = text.as_str().into(),
+                Some(RawPayloadStorage::Inline(text)) => accepted.raw = Some(text.clone()),
                 Some(RawPayloadStorage::Blob { hash, bytes }) => {
                     batch.push(Fact::PutBlob { hash: hash.clone(), bytes: Arc::clone(bytes) });
                 }
                 None => {}
             }
-            if let Some(own) = inbound.extensions().get::<EventBinding>() {
-                told[EVENT_BINDING_KEY] = json!(own.0);
-            }
+            accepted.binding = inbound.extensions().get::<EventBinding>().map(|own| StoredBinding::from(&own.0));
             if let AcceptancePlan::Refuse(error) = plan {
-                told[WITHOUT_TURN_KEY] = error.public_message().into();
+                accepted.without_turn = Some(error.public_message());
             }
-            let told = EntryDraft::event("event.accepted", told).hidden();
-            let entry = batch.append(tape, EntryDraft { date: Some(now.into()), ..told });
+            let accepted = TapeEvent::EventAccepted(accepted);
+            let entry = batch.append(tape, EntryDraft { date: Some(now.into()), ..accepted.into() });
             batch.push(Fact::AcceptEvent {
                 key: key.clone(),
                 session: session.clone(),

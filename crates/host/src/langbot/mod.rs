@@ -58,9 +58,6 @@ impl From<EnvelopeError> for LangBotQueryError {
 #[derive(Debug, Clone)]
 pub(crate) struct EventBinding(pub(crate) Binding);
 
-/// In the entry that tells of an event: the binding that came with it.
-pub(crate) const EVENT_BINDING_KEY: &str = "binding";
-
 /// A query, as older hosts have it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

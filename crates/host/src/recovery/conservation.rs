@@ -5,12 +5,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use capstan_protocol::{EntryId, Event, EventKey, SessionId, TapeName, WorkspaceId};
-use capstan_tape::{Entry, EntryKind, StoreError, TapeRecord, TapeRepository, TapeSlice};
-use serde::{Deserialize as _, Serialize};
+use capstan_protocol::{EntryId, EventKey, SessionId, TapeName, WorkspaceId};
+use capstan_tape::{
+    Entry, EntryKind, EventAcceptance, StoreError, TapeEventKind, TapeRecord, TapeRepository, TapeSlice,
+};
+use serde::Serialize;
 
-/// The name of the entry that tells of an accepted event.
-const ACCEPTED_EVENT: &str = "event.accepted";
 /// How many entries are read at once.
 const ACCEPTED_PAGE_SIZE: usize = 10_000;
 
@@ -257,15 +257,15 @@ async fn read_accepted_entries(tapes: &TapeRepository, record: &TapeRecord) -> R
             let page = tapes.read_generation(&record.name, generation, &slice).await?;
             let Some(last) = page.last().map(|entry| entry.id) else { break };
             slice.after = Some(last);
-            found.extend(page.into_iter().filter(|entry| entry.name() == Some(ACCEPTED_EVENT)));
+            found.extend(page.into_iter().filter(|entry| entry.event_kind() == Some(TapeEventKind::EventAccepted)));
         }
     }
     Ok(found)
 }
 
 fn parse_event_key(entry: &Entry) -> Option<EventKey> {
-    let event = Event::deserialize(entry.payload.get("data")?.get("event")?).ok()?;
-    Some(EventKey::from(&event))
+    let accepted = EventAcceptance::from_entry(entry)?;
+    Some(EventKey::from(&*accepted.event))
 }
 
 #[cfg(test)]

@@ -3,13 +3,12 @@
 use std::collections::HashMap;
 
 use capstan_protocol::{RunId, TapeName, Usage};
-use capstan_tape::{Batch, Entry, EntryDraft, EntryKind, Fact, RunRecord, RunStatus, StoreError, TapeSlice};
-use serde::Deserialize as _;
+use capstan_tape::{
+    Batch, Entry, EntryDraft, EntryKind, Fact, RunRecord, RunStatus, StoreError, TapeEvent, TapeEventKind, TapeSlice,
+};
 use serde_json::Value;
 
-use super::recover::{COMMAND_EVENT, COMMAND_START_EVENT};
 use crate::actions::{self, RecordedActions};
-use crate::api::models::MODEL_CALL_ENDED;
 use crate::engine::Engine;
 use crate::runs::child_run;
 
@@ -47,34 +46,42 @@ pub(super) async fn run_entries(engine: &Engine, run: &RunRecord) -> Result<Vec<
 
 /// What a run had used, as far as models have said.
 fn sum_usage(run_id: &RunId, entries: &[Entry]) -> Option<Usage> {
-    let is_call = |entry: &&Entry| entry.run_id() == Some(run_id.as_str()) && entry.name() == Some(MODEL_CALL_ENDED);
-    let calls = entries.iter().filter(|entry| entry.kind == EntryKind::Event).filter(is_call);
-    let usages = calls.filter_map(|entry| Usage::deserialize(&entry.payload["data"]["usage"]).ok());
+    let of_run = entries.iter().filter(|entry| entry.run_id() == Some(run_id.as_str()));
+    let usages = of_run.filter_map(TapeEvent::from_entry).filter_map(|event| match event {
+        TapeEvent::ModelCallEnded(end) => end.usage,
+        _ => None,
+    });
     usages.reduce(|sum, usage| sum.plus(&usage))
 }
 
 /// The tools that a run had called and that had not answered: what they did is not known.
 pub(super) fn unanswered_calls(run_id: &RunId, entries: &[Entry]) -> Vec<String> {
-    let mut open: Vec<(String, String)> = Vec::new();
+    // Calls have an id, and commands have none.
+    let mut open: Vec<(Option<String>, String)> = Vec::new();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     for entry in entries.iter().filter(|entry| entry.run_id() == Some(run_id.as_str())) {
-        match (&entry.kind, entry.name()) {
+        match (&entry.kind, entry.event_kind()) {
             (EntryKind::ToolCall, _) => {
                 let calls = entry.payload["calls"].as_array().into_iter().flatten();
-                open.extend(calls.map(|call| (text(&call["id"]), text(&call["function"]["name"]))));
+                open.extend(calls.map(|call| (Some(text(&call["id"])), text(&call["function"]["name"]))));
             }
             (EntryKind::ToolResult, _) => {
                 for id in entry.payload["call_ids"].as_array().into_iter().flatten().map(text) {
                     // Ids may be used again in a later step: the newest call is meant.
-                    if let Some(position) = open.iter().rposition(|(call, _)| *call == id) {
+                    if let Some(position) = open.iter().rposition(|(call, _)| call.as_ref() == Some(&id)) {
                         open.remove(position);
                     }
                 }
             }
-            (EntryKind::Event, Some(COMMAND_START_EVENT)) => {
-                open.push((COMMAND_START_EVENT.to_owned(), text(&entry.payload["data"]["name"])));
+            (_, Some(TapeEventKind::CommandStart)) => {
+                let name = match TapeEvent::from_entry(entry) {
+                    Some(TapeEvent::CommandStart(start)) => start.name.to_string(),
+                    // A command began, whichever it was.
+                    _ => String::new(),
+                };
+                open.push((None, name));
             }
-            (EntryKind::Event, Some(COMMAND_EVENT)) => open.retain(|(id, _)| id != COMMAND_START_EVENT),
+            (_, Some(TapeEventKind::Command)) => open.retain(|(id, _)| id.is_some()),
             _ => {}
         }
     }

@@ -7,19 +7,18 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use capstan_hooks::{AcceptedAt, InboundEvent};
-use capstan_protocol::{Binding, ChannelName, Event, Outcome, TapeName};
+use capstan_protocol::{ChannelName, Outcome, TapeName};
 use capstan_tape::{
-    Batch, EntryDraft, Fact, Fence, InFlightEvent, OutboxStatus, RunRecord, RunStatus, StoreError, TapeRecord,
-    TapeSlice,
+    Batch, EntryDraft, EventAcceptance, Fact, Fence, InFlightEvent, OutboxStatus, RunRecord, RunStatus, StoreError,
+    StoredBinding, TapeRecord, TapeSlice,
 };
 use capstan_turn::{ArrivalKind, EventArrival, RunError, TurnError};
-use serde_json::Value;
 
 use crate::actions;
 use crate::delivery::event_delivery::DisconnectedCaller;
 use crate::delivery::outbox::{CALLER_GONE_REASON, EventDelivery, OutboxRow, can_send_orphaned};
 use crate::engine::Engine;
-use crate::langbot::{EVENT_BINDING_KEY, EventBinding};
+use crate::langbot::EventBinding;
 use crate::runs::child_run;
 use crate::sessions::accepted_event::{AcceptedEvent, TurnBatch};
 use crate::turns::close::assigned_rows;
@@ -34,15 +33,7 @@ const RECOVERY_SWEEP_INTERVAL: Duration = Duration::from_secs(30);
 /// How often that is tried again when another process does the same.
 const RECOVERY_CONFLICT_RETRIES: usize = 8;
 
-/// The event that a run leaves on the tape before it makes a command, whose effect is not known until it has ended.
-pub(crate) const COMMAND_START_EVENT: &str = "command.start";
-/// The event that tells of a command that was made.
-pub(crate) const COMMAND_EVENT: &str = "command";
-
-/// In the entry that tells of an event: why it must not have a turn.
-pub(crate) const WITHOUT_TURN_KEY: &str = "without_turn";
-
-/// Marks such an event, and says why.
+/// Marks an event that must not have a turn, and says why.
 struct NoTurnReason(String);
 
 /// What becomes of events that a dead process left.
@@ -268,22 +259,15 @@ async fn load_accepted_events(
     let mut items = Vec::new();
     for event in &left.events {
         let told = engine.services.tapes.read_any_generation(tape, &TapeSlice::single(event.entry)).await?.pop();
-        let has_no_turn = told.as_ref().and_then(|entry| match &entry.payload["data"][WITHOUT_TURN_KEY] {
-            Value::String(why) => Some(why.clone()),
-            // As it was written before the reason was.
-            Value::Bool(true) => Some("a hook failed before the turn".to_owned()),
-            _ => None,
-        });
-        let Some(mut data) = told.map(|mut entry| entry.payload["data"].take()) else { continue };
-        let Ok(told) = serde_json::from_value::<Event>(data["event"].take()) else { continue };
-        let Ok(own) = serde_json::from_value::<Option<Binding>>(data[EVENT_BINDING_KEY].take()) else { continue };
-        let inbound = InboundEvent::new(told);
+        let Some(accepted) = told.as_ref().and_then(EventAcceptance::from_entry) else { continue };
+        let Ok(own) = accepted.binding.as_ref().map(StoredBinding::parse).transpose() else { continue };
+        let inbound = InboundEvent::new(*accepted.event);
         if let Some(own) = own {
             inbound.extensions().insert(EventBinding(own));
         }
         inbound.extensions().insert(DisconnectedCaller);
         inbound.extensions().insert(AcceptedAt(event.accepted_at));
-        if let Some(why) = has_no_turn {
+        if let Some(why) = accepted.without_turn {
             inbound.extensions().insert(NoTurnReason(why));
         }
         let kind = match inbound.command_line() {
@@ -358,10 +342,9 @@ impl Engine {
             return Ok(is_served);
         }
         let told = services.tapes.read_any_generation(&event.tape, &TapeSlice::single(event.entry)).await?.pop();
-        let told =
-            told.and_then(|mut entry| serde_json::from_value::<Event>(entry.payload["data"]["event"].take()).ok());
+        let told = told.as_ref().and_then(EventAcceptance::from_entry);
         // One that cannot be read any more has nobody to answer.
-        Ok(told.is_none_or(|told| services.channel(&told.channel()).is_some()))
+        Ok(told.is_none_or(|told| services.channel(&told.event.channel()).is_some()))
     }
 
     /// Of events that have no outcome, those that a dead process left to this one, and the others.

@@ -4,7 +4,7 @@ use capstan_protocol::{
 use capstan_tape::{Entry, EntryDraft, EventIngestion, InFlightEvent, RunRecord, RunStatus};
 use serde_json::json;
 
-use super::{COMMAND_EVENT, COMMAND_START_EVENT, RecoveryVerdict, decide_recovery, group_by_run, unanswered_calls};
+use super::{RecoveryVerdict, decide_recovery, group_by_run, unanswered_calls};
 
 fn event_key(id: &str) -> EventKey {
     EventKey { source: "wire".into(), bot_id: String::new(), event_id: id.into() }
@@ -125,11 +125,9 @@ fn x02_a_call_without_a_result_is_open_and_ids_may_come_again() {
 
 #[test]
 fn x02_a_command_that_began_and_did_not_end_is_open() {
-    let began = || EntryDraft::event(COMMAND_START_EVENT, json!({ "name": "bash" }));
+    let began = || EntryDraft::event("command.start", json!({ "raw": ",bash", "name": "bash" }));
     assert_eq!(unanswered_call_names(vec![began()]), ["bash"]);
-    assert!(
-        unanswered_call_names(vec![began(), EntryDraft::event(COMMAND_EVENT, json!({ "name": "bash" }))]).is_empty()
-    );
+    assert!(unanswered_call_names(vec![began(), EntryDraft::event("command", json!({ "name": "bash" }))]).is_empty());
 }
 
 #[test]

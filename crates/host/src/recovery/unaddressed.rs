@@ -4,10 +4,8 @@ use std::time::Duration;
 
 use capstan_hooks::InboundEvent;
 use capstan_protocol::{EntryId, Event, TapeName, Timestamp};
-use capstan_tape::{Entry, EntryKind, EntryOrder, InFlightEvent, StoreError, TapeSlice};
-use serde::Deserialize as _;
+use capstan_tape::{Entry, EntryKind, EntryOrder, EventAcceptance, InFlightEvent, StoreError, TapeSlice};
 
-use super::recover::WITHOUT_TURN_KEY;
 use crate::services::Services;
 
 /// How many entries are read at once.
@@ -64,7 +62,6 @@ fn is_addressed_or_command(event: &Event) -> bool {
 }
 
 fn is_addressed_entry(entry: &Entry) -> bool {
-    let data = &entry.payload["data"];
-    data[WITHOUT_TURN_KEY].is_null()
-        && Event::deserialize(&data["event"]).is_ok_and(|event| is_addressed_or_command(&event))
+    EventAcceptance::from_entry(entry)
+        .is_some_and(|accepted| accepted.without_turn.is_none() && is_addressed_or_command(&accepted.event))
 }

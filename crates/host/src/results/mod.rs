@@ -12,13 +12,13 @@ use capstan_hooks::EventStream;
 use capstan_protocol::{
     ApiError, ApiErrorCode, ChatMessage, Content, JsonObject, ResultBody, RunResult, RunnerSource, StreamEvent,
 };
-use capstan_tape::{EntryDraft, StoreError, meta_keys};
+use capstan_tape::{DroppedResult, EntryDraft, ResultAnomalies, StoreError, TapeEvent, meta_keys};
 use capstan_turn::{RunError, TurnError};
 use futures::{FutureExt as _, StreamExt as _};
 use panic_safe_stream::PanicSafeStream;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::mpsc;
-pub(crate) use validation::{DroppedResult, ResultAnomalies, ResultValidator, ResultVerdict};
+pub(crate) use validation::{ResultValidator, ResultVerdict};
 
 use crate::api;
 use crate::runs::run::{Run, TerminalResult};
@@ -64,7 +64,7 @@ pub(crate) fn runner_stream(run: Arc<Run>, mut from_api: mpsc::Receiver<StreamEv
 
 /// The entry that tells of a result that was not heeded.
 pub(crate) fn dropped_result_entry(kind: &str, why: &str) -> EntryDraft {
-    EntryDraft::event("result.dropped", json!({ "type": kind, "reason": why })).hidden()
+    TapeEvent::ResultDropped(DroppedResult { kind: kind.to_owned(), reason: why.to_owned() }).into()
 }
 
 impl Run {
@@ -277,7 +277,7 @@ impl Run {
         let noted = std::mem::take(&mut self.progress().result_validator.anomalies);
         if noted != ResultAnomalies::default() {
             tracing::info!(run_id = %self.id(), ?noted, "some results were odd");
-            self.append(EntryDraft::event("results.noted", json!(noted)).hidden());
+            self.append(TapeEvent::ResultsNoted(noted).into());
         }
     }
 

@@ -3,8 +3,8 @@
 //! that is kept of it is bounded here.
 
 use capstan_protocol::{ResultBody, ResultParseError, RunResult, ToolOutput};
+use capstan_tape::{DroppedResult, ResultAnomalies};
 use capstan_turn::RunError;
-use serde::Serialize;
 use serde_json::Value;
 
 use crate::ResultLimits;
@@ -19,25 +19,6 @@ const MAX_UNCOMMITTED_RESULTS: (u64, u64) = (1 << 20, 256);
 const MAX_ERROR_CODE_LEN: usize = 64;
 /// What the name and the media type of an artifact may take beside its content.
 const ARTIFACT_ENVELOPE_BYTES: u64 = 4096;
-
-/// What is odd about the results of a run, in numbers.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct ResultAnomalies {
-    /// Of a type that nobody knows.
-    pub(crate) unknown: u64,
-    /// Not what their type says.
-    pub(crate) malformed: u64,
-    /// Numbered like one that was there before, or lower.
-    pub(crate) duplicates: u64,
-    /// Places where numbers are missing.
-    pub(crate) gaps: u64,
-    /// Larger than the host takes.
-    pub(crate) too_large: u64,
-    /// Not covered by the grant, or not possible.
-    pub(crate) refused: u64,
-    /// Behind the one that ended the run, as far as they were ready.
-    pub(crate) after_end: u64,
-}
 
 /// The results of one run, as they come.
 #[derive(Debug, Default)]
@@ -71,13 +52,6 @@ pub(crate) enum ResultVerdict {
     Drop(Option<DroppedResult>),
     /// There were too many: the run ends.
     EndRun(RunError),
-}
-
-/// A result that was left out, as it is told.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct DroppedResult {
-    pub(crate) kind: String,
-    pub(crate) reason: String,
 }
 
 impl ResultValidator {

@@ -10,39 +10,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use capstan_hooks::contracts::{RequestBody, ToolList};
 use capstan_protocol::{BlobHash, JsonObject, ModelId, RunId};
 use capstan_tape::{
-    Entry, EntryDraft, EntryKind, Fact, Store, StoreError, TapeRepository, TapeSlice, blob_hash, canonical_json,
+    Entry, EntryDraft, EntryKind, Fact, ModelCallRecord, Store, StoreError, TapeEvent, TapeEventKind, TapeRepository,
+    TapeSlice, blob_hash, canonical_json,
 };
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-
-/// The name of the event that records a call.
-pub const MODEL_CALL: &str = "model.call";
-
-/// A recorded call: hashes in place of contents.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct ModelCallRecord {
-    call: u32,
-    provider: String,
-    model: String,
-    /// The hashes of lists of the hashes of the first messages.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    earlier: Vec<BlobHash>,
-    /// The messages after those.
-    messages: Vec<BlobHash>,
-    /// The hash of the list of the hashes of the tools.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    tool_list: Option<BlobHash>,
-    /// The hashes of the tools. Calls of older versions have them here.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    tools: Vec<BlobHash>,
-    /// Everything else of the body. Calls of older versions have none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    rest: Option<BlobHash>,
-    /// What the provider calls the messages, where that is not `messages`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    messages_key: Option<String>,
-}
 
 /// What a model got at one call, in the form in which its provider receives it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -170,7 +143,7 @@ pub(crate) fn record_model_call(
         rest: (!body.rest.is_empty()).then(|| keep(BlobContent::from_value(&Value::Object(body.rest.clone())))),
         messages_key: (body.messages_key != DEFAULT_MESSAGES_KEY).then(|| body.messages_key.clone()),
     };
-    (facts, EntryDraft::event(MODEL_CALL, json!(record)).hidden())
+    (facts, TapeEvent::ModelCall(record).into())
 }
 
 /// Reads recorded calls.
@@ -188,7 +161,7 @@ impl ModelCallReader<'_> {
         let mut calls = Vec::new();
         for generation in 1..=self.tapes.record(&run.tape).await?.map_or(0, |record| record.generation) {
             for entry in self.tapes.read_generation(&run.tape, generation, &events).await? {
-                if entry.name() == Some(MODEL_CALL) && entry.run_id() == Some(run_id.as_str()) {
+                if entry.event_kind() == Some(TapeEventKind::ModelCall) && entry.run_id() == Some(run_id.as_str()) {
                     calls.push(restore_call(store.as_ref(), run_id, &entry).await?);
                 }
             }
@@ -199,8 +172,10 @@ impl ModelCallReader<'_> {
 
 async fn restore_call(store: &dyn Store, run_id: &RunId, entry: &Entry) -> Result<RecordedModelCall, StoreError> {
     let what = || format!("the call recorded in entry {}", entry.id);
-    let data = entry.payload.get("data").cloned().unwrap_or_default();
-    let record: ModelCallRecord = serde_json::from_value(data).map_err(|error| StoreError::corrupt(what(), error))?;
+    let event = TapeEvent::read(entry).map_err(|error| StoreError::corrupt(what(), error))?;
+    let Some(TapeEvent::ModelCall(record)) = event else {
+        return Err(StoreError::corrupt(what(), "it is another event"));
+    };
     let content = async |hash: &BlobHash| {
         let bytes = store.blob(hash).await?;
         bytes.ok_or_else(|| StoreError::corrupt(what(), format!("content {hash} is missing")))

@@ -1,7 +1,10 @@
 //! What runners want remembered, by whom it is about.
 
 use capstan_protocol::{ApiError, ApiErrorCode, JsonObject, StateScope};
-use capstan_tape::{EntryDraft, Fact, FactOutput, KeyValueRecord, NamespaceRecord, QuotaUpdate, StoreError};
+use capstan_tape::{
+    EntryDraft, Fact, FactOutput, KeyValueRecord, NamespaceRecord, QuotaUpdate, StateChange, StateKeyChange,
+    StoreError, TapeEvent,
+};
 use serde_json::{Value, json};
 
 use super::run::Run;
@@ -10,9 +13,6 @@ use crate::api::store_api_error;
 use crate::nesting;
 use crate::results::dropped_result_entry;
 use crate::state_admin::{MAX_STATE_KEY_LEN, RunnerNamespace};
-
-/// The event that tells of what was kept, without the values.
-const STATE_CHANGED: &str = "state.changed";
 
 impl Run {
     /// The space in which this run keeps what it remembers about somebody; none if the event does not tell of such a one.
@@ -103,11 +103,11 @@ impl Run {
                 let message = format!("the value of {key} has {size} bytes, more than the {most} allowed");
                 return Err(ApiError::new(ApiErrorCode::PayloadTooLarge, message));
             }
-            told.push(json!({ "key": key, "bytes": if value.is_null() { Value::Null } else { json!(size) } }));
+            told.push(StateKeyChange { key: key.clone(), bytes: (!value.is_null()).then_some(size) });
             let (space, key, value, by) = (space.clone(), key.clone(), value.clone(), by.clone());
             changes.push(KeyValueRecord { space, key, value, at, by });
         }
-        let told = EntryDraft::event(STATE_CHANGED, json!({ "scope": scope, "changes": told })).hidden();
+        let told = TapeEvent::StateChanged(StateChange { scope, changes: told }).into();
         Ok(QuotaUpdate {
             namespace: space,
             changes,

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use capstan_protocol::{Clock, StateLimits, Timestamp};
 use capstan_tape::{
-    Batch, BatchPrecondition, EntryDraft, Fact, KeyValueRecord, NamespaceRecord, NewTape, Store, StoreError,
-    TapeAddress, TapeRepository, tape_name,
+    Batch, BatchPrecondition, EntryDraft, Fact, KeyValueRecord, NamespaceClearing, NamespaceEdit, NamespaceRecord,
+    NewTape, StateKeyEdit, StateKeyRemoval, Store, StoreError, TapeAddress, TapeEvent, TapeRepository, tape_name,
 };
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{ContentLocation, MAX_STATE_KEY_LEN, RunnerNamespace, StateAdminError};
 use crate::nesting::{self, NestingLimit as _};
@@ -99,8 +99,9 @@ impl StateAdmin {
         limits: StateLimits,
     ) -> Result<(), StateAdminError> {
         check_value(space, key, &value, limits)?;
-        let size = value.to_string().len();
-        self.commit_with_retry("state.set", space, json!({ "key": key, "bytes": size }), |before| {
+        let edit = StateKeyEdit { key: key.to_owned(), bytes: value.to_string().len() };
+        let change = NamespaceChange { event: TapeEvent::StateSet, namespace: space, details: edit };
+        self.commit_with_retry(&change, |before| {
             let (name, at) = (space.stored_name(), self.clock.now());
             let kept = KeyValueRecord { space: name, key: key.to_owned(), value: value.clone(), at, by: None };
             let others = || before.iter().filter(|kept| kept.key != key);
@@ -121,7 +122,9 @@ impl StateAdmin {
 
     /// Removes a key.
     pub async fn remove(&self, space: &RunnerNamespace, key: &str) -> Result<(), StateAdminError> {
-        self.commit_with_retry("state.removed", space, json!({ "key": key }), |before| {
+        let removal = StateKeyRemoval { key: key.to_owned() };
+        let change = NamespaceChange { event: TapeEvent::StateRemoved, namespace: space, details: removal };
+        self.commit_with_retry(&change, |before| {
             if !before.iter().any(|kept| kept.key == key) {
                 return Err(StateAdminError::UnknownKey { space: space.id(), key: key.to_owned() });
             }
@@ -133,18 +136,14 @@ impl StateAdmin {
 
     /// Removes everything that is kept in a space, and says how many keys that were.
     pub async fn clear(&self, space: &RunnerNamespace, why: &str) -> Result<usize, StateAdminError> {
-        let told = json!({ "reason": why });
-        self.commit_with_retry("state.cleared", space, told, |before| Ok(self.removal_facts(space, before))).await
+        let change = NamespaceChange::clearing(space, why);
+        self.commit_with_retry(&change, |before| Ok(self.removal_facts(space, before))).await
     }
 
     /// Removes the same if the space has not changed since it was found, and says whether that is so.
     pub async fn clear_if_unchanged(&self, held: &NamespaceSummary, why: &str) -> Result<bool, StateAdminError> {
         let facts = self.removal_facts(&held.namespace, &self.values(&held.namespace).await?);
-        let change = NamespaceChange {
-            event_name: "state.cleared",
-            namespace: &held.namespace,
-            details: &json!({ "reason": why }),
-        };
+        let change = NamespaceChange::clearing(&held.namespace, why);
         match self.commit(&change, held.revision, facts).await {
             Err(StoreError::NamespaceChanged { .. }) => Ok(false),
             done => Ok(done.map(|_| true)?),
@@ -169,21 +168,17 @@ impl StateAdmin {
     }
 
     /// Changes a space by what `change` makes of what is kept in it, and tells of it. Gives how many keys that were.
-    async fn commit_with_retry(
+    async fn commit_with_retry<T: Clone>(
         &self,
-        name: &str,
-        space: &RunnerNamespace,
-        told: Value,
+        told: &NamespaceChange<'_, T>,
         change: impl Fn(&[KeyValueRecord]) -> Result<Vec<Fact>, StateAdminError>,
     ) -> Result<usize, StateAdminError> {
+        let space = told.namespace;
         let stored = space.stored_name();
         for _ in 0..STATE_ADMIN_CONFLICT_RETRIES {
             let revision = self.store.namespace(&stored).await?.map_or(0, |space| space.revision);
             let facts = change(&self.values(space).await?)?;
-            match self
-                .commit(&NamespaceChange { event_name: name, namespace: space, details: &told }, revision, facts)
-                .await
-            {
+            match self.commit(told, revision, facts).await {
                 Err(StoreError::NamespaceChanged { .. }) => {}
                 done => return Ok(done?),
             }
@@ -192,30 +187,47 @@ impl StateAdmin {
     }
 
     /// Changes a space that has changed so often before. Gives how many keys that were.
-    async fn commit(&self, change: &NamespaceChange<'_>, revision: u64, facts: Vec<Fact>) -> Result<usize, StoreError> {
+    async fn commit<T: Clone>(
+        &self,
+        change: &NamespaceChange<'_, T>,
+        revision: u64,
+        facts: Vec<Fact>,
+    ) -> Result<usize, StoreError> {
         let count =
             facts.iter().filter(|fact| matches!(fact, Fact::PutKeyValue(_) | Fact::RemoveKeyValue { .. })).count();
         if count == 0 {
             return Ok(0);
         }
-        let NamespaceChange { event_name: name, namespace: space, details: told } = change;
+        let space = change.namespace;
         let mut batch = Batch { facts, ..Batch::new() };
         batch.preconditions.push(BatchPrecondition::NamespaceRevision { namespace: space.stored_name(), revision });
         let (tape, session) = (tape_name(&self.system_tape), Some(self.system_tape.session.clone()));
         let workspace = Some(self.system_tape.workspace.clone());
         batch.push(Fact::EnsureTape(NewTape { session, workspace, ..NewTape::with_name(tape.clone()) }));
         // Never the values: they are nobody else's business.
-        let told = json!({ "space": space.id(), "name": space.stored_name(), "keys": count, "change": told });
-        batch.append(&tape, EntryDraft { date: Some(self.clock.now().into()), ..EntryDraft::event(name, told) });
+        let told = (change.event)(NamespaceEdit {
+            space: space.id(),
+            name: space.stored_name(),
+            keys: count,
+            change: change.details.clone(),
+        });
+        batch.append(&tape, EntryDraft { date: Some(self.clock.now().into()), ..told.into() });
         self.tapes.commit(batch).await.map(|_| count)
     }
 }
 
-/// A change of a space, as it is told.
-struct NamespaceChange<'a> {
-    event_name: &'a str,
+/// A change of a namespace, and the event that records it.
+struct NamespaceChange<'a, T> {
+    event: fn(NamespaceEdit<T>) -> TapeEvent,
     namespace: &'a RunnerNamespace,
-    details: &'a Value,
+    details: T,
+}
+
+impl<'a> NamespaceChange<'a, NamespaceClearing> {
+    fn clearing(namespace: &'a RunnerNamespace, reason: &str) -> Self {
+        let details = NamespaceClearing { reason: reason.to_owned() };
+        Self { event: TapeEvent::StateCleared, namespace, details }
+    }
 }
 
 /// Refuses what no runner could have kept there.

@@ -5,9 +5,8 @@ use std::collections::HashMap;
 use capstan_hooks::InboundEvent;
 use capstan_hooks::args::ErrorStage;
 use capstan_protocol::{Binding, EventKey, OutboundMessage};
-use capstan_tape::{EntryDraft, InFlightEvent};
+use capstan_tape::{DispatchVote, EntryDraft, InFlightEvent, OutboundDispatch, TapeEvent};
 use capstan_turn::{DispatchReport, TurnError};
-use serde_json::json;
 
 use super::staging::TurnStaging;
 use crate::delivery::route;
@@ -101,12 +100,12 @@ impl Engine {
 
 /// Who said that a message was sent, or staged, and who that it was not.
 pub(crate) fn dispatch_report_entry(dispatched: &DispatchReport) -> EntryDraft {
-    let flags = dispatched.sent_by.iter().map(|(plugin, sent)| json!({ "plugin": plugin, "sent": sent }));
-    let data = json!({
-        "kind": dispatched.outbound.kind,
-        "channel": dispatched.outbound.channel,
-        "chat_id": dispatched.outbound.chat_id,
-        "sent": flags.collect::<Vec<_>>(),
-    });
-    EntryDraft::event("outbound", data)
+    let votes = dispatched.sent_by.iter().map(|(plugin, sent)| DispatchVote { plugin: plugin.clone(), sent: *sent });
+    let dispatch = OutboundDispatch {
+        kind: dispatched.outbound.kind,
+        channel: dispatched.outbound.channel.clone(),
+        chat_id: dispatched.outbound.chat_id.clone(),
+        sent: votes.collect(),
+    };
+    TapeEvent::Outbound(dispatch).into()
 }

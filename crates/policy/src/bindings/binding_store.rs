@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use capstan_protocol::{Binding, BindingId, ChannelName, Clock, Descriptor, Event};
 use capstan_tape::{
-    Batch, BatchPrecondition, EntryDraft, Fact, KeyValueRecord, NewTape, StoreError, TapeAddress, TapeRepository,
-    tape_name,
+    Batch, BatchPrecondition, BindingChange, EntryDraft, Fact, KeyValueRecord, NewTape, StoreError, TapeAddress,
+    TapeEvent, TapeRepository, tape_name,
 };
 use serde::Deserialize as _;
 use serde_json::json;
@@ -105,7 +105,7 @@ impl BindingStore {
     /// another binding.
     pub async fn save(&self, binding: &Binding, runners: &[Descriptor]) -> Result<(), BindingError> {
         self.check_binding(binding, runners)?;
-        self.commit_change("binding.saved", &binding.binding_id, |before| {
+        self.commit_change(TapeEvent::BindingSaved, &binding.binding_id, |before| {
             check_conflicts(binding, &before.bindings)?;
             Ok(Some(binding.clone()))
         })
@@ -114,8 +114,8 @@ impl BindingStore {
 
     /// Enables or disables a binding. Enabling validates it again.
     pub async fn set_enabled(&self, id: &BindingId, enabled: bool, runners: &[Descriptor]) -> Result<(), BindingError> {
-        let name = if enabled { "binding.enabled" } else { "binding.disabled" };
-        self.commit_change(name, id, |before| {
+        let event = if enabled { TapeEvent::BindingEnabled } else { TapeEvent::BindingDisabled };
+        self.commit_change(event, id, |before| {
             before.check_readable(id)?;
             let binding = before.bindings.iter().find(|binding| binding.binding_id == *id);
             let binding = binding.ok_or_else(|| BindingError::Unknown { binding_id: id.clone() })?;
@@ -136,7 +136,7 @@ impl BindingStore {
 
     /// Removes a binding, including an unreadable one.
     pub async fn remove(&self, id: &BindingId) -> Result<(), BindingError> {
-        self.commit_change("binding.removed", id, |before| {
+        self.commit_change(TapeEvent::BindingRemoved, id, |before| {
             let is_there = before.bindings.iter().any(|binding| binding.binding_id == *id);
             if is_there || before.check_readable(id).is_err() {
                 Ok(None)
@@ -150,7 +150,7 @@ impl BindingStore {
     /// Commits the binding that `change` returns, or removes it if `change` returns `None`; retries on conflicts.
     async fn commit_change(
         &self,
-        name: &str,
+        event: fn(BindingChange) -> TapeEvent,
         id: &BindingId,
         change: impl Fn(&BindingSnapshot) -> Result<Option<Binding>, BindingError>,
     ) -> Result<(), BindingError> {
@@ -177,8 +177,8 @@ impl BindingStore {
             let session = Some(self.system_tape.session.clone());
             let workspace = Some(self.system_tape.workspace.clone());
             batch.push(Fact::EnsureTape(NewTape { session, workspace, ..NewTape::with_name(tape.clone()) }));
-            let told = json!({ "binding_id": id, "binding": changed });
-            batch.append(&tape, EntryDraft { date: Some(self.clock.now().into()), ..EntryDraft::event(name, told) });
+            let told = event(BindingChange { binding_id: id.clone(), binding: changed.map(Box::new) });
+            batch.append(&tape, EntryDraft { date: Some(self.clock.now().into()), ..told.into() });
             match self.tapes.commit(batch).await {
                 Err(StoreError::NamespaceChanged { .. }) => {}
                 done => return done.map(drop).map_err(BindingError::from),

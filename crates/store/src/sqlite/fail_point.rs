@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::Write as _;
 use std::sync::{Mutex, PoisonError};
 
-use capstan_tape::{Batch, Fact};
+use capstan_tape::{Batch, Fact, TapeEventKind};
 
 /// How many commits there were with each label.
 static COMMIT_COUNTS: Mutex<Option<HashMap<String, u32>>> = Mutex::new(None);
@@ -97,7 +97,7 @@ fn fact_label(fact: &Fact) -> Option<&'static str> {
             "tool_call" => Some("tool-call"),
             "tool_result" => Some("tool-result"),
             "anchor" => Some("anchor"),
-            "event" if entry.payload.get("name").is_some_and(|name| name == "artifact.created") => Some("artifact"),
+            _ if entry.event_kind() == Some(TapeEventKind::ArtifactCreated) => Some("artifact"),
             _ => None,
         },
         Fact::EnsureTape(_)

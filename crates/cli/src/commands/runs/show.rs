@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use capstan_host::inline_raw_payload;
 use capstan_protocol::{EntryId, Event, EventKey, RunId, Timestamp, Usage};
-use capstan_tape::{Entry, EntryKind, InFlightEvent, InboxRecord, RunRecord, StoreError, TapeRepository, TapeSlice};
-use serde::Deserialize as _;
+use capstan_tape::{
+    Entry, EntryKind, EventAcceptance, InFlightEvent, InboxRecord, RunRecord, StoreError, TapeEventKind,
+    TapeRepository, TapeSlice,
+};
 use serde_json::{Value, json};
 
 use super::super::tape::summarize_entry;
@@ -159,9 +160,7 @@ async fn read_event(
     let just_it = TapeSlice { up_to: Some(accepted.entry), ..TapeSlice::after(before) };
     let found = read_all_generations(tapes, &accepted.tape, just_it, |_| true).await?;
     let Some(entry) = found.first() else { return Ok(None) };
-    let raw = inline_raw_payload(entry).map(str::to_owned);
-    let event = entry.payload.get("data").and_then(|told| Event::deserialize(told.get("event")?).ok());
-    Ok(event.map(|event| (event, raw)))
+    Ok(EventAcceptance::from_entry(entry).map(|accepted| (*accepted.event, accepted.raw)))
 }
 
 /// The entries that name the run, in order.
@@ -194,9 +193,10 @@ async fn read_all_generations(
 async fn find_folded_events(tapes: &TapeRepository, run: &RunRecord) -> Result<Vec<FoldedEvent>, StoreError> {
     let around = EntryId(run.begins_after.0.saturating_sub(FOLDED_LOOKBACK_ENTRIES));
     let slice = TapeSlice { kinds: vec![EntryKind::Event], ..TapeSlice::after(around) };
-    let told = read_all_generations(tapes, &run.tape, slice, |entry| entry.name() == Some("event.accepted")).await?;
-    let event = |entry: &Entry| Event::deserialize(entry.payload.get("data")?.get("event")?).ok();
-    let came = told.iter().filter_map(event).map(|event| EventKey::from(&event));
+    let told =
+        read_all_generations(tapes, &run.tape, slice, |entry| entry.event_kind() == Some(TapeEventKind::EventAccepted))
+            .await?;
+    let came = told.iter().filter_map(EventAcceptance::from_entry).map(|accepted| EventKey::from(&*accepted.event));
     let mut found = Vec::new();
     for key in run.others.iter().cloned().chain(came).collect::<BTreeSet<EventKey>>() {
         if let Some(record) = tapes.store().inbox_record(&key).await?.filter(|one| is_folded(one, &run.run_id)) {

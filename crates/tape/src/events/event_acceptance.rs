@@ -1,0 +1,71 @@
+//! Data of `event.accepted`.
+
+use capstan_protocol::{Binding, Event};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Value, json};
+
+use crate::{Entry, TapeEvent, TapeEventKind};
+
+/// Reason given for events that were accepted before the reason itself was stored.
+const UNSTORED_REASON: &str = "a hook failed before the turn";
+
+/// An accepted event, with everything that recovery needs to process it again.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EventAcceptance {
+    /// The event, with its session resolved.
+    pub event: Box<Event>,
+    /// Message of the platform, where it is short. A longer one is a blob, to which the event's `raw_ref` refers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub raw: Option<String>,
+    /// Binding that came with the event; no other one is resolved for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub binding: Option<StoredBinding>,
+    /// Reason why the event must not have a turn.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "read_reason")]
+    pub without_turn: Option<String>,
+}
+
+impl EventAcceptance {
+    /// An event that came with nothing else.
+    pub fn new(event: Event) -> Self {
+        Self { event: Box::new(event), raw: None, binding: None, without_turn: None }
+    }
+
+    /// Reads the acceptance of which an entry tells, if it is one and can be read.
+    pub fn from_entry(entry: &Entry) -> Option<Self> {
+        // Other events are not read: there are many, and some are large.
+        entry.event_kind().filter(|kind| *kind == TapeEventKind::EventAccepted)?;
+        match TapeEvent::from_entry(entry)? {
+            TapeEvent::EventAccepted(accepted) => Some(accepted),
+            _ => None,
+        }
+    }
+}
+
+/// A binding as it stands on the tape. It is read on demand: a binding of another version, which cannot be read, must not
+/// make its event unreadable too.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct StoredBinding(Value);
+
+impl StoredBinding {
+    /// Reads the binding.
+    pub fn parse(&self) -> Result<Binding, serde_json::Error> {
+        Binding::deserialize(&self.0)
+    }
+}
+
+impl From<&Binding> for StoredBinding {
+    fn from(binding: &Binding) -> Self {
+        Self(json!(binding))
+    }
+}
+
+/// Reads a reason; tapes of before the reason was stored have `true`.
+fn read_reason<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    Ok(match Value::deserialize(deserializer)? {
+        Value::String(reason) => Some(reason),
+        Value::Bool(true) => Some(UNSTORED_REASON.to_owned()),
+        _ => None,
+    })
+}
