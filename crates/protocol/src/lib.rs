@@ -14,6 +14,7 @@ mod chat_message;
 mod content;
 mod descriptor;
 mod envelope;
+mod error_code;
 mod event;
 mod grant;
 mod ids;
@@ -39,6 +40,7 @@ pub use chat_message::{ChatMessage, MessageRole};
 pub use content::{Content, ContentPart, ImageUrl, KnownPart};
 pub use descriptor::{Descriptor, HostStateRequirement, LocalizedText, PluginRef, RunnerCapabilities, RunnerSource};
 pub use envelope::EnvelopeError;
+pub use error_code::{CodeOwner, CodedError, ErrorCode, ExitClass, FailureCode};
 pub use event::{
     ActorRef, DeliveryTarget, Event, EventInput, RawPayloadRef, SubjectRef, event_type, parse_command_line,
 };

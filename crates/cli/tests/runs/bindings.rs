@@ -1,5 +1,6 @@
 //! Which binding an event gets, and what that binding makes of it.
 
+use capstan_protocol::ErrorCode;
 use std::sync::Arc;
 
 use capstan::hooks::contracts::{ResultStream, RunApi, Runner};
@@ -297,7 +298,7 @@ async fn g02_two_bindings_are_refused_together_unless_no_event_can_get_either() 
         let conversation = TestConversation::with_plugin(extra_runners()).await;
         save_binding(&conversation, on("a", a.0, a.1)).await.unwrap();
         let saved = save_binding(&conversation, on("b", b.0, b.1)).await.map_err(|error| error.code());
-        assert_eq!(saved, if both { Ok(()) } else { Err("binding-ambiguous") }, "{a:?} {b:?}");
+        assert_eq!(saved, if both { Ok(()) } else { Err(ErrorCode::BindingAmbiguous) }, "{a:?} {b:?}");
     }
 }
 

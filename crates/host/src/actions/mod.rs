@@ -11,7 +11,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use capstan_hooks::contracts::{Channel, ChannelError, ChannelErrorKind, PlatformAction};
-use capstan_protocol::{ActionId, ActionRequest, ApiError, ApiErrorCode, BindingId, ChannelName, RunnerId};
+use capstan_protocol::{ActionId, ActionRequest, ApiError, ApiErrorCode, BindingId, ChannelName, ErrorCode, RunnerId};
 use capstan_tape::{EntryDraft, Fact};
 use futures::FutureExt as _;
 use serde_json::{Value, json};
@@ -123,7 +123,7 @@ impl Run {
             ActionEnd::Failed(why) => Err(failed(format!("the action {} failed: {why}", action.name))),
             ActionEnd::Unknown(why) => {
                 let message = format!("whether the action {} was done is not known: {why}", action.name);
-                Err(failed(message).with_cause("action-unknown"))
+                Err(failed(message).with_cause(ErrorCode::ActionUnknown))
             }
         }
     }

@@ -1,7 +1,7 @@
 //! What is wrong with a binding.
 
 use capstan_protocol::{
-    Binding, BindingId, ChannelName, ChatId, Descriptor, Event, EventFilter, HostStateRequirement, RunnerId,
+    Binding, BindingId, ChannelName, ChatId, CodedError, Descriptor, Event, EventFilter, HostStateRequirement, RunnerId,
 };
 use capstan_tape::StoreError;
 use capstan_turn::{RunError, TurnError};
@@ -12,10 +12,11 @@ use super::specificity::{SCOPE_FIELDS, scope_values};
 use crate::runs::approval;
 
 /// Why a binding was not saved.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, CodedError)]
 pub enum BindingError {
     /// It makes no sense.
     #[error("the binding {binding_id} cannot be saved: {detail}")]
+    #[code(BindingInvalid)]
     Invalid {
         /// The binding.
         binding_id: BindingId,
@@ -24,6 +25,7 @@ pub enum BindingError {
     },
     /// An event could get it or another one.
     #[error("the binding {binding_id} fits events of type {event_type} as closely as {other}")]
+    #[code(BindingAmbiguous)]
     Ambiguous {
         /// The binding.
         binding_id: BindingId,
@@ -34,6 +36,7 @@ pub enum BindingError {
     },
     /// There is no such runner.
     #[error("there is no runner {runner_id}; known: {known}")]
+    #[code(RunnerUnknown, exit = Usage)]
     UnknownRunner {
         /// The runner.
         runner_id: RunnerId,
@@ -42,12 +45,14 @@ pub enum BindingError {
     },
     /// There is no such binding.
     #[error("there is no binding {binding_id}")]
+    #[code(BindingUnknown)]
     Unknown {
         /// The binding.
         binding_id: BindingId,
     },
     /// It is kept, and cannot be read.
     #[error("the binding {binding_id} cannot be read: {reason}")]
+    #[code(BindingUnreadable)]
     Unreadable {
         /// The binding.
         binding_id: BindingId,
@@ -56,6 +61,7 @@ pub enum BindingError {
     },
     /// The store refused or failed.
     #[error(transparent)]
+    #[code(transparent)]
     Store(#[from] StoreError),
 }
 
@@ -64,18 +70,6 @@ impl BindingError {
     pub fn unknown_runner(runner_id: &RunnerId, runners: &[Descriptor]) -> Self {
         let known: Vec<&str> = runners.iter().map(|runner| runner.id.as_str()).collect();
         Self::UnknownRunner { runner_id: runner_id.clone(), known: known.join(", ") }
-    }
-
-    /// A stable code, which has a page in the documentation.
-    pub fn code(&self) -> &'static str {
-        match self {
-            Self::Invalid { .. } => "binding-invalid",
-            Self::Ambiguous { .. } => "binding-ambiguous",
-            Self::UnknownRunner { .. } => "runner-unknown",
-            Self::Unknown { .. } => "binding-unknown",
-            Self::Unreadable { .. } => "binding-unreadable",
-            Self::Store(error) => error.code(),
-        }
     }
 }
 
@@ -91,7 +85,7 @@ impl From<BindingError> for TurnError {
                     }
                     error => error.to_string(),
                 };
-                Self::Run(RunError { message, code: Some(error.code().to_owned()) })
+                Self::Run(RunError { message, code: Some(error.code().into()) })
             }
         }
     }

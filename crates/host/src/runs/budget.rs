@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use capstan_protocol::CodedError;
+
 use crate::RunLimits;
 
 /// The budget of a run. What a child run uses is used up for all those above it.
@@ -20,9 +22,11 @@ struct UsageAllowance {
 }
 
 /// What is used up, and how much of it there was.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, CodedError)]
 pub(crate) enum BudgetExhausted {
+    #[code(MaxSteps)]
     Steps(u64),
+    #[code(MaxRunTokens)]
     Tokens(u64),
 }
 
@@ -102,16 +106,6 @@ impl UsageAllowance {
 
 fn min_limit(asked: Option<u64>, left: Option<u64>) -> Option<u64> {
     asked.into_iter().chain(left).min()
-}
-
-impl BudgetExhausted {
-    /// The stable code, which has a page in the documentation.
-    pub(crate) fn code(self) -> &'static str {
-        match self {
-            Self::Steps(_) => "max-steps",
-            Self::Tokens(_) => "max-run-tokens",
-        }
-    }
 }
 
 impl fmt::Display for BudgetExhausted {
