@@ -1,9 +1,9 @@
 //! The loop.
 
-use capstan_hooks::contracts::{ModelErrorKind, ModelEvent, ResultStream, RunApi, Runner};
+use capstan_hooks::contracts::{ModelEvent, ResultStream, RunApi, Runner};
 use capstan_protocol::{
-    AllowList, ApiError, Content, Descriptor, JsonObject, ModelOperation, PermissionSet, ResourceAccess, ResultBody,
-    RunContext, RunResult, RunnerCapabilities, RunnerId, RunnerSource, TapeAccess, ToolOutput,
+    AllowList, ApiError, Content, Descriptor, ErrorCode, JsonObject, ModelOperation, PermissionSet, ResourceAccess,
+    ResultBody, RunContext, RunResult, RunnerCapabilities, RunnerId, RunnerSource, TapeAccess, ToolOutput,
 };
 use capstan_tape::{LoopStart, LoopStepStatus, TapeEvent};
 use futures::StreamExt as _;
@@ -216,7 +216,7 @@ fn run_loop(max_steps: u32, prompt: Content, given: RunHandle) -> ResultStream {
             }
         }
         let message = format!("the agent did not finish within {max_steps} steps");
-        yield ResultBody::RunFailed { message, code: Some("max-steps".to_owned()) }.into();
+        yield ResultBody::RunFailed { message, code: Some(ErrorCode::MaxSteps.into()) }.into();
     };
     results.boxed()
 }
@@ -231,7 +231,7 @@ fn completed_result() -> RunResult {
 
 /// The end of a run whose model gives no answer that can be used.
 fn broken_model_result(message: &str) -> RunResult {
-    ResultBody::RunFailed { message: message.to_owned(), code: Some(ModelErrorKind::Broken.code().to_owned()) }.into()
+    ResultBody::RunFailed { message: message.to_owned(), code: Some(ErrorCode::ModelBroken.into()) }.into()
 }
 
 fn failed_result(error: &ApiError) -> RunResult {

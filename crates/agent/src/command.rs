@@ -5,7 +5,7 @@
 //! grant allows that.
 
 use capstan_hooks::contracts::CommandCall;
-use capstan_protocol::{ApiError, ApiErrorCode, JsonObject, ToolOperation, ToolOutput, ToolSpec};
+use capstan_protocol::{ApiError, ApiErrorCode, ErrorCode, JsonObject, ToolOperation, ToolOutput, ToolSpec};
 use serde_json::{Value, json};
 
 use crate::run_handle::RunHandle;
@@ -57,7 +57,7 @@ fn can_call(name: &str, given: &RunHandle) -> bool {
 
 fn denied_error(name: &str) -> ApiError {
     let message = format!("the command {name} is not allowed here");
-    ApiError::new(ApiErrorCode::Unauthorized, message).with_cause("command-denied")
+    ApiError::new(ApiErrorCode::Unauthorized, message).with_cause(ErrorCode::CommandDenied)
 }
 
 fn unknown_command_error(name: &str, tools: &[ToolSpec]) -> ApiError {
@@ -68,7 +68,7 @@ fn unknown_command_error(name: &str, tools: &[ToolSpec]) -> ApiError {
         names => format!("there are: {}", names.join(", ")),
     };
     let message = format!("there is no command {name}; {others}");
-    ApiError::new(ApiErrorCode::NotFound, message).with_cause("command-unknown")
+    ApiError::new(ApiErrorCode::NotFound, message).with_cause(ErrorCode::CommandUnknown)
 }
 
 /// Arguments by position, then by name, typed as the tool's schema says.
@@ -121,7 +121,7 @@ fn coerce_argument(text: String, kind: Option<&Value>) -> Value {
 }
 
 fn invalid_command_error(message: String) -> ApiError {
-    ApiError::new(ApiErrorCode::InvalidArgument, message).with_cause("command-invalid")
+    ApiError::new(ApiErrorCode::InvalidArgument, message).with_cause(ErrorCode::CommandInvalid)
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use capstan_hooks::contracts::{ModelCall, ModelErrorKind, ModelResultStream};
-use capstan_protocol::{ApiError, JsonObject, ToolCall, ToolName};
+use capstan_hooks::contracts::{ModelCall, ModelResultStream};
+use capstan_protocol::{ApiError, ErrorCode, JsonObject, ToolCall, ToolName};
 use capstan_tape::{LoopStepEnd, LoopStepStart, LoopStepStatus, TapeEvent};
 use serde_json::json;
 
@@ -132,7 +132,7 @@ async fn reset_context(
 
 /// Whether the request was longer than the model takes.
 fn is_context_overflow(error: &ApiError) -> bool {
-    error.cause.as_deref() == Some(ModelErrorKind::ContextOverflow.code())
+    error.cause.as_ref().is_some_and(|cause| *cause == ErrorCode::ModelContextOverflow)
 }
 
 /// A note that cannot be written does not change what happened: the error that matters shows at the next commit.

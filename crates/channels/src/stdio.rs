@@ -21,8 +21,6 @@ use capstan_hooks::contracts::{Channel, ChannelCapabilities, ChannelError, Chann
 use capstan_protocol::{ChannelName, OutboundMessage, StreamEvent};
 use tokio_util::sync::CancellationToken;
 
-pub use request::LINE_ERROR_CODES;
-
 use output_queue::{OutputQueue, OutputReader, ReaderGone};
 use pending_request::PendingRequest;
 use request_loop::RequestLoop;
@@ -35,8 +33,6 @@ const STALLED_READER_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Options {
     /// The longest line that is read, in bytes. Of a longer one nothing is kept.
     pub max_line_bytes: usize,
-    /// What to do about an error of this code; empty where there is nothing to say.
-    pub hint: fn(&str) -> &'static str,
 }
 
 /// Where the channel reads and writes.
@@ -147,7 +143,7 @@ impl Channel for StdioChannel {
         let lines = line_reader::spawn_reader(streams.input, self.inner.options.max_line_bytes);
         let stopped = self.inner.stopped.clone();
         let reader = output.reader().clone();
-        let read = RequestLoop::new(gateway, output, self.inner.options, stopped).run(lines).await;
+        let read = RequestLoop::new(gateway, output, stopped).run(lines).await;
         // The last one who could print is gone with it, so the writer ends when it has written what there is.
         lock(&self.inner.output).take();
         let written = async { written.await.map_err(|error| output_error(&error)) };
@@ -179,8 +175,7 @@ impl Channel for StdioChannel {
 
     async fn notify_delayed(&self, event: &InboundEvent, why: &IntakeError) -> Result<(), ChannelError> {
         let asked = PendingRequest::from_event(event);
-        let error =
-            output_line::LineError { code: why.code, message: &why.message, hint: (self.inner.options.hint)(why.code) };
+        let error = output_line::LineError::new(why.code, &why.message);
         let line = output_line::DelayedLine::new(event, asked.as_deref(), error);
         let output = self.output()?;
         self.wait_written(output.reader(), output.print(&line)).await

@@ -14,7 +14,6 @@ use capstan_store::JsonlTapeStore;
 use capstan_tape::TapeStore;
 
 use crate::builder;
-use crate::command_error;
 use crate::config::{Config, KnowledgeConfig, ProviderConfig, TapeStoreKind};
 
 /// The built-in plugin. It registers first, and exactly as any other does.
@@ -53,7 +52,6 @@ impl BuiltinPlugin {
                         .max_message_bytes
                         .saturating_mul(MAX_ESCAPE_FACTOR)
                         .saturating_add(LINE_OVERHEAD_BYTES),
-                    hint: command_error::hint_for_code,
                 },
             ),
             knowledge: config.knowledge.iter().map(|base| knowledge_folder(base, config)).collect(),

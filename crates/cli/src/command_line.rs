@@ -1,5 +1,6 @@
 //! The command line: what can be asked, and how the answer is given.
 
+use capstan_protocol::{ErrorCode, ExitClass};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,7 +14,7 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use crate::commands::{self, bindings, chat, events, onboard, runners, runs, skills, state, store, tape};
 use crate::config::{Config, ConfigSources};
 use crate::runtime::SessionRuntime;
-use crate::{Capstan, CliExitCode, CommandError, builder};
+use crate::{Capstan, CommandError, builder};
 
 /// How long threads that are blocked may take to end when a command is over.
 const RUNTIME_SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
@@ -203,11 +204,7 @@ pub(crate) fn main(capstan: &Capstan) -> ExitCode {
     let threads = match SessionRuntime::start() {
         Ok(threads) => threads,
         Err(error) => {
-            return report_failure(&CommandError::new(
-                "store-failed",
-                format!("cannot start: {error}"),
-                CliExitCode::Store,
-            ));
+            return report_failure(&CommandError::new(ErrorCode::StoreFailed, format!("cannot start: {error}")));
         }
     };
     let executed = threads.block_on(async {
@@ -232,11 +229,11 @@ fn print_usage(error: &clap::Error) -> ExitCode {
         let said = said.strip_prefix("error: ").unwrap_or(&said);
         let said = said.trim_end().trim_end_matches("For more information, try '--help'.").trim_end();
         let hint = format!("`{} --help` shows how it is called", requested_command(std::env::args_os().skip(1)));
-        return report_failure(&CommandError::new("usage", said, CliExitCode::Usage).with_hint(&hint));
+        return report_failure(&CommandError::new(ErrorCode::Usage, said).with_hint(&hint));
     }
     // Nothing is left to do when the terminal itself is gone.
     let _unprinted = error.print();
-    if error.use_stderr() { CliExitCode::Usage.into() } else { ExitCode::SUCCESS }
+    if error.use_stderr() { ExitClass::Usage.into() } else { ExitCode::SUCCESS }
 }
 
 /// The command that was asked for, as far as there is one.

@@ -33,4 +33,4 @@ pub use capstan_host::{Host, HostError, ServedEvent};
 pub use capstan_protocol as protocol;
 pub use capstan_store as store;
 pub use capstan_tape as tape;
-pub use command_error::{CliExitCode, CommandError};
+pub use command_error::CommandError;

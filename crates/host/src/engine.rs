@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use capstan_hooks::{InboundEvent, TurnLifespan};
-use capstan_protocol::{Binding, ChannelName, EventKey, Outcome, RunId, SessionId, TapeName};
+use capstan_protocol::{Binding, ChannelName, ErrorCode, EventKey, Outcome, RunId, SessionId, TapeName};
 use capstan_tape::{Batch, StoreError};
 use capstan_turn::{RunError, TurnError, TurnPipeline};
 use futures::FutureExt as _;
@@ -130,7 +130,7 @@ impl Engine {
             Err(_) => FinishedTurn {
                 result: Err(TurnError::Run(RunError {
                     message: "the turn crashed".to_owned(),
-                    code: Some("run-failed".to_owned()),
+                    code: Some(ErrorCode::RunFailed.into()),
                 })),
                 staging: TurnStaging::default(),
                 run: None,

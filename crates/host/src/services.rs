@@ -233,5 +233,5 @@ fn binding_turn_error(error: BindingError) -> TurnError {
         }
         error => error.to_string(),
     };
-    TurnError::Run(RunError { message, code: Some(error.code().to_owned()) })
+    TurnError::Run(RunError { message, code: Some(error.code().into()) })
 }

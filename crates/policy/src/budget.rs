@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use capstan_protocol::CodedError;
+
 /// Step and token budget of a run. Usage of a child run counts for every run above it.
 pub struct Budget {
     steps: UsageAllowance,
@@ -18,11 +20,13 @@ struct UsageAllowance {
 }
 
 /// Exhausted resource of a budget, with its limit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, CodedError)]
 pub enum BudgetExhausted {
     /// Model calls.
+    #[code(MaxSteps)]
     Steps(u64),
     /// Tokens of all model calls.
+    #[code(MaxRunTokens)]
     Tokens(u64),
 }
 
@@ -102,16 +106,6 @@ impl UsageAllowance {
 
 fn min_limit(asked: Option<u64>, left: Option<u64>) -> Option<u64> {
     asked.into_iter().chain(left).min()
-}
-
-impl BudgetExhausted {
-    /// Stable error code with a page in the documentation.
-    pub fn code(self) -> &'static str {
-        match self {
-            Self::Steps(_) => "max-steps",
-            Self::Tokens(_) => "max-run-tokens",
-        }
-    }
 }
 
 impl fmt::Display for BudgetExhausted {

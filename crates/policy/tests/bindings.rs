@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use capstan_policy::bindings::{explain_choice, resolve_binding};
 use capstan_policy::{BindingError, BindingStore, default_binding};
-use capstan_protocol::{Binding, Clock, Descriptor, Event, SessionId, WorkspaceId};
+use capstan_protocol::{Binding, Clock, Descriptor, ErrorCode, Event, SessionId, WorkspaceId};
 use capstan_tape::{MemoryStore, TapeAddress, TapeRepository};
 use serde_json::{Value, json};
 
@@ -205,6 +205,6 @@ async fn g02_two_bindings_are_refused_together_unless_no_event_can_get_either() 
         let bindings = binding_store(&memory_tapes());
         save_binding(&bindings, on("a", a.0, a.1)).await.unwrap();
         let saved = save_binding(&bindings, on("b", b.0, b.1)).await.map_err(|error| error.code());
-        assert_eq!(saved, if both { Ok(()) } else { Err("binding-ambiguous") }, "{a:?} {b:?}");
+        assert_eq!(saved, if both { Ok(()) } else { Err(ErrorCode::BindingAmbiguous) }, "{a:?} {b:?}");
     }
 }

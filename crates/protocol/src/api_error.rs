@@ -5,6 +5,8 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::FailureCode;
+
 /// An answer of the run API that is not a result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, thiserror::Error)]
 #[error("{code}: {message}")]
@@ -18,7 +20,7 @@ pub struct ApiError {
     pub retryable: bool,
     /// A stable code of the cause, where there is one (`model-unreachable`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cause: Option<String>,
+    pub cause: Option<FailureCode>,
 }
 
 impl ApiError {
@@ -28,7 +30,7 @@ impl ApiError {
     }
 
     /// The same refusal, naming its cause.
-    pub fn with_cause(self, cause: impl Into<String>) -> Self {
+    pub fn with_cause(self, cause: impl Into<FailureCode>) -> Self {
         Self { cause: Some(cause.into()), ..self }
     }
 }

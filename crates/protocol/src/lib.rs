@@ -17,6 +17,7 @@ mod clock;
 mod content;
 mod descriptor;
 mod envelope;
+mod error_code;
 mod event;
 mod grant;
 mod ids;
@@ -45,6 +46,7 @@ pub use clock::Clock;
 pub use content::{Content, ContentPart, ImageUrl, KnownPart};
 pub use descriptor::{Descriptor, HostStateRequirement, LocalizedText, PluginRef, RunnerCapabilities, RunnerSource};
 pub use envelope::EnvelopeError;
+pub use error_code::{CodeOwner, CodedError, ErrorCode, ExitClass, FailureCode};
 pub use event::{
     ActorRef, DeliveryTarget, Event, EventInput, RawPayloadRef, SubjectRef, event_type, parse_command_line,
 };

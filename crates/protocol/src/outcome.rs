@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{ChannelName, Event, EventId, RunId};
+use crate::{ChannelName, Event, EventId, FailureCode, RunId};
 
 /// The identity of an event: its id within its source and bot.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -52,7 +52,7 @@ pub enum Outcome {
         notice: String,
         /// The stable code of what went wrong, where there is one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        code: Option<String>,
+        code: Option<FailureCode>,
     },
 }
 

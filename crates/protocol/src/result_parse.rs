@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::{Content, JsonObject, ResultBody, RunResult, StateScope, ToolCall, ToolOutput};
+use crate::{Content, FailureCode, JsonObject, ResultBody, RunResult, StateScope, ToolCall, ToolOutput};
 
 /// How much of what a runner wrote is repeated where it is told what is wrong with it, in bytes.
 const MAX_PARSE_DETAIL_LEN: usize = 200;
@@ -171,7 +171,7 @@ struct RunCompletedData {
 #[derive(Deserialize)]
 struct RunFailedData {
     message: String,
-    code: Option<String>,
+    code: Option<FailureCode>,
 }
 
 fn parse_body(kind: &str, data: JsonObject) -> Result<ResultBody, serde_json::Error> {
@@ -244,7 +244,7 @@ mod tests {
             },
             ResultBody::ActionRequested(ActionRequest { action: "f".to_owned(), arguments: JsonObject::new() }),
             ResultBody::RunCompleted { silent: true },
-            ResultBody::RunFailed { message: "g".to_owned(), code: Some("h".to_owned()) },
+            ResultBody::RunFailed { message: "g".to_owned(), code: Some("h".into()) },
         ]
     }
 

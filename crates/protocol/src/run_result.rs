@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use serde_json::Value;
 
-use crate::{Content, JsonObject, StateScope, Timestamp, ToolCall, ToolOutput, Usage};
+use crate::{Content, FailureCode, JsonObject, StateScope, Timestamp, ToolCall, ToolOutput, Usage};
 
 /// One result of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -104,7 +104,7 @@ pub enum ResultBody {
         message: String,
         /// A stable code.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        code: Option<String>,
+        code: Option<FailureCode>,
     },
     /// The whole object of a result as it came over a wire, the fields beside `data` included. The host reads it as
     /// [`RunResult::read`] does; no schema describes it.

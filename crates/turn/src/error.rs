@@ -4,35 +4,45 @@ use std::sync::Arc;
 
 use capstan_hooks::HookError;
 use capstan_hooks::args::ErrorReport;
+use capstan_protocol::{CodeOwner, CodedError, ErrorCode, ExitClass, FailureCode, RunnerId};
 use capstan_tape::StoreError;
 
 /// Why a turn failed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, CodedError)]
+#[code(open)]
 pub enum TurnError {
     /// A hook failed.
     #[error(transparent)]
+    #[code(HookFailed)]
     Hook(#[from] HookError),
     /// The run failed.
     #[error("the run failed: {0}")]
+    #[code(transparent)]
     Run(RunError),
     /// The run was cancelled.
     #[error("the run was cancelled")]
+    #[code(RunCancelled)]
     Cancelled,
     /// Another process worked on the session for longer than the event could wait.
     #[error("the session is being worked on by another process")]
+    #[code(SessionBusy)]
     Busy,
     /// As many events as may waited in the session already.
     #[error("too many messages wait in this conversation; please send this one again later")]
+    #[code(QueueFull)]
     QueueFull,
     /// The run took longer than it may.
     #[error("the run did not end within its deadline")]
+    #[code(RunTimeout)]
     Timeout,
     /// The journal failed.
     #[error(transparent)]
+    #[code(transparent)]
     Store(#[from] StoreError),
     /// The binding names a runner that is not there.
     #[error("there is no runner {0}")]
-    UnknownRunner(capstan_protocol::RunnerId),
+    #[code(RunnerUnknown)]
+    UnknownRunner(RunnerId),
 }
 
 /// A run that failed, as its runner told it.
@@ -42,38 +52,23 @@ pub struct RunError {
     /// What happened, fit to be shown.
     pub message: String,
     /// A stable code, where there is one.
-    pub code: Option<String>,
+    pub code: Option<FailureCode>,
+}
+
+impl CodedError for RunError {
+    type Code = FailureCode;
+
+    fn code(&self) -> FailureCode {
+        self.code.clone().unwrap_or(ErrorCode::RunFailed.into())
+    }
+
+    /// A failed run exits as failed whatever its code, unless the store failed it.
+    fn exit_class(&self) -> ExitClass {
+        if self.code().owner() == CodeOwner::Store { ExitClass::Store } else { ExitClass::Failed }
+    }
 }
 
 impl TurnError {
-    /// A stable code, which has a page in the documentation.
-    pub fn code(&self) -> &str {
-        match self {
-            Self::Hook(_) => "hook-failed",
-            Self::Run(failure) => failure.code.as_deref().unwrap_or("run-failed"),
-            Self::Cancelled => "run-cancelled",
-            Self::Busy => "session-busy",
-            Self::QueueFull => "queue-full",
-            Self::Timeout => "run-timeout",
-            Self::Store(error) => error.code(),
-            Self::UnknownRunner(_) => "runner-unknown",
-        }
-    }
-
-    /// Whether a code tells of the host or its store, and not of what a runner did.
-    pub fn is_host_code(code: &str) -> bool {
-        const OWN: [&str; 7] = [
-            "hook-failed",
-            "run-cancelled",
-            "session-busy",
-            "queue-full",
-            "run-timeout",
-            "runner-unknown",
-            "disk-full",
-        ];
-        OWN.contains(&code) || ["store-", "tape-"].iter().any(|beginning| code.starts_with(beginning))
-    }
-
     /// What a user may see: no secret, no internal path.
     pub fn public_message(&self) -> String {
         match self {

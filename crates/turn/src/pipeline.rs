@@ -61,7 +61,7 @@ impl TurnPipeline {
             if *error == TurnError::Cancelled {
                 tracing::warn!(%session, "turn cancelled");
             } else {
-                tracing::error!(%session, code = error.code(), %error, "turn failed");
+                tracing::error!(%session, code = error.code().as_str(), %error, "turn failed");
             }
             self.hooks.notify_error(ErrorStage::Turn, error.to_report(), Some(inbound)).await;
         }

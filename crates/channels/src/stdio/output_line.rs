@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use capstan_hooks::InboundEvent;
 use capstan_hooks::contracts::ChannelReply;
-use capstan_protocol::{OutboundKind, OutboundMessage, Outcome, RunId, SessionId, StreamEvent};
+use capstan_protocol::{ErrorCode, OutboundKind, OutboundMessage, Outcome, RunId, SessionId, StreamEvent};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -116,8 +116,13 @@ pub(super) struct RefusedLine<'a> {
 /// Why a line was not accepted, or has no end yet.
 #[derive(Serialize)]
 pub(super) struct LineError<'a> {
-    pub(super) code: &'static str,
-    pub(super) message: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    pub(super) hint: &'static str,
+    code: ErrorCode,
+    message: &'a str,
+    hint: &'static str,
+}
+
+impl<'a> LineError<'a> {
+    pub(super) fn new(code: ErrorCode, message: &'a str) -> Self {
+        Self { code, message, hint: code.hint() }
+    }
 }

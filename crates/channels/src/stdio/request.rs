@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use capstan_protocol::{Event, EventId, SessionId, Timestamp};
+use capstan_protocol::{CodedError, Event, EventId, SessionId, Timestamp};
 use serde::de::{DeserializeOwned, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
@@ -24,18 +24,6 @@ const EVENT_TIME_FORMAT: &str =
 /// What is wrong with a text that has one surrogate without the other.
 const UNPAIRED_SURROGATE: &str = "it has half of a surrogate pair (as \\ud800 is), which is no character";
 
-/// The codes of lines that cannot be used.
-pub const LINE_ERROR_CODES: &[&str] = &[
-    "line-too-long",
-    "line-not-utf8",
-    "line-not-json",
-    "line-not-object",
-    "line-field-unknown",
-    "line-field-missing",
-    "line-field-invalid",
-    "line-text-empty",
-];
-
 /// What a line asks.
 #[derive(Debug)]
 pub(super) struct LineRequest {
@@ -56,40 +44,32 @@ pub(super) struct InvalidLine {
 }
 
 /// Why a line cannot be used.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, PartialEq, Eq, thiserror::Error, CodedError)]
 pub(super) enum InvalidLineReason {
     #[error("the line has more than the {limit} bytes allowed")]
+    #[code(LineTooLong)]
     TooLong { limit: usize },
     #[error("the line is not valid UTF-8, from byte {at} on")]
+    #[code(LineNotUtf8)]
     NotUtf8 { at: usize },
     #[error("the line is not valid JSON: {detail}")]
+    #[code(LineNotJson)]
     NotJson { detail: String },
     #[error("the line is JSON, but no object")]
+    #[code(LineNotObject)]
     NotObject,
     #[error("there is no field {field:?}{}", .nearest.map(|name| format!(" (did you mean {name:?}?)")).unwrap_or_default())]
+    #[code(LineFieldUnknown)]
     UnknownField { field: String, nearest: Option<&'static str> },
     #[error("the field {field:?} is missing")]
+    #[code(LineFieldMissing)]
     MissingField { field: &'static str },
     #[error("the field {field:?} is not valid: {detail}")]
+    #[code(LineFieldInvalid)]
     InvalidField { field: &'static str, detail: String },
     #[error("the text is empty")]
+    #[code(LineTextEmpty)]
     EmptyText,
-}
-
-impl InvalidLineReason {
-    /// A stable code, which has a page in the documentation.
-    pub(super) fn code(&self) -> &'static str {
-        match self {
-            Self::TooLong { .. } => "line-too-long",
-            Self::NotUtf8 { .. } => "line-not-utf8",
-            Self::NotJson { .. } => "line-not-json",
-            Self::NotObject => "line-not-object",
-            Self::UnknownField { .. } => "line-field-unknown",
-            Self::MissingField { .. } => "line-field-missing",
-            Self::InvalidField { .. } => "line-field-invalid",
-            Self::EmptyText => "line-text-empty",
-        }
-    }
 }
 
 impl LineRequest {

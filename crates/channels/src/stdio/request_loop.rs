@@ -1,5 +1,6 @@
 //! Taking lines in: without waiting for turns, in their order, and no more than can be answered.
 
+use capstan_protocol::ErrorCode;
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
@@ -11,7 +12,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::Options;
 use super::line_reader::InputLine;
 use super::output_line::{LineError, ReadyLine, RefusedLine};
 use super::output_queue::OutputQueue;
@@ -27,7 +27,6 @@ const MIN_LINE_COST_KIB: u32 = 16;
 pub(super) struct RequestLoop {
     gateway: Arc<dyn Gateway>,
     output: OutputQueue,
-    options: Options,
     stopped: CancellationToken,
     unanswered_budget: Arc<Semaphore>,
     /// Lines that are being accepted.
@@ -35,14 +34,9 @@ pub(super) struct RequestLoop {
 }
 
 impl RequestLoop {
-    pub(super) fn new(
-        gateway: Arc<dyn Gateway>,
-        output: OutputQueue,
-        options: Options,
-        stopped: CancellationToken,
-    ) -> Self {
+    pub(super) fn new(gateway: Arc<dyn Gateway>, output: OutputQueue, stopped: CancellationToken) -> Self {
         let unanswered = Arc::new(Semaphore::new(MAX_UNANSWERED_KIB as usize));
-        Self { gateway, output, options, stopped, unanswered_budget: unanswered, pending_submissions: JoinSet::new() }
+        Self { gateway, output, stopped, unanswered_budget: unanswered, pending_submissions: JoinSet::new() }
     }
 
     /// Takes lines in until there are no more or the channel is stopped, then waits until everything that was accepted is
@@ -88,7 +82,7 @@ impl RequestLoop {
             Ok(Some(request)) => request,
             Err(InvalidLine { id, reason }) => {
                 let refusal = LineRefusal { line: line.number, code: reason.code(), message: reason.to_string() };
-                let told = refusal.print(&self.output, self.options, id.as_deref());
+                let told = refusal.print(&self.output, id.as_deref());
                 return self.until_closed(told).await;
             }
         };
@@ -107,11 +101,11 @@ impl RequestLoop {
         let asked = PendingRequest::from_event(&event);
         // The order of these calls is the order of acceptance; what follows may take its time.
         let accepted = self.gateway.submit(event);
-        let (output, options, number) = (self.output.clone(), self.options, line.number);
+        let (output, number) = (self.output.clone(), line.number);
         self.pending_submissions.spawn(async move {
             if let Err(refusal) = accepted.await {
                 let told = LineRefusal { line: number, code: refusal.code, message: refusal.message };
-                told.print(&output, options, asked.as_deref().and_then(PendingRequest::id)).await;
+                told.print(&output, asked.as_deref().and_then(PendingRequest::id)).await;
                 if let Some(asked) = asked {
                     asked.release();
                 }
@@ -144,13 +138,13 @@ fn line_cost_kib(size: usize) -> u32 {
 /// What is told about a line that was not accepted.
 struct LineRefusal {
     line: u64,
-    code: &'static str,
+    code: ErrorCode,
     message: String,
 }
 
 impl LineRefusal {
-    async fn print(&self, output: &OutputQueue, options: Options, id: Option<&RawValue>) {
-        let error = LineError { code: self.code, message: &self.message, hint: (options.hint)(self.code) };
+    async fn print(&self, output: &OutputQueue, id: Option<&RawValue>) {
+        let error = LineError::new(self.code, &self.message);
         // When nobody reads any more, there is nobody to tell.
         let _unread = output.print(&RefusedLine { id, line: self.line, error }).await;
     }

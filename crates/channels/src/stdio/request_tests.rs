@@ -1,7 +1,7 @@
-use capstan_protocol::Event;
+use capstan_protocol::{Event, ExitClass};
 use serde_json::{Value, json};
 
-use super::{LINE_ERROR_CODES, LineRequest};
+use super::LineRequest;
 use crate::stdio::line_reader::LineTooLong;
 
 fn parse_line(line: &str) -> LineRequest {
@@ -12,8 +12,9 @@ fn parse_line(line: &str) -> LineRequest {
 fn parse_error(line: impl AsRef<[u8]>) -> (&'static str, String, Value) {
     let unusable = LineRequest::parse(Ok(line.as_ref().to_vec())).unwrap_err();
     let id = unusable.id.map_or(Value::Null, |id| serde_json::from_str(id.get()).unwrap());
-    assert!(LINE_ERROR_CODES.contains(&unusable.reason.code()));
-    (unusable.reason.code(), unusable.reason.to_string(), id)
+    let code = unusable.reason.code();
+    assert_eq!(code.exit_class(), ExitClass::Continue, "the channel goes on");
+    (code.id(), unusable.reason.to_string(), id)
 }
 
 fn error_code(line: impl AsRef<[u8]>) -> &'static str {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use capstan_hooks::InboundEvent;
 use capstan_hooks::contracts::{Channel as _, ChannelError, ChannelErrorKind, ChannelReply, Gateway, IntakeError};
-use capstan_protocol::{OutboundMessage, Outcome, RunId, StreamEvent};
+use capstan_protocol::{ErrorCode, OutboundMessage, Outcome, RunId, StreamEvent};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -26,7 +26,11 @@ impl Gateway for RecordingGateway {
         Box::pin(async move {
             // Whoever waits for this one must not hold up the next.
             tokio::task::yield_now().await;
-            if refused { Err(IntakeError { code: "session-full", message: "too many".to_owned() }) } else { Ok(()) }
+            if refused {
+                Err(IntakeError { code: ErrorCode::QueueFull, message: "too many".to_owned() })
+            } else {
+                Ok(())
+            }
         })
     }
 }
@@ -44,9 +48,8 @@ impl StdioHarness {
     fn new() -> Self {
         let (read, input) = pipe().unwrap();
         let (output, write) = pipe().unwrap();
-        let hint = |code: &str| if code == "line-not-json" { "mend it" } else { "" };
         let streams = StdioStreams { input: Box::new(read), output: Box::new(write) };
-        let stdio = StdioChannel::new(streams, Options { max_line_bytes: TEST_LINE_LIMIT_BYTES, hint });
+        let stdio = StdioChannel::new(streams, Options { max_line_bytes: TEST_LINE_LIMIT_BYTES });
         let (send, taken) = mpsc::unbounded_channel();
         let started = tokio::spawn({
             let stdio = stdio.clone();
@@ -117,11 +120,14 @@ async fn c06_a_line_whose_end_cannot_be_recorded_hears_so_and_is_answered_later(
     let mut wire = StdioHarness::new();
     wire.write_json(&json!({"id": 1, "session": "s", "text": "hello"}));
     let event = wire.submitted().await;
-    let why = IntakeError { code: "disk-full", message: "no room".to_owned() };
+    let why = IntakeError { code: ErrorCode::DiskFull, message: "no room".to_owned() };
     wire.stdio.notify_delayed(&event, &why).await.unwrap();
     assert_eq!(
         wire.read_line(),
-        json!({"id": 1, "session": "s", "delayed": {"code": "disk-full", "message": "no room"}})
+        json!({
+            "id": 1, "session": "s",
+            "delayed": {"code": "disk-full", "message": "no room", "hint": ErrorCode::DiskFull.hint()},
+        })
     );
     wire.reply(&event, "hi").await;
     assert_eq!(wire.read_line()["outcome"], "replied");
@@ -200,10 +206,11 @@ async fn c06_a_line_that_cannot_be_accepted_is_told_with_its_number_and_reading_
     wire.write("\nno json\n");
     let error = json!({"code": "line-not-json", "message": "the line is not valid JSON: expected ident at column 2"});
     let mut told = json!({"id": null, "line": 2, "error": error});
-    told["error"]["hint"] = json!("mend it");
+    told["error"]["hint"] = json!(ErrorCode::LineNotJson.hint());
     assert_eq!(wire.read_line(), told);
     wire.write_json(&json!({"id": 3, "session": "s", "text": "refuse me"}));
-    assert_eq!(wire.read_line(), json!({"id": 3, "line": 3, "error": {"code": "session-full", "message": "too many"}}));
+    let error = json!({"code": "queue-full", "message": "too many", "hint": ErrorCode::QueueFull.hint()});
+    assert_eq!(wire.read_line(), json!({"id": 3, "line": 3, "error": error}));
     wire.write(format!("{}\n", "x".repeat(TEST_LINE_LIMIT_BYTES + 1)));
     assert_eq!(wire.read_line()["error"]["code"], "line-too-long");
     wire.write(r#"{"id":5,"session":"s","text":"without an end of the line"}"#);
@@ -352,7 +359,7 @@ async fn x03_a_reader_that_does_not_read_does_not_hold_up_the_end_once_it_is_sto
     let line = json!({"id": 1, "session": "a", "text": "hello"}).to_string();
     let streams =
         StdioStreams { input: Box::new(std::io::Cursor::new(line)), output: Box::new(BlockedWriter(blocked)) };
-    let stdio = StdioChannel::new(streams, Options { max_line_bytes: TEST_LINE_LIMIT_BYTES, hint: |_| "" });
+    let stdio = StdioChannel::new(streams, Options { max_line_bytes: TEST_LINE_LIMIT_BYTES });
     let (send, mut taken) = mpsc::unbounded_channel();
     let started = tokio::spawn({
         let stdio = stdio.clone();
@@ -376,7 +383,7 @@ async fn c06_a_channel_that_does_not_listen_sends_nothing_and_reads_nothing() {
     let (read, mut input) = pipe().unwrap();
     let (_output, write) = pipe().unwrap();
     let streams = StdioStreams { input: Box::new(read.try_clone().unwrap()), output: Box::new(write) };
-    let stdio = StdioChannel::new(streams, Options { max_line_bytes: TEST_LINE_LIMIT_BYTES, hint: |_| "" });
+    let stdio = StdioChannel::new(streams, Options { max_line_bytes: TEST_LINE_LIMIT_BYTES });
     let event = capstan_protocol::Event::message("stdio", "1", "x");
     let sent = stdio.send(&OutboundMessage::reply_to(&event, "s".into(), "hi")).await;
     assert_eq!(sent.unwrap_err().kind, ChannelErrorKind::Permanent);

@@ -2,7 +2,7 @@
 
 use capstan_policy::bindings::{BindingChoice, UnreadableBinding};
 use capstan_policy::{BindingError, BindingStore};
-use capstan_protocol::{Binding, BindingId, Clock, Event, EventFilter};
+use capstan_protocol::{Binding, BindingId, Clock, ErrorCode, Event, EventFilter};
 use capstan_tape::TapeAddress;
 use clap::Subcommand;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use super::document::InputDocument;
 use super::tape::source::HomeTapes;
 use super::{print, print_json, print_lines, replace_control_chars, runners};
 use crate::command_line::CommandContext;
-use crate::{CliExitCode, CommandError, builder};
+use crate::{CommandError, builder};
 
 #[derive(Subcommand)]
 pub(crate) enum BindingsCommand {
@@ -75,7 +75,7 @@ async fn execute(scope: &HomeTapes<'_>, command: BindingsCommand) -> Result<(), 
         BindingsCommand::List { json } => list(&bindings, json).await,
         BindingsCommand::Show { binding } => print_json(&bindings.get(&BindingId::new(binding)).await?),
         BindingsCommand::Set { file } => {
-            let binding: Binding = InputDocument::read(&file)?.parse_toml_or_json("binding-invalid")?;
+            let binding: Binding = InputDocument::read(&file)?.parse_toml_or_json(ErrorCode::BindingInvalid)?;
             bindings.save(&binding, &runners).await?;
             print(&format!("binding {} is saved{}", binding.binding_id, enabled_suffix(&binding)))
         }
@@ -145,13 +145,4 @@ fn format_choice(choice: &BindingChoice) -> Vec<String> {
     let mut lines = vec![format!("{winner}: {}", choice.reason)];
     lines.extend(choice.losers.iter().map(|loser| format!("  not {}: {}", loser.binding_id, loser.reason)));
     lines.iter().map(|line| replace_control_chars(line)).collect()
-}
-
-impl From<BindingError> for CommandError {
-    fn from(error: BindingError) -> Self {
-        match error {
-            BindingError::Store(error) => error.into(),
-            error => Self::new(error.code(), error.to_string(), CliExitCode::Usage),
-        }
-    }
 }

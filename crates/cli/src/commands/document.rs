@@ -2,12 +2,12 @@
 
 use std::io::Read as _;
 
-use capstan_protocol::Event;
+use capstan_protocol::{ErrorCode, Event};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::unique_keys::UniqueKeysValue;
-use crate::{CliExitCode, CommandError};
+use crate::CommandError;
 
 /// The largest document that is read.
 const MAX_DOCUMENT_BYTES: u64 = 16 * 1024 * 1024;
@@ -26,7 +26,7 @@ impl InputDocument {
     pub(super) fn read(path: &str) -> Result<Self, CommandError> {
         let place = if path == "-" { "the standard input".to_owned() } else { path.to_owned() };
         let failed = |detail: &str| {
-            let failure = CommandError::new("input-invalid", format!("{place} {detail}"), CliExitCode::Usage);
+            let failure = CommandError::new(ErrorCode::InputInvalid, format!("{place} {detail}"));
             failure.with_hint("give the path of a text file in UTF-8, or - to read the standard input")
         };
         let source: Box<dyn std::io::Read> = if path == "-" {
@@ -56,7 +56,7 @@ impl InputDocument {
     }
 
     /// What it says, in JSON.
-    pub(super) fn parse_json<T: DeserializeOwned>(&self, code: &str) -> Result<T, CommandError> {
+    pub(super) fn parse_json<T: DeserializeOwned>(&self, code: ErrorCode) -> Result<T, CommandError> {
         serde_json::from_str(&self.text).map_err(|error| {
             let begins = if error.is_data() { "" } else { "it is not JSON: " };
             self.invalid_error(code, &format!("{begins}{error}"))
@@ -64,7 +64,7 @@ impl InputDocument {
     }
 
     /// What it says, in TOML, or in JSON where it is an object of that.
-    pub(super) fn parse_toml_or_json<T: DeserializeOwned>(&self, code: &str) -> Result<T, CommandError> {
+    pub(super) fn parse_toml_or_json<T: DeserializeOwned>(&self, code: ErrorCode) -> Result<T, CommandError> {
         let text = self.text.trim_start();
         if text.starts_with('{') {
             return self.parse_json(code);
@@ -84,20 +84,20 @@ impl InputDocument {
     }
 
     /// What it says in JSON, whatever that is. What is given twice is refused.
-    pub(super) fn parse_unique_json(&self, code: &str) -> Result<Value, CommandError> {
+    pub(super) fn parse_unique_json(&self, code: ErrorCode) -> Result<Value, CommandError> {
         self.parse_json::<UniqueKeysValue>(code).map(|once| once.0)
     }
 
     /// The event whose envelope it is.
     pub(super) fn parse_envelope(&self) -> Result<Event, CommandError> {
-        Event::from_envelope(self.parse_unique_json("envelope-invalid")?)
-            .map_err(|error| self.invalid_error("envelope-invalid", &error.to_string()))
+        Event::from_envelope(self.parse_unique_json(ErrorCode::EnvelopeInvalid)?)
+            .map_err(|error| self.invalid_error(ErrorCode::EnvelopeInvalid, &error.to_string()))
     }
 
     /// What is wrong with it. What is repeated of it must not drive a terminal.
-    fn invalid_error(&self, code: &str, detail: &str) -> CommandError {
+    fn invalid_error(&self, code: ErrorCode, detail: &str) -> CommandError {
         let is_plain = |character: &char| !character.is_control() || *character == '\n';
         let detail: String = detail.chars().filter(is_plain).take(MAX_PARSE_ERROR_CHARS).collect();
-        CommandError::new(code, format!("{}: {detail}", self.source), CliExitCode::Usage)
+        CommandError::new(code, format!("{}: {detail}", self.source))
     }
 }

@@ -2,15 +2,15 @@
 
 use capstan_channels::{CliChannel, CliPrinter};
 use capstan_hooks::{HookDeadlines, InboundEvent};
-use capstan_host::{Host, LangBotQueryError};
-use capstan_protocol::Event;
+use capstan_host::Host;
+use capstan_protocol::{ErrorCode, Event};
 use clap::Subcommand;
 use serde_json::Value;
 
 use super::document::InputDocument;
 use super::serve_one::{PrintMode, check_channel, finish_command, serve_event};
 use crate::command_line::CommandContext;
-use crate::{CliExitCode, CommandError, builder};
+use crate::{CommandError, builder};
 
 #[derive(Subcommand)]
 pub(crate) enum EventsCommand {
@@ -37,15 +37,6 @@ enum CliEventInput {
     Query(Value),
 }
 
-impl From<LangBotQueryError> for CommandError {
-    fn from(error: LangBotQueryError) -> Self {
-        match error {
-            LangBotQueryError::Binding(error) => error.into(),
-            LangBotQueryError::Invalid(_) => Self::new(error.code(), error.to_string(), CliExitCode::Usage),
-        }
-    }
-}
-
 pub(crate) async fn run(context: CommandContext<'_>, command: EventsCommand) -> Result<(), CommandError> {
     let fed = match command {
         EventsCommand::Send { file } => {
@@ -54,7 +45,7 @@ pub(crate) async fn run(context: CommandContext<'_>, command: EventsCommand) -> 
             CliEventInput::Event(Box::new(event))
         }
         EventsCommand::Query { file } => {
-            CliEventInput::Query(InputDocument::read(&file)?.parse_unique_json("query-invalid")?)
+            CliEventInput::Query(InputDocument::read(&file)?.parse_unique_json(ErrorCode::QueryInvalid)?)
         }
     };
     let cli = CliChannel::new(CliPrinter::silent());

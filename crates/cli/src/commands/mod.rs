@@ -35,10 +35,10 @@ use std::sync::Arc;
 use capstan_hooks::HookRuntime;
 use capstan_hooks::points::ProvideTapeStore;
 use capstan_host::HostError;
-use capstan_protocol::Timestamp;
+use capstan_protocol::{ErrorCode, Timestamp};
 use capstan_tape::TapeStore;
 
-use crate::{CliExitCode, CommandError};
+use crate::CommandError;
 
 /// How a host is started that goes on, as it is told to whoever should.
 pub(crate) const SERVE_COMMAND_EXAMPLE: &str = "capstan serve --channel NAME";
@@ -65,7 +65,7 @@ pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), CommandErr
 }
 
 fn output_error(detail: &str) -> CommandError {
-    CommandError::new("output-failed", format!("cannot write to the standard output: {detail}"), CliExitCode::Failed)
+    CommandError::new(ErrorCode::OutputFailed, format!("cannot write to the standard output: {detail}"))
 }
 
 /// A line for a terminal: what stands on a tape may come from anywhere, and must not drive it.

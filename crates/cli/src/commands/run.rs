@@ -5,11 +5,11 @@ use std::io::Read as _;
 use capstan_channels::{CliChannel, CliPrinter};
 use capstan_hooks::HookDeadlines;
 use capstan_host::Host;
-use capstan_protocol::{ActorRef, Event, EventId, SessionId};
+use capstan_protocol::{ActorRef, ErrorCode, Event, EventId, SessionId};
 
 use super::serve_one::{PrintMode, check_channel, finish_command, serve_event};
 use crate::command_line::{CommandContext, RunArgs};
-use crate::{CliExitCode, CommandError, builder};
+use crate::{CommandError, builder};
 
 pub(crate) async fn run(context: CommandContext<'_>, arguments: RunArgs) -> Result<(), CommandError> {
     let event = build_event(&context, &arguments)?;
@@ -29,7 +29,7 @@ fn build_event(context: &CommandContext<'_>, arguments: &RunArgs) -> Result<Even
         text => text.to_owned(),
     };
     if text.trim().is_empty() {
-        return Err(CommandError::new("input-invalid", "the message is empty", CliExitCode::Usage));
+        return Err(CommandError::new(ErrorCode::InputInvalid, "the message is empty"));
     }
     let mut event = Event::message(arguments.channel.as_str(), arguments.chat_id.clone(), text);
     if let Some(id) = arguments.event_id.as_deref() {
@@ -42,8 +42,7 @@ fn build_event(context: &CommandContext<'_>, arguments: &RunArgs) -> Result<Even
 
 /// Reads no more than a message may have, and one byte to know that there was more.
 fn read_stdin_message(limit: usize) -> Result<String, CommandError> {
-    let invalid =
-        |reason: &str| CommandError::new("input-invalid", format!("the standard input {reason}"), CliExitCode::Usage);
+    let invalid = |reason: &str| CommandError::new(ErrorCode::InputInvalid, format!("the standard input {reason}"));
     let mut bytes = Vec::new();
     let allowed = u64::try_from(limit).unwrap_or(u64::MAX).saturating_add(1);
     let read = std::io::stdin().lock().take(allowed).read_to_end(&mut bytes);
@@ -51,7 +50,7 @@ fn read_stdin_message(limit: usize) -> Result<String, CommandError> {
     if bytes.len() > limit {
         // The end may have been cut within a character, which is no fault of the message.
         let message = format!("the standard input has more than the {limit} bytes allowed");
-        return Err(CommandError::new("message-too-large", message, CliExitCode::Usage));
+        return Err(CommandError::new(ErrorCode::MessageTooLarge, message));
     }
     let text = String::from_utf8(bytes).map_err(|_| invalid("is not valid UTF-8"))?;
     // As on every channel: not everything that a message passes through can hold one.

@@ -7,13 +7,13 @@ use capstan_channels::{CliChannel, CliPrinter, StdioChannel};
 use capstan_hooks::HookDeadlines;
 use capstan_hooks::contracts::ChannelError;
 use capstan_host::Host;
-use capstan_protocol::ChannelName;
+use capstan_protocol::{ChannelName, ErrorCode};
 use capstan_turn::TurnError;
 
 use super::signals::TerminationSignals;
 use super::standard_output;
 use crate::command_line::{CommandContext, ServeArgs};
-use crate::{CliExitCode, CommandError, builder};
+use crate::{CommandError, builder};
 
 /// The standard output belongs to the channels: this says nothing there.
 pub(crate) async fn serve(context: CommandContext<'_>, arguments: ServeArgs) -> Result<(), CommandError> {
@@ -62,10 +62,10 @@ pub(crate) async fn serve(context: CommandContext<'_>, arguments: ServeArgs) -> 
     match failures.first() {
         None if left > 0 => {
             let message = format!("events that could not be brought to their outcome: {left}");
-            Err(CommandError::new("events-left", message, CliExitCode::Failed))
+            Err(CommandError::new(ErrorCode::EventsLeft, message))
         }
         None => Ok(()),
-        Some(error) => Err(CommandError::new("channel-failed", error.to_string(), CliExitCode::Failed)),
+        Some(error) => Err(CommandError::new(ErrorCode::ChannelFailed, error.to_string())),
     }
 }
 
@@ -98,13 +98,13 @@ fn select_channels(asked: &[String], provided: &[ChannelName]) -> Result<Vec<Cha
         let known = provided.iter().find(|known| known.as_str() == name);
         let known = known.ok_or_else(|| {
             let message = format!("there is no channel {name}; those that can listen: {listed}");
-            CommandError::new("channel-unknown", message, CliExitCode::Usage)
+            CommandError::new(ErrorCode::ChannelUnknown, message)
         })?;
         set.insert(known);
     }
     if let Some(name) = wanted.iter().find(|name| !able.contains(name)) {
         let message = format!("the channel {name} has nothing to listen to; those that can listen: {listed}");
-        return Err(CommandError::new("channel-missing", message, CliExitCode::Usage));
+        return Err(CommandError::new(ErrorCode::ChannelMissing, message));
     }
     // Only to say what is not wanted is to want the rest.
     let all = all || (wanted.is_empty() && !unwanted.is_empty());
@@ -112,16 +112,18 @@ fn select_channels(asked: &[String], provided: &[ChannelName]) -> Result<Vec<Cha
     let chosen: Vec<ChannelName> = chosen.cloned().collect();
     if chosen.is_empty() {
         let message = format!("no channel to listen on; those that can listen: {listed}");
-        return Err(CommandError::new("channel-missing", message, CliExitCode::Usage));
+        return Err(CommandError::new(ErrorCode::ChannelMissing, message));
     }
     Ok(chosen)
 }
 
 #[cfg(test)]
 mod tests {
+    use capstan_protocol::{ErrorCode, FailureCode};
+
     use super::select_channels;
 
-    fn select_names(asked: &[&str]) -> Result<Vec<String>, String> {
+    fn select_names(asked: &[&str]) -> Result<Vec<String>, FailureCode> {
         let asked: Vec<String> = asked.iter().map(|name| (*name).to_owned()).collect();
         let provided = ["cli".into(), "stdio".into(), "telegram".into()];
         let names = select_channels(&asked, &provided).map_err(|failure| failure.code)?;
@@ -142,11 +144,11 @@ mod tests {
 
     #[test]
     fn c02_a_name_nobody_provides_or_nothing_to_listen_on_is_refused() {
-        let refused = |code: &str| Err(code.to_owned());
-        assert_eq!(select_names(&["telegraph"]), refused("channel-unknown"));
-        assert_eq!(select_names(&["all", "!telegraph"]), refused("channel-unknown"));
-        assert_eq!(select_names(&[]), refused("channel-missing"));
-        assert_eq!(select_names(&["cli"]), refused("channel-missing"));
-        assert_eq!(select_names(&["stdio", "!stdio"]), refused("channel-missing"));
+        let refused = |code: ErrorCode| Err(code.into());
+        assert_eq!(select_names(&["telegraph"]), refused(ErrorCode::ChannelUnknown));
+        assert_eq!(select_names(&["all", "!telegraph"]), refused(ErrorCode::ChannelUnknown));
+        assert_eq!(select_names(&[]), refused(ErrorCode::ChannelMissing));
+        assert_eq!(select_names(&["cli"]), refused(ErrorCode::ChannelMissing));
+        assert_eq!(select_names(&["stdio", "!stdio"]), refused(ErrorCode::ChannelMissing));
     }
 }

@@ -8,13 +8,13 @@ use capstan_hooks::contracts::Channel;
 use capstan_hooks::points::ProvideChannels;
 use capstan_hooks::{HookRuntime, InboundEvent};
 use capstan_host::{Host, ServedEvent};
-use capstan_protocol::{ChannelName, Outcome};
+use capstan_protocol::{ChannelName, ErrorCode, ExitClass, Outcome};
 use capstan_turn::{RunError, TurnError};
 use serde_json::json;
 
 use super::print_json;
 use super::signals::TerminationSignals;
-use crate::{CliExitCode, CommandError};
+use crate::CommandError;
 
 /// How long a run that was cancelled may take to end.
 const RUN_CANCEL_GRACE: Duration = Duration::from_secs(5);
@@ -30,7 +30,7 @@ pub(super) fn check_channel(hooks: &HookRuntime, name: &ChannelName) -> Result<(
         return Ok(());
     }
     let message = format!("a run cannot answer on the channel {name}: its callers wait where it is served");
-    Err(CommandError::new("channel-elsewhere", message, CliExitCode::Usage))
+    Err(CommandError::new(ErrorCode::ChannelElsewhere, message))
 }
 
 /// The first interrupt cancels the run, which still ends with its outcome recorded, and waits a while for whoever does not
@@ -97,7 +97,7 @@ pub(super) fn report_delivery(notices: Vec<String>, undelivered: &[String]) -> R
     match undelivered.first() {
         Some(reason) => {
             let message = format!("the reply could not be delivered: {reason}");
-            Err(CommandError::new("reply-undelivered", message, CliExitCode::Failed))
+            Err(CommandError::new(ErrorCode::ReplyUndelivered, message))
         }
         None => Ok(()),
     }
@@ -111,7 +111,7 @@ fn repeat_outcome(outcome: Option<Outcome>) -> Result<(), CommandError> {
         Some(Outcome::Replied { .. } | Outcome::Silent | Outcome::Folded { .. } | Outcome::Dropped) => Ok(()),
         None => {
             let message = "this process was told to end; another one still works on the event";
-            let stopped = CommandError::new("host-stopping", message, CliExitCode::Cancelled);
+            let stopped = CommandError::new(ErrorCode::HostStopping, message).with_exit(ExitClass::Cancelled);
             Err(stopped.with_hint("nothing is lost: the same event id again gives its answer when it is there"))
         }
     }
@@ -136,7 +136,7 @@ fn served_to_json(served: &ServedEvent) -> serde_json::Value {
         (Some(error), _) => object["error"] = json!({ "code": error.code(), "message": error.public_message() }),
         // What failed before says so again.
         (None, Some(Outcome::Failed { notice, code })) => {
-            object["error"] = json!({ "code": code.as_deref().unwrap_or("run-failed"), "message": notice });
+            object["error"] = json!({ "code": code.clone().unwrap_or(ErrorCode::RunFailed.into()), "message": notice });
         }
         (None, _) => {}
     }
@@ -146,7 +146,7 @@ fn served_to_json(served: &ServedEvent) -> serde_json::Value {
 #[cfg(test)]
 mod tests {
     use capstan_host::ServedEvent;
-    use capstan_protocol::Outcome;
+    use capstan_protocol::{ErrorCode, Outcome};
 
     use super::{PrintMode, finish_command, served_to_json};
 
@@ -171,17 +171,17 @@ mod tests {
         let lost = ServedEvent { delivery_errors: vec!["nobody listens".to_owned()], ..replied };
         assert_eq!(served_to_json(&lost)["undelivered"][0], "nobody listens");
         let failure = finish_command(lost, Vec::new(), PrintMode::Nothing).unwrap_err();
-        assert_eq!(failure.code, "reply-undelivered");
+        assert_eq!(failure.code, ErrorCode::ReplyUndelivered);
     }
 
     #[test]
     fn x03_what_failed_before_fails_again() {
         let failed = served_with_outcome(Outcome::Failed {
             notice: "no key".to_owned(),
-            code: Some("model-unauthorized".to_owned()),
+            code: Some(ErrorCode::ModelUnauthorized.into()),
         });
         let failure =
             finish_command(ServedEvent { is_duplicate: true, ..failed }, Vec::new(), PrintMode::Nothing).unwrap_err();
-        assert_eq!((failure.code.as_str(), failure.message.as_str()), ("model-unauthorized", "no key"));
+        assert_eq!((failure.code, failure.message.as_str()), (ErrorCode::ModelUnauthorized.into(), "no key"));
     }
 }

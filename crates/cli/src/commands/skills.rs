@@ -1,12 +1,13 @@
 //! `capstan skills list`, `show`, `check`.
 
 use capstan_agent::skills::{InvalidSkill, Skill, SkillCatalog};
+use capstan_protocol::{ErrorCode, ExitClass};
 use clap::Subcommand;
 use serde_json::{Value, json};
 
 use super::{print, print_json, print_lines, replace_control_chars};
+use crate::CommandError;
 use crate::command_line::CommandContext;
-use crate::{CliExitCode, CommandError};
 
 #[derive(Subcommand)]
 pub(crate) enum SkillsCommand {
@@ -79,8 +80,8 @@ fn check_skills(found: &SkillCatalog, json: bool) -> Result<(), CommandError> {
     }
     match found.invalid.len() {
         0 => Ok(()),
-        1 => Err(CommandError::new("skill-invalid", "a skill is not used", CliExitCode::Failed)),
-        count => Err(CommandError::new("skill-invalid", format!("{count} skills are not used"), CliExitCode::Failed)),
+        1 => Err(CommandError::new(ErrorCode::SkillInvalid, "a skill is not used")),
+        count => Err(CommandError::new(ErrorCode::SkillInvalid, format!("{count} skills are not used"))),
     }
 }
 
@@ -88,10 +89,9 @@ fn unknown_skill_error(name: &str, found: &SkillCatalog) -> CommandError {
     let is_invalid =
         |one: &&InvalidSkill| one.path.parent().and_then(|folder| folder.file_name()).is_some_and(|it| it == name);
     match found.invalid.iter().find(is_invalid) {
-        Some(one) => {
-            CommandError::new("skill-invalid", format!("{}: {}", one.path.display(), one.reason), CliExitCode::Usage)
-        }
-        None => CommandError::new("skill-unknown", format!("there is no skill {name:?}"), CliExitCode::Usage),
+        Some(one) => CommandError::new(ErrorCode::SkillInvalid, format!("{}: {}", one.path.display(), one.reason))
+            .with_exit(ExitClass::Usage),
+        None => CommandError::new(ErrorCode::SkillUnknown, format!("there is no skill {name:?}")),
     }
 }
 

@@ -1,16 +1,17 @@
 //! Whether there is a standard output.
 
+use capstan_protocol::ErrorCode;
 use std::io;
 
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat, stat};
 
-use crate::{CliExitCode, CommandError};
+use crate::CommandError;
 
 /// Refuses to go on where nobody can be told anything: this process was started with its standard output closed.
 pub(super) fn check_open() -> Result<(), CommandError> {
     if is_closed().unwrap_or(false) {
         let message = "the standard output is closed, and the answers of the channel stdio go there";
-        return Err(CommandError::new("output-closed", message, CliExitCode::Usage));
+        return Err(CommandError::new(ErrorCode::OutputClosed, message));
     }
     Ok(())
 }

@@ -1,19 +1,32 @@
 //! What is wrong with a configuration.
 
+use std::path::Path;
+
+use capstan_protocol::CodedError;
+
+const UNREADABLE_FILE_HINT: &str =
+    "give this user read access to the file and its directory, or use another workspace or home";
+const UNUSABLE_FILE_HINT: &str =
+    "replace it by a regular file of at most 1 MiB, or remove it; a link in a workspace must stay inside it";
+const WORKSPACE_FILE_HINT: &str = "the file belongs to the workspace, which an agent can modify: correct or remove it";
+
 /// What is wrong with a configuration.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, CodedError)]
 pub enum ConfigError {
     /// There is nowhere to keep things.
     #[error("neither CAPSTAN_HOME nor HOME is set")]
+    #[code(HomeUnusable)]
     NoHome,
     /// What should be the home is something else.
     #[error("the home {path} is not a directory")]
+    #[code(HomeUnusable)]
     HomeNotDirectory {
         /// What is there.
         path: String,
     },
     /// A file cannot be read.
     #[error("cannot read {path}: {detail}")]
+    #[code(ConfigInvalid, hint = Some(UNREADABLE_FILE_HINT))]
     Unreadable {
         /// The file.
         path: String,
@@ -22,6 +35,7 @@ pub enum ConfigError {
     },
     /// What lies where a file should is not to be read.
     #[error("{path} is not read: {reason}")]
+    #[code(ConfigInvalid, hint = Some(UNUSABLE_FILE_HINT))]
     UnusableFile {
         /// The file.
         path: String,
@@ -30,6 +44,7 @@ pub enum ConfigError {
     },
     /// A file is not what it should be.
     #[error("{path} is not valid: {detail}")]
+    #[code(ConfigInvalid, hint = self.workspace_file_hint())]
     Malformed {
         /// The file.
         path: String,
@@ -38,6 +53,7 @@ pub enum ConfigError {
     },
     /// A file sets something that does not exist.
     #[error("{path} sets {key:?}, which does not exist{}", format_suggestion(.nearest.as_deref()))]
+    #[code(ConfigInvalid, hint = self.workspace_file_hint())]
     UnknownKey {
         /// The file or variable.
         path: String,
@@ -48,6 +64,7 @@ pub enum ConfigError {
     },
     /// A value makes no sense.
     #[error("{key} has the value {value:?} (from {origin}), which is not valid: {reason}")]
+    #[code(ConfigInvalid)]
     Invalid {
         /// The setting.
         key: String,
@@ -60,6 +77,7 @@ pub enum ConfigError {
     },
     /// A workspace sets what only its user may.
     #[error("{origin} sets {key}, which a workspace may not: whoever can write there would decide who works as you")]
+    #[code(ConfigUntrusted)]
     Untrusted {
         /// The setting.
         key: String,
@@ -68,6 +86,7 @@ pub enum ConfigError {
     },
     /// A workspace sets more than its user has.
     #[error("{origin} sets {key} to {value}, and a workspace may only lower it: it is {limit}")]
+    #[code(ConfigUntrusted)]
     LimitRaised {
         /// The setting.
         key: String,
@@ -85,6 +104,13 @@ pub(super) fn format_suggestion(nearest: Option<&str>) -> String {
 }
 
 impl ConfigError {
+    /// Hint for a file of a workspace; none for the user's own files.
+    fn workspace_file_hint(&self) -> Option<&'static str> {
+        let (Self::Malformed { path, .. } | Self::UnknownKey { path, .. }) = self else { return None };
+        let name = Path::new(path).file_name()?;
+        (name == "capstan.toml" || name == ".env").then_some(WORKSPACE_FILE_HINT)
+    }
+
     pub(crate) fn missing(key: &str) -> Self {
         let key = key.to_owned();
         Self::Invalid { key, value: String::new(), origin: "default".to_owned(), reason: "it is not set".to_owned() }

@@ -38,10 +38,7 @@ async fn t08_save_state_runs_after_a_failed_run_with_the_output_so_far() {
             "runner",
             register_runner(vec![
                 ResultBody::MessageDelta { delta: "half an ans".to_owned() },
-                ResultBody::RunFailed {
-                    message: "the model hung up".to_owned(),
-                    code: Some("model-broken".to_owned()),
-                },
+                ResultBody::RunFailed { message: "the model hung up".to_owned(), code: Some("model-broken".into()) },
             ]),
         )
         .plugin("keeper", keeper)

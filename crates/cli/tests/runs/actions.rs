@@ -288,7 +288,7 @@ async fn x05_what_a_channel_that_hangs_crashes_or_fails_did_is_told_as_far_as_it
         .iter()
         .map(|answer| answer.as_ref().err().and_then(|e| e.cause.clone()))
         .collect::<Vec<_>>();
-    let unknown = || Some("action-unknown".to_owned());
+    let unknown = || Some("action-unknown".into());
     assert_eq!(causes, [unknown(), unknown(), unknown(), None, None]);
     assert_eq!(group.requested_actions().len(), 5, "none is tried again");
 }

@@ -86,7 +86,7 @@ async fn a01_a_run_ends_when_its_tokens_are_used_up() {
     let served = conversation.send_message("go").await;
     let error = served.error.unwrap();
     assert_eq!(
-        (error.code(), error.public_message().as_str()),
+        (error.code().as_str(), error.public_message().as_str()),
         ("max-run-tokens", "the run did not finish within 30 tokens")
     );
     assert_eq!(model.requests().len(), 2);

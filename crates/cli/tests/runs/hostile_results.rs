@@ -342,7 +342,7 @@ async fn x05_whatever_a_runner_yields_the_host_is_well_afterwards() {
     for (name, ends, expected) in expected {
         taken.store(0, Ordering::SeqCst);
         let served = conversation.host.serve(Event::message("cli", name, name)).await.unwrap();
-        let code = served.error.as_ref().map(|error| error.code().to_owned());
+        let code = served.error.as_ref().map(|error| error.code().to_string());
         match ends {
             Ok(text) => assert_eq!((served.output.as_str(), code), (text, None), "{name}"),
             Err(wanted) => assert_eq!(code.as_deref(), Some(wanted), "{name}"),

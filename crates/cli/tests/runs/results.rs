@@ -157,7 +157,7 @@ async fn g04_a_failure_stands_on_the_tape_once() {
 
 #[tokio::test]
 async fn g04_a_message_stands_on_its_tape_also_where_its_run_fails_at_once() {
-    let failed = ResultBody::RunFailed { message: "no".to_owned(), code: Some("club-closed".to_owned()) };
+    let failed = ResultBody::RunFailed { message: "no".to_owned(), code: Some("club-closed".into()) };
     let conversation = TestConversation::with_plugin(results_plugin(vec![failed])).await;
     let served = conversation.send_message("hi").await;
     assert_eq!(served.error.unwrap().code(), "club-closed", "what a runner says of itself it may say");
@@ -167,7 +167,7 @@ async fn g04_a_message_stands_on_its_tape_also_where_its_run_fails_at_once() {
 #[tokio::test]
 async fn x05_a_runner_cannot_say_that_the_host_is_broken() {
     for code in ["store-corrupt", "disk-full", "tape-unknown", "runner-unknown", "run-cancelled"] {
-        let failed = ResultBody::RunFailed { message: "no".to_owned(), code: Some(code.to_owned()) };
+        let failed = ResultBody::RunFailed { message: "no".to_owned(), code: Some(code.into()) };
         let conversation = TestConversation::with_plugin(results_plugin(vec![failed])).await;
         let served = conversation.send_message("hi").await;
         assert_eq!(served.error.unwrap().code(), "run-failed", "{code}");

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use capstan_protocol::{
-    ActionId, ActionSpec, AdmissionMode, ChannelName, Event, JsonObject, OutboundMessage, Outcome, RunId, SessionId,
-    StreamEvent,
+    ActionId, ActionSpec, AdmissionMode, ChannelName, ErrorCode, Event, JsonObject, OutboundMessage, Outcome, RunId,
+    SessionId, StreamEvent,
 };
 use futures::future::BoxFuture;
 use serde_json::Value;
@@ -152,7 +152,7 @@ pub trait Gateway: Send + Sync + 'static {
 #[error("{message}")]
 pub struct IntakeError {
     /// The stable code, which has a page in the documentation.
-    pub code: &'static str,
+    pub code: ErrorCode,
     /// What happened, fit to be shown.
     pub message: String,
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use capstan_protocol::{JsonObject, ModelOutput, ModelRequest, ToolCall, Usage};
+use capstan_protocol::{CodedError, JsonObject, ModelOutput, ModelRequest, ToolCall, Usage};
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
@@ -194,37 +194,29 @@ impl ModelError {
 }
 
 /// The kinds of failure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, CodedError)]
 pub enum ModelErrorKind {
     /// Nobody answered at the address.
+    #[code(ModelUnreachable)]
     Unreachable,
     /// The key is missing or was refused.
+    #[code(ModelUnauthorized)]
     Unauthorized,
     /// No such provider or model.
+    #[code(ModelUnknown)]
     UnknownModel,
     /// The provider asks to come back later.
+    #[code(ModelRateLimited)]
     RateLimited,
     /// The request is longer than the model takes.
+    #[code(ModelContextOverflow)]
     ContextOverflow,
     /// The provider refused the request.
+    #[code(ModelRejected)]
     Rejected,
     /// The stream broke off or made no sense.
+    #[code(ModelBroken)]
     Broken,
-}
-
-impl ModelErrorKind {
-    /// The stable code, which has a page in the documentation.
-    pub fn code(self) -> &'static str {
-        match self {
-            Self::Unreachable => "model-unreachable",
-            Self::Unauthorized => "model-unauthorized",
-            Self::UnknownModel => "model-unknown",
-            Self::RateLimited => "model-rate-limited",
-            Self::ContextOverflow => "model-context-overflow",
-            Self::Rejected => "model-rejected",
-            Self::Broken => "model-broken",
-        }
-    }
 }
 
 /// What is wrong with an answer that ends without [`ModelEvent::Stop`].

@@ -11,7 +11,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use capstan_hooks::contracts::{Channel, ChannelError, ChannelErrorKind, PlatformAction};
-use capstan_protocol::{ActionId, ActionRequest, ApiError, ApiErrorCode, BindingId, ChannelName, RunnerId};
+use capstan_protocol::{ActionId, ActionRequest, ApiError, ApiErrorCode, BindingId, ChannelName, ErrorCode, RunnerId};
 use capstan_tape::{
     ActionDenier, ActionEnd, ActionEndRecord, ActionRefusal, ActionStart, ChildActions, EntryDraft, Fact, TapeEvent,
 };
@@ -112,7 +112,7 @@ impl Run {
             ActionEnd::Failed { reason } => Err(failed(format!("the action {} failed: {reason}", action.name))),
             ActionEnd::Unknown { reason } => {
                 let message = format!("whether the action {} was done is not known: {reason}", action.name);
-                Err(failed(message).with_cause("action-unknown"))
+                Err(failed(message).with_cause(ErrorCode::ActionUnknown))
             }
         }
     }

@@ -35,7 +35,7 @@ use std::sync::Arc;
 
 use capstan_hooks::HookError;
 use capstan_hooks::contracts::{ResultStream, RunApi};
-use capstan_protocol::{ApiError, ApiErrorCode, ModelOperation};
+use capstan_protocol::{ApiError, ApiErrorCode, ErrorCode, ModelOperation};
 use capstan_tape::StoreError;
 use capstan_turn::TurnError;
 use futures::{StreamExt as _, stream};
@@ -101,7 +101,7 @@ pub(crate) fn store_api_error(error: &StoreError) -> ApiError {
     let (message, cause) = match error {
         StoreError::DiskFull { .. } => ("the disk is full", error.code()),
         StoreError::ReadOnly { .. } | StoreError::Busy { .. } => ("the store cannot be written", error.code()),
-        _ => ("the store failed", "store-failed"),
+        _ => ("the store failed", ErrorCode::StoreFailed),
     };
     ApiError::new(ApiErrorCode::RuntimeError, message).with_cause(cause)
 }
@@ -123,11 +123,12 @@ fn unrecorded_effects_error(error: &StoreError, tools: &[String]) -> ApiError {
 fn hook_api_error(failure: &HookError) -> ApiError {
     tracing::error!(%failure, "a hook failed during a run");
     let message = format!("{} of plugin {} failed", failure.hook, failure.plugin);
-    ApiError::new(ApiErrorCode::RuntimeError, message).with_cause("hook-failed")
+    ApiError::new(ApiErrorCode::RuntimeError, message).with_cause(ErrorCode::HookFailed)
 }
 
 #[cfg(test)]
 mod tests {
+    use capstan_protocol::ErrorCode;
     use capstan_tape::StoreError;
 
     use super::store_api_error;
@@ -136,9 +137,9 @@ mod tests {
     fn x01_a_runner_is_told_that_the_disk_is_full_and_no_path() {
         let full = StoreError::DiskFull { what: "/home/ada/.capstan/capstan.db".to_owned() };
         let failed = store_api_error(&full);
-        assert_eq!((failed.cause.as_deref(), failed.message.as_str()), (Some("disk-full"), "the disk is full"));
+        assert_eq!((failed.cause, failed.message.as_str()), (Some(ErrorCode::DiskFull.into()), "the disk is full"));
         let locked = store_api_error(&StoreError::Busy { what: "/home/ada/.capstan/capstan.db".to_owned() });
-        assert_eq!(locked.cause.as_deref(), Some("store-busy"));
-        assert_eq!(store_api_error(&StoreError::io("/x", "gone")).cause.as_deref(), Some("store-failed"));
+        assert_eq!(locked.cause, Some(ErrorCode::StoreBusy.into()));
+        assert_eq!(store_api_error(&StoreError::io("/x", "gone")).cause, Some(ErrorCode::StoreFailed.into()));
     }
 }

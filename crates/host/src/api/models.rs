@@ -307,5 +307,5 @@ fn model_api_error(error: &ModelError) -> ApiError {
         ModelErrorKind::Unreachable | ModelErrorKind::Broken => (ApiErrorCode::RuntimeError, true),
         ModelErrorKind::Unauthorized | ModelErrorKind::Rejected => (ApiErrorCode::RuntimeError, false),
     };
-    ApiError { code, message: error.message.clone(), retryable, cause: Some(error.kind.code().to_owned()) }
+    ApiError { code, message: error.message.clone(), retryable, cause: Some(error.kind.code().into()) }
 }

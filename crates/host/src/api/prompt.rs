@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use capstan_hooks::args::{ContinuePromptArgs, StepNumber, SystemPromptArgs};
 use capstan_hooks::contracts::PromptApi;
 use capstan_hooks::points::{ContinuePrompt, SystemPrompt};
-use capstan_protocol::{ApiError, ApiErrorCode, Content};
+use capstan_protocol::{ApiError, ApiErrorCode, Content, ErrorCode};
 
 use super::{hook_api_error, unauthorized_error};
 use crate::runs::run::Run;
@@ -30,7 +30,8 @@ impl PromptApi for PromptHandler {
         let asked = tokio::task::spawn_blocking(move || run.services.hooks.call_all_sync::<SystemPrompt>(&args)).await;
         let answers = asked.map_err(|error| {
             tracing::error!(%error, "the system prompt was not made");
-            ApiError::new(ApiErrorCode::RuntimeError, "the system prompt could not be made").with_cause("hook-failed")
+            ApiError::new(ApiErrorCode::RuntimeError, "the system prompt could not be made")
+                .with_cause(ErrorCode::HookFailed)
         })?;
         let answers = answers.map_err(|failure| hook_api_error(&failure))?;
         let parts = answers.into_iter().rev().filter_map(|answer| answer.value).filter(|part| !part.is_empty());

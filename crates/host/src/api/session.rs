@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use capstan_hooks::contracts::{ModelErrorKind, SessionApi};
-use capstan_protocol::{ApiError, ApiErrorCode, ModelId};
+use capstan_hooks::contracts::SessionApi;
+use capstan_protocol::{ApiError, ApiErrorCode, ErrorCode, ModelId};
 use capstan_tape::Fact;
 use serde_json::{Value, json};
 
@@ -47,7 +47,7 @@ impl SessionHandler {
     fn check_provider(&self, model: &ModelId) -> Result<(), ApiError> {
         if self.0.services.model_provider(model.provider()).is_none() {
             let message = format!("there is no model provider {:?}", model.provider());
-            return Err(ApiError::new(ApiErrorCode::NotFound, message).with_cause(ModelErrorKind::UnknownModel.code()));
+            return Err(ApiError::new(ApiErrorCode::NotFound, message).with_cause(ErrorCode::ModelUnknown));
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ mod pipeline_config;
 use capstan_hooks::InboundEvent;
 use capstan_policy::bindings::validate_binding;
 use capstan_policy::{BindingError, default_binding};
-use capstan_protocol::{Binding, ChannelName, EnvelopeError, Event, JsonObject, ResourceAccess, ResourcePolicy};
+use capstan_protocol::{Binding, ChannelName, CodedError, EnvelopeError, Event, JsonObject, ResourceAccess, ResourcePolicy};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -28,24 +28,16 @@ pub(crate) fn is_pipeline_binding(binding: &str) -> bool {
 }
 
 /// Why a query was not taken.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, CodedError)]
 pub enum LangBotQueryError {
     /// It is no query, or asks for what cannot be done.
     #[error("the query cannot be taken: {0}")]
+    #[code(QueryInvalid)]
     Invalid(String),
     /// The binding that it becomes makes no sense.
     #[error(transparent)]
+    #[code(transparent)]
     Binding(#[from] BindingError),
-}
-
-impl LangBotQueryError {
-    /// A stable code, which has a page in the documentation.
-    pub fn code(&self) -> &'static str {
-        match self {
-            Self::Invalid(_) => "query-invalid",
-            Self::Binding(error) => error.code(),
-        }
-    }
 }
 
 impl From<EnvelopeError> for LangBotQueryError {

@@ -155,7 +155,7 @@ async fn try_recover_session(
                 for entry in std::iter::once(entry).chain(said.dispatch_entry) {
                     batch.append(tape, EntryDraft { date: Some(now.into()), ..entry });
                 }
-                let outcome = Outcome::Failed { notice: said.notice, code: Some(error.code().to_owned()) };
+                let outcome = Outcome::Failed { notice: said.notice, code: Some(error.code()) };
                 for event in left.events {
                     let run_id = run_id.clone();
                     batch.push(Fact::SettleEvent { key: event.key, outcome: outcome.clone(), run_id });

@@ -10,10 +10,11 @@ use std::sync::Arc;
 
 use capstan_hooks::EventStream;
 use capstan_protocol::{
-    ApiError, ApiErrorCode, ChatMessage, Content, JsonObject, ResultBody, RunResult, RunnerSource, StreamEvent,
+    ApiError, ApiErrorCode, ChatMessage, Content, ErrorCode, JsonObject, ResultBody, RunResult, RunnerSource,
+    StreamEvent,
 };
 use capstan_tape::{DroppedResult, EntryDraft, ResultAnomalies, StoreError, TapeEvent, meta_keys};
-use capstan_turn::{RunError, TurnError};
+use capstan_turn::RunError;
 use futures::{FutureExt as _, StreamExt as _};
 use panic_safe_stream::PanicSafeStream;
 use serde_json::Value;
@@ -152,7 +153,7 @@ impl Run {
                 // What becomes of it is on record; a runner that wants to know asks through the run API.
                 if let Err(error) = self.perform_action(request).await {
                     tracing::debug!(run_id = %self.id(), %error, "an action was not done");
-                    if error.cause.as_deref().is_some_and(|cause| cause != "action-unknown") {
+                    if error.cause.as_ref().is_some_and(|cause| *cause != ErrorCode::ActionUnknown) {
                         self.set_terminal(TerminalResult::Failed(RunError {
                             message: error.message,
                             code: error.cause,
@@ -172,7 +173,7 @@ impl Run {
             ResultBody::RunFailed { message, code } => {
                 // What the host says of itself only the host says: people follow its advice.
                 let is_of_host = self.runner.descriptor().source == RunnerSource::HostAdapter;
-                let code = code.filter(|code| is_of_host || !TurnError::is_host_code(code));
+                let code = code.filter(|code| is_of_host || !code.is_reserved());
                 self.set_terminal(TerminalResult::Failed(RunError { message, code }));
                 Vec::new()
             }
@@ -297,7 +298,7 @@ impl Run {
     fn finish_results(&self) -> Vec<StreamEvent> {
         self.set_terminal(TerminalResult::Failed(RunError {
             message: "the runner ended without saying how".to_owned(),
-            code: Some("run-failed".to_owned()),
+            code: Some(ErrorCode::RunFailed.into()),
         }));
         let terminal = self.progress().terminal.clone();
         match terminal {

@@ -2,7 +2,7 @@
 //! large, and whether the runner floods its run. A runner that errs or lies costs its own run and nothing else, so all
 //! that is kept of it is bounded here.
 
-use capstan_protocol::{ResultBody, ResultParseError, RunResult, ToolOutput};
+use capstan_protocol::{ErrorCode, FailureCode, ResultBody, ResultParseError, RunResult, ToolOutput};
 use capstan_tape::{DroppedResult, ResultAnomalies};
 use capstan_turn::RunError;
 use serde_json::Value;
@@ -131,7 +131,7 @@ impl ResultValidator {
             return None;
         };
         let message = format!("the runner gave more than {most} {what}, which is {limit}");
-        Some(RunError { message, code: Some("run-flooded".to_owned()) })
+        Some(RunError { message, code: Some(ErrorCode::RunFlooded.into()) })
     }
 
     fn drop_faulty(&mut self, fault: &ResultParseError) -> ResultVerdict {
@@ -200,7 +200,11 @@ impl ResultValidator {
                 message.push_str(" [...]");
             }
             let is_code = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_.".contains(c);
-            if code.as_ref().is_some_and(|code| code.len() > MAX_ERROR_CODE_LEN || !code.chars().all(is_code)) {
+            if code
+                .as_ref()
+                .map(FailureCode::as_str)
+                .is_some_and(|code| code.len() > MAX_ERROR_CODE_LEN || !code.chars().all(is_code))
+            {
                 self.anomalies.malformed += 1;
                 *code = None;
             }
@@ -212,7 +216,7 @@ impl ResultValidator {
         self.has_ended = true;
         self.anomalies.malformed += 1;
         let message = format!("the runner ended with a {} that cannot be read: {fault}", fault.kind());
-        ResultBody::RunFailed { message, code: Some("run-failed".to_owned()) }.into()
+        ResultBody::RunFailed { message, code: Some(ErrorCode::RunFailed.into()) }.into()
     }
 }
 

@@ -10,8 +10,8 @@ use capstan_hooks::args::RunModelArgs;
 use capstan_hooks::{EventStream, InboundEvent, TurnState};
 use capstan_policy::{Budget, EventScope, compute_grant};
 use capstan_protocol::{
-    AdapterContext, Binding, ConversationContext, EntryId, EventKey, HistoryHandles, OutboundMessage, RunContext,
-    RunId, RunResources, RunTrigger, RuntimeContext, StreamEvent, Timestamp, Usage,
+    AdapterContext, Binding, ConversationContext, EntryId, ErrorCode, EventKey, HistoryHandles, OutboundMessage,
+    RunContext, RunId, RunResources, RunTrigger, RuntimeContext, StreamEvent, Timestamp, Usage,
 };
 use capstan_tape::{EntryDraft, Fact, RunRecord, RunStatus};
 use capstan_turn::{ModelStage, RunError, StageEventSink, StageInput, StageOutcome, TurnError};
@@ -325,6 +325,6 @@ pub(crate) async fn next_event(
     tokio::task::consume_budget().await;
     AssertUnwindSafe(stream.next()).catch_unwind().await.map_err(|_| {
         let message = format!("{} crashed", who());
-        TurnError::Run(RunError { message, code: Some("run-failed".to_owned()) })
+        TurnError::Run(RunError { message, code: Some(ErrorCode::RunFailed.into()) })
     })
 }

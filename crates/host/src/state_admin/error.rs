@@ -1,18 +1,21 @@
 //! Why something was not kept, or not found.
 
+use capstan_protocol::CodedError;
 use capstan_tape::StoreError;
 
 /// Why something was not kept, or not found.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, CodedError)]
 pub enum StateAdminError {
     /// There is no such space.
     #[error("nothing is kept in a space {wanted:?}")]
+    #[code(StateUnknown)]
     UnknownNamespace {
         /// What was asked for.
         wanted: String,
     },
     /// Several spaces are meant.
     #[error("{wanted:?} could be {count} spaces")]
+    #[code(StateUnknown)]
     Ambiguous {
         /// What was asked for.
         wanted: String,
@@ -21,6 +24,7 @@ pub enum StateAdminError {
     },
     /// There is no such key.
     #[error("nothing is kept under {key:?} in space {space}")]
+    #[code(StateUnknown)]
     UnknownKey {
         /// The space.
         space: String,
@@ -29,29 +33,20 @@ pub enum StateAdminError {
     },
     /// It makes no sense.
     #[error("it cannot be kept: {detail}")]
+    #[code(StateInvalid)]
     Invalid {
         /// What is wrong.
         detail: String,
     },
     /// It is more than may be kept.
     #[error("it is too large: {detail}")]
+    #[code(StateTooLarge)]
     TooLarge {
         /// Which limit.
         detail: String,
     },
     /// The store refused or failed.
     #[error(transparent)]
+    #[code(transparent)]
     Store(#[from] StoreError),
-}
-
-impl StateAdminError {
-    /// A stable code, which has a page in the documentation.
-    pub fn code(&self) -> &'static str {
-        match self {
-            Self::UnknownNamespace { .. } | Self::Ambiguous { .. } | Self::UnknownKey { .. } => "state-unknown",
-            Self::Invalid { .. } => "state-invalid",
-            Self::TooLarge { .. } => "state-too-large",
-            Self::Store(error) => error.code(),
-        }
-    }
 }

@@ -378,7 +378,7 @@ impl FinishedTurn {
             Err(TurnError::Cancelled) => Outcome::Cancelled,
             Err(error) => Outcome::Failed {
                 notice: self.staging.notice().unwrap_or_else(|| error.public_message()),
-                code: Some(error.code().to_owned()),
+                code: Some(error.code()),
             },
         }
     }

@@ -1,7 +1,7 @@
 //! Validation of bindings before they are saved.
 
 use capstan_protocol::{
-    Binding, BindingId, ChannelName, ChatId, Descriptor, Event, EventFilter, HostStateRequirement, RunnerId,
+    Binding, BindingId, ChannelName, ChatId, CodedError, Descriptor, Event, EventFilter, HostStateRequirement, RunnerId,
 };
 use capstan_tape::StoreError;
 
@@ -11,10 +11,11 @@ use super::specificity::{SCOPE_FIELDS, scope_values};
 use crate::approval;
 
 /// Error of a binding operation.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, CodedError)]
 pub enum BindingError {
     /// The binding is invalid.
     #[error("the binding {binding_id} cannot be saved: {detail}")]
+    #[code(BindingInvalid)]
     Invalid {
         /// The binding.
         binding_id: BindingId,
@@ -23,6 +24,7 @@ pub enum BindingError {
     },
     /// Another binding would match some events with equal specificity.
     #[error("the binding {binding_id} fits events of type {event_type} as closely as {other}")]
+    #[code(BindingAmbiguous)]
     Ambiguous {
         /// The binding.
         binding_id: BindingId,
@@ -33,6 +35,7 @@ pub enum BindingError {
     },
     /// The runner is unknown.
     #[error("there is no runner {runner_id}; known: {known}")]
+    #[code(RunnerUnknown, exit = Usage)]
     UnknownRunner {
         /// The runner.
         runner_id: RunnerId,
@@ -41,12 +44,14 @@ pub enum BindingError {
     },
     /// The binding is unknown.
     #[error("there is no binding {binding_id}")]
+    #[code(BindingUnknown)]
     Unknown {
         /// The binding.
         binding_id: BindingId,
     },
     /// The stored binding cannot be parsed.
     #[error("the binding {binding_id} cannot be read: {reason}")]
+    #[code(BindingUnreadable)]
     Unreadable {
         /// The binding.
         binding_id: BindingId,
@@ -55,6 +60,7 @@ pub enum BindingError {
     },
     /// The store refused or failed.
     #[error(transparent)]
+    #[code(transparent)]
     Store(#[from] StoreError),
 }
 
@@ -63,18 +69,6 @@ impl BindingError {
     pub fn unknown_runner(runner_id: &RunnerId, runners: &[Descriptor]) -> Self {
         let known: Vec<&str> = runners.iter().map(|runner| runner.id.as_str()).collect();
         Self::UnknownRunner { runner_id: runner_id.clone(), known: known.join(", ") }
-    }
-
-    /// Stable error code with a page in the documentation.
-    pub fn code(&self) -> &'static str {
-        match self {
-            Self::Invalid { .. } => "binding-invalid",
-            Self::Ambiguous { .. } => "binding-ambiguous",
-            Self::UnknownRunner { .. } => "runner-unknown",
-            Self::Unknown { .. } => "binding-unknown",
-            Self::Unreadable { .. } => "binding-unreadable",
-            Self::Store(error) => error.code(),
-        }
     }
 }
 

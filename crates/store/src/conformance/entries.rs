@@ -1,6 +1,6 @@
 //! Entries and tapes as facts of a batch.
 
-use capstan_protocol::EntryId;
+use capstan_protocol::{EntryId, ErrorCode};
 use capstan_tape::{
     Batch, BatchPrecondition, EntryDate, EntryDraft, EntryRef, Fact, FactOutput, ForkPoint, ForkState, NewTape, Store,
     StoreError, TapeGeneration, TapeSlice,
@@ -169,7 +169,7 @@ pub(super) async fn what_could_not_be_read_back_is_refused(store: &dyn Store) {
     let nested = |depth| (0..depth).fold(serde_json::json!(1), |inner, _| serde_json::json!([inner]));
     commit(store, create_tape_batch(&tape, [EntryDraft::event("deep", nested(119))])).await;
     let refused = store.commit(append_batch(&tape, [EntryDraft::event("too deep", nested(120))])).await.unwrap_err();
-    assert_eq!(refused.code(), "nested-too-deep");
+    assert_eq!(refused.code(), ErrorCode::NestedTooDeep);
     let state =
         |depth| single_fact_batch(Fact::PutState { tape: tape_name("t"), key: "k".into(), value: nested(depth) });
     commit(store, state(120)).await;

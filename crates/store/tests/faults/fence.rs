@@ -1,6 +1,5 @@
 //! A process that was paused for longer than its lease.
 
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use capstan_protocol::Timestamp;

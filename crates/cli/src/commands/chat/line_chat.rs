@@ -6,7 +6,7 @@ use std::time::Duration;
 use capstan_channels::{CliChannel, CliPrinter};
 use capstan_hooks::HookDeadlines;
 use capstan_host::{Host, ServedEvent};
-use capstan_protocol::SessionId;
+use capstan_protocol::{ErrorCode, ExitClass, SessionId};
 use capstan_turn::TurnError;
 use tokio::sync::mpsc;
 
@@ -14,7 +14,7 @@ use super::{QUIT_COMMANDS, message_event};
 use crate::command_line::CommandContext;
 use crate::commands::serve_one;
 use crate::commands::signals::TerminationSignals;
-use crate::{CliExitCode, CommandError, builder};
+use crate::{CommandError, builder};
 
 /// How long a run that was cancelled may take to end.
 const LINE_CHAT_CANCEL_GRACE: Duration = Duration::from_secs(5);
@@ -72,7 +72,7 @@ impl LineChat {
             count += 1;
             if let Err(failure) = ended {
                 failed += 1;
-                if failure.exit == CliExitCode::Cancelled && !self.is_interactive {
+                if failure.exit == ExitClass::Cancelled && !self.is_interactive {
                     return Err(failure);
                 }
                 untold = Some(failure);
@@ -138,8 +138,7 @@ fn spawn_line_reader(limit: usize) -> mpsc::Receiver<Result<String, CommandError
                 Err(error) => {
                     let message = format!("the standard input cannot be read: {error}");
                     // Nobody may be there to be told.
-                    let _unheard =
-                        sender.blocking_send(Err(CommandError::new("input-invalid", message, CliExitCode::Usage)));
+                    let _unheard = sender.blocking_send(Err(CommandError::new(ErrorCode::InputInvalid, message)));
                     return;
                 }
             };
@@ -168,9 +167,8 @@ fn read_line(input: &mut impl BufRead, limit: usize) -> std::io::Result<Option<R
             input.skip_until(b'\n')?;
         }
         let message = format!("a line of the standard input has more than the {limit} bytes allowed");
-        return Ok(Some(Err(CommandError::new("message-too-large", message, CliExitCode::Usage))));
+        return Ok(Some(Err(CommandError::new(ErrorCode::MessageTooLarge, message))));
     }
-    let invalid =
-        || CommandError::new("input-invalid", "a line of the standard input is not valid UTF-8", CliExitCode::Usage);
+    let invalid = || CommandError::new(ErrorCode::InputInvalid, "a line of the standard input is not valid UTF-8");
     Ok(Some(String::from_utf8(line).map_err(|_| invalid())))
 }

@@ -12,11 +12,11 @@ use std::io::IsTerminal as _;
 
 use capstan_channels::CliChannel;
 use capstan_channels::chat::ColorMode;
-use capstan_protocol::{ActorRef, Event, ModelId, SessionId};
+use capstan_protocol::{ActorRef, ErrorCode, Event, ModelId, SessionId};
 use clap::Args;
 
+use crate::CommandError;
 use crate::command_line::{self, CommandContext, WorkspaceFlag};
-use crate::{CliExitCode, CommandError};
 
 /// What a chat can be told on its command line.
 #[derive(Args)]
@@ -69,7 +69,7 @@ fn select_palette(arguments: &ChatArgs) -> ColorMode {
 
 fn parse_model(text: &str) -> Result<ModelId, CommandError> {
     let refused = |reason: &str| {
-        CommandError::new("usage", format!("--model {text} is no model: {reason}"), CliExitCode::Usage)
+        CommandError::new(ErrorCode::Usage, format!("--model {text} is no model: {reason}"))
             .with_hint("give it as provider:name, as in openai:NAME or demo:")
     };
     let model: ModelId = text.parse().map_err(|error| refused(&format!("{error}")))?;

@@ -8,7 +8,7 @@ use capstan_channels::chat::{ChatUpdate, ColorMode, KeyInput, SPINNER_INTERVAL, 
 use capstan_hooks::HookDeadlines;
 use capstan_hooks::contracts::Channel as _;
 use capstan_host::{Host, HostError, ServedEvent};
-use capstan_protocol::{EventId, SessionId};
+use capstan_protocol::{ErrorCode, EventId, ExitClass, SessionId};
 use capstan_turn::TurnError;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt as _};
@@ -23,7 +23,7 @@ use super::terminal::TerminalRenderer;
 use super::{LOCAL_CHAT_ID, QUIT_COMMANDS, with_local_actor};
 use crate::command_line::CommandContext;
 use crate::commands::signals::TerminationSignals;
-use crate::{CliExitCode, CommandError, builder};
+use crate::{CommandError, builder};
 
 type PendingTurn = BoxFuture<'static, (EventId, Result<ServedEvent, HostError>)>;
 
@@ -61,7 +61,8 @@ pub(super) async fn run_screen_chat(
     let mut screen = Screen::new(TerminalRenderer::size(), palette, messages, words);
     screen.add_note(&format!("capstan · {} · {session} · ,help lists commands, ctrl-d leaves", context.config.model));
     let unusable = |error: std::io::Error| {
-        CommandError::new("output-closed", format!("the terminal cannot be used: {error}"), CliExitCode::Failed)
+        CommandError::new(ErrorCode::OutputClosed, format!("the terminal cannot be used: {error}"))
+            .with_exit(ExitClass::Failed)
     };
     let terminal = TerminalRenderer::open(palette).map_err(unusable)?;
     let room = ScreenChat {

@@ -1,11 +1,12 @@
 //! What `capstan doctor` found, for people and for programs.
 
 use capstan_host::recovery::conservation::ConservationReport;
+use capstan_protocol::ErrorCode;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::super::{print_json, print_lines, replace_control_chars};
-use crate::{CliExitCode, CommandError};
+use crate::CommandError;
 
 /// How a check came out. Ordered: a worse one is greater.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -106,11 +107,7 @@ impl DoctorReport {
         if problems.is_empty() {
             return Ok(());
         }
-        Err(CommandError::new(
-            "problems-found",
-            format!("not all is well: {}", problems.join(", ")),
-            CliExitCode::Failed,
-        ))
+        Err(CommandError::new(ErrorCode::ProblemsFound, format!("not all is well: {}", problems.join(", "))))
     }
 
     fn to_lines(&self) -> Vec<String> {

@@ -2,12 +2,12 @@
 
 use std::io::Read as _;
 
-use capstan_protocol::ModelId;
+use capstan_protocol::{ErrorCode, ExitClass, ModelId};
 use secrecy::SecretString;
 
 use super::{OnboardArgs, model_check, prompt};
+use crate::CommandError;
 use crate::command_line::CommandContext;
-use crate::{CliExitCode, CommandError};
 
 /// The provider that needs neither key nor network.
 const OFFLINE_PROVIDER: &str = "demo";
@@ -41,7 +41,7 @@ impl OnboardAnswers {
             || arguments.api_key_stdin;
         if !asks && !arguments.yes && !says_something {
             let message = "there is no terminal to ask at, and nothing was given";
-            return Err(CommandError::new("usage", message, CliExitCode::Usage).with_hint(
+            return Err(CommandError::new(ErrorCode::Usage, message).with_hint(
                 "give --provider, --model, --api-base, --api-key-stdin, or --yes to try what is set already",
             ));
         }
@@ -146,7 +146,9 @@ fn select_provider(
             return Ok(());
         }
         let message = format!("there is no provider {provider}; there are {}", known.join(", "));
-        Err(CommandError::new("model-unknown", message, CliExitCode::Usage).with_hint("name one of those"))
+        Err(CommandError::new(ErrorCode::ModelUnknown, message)
+            .with_exit(ExitClass::Usage)
+            .with_hint("name one of those"))
     };
     let provider = match (&arguments.provider, &arguments.model) {
         (Some(provider), _) => provider.clone(),
@@ -165,8 +167,7 @@ fn select_provider(
 
 fn parse_model_id(provider: &str, name: &str) -> Result<ModelId, CommandError> {
     let refused = |reason: String| {
-        CommandError::new("usage", reason, CliExitCode::Usage)
-            .with_hint("give it with --model, as the provider calls it")
+        CommandError::new(ErrorCode::Usage, reason).with_hint("give it with --model, as the provider calls it")
     };
     if name.is_empty() && provider != OFFLINE_PROVIDER {
         return Err(refused(format!("the provider {provider} needs the name of a model")));
@@ -177,7 +178,7 @@ fn parse_model_id(provider: &str, name: &str) -> Result<ModelId, CommandError> {
 
 fn read_api_key() -> Result<SecretString, CommandError> {
     let invalid = |reason: &str| {
-        CommandError::new("input-invalid", format!("the key on the standard input {reason}"), CliExitCode::Usage)
+        CommandError::new(ErrorCode::InputInvalid, format!("the key on the standard input {reason}"))
             .with_hint("give the key alone, as in `capstan onboard --api-key-stdin ... < FILE`")
     };
     let mut key = String::new();

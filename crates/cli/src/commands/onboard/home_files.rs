@@ -4,17 +4,17 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use capstan_host::HostError;
-use capstan_protocol::JsonObject;
+use capstan_protocol::{ErrorCode, JsonObject};
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 
 use super::answers::OnboardAnswers;
 use super::{answered_settings, set_provider_setting};
+use crate::CommandError;
 use crate::command_line::CommandContext;
 use crate::config::{
     CONFIG_FILE, Config, ConfigSources, ProviderConfig, SECRETS_FILE, edit_toml, read_of_home, write_private_file,
 };
-use crate::{CliExitCode, CommandError};
 
 /// The files as they are to be, a later one over an earlier one.
 pub(super) struct HomeFiles([(PathBuf, String); 2]);
@@ -111,7 +111,7 @@ fn check_secret_origin(
     }
     let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
     let message = format!("{kept} was kept for {before}, and is not sent to {after}");
-    let failure = CommandError::new("key-elsewhere", message, CliExitCode::Config);
+    let failure = CommandError::new(ErrorCode::KeyElsewhere, message);
     Err(if is_key(&kept) { failure } else { failure.with_hint(STORED_HEADERS_HINT) })
 }
 
@@ -162,12 +162,12 @@ impl ExistingFile {
 
 /// It was read before, so it is valid; its text, which may hold a secret, is not repeated.
 fn invalid_toml_error(path: &Path) -> CommandError {
-    CommandError::new("config-invalid", format!("{} is not valid TOML", path.display()), CliExitCode::Config)
+    CommandError::new(ErrorCode::ConfigInvalid, format!("{} is not valid TOML", path.display()))
 }
 
 /// A key that may be another provider's is not sent to this one.
 fn unassigned_key_error(key: &str, file: &ExistingFile) -> CommandError {
     let message = format!("{} sets {key}, and does not say for which provider", file.path.display());
-    CommandError::new("config-invalid", message, CliExitCode::Config)
+    CommandError::new(ErrorCode::ConfigInvalid, message)
         .with_hint("move it to [models.PROVIDER] there, or give a new one; nothing was written")
 }

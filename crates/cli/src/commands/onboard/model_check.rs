@@ -8,8 +8,8 @@ use capstan_hooks::contracts::{ModelError, ModelErrorKind, ModelProvider, collec
 use capstan_hooks::points::ProvideModelOptions;
 use capstan_protocol::{ChatMessage, ModelOptions, ModelRequest};
 
+use crate::CommandError;
 use crate::config::Config;
-use crate::{CliExitCode, CommandError};
 
 /// How long the answer may take.
 const MODEL_CHECK_TIMEOUT: Duration = Duration::from_mins(1);
@@ -17,7 +17,7 @@ const MODEL_CHECK_TIMEOUT: Duration = Duration::from_mins(1);
 /// Asks the model of a configuration one short question.
 pub(super) async fn check_model(hooks: &HookRuntime, config: &Config) -> Result<(), CommandError> {
     let failed = |error: ModelError| {
-        let failure = CommandError::new(error.kind.code(), error.message, CliExitCode::Failed);
+        let failure = CommandError::new(error.kind.code(), error.message);
         let hint = format!("nothing was written; {}", failure.hint);
         failure.with_hint(&hint)
     };

@@ -1,5 +1,6 @@
 //! Asking a person at a terminal.
 
+use capstan_protocol::ErrorCode;
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use rustix::termios::tcgetattr;
 use secrecy::SecretString;
 
 use super::answers::is_single_token;
-use crate::{CliExitCode, CommandError};
+use crate::CommandError;
 
 /// How often is looked whether the terminal is still there.
 const PROMPT_POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -123,10 +124,9 @@ impl Drop for RawModeGuard {
 }
 
 pub(super) fn cancelled_error() -> CommandError {
-    CommandError::new("run-cancelled", "nothing was written", CliExitCode::Cancelled)
-        .with_hint("`capstan onboard` asks again")
+    CommandError::new(ErrorCode::RunCancelled, "nothing was written").with_hint("`capstan onboard` asks again")
 }
 
 fn unreadable_error(error: &io::Error) -> CommandError {
-    CommandError::new("input-invalid", format!("the answer cannot be read: {error}"), CliExitCode::Usage)
+    CommandError::new(ErrorCode::InputInvalid, format!("the answer cannot be read: {error}"))
 }

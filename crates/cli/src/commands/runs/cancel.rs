@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use capstan_host::ProcessLiveness;
-use capstan_protocol::Timestamp;
+use capstan_protocol::{ErrorCode, Timestamp};
 use capstan_tape::{Batch, Fact, RunRecord, Store};
 
 use super::super::tape::source::HomeTapes;
 use super::super::{SERVE_COMMAND_EXAMPLE, print};
-use crate::{CliExitCode, CommandError, builder};
+use crate::{CommandError, builder};
 
 /// How often the ledger is looked at.
 const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -49,7 +49,7 @@ pub(super) async fn cancel(
         }
         if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             let message = format!("run {id} has not ended within {} s of being asked to", wait.as_secs());
-            return Err(CommandError::new("run-still-running", message, CliExitCode::Failed));
+            return Err(CommandError::new(ErrorCode::RunStillRunning, message));
         }
         tokio::time::sleep(CANCEL_POLL_INTERVAL).await;
     }

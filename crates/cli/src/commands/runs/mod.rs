@@ -7,13 +7,13 @@ mod show;
 
 use std::time::Duration;
 
-use capstan_protocol::RunId;
+use capstan_protocol::{ErrorCode, RunId};
 use capstan_tape::{RunRecord, RunStatus, Store};
 use clap::{Subcommand, ValueEnum};
 
 use super::tape::source::HomeTapes;
+use crate::CommandError;
 use crate::command_line::CommandContext;
-use crate::{CliExitCode, CommandError};
 
 #[derive(Subcommand)]
 pub(crate) enum RunsCommand {
@@ -103,7 +103,7 @@ pub(super) async fn find_run(store: &dyn Store, wanted: &str) -> Result<RunRecor
     if let Some(run) = store.run(&RunId::new(wanted)).await? {
         return Ok(run);
     }
-    let unknown = |message: String| CommandError::new("run-unknown", message, CliExitCode::Usage);
+    let unknown = |message: String| CommandError::new(ErrorCode::RunUnknown, message);
     let runs = store.runs(usize::MAX).await?;
     let mut alike = runs.into_iter().filter(|run| run.run_id.as_str().starts_with(wanted));
     match (alike.next(), alike.next()) {

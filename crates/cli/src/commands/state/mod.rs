@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use capstan_host::state_admin::{NamespaceUsers, RunnerNamespace, StateAdmin, StateAdminError, namespace_limits};
 use capstan_policy::{BindingError, BindingStore};
-use capstan_protocol::{Binding, BindingId, Clock, Descriptor, RunnerId, SessionId, StateScope, TapeName, WorkspaceId};
+use capstan_protocol::{Binding, BindingId, Clock, Descriptor, ErrorCode, RunnerId, SessionId, StateScope, TapeName, WorkspaceId};
 use capstan_tape::{TapeAddress, tape_name};
 use clap::Subcommand;
 use serde_json::{Value, json};
@@ -16,8 +16,8 @@ use self::clear::ClearRequest;
 use super::document::InputDocument;
 use super::tape::source::HomeTapes;
 use super::{print, runners};
+use crate::CommandError;
 use crate::command_line::CommandContext;
-use crate::{CliExitCode, CommandError};
 
 /// How many runs back it is looked who was asked by a query.
 const MAX_RECENT_RUNS: usize = 1_000;
@@ -204,14 +204,5 @@ impl StateCommandContext<'_> {
 fn parse_value(value: &str) -> Result<Value, CommandError> {
     let document =
         if value == "-" { InputDocument::read(value)? } else { InputDocument::from_text("the value", value) };
-    document.parse_json("state-invalid")
-}
-
-impl From<StateAdminError> for CommandError {
-    fn from(error: StateAdminError) -> Self {
-        match error {
-            StateAdminError::Store(error) => error.into(),
-            error => Self::new(error.code(), error.to_string(), CliExitCode::Usage),
-        }
-    }
+    document.parse_json(ErrorCode::StateInvalid)
 }

@@ -3,23 +3,19 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use capstan_protocol::TapeName;
+use capstan_protocol::{ErrorCode, TapeName};
 use capstan_store::{JsonlTapeStore, SqliteStore};
 use capstan_tape::{Store, StoreError, TapeRepository, TapeSlice, TapeStore};
 
 use super::super::{external_tape_store, print};
 use super::backup_target::BackupTarget;
 use crate::command_line::CommandContext;
-use crate::{CliExitCode, CommandError, builder};
+use crate::{CommandError, builder};
 
 pub(super) async fn run_backup(context: &CommandContext<'_>, path: &Path, force: bool) -> Result<(), CommandError> {
     let database = builder::database_path(&context.config);
     if SqliteStore::read_schema_version(&database)?.is_none() {
-        return Err(CommandError::new(
-            "store-empty",
-            format!("there is no {}", database.display()),
-            CliExitCode::Usage,
-        ));
+        return Err(CommandError::new(ErrorCode::StoreEmpty, format!("there is no {}", database.display())));
     }
     let target = BackupTarget::new(path, &database, force)?;
     let elsewhere = external_tape_store(&context.build_hooks())?;
@@ -71,7 +67,7 @@ async fn copy_store(
             more => format!(" (and {more} more)"),
         };
         let message = format!("the copy is damaged, as the store is: {}{more}", first.message);
-        return Err(CommandError::new("backup-damaged", message, CliExitCode::Store));
+        return Err(CommandError::new(ErrorCode::BackupDamaged, message));
     }
     Ok(CopyCounts { tapes: tapes.list().await?.len(), files: kept.len() })
 }

@@ -1,5 +1,6 @@
 //! Where a backup goes: beside its place until it is whole, then at its place.
 
+use capstan_protocol::ErrorCode;
 use std::ffi::OsString;
 use std::fs::{DirBuilder, File, TryLockError};
 use std::io;
@@ -11,7 +12,8 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
 use super::stale_backups::{self, BACKUP_NAME_MARKER, BACKUP_NAME_SUFFIX};
-use crate::{CliExitCode, CommandError};
+use crate::CommandError;
+use crate::command_error::is_out_of_space;
 
 /// What SQLite keeps beside a database that is in use.
 const SQLITE_SIDECAR_SUFFIXES: [&str; 3] = ["-wal", "-shm", "-journal"];
@@ -149,11 +151,8 @@ impl BackupTarget {
     }
 
     fn write_error(&self, error: &io::Error) -> CommandError {
-        let code = match error.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => "disk-full",
-            _ => "store-failed",
-        };
-        CommandError::new(code, format!("cannot write {}: {error}", self.path.display()), CliExitCode::Store)
+        let code = if is_out_of_space(error) { ErrorCode::DiskFull } else { ErrorCode::StoreFailed };
+        CommandError::new(code, format!("cannot write {}: {error}", self.path.display()))
     }
 }
 
@@ -168,11 +167,11 @@ impl Drop for BackupTarget {
 
 fn invalid_path_error(message: String) -> CommandError {
     let hint = "give the path of a file that is to be made, in a directory that is there";
-    CommandError::new("usage", message, CliExitCode::Usage).with_hint(hint)
+    CommandError::new(ErrorCode::Usage, message).with_hint(hint)
 }
 
 fn already_exists_error(place: &Path) -> CommandError {
-    CommandError::new("backup-exists", format!("{} is there already", place.display()), CliExitCode::Usage)
+    CommandError::new(ErrorCode::BackupExists, format!("{} is there already", place.display()))
 }
 
 /// Keeps other backups from replacing something in this folder until it is closed: the file of one must not come to stand
@@ -262,14 +261,14 @@ mod tests {
         let (file, tapes) = (folder.path().join("b.db"), folder.path().join("b.db.tapes"));
         let late = finished_backup(folder.path(), false);
         std::fs::write(&file, "theirs").unwrap();
-        assert_eq!(late.publish().unwrap_err().code, "backup-exists");
+        assert_eq!(late.publish().unwrap_err().code, ErrorCode::BackupExists);
         assert_eq!(read_content(&file).as_deref(), Some("theirs"));
         assert!(!tapes.exists(), "no tapes of another backup beside it");
         std::fs::remove_file(&file).unwrap();
 
         let late = finished_backup(folder.path(), false);
         std::fs::create_dir(&tapes).unwrap();
-        assert_eq!(late.publish().unwrap_err().code, "backup-exists");
+        assert_eq!(late.publish().unwrap_err().code, ErrorCode::BackupExists);
         assert!(!file.exists() && std::fs::read_dir(&tapes).unwrap().next().is_none());
     }
 
@@ -301,7 +300,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let late = finished_backup(folder.path(), true);
         let _socket = UnixListener::bind(folder.path().join("b.db-wal")).unwrap();
-        assert_eq!(late.publish().unwrap_err().code, "usage");
+        assert_eq!(late.publish().unwrap_err().code, ErrorCode::Usage);
         let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().file_name()).collect();
         assert_eq!(left, ["b.db-wal"]);
     }

@@ -1,12 +1,12 @@
 //! Whether what a command asks of a tape is there: an empty answer would say that there is nothing to see.
 
-use capstan_protocol::{SessionId, TapeName};
+use capstan_protocol::{ErrorCode, SessionId, TapeName};
 use capstan_tape::{EntryKind, Query, QueryStart, TapeRepository, TapeSlice};
 
-use crate::{CliExitCode, CommandError};
+use crate::CommandError;
 
 fn usage_error(message: String, hint: &str) -> CommandError {
-    CommandError::new("usage", message, CliExitCode::Usage).with_hint(hint)
+    CommandError::new(ErrorCode::Usage, message).with_hint(hint)
 }
 
 /// Refuses a generation that the tape never had.
@@ -76,5 +76,5 @@ pub(super) async fn check_name_is_free(tapes: &TapeRepository, name: &TapeName) 
     } else {
         return Ok(());
     };
-    Err(CommandError::new("tape-exists", format!("{name} is {whose}"), CliExitCode::Usage))
+    Err(CommandError::new(ErrorCode::TapeExists, format!("{name} is {whose}")))
 }

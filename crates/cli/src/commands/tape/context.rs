@@ -1,12 +1,12 @@
 //! `capstan tape context`: what the model got.
 
 use capstan_host::runs::model_call_log::{ModelCallReader, RecordedModelCall};
-use capstan_protocol::RunId;
+use capstan_protocol::{ErrorCode, RunId};
 
 use super::super::print_json;
 use super::super::runs::find_run;
 use super::source::HomeTapes;
-use crate::{CliExitCode, CommandError};
+use crate::CommandError;
 
 /// How many runs are looked at to find the newest one of a workspace.
 const MAX_RUNS_SEARCHED: usize = 1000;
@@ -17,7 +17,7 @@ pub(super) async fn print_context(
     call: Option<u32>,
 ) -> Result<(), CommandError> {
     let tapes = scope.tapes()?;
-    let unknown = |message: String| CommandError::new("run-unknown", message, CliExitCode::Usage);
+    let unknown = |message: String| CommandError::new(ErrorCode::RunUnknown, message);
     let (run_id, calls) = match run {
         Some(run) => {
             let run_id = find_run(tapes.store().as_ref(), &run).await?.run_id;

@@ -10,14 +10,14 @@ mod verify;
 
 use std::path::PathBuf;
 
-use capstan_protocol::EntryId;
+use capstan_protocol::{EntryId, ErrorCode};
 use capstan_tape::{DateRange, Entry, EntryKind, EntryOrder, Query, QueryStart, TapeSlice};
 use clap::{Args, Subcommand};
 
 use self::source::{HomeTapes, TapeSource};
 use super::{print, print_lines, replace_control_chars};
+use crate::CommandError;
 use crate::command_line::CommandContext;
-use crate::{CliExitCode, CommandError};
 
 #[derive(Subcommand)]
 pub(crate) enum TapeCommand {
@@ -178,7 +178,7 @@ impl EntryFilterArgs {
             (None, None) => None,
             (from, to) => {
                 let range = DateRange::between(from.unwrap_or("0001-01-01"), to.unwrap_or("9999-12-30"));
-                Some(range.map_err(|error| CommandError::new("usage", error.to_string(), CliExitCode::Usage))?)
+                Some(range.map_err(|error| CommandError::new(ErrorCode::Usage, error.to_string()))?)
             }
         };
         Ok(Query {

@@ -5,12 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use capstan_host::ProcessLiveness;
-use capstan_protocol::{SessionId, TapeName, Timestamp, WorkspaceId};
+use capstan_protocol::{ErrorCode, ExitClass, SessionId, TapeName, Timestamp, WorkspaceId};
 use capstan_store::jsonl;
 use capstan_tape::{Batch, Fact, MemoryStore, NewTape, Store, TapeAddress, TapeRepository, tape_name};
 
 use crate::command_line::CommandContext;
-use crate::{CliExitCode, CommandError, builder};
+use crate::{CommandError, builder};
 
 /// A tape and where it is.
 pub(super) struct TapeSource {
@@ -20,7 +20,7 @@ pub(super) struct TapeSource {
 
 /// A name for a tape, checked.
 pub(super) fn parse_tape_name(text: &str) -> Result<TapeName, CommandError> {
-    TapeName::parse(text).map_err(|error| CommandError::new("tape-name-invalid", error.to_string(), CliExitCode::Usage))
+    TapeName::parse(text).map_err(|error| CommandError::new(ErrorCode::TapeNameInvalid, error.to_string()))
 }
 
 /// The tapes of the home, for as long as a command runs: opened when they are first needed, closed at its end.
@@ -80,11 +80,7 @@ impl<'a> HomeTapes<'a> {
         let owners = ProcessLiveness::open(builder::process_locks_dir(&self.context.config.home));
         let lease = tapes.store().lease(tape).await?;
         if lease.is_some_and(|lease| owners.is_lease_held(&lease, Timestamp::now())) {
-            return Err(CommandError::new(
-                "session-busy",
-                format!("a turn is running on tape {tape}"),
-                CliExitCode::Failed,
-            ));
+            return Err(CommandError::new(ErrorCode::SessionBusy, format!("a turn is running on tape {tape}")));
         }
         Ok(())
     }
@@ -112,9 +108,9 @@ impl<'a> HomeTapes<'a> {
         match (alike.next(), alike.next()) {
             (Some(tape), None) if !wanted.is_empty() => Ok(TapeSource { tapes, tape }),
             _ if wanted.contains('/') || path.extension().is_some_and(|extension| extension == "jsonl") => {
-                Err(CommandError::new("tape-file-unreadable", format!("there is no file {wanted}"), CliExitCode::Usage))
+                Err(CommandError::new(ErrorCode::TapeFileUnreadable, format!("there is no file {wanted}")))
             }
-            _ => Err(CommandError::new("tape-unknown", format!("there is no tape {wanted:?}"), CliExitCode::Usage)),
+            _ => Err(CommandError::new(ErrorCode::TapeUnknown, format!("there is no tape {wanted:?}"))),
         }
     }
 }
@@ -124,7 +120,7 @@ async fn open_file_as_tape(path: &Path) -> Result<TapeSource, CommandError> {
     let entries = read_file(path)?;
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     let tape = TapeName::parse(stem).or_else(|_| TapeName::parse("file"));
-    let tape = tape.map_err(|error| CommandError::new("tape-name-invalid", error.to_string(), CliExitCode::Usage))?;
+    let tape = tape.map_err(|error| CommandError::new(ErrorCode::TapeNameInvalid, error.to_string()))?;
     let tapes = TapeRepository::new(Arc::new(MemoryStore::new()));
     let mut batch = Batch::new();
     batch.push(Fact::EnsureTape(NewTape::with_name(tape.clone())));
@@ -137,11 +133,11 @@ async fn open_file_as_tape(path: &Path) -> Result<TapeSource, CommandError> {
 pub(super) fn read_file(path: &Path) -> Result<Vec<capstan_tape::Entry>, CommandError> {
     let file = jsonl::read_file(path).map_err(|error| {
         let code = if matches!(error, capstan_tape::StoreError::Corrupt { .. }) {
-            "tape-damaged"
+            ErrorCode::TapeDamaged
         } else {
-            "tape-file-unreadable"
+            ErrorCode::TapeFileUnreadable
         };
-        CommandError::new(code, error.to_string(), CliExitCode::Usage)
+        CommandError::new(code, error.to_string()).with_exit(ExitClass::Usage)
     })?;
     if let Some(torn) = &file.torn_line {
         stderr_line!(

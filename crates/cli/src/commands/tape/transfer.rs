@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-use capstan_protocol::EntryId;
+use capstan_protocol::{EntryId, ErrorCode};
 use capstan_store::jsonl;
 use capstan_tape::{Batch, Fact, NewTape, StoreError, TapeSlice};
 
 use super::super::{print, print_lines};
 use super::checks;
 use super::source::{HomeTapes, TapeSource, parse_tape_name, read_file};
-use crate::{CliExitCode, CommandError};
+use crate::CommandError;
 
 pub(super) async fn export_tape(source: TapeSource, legacy: bool, generation: Option<u32>) -> Result<(), CommandError> {
     let TapeSource { tapes, tape } = source;
@@ -38,11 +38,11 @@ pub(super) async fn import_tape(scope: &HomeTapes<'_>, file: &Path, named: Optio
     let count = entries.len();
     if count == 0 {
         let message = format!("{} has no entries", file.display());
-        return Err(CommandError::new("tape-file-unreadable", message, CliExitCode::Usage));
+        return Err(CommandError::new(ErrorCode::TapeFileUnreadable, message));
     }
     if let Some(entry) = entries.iter().find(|entry| entry.id > MAX_IMPORTED_ENTRY_ID) {
         let message = format!("entry {} of {} has an id above {MAX_IMPORTED_ENTRY_ID}", entry.id, file.display());
-        return Err(CommandError::new("tape-id-too-great", message, CliExitCode::Usage));
+        return Err(CommandError::new(ErrorCode::TapeIdTooGreat, message));
     }
     let tapes = scope.tapes()?;
     if tapes.record(&tape).await?.is_some() {

@@ -2,7 +2,8 @@
 
 use super::super::{print, print_json};
 use super::source::HomeTapes;
-use crate::{CliExitCode, CommandError};
+use crate::CommandError;
+use capstan_protocol::ErrorCode;
 
 pub(super) async fn verify_tapes(scope: &HomeTapes<'_>, json: bool) -> Result<(), CommandError> {
     let tapes = scope.tapes()?;
@@ -20,5 +21,5 @@ pub(super) async fn verify_tapes(scope: &HomeTapes<'_>, json: bool) -> Result<()
         Some(tape) => format!("tape {tape}: {}", problem.message),
         None => problem.message.clone(),
     });
-    Err(CommandError::new("tape-damaged", told.collect::<Vec<_>>().join("\n"), CliExitCode::Store))
+    Err(CommandError::new(ErrorCode::TapeDamaged, told.collect::<Vec<_>>().join("\n")))
 }
