@@ -3,19 +3,20 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use capstan_hooks::HookRuntime;
 use capstan_hooks::contracts::{Channel, KnowledgeBase, KnowledgeSource, ModelProvider, Runner, Tool};
 use capstan_hooks::points::{
     BuildTapeContext, ProvideChannels, ProvideKnowledge, ProvideModelOptions, ProvideRunners, ProvideTapeStore,
 };
-use capstan_hooks::{HookRuntime, InboundEvent};
 use capstan_policy::{BindingError, BindingStore};
-use capstan_protocol::{Binding, ChannelName, Descriptor, PluginName, RunnerId, TapeName, ToolSpec, WorkspaceId};
+use capstan_protocol::{
+    Binding, ChannelName, Descriptor, Event, PluginName, RunnerId, TapeName, ToolSpec, WorkspaceId,
+};
 use capstan_tape::{Batch, DefaultView, Fact, Store, TapeAddress, TapeRepository, View};
 use capstan_turn::{RunError, TurnError};
 
 use crate::actions::ActionRegistry;
 use crate::engine::ActiveRuns;
-use crate::langbot::EventBinding;
 use crate::runs::model_call_log;
 use crate::runs::tool_catalog;
 use crate::{HostError, HostOptions};
@@ -161,19 +162,16 @@ impl Services {
         Ok(names)
     }
 
-    /// The binding that an event gets: the one that came with it, else the one that fits closest. Whoever works on the
-    /// event finds it in its extensions.
-    pub(crate) async fn resolve_binding(&self, inbound: &InboundEvent) -> Result<Option<Arc<Binding>>, TurnError> {
-        let own = inbound.extensions().get::<EventBinding>().map(|own| own.0.clone());
-        let binding = match own {
-            Some(own) => Some(own),
-            None => self.bindings.resolve(inbound).await.map_err(binding_turn_error)?,
-        };
-        match binding {
-            Some(binding) => inbound.extensions().insert(binding),
-            None => inbound.extensions().remove::<Binding>(),
+    /// Resolves the binding of an event: its own if it came with one, else the one that fits closest.
+    pub(crate) async fn resolve_binding(
+        &self,
+        event: &Event,
+        own: Option<&Arc<Binding>>,
+    ) -> Result<Option<Arc<Binding>>, TurnError> {
+        match own {
+            Some(own) => Ok(Some(Arc::clone(own))),
+            None => Ok(self.bindings.resolve(event).await.map_err(binding_turn_error)?.map(Arc::new)),
         }
-        Ok(inbound.extensions().get())
     }
 
     /// What every runner says of itself.

@@ -4,9 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use capstan_hooks::InboundEvent;
 use capstan_hooks::contracts::ChannelReply;
-use capstan_protocol::{ChannelName, OutboundMessage, Outcome, RunId, Usage};
+use capstan_protocol::{ChannelName, OutboundMessage, Outcome, RunId};
 use capstan_tape::{FactOutput, NewOutbound, OutboxId, OutboxRecord, OutboxStatus};
-use capstan_turn::TurnError;
 
 use crate::ServedEvent;
 use crate::sessions::accepted_event::{AcceptedEvent, WaitingCaller};
@@ -59,24 +58,27 @@ pub(crate) struct EventDelivery {
     pub(crate) outcome: Outcome,
     pub(crate) rows: Vec<OutboxRow>,
     pub(crate) caller: Option<WaitingCaller>,
+    /// The caller behind the channel is gone.
+    pub(crate) is_caller_gone: bool,
 }
 
 impl EventDelivery {
     /// The parcel of an event that ended like this, with no messages.
     pub(crate) fn new(item: AcceptedEvent, outcome: Outcome, run_id: Option<RunId>) -> Self {
         let served = ServedEvent { run_id, outcome: Some(outcome.clone()), ..ServedEvent::in_flight(item.session) };
-        Self { inbound: item.inbound, served_event: served, outcome, rows: Vec::new(), caller: item.caller }
+        Self {
+            inbound: item.inbound,
+            served_event: served,
+            outcome,
+            rows: Vec::new(),
+            caller: item.caller,
+            is_caller_gone: item.is_caller_gone,
+        }
     }
 
     /// The parcel of an event that was let go.
     pub(crate) fn for_dropped(item: AcceptedEvent) -> Self {
         Self::new(item, Outcome::Dropped, None)
-    }
-
-    /// The same, with what the turn came to.
-    pub(crate) fn with_turn_result(mut self, output: String, usage: Option<Usage>, error: Option<TurnError>) -> Self {
-        self.served_event = ServedEvent { output, usage, error, ..self.served_event };
-        self
     }
 
     /// The answer to a caller that waits on this channel: also one that asks again is told what was to be sent.
@@ -121,6 +123,3 @@ impl Drop for PendingReceipt {
         }
     }
 }
-
-/// Marks an event whose caller is gone: nobody is shown or sent anything on a channel where callers wait.
-pub(crate) struct DisconnectedCaller;

@@ -1,5 +1,6 @@
 //! What goes out: in order per chat, until its fate is known.
 
+pub(crate) mod channel_target;
 pub(crate) mod chat_queue;
 pub(crate) mod event_delivery;
 pub(crate) mod isolated_channel;

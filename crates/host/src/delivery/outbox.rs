@@ -9,7 +9,7 @@ use capstan_tape::{Batch, CommitDurability, Fact, OutboxRecord, OutboxStatus, St
 
 pub(crate) use super::chat_queue::{ChatAddress, ChatQueues};
 use super::chat_queue::{DeliveryJob, DepthAccounting, MAX_QUEUED_JOBS};
-use super::event_delivery::{CallerReceipt, DisconnectedCaller};
+use super::event_delivery::CallerReceipt;
 pub(crate) use super::event_delivery::{EventDelivery, OutboxRow};
 use super::isolated_channel::{CHANNEL_SEND_TIMEOUT, call_catching_panics, call_with_deadline};
 use super::ordering::{BEHIND_OTHERS_REASON, OrderingWait};
@@ -88,12 +88,14 @@ impl Engine {
         let waits = self.services.has_waiting_caller(&channel);
         let answer = waits.then(|| Box::new(parcel.to_channel_reply(&channel)));
         let address = ChatAddress { channel: channel.clone(), chat: parcel.inbound.chat_id() };
-        let is_gone = parcel.inbound.extensions().get::<DisconnectedCaller>().is_some();
+        let is_gone = parcel.is_caller_gone;
         let receipt = CallerReceipt::new(parcel.caller, parcel.served_event);
         let (own, others): (Vec<OutboxRow>, Vec<OutboxRow>) =
             parcel.rows.into_iter().partition(|row| waits && row.message.channel == channel);
-        let answer =
-            answer.map(|answer| (address, DeliveryJob::Reply { reply: answer, rows: own, receipt: receipt.clone() }));
+        let answer = answer.map(|reply| {
+            let receipt = receipt.clone();
+            (address, DeliveryJob::Reply { reply, rows: own, receipt, is_caller_gone: is_gone })
+        });
         let send = |row: OutboxRow| {
             let row =
                 OutboxRow { is_caller_gone: is_gone && self.services.has_waiting_caller(&row.message.channel), ..row };
@@ -135,7 +137,9 @@ impl Engine {
         behind: &OrderingWait,
     ) -> Option<DeliveryJob> {
         match errand {
-            DeliveryJob::Reply { reply: answer, rows, receipt } => self.reply_to_caller(&answer, rows, &receipt).await,
+            DeliveryJob::Reply { reply, rows, receipt, is_caller_gone } => {
+                self.reply_to_caller(&reply, rows, &receipt, is_caller_gone).await
+            }
             DeliveryJob::Send { receipt, .. } if self.chat_queues.is_abandoned(address) => report_unsent(receipt),
             DeliveryJob::Send { row, receipt } if self.has_earlier_messages(&row, behind).await => {
                 return Some(DeliveryJob::Send { row, receipt });
@@ -180,8 +184,13 @@ impl Engine {
 
     /// Answers a caller that waits. There is no second attempt: either it is still there, or it is gone. One that is there
     /// may take its time: its channel knows when it is gone, and what others are told does not wait for it.
-    async fn reply_to_caller(self: &Arc<Self>, answer: &ChannelReply, rows: Vec<OutboxRow>, receipt: &CallerReceipt) {
-        let is_gone = answer.event.extensions().get::<DisconnectedCaller>().is_some();
+    async fn reply_to_caller(
+        self: &Arc<Self>,
+        answer: &ChannelReply,
+        rows: Vec<OutboxRow>,
+        receipt: &CallerReceipt,
+        is_gone: bool,
+    ) {
         let answered = match self.services.channel(&answer.event.source) {
             Some(channel) if !is_gone => tokio::select! {
                 biased;

@@ -5,14 +5,10 @@ use std::sync::Arc;
 use capstan_hooks::InboundEvent;
 use capstan_hooks::contracts::IntakeError;
 
-use super::event_delivery::DisconnectedCaller;
 use super::isolated_channel::{STREAM_EVENT_TIMEOUT, call_with_deadline};
 use crate::HostError;
 use crate::engine::Engine;
 use crate::sessions::accepted_event::AcceptedEvent;
-
-/// Whoever waits for this event has heard that it is delayed.
-struct DelayNotice;
 
 impl Engine {
     /// Tells whoever waits for these events that the store fails: in this process, and behind a channel.
@@ -26,7 +22,9 @@ impl Engine {
                 // Whoever asked may have gone.
                 let _unheard = caller.send(Err(error.clone()));
             }
-            self.notify_delayed_channel(&item.inbound, error);
+            if !item.is_caller_gone && !std::mem::replace(&mut item.is_delay_reported, true) {
+                self.notify_delayed_channel(&item.inbound, error);
+            }
         }
     }
 
@@ -34,11 +32,6 @@ impl Engine {
     fn notify_delayed_channel(&self, event: &InboundEvent, error: &HostError) {
         let channel = self.services.channel(&event.source).filter(|channel| channel.capabilities().has_waiting_callers);
         let Some(channel) = channel.map(Arc::clone) else { return };
-        let extensions = event.extensions();
-        if extensions.get::<DisconnectedCaller>().is_some() || extensions.get::<DelayNotice>().is_some() {
-            return;
-        }
-        extensions.insert(DelayNotice);
         let (event, why) = (event.clone(), IntakeError { code: error.code(), message: error.to_string() });
         self.tasks.spawn(async move {
             if let Err((reason, _)) =

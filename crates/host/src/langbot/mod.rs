@@ -8,7 +8,6 @@
 mod message_chain;
 mod pipeline_config;
 
-use capstan_hooks::InboundEvent;
 use capstan_policy::bindings::validate_binding;
 use capstan_policy::{BindingError, default_binding};
 use capstan_protocol::{Binding, ChannelName, EnvelopeError, Event, JsonObject, ResourceAccess, ResourcePolicy};
@@ -17,7 +16,7 @@ use serde_json::{Value, json};
 
 use self::message_chain::MessageChain;
 use self::pipeline_config::{ExtensionPreferences, PipelineConfig};
-use crate::Host;
+use crate::{Host, IncomingEvent};
 
 /// What the id of the binding that a query comes with begins with.
 const PIPELINE_BINDING_PREFIX: &str = "pipeline:";
@@ -54,9 +53,6 @@ impl From<EnvelopeError> for LangBotQueryError {
     }
 }
 
-/// The binding that came with an event; rides in its extensions, and is kept with the event. No other is looked for.
-#[derive(Debug, Clone)]
-pub(crate) struct EventBinding(pub(crate) Binding);
 
 /// A query, as older hosts have it.
 #[derive(Debug, Deserialize)]
@@ -166,7 +162,7 @@ impl Host {
     /// [serves](Self::serve) it has that binding recorded with the event; no other is looked for.
     ///
     /// It is answered on `channel` where its pipeline names none.
-    pub fn map_langbot_query(&self, query: Value, channel: &ChannelName) -> Result<InboundEvent, LangBotQueryError> {
+    pub fn map_langbot_query(&self, query: Value, channel: &ChannelName) -> Result<IncomingEvent, LangBotQueryError> {
         let MappedQuery { mut event, mut binding, plugins } = map_query(query)?;
         let output = binding.delivery_policy.output_channel.get_or_insert_with(|| channel.clone());
         event.delivery.output_channel = Some(output.clone());
@@ -176,9 +172,7 @@ impl Host {
                 ResourcePolicy { tools: Some(ResourceAccess::only(tools)), ..ResourcePolicy::default() };
         }
         validate_binding(&binding, &self.runners())?;
-        let inbound = InboundEvent::new(event);
-        inbound.extensions().insert(EventBinding(binding));
-        Ok(inbound)
+        Ok(IncomingEvent { event: event.into(), binding: Some(binding) })
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use capstan_hooks::{AcceptedAt, InboundEvent};
+use capstan_hooks::InboundEvent;
 use capstan_protocol::{ChannelName, Outcome, TapeName};
 use capstan_tape::{
     Batch, EntryDraft, EventAcceptance, Fact, Fence, InFlightEvent, OutboxStatus, RunRecord, RunStatus, StoreError,
@@ -15,10 +15,8 @@ use capstan_tape::{
 use capstan_turn::{ArrivalKind, EventArrival, RunError, TurnError};
 
 use crate::actions;
-use crate::delivery::event_delivery::DisconnectedCaller;
 use crate::delivery::outbox::{CALLER_GONE_REASON, EventDelivery, OutboxRow, can_send_orphaned};
 use crate::engine::Engine;
-use crate::langbot::EventBinding;
 use crate::runs::child_run;
 use crate::sessions::accepted_event::{AcceptedEvent, TurnBatch};
 use crate::turns::close::assigned_rows;
@@ -33,8 +31,6 @@ const RECOVERY_SWEEP_INTERVAL: Duration = Duration::from_secs(30);
 /// How often that is tried again when another process does the same.
 const RECOVERY_CONFLICT_RETRIES: usize = 8;
 
-/// Marks an event that must not have a turn, and says why.
-struct NoTurnReason(String);
 
 /// What becomes of events that a dead process left.
 enum RecoveryVerdict {
@@ -51,6 +47,10 @@ struct OrphanedEvents {
     events: Vec<InFlightEvent>,
     /// The run that was cut off.
     run: Option<RunRecord>,
+    /// The events as they were accepted; one that cannot be read any more is missing.
+    accepted: Vec<AcceptedEvent>,
+    /// The reason that one of them must not have a turn.
+    no_turn_reason: Option<String>,
 }
 
 /// Events that are to have a turn again, those of each turn together.
@@ -100,8 +100,9 @@ async fn try_recover_session(
     }
     let mut groups = Vec::new();
     let mut parcels = Vec::new();
-    for left in group_by_run(events, &runs) {
-        let items = load_accepted_events(engine, tape, &left).await?;
+    for mut left in group_by_run(events, &runs) {
+        load_accepted_events(engine, tape, &mut left).await?;
+        let items = std::mem::take(&mut left.accepted);
         let was_overheard = match (&left.run, left.events.as_slice(), items.as_slice()) {
             (None, [event], [item]) => services.is_unaddressed(event, &item.inbound).await?,
             _ => false,
@@ -117,8 +118,8 @@ async fn try_recover_session(
                 open.extend(acting);
                 decide_recovery(&left.events, Some((run, &open, &done)))
             }
-            (None, true) => match items.iter().find_map(|item| item.inbound.extensions().get::<NoTurnReason>()) {
-                Some(why) => RecoveryVerdict::GiveUp(why.0.clone()),
+            (None, true) => match left.no_turn_reason {
+                Some(why) => RecoveryVerdict::GiveUp(why),
                 None if was_overheard => RecoveryVerdict::Settle(Outcome::Dropped),
                 None => decide_recovery(&left.events, None),
             },
@@ -150,12 +151,13 @@ async fn try_recover_session(
                 let error = TurnError::Run(RunError { message: why, code: None });
                 let group = TurnBatch::new(items);
                 let said = said.prepare_once(engine, &left.events, group.as_ref(), &error).await;
-                let entry = EntryDraft::error("turn", &said.notice);
+                let notice = said.text.unwrap_or_else(|| error.public_message());
+                let entry = EntryDraft::error("turn", &notice);
                 let entry = run_id.as_ref().map_or(entry.clone(), |run_id| entry.with_run_id(run_id));
                 for entry in std::iter::once(entry).chain(said.dispatch_entry) {
                     batch.append(tape, EntryDraft { date: Some(now.into()), ..entry });
                 }
-                let outcome = Outcome::Failed { notice: said.notice, code: Some(error.code().to_owned()) };
+                let outcome = Outcome::Failed { notice, code: Some(error.code().to_owned()) };
                 for event in left.events {
                     let run_id = run_id.clone();
                     batch.push(Fact::SettleEvent { key: event.key, outcome: outcome.clone(), run_id });
@@ -164,7 +166,7 @@ async fn try_recover_session(
                 let Some(TurnBatch { lead, others, .. }) = group else { continue };
                 let other = |item| (EventDelivery::new(item, outcome.clone(), run_id.clone()), 0..0, Vec::new());
                 parcels.extend(others.into_iter().map(other));
-                let outbounds = engine.outbound_rows(&lead.key, said.outbounds, now);
+                let outbounds = engine.outbound_rows(&lead.key, said.outbound, now);
                 let first_row = batch.facts.len();
                 batch.facts.extend(outbounds.iter().cloned().map(Fact::EnqueueOutbound));
                 parcels.push((EventDelivery::new(lead, outcome, run_id), first_row..batch.facts.len(), outbounds));
@@ -205,7 +207,12 @@ fn group_by_run(events: Vec<InFlightEvent>, runs: &[RunRecord]) -> Vec<OrphanedE
         let same = |left: &&mut OrphanedEvents| left.run.as_ref().map(|run| &run.run_id) == run.map(|run| &run.run_id);
         match groups.iter_mut().filter(|_| run.is_some()).find(same) {
             Some(left) => left.events.push(event),
-            None => groups.push(OrphanedEvents { run: run.cloned(), events: vec![event] }),
+            None => groups.push(OrphanedEvents {
+                run: run.cloned(),
+                events: vec![event],
+                accepted: Vec::new(),
+                no_turn_reason: None,
+            }),
         }
     }
     groups
@@ -250,43 +257,30 @@ fn decide_recovery(events: &[InFlightEvent], run: Option<(&RunRecord, &[String],
     RecoveryVerdict::Resume
 }
 
-/// The events as they were accepted; one that cannot be read any more is missing.
-async fn load_accepted_events(
-    engine: &Engine,
-    tape: &TapeName,
-    left: &OrphanedEvents,
-) -> Result<Vec<AcceptedEvent>, StoreError> {
-    let mut items = Vec::new();
+/// Reads events as they were accepted.
+async fn load_accepted_events(engine: &Engine, tape: &TapeName, left: &mut OrphanedEvents) -> Result<(), StoreError> {
     for event in &left.events {
         let told = engine.services.tapes.read_any_generation(tape, &TapeSlice::single(event.entry)).await?.pop();
         let Some(accepted) = told.as_ref().and_then(EventAcceptance::from_entry) else { continue };
         let Ok(own) = accepted.binding.as_ref().map(StoredBinding::parse).transpose() else { continue };
-        let inbound = InboundEvent::new(*accepted.event);
-        if let Some(own) = own {
-            inbound.extensions().insert(EventBinding(own));
-        }
-        inbound.extensions().insert(DisconnectedCaller);
-        inbound.extensions().insert(AcceptedAt(event.accepted_at));
-        if let Some(why) = accepted.without_turn {
-            inbound.extensions().insert(NoTurnReason(why));
-        }
+        let inbound = InboundEvent::new(*accepted.event).with_accepted_at(event.accepted_at);
+        left.no_turn_reason = left.no_turn_reason.take().or(accepted.without_turn);
         let kind = match inbound.command_line() {
             Some(_) => ArrivalKind::Command,
             None => ArrivalKind::Message { addressed: true },
         };
-        items.push(AcceptedEvent {
+        let arrival = EventArrival { kind, ..EventArrival::follow_up() };
+        left.accepted.push(AcceptedEvent {
             is_lead: left.run.as_ref().is_some_and(|run| run.event == event.key),
-            inbound,
             key: event.key.clone(),
-            session: event.session.clone(),
             entry: event.entry,
-            arrival: EventArrival { kind, ..EventArrival::follow_up() },
+            own_binding: own.map(Arc::new),
             message_entry: event.ingestion.as_ref().map(|taken| taken.message),
-            caller: None,
-            slot: None,
+            is_caller_gone: true,
+            ..AcceptedEvent::new(inbound, event.session.clone(), arrival)
         });
     }
-    Ok(items)
+    Ok(())
 }
 
 impl Engine {

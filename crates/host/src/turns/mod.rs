@@ -4,4 +4,3 @@ pub(crate) mod close;
 mod detach_on_drop;
 pub(crate) mod journal;
 pub(crate) mod notices;
-pub(crate) mod staging;
