@@ -1,13 +1,13 @@
 //! The moving parts of a running host, shared by the tasks that move them.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use capstan_hooks::{InboundEvent, TurnLifespan};
-use capstan_protocol::{ChannelName, EventKey, Outcome, RunId, TapeName};
+use capstan_protocol::{EventKey, Outcome, RunId, TapeName};
 use capstan_tape::{Batch, StoreError};
 use capstan_turn::{RunError, TurnContext, TurnError, TurnPipeline, TurnReport};
 use futures::FutureExt as _;
@@ -15,7 +15,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::delivery::channel_target::ChannelTarget;
-use crate::delivery::outbox::{ChatQueues, EventDelivery, OutboxRow};
+use crate::delivery::event_delivery::OutboxRow;
+use crate::delivery::outbox::{Outbox, OutboxOptions};
 use crate::intake::intake_queue::IntakeQueues;
 use crate::runs::active_turn::ActiveTurn;
 use crate::runs::orchestrator::{Orchestrator, RunReport};
@@ -38,7 +39,7 @@ pub(crate) struct Engine {
     pub(crate) active_sessions: ActiveSessions,
     /// The turns that go on.
     pub(crate) running_turns: RunningTurns,
-    pub(crate) chat_queues: ChatQueues,
+    pub(crate) outbox: Outbox,
     pub(crate) intake_queues: IntakeQueues,
     /// Every task of the host.
     pub(crate) tasks: TaskTracker,
@@ -50,7 +51,6 @@ pub(crate) struct Engine {
     pub(crate) abort_token: CancellationToken,
     /// The sessions that are awake.
     pub(crate) session_tasks: TaskTracker,
-    listening_channels: Mutex<BTreeSet<ChannelName>>,
     /// What dead processes left was looked for in every session, and is looked for again.
     pub(crate) is_sweeping: AtomicBool,
     /// The task that looks again has begun.
@@ -59,19 +59,27 @@ pub(crate) struct Engine {
 
 impl Engine {
     pub(crate) fn new(services: Arc<Services>, turn: TurnPipeline<Orchestrator>) -> Self {
+        let (tasks, stop_token, abort_token) = (TaskTracker::new(), CancellationToken::new(), CancellationToken::new());
+        let options = OutboxOptions {
+            workspace_id: services.workspace_id.clone(),
+            owner: Arc::new(services.options.lease_owner.clone()),
+            tasks: tasks.clone(),
+            stop_token: stop_token.clone(),
+            abort_token: abort_token.clone(),
+        };
+        let outbox = Outbox::new(options, services.channels.clone(), services.tapes.clone());
         Self {
             services,
             turn_pipeline: turn,
             active_sessions: ActiveSessions::default(),
             running_turns: RunningTurns::default(),
-            chat_queues: ChatQueues::default(),
+            outbox,
             intake_queues: IntakeQueues::default(),
-            tasks: TaskTracker::new(),
+            tasks,
             cancel_token: CancellationToken::new(),
-            stop_token: CancellationToken::new(),
-            abort_token: CancellationToken::new(),
+            stop_token,
+            abort_token,
             session_tasks: TaskTracker::new(),
-            listening_channels: Mutex::default(),
             is_sweeping: AtomicBool::new(false),
             is_sweeper_started: AtomicBool::new(false),
         }
@@ -104,15 +112,10 @@ impl Engine {
         Ok(reservation)
     }
 
-    /// The channels that listen in this process.
-    pub(crate) fn listening_channels(&self) -> MutexGuard<'_, BTreeSet<ChannelName>> {
-        self.listening_channels.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Takes a batch through its turn. A turn that panics, which hooks and runners cannot make it do, still has an end.
     pub(crate) async fn run_turn(&self, batch: &TurnBatch, turn: &ActiveTurn) -> TurnReport<RunReport> {
         let is_gone = batch.lead.is_caller_gone;
-        let reply_target = ChannelTarget::new(&self.services, &batch.inbound, turn.binding.clone(), is_gone);
+        let reply_target = ChannelTarget::new(&self.services.channels, &batch.inbound, turn.binding.clone(), is_gone);
         let context = TurnContext { turn, reply_target: &reply_target };
         let turn = async {
             let report = self.turn_pipeline.process(batch.inbound.clone(), batch.lead.session.clone(), &context).await;
@@ -127,18 +130,18 @@ impl Engine {
 
     /// Tells whoever sent an event again what became of it, as soon as that is known.
     pub(crate) async fn reply_to_duplicate(self: &Arc<Self>, event: AcceptedEvent) {
-        let AcceptedEvent { inbound, key, session, caller, is_caller_gone, .. } = event;
-        if let Err(error) = self.recover_if_orphaned(&key).await {
+        let (inbound, key) = (&event.inbound, &event.key);
+        if let Err(error) = self.recover_if_orphaned(key).await {
             tracing::warn!(%error, "whether a dead process left an event could not be told");
         }
-        if caller.is_none() && !self.services.has_waiting_caller(&inbound.source) {
+        if event.caller.is_none() && !self.services.channels.has_waiting_caller(&inbound.source) {
             // Nobody waits for an answer to what was sent again.
             return;
         }
         let known = tokio::select! {
-            known = self.wait_for_outcome(&key) => known,
+            known = self.wait_for_outcome(key) => known,
             () = self.stop_token.cancelled() => Ok(None),
-            () = self.wait_until_cancelled_elsewhere(&key) => Ok(None),
+            () = self.wait_until_cancelled_elsewhere(key) => Ok(None),
         };
         // What was read may have been written a moment ago: nobody is told before the disk has it.
         let known = match known {
@@ -148,28 +151,26 @@ impl Engine {
             },
             known => known,
         };
-        let served = ServedEvent { is_duplicate: true, ..ServedEvent::in_flight(session) };
+        let served = ServedEvent { is_duplicate: true, ..ServedEvent::in_flight(event.session.clone()) };
         let failed = match known {
-            Ok(Some((outcome, run_id))) => match self.services.tapes.store().outbox_records(&key).await {
+            Ok(Some((outcome, run_id))) => match self.services.tapes.store().outbox_records(key).await {
                 Ok(rows) => {
                     let output = if let Outcome::Replied { text } = &outcome { text.clone() } else { String::new() };
                     // What nobody has taken is given to this caller.
                     let (rows, given): (Vec<_>, Vec<_>) =
-                        rows.into_iter().partition(|row| self.is_unclaimed(&inbound, row));
+                        rows.into_iter().partition(|row| self.outbox.is_unclaimed(inbound, row));
                     let outbounds = given.into_iter().map(|row| row.message).collect();
                     let outcome_now = Some(outcome.clone());
                     let served = ServedEvent { run_id, output, outbounds, outcome: outcome_now, ..served };
                     let rows = rows.into_iter().map(OutboxRow::from_unclaimed).collect();
-                    let served_event = served;
-                    let delivery = EventDelivery { inbound, served_event, outcome, rows, caller, is_caller_gone };
-                    return self.deliver(delivery).await;
+                    return self.outbox.deliver(event.into_delivery(served, outcome, rows)).await;
                 }
                 Err(error) => Err(error.into()),
             },
             Ok(None) => Ok(served),
             Err(error) => Err(error),
         };
-        if let Some(caller) = caller {
+        if let Some(caller) = event.caller {
             // Whoever asked may have gone.
             let _unheard = caller.send(failed);
         }

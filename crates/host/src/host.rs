@@ -133,7 +133,7 @@ impl Host {
 
     /// The channels of this host.
     pub fn channels(&self) -> &[Arc<dyn Channel>] {
-        self.engine.services.channels()
+        self.engine.services.channels.all()
     }
 
     /// Cancels every run of this host: each ends with its outcome recorded.
@@ -147,17 +147,16 @@ impl Host {
     /// callers that are gone. A channel that listens already goes on; one that failed may be let listen again.
     pub async fn listen(&self, names: &[ChannelName]) {
         let chosen = self.channels().iter().filter(|channel| names.contains(&channel.name()));
-        let begun: Vec<Arc<dyn Channel>> = {
-            let mut listening = self.engine.listening_channels();
-            chosen.filter(|channel| listening.insert(channel.name())).map(Arc::clone).collect()
-        };
+        let directory = &self.engine.services.channels;
+        let begun: Vec<Arc<dyn Channel>> =
+            chosen.filter(|channel| directory.mark_listening(&channel.name())).map(Arc::clone).collect();
         // Before anything new is heard: what was left is older.
         self.engine.sweep_orphans().await;
         self.engine.start_sweeper();
         // What the channels hold must not hold the channels' tasks.
         let gateway: Arc<dyn Gateway> = Arc::new(Self { channel_listeners: Arc::default(), ..self.clone() });
         for channel in begun {
-            self.channel_listeners.start_channel(channel, Arc::clone(&gateway), Arc::clone(&self.engine));
+            self.channel_listeners.start_channel(channel, Arc::clone(&gateway), directory.clone());
         }
     }
 

@@ -10,9 +10,9 @@ use capstan_hooks::contracts::Channel;
 use capstan_protocol::{Binding, JsonObject, OutboundMessage, StreamEvent, ToolCall};
 use capstan_turn::{ReplyTarget, StageEventSink};
 
+use super::channel_directory::ChannelDirectory;
 use super::isolated_channel::{STREAM_EVENT_TIMEOUT, call_with_deadline};
 use super::route;
-use crate::services::Services;
 
 /// The place that one turn answers.
 pub(crate) struct ChannelTarget {
@@ -29,14 +29,14 @@ pub(crate) struct ChannelTarget {
 
 impl ChannelTarget {
     pub(crate) fn new(
-        services: &Services,
+        channels: &ChannelDirectory,
         inbound: &InboundEvent,
         binding: Option<Arc<Binding>>,
         is_caller_gone: bool,
     ) -> Self {
         let policy = binding.as_ref().map(|binding| &binding.delivery_policy);
         let streaming = route::streaming_target(inbound, policy).and_then(|shown| {
-            let channel = services.channel(&shown.channel()).map(Arc::clone)?;
+            let channel = channels.get(&shown.channel()).map(Arc::clone)?;
             Some((shown.into_owned(), channel))
         });
         Self {

@@ -14,7 +14,6 @@ use capstan_tape::{
 use capstan_turn::{ArrivalKind, EventArrival, TurnError};
 
 use super::intake_queue::IntakeTicket;
-use crate::delivery::outbox::EventDelivery;
 use crate::engine::Engine;
 use crate::services::{SYSTEM_SESSION, Services};
 use crate::sessions::accepted_event::{AcceptedEvent, WaitingCaller};
@@ -113,7 +112,7 @@ impl Engine {
             Err(error) => return Err(error),
             Ok(()) => match plan {
                 AcceptancePlan::Turn(arrival) => reservation.send(AcceptedEvent { arrival, ..event }),
-                AcceptancePlan::Drop => self.deliver_without_waiting(EventDelivery::for_dropped(event)),
+                AcceptancePlan::Drop => self.outbox.enqueue_or_give_up(event.into_settled(Outcome::Dropped, None)),
                 AcceptancePlan::Refuse(error) => {
                     let engine = Arc::clone(self);
                     // The source is told that the event is kept; what the observers do about it takes its own time. Until
@@ -132,7 +131,7 @@ impl Engine {
     /// no turn in time, sending it again would give that failure for ever.
     async fn wait_for_other_process(&self, event: &AcceptedEvent, tape: &TapeName) -> Result<(), HostError> {
         let services = &self.services;
-        if !services.has_waiting_caller(&event.inbound.source)
+        if !services.channels.has_waiting_caller(&event.inbound.source)
             || !services.is_held_elsewhere(tape).await?
             // What that process works on may be this very event.
             || services.tapes.store().inbox_record(&event.key).await?.is_some()
@@ -154,8 +153,8 @@ impl Services {
     /// Whether the event can be taken in at all.
     fn check_event(&self, event: &Event) -> Result<(), HostError> {
         let channel = event.channel();
-        if self.channel(&channel).is_none() {
-            let known: Vec<String> = self.channels().iter().map(|channel| channel.name().to_string()).collect();
+        if self.channels.get(&channel).is_none() {
+            let known: Vec<String> = self.channels.all().iter().map(|channel| channel.name().to_string()).collect();
             return Err(HostError::UnknownChannel { channel, known: known.join(", ") });
         }
         let parts = match event.input.contents.as_slice() {
@@ -260,7 +259,7 @@ impl Services {
             // It was not said to the bot, which had better not answer that it is too busy to listen.
             return Ok(AcceptancePlan::Drop);
         }
-        if event.caller.is_none() && !self.has_waiting_caller(&event.inbound.source) {
+        if event.caller.is_none() && !self.channels.has_waiting_caller(&event.inbound.source) {
             return Ok(AcceptancePlan::Refuse(TurnError::QueueFull));
         }
         match self.tapes.store().inbox_record(&event.key).await? {
@@ -278,7 +277,7 @@ impl Services {
 
     /// How the event's channel takes things in, unless the configuration says otherwise.
     pub(crate) fn intake_options(&self, event: &Event) -> IntakeOptions {
-        let own = self.channel(&event.source).map(|channel| channel.intake_options()).unwrap_or_default();
+        let own = self.channels.get(&event.source).map(|channel| channel.intake_options()).unwrap_or_default();
         let set = self.options.intake_overrides.get(&event.source).copied().unwrap_or_default();
         IntakeOptions { admission: set.admission.or(own.admission), debounce: set.debounce.or(own.debounce) }
     }

@@ -7,15 +7,16 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use capstan_hooks::InboundEvent;
-use capstan_protocol::{ChannelName, Outcome, TapeName};
+use capstan_protocol::{Outcome, TapeName};
 use capstan_tape::{
-    Batch, EntryDraft, EventAcceptance, Fact, Fence, InFlightEvent, OutboxStatus, RunRecord, RunStatus, StoreError,
-    StoredBinding, TapeRecord, TapeSlice,
+    Batch, EntryDraft, EventAcceptance, Fact, Fence, InFlightEvent, RunRecord, RunStatus, StoreError, StoredBinding,
+    TapeRecord, TapeSlice,
 };
 use capstan_turn::{ArrivalKind, EventArrival, RunError, TurnError};
 
 use crate::actions;
-use crate::delivery::outbox::{CALLER_GONE_REASON, EventDelivery, OutboxRow, can_send_orphaned};
+use crate::delivery::event_delivery::EventDelivery;
+use crate::delivery::outbox::RowOwner as _;
 use crate::engine::Engine;
 use crate::runs::child_run;
 use crate::sessions::accepted_event::{AcceptedEvent, TurnBatch};
@@ -144,7 +145,8 @@ async fn try_recover_session(
                     let (key, outcome, run_id) = (event.key, outcome.clone(), run_id.clone());
                     batch.push(Fact::SettleEvent { key, outcome, run_id });
                 }
-                let ended = |item| (EventDelivery::new(item, outcome.clone(), run_id.clone()), 0..0, Vec::new());
+                let ended =
+                    |item: AcceptedEvent| (item.into_settled(outcome.clone(), run_id.clone()), 0..0, Vec::new());
                 parcels.extend(items.into_iter().map(ended));
             }
             RecoveryVerdict::GiveUp(why) => {
@@ -164,12 +166,13 @@ async fn try_recover_session(
                 }
                 // One notice, to whoever would have been answered.
                 let Some(TurnBatch { lead, others, .. }) = group else { continue };
-                let other = |item| (EventDelivery::new(item, outcome.clone(), run_id.clone()), 0..0, Vec::new());
+                let other =
+                    |item: AcceptedEvent| (item.into_settled(outcome.clone(), run_id.clone()), 0..0, Vec::new());
                 parcels.extend(others.into_iter().map(other));
                 let outbounds = engine.outbound_rows(&lead.key, said.outbound, now);
                 let first_row = batch.facts.len();
                 batch.facts.extend(outbounds.iter().cloned().map(Fact::EnqueueOutbound));
-                parcels.push((EventDelivery::new(lead, outcome, run_id), first_row..batch.facts.len(), outbounds));
+                parcels.push((lead.into_settled(outcome, run_id), first_row..batch.facts.len(), outbounds));
             }
         }
     }
@@ -177,20 +180,10 @@ async fn try_recover_session(
     let mut chats = Vec::new();
     for (parcel, positions, outbounds) in parcels {
         let rows = assigned_rows(outbounds, committed.outputs.get(positions));
-        chats.extend(engine.enqueue_delivery(EventDelivery { rows, ..parcel }));
+        chats.extend(engine.outbox.enqueue(EventDelivery { rows, ..parcel }));
     }
-    engine.wait_for_queue_capacity(&chats).await;
+    engine.outbox.wait_for_capacity(&chats).await;
     Ok(groups)
-}
-
-/// Whether nobody sees to what this process had. What was left before owners were recorded is nobody's.
-pub(crate) fn is_orphaned_by(engine: &Engine, owner: Option<&str>) -> bool {
-    owner.is_none_or(|owner| engine.services.options.lease_owner.is_dead(owner))
-}
-
-/// Whether answers of this channel can be given here.
-pub(crate) fn can_deliver_on(engine: &Engine, channel: &ChannelName) -> bool {
-    can_send_orphaned(engine.services.channel(channel), engine.listening_channels().contains(channel))
 }
 
 /// Whether a run worked on an event.
@@ -305,7 +298,7 @@ impl Engine {
 
     /// Wakes every session of this workspace on which a dead process left something, and takes over its messages.
     async fn try_sweep_orphans(self: &Arc<Self>) -> Result<(), StoreError> {
-        self.adopt_orphaned_messages().await?;
+        self.outbox.adopt_orphaned_messages().await?;
         let store = self.services.tapes.store();
         let mut tapes: BTreeMap<TapeName, usize> = BTreeMap::new();
         let (left, _) = self.partition_orphaned(store.in_flight_events(None).await?).await?;
@@ -328,17 +321,17 @@ impl Engine {
     /// it is anybody's who knows that one.
     pub(crate) async fn is_orphaned_event(&self, event: &InFlightEvent) -> Result<bool, StoreError> {
         let (services, source) = (&self.services, &event.key.source);
-        if !is_orphaned_by(self, event.owner.as_deref()) {
+        if !services.options.lease_owner.is_orphaned(event.owner.as_deref()) {
             return Ok(false);
         }
-        let is_served = can_deliver_on(self, source);
-        if is_served || services.channel(source).is_some() {
+        let is_served = services.channels.can_deliver_orphaned(source);
+        if is_served || services.channels.get(source).is_some() {
             return Ok(is_served);
         }
         let told = services.tapes.read_any_generation(&event.tape, &TapeSlice::single(event.entry)).await?.pop();
         let told = told.as_ref().and_then(EventAcceptance::from_entry);
         // One that cannot be read any more has nobody to answer.
-        Ok(told.is_none_or(|told| services.channel(&told.event.channel()).is_some()))
+        Ok(told.is_none_or(|told| services.channels.get(&told.event.channel()).is_some()))
     }
 
     /// Of events that have no outcome, those that a dead process left to this one, and the others.
@@ -357,41 +350,6 @@ impl Engine {
     /// Tools of a session work in its workspace, so only a host of that workspace may go on with it.
     pub(crate) fn is_workspace_tape(&self, record: &TapeRecord) -> bool {
         record.workspace.as_ref() == Some(&self.services.workspace_id)
-    }
-
-    /// Messages that a dead process was to send: their fate is unknown. Those of callers that waited are given up.
-    pub(crate) async fn adopt_orphaned_messages(self: &Arc<Self>) -> Result<(), StoreError> {
-        let store = self.services.tapes.store();
-        let me = self.services.options.lease_owner.name();
-        for record in store.pending_outbound().await? {
-            let channel = self.services.channel(&record.message.channel);
-            let waited = channel.is_some_and(|channel| channel.capabilities().has_waiting_callers);
-            if !is_orphaned_by(self, record.owner.as_deref()) || !can_deliver_on(self, &record.message.channel) {
-                continue;
-            }
-            // Another workspace may have another account on a channel of the same name.
-            if !self.is_workspace_outbound(&record).await? {
-                continue;
-            }
-            let mut batch = Batch::new();
-            batch.push(Fact::AdoptOutbound { id: record.id, from: record.owner.clone(), owner: me.to_owned() });
-            let row = OutboxRow::from_orphaned(record);
-            let status = if waited {
-                OutboxStatus::Undelivered { reason: CALLER_GONE_REASON.to_owned() }
-            } else {
-                OutboxStatus::Waiting { attempts: row.attempts, fate_unknown: true, reason: None }
-            };
-            batch.push(Fact::RecordDelivery { id: row.id, status });
-            match store.commit(batch).await {
-                Ok(_) if waited => {}
-                // Now: nobody else would send it if one of the next cannot be taken over.
-                Ok(_) => self.deliver_orphaned(row),
-                // Another process was faster.
-                Err(StoreError::OutboxConflict { .. }) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
     }
 }
 

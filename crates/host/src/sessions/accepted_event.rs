@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use capstan_hooks::InboundEvent;
-use capstan_protocol::{Binding, EntryId, EventInput, EventKey, SessionId};
+use capstan_hooks::contracts::ChannelReply;
+use capstan_protocol::{Binding, EntryId, EventInput, EventKey, Outcome, RunId, SessionId};
 use capstan_tape::Fence;
 use capstan_turn::{EventArrival, TurnError};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
+use crate::delivery::event_delivery::{CallerReceipt, EventDelivery, OutboxRow};
 use crate::{HostError, ServedEvent};
 
 /// Who wants to know what became of an event, inside this process.
@@ -62,6 +64,37 @@ impl AcceptedEvent {
             is_delay_reported: false,
             slot: None,
         }
+    }
+
+    /// Delivery of the event with this outcome and these messages.
+    pub(crate) fn into_delivery(self, served: ServedEvent, outcome: Outcome, rows: Vec<OutboxRow>) -> EventDelivery {
+        let reply = ChannelReply {
+            event: self.inbound,
+            session: served.session.clone(),
+            outcome,
+            run_id: served.run_id.clone(),
+            messages: served.outbounds.clone(),
+            is_duplicate: served.is_duplicate,
+        };
+        let receipt = match self.caller {
+            None => CallerReceipt::none(),
+            Some(caller) => {
+                let mut served = served;
+                served.outbounds.extend(rows.iter().map(|row| row.message.clone()));
+                CallerReceipt::new(move |delivery_errors| {
+                    // The caller may be gone.
+                    let _unheard = caller.send(Ok(ServedEvent { delivery_errors, ..served }));
+                })
+            }
+        };
+        EventDelivery { reply, rows, is_caller_gone: self.is_caller_gone, receipt }
+    }
+
+    /// Delivery of the event with this outcome, without messages.
+    pub(crate) fn into_settled(self, outcome: Outcome, run_id: Option<RunId>) -> EventDelivery {
+        let served =
+            ServedEvent { run_id, outcome: Some(outcome.clone()), ..ServedEvent::in_flight(self.session.clone()) };
+        self.into_delivery(served, outcome, Vec::new())
     }
 }
 

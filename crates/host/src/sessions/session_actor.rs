@@ -14,12 +14,12 @@ use tokio::time::Instant;
 use super::accepted_event::{AcceptedEvent, TurnBatch};
 use super::active_sessions::{SessionActorParts, SessionInbox, SessionSignal};
 use super::lease::LeaseClaim;
-use crate::delivery::outbox::EventDelivery;
 use crate::engine::Engine;
 use crate::recovery::recover;
 use crate::runs::active_turn::ActiveTurn;
 use crate::runs::steering::Steering;
 use crate::turns::close::{CloseOrder, FinishedTurn};
+use crate::turns::delay_notice::notify_delayed_callers;
 use crate::turns::journal::Journal;
 
 /// How many turns may go on beside one.
@@ -223,7 +223,7 @@ impl SessionActor {
         self.engine.tasks.spawn(async move {
             let settle = Fact::SettleEvent { key: item.key.clone(), outcome: Outcome::Dropped, run_id: None };
             match engine.commit_with_retry(Batch { facts: vec![settle], ..Batch::new() }).await {
-                Ok(_) => engine.deliver_without_waiting(EventDelivery::for_dropped(item)),
+                Ok(_) => engine.outbox.enqueue_or_give_up(item.into_settled(Outcome::Dropped, None)),
                 Err(error) => tracing::error!(%error, "an event could not be let go"),
             }
         });
@@ -347,7 +347,7 @@ impl SessionActor {
                 closed = &mut closing => closed,
                 // It goes on for as long as the store fails: whoever waits behind it must not wait for that.
                 Ok(error) = troubled => {
-                    engine.notify_delayed_callers(self.mailbox.iter_mut(), &error.into());
+                    notify_delayed_callers(&engine.outbox, self.mailbox.iter_mut(), &error.into());
                     closing.await
                 }
             }
@@ -360,7 +360,7 @@ impl SessionActor {
             engine.active_sessions.end_release(&self.tape);
         }
         match chats {
-            Ok(chats) => engine.wait_for_queue_capacity(&chats).await,
+            Ok(chats) => engine.outbox.wait_for_capacity(&chats).await,
             Err(error) => tracing::error!(tape = %self.tape, %error, "the end of a turn could not be written"),
         }
     }
@@ -403,7 +403,7 @@ impl SessionActor {
             match engine.close_turn(&mut finished, None).await {
                 Ok(close) => {
                     let chats = engine.deliver_closed(finished, close);
-                    engine.wait_for_queue_capacity(&chats).await;
+                    engine.outbox.wait_for_capacity(&chats).await;
                 }
                 Err(error) => tracing::error!(%error, "the end of a turn beside another could not be written"),
             }

@@ -12,9 +12,11 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use tokio::sync::{OwnedMutexGuard, oneshot};
 
+use super::delay_notice::notify_delayed_callers;
 use super::journal::Journal;
 use super::notices::{PreparedNotice, dispatch_report_entry};
-use crate::delivery::outbox::{ChatAddress, EventDelivery, OutboxRow};
+use crate::delivery::chat_queue::ChatAddress;
+use crate::delivery::event_delivery::{EventDelivery, OutboxRow};
 use crate::engine::Engine;
 use crate::runs::orchestrator::RunReport;
 use crate::sessions::accepted_event::{AcceptedEvent, TurnBatch};
@@ -64,12 +66,12 @@ pub(crate) struct CloseBatch {
 impl Engine {
     /// Ends an event that is refused a turn: the observers and the user are told. What comes after it in its
     /// conversation waits for that, and so must not wait for a chat that takes nothing.
-    pub(crate) async fn refuse_event(self: &Arc<Self>, event: AcceptedEvent, tape: &TapeName, error: TurnError) {
+    pub(crate) async fn refuse_event(&self, event: AcceptedEvent, tape: &TapeName, error: TurnError) {
         let mut finished = self.finish_without_turn(TurnBatch::from_event(event), tape, error).await;
         match self.close_turn(&mut finished, None).await {
             Ok(mut close) => {
                 for delivery in finished.into_deliveries(&mut close) {
-                    self.deliver_without_waiting(delivery);
+                    self.outbox.enqueue_or_give_up(delivery);
                 }
             }
             Err(error) => tracing::error!(%error, "an event without a turn could not be settled"),
@@ -77,12 +79,12 @@ impl Engine {
     }
 
     /// Ends events that could not get a turn.
-    pub(crate) async fn settle_without_turn(self: &Arc<Self>, batch: TurnBatch, tape: &TapeName, error: TurnError) {
+    pub(crate) async fn settle_without_turn(&self, batch: TurnBatch, tape: &TapeName, error: TurnError) {
         let mut finished = self.finish_without_turn(batch, tape, error).await;
         match self.close_turn(&mut finished, None).await {
             Ok(close) => {
                 let chats = self.deliver_closed(finished, close);
-                self.wait_for_queue_capacity(&chats).await;
+                self.outbox.wait_for_capacity(&chats).await;
             }
             Err(error) => tracing::error!(%error, "an event without a turn could not be settled"),
         }
@@ -102,9 +104,9 @@ impl Engine {
     }
 
     /// Enqueues everything that a committed close sends out, and returns the chats it goes to.
-    pub(crate) fn deliver_closed(self: &Arc<Self>, finished: FinishedTurn, mut close: CloseBatch) -> Vec<ChatAddress> {
+    pub(crate) fn deliver_closed(&self, finished: FinishedTurn, mut close: CloseBatch) -> Vec<ChatAddress> {
         let deliveries = finished.into_deliveries(&mut close);
-        let chats = deliveries.into_iter().flat_map(|delivery| self.enqueue_delivery(delivery)).collect();
+        let chats = deliveries.into_iter().flat_map(|delivery| self.outbox.enqueue(delivery)).collect();
         drop(close.order_guard);
         chats
     }
@@ -297,7 +299,7 @@ impl FinishedTurn {
             [] => HostError::Store(error.clone()),
             tools => HostError::UnrecordedEffects { error: error.clone(), tools: tools.join(", ") },
         };
-        engine.notify_delayed_callers(events, &told);
+        notify_delayed_callers(&engine.outbox, events, &told);
         if let Some(store_failure) = self.store_failure.take() {
             let _unheard = store_failure.send(error.clone());
         }
@@ -364,11 +366,17 @@ impl FinishedTurn {
         };
         let others = self.batch.others.into_iter().chain(self.ingested);
         let mut deliveries: Vec<EventDelivery> =
-            others.map(|event| EventDelivery::new(event, close.others_outcome.clone(), run_id.clone())).collect();
-        let mut lead = EventDelivery::new(self.batch.lead, close.outcome.clone(), run_id);
-        lead.served_event = ServedEvent { output, usage: usage.flatten(), error, ..lead.served_event };
-        lead.rows = std::mem::take(&mut close.rows);
-        deliveries.push(lead);
+            others.map(|event| event.into_settled(close.others_outcome.clone(), run_id.clone())).collect();
+        let lead = self.batch.lead;
+        let served = ServedEvent {
+            run_id,
+            output,
+            usage: usage.flatten(),
+            outcome: Some(close.outcome.clone()),
+            error,
+            ..ServedEvent::in_flight(lead.session.clone())
+        };
+        deliveries.push(lead.into_delivery(served, close.outcome.clone(), std::mem::take(&mut close.rows)));
         deliveries
     }
 }
