@@ -3,7 +3,7 @@
 mod cli_support;
 
 use std::collections::BTreeSet;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use capstan_testing::{ReplyBarrier, ScriptedModel, ScriptedReply, send_signal};

@@ -2,7 +2,7 @@
 
 mod cli_support;
 
-use std::process::{Child, Command};
+use std::process::Child;
 
 use capstan_testing::{ReplyBarrier, ScriptedModel, ScriptedReply, send_signal};
 use cli_support::{BinaryOutput, CliFixture, wait_for_gate};

@@ -1,7 +1,9 @@
 //! The arguments of the hook points, as the types an implementation declares.
 
+use std::fmt;
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use capstan_protocol::{
     Content, JsonObject, ModelOutput, ModelRequest, OutboundMessage, SessionId, ToolName, ToolOutput,
@@ -12,7 +14,7 @@ use crate::points::{
     DispatchOutbound, LoadState, OnError, OnboardConfig, RenderOutbound, ResolveSession, RunModel, RunModelStream,
     SaveState, SystemPrompt,
 };
-use crate::{HookArgument, HookPoint, InboundEvent, TurnState};
+use crate::{EventStream, HookArgument, HookPoint, InboundEvent, TurnState};
 
 /// The built prompt.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,15 +45,81 @@ impl Deref for ModelText {
     }
 }
 
-/// An outbound message that is being dispatched; reads as the [`Outbound`].
-#[derive(Debug, Clone, PartialEq)]
-pub struct DispatchMessage(pub Arc<OutboundMessage>);
+/// Outbound message that is being dispatched; reads as the [`OutboundMessage`].
+#[derive(Debug, Clone)]
+pub struct DispatchMessage {
+    message: Arc<OutboundMessage>,
+    is_staged: Arc<AtomicBool>,
+}
+
+impl DispatchMessage {
+    /// A message that no implementation has staged yet.
+    pub fn new(message: OutboundMessage) -> Self {
+        Self { message: Arc::new(message), is_staged: Arc::default() }
+    }
+
+    /// Stages the message: it is committed to the outbox with the outcome of the turn, and delivered from there. An
+    /// implementation that sends the message itself does not stage it.
+    pub fn stage(&self) {
+        self.is_staged.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether an implementation has staged the message.
+    pub fn is_staged(&self) -> bool {
+        self.is_staged.load(Ordering::Relaxed)
+    }
+}
 
 impl Deref for DispatchMessage {
     type Target = OutboundMessage;
 
     fn deref(&self) -> &OutboundMessage {
-        &self.0
+        &self.message
+    }
+}
+
+/// Request for the one notice of a turn: a message to the user about events that end without a reply.
+#[derive(Debug, Clone, Default)]
+pub struct NoticeRequest(Arc<OnceLock<String>>);
+
+impl NoticeRequest {
+    /// Requests a notice. The first request of a turn counts, however many stages fail.
+    pub fn request(&self, text: impl Into<String>) {
+        // A later request is dropped: the user hears once.
+        let _later = self.0.set(text.into());
+    }
+
+    /// The requested text.
+    pub fn text(&self) -> Option<&str> {
+        self.0.get().map(String::as_str)
+    }
+}
+
+/// The runner of the binding that the turn runs under.
+#[derive(Clone)]
+pub struct BoundRunner(Arc<dyn Fn() -> Option<EventStream> + Send + Sync>);
+
+impl BoundRunner {
+    /// A runner that `start` starts.
+    pub fn new(start: impl Fn() -> Option<EventStream> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(start))
+    }
+
+    /// No runner.
+    pub fn none() -> Self {
+        Self::new(|| None)
+    }
+
+    /// Starts the runner, once for each run: a second call gives nothing. An implementation that starts it answers with
+    /// its stream; the results of the runner are recorded as the stream is read.
+    pub fn start(&self) -> Option<EventStream> {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for BoundRunner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("BoundRunner")
     }
 }
 
@@ -166,7 +234,12 @@ arguments! {
     BuildPromptArgs for BuildPrompt { message: InboundEvent = "message", session_id: SessionId = "session_id", state: TurnState = "state" }
 
     /// What `run_model` and `run_model_stream` may ask for.
-    RunModelArgs for RunModel, RunModelStream { prompt: PromptContent = "prompt", session_id: SessionId = "session_id", state: TurnState = "state" }
+    RunModelArgs for RunModel, RunModelStream {
+        prompt: PromptContent = "prompt",
+        session_id: SessionId = "session_id",
+        state: TurnState = "state",
+        runner: BoundRunner = "runner",
+    }
 
     /// What `continue_prompt` may ask for.
     ContinuePromptArgs for ContinuePrompt { step: StepNumber = "step", session_id: SessionId = "session_id", state: TurnState = "state" }
@@ -217,7 +290,12 @@ arguments! {
     }
 
     /// What `on_error` may ask for.
-    OnErrorArgs for OnError { stage: ErrorStage = "stage", error: ErrorReport = "error", message: MaybeInboundEvent = "message" }
+    OnErrorArgs for OnError {
+        stage: ErrorStage = "stage",
+        error: ErrorReport = "error",
+        message: MaybeInboundEvent = "message",
+        notice: NoticeRequest = "notice",
+    }
 
     /// What `onboard_config` may ask for.
     OnboardConfigArgs for OnboardConfig { current_config: CurrentConfig = "current_config" }

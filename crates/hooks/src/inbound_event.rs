@@ -11,6 +11,7 @@ use crate::ExtensionMap;
 #[derive(Debug, Clone)]
 pub struct InboundEvent {
     event: Arc<Event>,
+    accepted_at: Option<Timestamp>,
     extensions: ExtensionMap,
 }
 
@@ -27,14 +28,10 @@ pub struct RawPayload(pub Vec<u8>);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReplyOnlyCaller;
 
-/// In the extensions of an event that was accepted: when that was. It may have waited since.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AcceptedAt(pub Timestamp);
-
 impl InboundEvent {
     /// An event that carries nothing else.
     pub fn new(event: Event) -> Self {
-        Self { event: Arc::new(event), extensions: ExtensionMap::new() }
+        Self { event: Arc::new(event), accepted_at: None, extensions: ExtensionMap::new() }
     }
 
     /// The runtime objects that ride along: a [`crate::Lifespan`], or whatever a channel and its plugin agree on.
@@ -42,29 +39,43 @@ impl InboundEvent {
         &self.extensions
     }
 
+    /// Time of acceptance. The event may have waited since.
+    pub fn accepted_at(&self) -> Option<Timestamp> {
+        self.accepted_at
+    }
+
+    /// The same event, accepted at this time.
+    pub fn with_accepted_at(&self, at: Timestamp) -> Self {
+        Self { accepted_at: Some(at), ..self.clone() }
+    }
+
+    fn with_event(&self, event: Event) -> Self {
+        Self { event: Arc::new(event), ..self.clone() }
+    }
+
     /// The same event with something else said.
     pub fn with_input(&self, input: EventInput) -> Self {
         let event = Event { input, ..Event::clone(&self.event) };
-        Self { event: Arc::new(event), extensions: self.extensions.clone() }
+        self.with_event(event)
     }
 
     /// The same event with a reference to what the platform sent.
     pub fn with_raw_ref(&self, raw_ref: RawPayloadRef) -> Self {
         let event = Event { raw_ref: Some(raw_ref), ..Event::clone(&self.event) };
-        Self { event: Arc::new(event), extensions: self.extensions.clone() }
+        self.with_event(event)
     }
 
     /// The same event with its answer going elsewhere.
     pub fn with_delivery(&self, delivery: DeliveryTarget) -> Self {
         let event = Event { delivery, ..Event::clone(&self.event) };
-        Self { event: Arc::new(event), extensions: self.extensions.clone() }
+        self.with_event(event)
     }
 
     /// The same event with its resolved session written to it, and the workspace it belongs to.
     pub fn with_session(&self, session: SessionId, workspace: WorkspaceId) -> Self {
         let (session_id, workspace_id) = (Some(session), Some(workspace));
         let event = Event { session_id, workspace_id, ..Event::clone(&self.event) };
-        Self { event: Arc::new(event), extensions: self.extensions.clone() }
+        self.with_event(event)
     }
 }
 

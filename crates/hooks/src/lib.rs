@@ -32,7 +32,7 @@ pub use handler::{AsyncHandler, SyncHandler};
 pub use hook_point::{
     AsyncMode, HookAggregation, HookArgument, HookMode, HookPhase, HookPoint, HookPointInfo, SyncMode,
 };
-pub use inbound_event::{AcceptedAt, InboundEvent, RawPayload, ReplyOnlyCaller};
+pub use inbound_event::{InboundEvent, RawPayload, ReplyOnlyCaller};
 pub use interception::{LlmDecision, ToolDecision};
 pub use lifespan::{LifespanHandler, TurnLifespan};
 pub use model_stage::{EventStream, HookDecision};

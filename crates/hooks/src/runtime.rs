@@ -8,7 +8,7 @@ use std::time::Duration;
 use capstan_protocol::PluginName;
 use futures::FutureExt as _;
 
-use crate::args::{ErrorReport, ErrorStage, MaybeInboundEvent, OnErrorArgs};
+use crate::args::{ErrorReport, ErrorStage, MaybeInboundEvent, NoticeRequest, OnErrorArgs};
 use crate::error::panic_message;
 use crate::points::{OnError, RunModel, RunModelStream};
 use crate::registry::HookImplementation;
@@ -180,8 +180,14 @@ impl HookRuntime {
     }
 
     /// Tells every observer what went wrong. One that fails is logged, the others are still told.
-    pub async fn notify_error(&self, stage: ErrorStage, error: ErrorReport, message: Option<InboundEvent>) {
-        let args = OnErrorArgs { stage, error, message: MaybeInboundEvent(message) };
+    pub async fn notify_error(
+        &self,
+        stage: ErrorStage,
+        error: ErrorReport,
+        message: Option<InboundEvent>,
+        notice: &NoticeRequest,
+    ) {
+        let args = OnErrorArgs { stage, error, message: MaybeInboundEvent(message), notice: notice.clone() };
         for implementation in self.registry.implementations::<OnError>() {
             if let Err(failure) = self.call_implementation(implementation, &args).await {
                 tracing::warn!(stage = stage.as_str(), plugin = %failure.plugin, reason = %failure.reason, "on_error failed");

@@ -1,31 +1,30 @@
 //! The moving parts of a running host, shared by the tasks that move them.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use capstan_hooks::{InboundEvent, TurnLifespan};
-use capstan_protocol::{Binding, ChannelName, ErrorCode, EventKey, Outcome, RunId, SessionId, TapeName};
+use capstan_protocol::{ErrorCode, EventKey, Outcome, RunId, TapeName};
 use capstan_tape::{Batch, StoreError};
-use capstan_turn::{RunError, TurnError, TurnPipeline};
+use capstan_turn::{RunError, TurnContext, TurnError, TurnPipeline, TurnReport};
 use futures::FutureExt as _;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::delivery::outbox::{ChatQueues, EventDelivery, OutboxRow};
+use crate::delivery::channel_target::ChannelTarget;
+use crate::delivery::event_delivery::OutboxRow;
+use crate::delivery::outbox::{Outbox, OutboxOptions};
 use crate::intake::intake_queue::IntakeQueues;
-use crate::runs::orchestrator::TurnRun;
-use crate::runs::steering::Steering;
+use crate::runs::active_turn::ActiveTurn;
+use crate::runs::orchestrator::{Orchestrator, RunReport};
 use crate::services::Services;
-use crate::sessions::accepted_event::{TurnBatch, WaitingCaller};
+use crate::sessions::accepted_event::{AcceptedEvent, TurnBatch};
 use crate::sessions::active_sessions::{ActiveSessions, SessionReservation};
 use crate::sessions::running_turns::RunningTurns;
 use crate::sessions::session_actor::SessionActor;
-use crate::turns::close::FinishedTurn;
-use crate::turns::journal::Journal;
-use crate::turns::staging::TurnStaging;
 use crate::{HostError, ServedEvent};
 
 /// How long the scope of a message may take to close.
@@ -36,11 +35,11 @@ const OUTCOME_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The moving parts of a running host.
 pub(crate) struct Engine {
     pub(crate) services: Arc<Services>,
-    pub(crate) turn_pipeline: TurnPipeline,
+    pub(crate) turn_pipeline: TurnPipeline<Orchestrator>,
     pub(crate) active_sessions: ActiveSessions,
     /// The turns that go on.
     pub(crate) running_turns: RunningTurns,
-    pub(crate) chat_queues: ChatQueues,
+    pub(crate) outbox: Outbox,
     pub(crate) intake_queues: IntakeQueues,
     /// Every task of the host.
     pub(crate) tasks: TaskTracker,
@@ -52,40 +51,35 @@ pub(crate) struct Engine {
     pub(crate) abort_token: CancellationToken,
     /// The sessions that are awake.
     pub(crate) session_tasks: TaskTracker,
-    listening_channels: Mutex<BTreeSet<ChannelName>>,
     /// What dead processes left was looked for in every session, and is looked for again.
     pub(crate) is_sweeping: AtomicBool,
     /// The task that looks again has begun.
     is_sweeper_started: AtomicBool,
 }
 
-/// A turn that is going on, as its session reaches it.
-#[derive(Clone)]
-pub(crate) struct ActiveTurn {
-    pub(crate) journal: Arc<Journal>,
-    pub(crate) cancel_token: CancellationToken,
-    pub(crate) steering: Arc<Steering>,
-    /// What it is done under; without one nothing is done.
-    pub(crate) binding: Option<Arc<Binding>>,
-    /// A message of the same session ended it: whoever sent that need not be told that it was cancelled.
-    pub(crate) is_interrupted: Arc<AtomicBool>,
-}
-
 impl Engine {
-    pub(crate) fn new(services: Arc<Services>, turn: TurnPipeline) -> Self {
+    pub(crate) fn new(services: Arc<Services>, turn: TurnPipeline<Orchestrator>) -> Self {
+        let (tasks, stop_token, abort_token) = (TaskTracker::new(), CancellationToken::new(), CancellationToken::new());
+        let options = OutboxOptions {
+            workspace_id: services.workspace_id.clone(),
+            owner: Arc::new(services.options.lease_owner.clone()),
+            tasks: tasks.clone(),
+            stop_token: stop_token.clone(),
+            abort_token: abort_token.clone(),
+        };
+        let outbox = Outbox::new(options, services.channels.clone(), services.tapes.clone());
         Self {
             services,
             turn_pipeline: turn,
             active_sessions: ActiveSessions::default(),
             running_turns: RunningTurns::default(),
-            chat_queues: ChatQueues::default(),
+            outbox,
             intake_queues: IntakeQueues::default(),
-            tasks: TaskTracker::new(),
+            tasks,
             cancel_token: CancellationToken::new(),
-            stop_token: CancellationToken::new(),
-            abort_token: CancellationToken::new(),
+            stop_token,
+            abort_token,
             session_tasks: TaskTracker::new(),
-            listening_channels: Mutex::default(),
             is_sweeping: AtomicBool::new(false),
             is_sweeper_started: AtomicBool::new(false),
         }
@@ -118,71 +112,36 @@ impl Engine {
         Ok(reservation)
     }
 
-    /// The channels that listen in this process.
-    pub(crate) fn listening_channels(&self) -> MutexGuard<'_, BTreeSet<ChannelName>> {
-        self.listening_channels.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes events through a turn. One that crashes, which hooks and runners cannot make it do, still has an end.
-    pub(crate) async fn run_turn_catching_panics(&self, group: &TurnBatch, active: &ActiveTurn) -> FinishedTurn {
-        match AssertUnwindSafe(self.run_turn(group, active)).catch_unwind().await {
-            Ok(ended) => ended,
-            Err(_) => FinishedTurn {
-                result: Err(TurnError::Run(RunError {
-                    message: "the turn crashed".to_owned(),
-                    code: Some(ErrorCode::RunFailed.into()),
-                })),
-                staging: TurnStaging::default(),
-                run: None,
-                active_guard: None,
-                journal: Some(Arc::clone(&active.journal)),
-            },
-        }
-    }
-
-    /// Takes events through a turn. Whatever goes wrong is in what is returned.
-    async fn run_turn(&self, group: &TurnBatch, active: &ActiveTurn) -> FinishedTurn {
-        let inbound = &group.inbound;
-        let staging = TurnStaging::default();
-        inbound.extensions().insert(staging.clone());
-        inbound.extensions().insert(TurnRun {
-            journal: Arc::clone(&active.journal),
-            cancelled: active.cancel_token.clone(),
-            steering: Arc::clone(&active.steering),
-            binding: active.binding.clone(),
-            begins_after: group.newest_entry(),
-            events: group.events().map(|item| (item.key.clone(), item.message_entry)).collect(),
-            report: Mutex::default(),
-            active_guard: Mutex::default(),
-        });
-        let turn = self.turn_pipeline.process(inbound.clone(), group.lead.session.clone()).await;
-        close_lifespan(inbound, turn.as_ref().err()).await;
-        let run = inbound.extensions().get::<TurnRun>();
-        let goes_on =
-            run.as_ref().and_then(|run| run.active_guard.lock().unwrap_or_else(PoisonError::into_inner).take());
-        let run = run.and_then(|run| run.report.lock().unwrap_or_else(PoisonError::into_inner).clone());
-        FinishedTurn { result: turn, staging, run, active_guard: goes_on, journal: Some(Arc::clone(&active.journal)) }
+    /// Takes a batch through its turn. A turn that panics, which hooks and runners cannot make it do, still has an end.
+    pub(crate) async fn run_turn(&self, batch: &TurnBatch, turn: &ActiveTurn) -> TurnReport<RunReport> {
+        let is_gone = batch.lead.is_caller_gone;
+        let reply_target = ChannelTarget::new(&self.services.channels, &batch.inbound, turn.binding.clone(), is_gone);
+        let context = TurnContext { turn, reply_target: &reply_target };
+        let turn = async {
+            let report = self.turn_pipeline.process(batch.inbound.clone(), batch.lead.session.clone(), &context).await;
+            close_lifespan(&batch.inbound, report.result.as_ref().err()).await;
+            report
+        };
+        AssertUnwindSafe(turn).catch_unwind().await.unwrap_or_else(|_| {
+            let (message, code) = ("the turn crashed".to_owned(), Some(ErrorCode::RunFailed.into()));
+            TurnReport::failed(TurnError::Run(RunError { message, code }), None)
+        })
     }
 
     /// Tells whoever sent an event again what became of it, as soon as that is known.
-    pub(crate) async fn reply_to_duplicate(
-        self: &Arc<Self>,
-        inbound: InboundEvent,
-        key: EventKey,
-        session: SessionId,
-        caller: Option<WaitingCaller>,
-    ) {
-        if let Err(error) = self.recover_if_orphaned(&key).await {
+    pub(crate) async fn reply_to_duplicate(self: &Arc<Self>, event: AcceptedEvent) {
+        let (inbound, key) = (&event.inbound, &event.key);
+        if let Err(error) = self.recover_if_orphaned(key).await {
             tracing::warn!(%error, "whether a dead process left an event could not be told");
         }
-        if caller.is_none() && !self.services.has_waiting_caller(&inbound.source) {
+        if event.caller.is_none() && !self.services.channels.has_waiting_caller(&inbound.source) {
             // Nobody waits for an answer to what was sent again.
             return;
         }
         let known = tokio::select! {
-            known = self.wait_for_outcome(&key) => known,
+            known = self.wait_for_outcome(key) => known,
             () = self.stop_token.cancelled() => Ok(None),
-            () = self.wait_until_cancelled_elsewhere(&key) => Ok(None),
+            () = self.wait_until_cancelled_elsewhere(key) => Ok(None),
         };
         // What was read may have been written a moment ago: nobody is told before the disk has it.
         let known = match known {
@@ -192,26 +151,26 @@ impl Engine {
             },
             known => known,
         };
-        let served = ServedEvent { is_duplicate: true, ..ServedEvent::in_flight(session) };
+        let served = ServedEvent { is_duplicate: true, ..ServedEvent::in_flight(event.session.clone()) };
         let failed = match known {
-            Ok(Some((outcome, run_id))) => match self.services.tapes.store().outbox_records(&key).await {
+            Ok(Some((outcome, run_id))) => match self.services.tapes.store().outbox_records(key).await {
                 Ok(rows) => {
                     let output = if let Outcome::Replied { text } = &outcome { text.clone() } else { String::new() };
                     // What nobody has taken is given to this caller.
                     let (rows, given): (Vec<_>, Vec<_>) =
-                        rows.into_iter().partition(|row| self.is_unclaimed(&inbound, row));
+                        rows.into_iter().partition(|row| self.outbox.is_unclaimed(inbound, row));
                     let outbounds = given.into_iter().map(|row| row.message).collect();
                     let outcome_now = Some(outcome.clone());
                     let served = ServedEvent { run_id, output, outbounds, outcome: outcome_now, ..served };
                     let rows = rows.into_iter().map(OutboxRow::from_unclaimed).collect();
-                    return self.deliver(EventDelivery { inbound, served_event: served, outcome, rows, caller }).await;
+                    return self.outbox.deliver(event.into_delivery(served, outcome, rows)).await;
                 }
                 Err(error) => Err(error.into()),
             },
             Ok(None) => Ok(served),
             Err(error) => Err(error),
         };
-        if let Some(caller) = caller {
+        if let Some(caller) = event.caller {
             // Whoever asked may have gone.
             let _unheard = caller.send(failed);
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use capstan_hooks::contracts::{Channel, ChannelError, Gateway, IntakeError};
 use capstan_hooks::{HookRuntime, InboundEvent};
 use capstan_policy::BindingStore;
-use capstan_protocol::{ChannelName, Descriptor, OutboundMessage, Outcome, RunId, SessionId, Usage};
+use capstan_protocol::{Binding, ChannelName, Descriptor, Event, OutboundMessage, Outcome, RunId, SessionId, Usage};
 use capstan_tape::{Store, TapeRepository};
 use capstan_turn::{TurnError, TurnPipeline};
 use futures::FutureExt as _;
@@ -38,6 +38,27 @@ const MAX_STOP_GRACE: Duration = Duration::from_hours(24 * 365);
 const STOP_CANCEL_GRACE: Duration = Duration::from_secs(3);
 /// How long what is left may take to be written then, and the tape store to close.
 const FINAL_WRITE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// An event that is handed to the host, with the binding it comes with.
+#[derive(Debug, Clone)]
+pub struct IncomingEvent {
+    /// The event.
+    pub event: InboundEvent,
+    /// Its own binding, which is recorded with it; without one the host resolves a binding.
+    pub binding: Option<Binding>,
+}
+
+impl From<InboundEvent> for IncomingEvent {
+    fn from(event: InboundEvent) -> Self {
+        Self { event, binding: None }
+    }
+}
+
+impl From<Event> for IncomingEvent {
+    fn from(event: Event) -> Self {
+        InboundEvent::from(event).into()
+    }
+}
 
 /// What became of an event.
 #[derive(Debug, Clone, PartialEq)]
@@ -84,7 +105,7 @@ impl Host {
     pub async fn start(hooks: HookRuntime, store: Arc<dyn Store>, settings: HostOptions) -> Result<Self, HostError> {
         let workspace = settings.workspace.to_text();
         let services = Arc::new(Services::start(hooks.clone(), store, settings).await?);
-        let orchestrator = Arc::new(Orchestrator { services: Arc::clone(&services) });
+        let orchestrator = Orchestrator { services: Arc::clone(&services) };
         let engine = Arc::new(Engine::new(services, TurnPipeline::new(hooks, orchestrator, &workspace)));
         engine.tasks.spawn(Arc::clone(&engine).watch_cancellations());
         Ok(Self { engine, channel_listeners: Arc::default() })
@@ -112,7 +133,7 @@ impl Host {
 
     /// The channels of this host.
     pub fn channels(&self) -> &[Arc<dyn Channel>] {
-        self.engine.services.channels()
+        self.engine.services.channels.all()
     }
 
     /// Cancels every run of this host: each ends with its outcome recorded.
@@ -126,17 +147,16 @@ impl Host {
     /// callers that are gone. A channel that listens already goes on; one that failed may be let listen again.
     pub async fn listen(&self, names: &[ChannelName]) {
         let chosen = self.channels().iter().filter(|channel| names.contains(&channel.name()));
-        let begun: Vec<Arc<dyn Channel>> = {
-            let mut listening = self.engine.listening_channels();
-            chosen.filter(|channel| listening.insert(channel.name())).map(Arc::clone).collect()
-        };
+        let directory = &self.engine.services.channels;
+        let begun: Vec<Arc<dyn Channel>> =
+            chosen.filter(|channel| directory.mark_listening(&channel.name())).map(Arc::clone).collect();
         // Before anything new is heard: what was left is older.
         self.engine.sweep_orphans().await;
         self.engine.start_sweeper();
         // What the channels hold must not hold the channels' tasks.
         let gateway: Arc<dyn Gateway> = Arc::new(Self { channel_listeners: Arc::default(), ..self.clone() });
         for channel in begun {
-            self.channel_listeners.start_channel(channel, Arc::clone(&gateway), Arc::clone(&self.engine));
+            self.channel_listeners.start_channel(channel, Arc::clone(&gateway), directory.clone());
         }
     }
 
@@ -233,25 +253,25 @@ impl Host {
     ///
     /// An error means that the event was not accepted, or that the store failed, or that the host stopped before its
     /// turn. Whatever goes wrong in the turn itself is in what is returned.
-    pub async fn serve(&self, inbound: impl Into<InboundEvent>) -> Result<ServedEvent, HostError> {
+    pub async fn serve(&self, incoming: impl Into<IncomingEvent>) -> Result<ServedEvent, HostError> {
         let (caller, served) = oneshot::channel();
-        self.accept_in_order(inbound.into(), Some(caller)).await?;
+        self.accept_in_order(incoming.into(), Some(caller)).await?;
         served.await.unwrap_or(Err(HostError::Stopping))
     }
 
     /// Begins acceptance at once; its place in line is taken before this returns.
     fn accept_in_order(
         &self,
-        inbound: InboundEvent,
+        incoming: IncomingEvent,
         caller: Option<WaitingCaller>,
     ) -> impl Future<Output = Result<(), HostError>> + Send + 'static {
         let engine = Arc::clone(&self.engine);
-        let mut place = engine.intake_queues.join(&inbound);
+        let mut place = engine.intake_queues.join(&incoming.event);
         // A task of its own: neither its place in line nor its end depends on whether whoever asked still waits. An event
         // that is on disk must not be left without a session that knows of it.
         let accepting = self.engine.tasks.spawn(async move {
             place.wait_for_predecessor().await;
-            engine.accept(inbound, caller, place).await
+            engine.accept(incoming, caller, place).await
         });
         async move {
             match accepting.await.map_err(JoinError::try_into_panic) {
@@ -266,7 +286,7 @@ impl Host {
 impl Gateway for Host {
     fn submit(&self, event: InboundEvent) -> BoxFuture<'static, Result<(), IntakeError>> {
         let refused = |error: HostError| IntakeError { code: error.code(), message: error.to_string() };
-        self.accept_in_order(event, None).map(move |accepted| accepted.map_err(refused)).boxed()
+        self.accept_in_order(event.into(), None).map(move |accepted| accepted.map_err(refused)).boxed()
     }
 }
 

@@ -29,7 +29,7 @@ async fn t13_many_turns_of_many_sessions_leave_no_session_line_chat_or_run_behin
     let engine = Arc::clone(&host.engine);
     host.stop().await.unwrap();
     assert_eq!(engine.intake_queues.queue_count(), 0);
-    assert_eq!(engine.chat_queues.queue_count(), 0);
+    assert_eq!(engine.outbox.queue_count(), 0);
     assert!(engine.services.runs.is_empty());
     assert_eq!(engine.tasks.len(), 0);
 }
@@ -47,7 +47,7 @@ async fn t13_a_session_falls_asleep_when_it_has_nothing_to_do() {
         (
             host.engine.active_sessions.active_count(),
             host.engine.intake_queues.queue_count(),
-            host.engine.chat_queues.queue_count()
+            host.engine.outbox.queue_count()
         ),
         (0, 0, 0)
     );

@@ -39,7 +39,7 @@ mod turns;
 pub use api::ApiLimits;
 pub use capstan_hooks::SecretMasker;
 pub use error::HostError;
-pub use host::{Host, ServedEvent};
+pub use host::{Host, IncomingEvent, ServedEvent};
 pub use langbot::LangBotQueryError;
 pub use options::{HostOptions, ResultLimits, RunLimits, WorkspaceDir};
 pub use services::{SYSTEM_SESSION, open_tapes};

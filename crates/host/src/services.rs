@@ -3,19 +3,19 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use capstan_hooks::HookRuntime;
 use capstan_hooks::contracts::{Channel, KnowledgeBase, KnowledgeSource, ModelProvider, Runner, Tool};
 use capstan_hooks::points::{
     BuildTapeContext, ProvideChannels, ProvideKnowledge, ProvideModelOptions, ProvideRunners, ProvideTapeStore,
 };
-use capstan_hooks::{HookRuntime, InboundEvent};
 use capstan_policy::{BindingError, BindingStore};
-use capstan_protocol::{Binding, ChannelName, Descriptor, PluginName, RunnerId, TapeName, ToolSpec, WorkspaceId};
+use capstan_protocol::{Binding, Descriptor, Event, PluginName, RunnerId, TapeName, ToolSpec, WorkspaceId};
 use capstan_tape::{Batch, DefaultView, Fact, Store, TapeAddress, TapeRepository, View};
 use capstan_turn::{RunError, TurnError};
 
 use crate::actions::ActionRegistry;
+use crate::delivery::channel_directory::ChannelDirectory;
 use crate::engine::ActiveRuns;
-use crate::langbot::EventBinding;
 use crate::runs::model_call_log;
 use crate::runs::tool_catalog;
 use crate::{HostError, HostOptions};
@@ -39,7 +39,7 @@ pub(crate) struct Services {
     begun: Mutex<HashSet<TapeName>>,
     /// The runs that go on.
     pub(crate) runs: ActiveRuns,
-    channels: Vec<Arc<dyn Channel>>,
+    pub(crate) channels: ChannelDirectory,
     /// What they can do on their platforms.
     pub(crate) actions: ActionRegistry,
     tools: Vec<Arc<dyn Tool>>,
@@ -78,7 +78,7 @@ impl Services {
         let (tool_plugins, tools): (Vec<_>, Vec<_>) = offered.into_iter().unzip();
         Ok(Self {
             actions: ActionRegistry::from_channels(&channels),
-            channels,
+            channels: ChannelDirectory::new(channels),
             tools_by_name: tool_catalog::index_by_name(&tools),
             tool_specs: tools.iter().map(|tool| tool.spec()).collect(),
             tools,
@@ -113,24 +113,9 @@ impl Services {
         begun.insert(tape.clone());
     }
 
-    /// A channel by its name.
-    pub(crate) fn channel(&self, name: &ChannelName) -> Option<&Arc<dyn Channel>> {
-        self.channels.iter().find(|channel| channel.name() == *name)
-    }
-
-    /// Whether whoever sends something on this channel waits for its answer.
-    pub(crate) fn has_waiting_caller(&self, source: &ChannelName) -> bool {
-        self.channel(source).is_some_and(|channel| channel.capabilities().has_waiting_callers)
-    }
-
     /// Whether a run of this runner may do what the host does not see: the runner itself, or a plugin that stands in for it.
     pub(crate) fn can_bypass_host(&self, runner: &Descriptor) -> bool {
         !runner.capabilities.effects_through_host || self.has_model_stage_override
-    }
-
-    /// Every channel.
-    pub(crate) fn channels(&self) -> &[Arc<dyn Channel>] {
-        &self.channels
     }
 
     /// What every tool is.
@@ -161,19 +146,16 @@ impl Services {
         Ok(names)
     }
 
-    /// The binding that an event gets: the one that came with it, else the one that fits closest. Whoever works on the
-    /// event finds it in its extensions.
-    pub(crate) async fn resolve_binding(&self, inbound: &InboundEvent) -> Result<Option<Arc<Binding>>, TurnError> {
-        let own = inbound.extensions().get::<EventBinding>().map(|own| own.0.clone());
-        let binding = match own {
-            Some(own) => Some(own),
-            None => self.bindings.resolve(inbound).await.map_err(binding_turn_error)?,
-        };
-        match binding {
-            Some(binding) => inbound.extensions().insert(binding),
-            None => inbound.extensions().remove::<Binding>(),
+    /// Resolves the binding of an event: its own if it came with one, else the one that fits closest.
+    pub(crate) async fn resolve_binding(
+        &self,
+        event: &Event,
+        own: Option<&Arc<Binding>>,
+    ) -> Result<Option<Arc<Binding>>, TurnError> {
+        match own {
+            Some(own) => Ok(Some(Arc::clone(own))),
+            None => Ok(self.bindings.resolve(event).await.map_err(binding_turn_error)?.map(Arc::new)),
         }
-        Ok(inbound.extensions().get())
     }
 
     /// What every runner says of itself.

@@ -11,7 +11,7 @@ use capstan_hooks::contracts::{ResultStream, RunApi, Runner};
 use capstan_hooks::points::{ProvideChannels, ProvideRunners, RunModel};
 use capstan_hooks::{BoxError, HookDeadlines, HookRegistrar, HookRuntime, InboundEvent, Plugin, Registry};
 use capstan_protocol::{
-    AdmissionMode, ChannelName, Clock, Descriptor, EntryId, Event, EventKey, ModelOptions, OutboundMessage, RunContext,
+    AdmissionMode, ChannelName, Clock, Descriptor, EntryId, Event, ModelOptions, OutboundMessage, RunContext,
 };
 use capstan_turn::EventArrival;
 use futures::StreamExt as _;
@@ -89,17 +89,8 @@ pub(crate) fn echo_hooks() -> HookRuntime {
 /// An event in its session, which arrives like this.
 pub(crate) fn accepted_event(arrival: EventArrival) -> AcceptedEvent {
     let inbound = InboundEvent::new(Event::message("phone", "1", "hello"));
-    AcceptedEvent {
-        key: EventKey::from(&*inbound),
-        session: inbound.fallback_session(),
-        inbound,
-        entry: EntryId(1),
-        arrival,
-        message_entry: None,
-        is_lead: false,
-        caller: None,
-        slot: None,
-    }
+    let session = inbound.fallback_session();
+    AcceptedEvent { entry: EntryId(1), ..AcceptedEvent::new(inbound, session, arrival) }
 }
 
 pub(crate) fn host_options() -> HostOptions {

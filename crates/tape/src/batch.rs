@@ -7,7 +7,7 @@ use capstan_protocol::{
 };
 use serde_json::Value;
 
-use crate::{EntryDraft, KeyValueRecord, NewOutbound, NewTape, OutboxStatus, QuotaUpdate, RunRecord, RunStatus};
+use crate::{Entry, EntryDraft, KeyValueRecord, NewOutbound, NewTape, OutboxStatus, QuotaUpdate, RunRecord, RunStatus};
 
 /// How often a tape's lease has changed hands. A writer with an old epoch is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

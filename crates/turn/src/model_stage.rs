@@ -1,29 +1,26 @@
-//! What the turn asks of the host for its model stage.
+//! Model stage: the contract between the pipeline and the host.
 
 use async_trait::async_trait;
 use capstan_hooks::args::PromptContent;
 use capstan_hooks::{InboundEvent, TurnState};
-use capstan_protocol::{OutboundMessage, SessionId, StreamEvent};
+use capstan_protocol::{SessionId, StreamEvent};
 
 use crate::TurnError;
 
-/// Runs the model stage: one run, under the binding that the event resolves to.
+/// Runs the model stage: one run, under the binding of the turn.
 #[async_trait]
 pub trait ModelStage: Send + Sync + 'static {
-    /// Runs it to its end. Every stream event is emitted as it happens.
-    async fn run(&self, input: StageInput, events: &dyn StageEventSink) -> Result<StageOutcome, TurnError>;
+    /// Host data of one turn that the run works with. The pipeline passes it through.
+    type Turn: Send + Sync;
+    /// Report of the run.
+    type Report: Send;
 
-    /// Shows a stream event to the channel the turn answers on, if it wants to see it.
-    async fn show_event(&self, event: &StreamEvent, inbound: &InboundEvent);
-
-    /// Where a message about an event goes that was rendered for it; none where nothing is to be sent.
-    fn route_outbound(&self, outbound: OutboundMessage, inbound: &InboundEvent) -> Option<OutboundMessage> {
-        let _ = inbound;
-        Some(outbound)
-    }
+    /// Runs the stage to its end. Every stream event is emitted as it happens.
+    async fn run(&self, input: StageInput, turn: &Self::Turn, events: &dyn StageEventSink)
+    -> StageReport<Self::Report>;
 }
 
-/// What the model stage works on.
+/// Input of the model stage.
 #[derive(Debug, Clone)]
 pub struct StageInput {
     /// The event.
@@ -36,20 +33,29 @@ pub struct StageInput {
     pub state: TurnState,
 }
 
-/// Is told what happens in the model stage, while it happens.
+/// Receives stream events as they happen.
 #[async_trait]
 pub trait StageEventSink: Send + Sync {
-    /// Something happened.
+    /// Receives the next event.
     async fn emit(&self, event: &StreamEvent);
 }
 
-/// How the model stage ended.
+/// A model stage that has ended.
+#[derive(Debug)]
+pub struct StageReport<R> {
+    /// Its result.
+    pub outcome: Result<StageOutcome, TurnError>,
+    /// The report of its run, where one was opened.
+    pub run: Option<R>,
+}
+
+/// Result of a model stage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StageOutcome {
-    /// There is an output.
+    /// An output.
     Output(String),
-    /// The runner said that nothing is to be said.
+    /// The runner chose to say nothing.
     Silent,
-    /// No plugin, and not the built-in either, gave anything.
+    /// Neither a plugin nor the built-in gave an output.
     NoOutput,
 }

@@ -1,4 +1,4 @@
-//! The pipeline, stage by stage.
+//! Pipeline of a turn, stage by stage.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,79 +6,81 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use capstan_hooks::args::{
     BuildPromptArgs, DispatchMessage, DispatchOutboundArgs, ErrorReport, ErrorStage, LoadStateArgs, ModelText,
-    PromptContent, RenderOutboundArgs, SaveStateArgs, TurnFailure,
+    NoticeRequest, PromptContent, RenderOutboundArgs, SaveStateArgs, TurnFailure,
 };
 use capstan_hooks::points::{
     BuildPrompt, DispatchOutbound, LoadState, RenderOutbound, RenderedOutbound, RunModel, SaveState,
 };
 use capstan_hooks::{HookError, HookRuntime, InboundEvent, TurnState};
-use capstan_protocol::{Content, OutboundMessage, PluginName, SessionId, StreamEvent};
+use capstan_protocol::{Content, OutboundMessage, SessionId, StreamEvent};
 
-use crate::{ModelStage, StageEventSink, StageInput, StageOutcome, TurnError};
+use crate::{
+    DispatchReport, ModelStage, ReplyTarget, StageEventSink, StageInput, StageOutcome, TurnContext, TurnError,
+    TurnReport,
+};
 
-/// The pipeline every event takes. Cheap to clone.
-#[derive(Clone)]
-pub struct TurnPipeline {
+/// Pipeline that every event takes.
+pub struct TurnPipeline<S> {
     hooks: HookRuntime,
-    stage: Arc<dyn ModelStage>,
+    stage: S,
     workspace: Arc<str>,
 }
 
-/// What a turn came to.
-#[derive(Debug, Clone, PartialEq)]
-pub struct TurnReport {
-    /// The output of the model stage.
-    pub output: String,
-    /// What was dispatched, in order.
-    pub dispatched: Vec<DispatchReport>,
-}
-
-/// An outbound message and what each plugin said about sending it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct DispatchReport {
-    /// The message.
-    pub outbound: OutboundMessage,
-    /// Who said that it was sent, or staged, and who that it was not.
-    pub sent_by: Vec<(PluginName, bool)>,
-}
-
-/// The output of a model stage that went through.
+/// Output of a model stage that succeeded.
 struct StageOutput {
     text: ModelText,
     silent: bool,
 }
 
-impl TurnPipeline {
+impl<S: ModelStage> TurnPipeline<S> {
     /// A pipeline over these hooks, for a workspace.
-    pub fn new(hooks: HookRuntime, stage: Arc<dyn ModelStage>, workspace: &str) -> Self {
+    pub fn new(hooks: HookRuntime, stage: S, workspace: &str) -> Self {
         Self { hooks, stage, workspace: Arc::from(workspace) }
     }
 
-    /// Takes one event through the stages. Whatever is not handled is logged, told to the observers, and returned.
-    pub async fn process(&self, inbound: InboundEvent, session: SessionId) -> Result<TurnReport, TurnError> {
-        let turn = self.run_stages(&inbound, &session).await;
-        if let Err(error) = &turn {
+    /// Takes one event through the stages. An error that no stage handles is logged, reported to the observers, and
+    /// returned with everything that the turn produced before it.
+    pub async fn process(
+        &self,
+        inbound: InboundEvent,
+        session: SessionId,
+        context: &TurnContext<'_, S::Turn>,
+    ) -> TurnReport<S::Report> {
+        let notice = NoticeRequest::default();
+        let mut report = TurnReport { result: Ok(String::new()), dispatched: Vec::new(), notice: None, run: None };
+        report.result = self.run_stages(&inbound, &session, context, &notice, &mut report).await;
+        if let Err(error) = &report.result {
             if *error == TurnError::Cancelled {
                 tracing::warn!(%session, "turn cancelled");
             } else {
                 tracing::error!(%session, code = error.code().as_str(), %error, "turn failed");
             }
-            self.hooks.notify_error(ErrorStage::Turn, error.to_report(), Some(inbound)).await;
+            self.hooks.notify_error(ErrorStage::Turn, error.to_report(), Some(inbound), &notice).await;
         }
-        turn
+        TurnReport { notice: notice.text().map(str::to_owned), ..report }
     }
 
-    async fn run_stages(&self, inbound: &InboundEvent, session: &SessionId) -> Result<TurnReport, TurnError> {
+    async fn run_stages(
+        &self,
+        inbound: &InboundEvent,
+        session: &SessionId,
+        context: &TurnContext<'_, S::Turn>,
+        notice: &NoticeRequest,
+        report: &mut TurnReport<S::Report>,
+    ) -> Result<String, TurnError> {
         let state = self.load_state(inbound, session).await?;
         let prompt = build_prompt(&self.hooks, inbound, session, &state).await?;
-        let input = StageInput { inbound: inbound.clone(), session: session.clone(), prompt, state: state.clone() };
-        let output = self.run_model_stage_and_save_state(&input).await?;
-        let outbounds = self.render_outbound(&input, &output).await?;
-        let mut dispatched = Vec::new();
-        for outbound in outbounds.into_iter().filter_map(|outbound| self.stage.route_outbound(outbound, inbound)) {
-            dispatched.push(self.dispatch_outbound(inbound, outbound).await?);
+        let input = StageInput { inbound: inbound.clone(), session: session.clone(), prompt, state };
+        let relay = StageEventRelay::new(&self.hooks, inbound, notice, context.reply_target);
+        let stage = self.stage.run(input.clone(), context.turn, &relay).await;
+        report.run = stage.run;
+        let output = self.save_state(&input, self.stage_output(&input, stage.outcome, notice).await, relay).await?;
+        for outbound in self.render_outbound(&input, &output).await? {
+            if let Some(outbound) = context.reply_target.route_outbound(outbound) {
+                report.dispatched.push(self.dispatch_outbound(inbound, outbound).await?);
+            }
         }
-        Ok(TurnReport { output: output.text.to_string(), dispatched })
+        Ok(output.text.to_string())
     }
 
     /// The workspace, then every plugin's map: the lowest priority first, so that the highest wins a key.
@@ -93,16 +95,33 @@ impl TurnPipeline {
         Ok(state)
     }
 
-    /// From here on there is a prompt, so `save_state` runs whatever happens.
-    async fn run_model_stage_and_save_state(&self, input: &StageInput) -> Result<StageOutput, TurnError> {
-        let events = StageEventRelay::new(self, &input.inbound);
-        let stage = self.run_model_stage(input, &events).await;
+    async fn stage_output(
+        &self,
+        input: &StageInput,
+        outcome: Result<StageOutcome, TurnError>,
+        notice: &NoticeRequest,
+    ) -> Result<StageOutput, TurnError> {
+        let output = |text: String, silent| StageOutput { text: ModelText(Arc::from(text)), silent };
+        Ok(match outcome? {
+            StageOutcome::Output(text) => output(text, false),
+            StageOutcome::Silent => output(String::new(), true),
+            StageOutcome::NoOutput => output(self.fall_back_to_prompt(input, notice).await, false),
+        })
+    }
+
+    /// Runs `save_state`, whatever became of the model stage: there was a prompt.
+    async fn save_state(
+        &self,
+        input: &StageInput,
+        stage: Result<StageOutput, TurnError>,
+        relay: StageEventRelay<'_>,
+    ) -> Result<StageOutput, TurnError> {
         if stage.is_err() {
-            events.finish().await;
+            relay.finish().await;
         }
         let text = match &stage {
             Ok(output) => output.text.clone(),
-            Err(_) => ModelText(Arc::from(events.into_text())),
+            Err(_) => ModelText(Arc::from(relay.into_text())),
         };
         let failure = stage.as_ref().err().map(|error| Arc::from(error.to_string()));
         let args = SaveStateArgs {
@@ -121,24 +140,11 @@ impl TurnPipeline {
         Ok(output)
     }
 
-    async fn run_model_stage(
-        &self,
-        input: &StageInput,
-        events: &StageEventRelay<'_>,
-    ) -> Result<StageOutput, TurnError> {
-        let output = |text: String, silent| StageOutput { text: ModelText(Arc::from(text)), silent };
-        match self.stage.run(input.clone(), events).await? {
-            StageOutcome::Output(text) => Ok(output(text, false)),
-            StageOutcome::Silent => Ok(output(String::new(), true)),
-            StageOutcome::NoOutput => Ok(output(self.fall_back_to_prompt(input).await, false)),
-        }
-    }
-
-    /// No output at all: the observers are told, and the turn goes on with the prompt (or, for parts, the inbound text).
-    async fn fall_back_to_prompt(&self, input: &StageInput) -> String {
+    /// Tells the observers that there is no output. The turn continues with the prompt or, for parts, the inbound text.
+    async fn fall_back_to_prompt(&self, input: &StageInput, notice: &NoticeRequest) -> String {
         let words: Arc<str> = Arc::from("no plugin gave any model output");
         let fault = ErrorReport { detail: Arc::clone(&words), public: words };
-        self.hooks.notify_error(ErrorStage::RunModel, fault, Some(input.inbound.clone())).await;
+        self.hooks.notify_error(ErrorStage::RunModel, fault, Some(input.inbound.clone()), notice).await;
         let (text, origin) = match input.prompt.0.as_ref() {
             Content::Text(prompt) => (prompt.clone(), "the prompt"),
             Content::Parts(_) => (input.inbound.input.plain_text().to_owned(), "the inbound text"),
@@ -178,17 +184,17 @@ impl TurnPipeline {
         Ok(outbounds)
     }
 
-    /// Every plugin gets every message and says whether it was sent.
+    /// Passes a message to every plugin, each of which answers whether it sent or staged it.
     pub async fn dispatch_outbound(
         &self,
         inbound: &InboundEvent,
         outbound: OutboundMessage,
     ) -> Result<DispatchReport, TurnError> {
-        let args =
-            DispatchOutboundArgs { message: DispatchMessage(Arc::new(outbound.clone())), inbound: inbound.clone() };
+        let message = DispatchMessage::new(outbound.clone());
+        let args = DispatchOutboundArgs { message: message.clone(), inbound: inbound.clone() };
         let answers = self.hooks.call_all::<DispatchOutbound>(&args).await?;
-        let sent = answers.into_iter().map(|answer| (answer.plugin, answer.value.unwrap_or(false))).collect();
-        Ok(DispatchReport { outbound, sent_by: sent })
+        let sent_by = answers.into_iter().map(|answer| (answer.plugin, answer.value.unwrap_or(false))).collect();
+        Ok(DispatchReport { outbound, sent_by, is_staged: message.is_staged() })
     }
 }
 
@@ -209,21 +215,28 @@ pub async fn build_prompt(
     Ok(Content::from(text).into())
 }
 
-/// What the model stage emits: collected as far as it got, errors told to the observers, all of it shown to the channel.
+/// Sink of the model stage: collects the text, reports errors to the observers, and passes every event on.
 struct StageEventRelay<'a> {
-    turn: &'a TurnPipeline,
+    hooks: &'a HookRuntime,
     inbound: &'a InboundEvent,
+    notice: &'a NoticeRequest,
+    target: &'a dyn ReplyTarget,
     text: Mutex<String>,
-    /// Whether it said that nothing more comes.
+    /// A final event has passed.
     is_finished: AtomicBool,
 }
 
 impl<'a> StageEventRelay<'a> {
-    fn new(turn: &'a TurnPipeline, inbound: &'a InboundEvent) -> Self {
-        Self { turn, inbound, text: Mutex::default(), is_finished: AtomicBool::new(false) }
+    fn new(
+        hooks: &'a HookRuntime,
+        inbound: &'a InboundEvent,
+        notice: &'a NoticeRequest,
+        target: &'a dyn ReplyTarget,
+    ) -> Self {
+        Self { hooks, inbound, notice, target, text: Mutex::default(), is_finished: AtomicBool::new(false) }
     }
 
-    /// The stage was broken off, as one that is cancelled: whoever watches is told that nothing more comes.
+    /// Emits a final event for a stage that was broken off without one, as a cancelled stage is.
     async fn finish(&self) {
         if self.is_finished.load(Ordering::Relaxed) {
             return;
@@ -247,7 +260,8 @@ impl StageEventSink for StageEventRelay<'_> {
             StreamEvent::Error { message } => {
                 let words: Arc<str> = Arc::from(message.as_str());
                 let fault = ErrorReport { detail: Arc::clone(&words), public: words };
-                self.turn.hooks.notify_error(ErrorStage::RunModel, fault, Some(self.inbound.clone())).await;
+                let inbound = Some(self.inbound.clone());
+                self.hooks.notify_error(ErrorStage::RunModel, fault, inbound, self.notice).await;
             }
             StreamEvent::Reasoning { .. }
             | StreamEvent::ToolCall { .. }
@@ -256,6 +270,6 @@ impl StageEventSink for StageEventRelay<'_> {
             | StreamEvent::Waiting { .. } => {}
             StreamEvent::Final { .. } => self.is_finished.store(true, Ordering::Relaxed),
         }
-        self.turn.stage.show_event(event, self.inbound).await;
+        self.target.emit(event).await;
     }
 }

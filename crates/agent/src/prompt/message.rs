@@ -1,6 +1,6 @@
 //! What somebody said, or what happened, as the model reads it.
 
-use capstan_hooks::{AcceptedAt, InboundEvent};
+use capstan_hooks::InboundEvent;
 use capstan_protocol::{ActorRef, Content, ContentPart, Event, ImageUrl, KnownPart, Timestamp};
 
 use crate::skills::{Skill, SkillCatalog};
@@ -22,7 +22,7 @@ pub(crate) enum HeaderMode {
 
 /// When a message came, which may be long before it has its turn or is taken into a run.
 pub(crate) fn received_at(message: &InboundEvent) -> Timestamp {
-    message.extensions().get::<AcceptedAt>().map_or_else(Timestamp::now, |came| came.0)
+    message.accepted_at().unwrap_or_else(Timestamp::now)
 }
 
 /// Whether a message may ask for skills.
@@ -148,7 +148,7 @@ mod tests {
 
     use serde_json::json;
 
-    use capstan_hooks::{AcceptedAt, InboundEvent};
+    use capstan_hooks::InboundEvent;
 
     use super::{HeaderMode, received_at, render_message};
     use crate::skills::SkillDirs;
@@ -186,9 +186,8 @@ mod tests {
 
     #[test]
     fn a07_a_message_came_when_it_was_accepted() {
-        let (message, at) = (InboundEvent::new(user_message("hello")), RECEIVED_AT_TEXT.parse().unwrap());
-        message.extensions().insert(AcceptedAt(at));
-        assert_eq!(received_at(&message), at);
+        let at = RECEIVED_AT_TEXT.parse().unwrap();
+        assert_eq!(received_at(&InboundEvent::new(user_message("hello")).with_accepted_at(at)), at);
     }
 
     #[test]

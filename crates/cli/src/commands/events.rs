@@ -1,8 +1,8 @@
 //! `capstan events`.
 
 use capstan_channels::{CliChannel, CliPrinter};
-use capstan_hooks::{HookDeadlines, InboundEvent};
-use capstan_host::Host;
+use capstan_hooks::HookDeadlines;
+use capstan_host::{Host, IncomingEvent};
 use capstan_protocol::{ErrorCode, Event};
 use clap::Subcommand;
 use serde_json::Value;
@@ -59,7 +59,7 @@ pub(crate) async fn run(context: CommandContext<'_>, command: EventsCommand) -> 
     let settings = builder::host_options(&context.config, context.workspace, owner);
     let host = Host::start(hooks, store, settings).await?;
     let inbound = match fed {
-        CliEventInput::Event(event) => InboundEvent::new(*event),
+        CliEventInput::Event(event) => IncomingEvent::from(*event),
         CliEventInput::Query(query) => match host.map_langbot_query(query, &CliChannel::CHANNEL_NAME.into()) {
             Ok(inbound) => inbound,
             Err(error) => {

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use capstan_channels::CliChannel;
+use capstan_hooks::HookRuntime;
 use capstan_hooks::contracts::Channel;
 use capstan_hooks::points::ProvideChannels;
-use capstan_hooks::{HookRuntime, InboundEvent};
-use capstan_host::{Host, ServedEvent};
+use capstan_host::{Host, IncomingEvent, ServedEvent};
 use capstan_protocol::{ChannelName, ErrorCode, ExitClass, Outcome};
 use capstan_turn::{RunError, TurnError};
 use serde_json::json;
@@ -35,7 +35,7 @@ pub(super) fn check_channel(hooks: &HookRuntime, name: &ChannelName) -> Result<(
 
 /// The first interrupt cancels the run, which still ends with its outcome recorded, and waits a while for whoever does not
 /// read the reply; a second one waits for nothing.
-pub(super) async fn serve_event(host: Host, event: impl Into<InboundEvent>) -> Result<ServedEvent, CommandError> {
+pub(super) async fn serve_event(host: Host, event: impl Into<IncomingEvent>) -> Result<ServedEvent, CommandError> {
     let mut signals = TerminationSignals::watch();
     let (running, event) = (host.clone(), event.into());
     let serving = async move {

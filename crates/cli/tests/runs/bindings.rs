@@ -1,6 +1,5 @@
 //! Bindings of a running host: the runner an event goes to, and bindings that cannot be read.
 
-use capstan_protocol::ErrorCode;
 use std::sync::Arc;
 
 use capstan::hooks::contracts::{ResultStream, RunApi, Runner};

@@ -157,7 +157,7 @@ fn malformed_cases() -> Vec<HostileCase> {
             ])
         }),
         hostile_case("failure of no known code", Err("run-failed"), json!({"malformed": 1, "too_large": 1}), || {
-            let (message, code) = ("x".repeat(1 << 20), Some("\u{1b}[2J".to_owned()));
+            let (message, code) = ("x".repeat(1 << 20), Some("\u{1b}[2J".into()));
             result_stream([ResultBody::RunFailed { message, code }.into()])
         }),
     ]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use capstan::hooks::contracts::{IntakeOptions, ResultStream, RunApi, Runner};
 use capstan::hooks::points::{BuildPrompt, ProvideRunners, SaveState};
-use capstan::hooks::{AcceptedAt, InboundEvent, Plugin};
+use capstan::hooks::{InboundEvent, Plugin};
 use capstan::protocol::{AdmissionMode, Content, Descriptor, Event, Outcome, ResultBody, RunContext, Timestamp};
 use capstan_testing::{ReplyBarrier, ScriptedReply};
 use futures::StreamExt as _;
@@ -57,7 +57,7 @@ async fn a07_a_message_that_waited_came_when_it_was_accepted() {
     let looks = boxed_plugin("looks", move |hooks| {
         let came = came.clone();
         hooks.on(BuildPrompt, move |message: InboundEvent| {
-            came.send(message.extensions().get::<AcceptedAt>().unwrap().0).unwrap();
+            came.send(message.accepted_at().unwrap()).unwrap();
             async { Ok(None) }
         });
     });

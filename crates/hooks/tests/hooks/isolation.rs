@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use capstan_hooks::args::{ErrorReport, ErrorStage};
+use capstan_hooks::args::{ErrorReport, ErrorStage, NoticeRequest};
 use capstan_hooks::points::{LoadState, OnError, ProvideTools, ResolveSession, RunModel, SaveState};
 use capstan_hooks::{HookDeadlines, HookErrorReason, HookResult, HookRuntime, Registry};
 use capstan_protocol::{SessionId, WorkspaceId};
@@ -158,6 +158,6 @@ async fn h04_an_observer_that_fails_hangs_or_panics_does_not_stop_the_others() {
         counting_plugin("two", &calls),
     ]);
     let fault = ErrorReport { detail: "the whole story".into(), public: "a word".into() };
-    hooks.notify_error(ErrorStage::Turn, fault, None).await;
+    hooks.notify_error(ErrorStage::Turn, fault, None, &NoticeRequest::default()).await;
     assert_eq!(calls.load(Ordering::SeqCst), 2);
 }

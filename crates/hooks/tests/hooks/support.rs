@@ -1,6 +1,8 @@
 //! Plugins from functions, and a runtime over them.
 
-use capstan_hooks::args::{LoadStateArgs, ModelText, ResolveSessionArgs, RunModelArgs, SaveStateArgs, TurnFailure};
+use capstan_hooks::args::{
+    BoundRunner, LoadStateArgs, ModelText, ResolveSessionArgs, RunModelArgs, SaveStateArgs, TurnFailure,
+};
 use capstan_hooks::{BoxError, HookDeadlines, HookRegistrar, HookRuntime, InboundEvent, Plugin, Registry, TurnState};
 use capstan_protocol::{Content, Event, SessionId};
 
@@ -65,7 +67,12 @@ pub fn load_state_args() -> LoadStateArgs {
 }
 
 pub fn run_model_args() -> RunModelArgs {
-    RunModelArgs { prompt: Content::from("hello").into(), session_id: session_id(), state: TurnState::new() }
+    RunModelArgs {
+        prompt: Content::from("hello").into(),
+        session_id: session_id(),
+        state: TurnState::new(),
+        runner: BoundRunner::none(),
+    }
 }
 
 pub fn save_state_args() -> SaveStateArgs {

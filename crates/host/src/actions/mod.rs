@@ -124,7 +124,7 @@ impl Run {
         }
         let source = &self.context.event.source;
         self.services.actions.check(source, &request.action, &request.arguments)?;
-        self.services.channel(source).cloned().ok_or_else(|| ActionDenial::Channel(source.clone()))
+        self.services.channels.get(source).cloned().ok_or_else(|| ActionDenial::Channel(source.clone()))
     }
 
     /// A request that is not heeded. Of a runner that sends many only the first are told by themselves.

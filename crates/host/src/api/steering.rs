@@ -21,7 +21,7 @@ impl SteeringApi for SteeringHandler {
         let run = &self.0;
         let mut prompts = Vec::new();
         while let Some(offered) = run.steering.next_offered() {
-            match run.services.resolve_binding(&offered.inbound).await {
+            match run.services.resolve_binding(&offered.inbound, offered.own_binding.as_ref()).await {
                 Ok(binding) if binding.as_ref() == Some(&run.binding) => {}
                 Ok(_) => break,
                 Err(error) => {

@@ -72,7 +72,7 @@ pub(crate) enum DeliveryJob {
     /// A message, until its fate is known.
     Send { row: OutboxRow, receipt: Option<CallerReceipt> },
     /// The word to a caller that waits, once.
-    Reply { reply: Box<ChannelReply>, rows: Vec<OutboxRow>, receipt: CallerReceipt },
+    Reply { reply: Box<ChannelReply>, rows: Vec<OutboxRow>, receipt: CallerReceipt, is_caller_gone: bool },
 }
 
 impl DeliveryJob {

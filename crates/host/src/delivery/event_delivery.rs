@@ -1,15 +1,10 @@
-//! What goes out when an event has ended: its messages, and the word to whoever waits for it.
+//! Delivery of an event that has ended: its messages, and the reply to the caller that waits for it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use capstan_hooks::InboundEvent;
 use capstan_hooks::contracts::ChannelReply;
-use capstan_protocol::{ChannelName, OutboundMessage, Outcome, RunId, Usage};
+use capstan_protocol::OutboundMessage;
 use capstan_tape::{FactOutput, NewOutbound, OutboxId, OutboxRecord, OutboxStatus};
-use capstan_turn::TurnError;
-
-use crate::ServedEvent;
-use crate::sessions::accepted_event::{AcceptedEvent, WaitingCaller};
 
 /// A message that waits in the outbox.
 #[derive(Debug, Clone, PartialEq)]
@@ -52,75 +47,50 @@ impl OutboxRow {
     }
 }
 
-/// What goes out when an event has ended.
+/// Request to deliver everything about an event that has ended.
 pub(crate) struct EventDelivery {
-    pub(crate) inbound: InboundEvent,
-    pub(crate) served_event: ServedEvent,
-    pub(crate) outcome: Outcome,
+    /// The reply to a caller that waits on the event's channel. Its messages are those that need no delivery; the rows
+    /// are added to them.
+    pub(crate) reply: ChannelReply,
     pub(crate) rows: Vec<OutboxRow>,
-    pub(crate) caller: Option<WaitingCaller>,
+    /// The caller behind the channel is gone.
+    pub(crate) is_caller_gone: bool,
+    pub(crate) receipt: CallerReceipt,
 }
 
-impl EventDelivery {
-    /// The parcel of an event that ended like this, with no messages.
-    pub(crate) fn new(item: AcceptedEvent, outcome: Outcome, run_id: Option<RunId>) -> Self {
-        let served = ServedEvent { run_id, outcome: Some(outcome.clone()), ..ServedEvent::in_flight(item.session) };
-        Self { inbound: item.inbound, served_event: served, outcome, rows: Vec::new(), caller: item.caller }
-    }
-
-    /// The parcel of an event that was let go.
-    pub(crate) fn for_dropped(item: AcceptedEvent) -> Self {
-        Self::new(item, Outcome::Dropped, None)
-    }
-
-    /// The same, with what the turn came to.
-    pub(crate) fn with_turn_result(mut self, output: String, usage: Option<Usage>, error: Option<TurnError>) -> Self {
-        self.served_event = ServedEvent { output, usage, error, ..self.served_event };
-        self
-    }
-
-    /// The answer to a caller that waits on this channel: also one that asks again is told what was to be sent.
-    pub(crate) fn to_channel_reply(&self, channel: &ChannelName) -> ChannelReply {
-        let messages = self.served_event.outbounds.iter().filter(|message| message.channel == *channel);
-        ChannelReply {
-            event: self.inbound.clone(),
-            session: self.served_event.session.clone(),
-            outcome: self.outcome.clone(),
-            run_id: self.served_event.run_id.clone(),
-            messages: messages.cloned().collect(),
-            is_duplicate: self.served_event.is_duplicate,
-        }
-    }
-}
-
-/// Whoever waits inside this process is told when everything of an event was tried once: when the last clone is
-/// dropped.
+/// Tells a caller inside this process, once everything of an event was tried, which messages could not be delivered: when
+/// the last clone is dropped.
 #[derive(Clone)]
 pub(crate) struct CallerReceipt(Arc<PendingReceipt>);
 
-struct PendingReceipt(Mutex<Option<(WaitingCaller, ServedEvent)>>);
+/// Receives the reasons of failed deliveries.
+type ReceiptCallback = Box<dyn FnOnce(Vec<String>) + Send>;
+
+struct PendingReceipt(Mutex<Option<(ReceiptCallback, Vec<String>)>>);
 
 impl CallerReceipt {
-    pub(crate) fn new(caller: Option<WaitingCaller>, served: ServedEvent) -> Self {
-        Self(Arc::new(PendingReceipt(Mutex::new(caller.map(|caller| (caller, served))))))
+    /// A receipt that calls back.
+    pub(crate) fn new(callback: impl FnOnce(Vec<String>) + Send + 'static) -> Self {
+        Self(Arc::new(PendingReceipt(Mutex::new(Some((Box::new(callback), Vec::new()))))))
     }
 
-    /// A message could not be delivered.
+    /// A receipt for no caller.
+    pub(crate) fn none() -> Self {
+        Self(Arc::new(PendingReceipt(Mutex::new(None))))
+    }
+
+    /// Records that a message could not be delivered.
     pub(crate) fn record_undelivered(&self, reason: &str) {
-        if let Some((_, served)) = self.0.0.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
-            served.delivery_errors.push(reason.to_owned());
+        if let Some((_, errors)) = self.0.0.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+            errors.push(reason.to_owned());
         }
     }
 }
 
 impl Drop for PendingReceipt {
     fn drop(&mut self) {
-        if let Some((caller, served)) = self.0.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
-            // Whoever asked may have gone.
-            let _unheard = caller.send(Ok(served));
+        if let Some((callback, errors)) = self.0.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
+            callback(errors);
         }
     }
 }
-
-/// Marks an event whose caller is gone: nobody is shown or sent anything on a channel where callers wait.
-pub(crate) struct DisconnectedCaller;

@@ -1,15 +1,12 @@
 //! Messages to one chat keep their order over all processes of a home: one goes out when every earlier one has.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use capstan_protocol::RetryBackoff;
 use capstan_tape::{CommitDurability, OutboxId, OutboxRecord, OutboxStatus, StoreError};
 
-use super::event_delivery::CallerReceipt;
-use super::outbox::OutboxRow;
-use crate::engine::Engine;
-use crate::recovery::recover::{can_deliver_on, is_orphaned_by};
+use super::event_delivery::{CallerReceipt, OutboxRow};
+use super::outbox::Outbox;
 
 /// Delay between polls for earlier messages to go out.
 const ORDERING_POLL_BACKOFF: RetryBackoff =
@@ -45,10 +42,10 @@ impl OrderingWait {
     }
 }
 
-impl Engine {
+impl Outbox {
     /// Records the fates of messages, as often as it takes until the host gives up: other processes wait for it. Whoever
     /// waits in this one does not.
-    pub(crate) async fn record_deliveries_with_retry(
+    pub(super) async fn record_deliveries_with_retry(
         &self,
         fates: Vec<(OutboxRow, OutboxStatus)>,
         mut receipt: Option<CallerReceipt>,
@@ -61,7 +58,7 @@ impl Engine {
             }
             tokio::select! {
                 () = tokio::time::sleep(look.next_poll_delay()) => {}
-                () = self.abort_token.cancelled() => return,
+                () = self.options.abort_token.cancelled() => return,
             }
         }
     }
@@ -73,8 +70,8 @@ impl Engine {
     /// in its own queue, or about to be: for these it is not waited long. Another workspace may have another account on a
     /// channel of the same name, and what a dead process left may be for a channel that does not listen here, which
     /// nobody may ever send: neither is waited for.
-    pub(crate) async fn has_earlier_messages(self: &Arc<Self>, row: &OutboxRow, behind: &OrderingWait) -> bool {
-        let channel = self.services.channel(&row.message.channel);
+    pub(super) async fn has_earlier_messages(&self, row: &OutboxRow, behind: &OrderingWait) -> bool {
+        let channel = self.channels.get(&row.message.channel);
         if channel.is_none_or(|channel| channel.capabilities().has_waiting_callers) {
             return false;
         }
@@ -87,16 +84,11 @@ impl Engine {
         }
     }
 
-    async fn find_earlier_messages(
-        self: &Arc<Self>,
-        row: &OutboxRow,
-        behind: &OrderingWait,
-    ) -> Result<bool, StoreError> {
-        let me = self.services.options.lease_owner.name();
+    async fn find_earlier_messages(&self, row: &OutboxRow, behind: &OrderingWait) -> Result<bool, StoreError> {
+        let me = self.options.owner.name();
         let mut after = OutboxId(0);
         loop {
             let page = self
-                .services
                 .tapes
                 .store()
                 .pending_outbound_before(row.id, &row.message, after, EARLIER_MESSAGES_PAGE_SIZE)
@@ -107,8 +99,8 @@ impl Engine {
                 if is_ours && behind.is_overdue() || !self.is_workspace_outbound(&other).await? {
                     continue;
                 }
-                if is_orphaned_by(self, other.owner.as_deref()) {
-                    if !can_deliver_on(self, &other.message.channel) {
+                if self.options.owner.is_orphaned(other.owner.as_deref()) {
+                    if !self.channels.can_deliver_orphaned(&other.message.channel) {
                         continue;
                     }
                     self.adopt_orphaned_messages().await?;
@@ -120,11 +112,11 @@ impl Engine {
     }
 
     /// Whether a message answers an event of this workspace, or of none that is known.
-    pub(crate) async fn is_workspace_outbound(&self, row: &OutboxRecord) -> Result<bool, StoreError> {
-        let tape = match self.services.tapes.store().inbox_record(&row.event).await? {
-            Some(event) => self.services.tapes.record(&event.tape).await?,
+    pub(super) async fn is_workspace_outbound(&self, row: &OutboxRecord) -> Result<bool, StoreError> {
+        let tape = match self.tapes.store().inbox_record(&row.event).await? {
+            Some(event) => self.tapes.record(&event.tape).await?,
             None => None,
         };
-        Ok(tape.is_none_or(|tape| self.is_workspace_tape(&tape)))
+        Ok(tape.is_none_or(|tape| tape.workspace.as_ref() == Some(&self.options.workspace_id)))
     }
 }

@@ -1,20 +1,23 @@
-//! The outbox: what was committed with an outcome goes out, in order per chat, until its fate is known.
+//! Outbox: delivers committed messages in order per chat, until their fate is known.
+//!
+//! [`Outbox`] is the service and its own handle. It spawns a task for each chat that something waits for, and knows
+//! channels, tapes and the owner of its rows, but neither sessions nor turns.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use capstan_hooks::contracts::{Channel, ChannelErrorKind, ChannelReply};
-use capstan_protocol::{Event, RetryBackoff};
-use capstan_tape::{Batch, CommitDurability, Fact, OutboxRecord, OutboxStatus, StoreError};
+use capstan_hooks::InboundEvent;
+use capstan_hooks::contracts::{ChannelErrorKind, ChannelReply, IntakeError};
+use capstan_protocol::{Event, RetryBackoff, WorkspaceId};
+use capstan_tape::{Batch, CommitDurability, Fact, OutboxRecord, OutboxStatus, StoreError, TapeRepository};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
-pub(crate) use super::chat_queue::{ChatAddress, ChatQueues};
-use super::chat_queue::{DeliveryJob, DepthAccounting, MAX_QUEUED_JOBS};
-use super::event_delivery::{CallerReceipt, DisconnectedCaller};
-pub(crate) use super::event_delivery::{EventDelivery, OutboxRow};
-use super::isolated_channel::{CHANNEL_SEND_TIMEOUT, call_catching_panics, call_with_deadline};
+use super::channel_directory::ChannelDirectory;
+use super::chat_queue::{ChatAddress, ChatQueues, DeliveryJob, DepthAccounting, MAX_QUEUED_JOBS};
+use super::event_delivery::{CallerReceipt, EventDelivery, OutboxRow};
+use super::isolated_channel::{CHANNEL_SEND_TIMEOUT, STREAM_EVENT_TIMEOUT, call_catching_panics, call_with_deadline};
 use super::ordering::{BEHIND_OTHERS_REASON, OrderingWait};
-use crate::engine::Engine;
-use crate::recovery::recover::is_orphaned_by;
 
 /// How long to wait before another attempt.
 const SEND_BACKOFF: RetryBackoff =
@@ -34,93 +37,167 @@ const HOST_STOPPED_REASON: &str = "the host stopped before it could be sent";
 /// Why a message was given up that came when too many waited for its chat.
 const QUEUE_FULL_REASON: &str = "too many messages wait for this chat";
 
-impl Engine {
-    /// Sends a parcel on its way, and waits while too much waits for its chats.
-    pub(crate) async fn deliver(self: &Arc<Self>, parcel: EventDelivery) {
-        let addresses = self.enqueue_delivery(parcel);
-        self.wait_for_queue_capacity(&addresses).await;
+/// Identity of this process as the owner of outbox rows.
+pub(crate) trait RowOwner: Send + Sync {
+    /// Its name, as rows record it.
+    fn name(&self) -> &str;
+
+    /// Whether another owner is known to be dead.
+    fn is_dead(&self, owner: &str) -> bool;
+
+    /// Whether a row or event of this owner is orphaned. Those without an owner were recorded before owners were.
+    fn is_orphaned(&self, owner: Option<&str>) -> bool {
+        owner.is_none_or(|owner| self.is_dead(owner))
+    }
+}
+
+/// Options of an [`Outbox`].
+pub(crate) struct OutboxOptions {
+    /// The workspace whose messages it delivers.
+    pub(crate) workspace_id: WorkspaceId,
+    /// The owner of the rows it delivers.
+    pub(crate) owner: Arc<dyn RowOwner>,
+    /// Tracks its tasks.
+    pub(crate) tasks: TaskTracker,
+    /// Fires when messages that cannot be sent now are left for the next start.
+    pub(crate) stop_token: CancellationToken,
+    /// Fires when nothing is waited for any more, neither channels nor the store.
+    pub(crate) abort_token: CancellationToken,
+}
+
+/// Outbox of a host. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Outbox(Arc<OutboxState>);
+
+pub(crate) struct OutboxState {
+    pub(super) options: OutboxOptions,
+    pub(super) channels: ChannelDirectory,
+    pub(super) tapes: TapeRepository,
+    queues: ChatQueues,
+}
+
+impl std::ops::Deref for Outbox {
+    type Target = OutboxState;
+
+    fn deref(&self) -> &OutboxState {
+        &self.0
+    }
+}
+
+impl Outbox {
+    pub(crate) fn new(options: OutboxOptions, channels: ChannelDirectory, tapes: TapeRepository) -> Self {
+        Self(Arc::new(OutboxState { options, channels, tapes, queues: ChatQueues::default() }))
     }
 
-    /// Sends a parcel on its way, and says to which chats. Whoever has more to say to them [waits for
-    /// room](Self::wait_for_room) first.
-    pub(crate) fn enqueue_delivery(self: &Arc<Self>, parcel: EventDelivery) -> Vec<ChatAddress> {
+    /// Delivers an event, and waits while too much waits for its chats.
+    pub(crate) async fn deliver(&self, delivery: EventDelivery) {
+        let addresses = self.enqueue(delivery);
+        self.wait_for_capacity(&addresses).await;
+    }
+
+    /// Enqueues the delivery of an event, and returns the chats it goes to. A session that has more to say to them
+    /// [waits for capacity](Self::wait_for_capacity) first.
+    pub(crate) fn enqueue(&self, delivery: EventDelivery) -> Vec<ChatAddress> {
         let mut addresses = Vec::new();
-        for (address, errand) in self.delivery_jobs(parcel) {
-            self.enqueue_job(address.clone(), errand, DepthAccounting::Counted);
+        for (address, job) in self.delivery_jobs(delivery) {
+            self.enqueue_job(address.clone(), job, DepthAccounting::Counted);
             addresses.push(address);
         }
         addresses
     }
 
     /// Waits until not too much waits for these chats, or the host stops.
-    pub(crate) async fn wait_for_queue_capacity(&self, addresses: &[ChatAddress]) {
+    pub(crate) async fn wait_for_capacity(&self, addresses: &[ChatAddress]) {
         for address in addresses {
-            let Some(mut crowd) = self.chat_queues.subscribe_if_full(address) else { continue };
+            let Some(mut depth) = self.queues.subscribe_if_full(address) else { continue };
             tokio::select! {
                 // An error means that nothing waits any more.
-                _ = crowd.wait_for(|count| *count < MAX_QUEUED_JOBS) => {}
-                () = self.stop_token.cancelled() => return,
+                _ = depth.wait_for(|count| *count < MAX_QUEUED_JOBS) => {}
+                () = self.options.stop_token.cancelled() => return,
             }
         }
     }
 
-    /// Sends a parcel on its way. Where there is no room its messages are given up: whoever sent the event waits to hear
-    /// that it was accepted, and with it everybody behind.
-    pub(crate) fn deliver_without_waiting(self: &Arc<Self>, parcel: EventDelivery) {
-        for (address, errand) in self.delivery_jobs(parcel) {
-            let is_full = self.chat_queues.subscribe_if_full(&address).is_some();
-            match errand {
+    /// Enqueues the delivery of an event. Where a queue is full its messages are given up: the source of the event waits
+    /// for its acceptance, and with it everything behind.
+    pub(crate) fn enqueue_or_give_up(&self, delivery: EventDelivery) {
+        for (address, job) in self.delivery_jobs(delivery) {
+            let is_full = self.queues.subscribe_if_full(&address).is_some();
+            match job {
                 DeliveryJob::Send { row, receipt } if is_full => self.give_up_message(row, receipt),
                 // There are no more of these than callers that wait, and each of them must hear.
-                DeliveryJob::Reply { .. } if is_full => self.enqueue_job(address, errand, DepthAccounting::Exempt),
+                DeliveryJob::Reply { .. } if is_full => self.enqueue_job(address, job, DepthAccounting::Exempt),
                 DeliveryJob::Send { .. } | DeliveryJob::Reply { .. } => {
-                    self.enqueue_job(address, errand, DepthAccounting::Counted)
+                    self.enqueue_job(address, job, DepthAccounting::Counted)
                 }
             }
         }
     }
 
-    /// What is to be done for a parcel, in order.
-    fn delivery_jobs(&self, mut parcel: EventDelivery) -> Vec<(ChatAddress, DeliveryJob)> {
-        // Whoever waits is where the event came from, wherever its answer is sent.
-        let channel = parcel.inbound.source.clone();
-        parcel.served_event.outbounds.extend(parcel.rows.iter().map(|row| row.message.clone()));
-        let waits = self.services.has_waiting_caller(&channel);
-        let answer = waits.then(|| Box::new(parcel.to_channel_reply(&channel)));
-        let address = ChatAddress { channel: channel.clone(), chat: parcel.inbound.chat_id() };
-        let is_gone = parcel.inbound.extensions().get::<DisconnectedCaller>().is_some();
-        let receipt = CallerReceipt::new(parcel.caller, parcel.served_event);
-        let (own, others): (Vec<OutboxRow>, Vec<OutboxRow>) =
-            parcel.rows.into_iter().partition(|row| waits && row.message.channel == channel);
-        let answer =
-            answer.map(|answer| (address, DeliveryJob::Reply { reply: answer, rows: own, receipt: receipt.clone() }));
-        let send = |row: OutboxRow| {
-            let row =
-                OutboxRow { is_caller_gone: is_gone && self.services.has_waiting_caller(&row.message.channel), ..row };
-            (ChatAddress::from_row(&row), DeliveryJob::Send { row, receipt: Some(receipt.clone()) })
-        };
-        answer.into_iter().chain(others.into_iter().map(send)).collect()
+    /// Tells a caller that waits behind a channel that the store delays the outcome of its event. The call does not wait.
+    pub(crate) fn notify_delayed(&self, event: &InboundEvent, reason: IntakeError) {
+        if !self.channels.has_waiting_caller(&event.source) {
+            return;
+        }
+        let Some(channel) = self.channels.get(&event.source).map(Arc::clone) else { return };
+        let event = event.clone();
+        self.options.tasks.spawn(async move {
+            let told = call_with_deadline(channel.notify_delayed(&event, &reason), STREAM_EVENT_TIMEOUT).await;
+            if let Err((reason, _)) = told {
+                tracing::warn!(channel = %channel.name(), %reason, "a caller could not be told that the store fails");
+            }
+        });
     }
 
-    /// Sends a message on its way that another process left behind, however many they are: no chat waits for another's,
-    /// and nothing new goes before them.
-    pub(crate) fn deliver_orphaned(self: &Arc<Self>, row: OutboxRow) {
+    /// Number of chats that something waits for.
+    #[cfg(test)]
+    pub(crate) fn queue_count(&self) -> usize {
+        self.queues.queue_count()
+    }
+
+    /// The jobs of a delivery, in order.
+    fn delivery_jobs(&self, delivery: EventDelivery) -> Vec<(ChatAddress, DeliveryJob)> {
+        let EventDelivery { mut reply, rows, is_caller_gone, receipt } = delivery;
+        // The caller waits where the event came from, wherever its reply is sent.
+        let channel = reply.event.source.clone();
+        let waits = self.channels.has_waiting_caller(&channel);
+        let mut jobs = Vec::new();
+        let (own, others): (Vec<OutboxRow>, Vec<OutboxRow>) =
+            rows.into_iter().partition(|row| waits && row.message.channel == channel);
+        if waits {
+            let address = ChatAddress { channel: channel.clone(), chat: reply.event.chat_id() };
+            reply.messages.retain(|message| message.channel == channel);
+            reply.messages.extend(own.iter().map(|row| row.message.clone()));
+            let (reply, receipt) = (Box::new(reply), receipt.clone());
+            jobs.push((address, DeliveryJob::Reply { reply, rows: own, receipt, is_caller_gone }));
+        }
+        for row in others {
+            let is_caller_gone = is_caller_gone && self.channels.has_waiting_caller(&row.message.channel);
+            let row = OutboxRow { is_caller_gone, ..row };
+            jobs.push((ChatAddress::from_row(&row), DeliveryJob::Send { row, receipt: Some(receipt.clone()) }));
+        }
+        jobs
+    }
+
+    /// Enqueues an orphaned message, however many there are: no chat waits for another's, and nothing new goes before
+    /// them.
+    pub(super) fn enqueue_orphaned(&self, row: OutboxRow) {
         let address = ChatAddress::from_row(&row);
         self.enqueue_job(address, DeliveryJob::Send { row, receipt: None }, DepthAccounting::Exempt);
     }
 
-    fn enqueue_job(self: &Arc<Self>, address: ChatAddress, errand: DeliveryJob, place: DepthAccounting) {
-        if self.chat_queues.enqueue(&address, errand, place) {
-            let engine = Arc::clone(self);
-            self.tasks.spawn(async move {
+    fn enqueue_job(&self, address: ChatAddress, errand: DeliveryJob, place: DepthAccounting) {
+        if self.queues.enqueue(&address, errand, place) {
+            let outbox = self.clone();
+            self.options.tasks.spawn(async move {
                 let mut behind = OrderingWait::default();
-                while let Some((errand, place)) = engine.chat_queues.next_job(&address) {
-                    match engine.run_job(&address, errand, &behind).await {
+                while let Some((errand, place)) = outbox.queues.next_job(&address) {
+                    match outbox.run_job(&address, errand, &behind).await {
                         None => {
                             behind = OrderingWait::default();
-                            engine.chat_queues.finish_job(&address, place);
+                            outbox.queues.finish_job(&address, place);
                         }
-                        Some(errand) => engine.requeue_and_wait(&address, errand, place, &mut behind).await,
+                        Some(errand) => outbox.requeue_and_wait(&address, errand, place, &mut behind).await,
                     }
                 }
             });
@@ -128,15 +205,12 @@ impl Engine {
     }
 
     /// Runs an errand; gives it back when it has to wait for those of other processes.
-    async fn run_job(
-        self: &Arc<Self>,
-        address: &ChatAddress,
-        errand: DeliveryJob,
-        behind: &OrderingWait,
-    ) -> Option<DeliveryJob> {
+    async fn run_job(&self, address: &ChatAddress, errand: DeliveryJob, behind: &OrderingWait) -> Option<DeliveryJob> {
         match errand {
-            DeliveryJob::Reply { reply: answer, rows, receipt } => self.reply_to_caller(&answer, rows, &receipt).await,
-            DeliveryJob::Send { receipt, .. } if self.chat_queues.is_abandoned(address) => report_unsent(receipt),
+            DeliveryJob::Reply { reply, rows, receipt, is_caller_gone } => {
+                self.reply_to_caller(&reply, rows, &receipt, is_caller_gone).await
+            }
+            DeliveryJob::Send { receipt, .. } if self.queues.is_abandoned(address) => report_unsent(receipt),
             DeliveryJob::Send { row, receipt } if self.has_earlier_messages(&row, behind).await => {
                 return Some(DeliveryJob::Send { row, receipt });
             }
@@ -160,33 +234,40 @@ impl Engine {
         {
             receipt.record_undelivered(BEHIND_OTHERS_REASON);
         }
-        self.chat_queues.requeue(address, errand, place);
+        self.queues.requeue(address, errand, place);
         tokio::select! {
             () = tokio::time::sleep(behind.next_poll_delay()) => {}
             // It waits in the store, for the next start.
-            () = self.stop_token.cancelled() => self.chat_queues.abandon(address),
+            () = self.options.stop_token.cancelled() => self.queues.abandon(address),
         }
     }
 
     /// Gives a message up. Nobody waits until that is on record, but it is seen to: what comes after it waits for it.
-    fn give_up_message(self: &Arc<Self>, row: OutboxRow, receipt: Option<CallerReceipt>) {
+    fn give_up_message(&self, row: OutboxRow, receipt: Option<CallerReceipt>) {
         tracing::warn!(reason = QUEUE_FULL_REASON, "a message was given up");
         if let Some(receipt) = &receipt {
             receipt.record_undelivered(QUEUE_FULL_REASON);
         }
-        let (engine, status) = (Arc::clone(self), OutboxStatus::Undelivered { reason: QUEUE_FULL_REASON.to_owned() });
-        self.tasks.spawn(async move { engine.record_deliveries_with_retry(vec![(row, status)], receipt).await });
+        let (outbox, status) = (self.clone(), OutboxStatus::Undelivered { reason: QUEUE_FULL_REASON.to_owned() });
+        self.options
+            .tasks
+            .spawn(async move { outbox.record_deliveries_with_retry(vec![(row, status)], receipt).await });
     }
 
     /// Answers a caller that waits. There is no second attempt: either it is still there, or it is gone. One that is there
     /// may take its time: its channel knows when it is gone, and what others are told does not wait for it.
-    async fn reply_to_caller(self: &Arc<Self>, answer: &ChannelReply, rows: Vec<OutboxRow>, receipt: &CallerReceipt) {
-        let is_gone = answer.event.extensions().get::<DisconnectedCaller>().is_some();
-        let answered = match self.services.channel(&answer.event.source) {
+    async fn reply_to_caller(
+        &self,
+        answer: &ChannelReply,
+        rows: Vec<OutboxRow>,
+        receipt: &CallerReceipt,
+        is_gone: bool,
+    ) {
+        let answered = match self.channels.get(&answer.event.source) {
             Some(channel) if !is_gone => tokio::select! {
                 biased;
                 answered = call_catching_panics(channel.reply(answer)) => answered,
-                () = self.abort_token.cancelled() => Err((UNCLAIMED_REASON.to_owned(), ChannelErrorKind::Permanent)),
+                () = self.options.abort_token.cancelled() => Err((UNCLAIMED_REASON.to_owned(), ChannelErrorKind::Permanent)),
             },
             _ => Err((CALLER_GONE_REASON.to_owned(), ChannelErrorKind::Permanent)),
         };
@@ -218,8 +299,8 @@ impl Engine {
             && error.is_transient()
         {
             // The next answer does not wait for it.
-            let engine = Arc::clone(self);
-            self.tasks.spawn(async move { engine.record_deliveries_with_retry(fates, None).await });
+            let outbox = self.clone();
+            self.options.tasks.spawn(async move { outbox.record_deliveries_with_retry(fates, None).await });
         }
     }
 
@@ -228,10 +309,10 @@ impl Engine {
         let is_open = match &row.status {
             OutboxStatus::Undelivered { .. } | OutboxStatus::Noted { .. } => true,
             // Whoever was to give it died.
-            OutboxStatus::Waiting { .. } => is_orphaned_by(self, row.owner.as_deref()),
+            OutboxStatus::Waiting { .. } => self.options.owner.is_orphaned(row.owner.as_deref()),
             OutboxStatus::Sent { .. } => false,
         };
-        is_open && row.message.channel == event.source && self.services.has_waiting_caller(&event.source)
+        is_open && row.message.channel == event.source && self.channels.has_waiting_caller(&event.source)
     }
 
     /// Sends one message until its fate is known, or the host stops. Whoever waits in this process waits for the first
@@ -242,9 +323,9 @@ impl Engine {
                 biased;
                 attempted = self.attempt_send(&row) => attempted,
                 // Whoever takes it over does not know its fate either.
-                () = self.abort_token.cancelled() => {
+                () = self.options.abort_token.cancelled() => {
                     report_unsent(receipt);
-                    return self.chat_queues.abandon(address);
+                    return self.queues.abandon(address);
                 }
             };
             let (reason, fate) = match attempted {
@@ -281,13 +362,13 @@ impl Engine {
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
                 // It waits in the store, for the next start.
-                () = self.stop_token.cancelled() => return self.chat_queues.abandon(address),
+                () = self.options.stop_token.cancelled() => return self.queues.abandon(address),
             }
         }
     }
 
     async fn attempt_send(&self, row: &OutboxRow) -> Result<(), (String, ChannelErrorKind)> {
-        let Some(channel) = self.services.channel(&row.message.channel) else {
+        let Some(channel) = self.channels.get(&row.message.channel) else {
             return Err((format!("there is no channel {}", row.message.channel), ChannelErrorKind::Permanent));
         };
         if row.is_caller_gone {
@@ -307,7 +388,7 @@ impl Engine {
             return Ok(());
         }
         let facts = fates.into_iter().map(|(row, status)| Fact::RecordDelivery { id: row.id, status }).collect();
-        let recorded = self.services.tapes.store().commit(Batch { durability: promise, facts, ..Batch::new() }).await;
+        let recorded = self.tapes.store().commit(Batch { durability: promise, facts, ..Batch::new() }).await;
         if let Err(error) = &recorded {
             tracing::warn!(%error, "the fate of a message could not be recorded");
         }
@@ -320,10 +401,4 @@ fn report_unsent(receipt: Option<CallerReceipt>) {
     if let Some(receipt) = receipt {
         receipt.record_undelivered(HOST_STOPPED_REASON);
     }
-}
-
-/// Whether a process with these channels listening may send what was left for one: it listens here, or nobody ever
-/// will again.
-pub(crate) fn can_send_orphaned(channel: Option<&Arc<dyn Channel>>, listens: bool) -> bool {
-    listens || channel.is_some_and(|channel| channel.capabilities().has_waiting_callers)
 }

@@ -1,15 +1,18 @@
-//! Where what is said about an event goes, under the delivery policy of its binding.
+//! Routes of replies: the delivery policy of a binding decides where messages about an event go.
 
 use std::borrow::Cow;
 
 use capstan_hooks::InboundEvent;
-use capstan_protocol::{Binding, DeliveryPolicy, DeliveryTarget, Event, OutboundMessage};
+use capstan_protocol::{DeliveryPolicy, DeliveryTarget, Event, OutboundMessage};
 
-/// Where a message about an event goes; none where nothing is sent. One that is meant for elsewhere than the event's own
-/// place keeps its way.
-pub(crate) fn route_outbound(outbound: OutboundMessage, inbound: &InboundEvent) -> Option<OutboundMessage> {
-    let Some(binding) = inbound.extensions().get::<Binding>() else { return Some(outbound) };
-    let policy = &binding.delivery_policy;
+/// Routes a message about an event; `None` where nothing is sent. A message that is meant for elsewhere than the event's
+/// own place keeps its route.
+pub(crate) fn route_outbound(
+    outbound: OutboundMessage,
+    inbound: &Event,
+    policy: Option<&DeliveryPolicy>,
+) -> Option<OutboundMessage> {
+    let Some(policy) = policy else { return Some(outbound) };
     if policy.silent {
         return None;
     }
@@ -23,10 +26,12 @@ pub(crate) fn route_outbound(outbound: OutboundMessage, inbound: &InboundEvent) 
     }
 }
 
-/// The event as the channel is shown it that its answer goes to; none where nothing is shown.
-pub(crate) fn streaming_target(inbound: &InboundEvent) -> Option<Cow<'_, InboundEvent>> {
-    let Some(binding) = inbound.extensions().get::<Binding>() else { return Some(Cow::Borrowed(inbound)) };
-    let policy = &binding.delivery_policy;
+/// The event as it is shown to the channel that its reply goes to; `None` where nothing is shown.
+pub(crate) fn streaming_target<'a>(
+    inbound: &'a InboundEvent,
+    policy: Option<&DeliveryPolicy>,
+) -> Option<Cow<'a, InboundEvent>> {
+    let Some(policy) = policy else { return Some(Cow::Borrowed(inbound)) };
     if policy.silent || policy.no_stream {
         return None;
     }
@@ -56,16 +61,9 @@ fn redirected_delivery(event: &Event, policy: &DeliveryPolicy) -> Option<Deliver
 #[cfg(test)]
 mod tests {
     use capstan_hooks::InboundEvent;
-    use capstan_policy::default_binding;
-    use capstan_protocol::{Binding, DeliveryPolicy, Event, OutboundMessage};
+    use capstan_protocol::{DeliveryPolicy, Event, OutboundMessage};
 
     use super::{route_outbound, streaming_target};
-
-    fn inbound_with_policy(delivery_policy: DeliveryPolicy, event: Event) -> InboundEvent {
-        let inbound = InboundEvent::new(event);
-        inbound.extensions().insert(Binding { delivery_policy, ..default_binding() });
-        inbound
-    }
 
     fn sample_event() -> Event {
         let mut event = Event::message("phone", "family", "hi");
@@ -74,8 +72,8 @@ mod tests {
     }
 
     /// Where a reply to the event goes, and to which message.
-    fn reply_route(inbound: &InboundEvent) -> Option<(String, String, Option<String>)> {
-        let outbound = route_outbound(OutboundMessage::reply_to(inbound, "s".into(), "re"), inbound)?;
+    fn reply_route(event: &Event, policy: Option<&DeliveryPolicy>) -> Option<(String, String, Option<String>)> {
+        let outbound = route_outbound(OutboundMessage::reply_to(event, "s".into(), "re"), event, policy)?;
         Some((outbound.channel.to_string(), outbound.chat_id.to_string(), outbound.reply_to))
     }
 
@@ -87,36 +85,21 @@ mod tests {
     fn g02_an_answer_goes_where_the_policy_says_unless_the_event_says_where() {
         let pager = || DeliveryPolicy { output_channel: Some("pager".into()), ..DeliveryPolicy::default() };
         let boss = || DeliveryPolicy { chat_id: Some("boss".into()), ..DeliveryPolicy::default() };
+        assert_eq!(reply_route(&sample_event(), None).unwrap(), expected_route("phone", "family", Some("7")));
         assert_eq!(
-            reply_route(&InboundEvent::new(sample_event())).unwrap(),
+            reply_route(&sample_event(), Some(&DeliveryPolicy::default())).unwrap(),
             expected_route("phone", "family", Some("7"))
         );
-        assert_eq!(
-            reply_route(&inbound_with_policy(DeliveryPolicy::default(), sample_event())).unwrap(),
-            expected_route("phone", "family", Some("7"))
-        );
-        assert_eq!(
-            reply_route(&inbound_with_policy(pager(), sample_event())).unwrap(),
-            expected_route("pager", "family", None)
-        );
-        assert_eq!(
-            reply_route(&inbound_with_policy(boss(), sample_event())).unwrap(),
-            expected_route("phone", "boss", None)
-        );
+        assert_eq!(reply_route(&sample_event(), Some(&pager())).unwrap(), expected_route("pager", "family", None));
+        assert_eq!(reply_route(&sample_event(), Some(&boss())).unwrap(), expected_route("phone", "boss", None));
         let both = DeliveryPolicy { chat_id: Some("boss".into()), ..pager() };
-        assert_eq!(
-            reply_route(&inbound_with_policy(both, sample_event())).unwrap(),
-            expected_route("pager", "boss", None)
-        );
+        assert_eq!(reply_route(&sample_event(), Some(&both)).unwrap(), expected_route("pager", "boss", None));
         let mut said = sample_event();
         said.delivery.output_channel = Some("desk".into());
-        assert_eq!(
-            reply_route(&inbound_with_policy(pager(), said)).unwrap(),
-            expected_route("desk", "family", Some("7"))
-        );
+        assert_eq!(reply_route(&said, Some(&pager())).unwrap(), expected_route("desk", "family", Some("7")));
         let same = DeliveryPolicy { output_channel: Some("phone".into()), ..DeliveryPolicy::default() };
         assert_eq!(
-            reply_route(&inbound_with_policy(same, sample_event())).unwrap(),
+            reply_route(&sample_event(), Some(&same)).unwrap(),
             expected_route("phone", "family", Some("7")),
             "that is where it goes anyway"
         );
@@ -124,27 +107,22 @@ mod tests {
 
     #[test]
     fn g02_a_message_for_elsewhere_keeps_its_way() {
-        let inbound = inbound_with_policy(
-            DeliveryPolicy { output_channel: Some("pager".into()), ..DeliveryPolicy::default() },
-            sample_event(),
-        );
+        let policy = DeliveryPolicy { output_channel: Some("pager".into()), ..DeliveryPolicy::default() };
+        let event = sample_event();
         let elsewhere =
-            OutboundMessage { channel: "desk".into(), ..OutboundMessage::reply_to(&inbound, "s".into(), "re") };
-        assert_eq!(route_outbound(elsewhere.clone(), &inbound), Some(elsewhere));
+            OutboundMessage { channel: "desk".into(), ..OutboundMessage::reply_to(&event, "s".into(), "re") };
+        assert_eq!(route_outbound(elsewhere.clone(), &event, Some(&policy)), Some(elsewhere));
     }
 
     #[test]
     fn g02_where_nothing_is_sent_nothing_is_shown() {
-        let silent = inbound_with_policy(DeliveryPolicy { silent: true, ..DeliveryPolicy::default() }, sample_event());
-        assert_eq!(reply_route(&silent), None);
-        assert!(streaming_target(&silent).is_none());
-        let still =
-            inbound_with_policy(DeliveryPolicy { no_stream: true, ..DeliveryPolicy::default() }, sample_event());
-        assert!(reply_route(&still).is_some() && streaming_target(&still).is_none());
-        let moved = inbound_with_policy(
-            DeliveryPolicy { output_channel: Some("pager".into()), ..DeliveryPolicy::default() },
-            sample_event(),
-        );
-        assert_eq!(streaming_target(&moved).unwrap().channel().as_str(), "pager");
+        let inbound = InboundEvent::new(sample_event());
+        let silent = DeliveryPolicy { silent: true, ..DeliveryPolicy::default() };
+        assert_eq!(reply_route(&inbound, Some(&silent)), None);
+        assert!(streaming_target(&inbound, Some(&silent)).is_none());
+        let still = DeliveryPolicy { no_stream: true, ..DeliveryPolicy::default() };
+        assert!(reply_route(&inbound, Some(&still)).is_some() && streaming_target(&inbound, Some(&still)).is_none());
+        let moved = DeliveryPolicy { output_channel: Some("pager".into()), ..DeliveryPolicy::default() };
+        assert_eq!(streaming_target(&inbound, Some(&moved)).unwrap().channel().as_str(), "pager");
     }
 }

@@ -5,24 +5,20 @@ use std::sync::Arc;
 use capstan_hooks::args::{AdmitMessageArgs, ResolveSessionArgs, SessionBusy};
 use capstan_hooks::contracts::IntakeOptions;
 use capstan_hooks::points::{AdmissionDecision, AdmitMessage, BuildPrompt, ResolveSession};
-use capstan_hooks::{AcceptedAt, HookError, InboundEvent, RawPayload, ReplyOnlyCaller};
-use capstan_protocol::{
-    AdmissionMode, BlobHash, EntryId, Event, EventKey, Outcome, RawPayloadRef, SessionId, TapeName,
-};
+use capstan_hooks::{HookError, InboundEvent, RawPayload, ReplyOnlyCaller};
+use capstan_protocol::{AdmissionMode, BlobHash, EntryId, Event, Outcome, RawPayloadRef, SessionId, TapeName};
 use capstan_tape::{
-    Batch, BatchPrecondition, CommitDurability, EntryDraft, EventAcceptance, Fact, Fence, NewTape, StoreError,
-    StoredBinding, TapeAddress, TapeEvent, blob_hash, tape_name,
+    Batch, BatchPrecondition, CommitDurability, EntryDraft, EventAcceptance, Fact, NewTape, StoreError, StoredBinding,
+    TapeAddress, TapeEvent, blob_hash, tape_name,
 };
 use capstan_turn::{ArrivalKind, EventArrival, TurnError};
 
 use super::intake_queue::IntakeTicket;
-use crate::HostError;
-use crate::delivery::outbox::EventDelivery;
 use crate::engine::Engine;
-use crate::langbot::EventBinding;
 use crate::services::{SYSTEM_SESSION, Services};
 use crate::sessions::accepted_event::{AcceptedEvent, WaitingCaller};
 use crate::sessions::active_sessions::SessionReservation;
+use crate::{HostError, IncomingEvent};
 
 /// Where an acceptance has what the platform sent, if that is no longer than this. What is longer is a content of its own.
 const MAX_INLINE_RAW_BYTES: usize = 1024;
@@ -39,17 +35,6 @@ enum AcceptancePlan {
     /// No turn, and the user is told: too many wait already, or a hook failed before it. An event whose session could
     /// not be resolved must not run on one that may be shared.
     Refuse(TurnError),
-}
-
-/// An event that is about to be accepted.
-struct CandidateEvent {
-    inbound: InboundEvent,
-    key: EventKey,
-    session: SessionId,
-    tape: TapeName,
-    plan: AcceptancePlan,
-    /// What the platform sent, to be kept.
-    raw: Option<RawPayloadStorage>,
 }
 
 /// What the platform sent.
@@ -69,22 +54,17 @@ impl RawPayloadStorage {
     }
 }
 
-/// What acceptance gave.
-struct AcceptanceReceipt {
-    entry: EntryId,
-    lease: Option<Fence>,
-}
-
 impl Engine {
     /// Resolves the session, asks for admission, commits the event, and hands it to its session. The place in line of
     /// the event's conversation is kept until what comes next may be accepted.
     pub(crate) async fn accept(
         self: &Arc<Self>,
-        inbound: InboundEvent,
+        incoming: IncomingEvent,
         caller: Option<WaitingCaller>,
         place: IntakeTicket,
     ) -> Result<(), HostError> {
         let services = &self.services;
+        let IncomingEvent { event: inbound, binding: own_binding } = incoming;
         services.check_event(&inbound)?;
         let (session, unresolved) = services.resolve_session(&inbound).await;
         if session.as_str() == SYSTEM_SESSION {
@@ -100,54 +80,66 @@ impl Engine {
         let tape = tape_name(&address);
         let is_busy = self.active_sessions.is_busy(&tape);
         let mut reservation = self.reserve_session(&tape)?;
-        let plan = match unresolved {
+        let event = AcceptedEvent::new(inbound, session, EventArrival::follow_up());
+        let mut event = AcceptedEvent { own_binding: own_binding.map(Arc::new), caller, ..event };
+        let mut plan = match unresolved {
             Some(failure) => AcceptancePlan::Refuse(failure.into()),
-            None => services.plan_admission(&inbound, &session, &tape, is_busy).await?,
+            None => services.plan_admission(&mut event, &tape, is_busy).await?,
         };
         // It is written with the acceptance: nobody needs it here any more.
-        inbound.extensions().remove::<RawPayload>();
-        inbound.extensions().insert(AcceptedAt(services.options.clock.now()));
+        event.inbound.extensions().remove::<RawPayload>();
+        event.inbound = event.inbound.with_accepted_at(services.options.clock.now());
         let raw = raw.map(|(hash, raw)| RawPayloadStorage::new(hash, &raw.0));
-        let mut candidate = CandidateEvent { key: EventKey::from(&*inbound), inbound, session, tape, plan, raw };
-        if let AcceptancePlan::Turn(arrival) = candidate.plan
+        if let AcceptancePlan::Turn(arrival) = plan
             && !reservation.acquire_slot(&arrival)
         {
-            candidate.plan = services.plan_without_slot(&candidate, arrival, caller.as_ref()).await?;
+            plan = services.plan_without_slot(&event, arrival).await?;
         }
-        if matches!(candidate.plan, AcceptancePlan::Turn(_)) && is_busy != Some(true) {
-            self.wait_for_other_process(&candidate).await?;
+        if matches!(plan, AcceptancePlan::Turn(_)) && is_busy != Some(true) {
+            self.wait_for_other_process(&event, &tape).await?;
         }
-        match services.commit_event(&candidate, &reservation).await {
+        match services.commit_event(&mut event, &tape, &plan, raw.as_ref(), &reservation).await {
             Err(HostError::Store(StoreError::DuplicateEvent { key })) => {
                 // What another conversation was told is nobody else's business.
                 let before = services.tapes.store().inbox_record(&key).await?;
-                if before.is_some_and(|before| before.tape != candidate.tape) {
+                if before.is_some_and(|before| before.tape != tape) {
                     return Err(HostError::EventIdConflict { event_id: key.event_id });
                 }
-                self.handle_duplicate(candidate, caller);
-                Ok(())
+                // The source is told what became of the first one, and nothing is done twice.
+                let engine = Arc::clone(self);
+                self.tasks.spawn(async move { engine.reply_to_duplicate(event).await });
             }
-            Err(error) => Err(error),
-            Ok(accepted) => {
-                self.dispatch_accepted(candidate, accepted, reservation, caller, place);
-                Ok(())
-            }
+            Err(error) => return Err(error),
+            Ok(()) => match plan {
+                AcceptancePlan::Turn(arrival) => reservation.send(AcceptedEvent { arrival, ..event }),
+                AcceptancePlan::Drop => self.outbox.enqueue_or_give_up(event.into_settled(Outcome::Dropped, None)),
+                AcceptancePlan::Refuse(error) => {
+                    let engine = Arc::clone(self);
+                    // The source is told that the event is kept; what the observers do about it takes its own time. Until
+                    // then nothing more is accepted in its conversation, so there is one of these for each.
+                    self.tasks.spawn(async move {
+                        engine.refuse_event(event, &tape, error).await;
+                        drop(place);
+                    });
+                }
+            },
         }
+        Ok(())
     }
 
     /// An event whose caller waits is not accepted while another process works on its session: were it accepted and had
     /// no turn in time, sending it again would give that failure for ever.
-    async fn wait_for_other_process(&self, candidate: &CandidateEvent) -> Result<(), HostError> {
+    async fn wait_for_other_process(&self, event: &AcceptedEvent, tape: &TapeName) -> Result<(), HostError> {
         let services = &self.services;
-        if !services.has_waiting_caller(&candidate.inbound.source)
-            || !services.is_held_elsewhere(&candidate.tape).await?
+        if !services.channels.has_waiting_caller(&event.inbound.source)
+            || !services.is_held_elsewhere(tape).await?
             // What that process works on may be this very event.
-            || services.tapes.store().inbox_record(&candidate.key).await?.is_some()
+            || services.tapes.store().inbox_record(&event.key).await?.is_some()
         {
             return Ok(());
         }
         tokio::select! {
-            are_gone = services.wait_until_not_held_elsewhere(&candidate.tape) => {
+            are_gone = services.wait_until_not_held_elsewhere(tape) => {
                 if are_gone? { Ok(()) } else { Err(HostError::SessionBusy) }
             }
             () = self.stop_token.cancelled() => Err(HostError::Stopping),
@@ -155,60 +147,14 @@ impl Engine {
             () = self.cancel_token.cancelled() => Ok(()),
         }
     }
-
-    /// An event is accepted: it goes on to its session, or has ended already.
-    fn dispatch_accepted(
-        self: &Arc<Self>,
-        candidate: CandidateEvent,
-        accepted: AcceptanceReceipt,
-        reservation: SessionReservation,
-        caller: Option<WaitingCaller>,
-        place: IntakeTicket,
-    ) {
-        let CandidateEvent { inbound, key, session, tape, plan, raw: _ } = candidate;
-        let entry = accepted.entry;
-        let item = |arrival| AcceptedEvent {
-            inbound,
-            key,
-            session,
-            entry,
-            arrival,
-            message_entry: None,
-            is_lead: false,
-            caller,
-            slot: None,
-        };
-        let no_matter = EventArrival::follow_up();
-        match plan {
-            AcceptancePlan::Turn(arrival) => reservation.send(item(arrival), accepted.lease),
-            AcceptancePlan::Drop => self.deliver_without_waiting(EventDelivery::for_dropped(item(no_matter))),
-            AcceptancePlan::Refuse(error) => {
-                let engine = Arc::clone(self);
-                let item = item(no_matter);
-                // The source is told that the event is kept; what the observers do about it takes its own time. Until
-                // then nothing more is accepted in its conversation, so there is one of these for each.
-                self.tasks.spawn(async move {
-                    engine.refuse_event(item, &tape, error).await;
-                    drop(place);
-                });
-            }
-        }
-    }
-
-    /// The same event again: whoever sent it is told what became of it, and nothing is done twice.
-    fn handle_duplicate(self: &Arc<Self>, candidate: CandidateEvent, caller: Option<WaitingCaller>) {
-        let CandidateEvent { inbound, key, session, .. } = candidate;
-        let engine = Arc::clone(self);
-        self.tasks.spawn(async move { engine.reply_to_duplicate(inbound, key, session, caller).await });
-    }
 }
 
 impl Services {
     /// Whether the event can be taken in at all.
     fn check_event(&self, event: &Event) -> Result<(), HostError> {
         let channel = event.channel();
-        if self.channel(&channel).is_none() {
-            let known: Vec<String> = self.channels().iter().map(|channel| channel.name().to_string()).collect();
+        if self.channels.get(&channel).is_none() {
+            let known: Vec<String> = self.channels.all().iter().map(|channel| channel.name().to_string()).collect();
             return Err(HostError::UnknownChannel { channel, known: known.join(", ") });
         }
         let parts = match event.input.contents.as_slice() {
@@ -248,17 +194,17 @@ impl Services {
     /// channel say, in this order.
     async fn plan_admission(
         &self,
-        inbound: &InboundEvent,
-        session: &SessionId,
+        event: &mut AcceptedEvent,
         tape: &TapeName,
         is_busy: Option<bool>,
     ) -> Result<AcceptancePlan, StoreError> {
-        let intake = self.intake_options(inbound);
-        let binding = match self.resolve_binding(inbound).await {
+        let binding = match self.resolve_event_binding(event).await {
             Ok(binding) => binding,
             Err(TurnError::Store(error)) => return Err(error),
             Err(error) => return Ok(AcceptancePlan::Refuse(error)),
         };
+        let inbound = &event.inbound;
+        let intake = self.intake_options(inbound);
         let set = binding.and_then(|binding| binding.delivery_policy.admission);
         let set = set.or(intake.admission).unwrap_or_default();
         // Whether another process works on the session is only looked up for whoever wants to know.
@@ -267,8 +213,8 @@ impl Services {
             Some(is_busy) => is_busy,
             None => asks && self.is_session_held(tape).await?,
         };
-        let args =
-            AdmitMessageArgs { message: inbound.clone(), session_id: session.clone(), busy: SessionBusy(is_busy) };
+        let (message, session_id) = (inbound.clone(), event.session.clone());
+        let args = AdmitMessageArgs { message, session_id, busy: SessionBusy(is_busy) };
         let answer = match self.hooks.call_first::<AdmitMessage>(&args).await {
             Err(failure) => return Ok(AcceptancePlan::Refuse(failure.into())),
             Ok(decided) => decided.map(|decided| decided.value),
@@ -281,7 +227,7 @@ impl Services {
             None => set,
         };
         // Nobody else has the authority that came with it.
-        let is_alone = !inbound.is_message() || inbound.extensions().get::<EventBinding>().is_some();
+        let is_alone = !inbound.is_message() || event.own_binding.is_some();
         let kind = match (answer, inbound.command_line()) {
             // Of messages there is one turn at a time, whatever a hook says.
             // What is a command here must be one for the runner too.
@@ -305,19 +251,18 @@ impl Services {
     /// then nothing is kept, and the same event may come again. Others would only send it again at once.
     async fn plan_without_slot(
         &self,
-        candidate: &CandidateEvent,
+        event: &AcceptedEvent,
         arrival: EventArrival,
-        caller: Option<&WaitingCaller>,
     ) -> Result<AcceptancePlan, HostError> {
         let is_said = matches!(arrival.kind, ArrivalKind::Message { .. } | ArrivalKind::Standalone);
-        if is_said && !candidate.inbound.is_addressed() {
+        if is_said && !event.inbound.is_addressed() {
             // It was not said to the bot, which had better not answer that it is too busy to listen.
             return Ok(AcceptancePlan::Drop);
         }
-        if caller.is_none() && !self.has_waiting_caller(&candidate.inbound.source) {
+        if event.caller.is_none() && !self.channels.has_waiting_caller(&event.inbound.source) {
             return Ok(AcceptancePlan::Refuse(TurnError::QueueFull));
         }
-        match self.tapes.store().inbox_record(&candidate.key).await? {
+        match self.tapes.store().inbox_record(&event.key).await? {
             // It is no event more: its commit will say so.
             Some(_) => Ok(AcceptancePlan::Turn(arrival)),
             None => Err(HostError::QueueFull),
@@ -332,19 +277,22 @@ impl Services {
 
     /// How the event's channel takes things in, unless the configuration says otherwise.
     pub(crate) fn intake_options(&self, event: &Event) -> IntakeOptions {
-        let own = self.channel(&event.source).map(|channel| channel.intake_options()).unwrap_or_default();
+        let own = self.channels.get(&event.source).map(|channel| channel.intake_options()).unwrap_or_default();
         let set = self.options.intake_overrides.get(&event.source).copied().unwrap_or_default();
         IntakeOptions { admission: set.admission.or(own.admission), debounce: set.debounce.or(own.debounce) }
     }
 
     /// Commits the event: the tape begun if it is new, the entry that tells of it, the inbox row, and the lease if it
-    /// is to be had; or its outcome, if it has one already.
+    /// is to be had; or its outcome, if it has one already. The event then knows its entry and its lease.
     async fn commit_event(
         &self,
-        candidate: &CandidateEvent,
+        event: &mut AcceptedEvent,
+        tape: &TapeName,
+        plan: &AcceptancePlan,
+        raw: Option<&RawPayloadStorage>,
         reservation: &SessionReservation,
-    ) -> Result<AcceptanceReceipt, HostError> {
-        let CandidateEvent { inbound, key, session, tape, plan, raw } = candidate;
+    ) -> Result<(), HostError> {
+        let AcceptedEvent { inbound, key, session, own_binding, .. } = &*event;
         let owner = self.options.lease_owner.name().to_owned();
         for _ in 0..ACCEPT_CONFLICT_RETRIES {
             let now = self.options.clock.now();
@@ -377,7 +325,7 @@ impl Services {
                 }
                 None => {}
             }
-            accepted.binding = inbound.extensions().get::<EventBinding>().map(|own| StoredBinding::from(&own.0));
+            accepted.binding = own_binding.as_deref().map(StoredBinding::from);
             if let AcceptancePlan::Refuse(error) = plan {
                 accepted.without_turn = Some(error.public_message());
             }
@@ -407,10 +355,9 @@ impl Services {
                 Ok(committed) => {
                     self.mark_anchored(tape);
                     let lease = lease.and_then(|position: usize| committed.outputs.get(position));
-                    return Ok(AcceptanceReceipt {
-                        entry: committed.entry_id(entry).unwrap_or_default(),
-                        lease: reservation.claim.fence(lease),
-                    });
+                    event.lease = reservation.claim.fence(lease);
+                    event.entry = committed.entry_id(entry).unwrap_or_default();
+                    return Ok(());
                 }
             }
         }

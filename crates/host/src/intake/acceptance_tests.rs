@@ -5,9 +5,11 @@ use capstan_hooks::contracts::IntakeOptions;
 use capstan_policy::default_binding;
 use capstan_protocol::{AdmissionMode, Event};
 use capstan_tape::{MemoryStore, TapeAddress, tape_name};
+use capstan_turn::EventArrival;
 
 use super::AcceptancePlan;
 use crate::services::Services;
+use crate::sessions::accepted_event::AcceptedEvent;
 use crate::test_host;
 
 /// How a message is admitted whose channel wants it dropped, when configuration and binding say this.
@@ -21,7 +23,8 @@ async fn admitted_mode(set: Option<AdmissionMode>, binding: Option<AdmissionMode
     let inbound = InboundEvent::new(Event::message("phone", "1", "hello"));
     let session = inbound.fallback_session();
     let tape = tape_name(&TapeAddress { workspace: services.workspace_id.clone(), session: session.clone() });
-    match services.plan_admission(&inbound, &session, &tape, Some(true)).await.unwrap() {
+    let mut event = AcceptedEvent::new(inbound, session, EventArrival::follow_up());
+    match services.plan_admission(&mut event, &tape, Some(true)).await.unwrap() {
         AcceptancePlan::Turn(arrival) => arrival.mode,
         AcceptancePlan::Drop => AdmissionMode::Drop,
         AcceptancePlan::Refuse(_) => panic!("it is not refused"),

@@ -10,8 +10,8 @@ use futures::future::join_all;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
+use crate::delivery::channel_directory::ChannelDirectory;
 use crate::delivery::isolated_channel;
-use crate::engine::Engine;
 
 /// How long a channel is waited for when it is told to take nothing more. It may go on for longer.
 const CHANNEL_STOP_TIMEOUT: Duration = Duration::from_secs(1);
@@ -41,7 +41,12 @@ impl Default for ChannelListeners {
 
 impl ChannelListeners {
     /// Lets a channel listen. One that fails does not listen any more, and does not affect the others.
-    pub(crate) fn start_channel(&self, channel: Arc<dyn Channel>, gateway: Arc<dyn Gateway>, engine: Arc<Engine>) {
+    pub(crate) fn start_channel(
+        &self,
+        channel: Arc<dyn Channel>,
+        gateway: Arc<dyn Gateway>,
+        directory: ChannelDirectory,
+    ) {
         self.channels.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&channel));
         let failures = Arc::clone(&self.failures);
         let listening = async move {
@@ -49,7 +54,7 @@ impl ChannelListeners {
             let ended = started.unwrap_or_else(|_| Err(ChannelError::new(channel.name(), "it crashed")));
             if let Err(error) = ended {
                 tracing::error!(%error, "a channel failed");
-                engine.listening_channels().remove(&channel.name());
+                directory.mark_stopped(&channel.name());
                 failures.lock().unwrap_or_else(PoisonError::into_inner).push(error);
             }
         };

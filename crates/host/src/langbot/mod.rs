@@ -8,16 +8,17 @@
 mod message_chain;
 mod pipeline_config;
 
-use capstan_hooks::InboundEvent;
 use capstan_policy::bindings::validate_binding;
 use capstan_policy::{BindingError, default_binding};
-use capstan_protocol::{Binding, ChannelName, CodedError, EnvelopeError, Event, JsonObject, ResourceAccess, ResourcePolicy};
+use capstan_protocol::{
+    Binding, ChannelName, CodedError, EnvelopeError, Event, JsonObject, ResourceAccess, ResourcePolicy,
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use self::message_chain::MessageChain;
 use self::pipeline_config::{ExtensionPreferences, PipelineConfig};
-use crate::Host;
+use crate::{Host, IncomingEvent};
 
 /// What the id of the binding that a query comes with begins with.
 const PIPELINE_BINDING_PREFIX: &str = "pipeline:";
@@ -45,10 +46,6 @@ impl From<EnvelopeError> for LangBotQueryError {
         Self::Invalid(error.to_string())
     }
 }
-
-/// The binding that came with an event; rides in its extensions, and is kept with the event. No other is looked for.
-#[derive(Debug, Clone)]
-pub(crate) struct EventBinding(pub(crate) Binding);
 
 /// A query, as older hosts have it.
 #[derive(Debug, Deserialize)]
@@ -158,7 +155,7 @@ impl Host {
     /// [serves](Self::serve) it has that binding recorded with the event; no other is looked for.
     ///
     /// It is answered on `channel` where its pipeline names none.
-    pub fn map_langbot_query(&self, query: Value, channel: &ChannelName) -> Result<InboundEvent, LangBotQueryError> {
+    pub fn map_langbot_query(&self, query: Value, channel: &ChannelName) -> Result<IncomingEvent, LangBotQueryError> {
         let MappedQuery { mut event, mut binding, plugins } = map_query(query)?;
         let output = binding.delivery_policy.output_channel.get_or_insert_with(|| channel.clone());
         event.delivery.output_channel = Some(output.clone());
@@ -168,9 +165,7 @@ impl Host {
                 ResourcePolicy { tools: Some(ResourceAccess::only(tools)), ..ResourcePolicy::default() };
         }
         validate_binding(&binding, &self.runners())?;
-        let inbound = InboundEvent::new(event);
-        inbound.extensions().insert(EventBinding(binding));
-        Ok(inbound)
+        Ok(IncomingEvent { event: event.into(), binding: Some(binding) })
     }
 }
 

@@ -6,19 +6,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use capstan_hooks::{AcceptedAt, InboundEvent};
-use capstan_protocol::{ChannelName, Outcome, TapeName};
+use capstan_hooks::InboundEvent;
+use capstan_protocol::{Outcome, TapeName};
 use capstan_tape::{
-    Batch, EntryDraft, EventAcceptance, Fact, Fence, InFlightEvent, OutboxStatus, RunRecord, RunStatus, StoreError,
-    StoredBinding, TapeRecord, TapeSlice,
+    Batch, EntryDraft, EventAcceptance, Fact, Fence, InFlightEvent, RunRecord, RunStatus, StoreError, StoredBinding,
+    TapeRecord, TapeSlice,
 };
 use capstan_turn::{ArrivalKind, EventArrival, RunError, TurnError};
 
 use crate::actions;
-use crate::delivery::event_delivery::DisconnectedCaller;
-use crate::delivery::outbox::{CALLER_GONE_REASON, EventDelivery, OutboxRow, can_send_orphaned};
+use crate::delivery::event_delivery::EventDelivery;
+use crate::delivery::outbox::RowOwner as _;
 use crate::engine::Engine;
-use crate::langbot::EventBinding;
 use crate::runs::child_run;
 use crate::sessions::accepted_event::{AcceptedEvent, TurnBatch};
 use crate::turns::close::assigned_rows;
@@ -32,9 +31,6 @@ const MAX_ADOPTIONS: u32 = 3;
 const RECOVERY_SWEEP_INTERVAL: Duration = Duration::from_secs(30);
 /// How often that is tried again when another process does the same.
 const RECOVERY_CONFLICT_RETRIES: usize = 8;
-
-/// Marks an event that must not have a turn, and says why.
-struct NoTurnReason(String);
 
 /// What becomes of events that a dead process left.
 enum RecoveryVerdict {
@@ -51,6 +47,10 @@ struct OrphanedEvents {
     events: Vec<InFlightEvent>,
     /// The run that was cut off.
     run: Option<RunRecord>,
+    /// The events as they were accepted; one that cannot be read any more is missing.
+    accepted: Vec<AcceptedEvent>,
+    /// The reason that one of them must not have a turn.
+    no_turn_reason: Option<String>,
 }
 
 /// Events that are to have a turn again, those of each turn together.
@@ -100,8 +100,9 @@ async fn try_recover_session(
     }
     let mut groups = Vec::new();
     let mut parcels = Vec::new();
-    for left in group_by_run(events, &runs) {
-        let items = load_accepted_events(engine, tape, &left).await?;
+    for mut left in group_by_run(events, &runs) {
+        load_accepted_events(engine, tape, &mut left).await?;
+        let items = std::mem::take(&mut left.accepted);
         let was_overheard = match (&left.run, left.events.as_slice(), items.as_slice()) {
             (None, [event], [item]) => services.is_unaddressed(event, &item.inbound).await?,
             _ => false,
@@ -117,8 +118,8 @@ async fn try_recover_session(
                 open.extend(acting);
                 decide_recovery(&left.events, Some((run, &open, &done)))
             }
-            (None, true) => match items.iter().find_map(|item| item.inbound.extensions().get::<NoTurnReason>()) {
-                Some(why) => RecoveryVerdict::GiveUp(why.0.clone()),
+            (None, true) => match left.no_turn_reason {
+                Some(why) => RecoveryVerdict::GiveUp(why),
                 None if was_overheard => RecoveryVerdict::Settle(Outcome::Dropped),
                 None => decide_recovery(&left.events, None),
             },
@@ -143,31 +144,34 @@ async fn try_recover_session(
                     let (key, outcome, run_id) = (event.key, outcome.clone(), run_id.clone());
                     batch.push(Fact::SettleEvent { key, outcome, run_id });
                 }
-                let ended = |item| (EventDelivery::new(item, outcome.clone(), run_id.clone()), 0..0, Vec::new());
+                let ended =
+                    |item: AcceptedEvent| (item.into_settled(outcome.clone(), run_id.clone()), 0..0, Vec::new());
                 parcels.extend(items.into_iter().map(ended));
             }
             RecoveryVerdict::GiveUp(why) => {
                 let error = TurnError::Run(RunError { message: why, code: None });
                 let group = TurnBatch::new(items);
                 let said = said.prepare_once(engine, &left.events, group.as_ref(), &error).await;
-                let entry = EntryDraft::error("turn", &said.notice);
+                let notice = said.text.unwrap_or_else(|| error.public_message());
+                let entry = EntryDraft::error("turn", &notice);
                 let entry = run_id.as_ref().map_or(entry.clone(), |run_id| entry.with_run_id(run_id));
                 for entry in std::iter::once(entry).chain(said.dispatch_entry) {
                     batch.append(tape, EntryDraft { date: Some(now.into()), ..entry });
                 }
-                let outcome = Outcome::Failed { notice: said.notice, code: Some(error.code()) };
+                let outcome = Outcome::Failed { notice, code: Some(error.code()) };
                 for event in left.events {
                     let run_id = run_id.clone();
                     batch.push(Fact::SettleEvent { key: event.key, outcome: outcome.clone(), run_id });
                 }
                 // One notice, to whoever would have been answered.
                 let Some(TurnBatch { lead, others, .. }) = group else { continue };
-                let other = |item| (EventDelivery::new(item, outcome.clone(), run_id.clone()), 0..0, Vec::new());
+                let other =
+                    |item: AcceptedEvent| (item.into_settled(outcome.clone(), run_id.clone()), 0..0, Vec::new());
                 parcels.extend(others.into_iter().map(other));
-                let outbounds = engine.outbound_rows(&lead.key, said.outbounds, now);
+                let outbounds = engine.outbound_rows(&lead.key, said.outbound, now);
                 let first_row = batch.facts.len();
                 batch.facts.extend(outbounds.iter().cloned().map(Fact::EnqueueOutbound));
-                parcels.push((EventDelivery::new(lead, outcome, run_id), first_row..batch.facts.len(), outbounds));
+                parcels.push((lead.into_settled(outcome, run_id), first_row..batch.facts.len(), outbounds));
             }
         }
     }
@@ -175,20 +179,10 @@ async fn try_recover_session(
     let mut chats = Vec::new();
     for (parcel, positions, outbounds) in parcels {
         let rows = assigned_rows(outbounds, committed.outputs.get(positions));
-        chats.extend(engine.enqueue_delivery(EventDelivery { rows, ..parcel }));
+        chats.extend(engine.outbox.enqueue(EventDelivery { rows, ..parcel }));
     }
-    engine.wait_for_queue_capacity(&chats).await;
+    engine.outbox.wait_for_capacity(&chats).await;
     Ok(groups)
-}
-
-/// Whether nobody sees to what this process had. What was left before owners were recorded is nobody's.
-pub(crate) fn is_orphaned_by(engine: &Engine, owner: Option<&str>) -> bool {
-    owner.is_none_or(|owner| engine.services.options.lease_owner.is_dead(owner))
-}
-
-/// Whether answers of this channel can be given here.
-pub(crate) fn can_deliver_on(engine: &Engine, channel: &ChannelName) -> bool {
-    can_send_orphaned(engine.services.channel(channel), engine.listening_channels().contains(channel))
 }
 
 /// Whether a run worked on an event.
@@ -205,7 +199,12 @@ fn group_by_run(events: Vec<InFlightEvent>, runs: &[RunRecord]) -> Vec<OrphanedE
         let same = |left: &&mut OrphanedEvents| left.run.as_ref().map(|run| &run.run_id) == run.map(|run| &run.run_id);
         match groups.iter_mut().filter(|_| run.is_some()).find(same) {
             Some(left) => left.events.push(event),
-            None => groups.push(OrphanedEvents { run: run.cloned(), events: vec![event] }),
+            None => groups.push(OrphanedEvents {
+                run: run.cloned(),
+                events: vec![event],
+                accepted: Vec::new(),
+                no_turn_reason: None,
+            }),
         }
     }
     groups
@@ -250,43 +249,30 @@ fn decide_recovery(events: &[InFlightEvent], run: Option<(&RunRecord, &[String],
     RecoveryVerdict::Resume
 }
 
-/// The events as they were accepted; one that cannot be read any more is missing.
-async fn load_accepted_events(
-    engine: &Engine,
-    tape: &TapeName,
-    left: &OrphanedEvents,
-) -> Result<Vec<AcceptedEvent>, StoreError> {
-    let mut items = Vec::new();
+/// Reads events as they were accepted.
+async fn load_accepted_events(engine: &Engine, tape: &TapeName, left: &mut OrphanedEvents) -> Result<(), StoreError> {
     for event in &left.events {
         let told = engine.services.tapes.read_any_generation(tape, &TapeSlice::single(event.entry)).await?.pop();
         let Some(accepted) = told.as_ref().and_then(EventAcceptance::from_entry) else { continue };
         let Ok(own) = accepted.binding.as_ref().map(StoredBinding::parse).transpose() else { continue };
-        let inbound = InboundEvent::new(*accepted.event);
-        if let Some(own) = own {
-            inbound.extensions().insert(EventBinding(own));
-        }
-        inbound.extensions().insert(DisconnectedCaller);
-        inbound.extensions().insert(AcceptedAt(event.accepted_at));
-        if let Some(why) = accepted.without_turn {
-            inbound.extensions().insert(NoTurnReason(why));
-        }
+        let inbound = InboundEvent::new(*accepted.event).with_accepted_at(event.accepted_at);
+        left.no_turn_reason = left.no_turn_reason.take().or(accepted.without_turn);
         let kind = match inbound.command_line() {
             Some(_) => ArrivalKind::Command,
             None => ArrivalKind::Message { addressed: true },
         };
-        items.push(AcceptedEvent {
+        let arrival = EventArrival { kind, ..EventArrival::follow_up() };
+        left.accepted.push(AcceptedEvent {
             is_lead: left.run.as_ref().is_some_and(|run| run.event == event.key),
-            inbound,
             key: event.key.clone(),
-            session: event.session.clone(),
             entry: event.entry,
-            arrival: EventArrival { kind, ..EventArrival::follow_up() },
+            own_binding: own.map(Arc::new),
             message_entry: event.ingestion.as_ref().map(|taken| taken.message),
-            caller: None,
-            slot: None,
+            is_caller_gone: true,
+            ..AcceptedEvent::new(inbound, event.session.clone(), arrival)
         });
     }
-    Ok(items)
+    Ok(())
 }
 
 impl Engine {
@@ -311,7 +297,7 @@ impl Engine {
 
     /// Wakes every session of this workspace on which a dead process left something, and takes over its messages.
     async fn try_sweep_orphans(self: &Arc<Self>) -> Result<(), StoreError> {
-        self.adopt_orphaned_messages().await?;
+        self.outbox.adopt_orphaned_messages().await?;
         let store = self.services.tapes.store();
         let mut tapes: BTreeMap<TapeName, usize> = BTreeMap::new();
         let (left, _) = self.partition_orphaned(store.in_flight_events(None).await?).await?;
@@ -334,17 +320,17 @@ impl Engine {
     /// it is anybody's who knows that one.
     pub(crate) async fn is_orphaned_event(&self, event: &InFlightEvent) -> Result<bool, StoreError> {
         let (services, source) = (&self.services, &event.key.source);
-        if !is_orphaned_by(self, event.owner.as_deref()) {
+        if !services.options.lease_owner.is_orphaned(event.owner.as_deref()) {
             return Ok(false);
         }
-        let is_served = can_deliver_on(self, source);
-        if is_served || services.channel(source).is_some() {
+        let is_served = services.channels.can_deliver_orphaned(source);
+        if is_served || services.channels.get(source).is_some() {
             return Ok(is_served);
         }
         let told = services.tapes.read_any_generation(&event.tape, &TapeSlice::single(event.entry)).await?.pop();
         let told = told.as_ref().and_then(EventAcceptance::from_entry);
         // One that cannot be read any more has nobody to answer.
-        Ok(told.is_none_or(|told| services.channel(&told.event.channel()).is_some()))
+        Ok(told.is_none_or(|told| services.channels.get(&told.event.channel()).is_some()))
     }
 
     /// Of events that have no outcome, those that a dead process left to this one, and the others.
@@ -363,41 +349,6 @@ impl Engine {
     /// Tools of a session work in its workspace, so only a host of that workspace may go on with it.
     pub(crate) fn is_workspace_tape(&self, record: &TapeRecord) -> bool {
         record.workspace.as_ref() == Some(&self.services.workspace_id)
-    }
-
-    /// Messages that a dead process was to send: their fate is unknown. Those of callers that waited are given up.
-    pub(crate) async fn adopt_orphaned_messages(self: &Arc<Self>) -> Result<(), StoreError> {
-        let store = self.services.tapes.store();
-        let me = self.services.options.lease_owner.name();
-        for record in store.pending_outbound().await? {
-            let channel = self.services.channel(&record.message.channel);
-            let waited = channel.is_some_and(|channel| channel.capabilities().has_waiting_callers);
-            if !is_orphaned_by(self, record.owner.as_deref()) || !can_deliver_on(self, &record.message.channel) {
-                continue;
-            }
-            // Another workspace may have another account on a channel of the same name.
-            if !self.is_workspace_outbound(&record).await? {
-                continue;
-            }
-            let mut batch = Batch::new();
-            batch.push(Fact::AdoptOutbound { id: record.id, from: record.owner.clone(), owner: me.to_owned() });
-            let row = OutboxRow::from_orphaned(record);
-            let status = if waited {
-                OutboxStatus::Undelivered { reason: CALLER_GONE_REASON.to_owned() }
-            } else {
-                OutboxStatus::Waiting { attempts: row.attempts, fate_unknown: true, reason: None }
-            };
-            batch.push(Fact::RecordDelivery { id: row.id, status });
-            match store.commit(batch).await {
-                Ok(_) if waited => {}
-                // Now: nobody else would send it if one of the next cannot be taken over.
-                Ok(_) => self.deliver_orphaned(row),
-                // Another process was faster.
-                Err(StoreError::OutboxConflict { .. }) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
     }
 }
 

@@ -1,5 +1,6 @@
 //! Runs: who serves an event, with what authority, and what is on record about it.
 
+pub(crate) mod active_turn;
 pub(crate) mod cancel_watcher;
 pub(crate) mod child_run;
 pub mod model_call_log;

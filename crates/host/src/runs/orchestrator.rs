@@ -6,25 +6,23 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use capstan_hooks::args::RunModelArgs;
-use capstan_hooks::{EventStream, InboundEvent, TurnState};
+use capstan_hooks::EventStream;
+use capstan_hooks::args::{BoundRunner, RunModelArgs};
 use capstan_policy::{Budget, EventScope, compute_grant};
 use capstan_protocol::{
-    AdapterContext, Binding, ConversationContext, EntryId, ErrorCode, EventKey, HistoryHandles, OutboundMessage,
-    RunContext, RunId, RunResources, RunTrigger, RuntimeContext, StreamEvent, Timestamp, Usage,
+    AdapterContext, Binding, ConversationContext, ErrorCode, EventKey, HistoryHandles, RunContext, RunId, RunResources,
+    RunTrigger, RuntimeContext, StreamEvent, Timestamp, Usage,
 };
 use capstan_tape::{EntryDraft, Fact, RunRecord, RunStatus};
-use capstan_turn::{ModelStage, RunError, StageEventSink, StageInput, StageOutcome, TurnError};
+use capstan_turn::{ModelStage, RunError, StageEventSink, StageInput, StageOutcome, StageReport, TurnError};
 use futures::{FutureExt as _, StreamExt as _};
 use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
 
+use super::active_turn::ActiveTurn;
 use super::child_run;
 use super::run::{MAX_QUEUED_STREAM_EVENTS, Run, TerminalResult};
-use super::steering::Steering;
 use crate::api::call_limiter::CallLimiter;
 use crate::api::open_calls;
-use crate::delivery::{isolated_channel, route};
 use crate::engine::ActiveRunGuard;
 use crate::results::runner_stream;
 use crate::services::Services;
@@ -38,97 +36,48 @@ pub(crate) struct Orchestrator {
     pub(crate) services: Arc<Services>,
 }
 
-/// What a turn gives the orchestrator and hears back from it; rides in the inbound's extensions.
-pub(crate) struct TurnRun {
-    pub(crate) journal: Arc<Journal>,
-    pub(crate) cancelled: CancellationToken,
-    /// What came meanwhile.
-    pub(crate) steering: Arc<Steering>,
-    /// What its events have for a binding, each by itself.
-    pub(crate) binding: Option<Arc<Binding>>,
-    /// The newest entry of the tape that tells of one of its events.
-    pub(crate) begins_after: EntryId,
-    /// Its events, the one it answers first, and where their messages stand if a run that was cut off took them in.
-    pub(crate) events: Vec<(EventKey, Option<EntryId>)>,
-    pub(crate) report: Mutex<Option<RunReport>>,
-    /// The run, from before it is on record.
-    pub(crate) active_guard: Mutex<Option<ActiveRunGuard>>,
-}
-
-/// What is known about the run of a turn.
-#[derive(Debug, Clone)]
+/// Report of the run of a turn.
+#[derive(Debug)]
 pub(crate) struct RunReport {
     pub(crate) run_id: RunId,
     pub(crate) usage: Option<Usage>,
-    /// Nobody gave any output, so the turn goes on with the prompt as the reply.
+    /// No output was given, so the turn goes on with the prompt as the reply.
     pub(crate) has_no_output: bool,
-}
-
-/// The run a turn is in; rides in the state's extensions, where the built-in `run_model_stream` finds it.
-pub(crate) struct ActiveRun {
-    run: Arc<Run>,
-    from_api: Mutex<Option<mpsc::Receiver<StreamEvent>>>,
-}
-
-impl ActiveRun {
-    /// Makes a run the one that its turn is in, until the guard is dropped: the run knows the state, so the state must
-    /// not keep the run.
-    fn install(state: &TurnState, run: Arc<Run>, from_api: mpsc::Receiver<StreamEvent>) -> ActiveRunScope {
-        state.extensions().insert(Self { run, from_api: Mutex::new(Some(from_api)) });
-        ActiveRunScope(state.clone())
-    }
-
-    /// Asks the binding's runner. A run asks it once.
-    pub(crate) fn start_runner(&self) -> Option<EventStream> {
-        let from_api = self.from_api.lock().unwrap_or_else(PoisonError::into_inner).take()?;
-        Some(runner_stream(Arc::clone(&self.run), from_api))
-    }
-}
-
-/// Takes the active run out of the turn's state when the run is over, whichever way it ended.
-struct ActiveRunScope(TurnState);
-
-impl Drop for ActiveRunScope {
-    fn drop(&mut self) {
-        self.0.extensions().remove::<ActiveRun>();
-    }
+    /// Kept until the end of the run is on record.
+    pub(crate) active_guard: ActiveRunGuard,
 }
 
 #[async_trait]
 impl ModelStage for Orchestrator {
-    async fn run(&self, input: StageInput, events: &dyn StageEventSink) -> Result<StageOutcome, TurnError> {
-        let turn = input.inbound.extensions().get::<TurnRun>().ok_or(TurnError::Cancelled)?;
-        let Some(binding) = turn.binding.clone() else {
+    type Turn = ActiveTurn;
+    type Report = RunReport;
+
+    async fn run(&self, input: StageInput, turn: &ActiveTurn, events: &dyn StageEventSink) -> StageReport<RunReport> {
+        let Some(binding) = &turn.binding else {
             tracing::info!(event = %input.inbound.event_id, "no binding fits, so nothing is done");
-            return Ok(StageOutcome::Silent);
+            return StageReport { outcome: Ok(StageOutcome::Silent), run: None };
         };
-        let (run, from_api) = self.open_run(&input, &binding, &turn).await?;
-        let _active = ActiveRun::install(&input.state, Arc::clone(&run), from_api);
-        let end = tokio::select! {
+        let (events_tx, from_api) = mpsc::channel(MAX_QUEUED_STREAM_EVENTS);
+        let (run, active_guard) = match self.open_run(&input, binding, turn, events_tx).await {
+            Ok(opened) => opened,
+            Err(error) => return StageReport { outcome: Err(error), run: None },
+        };
+        let outcome = tokio::select! {
             // First: a tool that sees the cancellation too must not make the run look as if it had ended by itself.
             biased;
-            () = turn.cancelled.cancelled() => Err(TurnError::Cancelled),
-            end = tokio::time::timeout(self.services.options.run_timeout, self.drive_run(&run, &input, events)) => {
+            () = turn.cancel_token.cancelled() => Err(TurnError::Cancelled),
+            end = tokio::time::timeout(self.services.options.run_timeout, self.drive_run(&run, &input, from_api, events)) => {
                 end.unwrap_or(Err(TurnError::Timeout))
             }
             never = self.record_after_delay(&turn.journal) => match never {},
         };
-        run.revoke_api(run_status(&end));
+        run.revoke_api(run_status(&outcome));
         // What it had begun and not ended was dropped with it.
-        child_run::end_open_children(&run, run_status(&end)).await;
+        child_run::end_open_children(&run, run_status(&outcome)).await;
         open_calls::notify_interrupted_calls(&run).await;
-        self.close_run(&run, &turn, &end);
-        end
-    }
-
-    async fn show_event(&self, event: &StreamEvent, inbound: &InboundEvent) {
-        if let Some(inbound) = route::streaming_target(inbound) {
-            isolated_channel::show_stream_event(&self.services, event, &inbound).await;
-        }
-    }
-
-    fn route_outbound(&self, outbound: OutboundMessage, inbound: &InboundEvent) -> Option<OutboundMessage> {
-        route::route_outbound(outbound, inbound)
+        let usage = self.close_run(&run, &outcome);
+        let has_no_output = matches!(outcome, Ok(StageOutcome::NoOutput));
+        StageReport { outcome, run: Some(RunReport { run_id: run.id().clone(), usage, has_no_output, active_guard }) }
     }
 }
 
@@ -138,8 +87,9 @@ impl Orchestrator {
         &self,
         input: &StageInput,
         binding: &Arc<Binding>,
-        turn: &TurnRun,
-    ) -> Result<(Arc<Run>, mpsc::Receiver<StreamEvent>), TurnError> {
+        turn: &ActiveTurn,
+        events: mpsc::Sender<StreamEvent>,
+    ) -> Result<(Arc<Run>, ActiveRunGuard), TurnError> {
         let runner = self.services.runner(&binding.runner_id).cloned();
         let runner = runner.ok_or_else(|| TurnError::UnknownRunner(binding.runner_id.clone()))?;
         let now = self.services.options.clock.now();
@@ -147,8 +97,8 @@ impl Orchestrator {
         let bypasses_host = self.services.can_bypass_host(&descriptor);
         let grant = compute_grant(&descriptor.permissions, binding, EventScope::from(&*input.inbound));
         let context = self.build_context(input, binding, turn, now, RunResources { grant });
-        let goes_on = self.services.runs.register(context.run_id.clone(), turn.cancelled.clone());
-        *turn.active_guard.lock().unwrap_or_else(PoisonError::into_inner) = Some(goes_on);
+        // From before it is on record: nobody may take it for a run of a dead process.
+        let active_guard = self.services.runs.register(context.run_id.clone(), turn.cancel_token.clone());
         turn.journal.push(Fact::OpenRun(Box::new(RunRecord {
             run_id: context.run_id.clone(),
             session: input.session.clone(),
@@ -173,7 +123,6 @@ impl Orchestrator {
             turn.journal.start_run(&context.run_id);
             turn.journal.flush().await?;
         }
-        let (events, from_api) = mpsc::channel(MAX_QUEUED_STREAM_EVENTS);
         let limits = &self.services.options.limits;
         let run = Run {
             services: Arc::clone(&self.services),
@@ -185,14 +134,14 @@ impl Orchestrator {
             served_events: turn.events.clone(),
             steering: Arc::clone(&turn.steering),
             state: input.state.clone(),
-            cancelled: turn.cancelled.clone(),
+            cancelled: turn.cancel_token.clone(),
             events,
             budget: Arc::new(Budget::new(limits.max_steps, limits.max_run_tokens)),
             depth: 0,
             progress: Mutex::default(),
             call_limiter: CallLimiter::new(limits.api, self.services.options.run_timeout),
         };
-        Ok((Arc::new(run), from_api))
+        Ok((Arc::new(run), active_guard))
     }
 
     /// Most runs soon write something, and are on record with it.
@@ -209,7 +158,7 @@ impl Orchestrator {
         &self,
         input: &StageInput,
         binding: &Binding,
-        turn: &TurnRun,
+        turn: &ActiveTurn,
         now: Timestamp,
         resources: RunResources,
     ) -> RunContext {
@@ -246,14 +195,21 @@ impl Orchestrator {
     /// Lets the model hooks decide, and journals what whoever decided does.
     async fn drive_run(
         &self,
-        run: &Run,
+        run: &Arc<Run>,
         input: &StageInput,
+        from_api: mpsc::Receiver<StreamEvent>,
         events: &dyn StageEventSink,
     ) -> Result<StageOutcome, TurnError> {
+        let (run_to_start, from_api) = (Arc::clone(run), Mutex::new(Some(from_api)));
+        let start = move || {
+            let from_api = from_api.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+            Some(runner_stream(Arc::clone(&run_to_start), from_api))
+        };
         let args = RunModelArgs {
             prompt: input.prompt.clone(),
             session_id: input.session.clone(),
             state: input.state.clone(),
+            runner: BoundRunner::new(start),
         };
         let Some(mut decided) = self.services.hooks.run_model_stage(&args).await? else {
             run.ingest_message();
@@ -286,8 +242,8 @@ impl Orchestrator {
         }
     }
 
-    /// Writes the end of the run into the journal; it is committed with the turn's outcome.
-    fn close_run(&self, run: &Run, turn: &TurnRun, end: &Result<StageOutcome, TurnError>) {
+    /// Writes the end of the run into the journal; it is committed with the turn's outcome. Returns the usage of the run.
+    fn close_run(&self, run: &Run, end: &Result<StageOutcome, TurnError>) -> Option<Usage> {
         if end.is_err() {
             run.save_partial();
         }
@@ -295,15 +251,13 @@ impl Orchestrator {
         run.record_anomalies();
         let status = run_status(end);
         let usage = run.progress().usage.clone();
-        turn.journal.push(Fact::EndRun {
+        run.journal.push(Fact::EndRun {
             run_id: run.id().clone(),
             status,
             usage: usage.clone(),
             ended_at: self.services.options.clock.now(),
         });
-        let without_output = matches!(end, Ok(StageOutcome::NoOutput));
-        let report = RunReport { run_id: run.id().clone(), usage, has_no_output: without_output };
-        *turn.report.lock().unwrap_or_else(PoisonError::into_inner) = Some(report);
+        usage
     }
 }
 

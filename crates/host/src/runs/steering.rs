@@ -1,9 +1,9 @@
 //! Messages on their way into a run that is going on.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use capstan_hooks::InboundEvent;
-use capstan_protocol::{EventKey, SessionId};
+use capstan_protocol::{Binding, EventKey, SessionId};
 
 use crate::sessions::accepted_event::AcceptedEvent;
 
@@ -23,6 +23,8 @@ pub(crate) struct OfferedEvent {
     pub(crate) inbound: InboundEvent,
     pub(crate) key: EventKey,
     pub(crate) session: SessionId,
+    /// Binding that came with the event.
+    pub(crate) own_binding: Option<Arc<Binding>>,
 }
 
 /// A run that is over: what it took in, and what it left.
@@ -46,7 +48,12 @@ impl Steering {
     pub(crate) fn next_offered(&self) -> Option<OfferedEvent> {
         let state = self.lock();
         let item = state.offered.first()?;
-        Some(OfferedEvent { inbound: item.inbound.clone(), key: item.key.clone(), session: item.session.clone() })
+        Some(OfferedEvent {
+            inbound: item.inbound.clone(),
+            key: item.key.clone(),
+            session: item.session.clone(),
+            own_binding: item.own_binding.clone(),
+        })
     }
 
     /// The run takes this event in. Says whether it still can: nobody was faster, and it is not over.

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use capstan_protocol::TapeName;
-use capstan_tape::Fence;
 use capstan_turn::EventArrival;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 
@@ -14,18 +13,11 @@ use super::lease::{LeaseClaim, LeaseOwner};
 /// How many more events may wait that must get through although the queue is full.
 const BYPASS_SLOTS: usize = 8;
 
-/// An event that was accepted, perhaps together with the lease.
-#[derive(Debug)]
-pub(crate) struct IncomingEvent {
-    pub(crate) event: Box<AcceptedEvent>,
-    pub(crate) lease: Option<Fence>,
-}
-
 /// What a lane hears.
 #[derive(Debug)]
 pub(crate) enum SessionSignal {
     /// An event.
-    Event(IncomingEvent),
+    Event(Box<AcceptedEvent>),
     /// Something else has changed, which the lane looks up: nobody is about to send it anything any more, or it is to
     /// take something up.
     Wake,
@@ -34,7 +26,7 @@ pub(crate) enum SessionSignal {
 /// Where a lane hears. As many events are in it as have places, and one call, however often the lane was called.
 #[derive(Debug)]
 pub(crate) struct SessionInbox {
-    events: mpsc::Receiver<IncomingEvent>,
+    events: mpsc::Receiver<Box<AcceptedEvent>>,
     wake_signal: Arc<Notify>,
 }
 
@@ -48,7 +40,7 @@ impl SessionInbox {
     }
 
     /// The next event that is there already.
-    pub(crate) fn try_next_event(&mut self) -> Option<IncomingEvent> {
+    pub(crate) fn try_next_event(&mut self) -> Option<Box<AcceptedEvent>> {
         self.events.try_recv().ok()
     }
 }
@@ -59,7 +51,7 @@ pub(crate) struct ActiveSessions(Arc<Mutex<HashMap<TapeName, ActiveSession>>>);
 
 #[derive(Debug)]
 struct ActiveSession {
-    actor: mpsc::Sender<IncomingEvent>,
+    actor: mpsc::Sender<Box<AcceptedEvent>>,
     wake_signal: Arc<Notify>,
     claim: Arc<LeaseClaim>,
     slots: QueueSlots,
@@ -110,7 +102,7 @@ pub(crate) struct SessionActorParts {
 pub(crate) struct SessionReservation {
     sessions: ActiveSessions,
     tape: TapeName,
-    actor: mpsc::Sender<IncomingEvent>,
+    actor: mpsc::Sender<Box<AcceptedEvent>>,
     /// The claim of the lane to the session's lease.
     pub(crate) claim: Arc<LeaseClaim>,
     /// Whether the lease can be taken for the lane together with the event.
@@ -230,7 +222,7 @@ impl ActiveSessions {
     }
 
     /// A lane does not listen any more: the next event of its session begins another.
-    fn remove_actor(&self, tape: &TapeName, lane: &mpsc::Sender<IncomingEvent>) {
+    fn remove_actor(&self, tape: &TapeName, lane: &mpsc::Sender<Box<AcceptedEvent>>) {
         let mut awake = self.lock();
         if awake.get(tape).is_some_and(|session| session.actor.same_channel(lane)) {
             awake.remove(tape);
@@ -256,11 +248,11 @@ impl SessionReservation {
     }
 
     /// Hands over an accepted event that has its place.
-    pub(crate) fn send(mut self, mut item: AcceptedEvent, lease: Option<Fence>) {
+    pub(crate) fn send(mut self, mut item: AcceptedEvent) {
         item.slot = self.slot.take();
         self.is_sent = true;
         self.sessions.record_sent(&self.tape);
-        if self.actor.try_send(IncomingEvent { event: Box::new(item), lease }).is_err() {
+        if self.actor.try_send(Box::new(item)).is_err() {
             // A lane that does not listen has been ended with its host: the event is on disk, for the next one.
             tracing::warn!(tape = %self.tape, "a session ended before it heard of an event");
             self.sessions.remove_actor(&self.tape, &self.actor);

@@ -36,7 +36,7 @@ async fn g04_as_many_events_are_sent_to_a_lane_as_have_places() {
         let (mut reservation, _): (SessionReservation, _) = sessions.reserve(&tape, &owner, 2);
         let has_place = reservation.acquire_slot(&arrival);
         if has_place {
-            reservation.send(accepted_event(arrival), None);
+            reservation.send(accepted_event(arrival));
         }
         has_place
     };
@@ -59,11 +59,11 @@ async fn a09_what_a_run_took_in_waits_no_more_and_leaves_its_place() {
     let plain = EventArrival::follow_up();
     let (mut reservation, lane) = sessions.reserve(&tape, &owner, 1);
     assert!(reservation.acquire_slot(&plain));
-    reservation.send(accepted_event(plain), None);
+    reservation.send(accepted_event(plain));
     let mut inbox = lane.expect("it was asleep").inbox;
     let arrived = inbox.try_next_event().expect("it arrived");
-    let (key, steering) = (arrived.event.key.clone(), Steering::default());
-    assert!(steering.offer(*arrived.event).is_none());
+    let (key, steering) = (arrived.key.clone(), Steering::default());
+    assert!(steering.offer(*arrived).is_none());
     assert!(!sessions.reserve(&tape, &owner, 1).0.acquire_slot(&plain), "it is only offered");
     assert!(steering.ingest(&key));
     assert!(sessions.reserve(&tape, &owner, 1).0.acquire_slot(&plain));

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::process_liveness::ProcessLiveness;
 use crate::HostError;
+use crate::delivery::outbox::RowOwner;
 use crate::services::Services;
 
 /// How often a waiting turn looks whether its session has become free.
@@ -117,6 +118,16 @@ impl LeaseOwner {
     fn is_held_elsewhere(&self, lease: &LeaseRecord, now: Timestamp) -> bool {
         let holder = lease.owner.as_deref().and_then(|holder| holder.split_once('/'));
         holder.is_none_or(|(process, _)| process != self.0.name) && self.is_held(lease, now)
+    }
+}
+
+impl RowOwner for LeaseOwner {
+    fn name(&self) -> &str {
+        self.name()
+    }
+
+    fn is_dead(&self, owner: &str) -> bool {
+        self.is_dead(owner)
     }
 }
 

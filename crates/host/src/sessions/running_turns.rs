@@ -14,8 +14,8 @@ impl Host {
     /// sessions are left to whoever [listens](Self::listen).
     pub async fn attend_session(&self, channel: &ChannelName, session: &SessionId) -> Result<(), HostError> {
         let engine = &self.engine;
-        engine.listening_channels().insert(channel.clone());
-        engine.adopt_orphaned_messages().await?;
+        engine.services.channels.mark_listening(channel);
+        engine.outbox.adopt_orphaned_messages().await?;
         let tape = self.session_tape_name(session);
         let (left, _) =
             engine.partition_orphaned(engine.services.tapes.store().in_flight_events(Some(&tape)).await?).await?;

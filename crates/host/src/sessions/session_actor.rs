@@ -1,25 +1,25 @@
 //! A session that is awake: one turn at a time, under one lease, and what comes meanwhile.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use capstan_protocol::{Binding, Outcome, TapeName};
+use capstan_protocol::{AdmissionMode, Binding, Outcome, TapeName};
 use capstan_tape::{Batch, Fact, Fence};
-use capstan_turn::{MailboxDecision, SessionActivity, SessionMailbox, TurnError};
+use capstan_turn::{EventArrival, MailboxDecision, SessionActivity, SessionMailbox, TurnError};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::accepted_event::{AcceptedEvent, TurnBatch};
-use super::active_sessions::{IncomingEvent, SessionActorParts, SessionInbox, SessionSignal};
+use super::active_sessions::{SessionActorParts, SessionInbox, SessionSignal};
 use super::lease::LeaseClaim;
-use super::split_by_binding::BoundBatch;
-use crate::delivery::outbox::EventDelivery;
-use crate::engine::{ActiveTurn, Engine};
+use crate::engine::Engine;
 use crate::recovery::recover;
+use crate::runs::active_turn::ActiveTurn;
 use crate::runs::steering::Steering;
-use crate::turns::close::{CloseOrder, ClosingBatch, LeaseChange};
+use crate::turns::close::{CloseOrder, FinishedTurn};
+use crate::turns::delay_notice::notify_delayed_callers;
 use crate::turns::journal::Journal;
 
 /// How many turns may go on beside one.
@@ -79,7 +79,7 @@ impl SessionActor {
     pub(crate) async fn run(mut self) {
         loop {
             while let Some(arrived) = self.inbox.try_next_event() {
-                self.receive_event(arrived, SessionPhase::Idle);
+                self.receive_event(*arrived, SessionPhase::Idle);
             }
             self.check_recovery_request();
             if self.engine.stop_token.is_cancelled() {
@@ -150,7 +150,7 @@ impl SessionActor {
 
     fn handle_signal(&mut self, heard: SessionSignal, during: SessionPhase<'_>) {
         match heard {
-            SessionSignal::Event(arrived) => self.receive_event(arrived, during),
+            SessionSignal::Event(event) => self.receive_event(*event, during),
             SessionSignal::Wake => self.check_recovery_request(),
         }
     }
@@ -163,9 +163,9 @@ impl SessionActor {
     }
 
     /// Takes an event in, perhaps with the lease.
-    fn receive_event(&mut self, arrived: IncomingEvent, during: SessionPhase<'_>) {
-        self.fence = arrived.lease.or(self.fence.take());
-        self.admit(*arrived.event, during);
+    fn receive_event(&mut self, mut event: AcceptedEvent, during: SessionPhase<'_>) {
+        self.fence = event.lease.take().or(self.fence.take());
+        self.admit(event, during);
         self.engine.active_sessions.record_received(&self.tape, self.is_in_turn || self.mailbox.is_ready());
     }
 
@@ -187,7 +187,7 @@ impl SessionActor {
             SessionPhase::InTurn(_) => SessionActivity::Busy,
         };
         let arrival = match during {
-            SessionPhase::InTurn(active) => active.effective_arrival(&item),
+            SessionPhase::InTurn(active) => effective_arrival(active, &item),
             SessionPhase::Idle => item.arrival,
         };
         let now = self.now();
@@ -223,7 +223,7 @@ impl SessionActor {
         self.engine.tasks.spawn(async move {
             let settle = Fact::SettleEvent { key: item.key.clone(), outcome: Outcome::Dropped, run_id: None };
             match engine.commit_with_retry(Batch { facts: vec![settle], ..Batch::new() }).await {
-                Ok(_) => engine.deliver_without_waiting(EventDelivery::for_dropped(item)),
+                Ok(_) => engine.outbox.enqueue_or_give_up(item.into_settled(Outcome::Dropped, None)),
                 Err(error) => tracing::error!(%error, "an event could not be let go"),
             }
         });
@@ -294,34 +294,34 @@ impl SessionActor {
             self.mailbox.push_front(group.into_events());
             return Box::pin(self.recover(&fence)).await;
         }
-        let Some(BoundBatch { batch: mut group, binding, deferred: rest }) =
-            self.engine.services.split_by_binding(group).await
-        else {
-            return;
-        };
-        for items in rest.into_iter().rev() {
-            self.mailbox.push_front(items);
+        let mut parts = self.engine.services.split_by_binding(group).await.into_iter();
+        let Some(mut group) = parts.next() else { return };
+        for deferred in parts.rev() {
+            self.mailbox.push_front(deferred.into_events());
         }
-        let active = match binding {
-            Ok(binding) => self.start_turn(fence, binding),
-            Err(error) => return self.engine.settle_without_turn(group, &self.tape, error).await,
+        let active = match &group.binding {
+            Ok(binding) => self.start_turn(&group, fence, binding.clone()),
+            Err(error) => {
+                let error = error.clone();
+                return self.engine.settle_without_turn(group, &self.tape, error).await;
+            }
         };
         group.release_slots();
         let engine = Arc::clone(&self.engine);
-        let ended = {
+        let mut report = {
             let _going_on = engine.running_turns.register(&self.tape, active.cancel_token.clone());
-            let turn = engine.run_turn_catching_panics(&group, &active);
+            let turn = engine.run_turn(&group, &active);
             tokio::pin!(turn);
             loop {
                 tokio::select! {
-                    ended = &mut turn => break ended,
+                    report = &mut turn => break report,
                     heard = self.inbox.next_signal() => self.handle_signal(heard, SessionPhase::InTurn(&active)),
                     Some(_) = self.concurrent_commands.join_next() => {}
                 }
             }
         };
-        if active.is_interrupted.load(Ordering::SeqCst) && matches!(ended.result, Err(TurnError::Cancelled)) {
-            ended.staging.withdraw_notice();
+        if active.is_interrupted.load(Ordering::SeqCst) && matches!(report.result, Err(TurnError::Cancelled)) {
+            report.notice = None;
         }
         let steered = active.steering.close();
         self.mailbox.requeue(steered.remaining, |item| item.entry);
@@ -331,37 +331,41 @@ impl SessionActor {
         let releases = is_last && engine.active_sessions.begin_release(&self.tape);
         let lease = if releases { self.claim.release_fact() } else { engine.services.renewal_fact(&self.claim) };
         let (trouble, troubled) = oneshot::channel();
-        let (taken, order) = (steered.ingested, Some(Arc::clone(&self.close_order)));
-        let closed = ClosingBatch {
+        let mut finished = FinishedTurn {
             batch: group,
-            ingested: taken,
+            ingested: steered.ingested,
             tape: self.tape.clone(),
+            report,
+            journal: Some(active.journal),
             store_failure: Some(trouble),
-            close_order: order,
+            close_order: Some(Arc::clone(&self.close_order)),
         };
-        let settling = engine.settle_turn(closed, ended, LeaseChange::Apply(Box::new(lease)));
-        tokio::pin!(settling);
-        let settled = tokio::select! {
-            settled = &mut settling => settled,
-            // It goes on for as long as the store fails: whoever waits behind it must not wait for that.
-            Ok(error) = troubled => {
-                engine.notify_delayed_callers(self.mailbox.iter_mut(), &error.into());
-                settling.await
+        let closed = {
+            let closing = engine.close_turn(&mut finished, Some(lease));
+            tokio::pin!(closing);
+            tokio::select! {
+                closed = &mut closing => closed,
+                // It goes on for as long as the store fails: whoever waits behind it must not wait for that.
+                Ok(error) = troubled => {
+                    notify_delayed_callers(&engine.outbox, self.mailbox.iter_mut(), &error.into());
+                    closing.await
+                }
             }
         };
-        if releases || matches!(&settled, Ok(settled) if settled.was_fenced) {
+        if releases || matches!(&closed, Ok(close) if close.was_fenced) {
             self.fence = None;
         }
+        let chats = closed.map(|close| engine.deliver_closed(finished, close));
         if releases {
             engine.active_sessions.end_release(&self.tape);
         }
-        match settled {
-            Ok(settled) => engine.wait_for_queue_capacity(&settled.chats).await,
+        match chats {
+            Ok(chats) => engine.outbox.wait_for_capacity(&chats).await,
             Err(error) => tracing::error!(tape = %self.tape, %error, "the end of a turn could not be written"),
         }
     }
 
-    fn start_turn(&self, fence: Fence, binding: Option<Arc<Binding>>) -> ActiveTurn {
+    fn start_turn(&self, batch: &TurnBatch, fence: Fence, binding: Option<Arc<Binding>>) -> ActiveTurn {
         let services = &self.engine.services;
         let (clock, tasks) = (services.options.clock.clone(), self.engine.tasks.clone());
         ActiveTurn {
@@ -369,35 +373,53 @@ impl SessionActor {
             cancel_token: self.engine.cancel_token.child_token(),
             steering: Arc::new(Steering::default()),
             binding,
-            is_interrupted: Arc::default(),
+            begins_after: batch.newest_entry(),
+            events: batch.events().map(|event| (event.key.clone(), event.message_entry)).collect(),
+            is_interrupted: AtomicBool::new(false),
         }
     }
 
     /// Begins a turn beside the one that is going on, under the same lease.
     fn start_concurrent_command(&mut self, item: AcceptedEvent, fence: Fence) {
-        let Some(mut group) = TurnBatch::new(vec![item]) else { return };
-        group.release_slots();
-        let mut active = self.start_turn(fence, None);
-        let (engine, tape, endings) = (Arc::clone(&self.engine), self.tape.clone(), Arc::clone(&self.close_order));
+        let mut batch = TurnBatch::from_event(item);
+        batch.release_slots();
+        let mut active = self.start_turn(&batch, fence, None);
+        let (engine, tape, close_order) = (Arc::clone(&self.engine), self.tape.clone(), Arc::clone(&self.close_order));
         self.concurrent_commands.spawn(async move {
-            active.binding = match engine.services.resolve_binding(&group.inbound).await {
+            active.binding = match engine.services.resolve_event_binding(&mut batch.lead).await {
                 Ok(binding) => binding,
-                Err(error) => return engine.settle_without_turn(group, &tape, error).await,
+                Err(error) => return engine.settle_without_turn(batch, &tape, error).await,
             };
-            let ended = engine.run_turn_catching_panics(&group, &active).await;
-            let closed = ClosingBatch {
-                batch: group,
+            let report = engine.run_turn(&batch, &active).await;
+            let mut finished = FinishedTurn {
+                batch,
                 ingested: active.steering.close().ingested,
                 tape,
+                report,
+                journal: Some(active.journal),
                 store_failure: None,
-                close_order: Some(endings),
+                close_order: Some(close_order),
             };
-            match engine.settle_turn(closed, ended, LeaseChange::Unchanged).await {
-                Ok(settled) => engine.wait_for_queue_capacity(&settled.chats).await,
+            match engine.close_turn(&mut finished, None).await {
+                Ok(close) => {
+                    let chats = engine.deliver_closed(finished, close);
+                    engine.outbox.wait_for_capacity(&chats).await;
+                }
                 Err(error) => tracing::error!(%error, "the end of a turn beside another could not be written"),
             }
         });
     }
+}
+
+/// Returns how an event is admitted that arrives during this turn: one that is served under another binding, or under
+/// none, does not end it.
+fn effective_arrival(active: &ActiveTurn, event: &AcceptedEvent) -> EventArrival {
+    let id = |binding: &Option<Arc<Binding>>| binding.as_ref().map(|binding| binding.binding_id.clone());
+    let its_own = id(&event.binding);
+    if event.arrival.mode == AdmissionMode::Interrupt && (its_own.is_none() || its_own != id(&active.binding)) {
+        return EventArrival { mode: AdmissionMode::FollowUp, ..event.arrival };
+    }
+    event.arrival
 }
 
 async fn wait_until(moment: Option<Instant>) {

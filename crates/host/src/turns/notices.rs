@@ -1,26 +1,26 @@
 //! Notices: what is said when events end without a reply. Each takes the way of a reply, and a turn has one.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use capstan_hooks::InboundEvent;
-use capstan_hooks::args::ErrorStage;
-use capstan_protocol::{Binding, EventKey, OutboundMessage};
+use capstan_hooks::args::{ErrorStage, NoticeRequest};
+use capstan_protocol::{EventKey, OutboundMessage};
 use capstan_tape::{DispatchVote, EntryDraft, InFlightEvent, OutboundDispatch, TapeEvent};
 use capstan_turn::{DispatchReport, TurnError};
 
-use super::staging::TurnStaging;
 use crate::delivery::route;
 use crate::engine::Engine;
 use crate::sessions::accepted_event::TurnBatch;
 
-/// What is said about events that end without a turn.
-#[derive(Debug, Clone)]
+/// The one notice of events that end without a reply.
+#[derive(Debug, Clone, Default)]
 pub(crate) struct PreparedNotice {
-    /// What their outcome says.
-    pub(crate) notice: String,
-    /// What goes out.
-    pub(crate) outbounds: Vec<OutboundMessage>,
-    /// What became of it on the way.
+    /// Its text.
+    pub(crate) text: Option<String>,
+    /// The message for the outbox, where the dispatch staged it.
+    pub(crate) outbound: Option<OutboundMessage>,
+    /// Entry with the flags of its dispatch.
     pub(crate) dispatch_entry: Option<EntryDraft>,
 }
 
@@ -48,53 +48,57 @@ impl NoticeCache {
 }
 
 impl Engine {
-    /// Tells the observers why events end that a dead process left, and has the one notice dispatched. There are no
-    /// events where none can be read any more.
-    async fn prepare_notice(&self, group: Option<&TurnBatch>, error: &TurnError) -> PreparedNotice {
-        let staging = self.notify_observers(group.map(|group| &group.inbound), error).await;
-        let dispatched = match group {
-            Some(group) => self.dispatch_notice(group, &staging).await,
-            None => None,
+    /// Tells the observers why events of a dead process end, and dispatches the one notice. There is no batch where none
+    /// of the events can be read any more.
+    async fn prepare_notice(&self, batch: Option<&TurnBatch>, error: &TurnError) -> PreparedNotice {
+        let text = self.notify_observers(batch.map(|batch| &batch.inbound), error).await;
+        let notice = match batch {
+            Some(batch) => self.dispatch_notice(batch, text).await,
+            None => PreparedNotice::default(),
         };
-        PreparedNotice {
-            notice: staging.notice().unwrap_or_else(|| error.public_message()),
-            outbounds: staging.outbounds(),
-            dispatch_entry: dispatched.as_ref().map(dispatch_report_entry),
-        }
+        PreparedNotice { text: notice.text.or_else(|| Some(error.public_message())), ..notice }
     }
 
-    /// Tells the observers why events end without what a turn would have staged, and gives what they want said instead.
-    pub(crate) async fn notify_observers(&self, inbound: Option<&InboundEvent>, error: &TurnError) -> TurnStaging {
-        let staging = TurnStaging::default();
-        if let Some(inbound) = inbound {
-            inbound.extensions().insert(staging.clone());
-        }
-        self.services.hooks.notify_error(ErrorStage::Turn, error.to_report(), inbound.cloned()).await;
-        staging
+    /// Tells the observers why events end without a reply, and returns the notice that they request for the user.
+    pub(crate) async fn notify_observers(&self, inbound: Option<&InboundEvent>, error: &TurnError) -> Option<String> {
+        let notice = NoticeRequest::default();
+        self.services.hooks.notify_error(ErrorStage::Turn, error.to_report(), inbound.cloned(), &notice).await;
+        inbound.and_then(|_| notice.text().map(str::to_owned))
     }
 
-    /// The one notice of the turn takes the same way as a reply. A failure on that way is logged: there is no other.
-    pub(crate) async fn dispatch_notice(&self, group: &TurnBatch, staging: &TurnStaging) -> Option<DispatchReport> {
-        let outbound = OutboundMessage::notice(&group.inbound, group.lead.session.clone(), staging.notice()?);
-        let outbound = self.route_notice(outbound, &group.inbound).await?;
-        match self.turn_pipeline.dispatch_outbound(&group.inbound, outbound.clone()).await {
-            Ok(dispatched) => Some(dispatched),
+    /// Dispatches a notice as a reply is dispatched. A failure of the hooks is logged, and the notice is sent without them.
+    pub(crate) async fn dispatch_notice(&self, batch: &TurnBatch, text: Option<String>) -> PreparedNotice {
+        let notice = PreparedNotice { text, ..PreparedNotice::default() };
+        let Some(text) = &notice.text else { return notice };
+        let outbound = OutboundMessage::notice(&batch.inbound, batch.lead.session.clone(), text.clone());
+        let Some(outbound) = self.route_notice(outbound, batch).await else { return notice };
+        match self.turn_pipeline.dispatch_outbound(&batch.inbound, outbound.clone()).await {
+            Ok(dispatched) => PreparedNotice {
+                outbound: dispatched.is_staged.then_some(outbound),
+                dispatch_entry: Some(dispatch_report_entry(&dispatched)),
+                ..notice
+            },
             Err(error) => {
                 tracing::warn!(%error, "the notice could not be dispatched by the hooks");
-                staging.stage(outbound);
-                None
+                PreparedNotice { outbound: Some(outbound), ..notice }
             }
         }
     }
 
-    /// Where a message goes about an event that may have had no turn in this process.
-    async fn route_notice(&self, outbound: OutboundMessage, inbound: &InboundEvent) -> Option<OutboundMessage> {
-        if inbound.extensions().get::<Binding>().is_none()
-            && let Err(error) = self.services.resolve_binding(inbound).await
-        {
-            tracing::warn!(%error, "the binding of an event cannot be read, so its notice goes where it came from");
-        }
-        route::route_outbound(outbound, inbound)
+    /// Routes a notice about events that may have had no turn in this process.
+    async fn route_notice(&self, outbound: OutboundMessage, batch: &TurnBatch) -> Option<OutboundMessage> {
+        let lead = &batch.lead;
+        let binding = match &lead.binding {
+            Some(binding) => Some(Arc::clone(binding)),
+            None => {
+                let resolved = self.services.resolve_binding(&lead.inbound, lead.own_binding.as_ref()).await;
+                resolved.unwrap_or_else(|error| {
+                    tracing::warn!(%error, "the binding of an event cannot be read, so its notice goes where it came from");
+                    None
+                })
+            }
+        };
+        route::route_outbound(outbound, &batch.inbound, binding.as_ref().map(|binding| &binding.delivery_policy))
     }
 }
 
