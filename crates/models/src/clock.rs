@@ -1,21 +1,21 @@
-//! The clock, as something that can be replaced.
+//! Injectable clock.
 
 use std::fmt;
 use std::sync::Arc;
 
 use capstan_protocol::Timestamp;
 
-/// Tells the time: a provider may say in a date when it wants to be asked again. Tests bring their own.
+/// Source of the current time, replaceable in tests. Dates in `retry-after` headers are compared with it.
 #[derive(Clone)]
 pub struct Clock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
 
 impl Clock {
-    /// A clock of one's own.
+    /// Creates a clock that calls `now`.
     pub fn new(now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
         Self(Arc::new(now))
     }
 
-    /// What time it is.
+    /// Current time.
     pub(crate) fn now(&self) -> jiff::Timestamp {
         let now = (self.0)().as_micros();
         jiff::Timestamp::from_microsecond(now).unwrap_or(jiff::Timestamp::MAX)
@@ -23,7 +23,7 @@ impl Clock {
 }
 
 impl Default for Clock {
-    /// The clock of this machine.
+    /// Clock of this machine.
     fn default() -> Self {
         Self::new(Timestamp::now)
     }
