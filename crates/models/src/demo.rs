@@ -14,7 +14,7 @@ use futures::{FutureExt as _, StreamExt as _};
 use reply::DemoReply;
 
 /// Provider `demo`: repeats its input, calls tools on request, and says in its first reply that it is not a real model.
-/// It needs neither key nor network, and equal requests get equal replies.
+/// No key or network is needed, and equal requests get equal replies.
 ///
 /// # Tool calls
 ///

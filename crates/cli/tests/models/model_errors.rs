@@ -41,7 +41,7 @@ fn a8_whoever_waits_for_a_model_is_told_why_and_how_long() {
     assert_eq!(said.stdout, "here I am\n");
     let told: Vec<&str> = said.stderr.lines().collect();
     assert!(told.len() == 1 && told[0].contains("answered 503"), "{said:?}");
-    assert!(told[0].ends_with("too busy; asking again in 2 s"), "{said:?}");
+    assert!(told[0].ends_with("too busy; retrying in 2 s"), "{said:?}");
 }
 
 #[test]

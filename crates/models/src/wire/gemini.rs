@@ -61,7 +61,7 @@ fn thinking_config(model: &str, reasoning: Reasoning) -> Option<Value> {
     Some(if is_legacy_model(model) {
         json!({"includeThoughts": true, "thinkingBudget": budget})
     } else if reasoning == Reasoning::Medium && has_name_prefix(model, &["gemini-3-pro"]) {
-        // This model knows only `low` and `high`.
+        // Only `low` and `high` are known to this model.
         json!({"includeThoughts": true, "thinkingLevel": "high"})
     } else {
         json!({"includeThoughts": true, "thinkingLevel": reasoning.as_str()})
