@@ -151,7 +151,7 @@ impl Channel for StdioChannel {
         let stopped = self.inner.stopped.clone();
         let reader = output.reader().clone();
         let read = RequestLoop::new(gateway, output, self.inner.options, stopped).run(lines).await;
-        // This was the last sender, so the writer ends after the queued lines.
+        // The last sender is dropped here, so the writer ends after the queued lines.
         lock(&self.inner.output).take();
         let written = async { written.await.map_err(|error| output_error(&error)) };
         let flushed = self.wait_written(&reader, written).await;
