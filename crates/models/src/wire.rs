@@ -9,6 +9,7 @@
 //! name in the key `provider` of the `extra` of a message or a call. It is sent back to the model that produced it and
 //! to no other.
 
+mod alternating_turns;
 mod anthropic;
 mod encoded_tools;
 mod gemini;

@@ -14,10 +14,10 @@ mod thinking;
 
 use capstan_hooks::contracts::{RequestBody, ToolList};
 use capstan_protocol::{ChatMessage, JsonObject, MessageRole, ModelRequest, ToolCall, ToolSpec};
-use capstan_tape::conversation::CONTINUED_NOTICE;
 use serde_json::{Value, json};
 
-use super::message_parts::{self, EMPTY_MESSAGE_NOTE, MessagePart};
+use super::alternating_turns::{USER_ROLE, alternate_turns};
+use super::message_parts::{self, MessagePart};
 use super::provider_data::{self, ModelOrigin};
 pub(super) use response::AnthropicReader;
 
@@ -85,30 +85,15 @@ fn mark_conversation_cacheable(messages: &mut [Value]) {
 
 /// Conversation as alternating turns.
 fn build_turns(target: &ModelOrigin, messages: &[ChatMessage]) -> Vec<Value> {
-    let mut turns: Vec<(&str, Vec<Value>)> = Vec::new();
-    for group in provider_data::group_assistant_messages(messages) {
-        let (role, blocks) = match group[0].role {
-            MessageRole::Assistant => {
-                ("assistant", provider_data::restore_items(target, THINKING_KEY, group, assistant_blocks))
-            }
-            MessageRole::Tool => ("user", group.iter().map(tool_result_block).collect()),
-            // The protocol has no system messages within the conversation.
-            MessageRole::User | MessageRole::System => ("user", group.iter().flat_map(user_blocks).collect()),
-        };
-        if blocks.is_empty() {
-            continue;
+    let parts = provider_data::group_assistant_messages(messages).map(|group| match group[0].role {
+        MessageRole::Assistant => {
+            ("assistant", provider_data::restore_items(target, THINKING_KEY, group, assistant_blocks))
         }
-        if turns.is_empty() && role == "assistant" {
-            turns.push(("user", vec![text_block(CONTINUED_NOTICE)]));
-        }
-        match turns.last_mut() {
-            Some((last, present)) if *last == role => present.extend(blocks),
-            _ => turns.push((role, blocks)),
-        }
-    }
-    if turns.last().is_none_or(|(role, _)| *role == "assistant") {
-        turns.push(("user", vec![text_block(EMPTY_MESSAGE_NOTE)]));
-    }
+        MessageRole::Tool => (USER_ROLE, group.iter().map(tool_result_block).collect()),
+        // The protocol has no system messages within the conversation.
+        MessageRole::User | MessageRole::System => (USER_ROLE, group.iter().flat_map(user_blocks).collect()),
+    });
+    let turns = alternate_turns(parts, text_block);
     turns.into_iter().map(|(role, content)| json!({"role": role, "content": content})).collect()
 }
 

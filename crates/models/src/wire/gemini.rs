@@ -10,11 +10,11 @@ mod response;
 
 use capstan_hooks::contracts::{RequestBody, ToolList};
 use capstan_protocol::{ChatMessage, JsonObject, MessageRole, ModelRequest, Reasoning, ToolCall, ToolSpec};
-use capstan_tape::conversation::CONTINUED_NOTICE;
 use serde_json::{Value, json};
 
 use super::WireProtocol;
-use super::message_parts::{self, EMPTY_MESSAGE_NOTE, MessagePart};
+use super::alternating_turns::{USER_ROLE, alternate_turns};
+use super::message_parts::{self, MessagePart};
 use super::provider_data::ModelOrigin;
 use super::sanitize::supports_image_type;
 pub(super) use response::GeminiReader;
@@ -92,27 +92,12 @@ fn has_name_prefix(model: &str, prefixes: &[&str]) -> bool {
 }
 
 fn build_turns(target: &ModelOrigin, model: &str, messages: &[ChatMessage]) -> Vec<Value> {
-    let mut turns: Vec<(&str, Vec<Value>)> = Vec::new();
-    for message in messages {
-        let (role, parts) = match message.role {
-            MessageRole::Assistant => ("model", model_parts(target, model, message)),
-            MessageRole::Tool => ("user", function_response_parts(target, message, messages)),
-            MessageRole::User | MessageRole::System => ("user", user_parts(message)),
-        };
-        if parts.is_empty() {
-            continue;
-        }
-        if turns.is_empty() && role == "model" {
-            turns.push(("user", vec![json!({"text": CONTINUED_NOTICE})]));
-        }
-        match turns.last_mut() {
-            Some((last, present)) if *last == role => present.extend(parts),
-            _ => turns.push((role, parts)),
-        }
-    }
-    if turns.last().is_none_or(|(role, _)| *role == "model") {
-        turns.push(("user", vec![json!({"text": EMPTY_MESSAGE_NOTE})]));
-    }
+    let parts = messages.iter().map(|message| match message.role {
+        MessageRole::Assistant => ("model", model_parts(target, model, message)),
+        MessageRole::Tool => (USER_ROLE, function_response_parts(target, message, messages)),
+        MessageRole::User | MessageRole::System => (USER_ROLE, user_parts(message)),
+    });
+    let turns = alternate_turns(parts, |text| json!({"text": text}));
     turns.into_iter().map(|(role, parts)| json!({"role": role, "parts": parts})).collect()
 }
 
