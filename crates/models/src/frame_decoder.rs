@@ -82,7 +82,7 @@ impl FrameDecoder {
         match self.format {
             FrameFormat::JsonLines if line.trim().is_empty() => {}
             FrameFormat::JsonLines => {
-                self.complete.push_back(WireFrame { event: String::new(), data: line.to_owned() })
+                self.complete.push_back(WireFrame { event: String::new(), data: line.to_owned() });
             }
             FrameFormat::ServerSentEvents if line.is_empty() => self.finish_event(),
             FrameFormat::ServerSentEvents => self.read_field(line),
@@ -102,7 +102,7 @@ impl FrameDecoder {
             ("data", None) => self.data = Some(value.to_owned()),
             // A server that cannot stream, or fails before streaming, sends plain JSON.
             _ if line.starts_with('{') => {
-                self.complete.push_back(WireFrame { event: String::new(), data: line.to_owned() })
+                self.complete.push_back(WireFrame { event: String::new(), data: line.to_owned() });
             }
             // A comment, which keeps the connection alive, or an unused field.
             _ => {}

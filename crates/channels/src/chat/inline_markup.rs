@@ -75,9 +75,9 @@ impl InlineParser<'_> {
                 let is_open = self.is_emphasized;
                 let marker = if next == '*' { "*" } else { "_" };
                 if self.try_toggle(marker, is_open, progress) {
-                    self.is_emphasized = !is_open
+                    self.is_emphasized = !is_open;
                 } else {
-                    self.push_literal(1)
+                    self.push_literal(1);
                 }
             }
             other => self.push_literal(other.len_utf8()),
