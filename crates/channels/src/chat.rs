@@ -1,7 +1,8 @@
-//! A conversation at a terminal: the channel, and what a person sees of it as values.
+//! Interactive chat at a terminal.
 //!
-//! [`Chat`] is the channel. [`Screen`] is what is seen: keys and what the channel [`Told`] go in, a [`Frame`] comes out.
-//! Reading keys and drawing frames is left to whoever has a terminal.
+//! [`ChatChannel`] is the channel. [`Screen`] is its user interface as a value: [`KeyInput`] and [`ChatUpdate`] go in,
+//! a [`ScreenFrame`] comes out. Reading keys and drawing frames is up to the owner of the terminal, so the interface can be
+//! tested without one.
 
 mod call_summary;
 mod completion;
@@ -38,29 +39,29 @@ pub use transcript::ChatUpdate;
 
 use crate::CliChannel;
 
-/// How much may wait to be shown. A run that says more waits.
+/// Maximum number of updates waiting for the screen. A run that produces more of them waits.
 const MAX_PENDING_UPDATES: usize = 256;
 
-/// The channel `cli` while somebody sits at it: one session, and what comes during a run goes to that run.
+/// Channel `cli` of an interactive chat: one session, and messages sent during a run steer that run.
 ///
-/// Nobody waits for a single answer here. What a chat that died left is shown to the next one of its session; what
-/// belongs to other sessions is not.
+/// There are no waiting callers. Events recovered from an earlier chat are shown in the next chat of the same session;
+/// events of other sessions are not shown.
 #[derive(Clone)]
 pub struct ChatChannel {
     session: SessionId,
     updates: mpsc::Sender<ChatUpdate>,
-    /// The events that were said here, or whose taking up was told.
+    /// Events sent from here, or already announced as recovered.
     known_events: Arc<Mutex<BTreeSet<EventId>>>,
 }
 
 impl ChatChannel {
-    /// A chat in this session, and what it tells.
+    /// Creates a chat in this session, and the receiver of its updates.
     pub fn new(session: SessionId) -> (Self, mpsc::Receiver<ChatUpdate>) {
-        let (told, telling) = mpsc::channel(MAX_PENDING_UPDATES);
-        (Self { session, updates: told, known_events: Arc::default() }, telling)
+        let (updates, receiver) = mpsc::channel(MAX_PENDING_UPDATES);
+        (Self { session, updates, known_events: Arc::default() }, receiver)
     }
 
-    /// The event of something said here.
+    /// Creates the event of a message typed here.
     pub fn message_event(&self, chat: &str, text: String) -> Event {
         let mut event = Event::message(CliChannel::CHANNEL_NAME, chat, text);
         event.session_id = Some(self.session.clone());
@@ -72,9 +73,9 @@ impl ChatChannel {
         self.known_events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn send_update(&self, told: ChatUpdate) -> Result<(), ChannelError> {
+    async fn send_update(&self, update: ChatUpdate) -> Result<(), ChannelError> {
         let gone = |_| ChannelError::permanent(self.name(), "the chat has ended");
-        self.updates.send(told).await.map_err(gone)
+        self.updates.send(update).await.map_err(gone)
     }
 }
 
@@ -92,7 +93,7 @@ impl Channel for ChatChannel {
         IntakeOptions { admission: Some(AdmissionMode::Steer), debounce: None }
     }
 
-    /// What is said comes from whoever has the terminal.
+    /// Does nothing: messages come from the owner of the terminal.
     async fn start(&self, _gateway: Arc<dyn Gateway>) -> Result<(), ChannelError> {
         Ok(())
     }
@@ -103,7 +104,7 @@ impl Channel for ChatChannel {
 
     async fn send(&self, message: &OutboundMessage) -> Result<(), ChannelError> {
         if message.session_id != self.session {
-            let reason = format!("nobody is there in the session {}", message.session_id);
+            let reason = format!("this chat does not show the session {}", message.session_id);
             return Err(ChannelError::permanent(self.name(), reason));
         }
         self.send_update(ChatUpdate::Message(message.clone())).await

@@ -1,4 +1,4 @@
-//! The terminal, for one message at a time: the reply on one stream, everything else on another.
+//! Terminal channel for one message at a time: replies on one stream, everything else on another.
 
 use std::collections::HashMap;
 use std::io::{IsTerminal as _, Write};
@@ -13,13 +13,13 @@ use crate::SharedTty;
 use crate::chat::{EscapeStrippingWriter, summarize_arguments, truncate_to_one_line};
 use crate::shared_tty;
 
-/// So many seconds are noticed by whoever waits.
+/// Shorter retry delays are not shown.
 const MIN_SHOWN_WAIT_SECS: f64 = 1.0;
 
-/// How much of the name of a tool is told, in characters: a model can ask for one that nobody has.
+/// Maximum length of a displayed tool name. A model may call tools that do not exist, with names of any length.
 const MAX_SHOWN_TOOL_NAME_CHARS: usize = 80;
 
-/// Where a terminal channel writes.
+/// Output streams of the terminal channel.
 pub struct CliPrinter {
     /// Replies.
     pub replies: Box<dyn Write + Send>,
@@ -28,38 +28,38 @@ pub struct CliPrinter {
 }
 
 impl CliPrinter {
-    /// Replies to the standard output, everything else to the standard error.
+    /// Replies go to standard output, everything else to standard error.
     pub fn standard() -> Self {
         let (replies, notes) = (std::io::stdout(), std::io::stderr());
-        // A reader that is a program gets what was said, a person only what does not drive the terminal.
+        // Programs get the text verbatim; a terminal must not receive control sequences.
         let is_terminal = (replies.is_terminal(), notes.is_terminal());
-        let screen = SharedTty::standard();
+        let tty = SharedTty::standard();
         Self {
             replies: match is_terminal.0 {
                 true if shared_tty::is_standard_shared() => {
-                    Box::new(EscapeStrippingWriter::new(screen.reply_writer(replies)))
+                    Box::new(EscapeStrippingWriter::new(tty.reply_writer(replies)))
                 }
                 true => Box::new(EscapeStrippingWriter::new(replies)),
                 false => Box::new(replies),
             },
             notes: if is_terminal.1 {
-                Box::new(EscapeStrippingWriter::new(screen.note_writer(notes)))
+                Box::new(EscapeStrippingWriter::new(tty.note_writer(notes)))
             } else {
                 Box::new(notes)
             },
         }
     }
 
-    /// Nothing anywhere, for callers that print the result themselves.
+    /// Discards all output, for callers that print the result themselves.
     pub fn silent() -> Self {
         Self { replies: Box::new(std::io::sink()), notes: Box::new(std::io::sink()) }
     }
 }
 
-/// The channel `cli`.
+/// Channel `cli`.
 ///
-/// A reply is shown as it streams; the final message adds only what was not shown yet. Notices are kept for the caller,
-/// who knows whether the turn failed.
+/// A reply is shown as it streams; the final message adds only the part that was not shown yet. Notices are collected for
+/// the caller, which knows whether the turn failed.
 #[derive(Clone)]
 pub struct CliChannel {
     inner: Arc<Mutex<CliState>>,
@@ -72,16 +72,16 @@ struct CliState {
 }
 
 impl CliChannel {
-    /// Its name.
+    /// Channel name.
     pub const CHANNEL_NAME: &str = "cli";
 
-    /// A terminal that writes here.
+    /// Creates a channel with these output streams.
     pub fn new(printer: CliPrinter) -> Self {
         let inner = CliState { printer, shown_text: HashMap::new(), notices: Vec::new() };
         Self { inner: Arc::new(Mutex::new(inner)) }
     }
 
-    /// The notices that were sent, in order; they are given once.
+    /// Takes the notices sent so far, in order.
     pub fn take_notices(&self) -> Vec<String> {
         std::mem::take(&mut self.lock().notices)
     }
@@ -100,16 +100,14 @@ impl CliState {
                 self.printer.replies.flush()
             }
             StreamEvent::Waiting { reason, seconds } if *seconds >= MIN_SHOWN_WAIT_SECS => {
-                writeln!(self.printer.notes, "{reason}; asking again in {:.0} s", seconds.ceil())
+                writeln!(self.printer.notes, "{reason}; retrying in {:.0} s", seconds.ceil())
             }
             StreamEvent::ToolCall { call } => {
-                let (name, told) = (
-                    truncate_to_one_line(&call.function.name, MAX_SHOWN_TOOL_NAME_CHARS),
-                    summarize_arguments(&call.function.arguments),
-                );
-                writeln!(self.printer.notes, "{}", format!("> {name} {told}").trim_end())
+                let name = truncate_to_one_line(&call.function.name, MAX_SHOWN_TOOL_NAME_CHARS);
+                let arguments = summarize_arguments(&call.function.arguments);
+                writeln!(self.printer.notes, "{}", format!("> {name} {arguments}").trim_end())
             }
-            // What comes next is not the reply: it gets a line of its own.
+            // Output after an error is not part of the reply and starts on a new line.
             StreamEvent::Error { .. } if self.shown_text.remove(session).is_some() => {
                 writeln!(self.printer.replies)?;
                 self.printer.replies.flush()
@@ -141,9 +139,9 @@ impl CliState {
     }
 }
 
-/// A reader that has gone away, as `head` does when it has enough, wanted no more: that is no failure.
-fn ignore_broken_pipe(written: std::io::Result<()>) -> Result<(), ChannelError> {
-    match written {
+/// Ignores a closed pipe: a reader such as `head` closes it when it has read enough.
+fn ignore_broken_pipe(result: std::io::Result<()>) -> Result<(), ChannelError> {
+    match result {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             Err(ChannelError::permanent(ChannelName::new(CliChannel::CHANNEL_NAME), error.to_string()))
         }
@@ -161,7 +159,7 @@ impl Channel for CliChannel {
         ChannelCapabilities { streaming: true, has_waiting_callers: true }
     }
 
-    /// The message comes with the command line, so there is nothing to listen to.
+    /// Does nothing: the message comes from the command line.
     async fn start(&self, _gateway: Arc<dyn Gateway>) -> Result<(), ChannelError> {
         Ok(())
     }

@@ -41,10 +41,10 @@ impl CliHarness {
         Self::with_printer(printer, replies, notes)
     }
 
-    /// One that a person looks at.
+    /// Harness in which both streams go to the same terminal.
     fn with_shared_tty() -> Self {
-        let (screen, one) = (CapturedOutput::default(), SharedTty::default());
-        let (replies, notes) = (one.reply_writer(screen.clone()), one.note_writer(screen.clone()));
+        let (screen, tty) = (CapturedOutput::default(), SharedTty::default());
+        let (replies, notes) = (tty.reply_writer(screen.clone()), tty.note_writer(screen.clone()));
         Self::with_printer(CliPrinter { replies: Box::new(replies), notes: Box::new(notes) }, screen.clone(), screen)
     }
 
@@ -65,7 +65,7 @@ impl CliHarness {
 }
 
 #[tokio::test]
-async fn c01_a_reply_that_was_streamed_is_not_shown_twice() {
+async fn c01_streamed_reply_is_not_shown_twice() {
     let terminal = CliHarness::new();
     terminal.stream_deltas(&["hel", "lo"]).await;
     assert_eq!(terminal.replies.text(), "hello", "shown while the model runs");
@@ -74,7 +74,7 @@ async fn c01_a_reply_that_was_streamed_is_not_shown_twice() {
 }
 
 #[tokio::test]
-async fn c01_a_reply_that_differs_from_the_stream_is_shown_whole() {
+async fn c01_reply_that_differs_from_the_stream_is_shown_in_full() {
     let terminal = CliHarness::new();
     terminal.stream_deltas(&["hello"]).await;
     terminal.cli.send(&terminal.reply("HELLO")).await.unwrap();
@@ -94,32 +94,32 @@ async fn c01_tool_calls_go_to_the_notes_and_notices_to_the_caller() {
 }
 
 #[tokio::test]
-async fn c01_a_tool_call_has_a_line_of_its_own_where_a_person_sees_it_beside_the_reply() {
+async fn c01_tool_call_starts_a_new_line_when_notes_and_reply_share_a_terminal() {
     let call = || StreamEvent::ToolCall { call: ToolCall::new("a", "bash", "{}") };
     let terminal = CliHarness::with_shared_tty();
     terminal.stream_deltas(&["I will ", "look.", ""]).await;
     terminal.cli.on_stream_event(&call(), &terminal.inbound).await.unwrap();
     terminal.cli.on_stream_event(&call(), &terminal.inbound).await.unwrap();
     assert_eq!(terminal.replies.text(), "I will look.\n> bash\n> bash\n");
-    let apart = CliHarness::new();
-    apart.stream_deltas(&["I will look."]).await;
-    apart.cli.on_stream_event(&call(), &apart.inbound).await.unwrap();
-    assert_eq!((apart.replies.text().as_str(), apart.notes.text().as_str()), ("I will look.", "> bash\n"));
+    let separate = CliHarness::new();
+    separate.stream_deltas(&["I will look."]).await;
+    separate.cli.on_stream_event(&call(), &separate.inbound).await.unwrap();
+    assert_eq!((separate.replies.text().as_str(), separate.notes.text().as_str()), ("I will look.", "> bash\n"));
 }
 
 #[tokio::test]
-async fn a8_a_wait_that_is_noticed_is_told_among_the_notes() {
+async fn a8_retry_delay_of_a_second_or_more_is_shown_in_the_notes() {
     let terminal = CliHarness::new();
     for seconds in [0.4, 1.2] {
         let event = StreamEvent::Waiting { reason: "it answered 429".to_owned(), seconds };
         terminal.cli.on_stream_event(&event, &terminal.inbound).await.unwrap();
     }
-    assert_eq!(terminal.notes.text(), "it answered 429; asking again in 2 s\n");
+    assert_eq!(terminal.notes.text(), "it answered 429; retrying in 2 s\n");
     assert_eq!(terminal.replies.text(), "");
 }
 
 #[tokio::test]
-async fn c01_a_reply_that_breaks_off_ends_its_line() {
+async fn c01_interrupted_reply_ends_its_line() {
     let terminal = CliHarness::new();
     terminal.stream_deltas(&["half"]).await;
     terminal.cli.on_stream_event(&StreamEvent::error("cut"), &terminal.inbound).await.unwrap();

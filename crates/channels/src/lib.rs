@@ -1,8 +1,11 @@
-//! The channels Capstan comes with: [`Cli`], the terminal, for one message at a time, [`chat`], the same for a whole
-//! conversation, and [`Stdio`], one JSON object per line, for scripts and supervisors.
+//! Built-in channels.
 //!
-//! A channel knows the gateway and nothing else. Each is a [`capstan_hooks::contracts::Channel`] and is provided
-//! through the `provide_channels` hook like any plugin's.
+//! - [`CliChannel`]: the terminal, for one message at a time.
+//! - [`ChatChannel`]: the terminal, for an interactive conversation; see [`chat`].
+//! - [`StdioChannel`]: one JSON object per line, for scripts and supervisors; see [`stdio`].
+//!
+//! A channel depends on the gateway only. Each implements [`Channel`](capstan_hooks::contracts::Channel) and is
+//! registered through the `provide_channels` hook, as channels of plugins are.
 
 pub mod chat;
 mod cli;

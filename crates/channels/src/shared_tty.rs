@@ -1,4 +1,4 @@
-//! One screen for replies and for everything else: a note must not stand on the line of a reply that has not ended.
+//! Terminal shared by replies and notes: a note must not continue the line of an unfinished reply.
 
 use std::fs::File;
 use std::io::{IsTerminal as _, Result, Write};
@@ -6,28 +6,28 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
-/// The screen that the standard streams of this process come to, if they come to one.
+/// Terminal of the standard streams of this process, if they are one.
 static STANDARD_TTY: LazyLock<SharedTty> = LazyLock::new(SharedTty::default);
 
-/// A screen on which two streams come together, each of which knows only what it writes itself.
+/// Terminal on which two independent streams are merged.
 #[derive(Debug, Clone, Default)]
 pub struct SharedTty {
-    /// Whether the last line is one of a reply and has not ended.
+    /// True if the last line belongs to a reply and has not ended.
     is_reply_line_open: Arc<Mutex<bool>>,
 }
 
 impl SharedTty {
-    /// That of this process. Whatever is written to the standard error while a reply may be there is written through it.
+    /// Terminal of this process. Writes to standard error during a reply must go through it.
     pub fn standard() -> Self {
         STANDARD_TTY.clone()
     }
 
-    /// The stream for replies.
+    /// Wraps the stream for replies.
     pub fn reply_writer<W: Write>(&self, stream: W) -> ReplyWriter<W> {
         ReplyWriter { stream, tty: self.clone() }
     }
 
-    /// The stream for everything else.
+    /// Wraps the stream for everything else.
     pub fn note_writer<W: Write>(&self, stream: W) -> NoteWriter<W> {
         NoteWriter { stream, tty: self.clone() }
     }
@@ -37,7 +37,7 @@ impl SharedTty {
     }
 }
 
-/// Whether the standard output and the standard error are the same terminal.
+/// True if standard output and standard error are the same terminal.
 pub(crate) fn is_standard_shared() -> bool {
     let (output, error) = (std::io::stdout(), std::io::stderr());
     let is_terminal = output.is_terminal() && error.is_terminal();
@@ -49,7 +49,7 @@ fn device_id(stream: &impl AsFd) -> Option<u64> {
     Some(stream.metadata().ok()?.rdev())
 }
 
-/// A stream for replies.
+/// Stream for replies.
 #[derive(Debug)]
 pub struct ReplyWriter<W> {
     stream: W,
@@ -60,7 +60,7 @@ impl<W: Write> Write for ReplyWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> Result<usize> {
         let mut is_open = self.tty.lock();
         let written = self.stream.write(bytes)?;
-        // A line may wait in the stream's own buffer, and a note would come before it.
+        // A line left in the stream's buffer would appear after a later note.
         self.stream.flush()?;
         if let Some(last) = bytes[..written].last() {
             *is_open = *last != b'\n';
@@ -73,7 +73,7 @@ impl<W: Write> Write for ReplyWriter<W> {
     }
 }
 
-/// A stream for everything else. What is written at once stays together.
+/// Stream for everything else. Each write is kept together.
 #[derive(Debug)]
 pub struct NoteWriter<W> {
     stream: W,
@@ -102,8 +102,8 @@ mod tests {
     use super::SharedTty;
 
     #[test]
-    fn c01_a_note_begins_a_line_of_its_own_where_a_reply_has_not_ended() {
-        let (screen, mut seen) = (SharedTty::default(), Vec::new());
+    fn c01_note_starts_a_new_line_after_an_unfinished_reply() {
+        let (tty, mut seen) = (SharedTty::default(), Vec::new());
         for (is_note, text) in [
             (true, "first\n"),
             (false, "half "),
@@ -115,9 +115,9 @@ mod tests {
             (true, "last\n"),
         ] {
             if is_note {
-                screen.note_writer(&mut seen).write_all(text.as_bytes()).unwrap();
+                tty.note_writer(&mut seen).write_all(text.as_bytes()).unwrap();
             } else {
-                screen.reply_writer(&mut seen).write_all(text.as_bytes()).unwrap();
+                tty.reply_writer(&mut seen).write_all(text.as_bytes()).unwrap();
             }
         }
         let seen = String::from_utf8(seen).unwrap();

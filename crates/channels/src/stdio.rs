@@ -1,7 +1,9 @@
-//! One JSON object per line, in on the standard input and out on the standard output, for scripts and supervisors.
+//! Channel for scripts and supervisors: one JSON object per line, requests on standard input, results on standard output.
 //!
-//! Lines are read and written by threads of their own: a terminal or pipe that blocks holds up nothing else, and the
-//! process can end while one of them still waits.
+//! # Threads
+//!
+//! Lines are read and written by dedicated threads. A terminal or pipe that blocks therefore delays nothing else, and the
+//! process can exit while one of them is still blocked.
 
 mod line_reader;
 mod output_line;
@@ -25,35 +27,36 @@ use output_queue::{OutputQueue, OutputReader, ReaderGone};
 use pending_request::PendingRequest;
 use request_loop::RequestLoop;
 
-/// How long a reader may take nothing, once the channel was stopped, before it is taken to be gone.
+/// Maximum time without a read by the caller, once the channel was stopped, before the caller counts as gone.
 const STALLED_READER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What the channel is set to.
+/// Options of the channel.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// The longest line that is read, in bytes. Of a longer one nothing is kept.
+    /// Maximum length of an input line in bytes. Longer lines are discarded.
     pub max_line_bytes: usize,
 }
 
-/// Where the channel reads and writes.
+/// Input and output of the channel.
 pub struct StdioStreams {
-    /// The lines that are asked.
+    /// Request lines.
     pub input: Box<dyn Read + Send>,
-    /// The lines that answer.
+    /// Result lines.
     pub output: Box<dyn Write + Send>,
 }
 
 impl StdioStreams {
-    /// The standard input and output of this process. Nothing is read before the channel starts.
+    /// Standard input and output of this process. Reading starts with the channel.
     pub fn standard() -> Self {
         Self { input: Box::new(std::io::stdin()), output: Box::new(std::io::stdout()) }
     }
 }
 
-/// The channel `stdio`. Clones are the same channel.
+/// Channel `stdio`. Clones share their state.
 ///
-/// It takes lines in as they come, without waiting for turns, and stops when too many are unanswered or nobody reads
-/// what it writes. At the end of its input it answers what it has accepted, then [`start`](Channel::start) returns.
+/// Lines are ingested as they arrive, without waiting for turns. Reading pauses while too many requests are unanswered or
+/// the output is not read. At the end of the input the accepted requests are answered, then [`start`](Channel::start)
+/// returns.
 #[derive(Clone)]
 pub struct StdioChannel {
     inner: Arc<StdioState>,
@@ -61,35 +64,35 @@ pub struct StdioChannel {
 
 struct StdioState {
     options: Options,
-    /// Taken when it starts, which it does once.
+    /// Taken by `start`, which works once.
     streams: Mutex<Option<StdioStreams>>,
-    /// Open while it listens.
+    /// Set while the channel runs.
     output: Mutex<Option<OutputQueue>>,
     stopped: CancellationToken,
 }
 
 impl StdioChannel {
-    /// Its name.
+    /// Channel name.
     pub const CHANNEL_NAME: &str = "stdio";
 
-    /// A channel on these streams.
+    /// Creates a channel on these streams.
     pub fn new(streams: StdioStreams, options: Options) -> Self {
         let (streams, output) = (Mutex::new(Some(streams)), Mutex::new(None));
         Self { inner: Arc::new(StdioState { options, streams, output, stopped: CancellationToken::new() }) }
     }
 
     fn output(&self) -> Result<OutputQueue, ChannelError> {
-        lock(&self.inner.output).clone().ok_or_else(|| permanent_error("nobody listens on the channel stdio"))
+        lock(&self.inner.output).clone().ok_or_else(|| permanent_error("the channel stdio is not running"))
     }
 
-    /// Waits for what is to be written. A reader may take its time, but not when the channel was stopped: then it would
-    /// hold up the end of the process.
+    /// Waits for a write. The caller may read slowly, but not after the channel was stopped, because that would delay the
+    /// exit of the process.
     async fn wait_written<E: Into<ChannelError>>(
         &self,
         reader: &OutputReader,
         written: impl Future<Output = Result<(), E>>,
     ) -> Result<(), ChannelError> {
-        let unread = async {
+        let stalled = async {
             self.inner.stopped.cancelled().await;
             reader.wait_stalled(STALLED_READER_TIMEOUT).await
         };
@@ -97,7 +100,7 @@ impl StdioChannel {
             biased;
             written = written => written.map_err(Into::into),
             gone = reader.wait_gone() => Err(gone.into()),
-            unread = unread => Err(unread.into()),
+            stalled = stalled => Err(stalled.into()),
         }
     }
 }
@@ -113,15 +116,15 @@ fn permanent_error(message: impl Into<String>) -> ChannelError {
 fn output_error(error: &io::Error) -> ChannelError {
     match error.kind() {
         io::ErrorKind::BrokenPipe => ReaderGone::Closed.into(),
-        _ => permanent_error(format!("the standard output cannot be written: {error}")),
+        _ => permanent_error(format!("cannot write to standard output: {error}")),
     }
 }
 
 impl From<ReaderGone> for ChannelError {
     fn from(gone: ReaderGone) -> Self {
         permanent_error(match gone {
-            ReaderGone::Closed => "the standard output is closed: nobody reads it any more",
-            ReaderGone::Stalled => "nobody reads the standard output",
+            ReaderGone::Closed => "standard output is closed",
+            ReaderGone::Stalled => "standard output is not being read",
         })
     }
 }
@@ -137,18 +140,18 @@ impl Channel for StdioChannel {
     }
 
     async fn start(&self, gateway: Arc<dyn Gateway>) -> Result<(), ChannelError> {
-        let streams = lock(&self.inner.streams).take().ok_or_else(|| permanent_error("it was started before"))?;
+        let streams = lock(&self.inner.streams).take().ok_or_else(|| permanent_error("already started"))?;
         let (output, written) = OutputQueue::open(streams.output);
         *lock(&self.inner.output) = Some(output.clone());
         let lines = line_reader::spawn_reader(streams.input, self.inner.options.max_line_bytes);
         let stopped = self.inner.stopped.clone();
         let reader = output.reader().clone();
         let read = RequestLoop::new(gateway, output, stopped).run(lines).await;
-        // The last one who could print is gone with it, so the writer ends when it has written what there is.
+        // The last sender is dropped here, so the writer ends after the queued lines.
         lock(&self.inner.output).take();
         let written = async { written.await.map_err(|error| output_error(&error)) };
         let flushed = self.wait_written(&reader, written).await;
-        read.map_err(|error| permanent_error(format!("the standard input: {error}"))).and(flushed)
+        read.map_err(|error| permanent_error(format!("cannot read standard input: {error}"))).and(flushed)
     }
 
     async fn stop(&self) -> Result<(), ChannelError> {
@@ -156,36 +159,36 @@ impl Channel for StdioChannel {
         Ok(())
     }
 
-    /// A message that answers no line: one that a plugin sends, or that belongs to an event of another channel.
+    /// Prints a message that answers no line: one sent by a plugin, or for an event of another channel.
     async fn send(&self, message: &OutboundMessage) -> Result<(), ChannelError> {
         let output = self.output()?;
         self.wait_written(output.reader(), output.print_and_wait(&output_line::MessageLine::from(message))).await
     }
 
-    async fn reply(&self, answer: &ChannelReply) -> Result<(), ChannelError> {
-        let asked = PendingRequest::from_event(&answer.event);
-        let line = output_line::OutcomeLine::new(answer, asked.as_deref());
+    async fn reply(&self, reply: &ChannelReply) -> Result<(), ChannelError> {
+        let request = PendingRequest::from_event(&reply.event);
+        let line = output_line::OutcomeLine::new(reply, request.as_deref());
         let output = self.output()?;
         let printed = self.wait_written(output.reader(), output.print_and_wait(&line)).await;
-        if let Some(asked) = asked {
-            asked.release();
+        if let Some(request) = request {
+            request.release();
         }
         printed
     }
 
-    async fn notify_delayed(&self, event: &InboundEvent, why: &IntakeError) -> Result<(), ChannelError> {
-        let asked = PendingRequest::from_event(event);
-        let error = output_line::LineError::new(why.code, &why.message);
-        let line = output_line::DelayedLine::new(event, asked.as_deref(), error);
+    async fn notify_delayed(&self, event: &InboundEvent, reason: &IntakeError) -> Result<(), ChannelError> {
+        let request = PendingRequest::from_event(event);
+        let error = output_line::LineError::new(reason.code, &reason.message);
+        let line = output_line::DelayedLine::new(event, request.as_deref(), error);
         let output = self.output()?;
         self.wait_written(output.reader(), output.print(&line)).await
     }
 
     async fn on_stream_event(&self, event: &StreamEvent, message: &InboundEvent) -> Result<(), ChannelError> {
-        match PendingRequest::from_event(message).filter(|asked| asked.wants_stream()) {
+        match PendingRequest::from_event(message).filter(|request| request.wants_stream()) {
             None => Ok(()),
-            Some(asked) => {
-                let line = output_line::StreamEventLine::new(event, message, &asked);
+            Some(request) => {
+                let line = output_line::StreamEventLine::new(event, message, &request);
                 let output = self.output()?;
                 self.wait_written(output.reader(), output.print(&line)).await
             }

@@ -75,7 +75,7 @@ fn c01_ctrl_c_cancels_the_run_and_twice_on_an_empty_line_leaves() {
     screen.wait_for("Again.");
     screen.wait("the end of the turn", |screen| !screen.contains("ctrl-c cancels"));
     screen.send(CTRL_C);
-    screen.wait_for("ctrl-c again leaves");
+    screen.wait_for("ctrl-c again quits");
     screen.send(CTRL_C);
     assert_eq!(screen.wait_for_exit(), Some(0));
     assert_eq!(place.outcomes(), (2, 0));
@@ -130,7 +130,7 @@ fn a09_what_is_typed_during_a_run_steers_it() {
     screen.say("begin");
     screen.wait("the first word", |screen| screen_rows(screen).contains(&"First"));
     screen.say("this too");
-    screen.wait_for("goes to the run that is going on");
+    screen.wait_for("steers the current run");
     screen.send("half writ");
     screen.wait_for("› half writ");
     gate.release();
@@ -315,7 +315,7 @@ fn x02_what_a_killed_chat_left_is_taken_up_and_shown_by_the_next() {
     assert_eq!(place.outcomes(), (0, 1));
     let screen = open_chat(&place, &[]);
     let seen = screen.wait_for("Here it is.");
-    assert!(seen.contains("taken up again, after an interruption:\n› do not lose this"), "{seen}");
+    assert!(seen.contains("resumed after an interruption:\n› do not lose this"), "{seen}");
     screen.wait("the end of the turn", |screen| !screen.contains("ctrl-c cancels"));
     screen.send(CTRL_D);
     assert_eq!(screen.wait_for_exit(), Some(0));

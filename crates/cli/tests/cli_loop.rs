@@ -3,7 +3,6 @@
 
 mod cli_support;
 
-
 use capstan_testing::{ReplyBarrier, ScriptedModel, ScriptedReply, send_signal};
 use cli_support::{BinaryOutput, CliFixture, StdioServer, entries_named, entries_of_kind, wait_for_gate};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! The demo model: offline, deterministic, and open about what it is.
+//! Demo model: offline, deterministic, and introduced as such in its first reply.
 
 mod arguments;
 mod call_marker;
@@ -13,42 +13,42 @@ use futures::{FutureExt as _, StreamExt as _};
 
 use reply::DemoReply;
 
-/// The provider `demo`: it repeats what it got, calls tools when asked, and says in its first reply that it is no real
-/// model. It needs neither key nor network, and the same request always gets the same answer.
+/// Provider `demo`: repeats its input, calls tools on request, and says in its first reply that it is not a real model.
+/// No key or network is needed, and equal requests get equal replies.
 ///
-/// # Calling tools
+/// # Tool calls
 ///
-/// Each marker of this form in a message asks for one call:
+/// Each marker of this form in a message requests one call:
 ///
 /// ```text
 /// [[tool:NAME key=value key2="quoted value"]]
 /// ```
 ///
-/// - `NAME` is a tool by the name people use (`fs.read`) or the one models see (`fs_read`). A name nobody offers is
-///   called as well, so that the error can be tried.
-/// - Values are quoted as in a shell: `"..."` with `\"` and `\\`, `'...'` as it stands, `\` before a single character.
-///   They are strings, except where the tool's schema wants an integer, a number or a boolean and the value is one.
-/// - One call is made per step, in the order of the markers. When all are answered, the reply quotes the results.
-/// - Calls are named `call_1`, `call_2` and so on within the conversation.
-/// - A marker that is not well formed is text like any other.
+/// - `NAME` is the tool's own name (`fs.read`) or its model name (`fs_read`). An unknown name is called as well, so that
+///   the resulting error can be tried out.
+/// - Values are quoted as in a shell: `"..."` with `\"` and `\\`, `'...'` literally, `\` before a single character.
+///   They are strings, except where the tool's schema asks for an integer, a number or a boolean and the value parses.
+/// - One call is made per step, in the order of the markers. After the last result, the reply quotes all results.
+/// - Call ids are `call_1`, `call_2` and so on within the conversation.
+/// - A malformed marker is ordinary text.
 ///
-/// The markers that count are those of the last user message. A message an agent adds by itself between two steps (it
-/// directly follows a tool's answer, has no context header, asks for no call) does not count as one.
+/// Only the markers of the last user message count. A message that an agent adds between two steps (it directly follows
+/// a tool result, starts with `Continue` and contains no marker) is skipped.
 ///
-/// # Taking its time
+/// # Pauses
 ///
-/// `[[slow:MILLISECONDS]]` makes it pause before each word, five seconds at most: long enough to see how a reply
-/// streams, to cancel it, or to say something meanwhile.
+/// `[[slow:MILLISECONDS]]` inserts a pause before each word, at most five seconds: long enough to watch a reply stream,
+/// to cancel it, or to send another message meanwhile.
 ///
-/// # What it repeats
+/// # Reply text
 ///
-/// The last user message, without its markers and without its context header (the lines up to one like
-/// `---Date: 2026-11-15T20:57:42+00:00---`). As usage it reports words.
+/// The reply repeats the last user message without its markers and its context header (the lines up to one like
+/// `---Date: 2026-11-15T20:57:42+00:00---`). Usage is counted in words.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {
-/// use capstan_hooks::contracts::{ModelProvider, collect};
-/// use capstan_models::Demo;
+/// use capstan_hooks::contracts::{ModelProvider, collect_output};
+/// use capstan_models::DemoProvider;
 /// use capstan_protocol::{ChatMessage, ModelOptions, ModelRequest};
 ///
 /// let request = ModelRequest {
@@ -58,7 +58,7 @@ use reply::DemoReply;
 ///     tools: [].into(),
 ///     options: ModelOptions::default(),
 /// };
-/// let output = collect(Demo.stream(&request).await.unwrap()).await.unwrap();
+/// let output = collect_output(DemoProvider.stream(&request).await.unwrap()).await.unwrap();
 /// assert_eq!(output.tool_calls[0].function.arguments, r#"{"cmd":"echo one"}"#);
 /// # }
 /// ```
@@ -72,9 +72,9 @@ impl ModelProvider for DemoProvider {
     }
 
     async fn stream(&self, request: &ModelRequest) -> Result<ModelStream, ModelError> {
-        let answer = DemoReply::for_request(request);
-        let usage = ModelEvent::Usage(answer.usage(request));
-        let mut events = match answer {
+        let reply = DemoReply::for_request(request);
+        let usage = ModelEvent::Usage(reply.usage(request));
+        let mut events = match reply {
             DemoReply::Call(call) => vec![ModelEvent::ToolCall(call)],
             DemoReply::Text(text) => {
                 text.split_inclusive(char::is_whitespace).map(|word| ModelEvent::Text(word.to_owned())).collect()
@@ -84,7 +84,7 @@ impl ModelProvider for DemoProvider {
         let events = stream::iter(events).map(Ok);
         Ok(match DemoReply::word_pause(request) {
             None => events.boxed(),
-            Some(pace) => events.then(move |event| tokio::time::sleep(pace).map(|()| event)).boxed(),
+            Some(pause) => events.then(move |event| tokio::time::sleep(pause).map(|()| event)).boxed(),
         })
     }
 }

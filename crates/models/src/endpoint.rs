@@ -1,4 +1,4 @@
-//! Where requests go.
+//! Endpoint URL of a model.
 
 use std::net::IpAddr;
 
@@ -8,17 +8,18 @@ use reqwest::Url;
 use crate::WireProtocol;
 use crate::http_clients::TransportKind;
 
-/// The address requests of one model are posted to.
+/// Endpoint of one model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ModelEndpoint {
-    /// The URL requests are posted to.
+    /// URL that requests are posted to.
     pub url: Url,
-    /// Whether it is the provider's own because no other was set.
+    /// True if no base URL was configured and the provider's own is used.
     pub is_default: bool,
 }
 
 impl ModelEndpoint {
-    /// Reads a base URL as people write it: with or without a slash at the end, or with the path requests go to.
+    /// Builds the endpoint from a base URL in any common spelling: with or without a trailing slash, with or without the
+    /// request path.
     pub(crate) fn parse(
         provider: &str,
         wire: WireProtocol,
@@ -28,27 +29,27 @@ impl ModelEndpoint {
         let base = base.map(str::trim).filter(|base| !base.is_empty());
         let url = Url::parse(base.unwrap_or(wire.default_base())).ok();
         let Some(mut url) = url.filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host()) else {
-            let message = format!("{provider}: the base URL is not one; it is written like {}", wire.default_base());
+            let message = format!("{provider}: invalid base URL; expected a URL such as {}", wire.default_base());
             return Err(ModelError::new(ModelErrorKind::Unreachable, message));
         };
         set_path(&mut url, wire, model);
         Ok(Self { url, is_default: base.is_none() })
     }
 
-    /// Scheme, host and port: fit to be shown, as it holds no credentials.
+    /// Scheme, host and port. Safe to display: contains no credentials.
     pub(crate) fn origin(&self) -> String {
         self.url.origin().ascii_serialization()
     }
 
-    /// What in it may be a secret: whatever is said in its query, as it is meant and as it is written, and a password.
+    /// Possible secrets: the query values, both decoded and as written, and the password.
     pub(crate) fn secrets(&self) -> Vec<String> {
-        let meant = self.url.query_pairs().map(|(_, value)| value.into_owned());
+        let decoded = self.url.query_pairs().map(|(_, value)| value.into_owned());
         let written = self.url.query().into_iter().flat_map(|query| query.split('&'));
         let written = written.filter_map(|pair| Some(pair.split_once('=')?.1.to_owned()));
-        meant.chain(written).chain(self.url.password().map(str::to_owned)).collect()
+        decoded.chain(written).chain(self.url.password().map(str::to_owned)).collect()
     }
 
-    /// How it is reached.
+    /// Connection type.
     pub(crate) fn transport(&self) -> TransportKind {
         let host = self.url.host_str().unwrap_or_default();
         let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
@@ -60,25 +61,26 @@ impl ModelEndpoint {
     }
 }
 
+/// Appends the request path of the protocol, unless `url` already ends with it.
 fn set_path(url: &mut Url, wire: WireProtocol, model: &str) {
-    let written = url.path().trim_end_matches('/').to_owned();
+    let path = url.path().trim_end_matches('/').to_owned();
     match wire {
-        WireProtocol::OpenAi | WireProtocol::OpenRouter => url.set_path(&with_suffix(&written, "/chat/completions")),
-        WireProtocol::OpenAiResponses => url.set_path(&with_suffix(&written, "/responses")),
+        WireProtocol::OpenAi | WireProtocol::OpenRouter => url.set_path(&with_suffix(&path, "/chat/completions")),
+        WireProtocol::OpenAiResponses => url.set_path(&with_suffix(&path, "/responses")),
         WireProtocol::Anthropic => {
-            let base = written.strip_suffix("/messages").unwrap_or(&written);
+            let base = path.strip_suffix("/messages").unwrap_or(&path);
             url.set_path(&with_suffix(&with_suffix(base, "/v1"), "/messages"));
         }
         WireProtocol::Ollama => {
-            let ends = ["/api/chat", "/api", "/v1"];
-            let base = ends.iter().find_map(|end| written.strip_suffix(end)).unwrap_or(&written);
+            let suffixes = ["/api/chat", "/api", "/v1"];
+            let base = suffixes.iter().find_map(|suffix| path.strip_suffix(suffix)).unwrap_or(&path);
             url.set_path(&with_suffix(base, "/api/chat"));
         }
         WireProtocol::Gemini => {
-            url.set_path(if written.is_empty() { "/v1beta" } else { &written });
+            url.set_path(if path.is_empty() { "/v1beta" } else { &path });
             let name = model.strip_prefix("models/").unwrap_or(model);
             let folder = if name.contains('/') { None } else { Some("models") };
-            // An address that has a host has segments.
+            // A URL with a host always has path segments.
             if let Ok(mut segments) = url.path_segments_mut() {
                 segments.extend(folder).extend(format!("{name}:streamGenerateContent").split('/'));
             }
@@ -87,8 +89,8 @@ fn set_path(url: &mut Url, wire: WireProtocol, model: &str) {
     }
 }
 
-fn with_suffix(path: &str, end: &str) -> String {
-    format!("{}{end}", path.strip_suffix(end).unwrap_or(path))
+fn with_suffix(path: &str, suffix: &str) -> String {
+    format!("{}{suffix}", path.strip_suffix(suffix).unwrap_or(path))
 }
 
 #[cfg(test)]
@@ -102,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_base_url_is_taken_as_people_write_it() {
+    fn base_url_is_accepted_in_common_spellings() {
         let expected = "http://127.0.0.1:1234/v1/chat/completions";
         for base in ["/v1", "/v1/", "/v1//", "/v1/chat/completions", "/v1/chat/completions/"] {
             assert_eq!(
@@ -122,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn each_provider_has_a_path_of_its_own() {
+    fn each_protocol_has_its_own_request_path() {
         for base in ["http://h", "http://h/", "http://h/v1", "http://h/v1/messages"] {
             assert_eq!(endpoint_url(WireProtocol::Anthropic, base), "http://h/v1/messages", "{base}");
         }
@@ -141,16 +143,16 @@ mod tests {
     }
 
     #[test]
-    fn the_name_of_a_model_stays_within_its_path() {
-        let of =
+    fn model_name_cannot_escape_its_path_segment() {
+        let url_for =
             |model| ModelEndpoint::parse("p", WireProtocol::Gemini, Some("http://h"), model).unwrap().url.to_string();
-        assert_eq!(of("models/m"), "http://h/v1beta/models/m:streamGenerateContent?alt=sse");
-        assert_eq!(of("tunedModels/m"), "http://h/v1beta/tunedModels/m:streamGenerateContent?alt=sse");
-        assert_eq!(of("../../x?y"), "http://h/v1beta/x%3Fy:streamGenerateContent?alt=sse");
+        assert_eq!(url_for("models/m"), "http://h/v1beta/models/m:streamGenerateContent?alt=sse");
+        assert_eq!(url_for("tunedModels/m"), "http://h/v1beta/tunedModels/m:streamGenerateContent?alt=sse");
+        assert_eq!(url_for("../../x?y"), "http://h/v1beta/x%3Fy:streamGenerateContent?alt=sse");
     }
 
     #[test]
-    fn without_a_base_url_it_is_the_provider_itself() {
+    fn missing_base_url_selects_the_default_endpoint() {
         for base in [None, Some(""), Some("  ")] {
             let endpoint = ModelEndpoint::parse("openai", WireProtocol::OpenAi, base, "m").unwrap();
             assert!(endpoint.is_default);
@@ -159,17 +161,17 @@ mod tests {
     }
 
     #[test]
-    fn a_server_on_this_machine_is_told_from_others() {
-        let reach = |base| ModelEndpoint::parse("p", WireProtocol::OpenAi, Some(base), "m").unwrap().transport();
+    fn transport_distinguishes_loopback_from_remote_hosts() {
+        let transport = |base| ModelEndpoint::parse("p", WireProtocol::OpenAi, Some(base), "m").unwrap().transport();
         for base in ["http://localhost:1", "http://127.0.0.2:1/v1", "http://[::1]:8080"] {
-            assert_eq!(reach(base), TransportKind::Local, "{base}");
+            assert_eq!(transport(base), TransportKind::Local, "{base}");
         }
-        assert_eq!(reach("http://10.0.0.1:1"), TransportKind::Plain);
-        assert_eq!(reach("https://localhost:1"), TransportKind::Encrypted);
+        assert_eq!(transport("http://10.0.0.1:1"), TransportKind::Plain);
+        assert_eq!(transport("https://localhost:1"), TransportKind::Encrypted);
     }
 
     #[test]
-    fn what_is_no_url_is_refused_without_repeating_it() {
+    fn invalid_base_url_is_rejected_without_being_quoted() {
         for base in ["127.0.0.1:1234/v1", "user:secret@host/v1", "ftp://host/v1", "not a url"] {
             let error = ModelEndpoint::parse("p", WireProtocol::OpenAi, Some(base), "m").unwrap_err();
             assert!(!error.message.contains("secret"), "{error}");
@@ -177,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_in_the_url_are_not_shown() {
+    fn origin_omits_credentials() {
         let endpoint = ModelEndpoint::parse("p", WireProtocol::OpenAi, Some("https://u:pw@host:8443/v1"), "m").unwrap();
         assert_eq!(endpoint.origin(), "https://host:8443");
     }

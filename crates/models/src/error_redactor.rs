@@ -1,4 +1,9 @@
-//! Quoting a provider without repeating a secret or the prompt.
+//! Redaction of provider error messages: neither secrets nor the prompt may appear in an error.
+//!
+//! # Matching
+//!
+//! A run of characters shared with a secret or with the prompt is masked if it is long enough not to be a coincidence.
+//! The prompt may be megabytes long, so runs are compared by a rolling hash in one pass over it.
 
 use std::collections::HashMap;
 
@@ -7,51 +12,51 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 
 const MAX_EXCERPT_CHARS: usize = 300;
-/// So many characters in a row of the prompt are the prompt and not chance.
+/// Minimum length of a run shared with the prompt that is masked.
 const MIN_PROMPT_MATCH_CHARS: usize = 24;
-/// So many characters in a row of a secret are too many.
+/// Minimum length of a run shared with a secret that is masked.
 const MIN_SECRET_MATCH_CHARS: usize = 8;
-/// A shorter line is not looked for: it would be found in ordinary words.
+/// Shorter lines of the prompt are not masked: they would match ordinary words.
 const MIN_LINE_MATCH_CHARS: usize = 8;
 const REDACTION_MASK: &str = "[...]";
-/// How a line begins that tells of a context that was too long, with the provider's own words: they are no secret of the
-/// prompt, and a second time it says the same.
+/// Prefix of the line in a prompt that quotes an earlier context overflow. Its text came from the provider, which may
+/// repeat it, and is not masked.
 const OVERFLOW_ANCHOR_PREFIX: &str = "[Anchor created: auto_handoff/context_overflow]:";
-/// What the sums of runs are made with: any odd number that is large.
+/// Multiplier of the rolling hash: any large odd number.
 const ROLLING_HASH_MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// What must not be in an error: the key and what else may be a secret, and what was sent.
+/// Secrets and request body that must not appear in an error.
 #[derive(Clone)]
 pub(crate) struct ErrorRedactor {
     pub(crate) secrets: Vec<SecretString>,
-    /// The body of the request.
+    /// Body of the request, which contains the prompt.
     pub(crate) request_body: Bytes,
 }
 
 impl ErrorRedactor {
-    /// A short excerpt of a provider's body: its error message where it has one, in one line, with secrets and
-    /// stretches of the prompt masked.
+    /// Short one-line excerpt of an error body (its message, where it has one) with secrets and parts of the prompt
+    /// masked.
     pub(crate) fn excerpt(&self, body: &str) -> String {
         let message = error_message(body).unwrap_or_else(|| body.to_owned());
         let line = message.split_whitespace().collect::<Vec<_>>().join(" ");
-        // A little more than is shown: a cut could leave a stretch too short to be recognised.
-        let letters: Vec<char> = line.chars().take(MAX_EXCERPT_CHARS + MIN_PROMPT_MATCH_CHARS).collect();
-        let mut hidden = vec![false; letters.len()];
+        // Longer than the result, because a cut run could be too short to be recognised.
+        let chars: Vec<char> = line.chars().take(MAX_EXCERPT_CHARS + MIN_PROMPT_MATCH_CHARS).collect();
+        let mut hidden = vec![false; chars.len()];
         for secret in &self.secrets {
-            mark_matching_runs(&letters, secret.expose_secret(), MIN_SECRET_MATCH_CHARS, &mut hidden);
+            mark_matching_runs(&chars, secret.expose_secret(), MIN_SECRET_MATCH_CHARS, &mut hidden);
         }
         for text in &self.conversation_texts() {
-            let said = || text.lines().filter(|line| !line.starts_with(OVERFLOW_ANCHOR_PREFIX));
-            let in_one_line = said().flat_map(str::split_whitespace).collect::<Vec<_>>().join(" ");
-            if in_one_line.chars().count() >= MIN_PROMPT_MATCH_CHARS {
-                mark_matching_runs(&letters, &in_one_line, MIN_PROMPT_MATCH_CHARS, &mut hidden);
+            let lines = || text.lines().filter(|line| !line.starts_with(OVERFLOW_ANCHOR_PREFIX));
+            let joined = lines().flat_map(str::split_whitespace).collect::<Vec<_>>().join(" ");
+            if joined.chars().count() >= MIN_PROMPT_MATCH_CHARS {
+                mark_matching_runs(&chars, &joined, MIN_PROMPT_MATCH_CHARS, &mut hidden);
             }
-            said().for_each(|line| mark_matching_line(&letters, line, &mut hidden));
+            lines().for_each(|line| mark_matching_line(&chars, line, &mut hidden));
         }
-        truncate_excerpt(&apply_mask(&letters, &hidden))
+        truncate_excerpt(&apply_mask(&chars, &hidden))
     }
 
-    /// Every text of the conversation that was sent. They are only looked for when something went wrong.
+    /// Texts of the conversation in the request body. Extracted on demand, since only errors need them.
     fn conversation_texts(&self) -> Vec<String> {
         let mut texts = Vec::new();
         if let Ok(Value::Object(mut body)) = serde_json::from_slice(&self.request_body) {
@@ -62,101 +67,100 @@ impl ErrorRedactor {
     }
 }
 
-/// Where in a body a text stands.
+/// Location of a text in a request body.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum TextLocation {
-    /// In the arguments or the result of a call: all of it is the conversation.
+    /// Inside the arguments or the result of a tool call: every string is conversation.
     InToolCall,
-    /// Elsewhere: only what is under certain keys is. Names and ids are what an error must be able to tell.
+    /// Anywhere else: only the strings under certain keys are conversation. Names and ids may appear in an error.
     Elsewhere,
 }
 
-fn collect_texts(key: &str, value: Value, said: TextLocation, texts: &mut Vec<String>) {
+fn collect_texts(key: &str, value: Value, location: TextLocation, texts: &mut Vec<String>) {
     match value {
         Value::String(text) => {
             let conversation = ["content", "text", "system", "instructions", "output", "arguments", "thinking"];
-            if said == TextLocation::InToolCall || conversation.contains(&key) {
+            if location == TextLocation::InToolCall || conversation.contains(&key) {
                 texts.push(text);
             }
         }
-        Value::Array(values) => values.into_iter().for_each(|value| collect_texts(key, value, said, texts)),
+        Value::Array(values) => values.into_iter().for_each(|value| collect_texts(key, value, location, texts)),
         Value::Object(fields) => {
             for (key, value) in fields {
                 // `input` is also the whole conversation, as a list.
                 let is_call = matches!(key.as_str(), "args" | "arguments" | "input" | "response") && value.is_object();
-                let said = if is_call { TextLocation::InToolCall } else { said };
-                collect_texts(&key, value, said, texts);
+                let location = if is_call { TextLocation::InToolCall } else { location };
+                collect_texts(&key, value, location, texts);
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
-/// The message of an error body in one of its usual forms.
+/// Message of an error body, in one of the common formats.
 fn error_message(body: &str) -> Option<String> {
     let body: Value = serde_json::from_str(body).ok()?;
-    let places = ["/error/message", "/message", "/detail", "/error"];
-    places.iter().find_map(|place| body.pointer(place)?.as_str().map(str::to_owned))
+    let pointers = ["/error/message", "/message", "/detail", "/error"];
+    pointers.iter().find_map(|pointer| body.pointer(pointer)?.as_str().map(str::to_owned))
 }
 
-/// Marks every run of `length` characters that also is in `secret`; of a shorter secret, the whole. A prompt may be
-/// megabytes long: it is gone through once, with a sum that goes along, and what has the sum of a run is compared with it.
-fn mark_matching_runs(letters: &[char], secret: &str, length: usize, hidden: &mut [bool]) {
+/// Marks every run of `length` characters that also occurs in `secret`; for a shorter secret, every whole occurrence.
+fn mark_matching_runs(chars: &[char], secret: &str, length: usize, hidden: &mut [bool]) {
     let secret: Vec<char> = secret.chars().collect();
     let length = length.min(secret.len());
-    if length == 0 || letters.len() < length {
+    if length == 0 || chars.len() < length {
         return;
     }
-    let add = |sum: u64, letter: char| sum.wrapping_mul(ROLLING_HASH_MULTIPLIER).wrapping_add(u64::from(letter));
-    let sum = |run: &[char]| run.iter().fold(0, |sum, letter| add(sum, *letter));
-    let first_counts = (1..length).fold(1_u64, |product, _| product.wrapping_mul(ROLLING_HASH_MULTIPLIER));
+    let add = |sum: u64, c: char| sum.wrapping_mul(ROLLING_HASH_MULTIPLIER).wrapping_add(u64::from(c));
+    let sum = |run: &[char]| run.iter().fold(0, |sum, c| add(sum, *c));
+    let first_weight = (1..length).fold(1_u64, |product, _| product.wrapping_mul(ROLLING_HASH_MULTIPLIER));
     let mut runs: HashMap<u64, Vec<usize>> = HashMap::new();
-    for (start, run) in letters.windows(length).enumerate() {
+    for (start, run) in chars.windows(length).enumerate() {
         runs.entry(sum(run)).or_default().push(start);
     }
-    // Nearly every place of a prompt is none of them, and is told so by the first bits of its sum.
+    // Filter on the top bits of the hash: almost no position of a prompt matches, and the map lookup is slower.
     let first_bits = |sum: u64| usize::from(u16::try_from(sum >> 48).unwrap_or(u16::MAX));
-    let mut may_be = vec![false; usize::from(u16::MAX) + 1];
+    let mut may_match = vec![false; usize::from(u16::MAX) + 1];
     for sum in runs.keys() {
-        may_be[first_bits(*sum)] = true;
+        may_match[first_bits(*sum)] = true;
     }
-    let mut present = sum(&secret[..length]);
+    let mut current = sum(&secret[..length]);
     for (position, window) in secret.windows(length).enumerate() {
-        if may_be[first_bits(present)]
-            && let Some(starts) = runs.get_mut(&present)
+        if may_match[first_bits(current)]
+            && let Some(starts) = runs.get_mut(&current)
         {
-            for start in starts.extract_if(.., |start| letters[*start..*start + length] == *window) {
+            for start in starts.extract_if(.., |start| chars[*start..*start + length] == *window) {
                 hidden[start..start + length].fill(true);
             }
             if starts.is_empty() {
-                runs.remove(&present);
+                runs.remove(&current);
             }
         }
         if let Some(next) = secret.get(position + length) {
-            present = add(present.wrapping_sub(u64::from(window[0]).wrapping_mul(first_counts)), *next);
+            current = add(current.wrapping_sub(u64::from(window[0]).wrapping_mul(first_weight)), *next);
         }
     }
 }
 
-/// Marks a line where it stands whole.
-fn mark_matching_line(letters: &[char], line: &str, hidden: &mut [bool]) {
+/// Marks every occurrence of the whole line.
+fn mark_matching_line(chars: &[char], line: &str, hidden: &mut [bool]) {
     let line: Vec<char> = line.trim().chars().collect();
     if line.len() < MIN_LINE_MATCH_CHARS {
         return;
     }
-    for (start, window) in letters.windows(line.len()).enumerate() {
+    for (start, window) in chars.windows(line.len()).enumerate() {
         if window == line {
             hidden[start..start + line.len()].fill(true);
         }
     }
 }
 
-fn apply_mask(letters: &[char], hidden: &[bool]) -> String {
+fn apply_mask(chars: &[char], hidden: &[bool]) -> String {
     let mut text = String::new();
     let mut was_hidden = false;
-    for (letter, is_hidden) in letters.iter().zip(hidden) {
+    for (c, is_hidden) in chars.iter().zip(hidden) {
         match (is_hidden, was_hidden) {
-            (false, _) => text.push(*letter),
+            (false, _) => text.push(*c),
             (true, false) => text.push_str(REDACTION_MASK),
             (true, true) => {}
         }
@@ -180,19 +184,19 @@ mod tests {
     use super::ErrorRedactor;
 
     fn redactor_for(key: &str, prompt: &str) -> ErrorRedactor {
-        let sent = json!({"messages": [{"role": "user", "content": prompt}]}).to_string();
-        ErrorRedactor { secrets: vec![SecretString::from(key.to_owned())], request_body: sent.into() }
+        let body = json!({"messages": [{"role": "user", "content": prompt}]}).to_string();
+        ErrorRedactor { secrets: vec![SecretString::from(key.to_owned())], request_body: body.into() }
     }
 
     #[test]
-    fn the_message_of_an_error_body_is_quoted_in_one_line() {
+    fn message_of_an_error_body_is_quoted_in_one_line() {
         let body = json!({"error": {"message": "slow\n  down", "type": "rate_limit"}}).to_string();
         assert_eq!(redactor_for("", "hi").excerpt(&body), "slow down");
         assert_eq!(redactor_for("", "hi").excerpt("<html>Bad Gateway</html>"), "<html>Bad Gateway</html>");
     }
 
     #[test]
-    fn neither_the_key_nor_a_part_of_it_is_quoted() {
+    fn key_and_its_parts_are_masked() {
         let redactor = redactor_for("sk-0123456789abcdef", "hi");
         assert_eq!(redactor.excerpt("bad key sk-0123456789abcdef!"), "bad key [...]!");
         assert_eq!(redactor.excerpt("bad key sk-01234*****!"), "bad key [...]*****!");
@@ -200,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn stretches_of_the_prompt_are_not_quoted() {
+    fn parts_of_the_prompt_are_masked() {
         let redactor = redactor_for("", "the launch code is\n4711 and the door is in the east wing");
         let body = json!({"message": "cannot parse: the launch code is\n4711 and the do (cut)"}).to_string();
         assert_eq!(redactor.excerpt(&body), "cannot parse: [...] (cut)");
@@ -209,43 +213,43 @@ mod tests {
     }
 
     #[test]
-    fn ordinary_words_survive_a_short_prompt() {
+    fn ordinary_words_are_not_masked_for_a_short_prompt() {
         assert_eq!(redactor_for("", "model").excerpt("no such model"), "no such model");
     }
 
     #[test]
-    fn names_and_ids_of_a_request_are_quoted_and_what_its_calls_hold_is_not() {
+    fn names_and_ids_of_a_request_are_quoted_but_tool_arguments_are_masked() {
         let sent = json!({"model": "claude-opus", "messages": [{"role": "assistant", "content": [
             {"type": "tool_use", "id": "toolu_0123456789", "name": "bash_output", "input": {"name": "swordfish"}}
         ]}]});
         let redactor = ErrorRedactor { secrets: Vec::new(), request_body: sent.to_string().into() };
-        let said = "claude-opus: assistant toolu_0123456789 of bash_output lacks swordfish";
-        assert_eq!(redactor.excerpt(said), "claude-opus: assistant toolu_0123456789 of bash_output lacks [...]");
+        let message = "claude-opus: assistant toolu_0123456789 of bash_output lacks swordfish";
+        assert_eq!(redactor.excerpt(message), "claude-opus: assistant toolu_0123456789 of bash_output lacks [...]");
     }
 
     #[test]
-    fn a_stretch_is_found_wherever_it_stands_in_a_long_prompt() {
+    fn part_of_a_long_prompt_is_masked_at_any_position() {
         let words: Vec<String> = (0..100_000).map(|number| format!("word{number}")).collect();
         let prompt = words.join(" ");
-        for place in [0, 50_000, 99_990] {
-            let stretch = words[place..place + 9].join(" ");
-            let said = redactor_for("", &prompt).excerpt(&format!("cannot parse <{stretch}> here"));
-            assert_eq!(said, "cannot parse <[...]> here", "from word {place} on");
+        for first in [0, 50_000, 99_990] {
+            let part = words[first..first + 9].join(" ");
+            let excerpt = redactor_for("", &prompt).excerpt(&format!("cannot parse <{part}> here"));
+            assert_eq!(excerpt, "cannot parse <[...]> here", "starting at word {first}");
         }
         assert_eq!(redactor_for("", &"x".repeat(1 << 20)).excerpt(&"x".repeat(5000)), "[...]");
     }
 
     #[test]
-    fn a2_what_a_provider_said_of_a_context_that_was_too_long_can_be_said_again() {
-        let said = "maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens.";
-        let anchor = format!("[Anchor created: auto_handoff/context_overflow]: {{\"error\":\"x: {said}\"}}");
+    fn a2_context_overflow_message_is_quoted_again_on_the_next_overflow() {
+        let message = "maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens.";
+        let anchor = format!("[Anchor created: auto_handoff/context_overflow]: {{\"error\":\"x: {message}\"}}");
         let redactor = redactor_for("", &format!("{anchor}\nthe launch code is 4711 and the door is open"));
-        assert_eq!(redactor.excerpt(said), said);
+        assert_eq!(redactor.excerpt(message), message);
         assert_eq!(redactor.excerpt("bad: the launch code is 4711 and the door is open"), "bad: [...]");
     }
 
     #[test]
-    fn an_excerpt_is_short() {
+    fn excerpt_is_truncated() {
         assert_eq!(redactor_for("", "hi").excerpt(&"x".repeat(5000)).chars().count(), 303);
     }
 }

@@ -1,8 +1,8 @@
-//! Taking the bytes of an answer apart: server-sent events, or one JSON object per line.
+//! Decoder for streamed response bodies: server-sent events, or one JSON object per line.
 
 use std::collections::VecDeque;
 
-/// How an answer is cut into frames.
+/// Framing of a response body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FrameFormat {
     /// Server-sent events.
@@ -11,45 +11,45 @@ pub(crate) enum FrameFormat {
     JsonLines,
 }
 
-/// One frame of an answer.
+/// One frame of a response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct WireFrame {
-    /// The name of the event; empty where it has none.
+    /// Event name; empty if it has none.
     pub event: String,
-    /// What it says.
+    /// Payload.
     pub data: String,
 }
 
-/// Why bytes could not be taken apart.
+/// Reason why bytes cannot be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FrameError {
-    /// They are no UTF-8.
+    /// The bytes are not UTF-8.
     InvalidUtf8,
-    /// A frame does not end.
+    /// The frame exceeds [`MAX_FRAME_BYTES`].
     TooLong,
 }
 
-/// The longest frame: an image in base64 fits well.
+/// Maximum size of a frame; large enough for an image in base64.
 pub(crate) const MAX_FRAME_BYTES: usize = 64 << 20;
 
-/// Bytes as they come, and the frames that are whole.
+/// Incremental decoder: accepts bytes in arbitrary chunks and returns complete frames.
 #[derive(Debug)]
 pub(crate) struct FrameDecoder {
     format: FrameFormat,
-    /// A line that has not ended yet.
+    /// Line whose end was not read yet.
     partial_line: Vec<u8>,
-    /// An event that has not ended yet.
+    /// Fields of the event whose end was not read yet.
     event: String,
     data: Option<String>,
     complete: VecDeque<WireFrame>,
 }
 
 impl FrameDecoder {
-    pub(crate) fn new(framing: FrameFormat) -> Self {
-        Self { format: framing, partial_line: Vec::new(), event: String::new(), data: None, complete: VecDeque::new() }
+    pub(crate) fn new(format: FrameFormat) -> Self {
+        Self { format, partial_line: Vec::new(), event: String::new(), data: None, complete: VecDeque::new() }
     }
 
-    /// Takes bytes in, wherever they are cut.
+    /// Decodes the next chunk.
     pub(crate) fn push(&mut self, mut bytes: &[u8]) -> Result<(), FrameError> {
         while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
             self.partial_line.extend_from_slice(&bytes[..end]);
@@ -61,7 +61,7 @@ impl FrameDecoder {
         if length > MAX_FRAME_BYTES { Err(FrameError::TooLong) } else { Ok(()) }
     }
 
-    /// No more bytes come: what is there counts as whole, as some servers leave out the last line end.
+    /// Handles the end of the body. The last frame counts as complete, as some servers omit the final line end.
     pub(crate) fn finish(&mut self) -> Result<(), FrameError> {
         if !self.partial_line.is_empty() {
             self.finish_line()?;
@@ -70,7 +70,7 @@ impl FrameDecoder {
         Ok(())
     }
 
-    /// The next frame that is whole.
+    /// Next complete frame.
     pub(crate) fn next_frame(&mut self) -> Option<WireFrame> {
         self.complete.pop_front()
     }
@@ -82,7 +82,7 @@ impl FrameDecoder {
         match self.format {
             FrameFormat::JsonLines if line.trim().is_empty() => {}
             FrameFormat::JsonLines => {
-                self.complete.push_back(WireFrame { event: String::new(), data: line.to_owned() })
+                self.complete.push_back(WireFrame { event: String::new(), data: line.to_owned() });
             }
             FrameFormat::ServerSentEvents if line.is_empty() => self.finish_event(),
             FrameFormat::ServerSentEvents => self.read_field(line),
@@ -100,11 +100,11 @@ impl FrameDecoder {
                 data.push_str(value);
             }
             ("data", None) => self.data = Some(value.to_owned()),
-            // A server that cannot stream, or fails before it does, sends plain JSON.
+            // A server that cannot stream, or fails before streaming, sends plain JSON.
             _ if line.starts_with('{') => {
-                self.complete.push_back(WireFrame { event: String::new(), data: line.to_owned() })
+                self.complete.push_back(WireFrame { event: String::new(), data: line.to_owned() });
             }
-            // A comment, which keeps the connection alive, or a field that means nothing here.
+            // A comment, which keeps the connection alive, or an unused field.
             _ => {}
         }
     }
@@ -121,42 +121,43 @@ impl FrameDecoder {
 mod tests {
     use super::{FrameDecoder, FrameError, FrameFormat};
 
-    fn decode_chunks(framing: FrameFormat, bytes: &[u8], cut: usize) -> Vec<(String, String)> {
-        let mut frames = FrameDecoder::new(framing);
-        bytes.chunks(cut).for_each(|chunk| frames.push(chunk).unwrap());
-        frames.finish().unwrap();
-        std::iter::from_fn(|| frames.next_frame()).map(|frame| (frame.event, frame.data)).collect()
+    fn decode_chunks(format: FrameFormat, bytes: &[u8], chunk_len: usize) -> Vec<(String, String)> {
+        let mut decoder = FrameDecoder::new(format);
+        bytes.chunks(chunk_len).for_each(|chunk| decoder.push(chunk).unwrap());
+        decoder.finish().unwrap();
+        std::iter::from_fn(|| decoder.next_frame()).map(|frame| (frame.event, frame.data)).collect()
     }
 
     #[test]
-    fn events_are_read_wherever_they_are_cut() {
+    fn events_are_decoded_from_chunks_of_any_length() {
         let bytes =
             ": hello\r\n\r\nevent: a\r\ndata: {\"x\":\r\ndata:  1}\r\n\r\nid: 7\ndata:你好\n\nevent: b\n\ndata: end"
                 .as_bytes();
         let expected = [("a", "{\"x\":\n 1}"), ("", "你好"), ("", "end")];
         let expected = expected.map(|(event, data)| (event.to_owned(), data.to_owned()));
-        for cut in 1..=bytes.len() {
-            assert_eq!(decode_chunks(FrameFormat::ServerSentEvents, bytes, cut), expected, "cut every {cut} bytes");
+        for chunk_len in 1..=bytes.len() {
+            let frames = decode_chunks(FrameFormat::ServerSentEvents, bytes, chunk_len);
+            assert_eq!(frames, expected, "chunks of {chunk_len} bytes");
         }
     }
 
     #[test]
-    fn lines_are_read_wherever_they_are_cut() {
-        for cut in 1..20 {
-            let frames = decode_chunks(FrameFormat::JsonLines, b"{\"a\":1}\r\n\n{\"b\":2}", cut);
+    fn json_lines_are_decoded_from_chunks_of_any_length() {
+        for chunk_len in 1..20 {
+            let frames = decode_chunks(FrameFormat::JsonLines, b"{\"a\":1}\r\n\n{\"b\":2}", chunk_len);
             assert_eq!(frames.iter().map(|(_, data)| data.as_str()).collect::<Vec<_>>(), ["{\"a\":1}", "{\"b\":2}"]);
         }
     }
 
     #[test]
-    fn what_is_no_text_or_never_ends_is_damage() {
+    fn invalid_utf8_and_oversized_frames_are_errors() {
         assert_eq!(
             FrameDecoder::new(FrameFormat::ServerSentEvents).push(b"data: \xff\xfe\n"),
             Err(FrameError::InvalidUtf8)
         );
-        let mut frames = FrameDecoder::new(FrameFormat::JsonLines);
+        let mut decoder = FrameDecoder::new(FrameFormat::JsonLines);
         let chunk = vec![b'x'; 1 << 20];
-        let damage = (0..65).find_map(|_| frames.push(&chunk).err());
-        assert_eq!(damage, Some(FrameError::TooLong));
+        let error = (0..65).find_map(|_| decoder.push(&chunk).err());
+        assert_eq!(error, Some(FrameError::TooLong));
     }
 }

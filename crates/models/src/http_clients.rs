@@ -1,4 +1,4 @@
-//! The HTTP clients of all providers.
+//! HTTP clients shared by all providers.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use tokio::sync::OnceCell;
 
 const PROVIDER_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The HTTP clients of all providers, each made on its first use and then shared, with its connections.
+/// HTTP clients shared by all providers, each built on first use and kept with its connection pool.
 ///
-/// One reads the roots of trust of the machine, which takes a while: a server that is spoken to without encryption need
-/// not wait for that. One knows no proxy, for servers on this machine.
+/// There are three, because loading the trust roots of the machine takes a while and unencrypted servers do not need
+/// them, and because servers on this machine must be reached without a proxy.
 #[derive(Debug, Default)]
 pub struct HttpClients {
     encrypted: OnceCell<Client>,
@@ -19,28 +19,28 @@ pub struct HttpClients {
     local: OnceCell<Client>,
 }
 
-/// How a server is reached.
+/// Connection type of an endpoint, which selects the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TransportKind {
-    /// Over an encrypted connection.
+    /// HTTPS.
     Encrypted,
-    /// In the open.
+    /// Plain HTTP.
     Plain,
-    /// In the open, on this machine.
+    /// Plain HTTP to a loopback address.
     Local,
 }
 
 impl HttpClients {
-    /// Clients to be shared by providers. Nothing is made yet.
+    /// Creates an empty set of clients.
     pub fn new() -> Self {
         Self::default()
     }
 
-    pub(crate) async fn client(&self, reach: TransportKind) -> Result<&Client, reqwest::Error> {
-        // No redirects: a header with a key would follow them wherever they lead.
+    pub(crate) async fn client(&self, transport: TransportKind) -> Result<&Client, reqwest::Error> {
+        // No redirects: they would receive the headers, key included.
         let builder = || Client::builder().connect_timeout(PROVIDER_CONNECT_TIMEOUT).redirect(Policy::none());
-        match reach {
-            // Reading the roots of trust blocks for a few milliseconds, once in the life of the process.
+        match transport {
+            // Loading the trust roots blocks for a few milliseconds, once per process.
             TransportKind::Encrypted => self.encrypted.get_or_try_init(|| async { builder().build() }).await,
             TransportKind::Plain => self.plain.get_or_try_init(|| async { builder().tls_certs_only([]).build() }).await,
             TransportKind::Local => {

@@ -1,4 +1,4 @@
-//! One request and its answer.
+//! One HTTP request and its streamed response.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -17,12 +17,12 @@ use crate::provider_error::{CallContext, ProviderError, ResponseFault};
 use crate::retry;
 use crate::wire::{FrameProgress, ResponseReader};
 
-/// How much of a refusal is read.
+/// Maximum number of bytes read from the body of an error response.
 const MAX_ERROR_BODY_BYTES: usize = 64 * 1024;
-/// How long the end of a connection is waited for when the answer is whole: one that was read to its end is used again.
+/// Maximum wait for the end of the connection after a complete response. Only a fully read connection is reused.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(50);
 
-/// A request, to be sent as often as it takes.
+/// Prepared request that can be sent any number of times.
 pub(crate) struct HttpExchange<'a> {
     pub client: &'a Client,
     pub endpoint: &'a ModelEndpoint,
@@ -32,24 +32,24 @@ pub(crate) struct HttpExchange<'a> {
     pub clock: &'a Clock,
 }
 
-/// A request that failed before its first word.
+/// Attempt that failed before the first output.
 pub(crate) struct FailedAttempt {
     pub error: ProviderError,
-    /// After how long the provider wants to be asked again, if it says so.
+    /// Retry delay requested by the provider.
     pub retry_after: Option<Duration>,
 }
 
 impl From<ProviderError> for FailedAttempt {
-    fn from(failure: ProviderError) -> Self {
-        Self { error: failure, retry_after: None }
+    fn from(error: ProviderError) -> Self {
+        Self { error, retry_after: None }
     }
 }
 
 impl HttpExchange<'_> {
-    /// Sends the request and waits for the first word, so that a refused request is an error and not a stream.
+    /// Sends the request and waits for the first output, so that a rejected request is an error and not a stream.
     pub(crate) async fn start(
         &self,
-        framing: FrameFormat,
+        frame_format: FrameFormat,
         reader: Box<dyn ResponseReader>,
         call: &CallContext,
     ) -> Result<ModelStream, FailedAttempt> {
@@ -66,43 +66,43 @@ impl HttpExchange<'_> {
         if response.status() != reqwest::StatusCode::OK {
             return Err(read_error_response(response, deadline, call, self.clock).await);
         }
-        let (call, timeout, may_be_page) = (call.clone(), self.timeout, is_html(&response));
-        let mut answer = ResponseStream {
+        let mut stream = ResponseStream {
+            may_be_html: is_html(&response),
             response,
-            decoder: FrameDecoder::new(framing),
+            decoder: FrameDecoder::new(frame_format),
             reader,
-            context: call,
-            timeout,
+            context: call.clone(),
+            timeout: self.timeout,
             deadline,
             has_output: false,
-            may_be_html: may_be_page,
             bytes_without_events: 0,
             pending_events: VecDeque::new(),
             state: ResponseState::Open,
             deferred_error: None,
         };
-        match answer.fill_pending_events().await {
-            // Something was said, be it a part of a call or in the same bytes as the failure, so this is no refusal.
-            Err(failure) if answer.has_output => answer.deferred_error = Some(failure.model_error),
-            listened => listened?,
+        match stream.fill_pending_events().await {
+            // The model has started to answer, with part of a call or in the same bytes as the error, so a retry could
+            // produce output twice.
+            Err(error) if stream.has_output => stream.deferred_error = Some(error.model_error),
+            filled => filled?,
         }
-        Ok(answer.into_events().boxed())
+        Ok(stream.into_events().boxed())
     }
 }
 
-/// Where a redirect leads, if it leads to a server.
+/// Target of a redirect, if it is an HTTP URL.
 fn redirect_target(response: &Response) -> Option<Url> {
     let location = response.headers().get(LOCATION)?.to_str().ok()?;
     response.url().join(location).ok().filter(|url| matches!(url.scheme(), "http" | "https"))
 }
 
-/// Whether an answer says that it is a page. Some servers say so of everything.
+/// True if the response declares itself an HTML page. Some servers declare everything as HTML.
 fn is_html(response: &Response) -> bool {
     let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     kind.is_some_and(|kind| kind.trim_start().to_ascii_lowercase().starts_with("text/html"))
 }
 
-/// Reads a status other than 200.
+/// Reads a response with a status other than 200.
 async fn read_error_response(
     mut response: Response,
     deadline: Instant,
@@ -118,51 +118,51 @@ async fn read_error_response(
     }
     let body = String::from_utf8_lossy(&body);
     let now = jiff::Timestamp::from_microsecond(clock.now().as_micros()).unwrap_or(jiff::Timestamp::MAX);
-    let asked = retry::parse_retry_advice(&headers, &body, now);
-    let mut failure = call.error_status(status, &body, asked.after);
-    if asked.should_retry == Some(false) {
-        failure.retry = retry::RetryPolicy::Never;
+    let advice = retry::parse_retry_advice(&headers, &body, now);
+    let mut error = call.error_status(status, &body, advice.after);
+    if advice.should_retry == Some(false) {
+        error.retry = retry::RetryPolicy::Never;
     }
-    FailedAttempt { error: failure, retry_after: asked.after }
+    FailedAttempt { error, retry_after: advice.after }
 }
 
-/// An answer as it comes.
+/// Response with status 200 whose body is being read.
 struct ResponseStream {
     response: Response,
     decoder: FrameDecoder,
     reader: Box<dyn ResponseReader>,
     context: CallContext,
     timeout: Duration,
-    /// Until when the next word must be here.
+    /// Deadline for the next output.
     deadline: Instant,
-    /// Whether a word has come, or the beginning of a call.
+    /// True once text or the start of a tool call was received.
     has_output: bool,
-    /// Whether it says that it is a page, and nothing came yet that shows whether it is.
+    /// True if the response declares itself HTML and no byte has confirmed or refuted that yet.
     may_be_html: bool,
-    /// How many bytes came that said nothing to be handed on, as those of a call that does not end.
+    /// Bytes read since the last event, for detecting a tool call that never ends.
     bytes_without_events: usize,
-    /// What was read and not handed on yet.
+    /// Decoded events that were not yielded yet.
     pending_events: VecDeque<ModelEvent>,
     state: ResponseState,
-    /// Why it broke off, to be told after what was read.
+    /// Error to yield after the pending events.
     deferred_error: Option<ModelError>,
 }
 
-/// How far an answer has come.
+/// State of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ResponseState {
-    /// More may come.
+    /// More frames may follow.
     Open,
-    /// It is whole.
+    /// The last frame was read.
     Complete,
 }
 
 impl ResponseStream {
-    /// Reads on until there is something to hand on.
+    /// Reads until an event is pending or the response is complete.
     async fn fill_pending_events(&mut self) -> Result<(), ProviderError> {
         self.bytes_without_events = 0;
         if self.has_output {
-            // Whoever reads may have taken their time.
+            // The consumer of the stream may have paused.
             self.deadline = Instant::now() + self.timeout;
         }
         while self.pending_events.is_empty() && self.state == ResponseState::Open {
@@ -176,21 +176,21 @@ impl ResponseStream {
                 }
                 Ok(Ok(Some(bytes))) => {
                     self.reject_html(&bytes)?;
-                    let read = self.decoder.push(&bytes);
+                    let pushed = self.decoder.push(&bytes);
                     self.read_frames()?;
-                    read.map_err(|damage| self.frame_error(damage))?;
+                    pushed.map_err(|error| self.frame_error(error))?;
                     self.bytes_without_events += bytes.len();
                     if self.bytes_without_events > MAX_FRAME_BYTES {
                         return Err(self.frame_error(FrameError::TooLong));
                     }
                 }
                 Ok(Ok(None)) => {
-                    self.decoder.finish().map_err(|damage| self.frame_error(damage))?;
+                    self.decoder.finish().map_err(|error| self.frame_error(error))?;
                     self.read_frames()?;
                     self.finish()?;
                 }
                 Ok(Err(error)) => {
-                    // What was said is whole if the reader thinks so.
+                    // A response that its reader considers complete is not affected by a lost connection.
                     if self.finish().is_err() {
                         let lost = ProviderError {
                             model_error: self.context.response_fault(&CONNECTION_LOST).model_error,
@@ -204,7 +204,7 @@ impl ResponseStream {
         Ok(())
     }
 
-    /// A page begins with a tag; no provider's protocol does.
+    /// Fails if the body starts like HTML: with a tag, which no provider protocol uses.
     fn reject_html(&mut self, bytes: &[u8]) -> Result<(), ProviderError> {
         if !self.may_be_html {
             return Ok(());
@@ -233,7 +233,7 @@ impl ResponseStream {
         Ok(())
     }
 
-    /// Nothing more is to come.
+    /// Handles the end of the response.
     fn finish(&mut self) -> Result<(), ProviderError> {
         if self.state == ResponseState::Open {
             let last = self.reader.finish().map_err(|fault| self.context.response_fault(&fault))?;
@@ -243,10 +243,10 @@ impl ResponseStream {
         Ok(())
     }
 
-    fn frame_error(&self, damage: FrameError) -> ProviderError {
-        self.context.response_fault(&match damage {
-            FrameError::InvalidUtf8 => ResponseFault::Malformed("it sent something that is not text"),
-            FrameError::TooLong => ResponseFault::Malformed("it sent something without an end"),
+    fn frame_error(&self, error: FrameError) -> ProviderError {
+        self.context.response_fault(&match error {
+            FrameError::InvalidUtf8 => ResponseFault::Malformed("data is not UTF-8 text"),
+            FrameError::TooLong => ResponseFault::Malformed("an event exceeds the size limit"),
         })
     }
 
@@ -266,23 +266,23 @@ impl ResponseStream {
                 if self.state == ResponseState::Complete {
                     return;
                 }
-                if let Err(failure) = self.fill_pending_events().await {
-                    // What came before the failure in the same bytes was said.
+                if let Err(error) = self.fill_pending_events().await {
+                    // Events decoded from the same bytes before the error are still valid.
                     while let Some(event) = self.pending_events.pop_front() {
                         yield Ok(event);
                     }
-                    yield Err(failure.model_error);
+                    yield Err(error.model_error);
                     return;
                 }
             }
         }
     }
 
-    /// Reads the little that follows an answer, so that its connection can be used again.
+    /// Reads the remaining bytes after a complete response, so that the connection can be reused.
     async fn drain(&mut self) {
         let rest = async { while let Ok(Some(_)) = self.response.chunk().await {} };
-        // A server that keeps the connection open loses it.
-        let _kept_open = timeout(DRAIN_TIMEOUT, rest).await;
+        // A server that leaves the response open loses the connection.
+        let _drained = timeout(DRAIN_TIMEOUT, rest).await;
     }
 }
 

@@ -1,12 +1,12 @@
-//! The models Capstan can talk to, each a [`ModelProvider`](capstan_hooks::contracts::ModelProvider).
+//! Model providers, each an implementation of [`ModelProvider`](capstan_hooks::contracts::ModelProvider).
 //!
-//! - [`Demo`]: offline and deterministic; makes the first run work with no key and no network.
-//! - [`Provider`]: everybody else. One way to send, to try again, to time out and to fail, over the [`Wire`] of each kind of
-//!   provider: [`wire`] has what it receives and sends as pure functions, so that a request can be recorded before it
-//!   is sent.
+//! - [`DemoProvider`]: offline and deterministic, so that the first run needs neither a key nor a network.
+//! - [`Provider`]: a provider reached over HTTP. Sending, retries, timeouts and errors are the same for all of them;
+//!   the [`WireProtocol`] supplies the differences. [`wire`] encodes requests and decodes responses as pure functions,
+//!   so that a request can be recorded before it is sent.
 //!
-//! Not for deciding what a model gets to read (that is the view and the agent), nor for fallback models (that is the
-//! host, which records each attempt). No error of this crate holds the key or the prompt.
+//! Out of scope: choosing the messages a model reads (the view and the agent do that) and fallback models (the host
+//! does that and records each attempt). No error of this crate contains the key or the prompt.
 
 pub mod demo;
 mod endpoint;

@@ -1,4 +1,4 @@
-//! One way to speak to every provider.
+//! HTTP provider: one client for all wire protocols.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,27 +19,27 @@ use crate::provider_error::CallContext;
 use crate::wire::{EncodedToolsCache, ModelOrigin};
 use crate::{HttpClients, WireProtocol, retry, wire};
 
-/// Whatever is shorter, beside the key, is no secret, and to mask it would leave nothing of an error.
+/// Shorter values from headers and URLs are not redacted: masking them would make an error unreadable.
 const MIN_REDACTED_SECRET_CHARS: usize = 4;
-/// A wait that long is worth a line in the log.
+/// Retry delays of at least this length are logged as a warning.
 const WARN_RETRY_DELAY: Duration = Duration::from_secs(3);
 
-/// How to reach a provider, and what to send it beside what is asked.
+/// Connection, credentials and request settings of a [`Provider`].
 #[derive(Debug, Clone)]
 pub struct ProviderOptions {
-    /// The key, if the provider wants one.
+    /// API key, if the provider needs one.
     pub api_key: Option<SecretString>,
-    /// The base URL, such as `http://127.0.0.1:1234/v1`; the provider's own if it is not set.
+    /// Base URL, such as `http://127.0.0.1:1234/v1`; `None` selects the provider's own.
     pub api_base: Option<String>,
-    /// Headers that are sent with every request.
+    /// Headers sent with every request.
     pub headers: Vec<(String, SecretString)>,
-    /// Keys of the body that are sent with every request, over what the wire sends.
+    /// Keys merged into every request body; they override keys of the wire protocol.
     pub body: JsonObject,
-    /// How long to wait for the first word, and then for each next one.
+    /// Maximum time until the first output, and between two outputs.
     pub timeout: Duration,
-    /// How often a request is sent again that failed before its first word.
+    /// Maximum number of retries after a failure before the first output.
     pub retries: u32,
-    /// The clock that dates of a provider are compared with.
+    /// Clock for comparing dates sent by a provider.
     pub clock: Clock,
 }
 
@@ -50,7 +50,7 @@ impl Default for ProviderOptions {
             api_base: None,
             headers: Vec::new(),
             body: JsonObject::new(),
-            // A local model may read a long prompt for minutes before its first word.
+            // A local model may process a long prompt for minutes before its first token.
             timeout: Duration::from_mins(5),
             retries: 3,
             clock: Clock::default(),
@@ -58,21 +58,22 @@ impl Default for ProviderOptions {
     }
 }
 
-/// A provider of models: a [`Wire`] under a name, with its settings.
+/// Model provider over HTTP: a [`WireProtocol`] with a name and options.
 ///
-/// It sends exactly what [`ModelProvider::body`] gives. A request that is refused, or fails before its first word, is an
-/// error of [`ModelProvider::stream`], after it was tried again where that may help; an answer that breaks off later is
-/// an error of the stream, and never asked for again.
+/// The body it sends is exactly the one returned by [`ModelProvider::request_body`]. A failure before the first output
+/// is an error of [`ModelProvider::stream`], after retries where they may help. A failure after the first output is an
+/// error of the stream and is never retried.
 ///
 /// ```
 /// use std::sync::Arc;
 ///
 /// use capstan_hooks::contracts::ModelProvider;
-/// use capstan_models::{Http, Provider, Settings, Wire};
+/// use capstan_models::{HttpClients, Provider, ProviderOptions, WireProtocol};
 ///
 /// let api_base = Some("http://127.0.0.1:1234/v1".to_owned());
-/// let http = Arc::new(Http::new());
-/// let local = Provider::new("local", Wire::OpenAi, Settings { api_base, ..Settings::default() }, http);
+/// let http = Arc::new(HttpClients::new());
+/// let options = ProviderOptions { api_base, ..ProviderOptions::default() };
+/// let local = Provider::new("local", WireProtocol::OpenAi, options, http);
 /// assert_eq!(local.name(), "local");
 /// ```
 #[derive(Debug)]
@@ -85,9 +86,9 @@ pub struct Provider {
 }
 
 impl Provider {
-    /// A provider of this name. Nothing is connected to until the first call.
-    pub fn new(name: impl Into<String>, wire: WireProtocol, settings: ProviderOptions, http: Arc<HttpClients>) -> Self {
-        Self { name: name.into(), wire, options: settings, http, encoded_tools: EncodedToolsCache::default() }
+    /// Creates a provider. No connection is opened before the first call.
+    pub fn new(name: impl Into<String>, wire: WireProtocol, options: ProviderOptions, http: Arc<HttpClients>) -> Self {
+        Self { name: name.into(), wire, options, http, encoded_tools: EncodedToolsCache::default() }
     }
 
     fn trimmed_key(&self) -> Option<SecretString> {
@@ -95,17 +96,17 @@ impl Provider {
         key.filter(|key| !key.is_empty()).map(|key| SecretString::from(key.to_owned()))
     }
 
-    /// What no error may repeat. Which header or part of an address holds a secret nobody says, so all of them count.
+    /// Values that no error may contain. All headers and URL parts count, since nothing marks which ones are secret.
     fn secrets(&self, key: Option<&SecretString>, endpoint: &ModelEndpoint) -> Vec<SecretString> {
         let headers = self.options.headers.iter().map(|(_, value)| value.expose_secret());
-        // Before a secret may stand what kind of secret it is, such as `Bearer`.
+        // A scheme such as `Bearer` may precede the secret.
         let headers = headers.flat_map(|value| [Some(value), value.split_whitespace().next_back()]).flatten();
         let all = headers.map(str::to_owned).chain(endpoint.secrets());
         let long = all.filter(|value| value.chars().count() >= MIN_REDACTED_SECRET_CHARS).map(SecretString::from);
         key.cloned().into_iter().chain(long).collect()
     }
 
-    /// Where people set the key.
+    /// Settings and variables that hold the key, for error messages.
     fn key_setting_names(&self) -> String {
         match self.wire.key_variables().first() {
             Some(variable) if self.name == self.wire.name() => format!("CAPSTAN_API_KEY or {variable}"),
@@ -119,17 +120,18 @@ impl Provider {
         let own = own.into_iter().map(|(name, value)| (name.to_owned(), value));
         let mut headers = HeaderMap::new();
         for (name, mut value) in own.chain(self.options.headers.iter().cloned()) {
-            if let Some(there) = headers.get(&name).filter(|_| name.eq_ignore_ascii_case(wire::BETA_HEADER)) {
-                // What the user asks for is asked for beside it.
-                value = format!("{},{}", there.to_str().unwrap_or_default(), value.expose_secret()).into();
+            if let Some(present) = headers.get(&name).filter(|_| name.eq_ignore_ascii_case(wire::BETA_HEADER)) {
+                // The beta names of the user are added to those of the wire protocol.
+                value = format!("{},{}", present.to_str().unwrap_or_default(), value.expose_secret()).into();
             }
-            let (Ok(known), Ok(mut value)) = (name.parse::<HeaderName>(), HeaderValue::from_str(value.expose_secret()))
+            let (Ok(header_name), Ok(mut value)) =
+                (name.parse::<HeaderName>(), HeaderValue::from_str(value.expose_secret()))
             else {
                 let is_key = names.contains(&name.as_str());
                 return Err(if is_key { call.invalid_key() } else { call.invalid_header(&name) });
             };
             value.set_sensitive(true);
-            headers.insert(known, value);
+            headers.insert(header_name, value);
         }
         headers.insert("content-type", HeaderValue::from_static("application/json"));
         Ok(headers)
@@ -161,14 +163,14 @@ impl ModelProvider for Provider {
         &self,
         request: &ModelRequest,
         body: Option<RequestBodyText>,
-        waits: RetryObserver<'_>,
+        on_retry: RetryObserver<'_>,
     ) -> Result<ModelStream, ModelError> {
         let model = request.model.name();
         let endpoint = ModelEndpoint::parse(&self.name, self.wire, self.options.api_base.as_deref(), model)?;
         let key = self.trimmed_key();
         if key.is_none() && endpoint.is_default && self.wire.needs_key() {
-            let where_to = self.key_setting_names();
-            let message = format!("{}: there is no key; set {where_to}, or a base URL that needs none", self.name);
+            let settings = self.key_setting_names();
+            let message = format!("{}: no API key; set {settings}, or a base URL that needs none", self.name);
             return Err(ModelError::new(ModelErrorKind::Unauthorized, message));
         }
         let body = Bytes::from(String::from(body.unwrap_or_else(|| self.request_body(request).to_text())));
@@ -187,24 +189,24 @@ impl ModelProvider for Provider {
         let mut tries = 0;
         loop {
             let reader = self.wire.reader(ModelOrigin::new(&self.name, model));
-            let refused = match exchange.start(self.wire.frame_format(), reader, &call).await {
+            let failed = match exchange.start(self.wire.frame_format(), reader, &call).await {
                 Ok(stream) => return Ok(stream),
-                Err(refused) => refused,
+                Err(failed) => failed,
             };
-            let (again, asked) = (refused.error.retry, refused.retry_after);
-            let Some(wait) =
-                retry::retry_delay(again, tries, self.options.retries, asked, RetryBackoff::random_fraction())
+            let (policy, requested) = (failed.error.retry, failed.retry_after);
+            let Some(delay) =
+                retry::retry_delay(policy, tries, self.options.retries, requested, RetryBackoff::random_fraction())
             else {
-                return Err(refused.error.model_error);
+                return Err(failed.error.model_error);
             };
-            let (error, seconds) = (&refused.error.model_error, wait.as_secs_f64());
-            if wait >= WARN_RETRY_DELAY {
-                tracing::warn!("{error}; trying again in {seconds:.0} seconds");
+            let (error, seconds) = (&failed.error.model_error, delay.as_secs_f64());
+            if delay >= WARN_RETRY_DELAY {
+                tracing::warn!("{error}; retrying in {seconds:.0} seconds");
             } else {
-                tracing::info!("{error}; trying again in {seconds:.1} seconds");
+                tracing::info!("{error}; retrying in {seconds:.1} seconds");
             }
-            waits(error, wait);
-            tokio::time::sleep(wait).await;
+            on_retry(error, delay);
+            tokio::time::sleep(delay).await;
             tries += 1;
         }
     }

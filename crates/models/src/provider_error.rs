@@ -1,4 +1,4 @@
-//! What went wrong, in our own words.
+//! Errors of a provider call: classification, wording and retry policy.
 
 use std::time::Duration;
 
@@ -9,42 +9,42 @@ use serde_json::Value;
 use crate::error_redactor::ErrorRedactor;
 use crate::retry::RetryPolicy;
 
-/// What an error message needs to know of the call.
+/// Context of a call, for error messages.
 #[derive(Clone)]
 pub(crate) struct CallContext {
-    /// The name of the provider.
+    /// Provider name.
     pub provider: String,
-    /// The model's name at the provider.
+    /// Model name at the provider.
     pub model: String,
     /// Scheme, host and port of the endpoint.
     pub origin: String,
-    /// Where a key is set.
+    /// Settings and variables that hold the key.
     pub key_setting_names: String,
-    /// Where the address is set.
+    /// Settings and variables that hold the base URL.
     pub base_url_setting_names: String,
-    /// What must not be in a message.
+    /// Removes secrets and the prompt from quoted text.
     pub redactor: ErrorRedactor,
 }
 
-/// Why an answer makes no sense, as the reader of a wire says it.
+/// Fault in a response with status 200, found by the reader of its protocol.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum ResponseFault {
-    /// It is not what the provider's documentation says.
+    /// The response violates the provider's documented format.
     Malformed(&'static str),
-    /// It ended before it was complete.
+    /// The response ended before it was complete.
     Incomplete(&'static str),
-    /// The provider broke it off with an error.
+    /// The provider reported an error within the response.
     Reported {
-        /// The status that stands for the error, where it names one.
+        /// HTTP status that corresponds to the error, where it names one.
         status: Option<u16>,
-        /// The error itself.
+        /// Error object.
         body: Value,
     },
-    /// The provider's filter ended it.
+    /// The provider's content filter ended the response.
     Filtered,
 }
 
-/// A failure, and whether it may help to try again.
+/// Error with its retry policy.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ProviderError {
     pub model_error: ModelError,
@@ -52,98 +52,97 @@ pub(crate) struct ProviderError {
 }
 
 impl CallContext {
-    fn error(&self, kind: ModelErrorKind, what: impl std::fmt::Display) -> ModelError {
-        ModelError::new(kind, format!("{}: {what}", self.provider))
+    fn error(&self, kind: ModelErrorKind, message: impl std::fmt::Display) -> ModelError {
+        ModelError::new(kind, format!("{}: {message}", self.provider))
     }
 
-    /// The error for an answer that makes no sense.
+    /// Error for a faulty response.
     pub(crate) fn response_fault(&self, fault: &ResponseFault) -> ProviderError {
         let origin = &self.origin;
         match fault {
-            ResponseFault::Malformed(what) => {
-                ProviderError { model_error: self.broken_response(what), retry: RetryPolicy::Never }
+            ResponseFault::Malformed(reason) => {
+                ProviderError { model_error: self.broken_response(reason), retry: RetryPolicy::Never }
             }
-            ResponseFault::Incomplete(what) => {
-                ProviderError { model_error: self.broken_response(what), retry: RetryPolicy::Backoff }
+            ResponseFault::Incomplete(reason) => {
+                ProviderError { model_error: self.broken_response(reason), retry: RetryPolicy::Backoff }
             }
             ResponseFault::Filtered => {
-                let what = format!("the content filter of {origin} stopped the answer");
-                ProviderError { model_error: self.error(ModelErrorKind::Rejected, what), retry: RetryPolicy::Never }
+                let message = format!("the content filter of {origin} stopped the response");
+                ProviderError { model_error: self.error(ModelErrorKind::Rejected, message), retry: RetryPolicy::Never }
             }
             ResponseFault::Reported { status, body } => {
                 let text = body.to_string();
                 let kind = match classify_error(status.unwrap_or(0), &text) {
-                    // Whatever it was, what came so far is half an answer.
+                    // Whatever the reason, the response is incomplete.
                     ModelErrorKind::Rejected => ModelErrorKind::Broken,
                     kind => kind,
                 };
                 let excerpt = self.redactor.excerpt(&text);
-                let what = format!("{origin} broke off its answer with an error: {excerpt}");
+                let message = format!("{origin} ended its response with an error: {excerpt}");
                 ProviderError {
-                    model_error: self.error(kind, what),
+                    model_error: self.error(kind, message),
                     retry: retry_policy(kind, status.unwrap_or(500), &text, None),
                 }
             }
         }
     }
 
-    fn broken_response(&self, what: &str) -> ModelError {
-        self.error(ModelErrorKind::Broken, format!("the answer of {} broke off: {what}", self.origin))
+    fn broken_response(&self, reason: &str) -> ModelError {
+        self.error(ModelErrorKind::Broken, format!("broken response from {}: {reason}", self.origin))
     }
 
-    /// The error for a status other than 200; `asked` is after how long the provider wants to be asked again.
-    pub(crate) fn error_status(&self, status: u16, body: &str, asked: Option<Duration>) -> ProviderError {
+    /// Error for a status other than 200; `retry_after` is the delay the provider requested.
+    pub(crate) fn error_status(&self, status: u16, body: &str, retry_after: Option<Duration>) -> ProviderError {
         let kind = classify_error(status, body);
         let (model, origin) = (&self.model, &self.origin);
-        let what = match kind {
-            ModelErrorKind::Unauthorized => format!("the key was refused (it is set with {})", self.key_setting_names),
-            ModelErrorKind::UnknownModel => format!("there is no model {model:?}, or no such endpoint"),
-            ModelErrorKind::RateLimited if is_quota_exhausted(status, body, asked) => {
-                "nothing is left of what was paid for".to_owned()
+        let reason = match kind {
+            ModelErrorKind::Unauthorized => format!("the key was rejected (it is set with {})", self.key_setting_names),
+            ModelErrorKind::UnknownModel => format!("model {model:?} or the endpoint does not exist"),
+            ModelErrorKind::RateLimited if is_quota_exhausted(status, body, retry_after) => {
+                "the paid quota is exhausted".to_owned()
             }
-            ModelErrorKind::RateLimited => match asked {
-                Some(asked) => format!("it asks to come back in {} seconds", asked.as_secs().max(1)),
-                None => "it asks to come back later".to_owned(),
+            ModelErrorKind::RateLimited => match retry_after {
+                Some(delay) => format!("rate limit reached, retry in {} seconds", delay.as_secs().max(1)),
+                None => "rate limit reached, retry later".to_owned(),
             },
-            ModelErrorKind::ContextOverflow => format!("the request is longer than {model:?} takes"),
-            ModelErrorKind::Unreachable => "it is not available".to_owned(),
-            ModelErrorKind::Rejected => "the request was refused".to_owned(),
-            ModelErrorKind::Broken => "it failed".to_owned(),
+            ModelErrorKind::ContextOverflow => format!("the request exceeds the context window of {model:?}"),
+            ModelErrorKind::Unreachable => "the service is not available".to_owned(),
+            ModelErrorKind::Rejected => "the request was rejected".to_owned(),
+            ModelErrorKind::Broken => "the server failed".to_owned(),
         };
         let excerpt = self.redactor.excerpt(body);
-        let said = if excerpt.is_empty() { excerpt } else { format!(": {excerpt}") };
-        let error = self.error(kind, format!("{origin} answered {status}, {what}{said}"));
-        ProviderError { model_error: error, retry: retry_policy(kind, status, body, asked) }
+        let quoted = if excerpt.is_empty() { excerpt } else { format!(": {excerpt}") };
+        let model_error = self.error(kind, format!("{origin} answered {status}, {reason}{quoted}"));
+        ProviderError { model_error, retry: retry_policy(kind, status, body, retry_after) }
     }
 
-    /// The error for an endpoint that is elsewhere; `location` is where, if that is told. It is not followed, and is there the
-    /// next time too.
+    /// Error for an endpoint that redirects to `location`. Redirects are not followed, and a retry would get the same one.
     pub(crate) fn redirected(&self, status: u16, location: Option<&Url>) -> ProviderError {
-        let (origin, set) = (&self.origin, self.base_url_hint());
-        let at = location
+        let (origin, hint) = (&self.origin, self.base_url_hint());
+        let target = location
             .map(|location| format!(": {}", self.redactor.excerpt(&displayable_url(location))))
             .unwrap_or_default();
-        let what = format!("{origin} answered {status}, the endpoint is elsewhere{at} ({set})");
-        ProviderError { model_error: self.error(ModelErrorKind::Unreachable, what), retry: RetryPolicy::Never }
+        let message = format!("{origin} answered {status}, the endpoint has moved{target} ({hint})");
+        ProviderError { model_error: self.error(ModelErrorKind::Unreachable, message), retry: RetryPolicy::Never }
     }
 
-    /// The error for a page in place of an answer: another address will do, and the same one will not.
+    /// Error for an HTML page in place of a response. Another base URL may help, a retry does not.
     pub(crate) fn html_response(&self) -> ProviderError {
-        let (origin, set) = (&self.origin, self.base_url_hint());
-        let what = format!("{origin} answered with a page for people, not in the provider's protocol ({set})");
-        ProviderError { model_error: self.error(ModelErrorKind::Unreachable, what), retry: RetryPolicy::Never }
+        let (origin, hint) = (&self.origin, self.base_url_hint());
+        let message = format!("{origin} answered with an HTML page instead of the provider's protocol ({hint})");
+        ProviderError { model_error: self.error(ModelErrorKind::Unreachable, message), retry: RetryPolicy::Never }
     }
 
     fn base_url_hint(&self) -> String {
-        format!("the address is set with {}", self.base_url_setting_names)
+        format!("the base URL is set with {}", self.base_url_setting_names)
     }
 
-    /// The error for a connection that failed before there was an answer.
+    /// Error for a connection that failed before there was a response.
     pub(crate) fn connection_failed(&self, error: &reqwest::Error) -> ProviderError {
-        let (what, again) = match error {
+        let (problem, retry) = match error {
             error if error.is_builder() => {
-                let error = self.error(ModelErrorKind::Rejected, "the request could not be built");
-                return ProviderError { model_error: error, retry: RetryPolicy::Never };
+                let model_error = self.error(ModelErrorKind::Rejected, "the request could not be built");
+                return ProviderError { model_error, retry: RetryPolicy::Never };
             }
             error if error.is_timeout() && error.is_connect() => {
                 ("did not accept a connection in time", RetryPolicy::Once)
@@ -152,72 +151,73 @@ impl CallContext {
             error if error.is_timeout() => ("did not answer in time", RetryPolicy::Never),
             _ => ("closed the connection without an answer", RetryPolicy::Backoff),
         };
-        ProviderError { model_error: self.unreachable(what), retry: again }
+        ProviderError { model_error: self.unreachable(problem), retry }
     }
 
-    /// The error for a client that could not be made.
+    /// Error for an HTTP client that could not be built.
     pub(crate) fn client_setup_failed(&self) -> ModelError {
         self.error(ModelErrorKind::Unreachable, "the HTTP client could not be set up")
     }
 
-    /// The error for a key that cannot be sent.
+    /// Error for a key that cannot be sent as a header.
     pub(crate) fn invalid_key(&self) -> ModelError {
-        let what = format!("the request could not be built; is the key ({}) one line of text?", self.key_setting_names);
-        self.error(ModelErrorKind::Unauthorized, what)
+        let message =
+            format!("the request could not be built; is the key ({}) a single line of text?", self.key_setting_names);
+        self.error(ModelErrorKind::Unauthorized, message)
     }
 
-    /// The error for settings that cannot be sent.
+    /// Error for a configured header that cannot be sent.
     pub(crate) fn invalid_header(&self, name: &str) -> ModelError {
         self.error(ModelErrorKind::Rejected, format!("the header {name:?} of the configuration is not valid"))
     }
 
-    /// The error for an answer that did not begin in time.
-    pub(crate) fn response_timeout(&self, waited: Duration) -> ProviderError {
-        let what = format!("did not answer within {} seconds", waited.as_secs());
-        ProviderError { model_error: self.unreachable(&what), retry: RetryPolicy::Never }
+    /// Error for a response that did not start within `timeout`.
+    pub(crate) fn response_timeout(&self, timeout: Duration) -> ProviderError {
+        let problem = format!("did not answer within {} seconds", timeout.as_secs());
+        ProviderError { model_error: self.unreachable(&problem), retry: RetryPolicy::Never }
     }
 
-    /// The error for an answer that did not go on in time.
-    pub(crate) fn stream_timeout(&self, waited: Duration) -> ModelError {
-        self.broken_response(&format!("nothing more came within {} seconds", waited.as_secs()))
+    /// Error for a response that stalled for `timeout`.
+    pub(crate) fn stream_timeout(&self, timeout: Duration) -> ModelError {
+        self.broken_response(&format!("no data within {} seconds", timeout.as_secs()))
     }
 
-    fn unreachable(&self, what: &str) -> ModelError {
-        self.error(ModelErrorKind::Unreachable, format!("{} {what}", self.origin))
+    fn unreachable(&self, problem: &str) -> ModelError {
+        self.error(ModelErrorKind::Unreachable, format!("{} {problem}", self.origin))
     }
 }
 
-/// An address as it may be shown: without credentials, and without a query, which may hold some too.
-fn displayable_url(address: &Url) -> String {
-    format!("{}{}", address.origin().ascii_serialization(), address.path())
+/// URL without credentials and without its query, which may hold some too.
+fn displayable_url(url: &Url) -> String {
+    format!("{}{}", url.origin().ascii_serialization(), url.path())
 }
 
-/// What an error and its causes say.
+/// Messages of an error and all its sources.
 fn error_chain(error: &reqwest::Error) -> String {
     let first: Option<&dyn std::error::Error> = Some(error);
     let all = std::iter::successors(first, |error| error.source());
     all.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
-/// Why there is no connection.
+/// Problem and retry policy of a connection that could not be established.
 fn describe_connect_error(causes: &str) -> (&'static str, RetryPolicy) {
     if causes.contains("certificate") {
         ("has a certificate that this machine does not trust", RetryPolicy::Never)
     } else if causes.contains("InvalidContentType") {
-        // How the answer of a server without TLS looks to a client that speaks it.
-        ("does not speak TLS: is its address one with http:// in place of https://?", RetryPolicy::Never)
+        // The response of a server without TLS, as seen by a TLS client.
+        ("does not speak TLS; should its URL start with http:// instead of https://?", RetryPolicy::Never)
     } else if causes.contains("dns error") {
-        ("could not be found: there is no such host, or no network", RetryPolicy::Once)
+        ("could not be found: no such host, or no network", RetryPolicy::Once)
     } else {
-        // Who does not listen now will hardly do so in a few seconds.
-        ("could not be connected to", RetryPolicy::Once)
+        // A server that is not listening will hardly start within seconds.
+        ("could not be reached", RetryPolicy::Once)
     }
 }
 
-/// Whether it may help to try again.
-fn retry_policy(kind: ModelErrorKind, status: u16, body: &str, asked: Option<Duration>) -> RetryPolicy {
+/// Retry policy for an error of this kind.
+fn retry_policy(kind: ModelErrorKind, status: u16, body: &str, retry_after: Option<Duration>) -> RetryPolicy {
     match kind {
-        ModelErrorKind::RateLimited if is_quota_exhausted(status, body, asked) => RetryPolicy::Never,
+        ModelErrorKind::RateLimited if is_quota_exhausted(status, body, retry_after) => RetryPolicy::Never,
         ModelErrorKind::RateLimited | ModelErrorKind::Unreachable | ModelErrorKind::Broken if status != 501 => {
             RetryPolicy::Backoff
         }
@@ -225,33 +225,33 @@ fn retry_policy(kind: ModelErrorKind, status: u16, body: &str, asked: Option<Dur
     }
 }
 
-/// A limit that no waiting lifts. Gemini speaks of plan and billing at the limit of every minute too, so words about
-/// money are not enough, and a provider that says when to come back wants no money.
-fn is_quota_exhausted(status: u16, body: &str, asked: Option<Duration>) -> bool {
-    let signs = [
+/// True for a limit that waiting does not lift. Gemini mentions plan and billing for per-minute limits too, so such words
+/// are not enough, and a provider that names a retry delay expects a retry, not a payment.
+fn is_quota_exhausted(status: u16, body: &str, retry_after: Option<Duration>) -> bool {
+    let markers = [
         "insufficient_quota",
         "billing_hard_limit_reached",
         "billing_not_active",
         "credit balance",
         "insufficient credits",
     ];
-    asked.is_none() && (status == 402 || signs.iter().any(|sign| body.contains(sign)))
+    retry_after.is_none() && (status == 402 || markers.iter().any(|marker| body.contains(marker)))
 }
 
-/// The kind of a refusal. What a status says plainly comes first; a message about length counts for the others, since
-/// a rate limit speaks of tokens too.
+/// Kind of an error response. Unambiguous statuses come first; a message about length decides only for the others, since
+/// rate limits mention tokens too.
 fn classify_error(status: u16, body: &str) -> ModelErrorKind {
     match status {
         401 | 403 => ModelErrorKind::Unauthorized,
-        // How Gemini says it.
+        // Gemini reports an invalid key as 400.
         400 if body.contains("API_KEY_INVALID") || body.contains("API key not valid") => ModelErrorKind::Unauthorized,
         404 => ModelErrorKind::UnknownModel,
         402 | 429 | 529 => ModelErrorKind::RateLimited,
-        // A proxy may have no words for it.
+        // A proxy may send it without a message.
         413 => ModelErrorKind::ContextOverflow,
         _ if is_context_overflow(body) => ModelErrorKind::ContextOverflow,
         _ if body.contains("model_not_found") || body.contains("not a valid model") => ModelErrorKind::UnknownModel,
-        // How Anthropic says that nothing is left.
+        // Anthropic reports an exhausted quota as 400.
         400 if body.contains("credit balance") => ModelErrorKind::RateLimited,
         408 | 502..=504 => ModelErrorKind::Unreachable,
         500..=599 => ModelErrorKind::Broken,
@@ -261,7 +261,7 @@ fn classify_error(status: u16, body: &str) -> ModelErrorKind {
 
 fn is_context_overflow(body: &str) -> bool {
     let body = body.to_lowercase().replace(['_', '-'], " ");
-    let signs = [
+    let markers = [
         "context length",
         "maximum context",
         "context window",
@@ -279,7 +279,7 @@ fn is_context_overflow(body: &str) -> bool {
         "request too large",
         "payload size exceeds",
     ];
-    signs.iter().any(|sign| body.contains(sign))
+    markers.iter().any(|marker| body.contains(marker))
 }
 
 #[cfg(test)]
@@ -297,7 +297,7 @@ mod tests {
     use crate::retry::{self, RetryPolicy};
 
     #[test]
-    fn a_status_says_what_kind_of_failure_it_is() {
+    fn status_determines_the_error_kind() {
         let cases = [
             (400, Rejected),
             (401, Unauthorized),
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_about_length_are_known_as_providers_write_them() {
+    fn length_errors_of_all_providers_are_recognised() {
         for message in [
             "This model's maximum context length is 8192 tokens",
             r#"{"code": "context_length_exceeded"}"#,
@@ -342,29 +342,29 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_limit_that_speaks_of_tokens_stays_one() {
+    fn rate_limit_that_mentions_tokens_is_no_context_overflow() {
         assert_eq!(classify_error(429, "token limit per minute reached"), RateLimited);
     }
 
     #[test]
-    fn a_refused_key_is_known_also_where_the_status_does_not_say_so() {
+    fn rejected_key_is_recognised_in_a_400_response() {
         let body = r#"{"error": {"code": 400, "message": "API key not valid.", "status": "INVALID_ARGUMENT"}}"#;
         assert_eq!(classify_error(400, body), Unauthorized);
     }
 
     #[test]
-    fn why_there_is_no_connection_is_told() {
-        let said = |causes| describe_connect_error(causes).0;
-        assert!(said("client error (Connect): invalid peer certificate: UnknownIssuer").contains("certificate"));
-        assert!(said("client error (Connect): dns error: failed to lookup").contains("no such host"));
-        assert_eq!(said("tcp connect error: Connection refused"), "could not be connected to");
+    fn connection_errors_name_their_cause() {
+        let problem = |causes| describe_connect_error(causes).0;
+        assert!(problem("client error (Connect): invalid peer certificate: UnknownIssuer").contains("certificate"));
+        assert!(problem("client error (Connect): dns error: failed to lookup").contains("no such host"));
+        assert_eq!(problem("tcp connect error: Connection refused"), "could not be reached");
         assert!(
-            said("client error (Connect): received corrupt message of type InvalidContentType").contains("http://")
+            problem("client error (Connect): received corrupt message of type InvalidContentType").contains("http://")
         );
     }
 
     #[test]
-    fn what_no_waiting_mends_is_not_tried_again() {
+    fn permanent_errors_are_not_retried() {
         assert_eq!(retry_policy(RateLimited, 429, "slow down", None), RetryPolicy::Backoff);
         assert_eq!(retry_policy(RateLimited, 429, r#"{"code": "insufficient_quota"}"#, None), RetryPolicy::Never);
         assert_eq!(
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a8_a_limit_per_minute_that_speaks_of_billing_is_waited_for() {
+    fn a8_per_minute_limit_that_mentions_billing_is_retried() {
         let quota = r#"{"@type": "type.googleapis.com/google.rpc.QuotaFailure", "violations": [
             {"quotaId": "GenerateContentInputTokensPerModelPerMinute-FreeTier", "quotaValue": "250000"}
         ]}"#;
@@ -392,19 +392,19 @@ mod tests {
         assert_eq!(retry_policy(RateLimited, 429, &body(quota), None), RetryPolicy::Backoff);
         let info = r#"{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "26s"}"#;
         let body = body(&format!("{quota}, {info}"));
-        let asked = retry::parse_retry_advice(&HeaderMap::new(), &body, Timestamp::UNIX_EPOCH).after;
-        assert_eq!(asked, Some(Duration::from_secs(26)));
-        assert_eq!(retry_policy(RateLimited, 429, &body, asked), RetryPolicy::Backoff);
+        let retry_after = retry::parse_retry_advice(&HeaderMap::new(), &body, Timestamp::UNIX_EPOCH).after;
+        assert_eq!(retry_after, Some(Duration::from_secs(26)));
+        assert_eq!(retry_policy(RateLimited, 429, &body, retry_after), RetryPolicy::Backoff);
         let both = r#"{"error": {"code": "insufficient_quota"}}"#;
         assert_eq!(
-            retry_policy(RateLimited, 429, both, asked),
+            retry_policy(RateLimited, 429, both, retry_after),
             RetryPolicy::Backoff,
-            "who says when to come back is believed"
+            "a requested delay takes precedence"
         );
     }
 
     #[test]
-    fn an_unknown_model_is_known_by_its_code_too() {
+    fn unknown_model_is_recognised_by_its_code() {
         assert_eq!(classify_error(400, r#"{"error": {"code": "model_not_found"}}"#), UnknownModel);
         assert_eq!(classify_error(400, r#"{"error": {"message": "x/y is not a valid model ID"}}"#), UnknownModel);
         assert_eq!(classify_error(400, "Your credit balance is too low to access the API."), RateLimited);

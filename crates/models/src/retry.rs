@@ -1,4 +1,7 @@
-//! When to try again, and after how long.
+//! Retry decisions: whether to retry a failed attempt, and after which delay.
+//!
+//! The delay is the one a provider requests in its headers or body; without such a request it doubles from retry to
+//! retry, with jitter.
 
 use std::time::Duration;
 
@@ -7,99 +10,102 @@ use jiff::Timestamp;
 use reqwest::header::HeaderMap;
 use serde_json::Value;
 
-/// Whether it may help to try again.
+/// Retry policy of an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RetryPolicy {
-    /// It will not.
+    /// Not retryable.
     Never,
-    /// It may be over in a moment, or stay so.
+    /// Retry once: the condition may be transient or permanent.
     Once,
-    /// It may.
+    /// Retry with backoff.
     Backoff,
 }
 
-/// Backoff between tries that the provider did not ask to delay.
+/// Backoff between retries whose delay the provider did not request.
 const MODEL_RETRY_BACKOFF: RetryBackoff =
     RetryBackoff { initial_delay: Duration::from_millis(500), max_delay: Duration::from_secs(16) };
-/// The longest wait a provider may ask for. One that wants more is not waited for.
+/// Maximum delay that a provider may request. A longer one means no retry.
 const MAX_REQUESTED_RETRY_DELAY: Duration = Duration::from_mins(1);
 
-/// How long to wait before the next try, if there is to be one.
+/// Delay before the next retry; `None` if there is none.
 ///
-/// `tries` says how many tries were made again so far, `allowed` how many may be; `asked` is what the provider asks
-/// for, `chance` a number from 0 to 1 that keeps many clients from coming back at the same moment.
+/// `tries` is the number of retries made so far, `max_tries` their limit, `requested` the delay the provider asked for.
+/// `jitter` is a number from 0 to 1 that keeps many clients from retrying at the same moment.
 pub(crate) fn retry_delay(
-    again: RetryPolicy,
+    policy: RetryPolicy,
     tries: u32,
-    allowed: u32,
-    asked: Option<Duration>,
-    chance: f64,
+    max_tries: u32,
+    requested: Option<Duration>,
+    jitter: f64,
 ) -> Option<Duration> {
-    let allowed = match again {
+    let max_tries = match policy {
         RetryPolicy::Never => 0,
-        RetryPolicy::Once => allowed.min(1),
-        RetryPolicy::Backoff => allowed,
+        RetryPolicy::Once => max_tries.min(1),
+        RetryPolicy::Backoff => max_tries,
     };
-    if tries >= allowed || asked.is_some_and(|asked| asked > MAX_REQUESTED_RETRY_DELAY) {
+    if tries >= max_tries || requested.is_some_and(|requested| requested > MAX_REQUESTED_RETRY_DELAY) {
         return None;
     }
-    let own = MODEL_RETRY_BACKOFF.base_delay(tries + 1).mul_f64(0.5 + chance.clamp(0.0, 1.0) / 2.0);
-    // A little over what was asked for, and never under it.
-    Some(asked.map_or(own, |asked| asked + own.min(MODEL_RETRY_BACKOFF.initial_delay).mul_f64(0.2)))
+    let jittered = MODEL_RETRY_BACKOFF.base_delay(tries + 1).mul_f64(0.5 + jitter.clamp(0.0, 1.0) / 2.0);
+    // Slightly more than requested, never less.
+    Some(
+        requested
+            .map_or(jittered, |requested| requested + jittered.min(MODEL_RETRY_BACKOFF.initial_delay).mul_f64(0.2)),
+    )
 }
 
-/// What a provider says about coming back.
+/// Retry instructions of a provider.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct RetryAdvice {
-    /// After how long.
+    /// Requested delay.
     pub after: Option<Duration>,
-    /// Whether to come back at all, where it says so.
+    /// Explicit instruction to retry or not to retry.
     pub should_retry: Option<bool>,
 }
 
-/// Reads headers and body of a refusal.
+/// Reads retry instructions from the headers and the body of an error response.
 pub(crate) fn parse_retry_advice(headers: &HeaderMap, body: &str, now: Timestamp) -> RetryAdvice {
     let text = |name: &str| headers.get(name)?.to_str().ok().map(str::trim);
-    let milliseconds = text("retry-after-ms").and_then(seconds).map(|time| time / 1000);
-    let plain = || text("retry-after").and_then(|text| seconds(text).or_else(|| duration_until_date(text, now)));
+    let milliseconds = text("retry-after-ms").and_then(parse_seconds).map(|time| time / 1000);
+    let plain = || text("retry-after").and_then(|text| parse_seconds(text).or_else(|| duration_until_date(text, now)));
     let after =
         milliseconds.or_else(plain).or_else(|| rate_limit_reset(headers, now)).or_else(|| parse_retry_info(body));
-    let should = text("x-should-retry").and_then(|text| text.parse().ok());
-    RetryAdvice { after, should_retry: should }
+    let should_retry = text("x-should-retry").and_then(|text| text.parse().ok());
+    RetryAdvice { after, should_retry }
 }
 
-/// When the limit that was reached is lifted, in the headers of `OpenAI`, Anthropic and `OpenRouter`.
+/// Time until the exhausted rate limit resets, from the headers of `OpenAI`, Anthropic and `OpenRouter`.
 fn rate_limit_reset(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     let text = |name: String| headers.get(name)?.to_str().ok().map(str::trim);
-    let of = |remaining: String, reset: String| {
-        let used_up = text(remaining).is_none_or(|left| left == "0");
+    let reset_delay = |remaining: String, reset: String| {
+        let is_exhausted = text(remaining).is_none_or(|count| count == "0");
         let reset = text(reset)?;
-        let wait =
+        let delay =
             parse_span(reset).or_else(|| duration_until_date(reset, now)).or_else(|| duration_until_millis(reset, now));
-        wait.filter(|_| used_up)
+        delay.filter(|_| is_exhausted)
     };
     let openai = ["requests", "tokens"]
-        .map(|what| (format!("x-ratelimit-remaining-{what}"), format!("x-ratelimit-reset-{what}")));
+        .map(|limit| (format!("x-ratelimit-remaining-{limit}"), format!("x-ratelimit-reset-{limit}")));
     let anthropic = ["requests", "tokens", "input-tokens", "output-tokens"]
-        .map(|what| format!("anthropic-ratelimit-{what}"))
+        .map(|limit| format!("anthropic-ratelimit-{limit}"))
         .map(|name| (format!("{name}-remaining"), format!("{name}-reset")));
     let openrouter = [("x-ratelimit-remaining".to_owned(), "x-ratelimit-reset".to_owned())];
     let all = openai.into_iter().chain(anthropic).chain(openrouter);
-    all.filter_map(|(remaining, reset)| of(remaining, reset)).max()
+    all.filter_map(|(remaining, reset)| reset_delay(remaining, reset)).max()
 }
 
-/// `RetryInfo` in the body, as Gemini has it.
+/// `RetryInfo` in the body of a Gemini error.
 fn parse_retry_info(body: &str) -> Option<Duration> {
     let body: Value = serde_json::from_str(body).ok()?;
     let details = body.pointer("/error/details")?.as_array()?;
     details.iter().find_map(|detail| parse_span(detail.get("retryDelay")?.as_str()?))
 }
 
-fn seconds(text: &str) -> Option<Duration> {
+fn parse_seconds(text: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(text.parse().ok()?).ok()
 }
 
-/// A span such as `6m0s`, `1.5s` or `20ms`.
+/// Parses a span such as `6m0s`, `1.5s` or `20ms`.
 fn parse_span(text: &str) -> Option<Duration> {
     let mut total = Duration::ZERO;
     let mut rest = text;
@@ -157,14 +163,14 @@ mod tests {
     }
 
     #[test]
-    fn a8_waits_double_within_bounds_and_end() {
-        let waits: Vec<Option<Duration>> =
+    fn a8_delays_double_up_to_a_maximum_and_stop_at_the_retry_limit() {
+        let delays: Vec<Option<Duration>> =
             (0..4).map(|tries| retry_delay(RetryPolicy::Backoff, tries, 3, None, 1.0)).collect();
-        assert_eq!(waits, [Some(Duration::from_millis(500)), Some(seconds(1)), Some(seconds(2)), None]);
+        assert_eq!(delays, [Some(Duration::from_millis(500)), Some(seconds(1)), Some(seconds(2)), None]);
         assert_eq!(
             retry_delay(RetryPolicy::Backoff, 0, 3, None, 0.0),
             Some(Duration::from_millis(250)),
-            "chance halves it at most"
+            "jitter halves the delay at most"
         );
         assert_eq!(retry_delay(RetryPolicy::Backoff, 40, 50, None, 1.0), Some(seconds(16)));
         assert_eq!(retry_delay(RetryPolicy::Once, 1, 3, None, 1.0), None);
@@ -173,14 +179,14 @@ mod tests {
     }
 
     #[test]
-    fn a8_what_a_provider_asks_for_is_waited_for_unless_it_is_too_long() {
-        let waited = retry_delay(RetryPolicy::Backoff, 0, 3, Some(seconds(7)), 1.0).unwrap();
-        assert!(waited >= seconds(7) && waited < seconds(8), "{waited:?}");
+    fn a8_requested_delay_is_respected_up_to_a_maximum() {
+        let delay = retry_delay(RetryPolicy::Backoff, 0, 3, Some(seconds(7)), 1.0).unwrap();
+        assert!(delay >= seconds(7) && delay < seconds(8), "{delay:?}");
         assert_eq!(retry_delay(RetryPolicy::Backoff, 0, 3, Some(seconds(61)), 1.0), None);
     }
 
     #[test]
-    fn a8_providers_say_in_many_ways_when_to_come_back() {
+    fn a8_requested_delay_is_read_from_headers_and_bodies_of_all_providers() {
         assert_eq!(advised_delay(&[("retry-after", "3")], ""), Some(seconds(3)));
         assert_eq!(advised_delay(&[("retry-after", "1.5")], ""), Some(Duration::from_millis(1500)));
         assert_eq!(
@@ -192,7 +198,7 @@ mod tests {
         let openai = [("x-ratelimit-remaining-tokens", "0"), ("x-ratelimit-reset-tokens", "1m2.5s")];
         assert_eq!(advised_delay(&openai, ""), Some(Duration::from_millis(62_500)));
         let other_limit = [("x-ratelimit-remaining-requests", "59"), ("x-ratelimit-reset-requests", "6m0s")];
-        assert_eq!(advised_delay(&other_limit, ""), None, "that limit was not reached");
+        assert_eq!(advised_delay(&other_limit, ""), None, "that limit is not exhausted");
         let anthropic = [
             ("anthropic-ratelimit-requests-remaining", "0"),
             ("anthropic-ratelimit-requests-reset", "2026-11-16T03:00:11Z"),
@@ -205,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_provider_may_say_whether_to_come_back_at_all() {
+    fn provider_can_forbid_a_retry() {
         let headers = HeaderMap::from_iter([(HeaderName::from_static("x-should-retry"), "false".parse().unwrap())]);
         assert_eq!(
             parse_retry_advice(&headers, "", test_now()),

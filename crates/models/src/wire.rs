@@ -1,10 +1,15 @@
-//! What each kind of provider receives and sends, as pure functions.
+//! Wire protocols of the providers, as pure functions.
 //!
-//! A [`Wire`] says where requests go, what their bodies are, and how answers are read. [`Provider`](crate::Provider)
-//! does the rest, in one way for all of them. What a provider gives that only it understands (signatures of thoughts,
-//! encrypted reasoning) rides under the provider's name in the key `provider` of a message's or a call's `extra`, and
-//! goes back to the model that made it and to no other.
+//! A [`WireProtocol`] determines the endpoint, encodes request bodies and decodes responses;
+//! [`Provider`](crate::Provider) does the I/O in the same way for all of them.
+//!
+//! # Provider data
+//!
+//! Data that only its provider understands (signatures of thoughts, encrypted reasoning) is stored under the provider's
+//! name in the key `provider` of the `extra` of a message or a call. It is sent back to the model that produced it and
+//! to no other.
 
+mod alternating_turns;
 mod anthropic;
 mod encoded_tools;
 mod gemini;
@@ -31,10 +36,10 @@ pub(crate) use provider_data::ModelOrigin;
 pub(crate) use response_reader::{FrameProgress, ResponseReader};
 pub(crate) use sanitize::sanitize_request;
 
-/// A kind of provider.
+/// Wire protocol of a provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum WireProtocol {
-    /// `OpenAI` chat, and every server that speaks it.
+    /// `OpenAI` chat completions, and every compatible server.
     OpenAi,
     /// `OpenAI` Responses.
     OpenAiResponses,
@@ -42,18 +47,18 @@ pub enum WireProtocol {
     Anthropic,
     /// Google Gemini.
     Gemini,
-    /// `OpenRouter`: `OpenAI` chat with its own way of reasoning.
+    /// `OpenRouter`: `OpenAI` chat with its own reasoning options.
     OpenRouter,
     /// Ollama's own protocol.
     Ollama,
 }
 
 impl WireProtocol {
-    /// Every one of them.
+    /// All protocols.
     pub const PROTOCOLS: [Self; 6] =
         [Self::OpenAi, Self::OpenAiResponses, Self::Anthropic, Self::Gemini, Self::OpenRouter, Self::Ollama];
 
-    /// The name, which is also that of the provider it is made for.
+    /// Name of the protocol, which is also the name of the provider it belongs to.
     pub fn name(self) -> &'static str {
         match self {
             Self::OpenAi => "openai",
@@ -65,12 +70,12 @@ impl WireProtocol {
         }
     }
 
-    /// The wire of this name.
+    /// Finds the protocol with this name.
     pub fn parse(name: &str) -> Option<Self> {
         Self::PROTOCOLS.into_iter().find(|wire| wire.name() == name)
     }
 
-    /// Where its provider is when nobody says otherwise.
+    /// Default base URL of its provider.
     pub fn default_base(self) -> &'static str {
         match self {
             Self::OpenAi | Self::OpenAiResponses => "https://api.openai.com/v1",
@@ -81,17 +86,17 @@ impl WireProtocol {
         }
     }
 
-    /// Scheme, host and port that requests go to with this base URL; nothing where it is none.
+    /// Scheme, host and port of requests with this base URL; `None` if it is invalid.
     pub fn origin(self, base: Option<&str>) -> Option<String> {
         ModelEndpoint::parse(self.name(), self, base, "").ok().map(|endpoint| endpoint.origin())
     }
 
-    /// Whether its provider, at its own address, answers nobody without a key.
+    /// True if its provider, at its default address, requires a key.
     pub fn needs_key(self) -> bool {
         self != Self::Ollama
     }
 
-    /// The variables in which people keep the key of its provider, the first that is set counts.
+    /// Environment variables that hold the key of its provider; the first one set is used.
     pub fn key_variables(self) -> &'static [&'static str] {
         match self {
             Self::OpenAi | Self::OpenAiResponses => &["OPENAI_API_KEY"],
@@ -102,7 +107,7 @@ impl WireProtocol {
         }
     }
 
-    /// The variables in which people keep the address of its provider.
+    /// Environment variables that hold the base URL of its provider.
     pub fn base_variables(self) -> &'static [&'static str] {
         match self {
             Self::OpenAi | Self::OpenAiResponses => &["OPENAI_BASE_URL"],
@@ -113,7 +118,7 @@ impl WireProtocol {
         }
     }
 
-    /// The headers that say who asks, and what of this model.
+    /// Headers for authentication, protocol version and beta features.
     pub(crate) fn headers(self, key: Option<&SecretString>, model: &str) -> Vec<(&'static str, SecretString)> {
         let key = key.map(|key| match self {
             Self::OpenAi | Self::OpenAiResponses | Self::OpenRouter | Self::Ollama => {
@@ -128,12 +133,12 @@ impl WireProtocol {
         key.into_iter().chain(plain).collect()
     }
 
-    /// How answers are cut into frames.
+    /// Framing of responses.
     pub(crate) fn frame_format(self) -> FrameFormat {
         if self == Self::Ollama { FrameFormat::JsonLines } else { FrameFormat::ServerSentEvents }
     }
 
-    /// The tools of a request.
+    /// Encodes the tools of a request.
     pub(crate) fn encode_tools(self, tools: &[ToolSpec]) -> ToolList {
         match self {
             Self::OpenAi | Self::OpenRouter | Self::Ollama => tools.iter().map(openai_chat::encode_tool).collect(),
@@ -143,37 +148,37 @@ impl WireProtocol {
         }
     }
 
-    /// The body of a request to the provider of this name. It must be [`fitting`].
+    /// Body of a request to the provider of this name. The request must be [sanitized](sanitize_request).
     pub(crate) fn body(self, provider: &str, request: &ModelRequest) -> RequestBody {
         self.body_with_tools(provider, request, self.encode_tools(&request.tools))
     }
 
-    /// The body of a request whose tools are [written](Self::tools) already.
+    /// Body of a request with tools that are [encoded](Self::encode_tools) already.
     pub(crate) fn body_with_tools(self, provider: &str, request: &ModelRequest, tools: ToolList) -> RequestBody {
-        let to = &ModelOrigin::new(provider, request.model.name());
+        let target = &ModelOrigin::new(provider, request.model.name());
         match self {
-            Self::OpenAi => openai_chat::body(openai_chat::ChatDialect::OpenAi, to, request, tools),
-            Self::OpenRouter => openai_chat::body(openai_chat::ChatDialect::OpenRouter, to, request, tools),
-            Self::OpenAiResponses => openai_responses::body(to, request, tools),
-            Self::Anthropic => anthropic::body(to, request, tools),
-            Self::Gemini => gemini::body(to, request, tools),
-            Self::Ollama => ollama::body(to, request, tools),
+            Self::OpenAi => openai_chat::body(openai_chat::ChatDialect::OpenAi, target, request, tools),
+            Self::OpenRouter => openai_chat::body(openai_chat::ChatDialect::OpenRouter, target, request, tools),
+            Self::OpenAiResponses => openai_responses::body(target, request, tools),
+            Self::Anthropic => anthropic::body(target, request, tools),
+            Self::Gemini => gemini::body(target, request, tools),
+            Self::Ollama => ollama::body(target, request, tools),
         }
     }
 
-    /// Reads one answer of this model.
-    pub(crate) fn reader(self, speaker: ModelOrigin) -> Box<dyn ResponseReader> {
+    /// Reader for one response of this model.
+    pub(crate) fn reader(self, origin: ModelOrigin) -> Box<dyn ResponseReader> {
         match self {
-            Self::OpenAi | Self::OpenRouter => Box::new(openai_chat::OpenAiChatReader::new(speaker)),
-            Self::OpenAiResponses => Box::new(openai_responses::OpenAiResponsesReader::new(speaker)),
-            Self::Anthropic => Box::new(anthropic::AnthropicReader::new(speaker)),
-            Self::Gemini => Box::new(gemini::GeminiReader::new(speaker)),
-            Self::Ollama => Box::new(ollama::OllamaReader::new(speaker)),
+            Self::OpenAi | Self::OpenRouter => Box::new(openai_chat::OpenAiChatReader::new(origin)),
+            Self::OpenAiResponses => Box::new(openai_responses::OpenAiResponsesReader::new(origin)),
+            Self::Anthropic => Box::new(anthropic::AnthropicReader::new(origin)),
+            Self::Gemini => Box::new(gemini::GeminiReader::new(origin)),
+            Self::Ollama => Box::new(ollama::OllamaReader::new(origin)),
         }
     }
 }
 
-/// The body of a request in the form of `OpenAI` chat.
+/// Body of a request in the `OpenAI` chat format.
 ///
 /// ```
 /// use capstan_models::wire::openai_body;
@@ -198,11 +203,11 @@ pub fn openai_body(request: &ModelRequest) -> RequestBody {
     wire.body(provider, &sanitize_request(wire, provider, request))
 }
 
-/// Puts what the configuration wants sent over what a wire sends; objects are joined, anything else is replaced.
-pub(crate) fn merge_body(body: &mut JsonObject, with: &JsonObject) {
-    for (key, value) in with {
+/// Merges configured keys into a body; objects are merged recursively, other values replaced.
+pub(crate) fn merge_body(body: &mut JsonObject, overrides: &JsonObject) {
+    for (key, value) in overrides {
         match (body.get_mut(key), value) {
-            (Some(Value::Object(there)), Value::Object(more)) => merge_body(there, more),
+            (Some(Value::Object(present)), Value::Object(more)) => merge_body(present, more),
             _ => {
                 body.insert(key.clone(), value.clone());
             }

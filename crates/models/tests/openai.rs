@@ -1,4 +1,4 @@
-//! The `OpenAI` provider against a scripted server on loopback.
+//! `OpenAI` provider against a scripted server on loopback.
 
 mod common;
 
@@ -14,7 +14,7 @@ use serde_json::json;
 
 use common::{PROVIDER_TEST_KEY, openai_provider, openai_provider_for, options_for, request, sample_tools};
 
-/// A prompt that must not turn up in an error.
+/// Prompt that must not appear in an error.
 const SECRET_PROMPT: &str = "the launch code is swordfish, do not tell anyone about it";
 
 async fn collect_reply(reply: ScriptedReply) -> Result<ModelOutput, ModelError> {
@@ -34,7 +34,7 @@ async fn stream_events(reply: ScriptedReply) -> Vec<Result<ModelEvent, ModelErro
     openai_provider_for(&server).stream(&request(vec![ChatMessage::user("hi")])).await.unwrap().collect().await
 }
 
-/// The error of a reply, which must hold neither the key nor the prompt.
+/// Error of a reply, checked to contain neither the key nor the prompt.
 async fn reply_error(reply: ScriptedReply) -> ModelError {
     let error = collect_reply(reply).await.unwrap_err();
     assert_safe(&error);
@@ -54,7 +54,7 @@ fn error_body(message: &str) -> String {
 }
 
 #[tokio::test]
-async fn a8_text_streams_as_it_comes_with_usage_and_a_stop() {
+async fn a8_text_streams_word_by_word_with_usage_and_a_stop() {
     let events = stream_events(ScriptedReply::text_with_usage("Hello, 你好 🐋", 7, 3)).await;
     let usage =
         Usage { prompt_tokens: Some(7), completion_tokens: Some(3), total_tokens: Some(10), ..Usage::default() };
@@ -69,17 +69,17 @@ async fn a8_text_streams_as_it_comes_with_usage_and_a_stop() {
 }
 
 #[tokio::test]
-async fn a8_the_first_words_arrive_while_the_model_still_speaks() {
-    let gate = ReplyBarrier::new();
-    let server = ScriptedModel::start(vec![ScriptedReply::text("first second").with_barrier(&gate)]).await;
+async fn a8_first_text_arrives_while_the_model_is_still_writing() {
+    let barrier = ReplyBarrier::new();
+    let server = ScriptedModel::start(vec![ScriptedReply::text("first second").with_barrier(&barrier)]).await;
     let mut stream = openai_provider_for(&server).stream(&request(vec![ChatMessage::user("hi")])).await.unwrap();
     assert_eq!(stream.next().await, Some(Ok(ModelEvent::Text("first ".to_owned()))));
-    gate.release();
+    barrier.release();
     assert_eq!(stream.next().await, Some(Ok(ModelEvent::Text("second".to_owned()))));
 }
 
 #[tokio::test]
-async fn a8_reasoning_is_told_from_text() {
+async fn a8_reasoning_is_separate_from_text() {
     let events = stream_events(ScriptedReply::text("yes").with_reasoning("let me think")).await;
     let reasoning: String = events
         .iter()
@@ -93,7 +93,7 @@ async fn a8_reasoning_is_told_from_text() {
 }
 
 #[tokio::test]
-async fn a8_tool_calls_arrive_whole_in_order_after_the_text_with_usage() {
+async fn a8_tool_calls_arrive_complete_and_in_order_after_the_text() {
     let reply = ScriptedReply::tool_calls([
         ("call_1", "bash", json!({"cmd": "echo \"你好\" && ls -la /a/long/path", "timeout_seconds": 30})),
         ("call_2", "fs_read", json!({"path": "README.md"})),
@@ -111,7 +111,7 @@ async fn a8_tool_calls_arrive_whole_in_order_after_the_text_with_usage() {
 }
 
 #[tokio::test]
-async fn a8_arguments_are_kept_as_the_model_wrote_them() {
+async fn a8_arguments_are_kept_verbatim() {
     let written = ["{ \"b\": 1.0,  \"a\": 12345678901234567890123 }", "{\"cut\": ", "\"text\""];
     let calls = written.iter().enumerate().map(|(n, arguments)| (format!("call_{n}"), "bash".to_owned(), *arguments));
     let output = collect_reply(ScriptedReply::tool_calls_verbatim(calls)).await.unwrap();
@@ -120,13 +120,13 @@ async fn a8_arguments_are_kept_as_the_model_wrote_them() {
 }
 
 #[tokio::test]
-async fn a_call_without_arguments_gets_an_empty_object() {
+async fn call_without_arguments_gets_an_empty_object() {
     let output = collect_reply(ScriptedReply::tool_calls_verbatim([("call_1", "bash", "")])).await.unwrap();
     assert_eq!(output.tool_calls, [ToolCall::new("call_1", "bash", "{}")]);
 }
 
 #[tokio::test]
-async fn a8_a_long_id_goes_back_whole_to_the_server_that_gave_it() {
+async fn a8_long_call_id_is_returned_unchanged_to_its_server() {
     let id = "x".repeat(80);
     let server = ScriptedModel::start(vec![ScriptedReply::tool_calls([(id.as_str(), "bash", json!({}))])]).await;
     let calls = ask_server(&server).await.unwrap().tool_calls;
@@ -137,7 +137,7 @@ async fn a8_a_long_id_goes_back_whole_to_the_server_that_gave_it() {
 }
 
 #[tokio::test]
-async fn a_server_that_counts_calls_from_one_makes_no_call_twice() {
+async fn call_indexes_that_start_at_one_produce_no_duplicate_call() {
     let frame = |choice: serde_json::Value| format!("data: {}\n\n", json!({"choices": [choice]}));
     let call = |call: serde_json::Value| frame(json!({"delta": {"tool_calls": [call]}}));
     let stream = [
@@ -151,7 +151,7 @@ async fn a_server_that_counts_calls_from_one_makes_no_call_twice() {
 }
 
 #[tokio::test]
-async fn the_client_is_used_again_for_the_next_call() {
+async fn client_is_reused_for_the_next_call() {
     let server = ScriptedModel::start(vec![ScriptedReply::text("one"), ScriptedReply::text("two")]).await;
     let provider = openai_provider_for(&server);
     for expected in ["one", "two"] {
@@ -165,7 +165,7 @@ async fn the_client_is_used_again_for_the_next_call() {
 }
 
 #[tokio::test]
-async fn a_local_endpoint_needs_no_key_and_a_slash_at_the_end_is_fine() {
+async fn local_endpoint_needs_no_key_and_accepts_a_trailing_slash() {
     let server = ScriptedModel::start(vec![ScriptedReply::text("hi")]).await;
     let api_base = Some(format!("{}/", server.base_url()));
     let provider = openai_provider(ProviderOptions { api_key: None, api_base, ..ProviderOptions::default() });
@@ -175,7 +175,7 @@ async fn a_local_endpoint_needs_no_key_and_a_slash_at_the_end_is_fine() {
 }
 
 #[tokio::test]
-async fn openai_itself_without_a_key_is_unauthorized_and_nothing_is_sent() {
+async fn openai_without_a_key_is_unauthorized_and_receives_no_request() {
     for api_key in [None, Some(" ".into())] {
         let provider = openai_provider(ProviderOptions { api_key, ..ProviderOptions::default() });
         let error = provider.stream(&request(vec![ChatMessage::user(SECRET_PROMPT)])).await.err().unwrap();
@@ -185,7 +185,7 @@ async fn openai_itself_without_a_key_is_unauthorized_and_nothing_is_sent() {
 }
 
 #[tokio::test]
-async fn each_status_becomes_its_kind_and_is_named() {
+async fn each_status_maps_to_its_kind_and_is_named() {
     let cases: [(u16, ModelErrorKind); 9] = [
         (400, Rejected),
         (401, Unauthorized),
@@ -206,14 +206,14 @@ async fn each_status_becomes_its_kind_and_is_named() {
 }
 
 #[tokio::test]
-async fn a2_a_body_about_the_length_of_the_context_is_an_overflow() {
+async fn a2_message_about_context_length_is_a_context_overflow() {
     let body = "This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens.";
     assert_eq!(reply_error(ScriptedReply::status(400, error_body(body))).await.kind, ContextOverflow);
     assert_eq!(reply_error(ScriptedReply::status(500, "prompt is too long")).await.kind, ContextOverflow);
 }
 
 #[tokio::test]
-async fn no_error_repeats_the_key_or_the_prompt_a_provider_sends_back() {
+async fn errors_mask_an_echoed_key_and_prompt() {
     for status in [400, 401, 429, 500] {
         let echo = format!("bad request with key {PROVIDER_TEST_KEY}: {SECRET_PROMPT}");
         let error = reply_error(ScriptedReply::status(status, error_body(&echo))).await;
@@ -225,7 +225,7 @@ async fn no_error_repeats_the_key_or_the_prompt_a_provider_sends_back() {
 }
 
 #[tokio::test]
-async fn x06_no_error_repeats_a_header_or_what_stands_in_the_address() {
+async fn x06_errors_mask_echoed_headers_and_url_parts() {
     let secrets = ["team-token-4711", "hunter2", "signature-0815", "a+b%2Fc-secret", "a b/c-secret"];
     let echo = error_body(&format!("refused: {}", secrets.join(" and ")));
     let server = ScriptedModel::start(vec![ScriptedReply::status(400, echo)]).await;
@@ -244,7 +244,7 @@ async fn x06_no_error_repeats_a_header_or_what_stands_in_the_address() {
 }
 
 #[tokio::test]
-async fn a_port_nobody_listens_on_is_unreachable() {
+async fn closed_port_is_unreachable() {
     let free = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let provider = openai_provider(options_for(format!("http://{free}/v1")));
     let error = provider.stream(&request(vec![ChatMessage::user(SECRET_PROMPT)])).await.err().unwrap();
@@ -254,7 +254,7 @@ async fn a_port_nobody_listens_on_is_unreachable() {
 }
 
 #[tokio::test]
-async fn a_host_that_does_not_exist_is_unreachable() {
+async fn unknown_host_is_unreachable() {
     let provider = openai_provider(options_for("http://no-such-host.invalid/v1".to_owned()));
     let error = provider.stream(&request(vec![ChatMessage::user("hi")])).await.err().unwrap();
     assert_eq!(error.kind, Unreachable, "{error}");
@@ -262,7 +262,7 @@ async fn a_host_that_does_not_exist_is_unreachable() {
 }
 
 #[tokio::test]
-async fn a_cut_stream_hands_on_what_came_and_then_is_broken() {
+async fn interrupted_stream_yields_its_text_and_then_an_error() {
     let mut events = stream_events(ScriptedReply::disconnect_after("half of it")).await;
     let error = events.pop().unwrap().unwrap_err();
     assert_eq!(error.kind, Broken, "{error}");
@@ -271,7 +271,7 @@ async fn a_cut_stream_hands_on_what_came_and_then_is_broken() {
 }
 
 #[tokio::test]
-async fn garbage_is_broken() {
+async fn invalid_response_is_broken() {
     let html = "<html><body>It works!</body></html>";
     for reply in [
         ScriptedReply::invalid_json(),
@@ -284,14 +284,14 @@ async fn garbage_is_broken() {
 }
 
 #[tokio::test]
-async fn an_end_without_a_reason_is_broken() {
+async fn response_without_a_stop_reason_is_broken() {
     let text = "data: {\"choices\":[{\"delta\":{\"content\":\"half\"}}]}\n\n";
     assert_eq!(reply_error(ScriptedReply::raw(format!("{text}data: [DONE]\n\n"))).await.kind, Broken);
     assert_eq!(reply_error(ScriptedReply::raw(text)).await.kind, Broken);
 }
 
 #[tokio::test]
-async fn an_error_in_the_stream_is_broken_unless_it_says_more() {
+async fn error_within_the_stream_is_broken_unless_it_is_more_specific() {
     let stream = |error: serde_json::Value| ScriptedReply::raw(format!("data: {}\n\n", json!({"error": error})));
     assert_eq!(reply_error(stream(json!({"message": "server had a problem"}))).await.kind, Broken);
     assert_eq!(reply_error(stream(json!({"message": "slow down", "code": 429}))).await.kind, RateLimited);
@@ -299,7 +299,7 @@ async fn an_error_in_the_stream_is_broken_unless_it_says_more() {
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_stream_is_understood() {
+async fn response_of_a_server_that_does_not_stream_is_accepted() {
     let call = json!({"id": "c1", "type": "function", "function": {"name": "bash", "arguments": "{}"}});
     let message = json!({"role": "assistant", "content": "hi", "tool_calls": [call]});
     let whole = json!({"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]});
@@ -310,13 +310,13 @@ async fn a_server_that_does_not_stream_is_understood() {
 }
 
 #[tokio::test]
-async fn a_filtered_answer_is_rejected() {
+async fn filtered_response_is_rejected() {
     let stream = "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"content_filter\"}]}\n\ndata: [DONE]\n\n";
     assert_eq!(reply_error(ScriptedReply::raw(stream)).await.kind, Rejected);
 }
 
 #[tokio::test]
-async fn a_limit_on_tokens_goes_by_the_name_the_model_knows() {
+async fn token_limit_uses_the_key_the_model_knows() {
     let server = ScriptedModel::start_with(|_, _| ScriptedReply::text("ok")).await;
     for (model, field) in [("openai:gpt-4o", "max_tokens"), ("openai:gpt-5-mini", "max_completion_tokens")] {
         let options = ModelOptions { max_tokens: Some(256), ..ModelOptions::default() };
@@ -328,7 +328,7 @@ async fn a_limit_on_tokens_goes_by_the_name_the_model_knows() {
 }
 
 #[test]
-fn settings_and_provider_do_not_show_the_key() {
-    let settings = options_for("http://127.0.0.1:1/v1".to_owned());
-    assert!(!format!("{settings:?} {:?}", openai_provider(settings.clone())).contains(PROVIDER_TEST_KEY));
+fn debug_output_of_options_and_provider_hides_the_key() {
+    let options = options_for("http://127.0.0.1:1/v1".to_owned());
+    assert!(!format!("{options:?} {:?}", openai_provider(options.clone())).contains(PROVIDER_TEST_KEY));
 }

@@ -1,4 +1,4 @@
-//! Every kind of provider against a strict server that speaks its protocol.
+//! Every protocol against a strict scripted server.
 
 mod common;
 
@@ -34,20 +34,20 @@ fn two_calls_reply() -> ScriptedReply {
     ])
 }
 
-/// Without what only the provider understands.
+/// Call without its provider data.
 fn without_provider_data(mut call: ToolCall) -> ToolCall {
     call.extra.clear();
     call
 }
 
 #[tokio::test]
-async fn a8_text_reasoning_usage_and_a_stop_come_from_every_provider() {
+async fn a8_every_provider_streams_text_reasoning_usage_and_a_stop() {
     for wire in WireProtocol::PROTOCOLS {
         let reply = ScriptedReply::text("Hello, 你好 🐋").with_reasoning("let me think").with_usage(70, 3);
         let events: Vec<ModelEvent> = stream_events(wire, reply).await.into_iter().map(Result::unwrap).collect();
-        let said = |wanted: fn(&ModelEvent) -> Option<&str>| events.iter().filter_map(wanted).collect::<String>();
-        let text = said(|event| if let ModelEvent::Text(delta) = event { Some(delta) } else { None });
-        let reasoning = said(|event| if let ModelEvent::Reasoning(delta) = event { Some(delta) } else { None });
+        let joined = |delta: fn(&ModelEvent) -> Option<&str>| events.iter().filter_map(delta).collect::<String>();
+        let text = joined(|event| if let ModelEvent::Text(delta) = event { Some(delta) } else { None });
+        let reasoning = joined(|event| if let ModelEvent::Reasoning(delta) = event { Some(delta) } else { None });
         assert_eq!((text.as_str(), reasoning.as_str()), ("Hello, 你好 🐋", "let me think"), "{}", wire.name());
         let texts = events.iter().filter(|event| matches!(event, ModelEvent::Text(_))).count();
         assert_eq!(texts, 3, "word by word from {}", wire.name());
@@ -55,13 +55,13 @@ async fn a8_text_reasoning_usage_and_a_stop_come_from_every_provider() {
         let usage =
             events.iter().find_map(|event| if let ModelEvent::Usage(usage) = event { Some(usage) } else { None });
         let usage = usage.unwrap();
-        let figures = (usage.prompt_tokens, usage.completion_tokens, usage.total_tokens);
-        assert_eq!(figures, (Some(70), Some(3), Some(73)), "{}", wire.name());
+        let counts = (usage.prompt_tokens, usage.completion_tokens, usage.total_tokens);
+        assert_eq!(counts, (Some(70), Some(3), Some(73)), "{}", wire.name());
     }
 }
 
 #[tokio::test]
-async fn a8_tokens_from_a_cache_are_told_in_one_way() {
+async fn a8_cached_tokens_are_reported_in_one_format() {
     for wire in WireProtocol::PROTOCOLS.into_iter().filter(|wire| *wire != WireProtocol::Ollama) {
         let reply = ScriptedReply::text("hi").with_usage(70, 3).with_cached_tokens(60);
         let events = stream_events(wire, reply).await;
@@ -76,7 +76,7 @@ async fn a8_tokens_from_a_cache_are_told_in_one_way() {
 }
 
 #[tokio::test]
-async fn a8_parallel_calls_arrive_whole_in_order_with_their_ids() {
+async fn a8_parallel_calls_arrive_complete_and_in_order_with_their_ids() {
     for wire in WireProtocol::PROTOCOLS {
         let server = ScriptedModel::start(vec![two_calls_reply().with_text("Let me see.")]).await;
         let provider = provider_for(wire, &server, |_| {});
@@ -92,15 +92,15 @@ async fn a8_parallel_calls_arrive_whole_in_order_with_their_ids() {
     }
 }
 
-/// What stands on a tape after a step.
+/// Messages recorded on a tape after a step.
 fn tape_messages(output: ModelOutput) -> Vec<ChatMessage> {
     let mut messages = Vec::new();
     if !output.text.is_empty() {
-        let mut said = ChatMessage::assistant(output.text);
+        let mut message = ChatMessage::assistant(output.text);
         if !output.provider_meta.is_empty() {
-            said.extra.insert("provider".to_owned(), output.provider_meta.into());
+            message.extra.insert("provider".to_owned(), output.provider_meta.into());
         }
-        messages.push(said);
+        messages.push(message);
     }
     let results = output.tool_calls.iter().map(|call| ChatMessage::tool_result(&call.id, &call.function.name, "done"));
     let results: Vec<ChatMessage> = results.collect();
@@ -112,10 +112,10 @@ fn tape_messages(output: ModelOutput) -> Vec<ChatMessage> {
 }
 
 #[tokio::test]
-async fn a8_what_only_a_provider_understands_goes_back_to_it_and_to_nobody_else() {
-    let script = |_: &serde_json::Value, answered: usize| {
-        let call = |name: &str| (format!("call_{name}_{answered}"), "bash".to_owned(), json!({"cmd": "ls"}));
-        match answered % 3 {
+async fn a8_provider_data_is_returned_to_its_provider_and_to_no_other() {
+    let script = |_: &serde_json::Value, reply_count: usize| {
+        let call = |name: &str| (format!("call_{name}_{reply_count}"), "bash".to_owned(), json!({"cmd": "ls"}));
+        match reply_count % 3 {
             0 => ScriptedReply::tool_calls([call("a"), call("b")])
                 .with_text("Let me see.")
                 .with_reasoning("hm, where is it"),
@@ -128,17 +128,17 @@ async fn a8_what_only_a_provider_understands_goes_back_to_it_and_to_nobody_else(
         let mut messages = vec![ChatMessage::assistant("[Anchor created: session/start]: {}"), ChatMessage::user("go")];
         let options = ModelOptions { reasoning: Some(Reasoning::Medium), max_tokens: None };
         for turn in 0..4 {
-            // The third turn is with everybody else, in the middle of a step.
+            // In the third turn, in the middle of a step, every other provider gets the conversation too.
             let others = WireProtocol::PROTOCOLS.into_iter().filter(|other| turn == 2 && *other != wire);
             for other in others {
                 let request = ModelRequest { options: options.clone(), ..request_for(other, messages.clone()) };
-                let answer = provider_for(other, &server, |_| {}).stream(&request).await;
-                assert!(answer.is_ok(), "{} after {}: {:?}", other.name(), wire.name(), server.violations());
+                let stream = provider_for(other, &server, |_| {}).stream(&request).await;
+                assert!(stream.is_ok(), "{} after {}: {:?}", other.name(), wire.name(), server.violations());
             }
             let request = ModelRequest { options: options.clone(), ..request_for(wire, messages.clone()) };
-            let answer = provider_for(wire, &server, |_| {}).stream(&request).await;
-            let answer = answer.unwrap_or_else(|error| panic!("{error}: {:?}", server.violations()));
-            messages.extend(tape_messages(collect_output(answer).await.unwrap()));
+            let stream = provider_for(wire, &server, |_| {}).stream(&request).await;
+            let stream = stream.unwrap_or_else(|error| panic!("{error}: {:?}", server.violations()));
+            messages.extend(tape_messages(collect_output(stream).await.unwrap()));
             if !matches!(messages.last().unwrap().role, capstan_protocol::MessageRole::Tool) {
                 messages.push(ChatMessage::user("go on"));
             }
@@ -147,7 +147,7 @@ async fn a8_what_only_a_provider_understands_goes_back_to_it_and_to_nobody_else(
     }
 }
 
-/// The conversation as it is sent, without the marks of a cache, which are no part of what is cached.
+/// Conversation as sent, without cache marks, which are not part of the cached prefix.
 fn encoded_messages(wire: WireProtocol, server: &ScriptedModel, messages: &[ChatMessage]) -> Vec<serde_json::Value> {
     fn remove_cache_marks(value: &mut serde_json::Value) {
         match value {
@@ -166,11 +166,11 @@ fn encoded_messages(wire: WireProtocol, server: &ScriptedModel, messages: &[Chat
 }
 
 #[tokio::test]
-async fn p14_what_was_sent_stays_the_beginning_of_what_is_sent_next() {
+async fn p14_each_request_starts_with_the_previous_one() {
     for wire in WireProtocol::PROTOCOLS {
-        let server = ScriptedModel::start_with(|_, answered| {
-            let call = (format!("call_{answered}"), "bash".to_owned(), json!({"cmd": "ls"}));
-            if answered % 3 == 2 {
+        let server = ScriptedModel::start_with(|_, reply_count| {
+            let call = (format!("call_{reply_count}"), "bash".to_owned(), json!({"cmd": "ls"}));
+            if reply_count % 3 == 2 {
                 ScriptedReply::text("done")
             } else {
                 ScriptedReply::tool_calls([call]).with_text("so").with_reasoning("hm")
@@ -194,7 +194,7 @@ async fn p14_what_was_sent_stays_the_beginning_of_what_is_sent_next() {
 }
 
 #[tokio::test]
-async fn a8_thoughts_are_signed_and_come_back() {
+async fn a8_thoughts_are_returned_with_their_signatures() {
     let returned = [
         (WireProtocol::Anthropic, "signature"),
         (WireProtocol::Gemini, "thoughtSignature"),
@@ -216,7 +216,7 @@ async fn a8_thoughts_are_signed_and_come_back() {
 }
 
 #[tokio::test]
-async fn a_limit_of_tokens_is_told() {
+async fn token_limit_is_reported_as_truncation() {
     for wire in WireProtocol::PROTOCOLS {
         let events = stream_events(wire, ScriptedReply::text("half").truncated()).await;
         assert!(events.contains(&Ok(ModelEvent::Truncated)), "{}: {events:?}", wire.name());
@@ -225,7 +225,7 @@ async fn a_limit_of_tokens_is_told() {
 }
 
 #[tokio::test]
-async fn a1_a_call_that_the_limit_cuts_off_gets_no_arguments_it_never_had() {
+async fn a1_truncated_call_gets_no_invented_arguments() {
     let calls = |reply: ScriptedReply, wire: WireProtocol| async move {
         let events = stream_events(wire, reply).await;
         let calls = events.into_iter().filter_map(|event| match event {
@@ -234,19 +234,19 @@ async fn a1_a_call_that_the_limit_cuts_off_gets_no_arguments_it_never_had() {
         });
         calls.collect::<Vec<_>>()
     };
-    // The others send a call whole or not at all.
+    // The other protocols send complete calls only.
     for wire in [WireProtocol::OpenAi, WireProtocol::OpenRouter, WireProtocol::OpenAiResponses, WireProtocol::Anthropic]
     {
         let reply = ScriptedReply::tool_calls_verbatim([("a", "fs_list", ""), ("b", "bash", "")]);
         assert_eq!(calls(reply.clone(), wire).await, ["{}", "{}"], "{}", wire.name());
         assert_eq!(calls(reply.truncated(), wire).await, ["{}", ""], "{}", wire.name());
-        let begun = ScriptedReply::tool_calls_verbatim([("a", "bash", "{\"cmd\": \"rm -r a")]).truncated();
-        assert_eq!(calls(begun, wire).await, ["{\"cmd\": \"rm -r a"], "{}", wire.name());
+        let partial = ScriptedReply::tool_calls_verbatim([("a", "bash", "{\"cmd\": \"rm -r a")]).truncated();
+        assert_eq!(calls(partial, wire).await, ["{\"cmd\": \"rm -r a"], "{}", wire.name());
     }
 }
 
 #[tokio::test]
-async fn a_stream_without_an_end_is_broken_and_what_came_is_handed_on() {
+async fn interrupted_stream_yields_its_text_and_then_an_error() {
     for wire in WireProtocol::PROTOCOLS {
         for reply in [
             ScriptedReply::disconnect_after("half of it"),
@@ -263,7 +263,7 @@ async fn a_stream_without_an_end_is_broken_and_what_came_is_handed_on() {
 }
 
 #[tokio::test]
-async fn garbage_is_broken_whoever_sends_it() {
+async fn invalid_response_is_broken_for_every_provider() {
     for wire in WireProtocol::PROTOCOLS {
         for reply in [
             ScriptedReply::invalid_json(),
@@ -277,7 +277,7 @@ async fn garbage_is_broken_whoever_sends_it() {
 }
 
 #[tokio::test]
-async fn a2_every_provider_s_words_for_too_long_are_known() {
+async fn a2_context_overflow_is_recognised_for_every_provider() {
     for wire in WireProtocol::PROTOCOLS {
         assert_eq!(
             stream_error(wire, ScriptedReply::context_overflow()).await.kind,
@@ -289,7 +289,7 @@ async fn a2_every_provider_s_words_for_too_long_are_known() {
 }
 
 #[tokio::test]
-async fn the_key_goes_where_each_provider_wants_it() {
+async fn key_is_sent_in_the_header_of_each_provider() {
     for wire in WireProtocol::PROTOCOLS {
         let server = ScriptedModel::start(vec![ScriptedReply::text("ok")]).await;
         let request = request_for(wire, vec![ChatMessage::user("hi")]);
@@ -304,12 +304,12 @@ async fn the_key_goes_where_each_provider_wants_it() {
 }
 
 #[tokio::test]
-async fn without_a_key_a_provider_says_where_to_set_it_and_nothing_is_sent() {
+async fn missing_key_is_an_error_that_names_its_setting() {
     for wire in WireProtocol::PROTOCOLS.into_iter().filter(|wire| *wire != WireProtocol::Ollama) {
         let server = ScriptedModel::start(vec![]).await;
-        let provider = provider_for(wire, &server, |settings| {
-            settings.api_key = None;
-            settings.api_base = None;
+        let provider = provider_for(wire, &server, |options| {
+            options.api_key = None;
+            options.api_base = None;
         });
         let error = provider.stream(&request_for(wire, vec![ChatMessage::user("hi")])).await.err().unwrap();
         assert_eq!(error.kind, Unauthorized);
@@ -318,16 +318,16 @@ async fn without_a_key_a_provider_says_where_to_set_it_and_nothing_is_sent() {
 }
 
 #[tokio::test]
-async fn a8_what_is_asked_of_anthropic_for_a_model_stands_beside_what_the_user_asks_for() {
+async fn a8_beta_header_combines_the_values_of_model_and_user() {
     let both = "thinking-binding-controls-2026-08-01,context-1m";
-    for (model, asked) in [("claude-opus-5-5", both), ("claude-sonnet-4-5", "context-1m")] {
+    for (model, expected) in [("claude-opus-5-5", both), ("claude-sonnet-4-5", "context-1m")] {
         let server = ScriptedModel::start(vec![ScriptedReply::text("ok")]).await;
-        let provider = provider_for(WireProtocol::Anthropic, &server, |settings| {
-            settings.headers = vec![("anthropic-beta".to_owned(), "context-1m".into())];
+        let provider = provider_for(WireProtocol::Anthropic, &server, |options| {
+            options.headers = vec![("anthropic-beta".to_owned(), "context-1m".into())];
         });
         let model = format!("anthropic:{model}").parse().unwrap();
         let request = ModelRequest { model, ..request_for(WireProtocol::Anthropic, vec![ChatMessage::user("hi")]) };
         collect_output(provider.stream(&request).await.unwrap()).await.unwrap();
-        assert_eq!(server.header_values("anthropic-beta"), [Some(asked.to_owned())]);
+        assert_eq!(server.header_values("anthropic-beta"), [Some(expected.to_owned())]);
     }
 }

@@ -1,15 +1,15 @@
-//! Calls of tools in a few words: a model may write megabytes into one.
+//! One-line summaries of tool calls, whose arguments may be megabytes long.
 
 use serde_json::Value;
 
 use super::escape::strip_escapes;
 
-/// How much is told of the arguments, in characters.
+/// Maximum length of a summary in characters.
 const MAX_SUMMARY_CHARS: usize = 200;
-/// How much of that one of several may take: what a file is called is told beside what is written to it.
+/// Maximum share of one of several arguments, so that a file name remains visible beside the file content.
 const MAX_ARGUMENT_SUMMARY_CHARS: usize = 80;
 
-/// Arguments in one line: the only one by its value, several by name.
+/// Arguments in one line: a single argument by its value, several by name and value.
 pub(crate) fn summarize_arguments(arguments: &str) -> String {
     let Ok(Value::Object(arguments)) = serde_json::from_str(arguments) else {
         return truncate_to_one_line(arguments, MAX_SUMMARY_CHARS);
@@ -21,17 +21,17 @@ pub(crate) fn summarize_arguments(arguments: &str) -> String {
     match arguments.iter().collect::<Vec<_>>().as_slice() {
         [(_, only)] => truncate_to_one_line(&value(only), MAX_SUMMARY_CHARS),
         several => {
-            let each = several
-                .iter()
-                .map(|(key, of)| format!("{key}={}", truncate_to_one_line(&value(of), MAX_ARGUMENT_SUMMARY_CHARS)));
+            let each = several.iter().map(|(key, argument)| {
+                format!("{key}={}", truncate_to_one_line(&value(argument), MAX_ARGUMENT_SUMMARY_CHARS))
+            });
             truncate_to_one_line(&each.collect::<Vec<_>>().join(" "), MAX_SUMMARY_CHARS)
         }
     }
 }
 
-/// The beginning of a text, so many characters of it, in one line.
-pub(crate) fn truncate_to_one_line(text: &str, most: usize) -> String {
-    let mut short: String = text.chars().take(most).collect();
+/// First `max_chars` characters of a text, in one line.
+pub(crate) fn truncate_to_one_line(text: &str, max_chars: usize) -> String {
+    let mut short: String = text.chars().take(max_chars).collect();
     if short.len() < text.len() {
         short.push('…');
     }
@@ -46,7 +46,7 @@ mod tests {
     use super::summarize_arguments;
 
     #[test]
-    fn a04_arguments_are_told_in_a_few_words() {
+    fn a04_arguments_are_summarized_in_one_line() {
         assert_eq!(summarize_arguments("{}"), "");
         assert_eq!(summarize_arguments(r#"{"cmd": "ls\n  -l"}"#), "ls -l");
         assert_eq!(summarize_arguments(r#"{"path": "a", "limit": 3}"#), "path=a limit=3");
@@ -54,10 +54,10 @@ mod tests {
     }
 
     #[test]
-    fn a04_a_long_argument_leaves_room_for_the_others() {
+    fn a04_long_argument_leaves_room_for_the_others() {
         let long = "x".repeat(3_000_000);
-        let told = summarize_arguments(&json!({"content": long, "path": "story.txt"}).to_string());
-        assert!(told.starts_with("content=xxx") && told.ends_with("x… path=story.txt"), "{told}");
+        let summary = summarize_arguments(&json!({"content": long, "path": "story.txt"}).to_string());
+        assert!(summary.starts_with("content=xxx") && summary.ends_with("x… path=story.txt"), "{summary}");
         assert!(summarize_arguments(&json!({"cmd": long}).to_string()).ends_with("x…"));
         assert!(summarize_arguments(&long).chars().count() < 300);
     }

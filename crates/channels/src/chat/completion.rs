@@ -1,28 +1,28 @@
-//! Completing what is being written: commands, skills, paths.
+//! Completion of commands, skills and paths.
 
-/// What there is to complete with.
+/// Words available for completion.
 #[derive(Debug, Clone, Default)]
 pub struct CompletionWords {
-    /// The commands, without their comma.
+    /// Commands without their comma.
     pub commands: Vec<String>,
-    /// The skills, without their sign.
+    /// Skills without their dollar sign.
     pub skills: Vec<String>,
 }
 
-/// What could stand in place of the last word.
+/// Possible completions of the last word.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompletionChoices {
-    /// How many bytes before the cursor it replaces.
+    /// Number of bytes before the cursor to replace.
     pub replaced_bytes: usize,
-    /// What could stand there.
+    /// Replacements.
     pub choices: Vec<String>,
 }
 
-/// How many choices are offered at most.
+/// Maximum number of choices.
 const MAX_COMPLETION_CHOICES: usize = 50;
 
 impl CompletionWords {
-    /// What the text before the cursor could become. `names` lists a folder: names, those of folders with a slash.
+    /// Completes the text before the cursor. `names` lists the entries of a folder, folders with a trailing slash.
     pub fn complete(&self, before: &str, names: impl Fn(&str) -> Vec<String>) -> Option<CompletionChoices> {
         let word_at = before.rfind(char::is_whitespace).map_or(0, |at| at + 1);
         let word = &before[word_at..];
@@ -32,38 +32,38 @@ impl CompletionWords {
         if let Some(skill) = word.strip_prefix('$') {
             return to_choices(word.len(), names_with_prefix(&self.skills, skill).map(|name| format!("${name} ")));
         }
-        // A value of a command, as in `path=src/`, is a path too.
+        // The value of a command argument, as in `path=src/`, is a path too.
         let path = word.rsplit_once('=').map_or(word, |(_, path)| path);
         if path.is_empty() {
             return None;
         }
         let (folder, name) = path.rfind('/').map_or(("", path), |at| path.split_at(at + 1));
         let mut names = names(folder);
-        // Nobody wants to see hidden files who did not ask for them.
+        // Hidden files are offered only for a name that starts with a dot.
         names.retain(|entry| entry.starts_with('.') == name.starts_with('.') || name.starts_with('.'));
         names.sort();
         to_choices(path.len(), names_with_prefix(&names, name).map(|entry| format!("{folder}{entry}")))
     }
 }
 
-fn names_with_prefix<'a>(names: &'a [String], start: &'a str) -> impl Iterator<Item = &'a String> {
-    names.iter().filter(move |name| name.starts_with(start))
+fn names_with_prefix<'a>(names: &'a [String], prefix: &'a str) -> impl Iterator<Item = &'a String> {
+    names.iter().filter(move |name| name.starts_with(prefix))
 }
 
-fn to_choices(replaces: usize, choices: impl Iterator<Item = String>) -> Option<CompletionChoices> {
+fn to_choices(replaced_bytes: usize, choices: impl Iterator<Item = String>) -> Option<CompletionChoices> {
     let choices: Vec<String> = choices.take(MAX_COMPLETION_CHOICES).collect();
-    if choices.is_empty() { None } else { Some(CompletionChoices { replaced_bytes: replaces, choices }) }
+    if choices.is_empty() { None } else { Some(CompletionChoices { replaced_bytes, choices }) }
 }
 
 impl CompletionChoices {
-    /// What all choices begin with.
+    /// Longest common prefix of the choices.
     pub fn common_prefix(&self) -> String {
         let Some((first, others)) = self.choices.split_first() else { return String::new() };
-        let shared = |other: &String| {
-            let same = first.char_indices().zip(other.chars()).find(|((_, a), b)| a != b);
-            same.map_or(first.len().min(other.len()), |((at, _), _)| at)
+        let shared_len = |other: &String| {
+            let difference = first.char_indices().zip(other.chars()).find(|((_, a), b)| a != b);
+            difference.map_or(first.len().min(other.len()), |((at, _), _)| at)
         };
-        let length = others.iter().map(shared).min().unwrap_or(first.len());
+        let length = others.iter().map(shared_len).min().unwrap_or(first.len());
         first[..length].to_owned()
     }
 }
@@ -95,13 +95,13 @@ mod tests {
         assert_eq!(sample_choices(",fs.read REA"), ["README.md"]);
         assert_eq!(sample_choices(",fs.read path=src/m"), ["src/main.rs"]);
         assert_eq!(sample_choices("see .g"), [".git/"]);
-        assert_eq!(sample_choices("x ,he"), [""; 0], "a command stands at the beginning");
+        assert_eq!(sample_choices("x ,he"), [""; 0], "a command must come first");
         assert_eq!(complete_sample("hello "), None);
         assert_eq!(complete_sample("hello"), None);
     }
 
     #[test]
-    fn c01_what_all_choices_share_is_written_at_once() {
+    fn c01_common_prefix_of_several_choices_is_inserted() {
         let completion = complete_sample(",ta").unwrap();
         assert_eq!((completion.replaced_bytes, completion.common_prefix().as_str()), (3, ",tape."));
     }

@@ -1,4 +1,4 @@
-//! What is being written: text, a cursor, and the messages before.
+//! Message editor: text, cursor and history.
 
 use unicode_segmentation::UnicodeSegmentation as _;
 
@@ -6,58 +6,58 @@ use super::escape::strip_escapes;
 use super::key_input::KeyInput;
 use super::styled_line::grapheme_columns;
 
-/// How many messages are remembered.
+/// Maximum number of messages in the history.
 pub const MAX_HISTORY_MESSAGES: usize = 1000;
 
-/// How a tab is shown.
+/// Displayed form of a tab.
 const TAB_SPACES: &str = "    ";
 
-/// The text that is being written.
+/// Editor for the message being written.
 #[derive(Debug, Clone, Default)]
 pub struct MessageEditor {
     text: String,
-    /// A byte between two characters.
+    /// Byte offset at a grapheme boundary.
     cursor: usize,
     history: Vec<String>,
-    /// Which message of the history is shown, and what was being written before.
+    /// Index of the recalled history message, and the draft it replaced.
     recalled_message: Option<(usize, String)>,
 }
 
-/// What is written, in rows.
+/// Text of the editor, wrapped into rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EditorLayout {
-    /// The rows.
+    /// Wrapped rows.
     pub rows: Vec<String>,
-    /// In which row the cursor stands.
+    /// Row of the cursor.
     pub cursor_row: usize,
-    /// In which column.
+    /// Column of the cursor.
     pub cursor_column: usize,
 }
 
 impl MessageEditor {
-    /// An editor that remembers these messages, the newest last.
+    /// Creates an editor with this history, newest message last.
     pub fn new(mut history: Vec<String>) -> Self {
-        let superfluous = history.len().saturating_sub(MAX_HISTORY_MESSAGES);
-        history.drain(..superfluous);
+        let excess = history.len().saturating_sub(MAX_HISTORY_MESSAGES);
+        history.drain(..excess);
         Self { history, ..Self::default() }
     }
 
-    /// What is written.
+    /// Current text.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// What is written before the cursor.
+    /// Text before the cursor.
     pub fn before_cursor(&self) -> &str {
         &self.text[..self.cursor]
     }
 
-    /// Whether nothing is written.
+    /// True if the text is empty.
     pub fn is_empty(&self) -> bool {
         self.text.is_empty()
     }
 
-    /// Takes what is written, and remembers it.
+    /// Takes the text and adds it to the history.
     pub fn submit(&mut self) -> String {
         self.recalled_message = None;
         self.cursor = 0;
@@ -71,21 +71,21 @@ impl MessageEditor {
         text
     }
 
-    /// Lets go of what is written.
+    /// Discards the text.
     pub fn clear(&mut self) {
         self.recalled_message = None;
         self.cursor = 0;
         self.text.clear();
     }
 
-    /// Puts this in place of the last characters before the cursor.
-    pub fn replace_before_cursor(&mut self, bytes: usize, with: &str) {
+    /// Replaces the given number of bytes before the cursor.
+    pub fn replace_before_cursor(&mut self, bytes: usize, replacement: &str) {
         let from = self.cursor.saturating_sub(bytes);
-        self.text.replace_range(from..self.cursor, with);
-        self.cursor = from + with.len();
+        self.text.replace_range(from..self.cursor, replacement);
+        self.cursor = from + replacement.len();
     }
 
-    /// Does what a key asks for that concerns the text alone. Says whether it was such a key.
+    /// Handles an editing key. Returns false for keys that do not concern the text.
     pub fn press(&mut self, key: &KeyInput) -> bool {
         match key {
             KeyInput::Character(character) => self.insert(&strip_escapes(character.encode_utf8(&mut [0; 4]))),
@@ -142,7 +142,7 @@ impl MessageEditor {
     fn word_left_of_cursor(&self) -> usize {
         let before = &self.text[..self.cursor];
         let word = before.unicode_word_indices().next_back();
-        // What stands between words is a word of its own kind.
+        // Characters between words are skipped together with the word before them.
         word.map_or(0, |(at, _)| at)
     }
 
@@ -160,23 +160,23 @@ impl MessageEditor {
         self.text[self.cursor..].find('\n').map_or(self.text.len(), |at| self.cursor + at)
     }
 
-    /// How many characters stand before the cursor in its line.
+    /// Number of graphemes before the cursor in its line.
     fn graphemes_before_cursor(&self) -> usize {
         self.text[self.line_start()..self.cursor].graphemes(true).count()
     }
 
     fn move_to_line_above(&mut self) {
-        let place = self.graphemes_before_cursor();
+        let column = self.graphemes_before_cursor();
         self.cursor = self.line_start() - 1;
         let start = self.line_start();
-        self.cursor = grapheme_offset(&self.text[start..self.cursor], place) + start;
+        self.cursor = grapheme_offset(&self.text[start..self.cursor], column) + start;
     }
 
     fn move_to_line_below(&mut self) {
-        let place = self.graphemes_before_cursor();
+        let column = self.graphemes_before_cursor();
         self.cursor = self.line_end() + 1;
         let (start, end) = (self.cursor, self.line_end());
-        self.cursor = grapheme_offset(&self.text[start..end], place) + start;
+        self.cursor = grapheme_offset(&self.text[start..end], column) + start;
     }
 
     fn recall_earlier(&mut self) {
@@ -206,7 +206,7 @@ impl MessageEditor {
         self.cursor = self.text.len();
     }
 
-    /// What is written, in rows of this many columns.
+    /// Wraps the text into rows of `width` columns.
     pub fn layout(&self, width: usize) -> EditorLayout {
         let width = width.max(2);
         let (mut rows, mut row, mut used) = (Vec::new(), String::new(), 0);
@@ -214,7 +214,7 @@ impl MessageEditor {
         for (at, character) in self.text.grapheme_indices(true) {
             let character = if character == "\t" { TAB_SPACES } else { character };
             let columns = if character == TAB_SPACES { TAB_SPACES.len() } else { grapheme_columns(character) };
-            // The cursor needs a column of its own.
+            // The cursor needs a column after the last character.
             if character != "\n" && used + columns >= width {
                 rows.push(std::mem::take(&mut row));
                 used = 0;
@@ -230,21 +230,21 @@ impl MessageEditor {
                 used += columns;
             }
         }
-        let (row_of_cursor, column) = cursor.unwrap_or((rows.len(), used));
+        let (cursor_row, cursor_column) = cursor.unwrap_or((rows.len(), used));
         rows.push(row);
-        EditorLayout { rows, cursor_row: row_of_cursor, cursor_column: column }
+        EditorLayout { rows, cursor_row, cursor_column }
     }
 }
 
-/// A text that was pasted as it is taken in: what would drive the terminal is left out, tabs are not.
+/// Pasted text with normalised line ends and without terminal control sequences. Tabs are kept.
 fn sanitize_paste(text: &str) -> String {
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
     text.split('\t').map(strip_escapes).collect::<Vec<_>>().join("\t")
 }
 
-/// Where the character of this number begins, or the end of the text.
-fn grapheme_offset(text: &str, number: usize) -> usize {
-    text.grapheme_indices(true).nth(number).map_or(text.len(), |(at, _)| at)
+/// Byte offset of the grapheme with this index, or the end of the text.
+fn grapheme_offset(text: &str, index: usize) -> usize {
+    text.grapheme_indices(true).nth(index).map_or(text.len(), |(at, _)| at)
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ fn press_all(editor: &mut MessageEditor, keys: &[KeyInput]) -> String {
 }
 
 #[test]
-fn c01_characters_are_moved_over_and_taken_away_whole() {
+fn c01_grapheme_clusters_are_moved_over_and_deleted_as_a_unit() {
     let mut editor = editor_with("aé你👩\u{200d}👧");
     assert_eq!(press_all(&mut editor, &[KeyInput::Left]), "aé你|👩\u{200d}👧");
     assert_eq!(press_all(&mut editor, &[KeyInput::Delete, KeyInput::Backspace]), "aé|");
@@ -25,7 +25,7 @@ fn c01_characters_are_moved_over_and_taken_away_whole() {
 }
 
 #[test]
-fn c01_words_and_lines_are_moved_over_and_taken_away() {
+fn c01_words_and_lines_are_moved_over_and_deleted() {
     let mut editor = editor_with("one two-three  four");
     assert_eq!(press_all(&mut editor, &[KeyInput::WordLeft]), "one two-three  |four");
     assert_eq!(press_all(&mut editor, &[KeyInput::DeleteWord]), "one two-|four");
@@ -38,7 +38,7 @@ fn c01_words_and_lines_are_moved_over_and_taken_away() {
 }
 
 #[test]
-fn c01_a_paste_of_many_lines_is_one_text() {
+fn c01_paste_of_several_lines_is_one_text() {
     let mut editor = editor_with("one\r\ntwo\rthree \u{1b}[31mred");
     assert_eq!(editor.text(), "one\ntwo\nthree red");
     assert_eq!(press_all(&mut editor, &[KeyInput::Up]), "one\ntwo|\nthree red");
@@ -48,7 +48,7 @@ fn c01_a_paste_of_many_lines_is_one_text() {
 }
 
 #[test]
-fn c01_a_tab_that_is_pasted_is_sent_as_one() {
+fn c01_pasted_tab_is_sent_as_a_tab() {
     let mut editor = editor_with("a:\n\tb");
     assert_eq!(editor.layout(20).rows, ["a:", "    b"]);
     assert_eq!(editor.layout(5).rows, ["a:", "    ", "b"]);
@@ -57,7 +57,7 @@ fn c01_a_tab_that_is_pasted_is_sent_as_one() {
 }
 
 #[test]
-fn c01_earlier_messages_come_back_and_what_was_being_written_is_not_lost() {
+fn c01_history_is_recalled_and_the_draft_is_kept() {
     let mut editor = MessageEditor::new(vec!["first".to_owned(), "second".to_owned()]);
     editor.press(&KeyInput::Paste("draft".to_owned()));
     assert_eq!(press_all(&mut editor, &[KeyInput::Up]), "second|");
@@ -68,17 +68,17 @@ fn c01_earlier_messages_come_back_and_what_was_being_written_is_not_lost() {
 }
 
 #[test]
-fn c01_what_is_written_is_laid_out_with_a_column_for_the_cursor() {
-    let written = |text: &str, width| editor_with(text).layout(width);
+fn c01_layout_reserves_a_column_for_the_cursor() {
+    let layout = |text: &str, width| editor_with(text).layout(width);
     let rows = |rows: &[&str], row, column| EditorLayout {
         rows: rows.iter().map(|row| (*row).to_owned()).collect(),
         cursor_row: row,
         cursor_column: column,
     };
-    assert_eq!(written("", 10), rows(&[""], 0, 0));
-    assert_eq!(written("abc", 4), rows(&["abc"], 0, 3));
-    assert_eq!(written("abcd", 4), rows(&["abc", "d"], 1, 1));
-    assert_eq!(written("你好", 4), rows(&["你", "好"], 1, 2));
-    assert_eq!(written("a\nb", 4), rows(&["a", "b"], 1, 1));
-    assert_eq!(written("a\n", 4), rows(&["a", ""], 1, 0));
+    assert_eq!(layout("", 10), rows(&[""], 0, 0));
+    assert_eq!(layout("abc", 4), rows(&["abc"], 0, 3));
+    assert_eq!(layout("abcd", 4), rows(&["abc", "d"], 1, 1));
+    assert_eq!(layout("你好", 4), rows(&["你", "好"], 1, 2));
+    assert_eq!(layout("a\nb", 4), rows(&["a", "b"], 1, 1));
+    assert_eq!(layout("a\n", 4), rows(&["a", ""], 1, 0));
 }

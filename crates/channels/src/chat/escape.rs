@@ -1,7 +1,7 @@
-//! What a model or a tool wrote must not drive the terminal it is shown on.
+//! Removal of terminal control sequences from text written by models and tools.
 
-/// Takes out of a stream of text what would drive a terminal: escape sequences, control characters, and what turns the
-/// direction of writing around. It remembers where it is, so a sequence that comes in pieces is taken out too.
+/// Removes escape sequences, control characters and bidirectional formatting from a stream of text. The state is kept
+/// between chunks, so sequences split over several chunks are removed too.
 #[derive(Debug, Clone, Default)]
 pub struct EscapeStripper {
     state: EscapeState,
@@ -13,26 +13,26 @@ enum EscapeState {
     Text,
     /// After the escape character.
     Escape,
-    /// In a control sequence, up to its last letter.
+    /// Inside a control sequence, up to its final byte.
     ControlSequence,
-    /// In a command with a text, such as the title of a window.
+    /// Inside a command with a string, such as a window title.
     StringCommand,
-    /// In such a command, after an escape character that may end it.
+    /// Inside such a command, after an escape character that may end it.
     StringCommandEscape,
 }
 
 impl EscapeStripper {
-    /// What may be shown of the next piece. A tab becomes blanks; line ends stay.
-    pub fn push(&mut self, piece: &str) -> String {
-        let mut shown = String::with_capacity(piece.len());
-        for character in piece.chars() {
+    /// Displayable part of the next chunk. Tabs become spaces; line ends are kept.
+    pub fn push(&mut self, chunk: &str) -> String {
+        let mut shown = String::with_capacity(chunk.len());
+        for character in chunk.chars() {
             self.push_char(character, &mut shown);
         }
         shown
     }
 
     fn push_char(&mut self, character: char, shown: &mut String) {
-        // A line end ends everything: what was never finished must not swallow the rest.
+        // A line end resets the state, so that an unterminated sequence does not swallow the rest of the text.
         if character == '\n' {
             self.state = EscapeState::Text;
             shown.push('\n');
@@ -65,12 +65,12 @@ impl EscapeStripper {
     }
 }
 
-/// What may be shown of a whole text.
+/// Displayable part of a complete text.
 pub fn strip_escapes(text: &str) -> String {
     EscapeStripper::default().push(text)
 }
 
-/// Characters that are not seen and change how others are: text could be made to read as something that it is not.
+/// True for invisible characters that change how others are displayed, and could make a text look like a different one.
 fn is_invisible_format_char(character: char) -> bool {
     matches!(
         character,
@@ -78,14 +78,14 @@ fn is_invisible_format_char(character: char) -> bool {
     )
 }
 
-/// A stream for people: what is written to it is [tamed](tame) first.
+/// Writer for a terminal: passes on the displayable part of the text, see [`strip_escapes`].
 pub struct EscapeStrippingWriter<W> {
     stream: W,
     stripper: EscapeStripper,
 }
 
 impl<W: std::io::Write> EscapeStrippingWriter<W> {
-    /// Writes to this stream.
+    /// Creates a writer on this stream.
     pub fn new(stream: W) -> Self {
         Self { stream, stripper: EscapeStripper::default() }
     }
@@ -93,7 +93,7 @@ impl<W: std::io::Write> EscapeStrippingWriter<W> {
 
 impl<W: std::io::Write> std::io::Write for EscapeStrippingWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        // Texts are written whole, so no character is cut in two.
+        // Each write contains complete characters, since texts are written as a whole.
         let shown = self.stripper.push(&String::from_utf8_lossy(bytes));
         self.stream.write_all(shown.as_bytes())?;
         Ok(bytes.len())
@@ -109,7 +109,7 @@ mod tests {
     use super::{EscapeStripper, strip_escapes};
 
     #[test]
-    fn c01_what_would_drive_a_terminal_is_taken_out() {
+    fn c01_terminal_control_sequences_are_removed() {
         assert_eq!(strip_escapes("a\u{1b}[31mred\u{1b}[0m b"), "ared b");
         assert_eq!(strip_escapes("\u{1b}]0;title\u{7}x\u{1b}]8;;http://a\u{1b}\\link\u{1b}]8;;\u{1b}\\y"), "xlinky");
         assert_eq!(strip_escapes("\u{9b}2Jx\u{9d}0;t\u{9c}y\u{1b}(Bz\u{1b}cw"), "xyzw");
@@ -119,15 +119,15 @@ mod tests {
     }
 
     #[test]
-    fn c01_a_sequence_that_comes_in_pieces_is_taken_out_too() {
-        let mut tame = EscapeStripper::default();
+    fn c01_sequence_split_over_several_chunks_is_removed() {
+        let mut stripper = EscapeStripper::default();
         let shown: Vec<String> =
-            ["a\u{1b}", "[3", "1mb\u{1b}", "]0;ti", "tle\u{1b}", "\\c"].map(|p| tame.push(p)).into();
+            ["a\u{1b}", "[3", "1mb\u{1b}", "]0;ti", "tle\u{1b}", "\\c"].map(|chunk| stripper.push(chunk)).into();
         assert_eq!(shown.concat(), "abc");
     }
 
     #[test]
-    fn c01_a_sequence_that_never_ends_swallows_no_more_than_its_line() {
+    fn c01_unterminated_sequence_swallows_at_most_its_line() {
         assert_eq!(strip_escapes("a\u{1b}]0;title\nb\u{1b}[12\nc"), "a\nb\nc");
     }
 }

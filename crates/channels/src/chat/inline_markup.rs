@@ -1,28 +1,36 @@
-//! What stands within a line of Markdown: strong, stressed, program text.
+//! Inline Markdown: strong text, emphasis and code.
+//!
+//! In an open line, a marker is interpreted without knowledge of the text that follows later; see
+//! [`markdown`](super::markdown) for the reason.
 
 use super::styled_line::{StyledLine, TextStyle};
 
-/// Whether the signs of Markdown are shown. Where there are no colours they are what tells.
+/// Visibility of Markdown markers. Without colours, the markers take the place of styles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MarkupVisibility {
-    /// They are.
+    /// Show the markers.
     Shown,
-    /// The style tells.
+    /// Hide the markers and style the text.
     Hidden,
 }
 
-/// How far a line has come.
+/// Progress of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LineProgress {
-    /// It may go on: what was begun may end yet.
+    /// The line may grow: an open marker may still be closed.
     Open,
-    /// It is all there: what was begun and never ends is just a sign.
+    /// The line is complete: a marker that is never closed is ordinary text.
     Complete,
 }
 
-/// Reads a line. Links are left as they are written: they can be read, and a terminal knows them.
-pub(super) fn parse_inline(text: &str, style: TextStyle, signs: MarkupVisibility, reach: LineProgress) -> StyledLine {
-    let mut reader = InlineParser {
+/// Parses a line. Links are shown as written: they are readable, and terminals recognise them.
+pub(super) fn parse_inline(
+    text: &str,
+    style: TextStyle,
+    markup: MarkupVisibility,
+    progress: LineProgress,
+) -> StyledLine {
+    let mut parser = InlineParser {
         text,
         offset: 0,
         line: StyledLine::default(),
@@ -30,14 +38,14 @@ pub(super) fn parse_inline(text: &str, style: TextStyle, signs: MarkupVisibility
         is_strong: false,
         is_emphasized: false,
     };
-    if signs == MarkupVisibility::Shown {
-        reader.line.push(text, style);
-        return reader.line;
+    if markup == MarkupVisibility::Shown {
+        parser.line.push(text, style);
+        return parser.line;
     }
-    while reader.offset < text.len() {
-        reader.parse_next(reach);
+    while parser.offset < text.len() {
+        parser.parse_next(progress);
     }
-    reader.line
+    parser.line
 }
 
 struct InlineParser<'a> {
@@ -50,51 +58,56 @@ struct InlineParser<'a> {
 }
 
 impl InlineParser<'_> {
-    fn parse_next(&mut self, reach: LineProgress) {
+    fn parse_next(&mut self, progress: LineProgress) {
         let rest = &self.text[self.offset..];
         let Some(next) = rest.chars().next() else { return };
         match next {
-            '`' => self.push_code(reach),
+            '`' => self.push_code(progress),
             '\\' if rest[1..].starts_with(|c: char| c.is_ascii_punctuation()) => {
                 self.offset += 1;
                 self.push_literal(1);
             }
             '*' if rest.starts_with("**") => {
                 let is_open = self.is_strong;
-                if self.try_toggle("**", is_open, reach) { self.is_strong = !is_open } else { self.push_literal(2) }
+                if self.try_toggle("**", is_open, progress) { self.is_strong = !is_open } else { self.push_literal(2) }
             }
             '*' | '_' => {
                 let is_open = self.is_emphasized;
-                let sign = if next == '*' { "*" } else { "_" };
-                if self.try_toggle(sign, is_open, reach) { self.is_emphasized = !is_open } else { self.push_literal(1) }
+                let marker = if next == '*' { "*" } else { "_" };
+                if self.try_toggle(marker, is_open, progress) {
+                    self.is_emphasized = !is_open;
+                } else {
+                    self.push_literal(1);
+                }
             }
             other => self.push_literal(other.len_utf8()),
         }
     }
 
-    /// Whether a sign begins or ends something here; if so it is passed over.
-    fn try_toggle(&mut self, sign: &str, is_open: bool, reach: LineProgress) -> bool {
+    /// Skips a marker if it opens or closes something here. Returns false if it is ordinary text.
+    fn try_toggle(&mut self, marker: &str, is_open: bool, progress: LineProgress) -> bool {
         let before = self.text[..self.offset].chars().next_back();
-        let rest = &self.text[self.offset + sign.len()..];
+        let rest = &self.text[self.offset + marker.len()..];
         let after = rest.chars().next();
         let is_word = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
         let is_blank = |c: Option<char>| c.is_none_or(char::is_whitespace);
-        // Within a word the underscore belongs to it.
-        let joins = sign == "_" && is_word(before) && is_word(after);
-        let counts = if is_open {
-            !is_blank(before) && !joins
+        // An underscore within a word belongs to the word.
+        let is_within_word = marker == "_" && is_word(before) && is_word(after);
+        let is_marker = if is_open {
+            !is_blank(before) && !is_within_word
         } else {
-            let opens = after.is_some_and(|c| !c.is_whitespace()) && !(is_word(before) && sign != "**") && !joins;
-            opens && (reach == LineProgress::Open || rest.contains(sign))
+            let opens =
+                after.is_some_and(|c| !c.is_whitespace()) && !(is_word(before) && marker != "**") && !is_within_word;
+            opens && (progress == LineProgress::Open || rest.contains(marker))
         };
-        if counts {
-            self.offset += sign.len();
+        if is_marker {
+            self.offset += marker.len();
         }
-        counts
+        is_marker
     }
 
-    /// Program text, up to as many ticks as it began with.
-    fn push_code(&mut self, reach: LineProgress) {
+    /// Pushes a code span, up to as many backticks as it started with.
+    fn push_code(&mut self, progress: LineProgress) {
         let rest = &self.text[self.offset..];
         let ticks = rest.len() - rest.trim_start_matches('`').len();
         let (fence, inside) = rest.split_at(ticks);
@@ -103,7 +116,7 @@ impl InlineParser<'_> {
                 self.line.push(&inside[..end], TextStyle::Code);
                 self.offset += ticks + end + ticks;
             }
-            None if reach == LineProgress::Open => {
+            None if progress == LineProgress::Open => {
                 self.line.push(inside, TextStyle::Code);
                 self.offset = self.text.len();
             }
@@ -132,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn c01_signs_become_styles() {
+    fn c01_markers_become_styles() {
         let expected = StyledLine::styled("a ", TextStyle::Plain)
             .with_text("b c", TextStyle::Strong)
             .with_text(" d ", TextStyle::Plain);
@@ -146,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn c01_what_only_looks_like_a_sign_stays() {
+    fn c01_characters_that_only_look_like_markers_stay() {
         for text in ["2 * 3 * 4", "2 ** 3", "snake_case_name", "a `b", "**never", "*", "5*6*7"] {
             assert_eq!(parse_line(text), StyledLine::styled(text, TextStyle::Plain), "{text}");
         }
@@ -154,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn c01_without_colours_the_signs_tell() {
+    fn c01_markers_stay_visible_without_colours() {
         assert_eq!(
             parse_inline("**a** `b`", TextStyle::Plain, MarkupVisibility::Shown, LineProgress::Complete).text(),
             "**a** `b`"

@@ -1,43 +1,43 @@
-//! What can be done at a keyboard, whatever library reads it.
+//! Keyboard input, independent of the library that reads it.
 
-/// Something a person did.
+/// Key press or paste.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyInput {
     /// A character.
     Character(char),
-    /// Text that came at once, with its line ends.
+    /// Pasted text with its line ends.
     Paste(String),
-    /// Sends what is written.
+    /// Send the message.
     Enter,
-    /// A new line in what is written.
+    /// Insert a line break.
     NewLine,
-    /// Takes the character before away.
+    /// Delete the character before the cursor.
     Backspace,
-    /// Takes the character under the cursor away.
+    /// Delete the character under the cursor.
     Delete,
-    /// Takes the word before away.
+    /// Delete the word before the cursor.
     DeleteWord,
-    /// Takes everything before in the line away.
+    /// Delete from the start of the line to the cursor.
     DeleteToStart,
-    /// Takes everything after in the line away.
+    /// Delete from the cursor to the end of the line.
     DeleteToEnd,
-    /// One to the left.
+    /// Move one character to the left.
     Left,
-    /// One to the right.
+    /// Move one character to the right.
     Right,
-    /// A word to the left.
+    /// Move one word to the left.
     WordLeft,
-    /// A word to the right.
+    /// Move one word to the right.
     WordRight,
-    /// To the start of the line.
+    /// Move to the start of the line.
     Home,
-    /// To the end of the line.
+    /// Move to the end of the line.
     End,
-    /// A line up, or an earlier message.
+    /// Move one line up, or recall an earlier message.
     Up,
-    /// A line down, or a later message.
+    /// Move one line down, or recall a later message.
     Down,
-    /// Completes the word.
+    /// Complete the word.
     Tab,
     /// Ctrl-C.
     Interrupt,
@@ -45,8 +45,8 @@ pub enum KeyInput {
     EndOfInput,
     /// Ctrl-Z.
     Suspend,
-    /// Draws everything anew.
+    /// Redraw the screen.
     Redraw,
-    /// Shows the whole of what the last tool gave.
+    /// Show the full output of the last tool call.
     Expand,
 }

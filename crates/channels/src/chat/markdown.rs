@@ -1,58 +1,71 @@
-//! Markdown as it comes: what is finished is given once, what may still change is given again and again.
+//! Incremental Markdown layout for a terminal.
+//!
+//! # Design constraints
+//!
+//! - Rows that have scrolled away cannot be changed, so a row is emitted only when its layout is final. Unfinished text is
+//!   shown in live rows, which are redrawn.
+//! - A long paragraph is emitted row by row before its line ends. From then on, the meaning of its markers must not depend
+//!   on text that follows later: otherwise characters already emitted would appear or disappear.
+//! - The work per chunk is bounded by the current line, not by the length of the reply.
+//!
+//! # Why not a `CommonMark` parser
+//!
+//! `CommonMark` violates the second constraint: in `5*6 and 7*8` the second asterisk turns the first one, which may be on
+//! screen already, into an emphasis marker, and a later line may turn a paragraph into a heading, a table or a loose list.
+//! Parsers such as `pulldown-cmark` work on complete documents. Lines are therefore the unit of layout, line breaks are
+//! kept, and markers are interpreted from left to right.
 
 use super::inline_markup::{self, LineProgress, MarkupVisibility};
 use super::markdown_table;
 use super::styled_line::{RowLayout, StyledLine, TextStyle, skip_ink};
 
-/// A text in Markdown that is still being written.
+/// Markdown text that is being streamed.
 ///
-/// It works line by line. A line that is finished never changes again, so it can scroll away; a table is finished when
-/// another line follows it.
+/// The unit of layout is the line: a complete line never changes and can scroll away. A table is complete when a line of
+/// another kind follows it.
 #[derive(Debug, Clone)]
 pub struct MarkdownStream {
     markup: MarkupVisibility,
-    /// The style of what has none of its own.
+    /// Style of text without markup.
     base_style: TextStyle,
-    /// The line that is not finished.
+    /// Line whose end was not received yet.
     partial_line: String,
-    /// How many characters of it were given as finished, blanks aside.
+    /// Number of non-blank graphemes of the line that were emitted already.
     emitted_ink: usize,
-    /// The lines of a table that is not finished.
+    /// Lines of an unfinished table.
     table_lines: Vec<String>,
-    /// The fence that ends the program text it is in.
+    /// Fence that ends the current code block.
     fence: Option<String>,
-    /// It is no Markdown at all: what a command gave is shown as it is.
+    /// True for text that is not Markdown, such as command output.
     is_verbatim: bool,
-    /// Nothing was given yet.
+    /// True until the first row is emitted.
     is_at_start: bool,
-    /// The last row that was given is blank.
+    /// True if the last emitted row is blank.
     ends_with_blank_row: bool,
 }
 
 impl MarkdownStream {
-    /// An empty text.
-    pub fn new(signs: MarkupVisibility, base: TextStyle) -> Self {
-        let (line, table) = (String::new(), Vec::new());
-        let is_verbatim = false;
+    /// Creates an empty Markdown text.
+    pub fn new(markup: MarkupVisibility, base_style: TextStyle) -> Self {
         Self {
-            markup: signs,
-            base_style: base,
-            partial_line: line,
+            markup,
+            base_style,
+            partial_line: String::new(),
             emitted_ink: 0,
-            table_lines: table,
+            table_lines: Vec::new(),
             fence: None,
-            is_verbatim,
+            is_verbatim: false,
             is_at_start: true,
             ends_with_blank_row: false,
         }
     }
 
-    /// An empty text that is no Markdown: every line is shown as it is.
+    /// Creates an empty text that is not Markdown: every line is shown as it is.
     pub fn verbatim() -> Self {
         Self { is_verbatim: true, ..Self::new(MarkupVisibility::Shown, TextStyle::Plain) }
     }
 
-    /// Adds text and gives the rows that are finished.
+    /// Appends text and returns the rows that are final.
     pub fn push(&mut self, text: &str, width: usize) -> Vec<StyledLine> {
         let mut rows = Vec::new();
         let mut rest = text;
@@ -65,7 +78,7 @@ impl MarkdownStream {
         rows
     }
 
-    /// The rows that may still change.
+    /// Rows that may still change.
     pub fn live_rows(&self, width: usize) -> Vec<StyledLine> {
         let mut rows: Vec<StyledLine> = self.table_lines.iter().flat_map(|line| self.plain_rows(line, width)).collect();
         let is_blank =
@@ -76,7 +89,7 @@ impl MarkdownStream {
         rows
     }
 
-    /// Gives all rows but the last of a line that goes on and on, so that what may still change stays low.
+    /// Emits all rows of a long unfinished line except the last, which keeps the live area small.
     pub fn flush_stable_rows(&mut self, width: usize) -> Vec<StyledLine> {
         if !self.is_verbatim && (!self.table_lines.is_empty() || markdown_table::is_table_row(&self.partial_line)) {
             return Vec::new();
@@ -91,7 +104,7 @@ impl MarkdownStream {
         rows
     }
 
-    /// The end of the text: gives what is left.
+    /// Ends the text and returns the remaining rows.
     pub fn finish(&mut self, width: usize) -> Vec<StyledLine> {
         let mut rows = Vec::new();
         if !self.partial_line.is_empty() {
@@ -112,17 +125,17 @@ impl MarkdownStream {
             return;
         }
         self.finish_table(width, rows);
-        let reach = if self.emitted_ink > 0 { LineProgress::Open } else { LineProgress::Complete };
+        let progress = if self.emitted_ink > 0 { LineProgress::Open } else { LineProgress::Complete };
         if self.fence.is_none() && line.trim().is_empty() {
-            // One blank line is as good as many.
+            // Consecutive blank lines are collapsed.
             if !self.is_at_start && !self.ends_with_blank_row {
                 rows.push(StyledLine::default());
             }
             self.ends_with_blank_row = true;
         } else {
-            let given = self.pending_rows(&line, width, reach);
-            // Of a line that was given already nothing may be left.
-            rows.extend(given.into_iter().filter(|row| self.emitted_ink == 0 || !row.text().is_empty()));
+            let pending = self.pending_rows(&line, width, progress);
+            // The rest of a line that was emitted before may be empty.
+            rows.extend(pending.into_iter().filter(|row| self.emitted_ink == 0 || !row.text().is_empty()));
             (self.is_at_start, self.ends_with_blank_row) = (false, false);
         }
         self.emitted_ink = 0;
@@ -130,8 +143,8 @@ impl MarkdownStream {
             return;
         }
         match (&self.fence, fence_marker(&line)) {
-            (None, Some(opened)) => self.fence = Some(opened.to_owned()),
-            (Some(open), Some(closed)) if closed.starts_with(open.as_str()) && line.trim() == closed => {
+            (None, Some(opening)) => self.fence = Some(opening.to_owned()),
+            (Some(open), Some(closing)) if closing.starts_with(open.as_str()) && line.trim() == closing => {
                 self.fence = None;
             }
             _ => {}
@@ -150,16 +163,16 @@ impl MarkdownStream {
         RowLayout::plain(width).rows(&StyledLine::styled(line, self.base_style))
     }
 
-    /// What stands before the first row of a line, and before each further one.
+    /// Prefixes of the first row of a line and of each further row.
     fn row_prefixes(&self, line: &str) -> (String, String) {
         if self.fence.is_some() || fence_marker(line).is_some() {
             return ("  ".to_owned(), "  ".to_owned());
         }
         match MarkdownBlock::parse(line) {
             MarkdownBlock::Quote(_) => ("│ ".to_owned(), "│ ".to_owned()),
-            MarkdownBlock::Item { indent, sign, .. } => {
-                let sign = if self.markup == MarkupVisibility::Hidden && sign.len() == 1 { "•" } else { sign };
-                let first = format!("{}{sign} ", " ".repeat(indent));
+            MarkdownBlock::ListItem { indent, marker, .. } => {
+                let marker = if self.markup == MarkupVisibility::Hidden && marker.len() == 1 { "•" } else { marker };
+                let first = format!("{}{marker} ", " ".repeat(indent));
                 (first.clone(), " ".repeat(first.chars().count()))
             }
             MarkdownBlock::Heading(..) | MarkdownBlock::Rule | MarkdownBlock::Plain(_) => {
@@ -168,14 +181,14 @@ impl MarkdownStream {
         }
     }
 
-    /// The rows of a line that were not given yet.
-    fn pending_rows(&self, line: &str, width: usize, reach: LineProgress) -> Vec<StyledLine> {
-        self.pending_rows_with_ink(line, width, reach).into_iter().map(|(row, _)| row).collect()
+    /// Rows of a line that were not emitted yet.
+    fn pending_rows(&self, line: &str, width: usize, progress: LineProgress) -> Vec<StyledLine> {
+        self.pending_rows_with_ink(line, width, progress).into_iter().map(|(row, _)| row).collect()
     }
 
-    fn pending_rows_with_ink(&self, line: &str, width: usize, reach: LineProgress) -> Vec<(StyledLine, usize)> {
+    fn pending_rows_with_ink(&self, line: &str, width: usize, progress: LineProgress) -> Vec<(StyledLine, usize)> {
         if self.is_verbatim {
-            // What is broken off stays as far to the right as its line.
+            // Wrapped rows keep the indentation of their line.
             let indent = " ".repeat(line.len() - line.trim_start_matches(' ').len());
             let first = if self.emitted_ink > 0 { indent.as_str() } else { "" };
             let layout = RowLayout { width, first_prefix: first, next_prefix: &indent, prefix_style: self.base_style };
@@ -186,43 +199,43 @@ impl MarkdownStream {
         let layout = RowLayout { width, first_prefix: first, next_prefix: &further, prefix_style: TextStyle::Muted };
         let text = if let Some(open) = &self.fence {
             let is_end =
-                fence_marker(line).is_some_and(|closed| closed.starts_with(open.as_str()) && line.trim() == closed);
+                fence_marker(line).is_some_and(|closing| closing.starts_with(open.as_str()) && line.trim() == closing);
             StyledLine::styled(line, if is_end { TextStyle::Muted } else { TextStyle::Code })
         } else if fence_marker(line).is_some() {
             StyledLine::styled(line.trim(), TextStyle::Muted)
         } else {
-            let read = |text: &str, style| inline_markup::parse_inline(text, style, self.markup, reach);
+            let parse = |text: &str, style| inline_markup::parse_inline(text, style, self.markup, progress);
             match MarkdownBlock::parse(line) {
-                MarkdownBlock::Heading(signs, text) if self.markup == MarkupVisibility::Shown => {
-                    read(&format!("{signs} {text}"), TextStyle::Heading)
+                MarkdownBlock::Heading(marker, text) if self.markup == MarkupVisibility::Shown => {
+                    parse(&format!("{marker} {text}"), TextStyle::Heading)
                 }
-                MarkdownBlock::Heading(_, text) => read(text, TextStyle::Heading),
+                MarkdownBlock::Heading(_, text) => parse(text, TextStyle::Heading),
                 MarkdownBlock::Rule => {
                     return vec![(StyledLine::styled("─".repeat(width.min(40)), TextStyle::Muted), 0)];
                 }
-                MarkdownBlock::Quote(text) => read(text, TextStyle::Muted),
-                MarkdownBlock::Item { text, .. } | MarkdownBlock::Plain(text) => read(text, self.base_style),
+                MarkdownBlock::Quote(text) => parse(text, TextStyle::Muted),
+                MarkdownBlock::ListItem { text, .. } | MarkdownBlock::Plain(text) => parse(text, self.base_style),
             }
         };
         layout.rows_with_ink(&skip_ink(&text, self.emitted_ink))
     }
 }
 
-/// The ticks or tildes that begin or end program text.
+/// Backticks or tildes that start or end a code block.
 fn fence_marker(line: &str) -> Option<&str> {
     let line = line.trim_start();
-    let sign = line.chars().next().filter(|sign| matches!(sign, '`' | '~'))?;
-    let length = line.chars().take_while(|other| *other == sign).count();
-    // Ticks after the fence make it program text within a line.
+    let marker = line.chars().next().filter(|marker| matches!(marker, '`' | '~'))?;
+    let length = line.chars().take_while(|other| *other == marker).count();
+    // Further backticks make it an inline code span.
     (length >= 3 && !line[length..].contains('`')).then(|| &line[..length])
 }
 
-/// What kind of line it is.
+/// Kind of a line.
 enum MarkdownBlock<'a> {
     Heading(&'a str, &'a str),
     Rule,
     Quote(&'a str),
-    Item { indent: usize, sign: &'a str, text: &'a str },
+    ListItem { indent: usize, marker: &'a str, text: &'a str },
     Plain(&'a str),
 }
 
@@ -230,14 +243,14 @@ impl<'a> MarkdownBlock<'a> {
     fn parse(line: &'a str) -> Self {
         let text = line.trim_start();
         let indent = line.len() - text.len();
-        let signs = text.len() - text.trim_start_matches('#').len();
-        if (1..=6).contains(&signs)
-            && let Some(heading) = text[signs..].strip_prefix(' ')
+        let level = text.len() - text.trim_start_matches('#').len();
+        if (1..=6).contains(&level)
+            && let Some(heading) = text[level..].strip_prefix(' ')
         {
-            return Self::Heading(&text[..signs], heading.trim());
+            return Self::Heading(&text[..level], heading.trim());
         }
-        let is_rule = |sign: char| {
-            text.chars().filter(|c| *c == sign).count() >= 3 && text.chars().all(|c| c == sign || c == ' ')
+        let is_rule = |marker: char| {
+            text.chars().filter(|c| *c == marker).count() >= 3 && text.chars().all(|c| c == marker || c == ' ')
         };
         if ['-', '*', '_'].into_iter().any(is_rule) {
             return Self::Rule;
@@ -246,14 +259,14 @@ impl<'a> MarkdownBlock<'a> {
             return Self::Quote(quoted.strip_prefix(' ').unwrap_or(quoted));
         }
         let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-        let sign = match text.as_bytes().get(digits) {
+        let marker_len = match text.as_bytes().get(digits) {
             Some(b'-' | b'*' | b'+') if digits == 0 => 1,
             Some(b'.' | b')') if (1..=9).contains(&digits) => digits + 1,
             _ => 0,
         };
-        match text[sign..].strip_prefix(' ') {
-            Some(item) if sign > 0 => {
-                Self::Item { indent: indent.min(12), sign: &text[..sign], text: item.trim_start() }
+        match text[marker_len..].strip_prefix(' ') {
+            Some(item) if marker_len > 0 => {
+                Self::ListItem { indent: indent.min(12), marker: &text[..marker_len], text: item.trim_start() }
             }
             _ => Self::Plain(line.trim_end()),
         }

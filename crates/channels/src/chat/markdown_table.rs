@@ -1,33 +1,33 @@
-//! Tables of Markdown, laid out in columns.
+//! Markdown tables, laid out in columns.
 
 use super::inline_markup::{self, LineProgress, MarkupVisibility};
 use super::styled_line::{RowLayout, StyledLine, TextStyle};
 
-/// Whether a line is a row of a table.
+/// True if a line is a table row.
 pub(super) fn is_table_row(line: &str) -> bool {
     line.trim_start().starts_with('|')
 }
 
-/// The rows of a table. Where it is wider than the terminal, its lines are shown as they were written.
-pub(super) fn table_rows(lines: &[String], width: usize, signs: MarkupVisibility) -> Vec<StyledLine> {
+/// Lays out a table. If it is wider than the terminal, its lines are shown as written.
+pub(super) fn table_rows(lines: &[String], width: usize, markup: MarkupVisibility) -> Vec<StyledLine> {
     let cells: Vec<Vec<&str>> = lines.iter().map(|line| split_cells(line)).collect();
-    let count = cells.iter().map(Vec::len).max().unwrap_or_default();
-    let has_head = cells.get(1).is_some_and(|row| !row.is_empty() && row.iter().all(|cell| is_delimiter_cell(cell)));
-    let read = |cell: &str, style| inline_markup::parse_inline(cell, style, signs, LineProgress::Complete);
+    let column_count = cells.iter().map(Vec::len).max().unwrap_or_default();
+    let has_header = cells.get(1).is_some_and(|row| !row.is_empty() && row.iter().all(|cell| is_delimiter_cell(cell)));
+    let parse = |cell: &str, style| inline_markup::parse_inline(cell, style, markup, LineProgress::Complete);
     let table: Vec<Vec<StyledLine>> = cells
         .iter()
         .enumerate()
-        .filter(|(index, _)| !(has_head && *index == 1))
+        .filter(|(index, _)| !(has_header && *index == 1))
         .map(|(index, row)| {
-            let style = if has_head && index == 0 { TextStyle::Strong } else { TextStyle::Plain };
-            row.iter().map(|cell| read(cell, style)).collect()
+            let style = if has_header && index == 0 { TextStyle::Strong } else { TextStyle::Plain };
+            row.iter().map(|cell| parse(cell, style)).collect()
         })
         .collect();
-    let widths: Vec<usize> = (0..count)
+    let widths: Vec<usize> = (0..column_count)
         .map(|column| table.iter().filter_map(|row| row.get(column)).map(StyledLine::columns).max().unwrap_or(0))
         .collect();
-    let total = widths.iter().sum::<usize>() + count.saturating_sub(1) * CELL_SEPARATOR.chars().count();
-    if !has_head || total > width {
+    let total = widths.iter().sum::<usize>() + column_count.saturating_sub(1) * CELL_SEPARATOR.chars().count();
+    if !has_header || total > width {
         let as_written =
             |line: &String| RowLayout::plain(width).rows(&StyledLine::styled(line.trim(), TextStyle::Plain));
         return lines.iter().flat_map(as_written).collect();
@@ -52,12 +52,12 @@ fn align_row(row: &[StyledLine], widths: &[usize]) -> StyledLine {
             line.push(CELL_SEPARATOR, TextStyle::Muted);
         }
         let cell = row.get(column).cloned().unwrap_or_default();
-        let missing = width.saturating_sub(cell.columns());
+        let padding = width.saturating_sub(cell.columns());
         for span in &cell.0 {
             line.push(&span.text, span.style);
         }
         if column + 1 < widths.len() {
-            line.push(&" ".repeat(missing), TextStyle::Plain);
+            line.push(&" ".repeat(padding), TextStyle::Plain);
         }
     }
     line

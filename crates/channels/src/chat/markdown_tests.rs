@@ -28,21 +28,21 @@ fn main() {
 ---
 the end";
 
-fn render_markdown(text: &str, width: usize, signs: MarkupVisibility) -> Vec<StyledLine> {
-    let mut markdown = MarkdownStream::new(signs, TextStyle::Plain);
+fn render_markdown(text: &str, width: usize, markup: MarkupVisibility) -> Vec<StyledLine> {
+    let mut markdown = MarkdownStream::new(markup, TextStyle::Plain);
     let mut rows = markdown.push(text, width);
     rows.extend(markdown.finish(width));
     rows
 }
 
-/// As a terminal gets it, with the sign of an escape sequence made visible.
-fn paint_rows(rows: &[StyledLine], palette: ColorMode) -> String {
-    let rows: Vec<String> = rows.iter().map(|row| palette.paint(row).replace('\u{1b}', "^")).collect();
+/// Rows as sent to a terminal, with the escape character made visible.
+fn paint_rows(rows: &[StyledLine], color_mode: ColorMode) -> String {
+    let rows: Vec<String> = rows.iter().map(|row| color_mode.paint(row).replace('\u{1b}', "^")).collect();
     rows.join("\n")
 }
 
 #[test]
-fn c01_markdown_in_colours() {
+fn c01_markdown_is_styled_in_color_mode() {
     insta::assert_snapshot!(paint_rows(
         &render_markdown(SAMPLE_MARKDOWN, 40, MarkupVisibility::Hidden),
         ColorMode::Color
@@ -50,7 +50,7 @@ fn c01_markdown_in_colours() {
 }
 
 #[test]
-fn c01_markdown_without_colours_keeps_its_signs() {
+fn c01_markdown_keeps_its_markers_without_colors() {
     insta::assert_snapshot!(paint_rows(
         &render_markdown(SAMPLE_MARKDOWN, 40, MarkupVisibility::Shown),
         ColorMode::Plain
@@ -58,7 +58,7 @@ fn c01_markdown_without_colours_keeps_its_signs() {
 }
 
 #[test]
-fn c01_markdown_in_a_narrow_window() {
+fn c01_markdown_is_wrapped_in_a_narrow_terminal() {
     insta::assert_snapshot!(paint_rows(
         &render_markdown(SAMPLE_MARKDOWN, 20, MarkupVisibility::Hidden),
         ColorMode::Plain
@@ -66,14 +66,14 @@ fn c01_markdown_in_a_narrow_window() {
 }
 
 #[test]
-fn c01_a_text_that_comes_in_pieces_reads_as_one_that_comes_at_once() {
+fn c01_streamed_text_is_laid_out_like_complete_text() {
     for width in [3, 20, 40, 200] {
-        for size in [1, 2, 3, 7, 50] {
+        for chunk_len in [1, 2, 3, 7, 50] {
             let mut markdown = MarkdownStream::new(MarkupVisibility::Hidden, TextStyle::Plain);
             let mut rows = Vec::new();
             let characters: Vec<char> = SAMPLE_MARKDOWN.chars().collect();
-            for piece in characters.chunks(size) {
-                rows.extend(markdown.push(&piece.iter().collect::<String>(), width));
+            for chunk in characters.chunks(chunk_len) {
+                rows.extend(markdown.push(&chunk.iter().collect::<String>(), width));
                 let live = markdown.live_rows(width);
                 assert!(live.iter().all(|row| row.columns() <= width), "{live:?}");
             }
@@ -81,19 +81,19 @@ fn c01_a_text_that_comes_in_pieces_reads_as_one_that_comes_at_once() {
             assert_eq!(
                 rows,
                 render_markdown(SAMPLE_MARKDOWN, width, MarkupVisibility::Hidden),
-                "{width} columns, {size} at a time"
+                "{width} columns, {chunk_len} characters at a time"
             );
         }
     }
 }
 
 #[test]
-fn c01_a_line_that_goes_on_and_on_is_given_row_by_row_and_nothing_twice() {
+fn c01_long_line_is_emitted_row_by_row_without_loss_or_repetition() {
     let text = "- one **two three** four `five six` seven eight nine ten eleven twelve";
     let mut markdown = MarkdownStream::new(MarkupVisibility::Hidden, TextStyle::Plain);
     let mut rows = Vec::new();
     for (index, character) in text.chars().enumerate() {
-        // The window changes meanwhile.
+        // The terminal is resized meanwhile.
         let width = if index < 40 { 10 } else { 16 };
         rows.extend(markdown.push(&character.to_string(), width));
         rows.extend(markdown.flush_stable_rows(width));
@@ -106,7 +106,7 @@ fn c01_a_line_that_goes_on_and_on_is_given_row_by_row_and_nothing_twice() {
 }
 
 #[test]
-fn c01_text_is_seen_before_its_line_is_finished() {
+fn c01_text_is_shown_before_its_line_is_complete() {
     let mut markdown = MarkdownStream::new(MarkupVisibility::Hidden, TextStyle::Plain);
     assert_eq!(markdown.push("I am **th", 40), []);
     assert_eq!(

@@ -1,5 +1,4 @@
-//! The whole screen of a chat as a value: what happened goes in, rows come out. No terminal is needed to know what a
-//! person sees.
+//! User interface of a chat as a value: events go in, rows come out. It can be tested without a terminal.
 
 use std::time::Duration;
 
@@ -11,89 +10,90 @@ use super::key_input::KeyInput;
 use super::styled_line::{ColorMode, RowLayout, StyledLine, TextStyle, truncate_line};
 use super::transcript::{ChatUpdate, INPUT_PROMPT, Transcript};
 
-/// How often the sign that something goes on turns.
+/// Frame interval of the spinner.
 pub const SPINNER_INTERVAL: Duration = Duration::from_millis(100);
 const SPINNER_FRAMES: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
-/// How many rows of choices are shown.
+/// Maximum number of rows for completion choices.
 const MAX_CHOICE_ROWS: usize = 3;
-/// The least that is laid out for.
+/// Minimum size used for the layout.
 const MIN_TERMINAL_SIZE: TerminalSize = TerminalSize { columns: 8, rows: 3 };
 
-/// How large a terminal is.
+/// Size of a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TerminalSize {
-    /// In columns.
+    /// Number of columns.
     pub columns: usize,
-    /// In rows.
+    /// Number of rows.
     pub rows: usize,
 }
 
-/// What a person sees: rows that scroll away and never change again, and the rows at the bottom that do.
+/// Visible state: rows that scroll away and never change again, and the rows at the bottom that are redrawn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScreenFrame {
-    /// Rows to be added above the bottom.
+    /// Rows to append above the bottom.
     pub finished: Vec<StyledLine>,
-    /// The bottom, which replaces the one before.
+    /// New bottom, which replaces the previous one.
     pub bottom: Vec<StyledLine>,
-    /// In which row of the bottom the cursor stands.
+    /// Row of the cursor within the bottom.
     pub cursor_row: usize,
-    /// In which column.
+    /// Column of the cursor.
     pub cursor_column: usize,
 }
 
-/// How a turn of this chat ended.
+/// Result of a turn.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TurnEnding {
-    /// It was cancelled.
+    /// True if the turn was cancelled.
     pub is_cancelled: bool,
-    /// What failed, where no notice told it.
+    /// Failure that was not reported by a notice.
     pub error: Option<String>,
-    /// What to do about it.
+    /// Suggested fix.
     pub hint: Option<String>,
 }
 
-/// What is to be done after a key.
+/// Action requested by a key press.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ScreenAction {
-    /// Nothing.
+    /// No action.
     Nothing,
-    /// This is to be said.
+    /// Send a message.
     Send(String),
-    /// The run is to end.
+    /// Cancel the run.
     Cancel,
-    /// The chat is to end.
+    /// End the chat.
     Quit,
-    /// The chat is to stand still until the shell lets it go on.
+    /// Suspend the process until the shell resumes it.
     Suspend,
-    /// Everything is to be drawn anew.
+    /// Redraw the screen.
     Redraw,
 }
 
-/// The screen of a chat.
+/// Screen of a chat.
 pub struct Screen {
     size: TerminalSize,
-    /// How many columns there are, also where that is less than is laid out for.
+    /// Actual number of columns, which may be less than the minimum used for the layout.
     columns: usize,
     transcript: Transcript,
     editor: MessageEditor,
     completion_words: CompletionWords,
     choices: Vec<String>,
-    /// How many messages are not answered, and since when something goes on.
+    /// Number of unanswered messages.
     unanswered_count: usize,
-    /// A command was sent while something goes on. It may wait, and what comes then waits for it.
+    /// True if a command was sent during a run. It may be queued, and later messages are queued behind it.
     has_queued_command: bool,
+    /// Start of the current activity.
     busy_since: Option<Duration>,
-    /// Ctrl-C was pressed with nothing written: once more leaves.
+    /// True after Ctrl-C on an empty line: a second one quits.
     is_quit_armed: bool,
 }
 
 impl Screen {
-    /// A screen of this size. The history has the newest message last.
-    pub fn new(size: TerminalSize, palette: ColorMode, history: Vec<String>, words: CompletionWords) -> Self {
+    /// Creates a screen. The history has the newest message last.
+    pub fn new(size: TerminalSize, color_mode: ColorMode, history: Vec<String>, words: CompletionWords) -> Self {
         Self {
             size: size.clamp_to_min(),
             columns: size.columns.max(1),
-            transcript: Transcript::new(palette, size.clamp_to_min().columns),
+            transcript: Transcript::new(color_mode, size.clamp_to_min().columns),
             editor: MessageEditor::new(history),
             completion_words: words,
             choices: Vec::new(),
@@ -104,24 +104,24 @@ impl Screen {
         }
     }
 
-    /// The terminal has another size now.
+    /// Adapts to a new terminal size.
     pub fn resize(&mut self, size: TerminalSize) {
         (self.size, self.columns) = (size.clamp_to_min(), size.columns.max(1));
         self.transcript.resize(self.size.columns);
     }
 
-    /// Whether something goes on.
+    /// True while a message is unanswered or a turn is running.
     pub fn is_busy(&self) -> bool {
         self.unanswered_count > 0 || self.transcript.has_running_turn()
     }
 
-    /// The channel told something.
-    pub fn apply_update(&mut self, told: ChatUpdate, now: Duration) {
-        if matches!(told, ChatUpdate::Event { .. }) {
+    /// Applies an update of the channel.
+    pub fn apply_update(&mut self, update: ChatUpdate, now: Duration) {
+        if matches!(update, ChatUpdate::Event { .. }) {
             self.busy_since.get_or_insert(now);
         }
-        self.transcript.apply_update(told, now);
-        // Nobody waits here for what was taken up: its end is heard of, not answered.
+        self.transcript.apply_update(update, now);
+        // A recovered event has no waiting caller: it ends with its last update.
         if !self.is_busy()
             && let Some(since) = self.busy_since.take()
         {
@@ -129,18 +129,18 @@ impl Screen {
         }
     }
 
-    /// A message was sent.
+    /// Shows a message that was sent.
     pub fn add_user_message(&mut self, text: &str, now: Duration) {
-        let goes_on = self.is_busy();
+        let was_busy = self.is_busy();
         self.transcript.add_gap();
         self.transcript.add_user_message(text);
         let is_command = text.trim_start().starts_with(',');
-        self.has_queued_command = goes_on && (self.has_queued_command || is_command);
-        if goes_on && !is_command {
+        self.has_queued_command = was_busy && (self.has_queued_command || is_command);
+        if was_busy && !is_command {
             self.transcript.add_note(if self.has_queued_command {
-                "  (goes to the run that is going on, or after a command that waits)"
+                "  (steers the current run, or waits behind a queued command)"
             } else {
-                "  (goes to the run that is going on, at its next step)"
+                "  (steers the current run at its next step)"
             });
         }
         self.transcript.separate_text();
@@ -148,46 +148,46 @@ impl Screen {
         self.busy_since.get_or_insert(now);
     }
 
-    /// A message was answered, or taken into the turn of another.
-    pub fn finish_event(&mut self, event: &EventId, ended: &TurnEnding, now: Duration) {
+    /// Records that a message was answered, or folded into the turn of another.
+    pub fn finish_event(&mut self, event: &EventId, ending: &TurnEnding, now: Duration) {
         self.unanswered_count = self.unanswered_count.saturating_sub(1);
-        if let Some(failed) = &ended.error {
-            self.transcript.add_error(failed);
+        if let Some(error) = &ending.error {
+            self.transcript.add_error(error);
         }
-        if let Some(hint) = &ended.hint {
+        if let Some(hint) = &ending.hint {
             self.transcript.add_note(&format!("hint: {hint}"));
         }
-        if ended.is_cancelled {
-            // What waits has its turn now, which can be cancelled too.
+        if ending.is_cancelled {
+            // The next queued message starts its turn, which can be cancelled too.
             self.transcript.mark_cancelled(event, now);
         }
         if self.unanswered_count == 0 {
-            let took = now.saturating_sub(self.busy_since.take().unwrap_or(now));
-            self.transcript.finish_turns(took, now);
+            let elapsed = now.saturating_sub(self.busy_since.take().unwrap_or(now));
+            self.transcript.finish_turns(elapsed, now);
             self.transcript.clear_replies();
         }
     }
 
-    /// Says something beside the conversation.
+    /// Shows a note that is not part of the conversation.
     pub fn add_note(&mut self, text: &str) {
         self.transcript.add_gap();
         self.transcript.add_note(text);
     }
 
-    /// Shows the whole of what a tool gave: by its number, or the last one.
+    /// Shows the full output of a tool call, by number or the last one.
     pub fn show_output(&mut self, number: Option<usize>) {
         if !self.transcript.show_output(number) {
             self.add_note(&match number {
-                Some(number) => format!("there is no output {number} (any more)"),
-                None => "no tool has answered yet".to_owned(),
+                Some(number) => format!("there is no output {number} (or no longer)"),
+                None => "no tool output yet".to_owned(),
             });
         }
     }
 
-    /// A key was pressed. `names` lists a folder for completion.
+    /// Handles a key press. `names` lists the entries of a folder for completion.
     pub fn press(&mut self, key: &KeyInput, names: impl Fn(&str) -> Vec<String>) -> ScreenAction {
         self.choices.clear();
-        let was_leaving = std::mem::take(&mut self.is_quit_armed);
+        let was_quit_armed = std::mem::take(&mut self.is_quit_armed);
         match key {
             KeyInput::Enter if self.editor.text().trim().is_empty() => self.editor.clear(),
             KeyInput::Enter => return ScreenAction::Send(self.editor.submit()),
@@ -203,11 +203,11 @@ impl Screen {
                 if std::mem::replace(&mut self.transcript.is_cancelling, true) {
                     return ScreenAction::Quit;
                 }
-                // It may be over before the next key: a second one leaves all the same.
+                // The run may end before the next key: a second Ctrl-C quits all the same.
                 self.is_quit_armed = self.editor.is_empty();
                 return ScreenAction::Cancel;
             }
-            KeyInput::Interrupt if was_leaving => return ScreenAction::Quit,
+            KeyInput::Interrupt if was_quit_armed => return ScreenAction::Quit,
             KeyInput::Interrupt if self.editor.is_empty() => self.is_quit_armed = true,
             KeyInput::Interrupt => self.editor.clear(),
             key => {
@@ -219,17 +219,17 @@ impl Screen {
 
     fn complete(&mut self, names: impl Fn(&str) -> Vec<String>) {
         let Some(completion) = self.completion_words.complete(self.editor.before_cursor(), names) else { return };
-        let CompletionChoices { replaced_bytes: replaces, .. } = completion;
+        let CompletionChoices { replaced_bytes, .. } = completion;
         let common = completion.common_prefix();
-        if common.len() > replaces || completion.choices.len() == 1 {
-            self.editor.replace_before_cursor(replaces, &common);
+        if common.len() > replaced_bytes || completion.choices.len() == 1 {
+            self.editor.replace_before_cursor(replaced_bytes, &common);
         }
         if completion.choices.len() > 1 {
             self.choices = completion.choices;
         }
     }
 
-    /// What is to be seen now. Rows that are finished are given once.
+    /// Current frame. Each finished row is returned once.
     pub fn frame(&mut self, now: Duration) -> ScreenFrame {
         let finished = self.transcript.take_finished();
         let rows = self.size.rows;
@@ -251,7 +251,7 @@ impl Screen {
         bottom.extend(below);
         let row = bottom.len() + row;
         bottom.extend(input);
-        // A row that the terminal broke in two would not be found again.
+        // A row wrapped by the terminal itself could not be redrawn.
         let bottom: Vec<StyledLine> = bottom.iter().map(|line| truncate_line(line, self.columns)).collect();
         let column = column.min(self.columns.saturating_sub(1));
         // A terminal of one or two rows shows the last ones.
@@ -264,7 +264,7 @@ impl Screen {
         }
     }
 
-    /// What is left when the chat has ended: everything, and no input.
+    /// Final frame at the end of the chat: all rows, without the input.
     pub fn last_frame(&mut self, now: Duration) -> ScreenFrame {
         let mut finished = self.transcript.take_finished();
         finished.extend(self.transcript.live_rows(now));
@@ -273,22 +273,22 @@ impl Screen {
 
     fn status_rows(&self, now: Duration) -> Vec<StyledLine> {
         if !self.is_busy() {
-            let told = self.is_quit_armed.then(|| StyledLine::styled("ctrl-c again leaves", TextStyle::Muted));
-            return told.into_iter().collect();
+            let hint = self.is_quit_armed.then(|| StyledLine::styled("ctrl-c again quits", TextStyle::Muted));
+            return hint.into_iter().collect();
         }
         let time = super::tool_calls::format_elapsed(now.saturating_sub(self.busy_since.unwrap_or(now)));
         let spinner = SPINNER_FRAMES
             [usize::try_from(now.as_millis() / SPINNER_INTERVAL.as_millis()).unwrap_or(0) % SPINNER_FRAMES.len()];
-        let said = if self.transcript.is_cancelling {
-            format!("{spinner} cancelling · ctrl-c again leaves")
-        } else if let Some((reason, left)) = self.transcript.retry_countdown(now) {
-            // The beginning is what a narrow window shows.
-            let left = left.as_secs() + 1;
-            format!("{spinner} {time} · ctrl-c cancels · asks again in {left}s: {reason}")
+        let status = if self.transcript.is_cancelling {
+            format!("{spinner} cancelling · ctrl-c again quits")
+        } else if let Some((reason, remaining)) = self.transcript.retry_countdown(now) {
+            // The reason comes last, since a narrow terminal cuts off the end.
+            let seconds = remaining.as_secs() + 1;
+            format!("{spinner} {time} · ctrl-c cancels · retry in {seconds}s: {reason}")
         } else {
             format!("{spinner} {time} · ctrl-c cancels")
         };
-        vec![StyledLine::styled(said, TextStyle::Muted)]
+        vec![StyledLine::styled(status, TextStyle::Muted)]
     }
 
     fn choice_rows(&self) -> Vec<StyledLine> {
@@ -305,19 +305,19 @@ impl Screen {
         rows
     }
 
-    /// The rows of what is being written, and where the cursor stands in them.
-    fn input_rows(&self, most: usize) -> (Vec<StyledLine>, usize, usize) {
-        let before = INPUT_PROMPT.chars().count();
-        let written = self.editor.layout(self.size.columns.saturating_sub(before));
+    /// Rows of the editor, at most `max_rows`, and the cursor position within them.
+    fn input_rows(&self, max_rows: usize) -> (Vec<StyledLine>, usize, usize) {
+        let prompt_columns = INPUT_PROMPT.chars().count();
+        let layout = self.editor.layout(self.size.columns.saturating_sub(prompt_columns));
         let row = |(index, text): (usize, &String)| {
             StyledLine::styled(if index == 0 { INPUT_PROMPT } else { "  " }, TextStyle::UserInput)
                 .with_text(text, TextStyle::Plain)
         };
-        let rows: Vec<StyledLine> = written.rows.iter().enumerate().map(row).collect();
-        // The cursor is always to be seen.
-        let from = (written.cursor_row + 1).saturating_sub(most).min(rows.len().saturating_sub(most));
-        let to = (from + most).min(rows.len());
-        (rows[from..to].to_vec(), written.cursor_row - from, written.cursor_column + before)
+        let rows: Vec<StyledLine> = layout.rows.iter().enumerate().map(row).collect();
+        // The row of the cursor stays visible.
+        let from = (layout.cursor_row + 1).saturating_sub(max_rows).min(rows.len().saturating_sub(max_rows));
+        let to = (from + max_rows).min(rows.len());
+        (rows[from..to].to_vec(), layout.cursor_row - from, layout.cursor_column + prompt_columns)
     }
 }
 

@@ -1,57 +1,57 @@
-//! A text that is being said.
+//! Text that is being streamed.
 
 use super::escape::EscapeStripper;
 use super::inline_markup::MarkupVisibility;
 use super::markdown::MarkdownStream;
 use super::styled_line::{ColorMode, StyledLine, TextStyle};
 
-/// What stands before the model's reasoning.
+/// Prefix of reasoning rows.
 const REASONING_ROW_PREFIX: &str = "┊ ";
 
-/// What is being said, as far as it has come.
+/// Text received so far.
 pub(super) struct StreamedText {
     pub(super) kind: StreamedTextKind,
     pub(super) markdown: MarkdownStream,
     pub(super) escape_stripper: EscapeStripper,
 }
 
-/// What kind of text it is.
+/// Kind of streamed text.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum StreamedTextKind {
-    /// What a model answers.
+    /// Answer of a model.
     Reply,
-    /// What it thinks on the way.
+    /// Reasoning of a model.
     Reasoning,
-    /// What a command gave.
+    /// Output of a command.
     CommandOutput,
 }
 
 impl StreamedText {
-    pub(super) fn new(kind: StreamedTextKind, palette: ColorMode) -> Self {
-        let signs = if palette == ColorMode::Color { MarkupVisibility::Hidden } else { MarkupVisibility::Shown };
+    pub(super) fn new(kind: StreamedTextKind, color_mode: ColorMode) -> Self {
+        let markup = if color_mode == ColorMode::Color { MarkupVisibility::Hidden } else { MarkupVisibility::Shown };
         let markdown = match kind {
-            StreamedTextKind::Reply => MarkdownStream::new(signs, TextStyle::Plain),
-            StreamedTextKind::Reasoning => MarkdownStream::new(signs, TextStyle::Muted),
+            StreamedTextKind::Reply => MarkdownStream::new(markup, TextStyle::Plain),
+            StreamedTextKind::Reasoning => MarkdownStream::new(markup, TextStyle::Muted),
             StreamedTextKind::CommandOutput => MarkdownStream::verbatim(),
         };
         Self { kind, markdown, escape_stripper: EscapeStripper::default() }
     }
 
-    /// How many columns its rows may have.
+    /// Number of columns available for its rows.
     pub(super) fn text_columns(&self, width: usize) -> usize {
         if self.kind == StreamedTextKind::Reasoning { width.saturating_sub(2).max(1) } else { width }
     }
 
-    /// Its rows as they are shown.
+    /// Adds the prefix of its kind to each row.
     pub(super) fn prefix_rows(&self, rows: Vec<StyledLine>) -> Vec<StyledLine> {
         if self.kind != StreamedTextKind::Reasoning {
             return rows;
         }
-        let before = |row: StyledLine| {
+        let with_prefix = |row: StyledLine| {
             let mut line = StyledLine::styled(REASONING_ROW_PREFIX, TextStyle::Muted);
             line.push(&row.text(), TextStyle::Muted);
             line
         };
-        rows.into_iter().map(before).collect()
+        rows.into_iter().map(with_prefix).collect()
     }
 }

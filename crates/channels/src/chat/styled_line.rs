@@ -1,58 +1,58 @@
-//! Lines of text with a style, and how they are laid out in columns.
+//! Styled lines of text and their layout in columns.
 
 use unicode_segmentation::UnicodeSegmentation as _;
 use unicode_width::UnicodeWidthStr as _;
 
-/// What a piece of text is. A palette says how that looks.
+/// Role of a text. The [`ColorMode`] determines its appearance.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum TextStyle {
-    /// Nothing in particular.
+    /// Ordinary text.
     #[default]
     Plain,
-    /// What the person said, and where they say the next thing.
+    /// Message of the user, and the input prompt.
     UserInput,
-    /// Of more weight.
+    /// Strong emphasis.
     Strong,
-    /// Stressed.
+    /// Emphasis.
     Emphasis,
-    /// Program text.
+    /// Code.
     Code,
-    /// A heading.
+    /// Heading.
     Heading,
-    /// Beside the point: reasoning, what tools gave, figures.
+    /// Secondary information: reasoning, tool output, counts.
     Muted,
-    /// A call of a tool.
+    /// Tool call.
     ToolCall,
-    /// Something that failed.
+    /// Failure.
     Error,
 }
 
-/// A piece of text of one style.
+/// Text of one style.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StyledSpan {
-    /// The text; it has no line ends and nothing that drives a terminal.
+    /// Text without line ends and terminal control characters.
     pub text: String,
-    /// What it is.
+    /// Style of the text.
     pub style: TextStyle,
 }
 
-/// A line.
+/// Line of styled text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StyledLine(pub Vec<StyledSpan>);
 
 impl StyledLine {
-    /// A line of one style.
+    /// Creates a line of one style.
     pub fn styled(text: impl Into<String>, style: TextStyle) -> Self {
         Self(vec![StyledSpan { text: text.into(), style }])
     }
 
-    /// The same with this at its end.
+    /// Returns the line with text appended.
     pub fn with_text(mut self, text: impl AsRef<str>, style: TextStyle) -> Self {
         self.push(text.as_ref(), style);
         self
     }
 
-    /// Adds text at the end.
+    /// Appends text.
     pub fn push(&mut self, text: &str, style: TextStyle) {
         match self.0.last_mut() {
             _ if text.is_empty() => {}
@@ -61,12 +61,12 @@ impl StyledLine {
         }
     }
 
-    /// Its text.
+    /// Text without styles.
     pub fn text(&self) -> String {
         self.0.iter().map(|span| span.text.as_str()).collect()
     }
 
-    /// How many columns it takes.
+    /// Width in columns.
     pub fn columns(&self) -> usize {
         self.0.iter().flat_map(|span| span.text.graphemes(true)).map(grapheme_columns).sum()
     }
@@ -76,12 +76,12 @@ impl StyledLine {
     }
 }
 
-/// How many columns a character takes that may be made of several.
-pub(super) fn grapheme_columns(character: &str) -> usize {
-    character.width().min(2)
+/// Width of a grapheme cluster in columns.
+pub(super) fn grapheme_columns(grapheme: &str) -> usize {
+    grapheme.width().min(2)
 }
 
-/// A character in its place.
+/// Grapheme cluster with its style and width.
 #[derive(Clone, Copy)]
 struct GraphemeCell<'a> {
     text: &'a str,
@@ -96,44 +96,43 @@ impl<'a> GraphemeCell<'a> {
     }
 }
 
-/// How a line becomes rows.
+/// Layout of a line in rows.
 #[derive(Debug, Clone, Copy)]
 pub struct RowLayout<'a> {
-    /// How many columns there are.
+    /// Width of a row in columns.
     pub width: usize,
-    /// What stands before the first row.
+    /// Prefix of the first row.
     pub first_prefix: &'a str,
-    /// What stands before each further row.
+    /// Prefix of each further row.
     pub next_prefix: &'a str,
-    /// The style of both.
+    /// Style of both prefixes.
     pub prefix_style: TextStyle,
 }
 
 impl<'a> RowLayout<'a> {
-    /// Rows of this width with nothing before them.
+    /// Layout without prefixes.
     pub fn plain(width: usize) -> Self {
         Self { width, first_prefix: "", next_prefix: "", prefix_style: TextStyle::Plain }
     }
 
-    /// The same with this before every row.
-    pub fn with_prefix(self, before: &'a str, style: TextStyle) -> Self {
-        Self { first_prefix: before, next_prefix: before, prefix_style: style, ..self }
+    /// Returns the layout with this prefix for every row.
+    pub fn with_prefix(self, prefix: &'a str, style: TextStyle) -> Self {
+        Self { first_prefix: prefix, next_prefix: prefix, prefix_style: style, ..self }
     }
 
-    /// A line in rows. Rows are broken at blanks and between wide characters; a word that is longer than a row is broken
-    /// where it must be.
+    /// Wraps a line into rows: at blanks and between wide characters; a word longer than a row is broken where necessary.
     ///
-    /// All but the last row stay as they are when the line grows.
+    /// All rows except the last stay the same when the line grows.
     pub fn rows(&self, line: &StyledLine) -> Vec<StyledLine> {
         self.rows_with_ink(line).into_iter().map(|(row, _)| row).collect()
     }
 
-    /// The same, each row with how many characters of the line it has, blanks and what stands before aside.
+    /// Rows of a line, each with its ink: the number of non-blank graphemes without the prefix.
     pub(super) fn rows_with_ink(&self, line: &StyledLine) -> Vec<(StyledLine, usize)> {
         let width = self.width.max(1);
-        // What stands before must not crowd out what is said.
-        let before = |text: &'a str| if text_columns(text) * 2 > width { "" } else { text };
-        let (first, further) = (before(self.first_prefix), before(self.next_prefix));
+        // A prefix must not take more than half of the row.
+        let limited = |prefix: &'a str| if text_columns(prefix) * 2 > width { "" } else { prefix };
+        let (first, further) = (limited(self.first_prefix), limited(self.next_prefix));
         let mut rows: Vec<Vec<GraphemeCell<'_>>> = Vec::new();
         let mut row: Vec<GraphemeCell<'_>> = Vec::new();
         let mut used = text_columns(first);
@@ -149,7 +148,7 @@ impl<'a> RowLayout<'a> {
             }
             used += cell.columns;
             row.push(cell);
-            // What a line is indented by belongs to its first word.
+            // Indentation belongs to the first word of the line.
             let is_indent = cell.is_blank && row.iter().all(|cell| cell.is_blank);
             if (cell.is_blank || cell.columns == 2) && !is_indent {
                 break_at = Some(row.len());
@@ -163,14 +162,14 @@ impl<'a> RowLayout<'a> {
         rows.into_iter().enumerate().map(row).collect()
     }
 
-    fn build_row(&self, before: &str, mut cells: Vec<GraphemeCell<'_>>) -> StyledLine {
+    fn build_row(&self, prefix: &str, mut cells: Vec<GraphemeCell<'_>>) -> StyledLine {
         while cells.last().is_some_and(|cell| cell.is_blank) {
             cells.pop();
         }
         let mut line = StyledLine::default();
-        // A row of blanks is a blank row.
-        if !cells.is_empty() || !before.trim().is_empty() {
-            line.push(before, self.prefix_style);
+        // A row of blanks is an empty row.
+        if !cells.is_empty() || !prefix.trim().is_empty() {
+            line.push(prefix, self.prefix_style);
         }
         for cell in cells {
             line.push(cell.text, cell.style);
@@ -183,7 +182,7 @@ fn text_columns(text: &str) -> usize {
     text.graphemes(true).map(grapheme_columns).sum()
 }
 
-/// A line in one row: what does not fit is left out, and that shows.
+/// Truncates a line to one row, with an ellipsis where text is cut.
 pub(super) fn truncate_line(line: &StyledLine, width: usize) -> StyledLine {
     if line.columns() <= width {
         return line.clone();
@@ -200,34 +199,34 @@ pub(super) fn truncate_line(line: &StyledLine, width: usize) -> StyledLine {
     row
 }
 
-/// What is left of a line after so many characters that are not blank.
+/// Rest of a line after `ink` non-blank graphemes.
 pub(super) fn skip_ink(line: &StyledLine, mut ink: usize) -> StyledLine {
-    let mut left = StyledLine::default();
-    let mut has_begun = ink == 0;
+    let mut rest = StyledLine::default();
+    let mut has_started = ink == 0;
     for cell in line.cells() {
         if ink > 0 {
             ink -= usize::from(!cell.is_blank);
             continue;
         }
-        if has_begun || !cell.is_blank {
-            has_begun = true;
-            left.push(cell.text, cell.style);
+        if has_started || !cell.is_blank {
+            has_started = true;
+            rest.push(cell.text, cell.style);
         }
     }
-    left
+    rest
 }
 
-/// Whether styles are shown.
+/// Rendering of styles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ColorMode {
-    /// In colours.
+    /// Colours and font attributes.
     Color,
-    /// Not at all. What only a colour would tell is then told in signs.
+    /// No styles. Markdown markers stay visible in place of them.
     Plain,
 }
 
 impl ColorMode {
-    /// A row as it is written to a terminal.
+    /// Encodes a row for the terminal.
     pub fn paint(self, row: &StyledLine) -> String {
         let paint = |span: &StyledSpan| match (self, sgr_code(span.style)) {
             (Self::Color, Some(code)) => format!("\u{1b}[{code}m{}\u{1b}[0m", span.text),
@@ -260,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn c01_rows_are_broken_at_blanks_and_long_words_where_they_must_be() {
+    fn c01_rows_are_broken_at_blanks_and_inside_words_longer_than_a_row() {
         assert_eq!(wrapped_rows("the quick brown fox", 10), ["the quick", "brown fox"]);
         assert_eq!(wrapped_rows("incomprehensibilities", 8), ["incompre", "hensibil", "ities"]);
         assert_eq!(wrapped_rows("a incomprehensible b", 8), ["a", "incompre", "hensible", "b"]);
@@ -270,36 +269,36 @@ mod tests {
     }
 
     #[test]
-    fn c01_wide_characters_take_two_columns_and_may_be_parted() {
+    fn c01_wide_characters_take_two_columns_and_may_be_separated() {
         assert_eq!(wrapped_rows("你好世界再见", 5), ["你好", "世界", "再见"]);
         assert_eq!(wrapped_rows("say 你好世界", 8), ["say 你好", "世界"]);
         assert_eq!(wrapped_rows("👩\u{200d}👧👩\u{200d}👧", 3), ["👩\u{200d}👧", "👩\u{200d}👧"]);
     }
 
     #[test]
-    fn c01_all_but_the_last_row_stay_when_a_line_grows() {
+    fn c01_all_rows_except_the_last_stay_the_same_when_a_line_grows() {
         let text = "several words, 你好世界 and an incomprehensibilities-like one, then more of them";
         for width in [1, 2, 3, 7, 12, 30] {
             let mut before: Vec<String> = Vec::new();
             for (end, _) in text.char_indices().skip(1) {
                 let now = wrapped_rows(&text[..end], width);
-                let kept = before.len().saturating_sub(1);
-                assert_eq!(now[..kept], before[..kept], "{width}: {:?}", &text[..end]);
+                let stable = before.len().saturating_sub(1);
+                assert_eq!(now[..stable], before[..stable], "{width}: {:?}", &text[..end]);
                 before = now;
             }
         }
     }
 
     #[test]
-    fn c01_what_was_shown_is_not_shown_again_whatever_the_width() {
+    fn c01_emitted_text_is_skipped_at_any_width() {
         let line = StyledLine::styled("one two ", TextStyle::Plain).with_text("three four", TextStyle::Strong);
-        let (_, shown) = RowLayout::plain(8).with_prefix("- ", TextStyle::Plain).rows_with_ink(&line)[0];
-        assert_eq!(skip_ink(&line, shown).text(), "two three four");
+        let (_, ink) = RowLayout::plain(8).with_prefix("- ", TextStyle::Plain).rows_with_ink(&line)[0];
+        assert_eq!(skip_ink(&line, ink).text(), "two three four");
         assert_eq!(skip_ink(&line, 0), line);
     }
 
     #[test]
-    fn c01_what_does_not_fit_is_left_out_and_that_shows() {
+    fn c01_truncated_line_ends_with_an_ellipsis() {
         assert_eq!(truncate_line(&StyledLine::styled("abcdef", TextStyle::Plain), 4).text(), "abc…");
         assert_eq!(truncate_line(&StyledLine::styled("你好世", TextStyle::Plain), 4).text(), "你…");
         assert_eq!(truncate_line(&StyledLine::styled("abcd", TextStyle::Plain), 4).text(), "abcd");

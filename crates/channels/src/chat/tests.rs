@@ -11,40 +11,38 @@ fn session_event(session: &str, text: &str) -> Event {
 }
 
 #[tokio::test]
-async fn x02_an_event_that_was_not_said_here_is_told_to_be_taken_up_once() {
-    let (chat, mut told) = ChatChannel::new(SessionId::new("mine"));
-    let (own, left) = (
-        InboundEvent::new(chat.message_event("local", "hello".to_owned())),
-        InboundEvent::new(session_event("mine", "left")),
-    );
-    for event in [&own, &left, &left] {
+async fn x02_recovered_event_is_announced_once() {
+    let (chat, mut updates) = ChatChannel::new(SessionId::new("mine"));
+    let own = InboundEvent::new(chat.message_event("local", "hello".to_owned()));
+    let recovered = InboundEvent::new(session_event("mine", "orphan"));
+    for event in [&own, &recovered, &recovered] {
         chat.on_stream_event(&StreamEvent::text("x"), event).await.unwrap();
     }
     let mut kinds = Vec::new();
-    while let Ok(told) = told.try_recv() {
-        kinds.push(match told {
+    while let Ok(update) = updates.try_recv() {
+        kinds.push(match update {
             ChatUpdate::Recovered { text } => text,
             ChatUpdate::Event { .. } => "event".to_owned(),
             ChatUpdate::Message(_) => "message".to_owned(),
         });
     }
-    assert_eq!(kinds, ["event", "left", "event", "event"]);
+    assert_eq!(kinds, ["event", "orphan", "event", "event"]);
 }
 
 #[tokio::test]
-async fn x03_what_belongs_to_another_session_is_not_shown_and_never_will_be() {
-    let (chat, mut told) = ChatChannel::new(SessionId::new("mine"));
+async fn x03_event_of_another_session_is_not_shown_and_fails_permanently() {
+    let (chat, mut updates) = ChatChannel::new(SessionId::new("mine"));
     let other = session_event("other", "hello");
     chat.on_stream_event(&StreamEvent::text("x"), &InboundEvent::new(other.clone())).await.unwrap();
     let message = OutboundMessage::reply_to(&other, SessionId::new("other"), "reply");
     assert_eq!(chat.send(&message).await.unwrap_err().kind, ChannelErrorKind::Permanent);
-    assert!(told.try_recv().is_err());
+    assert!(updates.try_recv().is_err());
 }
 
 #[tokio::test]
-async fn x03_a_chat_that_has_ended_fails_to_show_instead_of_waiting() {
-    let (chat, told) = ChatChannel::new(SessionId::new("mine"));
-    drop(told);
+async fn x03_ended_chat_fails_instead_of_waiting() {
+    let (chat, updates) = ChatChannel::new(SessionId::new("mine"));
+    drop(updates);
     let message = OutboundMessage::reply_to(&session_event("mine", "hello"), SessionId::new("mine"), "reply");
     assert_eq!(chat.send(&message).await.unwrap_err().kind, ChannelErrorKind::Permanent);
 }

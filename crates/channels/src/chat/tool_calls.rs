@@ -1,4 +1,4 @@
-//! Calls of tools: one line each, a little of what they gave, and the rest for whoever asks.
+//! Tool calls: one line each with a preview of the output; the full output is available on request.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use super::call_summary::summarize_arguments;
 use super::escape::strip_escapes;
 use super::styled_line::{StyledLine, TextStyle, truncate_line};
 
-/// How many lines of what a tool gave are shown at once.
+/// Maximum number of output lines in the preview.
 const MAX_PREVIEW_LINES: usize = 3;
-/// How many outputs are kept to be shown.
+/// Maximum number of stored outputs.
 const MAX_STORED_OUTPUTS: usize = 50;
-/// How much of an output is kept, in bytes.
+/// Maximum stored size of an output in bytes.
 const MAX_STORED_OUTPUT_BYTES: usize = 256 * 1024;
 
-/// The calls of a chat.
+/// Tool calls of a chat.
 #[derive(Debug, Default)]
 pub(super) struct ToolCallLog {
     running: Vec<RunningCall>,
@@ -39,15 +39,15 @@ struct StoredOutput {
 }
 
 impl ToolCallLog {
-    /// A tool is being called.
+    /// Records the start of a call.
     pub(super) fn start_call(&mut self, call: &ToolCall, now: Duration) {
         let title = StyledLine::styled(strip_escapes(&call.function.name), TextStyle::Strong);
-        let brief = summarize_arguments(&call.function.arguments);
-        let title = if brief.is_empty() { title } else { title.with_text(format!("  {brief}"), TextStyle::Plain) };
+        let summary = summarize_arguments(&call.function.arguments);
+        let title = if summary.is_empty() { title } else { title.with_text(format!("  {summary}"), TextStyle::Plain) };
         self.running.push(RunningCall { id: call.id.clone(), title, started_at: now });
     }
 
-    /// A tool answered: what is shown of that.
+    /// Records the result of a call and returns its rows.
     pub(super) fn finish_call(
         &mut self,
         id: &str,
@@ -57,14 +57,14 @@ impl ToolCallLog {
         width: usize,
     ) -> Vec<StyledLine> {
         let position = self.running.iter().position(|running| running.id == id);
-        let (title, since) = match position.map(|position| self.running.remove(position)) {
+        let (title, started_at) = match position.map(|position| self.running.remove(position)) {
             Some(running) => (running.title, running.started_at),
             None => (StyledLine::styled(strip_escapes(name), TextStyle::Strong), now),
         };
         self.finished_count += 1;
         let text = stored_text(&output.text());
         let (sign, style) = if output.is_error { ("✗ ", TextStyle::Error) } else { ("● ", TextStyle::ToolCall) };
-        let mut rows = vec![call_row(sign, style, &title, &format_elapsed(now.saturating_sub(since)), width)];
+        let mut rows = vec![call_row(sign, style, &title, &format_elapsed(now.saturating_sub(started_at)), width)];
         let lines: Vec<&str> = text.lines().collect();
         let shown = if lines.len() <= MAX_PREVIEW_LINES + 1 { lines.len() } else { MAX_PREVIEW_LINES };
         for line in &lines[..shown] {
@@ -75,7 +75,7 @@ impl ToolCallLog {
                 format!("  … {} more lines (,show {})", lines.len() - shown, self.finished_count),
                 TextStyle::Muted,
             );
-            // How to see them is told where there is no room to tell how many they are.
+            // If the row is too narrow for both, the command matters more than the number of lines.
             let short = || StyledLine::styled(format!("  … ,show {}", self.finished_count), TextStyle::Muted);
             rows.push(if more.columns() <= width { more } else { truncate_line(&short(), width) });
         }
@@ -86,7 +86,7 @@ impl ToolCallLog {
         rows
     }
 
-    /// The calls that are not answered yet.
+    /// Rows of the running calls.
     pub(super) fn running(&self, now: Duration, width: usize) -> Vec<StyledLine> {
         let line = |call: &RunningCall| {
             call_row("○ ", TextStyle::Muted, &call.title, &format_elapsed(now.saturating_sub(call.started_at)), width)
@@ -94,39 +94,39 @@ impl ToolCallLog {
         self.running.iter().map(line).collect()
     }
 
-    /// Those that were running have ended without an answer.
+    /// Ends all running calls without a result and returns their rows.
     pub(super) fn abort_running(&mut self, now: Duration, width: usize) -> Vec<StyledLine> {
-        let ended = std::mem::take(&mut self.running);
+        let aborted = std::mem::take(&mut self.running);
         let line = |call: &RunningCall| {
-            let told = format!("{}, no answer", format_elapsed(now.saturating_sub(call.started_at)));
-            call_row("✗ ", TextStyle::Error, &call.title, &told, width)
+            let status = format!("{}, no result", format_elapsed(now.saturating_sub(call.started_at)));
+            call_row("✗ ", TextStyle::Error, &call.title, &status, width)
         };
-        ended.iter().map(line).collect()
+        aborted.iter().map(line).collect()
     }
 
-    /// The whole of what a tool gave, by its number or the last one: its title, and its text.
+    /// Title and full text of an output, by number or the last one.
     pub(super) fn output(&self, number: Option<usize>) -> Option<(StyledLine, &str)> {
-        let kept = match number {
+        let stored = match number {
             None => self.outputs.back(),
-            Some(number) => self.outputs.iter().find(|kept| kept.number == number),
+            Some(number) => self.outputs.iter().find(|stored| stored.number == number),
         }?;
-        let mut title = StyledLine::styled(format!("{} ", kept.number), TextStyle::Muted);
-        for span in &kept.title.0 {
+        let mut title = StyledLine::styled(format!("{} ", stored.number), TextStyle::Muted);
+        for span in &stored.title.0 {
             title.push(&span.text, span.style);
         }
-        Some((title, &kept.text))
+        Some((title, &stored.text))
     }
 }
 
-/// A call in one row. What does not fit is left out of its arguments, not of its time.
-fn call_row(sign: &str, style: TextStyle, title: &StyledLine, told: &str, width: usize) -> StyledLine {
-    let told = format!("  {told}");
-    let left = width.saturating_sub(sign.chars().count() + told.chars().count());
+/// Row of a call. If it is too long, the arguments are truncated, not the status.
+fn call_row(sign: &str, style: TextStyle, title: &StyledLine, status: &str, width: usize) -> StyledLine {
+    let status = format!("  {status}");
+    let title_width = width.saturating_sub(sign.chars().count() + status.chars().count());
     let mut line = StyledLine::styled(sign, style);
-    for span in &truncate_line(title, left.max(1)).0 {
+    for span in &truncate_line(title, title_width.max(1)).0 {
         line.push(&span.text, span.style);
     }
-    truncate_line(&line.with_text(told, TextStyle::Muted), width)
+    truncate_line(&line.with_text(status, TextStyle::Muted), width)
 }
 
 fn stored_text(text: &str) -> String {
@@ -134,11 +134,11 @@ fn stored_text(text: &str) -> String {
     while !text.is_char_boundary(end) {
         end -= 1;
     }
-    let kept = strip_escapes(&text[..end]);
-    if end < text.len() { format!("{kept}\n… (the tape has the rest)") } else { kept }
+    let stored = strip_escapes(&text[..end]);
+    if end < text.len() { format!("{stored}\n… (the tape has the rest)") } else { stored }
 }
 
-/// A time as people say it.
+/// Elapsed time in a short readable form.
 pub(super) fn format_elapsed(time: Duration) -> String {
     match time.as_secs() {
         0..10 => format!("{:.1}s", time.as_secs_f64()),

@@ -1,4 +1,4 @@
-//! What was said and done, as rows: those that are finished, and those that may still change.
+//! Transcript of a chat as rows: finished ones, and live ones that may still change.
 
 use std::time::Duration;
 
@@ -10,72 +10,72 @@ use super::styled_line::{ColorMode, RowLayout, StyledLine, TextStyle};
 use super::tool_calls::ToolCallLog;
 use super::usage_line::format_usage;
 
-/// What stands before what the person said.
+/// Prefix of user messages.
 pub(super) const INPUT_PROMPT: &str = "› ";
-/// How many replies are kept whose message has not come yet.
+/// Maximum number of streamed replies whose final message has not arrived.
 const MAX_UNSENT_REPLIES: usize = 16;
-/// How many rows a line that goes on may have before its first ones are given.
+/// Maximum number of live rows before the first ones of a long line are emitted.
 const MAX_LIVE_ROWS: usize = 6;
 
-/// What a channel has to tell a chat.
+/// Update from the channel.
 #[derive(Debug, Clone)]
 pub enum ChatUpdate {
-    /// An event that a process left when it died is taken up again.
+    /// An event orphaned by an earlier process is being recovered.
     Recovered {
-        /// What was said.
+        /// Text of the message.
         text: String,
     },
-    /// Something happened in the turn of an event.
+    /// Stream event of a turn.
     Event {
-        /// The event the turn serves.
+        /// Event that the turn serves.
         event: EventId,
-        /// Whether that is a command.
+        /// True if that event is a command.
         is_command: bool,
-        /// What happened.
+        /// Stream event.
         body: StreamEvent,
     },
-    /// A final message.
+    /// Final message.
     Message(OutboundMessage),
 }
 
-/// What was said and done.
+/// Transcript of a chat.
 pub(super) struct Transcript {
     color_mode: ColorMode,
     width: usize,
-    /// Rows that are finished and were not taken yet.
+    /// Finished rows that were not taken yet.
     finished: Vec<StyledLine>,
     ends_with_blank_row: bool,
-    /// The text that is being written.
+    /// Text that is being streamed.
     current_text: Option<StreamedText>,
-    /// The event whose turn is shown as it goes on. What comes from others is shown when it is whole.
+    /// Event whose turn is shown live. Output of other turns is shown when it is complete.
     shown_event: Option<EventId>,
-    /// What was said in answer to events whose message has not come yet.
+    /// Replies streamed so far whose final message has not arrived.
     streamed_replies: Vec<(EventId, String)>,
     pub(super) tool_calls: ToolCallLog,
     usage: Option<Usage>,
-    /// Why the model is asked again, and when.
+    /// Reason and time of the next retry of a model call.
     retry_wait: Option<(String, Duration)>,
-    /// The person wants the run to end: that it did is no surprise.
+    /// True after the user requested cancellation; its effects are then not reported as failures.
     pub(super) is_cancelling: bool,
-    cut_off: CancelNotice,
-    /// The event whose turn was told last to be cancelled.
+    cancel_notice: CancelNotice,
+    /// Event whose turn was last reported as cancelled.
     last_cancelled: Option<EventId>,
 }
 
-/// Whether the turn before was cancelled.
+/// Display state of the cancellation of the previous turn.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CancelNotice {
     NotShown,
-    /// That was told, and nothing came after it.
+    /// Shown, with no output after it.
     Shown,
-    /// That was told when the next turn began, before the notice of it came.
+    /// Shown at the start of the next turn, before the notice of the channel arrived.
     ShownEarly,
 }
 
 impl Transcript {
-    pub(super) fn new(palette: ColorMode, width: usize) -> Self {
+    pub(super) fn new(color_mode: ColorMode, width: usize) -> Self {
         Self {
-            color_mode: palette,
+            color_mode,
             width,
             finished: Vec::new(),
             ends_with_blank_row: true,
@@ -86,7 +86,7 @@ impl Transcript {
             usage: None,
             retry_wait: None,
             is_cancelling: false,
-            cut_off: CancelNotice::NotShown,
+            cancel_notice: CancelNotice::NotShown,
             last_cancelled: None,
         }
     }
@@ -95,44 +95,44 @@ impl Transcript {
         self.width = width;
     }
 
-    /// Whether a turn is being shown.
+    /// True while a turn is being shown.
     pub(super) fn has_running_turn(&self) -> bool {
         self.shown_event.is_some()
     }
 
-    /// Why the model is asked again, and how long it still takes until then.
+    /// Reason of the next retry, and the remaining delay.
     pub(super) fn retry_countdown(&self, now: Duration) -> Option<(&str, Duration)> {
         let (reason, until) = self.retry_wait.as_ref()?;
         Some((reason, until.checked_sub(now)?))
     }
 
-    /// The rows that are finished, once.
+    /// Takes the finished rows.
     pub(super) fn take_finished(&mut self) -> Vec<StyledLine> {
-        if let Some(speech) = &mut self.current_text
-            && speech.markdown.live_rows(self.width).len() > MAX_LIVE_ROWS
+        if let Some(text) = &mut self.current_text
+            && text.markdown.live_rows(self.width).len() > MAX_LIVE_ROWS
         {
-            let rows = speech.markdown.flush_stable_rows(speech.text_columns(self.width));
-            let rows = speech.prefix_rows(rows);
+            let rows = text.markdown.flush_stable_rows(text.text_columns(self.width));
+            let rows = text.prefix_rows(rows);
             self.push_rows(rows);
         }
         std::mem::take(&mut self.finished)
     }
 
-    /// The rows that may still change.
+    /// Rows that may still change.
     pub(super) fn live_rows(&self, now: Duration) -> Vec<StyledLine> {
         let mut rows = match &self.current_text {
-            Some(speech) => speech.prefix_rows(speech.markdown.live_rows(speech.text_columns(self.width))),
+            Some(text) => text.prefix_rows(text.markdown.live_rows(text.text_columns(self.width))),
             None => Vec::new(),
         };
         rows.extend(self.tool_calls.running(now, self.width));
         rows
     }
 
-    pub(super) fn apply_update(&mut self, told: ChatUpdate, now: Duration) {
-        match told {
+    pub(super) fn apply_update(&mut self, update: ChatUpdate, now: Duration) {
+        match update {
             ChatUpdate::Recovered { text } => {
                 self.add_gap();
-                self.add_line("taken up again, after an interruption:", TextStyle::Muted);
+                self.add_line("resumed after an interruption:", TextStyle::Muted);
                 self.add_user_message(&text);
             }
             ChatUpdate::Event { event, is_command, body } => self.apply_event(&event, is_command, body, now),
@@ -141,22 +141,22 @@ impl Transcript {
     }
 
     fn apply_event(&mut self, event: &EventId, is_command: bool, body: StreamEvent, now: Duration) {
-        if self.shown_event.as_ref().is_some_and(|lead| lead != event) {
+        if self.shown_event.as_ref().is_some_and(|shown| shown != event) {
             if is_command {
                 return self.apply_concurrent_command(event, &body);
             }
-            // Messages have their turns one after the other; not every turn that goes wrong has an end of its own.
+            // Messages have their turns one after the other, but not every failed turn sends a final event.
             if self.is_cancelling {
-                self.cut_off(now);
-                self.cut_off = CancelNotice::ShownEarly;
+                self.show_cancelled(now);
+                self.cancel_notice = CancelNotice::ShownEarly;
             } else {
                 self.abort_turn(now);
             }
         }
         if self.shown_event.is_none() {
             self.shown_event = Some(event.clone());
-            if self.cut_off == CancelNotice::Shown {
-                self.cut_off = CancelNotice::NotShown;
+            if self.cancel_notice == CancelNotice::Shown {
+                self.cancel_notice = CancelNotice::NotShown;
             }
         }
         self.retry_wait = None;
@@ -181,13 +181,13 @@ impl Transcript {
             }
             StreamEvent::Usage { usage } => self.usage = Some(self.usage.take().unwrap_or_default().plus(&usage)),
             StreamEvent::Waiting { reason, seconds } => {
-                let wait = Duration::try_from_secs_f64(seconds).unwrap_or_default();
+                let delay = Duration::try_from_secs_f64(seconds).unwrap_or_default();
                 self.retry_wait =
-                    Some((strip_escapes(&reason).lines().collect::<Vec<_>>().join(" "), now.saturating_add(wait)));
+                    Some((strip_escapes(&reason).lines().collect::<Vec<_>>().join(" "), now.saturating_add(delay)));
             }
-            // A notice tells, when the turn has ended.
+            // A notice at the end of the turn reports the error.
             StreamEvent::Error { .. } => {}
-            // Whoever cancelled it is told so, with what was cut off.
+            // The cancellation is shown together with the aborted calls.
             StreamEvent::Final { ok: false, .. } if self.is_cancelling => {}
             StreamEvent::Final { .. } => {
                 self.finish_text();
@@ -196,21 +196,21 @@ impl Transcript {
         }
     }
 
-    /// What happens beside the turn that is shown: a command that only looks.
+    /// Handles an event of a command that runs concurrently with the shown turn.
     fn apply_concurrent_command(&mut self, event: &EventId, body: &StreamEvent) {
         match body {
             StreamEvent::Text { delta } => self.record_reply(event, delta),
             StreamEvent::Final { .. } => {
-                let said = self.streamed_replies.iter().find(|(of, _)| of == event).map(|(_, text)| text.clone());
-                self.add_block(&said.unwrap_or_default(), StreamedTextKind::CommandOutput);
+                let reply = self.streamed_replies.iter().find(|(of, _)| of == event).map(|(_, text)| text.clone());
+                self.add_block(&reply.unwrap_or_default(), StreamedTextKind::CommandOutput);
             }
             _ => {}
         }
     }
 
     fn record_reply(&mut self, event: &EventId, delta: &str) {
-        if let Some((_, said)) = self.streamed_replies.iter_mut().find(|(of, _)| of == event) {
-            said.push_str(delta);
+        if let Some((_, reply)) = self.streamed_replies.iter_mut().find(|(of, _)| of == event) {
+            reply.push_str(delta);
             return;
         }
         self.streamed_replies.push((event.clone(), delta.to_owned()));
@@ -219,24 +219,24 @@ impl Transcript {
         }
     }
 
-    /// A message adds only what was not shown as it came.
+    /// Shows the part of a message that was not streamed.
     fn apply_message(&mut self, message: &OutboundMessage, now: Duration) {
         let text = message.content.text();
         if message.kind == OutboundKind::Notice {
             if self.is_cancelling {
-                self.cut_off(now);
-            } else if self.cut_off == CancelNotice::ShownEarly {
-                self.cut_off = CancelNotice::NotShown;
+                self.show_cancelled(now);
+            } else if self.cancel_notice == CancelNotice::ShownEarly {
+                self.cancel_notice = CancelNotice::NotShown;
             } else {
                 self.finish_text();
                 self.add_error(&text);
             }
             return;
         }
-        let shown =
-            self.streamed_replies.iter().position(|(_, said)| !said.is_empty() && text.starts_with(said.as_str()));
-        let rest = match shown.map(|position| self.streamed_replies.remove(position)) {
-            Some((_, said)) => text[said.len()..].to_owned(),
+        let streamed =
+            self.streamed_replies.iter().position(|(_, reply)| !reply.is_empty() && text.starts_with(reply.as_str()));
+        let rest = match streamed.map(|position| self.streamed_replies.remove(position)) {
+            Some((_, reply)) => text[reply.len()..].to_owned(),
             None => text,
         };
         if message.is_possible_duplicate() && !rest.is_empty() {
@@ -246,110 +246,106 @@ impl Transcript {
         self.add_block(&rest, StreamedTextKind::Reply);
     }
 
-    /// A text that came at once.
+    /// Adds a complete text.
     fn add_block(&mut self, text: &str, kind: StreamedTextKind) {
         if text.trim().is_empty() {
             return;
         }
-        let mut speech = StreamedText::new(kind, self.color_mode);
-        let width = speech.text_columns(self.width);
-        let text = speech.escape_stripper.push(text);
-        let mut rows = speech.markdown.push(&text, width);
-        rows.extend(speech.markdown.finish(width));
-        let rows = speech.prefix_rows(rows);
+        let mut streamed = StreamedText::new(kind, self.color_mode);
+        let width = streamed.text_columns(self.width);
+        let text = streamed.escape_stripper.push(text);
+        let mut rows = streamed.markdown.push(&text, width);
+        rows.extend(streamed.markdown.finish(width));
+        let rows = streamed.prefix_rows(rows);
         self.add_gap();
         self.push_rows(rows);
         self.separate_text();
     }
 
     fn stream_text(&mut self, kind: StreamedTextKind, delta: &str) {
-        if self.current_text.as_ref().is_some_and(|speech| speech.kind != kind) {
+        if self.current_text.as_ref().is_some_and(|current| current.kind != kind) {
             self.finish_text();
         }
         if self.current_text.is_none() {
             self.add_gap();
         }
-        let palette = self.color_mode;
-        let speech = self.current_text.get_or_insert_with(|| StreamedText::new(kind, palette));
-        let text = speech.escape_stripper.push(delta);
-        let rows = speech.markdown.push(&text, speech.text_columns(self.width));
-        let rows = speech.prefix_rows(rows);
+        let color_mode = self.color_mode;
+        let current = self.current_text.get_or_insert_with(|| StreamedText::new(kind, color_mode));
+        let text = current.escape_stripper.push(delta);
+        let rows = current.markdown.push(&text, current.text_columns(self.width));
+        let rows = current.prefix_rows(rows);
         self.push_rows(rows);
     }
 
     fn finish_text(&mut self) {
-        if let Some(mut speech) = self.current_text.take() {
-            let rows = speech.markdown.finish(speech.text_columns(self.width));
-            let rows = speech.prefix_rows(rows);
+        if let Some(mut text) = self.current_text.take() {
+            let rows = text.markdown.finish(text.text_columns(self.width));
+            let rows = text.prefix_rows(rows);
             self.push_rows(rows);
         }
     }
 
-    /// What the person said.
+    /// Adds a message of the user.
     pub(super) fn add_user_message(&mut self, text: &str) {
         for (index, line) in strip_escapes(text).lines().enumerate() {
-            let first = if index == 0 { INPUT_PROMPT } else { "  " };
-            let layout = RowLayout {
-                width: self.width,
-                first_prefix: first,
-                next_prefix: "  ",
-                prefix_style: TextStyle::UserInput,
-            };
+            let first_prefix = if index == 0 { INPUT_PROMPT } else { "  " };
+            let layout =
+                RowLayout { width: self.width, first_prefix, next_prefix: "  ", prefix_style: TextStyle::UserInput };
             let rows = layout.rows(&StyledLine::styled(line, TextStyle::UserInput));
             self.push_rows(rows);
         }
     }
 
-    /// The turn of an event was cancelled. That is told once, and before anything of the next.
+    /// Records that the turn of an event was cancelled. The cancellation is shown once, before any output of the next turn.
     pub(super) fn mark_cancelled(&mut self, event: &EventId, now: Duration) {
-        let is_told = match &self.shown_event {
-            Some(lead) => lead != event,
-            None => self.cut_off != CancelNotice::NotShown || self.last_cancelled.as_ref() == Some(event),
+        let is_shown = match &self.shown_event {
+            Some(shown) => shown != event,
+            None => self.cancel_notice != CancelNotice::NotShown || self.last_cancelled.as_ref() == Some(event),
         };
-        if !is_told {
-            self.cut_off(now);
-        } else if self.cut_off == CancelNotice::ShownEarly {
-            self.cut_off = CancelNotice::NotShown;
+        if !is_shown {
+            self.show_cancelled(now);
+        } else if self.cancel_notice == CancelNotice::ShownEarly {
+            self.cancel_notice = CancelNotice::NotShown;
         }
     }
 
-    fn cut_off(&mut self, now: Duration) {
+    fn show_cancelled(&mut self, now: Duration) {
         self.last_cancelled = self.shown_event.clone();
         self.abort_turn(now);
-        self.cut_off = CancelNotice::Shown;
+        self.cancel_notice = CancelNotice::Shown;
         self.add_gap();
         self.add_line("■ cancelled", TextStyle::Error);
     }
 
-    /// Nothing more comes of the turn that is shown.
+    /// Ends the shown turn without further output.
     fn abort_turn(&mut self, now: Duration) {
         self.finish_text();
-        let left = self.tool_calls.abort_running(now, self.width);
-        if !left.is_empty() {
+        let aborted = self.tool_calls.abort_running(now, self.width);
+        if !aborted.is_empty() {
             self.add_gap();
-            self.push_rows(left);
+            self.push_rows(aborted);
         }
         self.shown_event = None;
         self.retry_wait = None;
         self.is_cancelling = false;
     }
 
-    /// What was said has been sent too: whatever message comes next belongs to something else.
+    /// Forgets the streamed replies: their messages have arrived, and later messages belong to other events.
     pub(super) fn clear_replies(&mut self) {
         self.streamed_replies.clear();
     }
 
-    /// Nothing goes on any more: what it used, and how long it took.
-    pub(super) fn finish_turns(&mut self, took: Duration, now: Duration) {
+    /// Ends all turns and shows their usage and elapsed time.
+    pub(super) fn finish_turns(&mut self, elapsed: Duration, now: Duration) {
         self.abort_turn(now);
-        self.cut_off = CancelNotice::NotShown;
+        self.cancel_notice = CancelNotice::NotShown;
         if let Some(usage) = self.usage.take() {
             self.add_gap();
-            self.add_line(&format_usage(&usage, took), TextStyle::Muted);
+            self.add_line(&format_usage(&usage, elapsed), TextStyle::Muted);
         }
     }
 
-    /// Something failed.
+    /// Adds an error.
     pub(super) fn add_error(&mut self, text: &str) {
         self.add_gap();
         for line in strip_escapes(text).lines() {
@@ -357,17 +353,17 @@ impl Transcript {
         }
     }
 
-    /// Says something beside the conversation.
+    /// Adds a note that is not part of the conversation.
     pub(super) fn add_note(&mut self, text: &str) {
         for line in strip_escapes(text).lines() {
             self.add_line(line, TextStyle::Muted);
         }
     }
 
-    /// Shows the whole of what a tool gave; says whether there was something.
+    /// Shows the full output of a tool call. Returns false if there is none.
     pub(super) fn show_output(&mut self, number: Option<usize>) -> bool {
         let Some((title, text)) = self.tool_calls.output(number) else { return false };
-        let text = if text.trim().is_empty() { "(it gave nothing)".to_owned() } else { text.to_owned() };
+        let text = if text.trim().is_empty() { "(no output)".to_owned() } else { text.to_owned() };
         self.add_gap();
         let rows = RowLayout::plain(self.width).rows(&title);
         self.push_rows(rows);
@@ -385,21 +381,21 @@ impl Transcript {
         self.push_rows(rows);
     }
 
-    /// Sets what was said in between apart from the text that goes on.
+    /// Separates inserted rows from the text that continues after them.
     pub(super) fn separate_text(&mut self) {
         if self.current_text.is_some() {
             self.add_gap();
         }
     }
 
-    /// A blank row between what does not belong together.
+    /// Adds a blank row, unless the last row is blank.
     pub(super) fn add_gap(&mut self) {
         if !self.ends_with_blank_row {
             self.push_rows(vec![StyledLine::default()]);
         }
     }
 
-    /// Whether what comes below does not belong to the last row.
+    /// True if rows below do not continue the last row.
     pub(super) fn needs_gap(&self) -> bool {
         !self.ends_with_blank_row && self.current_text.is_none()
     }

@@ -1,4 +1,4 @@
-//! What a turn cost, in a few words.
+//! Usage line at the end of a turn.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use capstan_protocol::Usage;
 
 use super::tool_calls::format_elapsed;
 
-/// What a turn used, as far as that is known.
-pub(super) fn format_usage(usage: &Usage, took: Duration) -> String {
+/// Token counts, as far as they are known, and elapsed time of a turn.
+pub(super) fn format_usage(usage: &Usage, elapsed: Duration) -> String {
     let known = [(usage.prompt_tokens, "in"), (usage.completion_tokens, "out")];
     let known = known.into_iter().filter_map(|(count, name)| Some(format!("{} {name}", abbreviate_count(count?))));
-    known.chain([format_elapsed(took)]).collect::<Vec<_>>().join(" · ")
+    known.chain([format_elapsed(elapsed)]).collect::<Vec<_>>().join(" · ")
 }
 
 fn abbreviate_count(count: u64) -> String {

@@ -1,50 +1,50 @@
-//! Lines of a stream, none longer than a limit.
+//! Line reader with a length limit.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read};
 use std::thread;
 
 use tokio::sync::mpsc;
 
-/// What some programs put before UTF-8, to say that it is. It says nothing else.
+/// Byte order mark that some programs write before UTF-8 text.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// How much is read at once.
+/// Size of the read buffer.
 const READ_CHUNK_BYTES: usize = 64 * 1024;
 
-/// A line, without its end.
+/// Input line without its line end.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct InputLine {
-    /// Its number, from 1.
+    /// Line number, starting at 1.
     pub(super) number: u64,
-    /// What it says.
+    /// Content.
     pub(super) bytes: Result<Vec<u8>, LineTooLong>,
 }
 
-/// A line that has more bytes than the limit. Nothing of it was kept.
+/// Error for a line that exceeds the limit. Its content was discarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LineTooLong {
-    /// The limit.
+    /// Limit in bytes.
     pub(super) limit: usize,
 }
 
-/// Reads lines on a thread of its own, one chunk ahead of whoever takes them: what was read at once is given at once.
+/// Reads lines on a dedicated thread, one chunk ahead of the consumer; the lines of one read are sent together.
 ///
-/// Nobody joins the thread: it may wait for input that never comes, and it ends with its stream, with whoever takes the
-/// lines, or with the process.
+/// The thread is not joined, since it may block on input that never comes. It ends with its stream, with the receiver, or
+/// with the process.
 pub(super) fn spawn_reader(input: Box<dyn Read + Send>, limit: usize) -> mpsc::Receiver<io::Result<Vec<InputLine>>> {
-    let (send, lines) = mpsc::channel(1);
+    let (sender, receiver) = mpsc::channel(1);
     let reading = move || {
         let mut lines = LineReader { input: BufReader::with_capacity(READ_CHUNK_BYTES, input), limit, number: 0 };
-        while let Some(at_once) = lines.next_batch().transpose() {
-            let failed = at_once.is_err();
-            if send.blocking_send(at_once).is_err() || failed {
+        while let Some(batch) = lines.next_batch().transpose() {
+            let failed = batch.is_err();
+            if sender.blocking_send(batch).is_err() || failed {
                 return;
             }
         }
     };
-    // Were there no thread, the sender would be dropped with it, which reads as the end of the input.
+    // If the thread cannot be spawned, the sender is dropped, which the receiver treats as the end of the input.
     let _detached = thread::Builder::new().name("stdio-read".to_owned()).spawn(reading);
-    lines
+    receiver
 }
 
 struct LineReader<R> {
@@ -54,7 +54,7 @@ struct LineReader<R> {
 }
 
 impl<R: Read> LineReader<R> {
-    /// The next line and those whose end was read with it.
+    /// Next line and all further lines that are already in the buffer.
     fn next_batch(&mut self) -> io::Result<Option<Vec<InputLine>>> {
         let Some(first) = self.next_line()? else { return Ok(None) };
         let mut lines = vec![first];
@@ -64,19 +64,19 @@ impl<R: Read> LineReader<R> {
         Ok(Some(lines))
     }
 
-    /// The next line; the last one may lack its end.
+    /// Next line. The last one may have no line end.
     fn next_line(&mut self) -> io::Result<Option<InputLine>> {
         let mut line = Ok(Vec::new());
-        let mut begun = false;
+        let mut started = false;
         loop {
             let chunk = match self.input.fill_buf() {
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 chunk => chunk?,
             };
-            if chunk.is_empty() && !begun {
+            if chunk.is_empty() && !started {
                 return Ok(None);
             }
-            begun = true;
+            started = true;
             let end = chunk.iter().position(|byte| *byte == b'\n');
             let part = &chunk[..end.unwrap_or(chunk.len())];
             let length = line.as_ref().map_or(0, Vec::len);
@@ -85,9 +85,10 @@ impl<R: Read> LineReader<R> {
                 Ok(bytes) => bytes.extend_from_slice(part),
                 Err(_) => {}
             }
-            let (over, taken) = (end.is_some() || chunk.is_empty(), part.len() + usize::from(end.is_some()));
-            self.input.consume(taken);
-            if over {
+            let is_complete = end.is_some() || chunk.is_empty();
+            let consumed = part.len() + usize::from(end.is_some());
+            self.input.consume(consumed);
+            if is_complete {
                 self.number += 1;
                 if let Ok(bytes) = line.as_mut()
                     && self.number == 1
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn c06_lines_are_numbered_and_the_last_one_may_lack_its_end() {
+    fn c06_lines_are_numbered_and_the_last_one_may_have_no_line_end() {
         assert_eq!(
             read_lines("one\n\ntwo".as_bytes(), 9),
             [input_line(1, "one"), input_line(2, ""), input_line(3, "two")]
@@ -127,13 +128,13 @@ mod tests {
     }
 
     #[test]
-    fn c06_a_mark_at_the_very_beginning_is_skipped_and_any_other_is_part_of_its_line() {
+    fn c06_byte_order_mark_is_skipped_only_at_the_start_of_the_input() {
         let marked = "\u{feff}one\n\u{feff}two\n";
         assert_eq!(read_lines(marked.as_bytes(), 9), [input_line(1, "one"), input_line(2, "\u{feff}two")]);
     }
 
     #[test]
-    fn c06_lines_that_were_read_at_once_are_given_at_once_and_no_line_is_waited_for() {
+    fn c06_buffered_lines_are_returned_together_without_waiting_for_more() {
         let input = "one\ntwo\nthr".as_bytes().chain("ee\n".as_bytes());
         let mut lines = LineReader { input: BufReader::new(input), limit: 9, number: 0 };
         assert_eq!(lines.next_batch().unwrap(), Some(vec![input_line(1, "one"), input_line(2, "two")]));
@@ -142,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn c06_a_line_over_the_limit_is_skipped_to_its_end_and_reading_goes_on() {
+    fn c06_line_over_the_limit_is_skipped_and_reading_continues() {
         let long = InputLine { number: 2, bytes: Err(LineTooLong { limit: 4 }) };
         assert_eq!(read_lines("four\nfives\nok\n".as_bytes(), 4), [input_line(1, "four"), long, input_line(3, "ok")]);
         let last = InputLine { number: 1, bytes: Err(LineTooLong { limit: 4 }) };

@@ -1,4 +1,4 @@
-//! What is printed, one type for each kind of line.
+//! Output lines, one type for each kind.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use super::pending_request::PendingRequest;
 
-/// The first line: from here on lines are read.
+/// First line: the channel accepts input from here on.
 #[derive(Serialize)]
 pub(super) struct ReadyLine {
     ready: bool,
@@ -20,7 +20,7 @@ impl ReadyLine {
     pub(super) const READY: Self = Self { ready: true };
 }
 
-/// The end of an event.
+/// Outcome of an event.
 #[derive(Serialize)]
 pub(super) struct OutcomeLine<'a> {
     id: Option<&'a RawValue>,
@@ -34,30 +34,30 @@ pub(super) struct OutcomeLine<'a> {
 }
 
 impl<'a> OutcomeLine<'a> {
-    pub(super) fn new(answer: &'a ChannelReply, asked: Option<&'a PendingRequest>) -> Self {
-        let (text, folded_into) = match &answer.outcome {
+    pub(super) fn new(reply: &'a ChannelReply, request: Option<&'a PendingRequest>) -> Self {
+        let (text, folded_into) = match &reply.outcome {
             Outcome::Replied { text } | Outcome::Failed { notice: text, .. } => (Cow::Borrowed(text.as_str()), None),
-            Outcome::Folded { run_id } => (joined_messages(answer), Some(run_id)),
-            Outcome::Silent | Outcome::Dropped | Outcome::Cancelled => (joined_messages(answer), None),
+            Outcome::Folded { run_id } => (joined_messages(reply), Some(run_id)),
+            Outcome::Silent | Outcome::Dropped | Outcome::Cancelled => (joined_messages(reply), None),
         };
         Self {
-            id: asked.and_then(PendingRequest::id),
-            session: &answer.session,
+            id: request.and_then(PendingRequest::id),
+            session: &reply.session,
             text,
-            outcome: answer.outcome.name(),
-            run_id: answer.run_id.as_ref().or(folded_into),
-            duplicate: answer.is_duplicate,
+            outcome: reply.outcome.name(),
+            run_id: reply.run_id.as_ref().or(folded_into),
+            duplicate: reply.is_duplicate,
         }
     }
 }
 
-/// What is said beside an outcome that says nothing itself.
-fn joined_messages(answer: &ChannelReply) -> Cow<'_, str> {
-    let texts: Vec<String> = answer.messages.iter().map(|message| message.content.text()).collect();
+/// Text for an outcome that has none of its own.
+fn joined_messages(reply: &ChannelReply) -> Cow<'_, str> {
+    let texts: Vec<String> = reply.messages.iter().map(|message| message.content.text()).collect();
     Cow::Owned(texts.join("\n\n"))
 }
 
-/// What happens while a turn goes on.
+/// Stream event of a running turn.
 #[derive(Serialize)]
 pub(super) struct StreamEventLine<'a> {
     id: Option<&'a RawValue>,
@@ -66,12 +66,12 @@ pub(super) struct StreamEventLine<'a> {
 }
 
 impl<'a> StreamEventLine<'a> {
-    pub(super) fn new(event: &'a StreamEvent, message: &'a InboundEvent, asked: &'a PendingRequest) -> Self {
-        Self { id: asked.id(), session: event_session(message), event }
+    pub(super) fn new(event: &'a StreamEvent, message: &'a InboundEvent, request: &'a PendingRequest) -> Self {
+        Self { id: request.id(), session: event_session(message), event }
     }
 }
 
-/// An event whose end cannot be recorded for now. It follows when it is.
+/// Event whose outcome cannot be recorded for now. The outcome follows once it is.
 #[derive(Serialize)]
 pub(super) struct DelayedLine<'a> {
     id: Option<&'a RawValue>,
@@ -80,8 +80,8 @@ pub(super) struct DelayedLine<'a> {
 }
 
 impl<'a> DelayedLine<'a> {
-    pub(super) fn new(event: &'a InboundEvent, asked: Option<&'a PendingRequest>, delayed: LineError<'a>) -> Self {
-        Self { id: asked.and_then(PendingRequest::id), session: event_session(event), delayed }
+    pub(super) fn new(event: &'a InboundEvent, request: Option<&'a PendingRequest>, delayed: LineError<'a>) -> Self {
+        Self { id: request.and_then(PendingRequest::id), session: event_session(event), delayed }
     }
 }
 
@@ -90,7 +90,7 @@ fn event_session(event: &InboundEvent) -> Cow<'_, SessionId> {
     session.map_or_else(|| Cow::Owned(event.fallback_session()), Cow::Borrowed)
 }
 
-/// A message that answers no line.
+/// Message that answers no line.
 #[derive(Serialize)]
 pub(super) struct MessageLine<'a> {
     id: Option<&'a RawValue>,
@@ -105,7 +105,7 @@ impl<'a> From<&'a OutboundMessage> for MessageLine<'a> {
     }
 }
 
-/// A line that was not accepted. Nothing of it was kept.
+/// Line that was not accepted and left no trace.
 #[derive(Serialize)]
 pub(super) struct RefusedLine<'a> {
     pub(super) id: Option<&'a RawValue>,
@@ -113,7 +113,7 @@ pub(super) struct RefusedLine<'a> {
     pub(super) error: LineError<'a>,
 }
 
-/// Why a line was not accepted, or has no end yet.
+/// Reason why a line was not accepted, or is delayed.
 #[derive(Serialize)]
 pub(super) struct LineError<'a> {
     code: ErrorCode,

@@ -1,4 +1,4 @@
-//! Whole lines to a stream, by one writer.
+//! Bounded queue of output lines with a single writer thread.
 
 use std::future::Future;
 use std::io::{self, Write};
@@ -11,83 +11,84 @@ use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-/// How many lines may wait to be written. Whoever prints one more waits.
+/// Maximum number of queued lines. Further lines wait for capacity.
 const MAX_QUEUED_LINES: usize = 256;
-/// How many bytes of several lines are written at once: as many as a pipe takes whole or not at all, so that no line goes
-/// through whose fate is said to be another.
+/// Maximum size of a batch of lines. A pipe accepts this many bytes entirely or not at all, so that a write never delivers
+/// a line that is reported as undelivered.
 const MAX_BATCH_BYTES: usize = 4096;
 
-/// How much is written at once, in bytes: whoever takes that is reading.
+/// Size of a single write. Each one accepted by the reader counts as progress.
 const WRITE_CHUNK_BYTES: usize = 16 * 1024;
 
-/// Nobody reads what is printed any more.
+/// Reason why the output is no longer read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReaderGone {
-    /// It was closed.
+    /// The output was closed.
     Closed,
-    /// It is open, but nobody took anything for too long.
+    /// The output is open, but was not read for too long.
     Stalled,
 }
 
-/// Where lines are printed. Cheap to clone; the writer ends when the last clone is gone.
+/// Handle for printing lines. Cheap to clone; the writer ends when the last clone is dropped.
 #[derive(Clone)]
 pub(super) struct OutputQueue {
     queue: mpsc::Sender<QueuedLine>,
     reader: OutputReader,
 }
 
-/// Whoever reads what is printed. Cheap to clone.
+/// Reader at the other end of the output. Cheap to clone.
 #[derive(Clone, Default)]
 pub(super) struct OutputReader(Arc<ReaderProgress>);
 
-/// What is known of how a reader takes what is written.
+/// Progress of the reader.
 #[derive(Default)]
 struct ReaderProgress {
-    /// Nobody reads any more.
+    /// Cancelled when the output is no longer read.
     gone: CancellationToken,
-    /// That is because nobody took anything.
+    /// True if the reason is a stalled reader.
     is_stalled: AtomicBool,
-    /// How many chunks were taken.
+    /// Number of chunks the reader has accepted.
     chunks_written: AtomicU64,
 }
 
-/// A line on its way, and who waits for it to be written.
+/// Line in the queue, and the task waiting for it to be written.
 struct QueuedLine {
     line: Vec<u8>,
     written_ack: Option<oneshot::Sender<()>>,
 }
 
 impl QueuedLine {
-    /// Whether whoever printed it has said that it was not.
+    /// True if the waiting task gave up and treats the line as undelivered.
     fn is_abandoned(&self) -> bool {
         self.written_ack.as_ref().is_some_and(oneshot::Sender::is_closed)
     }
 }
 
-/// How the writer ended, once it has.
+/// Result of the writer, once it has ended.
 pub(super) type WriterExit = std::pin::Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
 
 impl OutputQueue {
-    /// Writes to a stream on a thread of its own, which nobody joins: it may wait for a reader that never reads.
+    /// Writes to a stream on a dedicated thread. It is not joined, since it may block on a reader that never reads.
     pub(super) fn open(stream: Box<dyn Write + Send>) -> (Self, WriterExit) {
         let (queue, lines) = mpsc::channel(MAX_QUEUED_LINES);
         let reader = OutputReader::default();
-        let (ended, end) = oneshot::channel();
+        let (exit_sender, exit) = oneshot::channel();
         let writer_gone = reader.0.gone.clone().drop_guard();
-        let taking = reader.clone();
+        let progress = reader.clone();
         let writing = move || {
-            let written = write_lines(stream, lines, &taking.0);
-            // Whoever waits for the end may have given up. It is said before it shows, so that everybody knows why.
-            let _unheard = ended.send(written);
+            let result = write_lines(stream, lines, &progress.0);
+            // Sent before the guard is dropped, so that the reason is known when the end is noticed. The receiver may
+            // have given up.
+            let _receiver_gone = exit_sender.send(result);
             drop(writer_gone);
         };
-        // Were there no thread, its guard would be dropped with it: everybody is told that nobody reads.
+        // If the thread cannot be spawned, its guard is dropped, which reports the reader as gone.
         let _detached = thread::Builder::new().name("stdio-write".to_owned()).spawn(writing);
-        let end = async { end.await.unwrap_or_else(|_| Err(io::Error::other("its writer could not run"))) };
-        (Self { queue, reader }, Box::pin(end))
+        let exit = async { exit.await.unwrap_or_else(|_| Err(io::Error::other("cannot start the writer thread"))) };
+        (Self { queue, reader }, Box::pin(exit))
     }
 
-    /// Prints a line, to be written in its turn.
+    /// Queues a line.
     pub(super) async fn print(&self, line: &impl Serialize) -> Result<(), ReaderGone> {
         self.queue
             .send(QueuedLine { line: encode_line(line), written_ack: None })
@@ -95,44 +96,44 @@ impl OutputQueue {
             .map_err(|_| self.reader.gone_reason())
     }
 
-    /// Prints a line and waits until it is written. Whoever waits no longer has it not printed, unless that has begun.
+    /// Queues a line and waits until it is written. Dropping the future withdraws the line, unless its write has started.
     pub(super) async fn print_and_wait(&self, line: &impl Serialize) -> Result<(), ReaderGone> {
-        let (written, done) = oneshot::channel();
-        let printed = QueuedLine { line: encode_line(line), written_ack: Some(written) };
-        self.queue.send(printed).await.map_err(|_| self.reader.gone_reason())?;
-        done.await.map_err(|_| self.reader.gone_reason())
+        let (ack, written) = oneshot::channel();
+        let queued = QueuedLine { line: encode_line(line), written_ack: Some(ack) };
+        self.queue.send(queued).await.map_err(|_| self.reader.gone_reason())?;
+        written.await.map_err(|_| self.reader.gone_reason())
     }
 
-    /// Whether another line could be printed at once.
+    /// True if a line can be queued without waiting.
     pub(super) fn has_capacity(&self) -> bool {
         self.queue.capacity() > 0
     }
 
-    /// Waits until another line could be printed at once.
+    /// Waits until a line can be queued without waiting.
     pub(super) async fn wait_for_capacity(&self) {
-        // An error means that nobody reads any more, which `gone` tells.
-        let _room = self.queue.reserve().await;
+        // An error means that the reader is gone, which `wait_gone` reports.
+        let _permit = self.queue.reserve().await;
     }
 
-    /// Whoever reads what is printed.
+    /// Reader of the output.
     pub(super) fn reader(&self) -> &OutputReader {
         &self.reader
     }
 }
 
 impl OutputReader {
-    /// Waits until nobody reads any more.
+    /// Waits until the output is no longer read.
     pub(super) async fn wait_gone(&self) -> ReaderGone {
         self.0.gone.cancelled().await;
         self.gone_reason()
     }
 
-    /// Waits until nobody has taken anything for this long, while there was something to take, as whoever calls this
-    /// has. From then on nobody is waited for.
-    pub(super) async fn wait_stalled(&self, long: Duration) -> ReaderGone {
+    /// Waits until the reader has made no progress for `timeout`. The caller must have output queued. From then on the
+    /// reader counts as gone.
+    pub(super) async fn wait_stalled(&self, timeout: Duration) -> ReaderGone {
         loop {
             let before = self.0.chunks_written.load(Ordering::SeqCst);
-            tokio::time::sleep(long).await;
+            tokio::time::sleep(timeout).await;
             if self.0.chunks_written.load(Ordering::SeqCst) == before {
                 self.0.is_stalled.store(true, Ordering::SeqCst);
                 self.0.gone.cancel();
@@ -146,51 +147,51 @@ impl OutputReader {
     }
 }
 
-/// A value in one line: JSON has no line ends outside of what is escaped.
+/// Encodes a value as one line: JSON contains no raw line ends.
 fn encode_line(line: &impl Serialize) -> Vec<u8> {
-    // The types of the wire are plain structs with text keys, which can be written.
+    // The line types are plain structs with string keys, which always serialize.
     let mut bytes = serde_json::to_vec(line).unwrap_or_default();
     bytes.push(b'\n');
     bytes
 }
 
-/// Writes lines as they come. What has come meanwhile is written at once, so that a reader who is slower than the turns
-/// is woken once for many lines.
+/// Writes queued lines. Lines that queued up meanwhile are written together, so that a slow reader is woken once for many
+/// lines.
 fn write_lines(
     mut stream: Box<dyn Write + Send>,
     mut lines: mpsc::Receiver<QueuedLine>,
-    taking: &ReaderProgress,
+    progress: &ReaderProgress,
 ) -> io::Result<()> {
     let mut bytes = Vec::new();
-    let mut waiting = Vec::new();
+    let mut acks = Vec::new();
     let mut next = lines.blocking_recv();
     while let Some(first) = next.take() {
-        if taking.gone.is_cancelled() {
+        if progress.gone.is_cancelled() {
             break;
         }
         let mut candidate = Some(first);
-        while let Some(printed) = candidate.take() {
-            if !bytes.is_empty() && bytes.len() + printed.line.len() > MAX_BATCH_BYTES {
-                next = Some(printed);
+        while let Some(queued) = candidate.take() {
+            if !bytes.is_empty() && bytes.len() + queued.line.len() > MAX_BATCH_BYTES {
+                next = Some(queued);
                 break;
             }
-            if !printed.is_abandoned() {
-                bytes.extend_from_slice(&printed.line);
-                waiting.extend(printed.written_ack);
+            if !queued.is_abandoned() {
+                bytes.extend_from_slice(&queued.line);
+                acks.extend(queued.written_ack);
             }
             candidate = lines.try_recv().ok();
         }
         for chunk in bytes.chunks(WRITE_CHUNK_BYTES) {
             stream.write_all(chunk)?;
-            taking.chunks_written.fetch_add(1, Ordering::SeqCst);
+            progress.chunks_written.fetch_add(1, Ordering::SeqCst);
         }
         stream.flush()?;
-        // A long line is no reason to keep its room for ever.
+        // Releases the memory of a long line.
         bytes.clear();
         bytes.shrink_to(MAX_BATCH_BYTES);
-        for written in waiting.drain(..) {
-            // Whoever waited may have run out of time.
-            let _unheard = written.send(());
+        for ack in acks.drain(..) {
+            // The waiting task may have timed out.
+            let _receiver_gone = ack.send(());
         }
         next = next.or_else(|| lines.blocking_recv());
     }
@@ -204,7 +205,7 @@ mod tests {
 
     use super::OutputQueue;
 
-    /// A stream that says when it is written to, takes that when it is let, and hands it on.
+    /// Writer that announces each write, waits for a permit, and passes the bytes on.
     struct SteppedWriter {
         write_started: mpsc::Sender<()>,
         write_permits: mpsc::Receiver<()>,
@@ -225,26 +226,23 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn x03_a_line_that_nobody_waits_for_any_more_is_not_printed() {
-        let ((let_one, lets), (takes, lines)) = (mpsc::channel(), mpsc::channel());
-        let (begins, begun) = mpsc::channel();
-        let (output, written) = OutputQueue::open(Box::new(SteppedWriter {
-            write_started: begins,
-            write_permits: lets,
-            written_lines: takes,
-        }));
+    async fn x03_abandoned_line_is_not_printed() {
+        let ((permit, write_permits), (written_lines, lines)) = (mpsc::channel(), mpsc::channel());
+        let (write_started, started) = mpsc::channel();
+        let writer = SteppedWriter { write_started, write_permits, written_lines };
+        let (output, exit) = OutputQueue::open(Box::new(writer));
         output.print(&1).await.unwrap();
-        begun.recv().unwrap();
+        started.recv().unwrap();
         {
-            let mut given_up = Box::pin(output.print_and_wait(&2));
-            assert!(futures::poll!(&mut given_up).is_pending(), "the first is not taken");
+            let mut abandoned = Box::pin(output.print_and_wait(&2));
+            assert!(futures::poll!(&mut abandoned).is_pending(), "the first line is not written yet");
         }
         output.print(&3).await.unwrap();
         for _ in 0..3 {
-            let_one.send(()).unwrap();
+            permit.send(()).unwrap();
         }
         drop(output);
-        written.await.unwrap();
+        exit.await.unwrap();
         assert_eq!(lines.iter().collect::<Vec<_>>(), ["1", "3"]);
     }
 }

@@ -1,4 +1,4 @@
-//! What rides along with an event, from the line that asked to the line that answers.
+//! Data attached to an event from its request line to its outcome line.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,36 +8,35 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::lock;
 
-/// The line an event came with, as long as it is unanswered.
+/// Request line of an event, until it is answered.
 pub(super) struct PendingRequest {
     id: Option<Box<RawValue>>,
     stream: bool,
-    /// Its share of what may be unanswered. It is given back with the answer; when the event is gone without one, it
-    /// goes with the event.
+    /// Permit from the budget of unanswered lines. Released with the outcome, or together with the event if there is none.
     budget_permit: Mutex<Option<OwnedSemaphorePermit>>,
 }
 
 impl PendingRequest {
-    pub(super) fn new(id: Option<Box<RawValue>>, stream: bool, share: OwnedSemaphorePermit) -> Self {
-        Self { id, stream, budget_permit: Mutex::new(Some(share)) }
+    pub(super) fn new(id: Option<Box<RawValue>>, stream: bool, permit: OwnedSemaphorePermit) -> Self {
+        Self { id, stream, budget_permit: Mutex::new(Some(permit)) }
     }
 
-    /// What rides along with this event, if it came from here.
+    /// Request of an event, if the event came from this channel.
     pub(super) fn from_event(event: &InboundEvent) -> Option<Arc<Self>> {
         event.extensions().get()
     }
 
-    /// What the caller correlates by.
+    /// Correlation id of the caller.
     pub(super) fn id(&self) -> Option<&RawValue> {
         self.id.as_deref()
     }
 
-    /// Whether stream events were asked for.
+    /// True if stream events were requested.
     pub(super) fn wants_stream(&self) -> bool {
         self.stream
     }
 
-    /// Another line may take its place.
+    /// Releases the permit for another line.
     pub(super) fn release(&self) {
         lock(&self.budget_permit).take();
     }

@@ -1,4 +1,4 @@
-//! What a line asks.
+//! Request lines.
 
 use std::fmt;
 
@@ -9,56 +9,57 @@ use serde_json::value::RawValue;
 use super::StdioChannel;
 use super::line_reader::LineTooLong;
 
-/// The longest name of a session or event, in bytes.
+/// Maximum length of a session name or event id in bytes.
 const MAX_REQUEST_NAME_BYTES: usize = 1024;
-/// The longest `id`, in bytes: it is repeated with everything that is said about the line.
+/// Maximum length of an `id` in bytes: it is repeated in every output line of the request.
 const MAX_REQUEST_ID_BYTES: usize = 4096;
-/// The longest line that is kept as it came, in bytes. A longer one is long because of its text, which the event has.
+/// Maximum length of a line that is stored verbatim. A longer line is long because of its text, which the event contains.
 const MAX_RAW_LINE_BYTES: usize = 64 * 1024;
-/// The fields of a line.
+/// Fields of a request.
 const REQUEST_FIELDS: &[&str] = &["id", "session", "text", "stream", "event_id", "event_time"];
 
-/// What `event_time` must be. The last day of the last year is missing, so that every time can be told in every zone.
+/// Description of a valid `event_time`. The last day of the last year is excluded, so that every time can be represented in
+/// every time zone.
 const EVENT_TIME_FORMAT: &str =
     "a time such as 2026-11-15T20:57:42Z, from the year 0 and not after 9999-12-30T22:00:00Z";
-/// What is wrong with a text that has one surrogate without the other.
-const UNPAIRED_SURROGATE: &str = "it has half of a surrogate pair (as \\ud800 is), which is no character";
+/// Detail for a string with an unpaired surrogate.
+const UNPAIRED_SURROGATE: &str = "it contains half of a surrogate pair (such as \\ud800), which is not a character";
 
-/// What a line asks.
+/// Parsed request line.
 #[derive(Debug)]
 pub(super) struct LineRequest {
-    /// What the caller correlates by, as it was written.
+    /// Correlation id of the caller, verbatim.
     pub(super) id: Option<Box<RawValue>>,
     pub(super) stream: bool,
     pub(super) event: Event,
-    /// The line as it came, where it says more than the event does: its `id`, by which its writer knows it.
+    /// Line verbatim, if it contains more than the event does: the `id` known to its sender.
     pub(super) raw: Option<Vec<u8>>,
 }
 
-/// A line that cannot be used.
+/// Error for an invalid line.
 #[derive(Debug)]
 pub(super) struct InvalidLine {
-    /// Its `id`, as far as it could be read.
+    /// `id` of the line, as far as it could be read.
     pub(super) id: Option<Box<RawValue>>,
     pub(super) reason: InvalidLineReason,
 }
 
-/// Why a line cannot be used.
+/// Reason why a line is invalid.
 #[derive(Debug, PartialEq, Eq, thiserror::Error, CodedError)]
 pub(super) enum InvalidLineReason {
-    #[error("the line has more than the {limit} bytes allowed")]
+    #[error("the line exceeds the limit of {limit} bytes")]
     #[code(LineTooLong)]
     TooLong { limit: usize },
-    #[error("the line is not valid UTF-8, from byte {at} on")]
+    #[error("the line is not valid UTF-8 at byte {at}")]
     #[code(LineNotUtf8)]
     NotUtf8 { at: usize },
     #[error("the line is not valid JSON: {detail}")]
     #[code(LineNotJson)]
     NotJson { detail: String },
-    #[error("the line is JSON, but no object")]
+    #[error("the line is JSON, but not an object")]
     #[code(LineNotObject)]
     NotObject,
-    #[error("there is no field {field:?}{}", .nearest.map(|name| format!(" (did you mean {name:?}?)")).unwrap_or_default())]
+    #[error("unknown field {field:?}{}", .nearest.map(|name| format!(" (did you mean {name:?}?)")).unwrap_or_default())]
     #[code(LineFieldUnknown)]
     UnknownField { field: String, nearest: Option<&'static str> },
     #[error("the field {field:?} is missing")]
@@ -73,17 +74,17 @@ pub(super) enum InvalidLineReason {
 }
 
 impl LineRequest {
-    /// Reads a line. A blank one asks nothing.
+    /// Parses a line. Returns `None` for a blank one.
     pub(super) fn parse(line: Result<Vec<u8>, LineTooLong>) -> Result<Option<Self>, InvalidLine> {
-        let unusable = |reason| InvalidLine { id: None, reason };
-        let bytes = line.map_err(|LineTooLong { limit }| unusable(InvalidLineReason::TooLong { limit }))?;
+        let invalid = |reason| InvalidLine { id: None, reason };
+        let bytes = line.map_err(|LineTooLong { limit }| invalid(InvalidLineReason::TooLong { limit }))?;
         let text = std::str::from_utf8(&bytes);
-        let text = text.map_err(|error| unusable(InvalidLineReason::NotUtf8 { at: error.valid_up_to() + 1 }))?;
+        let text = text.map_err(|error| invalid(InvalidLineReason::NotUtf8 { at: error.valid_up_to() + 1 }))?;
         if text.trim().is_empty() {
             return Ok(None);
         }
-        let fields = RequestFields::parse(text).map_err(unusable)?;
-        let id = fields.id().map_err(unusable)?;
+        let fields = RequestFields::parse(text).map_err(invalid)?;
+        let id = fields.id().map_err(invalid)?;
         match fields.event() {
             Ok((event, stream)) => {
                 let raw = Some(bytes).filter(|bytes| id.is_some() && bytes.len() <= MAX_RAW_LINE_BYTES);
@@ -94,21 +95,21 @@ impl LineRequest {
     }
 }
 
-/// The fields of an object, in order, their values not yet looked at.
+/// Fields of an object in order, with unparsed values.
 struct RequestFields<'a>(Vec<(String, &'a RawValue)>);
 
 impl<'a> RequestFields<'a> {
     fn parse(text: &'a str) -> Result<Self, InvalidLineReason> {
-        let broken = |error: serde_json::Error| InvalidLineReason::NotJson { detail: describe_json_error(&error) };
-        let value: &RawValue = serde_json::from_str(text).map_err(broken)?;
+        let not_json = |error: serde_json::Error| InvalidLineReason::NotJson { detail: describe_json_error(&error) };
+        let value: &RawValue = serde_json::from_str(text).map_err(not_json)?;
         if !value.get().starts_with('{') {
             return Err(InvalidLineReason::NotObject);
         }
         let fields = serde_json::Deserializer::from_str(value.get()).deserialize_map(FieldsVisitor);
-        fields.map(Self).map_err(broken)
+        fields.map(Self).map_err(not_json)
     }
 
-    /// The value of a field, unless it is null, which is as good as absent.
+    /// Value of a field; null counts as absent.
     fn get(&self, field: &str) -> Option<&'a RawValue> {
         let found = self.0.iter().find(|(name, _)| name == field).map(|(_, value)| *value);
         found.filter(|value| value.get() != "null")
@@ -124,35 +125,36 @@ impl<'a> RequestFields<'a> {
     fn value<T: DeserializeOwned>(&self, field: &'static str, kind: &str) -> Result<Option<T>, InvalidLineReason> {
         let Some(value) = self.get(field) else { return Ok(None) };
         serde_json::from_str(value.get()).map(Some).map_err(|error| {
-            // Of a text that is valid JSON so far only the escapes have not been looked at.
-            let is_half = error.is_syntax() && value.get().starts_with('"');
-            let detail = if is_half { UNPAIRED_SURROGATE.to_owned() } else { format!("it must be {kind}") };
+            // The value is valid JSON, so a string can only fail because of its escapes.
+            let is_unpaired = error.is_syntax() && value.get().starts_with('"');
+            let detail = if is_unpaired { UNPAIRED_SURROGATE.to_owned() } else { format!("it must be {kind}") };
             InvalidLineReason::InvalidField { field, detail }
         })
     }
 
-    /// A name: a text of one line that is not blank.
+    /// Value of a name field: one line that is not blank.
     fn name(&self, field: &'static str) -> Result<Option<String>, InvalidLineReason> {
         let invalid = |detail: &str| Err(InvalidLineReason::InvalidField { field, detail: detail.to_owned() });
-        match self.value::<String>(field, "a text")? {
+        match self.value::<String>(field, "a string")? {
             Some(name) if name.trim().is_empty() => invalid("it is empty"),
             Some(name) if name.len() > MAX_REQUEST_NAME_BYTES => Err(field_too_long(field, MAX_REQUEST_NAME_BYTES)),
-            Some(name) if name.contains(char::is_control) => invalid("it has control characters"),
+            Some(name) if name.contains(char::is_control) => invalid("it contains control characters"),
             name => Ok(name),
         }
     }
 
-    /// The event the fields make, and whether it is to be streamed.
+    /// Event made of the fields, and whether stream events are requested.
     fn event(&self) -> Result<(Event, bool), InvalidLineReason> {
         self.check_field_names()?;
         let session = self.name("session")?.ok_or(InvalidLineReason::MissingField { field: "session" })?;
-        let text: Option<String> = self.value("text", "a text")?;
+        let text: Option<String> = self.value("text", "a string")?;
         let text = text.ok_or(InvalidLineReason::MissingField { field: "text" })?;
         if text.trim().is_empty() {
             return Err(InvalidLineReason::EmptyText);
         }
         if text.contains('\0') {
-            return Err(InvalidLineReason::InvalidField { field: "text", detail: "it has a NUL character".to_owned() });
+            let detail = "it contains a NUL character".to_owned();
+            return Err(InvalidLineReason::InvalidField { field: "text", detail });
         }
         let stream = self.value("stream", "true or false")?.unwrap_or(false);
         let mut event = Event::message(StdioChannel::CHANNEL_NAME, session.as_str(), text);
@@ -164,7 +166,7 @@ impl<'a> RequestFields<'a> {
         Ok((event, stream))
     }
 
-    /// A field that is misspelt or given twice would be lost without a word.
+    /// Rejects misspelt and repeated fields, which would otherwise be ignored silently.
     fn check_field_names(&self) -> Result<(), InvalidLineReason> {
         for (index, (name, _)) in self.0.iter().enumerate() {
             let Some(field) = REQUEST_FIELDS.iter().find(|field| *field == name) else {
@@ -173,7 +175,8 @@ impl<'a> RequestFields<'a> {
                 return Err(InvalidLineReason::UnknownField { field: shorten_name(name), nearest });
             };
             if self.0[..index].iter().any(|(other, _)| other == name) {
-                return Err(InvalidLineReason::InvalidField { field, detail: "it is given twice".to_owned() });
+                let detail = "it is given more than once".to_owned();
+                return Err(InvalidLineReason::InvalidField { field, detail });
             }
         }
         Ok(())
@@ -181,20 +184,20 @@ impl<'a> RequestFields<'a> {
 }
 
 fn field_too_long(field: &'static str, limit: usize) -> InvalidLineReason {
-    InvalidLineReason::InvalidField { field, detail: format!("it has more than the {limit} bytes allowed") }
+    InvalidLineReason::InvalidField { field, detail: format!("it exceeds the limit of {limit} bytes") }
 }
 
-/// Enough of a name to be recognised.
+/// Start of a name, long enough to be recognised.
 fn shorten_name(name: &str) -> String {
     let short: String = name.chars().take(64).collect();
     if short == name { short } else { short + "…" }
 }
 
-/// What is wrong, and in which column: the error's own line is always the first.
+/// Error message with its column only: the line number is always 1.
 fn describe_json_error(error: &serde_json::Error) -> String {
-    let said = error.to_string();
-    let what = said.rsplit_once(" at line ").map_or(said.as_str(), |(what, _)| what);
-    format!("{what} at column {}", error.column())
+    let message = error.to_string();
+    let problem = message.rsplit_once(" at line ").map_or(message.as_str(), |(problem, _)| problem);
+    format!("{problem} at column {}", error.column())
 }
 
 struct FieldsVisitor;

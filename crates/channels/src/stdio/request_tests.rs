@@ -8,13 +8,13 @@ fn parse_line(line: &str) -> LineRequest {
     LineRequest::parse(Ok(line.as_bytes().to_vec())).unwrap().unwrap()
 }
 
-/// The code, the message and the id of a line that cannot be used.
+/// Code, message and id of an invalid line.
 fn parse_error(line: impl AsRef<[u8]>) -> (&'static str, String, Value) {
-    let unusable = LineRequest::parse(Ok(line.as_ref().to_vec())).unwrap_err();
-    let id = unusable.id.map_or(Value::Null, |id| serde_json::from_str(id.get()).unwrap());
-    let code = unusable.reason.code();
+    let invalid = LineRequest::parse(Ok(line.as_ref().to_vec())).unwrap_err();
+    let id = invalid.id.map_or(Value::Null, |id| serde_json::from_str(id.get()).unwrap());
+    let code = invalid.reason.code();
     assert_eq!(code.exit_class(), ExitClass::Continue, "the channel goes on");
-    (code.id(), unusable.reason.to_string(), id)
+    (code.id(), invalid.reason.to_string(), id)
 }
 
 fn error_code(line: impl AsRef<[u8]>) -> &'static str {
@@ -22,7 +22,7 @@ fn error_code(line: impl AsRef<[u8]>) -> &'static str {
 }
 
 #[test]
-fn c06_a_line_becomes_a_message_of_its_session() {
+fn c06_line_becomes_a_message_of_its_session() {
     let Event { event_id, source, conversation_id, session_id, input, event_time, .. } =
         parse_line(r#"{"id":1,"session":"work","text":"hello"}"#).event;
     assert_eq!((source.as_str(), conversation_id.as_deref()), ("stdio", Some("work")));
@@ -31,33 +31,33 @@ fn c06_a_line_becomes_a_message_of_its_session() {
     assert_ne!(
         parse_line(r#"{"session":"work","text":"hello"}"#).event.event_id,
         event_id,
-        "each has an id of its own"
+        "each event has its own id"
     );
 }
 
 #[test]
-fn c06_an_event_id_and_a_time_are_kept_and_null_is_as_good_as_absent() {
-    let asked = parse_line(
+fn c06_event_id_and_time_are_kept_and_null_counts_as_absent() {
+    let request = parse_line(
         r#"{"session":"s","text":"t","event_id":"e-1","event_time":"2026-11-15T21:57:42+01:00","stream":true}"#,
     );
-    assert_eq!(asked.event.event_id.as_str(), "e-1");
-    assert_eq!(asked.event.event_time, Some("2026-11-15T20:57:42Z".parse().unwrap()));
-    assert!(asked.stream);
-    let asked = parse_line(r#"{"id":null,"session":"s","text":"t","event_id":null,"event_time":null,"stream":null}"#);
-    assert!(!asked.stream && asked.id.is_none() && asked.event.event_time.is_none());
-    assert!(asked.event.event_id.as_str().starts_with("evt-"));
+    assert_eq!(request.event.event_id.as_str(), "e-1");
+    assert_eq!(request.event.event_time, Some("2026-11-15T20:57:42Z".parse().unwrap()));
+    assert!(request.stream);
+    let request = parse_line(r#"{"id":null,"session":"s","text":"t","event_id":null,"event_time":null,"stream":null}"#);
+    assert!(!request.stream && request.id.is_none() && request.event.event_time.is_none());
+    assert!(request.event.event_id.as_str().starts_with("evt-"));
 }
 
 #[test]
-fn c06_an_id_is_any_json_and_given_back_letter_by_letter() {
+fn c06_id_is_any_json_and_returned_verbatim() {
     for id in ["12345678901234567890123", "1.10", r#"{"b":1,"a":[null]}"#, r#""\u00e9""#, "false"] {
-        let asked = parse_line(&format!(r#" {{"id":{id} ,"session":"s","text":"t"}} "#));
-        assert_eq!(asked.id.unwrap().get(), id);
+        let request = parse_line(&format!(r#" {{"id":{id} ,"session":"s","text":"t"}} "#));
+        assert_eq!(request.id.unwrap().get(), id);
     }
 }
 
 #[test]
-fn c06_a_blank_line_asks_nothing() {
+fn c06_blank_line_is_ignored() {
     for blank in ["", " \t", "\r"] {
         assert!(LineRequest::parse(Ok(blank.as_bytes().to_vec())).unwrap().is_none());
     }
@@ -65,23 +65,23 @@ fn c06_a_blank_line_asks_nothing() {
 }
 
 #[test]
-fn c06_what_cannot_be_read_says_where() {
+fn c06_malformed_line_is_reported_with_its_position() {
     let (code, message, id) = parse_error(r#"{"id":1,"session""#);
     assert_eq!((code, id), ("line-not-json", Value::Null));
     assert!(message.ends_with("at column 17"), "{message}");
-    assert_eq!(self::error_code(r#"{"session":"s","text":"t"} {"#), "line-not-json");
-    assert_eq!(self::error_code("{\"session\":\"s\",\"text\":\"a\0b\"}"), "line-not-json", "a bare NUL");
+    assert_eq!(error_code(r#"{"session":"s","text":"t"} {"#), "line-not-json");
+    assert_eq!(error_code("{\"session\":\"s\",\"text\":\"a\0b\"}"), "line-not-json", "a bare NUL");
     for other in ["[1]", "42", "\"text\"", "null"] {
-        assert_eq!(self::error_code(other), "line-not-object", "{other}");
+        assert_eq!(error_code(other), "line-not-object", "{other}");
     }
     let (code, message, _) = parse_error(b"{\"session\":\"s\",\"text\":\"caf\xe9\"}");
-    assert_eq!((code, message.as_str()), ("line-not-utf8", "the line is not valid UTF-8, from byte 27 on"));
+    assert_eq!((code, message.as_str()), ("line-not-utf8", "the line is not valid UTF-8 at byte 27"));
     let too_long = LineRequest::parse(Err(LineTooLong { limit: 10 })).unwrap_err();
     assert_eq!(too_long.reason.code(), "line-too-long");
 }
 
 #[test]
-fn c06_a_field_that_is_wrong_is_named_and_the_id_is_given_back() {
+fn c06_wrong_field_is_named_and_the_id_is_returned() {
     let with = |fields: &str| parse_error(format!(r#"{{"id":[7],{fields}}}"#));
     assert_eq!(
         with(r#""session":"s""#),
@@ -90,17 +90,17 @@ fn c06_a_field_that_is_wrong_is_named_and_the_id_is_given_back() {
     assert_eq!(with(r#""text":"t""#).1, r#"the field "session" is missing"#);
     let (code, message, id) = with(r#""session":"s","text":"t","even_id":"e""#);
     assert_eq!((code, id), ("line-field-unknown", json!([7])));
-    assert_eq!(message, r#"there is no field "even_id" (did you mean "event_id"?)"#);
+    assert_eq!(message, r#"unknown field "even_id" (did you mean "event_id"?)"#);
     let twice = with(r#""session":"s","text":"t","text":"u""#);
     assert_eq!(
         (twice.0, twice.1.as_str()),
-        ("line-field-invalid", r#"the field "text" is not valid: it is given twice"#)
+        ("line-field-invalid", r#"the field "text" is not valid: it is given more than once"#)
     );
     assert_eq!(with(r#""session":"s","text":" \n""#).0, "line-text-empty");
 }
 
 #[test]
-fn c06_a_value_that_makes_no_sense_is_refused() {
+fn c06_invalid_field_value_is_refused() {
     for fields in [
         r#""session":7,"text":"t""#,
         r#""session":" ","text":"t""#,
@@ -125,21 +125,21 @@ fn c06_a_value_that_makes_no_sense_is_refused() {
     assert_eq!(parse_error(format!(r#"{{"id":"{long}","session":"s","text":"t"}}"#)).2, Value::Null);
     let nested = format!(r#"{{"session":{}1{},"text":"t"}}"#, "[".repeat(100_000), "]".repeat(100_000));
     let (code, message, _) = parse_error(nested);
-    assert_eq!(code, "line-field-invalid", "however deep it is nested");
-    assert!(message.contains("it must be a text"), "{message}");
+    assert_eq!(code, "line-field-invalid", "regardless of the nesting depth");
+    assert!(message.contains("it must be a string"), "{message}");
 }
 
 #[test]
-fn c06_a_time_out_of_range_and_half_a_character_are_told_as_what_they_are() {
-    let told = |fields: &str| parse_error(format!(r#"{{"id":1,"session":"s",{fields}}}"#)).1;
-    let time = told(r#""text":"t","event_time":"9999-12-31T23:59:59Z""#);
+fn c06_time_out_of_range_and_unpaired_surrogate_are_named_as_such() {
+    let message = |fields: &str| parse_error(format!(r#"{{"id":1,"session":"s",{fields}}}"#)).1;
+    let time = message(r#""text":"t","event_time":"9999-12-31T23:59:59Z""#);
     assert!(time.contains("\"event_time\"") && time.contains("not after 9999-12-30T22:00:00Z"), "{time}");
     assert!(parse_line(r#"{"session":"s","text":"t","event_time":"9999-12-30T22:00:00Z"}"#).event.event_time.is_some());
     for half in [r"\ud800", r"a\udc00b", r"\ud83dx"] {
-        let text = told(&format!(r#""text":"{half}""#));
+        let text = message(&format!(r#""text":"{half}""#));
         assert!(text.contains("\"text\"") && text.contains("half of a surrogate pair"), "{half}: {text}");
     }
     assert_eq!(parse_line(r#"{"session":"s","text":"\ud83d\ude00"}"#).event.input.plain_text(), "😀");
-    assert!(told(r#""text":7"#).contains("it must be a text"));
-    assert_eq!(error_code(r#"{"session":"s","text":"t","\ud800":1}"#), "line-not-json", "a name of a field too");
+    assert!(message(r#""text":7"#).contains("it must be a string"));
+    assert_eq!(error_code(r#"{"session":"s","text":"t","\ud800":1}"#), "line-not-json", "in a field name as well");
 }

@@ -14,7 +14,7 @@ use super::{Options, StdioChannel, StdioStreams};
 
 const TEST_LINE_LIMIT_BYTES: usize = 100_000;
 
-/// A gateway that hands over what it gets, and refuses what says so.
+/// Gateway that forwards events to the test and refuses those with a certain text.
 struct RecordingGateway(mpsc::UnboundedSender<InboundEvent>);
 
 impl Gateway for RecordingGateway {
@@ -24,7 +24,7 @@ impl Gateway for RecordingGateway {
             self.0.send(event).unwrap();
         }
         Box::pin(async move {
-            // Whoever waits for this one must not hold up the next.
+            // A pending submission must not delay the next one.
             tokio::task::yield_now().await;
             if refused {
                 Err(IntakeError { code: ErrorCode::QueueFull, message: "too many".to_owned() })
@@ -35,7 +35,7 @@ impl Gateway for RecordingGateway {
     }
 }
 
-/// The channel between a caller and a host, both played by the test.
+/// Channel between a caller and a host, both played by the test.
 struct StdioHarness {
     stdio: StdioChannel,
     channel_task: JoinHandle<Result<(), ChannelError>>,
@@ -50,13 +50,13 @@ impl StdioHarness {
         let (output, write) = pipe().unwrap();
         let streams = StdioStreams { input: Box::new(read), output: Box::new(write) };
         let stdio = StdioChannel::new(streams, Options { max_line_bytes: TEST_LINE_LIMIT_BYTES });
-        let (send, taken) = mpsc::unbounded_channel();
-        let started = tokio::spawn({
+        let (sender, submitted) = mpsc::unbounded_channel();
+        let channel_task = tokio::spawn({
             let stdio = stdio.clone();
-            async move { stdio.start(Arc::new(RecordingGateway(send))).await }
+            async move { stdio.start(Arc::new(RecordingGateway(sender))).await }
         });
         let output = Some(BufReader::new(output).lines());
-        let mut wire = Self { stdio, channel_task: started, submitted: taken, input: Some(input), output };
+        let mut wire = Self { stdio, channel_task, submitted, input: Some(input), output };
         assert_eq!(wire.read_line(), json!({"ready": true}));
         wire
     }
@@ -69,7 +69,7 @@ impl StdioHarness {
         self.write(format!("{line}\n"));
     }
 
-    /// The next line of the output. It blocks, so the channel needs a thread beside the test's.
+    /// Next output line. Blocks, so the channel needs a thread besides the test's.
     fn read_line(&mut self) -> Value {
         let line = tokio::task::block_in_place(|| self.output.as_mut().unwrap().next());
         serde_json::from_str(&line.unwrap().unwrap()).unwrap()
@@ -79,9 +79,9 @@ impl StdioHarness {
         self.submitted.recv().await.unwrap()
     }
 
-    async fn answer(&self, event: &InboundEvent, outcome: Outcome) -> Result<(), ChannelError> {
+    async fn settle(&self, event: &InboundEvent, outcome: Outcome) -> Result<(), ChannelError> {
         let session = event.session_id.clone().unwrap();
-        let answer = ChannelReply {
+        let reply = ChannelReply {
             event: event.clone(),
             session,
             outcome,
@@ -89,11 +89,11 @@ impl StdioHarness {
             messages: Vec::new(),
             is_duplicate: false,
         };
-        self.stdio.reply(&answer).await
+        self.stdio.reply(&reply).await
     }
 
     async fn reply(&self, event: &InboundEvent, text: &str) {
-        self.answer(event, Outcome::Replied { text: text.to_owned() }).await.unwrap();
+        self.settle(event, Outcome::Replied { text: text.to_owned() }).await.unwrap();
     }
 
     fn end_input(&mut self) {
@@ -106,7 +106,7 @@ impl StdioHarness {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c06_a_line_is_answered_under_its_id() {
+async fn c06_line_is_answered_under_its_id() {
     let mut wire = StdioHarness::new();
     wire.write_json(&json!({"id": {"n": 1}, "session": "s", "text": "hello"}));
     let event = wire.submitted().await;
@@ -116,12 +116,12 @@ async fn c06_a_line_is_answered_under_its_id() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c06_a_line_whose_end_cannot_be_recorded_hears_so_and_is_answered_later() {
+async fn c06_delayed_outcome_is_announced_and_printed_later() {
     let mut wire = StdioHarness::new();
     wire.write_json(&json!({"id": 1, "session": "s", "text": "hello"}));
     let event = wire.submitted().await;
-    let why = IntakeError { code: ErrorCode::DiskFull, message: "no room".to_owned() };
-    wire.stdio.notify_delayed(&event, &why).await.unwrap();
+    let reason = IntakeError { code: ErrorCode::DiskFull, message: "no room".to_owned() };
+    wire.stdio.notify_delayed(&event, &reason).await.unwrap();
     assert_eq!(
         wire.read_line(),
         json!({
@@ -134,7 +134,7 @@ async fn c06_a_line_whose_end_cannot_be_recorded_hears_so_and_is_answered_later(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c06_every_outcome_is_told() {
+async fn c06_every_outcome_is_printed() {
     let mut wire = StdioHarness::new();
     let run_id = RunId::new("run-1");
     let outcomes = [
@@ -147,22 +147,22 @@ async fn c06_every_outcome_is_told() {
         (Outcome::Cancelled, json!({"outcome": "cancelled", "text": ""})),
         (Outcome::Folded { run_id }, json!({"outcome": "folded", "text": "", "run_id": "run-1"})),
     ];
-    for (outcome, mut told) in outcomes {
+    for (outcome, mut expected) in outcomes {
         wire.write_json(&json!({"id": 1, "session": "s", "text": "hello"}));
         let event = wire.submitted().await;
-        wire.answer(&event, outcome).await.unwrap();
-        told["id"] = json!(1);
-        told["session"] = json!("s");
-        assert_eq!(wire.read_line(), told);
+        wire.settle(&event, outcome).await.unwrap();
+        expected["id"] = json!(1);
+        expected["session"] = json!("s");
+        assert_eq!(wire.read_line(), expected);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn x03_an_answer_given_again_says_so_and_names_its_run() {
+async fn x03_repeated_answer_is_marked_as_duplicate_and_names_its_run() {
     let mut wire = StdioHarness::new();
     wire.write_json(&json!({"id": 2, "session": "s", "text": "hello", "event_id": "e"}));
     let event = wire.submitted().await;
-    let answer = ChannelReply {
+    let reply = ChannelReply {
         session: "s".into(),
         outcome: Outcome::Replied { text: "then".to_owned() },
         run_id: Some("run-1".into()),
@@ -170,14 +170,14 @@ async fn x03_an_answer_given_again_says_so_and_names_its_run() {
         is_duplicate: true,
         event,
     };
-    wire.stdio.reply(&answer).await.unwrap();
-    let told =
+    wire.stdio.reply(&reply).await.unwrap();
+    let expected =
         json!({"id": 2, "session": "s", "text": "then", "outcome": "replied", "run_id": "run-1", "duplicate": true});
-    assert_eq!(wire.read_line(), told);
+    assert_eq!(wire.read_line(), expected);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c06_stream_events_come_only_where_they_are_asked_for() {
+async fn c06_stream_events_are_printed_only_on_request() {
     let mut wire = StdioHarness::new();
     wire.write_json(&json!({"id": "quiet", "session": "a", "text": "hello"}));
     wire.write_json(&json!({"id": "loud", "session": "b", "text": "hello", "stream": true}));
@@ -193,7 +193,7 @@ async fn c06_stream_events_come_only_where_they_are_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c06_a_message_that_answers_no_line_has_no_outcome() {
+async fn c06_message_that_answers_no_line_has_no_outcome() {
     let mut wire = StdioHarness::new();
     let event = capstan_protocol::Event::message("elsewhere", "1", "x");
     wire.stdio.send(&OutboundMessage::notice(&event, "s".into(), "by the way")).await.unwrap();
@@ -201,13 +201,13 @@ async fn c06_a_message_that_answers_no_line_has_no_outcome() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c06_a_line_that_cannot_be_accepted_is_told_with_its_number_and_reading_goes_on() {
+async fn c06_refused_line_is_reported_with_its_number_and_reading_continues() {
     let mut wire = StdioHarness::new();
     wire.write("\nno json\n");
     let error = json!({"code": "line-not-json", "message": "the line is not valid JSON: expected ident at column 2"});
-    let mut told = json!({"id": null, "line": 2, "error": error});
-    told["error"]["hint"] = json!(ErrorCode::LineNotJson.hint());
-    assert_eq!(wire.read_line(), told);
+    let mut expected = json!({"id": null, "line": 2, "error": error});
+    expected["error"]["hint"] = json!(ErrorCode::LineNotJson.hint());
+    assert_eq!(wire.read_line(), expected);
     wire.write_json(&json!({"id": 3, "session": "s", "text": "refuse me"}));
     let error = json!({"code": "queue-full", "message": "too many", "hint": ErrorCode::QueueFull.hint()});
     assert_eq!(wire.read_line(), json!({"id": 3, "line": 3, "error": error}));
@@ -222,7 +222,7 @@ async fn c06_a_line_that_cannot_be_accepted_is_told_with_its_number_and_reading_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c06_reading_does_not_wait_for_turns_and_keeps_their_order() {
+async fn c06_reading_does_not_wait_for_turns_and_keeps_the_order() {
     let mut wire = StdioHarness::new();
     for n in 0..500 {
         wire.write_json(&json!({"id": n, "session": format!("s{}", n % 7), "text": "hello"}));
@@ -233,7 +233,7 @@ async fn c06_reading_does_not_wait_for_turns_and_keeps_their_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c06_reading_stops_while_too_many_lines_are_unanswered() {
+async fn c06_reading_pauses_while_too_many_lines_are_unanswered() {
     const MAX_UNANSWERED_LINES: usize = 4096;
     const EXTRA_LINES: usize = 300;
     let mut wire = StdioHarness::new();
@@ -248,7 +248,7 @@ async fn c06_reading_stops_while_too_many_lines_are_unanswered() {
         unanswered.push_back(wire.submitted().await);
     }
     for _ in 0..EXTRA_LINES {
-        assert!(wire.submitted.is_empty(), "as many as may be are unanswered");
+        assert!(wire.submitted.is_empty(), "the budget of unanswered lines is used up");
         let event = unanswered.pop_front().unwrap();
         wire.reply(&event, "ok").await;
         wire.read_line();
@@ -260,21 +260,21 @@ async fn c06_reading_stops_while_too_many_lines_are_unanswered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c06_the_end_of_input_waits_for_what_is_unanswered() {
+async fn c06_end_of_input_waits_for_unanswered_lines() {
     let mut wire = StdioHarness::new();
     wire.write_json(&json!({"id": 1, "session": "a", "text": "hello"}));
     wire.write_json(&json!({"id": 2, "session": "b", "text": "hello"}));
     wire.end_input();
     let (first, second) = (wire.submitted().await, wire.submitted().await);
     wire.reply(&second, "two").await;
-    assert!(!wire.channel_task.is_finished(), "one is unanswered");
+    assert!(!wire.channel_task.is_finished(), "one line is unanswered");
     wire.reply(&first, "one").await;
     assert_eq!((wire.read_line()["id"].clone(), wire.read_line()["id"].clone()), (json!(2), json!(1)));
     wire.wait_ended().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn x03_an_event_that_is_gone_without_an_answer_holds_nothing_up() {
+async fn x03_event_dropped_without_an_answer_does_not_block_the_end() {
     let mut wire = StdioHarness::new();
     wire.write_json(&json!({"id": 1, "session": "a", "text": "hello"}));
     wire.end_input();
@@ -283,12 +283,12 @@ async fn x03_an_event_that_is_gone_without_an_answer_holds_nothing_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c01_a_channel_that_is_stopped_reads_no_more_and_answers_what_it_accepted() {
+async fn c01_stopped_channel_reads_no_more_and_answers_accepted_lines() {
     let mut wire = StdioHarness::new();
     wire.write_json(&json!({"id": 1, "session": "a", "text": "hello"}));
     let event = wire.submitted().await;
     wire.stdio.stop().await.unwrap();
-    // Its thread may still read this one, but nobody takes it.
+    // The reader thread may still read this line, but it is not submitted.
     wire.write_json(&json!({"id": 2, "session": "a", "text": "too late"}));
     assert!(!wire.channel_task.is_finished());
     wire.reply(&event, "in time").await;
@@ -298,37 +298,37 @@ async fn c01_a_channel_that_is_stopped_reads_no_more_and_answers_what_it_accepte
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn x03_when_nobody_reads_any_more_it_takes_no_input_and_says_that_answers_are_hopeless() {
+async fn x03_closed_output_ends_the_channel_and_fails_replies_permanently() {
     let mut wire = StdioHarness::new();
     wire.write_json(&json!({"id": 1, "session": "a", "text": "hello"}));
     wire.write_json(&json!({"id": 2, "session": "b", "text": "hello"}));
     let (first, second) = (wire.submitted().await, wire.submitted().await);
     wire.output = None;
     let outcome = || Outcome::Replied { text: "hi".to_owned() };
-    assert_eq!(wire.answer(&first, outcome()).await.unwrap_err().kind, ChannelErrorKind::Permanent);
-    assert_eq!(wire.answer(&second, outcome()).await.unwrap_err().kind, ChannelErrorKind::Permanent);
-    // The input is still open: it is the output that ends the channel.
+    assert_eq!(wire.settle(&first, outcome()).await.unwrap_err().kind, ChannelErrorKind::Permanent);
+    assert_eq!(wire.settle(&second, outcome()).await.unwrap_err().kind, ChannelErrorKind::Permanent);
+    // The input is still open: the output ends the channel.
     assert!(wire.input.is_some());
     assert_eq!(wire.channel_task.await.unwrap().unwrap_err().kind, ChannelErrorKind::Permanent);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn x03_when_nobody_reads_for_a_while_reading_stops_and_goes_on_afterwards() {
+async fn x03_reading_pauses_while_the_output_is_not_read_and_resumes_afterwards() {
     const INVALID_LINE_COUNT: usize = 4000;
     let mut wire = StdioHarness::new();
     let mut input = wire.input.take().unwrap();
     let writing = std::thread::spawn(move || {
         for n in 0..INVALID_LINE_COUNT {
-            // Each is told why it cannot be used, and nobody reads that yet.
+            // Each line is refused, and the refusals are not read yet.
             writeln!(input, "no json {n}").unwrap();
         }
         writeln!(input, "{}", json!({"id": "last", "session": "s", "text": "hello"})).unwrap();
     });
     for n in 1..=INVALID_LINE_COUNT {
-        // What is told fits neither into the pipe nor into the queue before it.
+        // The refusals fit neither into the pipe nor into the queue before it.
         assert!(
             n > INVALID_LINE_COUNT / 2 || wire.submitted.is_empty(),
-            "the last line is not taken before there is room"
+            "the last line is not submitted before there is room"
         );
         assert_eq!(wire.read_line()["line"], n);
     }
@@ -339,7 +339,7 @@ async fn x03_when_nobody_reads_for_a_while_reading_stops_and_goes_on_afterwards(
     wire.wait_ended().await.unwrap();
 }
 
-/// A stream that takes nothing, until it is dropped.
+/// Writer that blocks until the test ends.
 struct BlockedWriter(std::sync::mpsc::Receiver<()>);
 
 impl std::io::Write for BlockedWriter {
@@ -354,32 +354,32 @@ impl std::io::Write for BlockedWriter {
 }
 
 #[tokio::test(start_paused = true)]
-async fn x03_a_reader_that_does_not_read_does_not_hold_up_the_end_once_it_is_stopped() {
-    let (_held, blocked) = std::sync::mpsc::channel();
+async fn x03_stalled_reader_does_not_delay_the_end_of_a_stopped_channel() {
+    let (_guard, blocked) = std::sync::mpsc::channel();
     let line = json!({"id": 1, "session": "a", "text": "hello"}).to_string();
     let streams =
         StdioStreams { input: Box::new(std::io::Cursor::new(line)), output: Box::new(BlockedWriter(blocked)) };
     let stdio = StdioChannel::new(streams, Options { max_line_bytes: TEST_LINE_LIMIT_BYTES });
-    let (send, mut taken) = mpsc::unbounded_channel();
-    let started = tokio::spawn({
+    let (sender, mut submitted) = mpsc::unbounded_channel();
+    let channel_task = tokio::spawn({
         let stdio = stdio.clone();
-        async move { stdio.start(Arc::new(RecordingGateway(send))).await }
+        async move { stdio.start(Arc::new(RecordingGateway(sender))).await }
     });
-    let event = taken.recv().await.unwrap();
+    let event = submitted.recv().await.unwrap();
     let outcome = Outcome::Replied { text: "unread".to_owned() };
-    let answer =
+    let reply =
         ChannelReply { event, session: "a".into(), outcome, run_id: None, messages: Vec::new(), is_duplicate: false };
     stdio.stop().await.unwrap();
-    let begun = tokio::time::Instant::now();
+    let start = tokio::time::Instant::now();
     for _ in 0..20 {
-        assert_eq!(stdio.reply(&answer).await.unwrap_err().kind, ChannelErrorKind::Permanent);
+        assert_eq!(stdio.reply(&reply).await.unwrap_err().kind, ChannelErrorKind::Permanent);
     }
-    assert!(begun.elapsed() < 2 * super::STALLED_READER_TIMEOUT, "not for each of them: {:?}", begun.elapsed());
-    assert_eq!(started.await.unwrap().unwrap_err().kind, ChannelErrorKind::Permanent);
+    assert!(start.elapsed() < 2 * super::STALLED_READER_TIMEOUT, "the timeout applies once: {:?}", start.elapsed());
+    assert_eq!(channel_task.await.unwrap().unwrap_err().kind, ChannelErrorKind::Permanent);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c06_a_channel_that_does_not_listen_sends_nothing_and_reads_nothing() {
+async fn c06_channel_that_is_not_running_neither_sends_nor_reads() {
     let (read, mut input) = pipe().unwrap();
     let (_output, write) = pipe().unwrap();
     let streams = StdioStreams { input: Box::new(read.try_clone().unwrap()), output: Box::new(write) };

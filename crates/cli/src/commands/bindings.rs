@@ -1,7 +1,7 @@
 //! `capstan bindings`.
 
-use capstan_policy::bindings::{BindingChoice, UnreadableBinding};
 use capstan_policy::BindingStore;
+use capstan_policy::bindings::{BindingChoice, UnreadableBinding};
 use capstan_protocol::{Binding, BindingId, Clock, ErrorCode, Event, EventFilter};
 use capstan_tape::TapeAddress;
 use clap::Subcommand;

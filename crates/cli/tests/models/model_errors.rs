@@ -41,7 +41,7 @@ fn a8_whoever_waits_for_a_model_is_told_why_and_how_long() {
     assert_eq!(said.stdout, "here I am\n");
     let told: Vec<&str> = said.stderr.lines().collect();
     assert!(told.len() == 1 && told[0].contains("answered 503"), "{said:?}");
-    assert!(told[0].ends_with("too busy; asking again in 2 s"), "{said:?}");
+    assert!(told[0].ends_with("too busy; retrying in 2 s"), "{said:?}");
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn a8_an_answer_that_does_not_go_on_is_given_up_in_time() {
     let server = ScriptedModel::start_blocking(vec![ScriptedReply::text("one two").with_barrier(&gate)]);
     let place = fixture_with_model(&server, PROVIDER_MODELS[0]).set("CAPSTAN_MODEL_TIMEOUT_SECONDS", "1");
     let said = place.capstan(&["run", "hello"]).failed("model-broken", 1);
-    assert!(said.stderr.contains("nothing more came within 1 seconds"), "{}", said.stderr);
+    assert!(said.stderr.contains("no data within 1 seconds"), "{}", said.stderr);
     gate.release();
     place.assert_undamaged();
 }

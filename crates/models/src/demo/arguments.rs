@@ -1,9 +1,9 @@
-//! The arguments of a call, typed as the tool's schema says.
+//! Arguments of a demo call, typed by the tool's schema.
 
 use capstan_protocol::JsonObject;
 use serde_json::Value;
 
-/// The arguments as a JSON object: strings, except where the schema wants a number or a boolean and the value is one.
+/// Arguments as a JSON object: strings, except where the schema allows a number or a boolean and the value parses.
 pub(super) fn typed_arguments(arguments: &[(String, String)], schema: Option<&Value>) -> JsonObject {
     let pair = |(key, value): &(String, String)| {
         let property = schema.and_then(|schema| schema.get("properties")?.get(key));
@@ -20,7 +20,7 @@ fn parse_typed_value(text: &str, property: Option<&Value>) -> Value {
     }
 }
 
-/// Whether a schema of a property names the type of this number or boolean.
+/// True if the schema of a property allows the type of this number or boolean.
 fn schema_allows(property: &Value, value: &Value) -> bool {
     let is_named = |name: &Value| match name.as_str() {
         Some("integer") => value.is_i64() || value.is_u64(),
@@ -28,13 +28,13 @@ fn schema_allows(property: &Value, value: &Value) -> bool {
         Some("boolean") => value.is_boolean(),
         _ => false,
     };
-    let of_type = match property.get("type") {
+    let has_type = match property.get("type") {
         Some(Value::Array(names)) => names.iter().any(is_named),
         Some(name) => is_named(name),
         None => false,
     };
     let alternatives = ["anyOf", "oneOf"].iter().filter_map(|key| property.get(key)?.as_array()).flatten();
-    of_type || alternatives.into_iter().any(|alternative| schema_allows(alternative, value))
+    has_type || alternatives.into_iter().any(|alternative| schema_allows(alternative, value))
 }
 
 #[cfg(test)]
@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_and_booleans_are_typed_where_the_schema_says_so() {
+    fn numbers_and_booleans_are_typed_by_the_schema() {
         assert_eq!(parse_as(&json!({"type": "integer"}), "30"), json!(30));
         assert_eq!(parse_as(&json!({"type": "number"}), "1.5"), json!(1.5));
         assert_eq!(parse_as(&json!({"type": "boolean"}), "true"), json!(true));
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_a_string() {
+    fn all_other_values_are_strings() {
         assert_eq!(parse_as(&json!({"type": "string"}), "30"), json!("30"));
         assert_eq!(parse_as(&json!({"type": "integer"}), "1.5"), json!("1.5"));
         assert_eq!(parse_as(&json!({"type": "integer"}), "many"), json!("many"));

@@ -1,4 +1,4 @@
-//! `[[tool:NAME key=value]]`: how a person asks the demo model for a call.
+//! `[[tool:NAME key=value]]` markers, which request a call from the demo model.
 
 use std::iter::Peekable;
 use std::str::CharIndices;
@@ -8,36 +8,36 @@ use super::pause_marker;
 
 const CALL_MARKER_START: &str = "[[tool:";
 
-/// A call somebody asked for.
+/// Requested call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CallMarker {
-    /// The tool, as it was written.
+    /// Tool name as written.
     pub name: String,
-    /// Keys and values, in order.
+    /// Keys and values in order.
     pub arguments: Vec<(String, String)>,
 }
 
-/// A text taken apart.
+/// Prompt split into markers and text.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ParsedPrompt {
-    /// The calls asked for, in order.
+    /// Requested calls in order.
     pub markers: Vec<CallMarker>,
-    /// The text without them.
+    /// Text without the markers.
     pub rest: String,
-    /// How long to pause before each word.
+    /// Pause before each word.
     pub word_pause: Option<Duration>,
 }
 
-/// Finds the markers in a text. One that is not well formed (no end, a quote that is not closed, a word that is not
-/// `key=value`) is left in the text, where it will be seen.
+/// Finds the markers in a text. A malformed marker (no end, unclosed quote, word that is not `key=value`) stays in the
+/// text, where it is visible.
 pub(super) fn parse_prompt(text: &str) -> ParsedPrompt {
     let mut parsed = ParsedPrompt::default();
-    let mut left = text;
-    while let Some(start) = left.find(CALL_MARKER_START) {
-        parsed.rest.push_str(&left[..start]);
-        let inside = &left[start + CALL_MARKER_START.len()..];
-        let found = split_words(inside).and_then(|(words, length)| Some((build_marker(words)?, length)));
-        left = if let Some((marker, length)) = found {
+    let mut remaining = text;
+    while let Some(start) = remaining.find(CALL_MARKER_START) {
+        parsed.rest.push_str(&remaining[..start]);
+        let inside = &remaining[start + CALL_MARKER_START.len()..];
+        let parsed_marker = split_words(inside).and_then(|(words, length)| Some((build_marker(words)?, length)));
+        remaining = if let Some((marker, length)) = parsed_marker {
             parsed.markers.push(marker);
             &inside[length..]
         } else {
@@ -45,7 +45,7 @@ pub(super) fn parse_prompt(text: &str) -> ParsedPrompt {
             inside
         };
     }
-    parsed.rest.push_str(left);
+    parsed.rest.push_str(remaining);
     parsed.word_pause = pause_marker::take_pause(&mut parsed.rest);
     parsed
 }
@@ -58,7 +58,7 @@ fn build_marker(words: Vec<String>) -> Option<CallMarker> {
     arguments.iter().all(|(key, _)| !key.is_empty()).then_some(CallMarker { name, arguments })
 }
 
-/// The words up to `]]` with the quotes of a shell resolved, and how many bytes they and the end take.
+/// Words up to `]]` with shell quotes resolved, and the number of bytes consumed including the end.
 fn split_words(text: &str) -> Option<(Vec<String>, usize)> {
     let mut chars = text.char_indices().peekable();
     let mut words = Vec::new();
@@ -78,7 +78,7 @@ fn split_words(text: &str) -> Option<(Vec<String>, usize)> {
     None
 }
 
-/// Reads up to the closing quote; inside double quotes, `\` escapes a quote and itself.
+/// Reads up to the closing quote. Inside double quotes, `\` escapes a quote and itself.
 fn read_quoted(chars: &mut Peekable<CharIndices<'_>>, quote: char, word: &mut String) -> Option<()> {
     loop {
         match chars.next()?.1 {
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn markers_are_found_in_order_and_the_rest_is_kept() {
+    fn markers_are_found_in_order_and_removed_from_the_text() {
         let parsed = parse_prompt(r#"[[tool:bash cmd="echo one"]] [[tool:fs.read path=README.md]] go"#);
         assert_eq!(
             parsed.markers,
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_marker_may_have_no_arguments_and_span_lines() {
+    fn marker_may_have_no_arguments_and_span_lines() {
         assert_eq!(parse_prompt("[[tool:help]]").markers, [build_marker("help", &[])]);
         assert_eq!(
             parse_prompt("[[tool:x\n a=1\n b='2\n3']]").markers,
@@ -136,12 +136,12 @@ mod tests {
     }
 
     #[test]
-    fn a_single_bracket_does_not_end_a_marker() {
+    fn single_bracket_does_not_end_a_marker() {
         assert_eq!(parse_prompt("[[tool:x a=b[0]c]]").markers, [build_marker("x", &[("a", "b[0]c")])]);
     }
 
     #[test]
-    fn what_is_not_well_formed_stays_text() {
+    fn malformed_marker_stays_in_the_text() {
         for text in ["[[tool:x a=1", "[[tool:x a=\"1]]", "[[tool:x word]]", "[[tool:]]", "[[tool:x =1]]", "[[x]]"] {
             assert_eq!(parse_prompt(text), ParsedPrompt { rest: text.to_owned(), ..ParsedPrompt::default() }, "{text}");
         }

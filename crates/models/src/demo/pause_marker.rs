@@ -1,13 +1,13 @@
-//! `[[slow:MILLISECONDS]]`: how a person asks the demo model to take its time.
+//! `[[slow:MILLISECONDS]]` markers, which slow down the demo model.
 
 use std::time::Duration;
 
 const PAUSE_MARKER_START: &str = "[[slow:";
 const PAUSE_MARKER_END: &str = "]]";
-/// The longest pause there is.
+/// Maximum pause.
 const MAX_WORD_PAUSE: Duration = Duration::from_secs(5);
 
-/// Takes the first such marker out of a text and gives the pause it asks for. One that is not well formed stays text.
+/// Removes the first pause marker from `text` and returns its pause. A malformed marker stays in the text.
 pub(super) fn take_pause(text: &mut String) -> Option<Duration> {
     let start = text.find(PAUSE_MARKER_START)?;
     let inside = &text[start + PAUSE_MARKER_START.len()..];
@@ -25,7 +25,7 @@ mod tests {
     use super::take_pause;
 
     #[test]
-    fn a12_a_pause_is_asked_for_by_a_marker() {
+    fn a12_marker_sets_the_pause() {
         let mut text = "one [[slow:200]]two".to_owned();
         assert_eq!((take_pause(&mut text), text.as_str()), (Some(Duration::from_millis(200)), "one two"));
         let mut text = "[[slow:999999]]".to_owned();
@@ -33,10 +33,10 @@ mod tests {
     }
 
     #[test]
-    fn a12_what_is_no_such_marker_stays_text() {
+    fn a12_malformed_marker_stays_in_the_text() {
         for text in ["[[slow:x]]", "[[slow:1", "[[slow]]", "slow:1]]"] {
-            let mut left = text.to_owned();
-            assert_eq!((take_pause(&mut left), left.as_str()), (None, text));
+            let mut rest = text.to_owned();
+            assert_eq!((take_pause(&mut rest), rest.as_str()), (None, text));
         }
     }
 }

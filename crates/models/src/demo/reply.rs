@@ -1,4 +1,4 @@
-//! What the demo model does next: a pure function of the request.
+//! Next reply of the demo model, a pure function of the request.
 
 use std::time::Duration;
 
@@ -11,35 +11,35 @@ use super::call_marker::{self, CallMarker, ParsedPrompt};
 const DEMO_INTRODUCTION: &str = "I am the demo model: I work offline, repeat what you say, and call a tool when you write \
     [[tool:NAME key=value]]. To talk to a real model, set CAPSTAN_MODEL=openai:NAME and CAPSTAN_API_KEY.";
 
-/// How an anchor reads in a view; it is written in the voice of the assistant but is no reply.
+/// Prefix of an anchor in a view. Anchors have the assistant role but are not replies.
 const ANCHOR_MESSAGE_PREFIX: &str = "[Anchor created:";
 
-/// One answer.
+/// One reply.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum DemoReply {
-    /// A call of a tool.
+    /// Tool call.
     Call(ToolCall),
-    /// A reply.
+    /// Text.
     Text(String),
 }
 
 impl DemoReply {
-    /// The next thing to do.
+    /// Reply to a request.
     pub(super) fn for_request(request: &ModelRequest) -> Self {
         let (task, since) = current_task(&request.messages);
-        let made: usize = since.iter().map(|message| message.tool_calls.len()).sum();
-        match task.markers.get(made) {
+        let call_count: usize = since.iter().map(|message| message.tool_calls.len()).sum();
+        match task.markers.get(call_count) {
             Some(marker) => Self::Call(compose_call(marker, request)),
             None => Self::Text(compose_reply(&task, since, is_first_reply(&request.messages))),
         }
     }
 
-    /// How long to pause before each word, if somebody asked for that.
+    /// Pause before each word, if a marker asks for one.
     pub(super) fn word_pause(request: &ModelRequest) -> Option<Duration> {
         current_task(&request.messages).0.word_pause
     }
 
-    /// Words in place of tokens: the same for the same request, on every machine.
+    /// Usage in words instead of tokens: equal for equal requests on every machine.
     pub(super) fn usage(&self, request: &ModelRequest) -> Usage {
         let prompt = count_words(&request.system) + request.messages.iter().map(count_message_words).sum::<u64>();
         let completion = match self {
@@ -55,10 +55,10 @@ impl DemoReply {
     }
 }
 
-/// What was asked last, and the messages since.
+/// Current task and the messages after it.
 ///
 /// An agent may add a message of its own after the results of a step ("Continue ..."). Such a message directly follows
-/// a tool's answer, begins with that word and asks for no call; the task is then the message before it.
+/// a tool result, starts with that word and contains no marker; the task is then the user message before it.
 fn current_task(messages: &[ChatMessage]) -> (ParsedPrompt, &[ChatMessage]) {
     let mut last = None;
     for (index, message) in messages.iter().enumerate().rev() {
@@ -69,16 +69,16 @@ fn current_task(messages: &[ChatMessage]) -> (ParsedPrompt, &[ChatMessage]) {
         let body = strip_context_header(&text);
         let parsed = call_marker::parse_prompt(body.unwrap_or(&text));
         let follows_tool = index > 0 && messages[index - 1].role == MessageRole::Tool;
-        let goes_on = follows_tool && text.starts_with("Continue") && parsed.markers.is_empty();
+        let is_agent_prompt = follows_tool && text.starts_with("Continue") && parsed.markers.is_empty();
         last = Some((parsed, &messages[index + 1..]));
-        if !goes_on {
+        if !is_agent_prompt {
             break;
         }
     }
     last.unwrap_or_default()
 }
 
-/// The text after the line `---Date: ...---` that ends a context header, if there is one.
+/// Text after the line `---Date: ...---` that ends a context header, if there is one.
 fn strip_context_header(text: &str) -> Option<&str> {
     let mut end = 0;
     for line in text.split_inclusive('\n') {
@@ -111,7 +111,7 @@ fn compose_reply(task: &ParsedPrompt, since: &[ChatMessage], is_first: bool) -> 
     match task.rest.trim() {
         "" if task.markers.is_empty() => paragraphs.push("You said nothing.".to_owned()),
         "" => {}
-        said => paragraphs.push(format!("You said: {said}")),
+        text => paragraphs.push(format!("You said: {text}")),
     }
     paragraphs.join("\n\n")
 }
@@ -119,13 +119,13 @@ fn compose_reply(task: &ParsedPrompt, since: &[ChatMessage], is_first: bool) -> 
 fn compose_call(marker: &CallMarker, request: &ModelRequest) -> ToolCall {
     let spec =
         request.tools.iter().find(|tool| tool.name.as_str() == marker.name || tool.name.model_name() == marker.name);
-    // A name nobody offers is called too: that is how the way of an unknown tool can be tried.
+    // Unknown names are called too, so that the handling of unknown tools can be tried out.
     let name = spec.map_or_else(|| ToolName::new(&marker.name).model_name(), |spec| spec.name.model_name());
     let arguments = arguments::typed_arguments(&marker.arguments, spec.map(|spec| &*spec.parameters));
     ToolCall::new(next_call_id(&request.messages), name, Value::Object(arguments).to_string())
 }
 
-/// `call_<n>`, one above both the number of calls so far and the highest id of this form: a view may start in the
+/// Next `call_<n>`: above both the number of calls so far and the highest id of this form, since a view may start in the
 /// middle of a conversation.
 fn next_call_id(messages: &[ChatMessage]) -> String {
     let calls = || messages.iter().flat_map(|message| &message.tool_calls);

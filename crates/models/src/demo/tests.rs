@@ -41,7 +41,7 @@ async fn collect_reply(messages: Vec<ChatMessage>) -> ModelOutput {
     capstan_hooks::contracts::collect_output(stream.boxed()).await.unwrap()
 }
 
-/// A conversation in which it has introduced itself.
+/// Conversation in which the demo model has introduced itself.
 fn introduced_conversation(user: impl Into<String>) -> Vec<ChatMessage> {
     vec![
         ChatMessage::user("hi"),
@@ -50,7 +50,7 @@ fn introduced_conversation(user: impl Into<String>) -> Vec<ChatMessage> {
     ]
 }
 
-/// Plays an agent: answers each call with `result of <id>` until there is text.
+/// Plays an agent: answers each call with `result of <id>` until the reply is text.
 async fn run_agent_loop(mut messages: Vec<ChatMessage>, between_steps: Option<&str>) -> (Vec<ToolCall>, String) {
     let mut calls = Vec::new();
     loop {
@@ -66,7 +66,7 @@ async fn run_agent_loop(mut messages: Vec<ChatMessage>, between_steps: Option<&s
 }
 
 #[tokio::test]
-async fn a12_the_first_reply_says_what_it_is_and_how_to_get_a_real_model() {
+async fn a12_first_reply_introduces_the_demo_model_and_how_to_replace_it() {
     let text = collect_reply(vec![
         ChatMessage::assistant(SESSION_START_MESSAGE),
         ChatMessage::user(format!("{CONTEXT_HEADER}hello")),
@@ -80,12 +80,12 @@ async fn a12_the_first_reply_says_what_it_is_and_how_to_get_a_real_model() {
 }
 
 #[tokio::test]
-async fn a12_later_replies_do_not_introduce_it_again() {
+async fn a12_later_replies_contain_no_introduction() {
     assert_eq!(collect_reply(introduced_conversation("hello")).await.text, "You said: hello");
 }
 
 #[tokio::test]
-async fn a12_it_streams_word_by_word_reports_usage_and_stops() {
+async fn a12_reply_streams_word_by_word_with_usage_and_a_stop() {
     let events = stream_events(introduced_conversation("one two 你好")).await;
     let texts: Vec<&str> = events
         .iter()
@@ -101,13 +101,13 @@ async fn a12_it_streams_word_by_word_reports_usage_and_stops() {
 }
 
 #[tokio::test]
-async fn a12_the_same_request_gets_the_same_answer() {
+async fn a12_equal_requests_get_equal_replies() {
     let messages = || vec![ChatMessage::user("[[tool:bash cmd=ls]]")];
     assert_eq!(stream_events(messages()).await, stream_events(messages()).await);
 }
 
 #[tokio::test]
-async fn the_context_header_is_not_repeated_and_text_without_one_is_repeated_whole() {
+async fn context_header_is_not_repeated() {
     assert_eq!(
         collect_reply(introduced_conversation(format!("{CONTEXT_HEADER}line one\nline two"))).await.text,
         "You said: line one\nline two"
@@ -117,26 +117,29 @@ async fn the_context_header_is_not_repeated_and_text_without_one_is_repeated_who
 }
 
 #[tokio::test]
-async fn a12_it_makes_one_call_per_step_in_order_and_quotes_the_results() {
-    let ask = "[[tool:bash cmd=\"echo one\"]] [[tool:fs.read path=README.md]] go";
-    let (calls, text) = run_agent_loop(introduced_conversation(format!("{CONTEXT_HEADER}{ask}")), None).await;
+async fn a12_one_call_is_made_per_step_in_order_and_the_results_are_quoted() {
+    let prompt = "[[tool:bash cmd=\"echo one\"]] [[tool:fs.read path=README.md]] go";
+    let (calls, text) = run_agent_loop(introduced_conversation(format!("{CONTEXT_HEADER}{prompt}")), None).await;
 
-    let made: Vec<(&str, &str, &str)> =
+    let summary: Vec<(&str, &str, &str)> =
         calls.iter().map(|c| (c.id.as_str(), c.function.name.as_str(), c.function.arguments.as_str())).collect();
-    assert_eq!(made, [("call_1", "bash", r#"{"cmd":"echo one"}"#), ("call_2", "fs_read", r#"{"path":"README.md"}"#)]);
+    assert_eq!(
+        summary,
+        [("call_1", "bash", r#"{"cmd":"echo one"}"#), ("call_2", "fs_read", r#"{"path":"README.md"}"#)]
+    );
     assert_eq!(text, "bash answered:\nresult of call_1\n\nfs_read answered:\nresult of call_2\n\nYou said: go");
 }
 
 #[tokio::test]
 async fn messages_an_agent_adds_between_steps_do_not_end_the_task() {
-    let ask = format!("{CONTEXT_HEADER}[[tool:bash cmd=a]] [[tool:bash cmd=b]]");
-    let (calls, text) = run_agent_loop(introduced_conversation(ask), Some(NEXT_STEP_PROMPT)).await;
+    let prompt = format!("{CONTEXT_HEADER}[[tool:bash cmd=a]] [[tool:bash cmd=b]]");
+    let (calls, text) = run_agent_loop(introduced_conversation(prompt), Some(NEXT_STEP_PROMPT)).await;
     assert_eq!(calls.len(), 2);
     assert_eq!(text, "bash answered:\nresult of call_1\n\nbash answered:\nresult of call_2");
 }
 
 #[tokio::test]
-async fn a_message_of_a_person_that_arrives_between_steps_is_a_task_of_its_own() {
+async fn user_message_that_arrives_between_steps_starts_a_new_task() {
     let mut messages = introduced_conversation(format!("{CONTEXT_HEADER}[[tool:bash cmd=a]] [[tool:bash cmd=b]]"));
     messages.push(ChatMessage::from_tool_calls(vec![ToolCall::new("call_1", "bash", "{}")]));
     messages.push(ChatMessage::tool_result("call_1", "bash", "x"));
@@ -146,14 +149,14 @@ async fn a_message_of_a_person_that_arrives_between_steps_is_a_task_of_its_own()
 }
 
 #[tokio::test]
-async fn only_the_last_user_message_asks_for_calls() {
+async fn only_the_last_user_message_requests_calls() {
     let mut messages = vec![ChatMessage::user("[[tool:bash cmd=a]]"), ChatMessage::assistant("no")];
     messages.push(ChatMessage::user("thanks"));
     assert_eq!(collect_reply(messages).await.text, "You said: thanks");
 }
 
 #[tokio::test]
-async fn call_ids_go_on_within_the_conversation() {
+async fn call_ids_continue_within_the_conversation() {
     let mut messages = vec![ChatMessage::user("earlier")];
     messages.push(ChatMessage::from_tool_calls(vec![ToolCall::new("call_7", "bash", "{}")]));
     messages.push(ChatMessage::tool_result("call_7", "bash", "x"));
@@ -163,21 +166,21 @@ async fn call_ids_go_on_within_the_conversation() {
 }
 
 #[tokio::test]
-async fn a_tool_is_found_by_both_its_names_and_arguments_follow_its_schema() {
-    let ask = "[[tool:fs_read path=1]] [[tool:bash cmd=true timeout_seconds=30]]";
-    let (calls, _) = run_agent_loop(introduced_conversation(ask), None).await;
+async fn tool_is_found_by_both_names_and_its_arguments_follow_the_schema() {
+    let prompt = "[[tool:fs_read path=1]] [[tool:bash cmd=true timeout_seconds=30]]";
+    let (calls, _) = run_agent_loop(introduced_conversation(prompt), None).await;
     assert_eq!((calls[0].function.name.as_str(), calls[0].function.arguments.as_str()), ("fs_read", r#"{"path":"1"}"#));
     assert_eq!(calls[1].function.arguments, r#"{"cmd":"true","timeout_seconds":30}"#);
 }
 
 #[tokio::test]
-async fn an_unknown_tool_is_called_all_the_same() {
+async fn unknown_tool_is_called_as_well() {
     let (calls, _) = run_agent_loop(introduced_conversation("[[tool:no.such n=1]]"), None).await;
     assert_eq!((calls[0].function.name.as_str(), calls[0].function.arguments.as_str()), ("no_such", r#"{"n":"1"}"#));
 }
 
 #[tokio::test]
-async fn the_introduction_comes_with_the_first_text_not_with_a_call() {
+async fn introduction_comes_with_the_first_text_not_with_a_call() {
     let (calls, text) = run_agent_loop(vec![ChatMessage::user("[[tool:bash cmd=a]]")], None).await;
     assert_eq!(calls.len(), 1);
     assert!(text.starts_with("I am the demo model") && text.ends_with("result of call_1"), "{text}");

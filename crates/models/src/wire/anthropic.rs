@@ -1,30 +1,35 @@
 //! Anthropic Messages.
 //!
-//! Its rules: the roles alternate and the user begins; every call is answered in the one user turn that follows it,
-//! results first; thoughts go back as they came, signatures included; no text is empty. The prefix that stays the same
-//! from call to call (tools and system prompt, and the conversation so far) is marked for its prompt cache.
+//! # Rules
+//!
+//! - Roles alternate and the user begins.
+//! - Every call is answered in the user turn that follows it, results first.
+//! - Thoughts are returned verbatim, signatures included.
+//! - No text is empty.
+//!
+//! The stable prefix of a request (tools, system prompt and the conversation so far) is marked for the prompt cache.
 
 mod response;
 mod thinking;
 
 use capstan_hooks::contracts::{RequestBody, ToolList};
 use capstan_protocol::{ChatMessage, JsonObject, MessageRole, ModelRequest, ToolCall, ToolSpec};
-use capstan_tape::conversation::CONTINUED_NOTICE;
 use serde_json::{Value, json};
 
-use super::message_parts::{self, EMPTY_MESSAGE_NOTE, MessagePart};
+use super::alternating_turns::{USER_ROLE, alternate_turns};
+use super::message_parts::{self, MessagePart};
 use super::provider_data::{self, ModelOrigin};
 pub(super) use response::AnthropicReader;
 
-/// The header that asks for what is not there for everybody yet. It may hold several names.
+/// Header for beta features; may list several names.
 pub(crate) const BETA_HEADER: &str = "anthropic-beta";
-/// The name thoughts are kept under.
+/// Key of thoughts in the provider data.
 const THINKING_KEY: &str = "thinking";
 
-pub(super) fn body(to: &ModelOrigin, request: &ModelRequest, mut tools: ToolList) -> RequestBody {
+pub(super) fn body(target: &ModelOrigin, request: &ModelRequest, mut tools: ToolList) -> RequestBody {
     let model = request.model.name();
     let limit = request.options.max_tokens.unwrap_or_else(|| default_max_tokens(model));
-    let mut messages = build_turns(to, &request.messages);
+    let mut messages = build_turns(target, &request.messages);
     let mut rest = JsonObject::new();
     rest.insert("model".to_owned(), json!(model));
     rest.insert("max_tokens".to_owned(), json!(limit));
@@ -48,28 +53,28 @@ pub(super) fn body(to: &ModelOrigin, request: &ModelRequest, mut tools: ToolList
     RequestBody { rest, tools, messages_key: "messages".to_owned(), messages }
 }
 
-/// The limit is not optional here: what each model can write at most, or a good part of it.
+/// Default of the mandatory token limit: the maximum output of the model, or a large part of it.
 fn default_max_tokens(model: &str) -> u32 {
     let known = [("claude-3-5", 8192), ("claude-3-7", 32_000), ("claude-3-", 4096)];
     known.iter().find(|(prefix, _)| model.starts_with(prefix)).map_or(32_000, |(_, limit)| *limit)
 }
 
-/// The header without which a request may not say what is to become of thoughts whose beginning has changed.
+/// Header that a request needs to control how thoughts with a changed prefix are handled.
 pub(super) fn beta_header(model: &str) -> Option<(&'static str, &'static str)> {
     thinking::binds_thinking_blocks(model).then_some((BETA_HEADER, "thinking-binding-controls-2026-08-01"))
 }
 
 fn has_thinking_blocks(messages: &[Value]) -> bool {
-    let is_thought = |block: &Value| block["type"] == "thinking" || block["type"] == "redacted_thinking";
-    messages.iter().filter_map(|message| message["content"].as_array()).flatten().any(is_thought)
+    let is_thinking = |block: &Value| block["type"] == "thinking" || block["type"] == "redacted_thinking";
+    messages.iter().filter_map(|message| message["content"].as_array()).flatten().any(is_thinking)
 }
 
-/// Marks the end of a prefix that is to be kept in the cache.
+/// Marks the end of a prefix to cache.
 fn mark_cacheable(block: &mut Value) {
     block["cache_control"] = json!({"type": "ephemeral"});
 }
 
-/// Marks the end of the conversation, and where it ended the last time: the cache looks back only so far.
+/// Marks the end of the conversation and its previous end: the cache lookup reaches back only a limited number of blocks.
 fn mark_conversation_cacheable(messages: &mut [Value]) {
     let users = messages.iter_mut().rev().filter(|message| message["role"] == "user");
     for message in users.take(2) {
@@ -78,32 +83,17 @@ fn mark_conversation_cacheable(messages: &mut [Value]) {
     }
 }
 
-/// The conversation as turns that alternate.
-fn build_turns(to: &ModelOrigin, messages: &[ChatMessage]) -> Vec<Value> {
-    let mut turns: Vec<(&str, Vec<Value>)> = Vec::new();
-    for run in provider_data::group_assistant_messages(messages) {
-        let (role, blocks) = match run[0].role {
-            MessageRole::Assistant => {
-                ("assistant", provider_data::restore_items(to, THINKING_KEY, run, assistant_blocks))
-            }
-            MessageRole::Tool => ("user", run.iter().map(tool_result_block).collect()),
-            // There is no place for words of the system within the conversation.
-            MessageRole::User | MessageRole::System => ("user", run.iter().flat_map(user_blocks).collect()),
-        };
-        if blocks.is_empty() {
-            continue;
+/// Conversation as alternating turns.
+fn build_turns(target: &ModelOrigin, messages: &[ChatMessage]) -> Vec<Value> {
+    let parts = provider_data::group_assistant_messages(messages).map(|group| match group[0].role {
+        MessageRole::Assistant => {
+            ("assistant", provider_data::restore_items(target, THINKING_KEY, group, assistant_blocks))
         }
-        if turns.is_empty() && role == "assistant" {
-            turns.push(("user", vec![text_block(CONTINUED_NOTICE)]));
-        }
-        match turns.last_mut() {
-            Some((last, there)) if *last == role => there.extend(blocks),
-            _ => turns.push((role, blocks)),
-        }
-    }
-    if turns.last().is_none_or(|(role, _)| *role == "assistant") {
-        turns.push(("user", vec![text_block(EMPTY_MESSAGE_NOTE)]));
-    }
+        MessageRole::Tool => (USER_ROLE, group.iter().map(tool_result_block).collect()),
+        // The protocol has no system messages within the conversation.
+        MessageRole::User | MessageRole::System => (USER_ROLE, group.iter().flat_map(user_blocks).collect()),
+    });
+    let turns = alternate_turns(parts, text_block);
     turns.into_iter().map(|(role, content)| json!({"role": role, "content": content})).collect()
 }
 
@@ -111,14 +101,14 @@ fn text_block(text: &str) -> Value {
     json!({"type": "text", "text": text})
 }
 
-/// An empty text is refused, and one of spaces too.
-fn non_blank_text_block(words: &str) -> Option<Value> {
-    (!words.trim().is_empty()).then(|| text_block(words))
+/// Text block; `None` for blank text, which the provider rejects.
+fn non_blank_text_block(text: &str) -> Option<Value> {
+    (!text.trim().is_empty()).then(|| text_block(text))
 }
 
 fn assistant_blocks(message: &ChatMessage) -> Vec<Value> {
-    let words = non_blank_text_block(&message_parts::content_to_text(&message.content));
-    words.into_iter().chain(message.tool_calls.iter().map(tool_use_block)).collect()
+    let text = non_blank_text_block(&message_parts::content_to_text(&message.content));
+    text.into_iter().chain(message.tool_calls.iter().map(tool_use_block)).collect()
 }
 
 fn tool_use_block(call: &ToolCall) -> Value {
@@ -134,7 +124,7 @@ fn tool_result_block(message: &ChatMessage) -> Value {
 
 fn user_blocks(message: &ChatMessage) -> Vec<Value> {
     let block = |part: &MessagePart<'_>| match part {
-        MessagePart::Text(words) => non_blank_text_block(words),
+        MessagePart::Text(text) => non_blank_text_block(text),
         MessagePart::InlineImage { media_type, data } => {
             Some(json!({"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}))
         }

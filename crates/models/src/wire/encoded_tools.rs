@@ -1,4 +1,4 @@
-//! Tools, as they are written on a wire.
+//! Cache of encoded tools.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,7 +7,7 @@ use capstan_protocol::ToolSpec;
 
 use super::WireProtocol;
 
-/// The tools of the last request, as they were written: they are many, and in most requests the same.
+/// Encoded tools of the last request: they are large, and most requests have the same ones.
 #[derive(Debug, Default)]
 pub(crate) struct EncodedToolsCache(Mutex<LastEncodedTools>);
 
@@ -18,7 +18,7 @@ struct LastEncodedTools {
 }
 
 impl EncodedToolsCache {
-    /// The tools of a request on this wire, which must be the same each time.
+    /// Encoded tools of a request. The protocol must be the same for every call.
     pub(crate) fn get_or_encode(&self, wire: WireProtocol, tools: &Arc<[ToolSpec]>) -> ToolList {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !Arc::ptr_eq(&last.tools, tools) && last.tools != *tools {

@@ -1,30 +1,30 @@
-//! Contents, as all wires read them.
+//! Message contents in a form shared by all protocols.
 
 use capstan_protocol::{Content, ContentPart, KnownPart};
 use serde_json::{Map as JsonMap, Value, json};
 
-/// What stands in the place of a last message that says nothing, which is refused.
+/// Replaces an empty last message, which providers reject.
 pub(super) const EMPTY_MESSAGE_NOTE: &str = "[The message is empty.]";
 
-/// A part of a message, in the terms every wire needs.
+/// Part of a message, classified for all protocols.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum MessagePart<'a> {
     /// Text.
     Text(&'a str),
-    /// An image in the request itself.
+    /// Image embedded in the request.
     InlineImage {
-        /// Such as `image/png`.
+        /// Media type, such as `image/png`.
         media_type: &'a str,
-        /// The image in base64.
+        /// Image in base64.
         data: &'a str,
     },
-    /// An image by its address.
+    /// Image by URL.
     LinkedImage(&'a str),
-    /// Something not every wire has a place for, by the name of its kind.
+    /// Part that not every protocol can represent, by its type name.
     Other(&'a str),
 }
 
-/// The parts of a content.
+/// Parts of a content.
 pub(super) fn read_parts(content: &Content) -> Vec<MessagePart<'_>> {
     match content {
         Content::Text(text) => vec![MessagePart::Text(text)],
@@ -54,13 +54,13 @@ fn read_image(url: &str) -> MessagePart<'_> {
     }
 }
 
-/// What stands in the place of something a provider does not take there, so that the model knows that it was there.
+/// Replaces a part that a provider does not accept there, so that the model knows it existed.
 pub(super) fn omission_note(kind: &str) -> String {
     format!("[{kind} left out]")
 }
 
 impl MessagePart<'_> {
-    /// The part as text: a note where it is none.
+    /// Part as text; a note for anything else.
     pub(super) fn to_text(&self) -> String {
         match self {
             Self::Text(text) => (*text).to_owned(),
@@ -70,7 +70,7 @@ impl MessagePart<'_> {
     }
 }
 
-/// The content as text. Providers take other parts from a user only, and refuse the whole request over one elsewhere.
+/// Content as text. Providers accept other parts from the user only, and reject the whole request otherwise.
 pub(super) fn content_to_text(content: &Content) -> String {
     match content {
         Content::Text(text) => text.clone(),
@@ -78,7 +78,7 @@ pub(super) fn content_to_text(content: &Content) -> String {
     }
 }
 
-/// The arguments of a call as an object. What the model wrote may be no JSON, and a provider refuses anything else.
+/// Arguments of a call as an object. Models may write invalid JSON, but providers reject anything except an object.
 pub(super) fn arguments_object(text: &str) -> Value {
     match serde_json::from_str(text) {
         Ok(Value::Object(arguments)) => Value::Object(arguments),

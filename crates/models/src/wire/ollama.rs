@@ -1,6 +1,6 @@
 //! Ollama's own protocol: one JSON object per line.
 //!
-//! It takes images in base64 only, and arguments of calls as objects.
+//! Images are accepted in base64 only, and arguments of calls are objects.
 
 mod response;
 
@@ -12,10 +12,10 @@ use super::message_parts::{self, MessagePart};
 use super::provider_data::ModelOrigin;
 pub(super) use response::OllamaReader;
 
-/// The name under which thoughts that led to calls are kept.
+/// Key of thoughts in the provider data of a call.
 const THINKING_KEY: &str = "thinking";
 
-pub(super) fn body(to: &ModelOrigin, request: &ModelRequest, tools: ToolList) -> RequestBody {
+pub(super) fn body(target: &ModelOrigin, request: &ModelRequest, tools: ToolList) -> RequestBody {
     let mut rest = JsonObject::new();
     rest.insert("model".to_owned(), json!(request.model.name()));
     rest.insert("stream".to_owned(), json!(true));
@@ -26,7 +26,7 @@ pub(super) fn body(to: &ModelOrigin, request: &ModelRequest, tools: ToolList) ->
         rest.insert("options".to_owned(), json!({"num_predict": limit}));
     }
     let system = (!request.system.is_empty()).then(|| json!({"role": "system", "content": request.system}));
-    let messages = request.messages.iter().map(|said| encode_message(to, said));
+    let messages = request.messages.iter().map(|message| encode_message(target, message));
     RequestBody {
         rest,
         tools,
@@ -35,7 +35,7 @@ pub(super) fn body(to: &ModelOrigin, request: &ModelRequest, tools: ToolList) ->
     }
 }
 
-/// Most models think or do not; one family takes a level.
+/// Value of `think`: a boolean for most models, a level for the `gpt-oss` family.
 fn think_option(model: &str, reasoning: Reasoning) -> Value {
     if model.starts_with("gpt-oss") && reasoning != Reasoning::None {
         json!(reasoning.as_str())
@@ -44,25 +44,25 @@ fn think_option(model: &str, reasoning: Reasoning) -> Value {
     }
 }
 
-fn encode_message(to: &ModelOrigin, message: &ChatMessage) -> Value {
+fn encode_message(target: &ModelOrigin, message: &ChatMessage) -> Value {
     match message.role {
         MessageRole::System => json!({"role": "system", "content": message_parts::content_to_text(&message.content)}),
         MessageRole::User => message_with_images("user", message),
         MessageRole::Assistant => {
-            let mut said = json!({"role": "assistant", "content": message_parts::content_to_text(&message.content)});
+            let mut encoded = json!({"role": "assistant", "content": message_parts::content_to_text(&message.content)});
             if !message.tool_calls.is_empty() {
-                said["tool_calls"] = message.tool_calls.iter().map(encode_call).collect();
-                if let Some(thinking) = to.unsigned_message_data(message, THINKING_KEY) {
-                    said["thinking"] = thinking.clone();
+                encoded["tool_calls"] = message.tool_calls.iter().map(encode_call).collect();
+                if let Some(thinking) = target.unsigned_message_data(message, THINKING_KEY) {
+                    encoded["thinking"] = thinking.clone();
                 }
             }
-            said
+            encoded
         }
         MessageRole::Tool => {
-            let mut answer = message_with_images("tool", message);
-            answer["tool_name"] = json!(message.name.as_deref().unwrap_or_default().replace('.', "_"));
-            answer["tool_call_id"] = json!(message.tool_call_id.as_deref().unwrap_or_default());
-            answer
+            let mut encoded = message_with_images("tool", message);
+            encoded["tool_name"] = json!(message.name.as_deref().unwrap_or_default().replace('.', "_"));
+            encoded["tool_call_id"] = json!(message.tool_call_id.as_deref().unwrap_or_default());
+            encoded
         }
     }
 }
@@ -72,7 +72,7 @@ fn encode_call(call: &ToolCall) -> Value {
     json!({"id": call.id, "function": {"name": call.function.name, "arguments": arguments}})
 }
 
-/// A message with its images apart, as they are sent here.
+/// Encodes a message with its images in a separate key.
 fn message_with_images(role: &str, message: &ChatMessage) -> Value {
     let mut texts = Vec::new();
     let mut images = Vec::new();
@@ -82,11 +82,11 @@ fn message_with_images(role: &str, message: &ChatMessage) -> Value {
             MessagePart::Text(_) | MessagePart::LinkedImage(_) | MessagePart::Other(_) => texts.push(part.to_text()),
         }
     }
-    let mut said = json!({"role": role, "content": texts.join("\n")});
+    let mut encoded = json!({"role": role, "content": texts.join("\n")});
     if !images.is_empty() {
-        said["images"] = json!(images);
+        encoded["images"] = json!(images);
     }
-    said
+    encoded
 }
 
 #[cfg(test)]
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn images_are_apart_and_those_by_address_are_left_out() {
+    fn images_are_sent_separately_and_linked_images_are_omitted() {
         let content = Content::Parts(vec![
             ContentPart::text("look"),
             ContentPart::image("data:image/png;base64,AA=="),
@@ -138,12 +138,12 @@ mod tests {
     }
 
     #[test]
-    fn a8_limits_and_thinking_have_their_places() {
+    fn a8_token_limit_and_thinking_are_encoded() {
         let options = ModelOptions { max_tokens: Some(9), reasoning: Some(Reasoning::Low) };
-        let asked = ModelRequest { options, ..request(vec![ChatMessage::user("hi")]) };
-        let rest = WireProtocol::Ollama.body("ollama", &asked).rest;
+        let with_options = ModelRequest { options, ..request(vec![ChatMessage::user("hi")]) };
+        let rest = WireProtocol::Ollama.body("ollama", &with_options).rest;
         assert_eq!((&rest["options"], &rest["think"]), (&json!({"num_predict": 9}), &json!(true)));
-        let with_levels = ModelRequest { model: "ollama:gpt-oss:20b".parse().unwrap(), ..asked };
+        let with_levels = ModelRequest { model: "ollama:gpt-oss:20b".parse().unwrap(), ..with_options };
         assert_eq!(WireProtocol::Ollama.body("ollama", &with_levels).rest["think"], "low");
     }
 }

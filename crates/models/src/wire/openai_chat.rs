@@ -1,6 +1,6 @@
-//! `OpenAI` chat.
+//! `OpenAI` chat completions.
 //!
-//! Keys of a message that it has no place for (`name`, and what is in `extra`) are left out.
+//! Keys of a message that the protocol does not define (`name`, and everything in `extra`) are omitted.
 
 mod call_assembler;
 mod response;
@@ -17,50 +17,50 @@ use super::provider_data::ModelOrigin;
 use super::reasoning_effort::{always_reasons, effort_level};
 pub(super) use response::OpenAiChatReader;
 
-/// Reasoning that a server wants back with the calls it led to, by the names servers give it: words, and what is signed or
-/// encrypted for the model that made it.
+/// Keys of reasoning that servers expect back with the calls it led to: plain text under either of two names, and data
+/// signed or encrypted for the model that produced it.
 const REASONING_TEXT_KEYS: [&str; 2] = ["reasoning_content", "reasoning"];
 const REASONING_DETAILS_KEY: &str = "reasoning_details";
 
-/// Who speaks it.
+/// Variant of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ChatDialect {
-    /// `OpenAI`, and whoever is compatible.
+    /// `OpenAI` and compatible servers.
     OpenAi,
     /// `OpenRouter`.
     OpenRouter,
 }
 
-pub(super) fn body(flavour: ChatDialect, to: &ModelOrigin, request: &ModelRequest, tools: ToolList) -> RequestBody {
+pub(super) fn body(dialect: ChatDialect, target: &ModelOrigin, request: &ModelRequest, tools: ToolList) -> RequestBody {
     let model = request.model.name();
     let mut rest = JsonObject::new();
     rest.insert("model".to_owned(), json!(model));
     rest.insert("stream".to_owned(), json!(true));
     rest.insert("stream_options".to_owned(), json!({"include_usage": true}));
     if let Some(limit) = request.options.max_tokens {
-        rest.insert(token_limit_key(flavour, model).to_owned(), json!(limit));
+        rest.insert(token_limit_key(dialect, model).to_owned(), json!(limit));
     }
     if let Some(reasoning) = request.options.reasoning {
-        let asked = match (flavour, reasoning) {
+        let option = match (dialect, reasoning) {
             (ChatDialect::OpenAi, reasoning) => {
                 effort_level(model, reasoning).map(|effort| ("reasoning_effort", json!(effort)))
             }
-            // It finds the least that a model takes itself, and refuses to turn off what cannot be.
+            // OpenRouter selects the lowest level of a model itself, and rejects turning off what cannot be turned off.
             (ChatDialect::OpenRouter, Reasoning::None) if always_reasons(model) => {
                 Some(("reasoning", json!({"effort": "minimal"})))
             }
             (ChatDialect::OpenRouter, Reasoning::None) => Some(("reasoning", json!({"enabled": false}))),
             (ChatDialect::OpenRouter, reasoning) => Some(("reasoning", json!({"effort": reasoning.as_str()}))),
         };
-        rest.extend(asked.map(|(key, value)| (key.to_owned(), value)));
+        rest.extend(option.map(|(key, value)| (key.to_owned(), value)));
     }
-    let system = (!request.system.is_empty()).then(|| system_message(flavour, model, &request.system));
-    let sees = tool_images::supports_vision(model);
-    let runs =
+    let system = (!request.system.is_empty()).then(|| system_message(dialect, model, &request.system));
+    let supports_vision = tool_images::supports_vision(model);
+    let groups =
         request.messages.chunk_by(|before, next| before.role == MessageRole::Tool && next.role == MessageRole::Tool);
-    let messages = runs.flat_map(|run| {
-        let shown = if sees { tool_images::tool_images_message(run) } else { None };
-        run.iter().map(|said| encode_message(to, said)).chain(shown)
+    let messages = groups.flat_map(|group| {
+        let images = if supports_vision { tool_images::tool_images_message(group) } else { None };
+        group.iter().map(|message| encode_message(target, message)).chain(images)
     });
     RequestBody {
         rest,
@@ -70,9 +70,9 @@ pub(super) fn body(flavour: ChatDialect, to: &ModelOrigin, request: &ModelReques
     }
 }
 
-/// Models of Anthropic want to be told where the prefix ends that is to be kept in their cache; others find it themselves.
-fn system_message(flavour: ChatDialect, model: &str, text: &str) -> Value {
-    if flavour == ChatDialect::OpenRouter && model.starts_with("anthropic/") {
+/// System message. Anthropic models need a mark at the end of the prefix to cache; others find it themselves.
+fn system_message(dialect: ChatDialect, model: &str, text: &str) -> Value {
+    if dialect == ChatDialect::OpenRouter && model.starts_with("anthropic/") {
         let marked = json!({"type": "text", "text": text, "cache_control": {"type": "ephemeral"}});
         json!({"role": "system", "content": [marked]})
     } else {
@@ -80,17 +80,17 @@ fn system_message(flavour: ChatDialect, model: &str, text: &str) -> Value {
     }
 }
 
-/// `OpenAI`'s newer models know the limit by another name; other servers mostly know only the old one.
-fn token_limit_key(flavour: ChatDialect, model: &str) -> &'static str {
-    if flavour == ChatDialect::OpenAi && is_reasoning_model(model) { "max_completion_tokens" } else { "max_tokens" }
+/// Key of the token limit. Newer `OpenAI` models use another name; most other servers know only the old one.
+fn token_limit_key(dialect: ChatDialect, model: &str) -> &'static str {
+    if dialect == ChatDialect::OpenAi && is_reasoning_model(model) { "max_completion_tokens" } else { "max_tokens" }
 }
 
-/// Whether it is one of `OpenAI`'s models that think before they answer.
+/// True for `OpenAI` models that reason before they answer.
 pub(super) fn is_reasoning_model(model: &str) -> bool {
     ["gpt-5", "gpt-6", "o1", "o3", "o4", "codex"].iter().any(|prefix| model.starts_with(prefix))
 }
 
-fn encode_message(to: &ModelOrigin, message: &ChatMessage) -> Value {
+fn encode_message(target: &ModelOrigin, message: &ChatMessage) -> Value {
     match message.role {
         MessageRole::System => json!({"role": "system", "content": content_to_text(&message.content)}),
         MessageRole::User => json!({"role": "user", "content": user_content(&message.content)}),
@@ -99,17 +99,16 @@ fn encode_message(to: &ModelOrigin, message: &ChatMessage) -> Value {
         }
         MessageRole::Assistant => {
             let calls: Vec<Value> = message.tool_calls.iter().map(encode_call).collect();
-            let mut said =
+            let mut encoded =
                 json!({"role": "assistant", "content": content_to_text(&message.content), "tool_calls": calls});
-            let words = REASONING_TEXT_KEYS.map(|name| (name, to.unsigned_message_data(message, name)));
-            for (name, reasoning) in
-                words.into_iter().chain([(REASONING_DETAILS_KEY, to.message_data(message, REASONING_DETAILS_KEY))])
-            {
+            let texts = REASONING_TEXT_KEYS.map(|name| (name, target.unsigned_message_data(message, name)));
+            let details = (REASONING_DETAILS_KEY, target.message_data(message, REASONING_DETAILS_KEY));
+            for (name, reasoning) in texts.into_iter().chain([details]) {
                 if let Some(reasoning) = reasoning {
-                    said[name] = reasoning.clone();
+                    encoded[name] = reasoning.clone();
                 }
             }
-            said
+            encoded
         }
         MessageRole::Tool => json!({
             "role": "tool",
@@ -126,18 +125,18 @@ fn user_content(content: &Content) -> Value {
     }
 }
 
-/// A part as it is where this protocol knows it; a request with any other is refused.
-fn encode_part(written: &ContentPart) -> Value {
-    let ContentPart::Other(fields) = written else { return json!(written) };
-    match message_parts::read_part(written) {
+/// Encodes a part of a user message. Unknown parts become text, since a request with one is rejected.
+fn encode_part(part: &ContentPart) -> Value {
+    let ContentPart::Other(fields) = part else { return json!(part) };
+    match message_parts::read_part(part) {
         MessagePart::InlineImage { .. } | MessagePart::LinkedImage(_) => {
             let url = fields.get("image_url").and_then(|image| image.get("url"));
             json!({"type": "image_url", "image_url": {"url": url}})
         }
         MessagePart::Other(kind @ ("input_audio" | "file")) if fields.get(kind).is_some_and(Value::is_object) => {
-            json!(written)
+            json!(part)
         }
-        read @ (MessagePart::Text(_) | MessagePart::Other(_)) => json!({"type": "text", "text": read.to_text()}),
+        other @ (MessagePart::Text(_) | MessagePart::Other(_)) => json!({"type": "text", "text": other.to_text()}),
     }
 }
 

@@ -1,7 +1,7 @@
 //! `OpenAI` Responses.
 //!
-//! Nothing is stored at the provider: every request holds the whole conversation, and reasoning comes encrypted and goes
-//! back before what it led to. A call and its output are items of their own, paired by the id of the call.
+//! Responses are not stored at the provider: every request contains the whole conversation, and encrypted reasoning is
+//! sent back before the items it led to. A call and its output are separate items, paired by the call id.
 
 mod response;
 
@@ -17,11 +17,11 @@ use super::provider_data::{self, ModelOrigin};
 use super::reasoning_effort::effort_level;
 pub(super) use response::OpenAiResponsesReader;
 
-/// The names under which what only this provider understands is kept.
+/// Keys in the provider data.
 const REASONING_ITEMS_KEY: &str = "reasoning";
 const ITEM_ID_KEY: &str = "id";
 
-pub(super) fn body(to: &ModelOrigin, request: &ModelRequest, tools: ToolList) -> RequestBody {
+pub(super) fn body(target: &ModelOrigin, request: &ModelRequest, tools: ToolList) -> RequestBody {
     let model = request.model.name();
     let mut rest = JsonObject::new();
     rest.insert("model".to_owned(), json!(model));
@@ -33,12 +33,12 @@ pub(super) fn body(to: &ModelOrigin, request: &ModelRequest, tools: ToolList) ->
     if let Some(limit) = request.options.max_tokens {
         rest.insert("max_output_tokens".to_owned(), json!(limit));
     }
-    let asked = request.options.reasoning.and_then(|reasoning| effort_level(model, reasoning));
-    if let Some(effort) = asked {
+    let effort = request.options.reasoning.and_then(|reasoning| effort_level(model, reasoning));
+    if let Some(effort) = effort {
         rest.insert("reasoning".to_owned(), json!({"effort": effort, "summary": "auto"}));
     }
-    // A model that does not reason refuses a request for its reasoning.
-    if is_reasoning_model(model) || asked.is_some() {
+    // Models without reasoning reject a request for it.
+    if is_reasoning_model(model) || effort.is_some() {
         rest.insert("include".to_owned(), json!(["reasoning.encrypted_content"]));
     }
     RequestBody {
@@ -46,42 +46,42 @@ pub(super) fn body(to: &ModelOrigin, request: &ModelRequest, tools: ToolList) ->
         tools,
         messages_key: "input".to_owned(),
         messages: provider_data::group_assistant_messages(&request.messages)
-            .flat_map(|run| input_items(to, run))
+            .flat_map(|group| input_items(target, group))
             .collect(),
     }
 }
 
-fn input_items(to: &ModelOrigin, run: &[ChatMessage]) -> Vec<Value> {
-    match run[0].role {
+fn input_items(target: &ModelOrigin, group: &[ChatMessage]) -> Vec<Value> {
+    match group[0].role {
         MessageRole::Assistant => {
-            provider_data::restore_items(to, REASONING_ITEMS_KEY, run, |message| assistant_items(to, message))
+            provider_data::restore_items(target, REASONING_ITEMS_KEY, group, |message| assistant_items(target, message))
         }
         MessageRole::User => {
-            run.iter().map(|message| json!({"role": "user", "content": user_content(&message.content)})).collect()
+            group.iter().map(|message| json!({"role": "user", "content": user_content(&message.content)})).collect()
         }
-        MessageRole::System => run
+        MessageRole::System => group
             .iter()
-            .map(|note| json!({"role": "developer", "content": message_parts::content_to_text(&note.content)}))
+            .map(|message| json!({"role": "developer", "content": message_parts::content_to_text(&message.content)}))
             .collect(),
-        MessageRole::Tool => run.iter().map(function_output_item).collect(),
+        MessageRole::Tool => group.iter().map(function_output_item).collect(),
     }
 }
 
-fn assistant_items(to: &ModelOrigin, message: &ChatMessage) -> Vec<Value> {
+fn assistant_items(target: &ModelOrigin, message: &ChatMessage) -> Vec<Value> {
     let text = message_parts::content_to_text(&message.content);
-    let said = json!({"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]});
-    let said = (!text.is_empty()).then_some(said);
-    said.into_iter().chain(message.tool_calls.iter().map(|made| function_call_item(to, made))).collect()
+    let item = json!({"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]});
+    let item = (!text.is_empty()).then_some(item);
+    item.into_iter().chain(message.tool_calls.iter().map(|call| function_call_item(target, call))).collect()
 }
 
-fn function_call_item(to: &ModelOrigin, call: &ToolCall) -> Value {
+fn function_call_item(target: &ModelOrigin, call: &ToolCall) -> Value {
     let mut item = json!({
         "type": "function_call",
         "call_id": call.id,
         "name": call.function.name,
         "arguments": call.function.arguments,
     });
-    if let Some(id) = to.call_data(call, ITEM_ID_KEY) {
+    if let Some(id) = target.call_data(call, ITEM_ID_KEY) {
         item["id"] = id.clone();
     }
     item
@@ -97,13 +97,13 @@ fn function_output_item(message: &ChatMessage) -> Value {
 }
 
 fn user_content(content: &Content) -> Value {
-    let Content::Parts(written) = content else { return json!([{"type": "input_text", "text": content.text()}]) };
+    let Content::Parts(parts) = content else { return json!([{"type": "input_text", "text": content.text()}]) };
     let read = message_parts::read_parts(content);
-    written.iter().zip(&read).map(|(written, read)| encode_part(written, read)).collect()
+    parts.iter().zip(&read).map(|(part, read)| encode_part(part, read)).collect()
 }
 
-fn encode_part(written: &ContentPart, read: &MessagePart<'_>) -> Value {
-    match (written, read) {
+fn encode_part(part: &ContentPart, read: &MessagePart<'_>) -> Value {
+    match (part, read) {
         (ContentPart::Known(KnownPart::ImageUrl { image_url }), _) => {
             let detail = image_url.detail.as_deref().unwrap_or("auto");
             json!({"type": "input_image", "image_url": image_url.url, "detail": detail})

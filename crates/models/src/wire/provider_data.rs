@@ -1,13 +1,16 @@
-//! What only the provider that gave it understands, and often only the model that made it.
+//! Provider data: signatures, encrypted reasoning and ids that only the provider that sent them understands.
 //!
-//! It stands under the provider's name in the key `provider` of a message or of a call, with the model's name beside it.
-//! What belongs to a message that has no text rides on its first call. A list of it says how many texts and calls stood
-//! before each item.
+//! # Format
 //!
-//! Anthropic signs thoughts for the model that had them, `OpenAI` encrypts reasoning for the model that reasoned, Gemini
-//! wants no signature of another model, and what `OpenRouter` passes on is theirs: one that comes to another model is
-//! refused with the whole request. So what is signed goes back to its model alone. Every provider takes a conversation
-//! without it.
+//! The data is stored under the provider's name in the key `provider` of a message or a call, together with the model
+//! name. Data of a message without text is stored on its first call. For a list of items, each item records the number
+//! of texts and calls before it.
+//!
+//! # Who gets it back
+//!
+//! Anthropic signs thoughts and `OpenAI` encrypts reasoning for one model, Gemini rejects signatures of other models, and
+//! `OpenRouter` passes on data of any of them. A request with the wrong data is rejected as a whole, so signed data is
+//! sent back only to the model that produced it. Every provider accepts a conversation without it.
 
 use capstan_hooks::contracts::ModelEvent;
 use capstan_protocol::{ChatMessage, JsonObject, MessageRole, ToolCall};
@@ -15,12 +18,12 @@ use serde_json::Value;
 
 use super::response_reader::StopReason;
 
-/// Where it stands in `extra`.
+/// Key in `extra`.
 const PROVIDER_DATA_KEY: &str = "provider";
-/// The model that made it, beside it.
+/// Key of the model name within the data.
 const PROVIDER_MODEL_KEY: &str = "model";
 
-/// Who gave something, or is to get it back: a model of a provider.
+/// Model of a provider, as the source or the recipient of provider data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ModelOrigin {
     provider: String,
@@ -28,43 +31,43 @@ pub(crate) struct ModelOrigin {
 }
 
 impl ModelOrigin {
-    /// The model of this name at the provider of this name.
+    /// Creates the origin for this provider and model name.
     pub(crate) fn new(provider: &str, model: &str) -> Self {
         Self { provider: provider.to_owned(), model: model.to_owned() }
     }
 
-    /// What belongs to an answer of text, as an event.
+    /// Event that carries the data of a text response.
     pub(super) fn text_data_event(&self, data: JsonObject) -> ModelEvent {
         ModelEvent::ProviderMeta(self.tag_data(data))
     }
 
-    /// Puts what belongs to one call on it.
+    /// Attaches data to a call, in addition to data that is already there.
     pub(super) fn attach_to_call(&self, call: &mut ToolCall, data: JsonObject) {
         if data.is_empty() {
             return;
         }
-        let there = call
+        let present = call
             .extra
             .get(PROVIDER_DATA_KEY)
-            .and_then(|given| given.get(&self.provider))
+            .and_then(|data| data.get(&self.provider))
             .and_then(Value::as_object)
             .cloned();
-        let mut all = there.unwrap_or_default();
+        let mut all = present.unwrap_or_default();
         all.extend(data);
         call.extra.insert(PROVIDER_DATA_KEY.to_owned(), Value::Object(self.tag_data(all)));
     }
 
-    /// What this model gave with a call.
+    /// Data that this model attached to a call.
     pub(super) fn call_data<'a>(&self, call: &'a ToolCall, name: &str) -> Option<&'a Value> {
         self.find(&call.extra, name, OriginMatch::Model)
     }
 
-    /// What this model gave with a message.
+    /// Data that this model attached to a message.
     pub(super) fn message_data<'a>(&self, message: &'a ChatMessage, name: &str) -> Option<&'a Value> {
         self.find_in_message(message, name, OriginMatch::Model)
     }
 
-    /// What any model of this provider gave with a message: words, which no model has signed.
+    /// Data that any model of this provider attached to a message: plain text, which is not signed.
     pub(super) fn unsigned_message_data<'a>(&self, message: &'a ChatMessage, name: &str) -> Option<&'a Value> {
         self.find_in_message(message, name, OriginMatch::Provider)
     }
@@ -75,16 +78,16 @@ impl ModelOrigin {
     }
 
     fn find<'a>(&self, extra: &'a JsonObject, name: &str, by: OriginMatch) -> Option<&'a Value> {
-        let given = extra.get(PROVIDER_DATA_KEY)?.get(&self.provider)?;
+        let data = extra.get(PROVIDER_DATA_KEY)?.get(&self.provider)?;
         let is_ours = match by {
             OriginMatch::Provider => true,
-            // What was given before models were written down may be anybody's.
-            OriginMatch::Model => given
+            // Data recorded without a model name may belong to any model.
+            OriginMatch::Model => data
                 .get(PROVIDER_MODEL_KEY)?
                 .as_str()
                 .is_some_and(|model| model_family(model) == model_family(&self.model)),
         };
-        given.get(name).filter(|_| is_ours)
+        data.get(name).filter(|_| is_ours)
     }
 
     fn tag_data(&self, mut data: JsonObject) -> JsonObject {
@@ -93,17 +96,17 @@ impl ModelOrigin {
     }
 }
 
-/// Whose gift it must be.
+/// Required origin of provider data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OriginMatch {
     Provider,
     Model,
 }
 
-/// A model without the date of its edition: `claude-sonnet-4-5` and `claude-sonnet-4-5-20250929` are one, and so are
-/// `gpt-5` and `gpt-5-2025-08-07`.
+/// Model name without its release date: `claude-sonnet-4-5` and `claude-sonnet-4-5-20250929` are the same model, and so
+/// are `gpt-5` and `gpt-5-2025-08-07`.
 fn model_family(model: &str) -> &str {
-    let is_number = |part: &str, letters: usize| part.len() == letters && part.bytes().all(|b| b.is_ascii_digit());
+    let is_number = |part: &str, digits: usize| part.len() == digits && part.bytes().all(|b| b.is_ascii_digit());
     if let Some((name, date)) = model.rsplit_once(['-', '@'])
         && is_number(date, 8)
     {
@@ -120,14 +123,14 @@ fn model_family(model: &str) -> &str {
     }
 }
 
-/// The items of a list, each with its place.
+/// Items of a list, each with its recorded position.
 fn positioned_items(list: Option<&Value>) -> Vec<(usize, Value)> {
     let items = list.and_then(Value::as_array).into_iter().flatten();
-    let place = |item: &Value| Some((usize::try_from(item.get("at")?.as_u64()?).ok()?, item.get("item")?.clone()));
-    items.filter_map(place).collect()
+    let position = |item: &Value| Some((usize::try_from(item.get("at")?.as_u64()?).ok()?, item.get("item")?.clone()));
+    items.filter_map(position).collect()
 }
 
-/// Puts items among what they stood with: each before so many of `own` as its place says, or at the end.
+/// Inserts items at their positions among `own`; a position past the end appends.
 fn interleave_items(own: Vec<Value>, items: Vec<(usize, Value)>) -> Vec<Value> {
     let mut items = items.into_iter().peekable();
     let mut all = Vec::new();
@@ -141,10 +144,10 @@ fn interleave_items(own: Vec<Value>, items: Vec<(usize, Value)>) -> Vec<Value> {
     all
 }
 
-/// Whether the answer that a call belongs to had text before its calls.
+/// Key that is true if the response of a call had text before its calls.
 const AFTER_TEXT_KEY: &str = "after_text";
 
-/// What an answer gave, in the order it came: its texts and calls, and the items that only its provider understands.
+/// Texts, calls and provider items of a response, in order.
 #[derive(Debug, Default)]
 pub(super) struct ResponseItems {
     has_text: bool,
@@ -154,43 +157,43 @@ pub(super) struct ResponseItems {
 }
 
 impl ResponseItems {
-    /// Text came.
+    /// Records that text was received.
     pub(super) fn record_text(&mut self) {
         self.has_text = true;
     }
 
-    /// A call has begun.
+    /// Records that a call has started.
     pub(super) fn start_call(&mut self) {
         self.has_started_call = true;
     }
 
-    /// Whether a call has begun.
+    /// True once a call has started.
     pub(super) fn has_started_call(&self) -> bool {
         self.has_started_call
     }
 
-    /// A whole call came, with what belongs to it alone.
+    /// Adds a complete call with its own data.
     pub(super) fn push_call(&mut self, call: ToolCall) {
         self.start_call();
         self.calls.push(call);
     }
 
-    /// The answer has ended: see [`Ending::fill`].
-    pub(super) fn fill_missing_arguments(&mut self, ending: StopReason) {
-        ending.fill_missing_arguments(&mut self.calls);
+    /// Completes the arguments at the end of the response, see [`StopReason::fill_missing_arguments`].
+    pub(super) fn fill_missing_arguments(&mut self, stop_reason: StopReason) {
+        stop_reason.fill_missing_arguments(&mut self.calls);
     }
 
-    /// An item came.
+    /// Adds an item.
     pub(super) fn push_item(&mut self, item: Value) {
         let before = usize::from(self.has_text) + self.calls.len();
         self.items.push(Value::from_iter([("at", Value::from(before)), ("item", item)]));
     }
 
-    /// The calls, and the items under this name: on the first call, or beside the text where there is none.
-    pub(super) fn take_events(&mut self, speaker: &ModelOrigin, name: &str) -> Vec<ModelEvent> {
+    /// Takes the calls and the items. The items are stored under `name`: on the first call, or with the text if there is none.
+    pub(super) fn take_events(&mut self, origin: &ModelOrigin, name: &str) -> Vec<ModelEvent> {
         let mut calls = std::mem::take(&mut self.calls);
         let items = std::mem::take(&mut self.items);
-        let mut beside = None;
+        let mut text_data = None;
         if !items.is_empty() {
             let mut data = JsonObject::from_iter([(name.to_owned(), Value::Array(items))]);
             match calls.first_mut() {
@@ -198,18 +201,18 @@ impl ResponseItems {
                     if self.has_text {
                         data.insert(AFTER_TEXT_KEY.to_owned(), Value::Bool(true));
                     }
-                    speaker.attach_to_call(first, data);
+                    origin.attach_to_call(first, data);
                 }
-                None => beside = Some(speaker.text_data_event(data)),
+                None => text_data = Some(origin.text_data_event(data)),
             }
         }
-        calls.into_iter().map(ModelEvent::ToolCall).chain(beside).collect()
+        calls.into_iter().map(ModelEvent::ToolCall).chain(text_data).collect()
     }
 }
 
-/// What messages of the assistant that follow each other say, with the items of this name where they stood.
+/// Encodes consecutive assistant messages with `own` and restores the items of this name at their positions.
 pub(super) fn restore_items(
-    speaker: &ModelOrigin,
+    origin: &ModelOrigin,
     name: &str,
     messages: &[ChatMessage],
     own: impl Fn(&ChatMessage) -> Vec<Value>,
@@ -217,18 +220,18 @@ pub(super) fn restore_items(
     let mut all = Vec::new();
     let mut items = Vec::new();
     for message in messages {
-        let after_text = speaker.message_data(message, AFTER_TEXT_KEY) == Some(&Value::Bool(true));
-        // The text of an answer and its calls are two messages here.
-        let begins = all.len().saturating_sub(usize::from(after_text));
-        let placed = positioned_items(speaker.message_data(message, name));
-        items.extend(placed.into_iter().map(|(at, item)| (begins + at, item)));
+        let after_text = origin.message_data(message, AFTER_TEXT_KEY) == Some(&Value::Bool(true));
+        // The text of a response and its calls are two messages here.
+        let start = all.len().saturating_sub(usize::from(after_text));
+        let positioned = positioned_items(origin.message_data(message, name));
+        items.extend(positioned.into_iter().map(|(at, item)| (start + at, item)));
         all.extend(own(message));
     }
     interleave_items(all, items)
 }
 
-/// The messages of a conversation, with neighbours of the assistant together: the text of a step and its calls were one
-/// answer.
+/// Splits a conversation into messages, with consecutive assistant messages kept together: the text of a step and its calls
+/// were one response.
 pub(super) fn group_assistant_messages(messages: &[ChatMessage]) -> impl Iterator<Item = &[ChatMessage]> {
     messages.chunk_by(|before, next| before.role == MessageRole::Assistant && next.role == MessageRole::Assistant)
 }
@@ -238,7 +241,7 @@ mod tests {
     use super::model_family;
 
     #[test]
-    fn editions_of_a_model_are_one_model_and_others_are_not() {
+    fn releases_of_a_model_are_one_model() {
         assert_eq!(model_family("claude-sonnet-4-5-20250929"), model_family("claude-sonnet-4-5"));
         assert_eq!(model_family("claude-sonnet-4-5@20250929"), model_family("claude-sonnet-4-5"));
         assert_eq!(model_family("gpt-5-2025-08-07"), model_family("gpt-5"));

@@ -1,4 +1,4 @@
-//! What reading an answer has in common.
+//! Response reading shared by all protocols.
 
 use capstan_hooks::contracts::ModelEvent;
 use capstan_protocol::ToolCall;
@@ -7,52 +7,53 @@ use serde_json::Value;
 use crate::frame_decoder::WireFrame;
 use crate::provider_error::ResponseFault;
 
-/// Reads one answer, frame by frame.
+/// Decodes one response, frame by frame.
 pub(crate) trait ResponseReader: Send {
-    /// Takes a frame in and gives what it says.
+    /// Decodes a frame and appends its events.
     fn read(&mut self, frame: &WireFrame, events: &mut Vec<ModelEvent>) -> Result<FrameProgress, ResponseFault>;
 
-    /// Whether a call has begun. It is handed on when it is whole, but the provider has spoken.
+    /// True once a tool call has started. Calls are emitted when complete, but a started call counts as output.
     fn has_started_call(&self) -> bool;
 
-    /// No more frames come: gives what is left to say, the stop last. An answer that has not said why it ended is cut.
+    /// Handles the end of the frames and returns the remaining events, the stop last. Fails if the response named no reason
+    /// for its end, because it is then incomplete.
     fn finish(&mut self) -> Result<Vec<ModelEvent>, ResponseFault>;
 }
 
-/// How far a frame brought the answer.
+/// Effect of a frame on the response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FrameProgress {
-    /// Nowhere: it only keeps the connection alive.
+    /// Keep-alive without content.
     KeepAlive,
-    /// Something came.
+    /// More frames follow.
     More,
-    /// It is whole.
+    /// The response is complete.
     Complete,
 }
 
-/// Why an answer ended.
+/// Reason for the end of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StopReason {
-    /// The model was done.
+    /// The model finished.
     Completed,
-    /// It reached a limit of tokens.
+    /// A token limit was reached.
     Truncated,
-    /// A filter ended it.
+    /// A content filter intervened.
     Filtered,
 }
 
 impl StopReason {
-    /// Gives calls without arguments an empty object, since some tools take none. Only the last call of an answer that
-    /// reached its limit stays as it is: it had no time for its arguments.
+    /// Gives calls without arguments an empty object, since some tools take none. The last call of a truncated response
+    /// is left unchanged: its arguments are missing, not empty.
     pub(super) fn fill_missing_arguments(self, calls: &mut [ToolCall]) {
-        let cut = usize::from(self == Self::Truncated);
-        let whole = calls.len().saturating_sub(cut);
-        for call in calls[..whole].iter_mut().filter(|call| call.function.arguments.trim().is_empty()) {
+        let truncated = usize::from(self == Self::Truncated);
+        let complete = calls.len().saturating_sub(truncated);
+        for call in calls[..complete].iter_mut().filter(|call| call.function.arguments.trim().is_empty()) {
             "{}".clone_into(&mut call.function.arguments);
         }
     }
 
-    /// The events an answer ends with, after what its wire has left to say.
+    /// Appends the events that end a response.
     pub(super) fn append_final_events(self, mut events: Vec<ModelEvent>) -> Result<Vec<ModelEvent>, ResponseFault> {
         match self {
             Self::Filtered => return Err(ResponseFault::Filtered),
@@ -64,21 +65,21 @@ impl StopReason {
     }
 }
 
-/// A frame as JSON.
+/// Parses a frame as JSON.
 pub(super) fn parse_json(data: &str) -> Result<Value, ResponseFault> {
-    serde_json::from_str(data).map_err(|_| ResponseFault::Malformed("it sent something that is not JSON"))
+    serde_json::from_str(data).map_err(|_| ResponseFault::Malformed("a frame is not JSON"))
 }
 
-/// An answer that ended without a reason.
+/// Fault of a response that ended without a reason.
 pub(super) const MISSING_STOP_REASON: ResponseFault = ResponseFault::Incomplete("it ended before it was complete");
 
-/// An error in mid-stream; its status, where it names one by number.
+/// Fault for an error within the stream, with its status if the code is a number.
 pub(super) fn reported_fault(error: &Value) -> ResponseFault {
-    let number = error["code"].as_u64().and_then(|code| u16::try_from(code).ok());
-    ResponseFault::Reported { status: number, body: error.clone() }
+    let status = error["code"].as_u64().and_then(|code| u16::try_from(code).ok());
+    ResponseFault::Reported { status, body: error.clone() }
 }
 
-/// Text that is there and not empty.
+/// String value, unless it is missing or empty.
 pub(super) fn non_empty_str(value: &Value) -> Option<&str> {
     value.as_str().filter(|text| !text.is_empty())
 }

@@ -1,8 +1,8 @@
-//! The history of a session, as every provider takes it.
+//! Sanitizing of the history, so that every provider accepts it.
 //!
-//! A tape keeps what a model wrote as it wrote it, and that may be what another provider refuses, or even the one it came
-//! from: a name with a dot, a long id, arguments that are no JSON, an image of a kind it does not know. Every later
-//! request has it too, so the session would be lost. What is sent is made to fit; the tape stays as it is.
+//! A tape stores model output verbatim, and that may be rejected by another provider or even by the one it came from: a
+//! tool name with a dot, a long id, arguments that are not JSON, an unknown image type. Every later request contains the
+//! same history, so the session would be unusable. The request is changed; the tape is not.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,15 +12,15 @@ use serde_json::Value;
 use super::WireProtocol;
 use super::message_parts::{self, MessagePart};
 
-/// The longest name of a tool that is taken everywhere.
+/// Longest tool name that every provider accepts.
 const MAX_TOOL_NAME_CHARS: usize = 64;
-/// The longest id of a call that is taken everywhere.
+/// Longest call id that every provider accepts.
 pub(super) const MAX_CALL_ID_CHARS: usize = 40;
-/// Where a call's data of a provider has this, the provider gave the id of the call itself, and takes it back.
+/// Key in the provider data of a call whose id was assigned by the provider, which accepts it unchanged.
 pub(super) const PROVIDER_ID_KEY: &str = "id";
 
-/// A request with nothing in its history that a provider refuses. What comes later changes nothing of what came before, so
-/// that the beginning of a conversation stays what a provider has in its cache.
+/// Returns the request without anything that the provider rejects. Later messages do not affect how earlier ones are
+/// changed, so that the start of a conversation still matches the provider's cache.
 pub(crate) fn sanitize_request(wire: WireProtocol, provider: &str, request: &ModelRequest) -> ModelRequest {
     let mut request = request.clone();
     let mut ids = CallIdMap { allows_any_char: wire != WireProtocol::Anthropic, ..CallIdMap::default() };
@@ -53,9 +53,9 @@ fn sanitize_message(wire: WireProtocol, provider: &str, message: &mut ChatMessag
     }
 }
 
-/// The name of a tool as models are given it. One that never was a tool's name stays readable, as far as it can.
-fn sanitize_tool_name(written: &str) -> String {
-    written.chars().map(|c| if is_portable_char(c) { c } else { '_' }).take(MAX_TOOL_NAME_CHARS).collect()
+/// Tool name as given to models. An invalid name stays as readable as possible.
+fn sanitize_tool_name(name: &str) -> String {
+    name.chars().map(|c| if is_portable_char(c) { c } else { '_' }).take(MAX_TOOL_NAME_CHARS).collect()
 }
 
 fn is_portable_char(c: char) -> bool {
@@ -67,53 +67,53 @@ fn is_json_object(arguments: &str) -> bool {
 }
 
 fn has_provider_id(provider: &str, call: &ToolCall) -> bool {
-    call.extra.get("provider").and_then(|given| given.get(provider)?.get(PROVIDER_ID_KEY)).is_some()
+    call.extra.get("provider").and_then(|data| data.get(provider)?.get(PROVIDER_ID_KEY)).is_some()
 }
 
-/// The ids of calls, as they were written and as they are sent.
+/// Call ids as recorded, mapped to the ids to send.
 #[derive(Debug, Default)]
 struct CallIdMap {
-    /// Whether the provider takes any letters in them.
+    /// True if the provider accepts any character in an id.
     allows_any_char: bool,
     assigned: HashMap<String, String>,
     used_ids: HashSet<String>,
 }
 
 impl CallIdMap {
-    fn assign_unchanged(&mut self, written: &str) -> String {
-        if self.used_ids.contains(written) {
-            self.assign_portable(written)
+    fn assign_unchanged(&mut self, recorded: &str) -> String {
+        if self.used_ids.contains(recorded) {
+            self.assign_portable(recorded)
         } else {
-            self.record(written, written.to_owned())
+            self.record(recorded, recorded.to_owned())
         }
     }
 
-    /// An id that is taken everywhere and that no call before has.
-    fn assign_portable(&mut self, written: &str) -> String {
-        let written_or = if written.is_empty() { "call" } else { written };
-        let fits = |c: char| self.allows_any_char || is_portable_char(c);
-        let letters: Vec<char> = written_or.chars().map(|c| if fits(c) { c } else { '_' }).collect();
-        let ending_in = |end: String| {
-            let kept = letters.iter().take(MAX_CALL_ID_CHARS - end.len());
-            kept.collect::<String>() + &end
+    /// Assigns an id that every provider accepts and no earlier call has.
+    fn assign_portable(&mut self, recorded: &str) -> String {
+        let base = if recorded.is_empty() { "call" } else { recorded };
+        let is_allowed = |c: char| self.allows_any_char || is_portable_char(c);
+        let chars: Vec<char> = base.chars().map(|c| if is_allowed(c) { c } else { '_' }).collect();
+        let with_suffix = |suffix: String| {
+            let prefix = chars.iter().take(MAX_CALL_ID_CHARS - suffix.len());
+            prefix.collect::<String>() + &suffix
         };
-        let numbered = (2_u64..).map(|number| ending_in(format!("_{number}")));
-        let mut candidates = std::iter::once(ending_in(String::new())).chain(numbered);
-        // The candidates never end and the used ids are finite, so one is free.
+        let numbered = (2_u64..).map(|number| with_suffix(format!("_{number}")));
+        let mut candidates = std::iter::once(with_suffix(String::new())).chain(numbered);
+        // The candidates are infinite and the used ids finite, so one is free.
         let free = candidates.find(|id| !self.used_ids.contains(id)).unwrap_or_default();
-        self.record(written, free)
+        self.record(recorded, free)
     }
 
-    fn record(&mut self, written: &str, id: String) -> String {
+    fn record(&mut self, recorded: &str, id: String) -> String {
         self.used_ids.insert(id.clone());
-        self.assigned.insert(written.to_owned(), id.clone());
+        self.assigned.insert(recorded.to_owned(), id.clone());
         id
     }
 }
 
-/// A note stands in the place of an image that the provider would refuse.
+/// Replaces an image that the provider would reject by a note.
 fn sanitize_part(wire: WireProtocol, part: &mut ContentPart) {
-    let fitted = match message_parts::read_part(part) {
+    let replacement = match message_parts::read_part(part) {
         MessagePart::InlineImage { media_type: "image/jpg", data } => {
             ContentPart::image(format!("data:image/jpeg;base64,{data}"))
         }
@@ -128,19 +128,19 @@ fn sanitize_part(wire: WireProtocol, part: &mut ContentPart) {
         | MessagePart::LinkedImage(_)
         | MessagePart::Other(_) => return,
     };
-    *part = fitted;
+    *part = replacement;
 }
 
-/// Whether the provider takes images of this kind.
+/// True if the provider accepts images of this type.
 pub(super) fn supports_image_type(wire: WireProtocol, media_type: &str) -> bool {
-    let also = match wire {
+    let extra_types = match wire {
         WireProtocol::OpenAi | WireProtocol::OpenAiResponses | WireProtocol::OpenRouter | WireProtocol::Anthropic => {
             ["image/gif"].as_slice()
         }
         WireProtocol::Gemini => &["image/heic", "image/heif"],
         WireProtocol::Ollama => &[],
     };
-    ["image/png", "image/jpeg", "image/webp"].contains(&media_type) || also.contains(&media_type)
+    ["image/png", "image/jpeg", "image/webp"].contains(&media_type) || extra_types.contains(&media_type)
 }
 
 #[cfg(test)]
@@ -172,14 +172,14 @@ mod tests {
     }
 
     #[test]
-    fn p13_names_are_those_that_models_are_given() {
+    fn p13_tool_names_are_sent_as_models_know_them() {
         let sent = sanitized_messages(WireProtocol::OpenAi, tool_step("a"));
         assert_eq!(sent[0].tool_calls[0].function.name, "fs_read");
         assert_eq!(sent[1].name.as_deref(), Some("fs_read"));
     }
 
     #[test]
-    fn p13_arguments_that_are_an_object_stay_as_they_were_written_and_others_become_one() {
+    fn p13_object_arguments_are_sent_verbatim_and_others_are_wrapped() {
         let arguments = |written: &str| {
             let call = ToolCall::new("a", "bash", written);
             sanitized_messages(WireProtocol::OpenAi, vec![ChatMessage::from_tool_calls(vec![call])])[0].tool_calls[0]
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn p13_long_ids_that_begin_alike_stay_apart_and_are_answered() {
+    fn p13_long_ids_with_a_common_prefix_stay_distinct_and_paired() {
         let (one, other) = (format!("{}1", "x".repeat(50)), format!("{}2", "x".repeat(50)));
         let sent = sanitized_messages(WireProtocol::OpenAi, [tool_step(&one), tool_step(&other)].concat());
         let ids = call_ids(&sent);
@@ -203,14 +203,14 @@ mod tests {
     }
 
     #[test]
-    fn p13_ids_whose_letters_are_refused_stay_apart_where_they_are_replaced() {
+    fn p13_ids_stay_distinct_when_invalid_characters_are_replaced() {
         let messages = || [tool_step("a.b"), tool_step("a_b"), tool_step("a:b")].concat();
         assert_eq!(call_ids(&sanitized_messages(WireProtocol::Anthropic, messages())), ["a_b", "a_b_2", "a_b_3"]);
         assert_eq!(call_ids(&sanitized_messages(WireProtocol::OpenAi, messages())), ["a.b", "a_b", "a:b"]);
     }
 
     #[test]
-    fn p13_what_comes_later_changes_no_id_that_was_sent() {
+    fn p13_later_messages_do_not_change_ids_sent_before() {
         let early = tool_step("a:b");
         let later = [early.clone(), tool_step("a_b")].concat();
         assert_eq!(
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a8_an_id_goes_back_whole_to_the_provider_that_gave_it() {
+    fn a8_provider_assigned_id_is_returned_unchanged_to_that_provider() {
         let mut messages = tool_step(&"x".repeat(80));
         messages[0].tool_calls[0].extra.insert("provider".to_owned(), json!({"openai": {"id": true}}));
         assert_eq!(call_ids(&sanitized_messages(WireProtocol::OpenAi, messages.clone()))[0].len(), 80);
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a8_an_image_that_a_provider_refuses_becomes_a_note_there_only() {
+    fn a8_unsupported_image_becomes_a_note_for_that_provider_only() {
         let image = |url: &str| vec![ChatMessage::user(Content::Parts(vec![ContentPart::image(url)]))];
         let gif = "data:image/gif;base64,AA==";
         assert_eq!(sanitized_messages(WireProtocol::Anthropic, image(gif)), image(gif));

@@ -1,31 +1,31 @@
-//! What a call used, in one form for all providers: the one of `OpenAI` chat.
+//! Token usage in one format for all providers: the one of `OpenAI` chat.
 
 use capstan_protocol::{JsonObject, Usage};
 use serde_json::{Value, json};
 
-/// The figures of a call, as far as a provider tells them.
+/// Token counts of a call, as far as the provider reports them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct UsageCounts {
-    /// Tokens of the request, cached ones included.
+    /// Request tokens, including cached ones.
     pub prompt: Option<u64>,
-    /// Tokens of the reply, reasoning included.
+    /// Response tokens, including reasoning.
     pub completion: Option<u64>,
-    /// Those of the request that were read from the provider's cache.
+    /// Request tokens read from the provider's cache.
     pub cached: Option<u64>,
-    /// Those of the request that were written to it.
+    /// Request tokens written to the provider's cache.
     pub cache_written: Option<u64>,
-    /// Those of the reply that were reasoning.
+    /// Response tokens used for reasoning.
     pub reasoning: Option<u64>,
 }
 
 impl UsageCounts {
-    /// The usage; `None` when nothing is known.
+    /// Usage record; `None` if no count is known.
     pub(super) fn into_usage(self) -> Option<Usage> {
         if self == Self::default() {
             return None;
         }
-        let details = |figures: &[(&str, Option<u64>)]| {
-            let known = figures.iter().filter_map(|(name, count)| {
+        let details = |counts: &[(&str, Option<u64>)]| {
+            let known = counts.iter().filter_map(|(name, count)| {
                 let count = (*count).filter(|count| *count > 0)?;
                 Some(((*name).to_owned(), json!(count)))
             });
@@ -51,7 +51,7 @@ impl UsageCounts {
     }
 }
 
-/// A sum of figures some of which may be missing.
-pub(super) fn sum_known(figures: &[Option<u64>]) -> Option<u64> {
-    figures.iter().flatten().copied().reduce(u64::saturating_add)
+/// Sum of counts, of which some may be missing; `None` if all are.
+pub(super) fn sum_known(counts: &[Option<u64>]) -> Option<u64> {
+    counts.iter().flatten().copied().reduce(u64::saturating_add)
 }

@@ -1,4 +1,4 @@
-//! What the tests of providers share.
+//! Helpers shared by the provider tests.
 
 #![allow(dead_code, reason = "each test binary uses the part it needs")]
 
@@ -9,10 +9,10 @@ use capstan_protocol::{ChatMessage, ModelOptions, ModelRequest, ToolSpec};
 use capstan_testing::ScriptedModel;
 use serde_json::json;
 
-/// The key every test sends.
+/// API key sent by every test.
 pub const PROVIDER_TEST_KEY: &str = "sk-test-0123456789abcdef";
 
-/// Settings for an endpoint, with the key. Nothing is tried again.
+/// Options for an endpoint, with the key and without retries.
 pub fn options_for(api_base: String) -> ProviderOptions {
     ProviderOptions {
         api_key: Some(PROVIDER_TEST_KEY.into()),
@@ -22,28 +22,28 @@ pub fn options_for(api_base: String) -> ProviderOptions {
     }
 }
 
-/// The provider `openai` with settings of one's own.
-pub fn openai_provider(settings: ProviderOptions) -> Provider {
-    Provider::new("openai", WireProtocol::OpenAi, settings, Arc::new(HttpClients::new()))
+/// Provider `openai` with these options.
+pub fn openai_provider(options: ProviderOptions) -> Provider {
+    Provider::new("openai", WireProtocol::OpenAi, options, Arc::new(HttpClients::new()))
 }
 
-/// A provider for a scripted server.
+/// Provider `openai` for a scripted server.
 pub fn openai_provider_for(server: &ScriptedModel) -> Provider {
     openai_provider(options_for(server.base_url()))
 }
 
-/// A provider of each kind for a scripted server.
+/// Provider of the given protocol for a scripted server, after `change` to its options.
 pub fn provider_for(wire: WireProtocol, server: &ScriptedModel, change: impl FnOnce(&mut ProviderOptions)) -> Provider {
     let base = match wire {
         WireProtocol::OpenAi | WireProtocol::OpenAiResponses | WireProtocol::OpenRouter => server.base_url(),
         WireProtocol::Anthropic | WireProtocol::Gemini | WireProtocol::Ollama => server.origin(),
     };
-    let mut settings = options_for(base);
-    change(&mut settings);
-    Provider::new(wire.name(), wire, settings, Arc::new(HttpClients::new()))
+    let mut options = options_for(base);
+    change(&mut options);
+    Provider::new(wire.name(), wire, options, Arc::new(HttpClients::new()))
 }
 
-/// A request to a model that each kind has.
+/// Request to a model of the given protocol, with tools.
 pub fn request_for(wire: WireProtocol, messages: Vec<ChatMessage>) -> ModelRequest {
     let name = match wire {
         WireProtocol::OpenAi | WireProtocol::OpenAiResponses => "gpt-5",
@@ -56,7 +56,7 @@ pub fn request_for(wire: WireProtocol, messages: Vec<ChatMessage>) -> ModelReque
     ModelRequest { model, tools: sample_tools(), ..request(messages) }
 }
 
-/// A request with these messages and nothing else.
+/// Request with only these messages.
 pub fn request(messages: Vec<ChatMessage>) -> ModelRequest {
     let model = "openai:fake".parse().unwrap();
     ModelRequest { model, system: String::new(), messages, tools: Arc::default(), options: ModelOptions::default() }

@@ -232,6 +232,8 @@ mod tests {
     use std::os::unix::net::UnixListener;
     use std::path::Path;
 
+    use capstan_protocol::ErrorCode;
+
     use super::BackupTarget;
 
     /// A backup of a folder that is whole, and not at its place yet.

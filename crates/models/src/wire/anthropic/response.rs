@@ -1,4 +1,4 @@
-//! Reading what Anthropic answers.
+//! Response reader for Anthropic Messages.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::wire::response_reader::{
 };
 use crate::wire::usage_counts::{UsageCounts, sum_known};
 
-/// What has come of one answer.
+/// Reader for one response.
 pub(in crate::wire) struct AnthropicReader {
     origin: ModelOrigin,
     open_blocks: BTreeMap<u64, ContentBlock>,
@@ -24,74 +24,79 @@ pub(in crate::wire) struct AnthropicReader {
     stop_reason: Option<StopReason>,
 }
 
-/// A block that has begun.
+/// Content block that has started.
 enum ContentBlock {
     Text,
     Thinking {
         text: String,
         signature: String,
     },
-    ToolOperation {
+    ToolUse {
         id: String,
         name: String,
-        begun_with: Value,
+        initial_input: Value,
         arguments: String,
     },
-    /// Kept as it is.
+    /// Block returned verbatim.
     Opaque(Value),
-    /// A kind not known here.
+    /// Block of an unknown type.
     Unknown,
 }
 
 impl AnthropicReader {
-    pub(in crate::wire) fn new(speaker: ModelOrigin) -> Self {
-        let (open, given, usage) = (BTreeMap::new(), ResponseItems::default(), serde_json::Map::new());
-        Self { origin: speaker, open_blocks: open, items: given, usage, stop_reason: None }
+    pub(in crate::wire) fn new(origin: ModelOrigin) -> Self {
+        Self {
+            origin,
+            open_blocks: BTreeMap::new(),
+            items: ResponseItems::default(),
+            usage: serde_json::Map::new(),
+            stop_reason: None,
+        }
     }
 
     fn start_block(&mut self, index: u64, block: &Value, events: &mut Vec<ModelEvent>) {
-        let words = |name: &str| block[name].as_str().unwrap_or_default().to_owned();
-        let begun = match block["type"].as_str().unwrap_or_default() {
+        let field = |name: &str| block[name].as_str().unwrap_or_default().to_owned();
+        let started = match block["type"].as_str().unwrap_or_default() {
             "text" => {
-                self.emit_text(&words("text"), events);
+                self.emit_text(&field("text"), events);
                 ContentBlock::Text
             }
-            "thinking" => ContentBlock::Thinking { text: words("thinking"), signature: words("signature") },
+            "thinking" => ContentBlock::Thinking { text: field("thinking"), signature: field("signature") },
             "tool_use" => {
                 self.items.start_call();
-                ContentBlock::ToolOperation {
-                    id: words("id"),
-                    name: words("name"),
-                    begun_with: block["input"].clone(),
+                ContentBlock::ToolUse {
+                    id: field("id"),
+                    name: field("name"),
+                    initial_input: block["input"].clone(),
                     arguments: String::new(),
                 }
             }
             "redacted_thinking" => ContentBlock::Opaque(block.clone()),
             _ => ContentBlock::Unknown,
         };
-        self.open_blocks.insert(index, begun);
+        self.open_blocks.insert(index, started);
     }
 
-    fn emit_text(&mut self, words: &str, events: &mut Vec<ModelEvent>) {
-        if !words.is_empty() {
+    fn emit_text(&mut self, text: &str, events: &mut Vec<ModelEvent>) {
+        if !text.is_empty() {
             self.items.record_text();
-            events.push(ModelEvent::Text(words.to_owned()));
+            events.push(ModelEvent::Text(text.to_owned()));
         }
     }
 
     fn apply_delta(&mut self, index: u64, delta: &Value, events: &mut Vec<ModelEvent>) {
-        if let Some(words) = non_empty_str(&delta["text"]) {
-            return self.emit_text(words, events);
+        if let Some(text) = non_empty_str(&delta["text"]) {
+            return self.emit_text(text, events);
         }
         match self.open_blocks.get_mut(&index) {
             Some(ContentBlock::Thinking { text, signature }) => {
-                if let Some(words) = non_empty_str(&delta["thinking"]) {
-                    text.push_str(words);
-                    events.push(ModelEvent::Reasoning(words.to_owned()));
+                if let Some(thinking) = non_empty_str(&delta["thinking"]) {
+                    text.push_str(thinking);
+                    events.push(ModelEvent::Reasoning(thinking.to_owned()));
                 }
                 signature.push_str(delta["signature"].as_str().unwrap_or_default());
             }
-            Some(ContentBlock::ToolOperation { arguments, .. }) => {
+            Some(ContentBlock::ToolUse { arguments, .. }) => {
                 arguments.push_str(delta["partial_json"].as_str().unwrap_or_default());
             }
             Some(ContentBlock::Text | ContentBlock::Opaque(_) | ContentBlock::Unknown) | None => {}
@@ -104,14 +109,14 @@ impl AnthropicReader {
                 self.items.push_item(json!({"type": "thinking", "thinking": text, "signature": signature}));
             }
             Some(ContentBlock::Opaque(block)) => self.items.push_item(block),
-            Some(ContentBlock::ToolOperation { id, name, begun_with, arguments }) => {
+            Some(ContentBlock::ToolUse { id, name, initial_input, arguments }) => {
                 if id.is_empty() || name.is_empty() {
-                    return Err(ResponseFault::Malformed("it calls a tool without an id or a name"));
+                    return Err(ResponseFault::Malformed("a tool call has no id or no name"));
                 }
-                // An empty object stands for arguments that are to come.
-                let begun_with = begun_with.as_object().filter(|given| arguments.is_empty() && !given.is_empty());
-                let whole = begun_with.map_or(arguments, |given| json!(given).to_string());
-                self.items.push_call(ToolCall::new(id, name, whole));
+                // An empty object announces arguments that follow as deltas.
+                let initial_input = initial_input.as_object().filter(|input| arguments.is_empty() && !input.is_empty());
+                let arguments = initial_input.map_or(arguments, |input| json!(input).to_string());
+                self.items.push_call(ToolCall::new(id, name, arguments));
             }
             Some(ContentBlock::Text | ContentBlock::Unknown) | None => {}
         }
@@ -119,11 +124,11 @@ impl AnthropicReader {
     }
 
     fn usage_counts(&self) -> UsageCounts {
-        let figure = |name: &str| self.usage.get(name).and_then(Value::as_u64);
-        let (cached, written) = (figure("cache_read_input_tokens"), figure("cache_creation_input_tokens"));
+        let count = |name: &str| self.usage.get(name).and_then(Value::as_u64);
+        let (cached, written) = (count("cache_read_input_tokens"), count("cache_creation_input_tokens"));
         UsageCounts {
-            prompt: sum_known(&[figure("input_tokens"), cached, written]),
-            completion: figure("output_tokens"),
+            prompt: sum_known(&[count("input_tokens"), cached, written]),
+            completion: count("output_tokens"),
             cached,
             cache_written: written,
             reasoning: None,
@@ -131,24 +136,24 @@ impl AnthropicReader {
     }
 
     fn merge_usage(&mut self, usage: &Value) {
-        let known = usage.as_object().into_iter().flatten().filter(|(_, figure)| !figure.is_null());
-        self.usage.extend(known.map(|(name, figure)| (name.clone(), figure.clone())));
+        let known = usage.as_object().into_iter().flatten().filter(|(_, count)| !count.is_null());
+        self.usage.extend(known.map(|(name, count)| (name.clone(), count.clone())));
     }
 }
 
 impl ResponseReader for AnthropicReader {
     fn read(&mut self, frame: &WireFrame, events: &mut Vec<ModelEvent>) -> Result<FrameProgress, ResponseFault> {
-        let said = response_reader::parse_json(&frame.data)?;
-        let index = said["index"].as_u64().unwrap_or_default();
-        match said["type"].as_str().unwrap_or_default() {
+        let event = response_reader::parse_json(&frame.data)?;
+        let index = event["index"].as_u64().unwrap_or_default();
+        match event["type"].as_str().unwrap_or_default() {
             "ping" => return Ok(FrameProgress::KeepAlive),
-            "message_start" => self.merge_usage(&said["message"]["usage"]),
-            "content_block_start" => self.start_block(index, &said["content_block"], events),
-            "content_block_delta" => self.apply_delta(index, &said["delta"], events),
+            "message_start" => self.merge_usage(&event["message"]["usage"]),
+            "content_block_start" => self.start_block(index, &event["content_block"], events),
+            "content_block_delta" => self.apply_delta(index, &event["delta"], events),
             "content_block_stop" => self.finish_block(index)?,
             "message_delta" => {
-                self.merge_usage(&said["usage"]);
-                self.stop_reason = match said["delta"]["stop_reason"].as_str() {
+                self.merge_usage(&event["usage"]);
+                self.stop_reason = match event["delta"]["stop_reason"].as_str() {
                     None => self.stop_reason,
                     Some("max_tokens" | "model_context_window_exceeded") => Some(StopReason::Truncated),
                     Some("refusal") => Some(StopReason::Filtered),
@@ -158,8 +163,8 @@ impl ResponseReader for AnthropicReader {
             "message_stop" => return Ok(FrameProgress::Complete),
             "error" => {
                 return Err(ResponseFault::Reported {
-                    status: error_status(&said["error"]),
-                    body: said["error"].clone(),
+                    status: error_status(&event["error"]),
+                    body: event["error"].clone(),
                 });
             }
             _ => {}
@@ -172,18 +177,18 @@ impl ResponseReader for AnthropicReader {
     }
 
     fn finish(&mut self) -> Result<Vec<ModelEvent>, ResponseFault> {
-        let ending = self.stop_reason.ok_or(MISSING_STOP_REASON)?;
-        // A block that was cut short by the limit has no end.
+        let stop_reason = self.stop_reason.ok_or(MISSING_STOP_REASON)?;
+        // A block truncated by the token limit has no stop event.
         let open: Vec<u64> = self.open_blocks.keys().copied().collect();
         open.into_iter().try_for_each(|index| self.finish_block(index))?;
-        self.items.fill_missing_arguments(ending);
+        self.items.fill_missing_arguments(stop_reason);
         let mut events = self.items.take_events(&self.origin, THINKING_KEY);
         events.extend(self.usage_counts().into_usage().map(ModelEvent::Usage));
-        ending.append_final_events(events)
+        stop_reason.append_final_events(events)
     }
 }
 
-/// The status an error would have had before the stream began.
+/// Status that the error would have had before the stream started.
 fn error_status(error: &Value) -> Option<u16> {
     Some(match error["type"].as_str()? {
         "invalid_request_error" => 400,

@@ -28,7 +28,7 @@ fn request(messages: Vec<ChatMessage>) -> ModelRequest {
     }
 }
 
-/// The turns without the marks of the cache.
+/// Turns without their cache marks.
 fn turns_without_cache_marks(messages: Vec<ChatMessage>) -> Vec<Value> {
     let mut turns = body("anthropic", &request(messages)).messages;
     for block in turns.iter_mut().flat_map(|turn| turn["content"].as_array_mut().unwrap()) {
@@ -37,11 +37,11 @@ fn turns_without_cache_marks(messages: Vec<ChatMessage>) -> Vec<Value> {
     turns
 }
 
-fn thinking_block(words: &str) -> Value {
-    json!({"type": "thinking", "thinking": words, "signature": "sig"})
+fn thinking_block(text: &str) -> Value {
+    json!({"type": "thinking", "thinking": text, "signature": "sig"})
 }
 
-/// A call as the provider's own answer left it, with a thought before everything.
+/// Call with the provider data of a response that started with a thought.
 fn call_with_thinking(id: &str, after_text: bool) -> ToolCall {
     let mut call = ToolCall::new(id, "fs_read", r#"{"path":"a"}"#);
     let thinking = json!([{"at": 0, "item": thinking_block("hm")}]);
@@ -89,7 +89,7 @@ fn p13_roles_alternate_the_user_begins_and_results_come_first_in_one_turn() {
 }
 
 #[test]
-fn a8_thoughts_go_back_where_they_stood_and_to_who_had_them_only() {
+fn a8_thoughts_are_restored_in_place_and_only_for_their_own_model() {
     let messages = |after_text: bool| {
         let mut messages = vec![ChatMessage::user("go")];
         messages.extend(after_text.then(|| ChatMessage::assistant("Let me look.")));
@@ -110,20 +110,20 @@ fn a8_thoughts_go_back_where_they_stood_and_to_who_had_them_only() {
     assert_eq!(turns_without_cache_marks(messages(false))[1]["content"][0], thinking_block("hm"));
     let other = body("elsewhere", &request(messages(true)));
     assert_eq!(kinds(&other.messages[1]), ["text", "tool_use", "tool_use"]);
-    let to = |model: &str| {
+    let first_block = |model: &str| {
         let model = format!("anthropic:{model}").parse().unwrap();
         body("anthropic", &ModelRequest { model, ..request(messages(true)) }).messages[1]["content"][0]["type"].clone()
     };
-    assert_eq!(to("claude-opus-4-5"), "text", "a signature is that of one model");
-    assert_eq!(to("claude-sonnet-4-5-20250929"), "thinking", "of which this is an edition");
+    assert_eq!(first_block("claude-opus-4-5"), "text", "a signature is valid for one model");
+    assert_eq!(first_block("claude-sonnet-4-5-20250929"), "thinking", "a release of the same model");
 }
 
 #[test]
-fn a8_a_model_that_binds_its_thoughts_is_told_to_leave_out_those_that_no_longer_fit() {
-    let said = |model: &str, reasoning: Option<Reasoning>, call: ToolCall| {
+fn a8_model_that_binds_thoughts_is_asked_to_drop_those_with_a_changed_prefix() {
+    let thinking = |model: &str, reasoning: Option<Reasoning>, call: ToolCall| {
         let mut call = call;
-        if let Some(given) = call.extra.get_mut("provider") {
-            given["anthropic"]["model"] = json!(model);
+        if let Some(data) = call.extra.get_mut("provider") {
+            data["anthropic"]["model"] = json!(model);
         }
         let messages = vec![
             ChatMessage::user("go"),
@@ -134,20 +134,16 @@ fn a8_a_model_that_binds_its_thoughts_is_told_to_leave_out_those_that_no_longer_
         let options = ModelOptions { reasoning, ..ModelOptions::default() };
         body("anthropic", &ModelRequest { model, options, ..request(messages) }).rest.remove("thinking")
     };
-    let told = json!({"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "drop_block"}});
-    assert_eq!(said("claude-opus-5-5", None, call_with_thinking("a", false)).as_ref(), Some(&told));
-    assert_eq!(said("claude-opus-5-5", Some(Reasoning::Low), call_with_thinking("a", false)), Some(told));
-    assert_eq!(
-        said("claude-opus-5-5", None, ToolCall::new("a", "fs_read", "{}")),
-        None,
-        "there is nothing to leave out"
-    );
-    assert_eq!(said("claude-opus-5", None, call_with_thinking("a", false)), None, "it would not understand");
+    let expected = json!({"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "drop_block"}});
+    assert_eq!(thinking("claude-opus-5-5", None, call_with_thinking("a", false)).as_ref(), Some(&expected));
+    assert_eq!(thinking("claude-opus-5-5", Some(Reasoning::Low), call_with_thinking("a", false)), Some(expected));
+    assert_eq!(thinking("claude-opus-5-5", None, ToolCall::new("a", "fs_read", "{}")), None, "no thought to drop");
+    assert_eq!(thinking("claude-opus-5", None, call_with_thinking("a", false)), None, "option unknown to this model");
 }
 
 #[test]
-fn a8_thinking_is_not_asked_for_within_a_step_that_began_without() {
-    let asks = |call: ToolCall| {
+fn a8_thinking_is_not_requested_within_a_step_that_started_without() {
+    let requests_thinking = |call: ToolCall| {
         let messages = vec![
             ChatMessage::user("go"),
             ChatMessage::from_tool_calls(vec![call]),
@@ -156,12 +152,12 @@ fn a8_thinking_is_not_asked_for_within_a_step_that_began_without() {
         let options = ModelOptions { reasoning: Some(Reasoning::Low), ..ModelOptions::default() };
         body("anthropic", &ModelRequest { options, ..request(messages) }).rest.contains_key("thinking")
     };
-    assert!(asks(call_with_thinking("a", false)));
-    assert!(!asks(ToolCall::new("a", "fs_read", "{}")), "another model began it");
+    assert!(requests_thinking(call_with_thinking("a", false)));
+    assert!(!requests_thinking(ToolCall::new("a", "fs_read", "{}")), "another model started the step");
 }
 
 #[test]
-fn a8_the_stable_prefix_is_marked_for_the_cache() {
+fn a8_stable_prefix_is_marked_for_the_cache() {
     let messages = vec![ChatMessage::user("one"), ChatMessage::assistant("1"), ChatMessage::user("two")];
     let body = body("anthropic", &request(messages.clone()));
     let mark = json!({"type": "ephemeral"});
@@ -173,7 +169,7 @@ fn a8_the_stable_prefix_is_marked_for_the_cache() {
 }
 
 #[test]
-fn images_are_sent_from_the_user_and_from_tools() {
+fn images_are_sent_in_user_turns_and_tool_results() {
     let content = Content::Parts(vec![
         ContentPart::text("look"),
         ContentPart::image("data:image/png;base64,AA=="),
@@ -194,7 +190,7 @@ fn images_are_sent_from_the_user_and_from_tools() {
 }
 
 #[test]
-fn what_is_refused_is_not_sent() {
+fn content_that_the_provider_rejects_is_not_sent() {
     let mut note = ChatMessage::user("a note");
     note.role = MessageRole::System;
     let turns = turns_without_cache_marks(vec![
@@ -204,6 +200,10 @@ fn what_is_refused_is_not_sent() {
         ChatMessage::from_tool_calls(vec![ToolCall::new("a", "fs_read", "{not json")]),
         ChatMessage::tool_result("a", "fs.read", "bad arguments"),
     ]);
-    assert_eq!(turns[0]["content"].as_array().unwrap().len(), 2, "no text of spaces; the note is one of the user's");
+    assert_eq!(
+        turns[0]["content"].as_array().unwrap().len(),
+        2,
+        "blank text is omitted and the note becomes a user text"
+    );
     assert_eq!(turns[1]["content"][0]["input"], json!({"invalid_arguments": "{not json"}));
 }

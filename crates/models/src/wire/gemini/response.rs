@@ -1,4 +1,4 @@
-//! Reading what Gemini answers.
+//! Response reader for Gemini.
 
 use capstan_hooks::contracts::ModelEvent;
 use capstan_protocol::{JsonObject, ToolCall};
@@ -13,26 +13,26 @@ use crate::wire::response_reader::{
 };
 use crate::wire::usage_counts::{UsageCounts, sum_known};
 
-/// What has come of one answer.
+/// Reader for one response.
 pub(in crate::wire) struct GeminiReader {
     origin: ModelOrigin,
     calls: Vec<ToolCall>,
-    /// The signature of the text, if it has one.
+    /// Signature of the text, if it has one.
     text_signature: Option<Value>,
     usage: UsageCounts,
     stop_reason: Option<StopReason>,
 }
 
 impl GeminiReader {
-    pub(in crate::wire) fn new(speaker: ModelOrigin) -> Self {
-        let (calls, figures) = (Vec::new(), UsageCounts::default());
-        Self { origin: speaker, calls, text_signature: None, usage: figures, stop_reason: None }
+    pub(in crate::wire) fn new(origin: ModelOrigin) -> Self {
+        let (calls, usage) = (Vec::new(), UsageCounts::default());
+        Self { origin, calls, text_signature: None, usage, stop_reason: None }
     }
 
     fn read_part(&mut self, part: &Value, events: &mut Vec<ModelEvent>) -> Result<(), ResponseFault> {
         let signature = part.get("thoughtSignature").cloned();
-        if let Some(made) = part.get("functionCall") {
-            return self.read_call(made, signature);
+        if let Some(call) = part.get("functionCall") {
+            return self.read_call(call, signature);
         }
         match (non_empty_str(&part["text"]), part["thought"] == true) {
             (Some(text), true) => events.push(ModelEvent::Reasoning(text.to_owned())),
@@ -43,17 +43,17 @@ impl GeminiReader {
         Ok(())
     }
 
-    fn read_call(&mut self, made: &Value, signature: Option<Value>) -> Result<(), ResponseFault> {
-        let name = non_empty_str(&made["name"]).ok_or(ResponseFault::Malformed("it calls a tool without a name"))?;
-        let id = non_empty_str(&made["id"]);
-        let arguments = match &made["args"] {
+    fn read_call(&mut self, function_call: &Value, signature: Option<Value>) -> Result<(), ResponseFault> {
+        let name = non_empty_str(&function_call["name"]).ok_or(ResponseFault::Malformed("a tool call has no name"))?;
+        let provider_id = non_empty_str(&function_call["id"]);
+        let arguments = match &function_call["args"] {
             Value::Null => "{}".to_owned(),
             arguments => arguments.to_string(),
         };
-        let own_id = id.map_or_else(|| format!("call_{}", self.calls.len()), str::to_owned);
-        let mut call = ToolCall::new(own_id, name, arguments);
+        let id = provider_id.map_or_else(|| format!("call_{}", self.calls.len()), str::to_owned);
+        let mut call = ToolCall::new(id, name, arguments);
         let mut data = JsonObject::new();
-        data.extend(id.map(|_| (CALL_ID_KEY.to_owned(), json!(true))));
+        data.extend(provider_id.map(|_| (CALL_ID_KEY.to_owned(), json!(true))));
         data.extend(signature.map(|signature| (SIGNATURE_KEY.to_owned(), signature)));
         self.origin.attach_to_call(&mut call, data);
         self.calls.push(call);
@@ -61,13 +61,13 @@ impl GeminiReader {
     }
 
     fn read_usage(&mut self, usage: &Value) {
-        let figure = |name: &str| usage[name].as_u64();
+        let count = |name: &str| usage[name].as_u64();
         if usage.is_object() {
-            let reasoning = figure("thoughtsTokenCount");
+            let reasoning = count("thoughtsTokenCount");
             self.usage = UsageCounts {
-                prompt: sum_known(&[figure("promptTokenCount"), figure("toolUsePromptTokenCount")]),
-                completion: sum_known(&[figure("candidatesTokenCount"), reasoning]),
-                cached: figure("cachedContentTokenCount"),
+                prompt: sum_known(&[count("promptTokenCount"), count("toolUsePromptTokenCount")]),
+                completion: sum_known(&[count("candidatesTokenCount"), reasoning]),
+                cached: count("cachedContentTokenCount"),
                 cache_written: None,
                 reasoning,
             };
@@ -93,10 +93,10 @@ impl ResponseReader for GeminiReader {
             Some("MAX_TOKENS") => Some(StopReason::Truncated),
             Some("STOP") => Some(StopReason::Completed),
             Some("MALFORMED_FUNCTION_CALL" | "UNEXPECTED_TOOL_CALL" | "TOO_MANY_TOOL_CALLS") => {
-                return Err(ResponseFault::Incomplete("the model called a tool in a way that makes no sense"));
+                return Err(ResponseFault::Incomplete("the model made an invalid tool call"));
             }
-            Some("OTHER") => return Err(ResponseFault::Incomplete("it gave no reason for its end")),
-            // Every other reason is a filter: safety, recitation, a list of words and more.
+            Some("OTHER") => return Err(ResponseFault::Incomplete("it ended without a known reason")),
+            // All other reasons are filters: safety, recitation, word lists and more.
             Some(_) => Some(StopReason::Filtered),
         };
         Ok(FrameProgress::More)
@@ -107,20 +107,20 @@ impl ResponseReader for GeminiReader {
     }
 
     fn finish(&mut self) -> Result<Vec<ModelEvent>, ResponseFault> {
-        let ending = self.stop_reason.ok_or(MISSING_STOP_REASON)?;
+        let stop_reason = self.stop_reason.ok_or(MISSING_STOP_REASON)?;
         let mut calls = std::mem::take(&mut self.calls);
         let signature =
             self.text_signature.take().map(|signature| JsonObject::from_iter([(SIGNATURE_KEY.to_owned(), signature)]));
-        let mut beside = None;
+        let mut text_data = None;
         match (signature, calls.first_mut()) {
             (Some(data), Some(first)) if self.origin.call_data(first, SIGNATURE_KEY).is_none() => {
                 self.origin.attach_to_call(first, data);
             }
-            (Some(data), None) => beside = Some(self.origin.text_data_event(data)),
+            (Some(data), None) => text_data = Some(self.origin.text_data_event(data)),
             _ => {}
         }
-        let mut events: Vec<ModelEvent> = calls.into_iter().map(ModelEvent::ToolCall).chain(beside).collect();
+        let mut events: Vec<ModelEvent> = calls.into_iter().map(ModelEvent::ToolCall).chain(text_data).collect();
         events.extend(self.usage.into_usage().map(ModelEvent::Usage));
-        ending.append_final_events(events)
+        stop_reason.append_final_events(events)
     }
 }

@@ -28,7 +28,7 @@ fn signed_call(id: &str, signature: &str) -> ToolCall {
 }
 
 #[test]
-fn p13_roles_alternate_the_user_begins_and_responses_stand_together() {
+fn p13_roles_alternate_the_user_begins_and_responses_are_grouped() {
     let turns = encoded_turns(vec![
         ChatMessage::assistant("[Anchor created: session/start]: {}"),
         ChatMessage::user("go"),
@@ -59,7 +59,7 @@ fn p13_roles_alternate_the_user_begins_and_responses_stand_together() {
 }
 
 #[test]
-fn a8_a_call_of_another_model_goes_without_a_signature_where_it_may() {
+fn a8_call_of_another_model_gets_the_documented_signature_replacement() {
     let messages = || {
         let call = vec![ToolCall::new("a", "bash", "{}"), ToolCall::new("b", "bash", "{}")];
         vec![
@@ -72,8 +72,8 @@ fn a8_a_call_of_another_model_goes_without_a_signature_where_it_may() {
     let parts = encoded_turns(messages())[1]["parts"].clone();
     assert_eq!(parts[0]["thoughtSignature"], SKIP_SIGNATURE_MARKER);
     assert_eq!(parts[1].get("thoughtSignature"), None);
-    let older = body("gemini", &request("gemini-2.5-pro", messages()));
-    assert_eq!(older.messages[1]["parts"][0].get("thoughtSignature"), None);
+    let legacy = body("gemini", &request("gemini-2.5-pro", messages()));
+    assert_eq!(legacy.messages[1]["parts"][0].get("thoughtSignature"), None);
     let elsewhere = vec![ChatMessage::user("go"), ChatMessage::from_tool_calls(vec![signed_call("a", "sig")])];
     let elsewhere = body("other", &request("gemini-3-pro", elsewhere));
     assert_eq!(elsewhere.messages[1]["parts"][0]["thoughtSignature"], SKIP_SIGNATURE_MARKER);
@@ -83,7 +83,7 @@ fn a8_a_call_of_another_model_goes_without_a_signature_where_it_may() {
         ChatMessage::tool_result("a", "fs.read", "A"),
     ];
     let flash = body("gemini", &request("gemini-3-flash", flash)).messages;
-    assert_eq!(flash[1]["parts"][0]["thoughtSignature"], SKIP_SIGNATURE_MARKER, "another model's");
+    assert_eq!(flash[1]["parts"][0]["thoughtSignature"], SKIP_SIGNATURE_MARKER, "signed by another model");
     assert_eq!(
         (flash[1]["parts"][0]["functionCall"].get("id"), flash[2]["parts"][0]["functionResponse"].get("id")),
         (None, None)
@@ -91,7 +91,7 @@ fn a8_a_call_of_another_model_goes_without_a_signature_where_it_may() {
 }
 
 #[test]
-fn images_are_sent_from_the_user_and_beside_the_response_of_a_tool() {
+fn images_are_sent_in_user_turns_and_after_a_tool_response() {
     let content = Content::Parts(vec![
         ContentPart::text("look"),
         ContentPart::image("data:image/png;base64,AA=="),
@@ -111,7 +111,7 @@ fn images_are_sent_from_the_user_and_beside_the_response_of_a_tool() {
 }
 
 #[test]
-fn a8_tools_limits_and_thinking_have_their_places() {
+fn a8_tools_limit_and_thinking_are_encoded() {
     let parameters = json!({"type": "object", "additionalProperties": false});
     let tools = vec![ToolSpec {
         name: "fs.read".into(),
@@ -119,28 +119,29 @@ fn a8_tools_limits_and_thinking_have_their_places() {
         parameters: parameters.clone().into(),
     }];
     let options = ModelOptions { max_tokens: Some(9), reasoning: Some(Reasoning::High) };
-    let asked = ModelRequest { tools: tools.into(), options, ..request("gemini-3-pro", vec![ChatMessage::user("hi")]) };
-    let sent = body("gemini", &asked);
+    let request =
+        ModelRequest { tools: tools.into(), options, ..request("gemini-3-pro", vec![ChatMessage::user("hi")]) };
+    let sent = body("gemini", &request);
     let declaration = json!({"name": "fs_read", "description": "Reads.", "parametersJsonSchema": parameters});
     assert_eq!(*sent.tools, [json!({"functionDeclarations": [declaration]})]);
     assert_eq!(
         sent.rest["generationConfig"],
         json!({"maxOutputTokens": 9, "thinkingConfig": {"includeThoughts": true, "thinkingLevel": "high"}})
     );
-    let older = ModelRequest { model: "gemini:gemini-2.5-flash".parse().unwrap(), ..asked };
-    assert_eq!(body("gemini", &older).rest["generationConfig"]["thinkingConfig"]["thinkingBudget"], 16_384);
+    let legacy = ModelRequest { model: "gemini:gemini-2.5-flash".parse().unwrap(), ..request };
+    assert_eq!(body("gemini", &legacy).rest["generationConfig"]["thinkingConfig"]["thinkingBudget"], 16_384);
 }
 
 #[test]
-fn a8_a_model_that_cannot_be_told_not_to_think_is_asked_for_the_least_it_takes() {
-    let least = |model: &str| {
+fn a8_model_that_always_thinks_gets_its_minimum() {
+    let minimum = |model: &str| {
         let options = ModelOptions { reasoning: Some(Reasoning::None), ..ModelOptions::default() };
         let body = body("gemini", &ModelRequest { options, ..request(model, vec![ChatMessage::user("hi")]) });
         body.rest.get("generationConfig").map(|config| config["thinkingConfig"].clone())
     };
-    assert_eq!(least("gemini-3-pro-preview"), Some(json!({"thinkingLevel": "low"})));
-    assert_eq!(least("models/gemini-3-flash-preview"), Some(json!({"thinkingLevel": "minimal"})));
-    assert_eq!(least("gemini-2.5-pro"), Some(json!({"thinkingBudget": 128})));
-    assert_eq!(least("gemini-2.5-flash"), Some(json!({"thinkingBudget": 0})));
-    assert_eq!(least("gemini-2.0-flash"), None, "it does not think");
+    assert_eq!(minimum("gemini-3-pro-preview"), Some(json!({"thinkingLevel": "low"})));
+    assert_eq!(minimum("models/gemini-3-flash-preview"), Some(json!({"thinkingLevel": "minimal"})));
+    assert_eq!(minimum("gemini-2.5-pro"), Some(json!({"thinkingBudget": 128})));
+    assert_eq!(minimum("gemini-2.5-flash"), Some(json!({"thinkingBudget": 0})));
+    assert_eq!(minimum("gemini-2.0-flash"), None, "it does not think");
 }

@@ -1,4 +1,4 @@
-//! Reading what Ollama answers.
+//! Response reader for Ollama.
 
 use capstan_hooks::contracts::ModelEvent;
 use capstan_protocol::{JsonObject, ToolCall};
@@ -13,7 +13,7 @@ use crate::wire::response_reader::{
 };
 use crate::wire::usage_counts::UsageCounts;
 
-/// What has come of one answer.
+/// Reader for one response.
 pub(in crate::wire) struct OllamaReader {
     origin: ModelOrigin,
     calls: Vec<ToolCall>,
@@ -23,16 +23,15 @@ pub(in crate::wire) struct OllamaReader {
 }
 
 impl OllamaReader {
-    pub(in crate::wire) fn new(speaker: ModelOrigin) -> Self {
-        let (calls, figures) = (Vec::new(), UsageCounts::default());
-        Self { origin: speaker, calls, thinking: String::new(), usage: figures, stop_reason: None }
+    pub(in crate::wire) fn new(origin: ModelOrigin) -> Self {
+        let (calls, usage) = (Vec::new(), UsageCounts::default());
+        Self { origin, calls, thinking: String::new(), usage, stop_reason: None }
     }
 
-    fn read_call(&mut self, made: &Value) -> Result<(), ResponseFault> {
-        let function = &made["function"];
-        let name =
-            non_empty_str(&function["name"]).ok_or(ResponseFault::Malformed("it calls a tool without a name"))?;
-        let id = non_empty_str(&made["id"]).map_or_else(|| format!("call_{}", self.calls.len()), str::to_owned);
+    fn read_call(&mut self, call: &Value) -> Result<(), ResponseFault> {
+        let function = &call["function"];
+        let name = non_empty_str(&function["name"]).ok_or(ResponseFault::Malformed("a tool call has no name"))?;
+        let id = non_empty_str(&call["id"]).map_or_else(|| format!("call_{}", self.calls.len()), str::to_owned);
         let arguments = match &function["arguments"] {
             Value::Null => "{}".to_owned(),
             Value::String(text) => text.clone(),
@@ -50,18 +49,18 @@ impl ResponseReader for OllamaReader {
             return Err(ResponseFault::Reported { status: None, body: json!({ "message": error }) });
         }
         let message = &line["message"];
-        if let Some(thought) = non_empty_str(&message["thinking"]) {
-            self.thinking.push_str(thought);
-            events.push(ModelEvent::Reasoning(thought.to_owned()));
+        if let Some(thinking) = non_empty_str(&message["thinking"]) {
+            self.thinking.push_str(thinking);
+            events.push(ModelEvent::Reasoning(thinking.to_owned()));
         }
         events.extend(non_empty_str(&message["content"]).map(|text| ModelEvent::Text(text.to_owned())));
-        message["tool_calls"].as_array().into_iter().flatten().try_for_each(|made| self.read_call(made))?;
+        message["tool_calls"].as_array().into_iter().flatten().try_for_each(|call| self.read_call(call))?;
         if line["done"] != true {
             return Ok(FrameProgress::More);
         }
         let (prompt, completion) = (line["prompt_eval_count"].as_u64(), line["eval_count"].as_u64());
         self.usage = UsageCounts { prompt, completion, ..UsageCounts::default() };
-        // Older servers give no reason, and are done all the same.
+        // Older servers give no reason, but are complete as well.
         self.stop_reason =
             Some(if line["done_reason"] == "length" { StopReason::Truncated } else { StopReason::Completed });
         Ok(FrameProgress::Complete)
@@ -72,7 +71,7 @@ impl ResponseReader for OllamaReader {
     }
 
     fn finish(&mut self) -> Result<Vec<ModelEvent>, ResponseFault> {
-        let ending = self.stop_reason.ok_or(MISSING_STOP_REASON)?;
+        let stop_reason = self.stop_reason.ok_or(MISSING_STOP_REASON)?;
         let mut calls = std::mem::take(&mut self.calls);
         if let Some(first) = calls.first_mut().filter(|_| !self.thinking.is_empty()) {
             let thinking = Value::from(std::mem::take(&mut self.thinking));
@@ -80,6 +79,6 @@ impl ResponseReader for OllamaReader {
         }
         let mut events: Vec<ModelEvent> = calls.into_iter().map(ModelEvent::ToolCall).collect();
         events.extend(self.usage.into_usage().map(ModelEvent::Usage));
-        ending.append_final_events(events)
+        stop_reason.append_final_events(events)
     }
 }

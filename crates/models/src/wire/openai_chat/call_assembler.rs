@@ -1,9 +1,9 @@
-//! Putting tool calls together from their fragments.
+//! Assembly of tool calls from streamed fragments.
 
 use capstan_protocol::ToolCall;
 use serde_json::Value;
 
-/// The calls of one answer, in the order in which they began.
+/// Tool calls of one response, in the order in which they started.
 #[derive(Debug, Default)]
 pub(super) struct CallAssembler {
     partial_calls: Vec<PartialCall>,
@@ -18,7 +18,7 @@ struct PartialCall {
 }
 
 impl CallAssembler {
-    /// Takes a fragment in.
+    /// Adds a fragment.
     pub(super) fn push(&mut self, fragment: &Value) {
         let index = fragment["index"].as_u64();
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -26,24 +26,24 @@ impl CallAssembler {
         let arguments = match &fragment["function"]["arguments"] {
             Value::String(text) => text.clone(),
             Value::Null => String::new(),
-            // Some servers send the object itself.
+            // Some servers send an object instead of a string.
             object => object.to_string(),
         };
-        // A fragment goes on with the call of its index. Servers that number all calls alike give each an id of its own,
-        // and those that give no number send a name only where a call begins.
-        let goes_on = |begun: &&mut PartialCall| match (index, begun.index) {
-            (Some(index), Some(of)) => index == of && (id.is_empty() || begun.id.is_empty() || id == begun.id),
-            _ => name.is_empty() && (id.is_empty() || id == begun.id),
+        // A fragment belongs to the call with its index. Servers that give all calls the same index give each call its own
+        // id; servers that give no index send a name only at the start of a call.
+        let belongs_to = |call: &&mut PartialCall| match (index, call.index) {
+            (Some(index), Some(of)) => index == of && (id.is_empty() || call.id.is_empty() || id == call.id),
+            _ => name.is_empty() && (id.is_empty() || id == call.id),
         };
-        match self.partial_calls.iter_mut().rev().find(goes_on) {
-            Some(begun) => {
-                if begun.id.is_empty() {
-                    begun.id = id;
+        match self.partial_calls.iter_mut().rev().find(belongs_to) {
+            Some(call) => {
+                if call.id.is_empty() {
+                    call.id = id;
                 }
-                if begun.name.is_empty() {
-                    begun.name = name;
+                if call.name.is_empty() {
+                    call.name = name;
                 }
-                begun.arguments.push_str(&arguments);
+                call.arguments.push_str(&arguments);
             }
             None => self.partial_calls.push(PartialCall { index, id, name, arguments }),
         }
@@ -53,16 +53,16 @@ impl CallAssembler {
         self.partial_calls.is_empty()
     }
 
-    /// The calls; `None` if one has no name.
+    /// Completed calls; `None` if one has no name.
     pub(super) fn finish(self) -> Option<Vec<ToolCall>> {
-        self.partial_calls.into_iter().enumerate().map(|(index, begun)| complete_call(index, begun)).collect()
+        self.partial_calls.into_iter().enumerate().map(|(index, call)| complete_call(index, call)).collect()
     }
 }
 
-fn complete_call(index: usize, begun: PartialCall) -> Option<ToolCall> {
-    // Some servers leave the id empty.
-    let id = if begun.id.is_empty() { format!("call_{index}") } else { begun.id };
-    (!begun.name.is_empty()).then(|| ToolCall::new(id, begun.name, begun.arguments))
+fn complete_call(index: usize, call: PartialCall) -> Option<ToolCall> {
+    // Some servers send no id.
+    let id = if call.id.is_empty() { format!("call_{index}") } else { call.id };
+    (!call.name.is_empty()).then(|| ToolCall::new(id, call.name, call.arguments))
 }
 
 #[cfg(test)]
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_are_joined_as_the_model_wrote_them() {
+    fn arguments_are_joined_verbatim() {
         let fragments = [
             call_fragment(0, "a", "bash", ""),
             call_fragment(0, "", "", "{\"n\" :"),
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_keep_their_order_also_when_their_fragments_mix() {
+    fn calls_keep_their_order_when_fragments_interleave() {
         let fragments = [
             call_fragment(0, "a", "x", "{"),
             call_fragment(1, "b", "y", "{"),
@@ -107,13 +107,13 @@ mod tests {
     }
 
     #[test]
-    fn calls_that_all_have_one_number_are_told_apart_by_their_ids() {
+    fn calls_with_the_same_index_are_distinguished_by_id() {
         let fragments = [call_fragment(0, "a", "x", "{\"n\":1}"), call_fragment(0, "b", "x", "{\"n\":2}")];
         assert_eq!(assemble_calls(&fragments).map(|calls| calls.len()), Some(2));
     }
 
     #[test]
-    fn calls_without_numbers_begin_with_their_names() {
+    fn calls_without_an_index_start_with_their_name() {
         let begin = |id: &str| json!({"id": id, "function": {"name": "x", "arguments": "{"}});
         let end = json!({"function": {"arguments": "}"}});
         let expected = vec![ToolCall::new("a", "x", "{}"), ToolCall::new("b", "x", "{}")];
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_ids_are_filled_in_and_missing_names_are_not() {
+    fn missing_id_is_filled_in_but_a_missing_name_is_an_error() {
         assert_eq!(assemble_calls(&[call_fragment(0, "", "x", "{}")]), Some(vec![ToolCall::new("call_0", "x", "{}")]));
         assert_eq!(assemble_calls(&[call_fragment(0, "a", "", "{}")]), None);
         let object = json!({"index": 0, "id": "a", "function": {"name": "x", "arguments": {"n": 1}}});

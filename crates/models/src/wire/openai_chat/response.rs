@@ -1,4 +1,4 @@
-//! Reading what an `OpenAI` chat server answers.
+//! Response reader for `OpenAI` chat.
 
 use capstan_hooks::contracts::ModelEvent;
 use capstan_protocol::{JsonObject, ToolCall};
@@ -15,23 +15,23 @@ use crate::wire::response_reader::{
 use crate::wire::sanitize::{MAX_CALL_ID_CHARS, PROVIDER_ID_KEY};
 use crate::wire::usage_counts::UsageCounts;
 
-/// What has come of one answer.
+/// Reader for one response.
 pub(in crate::wire) struct OpenAiChatReader {
     origin: ModelOrigin,
     calls: CallAssembler,
     usage: UsageCounts,
     cost: Option<Value>,
     stop_reason: Option<StopReason>,
-    /// Reasoning as text, with the name the server gives it.
+    /// Reasoning text, with the key the server uses for it.
     reasoning: Option<(&'static str, String)>,
-    /// Reasoning as a list of things that only the server understands.
+    /// Reasoning items that only the server understands.
     reasoning_details: Vec<Value>,
 }
 
 impl OpenAiChatReader {
-    pub(in crate::wire) fn new(speaker: ModelOrigin) -> Self {
+    pub(in crate::wire) fn new(origin: ModelOrigin) -> Self {
         Self {
-            origin: speaker,
+            origin,
             calls: CallAssembler::default(),
             usage: UsageCounts::default(),
             cost: None,
@@ -77,7 +77,7 @@ impl OpenAiChatReader {
         }
     }
 
-    /// What the server wants back with the calls.
+    /// Takes the reasoning that the server expects back with the calls.
     fn take_reasoning_data(&mut self) -> JsonObject {
         let details = std::mem::take(&mut self.reasoning_details);
         if !details.is_empty() {
@@ -97,7 +97,7 @@ impl ResponseReader for OpenAiChatReader {
             return Err(reported_fault(&chunk["error"]));
         }
         self.read_usage(&chunk["usage"]);
-        // Only one choice is asked for.
+        // Requests ask for a single choice.
         self.read_choice(&chunk["choices"][0], events);
         Ok(FrameProgress::More)
     }
@@ -107,20 +107,20 @@ impl ResponseReader for OpenAiChatReader {
     }
 
     fn finish(&mut self) -> Result<Vec<ModelEvent>, ResponseFault> {
-        let ending = self.stop_reason.ok_or(MISSING_STOP_REASON)?;
+        let stop_reason = self.stop_reason.ok_or(MISSING_STOP_REASON)?;
         let mut events = Vec::new();
         if !self.calls.is_empty() {
-            let back = self.take_reasoning_data();
+            let reasoning = self.take_reasoning_data();
             let calls = std::mem::take(&mut self.calls).finish();
-            let mut calls: Vec<ToolCall> = calls.ok_or(ResponseFault::Malformed("it calls a tool without a name"))?;
-            ending.fill_missing_arguments(&mut calls);
-            // Some servers put more than a name into an id, and want it back.
+            let mut calls: Vec<ToolCall> = calls.ok_or(ResponseFault::Malformed("a tool call has no name"))?;
+            stop_reason.fill_missing_arguments(&mut calls);
+            // Some servers encode state in the id and need it back unchanged.
             for long in calls.iter_mut().filter(|call| call.id.chars().count() > MAX_CALL_ID_CHARS) {
                 self.origin
                     .attach_to_call(long, JsonObject::from_iter([(PROVIDER_ID_KEY.to_owned(), Value::Bool(true))]));
             }
             if let Some(first) = calls.first_mut() {
-                self.origin.attach_to_call(first, back);
+                self.origin.attach_to_call(first, reasoning);
             }
             events.extend(calls.into_iter().map(ModelEvent::ToolCall));
         }
@@ -128,6 +128,6 @@ impl ResponseReader for OpenAiChatReader {
             usage.extra.extend(self.cost.take().map(|cost| ("cost".to_owned(), cost)));
             events.push(ModelEvent::Usage(usage));
         }
-        ending.append_final_events(events)
+        stop_reason.append_final_events(events)
     }
 }

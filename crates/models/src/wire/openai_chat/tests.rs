@@ -16,7 +16,7 @@ fn encoded_messages(messages: Vec<ChatMessage>) -> Vec<Value> {
 }
 
 #[test]
-fn calls_and_results_have_the_form_of_openai_chat() {
+fn calls_and_results_are_encoded_in_openai_chat_format() {
     let sent = encoded_messages(vec![
         ChatMessage::user("go"),
         ChatMessage::from_tool_calls(vec![ToolCall::new("c1", "fs_read", "{\"path\" : 1}")]),
@@ -35,7 +35,7 @@ fn calls_and_results_have_the_form_of_openai_chat() {
 }
 
 #[test]
-fn parts_of_a_user_that_are_known_are_sent_as_they_are() {
+fn known_parts_of_a_user_message_are_sent_unchanged() {
     let parts = json!([
         {"type": "text", "text": "look"},
         {"type": "image_url", "image_url": {"url": "https://example.com/a.png", "detail": "low"}},
@@ -46,7 +46,7 @@ fn parts_of_a_user_that_are_known_are_sent_as_they_are() {
 }
 
 #[test]
-fn p13_parts_of_a_user_that_are_not_known_become_notes() {
+fn p13_unknown_parts_of_a_user_message_become_notes() {
     let parts = json!([
         {"type": "input_audio"},
         {"type": "video", "url": "https://example.com/a.mp4"},
@@ -64,14 +64,14 @@ fn p13_parts_of_a_user_that_are_not_known_become_notes() {
 }
 
 #[test]
-fn an_image_in_a_tool_result_becomes_a_note() {
+fn image_in_a_tool_result_becomes_a_note() {
     let parts = Content::Parts(vec![ContentPart::text("a screenshot:"), ContentPart::image("data:x")]);
     let sent = encoded_messages(vec![ChatMessage::tool_result("c1", "screen", parts)]);
     assert_eq!(sent[0]["content"], "a screenshot:\n[image_url left out]");
 }
 
 #[test]
-fn images_of_a_steps_results_are_shown_by_the_user_to_a_model_that_sees() {
+fn images_of_tool_results_are_sent_in_a_user_message_to_models_with_vision() {
     let image = |name: &str| ContentPart::image(format!("https://example.com/{name}.png"));
     let parts = |name: &str| Content::Parts(vec![ContentPart::text(name), image(name)]);
     let calls =
@@ -88,16 +88,16 @@ fn images_of_a_steps_results_are_shown_by_the_user_to_a_model_that_sees() {
         let model = format!("openai:{model}").parse().unwrap();
         openai_body(&ModelRequest { model, ..request(conversation.clone()) }).messages
     };
-    let seen = sent("gpt-5");
-    let roles: Vec<&str> = seen.iter().map(|message| message["role"].as_str().unwrap()).collect();
+    let with_vision = sent("gpt-5");
+    let roles: Vec<&str> = with_vision.iter().map(|message| message["role"].as_str().unwrap()).collect();
     assert_eq!(roles, ["user", "assistant", "tool", "tool", "tool", "user", "user"]);
-    assert_eq!(seen[5]["content"].as_array().unwrap()[1..], [json!(image("one")), json!(image("two"))]);
-    assert_eq!(seen[2]["content"], "one\n[image_url left out]", "its own message has no place for it");
-    assert_eq!(sent("some-model").len(), 6, "who may not see is not asked to");
+    assert_eq!(with_vision[5]["content"].as_array().unwrap()[1..], [json!(image("one")), json!(image("two"))]);
+    assert_eq!(with_vision[2]["content"], "one\n[image_url left out]", "a tool message contains text only");
+    assert_eq!(sent("some-model").len(), 6, "a model without vision gets no images");
 }
 
 #[test]
-fn keys_openai_chat_has_no_place_for_are_left_out() {
+fn keys_unknown_to_openai_chat_are_omitted() {
     let mut message = ChatMessage::user("hi");
     message.name = Some("ada".to_owned());
     message.extra = JsonObject::from_iter([("date".to_owned(), json!("today"))]);
@@ -105,7 +105,7 @@ fn keys_openai_chat_has_no_place_for_are_left_out() {
 }
 
 #[test]
-fn tools_go_by_the_name_models_see() {
+fn tools_are_sent_with_their_model_names() {
     let parameters = json!({"type": "object", "properties": {"path": {"type": "string"}}});
     let spec =
         ToolSpec { name: "fs.read".into(), description: "Reads.".to_owned(), parameters: parameters.clone().into() };
@@ -119,7 +119,7 @@ fn tools_go_by_the_name_models_see() {
 }
 
 #[test]
-fn a8_reasoning_goes_back_with_the_calls_it_led_to_and_to_who_gave_it_only() {
+fn a8_reasoning_text_is_returned_with_its_calls_to_its_provider_only() {
     let mut call = ToolCall::new("c1", "bash", "{}");
     call.extra
         .insert("provider".to_owned(), json!({"openai": {"reasoning_content": "hm"}, "other": {"reasoning": "x"}}));
@@ -133,7 +133,7 @@ fn a8_reasoning_goes_back_with_the_calls_it_led_to_and_to_who_gave_it_only() {
 }
 
 #[test]
-fn a8_reasoning_that_is_signed_goes_back_to_its_model_only() {
+fn a8_signed_reasoning_is_returned_to_its_model_only() {
     let details = json!([{"type": "reasoning.encrypted", "data": "xyz"}]);
     let mut call = ToolCall::new("c1", "bash", "{}");
     let data = json!({"reasoning_details": details, "reasoning": "hm", "model": "a/one"});
@@ -152,11 +152,11 @@ fn a8_reasoning_that_is_signed_goes_back_to_its_model_only() {
     };
     assert_eq!(sent("a/one")["reasoning_details"], details);
     assert_eq!(sent("b/two").get("reasoning_details"), None);
-    assert_eq!(sent("b/two")["reasoning"], "hm", "words are nobody's");
+    assert_eq!(sent("b/two")["reasoning"], "hm", "plain text is not bound to a model");
 }
 
 #[test]
-fn a8_how_much_to_think_is_said_in_the_words_of_each() {
+fn a8_reasoning_effort_uses_the_option_of_each_dialect() {
     let options = ModelOptions { reasoning: Some(Reasoning::Low), ..ModelOptions::default() };
     let request = ModelRequest { options, ..request(vec![ChatMessage::user("hi")]) };
     assert_eq!(openai_body(&request).rest["reasoning_effort"], "low");
@@ -165,7 +165,7 @@ fn a8_how_much_to_think_is_said_in_the_words_of_each() {
 }
 
 #[test]
-fn a8_the_stable_prefix_of_a_model_of_anthropic_is_marked_for_its_cache() {
+fn a8_system_prompt_is_marked_for_the_cache_of_anthropic_models() {
     let content = |wire: WireProtocol, model: &str| {
         let model = format!("{}:{model}", wire.name()).parse().unwrap();
         let request = ModelRequest { model, system: "Be brief.".to_owned(), ..request(vec![ChatMessage::user("hi")]) };

@@ -1,19 +1,19 @@
-//! Images that tools gave.
+//! Images in tool results.
 //!
-//! The message of a tool may hold text and nothing else here; one of the user may hold images. So images that tools gave
-//! are shown by the user, right after the results of the step. A server refuses the whole conversation over an image for
-//! a model that cannot see, and it would stay refused: so that is done only for models that are known to see, and others
-//! are left with a note.
+//! Tool messages of this protocol contain text only, but user messages may contain images. Images of tool results are
+//! therefore sent as a user message after the results of the step. A server rejects the whole conversation for an image
+//! sent to a model without vision, and would reject every later request too, so only models known to support vision get
+//! images; others get a note.
 
 use capstan_protocol::{ChatMessage, Content, ContentPart, MessageRole};
 use serde_json::{Value, json};
 
 use crate::wire::message_parts::{MessagePart, read_parts};
 
-/// What stands before them.
+/// Text before the images.
 const TOOL_IMAGES_NOTE: &str = "[The images that the tools gave, in their order:]";
 
-/// How the names of models begin that see, and what others have in theirs.
+/// Name prefixes of models with vision.
 const VISION_MODEL_PREFIXES: &[&str] = &[
     "gpt-4o",
     "gpt-4.1",
@@ -34,19 +34,20 @@ const VISION_MODEL_PREFIXES: &[&str] = &[
     "pixtral",
     "llava",
 ];
+/// Name parts of further models with vision.
 const VISION_MODEL_SUBSTRINGS: &[&str] = &["-vl", "vision", "omni"];
-/// Of these families the small ones do not.
+/// Name prefixes of small models without vision in families with vision.
 const TEXT_ONLY_MODEL_PREFIXES: &[&str] = &["o1-mini", "o1-preview", "o3-mini"];
 
-/// Whether a model is known to see. Routers write the maker before its name.
+/// True if the model is known to support vision. Routers prefix the vendor to its name.
 pub(super) fn supports_vision(model: &str) -> bool {
     let name = model.rsplit('/').next().unwrap_or(model).to_lowercase();
-    let begins = |with: &[&str]| with.iter().any(|beginning| name.starts_with(beginning));
-    (begins(VISION_MODEL_PREFIXES) && !begins(TEXT_ONLY_MODEL_PREFIXES))
-        || VISION_MODEL_SUBSTRINGS.iter().any(|sign| name.contains(sign))
+    let has_prefix = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix));
+    (has_prefix(VISION_MODEL_PREFIXES) && !has_prefix(TEXT_ONLY_MODEL_PREFIXES))
+        || VISION_MODEL_SUBSTRINGS.iter().any(|part| name.contains(part))
 }
 
-/// The images of a step's results, as a message of the user; none where there are none.
+/// User message with the images of a step's results; `None` if there are none.
 pub(super) fn tool_images_message(results: &[ChatMessage]) -> Option<Value> {
     let is_image = |part: &ContentPart| {
         let part = Content::Parts(vec![part.clone()]);
@@ -66,7 +67,7 @@ mod tests {
     use super::supports_vision;
 
     #[test]
-    fn models_that_see_are_known_by_their_names() {
+    fn vision_support_is_recognised_by_model_name() {
         for model in ["gpt-5-mini", "o3", "anthropic/claude-sonnet-4.5", "google/gemini-3-pro", "qwen/qwen3-vl-8b"] {
             assert!(supports_vision(model), "{model}");
         }

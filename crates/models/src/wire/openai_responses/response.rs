@@ -1,4 +1,4 @@
-//! Reading what `OpenAI` Responses answers.
+//! Response reader for `OpenAI` Responses.
 
 use capstan_hooks::contracts::ModelEvent;
 use capstan_protocol::{JsonObject, ToolCall};
@@ -13,7 +13,7 @@ use crate::wire::response_reader::{
 };
 use crate::wire::usage_counts::UsageCounts;
 
-/// What has come of one answer.
+/// Reader for one response.
 pub(in crate::wire) struct OpenAiResponsesReader {
     origin: ModelOrigin,
     items: ResponseItems,
@@ -22,16 +22,15 @@ pub(in crate::wire) struct OpenAiResponsesReader {
 }
 
 impl OpenAiResponsesReader {
-    pub(in crate::wire) fn new(speaker: ModelOrigin) -> Self {
-        let (given, figures) = (ResponseItems::default(), UsageCounts::default());
-        Self { origin: speaker, items: given, usage: figures, stop_reason: None }
+    pub(in crate::wire) fn new(origin: ModelOrigin) -> Self {
+        Self { origin, items: ResponseItems::default(), usage: UsageCounts::default(), stop_reason: None }
     }
 
-    /// An item is whole.
+    /// Handles a complete item.
     fn read_item(&mut self, item: &Value) -> Result<(), ResponseFault> {
         match item["type"].as_str().unwrap_or_default() {
             "message" => self.items.record_text(),
-            // Without its content in encrypted form it means nothing to a provider that stored nothing.
+            // Without its encrypted content, reasoning is useless to a provider that stored nothing.
             "reasoning" if non_empty_str(&item["encrypted_content"]).is_some() => {
                 let mut item = item.clone();
                 item.as_object_mut().into_iter().for_each(|item| {
@@ -40,9 +39,8 @@ impl OpenAiResponsesReader {
                 self.items.push_item(item);
             }
             "function_call" => {
-                let nameless = ResponseFault::Malformed("it calls a tool without an id or a name");
                 let (Some(id), Some(name)) = (non_empty_str(&item["call_id"]), non_empty_str(&item["name"])) else {
-                    return Err(nameless);
+                    return Err(ResponseFault::Malformed("a tool call has no id or no name"));
                 };
                 let mut call = ToolCall::new(id, name, non_empty_str(&item["arguments"]).unwrap_or_default());
                 let data =
@@ -55,7 +53,7 @@ impl OpenAiResponsesReader {
         Ok(())
     }
 
-    fn finish_response(&mut self, response: &Value, ending: StopReason) -> FrameProgress {
+    fn finish_response(&mut self, response: &Value, stop_reason: StopReason) -> FrameProgress {
         let usage = &response["usage"];
         if usage.is_object() {
             self.usage = UsageCounts {
@@ -66,7 +64,7 @@ impl OpenAiResponsesReader {
                 reasoning: usage["output_tokens_details"]["reasoning_tokens"].as_u64(),
             };
         }
-        self.stop_reason = Some(ending);
+        self.stop_reason = Some(stop_reason);
         FrameProgress::Complete
     }
 }
@@ -76,24 +74,24 @@ impl ResponseReader for OpenAiResponsesReader {
         if frame.data.trim() == "[DONE]" {
             return Ok(FrameProgress::Complete);
         }
-        let said = response_reader::parse_json(&frame.data)?;
-        let delta = non_empty_str(&said["delta"]).map(str::to_owned);
-        match said["type"].as_str().unwrap_or_default() {
+        let event = response_reader::parse_json(&frame.data)?;
+        let delta = non_empty_str(&event["delta"]).map(str::to_owned);
+        match event["type"].as_str().unwrap_or_default() {
             "keepalive" => return Ok(FrameProgress::KeepAlive),
             "response.output_text.delta" | "response.refusal.delta" => events.extend(delta.map(ModelEvent::Text)),
             "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
                 events.extend(delta.map(ModelEvent::Reasoning));
             }
-            "response.output_item.added" if said["item"]["type"] == "function_call" => self.items.start_call(),
-            "response.output_item.done" => self.read_item(&said["item"])?,
-            "response.completed" => return Ok(self.finish_response(&said["response"], StopReason::Completed)),
+            "response.output_item.added" if event["item"]["type"] == "function_call" => self.items.start_call(),
+            "response.output_item.done" => self.read_item(&event["item"])?,
+            "response.completed" => return Ok(self.finish_response(&event["response"], StopReason::Completed)),
             "response.incomplete" => {
-                let filtered = said["response"]["incomplete_details"]["reason"] == "content_filter";
-                let ending = if filtered { StopReason::Filtered } else { StopReason::Truncated };
-                return Ok(self.finish_response(&said["response"], ending));
+                let filtered = event["response"]["incomplete_details"]["reason"] == "content_filter";
+                let stop_reason = if filtered { StopReason::Filtered } else { StopReason::Truncated };
+                return Ok(self.finish_response(&event["response"], stop_reason));
             }
-            "response.failed" => return Err(reported_fault(&said["response"]["error"])),
-            "error" => return Err(reported_fault(said.get("error").unwrap_or(&said))),
+            "response.failed" => return Err(reported_fault(&event["response"]["error"])),
+            "error" => return Err(reported_fault(event.get("error").unwrap_or(&event))),
             _ => {}
         }
         Ok(FrameProgress::More)
@@ -104,15 +102,15 @@ impl ResponseReader for OpenAiResponsesReader {
     }
 
     fn finish(&mut self) -> Result<Vec<ModelEvent>, ResponseFault> {
-        let ending = self.stop_reason.ok_or(MISSING_STOP_REASON)?;
-        self.items.fill_missing_arguments(ending);
+        let stop_reason = self.stop_reason.ok_or(MISSING_STOP_REASON)?;
+        self.items.fill_missing_arguments(stop_reason);
         let mut events = self.items.take_events(&self.origin, REASONING_ITEMS_KEY);
         events.extend(self.usage.into_usage().map(ModelEvent::Usage));
-        ending.append_final_events(events)
+        stop_reason.append_final_events(events)
     }
 }
 
-/// An error in mid-stream; it is named, not numbered.
+/// Fault for an error within the stream; its code is a name, not a number.
 fn reported_fault(error: &Value) -> ResponseFault {
     let status = match error["code"].as_str().unwrap_or_default() {
         "rate_limit_exceeded" => Some(429),

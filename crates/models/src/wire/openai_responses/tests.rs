@@ -37,7 +37,7 @@ fn sample_conversation() -> Vec<ChatMessage> {
 }
 
 #[test]
-fn p13_calls_and_outputs_are_items_with_the_reasoning_before_what_it_led_to() {
+fn p13_calls_and_outputs_are_items_with_the_reasoning_before_them() {
     assert_eq!(
         encoded_items(sample_conversation()),
         [
@@ -53,16 +53,16 @@ fn p13_calls_and_outputs_are_items_with_the_reasoning_before_what_it_led_to() {
 }
 
 #[test]
-fn a8_reasoning_goes_to_who_gave_it_only() {
+fn a8_reasoning_is_returned_to_its_own_model_only() {
     let elsewhere = body("other", &request(sample_conversation())).messages;
     assert!(elsewhere.iter().all(|item| item["type"] != "reasoning" && item.get("id").is_none()), "{elsewhere:?}");
     let model = "openai-responses:gpt-5-mini".parse().unwrap();
     let other_model = body("openai-responses", &ModelRequest { model, ..request(sample_conversation()) }).messages;
-    assert_eq!(other_model, elsewhere, "an item without the reasoning it needs has no id");
+    assert_eq!(other_model, elsewhere, "an item sent without its reasoning has no id");
 }
 
 #[test]
-fn a8_nothing_is_stored_and_reasoning_is_asked_for_where_there_is_any() {
+fn a8_responses_are_not_stored_and_reasoning_is_requested_where_supported() {
     let sent = body("openai-responses", &request(vec![ChatMessage::user("hi")])).rest;
     assert_eq!(sent["store"], false);
     assert_eq!(sent["instructions"], "Be brief.");
@@ -77,7 +77,7 @@ fn a8_nothing_is_stored_and_reasoning_is_asked_for_where_there_is_any() {
 }
 
 #[test]
-fn images_and_tools_have_the_form_of_responses() {
+fn images_and_tools_are_encoded_in_responses_format() {
     let content = Content::Parts(vec![ContentPart::text("look"), ContentPart::image("data:image/png;base64,AA==")]);
     let sent = encoded_items(vec![ChatMessage::user(content)]);
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Whatever a tape holds, what is sent obeys the rules of every provider (P13).
+//! Property test: for any tape, the request obeys the rules of every provider (P13).
 
 mod common;
 
@@ -40,7 +40,7 @@ fn any_call_id() -> impl Strategy<Value = String> {
     prop_oneof![
         "[abc]",
         Just(String::new()),
-        // Alike once they are made to fit.
+        // Equal after sanitizing.
         "call[:/_]1",
         "x{39,45}",
         Just("functions.bash:0/ä".to_owned()),
@@ -85,15 +85,15 @@ fn endpoint_path(wire: WireProtocol) -> &'static str {
 
 proptest! {
     #[test]
-    fn p13_what_is_sent_obeys_the_rules_of_every_provider(messages in prop::collection::vec(any_message(), 0..12)) {
+    fn p13_any_conversation_obeys_the_rules_of_every_provider(messages in prop::collection::vec(any_message(), 0..12)) {
         let messages = conversation::normalize_request(messages);
         for wire in WireProtocol::PROTOCOLS {
             let options = ModelOptions { reasoning: Some(Reasoning::Low), max_tokens: None };
             let request = ModelRequest { options, ..request_for(wire, messages.clone()) };
             let provider = Provider::new(wire.name(), wire, ProviderOptions::default(), Default::default());
             let body = serde_json::json!(provider.request_body(&request));
-            let wrong = violations(endpoint_path(wire), &body);
-            prop_assert!(wrong.is_empty(), "{}: {wrong:?}\n{body:#}", wire.name());
+            let violations = violations(endpoint_path(wire), &body);
+            prop_assert!(violations.is_empty(), "{}: {violations:?}\n{body:#}", wire.name());
         }
     }
 }

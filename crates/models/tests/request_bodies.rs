@@ -1,4 +1,4 @@
-//! What is sent equals what `body` says, so that it can be recorded before it is sent.
+//! The body sent equals the one returned by `request_body`, so that it can be recorded before it is sent.
 
 mod common;
 
@@ -13,7 +13,7 @@ use common::{openai_provider_for, provider_for, request, request_for, sample_too
 
 const SESSION_START_MESSAGE: &str = r#"[Anchor created: session/start]: {"owner":"human"}"#;
 
-/// Sends a request and compares what arrived with what the function says; gives back the whole body.
+/// Sends a request, compares the received body with the one computed beforehand, and returns it.
 async fn sent_body(request: &ModelRequest) -> Value {
     let server = ScriptedModel::start(vec![ScriptedReply::text("ok")]).await;
     collect_output(openai_provider_for(&server).stream(request).await.unwrap()).await.unwrap();
@@ -43,7 +43,7 @@ async fn p15_text_with_a_system_prompt_is_sent_as_recorded() {
 }
 
 #[tokio::test]
-async fn p15_nothing_is_sent_that_nobody_asked_for() {
+async fn p15_request_contains_no_unrequested_options() {
     let body = sent_body(&request(vec![ChatMessage::user("hi")])).await;
     let mut keys: Vec<&String> = body.as_object().unwrap().keys().collect();
     keys.sort();
@@ -79,12 +79,12 @@ async fn p15_turns_with_tools_and_a_leading_anchor_are_sent_as_recorded() {
     assert_eq!(body["messages"][7]["content"], "a\nb");
     assert_eq!(body["tools"][1]["function"]["name"], "fs_read");
     let keys: Vec<&String> = body.as_object().unwrap().keys().collect();
-    let place = |key: &str| keys.iter().position(|found| *found == key);
-    assert!(place("tools") < place("messages"), "tools come first, for the sake of prompt caches: {keys:?}");
+    let position = |key: &str| keys.iter().position(|found| *found == key);
+    assert!(position("tools") < position("messages"), "tools come first, for prompt caches: {keys:?}");
 }
 
 #[tokio::test]
-async fn p15_consecutive_messages_of_one_role_stay_as_they_are() {
+async fn p15_consecutive_messages_of_one_role_are_sent_unchanged() {
     let messages = vec![
         ChatMessage::user("a"),
         ChatMessage::user("b"),
@@ -109,7 +109,7 @@ async fn p15_images_are_sent_as_recorded() {
 }
 
 #[tokio::test]
-async fn p15_system_messages_within_the_conversation_keep_their_place() {
+async fn p15_system_messages_within_the_conversation_keep_their_position() {
     let mut note = ChatMessage::assistant("note");
     note.role = capstan_protocol::MessageRole::System;
     let messages = sent_messages(vec![ChatMessage::user("a"), note, ChatMessage::user("b")]).await;
@@ -117,7 +117,7 @@ async fn p15_system_messages_within_the_conversation_keep_their_place() {
 }
 
 #[tokio::test]
-async fn p15_names_and_other_keys_are_neither_recorded_nor_sent() {
+async fn p15_names_and_unknown_keys_are_neither_recorded_nor_sent() {
     let mut message = ChatMessage::user("hi");
     message.name = Some("ada".to_owned());
     message.extra = JsonObject::from_iter([("reasoning_content".to_owned(), json!("hm"))]);
@@ -125,7 +125,7 @@ async fn p15_names_and_other_keys_are_neither_recorded_nor_sent() {
 }
 
 #[tokio::test]
-async fn p15_a_model_name_is_sent_as_it_is_and_sets_no_option() {
+async fn p15_model_name_is_sent_unchanged_and_sets_no_option() {
     for name in ["o3-high", "gpt-6", "anthropic::claude", "meta/llama:free", "qwen3-none"] {
         let model = format!("openai:{name}").parse().unwrap();
         let body = sent_body(&ModelRequest { model, ..request(vec![ChatMessage::user("hi")]) }).await;
@@ -135,15 +135,15 @@ async fn p15_a_model_name_is_sent_as_it_is_and_sets_no_option() {
 }
 
 #[tokio::test]
-async fn p15_what_the_configuration_adds_is_sent_and_said() {
+async fn p15_configured_body_keys_and_headers_are_recorded_and_sent() {
     for wire in WireProtocol::PROTOCOLS {
         let server = ScriptedModel::start(vec![ScriptedReply::text("ok")]).await;
         let more =
             json!({"generationConfig": {"temperature": 0.5}, "options": {"num_ctx": 32_000}, "temperature": 0.5});
-        let provider = provider_for(wire, &server, |settings| {
+        let provider = provider_for(wire, &server, |options| {
             let key = if wire == WireProtocol::Gemini { "generationConfig" } else { "options" };
-            settings.body = JsonObject::from_iter([(key.to_owned(), more[key].clone())]);
-            settings.headers = vec![("x-team".to_owned(), "blue".into())];
+            options.body = JsonObject::from_iter([(key.to_owned(), more[key].clone())]);
+            options.headers = vec![("x-team".to_owned(), "blue".into())];
         });
         let options = ModelOptions { max_tokens: Some(4000), ..ModelOptions::default() };
         let request = ModelRequest { options, ..request_for(wire, vec![ChatMessage::user("hi")]) };
@@ -152,7 +152,7 @@ async fn p15_what_the_configuration_adds_is_sent_and_said() {
         let sent = server.requests().remove(0);
         assert_eq!(Some(&sent), provider.request_body(&request).map(|body| json!(body)).as_ref(), "{}", wire.name());
         assert!(sent.to_string().contains("32000") || sent.to_string().contains("temperature"), "{sent}");
-        assert!(sent.to_string().contains("4000"), "what was there stays: {sent}");
+        assert!(sent.to_string().contains("4000"), "merged objects keep their keys: {sent}");
         assert_eq!(server.header_values("x-team"), [Some("blue".to_owned())]);
     }
 }
