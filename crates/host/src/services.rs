@@ -154,7 +154,7 @@ impl Services {
     ) -> Result<Option<Arc<Binding>>, TurnError> {
         match own {
             Some(own) => Ok(Some(Arc::clone(own))),
-            None => Ok(self.bindings.resolve(event).await.map_err(binding_turn_error)?.map(Arc::new)),
+            None => Ok(self.bindings.resolve(event).await.map_err(|error| binding_turn_error(&error))?.map(Arc::new)),
         }
     }
 
@@ -207,8 +207,8 @@ async fn resolve_workspace_id(store: &dyn Store, path: &str) -> Result<Workspace
 }
 
 /// Failure of a turn whose event has no usable binding. The sender does not see how bindings are written.
-fn binding_turn_error(error: BindingError) -> TurnError {
-    let message = match &error {
+fn binding_turn_error(error: &BindingError) -> TurnError {
+    let message = match error {
         BindingError::Store(error) => return error.clone().into(),
         BindingError::Unreadable { binding_id, .. } => {
             format!("the binding {binding_id} cannot be read, so nothing is done about this")

@@ -72,9 +72,10 @@ impl<S: ModelStage> TurnPipeline<S> {
         let prompt = build_prompt(&self.hooks, inbound, session, &state).await?;
         let input = StageInput { inbound: inbound.clone(), session: session.clone(), prompt, state };
         let relay = StageEventRelay::new(&self.hooks, inbound, notice, context.reply_target);
-        let stage = self.stage.run(input.clone(), context.turn, &relay).await;
-        report.run = stage.run;
-        let output = self.save_state(&input, self.stage_output(&input, stage.outcome, notice).await, relay).await?;
+        let ended = self.stage.run(input.clone(), context.turn, &relay).await;
+        report.run = ended.run;
+        let output = self.stage_output(&input, ended.outcome, notice).await;
+        let output = self.save_state(&input, output, relay).await?;
         for outbound in self.render_outbound(&input, &output).await? {
             if let Some(outbound) = context.reply_target.route_outbound(outbound) {
                 report.dispatched.push(self.dispatch_outbound(inbound, outbound).await?);

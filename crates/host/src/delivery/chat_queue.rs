@@ -1,4 +1,4 @@
-//! What waits to go out, chat by chat and in order.
+//! Queues of delivery jobs, one for each chat, in order.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,10 +10,10 @@ use tokio::sync::watch;
 
 use super::event_delivery::{CallerReceipt, OutboxRow};
 
-/// How many errands may wait for one chat. A session that has more to say waits too.
+/// Maximum number of jobs that wait for one chat. A session that has more to say waits too.
 pub(crate) const MAX_QUEUED_JOBS: usize = 64;
 
-/// What waits to go out.
+/// Queues of delivery jobs.
 #[derive(Default)]
 pub(crate) struct ChatQueues(Mutex<ChatQueueMap>);
 
@@ -24,7 +24,7 @@ struct ChatQueueMap {
     abandoned: HashSet<ChatAddress>,
 }
 
-/// Where messages keep their order.
+/// Address of a chat, within which messages keep their order.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct ChatAddress {
     pub(crate) channel: ChannelName,
@@ -37,10 +37,10 @@ impl ChatAddress {
     }
 }
 
-/// A chat that something waits for. It is there exactly as long as a task works on it.
+/// Queue of one chat. It exists exactly as long as a task works on it.
 struct ChatQueue {
     jobs: VecDeque<(DeliveryJob, DepthAccounting)>,
-    /// How many of them count.
+    /// Number of counted jobs.
     depth: watch::Sender<usize>,
 }
 
@@ -49,29 +49,29 @@ impl ChatQueue {
         Self { jobs: VecDeque::new(), depth: watch::Sender::new(0) }
     }
 
-    /// Puts an errand behind the messages that were staged before it. What a dead process left may come late.
-    fn insert(&mut self, errand: DeliveryJob, place: DepthAccounting) {
-        let id = errand.outbox_id();
+    /// Puts a job behind the messages that were staged before it. What a dead process left may come late.
+    fn insert(&mut self, job: DeliveryJob, accounting: DepthAccounting) {
+        let id = job.outbox_id();
         let goes_behind = |(other, _): &&(DeliveryJob, _)| id.is_some() && other.outbox_id() > id;
         let behind = self.jobs.iter().rev().take_while(goes_behind).count();
-        self.jobs.insert(self.jobs.len() - behind, (errand, place));
+        self.jobs.insert(self.jobs.len() - behind, (job, accounting));
     }
 }
 
-/// Whether an errand counts among those that wait for a chat.
+/// Accounting of a job among those that wait for a chat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DepthAccounting {
-    /// Whoever has more to say waits for it.
+    /// Counted: a session that has more to say waits for it.
     Counted,
-    /// It takes nobody's place: another process left it behind, or it is owed to a caller that waits.
+    /// Not counted: an orphaned message, or a reply that is owed to a caller that waits.
     Exempt,
 }
 
-/// Something that is to go out to one chat.
+/// Delivery to one chat.
 pub(crate) enum DeliveryJob {
     /// A message, until its fate is known.
     Send { row: OutboxRow, receipt: Option<CallerReceipt> },
-    /// The word to a caller that waits, once.
+    /// The reply to a caller that waits, once.
     Reply { reply: Box<ChannelReply>, rows: Vec<OutboxRow>, receipt: CallerReceipt, is_caller_gone: bool },
 }
 
@@ -90,39 +90,39 @@ impl ChatQueues {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many chats something waits for.
+    /// Number of chats that something waits for.
     #[cfg(test)]
     pub(crate) fn queue_count(&self) -> usize {
         self.lock().queues.len()
     }
 
-    /// Where to hear how much waits for a chat, if it is too much.
+    /// Receiver of the depth of a chat's queue, if the queue is full.
     pub(crate) fn subscribe_if_full(&self, address: &ChatAddress) -> Option<watch::Receiver<usize>> {
         let chats = self.lock();
         let chat = chats.queues.get(address).filter(|chat| *chat.depth.borrow() >= MAX_QUEUED_JOBS)?;
         Some(chat.depth.subscribe())
     }
 
-    /// Puts an errand last; says whether nobody works on the chat yet.
-    pub(crate) fn enqueue(&self, address: &ChatAddress, errand: DeliveryJob, place: DepthAccounting) -> bool {
+    /// Enqueues a job. Returns whether no task works on the chat yet.
+    pub(crate) fn enqueue(&self, address: &ChatAddress, job: DeliveryJob, accounting: DepthAccounting) -> bool {
         let mut chats = self.lock();
         let is_new = !chats.queues.contains_key(address);
         let chat = chats.queues.entry(address.clone()).or_insert_with(ChatQueue::new);
-        chat.insert(errand, place);
-        if place == DepthAccounting::Counted {
+        chat.insert(job, accounting);
+        if accounting == DepthAccounting::Counted {
             chat.depth.send_modify(|count| *count += 1);
         }
         is_new
     }
 
-    /// Puts an errand back that has to wait, to its place in the order. Whoever took it works on the chat.
-    pub(crate) fn requeue(&self, address: &ChatAddress, errand: DeliveryJob, place: DepthAccounting) {
+    /// Puts a job back that has to wait, to its place in the order.
+    pub(crate) fn requeue(&self, address: &ChatAddress, job: DeliveryJob, accounting: DepthAccounting) {
         if let Some(chat) = self.lock().queues.get_mut(address) {
-            chat.insert(errand, place);
+            chat.insert(job, accounting);
         }
     }
 
-    /// The next errand; when there is none, nobody works on the chat any more.
+    /// Takes the next job; without one the queue is removed, and its task ends.
     pub(crate) fn next_job(&self, address: &ChatAddress) -> Option<(DeliveryJob, DepthAccounting)> {
         let mut chats = self.lock();
         let next = chats.queues.get_mut(address).and_then(|chat| chat.jobs.pop_front());
@@ -132,14 +132,14 @@ impl ChatQueues {
         next
     }
 
-    /// An errand is done.
-    pub(crate) fn finish_job(&self, address: &ChatAddress, place: DepthAccounting) {
-        if let Some(chat) = self.lock().queues.get(address).filter(|_| place == DepthAccounting::Counted) {
+    /// Counts a job as done.
+    pub(crate) fn finish_job(&self, address: &ChatAddress, accounting: DepthAccounting) {
+        if let Some(chat) = self.lock().queues.get(address).filter(|_| accounting == DepthAccounting::Counted) {
             chat.depth.send_modify(|count| *count = count.saturating_sub(1));
         }
     }
 
-    /// A message to this chat is left for the next start.
+    /// Leaves the messages to this chat for the next start.
     pub(crate) fn abandon(&self, address: &ChatAddress) {
         self.lock().abandoned.insert(address.clone());
     }

@@ -70,12 +70,12 @@ impl Outbox {
     /// in its own queue, or about to be: for these it is not waited long. Another workspace may have another account on a
     /// channel of the same name, and what a dead process left may be for a channel that does not listen here, which
     /// nobody may ever send: neither is waited for.
-    pub(super) async fn has_earlier_messages(&self, row: &OutboxRow, behind: &OrderingWait) -> bool {
+    pub(super) async fn has_earlier_messages(&self, row: &OutboxRow, ordering: &OrderingWait) -> bool {
         let channel = self.channels.get(&row.message.channel);
         if channel.is_none_or(|channel| channel.capabilities().has_waiting_callers) {
             return false;
         }
-        match self.find_earlier_messages(row, behind).await {
+        match self.find_earlier_messages(row, ordering).await {
             Ok(is_behind) => is_behind,
             Err(error) => {
                 tracing::warn!(%error, "which messages go before another could not be told");
@@ -84,7 +84,7 @@ impl Outbox {
         }
     }
 
-    async fn find_earlier_messages(&self, row: &OutboxRow, behind: &OrderingWait) -> Result<bool, StoreError> {
+    async fn find_earlier_messages(&self, row: &OutboxRow, ordering: &OrderingWait) -> Result<bool, StoreError> {
         let me = self.options.owner.name();
         let mut after = OutboxId(0);
         loop {
@@ -96,7 +96,7 @@ impl Outbox {
             let Some(last) = page.last().map(|other| other.id) else { return Ok(false) };
             for other in page {
                 let is_ours = other.owner.as_deref() == Some(me);
-                if is_ours && behind.is_overdue() || !self.is_workspace_outbound(&other).await? {
+                if is_ours && ordering.is_overdue() || !self.is_workspace_outbound(&other).await? {
                     continue;
                 }
                 if self.options.owner.is_orphaned(other.owner.as_deref()) {

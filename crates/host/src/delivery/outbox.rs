@@ -19,10 +19,10 @@ use super::event_delivery::{CallerReceipt, EventDelivery, OutboxRow};
 use super::isolated_channel::{CHANNEL_SEND_TIMEOUT, STREAM_EVENT_TIMEOUT, call_catching_panics, call_with_deadline};
 use super::ordering::{BEHIND_OTHERS_REASON, OrderingWait};
 
-/// How long to wait before another attempt.
+/// Backoff between attempts to send a message.
 const SEND_BACKOFF: RetryBackoff =
     RetryBackoff { initial_delay: Duration::from_secs(1), max_delay: Duration::from_mins(5) };
-/// How often a message is tried before it is given up: for about a day, at the longest wait.
+/// Maximum number of attempts to send a message: about a day, at the longest wait.
 const MAX_SEND_ATTEMPTS: u32 = 300;
 
 /// Why the message of a caller that waited was given up.
@@ -128,7 +128,7 @@ impl Outbox {
                 // There are no more of these than callers that wait, and each of them must hear.
                 DeliveryJob::Reply { .. } if is_full => self.enqueue_job(address, job, DepthAccounting::Exempt),
                 DeliveryJob::Send { .. } | DeliveryJob::Reply { .. } => {
-                    self.enqueue_job(address, job, DepthAccounting::Counted)
+                    self.enqueue_job(address, job, DepthAccounting::Counted);
                 }
             }
         }
@@ -186,32 +186,32 @@ impl Outbox {
         self.enqueue_job(address, DeliveryJob::Send { row, receipt: None }, DepthAccounting::Exempt);
     }
 
-    fn enqueue_job(&self, address: ChatAddress, errand: DeliveryJob, place: DepthAccounting) {
-        if self.queues.enqueue(&address, errand, place) {
+    fn enqueue_job(&self, address: ChatAddress, job: DeliveryJob, accounting: DepthAccounting) {
+        if self.queues.enqueue(&address, job, accounting) {
             let outbox = self.clone();
             self.options.tasks.spawn(async move {
-                let mut behind = OrderingWait::default();
-                while let Some((errand, place)) = outbox.queues.next_job(&address) {
-                    match outbox.run_job(&address, errand, &behind).await {
+                let mut ordering = OrderingWait::default();
+                while let Some((job, accounting)) = outbox.queues.next_job(&address) {
+                    match outbox.run_job(&address, job, &ordering).await {
                         None => {
-                            behind = OrderingWait::default();
-                            outbox.queues.finish_job(&address, place);
+                            ordering = OrderingWait::default();
+                            outbox.queues.finish_job(&address, accounting);
                         }
-                        Some(errand) => outbox.requeue_and_wait(&address, errand, place, &mut behind).await,
+                        Some(job) => outbox.requeue_and_wait(&address, job, accounting, &mut ordering).await,
                     }
                 }
             });
         }
     }
 
-    /// Runs an errand; gives it back when it has to wait for those of other processes.
-    async fn run_job(&self, address: &ChatAddress, errand: DeliveryJob, behind: &OrderingWait) -> Option<DeliveryJob> {
-        match errand {
+    /// Runs a job; returns it when it has to wait for messages of other processes.
+    async fn run_job(&self, address: &ChatAddress, job: DeliveryJob, ordering: &OrderingWait) -> Option<DeliveryJob> {
+        match job {
             DeliveryJob::Reply { reply, rows, receipt, is_caller_gone } => {
-                self.reply_to_caller(&reply, rows, &receipt, is_caller_gone).await
+                self.reply_to_caller(&reply, rows, &receipt, is_caller_gone).await;
             }
             DeliveryJob::Send { receipt, .. } if self.queues.is_abandoned(address) => report_unsent(receipt),
-            DeliveryJob::Send { row, receipt } if self.has_earlier_messages(&row, behind).await => {
+            DeliveryJob::Send { row, receipt } if self.has_earlier_messages(&row, ordering).await => {
                 return Some(DeliveryJob::Send { row, receipt });
             }
             DeliveryJob::Send { row, receipt } => self.send_message(address, row, receipt).await,
@@ -224,25 +224,25 @@ impl Outbox {
     async fn requeue_and_wait(
         &self,
         address: &ChatAddress,
-        mut errand: DeliveryJob,
-        place: DepthAccounting,
-        behind: &mut OrderingWait,
+        mut job: DeliveryJob,
+        accounting: DepthAccounting,
+        ordering: &mut OrderingWait,
     ) {
-        if behind.is_overdue()
-            && let DeliveryJob::Send { receipt, .. } = &mut errand
+        if ordering.is_overdue()
+            && let DeliveryJob::Send { receipt, .. } = &mut job
             && let Some(receipt) = receipt.take()
         {
             receipt.record_undelivered(BEHIND_OTHERS_REASON);
         }
-        self.queues.requeue(address, errand, place);
+        self.queues.requeue(address, job, accounting);
         tokio::select! {
-            () = tokio::time::sleep(behind.next_poll_delay()) => {}
+            () = tokio::time::sleep(ordering.next_poll_delay()) => {}
             // It waits in the store, for the next start.
             () = self.options.stop_token.cancelled() => self.queues.abandon(address),
         }
     }
 
-    /// Gives a message up. Nobody waits until that is on record, but it is seen to: what comes after it waits for it.
+    /// Gives a message up, and records that in a task of its own: messages after it wait for the record.
     fn give_up_message(&self, row: OutboxRow, receipt: Option<CallerReceipt>) {
         tracing::warn!(reason = QUEUE_FULL_REASON, "a message was given up");
         if let Some(receipt) = &receipt {
@@ -279,7 +279,7 @@ impl Outbox {
                 // That callers go is no trouble, and there may be many: it is on record for each of them.
                 ChannelErrorKind::Permanent => tracing::info!(%channel, %reason, "a caller is gone"),
                 ChannelErrorKind::NotSent | ChannelErrorKind::Unknown => {
-                    tracing::warn!(%channel, %reason, "a caller could not be answered")
+                    tracing::warn!(%channel, %reason, "a caller could not be answered");
                 }
             }
             receipt.record_undelivered(reason);

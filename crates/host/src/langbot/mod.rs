@@ -50,7 +50,6 @@ impl From<EnvelopeError> for LangBotQueryError {
 /// A query, as older hosts have it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[expect(clippy::struct_field_names, reason = "the names are those of older hosts")]
 struct LangBotQuery {
     /// Its number there, which begins anew with each start of that host: it does not tell events apart.
     query_id: Option<TextOrNumber>,

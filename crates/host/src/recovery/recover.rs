@@ -1,13 +1,13 @@
 //! After a crash: what a dead process left is ended or taken up again, and nothing is done twice that may have been
 //! done.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use capstan_hooks::InboundEvent;
-use capstan_protocol::{Outcome, TapeName};
+use capstan_protocol::{Outcome, RunId, TapeName};
 use capstan_tape::{
     Batch, EntryDraft, EventAcceptance, Fact, Fence, InFlightEvent, RunRecord, RunStatus, StoreError, StoredBinding,
     TapeRecord, TapeSlice,
@@ -99,31 +99,11 @@ async fn try_recover_session(
         }
     }
     let mut groups = Vec::new();
-    let mut parcels = Vec::new();
+    let mut deliveries = Vec::new();
     for mut left in group_by_run(events, &runs) {
         load_accepted_events(engine, tape, &mut left).await?;
         let items = std::mem::take(&mut left.accepted);
-        let was_overheard = match (&left.run, left.events.as_slice(), items.as_slice()) {
-            (None, [event], [item]) => services.is_unaddressed(event, &item.inbound).await?,
-            _ => false,
-        };
-        let verdict = match (&left.run, items.len() == left.events.len()) {
-            (_, false) => {
-                RecoveryVerdict::GiveUp("I was interrupted, and what was asked can no longer be read.".to_owned())
-            }
-            (Some(run), true) => {
-                let mut open = unanswered_calls(&run.run_id, &run_entries(engine, run).await?);
-                open.retain(|name| !services.tool(name).is_some_and(|tool| tool.is_read_only()));
-                let (acting, done) = actions::collect_family_actions(run, &runs, &acted);
-                open.extend(acting);
-                decide_recovery(&left.events, Some((run, &open, &done)))
-            }
-            (None, true) => match left.no_turn_reason {
-                Some(why) => RecoveryVerdict::GiveUp(why),
-                None if was_overheard => RecoveryVerdict::Settle(Outcome::Dropped),
-                None => decide_recovery(&left.events, None),
-            },
-        };
+        let verdict = judge_orphaned(engine, &left, &items, &runs, &acted).await?;
         let run_id = left.run.as_ref().map(|run| run.run_id.clone());
         match verdict {
             RecoveryVerdict::Resume => {
@@ -146,7 +126,7 @@ async fn try_recover_session(
                 }
                 let ended =
                     |item: AcceptedEvent| (item.into_settled(outcome.clone(), run_id.clone()), 0..0, Vec::new());
-                parcels.extend(items.into_iter().map(ended));
+                deliveries.extend(items.into_iter().map(ended));
             }
             RecoveryVerdict::GiveUp(why) => {
                 let error = TurnError::Run(RunError { message: why, code: None });
@@ -167,22 +147,52 @@ async fn try_recover_session(
                 let Some(TurnBatch { lead, others, .. }) = group else { continue };
                 let other =
                     |item: AcceptedEvent| (item.into_settled(outcome.clone(), run_id.clone()), 0..0, Vec::new());
-                parcels.extend(others.into_iter().map(other));
+                deliveries.extend(others.into_iter().map(other));
                 let outbounds = engine.outbound_rows(&lead.key, said.outbound, now);
                 let first_row = batch.facts.len();
                 batch.facts.extend(outbounds.iter().cloned().map(Fact::EnqueueOutbound));
-                parcels.push((lead.into_settled(outcome, run_id), first_row..batch.facts.len(), outbounds));
+                deliveries.push((lead.into_settled(outcome, run_id), first_row..batch.facts.len(), outbounds));
             }
         }
     }
     let committed = services.tapes.commit(batch).await?;
     let mut chats = Vec::new();
-    for (parcel, positions, outbounds) in parcels {
+    for (delivery, positions, outbounds) in deliveries {
         let rows = assigned_rows(outbounds, committed.outputs.get(positions));
-        chats.extend(engine.outbox.enqueue(EventDelivery { rows, ..parcel }));
+        chats.extend(engine.outbox.enqueue(EventDelivery { rows, ..delivery }));
     }
     engine.outbox.wait_for_capacity(&chats).await;
     Ok(groups)
+}
+
+/// Decides about events that were worked on together; `acted` are the actions of every interrupted run.
+async fn judge_orphaned(
+    engine: &Engine,
+    left: &OrphanedEvents,
+    accepted: &[AcceptedEvent],
+    runs: &[RunRecord],
+    acted: &HashMap<RunId, actions::RecordedActions>,
+) -> Result<RecoveryVerdict, StoreError> {
+    let services = &engine.services;
+    if accepted.len() != left.events.len() {
+        return Ok(RecoveryVerdict::GiveUp("I was interrupted, and what was asked can no longer be read.".to_owned()));
+    }
+    if let Some(run) = &left.run {
+        let mut open = unanswered_calls(&run.run_id, &run_entries(engine, run).await?);
+        open.retain(|name| !services.tool(name).is_some_and(|tool| tool.is_read_only()));
+        let (acting, done) = actions::collect_family_actions(run, runs, acted);
+        open.extend(acting);
+        return Ok(decide_recovery(&left.events, Some((run, &open, &done))));
+    }
+    if let Some(reason) = &left.no_turn_reason {
+        return Ok(RecoveryVerdict::GiveUp(reason.clone()));
+    }
+    if let ([event], [item]) = (left.events.as_slice(), accepted)
+        && services.is_unaddressed(event, &item.inbound).await?
+    {
+        return Ok(RecoveryVerdict::Settle(Outcome::Dropped));
+    }
+    Ok(decide_recovery(&left.events, None))
 }
 
 /// Whether a run worked on an event.

@@ -208,7 +208,7 @@ impl SessionActor {
             }
             MailboxDecision::RunConcurrently(item) => match &self.fence {
                 Some(fence) if self.concurrent_commands.len() < MAX_CONCURRENT_COMMANDS => {
-                    self.start_concurrent_command(item, fence.clone())
+                    self.start_concurrent_command(item, fence.clone());
                 }
                 // It waits its turn, as other commands do.
                 _ => self.mailbox.push_back(item),

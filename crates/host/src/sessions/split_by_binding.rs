@@ -8,6 +8,9 @@ use capstan_turn::TurnError;
 use super::accepted_event::{AcceptedEvent, TurnBatch};
 use crate::services::Services;
 
+/// Binding of an event, if one fits; or the error that kept it from being resolved.
+type BindingLookup = Result<Option<Arc<Binding>>, TurnError>;
+
 impl Services {
     /// Resolves the bindings of a batch and splits it into batches that have one binding each, in order. There is at
     /// least one. Each event is resolved by itself: what they say together none of them has said.
@@ -19,7 +22,7 @@ impl Services {
             batch.binding = self.resolve_event_binding(&mut batch.lead).await;
             return vec![batch];
         }
-        let mut parts: Vec<(Result<Option<Arc<Binding>>, TurnError>, Vec<AcceptedEvent>)> = Vec::new();
+        let mut parts: Vec<(BindingLookup, Vec<AcceptedEvent>)> = Vec::new();
         for mut event in batch.into_events() {
             let binding = self.resolve_event_binding(&mut event).await;
             match parts.last_mut() {
@@ -32,10 +35,7 @@ impl Services {
     }
 
     /// Resolves the binding of an event again, and keeps it with the event.
-    pub(crate) async fn resolve_event_binding(
-        &self,
-        event: &mut AcceptedEvent,
-    ) -> Result<Option<Arc<Binding>>, TurnError> {
+    pub(crate) async fn resolve_event_binding(&self, event: &mut AcceptedEvent) -> BindingLookup {
         let binding = self.resolve_binding(&event.inbound, event.own_binding.as_ref()).await?;
         event.binding.clone_from(&binding);
         Ok(binding)

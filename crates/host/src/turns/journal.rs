@@ -235,7 +235,7 @@ impl Journal {
     /// Commits all that waits and these facts after it, and gives what these were assigned. They are no part of what
     /// waits: a commit that somebody has left to end by itself cannot take them along.
     pub(crate) async fn flush_with(self: &Arc<Self>, last: Vec<Fact>) -> Result<Vec<FactOutput>, StoreError> {
-        self.flush_with_preconditions(Vec::new(), last).await
+        self.flush_with_durability(CommitDurability::Durable, Vec::new(), last).await
     }
 
     /// Commits the same if all of this holds. Otherwise nothing is, and what waits goes on waiting.
@@ -298,7 +298,7 @@ impl Journal {
         match promise {
             CommitDurability::Durable => pending.unsynced_tool_effects.clear(),
             CommitDurability::Ordered => {
-                pending.unsynced_tool_effects.extend(written.into_iter().map(|(_, tool)| tool))
+                pending.unsynced_tool_effects.extend(written.into_iter().map(|(_, tool)| tool));
             }
         }
         for (position, ticket) in done {

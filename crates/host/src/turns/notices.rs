@@ -88,15 +88,14 @@ impl Engine {
     /// Routes a notice about events that may have had no turn in this process.
     async fn route_notice(&self, outbound: OutboundMessage, batch: &TurnBatch) -> Option<OutboundMessage> {
         let lead = &batch.lead;
-        let binding = match &lead.binding {
-            Some(binding) => Some(Arc::clone(binding)),
-            None => {
-                let resolved = self.services.resolve_binding(&lead.inbound, lead.own_binding.as_ref()).await;
-                resolved.unwrap_or_else(|error| {
-                    tracing::warn!(%error, "the binding of an event cannot be read, so its notice goes where it came from");
-                    None
-                })
-            }
+        let binding = if let Some(binding) = &lead.binding {
+            Some(Arc::clone(binding))
+        } else {
+            let resolved = self.services.resolve_binding(&lead.inbound, lead.own_binding.as_ref()).await;
+            resolved.unwrap_or_else(|error| {
+                tracing::warn!(%error, "the binding of an event cannot be read, so its notice goes where it came from");
+                None
+            })
         };
         route::route_outbound(outbound, &batch.inbound, binding.as_ref().map(|binding| &binding.delivery_policy))
     }
