@@ -371,18 +371,3 @@ impl CommitReceipt {
         entry.resolve(&self.outputs)
     }
 }
-
-impl EntryDraft {
-    /// The entry it becomes under an id, its references resolved against what the batch was given so far.
-    ///
-    /// Every store calls this, so that all of them write the same entry.
-    pub fn into_entry(self, id: EntryId, now: Timestamp, assigned: &[FactOutput]) -> Entry {
-        let mut meta = self.meta;
-        if !self.named_messages.is_empty() {
-            let ids: Vec<EntryId> = self.named_messages.iter().filter_map(|name| name.resolve(assigned)).collect();
-            meta.insert(crate::meta_keys::MESSAGES.to_owned(), serde_json::json!(ids));
-        }
-        let date = self.date.unwrap_or_else(|| now.into());
-        Entry { id, kind: self.kind, payload: self.payload, meta, date, extra: self.extra }
-    }
-}

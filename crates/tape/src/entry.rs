@@ -1,10 +1,10 @@
 //! Entries: the facts on a tape.
 
-use capstan_protocol::{ChatMessage, EntryId, JsonObject, RunId, ToolCall, ToolOutput};
+use capstan_protocol::{ChatMessage, EntryId, JsonObject, RunId, Timestamp, ToolCall, ToolOutput};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::{EntryDate, EntryKind, EntryRef, HandoffNotice, TapeEvent};
+use crate::{EntryDate, EntryKind, EntryRef, FactOutput};
 
 /// Keys of `meta` that mean something to the host.
 pub mod meta_keys {
@@ -135,18 +135,6 @@ impl EntryDraft {
         Self::new(EntryKind::Anchor, json!({ "name": name, "state": state }))
     }
 
-    /// A handoff: the anchor, and the event that tells of it.
-    pub fn handoff(name: &str, state: &JsonObject) -> [Self; 2] {
-        let notice = HandoffNotice { name: name.to_owned(), state: state.clone() };
-        [Self::anchor(name, state), TapeEvent::Handoff(notice).into()]
-    }
-
-    /// The handoff a tape without an anchor begins with: `session/start`, owned by a human.
-    pub fn session_start() -> [Self; 2] {
-        let state = JsonObject::from_iter([("owner".to_owned(), json!("human"))]);
-        Self::handoff("session/start", &state)
-    }
-
     /// The calls of one step, recorded before any of them is made.
     pub fn tool_call(calls: &[ToolCall]) -> Self {
         Self::new(EntryKind::ToolCall, json!({ "calls": calls }))
@@ -188,6 +176,19 @@ impl EntryDraft {
     pub fn with_named_messages(mut self, messages: Vec<EntryRef>) -> Self {
         self.named_messages = messages;
         self
+    }
+
+    /// The entry it becomes under an id, its references resolved against what the batch was given so far.
+    ///
+    /// Every store calls this, so that all of them write the same entry.
+    pub fn into_entry(self, id: EntryId, now: Timestamp, assigned: &[FactOutput]) -> Entry {
+        let mut meta = self.meta;
+        if !self.named_messages.is_empty() {
+            let ids: Vec<EntryId> = self.named_messages.iter().filter_map(|name| name.resolve(assigned)).collect();
+            meta.insert(meta_keys::MESSAGES.to_owned(), json!(ids));
+        }
+        let date = self.date.unwrap_or_else(|| now.into());
+        Entry { id, kind: self.kind, payload: self.payload, meta, date, extra: self.extra }
     }
 }
 

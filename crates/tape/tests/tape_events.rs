@@ -49,13 +49,13 @@ fn every_event_is_read_and_written_byte_for_byte() {
 fn every_kind_has_a_pinned_event() {
     let pinned: BTreeSet<String> =
         pinned_events().map(|(payload, _)| payload["name"].as_str().unwrap().to_owned()).collect();
-    let names: BTreeSet<String> = TapeEventKind::ALL.iter().map(|kind| kind.name().to_owned()).collect();
+    let names: BTreeSet<String> = TapeEventKind::ALL_KINDS.iter().map(|kind| kind.name().to_owned()).collect();
     assert_eq!(pinned, names);
 }
 
 #[test]
 fn a_kind_is_found_by_its_name() {
-    for kind in TapeEventKind::ALL {
+    for kind in TapeEventKind::ALL_KINDS {
         assert_eq!(TapeEventKind::from_name(kind.name()), Some(*kind));
     }
     assert_eq!(TapeEventKind::from_name("loop.finished"), None);
@@ -105,7 +105,7 @@ fn names_of_the_host_are_reserved() {
         assert!(TapeEventKind::is_reserved_name(&format!("{family}.anything")), "{family}");
         assert!(!TapeEventKind::is_reserved_name(&format!("{family}s-of-a-plugin")), "{family}");
     }
-    for kind in TapeEventKind::ALL {
+    for kind in TapeEventKind::ALL_KINDS {
         assert_eq!(TapeEventKind::is_reserved_name(kind.name()), kind.is_host_only(), "{kind:?}");
     }
     for name in ["", "mine", "loop.start", "loop.mine", "handoff.mine", "action", "weather.seen"] {
@@ -115,7 +115,7 @@ fn names_of_the_host_are_reserved() {
 
 #[test]
 fn the_event_log_shows_the_activities_of_users_and_agents() {
-    let logged = TapeEventKind::ALL.iter().filter(|kind| kind.is_logged()).map(|kind| kind.name());
+    let logged = TapeEventKind::ALL_KINDS.iter().filter(|kind| kind.is_logged()).map(|kind| kind.name());
     let expected = ["command", "handoff", "outbound", "action.refused", "action.started", "action.ended"];
     assert_eq!(logged.collect::<Vec<_>>(), expected);
 }
@@ -138,7 +138,7 @@ fn the_documentation_lists_every_event() {
             (cells[0].trim_matches('`').to_owned(), keys, cells[2].to_owned())
         })
         .collect();
-    let declared: Vec<_> = TapeEventKind::ALL
+    let declared: Vec<_> = TapeEventKind::ALL_KINDS
         .iter()
         .map(|kind| (kind.name().to_owned(), keys[kind.name()].clone(), kind.summary().to_owned()))
         .collect();

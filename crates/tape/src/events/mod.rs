@@ -17,7 +17,7 @@ mod event_acceptance;
 mod run_events;
 mod runner_faults;
 
-use capstan_protocol::Artifact;
+use capstan_protocol::{Artifact, JsonObject};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
@@ -94,7 +94,7 @@ macro_rules! tape_events {
 
         impl TapeEventKind {
             /// Every kind, in the order of declaration.
-            pub const ALL: &[Self] = &[$(Self::$variant),+];
+            pub const ALL_KINDS: &[Self] = &[$(Self::$variant),+];
 
             /// Name on the tape.
             pub const fn name(self) -> &'static str {
@@ -239,7 +239,7 @@ impl TapeEventKind {
     /// with one of them.
     pub fn is_reserved_name(name: &str) -> bool {
         let is_in_family = |family: &str| name.strip_prefix(family).is_some_and(|rest| rest.starts_with('.'));
-        let mut own = Self::ALL.iter().filter(|kind| kind.is_host_only()).map(|kind| kind.name());
+        let mut own = Self::ALL_KINDS.iter().filter(|kind| kind.is_host_only()).map(|kind| kind.name());
         let is_reserved =
             |own: &str| own == name || own.split_once('.').is_some_and(|(family, _)| is_in_family(family));
         own.any(is_reserved) || Self::RESERVED_FAMILIES.into_iter().any(is_in_family)
@@ -254,6 +254,18 @@ impl Entry {
 }
 
 impl EntryDraft {
+    /// A handoff: the anchor, and the event that repeats it.
+    pub fn handoff(name: &str, state: &JsonObject) -> [Self; 2] {
+        let notice = HandoffNotice { name: name.to_owned(), state: state.clone() };
+        [Self::anchor(name, state), TapeEvent::Handoff(notice).into()]
+    }
+
+    /// The handoff at the start of a tape without an anchor: `session/start`, owned by a human.
+    pub fn session_start() -> [Self; 2] {
+        let state = JsonObject::from_iter([("owner".to_owned(), json!("human"))]);
+        Self::handoff("session/start", &state)
+    }
+
     /// Kind of the tape event that the entry is; its data is not read.
     pub fn event_kind(&self) -> Option<TapeEventKind> {
         kind_of(&self.kind, self.name())
