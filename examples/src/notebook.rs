@@ -136,7 +136,7 @@ async fn serve(context: &RunContext, api: &RunApi) -> Result<Vec<ResultBody>, Ap
 /// The pages of a conversation's notebook. One that was thrown away has none.
 async fn read_pages(api: &RunApi, tape: &TapeName) -> Result<Vec<NotebookPage>, ApiError> {
     match api.storage.get(NOTEBOOK_AREA, tape.as_str()).await {
-        Ok(pages) => serde_json::from_slice(&pages).map_err(|error| unreadable_error(&error)),
+        Ok(stored) => serde_json::from_slice(&stored.content).map_err(|error| unreadable_error(&error)),
         Err(error) if error.code == ApiErrorCode::NotFound => Ok(Vec::new()),
         Err(error) => Err(error),
     }

@@ -1,20 +1,21 @@
 //! Artifacts: contents that are too large for a conversation.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{ArtifactId, BlobHash};
 
-/// What is known about an artifact. It stands on the tape of the run that made it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// Description of an artifact. It stands on the tape of the run that made it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Artifact {
-    /// What it is asked for by.
+    /// Id of the artifact.
     pub id: ArtifactId,
-    /// What it is, for people: `bash`, `report.csv`.
+    /// Name for people: `bash`, `report.csv`.
     pub name: String,
-    /// What kind of content it is, as `text/plain`.
+    /// Media type of the content, as `text/plain`.
     pub media_type: String,
-    /// How large it is.
+    /// Size of the content.
     pub bytes: u64,
-    /// The content it has, which is kept once.
+    /// Hash of the content, which is stored once.
     pub hash: BlobHash,
 }

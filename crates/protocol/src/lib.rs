@@ -25,10 +25,12 @@ mod missing_permissions;
 mod model;
 mod operation_set;
 mod outbound;
+mod outbox_status;
 mod outcome;
 mod permission_set;
 mod result_parse;
 mod retry_backoff;
+pub mod run_api;
 mod run_context;
 mod run_result;
 pub mod schema;
@@ -58,6 +60,7 @@ pub use ids::{
 pub use model::{ModelId, ModelOptions, ModelOutput, ModelRequest, Reasoning};
 pub use operation_set::{OperationSet, ResourceOperation};
 pub use outbound::{OutboundKind, OutboundMessage};
+pub use outbox_status::OutboxStatus;
 pub use outcome::{EventKey, Outcome};
 pub use permission_set::{
     ArtifactOperation, EventOperation, HistoryOperation, KnowledgeOperation, ModelOperation, PermissionSet, ReadScope,

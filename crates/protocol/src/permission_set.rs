@@ -135,6 +135,7 @@ pub enum ReadScope {
 /// Some resources of a kind, and what can be done with them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(from = "ResourceAccessForm<O>", bound(deserialize = "O: ResourceOperation + Deserialize<'de>"))]
+#[schemars(rename = "{O}Access")]
 pub struct ResourceAccess<O: ResourceOperation> {
     /// Which of them.
     pub names: AllowList,
@@ -149,6 +150,7 @@ pub struct ResourceAccess<O: ResourceOperation> {
     bound(deserialize = "O: ResourceOperation + Deserialize<'de>"),
     expecting = "this is none of: a list of operations; \"all\"; { only = [NAMES] }; { names = .., operations = [..] }"
 )]
+#[schemars(rename = "{O}AccessForm")]
 enum ResourceAccessForm<O: ResourceOperation> {
     Operations(OperationSet<O>),
     Names(AllowList),
@@ -157,6 +159,7 @@ enum ResourceAccessForm<O: ResourceOperation> {
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, bound(deserialize = "O: ResourceOperation + Deserialize<'de>"))]
+#[schemars(rename = "{O}AccessFields")]
 struct ResourceAccessFields<O: ResourceOperation> {
     names: Option<AllowList>,
     operations: Option<OperationSet<O>>,

@@ -98,6 +98,7 @@ impl RunResult {
             Some(Value::Object(data)) => data,
             Some(_) => return Err(malformed("the field data is no object".to_owned())),
         };
+        let run_id = take_optional(&mut fields, "run_id").map_err(malformed)?;
         let usage = take_optional(&mut fields, "usage").map_err(malformed)?;
         let sequence = take_optional(&mut fields, "sequence").map_err(malformed)?;
         let timestamp = take_optional(&mut fields, "timestamp").map_err(malformed)?;
@@ -107,7 +108,7 @@ impl RunResult {
         {
             return Err(malformed(format!("there is no field {field}")));
         }
-        Ok(Self { body, usage, sequence, timestamp })
+        Ok(Self { body, run_id, usage, sequence, timestamp })
     }
 }
 

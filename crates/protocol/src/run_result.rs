@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use serde_json::Value;
 
-use crate::{Content, FailureCode, JsonObject, StateScope, Timestamp, ToolCall, ToolOutput, Usage};
+use crate::{Content, FailureCode, JsonObject, RunId, StateScope, Timestamp, ToolCall, ToolOutput, Usage};
 
 /// One result of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -13,6 +13,9 @@ pub struct RunResult {
     /// What it is.
     #[serde(flatten)]
     pub body: ResultBody,
+    /// Run that the result belongs to; set by the host, whatever the runner says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_id: Option<RunId>,
     /// What was used since the last result, as far as known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
@@ -143,6 +146,6 @@ pub struct ActionRequest {
 
 impl From<ResultBody> for RunResult {
     fn from(body: ResultBody) -> Self {
-        Self { body, usage: None, sequence: None, timestamp: None }
+        Self { body, run_id: None, usage: None, sequence: None, timestamp: None }
     }
 }

@@ -31,10 +31,14 @@ mod query;
 mod records;
 mod repository;
 pub mod rules;
+mod run_api_entries;
 mod search;
 mod store;
 mod tape_slice;
 mod view;
+
+pub use capstan_protocol::OutboxStatus;
+pub use capstan_protocol::run_api::EntryOrder;
 
 pub use batch::{
     Batch, BatchPrecondition, CommitDurability, CommitReceipt, EntryRef, Fact, FactOutput, Fence, LeaseEpoch, OutboxId,
@@ -62,7 +66,7 @@ pub use nesting_limit::{MAX_NESTING_DEPTH, is_deeper_than};
 pub use query::{Query, QueryStart};
 pub use records::{
     EventIngestion, ForkPoint, ForkState, InFlightEvent, InboxRecord, IntegrityProblem, LeaseRecord, NewOutbound,
-    NewTape, OutboxRecord, OutboxStatus, RunRecord, RunStatus, SettledEvent, TapeGeneration, TapeRecord,
+    NewTape, OutboxRecord, RunRecord, RunStatus, SettledEvent, TapeGeneration, TapeRecord,
 };
 pub use repository::{ContextWindow, TapeRepository};
 pub use search::{
@@ -70,5 +74,5 @@ pub use search::{
     searchable_words,
 };
 pub use store::{Store, TapeStore, search_by_scan};
-pub use tape_slice::{EntryOrder, TapeSlice};
+pub use tape_slice::TapeSlice;
 pub use view::{DefaultView, View};

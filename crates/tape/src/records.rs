@@ -3,8 +3,8 @@
 use std::fmt;
 
 use capstan_protocol::{
-    BindingId, EntryId, EventKey, Grant, OutboundMessage, Outcome, RunId, RunnerId, SessionId, TapeName, Timestamp,
-    Usage, WorkspaceId,
+    BindingId, EntryId, EventKey, Grant, OutboundMessage, OutboxStatus, Outcome, RunId, RunnerId, SessionId, TapeName,
+    Timestamp, Usage, WorkspaceId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -268,57 +268,6 @@ pub struct OutboxRecord {
     pub owner: Option<String>,
     /// What became of it.
     pub status: OutboxStatus,
-}
-
-/// What became of a message in the outbox.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "status", rename_all = "snake_case")]
-pub enum OutboxStatus {
-    /// It waits.
-    Waiting {
-        /// How often it was tried.
-        #[serde(default, skip_serializing_if = "is_zero")]
-        attempts: u32,
-        /// Whether one of those may have gone through.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        fate_unknown: bool,
-        /// Why the last one failed.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        reason: Option<String>,
-    },
-    /// The channel took it.
-    Sent {
-        /// Whether it may have been sent more than once.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        possible_duplicate: bool,
-    },
-    /// It was given up, and why. What it says stays readable.
-    Undelivered {
-        /// What the channel said.
-        reason: String,
-    },
-    /// It was given up, and whoever runs the host knows.
-    Noted {
-        /// What the channel said.
-        reason: String,
-    },
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
-fn is_zero(number: &u32) -> bool {
-    *number == 0
-}
-
-impl OutboxStatus {
-    /// A message nobody has tried to send yet.
-    pub const fn waiting() -> Self {
-        Self::Waiting { attempts: 0, fate_unknown: false, reason: None }
-    }
-
-    /// A message that was sent once.
-    pub const fn sent() -> Self {
-        Self::Sent { possible_duplicate: false }
-    }
 }
 
 /// A tape's lease: who may write to it.

@@ -1,18 +1,9 @@
 //! The one way to read entries: a slice of a tape.
 
 use capstan_protocol::EntryId;
+use capstan_protocol::run_api::EntryOrder;
 
 use crate::{DateRange, Entry, EntryKind};
-
-/// Which end comes first.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum EntryOrder {
-    /// As they were written.
-    #[default]
-    OldestFirst,
-    /// The other way round.
-    NewestFirst,
-}
 
 /// Which entries of a tape to read. Everything that is set must hold.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -1,8 +1,7 @@
 //! `tape.info`, `tape.search`, `tape.handoff`, `tape.anchors`, `tape.reset`: the session's own tape.
 
-use capstan_hooks::contracts::{FnTool, ToolContext, ToolError};
+use capstan_hooks::contracts::{FnTool, TapeEntry, ToolContext, ToolError};
 use capstan_protocol::{ApiError, JsonObject, ToolOutput};
-use capstan_tape::Entry;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -52,10 +51,10 @@ pub(super) fn search() -> FnTool {
         if found.is_empty() {
             return Ok(ToolOutput::ok(format!("nothing found for {:?}", arguments.query)));
         }
-        let line = |entry: &Entry| {
+        let line = |entry: &TapeEntry| {
             let text = entry.payload.to_string();
             let excerpt = context.secrets.first_chars(&text, SEARCH_EXCERPT_CHARS);
-            format!("#{} {} {}: {excerpt}", entry.id, entry.date.as_str(), entry.kind)
+            format!("#{} {} {}: {excerpt}", entry.id, entry.date, entry.kind)
         };
         Ok(ToolOutput::ok(found.iter().map(line).collect::<Vec<_>>().join("\n")))
     })
@@ -97,9 +96,9 @@ pub(super) fn anchors() -> FnTool {
     typed_tool("tape.anchors", description, |arguments: TapeAnchorsArgs, context: ToolContext| async move {
         let limit = arguments.limit.unwrap_or(DEFAULT_LISTED_ANCHORS);
         let anchors = context.api.tape.anchors(limit).await.map_err(to_tool_error)?;
-        let line = |entry: &Entry| {
+        let line = |entry: &TapeEntry| {
             let state = entry.payload.get("state").unwrap_or(&Value::Null);
-            format!("#{} {} {} {state}", entry.id, entry.date.as_str(), entry.name().unwrap_or_default())
+            format!("#{} {} {} {state}", entry.id, entry.date, entry.name().unwrap_or_default())
         };
         let lines: Vec<String> = anchors.iter().map(line).collect();
         Ok(ToolOutput::ok(if lines.is_empty() { "no anchors".to_owned() } else { lines.join("\n") }))

@@ -248,7 +248,7 @@ async fn k04_what_goes_on_elsewhere_ends_with_its_run() {
             let begun = Arc::clone(&has_begun);
             let call = tokio::spawn(async move {
                 let mut call = api.tools.call(vec![ToolCall::new("call", "slow", "{}")]);
-                assert!(call.as_mut().now_or_never().is_none());
+                assert!((&mut call).now_or_never().is_none());
                 begun.add_permits(1);
                 call.await
             });

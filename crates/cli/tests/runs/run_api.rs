@@ -68,7 +68,7 @@ async fn g06_contents_are_kept_under_names_that_lead_nowhere_else() {
         let stored = api.storage.put(area, "notes.txt", b"hello".to_vec()).await.unwrap();
         assert_eq!((stored.name.as_str(), stored.bytes), ("notes.txt", 5));
         api.storage.put(area, "notes.txt", b"other".to_vec()).await.unwrap();
-        assert_eq!(api.storage.get(area, "notes.txt").await.unwrap(), b"other");
+        assert_eq!(api.storage.get(area, "notes.txt").await.unwrap().content, b"other");
         let elsewhere = api.storage.get(StorageArea::Workspace, "notes.txt").await.unwrap_err();
         assert_eq!(elsewhere.code, ApiErrorCode::NotFound, "each area has its own");
         for trick in ["../notes.txt", "a/b", "a\\b", "", ".hidden", "a\0b", &"x".repeat(256)] {

@@ -154,6 +154,7 @@ async fn k02_every_type_of_result_fits_the_schema() {
     let mut results = seen.lock().unwrap().results.clone();
     let whole = RunResult {
         body: ResultBody::RunFailed { message: "no luck".to_owned(), code: Some("run-failed".into()) },
+        run_id: Some("run-1".into()),
         usage: Some(Usage { total_tokens: Some(5), ..Usage::default() }),
         sequence: Some(3),
         timestamp: Some(Timestamp::now()),

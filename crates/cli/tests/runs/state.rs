@@ -252,7 +252,7 @@ async fn g06_a_content_goes_with_its_name_and_what_is_alike_stays() {
             "put again" => drop(api.storage.put(area, "one", b"another".to_vec()).await.unwrap()),
             _ => assert!(api.storage.delete(area, "one").await.unwrap()),
         }
-        assert_eq!(api.storage.get(area, "two").await.unwrap(), content());
+        assert_eq!(api.storage.get(area, "two").await.unwrap().content, content());
     });
     let conversation = permissive_conversation(plugin).await;
     let store = conversation.host.tapes().store();

@@ -1,9 +1,7 @@
 //! Sources of knowledge, and what they are asked.
 
 use async_trait::async_trait;
-use serde::{Deserialize, Serialize};
-
-use super::{CursorPage, KnowledgeBase, KnowledgePassage};
+use capstan_protocol::run_api::{KnowledgeBase, KnowledgePassage};
 
 /// A knowledge base that can be asked. Plugins bring theirs with `provide_knowledge`; whether a run may ask it is decided
 /// before it hears of the question.
@@ -41,25 +39,3 @@ pub struct RetrievedPassages {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct KnowledgeError(pub String);
-
-/// What a run asks a knowledge base.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct RetrieveCall {
-    /// The base, by its id.
-    pub base: String,
-    /// The words of the question.
-    pub question: String,
-    /// Where the last part ended.
-    pub cursor: Option<String>,
-    /// How many passages at most.
-    pub limit: usize,
-}
-
-/// What a run is told of a knowledge base.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct RetrievedPage {
-    /// The passages, the best first. Where the base has changed since the last part, some may come twice or not at all.
-    pub passages: CursorPage<KnowledgePassage>,
-    /// What of the base was not looked at and why, in words; none where all of it was.
-    pub left_out: Option<String>,
-}

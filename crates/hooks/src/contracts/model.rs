@@ -5,12 +5,15 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use capstan_protocol::{CodedError, JsonObject, ModelOutput, ModelRequest, ToolCall, Usage};
+use capstan_protocol::run_api::ModelEvent;
+use capstan_protocol::{ApiError, ApiErrorCode, CodedError, JsonObject, ModelOutput, ModelRequest};
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
+
+use super::ModelResultStream;
 
 /// A provider of models, chosen by the part of a model id before the colon.
 #[async_trait]
@@ -156,26 +159,6 @@ pub type RetryObserver<'a> = &'a (dyn Fn(&ModelError, Duration) + Send + Sync);
 /// What a model emits, in order.
 pub type ModelStream = BoxStream<'static, Result<ModelEvent, ModelError>>;
 
-/// One event of a model's answer.
-#[derive(Debug, Clone, PartialEq)]
-pub enum ModelEvent {
-    /// More text.
-    Text(String),
-    /// More reasoning.
-    Reasoning(String),
-    /// A whole tool call.
-    ToolCall(ToolCall),
-    /// What the call used.
-    Usage(Usage),
-    /// Opaque provider data that must come back with this message.
-    ProviderMeta(JsonObject),
-    /// The answer reached the limit of tokens and is not whole. A call of it whose arguments are not the JSON of an object
-    /// was cut off: nobody knows what it was to do, and it must not be made.
-    Truncated,
-    /// The model is done.
-    Stop,
-}
-
 /// Why a model did not answer. The message names provider and status, and holds neither the key nor the prompt.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
@@ -220,15 +203,23 @@ pub enum ModelErrorKind {
 }
 
 /// What is wrong with an answer that ends without [`ModelEvent::Stop`].
-pub(super) const INCOMPLETE_STREAM_MESSAGE: &str = "the model's stream ended before it was complete";
+const INCOMPLETE_STREAM_MESSAGE: &str = "the model's stream ended before it was complete";
 
 /// Collects a stream to its end. A stream that ends without [`ModelEvent::Stop`] is an error: what came may be half.
 pub async fn collect_output(stream: ModelStream) -> Result<ModelOutput, ModelError> {
     try_collect_output(stream).await?.ok_or_else(|| ModelError::new(ModelErrorKind::Broken, INCOMPLETE_STREAM_MESSAGE))
 }
 
+/// Collects an answer that came through the host to its end. One that ends without [`ModelEvent::Stop`] is an error: it
+/// may be incomplete.
+pub async fn collect_api_output(events: ModelResultStream) -> Result<ModelOutput, ApiError> {
+    try_collect_output(events)
+        .await?
+        .ok_or_else(|| ApiError::new(ApiErrorCode::RuntimeError, INCOMPLETE_STREAM_MESSAGE))
+}
+
 /// Collects what a model emits; nothing if it ends without [`ModelEvent::Stop`].
-pub(super) async fn try_collect_output<E>(
+async fn try_collect_output<E>(
     mut events: BoxStream<'static, Result<ModelEvent, E>>,
 ) -> Result<Option<ModelOutput>, E> {
     let mut output = ModelOutput::default();

@@ -1,15 +1,15 @@
-//! How much a run may ask of the host.
+//! Limits of the run API.
 
-/// How much a run may ask of the host.
+/// Limits of one run's calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ApiLimits {
-    /// How many calls a second; as many may come at once.
+    /// Calls per second; as many may come at once.
     pub calls_per_second: u32,
-    /// How many calls are served at the same time.
+    /// Calls served at the same time.
     pub in_flight: u32,
-    /// How large what a call brings may be, in bytes.
+    /// Size of a request, in bytes.
     pub payload_bytes: u64,
-    /// The same for calls that hand contents over: requests to models, files, messages.
+    /// Size of a request that carries contents, in bytes: requests to models, files, messages.
     pub content_bytes: u64,
 }
 

@@ -1,39 +1,59 @@
-//! Artifacts, as a run may use them.
+//! Methods of `artifacts.*`.
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use capstan_hooks::contracts::{Artifact, ArtifactPart, ArtifactsApi, NewArtifact};
+use capstan_hooks::contracts::methods::{ArtifactsCreate, ArtifactsDescribe, ArtifactsRead};
+use capstan_hooks::contracts::{Artifact, ArtifactPart, NewArtifact};
+use capstan_protocol::run_api::{ArtifactDescribeCall, ArtifactReadCall};
 use capstan_protocol::{ApiError, ApiErrorCode, ArtifactId, ArtifactOperation, RunId, ToolCall, ToolOutput};
 use capstan_tape::{EntryDraft, EntryKind, Fact, RunRecord, TapeEvent, TapeEventKind, TapeSlice, blob_hash};
 use serde_json::json;
 
+use super::method_handler::MethodHandler;
+use super::payload_size::{PayloadSize, text_size};
+use super::required_permission::RequiredPermission;
 use super::{store_api_error, unauthorized_error};
 use crate::api::spill;
 use crate::runs::run::Run;
 
 /// On the result of a call: the artifact that has the whole of it.
 const ARTIFACT_META_KEY: &str = "artifact";
-/// How long a name may be.
+/// Maximum length of a name, in bytes.
 const MAX_ARTIFACT_NAME_LEN: usize = 255;
-/// The largest content that is kept.
+/// Maximum size of a content.
 const MAX_ARTIFACT_BYTES: usize = 64 * 1024 * 1024;
-/// How many entries are looked at at once.
+/// Entries read at once.
 const ARTIFACT_SEARCH_PAGE_SIZE: usize = 500;
 
-pub(super) struct ArtifactsHandler(pub(super) Arc<Run>);
-
-#[async_trait]
-impl ArtifactsApi for ArtifactsHandler {
-    async fn describe(&self, id: &ArtifactId) -> Result<Artifact, ApiError> {
-        self.find_artifact(id).await
+impl MethodHandler for ArtifactsDescribe {
+    fn permission(_: &Run, _: &ArtifactDescribeCall) -> RequiredPermission {
+        RequiredPermission::Artifacts(ArtifactOperation::Metadata)
     }
 
-    async fn read(&self, id: &ArtifactId, offset: u64, limit: u64) -> Result<ArtifactPart, ApiError> {
-        let artifact = self.find_artifact(id).await?;
-        let store = self.0.services.tapes.store();
+    fn payload(_: &Run, call: &ArtifactDescribeCall) -> PayloadSize {
+        PayloadSize::Arguments(text_size(call.id.as_str()))
+    }
+
+    async fn handle(run: &Arc<Run>, call: ArtifactDescribeCall) -> Result<Artifact, ApiError> {
+        find_artifact(run, &call.id).await
+    }
+}
+
+impl MethodHandler for ArtifactsRead {
+    fn permission(_: &Run, _: &ArtifactReadCall) -> RequiredPermission {
+        RequiredPermission::Artifacts(ArtifactOperation::Read)
+    }
+
+    fn payload(_: &Run, call: &ArtifactReadCall) -> PayloadSize {
+        PayloadSize::Arguments(text_size(call.id.as_str()))
+    }
+
+    async fn handle(run: &Arc<Run>, call: ArtifactReadCall) -> Result<ArtifactPart, ApiError> {
+        let ArtifactReadCall { id, offset, limit } = call;
+        let artifact = find_artifact(run, &id).await?;
+        let store = run.services.tapes.store();
         let content = store.blob(&artifact.hash).await.map_err(|error| store_api_error(&error))?;
         let Some(content) = content else {
             let message = format!("the content of artifact {id} is not kept here");
@@ -43,63 +63,71 @@ impl ArtifactsApi for ArtifactsHandler {
         let part = content[at(offset)..at(offset.saturating_add(limit))].to_vec();
         Ok(ArtifactPart { artifact, offset, content: part })
     }
+}
 
-    async fn create(&self, new: NewArtifact) -> Result<Artifact, ApiError> {
+impl MethodHandler for ArtifactsCreate {
+    fn permission(_: &Run, _: &NewArtifact) -> RequiredPermission {
+        RequiredPermission::Artifacts(ArtifactOperation::Create)
+    }
+
+    fn payload(_: &Run, new: &NewArtifact) -> PayloadSize {
+        PayloadSize::Content(text_size(&new.name) + text_size(&new.media_type) + new.content.len() as u64)
+    }
+
+    async fn handle(run: &Arc<Run>, new: NewArtifact) -> Result<Artifact, ApiError> {
         check_artifact(&new)?;
-        let (artifact, fact, entry) = self.0.build_artifact(self.0.next_artifact_id(), new);
+        let (artifact, fact, entry) = run.build_artifact(run.next_artifact_id(), new);
         let did_nothing_else = None;
-        self.0.append_atomic(vec![fact], vec![entry], did_nothing_else);
-        self.0.flush().await.map_err(|error| store_api_error(&error))?;
+        run.append_atomic(vec![fact], vec![entry], did_nothing_else);
+        run.flush().await.map_err(|error| store_api_error(&error))?;
         Ok(artifact)
     }
 }
 
-impl ArtifactsHandler {
-    /// The artifact, if the run's own tape tells of it, or that of a child run of its session. The id says which run made
-    /// it, so only what came after the beginning of that run is looked at.
-    async fn find_artifact(&self, id: &ArtifactId) -> Result<Artifact, ApiError> {
-        self.0.flush_before_read().await.map_err(|error| store_api_error(&error))?;
-        let unknown = || ApiError::new(ApiErrorCode::NotFound, format!("there is no artifact {id} in this session"));
-        let tapes = &self.0.services.tapes;
-        let maker = id.as_str().rsplit_once('.').map(|(run, _)| RunId::new(run)).ok_or_else(unknown)?;
-        let maker = tapes.store().run(&maker).await.map_err(|error| store_api_error(&error))?.ok_or_else(unknown)?;
-        if maker.session != self.0.context.conversation.session_id {
-            return Err(unknown());
-        }
-        let tape = if self.is_child_of_session(&maker).await? { &maker.tape } else { self.0.journal.tape() };
-        let mut slice = TapeSlice {
-            kinds: vec![EntryKind::Event],
-            limit: Some(ARTIFACT_SEARCH_PAGE_SIZE),
-            ..TapeSlice::after(maker.begins_after)
-        };
-        loop {
-            let page = tapes.read(tape, &slice).await.map_err(|error| store_api_error(&error))?;
-            let Some(last) = page.last().map(|entry| entry.id) else { return Err(unknown()) };
-            slice.after = Some(last);
-            let told = page.iter().filter(|entry| entry.event_kind() == Some(TapeEventKind::ArtifactCreated));
-            for event in told.filter_map(TapeEvent::from_entry) {
-                if let TapeEvent::ArtifactCreated(artifact) = event
-                    && artifact.id == *id
-                {
-                    return Ok(artifact);
-                }
+/// The artifact, if the run's own tape tells of it, or that of a child run of its session. The id says which run made
+/// it, so only what came after the beginning of that run is looked at.
+async fn find_artifact(run: &Run, id: &ArtifactId) -> Result<Artifact, ApiError> {
+    run.flush_before_read().await.map_err(|error| store_api_error(&error))?;
+    let unknown = || ApiError::new(ApiErrorCode::NotFound, format!("there is no artifact {id} in this session"));
+    let tapes = &run.services.tapes;
+    let maker = id.as_str().rsplit_once('.').map(|(run, _)| RunId::new(run)).ok_or_else(unknown)?;
+    let maker = tapes.store().run(&maker).await.map_err(|error| store_api_error(&error))?.ok_or_else(unknown)?;
+    if maker.session != run.context.conversation.session_id {
+        return Err(unknown());
+    }
+    let tape = if is_child_of_session(run, &maker).await? { &maker.tape } else { run.journal.tape() };
+    let mut slice = TapeSlice {
+        kinds: vec![EntryKind::Event],
+        limit: Some(ARTIFACT_SEARCH_PAGE_SIZE),
+        ..TapeSlice::after(maker.begins_after)
+    };
+    loop {
+        let page = tapes.read(tape, &slice).await.map_err(|error| store_api_error(&error))?;
+        let Some(last) = page.last().map(|entry| entry.id) else { return Err(unknown()) };
+        slice.after = Some(last);
+        let told = page.iter().filter(|entry| entry.event_kind() == Some(TapeEventKind::ArtifactCreated));
+        for event in told.filter_map(TapeEvent::from_entry) {
+            if let TapeEvent::ArtifactCreated(artifact) = event
+                && artifact.id == *id
+            {
+                return Ok(artifact);
             }
         }
     }
+}
 
-    /// Whether a run is a child of this session, however deep: its tape is a fork of the session's, or of such a fork.
-    async fn is_child_of_session(&self, run: &RunRecord) -> Result<bool, ApiError> {
-        let (mut tape, session) = (run.tape.clone(), self.0.journal.session_tape());
-        if run.parent.is_none() {
-            return Ok(false);
-        }
-        while tape != *session {
-            let record = self.0.services.tapes.record(&tape).await.map_err(|error| store_api_error(&error))?;
-            let Some(fork) = record.and_then(|record| record.fork) else { return Ok(false) };
-            tape = fork.parent;
-        }
-        Ok(true)
+/// Tells whether a run is a child of this session, at any depth: its tape is a fork of the session's, or of such a fork.
+async fn is_child_of_session(run: &Run, maker: &RunRecord) -> Result<bool, ApiError> {
+    let (mut tape, session) = (maker.tape.clone(), run.journal.session_tape());
+    if maker.parent.is_none() {
+        return Ok(false);
     }
+    while tape != *session {
+        let record = run.services.tapes.record(&tape).await.map_err(|error| store_api_error(&error))?;
+        let Some(fork) = record.and_then(|record| record.fork) else { return Ok(false) };
+        tape = fork.parent;
+    }
+    Ok(true)
 }
 
 /// Refuses a content that is too large, or whose name is more than a name.

@@ -1,4 +1,4 @@
-//! The door of one run: whether it is open, how often it is used, and who was turned away.
+//! Limits and lifetime of one run's API, and the record of its refusals.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,42 +10,43 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::payload_size::PayloadSize;
 use crate::ApiLimits;
 use crate::runs::run::Run;
 
-/// How many refusals a run writes. The others are counted.
+/// Maximum number of refusals that a run records. The others are counted.
 const MAX_RECORDED_REFUSALS: u32 = 100;
-/// How long a detail may be: it may repeat what the caller wrote.
+/// Maximum length of a refusal's detail, which may repeat the caller's text.
 const MAX_REFUSAL_DETAIL_LEN: usize = 500;
-/// Whoever ends a run at its deadline comes first, so that it has ended for that reason.
+/// Grace after the deadline of a run: the orchestrator ends it first, with the reason.
 const RUN_DEADLINE_GRACE: Duration = Duration::from_secs(1);
-/// A burst may use up what is allowed in this time.
+/// Time whose calls a burst may use up at once.
 const CALL_BURST_WINDOW: Duration = Duration::from_secs(1);
 
-/// The door of one run.
+/// Limits and lifetime of one run's API.
 pub(crate) struct CallLimiter {
     limits: ApiLimits,
     deadline: Instant,
     state: Mutex<CallLimiterState>,
-    /// Fires when the run has ended: a call that goes on elsewhere ends too.
+    /// Fires when the run has ended: calls in tasks of the runner end too.
     pub(super) revoked: CancellationToken,
-    /// Whoever holds it has the open step.
+    /// Held by the open step.
     pub(super) step_lock: Semaphore,
-    /// Whoever holds it changes what is kept: how much that is was looked up before.
+    /// Held by a change of stored state, from the check of its quota to the commit.
     pub(super) change_lock: Semaphore,
 }
 
 struct CallLimiterState {
-    /// How the run ended, if it has.
+    /// Status of the run, if it has ended.
     end_status: Option<RunStatus>,
     in_flight: u32,
-    /// When everything that was let in would have been, at the rate that is allowed.
+    /// Time at which all admitted calls would have arrived at the allowed rate.
     theoretical_arrival: Instant,
     recorded_refusals: u32,
     unrecorded_refusals: u64,
 }
 
-/// A call that was let in, until it is dropped.
+/// An admitted call, until it is dropped.
 pub(super) struct CallPermit(Arc<Run>);
 
 impl Drop for CallPermit {
@@ -55,10 +56,10 @@ impl Drop for CallPermit {
 }
 
 impl CallLimiter {
-    /// The door of a run that may take so long.
+    /// The limiter of a run with this timeout.
     pub(crate) fn new(limits: ApiLimits, run_may_take: Duration) -> Self {
         let now = Instant::now();
-        // A time that no clock reaches is none.
+        // A deadline that no clock reaches is none.
         let deadline = now
             .checked_add(run_may_take.saturating_add(RUN_DEADLINE_GRACE))
             .unwrap_or_else(|| now + Duration::from_hours(24 * 365));
@@ -79,7 +80,7 @@ impl CallLimiter {
         }
     }
 
-    /// Why nobody is let in any more, if so.
+    /// Reason why no call is admitted any more, if there is one.
     pub(super) fn revocation_error(&self, run: &Run) -> Option<ApiError> {
         self.revocation_error_for(&run.cancelled)
     }
@@ -96,9 +97,12 @@ impl CallLimiter {
         Some(ApiError::new(ApiErrorCode::DeadlineExceeded, message))
     }
 
-    /// Refuses what is larger than a method takes.
-    pub(super) fn check_size(&self, method: ApiMethod, bytes: u64) -> Result<(), ApiError> {
-        let most = if accepts_content(method) { self.limits.content_bytes } else { self.limits.payload_bytes };
+    /// Refuses a request that is too large.
+    pub(super) fn check_size(&self, method: ApiMethod, size: PayloadSize) -> Result<(), ApiError> {
+        let (bytes, most) = match size {
+            PayloadSize::Arguments(bytes) => (bytes, self.limits.payload_bytes),
+            PayloadSize::Content(bytes) => (bytes, self.limits.content_bytes),
+        };
         if bytes <= most {
             return Ok(());
         }
@@ -106,7 +110,7 @@ impl CallLimiter {
         Err(ApiError::new(ApiErrorCode::PayloadTooLarge, message))
     }
 
-    /// Counts a call in, if it does not come too often.
+    /// Counts a call, if calls do not come too often.
     fn count_call(&self) -> Result<(), ApiError> {
         let too_often =
             |message: String| ApiError { retryable: true, ..ApiError::new(ApiErrorCode::RateLimited, message) };
@@ -130,30 +134,14 @@ impl CallLimiter {
     }
 }
 
-/// Whether contents are handed over by a method, which may be large.
-fn accepts_content(method: ApiMethod) -> bool {
-    matches!(
-        method,
-        ApiMethod::ModelsStream
-            | ApiMethod::ModelsInvoke
-            | ApiMethod::ModelsCountTokens
-            | ApiMethod::ModelsRerank
-            | ApiMethod::ToolsCall
-            | ApiMethod::TapeSay
-            | ApiMethod::ArtifactsCreate
-            | ApiMethod::StoragePut
-            | ApiMethod::RunsChild
-    )
-}
-
 impl Run {
-    /// Lets a call in, if it does not come too often.
+    /// Admits a call, if calls do not come too often.
     pub(super) fn acquire_call_permit(self: &Arc<Self>) -> Result<CallPermit, ApiError> {
         self.call_limiter.count_call()?;
         Ok(CallPermit(Arc::clone(self)))
     }
 
-    /// The run has ended: nobody is let in from now on, and whoever still is inside is sent away.
+    /// Ends the API with its run: no call is admitted from now on, and those being served end.
     pub(crate) fn revoke_api(&self, how: RunStatus) {
         let mut state = self.call_limiter.lock_state();
         state.end_status = Some(how);
@@ -165,7 +153,7 @@ impl Run {
         self.call_limiter.revoked.cancel();
     }
 
-    /// A refusal, which stands on the tape before it is told.
+    /// Records a refusal on the tape, before the caller sees it.
     pub(super) async fn record_refusal(&self, method: ApiMethod, error: ApiError) -> ApiError {
         let told = self.journal_refusal(method, &error);
         // The run's own journal is closed, and its lease may be another's by now: it is written beside them.
@@ -211,16 +199,16 @@ impl Run {
 }
 
 tokio::task_local! {
-    /// The run whose runner is being asked.
+    /// The run whose runner is being polled.
     static CALLER: Arc<Run>;
 }
 
-/// Does something on behalf of a run's runner.
+/// Runs a function on behalf of a run's runner.
 pub(super) fn with_caller<T>(run: &Arc<Run>, work: impl FnOnce() -> T) -> T {
     CALLER.sync_scope(Arc::clone(run), work)
 }
 
-/// Whether another run is known to be calling. Where a runner has given its handle to a task of its own, the handle is
+/// Tells whether another run is known to be the caller. In a task that the runner has spawned, the handle is
 /// all that says who calls.
 pub(super) fn is_foreign_caller(run: &Arc<Run>) -> bool {
     CALLER.try_with(|caller| !Arc::ptr_eq(caller, run)).unwrap_or(false)
@@ -234,46 +222,47 @@ mod tests {
     use capstan_protocol::ApiErrorCode;
     use tokio_util::sync::CancellationToken;
 
-    use super::CallLimiter;
+    use super::{CallLimiter, PayloadSize};
     use crate::ApiLimits;
 
     #[tokio::test(start_paused = true)]
     async fn k04_calls_are_bounded_by_the_second_and_come_in_again_later() {
         let limits = ApiLimits { calls_per_second: 10, in_flight: 1_000, ..ApiLimits::default() };
-        let door = CallLimiter::new(limits, Duration::from_mins(1));
-        let let_in = (0..100).filter(|_| door.count_call().is_ok()).count();
-        assert_eq!(let_in, 10, "a burst uses up a second");
-        let refusal = door.count_call().unwrap_err();
+        let limiter = CallLimiter::new(limits, Duration::from_mins(1));
+        let admitted = (0..100).filter(|_| limiter.count_call().is_ok()).count();
+        assert_eq!(admitted, 10, "a burst uses up a second");
+        let refusal = limiter.count_call().unwrap_err();
         assert!(refusal.code == ApiErrorCode::RateLimited && refusal.retryable);
         tokio::time::advance(Duration::from_millis(200)).await;
-        assert_eq!((0..100).filter(|_| door.count_call().is_ok()).count(), 2);
+        assert_eq!((0..100).filter(|_| limiter.count_call().is_ok()).count(), 2);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn k04_a_door_shuts_by_itself_a_little_after_its_run_should_have_ended() {
-        let (door, goes_on) =
+    async fn k04_calls_are_refused_shortly_after_the_deadline_of_their_run() {
+        let (limiter, cancelled) =
             (CallLimiter::new(ApiLimits::default(), Duration::from_mins(1)), CancellationToken::new());
         tokio::time::advance(Duration::from_millis(60_900)).await;
-        assert_eq!(door.revocation_error_for(&goes_on), None, "whoever ends the run comes first");
+        assert_eq!(limiter.revocation_error_for(&cancelled), None, "the orchestrator ends the run first");
         tokio::time::advance(Duration::from_millis(100)).await;
-        assert_eq!(door.revocation_error_for(&goes_on).unwrap().code, ApiErrorCode::DeadlineExceeded);
+        assert_eq!(limiter.revocation_error_for(&cancelled).unwrap().code, ApiErrorCode::DeadlineExceeded);
     }
 
     #[tokio::test(start_paused = true)]
     async fn k04_calls_in_flight_are_bounded() {
-        let door = CallLimiter::new(ApiLimits { in_flight: 3, ..ApiLimits::default() }, Duration::from_mins(1));
-        assert_eq!((0..10).filter(|_| door.count_call().is_ok()).count(), 3);
+        let limiter = CallLimiter::new(ApiLimits { in_flight: 3, ..ApiLimits::default() }, Duration::from_mins(1));
+        assert_eq!((0..10).filter(|_| limiter.count_call().is_ok()).count(), 3);
     }
 
     #[tokio::test]
     async fn k04_a_call_is_weighed_by_what_its_method_takes() {
         let limits = ApiLimits { payload_bytes: 10, content_bytes: 100, ..ApiLimits::default() };
-        let door = CallLimiter::new(limits, Duration::from_mins(1));
-        assert!(
-            door.check_size(ApiMethod::TapeNote, 10).is_ok() && door.check_size(ApiMethod::StoragePut, 100).is_ok()
-        );
-        for (method, bytes) in [(ApiMethod::TapeNote, 11), (ApiMethod::StoragePut, 101)] {
-            assert_eq!(door.check_size(method, bytes).unwrap_err().code, ApiErrorCode::PayloadTooLarge);
+        let limiter = CallLimiter::new(limits, Duration::from_mins(1));
+        assert!(limiter.check_size(ApiMethod::TapeNote, PayloadSize::Arguments(10)).is_ok());
+        assert!(limiter.check_size(ApiMethod::StoragePut, PayloadSize::Content(100)).is_ok());
+        let too_large =
+            [(ApiMethod::TapeNote, PayloadSize::Arguments(11)), (ApiMethod::StoragePut, PayloadSize::Content(101))];
+        for (method, size) in too_large {
+            assert_eq!(limiter.check_size(method, size).unwrap_err().code, ApiErrorCode::PayloadTooLarge);
         }
     }
 }

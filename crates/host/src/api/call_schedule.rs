@@ -1,8 +1,8 @@
-//! Which calls of a step may run at the same time.
+//! Order and concurrency of the calls of a step.
 
 use capstan_hooks::contracts::ToolEffect;
 
-/// How many calls of a step run at the same time at most.
+/// Maximum number of calls of a step that run at the same time.
 const MAX_CONCURRENT_TOOL_CALLS: usize = 8;
 
 /// The calls of a step, and how far each has come. A call begins when every call before it that it meets is on record.
@@ -70,7 +70,7 @@ mod tests {
     fn a10_effects_keep_the_order_of_the_model() {
         let mut schedule =
             CallSchedule::new([ToolEffect::Reads, ToolEffect::Unrestricted, ToolEffect::Reads, ToolEffect::None]);
-        assert_eq!(start_all(&mut schedule), [0, 3], "what touches nothing waits for nobody");
+        assert_eq!(start_all(&mut schedule), [0, 3], "a call without effects waits for no other");
         schedule.mark_recorded(3);
         assert_eq!(start_all(&mut schedule), [0; 0]);
         schedule.mark_recorded(0);

@@ -1,21 +1,29 @@
-//! Child runs, as a run may begin them.
+//! Methods of `runs.*`.
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
-use capstan_hooks::contracts::{ChildRunCall, ChildRunOutcome, RunsApi};
+use capstan_hooks::contracts::methods::RunsChild;
+use capstan_hooks::contracts::{ChildRunCall, ChildRunOutcome};
 use capstan_protocol::ApiError;
 
+use super::method_handler::MethodHandler;
+use super::payload_size::{PayloadSize, content_size};
+use super::required_permission::RequiredPermission;
 use crate::nesting;
 use crate::runs::child_run;
 use crate::runs::run::Run;
 
-pub(super) struct ChildRunsHandler(pub(super) Arc<Run>);
+impl MethodHandler for RunsChild {
+    fn permission(_: &Run, _: &ChildRunCall) -> RequiredPermission {
+        RequiredPermission::Children
+    }
 
-#[async_trait]
-impl RunsApi for ChildRunsHandler {
-    async fn child(&self, call: ChildRunCall) -> Result<ChildRunOutcome, ApiError> {
+    fn payload(_: &Run, call: &ChildRunCall) -> PayloadSize {
+        PayloadSize::Content(content_size(&call.prompt))
+    }
+
+    async fn handle(run: &Arc<Run>, call: ChildRunCall) -> Result<ChildRunOutcome, ApiError> {
         nesting::check_nesting(&call.prompt)?;
-        child_run::run_child(&self.0, call).await
+        child_run::run_child(run, call).await
     }
 }

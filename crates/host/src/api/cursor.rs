@@ -1,4 +1,4 @@
-//! Cursors: where a part of a list ended, so that nobody can make anything else of them.
+//! Opaque cursors: the end of a page, bound to its list.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
@@ -7,16 +7,16 @@ use capstan_protocol::{ApiError, ApiErrorCode};
 use capstan_tape::blob_hash;
 use serde_json::json;
 
-/// How many digits of the checksum are kept.
+/// Digits of the checksum in a cursor.
 const CHECKSUM_DIGITS: usize = 16;
 
 /// A list that is read in parts: the method that reads it, and whose it is.
 ///
-/// The checksum binds a cursor to its list. It is no secret, and need not be one: whoever made up a cursor would get to a
-/// place of a list that the grant lets it read anyway.
+/// The checksum binds a cursor to its list. It need not be secret: a forged cursor leads to a
+/// place of a list that the grant lets the caller read anyway.
 pub(super) struct PagedList<'a> {
     pub(super) method: ApiMethod,
-    /// The tape or the space, and what else makes it another list.
+    /// The tape or the namespace, and everything else that distinguishes the list.
     pub(super) list_key: &'a str,
 }
 

@@ -1,43 +1,62 @@
-//! The log of events, as a run may read it.
+//! Methods of `events.*`: the log of events.
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
-use capstan_hooks::contracts::{ApiMethod, CursorPage, EventRecord, EventsApi, PageRequest};
-use capstan_protocol::{ApiError, ApiErrorCode, EntryId, EventId, EventKey, ReadScope};
-use capstan_tape::{EntryOrder, EventAcceptance, EventLogRecord, InboxRecord, TapeAddress, TapeSlice, tape_name};
+use capstan_hooks::contracts::methods::{EventsGet, EventsPage};
+use capstan_hooks::contracts::{ApiMethod, CursorPage, EventLogItem, EventRecord, PageRequest};
+use capstan_protocol::run_api::{EntryOrder, EventGetCall};
+use capstan_protocol::{ApiError, ApiErrorCode, EntryId, EventKey, EventOperation, ReadScope};
+use capstan_tape::{EventAcceptance, InboxRecord, TapeAddress, TapeSlice, tape_name};
 
-use super::history::TapeCursor;
+use super::history::{TapeCursor, page_request_size, required_reach};
+use super::method_handler::MethodHandler;
+use super::payload_size::{PayloadSize, text_size};
+use super::required_permission::RequiredPermission;
 use super::{paging, store_api_error};
 use crate::runs::run::Run;
 
-pub(super) struct EventsHandler(pub(super) Arc<Run>);
+impl MethodHandler for EventsGet {
+    fn permission(_: &Run, _: &EventGetCall) -> RequiredPermission {
+        RequiredPermission::Events(EventOperation::Get, ReadScope::Conversation)
+    }
 
-#[async_trait]
-impl EventsApi for EventsHandler {
-    async fn get(&self, id: &EventId) -> Result<EventRecord, ApiError> {
-        let run = &self.0;
+    fn payload(_: &Run, call: &EventGetCall) -> PayloadSize {
+        PayloadSize::Arguments(text_size(call.id.as_str()))
+    }
+
+    async fn handle(run: &Arc<Run>, call: EventGetCall) -> Result<Box<EventRecord>, ApiError> {
+        let id = call.id;
         let unknown = || ApiError::new(ApiErrorCode::NotFound, format!("there is no event {id} in reach"));
         let key = EventKey { event_id: id.clone(), ..EventKey::from(&run.context.event) };
         let record = run.services.tapes.store().inbox_record(&key).await.map_err(|error| store_api_error(&error))?;
-        let record = record.filter(|record| self.is_in_reach(record)).ok_or_else(unknown)?;
+        let record = record.filter(|record| is_in_reach(run, record)).ok_or_else(unknown)?;
         let told = run.services.tapes.read_any_generation(&record.tape, &TapeSlice::single(record.entry)).await;
         let told = told.map_err(|error| store_api_error(&error))?.pop();
         let accepted = told.as_ref().and_then(EventAcceptance::from_entry).ok_or_else(unknown)?;
         let (outcome, run_id) = record.outcome.unzip();
-        Ok(EventRecord {
+        Ok(Box::new(EventRecord {
             event: *accepted.event,
             session_id: record.session,
             accepted_at: record.accepted_at,
             outcome,
             run_id: run_id.flatten(),
-        })
+        }))
+    }
+}
+
+impl MethodHandler for EventsPage {
+    fn permission(run: &Run, call: &PageRequest) -> RequiredPermission {
+        RequiredPermission::Events(EventOperation::Page, required_reach(run, call.session.as_ref()))
     }
 
-    async fn page(&self, call: PageRequest) -> Result<CursorPage<EventLogRecord>, ApiError> {
-        let (limit, tape) = (paging::clamp_limit(call.limit)?, self.0.resolve_tape(call.session.as_ref()).await?);
+    fn payload(_: &Run, call: &PageRequest) -> PayloadSize {
+        PayloadSize::Arguments(page_request_size(call))
+    }
+
+    async fn handle(run: &Arc<Run>, call: PageRequest) -> Result<CursorPage<EventLogItem>, ApiError> {
+        let (limit, tape) = (paging::clamp_limit(call.limit)?, run.resolve_tape(call.session.as_ref()).await?);
         let mut place = TapeCursor::from_call(ApiMethod::EventsPage, &tape, &call)?;
-        let tapes = &self.0.services.tapes;
+        let tapes = &run.services.tapes;
         let entries = tapes.read(&tape, &place.next_slice(limit)).await.map_err(|error| store_api_error(&error))?;
         let (Some(first), Some(last)) = (entries.first(), entries.last()) else {
             return Ok(CursorPage { items: Vec::new(), next: None });
@@ -51,17 +70,15 @@ impl EventsApi for EventsHandler {
             items.reverse();
         }
         place.last_read = Some(last.id);
+        let items = items.into_iter().map(EventLogItem::from).collect();
         Ok(CursorPage { items, next: place.encode_cursor().filter(|_| entries.len() == limit) })
     }
 }
 
-impl EventsHandler {
-    /// Whether an event belongs to the run's own session, or to its workspace where the grant reaches so far.
-    fn is_in_reach(&self, record: &InboxRecord) -> bool {
-        let run = &self.0;
-        let workspace = run.services.workspace_id.clone();
-        let is_own = record.session == run.context.conversation.session_id;
-        let is_of_workspace = record.tape == tape_name(&TapeAddress { workspace, session: record.session.clone() });
-        is_of_workspace && (is_own || run.grant().may.reach >= ReadScope::Workspace)
-    }
+/// Tells whether an event belongs to the run's own session, or to its workspace where the grant reaches so far.
+fn is_in_reach(run: &Run, record: &InboxRecord) -> bool {
+    let workspace = run.services.workspace_id.clone();
+    let is_own = record.session == run.context.conversation.session_id;
+    let is_of_workspace = record.tape == tape_name(&TapeAddress { workspace, session: record.session.clone() });
+    is_of_workspace && (is_own || run.grant().may.reach >= ReadScope::Workspace)
 }

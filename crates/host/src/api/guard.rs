@@ -1,24 +1,24 @@
-//! The one guard in front of every method of every group.
+//! The one guard in front of every method of the run API, and the dispatch to the handlers.
 
 use std::sync::Arc;
 
-use capstan_hooks::contracts::ApiMethod;
-use capstan_protocol::{ApiError, ApiErrorCode};
-use futures::{Stream, StreamExt as _, stream};
+use capstan_hooks::contracts::{ApiReply, ApiRequest, RunApiBackend, methods};
+use capstan_protocol::{ApiError, ApiErrorCode, ModelId};
+use futures::StreamExt as _;
+use futures::future::BoxFuture;
 
 use super::call_limiter::{CallPermit, is_foreign_caller};
-use super::required_permission::RequiredPermission;
+use super::method_handler::MethodHandler;
 use crate::runs::run::Run;
 
-/// A group of methods behind the guard. What stands for each method is what it is called, what it needs and how large
-/// what it was given is; everything else is the same for all of them.
-pub(super) struct GuardedApi<G> {
+/// The API of one run. Every call passes the same checks; only permission, size and implementation differ, and those are
+/// the [`MethodHandler`]'s.
+pub(super) struct GuardedApi {
     pub(super) run: Arc<Run>,
-    pub(super) inner: G,
     pub(super) caller: CallerKind,
 }
 
-/// Who was given a handle.
+/// Holder of a handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CallerKind {
     /// The run's runner.
@@ -27,108 +27,93 @@ pub(super) enum CallerKind {
     Tool,
 }
 
-/// A call that somebody wants to make.
-pub(super) struct CallRequest {
-    pub(super) method: ApiMethod,
-    pub(super) permission: RequiredPermission,
-    pub(super) payload_bytes: u64,
+macro_rules! define_dispatch {
+    ($(
+        $(#[doc = $group_doc:literal])+
+        $group:ident: $Group:ident {
+            $(
+                $(#[doc = $doc:literal])+
+                $name:literal needs $needs:literal,
+                $kind:ident $Method:ident($Request:ty) -> $Response:ty,
+                fn $call:ident($($argument:ident: $Argument:ty),*) = $build:expr;
+            )+
+        }
+    )+) => {
+        impl RunApiBackend for GuardedApi {
+            /// Each future is boxed by itself: the size of one handler's state is not paid for by the calls of another.
+            fn call(&self, request: ApiRequest) -> BoxFuture<'_, Result<ApiReply, ApiError>> {
+                match request {
+                    $($(ApiRequest::$Method(request) => Box::pin(self.serve::<methods::$Method>(request)),)+)+
+                }
+            }
+
+            fn default_model(&self) -> ModelId {
+                self.run.services.options.model.clone()
+            }
+        }
+    };
 }
 
-impl CallRequest {
-    /// A call that brings next to nothing.
-    pub(super) fn new(method: ApiMethod, needs: RequiredPermission) -> Self {
-        Self { method, permission: needs, payload_bytes: 0 }
-    }
+capstan_protocol::run_api_methods!(define_dispatch);
 
-    /// The same call with so much to carry.
-    pub(super) fn with_payload(self, bytes: u64) -> Self {
-        Self { payload_bytes: bytes, ..self }
-    }
-}
-
-impl<G> GuardedApi<G> {
-    /// Makes a call, if it may be made. It ends when the run does, also where nobody dropped it.
-    pub(super) async fn call_guarded<T>(
-        &self,
-        ask: CallRequest,
-        call: impl Future<Output = Result<T, ApiError>> + Send,
-    ) -> Result<T, ApiError> {
-        let method = ask.method;
-        let _entered = self.admit(ask).await?;
-        self.call_until_revoked(method, call).await
-    }
-
-    /// Makes a call that answers bit by bit. It counts as being served until its stream is dropped.
-    pub(super) async fn stream_guarded<S, T>(
-        &self,
-        ask: CallRequest,
-        call: impl Future<Output = Result<S, ApiError>> + Send,
-    ) -> Result<stream::BoxStream<'static, Result<T, ApiError>>, ApiError>
-    where
-        S: Stream<Item = Result<T, ApiError>> + Send + 'static,
-        T: Send + 'static,
-    {
-        let method = ask.method;
-        let entered = self.admit(ask).await?;
-        let results = self.call_until_revoked(method, call).await?;
-        let closed = self.run.call_limiter.revoked.clone().cancelled_owned();
-        let results = results.take_until(closed).inspect(move |_| _ = &entered);
-        Ok(results.boxed())
-    }
-
-    async fn call_until_revoked<T>(
-        &self,
-        method: ApiMethod,
-        call: impl Future<Output = Result<T, ApiError>> + Send,
-    ) -> Result<T, ApiError> {
-        let door = &self.run.call_limiter;
-        let answer = tokio::select! {
-            biased;
-            () = door.revoked.cancelled() => Err(door.revocation_error(&self.run).unwrap_or_else(run_ended_error)),
-            answer = call => answer,
+impl GuardedApi {
+    /// Serves a call, if it is admitted. It ends when the run does, even if its caller lives on. An answer that is a
+    /// stream counts as being served until it is dropped.
+    async fn serve<M: MethodHandler>(&self, request: M::Request) -> Result<ApiReply, ApiError> {
+        let permit = match self.admit::<M>(&request) {
+            Ok(permit) => permit,
+            Err(error) => return Err(self.run.record_refusal(M::METHOD, error).await),
         };
-        match answer {
-            Err(error) if is_refusal(&error) => Err(self.run.record_refusal(method, error).await),
-            answer => answer,
+        let reply = self.handle_until_revoked::<M>(request).await?;
+        Ok(match M::into_reply(reply) {
+            reply @ ApiReply::Response(_) => reply,
+            ApiReply::Stream(items) => {
+                let revoked = self.run.call_limiter.revoked.clone().cancelled_owned();
+                ApiReply::Stream(items.take_until(revoked).inspect(move |_| _ = &permit).boxed())
+            }
+        })
+    }
+
+    async fn handle_until_revoked<M: MethodHandler>(&self, request: M::Request) -> Result<M::Reply, ApiError> {
+        let (run, limiter) = (&self.run, &self.run.call_limiter);
+        let reply = tokio::select! {
+            biased;
+            () = limiter.revoked.cancelled() => Err(limiter.revocation_error(run).unwrap_or_else(run_ended_error)),
+            reply = M::handle(run, request) => reply,
+        };
+        match reply {
+            Err(error) if is_refusal(&error) => Err(run.record_refusal(M::METHOD, error).await),
+            reply => reply,
         }
     }
 
-    async fn admit(&self, ask: CallRequest) -> Result<CallPermit, ApiError> {
-        match self.try_admit(&ask) {
-            Ok(entered) => Ok(entered),
-            Err(error) => Err(self.run.record_refusal(ask.method, error).await),
-        }
-    }
-
-    /// What every call is asked, in this order: whether its run goes on, who calls, how much is brought, how often, and
-    /// whether the grant covers it.
-    fn try_admit(&self, ask: &CallRequest) -> Result<CallPermit, ApiError> {
+    /// Checks a call, in this order: the run is active, it is the one that calls, the request is small enough, calls do
+    /// not come too often, and the grant covers the call.
+    fn admit<M: MethodHandler>(&self, request: &M::Request) -> Result<CallPermit, ApiError> {
         let run = &self.run;
-        if let Some(shut) = run.call_limiter.revocation_error(run) {
-            return Err(shut);
+        if let Some(revoked) = run.call_limiter.revocation_error(run) {
+            return Err(revoked);
         }
         if is_foreign_caller(run) {
             return Err(ApiError::new(ApiErrorCode::Unauthorized, "this is the handle of another run"));
         }
-        run.call_limiter.check_size(ask.method, ask.payload_bytes)?;
-        let entered = run.acquire_call_permit()?;
-        ask.permission.check(&run.grant().may)?;
-        let is_step =
-            matches!(ask.method, ApiMethod::ToolsCall | ApiMethod::ToolsCommand | ApiMethod::ToolsRefuseCommand);
-        if self.caller == CallerKind::Tool && is_step {
+        run.call_limiter.check_size(M::METHOD, M::payload(run, request))?;
+        let permit = run.acquire_call_permit()?;
+        M::permission(run, request).check(&run.grant().may)?;
+        if self.caller == CallerKind::Tool && M::is_tool_step() {
             // It would come between its own call and its result.
             return Err(ApiError::new(ApiErrorCode::InvalidArgument, "a tool cannot call tools"));
         }
-        Ok(entered)
+        Ok(permit)
     }
 }
 
-/// The door shuts only when it is known why.
+/// Stands for the reason of a revocation, which is always known.
 fn run_ended_error() -> ApiError {
     ApiError::new(ApiErrorCode::DeadlineExceeded, "this run has ended")
 }
 
-/// Whether somebody was refused, and not failed: what a provider or the store did not do has a cause.
+/// Tells a refusal from a failure: a failure of a provider or of the store has a cause.
 fn is_refusal(error: &ApiError) -> bool {
     let is_refusal = match error.code {
         ApiErrorCode::Unauthorized

@@ -1,31 +1,42 @@
-//! What was said, as a run may read it.
+//! Methods of `history.*`: the dialogue of a session.
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
-use capstan_hooks::contracts::{ApiMethod, CursorPage, HistoryApi, HistoryMessage, PageRequest};
-use capstan_protocol::{ApiError, ChatMessage, EntryId, MessageRole, RunId, SessionId, TapeName};
+use capstan_hooks::contracts::methods::{HistoryPage, HistorySearch};
+use capstan_hooks::contracts::{ApiMethod, CursorPage, HistoryMessage, PageRequest};
+use capstan_protocol::run_api::HistorySearchCall;
+use capstan_protocol::{
+    ApiError, ChatMessage, EntryId, HistoryOperation, MessageRole, ReadScope, RunId, SessionId, TapeName,
+};
 use capstan_tape::{Entry, EntryKind, EntryOrder, Query, TapeAddress, TapeSlice, tape_name};
 use serde::Deserialize as _;
 
 use super::cursor::PagedList;
+use super::method_handler::MethodHandler;
+use super::payload_size::{PayloadSize, optional_text_size, text_size};
+use super::required_permission::RequiredPermission;
 use super::{paging, store_api_error};
 use crate::runs::run::Run;
 
-pub(super) struct HistoryHandler(pub(super) Arc<Run>);
-
-/// How many parts of a tape are looked at for one part of a history.
+/// Maximum number of reads of the tape for one page.
 const MAX_HISTORY_READS: usize = 16;
 
-#[async_trait]
-impl HistoryApi for HistoryHandler {
-    async fn page(&self, call: PageRequest) -> Result<CursorPage<HistoryMessage>, ApiError> {
-        let (limit, tape) = (paging::clamp_limit(call.limit)?, self.0.resolve_tape(call.session.as_ref()).await?);
+impl MethodHandler for HistoryPage {
+    fn permission(run: &Run, call: &PageRequest) -> RequiredPermission {
+        RequiredPermission::History(HistoryOperation::Page, required_reach(run, call.session.as_ref()))
+    }
+
+    fn payload(_: &Run, call: &PageRequest) -> PayloadSize {
+        PayloadSize::Arguments(page_request_size(call))
+    }
+
+    async fn handle(run: &Arc<Run>, call: PageRequest) -> Result<CursorPage<HistoryMessage>, ApiError> {
+        let (limit, tape) = (paging::clamp_limit(call.limit)?, run.resolve_tape(call.session.as_ref()).await?);
         let mut place = TapeCursor::from_call(ApiMethod::HistoryPage, &tape, &call)?;
         let mut items = Vec::new();
         for _ in 0..MAX_HISTORY_READS {
             let slice = TapeSlice { kinds: vec![EntryKind::Message], ..place.next_slice(limit - items.len()) };
-            let entries = self.0.services.tapes.read(&tape, &slice).await.map_err(|error| store_api_error(&error))?;
+            let entries = run.services.tapes.read(&tape, &slice).await.map_err(|error| store_api_error(&error))?;
             let Some(last) = entries.last() else { return Ok(CursorPage { items, next: None }) };
             place.last_read = Some(last.id);
             items.extend(entries.iter().filter_map(dialogue_message));
@@ -35,21 +46,38 @@ impl HistoryApi for HistoryHandler {
         }
         Ok(CursorPage { items, next: place.encode_cursor() })
     }
+}
 
-    async fn search(
-        &self,
-        session: Option<SessionId>,
-        text: &str,
-        limit: usize,
-    ) -> Result<Vec<HistoryMessage>, ApiError> {
-        let (limit, tape) = (paging::clamp_limit(limit)?, self.0.resolve_tape(session.as_ref()).await?);
-        let query = Query { kinds: vec![EntryKind::Message], limit: Some(limit), ..Query::search(text) };
-        let found = self.0.services.tapes.query(&tape, &query).await.map_err(|error| store_api_error(&error))?;
+impl MethodHandler for HistorySearch {
+    fn permission(run: &Run, call: &HistorySearchCall) -> RequiredPermission {
+        RequiredPermission::History(HistoryOperation::Search, required_reach(run, call.session.as_ref()))
+    }
+
+    fn payload(_: &Run, call: &HistorySearchCall) -> PayloadSize {
+        PayloadSize::Arguments(text_size(&call.text))
+    }
+
+    async fn handle(run: &Arc<Run>, call: HistorySearchCall) -> Result<Vec<HistoryMessage>, ApiError> {
+        let (limit, tape) = (paging::clamp_limit(call.limit)?, run.resolve_tape(call.session.as_ref()).await?);
+        let query = Query { kinds: vec![EntryKind::Message], limit: Some(limit), ..Query::search(&call.text) };
+        let found = run.services.tapes.query(&tape, &query).await.map_err(|error| store_api_error(&error))?;
         Ok(found.iter().filter_map(dialogue_message).collect())
     }
 }
 
-/// What an entry says, if it is part of the dialogue.
+/// Reach that a grant must have to read a session.
+pub(super) fn required_reach(run: &Run, session: Option<&SessionId>) -> ReadScope {
+    match session {
+        Some(session) if *session != run.context.conversation.session_id => ReadScope::Workspace,
+        _ => ReadScope::Conversation,
+    }
+}
+
+pub(super) fn page_request_size(call: &PageRequest) -> u64 {
+    optional_text_size(call.cursor.as_deref()) + optional_text_size(call.session.as_ref().map(SessionId::as_str))
+}
+
+/// The message of an entry, if it is part of the dialogue.
 fn dialogue_message(entry: &Entry) -> Option<HistoryMessage> {
     if entry.is_hidden() {
         return None;
@@ -65,7 +93,7 @@ fn dialogue_message(entry: &Entry) -> Option<HistoryMessage> {
 }
 
 impl Run {
-    /// The tape of a session of the workspace, or the run's own. What the run itself has written is seen.
+    /// The tape of a session of the workspace, or the run's own with everything that the run has written.
     pub(super) async fn resolve_tape(&self, session: Option<&SessionId>) -> Result<TapeName, ApiError> {
         let other = session.filter(|session| **session != self.context.conversation.session_id);
         if let Some(session) = other {
@@ -77,7 +105,7 @@ impl Run {
     }
 }
 
-/// A place on a tape that is read in parts.
+/// A place on a tape that is read page by page.
 pub(super) struct TapeCursor {
     method: ApiMethod,
     of: String,
@@ -87,7 +115,7 @@ pub(super) struct TapeCursor {
 }
 
 impl TapeCursor {
-    /// Where a call begins to read.
+    /// The place at which a call begins to read.
     pub(super) fn from_call(method: ApiMethod, tape: &TapeName, call: &PageRequest) -> Result<Self, ApiError> {
         // The other way round it is another list.
         let place = Self { method, of: format!("{tape} {:?}", call.order), order: call.order, last_read: None };
@@ -96,7 +124,7 @@ impl TapeCursor {
         Ok(Self { last_read: Some(EntryId(at)), ..place })
     }
 
-    /// What comes next.
+    /// The slice that follows.
     pub(super) fn next_slice(&self, limit: usize) -> TapeSlice {
         let slice = TapeSlice { order: self.order, limit: Some(limit), ..TapeSlice::default() };
         match (self.order, self.last_read) {
@@ -107,7 +135,7 @@ impl TapeCursor {
         }
     }
 
-    /// What the next part is asked for with.
+    /// The cursor of the next page.
     pub(super) fn encode_cursor(&self) -> Option<String> {
         self.last_read.map(|at| self.paged_list().encode_cursor(&at.to_string()))
     }

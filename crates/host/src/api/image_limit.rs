@@ -1,15 +1,15 @@
-//! The images of a conversation: each is sent anew with every request, and no provider takes any number of them.
+//! Limit of the images in a request: each is sent again with every request, and every provider has a limit.
 
 use capstan_protocol::{ChatMessage, Content, ContentPart, KnownPart};
 
-/// How many images a request has at most.
+/// Maximum number of images in a request.
 const MAX_REQUEST_IMAGES: usize = 20;
-/// How long they are together at most, in bytes.
+/// Maximum size of all images in a request, in bytes.
 const MAX_REQUEST_IMAGE_BYTES: usize = 16 * 1024 * 1024;
-/// So many are left out at once: what a request begins with stays the same for a while, and a provider can keep what it
+/// Number of images that are dropped at once: what a request begins with stays the same for a while, and a provider can keep what it
 /// made of it.
 const IMAGE_DROP_BATCH: usize = 10;
-/// What stands in the place of one that is left out.
+/// Placeholder of a dropped image.
 const DROPPED_IMAGE_NOTE: &str = "[an image that was here is left out: there are too many newer ones]";
 
 /// The messages with the newest images, as many as a request can have. The newest one of all stays.
@@ -22,7 +22,7 @@ pub(super) fn keep_newest_images(mut messages: Vec<ChatMessage>) -> Vec<ChatMess
     messages
 }
 
-/// How many of the oldest are left out.
+/// Number of the oldest images to drop.
 fn count_dropped(lengths: &[usize]) -> usize {
     let fits = |left_out: &usize| {
         let rest = &lengths[(*left_out).min(lengths.len())..];
@@ -40,7 +40,7 @@ fn image_parts(message: &mut ChatMessage) -> impl Iterator<Item = &mut ContentPa
     parts.filter(|part| image_len(part).is_some())
 }
 
-/// How long an image is; nothing of what is none.
+/// Size of an image; none for other parts.
 fn image_len(part: &ContentPart) -> Option<usize> {
     match part {
         ContentPart::Known(KnownPart::ImageUrl { image_url }) => Some(image_url.url.len()),

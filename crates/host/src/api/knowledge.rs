@@ -1,48 +1,64 @@
-//! Knowledge bases, as a run may ask them.
+//! Methods of `knowledge.*`.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
+use capstan_hooks::contracts::methods::{KnowledgeList, KnowledgeRetrieve};
 use capstan_hooks::contracts::{
-    ApiMethod, CursorPage, KnowledgeApi, KnowledgeBase, KnowledgePassage, KnowledgeQuery, KnowledgeSource,
-    RetrieveCall, RetrievedPage, RetrievedPassages,
+    ApiMethod, CursorPage, KnowledgeBase, KnowledgePassage, KnowledgeQuery, KnowledgeSource, RetrieveCall,
+    RetrievedPage, RetrievedPassages,
 };
+use capstan_protocol::run_api::EmptyCall;
 use capstan_protocol::{ApiError, ApiErrorCode, KnowledgeOperation};
 use futures::FutureExt as _;
 use serde_json::json;
 
 use super::cursor::PagedList;
+use super::method_handler::MethodHandler;
 use super::paging;
+use super::payload_size::{PayloadSize, optional_text_size, text_size};
+use super::required_permission::RequiredPermission;
 use crate::runs::run::Run;
 
-/// How long a source may take to answer. The first question to a large folder reads all of it.
+/// Timeout of a source. The first question to a large folder reads all of it.
 const KNOWLEDGE_TIMEOUT: Duration = Duration::from_mins(1);
-/// How long a passage may be, in bytes. What is longer is cut.
+/// Maximum length of a passage, in bytes. A longer one is truncated.
 const MAX_PASSAGE_LEN: usize = 64 * 1024;
-/// How long the passages of one answer may be together, in bytes. The others come with the next one.
+/// Maximum length of all passages of a page, in bytes. The others come with the next one.
 const MAX_PASSAGE_PAGE_BYTES: usize = 256 * 1024;
-/// How long what a source says about itself may be, in bytes.
+/// Maximum length of a source's notices, in bytes.
 const MAX_NOTICE_LEN: usize = 2 * 1024;
 
-pub(super) struct KnowledgeHandler(pub(super) Arc<Run>);
-
-#[async_trait]
-impl KnowledgeApi for KnowledgeHandler {
-    async fn list(&self) -> Result<Vec<KnowledgeBase>, ApiError> {
-        let may = &self.0.grant().may.knowledge_bases;
-        let bases = self.0.services.knowledge().iter().map(|(base, _)| base);
-        Ok(bases.filter(|base| may.allows(KnowledgeOperation::List, &base.id)).cloned().collect())
+impl MethodHandler for KnowledgeList {
+    fn permission(_: &Run, _: &EmptyCall) -> RequiredPermission {
+        RequiredPermission::AnyKnowledge(KnowledgeOperation::List)
     }
 
-    async fn retrieve(&self, call: RetrieveCall) -> Result<RetrievedPage, ApiError> {
+    async fn handle(run: &Arc<Run>, _: EmptyCall) -> Result<Vec<KnowledgeBase>, ApiError> {
+        let may = &run.grant().may.knowledge_bases;
+        let bases = run.services.knowledge().iter().map(|(base, _)| base);
+        Ok(bases.filter(|base| may.allows(KnowledgeOperation::List, &base.id)).cloned().collect())
+    }
+}
+
+impl MethodHandler for KnowledgeRetrieve {
+    fn permission(_: &Run, call: &RetrieveCall) -> RequiredPermission {
+        RequiredPermission::Knowledge(KnowledgeOperation::Retrieve, call.base.clone())
+    }
+
+    fn payload(_: &Run, call: &RetrieveCall) -> PayloadSize {
+        let cursor = optional_text_size(call.cursor.as_deref());
+        PayloadSize::Arguments(text_size(&call.base) + text_size(&call.question) + cursor)
+    }
+
+    async fn handle(run: &Arc<Run>, call: RetrieveCall) -> Result<RetrievedPage, ApiError> {
         let RetrieveCall { base, question, cursor, limit } = call;
         let limit = paging::clamp_limit(limit)?;
         if question.trim().is_empty() {
             return Err(ApiError::new(ApiErrorCode::InvalidArgument, "the question is empty"));
         }
-        let source = self.0.services.knowledge().iter().find(|(known, _)| known.id == base);
+        let source = run.services.knowledge().iter().find(|(known, _)| known.id == base);
         let Some((_, source)) = source else {
             return Err(ApiError::new(ApiErrorCode::NotFound, format!("there is no knowledge base {base}")));
         };
@@ -56,7 +72,7 @@ impl KnowledgeApi for KnowledgeHandler {
         let RetrievedPassages { passages, left_out } = query_source(&base, source.as_ref(), question).await?;
         let mut items = build_page(passages, limit);
         let next = items.has_more.then(|| list.encode_cursor(&(offset + items.passages.len()).to_string()));
-        let secrets = &self.0.services.options.secret_masker;
+        let secrets = &run.services.options.secret_masker;
         // A source cuts passages out of longer texts, wherever it likes.
         items.passages.iter_mut().for_each(|passage| secrets.mask_fragment(&mut passage.text));
         let left_out = left_out.map(|words| truncate_text(words, MAX_NOTICE_LEN));
@@ -64,8 +80,7 @@ impl KnowledgeApi for KnowledgeHandler {
     }
 }
 
-/// A panic of a source is its own failure; one that does not answer in time has none. What else fails a source tells of
-/// itself, with what it knows.
+/// Asks a source. A panic or a timeout is an error of its own; other failures are reported in the source's words.
 async fn query_source(
     base: &str,
     source: &dyn KnowledgeSource,
@@ -90,7 +105,7 @@ async fn query_source(
     }
 }
 
-/// A part of an answer.
+/// A page of an answer.
 struct PassagePage {
     passages: Vec<KnowledgePassage>,
     has_more: bool,

@@ -1,4 +1,7 @@
-//! The run API: the only door a runner has. Every call is checked against the run's grant.
+//! The run API: the only way from a runner to the host.
+//!
+//! [`guard`] admits every call and dispatches it to the [`method_handler::MethodHandler`] of its method. The handlers are
+//! in the files of their groups, each with the permission it needs and the size of its request beside it.
 
 mod api_limits;
 mod artifacts;
@@ -8,13 +11,12 @@ mod child_runs;
 mod cursor;
 mod events;
 mod guard;
-mod guarded_data_methods;
-mod guarded_run_methods;
 mod history;
 mod image_limit;
 mod knowledge;
-mod metered_models;
-pub(crate) mod models;
+mod method_handler;
+mod model_reply;
+mod models;
 pub(crate) mod open_calls;
 mod paging;
 pub(crate) mod payload_size;
@@ -27,75 +29,50 @@ mod state;
 mod steering;
 mod storage;
 mod tape;
+mod token_meter;
 mod tool_step;
 mod tools;
-mod tracked_models;
 
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
 use capstan_hooks::HookError;
 use capstan_hooks::contracts::{ResultStream, RunApi};
-use capstan_protocol::{ApiError, ApiErrorCode, ErrorCode, ModelOperation};
+use capstan_protocol::{ApiError, ApiErrorCode, ErrorCode, RunResult};
 use capstan_tape::StoreError;
 use capstan_turn::TurnError;
 use futures::{StreamExt as _, stream};
 
 pub use self::api_limits::ApiLimits;
-use self::guard::CallerKind;
+use self::guard::{CallerKind, GuardedApi};
 use crate::runs::run::Run;
 
-/// Asks a run's runner, with a handle to the host. Whoever calls while it works is known to be that run.
+/// Starts a run's runner, with a handle to the host. While it is polled, the run is known to be the caller. Its results
+/// carry the id of the run.
 pub(crate) fn call_runner(run: &Arc<Run>) -> ResultStream {
     let run = Arc::clone(run);
     let mut results = call_limiter::with_caller(&run, || {
         run.runner.run(run.context.clone(), build_run_api(&run, CallerKind::Runner))
     });
-    stream::poll_fn(move |context| call_limiter::with_caller(&run, || results.poll_next_unpin(context))).boxed()
+    let next_result = move |context: &mut Context<'_>| {
+        let result = ready!(call_limiter::with_caller(&run, || results.poll_next_unpin(context)));
+        Poll::Ready(result.map(|result| RunResult { run_id: Some(run.id().clone()), ..result }))
+    };
+    stream::poll_fn(next_result).boxed()
 }
 
 /// The API of one run.
-fn build_run_api(run: &Arc<Run>, holder: CallerKind) -> RunApi {
-    let models = |asked| metered_models::MeteredModels {
-        models: tracked_models::TrackedModels {
-            models: models::ModelsHandler(Arc::clone(run), asked),
-            run: Arc::clone(run),
-        },
-        budget: Arc::clone(&run.budget),
-    };
-    let two_ways = guarded_run_methods::GuardedModels {
-        streaming: models(ModelOperation::Stream),
-        invoking: models(ModelOperation::Invoke),
-    };
-    RunApi {
-        run_id: run.id().clone(),
-        session_id: run.context.conversation.session_id.clone(),
-        models: guarded(run, holder, two_ways),
-        tools: guarded(run, holder, tools::ToolsHandler(Arc::clone(run))),
-        tape: guarded(run, holder, tape::TapeHandler(Arc::clone(run))),
-        prompt: guarded(run, holder, prompt::PromptHandler(Arc::clone(run))),
-        steering: guarded(run, holder, steering::SteeringHandler(Arc::clone(run))),
-        session: guarded(run, holder, session::SessionHandler(Arc::clone(run))),
-        artifacts: guarded(run, holder, artifacts::ArtifactsHandler(Arc::clone(run))),
-        runs: guarded(run, holder, child_runs::ChildRunsHandler(Arc::clone(run))),
-        state: guarded(run, holder, state::StateHandler(Arc::clone(run))),
-        storage: guarded(run, holder, storage::StorageHandler(Arc::clone(run))),
-        history: guarded(run, holder, history::HistoryHandler(Arc::clone(run))),
-        events: guarded(run, holder, events::EventsHandler(Arc::clone(run))),
-        knowledge: guarded(run, holder, knowledge::KnowledgeHandler(Arc::clone(run))),
-        platform: guarded(run, holder, platform::PlatformHandler(Arc::clone(run))),
-        cancel_token: run.cancelled.clone(),
-    }
-}
-
-fn guarded<G>(run: &Arc<Run>, holder: CallerKind, group: G) -> Arc<guard::GuardedApi<G>> {
-    Arc::new(guard::GuardedApi { run: Arc::clone(run), inner: group, caller: holder })
+fn build_run_api(run: &Arc<Run>, caller: CallerKind) -> RunApi {
+    let session_id = run.context.conversation.session_id.clone();
+    let backend = Arc::new(GuardedApi { run: Arc::clone(run), caller });
+    RunApi::new(run.id().clone(), session_id, run.cancelled.clone(), backend)
 }
 
 fn unauthorized_error(what: &str) -> ApiError {
     ApiError::new(ApiErrorCode::Unauthorized, format!("the grant of this run does not cover {what}"))
 }
 
-/// A store's own words may name paths; a runner needs to know only that it failed.
+/// Failure of the store, without its own words, which may name paths.
 pub(crate) fn store_api_error(error: &StoreError) -> ApiError {
     tracing::error!(%error, "the store failed during a run");
     let (message, cause) = match error {
@@ -106,7 +83,7 @@ pub(crate) fn store_api_error(error: &StoreError) -> ApiError {
     ApiError::new(ApiErrorCode::RuntimeError, message).with_cause(cause)
 }
 
-/// The store failed when what tools did was to be written: whoever asked has to look at what they did.
+/// Failure of the store to record tool calls that have run: the user has to check what they did.
 fn unrecorded_effects_error(error: &StoreError, tools: &[String]) -> ApiError {
     let failed = store_api_error(error);
     if tools.is_empty() {

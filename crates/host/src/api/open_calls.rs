@@ -1,20 +1,22 @@
-//! Calls that a run had begun and that it broke off: whoever saw them begin is told how they ended.
+//! Open calls: hooks that saw a call begin are notified of its end, also when the run breaks it off.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use capstan_hooks::HookError;
 use capstan_hooks::args::{AfterLlmCallArgs, AfterToolCallArgs, LlmOutcome, LlmRequest, PendingToolCall, ToolOutcome};
+use capstan_hooks::contracts::ModelCall;
+use capstan_hooks::points::AfterLlmCall;
 use capstan_protocol::{ModelRequest, ToolOutput};
 
 use crate::runs::run::Run;
 
-/// How long the hooks may take to hear of it: somebody waits for the end of the run.
+/// Timeout of the hooks at the end of a run.
 const HOOK_NOTICE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How such a call ended.
+/// Outcome of an interrupted call.
 const INTERRUPTED_CALL_MESSAGE: &str = "the run was broken off during the call";
 
-/// Shows the hooks the calls that will not end by themselves any more. What they make of it changes nothing.
+/// Notifies the hooks of the calls that the end of the run interrupts. Their answers change nothing.
 pub(crate) async fn notify_interrupted_calls(run: &Run) {
     let calls = run.progress().open_calls.take_all();
     let told = tokio::time::timeout(HOOK_NOTICE_TIMEOUT, async {
@@ -59,21 +61,9 @@ pub(crate) struct OpenCalls {
 }
 
 impl OpenCalls {
-    /// A tool call begins; it is named by the number.
+    /// Registers a tool call, under a number.
     pub(super) fn begin_tool(&mut self, call: PendingToolCall) -> u64 {
         self.begin(OpenCall::Tool(call))
-    }
-
-    /// A model call begins; it is named by the number.
-    pub(super) fn begin_model(&mut self, request: ModelRequest) -> u64 {
-        self.begin(OpenCall::Model(Box::new(request)))
-    }
-
-    /// A model call is sent, as this: hooks may have changed what the runner asked for, and another model may answer.
-    pub(super) fn update_model_request(&mut self, number: u64, request: ModelRequest) {
-        if let Some((_, call)) = self.calls.iter_mut().find(|(open, _)| *open == number) {
-            *call = OpenCall::Model(Box::new(request));
-        }
     }
 
     fn begin(&mut self, call: OpenCall) -> u64 {
@@ -82,12 +72,51 @@ impl OpenCalls {
         self.last_number
     }
 
-    /// A call has ended.
+    /// Ends a call.
     pub(super) fn end(&mut self, number: u64) {
         self.calls.retain(|(open, _)| *open != number);
     }
 
     fn take_all(&mut self) -> Vec<OpenCall> {
         std::mem::take(&mut self.calls).into_iter().map(|(_, call)| call).collect()
+    }
+}
+
+/// A model call that hooks saw begin. One that its runner drops, as a cancelled run does, stays open, and the hooks are
+/// [notified](notify_interrupted_calls) of it at the end of the run.
+pub(super) struct OpenModelCall {
+    run: Arc<Run>,
+    number: u64,
+}
+
+impl OpenModelCall {
+    /// Registers a call, in the form that the runner gave it. Whole requests are only kept where a hook wants to see them.
+    pub(super) fn begin(run: &Arc<Run>, call: &ModelCall) -> Option<Self> {
+        if !run.services.hooks.is_implemented::<AfterLlmCall>() {
+            return None;
+        }
+        let options = &run.services.options;
+        let request = ModelRequest {
+            model: call.model.clone().unwrap_or_else(|| options.model.clone()),
+            system: call.system.clone(),
+            messages: call.messages.clone(),
+            tools: call.tools.clone(),
+            options: options.model_options.clone(),
+        };
+        let number = run.progress().open_calls.begin(OpenCall::Model(Box::new(request)));
+        Some(Self { run: Arc::clone(run), number })
+    }
+
+    /// Replaces the request by the one that is sent: hooks may have changed it, and another model may answer.
+    pub(super) fn update(&self, request: &ModelRequest) {
+        let mut progress = self.run.progress();
+        if let Some((_, call)) = progress.open_calls.calls.iter_mut().find(|(open, _)| *open == self.number) {
+            *call = OpenCall::Model(Box::new(request.clone()));
+        }
+    }
+
+    /// Ends the registration: the hooks have seen the end of the call.
+    pub(super) fn end(&self) {
+        self.run.progress().open_calls.end(self.number);
     }
 }

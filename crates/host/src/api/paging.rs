@@ -1,4 +1,4 @@
-//! Lists that are read in parts, and changes that must see each other.
+//! Pages of key-value namespaces, and the lock of their changes.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use super::cursor::PagedList;
 use super::store_api_error;
 use crate::runs::run::Run;
 
-/// How many of a list are given at once at most.
+/// Maximum number of items of a page.
 const MAX_API_PAGE_SIZE: usize = 200;
 
-/// How many are given where somebody asks for so many. None is no list.
+/// Limits the number of items of a page. Zero is refused.
 pub(super) fn clamp_limit(limit: usize) -> Result<usize, ApiError> {
     if limit == 0 {
         return Err(ApiError::new(ApiErrorCode::InvalidArgument, "a limit is at least 1"));
@@ -22,7 +22,7 @@ pub(super) fn clamp_limit(limit: usize) -> Result<usize, ApiError> {
     Ok(limit.min(MAX_API_PAGE_SIZE))
 }
 
-/// A part of a space, by key.
+/// A page of a namespace, by key.
 pub(super) async fn list_entries(
     run: &Arc<Run>,
     list: &PagedList<'_>,
@@ -41,8 +41,7 @@ pub(super) async fn list_entries(
     Ok(CursorPage { items, next })
 }
 
-/// Waits until nobody else in this run changes what is kept: how much there is must not change between looking and
-/// writing.
+/// Waits for the other changes of this run: the quota must not change between its check and the commit.
 pub(super) async fn lock_changes(run: &Run) -> Result<SemaphorePermit<'_>, ApiError> {
     // It is never closed.
     let permit = run.call_limiter.change_lock.acquire().await;

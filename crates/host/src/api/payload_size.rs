@@ -1,13 +1,22 @@
-//! How large what a call brings is.
+//! Sizes of requests.
 
 use capstan_hooks::contracts::ModelCall;
 use capstan_protocol::{ChatMessage, Content, ContentPart, JsonObject, KnownPart, ToolCall, ToolSpec};
 use serde::Serialize;
 
-/// What stands around the texts of a call: also one that says nothing is written.
+/// Size of a request, in bytes, by the limit that applies to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PayloadSize {
+    /// Arguments: at most [`ApiLimits::payload_bytes`](crate::ApiLimits::payload_bytes).
+    Arguments(u64),
+    /// Contents, which may be large: at most [`ApiLimits::content_bytes`](crate::ApiLimits::content_bytes).
+    Content(u64),
+}
+
+/// Size of a tool call apart from its texts.
 const TOOL_CALL_OVERHEAD_BYTES: u64 = 60;
 
-/// Counts what would be written, and keeps none of it.
+/// Counts bytes and discards them.
 struct ByteCounter(u64);
 
 impl std::io::Write for ByteCounter {
@@ -21,7 +30,7 @@ impl std::io::Write for ByteCounter {
     }
 }
 
-/// A value as JSON. One that cannot be written is larger than anything.
+/// A value as JSON. One that cannot be written has the maximum size.
 pub(crate) fn json_size(value: &impl Serialize) -> u64 {
     let mut counter = ByteCounter(0);
     serde_json::to_writer(&mut counter, value).map_or(u64::MAX, |()| counter.0)
@@ -30,6 +39,11 @@ pub(crate) fn json_size(value: &impl Serialize) -> u64 {
 /// A text.
 pub(super) fn text_size(text: &str) -> u64 {
     text.len() as u64
+}
+
+/// An optional text, such as a cursor.
+pub(super) fn optional_text_size(text: Option<&str>) -> u64 {
+    text.map_or(0, text_size)
 }
 
 /// A content, images in it included.
@@ -49,7 +63,7 @@ pub(super) fn content_part_size(part: &ContentPart) -> u64 {
     }
 }
 
-/// Tool calls, with all that is written of them. Their texts are not written out for it.
+/// Tool calls, with everything that is written of them, without serialising them.
 pub(super) fn tool_calls_size(calls: &[ToolCall]) -> u64 {
     let of_call = |call: &ToolCall| {
         let ToolCall { id, kind, function, extra } = call;
@@ -59,12 +73,12 @@ pub(super) fn tool_calls_size(calls: &[ToolCall]) -> u64 {
     calls.iter().map(of_call).sum()
 }
 
-/// Keys that nearly nothing has.
+/// Extra keys, which are rare.
 fn extra_size(extra: &JsonObject) -> u64 {
     if extra.is_empty() { 0 } else { json_size(extra) }
 }
 
-/// A request to a model, without its tools. Its text is not written out for it: it is long, and made for every step.
+/// A request to a model, without its tools. It is long and made for every step, so it is not serialised.
 pub(super) fn model_call_size(call: &ModelCall) -> u64 {
     let of_message = |message: &ChatMessage| {
         let ChatMessage { role: _, content, tool_calls, tool_call_id, name, extra } = message;
@@ -74,7 +88,7 @@ pub(super) fn model_call_size(call: &ModelCall) -> u64 {
     text_size(&call.system) + call.messages.iter().map(of_message).sum::<u64>()
 }
 
-/// Tools that a model is told of.
+/// Tools of a request to a model.
 pub(super) fn tool_specs_size(tools: &[ToolSpec]) -> u64 {
     let of_tool = |tool: &ToolSpec| {
         let ToolSpec { name, description, parameters } = tool;

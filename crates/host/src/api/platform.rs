@@ -1,20 +1,26 @@
-//! What a run may reach outside of its conversation.
+//! Methods of `platform.*`: the platform that the run's event came from.
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
-use capstan_hooks::contracts::PlatformApi;
+use capstan_hooks::contracts::methods::PlatformCall;
 use capstan_protocol::{ActionRequest, ApiError};
 use serde_json::Value;
 
+use super::method_handler::MethodHandler;
+use super::payload_size::{PayloadSize, json_size, text_size};
+use super::required_permission::RequiredPermission;
 use crate::runs::run::Run;
 
-/// The platform that the run's event came from.
-pub(super) struct PlatformHandler(pub(super) Arc<Run>);
+impl MethodHandler for PlatformCall {
+    fn permission(run: &Run, request: &ActionRequest) -> RequiredPermission {
+        RequiredPermission::Platform(request.action.clone(), run.action_denial(&request.action))
+    }
 
-#[async_trait]
-impl PlatformApi for PlatformHandler {
-    async fn call(&self, request: ActionRequest) -> Result<Value, ApiError> {
-        self.0.perform_action(request).await
+    fn payload(_: &Run, request: &ActionRequest) -> PayloadSize {
+        PayloadSize::Arguments(text_size(&request.action) + json_size(&request.arguments))
+    }
+
+    async fn handle(run: &Arc<Run>, request: ActionRequest) -> Result<Value, ApiError> {
+        run.perform_action(request).await
     }
 }

@@ -1,4 +1,4 @@
-//! What a call needs of the grant.
+//! Permission that a call needs of the grant.
 
 use capstan_protocol::{
     ApiError, ArtifactOperation, EventOperation, HistoryOperation, KnowledgeOperation, ModelOperation, PermissionSet,
@@ -9,22 +9,22 @@ use serde_json::json;
 use super::unauthorized_error;
 use crate::actions::ActionDenial;
 
-/// What a call needs of the grant.
+/// Permission that a call needs of the grant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum RequiredPermission {
-    /// Nothing: what it gives is cut to what the grant covers.
+    /// None: the answer is limited to what the grant covers.
     Nothing,
-    /// Something with this model.
+    /// An operation on this model.
     Model(ModelOperation, String),
-    /// Something with any model.
+    /// An operation on any model.
     AnyModel(ModelOperation),
-    /// Something with this tool.
+    /// An operation on this tool.
     Tool(ToolOperation, String),
-    /// Something with any tool. What each call needs is asked when it is made, and told to the model in words.
+    /// An operation on any tool. Each call is checked when it is made, and its refusal told to the model in words.
     AnyTool(ToolOperation),
-    /// Something with this knowledge base.
+    /// An operation on this knowledge base.
     Knowledge(KnowledgeOperation, String),
-    /// To see knowledge bases.
+    /// An operation on any knowledge base.
     AnyKnowledge(KnowledgeOperation),
     /// The history of its own session, or of any.
     History(HistoryOperation, ReadScope),
@@ -36,7 +36,7 @@ pub(super) enum RequiredPermission {
     State(StateScope),
     /// Storage.
     Storage(StorageArea),
-    /// An action on the platform, and who withholds it, if somebody does.
+    /// An action on the platform, and the reason of its denial, if it is denied.
     Platform(String, Option<ActionDenial>),
     /// The tape.
     Tape(TapeAccess),
@@ -44,12 +44,12 @@ pub(super) enum RequiredPermission {
     Prompt,
     /// Child runs.
     Children,
-    /// Messages that come meanwhile.
+    /// Messages that arrive during the run.
     Steering,
 }
 
 impl RequiredPermission {
-    /// Refuses what the authority does not cover.
+    /// Refuses a permission that the set does not cover.
     pub(super) fn check(&self, may: &PermissionSet) -> Result<(), ApiError> {
         let (is_covered, what) = match self {
             Self::Nothing => return Ok(()),

@@ -1,19 +1,19 @@
-//! Tool outputs that are too long for a conversation: kept as artifacts, with a preview in their place.
+//! Tool outputs that are too long for a conversation: stored as artifacts, with a preview in their place.
 
 use capstan_protocol::{ArtifactId, Content, ContentPart, ToolOutput};
 
 use super::payload_size::content_part_size;
 
-/// How many bytes of what is no text the results of a step may have together: about what the requests of providers may.
+/// Maximum size of all parts other than text in the results of a step: about the limit of providers' requests.
 pub(crate) const MAX_STEP_INLINE_BYTES: usize = 12 * 1024 * 1024;
-/// What stands in the place of what there was no room for.
+/// Placeholder of a part that exceeds the limit.
 const OMITTED_IMAGE_NOTE: &str = "[image left out: a step shows at most 12 MiB of images; look at fewer at a time]";
-/// How long the text is that a command shows at most: whoever reads it wants no more on a screen.
+/// Maximum length of a command's output, which people read on a screen.
 const MAX_COMMAND_OUTPUT_BYTES: usize = 64 * 1024;
-/// How long a preview is at most.
+/// Maximum length of a preview.
 const MAX_PREVIEW_BYTES: usize = 8 * 1024;
 
-/// Takes the text of an output out of it, if it is longer than this. It may be long enough not to be copied.
+/// Takes the text out of an output, without a copy, if it is longer than this.
 pub(crate) fn take_long_text(output: &mut ToolOutput, limit: usize) -> Option<String> {
     match &mut output.content {
         Content::Text(text) => (text.len() > limit).then(|| std::mem::take(text)),
@@ -21,12 +21,12 @@ pub(crate) fn take_long_text(output: &mut ToolOutput, limit: usize) -> Option<St
     }
 }
 
-/// The output with a preview in place of its text. What is no text stays.
+/// The output with a preview in place of its text. Other parts stay.
 pub(crate) fn with_preview(output: ToolOutput, text: &str, artifact: &ArtifactId, limit: usize) -> ToolOutput {
     with_text(output, build_preview(text, artifact, limit.min(MAX_PREVIEW_BYTES)))
 }
 
-/// The output with this in place of its text. What is no text stays.
+/// The output with this text in place of its own. Other parts stay.
 fn with_text(output: ToolOutput, text: String) -> ToolOutput {
     let content = match output.content {
         Content::Text(_) => Content::Text(text),
@@ -38,7 +38,7 @@ fn with_text(output: ToolOutput, text: String) -> ToolOutput {
     ToolOutput { content, ..output }
 }
 
-/// The output of a command, which a person reads: of a long text, how it begins and how it ends.
+/// The output of a command, for people: of a long text the beginning and the end.
 pub(crate) fn shorten_command_output(mut output: ToolOutput) -> ToolOutput {
     let Some(text) = take_long_text(&mut output, MAX_COMMAND_OUTPUT_BYTES) else { return output };
     let head = text.floor_char_boundary(MAX_COMMAND_OUTPUT_BYTES / 2);
@@ -46,8 +46,8 @@ pub(crate) fn shorten_command_output(mut output: ToolOutput) -> ToolOutput {
     with_text(output, format!("{}\n[{} bytes left out]\n{}", &text[..head], tail - head, &text[tail..]))
 }
 
-/// The output as far as there is room for what is no text, which no preview can stand for: what has none becomes a note.
-/// `room` is what is left of it, in bytes.
+/// The output with a note in place of each part other than text that exceeds the limit. `room` is the rest of the limit,
+/// in bytes.
 pub(crate) fn limit_inline_parts(output: ToolOutput, room: &mut usize) -> ToolOutput {
     let Content::Parts(parts) = output.content else { return output };
     let fit = |part: ContentPart| {
@@ -64,7 +64,7 @@ pub(crate) fn limit_inline_parts(output: ToolOutput, room: &mut usize) -> ToolOu
     ToolOutput { content: Content::Parts(parts.into_iter().map(fit).collect()), ..output }
 }
 
-/// The beginning and the end of a text, and where the whole is.
+/// The beginning and the end of a text, and the artifact that has all of it.
 fn build_preview(text: &str, artifact: &ArtifactId, limit: usize) -> String {
     let head = text.floor_char_boundary(limit / 4 * 3);
     let tail = text.ceil_char_boundary(text.len().saturating_sub(limit / 4));

@@ -1,60 +1,95 @@
-//! State, as a run may use it.
+//! Methods of `state.*`: values by key.
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
-use capstan_hooks::contracts::{ApiMethod, CursorPage, StateApi, StateEntry};
+use capstan_hooks::contracts::methods::{StateDelete, StateGet, StateList, StateSet};
+use capstan_hooks::contracts::{ApiMethod, CursorPage, StateEntry};
+use capstan_protocol::run_api::{StateKeyCall, StateListCall, StateSetCall};
 use capstan_protocol::{ApiError, JsonObject, StateScope};
 use serde_json::Value;
 
 use super::cursor::PagedList;
+use super::method_handler::MethodHandler;
+use super::payload_size::{PayloadSize, json_size, optional_text_size, text_size};
+use super::required_permission::RequiredPermission;
 use super::{paging, store_api_error};
 use crate::runs::run::Run;
 
-pub(super) struct StateHandler(pub(super) Arc<Run>);
-
-#[async_trait]
-impl StateApi for StateHandler {
-    async fn get(&self, scope: StateScope, key: &str) -> Result<Option<Value>, ApiError> {
-        let space = self.readable_namespace(scope).await?;
-        let kept =
-            self.0.services.tapes.store().key_value(&space, key).await.map_err(|error| store_api_error(&error))?;
-        Ok(kept.map(|kept| kept.value))
+impl MethodHandler for StateGet {
+    fn permission(_: &Run, call: &StateKeyCall) -> RequiredPermission {
+        RequiredPermission::State(call.scope)
     }
 
-    async fn set(&self, scope: StateScope, key: &str, value: Value) -> Result<(), ApiError> {
-        self.0.set_state(scope, &JsonObject::from_iter([(key.to_owned(), value)])).await
+    fn payload(_: &Run, call: &StateKeyCall) -> PayloadSize {
+        PayloadSize::Arguments(text_size(&call.key))
     }
 
-    async fn list(
-        &self,
-        scope: StateScope,
-        cursor: Option<&str>,
-        limit: usize,
-    ) -> Result<CursorPage<StateEntry>, ApiError> {
-        let space = self.readable_namespace(scope).await?;
+    async fn handle(run: &Arc<Run>, call: StateKeyCall) -> Result<Option<Value>, ApiError> {
+        read_value(run, &call).await
+    }
+}
+
+impl MethodHandler for StateSet {
+    fn permission(_: &Run, call: &StateSetCall) -> RequiredPermission {
+        RequiredPermission::State(call.scope)
+    }
+
+    fn payload(_: &Run, call: &StateSetCall) -> PayloadSize {
+        PayloadSize::Arguments(text_size(&call.key) + json_size(&call.value))
+    }
+
+    async fn handle(run: &Arc<Run>, call: StateSetCall) -> Result<(), ApiError> {
+        run.set_state(call.scope, &JsonObject::from_iter([(call.key, call.value)])).await
+    }
+}
+
+impl MethodHandler for StateList {
+    fn permission(_: &Run, call: &StateListCall) -> RequiredPermission {
+        RequiredPermission::State(call.scope)
+    }
+
+    fn payload(_: &Run, call: &StateListCall) -> PayloadSize {
+        PayloadSize::Arguments(optional_text_size(call.cursor.as_deref()))
+    }
+
+    async fn handle(run: &Arc<Run>, call: StateListCall) -> Result<CursorPage<StateEntry>, ApiError> {
+        let space = readable_namespace(run, call.scope).await?;
         let list = PagedList { method: ApiMethod::StateList, list_key: &space };
-        let page = paging::list_entries(&self.0, &list, cursor, limit).await?;
+        let page = paging::list_entries(run, &list, call.cursor.as_deref(), call.limit).await?;
         let items = page.items.into_iter().map(|kept| StateEntry { key: kept.key, value: kept.value, at: kept.at });
         Ok(CursorPage { items: items.collect(), next: page.next })
     }
+}
 
-    async fn delete(&self, scope: StateScope, key: &str) -> Result<bool, ApiError> {
-        let was_there = self.get(scope, key).await?.is_some();
+impl MethodHandler for StateDelete {
+    fn permission(_: &Run, call: &StateKeyCall) -> RequiredPermission {
+        RequiredPermission::State(call.scope)
+    }
+
+    fn payload(_: &Run, call: &StateKeyCall) -> PayloadSize {
+        PayloadSize::Arguments(text_size(&call.key))
+    }
+
+    async fn handle(run: &Arc<Run>, call: StateKeyCall) -> Result<bool, ApiError> {
+        let was_there = read_value(run, &call).await?.is_some();
         if was_there {
-            self.set(scope, key, Value::Null).await?;
+            run.set_state(call.scope, &JsonObject::from_iter([(call.key, Value::Null)])).await?;
         }
         Ok(was_there)
     }
 }
 
-impl StateHandler {
-    /// What the run itself has written is seen. What else waits goes on waiting.
-    async fn readable_namespace(&self, scope: StateScope) -> Result<String, ApiError> {
-        let space = self.0.granted_namespace(scope)?;
-        if self.0.journal.has_pending_change(&space) {
-            self.0.flush().await.map_err(|error| store_api_error(&error))?;
-        }
-        Ok(space)
+async fn read_value(run: &Run, call: &StateKeyCall) -> Result<Option<Value>, ApiError> {
+    let space = readable_namespace(run, call.scope).await?;
+    let kept = run.services.tapes.store().key_value(&space, &call.key).await;
+    Ok(kept.map_err(|error| store_api_error(&error))?.map(|kept| kept.value))
+}
+
+/// Namespace of a scope, with the run's own pending changes committed. Other pending writes go on waiting.
+async fn readable_namespace(run: &Run, scope: StateScope) -> Result<String, ApiError> {
+    let space = run.granted_namespace(scope)?;
+    if run.journal.has_pending_change(&space) {
+        run.flush().await.map_err(|error| store_api_error(&error))?;
     }
+    Ok(space)
 }

@@ -1,24 +1,26 @@
-//! Messages that came meanwhile, as a run may take them in.
+//! Methods of `steering.*`: messages that arrive during the run.
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
-use capstan_hooks::contracts::SteeringApi;
+use capstan_hooks::contracts::methods::SteeringTake;
+use capstan_protocol::run_api::EmptyCall;
 use capstan_protocol::{ApiError, Content};
 use capstan_turn::build_prompt;
 
+use super::method_handler::MethodHandler;
+use super::required_permission::RequiredPermission;
 use super::store_api_error;
 use crate::runs::run::Run;
 
-pub(super) struct SteeringHandler(pub(super) Arc<Run>);
+impl MethodHandler for SteeringTake {
+    fn permission(_: &Run, _: &EmptyCall) -> RequiredPermission {
+        RequiredPermission::Steering
+    }
 
-#[async_trait]
-impl SteeringApi for SteeringHandler {
     /// A message that has another binding, or none, is left for a turn of its own: what this run may do is not what that
     /// one may. So is a message whose prompt cannot be built, and its turn will say so. What came after it is left with
     /// it.
-    async fn take(&self) -> Result<Vec<Content>, ApiError> {
-        let run = &self.0;
+    async fn handle(run: &Arc<Run>, _: EmptyCall) -> Result<Vec<Content>, ApiError> {
         let mut prompts = Vec::new();
         while let Some(offered) = run.steering.next_offered() {
             match run.services.resolve_binding(&offered.inbound, offered.own_binding.as_ref()).await {

@@ -1,84 +1,111 @@
-//! The session's tape, as a run may use it.
+//! Methods of `tape.*`: the session's tape.
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
-use capstan_hooks::contracts::{TapeApi, TapeInfo};
-use capstan_protocol::{ApiError, ApiErrorCode, ChatMessage, Content, JsonObject};
+use capstan_hooks::contracts::methods::{
+    TapeAnchors, TapeHandoff, TapeInfo, TapeNote, TapeReset, TapeSay, TapeSearch, TapeView,
+};
+use capstan_protocol::run_api::{
+    AnchorsCall, EmptyCall, HandoffCall, NoteCall, ResetCall, SayCall, TapeEntry, TapeSearchCall, TapeSummary,
+};
+use capstan_protocol::{ApiError, ApiErrorCode, ChatMessage, TapeAccess};
 use capstan_tape::{
     Entry, EntryDraft, EntryKind, EntryOrder, Fact, Query, TapeEventKind, TapeRepository, TapeSlice, conversation,
 };
-use serde_json::Value;
 
+use super::method_handler::MethodHandler;
+use super::payload_size::{PayloadSize, content_size, json_size, text_size};
+use super::required_permission::RequiredPermission;
 use super::store_api_error;
 use crate::nesting;
 use crate::runs::run::{PendingHandoff, Run};
 
-/// How many entries are given at once, whatever is asked for: each may be a megabyte.
+/// Maximum number of entries of an answer: each may be a megabyte.
 const MAX_TAPE_ENTRIES_READ: usize = 200;
-/// How many entries are read at once to count them.
+/// Entries read at once to count them.
 const ENTRY_COUNT_PAGE_SIZE: usize = 100;
-pub(super) struct TapeHandler(pub(super) Arc<Run>);
 
-impl TapeHandler {
-    /// Everything the run has written so far is on the tape before it is read.
-    async fn flushed_tapes(&self) -> Result<&TapeRepository, ApiError> {
-        self.0.flush_before_read().await.map_err(|error| store_api_error(&error))?;
-        Ok(&self.0.services.tapes)
+const TAPE_READ: RequiredPermission = RequiredPermission::Tape(TapeAccess::Read);
+const TAPE_WRITE: RequiredPermission = RequiredPermission::Tape(TapeAccess::Write);
+
+impl MethodHandler for TapeView {
+    fn permission(_: &Run, _: &EmptyCall) -> RequiredPermission {
+        TAPE_READ
     }
 
-    /// How many entries there are, of which only a few are in memory at once.
-    async fn count_entries(&self, mut slice: TapeSlice) -> Result<u64, ApiError> {
-        slice.limit = Some(ENTRY_COUNT_PAGE_SIZE);
-        let mut count = 0;
-        loop {
-            let page = self.0.services.tapes.read(self.0.journal.tape(), &slice).await;
-            let page = page.map_err(|error| store_api_error(&error))?;
-            let Some(last) = page.last() else { return Ok(count) };
-            slice.after = Some(last.id);
-            count += page.len() as u64;
-        }
+    async fn handle(run: &Arc<Run>, _: EmptyCall) -> Result<Vec<ChatMessage>, ApiError> {
+        run.ingest_message();
+        // What the run has written and not committed is seen too: it is committed before anything is done with it.
+        let view = &run.services.view;
+        let messages = run.journal.view(view.kinds(), |window| view.messages(window)).await;
+        Ok(conversation::normalize_request(messages.map_err(|error| store_api_error(&error))?))
     }
 }
 
-#[async_trait]
-impl TapeApi for TapeHandler {
-    async fn view(&self) -> Result<Vec<ChatMessage>, ApiError> {
-        self.0.ingest_message();
-        // What the run has written and not committed is seen too: it is committed before anything is done with it.
-        let view = &self.0.services.view;
-        let messages = self.0.journal.view(view.kinds(), |window| view.messages(window)).await;
-        Ok(conversation::normalize_request(messages.map_err(|error| store_api_error(&error))?))
+impl MethodHandler for TapeHandoff {
+    fn permission(_: &Run, _: &HandoffCall) -> RequiredPermission {
+        TAPE_WRITE
     }
 
-    async fn handoff(&self, name: &str, state: JsonObject) -> Result<(), ApiError> {
+    fn payload(_: &Run, call: &HandoffCall) -> PayloadSize {
+        PayloadSize::Arguments(text_size(&call.name) + json_size(&call.state))
+    }
+
+    async fn handle(run: &Arc<Run>, call: HandoffCall) -> Result<(), ApiError> {
+        let HandoffCall { name, state } = call;
         if name.trim().is_empty() {
             return Err(ApiError::new(ApiErrorCode::InvalidArgument, "an anchor needs a name"));
         }
         nesting::check_nesting(&state)?;
-        let handoff = PendingHandoff { name: name.to_owned(), state };
-        self.0.request_handoff(handoff).await.map_err(|error| store_api_error(&error))
+        run.request_handoff(PendingHandoff { name, state }).await.map_err(|error| store_api_error(&error))
+    }
+}
+
+impl MethodHandler for TapeNote {
+    fn permission(_: &Run, _: &NoteCall) -> RequiredPermission {
+        TAPE_WRITE
     }
 
-    async fn note(&self, name: &str, data: Value) -> Result<(), ApiError> {
-        if TapeEventKind::is_reserved_name(name) {
+    fn payload(_: &Run, call: &NoteCall) -> PayloadSize {
+        PayloadSize::Arguments(text_size(&call.name) + json_size(&call.data))
+    }
+
+    async fn handle(run: &Arc<Run>, call: NoteCall) -> Result<(), ApiError> {
+        let NoteCall { name, data } = call;
+        if TapeEventKind::is_reserved_name(&name) {
             let message = format!("events named {name:?} are written by the host alone");
             return Err(ApiError::new(ApiErrorCode::InvalidArgument, message));
         }
         nesting::check_nesting(&data)?;
-        self.0.append(EntryDraft::event(name, data));
+        run.append(EntryDraft::event(&name, data));
         Ok(())
     }
+}
 
-    async fn say(&self, content: Content) -> Result<(), ApiError> {
-        nesting::check_nesting(&content)?;
-        self.0.append(EntryDraft::message(&ChatMessage::user(content)));
-        Ok(())
+impl MethodHandler for TapeSay {
+    fn permission(_: &Run, _: &SayCall) -> RequiredPermission {
+        TAPE_WRITE
     }
 
-    async fn reset(&self, archive: bool) -> Result<(), ApiError> {
-        let tapes = self.flushed_tapes().await?;
-        let (run, tape) = (&self.0, self.0.journal.tape());
+    fn payload(_: &Run, call: &SayCall) -> PayloadSize {
+        PayloadSize::Content(content_size(&call.content))
+    }
+
+    async fn handle(run: &Arc<Run>, call: SayCall) -> Result<(), ApiError> {
+        nesting::check_nesting(&call.content)?;
+        run.append(EntryDraft::message(&ChatMessage::user(call.content)));
+        Ok(())
+    }
+}
+
+impl MethodHandler for TapeReset {
+    fn permission(_: &Run, _: &ResetCall) -> RequiredPermission {
+        TAPE_WRITE
+    }
+
+    async fn handle(run: &Arc<Run>, call: ResetCall) -> Result<(), ApiError> {
+        let tapes = flushed_tapes(run).await?;
+        let tape = run.journal.tape();
         let refused = |why: &str| Err(ApiError::new(ApiErrorCode::InvalidArgument, why));
         if !run.is_command() {
             return refused("only a person can begin the tape anew; tape.handoff lets the context begin anew");
@@ -89,44 +116,87 @@ impl TapeApi for TapeHandler {
         if of_others.into_iter().any(|event| event.ingestion.is_some()) {
             return refused("another message of this session is being worked on; try again when it is answered");
         }
-        run.journal.push(Fact::ResetTape { tape: tape.clone(), archive });
+        run.journal.push(Fact::ResetTape { tape: tape.clone(), archive: call.archive });
         for draft in EntryDraft::session_start() {
             run.append(draft);
         }
         run.flush().await.map_err(|error| store_api_error(&error))
     }
+}
 
-    async fn info(&self) -> Result<TapeInfo, ApiError> {
-        let tapes = self.flushed_tapes().await?;
-        let name = self.0.journal.tape();
+impl MethodHandler for TapeInfo {
+    fn permission(_: &Run, _: &EmptyCall) -> RequiredPermission {
+        TAPE_READ
+    }
+
+    async fn handle(run: &Arc<Run>, _: EmptyCall) -> Result<TapeSummary, ApiError> {
+        let tapes = flushed_tapes(run).await?;
+        let name = run.journal.tape();
         let last = tapes.read(name, &TapeSlice::last_anchor()).await.map_err(|error| store_api_error(&error))?.pop();
         let record = tapes.record(name).await.map_err(|error| store_api_error(&error))?;
         let anchors = TapeSlice { kinds: vec![EntryKind::Anchor], ..TapeSlice::default() };
         let since = TapeSlice { after: last.as_ref().map(|anchor| anchor.id), ..TapeSlice::default() };
-        Ok(TapeInfo {
+        Ok(TapeSummary {
             name: name.clone(),
             head: record.map(|record| record.head).unwrap_or_default(),
-            anchors: self.count_entries(anchors).await?,
+            anchors: count_entries(run, anchors).await?,
             last_anchor: last.as_ref().and_then(Entry::name).map(str::to_owned),
-            entries_since_last_anchor: self.count_entries(since).await?,
+            entries_since_last_anchor: count_entries(run, since).await?,
         })
     }
+}
 
-    async fn anchors(&self, limit: usize) -> Result<Vec<Entry>, ApiError> {
-        let tapes = self.flushed_tapes().await?;
+impl MethodHandler for TapeAnchors {
+    fn permission(_: &Run, _: &AnchorsCall) -> RequiredPermission {
+        TAPE_READ
+    }
+
+    async fn handle(run: &Arc<Run>, call: AnchorsCall) -> Result<Vec<TapeEntry>, ApiError> {
+        let tapes = flushed_tapes(run).await?;
         let slice = TapeSlice {
             kinds: vec![EntryKind::Anchor],
             order: EntryOrder::NewestFirst,
-            limit: Some(limit.min(MAX_TAPE_ENTRIES_READ)),
+            limit: Some(call.limit.min(MAX_TAPE_ENTRIES_READ)),
             ..TapeSlice::default()
         };
-        tapes.read(self.0.journal.tape(), &slice).await.map_err(|error| store_api_error(&error))
+        let anchors = tapes.read(run.journal.tape(), &slice).await.map_err(|error| store_api_error(&error))?;
+        Ok(anchors.into_iter().map(TapeEntry::from).collect())
+    }
+}
+
+impl MethodHandler for TapeSearch {
+    fn permission(_: &Run, _: &TapeSearchCall) -> RequiredPermission {
+        TAPE_READ
     }
 
-    async fn search(&self, text: &str, limit: usize) -> Result<Vec<Entry>, ApiError> {
-        let tapes = self.flushed_tapes().await?;
+    fn payload(_: &Run, call: &TapeSearchCall) -> PayloadSize {
+        PayloadSize::Arguments(text_size(&call.text))
+    }
+
+    async fn handle(run: &Arc<Run>, call: TapeSearchCall) -> Result<Vec<TapeEntry>, ApiError> {
+        let tapes = flushed_tapes(run).await?;
         let kinds = vec![EntryKind::Message, EntryKind::ToolCall, EntryKind::ToolResult, EntryKind::Anchor];
-        let query = Query { kinds, limit: Some(limit.min(MAX_TAPE_ENTRIES_READ)), ..Query::search(text) };
-        tapes.query(self.0.journal.tape(), &query).await.map_err(|error| store_api_error(&error))
+        let query = Query { kinds, limit: Some(call.limit.min(MAX_TAPE_ENTRIES_READ)), ..Query::search(&call.text) };
+        let found = tapes.query(run.journal.tape(), &query).await.map_err(|error| store_api_error(&error))?;
+        Ok(found.into_iter().map(TapeEntry::from).collect())
+    }
+}
+
+/// The tapes, with everything that the run has written so far.
+async fn flushed_tapes(run: &Run) -> Result<&TapeRepository, ApiError> {
+    run.flush_before_read().await.map_err(|error| store_api_error(&error))?;
+    Ok(&run.services.tapes)
+}
+
+/// Counts entries, of which only a few are in memory at once.
+async fn count_entries(run: &Run, mut slice: TapeSlice) -> Result<u64, ApiError> {
+    slice.limit = Some(ENTRY_COUNT_PAGE_SIZE);
+    let mut count = 0;
+    loop {
+        let page = run.services.tapes.read(run.journal.tape(), &slice).await;
+        let page = page.map_err(|error| store_api_error(&error))?;
+        let Some(last) = page.last() else { return Ok(count) };
+        slice.after = Some(last.id);
+        count += page.len() as u64;
     }
 }

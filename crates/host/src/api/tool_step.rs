@@ -1,4 +1,4 @@
-//! The calls of one step: made together where they may be, each result on record when it is there.
+//! The calls of one step: concurrent where possible, each result recorded when it is there.
 
 use capstan_hooks::contracts::ToolEffect;
 use capstan_protocol::{ApiError, StreamEvent, ToolCall, ToolOutput};
@@ -13,25 +13,25 @@ use super::unrecorded_effects_error;
 use crate::api::spill;
 use crate::runs::run::Run;
 
-/// What is waited for in a step.
+/// An event that a step waits for.
 enum StepEvent {
     Completed(usize, ToolOutput),
     Committed(Vec<usize>, Result<(), StoreError>),
 }
 
-/// The calls of a step, which are on record, and what has come of them.
+/// The recorded calls of a step, and their progress.
 pub(super) struct ToolStep<'a> {
     tools: &'a ToolsHandler,
     calls: &'a [ToolCall],
     schedule: CallSchedule,
     pending: FuturesUnordered<BoxFuture<'a, StepEvent>>,
     outputs: Vec<Option<ToolOutput>>,
-    /// Results that are in the journal and not on record.
+    /// Results in the journal that are not committed.
     uncommitted: Vec<usize>,
     is_committing: bool,
-    /// No call of it does anything: it is on record with what the runner does next.
+    /// No call has effects: the step is committed with the next commit of the run.
     is_read_only: bool,
-    /// How many bytes of what is no text the results may still have.
+    /// Bytes of parts other than text that the results may still have.
     inline_bytes_left: usize,
 }
 
@@ -52,7 +52,7 @@ impl<'a> ToolStep<'a> {
 
     /// Makes the calls, and gives their outputs in the order of the calls.
     ///
-    /// Nothing is spawned: when this is dropped the calls end. What they had answered is in the journal by then.
+    /// Spawns no task: when it is dropped the calls end. Their results so far are in the journal.
     pub(super) async fn execute(mut self) -> Result<Vec<ToolOutput>, ApiError> {
         loop {
             self.start_calls().await;
@@ -108,10 +108,10 @@ impl<'a> ToolStep<'a> {
         Ok(())
     }
 
-    /// Begins to commit what is written. What comes meanwhile is the next commit.
+    /// Starts a commit of the results so far. Results that come during it are in the next one.
     fn start_commit(&mut self) {
         // A handoff is on record together with the last results and with what the runner says next: were it alone, a run
-        // after a crash would read nothing of this step and take it anew.
+        // after a crash would read nothing of this step and repeat it.
         let waits_for_runner = self.outputs.iter().all(Option::is_some) && self.run().has_deferred_handoff();
         if self.is_committing || self.uncommitted.is_empty() || waits_for_runner {
             return;
@@ -131,7 +131,7 @@ impl<'a> ToolStep<'a> {
     }
 }
 
-/// What a call touches. One that cannot be made touches nothing.
+/// Effect of a call. One that cannot be made has none.
 fn call_touches(tools: &ToolsHandler, call: &ToolCall) -> ToolEffect {
     let tool = tools.0.services.tool(&call.function.name);
     match (tool, parse_arguments(call)) {

@@ -1,16 +1,18 @@
-//! Tools, as a run may use them.
+//! Methods of `tools.*`.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use async_trait::async_trait;
 use capstan_hooks::ToolDecision;
 use capstan_hooks::args::{AfterToolCallArgs, BeforeToolCallArgs, PendingToolCall, ToolOutcome};
-use capstan_hooks::contracts::{ApiMethod, CommandCall, Tool, ToolContext, ToolsApi};
+use capstan_hooks::contracts::methods::{ToolsCall, ToolsCommand, ToolsDetail, ToolsList, ToolsRefuseCommand};
+use capstan_hooks::contracts::{ApiMethod, CommandCall, Tool, ToolContext};
 use capstan_policy::approval;
+use capstan_protocol::run_api::{CommandRefusalCall, EmptyCall, ToolDetailCall, ToolStepCall};
 use capstan_protocol::{
-    ApiError, ApiErrorCode, JsonObject, KnowledgeOperation, ToolCall, ToolName, ToolOperation, ToolOutput, ToolSpec,
+    ApiError, ApiErrorCode, JsonObject, KnowledgeOperation, TapeAccess, ToolCall, ToolName, ToolOperation, ToolOutput,
+    ToolSpec,
 };
 use capstan_tape::conversation::UniqueCallIds;
 use capstan_tape::{CommandEnd, CommandStart, CommandStatus, EntryDraft, TapeEvent};
@@ -19,84 +21,152 @@ use serde_json::Value;
 use tokio::sync::SemaphorePermit;
 
 use super::guard::CallerKind;
+use super::method_handler::MethodHandler;
+use super::payload_size::{PayloadSize, json_size, text_size, tool_calls_size};
+use super::required_permission::RequiredPermission;
 use super::spill;
 use super::tool_step::ToolStep;
 use super::{build_run_api, hook_api_error, store_api_error, unauthorized_error};
 use crate::nesting;
 use crate::runs::run::Run;
 
-/// How many calls a step has at most.
+/// Maximum number of calls of a step.
 const MAX_STEP_CALLS: usize = 1_000;
 
+/// Tools, as a run may call them.
 pub(super) struct ToolsHandler(pub(super) Arc<Run>);
 
-#[async_trait]
-impl ToolsApi for ToolsHandler {
-    async fn list(&self) -> Result<Arc<[ToolSpec]>, ApiError> {
-        let all = self.0.services.tool_specs();
+impl MethodHandler for ToolsList {
+    /// None: the list is limited to the tools that the grant covers.
+    fn permission(_: &Run, _: &EmptyCall) -> RequiredPermission {
+        RequiredPermission::Nothing
+    }
+
+    async fn handle(run: &Arc<Run>, _: EmptyCall) -> Result<Arc<[ToolSpec]>, ApiError> {
+        let (tools, all) = (ToolsHandler(Arc::clone(run)), run.services.tool_specs());
         let may = |spec: &&ToolSpec| {
-            let is_there = self.tool(spec.name.as_str()).is_some();
-            is_there && self.0.grant().may.tools.allows(ToolOperation::Detail, spec.name.as_str())
+            let is_there = tools.tool(spec.name.as_str()).is_some();
+            is_there && run.grant().may.tools.allows(ToolOperation::Detail, spec.name.as_str())
         };
         Ok(if all.iter().all(|spec| may(&spec)) { Arc::clone(all) } else { all.iter().filter(may).cloned().collect() })
     }
+}
 
-    async fn detail(&self, name: &str) -> Result<ToolSpec, ApiError> {
-        let tool = self.tool(name).map(|tool| tool.spec());
-        tool.ok_or_else(|| ApiError::new(ApiErrorCode::NotFound, format!("there is no tool {name}")))
+impl MethodHandler for ToolsDetail {
+    /// None to learn that there is no such tool.
+    fn permission(run: &Run, call: &ToolDetailCall) -> RequiredPermission {
+        match run.services.tool(&call.name) {
+            Some(_) => tool_permission(run, ToolOperation::Detail, &call.name),
+            None => RequiredPermission::Nothing,
+        }
     }
 
-    async fn call(&self, mut calls: Vec<ToolCall>) -> Result<Vec<ToolOutput>, ApiError> {
-        let run = &self.0;
+    fn payload(_: &Run, call: &ToolDetailCall) -> PayloadSize {
+        PayloadSize::Arguments(text_size(&call.name))
+    }
+
+    async fn handle(run: &Arc<Run>, call: ToolDetailCall) -> Result<ToolSpec, ApiError> {
+        let name = call.name;
+        let tool = ToolsHandler(Arc::clone(run)).tool(&name).map(|tool| tool.spec());
+        tool.ok_or_else(|| ApiError::new(ApiErrorCode::NotFound, format!("there is no tool {name}")))
+    }
+}
+
+impl MethodHandler for ToolsCall {
+    fn is_tool_step() -> bool {
+        true
+    }
+
+    fn permission(_: &Run, _: &ToolStepCall) -> RequiredPermission {
+        RequiredPermission::AnyTool(ToolOperation::Call)
+    }
+
+    fn payload(_: &Run, step: &ToolStepCall) -> PayloadSize {
+        PayloadSize::Content(tool_calls_size(&step.calls))
+    }
+
+    async fn handle(run: &Arc<Run>, step: ToolStepCall) -> Result<Vec<ToolOutput>, ApiError> {
+        let (tools, mut calls) = (ToolsHandler(Arc::clone(run)), step.calls);
         check_calls(&calls)?;
         assign_unique_ids(&mut calls);
         let _step = StepGuard::acquire(run).await?;
         run.ingest_message();
         run.append(EntryDraft::tool_call(&calls));
-        if self.has_effects(&calls) {
+        if tools.has_effects(&calls) {
             // A call that a crash cuts off must not be made again. One that only looks may be, and does not wait for the
             // disk.
             run.flush().await.map_err(|error| store_api_error(&error))?;
         }
-        ToolStep::new(self, &calls).execute().await
+        ToolStep::new(&tools, &calls).execute().await
+    }
+}
+
+impl MethodHandler for ToolsCommand {
+    fn is_tool_step() -> bool {
+        true
     }
 
-    async fn command(&self, call: CommandCall) -> Result<ToolOutput, ApiError> {
-        let Some(tool) = self.tool(&call.name).cloned() else {
+    fn permission(run: &Run, call: &CommandCall) -> RequiredPermission {
+        tool_permission(run, ToolOperation::Call, &call.name)
+    }
+
+    fn payload(_: &Run, call: &CommandCall) -> PayloadSize {
+        PayloadSize::Arguments(text_size(&call.raw) + json_size(&call.arguments))
+    }
+
+    async fn handle(run: &Arc<Run>, call: CommandCall) -> Result<ToolOutput, ApiError> {
+        let tools = ToolsHandler(Arc::clone(run));
+        let Some(tool) = tools.tool(&call.name).cloned() else {
             return Err(ApiError::new(ApiErrorCode::NotFound, format!("there is no command {}", call.name)));
         };
         let name = tool.spec().name;
-        self.0.mark_as_command();
-        let step = StepGuard::acquire(&self.0).await?;
+        run.mark_as_command();
+        let step = StepGuard::acquire(run).await?;
         // On record before it is made: a command that a crash cuts off must not be made again.
         let start = CommandStart { raw: call.raw.clone(), name: name.clone() };
-        self.0.append(TapeEvent::CommandStart(start).into());
-        self.0.flush().await.map_err(|error| store_api_error(&error))?;
-        let mut record = CommandGuard { tools: self, raw: call.raw, name, started_at: Instant::now(), output: None };
-        let output =
-            spill::shorten_command_output(self.call_tool(ApiMethod::ToolsCommand, tool.as_ref(), call.arguments).await);
+        run.append(TapeEvent::CommandStart(start).into());
+        run.flush().await.map_err(|error| store_api_error(&error))?;
+        let mut record = CommandGuard { tools: &tools, raw: call.raw, name, started_at: Instant::now(), output: None };
+        let output = tools.call_tool(ApiMethod::ToolsCommand, tool.as_ref(), call.arguments).await;
+        let output = spill::shorten_command_output(output);
         record.output = Some(output.clone());
         // An anchor that the command wrote stands before the event that tells of the command.
         drop(step);
         Ok(output)
     }
+}
 
-    async fn refuse_command(&self, raw: &str, reason: &str) -> Result<(), ApiError> {
+impl MethodHandler for ToolsRefuseCommand {
+    fn is_tool_step() -> bool {
+        true
+    }
+
+    fn permission(_: &Run, _: &CommandRefusalCall) -> RequiredPermission {
+        RequiredPermission::Tape(TapeAccess::Write)
+    }
+
+    fn payload(_: &Run, call: &CommandRefusalCall) -> PayloadSize {
+        PayloadSize::Arguments(text_size(&call.raw) + text_size(&call.reason))
+    }
+
+    async fn handle(run: &Arc<Run>, call: CommandRefusalCall) -> Result<(), ApiError> {
         // Beside a command that is running it would be taken for the end of that one.
-        let _step = StepGuard::acquire(&self.0).await?;
-        let end = CommandEnd {
-            raw: raw.to_owned(),
-            name: None,
-            status: CommandStatus::Error,
-            elapsed_ms: None,
-            output: Some(reason.to_owned()),
-        };
-        self.0.append(TapeEvent::Command(end).into());
+        let _step = StepGuard::acquire(run).await?;
+        let CommandRefusalCall { raw, reason } = call;
+        let status = CommandStatus::Error;
+        let end = CommandEnd { raw, name: None, status, elapsed_ms: None, output: Some(reason) };
+        run.append(TapeEvent::Command(end).into());
         Ok(())
     }
 }
 
-/// A command that is running. However it ends, also when its run is cancelled, it leaves one `command` event.
+/// Permission for a tool by its own name: a model writes the name that it was given.
+fn tool_permission(run: &Run, operation: ToolOperation, name: &str) -> RequiredPermission {
+    let own = run.services.tool(name).map(|tool| tool.spec().name.to_string());
+    RequiredPermission::Tool(operation, own.unwrap_or_else(|| name.to_owned()))
+}
+
+/// A running command. However it ends, also when its run is cancelled, it leaves one `command` event.
 struct CommandGuard<'a> {
     tools: &'a ToolsHandler,
     raw: String,
@@ -124,7 +194,7 @@ impl Drop for CommandGuard<'_> {
     }
 }
 
-/// The one step of a run that is open, until this is dropped. Another one waits for it.
+/// The open step of a run, until it is dropped. The next one waits for it.
 struct StepGuard<'a> {
     run: &'a Run,
     _permit: SemaphorePermit<'a>,
@@ -226,7 +296,7 @@ impl ToolsHandler {
         nesting::replace_deep_output(self.0.services.options.secret_masker.mask_output(output))
     }
 
-    /// A panic is the tool's own failure and hurts nobody else; one that does not answer is ended.
+    /// Executes a tool. A panic is the tool's own failure; a tool that does not answer in time is ended.
     async fn execute(&self, tool: &dyn Tool, arguments: JsonObject) -> ToolOutput {
         let settings = &self.0.services.options;
         let cancelled = self.0.cancelled.child_token();
@@ -256,7 +326,7 @@ impl ToolsHandler {
     }
 }
 
-/// Refuses what no step has: each of its calls is made, shown and kept in memory until all are answered.
+/// Refuses a step with too many calls: each is kept in memory until all are answered.
 fn check_calls(calls: &[ToolCall]) -> Result<(), ApiError> {
     if calls.len() > MAX_STEP_CALLS {
         let message = format!("a step has at most {MAX_STEP_CALLS} calls, and these are {}", calls.len());

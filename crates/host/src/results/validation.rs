@@ -258,7 +258,7 @@ fn result_sequence(result: &RunResult) -> Option<u64> {
 fn parse_result(result: RunResult) -> Result<RunResult, ResultParseError> {
     let ResultBody::Unread(value) = result.body else { return Ok(result) };
     let read = RunResult::from_json(value)?;
-    Ok(RunResult { usage: read.usage.or(result.usage), ..read })
+    Ok(RunResult { run_id: result.run_id.or(read.run_id), usage: read.usage.or(result.usage), ..read })
 }
 
 fn max_result_bytes(body: &ResultBody, limits: &ResultLimits) -> u64 {

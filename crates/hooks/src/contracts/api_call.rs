@@ -1,0 +1,152 @@
+//! One call of the run API: who serves it, and the future that its caller holds.
+
+use std::future::Future;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use capstan_protocol::run_api::{ApiMethod, ApiRequest, ApiResponse};
+use capstan_protocol::{ApiError, ApiErrorCode, ModelId};
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _, future};
+
+/// The one entry through which calls of the run API reach the host: from a runner in this process, or from a proxy that
+/// speaks for a runner elsewhere.
+pub trait RunApiBackend: Send + Sync + 'static {
+    /// Serves a call, if the grant of the run allows it. The future does nothing until it is polled.
+    fn call(&self, request: ApiRequest) -> BoxFuture<'_, Result<ApiReply, ApiError>>;
+
+    /// The model that a call without one goes to.
+    fn default_model(&self) -> ModelId;
+}
+
+/// Answer to a call that is read item by item.
+pub type ApiStream<T> = BoxStream<'static, Result<T, ApiError>>;
+
+/// Answer to a call.
+pub enum ApiReply {
+    /// One response.
+    Response(ApiResponse),
+    /// A response for each item of a stream. Dropping it ends the call.
+    Stream(ApiStream<ApiResponse>),
+}
+
+impl ApiReply {
+    /// A stream of typed items as an answer.
+    pub(super) fn from_stream<T: Send + 'static>(items: ApiStream<T>, wrap: fn(T) -> ApiResponse) -> Self {
+        Self::Stream(items.map_ok(wrap).boxed())
+    }
+
+    /// The typed items of an answer, if it is a stream.
+    pub(super) fn into_stream<T: Send + 'static>(self, unwrap: fn(ApiResponse) -> Option<T>) -> Option<ApiStream<T>> {
+        match self {
+            Self::Response(_) => None,
+            Self::Stream(items) => {
+                let typed = move |item| future::ready(unwrap(item).ok_or_else(mismatched_reply));
+                Some(items.and_then(typed).boxed())
+            }
+        }
+    }
+}
+
+/// A method of the run API, as a type.
+pub trait RunApiMethod: Send + Sync + 'static {
+    /// The method.
+    const METHOD: ApiMethod;
+    /// Its request.
+    type Request: Send + 'static;
+    /// Its response, or the stream of its items.
+    type Reply: Send + 'static;
+
+    /// The answer in the form that all methods share.
+    fn into_reply(reply: Self::Reply) -> ApiReply;
+
+    /// The typed answer; none if it belongs to another method.
+    fn from_reply(reply: ApiReply) -> Option<Self::Reply>;
+}
+
+/// A call that was made through the facade. It is served while it is polled, and ends when it is dropped.
+#[must_use = "a call does nothing until it is awaited"]
+pub struct PendingCall<'a, M> {
+    reply: BoxFuture<'a, Result<ApiReply, ApiError>>,
+    method: PhantomData<fn() -> M>,
+}
+
+impl<'a, M> PendingCall<'a, M> {
+    pub(super) fn new(reply: BoxFuture<'a, Result<ApiReply, ApiError>>) -> Self {
+        Self { reply, method: PhantomData }
+    }
+}
+
+impl<M: RunApiMethod> Future for PendingCall<'_, M> {
+    type Output = Result<M::Reply, ApiError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let reply = ready!(self.reply.poll_unpin(context));
+        Poll::Ready(reply.and_then(|reply| M::from_reply(reply).ok_or_else(mismatched_reply)))
+    }
+}
+
+/// Failure of a backend that answers another method than the one that was called.
+fn mismatched_reply() -> ApiError {
+    ApiError::new(ApiErrorCode::RuntimeError, "the answer belongs to another method")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use capstan_protocol::run_api::{ApiRequest, ApiResponse, ModelCall, ModelEvent};
+    use capstan_protocol::{ApiError, ApiErrorCode, ModelId};
+    use futures::future::BoxFuture;
+    use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
+    use tokio_util::sync::CancellationToken;
+
+    use super::{ApiReply, RunApiBackend};
+    use crate::contracts::RunApi;
+
+    /// A backend that gives every call the same kind of answer.
+    struct FixedBackend(fn(ApiRequest) -> ApiReply);
+
+    impl RunApiBackend for FixedBackend {
+        fn call(&self, request: ApiRequest) -> BoxFuture<'_, Result<ApiReply, ApiError>> {
+            futures::future::ready(Ok((self.0)(request))).boxed()
+        }
+
+        fn default_model(&self) -> ModelId {
+            "demo:x".parse().unwrap()
+        }
+    }
+
+    fn api(answer: fn(ApiRequest) -> ApiReply) -> RunApi {
+        RunApi::new("run".into(), "session".into(), CancellationToken::new(), Arc::new(FixedBackend(answer)))
+    }
+
+    #[tokio::test]
+    async fn k04_the_facade_makes_the_request_and_reads_the_response_of_its_method() {
+        let api = api(|request| match request {
+            ApiRequest::ToolsRefuseCommand(call) => {
+                assert_eq!((call.raw.as_str(), call.reason.as_str()), ("x", "no"));
+                ApiReply::Response(ApiResponse::ToolsRefuseCommand(()))
+            }
+            _ => ApiReply::Response(ApiResponse::PromptSystem("system".to_owned())),
+        });
+        api.tools.refuse_command("x", "no").await.unwrap();
+        assert_eq!(api.prompt.system().await.unwrap(), "system");
+        let mismatched = api.tape.view().await.unwrap_err();
+        assert_eq!(mismatched.code, ApiErrorCode::RuntimeError);
+    }
+
+    #[tokio::test]
+    async fn k04_the_facade_reads_the_items_of_a_stream() {
+        let items = |_| {
+            let events = [ModelEvent::Text("a".to_owned()), ModelEvent::Stop];
+            ApiReply::Stream(stream::iter(events.map(ApiResponse::ModelsStream).map(Ok)).boxed())
+        };
+        let answer = api(items).models.stream(ModelCall::default()).await.unwrap();
+        let events: Vec<ModelEvent> = answer.try_collect().await.unwrap();
+        assert_eq!(events, [ModelEvent::Text("a".to_owned()), ModelEvent::Stop]);
+        assert!(api(items).models.invoke(ModelCall::default()).await.is_err(), "it answers with one response");
+    }
+}

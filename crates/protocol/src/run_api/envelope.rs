@@ -1,0 +1,197 @@
+//! Methods, requests and responses of the run API, derived from the list of methods.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::*;
+use crate::{ActionRequest, Artifact, ChatMessage, Content, ModelId, ModelOutput, ToolOutput, ToolSpec};
+
+macro_rules! define_envelopes {
+    ($(
+        $(#[doc = $group_doc:literal])+
+        $group:ident: $Group:ident {
+            $(
+                $(#[doc = $doc:literal])+
+                $name:literal needs $needs:literal,
+                $kind:ident $Method:ident($Request:ty) -> $Response:ty,
+                fn $call:ident($($argument:ident: $Argument:ty),*) = $build:expr;
+            )+
+        }
+    )+) => {
+        /// A method of the run API.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum ApiMethod {
+            $($($(#[doc = $doc])+ $Method,)+)+
+        }
+
+        impl ApiMethod {
+            /// Every method, by group.
+            pub const METHODS: &[Self] = &[$($(Self::$Method),+),+];
+
+            /// Name of the method on a wire: its group, a dot, its own name.
+            pub fn as_str(self) -> &'static str {
+                match self { $($(Self::$Method => $name,)+)+ }
+            }
+
+            /// Authority that a call needs, in words.
+            pub fn needs(self) -> &'static str {
+                match self { $($(Self::$Method => $needs,)+)+ }
+            }
+
+            /// Description of the method, line by line.
+            pub fn description(self) -> &'static [&'static str] {
+                match self { $($(Self::$Method => &[$($doc),+],)+)+ }
+            }
+
+            /// Type of the request, as Rust writes it.
+            pub fn request_type(self) -> &'static str {
+                match self { $($(Self::$Method => stringify!($Request),)+)+ }
+            }
+
+            /// Type of the response or of an item of the stream, as Rust writes it.
+            pub fn response_type(self) -> &'static str {
+                match self { $($(Self::$Method => stringify!($Response),)+)+ }
+            }
+
+            /// The answer is a stream of responses, not one.
+            pub fn is_streaming(self) -> bool {
+                match self { $($(Self::$Method => is_streaming!($kind),)+)+ }
+            }
+        }
+
+        /// A call of the run API: `{"method": "tape.search", "params": {..}}`.
+        #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+        #[serde(tag = "method", content = "params")]
+        pub enum ApiRequest {
+            $($(
+                $(#[doc = $doc])+
+                #[serde(rename = $name)]
+                $Method($Request),
+            )+)+
+        }
+
+        /// Names of the facade's methods, with their groups.
+        #[cfg(test)]
+        const FACADE_NAMES: &[&str] = &[$($(concat!(stringify!($group), ".", stringify!($call))),+),+];
+
+        impl ApiRequest {
+            /// Method that is called.
+            pub fn method(&self) -> ApiMethod {
+                match self { $($(Self::$Method(_) => ApiMethod::$Method,)+)+ }
+            }
+        }
+
+        /// An answer of the run API, or an item of an answer that is a stream: `{"method": "tape.search", "result": [..]}`.
+        #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+        #[serde(tag = "method", content = "result")]
+        pub enum ApiResponse {
+            $($(
+                $(#[doc = $doc])+
+                #[serde(rename = $name)]
+                $Method($Response),
+            )+)+
+        }
+
+        impl ApiResponse {
+            /// Method that was called.
+            pub fn method(&self) -> ApiMethod {
+                match self { $($(Self::$Method(_) => ApiMethod::$Method,)+)+ }
+            }
+        }
+    };
+}
+
+macro_rules! is_streaming {
+    (call) => {
+        false
+    };
+    (stream) => {
+        true
+    };
+}
+
+crate::run_api_methods!(define_envelopes);
+
+impl fmt::Display for ApiMethod {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for ApiMethod {
+    type Err = UnknownMethod;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        let method = Self::METHODS.iter().find(|method| method.as_str() == name);
+        method.copied().ok_or_else(|| UnknownMethod { name: name.to_owned() })
+    }
+}
+
+/// A name that no method of the run API has.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the run API has no method {name:?}")]
+pub struct UnknownMethod {
+    /// The name.
+    pub name: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn k04_the_name_of_every_method_is_its_group_and_its_name_in_the_facade() {
+        let names: Vec<&str> = ApiMethod::METHODS.iter().map(|method| method.as_str()).collect();
+        assert_eq!(names, FACADE_NAMES);
+        for method in ApiMethod::METHODS {
+            assert_eq!(method.as_str().parse(), Ok(*method));
+        }
+        assert!("tape.burn".parse::<ApiMethod>().is_err());
+    }
+
+    fn reads_back<T>(value: &T, wanted: &Value)
+    where
+        T: Serialize + serde::de::DeserializeOwned + PartialEq + fmt::Debug,
+    {
+        assert_eq!(serde_json::to_value(value).unwrap(), *wanted);
+        assert_eq!(serde_json::from_value::<T>(wanted.clone()).unwrap(), *value);
+    }
+
+    #[test]
+    fn k04_requests_are_written_with_their_method_and_read_back() {
+        let search = ApiRequest::TapeSearch(TapeSearchCall { text: "rope".to_owned(), limit: 5 });
+        reads_back(&search, &json!({"method": "tape.search", "params": {"text": "rope", "limit": 5}}));
+        assert_eq!(search.method(), ApiMethod::TapeSearch);
+        reads_back(&ApiRequest::TapeView(EmptyCall {}), &json!({"method": "tape.view", "params": {}}));
+        let (area, name) = (crate::StorageArea::Plugin, "a".to_owned());
+        let put = ApiRequest::StoragePut(StoragePutCall { area, name, content: b"hello".to_vec() });
+        let params = json!({"area": "plugin", "name": "a", "content": "aGVsbG8="});
+        reads_back(&put, &json!({"method": "storage.put", "params": params}));
+        let timeout = Some(std::time::Duration::from_millis(1500));
+        let child = ApiRequest::RunsChild(ChildRunCall { timeout, ..ChildRunCall::new("go") });
+        let params = json!({"prompt": "go", "tools": "all", "timeout_ms": 1500});
+        reads_back(&child, &json!({"method": "runs.child", "params": params}));
+        let unknown = serde_json::from_value::<ApiRequest>(json!({"method": "tape.burn", "params": {}}));
+        assert!(unknown.is_err());
+    }
+
+    #[test]
+    fn k04_responses_and_items_of_streams_are_written_with_their_method_and_read_back() {
+        let delta = ApiResponse::ModelsStream(ModelEvent::Text("a".to_owned()));
+        reads_back(&delta, &json!({"method": "models.stream", "result": {"type": "text", "data": "a"}}));
+        assert_eq!(delta.method(), ApiMethod::ModelsStream);
+        let stop = ApiResponse::ModelsStream(ModelEvent::Stop);
+        reads_back(&stop, &json!({"method": "models.stream", "result": {"type": "stop"}}));
+        reads_back(&ApiResponse::TapeSay(()), &json!({"method": "tape.say", "result": null}));
+        reads_back(&ApiResponse::StateDelete(true), &json!({"method": "state.delete", "result": true}));
+        let content = ApiResponse::StorageGet(StoredContent { content: vec![0, 255] });
+        reads_back(&content, &json!({"method": "storage.get", "result": {"content": "AP8="}}));
+    }
+}

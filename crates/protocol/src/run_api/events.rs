@@ -1,0 +1,88 @@
+//! Requests and responses of `events.*`: the log of events and their outcomes.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::TapeEntry;
+use crate::{Event, EventId, EventKey, OutboundMessage, OutboxStatus, Outcome, RunId, SessionId, Timestamp};
+
+/// Request for an event by its id.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct EventGetCall {
+    /// Id of the event, at the source of the run's own event.
+    pub id: EventId,
+}
+
+/// An accepted event and its outcome.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct EventRecord {
+    /// The event.
+    pub event: Event,
+    /// Session of the event.
+    pub session_id: SessionId,
+    /// Time of acceptance.
+    pub accepted_at: Timestamp,
+    /// Outcome of the event; absent while it is in flight.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<Outcome>,
+    /// Run that settled it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_id: Option<RunId>,
+}
+
+/// One fact of the event log.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "fact", rename_all = "snake_case")]
+pub enum EventLogItem {
+    /// An event was accepted.
+    Inbound {
+        /// Entry that records it.
+        entry: TapeEntry,
+        /// The event.
+        event: Box<Event>,
+    },
+    /// Outcome of an event.
+    Outcome {
+        /// The event.
+        event: EventKey,
+        /// Outcome of the event; absent while it is in flight.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        outcome: Option<Outcome>,
+        /// Run that settled it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        run_id: Option<RunId>,
+    },
+    /// A message that answers an event, and its delivery so far.
+    Delivery {
+        /// Row of the outbox.
+        row: u64,
+        /// Time at which the message was staged.
+        staged_at: Timestamp,
+        /// Event that it answers.
+        event: EventKey,
+        /// The message.
+        message: Box<OutboundMessage>,
+        /// Delivery so far.
+        delivery: OutboxStatus,
+    },
+    /// Tool calls and their results, commands, actions on the platform, handoffs, dispatched messages, errors.
+    Activity {
+        /// Entry that records it.
+        entry: TapeEntry,
+    },
+}
+
+impl EventLogItem {
+    /// Name of the fact; of an activity the name of its event, or its kind.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Inbound { .. } => "inbound",
+            Self::Outcome { .. } => "outcome",
+            Self::Delivery { .. } => "delivery",
+            Self::Activity { entry } => match entry.name() {
+                Some(name) if entry.kind == "event" => name,
+                _ => &entry.kind,
+            },
+        }
+    }
+}

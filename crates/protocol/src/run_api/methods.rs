@@ -1,0 +1,290 @@
+//! The list of the run API's methods.
+
+/// Expands a macro with the list of the run API's methods, by group.
+///
+/// A group is its name in `RunApi`, the type of its facade, and its methods. Of a method the list gives:
+///
+/// - a doc comment, whose first paragraph is the last column of the table in `docs/run-api.md`;
+/// - its name on a wire, and what it needs of the grant, in words for that table;
+/// - `call` or `stream`, its name as a type, its request, and its response or the item of its stream;
+/// - its signature in the facade, and the request that the arguments make.
+///
+/// The macro that is expanded must be in scope, as must the types that the list names: `capstan_protocol::run_api::*`
+/// and those of the crate's root.
+#[macro_export]
+macro_rules! run_api_methods {
+    ($callback:ident) => {
+        $callback! {
+            /// Models.
+            models: ModelsApi {
+                /// The answer of a model as it comes.
+                ///
+                /// The request is recorded before it is sent. Dropping the stream cancels the call.
+                "models.stream" needs "`models`: `stream`, for that model",
+                stream ModelsStream(ModelCall) -> ModelEvent,
+                fn stream(call: ModelCall) = call;
+
+                /// The whole answer of a model.
+                "models.invoke" needs "`models`: `invoke`, for that model",
+                call ModelsInvoke(ModelCall) -> ModelOutput,
+                fn invoke(call: ModelCall) = call;
+
+                /// Number of tokens of a request; `estimated` says that it was derived from the length of the text, as it
+                /// is today for every model.
+                "models.count_tokens" needs "`models`: `count_tokens`, for that model",
+                call ModelsCountTokens(ModelCall) -> TokenCount,
+                fn count_tokens(call: ModelCall) = call;
+
+                /// Texts ranked by relevance to a query, the best first; `not_found` where no provider supports it, which
+                /// is true of all built-in ones.
+                "models.rerank" needs "`models`: `rerank`, for that model",
+                call ModelsRerank(RerankCall) -> Vec<RerankScore>,
+                fn rerank(call: RerankCall) = call;
+            }
+
+            /// Tools.
+            tools: ToolsApi {
+                /// The tools that the grant covers with `tools`: `detail`.
+                "tools.list" needs "nothing",
+                call ToolsList(EmptyCall) -> Arc<[ToolSpec]>,
+                fn list() = EmptyCall {};
+
+                /// Description and schema of a tool, by its name or by the name that a model was given.
+                "tools.detail" needs "`tools`: `detail`, for that tool",
+                call ToolsDetail(ToolDetailCall) -> ToolSpec,
+                fn detail(name: &str) = ToolDetailCall { name: name.to_owned() };
+
+                /// Outputs of the tool calls of one step, in the same order. A call that fails, or that the grant does
+                /// not cover, has an error output in words for the model.
+                ///
+                /// The calls are recorded before the first one is made, each result when it is there. Steps follow one
+                /// another: a second one waits for the first.
+                "tools.call" needs "`tools`: `call`",
+                call ToolsCall(ToolStepCall) -> Vec<ToolOutput>,
+                fn call(calls: Vec<ToolCall>) = ToolStepCall { calls };
+
+                /// Output of a comma command. It is recorded as a `command` event and ingests no message.
+                "tools.command" needs "`tools`: `call`, for that tool",
+                call ToolsCommand(CommandCall) -> ToolOutput,
+                fn command(call: CommandCall) = call;
+
+                /// Records a comma command that cannot be run as a `command` event, with the line and the reason.
+                "tools.refuse_command" needs "`tape`: `write`",
+                call ToolsRefuseCommand(CommandRefusalCall) -> (),
+                fn refuse_command(raw: &str, reason: &str) =
+                    CommandRefusalCall { raw: raw.to_owned(), reason: reason.to_owned() };
+            }
+
+            /// The session's tape.
+            tape: TapeApi {
+                /// The messages that a model would read now, the message that this run serves included.
+                "tape.view" needs "`tape`: `read`",
+                call TapeView(EmptyCall) -> Vec<ChatMessage>,
+                fn view() = EmptyCall {};
+
+                /// Writes an anchor. Inside a step it takes effect after the step's results are recorded.
+                "tape.handoff" needs "`tape`: `write`",
+                call TapeHandoff(HandoffCall) -> (),
+                fn handoff(name: &str, state: JsonObject) = HandoffCall { name: name.to_owned(), state };
+
+                /// Writes an event that no view shows. Names of the host's own events are refused.
+                "tape.note" needs "`tape`: `write`",
+                call TapeNote(NoteCall) -> (),
+                fn note(name: &str, data: Value) = NoteCall { name: name.to_owned(), data };
+
+                /// Writes a message of the user's side, such as the prompt of a further step.
+                "tape.say" needs "`tape`: `write`",
+                call TapeSay(SayCall) -> (),
+                fn say(content: Content) = SayCall { content };
+
+                /// Starts a new generation of the tape; `archive` keeps the old one. For commands only, while no other
+                /// message of the session is being worked on.
+                "tape.reset" needs "`tape`: `write`",
+                call TapeReset(ResetCall) -> (),
+                fn reset(archive: bool) = ResetCall { archive };
+
+                /// Name, head and number of anchors.
+                "tape.info" needs "`tape`: `read`",
+                call TapeInfo(EmptyCall) -> TapeSummary,
+                fn info() = EmptyCall {};
+
+                /// Anchors, newest first, at most 200.
+                "tape.anchors" needs "`tape`: `read`",
+                call TapeAnchors(AnchorsCall) -> Vec<TapeEntry>,
+                fn anchors(limit: usize) = AnchorsCall { limit };
+
+                /// Entries with a text, newest first, at most 200.
+                "tape.search" needs "`tape`: `read`",
+                call TapeSearch(TapeSearchCall) -> Vec<TapeEntry>,
+                fn search(text: &str, limit: usize) = TapeSearchCall { text: text.to_owned(), limit };
+            }
+
+            /// The host's prompts.
+            prompt: PromptApi {
+                /// The system prompt, from the `system_prompt` hooks.
+                "prompt.system" needs "`prompt`",
+                call PromptSystem(EmptyCall) -> String,
+                fn system() = EmptyCall {};
+
+                /// The prompt of a further step, from the `continue_prompt` hooks; usually none.
+                "prompt.continuation" needs "`prompt`",
+                call PromptContinuation(ContinuationCall) -> Option<Content>,
+                fn continuation(step: u32) = ContinuationCall { step };
+            }
+
+            /// Messages that arrive during the run and are meant for it.
+            steering: SteeringApi {
+                /// Messages that arrived since the last call, in order. Each is written to the tape, and its event is
+                /// folded into this run.
+                ///
+                /// To be called between two steps.
+                "steering.take" needs "`steering`",
+                call SteeringTake(EmptyCall) -> Vec<Content>,
+                fn take() = EmptyCall {};
+            }
+
+            /// Settings of the session, across its turns.
+            session: SessionApi {
+                /// The model that was chosen for the session, if one was.
+                "session.model" needs "`models`: `stream`, for any",
+                call SessionModel(EmptyCall) -> Option<ModelId>,
+                fn model() = EmptyCall {};
+
+                /// Chooses the session's model, from the next call on; without one, the host's default. For commands
+                /// only.
+                "session.choose_model" needs "`models`: `stream`, for that model",
+                call SessionChooseModel(ModelChoiceCall) -> (),
+                fn choose_model(model: Option<ModelId>) = ModelChoiceCall { model };
+            }
+
+            /// Contents that are too large for the conversation: those of the session's tape, up to where a fork of it
+            /// branched off.
+            artifacts: ArtifactsApi {
+                /// Description of an artifact.
+                "artifacts.describe" needs "`artifacts`: `metadata`",
+                call ArtifactsDescribe(ArtifactDescribeCall) -> Artifact,
+                fn describe(id: &ArtifactId) = ArtifactDescribeCall { id: id.clone() };
+
+                /// A range of an artifact's content.
+                "artifacts.read" needs "`artifacts`: `read`",
+                call ArtifactsRead(ArtifactReadCall) -> ArtifactPart,
+                fn read(id: &ArtifactId, offset: u64, limit: u64) = ArtifactReadCall { id: id.clone(), offset, limit };
+
+                /// Stores a content as a new artifact. It is durable when the call returns.
+                "artifacts.create" needs "`artifacts`: `create`",
+                call ArtifactsCreate(NewArtifact) -> Artifact,
+                fn create(artifact: NewArtifact) = artifact;
+            }
+
+            /// Child runs.
+            runs: RunsApi {
+                /// Runs the same runner on a fork of the tape and waits for its end. Its budget comes out of this run's,
+                /// its grant is at most this run's, and it ends with this run.
+                "runs.child" needs "`children`",
+                call RunsChild(ChildRunCall) -> ChildRunOutcome,
+                fn child(call: ChildRunCall) = call;
+            }
+
+            /// Values by key. Every runner has its own, in each scope.
+            state: StateApi {
+                /// The value under a key.
+                "state.get" needs "`state`: that scope",
+                call StateGet(StateKeyCall) -> Option<Value>,
+                fn get(scope: StateScope, key: &str) = StateKeyCall { scope, key: key.to_owned() };
+
+                /// Stores a value under a key, within the limits of the binding; `null` removes the key. It is durable
+                /// when the call returns.
+                "state.set" needs "`state`: that scope",
+                call StateSet(StateSetCall) -> (),
+                fn set(scope: StateScope, key: &str, value: Value) = StateSetCall { scope, key: key.to_owned(), value };
+
+                /// Keys and values by key, page by page.
+                "state.list" needs "`state`: that scope",
+                call StateList(StateListCall) -> CursorPage<StateEntry>,
+                fn list(scope: StateScope, cursor: Option<&str>, limit: usize) =
+                    StateListCall { scope, cursor: cursor.map(str::to_owned), limit };
+
+                /// Removes a key; the answer is whether it existed.
+                "state.delete" needs "`state`: that scope",
+                call StateDelete(StateKeyCall) -> bool,
+                fn delete(scope: StateScope, key: &str) = StateKeyCall { scope, key: key.to_owned() };
+            }
+
+            /// Contents by name.
+            storage: StorageApi {
+                /// Stores a content of up to 16 MiB under a name, in place of the one before; an area has at most 1000
+                /// names and 256 MiB. It is durable when the call returns.
+                "storage.put" needs "`storage`: that area",
+                call StoragePut(StoragePutCall) -> StorageEntry,
+                fn put(area: StorageArea, name: &str, content: Vec<u8>) =
+                    StoragePutCall { area, name: name.to_owned(), content };
+
+                /// The content under a name.
+                "storage.get" needs "`storage`: that area",
+                call StorageGet(StorageNameCall) -> StoredContent,
+                fn get(area: StorageArea, name: &str) = StorageNameCall { area, name: name.to_owned() };
+
+                /// Names and sizes by name, page by page.
+                "storage.list" needs "`storage`: that area",
+                call StorageList(StorageListCall) -> CursorPage<StorageEntry>,
+                fn list(area: StorageArea, cursor: Option<&str>, limit: usize) =
+                    StorageListCall { area, cursor: cursor.map(str::to_owned), limit };
+
+                /// Removes a name; the answer is whether it existed.
+                "storage.delete" needs "`storage`: that area",
+                call StorageDelete(StorageNameCall) -> bool,
+                fn delete(area: StorageArea, name: &str) = StorageNameCall { area, name: name.to_owned() };
+            }
+
+            /// The dialogue of a session, without tool calls and notes.
+            history: HistoryApi {
+                /// Messages of the dialogue, newest or oldest first, page by page.
+                "history.page" needs "`history`: `page`",
+                call HistoryPage(PageRequest) -> CursorPage<HistoryMessage>,
+                fn page(call: PageRequest) = call;
+
+                /// Messages of the dialogue with a text, newest first.
+                "history.search" needs "`history`: `search`",
+                call HistorySearch(HistorySearchCall) -> Vec<HistoryMessage>,
+                fn search(session: Option<SessionId>, text: &str, limit: usize) =
+                    HistorySearchCall { session, text: text.to_owned(), limit };
+            }
+
+            /// The log of events.
+            events: EventsApi {
+                /// An event from the source of the run's own event, and its outcome.
+                "events.get" needs "`events`: `get`",
+                call EventsGet(EventGetCall) -> Box<EventRecord>,
+                fn get(id: &EventId) = EventGetCall { id: id.clone() };
+
+                /// Facts of the event log, page by page. The limit counts entries of the tape: a page may have fewer
+                /// facts, or more, since outcomes and deliveries stand beside the tape.
+                "events.page" needs "`events`: `page`",
+                call EventsPage(PageRequest) -> CursorPage<EventLogItem>,
+                fn page(call: PageRequest) = call;
+            }
+
+            /// Knowledge bases.
+            knowledge: KnowledgeApi {
+                /// The knowledge bases that the grant covers with `list`.
+                "knowledge.list" needs "`knowledge_bases`: `list`",
+                call KnowledgeList(EmptyCall) -> Vec<KnowledgeBase>,
+                fn list() = EmptyCall {};
+
+                /// Passages with source, line and score, the best first, page by page; `left_out` names what was not
+                /// searched.
+                "knowledge.retrieve" needs "`knowledge_bases`: `retrieve`, for that one",
+                call KnowledgeRetrieve(RetrieveCall) -> RetrievedPage,
+                fn retrieve(call: RetrieveCall) = call;
+            }
+
+            /// The platform that the event came from.
+            platform: PlatformApi {
+                /// Has an action done on the platform; the answer is the platform's.
+                "platform.call" needs "`platform_api`: that action",
+                call PlatformCall(ActionRequest) -> Value,
+                fn call(request: ActionRequest) = request;
+            }
+        }
+    };
+}

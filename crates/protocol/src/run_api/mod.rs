@@ -1,0 +1,48 @@
+//! The run API as data: what a runner asks of the host, and what the host answers.
+//!
+//! [`run_api_methods!`](crate::run_api_methods) in `methods.rs` is the one list of methods. Derived from it are:
+//!
+//! - [`ApiMethod`], the names of the methods and their documentation;
+//! - [`ApiRequest`] and [`ApiResponse`], one variant for each method, as they are written on a wire;
+//! - the JSON Schemas of both, in `schema/`;
+//! - the typed facade for runners in one process, `capstan_hooks::contracts::RunApi`;
+//! - the table of methods in `docs/run-api.md`.
+//!
+//! The other files define the requests and responses, by group.
+
+mod artifacts;
+mod base64_bytes;
+mod child_runs;
+mod cursor_page;
+mod envelope;
+mod events;
+mod history;
+mod knowledge;
+mod methods;
+mod models;
+mod sessions;
+mod state;
+mod storage;
+mod tape;
+mod tools;
+
+pub use artifacts::{ArtifactDescribeCall, ArtifactPart, ArtifactReadCall, NewArtifact};
+pub use child_runs::{ChildRunCall, ChildRunOutcome};
+pub use cursor_page::{CursorPage, EntryOrder, PageRequest};
+pub use envelope::{ApiMethod, ApiRequest, ApiResponse, UnknownMethod};
+pub use events::{EventGetCall, EventLogItem, EventRecord};
+pub use history::{HistoryMessage, HistorySearchCall};
+pub use knowledge::{KnowledgeBase, KnowledgePassage, RetrieveCall, RetrievedPage};
+pub use models::{ModelCall, ModelEvent, RerankCall, RerankScore, TokenCount, tool_spec_bytes};
+pub use sessions::{ContinuationCall, ModelChoiceCall};
+pub use state::{StateEntry, StateKeyCall, StateListCall, StateSetCall};
+pub use storage::{StorageEntry, StorageListCall, StorageNameCall, StoragePutCall, StoredContent};
+pub use tape::{AnchorsCall, HandoffCall, NoteCall, ResetCall, SayCall, TapeEntry, TapeSearchCall, TapeSummary};
+pub use tools::{CommandCall, CommandRefusalCall, ToolDetailCall, ToolStepCall};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Request of a method that takes no arguments: an empty object.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct EmptyCall {}

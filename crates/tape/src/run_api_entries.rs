@@ -1,0 +1,29 @@
+//! Entries and facts of the event log as the run API gives them.
+
+use capstan_protocol::run_api::{EventLogItem, TapeEntry};
+
+use crate::{Entry, EventLogRecord};
+
+impl From<Entry> for TapeEntry {
+    fn from(entry: Entry) -> Self {
+        let Entry { id, kind, payload, meta, date, extra } = entry;
+        Self { id, kind: kind.into(), payload, meta, date: date.as_str().to_owned(), extra }
+    }
+}
+
+impl From<EventLogRecord> for EventLogItem {
+    fn from(record: EventLogRecord) -> Self {
+        match record {
+            EventLogRecord::Inbound { entry, event, .. } => Self::Inbound { entry: entry.into(), event },
+            EventLogRecord::Outcome { event, outcome, run_id } => Self::Outcome { event, outcome, run_id },
+            EventLogRecord::Delivery(row) => Self::Delivery {
+                row: row.id.0,
+                staged_at: row.staged_at,
+                event: row.event,
+                message: Box::new(row.message),
+                delivery: row.status,
+            },
+            EventLogRecord::Activity(entry) => Self::Activity { entry: entry.into() },
+        }
+    }
+}
