@@ -1,16 +1,16 @@
-//! The head of a `SKILL.md`: `name` and `description` in a small part of YAML.
+//! Front matter of a `SKILL.md`: `name` and `description` in a subset of YAML.
 //!
-//! What people write there is `key: value`, quoted or not, over several lines or as a block. That is read here; keys
-//! that mean nothing to us are passed over with whatever they hold.
+//! Accepted are `key: value` pairs, quoted or not, on several lines or as a block. Unknown keys are ignored with their
+//! values.
 
-/// The longest name.
+/// Maximum length of a skill name.
 const MAX_SKILL_NAME_LEN: usize = 64;
-/// What begins something else than a text in YAML.
+/// Characters that start something other than a plain scalar in YAML.
 const YAML_NON_TEXT_STARTS: [char; 10] = ['[', ']', '{', '}', '&', '*', '!', '%', '@', '`'];
-/// The longest description.
+/// Maximum length of a description.
 const MAX_SKILL_DESCRIPTION_CHARS: usize = 1024;
 
-/// A `SKILL.md`, taken apart.
+/// Parsed `SKILL.md`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct SkillManifest {
     pub(super) name: String,
@@ -18,17 +18,17 @@ pub(super) struct SkillManifest {
     pub(super) body: String,
 }
 
-/// Takes a `SKILL.md` apart; says what is wrong with it.
+/// Parses a `SKILL.md`; the error names what is wrong with it.
 pub(super) fn parse(text: &str) -> Result<SkillManifest, String> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut lines = text.lines();
     if lines.next().map(str::trim_end) != Some("---") {
-        return Err("it does not begin with a head between two lines of ---".to_owned());
+        return Err("the file does not start with front matter between two lines of ---".to_owned());
     }
     let mut head = Vec::new();
     loop {
         match lines.next() {
-            None => return Err("the head has no end: a second line of --- is missing".to_owned()),
+            None => return Err("the front matter is not closed: a second line of --- is missing".to_owned()),
             Some(line) if line.trim_end() == "---" => break,
             Some(line) => head.push(line),
         }
@@ -36,23 +36,23 @@ pub(super) fn parse(text: &str) -> Result<SkillManifest, String> {
     let body = lines.collect::<Vec<_>>().join("\n").trim().to_owned();
     let (mut name, mut description) = (None, None);
     for (key, value) in top_level_entries(&head)? {
-        let slot = match key {
+        let target = match key {
             "name" => &mut name,
             "description" => &mut description,
             _ => continue,
         };
-        if slot.replace(value).is_some() {
-            return Err(format!("the head has {key} twice"));
+        if target.replace(value).is_some() {
+            return Err(format!("the front matter has {key} twice"));
         }
     }
-    let name = name.ok_or("the head has no name")?;
+    let name = name.ok_or("the front matter has no name")?;
     check_name(&name)?;
-    let description = description.filter(|text| !text.is_empty()).ok_or("the head has no description")?;
+    let description = description.filter(|text| !text.is_empty()).ok_or("the front matter has no description")?;
     if description.chars().count() > MAX_SKILL_DESCRIPTION_CHARS {
         return Err(format!("the description has more than {MAX_SKILL_DESCRIPTION_CHARS} characters"));
     }
     if body.is_empty() {
-        return Err("there are no instructions after the head".to_owned());
+        return Err("there are no instructions after the front matter".to_owned());
     }
     Ok(SkillManifest { name, description, body })
 }
@@ -63,10 +63,12 @@ fn check_name(name: &str) -> Result<(), String> {
     if name.len() <= MAX_SKILL_NAME_LEN && name.split('-').all(is_word) {
         return Ok(());
     }
-    Err(format!("the name {name:?} must be small letters, digits and single hyphens, at most {MAX_SKILL_NAME_LEN}"))
+    Err(format!(
+        "the name {name:?} must consist of lower-case letters, digits and single hyphens, at most {MAX_SKILL_NAME_LEN} characters"
+    ))
 }
 
-/// The keys of the outermost level with their values as text.
+/// Returns the top-level keys with their values as text.
 fn top_level_entries<'a>(lines: &[&'a str]) -> Result<Vec<(&'a str, String)>, String> {
     let mut entries = Vec::new();
     let mut rest = lines;
@@ -76,7 +78,7 @@ fn top_level_entries<'a>(lines: &[&'a str]) -> Result<Vec<(&'a str, String)>, St
             continue;
         }
         let Some((key, value)) = line.split_once(':').filter(|(key, _)| !key.starts_with([' ', '\t', '-'])) else {
-            return Err(format!("the head has a line that is no key: value: {:?}", excerpt(line)));
+            return Err(format!("the front matter has a line that is not key: value: {:?}", excerpt(line)));
         };
         let is_inner = |line: &&&str| line.trim().is_empty() || line.starts_with([' ', '\t', '-']);
         let inner = rest.iter().take_while(is_inner).count();
@@ -84,30 +86,30 @@ fn top_level_entries<'a>(lines: &[&'a str]) -> Result<Vec<(&'a str, String)>, St
         rest = after;
         let (key, value) = (key.trim_end(), value.trim());
         if ["name", "description"].contains(&key) && value.starts_with(YAML_NON_TEXT_STARTS) {
-            return Err(format!("the {key} is no text: put {:?} into quotes", excerpt(value)));
+            return Err(format!("the {key} is not text: put {:?} into quotes", excerpt(value)));
         }
         entries.push((key, parse_scalar(value, block)?));
     }
     Ok(entries)
 }
 
-/// A value that begins on the line of its key and goes on in the lines below it.
+/// Parses a value that starts on the line of its key and may continue on the lines below.
 fn parse_scalar(first: &str, block: &[&str]) -> Result<String, String> {
     let lines = block.iter().map(|line| line.trim());
     if let Some(style) = first.chars().next().filter(|style| matches!(style, '|' | '>')) {
         let between = if style == '|' { "\n" } else { " " };
         return Ok(lines.collect::<Vec<_>>().join(between).trim().to_owned());
     }
-    let whole = std::iter::once(first).chain(lines.filter(|line| !line.is_empty())).collect::<Vec<_>>().join(" ");
-    let whole = whole.trim();
-    if let Some(quoted) = whole.strip_prefix('"') {
-        return parse_double_quoted(quoted).ok_or_else(|| format!("the quotes of {:?} do not match", excerpt(whole)));
+    let joined = std::iter::once(first).chain(lines.filter(|line| !line.is_empty())).collect::<Vec<_>>().join(" ");
+    let joined = joined.trim();
+    if let Some(quoted) = joined.strip_prefix('"') {
+        return parse_double_quoted(quoted).ok_or_else(|| format!("the quotes of {:?} do not match", excerpt(joined)));
     }
-    if let Some(quoted) = whole.strip_prefix('\'') {
+    if let Some(quoted) = joined.strip_prefix('\'') {
         let inner = quoted.trim_end().strip_suffix('\'');
         return inner.map(|text| text.replace("''", "'")).ok_or_else(|| "the quotes do not match".to_owned());
     }
-    Ok(whole.split(" #").next().unwrap_or_default().trim_end().to_owned())
+    Ok(joined.split(" #").next().unwrap_or_default().trim_end().to_owned())
 }
 
 fn parse_double_quoted(text: &str) -> Option<String> {
@@ -140,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a05_a_head_is_read_as_people_write_it() {
+    fn a05_front_matter_accepts_the_common_notations() {
         let text = "\u{feff}---\r\n# a comment\r\nname: a-skill\r\ndescription: Does it: well. # really\r\n---\r\n\r\n# Body\r\n";
         let parsed = parse(text).unwrap();
         assert_eq!((parsed.name.as_str(), parsed.body.as_str()), ("a-skill", "# Body"));
@@ -156,26 +158,26 @@ mod tests {
     }
 
     #[test]
-    fn a05_what_is_wrong_with_a_head_is_said() {
+    fn a05_invalid_front_matter_is_reported_with_the_reason() {
         let wrong = |text: &str| parse(text).unwrap_err();
-        assert!(wrong("# no head").contains("does not begin"));
-        assert!(wrong("---\nname: x\n").contains("no end"));
+        assert!(wrong("# no front matter").contains("does not start"));
+        assert!(wrong("---\nname: x\n").contains("not closed"));
         assert!(wrong("---\ndescription: x\n---\nx").contains("no name"));
         assert!(wrong("---\nname: x\n---\nx").contains("no description"));
         assert!(wrong("---\nname: x\ndescription:\n---\nx").contains("no description"));
         assert!(wrong("---\nname: x\ndescription: y\n---\n").contains("no instructions"));
         assert!(wrong("---\nname: x\nname: y\n---\nx").contains("twice"));
-        assert!(wrong("---\nwhat is this\n---\nx").contains("no key: value"));
+        assert!(wrong("---\nwhat is this\n---\nx").contains("not key: value"));
         assert!(parse_description("description: \"open").unwrap_err().contains("quotes"));
-        for no_text in ["[a: b", "[a, b]", "{a: b}", "*there", "!tag x", "@at"] {
-            let wrong = parse_description(&format!("description: {no_text}")).unwrap_err();
-            assert!(wrong.contains("the description is no text"), "{wrong}");
+        for not_text in ["[a: b", "[a, b]", "{a: b}", "*there", "!tag x", "@at"] {
+            let wrong = parse_description(&format!("description: {not_text}")).unwrap_err();
+            assert!(wrong.contains("the description is not text"), "{wrong}");
         }
         assert_eq!(parse_description("allowed-tools: [a, b]\ndescription: '[x] is fine'").unwrap(), "[x] is fine");
         assert!(parse_description(&format!("description: {}", "x".repeat(1025))).unwrap_err().contains("1024"));
         for name in ["A", "a_b", "-a", "a-", "a--b", "../x", "a b", "é", &"x".repeat(65)] {
             let text = format!("---\nname: {name}\ndescription: y\n---\nx");
-            assert!(wrong(&text).contains("small letters"), "{name}");
+            assert!(wrong(&text).contains("lower-case letters"), "{name}");
         }
     }
 }

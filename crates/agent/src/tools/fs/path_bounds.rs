@@ -1,4 +1,4 @@
-//! Where the file tools may work.
+//! Paths the file tools may use.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -6,30 +6,29 @@ use capstan_hooks::contracts::ToolError;
 
 use super::bounded_path::BoundedPath;
 
-/// Files there are no files: reading them asks the kernel, writing them drives it.
+/// Directories of kernel interfaces: reading or writing their files has side effects.
 const KERNEL_DIRS: [&str; 3] = ["/proc", "/sys", "/dev"];
-/// But for these, which are files in memory.
+/// Exception to [`KERNEL_DIRS`]: regular files in memory.
 const SHARED_MEMORY_DIR: &str = "/dev/shm";
 
-/// Where the file tools may work: in the workspace, in the folders the user allows beside it, and in none of those that
-/// are closed, wherever they lie.
+/// Paths the file tools may use: the workspace and additional roots, except for denied directories.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PathBounds {
-    /// Folders and files beside the workspace.
+    /// Additional files and folders that may be used.
     pub extra_roots: Vec<PathBuf>,
-    /// Folders that stay closed also where they lie within another that is open.
+    /// Folders that stay denied even inside an allowed one.
     pub denied: Vec<PathBuf>,
 }
 
 impl PathBounds {
-    /// A file within these bounds, to be read: a regular one, and a link only where it does not lead out of them. An error
-    /// without a code of the system is what these rules say.
+    /// Opens a regular file within these bounds for reading; symbolic links must stay within them. An error without an
+    /// OS error code is a violation of these rules.
     pub fn open(&self, workspace: &Path, path: &str) -> std::io::Result<std::fs::File> {
         self.resolve_path(workspace, path).map_err(std::io::Error::other)?.open()
     }
 
-    /// The place a path means, links followed, if it lies within these bounds. It need not exist, but then no part of it
-    /// may be a link that leads nowhere.
+    /// Resolves a path, following symbolic links, and checks that it is within these bounds. The path need not exist,
+    /// but no part of it may be a dangling link.
     pub(super) fn resolve_path(&self, workspace: &Path, path: &str) -> Result<BoundedPath, ToolError> {
         if path.is_empty() || path.contains('\0') {
             return Err(ToolError::new("the path must not be empty"));
@@ -39,10 +38,10 @@ impl PathBounds {
         let allowed = self.extra_roots.iter().filter_map(|folder| folder.canonicalize().ok());
         let root = std::iter::once(root).chain(allowed).find(|root| resolved.starts_with(root));
         let Some(root) = root else {
-            return Err(ToolError::new(format!("{path} lies outside the workspace, which is not allowed")));
+            return Err(ToolError::new(format!("{path} is outside the workspace, which is not allowed")));
         };
-        let whole = |folder: &PathBuf| folder.canonicalize().unwrap_or_else(|_| folder.clone());
-        if self.denied.iter().map(whole).any(|closed| resolved.starts_with(closed)) {
+        let canonical = |folder: &PathBuf| folder.canonicalize().unwrap_or_else(|_| folder.clone());
+        if self.denied.iter().map(canonical).any(|denied| resolved.starts_with(denied)) {
             return Err(ToolError::new(format!("{path} belongs to Capstan itself, which is not allowed")));
         }
         if KERNEL_DIRS.iter().any(|folder| resolved.starts_with(folder)) && !resolved.starts_with(SHARED_MEMORY_DIR) {
@@ -52,8 +51,8 @@ impl PathBounds {
     }
 }
 
-/// The file a path means, links followed, whether it may be worked on or not.
-pub(super) fn file(workspace: &Path, path: &str) -> Option<PathBuf> {
+/// Resolves a path, following symbolic links, without checking any bounds.
+pub(super) fn resolve_target(workspace: &Path, path: &str) -> Option<PathBuf> {
     resolve_links(&workspace.canonicalize().ok()?.join(path)).ok()
 }
 
@@ -61,24 +60,25 @@ pub(super) fn path_error(path: &str, error: &std::io::Error) -> ToolError {
     ToolError::new(format!("{path}: {error}"))
 }
 
-/// The path without links. What is not there yet is resolved as far as it is there.
+/// Resolves symbolic links. A path that does not exist is resolved as far as it exists.
 fn resolve_links(path: &Path) -> Result<PathBuf, String> {
     let mut missing = Vec::new();
-    let mut there = path;
+    let mut existing = path;
     loop {
-        match there.canonicalize() {
-            Ok(found) => return Ok(missing.iter().rev().fold(found, |path, name| path.join(name))),
+        match existing.canonicalize() {
+            Ok(resolved) => return Ok(missing.iter().rev().fold(resolved, |path, name| path.join(name))),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => return Err(error.to_string()),
         }
-        if there.symlink_metadata().is_ok() {
-            return Err("it is a link to something that is not there".to_owned());
+        if existing.symlink_metadata().is_ok() {
+            return Err("it is a dangling symbolic link".to_owned());
         }
-        // What follows something that is not there can only go down from it.
-        let (Some(Component::Normal(name)), Some(parent)) = (there.components().next_back(), there.parent()) else {
-            return Err("it goes through a folder that is not there".to_owned());
+        // Below a missing folder only plain names are allowed: the meaning of `..` is not known yet.
+        let (Some(Component::Normal(name)), Some(parent)) = (existing.components().next_back(), existing.parent())
+        else {
+            return Err("it passes through a folder that does not exist".to_owned());
         };
         missing.push(name);
-        there = parent;
+        existing = parent;
     }
 }

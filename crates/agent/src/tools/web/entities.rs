@@ -1,6 +1,6 @@
-//! `&amp;` and its like.
+//! Decoding of HTML character references such as `&amp;`.
 
-/// The names that pages use; others are left as they stand.
+/// Supported names; others are left unchanged.
 const NAMED_ENTITIES: &[(&str, &str)] = &[
     ("amp", "&"),
     ("lt", "<"),
@@ -69,10 +69,10 @@ const NAMED_ENTITIES: &[(&str, &str)] = &[
     ("le", "≤"),
     ("ge", "≥"),
 ];
-/// The longest that is looked at.
+/// Maximum length of a reference.
 const MAX_ENTITY_LEN: usize = 10;
 
-/// The text with what stands for a character replaced by it.
+/// Replaces character references by their characters.
 pub(super) fn decode_entities(text: &str) -> String {
     let mut decoded = String::with_capacity(text.len());
     let mut rest = text;
@@ -111,7 +111,7 @@ mod tests {
     use super::decode_entities;
 
     #[test]
-    fn what_stands_for_a_character_becomes_it() {
+    fn character_references_are_decoded() {
         assert_eq!(decode_entities("a &lt; b &amp;&amp; c &#8364; &#x20AC; &euro;"), "a < b && c € € €");
         assert_eq!(decode_entities("x & y &unknown; &#0; &#xffffff; &"), "x & y &unknown; &#0; &#xffffff; &");
     }

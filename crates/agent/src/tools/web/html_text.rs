@@ -1,16 +1,16 @@
-//! A page of HTML as text, in the form of markdown.
+//! Conversion of HTML to Markdown text.
 //!
-//! One pass over the tags and no tree: a text needs none, no page can make it deep, and the time it takes grows with
-//! the length of the page and nothing else.
+//! One pass over the tags, without a tree: deeply nested pages cannot exhaust the stack, and the time is linear in the
+//! length of the page.
 
 use reqwest::Url;
 
 use super::entities::decode_entities;
 
-/// What is left out with all that is in it.
+/// Elements that are dropped with their content.
 const SKIPPED_TAGS: &[&str] =
     &["script", "style", "noscript", "template", "svg", "iframe", "object", "select", "textarea"];
-/// What begins on a line of its own, with an empty line before it.
+/// Elements that start on a new line after an empty line.
 const PARAGRAPH_TAGS: &[&str] = &[
     "p",
     "div",
@@ -40,13 +40,19 @@ const PARAGRAPH_TAGS: &[&str] = &[
     "hr",
     "address",
 ];
-/// What begins on a line of its own.
+/// Elements that start on a new line.
 const LINE_TAGS: &[&str] = &["br", "tr", "dt", "dd", "figcaption", "summary", "option", "legend", "caption", "li"];
 
-/// The text of a page.
+/// Converts a page to text.
 pub(super) fn html_to_markdown(base: &Url, html: &str) -> String {
-    let mut writer =
-        MarkdownWriter { base, out: String::new(), link: None, open_lists: Vec::new(), pre: 0, needs_space: false };
+    let mut writer = MarkdownWriter {
+        base,
+        out: String::new(),
+        link: None,
+        open_lists: Vec::new(),
+        pre_depth: 0,
+        needs_space: false,
+    };
     let mut rest = html;
     while let Some((before, after)) = rest.split_once('<') {
         writer.push_text(before);
@@ -66,7 +72,7 @@ pub(super) fn html_to_markdown(base: &Url, html: &str) -> String {
     writer.out.trim().to_owned()
 }
 
-/// A tag with what is needed of it.
+/// Tag with the attributes that matter.
 struct HtmlTag {
     name: String,
     is_closing: bool,
@@ -75,7 +81,7 @@ struct HtmlTag {
 }
 
 impl HtmlTag {
-    /// The tag at the beginning of a text, after its bracket, and what follows it.
+    /// Parses the tag at the beginning of `text`, after its bracket; returns the rest, too.
     fn parse(text: &str) -> (Self, &str) {
         let (ends, text) = text.strip_prefix('/').map_or((false, text), |rest| (true, rest));
         let end = text.find(|c: char| c.is_ascii_whitespace() || matches!(c, '>' | '/')).unwrap_or(text.len());
@@ -100,10 +106,10 @@ impl HtmlTag {
     }
 }
 
-/// The name and value of the attribute at the beginning of a text, and what follows it.
+/// Parses the attribute at the beginning of `text`: name, value and rest.
 fn parse_attribute(text: &str) -> (&str, &str, &str) {
     let is_end = |c: char| c.is_ascii_whitespace() || matches!(c, '=' | '>' | '/');
-    // At least one character is taken, so that there is an end.
+    // Consuming at least one character guarantees progress.
     let first = text.chars().next().map_or(0, char::len_utf8);
     let end = text[first..].find(is_end).map_or(text.len(), |end| first + end);
     let (name, rest) = text.split_at(end);
@@ -119,21 +125,21 @@ fn parse_attribute(text: &str) -> (&str, &str, &str) {
     (name, &rest[..end], &rest[end..])
 }
 
-/// What was written so far, and in what it stands.
+/// Output and the elements that are open.
 struct MarkdownWriter<'a> {
     base: &'a Url,
     out: String,
-    /// The link that is open: where it leads, and where its text begins. There is no link in a link.
+    /// Open link: its target and the start of its text. Links do not nest.
     link: Option<(Url, usize)>,
-    /// Lists that are open: the number of the last item, where they have numbers.
+    /// Open lists: number of the last item, for ordered lists.
     open_lists: Vec<Option<u32>>,
-    pre: usize,
-    /// A space is due before the next word.
+    pre_depth: usize,
+    /// A space is pending before the next word.
     needs_space: bool,
 }
 
 impl MarkdownWriter<'_> {
-    /// Takes a tag; gives what is to be read next.
+    /// Handles a tag; returns the text to continue with.
     fn handle_tag<'t>(&mut self, tag: &HtmlTag, rest: &'t str) -> &'t str {
         let name = tag.name.as_str();
         if SKIPPED_TAGS.contains(&name) && !tag.is_closing {
@@ -159,7 +165,7 @@ impl MarkdownWriter<'_> {
                 self.needs_space = true;
             }
             ("hr", false) => self.push_raw("---\n\n"),
-            ("pre", ends) => self.pre(ends),
+            ("pre", is_closing) => self.toggle_pre(is_closing),
             ("ul", false) => self.open_lists.push(None),
             ("ol", false) => self.open_lists.push(Some(0)),
             ("ul" | "ol", true) => drop(self.open_lists.pop()),
@@ -184,13 +190,13 @@ impl MarkdownWriter<'_> {
         rest
     }
 
-    /// Text between tags.
+    /// Appends text between tags.
     fn push_text(&mut self, text: &str) {
         if text.is_empty() {
             return;
         }
         let text = decode_entities(text);
-        if self.pre > 0 {
+        if self.pre_depth > 0 {
             self.out.push_str(&text);
             return;
         }
@@ -204,7 +210,7 @@ impl MarkdownWriter<'_> {
         }
     }
 
-    /// The space that is due, unless a line begins here.
+    /// Appends the pending space, except at the start of a line.
     fn push_pending_space(&mut self) {
         if std::mem::take(&mut self.needs_space) && !self.out.is_empty() && !self.out.ends_with(['\n', ' ']) {
             self.out.push(' ');
@@ -215,26 +221,26 @@ impl MarkdownWriter<'_> {
         self.out.push_str(text);
     }
 
-    /// Begins a new line, with so many line ends before it in all.
+    /// Starts a new line, preceded by `ends` line ends.
     fn start_block(&mut self, ends: usize) {
         self.needs_space = false;
-        if self.pre > 0 {
+        if self.pre_depth > 0 {
             return;
         }
         let length = self.out.trim_end_matches(' ').len();
         self.out.truncate(length);
-        let there = self.out.bytes().rev().take(ends).take_while(|byte| *byte == b'\n').count();
-        if !self.out.is_empty() && there < ends {
-            self.out.push_str(&"\n".repeat(ends - there));
+        let existing = self.out.bytes().rev().take(ends).take_while(|byte| *byte == b'\n').count();
+        if !self.out.is_empty() && existing < ends {
+            self.out.push_str(&"\n".repeat(ends - existing));
         }
     }
 
-    fn pre(&mut self, ends: bool) {
-        if !ends {
+    fn toggle_pre(&mut self, is_closing: bool) {
+        if !is_closing {
             self.push_raw("```\n");
-            self.pre += 1;
-        } else if self.pre > 0 {
-            self.pre -= 1;
+            self.pre_depth += 1;
+        } else if self.pre_depth > 0 {
+            self.pre_depth -= 1;
             if !self.out.ends_with('\n') {
                 self.push_raw("\n");
             }
@@ -256,7 +262,7 @@ impl MarkdownWriter<'_> {
         self.needs_space = true;
     }
 
-    /// Where a link leads, if that is another page.
+    /// Resolves the target of a link, if it is another page.
     fn resolve_link(&self, href: &str) -> Option<Url> {
         let href = href.trim();
         if href.is_empty() || href.starts_with('#') {
@@ -266,26 +272,26 @@ impl MarkdownWriter<'_> {
     }
 
     fn end_link(&mut self) {
-        let Some((url, begins)) = self.link.take() else { return };
-        let begins = begins.min(self.out.len());
-        if self.out.get(begins..).is_none_or(|text| text.trim().is_empty()) {
+        let Some((url, start)) = self.link.take() else { return };
+        let start = start.min(self.out.len());
+        if self.out.get(start..).is_none_or(|text| text.trim().is_empty()) {
             return;
         }
-        if self.pre == 0 && !self.out[begins..].contains('\n') {
-            self.out.insert(begins, '[');
+        if self.pre_depth == 0 && !self.out[start..].contains('\n') {
+            self.out.insert(start, '[');
             self.out.push(']');
         }
         self.out.extend(["(", url.as_str(), ")"]);
     }
 }
 
-/// Where an element ends.
+/// Finds the end of an element.
 fn find_closing_tag(text: &str, name: &str) -> Option<usize> {
     let mut from = 0;
     while let Some(found) = text[from..].find("</") {
         let at = from + found;
-        let is_it = text.get(at + 2..at + 2 + name.len()).is_some_and(|word| word.eq_ignore_ascii_case(name));
-        if is_it {
+        let matches_name = text.get(at + 2..at + 2 + name.len()).is_some_and(|word| word.eq_ignore_ascii_case(name));
+        if matches_name {
             return Some(at);
         }
         from = at + 2;
@@ -293,7 +299,7 @@ fn find_closing_tag(text: &str, name: &str) -> Option<usize> {
     None
 }
 
-/// What follows an element, its end included.
+/// Returns the text after an element and its closing tag.
 fn skip_element<'t>(text: &'t str, name: &str) -> &'t str {
     let Some(end) = find_closing_tag(text, name) else { return "" };
     text[end..].split_once('>').map_or("", |(_, rest)| rest)
