@@ -2,7 +2,7 @@
 //!
 //! [`Agent`] implements the agent loop: read the view, call the model, execute its tool calls, repeat until a reply has
 //! no calls. A line that starts with a comma runs one tool directly. [`tools`] holds the built-in tools, [`skills`]
-//! finds the instruction files a model can load, [`path_bounds`](tools::PathBounds) confines file access.
+//! finds the instruction files a model can load, [`paths`] confines file access.
 //!
 //! The agent has no privileges: it reaches the host only through the run API, and [`register`] uses the same hook
 //! points as any plugin. Sessions, storage, delivery and model providers are not part of this crate.
@@ -11,6 +11,7 @@ mod agent;
 mod call_summary;
 mod command;
 mod next_step;
+pub mod paths;
 mod prompt;
 mod run_handle;
 pub mod skills;

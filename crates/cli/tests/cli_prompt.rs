@@ -123,7 +123,11 @@ fn a05_an_invalid_skill_is_reported_and_hurts_nobody() {
     write_release_notes_skill(&place);
     write_skill(&place, "broken", "no head");
     let run = place.capstan(&["run", "hello"]).succeeded();
-    assert!(run.stderr.contains("broken/SKILL.md is ignored: the file does not start with front matter"), "{}", run.stderr);
+    assert!(
+        run.stderr.contains("broken/SKILL.md is ignored: the file does not start with front matter"),
+        "{}",
+        run.stderr
+    );
     let check = place.capstan(&["skills", "check"]).failed("skill-invalid", 1);
     assert!(check.stdout.contains("broken/SKILL.md: the file does not start"), "{}", check.stdout);
     let check = place.capstan(&["skills", "check", "--json"]);

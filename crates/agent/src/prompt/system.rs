@@ -11,8 +11,8 @@ use std::sync::{Mutex, PoisonError};
 use capstan_hooks::TurnState;
 use capstan_protocol::ToolSpec;
 
+use crate::paths::PathBounds;
 use crate::skills::{SkillCatalog, SkillDirs};
-use crate::tools::PathBounds;
 
 /// Instructions that every system prompt starts with.
 const BASE_SYSTEM_PROMPT: &str = "\

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::front_matter;
 use super::{InvalidSkill, Skill, SkillOrigin};
-use crate::tools::PathBounds;
+use crate::paths::PathBounds;
 
 /// Skills folder, relative to the workspace and to the user's folder.
 const SKILLS_DIR: &str = ".agents/skills";

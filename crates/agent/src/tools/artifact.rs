@@ -1,11 +1,11 @@
 //! `artifact.read`: reads a stored output that was too long for the conversation, part by part.
 
-use capstan_hooks::contracts::{FnTool, ToolContext, ToolError};
+use capstan_hooks::contracts::{FnTool, ToolContext};
 use capstan_protocol::{ArtifactId, ToolOutput};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::typed_tool::typed_tool;
+use super::typed_tool::{to_tool_error, typed_tool};
 
 /// Number of bytes shown by default.
 const DEFAULT_ARTIFACT_BYTES: u64 = 8 * 1024;
@@ -31,7 +31,7 @@ pub(super) fn read() -> FnTool {
             let id = ArtifactId::new(arguments.artifact);
             let limit = arguments.limit.unwrap_or(DEFAULT_ARTIFACT_BYTES).clamp(1, MAX_ARTIFACT_PART_BYTES);
             let part = context.api.artifacts.read(&id, arguments.offset, limit).await;
-            let part = part.map_err(|error| ToolError::new(error.message))?;
+            let part = part.map_err(to_tool_error)?;
             let (size, start) = (part.artifact.bytes, part.offset.min(part.artifact.bytes));
             let skipped = part.content.iter().take_while(|byte| is_utf8_continuation(**byte)).count();
             let text = trim_partial_char(&part.content[skipped..]);

@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 
 use capstan_hooks::contracts::{FnTool, RetrieveCall, RetrievedPage, ToolContext, ToolError};
-use capstan_protocol::{ApiError, ToolOutput};
+use capstan_protocol::ToolOutput;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::typed_tool::typed_tool;
+use super::typed_tool::{to_tool_error, typed_tool};
 
 /// Number of passages shown by default, and at most.
 const DEFAULT_PASSAGES: usize = 5;
@@ -24,10 +24,6 @@ struct KnowledgeSearchArgs {
     limit: Option<usize>,
     /// Cursor of the previous result, to continue from there.
     cursor: Option<String>,
-}
-
-fn to_tool_error(error: ApiError) -> ToolError {
-    ToolError::new(error.message)
 }
 
 pub(super) fn search() -> FnTool {

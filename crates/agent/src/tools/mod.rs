@@ -18,9 +18,8 @@ use std::sync::Arc;
 
 use capstan_hooks::contracts::Tool;
 
+use crate::paths::PathBounds;
 use crate::skills::SkillDirs;
-
-pub use fs::PathBounds;
 
 /// User settings for the tools.
 #[derive(Debug, Clone, Default)]

@@ -1,11 +1,11 @@
 //! `model`: shows or changes the model of the session.
 
 use capstan_hooks::contracts::{FnTool, ToolContext, ToolError};
-use capstan_protocol::{ApiError, ModelId, ToolOutput};
+use capstan_protocol::{ModelId, ToolOutput};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::typed_tool::typed_tool;
+use super::typed_tool::{to_tool_error, typed_tool};
 
 /// Name that stands for the configured default.
 const DEFAULT_MODEL_NAME: &str = "default";
@@ -20,7 +20,6 @@ struct ModelToolArgs {
 pub(super) fn tool() -> FnTool {
     let description = "Shows which model this conversation uses. Only people can choose another one, with a command.";
     typed_tool("model", description, |arguments: ModelToolArgs, context: ToolContext| async move {
-        let to_tool_error = |error: ApiError| ToolError::new(error.message);
         let api = &context.api;
         match arguments.name.as_deref() {
             None => {

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use capstan_hooks::contracts::{ChildRunCall, FnTool, ToolContext, ToolEffect, ToolError};
+use capstan_hooks::contracts::{ChildRunCall, FnTool, ToolContext, ToolEffect};
 use capstan_protocol::{AllowList, ToolOutput};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::typed_tool::typed_tool;
+use super::typed_tool::{to_tool_error, typed_tool};
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -35,7 +35,7 @@ pub(super) fn subagent() -> FnTool {
             timeout: arguments.timeout_seconds.map(Duration::from_secs),
             ..ChildRunCall::new(arguments.prompt)
         };
-        let outcome = context.api.runs.child(call).await.map_err(|error| ToolError::new(error.message))?;
+        let outcome = context.api.runs.child(call).await.map_err(to_tool_error)?;
         Ok(match outcome.failure {
             None if outcome.text.is_empty() => ToolOutput::ok("(the subagent's answer is empty)"),
             None => ToolOutput::ok(outcome.text),

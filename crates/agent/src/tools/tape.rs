@@ -1,13 +1,13 @@
 //! `tape.info`, `tape.search`, `tape.handoff`, `tape.anchors`, `tape.reset`: tools for the session's own tape.
 
-use capstan_hooks::contracts::{FnTool, ToolContext, ToolError};
-use capstan_protocol::{ApiError, JsonObject, ToolOutput};
+use capstan_hooks::contracts::{FnTool, ToolContext};
+use capstan_protocol::{JsonObject, ToolOutput};
 use capstan_tape::Entry;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::typed_tool::{NoArguments, typed_tool};
+use super::typed_tool::{NoArguments, to_tool_error, typed_tool};
 
 /// Number of entries shown by a search by default.
 const DEFAULT_SEARCH_ENTRIES: usize = 10;
@@ -15,10 +15,6 @@ const DEFAULT_SEARCH_ENTRIES: usize = 10;
 const DEFAULT_LISTED_ANCHORS: usize = 20;
 /// Maximum length of an entry's excerpt in search results.
 const SEARCH_EXCERPT_CHARS: usize = 300;
-
-fn to_tool_error(error: ApiError) -> ToolError {
-    ToolError::new(error.message)
-}
 
 pub(super) fn info() -> FnTool {
     typed_tool(

@@ -3,7 +3,7 @@
 use std::future::Future;
 
 use capstan_hooks::contracts::{FnTool, ToolContext, ToolError};
-use capstan_protocol::{JsonObject, ToolOutput};
+use capstan_protocol::{ApiError, JsonObject, ToolOutput};
 use schemars::{JsonSchema, schema_for};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -23,6 +23,11 @@ where
             action(arguments, context).await
         }
     })
+}
+
+/// Converts an error of the run API to a tool error with its message.
+pub(super) fn to_tool_error(error: ApiError) -> ToolError {
+    ToolError::new(error.message)
 }
 
 /// Returns the schema in the form providers expect: an object with properties, without title and description of the

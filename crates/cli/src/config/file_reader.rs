@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{ErrorKind, Read as _};
 use std::path::Path;
 
-use capstan_agent::tools::PathBounds;
+use capstan_agent::paths::PathBounds;
 use rustix::fs::{Mode, OFlags};
 
 use super::ConfigError;

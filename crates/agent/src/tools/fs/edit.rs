@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::FileToolContext;
 use super::edit_diff::EditDiff;
-use super::path_bounds::path_error;
+use crate::paths::path_error;
 
 /// Maximum size of a file to edit.
 const MAX_EDIT_FILE_BYTES: u64 = 16 * 1024 * 1024;

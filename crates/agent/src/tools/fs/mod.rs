@@ -1,10 +1,8 @@
 //! `fs.read`, `fs.write`, `fs.edit`: file tools for the workspace and for paths the user allows.
 
 mod bounded_line;
-mod bounded_path;
 mod edit;
 mod edit_diff;
-mod path_bounds;
 mod read;
 mod write;
 
@@ -17,9 +15,8 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-pub use path_bounds::PathBounds;
-
 use super::typed_tool::typed_tool;
+use crate::paths::{self, PathBounds};
 
 pub(super) fn read(bounds: PathBounds) -> FnTool {
     let description = "Reads a text file in the workspace by lines, or shows an image. \
@@ -43,7 +40,7 @@ pub(super) fn edit(bounds: PathBounds) -> FnTool {
 /// earlier call may change its meaning, so the effect is unrestricted.
 fn changed_file(arguments: &JsonObject, workspace: &Path) -> ToolEffect {
     let path = arguments.get("path").and_then(Value::as_str);
-    let file = path.and_then(|path| path_bounds::resolve_target(workspace, path));
+    let file = path.and_then(|path| paths::resolve_target(workspace, path));
     file.map_or(ToolEffect::Unrestricted, |file| ToolEffect::Writes(file.to_string_lossy().into_owned()))
 }
 

@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use super::FileToolContext;
 use super::bounded_line::read_bounded_line;
-use super::path_bounds::path_error;
+use crate::paths::path_error;
 use crate::tools::image;
 
 /// Number of lines shown by default.

@@ -6,10 +6,11 @@ use capstan_hooks::contracts::{FnTool, Tool as _, ToolEffect};
 use capstan_protocol::{Content, JsonObject, ToolOutput};
 use tempfile::TempDir;
 
+use super::FileToolContext;
 use super::edit::{FileEditArgs, edit_file};
 use super::read::{FileReadArgs, read_file};
 use super::write::{FileWriteArgs, write_file};
-use super::{FileToolContext, PathBounds};
+use crate::paths::PathBounds;
 
 const FILE_SECRET: &str = "sk-SECRETOPENAI-1234567890abcdef";
 

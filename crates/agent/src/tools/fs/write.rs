@@ -6,8 +6,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::FileToolContext;
-use super::bounded_path::WriteOutcome;
-use super::path_bounds::path_error;
+use crate::paths::{WriteOutcome, path_error};
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

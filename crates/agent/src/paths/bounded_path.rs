@@ -23,7 +23,7 @@ const DIR_LOCK_POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// Path within the bounds: a root, and a path below it in which symbolic links are resolved already and no longer
 /// followed.
 #[derive(Debug)]
-pub(super) struct BoundedPath {
+pub(crate) struct BoundedPath {
     /// Path as given by the caller.
     requested: String,
     root: PathBuf,
@@ -32,24 +32,24 @@ pub(super) struct BoundedPath {
 
 /// Outcome of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum WriteOutcome {
+pub(crate) enum WriteOutcome {
     Created,
     Overwrote,
 }
 
 impl BoundedPath {
     /// Creates the bounded form of a resolved path under a resolved root.
-    pub(super) fn new(requested: &str, root: &Path, resolved: &Path) -> Self {
+    pub(crate) fn new(requested: &str, root: &Path, resolved: &Path) -> Self {
         let relative = resolved.strip_prefix(root).unwrap_or(resolved).to_owned();
         Self { requested: requested.to_owned(), root: root.to_owned(), relative }
     }
 
-    pub(super) fn requested(&self) -> &str {
+    pub(crate) fn requested(&self) -> &str {
         &self.requested
     }
 
     /// Opens the file for reading. Only regular files are opened: others may never end, or act when opened.
-    pub(super) fn open(&self) -> Result<File> {
+    pub(crate) fn open(&self) -> Result<File> {
         let file = if self.relative.as_os_str().is_empty() {
             rustix::fs::open(&self.root, FILE_OPEN_FLAGS | OFlags::RDONLY, Mode::empty())?
         } else {
@@ -61,7 +61,7 @@ impl BoundedPath {
 
     /// Locks the folder against other writers, in this process and others, until the lock is dropped: content read
     /// under the lock is the content that [`write_locked`](Self::write_locked) replaces.
-    pub(super) fn lock_dir(&self) -> Result<DirLock> {
+    pub(crate) fn lock_dir(&self) -> Result<DirLock> {
         let folder = match self.relative.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => {
                 open_beneath(&self.open_root()?, parent, OFlags::RDONLY | OFlags::DIRECTORY)?
@@ -72,7 +72,7 @@ impl BoundedPath {
     }
 
     /// Writes the complete file and creates missing folders.
-    pub(super) fn write(&self, content: &[u8]) -> Result<WriteOutcome> {
+    pub(crate) fn write(&self, content: &[u8]) -> Result<WriteOutcome> {
         self.file_name()?;
         self.write_locked(&DirLock::acquire(self.create_parent_dirs()?)?, content)
     }
@@ -83,7 +83,7 @@ impl BoundedPath {
 
     /// Writes the complete file through a temporary file and a rename, so that readers see either the old or the new
     /// content.
-    pub(super) fn write_locked(&self, DirLock(folder): &DirLock, content: &[u8]) -> Result<WriteOutcome> {
+    pub(crate) fn write_locked(&self, DirLock(folder): &DirLock, content: &[u8]) -> Result<WriteOutcome> {
         let name = self.file_name()?;
         let existing = match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Some(stat),
@@ -123,7 +123,7 @@ impl BoundedPath {
 }
 
 /// Lock of a folder against other writers.
-pub(super) struct DirLock(OwnedFd);
+pub(crate) struct DirLock(OwnedFd);
 
 impl DirLock {
     /// Waits for the current writer, which holds the lock for as long as it takes to write a file.

@@ -1,4 +1,4 @@
-//! Paths the file tools may use.
+//! Rules for the paths that may be used.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -11,7 +11,7 @@ const KERNEL_DIRS: [&str; 3] = ["/proc", "/sys", "/dev"];
 /// Exception to [`KERNEL_DIRS`]: regular files in memory.
 const SHARED_MEMORY_DIR: &str = "/dev/shm";
 
-/// Paths the file tools may use: the workspace and additional roots, except for denied directories.
+/// Paths that may be used: the workspace and additional roots, except for denied directories.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PathBounds {
     /// Additional files and folders that may be used.
@@ -29,7 +29,7 @@ impl PathBounds {
 
     /// Resolves a path, following symbolic links, and checks that it is within these bounds. The path need not exist,
     /// but no part of it may be a dangling link.
-    pub(super) fn resolve_path(&self, workspace: &Path, path: &str) -> Result<BoundedPath, ToolError> {
+    pub(crate) fn resolve_path(&self, workspace: &Path, path: &str) -> Result<BoundedPath, ToolError> {
         if path.is_empty() || path.contains('\0') {
             return Err(ToolError::new("the path must not be empty"));
         }
@@ -52,11 +52,11 @@ impl PathBounds {
 }
 
 /// Resolves a path, following symbolic links, without checking any bounds.
-pub(super) fn resolve_target(workspace: &Path, path: &str) -> Option<PathBuf> {
+pub(crate) fn resolve_target(workspace: &Path, path: &str) -> Option<PathBuf> {
     resolve_links(&workspace.canonicalize().ok()?.join(path)).ok()
 }
 
-pub(super) fn path_error(path: &str, error: &std::io::Error) -> ToolError {
+pub(crate) fn path_error(path: &str, error: &std::io::Error) -> ToolError {
     ToolError::new(format!("{path}: {error}"))
 }
 
