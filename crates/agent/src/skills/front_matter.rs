@@ -64,7 +64,7 @@ fn check_name(name: &str) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "the name {name:?} must consist of lower-case letters, digits and single hyphens, at most {MAX_SKILL_NAME_LEN} characters"
+        "invalid name {name:?}: use lower-case letters, digits and single hyphens, at most {MAX_SKILL_NAME_LEN}"
     ))
 }
 
@@ -179,5 +179,66 @@ mod tests {
             let text = format!("---\nname: {name}\ndescription: y\n---\nx");
             assert!(wrong(&text).contains("lower-case letters"), "{name}");
         }
+    }
+
+    /// Notations and mistakes with the result of each, as `NAME: DESCRIPTION` or `error: REASON`.
+    const FRONT_MATTER_RESULTS: &[(&str, &str)] = &[
+        ("name: s1\ndescription: Plain text", "s1: Plain text"),
+        ("\"name\": s2\n'description': \"Quoted keys\"", "error: the front matter has no name"),
+        ("{name: s3, description: Flow mapping}", "error: the front matter has no name"),
+        ("name: s4\ndescription: Use it when: always # why not", "s4: Use it when: always"),
+        ("name: s5\ndescription: >-\n  One\n  two\n\n  three", "s5: One two  three"),
+        ("name: s6\ndescription: |\n  One\n    two", "s6: One\ntwo"),
+        ("name: s7\ndescription: One\n  two # three", "s7: One two"),
+        ("name: 123\ndescription: 4.50", "123: 4.50"),
+        (
+            "x: &text Shared\nname: s9\ndescription: *text",
+            "error: the description is not text: put \"*text\" into quotes",
+        ),
+        ("name: s10\ndescription: \"Tab\\there, caf\\u00e9\"", "s10: Tab\there, cafu00e9"),
+        (
+            "name: s11\ndescription: !note Tagged",
+            "error: the description is not text: put \"!note Tagged\" into quotes",
+        ),
+        (
+            "name: s12\nmetadata:\n  name: other\n  tags: [a, {b: c}]\nallowed-tools:\n- bash\ndescription: Fine",
+            "s12: Fine",
+        ),
+        ("name: s13\ndescription: It's a \"test\": really", "s13: It's a \"test\": really"),
+        ("name: s14\ndescription: ~", "s14: ~"),
+        ("name: s15\ndescription: [a, b]", "error: the description is not text: put \"[a, b]\" into quotes"),
+        ("name: s16\ndescription: {a: b}", "error: the description is not text: put \"{a: b}\" into quotes"),
+        ("name: s17\ndescription: \"open", "error: the quotes of \"\\\"open\" do not match"),
+        ("name: s18\ndescription: *missing", "error: the description is not text: put \"*missing\" into quotes"),
+        ("name: s19\ndescription: @at", "error: the description is not text: put \"@at\" into quotes"),
+        ("name: s20\nname: s21\ndescription: Twice", "error: the front matter has name twice"),
+        ("just a sentence", "error: the front matter has a line that is not key: value: \"just a sentence\""),
+        ("- name: s23", "error: the front matter has a line that is not key: value: \"- name: s23\""),
+        (
+            "name: s24\n\tdescription: tab",
+            "error: invalid name \"s24 description: tab\": use lower-case letters, digits and single hyphens, at most 64",
+        ),
+        ("", "error: the front matter has no name"),
+    ];
+
+    #[test]
+    fn a05_front_matter_results_are_pinned() {
+        let result = |yaml: &str| match parse(&format!("---\n{yaml}\n---\nDo it.\n")) {
+            Ok(manifest) => format!("{}: {}", manifest.name, manifest.description),
+            Err(reason) => format!("error: {reason}"),
+        };
+        for (yaml, expected) in FRONT_MATTER_RESULTS {
+            assert_eq!(result(yaml), *expected, "{yaml}");
+        }
+    }
+
+    #[test]
+    fn x06_nesting_and_aliases_of_front_matter_are_bounded() {
+        let with = |extra: &str| parse(&format!("---\nname: x\ndescription: y\n{extra}\n---\nDo it.\n"));
+        let nested = format!("deep: {}{}", "[".repeat(20_000), "]".repeat(20_000));
+        let bomb: String =
+            (1..60).map(|level| format!("a{level}: &a{level} [{}]\n", format!("*a{},", level - 1).repeat(9))).collect();
+        // Refused or ignored, but never expanded.
+        let (_deep, _bomb) = (with(&nested), with(&format!("a0: &a0 [x]\n{bomb}")));
     }
 }

@@ -388,3 +388,43 @@ fn a04_malformed_and_deeply_nested_pages_are_converted() {
     assert!(html_text::html_to_markdown(&base, &deep).contains('-'));
     assert_eq!(html_text::html_to_markdown(&base, &"<div>".repeat(100_000)), "");
 }
+
+/// Fragments of HTML with the text of each.
+const HTML_RESULTS: &[(&str, &str)] = &[
+    ("&aacute; &alpha; &copy 2024 &notanentity; &amp;lt; AT&T", "&aacute; &alpha; &copy 2024 &notanentity; &lt; AT&T"),
+    ("&#128; &#x41; &#0; &#xffffff; &#x; &", "\u{80} A &#0; &#xffffff; &#x; &"),
+    ("a&nbsp;b&shy;c&zwj;d", "a bcd"),
+    ("<a href='?a=1&copy=2&amp;b=3'>x</a>", "[x](https://example.com/?a=1&copy=2&b=3)"),
+    ("<img alt=\"a &gt; b\">", "[image: a > b]"),
+    ("<ol start=3><li>three<li>four</ol>", "1. three\n2. four"),
+    ("<ol start=x><li>one</ol><ol start=-1><li>minus one<li>zero</ol>", "1. one\n\n1. minus one\n2. zero"),
+    ("<ul><li><p>first</p></li><li>second<ul><li>inner</ul></ul>", "-\n\nfirst\n\n- second\n  - inner"),
+    ("<p>before<blockquote><p>one</p><p>two<br>three</p></blockquote>after", "before\n\none\n\ntwo\nthree\n\nafter"),
+    ("<blockquote>outer<blockquote>inner</blockquote></blockquote>", "outer\n\ninner"),
+    ("<blockquote><ul><li>a<li>b</ul><pre>x\ny</pre></blockquote>", "- a\n- b\n\n```\nx\ny\n```"),
+    ("<P TITLE='a>b'>Upper<BR/>case</P>", "Upper\ncase"),
+    ("a<!-- > --> b<!-->c<!--->d<!-- e", "a bd"),
+    ("<![CDATA[x]]>y<?php z ?>w", "yw"),
+    ("<script>a</scripty>b</script >c<style>d</style>e", "bce"),
+    ("<title>A <b>&amp;</b></title>text", "A <b>&</b>\n\ntext"),
+    ("<textarea><p>no</textarea><select><option>no</select>yes", "yes"),
+    ("<pre>\nfirst\n  <b>second</b></pre>after", "```\n\nfirst\n  second\n```\n\nafter"),
+    ("<pre><code>x &lt; y</code></pre>", "```\nx < y\n```"),
+    ("<h1>One</h1><h3>Three</h3><hr>text", "# One\n\n### Three\n\n---\n\ntext"),
+    ("<table><tr><td>a<td>b<tr><td>c</table>", "ab\nc"),
+    ("<dl><dt>term<dd>text</dl>", "term\ntext"),
+    ("<a href=/x>one <b>two</b></a>, <a href=/y></a><a>none</a>", "[one two](https://example.com/x), none"),
+    ("<a href=/x>one<p>two</a>three", "one\n\ntwo(https://example.com/x)three"),
+    ("1 < 2 <3 </ > <>x", "1 < 2 <3 <>x"),
+    ("x<br", "x"),
+    ("<p a=b c='d", ""),
+];
+
+#[test]
+fn a04_results_for_html_fragments_are_pinned() {
+    let base = Url::parse("https://example.com/").unwrap();
+    for (html, expected) in HTML_RESULTS {
+        let actual = html_text::html_to_markdown(&base, html);
+        assert_eq!(actual, *expected, "{html}");
+    }
+}
