@@ -132,7 +132,7 @@ impl DirLock {
         loop {
             match rustix::fs::flock(&folder, FlockOperation::NonBlockingLockExclusive) {
                 Err(Errno::WOULDBLOCK) if started_at.elapsed() < DIR_LOCK_TIMEOUT => {
-                    std::thread::sleep(DIR_LOCK_POLL_INTERVAL)
+                    std::thread::sleep(DIR_LOCK_POLL_INTERVAL);
                 }
                 Err(Errno::WOULDBLOCK) => {
                     return Err(Error::new(ErrorKind::TimedOut, "another process keeps its folder locked"));

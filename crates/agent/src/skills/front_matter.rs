@@ -1,14 +1,18 @@
-//! Front matter of a `SKILL.md`: `name` and `description` in a subset of YAML.
+//! Front matter of a `SKILL.md`: a YAML mapping with `name` and `description`.
 //!
-//! Accepted are `key: value` pairs, quoted or not, on several lines or as a block. Unknown keys are ignored with their
-//! values.
+//! Unknown keys are ignored with their values. A plain value that contains a colon, such as `description: Use it when: ..`,
+//! is not valid YAML but common, and is read as text.
+
+use serde::Deserialize;
 
 /// Maximum length of a skill name.
 const MAX_SKILL_NAME_LEN: usize = 64;
-/// Characters that start something other than a plain scalar in YAML.
-const YAML_NON_TEXT_STARTS: [char; 10] = ['[', ']', '{', '}', '&', '*', '!', '%', '@', '`'];
 /// Maximum length of a description.
 const MAX_SKILL_DESCRIPTION_CHARS: usize = 1024;
+/// Maximum number of YAML nodes, including those that aliases repeat.
+const MAX_YAML_NODES: usize = 10_000;
+/// Maximum nesting of YAML collections.
+const MAX_YAML_DEPTH: usize = 32;
 
 /// Parsed `SKILL.md`.
 #[derive(Debug, PartialEq, Eq)]
@@ -16,6 +20,14 @@ pub(super) struct SkillManifest {
     pub(super) name: String,
     pub(super) description: String,
     pub(super) body: String,
+}
+
+/// Keys of the front matter.
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "a mapping with the keys name and description")]
+struct FrontMatter {
+    name: Option<String>,
+    description: Option<String>,
 }
 
 /// Parses a `SKILL.md`; the error names what is wrong with it.
@@ -34,20 +46,11 @@ pub(super) fn parse(text: &str) -> Result<SkillManifest, String> {
         }
     }
     let body = lines.collect::<Vec<_>>().join("\n").trim().to_owned();
-    let (mut name, mut description) = (None, None);
-    for (key, value) in top_level_entries(&head)? {
-        let target = match key {
-            "name" => &mut name,
-            "description" => &mut description,
-            _ => continue,
-        };
-        if target.replace(value).is_some() {
-            return Err(format!("the front matter has {key} twice"));
-        }
-    }
+    let FrontMatter { name, description } = parse_head(&head)?;
     let name = name.ok_or("the front matter has no name")?;
     check_name(&name)?;
-    let description = description.filter(|text| !text.is_empty()).ok_or("the front matter has no description")?;
+    let description = description.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
+    let description = description.ok_or("the front matter has no description")?;
     if description.chars().count() > MAX_SKILL_DESCRIPTION_CHARS {
         return Err(format!("the description has more than {MAX_SKILL_DESCRIPTION_CHARS} characters"));
     }
@@ -68,69 +71,60 @@ fn check_name(name: &str) -> Result<(), String> {
     ))
 }
 
-/// Returns the top-level keys with their values as text.
-fn top_level_entries<'a>(lines: &[&'a str]) -> Result<Vec<(&'a str, String)>, String> {
-    let mut entries = Vec::new();
-    let mut rest = lines;
-    while let Some((line, after)) = rest.split_first() {
-        rest = after;
-        if line.trim().is_empty() || line.starts_with('#') {
+/// Parses the lines between the markers; a value with a colon is accepted only if the lines are not valid YAML.
+fn parse_head(lines: &[&str]) -> Result<FrontMatter, String> {
+    if lines.iter().all(|line| line.trim().is_empty() || line.starts_with('#')) {
+        return Err("the front matter is empty".to_owned());
+    }
+    parse_yaml(&lines.join("\n")).or_else(|error| {
+        parse_yaml(&fold_values_with_colons(lines)).map_err(|_| {
+            format!("invalid front matter: {}", error.render_with_formatter(&serde_saphyr::UserMessageFormatter))
+        })
+    })
+}
+
+fn parse_yaml(yaml: &str) -> Result<FrontMatter, serde_saphyr::Error> {
+    let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_documents: 1,
+            max_nodes: MAX_YAML_NODES,
+            max_depth: MAX_YAML_DEPTH,
+            flow_nesting_limit: MAX_YAML_DEPTH,
+        },
+        alias_limits: serde_saphyr::alias_limits! {
+            max_total_replayed_events: MAX_YAML_NODES,
+        },
+        with_snippet: false,
+    };
+    // The opening marker makes line numbers those of the file.
+    serde_saphyr::from_str_with_options(&format!("---\n{yaml}\n"), options)
+}
+
+/// Turns top-level plain values that contain a colon into folded blocks, whose text is not interpreted.
+fn fold_values_with_colons(lines: &[&str]) -> String {
+    let mut folded = Vec::with_capacity(lines.len());
+    for (index, line) in lines.iter().enumerate() {
+        let value = line.split_once(": ").filter(|(key, value)| is_plain_key(key) && is_plain_with_colon(value));
+        let Some((key, value)) = value else {
+            folded.push((*line).to_owned());
             continue;
-        }
-        let Some((key, value)) = line.split_once(':').filter(|(key, _)| !key.starts_with([' ', '\t', '-'])) else {
-            return Err(format!("the front matter has a line that is not key: value: {:?}", excerpt(line)));
         };
-        let is_inner = |line: &&&str| line.trim().is_empty() || line.starts_with([' ', '\t', '-']);
-        let inner = rest.iter().take_while(is_inner).count();
-        let (block, after) = rest.split_at(inner);
-        rest = after;
-        let (key, value) = (key.trim_end(), value.trim());
-        if ["name", "description"].contains(&key) && value.starts_with(YAML_NON_TEXT_STARTS) {
-            return Err(format!("the {key} is not text: put {:?} into quotes", excerpt(value)));
-        }
-        entries.push((key, parse_scalar(value, block)?));
+        let next = lines.get(index + 1).copied().unwrap_or_default();
+        let indent = &next[..next.len() - next.trim_start_matches(' ').len()];
+        let indent = if indent.is_empty() || next.trim().is_empty() { "  " } else { indent };
+        let text = value.split(" #").next().unwrap_or_default().trim();
+        folded.push(format!("{key}: >-\n{indent}{text}"));
     }
-    Ok(entries)
+    folded.join("\n")
 }
 
-/// Parses a value that starts on the line of its key and may continue on the lines below.
-fn parse_scalar(first: &str, block: &[&str]) -> Result<String, String> {
-    let lines = block.iter().map(|line| line.trim());
-    if let Some(style) = first.chars().next().filter(|style| matches!(style, '|' | '>')) {
-        let between = if style == '|' { "\n" } else { " " };
-        return Ok(lines.collect::<Vec<_>>().join(between).trim().to_owned());
-    }
-    let joined = std::iter::once(first).chain(lines.filter(|line| !line.is_empty())).collect::<Vec<_>>().join(" ");
-    let joined = joined.trim();
-    if let Some(quoted) = joined.strip_prefix('"') {
-        return parse_double_quoted(quoted).ok_or_else(|| format!("the quotes of {:?} do not match", excerpt(joined)));
-    }
-    if let Some(quoted) = joined.strip_prefix('\'') {
-        let inner = quoted.trim_end().strip_suffix('\'');
-        return inner.map(|text| text.replace("''", "'")).ok_or_else(|| "the quotes do not match".to_owned());
-    }
-    Ok(joined.split(" #").next().unwrap_or_default().trim_end().to_owned())
+fn is_plain_key(key: &str) -> bool {
+    key.starts_with(|c: char| c.is_alphanumeric()) && !key.contains([':', '#', '"', '\''])
 }
 
-fn parse_double_quoted(text: &str) -> Option<String> {
-    let mut value = String::new();
-    let mut characters = text.chars();
-    while let Some(character) = characters.next() {
-        match character {
-            '"' => return Some(value),
-            '\\' => match characters.next()? {
-                'n' => value.push('\n'),
-                't' => value.push('\t'),
-                other => value.push(other),
-            },
-            other => value.push(other),
-        }
-    }
-    None
-}
-
-fn excerpt(text: &str) -> String {
-    text.chars().take(60).collect()
+fn is_plain_with_colon(value: &str) -> bool {
+    let value = value.trim_start();
+    value.contains(": ") && value.starts_with(|c: char| c.is_alphanumeric())
 }
 
 #[cfg(test)]
@@ -166,12 +160,12 @@ mod tests {
         assert!(wrong("---\nname: x\n---\nx").contains("no description"));
         assert!(wrong("---\nname: x\ndescription:\n---\nx").contains("no description"));
         assert!(wrong("---\nname: x\ndescription: y\n---\n").contains("no instructions"));
-        assert!(wrong("---\nname: x\nname: y\n---\nx").contains("twice"));
-        assert!(wrong("---\nwhat is this\n---\nx").contains("not key: value"));
-        assert!(parse_description("description: \"open").unwrap_err().contains("quotes"));
-        for not_text in ["[a: b", "[a, b]", "{a: b}", "*there", "!tag x", "@at"] {
+        assert!(wrong("---\nname: x\nname: y\n---\nx").contains("duplicate mapping key: name"));
+        assert!(wrong("---\nwhat is this\n---\nx").contains("expected mapping"));
+        assert!(parse_description("description: \"open").unwrap_err().contains("quoted scalar"));
+        for not_text in ["[a: b", "[a, b]", "{a: b}", "*there", "@at"] {
             let wrong = parse_description(&format!("description: {not_text}")).unwrap_err();
-            assert!(wrong.contains("the description is not text"), "{wrong}");
+            assert!(wrong.starts_with("invalid front matter: ") && wrong.contains("line "), "{wrong}");
         }
         assert_eq!(parse_description("allowed-tools: [a, b]\ndescription: '[x] is fine'").unwrap(), "[x] is fine");
         assert!(parse_description(&format!("description: {}", "x".repeat(1025))).unwrap_err().contains("1024"));
@@ -184,41 +178,44 @@ mod tests {
     /// Notations and mistakes with the result of each, as `NAME: DESCRIPTION` or `error: REASON`.
     const FRONT_MATTER_RESULTS: &[(&str, &str)] = &[
         ("name: s1\ndescription: Plain text", "s1: Plain text"),
-        ("\"name\": s2\n'description': \"Quoted keys\"", "error: the front matter has no name"),
-        ("{name: s3, description: Flow mapping}", "error: the front matter has no name"),
+        ("\"name\": s2\n'description': \"Quoted keys\"", "s2: Quoted keys"),
+        ("{name: s3, description: Flow mapping}", "s3: Flow mapping"),
         ("name: s4\ndescription: Use it when: always # why not", "s4: Use it when: always"),
-        ("name: s5\ndescription: >-\n  One\n  two\n\n  three", "s5: One two  three"),
-        ("name: s6\ndescription: |\n  One\n    two", "s6: One\ntwo"),
+        ("name: s5\ndescription: >-\n  One\n  two\n\n  three", "s5: One two\nthree"),
+        ("name: s6\ndescription: |\n  One\n    two", "s6: One\n  two"),
         ("name: s7\ndescription: One\n  two # three", "s7: One two"),
         ("name: 123\ndescription: 4.50", "123: 4.50"),
-        (
-            "x: &text Shared\nname: s9\ndescription: *text",
-            "error: the description is not text: put \"*text\" into quotes",
-        ),
-        ("name: s10\ndescription: \"Tab\\there, caf\\u00e9\"", "s10: Tab\there, cafu00e9"),
-        (
-            "name: s11\ndescription: !note Tagged",
-            "error: the description is not text: put \"!note Tagged\" into quotes",
-        ),
+        ("x: &text Shared\nname: s9\ndescription: *text", "s9: Shared"),
+        ("name: s10\ndescription: \"Tab\\there, caf\\u00e9\"", "s10: Tab\there, café"),
+        ("name: s11\ndescription: !note Tagged", "s11: Tagged"),
         (
             "name: s12\nmetadata:\n  name: other\n  tags: [a, {b: c}]\nallowed-tools:\n- bash\ndescription: Fine",
             "s12: Fine",
         ),
         ("name: s13\ndescription: It's a \"test\": really", "s13: It's a \"test\": really"),
-        ("name: s14\ndescription: ~", "s14: ~"),
-        ("name: s15\ndescription: [a, b]", "error: the description is not text: put \"[a, b]\" into quotes"),
-        ("name: s16\ndescription: {a: b}", "error: the description is not text: put \"{a: b}\" into quotes"),
-        ("name: s17\ndescription: \"open", "error: the quotes of \"\\\"open\" do not match"),
-        ("name: s18\ndescription: *missing", "error: the description is not text: put \"*missing\" into quotes"),
-        ("name: s19\ndescription: @at", "error: the description is not text: put \"@at\" into quotes"),
-        ("name: s20\nname: s21\ndescription: Twice", "error: the front matter has name twice"),
-        ("just a sentence", "error: the front matter has a line that is not key: value: \"just a sentence\""),
-        ("- name: s23", "error: the front matter has a line that is not key: value: \"- name: s23\""),
+        ("name: s14\ndescription: ~", "error: the front matter has no description"),
+        ("name: s15\ndescription: [a, b]", "error: invalid front matter: expected string scalar at line 3, column 14"),
+        ("name: s16\ndescription: {a: b}", "error: invalid front matter: expected string scalar at line 3, column 14"),
+        (
+            "name: s17\ndescription: \"open",
+            "error: invalid front matter: invalid indentation in multiline quoted scalar at line 4, column 1",
+        ),
+        (
+            "name: s18\ndescription: *missing",
+            "error: invalid front matter: reference to unknown value at line 3, column 14",
+        ),
+        ("name: s19\ndescription: @at", "error: invalid front matter: unexpected character: `@' at line 3, column 14"),
+        (
+            "name: s20\nname: s21\ndescription: Twice",
+            "error: invalid front matter: duplicate mapping key: name not allowed here at line 3, column 1",
+        ),
+        ("just a sentence", "error: invalid front matter: expected mapping start at line 2, column 1"),
+        ("- name: s23", "error: invalid front matter: expected mapping start at line 2, column 1"),
         (
             "name: s24\n\tdescription: tab",
-            "error: invalid name \"s24 description: tab\": use lower-case letters, digits and single hyphens, at most 64",
+            "error: invalid front matter: while scanning a plain scalar, found a tab at line 2, column 7",
         ),
-        ("", "error: the front matter has no name"),
+        ("", "error: the front matter is empty"),
     ];
 
     #[test]
@@ -236,9 +233,9 @@ mod tests {
     fn x06_nesting_and_aliases_of_front_matter_are_bounded() {
         let with = |extra: &str| parse(&format!("---\nname: x\ndescription: y\n{extra}\n---\nDo it.\n"));
         let nested = format!("deep: {}{}", "[".repeat(20_000), "]".repeat(20_000));
-        let bomb: String =
-            (1..60).map(|level| format!("a{level}: &a{level} [{}]\n", format!("*a{},", level - 1).repeat(9))).collect();
-        // Refused or ignored, but never expanded.
-        let (_deep, _bomb) = (with(&nested), with(&format!("a0: &a0 [x]\n{bomb}")));
+        let level = |level: usize| format!("a{level}: &a{level} [{}]", format!("*a{},", level - 1).repeat(9));
+        let bomb = (1..60).map(level).collect::<Vec<_>>().join("\n");
+        assert!(with(&nested).unwrap_err().contains("invalid front matter"));
+        assert!(with(&format!("a0: &a0 [x]\n{bomb}")).unwrap_err().contains("invalid front matter"));
     }
 }
