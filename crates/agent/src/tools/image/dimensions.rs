@@ -1,4 +1,8 @@
 //! Dimensions of an image, read from its header.
+//!
+//! A broken image must be refused here: a provider would reject it, and with it every later request of the session. The
+//! crate `imagesize` (0.15) is not used because it accepts such images: it does not check the PNG and VP8 headers, takes
+//! the scaling bits of VP8 for part of the size, and fails on JPEG fill bytes.
 
 /// Returns width and height in pixels, or `None` if the data ends before them.
 pub(super) fn read_dimensions(kind: &str, bytes: &[u8]) -> Option<(u32, u32)> {
@@ -91,6 +95,12 @@ mod tests {
                 assert_eq!(read_dimensions(kind, &bytes[..end]), None, "{kind}: {:?}", &bytes[..end]);
             }
         }
+    }
+
+    #[test]
+    fn a04_broken_headers_have_no_dimensions() {
+        assert_eq!(read_dimensions("image/png", b"\x89PNG\r\n\x1a\nand then something else"), None);
+        assert_eq!(read_dimensions("image/webp", b"RIFF\0\0\0\0WEBPVP8 \0\0\0\0abcxyz\x02\x01\x03\0"), None);
     }
 
     #[test]
