@@ -1,9 +1,9 @@
 //! `web.fetch`: fetches a page of the public web as text.
 
 mod allowed_host;
-mod entities;
 mod fetch;
 mod html_text;
+mod markdown_writer;
 mod page_content;
 mod proxy_tunnel;
 mod public_address;

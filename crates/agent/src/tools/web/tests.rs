@@ -387,28 +387,35 @@ fn a04_malformed_and_deeply_nested_pages_are_converted() {
     let deep = "<ul><li><a href=x>".repeat(20_000);
     assert!(html_text::html_to_markdown(&base, &deep).contains('-'));
     assert_eq!(html_text::html_to_markdown(&base, &"<div>".repeat(100_000)), "");
+    let quotes = format!("{}deep{}", "<blockquote>".repeat(20_000), "</blockquote>".repeat(20_000));
+    assert_eq!(html_text::html_to_markdown(&base, &quotes), format!("{}deep", "> ".repeat(10)));
+    let attributes = format!("<p {}>text", "a=1 b ".repeat(20_000));
+    assert_eq!(html_text::html_to_markdown(&base, &attributes), "text");
 }
 
 /// Fragments of HTML with the text of each.
 const HTML_RESULTS: &[(&str, &str)] = &[
-    ("&aacute; &alpha; &copy 2024 &notanentity; &amp;lt; AT&T", "&aacute; &alpha; &copy 2024 &notanentity; &lt; AT&T"),
-    ("&#128; &#x41; &#0; &#xffffff; &#x; &", "\u{80} A &#0; &#xffffff; &#x; &"),
-    ("a&nbsp;b&shy;c&zwj;d", "a bcd"),
+    ("&aacute; &alpha; &copy 2024 &notanentity; &amp;lt; AT&T", "á α © 2024 ¬anentity; &lt; AT&T"),
+    ("&#128; &#x41; &#0; &#xffffff; &#x; &", "€ A � � &#x; &"),
+    ("a&nbsp;b&shy;c&zwj;d", "a bc\u{200d}d"),
     ("<a href='?a=1&copy=2&amp;b=3'>x</a>", "[x](https://example.com/?a=1&copy=2&b=3)"),
     ("<img alt=\"a &gt; b\">", "[image: a > b]"),
-    ("<ol start=3><li>three<li>four</ol>", "1. three\n2. four"),
-    ("<ol start=x><li>one</ol><ol start=-1><li>minus one<li>zero</ol>", "1. one\n\n1. minus one\n2. zero"),
-    ("<ul><li><p>first</p></li><li>second<ul><li>inner</ul></ul>", "-\n\nfirst\n\n- second\n  - inner"),
-    ("<p>before<blockquote><p>one</p><p>two<br>three</p></blockquote>after", "before\n\none\n\ntwo\nthree\n\nafter"),
-    ("<blockquote>outer<blockquote>inner</blockquote></blockquote>", "outer\n\ninner"),
-    ("<blockquote><ul><li>a<li>b</ul><pre>x\ny</pre></blockquote>", "- a\n- b\n\n```\nx\ny\n```"),
+    ("<ol start=3><li>three<li>four</ol>", "3. three\n4. four"),
+    ("<ol start=x><li>one</ol><ol start=-1><li>minus one<li>zero</ol>", "1. one\n\n-1. minus one\n0. zero"),
+    ("<ul><li><p>first</p></li><li>second<ul><li>inner</ul></ul>", "- first\n\n- second\n  - inner"),
+    (
+        "<p>before<blockquote><p>one</p><p>two<br>three</p></blockquote>after",
+        "before\n\n> one\n>\n> two\n> three\n\nafter",
+    ),
+    ("<blockquote>outer<blockquote>inner</blockquote></blockquote>", "> outer\n>\n> > inner"),
+    ("<blockquote><ul><li>a<li>b</ul><pre>x\ny</pre></blockquote>", "> - a\n> - b\n>\n> ```\n> x\n> y\n> ```"),
     ("<P TITLE='a>b'>Upper<BR/>case</P>", "Upper\ncase"),
-    ("a<!-- > --> b<!-->c<!--->d<!-- e", "a bd"),
+    ("a<!-- > --> b<!-->c<!--->d<!-- e", "a bcd"),
     ("<![CDATA[x]]>y<?php z ?>w", "yw"),
-    ("<script>a</scripty>b</script >c<style>d</style>e", "bce"),
+    ("<script>a</scripty>b</script >c<style>d</style>e", "ce"),
     ("<title>A <b>&amp;</b></title>text", "A <b>&</b>\n\ntext"),
     ("<textarea><p>no</textarea><select><option>no</select>yes", "yes"),
-    ("<pre>\nfirst\n  <b>second</b></pre>after", "```\n\nfirst\n  second\n```\n\nafter"),
+    ("<pre>\nfirst\n  <b>second</b></pre>after", "```\nfirst\n  second\n```\n\nafter"),
     ("<pre><code>x &lt; y</code></pre>", "```\nx < y\n```"),
     ("<h1>One</h1><h3>Three</h3><hr>text", "# One\n\n### Three\n\n---\n\ntext"),
     ("<table><tr><td>a<td>b<tr><td>c</table>", "ab\nc"),
@@ -419,6 +426,13 @@ const HTML_RESULTS: &[(&str, &str)] = &[
     ("x<br", "x"),
     ("<p a=b c='d", ""),
 ];
+
+#[test]
+fn character_references_are_decoded() {
+    let decode = |html| html_text::html_to_markdown(&Url::parse("https://example.com/").unwrap(), html);
+    assert_eq!(decode("a &lt; b &amp;&amp; c &#8364; &#x20AC; &euro;"), "a < b && c € € €");
+    assert_eq!(decode("x & y &unknown; &#0; &#xffffff; &"), "x & y &unknown; \u{fffd} \u{fffd} &");
+}
 
 #[test]
 fn a04_results_for_html_fragments_are_pinned() {
