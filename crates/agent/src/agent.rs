@@ -1,4 +1,7 @@
-//! The loop.
+//! The agent loop as a [`Runner`].
+//!
+//! Each step reads the view, calls the model and executes the tool calls of its reply. The run ends when a reply has no
+//! calls and no steering message arrived meanwhile, or when the step limit is reached.
 
 use capstan_hooks::contracts::{ModelEvent, ResultStream, RunApi, Runner};
 use capstan_protocol::{
@@ -14,13 +17,13 @@ use crate::next_step::{NextStep, ReplyCalls, ReplySummary, ReplyTracker};
 use crate::run_handle::RunHandle;
 use crate::step::{ModelStep, RunProgress, StepStart, execute_calls};
 
-/// How much of a prompt is noted when the loop begins.
+/// Maximum length of the prompt excerpt in the `loop.start` note.
 const MAX_RECORDED_PROMPT_BYTES: usize = 4096;
 
-/// How the agent is set.
+/// Options of the agent loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LoopOptions {
-    /// How many steps a run may take.
+    /// Maximum number of steps of a run.
     pub max_steps: u32,
 }
 
@@ -30,17 +33,17 @@ impl Default for LoopOptions {
     }
 }
 
-/// The built-in agent.
+/// Built-in agent runner.
 #[derive(Debug, Clone, Copy)]
 pub struct Agent {
     options: LoopOptions,
 }
 
 impl Agent {
-    /// The id it is registered under.
+    /// Runner id under which the agent is registered.
     pub const RUNNER_ID: &str = "builtin:agent";
 
-    /// An agent with these options.
+    /// Creates an agent with `options`.
     pub fn new(options: LoopOptions) -> Self {
         Self { options }
     }
@@ -77,25 +80,25 @@ impl Runner for Agent {
 
     fn run(&self, context: RunContext, api: RunApi) -> ResultStream {
         let prompt = context.adapter.prompt.clone().unwrap_or_else(|| context.input.content());
-        // What the event itself says: the prompt may begin with where it came from.
+        // The command is read from the event: the prompt may start with a context header.
         let shell_commands = context.resources.grant.shell_commands;
-        let given = RunHandle { api, authority: context.resources.grant.may };
+        let handle = RunHandle { api, authority: context.resources.grant.may };
         match context.event.command_line() {
-            Some(line) => run_command(line.to_owned(), shell_commands, given),
-            None => run_loop(max_steps(self.options, &context.config), prompt, given),
+            Some(line) => run_command(line.to_owned(), shell_commands, handle),
+            None => run_loop(max_steps(self.options, &context.config), prompt, handle),
         }
     }
 }
 
-/// How many steps a run may take: what is set, or less where the run is configured so, as a child run is.
+/// Returns the step limit of a run: the agent's own, or a lower one from the run's configuration (child runs).
 fn max_steps(options: LoopOptions, config: &JsonObject) -> u32 {
     let configured = config.get("max_steps").and_then(Value::as_u64).and_then(|steps| u32::try_from(steps).ok());
     configured.map_or(options.max_steps, |steps| steps.min(options.max_steps))
 }
 
-fn run_command(line: String, shell_commands: bool, given: RunHandle) -> ResultStream {
+fn run_command(line: String, shell_commands: bool, handle: RunHandle) -> ResultStream {
     let results = async_stream::stream! {
-        match command::run(&line, shell_commands, &given).await {
+        match command::run(&line, shell_commands, &handle).await {
             Ok(output) => {
                 yield message_result(output.text());
                 yield completed_result();
@@ -106,7 +109,7 @@ fn run_command(line: String, shell_commands: bool, given: RunHandle) -> ResultSt
     results.boxed()
 }
 
-/// A prompt as it is noted, which may be as long as a message can be: the message itself stands on the tape.
+/// Returns the beginning of a prompt for a note; the full message is on the tape already.
 fn excerpt_prompt(prompt: &Content) -> String {
     let mut text = prompt.text();
     if text.len() > MAX_RECORDED_PROMPT_BYTES {
@@ -116,23 +119,23 @@ fn excerpt_prompt(prompt: &Content) -> String {
     text
 }
 
-/// View, model, tool calls, again, until no call is left.
-fn run_loop(max_steps: u32, prompt: Content, given: RunHandle) -> ResultStream {
+/// Runs steps until a reply has no tool calls.
+fn run_loop(max_steps: u32, prompt: Content, handle: RunHandle) -> ResultStream {
     let results = async_stream::stream! {
-        let start = LoopStart { model: given.api.models.default_model(), prompt: excerpt_prompt(&prompt) };
-        if let Err(error) = given.note(TapeEvent::LoopStart(start)).await {
+        let start = LoopStart { model: handle.api.models.default_model(), prompt: excerpt_prompt(&prompt) };
+        if let Err(error) = handle.note(TapeEvent::LoopStart(start)).await {
             yield failed_result(&error);
             return;
         }
-        let mut so_far = RunProgress::default();
-        let mut answers = ReplyTracker::default();
+        let mut progress = RunProgress::default();
+        let mut replies = ReplyTracker::default();
         'steps: for number in 1..=max_steps {
-            // Between two steps is when what came meanwhile is taken in.
-            if let Err(error) = given.take_steering().await {
+            // Steering messages are ingested between two steps.
+            if let Err(error) = handle.take_steering().await {
                 yield failed_result(&error);
                 return;
             }
-            let mut step = match ModelStep::start(&given, number, &mut so_far).await {
+            let mut step = match ModelStep::start(&handle, number, &mut progress).await {
                 Ok(StepStart::Started(step)) => *step,
                 Ok(StepStart::ContextReset) => continue,
                 Err(error) => {
@@ -151,7 +154,7 @@ fn run_loop(max_steps: u32, prompt: Content, given: RunHandle) -> ResultStream {
                     Ok(ModelEvent::ProviderMeta(meta)) => step.provider_meta.extend(meta),
                     Ok(ModelEvent::Truncated) => step.truncated = true,
                     Ok(ModelEvent::Usage(_) | ModelEvent::Stop) => {}
-                    Err(error) => match step.handle_stream_error(&given, error, &mut so_far).await {
+                    Err(error) => match step.handle_stream_error(&handle, error, &mut progress).await {
                         Ok(()) => continue 'steps,
                         Err(error) => {
                             yield failed_result(&error);
@@ -166,47 +169,47 @@ fn run_loop(max_steps: u32, prompt: Content, given: RunHandle) -> ResultStream {
                 let provider_meta = std::mem::take(&mut step.provider_meta);
                 yield ResultBody::MessageCompleted { content, provider_meta }.into();
             }
-            let cut_off = step.take_truncated_calls();
-            let calls = match (step.calls.is_empty(), cut_off.is_empty()) {
+            let truncated_calls = step.take_truncated_calls();
+            let calls = match (step.calls.is_empty(), truncated_calls.is_empty()) {
                 (false, _) => ReplyCalls::Complete,
                 (true, false) => ReplyCalls::Truncated,
                 (true, true) => ReplyCalls::None,
             };
-            match answers.next_step(ReplySummary { has_text, calls, truncated: step.truncated }) {
-                NextStep::CallTools if !given.can_call_tools() => {
-                    // The model is told, as of any call that cannot be made.
+            match replies.next_step(ReplySummary { has_text, calls, truncated: step.truncated }) {
+                NextStep::CallTools if !handle.can_call_tools() => {
+                    // Report the refusal to the model, like that of any call that cannot be made.
                     for call in std::mem::take(&mut step.calls) {
                         let (call_id, name) = (call.id.clone(), call.function.name.clone());
                         let output = ToolOutput::error(format!("the tool {name} is not allowed here"));
                         yield ResultBody::ToolCallStarted { call }.into();
                         yield ResultBody::ToolCallCompleted { call_id, name, output }.into();
                     }
-                    step.record_end(&given, LoopStepStatus::Continue).await;
+                    step.record_end(&handle, LoopStepStatus::Continue).await;
                 }
                 NextStep::CallTools => {
-                    if let Err(error) = execute_calls(&given, step, &cut_off, &mut so_far).await {
+                    if let Err(error) = execute_calls(&handle, step, &truncated_calls, &mut progress).await {
                         yield failed_result(&error);
                         return;
                     }
                 }
-                NextStep::RetryModel => step.record_end(&given, LoopStepStatus::Empty).await,
-                NextStep::Fail(why) => {
-                    step.record_end(&given, LoopStepStatus::Error).await;
-                    yield broken_model_result(why);
+                NextStep::RetryModel => step.record_end(&handle, LoopStepStatus::Empty).await,
+                NextStep::Fail(reason) => {
+                    step.record_end(&handle, LoopStepStatus::Error).await;
+                    yield broken_model_result(reason);
                     return;
                 }
                 NextStep::Finish => {
                     if !has_text {
-                        tracing::warn!("the model ended without a last word, also when it was asked once more");
+                        tracing::warn!("the model ended without a final message, even after a retry");
                     }
-                    step.record_end(&given, LoopStepStatus::Ok).await;
-                    match given.take_steering().await {
-                        Ok(taken) if taken.is_empty() => {
+                    step.record_end(&handle, LoopStepStatus::Ok).await;
+                    match handle.take_steering().await {
+                        Ok(steering) if steering.is_empty() => {
                             yield completed_result();
                             return;
                         }
-                        // Somebody said something while the answer was given: it is answered too.
-                        Ok(_) => answers = ReplyTracker::default(),
+                        // A steering message arrived while the model was replying: answer it in the same run.
+                        Ok(_) => replies = ReplyTracker::default(),
                         Err(error) => {
                             yield failed_result(&error);
                             return;
@@ -229,7 +232,7 @@ fn completed_result() -> RunResult {
     ResultBody::RunCompleted { silent: false }.into()
 }
 
-/// The end of a run whose model gives no answer that can be used.
+/// Result of a run whose model gives no usable reply.
 fn broken_model_result(message: &str) -> RunResult {
     ResultBody::RunFailed { message: message.to_owned(), code: Some(ErrorCode::ModelBroken.into()) }.into()
 }

@@ -1,8 +1,10 @@
 //! Comma commands: a line that starts with `,` runs a tool directly.
 //!
-//! `,tape.info`, `,fs.read README.md`, `,fs.read path=README.md limit=20`: the name, then arguments by position, then
-//! by name, with the quoting of a shell. A name that is no tool runs the whole line as a shell command where the run's
-//! grant allows that.
+//! # Syntax
+//!
+//! `,tape.info`, `,fs.read README.md`, `,fs.read path=README.md limit=20`: the tool's name, positional arguments, then
+//! named arguments, with shell quoting. If no tool has that name, the whole line runs as a shell command, provided the
+//! run's grant allows shell commands.
 
 use capstan_hooks::contracts::CommandCall;
 use capstan_protocol::{ApiError, ApiErrorCode, ErrorCode, JsonObject, ToolOperation, ToolOutput, ToolSpec};
@@ -10,49 +12,50 @@ use serde_json::{Value, json};
 
 use crate::run_handle::RunHandle;
 
-/// The tool that runs a line as a shell command.
+/// Tool that runs a line as a shell command.
 const SHELL_TOOL: &str = "bash";
-/// The tool that says what commands there are.
+/// Tool that lists the commands.
 const HELP_TOOL: &str = "help";
 
-/// Runs a command line. One that cannot be run leaves a `command` event too, where the tape may be written to.
-pub(crate) async fn run(line: &str, shell_commands: bool, given: &RunHandle) -> Result<ToolOutput, ApiError> {
-    let ran = dispatch_command(line, shell_commands, given).await;
-    if let Err(error) = &ran
-        && given.can_write_tape()
+/// Runs a command line. A refused command is recorded as a `command` event too, if the tape is writable.
+pub(crate) async fn run(line: &str, shell_commands: bool, handle: &RunHandle) -> Result<ToolOutput, ApiError> {
+    let result = dispatch_command(line, shell_commands, handle).await;
+    if let Err(error) = &result
+        && handle.can_write_tape()
     {
-        // Whoever gave the command is told why it could not be run, whatever becomes of the note.
-        let _unwritten = given.api.tools.refuse_command(line, &error.message).await;
+        // The caller gets the reason in any case; failing to record it must not hide that.
+        let _unrecorded = handle.api.tools.refuse_command(line, &error.message).await;
     }
-    ran
+    result
 }
 
-async fn dispatch_command(line: &str, shell_commands: bool, given: &RunHandle) -> Result<ToolOutput, ApiError> {
-    let tools = given.api.tools.list().await?;
+async fn dispatch_command(line: &str, shell_commands: bool, handle: &RunHandle) -> Result<ToolOutput, ApiError> {
+    let tools = handle.api.tools.list().await?;
     let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     let (name, arguments) = match tools.iter().find(|tool| tool.name.as_str() == name) {
         Some(tool) => (name, parse_arguments(rest, tool)?),
-        None if !is_unknown_tool(name, given).await? => return Err(denied_error(name)),
-        None if !shell_commands || !can_call(SHELL_TOOL, given) => return Err(unknown_command_error(name, &tools)),
+        None if !is_unknown_tool(name, handle).await? => return Err(denied_error(name)),
+        None if !shell_commands || !can_call(SHELL_TOOL, handle) => return Err(unknown_command_error(name, &tools)),
         None => (SHELL_TOOL, JsonObject::from_iter([("cmd".to_owned(), json!(line))])),
     };
-    if !can_call(name, given) {
+    if !can_call(name, handle) {
         return Err(denied_error(name));
     }
-    given.api.tools.command(CommandCall { raw: line.to_owned(), name: name.to_owned(), arguments }).await
+    handle.api.tools.command(CommandCall { raw: line.to_owned(), name: name.to_owned(), arguments }).await
 }
 
-/// Whether no tool has this name, also none that the run may not use: what is meant for a tool is nothing for a shell.
-async fn is_unknown_tool(name: &str, given: &RunHandle) -> Result<bool, ApiError> {
-    match given.api.tools.detail(name).await {
+/// Returns true if no tool has this name, including tools the run may not use: a line that names a denied tool must not
+/// reach the shell.
+async fn is_unknown_tool(name: &str, handle: &RunHandle) -> Result<bool, ApiError> {
+    match handle.api.tools.detail(name).await {
         Err(error) if error.code == ApiErrorCode::NotFound => Ok(true),
         Err(error) if error.code != ApiErrorCode::Unauthorized => Err(error),
         Ok(_) | Err(_) => Ok(false),
     }
 }
 
-fn can_call(name: &str, given: &RunHandle) -> bool {
-    given.authority.tools.allows(ToolOperation::Call, name)
+fn can_call(name: &str, handle: &RunHandle) -> bool {
+    handle.authority.tools.allows(ToolOperation::Call, name)
 }
 
 fn denied_error(name: &str) -> ApiError {
@@ -62,16 +65,16 @@ fn denied_error(name: &str) -> ApiError {
 
 fn unknown_command_error(name: &str, tools: &[ToolSpec]) -> ApiError {
     let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
-    let others = match names.as_slice() {
-        [] => "none is allowed here".to_owned(),
-        names if names.contains(&HELP_TOOL) => ",help lists those there are".to_owned(),
-        names => format!("there are: {}", names.join(", ")),
+    let hint = match names.as_slice() {
+        [] => "no command is allowed here".to_owned(),
+        names if names.contains(&HELP_TOOL) => ",help lists the commands".to_owned(),
+        names => format!("available commands: {}", names.join(", ")),
     };
-    let message = format!("there is no command {name}; {others}");
+    let message = format!("there is no command {name}; {hint}");
     ApiError::new(ApiErrorCode::NotFound, message).with_cause(ErrorCode::CommandUnknown)
 }
 
-/// Arguments by position, then by name, typed as the tool's schema says.
+/// Parses positional, then named arguments, typed by the tool's schema.
 fn parse_arguments(text: &str, tool: &ToolSpec) -> Result<JsonObject, ApiError> {
     let Some(words) = shlex::split(text) else {
         return Err(invalid_command_error(format!("the quotes in {text:?} do not match")));
@@ -80,34 +83,39 @@ fn parse_arguments(text: &str, tool: &ToolSpec) -> Result<JsonObject, ApiError> 
         tool.parameters.get("properties").and_then(Value::as_object).into_iter().flat_map(JsonObject::keys).collect();
     let mut arguments = JsonObject::new();
     let mut positions = parameters.iter();
-    let mut named = false;
+    let mut seen_named = false;
     for word in words {
-        let by_name = word.split_once('=').filter(|(key, _)| parameters.iter().any(|known| known == key));
-        let (key, value) = match by_name {
+        let named_argument = word.split_once('=').filter(|(key, _)| parameters.iter().any(|known| known == key));
+        let (key, value) = match named_argument {
             Some((key, value)) => {
-                named = true;
+                seen_named = true;
                 (key.to_owned(), value.to_owned())
             }
-            None if named => {
+            None if seen_named => {
                 return Err(invalid_command_error(match word.split_once('=') {
                     Some((key, _)) => format!("{} has no argument {key:?}", tool.name),
-                    None => format!("{word:?} stands after an argument by name"),
+                    None => format!("positional argument {word:?} follows a named argument"),
                 }));
             }
             None => match positions.next() {
                 Some(key) => ((*key).clone(), word),
-                None => return Err(invalid_command_error(format!("{} takes no further argument {word:?}", tool.name))),
+                None => {
+                    return Err(invalid_command_error(format!(
+                        "{} does not take another argument: {word:?}",
+                        tool.name
+                    )));
+                }
             },
         };
         let value = coerce_argument(value, tool.parameters.pointer(&format!("/properties/{key}/type")));
         if arguments.insert(key.clone(), value).is_some() {
-            return Err(invalid_command_error(format!("the argument {key} is given twice")));
+            return Err(invalid_command_error(format!("the argument {key} is repeated")));
         }
     }
     Ok(arguments)
 }
 
-/// The text as the type the schema asks for, where it can be read as that; a schema may name a type or a list of them.
+/// Converts `text` to the type named by the schema, if it parses as such; a schema names one type or a list of types.
 fn coerce_argument(text: String, kind: Option<&Value>) -> Value {
     let is_text = match kind {
         Some(Value::String(kind)) => kind == "string",
@@ -141,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a03_a_command_is_a_line_that_starts_with_a_comma() {
+    fn a03_command_line_starts_with_a_comma() {
         assert_eq!(parse_command_line(",help"), Some("help"));
         assert_eq!(parse_command_line("  , tape.info "), Some("tape.info"));
         assert_eq!(parse_command_line("hello, world"), None);
@@ -149,22 +157,22 @@ mod tests {
     }
 
     #[test]
-    fn a03_arguments_are_positional_then_by_name_with_shell_quoting() {
+    fn a03_arguments_are_positional_then_named_with_shell_quoting() {
         let parse = |text| parse_arguments(text, &read_tool_spec()).map(Value::Object);
         assert_eq!(parse("README.md").unwrap(), json!({"path": "README.md"}));
         assert_eq!(parse("'a b.md' limit=3").unwrap(), json!({"path": "a b.md", "limit": 3}));
         assert_eq!(parse("path=\"x=y\"").unwrap(), json!({"path": "x=y"}));
         assert_eq!(parse("123").unwrap(), json!({"path": "123"}), "typed by the schema");
-        assert_eq!(parse("a=b").unwrap(), json!({"path": "a=b"}), "not a parameter, so a position");
+        assert_eq!(parse("a=b").unwrap(), json!({"path": "a=b"}), "not a parameter, so positional");
     }
 
     #[test]
-    fn a03_bad_arguments_are_refused_in_words() {
-        let refuse = |text| parse_arguments(text, &read_tool_spec()).unwrap_err().message;
-        assert!(refuse("'open").contains("quotes"));
-        assert!(refuse("a 1 b").contains("no further argument"));
-        assert!(refuse("path=a b").contains("after an argument by name"));
-        assert!(refuse("a path=b").contains("twice"));
-        assert!(refuse("path=a bogus=b").contains("has no argument \"bogus\""));
+    fn a03_bad_arguments_are_refused_with_the_reason() {
+        let refusal = |text| parse_arguments(text, &read_tool_spec()).unwrap_err().message;
+        assert!(refusal("'open").contains("quotes"));
+        assert!(refusal("a 1 b").contains("does not take another argument"));
+        assert!(refusal("path=a b").contains("follows a named argument"));
+        assert!(refusal("a path=b").contains("repeated"));
+        assert!(refusal("path=a bogus=b").contains("has no argument \"bogus\""));
     }
 }

@@ -1,13 +1,17 @@
-//! The built-in agent: a runner like any other.
+//! Built-in agent: the runner that Capstan ships with.
 //!
-//! [`Agent`] is the loop: view, model, tool calls, again until no call is left. A line that starts with a
-//! comma runs a tool directly. [`tools`] are the tools it comes with, [`skills`] the instructions it can read. It reaches the host only through the run API, and
-//! [`register`] puts it where any plugin would put its own.
+//! [`Agent`] implements the agent loop: read the view, call the model, execute its tool calls, repeat until a reply has
+//! no calls. A line that starts with a comma runs one tool directly. [`tools`] holds the built-in tools, [`skills`]
+//! finds the instruction files a model can load, [`paths`] confines file access.
+//!
+//! The agent has no privileges: it reaches the host only through the run API, and [`register`] uses the same hook
+//! points as any plugin. Sessions, storage, delivery and model providers are not part of this crate.
 
 mod agent;
 mod call_summary;
 mod command;
 mod next_step;
+pub mod paths;
 mod prompt;
 mod run_handle;
 pub mod skills;
@@ -26,14 +30,14 @@ pub use agent::{Agent, LoopOptions};
 use prompt::{HeaderMode, SystemPromptBuilder};
 use skills::SkillCatalog;
 
-/// What the user set for the agent's tools, skills and prompts.
+/// User settings for the agent's tools, skills and prompts.
 #[derive(Debug, Clone)]
 pub struct AgentOptions {
-    /// The tools.
+    /// Tool settings.
     pub tools: tools::ToolOptions,
-    /// Where skills are looked for beside the workspace.
+    /// Directories searched for skills in addition to the workspace.
     pub skills: skills::SkillDirs,
-    /// Whether a message says where it came from and when.
+    /// Prefix each message with its channel, chat, sender and time.
     pub message_context: bool,
 }
 
@@ -43,27 +47,28 @@ impl Default for AgentOptions {
     }
 }
 
-/// Registers the agent, its tools and its prompts: the agent's part of the built-in plugin.
-pub fn register(hooks: &mut HookRegistrar, options: LoopOptions, settings: AgentOptions) {
-    let AgentOptions { tools, skills, message_context } = settings;
-    let (system, listed, named) = (Arc::new(SystemPromptBuilder::new(skills.clone())), skills.clone(), skills);
+/// Registers the agent with its tools and prompts; called by the built-in plugin.
+pub fn register(hooks: &mut HookRegistrar, loop_options: LoopOptions, agent_options: AgentOptions) {
+    let AgentOptions { tools, skills, message_context } = agent_options;
+    let (system, tool_skills, prompt_skills) =
+        (Arc::new(SystemPromptBuilder::new(skills.clone())), skills.clone(), skills);
     hooks
         .on(BuildPrompt, move |message: InboundEvent, state: TurnState| {
-            let places = named.clone();
+            let skill_dirs = prompt_skills.clone();
             async move {
-                let told =
+                let header_mode =
                     if message_context { HeaderMode::Include(prompt::received_at(&message)) } else { HeaderMode::Omit };
                 if !prompt::can_request_skills(&message) {
-                    return Ok(Some(prompt::render_message(&message, &SkillCatalog::default(), told)));
+                    return Ok(Some(prompt::render_message(&message, &SkillCatalog::default(), header_mode)));
                 }
                 let workspace = state.get(TurnState::WORKSPACE_KEY);
                 let workspace = PathBuf::from(workspace.as_ref().and_then(|path| path.as_str()).unwrap_or_default());
-                // Skills are on disk, and the turn's other work must not wait for that.
-                let found = tokio::task::spawn_blocking(move || places.find(&workspace)).await?;
-                Ok(Some(prompt::render_message(&message, &found, told)))
+                // Skills are read from disk, which must not block the turn's other work.
+                let catalog = tokio::task::spawn_blocking(move || skill_dirs.find(&workspace)).await?;
+                Ok(Some(prompt::render_message(&message, &catalog, header_mode)))
             }
         })
         .on_sync(SystemPrompt, move |state: TurnState| Ok(Some(system.build(&state))))
-        .on_sync(ProvideTools, move || Ok(Some(tools::built_in_tools(&tools, &listed))))
-        .on_sync(ProvideRunners, move || Ok(Some(vec![Arc::new(Agent::new(options)) as Arc<dyn Runner>])));
+        .on_sync(ProvideTools, move || Ok(Some(tools::built_in_tools(&tools, &tool_skills))))
+        .on_sync(ProvideRunners, move || Ok(Some(vec![Arc::new(Agent::new(loop_options)) as Arc<dyn Runner>])));
 }

@@ -1,77 +1,77 @@
-//! What follows an answer of the model.
+//! Decision on what follows a model reply.
 
-/// How many answers of a run may end in the middle of their only call. A model that is told and does it again will hardly
-/// stop.
+/// Maximum number of replies per run that are cut off in the middle of their only call. A model that repeats this after
+/// being told is unlikely to stop.
 const MAX_TRUNCATED_CALLS: u32 = 2;
 
-/// What came of an answer.
+/// Properties of a reply that the decision depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ReplySummary {
-    /// It has words.
+    /// The reply has text.
     pub(crate) has_text: bool,
     pub(crate) calls: ReplyCalls,
-    /// It reached the limit of tokens.
+    /// The reply reached the token limit.
     pub(crate) truncated: bool,
 }
 
-/// The calls of an answer.
+/// Tool calls of a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReplyCalls {
     None,
-    /// Only one that the limit of tokens cut off.
+    /// Only calls that were cut off by the token limit.
     Truncated,
-    /// At least one that is whole.
+    /// At least one complete call.
     Complete,
 }
 
-/// What is to follow.
+/// Decision on what follows a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NextStep {
-    /// Its calls are made, and the model is asked again.
+    /// Execute the calls, then call the model again.
     CallTools,
-    /// The same is asked once more.
+    /// Call the model again with the same request.
     RetryModel,
-    /// The model is done.
+    /// End the run successfully.
     Finish,
-    /// The run ends: this model gives no answer that can be used.
+    /// Fail the run: the model gives no usable reply.
     Fail(&'static str),
 }
 
-/// The answers of a run so far.
+/// Replies of a run, as far as the next decision depends on them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ReplyTracker {
     has_spoken: bool,
-    /// The answer before said nothing.
+    /// The previous reply was empty.
     was_last_empty: bool,
     truncated_calls: u32,
 }
 
 impl ReplyTracker {
-    /// What follows the answer that came. One that says nothing is no answer: it is asked for once more, and then only a
-    /// run that has said something before can end with it.
-    pub(crate) fn next_step(&mut self, came: ReplySummary) -> NextStep {
-        self.has_spoken |= came.has_text;
-        let was_silent = std::mem::take(&mut self.was_last_empty);
-        match came {
+    /// Decides what follows a reply. An empty reply is retried once; a second one ends the run, successfully only if an
+    /// earlier reply had text.
+    pub(crate) fn next_step(&mut self, reply: ReplySummary) -> NextStep {
+        self.has_spoken |= reply.has_text;
+        let was_empty = std::mem::take(&mut self.was_last_empty);
+        match reply {
             ReplySummary { calls: ReplyCalls::Complete, .. } => NextStep::CallTools,
             ReplySummary { calls: ReplyCalls::Truncated, .. } => {
                 self.truncated_calls += 1;
                 if self.truncated_calls > MAX_TRUNCATED_CALLS {
-                    NextStep::Fail("the model's answers reach their limit of tokens in the middle of a call")
+                    NextStep::Fail("the model's replies reach the token limit in the middle of a tool call")
                 } else {
                     NextStep::CallTools
                 }
             }
             ReplySummary { has_text: true, .. } => NextStep::Finish,
             ReplySummary { truncated: true, .. } => {
-                NextStep::Fail("the model's answer reached its limit of tokens before it said anything")
+                NextStep::Fail("the model's reply reached the token limit before it had any text")
             }
-            _ if !was_silent => {
+            _ if !was_empty => {
                 self.was_last_empty = true;
                 NextStep::RetryModel
             }
             _ if self.has_spoken => NextStep::Finish,
-            _ => NextStep::Fail("the model answered with nothing, also when it was asked once more"),
+            _ => NextStep::Fail("the model's reply is empty, even after a retry"),
         }
     }
 }
@@ -85,47 +85,47 @@ mod tests {
     const CALL_REPLY: ReplySummary = ReplySummary { calls: ReplyCalls::Complete, ..EMPTY_REPLY };
     const TRUNCATED_REPLY: ReplySummary = ReplySummary { calls: ReplyCalls::Truncated, truncated: true, ..EMPTY_REPLY };
 
-    fn last_step(came: &[ReplySummary]) -> NextStep {
-        let mut answers = ReplyTracker::default();
-        came.iter().map(|came| answers.next_step(*came)).last().unwrap()
+    fn last_step(reply: &[ReplySummary]) -> NextStep {
+        let mut tracker = ReplyTracker::default();
+        reply.iter().map(|reply| tracker.next_step(*reply)).last().unwrap()
     }
 
     #[test]
-    fn a01_calls_go_on_and_words_end() {
+    fn a01_calls_continue_the_loop_and_text_ends_it() {
         assert_eq!(last_step(&[CALL_REPLY]), NextStep::CallTools);
         assert_eq!(last_step(&[ReplySummary { has_text: true, ..CALL_REPLY }]), NextStep::CallTools);
         assert_eq!(last_step(&[CALL_REPLY, TEXT_REPLY]), NextStep::Finish);
         assert_eq!(
             last_step(&[ReplySummary { truncated: true, ..TEXT_REPLY }]),
             NextStep::Finish,
-            "half an answer is one"
+            "a truncated text is a reply"
         );
     }
 
     #[test]
-    fn a01_nothing_is_asked_for_once_more_and_is_then_no_answer() {
+    fn a01_empty_reply_is_retried_once_and_then_fails() {
         assert_eq!(last_step(&[EMPTY_REPLY]), NextStep::RetryModel);
         assert_eq!(last_step(&[EMPTY_REPLY, TEXT_REPLY]), NextStep::Finish);
         assert!(matches!(last_step(&[EMPTY_REPLY, EMPTY_REPLY]), NextStep::Fail(_)));
         assert!(
             matches!(last_step(&[CALL_REPLY, EMPTY_REPLY, EMPTY_REPLY]), NextStep::Fail(_)),
-            "calls say nothing to the user"
+            "calls are not text for the user"
         );
         assert_eq!(
             last_step(&[ReplySummary { has_text: true, ..CALL_REPLY }, EMPTY_REPLY, EMPTY_REPLY]),
             NextStep::Finish,
-            "it has said something"
+            "an earlier reply had text"
         );
         assert_eq!(last_step(&[EMPTY_REPLY, CALL_REPLY, EMPTY_REPLY]), NextStep::RetryModel);
     }
 
     #[test]
-    fn a01_a_limit_before_the_first_word_is_an_error_at_once() {
+    fn a01_token_limit_before_any_text_fails_at_once() {
         assert!(matches!(last_step(&[ReplySummary { truncated: true, ..EMPTY_REPLY }]), NextStep::Fail(_)));
     }
 
     #[test]
-    fn a01_a_model_that_never_finishes_a_call_is_given_up() {
+    fn a01_repeatedly_truncated_calls_fail_the_run() {
         assert_eq!(last_step(&[TRUNCATED_REPLY, TRUNCATED_REPLY]), NextStep::CallTools);
         assert!(matches!(last_step(&[TRUNCATED_REPLY, TRUNCATED_REPLY, TRUNCATED_REPLY]), NextStep::Fail(_)));
         let with_others = ReplySummary { calls: ReplyCalls::Complete, ..TRUNCATED_REPLY };

@@ -1,39 +1,39 @@
-//! What a run was given.
+//! Run API of the current run, guarded by its authority.
 
 use capstan_hooks::contracts::RunApi;
 use capstan_protocol::{ApiError, Content, PermissionSet, TapeAccess, ToolOperation};
 use capstan_tape::TapeEvent;
 
-/// A run's handle, with what it may be used for.
+/// Run API handle with the permissions of the run.
 ///
-/// Where the tape may only be read, the agent works without its notes: what was said and done is put there by the host.
+/// On a read-only tape the agent works without its notes; the host journals messages and calls itself.
 pub(crate) struct RunHandle {
     pub(crate) api: RunApi,
     pub(crate) authority: PermissionSet,
 }
 
 impl RunHandle {
-    /// Whether the tape may be written to.
+    /// Returns true if the run may write to its tape.
     pub(crate) fn can_write_tape(&self) -> bool {
         self.authority.tape >= TapeAccess::Write
     }
 
-    /// Whether there is any tool that may be called.
+    /// Returns true if the run may call at least one tool.
     pub(crate) fn can_call_tools(&self) -> bool {
         self.authority.tools.allows_any(ToolOperation::Call)
     }
 
-    /// Puts an event on the tape, where it may be written to.
+    /// Appends an event to the tape, if it is writable.
     pub(crate) async fn note(&self, event: TapeEvent) -> Result<(), ApiError> {
         if self.can_write_tape() { self.api.tape.note(event.name(), event.data()).await } else { Ok(()) }
     }
 
-    /// Tells the model something, where the tape may be written to.
+    /// Appends a message for the model to the tape, if it is writable.
     pub(crate) async fn tell_model(&self, content: Content) -> Result<(), ApiError> {
         if self.can_write_tape() { self.api.tape.say(content).await } else { Ok(()) }
     }
 
-    /// What came meanwhile, where the run may take it in.
+    /// Takes the pending steering messages, if the run may receive them.
     pub(crate) async fn take_steering(&self) -> Result<Vec<Content>, ApiError> {
         if self.authority.steering { self.api.steering.take().await } else { Ok(Vec::new()) }
     }

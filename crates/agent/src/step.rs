@@ -1,4 +1,4 @@
-//! One step of the loop.
+//! One step of the agent loop: a model call and the tool calls of its reply.
 
 use std::time::Instant;
 
@@ -11,179 +11,184 @@ use crate::call_summary::{self, RunCallSummary};
 use crate::prompt;
 use crate::run_handle::RunHandle;
 
-/// What the model is told after a handoff it asked for.
-const HANDOFF_CONTINUE_PROMPT: &str = "Continue: the handoff you asked for is done, and the context begins at its anchor. \
-    Go on with what is left of the request, or say that it is done.";
+/// Message for the model after a handoff it requested.
+const HANDOFF_CONTINUE_PROMPT: &str = "Continue: the handoff you requested is done, and the context starts at its anchor. \
+    Go on with the rest of the request, or say that it is finished.";
 
-/// A model call, what came of it so far, and the tool calls it asks for.
+/// Model call with the reply received up to now and the tool calls in it.
 pub(crate) struct ModelStep {
     pub(crate) number: u32,
     pub(crate) reply: ModelResultStream,
     pub(crate) text: String,
     pub(crate) calls: Vec<ToolCall>,
     pub(crate) provider_meta: JsonObject,
-    /// The answer reached its limit of tokens.
+    /// The reply reached the token limit.
     pub(crate) truncated: bool,
     started_at: Instant,
 }
 
-/// How a step begins.
+/// Outcome of starting a step.
 pub(crate) enum StepStart {
-    /// The model answers.
+    /// The model is replying.
     Started(Box<ModelStep>),
-    /// The context was too long: an anchor was written, and the same is to be asked again.
+    /// The context was too long: an anchor was written and the request must be repeated.
     ContextReset,
 }
 
-/// What a run has been through.
+/// State a run carries from step to step.
 #[derive(Debug, Default)]
 pub(crate) struct RunProgress {
-    /// The context was too long. It is cut short once.
+    /// The context overflowed before. It is reset only once per run.
     has_overflowed: bool,
     calls: RunCallSummary,
 }
 
 impl ModelStep {
-    /// Asks the model with what the tape says now. When that is longer than the model takes, context is made to begin
-    /// anew, once.
-    pub(crate) async fn start(given: &RunHandle, number: u32, so_far: &mut RunProgress) -> Result<StepStart, ApiError> {
-        let begun = Instant::now();
-        let api = &given.api;
-        given.note(TapeEvent::LoopStepStart(LoopStepStart { step: number })).await?;
+    /// Calls the model with the current view. If the request exceeds the model's context window, the context is reset,
+    /// once.
+    pub(crate) async fn start(
+        handle: &RunHandle,
+        number: u32,
+        progress: &mut RunProgress,
+    ) -> Result<StepStart, ApiError> {
+        let started_at = Instant::now();
+        let api = &handle.api;
+        handle.note(TapeEvent::LoopStepStart(LoopStepStart { step: number })).await?;
         let tools = api.tools.list().await?;
         let model = api.session.model().await?;
-        // The one looks at files, the other at the tape.
+        // The first reads files, the second the tape.
         let (system, messages) = tokio::try_join!(api.prompt.system(), api.tape.view())?;
         let call = ModelCall { model, system: prompt::append_tools(system, &tools), messages, tools };
-        let answer = match api.models.stream(call).await {
-            Ok(answer) => answer,
+        let reply = match api.models.stream(call).await {
+            Ok(reply) => reply,
             Err(error) => {
-                reset_context(given, number, begun, error, so_far).await?;
+                reset_context(handle, number, started_at, error, progress).await?;
                 return Ok(StepStart::ContextReset);
             }
         };
         let (text, calls, provider_meta) = (String::new(), Vec::new(), JsonObject::new());
         Ok(StepStart::Started(Box::new(Self {
             number,
-            reply: answer,
+            reply,
             text,
             calls,
             provider_meta,
             truncated: false,
-            started_at: begun,
+            started_at,
         })))
     }
 
-    /// Takes the calls out that the limit of tokens cut off, and gives the names of their tools.
+    /// Removes the calls that were cut off by the token limit and returns the names of their tools.
     pub(crate) fn take_truncated_calls(&mut self) -> Vec<String> {
         let is_cut = |call: &mut ToolCall| serde_json::from_str::<JsonObject>(&call.function.arguments).is_err();
         let truncated = self.truncated;
         self.calls.extract_if(.., |call| truncated && is_cut(call)).map(|call| call.function.name).collect()
     }
 
-    /// The answer broke off with an error. Some providers say only then that the context was too long: where nothing was
-    /// said yet, it is made to begin anew. Fails with the error that ends the run.
+    /// Handles an error in the middle of the reply. Some providers report an overflowing context only here; if the
+    /// reply is empty, the context is reset. Otherwise returns the error that ends the run.
     pub(crate) async fn handle_stream_error(
         self,
-        given: &RunHandle,
+        handle: &RunHandle,
         error: ApiError,
-        so_far: &mut RunProgress,
+        progress: &mut RunProgress,
     ) -> Result<(), ApiError> {
         if !self.text.is_empty() || !self.calls.is_empty() {
-            self.record_end(given, LoopStepStatus::Error).await;
+            self.record_end(handle, LoopStepStatus::Error).await;
             return Err(error);
         }
-        reset_context(given, self.number, self.started_at, error, so_far).await
+        reset_context(handle, self.number, self.started_at, error, progress).await
     }
 
-    /// Notes how the step ended.
+    /// Records how the step ended.
     pub(crate) fn record_end<'a>(
         &self,
-        given: &'a RunHandle,
+        handle: &'a RunHandle,
         status: LoopStepStatus,
     ) -> impl Future<Output = ()> + Send + use<'a> {
-        record_step_end(given, self.number, self.started_at, status)
+        record_step_end(handle, self.number, self.started_at, status)
     }
 }
 
-/// Makes context begin anew after a request that was longer than the model takes. Anything else, a second time, and a
-/// tape that may not be written to is the error that ends the run.
+/// Resets the context after a request that exceeded the model's context window. Returns the error that ends the run if
+/// the error is a different one, the context was reset before, or the tape is read-only.
 async fn reset_context(
-    given: &RunHandle,
+    handle: &RunHandle,
     number: u32,
-    begun: Instant,
+    started_at: Instant,
     error: ApiError,
-    so_far: &mut RunProgress,
+    progress: &mut RunProgress,
 ) -> Result<(), ApiError> {
-    if !is_context_overflow(&error) || so_far.has_overflowed || !given.can_write_tape() {
-        record_step_end(given, number, begun, LoopStepStatus::Error).await;
+    if !is_context_overflow(&error) || progress.has_overflowed || !handle.can_write_tape() {
+        record_step_end(handle, number, started_at, LoopStepStatus::Error).await;
         return Err(error);
     }
-    so_far.has_overflowed = true;
-    record_step_end(given, number, begun, LoopStepStatus::AutoHandoff).await;
+    progress.has_overflowed = true;
+    record_step_end(handle, number, started_at, LoopStepStatus::AutoHandoff).await;
     let state = json!({ "reason": "context_length_exceeded", "error": error.message });
     let state = state.as_object().cloned().unwrap_or_default();
-    given.api.tape.handoff("auto_handoff/context_overflow", state).await?;
-    match so_far.calls.render() {
-        Some(told) => given.tell_model(told.into()).await,
+    handle.api.tape.handoff("auto_handoff/context_overflow", state).await?;
+    match progress.calls.render() {
+        Some(summary) => handle.tell_model(summary.into()).await,
         None => Ok(()),
     }
 }
 
-/// Whether the request was longer than the model takes.
+/// Returns true if the request exceeded the model's context window.
 fn is_context_overflow(error: &ApiError) -> bool {
     error.cause.as_ref().is_some_and(|cause| *cause == ErrorCode::ModelContextOverflow)
 }
 
-/// A note that cannot be written does not change what happened: the error that matters shows at the next commit.
-async fn record_step_end(given: &RunHandle, number: u32, begun: Instant, status: LoopStepStatus) {
-    let elapsed_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+/// Records the end of a step. A note that cannot be written does not change what happened; a failing store shows at the
+/// next commit.
+async fn record_step_end(handle: &RunHandle, number: u32, started_at: Instant, status: LoopStepStatus) {
+    let elapsed_ms = u64::try_from(started_at.elapsed().as_millis()).unwrap_or(u64::MAX);
     let end = LoopStepEnd { step: number, elapsed_ms, status };
-    let _unwritten = given.note(TapeEvent::LoopStep(end)).await;
+    let _unrecorded = handle.note(TapeEvent::LoopStep(end)).await;
 }
 
-/// Whether a call is of the tool that models know by this name. The host takes the name people write, too.
+/// Returns true if the call is of the tool with this model name. The host accepts the dotted name as well.
 fn is_call_to(call: &ToolCall, name: &str) -> bool {
     ToolName::new(call.function.name.as_str()).model_name() == name
 }
 
-/// What the model is told about calls that its limit of tokens cut off.
+/// Message for the model about calls that were cut off by the token limit.
 fn truncated_calls_message(tools: &[String]) -> String {
     format!(
-        "Your answer reached its limit of tokens in the middle of a call of {}, so that call was not made. \
-         Make it again with less in it, in several calls if it takes that.",
+        "Your reply reached the token limit in the middle of a call to {}, so that call was not made. \
+         Repeat it with less content, split into several calls if necessary.",
         tools.join(", ")
     )
 }
 
-/// Makes the step's calls and puts what the next step is told on the tape: of those that were cut off, that they were not
-/// made.
+/// Executes the step's calls and writes the messages for the next step to the tape, including the notice about
+/// truncated calls.
 pub(crate) async fn execute_calls(
-    given: &RunHandle,
+    handle: &RunHandle,
     mut step: ModelStep,
-    cut_off: &[String],
-    so_far: &mut RunProgress,
+    truncated_calls: &[String],
+    progress: &mut RunProgress,
 ) -> Result<(), ApiError> {
     let calls = std::mem::take(&mut step.calls);
     let handoff = ToolName::new("tape.handoff").model_name();
     let is_handoff: Vec<bool> = calls.iter().map(|call| is_call_to(call, &handoff)).collect();
     let lines: Vec<String> = calls.iter().map(call_summary::format_call).collect();
-    let called = if calls.is_empty() { Ok(Vec::new()) } else { given.api.tools.call(calls).await };
-    step.record_end(given, if called.is_ok() { LoopStepStatus::Continue } else { LoopStepStatus::Error }).await;
+    let called = if calls.is_empty() { Ok(Vec::new()) } else { handle.api.tools.call(calls).await };
+    step.record_end(handle, if called.is_ok() { LoopStepStatus::Continue } else { LoopStepStatus::Error }).await;
     let outputs = called?;
-    lines.into_iter().zip(&outputs).for_each(|(line, output)| so_far.calls.record(line, output));
+    lines.into_iter().zip(&outputs).for_each(|(line, output)| progress.calls.record(line, output));
     let handed_off = outputs.iter().zip(is_handoff).any(|(output, is_handoff)| is_handoff && !output.is_error);
     if handed_off {
-        // The call and its result stand before the anchor, where the model no longer sees them.
-        given.tell_model(HANDOFF_CONTINUE_PROMPT.into()).await?;
+        // The call and its result precede the anchor, so the model no longer sees them.
+        handle.tell_model(HANDOFF_CONTINUE_PROMPT.into()).await?;
     }
-    if !cut_off.is_empty() {
-        given.tell_model(truncated_calls_message(cut_off).into()).await?;
+    if !truncated_calls.is_empty() {
+        handle.tell_model(truncated_calls_message(truncated_calls).into()).await?;
     }
-    if given.can_write_tape()
-        && let Some(content) = given.api.prompt.continuation(step.number + 1).await?
+    if handle.can_write_tape()
+        && let Some(content) = handle.api.prompt.continuation(step.number + 1).await?
     {
-        given.tell_model(content).await?;
+        handle.tell_model(content).await?;
     }
     Ok(())
 }

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use capstan_agent::tools::{self, PathBounds};
+use capstan_agent::paths::PathBounds;
+use capstan_agent::tools;
 use capstan_channels::{StdioChannel, stdio};
 use capstan_hooks::contracts::{Channel, KnowledgeBase, KnowledgeSource, ModelProvider};
 use capstan_hooks::points::{ProvideChannels, ProvideKnowledge, ProvideModelOptions, ProvideTapeStore};

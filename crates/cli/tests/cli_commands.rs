@@ -85,7 +85,7 @@ fn p04_a_handoff_is_one_by_either_name_of_its_tool() {
     let server = ScriptedModel::start_blocking(vec![handoff, ScriptedReply::text("done")]);
     CliFixture::with_model(&server).capstan(&["run", "go on"]).succeeded();
     let (_, told) = request_messages(&server.requests()[1]).pop().unwrap();
-    assert!(told.starts_with("Continue: the handoff you asked for is done"), "{told}");
+    assert!(told.starts_with("Continue: the handoff you requested is done"), "{told}");
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn p04_a_handoff_by_tool_takes_effect_after_the_results_and_names_the_message_ta
     let second = request_messages(&server.requests()[1]);
     assert_eq!(second[..2], [anchor.clone(), go_on.clone()]);
     let (_, told) = &second[2];
-    assert!(told.starts_with("Continue: the handoff you asked for is done"), "or it would ask for it again: {told}");
+    assert!(told.starts_with("Continue: the handoff you requested is done"), "or it would ask for it again: {told}");
     assert_eq!(second.len(), 3);
     let next = [anchor, go_on, second[2].clone(), chat_message("assistant", "done"), chat_message("user", "and then?")];
     assert_eq!(request_messages(&server.requests()[2]), next);

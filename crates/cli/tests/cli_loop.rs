@@ -46,7 +46,7 @@ fn a01_wrong_arguments_and_unknown_tools_are_told_to_the_model_which_goes_on() {
     let told = tool_results(&server.requests()[1]);
     assert!(told[0].starts_with("the arguments are not valid JSON: "), "{told:?}");
     assert_eq!(told[1], "the arguments must be a JSON object");
-    assert!(told[2].contains("the arguments of bash do not fit: ") && told[2].contains("command"), "{told:?}");
+    assert!(told[2].contains("invalid arguments for bash: ") && told[2].contains("command"), "{told:?}");
     assert_eq!(told[3..], ["there is no tool no_such_tool", "fine"]);
     assert_tape_valid(&place, &server);
 }

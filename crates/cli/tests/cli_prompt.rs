@@ -123,9 +123,13 @@ fn a05_an_invalid_skill_is_reported_and_hurts_nobody() {
     write_release_notes_skill(&place);
     write_skill(&place, "broken", "no head");
     let run = place.capstan(&["run", "hello"]).succeeded();
-    assert!(run.stderr.contains("broken/SKILL.md is not used: it does not begin with a head"), "{}", run.stderr);
+    assert!(
+        run.stderr.contains("broken/SKILL.md is ignored: the file does not start with front matter"),
+        "{}",
+        run.stderr
+    );
     let check = place.capstan(&["skills", "check"]).failed("skill-invalid", 1);
-    assert!(check.stdout.contains("broken/SKILL.md: it does not begin"), "{}", check.stdout);
+    assert!(check.stdout.contains("broken/SKILL.md: the file does not start"), "{}", check.stdout);
     let check = place.capstan(&["skills", "check", "--json"]);
     let json: Value = serde_json::from_str(&check.stdout).unwrap();
     assert_eq!((&json["valid"][0], &json["invalid"][0]["origin"]), (&json!("release-notes"), &json!("workspace")));

@@ -50,10 +50,10 @@ fn x06_a_workspace_whose_settings_are_no_file_holds_up_no_command() {
         let place = CliFixture::new();
         make_pipe(&place.workspace().join(name));
         for command in COMMANDS_READING_CONFIG {
-            assert_config_refused(&place, command, "it is no regular file");
+            assert_config_refused(&place, command, "it is not a regular file");
         }
         let examined = run_with_timeout(&place, &["doctor"]);
-        assert!(examined.code == Some(1) && examined.stdout.contains("it is no regular file"), "{examined:?}");
+        assert!(examined.code == Some(1) && examined.stdout.contains("it is not a regular file"), "{examined:?}");
     }
 }
 
@@ -66,7 +66,7 @@ fn x06_the_settings_of_a_workspace_are_bounded_and_lead_nowhere_else() {
         let beside = place.file("beside", "");
         for target in [beside.as_str(), "/dev/null", "../beside"] {
             symlink(target, &path).unwrap();
-            assert_config_refused(&place, &show, "lies outside the workspace");
+            assert_config_refused(&place, &show, "is outside the workspace");
             std::fs::remove_file(&path).unwrap();
         }
         symlink("nowhere", &path).unwrap();
@@ -110,7 +110,7 @@ fn the_files_of_the_home_are_regular_and_bounded_wherever_they_are_kept() {
         let path = place.home().join(name);
         make_pipe(&path);
         for command in [&["config", "show"][..], &["onboard", "--yes"], &["run", "hello"]] {
-            assert_config_refused(&place, command, "it is no regular file");
+            assert_config_refused(&place, command, "it is not a regular file");
         }
         std::fs::remove_file(&path).unwrap();
         std::fs::write(&path, "#".repeat(OVERSIZED_CONFIG_BYTES)).unwrap();

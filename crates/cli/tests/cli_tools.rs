@@ -50,11 +50,11 @@ fn a04_a_job_in_the_background_goes_on_between_messages_and_ends_with_the_host()
     }
     let (pid, status) = said.split_once('\n').unwrap();
     assert!(is_process_running(pid) && status == "[job-1 is running]", "{said}");
-    assert!(ask(&mut wire, "b", ",bash.output").contains("nothing was run"), "another session has jobs of its own");
+    assert!(ask(&mut wire, "b", ",bash.output").contains("no background jobs"), "another session has jobs of its own");
     assert!(ask(&mut wire, "b", ",bash.kill job-1").contains("there is no job job-1"));
     let other = ask(&mut wire, "a", ",bash 'exec sleep 1000' background=true");
     assert!(other.starts_with("job-2"), "{other}");
-    assert_eq!(ask(&mut wire, "a", ",bash.kill job-2"), "[job-2 was ended]");
+    assert_eq!(ask(&mut wire, "a", ",bash.kill job-2"), "[job-2 was killed]");
     let end = wire.close();
     assert_eq!(end.code, Some(0), "{end:?}");
     wait_for_process_exit(pid);
@@ -121,7 +121,7 @@ fn p11_a_person_can_begin_the_tape_anew() {
     run_message(&place, "the word is anchor");
     assert_eq!(
         run_message(&place, ",tape.reset archive=true"),
-        "the conversation begins anew; what was said is archived\n"
+        "the conversation starts over; the old one is archived\n"
     );
     run_message(&place, "what was the word?");
     let second = server.requests()[1]["messages"].to_string();

@@ -1,4 +1,4 @@
-//! What the agent is told: about itself, its workspace, its tools and its skills, and what somebody says to it.
+//! Prompts: the system prompt with workspace instructions, tools and skills, and the rendering of messages and events.
 
 mod message;
 mod system;

@@ -1,4 +1,4 @@
-//! Finding skills.
+//! Discovery of skills in the workspace, the user's folder and the built-in set.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -7,44 +7,44 @@ use std::path::{Path, PathBuf};
 
 use super::front_matter;
 use super::{InvalidSkill, Skill, SkillOrigin};
-use crate::tools::PathBounds;
+use crate::paths::PathBounds;
 
-/// Where skills are, under the workspace and under the user's own folder.
+/// Skills folder, relative to the workspace and to the user's folder.
 const SKILLS_DIR: &str = ".agents/skills";
-/// The file of a skill.
+/// File that defines a skill.
 const SKILL_FILE_NAME: &str = "SKILL.md";
-/// How many skills of a place are looked at.
+/// Maximum number of entries read from one skills folder.
 const MAX_SKILLS_PER_DIR: usize = 200;
-/// The largest file of a skill.
+/// Maximum size of a skill file.
 const MAX_SKILL_FILE_BYTES: u64 = 64 * 1024;
-/// The skills that come with Capstan.
+/// Built-in skill files.
 const BUILT_IN_SKILLS: &[&str] = &[include_str!("skill-creator/SKILL.md")];
 
-/// Where skills are looked for beside the workspace.
+/// Directories searched for skills in addition to the workspace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SkillDirs {
-    /// The user's own folder.
+    /// User's own folder.
     pub user: Option<PathBuf>,
 }
 
-/// The skills that were found, by name, and what should be one and is none.
+/// Result of a search for skills.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SkillCatalog {
-    /// The skills, by name.
+    /// Valid skills, sorted by name.
     pub skills: Vec<Skill>,
-    /// What should be one and is none.
+    /// Folders that should hold a skill but are invalid.
     pub invalid: Vec<InvalidSkill>,
 }
 
 impl SkillCatalog {
-    /// The skill of a name.
+    /// Looks up a skill by name.
     pub fn skill(&self, name: &str) -> Option<&Skill> {
         self.skills.iter().find(|skill| skill.name == name)
     }
 }
 
 impl SkillDirs {
-    /// Looks for every skill there is.
+    /// Finds all skills.
     pub fn find(&self, workspace: &Path) -> SkillCatalog {
         let mut skills: BTreeMap<String, Skill> = BTreeMap::new();
         let mut invalid = Vec::new();
@@ -68,7 +68,7 @@ impl SkillDirs {
     }
 }
 
-/// What should be skills, in a place, by name.
+/// Lists the files that should define a skill, sorted by name.
 fn skill_files(root: &Path) -> Vec<PathBuf> {
     let folder = root.join(SKILLS_DIR);
     let Ok(entries) = std::fs::read_dir(&folder) else { return Vec::new() };
@@ -85,7 +85,7 @@ fn skill_files(root: &Path) -> Vec<PathBuf> {
 
 fn read_skill(origin: SkillOrigin, root: &Path, path: &Path) -> Result<Skill, String> {
     let file = match origin {
-        // Whoever made the workspace may have put a link there that leads to something of the user's.
+        // An untrusted workspace may contain a link to a private file of the user.
         SkillOrigin::Workspace => {
             let inside = path.strip_prefix(root).unwrap_or(path).to_string_lossy().into_owned();
             PathBounds::default().open(root, &inside).map_err(|error| error.to_string())?
@@ -99,13 +99,13 @@ fn read_skill(origin: SkillOrigin, root: &Path, path: &Path) -> Result<Skill, St
     let mut text = String::new();
     file.take(MAX_SKILL_FILE_BYTES + 1).read_to_string(&mut text).map_err(|error| error.to_string())?;
     if text.len() as u64 > MAX_SKILL_FILE_BYTES {
-        return Err(format!("it has more than the {MAX_SKILL_FILE_BYTES} bytes allowed"));
+        return Err(format!("the file is larger than the {MAX_SKILL_FILE_BYTES} bytes allowed"));
     }
     let folder = path.parent().map(Path::to_owned);
     let name = folder.as_deref().and_then(Path::file_name).unwrap_or_default().to_string_lossy().into_owned();
     let skill = parse_skill(origin, folder, &text)?;
     if skill.name != name {
-        return Err(format!("its name is {:?}, but that of its folder is {name:?}", skill.name));
+        return Err(format!("the skill is named {:?}, but its folder {name:?}", skill.name));
     }
     Ok(skill)
 }

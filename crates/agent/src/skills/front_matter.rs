@@ -1,16 +1,20 @@
-//! The head of a `SKILL.md`: `name` and `description` in a small part of YAML.
+//! Front matter of a `SKILL.md`: a YAML mapping with `name` and `description`.
 //!
-//! What people write there is `key: value`, quoted or not, over several lines or as a block. That is read here; keys
-//! that mean nothing to us are passed over with whatever they hold.
+//! Unknown keys are ignored with their values. A plain value that contains a colon, such as `description: Use it when: ..`,
+//! is not valid YAML but common, and is read as text.
 
-/// The longest name.
+use serde::Deserialize;
+
+/// Maximum length of a skill name.
 const MAX_SKILL_NAME_LEN: usize = 64;
-/// What begins something else than a text in YAML.
-const YAML_NON_TEXT_STARTS: [char; 10] = ['[', ']', '{', '}', '&', '*', '!', '%', '@', '`'];
-/// The longest description.
+/// Maximum length of a description.
 const MAX_SKILL_DESCRIPTION_CHARS: usize = 1024;
+/// Maximum number of YAML nodes, including those that aliases repeat.
+const MAX_YAML_NODES: usize = 10_000;
+/// Maximum nesting of YAML collections.
+const MAX_YAML_DEPTH: usize = 32;
 
-/// A `SKILL.md`, taken apart.
+/// Parsed `SKILL.md`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct SkillManifest {
     pub(super) name: String,
@@ -18,41 +22,40 @@ pub(super) struct SkillManifest {
     pub(super) body: String,
 }
 
-/// Takes a `SKILL.md` apart; says what is wrong with it.
+/// Keys of the front matter.
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "a mapping with the keys name and description")]
+struct FrontMatter {
+    name: Option<String>,
+    description: Option<String>,
+}
+
+/// Parses a `SKILL.md`; the error names what is wrong with it.
 pub(super) fn parse(text: &str) -> Result<SkillManifest, String> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut lines = text.lines();
     if lines.next().map(str::trim_end) != Some("---") {
-        return Err("it does not begin with a head between two lines of ---".to_owned());
+        return Err("the file does not start with front matter between two lines of ---".to_owned());
     }
     let mut head = Vec::new();
     loop {
         match lines.next() {
-            None => return Err("the head has no end: a second line of --- is missing".to_owned()),
+            None => return Err("the front matter is not closed: a second line of --- is missing".to_owned()),
             Some(line) if line.trim_end() == "---" => break,
             Some(line) => head.push(line),
         }
     }
     let body = lines.collect::<Vec<_>>().join("\n").trim().to_owned();
-    let (mut name, mut description) = (None, None);
-    for (key, value) in top_level_entries(&head)? {
-        let slot = match key {
-            "name" => &mut name,
-            "description" => &mut description,
-            _ => continue,
-        };
-        if slot.replace(value).is_some() {
-            return Err(format!("the head has {key} twice"));
-        }
-    }
-    let name = name.ok_or("the head has no name")?;
+    let FrontMatter { name, description } = parse_head(&head)?;
+    let name = name.ok_or("the front matter has no name")?;
     check_name(&name)?;
-    let description = description.filter(|text| !text.is_empty()).ok_or("the head has no description")?;
+    let description = description.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
+    let description = description.ok_or("the front matter has no description")?;
     if description.chars().count() > MAX_SKILL_DESCRIPTION_CHARS {
         return Err(format!("the description has more than {MAX_SKILL_DESCRIPTION_CHARS} characters"));
     }
     if body.is_empty() {
-        return Err("there are no instructions after the head".to_owned());
+        return Err("there are no instructions after the front matter".to_owned());
     }
     Ok(SkillManifest { name, description, body })
 }
@@ -63,72 +66,65 @@ fn check_name(name: &str) -> Result<(), String> {
     if name.len() <= MAX_SKILL_NAME_LEN && name.split('-').all(is_word) {
         return Ok(());
     }
-    Err(format!("the name {name:?} must be small letters, digits and single hyphens, at most {MAX_SKILL_NAME_LEN}"))
+    Err(format!(
+        "invalid name {name:?}: use lower-case letters, digits and single hyphens, at most {MAX_SKILL_NAME_LEN}"
+    ))
 }
 
-/// The keys of the outermost level with their values as text.
-fn top_level_entries<'a>(lines: &[&'a str]) -> Result<Vec<(&'a str, String)>, String> {
-    let mut entries = Vec::new();
-    let mut rest = lines;
-    while let Some((line, after)) = rest.split_first() {
-        rest = after;
-        if line.trim().is_empty() || line.starts_with('#') {
+/// Parses the lines between the markers; a value with a colon is accepted only if the lines are not valid YAML.
+fn parse_head(lines: &[&str]) -> Result<FrontMatter, String> {
+    if lines.iter().all(|line| line.trim().is_empty() || line.starts_with('#')) {
+        return Err("the front matter is empty".to_owned());
+    }
+    parse_yaml(&lines.join("\n")).or_else(|error| {
+        parse_yaml(&fold_values_with_colons(lines)).map_err(|_| {
+            format!("invalid front matter: {}", error.render_with_formatter(&serde_saphyr::UserMessageFormatter))
+        })
+    })
+}
+
+fn parse_yaml(yaml: &str) -> Result<FrontMatter, serde_saphyr::Error> {
+    let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_documents: 1,
+            max_nodes: MAX_YAML_NODES,
+            max_depth: MAX_YAML_DEPTH,
+            flow_nesting_limit: MAX_YAML_DEPTH,
+        },
+        alias_limits: serde_saphyr::alias_limits! {
+            max_total_replayed_events: MAX_YAML_NODES,
+        },
+        with_snippet: false,
+    };
+    // The opening marker makes line numbers those of the file.
+    serde_saphyr::from_str_with_options(&format!("---\n{yaml}\n"), options)
+}
+
+/// Turns top-level plain values that contain a colon into folded blocks, whose text is not interpreted.
+fn fold_values_with_colons(lines: &[&str]) -> String {
+    let mut folded = Vec::with_capacity(lines.len());
+    for (index, line) in lines.iter().enumerate() {
+        let value = line.split_once(": ").filter(|(key, value)| is_plain_key(key) && is_plain_with_colon(value));
+        let Some((key, value)) = value else {
+            folded.push((*line).to_owned());
             continue;
-        }
-        let Some((key, value)) = line.split_once(':').filter(|(key, _)| !key.starts_with([' ', '\t', '-'])) else {
-            return Err(format!("the head has a line that is no key: value: {:?}", excerpt(line)));
         };
-        let is_inner = |line: &&&str| line.trim().is_empty() || line.starts_with([' ', '\t', '-']);
-        let inner = rest.iter().take_while(is_inner).count();
-        let (block, after) = rest.split_at(inner);
-        rest = after;
-        let (key, value) = (key.trim_end(), value.trim());
-        if ["name", "description"].contains(&key) && value.starts_with(YAML_NON_TEXT_STARTS) {
-            return Err(format!("the {key} is no text: put {:?} into quotes", excerpt(value)));
-        }
-        entries.push((key, parse_scalar(value, block)?));
+        let next = lines.get(index + 1).copied().unwrap_or_default();
+        let indent = &next[..next.len() - next.trim_start_matches(' ').len()];
+        let indent = if indent.is_empty() || next.trim().is_empty() { "  " } else { indent };
+        let text = value.split(" #").next().unwrap_or_default().trim();
+        folded.push(format!("{key}: >-\n{indent}{text}"));
     }
-    Ok(entries)
+    folded.join("\n")
 }
 
-/// A value that begins on the line of its key and goes on in the lines below it.
-fn parse_scalar(first: &str, block: &[&str]) -> Result<String, String> {
-    let lines = block.iter().map(|line| line.trim());
-    if let Some(style) = first.chars().next().filter(|style| matches!(style, '|' | '>')) {
-        let between = if style == '|' { "\n" } else { " " };
-        return Ok(lines.collect::<Vec<_>>().join(between).trim().to_owned());
-    }
-    let whole = std::iter::once(first).chain(lines.filter(|line| !line.is_empty())).collect::<Vec<_>>().join(" ");
-    let whole = whole.trim();
-    if let Some(quoted) = whole.strip_prefix('"') {
-        return parse_double_quoted(quoted).ok_or_else(|| format!("the quotes of {:?} do not match", excerpt(whole)));
-    }
-    if let Some(quoted) = whole.strip_prefix('\'') {
-        let inner = quoted.trim_end().strip_suffix('\'');
-        return inner.map(|text| text.replace("''", "'")).ok_or_else(|| "the quotes do not match".to_owned());
-    }
-    Ok(whole.split(" #").next().unwrap_or_default().trim_end().to_owned())
+fn is_plain_key(key: &str) -> bool {
+    key.starts_with(|c: char| c.is_alphanumeric()) && !key.contains([':', '#', '"', '\''])
 }
 
-fn parse_double_quoted(text: &str) -> Option<String> {
-    let mut value = String::new();
-    let mut characters = text.chars();
-    while let Some(character) = characters.next() {
-        match character {
-            '"' => return Some(value),
-            '\\' => match characters.next()? {
-                'n' => value.push('\n'),
-                't' => value.push('\t'),
-                other => value.push(other),
-            },
-            other => value.push(other),
-        }
-    }
-    None
-}
-
-fn excerpt(text: &str) -> String {
-    text.chars().take(60).collect()
+fn is_plain_with_colon(value: &str) -> bool {
+    let value = value.trim_start();
+    value.contains(": ") && value.starts_with(|c: char| c.is_alphanumeric())
 }
 
 #[cfg(test)]
@@ -140,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a05_a_head_is_read_as_people_write_it() {
+    fn a05_front_matter_accepts_the_common_notations() {
         let text = "\u{feff}---\r\n# a comment\r\nname: a-skill\r\ndescription: Does it: well. # really\r\n---\r\n\r\n# Body\r\n";
         let parsed = parse(text).unwrap();
         assert_eq!((parsed.name.as_str(), parsed.body.as_str()), ("a-skill", "# Body"));
@@ -156,26 +152,90 @@ mod tests {
     }
 
     #[test]
-    fn a05_what_is_wrong_with_a_head_is_said() {
+    fn a05_invalid_front_matter_is_reported_with_the_reason() {
         let wrong = |text: &str| parse(text).unwrap_err();
-        assert!(wrong("# no head").contains("does not begin"));
-        assert!(wrong("---\nname: x\n").contains("no end"));
+        assert!(wrong("# no front matter").contains("does not start"));
+        assert!(wrong("---\nname: x\n").contains("not closed"));
         assert!(wrong("---\ndescription: x\n---\nx").contains("no name"));
         assert!(wrong("---\nname: x\n---\nx").contains("no description"));
         assert!(wrong("---\nname: x\ndescription:\n---\nx").contains("no description"));
         assert!(wrong("---\nname: x\ndescription: y\n---\n").contains("no instructions"));
-        assert!(wrong("---\nname: x\nname: y\n---\nx").contains("twice"));
-        assert!(wrong("---\nwhat is this\n---\nx").contains("no key: value"));
-        assert!(parse_description("description: \"open").unwrap_err().contains("quotes"));
-        for no_text in ["[a: b", "[a, b]", "{a: b}", "*there", "!tag x", "@at"] {
-            let wrong = parse_description(&format!("description: {no_text}")).unwrap_err();
-            assert!(wrong.contains("the description is no text"), "{wrong}");
+        assert!(wrong("---\nname: x\nname: y\n---\nx").contains("duplicate mapping key: name"));
+        assert!(wrong("---\nwhat is this\n---\nx").contains("expected mapping"));
+        assert!(parse_description("description: \"open").unwrap_err().contains("quoted scalar"));
+        for not_text in ["[a: b", "[a, b]", "{a: b}", "*there", "@at"] {
+            let wrong = parse_description(&format!("description: {not_text}")).unwrap_err();
+            assert!(wrong.starts_with("invalid front matter: ") && wrong.contains("line "), "{wrong}");
         }
         assert_eq!(parse_description("allowed-tools: [a, b]\ndescription: '[x] is fine'").unwrap(), "[x] is fine");
         assert!(parse_description(&format!("description: {}", "x".repeat(1025))).unwrap_err().contains("1024"));
         for name in ["A", "a_b", "-a", "a-", "a--b", "../x", "a b", "é", &"x".repeat(65)] {
             let text = format!("---\nname: {name}\ndescription: y\n---\nx");
-            assert!(wrong(&text).contains("small letters"), "{name}");
+            assert!(wrong(&text).contains("lower-case letters"), "{name}");
         }
+    }
+
+    /// Notations and mistakes with the result of each, as `NAME: DESCRIPTION` or `error: REASON`.
+    const FRONT_MATTER_RESULTS: &[(&str, &str)] = &[
+        ("name: s1\ndescription: Plain text", "s1: Plain text"),
+        ("\"name\": s2\n'description': \"Quoted keys\"", "s2: Quoted keys"),
+        ("{name: s3, description: Flow mapping}", "s3: Flow mapping"),
+        ("name: s4\ndescription: Use it when: always # why not", "s4: Use it when: always"),
+        ("name: s5\ndescription: >-\n  One\n  two\n\n  three", "s5: One two\nthree"),
+        ("name: s6\ndescription: |\n  One\n    two", "s6: One\n  two"),
+        ("name: s7\ndescription: One\n  two # three", "s7: One two"),
+        ("name: 123\ndescription: 4.50", "123: 4.50"),
+        ("x: &text Shared\nname: s9\ndescription: *text", "s9: Shared"),
+        ("name: s10\ndescription: \"Tab\\there, caf\\u00e9\"", "s10: Tab\there, café"),
+        ("name: s11\ndescription: !note Tagged", "s11: Tagged"),
+        (
+            "name: s12\nmetadata:\n  name: other\n  tags: [a, {b: c}]\nallowed-tools:\n- bash\ndescription: Fine",
+            "s12: Fine",
+        ),
+        ("name: s13\ndescription: It's a \"test\": really", "s13: It's a \"test\": really"),
+        ("name: s14\ndescription: ~", "error: the front matter has no description"),
+        ("name: s15\ndescription: [a, b]", "error: invalid front matter: expected string scalar at line 3, column 14"),
+        ("name: s16\ndescription: {a: b}", "error: invalid front matter: expected string scalar at line 3, column 14"),
+        (
+            "name: s17\ndescription: \"open",
+            "error: invalid front matter: invalid indentation in multiline quoted scalar at line 4, column 1",
+        ),
+        (
+            "name: s18\ndescription: *missing",
+            "error: invalid front matter: reference to unknown value at line 3, column 14",
+        ),
+        ("name: s19\ndescription: @at", "error: invalid front matter: unexpected character: `@' at line 3, column 14"),
+        (
+            "name: s20\nname: s21\ndescription: Twice",
+            "error: invalid front matter: duplicate mapping key: name not allowed here at line 3, column 1",
+        ),
+        ("just a sentence", "error: invalid front matter: expected mapping start at line 2, column 1"),
+        ("- name: s23", "error: invalid front matter: expected mapping start at line 2, column 1"),
+        (
+            "name: s24\n\tdescription: tab",
+            "error: invalid front matter: while scanning a plain scalar, found a tab at line 2, column 7",
+        ),
+        ("", "error: the front matter is empty"),
+    ];
+
+    #[test]
+    fn a05_front_matter_results_are_pinned() {
+        let result = |yaml: &str| match parse(&format!("---\n{yaml}\n---\nDo it.\n")) {
+            Ok(manifest) => format!("{}: {}", manifest.name, manifest.description),
+            Err(reason) => format!("error: {reason}"),
+        };
+        for (yaml, expected) in FRONT_MATTER_RESULTS {
+            assert_eq!(result(yaml), *expected, "{yaml}");
+        }
+    }
+
+    #[test]
+    fn x06_nesting_and_aliases_of_front_matter_are_bounded() {
+        let with = |extra: &str| parse(&format!("---\nname: x\ndescription: y\n{extra}\n---\nDo it.\n"));
+        let nested = format!("deep: {}{}", "[".repeat(20_000), "]".repeat(20_000));
+        let level = |level: usize| format!("a{level}: &a{level} [{}]", format!("*a{},", level - 1).repeat(9));
+        let bomb = (1..60).map(level).collect::<Vec<_>>().join("\n");
+        assert!(with(&nested).unwrap_err().contains("invalid front matter"));
+        assert!(with(&format!("a0: &a0 [x]\n{bomb}")).unwrap_err().contains("invalid front matter"));
     }
 }

@@ -1,8 +1,8 @@
-//! Skills: instructions that are read when they are needed.
+//! Skills: instruction files that a model loads when it needs them.
 //!
-//! A skill is a folder with a `SKILL.md`. Those of the workspace come first, then the user's own, then the built-in
-//! ones; of two with the same name the first is used. What a workspace holds is nobody's word: sizes and numbers are
-//! bounded, names are checked, and no link leads out of it.
+//! A skill is a folder with a `SKILL.md`. Skills of the workspace take precedence over the user's, and those over the
+//! built-in ones; of two skills with the same name the first is used. Workspace content is untrusted: sizes and counts
+//! are bounded, names are validated, and symbolic links must not leave the workspace.
 
 mod discovery;
 mod front_matter;
@@ -11,34 +11,34 @@ use std::path::PathBuf;
 
 pub use discovery::{SkillCatalog, SkillDirs};
 
-/// A skill.
+/// Valid skill.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Skill {
-    /// Its name.
+    /// Unique name.
     pub name: String,
-    /// What it is for.
+    /// Purpose, as listed in the system prompt.
     pub description: String,
-    /// The instructions.
+    /// Instructions.
     pub body: String,
-    /// Whose it is.
+    /// Source of the skill.
     pub origin: SkillOrigin,
-    /// Where its files are; a built-in one has none.
+    /// Folder with the skill's files; built-in skills have none.
     pub folder: Option<PathBuf>,
 }
 
-/// Whose a skill is.
+/// Source of a skill, in order of precedence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SkillOrigin {
-    /// The workspace's.
+    /// Workspace of the turn.
     Workspace,
-    /// The user's.
+    /// User's own skills folder.
     User,
-    /// It comes with Capstan.
+    /// Shipped with Capstan.
     BuiltIn,
 }
 
 impl SkillOrigin {
-    /// The origin as it is written.
+    /// Returns the name used in output.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Workspace => "workspace",
@@ -48,19 +48,19 @@ impl SkillOrigin {
     }
 }
 
-/// A folder that should be a skill and is none.
+/// Skill folder that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InvalidSkill {
-    /// The file.
+    /// Path of its `SKILL.md`.
     pub path: PathBuf,
-    /// Whose it is.
+    /// Source of the skill.
     pub origin: SkillOrigin,
-    /// What is wrong with it.
+    /// Reason for rejecting it.
     pub reason: String,
 }
 
 impl Skill {
-    /// The instructions with where they came from, as they are given to a model.
+    /// Renders the instructions for a model, with the skill's name and folder.
     pub(crate) fn instructions(&self) -> String {
         let folder = match &self.folder {
             Some(folder) => format!(" folder=\"{}\"", folder.display()),

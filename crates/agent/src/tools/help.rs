@@ -1,4 +1,4 @@
-//! `help`: what there is.
+//! `help`: lists the tools.
 
 use capstan_hooks::contracts::{FnTool, ToolContext, ToolError};
 use capstan_protocol::{ToolOutput, ToolSpec};
@@ -15,7 +15,7 @@ pub(super) fn tool() -> FnTool {
     })
 }
 
-/// The name with its parameters, the optional ones in brackets.
+/// Formats a tool's name with its parameters, optional ones in brackets.
 fn usage(tool: &ToolSpec) -> String {
     let required: Vec<&str> = tool
         .parameters

@@ -1,4 +1,4 @@
-//! Images, as models take them.
+//! Images in the formats and sizes that model providers accept.
 
 mod dimensions;
 
@@ -6,17 +6,17 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use capstan_protocol::{Content, ContentPart};
 
-/// The largest image that is shown to a model.
+/// Maximum size of an image shown to a model.
 pub(crate) const MAX_IMAGE_BYTES: u64 = 3 * 1024 * 1024;
 
-/// The longest side that every provider takes.
+/// Longest side that all providers accept.
 const MAX_IMAGE_SIDE_PX: u32 = 8000;
 
-/// The media type of an image that providers take, told from how it begins. Not each takes all: what is sent to one that
-/// does not has a note in its place.
-pub(crate) fn media_type(begin: &[u8]) -> Option<&'static str> {
-    let is_webp = begin.starts_with(b"RIFF") && begin.get(8..12) == Some(b"WEBP");
-    match begin {
+/// Detects the media type of an image that providers accept from its first bytes. Not every provider accepts all of
+/// them; the wire replaces an unsupported image by a note.
+pub(crate) fn media_type(prefix: &[u8]) -> Option<&'static str> {
+    let is_webp = prefix.starts_with(b"RIFF") && prefix.get(8..12) == Some(b"WEBP");
+    match prefix {
         [0x89, b'P', b'N', b'G', 0x0d, 0x0a, 0x1a, 0x0a, ..] => Some("image/png"),
         [0xff, 0xd8, 0xff, ..] => Some("image/jpeg"),
         [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Some("image/gif"),
@@ -25,7 +25,7 @@ pub(crate) fn media_type(begin: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// Why no provider would take an image.
+/// Reason why no provider would accept an image.
 enum ImageError {
     TooLarge { width: u32, height: u32 },
     Broken,
@@ -39,14 +39,15 @@ fn check_image(kind: &str, bytes: &[u8]) -> Result<(), ImageError> {
     }
 }
 
-/// The address of an image that came with an event, where it holds the image itself, as providers take it: with what kind
-/// of image it is, whatever it says. Or why no provider would take it, which would end this run and those that follow.
-pub(crate) fn normalize_data_url(address: &str) -> Result<String, String> {
-    let (head, data) = address.split_once(',').unwrap_or_default();
+/// Normalizes the `data:` URL of an image received with an event: the media type is derived from the bytes, whatever
+/// the URL claims. Returns the reason if no provider would accept the image, since sending it would fail this run and
+/// all later ones.
+pub(crate) fn normalize_data_url(url: &str) -> Result<String, String> {
+    let (head, data) = url.split_once(',').unwrap_or_default();
     let bytes = STANDARD.decode(data.trim()).ok().filter(|_| head.to_ascii_lowercase().ends_with(";base64"));
-    let Some(bytes) = bytes else { return Err("it cannot be read".to_owned()) };
+    let Some(bytes) = bytes else { return Err("it cannot be decoded".to_owned()) };
     if bytes.len() as u64 > MAX_IMAGE_BYTES {
-        return Err(format!("it has {} bytes, and a model takes at most {MAX_IMAGE_BYTES}", bytes.len()));
+        return Err(format!("it has {} bytes, but models accept at most {MAX_IMAGE_BYTES}", bytes.len()));
     }
     let Some(kind) = media_type(&bytes) else {
         return Err("it is neither PNG, JPEG, GIF nor WebP".to_owned());
@@ -54,29 +55,29 @@ pub(crate) fn normalize_data_url(address: &str) -> Result<String, String> {
     match check_image(kind, &bytes) {
         Ok(()) => Ok(format!("data:{kind};base64,{}", data.trim())),
         Err(ImageError::TooLarge { width, height }) => {
-            Err(format!("it has {width} x {height} pixels, and a model takes at most {MAX_IMAGE_SIDE_PX} on a side"))
+            Err(format!("it has {width} x {height} pixels, but models accept at most {MAX_IMAGE_SIDE_PX} per side"))
         }
-        Err(ImageError::Broken) => Err(format!("it begins as {kind} does, but is broken")),
+        Err(ImageError::Broken) => Err(format!("it starts like {kind}, but is broken")),
     }
 }
 
-/// An image with what it is; or why no provider would take it, which would end the run.
+/// Returns an image with a caption, or the reason why no provider would accept it, since sending it would fail the run.
 pub(super) fn image_content(name: &str, kind: &str, bytes: &[u8]) -> Result<Content, String> {
     match check_image(kind, bytes) {
         Ok(()) => {}
         Err(ImageError::TooLarge { width, height }) => {
             let size = format!("an image of {width} x {height} pixels");
             return Err(format!(
-                "{name} is {size}, and a model takes at most {MAX_IMAGE_SIDE_PX} on a side; make it smaller first"
+                "{name} is {size}, but models accept at most {MAX_IMAGE_SIDE_PX} per side; scale it down first"
             ));
         }
         Err(ImageError::Broken) => {
-            return Err(format!("{name} begins as {kind} does, but is broken; `file` or `xxd` in bash can look at it"));
+            return Err(format!("{name} starts like {kind}, but is broken; inspect it with `file` or `xxd` in bash"));
         }
     }
-    let told = format!("{name}: {kind}, {} bytes", bytes.len());
+    let caption = format!("{name}: {kind}, {} bytes", bytes.len());
     let url = format!("data:{kind};base64,{}", STANDARD.encode(bytes));
-    Ok(Content::Parts(vec![ContentPart::text(told), ContentPart::image(url)]))
+    Ok(Content::Parts(vec![ContentPart::text(caption), ContentPart::image(url)]))
 }
 
 #[cfg(test)]
@@ -84,7 +85,7 @@ mod tests {
     use super::image_content;
 
     #[test]
-    fn a04_an_image_that_no_provider_takes_is_told_in_words() {
+    fn a04_unacceptable_image_is_refused_with_the_reason() {
         let png = |width: u32, height: u32| {
             let size = [width.to_be_bytes(), height.to_be_bytes()].concat();
             [b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR".as_slice(), &size, b"\x08\x02\0\0\0"].concat()

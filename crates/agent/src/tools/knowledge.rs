@@ -1,38 +1,34 @@
-//! `knowledge.search`: what the knowledge bases of this run say.
+//! `knowledge.search`: searches the knowledge bases available to the run.
 
 use std::fmt::Write as _;
 
 use capstan_hooks::contracts::{FnTool, RetrieveCall, RetrievedPage, ToolContext, ToolError};
-use capstan_protocol::{ApiError, ToolOutput};
+use capstan_protocol::ToolOutput;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::typed_tool::typed_tool;
+use super::typed_tool::{to_tool_error, typed_tool};
 
-/// How many passages are shown when nobody says, and at most.
+/// Number of passages shown by default, and at most.
 const DEFAULT_PASSAGES: usize = 5;
 const MAX_PASSAGES: usize = 20;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct KnowledgeSearchArgs {
-    /// The words to look for.
+    /// Words to search for.
     query: String,
-    /// The knowledge base; needed only where there are several.
+    /// Knowledge base; required only if there are several.
     base: Option<String>,
-    /// How many passages to show at most.
+    /// Maximum number of passages to show.
     limit: Option<usize>,
-    /// Where the last answer ended, as it says there.
+    /// Cursor of the previous result, to continue from there.
     cursor: Option<String>,
 }
 
-fn to_tool_error(error: ApiError) -> ToolError {
-    ToolError::new(error.message)
-}
-
 pub(super) fn search() -> FnTool {
-    let description = "Searches a knowledge base for passages with the words of a query, the best first. \
-        Without a base, where there are several, it tells which there are.";
+    let description = "Searches a knowledge base for passages with the words of a query, best matches first. \
+        If there are several bases and none is given, lists them.";
     let search = typed_tool(
         "knowledge.search",
         description,
@@ -44,40 +40,40 @@ pub(super) fn search() -> FnTool {
             };
             let limit = limit.unwrap_or(DEFAULT_PASSAGES).clamp(1, MAX_PASSAGES);
             let call = RetrieveCall { base, question: query.clone(), cursor, limit };
-            let found = context.api.knowledge.retrieve(call).await.map_err(to_tool_error)?;
-            Ok(ToolOutput::ok(render_passages(&query, &found)))
+            let page = context.api.knowledge.retrieve(call).await.map_err(to_tool_error)?;
+            Ok(ToolOutput::ok(render_passages(&query, &page)))
         },
     );
     search.with_read_only().with_knowledge()
 }
 
-/// The one base there is.
+/// Returns the only knowledge base, or an error that lists them.
 async fn only_base(context: &ToolContext) -> Result<String, ToolError> {
     let mut bases = context.api.knowledge.list().await.map_err(to_tool_error)?;
     match bases.len() {
-        0 => Err(ToolError::new("there is no knowledge base here that can be listed; name the one to ask as `base`")),
+        0 => Err(ToolError::new("no knowledge base can be listed here; name one as `base`")),
         1 => Ok(bases.remove(0).id),
         _ => {
             let lines: Vec<String> = bases.iter().map(|base| format!("- {}: {}", base.id, base.description)).collect();
-            Err(ToolError::new(format!("there are several; name one as `base`:\n{}", lines.join("\n"))))
+            Err(ToolError::new(format!("there are several knowledge bases; name one as `base`:\n{}", lines.join("\n"))))
         }
     }
 }
 
-fn render_passages(query: &str, found: &RetrievedPage) -> String {
+fn render_passages(query: &str, page: &RetrievedPage) -> String {
     let mut text = String::new();
-    for passage in &found.passages.items {
+    for passage in &page.passages.items {
         let line = passage.line.map(|line| format!(":{line}")).unwrap_or_default();
-        // Writing to a text does not fail.
+        // Writing to a `String` cannot fail.
         let _ = write!(text, "[{}{line}, score {:.2}]\n{}\n\n", passage.source, passage.score, passage.text);
     }
     if text.is_empty() {
         text = format!("nothing found for {query:?}\n\n");
     }
-    if let Some(next) = &found.passages.next {
-        let _ = writeln!(text, "[there is more: ask the same again with cursor {next}]");
+    if let Some(next) = &page.passages.next {
+        let _ = writeln!(text, "[more results: repeat the search with cursor {next}]");
     }
-    if let Some(left_out) = &found.left_out {
+    if let Some(left_out) = &page.left_out {
         let _ = writeln!(text, "[not searched: {left_out}]");
     }
     text.trim_end().to_owned()

@@ -1,4 +1,4 @@
-//! The tools the agent comes with.
+//! Built-in tools of the agent.
 
 mod artifact;
 mod bash;
@@ -18,25 +18,24 @@ use std::sync::Arc;
 
 use capstan_hooks::contracts::Tool;
 
+use crate::paths::PathBounds;
 use crate::skills::SkillDirs;
 
-pub use fs::PathBounds;
-
-/// What the user set for the tools.
+/// User settings for the tools.
 #[derive(Debug, Clone, Default)]
 pub struct ToolOptions {
-    /// Where the file tools may work.
+    /// Paths the file tools may use.
     pub files: PathBounds,
-    /// Variables of the host's environment that commands get beside the usual ones; no secrets.
+    /// Additional environment variables passed to commands; secrets are never passed.
     pub environment: Vec<String>,
-    /// The web.
+    /// Settings of `web.fetch`.
     pub web: web::WebOptions,
 }
 
-/// Every built-in tool.
-pub(crate) fn built_in_tools(settings: &ToolOptions, skills: &SkillDirs) -> Vec<Arc<dyn Tool>> {
-    let files = || settings.files.clone();
-    let jobs = Arc::new(bash::JobRegistry::new(settings.environment.clone()));
+/// Creates all built-in tools.
+pub(crate) fn built_in_tools(options: &ToolOptions, skills: &SkillDirs) -> Vec<Arc<dyn Tool>> {
+    let files = || options.files.clone();
+    let jobs = Arc::new(bash::JobRegistry::new(options.environment.clone()));
     vec![
         Arc::new(bash::run(&jobs).with_own_deadline()),
         Arc::new(bash::output(&jobs).with_own_deadline()),
@@ -44,7 +43,7 @@ pub(crate) fn built_in_tools(settings: &ToolOptions, skills: &SkillDirs) -> Vec<
         Arc::new(fs::read(files()).with_read_only()),
         Arc::new(fs::write(files())),
         Arc::new(fs::edit(files())),
-        Arc::new(web::fetch(settings.web.clone()).with_read_only()),
+        Arc::new(web::fetch(options.web.clone()).with_read_only()),
         Arc::new(tape::info().with_read_only()),
         Arc::new(tape::search().with_read_only()),
         Arc::new(tape::handoff()),

@@ -1,14 +1,14 @@
-//! `quit`: the end of a chat.
+//! `quit`: ends a chat.
 
 use capstan_hooks::contracts::{FnTool, ToolContext};
 use capstan_protocol::ToolOutput;
 
 use super::typed_tool::{NoArguments, typed_tool};
 
-/// A chat at a terminal ends when its person gives this command. Elsewhere there is nothing to leave.
+/// Creates the `quit` tool. The terminal chat handles this command itself; elsewhere there is no chat to end.
 pub(super) fn tool() -> FnTool {
     let description = "Ends the chat at the terminal. Only for people, as a command.";
     typed_tool("quit", description, |_: NoArguments, _: ToolContext| async move {
-        Ok(ToolOutput::ok("There is no chat to leave here; the conversation is kept."))
+        Ok(ToolOutput::ok("There is no chat to leave here; the conversation is saved."))
     })
 }

@@ -1,4 +1,4 @@
-//! `skill`: the instructions of a skill.
+//! `skill`: loads the instructions of a skill.
 
 use capstan_hooks::contracts::{FnTool, ToolContext, ToolError};
 use capstan_protocol::ToolOutput;
@@ -11,23 +11,23 @@ use crate::skills::SkillDirs;
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct SkillArgs {
-    /// The skill.
+    /// Name of the skill.
     name: String,
 }
 
-pub(super) fn tool(places: SkillDirs) -> FnTool {
-    let description = "Gives the instructions of a skill.";
+pub(super) fn tool(skill_dirs: SkillDirs) -> FnTool {
+    let description = "Loads the instructions of a skill.";
     typed_tool("skill", description, move |arguments: SkillArgs, context: ToolContext| {
-        let places = places.clone();
+        let skill_dirs = skill_dirs.clone();
         async move {
-            let work = tokio::task::spawn_blocking(move || places.find(&context.workspace));
-            let found = work.await.map_err(|error| ToolError::new(error.to_string()))?;
+            let work = tokio::task::spawn_blocking(move || skill_dirs.find(&context.workspace));
+            let catalog = work.await.map_err(|error| ToolError::new(error.to_string()))?;
             let name = arguments.name.trim().trim_start_matches('$');
-            if let Some(skill) = found.skill(name) {
+            if let Some(skill) = catalog.skill(name) {
                 return Ok(ToolOutput::ok(skill.instructions()));
             }
-            let names: Vec<&str> = found.skills.iter().map(|skill| skill.name.as_str()).collect();
-            Err(ToolError::new(format!("there is no skill {name:?}; there are: {}", names.join(", "))))
+            let names: Vec<&str> = catalog.skills.iter().map(|skill| skill.name.as_str()).collect();
+            Err(ToolError::new(format!("there is no skill {name:?}; available skills: {}", names.join(", "))))
         }
     })
 }

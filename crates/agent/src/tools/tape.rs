@@ -1,28 +1,24 @@
-//! `tape.info`, `tape.search`, `tape.handoff`, `tape.anchors`, `tape.reset`: the session's own tape.
+//! `tape.info`, `tape.search`, `tape.handoff`, `tape.anchors`, `tape.reset`: tools for the session's own tape.
 
-use capstan_hooks::contracts::{FnTool, TapeEntry, ToolContext, ToolError};
-use capstan_protocol::{ApiError, JsonObject, ToolOutput};
+use capstan_hooks::contracts::{FnTool, TapeEntry, ToolContext};
+use capstan_protocol::{JsonObject, ToolOutput};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::typed_tool::{NoArguments, typed_tool};
+use super::typed_tool::{NoArguments, to_tool_error, typed_tool};
 
-/// How many entries a search shows when nobody says.
+/// Number of entries shown by a search by default.
 const DEFAULT_SEARCH_ENTRIES: usize = 10;
-/// How many anchors are listed when nobody says.
+/// Number of anchors listed by default.
 const DEFAULT_LISTED_ANCHORS: usize = 20;
-/// How much of an entry a search shows.
+/// Maximum length of an entry's excerpt in search results.
 const SEARCH_EXCERPT_CHARS: usize = 300;
-
-fn to_tool_error(error: ApiError) -> ToolError {
-    ToolError::new(error.message)
-}
 
 pub(super) fn info() -> FnTool {
     typed_tool(
         "tape.info",
-        "Tells about this conversation's tape.",
+        "Shows facts about this conversation's tape.",
         |_: NoArguments, context: ToolContext| async move {
             let info = context.api.tape.info().await.map_err(to_tool_error)?;
             let last = info.last_anchor.as_deref().unwrap_or("none");
@@ -37,18 +33,18 @@ pub(super) fn info() -> FnTool {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct TapeSearchArgs {
-    /// The words to look for; a typo is forgiven.
+    /// Words to search for; a typo is tolerated.
     query: String,
-    /// How many entries to show at most.
+    /// Maximum number of entries to show.
     limit: Option<usize>,
 }
 
 pub(super) fn search() -> FnTool {
-    let description = "Searches this conversation's tape, also before the last anchor; newest first.";
+    let description = "Searches this conversation's tape, including entries before the last anchor; newest first.";
     typed_tool("tape.search", description, |arguments: TapeSearchArgs, context: ToolContext| async move {
         let limit = arguments.limit.unwrap_or(DEFAULT_SEARCH_ENTRIES);
-        let found = context.api.tape.search(&arguments.query, limit).await.map_err(to_tool_error)?;
-        if found.is_empty() {
+        let entries = context.api.tape.search(&arguments.query, limit).await.map_err(to_tool_error)?;
+        if entries.is_empty() {
             return Ok(ToolOutput::ok(format!("nothing found for {:?}", arguments.query)));
         }
         let line = |entry: &TapeEntry| {
@@ -56,24 +52,24 @@ pub(super) fn search() -> FnTool {
             let excerpt = context.secrets.first_chars(&text, SEARCH_EXCERPT_CHARS);
             format!("#{} {} {}: {excerpt}", entry.id, entry.date, entry.kind)
         };
-        Ok(ToolOutput::ok(found.iter().map(line).collect::<Vec<_>>().join("\n")))
+        Ok(ToolOutput::ok(entries.iter().map(line).collect::<Vec<_>>().join("\n")))
     })
 }
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct TapeHandoffArgs {
-    /// The name of the anchor, such as `phase-1`.
+    /// Name of the anchor, such as `phase-1`.
     name: String,
-    /// What the next phase must know.
+    /// Summary for the next phase.
     summary: Option<String>,
-    /// Further state, as an object.
+    /// Additional state, as an object.
     state: Option<JsonObject>,
 }
 
 pub(super) fn handoff() -> FnTool {
-    let description = "Begins a new phase: writes an anchor with what the next phase must know. \
-        Context starts from it; nothing before it is lost.";
+    let description = "Starts a new phase: writes an anchor with what the next phase must know. \
+        The context starts at the anchor; everything before it stays searchable.";
     typed_tool("tape.handoff", description, |arguments: TapeHandoffArgs, context: ToolContext| async move {
         let mut state = arguments.state.unwrap_or_default();
         if let Some(summary) = arguments.summary {
@@ -87,7 +83,7 @@ pub(super) fn handoff() -> FnTool {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct TapeAnchorsArgs {
-    /// How many to list at most.
+    /// Maximum number of anchors to list.
     limit: Option<usize>,
 }
 
@@ -108,20 +104,20 @@ pub(super) fn anchors() -> FnTool {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct TapeResetArgs {
-    /// Whether what was said so far is kept for good.
+    /// Keep the conversation as an archive.
     #[serde(default)]
     archive: bool,
 }
 
 pub(super) fn reset() -> FnTool {
-    let description = "Begins this conversation anew, with nothing of what was said in its context. \
-        Only for people, as a command; an agent that wants its context to begin anew uses tape.handoff.";
+    let description = "Starts this conversation over with an empty context. \
+        Only for people, as a command; an agent that wants a fresh context uses tape.handoff.";
     typed_tool("tape.reset", description, |arguments: TapeResetArgs, context: ToolContext| async move {
         context.api.tape.reset(arguments.archive).await.map_err(to_tool_error)?;
         Ok(ToolOutput::ok(if arguments.archive {
-            "the conversation begins anew; what was said is archived"
+            "the conversation starts over; the old one is archived"
         } else {
-            "the conversation begins anew"
+            "the conversation starts over"
         }))
     })
 }

@@ -1,14 +1,14 @@
-//! Tools with typed arguments: the type gives the schema, and what does not fit it is explained to the model.
+//! Tools with typed arguments: the type yields the JSON Schema, and invalid arguments are explained to the model.
 
 use std::future::Future;
 
 use capstan_hooks::contracts::{FnTool, ToolContext, ToolError};
-use capstan_protocol::{JsonObject, ToolOutput};
+use capstan_protocol::{ApiError, JsonObject, ToolOutput};
 use schemars::{JsonSchema, schema_for};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// A tool whose arguments are a type.
+/// Creates a tool whose arguments are deserialized into `A`.
 pub(super) fn typed_tool<A, F, Fut>(name: &'static str, description: &str, action: F) -> FnTool
 where
     A: DeserializeOwned + JsonSchema + Send + 'static,
@@ -19,13 +19,19 @@ where
         let action = action.clone();
         async move {
             let arguments = serde_json::from_value(Value::Object(arguments))
-                .map_err(|error| ToolError::new(format!("the arguments of {name} do not fit: {error}")))?;
+                .map_err(|error| ToolError::new(format!("invalid arguments for {name}: {error}")))?;
             action(arguments, context).await
         }
     })
 }
 
-/// The schema as providers want it: an object with properties, without the words about the Rust type.
+/// Converts an error of the run API to a tool error with its message.
+pub(super) fn to_tool_error(error: ApiError) -> ToolError {
+    ToolError::new(error.message)
+}
+
+/// Returns the schema in the form providers expect: an object with properties, without title and description of the
+/// Rust type.
 fn schema<A: JsonSchema>() -> Value {
     let mut schema = schema_for!(A).to_value();
     if let Value::Object(map) = &mut schema {
@@ -37,7 +43,7 @@ fn schema<A: JsonSchema>() -> Value {
     schema
 }
 
-/// No arguments.
+/// Arguments of a tool that takes none.
 #[derive(serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NoArguments {}

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{ErrorKind, Read as _};
 use std::path::Path;
 
-use capstan_agent::tools::PathBounds;
+use capstan_agent::paths::PathBounds;
 use rustix::fs::{Mode, OFlags};
 
 use super::ConfigError;
@@ -22,7 +22,7 @@ pub(crate) fn read_home_file(path: &Path) -> Result<Option<String>, ConfigError>
     match found {
         Ok((file, metadata)) if metadata.is_file() => read_text(path, file).map(Some),
         Ok((_, metadata)) if metadata.is_dir() => Err(unusable_file_error(path, "it is a folder")),
-        Ok(_) => Err(unusable_file_error(path, "it is no regular file")),
+        Ok(_) => Err(unusable_file_error(path, "it is not a regular file")),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(unreadable_error(path, &error)),
     }

@@ -168,7 +168,7 @@ fn a1_a_call_that_the_limit_cuts_off_is_not_made_and_the_model_is_told() {
         let server =
             ScriptedModel::start_blocking(vec![cut("{"), cut(""), cut("{\"a\": "), ScriptedReply::text("not asked")]);
         let said = self::fixture_with_model(&server, model).capstan(&["run", "hello"]).refused("model-broken", 1);
-        assert!(said.stderr.contains("limit of tokens in the middle of a call"), "{}", said.stderr);
+        assert!(said.stderr.contains("token limit in the middle of a tool call"), "{}", said.stderr);
         assert_eq!(server.requests().len(), 3);
     }
 }
@@ -189,7 +189,7 @@ fn a1_an_answer_that_says_nothing_is_asked_for_once_more_and_is_then_an_error() 
         ]);
         let place = self::fixture_with_model(&server, model);
         let said = place.capstan(&["run", "hello"]).refused("model-broken", 1);
-        assert!(said.stderr.contains("answered with nothing"), "{model}: {}", said.stderr);
+        assert!(said.stderr.contains("reply is empty"), "{model}: {}", said.stderr);
         assert_eq!(place.capstan(&["run", "again"]).data(), "better\n", "{model}");
         place.assert_undamaged();
 
@@ -197,7 +197,7 @@ fn a1_an_answer_that_says_nothing_is_asked_for_once_more_and_is_then_an_error() 
         let said =
             self::fixture_with_model(&ScriptedModel::start_blocking(vec![thought]), model).capstan(&["run", "hello"]);
         let said = said.failed("model-broken", 1);
-        assert!(said.stderr.contains("limit of tokens before it said anything"), "{model}: {}", said.stderr);
+        assert!(said.stderr.contains("token limit before it had any text"), "{model}: {}", said.stderr);
     }
 }
 
@@ -206,7 +206,7 @@ fn a1_an_answer_of_gemini_without_any_part_is_an_error_as_every_empty_one_is() {
     let nothing = || ScriptedReply::raw("data: {\"candidates\": [{\"finishReason\": \"STOP\", \"index\": 0}]}\n\n");
     let server = ScriptedModel::start_blocking(vec![nothing(), nothing()]);
     let said = fixture_with_model(&server, "gemini:gemini-3-pro").capstan(&["run", "hello"]).refused("model-broken", 1);
-    assert!(said.stderr.contains("answered with nothing"), "{}", said.stderr);
+    assert!(said.stderr.contains("reply is empty"), "{}", said.stderr);
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn a1_whoever_gets_no_last_word_is_told_so() {
         let server = ScriptedModel::start_blocking(vec![call, ScriptedReply::text(""), ScriptedReply::text("")]);
         let said = fixture_with_model(&server, model).capstan(&["run", "hello"]).succeeded();
         assert_eq!(said.stdout, "Let me look.\n", "{model}");
-        assert!(said.stderr.contains("ended without a last word"), "{model}: {}", said.stderr);
+        assert!(said.stderr.contains("ended without a final message"), "{model}: {}", said.stderr);
     }
 }
 

@@ -174,7 +174,10 @@ async fn k04_an_agent_with_several_bases_is_told_which_there_are() {
     })
     .await;
     let told = conversation.send_message(",knowledge.search query=rope").await.output;
-    assert!(told.contains("there are several; name one as `base`:\n- docs: the handbook\n- notes: notes"), "{told}");
+    assert!(
+        told.contains("there are several knowledge bases; name one as `base`:\n- docs: the handbook\n- notes: notes"),
+        "{told}"
+    );
     let found = conversation.send_message(",knowledge.search query=rope base=docs").await.output;
     assert!(found.contains("[rope.md:1, score"), "{found}");
 }

@@ -125,11 +125,11 @@ async fn a03_a_tool_that_is_not_granted_is_no_shell_command() {
     );
     assert_eq!(
         outcome_text(none.send_message(",ls").await),
-        "command-unknown: there is no command ls; none is allowed here"
+        "command-unknown: there is no command ls; no command is allowed here"
     );
     let some = of(json!({"only": ["fs.read", "tape.info"]})).await;
     let told = outcome_text(some.send_message(",ls").await);
-    assert_eq!(told, "command-unknown: there is no command ls; there are: fs.read, tape.info");
+    assert_eq!(told, "command-unknown: there is no command ls; available commands: fs.read, tape.info");
     let unseen = of(json!(["call"])).await;
     assert_eq!(
         outcome_text(unseen.send_message(",tape.info").await),

@@ -47,7 +47,7 @@ async fn a10_a_long_answer_becomes_an_artifact_that_the_model_can_page_through()
     assert!(preview.len() < 10_000, "{}", preview.len());
     let part = tool_replies(&model.requests()[2]).pop().unwrap();
     assert!(part.contains("[bytes 100000 to 100100 of "), "{part}");
-    assert!(part.contains("; go on with offset 100100]"), "{part}");
+    assert!(part.contains("; continue with offset 100100]"), "{part}");
     assert!(part.contains("line 5322 [masked]\n"), "{part}");
 
     let entries = conversation.entries().await;

@@ -108,7 +108,7 @@ async fn t13_what_is_said_after_a_command_that_waits_meets_what_the_command_did(
     let two = talk.send_with_admission("steer", "two").await;
     gate.release();
     assert_eq!(talk.outcome(&one).await, "replied: one done");
-    assert_eq!(talk.outcome(&reset).await, "replied: the conversation begins anew");
+    assert_eq!(talk.outcome(&reset).await, "replied: the conversation starts over");
     assert_eq!(talk.outcome(&two).await, "replied: two done");
     assert_eq!(talk.requests().last().unwrap().last().unwrap(), "user: two");
     assert!(!talk.requests().last().unwrap().contains(&"user: one".to_owned()), "{:?}", talk.requests());

@@ -1,4 +1,4 @@
-//! A command in the background.
+//! Background command of a session.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,16 +11,16 @@ use tokio_util::sync::CancellationToken;
 use super::command_output::{CommandOutput, OutputState};
 use super::running_command::{CommandExit, RunningCommand, ShellCommand, take_new_output};
 
-/// How long a job that is ended may take to be gone.
+/// Timeout for a killed job to exit.
 const JOB_KILL_TIMEOUT: Duration = Duration::from_secs(5);
-/// How much of a command is shown in a list.
+/// Maximum length of a command in listings.
 const LISTED_COMMAND_CHARS: usize = 80;
 
-/// A command in the background. It ends with this.
+/// Background command. Dropping it kills the command.
 pub(super) struct BackgroundJob {
     pub(super) id: String,
     pub(super) session: SessionId,
-    /// The beginning of its command.
+    /// Beginning of the command, for listings.
     command: String,
     output: Arc<Mutex<CommandOutput>>,
     exit: watch::Receiver<Option<CommandExit>>,
@@ -29,54 +29,55 @@ pub(super) struct BackgroundJob {
 }
 
 impl BackgroundJob {
-    /// A job that sees a command through, for no longer than this.
+    /// Creates a job that waits for a started command, at most for `limit`.
     pub(super) fn new(
         id: String,
         session: SessionId,
-        order: &ShellCommand,
+        shell_command: &ShellCommand,
         mut shell: RunningCommand,
         limit: Option<Duration>,
     ) -> Self {
-        let (tell, end) = watch::channel(None);
-        let (said, stop) = (shell.output(), CancellationToken::new());
-        let stopped = stop.clone();
+        let (exit_sender, exit) = watch::channel(None);
+        let (output, cancel) = (shell.output(), CancellationToken::new());
+        let cancelled = cancel.clone();
         let task = tokio::spawn(async move {
-            let ended = tokio::select! {
-                () = stopped.cancelled() => CommandExit::Killed,
-                ended = shell.wait(limit) => ended.unwrap_or(CommandExit::Signal(None)),
+            let exit = tokio::select! {
+                () = cancelled.cancelled() => CommandExit::Killed,
+                exit = shell.wait(limit) => exit.unwrap_or(CommandExit::Signal(None)),
             };
-            shell.finish(ended).await;
-            tell.send_replace(Some(ended));
+            shell.finish(exit).await;
+            exit_sender.send_replace(Some(exit));
         });
-        let command = order.secrets.first_chars(&order.command, LISTED_COMMAND_CHARS).replace('\n', " ");
-        Self { id, session, command, output: said, exit: end, cancel: stop, task }
+        let command =
+            shell_command.secrets.first_chars(&shell_command.command, LISTED_COMMAND_CHARS).replace('\n', " ");
+        Self { id, session, command, output, exit, cancel, task }
     }
 
     pub(super) fn is_running(&self) -> bool {
         self.exit.borrow().is_none()
     }
 
-    /// Waits for its end, for no longer than this.
+    /// Waits for the exit, at most for `wait`.
     pub(super) async fn wait_exit(&self, wait: Duration) {
-        let mut end = self.exit.clone();
-        // What it came to is asked afterwards.
-        let _waited = tokio::time::timeout(wait, end.wait_for(Option::is_some)).await;
+        let mut exit = self.exit.clone();
+        // The caller reads the exit afterwards.
+        let _waited = tokio::time::timeout(wait, exit.wait_for(Option::is_some)).await;
     }
 
-    /// Ends it with everything it started.
+    /// Kills the command with everything it started.
     pub(super) async fn kill(&self) {
         self.cancel.cancel();
         self.wait_exit(JOB_KILL_TIMEOUT).await;
     }
 
-    /// What it said since the last time, and how it stands.
+    /// Returns the output since the last call, and the job's status.
     pub(super) fn new_output(&self) -> String {
-        // First: what it says after this is said by one that runs.
-        let end = *self.exit.borrow();
-        let text = take_new_output(&self.output, if end.is_some() { OutputState::Closed } else { OutputState::Open });
-        let status = match end {
+        // Read the status before the output: output after this point belongs to a running command.
+        let exit = *self.exit.borrow();
+        let text = take_new_output(&self.output, if exit.is_some() { OutputState::Closed } else { OutputState::Open });
+        let status = match exit {
             None => format!("[{} is running]", self.id),
-            Some(end) => format!("[{} {end}]", self.id),
+            Some(exit) => format!("[{} {exit}]", self.id),
         };
         match text.trim_end() {
             "" => status,
@@ -84,16 +85,16 @@ impl BackgroundJob {
         }
     }
 
-    /// The job in a line.
+    /// Describes the job on one line.
     pub(super) fn summary_line(&self) -> String {
-        let status = self.exit.borrow().map_or_else(|| "is running".to_owned(), |end| end.to_string());
+        let status = self.exit.borrow().map_or_else(|| "is running".to_owned(), |exit| exit.to_string());
         format!("{} {status}: {}", self.id, self.command)
     }
 }
 
 impl Drop for BackgroundJob {
     fn drop(&mut self) {
-        // The command goes with its task.
+        // Aborting the task drops, and so kills, the command.
         self.task.abort();
     }
 }

@@ -1,46 +1,44 @@
-//! What a command says, of which a bounded part is kept: all of it where it is not too much, else how it began and how it
-//! ended.
+//! Bounded buffer for a command's output: complete if it fits, otherwise its beginning and its end.
 
 use std::collections::VecDeque;
 
 use capstan_hooks::{MaskingStream, SecretMasker};
 
-/// How much is kept of a command that is waited for: half of it of the beginning, half of the end.
+/// Maximum output kept of a foreground command: half of it from the beginning, half from the end.
 pub(super) const MAX_FOREGROUND_OUTPUT_BYTES: usize = 8 * 1024 * 1024;
-/// How much is kept of a command in the background. There may be many of them.
+/// Maximum output kept of a background command, of which there may be many.
 pub(super) const MAX_BACKGROUND_OUTPUT_BYTES: usize = 64 * 1024;
 
-/// What a command has said so far.
+/// Output of a command.
 #[derive(Debug)]
 pub(super) struct CommandOutput {
-    /// How much of the beginning is kept, and how much of the end.
+    /// Maximum size of the head, and of the tail.
     half_limit: usize,
-    /// What was said goes through this before any of it is left out or given.
+    /// Masks secrets before any part of the output is dropped or read.
     masking: MaskingStream,
     head: Vec<u8>,
     tail: VecDeque<u8>,
-    /// How many bytes it has said, as far as they are known to be no secret.
+    /// Number of bytes received, except for a possible beginning of a secret.
     total_bytes: usize,
-    /// How many of them were given to whoever asked.
+    /// Number of bytes already read by the caller.
     read_bytes: usize,
 }
 
-/// Whether a command may say more.
+/// State of a command's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OutputState {
-    /// It still runs.
+    /// More output may follow.
     Open,
-    /// It has ended.
+    /// The command has exited.
     Closed,
 }
 
 impl CommandOutput {
-    /// Nothing yet. No more than this is kept, and nothing of these.
-    pub(super) fn with_max_bytes(most: usize, secrets: &SecretMasker) -> Self {
-        let masked = secrets.masking_stream();
+    /// Creates an empty buffer that keeps at most `max_bytes` and masks `secrets`.
+    pub(super) fn with_max_bytes(max_bytes: usize, secrets: &SecretMasker) -> Self {
         Self {
-            half_limit: most / 2,
-            masking: masked,
+            half_limit: max_bytes / 2,
+            masking: secrets.masking_stream(),
             head: Vec::new(),
             tail: VecDeque::new(),
             total_bytes: 0,
@@ -48,7 +46,7 @@ impl CommandOutput {
         }
     }
 
-    /// It says more.
+    /// Appends output.
     pub(super) fn push(&mut self, bytes: &[u8]) {
         let masked = self.masking.push(bytes);
         self.append(&masked);
@@ -59,47 +57,47 @@ impl CommandOutput {
         let (head, rest) = bytes.split_at((self.half_limit - self.head.len()).min(bytes.len()));
         self.head.extend_from_slice(head);
         let rest = &rest[rest.len().saturating_sub(self.half_limit)..];
-        let too_many = (self.tail.len() + rest.len()).saturating_sub(self.half_limit);
-        self.tail.drain(..too_many);
+        let excess = (self.tail.len() + rest.len()).saturating_sub(self.half_limit);
+        self.tail.drain(..excess);
         self.tail.extend(rest);
     }
 
-    /// What was said since the last time; where it was too much, a line tells how much is missing. While more may come,
-    /// what may be the beginning of a secret is not told.
-    pub(super) fn take_new(&mut self, more: OutputState) -> String {
-        if more == OutputState::Closed {
+    /// Returns the output since the last call, with a notice in place of dropped bytes. While the output is open, a
+    /// possible beginning of a secret is held back.
+    pub(super) fn take_new(&mut self, state: OutputState) -> String {
+        if state == OutputState::Closed {
             let rest = self.masking.finish();
             self.append(&rest);
         }
         let head = self.head.get(self.read_bytes..).unwrap_or_default().to_vec();
-        let tail_begins = self.total_bytes - self.tail.len();
-        let left_out = tail_begins.saturating_sub(self.read_bytes.max(self.head.len()));
-        let skipped = self.read_bytes.saturating_sub(tail_begins);
+        let tail_start = self.total_bytes - self.tail.len();
+        let dropped = tail_start.saturating_sub(self.read_bytes.max(self.head.len()));
+        let skipped = self.read_bytes.saturating_sub(tail_start);
         let tail: Vec<u8> = self.tail.iter().skip(skipped).copied().collect();
         self.read_bytes = self.total_bytes;
-        if left_out > 0 {
-            return format!("{}\n[{left_out} bytes left out]\n{}", to_text(head), to_text(tail));
+        if dropped > 0 {
+            return format!("{}\n[{dropped} bytes left out]\n{}", to_text(head), to_text(tail));
         }
-        let mut news = head;
-        news.extend(tail);
-        if more == OutputState::Open {
-            // The rest of a character may still come.
-            let cut = partial_char_len(&news);
-            self.read_bytes -= cut;
-            news.truncate(news.len() - cut);
+        let mut output = head;
+        output.extend(tail);
+        if state == OutputState::Open {
+            // The rest of the character may still arrive.
+            let partial = partial_char_len(&output);
+            self.read_bytes -= partial;
+            output.truncate(output.len() - partial);
         }
-        to_text(news)
+        to_text(output)
     }
 }
 
-/// The bytes as text. What is none is marked, and so are zero bytes, which many readers take for an end.
+/// Converts bytes to text. Invalid UTF-8 is replaced, and so are zero bytes, which many readers take for the end.
 fn to_text(bytes: Vec<u8>) -> String {
     let marked = |error: std::string::FromUtf8Error| String::from_utf8_lossy(error.as_bytes()).into_owned();
     let text = String::from_utf8(bytes).unwrap_or_else(marked);
     if text.contains('\0') { text.replace('\0', "\u{fffd}") } else { text }
 }
 
-/// How many bytes at the end are the beginning of a character.
+/// Returns the number of bytes at the end that are the beginning of a character.
 fn partial_char_len(bytes: &[u8]) -> usize {
     let begin = bytes.len().saturating_sub(4);
     let tail = &bytes[begin..];
@@ -118,20 +116,20 @@ mod tests {
 
     const OUTPUT_SECRET: &str = "sk-SECRETOPENAI-1234567890abcdef";
 
-    fn masking_output(most: usize) -> CommandOutput {
-        CommandOutput::with_max_bytes(most, &SecretMasker::new([OUTPUT_SECRET.to_owned()]))
+    fn masking_output(max_bytes: usize) -> CommandOutput {
+        CommandOutput::with_max_bytes(max_bytes, &SecretMasker::new([OUTPUT_SECRET.to_owned()]))
     }
 
     #[test]
-    fn x06_a_key_that_lies_where_the_middle_is_left_out_is_masked() {
+    fn x06_secret_at_the_edge_of_the_dropped_middle_is_masked() {
         let half = MAX_FOREGROUND_OUTPUT_BYTES / 2;
         for (before, end) in [(half - 14, 2 * half), (0, half - 14)] {
-            let mut said = masking_output(MAX_FOREGROUND_OUTPUT_BYTES);
-            said.push(&vec![b'x'; before]);
-            said.push(OUTPUT_SECRET.as_bytes());
-            said.push(&vec![b'y'; end]);
-            said.push(&vec![b'z'; MAX_FOREGROUND_OUTPUT_BYTES - end]);
-            let text = said.take_new(OutputState::Closed);
+            let mut output = masking_output(MAX_FOREGROUND_OUTPUT_BYTES);
+            output.push(&vec![b'x'; before]);
+            output.push(OUTPUT_SECRET.as_bytes());
+            output.push(&vec![b'y'; end]);
+            output.push(&vec![b'z'; MAX_FOREGROUND_OUTPUT_BYTES - end]);
+            let text = output.take_new(OutputState::Closed);
             assert!(text.contains(" bytes left out]\n"), "{}", text.len());
             let part =
                 OUTPUT_SECRET.as_bytes().windows(4).find(|part| text.contains(std::str::from_utf8(part).unwrap()));
@@ -140,29 +138,29 @@ mod tests {
     }
 
     #[test]
-    fn x06_a_key_that_is_said_in_pieces_between_looks_is_masked() {
-        let mut said = masking_output(MAX_BACKGROUND_OUTPUT_BYTES);
-        let looks =
+    fn x06_secret_written_in_pieces_between_reads_is_masked() {
+        let mut output = masking_output(MAX_BACKGROUND_OUTPUT_BYTES);
+        let reads =
             [&OUTPUT_SECRET[..11], &OUTPUT_SECRET[11..20], &OUTPUT_SECRET[20..], " and more\n", "sk-"].map(|piece| {
-                said.push(piece.as_bytes());
-                said.take_new(OutputState::Open)
+                output.push(piece.as_bytes());
+                output.take_new(OutputState::Open)
             });
-        assert_eq!(looks, ["", "", "[masked]", " and more\n", ""]);
-        assert_eq!(said.take_new(OutputState::Closed), "sk-", "what is no key comes at the end");
-        let mut said = masking_output(MAX_BACKGROUND_OUTPUT_BYTES);
-        said.push(&OUTPUT_SECRET.as_bytes()[..31]);
-        assert_eq!(said.take_new(OutputState::Closed), "[masked]", "what was cut off is masked too");
+        assert_eq!(reads, ["", "", "[masked]", " and more\n", ""]);
+        assert_eq!(output.take_new(OutputState::Closed), "sk-", "text that is not a secret follows at the end");
+        let mut output = masking_output(MAX_BACKGROUND_OUTPUT_BYTES);
+        output.push(&OUTPUT_SECRET.as_bytes()[..31]);
+        assert_eq!(output.take_new(OutputState::Closed), "[masked]", "a truncated secret is masked too");
     }
 
     #[test]
-    fn a10_what_is_not_too_much_is_kept_whole() {
-        let mut said = CommandOutput::with_max_bytes(MAX_FOREGROUND_OUTPUT_BYTES, &SecretMasker::default());
+    fn a10_output_within_the_limit_is_kept_completely() {
+        let mut output = CommandOutput::with_max_bytes(MAX_FOREGROUND_OUTPUT_BYTES, &SecretMasker::default());
         let chunk: Vec<u8> = (b'a'..=b'z').cycle().take(1 << 20).collect();
-        (0..8).for_each(|_| said.push(&chunk));
-        assert_eq!(said.take_new(OutputState::Closed).into_bytes(), chunk.repeat(8));
-        let mut said = CommandOutput::with_max_bytes(MAX_FOREGROUND_OUTPUT_BYTES, &SecretMasker::default());
-        (0..9).for_each(|_| said.push(&chunk));
-        let text = said.take_new(OutputState::Closed);
+        (0..8).for_each(|_| output.push(&chunk));
+        assert_eq!(output.take_new(OutputState::Closed).into_bytes(), chunk.repeat(8));
+        let mut output = CommandOutput::with_max_bytes(MAX_FOREGROUND_OUTPUT_BYTES, &SecretMasker::default());
+        (0..9).for_each(|_| output.push(&chunk));
+        let text = output.take_new(OutputState::Closed);
         assert!(
             text.contains("\n[1048576 bytes left out]\n") && text.len() < MAX_FOREGROUND_OUTPUT_BYTES + 100,
             "{}",
@@ -171,43 +169,43 @@ mod tests {
     }
 
     #[test]
-    fn a04_the_beginning_and_the_end_are_kept_and_no_more() {
-        let mut said = CommandOutput::with_max_bytes(MAX_BACKGROUND_OUTPUT_BYTES, &SecretMasker::default());
-        said.push(b"first ");
+    fn a04_only_head_and_tail_are_kept_beyond_the_limit() {
+        let mut output = CommandOutput::with_max_bytes(MAX_BACKGROUND_OUTPUT_BYTES, &SecretMasker::default());
+        output.push(b"first ");
         for _ in 0..1000 {
-            said.push(&[b'x'; 1000]);
+            output.push(&[b'x'; 1000]);
         }
-        said.push(b" last");
-        assert!(said.head.len() + said.tail.len() <= 64 * 1024);
-        let text = said.take_new(OutputState::Closed);
+        output.push(b" last");
+        assert!(output.head.len() + output.tail.len() <= 64 * 1024);
+        let text = output.take_new(OutputState::Closed);
         assert!(text.starts_with("first x") && text.ends_with("x last"));
         assert!(text.contains("\n[934475 bytes left out]\n"), "{}", &text[32_700..32_900]);
     }
 
     #[test]
-    fn a04_what_was_given_is_not_given_again() {
-        let mut said = CommandOutput::with_max_bytes(MAX_BACKGROUND_OUTPUT_BYTES, &SecretMasker::default());
-        said.push(b"one");
-        assert_eq!(said.take_new(OutputState::Open), "one");
-        assert_eq!(said.take_new(OutputState::Open), "");
-        said.push(&vec![b'x'; 32 * 1024]);
-        said.push(b"end");
-        assert!(said.take_new(OutputState::Open).ends_with("xend"));
-        said.push(b"two");
-        assert_eq!(said.take_new(OutputState::Open), "two");
-        said.push(&vec![b'y'; 100 * 1024]);
-        let text = said.take_new(OutputState::Open);
+    fn a04_output_is_returned_only_once() {
+        let mut output = CommandOutput::with_max_bytes(MAX_BACKGROUND_OUTPUT_BYTES, &SecretMasker::default());
+        output.push(b"one");
+        assert_eq!(output.take_new(OutputState::Open), "one");
+        assert_eq!(output.take_new(OutputState::Open), "");
+        output.push(&vec![b'x'; 32 * 1024]);
+        output.push(b"end");
+        assert!(output.take_new(OutputState::Open).ends_with("xend"));
+        output.push(b"two");
+        assert_eq!(output.take_new(OutputState::Open), "two");
+        output.push(&vec![b'y'; 100 * 1024]);
+        let text = output.take_new(OutputState::Open);
         assert!(text.starts_with(&format!("\n[{} bytes left out]\nyyy", 68 * 1024)), "{}", &text[..40]);
     }
 
     #[test]
-    fn a04_characters_are_not_torn_and_what_is_no_text_is_marked() {
-        let mut said = CommandOutput::with_max_bytes(MAX_BACKGROUND_OUTPUT_BYTES, &SecretMasker::default());
-        said.push("a\u{20ac}".as_bytes().split_last().unwrap().1);
-        assert_eq!(said.take_new(OutputState::Open), "a");
-        said.push(b"\xac");
-        assert_eq!(said.take_new(OutputState::Open), "\u{20ac}");
-        said.push(b"caf\xe9\0");
-        assert_eq!(said.take_new(OutputState::Open), "caf\u{fffd}\u{fffd}");
+    fn a04_characters_are_not_split_and_invalid_bytes_are_replaced() {
+        let mut output = CommandOutput::with_max_bytes(MAX_BACKGROUND_OUTPUT_BYTES, &SecretMasker::default());
+        output.push("a\u{20ac}".as_bytes().split_last().unwrap().1);
+        assert_eq!(output.take_new(OutputState::Open), "a");
+        output.push(b"\xac");
+        assert_eq!(output.take_new(OutputState::Open), "\u{20ac}");
+        output.push(b"caf\xe9\0");
+        assert_eq!(output.take_new(OutputState::Open), "caf\u{fffd}\u{fffd}");
     }
 }

@@ -1,8 +1,8 @@
-//! What a command gets to see of the host's environment: what it needs to work, and nothing that opens a door.
+//! Environment of commands: the variables they need to work, without secrets.
 
 use std::ffi::OsString;
 
-/// What is passed on.
+/// Variables that are passed on.
 const PASSED_VARIABLES: &[&str] = &[
     "PATH",
     "HOME",
@@ -16,7 +16,7 @@ const PASSED_VARIABLES: &[&str] = &[
     "NO_COLOR",
     "TZ",
     "TMPDIR",
-    // Where things are installed.
+    // Installation directories.
     "CARGO_HOME",
     "RUSTUP_HOME",
     "GOPATH",
@@ -31,7 +31,7 @@ const PASSED_VARIABLES: &[&str] = &[
     "NIX_PROFILES",
     "LD_LIBRARY_PATH",
     "PKG_CONFIG_PATH",
-    // Who is trusted.
+    // Certificate stores.
     "SSL_CERT_FILE",
     "SSL_CERT_DIR",
     "NIX_SSL_CERT_FILE",
@@ -39,23 +39,23 @@ const PASSED_VARIABLES: &[&str] = &[
     "NODE_EXTRA_CA_CERTS",
 ];
 
-/// How the names of secrets end.
+/// Suffixes of variable names that hold secrets.
 const SECRET_NAME_SUFFIXES: &[&str] =
     &["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIALS", "AUTH", "COOKIE"];
 
-/// The part of an environment that a command gets, with what the user adds to it by name.
+/// Filters an environment for a command; `added` are variable names the user allows in addition.
 pub(super) fn filter_variables(
     variables: impl IntoIterator<Item = (OsString, OsString)>,
     added: &[String],
 ) -> Vec<(OsString, OsString)> {
-    let passes = |name: &str| {
+    let is_allowed = |name: &str| {
         PASSED_VARIABLES.contains(&name) || name.starts_with("LC_") || added.iter().any(|more| more == name)
     };
-    let is_passed = |name: &str| passes(name) && !is_secret_name(name);
+    let is_passed = |name: &str| is_allowed(name) && !is_secret_name(name);
     variables.into_iter().filter(|(name, _)| name.to_str().is_some_and(is_passed)).collect()
 }
 
-/// The settings of the host and the keys of anybody are not the business of what it runs, whoever asks for them.
+/// Returns true for Capstan's own settings and for credentials, which no command gets, even if the user lists them.
 fn is_secret_name(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
     name.starts_with("CAPSTAN_") || SECRET_NAME_SUFFIXES.iter().any(|end| name.ends_with(end))
@@ -66,7 +66,7 @@ mod tests {
     use super::filter_variables;
 
     #[test]
-    fn x06_keys_and_settings_of_the_host_do_not_reach_a_command() {
+    fn x06_credentials_and_host_settings_do_not_reach_a_command() {
         let variables = [
             "PATH",
             "HOME",
@@ -88,7 +88,11 @@ mod tests {
             passed.into_iter().map(|(name, _)| name.into_string().unwrap()).collect::<Vec<_>>()
         };
         assert_eq!(passed(&[]), ["PATH", "HOME", "LC_ALL"]);
-        assert_eq!(passed(&["MY_TOOL"]), ["PATH", "HOME", "LC_ALL", "MY_TOOL"], "the user may add some");
-        assert_eq!(passed(&["CAPSTAN_API_KEY", "OPENAI_API_KEY"]), ["PATH", "HOME", "LC_ALL"], "but no secret");
+        assert_eq!(passed(&["MY_TOOL"]), ["PATH", "HOME", "LC_ALL", "MY_TOOL"], "variables added by the user");
+        assert_eq!(
+            passed(&["CAPSTAN_API_KEY", "OPENAI_API_KEY"]),
+            ["PATH", "HOME", "LC_ALL"],
+            "secrets cannot be added"
+        );
     }
 }

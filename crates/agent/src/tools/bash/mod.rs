@@ -1,6 +1,6 @@
-//! `bash`, `bash.output`, `bash.kill`: shell commands in the workspace, at once or in the background.
+//! `bash`, `bash.output`, `bash.kill`: shell commands in the workspace, in the foreground or background.
 //!
-//! They are not sandboxed: a command can do what the user can. What is kept from it is the host's own environment.
+//! Commands are not sandboxed: they can do what the user can do. Only the host's own environment is withheld from them.
 
 mod background_job;
 mod command_output;
@@ -24,49 +24,49 @@ pub(super) use job_registry::JobRegistry;
 use super::typed_tool::typed_tool;
 use running_command::ShellCommand;
 
-/// How long a command may take when nobody says.
+/// Default timeout of a command.
 const DEFAULT_COMMAND_SECONDS: u64 = 120;
-/// The longest a command may take that is waited for.
+/// Maximum timeout of a foreground command.
 const MAX_COMMAND_SECONDS: u64 = 3600;
-/// The longest a call waits for a job in the background.
+/// Maximum time a call waits for a background job.
 const MAX_JOB_WAIT_SECONDS: u64 = 600;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct BashArgs {
-    /// The command.
+    /// Shell command.
     cmd: String,
-    /// Where to run it, relative to the workspace.
+    /// Working directory, relative to the workspace.
     cwd: Option<String>,
-    /// After how many seconds it is ended: 120 when nobody says, at most 3600; in the background never, unless it is said.
+    /// Timeout in seconds: 120 by default, at most 3600; background jobs have none by default.
     timeout_seconds: Option<u64>,
-    /// Whether to run it in the background: the answer is then the id of a job, at once.
+    /// Run in the background and return a job id at once.
     #[serde(default)]
     background: bool,
 }
 
 pub(super) fn run(jobs: &Arc<JobRegistry>) -> FnTool {
-    let description = "Runs a shell command in the workspace and gives its output. It is not sandboxed. \
-        It has no input and no terminal, and what it leaves running in its group is ended with it: \
-        run what is to go on, such as a server, with background=true.";
+    let description = "Runs a shell command in the workspace and returns its output. It is not sandboxed. \
+        It has no input and no terminal, and processes it leaves running in its group are killed when it exits: \
+        use background=true for long-running processes such as servers.";
     let jobs = Arc::clone(jobs);
     typed_tool("bash", description, move |arguments: BashArgs, context: ToolContext| {
         let jobs = Arc::clone(&jobs);
         async move {
             let folder = arguments.cwd.as_ref().map_or(context.workspace.clone(), |cwd| context.workspace.join(cwd));
-            let order = ShellCommand { command: arguments.cmd, folder, secrets: context.secrets };
+            let command = ShellCommand { command: arguments.cmd, folder, secrets: context.secrets };
             if arguments.background {
-                let limit = arguments.timeout_seconds.map(Duration::from_secs);
-                let id = jobs.spawn_background(&context.api.session_id, &order, limit)?;
+                let timeout = arguments.timeout_seconds.map(Duration::from_secs);
+                let id = jobs.spawn_background(&context.api.session_id, &command, timeout)?;
                 return Ok(ToolOutput::ok(format!(
-                    "{id} runs in the background: bash.output job={id} gives what it says, bash.kill job={id} ends it; \
-                     it ends with Capstan at the latest"
+                    "{id} runs in the background: bash.output job={id} returns its output, bash.kill job={id} stops it; \
+                     it stops when Capstan stops"
                 )));
             }
             let seconds = arguments.timeout_seconds.unwrap_or(DEFAULT_COMMAND_SECONDS).clamp(1, MAX_COMMAND_SECONDS);
             tokio::select! {
                 () = context.cancel_token.cancelled() => Err(ToolError::new("cancelled")),
-                ended = jobs.run_foreground(order, Duration::from_secs(seconds)) => ended,
+                output = jobs.run_foreground(command, Duration::from_secs(seconds)) => output,
             }
         }
     })
@@ -75,14 +75,15 @@ pub(super) fn run(jobs: &Arc<JobRegistry>) -> FnTool {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct BashOutputArgs {
-    /// The job; without it, the jobs of this conversation are listed.
+    /// Job id; without it, the jobs of this conversation are listed.
     job: Option<String>,
-    /// How many seconds to wait for the job to end, if it runs.
+    /// Seconds to wait for a running job to exit.
     wait_seconds: Option<u64>,
 }
 
 pub(super) fn output(jobs: &Arc<JobRegistry>) -> FnTool {
-    let description = "Gives what a command in the background has said since the last time, and whether it still runs.";
+    let description =
+        "Returns the output of a background job since the last call, and whether the job is still running.";
     let jobs = Arc::clone(jobs);
     typed_tool("bash.output", description, move |arguments: BashOutputArgs, context: ToolContext| {
         let jobs = Arc::clone(&jobs);
@@ -104,12 +105,12 @@ pub(super) fn output(jobs: &Arc<JobRegistry>) -> FnTool {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct BashKillArgs {
-    /// The job.
+    /// Job id.
     job: String,
 }
 
 pub(super) fn kill(jobs: &Arc<JobRegistry>) -> FnTool {
-    let description = "Ends a command in the background with everything it started, and gives the rest of its output.";
+    let description = "Stops a background job with everything it started, and returns the rest of its output.";
     let jobs = Arc::clone(jobs);
     typed_tool("bash.kill", description, move |arguments: BashKillArgs, context: ToolContext| {
         let jobs = Arc::clone(&jobs);

@@ -1,4 +1,7 @@
-//! Which processes belong to a command.
+//! Selection of the processes that belong to a command.
+//!
+//! A process belongs to a command if it is in the group or session of the command's leader, is a descendant of such a
+//! process, or carries the command's mark in its environment.
 
 use std::collections::HashSet;
 use std::fs;
@@ -6,45 +9,46 @@ use std::io::Read as _;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// The variable that marks every process of a command, also one that left its group and lost its parent.
+/// Environment variable that marks every process of a command, including those that left its group and lost their
+/// parent.
 pub(super) const COMMAND_MARK_VARIABLE: &str = "AGENT_COMMAND";
-/// How often is looked for more: each look finds what was started during the one before.
+/// Maximum number of scans; each finds processes started during the previous one.
 const KILL_SCAN_ROUNDS: usize = 8;
-/// How much of a process's environment is read.
+/// Maximum size read of a process's environment.
 const MAX_ENVIRON_BYTES: u64 = 256 * 1024;
 
-/// A process, as the kernel tells of it.
+/// Process as described by `/proc/PID/stat`.
 #[derive(Debug, Clone, Copy)]
 struct ProcessStat {
     pid: i32,
     parent: i32,
     group: i32,
     session: i32,
-    /// When it was started, in ticks since the machine was.
+    /// Start time in clock ticks since boot.
     start_ticks: u64,
 }
 
-/// What tells that a process belongs to a command, or to any command of a host.
+/// Criteria for the processes of one command, or of all commands of a host.
 #[derive(Debug)]
 pub(super) struct ProcessSelector<'a> {
-    /// The first process of the command: its group, its session, its descendants.
+    /// First process of the command, which leads its group and session.
     pub(super) leader: Option<Pid>,
-    /// The value of the mark, or how it begins.
+    /// Value of the mark, or a prefix of it.
     pub(super) mark: &'a str,
 }
 
 impl ProcessSelector<'_> {
-    /// Ends every process that belongs, and those they start meanwhile. What is out of reach: a process that left the
-    /// group, lost its parent and cleared its environment, and one of another user.
+    /// Kills all matching processes and those they start meanwhile. Out of reach are processes that left the group,
+    /// lost their parent and cleared their environment, and processes of other users.
     pub(super) fn kill_all(&self) {
-        let mut ended = HashSet::new();
+        let mut killed = HashSet::new();
         for _ in 0..KILL_SCAN_ROUNDS {
-            let found: Vec<i32> = self.find_pids().into_iter().filter(|pid| ended.insert(*pid)).collect();
+            let found: Vec<i32> = self.find_pids().into_iter().filter(|pid| killed.insert(*pid)).collect();
             if found.is_empty() {
                 return;
             }
             for pid in found.into_iter().filter_map(Pid::from_raw) {
-                // An error means that it is gone, or that it became another user's.
+                // An error means that the process is gone or now belongs to another user.
                 let _gone = kill_process(pid, Signal::KILL);
             }
         }
@@ -53,15 +57,15 @@ impl ProcessSelector<'_> {
     fn find_pids(&self) -> Vec<i32> {
         let processes = list_processes();
         let own = i32::try_from(std::process::id()).unwrap_or_default();
-        let begun = processes.iter().find(|process| process.pid == own).map_or(0, |process| process.start_ticks);
+        let own_start = processes.iter().find(|process| process.pid == own).map_or(0, |process| process.start_ticks);
         let leader = self.leader.map_or(0, Pid::as_raw_pid);
-        let is_first = |process: &ProcessStat| {
-            let of_leader = leader != 0 && [process.pid, process.group, process.session].contains(&leader);
-            // What is older than this process was not started by it.
-            of_leader || (process.start_ticks >= begun && has_mark(process.pid, self.mark))
+        let is_member = |process: &ProcessStat| {
+            let in_leader_tree = leader != 0 && [process.pid, process.group, process.session].contains(&leader);
+            // A process older than this one was not started by it.
+            in_leader_tree || (process.start_ticks >= own_start && has_mark(process.pid, self.mark))
         };
         let mut members: HashSet<i32> =
-            processes.iter().filter(|process| process.pid != own && is_first(process)).map(|one| one.pid).collect();
+            processes.iter().filter(|process| process.pid != own && is_member(process)).map(|one| one.pid).collect();
         loop {
             let is_child =
                 |process: &&ProcessStat| members.contains(&process.parent) && !members.contains(&process.pid);
@@ -74,7 +78,7 @@ impl ProcessSelector<'_> {
     }
 }
 
-/// Every process that runs. One that has ended and was not reaped is none.
+/// Lists all processes, except for zombies.
 fn list_processes() -> Vec<ProcessStat> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
@@ -82,7 +86,7 @@ fn list_processes() -> Vec<ProcessStat> {
 }
 
 fn parse_stat(pid: i32, stat: &str) -> Option<ProcessStat> {
-    // The name, in brackets, may hold anything.
+    // The process name, in parentheses, may contain any character.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let state = fields.next()?;
     if matches!(state, "Z" | "X") {
@@ -90,11 +94,11 @@ fn parse_stat(pid: i32, stat: &str) -> Option<ProcessStat> {
     }
     let mut number = || fields.next()?.parse().ok();
     let (parent, group, session) = (number()?, number()?, number()?);
-    let since = fields.nth(15)?.parse().ok()?;
-    Some(ProcessStat { pid, parent, group, session, start_ticks: since })
+    let start_ticks = fields.nth(15)?.parse().ok()?;
+    Some(ProcessStat { pid, parent, group, session, start_ticks })
 }
 
-/// Whether a process carries a mark that begins like this. That of another user cannot be told.
+/// Returns true if a process carries a mark with this prefix. Environments of other users' processes are not readable.
 fn has_mark(pid: i32, mark: &str) -> bool {
     let Ok(file) = fs::File::open(format!("/proc/{pid}/environ")) else { return false };
     let mut environment = Vec::new();

@@ -1,11 +1,11 @@
-//! Everything a command started.
+//! Process tree of a command.
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::process_selector::ProcessSelector;
 
-/// Everything a command started. It is ended when this is dropped, whatever way the command ended, unless it was
-/// [closed](Self::close).
+/// All processes a command started. They are killed on drop, however the command ended, unless the tree was
+/// [disarmed](Self::disarm).
 #[derive(Debug)]
 pub(super) struct ProcessTree {
     leader: Option<Pid>,
@@ -14,13 +14,13 @@ pub(super) struct ProcessTree {
 }
 
 impl ProcessTree {
-    /// What the process with this id started, and whatever carries this mark.
+    /// Creates the tree of the process with id `leader` and of all processes with this mark.
     pub(super) fn new(leader: Option<u32>, mark: String) -> Self {
         let leader = leader.and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         Self { leader, mark, is_disarmed: false }
     }
 
-    /// Ends what is left in the command's own group.
+    /// Kills the rest of the command's own group.
     pub(super) fn kill_group(&self) {
         if let Some(leader) = self.leader {
             // An error means that the group is gone already.
@@ -28,24 +28,24 @@ impl ProcessTree {
         }
     }
 
-    /// Ends all of it, also what left the group, as far as it can be found. To look through every process takes a while,
-    /// in which nobody else has to wait.
+    /// Kills all processes, including those that left the group, as far as they can be found. Scanning all processes
+    /// takes a while, so it runs on a blocking thread.
     pub(super) async fn kill_all(&self) {
         let (leader, mark) = (self.leader, self.mark.clone());
-        let looked = tokio::task::spawn_blocking(move || ProcessSelector { leader, mark: &mark }.kill_all()).await;
-        if let Err(error) = looked {
-            tracing::warn!(%error, "what a command left was not looked for");
+        let scan = tokio::task::spawn_blocking(move || ProcessSelector { leader, mark: &mark }.kill_all()).await;
+        if let Err(error) = scan {
+            tracing::warn!(%error, "could not search for processes left by a command");
         }
         self.kill_group();
     }
 
-    /// The same at once: where nobody can wait any more, it must be over before the rest goes on.
+    /// Kills all processes synchronously, for `drop`, which cannot wait.
     fn kill_all_blocking(&self) {
         ProcessSelector { leader: self.leader, mark: &self.mark }.kill_all();
         self.kill_group();
     }
 
-    /// The command is over and nothing of it is to be looked for any more: its id may soon be somebody else's.
+    /// Gives up ownership after the command has exited: its process id may be reused.
     pub(super) fn disarm(mut self) {
         self.is_disarmed = true;
     }

@@ -1,4 +1,4 @@
-//! Starting a command, and reading what it says.
+//! Start of a command, and collection of its output.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -20,106 +20,106 @@ use super::process_selector::COMMAND_MARK_VARIABLE;
 use super::process_tree::ProcessTree;
 use super::watchdog::{CommandWatchdog, WatchGuard};
 
-/// How long the rest of the output is waited for when the command has ended.
+/// Maximum wait for the rest of the output after the command has exited.
 const OUTPUT_DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// A command that is to be run.
+/// Command to run.
 #[derive(Debug)]
 pub(super) struct ShellCommand {
     pub(super) command: String,
     pub(super) folder: PathBuf,
-    /// What is masked in what it says.
+    /// Secrets to mask in the output.
     pub(super) secrets: SecretMasker,
 }
 
-/// A command that runs. When it is dropped, everything it started is ended.
+/// Running command. Dropping it kills everything it started.
 pub(super) struct RunningCommand {
     child: Child,
     process_tree: ProcessTree,
     output: Arc<Mutex<CommandOutput>>,
     reader: AbortOnDropHandle<()>,
-    /// Last: it is watched until everything it started is ended.
+    /// Declared last, so that the command is watched until all its processes are killed.
     _watch_guard: Option<WatchGuard>,
 }
 
-/// How a command ended.
+/// Outcome of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CommandExit {
-    /// By itself, well.
+    /// Exited with code 0.
     Success,
-    /// By itself, with this code.
+    /// Exited with another code.
     Code(i32),
-    /// By a signal.
+    /// Killed by a signal.
     Signal(Option<i32>),
-    /// Its time was up.
+    /// Killed after its timeout.
     TimedOut(Duration),
-    /// Somebody ended it.
+    /// Killed on request.
     Killed,
 }
 
 impl RunningCommand {
-    /// Starts a command with a clean environment, no input, and both its outputs in one pipe, so that their order is kept.
-    /// No more than `most` bytes of what it says are kept.
+    /// Starts a command with a filtered environment, no input, and stdout and stderr in one pipe to preserve their
+    /// order. At most `max_output` bytes of output are kept.
     pub(super) fn spawn(
-        order: &ShellCommand,
+        command: &ShellCommand,
         mark: String,
-        added: &[String],
-        watch: &Arc<CommandWatchdog>,
-        most: usize,
+        extra_variables: &[String],
+        watchdog: &Arc<CommandWatchdog>,
+        max_output: usize,
     ) -> Result<Self, ToolError> {
-        let cannot = |what: &str, error: &std::io::Error| ToolError::new(format!("cannot {what}: {error}"));
-        let (reader, writer) = std::io::pipe().map_err(|error| cannot("make a pipe", &error))?;
+        let failed_to = |action: &str, error: &std::io::Error| ToolError::new(format!("cannot {action}: {error}"));
+        let (reader, writer) = std::io::pipe().map_err(|error| failed_to("create a pipe", &error))?;
         let reader = pipe::Receiver::from_owned_fd(OwnedFd::from(reader));
-        let reader = reader.map_err(|error| cannot("read a pipe", &error))?;
-        let errors = writer.try_clone().map_err(|error| cannot("make a pipe", &error))?;
+        let reader = reader.map_err(|error| failed_to("read a pipe", &error))?;
+        let errors = writer.try_clone().map_err(|error| failed_to("create a pipe", &error))?;
         let mut shell = detached_shell();
-        shell.arg("-c").arg(&order.command).current_dir(&order.folder);
+        shell.arg("-c").arg(&command.command).current_dir(&command.folder);
         shell.stdin(Stdio::null()).stdout(Stdio::from(writer)).stderr(Stdio::from(errors));
         shell
             .env_clear()
-            .envs(environment::filter_variables(std::env::vars_os(), added))
+            .envs(environment::filter_variables(std::env::vars_os(), extra_variables))
             .env(COMMAND_MARK_VARIABLE, &mark);
         shell.kill_on_drop(true);
-        watch.ensure_started();
+        watchdog.ensure_started();
         let child = shell.spawn().map_err(|error| {
-            if order.folder.is_dir() {
-                cannot("start the shell", &error)
+            if command.folder.is_dir() {
+                failed_to("start the shell", &error)
             } else {
-                ToolError::new(format!("{} is no folder", order.folder.display()))
+                ToolError::new(format!("{} is not a folder", command.folder.display()))
             }
         })?;
-        // It holds the other end of the pipe.
+        // The builder holds the write end of the pipe.
         drop(shell);
-        let watched = child.id().map(|leader| watch.watch_group(leader));
-        let tree = ProcessTree::new(child.id(), mark);
-        let said = Arc::new(Mutex::new(CommandOutput::with_max_bytes(most, &order.secrets)));
-        let reader = AbortOnDropHandle::new(tokio::spawn(pump_output(reader, Arc::clone(&said))));
-        Ok(Self { child, process_tree: tree, output: said, reader, _watch_guard: watched })
+        let watch_guard = child.id().map(|leader| watchdog.watch_group(leader));
+        let process_tree = ProcessTree::new(child.id(), mark);
+        let output = Arc::new(Mutex::new(CommandOutput::with_max_bytes(max_output, &command.secrets)));
+        let reader = AbortOnDropHandle::new(tokio::spawn(pump_output(reader, Arc::clone(&output))));
+        Ok(Self { child, process_tree, output, reader, _watch_guard: watch_guard })
     }
 
-    /// What it says.
+    /// Returns the output buffer.
     pub(super) fn output(&self) -> Arc<Mutex<CommandOutput>> {
         Arc::clone(&self.output)
     }
 
-    /// Waits for its end, for no longer than this.
+    /// Waits for the exit, at most for `limit`.
     pub(super) async fn wait(&mut self, limit: Option<Duration>) -> std::io::Result<CommandExit> {
         let Some(limit) = limit else { return self.child.wait().await.map(CommandExit::from) };
         match tokio::time::timeout(limit, self.child.wait()).await {
             Ok(status) => status.map(CommandExit::from),
-            // A host that was stopped for a while finds both: that it has ended, and that its time is up.
+            // After the host was suspended, both may hold: the command has exited, and its timeout has passed.
             Err(_) => Ok(self.child.try_wait()?.map_or(CommandExit::TimedOut(limit), CommandExit::from)),
         }
     }
 
-    /// Ends what it left, and waits for the rest of what it says.
-    pub(super) async fn finish(mut self, end: CommandExit) {
-        match end {
+    /// Kills processes the command left behind and waits for the rest of its output.
+    pub(super) async fn finish(mut self, exit: CommandExit) {
+        match exit {
             CommandExit::Success | CommandExit::Code(_) | CommandExit::Signal(_) => self.process_tree.kill_group(),
             CommandExit::TimedOut(_) | CommandExit::Killed => self.process_tree.kill_all().await,
         }
         if tokio::time::timeout(OUTPUT_DRAIN_TIMEOUT, &mut self.reader).await.is_err() {
-            // Something that left the group still holds the pipe.
+            // A process that left the group still holds the pipe.
             self.process_tree.kill_all().await;
             let _given_up = tokio::time::timeout(OUTPUT_DRAIN_TIMEOUT, &mut self.reader).await;
         }
@@ -127,13 +127,13 @@ impl RunningCommand {
     }
 }
 
-/// The text that was said since the last time.
-pub(super) fn take_new_output(said: &Mutex<CommandOutput>, more: OutputState) -> String {
-    said.lock().unwrap_or_else(PoisonError::into_inner).take_new(more)
+/// Returns the output since the last call.
+pub(super) fn take_new_output(output: &Mutex<CommandOutput>, state: OutputState) -> String {
+    output.lock().unwrap_or_else(PoisonError::into_inner).take_new(state)
 }
 
-/// A shell in a group of its own, and away from the terminal, if there is one: whoever asks for a password there would
-/// wait for ever, and write over what is on it.
+/// Creates a shell in its own process group, detached from the terminal if there is one: a password prompt there would
+/// wait forever and garble the screen.
 fn detached_shell() -> Command {
     static DETACH_FROM_TERMINAL: LazyLock<bool> =
         LazyLock::new(|| File::open("/dev/tty").is_ok() && is_on_path("setsid"));
@@ -153,10 +153,10 @@ fn is_on_path(program: &str) -> bool {
     std::env::split_paths(&path).any(|folder| Path::new(&folder).join(program).is_file())
 }
 
-async fn pump_output(mut pipe: pipe::Receiver, said: Arc<Mutex<CommandOutput>>) {
+async fn pump_output(mut pipe: pipe::Receiver, output: Arc<Mutex<CommandOutput>>) {
     let mut buffer = vec![0; 8192];
     while let Ok(count @ 1..) = pipe.read(&mut buffer).await {
-        said.lock().unwrap_or_else(PoisonError::into_inner).push(&buffer[..count]);
+        output.lock().unwrap_or_else(PoisonError::into_inner).push(&buffer[..count]);
     }
 }
 
@@ -174,12 +174,12 @@ impl From<ExitStatus> for CommandExit {
 impl std::fmt::Display for CommandExit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Success => f.write_str("ended"),
-            Self::Code(code) => write!(f, "ended with exit code {code}"),
-            Self::Signal(None) => f.write_str("ended with a signal"),
-            Self::Signal(Some(signal)) => write!(f, "ended with signal {signal}"),
-            Self::TimedOut(limit) => write!(f, "ended after {} seconds", limit.as_secs()),
-            Self::Killed => f.write_str("was ended"),
+            Self::Success => f.write_str("exited"),
+            Self::Code(code) => write!(f, "exited with code {code}"),
+            Self::Signal(None) => f.write_str("was killed by a signal"),
+            Self::Signal(Some(signal)) => write!(f, "was killed by signal {signal}"),
+            Self::TimedOut(limit) => write!(f, "timed out after {} seconds", limit.as_secs()),
+            Self::Killed => f.write_str("was killed"),
         }
     }
 }

@@ -1,26 +1,26 @@
-//! Reading a file by lines without keeping more of it than is shown.
+//! Reading of lines with bounded memory.
 
 use std::io::{BufRead, Result};
 
-/// A line, as far as it is kept.
+/// Line of which at most a given number of bytes was kept.
 #[derive(Debug, Default)]
 pub(super) struct BoundedLine {
-    /// The first bytes of it, without the end of the line.
+    /// First bytes, without the line ending.
     pub(super) bytes: Vec<u8>,
-    /// How many more it has.
+    /// Number of bytes that were not kept.
     pub(super) omitted_bytes: usize,
 }
 
-/// The next line, of which so many bytes are kept; nothing at the end of the file.
+/// Reads the next line and keeps at most `keep` bytes of it; `None` at the end of the file.
 pub(super) fn read_bounded_line(reader: &mut impl BufRead, keep: usize) -> Result<Option<BoundedLine>> {
     let mut line = BoundedLine::default();
-    let mut is_there = false;
+    let mut has_data = false;
     loop {
         let buffer = reader.fill_buf()?;
         if buffer.is_empty() {
-            return Ok(is_there.then_some(line));
+            return Ok(has_data.then_some(line));
         }
-        is_there = true;
+        has_data = true;
         let end = buffer.iter().position(|byte| *byte == b'\n');
         let part = &buffer[..end.unwrap_or(buffer.len())];
         let room = keep.saturating_sub(line.bytes.len()).min(part.len());
@@ -38,12 +38,12 @@ pub(super) fn read_bounded_line(reader: &mut impl BufRead, keep: usize) -> Resul
 }
 
 impl BoundedLine {
-    /// How many bytes it has in all.
+    /// Returns the length of the whole line.
     pub(super) fn total_len(&self) -> usize {
         self.bytes.len() + self.omitted_bytes
     }
 
-    /// The line as text, if it is text. A character that the cut goes through is left out.
+    /// Returns the line as text, if it is UTF-8, without a character that the limit cut in two.
     pub(super) fn text(&self) -> Option<&str> {
         match std::str::from_utf8(&self.bytes) {
             Ok(text) => Some(text),

@@ -1,4 +1,4 @@
-//! `fs.edit`.
+//! `fs.edit`: replaces a text in a file.
 
 use std::io::Read as _;
 
@@ -9,55 +9,55 @@ use serde::Deserialize;
 
 use super::FileToolContext;
 use super::edit_diff::EditDiff;
-use super::path_bounds::path_error;
+use crate::paths::path_error;
 
-/// The largest file that is edited.
+/// Maximum size of a file to edit.
 const MAX_EDIT_FILE_BYTES: u64 = 16 * 1024 * 1024;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FileEditArgs {
-    /// The file, relative to the workspace.
+    /// File, relative to the workspace.
     pub(super) path: String,
-    /// The text to replace, exactly as it stands in the file, with enough around it to be unique.
+    /// Text to replace, exactly as in the file, with enough context to be unique.
     pub(super) old: String,
-    /// The text to put in its place.
+    /// Replacement text.
     pub(super) new: String,
-    /// Whether to replace it everywhere in the file.
+    /// Replace all occurrences.
     #[serde(default)]
     pub(super) replace_all: bool,
 }
 
-pub(super) fn edit_file(ground: FileToolContext<'_>, arguments: &FileEditArgs) -> Result<ToolOutput, ToolError> {
-    let place = ground.bounds.resolve_path(ground.workspace, &arguments.path)?;
-    let path = place.requested();
+pub(super) fn edit_file(context: FileToolContext<'_>, arguments: &FileEditArgs) -> Result<ToolOutput, ToolError> {
+    let target = context.bounds.resolve_path(context.workspace, &arguments.path)?;
+    let path = target.requested();
     let failed = |error: std::io::Error| path_error(path, &error);
-    // Another edit that begins before this one ends would take this one's text for the old one and undo it.
-    let held = place.lock_dir().map_err(failed)?;
+    // Without the lock, a concurrent edit could read the old text and undo this edit.
+    let lock = target.lock_dir().map_err(failed)?;
     let mut bytes = Vec::new();
-    place.open().map_err(failed)?.take(MAX_EDIT_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
+    target.open().map_err(failed)?.take(MAX_EDIT_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
     if bytes.len() as u64 > MAX_EDIT_FILE_BYTES {
         return Err(ToolError::new(format!(
-            "{path} has more than the {MAX_EDIT_FILE_BYTES} bytes allowed; `sed` in bash can"
+            "{path} is larger than the {MAX_EDIT_FILE_BYTES} bytes allowed; use `sed` in bash"
         )));
     }
-    let text = String::from_utf8(bytes).map_err(|_| ToolError::new(format!("{path} is no UTF-8 text")))?;
+    let text = String::from_utf8(bytes).map_err(|_| ToolError::new(format!("{path} is not UTF-8 text")))?;
     let edited = EditResult::apply(&text, arguments).map_err(|reason| ToolError::new(format!("{path}: {reason}")))?;
-    place.write_locked(&held, edited.text.as_bytes()).map_err(failed)?;
-    let times = match edited.positions.len() {
+    target.write_locked(&lock, edited.text.as_bytes()).map_err(failed)?;
+    let count_note = match edited.positions.len() {
         1 => String::new(),
         count => format!(" in {count} places"),
     };
-    let diff = EditDiff { text: &text, old: &edited.old, new: &edited.new, secrets: ground.secrets };
-    Ok(ToolOutput::ok(format!("edited {path}{times}\n{}", diff.render(&edited.positions))))
+    let diff = EditDiff { text: &text, old: &edited.old, new: &edited.new, secrets: context.secrets };
+    Ok(ToolOutput::ok(format!("edited {path}{count_note}\n{}", diff.render(&edited.positions))))
 }
 
-/// A text after an edit, and where it was edited.
+/// Text after an edit.
 struct EditResult {
     text: String,
     old: String,
     new: String,
-    /// Where the old text stood.
+    /// Offsets of the old text.
     positions: Vec<usize>,
 }
 
@@ -67,23 +67,24 @@ impl EditResult {
             return Err("the text to replace is empty; fs.write writes a whole file".to_owned());
         }
         if edit.old == edit.new {
-            return Err("the text to replace and the new one are the same".to_owned());
+            return Err("the text to replace and the new text are the same".to_owned());
         }
-        // fs.read shows lines without the carriage returns some files have, so what is given back lacks them.
-        let bare = |text: &str| text.contains('\n') && !text.contains('\r');
+        // fs.read shows lines without carriage returns, so a text copied from its output lacks them.
+        let lacks_carriage_returns = |text: &str| text.contains('\n') && !text.contains('\r');
         let (mut old, mut new) = (edit.old.clone(), edit.new.clone());
-        if !text.contains(&old) && text.contains("\r\n") && (bare(&old) || bare(&new)) {
+        if !text.contains(&old)
+            && text.contains("\r\n")
+            && (lacks_carriage_returns(&old) || lacks_carriage_returns(&new))
+        {
             (old, new) = (old.replace('\n', "\r\n"), new.replace('\n', "\r\n"));
         }
-        let at: Vec<usize> = text.match_indices(&old).map(|(position, _)| position).collect();
-        match at.len() {
-            0 => Err("the text to replace is not there; read the file again and give it exactly".to_owned()),
+        let positions: Vec<usize> = text.match_indices(&old).map(|(position, _)| position).collect();
+        match positions.len() {
+            0 => Err("the text to replace was not found; read the file again and copy the text exactly".to_owned()),
             1 => Ok(()),
             _ if edit.replace_all => Ok(()),
-            count => Err(format!(
-                "the text to replace is there {count} times; give more of what is around it, or set replace_all"
-            )),
+            count => Err(format!("the text to replace occurs {count} times; include more context, or set replace_all")),
         }?;
-        Ok(Self { text: text.replace(&old, &new), old, new, positions: at })
+        Ok(Self { text: text.replace(&old, &new), old, new, positions })
     }
 }

@@ -1,34 +1,34 @@
-//! What an edit changed, as a few lines.
+//! Short diff of an edit.
 
 use capstan_hooks::SecretMasker;
 
-/// How many places are shown.
+/// Maximum number of changes shown.
 const MAX_SHOWN_CHANGES: usize = 3;
-/// How many lines around a place are shown.
+/// Number of context lines around a change.
 const DIFF_CONTEXT_LINES: usize = 2;
-/// How many lines of a text are shown.
+/// Maximum number of lines per side of a change.
 const MAX_HUNK_LINES: usize = 20;
-/// How much of a line is shown.
+/// Maximum length of a line.
 const MAX_DIFF_LINE_CHARS: usize = 200;
 
-/// What replacing `old` by `new` changes in a text.
+/// Replacement of `old` by `new` in a text.
 pub(super) struct EditDiff<'a> {
     pub(super) text: &'a str,
     pub(super) old: &'a str,
     pub(super) new: &'a str,
-    /// What no line is cut through.
+    /// Secrets that lines must not be cut through.
     pub(super) secrets: &'a SecretMasker,
 }
 
 impl EditDiff<'_> {
-    /// What it changes at these places.
-    pub(super) fn render(&self, places: &[usize]) -> String {
+    /// Renders the changes at these offsets.
+    pub(super) fn render(&self, positions: &[usize]) -> String {
         let mut lines = Vec::new();
-        for position in places.iter().take(MAX_SHOWN_CHANGES) {
+        for position in positions.iter().take(MAX_SHOWN_CHANGES) {
             self.push_hunk(*position, &mut lines);
         }
-        if places.len() > MAX_SHOWN_CHANGES {
-            lines.push(format!("[{} more places]", places.len() - MAX_SHOWN_CHANGES));
+        if positions.len() > MAX_SHOWN_CHANGES {
+            lines.push(format!("[{} more changes]", positions.len() - MAX_SHOWN_CHANGES));
         }
         lines.join("\n")
     }
@@ -36,15 +36,15 @@ impl EditDiff<'_> {
     fn push_hunk(&self, position: usize, lines: &mut Vec<String>) {
         let Self { text, old, new, .. } = self;
         let (before, after) = (&text[..position], &text[position + old.len()..]);
-        // Whole lines are shown: what stands on them before and after the text is part of both sides.
-        let begins = before.rfind('\n').map_or(0, |end| end + 1);
+        // Whole lines are shown: text before and after the change on the same line is part of both sides.
+        let line_start = before.rfind('\n').map_or(0, |end| end + 1);
         let ends_line = old.ends_with('\n');
         let tail = if ends_line { "" } else { after.split('\n').next().unwrap_or_default() };
-        let head = &before[begins..];
+        let head = &before[line_start..];
         let removed = format!("{head}{old}{tail}");
         let added = format!("{head}{new}{tail}");
         lines.push(format!("@@ line {} @@", before.matches('\n').count() + 1));
-        let above: Vec<&str> = before[..begins].lines().rev().take(DIFF_CONTEXT_LINES).collect();
+        let above: Vec<&str> = before[..line_start].lines().rev().take(DIFF_CONTEXT_LINES).collect();
         lines.extend(above.iter().rev().map(|line| self.format_line(' ', line)));
         self.push_lines(lines, '-', &removed);
         self.push_lines(lines, '+', &added);

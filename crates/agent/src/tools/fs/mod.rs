@@ -1,10 +1,8 @@
-//! `fs.read`, `fs.write`, `fs.edit`: the files of the workspace, and of no other place unless the user allows it.
+//! `fs.read`, `fs.write`, `fs.edit`: file tools for the workspace and for paths the user allows.
 
 mod bounded_line;
-mod bounded_path;
 mod edit;
 mod edit_diff;
-mod path_bounds;
 mod read;
 mod write;
 
@@ -17,37 +15,36 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-pub use path_bounds::PathBounds;
-
 use super::typed_tool::typed_tool;
+use crate::paths::{self, PathBounds};
 
 pub(super) fn read(bounds: PathBounds) -> FnTool {
-    let description = "Reads a text file of the workspace by lines, or shows an image. \
-        Long files are read in pieces with offset and limit.";
+    let description = "Reads a text file in the workspace by lines, or shows an image. \
+        Read long files in parts with offset and limit.";
     file_tool("fs.read", description, bounds, read::read_file)
 }
 
 pub(super) fn write(bounds: PathBounds) -> FnTool {
-    let description = "Writes a whole text file of the workspace, and makes the folders it needs. \
-        What was there is replaced: change a part of a file with fs.edit.";
-    file_tool("fs.write", description, bounds, write::write_file).with_effect(file)
+    let description = "Writes a complete text file in the workspace and creates missing folders. \
+        An existing file is replaced; use fs.edit to change part of a file.";
+    file_tool("fs.write", description, bounds, write::write_file).with_effect(changed_file)
 }
 
 pub(super) fn edit(bounds: PathBounds) -> FnTool {
-    let description = "Replaces a text in a file of the workspace. \
-        It must stand there exactly as given, and once, unless replace_all is set.";
-    file_tool("fs.edit", description, bounds, edit::edit_file).with_effect(file)
+    let description = "Replaces a text in a file in the workspace. \
+        The text must occur exactly as given, and exactly once unless replace_all is set.";
+    file_tool("fs.edit", description, bounds, edit::edit_file).with_effect(changed_file)
 }
 
-/// The one file that a call changes, by whatever name it is called. Of a path that means none, nobody knows what it will
-/// mean when the calls before it are made.
-fn file(arguments: &JsonObject, workspace: &Path) -> ToolEffect {
+/// Returns the file that a call changes, independent of the path used to name it. If the path does not resolve now, an
+/// earlier call may change its meaning, so the effect is unrestricted.
+fn changed_file(arguments: &JsonObject, workspace: &Path) -> ToolEffect {
     let path = arguments.get("path").and_then(Value::as_str);
-    let file = path.and_then(|path| path_bounds::file(workspace, path));
+    let file = path.and_then(|path| paths::resolve_target(workspace, path));
     file.map_or(ToolEffect::Unrestricted, |file| ToolEffect::Writes(file.to_string_lossy().into_owned()))
 }
 
-/// Where a file tool works, and what it must not cut through.
+/// Environment of a file tool: paths it may use and secrets that must not be cut in two.
 #[derive(Clone, Copy)]
 struct FileToolContext<'a> {
     bounds: &'a PathBounds,
@@ -55,7 +52,7 @@ struct FileToolContext<'a> {
     secrets: &'a SecretMasker,
 }
 
-/// A tool that works on files. File systems block; the turn's other work must not.
+/// Creates a file tool. File systems block, so the action runs on a blocking thread.
 fn file_tool<A: DeserializeOwned + JsonSchema + Send + 'static>(
     name: &'static str,
     description: &str,
@@ -66,10 +63,10 @@ fn file_tool<A: DeserializeOwned + JsonSchema + Send + 'static>(
         let bounds = bounds.clone();
         async move {
             let ToolContext { workspace, secrets, .. } = context;
-            let work = tokio::task::spawn_blocking(move || {
+            let task = tokio::task::spawn_blocking(move || {
                 action(FileToolContext { bounds: &bounds, workspace: &workspace, secrets: &secrets }, &arguments)
             });
-            work.await.map_err(|error| ToolError::new(error.to_string()))?
+            task.await.map_err(|error| ToolError::new(error.to_string()))?
         }
     })
 }

@@ -6,14 +6,15 @@ use capstan_hooks::contracts::{FnTool, Tool as _, ToolEffect};
 use capstan_protocol::{Content, JsonObject, ToolOutput};
 use tempfile::TempDir;
 
+use super::FileToolContext;
 use super::edit::{FileEditArgs, edit_file};
 use super::read::{FileReadArgs, read_file};
 use super::write::{FileWriteArgs, write_file};
-use super::{FileToolContext, PathBounds};
+use crate::paths::PathBounds;
 
 const FILE_SECRET: &str = "sk-SECRETOPENAI-1234567890abcdef";
 
-/// A workspace, and a folder beside it that is none of its business.
+/// Workspace and a folder outside it.
 struct FileFixture {
     folder: TempDir,
     bounds: PathBounds,
@@ -73,8 +74,8 @@ impl FileFixture {
     }
 }
 
-fn output_text(done: Result<ToolOutput, capstan_hooks::contracts::ToolError>) -> Result<String, String> {
-    done.map(|output| output.text()).map_err(|error| error.to_string())
+fn output_text(result: Result<ToolOutput, capstan_hooks::contracts::ToolError>) -> Result<String, String> {
+    result.map(|output| output.text()).map_err(|error| error.to_string())
 }
 
 fn file_text(path: impl AsRef<Path>) -> String {
@@ -82,13 +83,13 @@ fn file_text(path: impl AsRef<Path>) -> String {
 }
 
 #[test]
-fn a04_a_file_is_read_by_lines() {
+fn a04_file_is_read_by_lines() {
     let files = FileFixture::new()
         .with_file("a.txt", "one\ntwo\nthree\n")
         .with_file("empty", "")
         .with_file("dos.txt", "one\r\ntwo\r\n");
     assert_eq!(files.read("a.txt").unwrap(), "one\ntwo\nthree");
-    assert_eq!(files.read_part("a.txt", Some(2), Some(1)).unwrap(), "two\n[lines 2-2 of 3; read on with offset=3]");
+    assert_eq!(files.read_part("a.txt", Some(2), Some(1)).unwrap(), "two\n[lines 2-2 of 3; continue with offset=3]");
     assert_eq!(files.read_part("a.txt", Some(3), None).unwrap(), "three");
     assert_eq!(files.read_part("a.txt", Some(9), None).unwrap(), "[line 9 is past the end: the file has 3 lines]");
     assert_eq!(files.read("empty").unwrap(), "[the file is empty]");
@@ -97,7 +98,7 @@ fn a04_a_file_is_read_by_lines() {
 }
 
 #[test]
-fn a04_long_lines_and_long_files_are_cut_and_say_so() {
+fn a04_long_lines_and_files_are_truncated_with_a_notice() {
     let files = FileFixture::new()
         .with_file("wide", "é".repeat(5000))
         .with_file("long", "a line of some length\n".repeat(20_000));
@@ -105,16 +106,16 @@ fn a04_long_lines_and_long_files_are_cut_and_say_so() {
     assert!(wide.ends_with("é [8000 bytes of this line left out]") && wide.len() < 2100, "{}", wide.len());
     let long = files.read_part("long", None, Some(100_000)).unwrap();
     assert!(long.len() < 140_000, "{}", long.len());
-    let next = long.rsplit_once("of 20000; read on with offset=").unwrap().1.trim_end_matches(']');
+    let next = long.rsplit_once("of 20000; continue with offset=").unwrap().1.trim_end_matches(']');
     assert!(files.read_part("long", Some(next.parse().unwrap()), Some(1)).unwrap().starts_with("a line"));
 }
 
 #[test]
-fn x06_no_line_is_cut_through_a_key() {
+fn x06_line_is_never_cut_through_a_secret() {
     for before in [1969, 1990, 1999] {
         let line = format!("{}{FILE_SECRET}", "x".repeat(before));
         let files = FileFixture::new().with_file("exact", &line).with_file("longer", format!("{line}and more"));
-        assert_eq!(files.read("exact").unwrap(), line, "the host finds it whole");
+        assert_eq!(files.read("exact").unwrap(), line, "the host masks the complete secret");
         assert_eq!(files.read("longer").unwrap(), format!("{line} [8 bytes of this line left out]"));
     }
     let line = format!("{}{FILE_SECRET}", "x".repeat(2000));
@@ -127,7 +128,7 @@ fn x06_no_line_is_cut_through_a_key() {
 }
 
 #[test]
-fn a04_what_is_no_text_is_refused_with_what_to_do_and_an_image_is_shown() {
+fn a04_binary_file_is_refused_with_a_hint_and_image_is_shown() {
     let png = b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR\0\0\0\x01\0\0\0\x01";
     let files = FileFixture::new()
         .with_file("program", b"\x7fELF\0\0")
@@ -137,7 +138,7 @@ fn a04_what_is_no_text_is_refused_with_what_to_do_and_an_image_is_shown() {
     assert!(files.read("broken.png").unwrap_err().contains("is broken"));
     for name in ["program", "latin"] {
         let refused = files.read(name).unwrap_err();
-        assert!(refused.contains("no UTF-8 text") && refused.contains("bash"), "{refused}");
+        assert!(refused.contains("not UTF-8 text") && refused.contains("bash"), "{refused}");
     }
     let read = FileReadArgs { path: "dot.png".to_owned(), offset: None, limit: None };
     let shown = read_file(files.tool_context(&files.workspace()), &read).unwrap();
@@ -147,22 +148,22 @@ fn a04_what_is_no_text_is_refused_with_what_to_do_and_an_image_is_shown() {
 }
 
 #[test]
-fn a04_a_file_is_written_whole_and_its_folders_are_made() {
+fn a04_write_replaces_the_file_and_creates_folders() {
     let files = FileFixture::new();
     assert_eq!(files.write("a/b/new.txt", "one\ntwo\n").unwrap(), "created a/b/new.txt (2 lines, 8 bytes)");
     std::fs::set_permissions(files.path("a/b/new.txt"), std::fs::Permissions::from_mode(0o754)).unwrap();
     assert_eq!(files.write("a/b/new.txt", "three").unwrap(), "overwrote a/b/new.txt (1 lines, 5 bytes)");
     assert_eq!(file_text(files.path("a/b/new.txt")), "three");
     let mode = files.path("a/b/new.txt").metadata().unwrap().permissions().mode();
-    assert_eq!(mode & 0o777, 0o754, "it keeps its rights");
-    let left: Vec<_> = std::fs::read_dir(files.path("a/b")).unwrap().collect();
-    assert_eq!(left.len(), 1, "nothing else is left: {left:?}");
+    assert_eq!(mode & 0o777, 0o754, "permissions are preserved");
+    let entries: Vec<_> = std::fs::read_dir(files.path("a/b")).unwrap().collect();
+    assert_eq!(entries.len(), 1, "no temporary file remains: {entries:?}");
     assert!(files.write("a", "x").unwrap_err().contains("folder"));
-    assert!(files.write("a/b/new.txt/c", "x").is_err(), "a file is no folder");
+    assert!(files.write("a/b/new.txt/c", "x").is_err(), "a file is not a folder");
 }
 
 #[test]
-fn a04_an_edit_replaces_what_is_there_once_and_shows_what_changed() {
+fn a04_edit_replaces_a_unique_text_and_shows_a_diff() {
     let files = FileFixture::new().with_file("a.txt", "zero\none\ntwo\nthree\nfour\ntwo\n");
     let shown = files.edit("a.txt", "one\ntwo", "1\n2").unwrap();
     assert_eq!(shown, "edited a.txt\n@@ line 2 @@\n zero\n-one\n-two\n+1\n+2\n three\n four");
@@ -174,9 +175,9 @@ fn a04_an_edit_replaces_what_is_there_once_and_shows_what_changed() {
 }
 
 #[test]
-fn a04_an_edit_that_is_not_clear_is_refused_and_changes_nothing() {
+fn a04_ambiguous_edit_is_refused_and_changes_nothing() {
     let files = FileFixture::new().with_file("a.txt", "two\ntwo\n");
-    assert!(files.edit("a.txt", "three", "x").unwrap_err().contains("is not there"));
+    assert!(files.edit("a.txt", "three", "x").unwrap_err().contains("was not found"));
     assert!(files.edit("a.txt", "two", "x").unwrap_err().contains("2 times"));
     assert!(files.edit("a.txt", "", "x").unwrap_err().contains("empty"));
     assert!(files.edit("a.txt", "two", "two").unwrap_err().contains("the same"));
@@ -188,7 +189,7 @@ fn a04_an_edit_that_is_not_clear_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn a04_lines_of_a_file_with_carriage_returns_can_be_edited_as_they_were_shown() {
+fn a04_crlf_file_can_be_edited_with_the_lines_as_shown() {
     let files = FileFixture::new().with_file("dos.txt", "one\r\ntwo\r\nthree\r\n");
     files.edit("dos.txt", "one\ntwo", "1\n2").unwrap();
     assert_eq!(file_text(files.path("dos.txt")), "1\r\n2\r\nthree\r\n");
@@ -213,7 +214,7 @@ fn x06_nothing_outside_the_workspace_is_read_written_or_edited() {
     let refused = files.read("link").unwrap_err();
     assert!(refused.contains("outside the workspace"), "{refused}");
     assert_eq!(file_text(files.outside("secret")), "the secret");
-    assert_eq!(std::fs::read_dir(files.outside("")).unwrap().count(), 1, "nothing was made");
+    assert_eq!(std::fs::read_dir(files.outside("")).unwrap().count(), 1, "no file was created");
 }
 
 #[test]
@@ -224,17 +225,17 @@ fn a04_links_within_the_workspace_are_followed() {
     assert_eq!(files.read("absolute").unwrap(), "real");
     files.write("relative", "changed").unwrap();
     assert_eq!(file_text(files.path("real")), "changed");
-    assert!(files.path("relative").is_symlink(), "the link stays one");
+    assert!(files.path("relative").is_symlink(), "the link is preserved");
     assert_eq!(files.read(&files.path("real").display().to_string()).unwrap(), "changed");
 }
 
 #[test]
 fn x06_special_files_are_refused_and_do_not_hang() {
     let mut files = FileFixture::new();
-    let made = std::process::Command::new("mkfifo").arg(files.path("pipe")).status().unwrap();
-    assert!(made.success());
-    assert!(files.read("pipe").unwrap_err().contains("no regular file"));
-    assert!(files.write("pipe", "x").unwrap_err().contains("no regular file"));
+    let status = std::process::Command::new("mkfifo").arg(files.path("pipe")).status().unwrap();
+    assert!(status.success());
+    assert!(files.read("pipe").unwrap_err().contains("not a regular file"));
+    assert!(files.write("pipe", "x").unwrap_err().contains("not a regular file"));
     assert!(files.read(".").unwrap_err().contains("folder"));
     files.bounds.extra_roots = vec![PathBuf::from("/")];
     for path in ["/dev/zero", "/proc/self/environ", "/sys/kernel/notes"] {
@@ -243,7 +244,7 @@ fn x06_special_files_are_refused_and_do_not_hang() {
 }
 
 #[test]
-fn x06_what_the_user_allows_is_open_and_what_is_closed_stays_so() {
+fn x06_allowed_roots_are_open_and_denied_ones_stay_closed() {
     let mut files = FileFixture::new();
     let secret = files.outside("secret").display().to_string();
     files.bounds.extra_roots = vec![files.outside("")];
@@ -254,13 +255,13 @@ fn x06_what_the_user_allows_is_open_and_what_is_closed_stays_so() {
     files.bounds = PathBounds { extra_roots: Vec::new(), denied: vec![files.path("home")] };
     std::fs::create_dir(files.path("home")).unwrap();
     std::fs::write(files.path("home/config.toml"), "").unwrap();
-    for done in [files.read("home/config.toml"), files.write("home/config.toml", "x"), files.write("home/new", "x")] {
-        assert!(done.unwrap_err().contains("belongs to Capstan"), "also inside the workspace");
+    for result in [files.read("home/config.toml"), files.write("home/config.toml", "x"), files.write("home/new", "x")] {
+        assert!(result.unwrap_err().contains("belongs to Capstan"), "inside the workspace too");
     }
 }
 
 #[test]
-fn a04_edits_of_one_file_at_the_same_time_are_all_in_it() {
+fn a04_concurrent_edits_of_one_file_are_all_applied() {
     let lines: Vec<String> = (10..40).map(|number| format!("line {number}")).collect();
     let files = FileFixture::new().with_file("notes.txt", lines.join("\n"));
     std::thread::scope(|scope| {
@@ -274,26 +275,26 @@ fn a04_edits_of_one_file_at_the_same_time_are_all_in_it() {
 }
 
 #[test]
-fn a10_changes_of_one_file_keep_their_order_by_whatever_names_and_those_of_others_run_beside_them() {
+fn a10_writes_conflict_only_when_paths_name_the_same_file() {
     let files = FileFixture::new().with_file("a.txt", "a").with_file("b.txt", "b");
     symlink("a.txt", files.path("link")).unwrap();
     symlink(files.workspace(), files.path("here")).unwrap();
     let (write, edit) = (super::write(PathBounds::default()), super::edit(PathBounds::default()));
-    let touches = |tool: &FnTool, path: &str| {
+    let effect_of = |tool: &FnTool, path: &str| {
         tool.effect(&JsonObject::from_iter([("path".to_owned(), path.into())]), &files.workspace())
     };
-    let first = touches(&write, "a.txt");
-    let whole = files.path("a.txt").display().to_string();
-    for path in ["a.txt", "./a.txt", "link", "here/a.txt", "here/../workspace/a.txt", whole.as_str()] {
-        assert!(first.conflicts_with(&touches(&edit, path)), "{path} is the same file");
+    let first = effect_of(&write, "a.txt");
+    let absolute = files.path("a.txt").display().to_string();
+    for path in ["a.txt", "./a.txt", "link", "here/a.txt", "here/../workspace/a.txt", absolute.as_str()] {
+        assert!(first.conflicts_with(&effect_of(&edit, path)), "{path} is the same file");
     }
     for path in ["b.txt", "new.txt", "new/a.txt"] {
-        assert!(!first.conflicts_with(&touches(&edit, path)), "{path} is another");
+        assert!(!first.conflicts_with(&effect_of(&edit, path)), "{path} is a different file");
     }
     assert!(
-        touches(&write, "new/folder/c").conflicts_with(&touches(&write, "new/folder/./c")),
-        "also where it is not there yet"
+        effect_of(&write, "new/folder/c").conflicts_with(&effect_of(&write, "new/folder/./c")),
+        "even before it exists"
     );
-    assert_eq!(touches(&write, "new/../c"), ToolEffect::Unrestricted, "nobody knows what it will mean");
+    assert_eq!(effect_of(&write, "new/../c"), ToolEffect::Unrestricted, "its meaning may change");
     assert_eq!(write.effect(&JsonObject::new(), &files.workspace()), ToolEffect::Unrestricted);
 }

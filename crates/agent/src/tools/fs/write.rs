@@ -1,4 +1,4 @@
-//! `fs.write`.
+//! `fs.write`: writes a complete file.
 
 use capstan_hooks::contracts::ToolError;
 use capstan_protocol::ToolOutput;
@@ -6,25 +6,24 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::FileToolContext;
-use super::bounded_path::WriteOutcome;
-use super::path_bounds::path_error;
+use crate::paths::{WriteOutcome, path_error};
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FileWriteArgs {
-    /// The file, relative to the workspace.
+    /// File, relative to the workspace.
     pub(super) path: String,
-    /// The whole text of the file.
+    /// Complete text of the file.
     pub(super) content: String,
 }
 
-pub(super) fn write_file(ground: FileToolContext<'_>, arguments: &FileWriteArgs) -> Result<ToolOutput, ToolError> {
-    let place = ground.bounds.resolve_path(ground.workspace, &arguments.path)?;
-    let written = place.write(arguments.content.as_bytes()).map_err(|error| path_error(place.requested(), &error))?;
-    let what = match written {
+pub(super) fn write_file(context: FileToolContext<'_>, arguments: &FileWriteArgs) -> Result<ToolOutput, ToolError> {
+    let target = context.bounds.resolve_path(context.workspace, &arguments.path)?;
+    let outcome = target.write(arguments.content.as_bytes()).map_err(|error| path_error(target.requested(), &error))?;
+    let action = match outcome {
         WriteOutcome::Created => "created",
         WriteOutcome::Overwrote => "overwrote",
     };
     let (lines, bytes) = (arguments.content.lines().count(), arguments.content.len());
-    Ok(ToolOutput::ok(format!("{what} {} ({lines} lines, {bytes} bytes)", place.requested())))
+    Ok(ToolOutput::ok(format!("{action} {} ({lines} lines, {bytes} bytes)", target.requested())))
 }

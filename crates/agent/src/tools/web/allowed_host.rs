@@ -1,27 +1,27 @@
-//! Hosts that the user lets tools reach although they are private.
+//! Private hosts that the user allows tools to reach.
 
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// A host, or one of its ports, that may be reached although it is private: `localhost:3000`, `10.0.0.7`, `[::1]:80`.
+/// Host, or one port of it, that may be reached although it is private: `localhost:3000`, `10.0.0.7`, `[::1]:80`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AllowedHost {
     host: String,
     port: Option<u16>,
 }
 
-/// What was given is no host.
+/// Error for a text that is not a host.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no host or host:port, such as 127.0.0.1:8080")]
+#[error("{0:?} is not a host or host:port, such as 127.0.0.1:8080")]
 pub struct HostParseError(String);
 
 impl AllowedHost {
-    /// Whether this is the host of an address, by its name.
+    /// Returns true if a URL with this host name and port is allowed.
     pub(super) fn covers_name(&self, host: &str, port: u16) -> bool {
         self.host.eq_ignore_ascii_case(host) && self.port.is_none_or(|allowed| allowed == port)
     }
 
-    /// Whether this is an address.
+    /// Returns true if this address and port are allowed.
     pub(super) fn covers_address(&self, address: IpAddr, port: u16) -> bool {
         self.host.parse() == Ok(address) && self.port.is_none_or(|allowed| allowed == port)
     }
@@ -31,22 +31,22 @@ impl FromStr for AllowedHost {
     type Err = HostParseError;
 
     fn from_str(text: &str) -> Result<Self, HostParseError> {
-        let bad = || HostParseError(text.to_owned());
+        let invalid = || HostParseError(text.to_owned());
         let (host, port) = match text.strip_prefix('[') {
             Some(rest) => {
-                let (host, rest) = rest.split_once(']').ok_or_else(bad)?;
+                let (host, rest) = rest.split_once(']').ok_or_else(invalid)?;
                 (host, rest.strip_prefix(':').or(if rest.is_empty() { None } else { Some("?") }))
             }
-            // More than one colon: an address of IPv6 without brackets has no port.
+            // More than one colon: an IPv6 address without brackets has no port.
             None if text.matches(':').count() > 1 => (text, None),
             None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
         };
         let is_host = host.parse::<IpAddr>().is_ok()
             || (!host.is_empty() && host.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_')));
         if !is_host {
-            return Err(bad());
+            return Err(invalid());
         }
-        let port = port.map(|port| port.parse().map_err(|_| bad())).transpose()?;
+        let port = port.map(|port| port.parse().map_err(|_| invalid())).transpose()?;
         Ok(Self { host: host.to_owned(), port })
     }
 }
@@ -56,15 +56,15 @@ mod tests {
     use super::AllowedHost;
 
     #[test]
-    fn a_host_is_allowed_by_name_or_address_with_or_without_a_port() {
+    fn host_is_allowed_by_name_or_address_with_or_without_a_port() {
         let allowed = |text: &str| text.parse::<AllowedHost>().unwrap();
         assert!(allowed("127.0.0.1:8080").covers_address("127.0.0.1".parse().unwrap(), 8080));
         assert!(!allowed("127.0.0.1:8080").covers_address("127.0.0.1".parse().unwrap(), 8081));
         assert!(allowed("[::1]:80").covers_address("::1".parse().unwrap(), 80));
         assert!(allowed("::1").covers_address("::1".parse().unwrap(), 443));
         assert!(allowed("Intranet").covers_name("intranet", 443));
-        for bad in ["", "http://x", "a:b", "[::1", "[::1]x", "a/b", ":80"] {
-            assert!(bad.parse::<AllowedHost>().is_err(), "{bad}");
+        for invalid in ["", "http://x", "a:b", "[::1", "[::1]x", "a/b", ":80"] {
+            assert!(invalid.parse::<AllowedHost>().is_err(), "{invalid}");
         }
     }
 }

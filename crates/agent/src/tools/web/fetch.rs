@@ -1,4 +1,4 @@
-//! Getting a page: each address is looked at before anything is sent to it, and nothing else is connected to.
+//! Fetching of pages: every address is checked before a request is sent, and only checked addresses are connected to.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -15,24 +15,24 @@ use super::page_content::{self, PageContent};
 use super::proxy_tunnel::ProxyTunnel;
 use super::public_address::is_public;
 
-/// How long all of it may take.
+/// Timeout of a fetch, including redirects.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a connection may take.
+/// Timeout for a connection.
 const FETCH_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often a page may lead to another.
+/// Maximum number of redirects.
 const MAX_REDIRECTS: usize = 5;
-/// How much of a page is read.
+/// Maximum size read of a page.
 const MAX_PAGE_BYTES: usize = 5 * 1024 * 1024;
-/// What a page is asked for.
+/// Value of the `Accept` header.
 const ACCEPT_VALUE: &str = "text/html,application/xhtml+xml,text/plain,text/*;q=0.9,application/json,image/*,*/*;q=0.1";
 
-/// Who knows the addresses of a name.
+/// Resolver of host names.
 #[async_trait]
 pub(super) trait NameResolver: Send + Sync {
     async fn lookup(&self, host: &str, port: u16) -> std::io::Result<Vec<SocketAddr>>;
 }
 
-/// The machine's own way.
+/// Resolver of the operating system.
 pub(super) struct SystemResolver;
 
 #[async_trait]
@@ -42,46 +42,46 @@ impl NameResolver for SystemResolver {
     }
 }
 
-/// Gets pages.
+/// Fetcher of web pages.
 pub(super) struct PageFetcher {
     options: WebOptions,
     resolver: Arc<dyn NameResolver>,
 }
 
-/// A page that was got.
+/// Page fetched from the web.
 #[derive(Debug)]
 pub(super) struct FetchedPage {
-    /// Where it came from in the end.
+    /// Final URL after redirects.
     pub(super) url: Url,
-    /// What it says.
+    /// Content of the page.
     pub(super) content: PageContent,
-    /// Whether it is longer than what was read of it.
+    /// The page is longer than the part that was read.
     pub(super) is_truncated: bool,
-    /// What the server said about it, if all was not well.
+    /// Status reported by the server, unless it is a success.
     pub(super) problem: Option<String>,
 }
 
 impl PageFetcher {
-    pub(super) fn new(settings: WebOptions, names: Arc<dyn NameResolver>) -> Self {
-        Self { options: settings, resolver: names }
+    pub(super) fn new(options: WebOptions, resolver: Arc<dyn NameResolver>) -> Self {
+        Self { options, resolver }
     }
 
-    /// Gets a page, wherever its address leads.
+    /// Fetches a page and follows redirects.
     pub(super) async fn fetch_page(&self, address: &str) -> Result<FetchedPage, String> {
-        let url = Url::parse(address).map_err(|error| format!("that is no address: {error}"))?;
-        let too_long = |_| format!("it took longer than {} seconds", FETCH_TIMEOUT.as_secs());
-        tokio::time::timeout(FETCH_TIMEOUT, self.follow_redirects(url)).await.map_err(too_long)?
+        let url = Url::parse(address).map_err(|error| format!("invalid URL: {error}"))?;
+        let timed_out = |_| format!("the page did not load within {} seconds", FETCH_TIMEOUT.as_secs());
+        tokio::time::timeout(FETCH_TIMEOUT, self.follow_redirects(url)).await.map_err(timed_out)?
     }
 
     async fn follow_redirects(&self, mut url: Url) -> Result<FetchedPage, String> {
         for _ in 0..=MAX_REDIRECTS {
             url.set_fragment(None);
-            // The tunnel must be there until the page is read.
+            // The tunnel must outlive the reading of the page.
             let (response, _tunnel) = self.send_request(&url).await?;
             let Some(next) = redirect_location(&response) else { return read_page(url, response).await };
-            url = url.join(&next).map_err(|error| format!("it leads to {next:?}, which is no address: {error}"))?;
+            url = url.join(&next).map_err(|error| format!("invalid redirect to {next:?}: {error}"))?;
         }
-        Err(format!("it leads from one address to another more than {MAX_REDIRECTS} times"))
+        Err(format!("the page redirects more than {MAX_REDIRECTS} times"))
     }
 
     async fn send_request(&self, url: &Url) -> Result<(Response, Option<ProxyTunnel>), String> {
@@ -89,65 +89,66 @@ impl PageFetcher {
         let client = Client::builder().redirect(Policy::none()).referer(false).pool_max_idle_per_host(0);
         let client =
             client.user_agent(concat!("capstan/", env!("CARGO_PKG_VERSION"))).connect_timeout(FETCH_CONNECT_TIMEOUT);
-        // Variables of the environment must not decide where this goes, and the name is not looked up a second time: it
-        // might be somebody else by then.
+        // Proxy variables of the environment must not redirect the request, and the name must not be resolved a second
+        // time: the answer may differ by then.
         let client = client.no_proxy();
         let (client, tunnel) = match (&self.options.proxy, target) {
             (None, FetchTarget::Addresses(addresses)) => {
                 (client.dns_resolver(Arc::new(PinnedResolver(addresses))), None)
             }
-            (None, FetchTarget::Hostname(name)) => return Err(format!("{name} was not looked up")),
+            (None, FetchTarget::Hostname(name)) => return Err(format!("{name} was not resolved")),
             (Some(proxy), target) => {
-                let proxy = Url::parse(proxy).map_err(|_| "web_proxy is no address".to_owned())?;
+                let proxy = Url::parse(proxy).map_err(|_| "web_proxy is not a valid URL".to_owned())?;
                 let tunnel = ProxyTunnel::open(&proxy, &target.to_authorities(), FETCH_CONNECT_TIMEOUT).await?;
                 (client.unix_socket(tunnel.socket_path()), Some(tunnel))
             }
         };
-        // It reads the certificates of the machine.
+        // Building a client reads the system's certificates.
         let client = tokio::task::spawn_blocking(move || client.build()).await.map_err(|error| error.to_string())?;
         let client = client.map_err(|error| error_chain(&error))?;
         let response = client.get(url.clone()).header(ACCEPT, ACCEPT_VALUE).send().await;
         Ok((response.map_err(|error| error_chain(&error.without_url()))?, tunnel))
     }
 
-    /// Where a URL leads, if all of it may be reached.
+    /// Resolves a URL to the addresses to connect to, if all of them may be reached.
     async fn check_url(&self, url: &Url) -> Result<FetchTarget, String> {
         if !matches!(url.scheme(), "http" | "https") {
-            return Err(format!("{}: is not allowed, only http: and https: are", url.scheme()));
+            return Err(format!("the scheme {}: is not allowed, only http: and https: are", url.scheme()));
         }
         if !url.username().is_empty() || url.password().is_some() {
-            return Err("an address with a name or password in it is not allowed".to_owned());
+            return Err("a URL with a user name or password is not allowed".to_owned());
         }
         let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else {
-            return Err("the address has no host".to_owned());
+            return Err("the URL has no host".to_owned());
         };
-        let bare = host.trim_start_matches('[').trim_end_matches(']');
+        let plain_host = host.trim_start_matches('[').trim_end_matches(']');
         let allowed = &self.options.allow_private;
-        let is_named = allowed.iter().any(|allowed| allowed.covers_name(bare, port));
-        let addresses = match bare.parse::<IpAddr>() {
+        let is_allowed_name = allowed.iter().any(|allowed| allowed.covers_name(plain_host, port));
+        let addresses = match plain_host.parse::<IpAddr>() {
             Ok(address) => vec![SocketAddr::new(address, port)],
-            // Behind a proxy there may be nobody else who knows, and wherever it is, it may be reached.
-            Err(_) if is_named && self.options.proxy.is_some() => {
+            // Possibly only the proxy can resolve the name; it is allowed wherever it points.
+            Err(_) if is_allowed_name && self.options.proxy.is_some() => {
                 return Ok(FetchTarget::Hostname(format!("{host}:{port}")));
             }
             Err(_) => match self.resolver.lookup(host, port).await {
                 Ok(addresses) => addresses,
                 Err(error) if self.options.proxy.is_some() => {
                     return Err(format!(
-                        "{host} is not known here, and may be private where the proxy knows it: that is not allowed (the \
+                        "{host} cannot be resolved here and may be private behind the proxy, which is not allowed (the \
                          user can allow it with web_allow_private; {error})"
                     ));
                 }
-                Err(error) => return Err(format!("{host} is not known: {error}")),
+                Err(error) => return Err(format!("{host} cannot be resolved: {error}")),
             },
         };
         if addresses.is_empty() {
             return Err(format!("{host} has no address"));
         }
-        let may = |address: IpAddr| is_public(address) || allowed.iter().any(|host| host.covers_address(address, port));
-        if let Some(private) = addresses.iter().find(|address| !is_named && !may(address.ip())) {
+        let is_reachable =
+            |address: IpAddr| is_public(address) || allowed.iter().any(|host| host.covers_address(address, port));
+        if let Some(private) = addresses.iter().find(|address| !is_allowed_name && !is_reachable(address.ip())) {
             return Err(format!(
-                "{host} is at {}, which is a private address: that is not allowed (the user can allow it with \
+                "{host} resolves to the private address {}, which is not allowed (the user can allow it with \
                  web_allow_private)",
                 private.ip()
             ));
@@ -156,16 +157,16 @@ impl PageFetcher {
     }
 }
 
-/// Where a URL leads.
+/// Destination of a request.
 enum FetchTarget {
-    /// To addresses that may be reached.
+    /// Addresses that may be reached.
     Addresses(Vec<SocketAddr>),
-    /// To a name, with its port, that the user allows wherever it is, and that the proxy knows.
+    /// Name with port that the user allows wherever it points, to be resolved by the proxy.
     Hostname(String),
 }
 
 impl FetchTarget {
-    /// As a proxy is told it.
+    /// Returns the authorities to request from a proxy.
     fn to_authorities(&self) -> Vec<String> {
         match self {
             Self::Addresses(addresses) => addresses.iter().map(SocketAddr::to_string).collect(),
@@ -174,7 +175,7 @@ impl FetchTarget {
     }
 }
 
-/// The addresses that were looked at, whatever name is asked for.
+/// Resolver that returns the checked addresses for any name.
 struct PinnedResolver(Vec<SocketAddr>);
 
 impl Resolve for PinnedResolver {
@@ -184,16 +185,16 @@ impl Resolve for PinnedResolver {
     }
 }
 
-/// Where a response leads to, if it does.
+/// Returns the target of a redirect.
 fn redirect_location(response: &Response) -> Option<String> {
-    let leads = [
+    let redirects = [
         StatusCode::MOVED_PERMANENTLY,
         StatusCode::FOUND,
         StatusCode::SEE_OTHER,
         StatusCode::TEMPORARY_REDIRECT,
         StatusCode::PERMANENT_REDIRECT,
     ];
-    let location = response.headers().get(LOCATION).filter(|_| leads.contains(&response.status()))?;
+    let location = response.headers().get(LOCATION).filter(|_| redirects.contains(&response.status()))?;
     Some(String::from_utf8_lossy(location.as_bytes()).into_owned())
 }
 
@@ -208,27 +209,28 @@ async fn read_page(url: Url, mut response: Response) -> Result<FetchedPage, Stri
             break;
         }
     }
-    let is_cut = bytes.len() == MAX_PAGE_BYTES;
-    // Pages can be large, and reading them is work that does not wait for anything.
+    let is_truncated = bytes.len() == MAX_PAGE_BYTES;
+    // Parsing a large page is CPU-bound.
     let base = url.clone();
-    let read = tokio::task::spawn_blocking(move || page_content::parse_page(&base, &kind, &bytes, is_cut)).await;
-    let read = read.map_err(|error| error.to_string())?;
+    let content =
+        tokio::task::spawn_blocking(move || page_content::parse_page(&base, &kind, &bytes, is_truncated)).await;
+    let content = content.map_err(|error| error.to_string())?;
     let problem = (!status.is_success()).then(|| format!("the server answered {status}"));
-    match (read, problem) {
-        (Ok(read), problem) => Ok(FetchedPage { url, content: read, is_truncated: is_cut, problem }),
-        // What the server says matters more than how it says it.
+    match (content, problem) {
+        (Ok(content), problem) => Ok(FetchedPage { url, content, is_truncated, problem }),
+        // The server's status matters more than the form of its page.
         (Err(_), Some(problem)) => Err(problem),
         (Err(reason), None) => Err(reason),
     }
 }
 
-/// An error with what caused it.
+/// Formats an error with its causes.
 fn error_chain(error: &reqwest::Error) -> String {
-    let mut words = error.to_string();
+    let mut message = error.to_string();
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {
-        words = format!("{words}: {cause}");
+        message = format!("{message}: {cause}");
         source = cause.source();
     }
-    words
+    message
 }

@@ -1,4 +1,4 @@
-//! What a page says, told from its bytes.
+//! Content of a page, derived from its bytes and content type.
 
 use capstan_protocol::Content;
 use encoding_rs::{Encoding, UTF_8};
@@ -7,39 +7,39 @@ use reqwest::Url;
 use super::html_text;
 use crate::tools::image;
 
-/// How far a page is looked at for its kind and its characters.
+/// Number of bytes inspected for the page's type and encoding.
 const PAGE_SNIFF_BYTES: usize = 1024;
 
-/// What a page says.
+/// Content of a page.
 #[derive(Debug)]
 pub(super) enum PageContent {
-    /// Text.
+    /// Text, converted from HTML if necessary.
     Text(String),
-    /// An image.
+    /// Image for a model.
     Image(Content),
 }
 
-/// What a page says, given what the server calls it.
-pub(super) fn parse_page(url: &Url, kind: &str, bytes: &[u8], is_cut: bool) -> Result<PageContent, String> {
+/// Converts the bytes of a page, given the content type that the server reports.
+pub(super) fn parse_page(url: &Url, kind: &str, bytes: &[u8], is_truncated: bool) -> Result<PageContent, String> {
     if let Some(kind) = image::media_type(bytes) {
-        if is_cut || bytes.len() as u64 > image::MAX_IMAGE_BYTES {
-            return Err("the image is larger than a model takes".to_owned());
+        if is_truncated || bytes.len() as u64 > image::MAX_IMAGE_BYTES {
+            return Err("the image is larger than models accept".to_owned());
         }
         return image::image_content(url.as_str(), kind, bytes).map(PageContent::Image);
     }
     let essence = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    let begin = String::from_utf8_lossy(&bytes[..bytes.len().min(PAGE_SNIFF_BYTES)]).to_ascii_lowercase();
-    let looks_like_html = begin.contains("<!doctype html") || begin.contains("<html");
+    let prefix = String::from_utf8_lossy(&bytes[..bytes.len().min(PAGE_SNIFF_BYTES)]).to_ascii_lowercase();
+    let looks_like_html = prefix.contains("<!doctype html") || prefix.contains("<html");
     let is_html = match essence.as_str() {
         "text/html" | "application/xhtml+xml" => true,
         "" | "application/octet-stream" | "text/plain" => looks_like_html && essence != "text/plain",
         _ => false,
     };
     if !is_html && (bytes.contains(&0) || !is_text(&essence)) {
-        let what = if essence.is_empty() { "something else" } else { essence.as_str() };
-        return Err(format!("it is {what}, not text; curl in bash can save it to a file"));
+        let description = if essence.is_empty() { "binary data" } else { essence.as_str() };
+        return Err(format!("the page is {description}, not text; save it to a file with curl in bash"));
     }
-    let text = decode_text(kind, &begin, bytes);
+    let text = decode_text(kind, &prefix, bytes);
     Ok(PageContent::Text(if is_html { html_text::html_to_markdown(url, &text) } else { text }))
 }
 
@@ -53,10 +53,10 @@ fn is_text(essence: &str) -> bool {
         || ["", "application/octet-stream"].contains(&essence)
 }
 
-/// The text in the characters the server names, or the page itself; else UTF-8.
-fn decode_text(kind: &str, begin: &str, bytes: &[u8]) -> String {
+/// Decodes the text with the encoding named by the server or the page; UTF-8 by default.
+fn decode_text(kind: &str, prefix: &str, bytes: &[u8]) -> String {
     let kind = kind.to_ascii_lowercase();
-    let named = charset(&kind).or_else(|| charset(begin));
+    let named = charset(&kind).or_else(|| charset(prefix));
     let encoding = named.and_then(|label| Encoding::for_label(label.as_bytes())).unwrap_or(UTF_8);
     encoding.decode(bytes).0.into_owned()
 }

@@ -1,11 +1,11 @@
-//! Which addresses are public.
+//! Distinction between public and private IP addresses.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Where one cloud answers its machines about themselves, among public addresses.
+/// Address of the Azure metadata service, which lies within the public range.
 const AZURE_WIRE_SERVER: Ipv4Addr = Ipv4Addr::new(168, 63, 129, 16);
 
-/// Whether an address is one of the public internet: neither this machine, nor its network, nor something that leads there.
+/// Returns true for addresses of the public internet: neither this machine, nor its network, nor a gateway to them.
 pub(super) fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),
@@ -17,8 +17,8 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
     let special = match address.octets() {
         [100, second, ..] => (64..128).contains(&second),
         [172, second, ..] => (16..32).contains(&second),
-        // This machine, private networks, link-local addresses; then protocol assignments, examples, relays of 6to4 and
-        // benchmarks; then multicast and what is reserved.
+        // This machine, private networks, link-local addresses; then protocol assignments, documentation, 6to4 relays
+        // and benchmarks; then multicast and reserved addresses.
         [0 | 10 | 127 | 224..=255, ..]
         | [169, 254, ..]
         | [192, 168, ..]
@@ -39,13 +39,13 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
         is_public_v4(Ipv4Addr::new(a, b, c, d))
     };
     match segments {
-        // An IPv4 address in the form of IPv6, what a translator makes one of, and 6to4, which leads to the one in it.
+        // IPv4-mapped addresses, NAT64 and 6to4 all lead to the embedded IPv4 address.
         [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => {
             embedded(high, low)
         }
-        // Tunnels, benchmarks, examples.
+        // Teredo and other tunnels, benchmarks, documentation.
         [0x2001, 0..=0x1ff | 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] => false,
-        // All that is given out; local, private and multicast addresses lie outside of it.
+        // Global unicast; local, private and multicast addresses lie outside this range.
         [0x2000..=0x3fff, ..] => true,
         _ => false,
     }

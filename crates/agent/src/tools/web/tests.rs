@@ -15,7 +15,7 @@ use super::{WebOptions, html_text, render_page};
 
 type ServedPages = &'static [(&'static str, &'static str)];
 
-/// A web server on this machine that answers each path with a response as it stands, and remembers what it was asked.
+/// Local web server that answers each path with a fixed response and records the requests.
 struct PageServer {
     address: SocketAddr,
     requests: Arc<Mutex<Vec<String>>>,
@@ -28,8 +28,8 @@ impl PageServer {
 
     async fn start_at(address: &str, pages: ServedPages) -> Self {
         let listener = TcpListener::bind(address).await.unwrap();
-        let (address, asked) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
-        let heard = Arc::clone(&asked);
+        let (address, requests) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
+        let recorded = Arc::clone(&requests);
         tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
                 let mut request = Vec::new();
@@ -39,25 +39,25 @@ impl PageServer {
                 }
                 let request = String::from_utf8_lossy(&request).into_owned();
                 let path = request.split(' ').nth(1).unwrap_or_default().to_owned();
-                heard.lock().unwrap().push(request);
+                recorded.lock().unwrap().push(request);
                 let page =
                     pages.iter().find(|(known, _)| *known == path).map_or("HTTP/1.1 404 Not Found\r\n\r\n", |p| p.1);
                 let page = page.replace("PORT", &address.port().to_string());
-                // Whoever asked may have heard enough.
+                // The client may have disconnected.
                 let _gone = stream.write_all(page.as_bytes()).await;
             }
         });
-        Self { address, requests: asked }
+        Self { address, requests }
     }
 
     fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
 
-    /// A user who allows this server and nothing else.
+    /// Returns a fetcher that allows this server and nothing else.
     fn allowed_fetcher(&self) -> PageFetcher {
-        let settings = WebOptions { allow_private: vec![self.address.to_string().parse().unwrap()], proxy: None };
-        PageFetcher::new(settings, Arc::new(SystemResolver))
+        let options = WebOptions { allow_private: vec![self.address.to_string().parse().unwrap()], proxy: None };
+        PageFetcher::new(options, Arc::new(SystemResolver))
     }
 
     fn requests(&self) -> usize {
@@ -65,27 +65,27 @@ impl PageServer {
     }
 }
 
-/// A user who allows nothing.
+/// Returns a fetcher without exceptions.
 fn default_fetcher() -> PageFetcher {
     PageFetcher::new(WebOptions::default(), Arc::new(SystemResolver))
 }
 
-async fn fetch_error(fetch: &PageFetcher, url: &str) -> String {
-    fetch.fetch_page(url).await.expect_err(url)
+async fn fetch_error(fetcher: &PageFetcher, url: &str) -> String {
+    fetcher.fetch_page(url).await.expect_err(url)
 }
 
-async fn fetch_text(fetch: &PageFetcher, url: &str) -> String {
-    match fetch.fetch_page(url).await.unwrap().content {
+async fn fetch_text(fetcher: &PageFetcher, url: &str) -> String {
+    match fetcher.fetch_page(url).await.unwrap().content {
         PageContent::Text(text) => text,
         PageContent::Image(content) => panic!("{content:?}"),
     }
 }
 
 #[tokio::test]
-async fn x06_private_addresses_are_refused_in_whatever_form() {
+async fn x06_private_addresses_are_refused_in_every_notation() {
     let server = PageServer::start(&[("/", "HTTP/1.1 200 OK\r\n\r\nsecret")]).await;
     let port = server.address.port();
-    let fetch = default_fetcher();
+    let fetcher = default_fetcher();
     for host in [
         "127.0.0.1",
         "localhost",
@@ -97,8 +97,8 @@ async fn x06_private_addresses_are_refused_in_whatever_form() {
         "[::ffff:7f00:1]",
         "0.0.0.0",
     ] {
-        let reason = fetch_error(&fetch, &format!("http://{host}:{port}/")).await;
-        assert!(reason.contains("private address") || reason.contains("not known"), "{host}: {reason}");
+        let reason = fetch_error(&fetcher, &format!("http://{host}:{port}/")).await;
+        assert!(reason.contains("private address") || reason.contains("cannot be resolved"), "{host}: {reason}");
     }
     for url in [
         "http://169.254.169.254/latest/meta-data/",
@@ -106,23 +106,23 @@ async fn x06_private_addresses_are_refused_in_whatever_form() {
         "http://10.0.0.1/",
         "http://100.100.100.200/",
     ] {
-        assert!(fetch_error(&fetch, url).await.contains("private address"), "{url}");
+        assert!(fetch_error(&fetcher, url).await.contains("private address"), "{url}");
     }
-    assert_eq!(server.requests(), 0, "nothing was sent");
+    assert_eq!(server.requests(), 0, "no request was sent");
 }
 
 #[tokio::test]
 async fn x06_only_http_without_credentials_is_fetched() {
-    let fetch = default_fetcher();
+    let fetcher = default_fetcher();
     for url in ["file:///etc/passwd", "ftp://example.com/", "gopher://example.com/", "data:text/plain,x"] {
-        assert!(fetch_error(&fetch, url).await.contains("not allowed"), "{url}");
+        assert!(fetch_error(&fetcher, url).await.contains("not allowed"), "{url}");
     }
-    assert!(fetch_error(&fetch, "http://user:password@example.com/").await.contains("name or password"));
-    assert!(fetch_error(&fetch, "no address").await.contains("no address"));
+    assert!(fetch_error(&fetcher, "http://user:password@example.com/").await.contains("user name or password"));
+    assert!(fetch_error(&fetcher, "not a URL").await.contains("invalid URL"));
 }
 
 #[tokio::test]
-async fn x06_every_redirect_is_looked_at() {
+async fn x06_every_redirect_is_checked() {
     let server = PageServer::start(&[
         ("/metadata", "HTTP/1.1 302 Found\r\nlocation: http://169.254.169.254/latest/\r\n\r\n"),
         ("/elsewhere", "HTTP/1.1 301 Moved\r\nlocation: http://127.0.0.1:1/\r\n\r\n"),
@@ -134,16 +134,16 @@ async fn x06_every_redirect_is_looked_at() {
         ("/end", "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\nthere"),
     ])
     .await;
-    let fetch = server.allowed_fetcher();
-    assert!(fetch_error(&fetch, &server.url("/metadata")).await.contains("169.254.169.254"));
-    assert!(fetch_error(&fetch, &server.url("/elsewhere")).await.contains("private address"));
-    assert!(fetch_error(&fetch, &server.url("/file")).await.contains("not allowed"));
-    assert!(fetch_error(&fetch, &server.url("/named")).await.contains("name or password"));
-    assert!(fetch_error(&fetch, &server.url("/round")).await.contains("more than 5 times"));
-    assert_eq!(fetch_text(&fetch, &server.url("/one")).await, "there");
+    let fetcher = server.allowed_fetcher();
+    assert!(fetch_error(&fetcher, &server.url("/metadata")).await.contains("169.254.169.254"));
+    assert!(fetch_error(&fetcher, &server.url("/elsewhere")).await.contains("private address"));
+    assert!(fetch_error(&fetcher, &server.url("/file")).await.contains("not allowed"));
+    assert!(fetch_error(&fetcher, &server.url("/named")).await.contains("user name or password"));
+    assert!(fetch_error(&fetcher, &server.url("/round")).await.contains("more than 5 times"));
+    assert_eq!(fetch_text(&fetcher, &server.url("/one")).await, "there");
 }
 
-/// A name that is the first address when it is looked up, and the second ever after.
+/// Resolver that returns the first address once and the second from then on.
 struct RebindingResolver(AtomicUsize, [SocketAddr; 2]);
 
 #[async_trait]
@@ -153,7 +153,7 @@ impl NameResolver for RebindingResolver {
     }
 }
 
-/// A name with these addresses.
+/// Resolver that returns fixed addresses, or an error if there are none.
 struct FixedResolver(Vec<SocketAddr>);
 
 #[async_trait]
@@ -164,114 +164,115 @@ impl NameResolver for FixedResolver {
 }
 
 #[tokio::test]
-async fn x06_a_name_is_looked_up_once_and_that_is_where_it_is_connected() {
+async fn x06_name_is_resolved_once_and_only_that_address_is_used() {
     let secret = PageServer::start(&[("/", "HTTP/1.1 200 OK\r\n\r\nsecret")]).await;
     let port = secret.address.port();
     let harmless =
         PageServer::start_at(&format!("127.0.0.2:{port}"), &[("/", "HTTP/1.1 200 OK\r\n\r\nharmless")]).await;
-    let names = Arc::new(RebindingResolver(AtomicUsize::new(0), [harmless.address, secret.address]));
-    let settings = WebOptions { allow_private: vec!["127.0.0.2".parse().unwrap()], proxy: None };
-    let fetch = PageFetcher::new(settings, Arc::clone(&names) as Arc<dyn NameResolver>);
+    let resolver = Arc::new(RebindingResolver(AtomicUsize::new(0), [harmless.address, secret.address]));
+    let options = WebOptions { allow_private: vec!["127.0.0.2".parse().unwrap()], proxy: None };
+    let fetcher = PageFetcher::new(options, Arc::clone(&resolver) as Arc<dyn NameResolver>);
     let url = format!("http://rebind.example:{port}/");
-    assert_eq!(fetch_text(&fetch, &url).await, "harmless");
-    assert_eq!(names.0.load(Ordering::SeqCst), 1);
-    assert!(fetch_error(&fetch, &url).await.contains("private address"), "the next time it is looked at anew");
+    assert_eq!(fetch_text(&fetcher, &url).await, "harmless");
+    assert_eq!(resolver.0.load(Ordering::SeqCst), 1);
+    assert!(fetch_error(&fetcher, &url).await.contains("private address"), "the next fetch resolves it again");
     assert_eq!(secret.requests(), 0);
 }
 
-/// A proxy that opens every way it is asked for, to one server, and remembers which it was asked for.
+/// Proxy that tunnels every request to one server and records the requests.
 async fn start_proxy(server: SocketAddr) -> (String, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let (address, asked) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
-    let heard = Arc::clone(&asked);
+    let (address, requests) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
+    let recorded = Arc::clone(&requests);
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             let mut request = Vec::new();
             while !request.ends_with(b"\r\n\r\n") {
                 request.push(stream.read_u8().await.unwrap());
             }
-            heard.lock().unwrap().push(String::from_utf8(request).unwrap());
+            recorded.lock().unwrap().push(String::from_utf8(request).unwrap());
             stream.write_all(b"HTTP/1.1 200 Connection established\r\nvia: me\r\n\r\n").await.unwrap();
             let mut server = TcpStream::connect(server).await.unwrap();
-            // Whoever asked may have heard enough.
+            // The client may have disconnected.
             let _ended = tokio::io::copy_bidirectional(&mut stream, &mut server).await;
         }
     });
-    (format!("http://me:pass%20word@{address}"), asked)
+    (format!("http://me:pass%20word@{address}"), requests)
 }
 
 #[tokio::test]
-async fn x06_a_proxy_is_told_the_address_that_was_looked_at() {
+async fn x06_proxy_connects_to_the_checked_address() {
     let server = PageServer::start(&[("/page", "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\nthere")]).await;
-    let (proxy, asked) = start_proxy(server.address).await;
-    let settings = WebOptions { proxy: Some(proxy), ..WebOptions::default() };
+    let (proxy, requests) = start_proxy(server.address).await;
+    let options = WebOptions { proxy: Some(proxy), ..WebOptions::default() };
     let public: SocketAddr = "93.184.215.14:8080".parse().unwrap();
-    let names = Arc::new(RebindingResolver(AtomicUsize::new(0), [public, "10.0.0.1:8080".parse().unwrap()]));
-    let fetch = PageFetcher::new(settings, Arc::clone(&names) as Arc<dyn NameResolver>);
-    assert_eq!(fetch_text(&fetch, "http://rebind.example:8080/page").await, "there");
-    let ways = asked.lock().unwrap().clone();
-    assert!(ways[0].starts_with("CONNECT 93.184.215.14:8080 HTTP/1.1\r\n"), "{ways:?}");
-    assert!(ways[0].contains("\r\nProxy-Authorization: Basic bWU6cGFzcyB3b3Jk\r\n"), "{ways:?}");
+    let resolver = Arc::new(RebindingResolver(AtomicUsize::new(0), [public, "10.0.0.1:8080".parse().unwrap()]));
+    let fetcher = PageFetcher::new(options, Arc::clone(&resolver) as Arc<dyn NameResolver>);
+    assert_eq!(fetch_text(&fetcher, "http://rebind.example:8080/page").await, "there");
+    let connects = requests.lock().unwrap().clone();
+    assert!(connects[0].starts_with("CONNECT 93.184.215.14:8080 HTTP/1.1\r\n"), "{connects:?}");
+    assert!(connects[0].contains("\r\nProxy-Authorization: Basic bWU6cGFzcyB3b3Jk\r\n"), "{connects:?}");
     let request = server.requests.lock().unwrap()[0].to_lowercase();
     assert!(request.starts_with("get /page ") && request.contains("host: rebind.example:8080"), "{request}");
-    assert!(fetch_error(&fetch, "http://rebind.example:8080/page").await.contains("10.0.0.1"), "now it is private");
+    assert!(fetch_error(&fetcher, "http://rebind.example:8080/page").await.contains("10.0.0.1"), "now it is private");
     for private in ["http://127.0.0.1/", "http://169.254.169.254/", "http://[::1]/"] {
-        assert!(fetch_error(&fetch, private).await.contains("private address"), "{private}");
+        assert!(fetch_error(&fetcher, private).await.contains("private address"), "{private}");
     }
-    assert_eq!(asked.lock().unwrap().len(), 1, "the proxy is asked for nothing else");
+    assert_eq!(requests.lock().unwrap().len(), 1, "no other request reached the proxy");
 }
 
 #[tokio::test]
-async fn x06_inside_the_tunnel_the_name_is_what_counts() {
+async fn x06_tls_inside_the_tunnel_uses_the_name() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let (proxy, asked) = start_proxy(listener.local_addr().unwrap()).await;
+    let (proxy, requests) = start_proxy(listener.local_addr().unwrap()).await;
     let hello = tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut hello = vec![0; 64 * 1024];
         let length = stream.read(&mut hello).await.unwrap();
         hello[..length].to_vec()
     });
-    let names = Arc::new(FixedResolver(vec!["93.184.215.14:443".parse().unwrap()]));
-    let fetch = PageFetcher::new(WebOptions { proxy: Some(proxy), ..WebOptions::default() }, names);
-    fetch_error(&fetch, "https://name.example/").await;
+    let resolver = Arc::new(FixedResolver(vec!["93.184.215.14:443".parse().unwrap()]));
+    let fetcher = PageFetcher::new(WebOptions { proxy: Some(proxy), ..WebOptions::default() }, resolver);
+    fetch_error(&fetcher, "https://name.example/").await;
     let hello = hello.await.unwrap();
-    assert!(hello.windows(12).any(|part| part == b"name.example"), "the server is told who it should be");
-    assert!(asked.lock().unwrap()[0].starts_with("CONNECT 93.184.215.14:443 "));
+    assert!(hello.windows(12).any(|part| part == b"name.example"), "the TLS handshake carries the name");
+    assert!(requests.lock().unwrap()[0].starts_with("CONNECT 93.184.215.14:443 "));
 }
 
 #[tokio::test]
-async fn x06_a_name_that_only_the_proxy_knows_is_the_users_to_allow() {
+async fn x06_name_known_only_to_the_proxy_needs_the_users_permission() {
     let server = PageServer::start(&[("/", "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\ninside")]).await;
-    let (proxy, asked) = start_proxy(server.address).await;
+    let (proxy, requests) = start_proxy(server.address).await;
     let allow_private = vec!["wiki.internal:80".parse().unwrap()];
-    let fetch = PageFetcher::new(WebOptions { allow_private, proxy: Some(proxy) }, Arc::new(FixedResolver(Vec::new())));
-    assert!(fetch_error(&fetch, "http://metadata.internal/").await.contains("web_allow_private"));
-    assert!(fetch_error(&fetch, "http://wiki.internal:81/").await.contains("web_allow_private"));
-    assert_eq!(asked.lock().unwrap().len(), 0, "the proxy heard nothing of them");
-    assert_eq!(fetch_text(&fetch, "http://wiki.internal/").await, "inside");
-    assert!(asked.lock().unwrap()[0].starts_with("CONNECT wiki.internal:80 "));
+    let fetcher =
+        PageFetcher::new(WebOptions { allow_private, proxy: Some(proxy) }, Arc::new(FixedResolver(Vec::new())));
+    assert!(fetch_error(&fetcher, "http://metadata.internal/").await.contains("web_allow_private"));
+    assert!(fetch_error(&fetcher, "http://wiki.internal:81/").await.contains("web_allow_private"));
+    assert_eq!(requests.lock().unwrap().len(), 0, "no request reached the proxy");
+    assert_eq!(fetch_text(&fetcher, "http://wiki.internal/").await, "inside");
+    assert!(requests.lock().unwrap()[0].starts_with("CONNECT wiki.internal:80 "));
 }
 
 #[tokio::test]
-async fn x06_a_proxy_that_opens_no_way_is_named() {
-    let no = PageServer::start(&[("93.184.215.14:80", "HTTP/1.1 403 Not here\r\n\r\n")]).await;
-    let settings = WebOptions { proxy: Some(format!("http://{}", no.address)), ..WebOptions::default() };
-    let fetch = PageFetcher::new(settings, Arc::new(SystemResolver));
-    let reason = fetch_error(&fetch, "http://93.184.215.14/").await;
-    assert!(reason.contains("the proxy: it opens no way to 93.184.215.14:80: HTTP/1.1 403 Not here"), "{reason}");
+async fn x06_refusal_by_the_proxy_is_reported() {
+    let refusing = PageServer::start(&[("93.184.215.14:80", "HTTP/1.1 403 Not here\r\n\r\n")]).await;
+    let options = WebOptions { proxy: Some(format!("http://{}", refusing.address)), ..WebOptions::default() };
+    let fetcher = PageFetcher::new(options, Arc::new(SystemResolver));
+    let reason = fetch_error(&fetcher, "http://93.184.215.14/").await;
+    assert!(reason.contains("the proxy: it refused a tunnel to 93.184.215.14:80: HTTP/1.1 403 Not here"), "{reason}");
 }
 
 #[tokio::test]
-async fn x06_one_private_address_among_others_is_enough_to_refuse() {
+async fn x06_one_private_address_among_others_is_refused() {
     let addresses = ["93.184.215.14:80", "10.0.0.1:80"].map(|address| address.parse().unwrap());
-    let fetch = PageFetcher::new(WebOptions::default(), Arc::new(FixedResolver(addresses.to_vec())));
-    assert!(fetch_error(&fetch, "http://mixed.example/").await.contains("10.0.0.1"));
+    let fetcher = PageFetcher::new(WebOptions::default(), Arc::new(FixedResolver(addresses.to_vec())));
+    assert!(fetch_error(&fetcher, "http://mixed.example/").await.contains("10.0.0.1"));
     let unknown = PageFetcher::new(WebOptions::default(), Arc::new(FixedResolver(Vec::new())));
-    assert!(fetch_error(&unknown, "http://unknown.example/").await.contains("is not known"));
+    assert!(fetch_error(&unknown, "http://unknown.example/").await.contains("cannot be resolved"));
 }
 
 #[tokio::test]
-async fn a04_a_page_is_given_as_text_and_what_is_none_is_refused() {
+async fn a04_page_is_returned_as_text_and_binary_data_is_refused() {
     let server = PageServer::start(&[
         (
             "/page",
@@ -282,13 +283,16 @@ async fn a04_a_page_is_given_as_text_and_what_is_none_is_refused() {
         ("/sad", "HTTP/1.1 500 Sad\r\ncontent-type: text/plain\r\n\r\nno luck"),
     ])
     .await;
-    let fetch = server.allowed_fetcher();
-    assert_eq!(fetch_text(&fetch, &server.url("/page")).await, "T\n\nHello you");
-    assert_eq!(fetch_text(&fetch, &server.url("/json")).await, "{\"a\": \"<p>\"}");
-    assert!(fetch_error(&fetch, &server.url("/zip")).await.contains("application/zip"));
-    let sad = render_page(fetch.fetch_page(&server.url("/sad")).await.unwrap(), 100, &SecretMasker::default());
-    assert!(sad.is_error);
-    assert_eq!(sad.text(), format!("the server answered 500 Internal Server Error\n{}\n\nno luck", server.url("/sad")));
+    let fetcher = server.allowed_fetcher();
+    assert_eq!(fetch_text(&fetcher, &server.url("/page")).await, "T\n\nHello you");
+    assert_eq!(fetch_text(&fetcher, &server.url("/json")).await, "{\"a\": \"<p>\"}");
+    assert!(fetch_error(&fetcher, &server.url("/zip")).await.contains("application/zip"));
+    let failed = render_page(fetcher.fetch_page(&server.url("/sad")).await.unwrap(), 100, &SecretMasker::default());
+    assert!(failed.is_error);
+    assert_eq!(
+        failed.text(),
+        format!("the server answered 500 Internal Server Error\n{}\n\nno luck", server.url("/sad"))
+    );
     let request = server.requests.lock().unwrap()[0].to_lowercase();
     assert!(
         request.starts_with("get /page ") && !request.contains("cookie") && !request.contains("referer"),
@@ -297,7 +301,7 @@ async fn a04_a_page_is_given_as_text_and_what_is_none_is_refused() {
 }
 
 #[tokio::test]
-async fn a04_what_is_read_of_a_page_is_bounded() {
+async fn a04_reading_of_a_page_is_bounded() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let server = tokio::spawn(async move {
@@ -305,39 +309,42 @@ async fn a04_what_is_read_of_a_page_is_bounded() {
         let mut request = [0; 1024];
         assert!(stream.read(&mut request).await.unwrap() > 0);
         stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\n").await.unwrap();
-        // It never ends by itself.
+        // The response never ends.
         let more = vec![b'x'; 65536];
         while stream.write_all(&more).await.is_ok() {}
     });
-    let settings = WebOptions { allow_private: vec![address.to_string().parse().unwrap()], proxy: None };
-    let fetch = PageFetcher::new(settings, Arc::new(SystemResolver));
-    let page = fetch.fetch_page(&format!("http://{address}/")).await.unwrap();
+    let options = WebOptions { allow_private: vec![address.to_string().parse().unwrap()], proxy: None };
+    let fetcher = PageFetcher::new(options, Arc::new(SystemResolver));
+    let page = fetcher.fetch_page(&format!("http://{address}/")).await.unwrap();
     server.await.unwrap();
     let shown = render_page(page, 1000, &SecretMasker::default()).text();
-    assert!(shown.len() < 1200 && shown.ends_with("characters left out; max_chars gives more]"), "{}", shown.len());
+    assert!(shown.len() < 1200 && shown.ends_with("characters left out; raise max_chars for more]"), "{}", shown.len());
 }
 
 #[test]
-fn x06_no_page_is_cut_through_a_key() {
+fn x06_page_is_never_cut_through_a_secret() {
     const PAGE_SECRET: &str = "sk-SECRETOPENAI-1234567890abcdef";
     let secrets = SecretMasker::new([PAGE_SECRET.to_owned()]);
-    let page = |text: String, is_cut| FetchedPage {
+    let page = |text: String, is_truncated| FetchedPage {
         url: Url::parse("https://example.com/").unwrap(),
         content: PageContent::Text(text),
-        is_truncated: is_cut,
+        is_truncated,
         problem: None,
     };
     for chars in 101..132 {
         let text = format!("{}{PAGE_SECRET} and more", "é".repeat(100));
         let shown = render_page(page(text, false), chars, &secrets).text();
-        assert!(shown.ends_with(&format!("é{PAGE_SECRET}\n[9 characters left out; max_chars gives more]")), "{shown}");
+        assert!(
+            shown.ends_with(&format!("é{PAGE_SECRET}\n[9 characters left out; raise max_chars for more]")),
+            "{shown}"
+        );
     }
     let shown = render_page(page(format!("x {}", &PAGE_SECRET[..20]), true), 1000, &secrets).text();
-    assert!(shown.ends_with("x [masked]\n[the page is longer than what was read of it]"), "{shown}");
+    assert!(shown.ends_with("x [masked]\n[the page is longer than the part that was read]"), "{shown}");
 }
 
 #[test]
-fn a04_html_becomes_text_with_its_structure_and_links() {
+fn a04_html_becomes_text_with_structure_and_links() {
     let base = Url::parse("https://example.com/docs/").unwrap();
     let html = "<!DOCTYPE html><html><head><title>A &amp; B</title><style>p{}</style>\
         <script>if (a < b) document.write('</p>')</script></head><body><!-- <p>hidden</p> -->\
@@ -355,7 +362,7 @@ fn a04_html_becomes_text_with_its_structure_and_links() {
 }
 
 #[test]
-fn a04_no_page_can_break_the_reader() {
+fn a04_malformed_and_deeply_nested_pages_are_converted() {
     let base = Url::parse("https://example.com/").unwrap();
     for html in [
         "<",
@@ -380,4 +387,58 @@ fn a04_no_page_can_break_the_reader() {
     let deep = "<ul><li><a href=x>".repeat(20_000);
     assert!(html_text::html_to_markdown(&base, &deep).contains('-'));
     assert_eq!(html_text::html_to_markdown(&base, &"<div>".repeat(100_000)), "");
+    let quotes = format!("{}deep{}", "<blockquote>".repeat(20_000), "</blockquote>".repeat(20_000));
+    assert_eq!(html_text::html_to_markdown(&base, &quotes), format!("{}deep", "> ".repeat(10)));
+    let attributes = format!("<p {}>text", "a=1 b ".repeat(20_000));
+    assert_eq!(html_text::html_to_markdown(&base, &attributes), "text");
+}
+
+/// Fragments of HTML with the text of each.
+const HTML_RESULTS: &[(&str, &str)] = &[
+    ("&aacute; &alpha; &copy 2024 &notanentity; &amp;lt; AT&T", "á α © 2024 ¬anentity; &lt; AT&T"),
+    ("&#128; &#x41; &#0; &#xffffff; &#x; &", "€ A � � &#x; &"),
+    ("a&nbsp;b&shy;c&zwj;d", "a bc\u{200d}d"),
+    ("<a href='?a=1&copy=2&amp;b=3'>x</a>", "[x](https://example.com/?a=1&copy=2&b=3)"),
+    ("<img alt=\"a &gt; b\">", "[image: a > b]"),
+    ("<ol start=3><li>three<li>four</ol>", "3. three\n4. four"),
+    ("<ol start=x><li>one</ol><ol start=-1><li>minus one<li>zero</ol>", "1. one\n\n-1. minus one\n0. zero"),
+    ("<ul><li><p>first</p></li><li>second<ul><li>inner</ul></ul>", "- first\n\n- second\n  - inner"),
+    (
+        "<p>before<blockquote><p>one</p><p>two<br>three</p></blockquote>after",
+        "before\n\n> one\n>\n> two\n> three\n\nafter",
+    ),
+    ("<blockquote>outer<blockquote>inner</blockquote></blockquote>", "> outer\n>\n> > inner"),
+    ("<blockquote><ul><li>a<li>b</ul><pre>x\ny</pre></blockquote>", "> - a\n> - b\n>\n> ```\n> x\n> y\n> ```"),
+    ("<P TITLE='a>b'>Upper<BR/>case</P>", "Upper\ncase"),
+    ("a<!-- > --> b<!-->c<!--->d<!-- e", "a bcd"),
+    ("<![CDATA[x]]>y<?php z ?>w", "yw"),
+    ("<script>a</scripty>b</script >c<style>d</style>e", "ce"),
+    ("<title>A <b>&amp;</b></title>text", "A <b>&</b>\n\ntext"),
+    ("<textarea><p>no</textarea><select><option>no</select>yes", "yes"),
+    ("<pre>\nfirst\n  <b>second</b></pre>after", "```\nfirst\n  second\n```\n\nafter"),
+    ("<pre><code>x &lt; y</code></pre>", "```\nx < y\n```"),
+    ("<h1>One</h1><h3>Three</h3><hr>text", "# One\n\n### Three\n\n---\n\ntext"),
+    ("<table><tr><td>a<td>b<tr><td>c</table>", "ab\nc"),
+    ("<dl><dt>term<dd>text</dl>", "term\ntext"),
+    ("<a href=/x>one <b>two</b></a>, <a href=/y></a><a>none</a>", "[one two](https://example.com/x), none"),
+    ("<a href=/x>one<p>two</a>three", "one\n\ntwo(https://example.com/x)three"),
+    ("1 < 2 <3 </ > <>x", "1 < 2 <3 <>x"),
+    ("x<br", "x"),
+    ("<p a=b c='d", ""),
+];
+
+#[test]
+fn character_references_are_decoded() {
+    let decode = |html| html_text::html_to_markdown(&Url::parse("https://example.com/").unwrap(), html);
+    assert_eq!(decode("a &lt; b &amp;&amp; c &#8364; &#x20AC; &euro;"), "a < b && c € € €");
+    assert_eq!(decode("x & y &unknown; &#0; &#xffffff; &"), "x & y &unknown; \u{fffd} \u{fffd} &");
+}
+
+#[test]
+fn a04_results_for_html_fragments_are_pinned() {
+    let base = Url::parse("https://example.com/").unwrap();
+    for (html, expected) in HTML_RESULTS {
+        let actual = html_text::html_to_markdown(&base, html);
+        assert_eq!(actual, *expected, "{html}");
+    }
 }

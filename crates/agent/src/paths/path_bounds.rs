@@ -1,0 +1,84 @@
+//! Rules for the paths that may be used.
+
+use std::path::{Component, Path, PathBuf};
+
+use capstan_hooks::contracts::ToolError;
+
+use super::bounded_path::BoundedPath;
+
+/// Directories of kernel interfaces: reading or writing their files has side effects.
+const KERNEL_DIRS: [&str; 3] = ["/proc", "/sys", "/dev"];
+/// Exception to [`KERNEL_DIRS`]: regular files in memory.
+const SHARED_MEMORY_DIR: &str = "/dev/shm";
+
+/// Paths that may be used: the workspace and additional roots, except for denied directories.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PathBounds {
+    /// Additional files and folders that may be used.
+    pub extra_roots: Vec<PathBuf>,
+    /// Folders that stay denied even inside an allowed one.
+    pub denied: Vec<PathBuf>,
+}
+
+impl PathBounds {
+    /// Opens a regular file within these bounds for reading; symbolic links must stay within them. An error without an
+    /// OS error code is a violation of these rules.
+    pub fn open(&self, workspace: &Path, path: &str) -> std::io::Result<std::fs::File> {
+        self.resolve_path(workspace, path).map_err(std::io::Error::other)?.open()
+    }
+
+    /// Resolves a path, following symbolic links, and checks that it is within these bounds. The path need not exist,
+    /// but no part of it may be a dangling link.
+    pub(crate) fn resolve_path(&self, workspace: &Path, path: &str) -> Result<BoundedPath, ToolError> {
+        if path.is_empty() || path.contains('\0') {
+            return Err(ToolError::new("the path must not be empty"));
+        }
+        let root = workspace.canonicalize().map_err(|error| path_error(path, &error))?;
+        let resolved = resolve_links(&root.join(path)).map_err(|reason| ToolError::new(format!("{path}: {reason}")))?;
+        let allowed = self.extra_roots.iter().filter_map(|folder| folder.canonicalize().ok());
+        let root = std::iter::once(root).chain(allowed).find(|root| resolved.starts_with(root));
+        let Some(root) = root else {
+            return Err(ToolError::new(format!("{path} is outside the workspace, which is not allowed")));
+        };
+        let canonical = |folder: &PathBuf| folder.canonicalize().unwrap_or_else(|_| folder.clone());
+        if self.denied.iter().map(canonical).any(|denied| resolved.starts_with(denied)) {
+            return Err(ToolError::new(format!("{path} belongs to Capstan itself, which is not allowed")));
+        }
+        if KERNEL_DIRS.iter().any(|folder| resolved.starts_with(folder)) && !resolved.starts_with(SHARED_MEMORY_DIR) {
+            return Err(ToolError::new(format!("{path} belongs to the system, which is not allowed")));
+        }
+        Ok(BoundedPath::new(path, &root, &resolved))
+    }
+}
+
+/// Resolves a path, following symbolic links, without checking any bounds.
+pub(crate) fn resolve_target(workspace: &Path, path: &str) -> Option<PathBuf> {
+    resolve_links(&workspace.canonicalize().ok()?.join(path)).ok()
+}
+
+pub(crate) fn path_error(path: &str, error: &std::io::Error) -> ToolError {
+    ToolError::new(format!("{path}: {error}"))
+}
+
+/// Resolves symbolic links. A path that does not exist is resolved as far as it exists.
+fn resolve_links(path: &Path) -> Result<PathBuf, String> {
+    let mut missing = Vec::new();
+    let mut existing = path;
+    loop {
+        match existing.canonicalize() {
+            Ok(resolved) => return Ok(missing.iter().rev().fold(resolved, |path, name| path.join(name))),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error.to_string()),
+        }
+        if existing.symlink_metadata().is_ok() {
+            return Err("it is a dangling symbolic link".to_owned());
+        }
+        // Below a missing folder only plain names are allowed: the meaning of `..` is not known yet.
+        let (Some(Component::Normal(name)), Some(parent)) = (existing.components().next_back(), existing.parent())
+        else {
+            return Err("it passes through a folder that does not exist".to_owned());
+        };
+        missing.push(name);
+        existing = parent;
+    }
+}
