@@ -1,4 +1,4 @@
-//! The built-in plugin: what Capstan does when nobody replaces it.
+//! The built-in plugin: the default implementations that other plugins may replace.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,25 +14,25 @@ use capstan_models::{DemoProvider, HttpClients, Provider};
 use capstan_store::JsonlTapeStore;
 use capstan_tape::TapeStore;
 
-use crate::builder;
 use crate::config::{Config, KnowledgeConfig, ProviderConfig, TapeStoreKind};
+use crate::home;
 
-/// The built-in plugin. It registers first, and exactly as any other does.
+/// The built-in plugin, registered before all others through the same interface.
 pub(crate) struct BuiltinPlugin {
     loop_options: capstan_agent::LoopOptions,
     agent_options: capstan_agent::AgentOptions,
-    /// The providers of models, beside the offline one.
+    /// Configured model providers; the offline provider is always added.
     providers: Vec<ProviderConfig>,
-    /// Where tapes are kept as files, if they are.
+    /// Directory of the JSONL tape store, if tapes are stored as files.
     jsonl_tapes_dir: Option<PathBuf>,
     terminal: Arc<dyn Channel>,
     stdio: StdioChannel,
     knowledge: Vec<Arc<dyn KnowledgeSource>>,
 }
 
-/// What the text of a message may grow to when it is escaped: six bytes for one.
+/// Growth of a message's text by JSON escaping: at most six bytes for one (`\u0000`).
 const MAX_ESCAPE_FACTOR: usize = 6;
-/// What a line may have beside the text of its message.
+/// Bytes of a line that are not the text of its message.
 const LINE_OVERHEAD_BYTES: usize = 64 * 1024;
 
 impl BuiltinPlugin {
@@ -43,7 +43,7 @@ impl BuiltinPlugin {
             providers: config.providers.clone(),
             jsonl_tapes_dir: match config.tape_store {
                 TapeStoreKind::Sqlite => None,
-                TapeStoreKind::Jsonl => Some(builder::tapes_dir_in(&config.home)),
+                TapeStoreKind::Jsonl => Some(home::tapes_dir(&config.home)),
             },
             terminal,
             stdio: StdioChannel::new(
@@ -60,18 +60,18 @@ impl BuiltinPlugin {
     }
 }
 
-/// A folder as a knowledge base. The home stays closed here too.
-fn knowledge_folder(set: &KnowledgeConfig, config: &Config) -> Arc<dyn KnowledgeSource> {
-    let base = KnowledgeBase { id: set.name.clone(), description: set.description.clone() };
-    Arc::new(FolderKnowledge::new(base, set.path.clone(), vec![config.home.clone()], FolderLimits::default()))
+/// A knowledge base over a folder. Files of the home are excluded.
+fn knowledge_folder(knowledge: &KnowledgeConfig, config: &Config) -> Arc<dyn KnowledgeSource> {
+    let base = KnowledgeBase { id: knowledge.name.clone(), description: knowledge.description.clone() };
+    Arc::new(FolderKnowledge::new(base, knowledge.path.clone(), vec![config.home.clone()], FolderLimits::default()))
 }
 
-/// What the agent is set to. The home holds the key and the user's own settings: no tool works on its files.
+/// Agent options derived from a configuration. Tools have no access to the home, which holds API keys and user settings.
 fn agent_options(config: &Config) -> capstan_agent::AgentOptions {
-    let closed = vec![config.home.clone()];
+    let denied = vec![config.home.clone()];
     capstan_agent::AgentOptions {
         tools: tools::ToolOptions {
-            files: PathBounds { extra_roots: config.tools.allow_paths.clone(), denied: closed },
+            files: PathBounds { extra_roots: config.tools.allow_paths.clone(), denied },
             environment: config.tools.bash_environment.clone(),
             web: config.tools.web.clone(),
         },
@@ -103,11 +103,11 @@ impl Plugin for BuiltinPlugin {
     }
 }
 
-/// The offline model, and every provider that is set, with one set of connections for all.
+/// The offline provider and every configured one, sharing one pool of connections.
 fn model_providers(providers: &[ProviderConfig]) -> Vec<Arc<dyn ModelProvider>> {
     let http = Arc::new(HttpClients::new());
-    let provider = |set: &ProviderConfig| -> Arc<dyn ModelProvider> {
-        Arc::new(Provider::new(&set.name, set.wire, set.settings.clone(), Arc::clone(&http)))
+    let provider = |provider: &ProviderConfig| -> Arc<dyn ModelProvider> {
+        Arc::new(Provider::new(&provider.name, provider.wire, provider.settings.clone(), Arc::clone(&http)))
     };
     let offline: Arc<dyn ModelProvider> = Arc::new(DemoProvider);
     std::iter::once(offline).chain(providers.iter().map(provider)).collect()

@@ -1,22 +1,22 @@
-//! The command line: what can be asked, and how the answer is given.
+//! The command line: arguments, logging, exit codes and the dispatch to commands.
 
-use capstan_protocol::{ErrorCode, ExitClass};
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use capstan_channels::{CliChannel, CliPrinter, SharedTty};
-use capstan_hooks::{HookDeadlines, HookRuntime};
+use capstan_channels::SharedTty;
+use capstan_protocol::{ErrorCode, ExitClass};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
-use crate::commands::{self, bindings, chat, events, onboard, runners, runs, skills, state, store, tape};
-use crate::config::{Config, ConfigSources};
+use crate::commands::{
+    self, CommandContext, WorkspaceFlag, bindings, chat, config, doctor, events, hooks, onboard, run, runners, runs,
+    serve, skills, state, store, tape,
+};
 use crate::runtime::SessionRuntime;
-use crate::{Capstan, CommandError, builder};
+use crate::{Capstan, CommandError};
 
-/// How long threads that are blocked may take to end when a command is over.
+/// Time that blocked threads get to end after a command has finished.
 const RUNTIME_SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A self-hosted agent host: every conversation is a tape, every stage of a turn is a hook.
@@ -29,111 +29,50 @@ struct CommandLine {
 
 #[derive(Subcommand)]
 enum RootCommand {
-    /// Runs one turn and prints the reply.
-    Run(RunArgs),
-    /// Talks with the agent, on a screen or line by line.
+    /// Run one turn and print the reply
+    Run(run::RunArgs),
+    /// Chat with the agent in the terminal
     ///
-    /// Where the input or the output is no terminal, each line is a message, and the replies are plain text.
+    /// Opens a full screen chat. If standard input or output is not a terminal, each line of input is one message and
+    /// replies are printed as plain text.
     Chat(chat::ChatArgs),
-    /// Asks which model to use and for its key, tries them, and keeps them.
+    /// Choose a model, test its API key, and save both
     Onboard(onboard::OnboardArgs),
-    /// Looks whether all is well, and says what to do where it is not.
+    /// Check the installation and suggest fixes
     ///
-    /// Exits with 0 when nothing is wrong, warnings included, and with 1 when there is a problem.
-    Doctor(DoctorArgs),
-    /// Feeds events to the host.
+    /// Exits with 0 if no check fails, even if there are warnings, and with 1 otherwise.
+    Doctor(doctor::DoctorArgs),
+    /// Submit events to the host
     Events(WorkspaceCommand<events::EventsCommand>),
-    /// Shows and changes which runner serves which events, and with what.
+    /// Manage bindings: which runner serves which events, with which permissions
     Bindings(WorkspaceCommand<bindings::BindingsCommand>),
-    /// Shows who can serve events.
+    /// Inspect the available runners
     Runners(WorkspaceCommand<runners::RunnersCommand>),
-    /// Shows what ran, and ends what runs.
+    /// Inspect and cancel runs
     Runs(WorkspaceCommand<runs::RunsCommand>),
-    /// Shows, changes and clears what runners keep in the host.
+    /// Inspect and edit the state that runners store in the host
     State(WorkspaceCommand<state::StateCommand>),
-    /// Backs the store up, and brings it to the newest version.
+    /// Back up and migrate the store
     Store(WorkspaceCommand<store::StoreCommand>),
-    /// Listens on channels and answers, until they end or it is told to.
+    /// Listen on channels and serve their events
+    ///
+    /// Runs until every channel has closed or the process receives SIGINT or SIGTERM.
     #[command(visible_alias = "gateway")]
-    Serve(ServeArgs),
-    /// Lists the hooks, how each aggregates, and who implements it in the order they run.
-    Hooks(HooksArgs),
-    /// Shows, searches, exports and imports tapes.
+    Serve(serve::ServeArgs),
+    /// List the hooks, their aggregation, and their implementations in call order
+    Hooks(hooks::HooksArgs),
+    /// Inspect, search, export, import and fork tapes
     Tape(WorkspaceCommand<tape::TapeCommand>),
-    /// Shows the skills the agent can use, and says what is wrong with those it cannot.
+    /// List the skills of the agent and check for invalid ones
     Skills(WorkspaceCommand<skills::SkillsCommand>),
-    /// Shows the configuration.
-    Config(WorkspaceCommand<ConfigCommand>),
-    /// A command that a plugin adds.
+    /// Show the configuration
+    Config(WorkspaceCommand<config::ConfigCommand>),
+    /// Run a command of a plugin
     #[command(external_subcommand)]
     Plugin(Vec<OsString>),
 }
 
-#[derive(Args)]
-pub(crate) struct RunArgs {
-    /// The message; - reads it from the standard input. A line that starts with a comma is a command (try ,help).
-    pub(crate) message: String,
-    /// The session; by default CHANNEL:CHAT.
-    #[arg(long, value_name = "ID", value_parser = parse_name)]
-    pub(crate) session_id: Option<String>,
-    /// The channel it comes from and the reply goes to.
-    #[arg(long, value_name = "NAME", default_value = "cli")]
-    pub(crate) channel: String,
-    /// The chat within the channel.
-    #[arg(long, value_name = "ID", default_value = "local", value_parser = parse_name)]
-    pub(crate) chat_id: String,
-    /// Who says it.
-    #[arg(long, value_name = "ID", default_value = "human", value_parser = parse_name)]
-    pub(crate) sender_id: String,
-    /// Which message it is: the same id again has no second turn, and gets the answer that was kept.
-    #[arg(long, value_name = "ID", value_parser = parse_name)]
-    pub(crate) event_id: Option<String>,
-    #[command(flatten)]
-    pub(crate) workspace: WorkspaceFlag,
-    /// Prints one JSON object: `session_id`, `run_id`, output, outbounds, usage, outcome.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Args)]
-pub(crate) struct ServeArgs {
-    /// A channel to listen on; may be given several times. `all` is every one that can, `!NAME` all but this one.
-    #[arg(long = "channel", value_name = "NAME")]
-    pub(crate) channels: Vec<String>,
-    #[command(flatten)]
-    pub(crate) workspace: WorkspaceFlag,
-}
-
-#[derive(Args)]
-pub(crate) struct WorkspaceFlag {
-    /// The workspace; by default the current directory.
-    // An id of its own: as a global flag it would share that of an argument of the same name.
-    #[arg(id = "workspace", long, value_name = "DIR", global = true)]
-    pub(crate) path: Option<PathBuf>,
-}
-
-#[derive(Args)]
-struct HooksArgs {
-    /// Prints JSON.
-    #[arg(long)]
-    json: bool,
-    #[command(flatten)]
-    workspace: WorkspaceFlag,
-}
-
-#[derive(Args)]
-pub(crate) struct DoctorArgs {
-    /// Prints one JSON object.
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// First mends what can be mended safely, beside running processes too.
-    #[arg(long)]
-    pub(crate) repair: bool,
-    #[command(flatten)]
-    pub(crate) workspace: WorkspaceFlag,
-}
-
-// One of several things to do in a workspace. What it is for is said where it is named.
+// A group of commands that share `--workspace`. Its help text is that of the `RootCommand` variant, so no doc comment here.
 #[derive(Args)]
 struct WorkspaceCommand<C: Subcommand> {
     #[command(subcommand)]
@@ -142,79 +81,30 @@ struct WorkspaceCommand<C: Subcommand> {
     workspace: WorkspaceFlag,
 }
 
-#[derive(Subcommand)]
-enum ConfigCommand {
-    /// Prints every setting with its value and where it came from; secrets are masked.
-    Show {
-        /// Prints JSON.
-        #[arg(long)]
-        json: bool,
-    },
-}
-
-/// The longest name of a session, a chat, a sender or an event, in bytes.
-const MAX_CLI_NAME_BYTES: usize = 1024;
-
-/// A name as it is given: a text of one line that is not blank.
-pub(crate) fn parse_name(text: &str) -> Result<String, String> {
-    if text.trim().is_empty() {
-        return Err("it is empty".to_owned());
-    }
-    if text.len() > MAX_CLI_NAME_BYTES {
-        return Err(format!("it has more than the {MAX_CLI_NAME_BYTES} bytes allowed"));
-    }
-    if text.contains(char::is_control) {
-        return Err("it has control characters".to_owned());
-    }
-    Ok(text.to_owned())
-}
-
-/// What a command works with.
-pub(crate) struct CommandContext<'a> {
-    pub(crate) capstan: &'a Capstan,
-    pub(crate) config: Config,
-    pub(crate) workspace: PathBuf,
-}
-
-impl<'a> CommandContext<'a> {
-    fn load(capstan: &'a Capstan, workspace: &WorkspaceFlag) -> Result<Self, CommandError> {
-        let workspace = builder::resolve_workspace(workspace.path.as_deref())?;
-        let config = Config::load(ConfigSources::from_process(&workspace)?)?;
-        for name in config.unknown_variables() {
-            stderr_line!("warning: {name} is no setting of Capstan (`capstan config show` lists them)");
+impl Capstan {
+    /// Runs the command line with the arguments of this process.
+    pub fn main(self) -> ExitCode {
+        let command = match CommandLine::try_parse() {
+            Ok(line) => line.command,
+            Err(error) => return print_usage(&error),
+        };
+        start_logging(&command);
+        make_undumpable();
+        let runtime = match SessionRuntime::start() {
+            Ok(runtime) => runtime,
+            Err(error) => {
+                return report_failure(&CommandError::new(ErrorCode::StoreFailed, format!("cannot start: {error}")));
+            }
+        };
+        let executed = runtime.block_on(async {
+            catch_file_size_signal();
+            execute(&self, command).await
+        });
+        runtime.shut_down(RUNTIME_SHUTDOWN_TIMEOUT);
+        match executed {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(failure) => report_failure(&failure),
         }
-        Ok(Self { capstan, config, workspace })
-    }
-
-    /// The hooks, for commands that run no turn.
-    pub(crate) fn build_hooks(&self) -> HookRuntime {
-        self.capstan.build_hooks(&self.config, &CliChannel::new(CliPrinter::silent()), HookDeadlines::default())
-    }
-}
-
-/// Runs the command line of this process.
-pub(crate) fn main(capstan: &Capstan) -> ExitCode {
-    let command = match CommandLine::try_parse() {
-        Ok(line) => line.command,
-        // Help and version are no errors; clap knows where each is printed.
-        Err(error) => return print_usage(&error),
-    };
-    start_logging(&command);
-    make_undumpable();
-    let threads = match SessionRuntime::start() {
-        Ok(threads) => threads,
-        Err(error) => {
-            return report_failure(&CommandError::new(ErrorCode::StoreFailed, format!("cannot start: {error}")));
-        }
-    };
-    let executed = threads.block_on(async {
-        catch_file_size_signal();
-        execute(capstan, command).await
-    });
-    threads.shut_down(RUNTIME_SHUTDOWN_TIMEOUT);
-    match executed {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => report_failure(&failure),
     }
 }
 
@@ -223,48 +113,47 @@ fn report_failure(failure: &CommandError) -> ExitCode {
     failure.exit.into()
 }
 
+/// Prints a usage error, or the help or version text, which clap returns as errors too.
 fn print_usage(error: &clap::Error) -> ExitCode {
     if error.use_stderr() && error.kind() != ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        let said = error.render().to_string();
-        let said = said.strip_prefix("error: ").unwrap_or(&said);
-        let said = said.trim_end().trim_end_matches("For more information, try '--help'.").trim_end();
-        let hint = format!("`{} --help` shows how it is called", requested_command(std::env::args_os().skip(1)));
-        return report_failure(&CommandError::new(ErrorCode::Usage, said).with_hint(&hint));
+        let message = error.render().to_string();
+        let message = message.strip_prefix("error: ").unwrap_or(&message);
+        let message = message.trim_end().trim_end_matches("For more information, try '--help'.").trim_end();
+        let hint = format!("run `{} --help` for usage", requested_command(std::env::args_os().skip(1)));
+        return report_failure(&CommandError::new(ErrorCode::Usage, message).with_hint(&hint));
     }
-    // Nothing is left to do when the terminal itself is gone.
+    // A failure to print has no other place to be reported.
     let _unprinted = error.print();
     if error.use_stderr() { ExitClass::Usage.into() } else { ExitCode::SUCCESS }
 }
 
-/// The command that was asked for, as far as there is one.
-fn requested_command(words: impl Iterator<Item = OsString>) -> String {
+/// The longest known command that the arguments name, such as `capstan tape show`.
+fn requested_command(arguments: impl Iterator<Item = OsString>) -> String {
     let mut command = &CommandLine::command();
-    let mut asked = command.get_name().to_owned();
-    for word in words {
-        match command.find_subcommand(&word) {
-            Some(found) => {
-                asked = format!("{asked} {}", found.get_name());
-                command = found;
+    let mut path = command.get_name().to_owned();
+    for argument in arguments {
+        match command.find_subcommand(&argument) {
+            Some(subcommand) => {
+                path = format!("{path} {}", subcommand.get_name());
+                command = subcommand;
             }
-            None if word.to_string_lossy().starts_with('-') => {}
+            None if argument.to_string_lossy().starts_with('-') => {}
             None => break,
         }
     }
-    asked
+    path
 }
 
 async fn execute(capstan: &Capstan, command: RootCommand) -> Result<(), CommandError> {
     match command {
-        RootCommand::Run(arguments) => {
-            commands::run(CommandContext::load(capstan, &arguments.workspace)?, arguments).await
-        }
+        RootCommand::Run(arguments) => run::run(CommandContext::load(capstan, &arguments.workspace)?, arguments).await,
         RootCommand::Chat(arguments) => {
             chat::run_chat(CommandContext::load(capstan, &arguments.workspace)?, arguments).await
         }
         RootCommand::Onboard(arguments) => {
             onboard::run_onboard(CommandContext::load(capstan, &arguments.workspace)?, arguments).await
         }
-        RootCommand::Doctor(arguments) => commands::doctor(capstan, &arguments).await,
+        RootCommand::Doctor(arguments) => doctor::doctor(capstan, &arguments).await,
         RootCommand::Events(arguments) => {
             events::run(CommandContext::load(capstan, &arguments.workspace)?, arguments.command).await
         }
@@ -284,10 +173,10 @@ async fn execute(capstan: &Capstan, command: RootCommand) -> Result<(), CommandE
             store::run(CommandContext::load(capstan, &arguments.workspace)?, arguments.command).await
         }
         RootCommand::Serve(arguments) => {
-            commands::serve(CommandContext::load(capstan, &arguments.workspace)?, arguments).await
+            serve::serve(CommandContext::load(capstan, &arguments.workspace)?, arguments).await
         }
         RootCommand::Hooks(arguments) => {
-            commands::list_hooks(&CommandContext::load(capstan, &arguments.workspace)?, arguments.json)
+            hooks::list_hooks(&CommandContext::load(capstan, &arguments.workspace)?, arguments.json)
         }
         RootCommand::Tape(arguments) => {
             tape::run(CommandContext::load(capstan, &arguments.workspace)?, arguments.command).await
@@ -296,8 +185,7 @@ async fn execute(capstan: &Capstan, command: RootCommand) -> Result<(), CommandE
             skills::run(&CommandContext::load(capstan, &arguments.workspace)?, arguments.command)
         }
         RootCommand::Config(arguments) => {
-            let ConfigCommand::Show { json } = arguments.command;
-            commands::show_config(&CommandContext::load(capstan, &arguments.workspace)?, json)
+            config::run(&CommandContext::load(capstan, &arguments.workspace)?, &arguments.command)
         }
         RootCommand::Plugin(words) => {
             let context = CommandContext::load(capstan, &WorkspaceFlag { path: None })?;
@@ -306,88 +194,63 @@ async fn execute(capstan: &Capstan, command: RootCommand) -> Result<(), CommandE
     }
 }
 
-/// What would grow a file beyond a limit (`ulimit -f`) then fails, as on a full disk, instead of ending the process
-/// without a word.
+/// Catches SIGXFSZ, so that a write beyond the file size limit (`ulimit -f`) fails like one to a full disk instead of
+/// killing the process silently.
 fn catch_file_size_signal() {
     use tokio::signal::unix::{SignalKind, signal};
-    // It is caught for good though nobody listens. Programs that are started get their own way back.
+    // The handler stays installed although the stream is dropped. Child processes start with the default handler.
     if let Err(error) = signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw())) {
-        tracing::warn!(%error, "a limit on the size of files would end this process");
+        tracing::warn!(%error, "cannot catch SIGXFSZ: reaching the file size limit will end this process");
     }
 }
 
-/// What other processes of this user could read of this one (its environment, its memory) holds the key.
+/// Denies other processes of this user access to this one's environment and memory, which hold API keys.
 fn make_undumpable() {
     use rustix::process::{DumpableBehavior, set_dumpable_behavior};
     if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
-        tracing::warn!(%error, "other processes of this user can look into this one");
+        tracing::warn!(%error, "other processes of this user can read the memory of this one");
     }
 }
 
-/// Logs go to the standard error; `CAPSTAN_LOG` says how much, by default warnings of what a command does not say itself.
+/// Starts logging to standard error, with the filter of `CAPSTAN_LOG` or warnings that the command does not report itself.
 fn start_logging(command: &RootCommand) {
     let default = match command {
         RootCommand::Serve(_) => "warn",
-        // It would be written across the screen.
+        // Log lines would be written across the screen.
         RootCommand::Chat(_) if chat::is_screen_terminal() => "off",
-        // These tell themselves how a turn failed, and that a model is waited for.
+        // Both report failed turns and waiting for a model themselves.
         RootCommand::Run(run) if !run.json => "warn,capstan_turn=off,capstan_models=off",
         RootCommand::Chat(_) => "warn,capstan_turn=off,capstan_models=off",
         _ => "warn,capstan_turn=off",
     };
     let filter = std::env::var("CAPSTAN_LOG").unwrap_or_else(|_| default.to_owned());
     let filter = tracing_subscriber::EnvFilter::try_new(&filter).unwrap_or_else(|error| {
-        stderr_line!("warning: CAPSTAN_LOG is not valid ({error}); warnings are shown");
+        stderr_line!("warning: CAPSTAN_LOG is not valid ({error}); using `warn`");
         tracing_subscriber::EnvFilter::new("warn")
     });
-    // Where the log cannot be written, to say so there would be a panic.
-    let standard_error = || SharedTty::standard().note_writer(std::io::stderr());
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(standard_error).with_target(false);
+    let stderr = || SharedTty::standard().note_writer(std::io::stderr());
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).with_target(false);
+    // Reporting a failed write of the log would write to the same standard error, and panic.
     log.log_internal_errors(false).init();
 }
 
 #[cfg(test)]
 mod tests {
-    use std::path::{Path, PathBuf};
+    use clap::CommandFactory as _;
 
-    use clap::{CommandFactory as _, Parser, Subcommand};
+    use super::{CommandLine, requested_command};
 
-    use super::{CommandLine, WorkspaceFlag, requested_command};
-
-    #[derive(Parser)]
-    struct TestCommandLine {
-        #[command(flatten)]
-        workspace: WorkspaceFlag,
-        #[command(subcommand)]
-        command: CopyCommand,
-    }
-
-    #[derive(Subcommand)]
-    enum CopyCommand {
-        Copy { path: PathBuf },
+    #[test]
+    fn usage_hint_names_the_longest_known_command() {
+        let requested = |line: &str| requested_command(line.split_whitespace().map(Into::into));
+        assert_eq!(requested("run a b"), "capstan run");
+        assert_eq!(requested("--nonsense tape show --limit x"), "capstan tape show");
+        assert_eq!(requested("gateway --channel"), "capstan serve");
+        assert_eq!(requested("nonsense run"), "capstan");
     }
 
     #[test]
-    fn an_argument_that_is_a_path_is_not_the_workspace() {
-        let TestCommandLine { workspace, command: CopyCommand::Copy { path } } =
-            TestCommandLine::parse_from(["x", "copy", "a"]);
-        assert_eq!((workspace.path, path.as_path()), (None, Path::new("a")));
-        let TestCommandLine { workspace, command: CopyCommand::Copy { path } } =
-            TestCommandLine::parse_from(["x", "copy", "a", "--workspace", "w"]);
-        assert_eq!((workspace.path.as_deref(), path.as_path()), (Some(Path::new("w")), Path::new("a")));
-    }
-
-    #[test]
-    fn whoever_asks_wrongly_is_told_where_to_read() {
-        let asked = |line: &str| requested_command(line.split_whitespace().map(Into::into));
-        assert_eq!(asked("run a b"), "capstan run");
-        assert_eq!(asked("--nonsense tape show --limit x"), "capstan tape show");
-        assert_eq!(asked("gateway --channel"), "capstan serve");
-        assert_eq!(asked("nonsense run"), "capstan");
-    }
-
-    #[test]
-    fn the_command_line_is_what_it_should_be() {
+    fn command_line_definition_is_consistent() {
         CommandLine::command().debug_assert();
     }
 }

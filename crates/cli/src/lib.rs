@@ -1,14 +1,18 @@
-//! Capstan: a self-hosted agent host in one binary, and the builder for distributions of one's own.
+//! The `capstan` command line, its configuration, and the builder for custom distributions.
 //!
-//! [`Capstan::builder`] takes plugins. [`Capstan::main`] is then the whole command line with them; [`Builder::start`]
-//! gives a running [`Host`] to embed or to test.
+//! [`Capstan::builder`] collects plugins. [`Capstan::main`] then runs the whole command line with those plugins;
+//! [`CapstanBuilder::start`] returns a running [`Host`] to embed or to test instead. [`config`] merges the configuration
+//! layers, and [`CommandError`] is the failure of any command: a stable code, a message, a hint and an exit code.
+//!
+//! Agents, models, channels and stores live in crates of their own. This crate selects and wires them; it contains no
+//! logic of a turn or a run.
 //!
 //! ```no_run
-//! # use capstan::hooks::{BoxError, Plugin, Registrar};
+//! # use capstan::hooks::{BoxError, HookRegistrar, Plugin};
 //! # struct MyPlugin;
 //! # impl Plugin for MyPlugin {
 //! #     fn name(&self) -> &str { "mine" }
-//! #     fn register(&self, _: &mut Registrar) -> Result<(), BoxError> { Ok(()) }
+//! #     fn register(&self, _: &mut HookRegistrar) -> Result<(), BoxError> { Ok(()) }
 //! # }
 //! fn main() -> std::process::ExitCode {
 //!     capstan::Capstan::builder().plugin(MyPlugin).build().main()
@@ -16,7 +20,7 @@
 //! ```
 
 #[macro_use]
-mod stderr;
+mod output;
 
 mod builder;
 mod builtin;
@@ -24,6 +28,7 @@ mod command_error;
 mod command_line;
 mod commands;
 pub mod config;
+mod home;
 mod runtime;
 
 pub use builder::{Capstan, CapstanBuilder};

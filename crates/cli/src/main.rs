@@ -1,8 +1,8 @@
-//! The `capstan` binary: Capstan with its built-in plugin and no other.
+//! The `capstan` binary: Capstan with its built-in plugin only.
 
 use std::process::ExitCode;
 
-/// A turn allocates much that is small and lives briefly, on one thread and freed on another.
+/// A turn makes many small, short-lived allocations, often freed on another thread than the one that made them.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,4 +1,21 @@
-//! The threads that run sessions.
+//! The tokio runtime of the command line, with a standby worker against blocking plugins.
+//!
+//! # Number of workers
+//!
+//! The runtime has one worker per core except one, which is left to the thread that writes the store. With one worker more,
+//! the workers mostly wake each other up, and a turn takes a tenth longer.
+//!
+//! # Standby worker
+//!
+//! On two cores that leaves a single worker, and the first plugin that blocks it would stop every session and every deadline.
+//! So there is one more worker, which is parked in a blocking wait until it is needed. A watcher thread checks every
+//! [`LIVENESS_CHECK_INTERVAL`] that the workers make progress, and releases the standby worker once if they do not.
+//!
+//! # Progress
+//!
+//! The watcher spawns a probe task. Progress means that the probe has run, or that the global queue got shorter. A long queue
+//! alone is no evidence: hundreds of sessions may be ready at once on a busy machine. Checks are counted instead of measuring
+//! time, because a process that was stopped, or does not get its core, does not check either.
 
 use std::io;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -7,27 +24,23 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, Handle, Runtime};
 
-/// How often it is looked whether the threads get anything done.
+/// Interval of the liveness check.
 const LIVENESS_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often it is looked again while they have not shown it.
+/// Interval of the checks for progress within one liveness check.
 const LIVENESS_RECHECK_INTERVAL: Duration = Duration::from_millis(5);
 
-/// How often they may not have shown it.
+/// Number of consecutive checks without progress after which the workers count as blocked.
 const MAX_STALLED_CHECKS: u32 = 200;
 
-/// A runtime with a thread for each core but one, and one more that stands by.
-///
-/// The thread that writes has a core of its own. With a thread more than cores are left, they mostly wake each other up, and
-/// a turn takes a tenth longer. But one thread alone, as on two cores, is stopped by the first plugin that blocks it, and with
-/// it every deadline. So there is another that does nothing until that happens.
+/// A tokio runtime with a standby worker. See the module documentation.
 pub(crate) struct SessionRuntime {
-    /// Called before the runtime is dropped, which waits for every thread.
-    stand_by: StandbyGuard,
+    /// Dropped before the runtime, whose drop waits for every worker.
+    standby: StandbyGuard,
     runtime: Runtime,
 }
 
-/// The thread that stands by, which is called when this is dropped: whatever goes wrong, nobody waits for it for ever.
+/// Releases the standby worker on drop, so that even a panic does not leave the runtime waiting for it.
 struct StandbyGuard(Arc<StandbyWorker>);
 
 impl Drop for StandbyGuard {
@@ -48,35 +61,35 @@ impl SessionRuntime {
         Self::with_workers(cores.saturating_sub(1).max(1))
     }
 
-    fn with_workers(threads: usize) -> io::Result<Self> {
-        let runtime = Builder::new_multi_thread().worker_threads(threads + 1).enable_all().build()?;
-        let threads = Self { stand_by: StandbyGuard(Arc::default()), runtime };
-        let waiting = Arc::clone(&threads.stand_by.0);
-        // It keeps one of the threads, whichever takes it.
-        threads.runtime.spawn(async move { waiting.wait() });
-        let (watching, handle) = (Arc::clone(&threads.stand_by.0), threads.runtime.handle().clone());
-        // It ends by itself when the other is called, and has nothing to lose.
-        std::thread::Builder::new().name("capstan-watch".to_owned()).spawn(move || watching.watch(&handle))?;
-        Ok(threads)
+    fn with_workers(workers: usize) -> io::Result<Self> {
+        let runtime = Builder::new_multi_thread().worker_threads(workers + 1).enable_all().build()?;
+        let runtime = Self { standby: StandbyGuard(Arc::default()), runtime };
+        let parked = Arc::clone(&runtime.standby.0);
+        // Occupies the worker that happens to run it.
+        runtime.runtime.spawn(async move { parked.wait() });
+        let (watched, handle) = (Arc::clone(&runtime.standby.0), runtime.runtime.handle().clone());
+        // Not joined: the watcher ends when the standby worker is released, and owns nothing.
+        std::thread::Builder::new().name("capstan-watch".to_owned()).spawn(move || watched.watch(&handle))?;
+        Ok(runtime)
     }
 
     pub(crate) fn block_on<F: Future>(&self, future: F) -> F::Output {
         self.runtime.block_on(future)
     }
 
-    /// Ends the threads. Whatever still blocks one has had its time, and must not keep the process.
-    pub(crate) fn shut_down(self, time: Duration) {
-        drop(self.stand_by);
-        self.runtime.shutdown_timeout(time);
+    /// Shuts the runtime down, and abandons threads that are still blocked after `timeout`.
+    pub(crate) fn shut_down(self, timeout: Duration) {
+        drop(self.standby);
+        self.runtime.shutdown_timeout(timeout);
     }
 }
 
 impl StandbyWorker {
-    /// Blocks the thread until it is needed.
+    /// Blocks the current thread until the worker is released.
     fn wait(&self) {
         let is_needed = self.is_needed.lock().unwrap_or_else(PoisonError::into_inner);
-        // It may be poisoned as it likes: there is one flag, which is only ever set.
-        let _needed = self.changed.wait_while(is_needed, |is_needed| !*is_needed);
+        // A poisoned lock does no harm: its only content is a flag that is never reset.
+        let _released = self.changed.wait_while(is_needed, |is_needed| !*is_needed);
     }
 
     fn release(&self) {
@@ -84,7 +97,7 @@ impl StandbyWorker {
         self.changed.notify_all();
     }
 
-    /// Calls the thread that stands by as soon as the others get nothing done.
+    /// Releases the standby worker as soon as the others make no progress.
     fn watch(&self, handle: &Handle) {
         loop {
             let is_needed = self.is_needed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -93,44 +106,38 @@ impl StandbyWorker {
                 return;
             }
             if !is_making_progress(handle) {
-                // First: what blocks them may be that nobody reads what is logged.
+                // Before logging: a log that is not read may be what blocks the workers.
                 self.release();
-                tracing::warn!(
-                    "something blocks the threads that run sessions, a plugin perhaps; there is one more now"
-                );
+                tracing::warn!("the worker threads are blocked, perhaps by a plugin; added a standby worker");
                 return;
             }
         }
     }
 }
 
-/// Whether the threads take anything up, be it this question or what was there before it.
-///
-/// A queue that takes its time is no sign: a hundred sessions may be ready at once on a machine that has other work too. But
-/// it gets shorter now and then as long as one thread takes something from it. Only looks count, not time: a process that was
-/// stopped, or has no turn on its core, does not look either.
+/// Checks if the workers run the probe or shorten the queue before [`MAX_STALLED_CHECKS`] checks in a row fail.
 fn is_making_progress(handle: &Handle) -> bool {
-    let (done, is_done) = mpsc::channel();
+    let (sender, probe) = mpsc::channel();
     handle.spawn(async move {
-        // Whoever asked may not have waited for it.
-        let _late = done.send(());
+        // The watcher may have stopped waiting.
+        let _late = sender.send(());
     });
-    let mut waiting = handle.metrics().global_queue_depth();
-    let mut looks = 0;
-    while looks < MAX_STALLED_CHECKS {
-        if has_reply(&is_done) {
+    let mut depth = handle.metrics().global_queue_depth();
+    let mut stalled_checks = 0;
+    while stalled_checks < MAX_STALLED_CHECKS {
+        if has_run(&probe) {
             return true;
         }
-        let still_waiting = handle.metrics().global_queue_depth();
-        looks = if still_waiting < waiting { 0 } else { looks + 1 };
-        waiting = still_waiting;
+        let new_depth = handle.metrics().global_queue_depth();
+        stalled_checks = if new_depth < depth { 0 } else { stalled_checks + 1 };
+        depth = new_depth;
     }
     false
 }
 
-fn has_reply(answer: &Receiver<()>) -> bool {
-    // A runtime that ends drops the question, and needs nobody to stand by.
-    !matches!(answer.recv_timeout(LIVENESS_RECHECK_INTERVAL), Err(RecvTimeoutError::Timeout))
+fn has_run(probe: &Receiver<()>) -> bool {
+    // A runtime that shuts down drops the probe, and needs no standby worker.
+    !matches!(probe.recv_timeout(LIVENESS_RECHECK_INTERVAL), Err(RecvTimeoutError::Timeout))
 }
 
 #[cfg(test)]
@@ -141,46 +148,46 @@ mod tests {
     use super::SessionRuntime;
 
     #[test]
-    fn h07_work_that_blocks_its_thread_does_not_stop_the_rest() {
-        let threads = SessionRuntime::with_workers(1).unwrap();
-        let (go_on, may_go_on) = mpsc::channel::<()>();
-        let (begun, has_begun) = mpsc::channel();
-        threads.runtime.spawn(async move {
-            begun.send(()).unwrap();
-            may_go_on.recv().unwrap();
+    fn h07_blocked_worker_does_not_stop_other_tasks() {
+        let runtime = SessionRuntime::with_workers(1).unwrap();
+        let (unblock, blocked) = mpsc::channel::<()>();
+        let (started, has_started) = mpsc::channel();
+        runtime.runtime.spawn(async move {
+            started.send(()).unwrap();
+            blocked.recv().unwrap();
         });
-        has_begun.recv().unwrap();
-        // A deadline needs a thread too.
-        let sleep = threads.runtime.spawn(async { tokio::time::sleep(Duration::from_millis(1)).await });
-        threads.block_on(sleep).unwrap();
-        go_on.send(()).unwrap();
-        threads.shut_down(Duration::from_secs(10));
+        has_started.recv().unwrap();
+        // A timer needs a worker too.
+        let sleep = runtime.runtime.spawn(async { tokio::time::sleep(Duration::from_millis(1)).await });
+        runtime.block_on(sleep).unwrap();
+        unblock.send(()).unwrap();
+        runtime.shut_down(Duration::from_secs(10));
     }
 
     #[test]
-    fn h07_threads_that_have_much_to_do_are_not_taken_for_blocked() {
-        let threads = SessionRuntime::with_workers(1).unwrap();
+    fn h07_busy_workers_are_not_taken_for_blocked() {
+        let runtime = SessionRuntime::with_workers(1).unwrap();
         let (done, is_done) = mpsc::channel();
         for _ in 0..1500 {
             let done = done.clone();
-            threads.runtime.spawn(async move {
+            runtime.runtime.spawn(async move {
                 std::thread::sleep(Duration::from_millis(2));
                 done.send(()).unwrap();
             });
         }
         assert_eq!(is_done.iter().take(1500).count(), 1500);
-        assert!(!*threads.stand_by.0.is_needed.lock().unwrap());
-        threads.shut_down(Duration::from_secs(10));
+        assert!(!*runtime.standby.0.is_needed.lock().unwrap());
+        runtime.shut_down(Duration::from_secs(10));
     }
 
     #[test]
-    fn c06_threads_that_stand_by_end_with_the_others() {
-        let threads = SessionRuntime::with_workers(2).unwrap();
-        assert_eq!(threads.block_on(async { tokio::spawn(async { 4 }).await.unwrap() }), 4);
-        let stand_by = Arc::downgrade(&threads.stand_by.0);
-        // Dropped as it is when its owner panics: that waits for every thread, however long it takes.
-        drop(threads);
-        while stand_by.strong_count() > 0 {
+    fn c06_standby_worker_ends_with_the_runtime() {
+        let runtime = SessionRuntime::with_workers(2).unwrap();
+        assert_eq!(runtime.block_on(async { tokio::spawn(async { 4 }).await.unwrap() }), 4);
+        let standby = Arc::downgrade(&runtime.standby.0);
+        // Dropped as on a panic of its owner, which waits for every worker without a timeout.
+        drop(runtime);
+        while standby.strong_count() > 0 {
             std::thread::yield_now();
         }
     }

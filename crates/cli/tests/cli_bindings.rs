@@ -1,4 +1,4 @@
-//! The commands `bindings`, `runners` and `events`, as whole commands: what is typed, what is printed, how they end.
+//! `capstan bindings`, `runners` and `events`: whole commands with their output and exit code.
 
 mod cli_support;
 
@@ -9,36 +9,36 @@ use capstan_testing::{ScriptedModel, ScriptedReply};
 use cli_support::{BinaryOutput, CliFixture};
 use serde_json::{Value, json};
 
-/// What somebody at a terminal sees.
+/// Transcript of a terminal.
 struct CommandTranscript {
     fixture: CliFixture,
     text: String,
 }
 
 impl CommandTranscript {
-    fn new(place: CliFixture) -> Self {
-        Self { fixture: place, text: String::new() }
+    fn new(fixture: CliFixture) -> Self {
+        Self { fixture: fixture, text: String::new() }
     }
 
-    /// Calls the binary, and writes down what is seen of it.
+    /// Runs the binary and adds its command line, output and exit code.
     fn run(&mut self, arguments: &[&str]) -> BinaryOutput {
-        let said = self.fixture.capstan(arguments);
-        self.add(arguments, &said);
-        said
+        let output = self.fixture.capstan(arguments);
+        self.add(arguments, &output);
+        output
     }
 
-    /// The same with this on the standard input.
+    /// Like [`Self::run`], with standard input.
     fn run_with_input(&mut self, arguments: &[&str], input: &str) {
-        let said = self.fixture.capstan_with_input(arguments, input.as_bytes());
-        self.add(arguments, &said);
+        let output = self.fixture.capstan_with_input(arguments, input.as_bytes());
+        self.add(arguments, &output);
     }
 
-    fn add(&mut self, arguments: &[&str], said: &BinaryOutput) {
+    fn add(&mut self, arguments: &[&str], output: &BinaryOutput) {
         let root = self.fixture.root();
         let typed = arguments.join(" ");
-        let seen = format!("$ capstan {typed}\n{}{}", said.stdout, said.stderr);
+        let seen = format!("$ capstan {typed}\n{}{}", output.stdout, output.stderr);
         let seen = seen.replace(root.to_str().expect("a plain path"), "[ROOT]");
-        writeln!(self.text, "{}\nexit code: {}\n", seen.trim_end(), said.code.expect("an exit code"))
+        writeln!(self.text, "{}\nexit code: {}\n", seen.trim_end(), output.code.expect("an exit code"))
             .expect("a string");
     }
 }
@@ -64,7 +64,7 @@ fn message_envelope(text: &str) -> Value {
 }
 
 #[test]
-fn g02_bindings_are_listed_shown_and_put_in_and_out_of_force() {
+fn g02_bindings_are_listed_shown_enabled_and_disabled() {
     let mut seen = CommandTranscript::new(CliFixture::new());
     let file = seen.fixture.file("guests.toml", GUESTS_BINDING_TOML);
     seen.run(&["bindings", "list"]);
@@ -81,7 +81,7 @@ fn g02_bindings_are_listed_shown_and_put_in_and_out_of_force() {
 }
 
 #[test]
-fn g02_a_dry_run_tells_which_binding_and_why() {
+fn g02_dry_run_explains_the_choice_of_binding() {
     let mut seen = CommandTranscript::new(CliFixture::new());
     let file = seen.fixture.file("guests.toml", GUESTS_BINDING_TOML);
     seen.fixture.capstan(&["bindings", "set", &file]).succeeded();
@@ -91,7 +91,7 @@ fn g02_a_dry_run_tells_which_binding_and_why() {
     seen.fixture.capstan(&["bindings", "disable", "default"]).succeeded();
     let event = seen.fixture.file("other.json", message_envelope("a friend").to_string());
     seen.run(&["bindings", "dry-run", &event]);
-    assert_eq!(seen.fixture.outcomes(), (0, 0), "nothing is done about the event");
+    assert_eq!(seen.fixture.outcomes(), (0, 0), "the event is not served");
     insta::assert_snapshot!(seen.text);
 }
 
@@ -106,7 +106,7 @@ fn g03_runners_are_listed_and_shown() {
 }
 
 #[test]
-fn g02_a_document_that_cannot_be_read_is_refused_in_words() {
+fn g02_unreadable_document_is_rejected_with_a_reason() {
     let mut seen = CommandTranscript::new(CliFixture::new());
     let missing = seen.fixture.path("missing.toml");
     let binary = seen.fixture.file("binary", b"\x7fELF\x02\x01\x00\x00");
@@ -135,36 +135,36 @@ fn g02_a_document_that_cannot_be_read_is_refused_in_words() {
     insta::assert_snapshot!(seen.text);
 }
 
-/// What `events send` printed.
-fn stdout_json(said: &BinaryOutput) -> Value {
-    serde_json::from_str(&said.stdout).unwrap_or_else(|error| panic!("{error}: {said:?}"))
+/// Output of `events send`.
+fn stdout_json(output: &BinaryOutput) -> Value {
+    serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }
 
 #[test]
-fn g01_an_event_is_sent_and_its_outcome_printed() {
+fn g01_sent_event_prints_its_outcome() {
     let server = ScriptedModel::start_blocking(vec![ScriptedReply::text("hello, guest")]);
-    let place = CliFixture::with_model(&server);
-    let event = place.file("event.json", message_envelope("hi").to_string());
-    let said = place.capstan(&["events", "send", &event]);
-    let first = stdout_json(&said.succeeded());
+    let fixture = CliFixture::with_model(&server);
+    let event = fixture.file("event.json", message_envelope("hi").to_string());
+    let output = fixture.capstan(&["events", "send", &event]);
+    let first = stdout_json(&output.succeeded());
     assert_eq!((&first["outcome"], &first["output"]), (&json!("replied"), &json!("hello, guest")));
     assert_eq!((&first["session_id"], &first["duplicate"]), (&json!("api:c"), &Value::Null));
     assert_eq!(first["undelivered"], Value::Null);
-    let again = stdout_json(&place.capstan(&["events", "send", &event]).succeeded());
+    let again = stdout_json(&fixture.capstan(&["events", "send", &event]).succeeded());
     assert_eq!((&again["output"], &again["duplicate"]), (&first["output"], &json!(true)));
     assert_eq!(server.requests().len(), 1);
 }
 
 #[test]
-fn x03_an_event_that_failed_fails_again_when_it_is_sent_again() {
+fn x03_failed_event_fails_again_when_sent_again() {
     let server =
         ScriptedModel::start_blocking(vec![ScriptedReply::status(401, r#"{"error": {"message": "no such key"}}"#)]);
-    let place = CliFixture::with_model(&server);
-    let event = place.file("event.json", message_envelope("hi").to_string());
+    let fixture = CliFixture::with_model(&server);
+    let event = fixture.file("event.json", message_envelope("hi").to_string());
     for _ in 0..2 {
-        let said = place.capstan(&["events", "send", &event]).failed("model-unauthorized", 1);
+        let output = fixture.capstan(&["events", "send", &event]).failed("model-unauthorized", 1);
         assert_eq!(
-            (&stdout_json(&said)["outcome"], &stdout_json(&said)["error"]["code"]),
+            (&stdout_json(&output)["outcome"], &stdout_json(&output)["error"]["code"]),
             (&json!("failed"), &json!("model-unauthorized"))
         );
     }
@@ -172,32 +172,32 @@ fn x03_an_event_that_failed_fails_again_when_it_is_sent_again() {
 }
 
 #[test]
-fn x03_an_event_whose_reply_would_reach_nobody_is_refused_before_it_is_accepted() {
-    let place = CliFixture::new();
+fn x03_event_for_a_channel_with_waiting_callers_is_rejected_before_acceptance() {
+    let fixture = CliFixture::new();
     let mut to_stdio = message_envelope("hi");
     to_stdio["delivery"] = json!({"output_channel": "stdio"});
-    let event = place.file("event.json", to_stdio.to_string());
-    place.capstan(&["events", "send", &event]).refused("channel-elsewhere", 2);
-    assert!(!place.home().exists(), "nothing was accepted");
+    let event = fixture.file("event.json", to_stdio.to_string());
+    fixture.capstan(&["events", "send", &event]).refused("channel-elsewhere", 2);
+    assert!(!fixture.home().exists(), "nothing was accepted");
 }
 
 #[test]
-fn g02_whoever_asks_where_no_binding_is_in_force_is_told() {
-    let place = CliFixture::new();
-    place.capstan(&["bindings", "disable", "default"]).succeeded();
-    let event = place.file("event.json", message_envelope("hi").to_string());
+fn g02_event_without_an_enabled_binding_is_reported() {
+    let fixture = CliFixture::new();
+    fixture.capstan(&["bindings", "disable", "default"]).succeeded();
+    let event = fixture.file("event.json", message_envelope("hi").to_string());
     for arguments in [vec!["run", "hello"], vec!["events", "send", &event]] {
-        let said = place.capstan(&arguments).succeeded();
-        assert!(said.stderr.contains("nothing was done: no binding that is in force fits"), "{said:?}");
+        let output = fixture.capstan(&arguments).succeeded();
+        assert!(output.stderr.contains("nothing was done: no binding that is in force fits"), "{output:?}");
     }
 }
 
 #[test]
-fn what_cannot_be_printed_is_no_failure_of_the_store() {
-    let place = CliFixture::new();
+fn failed_output_is_not_reported_as_a_store_failure() {
+    let fixture = CliFixture::new();
     let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
-    let ended = place.command(&["bindings", "list"]).stdout(full).output().unwrap();
-    let said = String::from_utf8(ended.stderr).unwrap();
-    assert!(said.starts_with("error[output-failed]: cannot write to the standard output"), "{said}");
+    let ended = fixture.command(&["bindings", "list"]).stdout(full).output().unwrap();
+    let output = String::from_utf8(ended.stderr).unwrap();
+    assert!(output.starts_with("error[output-failed]: cannot write to the standard output"), "{output}");
     assert_eq!(ended.status.code(), Some(1));
 }

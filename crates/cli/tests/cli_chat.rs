@@ -11,40 +11,40 @@ use capstan_testing::{ReplyBarrier, ScriptedModel, ScriptedReply};
 use cli_support::{CTRL_C, CTRL_D, CliFixture, ENTER, TerminalSession, entries_of_kind};
 use serde_json::json;
 
-fn open_chat(place: &CliFixture, arguments: &[&str]) -> TerminalSession {
+fn open_chat(fixture: &CliFixture, arguments: &[&str]) -> TerminalSession {
     let all: Vec<&str> = ["chat"].into_iter().chain(arguments.iter().copied()).collect();
-    TerminalSession::open(&place.command(&all), 60, 20)
+    TerminalSession::open(&fixture.command(&all), 60, 20)
 }
 
-/// The rows of a screen without the blanks at its end.
+/// Rows of a screen without trailing blanks.
 fn screen_rows(screen: &str) -> Vec<&str> {
     screen.trim_end().lines().map(str::trim_end).collect()
 }
 
 #[test]
-fn t07_a_reply_is_seen_while_the_model_still_writes_it() {
-    let gate = ReplyBarrier::new();
-    let server = ScriptedModel::start_blocking(vec![ScriptedReply::text("One **two** three.").with_barrier(&gate)]);
-    let place = CliFixture::with_model(&server);
-    let screen = open_chat(&place, &[]);
+fn t07_reply_is_shown_while_the_model_streams_it() {
+    let barrier = ReplyBarrier::new();
+    let server = ScriptedModel::start_blocking(vec![ScriptedReply::text("One **two** three.").with_barrier(&barrier)]);
+    let fixture = CliFixture::with_model(&server);
+    let screen = open_chat(&fixture, &[]);
     screen.say("hello");
     let while_it_comes = screen.wait_for("ctrl-c cancels");
     assert!(!while_it_comes.contains("three"), "{while_it_comes}");
     screen.wait("the first word", |screen| screen_rows(screen).contains(&"One"));
-    gate.release();
-    let whole = screen.wait_for("10 in · 5 out");
-    assert!(whole.contains("› hello\n\nOne two three.\n\n10 in · 5 out"), "{whole}");
+    barrier.release();
+    let finished = screen.wait_for("10 in · 5 out");
+    assert!(finished.contains("› hello\n\nOne two three.\n\n10 in · 5 out"), "{finished}");
     screen.send(CTRL_D);
     assert_eq!(screen.wait_for_exit(), Some(0));
-    assert_eq!(place.outcomes(), (1, 0));
+    assert_eq!(fixture.outcomes(), (1, 0));
 }
 
 #[test]
-fn a04_a_tool_call_is_one_line_with_its_time_and_its_output_is_there_on_request() {
+fn a04_tool_call_is_one_line_and_its_output_is_shown_on_request() {
     let calls = ScriptedReply::tool_calls([("call_1", "bash", json!({"cmd": "seq 1 9"}))]).with_text("Let me count.");
     let server = ScriptedModel::start_blocking(vec![calls, ScriptedReply::text("Nine.")]);
-    let place = CliFixture::with_model(&server);
-    let screen = open_chat(&place, &[]);
+    let fixture = CliFixture::with_model(&server);
+    let screen = open_chat(&fixture, &[]);
     screen.say("count");
     let seen = screen.wait_for("Nine.");
     assert!(seen.contains("● bash  seq 1 9  "), "{seen}");
@@ -58,19 +58,19 @@ fn a04_a_tool_call_is_one_line_with_its_time_and_its_output_is_there_on_request(
 }
 
 #[test]
-fn c01_ctrl_c_cancels_the_run_and_twice_on_an_empty_line_leaves() {
-    let gate = ReplyBarrier::new();
+fn c01_ctrl_c_cancels_the_run_and_a_second_one_quits() {
+    let barrier = ReplyBarrier::new();
     let server = ScriptedModel::start_blocking(vec![
-        ScriptedReply::text("One two three.").with_barrier(&gate),
+        ScriptedReply::text("One two three.").with_barrier(&barrier),
         ScriptedReply::text("Again."),
     ]);
-    let place = CliFixture::with_model(&server);
-    let screen = open_chat(&place, &[]);
+    let fixture = CliFixture::with_model(&server);
+    let screen = open_chat(&fixture, &[]);
     screen.say("hello");
     screen.wait("the first word", |screen| screen_rows(screen).contains(&"One"));
     screen.send(CTRL_C);
     let cancelled = screen.wait_for("■ cancelled");
-    assert!(!cancelled.contains("Sorry"), "whoever cancels is not told that something went wrong: {cancelled}");
+    assert!(!cancelled.contains("Sorry"), "a cancellation is not an error: {cancelled}");
     screen.say("go on");
     screen.wait_for("Again.");
     screen.wait("the end of the turn", |screen| !screen.contains("ctrl-c cancels"));
@@ -78,29 +78,29 @@ fn c01_ctrl_c_cancels_the_run_and_twice_on_an_empty_line_leaves() {
     screen.wait_for("ctrl-c again quits");
     screen.send(CTRL_C);
     assert_eq!(screen.wait_for_exit(), Some(0));
-    assert_eq!(place.outcomes(), (2, 0));
-    place.assert_undamaged();
+    assert_eq!(fixture.outcomes(), (2, 0));
+    fixture.assert_undamaged();
 }
 
 #[test]
-fn x01_whoever_leaves_during_a_run_leaves_it_cancelled_and_on_record() {
-    let gate = ReplyBarrier::new();
-    let server = ScriptedModel::start_blocking(vec![ScriptedReply::text("One two three.").with_barrier(&gate)]);
-    let place = CliFixture::with_model(&server);
-    let screen = open_chat(&place, &[]);
+fn x01_quitting_during_a_run_cancels_and_records_it() {
+    let barrier = ReplyBarrier::new();
+    let server = ScriptedModel::start_blocking(vec![ScriptedReply::text("One two three.").with_barrier(&barrier)]);
+    let fixture = CliFixture::with_model(&server);
+    let screen = open_chat(&fixture, &[]);
     screen.say("hello");
     screen.wait("the first word", |screen| screen_rows(screen).contains(&"One"));
     screen.send(CTRL_D);
     assert_eq!(screen.wait_for_exit(), Some(0));
-    assert_eq!(place.outcomes(), (1, 0));
+    assert_eq!(fixture.outcomes(), (1, 0));
 }
 
 #[test]
-fn x01_a_chat_whose_terminal_is_gone_ends_even_where_hanging_up_is_ignored() {
-    let place = CliFixture::new();
-    let chat = place.command(&["chat"]);
+fn x01_chat_ends_with_its_terminal_even_if_sighup_is_ignored() {
+    let fixture = CliFixture::new();
+    let chat = fixture.command(&["chat"]);
     let mut script = Command::new("script");
-    script.args(["-qfc", "trap '' HUP; \"$PROGRAM\" chat; touch ended", "/dev/null"]).current_dir(place.workspace());
+    script.args(["-qfc", "trap '' HUP; \"$PROGRAM\" chat; touch ended", "/dev/null"]).current_dir(fixture.workspace());
     script.env_clear().envs(chat.get_envs().filter_map(|(name, value)| Some((name, value?))));
     script.env("PROGRAM", chat.get_program()).env("TERM", "xterm");
     let mut script = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -114,26 +114,26 @@ fn x01_a_chat_whose_terminal_is_gone_ends_even_where_hanging_up_is_ignored() {
     script.kill().unwrap();
     script.wait().unwrap();
     let last = Instant::now() + Duration::from_mins(2);
-    while !place.workspace().join("ended").exists() {
-        assert!(Instant::now() < last, "it is still there");
+    while !fixture.workspace().join("ended").exists() {
+        assert!(Instant::now() < last, "it is still running");
         std::thread::yield_now();
     }
 }
 
 #[test]
-fn a09_what_is_typed_during_a_run_steers_it() {
-    let gate = ReplyBarrier::new();
-    let first = ScriptedReply::text("First answer.").with_barrier(&gate);
+fn a09_message_typed_during_a_run_steers_it() {
+    let barrier = ReplyBarrier::new();
+    let first = ScriptedReply::text("First answer.").with_barrier(&barrier);
     let server = ScriptedModel::start_blocking(vec![first, ScriptedReply::text("Second answer.")]);
-    let place = CliFixture::with_model(&server);
-    let screen = open_chat(&place, &[]);
+    let fixture = CliFixture::with_model(&server);
+    let screen = open_chat(&fixture, &[]);
     screen.say("begin");
     screen.wait("the first word", |screen| screen_rows(screen).contains(&"First"));
     screen.say("this too");
     screen.wait_for("steers the current run");
     screen.send("half writ");
     screen.wait_for("› half writ");
-    gate.release();
+    barrier.release();
     let seen = screen.wait_for("Second answer.");
     assert!(seen.contains("First answer.\n\nSecond answer."), "{seen}");
     screen.wait("what was being written is still there", |screen| {
@@ -142,15 +142,15 @@ fn a09_what_is_typed_during_a_run_steers_it() {
     screen.send(CTRL_C);
     screen.send(CTRL_D);
     assert_eq!(screen.wait_for_exit(), Some(0));
-    let told = &server.requests()[1]["messages"];
-    assert!(told.to_string().contains("this too"), "{told}");
-    assert_eq!(place.outcomes(), (2, 0));
+    let messages = &server.requests()[1]["messages"];
+    assert!(messages.to_string().contains("this too"), "{messages}");
+    assert_eq!(fixture.outcomes(), (2, 0));
 }
 
 #[test]
-fn c01_a_narrow_window_and_one_that_changes_its_size_are_written_for() {
-    let place = CliFixture::new();
-    let screen = TerminalSession::open(&place.command(&["chat"]), 20, 12);
+fn c01_narrow_and_resized_windows_are_drawn_correctly() {
+    let fixture = CliFixture::new();
+    let screen = TerminalSession::open(&fixture.command(&["chat"]), 20, 12);
     screen.say("several words that need rows, 你好世界你好世界");
     let narrow = screen.wait("the reply", |screen| screen.contains(" out ·") && screen.contains("You said: several"));
     assert!(screen_rows(&narrow).contains(&"You said: several"), "{narrow}");
@@ -164,26 +164,26 @@ fn c01_a_narrow_window_and_one_that_changes_its_size_are_written_for() {
 }
 
 #[test]
-fn c01_many_keys_at_once_are_all_taken_in_without_a_further_one() {
-    let place = CliFixture::new();
-    let screen = open_chat(&place, &[]);
+fn c01_burst_of_keys_is_read_completely() {
+    let fixture = CliFixture::new();
+    let screen = open_chat(&fixture, &[]);
     screen.wait_for("›");
-    // More than a terminal is read at a time, and not marked as pasted.
+    // More than one read of the terminal, and not marked as pasted.
     screen.send(&format!("{}{ENTER}", "many words ".repeat(200)));
     screen.wait_for(" out · ");
     screen.send(CTRL_D);
     assert_eq!(screen.wait_for_exit(), Some(0));
-    assert_eq!(place.outcomes(), (1, 0));
+    assert_eq!(fixture.outcomes(), (1, 0));
 }
 
 #[test]
-fn c01_ctrl_z_gives_the_terminal_to_the_shell_and_fg_takes_it_back() {
-    let gate = ReplyBarrier::new();
-    let server = ScriptedModel::start_blocking(vec![ScriptedReply::text("One two three.").with_barrier(&gate)]);
-    let place = CliFixture::with_model(&server).set("PS1", "$ ");
-    let chat = place.command(&["chat"]);
+fn c01_ctrl_z_suspends_the_chat_and_fg_resumes_it() {
+    let barrier = ReplyBarrier::new();
+    let server = ScriptedModel::start_blocking(vec![ScriptedReply::text("One two three.").with_barrier(&barrier)]);
+    let fixture = CliFixture::with_model(&server).set("PS1", "$ ");
+    let chat = fixture.command(&["chat"]);
     let mut shell = Command::new("bash");
-    shell.args(["--norc", "--noediting", "-i"]).current_dir(place.workspace());
+    shell.args(["--norc", "--noediting", "-i"]).current_dir(fixture.workspace());
     shell.envs(chat.get_envs().filter_map(|(name, value)| Some((name, value?))));
     let screen = TerminalSession::open(&shell, 80, 24);
     screen.wait_for("$ ");
@@ -195,7 +195,7 @@ fn c01_ctrl_z_gives_the_terminal_to_the_shell_and_fg_takes_it_back() {
     for _ in 0..2 {
         screen.send("\u{1a}");
         screen.wait_for("Stopped");
-        // In the background it must not touch the terminal. The shell waits until it has stopped again.
+        // In the background the chat must not touch the terminal. The shell waits until it has stopped again.
         screen.send(&format!("bg; wait %1{ENTER}"));
         screen.wait("it stands still again", |screen| screen.matches("Stopped").count() == 2);
         screen.send(&format!("clear; stty -a | grep -ow -e -icanon -e icanon{ENTER}"));
@@ -204,7 +204,7 @@ fn c01_ctrl_z_gives_the_terminal_to_the_shell_and_fg_takes_it_back() {
         let back = screen.wait("the chat as it was", |screen| screen_rows(screen).contains(&"› half writ"));
         assert_eq!((back.matches("One").count(), back.matches("ctrl-c cancels").count()), (1, 1), "{back}");
     }
-    gate.release();
+    barrier.release();
     screen.wait_for("One two three.");
     screen.wait("the end of the turn", |screen| !screen.contains("ctrl-c cancels"));
     screen.send(CTRL_C);
@@ -212,11 +212,11 @@ fn c01_ctrl_z_gives_the_terminal_to_the_shell_and_fg_takes_it_back() {
     screen.wait_for("$ ");
     screen.send(&format!("exit{ENTER}"));
     assert_eq!(screen.wait_for_exit(), Some(0));
-    assert_eq!(place.outcomes(), (1, 0));
+    assert_eq!(fixture.outcomes(), (1, 0));
 }
 
 #[test]
-fn c01_no_colours_where_none_are_wanted() {
+fn c01_no_color_option_disables_colors() {
     let has_colours = |raw: &str| {
         raw.split("\u{1b}[").skip(1).any(|rest| {
             rest.trim_start_matches(|character: char| character.is_ascii_digit() || character == ';').starts_with('m')
@@ -225,14 +225,14 @@ fn c01_no_colours_where_none_are_wanted() {
     for (arguments, variable, expected) in
         [(vec![], None, true), (vec!["--no-color"], None, false), (vec![], Some(("NO_COLOR", "1")), false)]
     {
-        let place = match variable {
+        let fixture = match variable {
             Some((name, value)) => CliFixture::new().set(name, value),
             None => CliFixture::new(),
         };
-        let screen = open_chat(&place, &arguments);
+        let screen = open_chat(&fixture, &arguments);
         screen.say("**hello**");
         let seen = screen.wait_for(" out · ");
-        assert_eq!(seen.contains("You said: **hello**"), !expected, "without colours the signs tell: {seen}");
+        assert_eq!(seen.contains("You said: **hello**"), !expected, "without colors the markers are shown: {seen}");
         assert_eq!(has_colours(&screen.raw()), expected, "{arguments:?} {variable:?}");
         screen.send(CTRL_D);
         assert_eq!(screen.wait_for_exit(), Some(0));
@@ -240,13 +240,13 @@ fn c01_no_colours_where_none_are_wanted() {
 }
 
 #[test]
-fn c01_what_a_model_or_a_tool_writes_does_not_drive_the_terminal() {
+fn c01_escape_sequences_of_models_and_tools_are_stripped() {
     let evil = "\u{1b}]0;owned\u{7}\u{1b}[2Jplain\u{1b}[31m words";
     let calls =
         ScriptedReply::tool_calls([("call_1", "bash", json!({"cmd": "printf '\\033]0;owned\\007\\033[2Jgiven'"}))]);
     let server = ScriptedModel::start_blocking(vec![calls, ScriptedReply::text(evil)]);
-    let place = CliFixture::with_model(&server);
-    let screen = open_chat(&place, &["--no-color"]);
+    let fixture = CliFixture::with_model(&server);
+    let screen = open_chat(&fixture, &["--no-color"]);
     screen.say("hello");
     screen.wait_for("plain words");
     screen.wait_for("given");
@@ -258,9 +258,9 @@ fn c01_what_a_model_or_a_tool_writes_does_not_drive_the_terminal() {
 }
 
 #[test]
-fn c01_pasted_lines_are_one_message_and_a_line_that_is_edited_is_sent_as_it_stands() {
-    let place = CliFixture::new();
-    let screen = open_chat(&place, &[]);
+fn c01_pasted_lines_are_one_message_and_edited_lines_are_sent_as_shown() {
+    let fixture = CliFixture::new();
+    let screen = open_chat(&fixture, &[]);
     screen.wait_for("›");
     screen.send("\u{1b}[200~one\r\ntwo\u{1b}[201~");
     screen.wait_for("two");
@@ -269,20 +269,20 @@ fn c01_pasted_lines_are_one_message_and_a_line_that_is_edited_is_sent_as_it_stan
     screen.wait("the reply", |screen| screen.contains("You said: one\nxtwo"));
     screen.send(CTRL_D);
     assert_eq!(screen.wait_for_exit(), Some(0));
-    assert_eq!(place.outcomes(), (1, 0));
+    assert_eq!(fixture.outcomes(), (1, 0));
 }
 
 #[test]
-fn c01_what_was_said_is_remembered_and_commands_are_completed() {
-    let place = CliFixture::new();
-    let screen = open_chat(&place, &[]);
+fn c01_history_is_recalled_and_commands_are_completed() {
+    let fixture = CliFixture::new();
+    let screen = open_chat(&fixture, &[]);
     screen.say("remember me");
     screen.wait_for(" out · ");
     screen.send(CTRL_D);
     assert_eq!(screen.wait_for_exit(), Some(0));
-    let history = place.home().join("chat_history");
+    let history = fixture.home().join("chat_history");
     assert_eq!(std::fs::metadata(&history).unwrap().permissions().mode() & 0o777, 0o600);
-    let screen = open_chat(&place, &[]);
+    let screen = open_chat(&fixture, &[]);
     screen.wait_for("›");
     screen.send("\u{1b}[A");
     screen.wait_for("› remember me");
@@ -301,34 +301,34 @@ fn c01_what_was_said_is_remembered_and_commands_are_completed() {
 }
 
 #[test]
-fn x02_what_a_killed_chat_left_is_taken_up_and_shown_by_the_next() {
-    let gate = ReplyBarrier::new();
+fn x02_next_chat_recovers_and_shows_the_event_of_a_killed_one() {
+    let barrier = ReplyBarrier::new();
     let server = ScriptedModel::start_blocking(vec![
-        ScriptedReply::text("One two three.").with_barrier(&gate),
+        ScriptedReply::text("One two three.").with_barrier(&barrier),
         ScriptedReply::text("Here it is."),
     ]);
-    let place = CliFixture::with_model(&server);
-    let screen = open_chat(&place, &[]);
+    let fixture = CliFixture::with_model(&server);
+    let screen = open_chat(&fixture, &[]);
     screen.say("do not lose this");
     screen.wait("the first word", |screen| screen_rows(screen).contains(&"One"));
     screen.kill();
-    assert_eq!(place.outcomes(), (0, 1));
-    let screen = open_chat(&place, &[]);
+    assert_eq!(fixture.outcomes(), (0, 1));
+    let screen = open_chat(&fixture, &[]);
     let seen = screen.wait_for("Here it is.");
     assert!(seen.contains("resumed after an interruption:\n› do not lose this"), "{seen}");
     screen.wait("the end of the turn", |screen| !screen.contains("ctrl-c cancels"));
     screen.send(CTRL_D);
     assert_eq!(screen.wait_for_exit(), Some(0));
-    assert_eq!(place.outcomes(), (1, 0));
-    place.assert_undamaged();
+    assert_eq!(fixture.outcomes(), (1, 0));
+    fixture.assert_undamaged();
 }
 
 #[test]
-fn t11_a_failure_is_told_with_what_to_do_and_the_chat_goes_on() {
+fn t11_failure_is_shown_with_its_hint_and_the_chat_continues() {
     let refused = ScriptedReply::status(401, r#"{"error": {"message": "no such key"}}"#);
     let server = ScriptedModel::start_blocking(vec![refused, ScriptedReply::text("Now it works.")]);
-    let place = CliFixture::with_model(&server);
-    let screen = TerminalSession::open(&place.command(&["chat"]), 100, 20);
+    let fixture = CliFixture::with_model(&server);
+    let screen = TerminalSession::open(&fixture.command(&["chat"]), 100, 20);
     screen.say("hello");
     let seen = screen.wait_for("hint: set a key that the provider accepts");
     assert!(seen.contains("✗ Sorry, something went wrong"), "{seen}");
@@ -339,9 +339,9 @@ fn t11_a_failure_is_told_with_what_to_do_and_the_chat_goes_on() {
 }
 
 #[test]
-fn c01_a_terminal_that_can_only_print_is_talked_to_line_by_line() {
-    let place = CliFixture::new().set("TERM", "dumb");
-    let screen = open_chat(&place, &[]);
+fn c01_dumb_terminal_gets_a_chat_line_by_line() {
+    let fixture = CliFixture::new().set("TERM", "dumb");
+    let screen = open_chat(&fixture, &[]);
     screen.wait_for("> ");
     screen.send("hello\r");
     screen.wait_for("You said: hello");
@@ -352,36 +352,36 @@ fn c01_a_terminal_that_can_only_print_is_talked_to_line_by_line() {
 }
 
 #[test]
-fn c01_each_line_of_a_pipe_is_a_message_and_the_replies_are_plain_text() {
-    let place = CliFixture::new();
-    let said = place.capstan_with_input(&["chat"], b"hello\n\n,echo a command\r\nlast");
-    let stdout = said.data();
+fn c01_each_line_of_a_pipe_is_a_message_with_a_plain_text_reply() {
+    let fixture = CliFixture::new();
+    let output = fixture.capstan_with_input(&["chat"], b"hello\n\n,echo a command\r\nlast");
+    let stdout = output.data();
     assert!(stdout.ends_with("You said: hello\na command\nYou said: last\n"), "{stdout}");
-    assert_eq!(place.outcomes(), (3, 0), "a blank line is none");
-    let session = place.capstan_with_input(&["chat", "--session-id", "other"], b"one\n,quit\ntwo\n").data();
+    assert_eq!(fixture.outcomes(), (3, 0), "a blank line is no message");
+    let session = fixture.capstan_with_input(&["chat", "--session-id", "other"], b"one\n,quit\ntwo\n").data();
     assert!(session.contains("You said: one") && !session.contains("two"), "{session}");
-    assert_eq!(entries_of_kind(&place.tape("other"), "message").len(), 2);
+    assert_eq!(entries_of_kind(&fixture.tape("other"), "message").len(), 2);
 }
 
 #[test]
-fn c01_a_message_of_a_pipe_that_fails_does_not_end_the_rest_but_the_command() {
+fn c01_failed_message_of_a_pipe_fails_the_command_after_the_rest_is_served() {
     let refused = || ScriptedReply::status(401, r#"{"error": {"message": "no such key"}}"#);
     let server = ScriptedModel::start_blocking(vec![refused(), ScriptedReply::text("ok"), refused()]);
-    let place = CliFixture::with_model(&server);
-    let said = place.capstan_with_input(&["chat"], b"one\ntwo\n");
-    assert_eq!((said.stdout.as_str(), said.code), ("ok\n", Some(1)), "{said:?}");
-    assert!(said.stderr.contains("1 of 2 messages failed"), "{said:?}");
-    let said = place.capstan_with_input(&["chat"], b"three\n\xff\n");
-    assert_eq!(said.code, Some(2), "{said:?}");
+    let fixture = CliFixture::with_model(&server);
+    let output = fixture.capstan_with_input(&["chat"], b"one\ntwo\n");
+    assert_eq!((output.stdout.as_str(), output.code), ("ok\n", Some(1)), "{output:?}");
+    assert!(output.stderr.contains("1 of 2 messages failed"), "{output:?}");
+    let output = fixture.capstan_with_input(&["chat"], b"three\n\xff\n");
+    assert_eq!(output.code, Some(2), "{output:?}");
     assert!(
-        said.stderr.contains("error[model-unauthorized]") && said.stderr.contains("error[input-invalid]"),
-        "{said:?}"
+        output.stderr.contains("error[model-unauthorized]") && output.stderr.contains("error[input-invalid]"),
+        "{output:?}"
     );
 }
 
 #[test]
-fn c01_a_model_that_is_none_is_refused() {
-    let place = CliFixture::new();
-    place.capstan(&["chat", "--model", "nonsense"]).refused("usage", 2);
-    place.capstan(&["chat", "--model", "openai:"]).refused("usage", 2);
+fn c01_invalid_model_is_rejected() {
+    let fixture = CliFixture::new();
+    fixture.capstan(&["chat", "--model", "nonsense"]).refused("usage", 2);
+    fixture.capstan(&["chat", "--model", "openai:"]).refused("usage", 2);
 }

@@ -1,4 +1,4 @@
-//! Comma commands (A3) and handoffs (P4), as a user sees them.
+//! Comma commands (A3) and handoffs (P4), from the user's view.
 
 mod cli_support;
 
@@ -6,7 +6,7 @@ use capstan_testing::{ScriptedModel, ScriptedReply};
 use cli_support::{CliFixture, entries_named, entries_of_kind, entry_ids, tape_name};
 use serde_json::{Value, json};
 
-/// What the server got after the system prompt, as (role, content).
+/// Messages of a request after the system prompt, as (role, content).
 fn request_messages(request: &Value) -> Vec<(String, String)> {
     let text = |message: &Value, key: &str| message[key].as_str().unwrap_or_default().to_owned();
     let messages = request["messages"].as_array().expect("messages");
@@ -19,77 +19,77 @@ fn chat_message(role: &str, text: &str) -> (String, String) {
 }
 
 #[test]
-fn a03_a_command_runs_a_tool_and_is_recorded_as_a_command_and_not_as_a_message() {
-    let place = CliFixture::new();
-    std::fs::write(place.workspace().join("README.md"), "# Demo\n").unwrap();
-    let info = place.capstan(&["run", ",tape.info"]).data();
-    assert!(info.contains(&tape_name(&place.workspace(), "cli:local")), "{info}");
+fn a03_comma_command_runs_a_tool_and_is_recorded_as_a_command() {
+    let fixture = CliFixture::new();
+    std::fs::write(fixture.workspace().join("README.md"), "# Demo\n").unwrap();
+    let info = fixture.capstan(&["run", ",tape.info"]).data();
+    assert!(info.contains(&tape_name(&fixture.workspace(), "cli:local")), "{info}");
     assert!(info.contains("last anchor: session/start"), "{info}");
-    let help = place.capstan(&["run", ",help"]).data();
+    let help = fixture.capstan(&["run", ",help"]).data();
     for tool in [",bash", ",fs.read", ",tape.info", ",tape.handoff"] {
         assert!(help.contains(tool), "{help}");
     }
-    assert_eq!(place.capstan(&["run", ",fs.read README.md"]).data().trim_end(), "# Demo");
-    assert_eq!(place.capstan(&["run", ",echo hi \"$((20 + 3))\""]).data(), "hi 23\n");
+    assert_eq!(fixture.capstan(&["run", ",fs.read README.md"]).data().trim_end(), "# Demo");
+    assert_eq!(fixture.capstan(&["run", ",echo hi \"$((20 + 3))\""]).data(), "hi 23\n");
 
-    let entries = place.entries();
+    let entries = fixture.entries();
     assert_eq!(entries_of_kind(&entries, "message"), Vec::<&Value>::new());
     let commands = entries_named(&entries, "command");
-    let told = |key: &str| -> Vec<&str> {
+    let note = |key: &str| -> Vec<&str> {
         commands.iter().map(|entry| entry["payload"]["data"][key].as_str().unwrap()).collect()
     };
-    assert_eq!(told("name"), ["tape.info", "help", "fs.read", "bash"]);
-    assert_eq!(told("raw"), ["tape.info", "help", "fs.read README.md", "echo hi \"$((20 + 3))\""]);
-    assert_eq!(told("status"), ["ok"; 4]);
-    assert_eq!(told("output")[3], "hi 23");
-    assert_eq!(place.outcomes(), (4, 0));
+    assert_eq!(note("name"), ["tape.info", "help", "fs.read", "bash"]);
+    assert_eq!(note("raw"), ["tape.info", "help", "fs.read README.md", "echo hi \"$((20 + 3))\""]);
+    assert_eq!(note("status"), ["ok"; 4]);
+    assert_eq!(note("output")[3], "hi 23");
+    assert_eq!(fixture.outcomes(), (4, 0));
 }
 
 #[test]
-fn a03_a_command_that_fails_says_so_and_a_wrong_one_is_refused() {
-    let place = CliFixture::new();
-    let said = place.capstan(&["run", ",exit 3"]);
-    assert!(said.stdout.contains("exit code 3"), "{said:?}");
-    place.capstan(&["run", ",fs.read 'open"]).refused("command-invalid", 1);
-    let entries = place.entries();
+fn a03_failed_command_is_reported_and_an_invalid_one_rejected() {
+    let fixture = CliFixture::new();
+    let output = fixture.capstan(&["run", ",exit 3"]);
+    assert!(output.stdout.contains("exit code 3"), "{output:?}");
+    fixture.capstan(&["run", ",fs.read 'open"]).refused("command-invalid", 1);
+    let entries = fixture.entries();
     assert_eq!(entries_of_kind(&entries, "message"), Vec::<&Value>::new());
     assert_eq!(entries_named(&entries, "command")[0]["payload"]["data"]["status"], "error");
-    assert_eq!(place.outcomes(), (2, 0));
+    assert_eq!(fixture.outcomes(), (2, 0));
 }
 
 #[test]
-fn p04_after_a_handoff_by_command_the_next_request_starts_from_the_anchor() {
+fn p04_request_after_a_handoff_command_starts_from_the_anchor() {
     let server =
         ScriptedModel::start_blocking(vec![ScriptedReply::text("old words"), ScriptedReply::text("new words")]);
-    let place = CliFixture::with_model(&server);
-    place.capstan(&["run", "old question"]).data();
-    place.capstan(&["run", ",tape.handoff name=x summary='a b'"]).data();
-    place.capstan(&["run", "new question"]).data();
+    let fixture = CliFixture::with_model(&server);
+    fixture.capstan(&["run", "old question"]).data();
+    fixture.capstan(&["run", ",tape.handoff name=x summary='a b'"]).data();
+    fixture.capstan(&["run", "new question"]).data();
     let expected =
         [chat_message("assistant", "[Anchor created: x]: {\"summary\":\"a b\"}"), chat_message("user", "new question")];
     assert_eq!(request_messages(&server.requests()[1]), expected);
     assert_eq!(server.violations(), Vec::<String>::new());
 
-    let entries = place.entries();
+    let entries = fixture.entries();
     let anchors = entries_of_kind(&entries, "anchor");
     assert_eq!(anchors[1]["payload"], json!({"name": "x", "state": {"summary": "a b"}}));
-    assert_eq!(place.capstan(&["tape", "anchors", "cli:local"]).lines().len(), 2);
-    let found = place.capstan(&["tape", "search", "cli:local", "old words"]).data();
+    assert_eq!(fixture.capstan(&["tape", "anchors", "cli:local"]).lines().len(), 2);
+    let found = fixture.capstan(&["tape", "search", "cli:local", "old words"]).data();
     assert!(found.contains("assistant: old words"), "nothing is deleted: {found}");
 }
 
 #[test]
-fn p04_a_handoff_is_one_by_either_name_of_its_tool() {
+fn p04_handoff_works_under_both_names_of_its_tool() {
     let handoff =
         ScriptedReply::tool_calls([("call_1", "tape.handoff", json!({"name": "phase-2", "summary": "half done"}))]);
     let server = ScriptedModel::start_blocking(vec![handoff, ScriptedReply::text("done")]);
     CliFixture::with_model(&server).capstan(&["run", "go on"]).succeeded();
-    let (_, told) = request_messages(&server.requests()[1]).pop().unwrap();
-    assert!(told.starts_with("Continue: the handoff you requested is done"), "{told}");
+    let (_, note) = request_messages(&server.requests()[1]).pop().unwrap();
+    assert!(note.starts_with("Continue: the handoff you requested is done"), "{note}");
 }
 
 #[test]
-fn p04_a_handoff_by_tool_takes_effect_after_the_results_and_names_the_message_taken_in() {
+fn p04_handoff_by_tool_takes_effect_after_the_results_of_its_step() {
     let handoff = json!({"name": "phase-2", "summary": "half done"});
     let server = ScriptedModel::start_blocking(vec![
         ScriptedReply::tool_calls([
@@ -100,21 +100,24 @@ fn p04_a_handoff_by_tool_takes_effect_after_the_results_and_names_the_message_ta
         ScriptedReply::text("done"),
         ScriptedReply::text("next"),
     ]);
-    let place = CliFixture::with_model(&server);
-    place.capstan(&["run", "go on"]).succeeded();
-    place.capstan(&["run", "and then?"]).data();
+    let fixture = CliFixture::with_model(&server);
+    fixture.capstan(&["run", "go on"]).succeeded();
+    fixture.capstan(&["run", "and then?"]).data();
     assert_eq!(server.violations(), Vec::<String>::new());
     let anchor = chat_message("assistant", "[Anchor created: phase-2]: {\"summary\":\"half done\"}");
     let go_on = chat_message("user", "go on");
     let second = request_messages(&server.requests()[1]);
     assert_eq!(second[..2], [anchor.clone(), go_on.clone()]);
-    let (_, told) = &second[2];
-    assert!(told.starts_with("Continue: the handoff you requested is done"), "or it would ask for it again: {told}");
+    let (_, note) = &second[2];
+    assert!(
+        note.starts_with("Continue: the handoff you requested is done"),
+        "otherwise the model would ask for it again: {note}"
+    );
     assert_eq!(second.len(), 3);
     let next = [anchor, go_on, second[2].clone(), chat_message("assistant", "done"), chat_message("user", "and then?")];
     assert_eq!(request_messages(&server.requests()[2]), next);
 
-    let entries = place.entries();
+    let entries = fixture.entries();
     let anchor = entries_of_kind(&entries, "anchor")[1];
     let last_result = *entries_of_kind(&entries, "tool_result").last().unwrap();
     assert_eq!(entries_of_kind(&entries, "tool_result").len(), 3);
@@ -125,8 +128,8 @@ fn p04_a_handoff_by_tool_takes_effect_after_the_results_and_names_the_message_ta
 }
 
 #[test]
-fn g09_a_query_of_an_older_host_is_served_and_its_binding_is_on_record() {
-    let place = CliFixture::new();
+fn g09_langbot_query_is_served_and_its_binding_recorded() {
+    let fixture = CliFixture::new();
     let query = json!({
         "adapter": "qq",
         "pipeline_uuid": "p-1",
@@ -136,18 +139,18 @@ fn g09_a_query_of_an_older_host_is_served_and_its_binding_is_on_record() {
         "text": ",help",
         "pipeline_config": {"ai": {"runner": {"runner": "local-agent"}, "local-agent": {"max-round": 10}}},
     });
-    let file = place.file("query.json", query.to_string());
-    let served: Value = serde_json::from_str(&place.capstan(&["events", "query", &file]).data()).unwrap();
+    let file = fixture.file("query.json", query.to_string());
+    let served: Value = serde_json::from_str(&fixture.capstan(&["events", "query", &file]).data()).unwrap();
     assert_eq!((&served["outcome"], &served["session_id"]), (&json!("replied"), &json!("qq:person_ann")));
-    let shown = place.capstan(&["runs", "show", served["run_id"].as_str().unwrap()]).data();
+    let shown = fixture.capstan(&["runs", "show", served["run_id"].as_str().unwrap()]).data();
     assert!(shown.contains("builtin:agent (binding pipeline:p-1)"), "{shown}");
-    let log = place.capstan(&["tape", "events", &tape_name(&place.workspace(), "qq:person_ann"), "--json"]).data();
+    let log = fixture.capstan(&["tape", "events", &tape_name(&fixture.workspace(), "qq:person_ann"), "--json"]).data();
     assert!(log.contains("\"binding_id\":\"pipeline:p-1\""), "{log}");
 
     let mut wrong = query;
     wrong["pipeline_config"]["safety"] = json!({});
-    let said = place.capstan_with_input(&["events", "query", "-"], wrong.to_string().as_bytes());
-    assert!(said.refused("query-invalid", 2).stderr.contains("unknown field `safety`"));
-    place.capstan_with_input(&["events", "query", "-"], b"[").refused("query-invalid", 2);
-    assert_eq!(place.outcomes(), (1, 0), "nothing of them was accepted");
+    let output = fixture.capstan_with_input(&["events", "query", "-"], wrong.to_string().as_bytes());
+    assert!(output.refused("query-invalid", 2).stderr.contains("unknown field `safety`"));
+    fixture.capstan_with_input(&["events", "query", "-"], b"[").refused("query-invalid", 2);
+    assert_eq!(fixture.outcomes(), (1, 0), "none of them was accepted");
 }

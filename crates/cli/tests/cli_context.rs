@@ -1,4 +1,4 @@
-//! What the model got: `capstan tape context` against what a strict server received (P15), and where a key must not be.
+//! `capstan tape context` compared with what a strict server received (P15), and places where a key must not be.
 
 mod cli_support;
 
@@ -29,7 +29,7 @@ fn assert_no_violations(server: &ScriptedModel) {
 }
 
 #[test]
-fn p15_the_context_of_every_call_is_what_the_server_received() {
+fn p15_recorded_context_equals_what_the_server_received() {
     let server = ScriptedModel::start_blocking(vec![
         bash_call("call_1", "echo one").with_text("Let me look.").with_usage(100, 10),
         ScriptedReply::tool_calls([
@@ -40,22 +40,22 @@ fn p15_the_context_of_every_call_is_what_the_server_received() {
         ScriptedReply::text("done").with_usage(300, 30),
         ScriptedReply::text("again").with_usage(1, 2),
     ]);
-    let place = CliFixture::with_model(&server);
-    let first = place.capstan(&["run", "go", "--json"]).json();
-    let second = place.capstan(&["run", "and now?", "--json"]).json();
+    let fixture = CliFixture::with_model(&server);
+    let first = fixture.capstan(&["run", "go", "--json"]).json();
+    let second = fixture.capstan(&["run", "and now?", "--json"]).json();
     assert_no_violations(&server);
     let requests = server.requests();
     assert_eq!(requests.len(), 4);
 
     let run_id = first["run_id"].as_str().unwrap();
-    let all = place.capstan(&["tape", "context", run_id]).json();
+    let all = fixture.capstan(&["tape", "context", run_id]).json();
     assert_recorded_calls_match(&all, &requests[..3]);
     for number in 1..=3 {
-        let one = place.capstan(&["tape", "context", run_id, "--call", &number.to_string()]).json();
+        let one = fixture.capstan(&["tape", "context", run_id, "--call", &number.to_string()]).json();
         assert_eq!(one, all[number - 1]);
     }
-    assert_recorded_calls_match(&place.capstan(&["tape", "context"]).json(), &requests[3..]);
-    assert_eq!(place.capstan(&["tape", "context"]).json()[0]["run_id"], second["run_id"]);
+    assert_recorded_calls_match(&fixture.capstan(&["tape", "context"]).json(), &requests[3..]);
+    assert_eq!(fixture.capstan(&["tape", "context"]).json()[0]["run_id"], second["run_id"]);
 
     let added_up = json!({"prompt_tokens": 600, "completion_tokens": 60, "total_tokens": 660});
     assert_eq!(first["usage"], added_up);
@@ -71,23 +71,23 @@ fn p15_the_context_of_every_call_is_what_the_server_received() {
 }
 
 #[test]
-fn p15_the_context_of_an_old_call_does_not_change_with_what_follows() {
+fn p15_recorded_context_of_a_call_never_changes() {
     let server = ScriptedModel::start_blocking(vec![
         bash_call("call_1", "echo one"),
         ScriptedReply::text("one"),
         ScriptedReply::text("two"),
     ]);
-    let place = CliFixture::with_model(&server);
-    let run_id = place.capstan(&["run", "go", "--json"]).json()["run_id"].as_str().unwrap().to_owned();
-    place.capstan(&["run", ",tape.handoff name=later"]).data();
-    place.capstan(&["run", "more"]).data();
-    place.capstan(&["tape", "reset", "cli:local"]).data();
-    assert_recorded_calls_match(&place.capstan(&["tape", "context", &run_id]).json(), &server.requests()[..2]);
-    assert_recorded_calls_match(&place.capstan(&["tape", "context"]).json(), &server.requests()[2..]);
+    let fixture = CliFixture::with_model(&server);
+    let run_id = fixture.capstan(&["run", "go", "--json"]).json()["run_id"].as_str().unwrap().to_owned();
+    fixture.capstan(&["run", ",tape.handoff name=later"]).data();
+    fixture.capstan(&["run", "more"]).data();
+    fixture.capstan(&["tape", "reset", "cli:local"]).data();
+    assert_recorded_calls_match(&fixture.capstan(&["tape", "context", &run_id]).json(), &server.requests()[..2]);
+    assert_recorded_calls_match(&fixture.capstan(&["tape", "context"]).json(), &server.requests()[2..]);
 }
 
 #[test]
-fn x06_the_key_reaches_the_provider_and_nobody_else() {
+fn x06_key_reaches_only_the_provider() {
     let echo = "{\"error\": {\"message\": \"Incorrect API key provided: ".to_owned() + TEST_API_KEY + "\"}}";
     let server = ScriptedModel::start_blocking(vec![
         bash_call("call_1", "env"),
@@ -96,38 +96,38 @@ fn x06_the_key_reaches_the_provider_and_nobody_else() {
         ScriptedReply::status(400, echo),
         ScriptedReply::disconnect_after("half"),
     ]);
-    let place = CliFixture::with_model(&server).set("CAPSTAN_LOG", "trace").set("TZ", "UTC").set("OTHER", "kept back");
-    let run = place.capstan(&["run", "go", "--json"]).succeeded();
+    let fixture = CliFixture::with_model(&server).set("CAPSTAN_LOG", "trace").set("TZ", "UTC").set("OTHER", "masked");
+    let run = fixture.capstan(&["run", "go", "--json"]).succeeded();
     assert_eq!(server.authorization_headers()[0].as_deref(), Some(format!("Bearer {TEST_API_KEY}").as_str()));
 
-    let entries = place.entries();
+    let entries = fixture.entries();
     let environment = entries_of_kind(&entries, "tool_result")[0]["payload"]["results"][0].to_string();
-    assert!(environment.contains("TZ=UTC"), "the tool saw its environment: {environment}");
+    assert!(environment.contains("TZ=UTC"), "the tool printed its environment: {environment}");
     assert!(!environment.contains("CAPSTAN_") && !environment.contains("OTHER"), "{environment}");
 
-    let mut said = vec![run];
-    said.extend((0..3).map(|_| place.capstan(&["run", "again"])));
-    said.push(place.capstan(&["run", "again", "--json"]));
-    said.push(place.capstan(&["config", "show"]));
-    said.push(place.capstan(&["config", "show", "--json"]));
-    said.push(place.capstan(&["tape", "show", "cli:local", "--json"]));
-    said.push(place.capstan(&["tape", "context"]));
-    for said in &said {
-        assert!(!said.stdout.contains(TEST_API_KEY), "{}", said.stdout);
-        let place = said.stderr.lines().find(|line| line.contains(TEST_API_KEY));
-        assert_eq!(place, None);
+    let mut output = vec![run];
+    output.extend((0..3).map(|_| fixture.capstan(&["run", "again"])));
+    output.push(fixture.capstan(&["run", "again", "--json"]));
+    output.push(fixture.capstan(&["config", "show"]));
+    output.push(fixture.capstan(&["config", "show", "--json"]));
+    output.push(fixture.capstan(&["tape", "show", "cli:local", "--json"]));
+    output.push(fixture.capstan(&["tape", "context"]));
+    for output in &output {
+        assert!(!output.stdout.contains(TEST_API_KEY), "{}", output.stdout);
+        let fixture = output.stderr.lines().find(|line| line.contains(TEST_API_KEY));
+        assert_eq!(fixture, None);
     }
-    place.assert_not_in_home(TEST_API_KEY);
+    fixture.assert_not_in_home(TEST_API_KEY);
     assert_no_violations(&server);
 }
 
 #[test]
-fn x06_a_key_of_the_home_reaches_no_tool_and_no_database() {
+fn x06_key_of_the_home_reaches_no_tool_and_no_database() {
     let server = ScriptedModel::start_blocking(vec![bash_call("call_1", "env"), ScriptedReply::text("done")]);
     let config = format!("model = 'openai:scripted'\napi_base = '{}'\napi_key = '{TEST_API_KEY}'\n", server.base_url());
-    let place = CliFixture::new().config(&config);
-    place.capstan(&["run", "go"]).succeeded();
-    std::fs::remove_file(place.home().join("config.toml")).unwrap();
+    let fixture = CliFixture::new().config(&config);
+    fixture.capstan(&["run", "go"]).succeeded();
+    std::fs::remove_file(fixture.home().join("config.toml")).unwrap();
     assert_eq!(server.authorization_headers()[0].as_deref(), Some(format!("Bearer {TEST_API_KEY}").as_str()));
-    place.assert_not_in_home(TEST_API_KEY);
+    fixture.assert_not_in_home(TEST_API_KEY);
 }

@@ -1,4 +1,4 @@
-//! How errors look: each says what happened under a stable code, and what to do about it.
+//! Errors as users see them: a stable code, a message and a hint.
 
 mod cli_support;
 
@@ -9,36 +9,36 @@ use capstan_testing::{ScriptedModel, ScriptedReply};
 use cli_support::{BinaryOutput, CliFixture, bub_sample_path};
 use rusqlite::Connection;
 
-/// A table of errors, for a reader.
+/// Table of errors for a snapshot.
 #[derive(Default)]
 struct ErrorTable(String);
 
 impl ErrorTable {
-    /// Calls the binary, which must refuse with this code and exit code, and adds what it said.
+    /// Runs the binary, which must fail with this code and exit code without output, and adds its error.
     #[track_caller]
-    fn add_refused(&mut self, place: &CliFixture, title: &str, arguments: &[&str], (code, exit): (&str, i32)) {
-        let said = place.capstan(arguments).refused(code, exit);
-        self.add(place, title, arguments, &said);
+    fn add_refused(&mut self, fixture: &CliFixture, title: &str, arguments: &[&str], (code, exit): (&str, i32)) {
+        let output = fixture.capstan(arguments).refused(code, exit);
+        self.add(fixture, title, arguments, &output);
     }
 
-    fn add(&mut self, place: &CliFixture, title: &str, arguments: &[&str], said: &BinaryOutput) {
+    fn add(&mut self, fixture: &CliFixture, title: &str, arguments: &[&str], output: &BinaryOutput) {
         let words: Vec<String> = arguments.iter().map(|word| quote_argument(word)).collect();
-        let root = place.root();
-        let text = format!("# {title}\n$ capstan {}\n{}", words.join(" "), said.stderr);
+        let root = fixture.root();
+        let text = format!("# {title}\n$ capstan {}\n{}", words.join(" "), output.stderr);
         let text = text.replace(root.to_str().expect("a plain path"), "[ROOT]");
-        let exit = said.code.expect("an exit code");
-        writeln!(self.0, "{}exit code: {exit}\n", mask_ports(&text)).expect("a string takes it");
+        let exit = output.code.expect("an exit code");
+        writeln!(self.0, "{}exit code: {exit}\n", mask_ports(&text)).expect("writing to a string succeeds");
     }
 }
 
-/// A word as one would type it, cut where it is long.
+/// An argument as typed in a shell, shortened.
 fn quote_argument(word: &str) -> String {
     let cut: String = word.chars().take(60).collect();
     let cut = if cut == word { cut } else { cut + "…" };
     if cut.is_empty() || cut.contains([' ', '\'']) { format!("\"{cut}\"") } else { cut }
 }
 
-/// Replaces the ports of the loopback address, which differ from run to run.
+/// Masks the ports of loopback addresses, which differ between runs.
 fn mask_ports(text: &str) -> String {
     let mut parts = text.split("127.0.0.1:");
     let mut shown = parts.next().unwrap_or_default().to_owned();
@@ -50,65 +50,65 @@ fn mask_ports(text: &str) -> String {
 }
 
 fn fixture_with_database(bytes: &[u8]) -> CliFixture {
-    let place = CliFixture::new().config("");
-    std::fs::write(place.database(), bytes).unwrap();
-    place
+    let fixture = CliFixture::new().config("");
+    std::fs::write(fixture.database(), bytes).unwrap();
+    fixture
 }
 
-/// A loopback address where nobody listens.
+/// A loopback address without a listener.
 fn unused_address() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     format!("http://{}/v1", listener.local_addr().unwrap())
 }
 
 #[test]
-fn what_is_asked_wrongly() {
+fn usage_errors() {
     let mut table = ErrorTable::default();
-    let place = CliFixture::new();
+    let fixture = CliFixture::new();
     let usage = ("usage", 2);
-    table.add_refused(&place, "an unknown flag", &["run", "hello", "--loud"], usage);
-    table.add_refused(&place, "no message", &["run"], usage);
-    table.add_refused(&place, "an unknown command", &["rnu", "hello"], usage);
-    table.add_refused(&place, "flags that do not go together", &CONFLICTING_ARGUMENTS, usage);
+    table.add_refused(&fixture, "an unknown flag", &["run", "hello", "--loud"], usage);
+    table.add_refused(&fixture, "no message", &["run"], usage);
+    table.add_refused(&fixture, "an unknown command", &["rnu", "hello"], usage);
+    table.add_refused(&fixture, "flags that do not go together", &CONFLICTING_ARGUMENTS, usage);
     let sample = bub_sample_path();
     let date = ["tape", "show", sample.to_str().unwrap(), "--from", "yesterday"];
-    let said = place.capstan(&date).refused("usage", 2);
-    table.add(&place, "a date that is none", &["tape", "show", "sample.jsonl", "--from", "yesterday"], &said);
-    let missing = place.path("missing");
+    let output = fixture.capstan(&date).refused("usage", 2);
+    table.add(&fixture, "a date that is none", &["tape", "show", "sample.jsonl", "--from", "yesterday"], &output);
+    let missing = fixture.path("missing");
     let run_there = |folder| ["run", "hello", "--workspace", folder];
-    table.add_refused(&place, "a workspace that is not there", &run_there(&missing), ("workspace-missing", 2));
-    let file = place.file("file", "");
-    table.add_refused(&place, "a workspace that is a file", &run_there(&file), ("workspace-missing", 2));
-    table.add_refused(&place, "an empty message", &["run", " \n"], ("input-invalid", 2));
-    let said = place.capstan_with_input(&["run", "-"], b"").refused("input-invalid", 2);
-    table.add(&place, "an empty standard input", &["run", "-"], &said);
-    let said = place.capstan_with_input(&["run", "-"], b"caf\xe9").refused("input-invalid", 2);
-    table.add(&place, "a standard input that is not UTF-8", &["run", "-"], &said);
-    assert!(!place.home().exists(), "none of these writes anything");
+    table.add_refused(&fixture, "a workspace that is not there", &run_there(&missing), ("workspace-missing", 2));
+    let file = fixture.file("file", "");
+    table.add_refused(&fixture, "a workspace that is a file", &run_there(&file), ("workspace-missing", 2));
+    table.add_refused(&fixture, "an empty message", &["run", " \n"], ("input-invalid", 2));
+    let output = fixture.capstan_with_input(&["run", "-"], b"").refused("input-invalid", 2);
+    table.add(&fixture, "an empty standard input", &["run", "-"], &output);
+    let output = fixture.capstan_with_input(&["run", "-"], b"caf\xe9").refused("input-invalid", 2);
+    table.add(&fixture, "a standard input that is not UTF-8", &["run", "-"], &output);
+    assert!(!fixture.home().exists(), "these commands write nothing");
 
-    table.add_refused(&place, "no channel to listen on", &["serve"], ("channel-missing", 2));
+    table.add_refused(&fixture, "no channel to listen on", &["serve"], ("channel-missing", 2));
     let terminal = ["serve", "--channel", "cli"];
-    table.add_refused(&place, "a channel that has nothing to listen to", &terminal, ("channel-missing", 2));
+    table.add_refused(&fixture, "a channel that has nothing to listen to", &terminal, ("channel-missing", 2));
     let unknown = ["serve", "--channel", "stdoi"];
-    table.add_refused(&place, "a channel nobody provides", &unknown, ("channel-unknown", 2));
-    assert!(!place.home().exists(), "nor do these");
+    table.add_refused(&fixture, "a channel nobody provides", &unknown, ("channel-unknown", 2));
+    assert!(!fixture.home().exists(), "neither do these");
 
     let unknown_channel = ["run", "hello", "--channel", "telegraph"];
-    table.add_refused(&place, "an unknown channel", &unknown_channel, ("channel-unknown", 2));
+    table.add_refused(&fixture, "an unknown channel", &unknown_channel, ("channel-unknown", 2));
     let elsewhere = ["run", "hello", "--channel", "stdio"];
-    table.add_refused(&place, "a channel that is answered elsewhere", &elsewhere, ("channel-elsewhere", 2));
-    let place = place.set("CAPSTAN_MAX_MESSAGE_BYTES", "64");
+    table.add_refused(&fixture, "a channel that is answered elsewhere", &elsewhere, ("channel-elsewhere", 2));
+    let fixture = fixture.set("CAPSTAN_MAX_MESSAGE_BYTES", "64");
     let (long, large) = ("x".repeat(65), ("message-too-large", 2));
-    table.add_refused(&place, "a message that is too large", &["run", &long], large);
-    let said = place.capstan_with_input(&["run", "-"], long.as_bytes()).refused("message-too-large", 2);
-    table.add(&place, "a standard input that is too large", &["run", "-"], &said);
+    table.add_refused(&fixture, "a message that is too large", &["run", &long], large);
+    let output = fixture.capstan_with_input(&["run", "-"], long.as_bytes()).refused("message-too-large", 2);
+    table.add(&fixture, "a standard input that is too large", &["run", "-"], &output);
     insta::assert_snapshot!(table.0);
 }
 
 const CONFLICTING_ARGUMENTS: [&str; 6] = ["tape", "show", "x", "--after-last-anchor", "--after-anchor", "a"];
 
 #[test]
-fn what_is_configured_wrongly() {
+fn configuration_errors() {
     let mut table = ErrorTable::default();
     let run = ["run", "hello"];
     let invalid = ("config-invalid", 3);
@@ -138,26 +138,26 @@ fn what_is_configured_wrongly() {
 }
 
 #[test]
-fn what_cannot_be_read_or_made_is_told_with_what_helps() {
-    let place = CliFixture::new();
-    let file = place.workspace().join("capstan.toml");
+fn unreadable_and_uncreatable_paths_are_reported_with_hints() {
+    let fixture = CliFixture::new();
+    let file = fixture.workspace().join("capstan.toml");
     std::fs::write(&file, "oops").unwrap();
-    let said = place.capstan(&["run", "hello"]).refused("config-invalid", 3);
-    assert!(said.stderr.contains("hint: the file belongs to the workspace"), "{said:?}");
+    let output = fixture.capstan(&["run", "hello"]).refused("config-invalid", 3);
+    assert!(output.stderr.contains("hint: the file is the workspace's"), "{output:?}");
     std::fs::remove_file(&file).unwrap();
-    // Nobody can open one that leads to itself.
+    // A link to itself cannot be opened.
     let looped = CliFixture::new().config("");
     let own = looped.home().join("config.toml");
     std::fs::remove_file(&own).unwrap();
     std::os::unix::fs::symlink(&own, &own).unwrap();
-    let said = looped.capstan(&["run", "hello"]).refused("config-invalid", 3);
-    assert!(said.stderr.contains("hint: give this user read access"), "{said:?}");
-    // Nobody can make one there.
-    place.set("CAPSTAN_HOME", "/proc/nope").capstan(&["run", "hello"]).refused("home-unusable", 3);
+    let output = looped.capstan(&["run", "hello"]).refused("config-invalid", 3);
+    assert!(output.stderr.contains("hint: let this user read it"), "{output:?}");
+    // No directory can be created there.
+    fixture.set("CAPSTAN_HOME", "/proc/nope").capstan(&["run", "hello"]).refused("home-unusable", 3);
 }
 
 #[test]
-fn what_the_store_refuses() {
+fn store_errors() {
     let mut table = ErrorTable::default();
     let run = ["run", "hello"];
     let corrupt = ("store-corrupt", 4);
@@ -175,42 +175,42 @@ fn what_the_store_refuses() {
 }
 
 #[test]
-fn what_tapes_refuse() {
+fn tape_errors() {
     let mut table = ErrorTable::default();
-    let place = CliFixture::new();
+    let fixture = CliFixture::new();
     let sample = bub_sample_path();
     let lines = cli_support::bub_sample_lines();
-    let path = place.file("sample.jsonl", std::fs::read(&sample).unwrap());
-    table.add_refused(&place, "no such tape", &["tape", "show", "nobody"], ("tape-unknown", 2));
-    let missing = place.path("missing.jsonl");
-    table.add_refused(&place, "no such file", &["tape", "show", &missing], ("tape-file-unreadable", 2));
+    let path = fixture.file("sample.jsonl", std::fs::read(&sample).unwrap());
+    table.add_refused(&fixture, "no such tape", &["tape", "show", "nobody"], ("tape-unknown", 2));
+    let missing = fixture.path("missing.jsonl");
+    table.add_refused(&fixture, "no such file", &["tape", "show", &missing], ("tape-file-unreadable", 2));
     let import = ["tape", "import", &path, "--name", "../x"];
-    table.add_refused(&place, "a name that leaves its folder", &import, ("tape-name-invalid", 2));
-    place.capstan(&["tape", "import", &path]).data();
-    table.add_refused(&place, "a tape that is there already", &["tape", "import", &path], ("tape-exists", 2));
-    let swapped = place.file("swapped.jsonl", format!("{}\n{}\n", lines[1], lines[0]));
-    table.add_refused(&place, "ids out of order", &["tape", "import", &swapped], ("tape-out-of-order", 2));
-    let late = place.file("late.jsonl", lines[0].replacen(": 1,", ": 9223372036854775806,", 1) + "\n");
+    table.add_refused(&fixture, "a name that leaves its folder", &import, ("tape-name-invalid", 2));
+    fixture.capstan(&["tape", "import", &path]).data();
+    table.add_refused(&fixture, "a tape that is there already", &["tape", "import", &path], ("tape-exists", 2));
+    let swapped = fixture.file("swapped.jsonl", format!("{}\n{}\n", lines[1], lines[0]));
+    table.add_refused(&fixture, "ids out of order", &["tape", "import", &swapped], ("tape-out-of-order", 2));
+    let late = fixture.file("late.jsonl", lines[0].replacen(": 1,", ": 9223372036854775806,", 1) + "\n");
     table.add_refused(
-        &place,
-        "ids that leave none to go on with",
+        &fixture,
+        "ids that leave none for new entries",
         &["tape", "import", &late],
         ("tape-id-too-great", 2),
     );
-    let broken = place.file("broken.jsonl", format!("{}\nnot JSON\n{}\n", lines[0], lines[1]));
-    table.add_refused(&place, "a damaged line", &["tape", "import", &broken], ("tape-damaged", 2));
+    let broken = fixture.file("broken.jsonl", format!("{}\nnot JSON\n{}\n", lines[0], lines[1]));
+    table.add_refused(&fixture, "a damaged line", &["tape", "import", &broken], ("tape-damaged", 2));
     let show = ["tape", "show", "sample", "--generation", "2"];
-    table.add_refused(&place, "a generation there never was", &show, ("usage", 2));
-    table.add_refused(&place, "a tape that is no fork", &["tape", "merge", "sample"], ("usage", 2));
+    table.add_refused(&fixture, "a generation there never was", &show, ("usage", 2));
+    table.add_refused(&fixture, "a tape that is no fork", &["tape", "merge", "sample"], ("usage", 2));
     let fork = ["tape", "fork", "sample", "--as", "f", "--at", "9999"];
-    table.add_refused(&place, "an entry that is not there", &fork, ("usage", 2));
-    table.add_refused(&place, "no run yet", &["tape", "context"], ("run-unknown", 2));
-    table.add_refused(&place, "no such run", &["tape", "context", "run-1"], ("run-unknown", 2));
+    table.add_refused(&fixture, "an entry that is not there", &fork, ("usage", 2));
+    table.add_refused(&fixture, "no run yet", &["tape", "context"], ("run-unknown", 2));
+    table.add_refused(&fixture, "no such run", &["tape", "context", "run-1"], ("run-unknown", 2));
     insta::assert_snapshot!(table.0);
 }
 
 #[test]
-fn what_the_model_fails_with() {
+fn model_errors() {
     let mut table = ErrorTable::default();
     let run = ["run", "hello"];
     let unreachable = CliFixture::new().set("CAPSTAN_MODEL", "openai:x").set("CAPSTAN_API_KEY", "sk-x");
@@ -224,7 +224,7 @@ fn what_the_model_fails_with() {
         ScriptedReply::status(404, message("The model does not exist")),
         ScriptedReply::status(429, message("Slow down")),
         ScriptedReply::status(400, message("This model's maximum context length is 8192 tokens")),
-        // Tried again once, with a context that begins anew.
+        // Retried once, with a new context.
         ScriptedReply::status(400, message("This model's maximum context length is 8192 tokens")),
         ScriptedReply::status(400, message("Unsupported parameter")),
         ScriptedReply::invalid_json(),
@@ -235,49 +235,49 @@ fn what_the_model_fails_with() {
         ScriptedReply::disconnect_after(""),
         ScriptedReply::disconnect_after("half an answer"),
     ]);
-    let place = CliFixture::with_model(&server).set("CAPSTAN_MODEL_RETRIES", "0");
-    table.add_refused(&place, "a key that is not accepted", &run, ("model-unauthorized", 1));
-    table.add_refused(&place, "an unknown model", &run, ("model-unknown", 1));
-    table.add_refused(&place, "too many requests", &run, ("model-rate-limited", 1));
-    table.add_refused(&place, "too much context", &run, ("model-context-overflow", 1));
-    table.add_refused(&place, "a request that is refused", &run, ("model-rejected", 1));
-    table.add_refused(&place, "an answer that is none", &run, ("model-broken", 1));
-    table.add_refused(&place, "an endpoint that is elsewhere", &run, ("model-unreachable", 1));
-    table.add_refused(&place, "a page", &run, ("model-unreachable", 1));
-    table.add_refused(&place, "a connection that is closed at once", &run, ("model-unreachable", 1));
-    let said = place.capstan(&run).failed("model-broken", 1);
-    table.add(&place, "an answer that is cut off, as far as it came on the standard output", &run, &said);
+    let fixture = CliFixture::with_model(&server).set("CAPSTAN_MODEL_RETRIES", "0");
+    table.add_refused(&fixture, "a key that is not accepted", &run, ("model-unauthorized", 1));
+    table.add_refused(&fixture, "an unknown model", &run, ("model-unknown", 1));
+    table.add_refused(&fixture, "too many requests", &run, ("model-rate-limited", 1));
+    table.add_refused(&fixture, "too much context", &run, ("model-context-overflow", 1));
+    table.add_refused(&fixture, "a request that is refused", &run, ("model-rejected", 1));
+    table.add_refused(&fixture, "an answer that is none", &run, ("model-broken", 1));
+    table.add_refused(&fixture, "an endpoint that is elsewhere", &run, ("model-unreachable", 1));
+    table.add_refused(&fixture, "a page", &run, ("model-unreachable", 1));
+    table.add_refused(&fixture, "a connection that is closed at once", &run, ("model-unreachable", 1));
+    let output = fixture.capstan(&run).failed("model-broken", 1);
+    table.add(&fixture, "an answer that is cut off, as far as it came on the standard output", &run, &output);
     insta::assert_snapshot!(table.0);
 }
 
 #[test]
-fn what_an_operator_is_refused() {
+fn operator_errors() {
     let mut table = ErrorTable::default();
-    let place = CliFixture::new();
-    let backup = place.path("b.db");
+    let fixture = CliFixture::new();
+    let backup = fixture.path("b.db");
     let copy = ["store", "backup", &backup];
-    table.add_refused(&place, "a backup of nothing", &copy, ("store-empty", 2));
-    place.capstan(&["run", "hello"]).data();
-    place.capstan(&copy).data();
-    table.add_refused(&place, "a backup that is there", &copy, ("backup-exists", 2));
-    let own = place.database().display().to_string();
-    table.add_refused(&place, "a backup in place of the store", &["store", "backup", &own, "--force"], ("usage", 2));
-    table.add_refused(&place, "an unknown run", &["runs", "show", "run-x"], ("run-unknown", 2));
-    table.add_refused(&place, "a status that is none", &["runs", "list", "--status", "lost"], ("usage", 2));
+    table.add_refused(&fixture, "a backup of nothing", &copy, ("store-empty", 2));
+    fixture.capstan(&["run", "hello"]).data();
+    fixture.capstan(&copy).data();
+    table.add_refused(&fixture, "a backup that is there", &copy, ("backup-exists", 2));
+    let own = fixture.database().display().to_string();
+    table.add_refused(&fixture, "a backup in place of the store", &["store", "backup", &own, "--force"], ("usage", 2));
+    table.add_refused(&fixture, "an unknown run", &["runs", "show", "run-x"], ("run-unknown", 2));
+    table.add_refused(&fixture, "a status that is none", &["runs", "list", "--status", "lost"], ("usage", 2));
     let damage = "DELETE FROM outcomes; UPDATE blobs SET bytes = X'00'";
-    Connection::open(place.database()).unwrap().execute_batch(damage).unwrap();
-    let said = place.capstan(&["doctor"]).failed("problems-found", 1);
-    table.add(&place, "a home in which not all is well", &["doctor"], &said);
+    Connection::open(fixture.database()).unwrap().execute_batch(damage).unwrap();
+    let output = fixture.capstan(&["doctor"]).failed("problems-found", 1);
+    table.add(&fixture, "a home in which not all is well", &["doctor"], &output);
     insta::assert_snapshot!(table.0);
 }
 
 #[test]
-fn what_commands_fail_with() {
+fn command_errors() {
     let mut table = ErrorTable::default();
     let calls = || ScriptedReply::tool_calls([("call_1", "bash", serde_json::json!({"cmd": "true"}))]);
     let server = ScriptedModel::start_blocking(vec![calls()]);
-    let place = CliFixture::with_model(&server).set("CAPSTAN_MAX_STEPS", "1");
-    table.add_refused(&place, "quotes that do not match", &["run", ",fs.read 'x"], ("command-invalid", 1));
-    table.add_refused(&place, "more steps than allowed", &["run", "hello"], ("max-steps", 1));
+    let fixture = CliFixture::with_model(&server).set("CAPSTAN_MAX_STEPS", "1");
+    table.add_refused(&fixture, "quotes that do not match", &["run", ",fs.read 'x"], ("command-invalid", 1));
+    table.add_refused(&fixture, "more steps than allowed", &["run", "hello"], ("max-steps", 1));
     insta::assert_snapshot!(table.0);
 }

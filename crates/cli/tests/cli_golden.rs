@@ -1,11 +1,11 @@
-//! Whole outputs, so that a reader sees how they look.
+//! Snapshots of whole outputs.
 
 mod cli_support;
 
 use cli_support::{CliFixture, TEST_API_KEY};
 
-fn run_and_mask_root(place: &CliFixture, arguments: &[&str]) -> String {
-    place.capstan(arguments).data().replace(place.root().to_str().unwrap(), "[ROOT]")
+fn run_and_mask_root(fixture: &CliFixture, arguments: &[&str]) -> String {
+    fixture.capstan(arguments).data().replace(fixture.root().to_str().unwrap(), "[ROOT]")
 }
 
 #[test]
@@ -45,13 +45,13 @@ fn help_of_store() {
 
 #[test]
 fn x01_doctor() {
-    let place = CliFixture::new();
-    place.capstan(&["run", "hello"]).data();
-    // Neither the disk nor the version of the tables is what this is about.
-    let text = run_and_mask_root(&place, &["doctor"]);
+    let fixture = CliFixture::new();
+    fixture.capstan(&["run", "hello"]).data();
+    // Disk space and schema version vary.
+    let text = run_and_mask_root(&fixture, &["doctor"]);
     let mut is_left_out = false;
     let lines = text.lines().filter(|line| {
-        // What is said to a line stands below it, set in.
+        // Details of a check are indented below its line.
         is_left_out =
             if line.starts_with(' ') { is_left_out } else { line.starts_with("disk") || line.starts_with("database") };
         !is_left_out
@@ -65,28 +65,28 @@ fn h08_hooks() {
 }
 
 #[test]
-fn config_show_before_anything_is_set() {
+fn config_show_with_defaults() {
     insta::assert_snapshot!(run_and_mask_root(&CliFixture::new().with_message_context(), &["config", "show"]));
 }
 
 #[test]
 fn config_show_with_every_layer() {
-    let place = CliFixture::new().with_message_context().config(
+    let fixture = CliFixture::new().with_message_context().config(
         "model = 'openai:of-the-home'\nmax_steps = 12\nrun_timeout_seconds = 60\n\
         [channels.stdio]\nadmission = 'steer'\ndebounce_seconds = 1.5\n",
     );
-    std::fs::write(place.workspace().join("capstan.toml"), "max_steps = 9\nmax_tokens = 500\n").unwrap();
-    std::fs::write(place.workspace().join(".env"), "CAPSTAN_MAX_TOKENS=600\nOTHER=1\n").unwrap();
-    let place = place.set("CAPSTAN_API_KEY", TEST_API_KEY).set("CAPSTAN_TAPE_STORE", "jsonl");
-    let place = place.set("CAPSTAN_CHANNELS__STDIO__ADMISSION", "collect");
-    insta::assert_snapshot!(run_and_mask_root(&place, &["config", "show"]));
+    std::fs::write(fixture.workspace().join("capstan.toml"), "max_steps = 9\nmax_tokens = 500\n").unwrap();
+    std::fs::write(fixture.workspace().join(".env"), "CAPSTAN_MAX_TOKENS=600\nOTHER=1\n").unwrap();
+    let fixture = fixture.set("CAPSTAN_API_KEY", TEST_API_KEY).set("CAPSTAN_TAPE_STORE", "jsonl");
+    let fixture = fixture.set("CAPSTAN_CHANNELS__STDIO__ADMISSION", "collect");
+    insta::assert_snapshot!(run_and_mask_root(&fixture, &["config", "show"]));
 }
 
 #[test]
-fn asking_for_help_or_settings_writes_nothing() {
-    let place = CliFixture::new();
+fn help_and_config_show_write_nothing() {
+    let fixture = CliFixture::new();
     for arguments in [vec!["--help"], vec!["--version"], vec!["hooks"], vec!["config", "show"]] {
-        place.capstan(&arguments).data();
+        fixture.capstan(&arguments).data();
     }
-    assert!(!place.home().exists());
+    assert!(!fixture.home().exists());
 }

@@ -1,4 +1,4 @@
-//! A long session with tools: the context stays valid, what a provider may cache stays as it was, and memory is flat.
+//! A long session with tools: the context stays valid, cacheable prefixes stay unchanged, and memory stays flat.
 
 mod cli_support;
 
@@ -10,22 +10,22 @@ use cli_support::{CliFixture, StdioServer};
 use serde_json::{Value, json};
 
 const TOTAL_TURNS: usize = 700;
-/// After so many turns the model hands off, so that the context begins anew.
+/// Number of turns between handoffs, each of which starts a new context.
 const TURNS_PER_HANDOFF: usize = 10;
-/// How much memory a turn may leave behind, on the average. It leaves none; but an allocator is not exact, and what it needs
-/// was seen to go up and down by five MiB in the turns between those that are compared.
+/// Maximum average growth of memory per turn. Turns leak nothing, but the allocator is not exact: memory was seen to vary by
+/// five MiB between the compared turns.
 const MAX_GROWTH_BYTES_PER_TURN: u64 = 32 * 1024;
-/// When the host has all its threads, and the database has filled its caches, how much it needs at least in so many turns is looked at ...
+/// First window of turns whose minimum memory is measured, after threads have started and database caches are full.
 const EARLY_TURNS: Range<usize> = 400..500;
-/// ... and in as many at the end.
+/// Last window of turns whose minimum memory is measured.
 const LATE_TURNS: Range<usize> = 600..700;
 
-/// The requests as a provider's cache sees them.
+/// Requests as seen by a provider's prefix cache.
 #[derive(Default)]
 struct PromptCacheCheck {
     /// System prompt and tools of the first request.
     prefix: Option<String>,
-    /// The messages of the request before, each as it was sent.
+    /// Messages of the previous request, as sent.
     previous_messages: Vec<String>,
     restarts: usize,
     violations: Vec<String>,
@@ -39,7 +39,7 @@ impl PromptCacheCheck {
         if self.prefix.get_or_insert_with(|| fixed.clone()) != &fixed {
             self.violations.push(format!("request {number}: another system prompt or other tools"));
         }
-        // An anchor is the first message of the conversation: a new one, and only that, begins it anew.
+        // The first message of the conversation is an anchor: only a new anchor restarts it.
         if self.previous_messages.get(1) != messages.get(1) {
             self.restarts += 1;
         } else if !messages.starts_with(&self.previous_messages) {
@@ -49,12 +49,12 @@ impl PromptCacheCheck {
     }
 }
 
-/// The newest message: what the model is to react to.
+/// The newest message, which the model replies to.
 fn last_message(request: &Value) -> &Value {
     request["messages"].as_array().and_then(|messages| messages.last()).expect("a message")
 }
 
-/// The memory of a process that is its own, and no part of a file.
+/// Anonymous memory of a process.
 fn memory_bytes(process: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).expect("the process lives");
     let line = status.lines().find(|line| line.starts_with("RssAnon:")).expect("its memory");
@@ -63,7 +63,7 @@ fn memory_bytes(process: u32) -> u64 {
 }
 
 #[test]
-fn p13_p14_a_session_of_seven_hundred_turns_with_tools() {
+fn p13_p14_session_of_seven_hundred_turns_has_stable_prefixes_and_memory() {
     let cache = Arc::new(Mutex::new(PromptCacheCheck::default()));
     let seen = Arc::clone(&cache);
     let mut turns = 0;
@@ -81,24 +81,24 @@ fn p13_p14_a_session_of_seven_hundred_turns_with_tools() {
         }
         ScriptedReply::tool_calls([look])
     });
-    // What is freed goes back at once, so that what is left is what is held.
-    let place = CliFixture::with_model(&server).set("MIMALLOC_PURGE_DELAY", "0");
-    std::fs::write(place.workspace().join("notes.txt"), "some notes\n".repeat(20)).unwrap();
-    let mut wire = StdioServer::start(&place);
+    // Freed memory is returned at once, so that the rest is in use.
+    let fixture = CliFixture::with_model(&server).set("MIMALLOC_PURGE_DELAY", "0");
+    std::fs::write(fixture.workspace().join("notes.txt"), "some notes\n".repeat(20)).unwrap();
+    let mut stdio = StdioServer::start(&fixture);
     let mut memory = Vec::new();
     for turn in 1..=TOTAL_TURNS {
-        let answer = wire.send_and_recv(&json!({"id": "t", "session": "long", "text": format!("turn {turn}")}));
+        let answer = stdio.send_and_recv(&json!({"id": "t", "session": "long", "text": format!("turn {turn}")}));
         assert_eq!(answer["text"], format!("turn {turn} is done"), "{answer}");
-        memory.push(memory_bytes(wire.process_id()));
+        memory.push(memory_bytes(stdio.process_id()));
     }
     let least = |turns: Range<usize>| memory[turns].iter().min().copied().expect("turns");
     let (early, late) = (least(EARLY_TURNS), least(LATE_TURNS));
     let more = late.saturating_sub(early) / (LATE_TURNS.start - EARLY_TURNS.start) as u64;
-    assert!(more < MAX_GROWTH_BYTES_PER_TURN, "every turn leaves {more} bytes: from {early} to {late}");
-    wire.close().succeeded();
+    assert!(more < MAX_GROWTH_BYTES_PER_TURN, "every turn leaks {more} bytes: from {early} to {late}");
+    stdio.close().succeeded();
     assert_eq!(server.violations(), [""; 0]);
     let cache = cache.lock().unwrap();
     assert_eq!(cache.violations, [""; 0]);
     assert_eq!(cache.restarts, 1 + TOTAL_TURNS / TURNS_PER_HANDOFF);
-    place.assert_undamaged();
+    fixture.assert_undamaged();
 }

@@ -1,4 +1,4 @@
-//! More than one process: one that is killed, and several at once.
+//! Several processes: killed ones, and concurrent ones.
 
 mod cli_support;
 
@@ -8,61 +8,61 @@ use std::time::{Duration, Instant};
 
 use capstan_testing::{ReplyBarrier, ScriptedModel, ScriptedReply, send_signal};
 use cli_support::{
-    BinaryOutput, CliFixture, entries_named, entries_of_kind, hold_pipe_reader, make_pipe, wait_for_gate,
+    BinaryOutput, CliFixture, entries_named, entries_of_kind, hold_pipe_reader, make_pipe, wait_for_barrier,
 };
 use serde_json::{Value, json};
 
 #[test]
-fn x02_a_killed_process_leaves_a_session_that_goes_on_at_once() {
-    let gate = ReplyBarrier::new();
+fn x02_session_of_a_killed_process_is_available_at_once() {
+    let barrier = ReplyBarrier::new();
     let server = ScriptedModel::start_blocking(vec![
-        ScriptedReply::text("never heard to its end").with_barrier(&gate),
-        ScriptedReply::text("late, but there"),
+        ScriptedReply::text("never received completely").with_barrier(&barrier),
+        ScriptedReply::text("a late reply"),
         ScriptedReply::text("still here"),
         ScriptedReply::text("and again"),
     ]);
-    // Were the lease of the dead process still good, there would be no waiting for it.
-    let place = CliFixture::with_model(&server).set("CAPSTAN_SESSION_WAIT_SECONDS", "0");
-    let mut killed = place.command(&["run", "first"]).spawn().unwrap();
-    wait_for_gate(&gate);
+    // If the lease of the dead process were still valid, the run would fail without waiting.
+    let fixture = CliFixture::with_model(&server).set("CAPSTAN_SESSION_WAIT_SECONDS", "0");
+    let mut killed = fixture.command(&["run", "first"]).spawn().unwrap();
+    wait_for_barrier(&barrier);
     killed.kill().unwrap();
     assert_eq!(BinaryOutput::from(killed.wait_with_output().unwrap()).code, None, "ended by the signal");
 
-    assert_eq!(place.capstan(&["run", "second"]).data(), "still here\n");
-    assert_eq!(place.capstan(&["run", "third"]).data(), "and again\n");
+    assert_eq!(fixture.capstan(&["run", "second"]).data(), "still here\n");
+    assert_eq!(fixture.capstan(&["run", "third"]).data(), "and again\n");
     assert_eq!(server.violations(), Vec::<String>::new());
-    let entries = place.entries();
-    let asked: Vec<&Value> =
+    let entries = fixture.entries();
+    let user_messages: Vec<&Value> =
         entries_of_kind(&entries, "message").iter().map(|entry| &entry["payload"]["content"]).collect();
-    assert_eq!(asked, ["first", "late, but there", "second", "still here", "third", "and again"]);
-    place.capstan(&["tape", "show", "cli:local"]).data();
-    place.assert_undamaged();
-    gate.release();
+    assert_eq!(user_messages, ["first", "a late reply", "second", "still here", "third", "and again"]);
+    fixture.capstan(&["tape", "show", "cli:local"]).data();
+    fixture.assert_undamaged();
+    barrier.release();
 }
 
 #[test]
-fn x02_a_tool_call_cut_off_by_a_kill_is_closed_in_the_next_view_and_not_made_again() {
+fn x02_tool_call_interrupted_by_a_kill_is_closed_and_not_repeated() {
     let server = ScriptedModel::start_blocking(vec![
         ScriptedReply::tool_calls([("call_1", "bash", json!({"cmd": "echo made >> effects; cat pipe"}))]),
         ScriptedReply::text("I see it was interrupted."),
     ]);
-    let place = CliFixture::with_model(&server).set("CAPSTAN_SESSION_WAIT_SECONDS", "0");
-    let pipe = place.workspace().join("pipe");
+    let fixture = CliFixture::with_model(&server).set("CAPSTAN_SESSION_WAIT_SECONDS", "0");
+    let pipe = fixture.workspace().join("pipe");
     make_pipe(&pipe);
-    let mut killed = place.command(&["run", "first"]).spawn().unwrap();
-    let held = hold_pipe_reader(&pipe);
+    let mut killed = fixture.command(&["run", "first"]).spawn().unwrap();
+    let pipe_writer = hold_pipe_reader(&pipe);
     killed.kill().unwrap();
     killed.wait().unwrap();
-    drop(held);
+    drop(pipe_writer);
 
-    assert_eq!(place.capstan(&["run", "second"]).data(), "I see it was interrupted.\n");
+    assert_eq!(fixture.capstan(&["run", "second"]).data(), "I see it was interrupted.\n");
     assert_eq!(server.violations(), Vec::<String>::new());
     let messages = server.requests()[1]["messages"].clone();
     let answer = messages.as_array().unwrap().iter().find(|message| message["role"] == "tool").expect("a result");
     assert_eq!(answer["tool_call_id"], "call_1");
     assert!(answer["content"].as_str().unwrap().contains("interrupted"), "{answer}");
-    assert_eq!(std::fs::read_to_string(place.workspace().join("effects")).unwrap(), "made\n");
-    place.assert_undamaged();
+    assert_eq!(std::fs::read_to_string(fixture.workspace().join("effects")).unwrap(), "made\n");
+    fixture.assert_undamaged();
 }
 
 #[test]
@@ -77,20 +77,20 @@ fn t13_x04_turns_of_several_processes_on_one_session_do_not_interleave() {
         }
         ScriptedReply::tool_calls([(format!("call_{text}"), "bash".to_owned(), json!({"cmd": format!("echo {text}")}))])
     });
-    let place = CliFixture::with_model(&server);
-    let start = |number| place.command(&["run", &format!("m{number}"), "--json"]).spawn().unwrap();
+    let fixture = CliFixture::with_model(&server);
+    let start = |number| fixture.command(&["run", &format!("m{number}"), "--json"]).spawn().unwrap();
     let processes: Vec<Child> = (0..PROCESS_COUNT).map(start).collect();
     let mut runs = BTreeSet::new();
     for (number, process) in processes.into_iter().enumerate() {
-        let said = BinaryOutput::from(process.wait_with_output().unwrap()).json();
-        assert_eq!(said["output"], format!("done with m{number}"));
-        runs.insert(said["run_id"].as_str().unwrap().to_owned());
+        let output = BinaryOutput::from(process.wait_with_output().unwrap()).json();
+        assert_eq!(output["output"], format!("done with m{number}"));
+        runs.insert(output["run_id"].as_str().unwrap().to_owned());
     }
     assert_eq!(runs.len(), PROCESS_COUNT);
     assert_eq!(server.violations(), Vec::<String>::new());
 
-    let entries = place.entries();
-    assert_eq!(entries_of_kind(&entries, "anchor").len(), 1, "begun once");
+    let entries = fixture.entries();
+    assert_eq!(entries_of_kind(&entries, "anchor").len(), 1, "started once");
     assert_eq!(entries_named(&entries, "event.accepted").len(), PROCESS_COUNT);
     for run in &runs {
         let is_own = |entry: &Value| entry["meta"]["run_id"] == **run;
@@ -105,11 +105,11 @@ fn t13_x04_turns_of_several_processes_on_one_session_do_not_interleave() {
         assert_eq!(entries_of_kind(&own, "message").len(), 2);
         assert_eq!((entries_of_kind(&own, "tool_call").len(), entries_of_kind(&own, "tool_result").len()), (1, 1));
     }
-    assert_eq!(place.outcomes(), (6, 0));
-    place.assert_undamaged();
+    assert_eq!(fixture.outcomes(), (6, 0));
+    fixture.assert_undamaged();
 }
 
-/// A host that is stopped when something goes wrong would stay for good.
+/// Resumes and kills a stopped host when a test fails; otherwise it would stay forever.
 struct StoppableProcess(Option<Child>);
 
 impl StoppableProcess {
@@ -131,31 +131,31 @@ impl Drop for StoppableProcess {
 }
 
 #[test]
-fn a04_a_command_that_ended_while_its_host_was_stopped_did_not_run_out_of_time() {
+fn a04_command_that_ended_while_its_host_was_stopped_did_not_time_out() {
     const BASH_TIMEOUT: Duration = Duration::from_secs(2);
-    let place = CliFixture::new();
-    // It stops its host itself, so it cannot have run out of time by then.
+    let fixture = CliFixture::new();
+    // The command stops its host itself, so it cannot have timed out by then.
     let command = "kill -STOP $PPID; echo $$ > pid; echo finished";
     let text = format!("[[tool:bash cmd=\"{command}\" timeout_seconds={}]]", BASH_TIMEOUT.as_secs());
-    let mut host = place.command(&["run", &text]);
+    let mut host = fixture.command(&["run", &text]);
     let host = StoppableProcess(Some(host.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()));
     let until = |is_so: &dyn Fn() -> bool| {
-        let begun = Instant::now();
+        let started = Instant::now();
         while !is_so() {
-            assert!(begun.elapsed() < Duration::from_mins(1), "it does not come to that");
+            assert!(started.elapsed() < Duration::from_mins(1), "not reached");
             std::thread::sleep(Duration::from_millis(5));
         }
     };
-    let pid = place.workspace().join("pid");
+    let pid = fixture.workspace().join("pid");
     let leader = || std::fs::read_to_string(&pid).ok().filter(|text| text.ends_with('\n'));
     until(&|| leader().is_some());
     let (stopped, stat) = (Instant::now(), format!("/proc/{}/stat", leader().unwrap().trim()));
-    // It has ended, and its host can only learn of it together with its time being up.
+    // The command has ended, and its host learns of that only together with the timeout.
     until(&|| std::fs::read_to_string(&stat).unwrap().contains(") Z ") && stopped.elapsed() > BASH_TIMEOUT * 2);
     host.signal("CONT");
-    let said = host.wait_for_exit();
-    assert_eq!(said.code, Some(0), "{said:?}");
-    let results = place.entries();
+    let output = host.wait_for_exit();
+    assert_eq!(output.code, Some(0), "{output:?}");
+    let results = fixture.entries();
     let result = entries_of_kind(&results, "tool_result")[0]["payload"].to_string();
     assert!(result.contains("finished") && !result.contains("timed out after"), "{result}");
 }

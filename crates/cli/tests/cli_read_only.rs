@@ -1,4 +1,4 @@
-//! A home that may be read and not written, for a user who is not root.
+//! A read-only home, for an unprivileged user.
 
 mod cli_support;
 
@@ -11,33 +11,33 @@ use cli_support::{BinaryOutput, CliFixture, find_check};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
-/// Nobody: a user that owns nothing else.
+/// The user `nobody`, who owns nothing else.
 const NOBODY_UID: u32 = 65534;
 
-/// A place of a user whom permissions bind: whoever runs the tests, or nobody where that is root.
+/// A fixture of an unprivileged user: the user who runs the tests, or `nobody` if that is root.
 struct UnprivilegedFixture {
     fixture: CliFixture,
-    /// The binary where nobody can reach it, when the tests run as root.
+    /// Copy of the binary that the user `nobody` can execute, if the tests run as root.
     binary_copy: Option<PathBuf>,
 }
 
 impl UnprivilegedFixture {
-    /// A place with one message on its tape.
+    /// A fixture with one message on its tape.
     fn new() -> Self {
-        let place = CliFixture::new().config("");
-        let root = place.root();
+        let fixture = CliFixture::new().config("");
+        let root = fixture.root();
         let is_root = std::fs::metadata(&root).unwrap().uid() == 0;
         let copy = is_root.then(|| {
             let copy = root.join("capstan");
             std::fs::copy(env!("CARGO_BIN_EXE_capstan"), &copy).unwrap();
-            for path in [&root, &place.workspace(), &place.home(), &place.home().join("config.toml")] {
+            for path in [&root, &fixture.workspace(), &fixture.home(), &fixture.home().join("config.toml")] {
                 std::os::unix::fs::chown(path, Some(NOBODY_UID), Some(NOBODY_UID)).unwrap();
             }
             copy
         });
-        let place = Self { fixture: place, binary_copy: copy };
-        place.capstan(&["run", "hello"]).data();
-        place
+        let fixture = Self { fixture: fixture, binary_copy: copy };
+        fixture.capstan(&["run", "hello"]).data();
+        fixture
     }
 
     fn capstan(&self, arguments: &[&str]) -> BinaryOutput {
@@ -59,26 +59,26 @@ impl UnprivilegedFixture {
         names
     }
 
-    /// What commands say that only read.
+    /// Output of the commands that only read.
     fn run_read_commands(&self) -> Vec<String> {
         let commands = [&["tape", "list"][..], &["tape", "show", "cli:local"], &["tape", "export", "cli:local"]];
-        let mut said: Vec<String> = commands.into_iter().map(|command| self.capstan(command).data()).collect();
+        let mut output: Vec<String> = commands.into_iter().map(|command| self.capstan(command).data()).collect();
         let verified: Value = self.capstan(&["tape", "verify", "--json"]).json();
-        said.push(verified["problems"].to_string());
-        said
+        output.push(verified["problems"].to_string());
+        output
     }
 
-    /// Asserts that nothing can be written, which says why, and that everything can be read.
+    /// Asserts that writes fail with a reason, and that everything can be read.
     #[track_caller]
     fn assert_read_only(&self, what: &Path, why: &str) {
         let refusal = format!("error[store-read-only]: {} cannot be written: {why}", what.display());
         let before = self.home_file_names();
         for command in [&["run", "more"][..], &["tape", "reset", "cli:local"]] {
-            let said = self.capstan(command).refused("store-read-only", 4);
-            assert!(said.stderr.starts_with(&refusal), "{said:?}");
+            let output = self.capstan(command).refused("store-read-only", 4);
+            assert!(output.stderr.starts_with(&refusal), "{output:?}");
         }
         assert_eq!(self.run_read_commands()[3], "[]", "no problems");
-        assert_eq!(self.home_file_names(), before, "nothing is left beside it");
+        assert_eq!(self.home_file_names(), before, "no other files remain");
     }
 }
 
@@ -87,39 +87,39 @@ fn set_mode(path: &Path, mode: u32) {
 }
 
 #[test]
-fn x02_a_read_only_database_can_be_read_and_says_that_it_cannot_be_written() {
+fn x02_read_only_database_is_readable_and_rejects_writes() {
     let nobody = UnprivilegedFixture::new();
-    let (database, said) = (nobody.fixture.database(), nobody.run_read_commands());
+    let (database, output) = (nobody.fixture.database(), nobody.run_read_commands());
     set_mode(&database, 0o444);
-    nobody.assert_read_only(&database, "this user may only read it");
-    assert_eq!(nobody.run_read_commands(), said);
+    nobody.assert_read_only(&database, "read-only for this user");
+    assert_eq!(nobody.run_read_commands(), output);
     set_mode(&database, 0o600);
     nobody.capstan(&["run", "more"]).data();
     assert!(nobody.run_read_commands()[1].contains("more"));
 }
 
 #[test]
-fn x02_a_read_only_home_can_be_read_and_says_that_it_cannot_be_written() {
+fn x02_read_only_home_is_readable_and_rejects_writes() {
     let nobody = UnprivilegedFixture::new();
-    let (home, said) = (nobody.fixture.home(), nobody.run_read_commands());
+    let (home, output) = (nobody.fixture.home(), nobody.run_read_commands());
     set_mode(&home, 0o555);
     nobody.assert_read_only(&home, "Permission denied");
-    assert_eq!(nobody.run_read_commands(), said);
+    assert_eq!(nobody.run_read_commands(), output);
     set_mode(&home, 0o700);
     nobody.capstan(&["run", "more"]).data();
     assert!(nobody.run_read_commands()[1].contains("more"));
 }
 
-/// What `doctor` says about the home of somebody whom permissions bind.
+/// The `home` check of `doctor` for an unprivileged user.
 fn home_check(nobody: &UnprivilegedFixture, exit: i32) -> Value {
-    let said = nobody.capstan(&["doctor", "--json"]);
-    assert_eq!(said.code, Some(exit), "{said:?}");
-    let found: Value = serde_json::from_str(&said.stdout).unwrap();
+    let output = nobody.capstan(&["doctor", "--json"]);
+    assert_eq!(output.code, Some(exit), "{output:?}");
+    let found: Value = serde_json::from_str(&output.stdout).unwrap();
     find_check(&found, "home").clone()
 }
 
 #[test]
-fn x02_doctor_tells_what_of_a_home_cannot_be_written() {
+fn x02_doctor_names_unwritable_files() {
     let nobody = UnprivilegedFixture::new();
     set_mode(&nobody.fixture.home(), 0o700);
     let owners = nobody.fixture.home().join("owners");
@@ -134,22 +134,25 @@ fn x02_doctor_tells_what_of_a_home_cannot_be_written() {
 }
 
 #[test]
-fn x02_where_no_process_can_show_that_it_lives_that_is_read_only_too() {
+fn x02_unwritable_lock_directory_makes_the_home_read_only() {
     let nobody = UnprivilegedFixture::new();
     let owners = nobody.fixture.home().join("owners");
     set_mode(&owners, 0o555);
-    let said = nobody.capstan(&["run", "more"]).refused("store-read-only", 4);
-    assert!(said.stderr.contains(&format!("{} cannot be written: Permission denied", owners.display())), "{said:?}");
+    let output = nobody.capstan(&["run", "more"]).refused("store-read-only", 4);
+    assert!(
+        output.stderr.contains(&format!("{} cannot be written: Permission denied", owners.display())),
+        "{output:?}"
+    );
     set_mode(&nobody.fixture.database(), 0o444);
-    nobody.assert_read_only(&nobody.fixture.database(), "this user may only read it");
+    nobody.assert_read_only(&nobody.fixture.database(), "read-only for this user");
     set_mode(&owners, 0o755);
 }
 
 #[test]
-fn x02_a_read_only_database_that_was_not_closed_is_not_read_without_what_is_in_its_log() {
+fn x02_read_only_database_is_not_read_without_its_log() {
     let nobody = UnprivilegedFixture::new();
     let (home, database) = (nobody.fixture.home(), nobody.fixture.database());
-    // What a process leaves behind that dies, as a backup has it: the file and its log.
+    // As after the death of a process, or in a file system backup: the database and its log.
     let copies = [database.clone(), database.with_extension("db-wal")].map(|file| {
         let copy = home.join("copy").join(file.file_name().unwrap());
         (file, copy)
@@ -166,8 +169,8 @@ fn x02_a_read_only_database_that_was_not_closed_is_not_read_without_what_is_in_i
         set_mode(file, 0o666);
     }
     set_mode(&home, 0o555);
-    let said = nobody.capstan(&["tape", "list"]).refused("store-read-only", 4);
-    assert!(said.stderr.contains("it was not closed"), "{said:?}");
+    let output = nobody.capstan(&["tape", "list"]).refused("store-read-only", 4);
+    assert!(output.stderr.contains("it was not closed"), "{output:?}");
     set_mode(&home, 0o777);
     let tapes = nobody.capstan(&["tape", "list", "--json"]).json();
     assert_eq!(tapes[0]["session"], json!("renamed"), "{tapes}");

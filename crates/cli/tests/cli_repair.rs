@@ -1,4 +1,4 @@
-//! `capstan doctor --repair`: what it does, and what it leaves.
+//! `capstan doctor --repair`.
 
 mod cli_support;
 
@@ -9,83 +9,83 @@ use cli_support::{CliFixture, assert_status, doctor_report, execute_sql, find_ch
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
-/// What `doctor --repair --json` says of a home in which something is wrong.
+/// Report of `doctor --repair --json` on a home with problems.
 #[track_caller]
-fn failing_repair_report(place: &CliFixture) -> Value {
-    let said = place.capstan(&["doctor", "--repair", "--json"]).failed("problems-found", 1);
-    serde_json::from_str(&said.stdout).expect("one JSON object")
+fn failing_repair_report(fixture: &CliFixture) -> Value {
+    let output = fixture.capstan(&["doctor", "--repair", "--json"]).failed("problems-found", 1);
+    serde_json::from_str(&output.stdout).expect("one JSON object")
 }
 
-/// Every file of the home and what is in it, without what whoever reads a database needs beside it.
+/// Contents of every file of the home, except the files that SQLite creates to read a database.
 fn file_contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
-    let mut found = BTreeMap::new();
+    let mut report = BTreeMap::new();
     for file in std::fs::read_dir(folder).unwrap() {
         let path = file.unwrap().path();
         if path.is_dir() {
-            found.insert(path.display().to_string(), Vec::new());
-            found.extend(file_contents(&path));
+            report.insert(path.display().to_string(), Vec::new());
+            report.extend(file_contents(&path));
         } else {
             let (name, bytes) = (path.display().to_string(), std::fs::read(&path).unwrap());
             let is_needed = name.ends_with("-shm") || (name.ends_with("-wal") && bytes.is_empty());
             if !is_needed {
-                found.insert(name, bytes);
+                report.insert(name, bytes);
             }
         }
     }
-    found
+    report
 }
 
-/// A file as a process leaves it that was killed.
-fn write_stale_lock_file(place: &CliFixture) {
-    std::fs::create_dir_all(place.home().join("owners")).unwrap();
-    std::fs::write(place.home().join("owners/dead.lock"), "").unwrap();
+/// Creates the lock file of a killed process.
+fn write_stale_lock_file(fixture: &CliFixture) {
+    std::fs::create_dir_all(fixture.home().join("owners")).unwrap();
+    std::fs::write(fixture.home().join("owners/dead.lock"), "").unwrap();
 }
 
 #[test]
-fn backups_that_were_broken_off_are_told_of_and_removed() {
-    let place = fixture_with_events(1);
+fn interrupted_backups_are_reported_and_removed() {
+    let fixture = fixture_with_events(1);
     let mut killed = std::process::Command::new("true").spawn().unwrap();
     killed.wait().unwrap();
     let long_ago = std::time::SystemTime::now() - std::time::Duration::from_hours(1);
-    let left =
-        [place.home(), place.workspace()].map(|folder| folder.join(format!(".b.db.capstan-{}.new", killed.id())));
-    for path in &left {
+    let stale =
+        [fixture.home(), fixture.workspace()].map(|folder| folder.join(format!(".b.db.capstan-{}.new", killed.id())));
+    for path in &stale {
         std::fs::File::create(path).unwrap().set_modified(long_ago).unwrap();
     }
-    let found = doctor_report(&place, 0);
-    assert_status(&found, "backups", "warning");
-    assert_eq!(find_check(&found, "backups")["details"].as_array().unwrap().len(), 2, "{found:#}");
-    let said = place.capstan(&["doctor", "--repair"]).data();
-    assert!(left.iter().all(|path| said.contains(path.to_str().unwrap()) && !path.exists()), "{said}");
-    let found = doctor_report(&place, 0);
-    assert!(found["checks"].as_array().unwrap().iter().all(|check| check["check"] != "backups"), "{found:#}");
+    let report = doctor_report(&fixture, 0);
+    assert_status(&report, "backups", "warning");
+    assert_eq!(find_check(&report, "backups")["details"].as_array().unwrap().len(), 2, "{report:#}");
+    let output = fixture.capstan(&["doctor", "--repair"]).data();
+    assert!(stale.iter().all(|path| output.contains(path.to_str().unwrap()) && !path.exists()), "{output}");
+    let report = doctor_report(&fixture, 0);
+    assert!(report["checks"].as_array().unwrap().iter().all(|check| check["check"] != "backups"), "{report:#}");
 }
 
 #[test]
-fn an_older_database_is_looked_at_as_it_is_and_repair_migrates_it() {
-    let place = CliFixture::with_schema_v1();
-    let found = doctor_report(&place, 0);
-    assert_status(&found, "database", "warning");
-    assert!(find_check(&found, "database")["hint"].as_str().unwrap().contains("capstan store migrate"), "{found:#}");
-    let conservation = &found["conservation"];
+fn doctor_does_not_migrate_an_older_database_but_repair_does() {
+    let fixture = CliFixture::with_schema_v1();
+    let report = doctor_report(&fixture, 0);
+    assert_status(&report, "database", "warning");
+    assert!(find_check(&report, "database")["hint"].as_str().unwrap().contains("capstan store migrate"), "{report:#}");
+    let conservation = &report["conservation"];
     assert_eq!((&conservation["accepted"], &conservation["outcomes"]), (&json!(4), &json!(3)));
     assert_eq!(conservation["in_flight"], 1);
-    assert_status(&found, "in-flight", "warning");
-    assert_eq!(find_check(&doctor_report(&place, 0), "database")["data"]["schema"], 1, "it is left as it is");
-    let repaired = place.capstan(&["doctor", "--repair", "--json"]).json();
+    assert_status(&report, "in-flight", "warning");
+    assert_eq!(find_check(&doctor_report(&fixture, 0), "database")["data"]["schema"], 1, "it is not changed");
+    let repaired = fixture.capstan(&["doctor", "--repair", "--json"]).json();
     assert!(repaired["repaired"][0].as_str().unwrap().contains("from schema 1"), "{repaired:#}");
     assert_status(&repaired, "database", "ok");
 }
 
 #[test]
-fn p12_repair_hands_over_what_waits_for_the_tape_store() {
-    let place = CliFixture::new().config("tape_store = 'jsonl'\n");
-    place.capstan(&["run", "hello"]).data();
-    let tapes = place.home().join("tapes");
+fn p12_repair_replicates_pending_entries() {
+    let fixture = CliFixture::new().config("tape_store = 'jsonl'\n");
+    fixture.capstan(&["run", "hello"]).data();
+    let tapes = fixture.home().join("tapes");
     let file = std::fs::read_dir(&tapes).unwrap().next().unwrap().unwrap().path();
     let before = std::fs::read(&file).unwrap();
-    // As a process leaves it that dies between the commit and the hand-over.
-    let head: i64 = Connection::open(place.database())
+    // As after the death of a process between commit and replication.
+    let head: i64 = Connection::open(fixture.database())
         .unwrap()
         .query_row("UPDATE tapes SET head = head + 1 RETURNING head", [], |row| row.get(0))
         .unwrap();
@@ -94,39 +94,39 @@ fn p12_repair_hands_over_what_waits_for_the_tape_store() {
          SELECT name, {head}, 'event', NULL, '{{\"name\":\"note\",\"data\":1}}', '{{}}', \
          '2026-11-15T20:57:42.680379+00:00', NULL, '{{}}' FROM tapes"
     );
-    execute_sql(&place, &entry);
-    assert_status(&doctor_report(&place, 0), "hand-over", "warning");
-    let repaired = place.capstan(&["doctor", "--repair", "--json"]).json();
+    execute_sql(&fixture, &entry);
+    assert_status(&doctor_report(&fixture, 0), "hand-over", "warning");
+    let repaired = fixture.capstan(&["doctor", "--repair", "--json"]).json();
     assert!(repaired["repaired"][0].as_str().unwrap().starts_with("handed over entries of tape"), "{repaired:#}");
     assert_status(&repaired, "hand-over", "ok");
     let after = std::fs::read(&file).unwrap();
     assert!(after.starts_with(&before) && after.len() > before.len());
-    place.assert_undamaged();
+    fixture.assert_undamaged();
 }
 
-/// Asserts that a repair changes nothing in a home, and says why.
+/// Asserts that a repair changes nothing in a home, for this reason.
 #[track_caller]
-fn assert_repair_changes_nothing(place: &CliFixture, why: &str) {
-    write_stale_lock_file(place);
-    let before = file_contents(&place.home());
-    let found = failing_repair_report(place);
-    assert!(file_contents(&place.home()) == before, "nothing is written: {found:#}");
-    assert_eq!(found["repaired"], json!([]));
-    assert_status(&found, "repair", "problem");
-    let details = find_check(&found, "repair")["details"].to_string();
+fn assert_repair_changes_nothing(fixture: &CliFixture, why: &str) {
+    write_stale_lock_file(fixture);
+    let before = file_contents(&fixture.home());
+    let report = failing_repair_report(fixture);
+    assert!(file_contents(&fixture.home()) == before, "nothing is written: {report:#}");
+    assert_eq!(report["repaired"], json!([]));
+    assert_status(&report, "repair", "problem");
+    let details = find_check(&report, "repair")["details"].to_string();
     assert!(details.contains("nothing was touched") && details.contains(why), "{details}");
-    let text = place.capstan(&["doctor", "--repair"]).failed("problems-found", 1).stdout;
+    let text = fixture.capstan(&["doctor", "--repair"]).failed("problems-found", 1).stdout;
     assert!(text.contains("nothing was repaired") && text.contains("nothing was touched"), "{text}");
 }
 
-/// Folds the log into the database, as the last process does that ends in order.
-fn checkpoint_wal(place: &CliFixture) {
-    let database = Connection::open(place.database()).unwrap();
+/// Checkpoints the log into the database, as the last process does on a regular exit.
+fn checkpoint_wal(fixture: &CliFixture) {
+    let database = Connection::open(fixture.database()).unwrap();
     database.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
 }
 
 #[test]
-fn x02_a_damaged_home_is_left_as_it_is() {
+fn x02_repair_does_not_change_a_damaged_home() {
     let garbage = CliFixture::new().config("");
     std::fs::write(garbage.database(), vec![b'x'; 5000]).unwrap();
     assert_repair_changes_nothing(&garbage, "not a database");
@@ -144,11 +144,7 @@ fn x02_a_damaged_home_is_left_as_it_is() {
     let older = CliFixture::with_schema_v1();
     execute_sql(&older, "DELETE FROM entries WHERE id = 5");
     assert_repair_changes_nothing(&older, "the store is damaged");
-    assert_eq!(
-        find_check(&failing_repair_report(&older), "database")["data"]["schema"],
-        1,
-        "it is not migrated either"
-    );
+    assert_eq!(find_check(&failing_repair_report(&older), "database")["data"]["schema"], 1, "nor is it migrated");
 
     let lost = fixture_with_events(1);
     execute_sql(&lost, "DELETE FROM outcomes");
@@ -157,52 +153,52 @@ fn x02_a_damaged_home_is_left_as_it_is() {
 }
 
 #[test]
-fn p12_a_damaged_tape_file_is_left_as_it_is_and_so_is_what_waits_for_it() {
-    let place = CliFixture::new().config("tape_store = 'jsonl'\n");
-    place.capstan(&["run", "hello"]).data();
-    let file = std::fs::read_dir(place.home().join("tapes")).unwrap().next().unwrap().unwrap().path();
+fn p12_repair_does_not_change_a_damaged_tape_file_or_its_queue() {
+    let fixture = CliFixture::new().config("tape_store = 'jsonl'\n");
+    fixture.capstan(&["run", "hello"]).data();
+    let file = std::fs::read_dir(fixture.home().join("tapes")).unwrap().next().unwrap().unwrap().path();
     let lines = std::fs::read_to_string(&file).unwrap();
     let cut: Vec<&str> =
         lines.split_inclusive('\n').enumerate().filter(|(at, _)| *at != 2).map(|(_, line)| line).collect();
     std::fs::write(&file, cut.concat()).unwrap();
-    checkpoint_wal(&place);
-    assert_repair_changes_nothing(&place, "the store is damaged");
+    checkpoint_wal(&fixture);
+    assert_repair_changes_nothing(&fixture, "the store is damaged");
 
-    std::fs::remove_dir_all(place.home().join("tapes")).unwrap();
-    assert_repair_changes_nothing(&place, "the store is damaged");
+    std::fs::remove_dir_all(fixture.home().join("tapes")).unwrap();
+    assert_repair_changes_nothing(&fixture, "the store is damaged");
 }
 
 #[test]
-fn p12_where_the_configuration_is_wrong_no_entry_is_moved() {
-    let place = fixture_with_events(1);
-    // Left over from another time: nobody keeps tapes there now.
-    std::fs::create_dir(place.home().join("tapes")).unwrap();
-    let place = place.config("max_steps = 'many'\n");
-    let found = failing_repair_report(&place);
-    let details = find_check(&found, "repair")["details"].to_string();
+fn p12_repair_moves_no_entries_with_an_invalid_configuration() {
+    let fixture = fixture_with_events(1);
+    // Left over from an earlier configuration.
+    std::fs::create_dir(fixture.home().join("tapes")).unwrap();
+    let fixture = fixture.config("max_steps = 'many'\n");
+    let report = failing_repair_report(&fixture);
+    let details = find_check(&report, "repair")["details"].to_string();
     assert!(details.contains("until the configuration says"), "{details}");
-    assert_eq!(std::fs::read_dir(place.home().join("tapes")).unwrap().count(), 0);
-    let place = place.config("");
-    assert!(place.entries().len() > 2, "they are where they were");
+    assert_eq!(std::fs::read_dir(fixture.home().join("tapes")).unwrap().count(), 0);
+    let fixture = fixture.config("");
+    assert!(fixture.entries().len() > 2, "the entries were not moved");
 }
 
 #[test]
-fn x03_messages_that_were_given_up_are_told_of_until_they_are_noted() {
-    let place = fixture_with_events(3);
+fn x03_dead_letters_are_reported_until_repair_acknowledges_them() {
+    let fixture = fixture_with_events(3);
     let undelivered = r#"UPDATE outbox SET status = '{"status":"undelivered","reason":"nobody there"}' WHERE id < 3"#;
-    execute_sql(&place, undelivered);
-    let found = doctor_report(&place, 0);
-    assert_status(&found, "outbox", "warning");
-    assert!(find_check(&found, "outbox")["hint"].as_str().unwrap().contains("doctor --repair"), "{found:#}");
+    execute_sql(&fixture, undelivered);
+    let report = doctor_report(&fixture, 0);
+    assert_status(&report, "outbox", "warning");
+    assert!(find_check(&report, "outbox")["hint"].as_str().unwrap().contains("doctor --repair"), "{report:#}");
 
-    let repaired = place.capstan(&["doctor", "--repair", "--json"]).json();
+    let repaired = fixture.capstan(&["doctor", "--repair", "--json"]).json();
     let done = repaired["repaired"].to_string();
     assert!(done.contains("noted messages that were given up") && done.contains("nobody there"), "{done}");
     assert_status(&repaired, "outbox", "ok");
-    assert_status(&doctor_report(&place, 0), "outbox", "ok");
-    let again = place.capstan(&["doctor", "--repair", "--json"]).json();
+    assert_status(&doctor_report(&fixture, 0), "outbox", "ok");
+    let again = fixture.capstan(&["doctor", "--repair", "--json"]).json();
     assert_eq!(again["repaired"], json!([]));
-    let texts: Vec<String> = Connection::open(place.database())
+    let texts: Vec<String> = Connection::open(fixture.database())
         .unwrap()
         .prepare("SELECT json_extract(message, '$.content') FROM outbox")
         .unwrap()
@@ -210,22 +206,22 @@ fn x03_messages_that_were_given_up_are_told_of_until_they_are_noted() {
         .unwrap()
         .map(Result::unwrap)
         .collect();
-    assert_eq!(texts.len(), 3, "what they say is kept");
+    assert_eq!(texts.len(), 3, "their texts are kept");
     assert!(texts.iter().all(|text| text.contains("message ")), "{texts:?}");
 
-    execute_sql(&place, &undelivered.replace("id < 3", "id = 3"));
-    let found = doctor_report(&place, 0);
-    assert_eq!(find_check(&found, "outbox")["data"]["undelivered"], 1, "one that is new is told of");
+    execute_sql(&fixture, &undelivered.replace("id < 3", "id = 3"));
+    let report = doctor_report(&fixture, 0);
+    assert_eq!(find_check(&report, "outbox")["data"]["undelivered"], 1, "a new one is reported");
 }
 
 #[test]
-fn p12_looking_makes_no_folder_for_tapes() {
-    let place = CliFixture::new().config("tape_store = 'jsonl'\n");
-    let before = file_contents(&place.home());
-    doctor_report(&place, 0);
-    place.capstan(&["doctor", "--repair"]).data();
-    place.capstan(&["tape", "list"]).data();
-    assert_eq!(file_contents(&place.home()), before);
-    place.capstan(&["run", "hello"]).data();
-    assert_eq!(std::fs::read_dir(place.home().join("tapes")).unwrap().count(), 1);
+fn p12_doctor_creates_no_tapes_directory() {
+    let fixture = CliFixture::new().config("tape_store = 'jsonl'\n");
+    let before = file_contents(&fixture.home());
+    doctor_report(&fixture, 0);
+    fixture.capstan(&["doctor", "--repair"]).data();
+    fixture.capstan(&["tape", "list"]).data();
+    assert_eq!(file_contents(&fixture.home()), before);
+    fixture.capstan(&["run", "hello"]).data();
+    assert_eq!(std::fs::read_dir(fixture.home().join("tapes")).unwrap().count(), 1);
 }

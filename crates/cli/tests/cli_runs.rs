@@ -1,82 +1,82 @@
-//! `capstan runs`: the ledger, and ending what runs.
+//! `capstan runs`: the ledger, and cancellation.
 
 mod cli_support;
 
 use std::process::Child;
 
 use capstan_testing::{ReplyBarrier, ScriptedModel, ScriptedReply, send_signal};
-use cli_support::{BinaryOutput, CliFixture, wait_for_gate};
+use cli_support::{BinaryOutput, CliFixture, wait_for_barrier};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
-fn run_and_get_id(place: &CliFixture, arguments: &[&str]) -> String {
-    let said = place.capstan(&[&["run", "--json"], arguments].concat());
-    let told: Value = serde_json::from_str(&said.stdout).unwrap_or_else(|_| panic!("{said:?}"));
-    told["run_id"].as_str().expect("a run").to_owned()
+fn run_and_get_id(fixture: &CliFixture, arguments: &[&str]) -> String {
+    let output = fixture.capstan(&[&["run", "--json"], arguments].concat());
+    let object: Value = serde_json::from_str(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+    object["run_id"].as_str().expect("a run").to_owned()
 }
 
-fn listed_run_ids(place: &CliFixture, arguments: &[&str]) -> Vec<String> {
-    let listed = place.capstan(&[&["runs", "list", "--json"], arguments].concat()).json();
+fn listed_run_ids(fixture: &CliFixture, arguments: &[&str]) -> Vec<String> {
+    let listed = fixture.capstan(&[&["runs", "list", "--json"], arguments].concat()).json();
     listed.as_array().unwrap().iter().map(|run| run["run_id"].as_str().unwrap().to_owned()).collect()
 }
 
-/// A process whose run waits for its model, and the id of that run.
-fn start_held_run(place: &CliFixture, gate: &ReplyBarrier) -> (Child, String) {
-    let process = place.command(&["run", "first"]).spawn().unwrap();
-    wait_for_gate(gate);
-    let [run] = listed_run_ids(place, &["--status", "running"]).try_into().expect("one run");
+/// Starts a process whose run waits for its model, and returns it with the id of the run.
+fn start_held_run(fixture: &CliFixture, barrier: &ReplyBarrier) -> (Child, String) {
+    let process = fixture.command(&["run", "first"]).spawn().unwrap();
+    wait_for_barrier(barrier);
+    let [run] = listed_run_ids(fixture, &["--status", "running"]).try_into().expect("one run");
     (process, run)
 }
 
 #[test]
-fn g10_the_newest_runs_are_listed_first_and_can_be_chosen() {
+fn g10_runs_are_listed_newest_first_and_filtered() {
     let failing = ScriptedReply::status(401, "{\"error\": {\"message\": \"no\"}}");
     let server = ScriptedModel::start_blocking(vec![ScriptedReply::text("one"), failing, ScriptedReply::text("three")]);
-    let place = CliFixture::with_model(&server);
-    assert_eq!(place.capstan(&["runs", "list"]).data(), "", "nothing ran yet");
-    assert!(!place.home().exists());
-    let first = run_and_get_id(&place, &["a"]);
-    let second = run_and_get_id(&place, &["b"]);
-    let third = run_and_get_id(&place, &["c", "--session-id", "other"]);
-    assert_eq!(listed_run_ids(&place, &[]), [third.clone(), second.clone(), first.clone()]);
-    assert_eq!(listed_run_ids(&place, &["--limit", "2"]), [third.clone(), second.clone()]);
-    assert_eq!(listed_run_ids(&place, &["--status", "failed"]), std::slice::from_ref(&second));
-    assert_eq!(listed_run_ids(&place, &["--session", "cli:local", "--limit", "1"]), [second]);
+    let fixture = CliFixture::with_model(&server);
+    assert_eq!(fixture.capstan(&["runs", "list"]).data(), "", "no runs yet");
+    assert!(!fixture.home().exists());
+    let first = run_and_get_id(&fixture, &["a"]);
+    let second = run_and_get_id(&fixture, &["b"]);
+    let third = run_and_get_id(&fixture, &["c", "--session-id", "other"]);
+    assert_eq!(listed_run_ids(&fixture, &[]), [third.clone(), second.clone(), first.clone()]);
+    assert_eq!(listed_run_ids(&fixture, &["--limit", "2"]), [third.clone(), second.clone()]);
+    assert_eq!(listed_run_ids(&fixture, &["--status", "failed"]), std::slice::from_ref(&second));
+    assert_eq!(listed_run_ids(&fixture, &["--session", "cli:local", "--limit", "1"]), [second]);
     assert_eq!(
-        listed_run_ids(&place, &["--session", "cli:local", "--status", "completed"]),
+        listed_run_ids(&fixture, &["--session", "cli:local", "--status", "completed"]),
         std::slice::from_ref(&first)
     );
-    assert_eq!(listed_run_ids(&place, &["--session", "nobody"]), Vec::<String>::new());
-    let lines = place.capstan(&["runs", "list"]).lines();
+    assert_eq!(listed_run_ids(&fixture, &["--session", "nobody"]), Vec::<String>::new());
+    let lines = fixture.capstan(&["runs", "list"]).lines();
     assert!(lines[2].starts_with(&first) && lines[2].contains("completed") && lines[2].contains("cli:local"));
-    place.capstan(&["runs", "list", "--status", "lost"]).refused("usage", 2);
+    fixture.capstan(&["runs", "list", "--status", "lost"]).refused("usage", 2);
 }
 
 #[test]
-fn g10_a_run_is_shown_without_a_look_at_what_became_of_other_sessions() {
-    let place = CliFixture::new();
-    let run = run_and_get_id(&place, &["hello"]);
-    run_and_get_id(&place, &["hello", "--session-id", "other"]);
-    // Whoever reads every outcome of the home comes upon this one.
-    let database = Connection::open(place.database()).unwrap();
+fn g10_showing_a_run_reads_no_outcomes_of_other_sessions() {
+    let fixture = CliFixture::new();
+    let run = run_and_get_id(&fixture, &["hello"]);
+    run_and_get_id(&fixture, &["hello", "--session-id", "other"]);
+    // A command that reads every outcome of the home would fail on this one.
+    let database = Connection::open(fixture.database()).unwrap();
     let damaged = database.execute("UPDATE inbox SET tape = 'no name of a tape' WHERE session = 'other'", []).unwrap();
     assert_eq!(damaged, 1);
     drop(database);
-    let shown = place.capstan(&["runs", "show", &run, "--json"]).json();
+    let shown = fixture.capstan(&["runs", "show", &run, "--json"]).json();
     assert_eq!((&shown["run_id"], &shown["folded"]), (&json!(run), &json!([])));
 }
 
 #[test]
-fn g10_a_run_is_shown_with_its_results_in_order() {
+fn g10_run_is_shown_with_its_results_in_order() {
     let server = ScriptedModel::start_blocking(vec![
         ScriptedReply::tool_calls([("call_1", "bash", json!({"cmd": "echo one"}))]),
         ScriptedReply::text_with_usage("done", 12, 3),
     ]);
-    let place = CliFixture::with_model(&server);
-    let run = run_and_get_id(&place, &["go"]);
-    // A command calls no model, so nobody reports anything.
-    let other = run_and_get_id(&place, &[",help"]);
-    let shown = place.capstan(&["runs", "show", &run, "--json"]).json();
+    let fixture = CliFixture::with_model(&server);
+    let run = run_and_get_id(&fixture, &["go"]);
+    // A command calls no model, so no usage is reported.
+    let other = run_and_get_id(&fixture, &[",help"]);
+    let shown = fixture.capstan(&["runs", "show", &run, "--json"]).json();
     assert_eq!((&shown["run_id"], &shown["status"]), (&json!(run), &json!("completed")));
     assert_eq!(shown["accepted"]["text"], "go");
     assert_eq!(shown["outcome"], json!({"outcome": "replied", "text": "done"}));
@@ -84,7 +84,7 @@ fn g10_a_run_is_shown_with_its_results_in_order() {
     assert_eq!(shown["grant"]["tools"], json!({"names": "all", "operations": ["detail", "call"]}));
     assert_eq!(shown["folded"], json!([]));
 
-    let of_run: Vec<Value> = place.entries().into_iter().filter(|entry| entry["meta"]["run_id"] == *run).collect();
+    let of_run: Vec<Value> = fixture.entries().into_iter().filter(|entry| entry["meta"]["run_id"] == *run).collect();
     let results = shown["results"].as_array().unwrap();
     let entries: Vec<&Value> = results.iter().map(|result| &result["entry"]).collect();
     assert_eq!(entries, of_run.iter().map(|entry| &entry["id"]).collect::<Vec<_>>());
@@ -96,103 +96,103 @@ fn g10_a_run_is_shown_with_its_results_in_order() {
     assert_eq!(kinds, ["message", "tool_call", "tool_result", "message"]);
     assert!(results.iter().any(|result| result["what"] == "assistant: done"));
 
-    let text = place.capstan(&["runs", "show", &run]).data();
+    let text = fixture.capstan(&["runs", "show", &run]).data();
     assert!(text.contains("usage     prompt 22, completion 8"), "{text}");
-    assert!(text.contains("\ngrant     all of          models, tools, "), "a person need not read JSON: {text}");
-    let text = place.capstan(&["runs", "show", &other]).data();
-    assert!(text.contains("usage     unknown"), "what was not reported is not zero: {text}");
-    assert_eq!(place.capstan(&["runs", "show", &other, "--json"]).json()["usage"], Value::Null);
-    place.capstan(&["tape", "reset", "cli:local"]).data();
-    assert_eq!(place.capstan(&["runs", "show", &run, "--json"]).json(), shown, "in a generation that has ended too");
+    assert!(text.contains("\ngrant     all of          models, tools, "), "the text output contains no JSON: {text}");
+    let text = fixture.capstan(&["runs", "show", &other]).data();
+    assert!(text.contains("usage     unknown"), "unreported usage is not zero: {text}");
+    assert_eq!(fixture.capstan(&["runs", "show", &other, "--json"]).json()["usage"], Value::Null);
+    fixture.capstan(&["tape", "reset", "cli:local"]).data();
+    assert_eq!(fixture.capstan(&["runs", "show", &run, "--json"]).json(), shown, "also in an ended generation");
 }
 
 #[test]
-fn g10_the_events_that_were_folded_into_a_run_are_shown_with_it() {
-    let place = CliFixture::new();
-    let (first, second) = (run_and_get_id(&place, &["one"]), run_and_get_id(&place, &["two"]));
+fn g10_folded_events_are_shown_with_their_run() {
+    let fixture = CliFixture::new();
+    let (first, second) = (run_and_get_id(&fixture, &["one"]), run_and_get_id(&fixture, &["two"]));
     let folded = json!({"outcome": "folded", "run_id": second}).to_string();
-    let database = Connection::open(place.database()).unwrap();
+    let database = Connection::open(fixture.database()).unwrap();
     database.execute("UPDATE outcomes SET outcome = ?1 WHERE run_id = ?2", [&folded, &first]).unwrap();
-    let event = place.capstan(&["runs", "show", &first, "--json"]).json()["event"].clone();
-    let shown = place.capstan(&["runs", "show", &second, "--json"]).json();
+    let event = fixture.capstan(&["runs", "show", &first, "--json"]).json()["event"].clone();
+    let shown = fixture.capstan(&["runs", "show", &second, "--json"]).json();
     assert_eq!(shown["folded"].as_array().map(Vec::len), Some(1));
     assert_eq!(shown["folded"][0]["event"], event);
-    let text = place.capstan(&["runs", "show", &second]).data();
+    let text = fixture.capstan(&["runs", "show", &second]).data();
     assert!(text.contains(&format!("folded    {}", event["event_id"].as_str().unwrap())), "{text}");
 }
 
 #[test]
-fn g10_the_beginning_of_an_id_is_enough_where_it_is_the_only_one() {
-    let place = CliFixture::new();
-    let run = run_and_get_id(&place, &["one"]);
-    let shown = place.capstan(&["runs", "show", &run[..run.len() - 4], "--json"]).json();
+fn g10_run_is_found_by_a_unique_prefix() {
+    let fixture = CliFixture::new();
+    let run = run_and_get_id(&fixture, &["one"]);
+    let shown = fixture.capstan(&["runs", "show", &run[..run.len() - 4], "--json"]).json();
     assert_eq!(shown["run_id"], *run);
-    run_and_get_id(&place, &["two"]);
-    let said = place.capstan(&["runs", "show", "run-"]).refused("run-unknown", 2);
-    assert!(said.stderr.contains("several runs begin with"), "{said:?}");
+    run_and_get_id(&fixture, &["two"]);
+    let output = fixture.capstan(&["runs", "show", "run-"]).refused("run-unknown", 2);
+    assert!(output.stderr.contains("several runs begin with"), "{output:?}");
     for command in ["show", "cancel"] {
-        let said = place.capstan(&["runs", command, "run-of-nobody"]).refused("run-unknown", 2);
-        assert!(said.stderr.contains("capstan runs list"), "{said:?}");
+        let output = fixture.capstan(&["runs", command, "run-of-nobody"]).refused("run-unknown", 2);
+        assert!(output.stderr.contains("capstan runs list"), "{output:?}");
     }
-    place.capstan(&["runs", "show", ""]).refused("run-unknown", 2);
+    fixture.capstan(&["runs", "show", ""]).refused("run-unknown", 2);
 }
 
 #[test]
-fn g10_a_run_that_has_ended_cannot_be_cancelled_and_says_so() {
-    let place = CliFixture::new();
-    let run = run_and_get_id(&place, &["one"]);
-    let said = place.capstan(&["runs", "cancel", &run]).data();
-    assert_eq!(said, format!("run {run} has ended already: completed\n"));
-    assert_eq!(place.capstan(&["runs", "show", &run, "--json"]).json()["status"], "completed");
+fn g10_cancelling_an_ended_run_reports_its_status() {
+    let fixture = CliFixture::new();
+    let run = run_and_get_id(&fixture, &["one"]);
+    let output = fixture.capstan(&["runs", "cancel", &run]).data();
+    assert_eq!(output, format!("run {run} has ended already: completed\n"));
+    assert_eq!(fixture.capstan(&["runs", "show", &run, "--json"]).json()["status"], "completed");
 }
 
 #[test]
-fn g10_a_run_ends_when_another_process_cancels_it() {
-    let gate = ReplyBarrier::new();
-    let server = ScriptedModel::start_blocking(vec![ScriptedReply::text("never heard").with_barrier(&gate)]);
-    let place = CliFixture::with_model(&server);
-    let (mut process, run) = start_held_run(&place, &gate);
-    let said = place.capstan(&["runs", "cancel", &run, "--wait", &u64::MAX.to_string()]);
-    if said.code != Some(0) {
+fn g10_run_is_cancelled_by_another_process() {
+    let barrier = ReplyBarrier::new();
+    let server = ScriptedModel::start_blocking(vec![ScriptedReply::text("never heard").with_barrier(&barrier)]);
+    let fixture = CliFixture::with_model(&server);
+    let (mut process, run) = start_held_run(&fixture, &barrier);
+    let output = fixture.capstan(&["runs", "cancel", &run, "--wait", &u64::MAX.to_string()]);
+    if output.code != Some(0) {
         process.kill().unwrap();
     }
-    assert_eq!(said.data(), format!("run {run} has ended: cancelled\n"));
-    let said = BinaryOutput::from(process.wait_with_output().unwrap());
-    said.failed("run-cancelled", 130);
-    let shown = place.capstan(&["runs", "show", &run, "--json"]).json();
+    assert_eq!(output.data(), format!("run {run} has ended: cancelled\n"));
+    let output = BinaryOutput::from(process.wait_with_output().unwrap());
+    output.failed("run-cancelled", 130);
+    let shown = fixture.capstan(&["runs", "show", &run, "--json"]).json();
     assert_eq!((&shown["status"], &shown["outcome"]["outcome"]), (&json!("cancelled"), &json!("cancelled")));
-    assert_eq!(place.outcomes(), (1, 0));
-    gate.release();
+    assert_eq!(fixture.outcomes(), (1, 0));
+    barrier.release();
 }
 
 #[test]
-fn g10_a_run_that_does_not_end_is_waited_for_no_longer_than_asked() {
-    let gate = ReplyBarrier::new();
-    let server = ScriptedModel::start_blocking(vec![ScriptedReply::text("never heard").with_barrier(&gate)]);
-    let place = CliFixture::with_model(&server);
-    let (mut process, run) = start_held_run(&place, &gate);
-    // It lives, and does nothing.
+fn g10_cancel_stops_waiting_after_the_given_time() {
+    let barrier = ReplyBarrier::new();
+    let server = ScriptedModel::start_blocking(vec![ScriptedReply::text("never heard").with_barrier(&barrier)]);
+    let fixture = CliFixture::with_model(&server);
+    let (mut process, run) = start_held_run(&fixture, &barrier);
+    // The process is alive but stopped.
     send_signal(process.id(), "STOP");
-    let said = place.capstan(&["runs", "cancel", &run, "--wait", "0"]).data();
-    assert_eq!(said, format!("run {run} was asked to end\n"));
-    place.capstan(&["runs", "cancel", &run, "--wait", "1"]).refused("run-still-running", 1);
-    let shown = place.capstan(&["runs", "show", &run, "--json"]).json();
+    let output = fixture.capstan(&["runs", "cancel", &run, "--wait", "0"]).data();
+    assert_eq!(output, format!("run {run} was asked to end\n"));
+    fixture.capstan(&["runs", "cancel", &run, "--wait", "1"]).refused("run-still-running", 1);
+    let shown = fixture.capstan(&["runs", "show", &run, "--json"]).json();
     assert_eq!((&shown["status"], &shown["cancel_requested"]), (&json!("running"), &json!(true)));
     process.kill().unwrap();
     process.wait().unwrap();
-    gate.release();
+    barrier.release();
 }
 
 #[test]
-fn g10_a_run_whose_process_is_dead_is_told_apart() {
-    let gate = ReplyBarrier::new();
-    let server = ScriptedModel::start_blocking(vec![ScriptedReply::text("never heard").with_barrier(&gate)]);
-    let place = CliFixture::with_model(&server);
-    let (mut process, run) = start_held_run(&place, &gate);
+fn g10_cancel_reports_an_orphaned_run() {
+    let barrier = ReplyBarrier::new();
+    let server = ScriptedModel::start_blocking(vec![ScriptedReply::text("never heard").with_barrier(&barrier)]);
+    let fixture = CliFixture::with_model(&server);
+    let (mut process, run) = start_held_run(&fixture, &barrier);
     process.kill().unwrap();
     process.wait().unwrap();
-    let lines = place.capstan(&["runs", "cancel", &run]).lines();
+    let lines = fixture.capstan(&["runs", "cancel", &run]).lines();
     assert_eq!(lines[0], format!("the process of run {run} is gone, and nobody works on it"));
     assert_eq!(lines[1], "the next `capstan serve --channel NAME`, or `capstan run` of session cli:local, closes it");
-    gate.release();
+    barrier.release();
 }

@@ -1,4 +1,4 @@
-//! `capstan state`: what runners keep, looked at and changed from outside.
+//! `capstan state`: stored state, inspected and edited by the operator.
 
 mod cli_support;
 
@@ -8,30 +8,30 @@ use serde_json::{Value, json};
 
 const AGENT_NAMESPACE: &str = r#"["builtin:agent", "runner", null]"#;
 
-/// Keeps a value, and says in which space.
-fn set_state(place: &CliFixture, space: &str, key: &str, value: &str) -> String {
-    let said = place.capstan(&["state", "set", space, key, value]).data();
-    said.trim_end().rsplit(' ').next().unwrap().to_owned()
+/// Sets a value, and returns the id of its namespace.
+fn set_state(fixture: &CliFixture, space: &str, key: &str, value: &str) -> String {
+    let output = fixture.capstan(&["state", "set", space, key, value]).data();
+    output.trim_end().rsplit(' ').next().unwrap().to_owned()
 }
 
-fn listed_namespaces(place: &CliFixture, arguments: &[&str]) -> Vec<Value> {
-    let listed = place.capstan(&[&["state", "list", "--json"], arguments].concat()).json();
+fn listed_namespaces(fixture: &CliFixture, arguments: &[&str]) -> Vec<Value> {
+    let listed = fixture.capstan(&[&["state", "list", "--json"], arguments].concat()).json();
     listed.as_array().unwrap().clone()
 }
 
-/// The names of the events on the system tape, and all of their text.
-fn state_events(place: &CliFixture) -> (Vec<String>, String) {
-    let entries = place.tape("system");
+/// Names of the tape events on the system tape, and their whole text.
+fn state_events(fixture: &CliFixture) -> (Vec<String>, String) {
+    let entries = fixture.tape("system");
     let names = entries.iter().filter_map(|entry| entry["payload"]["name"].as_str().map(str::to_owned));
     (names.filter(|name| name.starts_with("state.")).collect(), json!(entries).to_string())
 }
 
-/// What was said, with the time of it left out.
-fn mask_ages(said: &str) -> String {
-    let mut words: Vec<&str> = said.split(' ').collect();
-    for place in 2..words.len() {
-        if words[place].starts_with("ago") {
-            words[place - 2] = "N";
+/// Output with ages masked.
+fn mask_ages(output: &str) -> String {
+    let mut words: Vec<&str> = output.split(' ').collect();
+    for fixture in 2..words.len() {
+        if words[fixture].starts_with("ago") {
+            words[fixture - 2] = "N";
         }
     }
     words.join(" ")
@@ -39,24 +39,24 @@ fn mask_ages(said: &str) -> String {
 
 #[test]
 fn g06_state() {
-    let place = CliFixture::new();
-    assert_eq!(place.capstan(&["state", "list"]).data(), "", "nothing is kept yet");
-    assert!(!place.home().exists(), "and looking has written nothing");
-    let space = set_state(&place, AGENT_NAMESPACE, "mood", r#""calm""#);
-    set_state(&place, &space, "count", "42");
-    let conversation = set_state(&place, r#"["builtin:agent", "conversation", "cli:local"]"#, "a", "{\"b\": [1, 2]}");
-    set_state(&place, r#"["builtin:agent", "actor", ["telegram", null, "42"]]"#, "name", r#""Ann""#);
-    place.capstan(&["run", "hello"]).succeeded();
+    let fixture = CliFixture::new();
+    assert_eq!(fixture.capstan(&["state", "list"]).data(), "", "no state yet");
+    assert!(!fixture.home().exists(), "reading has written nothing");
+    let space = set_state(&fixture, AGENT_NAMESPACE, "mood", r#""calm""#);
+    set_state(&fixture, &space, "count", "42");
+    let conversation = set_state(&fixture, r#"["builtin:agent", "conversation", "cli:local"]"#, "a", "{\"b\": [1, 2]}");
+    set_state(&fixture, r#"["builtin:agent", "actor", ["telegram", null, "42"]]"#, "name", r#""Ann""#);
+    fixture.capstan(&["run", "hello"]).succeeded();
     let shown = [&["list"][..], &["show", &space], &["show", &space[..4], "mood"], &["clear", &space]];
-    let said: Vec<String> = shown
+    let output: Vec<String> = shown
         .iter()
         .map(|arguments| {
-            let said = place.capstan(&[&["state"], *arguments].concat()).succeeded();
-            format!("$ capstan state {}\n{}{}", arguments.join(" "), mask_ages(&said.stdout), said.stderr)
+            let output = fixture.capstan(&[&["state"], *arguments].concat()).succeeded();
+            format!("$ capstan state {}\n{}{}", arguments.join(" "), mask_ages(&output.stdout), output.stderr)
         })
         .collect();
-    // Its id is that of a tape, which depends on where the workspace is.
-    insta::assert_snapshot!(said.join("\n").replace(&conversation, "[CONVERSATION]"));
+    // The id is that of a tape, which depends on the path of the workspace.
+    insta::assert_snapshot!(output.join("\n").replace(&conversation, "[CONVERSATION]"));
 }
 
 #[test]
@@ -69,36 +69,36 @@ fn g06_help_of_state() {
 }
 
 #[test]
-fn g06_what_is_changed_is_told_on_the_system_tape_without_the_values() {
-    let place = CliFixture::new();
-    let space = set_state(&place, AGENT_NAMESPACE, "mood", r#""very-calm""#);
-    place.capstan(&["state", "remove", &space, "mood"]).succeeded();
-    assert_eq!(listed_namespaces(&place, &[]), Vec::<Value>::new());
-    place.capstan(&["state", "remove", &space, "mood"]).refused("state-unknown", 2);
-    set_state(&place, AGENT_NAMESPACE, "a", "1");
-    set_state(&place, AGENT_NAMESPACE, "b", "2");
-    place.capstan(&["state", "clear", &space]).succeeded();
-    assert_eq!(listed_namespaces(&place, &[])[0]["keys"], 2, "that was only a look");
-    place.capstan(&["state", "clear", &space, "--yes"]).data();
-    assert_eq!(listed_namespaces(&place, &[]), Vec::<Value>::new());
-    let (names, all) = state_events(&place);
+fn g06_changes_are_recorded_on_the_system_tape_without_values() {
+    let fixture = CliFixture::new();
+    let space = set_state(&fixture, AGENT_NAMESPACE, "mood", r#""very-calm""#);
+    fixture.capstan(&["state", "remove", &space, "mood"]).succeeded();
+    assert_eq!(listed_namespaces(&fixture, &[]), Vec::<Value>::new());
+    fixture.capstan(&["state", "remove", &space, "mood"]).refused("state-unknown", 2);
+    set_state(&fixture, AGENT_NAMESPACE, "a", "1");
+    set_state(&fixture, AGENT_NAMESPACE, "b", "2");
+    fixture.capstan(&["state", "clear", &space]).succeeded();
+    assert_eq!(listed_namespaces(&fixture, &[])[0]["keys"], 2, "the first was a dry run");
+    fixture.capstan(&["state", "clear", &space, "--yes"]).data();
+    assert_eq!(listed_namespaces(&fixture, &[]), Vec::<Value>::new());
+    let (names, all) = state_events(&fixture);
     assert_eq!(names, ["state.set", "state.removed", "state.set", "state.set", "state.cleared"]);
     assert!(all.contains(&space) && !all.contains("very-calm"), "{all}");
-    place.assert_undamaged();
+    fixture.assert_undamaged();
 }
 
 #[test]
-fn g06_spaces_are_listed_with_their_owners_and_limits_and_can_be_chosen() {
-    let place = CliFixture::new();
+fn g06_namespaces_are_listed_with_owner_and_limits_and_filtered() {
+    let fixture = CliFixture::new();
     let binding = json!({
         "binding_id": "default", "runner_id": "builtin:agent",
         "state_policy": {"enabled": true, "scopes": ["conversation"], "limits": {"keys": 2, "value_bytes": 20}},
     });
-    place.capstan(&["bindings", "set", &place.file("b.json", binding.to_string())]).succeeded();
-    place.capstan(&["run", "hello"]).succeeded();
-    let space = set_state(&place, r#"["builtin:agent", "conversation", "cli:local"]"#, "k", "1");
-    set_state(&place, AGENT_NAMESPACE, "k", "1");
-    let of_conversation = listed_namespaces(&place, &["--scope", "conversation"]);
+    fixture.capstan(&["bindings", "set", &fixture.file("b.json", binding.to_string())]).succeeded();
+    fixture.capstan(&["run", "hello"]).succeeded();
+    let space = set_state(&fixture, r#"["builtin:agent", "conversation", "cli:local"]"#, "k", "1");
+    set_state(&fixture, AGENT_NAMESPACE, "k", "1");
+    let of_conversation = listed_namespaces(&fixture, &["--scope", "conversation"]);
     let [row] = &of_conversation[..] else { panic!("one space, not {of_conversation:?}") };
     assert_eq!(
         (&row["id"], &row["session_id"], &row["runner_id"]),
@@ -106,29 +106,29 @@ fn g06_spaces_are_listed_with_their_owners_and_limits_and_can_be_chosen() {
     );
     assert_eq!((&row["limits"]["keys"], &row["keys"], &row["unused"]), (&json!(2), &json!(1), &Value::Null));
     assert_eq!(
-        listed_namespaces(&place, &["--scope", "runner"])[0]["limits"],
+        listed_namespaces(&fixture, &["--scope", "runner"])[0]["limits"],
         Value::Null,
-        "the binding allows it nothing there"
+        "the binding does not allow it"
     );
-    assert_eq!(listed_namespaces(&place, &["--runner", "nobody"]), Vec::<Value>::new());
+    assert_eq!(listed_namespaces(&fixture, &["--runner", "nobody"]), Vec::<Value>::new());
 
-    place.capstan(&["state", "set", &space, "k", &format!("{:?}", "x".repeat(19))]).refused("state-too-large", 2);
-    set_state(&place, &space, "l", "2");
-    place.capstan(&["state", "set", &space, "m", "3"]).refused("state-too-large", 2);
-    set_state(&place, &space, "l", "3");
-    let shown = place.capstan(&["state", "show", &space, "--json"]).json();
+    fixture.capstan(&["state", "set", &space, "k", &format!("{:?}", "x".repeat(19))]).refused("state-too-large", 2);
+    set_state(&fixture, &space, "l", "2");
+    fixture.capstan(&["state", "set", &space, "m", "3"]).refused("state-too-large", 2);
+    set_state(&fixture, &space, "l", "3");
+    let shown = fixture.capstan(&["state", "show", &space, "--json"]).json();
     let values = shown["values"].as_array().unwrap().iter().map(|kept| (&kept["key"], &kept["value"]));
     assert_eq!(
         values.collect::<Vec<_>>(),
         [(&json!("k"), &json!(1)), (&json!("l"), &json!(3))],
-        "nothing was half kept"
+        "nothing was stored in part"
     );
 }
 
 #[test]
-fn g06_what_makes_no_sense_is_refused_and_changes_nothing() {
-    let place = CliFixture::new();
-    let space = set_state(&place, AGENT_NAMESPACE, "k", "1");
+fn g06_invalid_arguments_are_rejected_and_change_nothing() {
+    let fixture = CliFixture::new();
+    let space = set_state(&fixture, AGENT_NAMESPACE, "k", "1");
     let long = "k".repeat(257);
     let wrong: [(&[&str], &str); 14] = [
         (&["set", &space, "k", "calm"], "state-invalid"),
@@ -147,53 +147,53 @@ fn g06_what_makes_no_sense_is_refused_and_changes_nothing() {
         (&["clear", &space, "--unused"], "usage"),
     ];
     for (arguments, code) in wrong {
-        place.capstan(&[&["state"], arguments].concat()).refused(code, 2);
+        fixture.capstan(&[&["state"], arguments].concat()).refused(code, 2);
     }
-    let shown = place.capstan(&["state", "show", &space, "k"]).data();
-    assert_eq!((shown.as_str(), state_events(&place).0.len()), ("1\n", 1));
-    place.capstan_with_input(&["state", "set", &space, "k", "-"], b"{\"from\": \"a pipe\"}").succeeded();
-    assert_eq!(place.capstan(&["state", "show", &space, "k"]).json(), json!({"from": "a pipe"}));
+    let shown = fixture.capstan(&["state", "show", &space, "k"]).data();
+    assert_eq!((shown.as_str(), state_events(&fixture).0.len()), ("1\n", 1));
+    fixture.capstan_with_input(&["state", "set", &space, "k", "-"], b"{\"from\": \"a pipe\"}").succeeded();
+    assert_eq!(fixture.capstan(&["state", "show", &space, "k"]).json(), json!({"from": "a pipe"}));
 }
 
 #[test]
-fn g06_what_nobody_uses_is_cleared_when_it_is_asked_for_by_binding_and_by_age() {
-    let place = CliFixture::new();
+fn g06_unused_and_old_namespaces_are_cleared_on_request() {
+    let fixture = CliFixture::new();
     let binding = |id: &str| {
         let scope = json!({"channel": id});
         let binding = json!({"binding_id": id, "runner_id": "builtin:agent", "scope": scope});
-        place.capstan(&["bindings", "set", &place.file("b.json", binding.to_string())]).succeeded();
+        fixture.capstan(&["bindings", "set", &fixture.file("b.json", binding.to_string())]).succeeded();
     };
     binding("stays");
     binding("goes");
-    let stays = set_state(&place, r#"["builtin:agent", "binding", "stays"]"#, "k", "1");
-    let goes = set_state(&place, r#"["builtin:agent", "binding", "goes"]"#, "k", "1");
-    let old = set_state(&place, AGENT_NAMESPACE, "k", "1");
-    place.capstan(&["state", "clear", "--unused"]).data();
-    place.capstan(&["bindings", "remove", "goes"]).succeeded();
+    let stays = set_state(&fixture, r#"["builtin:agent", "binding", "stays"]"#, "k", "1");
+    let goes = set_state(&fixture, r#"["builtin:agent", "binding", "goes"]"#, "k", "1");
+    let old = set_state(&fixture, AGENT_NAMESPACE, "k", "1");
+    fixture.capstan(&["state", "clear", "--unused"]).data();
+    fixture.capstan(&["bindings", "remove", "goes"]).succeeded();
     assert_eq!(
-        listed_namespaces(&place, &["--scope", "binding"]).iter().filter(|row| !row["unused"].is_null()).count(),
+        listed_namespaces(&fixture, &["--scope", "binding"]).iter().filter(|row| !row["unused"].is_null()).count(),
         1
     );
 
     let chosen = |arguments: &[&str]| -> Vec<String> {
-        let said = place.capstan(&[&["state", "clear", "--json"], arguments].concat()).json();
-        let spaces = said["spaces"].as_array().unwrap();
+        let output = fixture.capstan(&[&["state", "clear", "--json"], arguments].concat()).json();
+        let spaces = output["spaces"].as_array().unwrap();
         spaces.iter().map(|row| row["id"].as_str().unwrap().to_owned()).collect()
     };
     assert_eq!(chosen(&["--unused"]), std::slice::from_ref(&goes));
     assert_eq!(chosen(&["--older-than", "1"]), Vec::<String>::new());
-    let database = Connection::open(place.database()).unwrap();
+    let database = Connection::open(fixture.database()).unwrap();
     let long_ago = "UPDATE spaces SET at = '2020-01-01T00:00:00Z' WHERE space LIKE '%\"runner\"%'";
     let aged = database.execute(long_ago, []).unwrap();
     assert_eq!(aged, 1);
     drop(database);
     assert_eq!(chosen(&["--older-than", "3"]), std::slice::from_ref(&old));
     assert_eq!(chosen(&["--older-than", "36500"]), Vec::<String>::new());
-    assert_eq!(chosen(&["--unused", "--older-than", "3"]), Vec::<String>::new(), "both must hold");
+    assert_eq!(chosen(&["--unused", "--older-than", "3"]), Vec::<String>::new(), "both must apply");
 
     assert_eq!(chosen(&["--unused", "--yes"]), [goes]);
     assert_eq!(chosen(&["--older-than", "3", "--yes"]), [old]);
-    let left: Vec<Value> = listed_namespaces(&place, &[]).into_iter().map(|row| row["id"].clone()).collect();
-    assert_eq!(left, [json!(stays)]);
-    assert!(state_events(&place).1.contains("its binding is gone"));
+    let remaining: Vec<Value> = listed_namespaces(&fixture, &[]).into_iter().map(|row| row["id"].clone()).collect();
+    assert_eq!(remaining, [json!(stays)]);
+    assert!(state_events(&fixture).1.contains("its binding is gone"));
 }

@@ -1,4 +1,4 @@
-//! `capstan store`: backups and versions.
+//! `capstan store`: backups and migrations.
 
 mod cli_support;
 
@@ -18,19 +18,19 @@ fn schema_version(database: &Path) -> u32 {
     Connection::open(database).unwrap().pragma_query_value(None, "user_version", |row| row.get(0)).unwrap()
 }
 
-/// A new home in which a backup was put where the store belongs.
+/// A new home with a backup restored as its store.
 fn restore_backup(backup: &str, config: &str) -> CliFixture {
-    let place = CliFixture::new().config(config);
-    std::fs::copy(backup, place.database()).unwrap();
+    let fixture = CliFixture::new().config(config);
+    std::fs::copy(backup, fixture.database()).unwrap();
     let tapes = Path::new(backup).with_file_name(format!("{}.tapes", file_name(backup)));
     if tapes.is_dir() {
-        std::fs::create_dir(place.home().join("tapes")).unwrap();
+        std::fs::create_dir(fixture.home().join("tapes")).unwrap();
         for file in std::fs::read_dir(&tapes).unwrap() {
             let file = file.unwrap();
-            std::fs::copy(file.path(), place.home().join("tapes").join(file.file_name())).unwrap();
+            std::fs::copy(file.path(), fixture.home().join("tapes").join(file.file_name())).unwrap();
         }
     }
-    place
+    fixture
 }
 
 fn file_name(path: &str) -> String {
@@ -42,112 +42,112 @@ fn files_in(folder: &str) -> BTreeSet<String> {
     files.map(|file| file.unwrap().file_name().to_string_lossy().into_owned()).collect()
 }
 
-fn create_backup_dir(place: &CliFixture) -> String {
-    let folder = place.path("backups");
+fn create_backup_dir(fixture: &CliFixture) -> String {
+    let folder = fixture.path("backups");
     std::fs::create_dir(&folder).unwrap();
     folder
 }
 
 #[test]
-fn an_older_database_is_migrated_once() {
-    let place = CliFixture::with_schema_v1();
+fn older_database_is_migrated_once() {
+    let fixture = CliFixture::with_schema_v1();
     let newest = SqliteStore::SCHEMA_VERSION;
-    let said = place.capstan(&["store", "migrate"]).data();
-    let database = place.database().display().to_string();
-    assert_eq!(said, format!("brought {database} from schema 1 to {newest}\n"));
-    assert_eq!(schema_version(&place.database()), newest);
-    let said = place.capstan(&["store", "migrate"]).data();
-    assert_eq!(said, format!("{database} has schema {newest}, the newest: nothing to do\n"));
-    let said = place.capstan(&["store", "migrate", "--json"]).json();
-    assert_eq!(said, json!({ "database": database, "from": newest, "to": newest }));
-    place.assert_undamaged();
+    let output = fixture.capstan(&["store", "migrate"]).data();
+    let database = fixture.database().display().to_string();
+    assert_eq!(output, format!("brought {database} from schema 1 to {newest}\n"));
+    assert_eq!(schema_version(&fixture.database()), newest);
+    let output = fixture.capstan(&["store", "migrate"]).data();
+    assert_eq!(output, format!("{database} has schema {newest}, the newest: nothing to do\n"));
+    let output = fixture.capstan(&["store", "migrate", "--json"]).json();
+    assert_eq!(output, json!({ "database": database, "from": newest, "to": newest }));
+    fixture.assert_undamaged();
 }
 
 #[test]
-fn a_database_that_is_not_there_or_newer_is_not_migrated() {
-    let place = CliFixture::new();
-    assert!(place.capstan(&["store", "migrate"]).data().contains("nothing to do"));
-    assert!(!place.home().exists());
-    place.capstan(&["run", "hello"]).data();
-    Connection::open(place.database()).unwrap().pragma_update(None, "user_version", 99).unwrap();
-    place.capstan(&["store", "migrate"]).refused("store-too-new", 4);
-    place.capstan(&["store", "backup", &place.path("b.db")]).refused("store-too-new", 4);
-    assert_eq!(schema_version(&place.database()), 99);
+fn missing_or_newer_database_is_not_migrated() {
+    let fixture = CliFixture::new();
+    assert!(fixture.capstan(&["store", "migrate"]).data().contains("nothing to do"));
+    assert!(!fixture.home().exists());
+    fixture.capstan(&["run", "hello"]).data();
+    Connection::open(fixture.database()).unwrap().pragma_update(None, "user_version", 99).unwrap();
+    fixture.capstan(&["store", "migrate"]).refused("store-too-new", 4);
+    fixture.capstan(&["store", "backup", &fixture.path("b.db")]).refused("store-too-new", 4);
+    assert_eq!(schema_version(&fixture.database()), 99);
 }
 
 #[test]
-fn a_backup_is_one_private_file_that_can_be_put_in_place() {
-    let place = CliFixture::new();
-    place.capstan(&["run", "hello"]).data();
-    let folder = create_backup_dir(&place);
+fn backup_is_one_private_file_that_can_be_restored() {
+    let fixture = CliFixture::new();
+    fixture.capstan(&["run", "hello"]).data();
+    let folder = create_backup_dir(&fixture);
     let backup = format!("{folder}/b.db");
-    place.capstan(&["store", "backup", &backup]).data();
+    fixture.capstan(&["store", "backup", &backup]).data();
     assert_eq!(files_in(&folder), BTreeSet::from(["b.db".to_owned()]));
     assert_eq!(std::fs::metadata(&backup).unwrap().permissions().mode() & 0o777, 0o600);
     let copy = restore_backup(&backup, "");
-    assert_eq!(copy.capstan(&["runs", "list", "--json"]).json(), place.capstan(&["runs", "list", "--json"]).json());
+    assert_eq!(copy.capstan(&["runs", "list", "--json"]).json(), fixture.capstan(&["runs", "list", "--json"]).json());
     copy.capstan(&["run", "and on"]).data();
     copy.assert_undamaged();
 }
 
 #[test]
-fn a_backup_removes_what_one_that_was_killed_left_beside_it() {
-    let place = CliFixture::new();
-    place.capstan(&["run", "hello"]).data();
-    let folder = create_backup_dir(&place);
+fn backup_removes_files_of_a_killed_one() {
+    let fixture = CliFixture::new();
+    fixture.capstan(&["run", "hello"]).data();
+    let folder = create_backup_dir(&fixture);
     let mut killed = std::process::Command::new("true").spawn().unwrap();
     killed.wait().unwrap();
-    let left = format!("{folder}/.old.db.capstan-{}.new", killed.id());
-    let file = std::fs::File::create(&left).unwrap();
-    place.capstan(&["store", "backup", &format!("{folder}/one.db")]).data();
-    assert!(std::fs::exists(&left).unwrap(), "it may still be written by another machine");
+    let stale = format!("{folder}/.old.db.capstan-{}.new", killed.id());
+    let file = std::fs::File::create(&stale).unwrap();
+    fixture.capstan(&["store", "backup", &format!("{folder}/one.db")]).data();
+    assert!(std::fs::exists(&stale).unwrap(), "another machine may still be writing it");
     file.set_modified(std::time::SystemTime::now() - std::time::Duration::from_hours(1)).unwrap();
-    place.capstan(&["store", "backup", &format!("{folder}/two.db")]).data();
+    fixture.capstan(&["store", "backup", &format!("{folder}/two.db")]).data();
     assert_eq!(files_in(&folder), BTreeSet::from(["one.db".to_owned(), "two.db".to_owned()]));
 }
 
 #[test]
-fn a_backup_replaces_nothing_unless_it_is_told_to() {
-    let place = CliFixture::new();
-    place.capstan(&["run", "hello"]).data();
-    let folder = create_backup_dir(&place);
+fn backup_replaces_nothing_without_force() {
+    let fixture = CliFixture::new();
+    fixture.capstan(&["run", "hello"]).data();
+    let folder = create_backup_dir(&fixture);
     let backup = format!("{folder}/b.db");
     std::fs::write(&backup, "precious").unwrap();
-    place.capstan(&["store", "backup", &backup]).refused("backup-exists", 2);
+    fixture.capstan(&["store", "backup", &backup]).refused("backup-exists", 2);
     assert_eq!(std::fs::read_to_string(&backup).unwrap(), "precious");
-    // A log of what was there before would be taken for one of the new file.
+    // SQLite would apply a log of the replaced file to the new one.
     std::fs::write(format!("{backup}-wal"), "of another file").unwrap();
-    place.capstan(&["store", "backup", &backup, "--force"]).data();
+    fixture.capstan(&["store", "backup", &backup, "--force"]).data();
     assert_eq!(files_in(&folder), BTreeSet::from(["b.db".to_owned()]));
     restore_backup(&backup, "").assert_undamaged();
 
-    let own = place.database().display().to_string();
+    let own = fixture.database().display().to_string();
     let before = std::fs::read(&own).unwrap();
-    let link = place.path("link.db");
+    let link = fixture.path("link.db");
     std::os::unix::fs::symlink(&own, &link).unwrap();
     for own in [&own, &link] {
-        place.capstan(&["store", "backup", own, "--force"]).refused("usage", 2);
+        fixture.capstan(&["store", "backup", own, "--force"]).refused("usage", 2);
     }
     assert_eq!(std::fs::read(&own).unwrap(), before);
-    place.capstan(&["store", "backup", &folder, "--force"]).refused("usage", 2);
-    place.capstan(&["store", "backup", &format!("{folder}/no/such/b.db")]).refused("usage", 2);
+    fixture.capstan(&["store", "backup", &folder, "--force"]).refused("usage", 2);
+    fixture.capstan(&["store", "backup", &format!("{folder}/no/such/b.db")]).refused("usage", 2);
     let empty = CliFixture::new();
     empty.capstan(&["store", "backup", &empty.path("b.db")]).refused("store-empty", 2);
     assert!(!empty.home().exists());
 }
 
 #[test]
-fn a_backup_replaces_no_pipe_and_no_socket_even_if_it_is_told_to() {
-    let place = CliFixture::new();
-    place.capstan(&["run", "hello"]).data();
-    let folder = create_backup_dir(&place);
+fn forced_backup_replaces_no_pipe_and_no_socket() {
+    let fixture = CliFixture::new();
+    fixture.capstan(&["run", "hello"]).data();
+    let folder = create_backup_dir(&fixture);
     let [pipe, socket, link] = ["pipe", "socket", "link"].map(|name| format!("{folder}/{name}"));
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let _socket = UnixListener::bind(&socket).unwrap();
     std::os::unix::fs::symlink(&pipe, &link).unwrap();
     for path in [&pipe, &socket, &link] {
-        place.capstan(&["store", "backup", path, "--force"]).refused("usage", 2);
-        place.capstan(&["store", "backup", path]).refused("usage", 2);
+        fixture.capstan(&["store", "backup", path, "--force"]).refused("usage", 2);
+        fixture.capstan(&["store", "backup", path]).refused("usage", 2);
     }
     assert!(std::fs::symlink_metadata(&pipe).unwrap().file_type().is_fifo());
     assert!(std::fs::symlink_metadata(&socket).unwrap().file_type().is_socket());
@@ -156,54 +156,54 @@ fn a_backup_replaces_no_pipe_and_no_socket_even_if_it_is_told_to() {
 }
 
 #[test]
-fn an_older_database_is_backed_up_as_it_is() {
-    let place = CliFixture::with_schema_v1();
-    let backup = place.path("b.db");
-    place.capstan(&["store", "backup", &backup]).data();
-    assert_eq!((schema_version(&place.database()), schema_version(Path::new(&backup))), (1, 1));
+fn older_database_is_backed_up_without_migration() {
+    let fixture = CliFixture::with_schema_v1();
+    let backup = fixture.path("b.db");
+    fixture.capstan(&["store", "backup", &backup]).data();
+    assert_eq!((schema_version(&fixture.database()), schema_version(Path::new(&backup))), (1, 1));
     restore_backup(&backup, "").assert_undamaged();
 }
 
 #[test]
-fn a_damaged_store_gives_no_backup() {
-    let place = CliFixture::new();
-    place.capstan(&["run", "hello"]).data();
-    let folder = create_backup_dir(&place);
+fn damaged_store_is_not_backed_up() {
+    let fixture = CliFixture::new();
+    fixture.capstan(&["run", "hello"]).data();
+    let folder = create_backup_dir(&fixture);
     let backup = format!("{folder}/b.db");
-    place.capstan(&["store", "backup", &backup]).data();
+    fixture.capstan(&["store", "backup", &backup]).data();
     let good = std::fs::read(&backup).unwrap();
-    let database = Connection::open(place.database()).unwrap();
+    let database = Connection::open(fixture.database()).unwrap();
     database.execute_batch("UPDATE blobs SET bytes = X'00'").unwrap();
-    place.capstan(&["store", "backup", &backup, "--force"]).refused("backup-damaged", 4);
-    assert_eq!(std::fs::read(&backup).unwrap(), good, "the last good one stays");
-    assert_eq!(files_in(&folder), BTreeSet::from(["b.db".to_owned()]), "and nothing unfinished is left");
+    fixture.capstan(&["store", "backup", &backup, "--force"]).refused("backup-damaged", 4);
+    assert_eq!(std::fs::read(&backup).unwrap(), good, "the last good backup stays");
+    assert_eq!(files_in(&folder), BTreeSet::from(["b.db".to_owned()]), "no unfinished files remain");
 }
 
 #[test]
-fn p12_tapes_that_are_kept_as_files_are_backed_up_beside_the_file() {
+fn p12_tapes_stored_as_files_are_backed_up_beside_the_database() {
     let config = "tape_store = 'jsonl'\n";
-    let place = CliFixture::new().config(config);
-    place.capstan(&["run", "hello"]).data();
-    let folder = create_backup_dir(&place);
+    let fixture = CliFixture::new().config(config);
+    fixture.capstan(&["run", "hello"]).data();
+    let folder = create_backup_dir(&fixture);
     let backup = format!("{folder}/b.db");
-    let said = place.capstan(&["store", "backup", &backup]).data();
-    assert!(said.contains("b.db.tapes"), "{said}");
+    let output = fixture.capstan(&["store", "backup", &backup]).data();
+    assert!(output.contains("b.db.tapes"), "{output}");
     assert_eq!(files_in(&folder), BTreeSet::from(["b.db".to_owned(), "b.db.tapes".to_owned()]));
     let mode = std::fs::metadata(format!("{backup}.tapes")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o700);
-    let before = place.entries();
-    place.capstan(&["run", "later"]).data();
-    place.capstan(&["store", "backup", &backup]).refused("backup-exists", 2);
+    let before = fixture.entries();
+    fixture.capstan(&["run", "later"]).data();
+    fixture.capstan(&["store", "backup", &backup]).refused("backup-exists", 2);
 
     let copy = restore_backup(&backup, config);
     let copied = std::fs::read_dir(copy.home().join("tapes")).unwrap().next().unwrap().unwrap().path();
     assert_eq!(copy.capstan(&["tape", "export", copied.to_str().unwrap()]).values(), before);
     copy.assert_undamaged();
-    place.capstan(&["store", "backup", &backup, "--force"]).data();
+    fixture.capstan(&["store", "backup", &backup, "--force"]).data();
     restore_backup(&backup, config).assert_undamaged();
 }
 
-/// What was acknowledged so far, by run, and a bell for each.
+/// Acknowledged runs, with a notification for each.
 #[derive(Default)]
 struct AcknowledgedRuns {
     runs: Mutex<BTreeSet<String>>,
@@ -216,52 +216,52 @@ impl AcknowledgedRuns {
         self.changed.notify_all();
     }
 
-    /// Waits until there are more than this many, and says which.
+    /// Waits for more than this many, and returns them.
     fn wait_for_more_than(&self, count: usize) -> BTreeSet<String> {
         let runs = self.runs.lock().unwrap();
         let waited = self.changed.wait_timeout_while(runs, TEST_TIMEOUT, |runs| runs.len() <= count).unwrap();
-        assert!(!waited.1.timed_out(), "the writers write");
+        assert!(!waited.1.timed_out(), "the writers make progress");
         waited.0.clone()
     }
 }
 
-/// Sends messages, one process each, until it is told to stop.
+/// Sends messages, one process each, until stopped.
 fn send_until_stopped(
     commands: impl Fn() -> std::process::Command,
     acknowledged: &AcknowledgedRuns,
     stop: &AtomicBool,
 ) {
     while !stop.load(Ordering::SeqCst) {
-        let said = BinaryOutput::from(commands().output().unwrap()).json();
-        acknowledged.add(said["run_id"].as_str().unwrap());
+        let output = BinaryOutput::from(commands().output().unwrap()).json();
+        acknowledged.add(output["run_id"].as_str().unwrap());
     }
 }
 
-/// Takes backups while others write, and looks at each.
+/// Makes backups during writes, and checks each.
 fn back_up_under_load(config: &str) {
     const WRITER_COUNT: usize = 3;
     const BACKUP_COUNT: usize = 4;
-    let place = CliFixture::new().config(config);
-    std::fs::set_permissions(place.home(), std::fs::Permissions::from_mode(0o700)).unwrap();
+    let fixture = CliFixture::new().config(config);
+    std::fs::set_permissions(fixture.home(), std::fs::Permissions::from_mode(0o700)).unwrap();
     let acknowledged = AcknowledgedRuns::default();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for writer in 0..WRITER_COUNT {
-            let (place, acknowledged, stop) = (&place, &acknowledged, &stop);
+            let (fixture, acknowledged, stop) = (&fixture, &acknowledged, &stop);
             let session = format!("session {writer}");
             scope.spawn(move || {
                 let message =
-                    || place.command(&["run", "--json", "--session-id", &session, "[[tool:bash cmd=\"true\"]]"]);
+                    || fixture.command(&["run", "--json", "--session-id", &session, "[[tool:bash cmd=\"true\"]]"]);
                 send_until_stopped(message, acknowledged, stop);
             });
         }
         let examine = || {
             for number in 0..BACKUP_COUNT {
                 let before = acknowledged.wait_for_more_than(number * WRITER_COUNT);
-                let backup = place.path(&format!("backup-{number}.db"));
-                place.capstan(&["store", "backup", &backup]).data();
+                let backup = fixture.path(&format!("backup-{number}.db"));
+                fixture.capstan(&["store", "backup", &backup]).data();
                 check_backup(&backup, config, &before);
-                assert_conserved(&place.capstan(&["doctor", "--json"]).json());
+                assert_conserved(&fixture.capstan(&["doctor", "--json"]).json());
             }
         };
         let examined = std::panic::catch_unwind(std::panic::AssertUnwindSafe(examine));
@@ -270,7 +270,7 @@ fn back_up_under_load(config: &str) {
             std::panic::resume_unwind(panic);
         }
     });
-    assert_conserved(&place.capstan(&["doctor", "--json"]).json());
+    assert_conserved(&fixture.capstan(&["doctor", "--json"]).json());
 }
 
 fn check_backup(backup: &str, config: &str, before: &BTreeSet<String>) {
@@ -280,7 +280,11 @@ fn check_backup(backup: &str, config: &str, before: &BTreeSet<String>) {
     let runs = copy.capstan(&["runs", "list", "--limit", "100000", "--json"]).json();
     let completed = runs.as_array().unwrap().iter().filter(|run| run["status"] == "completed");
     let completed: BTreeSet<String> = completed.map(|run| run["run_id"].as_str().unwrap().to_owned()).collect();
-    assert_eq!(before.difference(&completed).collect::<Vec<_>>(), Vec::<&String>::new(), "acknowledged and not there");
+    assert_eq!(
+        before.difference(&completed).collect::<Vec<_>>(),
+        Vec::<&String>::new(),
+        "acknowledged, but not in the backup"
+    );
 }
 
 #[track_caller]
@@ -293,11 +297,11 @@ fn assert_conserved(found: &Value) {
 }
 
 #[test]
-fn x01_a_backup_under_load_is_a_consistent_copy_with_all_that_was_acknowledged() {
+fn x01_backup_under_load_is_consistent_and_has_every_acknowledged_event() {
     back_up_under_load("");
 }
 
 #[test]
-fn x01_so_it_is_where_tapes_are_kept_as_files() {
+fn x01_backup_under_load_is_consistent_with_tapes_stored_as_files() {
     back_up_under_load("tape_store = 'jsonl'\n");
 }

@@ -1,21 +1,21 @@
-//! `capstan tape show` and `search` with their filters (P10), on the tape of another system; and `tape events` (G7).
+//! `capstan tape show` and `search` with their filters (P10), on a Bub tape; and `tape events` (G7).
 
 mod cli_support;
 
 use cli_support::{CliFixture, bub_sample_path, entry_ids};
 use serde_json::json;
 
-/// The sample imported, and asked.
+/// The imported sample, for queries.
 struct SampleTape(CliFixture);
 
 impl SampleTape {
     fn new() -> Self {
-        let place = CliFixture::new();
-        place.capstan(&["tape", "import", bub_sample_path().to_str().unwrap(), "--name", "t"]).data();
-        Self(place)
+        let fixture = CliFixture::new();
+        fixture.capstan(&["tape", "import", bub_sample_path().to_str().unwrap(), "--name", "t"]).data();
+        Self(fixture)
     }
 
-    /// The ids that a command finds, in the tape of the home and in the file where it is.
+    /// Ids found by a command, in the imported tape and in the file, which must agree.
     #[track_caller]
     fn query_ids(&self, command: &str, arguments: &[&str]) -> Vec<u64> {
         let ask = |name: &str| {
@@ -23,7 +23,7 @@ impl SampleTape {
             entry_ids(&self.0.capstan(&words).values())
         };
         let found = ask("t");
-        assert_eq!(ask(bub_sample_path().to_str().unwrap()), found, "a file answers as a tape does");
+        assert_eq!(ask(bub_sample_path().to_str().unwrap()), found, "a file gives the same result as a tape");
         found
     }
 
@@ -43,24 +43,24 @@ fn all_ids() -> Vec<u64> {
 }
 
 #[test]
-fn p10_search_is_fuzzy_and_gives_the_newest_first() {
-    let asked = SampleTape::new();
-    assert_eq!(asked.search_ids("fake reply"), [28, 7]);
-    assert_eq!(asked.search_ids("fkae replly"), [28, 7], "with typos");
-    assert_eq!(asked.search_ids("first part done"), [33, 32, 31]);
-    assert_eq!(asked.search_ids("你好"), [6, 4, 3]);
-    assert_eq!(asked.search_ids("🐋"), [6, 4, 3]);
-    assert_eq!(asked.search_ids("whale"), [0; 0]);
-    assert_eq!(asked.query_ids("search", &["你好", "--kind", "message"]), [6]);
-    assert_eq!(asked.query_ids("search", &["fake reply", "--limit", "1"]), [28]);
-    assert_eq!(asked.query_ids("search", &["first part", "--after-last-anchor"]), [33, 32]);
+fn p10_search_is_fuzzy_and_newest_first() {
+    let sample = SampleTape::new();
+    assert_eq!(sample.search_ids("fake reply"), [28, 7]);
+    assert_eq!(sample.search_ids("fkae replly"), [28, 7], "with typos");
+    assert_eq!(sample.search_ids("first part done"), [33, 32, 31]);
+    assert_eq!(sample.search_ids("你好"), [6, 4, 3]);
+    assert_eq!(sample.search_ids("🐋"), [6, 4, 3]);
+    assert_eq!(sample.search_ids("whale"), [0; 0]);
+    assert_eq!(sample.query_ids("search", &["你好", "--kind", "message"]), [6]);
+    assert_eq!(sample.query_ids("search", &["fake reply", "--limit", "1"]), [28]);
+    assert_eq!(sample.query_ids("search", &["first part", "--after-last-anchor"]), [33, 32]);
 }
 
 #[test]
-fn p10_search_forgives_a_typo_in_a_word_with_punctuation() {
-    let place = CliFixture::new();
-    place.capstan(&["run", "look at src/fork.rs and harbour-master and config.toml"]).data();
-    let found = |text: &str| place.capstan(&["tape", "search", "cli:local", text]).lines();
+fn p10_search_tolerates_a_typo_in_a_word_with_punctuation() {
+    let fixture = CliFixture::new();
+    fixture.capstan(&["run", "look at src/fork.rs and harbour-master and config.toml"]).data();
+    let found = |text: &str| fixture.capstan(&["tape", "search", "cli:local", text]).lines();
     let as_written = found("fork.rs");
     assert!(!as_written.is_empty());
     for typo in
@@ -68,67 +68,67 @@ fn p10_search_forgives_a_typo_in_a_word_with_punctuation() {
     {
         assert_eq!(found(typo), as_written, "{typo}");
     }
-    assert_eq!(found("fork.toml"), [""; 0], "not side by side");
+    assert_eq!(found("fork.toml"), [""; 0], "not adjacent");
 }
 
 #[test]
-fn p10_by_anchors() {
-    let asked = SampleTape::new();
-    assert_eq!(asked.show_ids(&[]), all_ids());
-    assert_eq!(asked.show_ids(&["--after-last-anchor"]), [32, 33]);
-    assert_eq!(asked.show_ids(&["--after-anchor", "session/start"]), (2..=33).collect::<Vec<_>>());
-    assert_eq!(asked.show_ids(&["--after-anchor", "phase-1"]), [32, 33]);
-    assert_eq!(asked.show_ids(&["--until-anchor", "phase-1"]), (1..=30).collect::<Vec<_>>());
+fn p10_entries_are_filtered_by_anchors() {
+    let sample = SampleTape::new();
+    assert_eq!(sample.show_ids(&[]), all_ids());
+    assert_eq!(sample.show_ids(&["--after-last-anchor"]), [32, 33]);
+    assert_eq!(sample.show_ids(&["--after-anchor", "session/start"]), (2..=33).collect::<Vec<_>>());
+    assert_eq!(sample.show_ids(&["--after-anchor", "phase-1"]), [32, 33]);
+    assert_eq!(sample.show_ids(&["--until-anchor", "phase-1"]), (1..=30).collect::<Vec<_>>());
     let between = ["--after-anchor", "session/start", "--until-anchor", "phase-1"];
-    assert_eq!(asked.show_ids(&between), (2..=30).collect::<Vec<_>>());
-    assert_eq!(asked.show_ids(&["--after-anchor", "phase-9"]), [0; 0]);
-    let said = asked.0.capstan(&["tape", "show", "t", "--after-anchor", "phase-9"]).succeeded();
-    assert!(said.stderr.contains("there is no anchor \"phase-9\""), "whoever mistyped it is told: {said:?}");
+    assert_eq!(sample.show_ids(&between), (2..=30).collect::<Vec<_>>());
+    assert_eq!(sample.show_ids(&["--after-anchor", "phase-9"]), [0; 0]);
+    let output = sample.0.capstan(&["tape", "show", "t", "--after-anchor", "phase-9"]).succeeded();
+    assert!(output.stderr.contains("there is no anchor \"phase-9\""), "an unknown anchor is a warning: {output:?}");
 }
 
 #[test]
-fn p10_by_dates_a_bare_one_is_the_whole_day() {
-    let asked = SampleTape::new();
-    assert_eq!(asked.show_ids(&["--from", "2026-11-15", "--to", "2026-11-15"]), all_ids());
-    assert_eq!(asked.show_ids(&["--from", "2026-11-15"]), all_ids());
-    assert_eq!(asked.show_ids(&["--to", "2026-11-14"]), [0; 0]);
-    assert_eq!(asked.show_ids(&["--from", "2026-11-16"]), [0; 0]);
-    assert_eq!(asked.show_ids(&["--from", "2026-11-15T20:57:47Z"]), [31, 32, 33]);
-    assert_eq!(asked.show_ids(&["--from", "2026-11-15T21:57:47+01:00"]), [31, 32, 33]);
-    assert_eq!(asked.show_ids(&["--to", "2026-11-15T20:57:43Z"]), [1, 2, 3, 4]);
+fn p10_entries_are_filtered_by_dates_and_a_date_is_the_whole_day() {
+    let sample = SampleTape::new();
+    assert_eq!(sample.show_ids(&["--from", "2026-11-15", "--to", "2026-11-15"]), all_ids());
+    assert_eq!(sample.show_ids(&["--from", "2026-11-15"]), all_ids());
+    assert_eq!(sample.show_ids(&["--to", "2026-11-14"]), [0; 0]);
+    assert_eq!(sample.show_ids(&["--from", "2026-11-16"]), [0; 0]);
+    assert_eq!(sample.show_ids(&["--from", "2026-11-15T20:57:47Z"]), [31, 32, 33]);
+    assert_eq!(sample.show_ids(&["--from", "2026-11-15T21:57:47+01:00"]), [31, 32, 33]);
+    assert_eq!(sample.show_ids(&["--to", "2026-11-15T20:57:43Z"]), [1, 2, 3, 4]);
     let to_the_microsecond = ["--to", "2026-11-15T20:57:43.091430Z"];
-    assert_eq!(asked.show_ids(&to_the_microsecond), (1..=7).collect::<Vec<_>>(), "the end is included, and no more");
+    assert_eq!(sample.show_ids(&to_the_microsecond), (1..=7).collect::<Vec<_>>(), "the end is inclusive");
 }
 
 #[test]
-fn p10_by_kinds_and_limit_and_all_together() {
-    let asked = SampleTape::new();
-    assert_eq!(asked.show_ids(&["--kind", "tool_call", "--kind", "tool_result"]), [14, 15, 21, 22]);
-    assert_eq!(asked.show_ids(&["--kind", "anchor"]), [1, 31]);
-    assert_eq!(asked.show_ids(&["--kind", "hologram"]), [0; 0]);
-    assert_eq!(asked.show_ids(&["--limit", "3"]), [1, 2, 3]);
-    assert_eq!(asked.show_ids(&["--limit", "0"]), [0; 0]);
+fn p10_entries_are_filtered_by_kind_and_limit() {
+    let sample = SampleTape::new();
+    assert_eq!(sample.show_ids(&["--kind", "tool_call", "--kind", "tool_result"]), [14, 15, 21, 22]);
+    assert_eq!(sample.show_ids(&["--kind", "anchor"]), [1, 31]);
+    assert_eq!(sample.show_ids(&["--kind", "hologram"]), [0; 0]);
+    assert_eq!(sample.show_ids(&["--limit", "3"]), [1, 2, 3]);
+    assert_eq!(sample.show_ids(&["--limit", "0"]), [0; 0]);
     let together = ["--until-anchor", "phase-1", "--from", "2026-11-15T20:57:45Z", "--kind", "message", "--limit", "2"];
-    assert_eq!(asked.show_ids(&together), [13, 20]);
+    assert_eq!(sample.show_ids(&together), [13, 20]);
 }
 
 #[test]
-fn a_tape_can_be_meant_by_the_beginning_of_its_name_when_only_one_begins_so() {
-    let place = CliFixture::new();
+fn tape_is_found_by_a_unique_prefix() {
+    let fixture = CliFixture::new();
     for name in ["alpha-1", "alpha-2", "beta"] {
-        place.capstan(&["tape", "import", bub_sample_path().to_str().unwrap(), "--name", name]).data();
+        fixture.capstan(&["tape", "import", bub_sample_path().to_str().unwrap(), "--name", name]).data();
     }
-    assert_eq!(place.capstan(&["tape", "show", "be"]).lines().len(), 33);
-    place.capstan(&["tape", "show", "alpha"]).refused("tape-unknown", 2);
-    place.capstan(&["tape", "show", ""]).refused("tape-unknown", 2);
+    assert_eq!(fixture.capstan(&["tape", "show", "be"]).lines().len(), 33);
+    fixture.capstan(&["tape", "show", "alpha"]).refused("tape-unknown", 2);
+    fixture.capstan(&["tape", "show", ""]).refused("tape-unknown", 2);
 }
 
 #[test]
-fn g07_the_event_log_tells_what_came_in_what_was_done_and_what_became_of_it() {
-    let place = CliFixture::new();
-    place.capstan(&["run", "[[tool:bash cmd=\"echo hi\"]] go"]).succeeded();
-    place.capstan(&["run", ",tape.info"]).data();
-    let log = place.capstan(&["tape", "events", "cli:local", "--json"]).values();
+fn g07_event_log_lists_events_activity_and_outcomes() {
+    let fixture = CliFixture::new();
+    fixture.capstan(&["run", "[[tool:bash cmd=\"echo hi\"]] go"]).succeeded();
+    fixture.capstan(&["run", ",tape.info"]).data();
+    let log = fixture.capstan(&["tape", "events", "cli:local", "--json"]).values();
     let facts: Vec<&str> = log.iter().map(|fact| fact["fact"].as_str().unwrap()).collect();
     let first = ["handoff", "inbound", "tool_call", "tool_result", "outbound", "outcome", "delivery"];
     assert_eq!(facts[..7], first);
@@ -137,24 +137,24 @@ fn g07_the_event_log_tells_what_came_in_what_was_done_and_what_became_of_it() {
     assert_eq!(log[5]["outcome"]["outcome"], "replied");
     assert_eq!(log[5]["event"]["event_id"], log[1]["event"]["event_id"]);
     assert_eq!((&log[6]["delivery"]["status"], &log[6]["event"]), (&json!("sent"), &log[5]["event"]));
-    let lines = place.capstan(&["tape", "events", "cli:local", "--limit", "2"]).lines();
+    let lines = fixture.capstan(&["tape", "events", "cli:local", "--limit", "2"]).lines();
     assert!(lines[0].contains("outcome") && lines[0].ends_with(": replied"), "{lines:?}");
     assert!(lines[1].contains("delivery    sent to cli local: "), "{lines:?}");
 }
 
 #[test]
-fn g07_the_event_log_tells_of_failures_and_of_what_is_not_ours() {
-    let place = CliFixture::new().set("CAPSTAN_MAX_STEPS", "1");
-    place.capstan(&["run", "[[tool:help]] [[tool:help]]"]).failed("max-steps", 1);
-    let log = place.capstan(&["tape", "events", "cli:local", "--json"]).values();
+fn g07_event_log_lists_failures_and_foreign_entries() {
+    let fixture = CliFixture::new().set("CAPSTAN_MAX_STEPS", "1");
+    fixture.capstan(&["run", "[[tool:help]] [[tool:help]]"]).failed("max-steps", 1);
+    let log = fixture.capstan(&["tape", "events", "cli:local", "--json"]).values();
     let named =
         |name: &str| log.iter().find(|fact| fact["fact"] == name).unwrap_or_else(|| panic!("no {name}")).clone();
     assert!(named("error")["payload"]["message"].as_str().unwrap().contains("1 steps"));
     assert_eq!(named("outcome")["outcome"]["outcome"], "failed");
     assert_eq!(named("delivery")["message"]["kind"], "notice");
 
-    let exported = place.file("other.jsonl", place.capstan(&["tape", "export", "cli:local"]).data());
-    let copied = place.capstan(&["tape", "events", &exported, "--json"]).values();
+    let exported = fixture.file("other.jsonl", fixture.capstan(&["tape", "export", "cli:local"]).data());
+    let copied = fixture.capstan(&["tape", "events", &exported, "--json"]).values();
     assert!(copied.iter().any(|fact| fact["fact"] == "inbound"));
-    assert!(!copied.iter().any(|fact| fact["fact"] == "outcome"), "what became of it is not in a file");
+    assert!(!copied.iter().any(|fact| fact["fact"] == "outcome"), "a file has no outcomes");
 }

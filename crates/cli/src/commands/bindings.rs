@@ -9,87 +9,87 @@ use serde_json::{Value, json};
 
 use super::document::InputDocument;
 use super::tape::source::HomeTapes;
-use super::{print, print_json, print_lines, replace_control_chars, runners};
-use crate::command_line::CommandContext;
+use super::{CommandContext, print, print_json, print_lines, replace_control_chars, runners};
 use crate::{CommandError, builder};
 
 #[derive(Subcommand)]
 pub(crate) enum BindingsCommand {
-    /// Lists the bindings.
+    /// List the bindings
     List {
-        /// Prints JSON.
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Shows a binding.
+    /// Show a binding
     Show {
-        /// Its id.
+        /// Id of the binding
         binding: String,
     },
-    /// Saves a binding, in place of the one of the same id.
+    /// Save a binding, replacing the one with the same id
     Set {
-        /// A file with it, in TOML or JSON; - reads it from the standard input.
+        /// File with the binding in TOML or JSON, or - for standard input
         file: String,
     },
-    /// Puts a binding in force.
+    /// Enable a binding
     Enable {
-        /// Its id.
+        /// Id of the binding
         binding: String,
     },
-    /// Puts a binding out of force, and keeps it.
+    /// Disable a binding without removing it
     Disable {
-        /// Its id.
+        /// Id of the binding
         binding: String,
     },
-    /// Removes a binding.
+    /// Remove a binding
     Remove {
-        /// Its id.
+        /// Id of the binding
         binding: String,
     },
-    /// Says which binding an event would get, and why each other one would not. Nothing is done about the event.
+    /// Show which binding an event would get and why the others do not apply, without running it
     DryRun {
-        /// A file with the envelope of the event, in JSON; - reads it from the standard input.
+        /// File with the envelope of the event in JSON, or - for standard input
         file: String,
-        /// Prints JSON.
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
 }
 
 pub(crate) async fn run(context: CommandContext<'_>, command: BindingsCommand) -> Result<(), CommandError> {
-    let reads =
+    let is_read_only =
         matches!(command, BindingsCommand::List { .. } | BindingsCommand::Show { .. } | BindingsCommand::DryRun { .. });
-    let scope = if reads { HomeTapes::new(&context) } else { HomeTapes::creating_home(&context) };
-    let done = execute(&scope, command).await;
-    scope.close().await?;
-    done
+    let home = if is_read_only { HomeTapes::new(&context) } else { HomeTapes::creating_home(&context) };
+    let executed = execute(&home, command).await;
+    home.close().await?;
+    executed
 }
 
-async fn execute(scope: &HomeTapes<'_>, command: BindingsCommand) -> Result<(), CommandError> {
-    let workspace = scope.workspace_id().await?;
+async fn execute(home: &HomeTapes<'_>, command: BindingsCommand) -> Result<(), CommandError> {
+    let workspace = home.workspace_id().await?;
     let system = TapeAddress { workspace: workspace.clone(), session: capstan_host::SYSTEM_SESSION.into() };
-    let bindings = BindingStore::new(scope.tapes()?.clone(), Clock::system(), system)
-        .with_channels(builder::provided_channels(&scope.context.build_hooks()));
-    let runners = runners::known_runners(scope.context);
+    let bindings = BindingStore::new(home.tapes()?.clone(), Clock::system(), system)
+        .with_channels(builder::provided_channels(&home.context.build_hooks()));
+    let runners = runners::known_runners(home.context);
     match command {
         BindingsCommand::List { json } => list(&bindings, json).await,
         BindingsCommand::Show { binding } => print_json(&bindings.get(&BindingId::new(binding)).await?),
         BindingsCommand::Set { file } => {
             let binding: Binding = InputDocument::read(&file)?.parse_toml_or_json(ErrorCode::BindingInvalid)?;
             bindings.save(&binding, &runners).await?;
-            print(&format!("binding {} is saved{}", binding.binding_id, enabled_suffix(&binding)))
+            let state = if binding.enabled { "enabled" } else { "disabled" };
+            print(&format!("saved binding {} ({state})", binding.binding_id))
         }
         BindingsCommand::Enable { binding } => {
             bindings.set_enabled(&BindingId::new(&binding), true, &runners).await?;
-            print(&format!("binding {binding} is in force"))
+            print(&format!("enabled binding {binding}"))
         }
         BindingsCommand::Disable { binding } => {
             bindings.set_enabled(&BindingId::new(&binding), false, &runners).await?;
-            print(&format!("binding {binding} is out of force"))
+            print(&format!("disabled binding {binding}"))
         }
         BindingsCommand::Remove { binding } => {
             bindings.remove(&BindingId::new(&binding)).await?;
-            print(&format!("binding {binding} is removed"))
+            print(&format!("removed binding {binding}"))
         }
         BindingsCommand::DryRun { file, json } => {
             let event = InputDocument::read(&file)?.parse_envelope()?;
@@ -103,39 +103,33 @@ async fn execute(scope: &HomeTapes<'_>, command: BindingsCommand) -> Result<(), 
 async fn list(bindings: &BindingStore, as_json: bool) -> Result<(), CommandError> {
     let (all, unreadable) = (bindings.all().await?, bindings.unreadable().await?);
     if as_json {
-        let told =
+        let to_json =
             |binding: &UnreadableBinding| json!({ "binding_id": binding.binding_id, "unreadable": binding.reason });
-        let all: Vec<Value> = all.iter().map(|binding| json!(binding)).chain(unreadable.iter().map(told)).collect();
+        let all: Vec<Value> = all.iter().map(|binding| json!(binding)).chain(unreadable.iter().map(to_json)).collect();
         return print_json(&all);
     }
-    let told = |binding: &UnreadableBinding| {
+    let to_line = |binding: &UnreadableBinding| {
         replace_control_chars(&format!("{}  cannot be read: {}", binding.binding_id, binding.reason))
     };
-    print_lines(all.iter().map(format_binding).chain(unreadable.iter().map(told)))
-}
-
-fn enabled_suffix(binding: &Binding) -> &'static str {
-    if binding.enabled { " and in force" } else { ", out of force" }
+    print_lines(all.iter().map(format_binding).chain(unreadable.iter().map(to_line)))
 }
 
 fn format_binding(binding: &Binding) -> String {
     let state = if binding.enabled { "on " } else { "off" };
     let types = if binding.event_types.is_empty() { "*".to_owned() } else { binding.event_types.join(",") };
-    let mut words =
-        format!("{}  {state}  {}  {types}  {}", binding.binding_id, binding.runner_id, json!(binding.scope));
+    let mut line = format!("{}  {state}  {}  {types}  {}", binding.binding_id, binding.runner_id, json!(binding.scope));
     if !binding.filters.is_empty() {
         let filters: Vec<String> = binding.filters.iter().map(format_filter).collect();
-        words.extend(["  if ", &filters.join(" and ")]);
+        line.extend(["  if ", &filters.join(" and ")]);
     }
-    replace_control_chars(&words)
+    replace_control_chars(&line)
 }
 
-/// A filter as it is read.
 fn format_filter(filter: &EventFilter) -> String {
     let field = &filter.field;
     let one_of = (!filter.one_of.is_empty()).then(|| format!("{field} is one of {}", json!(filter.one_of)));
     let contains = filter.contains.as_ref().map(|text| format!("{field} contains {text:?}"));
-    let exists = filter.exists.map(|exists| format!("{field} is {}", if exists { "there" } else { "not there" }));
+    let exists = filter.exists.map(|exists| format!("{field} {}", if exists { "exists" } else { "does not exist" }));
     let conditions: Vec<String> = [one_of, contains, exists].into_iter().flatten().collect();
     conditions.join(" and ")
 }

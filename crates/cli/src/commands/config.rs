@@ -1,21 +1,33 @@
-//! `capstan config show`.
+//! `capstan config`.
 
-use super::{print, print_json};
-use crate::command_line::CommandContext;
+use clap::Subcommand;
+
+use super::{CommandContext, print, print_json};
 use crate::{CommandError, builder};
 
-pub(crate) fn show_config(context: &CommandContext<'_>, json: bool) -> Result<(), CommandError> {
-    let shown = context.config.list_settings();
+#[derive(Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Print every setting with its value and origin; secrets are masked
+    Show {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+pub(crate) fn run(context: &CommandContext<'_>, command: &ConfigCommand) -> Result<(), CommandError> {
+    let ConfigCommand::Show { json } = *command;
+    let settings = context.config.list_settings();
     for line in context.config.unprovided_channels(&builder::provided_channels(&context.build_hooks())) {
         stderr_line!("warning: {line}");
     }
     if json {
-        return print_json(&shown);
+        return print_json(&settings);
     }
-    let width = shown.iter().map(|setting| setting.key.len()).max().unwrap_or_default();
-    let values: Vec<&str> = shown.iter().map(|setting| setting.value.as_deref().unwrap_or("-")).collect();
+    let width = settings.iter().map(|setting| setting.key.len()).max().unwrap_or_default();
+    let values: Vec<&str> = settings.iter().map(|setting| setting.value.as_deref().unwrap_or("-")).collect();
     let value_width = values.iter().map(|value| value.chars().count()).max().unwrap_or_default();
-    for (setting, value) in shown.iter().zip(values) {
+    for (setting, value) in settings.iter().zip(values) {
         print(&format!("{:width$}  {value:value_width$}  {}", setting.key, setting.origin))?;
     }
     print(&format!("{:width$}  {}", "home", context.config.home.display()))

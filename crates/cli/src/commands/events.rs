@@ -7,38 +7,39 @@ use capstan_protocol::{ErrorCode, Event};
 use clap::Subcommand;
 use serde_json::Value;
 
+use super::CommandContext;
 use super::document::InputDocument;
 use super::serve_one::{PrintMode, check_channel, finish_command, serve_event};
-use crate::command_line::CommandContext;
-use crate::{CommandError, builder};
+use crate::{CommandError, builder, home};
 
 #[derive(Subcommand)]
 pub(crate) enum EventsCommand {
-    /// Feeds an event to the host, waits for its end, and prints its outcome as JSON.
+    /// Submit an event, wait until it is settled, and print its outcome as JSON
     ///
-    /// Of its envelope only `event_type`, `source` and `input` are required. What is said to whoever sent it is printed,
-    /// unless its `delivery` names another channel.
+    /// The envelope needs at least `event_type`, `source` and `input`. Replies are printed unless `delivery` names another
+    /// channel.
     Send {
-        /// A file with the envelope, in JSON; - reads it from the standard input.
+        /// File with the envelope in JSON, or - for standard input
         file: String,
     },
-    /// Feeds a query of an older host, with the pipeline it ran in, waits for its end, and prints its outcome as JSON.
+    /// Submit a LangBot query, wait until it is settled, and print its outcome as JSON
     ///
-    /// It becomes an event with a binding of its own, which is recorded with it; the bindings of this host are not asked.
+    /// The query must include its pipeline. It becomes an event with its own binding, recorded with the event; the bindings
+    /// of this host do not apply.
     Query {
-        /// A file with the query, in JSON; - reads it from the standard input.
+        /// File with the query in JSON, or - for standard input
         file: String,
     },
 }
 
-/// What was given.
+/// The document given to the command.
 enum CliEventInput {
     Event(Box<Event>),
     Query(Value),
 }
 
 pub(crate) async fn run(context: CommandContext<'_>, command: EventsCommand) -> Result<(), CommandError> {
-    let fed = match command {
+    let input = match command {
         EventsCommand::Send { file } => {
             let mut event = InputDocument::read(&file)?.parse_envelope()?;
             event.delivery.output_channel.get_or_insert_with(|| CliChannel::CHANNEL_NAME.into());
@@ -50,15 +51,15 @@ pub(crate) async fn run(context: CommandContext<'_>, command: EventsCommand) -> 
     };
     let cli = CliChannel::new(CliPrinter::silent());
     let hooks = context.capstan.build_hooks(&context.config, &cli, HookDeadlines::default());
-    if let CliEventInput::Event(event) = &fed
+    if let CliEventInput::Event(event) = &input
         && let Some(channel) = &event.delivery.output_channel
     {
         check_channel(&hooks, channel)?;
     }
-    let (store, owner) = builder::open_home_store(&context.config)?;
-    let settings = builder::host_options(&context.config, context.workspace, owner);
-    let host = Host::start(hooks, store, settings).await?;
-    let inbound = match fed {
+    let (store, owner) = home::open_store_and_lock(&context.config)?;
+    let options = builder::host_options(&context.config, context.workspace, owner);
+    let host = Host::start(hooks, store, options).await?;
+    let inbound = match input {
         CliEventInput::Event(event) => IncomingEvent::from(*event),
         CliEventInput::Query(query) => match host.map_langbot_query(query, &CliChannel::CHANNEL_NAME.into()) {
             Ok(inbound) => inbound,

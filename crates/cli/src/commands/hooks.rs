@@ -1,11 +1,20 @@
 //! `capstan hooks`.
 
 use capstan_hooks::HookListing;
+use clap::Args;
 use serde_json::{Value, json};
 
-use super::{print, print_json};
+use super::{CommandContext, WorkspaceFlag, print, print_json};
 use crate::CommandError;
-use crate::command_line::CommandContext;
+
+#[derive(Args)]
+pub(crate) struct HooksArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) workspace: WorkspaceFlag,
+}
 
 pub(crate) fn list_hooks(context: &CommandContext<'_>, as_json: bool) -> Result<(), CommandError> {
     let runtime = context.build_hooks();
@@ -21,9 +30,9 @@ pub(crate) fn list_hooks(context: &CommandContext<'_>, as_json: bool) -> Result<
     for hook in &listing {
         let plugins: Vec<&str> = hook.implementors.iter().map(|one| one.plugin.as_str()).collect();
         let plugins = if plugins.is_empty() { "-".to_owned() } else { plugins.join(", ") };
-        let (point, waits) = (hook.point, if hook.point.is_synchronous { "sync" } else { "async" });
+        let (point, call) = (hook.point, if hook.point.is_synchronous { "sync" } else { "async" });
         let aggregation = point.aggregation.to_string();
-        print(&format!("{:22} {aggregation:20} {waits:5}  {:14} {plugins}", point.name, point.phase.to_string()))?;
+        print(&format!("{:22} {aggregation:20} {call:5}  {:14} {plugins}", point.name, point.phase.to_string()))?;
     }
     for failure in failures {
         print(&format!("\nplugin {} did not load: {}", failure.plugin, failure.reason))?;

@@ -1,13 +1,13 @@
-//! Commands that plugins add.
+//! Commands registered by plugins.
 
-use capstan_protocol::ErrorCode;
 use std::ffi::OsString;
 
 use capstan_hooks::contracts::CliCommand;
 use capstan_hooks::points::RegisterCliCommands;
+use capstan_protocol::ErrorCode;
 
+use super::CommandContext;
 use crate::CommandError;
-use crate::command_line::CommandContext;
 
 pub(crate) async fn run_plugin_command(context: &CommandContext<'_>, words: Vec<OsString>) -> Result<(), CommandError> {
     let mut words = words.into_iter().map(|word| word.to_string_lossy().into_owned());
@@ -15,7 +15,7 @@ pub(crate) async fn run_plugin_command(context: &CommandContext<'_>, words: Vec<
     let runtime = context.build_hooks();
     let commands = runtime.collect_provided::<RegisterCliCommands, CliCommand>(|command| command.name.clone());
     let Some(command) = commands.iter().find(|command| command.name == name) else {
-        return Err(CommandError::new(ErrorCode::Usage, format!("there is no command {name:?}")));
+        return Err(CommandError::new(ErrorCode::Usage, format!("unknown command {name:?}")));
     };
     let failed = |error: capstan_hooks::BoxError| CommandError::new(ErrorCode::PluginCommandFailed, error.to_string());
     command.run(words.collect()).await.map_err(failed)

@@ -6,21 +6,48 @@ use capstan_channels::{CliChannel, CliPrinter};
 use capstan_hooks::HookDeadlines;
 use capstan_host::Host;
 use capstan_protocol::{ActorRef, ErrorCode, Event, EventId, SessionId};
+use clap::Args;
 
 use super::serve_one::{PrintMode, check_channel, finish_command, serve_event};
-use crate::command_line::{CommandContext, RunArgs};
-use crate::{CommandError, builder};
+use super::{CommandContext, WorkspaceFlag, parse_name};
+use crate::{CommandError, builder, home};
+
+#[derive(Args)]
+pub(crate) struct RunArgs {
+    /// Message text, or - for standard input; a text that starts with a comma is a command (try ,help)
+    message: String,
+    /// Session [default: CHANNEL:CHAT]
+    #[arg(long, value_name = "ID", value_parser = parse_name)]
+    session_id: Option<String>,
+    /// Channel of the message and of the reply
+    #[arg(long, value_name = "NAME", default_value = "cli")]
+    channel: String,
+    /// Chat within the channel
+    #[arg(long, value_name = "ID", default_value = "local", value_parser = parse_name)]
+    chat_id: String,
+    /// Sender of the message
+    #[arg(long, value_name = "ID", default_value = "human", value_parser = parse_name)]
+    sender_id: String,
+    /// Idempotency key: an event id that was used before runs no second turn and returns the stored reply
+    #[arg(long, value_name = "ID", value_parser = parse_name)]
+    event_id: Option<String>,
+    #[command(flatten)]
+    pub(crate) workspace: WorkspaceFlag,
+    /// Print one JSON object: `session_id`, `run_id`, output, outbounds, usage, outcome
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 pub(crate) async fn run(context: CommandContext<'_>, arguments: RunArgs) -> Result<(), CommandError> {
     let event = build_event(&context, &arguments)?;
     let cli = CliChannel::new(if arguments.json { CliPrinter::silent() } else { CliPrinter::standard() });
     let hooks = context.capstan.build_hooks(&context.config, &cli, HookDeadlines::default());
     check_channel(&hooks, &event.source)?;
-    let (store, owner) = builder::open_home_store(&context.config)?;
-    let settings = builder::host_options(&context.config, context.workspace, owner);
-    let host = Host::start(hooks, store, settings).await?;
-    let printed = if arguments.json { PrintMode::Json } else { PrintMode::Nothing };
-    finish_command(serve_event(host, event).await?, cli.take_notices(), printed)
+    let (store, owner) = home::open_store_and_lock(&context.config)?;
+    let options = builder::host_options(&context.config, context.workspace, owner);
+    let host = Host::start(hooks, store, options).await?;
+    let print_mode = if arguments.json { PrintMode::Json } else { PrintMode::Nothing };
+    finish_command(serve_event(host, event).await?, cli.take_notices(), print_mode)
 }
 
 fn build_event(context: &CommandContext<'_>, arguments: &RunArgs) -> Result<Event, CommandError> {
@@ -40,7 +67,7 @@ fn build_event(context: &CommandContext<'_>, arguments: &RunArgs) -> Result<Even
     Ok(event)
 }
 
-/// Reads no more than a message may have, and one byte to know that there was more.
+/// Reads at most `limit` bytes of standard input, plus one to detect an oversized message.
 fn read_stdin_message(limit: usize) -> Result<String, CommandError> {
     let invalid = |reason: &str| CommandError::new(ErrorCode::InputInvalid, format!("the standard input {reason}"));
     let mut bytes = Vec::new();
@@ -48,15 +75,15 @@ fn read_stdin_message(limit: usize) -> Result<String, CommandError> {
     let read = std::io::stdin().lock().take(allowed).read_to_end(&mut bytes);
     read.map_err(|error| invalid(&format!("cannot be read: {error}")))?;
     if bytes.len() > limit {
-        // The end may have been cut within a character, which is no fault of the message.
-        let message = format!("the standard input has more than the {limit} bytes allowed");
+        // Before the UTF-8 check: the cut may have split a valid character.
+        let message = format!("the standard input is larger than the {limit} bytes allowed");
         return Err(CommandError::new(ErrorCode::MessageTooLarge, message));
     }
     let text = String::from_utf8(bytes).map_err(|_| invalid("is not valid UTF-8"))?;
-    // As on every channel: not everything that a message passes through can hold one.
+    // Rejected on every channel, because some consumers of a message cannot represent NUL.
     if text.contains('\0') {
-        return Err(invalid("has a NUL character")
-            .with_hint("leave it out: a message is a text, and files can be read by path"));
+        return Err(invalid("contains a NUL character")
+            .with_hint("send text only; the agent can read a binary file by its path"));
     }
     Ok(text)
 }

@@ -9,31 +9,30 @@ use capstan_policy::BindingError;
 use capstan_protocol::{Descriptor, RunnerId};
 use clap::Subcommand;
 
-use super::{print_json, print_lines, replace_control_chars};
+use super::{CommandContext, print_json, print_lines, replace_control_chars};
 use crate::CommandError;
-use crate::command_line::CommandContext;
 
 #[derive(Subcommand)]
 pub(crate) enum RunnersCommand {
-    /// Lists the runners that bindings can name.
+    /// List the runners available to bindings
     List {
-        /// Prints JSON.
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Shows a runner: what it can do, what it needs at most, and what its configuration must look like.
+    /// Show the capabilities, permissions and configuration schema of a runner
     Show {
-        /// Its id.
+        /// Id of the runner
         runner: String,
     },
 }
 
-/// What every runner says of itself.
+/// Descriptors of all runners.
 pub(super) fn known_runners(context: &CommandContext<'_>) -> Vec<Descriptor> {
     provided_runners(&context.build_hooks())
 }
 
-/// What every runner of these hooks says of itself.
+/// Descriptors of the runners that these hooks provide.
 pub(super) fn provided_runners(hooks: &HookRuntime) -> Vec<Descriptor> {
     let runners =
         hooks.collect_provided::<ProvideRunners, Arc<dyn Runner>>(|runner| runner.descriptor().id.to_string());
@@ -55,6 +54,6 @@ pub(crate) fn run(context: &CommandContext<'_>, command: RunnersCommand) -> Resu
 }
 
 fn format_runner(runner: &Descriptor) -> String {
-    let about = runner.description.as_ref().map(|text| format!(": {}", text.text("en"))).unwrap_or_default();
-    replace_control_chars(&format!("{}  {}{about}", runner.id, runner.label.text("en")))
+    let description = runner.description.as_ref().map(|text| format!(": {}", text.text("en"))).unwrap_or_default();
+    replace_control_chars(&format!("{}  {}{description}", runner.id, runner.label.text("en")))
 }

@@ -9,13 +9,22 @@ use capstan_hooks::contracts::ChannelError;
 use capstan_host::Host;
 use capstan_protocol::{ChannelName, ErrorCode};
 use capstan_turn::TurnError;
+use clap::Args;
 
 use super::signals::TerminationSignals;
-use super::standard_output;
-use crate::command_line::{CommandContext, ServeArgs};
-use crate::{CommandError, builder};
+use super::{CommandContext, WorkspaceFlag};
+use crate::{CommandError, builder, home, output};
 
-/// The standard output belongs to the channels: this says nothing there.
+#[derive(Args)]
+pub(crate) struct ServeArgs {
+    /// Channel to listen on, repeatable; `all` for every channel that can listen, `!NAME` to exclude one
+    #[arg(long = "channel", value_name = "NAME")]
+    channels: Vec<String>,
+    #[command(flatten)]
+    pub(crate) workspace: WorkspaceFlag,
+}
+
+/// Serves the selected channels. Prints nothing to standard output, which belongs to the channels.
 pub(crate) async fn serve(context: CommandContext<'_>, arguments: ServeArgs) -> Result<(), CommandError> {
     let hooks =
         context.capstan.build_hooks(&context.config, &CliChannel::new(CliPrinter::silent()), HookDeadlines::default());
@@ -25,43 +34,43 @@ pub(crate) async fn serve(context: CommandContext<'_>, arguments: ServeArgs) -> 
         stderr_line!("warning: {line}");
     }
     if names.iter().any(|name| name.as_str() == StdioChannel::CHANNEL_NAME) {
-        standard_output::check_open()?;
+        output::check_stdout_open()?;
     }
-    // Watched before anybody can know that this process is there to be told.
+    // Before the process becomes visible to others, so that no signal is missed.
     let mut signals = TerminationSignals::watch();
-    let (store, owner) = builder::open_home_store(&context.config)?;
+    let (store, owner) = home::open_store_and_lock(&context.config)?;
     let grace = context.config.stop_grace;
-    let settings = builder::host_options(&context.config, context.workspace, owner);
-    let broken = Arc::clone(&store);
-    let host = Host::start(hooks, store, settings).await?;
+    let options = builder::host_options(&context.config, context.workspace, owner);
+    let monitored_store = Arc::clone(&store);
+    let host = Host::start(hooks, store, options).await?;
     host.listen(&names).await;
-    let (failures, mut is_told) = tokio::select! {
+    let (failures, mut is_signalled) = tokio::select! {
         failures = wait_for_channels(&host) => (failures, false),
         () = signals.next() => (Vec::new(), true),
-        // Nothing can be written any more, so nothing is waited for: what has no outcome is taken up at the next start.
-        error = broken.wait_for_failure() => return Err(error.into()),
+        // No more writes are possible, so there is nothing to wait for; the next start recovers unsettled events.
+        error = monitored_store.wait_for_failure() => return Err(error.into()),
     };
-    let left = if is_told || !failures.is_empty() { 0 } else { host.count_unsettled().await? };
-    if is_told {
+    let unsettled = if is_signalled || !failures.is_empty() { 0 } else { host.count_unsettled().await? };
+    if is_signalled {
         host.stop_listening().await;
-        stderr_line!("stopping: turns that are running have {} s to end; once more ends at once", grace.as_secs());
+        stderr_line!("stopping: running turns have {} s to finish; a second signal forces exit", grace.as_secs());
     }
     let stopping = host.stop_within(grace);
     tokio::pin!(stopping);
     loop {
         tokio::select! {
             stopped = &mut stopping => break stopped?,
-            // Nothing is lost: what has no outcome is taken up at the next start.
+            // No event is lost: the next start recovers unsettled ones.
             () = signals.next() => {
-                if std::mem::replace(&mut is_told, true) {
+                if std::mem::replace(&mut is_signalled, true) {
                     return Err(TurnError::Cancelled.into());
                 }
             }
         }
     }
     match failures.first() {
-        None if left > 0 => {
-            let message = format!("events that could not be brought to their outcome: {left}");
+        None if unsettled > 0 => {
+            let message = format!("events without an outcome: {unsettled}");
             Err(CommandError::new(ErrorCode::EventsLeft, message))
         }
         None => Ok(()),
@@ -69,8 +78,8 @@ pub(crate) async fn serve(context: CommandContext<'_>, arguments: ServeArgs) -> 
     }
 }
 
-/// Returns when the channels have ended by themselves, with why those did that failed. When none did, everything that
-/// was accepted or taken up has its outcome.
+/// Waits until all channels have closed, and returns the errors of those that failed. If none failed, also waits until
+/// every accepted or recovered event is settled.
 async fn wait_for_channels(host: &Host) -> Vec<ChannelError> {
     let failures = host.wait_for_channels().await;
     if failures.is_empty() {
@@ -79,59 +88,58 @@ async fn wait_for_channels(host: &Host) -> Vec<ChannelError> {
     failures
 }
 
-/// The channels to listen on: those that are named, or all, without those that are not wanted.
-fn select_channels(asked: &[String], provided: &[ChannelName]) -> Result<Vec<ChannelName>, CommandError> {
-    // Its message comes with the command line.
+/// Resolves `--channel` arguments: named channels, or all, minus the excluded ones.
+fn select_channels(requested: &[String], provided: &[ChannelName]) -> Result<Vec<ChannelName>, CommandError> {
+    // Messages of the channel `cli` come from the command line.
     let can_listen = |name: &&ChannelName| name.as_str() != CliChannel::CHANNEL_NAME;
-    let able: Vec<&ChannelName> = provided.iter().filter(can_listen).collect();
-    let listed = able.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", ");
-    let (mut wanted, mut unwanted, mut all) = (BTreeSet::new(), BTreeSet::new(), false);
-    for name in asked {
+    let listeners: Vec<&ChannelName> = provided.iter().filter(can_listen).collect();
+    let listed = listeners.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", ");
+    let (mut included, mut excluded, mut all) = (BTreeSet::new(), BTreeSet::new(), false);
+    for name in requested {
         let (set, name) = match name.strip_prefix('!') {
-            Some(name) => (&mut unwanted, name),
+            Some(name) => (&mut excluded, name),
             None if name == "all" => {
                 all = true;
                 continue;
             }
-            None => (&mut wanted, name.as_str()),
+            None => (&mut included, name.as_str()),
         };
         let known = provided.iter().find(|known| known.as_str() == name);
         let known = known.ok_or_else(|| {
-            let message = format!("there is no channel {name}; those that can listen: {listed}");
+            let message = format!("unknown channel {name}; available: {listed}");
             CommandError::new(ErrorCode::ChannelUnknown, message)
         })?;
         set.insert(known);
     }
-    if let Some(name) = wanted.iter().find(|name| !able.contains(name)) {
-        let message = format!("the channel {name} has nothing to listen to; those that can listen: {listed}");
+    if let Some(name) = included.iter().find(|name| !listeners.contains(name)) {
+        let message = format!("the channel {name} cannot listen; available: {listed}");
         return Err(CommandError::new(ErrorCode::ChannelMissing, message));
     }
-    // Only to say what is not wanted is to want the rest.
-    let all = all || (wanted.is_empty() && !unwanted.is_empty());
-    let chosen = able.into_iter().filter(|name| (all || wanted.contains(name)) && !unwanted.contains(name));
-    let chosen: Vec<ChannelName> = chosen.cloned().collect();
-    if chosen.is_empty() {
-        let message = format!("no channel to listen on; those that can listen: {listed}");
+    // Exclusions alone select the rest.
+    let all = all || (included.is_empty() && !excluded.is_empty());
+    let selected = listeners.into_iter().filter(|name| (all || included.contains(name)) && !excluded.contains(name));
+    let selected: Vec<ChannelName> = selected.cloned().collect();
+    if selected.is_empty() {
+        let message = format!("no channel to listen on; available: {listed}");
         return Err(CommandError::new(ErrorCode::ChannelMissing, message));
     }
-    Ok(chosen)
+    Ok(selected)
 }
 
 #[cfg(test)]
 mod tests {
-    use capstan_protocol::{ErrorCode, FailureCode};
 
     use super::select_channels;
 
-    fn select_names(asked: &[&str]) -> Result<Vec<String>, FailureCode> {
-        let asked: Vec<String> = asked.iter().map(|name| (*name).to_owned()).collect();
+    fn select_names(requested: &[&str]) -> Result<Vec<String>, String> {
+        let requested: Vec<String> = requested.iter().map(|name| (*name).to_owned()).collect();
         let provided = ["cli".into(), "stdio".into(), "telegram".into()];
-        let names = select_channels(&asked, &provided).map_err(|failure| failure.code)?;
+        let names = select_channels(&requested, &provided).map_err(|failure| failure.code)?;
         Ok(names.iter().map(ToString::to_string).collect())
     }
 
     #[test]
-    fn c02_channels_are_enabled_by_name_all_or_not() {
+    fn c02_channels_are_selected_by_name_all_or_exclusion() {
         let names = |names: &[&str]| Ok(names.iter().map(|name| (*name).to_owned()).collect());
         assert_eq!(select_names(&["stdio"]), names(&["stdio"]));
         assert_eq!(select_names(&["stdio", "telegram", "stdio"]), names(&["stdio", "telegram"]));
@@ -143,12 +151,12 @@ mod tests {
     }
 
     #[test]
-    fn c02_a_name_nobody_provides_or_nothing_to_listen_on_is_refused() {
-        let refused = |code: ErrorCode| Err(code.into());
-        assert_eq!(select_names(&["telegraph"]), refused(ErrorCode::ChannelUnknown));
-        assert_eq!(select_names(&["all", "!telegraph"]), refused(ErrorCode::ChannelUnknown));
-        assert_eq!(select_names(&[]), refused(ErrorCode::ChannelMissing));
-        assert_eq!(select_names(&["cli"]), refused(ErrorCode::ChannelMissing));
-        assert_eq!(select_names(&["stdio", "!stdio"]), refused(ErrorCode::ChannelMissing));
+    fn c02_unknown_channel_or_empty_selection_is_rejected() {
+        let refused = |code: &str| Err(code.to_owned());
+        assert_eq!(select_names(&["telegraph"]), refused("channel-unknown"));
+        assert_eq!(select_names(&["all", "!telegraph"]), refused("channel-unknown"));
+        assert_eq!(select_names(&[]), refused("channel-missing"));
+        assert_eq!(select_names(&["cli"]), refused("channel-missing"));
+        assert_eq!(select_names(&["stdio", "!stdio"]), refused("channel-missing"));
     }
 }

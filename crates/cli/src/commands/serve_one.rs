@@ -1,4 +1,4 @@
-//! An event that a command feeds to a host of its own, and how that command ends.
+//! Serving one event in a host that lives as long as the command.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,32 +16,33 @@ use super::print_json;
 use super::signals::TerminationSignals;
 use crate::CommandError;
 
-/// How long a run that was cancelled may take to end.
-const RUN_CANCEL_GRACE: Duration = Duration::from_secs(5);
+/// Time a cancelled run gets to end.
+pub(super) const RUN_CANCEL_GRACE: Duration = Duration::from_secs(5);
 
-/// A channel whose callers wait answers those who ask there, in the process that serves it: a command would answer
-/// nobody.
+/// Rejects a channel with waiting callers: only the process that serves the channel can reply to them.
 pub(super) fn check_channel(hooks: &HookRuntime, name: &ChannelName) -> Result<(), CommandError> {
     let channels = hooks.collect_provided::<ProvideChannels, Arc<dyn Channel>>(|channel| channel.name().to_string());
-    let asked = channels.iter().find(|channel| channel.name() == *name);
+    let channel = channels.iter().find(|channel| channel.name() == *name);
     if name.as_str() == CliChannel::CHANNEL_NAME
-        || !asked.is_some_and(|channel| channel.capabilities().has_waiting_callers)
+        || !channel.is_some_and(|channel| channel.capabilities().has_waiting_callers)
     {
         return Ok(());
     }
-    let message = format!("a run cannot answer on the channel {name}: its callers wait where it is served");
+    let message = format!("cannot reply on the channel {name}: its callers wait in the process that serves it");
     Err(CommandError::new(ErrorCode::ChannelElsewhere, message))
 }
 
-/// The first interrupt cancels the run, which still ends with its outcome recorded, and waits a while for whoever does not
-/// read the reply; a second one waits for nothing.
+/// Serves an event and stops the host.
+///
+/// The first signal cancels the run and waits up to [`RUN_CANCEL_GRACE`] for its outcome to be recorded and its reply to be
+/// read. A second signal forces exit.
 pub(super) async fn serve_event(host: Host, event: impl Into<IncomingEvent>) -> Result<ServedEvent, CommandError> {
     let mut signals = TerminationSignals::watch();
     let (running, event) = (host.clone(), event.into());
     let serving = async move {
         let served = host.serve(event).await;
         match &served {
-            // Whoever waits knows by now, and nothing else goes on that is worth waiting for.
+            // The waiting caller has been notified, and no other work is worth waiting for.
             Err(_) => host.abort().await?,
             Ok(_) => host.stop().await?,
         }
@@ -59,23 +60,23 @@ pub(super) async fn serve_event(host: Host, event: impl Into<IncomingEvent>) -> 
     }
 }
 
-/// What a command prints of an event that has ended.
+/// Output of a command after its event is settled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PrintMode {
-    /// Nothing: the answer was printed where it was said.
+    /// None, because the channel has printed the reply.
     Nothing,
-    /// Everything, as JSON.
+    /// The outcome as JSON.
     Json,
 }
 
-/// Ends a command as its event did: whether it failed, now or when it was sent before, and whether its reply was
-/// delivered.
+/// Maps the outcome of an event to the result of the command. Fails if the event failed, now or when it was submitted
+/// before, or if its reply was not delivered.
 pub(super) fn finish_command(
     served: ServedEvent,
     notices: Vec<String>,
-    printed: PrintMode,
+    print_mode: PrintMode,
 ) -> Result<(), CommandError> {
-    if printed == PrintMode::Json {
+    if print_mode == PrintMode::Json {
         print_json(&served_to_json(&served))?;
     }
     if let Some(error) = served.error {
@@ -84,12 +85,12 @@ pub(super) fn finish_command(
     if served.is_duplicate {
         repeat_outcome(served.outcome)?;
     } else if served.run_id.is_none() && served.outcome == Some(Outcome::Silent) {
-        stderr_line!("nothing was done: no binding that is in force fits; `capstan bindings list` shows them");
+        stderr_line!("no enabled binding matches the event; `capstan bindings list` lists the bindings");
     }
     report_delivery(notices, &served.delivery_errors)
 }
 
-/// Says what goes to the standard error after a turn that did not fail, and whether its reply was delivered.
+/// Prints notices to standard error, and fails if the reply was not delivered.
 pub(super) fn report_delivery(notices: Vec<String>, undelivered: &[String]) -> Result<(), CommandError> {
     for notice in notices {
         stderr_line!("{notice}");
@@ -103,16 +104,16 @@ pub(super) fn report_delivery(notices: Vec<String>, undelivered: &[String]) -> R
     }
 }
 
-/// An event that ended before fails its command again where it did then.
+/// Repeats the failure of an event that was settled by an earlier command.
 fn repeat_outcome(outcome: Option<Outcome>) -> Result<(), CommandError> {
     match outcome {
         Some(Outcome::Failed { notice, code }) => Err(TurnError::Run(RunError { message: notice, code }).into()),
         Some(Outcome::Cancelled) => Err(TurnError::Cancelled.into()),
         Some(Outcome::Replied { .. } | Outcome::Silent | Outcome::Folded { .. } | Outcome::Dropped) => Ok(()),
         None => {
-            let message = "this process was told to end; another one still works on the event";
+            let message = "this process is stopping; another process is still working on the event";
             let stopped = CommandError::new(ErrorCode::HostStopping, message).with_exit(ExitClass::Cancelled);
-            Err(stopped.with_hint("nothing is lost: the same event id again gives its answer when it is there"))
+            Err(stopped.with_hint("no event is lost: submit the same event id again to get the reply"))
         }
     }
 }
@@ -134,7 +135,7 @@ fn served_to_json(served: &ServedEvent) -> serde_json::Value {
     }
     match (&served.error, &served.outcome) {
         (Some(error), _) => object["error"] = json!({ "code": error.code(), "message": error.public_message() }),
-        // What failed before says so again.
+        // Settled as failed by an earlier command.
         (None, Some(Outcome::Failed { notice, code })) => {
             object["error"] = json!({ "code": code.clone().unwrap_or(ErrorCode::RunFailed.into()), "message": notice });
         }
@@ -165,17 +166,17 @@ mod tests {
     }
 
     #[test]
-    fn x03_a_reply_that_reached_nobody_fails_its_command_and_says_so_in_json() {
+    fn x03_undelivered_reply_fails_the_command_and_is_reported_in_json() {
         let replied = served_with_outcome(Outcome::Replied { text: "hello".to_owned() });
         assert_eq!(served_to_json(&replied).get("undelivered"), None);
-        let lost = ServedEvent { delivery_errors: vec!["nobody listens".to_owned()], ..replied };
-        assert_eq!(served_to_json(&lost)["undelivered"][0], "nobody listens");
+        let lost = ServedEvent { delivery_errors: vec!["no listener".to_owned()], ..replied };
+        assert_eq!(served_to_json(&lost)["undelivered"][0], "no listener");
         let failure = finish_command(lost, Vec::new(), PrintMode::Nothing).unwrap_err();
         assert_eq!(failure.code, ErrorCode::ReplyUndelivered);
     }
 
     #[test]
-    fn x03_what_failed_before_fails_again() {
+    fn x03_duplicate_of_a_failed_event_fails_again() {
         let failed = served_with_outcome(Outcome::Failed {
             notice: "no key".to_owned(),
             code: Some(ErrorCode::ModelUnauthorized.into()),

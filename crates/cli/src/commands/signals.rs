@@ -1,8 +1,9 @@
-//! Being told to end.
+//! Termination signals.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// The ways to be told to end: at the terminal, by closing it, or from a supervisor. None is missed once it is watched.
+/// SIGINT, SIGTERM and SIGHUP: from the terminal, a supervisor, or a closing terminal. No signal is missed after
+/// [`TerminationSignals::watch`].
 pub(super) struct TerminationSignals {
     interrupt: Option<Signal>,
     terminate: Option<Signal>,
@@ -10,17 +11,17 @@ pub(super) struct TerminationSignals {
 }
 
 impl TerminationSignals {
-    /// Watches them from here on. One that cannot be watched ends the process as it always did.
+    /// Installs the handlers. A signal whose handler cannot be installed keeps its default action.
     pub(super) fn watch() -> Self {
-        let watched = |kind| signal(kind).ok();
+        let handle = |kind| signal(kind).ok();
         Self {
-            interrupt: watched(SignalKind::interrupt()),
-            terminate: watched(SignalKind::terminate()),
-            hangup: if is_hangup_ignored() { None } else { watched(SignalKind::hangup()) },
+            interrupt: handle(SignalKind::interrupt()),
+            terminate: handle(SignalKind::terminate()),
+            hangup: if is_hangup_ignored() { None } else { handle(SignalKind::hangup()) },
         }
     }
 
-    /// Waits for the next one.
+    /// Waits for the next signal.
     pub(super) async fn next(&mut self) {
         tokio::select! {
             () = recv_signal(&mut self.interrupt) => {}
@@ -39,7 +40,7 @@ async fn recv_signal(signals: &mut Option<Signal>) {
     }
 }
 
-/// Whether whoever started this process, as `nohup` does, had it ignore that its terminal closes.
+/// Checks if the process was started with SIGHUP ignored, as by `nohup`.
 fn is_hangup_ignored() -> bool {
     const SIGHUP_MASK: u64 = 1;
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

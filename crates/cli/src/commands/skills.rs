@@ -1,97 +1,96 @@
-//! `capstan skills list`, `show`, `check`.
+//! `capstan skills`.
 
 use capstan_agent::skills::{InvalidSkill, Skill, SkillCatalog};
 use capstan_protocol::{ErrorCode, ExitClass};
 use clap::Subcommand;
 use serde_json::{Value, json};
 
-use super::{print, print_json, print_lines, replace_control_chars};
+use super::{CommandContext, print, print_json, print_lines, replace_control_chars};
 use crate::CommandError;
-use crate::command_line::CommandContext;
 
 #[derive(Subcommand)]
 pub(crate) enum SkillsCommand {
-    /// Lists the skills: the workspace's, your own, and those that come with Capstan.
+    /// List the skills of the workspace, of the user, and built into Capstan
     List {
-        /// Prints JSON.
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Prints the instructions of a skill.
+    /// Print the instructions of a skill
     Show {
-        /// Its name.
+        /// Name of the skill
         name: String,
-        /// Prints JSON.
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Says what is wrong with skills that are not used.
+    /// Report invalid skills, which the agent ignores
     ///
-    /// Exits with 0 when nothing is, and with 1 otherwise.
+    /// Exits with 0 if all skills are valid, and with 1 otherwise.
     Check {
-        /// Prints JSON.
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
 }
 
 pub(crate) fn run(context: &CommandContext<'_>, command: SkillsCommand) -> Result<(), CommandError> {
-    let found = context.config.tools.skills.find(&context.workspace);
+    let catalog = context.config.tools.skills.find(&context.workspace);
     match command {
-        SkillsCommand::List { json } => list_skills(&found, json),
+        SkillsCommand::List { json } => list_skills(&catalog, json),
         SkillsCommand::Show { name, json } => {
-            let skill = found.skill(&name).ok_or_else(|| unknown_skill_error(&name, &found))?;
+            let skill = catalog.skill(&name).ok_or_else(|| unknown_skill_error(&name, &catalog))?;
             if json {
                 return print_json(&skill_to_json(skill, Some(&skill.body)));
             }
             print_lines(skill.body.lines().map(replace_control_chars))
         }
-        SkillsCommand::Check { json } => check_skills(&found, json),
+        SkillsCommand::Check { json } => check_skills(&catalog, json),
     }
 }
 
-fn list_skills(found: &SkillCatalog, json: bool) -> Result<(), CommandError> {
+fn list_skills(catalog: &SkillCatalog, json: bool) -> Result<(), CommandError> {
     if json {
-        return print_json(&found.skills.iter().map(|skill| skill_to_json(skill, None)).collect::<Vec<_>>());
+        return print_json(&catalog.skills.iter().map(|skill| skill_to_json(skill, None)).collect::<Vec<_>>());
     }
-    let width = found.skills.iter().map(|skill| skill.name.len()).max().unwrap_or_default();
-    print_lines(found.skills.iter().map(|skill| {
+    let width = catalog.skills.iter().map(|skill| skill.name.len()).max().unwrap_or_default();
+    print_lines(catalog.skills.iter().map(|skill| {
         let (name, origin) = (&skill.name, skill.origin.as_str());
         replace_control_chars(&format!("{name:width$}  {origin:9}  {}", skill.description))
     }))?;
-    if !found.invalid.is_empty() {
-        stderr_line!("note: {} not used; `capstan skills check` says why", found.invalid.len());
+    if !catalog.invalid.is_empty() {
+        stderr_line!("note: {} invalid; run `capstan skills check` for details", catalog.invalid.len());
     }
     Ok(())
 }
 
-fn check_skills(found: &SkillCatalog, json: bool) -> Result<(), CommandError> {
+fn check_skills(catalog: &SkillCatalog, json: bool) -> Result<(), CommandError> {
     if json {
         print_json(&json!({
-            "valid": found.skills.iter().map(|skill| &skill.name).collect::<Vec<_>>(),
-            "invalid": found.invalid.iter().map(invalid_skill_to_json).collect::<Vec<_>>(),
+            "valid": catalog.skills.iter().map(|skill| &skill.name).collect::<Vec<_>>(),
+            "invalid": catalog.invalid.iter().map(invalid_skill_to_json).collect::<Vec<_>>(),
         }))?;
-    } else if found.invalid.is_empty() {
-        print(&format!("all {} skills are valid", found.skills.len()))?;
+    } else if catalog.invalid.is_empty() {
+        print(&format!("all {} skills are valid", catalog.skills.len()))?;
     } else {
         print_lines(
-            found.invalid.iter().map(|one| replace_control_chars(&format!("{}: {}", one.path.display(), one.reason))),
+            catalog.invalid.iter().map(|one| replace_control_chars(&format!("{}: {}", one.path.display(), one.reason))),
         )?;
     }
-    match found.invalid.len() {
+    match catalog.invalid.len() {
         0 => Ok(()),
-        1 => Err(CommandError::new(ErrorCode::SkillInvalid, "a skill is not used")),
-        count => Err(CommandError::new(ErrorCode::SkillInvalid, format!("{count} skills are not used"))),
+        1 => Err(CommandError::new(ErrorCode::SkillInvalid, "1 skill is invalid")),
+        count => Err(CommandError::new(ErrorCode::SkillInvalid, format!("{count} skills are invalid"))),
     }
 }
 
-fn unknown_skill_error(name: &str, found: &SkillCatalog) -> CommandError {
+fn unknown_skill_error(name: &str, catalog: &SkillCatalog) -> CommandError {
     let is_invalid =
-        |one: &&InvalidSkill| one.path.parent().and_then(|folder| folder.file_name()).is_some_and(|it| it == name);
-    match found.invalid.iter().find(is_invalid) {
+        |one: &&InvalidSkill| one.path.parent().and_then(|dir| dir.file_name()).is_some_and(|file| file == name);
+    match catalog.invalid.iter().find(is_invalid) {
         Some(one) => CommandError::new(ErrorCode::SkillInvalid, format!("{}: {}", one.path.display(), one.reason))
             .with_exit(ExitClass::Usage),
-        None => CommandError::new(ErrorCode::SkillUnknown, format!("there is no skill {name:?}")),
+        None => CommandError::new(ErrorCode::SkillUnknown, format!("unknown skill {name:?}")),
     }
 }
 

@@ -1,11 +1,11 @@
-//! A document in which nothing is given twice: of two values of one name, one would be lost without a word.
+//! JSON values without duplicate keys. `serde_json::Value` would keep one of two values silently.
 
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// A value whose objects name each of their fields once.
+/// A JSON value whose objects have each key once.
 pub(super) struct UniqueKeysValue(pub(super) Value);
 
 impl<'de> Deserialize<'de> for UniqueKeysValue {
@@ -59,7 +59,7 @@ impl<'de> Visitor<'de> for UniqueKeysVisitor {
         let mut object = Map::new();
         while let Some(name) = fields.next_key::<String>()? {
             if object.contains_key(&name) {
-                return Err(A::Error::custom(format_args!("the field {name} is given twice")));
+                return Err(A::Error::custom(format_args!("duplicate field {name}")));
             }
             let UniqueKeysValue(value) = fields.next_value()?;
             object.insert(name, value);
@@ -75,14 +75,14 @@ mod tests {
     use super::UniqueKeysValue;
 
     #[test]
-    fn g01_a_field_that_is_given_twice_is_refused_at_every_depth() {
+    fn g01_duplicate_field_is_rejected_at_every_depth() {
         let read = |text: &str| {
-            serde_json::from_str::<UniqueKeysValue>(text).map(|once| once.0).map_err(|error| error.to_string())
+            serde_json::from_str::<UniqueKeysValue>(text).map(|value| value.0).map_err(|error| error.to_string())
         };
         let whole = r#"{"a": [1, -2, 0.5, "x", null, true, {"a": {}}], "b": {"a": []}}"#;
         assert_eq!(read(whole), Ok(serde_json::from_str::<Value>(whole).unwrap()));
         for twice in [r#"{"a": 1, "a": 1}"#, r#"{"b": {"a": 1, "a": 2}}"#, r#"[{"a": 1, "\u0061": 2}]"#] {
-            assert!(read(twice).unwrap_err().starts_with("the field a is given twice"), "{twice}");
+            assert!(read(twice).unwrap_err().starts_with("duplicate field a"), "{twice}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What can be set for each channel: `[channels.NAME]` in a file, `CAPSTAN_CHANNELS__NAME__KEY` in the environment.
+//! Settings of channels: `[channels.NAME]` in a file, `CAPSTAN_CHANNELS__NAME__KEY` in the environment.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -28,18 +28,18 @@ pub(super) static CHANNEL_TABLE: ConfigTable = ConfigTable {
         TableKey::new(ACTIVE_WINDOW_FIELD, ValueForm::Number),
     ],
     required: None,
-    is_name: is_not_empty,
+    is_valid_name: is_not_empty,
     name_rule: NAME_NOT_EMPTY_RULE,
     canonical_name: str::to_owned,
     workspace: WorkspaceRule::Allowed,
 };
 
-/// The longest time that makes sense here.
+/// Maximum of every debounce setting.
 const MAX_DEBOUNCE: Duration = Duration::from_hours(24);
-/// How long the first message waits at most, in quiet times, where nobody says.
+/// Default of `max_wait_seconds`, as a multiple of `debounce_seconds`.
 const DEFAULT_MAX_WAIT_FACTOR: u32 = 5;
 
-/// How what each channel hears is taken in, where something is set for it.
+/// Intake options of the channels that have settings.
 pub(super) fn intakes(layers: &ConfigLayers) -> Result<BTreeMap<ChannelName, IntakeOptions>, ConfigError> {
     let channels: BTreeSet<String> =
         layers.table_settings(&CHANNEL_TABLE).into_iter().map(|setting| setting.item).collect();
@@ -51,24 +51,23 @@ pub(super) fn intakes(layers: &ConfigLayers) -> Result<BTreeMap<ChannelName, Int
     channels.into_iter().map(intake).collect()
 }
 
-/// What is set for channels nobody provides, a line for each: where, which, and what may have been meant.
+/// Describes settings of unknown channels, one line per channel, with a suggestion.
 pub(super) fn describe_unprovided(layers: &ConfigLayers, known: &[ChannelName]) -> Vec<String> {
-    let mut found = BTreeMap::new();
+    let mut lines = BTreeMap::new();
     for setting in layers.table_settings(&CHANNEL_TABLE) {
-        if known.iter().any(|name| name.as_str() == setting.item) || found.contains_key(&setting.item) {
+        if known.iter().any(|name| name.as_str() == setting.item) || lines.contains_key(&setting.item) {
             continue;
         }
         let origin = layers.find(&setting.to_string()).map(|(_, origin)| origin.to_string()).unwrap_or_default();
         let nearest = nearest_name(&setting.item, known.iter().map(ChannelName::as_str));
-        let meant = format_suggestion(nearest.map(|name| format!("{}.{name}", CHANNEL_TABLE.name)).as_deref());
-        let line =
-            format!("{origin} sets {}.{}, a channel that nobody provides{meant}", CHANNEL_TABLE.name, setting.item);
-        found.insert(setting.item, line);
+        let suggestion = format_suggestion(nearest.map(|name| format!("{}.{name}", CHANNEL_TABLE.name)).as_deref());
+        let line = format!("{origin} sets {}.{}, an unknown channel{suggestion}", CHANNEL_TABLE.name, setting.item);
+        lines.insert(setting.item, line);
     }
-    found.into_values().collect()
+    lines.into_values().collect()
 }
 
-/// What is set for one channel.
+/// Reader of the settings of one channel.
 struct ChannelConfigLookup<'a> {
     layers: &'a ConfigLayers,
     channel: &'a str,
@@ -83,42 +82,40 @@ impl ChannelConfigLookup<'_> {
         let name = self.setting_name(ADMISSION_FIELD);
         let Some(text) = self.layers.text(&name) else { return Ok(None) };
         let modes = || AdmissionMode::MODES.into_iter().map(AdmissionMode::as_str);
-        let refused = || {
+        let invalid = || {
             let known: Vec<&str> = modes().collect();
             let reason =
-                format!("it must be one of {}{}", known.join(", "), format_suggestion(nearest_name(&text, modes())));
+                format!("must be one of {}{}", known.join(", "), format_suggestion(nearest_name(&text, modes())));
             self.layers.invalid_error(&name, &reason)
         };
-        AdmissionMode::parse(&text).map(Some).ok_or_else(refused)
+        AdmissionMode::parse(&text).map(Some).ok_or_else(invalid)
     }
 
     fn debounce(&self) -> Result<Option<DebounceOptions>, ConfigError> {
         let (quiet, max_wait) = (self.seconds(DEBOUNCE_FIELD)?, self.seconds(MAX_WAIT_FIELD)?);
         let active_window = self.seconds(ACTIVE_WINDOW_FIELD)?;
         let Some(quiet) = quiet else {
-            let without = [(MAX_WAIT_FIELD, max_wait), (ACTIVE_WINDOW_FIELD, active_window)];
-            let set = without.into_iter().find_map(|(key, value)| value.map(|_| key));
-            let refused = |key| {
-                self.layers
-                    .invalid_error(&self.setting_name(key), &format!("it means nothing without {DEBOUNCE_FIELD}"))
-            };
-            return set.map_or(Ok(None), |key| Err(refused(key)));
+            let dependent = [(MAX_WAIT_FIELD, max_wait), (ACTIVE_WINDOW_FIELD, active_window)];
+            let key = dependent.into_iter().find_map(|(key, value)| value.map(|_| key));
+            let invalid =
+                |key| self.layers.invalid_error(&self.setting_name(key), &format!("requires {DEBOUNCE_FIELD}"));
+            return key.map_or(Ok(None), |key| Err(invalid(key)));
         };
         let max_wait = max_wait.unwrap_or(quiet * DEFAULT_MAX_WAIT_FACTOR);
         if max_wait < quiet {
-            let reason = format!("it must be at least {DEBOUNCE_FIELD}, which is {}", quiet.as_secs_f64());
+            let reason = format!("must be at least {DEBOUNCE_FIELD}, which is {}", quiet.as_secs_f64());
             return Err(self.layers.invalid_error(&self.setting_name(MAX_WAIT_FIELD), &reason));
         }
         Ok(Some(DebounceOptions { quiet_period: quiet, max_wait, active_window }))
     }
 
-    /// A time in seconds, with fractions.
+    /// A duration in seconds, with fractions.
     fn seconds(&self, key: &'static str) -> Result<Option<Duration>, ConfigError> {
         let name = self.setting_name(key);
         let Some(seconds) = self.layers.parsed::<f64>(&name)? else { return Ok(None) };
         match Duration::try_from_secs_f64(seconds) {
             Ok(time) if !time.is_zero() && time <= MAX_DEBOUNCE => Ok(Some(time)),
-            _ => Err(self.layers.invalid_error(&name, "it must be more than 0 and at most 86400 seconds")),
+            _ => Err(self.layers.invalid_error(&name, "must be more than 0 and at most 86400 seconds")),
         }
     }
 }

@@ -5,32 +5,39 @@ use capstan_protocol::AdmissionMode;
 
 use super::{ConfigError, ConfigFixture};
 
-/// What is set for the channel `stdio`.
-fn stdio_intake(place: &ConfigFixture) -> IntakeOptions {
-    place.load().unwrap().intakes.get(&"stdio".into()).copied().unwrap_or_default()
+/// Intake options of the channel `stdio`.
+fn stdio_intake(fixture: &ConfigFixture) -> IntakeOptions {
+    fixture.load().unwrap().intakes.get(&"stdio".into()).copied().unwrap_or_default()
 }
 
 #[test]
-fn c03_c04_what_is_set_for_a_channel_goes_over_the_layer_before_it() {
-    let place = ConfigFixture::new();
-    assert_eq!(place.load().unwrap().intakes.len(), 0, "it is left to the channels");
-    let place = place.home("[channels.stdio]\nadmission = 'steer'\ndebounce_seconds = 2\nactive_window_seconds = 60.5");
+fn c03_c04_channel_settings_override_earlier_layers() {
+    let fixture = ConfigFixture::new();
+    assert_eq!(fixture.load().unwrap().intakes.len(), 0, "the channels decide");
+    let fixture =
+        fixture.home("[channels.stdio]\nadmission = 'steer'\ndebounce_seconds = 2\nactive_window_seconds = 60.5");
     let seconds = Duration::from_secs_f64;
     let debounce =
         DebounceOptions { quiet_period: seconds(2.0), max_wait: seconds(10.0), active_window: Some(seconds(60.5)) };
-    assert_eq!(stdio_intake(&place), IntakeOptions { admission: Some(AdmissionMode::Steer), debounce: Some(debounce) });
-    let place = place.workspace("capstan.toml", "[channels.stdio]\ndebounce_seconds = 0.5");
-    let place = place.workspace(".env", "CAPSTAN_CHANNELS__STDIO__MAX_WAIT_SECONDS=3");
-    let place = place.variable("CAPSTAN_CHANNELS__STDIO__ADMISSION", "drop");
+    assert_eq!(
+        stdio_intake(&fixture),
+        IntakeOptions { admission: Some(AdmissionMode::Steer), debounce: Some(debounce) }
+    );
+    let fixture = fixture.workspace("capstan.toml", "[channels.stdio]\ndebounce_seconds = 0.5");
+    let fixture = fixture.workspace(".env", "CAPSTAN_CHANNELS__STDIO__MAX_WAIT_SECONDS=3");
+    let fixture = fixture.variable("CAPSTAN_CHANNELS__STDIO__ADMISSION", "drop");
     let debounce = DebounceOptions { quiet_period: seconds(0.5), max_wait: seconds(3.0), ..debounce };
-    assert_eq!(stdio_intake(&place), IntakeOptions { admission: Some(AdmissionMode::Drop), debounce: Some(debounce) });
-    assert_eq!(place.setting("channels.stdio.admission").origin, "environment CAPSTAN_CHANNELS__STDIO__ADMISSION");
-    assert!(place.setting("channels.stdio.debounce_seconds").origin.ends_with("capstan.toml"));
-    assert!(place.setting("channels.stdio.max_wait_seconds").origin.ends_with("/.env"));
+    assert_eq!(
+        stdio_intake(&fixture),
+        IntakeOptions { admission: Some(AdmissionMode::Drop), debounce: Some(debounce) }
+    );
+    assert_eq!(fixture.setting("channels.stdio.admission").origin, "environment CAPSTAN_CHANNELS__STDIO__ADMISSION");
+    assert!(fixture.setting("channels.stdio.debounce_seconds").origin.ends_with("capstan.toml"));
+    assert!(fixture.setting("channels.stdio.max_wait_seconds").origin.ends_with("/.env"));
 }
 
 #[test]
-fn c03_a_debounce_that_makes_no_sense_is_refused() {
+fn c03_invalid_debounce_is_rejected() {
     for settings in [
         "debounce_seconds = 0",
         "debounce_seconds = -1",
@@ -52,7 +59,7 @@ fn c03_a_debounce_that_makes_no_sense_is_refused() {
 }
 
 #[test]
-fn c04_what_does_not_exist_is_refused_with_what_is_nearest() {
+fn c04_unknown_name_is_rejected_with_the_nearest_known_one() {
     let key = ConfigFixture::new().home("[channels.stdio]\ndebounce_second = 2").load().unwrap_err().to_string();
     assert!(key.contains("channels.stdio.debounce_second\"") && key.contains("mean \"debounce_seconds\""), "{key}");
     let mode = ConfigFixture::new().variable("CAPSTAN_CHANNELS__STDIO__ADMISSION", "folow_up").load().unwrap_err();

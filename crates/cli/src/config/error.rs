@@ -1,4 +1,4 @@
-//! What is wrong with a configuration.
+//! Configuration errors.
 
 use std::path::Path;
 
@@ -10,91 +10,91 @@ const UNUSABLE_FILE_HINT: &str =
     "replace it by a regular file of at most 1 MiB, or remove it; a link in a workspace must stay inside it";
 const WORKSPACE_FILE_HINT: &str = "the file belongs to the workspace, which an agent can modify: correct or remove it";
 
-/// What is wrong with a configuration.
+/// A configuration that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, CodedError)]
 pub enum ConfigError {
-    /// There is nowhere to keep things.
+    /// No home directory is known.
     #[error("neither CAPSTAN_HOME nor HOME is set")]
     #[code(HomeUnusable)]
     NoHome,
-    /// What should be the home is something else.
+    /// The home exists and is not a directory.
     #[error("the home {path} is not a directory")]
     #[code(HomeUnusable)]
     HomeNotDirectory {
-        /// What is there.
+        /// Path of the home.
         path: String,
     },
     /// A file cannot be read.
     #[error("cannot read {path}: {detail}")]
     #[code(ConfigInvalid, hint = Some(UNREADABLE_FILE_HINT))]
     Unreadable {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// What the system said.
+        /// Error of the operating system.
         detail: String,
     },
-    /// What lies where a file should is not to be read.
-    #[error("{path} is not read: {reason}")]
+    /// A file is of a kind or size that is refused.
+    #[error("refused to read {path}: {reason}")]
     #[code(ConfigInvalid, hint = Some(UNUSABLE_FILE_HINT))]
     UnusableFile {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// What it is.
+        /// Kind or size of the file.
         reason: String,
     },
-    /// A file is not what it should be.
+    /// A file cannot be parsed.
     #[error("{path} is not valid: {detail}")]
     #[code(ConfigInvalid, hint = self.workspace_file_hint())]
     Malformed {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// What is wrong, with its line.
+        /// Parse error, with its line.
         detail: String,
     },
-    /// A file sets something that does not exist.
-    #[error("{path} sets {key:?}, which does not exist{}", format_suggestion(.nearest.as_deref()))]
+    /// A file sets an unknown key.
+    #[error("{path} sets an unknown key {key:?}{}", format_suggestion(.nearest.as_deref()))]
     #[code(ConfigInvalid, hint = self.workspace_file_hint())]
     UnknownKey {
-        /// The file or variable.
+        /// File or variable.
         path: String,
-        /// The name.
+        /// The unknown key.
         key: String,
-        /// What may have been meant.
+        /// Closest known key.
         nearest: Option<String>,
     },
-    /// A value makes no sense.
-    #[error("{key} has the value {value:?} (from {origin}), which is not valid: {reason}")]
+    /// A value is not valid.
+    #[error("invalid value {value:?} of {key} (from {origin}): {reason}")]
     #[code(ConfigInvalid)]
     Invalid {
-        /// The setting.
+        /// Key of the setting.
         key: String,
-        /// Its value, masked where it is a secret.
+        /// Value, masked if secret.
         value: String,
-        /// Where it came from.
+        /// Origin of the value.
         origin: String,
-        /// What is wrong.
+        /// Requirement that the value violates.
         reason: String,
     },
-    /// A workspace sets what only its user may.
-    #[error("{origin} sets {key}, which a workspace may not: whoever can write there would decide who works as you")]
+    /// An untrusted workspace sets a key reserved to the user.
+    #[error("{origin} sets {key}, which only the user may set: the workspace would control who acts as you")]
     #[code(ConfigUntrusted)]
     Untrusted {
-        /// The setting.
+        /// Key of the setting.
         key: String,
-        /// The file of the workspace.
+        /// File of the workspace.
         origin: String,
     },
-    /// A workspace sets more than its user has.
-    #[error("{origin} sets {key} to {value}, and a workspace may only lower it: it is {limit}")]
+    /// An untrusted workspace raises a limit of the user.
+    #[error("{origin} sets {key} to {value}, but a workspace may only lower it: the limit is {limit}")]
     #[code(ConfigUntrusted)]
     LimitRaised {
-        /// The setting.
+        /// Key of the setting.
         key: String,
-        /// What the workspace sets.
+        /// Value in the workspace.
         value: String,
-        /// The file of the workspace.
+        /// File of the workspace.
         origin: String,
-        /// What the user has.
+        /// Limit of the user.
         limit: String,
     },
 }
@@ -113,6 +113,6 @@ impl ConfigError {
 
     pub(crate) fn missing(key: &str) -> Self {
         let key = key.to_owned();
-        Self::Invalid { key, value: String::new(), origin: "default".to_owned(), reason: "it is not set".to_owned() }
+        Self::Invalid { key, value: String::new(), origin: "default".to_owned(), reason: "must be set".to_owned() }
     }
 }

@@ -1,5 +1,7 @@
-//! Reading files of settings. What lies there under their names may be anything: a pipe that nobody writes to, a device
-//! without an end, a link to something of the user's. Every command reads them first, and must not wait or run out of memory.
+//! Safe reading of configuration files.
+//!
+//! Every command reads these files first. The path of one may hold anything: a pipe without a writer, an endless device, or a
+//! link to a file of the user. Reading must neither block nor exhaust memory, and must not follow links of a workspace.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read as _};
@@ -10,26 +12,26 @@ use rustix::fs::{Mode, OFlags};
 
 use super::ConfigError;
 
-/// The largest file of settings.
+/// Maximum size of a configuration file.
 const MAX_CONFIG_FILE_BYTES: u64 = 1 << 20;
-/// What a file is opened with: never waited for, never a terminal of ours, not passed on to commands.
+/// Open flags: do not block on a pipe, do not acquire a controlling terminal, do not leak to child processes.
 const CONFIG_OPEN_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
-/// The text of a file of the home; nothing where there is none. Links are followed: the home is the user's.
+/// Text of a file of the home, or `None` if it does not exist. Follows links, because the home belongs to the user.
 pub(crate) fn read_home_file(path: &Path) -> Result<Option<String>, ConfigError> {
     let opened = rustix::fs::open(path, CONFIG_OPEN_FLAGS, Mode::empty()).map_err(std::io::Error::from);
-    let found = opened.map(File::from).and_then(|file| file.metadata().map(|metadata| (file, metadata)));
-    match found {
+    let file = opened.map(File::from).and_then(|file| file.metadata().map(|metadata| (file, metadata)));
+    match file {
         Ok((file, metadata)) if metadata.is_file() => read_text(path, file).map(Some),
-        Ok((_, metadata)) if metadata.is_dir() => Err(unusable_file_error(path, "it is a folder")),
+        Ok((_, metadata)) if metadata.is_dir() => Err(unusable_file_error(path, "it is a directory")),
         Ok(_) => Err(unusable_file_error(path, "it is not a regular file")),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(unreadable_error(path, &error)),
     }
 }
 
-/// The text of a file of a workspace; nothing where there is none. Whoever made the workspace may have put a link there: one
-/// that leads elsewhere is not followed, as for everything that is read there unasked.
+/// Text of a file of the workspace, or `None` if it does not exist. Does not follow links that lead out of the workspace,
+/// because its author may not be the user.
 pub(super) fn read_workspace_file(workspace: &Path, name: &str) -> Result<Option<String>, ConfigError> {
     let path = workspace.join(name);
     match path.symlink_metadata() {
@@ -39,7 +41,7 @@ pub(super) fn read_workspace_file(workspace: &Path, name: &str) -> Result<Option
     }
     match PathBounds::default().open(workspace, name) {
         Ok(file) => read_text(&path, file).map(Some),
-        // What the system said, and not the rules.
+        // An error of the system, not of the path bounds.
         Err(error) if error.raw_os_error().is_some() => Err(unreadable_error(&path, &error)),
         Err(error) => Err(unusable_file_error(&path, &error.to_string())),
     }
@@ -49,10 +51,10 @@ fn read_text(path: &Path, file: File) -> Result<String, ConfigError> {
     let mut bytes = Vec::new();
     file.take(MAX_CONFIG_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(|error| unreadable_error(path, &error))?;
     if bytes.len() as u64 > MAX_CONFIG_FILE_BYTES {
-        return Err(unusable_file_error(path, &format!("it has more than the {MAX_CONFIG_FILE_BYTES} bytes allowed")));
+        return Err(unusable_file_error(path, &format!("it is larger than {MAX_CONFIG_FILE_BYTES} bytes")));
     }
     String::from_utf8(bytes).map_err(|_| {
-        let detail = "it is not UTF-8".to_owned();
+        let detail = "not UTF-8".to_owned();
         ConfigError::Malformed { path: path.display().to_string(), detail }
     })
 }

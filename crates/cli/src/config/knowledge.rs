@@ -18,22 +18,22 @@ pub(super) static KNOWLEDGE_TABLE: ConfigTable = ConfigTable {
     kind_and_example: ("knowledge bases", "docs"),
     keys: &[TableKey::new(PATH_FIELD, ValueForm::Text), TableKey::new(DESCRIPTION_FIELD, ValueForm::Text)],
     required: Some(PATH_FIELD),
-    is_name: is_valid_name,
-    name_rule: "must have 1 to 64 letters, digits and - _ .",
+    is_valid_name,
+    name_rule: "must consist of 1 to 64 letters, digits and - _ .",
     canonical_name: str::to_owned,
     workspace: WorkspaceRule::Forbidden,
 };
-/// How long a name may be.
+/// Maximum length of a name.
 const MAX_KNOWLEDGE_NAME_LEN: usize = 64;
 
 /// A folder that agents can be allowed to search.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnowledgeConfig {
-    /// What bindings grant it by.
+    /// Name in bindings.
     pub name: String,
-    /// What it is about, for people and models.
+    /// Subject, for users and models.
     pub description: String,
-    /// The folder.
+    /// Path of the folder.
     pub path: PathBuf,
 }
 
@@ -42,7 +42,7 @@ fn is_valid_name(name: &str) -> bool {
     (1..=MAX_KNOWLEDGE_NAME_LEN).contains(&name.len()) && name.chars().all(is_plain)
 }
 
-/// The knowledge bases that are set, by name; `~` is the user's own folder.
+/// Loads the configured knowledge bases, by name; `~` is the user's home directory.
 pub(super) fn knowledge_bases(layers: &ConfigLayers, user: Option<&Path>) -> Result<Vec<KnowledgeConfig>, ConfigError> {
     let names: BTreeSet<String> =
         layers.table_settings(&KNOWLEDGE_TABLE).into_iter().map(|setting| setting.item).collect();
@@ -50,11 +50,11 @@ pub(super) fn knowledge_bases(layers: &ConfigLayers, user: Option<&Path>) -> Res
         let key = |key| KNOWLEDGE_TABLE.setting_name(&name, key);
         let description = layers.text(&key(DESCRIPTION_FIELD));
         let Some(text) = layers.text(&key(PATH_FIELD)) else {
-            let reason = format!("it means nothing without {}", key(PATH_FIELD));
+            let reason = format!("requires {}", key(PATH_FIELD));
             return Err(layers.invalid_error(&key(DESCRIPTION_FIELD), &reason));
         };
-        let path = expand_path(text, user)
-            .ok_or_else(|| layers.invalid_error(&key(PATH_FIELD), "it must begin with / or ~/"))?;
+        let path =
+            expand_path(text, user).ok_or_else(|| layers.invalid_error(&key(PATH_FIELD), "must start with / or ~/"))?;
         Ok(KnowledgeConfig { description: description.unwrap_or_else(|| name.clone()), name, path })
     };
     names.into_iter().map(base).collect()

@@ -1,4 +1,4 @@
-//! The layers of a configuration, later ones over earlier ones.
+//! Configuration layers. A later layer overrides earlier ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -9,38 +9,38 @@ use super::key::{WorkspaceRule, find_key, nearest_name};
 use super::tables::{CONFIG_TABLES, ConfigTable, TableSetting};
 use super::{CONFIG_KEYS, ConfigError, SettingListing, file_reader, models};
 
-/// The prefix of settings in the environment.
+/// Prefix of settings in the environment.
 const ENV_PREFIX: &str = "CAPSTAN_";
-/// Variables with the prefix that are no settings of this kind.
+/// Variables with the prefix that are not configuration keys.
 const NON_SETTING_VARIABLES: &[&str] = &["CAPSTAN_HOME", "CAPSTAN_LOG"];
 
-/// What is shown in place of a secret.
+/// Replacement for secrets in output.
 const CONFIG_SECRET_MASK: &str = "********";
 
-/// Where a value came from.
+/// Origin of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SettingOrigin {
-    /// Nobody set it.
+    /// Built-in default.
     Default,
-    /// The file of the home.
+    /// File of the home.
     HomeFile(PathBuf),
-    /// The file of the workspace.
+    /// File of the workspace.
     WorkspaceFile(PathBuf),
-    /// The `.env` of the workspace.
+    /// `.env` file of the workspace.
     DotEnv(PathBuf),
-    /// A variable in which people keep such a thing for other programs too.
+    /// Conventional variable of a provider, shared with other programs, such as `OPENAI_API_KEY`.
     ProviderVariable(String),
-    /// The environment.
+    /// `CAPSTAN_*` variable.
     Environment(String),
 }
 
 impl SettingOrigin {
-    /// Whoever can write to the workspace can set it.
+    /// Checks if the author of the workspace controls the value.
     fn is_workspace(&self) -> bool {
         matches!(self, Self::WorkspaceFile(_) | Self::DotEnv(_))
     }
 
-    /// It is kept in the home.
+    /// Checks if the value is stored in the home.
     pub(super) fn is_home(&self) -> bool {
         matches!(self, Self::HomeFile(_))
     }
@@ -56,7 +56,7 @@ impl fmt::Display for SettingOrigin {
     }
 }
 
-/// One layer.
+/// Settings of one source.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ConfigLayer {
     values: BTreeMap<String, (String, SettingOrigin)>,
@@ -71,14 +71,14 @@ impl ConfigLayer {
         Self { values: values.collect(), unknown: Vec::new() }
     }
 
-    /// What the usual variables of providers say.
+    /// Settings of the conventional provider variables.
     pub(super) fn from_provider_variables(environment: &[(String, String)]) -> Self {
         let settings = models::provider_variable_settings(environment).into_iter();
         let values = settings.map(|(key, value, name)| (key, (value, SettingOrigin::ProviderVariable(name))));
         Self { values: values.collect(), unknown: Vec::new() }
     }
 
-    /// A TOML file of the home; one that is not there sets nothing.
+    /// Settings of a TOML file of the home; none if it does not exist.
     pub(super) fn from_home_file(path: &Path) -> Result<Self, ConfigError> {
         match file_reader::read_home_file(path)? {
             Some(text) => Self::from_text(path, &text, SettingOrigin::HomeFile),
@@ -86,7 +86,7 @@ impl ConfigLayer {
         }
     }
 
-    /// A TOML file of a workspace; one that is not there sets nothing.
+    /// Settings of a TOML file of the workspace; none if it does not exist.
     pub(super) fn from_workspace_file(workspace: &Path, name: &str) -> Result<Self, ConfigError> {
         match file_reader::read_workspace_file(workspace, name)? {
             Some(text) => Self::from_text(&workspace.join(name), &text, SettingOrigin::WorkspaceFile),
@@ -94,16 +94,16 @@ impl ConfigLayer {
         }
     }
 
-    /// A TOML file with this text.
+    /// Settings of a TOML text.
     pub(super) fn from_text(
         path: &Path,
         text: &str,
         origin: fn(PathBuf) -> SettingOrigin,
     ) -> Result<Self, ConfigError> {
         let name = path.display().to_string();
-        let broken = |detail: String| ConfigError::Malformed { path: name.clone(), detail };
+        let malformed = |detail: String| ConfigError::Malformed { path: name.clone(), detail };
         let table: toml::Table =
-            text.parse().map_err(|error: toml::de::Error| broken(describe_toml_error(text, &error)))?;
+            text.parse().map_err(|error: toml::de::Error| malformed(describe_toml_error(text, &error)))?;
         let mut layer = Self::default();
         for (key, value) in table {
             if let Some(table) = CONFIG_TABLES.into_iter().find(|table| table.name == key) {
@@ -124,14 +124,15 @@ impl ConfigLayer {
                 toml::Value::Array(entries) if known.is_list && entries.iter().all(toml::Value::is_str) => {
                     entries.iter().filter_map(toml::Value::as_str).collect::<Vec<_>>().join(",")
                 }
-                _ => return Err(broken(format!("{key} must be a text or a number"))),
+                _ => return Err(malformed(format!("{key} must be a string or a number"))),
             };
             layer.values.insert(known.name.to_owned(), (text, origin(path.to_owned())));
         }
         Ok(layer)
     }
 
-    /// The `.env` file of a workspace. Only its `CAPSTAN_*` lines are read: the rest belongs to others, in whatever form.
+    /// Settings of the `.env` file of a workspace. Reads only `CAPSTAN_*` lines, because others belong to other programs and
+    /// may have any form.
     pub(super) fn from_dotenv(workspace: &Path, name: &str) -> Result<Self, ConfigError> {
         let Some(text) = file_reader::read_workspace_file(workspace, name)? else { return Ok(Self::default()) };
         let path = workspace.join(name);
@@ -142,13 +143,13 @@ impl ConfigLayer {
             if !line.strip_prefix("export ").unwrap_or(line).trim_start().starts_with(ENV_PREFIX) {
                 continue;
             }
-            // The parser's own error quotes the line, which may hold a secret: only its place is told.
-            let broken = |_| ConfigError::Malformed {
+            // The error of the parser quotes the line, which may contain a secret, so only the line number is reported.
+            let malformed = |_| ConfigError::Malformed {
                 path: name.clone(),
                 detail: format!("line {} is not KEY=VALUE", index + 1),
             };
             for pair in dotenvy::from_read_iter(line.as_bytes()) {
-                variables.push(pair.map_err(broken)?);
+                variables.push(pair.map_err(malformed)?);
             }
         }
         Ok(Self::from_variables(variables, |_| SettingOrigin::DotEnv(path.clone())))
@@ -163,10 +164,10 @@ impl ConfigLayer {
         for (name, value) in variables {
             let Some(key) = name.strip_prefix(ENV_PREFIX) else { continue };
             let key = key.to_lowercase();
-            let of_table = TableSetting::from_variable(&key).map(|setting| setting.to_string());
-            let key = of_table.or_else(|| find_key(&key).map(|key| key.name.to_owned()));
+            let table_key = TableSetting::from_variable(&key).map(|setting| setting.to_string());
+            let key = table_key.or_else(|| find_key(&key).map(|key| key.name.to_owned()));
             match key {
-                // An empty variable is how a shell says "not set".
+                // An empty variable counts as not set, as in shells.
                 Some(_) if value.is_empty() => {}
                 Some(key) => {
                     layer.values.insert(key, (value, origin(&name)));
@@ -187,15 +188,15 @@ fn describe_toml_error(text: &str, error: &toml::de::Error) -> String {
     }
 }
 
-/// The password in an address, if it is one and has one.
-fn url_password(address: &str) -> Option<&str> {
-    let (_, rest) = address.split_once("://")?;
+/// The password in a URL, if the value is a URL with one.
+fn url_password(value: &str) -> Option<&str> {
+    let (_, rest) = value.split_once("://")?;
     let host = &rest[..rest.find(['/', '?', '#']).unwrap_or(rest.len())];
     let (_, password) = host.rsplit_once('@')?.0.split_once(':')?;
     Some(password)
 }
 
-/// A value as it may be shown.
+/// Masks the password in a value that is a URL.
 pub(super) fn mask_password(value: &str) -> String {
     match url_password(value) {
         Some(password) => value.replacen(&format!(":{password}@"), &format!(":{CONFIG_SECRET_MASK}@"), 1),
@@ -203,17 +204,14 @@ pub(super) fn mask_password(value: &str) -> String {
     }
 }
 
-/// A setting as it stands in a layer.
+/// A setting of a layer.
 pub(super) struct LayerValue<'a> {
-    /// Its name.
     pub(super) key: &'a str,
-    /// Its value.
     pub(super) value: &'a str,
-    /// Where that came from.
     pub(super) origin: &'a SettingOrigin,
 }
 
-/// All layers.
+/// All layers, in increasing precedence.
 #[derive(Debug, Clone)]
 pub(super) struct ConfigLayers {
     layers: Vec<ConfigLayer>,
@@ -226,31 +224,33 @@ impl ConfigLayers {
         Self { layers, unknown }
     }
 
-    /// The value of a setting, and where it came from.
+    /// Effective value of a setting, with its origin.
     pub(super) fn find(&self, key: &str) -> Option<(&str, &SettingOrigin)> {
         let (value, origin) = self.layers.iter().rev().find_map(|layer| layer.values.get(key))?;
         Some((value, origin))
     }
 
-    /// What the files of the home say.
+    /// Value in the files of the home.
     pub(super) fn home_value(&self, key: &str) -> Option<&str> {
-        let set = self.layers.iter().rev().filter_map(|layer| layer.values.get(key));
-        let own = set.into_iter().find(|(_, origin)| origin.is_home());
-        own.map(|(value, _)| value.as_str())
+        let values = self.layers.iter().rev().filter_map(|layer| layer.values.get(key));
+        let home = values.into_iter().find(|(_, origin)| origin.is_home());
+        home.map(|(value, _)| value.as_str())
     }
 
-    /// What is set for a provider, and where. A layer's own setting of the provider goes before the one that names nobody,
-    /// and that one belongs to the provider of the model as it is up to this layer: whoever names another model above it
-    /// did not mean to send it there.
+    /// Effective value of a provider's setting.
+    ///
+    /// Within a layer, `own` (`models.PROVIDER.KEY`) precedes `plain` (`KEY`). A plain key belongs to the provider of the
+    /// model that this layer or the ones below select: a later layer that selects another model must not redirect the key
+    /// to that model's provider.
     pub(super) fn provider_value<'a>(&'a self, own: &'a str, plain: &'a str, provider: &str) -> Option<LayerValue<'a>> {
         let layers = self.layers.iter().enumerate().rev();
         layers.into_iter().find_map(|(index, layer)| {
-            let found = |key: &'a str| layer.values.get(key).map(|(value, origin)| LayerValue { key, value, origin });
-            found(own).or_else(|| found(plain).filter(|_| self.model_provider(index) == Some(provider)))
+            let get = |key: &'a str| layer.values.get(key).map(|(value, origin)| LayerValue { key, value, origin });
+            get(own).or_else(|| get(plain).filter(|_| self.model_provider(index) == Some(provider)))
         })
     }
 
-    /// The provider of the model as it is up to a layer.
+    /// Provider of the model selected by the layers up to this index.
     fn model_provider(&self, index: usize) -> Option<&str> {
         let (model, _) = self.layers[..=index].iter().rev().find_map(|layer| layer.values.get("model"))?;
         model.split_once(':').map(|(provider, _)| provider)
@@ -260,7 +260,7 @@ impl ConfigLayers {
         self.find(key).map(|(value, _)| value.to_owned())
     }
 
-    /// The value as its type.
+    /// Effective value, parsed.
     pub(super) fn parsed<T: FromStr<Err: fmt::Display>>(&self, key: &str) -> Result<Option<T>, ConfigError> {
         let Some((value, _)) = self.find(key) else { return Ok(None) };
         value.parse().map(Some).map_err(|error: T::Err| self.invalid_error(key, &error.to_string()))
@@ -277,20 +277,20 @@ impl ConfigLayers {
         ConfigError::Invalid { key: key.to_owned(), value, origin, reason: reason.to_owned() }
     }
 
-    /// A workspace may not set what decides who works as the user, unless the user trusts it.
+    /// Applies the [`WorkspaceRule`] of each key, unless the user trusts the workspace.
     pub(super) fn check_trust(&self) -> Result<(), ConfigError> {
-        let trusts = self.layers.iter().rev().filter_map(|layer| layer.values.get("trust_workspace"));
-        let trusted = trusts.into_iter().find(|(_, origin)| !origin.is_workspace());
-        if trusted.is_some_and(|(value, _)| value == "true") {
+        let values = self.layers.iter().rev().filter_map(|layer| layer.values.get("trust_workspace"));
+        let trust = values.into_iter().find(|(_, origin)| !origin.is_workspace());
+        if trust.is_some_and(|(value, _)| value == "true") {
             return Ok(());
         }
         let plain =
             CONFIG_KEYS.iter().filter(|key| key.workspace == WorkspaceRule::Forbidden).map(|key| key.name.to_owned());
         let tables = CONFIG_TABLES.into_iter().filter(|table| table.workspace == WorkspaceRule::Forbidden);
-        let of_tables = tables.flat_map(|table| self.table_settings(table)).map(|setting| setting.to_string());
-        for key in plain.chain(of_tables) {
-            let set = self.layers.iter().filter_map(|layer| layer.values.get(&key));
-            if let Some((_, origin)) = set.into_iter().find(|(_, origin)| origin.is_workspace()) {
+        let table_keys = tables.flat_map(|table| self.table_settings(table)).map(|setting| setting.to_string());
+        for key in plain.chain(table_keys) {
+            let values = self.layers.iter().filter_map(|layer| layer.values.get(&key));
+            if let Some((_, origin)) = values.into_iter().find(|(_, origin)| origin.is_workspace()) {
                 return Err(ConfigError::Untrusted { key, origin: origin.to_string() });
             }
         }
@@ -300,13 +300,13 @@ impl ConfigLayers {
             .try_for_each(|key| self.check_not_raised(key.name))
     }
 
-    /// A number of a workspace may be at most what the user has; one that is none is refused where it is read.
+    /// Rejects a number of the workspace above the user's. A value that is not a number fails when it is parsed.
     fn check_not_raised(&self, key: &str) -> Result<(), ConfigError> {
         let Some((value, origin)) = self.find(key).filter(|(_, origin)| origin.is_workspace()) else { return Ok(()) };
-        let set = self.layers.iter().rev().filter_map(|layer| layer.values.get(key));
-        let Some((limit, _)) = set.into_iter().find(|(_, origin)| !origin.is_workspace()) else { return Ok(()) };
+        let values = self.layers.iter().rev().filter_map(|layer| layer.values.get(key));
+        let Some((limit, _)) = values.into_iter().find(|(_, origin)| !origin.is_workspace()) else { return Ok(()) };
         match (value.parse::<u64>(), limit.parse::<u64>()) {
-            (Ok(number), Ok(most)) if number > most => {
+            (Ok(number), Ok(max)) if number > max => {
                 let (key, origin) = (key.to_owned(), origin.to_string());
                 Err(ConfigError::LimitRaised { key, value: value.to_owned(), origin, limit: limit.clone() })
             }
@@ -314,13 +314,13 @@ impl ConfigLayers {
         }
     }
 
-    /// What is set for the things of a kind, in order.
+    /// Settings of a table in any layer, sorted.
     pub(super) fn table_settings(&self, table: &ConfigTable) -> BTreeSet<TableSetting> {
         let all = self.layers.iter().flat_map(|layer| layer.values.keys()).filter_map(|key| TableSetting::parse(key));
         all.filter(|setting| setting.is_in_table(table)).collect()
     }
 
-    /// A number that must be at least one, where it is set.
+    /// An optional number, at least 1.
     pub(super) fn optional_positive<T: FromStr<Err: fmt::Display> + PartialOrd + From<u8>>(
         &self,
         key: &str,
@@ -328,17 +328,16 @@ impl ConfigLayers {
         if self.find(key).is_some() { self.required_positive(key).map(Some) } else { Ok(None) }
     }
 
-    /// A number that must be at least one.
+    /// A number, at least 1.
     pub(super) fn required_positive<T: FromStr<Err: fmt::Display> + PartialOrd + From<u8>>(
         &self,
         key: &str,
     ) -> Result<T, ConfigError> {
         let number: T = self.required(key)?;
-        if number < T::from(1) { Err(self.invalid_error(key, "it must be at least 1")) } else { Ok(number) }
+        if number < T::from(1) { Err(self.invalid_error(key, "must be at least 1")) } else { Ok(number) }
     }
 
-    /// Every text of every layer that must never be shown, also where another layer stands over it: it is in a file or in
-    /// the environment all the same.
+    /// Secrets of all layers, including overridden ones, which are in a file or in the environment all the same.
     pub(super) fn secrets(&self) -> Vec<String> {
         let mut secrets = Vec::new();
         for (key, (value, _)) in self.layers.iter().flat_map(|layer| &layer.values) {
@@ -351,18 +350,18 @@ impl ConfigLayers {
         secrets
     }
 
-    /// Every setting with its value and origin; those of tables where they are set.
+    /// All settings with value and origin. Table settings are listed only if set.
     pub(super) fn list_settings(&self) -> Vec<SettingListing> {
-        let shown = |key: String, secret: bool| match self.find(&key) {
+        let listing = |key: String, secret: bool| match self.find(&key) {
             None => SettingListing { key, value: None, origin: "not set".to_owned() },
             Some((value, origin)) => {
                 let value = if secret { CONFIG_SECRET_MASK.to_owned() } else { mask_password(value) };
                 SettingListing { key, value: Some(value), origin: origin.to_string() }
             }
         };
-        let plain = CONFIG_KEYS.iter().map(|key| shown(key.name.to_owned(), key.secret));
-        let of_tables = CONFIG_TABLES.into_iter().flat_map(|table| self.table_settings(table));
-        plain.chain(of_tables.map(|setting| shown(setting.to_string(), setting.is_secret()))).collect()
+        let plain = CONFIG_KEYS.iter().map(|key| listing(key.name.to_owned(), key.secret));
+        let table_settings = CONFIG_TABLES.into_iter().flat_map(|table| self.table_settings(table));
+        plain.chain(table_settings.map(|setting| listing(setting.to_string(), setting.is_secret()))).collect()
     }
 
     pub(super) fn unknown_variables(&self) -> &[String] {

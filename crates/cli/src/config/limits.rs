@@ -1,4 +1,4 @@
-//! How much a run may do.
+//! Limits of runs.
 
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -9,21 +9,21 @@ use capstan_host::{ApiLimits, ResultLimits, RunLimits};
 use super::ConfigError;
 use super::layer::ConfigLayers;
 
-/// The shortest answer that may be set to spill: a preview must be worth reading.
+/// Minimum of `spill_bytes`, so that a preview is worth reading.
 const MIN_SPILL_BYTES: usize = 1024;
-/// How large something may be set to be: less than an ordinary message needs stops every run, more is more than a host
-/// should hold for one of them.
+/// Range of size limits. A smaller limit would reject ordinary messages, a larger one would let a run exhaust the memory of
+/// the host.
 const PAYLOAD_BYTES_RANGE: RangeInclusive<u64> = 1 << 10..=1 << 30;
-/// The same for all results of a run, which are not held at once.
+/// Range of the limit on all results of a run, which are not held in memory at once.
 const TOTAL_RESULT_BYTES_RANGE: RangeInclusive<u64> = 1 << 10..=1 << 40;
-/// How many results of a run there may be set to be.
+/// Range of the limits on the number of results.
 const RESULT_COUNT_RANGE: RangeInclusive<u64> = 1..=100_000_000;
 
-/// What the layers say.
+/// Loads the limits of runs.
 pub(super) fn load_limits(layers: &ConfigLayers) -> Result<RunLimits, ConfigError> {
     let spill_bytes = layers.required("spill_bytes")?;
     if spill_bytes < MIN_SPILL_BYTES {
-        return Err(layers.invalid_error("spill_bytes", "it must be at least 1024"));
+        return Err(layers.invalid_error("spill_bytes", "must be at least 1024"));
     }
     Ok(RunLimits {
         tool_timeout: Duration::from_secs(required_in_range(layers, "tool_timeout_seconds", 1..=MAX_TIMEOUT_SECONDS)?),
@@ -59,10 +59,10 @@ fn load_result_limits(layers: &ConfigLayers) -> Result<ResultLimits, ConfigError
     })
 }
 
-/// The longest time that can be set, in seconds: a year. Of much longer ones a clock cannot tell when they are over.
+/// Maximum timeout: a year. Much longer ones would overflow the clock.
 pub(super) const MAX_TIMEOUT_SECONDS: u64 = 31_536_000;
 
-/// A number between these two, both included.
+/// A number within bounds, both inclusive.
 pub(super) fn required_in_range<T>(
     layers: &ConfigLayers,
     key: &str,
@@ -75,5 +75,5 @@ where
     if bounds.contains(&number) {
         return Ok(number);
     }
-    Err(layers.invalid_error(key, &format!("it must be from {} to {}", bounds.start(), bounds.end())))
+    Err(layers.invalid_error(key, &format!("must be from {} to {}", bounds.start(), bounds.end())))
 }

@@ -2,7 +2,7 @@ use super::super::CONFIG_KEYS;
 use super::{ConfigError, ConfigFixture};
 
 #[test]
-fn x06_a_workspace_may_only_lower_what_a_run_may_use() {
+fn x06_workspace_may_only_lower_limits() {
     let limits = "max_steps = 5\nmax_run_tokens = 1000\nmax_tokens = 100\nrun_timeout_seconds = 60";
     for (key, lower, higher) in [
         ("max_steps", 2, 6),
@@ -13,10 +13,10 @@ fn x06_a_workspace_may_only_lower_what_a_run_may_use() {
         ("model_retries", 0, 4),
         ("spill_bytes", 2048, 32_769),
     ] {
-        let place = ConfigFixture::new().home(limits).workspace("capstan.toml", &format!("{key} = {lower}"));
-        assert_eq!(place.setting(key).value, Some(lower.to_string()));
+        let fixture = ConfigFixture::new().home(limits).workspace("capstan.toml", &format!("{key} = {lower}"));
+        assert_eq!(fixture.setting(key).value, Some(lower.to_string()));
         let variable = format!("CAPSTAN_{}={higher}", key.to_uppercase());
-        let refused = place.workspace(".env", &variable).load().unwrap_err();
+        let refused = fixture.workspace(".env", &variable).load().unwrap_err();
         assert!(matches!(&refused, ConfigError::LimitRaised { key: found, .. } if found == key), "{refused}");
     }
     let default = ConfigFixture::new().workspace("capstan.toml", "max_steps = 51").load();
@@ -24,24 +24,24 @@ fn x06_a_workspace_may_only_lower_what_a_run_may_use() {
     let unlimited =
         ConfigFixture::new().workspace("capstan.toml", "max_run_tokens = 51\nmax_tokens = 51").load().unwrap();
     assert_eq!((unlimited.limits.max_run_tokens, unlimited.max_tokens), (Some(51), Some(51)));
-    let place = ConfigFixture::new().workspace("capstan.toml", "max_steps = 40").variable("CAPSTAN_MAX_STEPS", "10");
+    let fixture = ConfigFixture::new().workspace("capstan.toml", "max_steps = 40").variable("CAPSTAN_MAX_STEPS", "10");
     assert_eq!(
-        place.load().unwrap().max_steps,
+        fixture.load().unwrap().max_steps,
         10,
-        "what the environment says goes over it, and is no reason to refuse"
+        "the environment overrides it, so the workspace does not raise the limit"
     );
     let trusted = ConfigFixture::new().home("trust_workspace = true").workspace("capstan.toml", "max_steps = 51");
     assert_eq!(trusted.load().unwrap().max_steps, 51);
 }
 
 #[test]
-fn k04_the_limits_of_runs_can_be_set_within_bounds_and_a_workspace_may_only_lower_them() {
+fn k04_run_limits_are_bounded_and_a_workspace_may_only_lower_them() {
     let set =
         ConfigFixture::new().home("api_calls_per_second = 5\nresult_state_bytes = 2048\naction_timeout_seconds = 3");
     let limits = set.load().unwrap().limits;
     assert_eq!((limits.api.calls_per_second, limits.results.state_bytes), (5, 2048));
     assert_eq!(limits.action_timeout, std::time::Duration::from_secs(3));
-    let mut seen = 0;
+    let mut checked = 0;
     for key in CONFIG_KEYS.iter().filter(|key| is_run_limit(key.name)) {
         let Some(default) = key.default else { continue };
         let default: u64 = default.parse().unwrap();
@@ -58,23 +58,23 @@ fn k04_the_limits_of_runs_can_be_set_within_bounds_and_a_workspace_may_only_lowe
             let refused = ConfigFixture::new().home(&format!("{} = {out_of_bounds}", key.name)).load();
             assert!(matches!(refused, Err(ConfigError::Invalid { .. })), "{}: {refused:?}", key.name);
         }
-        seen += 1;
+        checked += 1;
     }
-    assert!(seen > 10, "the names are still those of limits");
+    assert!(checked > 10, "the name patterns still match the limits");
 }
 
 #[test]
-fn x01_no_time_can_be_set_that_is_never_over() {
-    let mut seen = 0;
+fn x01_timeout_that_would_overflow_is_rejected() {
+    let mut checked = 0;
     for key in CONFIG_KEYS.iter().filter(|key| key.name.ends_with("_seconds")) {
         let refused = ConfigFixture::new().home(&format!("{} = {}", key.name, i64::MAX)).load();
         assert!(matches!(refused, Err(ConfigError::Invalid { .. })), "{}: {refused:?}", key.name);
-        seen += 1;
+        checked += 1;
     }
-    assert!(seen > 4, "the names are still those of times");
+    assert!(checked > 4, "the name pattern still matches the timeouts");
 }
 
-/// Whether a setting is a limit of what a runner may ask and give.
+/// Checks if a key limits the calls or results of a runner.
 fn is_run_limit(name: &str) -> bool {
     let is_of_api = name.starts_with("api_") && !["api_key", "api_base"].contains(&name);
     is_of_api || name.starts_with("max_run_") || name.starts_with("result_") || name == "action_timeout_seconds"

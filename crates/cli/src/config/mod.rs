@@ -1,9 +1,19 @@
-//! One configuration, in layers: defaults, the home's `config.toml` and `secrets.toml`, the workspace's `capstan.toml`
-//! and `.env`, the environment. Every value knows where it came from.
+//! The configuration, merged from layers, each value with its origin.
+//!
+//! # Layers
+//!
+//! From lowest to highest precedence: defaults, conventional provider variables (`OPENAI_API_KEY`), `config.toml` and
+//! `secrets.toml` of the home, `capstan.toml` and `.env` of the workspace, `CAPSTAN_*` variables.
+//!
+//! # Trust
+//!
+//! The author of a workspace may not be the user. Each key says if an untrusted workspace may set it, may only lower it, or
+//! may not set it at all.
 
 mod channels;
 mod error;
 mod file_reader;
+mod file_writer;
 mod key;
 mod knowledge;
 mod layer;
@@ -11,7 +21,6 @@ mod limits;
 mod models;
 mod tables;
 mod tools;
-mod written;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,102 +32,102 @@ use capstan_protocol::{ChannelName, ModelId, Reasoning};
 use secrecy::{ExposeSecret as _, SecretString};
 
 pub use error::ConfigError;
-pub(crate) use file_reader::read_home_file as read_of_home;
+pub(crate) use file_reader::read_home_file;
+pub(crate) use file_writer::{edit_toml, write_private_file};
 pub use key::{CONFIG_KEYS, ConfigKey};
 pub use knowledge::KnowledgeConfig;
 pub use layer::SettingOrigin;
 pub use models::ProviderConfig;
 pub use tools::ToolConfig;
-pub(crate) use written::{edit_toml, write_private_file};
 
 use layer::{ConfigLayer, ConfigLayers};
 use limits::{MAX_TIMEOUT_SECONDS, required_in_range};
 
-/// The file of a home that has its settings.
+/// Settings file of a home.
 pub(crate) const CONFIG_FILE: &str = "config.toml";
-/// The file of a home that has its secrets, apart from what one shows to others.
+/// Secrets file of a home, separate so that the settings can be shared.
 pub(crate) const SECRETS_FILE: &str = "secrets.toml";
 
-/// Where the entries of tapes are kept.
+/// Storage of tape entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TapeStoreKind {
-    /// In the database of the home.
+    /// The database of the home.
     Sqlite,
-    /// In files of one JSON object per line, under the home.
+    /// Files with one JSON object per line in the home.
     Jsonl,
 }
 
-/// Everything that can be set.
+/// The merged configuration.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Where Capstan keeps what it must not lose.
+    /// Home directory of Capstan.
     pub home: PathBuf,
-    /// The model, as `provider:name`.
+    /// Model, as `provider:name`.
     pub model: ModelId,
-    /// The models to try when that one fails, in order.
+    /// Models to try if the first one fails, in order.
     pub fallback_models: Vec<ModelId>,
-    /// The providers of models.
+    /// Model providers.
     pub providers: Vec<ProviderConfig>,
-    /// How much the model should think before it answers.
+    /// Reasoning effort of the model.
     pub reasoning: Option<Reasoning>,
-    /// How many steps a run may take.
+    /// Maximum number of steps of a run.
     pub max_steps: u32,
-    /// How much a run may do.
+    /// Limits of a run.
     pub limits: RunLimits,
-    /// How many tokens a reply may have.
+    /// Maximum number of tokens of a reply.
     pub max_tokens: Option<u32>,
-    /// How large a message may be.
+    /// Maximum size of a message.
     pub max_message_bytes: usize,
-    /// How long a run may take.
+    /// Timeout of a run.
     pub run_timeout: Duration,
-    /// How long a message waits for a session another process works on.
+    /// Maximum wait for a session that another process works on.
     pub session_wait: Duration,
-    /// How many messages of a session may wait for their turn.
+    /// Maximum number of queued messages of a session.
     pub session_queue: usize,
-    /// How long running turns may take to end when serving is stopped.
+    /// Time for running turns to finish when serving stops.
     pub stop_grace: Duration,
-    /// How what a channel hears is taken in, where that is not left to the channel.
+    /// Intake options that override those of a channel.
     pub intakes: BTreeMap<ChannelName, IntakeOptions>,
-    /// Where the entries of tapes are kept.
+    /// Storage of tape entries.
     pub tape_store: TapeStoreKind,
-    /// What the user sets for the agent's tools and prompts.
+    /// Configuration of the agent's tools and prompts.
     pub tools: ToolConfig,
-    /// The folders that agents can be allowed to search.
+    /// Knowledge bases.
     pub knowledge: Vec<KnowledgeConfig>,
     layers: ConfigLayers,
-    /// What the usual variables of providers hold.
+    /// Secrets in conventional provider variables.
     provider_variable_secrets: Vec<SecretString>,
 }
 
-/// A setting as it is shown.
+/// A setting as listed by `capstan config show`.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct SettingListing {
-    /// Its name.
+    /// Full name of the key.
     pub key: String,
-    /// Its value, masked where it is a secret; absent where it is not set.
+    /// Value, masked if secret; absent if not set.
     pub value: Option<String>,
-    /// Where it came from.
+    /// Origin of the value.
     pub origin: String,
 }
 
-/// Where a configuration is read from.
+/// Sources of a configuration.
 pub struct ConfigSources {
-    /// The home of Capstan.
+    /// Home directory of Capstan.
     pub home: PathBuf,
-    /// The workspace.
+    /// Workspace directory.
     pub workspace: PathBuf,
-    /// The environment.
+    /// Environment variables.
     pub environment: Vec<(String, String)>,
 }
 
 impl ConfigSources {
-    /// The sources of this process for a workspace. The home is `CAPSTAN_HOME`, else `.capstan` in the user's own.
+    /// Sources of this process. The home is `CAPSTAN_HOME`, or `.capstan` in the user's home directory.
     pub fn from_process(workspace: &Path) -> Result<Self, ConfigError> {
         let environment: Vec<(String, String)> = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .collect();
-        let set = |name: &str| environment.iter().find(|(key, value)| key == name && !value.is_empty());
-        let home = match (set("CAPSTAN_HOME"), set("HOME")) {
+        let variable = |name: &str| environment.iter().find(|(key, value)| key == name && !value.is_empty());
+        let home = match (variable("CAPSTAN_HOME"), variable("HOME")) {
             (Some((_, home)), _) => PathBuf::from(home),
             (None, Some((_, home))) => Path::new(home).join(".capstan"),
             (None, None) => return Err(ConfigError::NoHome),
@@ -128,7 +137,7 @@ impl ConfigSources {
 }
 
 impl Config {
-    /// Reads every layer. Nothing is written.
+    /// Reads and merges all layers. Writes nothing.
     pub fn load(sources: ConfigSources) -> Result<Self, ConfigError> {
         if sources.home.exists() && !sources.home.is_dir() {
             return Err(ConfigError::HomeNotDirectory { path: sources.home.display().to_string() });
@@ -142,7 +151,7 @@ impl Config {
         Self::from_layers(sources.home, layers, sources.environment)
     }
 
-    /// What a home would make whose files have these texts, outside of any workspace.
+    /// The configuration of a home whose files have these texts, without a workspace.
     pub(crate) fn from_texts(
         home: PathBuf,
         texts: &[(PathBuf, String)],
@@ -159,7 +168,7 @@ impl Config {
     ) -> Result<Self, ConfigError> {
         let user = environment.iter().find(|(name, value)| name == "HOME" && !value.is_empty());
         let user = user.map(|(_, folder)| PathBuf::from(folder));
-        let usual_secrets =
+        let provider_variable_secrets =
             models::provider_variable_secrets(&environment).into_iter().map(SecretString::from).collect();
         let mut layers = vec![ConfigLayer::defaults(), ConfigLayer::from_provider_variables(&environment)];
         layers.extend(files);
@@ -194,54 +203,53 @@ impl Config {
             tape_store: match layers.text("tape_store").as_deref() {
                 Some("sqlite") => TapeStoreKind::Sqlite,
                 Some("jsonl") => TapeStoreKind::Jsonl,
-                _ => return Err(layers.invalid_error("tape_store", "it must be sqlite or jsonl")),
+                _ => return Err(layers.invalid_error("tape_store", "must be sqlite or jsonl")),
             },
             tools: ToolConfig::load(&layers, user.as_deref())?,
             knowledge: knowledge::knowledge_bases(&layers, user.as_deref())?,
             layers,
-            provider_variable_secrets: usual_secrets,
+            provider_variable_secrets,
         })
     }
 
-    /// The model that the files of the home name, whatever else says of it.
+    /// The model in the home's files, even if another layer overrides it.
     pub(crate) fn home_model(&self) -> Option<ModelId> {
         self.layers.home_value("model")?.parse().ok()
     }
 
-    /// The provider of this name, as it is set.
+    /// The provider with this name.
     pub fn provider(&self, name: &str) -> Option<&ProviderConfig> {
         self.providers.iter().find(|provider| provider.name == name)
     }
 
-    /// The names of what the files of the home keep that is sent to a provider and may be a secret.
+    /// Keys of settings in the home's files that may hold secrets and are sent to the provider.
     pub(crate) fn stored_secret_names(&self, provider: &str) -> Vec<String> {
         models::stored_secret_names(&self.layers, provider)
     }
 
-    /// Every text that must not be shown: the keys of all providers, from wherever they could be read, and passwords in
-    /// addresses.
+    /// All secrets: API keys of all providers from all layers, and passwords in URLs.
     pub fn secrets(&self) -> Vec<String> {
-        let usual = self.provider_variable_secrets.iter().map(|secret| secret.expose_secret().to_owned());
-        usual.chain(self.layers.secrets()).collect()
+        let variables = self.provider_variable_secrets.iter().map(|secret| secret.expose_secret().to_owned());
+        variables.chain(self.layers.secrets()).collect()
     }
 
-    /// Every setting with its origin, secrets masked.
+    /// All settings with their origin, secrets masked.
     pub fn list_settings(&self) -> Vec<SettingListing> {
         self.layers.list_settings()
     }
 
-    /// What is set for channels that are none of these, a line for each: it does nothing, which somebody should be told.
+    /// Warnings about settings of unknown channels, which have no effect, one line per channel.
     pub fn unprovided_channels(&self, known: &[ChannelName]) -> Vec<String> {
         channels::describe_unprovided(&self.layers, known)
     }
 
-    /// Variables that look like settings and are none.
+    /// `CAPSTAN_*` variables that match no configuration key.
     pub fn unknown_variables(&self) -> &[String] {
         self.layers.unknown_variables()
     }
 }
 
-/// Only the offline model has no name.
+/// Loads the model. Only the offline provider may lack a model name.
 fn configured_model(layers: &ConfigLayers) -> Result<ModelId, ConfigError> {
     let model: ModelId = layers.required("model")?;
     if model.name().is_empty() && model.provider() != "demo" {
@@ -250,7 +258,7 @@ fn configured_model(layers: &ConfigLayers) -> Result<ModelId, ConfigError> {
     Ok(model)
 }
 
-/// One that belongs to no provider that is used must be right too.
+/// Validates the plain `api_base`, even if it belongs to no provider in use.
 fn check_api_base(layers: &ConfigLayers) -> Result<(), ConfigError> {
     match layers.text("api_base") {
         Some(base) if !models::is_http_address(&base) => Err(layers.invalid_error("api_base", models::ADDRESS_RULE)),

@@ -1,5 +1,5 @@
-//! The providers of models: `[models.NAME]` in a file, `CAPSTAN_MODELS__NAME__KEY` in the environment, and the variables in
-//! which people keep the keys of providers anyway.
+//! Model providers: `[models.NAME]` in a file, `CAPSTAN_MODELS__NAME__KEY` in the environment, and the conventional variables
+//! of each provider, such as `OPENAI_API_KEY`.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -29,73 +29,73 @@ pub(super) static PROVIDER_TABLE: ConfigTable = ConfigTable {
         TableKey::new(WIRE_FIELD, ValueForm::Text),
         TableKey::secret(API_KEY_FIELD, ValueForm::Text),
         TableKey::new(API_BASE_FIELD, ValueForm::Text),
-        // They may hold keys too.
+        // Headers may contain keys.
         TableKey::secret(HEADERS_FIELD, ValueForm::Table),
         TableKey::new(BODY_FIELD, ValueForm::Table),
     ],
     required: None,
-    is_name: is_not_empty,
+    is_valid_name: is_not_empty,
     name_rule: NAME_NOT_EMPTY_RULE,
-    canonical_name: spelled,
+    canonical_name: canonical_provider_name,
     workspace: WorkspaceRule::Forbidden,
 };
 
-/// A variable cannot have a dash in its name.
-fn spelled(provider: &str) -> String {
+/// Restores the dashes in the name of a built-in provider, which a variable name cannot contain.
+fn canonical_provider_name(provider: &str) -> String {
     let dashed = provider.replace('_', "-");
     if WireProtocol::parse(&dashed).is_some() { dashed } else { provider.to_owned() }
 }
 
-/// What of a body the conversation itself decides.
+/// Fields of a request body that each request sets itself.
 const RESERVED_BODY_FIELDS: &[&str] =
     &["model", "messages", "contents", "input", "tools", "stream", "system", "instructions"];
-/// What is wrong with an address.
-pub(super) const ADDRESS_RULE: &str = "it must be an address such as http://127.0.0.1:11434/v1";
-/// Where Ollama listens.
+/// Rule for base URLs, for error messages.
+pub(super) const ADDRESS_RULE: &str = "must be a URL such as http://127.0.0.1:11434/v1";
+/// Default port of Ollama.
 const OLLAMA_DEFAULT_PORT: u16 = 11434;
 
-/// A provider of models as it is set.
+/// A configured model provider.
 #[derive(Debug, Clone)]
 pub struct ProviderConfig {
-    /// The name before the colon of a model.
+    /// Name before the colon of a model.
     pub name: String,
-    /// What it speaks.
+    /// Wire protocol.
     pub wire: WireProtocol,
-    /// How it is reached.
+    /// Connection options.
     pub settings: ProviderOptions,
 }
 
 impl ProviderConfig {
-    /// Whether it will refuse to answer for want of a key.
+    /// Checks if requests will fail for lack of a key.
     pub fn is_missing_key(&self) -> bool {
         self.wire.needs_key() && self.settings.api_key.is_none() && self.settings.api_base.is_none()
     }
 
-    /// Scheme, host and port of where its key goes.
+    /// Scheme, host and port that the key is sent to.
     pub(crate) fn origin(&self) -> Option<String> {
         self.wire.origin(self.settings.api_base.as_deref())
     }
 }
 
-/// What the usual variables of providers hold that must not be shown: also of those that another setting stands over.
+/// Secrets in conventional provider variables, including overridden ones.
 pub(super) fn provider_variable_secrets(environment: &[(String, String)]) -> Vec<String> {
     let names: BTreeSet<&str> = WireProtocol::PROTOCOLS.iter().flat_map(|wire| wire.key_variables()).copied().collect();
-    let set = environment.iter().filter(|(name, _)| names.contains(name.as_str()));
-    set.map(|(_, value)| value.clone()).collect()
+    let variables = environment.iter().filter(|(name, _)| names.contains(name.as_str()));
+    variables.map(|(_, value)| value.clone()).collect()
 }
 
-/// The names of the settings that the usual variables of providers make, their values, and those variables.
+/// Settings from conventional provider variables: key, value, and name of the variable.
 pub(super) fn provider_variable_settings(environment: &[(String, String)]) -> Vec<(String, String, String)> {
-    let set = |names: &'static [&'static str]| {
-        let found =
+    let first_set = |names: &'static [&'static str]| {
+        let variable =
             names.iter().find_map(|name| environment.iter().find(|(key, value)| key == name && !value.is_empty()));
-        found.map(|(name, value)| (name.clone(), value.clone()))
+        variable.map(|(name, value)| (name.clone(), value.clone()))
     };
     let mut settings = Vec::new();
     for wire in WireProtocol::PROTOCOLS {
         let key = |key| PROVIDER_TABLE.setting_name(wire.name(), key);
-        settings.extend(set(wire.key_variables()).map(|(name, value)| (key(API_KEY_FIELD), value, name)));
-        settings.extend(set(wire.base_variables()).map(|(name, value)| {
+        settings.extend(first_set(wire.key_variables()).map(|(name, value)| (key(API_KEY_FIELD), value, name)));
+        settings.extend(first_set(wire.base_variables()).map(|(name, value)| {
             let base = if wire == WireProtocol::Ollama { ollama_base_url(&value) } else { value };
             (key(API_BASE_FIELD), base, name)
         }));
@@ -103,7 +103,7 @@ pub(super) fn provider_variable_settings(environment: &[(String, String)]) -> Ve
     settings
 }
 
-/// The address in `OLLAMA_HOST`, which is also what the server listens on: without scheme or port, or for all addresses.
+/// Base URL for `OLLAMA_HOST`, which is the listen address of the server: it may lack scheme and port, or be `0.0.0.0`.
 fn ollama_base_url(host: &str) -> String {
     let (scheme, rest) = host.split_once("://").unwrap_or(("http", host));
     let rest = rest.trim_end_matches('/');
@@ -114,30 +114,31 @@ fn ollama_base_url(host: &str) -> String {
     format!("{scheme}://{rest}{port}")
 }
 
-/// The names of what the files of the home keep that is sent to a provider and may be a secret.
+/// Keys of settings in the home's files that may hold secrets and are sent to the provider.
 pub(super) fn stored_secret_names(layers: &ConfigLayers, provider: &str) -> Vec<String> {
     let name = |key| PROVIDER_TABLE.setting_name(provider, key);
     let (key, headers) = (name(API_KEY_FIELD), name(HEADERS_FIELD));
-    let kept = layers.provider_value(&key, API_KEY_FIELD, provider).filter(|found| found.origin.is_home());
-    let kept = kept.map(|found| found.key.to_owned());
+    let stored = layers.provider_value(&key, API_KEY_FIELD, provider).filter(|value| value.origin.is_home());
+    let stored = stored.map(|value| value.key.to_owned());
     let headers = layers.find(&headers).filter(|(_, origin)| origin.is_home()).map(|_| headers.clone());
-    kept.into_iter().chain(headers).collect()
+    stored.into_iter().chain(headers).collect()
 }
 
-/// Every provider: those that are built in, and those that somebody gave a name.
+/// Loads all providers: the built-in ones, and those that the configuration adds.
 pub(super) fn load_providers(layers: &ConfigLayers) -> Result<Vec<ProviderConfig>, ConfigError> {
-    let own = layers.table_settings(&PROVIDER_TABLE).into_iter().map(|setting| setting.item);
-    let names: BTreeSet<String> = own.chain(WireProtocol::PROTOCOLS.map(|wire| wire.name().to_owned())).collect();
+    let configured = layers.table_settings(&PROVIDER_TABLE).into_iter().map(|setting| setting.item);
+    let names: BTreeSet<String> =
+        configured.chain(WireProtocol::PROTOCOLS.map(|wire| wire.name().to_owned())).collect();
     let timeout = Duration::from_secs(layers.required_positive::<u32>("model_timeout_seconds")?.into());
     let retries = layers.required("model_retries")?;
     let provider = |name: String| {
-        let settings = ProviderConfigLookup { layers, name: &name };
-        let wire = settings.wire()?;
+        let lookup = ProviderConfigLookup { layers, name: &name };
+        let wire = lookup.wire()?;
         let settings = ProviderOptions {
-            api_key: settings.api_key(),
-            api_base: settings.api_base()?,
-            headers: settings.headers()?,
-            body: settings.body()?,
+            api_key: lookup.api_key(),
+            api_base: lookup.api_base()?,
+            headers: lookup.headers()?,
+            body: lookup.body()?,
             timeout,
             retries,
             ..ProviderOptions::default()
@@ -147,7 +148,7 @@ pub(super) fn load_providers(layers: &ConfigLayers) -> Result<Vec<ProviderConfig
     names.into_iter().map(provider).collect()
 }
 
-/// What is set for one provider.
+/// Reader of the settings of one provider.
 struct ProviderConfigLookup<'a> {
     layers: &'a ConfigLayers,
     name: &'a str,
@@ -163,42 +164,42 @@ impl ProviderConfigLookup<'_> {
         let names = || WireProtocol::PROTOCOLS.into_iter().map(WireProtocol::name);
         match (self.layers.text(&key), WireProtocol::parse(self.name)) {
             (None, Some(wire)) => Ok(wire),
-            (Some(_), Some(_)) => Err(self.layers.invalid_error(&key, "only a provider of your own can have another")),
-            // Most servers speak it.
+            (Some(_), Some(_)) => Err(self.layers.invalid_error(&key, "the wire of a built-in provider is fixed")),
+            // Most servers implement it.
             (None, None) => Ok(WireProtocol::OpenAi),
             (Some(text), None) => WireProtocol::parse(&text).ok_or_else(|| {
                 let known: Vec<&str> = names().collect();
-                let near = format_suggestion(nearest_name(&text, names()));
-                self.layers.invalid_error(&key, &format!("it must be one of {}{near}", known.join(", ")))
+                let suggestion = format_suggestion(nearest_name(&text, names()));
+                self.layers.invalid_error(&key, &format!("must be one of {}{suggestion}", known.join(", ")))
             }),
         }
     }
 
     fn api_key(&self) -> Option<SecretString> {
-        let found =
-            self.layers.provider_value(&self.setting_name(API_KEY_FIELD), API_KEY_FIELD, self.name)?.value.to_owned();
-        Some(SecretString::from(found))
+        let name = self.setting_name(API_KEY_FIELD);
+        let key = self.layers.provider_value(&name, API_KEY_FIELD, self.name)?.value.to_owned();
+        Some(SecretString::from(key))
     }
 
     fn api_base(&self) -> Result<Option<String>, ConfigError> {
         match self.layers.provider_value(&self.setting_name(API_BASE_FIELD), API_BASE_FIELD, self.name) {
-            Some(found) if !is_http_address(found.value) => Err(ConfigError::Invalid {
-                key: found.key.to_owned(),
-                value: mask_password(found.value),
-                origin: found.origin.to_string(),
+            Some(base) if !is_http_address(base.value) => Err(ConfigError::Invalid {
+                key: base.key.to_owned(),
+                value: mask_password(base.value),
+                origin: base.origin.to_string(),
                 reason: ADDRESS_RULE.to_owned(),
             }),
             None if WireProtocol::parse(self.name).is_none() => {
                 Err(ConfigError::missing(&self.setting_name(API_BASE_FIELD)))
             }
-            found => Ok(found.map(|found| found.value.to_owned())),
+            base => Ok(base.map(|base| base.value.to_owned())),
         }
     }
 
     fn headers(&self) -> Result<Vec<(String, SecretString)>, ConfigError> {
         let header = |(name, value): (String, Value)| match value {
             Value::String(text) => Ok((name, SecretString::from(text))),
-            _ => Err(self.invalid_error(HEADERS_FIELD, "every header must be a text")),
+            _ => Err(self.invalid_error(HEADERS_FIELD, "every header must be a string")),
         };
         self.json_object(HEADERS_FIELD)?.into_iter().map(header).collect()
     }
@@ -206,17 +207,19 @@ impl ProviderConfigLookup<'_> {
     fn body(&self) -> Result<JsonObject, ConfigError> {
         let body = self.json_object(BODY_FIELD)?;
         match RESERVED_BODY_FIELDS.iter().find(|key| body.contains_key(**key)) {
-            Some(key) => Err(self.invalid_error(BODY_FIELD, &format!("{key} is what each request says itself"))),
+            Some(key) => {
+                Err(self.invalid_error(BODY_FIELD, &format!("must not set {key}, which each request sets itself")))
+            }
             None => Ok(body),
         }
     }
 
     fn json_object(&self, key: &'static str) -> Result<JsonObject, ConfigError> {
         let Some(text) = self.layers.text(&self.setting_name(key)) else { return Ok(JsonObject::new()) };
-        serde_json::from_str(&text).map_err(|_| self.invalid_error(key, "it must be a JSON object"))
+        serde_json::from_str(&text).map_err(|_| self.invalid_error(key, "must be a JSON object"))
     }
 
-    /// A value that may hold secrets is not repeated.
+    /// An error that does not repeat the value, which may contain secrets.
     fn invalid_error(&self, key: &'static str, reason: &str) -> ConfigError {
         let name = self.setting_name(key);
         let origin = self.layers.find(&name).map(|(_, origin)| origin.to_string()).unwrap_or_default();
@@ -224,28 +227,28 @@ impl ProviderConfigLookup<'_> {
     }
 }
 
-/// Whether it is an address with a host.
+/// Checks for an HTTP URL with a host.
 pub(super) fn is_http_address(base: &str) -> bool {
     let rest = base.strip_prefix("http://").or_else(|| base.strip_prefix("https://"));
     rest.is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/') && !rest.contains(char::is_whitespace))
 }
 
-/// The models to try when the first fails, in order.
+/// Loads the fallback models, in order.
 pub(super) fn load_fallback_models(layers: &ConfigLayers) -> Result<Vec<ModelId>, ConfigError> {
     let key = "fallback_models";
     let text = layers.text(key).unwrap_or_default();
     let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
     let model = |name: &str| {
         let model = name.parse::<ModelId>().map_err(|error| layers.invalid_error(key, &error.to_string()))?;
-        let is_whole = !model.name().is_empty() || model.provider() == "demo";
-        if is_whole { Ok(model) } else { Err(layers.invalid_error(key, "a name after a colon is missing")) }
+        let is_complete = !model.name().is_empty() || model.provider() == "demo";
+        if is_complete { Ok(model) } else { Err(layers.invalid_error(key, "a name after a colon is missing")) }
     };
     names.map(model).collect()
 }
 
-/// How much the model should think.
+/// Loads the reasoning effort.
 pub(super) fn load_reasoning(layers: &ConfigLayers) -> Result<Option<Reasoning>, ConfigError> {
     let Some(text) = layers.text("reasoning") else { return Ok(None) };
-    let found = Reasoning::LEVELS.into_iter().find(|reasoning| reasoning.as_str() == text);
-    found.map(Some).ok_or_else(|| layers.invalid_error("reasoning", "it must be none, low, medium or high"))
+    let reasoning = Reasoning::LEVELS.into_iter().find(|level| level.as_str() == text);
+    reasoning.map(Some).ok_or_else(|| layers.invalid_error("reasoning", "must be none, low, medium or high"))
 }

@@ -1,84 +1,88 @@
 use super::{ConfigError, ConfigFixture, write_file};
 
-/// The key that a provider is sent.
-fn provider_key(place: &ConfigFixture, provider: &str) -> Option<String> {
-    let config = place.load().unwrap();
+/// API key sent to a provider.
+fn provider_key(fixture: &ConfigFixture, provider: &str) -> Option<String> {
+    let config = fixture.load().unwrap();
     let key = config.provider(provider).unwrap().settings.api_key.clone();
     key.map(|key| secrecy::ExposeSecret::expose_secret(&key).to_owned())
 }
 
-/// The address where a provider is asked, if it is not its own.
-fn provider_base(place: &ConfigFixture, provider: &str) -> Option<String> {
-    place.load().unwrap().provider(provider).unwrap().settings.api_base.clone()
+/// Base URL of a provider, if not its default.
+fn provider_base(fixture: &ConfigFixture, provider: &str) -> Option<String> {
+    fixture.load().unwrap().provider(provider).unwrap().settings.api_base.clone()
 }
 
 #[test]
-fn a8_a_key_belongs_to_its_provider() {
-    let place = ConfigFixture::new().variable("CAPSTAN_MODEL", "anthropic:x").variable("OPENAI_API_KEY", "of-openai");
-    let place = place.variable("ANTHROPIC_API_KEY", "of-anthropic");
-    assert_eq!(provider_key(&place, "anthropic").as_deref(), Some("of-anthropic"));
-    let place = place.home("[models.anthropic]\napi_key = 'of-the-table'");
-    assert_eq!(provider_key(&place, "anthropic").as_deref(), Some("of-the-table"), "it goes before the usual variable");
-    let place = place.variable("CAPSTAN_API_KEY", "of-the-model");
+fn a8_key_is_sent_to_its_own_provider_only() {
+    let fixture = ConfigFixture::new().variable("CAPSTAN_MODEL", "anthropic:x").variable("OPENAI_API_KEY", "of-openai");
+    let fixture = fixture.variable("ANTHROPIC_API_KEY", "of-anthropic");
+    assert_eq!(provider_key(&fixture, "anthropic").as_deref(), Some("of-anthropic"));
+    let fixture = fixture.home("[models.anthropic]\napi_key = 'of-the-table'");
     assert_eq!(
-        provider_key(&place, "anthropic").as_deref(),
+        provider_key(&fixture, "anthropic").as_deref(),
+        Some("of-the-table"),
+        "a table precedes the conventional variable"
+    );
+    let fixture = fixture.variable("CAPSTAN_API_KEY", "of-the-model");
+    assert_eq!(
+        provider_key(&fixture, "anthropic").as_deref(),
         Some("of-the-model"),
-        "a later layer goes over an earlier one"
+        "a later layer overrides an earlier one"
     );
-    assert_eq!(provider_key(&place, "openai").as_deref(), Some("of-openai"), "and to nobody else");
-    assert_eq!(provider_key(&place, "gemini"), None);
-    let place = place.variable("CAPSTAN_MODELS__ANTHROPIC__API_KEY", "of-the-provider");
+    assert_eq!(provider_key(&fixture, "openai").as_deref(), Some("of-openai"), "no other provider gets it");
+    assert_eq!(provider_key(&fixture, "gemini"), None);
+    let fixture = fixture.variable("CAPSTAN_MODELS__ANTHROPIC__API_KEY", "of-the-provider");
     assert_eq!(
-        provider_key(&place, "anthropic").as_deref(),
+        provider_key(&fixture, "anthropic").as_deref(),
         Some("of-the-provider"),
-        "what names it goes first in its layer"
+        "within a layer, the key of the provider precedes the plain key"
     );
-    let place = place.variable("CAPSTAN_MODELS__OPENAI_RESPONSES__API_KEY", "of-responses");
+    let fixture = fixture.variable("CAPSTAN_MODELS__OPENAI_RESPONSES__API_KEY", "of-responses");
     assert_eq!(
-        provider_key(&place, "openai-responses").as_deref(),
+        provider_key(&fixture, "openai-responses").as_deref(),
         Some("of-responses"),
         "a dash is written as an underscore"
     );
-    assert_eq!(place.setting("models.anthropic.api_key").value.as_deref(), Some("********"));
-    assert_eq!(place.setting("models.openai.api_key").origin, "environment OPENAI_API_KEY");
+    assert_eq!(fixture.setting("models.anthropic.api_key").value.as_deref(), Some("********"));
+    assert_eq!(fixture.setting("models.openai.api_key").origin, "environment OPENAI_API_KEY");
 }
 
 #[test]
-fn x06_a_key_and_an_address_stay_with_the_provider_they_were_set_for() {
-    let place =
+fn x06_key_and_base_url_stay_with_the_provider_they_were_set_for() {
+    let fixture =
         ConfigFixture::new().home("model = 'anthropic:x'\napi_key = 'of-anthropic'\napi_base = 'http://house/v1'");
-    let other = place.variable("CAPSTAN_MODEL", "openai:y");
+    let other = fixture.variable("CAPSTAN_MODEL", "openai:y");
     assert_eq!(
         (provider_key(&other, "openai"), provider_base(&other, "openai")),
         (None, None),
-        "another model is no reason to send them"
+        "not sent to the provider of another model"
     );
     assert_eq!(
         provider_key(&other, "anthropic").as_deref(),
         Some("of-anthropic"),
-        "its own still has it, as a fallback say"
+        "its own provider still gets it, as for a fallback model"
     );
     let other = other.variable("OPENAI_API_KEY", "of-openai");
     assert_eq!(provider_key(&other, "openai").as_deref(), Some("of-openai"));
     let same = other.variable("CAPSTAN_MODEL", "anthropic:z");
     assert_eq!(provider_key(&same, "anthropic").as_deref(), Some("of-anthropic"), "another model of the same provider");
     assert_eq!(provider_base(&same, "anthropic").as_deref(), Some("http://house/v1"));
-    let place = ConfigFixture::new().home("model = 'openai:x'\napi_base = 'http://house/v1'");
-    let place = place.variable("CAPSTAN_MODEL", "anthropic:y").variable("ANTHROPIC_API_KEY", "of-anthropic");
-    assert_eq!(provider_base(&place, "anthropic"), None, "a key does not go to the address of another");
-    let apart = ConfigFixture::new().home("model = 'openai:x'");
-    write_file(apart.home.path(), "secrets.toml", "api_key = 'apart'");
+    let fixture = ConfigFixture::new().home("model = 'openai:x'\napi_base = 'http://house/v1'");
+    let fixture = fixture.variable("CAPSTAN_MODEL", "anthropic:y").variable("ANTHROPIC_API_KEY", "of-anthropic");
+    assert_eq!(provider_base(&fixture, "anthropic"), None, "a key is not sent to the base URL of another provider");
+    let separate = ConfigFixture::new().home("model = 'openai:x'");
+    write_file(separate.home.path(), "secrets.toml", "api_key = 'separate'");
     assert_eq!(
-        provider_key(&apart, "openai").as_deref(),
-        Some("apart"),
+        provider_key(&separate, "openai").as_deref(),
+        Some("separate"),
         "a layer may set the key for the model of an earlier one"
     );
-    let nobodys = ConfigFixture::new().home("api_key = 'of-whom'").variable("CAPSTAN_MODEL", "openai:x");
-    assert_eq!(provider_key(&nobodys, "openai"), None, "a key that was set for no model goes to none");
+    let unassigned = ConfigFixture::new().home("api_key = 'unassigned'").variable("CAPSTAN_MODEL", "openai:x");
+    assert_eq!(provider_key(&unassigned, "openai"), None, "a key without a model belongs to no provider");
 }
 
 #[test]
-fn a8_the_address_of_ollama_is_taken_as_its_server_is_told_it() {
+fn a8_ollama_host_is_read_as_the_server_reads_it() {
     for (host, address) in [
         ("localhost", "http://localhost:11434"),
         ("0.0.0.0", "http://127.0.0.1:11434"),
@@ -92,7 +96,7 @@ fn a8_the_address_of_ollama_is_taken_as_its_server_is_told_it() {
 }
 
 #[test]
-fn a8_what_is_set_for_models_and_makes_no_sense_is_refused() {
+fn a8_invalid_model_settings_are_rejected() {
     for broken in
         ["models = 3", "[models]\nopenai = 3", "[models.openai]\nheaders = 'x'", "[models.openai]\napi_key = 3"]
     {

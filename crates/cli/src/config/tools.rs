@@ -1,4 +1,4 @@
-//! What the user sets for the agent's tools and prompts.
+//! Settings of the agent's tools and prompts.
 
 use std::path::{Path, PathBuf};
 
@@ -8,23 +8,23 @@ use capstan_agent::tools::web::{self, AllowedHost, HostParseError};
 use super::ConfigError;
 use super::layer::ConfigLayers;
 
-/// What the user sets for the agent's tools and prompts.
+/// Configuration of the agent's tools and prompts.
 #[derive(Debug, Clone)]
 pub struct ToolConfig {
-    /// Folders and files beside the workspace that the file tools may use.
+    /// Files and folders outside the workspace that the file tools may access.
     pub allow_paths: Vec<PathBuf>,
-    /// Variables of the environment that commands get beside the usual ones.
+    /// Additional environment variables passed to commands.
     pub bash_environment: Vec<String>,
-    /// The web.
+    /// Options of the web tools.
     pub web: web::WebOptions,
-    /// Where skills are looked for beside the workspace.
+    /// Directories of skills outside the workspace.
     pub skills: SkillDirs,
-    /// Whether a message says where it came from and when.
+    /// Add origin and time of each message to the prompt.
     pub message_context: bool,
 }
 
 impl ToolConfig {
-    /// What the layers say; `~` is the user's own folder.
+    /// Loads the configuration; `~` is the user's home directory.
     pub(super) fn load(layers: &ConfigLayers, user: Option<&Path>) -> Result<Self, ConfigError> {
         Ok(Self {
             allow_paths: absolute_paths(layers, "allow_paths", user)?,
@@ -36,18 +36,18 @@ impl ToolConfig {
     }
 }
 
-/// The entries of a list: a list in a file, separated by commas elsewhere.
+/// Elements of a list, which layers store separated by commas.
 fn comma_separated(layers: &ConfigLayers, key: &str) -> Vec<String> {
     let text = layers.text(key).unwrap_or_default();
     text.split(',').map(str::trim).filter(|entry| !entry.is_empty()).map(str::to_owned).collect()
 }
 
 fn absolute_paths(layers: &ConfigLayers, key: &str, user: Option<&Path>) -> Result<Vec<PathBuf>, ConfigError> {
-    let refused = || layers.invalid_error(key, "each path must begin with / or ~/");
-    comma_separated(layers, key).into_iter().map(|text| expand_path(text, user).ok_or_else(refused)).collect()
+    let invalid = || layers.invalid_error(key, "each path must start with / or ~/");
+    comma_separated(layers, key).into_iter().map(|text| expand_path(text, user).ok_or_else(invalid)).collect()
 }
 
-/// A whole path; `~` is the user's own folder.
+/// An absolute path; `~` is the user's home directory.
 pub(super) fn expand_path(text: String, user: Option<&Path>) -> Option<PathBuf> {
     match (text.strip_prefix('~'), user) {
         (Some(rest), Some(user)) if rest.is_empty() || rest.starts_with('/') => {
@@ -68,7 +68,7 @@ fn web_proxy(layers: &ConfigLayers) -> Result<Option<String>, ConfigError> {
     let key = "web_proxy";
     match layers.text(key) {
         Some(proxy) if proxy.strip_prefix("http://").is_none_or(str::is_empty) => {
-            Err(layers.invalid_error(key, "it must be an address such as http://127.0.0.1:3128"))
+            Err(layers.invalid_error(key, "must be a URL such as http://127.0.0.1:3128"))
         }
         proxy => Ok(proxy),
     }

@@ -1,70 +1,70 @@
-//! What the binary said, and how it ended.
+//! Output and exit code of the binary, with assertions.
 
 use std::process::Output;
 
 use serde_json::Value;
 
-/// What the binary said, and how it ended.
+/// Output and exit code of the binary.
 #[derive(Debug)]
 pub struct BinaryOutput {
-    /// Its standard output.
+    /// Standard output.
     pub stdout: String,
-    /// Its standard error.
+    /// Standard error.
     pub stderr: String,
-    /// Its exit code; none when a signal ended it.
+    /// Exit code; `None` if a signal ended the process.
     pub code: Option<i32>,
 }
 
 impl From<Output> for BinaryOutput {
     fn from(output: Output) -> Self {
-        let text = |bytes| String::from_utf8(bytes).expect("the binary speaks UTF-8");
+        let text = |bytes| String::from_utf8(bytes).expect("UTF-8 output");
         Self { stdout: text(output.stdout), stderr: text(output.stderr), code: output.status.code() }
     }
 }
 
 impl BinaryOutput {
-    /// Asserts that it succeeded without a word on the standard error, and gives its standard output.
+    /// Asserts success with an empty standard error, and returns standard output.
     #[track_caller]
     pub fn data(self) -> String {
-        assert_eq!(self.stderr, "", "nothing to complain about");
+        assert_eq!(self.stderr, "", "no errors or warnings");
         self.succeeded().stdout
     }
 
-    /// Asserts that it succeeded.
+    /// Asserts success.
     #[track_caller]
     pub fn succeeded(self) -> Self {
         assert_eq!(self.code, Some(0), "{self:?}");
         self
     }
 
-    /// The standard output as one JSON value.
+    /// Standard output as one JSON value.
     #[track_caller]
     pub fn json(self) -> Value {
-        let said = self.succeeded();
-        serde_json::from_str(&said.stdout).unwrap_or_else(|error| panic!("no JSON ({error}): {said:?}"))
+        let output = self.succeeded();
+        serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("no JSON ({error}): {output:?}"))
     }
 
-    /// The standard output as one JSON value per line.
+    /// Standard output as one JSON value per line.
     #[track_caller]
     pub fn values(self) -> Vec<Value> {
-        let said = self.succeeded();
-        said.stdout.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
+        let output = self.succeeded();
+        output.stdout.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
     }
 
-    /// The lines of the standard output.
+    /// Lines of standard output.
     #[track_caller]
     pub fn lines(self) -> Vec<String> {
         self.data().lines().map(str::to_owned).collect()
     }
 
-    /// Asserts that it was refused: nothing on the standard output, this code, a hint, and this exit code.
+    /// Asserts a failure with this error code, a hint and this exit code, and an empty standard output.
     #[track_caller]
     pub fn refused(self, code: &str, exit: i32) -> Self {
         assert_eq!(self.stdout, "", "{self:?}");
         self.failed(code, exit)
     }
 
-    /// Asserts that it failed with this code, a hint, and this exit code.
+    /// Asserts a failure with this error code, a hint and this exit code.
     #[track_caller]
     pub fn failed(self, code: &str, exit: i32) -> Self {
         let has_error = self.stderr.lines().any(|line| line.starts_with(&format!("error[{code}]: ")));

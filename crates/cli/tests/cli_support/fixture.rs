@@ -1,4 +1,4 @@
-//! A home and a workspace of one's own, and the binary called in them.
+//! A temporary home and workspace, and the binary run in them.
 
 use std::ffi::OsStr;
 use std::io::Write as _;
@@ -13,17 +13,17 @@ use tempfile::TempDir;
 
 use super::BinaryOutput;
 
-/// The key that every scripted model is given, and that must turn up nowhere.
+/// API key sent to every scripted model, which must not appear anywhere else.
 pub const TEST_API_KEY: &str = "sk-capstan-test-5ecret-0f-the-user";
 
-/// A fresh home and workspace. The environment of the binary is empty but for what is set here.
+/// A temporary home and workspace. The binary gets no environment beyond what is set here.
 pub struct CliFixture {
     root: TempDir,
     environment: Vec<(String, String)>,
 }
 
 impl CliFixture {
-    /// An empty workspace, and a home that is not there yet.
+    /// An empty workspace, and a home that does not exist yet.
     pub fn new() -> Self {
         let root = tempfile::tempdir().expect("a folder for the test");
         std::fs::create_dir(root.path().join("workspace")).expect("a workspace");
@@ -31,30 +31,29 @@ impl CliFixture {
         Self { root, environment: settings }
     }
 
-    /// Messages tell where they came from and when, as they do when nobody sets anything. Most tests look at what was
-    /// said, and are easier to read without.
+    /// Enables message context, which is the default of the binary. Most tests are easier to read without it.
     pub fn with_message_context(self) -> Self {
         self.set("CAPSTAN_MESSAGE_CONTEXT", "")
     }
 
-    /// A place whose model is the scripted one, with [`KEY`].
+    /// A fixture with the scripted model and [`TEST_API_KEY`].
     pub fn with_model(server: &ScriptedModel) -> Self {
-        let place = Self::new().set("CAPSTAN_MODEL", "openai:scripted").set("CAPSTAN_API_KEY", TEST_API_KEY);
-        place.set("CAPSTAN_API_BASE", &server.base_url())
+        let fixture = Self::new().set("CAPSTAN_MODEL", "openai:scripted").set("CAPSTAN_API_KEY", TEST_API_KEY);
+        fixture.set("CAPSTAN_API_BASE", &server.base_url())
     }
 
-    /// A place whose database the first version wrote: three events that were answered, and one whose process died.
+    /// A fixture with a database of schema 1: three answered events, and one whose process died.
     pub fn with_schema_v1() -> Self {
-        let place = Self::new().config("");
-        let database = Connection::open(place.database()).expect("a database");
+        let fixture = Self::new().config("");
+        let database = Connection::open(fixture.database()).expect("a database");
         let written = include_str!("../../../store/tests/data/version-1.sql");
-        database.execute_batch(written).expect("what the first version wrote");
+        database.execute_batch(written).expect("the statements of schema 1");
         drop(database);
-        std::fs::set_permissions(place.home(), std::fs::Permissions::from_mode(0o700)).expect("a home of one's own");
-        place
+        std::fs::set_permissions(fixture.home(), std::fs::Permissions::from_mode(0o700)).expect("a private home");
+        fixture
     }
 
-    /// Sets a variable of the environment.
+    /// Sets an environment variable.
     pub fn set(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.to_owned(), value.to_owned()));
         self
@@ -77,24 +76,24 @@ impl CliFixture {
         self.home().join("capstan.db")
     }
 
-    /// The workspace, where the binary is called.
+    /// The workspace, which is the working directory of the binary.
     pub fn workspace(&self) -> PathBuf {
         self.root().join("workspace")
     }
 
-    /// A file or folder beside home and workspace.
+    /// Path of a file or folder beside home and workspace.
     pub fn path(&self, name: &str) -> String {
         self.root().join(name).display().to_string()
     }
 
-    /// Writes a file beside home and workspace, and says where.
+    /// Writes a file beside home and workspace, and returns its path.
     pub fn file(&self, name: &str, content: impl AsRef<[u8]>) -> String {
         let path = self.path(name);
         std::fs::write(&path, content).expect("a file of the test");
         path
     }
 
-    /// Everything is under it, with symbolic links resolved, as the binary resolves them.
+    /// Parent of home and workspace, with symbolic links resolved as the binary resolves them.
     pub fn root(&self) -> PathBuf {
         self.root.path().canonicalize().expect("the folder of the test")
     }
@@ -110,32 +109,32 @@ impl CliFixture {
         command
     }
 
-    /// Calls the binary and waits for its end.
+    /// Runs the binary to its end.
     pub fn capstan<S: AsRef<OsStr>>(&self, arguments: &[S]) -> BinaryOutput {
         BinaryOutput::from(self.command(arguments).output().expect("the binary starts"))
     }
 
-    /// Calls the binary with this on its standard input.
+    /// Runs the binary with this standard input.
     pub fn capstan_with_input(&self, arguments: &[&str], input: &[u8]) -> BinaryOutput {
         let mut child = self.command(arguments).stdin(Stdio::piped()).spawn().expect("the binary starts");
         let mut pipe = child.stdin.take().expect("its standard input is a pipe");
-        // One that refuses its input early does not read the rest.
+        // A command that rejects its input early does not read the rest.
         let _unread = pipe.write_all(input);
         drop(pipe);
         BinaryOutput::from(child.wait_with_output().expect("the binary ends"))
     }
 
-    /// The entries of a tape, as `tape export` gives them.
+    /// Entries of a tape, from `tape export`.
     pub fn tape(&self, name: &str) -> Vec<Value> {
         self.capstan(&["tape", "export", name]).values()
     }
 
-    /// The entries of the tape of the default session.
+    /// Entries of the tape of the default session.
     pub fn entries(&self) -> Vec<Value> {
         self.tape("cli:local")
     }
 
-    /// How many accepted events have an outcome, and how many have none.
+    /// Numbers of accepted events with and without outcome.
     pub fn outcomes(&self) -> (i64, i64) {
         let database = Connection::open(self.database()).expect("the database of the home");
         let count = |sql: &str| database.query_row(sql, [], |row| row.get::<_, i64>(0)).expect("a count");
@@ -143,14 +142,14 @@ impl CliFixture {
         (settled, count("SELECT count(*) FROM inbox") - settled)
     }
 
-    /// Asserts that `tape verify` finds nothing.
+    /// Asserts that `tape verify` finds no problems.
     #[track_caller]
     pub fn assert_undamaged(&self) {
-        let said = self.capstan(&["tape", "verify", "--json"]).json();
-        assert_eq!(said["problems"], serde_json::json!([]));
+        let output = self.capstan(&["tape", "verify", "--json"]).json();
+        assert_eq!(output["problems"], serde_json::json!([]));
     }
 
-    /// Asserts that no file of the home holds this text.
+    /// Asserts that no file of the home contains this text.
     #[track_caller]
     pub fn assert_not_in_home(&self, text: &str) {
         fn search(folder: &Path, text: &[u8]) {
@@ -161,7 +160,7 @@ impl CliFixture {
                 } else {
                     let bytes = std::fs::read(&path).expect("a file of the home");
                     let found = bytes.windows(text.len()).any(|window| window == text);
-                    assert!(!found, "{} holds what it must not", path.display());
+                    assert!(!found, "{} contains it", path.display());
                 }
             }
         }

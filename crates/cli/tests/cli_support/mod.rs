@@ -1,4 +1,4 @@
-//! What drives the tests of the real binary: a [`Place`] to call it in, and what it [`Said`].
+//! Test support for the real binary: a [`CliFixture`] to run it in, and its [`BinaryOutput`].
 
 #![allow(dead_code, unused_imports, reason = "each test binary uses the part it needs")]
 
@@ -15,17 +15,17 @@ pub use doctor::{assert_status, doctor_report, execute_sql, find_check, fixture_
 pub use fixture::{CliFixture, TEST_API_KEY};
 pub use screen::{CTRL_C, CTRL_D, ENTER, TerminalSession};
 pub use stdio_server::StdioServer;
-pub use sync_points::{TEST_TIMEOUT, hold_pipe_reader, make_pipe, wait_for_gate};
+pub use sync_points::{TEST_TIMEOUT, hold_pipe_reader, make_pipe, wait_for_barrier};
 pub use tape::{entries_named, entries_of_kind, entry_ids, tape_name};
 
 use std::path::PathBuf;
 
-/// The tape of another system, as it wrote it.
+/// Path of a tape file written by Bub.
 pub fn bub_sample_path() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data/tape-sample.jsonl")
 }
 
-/// The lines of [`sample`].
+/// Lines of [`bub_sample_path`].
 pub fn bub_sample_lines() -> Vec<String> {
-    std::fs::read_to_string(bub_sample_path()).expect("the sample is there").lines().map(str::to_owned).collect()
+    std::fs::read_to_string(bub_sample_path()).expect("the sample exists").lines().map(str::to_owned).collect()
 }

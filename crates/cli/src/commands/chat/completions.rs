@@ -1,4 +1,4 @@
-//! What can be completed in a chat.
+//! Words and paths for tab completion.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use capstan_hooks::HookRuntime;
 use capstan_hooks::contracts::{KnowledgeSource, Tool};
 use capstan_hooks::points::{ProvideKnowledge, ProvideTools};
 
-/// The commands of the chat itself.
+/// Commands of the chat itself, not of the agent.
 pub(super) const CHAT_COMMANDS: [&str; 2] = ["show", "quit"];
-/// How many names of a folder are looked at.
+/// Maximum number of directory entries read for completion.
 const MAX_COMPLETED_NAMES: usize = 1000;
 
-/// The commands and skills there are.
+/// Names of the available commands and skills.
 pub(super) fn completion_words(hooks: &HookRuntime, workspace: &Path, skills: &SkillDirs) -> CompletionWords {
     let bases =
         hooks.collect_provided::<ProvideKnowledge, Arc<dyn KnowledgeSource>>(|source| source.knowledge_base().id);
@@ -24,17 +24,17 @@ pub(super) fn completion_words(hooks: &HookRuntime, workspace: &Path, skills: &S
     commands.extend(CHAT_COMMANDS.map(str::to_owned));
     commands.sort();
     commands.dedup();
-    let found = skills.find(workspace);
-    CompletionWords { commands, skills: found.skills.into_iter().map(|skill| skill.name).collect() }
+    let catalog = skills.find(workspace);
+    CompletionWords { commands, skills: catalog.skills.into_iter().map(|skill| skill.name).collect() }
 }
 
-/// What stands in a folder: names, those of folders with a slash. One that cannot be read has none.
+/// Names in a folder, with a trailing slash for folders. Empty if the folder cannot be read.
 pub(super) fn completion_paths(folder: &Path) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
     let name = |entry: std::fs::DirEntry| {
         let name = entry.file_name().into_string().ok()?;
         let is_folder = entry.path().is_dir();
-        // What would have to be quoted is written by hand.
+        // Names that would need quotes are not completed.
         (!name.contains(char::is_whitespace)).then(|| if is_folder { format!("{name}/") } else { name })
     };
     entries.take(MAX_COMPLETED_NAMES).filter_map(Result::ok).filter_map(name).collect()
@@ -48,7 +48,7 @@ mod tests {
     use super::completion_words;
 
     #[test]
-    fn a05_the_skills_that_are_completed_are_those_the_agent_knows() {
+    fn a05_completion_offers_only_valid_skills() {
         let (workspace, user) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let skill = |root: &std::path::Path, name: &str, text: &str| {
             let folder = root.join(".agents/skills").join(name);
@@ -59,8 +59,8 @@ mod tests {
         skill(workspace.path(), "broken", "no head");
         skill(user.path(), "mine", "---\nname: mine\ndescription: Is mine.\n---\nDo as I do.\n");
         let hooks = HookRuntime::new(Registry::new(), HookDeadlines::default());
-        let places = SkillDirs { user: Some(user.path().to_owned()) };
-        let words = completion_words(&hooks, workspace.path(), &places);
+        let skills = SkillDirs { user: Some(user.path().to_owned()) };
+        let words = completion_words(&hooks, workspace.path(), &skills);
         assert_eq!(words.skills, ["good", "mine", "skill-creator"]);
         assert_eq!(words.commands, ["quit", "show"]);
     }

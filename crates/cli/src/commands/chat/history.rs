@@ -1,4 +1,4 @@
-//! The messages of earlier chats, in a file that is nobody else's business.
+//! Messages of earlier chats, in a file that only its owner can read.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
@@ -7,30 +7,31 @@ use std::path::{Path, PathBuf};
 
 use capstan_channels::chat::MAX_HISTORY_MESSAGES;
 
-/// The file of a home, one JSON text per line.
+/// The history file of a home, one JSON string per line.
 pub(super) struct ChatHistory {
     path: PathBuf,
 }
 
 impl ChatHistory {
-    /// What was said before, the newest last. Whatever cannot be read is left out: a chat works without it.
+    /// Opens the history and returns its messages, newest last. Skips lines that cannot be read, because a chat works
+    /// without them.
     pub(super) fn open(home: &Path) -> (Self, Vec<String>) {
         let history = Self { path: home.join("chat_history") };
         let text = std::fs::read_to_string(&history.path).unwrap_or_default();
         let messages: Vec<String> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-        let kept = messages[messages.len().saturating_sub(MAX_HISTORY_MESSAGES)..].to_vec();
+        let newest = messages[messages.len().saturating_sub(MAX_HISTORY_MESSAGES)..].to_vec();
         if messages.len() > 2 * MAX_HISTORY_MESSAGES
-            && let Err(error) = history.rewrite(&kept)
+            && let Err(error) = history.rewrite(&newest)
         {
-            tracing::debug!(%error, "the history was not shortened");
+            tracing::debug!(%error, "could not shorten the chat history");
         }
-        (history, kept)
+        (history, newest)
     }
 
     /// Adds a message.
     pub(super) fn add(&self, message: &str) {
         if let Err(error) = self.append(message) {
-            tracing::debug!(%error, "a message was not added to the history");
+            tracing::debug!(%error, "could not add a message to the chat history");
         }
     }
 
@@ -56,7 +57,7 @@ mod tests {
     use super::ChatHistory;
 
     #[test]
-    fn c01_what_was_said_is_remembered_in_a_file_of_ones_own() {
+    fn c01_history_is_stored_in_a_private_file() {
         let home = tempfile::tempdir().unwrap();
         let (history, before) = ChatHistory::open(home.path());
         assert_eq!(before, [""; 0]);
@@ -68,13 +69,13 @@ mod tests {
     }
 
     #[test]
-    fn c01_a_history_does_not_grow_for_ever() {
+    fn c01_history_file_is_bounded() {
         let home = tempfile::tempdir().unwrap();
         let lines: Vec<String> = (0..2500).map(|number| format!("\"{number}\"")).collect();
         std::fs::write(home.path().join("chat_history"), lines.join("\n") + "\nnot json\n").unwrap();
         let (_, before) = ChatHistory::open(home.path());
         assert_eq!((before.len(), before[999].as_str()), (1000, "2499"));
-        let kept = std::fs::read_to_string(home.path().join("chat_history")).unwrap();
-        assert_eq!(kept.lines().count(), 1000);
+        let text = std::fs::read_to_string(home.path().join("chat_history")).unwrap();
+        assert_eq!(text.lines().count(), 1000);
     }
 }

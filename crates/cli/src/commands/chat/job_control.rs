@@ -1,4 +1,4 @@
-//! Standing still while the shell has the terminal.
+//! Shell job control: suspending the process group and resuming it.
 
 use std::time::Duration;
 
@@ -6,36 +6,36 @@ use rustix::process::{Signal, getpgrp, kill_current_process_group};
 use rustix::termios::tcgetpgrp;
 use tokio::signal::unix::{self, SignalKind, signal};
 
-/// How long a stop may be in coming.
+/// Maximum time between the stop signal and the stop.
 const STOP_SIGNAL_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// What stops this process as the shell expects it, and hears that it goes on.
+/// Stops the process as the shell expects, and observes SIGCONT.
 pub(super) struct JobControl {
     resume_signal: Option<unix::Signal>,
 }
 
 impl JobControl {
-    /// Listens from here on.
+    /// Starts to observe SIGCONT.
     pub(super) fn watch() -> Self {
         Self { resume_signal: signal(SignalKind::from_raw(Signal::CONT.as_raw())).ok() }
     }
 
-    /// Waits until the process goes on after a stop, whoever stopped it.
+    /// Waits for the next SIGCONT, whatever stopped the process.
     pub(super) async fn resume_signal(&mut self) {
         match &mut self.resume_signal {
-            Some(resumed) => {
-                resumed.recv().await;
+            Some(signal) => {
+                signal.recv().await;
             }
             None => std::future::pending().await,
         }
     }
 
-    /// Stops everything that the shell started with this process, as the terminal itself would, until the terminal is its
-    /// own again.
+    /// Stops the whole process group, as the terminal would on ctrl-z, until it is in the foreground again.
     pub(super) async fn suspend(&mut self) -> std::io::Result<()> {
         loop {
             kill_current_process_group(Signal::TSTP)?;
-            // Other threads may be stopped before this one is. Where no shell could let it go on, nothing is stopped.
+            // The signal may stop other threads first. Without a shell that could resume it (an orphaned process group), the
+            // kernel does not stop the process at all.
             let was_stopped = tokio::time::timeout(STOP_SIGNAL_TIMEOUT, self.resume_signal()).await.is_ok();
             if !was_stopped || is_foreground() {
                 return Ok(());
@@ -44,7 +44,7 @@ impl JobControl {
     }
 }
 
-/// Whether the shell has given the terminal to this process, rather than letting it go on in the background.
+/// Checks if this process group is the foreground group of the terminal.
 pub(super) fn is_foreground() -> bool {
-    tcgetpgrp(std::io::stdin()).is_ok_and(|front| front == getpgrp())
+    tcgetpgrp(std::io::stdin()).is_ok_and(|foreground| foreground == getpgrp())
 }

@@ -1,4 +1,4 @@
-//! Reading the keyboard, on a thread of its own.
+//! Keyboard input, read on a dedicated thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,38 +8,39 @@ use capstan_channels::chat::KeyInput;
 use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use tokio::sync::mpsc;
 
-/// How often the thread looks whether it is still wanted.
+/// Interval at which the thread checks if it was stopped.
 const KEYBOARD_POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// How many keys may wait.
+/// Capacity of the input queue.
 const MAX_QUEUED_KEYS: usize = 256;
 
-/// What happens at a terminal.
+/// An input event of the terminal.
 pub(super) enum TerminalInput {
-    /// A key.
+    /// A key press.
     Key(KeyInput),
-    /// The terminal has another size.
+    /// A new terminal size.
     Resized,
 }
 
-/// The keyboard; it is read for as long as this is there.
+/// Reader of the keyboard, until dropped.
 pub(super) struct KeyboardReader {
     inputs: mpsc::Receiver<TerminalInput>,
     is_stopped: Arc<AtomicBool>,
 }
 
 impl KeyboardReader {
-    /// Begins to read.
+    /// Starts the thread.
     pub(super) fn open() -> Self {
         let (sender, inputs) = mpsc::channel(MAX_QUEUED_KEYS);
-        let is_over = Arc::new(AtomicBool::new(false));
-        let over = Arc::clone(&is_over);
-        // Were there no thread, its end would be seen: the chat ends.
-        let _detached =
-            std::thread::Builder::new().name("keyboard".to_owned()).spawn(move || read_keys(&sender, &over));
-        Self { inputs, is_stopped: is_over }
+        let is_stopped = Arc::new(AtomicBool::new(false));
+        let thread_is_stopped = Arc::clone(&is_stopped);
+        // If the thread cannot be started, its sender is dropped, which ends the chat.
+        let _detached = std::thread::Builder::new()
+            .name("keyboard".to_owned())
+            .spawn(move || read_keys(&sender, &thread_is_stopped));
+        Self { inputs, is_stopped }
     }
 
-    /// The next thing that happens; nothing when the terminal is gone.
+    /// Next input, or `None` if the terminal is gone.
     pub(super) async fn next(&mut self) -> Option<TerminalInput> {
         self.inputs.recv().await
     }
@@ -51,15 +52,15 @@ impl Drop for KeyboardReader {
     }
 }
 
-fn read_keys(inputs: &mpsc::Sender<TerminalInput>, is_over: &AtomicBool) {
-    while !is_over.load(Ordering::SeqCst) {
-        let happened = match event::poll(KEYBOARD_POLL_INTERVAL) {
+fn read_keys(inputs: &mpsc::Sender<TerminalInput>, is_stopped: &AtomicBool) {
+    while !is_stopped.load(Ordering::SeqCst) {
+        let event = match event::poll(KEYBOARD_POLL_INTERVAL) {
             Ok(false) if is_terminal_open() => continue,
             Ok(false) => return,
             Ok(true) => event::read(),
             Err(error) => Err(error),
         };
-        let input = match happened {
+        let input = match event {
             Ok(Event::Key(key)) => to_key(key).map(TerminalInput::Key),
             Ok(Event::Paste(text)) => Some(TerminalInput::Key(KeyInput::Paste(text))),
             Ok(Event::Resize(..)) => Some(TerminalInput::Resized),
@@ -74,8 +75,7 @@ fn read_keys(inputs: &mpsc::Sender<TerminalInput>, is_over: &AtomicBool) {
     }
 }
 
-/// Whether the terminal is still there. One that has gone is at its end for ever, which nobody else tells where hanging
-/// up is ignored.
+/// Checks if the terminal still exists. If SIGHUP is ignored, a lost terminal shows up only as a permanent end of input.
 fn is_terminal_open() -> bool {
     rustix::termios::tcgetattr(std::io::stdin()).is_ok()
 }

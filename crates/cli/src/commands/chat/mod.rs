@@ -15,32 +15,32 @@ use capstan_channels::chat::ColorMode;
 use capstan_protocol::{ActorRef, ErrorCode, Event, ModelId, SessionId};
 use clap::Args;
 
+use super::{CommandContext, WorkspaceFlag, parse_name};
 use crate::CommandError;
-use crate::command_line::{self, CommandContext, WorkspaceFlag};
 
-/// What a chat can be told on its command line.
 #[derive(Args)]
 pub(crate) struct ChatArgs {
-    /// The session; by default cli:local, which `capstan run` has too.
-    #[arg(long, value_name = "ID", value_parser = command_line::parse_name)]
-    pub(crate) session_id: Option<String>,
-    /// The model, as provider:name, in place of the one that is set.
+    /// Session [default: cli:local, as for `capstan run`]
+    #[arg(long, value_name = "ID", value_parser = parse_name)]
+    session_id: Option<String>,
+    /// Model as PROVIDER:NAME, overriding the configured one
     #[arg(long, value_name = "MODEL")]
-    pub(crate) model: Option<String>,
-    /// Shows no colours, as with `NO_COLOR` in the environment.
+    model: Option<String>,
+    /// Disable colors, as the environment variable `NO_COLOR` does
     #[arg(long)]
-    pub(crate) no_color: bool,
+    no_color: bool,
     #[command(flatten)]
     pub(crate) workspace: WorkspaceFlag,
 }
 
-/// The chat within the channel, and who talks there: the same as of `capstan run`.
+/// Chat within the channel, the default of `capstan run`.
 const LOCAL_CHAT_ID: &str = "local";
+/// Sender of messages, the default of `capstan run`.
 const LOCAL_ACTOR_ID: &str = "human";
-/// What ends a chat.
+/// Commands that end a chat.
 const QUIT_COMMANDS: [&str; 2] = [",quit", ",exit"];
 
-/// Whoever can move a cursor gets a screen; everybody else, as a script does, says a message per line.
+/// Runs a screen chat on a capable terminal, and a chat line by line otherwise, as for scripts.
 pub(crate) async fn run_chat(mut context: CommandContext<'_>, arguments: ChatArgs) -> Result<(), CommandError> {
     if let Some(model) = &arguments.model {
         context.config.model = parse_model(model)?;
@@ -56,30 +56,30 @@ pub(crate) async fn run_chat(mut context: CommandContext<'_>, arguments: ChatArg
     }
 }
 
-/// Whether somebody sits at a terminal that can do more than print.
+/// Checks for an interactive terminal with cursor control.
 pub(crate) fn is_screen_terminal() -> bool {
     let is_terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     is_terminal && !std::env::var("TERM").is_ok_and(|term| term == "dumb")
 }
 
 fn select_palette(arguments: &ChatArgs) -> ColorMode {
-    let unwanted = arguments.no_color || std::env::var_os("NO_COLOR").is_some_and(|set| !set.is_empty());
-    if unwanted { ColorMode::Plain } else { ColorMode::Color }
+    let is_plain = arguments.no_color || std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    if is_plain { ColorMode::Plain } else { ColorMode::Color }
 }
 
 fn parse_model(text: &str) -> Result<ModelId, CommandError> {
-    let refused = |reason: &str| {
-        CommandError::new(ErrorCode::Usage, format!("--model {text} is no model: {reason}"))
-            .with_hint("give it as provider:name, as in openai:NAME or demo:")
+    let invalid = |reason: &str| {
+        CommandError::new(ErrorCode::Usage, format!("--model {text} is not a model: {reason}"))
+            .with_hint("use PROVIDER:NAME, as in openai:NAME or demo:")
     };
-    let model: ModelId = text.parse().map_err(|error| refused(&format!("{error}")))?;
+    let model: ModelId = text.parse().map_err(|error| invalid(&format!("{error}")))?;
     if model.name().is_empty() && model.provider() != "demo" {
-        return Err(refused("the name after the colon is missing"));
+        return Err(invalid("the name after the colon is missing"));
     }
     Ok(model)
 }
 
-/// An event as somebody says it here.
+/// The event of a message typed by the local user.
 fn message_event(text: String, session: &SessionId) -> Event {
     let mut event = Event::message(CliChannel::CHANNEL_NAME, LOCAL_CHAT_ID, text);
     event.session_id = Some(session.clone());

@@ -1,4 +1,4 @@
-//! A chat on a screen: keys and what the host tells come in, frames go out.
+//! Chat on a terminal screen: an event loop from keys, chat updates and signals to frames.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -21,25 +21,25 @@ use super::job_control::{JobControl, is_foreground};
 use super::keyboard::{KeyboardReader, TerminalInput};
 use super::terminal::TerminalRenderer;
 use super::{LOCAL_CHAT_ID, QUIT_COMMANDS, with_local_actor};
-use crate::command_line::CommandContext;
+use crate::commands::CommandContext;
 use crate::commands::signals::TerminationSignals;
-use crate::{CommandError, builder};
+use crate::{CommandError, builder, home};
 
 type PendingTurn = BoxFuture<'static, (EventId, Result<ServedEvent, HostError>)>;
 
-/// What can be done at a screen beside what every channel can.
+/// Help on keys and commands of the screen, shown after that of the agent.
 const SCREEN_HELP: &str = "\
-,show [NUMBER]     the whole of what a tool gave, by its number or the last one; ctrl-o too
-enter, alt-enter   sends; begins a new line
-tab, up, down      completes; an earlier or later message
-ctrl-c             cancels the run, then leaves
-ctrl-z, ctrl-d     gives the terminal to the shell until `fg`; leaves";
+,show [NUMBER]     show the full output of a tool, by number or the last one (also ctrl-o)
+enter, alt-enter   send the message; start a new line
+tab, up, down      complete; recall an earlier or later message
+ctrl-c             cancel the run; press again to quit
+ctrl-z, ctrl-d     suspend (resume with `fg`); quit";
 
-/// Why a chat ends.
+/// Reason for the end of a chat.
 enum ChatEnd {
-    /// Somebody left.
+    /// The user quit.
     UserLeft,
-    /// Somebody told the process to end.
+    /// A signal or the loss of the terminal.
     Terminated,
 }
 
@@ -48,28 +48,28 @@ pub(super) async fn run_screen_chat(
     session: SessionId,
     palette: ColorMode,
 ) -> Result<(), CommandError> {
-    // Watched before anybody can know that this process is there to be told.
+    // Before the process becomes visible to others, so that no signal is missed.
     let signals = TerminationSignals::watch();
-    let (chat, told) = ChatChannel::new(session.clone());
+    let (chat, updates) = ChatChannel::new(session.clone());
     let hooks = context.capstan.build_hooks(&context.config, &chat, HookDeadlines::default());
     let words = completion_words(&hooks, &context.workspace, &context.config.tools.skills);
-    let (store, owner) = builder::open_home_store(&context.config)?;
-    let settings = builder::host_options(&context.config, context.workspace.clone(), owner);
-    let host = Host::start(hooks, store, settings).await?;
+    let (store, owner) = home::open_store_and_lock(&context.config)?;
+    let options = builder::host_options(&context.config, context.workspace.clone(), owner);
+    let host = Host::start(hooks, store, options).await?;
     host.attend_session(&chat.name(), &session).await?;
     let (history, messages) = ChatHistory::open(&context.config.home);
     let mut screen = Screen::new(TerminalRenderer::size(), palette, messages, words);
-    screen.add_note(&format!("capstan · {} · {session} · ,help lists commands, ctrl-d leaves", context.config.model));
+    screen.add_note(&format!("capstan · {} · {session} · ,help lists commands, ctrl-d quits", context.config.model));
     let unusable = |error: std::io::Error| {
         CommandError::new(ErrorCode::OutputClosed, format!("the terminal cannot be used: {error}"))
             .with_exit(ExitClass::Failed)
     };
     let terminal = TerminalRenderer::open(palette).map_err(unusable)?;
-    let room = ScreenChat {
+    let screen_chat = ScreenChat {
         workspace: context.workspace,
         session,
         chat,
-        updates: told,
+        updates,
         host: host.clone(),
         history,
         screen,
@@ -79,10 +79,10 @@ pub(super) async fn run_screen_chat(
         started_at: Instant::now(),
         cancel_pending: false,
     };
-    let ended = room.run(signals).await;
-    // Whoever left waits for nothing: what goes on is cancelled, and that is on record.
+    let end = screen_chat.run(signals).await;
+    // A user who quit does not wait: running turns are cancelled, and recorded as such.
     host.stop_within(Duration::ZERO).await?;
-    match ended {
+    match end {
         Ok(ChatEnd::UserLeft) => Ok(()),
         Ok(ChatEnd::Terminated) => Err(TurnError::Cancelled.into()),
         Err(error) => Err(unusable(error)),
@@ -99,10 +99,10 @@ struct ScreenChat {
     screen: Screen,
     terminal: TerminalRenderer,
     job_control: JobControl,
-    /// The messages that are not answered.
+    /// Turns of messages that have no outcome yet.
     pending_turns: FuturesUnordered<PendingTurn>,
     started_at: Instant,
-    /// The run is to be cancelled as soon as there is one.
+    /// Cancellation was requested before the turn began.
     cancel_pending: bool,
 }
 
@@ -111,7 +111,7 @@ impl ScreenChat {
         let mut keyboard = KeyboardReader::open();
         let mut tick = tokio::time::interval(SPINNER_INTERVAL);
         let end = loop {
-            // Keys may be faster than the word that the terminal has another size.
+            // Keys may arrive before the resize event.
             self.screen.resize(TerminalRenderer::size());
             let frame = self.screen.frame(self.elapsed());
             self.terminal.draw(&frame)?;
@@ -125,8 +125,8 @@ impl ScreenChat {
                         }
                     }
                 },
-                Some(told) = self.updates.recv() => {
-                    self.screen.apply_update(told, self.elapsed());
+                Some(update) = self.updates.recv() => {
+                    self.screen.apply_update(update, self.elapsed());
                     self.drain_updates();
                 }
                 Some((event, served)) = self.pending_turns.next() => self.finish_turn(&event, served),
@@ -148,10 +148,10 @@ impl ScreenChat {
         self.started_at.elapsed()
     }
 
-    /// Takes in everything that was told so far, so that it is drawn at once.
+    /// Applies all queued updates, so that one frame shows them.
     fn drain_updates(&mut self) {
-        while let Ok(told) = self.updates.try_recv() {
-            self.screen.apply_update(told, self.elapsed());
+        while let Ok(update) = self.updates.try_recv() {
+            self.screen.apply_update(update, self.elapsed());
         }
     }
 
@@ -174,7 +174,7 @@ impl ScreenChat {
         self.terminal.reacquire()
     }
 
-    /// Somebody stopped this process, and let it go on.
+    /// Takes the terminal back after SIGCONT, or suspends again if the process was resumed in the background.
     async fn resume(&mut self) -> std::io::Result<()> {
         if !is_foreground() {
             self.job_control.suspend().await?;
@@ -182,7 +182,7 @@ impl ScreenChat {
         self.terminal.reacquire()
     }
 
-    /// A turn that has not begun yet is cancelled when it has.
+    /// Cancels the turn of the session, or marks it for cancellation if it has not begun yet.
     fn cancel(&mut self) {
         self.cancel_pending = !self.host.cancel_session_turn(&self.session) && self.screen.is_busy();
     }
@@ -210,7 +210,7 @@ impl ScreenChat {
         let event = with_local_actor(self.chat.message_event(LOCAL_CHAT_ID, text));
         let (host, id) = (self.host.clone(), event.event_id.clone());
         let mut turn: PendingTurn = async move { (id, host.serve(event).await) }.boxed();
-        // It takes its place in line when it is first asked how far it is.
+        // The first poll takes the queue slot, so that messages keep their order.
         match poll!(&mut turn) {
             std::task::Poll::Ready((event, served)) => self.finish_turn(&event, served),
             std::task::Poll::Pending => self.pending_turns.push(turn),
@@ -219,29 +219,29 @@ impl ScreenChat {
     }
 
     fn finish_turn(&mut self, event: &EventId, served: Result<ServedEvent, HostError>) {
-        // What it was answered with comes first.
+        // The reply precedes the end of its turn.
         self.drain_updates();
         let failed = |failure: CommandError| TurnEnding {
             error: Some(failure.message),
             hint: Some(failure.hint).filter(|hint| !hint.is_empty()),
             ..TurnEnding::default()
         };
-        let ended = match served {
+        let ending = match served {
             Err(error) => failed(error.into()),
-            Ok(ServedEvent { error: None, delivery_errors: undelivered, .. }) => {
-                let failed = undelivered.first().map(|reason| format!("the reply could not be shown: {reason}"));
-                TurnEnding { error: failed, ..TurnEnding::default() }
+            Ok(ServedEvent { error: None, delivery_errors, .. }) => {
+                let error = delivery_errors.first().map(|reason| format!("the reply could not be shown: {reason}"));
+                TurnEnding { error, ..TurnEnding::default() }
             }
             Ok(ServedEvent { error: Some(TurnError::Cancelled), .. }) => {
                 TurnEnding { is_cancelled: true, ..TurnEnding::default() }
             }
-            // A notice has told what failed.
+            // A notice has already reported the failure.
             Ok(ServedEvent { error: Some(error), outbounds, .. }) if !outbounds.is_empty() => {
                 TurnEnding { error: None, ..failed(error.into()) }
             }
             Ok(ServedEvent { error: Some(error), .. }) => failed(error.into()),
         };
         self.cancel_pending = false;
-        self.screen.finish_event(event, &ended, self.elapsed());
+        self.screen.finish_event(event, &ending, self.elapsed());
     }
 }

@@ -1,7 +1,7 @@
-//! Drawing frames on a terminal.
+//! Incremental drawing of frames on a terminal.
 //!
-//! What is finished scrolls away as in any other program, so it can be scrolled back to, searched and copied. Only the
-//! rows at the bottom are drawn again.
+//! Finished rows are printed once and scroll away as in any other program, so they can be scrolled back to, searched and
+//! copied. Only the bottom rows are redrawn.
 
 use std::io::{self, Write as _};
 
@@ -9,36 +9,38 @@ use capstan_channels::chat::{ColorMode, ScreenFrame, StyledLine, TerminalSize};
 use crossterm::event::{DisableBracketedPaste, EnableBracketedPaste};
 use crossterm::{execute, terminal};
 
-/// What a terminal is taken for that does not say.
+/// Size of a terminal that does not report one.
 const FALLBACK_TERMINAL_SIZE: TerminalSize = TerminalSize { columns: 80, rows: 24 };
-/// Has a terminal show nothing of what is drawn until it is whole. Those that do not know it ignore it.
+/// Starts an update that the terminal shows in one piece. Terminals without support ignore it.
 const BEGIN_SYNCHRONIZED_UPDATE: &str = "\u{1b}[?2026h";
 const END_SYNCHRONIZED_UPDATE: &str = "\u{1b}[?2026l";
-/// Clears the row the cursor is in, from its first column.
+/// Clears the row of the cursor, which is in the first column.
 const CLEAR_ROW: &str = "\u{1b}[K";
-/// The same and everything below. Some terminals take it for a wish to keep what was there when the whole screen is
-/// cleared from its first column on, so it is done from the second.
+/// Clears the row of the cursor and everything below. Starts in the second column, because some terminals scroll the old
+/// content away when the whole screen is cleared from the first.
 const CLEAR_REST: &str = "\u{1b}[K\u{1b}[C\u{1b}[J\r";
 
-/// A terminal that is drawn on; it is left as it was found.
+/// A terminal in raw mode, restored on drop.
 pub(super) struct TerminalRenderer {
     palette: ColorMode,
-    /// The bottom as it was drawn last, and where the cursor was left in it.
+    /// Bottom rows of the last frame.
     bottom: Vec<StyledLine>,
+    /// Cursor row within the bottom rows.
     row: usize,
+    /// Cursor column.
     column: usize,
 }
 
 impl TerminalRenderer {
-    /// Takes the terminal.
+    /// Switches the terminal to raw mode.
     pub(super) fn open(palette: ColorMode) -> io::Result<Self> {
         terminal::enable_raw_mode()?;
-        let opened = Self { palette, bottom: Vec::new(), row: 0, column: 0 };
+        let renderer = Self { palette, bottom: Vec::new(), row: 0, column: 0 };
         execute!(io::stdout(), EnableBracketedPaste)?;
-        Ok(opened)
+        Ok(renderer)
     }
 
-    /// How large it is.
+    /// Current size of the terminal.
     pub(super) fn size() -> TerminalSize {
         match terminal::size() {
             Ok((columns, rows)) if columns > 0 && rows > 0 => {
@@ -48,7 +50,7 @@ impl TerminalRenderer {
         }
     }
 
-    /// Draws what is new.
+    /// Draws a frame if it differs from the last one.
     pub(super) fn draw(&mut self, frame: &ScreenFrame) -> io::Result<()> {
         let is_same = frame.finished.is_empty()
             && (&frame.bottom, frame.cursor_row, frame.cursor_column) == (&self.bottom, self.row, self.column);
@@ -60,7 +62,7 @@ impl TerminalRenderer {
         write_stdout(&text)
     }
 
-    /// What draws a frame over the one before.
+    /// Output that replaces the last frame with this one.
     fn render(&self, frame: &ScreenFrame, columns: usize) -> String {
         let mut rows: Vec<String> =
             frame.finished.iter().chain(&frame.bottom).map(|row| self.palette.paint(row)).collect();
@@ -70,7 +72,7 @@ impl TerminalRenderer {
         let last = rows.len() - 1;
         let mut text = format!("{BEGIN_SYNCHRONIZED_UPDATE}{}\r", cursor_up(self.rows_above(columns)));
         for (index, row) in rows.iter().enumerate() {
-            // A row is cleared before it is written: after its last column nothing could be cleared without it.
+            // Cleared before it is written: clearing after a full row would erase its last column.
             text.push_str(if index == last { CLEAR_REST } else { CLEAR_ROW });
             text.push_str(row);
             text.push_str(if index == last { "\r" } else { "\r\n" });
@@ -80,23 +82,24 @@ impl TerminalRenderer {
         text + END_SYNCHRONIZED_UPDATE
     }
 
-    /// Everything is to be drawn anew, on an empty screen.
+    /// Clears the screen, so that the next frame is drawn in full.
     pub(super) fn clear(&mut self) -> io::Result<()> {
         self.reset_frame();
         write_stdout("\u{1b}[H\u{1b}[2J")
     }
 
-    /// Hands the terminal back for a while, as it was found and without the bottom.
+    /// Restores the terminal temporarily, and removes the bottom rows.
     pub(super) fn release(&mut self) -> io::Result<()> {
         self.draw(&ScreenFrame { finished: Vec::new(), bottom: Vec::new(), cursor_row: 0, cursor_column: 0 })?;
         execute!(io::stdout(), DisableBracketedPaste)?;
         terminal::disable_raw_mode()
     }
 
-    /// Takes the terminal again, whatever others have done with it: the bottom is drawn anew where the cursor is.
+    /// Switches to raw mode again after another program used the terminal. The next frame draws the bottom rows at the
+    /// current cursor position.
     pub(super) fn reacquire(&mut self) -> io::Result<()> {
         self.reset_frame();
-        // It would not be set again where it is thought to be set.
+        // crossterm does nothing if it believes that raw mode is still on.
         terminal::disable_raw_mode()?;
         terminal::enable_raw_mode()?;
         execute!(io::stdout(), EnableBracketedPaste)
@@ -106,7 +109,7 @@ impl TerminalRenderer {
         (self.bottom, self.row, self.column) = (Vec::new(), 0, 0);
     }
 
-    /// How many rows the bottom has above the cursor. A terminal that became narrower has broken them into more.
+    /// Number of bottom rows above the cursor. A terminal that became narrower has wrapped them into more.
     fn rows_above(&self, columns: usize) -> usize {
         let rows = |line: &StyledLine| line.columns().div_ceil(columns.max(1)).max(1);
         self.bottom.iter().take(self.row).map(rows).sum::<usize>() + self.column / columns.max(1)
@@ -129,7 +132,7 @@ fn cursor_right(columns: usize) -> String {
 
 impl Drop for TerminalRenderer {
     fn drop(&mut self) {
-        // Nothing is left to do where the terminal is gone.
+        // Fails if the terminal is gone, with nothing left to restore.
         let _gone = execute!(io::stdout(), DisableBracketedPaste);
         let _gone = terminal::disable_raw_mode();
     }

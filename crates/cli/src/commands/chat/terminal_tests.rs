@@ -3,7 +3,7 @@ use std::num::NonZero;
 
 use super::TerminalRenderer;
 
-/// A terminal of ten columns and four rows, and what draws on it.
+/// A renderer and an emulated terminal of ten columns and four rows.
 struct RendererFixture {
     terminal: TerminalRenderer,
     screen: vt100::Parser,
@@ -26,26 +26,30 @@ impl RendererFixture {
         (self.terminal.bottom, self.terminal.row, self.terminal.column) =
             (frame.bottom, frame.cursor_row, frame.cursor_column);
         self.screen.process(self.output.as_bytes());
-        let seen = self.screen.screen().contents();
-        seen.lines().map(|row| row.trim_end().to_owned()).collect()
+        let contents = self.screen.screen().contents();
+        contents.lines().map(|row| row.trim_end().to_owned()).collect()
     }
 }
 
 #[test]
-fn c01_a_row_that_fills_the_window_is_written_whole_and_nothing_of_before_is_left() {
-    let mut drawn = RendererFixture::new();
-    assert_eq!(drawn.draw(&[], &["a", "0123456789", "› "]), ["a", "0123456789", "›"]);
-    assert_eq!(drawn.draw(&["0123456789"], &["b", "9876543210"]), ["0123456789", "b", "9876543210"]);
-    assert_eq!(drawn.draw(&[], &["c"]), ["0123456789", "c"]);
-    assert_eq!(drawn.draw(&["c"], &[]), ["0123456789", "c"]);
+fn c01_full_width_row_is_drawn_whole_and_erases_the_previous_frame() {
+    let mut renderer = RendererFixture::new();
+    assert_eq!(renderer.draw(&[], &["a", "0123456789", "› "]), ["a", "0123456789", "›"]);
+    assert_eq!(renderer.draw(&["0123456789"], &["b", "9876543210"]), ["0123456789", "b", "9876543210"]);
+    assert_eq!(renderer.draw(&[], &["c"]), ["0123456789", "c"]);
+    assert_eq!(renderer.draw(&["c"], &[]), ["0123456789", "c"]);
 }
 
 #[test]
-fn c01_a_bottom_at_the_top_of_the_window_is_not_kept_each_time_it_is_drawn() {
-    let mut drawn = RendererFixture::new();
+fn c01_redrawing_at_the_top_of_the_window_does_not_fill_the_scrollback() {
+    let mut renderer = RendererFixture::new();
     for bottom in [["› a"].as_slice(), &["x", "› ab"], &["› abc"]] {
-        drawn.draw(&[], bottom);
-        // Where that clears the whole screen there are terminals that let it scroll away instead.
-        assert!(!drawn.output.contains("\r\u{1b}[J") && !drawn.output.contains("h\u{1b}[J"), "{:?}", drawn.output);
+        renderer.draw(&[], bottom);
+        // Clearing the whole screen that way scrolls its content away on some terminals.
+        assert!(
+            !renderer.output.contains("\r\u{1b}[J") && !renderer.output.contains("h\u{1b}[J"),
+            "{:?}",
+            renderer.output
+        );
     }
 }

@@ -1,5 +1,4 @@
-//! What `capstan doctor --repair` does: only what is safe beside running processes, and only where nothing is damaged. It
-//! says what it did, and what it left.
+//! `capstan doctor --repair`: repairs that are safe while other processes run, and only if the store is not damaged.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,88 +10,89 @@ use capstan_tape::{Batch, Fact, OutboxStatus, Store, StoreError, TapeRecord, Tap
 use super::super::store;
 use super::store_check::{StoreCheck, format_dead_letter, truncate_lines};
 
-/// What became of a repair.
+/// Completed and failed repairs.
 #[derive(Default)]
 pub(super) struct RepairOutcome {
     pub(super) done: Vec<String>,
-    /// What was to be done and was not, and why.
+    /// Failed repairs with their reasons.
     pub(super) unrepaired: Vec<String>,
 }
 
-/// Whether the configuration says where tapes are kept, or it was only guessed.
+/// Source of the location of the tape store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TapeStoreOrigin {
+    /// Set by the configuration.
     Configured,
+    /// Guessed from the files of the home.
     Inferred,
 }
 
 impl RepairOutcome {
-    /// Does what can be done. Nothing is written where something is damaged: whoever mends it wants it as it is.
-    pub(super) async fn run(journal: &StoreCheck<'_>, tapes_are: TapeStoreOrigin, unfinished: &[PathBuf]) -> Self {
+    /// Runs all repairs. A damaged store is not written to, so that it can be restored by hand.
+    pub(super) async fn run(store_check: &StoreCheck<'_>, tape_store: TapeStoreOrigin, unfinished: &[PathBuf]) -> Self {
         let mut repairs = Self::default();
-        let damage = match journal.damage().await {
+        let damage = match store_check.damage().await {
             Ok(damage) => damage.map(str::to_owned),
             Err(error) => Some(error.to_string()),
         };
         if let Some(damage) = damage {
-            repairs.unrepaired.push(format!("nothing was touched: {damage}"));
+            repairs.unrepaired.push(format!("nothing was changed: {damage}"));
             return repairs;
         }
-        repairs.remove_dead_files(journal);
+        repairs.remove_stale_locks(store_check);
         repairs.remove_stale_backups(unfinished);
-        let Some(store) = repairs.open_store(journal) else { return repairs };
-        // Closing the runs of dead processes belongs here: the schema is the newest, and what that appends is handed
-        // over below.
+        let Some(store) = repairs.open_store(store_check) else { return repairs };
+        // A repair that closes runs of dead processes would belong here: after the migration of the schema, and before the
+        // replication of the entries it would append.
         if let Err(error) = repairs.acknowledge_dead_letters(&store).await {
-            repairs.unrepaired.push(format!("the messages that were given up could not be noted: {error}"));
+            repairs.unrepaired.push(format!("could not acknowledge dead letters: {error}"));
         }
-        if let Some(elsewhere) = &journal.external_tapes
+        if let Some(external) = &store_check.external_tapes
             && let Err(error) = repairs
-                .replicate_tapes(&TapeRepository::with_external_store(store, Arc::clone(elsewhere)), tapes_are)
+                .replicate_tapes(&TapeRepository::with_external_store(store, Arc::clone(external)), tape_store)
                 .await
         {
-            repairs.unrepaired.push(format!("the tapes could not be read: {error}"));
+            repairs.unrepaired.push(format!("could not read the tapes: {error}"));
         }
         repairs
     }
 
-    fn remove_dead_files(&mut self, journal: &StoreCheck<'_>) {
-        match journal.owners.remove_stale_lock_files() {
+    fn remove_stale_locks(&mut self, store_check: &StoreCheck<'_>) {
+        match store_check.owners.remove_stale_lock_files() {
             Ok(0) => {}
-            Ok(removed) => self.done.push(format!("removed the files of processes that are gone: {removed}")),
-            Err(error) => self.unrepaired.push(format!("the files of processes that are gone stay: {error}")),
+            Ok(removed) => self.done.push(format!("removed stale lock files: {removed}")),
+            Err(error) => self.unrepaired.push(format!("could not remove stale lock files: {error}")),
         }
     }
 
-    /// Removes what backups left that were broken off.
     fn remove_stale_backups(&mut self, unfinished: &[PathBuf]) {
         for path in unfinished {
             match store::remove_unfinished_backup(path) {
-                Ok(()) => self.done.push(format!("removed a backup that was broken off: {}", path.display())),
-                Err(error) => self.unrepaired.push(format!("{} stays: {error}", path.display())),
+                Ok(()) => self.done.push(format!("removed an interrupted backup: {}", path.display())),
+                Err(error) => self.unrepaired.push(format!("could not remove {}: {error}", path.display())),
             }
         }
     }
 
-    /// Opens the database, where there is one, which brings it to the newest version.
-    fn open_store(&mut self, journal: &StoreCheck<'_>) -> Option<Arc<SqliteStore>> {
-        let version = SqliteStore::read_schema_version(journal.database).ok()??;
-        match SqliteStore::open(journal.database) {
+    /// Opens the database, if there is one, which migrates it to the newest schema.
+    fn open_store(&mut self, store_check: &StoreCheck<'_>) -> Option<Arc<SqliteStore>> {
+        let version = SqliteStore::read_schema_version(store_check.database).ok()??;
+        match SqliteStore::open(store_check.database) {
             Ok(store) => {
                 let newest = SqliteStore::SCHEMA_VERSION;
                 if version < newest {
-                    self.done.push(format!("brought the database from schema {version} to {newest}"));
+                    self.done.push(format!("migrated the database from schema {version} to {newest}"));
                 }
                 Some(Arc::new(store))
             }
             Err(error) => {
-                self.unrepaired.push(format!("the database could not be opened: {error}"));
+                self.unrepaired.push(format!("could not open the database: {error}"));
                 None
             }
         }
     }
 
-    /// Takes note of messages that were given up, so that they are told of once. What they say stays where it is.
+    /// Marks dead letters as acknowledged, so that they are reported once. Their texts stay on their tapes.
     async fn acknowledge_dead_letters(&mut self, store: &SqliteStore) -> Result<(), StoreError> {
         let dead = store.dead_letters(usize::MAX).await?.newest;
         if dead.is_empty() {
@@ -108,26 +108,25 @@ impl RepairOutcome {
             }
         }
         store.commit(batch).await?;
-        self.done.push(format!("noted messages that were given up, whose texts stay on their tapes: {}", dead.len()));
+        self.done.push(format!("acknowledged dead letters, whose texts stay on their tapes: {}", dead.len()));
         self.done.extend(lines);
         Ok(())
     }
 
-    /// Gives the tape store the entries that wait for it.
-    async fn replicate_tapes(&mut self, tapes: &TapeRepository, tapes_are: TapeStoreOrigin) -> Result<(), StoreError> {
+    /// Replicates pending entries to the external tape store.
+    async fn replicate_tapes(&mut self, tapes: &TapeRepository, tape_store: TapeStoreOrigin) -> Result<(), StoreError> {
         for TapeRecord { name, .. } in tapes.store().tapes().await? {
-            let waiting = tapes.store().read(&name, &TapeSlice::all()).await?.len();
-            if waiting == 0 {
+            let pending = tapes.store().read(&name, &TapeSlice::all()).await?.len();
+            if pending == 0 {
                 continue;
             }
-            if tapes_are == TapeStoreOrigin::Inferred {
-                self.unrepaired
-                    .push(format!("entries of tape {name} wait until the configuration says where it is kept"));
+            if tape_store == TapeStoreOrigin::Inferred {
+                self.unrepaired.push(format!("cannot replicate tape {name} before the configuration is valid"));
                 continue;
             }
             match tapes.replicate(&name).await {
-                Ok(()) => self.done.push(format!("handed over entries of tape {name}: {waiting}")),
-                Err(error) => self.unrepaired.push(format!("entries of tape {name} still wait: {error}")),
+                Ok(()) => self.done.push(format!("replicated entries of tape {name}: {pending}")),
+                Err(error) => self.unrepaired.push(format!("could not replicate entries of tape {name}: {error}")),
             }
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! What `capstan doctor` found, for people and for programs.
+//! The report of `capstan doctor`, as text and as JSON.
 
 use capstan_host::recovery::conservation::ConservationReport;
 use capstan_protocol::ErrorCode;
@@ -8,14 +8,14 @@ use serde_json::Value;
 use super::super::{print_json, print_lines, replace_control_chars};
 use crate::CommandError;
 
-/// How a check came out. Ordered: a worse one is greater.
+/// Status of a check, ordered by severity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum CheckStatus {
     Ok,
-    /// Something to know about; nothing is lost.
+    /// Worth knowing; no data is at risk.
     Warning,
-    /// Something is wrong.
+    /// A failure that needs action.
     Problem,
 }
 
@@ -29,16 +29,16 @@ impl CheckStatus {
     }
 }
 
-/// One check.
+/// Result of one check.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct CheckResult {
     pub(super) check: &'static str,
     pub(super) status: CheckStatus,
     pub(super) message: String,
-    /// What exactly was found, a line each.
+    /// Individual findings, a line each.
     pub(super) details: Vec<String>,
     pub(super) hint: Option<String>,
-    /// The same for programs, where there is more to say.
+    /// Findings as data, in the JSON report only.
     #[serde(skip_serializing_if = "Value::is_null")]
     pub(super) data: Value,
 }
@@ -57,7 +57,7 @@ impl CheckResult {
         Self { status: CheckStatus::Problem, ..Self::warning(check, message, hint) }
     }
 
-    /// A check that could not be made.
+    /// A check that could not be run.
     pub(super) fn failed(check: &'static str, failure: &CommandError) -> Self {
         Self::problem(check, failure.message.clone(), &failure.hint)
     }
@@ -73,15 +73,15 @@ impl CheckResult {
     }
 }
 
-/// Everything that was found.
+/// Results of all checks.
 #[derive(Debug, Serialize)]
 pub(super) struct DoctorReport {
     pub(super) status: CheckStatus,
-    /// What `--repair` did; absent when it was not asked for.
+    /// Completed repairs; absent without `--repair`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) repaired: Option<Vec<String>>,
     pub(super) checks: Vec<CheckResult>,
-    /// Absent where there is no store, or none that can be read.
+    /// Absent if there is no readable store.
     pub(super) conservation: Option<ConservationReport>,
 }
 
@@ -90,47 +90,47 @@ impl DoctorReport {
         Self { status: CheckStatus::Ok, repaired, checks: Vec::new(), conservation: None }
     }
 
-    pub(super) fn add(&mut self, section: CheckResult) {
-        self.status = self.status.max(section.status);
-        self.checks.push(section);
+    pub(super) fn add(&mut self, check: CheckResult) {
+        self.status = self.status.max(check.status);
+        self.checks.push(check);
     }
 
-    /// Prints it, and fails when there is a problem.
+    /// Prints the report, and fails if it contains a problem.
     pub(super) fn print(&self, json: bool) -> Result<(), CommandError> {
         if json {
             print_json(self)?;
         } else {
             print_lines(self.to_lines())?;
         }
-        let problems = self.checks.iter().filter(|section| section.status == CheckStatus::Problem);
-        let problems: Vec<&str> = problems.map(|section| section.check).collect();
+        let problems = self.checks.iter().filter(|result| result.status == CheckStatus::Problem);
+        let problems: Vec<&str> = problems.map(|result| result.check).collect();
         if problems.is_empty() {
             return Ok(());
         }
-        Err(CommandError::new(ErrorCode::ProblemsFound, format!("not all is well: {}", problems.join(", "))))
+        Err(CommandError::new(ErrorCode::ProblemsFound, format!("failed checks: {}", problems.join(", "))))
     }
 
     fn to_lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if let Some(repaired) = &self.repaired {
-            let was_left = self.checks.iter().any(|section| section.check == "repair");
-            let said = match repaired.as_slice() {
-                [] if was_left => "nothing was repaired",
+            let has_failures = self.checks.iter().any(|result| result.check == "repair");
+            let summary = match repaired.as_slice() {
+                [] if has_failures => "nothing was repaired",
                 [] => "nothing to repair",
                 _ => "done:",
             };
-            lines.push(format_row("repair", "", said));
-            lines.extend(repaired.iter().map(|done| format_row("", "", done)));
+            lines.push(format_row("repair", "", summary));
+            lines.extend(repaired.iter().map(|repair| format_row("", "", repair)));
         }
-        for section in &self.checks {
-            lines.push(format_row(section.check, section.status.as_str(), &section.message));
-            lines.extend(section.details.iter().map(|detail| format_row("", "", detail)));
-            lines.extend(section.hint.iter().map(|hint| format_row("", "", &format!("hint: {hint}"))));
+        for result in &self.checks {
+            lines.push(format_row(result.check, result.status.as_str(), &result.message));
+            lines.extend(result.details.iter().map(|detail| format_row("", "", detail)));
+            lines.extend(result.hint.iter().map(|hint| format_row("", "", &format!("hint: {hint}"))));
         }
         lines
     }
 }
 
-fn format_row(check: &str, status: &str, said: &str) -> String {
-    replace_control_chars(format!("{check:13} {status:8} {said}").trim_end())
+fn format_row(check: &str, status: &str, text: &str) -> String {
+    replace_control_chars(format!("{check:13} {status:8} {text}").trim_end())
 }

@@ -1,4 +1,4 @@
-//! The files of a home as they are to be.
+//! New contents of the configuration files of a home.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -9,18 +9,20 @@ use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 
 use super::answers::OnboardAnswers;
-use super::{answered_settings, set_provider_setting};
-use crate::CommandError;
-use crate::command_line::CommandContext;
+use super::{CommandContext, answered_settings, set_provider_setting};
 use crate::config::{
-    CONFIG_FILE, Config, ConfigSources, ProviderConfig, SECRETS_FILE, edit_toml, read_of_home, write_private_file,
+    CONFIG_FILE, Config, ConfigSources, ProviderConfig, SECRETS_FILE, edit_toml, read_home_file, write_private_file,
 };
+use crate::{CommandError, home};
 
-/// The files as they are to be, a later one over an earlier one.
+/// Paths and new contents of `config.toml` and `secrets.toml`. The second overrides the first.
 pub(super) struct HomeFiles([(PathBuf, String); 2]);
 
 impl HomeFiles {
-    /// What is set for no provider in particular moves to the one it was set for: the next model may be another's.
+    /// Merges the answers into the files.
+    ///
+    /// A top-level `api_base` or `api_key` moves to `[models.PROVIDER]` of the provider it was set for, because the new
+    /// model may belong to another provider.
     pub(super) fn with_answers(context: &CommandContext<'_>, answers: &OnboardAnswers) -> Result<Self, CommandError> {
         let home = &context.config.home;
         let (config, secrets) =
@@ -45,7 +47,7 @@ impl HomeFiles {
                     }
                 }
                 None if is_answered => {}
-                // Nobody is asked with it.
+                // The offline provider does not use it.
                 None if answers.is_offline() => continue,
                 None => return Err(unassigned_key_error(key, holder)),
             }
@@ -55,7 +57,7 @@ impl HomeFiles {
         if let Some(key) = &answers.api_key {
             let provider = answers.model.provider();
             set_provider_setting(&mut in_secrets, provider, "api_key", json!(key.expose_secret()));
-            // It must not stand in two places.
+            // A key must not be stored twice.
             if config.get(&["models", provider, "api_key"]).is_some() {
                 set_provider_setting(&mut in_config, provider, "api_key", Value::Null);
             }
@@ -63,7 +65,7 @@ impl HomeFiles {
         Ok(Self([config.with_settings(&in_config)?, secrets.with_settings(&in_secrets)?]))
     }
 
-    /// The configuration they make. A key that may be wrong is written nowhere for it.
+    /// Loads the configuration from the new contents, so that a key can be tested before it is written anywhere.
     pub(super) fn load_config(
         &self,
         context: &CommandContext<'_>,
@@ -77,10 +79,10 @@ impl HomeFiles {
         Ok(config)
     }
 
-    /// Writes what has changed, and says what that was.
+    /// Writes the files that have changed, and returns their paths.
     pub(super) fn write(self) -> std::io::Result<Vec<PathBuf>> {
         let mut written = Vec::new();
-        // A key without its model does no harm; a model without its key fails.
+        // Secrets first: a key without its model does no harm, but a model without its key fails.
         let [(config, settings), (secrets, keys)] = self.0;
         if !has_content(&secrets, &keys) || !is_private(&secrets) {
             write_private_file(&secrets, &keys)?;
@@ -94,7 +96,7 @@ impl HomeFiles {
     }
 }
 
-/// What was kept for one server is not sent to another: that one may be anybody's.
+/// Refuses to send a stored secret to another server than the one it was stored for.
 fn check_secret_origin(
     context: &CommandContext<'_>,
     answers: &OnboardAnswers,
@@ -102,36 +104,34 @@ fn check_secret_origin(
 ) -> Result<(), CommandError> {
     let provider = answers.model.provider();
     let is_key = |name: &String| name.ends_with("api_key");
-    let kept = config.stored_secret_names(provider).into_iter().find(|name| answers.api_key.is_none() || !is_key(name));
-    let Some(kept) = kept else { return Ok(()) };
+    let stored =
+        config.stored_secret_names(provider).into_iter().find(|name| answers.api_key.is_none() || !is_key(name));
+    let Some(stored) = stored else { return Ok(()) };
     let origin = |config: &Config| config.provider(provider).and_then(ProviderConfig::origin);
     let (before, after) = (origin(&context.config), origin(config));
     if before == after {
         return Ok(());
     }
     let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
-    let message = format!("{kept} was kept for {before}, and is not sent to {after}");
+    let message = format!("{stored} was stored for {before}, and is not sent to {after}");
     let failure = CommandError::new(ErrorCode::KeyElsewhere, message);
-    Err(if is_key(&kept) { failure } else { failure.with_hint(STORED_HEADERS_HINT) })
+    Err(if is_key(&stored) { failure } else { failure.with_hint(STORED_HEADERS_HINT) })
 }
 
-/// What to do about headers, which nobody is asked for.
+/// Hint for stored headers, which onboarding cannot change.
 const STORED_HEADERS_HINT: &str =
-    "change or remove them in the file of the home, or give the server a name of its own there; nothing was written";
+    "change or remove the headers in the home's files, or add the server as a provider of its own; nothing was written";
 
-/// One that is not there says nothing.
+/// Checks if a file already has this text. A missing file counts as empty.
 fn has_content(path: &Path, text: &str) -> bool {
-    read_of_home(path).ok().flatten().unwrap_or_default() == text
+    read_home_file(path).ok().flatten().unwrap_or_default() == text
 }
-
-/// What others than the owner of a file may do with it.
-const FILE_SHARED_MODE_BITS: u32 = 0o077;
 
 fn is_private(path: &Path) -> bool {
-    std::fs::metadata(path).map_or(true, |found| found.permissions().mode() & FILE_SHARED_MODE_BITS == 0)
+    std::fs::metadata(path).map_or(true, |metadata| metadata.permissions().mode() & home::SHARED_MODE_BITS == 0)
 }
 
-/// A file as it is.
+/// Current contents of a file.
 struct ExistingFile {
     path: PathBuf,
     text: String,
@@ -139,35 +139,36 @@ struct ExistingFile {
 }
 
 impl ExistingFile {
-    /// One that is not there is empty.
+    /// Reads a file; a missing one is empty.
     fn read(path: PathBuf) -> Result<Self, CommandError> {
-        let text = read_of_home(&path)?.unwrap_or_default();
+        let text = read_home_file(&path)?.unwrap_or_default();
         let table = text.parse().map_err(|_| invalid_toml_error(&path))?;
         Ok(Self { path, text, table })
     }
 
-    /// The text that stands here.
+    /// String value at a path of keys.
     fn get(&self, keys: &[&str]) -> Option<&str> {
         let (key, tables) = keys.split_last()?;
         let table = tables.iter().try_fold(&self.table, |table, name| table.get(*name)?.as_table())?;
         table.get(*key)?.as_str()
     }
 
-    /// The file with these settings in it.
+    /// The file with these settings applied.
     fn with_settings(self, settings: &JsonObject) -> Result<(PathBuf, String), CommandError> {
         let text = edit_toml(&self.text, settings).map_err(|_| invalid_toml_error(&self.path))?;
         Ok((self.path, text))
     }
 }
 
-/// It was read before, so it is valid; its text, which may hold a secret, is not repeated.
+/// Omits the parser's message, because it quotes the text, which may contain a secret. Unlikely, because the file was
+/// parsed when the configuration was loaded.
 fn invalid_toml_error(path: &Path) -> CommandError {
     CommandError::new(ErrorCode::ConfigInvalid, format!("{} is not valid TOML", path.display()))
 }
 
-/// A key that may be another provider's is not sent to this one.
+/// A key of an unknown provider is not sent to the chosen one.
 fn unassigned_key_error(key: &str, file: &ExistingFile) -> CommandError {
-    let message = format!("{} sets {key}, and does not say for which provider", file.path.display());
+    let message = format!("{} sets {key} without a provider", file.path.display());
     CommandError::new(ErrorCode::ConfigInvalid, message)
-        .with_hint("move it to [models.PROVIDER] there, or give a new one; nothing was written")
+        .with_hint("move it to [models.PROVIDER] in that file, or give a new one; nothing was written")
 }

@@ -11,57 +11,56 @@ use capstan_protocol::JsonObject;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::print;
-use crate::command_line::{CommandContext, WorkspaceFlag};
+use self::answers::OnboardAnswers;
+use self::home_files::HomeFiles;
+use super::{CommandContext, WorkspaceFlag, print};
 use crate::config::Config;
-use crate::{CommandError, builder};
-use answers::OnboardAnswers;
-use home_files::HomeFiles;
+use crate::{CommandError, home};
 
-/// What can be answered on the command line.
 #[derive(Args)]
 pub(crate) struct OnboardArgs {
-    /// The provider, as in openai.
+    /// Model provider, such as openai
     #[arg(long, value_name = "NAME")]
-    pub(crate) provider: Option<String>,
-    /// The model: its name at the provider, or provider:name where no --provider is given.
+    provider: Option<String>,
+    /// Model name, or PROVIDER:NAME without --provider
     #[arg(long, value_name = "MODEL")]
-    pub(crate) model: Option<String>,
-    /// The provider's address, where it is not the usual one; an empty one is the usual one.
+    model: Option<String>,
+    /// Base URL of the provider; empty for the provider's default
     #[arg(long, value_name = "URL")]
-    pub(crate) api_base: Option<String>,
-    /// Reads the key from the standard input.
+    api_base: Option<String>,
+    /// Read the API key from standard input
     #[arg(long)]
-    pub(crate) api_key_stdin: bool,
-    /// Does not try the model.
+    api_key_stdin: bool,
+    /// Save without testing the model
     #[arg(long)]
-    pub(crate) skip_test: bool,
-    /// Asks nothing: what is not given stays as it is.
+    skip_test: bool,
+    /// Ask no questions; keep the current value of every option not given
     #[arg(long)]
-    pub(crate) yes: bool,
+    yes: bool,
     #[command(flatten)]
     pub(crate) workspace: WorkspaceFlag,
 }
 
-/// What nobody may be left to find out by themselves.
+/// Security notice at the end of onboarding.
 const NO_SANDBOX_NOTICE: &str =
-    "Tools work without a sandbox so far: bash runs as you, and can read and change whatever you can.";
+    "Tools run without a sandbox: bash runs as you, and can read and change everything that you can.";
 
-/// What can be done with answers that do not work.
-const CHOICE_RETRY: &str = "again";
+// Choices after answers that failed the test.
+const CHOICE_RETRY: &str = "retry";
 const CHOICE_KEEP: &str = "keep";
 const CHOICE_QUIT: &str = "quit";
 
-/// Nothing is written before everything is known to be right, or whoever sits there wants it all the same.
+/// Collects answers, tests them, and writes the files of the home. Writes nothing before the test has passed or the user
+/// has chosen to keep the answers anyway.
 pub(crate) async fn run_onboard(context: CommandContext<'_>, arguments: OnboardArgs) -> Result<(), CommandError> {
     let home = context.config.home.clone();
     let mut answers = OnboardAnswers::collect(&context, &arguments, None)?;
     let files = loop {
         let files = HomeFiles::with_answers(&context, &answers)?;
         let (failure, choices) = match files.load_config(&context, &answers) {
-            // What could not be read again is not written.
+            // Files that could not be loaded again are never written.
             Err(failure) => (failure, [CHOICE_RETRY, CHOICE_QUIT].as_slice()),
-            Ok(config) => match try_model(&context, &answers, &config, arguments.skip_test).await {
+            Ok(config) => match test_model(&context, &answers, &config, arguments.skip_test).await {
                 Ok(()) => break files,
                 Err(failure) => (failure, [CHOICE_RETRY, CHOICE_KEEP, CHOICE_QUIT].as_slice()),
             },
@@ -70,43 +69,43 @@ pub(crate) async fn run_onboard(context: CommandContext<'_>, arguments: OnboardA
             return Err(failure);
         }
         stderr_line!("{failure}");
-        match prompt::prompt_choice("And now?", choices)? {
+        match prompt::prompt_choice("What next?", choices)? {
             CHOICE_RETRY => answers = OnboardAnswers::collect(&context, &arguments, Some(&answers))?,
             CHOICE_KEEP => break files,
             _ => return Err(prompt::cancelled_error()),
         }
     };
-    builder::create_home(&home).map_err(|error| CommandError::home_error(&home, &error))?;
+    home::create_home(&home).map_err(|error| CommandError::home_error(&home, &error))?;
     for path in files.write().map_err(|error| CommandError::home_error(&home, &error))? {
-        print(&format!("written: {}", path.display()))?;
+        print(&format!("wrote {}", path.display()))?;
     }
     for name in answers.overriding_variables() {
-        stderr_line!("warning: {name} is set in your environment, and goes before what was written");
+        stderr_line!("warning: {name} is set in your environment and overrides the saved value");
     }
     stderr_line!("{NO_SANDBOX_NOTICE}");
-    stderr_line!("`capstan chat` begins a conversation.");
+    stderr_line!("Run `capstan chat` to start a conversation.");
     Ok(())
 }
 
-/// Tries the model of a configuration, where that makes sense.
-async fn try_model(
+/// Tests the configured model, unless the test is skipped or the model works offline.
+async fn test_model(
     context: &CommandContext<'_>,
     answers: &OnboardAnswers,
     config: &Config,
     is_skipped: bool,
 ) -> Result<(), CommandError> {
     if is_skipped || answers.is_offline() {
-        stderr_line!("{} was not tried.", config.model);
+        stderr_line!("{} was not tested.", config.model);
         return Ok(());
     }
-    stderr_line!("Asking {} one short question, to see that it answers ...", config.model);
+    stderr_line!("Testing {} with a short question ...", config.model);
     let hooks = context.capstan.build_hooks(config, &CliChannel::new(CliPrinter::silent()), HookDeadlines::default());
     model_check::check_model(&hooks, config).await?;
-    stderr_line!("It answers.");
+    stderr_line!("The model works.");
     Ok(())
 }
 
-/// What plugins are asked about: everything but the key.
+/// Settings passed to the `onboard_config` hook: everything but the API key.
 fn answered_settings(answers: &OnboardAnswers) -> JsonObject {
     let mut settings = JsonObject::from_iter([("model".to_owned(), json!(answers.model.to_string()))]);
     if let Some(base) = &answers.api_base {
@@ -116,19 +115,19 @@ fn answered_settings(answers: &OnboardAnswers) -> JsonObject {
     settings
 }
 
-/// Sets `[models.PROVIDER]`: what is set there goes to this provider and to no other, whichever model is asked.
+/// Sets a key of `[models.PROVIDER]`, which applies to this provider only, whatever the current model is.
 fn set_provider_setting(settings: &mut JsonObject, provider: &str, key: &str, value: Value) {
-    let mut inside = settings;
+    let mut parent = settings;
     for name in ["models", provider] {
-        let table = inside.entry(name).or_insert(Value::Null);
+        let table = parent.entry(name).or_insert(Value::Null);
         if !table.is_object() {
             *table = Value::Object(JsonObject::new());
         }
-        // It is an object by now.
+        // Always an object here.
         let Some(table) = table.as_object_mut() else { return };
-        inside = table;
+        parent = table;
     }
-    inside.insert(key.to_owned(), value);
+    parent.insert(key.to_owned(), value);
 }
 
 #[cfg(test)]

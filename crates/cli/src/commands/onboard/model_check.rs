@@ -1,4 +1,4 @@
-//! Trying a model before it is kept.
+//! Test of a model before it is saved.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use capstan_protocol::{ChatMessage, ModelOptions, ModelRequest};
 use crate::CommandError;
 use crate::config::Config;
 
-/// How long the answer may take.
+/// Timeout of the test.
 const MODEL_CHECK_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Asks the model of a configuration one short question.
+/// Sends the configured model one short question.
 pub(super) async fn check_model(hooks: &HookRuntime, config: &Config) -> Result<(), CommandError> {
     let failed = |error: ModelError| {
         let failure = CommandError::new(error.kind.code(), error.message);
@@ -24,7 +24,7 @@ pub(super) async fn check_model(hooks: &HookRuntime, config: &Config) -> Result<
     let providers = model_providers(hooks);
     let provider = providers.iter().find(|provider| provider.name() == config.model.provider());
     let Some(provider) = provider else {
-        let message = format!("there is no provider {}", config.model.provider());
+        let message = format!("unknown model provider {}", config.model.provider());
         return Err(failed(ModelError::new(ModelErrorKind::UnknownModel, message)));
     };
     let request = ModelRequest {
@@ -34,16 +34,16 @@ pub(super) async fn check_model(hooks: &HookRuntime, config: &Config) -> Result<
         tools: Arc::default(),
         options: ModelOptions::default(),
     };
-    let asking = async { collect_output(provider.stream(&request).await?).await };
-    let late = |_| {
+    let reply = async { collect_output(provider.stream(&request).await?).await };
+    let timed_out = |_| {
         let message = format!("{} did not answer within {} s", config.model, MODEL_CHECK_TIMEOUT.as_secs());
         ModelError::new(ModelErrorKind::Unreachable, message)
     };
-    let answered = tokio::time::timeout(MODEL_CHECK_TIMEOUT, asking).await.map_err(late).flatten();
-    answered.map(drop).map_err(failed)
+    let reply = tokio::time::timeout(MODEL_CHECK_TIMEOUT, reply).await.map_err(timed_out).flatten();
+    reply.map(drop).map_err(failed)
 }
 
-/// The providers there are.
+/// Model providers of all plugins.
 pub(super) fn model_providers(hooks: &HookRuntime) -> Vec<Arc<dyn ModelProvider>> {
     hooks.collect_provided::<ProvideModelOptions, Arc<dyn ModelProvider>>(|provider| provider.name().to_owned())
 }

@@ -1,9 +1,9 @@
-//! Asking a person at a terminal.
+//! Prompts at a terminal.
 
-use capstan_protocol::ErrorCode;
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 use std::time::Duration;
 
+use capstan_protocol::ErrorCode;
 use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use crossterm::terminal;
 use rustix::termios::tcgetattr;
@@ -12,40 +12,40 @@ use secrecy::SecretString;
 use super::answers::is_single_token;
 use crate::CommandError;
 
-/// How often is looked whether the terminal is still there.
+/// Poll interval for terminal loss.
 const PROMPT_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Whether there is somebody to ask.
+/// Checks if prompts can be answered at a terminal.
 pub(super) fn is_interactive() -> bool {
     io::stdin().is_terminal() && io::stderr().is_terminal()
 }
 
-/// Asks for a line. An empty one is what stands in the brackets.
-pub(super) fn prompt_line(question: &str, present: &str) -> Result<String, CommandError> {
-    if present.is_empty() {
+/// Asks for a line. An empty line selects the default, which the prompt shows in brackets.
+pub(super) fn prompt_line(question: &str, default: &str) -> Result<String, CommandError> {
+    if default.is_empty() {
         stderr_prompt!("{question}: ");
     } else {
-        stderr_prompt!("{question} [{present}]: ");
+        stderr_prompt!("{question} [{default}]: ");
     }
     let mut line = String::new();
     match io::stdin().lock().read_line(&mut line) {
         Ok(0) => Err(cancelled_error()),
         Ok(_) => Ok(match line.trim() {
-            "" => present.to_owned(),
+            "" => default.to_owned(),
             answer => answer.to_owned(),
         }),
         Err(error) => Err(unreadable_error(&error)),
     }
 }
 
-/// Asks for a line until it is one that can be used.
+/// Asks for a line until it passes the check.
 pub(super) fn prompt_until_valid(
     question: &str,
-    present: &str,
+    default: &str,
     check: impl Fn(&str) -> Result<(), CommandError>,
 ) -> Result<String, CommandError> {
     loop {
-        let answer = prompt_line(question, present)?;
+        let answer = prompt_line(question, default)?;
         match check(&answer) {
             Ok(()) => return Ok(answer),
             Err(failure) => stderr_line!("{}", failure.message),
@@ -53,17 +53,17 @@ pub(super) fn prompt_until_valid(
     }
 }
 
-/// Asks for one of these words, or the beginning of one. An empty line is the first.
+/// Asks for one of the choices or a prefix of one. An empty line selects the first.
 pub(super) fn prompt_choice(question: &str, choices: &[&'static str]) -> Result<&'static str, CommandError> {
     loop {
         let answer = prompt_line(&format!("{question} ({})", choices.join(", ")), choices.first().unwrap_or(&""))?;
-        if let Some(chosen) = choices.iter().find(|choice| choice.starts_with(&answer)) {
-            return Ok(chosen);
+        if let Some(choice) = choices.iter().find(|choice| choice.starts_with(&answer)) {
+            return Ok(choice);
         }
     }
 }
 
-/// Asks for something that nobody may see. Nothing stands for none.
+/// Asks for a secret without echo. An empty line means none.
 pub(super) fn prompt_secret(question: &str) -> Result<Option<SecretString>, CommandError> {
     loop {
         let typed = read_hidden_line(question);
@@ -72,7 +72,7 @@ pub(super) fn prompt_secret(question: &str) -> Result<Option<SecretString>, Comm
             Ok(Some(typed)) => match typed.trim() {
                 "" => return Ok(None),
                 typed if is_single_token(typed) => return Ok(Some(SecretString::from(typed))),
-                _ => stderr_line!("a key has no blanks"),
+                _ => stderr_line!("a key must not contain blanks"),
             },
             Ok(None) => return Err(cancelled_error()),
             Err(error) => return Err(unreadable_error(&error)),
@@ -80,18 +80,18 @@ pub(super) fn prompt_secret(question: &str) -> Result<Option<SecretString>, Comm
     }
 }
 
-/// What is typed up to the end of the line, which the terminal does not show; nothing when it is broken off.
+/// Reads a line without echo; `None` if the user cancels.
 fn read_hidden_line(question: &str) -> io::Result<Option<String>> {
-    // Whoever answers as soon as the question is there must not be shown either.
+    // Before the prompt, so that a fast answer is not echoed either.
     terminal::enable_raw_mode()?;
-    let _restored = RawModeGuard;
+    let _guard = RawModeGuard;
     stderr_prompt!("{question}: ");
-    // The question has no line end; whether it is seen is the terminal's affair.
-    let _unseen = io::stderr().flush();
+    // The prompt has no line ending; a lost prompt is not a failure.
+    let _unflushed = io::stderr().flush();
     let mut typed = String::new();
     loop {
         if !event::poll(PROMPT_POLL_INTERVAL)? {
-            // A terminal that has gone has nothing more to say.
+            // Fails if the terminal is gone.
             tcgetattr(io::stdin())?;
             continue;
         }
@@ -118,15 +118,16 @@ struct RawModeGuard;
 
 impl Drop for RawModeGuard {
     fn drop(&mut self) {
-        // Nothing is left to do where the terminal is gone.
+        // Fails if the terminal is gone, with nothing left to restore.
         let _gone = terminal::disable_raw_mode();
     }
 }
 
 pub(super) fn cancelled_error() -> CommandError {
-    CommandError::new(ErrorCode::RunCancelled, "nothing was written").with_hint("`capstan onboard` asks again")
+    CommandError::new(ErrorCode::RunCancelled, "cancelled, nothing was written")
+        .with_hint("run `capstan onboard` to start again")
 }
 
 fn unreadable_error(error: &io::Error) -> CommandError {
-    CommandError::new(ErrorCode::InputInvalid, format!("the answer cannot be read: {error}"))
+    CommandError::new(ErrorCode::InputInvalid, format!("cannot read the answer: {error}"))
 }

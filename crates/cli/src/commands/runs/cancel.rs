@@ -8,47 +8,47 @@ use capstan_tape::{Batch, Fact, RunRecord, Store};
 
 use super::super::tape::source::HomeTapes;
 use super::super::{SERVE_COMMAND_EXAMPLE, print};
-use crate::{CommandError, builder};
+use crate::{CommandError, home};
 
-/// How often the ledger is looked at.
+/// Poll interval of the ledger.
 const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The request is written to the ledger, where the process that runs it looks.
+/// Writes a cancel request to the ledger, which the process of the run polls, and waits until the run has ended.
 pub(super) async fn cancel(
-    scope: &HomeTapes<'_>,
+    home_tapes: &HomeTapes<'_>,
     store: &dyn Store,
     run: RunRecord,
     wait: Duration,
 ) -> Result<(), CommandError> {
     let id = &run.run_id;
     if !run.status.is_open() {
-        return print(&format!("run {id} has ended already: {}", run.status));
+        return print(&format!("run {id} has already ended: {}", run.status));
     }
     let mut batch = Batch::new();
     batch.push(Fact::RequestCancel { run_id: id.clone() });
     store.commit(batch).await?;
-    let owners = ProcessLiveness::open(builder::process_locks_dir(&scope.context.config.home));
-    // Further away than a clock can tell is never.
+    let owners = ProcessLiveness::open(home::process_locks_dir(&home_tapes.context.config.home));
+    // An overflow means no deadline.
     let deadline = Instant::now().checked_add(wait);
     loop {
-        // In this order: a process that ends its run and exits between the two is not taken for a dead one.
-        let is_worked_on = owners.is_run_owned(store, &run, Timestamp::now()).await?;
+        // In this order: otherwise a process that ends its run and exits between the two would look dead.
+        let is_owned = owners.is_run_owned(store, &run, Timestamp::now()).await?;
         let status = store.run(id).await?.map_or(run.status, |run| run.status);
         if !status.is_open() {
             return print(&format!("run {id} has ended: {status}"));
         }
-        if !is_worked_on {
+        if !is_owned {
             let session = &run.session;
-            print(&format!("the process of run {id} is gone, and nobody works on it"))?;
+            print(&format!("run {id} is orphaned: its process is gone"))?;
             return print(&format!(
-                "the next `{SERVE_COMMAND_EXAMPLE}`, or `capstan run` of session {session}, closes it"
+                "the next `{SERVE_COMMAND_EXAMPLE}`, or `capstan run` in session {session}, closes it"
             ));
         }
         if wait.is_zero() {
-            return print(&format!("run {id} was asked to end"));
+            return print(&format!("requested cancellation of run {id}"));
         }
         if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-            let message = format!("run {id} has not ended within {} s of being asked to", wait.as_secs());
+            let message = format!("run {id} has not ended within {} s of the cancel request", wait.as_secs());
             return Err(CommandError::new(ErrorCode::RunStillRunning, message));
         }
         tokio::time::sleep(CANCEL_POLL_INTERVAL).await;

@@ -1,4 +1,4 @@
-//! A grant in a few lines: what a run may use wholly, what in part, and what not at all.
+//! Human-readable summary of a grant: resources granted in full, in part, and not at all.
 
 use capstan_protocol::{
     AllowList, ApprovalRule, Grant, OperationSet, ReadScope, ResourceAccess, ResourceOperation, StateLimits, TapeAccess,
@@ -6,35 +6,35 @@ use capstan_protocol::{
 use serde::Serialize;
 use serde_json::json;
 
-/// How much of a kind of thing may be used.
+/// Extent to which one kind of resource is granted.
 enum GrantExtent {
     All,
     Partial(String),
     None,
 }
 
-/// The lines of a grant. Its kinds have the names that they have in a binding.
+/// Formats a grant in lines. Kinds of resources have the names they have in a binding.
 pub(super) fn format_grant(grant: &Grant) -> Vec<String> {
     let (mut all, mut parts, mut none) = (Vec::new(), Vec::new(), Vec::new());
     for (kind, extent) in grant_extents(grant) {
         match extent {
             GrantExtent::All => all.push(kind),
-            GrantExtent::Partial(what) => parts.push(format_row(kind, &what)),
+            GrantExtent::Partial(part) => parts.push(format_row(kind, &part)),
             GrantExtent::None => none.push(kind),
         }
     }
     let listed = |label: &str, kinds: &[&str]| (!kinds.is_empty()).then(|| format_row(label, &kinds.join(", ")));
     let limits = (!grant.may.state.is_empty() && grant.state_limits != StateLimits::default()).then(|| {
         let StateLimits { keys, value_bytes, total_bytes } = grant.state_limits;
-        format_row("state_limits", &format!("{keys} keys, {value_bytes} bytes each, {total_bytes} bytes together"))
+        format_row("state_limits", &format!("{keys} keys, {value_bytes} bytes each, {total_bytes} bytes in total"))
     });
     let approvals = grant.approvals.iter().map(|rule| format_row("approvals", &format_approval(rule)));
     let lines = listed("all of", &all).into_iter().chain(parts).chain(limits).chain(approvals);
     lines.chain(listed("none of", &none)).collect()
 }
 
-fn format_row(label: &str, what: &str) -> String {
-    format!("{label:15} {what}")
+fn format_row(label: &str, value: &str) -> String {
+    format!("{label:15} {value}")
 }
 
 fn grant_extents(grant: &Grant) -> [(&'static str, GrantExtent); 14] {
@@ -79,7 +79,7 @@ fn access_extent(access: &AllowList) -> GrantExtent {
 fn operations_extent<O: ResourceOperation + Serialize>(operations: OperationSet<O>) -> GrantExtent {
     match operations.len() {
         0 => GrantExtent::None,
-        some if some == O::VARIANTS.len() => GrantExtent::All,
+        count if count == O::VARIANTS.len() => GrantExtent::All,
         _ => GrantExtent::Partial(
             operations.iter().map(|operation| serialized_name(&operation)).collect::<Vec<_>>().join(", "),
         ),
@@ -113,7 +113,7 @@ fn format_approval(rule: &ApprovalRule) -> String {
     format!("{} {}{containing}", serialized_name(&rule.decision), rule.tool)
 }
 
-/// A value as it is written.
+/// The name of an enum value on the wire.
 fn serialized_name(value: &impl Serialize) -> String {
     json!(value).as_str().unwrap_or_default().to_owned()
 }
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn g10_what_is_wholly_allowed_and_what_is_not_is_one_line_each() {
+    fn g10_full_and_missing_permissions_are_one_line_each() {
         let everything = format_grant(&grant_with_authority(PermissionSet::all()));
         assert_eq!(everything.len(), 2, "{everything:?}");
         assert!(everything[0].starts_with("all of          models, tools, knowledge_bases, history, "));
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn g10_what_is_allowed_in_part_says_which_part() {
+    fn g10_partial_permissions_name_the_granted_part() {
         let tools =
             ResourceAccess { operations: [ToolOperation::Call].into(), ..ResourceAccess::only(["bash", "help"]) };
         let reach = capstan_protocol::ReadScope::Conversation;
@@ -153,15 +153,15 @@ mod tests {
             decision: ApprovalDecision::Deny,
         };
         let limits = StateLimits { keys: 2, value_bytes: 10, total_bytes: 15 };
-        let shown = format_grant(&Grant { approvals: vec![rule], state_limits: limits, ..grant_with_authority(may) });
+        let lines = format_grant(&Grant { approvals: vec![rule], state_limits: limits, ..grant_with_authority(may) });
         assert_eq!(
-            shown[1..],
+            lines[1..],
             [
                 "tools           bash, help (call)",
                 "history         of this conversation",
                 "events          of this conversation",
                 "tape            read",
-                "state_limits    2 keys, 10 bytes each, 15 bytes together",
+                "state_limits    2 keys, 10 bytes each, 15 bytes in total",
                 "approvals       deny bash containing \"rm \"",
                 "none of         shell_commands",
             ]

@@ -5,7 +5,7 @@ use capstan_tape::{RunRecord, RunStatus, Store};
 use super::super::{print_json, print_lines, replace_control_chars};
 use crate::CommandError;
 
-/// Which runs.
+/// Selection of runs.
 pub(super) struct RunFilter {
     pub(super) limit: usize,
     pub(super) status: Option<RunStatus>,
@@ -18,18 +18,18 @@ impl RunFilter {
             && self.session.as_ref().is_none_or(|session| run.session.as_str() == session)
     }
 
-    /// The newest runs it takes. More and more are looked at until there are enough, or no more.
+    /// The newest matching runs. Reads an increasing number of runs until enough match or none are left.
     async fn find(&self, store: &dyn Store) -> Result<Vec<RunRecord>, CommandError> {
-        let mut looked_at = self.limit;
+        let mut page_size = self.limit;
         loop {
-            let runs = store.runs(looked_at).await?;
-            let are_all = runs.len() < looked_at;
+            let runs = store.runs(page_size).await?;
+            let are_all = runs.len() < page_size;
             let mut found: Vec<RunRecord> = runs.into_iter().filter(|run| self.matches(run)).collect();
             if are_all || found.len() >= self.limit {
                 found.truncate(self.limit);
                 return Ok(found);
             }
-            looked_at = looked_at.saturating_mul(10);
+            page_size = page_size.saturating_mul(10);
         }
     }
 }

@@ -11,46 +11,46 @@ use capstan_protocol::{ErrorCode, RunId};
 use capstan_tape::{RunRecord, RunStatus, Store};
 use clap::{Subcommand, ValueEnum};
 
+use super::CommandContext;
 use super::tape::source::HomeTapes;
 use crate::CommandError;
-use crate::command_line::CommandContext;
 
 #[derive(Subcommand)]
 pub(crate) enum RunsCommand {
-    /// Lists the runs, the newest first.
+    /// List runs, newest first
     List {
-        /// At most this many.
+        /// Maximum number of runs
         #[arg(long, value_name = "N", default_value = "20")]
         limit: usize,
-        /// Only runs of this status.
+        /// List only runs with this status
         #[arg(long, value_name = "STATUS")]
         status: Option<RunStatusArg>,
-        /// Only runs of this session.
+        /// List only runs of this session
         #[arg(long, value_name = "ID")]
         session: Option<String>,
-        /// Prints JSON.
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Shows a run: its event, how it ended, what it used, what it might do, and its results in order.
+    /// Show the event, status, usage, grant and results of a run
     Show {
-        /// The run, or how its id begins.
+        /// Id of the run, or a unique prefix
         run: String,
-        /// Prints one JSON object.
+        /// Print one JSON object
         #[arg(long)]
         json: bool,
     },
-    /// Asks a run to end, and waits until it has.
+    /// Cancel a run and wait until it has ended
     Cancel {
-        /// The run, or how its id begins.
+        /// Id of the run, or a unique prefix
         run: String,
-        /// How long to wait; 0 only asks.
+        /// Time to wait; 0 returns after the request
         #[arg(long, value_name = "SECONDS", default_value = "30")]
         wait: u64,
     },
 }
 
-/// The status of a run, as it is asked for.
+/// Argument of `--status`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum RunStatusArg {
     Created,
@@ -77,14 +77,14 @@ impl From<RunStatusArg> for RunStatus {
 }
 
 pub(crate) async fn run(context: CommandContext<'_>, command: RunsCommand) -> Result<(), CommandError> {
-    let scope = HomeTapes::new(&context);
-    let done = execute(&scope, command).await;
-    scope.close().await?;
-    done
+    let home = HomeTapes::new(&context);
+    let executed = execute(&home, command).await;
+    home.close().await?;
+    executed
 }
 
-async fn execute(scope: &HomeTapes<'_>, command: RunsCommand) -> Result<(), CommandError> {
-    let tapes = scope.tapes()?;
+async fn execute(home: &HomeTapes<'_>, command: RunsCommand) -> Result<(), CommandError> {
+    let tapes = home.tapes()?;
     let store = tapes.store().as_ref();
     match command {
         RunsCommand::List { limit, status, session, json } => {
@@ -93,25 +93,25 @@ async fn execute(scope: &HomeTapes<'_>, command: RunsCommand) -> Result<(), Comm
         }
         RunsCommand::Show { run, json } => show::show(tapes, find_run(store, &run).await?, json).await,
         RunsCommand::Cancel { run, wait } => {
-            cancel::cancel(scope, store, find_run(store, &run).await?, Duration::from_secs(wait)).await
+            cancel::cancel(home, store, find_run(store, &run).await?, Duration::from_secs(wait)).await
         }
     }
 }
 
-/// The run of this id, or the only one whose id begins like that.
+/// Finds a run by its id or by a unique prefix of it.
 pub(super) async fn find_run(store: &dyn Store, wanted: &str) -> Result<RunRecord, CommandError> {
     if let Some(run) = store.run(&RunId::new(wanted)).await? {
         return Ok(run);
     }
     let unknown = |message: String| CommandError::new(ErrorCode::RunUnknown, message);
     let runs = store.runs(usize::MAX).await?;
-    let mut alike = runs.into_iter().filter(|run| run.run_id.as_str().starts_with(wanted));
-    match (alike.next(), alike.next()) {
+    let mut candidates = runs.into_iter().filter(|run| run.run_id.as_str().starts_with(wanted));
+    match (candidates.next(), candidates.next()) {
         (Some(run), None) if !wanted.is_empty() => Ok(run),
         (Some(_), Some(_)) if !wanted.is_empty() => {
-            let several = unknown(format!("several runs begin with {wanted:?}"));
-            Err(several.with_hint("give more of its id; `capstan runs list` shows the runs there are"))
+            let ambiguous = unknown(format!("several runs start with {wanted:?}"));
+            Err(ambiguous.with_hint("give more of the id; `capstan runs list` lists the runs"))
         }
-        _ => Err(unknown(format!("there is no run {wanted:?}"))),
+        _ => Err(unknown(format!("unknown run {wanted:?}"))),
     }
 }

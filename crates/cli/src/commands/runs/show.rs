@@ -10,46 +10,44 @@ use capstan_tape::{
 use serde_json::{Value, json};
 
 use super::super::tape::summarize_entry;
-use super::super::{print_json, print_lines, replace_control_chars};
+use super::super::{print_json, print_lines, replace_control_chars, truncate_line};
 use super::grant;
 use crate::CommandError;
 
-/// How many entries are read at once.
+/// Number of entries read at once.
 const ENTRIES_PER_PAGE: usize = 1000;
-/// How far before a run an event may stand that came while it ran: conversations that share a session are accepted side
-/// by side, and one may be heard of later than the next.
+/// Number of entries before a run that are searched for events folded into it: conversations that share a session are
+/// accepted concurrently, so their events may be written out of order.
 const FOLDED_LOOKBACK_ENTRIES: u64 = 100;
-/// How much of a result is shown on its line.
-const MAX_RESULT_LINE_CHARS: usize = 160;
 
-/// Everything that is known about a run.
+/// A run, its event and its results.
 struct RunDetails {
     run: RunRecord,
     accepted: Option<InboxRecord>,
-    /// What the event said.
+    /// Text of the event.
     text: Option<String>,
-    /// What the platform sent, where it was kept.
+    /// Payload as sent by the platform, if it was stored.
     raw_event: Option<String>,
-    /// The entries of the run, in order.
+    /// Entries of the run, in order.
     results: Vec<Entry>,
-    /// The other events that were taken into it.
+    /// Other events folded into the run.
     folded_events: Vec<FoldedEvent>,
 }
 
-/// An event that was taken into another one's run.
+/// An event folded into the run of another event.
 struct FoldedEvent {
     key: EventKey,
     at: Timestamp,
-    /// It is taken in, and settled when the run ends.
+    /// Ingested, and not settled before the run ends.
     in_flight: bool,
 }
 
 pub(super) async fn show(tapes: &TapeRepository, run: RunRecord, json: bool) -> Result<(), CommandError> {
-    let known = RunDetails::load(tapes, run).await?;
+    let details = RunDetails::load(tapes, run).await?;
     if json {
-        print_json(&known.to_json())
+        print_json(&details.to_json())
     } else {
-        print_lines(known.to_lines().iter().map(|line| replace_control_chars(line)))
+        print_lines(details.to_lines().iter().map(|line| replace_control_chars(line)))
     }
 }
 
@@ -60,50 +58,50 @@ impl RunDetails {
             Some(accepted) => read_event(tapes, accepted).await?.unzip(),
             None => (None, None),
         };
-        let raw = match (raw.flatten(), event.as_ref().and_then(|event| event.raw_ref.as_ref())) {
+        let raw_event = match (raw.flatten(), event.as_ref().and_then(|event| event.raw_ref.as_ref())) {
             (None, Some(raw)) => {
                 let bytes = tapes.store().blob(&raw.blob).await?;
                 bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
             }
-            (raw, _) => raw,
+            (inline, _) => inline,
         };
         let text = event.map(|event| event.input.plain_text().to_owned());
         let results = read_results(tapes, &run).await?;
-        let folded = find_folded_events(tapes, &run).await?;
-        Ok(Self { run, accepted, text, raw_event: raw, results, folded_events: folded })
+        let folded_events = find_folded_events(tapes, &run).await?;
+        Ok(Self { run, accepted, text, raw_event, results, folded_events })
     }
 
     fn to_json(&self) -> Value {
-        let mut shown = json!(self.run);
+        let mut object = json!(self.run);
         let accepted = self.accepted.as_ref();
-        shown["accepted"] = json!(accepted.map(|accepted| {
+        object["accepted"] = json!(accepted.map(|accepted| {
             json!({ "at": accepted.accepted_at, "tape": accepted.tape, "entry": accepted.entry, "text": self.text,
                 "raw": self.raw_event })
         }));
-        shown["outcome"] = json!(accepted.and_then(|accepted| accepted.outcome.as_ref()).map(|(outcome, _)| outcome));
-        shown["results"] = self
+        object["outcome"] = json!(accepted.and_then(|accepted| accepted.outcome.as_ref()).map(|(outcome, _)| outcome));
+        object["results"] = self
             .numbered_results()
             .map(|(sequence, entry)| {
                 json!({ "sequence": sequence, "what": summarize_entry(entry), "kind": entry.kind.as_str(), "entry": entry.id,
                     "date": entry.date.as_str() })
             })
             .collect();
-        shown["folded"] = self
+        object["folded"] = self
             .folded_events
             .iter()
             .map(|folded| json!({ "event": folded.key, "accepted_at": folded.at, "in_flight": folded.in_flight }))
             .collect();
-        shown
+        object
     }
 
     fn to_lines(&self) -> Vec<String> {
         let run = &self.run;
         let ended = run.ended_at.map_or_else(|| "-".to_owned(), |at| at.to_string());
-        let asked = if run.cancel_requested { " (asked to end)" } else { "" };
+        let cancelling = if run.cancel_requested { " (cancel requested)" } else { "" };
         let outcome = self.accepted.as_ref().and_then(|accepted| accepted.outcome.as_ref());
         let mut lines = vec![
             format!("run       {}", run.run_id),
-            format!("status    {}{asked}", run.status),
+            format!("status    {}{cancelling}", run.status),
             format!("session   {}", run.session),
             format!("tape      {}", run.tape),
             format!("runner    {} (binding {})", run.runner, run.binding),
@@ -115,11 +113,11 @@ impl RunDetails {
         lines.extend(self.text.as_ref().map(|text| format!("          {}", truncate_line(text))));
         lines.push(format!("outcome   {}", outcome.map_or("none yet", |(outcome, _)| outcome.name())));
         lines.push(format!("usage     {}", format_usage(run.usage.as_ref())));
-        for (place, line) in grant::format_grant(&run.grant).iter().enumerate() {
-            lines.push(format!("{:9} {line}", if place == 0 { "grant" } else { "" }));
+        for (index, line) in grant::format_grant(&run.grant).iter().enumerate() {
+            lines.push(format!("{:9} {line}", if index == 0 { "grant" } else { "" }));
         }
         for folded in &self.folded_events {
-            let state = if folded.in_flight { "taken in" } else { "folded" };
+            let state = if folded.in_flight { "ingested" } else { "folded" };
             lines.push(format!("{state:9} {} of {}", folded.key.event_id, folded.key.source));
         }
         lines.push(format!("results   {}", self.results.len()));
@@ -129,21 +127,13 @@ impl RunDetails {
         lines
     }
 
-    /// Each result with its place among those of the run; those that were written before places were are counted.
+    /// Results with their sequence numbers. Entries older than sequence numbers are counted.
     fn numbered_results(&self) -> impl Iterator<Item = (u64, &Entry)> {
-        (1..).zip(&self.results).map(|(counted, entry)| (entry.sequence().unwrap_or(counted), entry))
+        (1..).zip(&self.results).map(|(position, entry)| (entry.sequence().unwrap_or(position), entry))
     }
 }
 
-fn truncate_line(text: &str) -> String {
-    let mut shown: String = text.chars().take(MAX_RESULT_LINE_CHARS).collect();
-    if shown.len() < text.len() {
-        shown.push('…');
-    }
-    shown
-}
-
-/// What was not reported is not known; it is not nothing.
+/// Formats token counts. A count that was not reported is unknown, not zero.
 fn format_usage(usage: Option<&Usage>) -> String {
     let Some(usage) = usage else { return "unknown".to_owned() };
     let tokens = |tokens: Option<u64>| tokens.map_or_else(|| "unknown".to_owned(), |tokens| tokens.to_string());
@@ -151,19 +141,19 @@ fn format_usage(usage: Option<&Usage>) -> String {
     format!("prompt {prompt}, completion {completion}, total {} tokens", tokens(usage.total_tokens))
 }
 
-/// The event of an accepted record, and what the platform sent if it stands with it.
+/// Reads the event of an inbox record, and the platform's payload if it is stored inline.
 async fn read_event(
     tapes: &TapeRepository,
     accepted: &InboxRecord,
 ) -> Result<Option<(Event, Option<String>)>, StoreError> {
     let before = EntryId(accepted.entry.0.saturating_sub(1));
-    let just_it = TapeSlice { up_to: Some(accepted.entry), ..TapeSlice::after(before) };
-    let found = read_all_generations(tapes, &accepted.tape, just_it, |_| true).await?;
-    let Some(entry) = found.first() else { return Ok(None) };
+    let slice = TapeSlice { up_to: Some(accepted.entry), ..TapeSlice::after(before) };
+    let entries = read_all_generations(tapes, &accepted.tape, slice, |_| true).await?;
+    let Some(entry) = entries.first() else { return Ok(None) };
     Ok(EventAcceptance::from_entry(entry).map(|accepted| (*accepted.event, accepted.raw)))
 }
 
-/// The entries that name the run, in order.
+/// Reads the entries of a run, in order.
 async fn read_results(tapes: &TapeRepository, run: &RunRecord) -> Result<Vec<Entry>, StoreError> {
     let is_own = |entry: &Entry| entry.run_id() == Some(run.run_id.as_str());
     read_all_generations(tapes, &run.tape, TapeSlice::after(run.begins_after), is_own).await
@@ -188,29 +178,29 @@ async fn read_all_generations(
     Ok(found)
 }
 
-/// The events that ended in this run, and those that it has taken in so far. They came together with its own, or while it
-/// ran: then its tape tells of them there.
+/// Finds the events folded into a run, settled or in flight. They were accepted together with the event of the run, or
+/// while it ran; the tape then has their `event.accepted` entries near those of the run.
 async fn find_folded_events(tapes: &TapeRepository, run: &RunRecord) -> Result<Vec<FoldedEvent>, StoreError> {
-    let around = EntryId(run.begins_after.0.saturating_sub(FOLDED_LOOKBACK_ENTRIES));
-    let slice = TapeSlice { kinds: vec![EntryKind::Event], ..TapeSlice::after(around) };
-    let told =
-        read_all_generations(tapes, &run.tape, slice, |entry| entry.event_kind() == Some(TapeEventKind::EventAccepted))
-            .await?;
-    let came = told.iter().filter_map(EventAcceptance::from_entry).map(|accepted| EventKey::from(&*accepted.event));
-    let mut found = Vec::new();
-    for key in run.others.iter().cloned().chain(came).collect::<BTreeSet<EventKey>>() {
+    let after = EntryId(run.begins_after.0.saturating_sub(FOLDED_LOOKBACK_ENTRIES));
+    let slice = TapeSlice { kinds: vec![EntryKind::Event], ..TapeSlice::after(after) };
+    let is_accepted = |entry: &Entry| entry.event_kind() == Some(TapeEventKind::EventAccepted);
+    let accepted = read_all_generations(tapes, &run.tape, slice, is_accepted).await?;
+    let arrived =
+        accepted.iter().filter_map(EventAcceptance::from_entry).map(|accepted| EventKey::from(&*accepted.event));
+    let mut folded = Vec::new();
+    for key in run.others.iter().cloned().chain(arrived).collect::<BTreeSet<EventKey>>() {
         if let Some(record) = tapes.store().inbox_record(&key).await?.filter(|one| is_folded(one, &run.run_id)) {
-            found.push(FoldedEvent { key: record.key, at: record.accepted_at, in_flight: false });
+            folded.push(FoldedEvent { key: record.key, at: record.accepted_at, in_flight: false });
         }
     }
-    let is_taken_in = |event: &InFlightEvent| {
-        event.key != run.event && event.ingestion.as_ref().is_some_and(|taken_in| taken_in.run_id == run.run_id)
+    let is_ingested = |event: &InFlightEvent| {
+        event.key != run.event && event.ingestion.as_ref().is_some_and(|ingestion| ingestion.run_id == run.run_id)
     };
     let in_flight = tapes.store().in_flight_events(Some(&run.tape)).await?;
-    let taken_in = in_flight.into_iter().filter(is_taken_in);
-    found.extend(taken_in.map(|event| FoldedEvent { key: event.key, at: event.accepted_at, in_flight: true }));
-    found.sort_by_key(|folded| folded.at);
-    Ok(found)
+    let ingested = in_flight.into_iter().filter(is_ingested);
+    folded.extend(ingested.map(|event| FoldedEvent { key: event.key, at: event.accepted_at, in_flight: true }));
+    folded.sort_by_key(|event| event.at);
+    Ok(folded)
 }
 
 fn is_folded(record: &InboxRecord, run: &RunId) -> bool {

@@ -10,79 +10,79 @@ use crate::commands::{print, print_json};
 
 const CLEAR_DAY_MILLIS: i64 = 24 * 60 * 60 * 1000;
 
-/// What is to be cleared.
+/// Selection of namespaces to clear.
 pub(super) struct ClearRequest {
     pub(super) namespace: Option<String>,
     pub(super) unused: bool,
     pub(super) older_than: Option<u32>,
-    /// Whether it is removed, and not only said what would be.
+    /// Clear, instead of listing what would be cleared.
     pub(super) is_confirmed: bool,
 }
 
 impl StateCommandContext<'_> {
-    pub(super) async fn clear(&self, clearing: &ClearRequest, json: bool) -> Result<(), CommandError> {
+    pub(super) async fn clear(&self, request: &ClearRequest, json: bool) -> Result<(), CommandError> {
         let now = Timestamp::now();
-        let chosen = self.select_namespaces(clearing, now).await?;
-        let does = if clearing.is_confirmed { "cleared" } else { "would clear" };
+        let selected = self.select_namespaces(request, now).await?;
+        let verb = if request.is_confirmed { "cleared" } else { "would clear" };
         let mut rows = Vec::new();
         let mut cleared = Ok(true);
-        for (held, why) in &chosen {
-            let row = self.row(held).await?;
-            cleared = self.clear_one(clearing, held, why).await;
+        for (summary, reason) in &selected {
+            let row = self.row(summary).await?;
+            cleared = self.clear_one(request, summary, reason).await;
             match cleared {
                 Ok(true) if json => rows.push(row),
-                // Each is told when it is done: what comes after it may fail.
-                Ok(true) => print(&format!("{does} {}", row.to_line(now)))?,
-                Ok(false) => stderr_line!("note: {} is left as it is: it was changed just now", row.id),
+                // Printed at once, because a later one may fail.
+                Ok(true) => print(&format!("{verb} {}", row.to_line(now)))?,
+                Ok(false) => stderr_line!("note: {} was not cleared: it has changed since it was selected", row.id),
                 Err(_) => break,
             }
         }
         if json {
-            print_json(&json!({ "cleared": clearing.is_confirmed, "spaces": rows }))?;
-        } else if !clearing.is_confirmed && !chosen.is_empty() {
-            stderr_line!("note: nothing was removed; the same with --yes removes it");
+            print_json(&json!({ "cleared": request.is_confirmed, "spaces": rows }))?;
+        } else if !request.is_confirmed && !selected.is_empty() {
+            stderr_line!("note: nothing was removed; add --yes to remove it");
         }
         cleared.map(drop)
     }
 
-    /// Clears a space, if it is to be cleared. What was chosen by what is known about it stays if it has changed since.
+    /// Clears a namespace if confirmed. Skips a namespace that was selected by its properties and has changed since.
     async fn clear_one(
         &self,
-        clearing: &ClearRequest,
-        held: &NamespaceSummary,
-        why: &str,
+        request: &ClearRequest,
+        summary: &NamespaceSummary,
+        reason: &str,
     ) -> Result<bool, CommandError> {
-        if !clearing.is_confirmed {
+        if !request.is_confirmed {
             return Ok(true);
         }
-        if clearing.namespace.is_some() {
-            return Ok(self.namespaces.clear(&held.namespace, why).await.map(|_| true)?);
+        if request.namespace.is_some() {
+            return Ok(self.namespaces.clear(&summary.namespace, reason).await.map(|_| true)?);
         }
-        Ok(self.namespaces.clear_if_unchanged(held, why).await?)
+        Ok(self.namespaces.clear_if_unchanged(summary, reason).await?)
     }
 
-    /// The spaces that are meant, each with the reason that is told.
+    /// Selected namespaces, each with the reason that is recorded.
     async fn select_namespaces(
         &self,
-        clearing: &ClearRequest,
+        request: &ClearRequest,
         now: Timestamp,
     ) -> Result<Vec<(NamespaceSummary, String)>, CommandError> {
-        if let Some(wanted) = &clearing.namespace {
-            return Ok(vec![(self.namespaces.find(wanted).await?, "asked for".to_owned())]);
+        if let Some(id) = &request.namespace {
+            return Ok(vec![(self.namespaces.find(id).await?, "asked for".to_owned())]);
         }
-        let reason = |held: &NamespaceSummary| {
+        let reason = |summary: &NamespaceSummary| {
             let mut reasons = Vec::new();
-            if clearing.unused {
-                reasons.push(unused_reason(&held.namespace, self.namespace_users())?.to_string());
+            if request.unused {
+                reasons.push(unused_reason(&summary.namespace, self.namespace_users())?.to_string());
             }
-            if let Some(days) = clearing.older_than {
-                let is_old =
-                    now.as_millis().saturating_sub(held.changed_at.as_millis()) >= i64::from(days) * CLEAR_DAY_MILLIS;
+            if let Some(days) = request.older_than {
+                let age = now.as_millis().saturating_sub(summary.changed_at.as_millis());
+                let is_old = age >= i64::from(days) * CLEAR_DAY_MILLIS;
                 reasons.push(is_old.then(|| format!("nothing changed for {days} days"))?);
             }
             Some(reasons.join("; "))
         };
         let all = self.namespaces.list().await?;
-        Ok(all.into_iter().filter_map(|held| reason(&held).map(|why| (held, why))).collect())
+        Ok(all.into_iter().filter_map(|summary| reason(&summary).map(|reason| (summary, reason))).collect())
     }
 }

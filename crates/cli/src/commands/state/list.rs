@@ -10,7 +10,7 @@ use super::StateCommandContext;
 use crate::CommandError;
 use crate::commands::{format_age, print_json, print_lines, replace_control_chars};
 
-/// Which spaces.
+/// Selection of namespaces.
 pub(super) struct NamespaceFilter {
     pub(super) runner: Option<String>,
     pub(super) scope: Option<String>,
@@ -18,12 +18,12 @@ pub(super) struct NamespaceFilter {
 
 impl NamespaceFilter {
     fn matches(&self, row: &NamespaceRow) -> bool {
-        self.runner.as_ref().is_none_or(|wanted| row.runner_id.as_deref() == Some(wanted))
-            && self.scope.as_ref().is_none_or(|wanted| row.scope == *wanted)
+        self.runner.as_ref().is_none_or(|runner| row.runner_id.as_deref() == Some(runner))
+            && self.scope.as_ref().is_none_or(|scope| row.scope == *scope)
     }
 }
 
-/// A space, as it is shown.
+/// A namespace as listed.
 #[derive(Serialize)]
 pub(super) struct NamespaceRow {
     pub(super) id: String,
@@ -40,25 +40,25 @@ pub(super) struct NamespaceRow {
     changed_at: Timestamp,
     unused: Option<UnusedReason>,
     #[serde(skip)]
-    words: String,
+    owner_label: String,
 }
 
 impl NamespaceRow {
     pub(super) fn to_line(&self, now: Timestamp) -> String {
-        let whose = self.session_id.as_ref().map_or(self.words.as_str(), SessionId::as_str);
-        let whose = format!("{} {} {whose}", self.runner_id.as_deref().unwrap_or(self.kind), self.scope);
-        let room = match self.limits {
+        let owner = self.session_id.as_ref().map_or(self.owner_label.as_str(), SessionId::as_str);
+        let owner = format!("{} {} {owner}", self.runner_id.as_deref().unwrap_or(self.kind), self.scope);
+        let size = match self.limits {
             Some(limits) => {
                 format!("{} of {} keys, {} of {} bytes", self.keys, limits.keys, self.bytes, limits.total_bytes)
             }
             None if self.keys == 1 => format!("1 key, {} bytes", self.bytes),
             None => format!("{} keys, {} bytes", self.keys, self.bytes),
         };
-        let unused = self.unused.map(|why| format!("  unused: {why}")).unwrap_or_default();
+        let unused = self.unused.map(|reason| format!("  unused: {reason}")).unwrap_or_default();
         replace_control_chars(&format!(
-            "{}  {}  {room}, {} ago{unused}",
+            "{}  {}  {size}, {} ago{unused}",
             self.id,
-            whose.trim_end(),
+            owner.trim_end(),
             format_age(self.changed_at, now)
         ))
     }
@@ -67,59 +67,59 @@ impl NamespaceRow {
 impl StateCommandContext<'_> {
     pub(super) async fn list(&self, filter: &NamespaceFilter, json: bool) -> Result<(), CommandError> {
         let mut rows = Vec::new();
-        for held in self.namespaces.list().await? {
-            rows.push(self.row(&held).await?);
+        for summary in self.namespaces.list().await? {
+            rows.push(self.row(&summary).await?);
         }
         rows.retain(|row| filter.matches(row));
         let now = Timestamp::now();
         if json { print_json(&rows) } else { print_lines(rows.iter().map(|row| row.to_line(now))) }
     }
 
-    /// A space with all that is known about it.
-    pub(super) async fn row(&self, held: &NamespaceSummary) -> Result<NamespaceRow, CommandError> {
-        let (kind, runner_id, scope) = match &held.namespace {
+    /// The row of a namespace, with its session, limits and users.
+    pub(super) async fn row(&self, summary: &NamespaceSummary) -> Result<NamespaceRow, CommandError> {
+        let (kind, runner_id, scope) = match &summary.namespace {
             RunnerNamespace::State { runner, scope, .. } => ("state", Some(runner.to_string()), json!(scope)),
             RunnerNamespace::Storage { area, .. } => ("storage", None, json!(area)),
         };
         let scope = scope.as_str().unwrap_or_default().to_owned();
-        let tape = held.namespace.owner().as_str().filter(|_| scope == "conversation");
+        let tape = summary.namespace.owner().as_str().filter(|_| scope == "conversation");
         let session_id = match tape.and_then(|tape| TapeName::parse(tape).ok()) {
-            Some(tape) => self.scope.tapes()?.record(&tape).await?.and_then(|record| record.session),
+            Some(tape) => self.home.tapes()?.record(&tape).await?.and_then(|record| record.session),
             None => None,
         };
         Ok(NamespaceRow {
-            id: held.namespace.id(),
+            id: summary.namespace.id(),
             kind,
             runner_id,
             scope,
-            owner: held.namespace.owner().clone(),
+            owner: summary.namespace.owner().clone(),
             session_id,
-            keys: held.key_count,
-            bytes: held.bytes,
-            limits: namespace_limits(&held.namespace, &self.bindings),
-            changed_at: held.changed_at,
-            unused: unused_reason(&held.namespace, self.namespace_users()),
-            words: held.namespace.owner_label(),
+            keys: summary.key_count,
+            bytes: summary.bytes,
+            limits: namespace_limits(&summary.namespace, &self.bindings),
+            changed_at: summary.changed_at,
+            unused: unused_reason(&summary.namespace, self.namespace_users()),
+            owner_label: summary.namespace.owner_label(),
         })
     }
 
-    pub(super) async fn show(&self, wanted: &str, key: Option<&str>, as_json: bool) -> Result<(), CommandError> {
-        let held = self.namespaces.find(wanted).await?;
+    pub(super) async fn show(&self, id: &str, key: Option<&str>, as_json: bool) -> Result<(), CommandError> {
+        let summary = self.namespaces.find(id).await?;
         if let Some(key) = key {
-            let kept = self.namespaces.get(&held.namespace, key).await?;
-            return if as_json { print_json(&state_entry_to_json(&kept)) } else { print_json(&kept.value) };
+            let record = self.namespaces.get(&summary.namespace, key).await?;
+            return if as_json { print_json(&record_to_json(&record)) } else { print_json(&record.value) };
         }
-        let (row, values) = (self.row(&held).await?, self.namespaces.values(&held.namespace).await?);
+        let (row, records) = (self.row(&summary).await?, self.namespaces.values(&summary.namespace).await?);
         if as_json {
-            let mut shown = json!(row);
-            shown["values"] = values.iter().map(state_entry_to_json).collect();
-            return print_json(&shown);
+            let mut object = json!(row);
+            object["values"] = records.iter().map(record_to_json).collect();
+            return print_json(&object);
         }
-        let line = |kept: &KeyValueRecord| replace_control_chars(&format!("  {}  {}", kept.key, kept.value));
-        print_lines(std::iter::once(row.to_line(Timestamp::now())).chain(values.iter().map(line)))
+        let line = |record: &KeyValueRecord| replace_control_chars(&format!("  {}  {}", record.key, record.value));
+        print_lines(std::iter::once(row.to_line(Timestamp::now())).chain(records.iter().map(line)))
     }
 }
 
-fn state_entry_to_json(kept: &KeyValueRecord) -> Value {
-    json!({ "key": kept.key, "value": kept.value, "written_at": kept.at, "run_id": kept.by })
+fn record_to_json(record: &KeyValueRecord) -> Value {
+    json!({ "key": record.key, "value": record.value, "written_at": record.at, "run_id": record.by })
 }

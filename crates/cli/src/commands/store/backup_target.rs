@@ -1,6 +1,5 @@
-//! Where a backup goes: beside its place until it is whole, then at its place.
+//! Target of a backup: hidden files beside the final path, renamed to it when the backup is complete.
 
-use capstan_protocol::ErrorCode;
 use std::ffi::OsString;
 use std::fs::{DirBuilder, File, TryLockError};
 use std::io;
@@ -8,6 +7,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
+use capstan_protocol::ErrorCode;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
@@ -15,28 +15,28 @@ use super::stale_backups::{self, BACKUP_NAME_MARKER, BACKUP_NAME_SUFFIX};
 use crate::CommandError;
 use crate::command_error::is_out_of_space;
 
-/// What SQLite keeps beside a database that is in use.
+/// Suffixes of the files that SQLite keeps beside a database in use.
 const SQLITE_SIDECAR_SUFFIXES: [&str; 3] = ["-wal", "-shm", "-journal"];
 
-/// How long another backup may take to be put in its place, which is a matter of names.
+/// Maximum time to wait for another backup that is being published, which takes a few renames.
 const TARGET_LOCK_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often is looked whether it is.
+/// Poll interval of the lock.
 const TARGET_LOCK_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// A backup that is being made. What is unfinished is removed when this is dropped.
+/// A backup in progress. Dropping it removes unfinished files.
 pub(super) struct BackupTarget {
     path: PathBuf,
     folder: PathBuf,
-    /// The copy of the database, while it is made.
+    /// Unfinished copy of the database.
     pub(super) new_file: PathBuf,
-    /// The copies of tapes that are kept as files, while they are made.
+    /// Unfinished copies of tapes stored as files.
     pub(super) new_tapes: PathBuf,
-    /// Whether what is at its place is replaced.
+    /// Replace an existing backup.
     overwrites: bool,
 }
 
 impl BackupTarget {
-    /// Checks that a backup can be made there.
+    /// Checks that a backup can be created at this path.
     pub(super) fn new(path: &Path, database: &Path, force: bool) -> Result<Self, CommandError> {
         let shown = path.display();
         let Some(name) = path.file_name().filter(|_| !path.is_dir()) else {
@@ -44,9 +44,9 @@ impl BackupTarget {
         };
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let folder =
-            folder.canonicalize().map_err(|error| invalid_path_error(format!("{shown} cannot be made: {error}")))?;
+            folder.canonicalize().map_err(|error| invalid_path_error(format!("cannot create {shown}: {error}")))?;
         let path = folder.join(name);
-        // Also through a link: replacing the store with its own copy would lose what is written meanwhile.
+        // Also through a link: replacing the store with its own copy would lose concurrent writes.
         let is_same = |other: &Path| matches!((path.canonicalize(), other.canonicalize()), (Ok(a), Ok(b)) if a == b);
         if is_same(database) || SQLITE_SIDECAR_SUFFIXES.iter().any(|end| is_same(&with_suffix(database, end))) {
             return Err(invalid_path_error(format!("{shown} is the store itself")));
@@ -59,12 +59,12 @@ impl BackupTarget {
         };
         let target = Self { new_file: hidden(""), new_tapes: hidden(".tapes"), path, folder, overwrites: force };
         target.check_existing()?;
-        let there = target.all_paths().into_iter().find(|place| place.symlink_metadata().is_ok());
-        match there {
-            Some(place) if !force => Err(already_exists_error(&place)),
+        let existing = target.all_paths().into_iter().find(|path| path.symlink_metadata().is_ok());
+        match existing {
+            Some(path) if !force => Err(already_exists_error(&path)),
             _ => {
-                for left in stale_backups::find_stale_backups(&target.folder, SystemTime::now()) {
-                    remove_unfinished(&left);
+                for stale in stale_backups::find_stale_backups(&target.folder, SystemTime::now()) {
+                    remove_unfinished(&stale);
                 }
                 Ok(target)
             }
@@ -75,43 +75,43 @@ impl BackupTarget {
         &self.path
     }
 
-    /// Where the copies of tapes go that are kept as files.
+    /// Final folder of tapes stored as files.
     pub(super) fn tapes_dir(&self) -> PathBuf {
         with_suffix(&self.path, ".tapes")
     }
 
-    /// Everything that a backup of this path is, or that would be taken for a part of it.
+    /// All paths of a backup, including sidecar files that SQLite would take for parts of it.
     fn all_paths(&self) -> Vec<PathBuf> {
-        let beside = SQLITE_SIDECAR_SUFFIXES.iter().map(|end| with_suffix(&self.path, end));
-        [self.path.clone(), self.tapes_dir()].into_iter().chain(beside).collect()
+        let sidecars = SQLITE_SIDECAR_SUFFIXES.iter().map(|end| with_suffix(&self.path, end));
+        [self.path.clone(), self.tapes_dir()].into_iter().chain(sidecars).collect()
     }
 
-    /// Refuses what a backup is never: a device, a pipe or a socket belongs to somebody who goes on using it. A link is what
-    /// it points to.
+    /// Rejects a device, a pipe or a socket at any path of the backup, because other programs may be using it. Links are
+    /// followed.
     fn check_existing(&self) -> Result<(), CommandError> {
         let tapes = self.tapes_dir();
-        for place in self.all_paths() {
-            // What cannot be looked at is not there, or says so when it is written to.
-            let Ok(found) = place.metadata() else { continue };
-            if !(found.is_file() || found.is_dir() && place == tapes) {
-                return Err(invalid_path_error(format!("{} is no regular file", place.display())));
+        for path in self.all_paths() {
+            // A path without metadata does not exist, or fails when it is written.
+            let Ok(metadata) = path.metadata() else { continue };
+            if !(metadata.is_file() || metadata.is_dir() && path == tapes) {
+                return Err(invalid_path_error(format!("{} is not a regular file", path.display())));
             }
         }
         Ok(())
     }
 
-    /// Makes the folder for tapes, which only its owner can look into.
+    /// Creates the folder for tapes, accessible to its owner only.
     pub(super) fn create_tapes_dir(&self) -> Result<&Path, CommandError> {
         DirBuilder::new().mode(0o700).create(&self.new_tapes).map_err(|error| self.write_error(&error))?;
         Ok(&self.new_tapes)
     }
 
-    /// Puts what is whole in its place, and makes that last.
+    /// Renames the complete backup to its final path, durably.
     pub(super) fn publish(self) -> Result<(), CommandError> {
         let folder = File::open(&self.folder).map_err(|error| self.write_error(&error))?;
         if self.overwrites {
             lock_folder(&folder).map_err(|error| self.write_error(&error))?;
-            // A copy takes its time, and something may have come meanwhile.
+            // The files may have changed during the copy.
             self.check_existing()?;
             self.publish_over_existing().map_err(|error| self.write_error(&error))?;
         } else {
@@ -120,27 +120,27 @@ impl BackupTarget {
         folder.sync_all().map_err(|error| self.write_error(&error))
     }
 
-    /// Another backup may have come to the same place meanwhile: of the two, the first stays.
+    /// Publishes without replacing anything. If another backup was published at the same path meanwhile, that one stays.
     fn publish_new(&self) -> Result<(), CommandError> {
-        let refused = |place: &Path, error: &io::Error| match error.kind() {
-            io::ErrorKind::AlreadyExists => already_exists_error(place),
+        let rename_error = |path: &Path, error: &io::Error| match error.kind() {
+            io::ErrorKind::AlreadyExists => already_exists_error(path),
             _ => self.write_error(error),
         };
         let (tapes, has_tapes) = (self.tapes_dir(), self.new_tapes.is_dir());
         if has_tapes {
-            rename_no_replace(&self.new_tapes, &tapes).map_err(|error| refused(&tapes, &error))?;
+            rename_no_replace(&self.new_tapes, &tapes).map_err(|error| rename_error(&tapes, &error))?;
         }
         rename_no_replace(&self.new_file, &self.path).map_err(|error| {
             if has_tapes {
                 remove_unfinished(&tapes);
             }
-            refused(&self.path, &error)
+            rename_error(&self.path, &error)
         })
     }
 
     fn publish_over_existing(&self) -> io::Result<()> {
         remove_path(&self.tapes_dir())?;
-        // A log of the file that was there before would be taken for one of the new file.
+        // SQLite would apply a log of the replaced file to the new one.
         for end in SQLITE_SIDECAR_SUFFIXES {
             remove_path(&with_suffix(&self.path, end))?;
         }
@@ -158,40 +158,40 @@ impl BackupTarget {
 
 impl Drop for BackupTarget {
     fn drop(&mut self) {
-        let beside = SQLITE_SIDECAR_SUFFIXES.iter().map(|end| with_suffix(&self.new_file, end));
-        for unfinished in [self.new_file.clone(), self.new_tapes.clone()].into_iter().chain(beside) {
+        let sidecars = SQLITE_SIDECAR_SUFFIXES.iter().map(|end| with_suffix(&self.new_file, end));
+        for unfinished in [self.new_file.clone(), self.new_tapes.clone()].into_iter().chain(sidecars) {
             remove_unfinished(&unfinished);
         }
     }
 }
 
 fn invalid_path_error(message: String) -> CommandError {
-    let hint = "give the path of a file that is to be made, in a directory that is there";
+    let hint = "give the path of a new file in an existing directory";
     CommandError::new(ErrorCode::Usage, message).with_hint(hint)
 }
 
-fn already_exists_error(place: &Path) -> CommandError {
-    CommandError::new(ErrorCode::BackupExists, format!("{} is there already", place.display()))
+fn already_exists_error(path: &Path) -> CommandError {
+    CommandError::new(ErrorCode::BackupExists, format!("{} already exists", path.display()))
 }
 
-/// Keeps other backups from replacing something in this folder until it is closed: the file of one must not come to stand
-/// beside the tapes of another.
+/// Locks the folder against other backups that replace files, until it is closed. The database of one backup must never be
+/// next to the tapes of another.
 fn lock_folder(folder: &File) -> io::Result<()> {
     let deadline = Instant::now() + TARGET_LOCK_TIMEOUT;
     loop {
         match folder.try_lock() {
             Err(TryLockError::WouldBlock) if Instant::now() < deadline => std::thread::sleep(TARGET_LOCK_POLL_INTERVAL),
             Err(TryLockError::WouldBlock) => return Err(io::ErrorKind::TimedOut.into()),
-            // Not every file system can.
+            // Some file systems do not support locks.
             Ok(()) | Err(TryLockError::Error(_)) => return Ok(()),
         }
     }
 }
 
-/// Gives a file or folder another name that nothing has, in one step.
+/// Renames a file or folder atomically, and fails if the new name exists.
 fn rename_no_replace(from: &Path, to: &Path) -> io::Result<()> {
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        // Not every file system can.
+        // Some file systems do not support the flag.
         Err(Errno::INVAL | Errno::NOSYS) if to.symlink_metadata().is_ok() => Err(io::ErrorKind::AlreadyExists.into()),
         Err(Errno::INVAL | Errno::NOSYS) if from.is_dir() => std::fs::rename(from, to),
         Err(Errno::INVAL | Errno::NOSYS) => {
@@ -204,7 +204,7 @@ fn rename_no_replace(from: &Path, to: &Path) -> io::Result<()> {
 
 fn remove_unfinished(path: &Path) {
     if let Err(error) = remove_path(path) {
-        tracing::warn!(path = %path.display(), %error, "an unfinished backup was not removed");
+        tracing::warn!(path = %path.display(), %error, "could not remove an unfinished backup");
     }
 }
 
@@ -214,16 +214,16 @@ fn with_suffix(path: &Path, end: &str) -> PathBuf {
     PathBuf::from(path)
 }
 
-/// Removes a file or a folder, if there is one.
+/// Removes a file or folder if it exists.
 pub(super) fn remove_path(path: &Path) -> io::Result<()> {
     let removed = match path.symlink_metadata() {
-        Ok(found) if found.is_dir() => std::fs::remove_dir_all(path),
+        Ok(metadata) if metadata.is_dir() => std::fs::remove_dir_all(path),
         Ok(_) => std::fs::remove_file(path),
         Err(error) => Err(error),
     };
     match removed {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        done => done,
+        result => result,
     }
 }
 
@@ -236,7 +236,7 @@ mod tests {
 
     use super::BackupTarget;
 
-    /// A backup of a folder that is whole, and not at its place yet.
+    /// A complete backup that is not published yet.
     fn finished_backup(folder: &Path, force: bool) -> BackupTarget {
         let target = BackupTarget::new(&folder.join("b.db"), &folder.join("capstan.db"), force).unwrap();
         std::fs::write(&target.new_file, "mine").unwrap();
@@ -249,16 +249,16 @@ mod tests {
     }
 
     #[test]
-    fn a_backup_that_is_whole_is_at_its_place_with_its_tapes() {
+    fn published_backup_is_at_its_final_path_with_its_tapes() {
         let folder = tempfile::tempdir().unwrap();
         finished_backup(folder.path(), false).publish().unwrap();
         assert_eq!(read_content(&folder.path().join("b.db")).as_deref(), Some("mine"));
         assert_eq!(read_content(&folder.path().join("b.db.tapes/t.jsonl")).as_deref(), Some("mine"));
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "and nothing else is left");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "no temporary files remain");
     }
 
     #[test]
-    fn of_two_backups_to_one_place_the_first_stays_and_the_other_is_refused() {
+    fn second_backup_to_the_same_path_is_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let (file, tapes) = (folder.path().join("b.db"), folder.path().join("b.db.tapes"));
         let late = finished_backup(folder.path(), false);
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_that_replace_what_is_there_one_stays_as_a_whole() {
+    fn concurrent_replacing_backups_leave_one_consistent_backup() {
         let folder = tempfile::tempdir().unwrap();
         let make = |round: usize, whose: &str| {
             let mut target =
@@ -288,9 +288,9 @@ mod tests {
         for round in 0..200 {
             let (one, other) = (make(round, "one"), make(round, "other"));
             std::thread::scope(|scope| {
-                let placing = scope.spawn(|| other.publish().unwrap());
+                let publishing = scope.spawn(|| other.publish().unwrap());
                 one.publish().unwrap();
-                placing.join().unwrap();
+                publishing.join().unwrap();
             });
             let file = read_content(&folder.path().join("b.db")).unwrap();
             assert_eq!(read_content(&folder.path().join("b.db.tapes/t.jsonl")), Some(file), "in round {round}");
@@ -298,17 +298,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_not_replaced_even_if_it_came_meanwhile() {
+    fn socket_created_during_the_copy_is_not_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let late = finished_backup(folder.path(), true);
         let _socket = UnixListener::bind(folder.path().join("b.db-wal")).unwrap();
-        assert_eq!(late.publish().unwrap_err().code, ErrorCode::Usage);
-        let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().file_name()).collect();
-        assert_eq!(left, ["b.db-wal"]);
+        assert_eq!(late.publish().unwrap_err().code, "usage");
+        let files: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().file_name()).collect();
+        assert_eq!(files, ["b.db-wal"]);
     }
 
     #[test]
-    fn one_that_is_told_to_replaces_what_came_meanwhile() {
+    fn forced_backup_replaces_a_file_created_during_the_copy() {
         let folder = tempfile::tempdir().unwrap();
         let late = finished_backup(folder.path(), true);
         std::fs::write(folder.path().join("b.db"), "theirs").unwrap();

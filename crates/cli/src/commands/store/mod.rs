@@ -11,30 +11,29 @@ use capstan_store::SqliteStore;
 use clap::Subcommand;
 use serde_json::json;
 
-use super::{print, print_json};
-use crate::command_line::CommandContext;
-use crate::{CommandError, builder};
+use super::{CommandContext, print, print_json};
+use crate::{CommandError, home};
 
 #[derive(Subcommand)]
 pub(crate) enum StoreCommand {
-    /// Copies the store as it is at one moment, while others go on writing, and verifies the copy.
+    /// Back up a consistent snapshot of the store, also while it is in use, and verify the copy
     Backup {
-        /// The file to make. Tapes that are kept as files go to a folder PATH.tapes beside it.
+        /// File to create; tapes stored as files go to the folder PATH.tapes
         #[arg(value_name = "PATH")]
         target: PathBuf,
-        /// Replaces what is there.
+        /// Overwrite an existing backup
         #[arg(long)]
         force: bool,
     },
-    /// Brings the database to the newest version.
+    /// Migrate the database to the newest schema
     Migrate {
-        /// Prints one JSON object.
+        /// Print one JSON object
         #[arg(long)]
         json: bool,
     },
 }
 
-/// What backups left in these folders that were broken off.
+/// Files of interrupted backups in these folders.
 pub(super) fn find_unfinished_backups(folders: &[&Path]) -> Vec<PathBuf> {
     let now = SystemTime::now();
     let mut found: Vec<PathBuf> =
@@ -44,7 +43,7 @@ pub(super) fn find_unfinished_backups(folders: &[&Path]) -> Vec<PathBuf> {
     found
 }
 
-/// Removes what a backup left that was broken off.
+/// Removes a file or folder of an interrupted backup.
 pub(super) fn remove_unfinished_backup(unfinished: &Path) -> std::io::Result<()> {
     backup_target::remove_path(unfinished)
 }
@@ -57,7 +56,7 @@ pub(crate) async fn run(context: CommandContext<'_>, command: StoreCommand) -> R
 }
 
 fn migrate_store(context: &CommandContext<'_>, json: bool) -> Result<(), CommandError> {
-    let database = builder::database_path(&context.config);
+    let database = home::database_path(&context.config.home);
     let from = SqliteStore::read_schema_version(&database)?;
     let to = SqliteStore::SCHEMA_VERSION;
     if from.is_some_and(|from| from < to) {
@@ -67,8 +66,8 @@ fn migrate_store(context: &CommandContext<'_>, json: bool) -> Result<(), Command
         return print_json(&json!({ "database": database, "from": from, "to": from.map(|_| to) }));
     }
     print(&match from {
-        None => format!("{} is not there yet: nothing to do", database.display()),
-        Some(from) if from < to => format!("brought {} from schema {from} to {to}", database.display()),
-        Some(from) => format!("{} has schema {from}, the newest: nothing to do", database.display()),
+        None => format!("{} does not exist yet", database.display()),
+        Some(from) if from < to => format!("migrated {} from schema {from} to {to}", database.display()),
+        Some(from) => format!("{} already has the newest schema {from}", database.display()),
     })
 }

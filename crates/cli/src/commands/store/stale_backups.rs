@@ -1,4 +1,4 @@
-//! What backups left whose process was killed.
+//! Detection of backups that were interrupted by the death of their process.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -7,26 +7,26 @@ use std::time::{Duration, SystemTime};
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 
-/// What marks a name as that of a backup that is being made, before the number of its process.
+/// Part of the name of an unfinished backup before the process id.
 pub(super) const BACKUP_NAME_MARKER: &str = ".capstan-";
-/// What it ends with, but for what SQLite adds.
+/// Part of the name of an unfinished backup after the process id; SQLite may append its own suffixes.
 pub(super) const BACKUP_NAME_SUFFIX: &str = ".new";
 
-/// How long nothing was written to what counts as left. The process may be one of another machine, whose number says
-/// nothing here; it writes all the time.
+/// Minimum time without writes of a stale backup. The process may run on another machine that shares the folder, where its
+/// id means nothing here; a live backup writes continuously.
 const STALE_BACKUP_AGE: Duration = Duration::from_mins(10);
 
-/// The unfinished backups in a folder whose processes are gone.
+/// Unfinished backups in a folder whose processes are dead.
 pub(super) fn find_stale_backups(folder: &Path, now: SystemTime) -> Vec<PathBuf> {
-    let Ok(found) = std::fs::read_dir(folder) else { return Vec::new() };
-    let is_left = |path: &PathBuf| {
+    let Ok(files) = std::fs::read_dir(folder) else { return Vec::new() };
+    let is_orphaned = |path: &PathBuf| {
         let process = path.file_name().and_then(OsStr::to_str).and_then(parse_process_id);
         process.is_some_and(|process| !is_process_alive(process)) && is_stale(path, now)
     };
-    found.filter_map(|file| Some(file.ok()?.path())).filter(is_left).collect()
+    files.filter_map(|file| Some(file.ok()?.path())).filter(is_orphaned).collect()
 }
 
-/// The process that makes a backup of this name.
+/// Process id in the name of an unfinished backup.
 fn parse_process_id(name: &str) -> Option<Pid> {
     let (_, marked) = name.strip_prefix('.')?.rsplit_once(BACKUP_NAME_MARKER)?;
     let (number, _) = marked.split_once(BACKUP_NAME_SUFFIX)?;
@@ -38,8 +38,8 @@ fn is_process_alive(process: Pid) -> bool {
 }
 
 fn is_stale(path: &Path, now: SystemTime) -> bool {
-    let written = path.symlink_metadata().and_then(|found| found.modified());
-    written.is_ok_and(|written| now.duration_since(written).is_ok_and(|still| still > STALE_BACKUP_AGE))
+    let modified = path.symlink_metadata().and_then(|metadata| metadata.modified());
+    modified.is_ok_and(|modified| now.duration_since(modified).is_ok_and(|age| age > STALE_BACKUP_AGE))
 }
 
 #[cfg(test)]
@@ -51,7 +51,7 @@ mod tests {
     use super::{STALE_BACKUP_AGE, find_stale_backups, parse_process_id};
 
     #[test]
-    fn only_what_a_dead_process_left_a_while_ago_is_found() {
+    fn only_old_files_of_dead_processes_are_stale() {
         let mut child = Command::new("true").spawn().unwrap();
         child.wait().unwrap();
         let (dead, alive) = (child.id(), std::process::id());
@@ -66,12 +66,12 @@ mod tests {
             File::create(folder.path().join(name)).unwrap();
         }
         let now = SystemTime::now();
-        assert!(find_stale_backups(folder.path(), now).is_empty(), "it may be one of another machine");
+        assert!(find_stale_backups(folder.path(), now).is_empty(), "its process may run on another machine");
         assert_eq!(find_stale_backups(folder.path(), now + STALE_BACKUP_AGE * 2), [folder.path().join(&names[0])]);
     }
 
     #[test]
-    fn a_name_tells_its_process() {
+    fn process_id_is_parsed_from_the_name() {
         for name in [".a.db.capstan-12.new", ".a.db.tapes.capstan-12.new", ".a.db.capstan-12.new-wal"] {
             assert_eq!(parse_process_id(name).map(|process| process.as_raw_nonzero().get()), Some(12), "{name}");
         }

@@ -1,4 +1,4 @@
-//! `capstan tape context`: what the model got.
+//! `capstan tape context`.
 
 use capstan_host::runs::model_call_log::{ModelCallReader, RecordedModelCall};
 use capstan_protocol::{ErrorCode, RunId};
@@ -8,15 +8,15 @@ use super::super::runs::find_run;
 use super::source::HomeTapes;
 use crate::CommandError;
 
-/// How many runs are looked at to find the newest one of a workspace.
+/// Number of runs searched for the newest one of a workspace.
 const MAX_RUNS_SEARCHED: usize = 1000;
 
 pub(super) async fn print_context(
-    scope: &HomeTapes<'_>,
+    home: &HomeTapes<'_>,
     run: Option<String>,
     call: Option<u32>,
 ) -> Result<(), CommandError> {
-    let tapes = scope.tapes()?;
+    let tapes = home.tapes()?;
     let unknown = |message: String| CommandError::new(ErrorCode::RunUnknown, message);
     let (run_id, calls) = match run {
         Some(run) => {
@@ -24,23 +24,23 @@ pub(super) async fn print_context(
             let calls = ModelCallReader { tapes }.read_run(&run_id).await?.unwrap_or_default();
             (run_id, calls)
         }
-        None => newest_run_with_calls(scope).await?.ok_or_else(|| {
-            let none = unknown("no run here has called a model yet".to_owned());
-            none.with_hint("send a message first, as in `capstan run hello`; --workspace names another workspace")
+        None => newest_run_with_calls(home).await?.ok_or_else(|| {
+            let missing = unknown("no run of this workspace has called a model yet".to_owned());
+            missing.with_hint("send a message first, as in `capstan run hello`, or select a workspace with --workspace")
         })?,
     };
     let Some(number) = call else { return print_json(&calls) };
-    let Some(recorded) = calls.iter().find(|recorded| recorded.call == number) else {
-        let missing = unknown(format!("there is no model call {number} of run {run_id}, which made {}", calls.len()));
-        return Err(missing.with_hint("calls are numbered from 1 on; leave --call out to see all of them"));
+    let Some(call) = calls.iter().find(|call| call.call == number) else {
+        let missing = unknown(format!("run {run_id} has no model call {number}; it made {}", calls.len()));
+        return Err(missing.with_hint("calls are numbered from 1; omit --call for all of them"));
     };
-    print_json(recorded)
+    print_json(call)
 }
 
-/// The newest run of this workspace that called a model, among the newest of all.
-async fn newest_run_with_calls(scope: &HomeTapes<'_>) -> Result<Option<(RunId, Vec<RecordedModelCall>)>, CommandError> {
-    let tapes = scope.tapes()?;
-    let workspace = scope.workspace_id().await?;
+/// The newest run of this workspace that called a model, among the last [`MAX_RUNS_SEARCHED`] runs.
+async fn newest_run_with_calls(home: &HomeTapes<'_>) -> Result<Option<(RunId, Vec<RecordedModelCall>)>, CommandError> {
+    let tapes = home.tapes()?;
+    let workspace = home.workspace_id().await?;
     for run in tapes.store().runs(MAX_RUNS_SEARCHED).await? {
         let tape = tapes.record(&run.tape).await?;
         if tape.and_then(|tape| tape.workspace).as_ref() != Some(&workspace) {

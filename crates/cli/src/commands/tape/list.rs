@@ -6,17 +6,17 @@ use super::super::{print_json, print_lines, replace_control_chars};
 use super::source::HomeTapes;
 use crate::CommandError;
 
-pub(super) async fn list_tapes(scope: &HomeTapes<'_>, json: bool) -> Result<(), CommandError> {
-    let records = scope.tapes()?.list().await?;
+pub(super) async fn list_tapes(home: &HomeTapes<'_>, json: bool) -> Result<(), CommandError> {
+    let records = home.tapes()?.list().await?;
     if json {
         return print_json(&records);
     }
     print_lines(records.iter().map(|record| replace_control_chars(&format_tape(record))))
 }
 
-/// The name, the newest entry, and whose it is.
+/// Name, head, and session or parent of a tape.
 fn format_tape(record: &TapeRecord) -> String {
-    let whose = match (&record.fork, &record.session, &record.workspace) {
+    let owner = match (&record.fork, &record.session, &record.workspace) {
         (Some(fork), _, _) => {
             let state = match fork.state {
                 ForkState::Open => "",
@@ -28,5 +28,5 @@ fn format_tape(record: &TapeRecord) -> String {
         (None, Some(session), Some(workspace)) => format!("{session}  {workspace}"),
         (None, _, _) => "-".to_owned(),
     };
-    format!("{:34}  {:>9}  {whose}", record.name.as_str(), format!("#{}", record.head))
+    format!("{:34}  {:>9}  {owner}", record.name.as_str(), format!("#{}", record.head))
 }

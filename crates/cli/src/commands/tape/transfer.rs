@@ -26,14 +26,14 @@ pub(super) async fn export_tape(source: TapeSource, legacy: bool, generation: Op
     print_lines(entries.iter().map(jsonl::format_line))
 }
 
-/// The greatest id that is imported: up to there every program reads a number of JSON as it is written, and there are
-/// more ids left behind it than a tape will ever need.
+/// Maximum id of an imported entry: the largest integer that every JSON parser reads exactly, which also leaves enough ids
+/// for new entries.
 const MAX_IMPORTED_ENTRY_ID: EntryId = EntryId((1 << 53) - 1);
 
-/// The whole file in one commit: a tape is there, or it is not.
-pub(super) async fn import_tape(scope: &HomeTapes<'_>, file: &Path, named: Option<String>) -> Result<(), CommandError> {
+/// Imports a file in one commit, so that no partial tape remains after a failure.
+pub(super) async fn import_tape(home: &HomeTapes<'_>, file: &Path, name: Option<String>) -> Result<(), CommandError> {
     let stem = file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-    let tape = parse_tape_name(&named.unwrap_or(stem))?;
+    let tape = parse_tape_name(&name.unwrap_or(stem))?;
     let entries = read_file(file)?;
     let count = entries.len();
     if count == 0 {
@@ -44,7 +44,7 @@ pub(super) async fn import_tape(scope: &HomeTapes<'_>, file: &Path, named: Optio
         let message = format!("entry {} of {} has an id above {MAX_IMPORTED_ENTRY_ID}", entry.id, file.display());
         return Err(CommandError::new(ErrorCode::TapeIdTooGreat, message));
     }
-    let tapes = scope.tapes()?;
+    let tapes = home.tapes()?;
     if tapes.record(&tape).await?.is_some() {
         return Err(StoreError::TapeExists { tape }.into());
     }

@@ -5,8 +5,8 @@ use super::source::HomeTapes;
 use crate::CommandError;
 use capstan_protocol::ErrorCode;
 
-pub(super) async fn verify_tapes(scope: &HomeTapes<'_>, json: bool) -> Result<(), CommandError> {
-    let tapes = scope.tapes()?;
+pub(super) async fn verify_tapes(home: &HomeTapes<'_>, json: bool) -> Result<(), CommandError> {
+    let tapes = home.tapes()?;
     let problems = tapes.verify().await?;
     let count = tapes.list().await?.len();
     if json {
@@ -17,9 +17,9 @@ pub(super) async fn verify_tapes(scope: &HomeTapes<'_>, json: bool) -> Result<()
     if problems.is_empty() {
         return Ok(());
     }
-    let told = problems.iter().map(|problem| match &problem.tape {
+    let lines = problems.iter().map(|problem| match &problem.tape {
         Some(tape) => format!("tape {tape}: {}", problem.message),
         None => problem.message.clone(),
     });
-    Err(CommandError::new(ErrorCode::TapeDamaged, told.collect::<Vec<_>>().join("\n")))
+    Err(CommandError::new(ErrorCode::TapeDamaged, lines.collect::<Vec<_>>().join("\n")))
 }

@@ -1,4 +1,4 @@
-//! Writing files of the home.
+//! Editing and atomic writing of configuration files in the home.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -9,8 +9,7 @@ use capstan_protocol::JsonObject;
 use serde_json::Value;
 use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, TableLike};
 
-/// The text of a configuration file with these settings in it. What is not among them stays as it is, comments too;
-/// nothing (`null`) takes a setting out.
+/// Applies settings to the text of a configuration file. Keeps everything else, including comments; `null` removes a setting.
 pub(crate) fn edit_toml(text: &str, settings: &JsonObject) -> Result<String, toml_edit::TomlError> {
     let mut document: DocumentMut = text.parse()?;
     set_settings(document.as_table_mut(), settings);
@@ -24,15 +23,15 @@ fn set_settings(table: &mut dyn TableLike, settings: &JsonObject) {
                 table.remove(key);
             }
             Value::Object(settings) => {
-                let inside = table.entry(key).or_insert(Item::None);
-                if !inside.is_table_like() {
+                let child = table.entry(key).or_insert(Item::None);
+                if !child.is_table_like() {
                     let mut new = Table::new();
-                    // One that only has tables needs no line of its own.
+                    // A table with only subtables needs no header.
                     new.set_implicit(true);
-                    *inside = Item::Table(new);
+                    *child = Item::Table(new);
                 }
-                if let Some(inside) = inside.as_table_like_mut() {
-                    set_settings(inside, settings);
+                if let Some(child) = child.as_table_like_mut() {
+                    set_settings(child, settings);
                 }
             }
             value => set_value(table, key, value),
@@ -43,10 +42,10 @@ fn set_settings(table: &mut dyn TableLike, settings: &JsonObject) {
 fn set_value(table: &mut dyn TableLike, key: &str, value: &Value) {
     let Some(mut new) = to_toml(value) else { return };
     match table.get_mut(key).and_then(Item::as_value_mut) {
-        // What stands beside the value stays there.
-        Some(there) => {
-            *new.decor_mut() = there.decor().clone();
-            *there = new;
+        // Keep spaces and comments around the value.
+        Some(current) => {
+            *new.decor_mut() = current.decor().clone();
+            *current = new;
         }
         None => {
             table.insert(key, Item::Value(new));
@@ -72,26 +71,26 @@ fn to_toml(value: &Value) -> Option<toml_edit::Value> {
     })
 }
 
-/// Writes a file that only its owner may read: the whole of it is there, or the one before is.
+/// Replaces a file atomically with one that only its owner may read.
 pub(crate) fn write_private_file(path: &Path, text: &str) -> io::Result<()> {
-    // Whoever keeps it elsewhere and links to it has it written there.
+    // Write through links, because users may keep their configuration elsewhere.
     let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let folder = path.parent().unwrap_or_else(|| Path::new("."));
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let beside = folder.join(format!(".{name}.{}", std::process::id()));
-    let written = create_private_file(&beside, text).and_then(|()| std::fs::rename(&beside, path));
+    let temporary = folder.join(format!(".{name}.{}", std::process::id()));
+    let written = create_private_file(&temporary, text).and_then(|()| std::fs::rename(&temporary, path));
     if written.is_err() {
-        // What could not be finished is of no use to anybody.
-        let _left = std::fs::remove_file(&beside);
+        // The first error is the one to report.
+        let _unremoved = std::fs::remove_file(&temporary);
         return written;
     }
-    // Not every file system can.
+    // Some file systems cannot sync a directory.
     let _unsynced = File::open(folder).and_then(|folder| folder.sync_all());
     Ok(())
 }
 
 fn create_private_file(path: &Path, text: &str) -> io::Result<()> {
-    // One that a dead process left may have other permissions.
+    // A file of a dead process may have other permissions.
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -110,17 +109,17 @@ mod tests {
     use super::{edit_toml, write_private_file};
 
     #[test]
-    fn h02_what_is_set_is_changed_and_everything_else_stays() {
+    fn h02_edit_changes_only_the_given_settings() {
         let before = "# mine\nmodel = \"demo:\" # for now\nmax_steps = 5\n\n[channels.stdio]\nadmission = \"steer\"\n";
         let settings = json!({"model": "openai:x", "api_base": "http://127.0.0.1/v1", "max_steps": null,
             "channels": {"stdio": {"debounce_seconds": 1.5}, "phone": {"admission": "drop"}}});
         let after = edit_toml(before, settings.as_object().unwrap()).unwrap();
         insta::assert_snapshot!(after);
-        assert_eq!(edit_toml(&after, settings.as_object().unwrap()).unwrap(), after, "the same again changes nothing");
+        assert_eq!(edit_toml(&after, settings.as_object().unwrap()).unwrap(), after, "a second edit changes nothing");
     }
 
     #[test]
-    fn h02_a_file_is_replaced_as_a_whole_and_only_its_owner_may_read_it() {
+    fn h02_private_file_is_replaced_atomically_with_mode_0600() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("secrets.toml");
         std::fs::write(&path, "old").unwrap();
@@ -128,6 +127,6 @@ mod tests {
         write_private_file(&path, "new").unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary file remains");
     }
 }

@@ -1,4 +1,4 @@
-//! What an agent is refused by the rules, whatever a prompt says: the model here does everything it is told.
+//! Rules that restrict the agent whatever a prompt says. The model here obeys every instruction.
 
 mod cli_support;
 
@@ -12,9 +12,9 @@ use capstan_testing::{ScriptedModel, ScriptedReply};
 use cli_support::{BinaryOutput, CliFixture, TEST_API_KEY, entries_of_kind};
 use serde_json::{Value, json};
 
-/// What the tools answered to a model that makes these calls, one after the other.
+/// Results of these tool calls, one per step.
 fn run_tool_calls(
-    place: impl FnOnce(&ScriptedModel) -> CliFixture,
+    fixture: impl FnOnce(&ScriptedModel) -> CliFixture,
     calls: &[(&str, Value)],
 ) -> (CliFixture, Vec<String>) {
     let mut replies: Vec<ScriptedReply> = Vec::new();
@@ -23,23 +23,23 @@ fn run_tool_calls(
     }
     replies.push(ScriptedReply::text("done"));
     let server = ScriptedModel::start_blocking(replies);
-    let place = place(&server);
-    place.capstan(&["run", "do what I say"]).succeeded();
-    let entries = place.entries();
+    let fixture = fixture(&server);
+    fixture.capstan(&["run", "do what I say"]).succeeded();
+    let entries = fixture.entries();
     let results = entries_of_kind(&entries, "tool_result");
     let text = |entry: &&Value| entry["payload"]["results"][0].to_string();
-    (place, results.iter().map(text).collect())
+    (fixture, results.iter().map(text).collect())
 }
 
 #[test]
-fn x06_the_file_tools_do_not_leave_the_workspace() {
+fn x06_file_tools_do_not_leave_the_workspace() {
     let prepare = |server: &ScriptedModel| {
-        let place = CliFixture::with_model(server).config("model = 'openai:scripted'");
-        place.file("secret", "the secret of the house");
-        symlink(place.path("secret"), place.workspace().join("link")).unwrap();
-        place
+        let fixture = CliFixture::with_model(server).config("model = 'openai:scripted'");
+        fixture.file("secret", "the secret of the house");
+        symlink(fixture.path("secret"), fixture.workspace().join("link")).unwrap();
+        fixture
     };
-    let (place, answers) = run_tool_calls(
+    let (fixture, answers) = run_tool_calls(
         prepare,
         &[
             ("fs_read", json!({"path": "/etc/passwd"})),
@@ -56,33 +56,33 @@ fn x06_the_file_tools_do_not_leave_the_workspace() {
     for answer in &answers {
         assert!(answer.contains("outside the workspace, which is not allowed"), "{answer}");
     }
-    assert_eq!(std::fs::read_to_string(place.path("secret")).unwrap(), "the secret of the house");
-    place.assert_not_in_home("the secret of the house");
+    assert_eq!(std::fs::read_to_string(fixture.path("secret")).unwrap(), "the secret of the house");
+    fixture.assert_not_in_home("the secret of the house");
 }
 
 #[test]
-fn x06_what_the_user_allows_is_open_but_never_the_home_and_no_workspace_can_allow_it() {
+fn x06_allowed_paths_are_open_except_the_home() {
     let prepare = |server: &ScriptedModel| {
-        let place = CliFixture::with_model(server);
-        let root = place.root().display().to_string();
-        let place = place.config(&format!("allow_paths = ['{root}']\n"));
-        place.file("notes", "shared notes");
-        place
+        let fixture = CliFixture::with_model(server);
+        let root = fixture.root().display().to_string();
+        let fixture = fixture.config(&format!("allow_paths = ['{root}']\n"));
+        fixture.file("notes", "shared notes");
+        fixture
     };
-    let (place, answers) = run_tool_calls(
+    let (fixture, answers) = run_tool_calls(
         prepare,
         &[("fs_read", json!({"path": "../notes"})), ("fs_read", json!({"path": "../home/config.toml"}))],
     );
     assert!(answers[0].contains("shared notes"), "{answers:?}");
     assert!(answers[1].contains("belongs to Capstan itself"), "{answers:?}");
-    std::fs::write(place.workspace().join("capstan.toml"), "allow_paths = ['/']").unwrap();
-    place.capstan(&["run", "again"]).refused("config-untrusted", 3);
-    std::fs::write(place.workspace().join("capstan.toml"), "web_allow_private = ['127.0.0.1']").unwrap();
-    place.capstan(&["run", "again"]).refused("config-untrusted", 3);
+    std::fs::write(fixture.workspace().join("capstan.toml"), "allow_paths = ['/']").unwrap();
+    fixture.capstan(&["run", "again"]).refused("config-untrusted", 3);
+    std::fs::write(fixture.workspace().join("capstan.toml"), "web_allow_private = ['127.0.0.1']").unwrap();
+    fixture.capstan(&["run", "again"]).refused("config-untrusted", 3);
 }
 
 #[test]
-fn x06_private_addresses_are_not_fetched_and_nothing_is_sent_to_them() {
+fn x06_private_addresses_are_not_fetched() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let address = listener.local_addr().unwrap();
@@ -99,11 +99,11 @@ fn x06_private_addresses_are_not_fetched_and_nothing_is_sent_to_them() {
     );
     assert_eq!(answers.len(), 6);
     assert!(answers.iter().all(|answer| answer.contains("not allowed")), "{answers:#?}");
-    assert!(listener.accept().is_err(), "nobody came");
+    assert!(listener.accept().is_err(), "no connection was made");
 }
 
 #[test]
-fn a04_a_private_address_that_the_user_allows_is_fetched() {
+fn a04_allowed_private_address_is_fetched() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let server = std::thread::spawn(move || {
@@ -120,13 +120,13 @@ fn a04_a_private_address_that_the_user_allows_is_fetched() {
 }
 
 #[test]
-fn x06_the_key_is_not_in_the_environment_of_a_command() {
+fn x06_key_is_not_in_the_environment_of_a_command() {
     let prepare = |server: &ScriptedModel| {
-        let place =
+        let fixture =
             CliFixture::with_model(server).set("ANTHROPIC_API_KEY", "sk-ant-other").set("GITHUB_TOKEN", "ghp_secret");
-        place.set("CAPSTAN_BASH_ENVIRONMENT", "MINE,GITHUB_TOKEN,CAPSTAN_API_KEY").set("MINE", "yes")
+        fixture.set("CAPSTAN_BASH_ENVIRONMENT", "MINE,GITHUB_TOKEN,CAPSTAN_API_KEY").set("MINE", "yes")
     };
-    let (place, answers) = run_tool_calls(prepare, &[("bash", json!({"cmd": "env; echo \"[$CAPSTAN_API_KEY]\""}))]);
+    let (fixture, answers) = run_tool_calls(prepare, &[("bash", json!({"cmd": "env; echo \"[$CAPSTAN_API_KEY]\""}))]);
     for secret in [TEST_API_KEY, "sk-ant-other", "ghp_secret", "CAPSTAN_"] {
         assert!(!answers.iter().any(|answer| answer.contains(secret)), "{secret}: {answers:?}");
     }
@@ -134,36 +134,37 @@ fn x06_the_key_is_not_in_the_environment_of_a_command() {
         answers[0].contains("PATH=") && answers[0].contains("MINE=yes") && answers[0].contains("[]"),
         "{answers:?}"
     );
-    place.assert_not_in_home(TEST_API_KEY);
+    fixture.assert_not_in_home(TEST_API_KEY);
 }
 
-/// A key that no tool may show, nor a good part of it.
+/// A key that no tool may show, neither in full nor in part.
 const OPENAI_SECRET: &str = "sk-SECRETOPENAI-1234567890abcdef";
 
-/// A place where that key is set and where it stands in a file.
+/// A fixture with the key in its configuration and in a file.
 fn fixture_with_secret(server: &ScriptedModel) -> CliFixture {
-    let place = CliFixture::with_model(server).set("OPENAI_API_KEY", OPENAI_SECRET);
-    std::fs::write(place.workspace().join("key"), OPENAI_SECRET).unwrap();
-    place
+    let fixture = CliFixture::with_model(server).set("OPENAI_API_KEY", OPENAI_SECRET);
+    std::fs::write(fixture.workspace().join("key"), OPENAI_SECRET).unwrap();
+    fixture
 }
 
-/// Asserts that nothing of the key is in the answers or what is kept, not even in one after the other.
-fn assert_secret_not_leaked(place: &CliFixture, answers: &[String]) {
+/// Asserts that no part of the key is in the results or in the home, not even in concatenated results.
+fn assert_secret_not_leaked(fixture: &CliFixture, answers: &[String]) {
     let all = answers.join("");
     let part = OPENAI_SECRET.as_bytes().windows(6).find(|part| all.contains(std::str::from_utf8(part).unwrap()));
     assert_eq!(part.map(String::from_utf8_lossy), None, "{}", all.len());
     for part in ["sk-SECRET", "SECRETOPENAI", "1234567890"] {
-        place.assert_not_in_home(part);
+        fixture.assert_not_in_home(part);
     }
 }
 
 #[test]
-fn x06_no_part_of_a_key_is_shown_where_a_file_or_an_output_is_cut() {
+fn x06_truncated_file_or_output_shows_no_part_of_a_key() {
     let prepare = |server: &ScriptedModel| {
-        let place = fixture_with_secret(server);
-        std::fs::write(place.workspace().join("line"), format!("{}{OPENAI_SECRET}", "x".repeat(1969))).unwrap();
-        std::fs::write(place.workspace().join("longer"), format!("{}{OPENAI_SECRET} more", "x".repeat(1990))).unwrap();
-        place
+        let fixture = fixture_with_secret(server);
+        std::fs::write(fixture.workspace().join("line"), format!("{}{OPENAI_SECRET}", "x".repeat(1969))).unwrap();
+        std::fs::write(fixture.workspace().join("longer"), format!("{}{OPENAI_SECRET} more", "x".repeat(1990)))
+            .unwrap();
+        fixture
     };
     let long = "head -c 4194290 /dev/zero | tr '\\0' x; cat key; head -c 5000000 /dev/zero | tr '\\0' y";
     let calls = [
@@ -173,16 +174,16 @@ fn x06_no_part_of_a_key_is_shown_where_a_file_or_an_output_is_cut() {
         ("bash", json!({"cmd": "head -c 31 key"})),
         ("bash", json!({"cmd": "tail -c 31 key"})),
     ];
-    let (place, answers) = run_tool_calls(prepare, &calls);
+    let (fixture, answers) = run_tool_calls(prepare, &calls);
     assert!(answers[0].contains("x[masked]") && !answers[0].contains("left out"), "{answers:?}");
     assert!(answers[1].contains("x[masked] [5 bytes of this line left out]"), "{answers:?}");
     assert!(answers[2].contains("in artifact "), "{answers:?}");
     assert!(answers[3..].iter().all(|answer| answer.contains("[masked]")), "{answers:?}");
-    assert_secret_not_leaked(&place, &answers);
+    assert_secret_not_leaked(&fixture, &answers);
 }
 
 #[test]
-fn x06_no_part_of_a_key_is_shown_where_a_page_is_cut() {
+fn x06_truncated_page_shows_no_part_of_a_key() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let server = std::thread::spawn(move || {
@@ -199,29 +200,29 @@ fn x06_no_part_of_a_key_is_shown_where_a_page_is_cut() {
         |model: &ScriptedModel| fixture_with_secret(model).config(&format!("web_allow_private = ['{address}']\n"));
     let url = format!("http://{address}/");
     let calls = [("web_fetch", json!({"url": url})), ("web_fetch", json!({"url": url, "max_chars": 40_001}))];
-    let (place, answers) = run_tool_calls(prepare, &calls);
+    let (fixture, answers) = run_tool_calls(prepare, &calls);
     server.join().unwrap();
     assert!(answers.iter().all(|answer| answer.contains("x[masked]\\n[1000 characters left out")), "{answers:?}");
-    assert_secret_not_leaked(&place, &answers);
+    assert_secret_not_leaked(&fixture, &answers);
 }
 
 #[test]
-fn x06_no_part_of_a_key_is_shown_where_a_passage_of_a_knowledge_base_ends() {
+fn x06_knowledge_passage_shows_no_part_of_a_key() {
     let prepare = |server: &ScriptedModel| {
-        let place = fixture_with_secret(server);
-        let docs = place.root().join("docs");
+        let fixture = fixture_with_secret(server);
+        let docs = fixture.root().join("docs");
         std::fs::create_dir(&docs).unwrap();
-        // A passage ends after 2000 bytes, in the middle of the key.
+        // A passage ends after 2000 bytes, within the key.
         std::fs::write(docs.join("a.md"), format!("rope {} {OPENAI_SECRET} rope", "x".repeat(1979))).unwrap();
-        place.config(&format!("[knowledge.docs]\npath = '{}'\n", docs.display()))
+        fixture.config(&format!("[knowledge.docs]\npath = '{}'\n", docs.display()))
     };
-    let (place, answers) = run_tool_calls(prepare, &[("knowledge_search", json!({"query": "rope"}))]);
+    let (fixture, answers) = run_tool_calls(prepare, &[("knowledge_search", json!({"query": "rope"}))]);
     assert_eq!(answers[0].matches("[masked]").count(), 2, "{answers:?}");
-    assert_secret_not_leaked(&place, &answers);
+    assert_secret_not_leaked(&fixture, &answers);
 }
 
 #[test]
-fn x06_no_part_of_a_key_is_shown_that_a_job_says_between_looks() {
+fn x06_background_output_shows_no_part_of_a_key_between_reads() {
     let job = "head -c 11 key; touch said1; until [ -e go1 ]; do sleep 0.01; done; \
         head -c 22 key | tail -c 11; touch said2; until [ -e go2 ]; do sleep 0.01; done; tail -c 10 key; echo .";
     let look = || ("bash_output", json!({"job": "job-1"}));
@@ -235,38 +236,38 @@ fn x06_no_part_of_a_key_is_shown_that_a_job_says_between_looks() {
         ("bash", json!({"cmd": "touch go2"})),
         ("bash_output", json!({"job": "job-1", "wait_seconds": 60})),
     ];
-    let (place, answers) = run_tool_calls(fixture_with_secret, &calls);
+    let (fixture, answers) = run_tool_calls(fixture_with_secret, &calls);
     assert!(answers[2].contains("[job-1 is running]") && answers[4].contains("[job-1 is running]"), "{answers:?}");
     assert!(answers[6].contains("[masked].\\n[job-1 ended]"), "{answers:?}");
-    assert_secret_not_leaked(&place, &answers);
+    assert_secret_not_leaked(&fixture, &answers);
 }
 
-/// Nobody: a user that owns nothing else.
+/// The user `nobody`, who owns nothing else.
 const UNPRIVILEGED_UID: u32 = 65534;
 
 #[test]
-fn x06_a_command_cannot_look_into_the_process_that_started_it() {
+fn x06_command_cannot_read_the_memory_of_the_host() {
     let look =
         json!({"cmd": "for part in environ mem maps; do head -c 1 /proc/$PPID/$part && echo $part is open; done"});
     let replies = vec![ScriptedReply::tool_calls([("call_1", "bash", look)]), ScriptedReply::text("done")];
     let server = ScriptedModel::start_blocking(replies);
-    let place = CliFixture::with_model(&server).config("");
-    let mut command = place.command(&["run", "look"]);
-    // What root may do says nothing.
-    if std::fs::metadata(place.root()).unwrap().uid() == 0 {
-        let copy = place.root().join("capstan");
+    let fixture = CliFixture::with_model(&server).config("");
+    let mut command = fixture.command(&["run", "look"]);
+    // Root may read everything.
+    if std::fs::metadata(fixture.root()).unwrap().uid() == 0 {
+        let copy = fixture.root().join("capstan");
         std::fs::copy(command.get_program(), &copy).unwrap();
-        for path in [place.root(), place.workspace(), place.home()] {
+        for path in [fixture.root(), fixture.workspace(), fixture.home()] {
             chown(path, Some(UNPRIVILEGED_UID), Some(UNPRIVILEGED_UID)).unwrap();
         }
         let mut as_nobody = Command::new(copy);
-        as_nobody.args(command.get_args()).current_dir(place.workspace()).env_clear();
+        as_nobody.args(command.get_args()).current_dir(fixture.workspace()).env_clear();
         as_nobody.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
         command = as_nobody;
         command.uid(UNPRIVILEGED_UID).gid(UNPRIVILEGED_UID);
     }
     BinaryOutput::from(command.output().unwrap()).succeeded();
-    let entries = place.entries();
+    let entries = fixture.entries();
     let answer = entries_of_kind(&entries, "tool_result")[0]["payload"]["results"][0].to_string();
     assert!(answer.matches("Permission denied").count() == 3 && !answer.contains("is open"), "{answer}");
 }

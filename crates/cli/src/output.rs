@@ -1,0 +1,77 @@
+//! Standard output and standard error: data goes to the first, everything else to the second.
+//!
+//! A failure to write a message to standard error is ignored. A failure to write data to standard output fails the
+//! command, unless the reader has closed the pipe.
+
+use std::fmt::Arguments;
+use std::io::{self, BufWriter, Write as _};
+
+use capstan_channels::SharedTty;
+use capstan_channels::chat::strip_escapes;
+use capstan_protocol::ErrorCode;
+use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat, stat};
+
+use crate::CommandError;
+
+/// Writes a line to standard error. `eprintln!` would panic on a closed pipe or a full disk.
+macro_rules! stderr_line {
+    () => { $crate::output::write_stderr(format_args!("\n")) };
+    ($($text:tt)*) => { $crate::output::write_stderr(format_args!("{}\n", format_args!($($text)*))) };
+}
+
+/// Writes text to standard error without ending the line.
+macro_rules! stderr_prompt {
+    ($($text:tt)*) => { $crate::output::write_stderr(format_args!($($text)*)) };
+}
+
+pub(crate) fn write_stderr(text: Arguments<'_>) {
+    // The text may quote a provider, a plugin or a file, none of which may control the terminal.
+    let text = strip_escapes(&text.to_string());
+    // One write, so that lines of several threads do not mix.
+    let _unwritten = SharedTty::standard().note_writer(io::stderr()).write_all(text.as_bytes());
+}
+
+/// Prints lines of data. A reader that closes the pipe early, as `head` does, is not a failure.
+pub(crate) fn print_lines(lines: impl IntoIterator<Item = String>) -> Result<(), CommandError> {
+    let mut output = BufWriter::new(io::stdout().lock());
+    let printed = lines.into_iter().try_for_each(|line| writeln!(output, "{line}")).and_then(|()| output.flush());
+    match printed {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(output_error(&error.to_string())),
+        _ => Ok(()),
+    }
+}
+
+/// Prints a line of data.
+pub(crate) fn print(line: &str) -> Result<(), CommandError> {
+    print_lines([line.to_owned()])
+}
+
+/// Prints a value as JSON.
+pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), CommandError> {
+    let text = serde_json::to_string_pretty(value);
+    print(&text.map_err(|error| output_error(&error.to_string()))?)
+}
+
+fn output_error(detail: &str) -> CommandError {
+    CommandError::new(ErrorCode::OutputFailed, format!("cannot write to the standard output: {detail}"))
+}
+
+/// Fails if the process was started with its standard output closed, because replies of the channel `stdio` would be lost.
+pub(crate) fn check_stdout_open() -> Result<(), CommandError> {
+    if is_stdout_closed().unwrap_or(false) {
+        let message = "the standard output is closed, but the channel stdio writes its replies there";
+        return Err(CommandError::new(ErrorCode::OutputClosed, message));
+    }
+    Ok(())
+}
+
+/// Detects a standard output that was closed at process start.
+///
+/// The standard library replaces a closed descriptor with `/dev/null` opened for reading and writing. A user who
+/// discards the replies opens `/dev/null` for writing only, as shells do.
+fn is_stdout_closed() -> io::Result<bool> {
+    let output = io::stdout();
+    let (status, null) = (fstat(&output)?, stat("/dev/null")?);
+    let is_null = FileType::from_raw_mode(status.st_mode).is_char_device() && status.st_rdev == null.st_rdev;
+    Ok(is_null && fcntl_getfl(&output)? & OFlags::RWMODE == OFlags::RDWR)
+}
