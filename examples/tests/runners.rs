@@ -44,7 +44,7 @@ fn g02_the_binding_that_the_documentation_shows_works_in_the_binary_it_names() {
     assert_eq!(served["output"], "tea has 1");
     let space = "[\"plugin:capstan/examples/rules\", \"conversation\", \"cli:family\"]";
     let kept = capstan(&["state", "set", space, "greeting", "\"hello\""], "");
-    assert!(String::from_utf8(kept).unwrap().starts_with("\"greeting\" is kept in "), "as docs/state.md says");
+    assert!(String::from_utf8(kept).unwrap().starts_with("set \"greeting\" in "), "as docs/state.md says");
 }
 
 /// The binding of `docs/runners.md`: everything on this channel goes by rules.

@@ -49,7 +49,7 @@ fn a03_comma_command_runs_a_tool_and_is_recorded_as_a_command() {
 fn a03_failed_command_is_reported_and_an_invalid_one_rejected() {
     let fixture = CliFixture::new();
     let output = fixture.capstan(&["run", ",exit 3"]);
-    assert!(output.stdout.contains("exit code 3"), "{output:?}");
+    assert!(output.stdout.contains("exited with code 3"), "{output:?}");
     fixture.capstan(&["run", ",fs.read 'open"]).refused("command-invalid", 1);
     let entries = fixture.entries();
     assert_eq!(entries_of_kind(&entries, "message"), Vec::<&Value>::new());

@@ -185,7 +185,7 @@ fn x03_dead_letters_are_counted_with_their_age() {
 fn missing_home_is_no_problem_and_is_not_created() {
     let fixture = CliFixture::new();
     let report = doctor_report(&fixture, 0);
-    assert!(find_check(&report, "home")["message"].as_str().unwrap().contains("not there yet"), "{report:#}");
+    assert!(find_check(&report, "home")["message"].as_str().unwrap().contains("does not exist yet"), "{report:#}");
     assert_eq!(report["conservation"], Value::Null);
     fixture.capstan(&["doctor", "--repair"]).data();
     assert!(!fixture.home().exists());
@@ -212,12 +212,12 @@ fn invalid_configuration_does_not_prevent_other_checks() {
     let report = doctor_report(&fixture, 0);
     assert_status(&report, "config", "warning");
     let details = find_check(&report, "config")["details"].to_string();
-    assert!(details.contains("CAPSTAN_MODLE") && details.contains("there is no key"), "{details}");
+    assert!(details.contains("CAPSTAN_MODLE") && details.contains("no API key"), "{details}");
     let report = doctor_report(&CliFixture::new().config("[knowledge.docs]\npath = '/nowhere/docs'\n"), 0);
     let details = find_check(&report, "config")["details"].to_string();
-    assert!(details.contains("the knowledge base docs, /nowhere/docs, cannot be read"), "{details}");
+    assert!(details.contains("cannot read the folder /nowhere/docs of the knowledge base docs"), "{details}");
     let report = doctor_report(&CliFixture::new().set("CAPSTAN_MODEL", "nobody:x"), 0);
-    assert!(find_check(&report, "config")["details"].to_string().contains("nobody provides"), "{report:#}");
+    assert!(find_check(&report, "config")["details"].to_string().contains("unknown model provider"), "{report:#}");
 }
 
 #[test]

@@ -143,7 +143,7 @@ fn unreadable_and_uncreatable_paths_are_reported_with_hints() {
     let file = fixture.workspace().join("capstan.toml");
     std::fs::write(&file, "oops").unwrap();
     let output = fixture.capstan(&["run", "hello"]).refused("config-invalid", 3);
-    assert!(output.stderr.contains("hint: the file is the workspace's"), "{output:?}");
+    assert!(output.stderr.contains("hint: the file belongs to the workspace"), "{output:?}");
     std::fs::remove_file(&file).unwrap();
     // A link to itself cannot be opened.
     let looped = CliFixture::new().config("");
@@ -151,7 +151,7 @@ fn unreadable_and_uncreatable_paths_are_reported_with_hints() {
     std::fs::remove_file(&own).unwrap();
     std::os::unix::fs::symlink(&own, &own).unwrap();
     let output = looped.capstan(&["run", "hello"]).refused("config-invalid", 3);
-    assert!(output.stderr.contains("hint: let this user read it"), "{output:?}");
+    assert!(output.stderr.contains("hint: give this user read access"), "{output:?}");
     // No directory can be created there.
     fixture.set("CAPSTAN_HOME", "/proc/nope").capstan(&["run", "hello"]).refused("home-unusable", 3);
 }

@@ -29,7 +29,7 @@ fn h02_flags_answer_every_question_and_the_key_is_stored_separately() {
     let base = server.base_url();
     let arguments = ["onboard", "--provider", "openai", "--model", "scripted", "--api-base", &base, "--api-key-stdin"];
     let output = fixture.capstan_with_input(&arguments, format!("{TEST_API_KEY}\n").as_bytes()).succeeded();
-    assert!(output.stderr.contains("Asking openai:scripted one short question"), "{output:?}");
+    assert!(output.stderr.contains("Testing openai:scripted with a short question"), "{output:?}");
     assert!(output.stderr.contains("without a sandbox"), "{output:?}");
     assert!(!output.stdout.contains(TEST_API_KEY) && !output.stderr.contains(TEST_API_KEY));
     assert_eq!(server.authorization_headers(), [Some(format!("Bearer {TEST_API_KEY}"))]);
@@ -119,7 +119,7 @@ fn x06_environment_key_of_another_provider_is_not_tested() {
     assert!(output.stderr.contains("warning: CAPSTAN_API_KEY is set in your environment"), "{output:?}");
     let fixture = CliFixture::new().config("api_key = 'sk-of-whom-0123456789'\n");
     let output = fixture.capstan(&another);
-    assert!(output.stderr.contains("does not say for which provider"), "{output:?}");
+    assert!(output.stderr.contains("without a provider"), "{output:?}");
     output.refused("config-invalid", 3);
 }
 
@@ -209,15 +209,15 @@ fn h02_prompts_do_not_echo_the_key() {
     let server = ScriptedModel::start_blocking(vec![ScriptedReply::text("ready")]);
     let fixture = CliFixture::new();
     let screen = TerminalSession::open(&fixture.command(&["onboard"]), 100, 30);
-    for (question, answer) in [("Provider", "openai"), ("Model:", "scripted"), ("Address", server.base_url().as_str())]
+    for (question, answer) in [("Provider", "openai"), ("Model:", "scripted"), ("Base URL", server.base_url().as_str())]
     {
         screen.wait_for(question);
         screen.send(&format!("{answer}{ENTER}"));
     }
-    screen.wait_for("Key, which is not shown");
+    screen.wait_for("API key, not shown");
     screen.send(TEST_API_KEY);
     screen.send(ENTER);
-    screen.wait_for("`capstan chat` begins a conversation.");
+    screen.wait_for("Run `capstan chat` to start a conversation.");
     assert!(!screen.raw().contains(TEST_API_KEY));
     assert_eq!(screen.wait_for_exit(), Some(0));
     assert_eq!(read_home_file(&fixture, "secrets.toml"), format!("[models.openai]\napi_key = \"{TEST_API_KEY}\"\n"));
@@ -234,38 +234,40 @@ fn h02_failed_test_prompts_again_with_the_previous_answers() {
     let base = server.base_url();
     for (question, answer) in [
         ("Provider", "nobody"),
-        ("there is no provider nobody", "openai"),
+        ("unknown model provider nobody", "openai"),
         ("Model: ", ""),
-        ("the provider openai needs the name of a model", "scripted"),
-        ("Address", "nonsense"),
+        ("the provider openai needs a model name", "scripted"),
+        ("Base URL", "nonsense"),
     ] {
         screen.wait_for(question);
         screen.send(&format!("{answer}{ENTER}"));
     }
-    screen.wait_for("Key, which is not shown (enter for none)");
+    screen.wait_for("API key, not shown (enter for none)");
     screen.send(&format!("two words{ENTER}"));
-    screen.wait_for("a key has no blanks");
+    screen.wait_for("a key must not contain blanks");
     screen.send(&format!("wrong{ENTER}"));
-    screen.wait_for("And now? (again, quit) [again]: ");
+    screen.wait_for("What next? (retry, quit) [retry]: ");
     screen.send(ENTER);
     for (question, answer) in [("[openai]: ", ""), ("Model [scripted]: ", ""), ("[nonsense]: ", base.as_str())] {
         screen.wait_for(question);
         screen.send(&format!("{answer}{ENTER}"));
     }
-    screen.wait_for("(enter keeps the one you gave)");
+    screen.wait_for("(enter to keep the one you entered)");
     screen.send(ENTER);
     screen.wait_for("error[model-unauthorized]");
-    screen.wait_for("And now? (again, keep, quit) [again]: ");
+    screen.wait_for("What next? (retry, keep, quit) [retry]: ");
     assert_eq!(home_file_names(&fixture), [""; 0]);
-    screen.send(&format!("a{ENTER}"));
+    screen.send(&format!("r{ENTER}"));
     let address = format!("[{base}]: ");
     for (times, question) in [(2, "[openai]: "), (2, "Model [scripted]: "), (1, &address)] {
         screen.wait(question, |screen| screen.matches(question).count() == times);
         screen.send(ENTER);
     }
-    screen.wait("the question for the key once more", |screen| screen.matches("keeps the one you gave").count() == 2);
+    screen.wait("the question for the key once more", |screen| {
+        screen.matches("to keep the one you entered").count() == 2
+    });
     screen.send(&format!("{TEST_API_KEY}{ENTER}"));
-    screen.wait_for("`capstan chat` begins a conversation.");
+    screen.wait_for("Run `capstan chat` to start a conversation.");
     assert_eq!(screen.wait_for_exit(), Some(0));
     assert_eq!(read_home_file(&fixture, "secrets.toml"), format!("[models.openai]\napi_key = \"{TEST_API_KEY}\"\n"));
     assert_eq!(
@@ -279,12 +281,12 @@ fn h02_untested_answers_can_be_kept() {
     let fixture = CliFixture::new();
     let arguments = ["onboard", "--model", "openai:x", "--api-base", "http://127.0.0.1:1/v1"];
     let screen = TerminalSession::open(&fixture.command(&arguments), 100, 30);
-    screen.wait_for("Key, which is not shown");
+    screen.wait_for("API key, not shown");
     screen.send(&format!("{TEST_API_KEY}{ENTER}"));
     screen.wait_for("error[model-unreachable]");
-    screen.wait_for("And now?");
+    screen.wait_for("What next?");
     screen.send(&format!("keep{ENTER}"));
-    screen.wait_for("`capstan chat` begins a conversation.");
+    screen.wait_for("Run `capstan chat` to start a conversation.");
     assert_eq!(screen.wait_for_exit(), Some(0));
     assert_eq!(read_home_file(&fixture, "secrets.toml"), format!("[models.openai]\napi_key = \"{TEST_API_KEY}\"\n"));
 }
@@ -309,14 +311,14 @@ fn h02_files_are_private_whatever_the_umask() {
 fn h02_cancelled_onboarding_changes_nothing() {
     let fixture = CliFixture::new();
     let screen = TerminalSession::open(&fixture.command(&["onboard"]), 100, 30);
-    for (question, answer) in [("Provider", "openai"), ("Model:", "scripted"), ("Address", "")] {
+    for (question, answer) in [("Provider", "openai"), ("Model:", "scripted"), ("Base URL", "")] {
         screen.wait_for(question);
         screen.send(&format!("{answer}{ENTER}"));
     }
-    screen.wait_for("Key, which is not shown");
+    screen.wait_for("API key, not shown");
     screen.send("half a key");
     screen.send(CTRL_C);
-    screen.wait_for("error[run-cancelled]: nothing was written");
+    screen.wait_for("error[run-cancelled]: cancelled, nothing was written");
     assert_eq!(screen.wait_for_exit(), Some(130));
     assert_eq!(home_file_names(&fixture), [""; 0]);
 }

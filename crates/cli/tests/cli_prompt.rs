@@ -138,6 +138,6 @@ fn a05_invalid_skill_is_reported_and_ignored() {
     let json: Value = serde_json::from_str(&check.stdout).unwrap();
     assert_eq!((&json["valid"][0], &json["invalid"][0]["origin"]), (&json!("release-notes"), &json!("workspace")));
     let list = fixture.capstan(&["skills", "list"]).succeeded();
-    assert!(list.stderr.contains("1 not used"), "{}", list.stderr);
+    assert!(list.stderr.contains("1 invalid"), "{}", list.stderr);
     fixture.capstan(&["skills", "show", "broken"]).refused("skill-invalid", 2);
 }

@@ -35,7 +35,7 @@ impl UnprivilegedFixture {
             }
             copy
         });
-        let fixture = Self { fixture: fixture, binary_copy: copy };
+        let fixture = Self { fixture, binary_copy: copy };
         fixture.capstan(&["run", "hello"]).data();
         fixture
     }
@@ -91,7 +91,7 @@ fn x02_read_only_database_is_readable_and_rejects_writes() {
     let nobody = UnprivilegedFixture::new();
     let (database, output) = (nobody.fixture.database(), nobody.run_read_commands());
     set_mode(&database, 0o444);
-    nobody.assert_read_only(&database, "read-only for this user");
+    nobody.assert_read_only(&database, "this user may only read it");
     assert_eq!(nobody.run_read_commands(), output);
     set_mode(&database, 0o600);
     nobody.capstan(&["run", "more"]).data();
@@ -144,7 +144,7 @@ fn x02_unwritable_lock_directory_makes_the_home_read_only() {
         "{output:?}"
     );
     set_mode(&nobody.fixture.database(), 0o444);
-    nobody.assert_read_only(&nobody.fixture.database(), "read-only for this user");
+    nobody.assert_read_only(&nobody.fixture.database(), "this user may only read it");
     set_mode(&owners, 0o755);
 }
 

@@ -97,7 +97,7 @@ fn p12_repair_replicates_pending_entries() {
     execute_sql(&fixture, &entry);
     assert_status(&doctor_report(&fixture, 0), "hand-over", "warning");
     let repaired = fixture.capstan(&["doctor", "--repair", "--json"]).json();
-    assert!(repaired["repaired"][0].as_str().unwrap().starts_with("handed over entries of tape"), "{repaired:#}");
+    assert!(repaired["repaired"][0].as_str().unwrap().starts_with("replicated entries of tape"), "{repaired:#}");
     assert_status(&repaired, "hand-over", "ok");
     let after = std::fs::read(&file).unwrap();
     assert!(after.starts_with(&before) && after.len() > before.len());
@@ -114,9 +114,9 @@ fn assert_repair_changes_nothing(fixture: &CliFixture, why: &str) {
     assert_eq!(report["repaired"], json!([]));
     assert_status(&report, "repair", "problem");
     let details = find_check(&report, "repair")["details"].to_string();
-    assert!(details.contains("nothing was touched") && details.contains(why), "{details}");
+    assert!(details.contains("nothing was changed") && details.contains(why), "{details}");
     let text = fixture.capstan(&["doctor", "--repair"]).failed("problems-found", 1).stdout;
-    assert!(text.contains("nothing was repaired") && text.contains("nothing was touched"), "{text}");
+    assert!(text.contains("nothing was repaired") && text.contains("nothing was changed"), "{text}");
 }
 
 /// Checkpoints the log into the database, as the last process does on a regular exit.
@@ -176,7 +176,7 @@ fn p12_repair_moves_no_entries_with_an_invalid_configuration() {
     let fixture = fixture.config("max_steps = 'many'\n");
     let report = failing_repair_report(&fixture);
     let details = find_check(&report, "repair")["details"].to_string();
-    assert!(details.contains("until the configuration says"), "{details}");
+    assert!(details.contains("before the configuration is valid"), "{details}");
     assert_eq!(std::fs::read_dir(fixture.home().join("tapes")).unwrap().count(), 0);
     let fixture = fixture.config("");
     assert!(fixture.entries().len() > 2, "the entries were not moved");
@@ -193,7 +193,7 @@ fn x03_dead_letters_are_reported_until_repair_acknowledges_them() {
 
     let repaired = fixture.capstan(&["doctor", "--repair", "--json"]).json();
     let done = repaired["repaired"].to_string();
-    assert!(done.contains("noted messages that were given up") && done.contains("nobody there"), "{done}");
+    assert!(done.contains("acknowledged dead letters") && done.contains("nobody there"), "{done}");
     assert_status(&repaired, "outbox", "ok");
     assert_status(&doctor_report(&fixture, 0), "outbox", "ok");
     let again = fixture.capstan(&["doctor", "--repair", "--json"]).json();

@@ -129,7 +129,7 @@ fn g10_run_is_found_by_a_unique_prefix() {
     assert_eq!(shown["run_id"], *run);
     run_and_get_id(&fixture, &["two"]);
     let output = fixture.capstan(&["runs", "show", "run-"]).refused("run-unknown", 2);
-    assert!(output.stderr.contains("several runs begin with"), "{output:?}");
+    assert!(output.stderr.contains("several runs start with"), "{output:?}");
     for command in ["show", "cancel"] {
         let output = fixture.capstan(&["runs", command, "run-of-nobody"]).refused("run-unknown", 2);
         assert!(output.stderr.contains("capstan runs list"), "{output:?}");
@@ -142,7 +142,7 @@ fn g10_cancelling_an_ended_run_reports_its_status() {
     let fixture = CliFixture::new();
     let run = run_and_get_id(&fixture, &["one"]);
     let output = fixture.capstan(&["runs", "cancel", &run]).data();
-    assert_eq!(output, format!("run {run} has ended already: completed\n"));
+    assert_eq!(output, format!("run {run} has already ended: completed\n"));
     assert_eq!(fixture.capstan(&["runs", "show", &run, "--json"]).json()["status"], "completed");
 }
 
@@ -174,7 +174,7 @@ fn g10_cancel_stops_waiting_after_the_given_time() {
     // The process is alive but stopped.
     send_signal(process.id(), "STOP");
     let output = fixture.capstan(&["runs", "cancel", &run, "--wait", "0"]).data();
-    assert_eq!(output, format!("run {run} was asked to end\n"));
+    assert_eq!(output, format!("requested cancellation of run {run}\n"));
     fixture.capstan(&["runs", "cancel", &run, "--wait", "1"]).refused("run-still-running", 1);
     let shown = fixture.capstan(&["runs", "show", &run, "--json"]).json();
     assert_eq!((&shown["status"], &shown["cancel_requested"]), (&json!("running"), &json!(true)));
@@ -192,7 +192,7 @@ fn g10_cancel_reports_an_orphaned_run() {
     process.kill().unwrap();
     process.wait().unwrap();
     let lines = fixture.capstan(&["runs", "cancel", &run]).lines();
-    assert_eq!(lines[0], format!("the process of run {run} is gone, and nobody works on it"));
-    assert_eq!(lines[1], "the next `capstan serve --channel NAME`, or `capstan run` of session cli:local, closes it");
+    assert_eq!(lines[0], format!("run {run} is orphaned: its process is gone"));
+    assert_eq!(lines[1], "the next `capstan serve --channel NAME`, or `capstan run` in session cli:local, closes it");
     barrier.release();
 }

@@ -211,7 +211,7 @@ fn c06_line_for_a_full_queue_is_rejected_and_can_be_sent_again() {
     three["event_id"] = "three".into();
     let refused = stdio.send_and_recv(&three);
     assert_eq!((&refused["id"], &refused["error"]["code"]), (&json!(3), &json!("queue-full")));
-    assert!(refused["error"]["hint"].as_str().unwrap().starts_with("send it again"), "{refused}");
+    assert!(refused["error"]["hint"].as_str().unwrap().starts_with("send the message again"), "{refused}");
     barrier.release();
     assert_eq!(stdio.recv_line()["text"], "one done");
     assert_eq!(stdio.recv_line()["text"], "two done");

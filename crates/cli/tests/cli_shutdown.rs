@@ -166,7 +166,7 @@ fn x03_closed_reader_fails_serve_and_its_replies_are_undelivered() {
     writeln!(input, "no JSON").unwrap();
     // The input stays open: the closed output ends the process.
     let output = BinaryOutput::from(process.wait_with_output().unwrap()).failed("channel-failed", 1);
-    assert!(output.stderr.contains("the standard output is closed"), "{output:?}");
+    assert!(output.stderr.contains("standard output is closed"), "{output:?}");
     drop(input);
     assert_eq!(
         fixture.outcomes(),

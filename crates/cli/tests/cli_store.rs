@@ -54,10 +54,10 @@ fn older_database_is_migrated_once() {
     let newest = SqliteStore::SCHEMA_VERSION;
     let output = fixture.capstan(&["store", "migrate"]).data();
     let database = fixture.database().display().to_string();
-    assert_eq!(output, format!("brought {database} from schema 1 to {newest}\n"));
+    assert_eq!(output, format!("migrated {database} from schema 1 to {newest}\n"));
     assert_eq!(schema_version(&fixture.database()), newest);
     let output = fixture.capstan(&["store", "migrate"]).data();
-    assert_eq!(output, format!("{database} has schema {newest}, the newest: nothing to do\n"));
+    assert_eq!(output, format!("{database} already has the newest schema {newest}\n"));
     let output = fixture.capstan(&["store", "migrate", "--json"]).json();
     assert_eq!(output, json!({ "database": database, "from": newest, "to": newest }));
     fixture.assert_undamaged();
@@ -66,7 +66,7 @@ fn older_database_is_migrated_once() {
 #[test]
 fn missing_or_newer_database_is_not_migrated() {
     let fixture = CliFixture::new();
-    assert!(fixture.capstan(&["store", "migrate"]).data().contains("nothing to do"));
+    assert!(fixture.capstan(&["store", "migrate"]).data().contains("does not exist yet"));
     assert!(!fixture.home().exists());
     fixture.capstan(&["run", "hello"]).data();
     Connection::open(fixture.database()).unwrap().pragma_update(None, "user_version", 99).unwrap();

@@ -83,13 +83,13 @@ fn p01_unknown_kinds_and_keys_are_preserved_and_a_torn_tail_is_reported() {
     for arguments in [vec!["tape", "export", &path], vec!["tape", "show", &path, "--json"]] {
         let output = fixture.capstan(&arguments).succeeded();
         assert_eq!(output.stdout.lines().collect::<Vec<_>>(), lines);
-        let warning = format!("warning: line 35 of {path} is torn ({} bytes)", torn.len());
+        let warning = format!("warning: line 35 of {path} is incomplete ({} bytes)", torn.len());
         assert!(output.stderr.starts_with(&warning), "{}", output.stderr);
         assert_eq!(output.stderr.lines().count(), 1);
     }
     let imported = fixture.capstan(&["tape", "import", &path]).succeeded();
     assert_eq!(imported.stdout, "imported 34 entries as later\n");
-    assert!(imported.stderr.contains("torn"), "{}", imported.stderr);
+    assert!(imported.stderr.contains("incomplete"), "{}", imported.stderr);
     let exported = fixture.capstan(&["tape", "export", "later"]).lines();
     assert_eq!(parse_lines(&exported), parse_lines(&lines));
     assert_eq!(object_keys(&parse_lines(&exported)[33]), ["id", "kind", "payload", "meta", "date", "trace", "v"]);
@@ -160,7 +160,7 @@ fn p12_new_tape_cannot_hide_the_tape_of_a_session() {
     let before = fixture.capstan(&["tape", "show", "cli:local"]).lines();
     for name in ["cli:local", "system"] {
         let output = fixture.capstan(&["tape", "import", &sample_path(), "--name", name]).refused("tape-exists", 2);
-        assert!(output.stderr.contains("hint: give it another name"), "{}", output.stderr);
+        assert!(output.stderr.contains("hint: choose another name"), "{}", output.stderr);
         fixture.capstan(&["tape", "fork", "cli:local", "--as", name]).refused("tape-exists", 2);
     }
     let named_so = fixture.file("cli:local.jsonl", file(&bub_sample_lines()));

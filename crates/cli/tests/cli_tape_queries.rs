@@ -83,7 +83,7 @@ fn p10_entries_are_filtered_by_anchors() {
     assert_eq!(sample.show_ids(&between), (2..=30).collect::<Vec<_>>());
     assert_eq!(sample.show_ids(&["--after-anchor", "phase-9"]), [0; 0]);
     let output = sample.0.capstan(&["tape", "show", "t", "--after-anchor", "phase-9"]).succeeded();
-    assert!(output.stderr.contains("there is no anchor \"phase-9\""), "an unknown anchor is a warning: {output:?}");
+    assert!(output.stderr.contains("has no anchor \"phase-9\""), "an unknown anchor is a warning: {output:?}");
 }
 
 #[test]

@@ -238,7 +238,7 @@ fn x06_background_output_shows_no_part_of_a_key_between_reads() {
     ];
     let (fixture, answers) = run_tool_calls(fixture_with_secret, &calls);
     assert!(answers[2].contains("[job-1 is running]") && answers[4].contains("[job-1 is running]"), "{answers:?}");
-    assert!(answers[6].contains("[masked].\\n[job-1 ended]"), "{answers:?}");
+    assert!(answers[6].contains("[masked].\\n[job-1 exited]"), "{answers:?}");
     assert_secret_not_leaked(&fixture, &answers);
 }
 

@@ -78,7 +78,7 @@ impl BoundedPath {
     }
 
     fn file_name(&self) -> Result<&OsStr> {
-        self.relative.file_name().ok_or_else(|| Error::new(ErrorKind::IsADirectory, "it is a folder"))
+        self.relative.file_name().ok_or_else(|| Error::new(ErrorKind::IsADirectory, "it is a directory"))
     }
 
     /// Writes the complete file through a temporary file and a rename, so that readers see either the old or the new
@@ -170,7 +170,7 @@ fn open_by_components(folder: &OwnedFd, path: &Path, flags: OFlags) -> Result<Ow
 fn check_regular(stat: &Stat) -> Result<()> {
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => Ok(()),
-        FileType::Directory => Err(Error::new(ErrorKind::IsADirectory, "it is a folder")),
+        FileType::Directory => Err(Error::new(ErrorKind::IsADirectory, "it is a directory")),
         _ => Err(Error::new(ErrorKind::InvalidInput, "it is not a regular file")),
     }
 }

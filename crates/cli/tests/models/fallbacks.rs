@@ -101,7 +101,7 @@ fn a8_a_fallback_that_nobody_provides_hides_no_cause_and_doctor_tells_of_it() {
     let said = place.capstan(&["run", "hello"]).refused("model-rate-limited", 1);
     assert!(said.stderr.contains("trying neither:y"), "each was tried: {said:?}");
     let doctor = place.capstan(&["doctor"]).stdout;
-    assert!(doctor.contains("nobody provides \"nosuch\", the provider of nosuch:x in fallback_models"), "{doctor}");
+    assert!(doctor.contains("unknown model provider \"nosuch\" of nosuch:x in fallback_models"), "{doctor}");
 }
 
 /// The built-in agent, in whose place it stands, with no more models than these.

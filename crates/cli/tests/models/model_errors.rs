@@ -160,7 +160,7 @@ fn a1_a_call_that_the_limit_cuts_off_is_not_made_and_the_model_is_told() {
         assert_eq!(made[0]["payload"]["calls"][0]["function"]["name"], "tape_anchors", "{model}");
         for request in &server.requests()[1..] {
             let request = request.to_string();
-            assert!(request.contains("in the middle of a call of tape_info, so that call was not made"), "{request}");
+            assert!(request.contains("in the middle of a call to tape_info, so that call was not made"), "{request}");
         }
         assert_no_violations(&server);
         place.assert_undamaged();

@@ -196,8 +196,8 @@ fn k01_the_page_on_the_protocol_names_every_field_and_every_type() {
         ("binding.json", "/$defs/BindingScope/properties"),
         ("binding.json", "/$defs/DeliveryPolicy/properties"),
         ("descriptor.json", "/properties"),
-        ("descriptor.json", "/$defs/Capabilities/properties"),
-        ("descriptor.json", "/$defs/Authority/properties"),
+        ("descriptor.json", "/$defs/RunnerCapabilities/properties"),
+        ("descriptor.json", "/$defs/PermissionSet/properties"),
         ("run_context.json", "/properties"),
         ("run_result.json", "/properties"),
     ];

@@ -101,7 +101,7 @@ impl ScriptedMessage {
         Self { turn_gate: Some(gate), ..self }
     }
 
-    fn from_caller(self) -> Self {
+    fn sent_by_caller(self) -> Self {
         Self { channel: PlatformChannel::CALLER_CHANNEL, ..self }
     }
 
@@ -257,12 +257,13 @@ pub fn turn_kinds() -> Vec<TurnKind> {
     kinds.extend([
         TurnKind::new(
             "A caller that waits",
-            vec![ScriptedMessage::new("caller", "caller", "quick question", REPLIED_OUTCOMES).from_caller()],
+            vec![ScriptedMessage::new("caller", "caller", "quick question", REPLIED_OUTCOMES).sent_by_caller()],
         ),
         TurnKind::new(
             "A caller that waits for a tool call",
             vec![
-                ScriptedMessage::new("caller-call", "caller-call", "do [effect asked]", REPLIED_OUTCOMES).from_caller(),
+                ScriptedMessage::new("caller-call", "caller-call", "do [effect asked]", REPLIED_OUTCOMES)
+                    .sent_by_caller(),
             ],
         ),
     ]);

@@ -25,6 +25,7 @@ pub trait RunApiBackend: Send + Sync + 'static {
 pub type ApiStream<T> = BoxStream<'static, Result<T, ApiError>>;
 
 /// Answer to a call.
+#[allow(clippy::large_enum_variant, reason = "a reply is moved once, from the host to the caller")]
 pub enum ApiReply {
     /// One response.
     Response(ApiResponse),

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+#[allow(clippy::wildcard_imports, reason = "the facade names nearly every type of the run API")]
 use capstan_protocol::run_api::*;
 use capstan_protocol::{
     ActionRequest, Artifact, ArtifactId, ChatMessage, Content, EventId, JsonObject, ModelId, ModelOutput, RunId,

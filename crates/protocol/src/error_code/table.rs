@@ -191,7 +191,7 @@ error_codes! {
         hint: "follow the suggestion printed with each failed check" }
     /// A document is not a valid LangBot query, or requests something that the host does not support.
     QueryInvalid { id: "query-invalid", exit: Usage, owner: Shared,
-        hint: "correct the field named in the message; docs/queries.md lists the fields and their effects" }
+        hint: "correct the field named in the message; docs/langbot.md lists the fields and their effects" }
     /// The queue of the session is full.
     QueueFull { id: "queue-full", exit: Failed, owner: Host,
         hint: "send the message again when the session has fewer queued messages; it was not stored" }

@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+#[allow(clippy::wildcard_imports, reason = "the list of methods names nearly every type of this module")]
 use super::*;
 use crate::{ActionRequest, Artifact, ChatMessage, Content, ModelId, ModelOutput, ToolOutput, ToolSpec};
 
