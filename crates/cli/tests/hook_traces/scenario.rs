@@ -136,7 +136,7 @@ impl TurnScenario {
         for record in host.tapes().list().await.unwrap() {
             tape.extend(host.tapes().read(&record.name, &TapeSlice::all()).await.unwrap());
         }
-        let runs = self.store.runs(usize::MAX).await.unwrap().len();
+        let runs = self.store.runs().collect().await.unwrap().len();
         TurnTrace { recorder: self.recorder, host, served, tape, runs }
     }
 }

@@ -67,7 +67,7 @@ impl StoreReader {
             let record = self.store.inbox_record(&key).await?;
             let is_settled = record.is_some_and(|record| record.outcome.is_some());
             let waits = |row: &OutboxRecord| matches!(row.status, OutboxStatus::Waiting { .. });
-            Ok::<bool, StoreError>(is_settled && !self.store.outbox_records(&key).await?.iter().any(waits))
+            Ok::<bool, StoreError>(is_settled && !self.store.outbox_records(&key).collect().await?.iter().any(waits))
         };
         self.runtime.block_on(read).expect("the store can be read")
     }
@@ -76,9 +76,9 @@ impl StoreReader {
     pub fn is_drained(&self) -> bool {
         let store = &self.store;
         let read = async {
-            let nothing_flies =
-                store.in_flight_events(None).await?.is_empty() && store.pending_outbound().await?.is_empty();
-            Ok::<bool, StoreError>(nothing_flies && store.open_runs().await?.is_empty())
+            let nothing_flies = store.in_flight_events(None).collect().await?.is_empty()
+                && store.pending_outbound().collect().await?.is_empty();
+            Ok::<bool, StoreError>(nothing_flies && store.open_runs().collect().await?.is_empty())
         };
         self.runtime.block_on(read).expect("the store can be read")
     }
@@ -118,11 +118,11 @@ impl StoreReader {
             if let Some(record) = store.inbox_record(&event_key(said)).await? {
                 events.insert(said.id.clone(), record);
             }
-            rows.insert(said.id.clone(), store.outbox_records(&event_key(said)).await?);
+            rows.insert(said.id.clone(), store.outbox_records(&event_key(said)).collect().await?);
         }
         let mut kept = BTreeMap::new();
-        for space in store.namespaces("st").await? {
-            for value in store.key_values(&space.space, None, usize::MAX).await? {
+        for space in store.namespaces("st").collect().await? {
+            for value in store.key_values(&space.space).collect().await? {
                 kept.insert((value.space, value.key), value.value);
             }
         }
@@ -130,13 +130,13 @@ impl StoreReader {
         let id = |event: &Event| event.event_id.to_string();
         Ok(TrialSnapshot {
             tapes,
-            in_flight: store.in_flight_events(None).await?,
-            runs: store.runs(usize::from(u16::MAX)).await?,
-            running: store.open_runs().await?,
+            in_flight: store.in_flight_events(None).collect().await?,
+            runs: store.run_page(None, usize::from(u16::MAX)).await?,
+            running: store.open_runs().collect().await?,
             events,
             outbox_rows: rows,
             stored_values: kept,
-            settled: store.settled_events().await?.into_iter().map(|settled| settled.key).collect(),
+            settled: store.settled_events().collect().await?.into_iter().map(|settled| settled.key).collect(),
             damage,
             offered: platform.offered.iter().map(|offered| id(&offered.event)).collect(),
             acknowledged: {
