@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use capstan::hooks::{BoxError, HookDeadlines, HookRegistrar, HookRuntime, InboundEvent, Plugin, Registry};
 use capstan::protocol::{ChatMessage, Event, ModelOptions, Outcome, Timestamp};
-use capstan::tape::{Entry, EntryKind, MemoryStore, Store as _, TapeSlice};
+use capstan::tape::{Entry, EntryKind, LedgerStore as _, MemoryStore, TapeSlice};
 use capstan::{Capstan, Host, ServedEvent};
 use capstan_host::{HostOptions, LeaseOwner, SecretMasker, WorkspaceDir};
 use capstan_protocol::Clock;

@@ -8,7 +8,7 @@ use capstan::hooks::points::RunModel;
 use capstan::hooks::{HookRegistrar, Plugin};
 use capstan::protocol::{Event, Outcome, SessionId, Timestamp, WorkspaceId};
 use capstan::store::SqliteStore;
-use capstan::tape::{Batch, Fact, NewTape, Store as _, TapeAddress, tape_name};
+use capstan::tape::{Batch, Fact, JournalStore as _, NewTape, TapeAddress, tape_name};
 use capstan::{Capstan, Host, HostError, ServedEvent};
 use capstan_protocol::Clock;
 use tokio::sync::Semaphore;

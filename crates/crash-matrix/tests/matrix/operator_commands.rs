@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::Instant;
 
-use capstan::tape::{Store as _, TapeSlice};
+use capstan::tape::TapeSlice;
 use capstan_crash_matrix::trial_dir::TrialDir;
 use capstan_testing::ScriptedModel;
 use serde_json::{Value, json};

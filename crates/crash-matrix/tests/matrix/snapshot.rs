@@ -21,7 +21,7 @@ use crate::script::ScriptedMessage;
 /// The store of a host, read from outside.
 pub struct StoreReader {
     runtime: Runtime,
-    store: Arc<SqliteStore>,
+    store: Arc<dyn Store>,
     /// Where entries are kept as files, if they are.
     tapes_dir: Option<PathBuf>,
 }
@@ -84,8 +84,8 @@ impl StoreReader {
     }
 
     /// Reads something of the store.
-    pub fn read_with<T>(&self, read: impl AsyncFnOnce(&SqliteStore) -> Result<T, StoreError>) -> T {
-        self.runtime.block_on(read(&self.store)).expect("the store can be read")
+    pub fn read_with<T>(&self, read: impl AsyncFnOnce(&dyn Store) -> Result<T, StoreError>) -> T {
+        self.runtime.block_on(read(self.store.as_ref())).expect("the store can be read")
     }
 
     pub fn snapshot(&self, said: &[ScriptedMessage], platform: &PlatformRecord) -> TrialSnapshot {
@@ -100,11 +100,10 @@ impl StoreReader {
     ) -> Result<TrialSnapshot, StoreError> {
         let store = &self.store;
         let library = match &self.tapes_dir {
-            None => TapeRepository::new(Arc::clone(store) as Arc<dyn Store>),
-            Some(folder) => TapeRepository::with_external_store(
-                Arc::clone(store) as Arc<dyn Store>,
-                Arc::new(JsonlTapeStore::open(folder)?),
-            ),
+            None => TapeRepository::new(Arc::clone(store)),
+            Some(folder) => {
+                TapeRepository::with_external_store(Arc::clone(store), Arc::new(JsonlTapeStore::open(folder)?))
+            }
         };
         let mut tapes = BTreeMap::new();
         let mut damage: Vec<String> = library.verify().await?.into_iter().map(|problem| problem.message).collect();

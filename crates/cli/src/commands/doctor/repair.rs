@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use capstan_protocol::Timestamp;
 use capstan_store::SqliteStore;
-use capstan_tape::{Batch, Fact, OutboxStatus, Store, StoreError, TapeRecord, TapeRepository, TapeSlice};
+use capstan_tape::{Batch, Fact, JournalStore as _, OutboxStatus, StoreError, TapeRecord, TapeRepository, TapeSlice};
 
 use super::super::store;
 use super::store_check::{StoreCheck, format_dead_letter, truncate_lines};

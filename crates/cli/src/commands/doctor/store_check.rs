@@ -15,7 +15,8 @@ use capstan_policy::BindingStore;
 use capstan_protocol::{Binding, Clock, EntryId, RunnerId, TapeName, Timestamp, WorkspaceId};
 use capstan_store::SqliteStore;
 use capstan_tape::{
-    IntegrityProblem, OutboxRecord, OutboxStatus, StoreError, TapeAddress, TapeRepository, TapeSlice, TapeStore,
+    IntegrityProblem, OutboxRecord, OutboxStatus, OutboxStore as _, StoreError, TapeAddress, TapeRepository, TapeSlice,
+    TapeStore,
 };
 use serde_json::json;
 
