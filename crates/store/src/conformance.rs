@@ -7,10 +7,10 @@
 //! # #[tokio::main(flavor = "current_thread")] async fn main() {
 //! use std::sync::Arc;
 //! use capstan_store::conformance;
-//! use capstan_tape::{MemoryStore, MemoryTapes, Store, TapeStore};
+//! use capstan_tape::{MemoryStore, MemoryTapeStore, Store, TapeStore};
 //!
 //! conformance::store_suite(async || Arc::new(MemoryStore::new()) as Arc<dyn Store>).await;
-//! conformance::tape_store_suite(async || Arc::new(MemoryTapes::new()) as Arc<dyn TapeStore>).await;
+//! conformance::tape_store_suite(async || Arc::new(MemoryTapeStore::new()) as Arc<dyn TapeStore>).await;
 //! # }
 //! ```
 

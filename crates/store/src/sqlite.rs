@@ -53,11 +53,11 @@ const MAX_INLINE_READ_ENTRIES: usize = 32;
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use std::sync::Arc;
 /// use capstan_store::SqliteStore;
-/// use capstan_tape::Tapes;
+/// use capstan_tape::TapeRepository;
 ///
 /// let directory = tempfile::tempdir()?;
 /// let store = SqliteStore::open(directory.path().join("capstan.db"))?;
-/// let tapes = Tapes::new(Arc::new(store));
+/// let tapes = TapeRepository::new(Arc::new(store));
 /// assert!(tapes.list().await?.is_empty());
 /// # Ok(()) }
 /// ```

@@ -23,13 +23,13 @@ use crate::{
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use std::sync::Arc;
 /// use capstan_protocol::{ChatMessage, TapeName};
-/// use capstan_tape::{Batch, Draft, Fact, MemoryStore, NewTape, Tapes};
+/// use capstan_tape::{Batch, EntryDraft, Fact, MemoryStore, NewTape, TapeRepository};
 ///
-/// let tapes = Tapes::new(Arc::new(MemoryStore::new()));
+/// let tapes = TapeRepository::new(Arc::new(MemoryStore::new()));
 /// let name = TapeName::parse("demo")?;
 /// let mut batch = Batch::new();
-/// batch.push(Fact::EnsureTape(NewTape::named(name.clone())));
-/// batch.append(&name, Draft::message(&ChatMessage::user("hello")));
+/// batch.push(Fact::EnsureTape(NewTape::with_name(name.clone())));
+/// batch.append(&name, EntryDraft::message(&ChatMessage::user("hello")));
 /// tapes.commit(batch).await?;
 /// assert_eq!(tapes.window(&name).await?.following.len(), 1);
 /// # Ok(()) }

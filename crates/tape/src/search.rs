@@ -14,14 +14,14 @@ use crate::Entry;
 
 /// What a search looks for: words, each of which must be found in an entry. Without any it finds nothing.
 ///
-/// A store that has an index asks it for entries that may be meant and lets [`Search::finds`] decide.
+/// A store that has an index asks it for entries that may be meant and lets [`TextSearch::matches`] decide.
 ///
 /// ```
-/// use capstan_tape::Search;
+/// use capstan_tape::TextSearch;
 ///
-/// let search = Search::new("Cpastan rope");
-/// assert_eq!(search.needles().len(), 2);
-/// assert!(search.finds_in("the capstan winds the rope"));
+/// let search = TextSearch::new("Cpastan rope");
+/// assert_eq!(search.terms().len(), 2);
+/// assert!(search.matches_text("the capstan winds the rope"));
 /// ```
 #[derive(Debug, Clone)]
 pub struct TextSearch {

@@ -3,7 +3,7 @@
 //!
 //! The server speaks the protocols of all providers and is strict: a request that breaks the rules of its protocol (the
 //! [`grammar`] of `OpenAI` chat, for one) is answered with 400, as a provider would, and kept in
-//! [`ScriptedModel::violations`]. [`Reply`] is one answer of the script; a [`Gate`] holds an answer back in mid-stream, so
+//! [`ScriptedModel::violations`]. [`ScriptedReply`] is one answer of the script; a [`ReplyBarrier`] holds an answer back in mid-stream, so
 //! that a test can act at that moment without sleeping.
 //!
 //! Not for production: functions panic where a test should fail. It knows nothing of Capstan's other crates, so that

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-/// A gate a [`Reply`](crate::Reply) waits at after its first chunk; clones are the same gate.
+/// A gate a [`ScriptedReply`](crate::Reply) waits at after its first chunk; clones are the same gate.
 ///
 /// ```
-/// use capstan_testing::{Gate, Reply};
+/// use capstan_testing::{ReplyBarrier, ScriptedReply};
 ///
-/// let gate = Gate::new();
-/// let reply = Reply::text("first second third").held_at(&gate);
+/// let gate = ReplyBarrier::new();
+/// let reply = ScriptedReply::text("first second third").with_barrier(&gate);
 /// // ... once `gate.reached().await` returns, the first chunk is out and nothing follows until:
-/// gate.open();
+/// gate.release();
 /// # drop(reply);
 /// ```
 #[derive(Debug, Clone)]

@@ -27,9 +27,9 @@ use crate::{ScriptedReply, partial_request};
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {
-/// use capstan_testing::{Reply, ScriptedModel};
+/// use capstan_testing::{ScriptedModel, ScriptedReply};
 ///
-/// let server = ScriptedModel::start(vec![Reply::text("hi"), Reply::text("bye")]).await;
+/// let server = ScriptedModel::start(vec![ScriptedReply::text("hi"), ScriptedReply::text("bye")]).await;
 /// assert!(server.base_url().ends_with("/v1"));
 /// // ... point the code under test at `server.base_url()`, then look at what it sent:
 /// assert!(server.requests().is_empty());

@@ -7,13 +7,13 @@ use crate::ReplyBarrier;
 /// One answer of the server, whatever protocol it is asked in.
 ///
 /// ```
-/// use capstan_testing::Reply;
+/// use capstan_testing::ScriptedReply;
 /// use serde_json::json;
 ///
 /// let script = vec![
-///     Reply::tool_calls([("call_1", "bash", json!({"cmd": "echo one"}))]).with_text("Let me see."),
-///     Reply::text("done").with_usage(120, 3),
-///     Reply::status(429, r#"{"error": {"message": "slow down"}}"#),
+///     ScriptedReply::tool_calls([("call_1", "bash", json!({"cmd": "echo one"}))]).with_text("Let me see."),
+///     ScriptedReply::text("done").with_usage(120, 3),
+///     ScriptedReply::status(429, r#"{"error": {"message": "slow down"}}"#),
 /// ];
 /// # drop(script);
 /// ```
@@ -89,7 +89,7 @@ impl ScriptedReply {
         Self::completion(text.into(), Vec::new())
     }
 
-    /// [`Reply::text`] with the tokens of the request and of the reply.
+    /// [`ScriptedReply::text`] with the tokens of the request and of the reply.
     pub fn text_with_usage(text: impl Into<String>, prompt: u64, completion: u64) -> Self {
         Self::text(text).with_usage(prompt, completion)
     }
@@ -103,7 +103,7 @@ impl ScriptedReply {
         Self::tool_calls_verbatim(calls.into_iter().map(|(id, name, arguments)| (id, name, arguments.to_string())))
     }
 
-    /// [`Reply::tool_calls`] with the arguments as the model wrote them, valid JSON or not.
+    /// [`ScriptedReply::tool_calls`] with the arguments as the model wrote them, valid JSON or not.
     pub fn tool_calls_verbatim<I, S, A>(calls: I) -> Self
     where
         I: IntoIterator<Item = (S, S, A)>,

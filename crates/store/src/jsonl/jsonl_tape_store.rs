@@ -22,12 +22,12 @@ use super::tape_file::{TapeFile, parse_tape_file};
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use std::sync::Arc;
-/// use capstan_store::JsonlTapes;
-/// use capstan_tape::{MemoryStore, Tapes};
+/// use capstan_store::JsonlTapeStore;
+/// use capstan_tape::{MemoryStore, TapeRepository};
 ///
 /// let directory = tempfile::tempdir()?;
-/// let files = JsonlTapes::open(directory.path())?;
-/// let tapes = Tapes::kept_by(Arc::new(MemoryStore::new()), Arc::new(files));
+/// let files = JsonlTapeStore::open(directory.path())?;
+/// let tapes = TapeRepository::with_external_store(Arc::new(MemoryStore::new()), Arc::new(files));
 /// assert!(tapes.list().await?.is_empty());
 /// # Ok(()) }
 /// ```

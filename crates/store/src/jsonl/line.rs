@@ -15,7 +15,7 @@ use serde_json::ser::{Formatter, Serializer};
 ///
 /// let line = r#"{"id": 1, "kind": "event", "payload": {"name": "你好"}, "meta": {}, "date": "2026-11-15"}"#;
 /// let entry: Entry = serde_json::from_str(line)?;
-/// assert_eq!(capstan_store::jsonl::write_line(&entry), line);
+/// assert_eq!(capstan_store::jsonl::format_line(&entry), line);
 /// # Ok::<(), serde_json::Error>(())
 /// ```
 pub fn format_line(entry: &Entry) -> String {

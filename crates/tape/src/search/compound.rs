@@ -12,12 +12,12 @@ const MAX_COMPOUND_PARTS: usize = 16;
 /// all of them than are forgiven in a word of as many letters. Which punctuation it is does not matter.
 ///
 /// ```
-/// use capstan_tape::Search;
+/// use capstan_tape::TextSearch;
 ///
-/// let search = Search::new("src/frok.rs");
-/// let compound = search.needles()[0].compound().unwrap();
-/// assert_eq!(compound.parts()[1].typos_in("fork"), Some(1));
-/// assert!(search.finds_in("look at src/fork.rs"));
+/// let search = TextSearch::new("src/frok.rs");
+/// let compound = search.terms()[0].compound().unwrap();
+/// assert_eq!(compound.parts()[1].distance_to("fork"), Some(1));
+/// assert!(search.matches_text("look at src/fork.rs"));
 /// ```
 #[derive(Debug, Clone)]
 pub struct CompoundTerm {

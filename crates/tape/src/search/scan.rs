@@ -12,15 +12,15 @@ const SCAN_PAGE_SIZE: usize = 1000;
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use capstan_protocol::TapeName;
-/// use capstan_tape::{MemoryTapes, Scan, Search, Slice, TapeStore};
+/// use capstan_tape::{MemoryTapeStore, SearchScan, TapeSlice, TapeStore, TextSearch};
 ///
-/// let (tapes, tape) = (MemoryTapes::new(), TapeName::parse("demo")?);
-/// let search = Search::new("needle");
-/// let mut scan = Scan::new(&search, &Slice::all());
-/// while let Some(page) = scan.page() {
-///     scan.look_at(tapes.read(&tape, &page).await?);
+/// let (tapes, tape) = (MemoryTapeStore::new(), TapeName::parse("demo")?);
+/// let search = TextSearch::new("needle");
+/// let mut scan = SearchScan::new(&search, &TapeSlice::all());
+/// while let Some(page) = scan.next_page() {
+///     scan.push_page(tapes.read(&tape, &page).await?);
 /// }
-/// assert!(scan.found().is_empty());
+/// assert!(scan.matches().is_empty());
 /// # Ok(()) }
 /// ```
 #[derive(Debug)]
