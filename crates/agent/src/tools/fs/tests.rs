@@ -158,7 +158,7 @@ fn a04_write_replaces_the_file_and_creates_folders() {
     assert_eq!(mode & 0o777, 0o754, "permissions are preserved");
     let entries: Vec<_> = std::fs::read_dir(files.path("a/b")).unwrap().collect();
     assert_eq!(entries.len(), 1, "no temporary file remains: {entries:?}");
-    assert!(files.write("a", "x").unwrap_err().contains("folder"));
+    assert!(files.write("a", "x").unwrap_err().contains("directory"));
     assert!(files.write("a/b/new.txt/c", "x").is_err(), "a file is not a folder");
 }
 
@@ -236,7 +236,7 @@ fn x06_special_files_are_refused_and_do_not_hang() {
     assert!(status.success());
     assert!(files.read("pipe").unwrap_err().contains("not a regular file"));
     assert!(files.write("pipe", "x").unwrap_err().contains("not a regular file"));
-    assert!(files.read(".").unwrap_err().contains("folder"));
+    assert!(files.read(".").unwrap_err().contains("directory"));
     files.bounds.extra_roots = vec![PathBuf::from("/")];
     for path in ["/dev/zero", "/proc/self/environ", "/sys/kernel/notes"] {
         assert!(files.read(path).unwrap_err().contains("belongs to the system"), "{path}");
