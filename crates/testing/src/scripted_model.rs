@@ -64,7 +64,7 @@ struct ServerState {
 enum CheckTiming {
     /// Before the reply; an invalid request is refused.
     BeforeReply,
-    /// When a test asks for requests or violations.
+    /// On demand, as soon as a test asks for requests or violations.
     OnDemand,
 }
 

@@ -90,7 +90,7 @@ pub(super) fn frames(path: &str, completion: &ScriptedCompletion, ledger: &mut R
         split_words(&completion.reasoning).map(|word| part(json!({"text": word, "thought": true}))).collect();
     frames.extend(split_words(&completion.text).map(text_frame));
     for (index, call) in completion.calls.iter().enumerate() {
-        // This protocol has arguments as values, so invalid JSON cannot be sent.
+        // Arguments are values in this protocol, so invalid JSON cannot be sent.
         let arguments: Value = serde_json::from_str(&call.arguments).unwrap_or_else(|_| json!({}));
         let mut call_part = json!({"functionCall": {"name": call.name, "args": arguments, "id": call.id}});
         if index == 0 {

@@ -53,7 +53,7 @@ pub(super) fn frames(completion: &ScriptedCompletion) -> Vec<String> {
         .collect();
     frames.extend(split_words(&completion.text).map(text_frame));
     frames.extend(completion.calls.iter().map(|call| {
-        // This protocol has arguments as values, so invalid JSON cannot be sent.
+        // Arguments are values in this protocol, so invalid JSON cannot be sent.
         let arguments: Value = serde_json::from_str(&call.arguments).unwrap_or_else(|_| json!({}));
         let call = json!({"id": call.id, "function": {"name": call.name, "arguments": arguments}});
         message_frame(&json!({"content": "", "tool_calls": [call]}))
