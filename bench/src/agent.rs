@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use capstan_testing::{ReplyBarrier, ScriptedModel, ScriptedReply};
 use serde_json::{Value, json};
 
-use crate::{BenchError, BenchResult};
 use crate::cold_start::{capstan_binary, capstan_command, find_python, python_command, time_command};
 use crate::timing_sample::{TimingSample, print_ratio, print_row};
+use crate::{BenchError, BenchResult};
 
 const AGENT_WARM_UP_ROUNDS: usize = 5;
 const AGENT_ROUNDS: usize = 60;
@@ -177,7 +177,8 @@ fn bench_turns(binary: &Path, folder: &Path, server: &ScriptedModel) -> BenchRes
 fn print_peak_memory(binary: &Path, folder: &Path) -> BenchResult {
     let barrier = ReplyBarrier::new();
     let reply_barrier = barrier.clone();
-    let server = ScriptedModel::start_blocking_with(move |_, _| ScriptedReply::text("hello there").with_barrier(&reply_barrier));
+    let server =
+        ScriptedModel::start_blocking_with(move |_, _| ScriptedReply::text("hello there").with_barrier(&reply_barrier));
     let mut process =
         with_model_env(capstan_command(binary, folder, &["run", "hello", "--session-id", "peak"]), &server.base_url());
     let mut process = process.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;

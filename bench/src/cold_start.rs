@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::{BenchError, BenchResult};
 use crate::timing_sample::{TimingSample, print_ratio, print_row};
+use crate::{BenchError, BenchResult};
 
 const COLD_START_WARM_UP_ROUNDS: usize = 5;
 const COLD_START_ROUNDS: usize = 60;

@@ -42,7 +42,9 @@ fn hook_runtime(plugins: usize) -> HookRuntime {
 }
 
 pub(crate) async fn run() -> BenchResult {
-    println!("hooks: first result of n plugins, only the one called last has a result ({CALLS_PER_SAMPLE} calls per sample)");
+    println!(
+        "hooks: first result of n plugins, only the one called last has a result ({CALLS_PER_SAMPLE} calls per sample)"
+    );
     let counts = [1, 10, 100];
     let runtimes = counts.map(hook_runtime);
     let mut samples = counts.map(|_| TimingSample::default());

@@ -10,8 +10,8 @@ use capstan::protocol::{ChatMessage, TapeName};
 use capstan::store::SqliteStore;
 use capstan::tape::{Batch, EntryDraft, Fact, NewTape, Store};
 
-use crate::{BenchError, BenchResult};
 use crate::timing_sample::TimingSample;
+use crate::{BenchError, BenchResult};
 use bench_host::BenchHost;
 pub(crate) use bench_host::{SERVE_COMMAND, WITH_AGENT_VARIABLE};
 
@@ -41,7 +41,11 @@ pub(crate) async fn run() -> BenchResult {
     let mut turns: Vec<(RateSample, TimingSample)> = SESSION_COUNTS.iter().map(|_| Default::default()).collect();
     for _ in 0..LOAD_ROUNDS {
         raw.push(raw_sqlite::measure_transactions(CONCURRENT_WRITERS, 1, LOAD_ROUND_DURATION)?);
-        raw_equal_rows.push(raw_sqlite::measure_transactions(CONCURRENT_WRITERS, ROWS_PER_COMMIT, LOAD_ROUND_DURATION)?);
+        raw_equal_rows.push(raw_sqlite::measure_transactions(
+            CONCURRENT_WRITERS,
+            ROWS_PER_COMMIT,
+            LOAD_ROUND_DURATION,
+        )?);
         appends.push(measure_store_appends().await?);
         for (sessions, (rates, times)) in SESSION_COUNTS.into_iter().zip(&mut turns) {
             let mut child = BenchHost::start().await?;

@@ -11,8 +11,8 @@ use capstan::{Capstan, Host};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::{BenchError, BenchResult};
 use crate::timing_sample::{TimingSample, print_ratio, print_row};
+use crate::{BenchError, BenchResult};
 
 const SHORT_TAPE_ENTRIES: u64 = 1_000;
 const LONG_TAPE_ENTRIES: u64 = 1_000_000;
@@ -50,7 +50,11 @@ impl TapeBench {
         let heads: Vec<u64> = tapes.iter().map(|tape| tape.head.0).collect();
         println!("  the tape of {} entries now has {heads:?}", self.entries);
         let expected_head = self.entries + LONG_TAPE_TURNS as u64;
-        if matches!(heads[..], [head] if head > expected_head) { Ok(()) } else { Err("the turns were on another tape".into()) }
+        if matches!(heads[..], [head] if head > expected_head) {
+            Ok(())
+        } else {
+            Err("the turns were on another tape".into())
+        }
     }
 
     async fn time_turn(&self, text: &str) -> Result<Duration, BenchError> {
@@ -111,7 +115,11 @@ pub(crate) async fn run() -> BenchResult {
     );
     let started_at = Instant::now();
     let mut benches = [TapeBench::new(SHORT_TAPE_ENTRIES).await?, TapeBench::new(LONG_TAPE_ENTRIES).await?];
-    println!("  databases in {}, filled in {:.1} s", std::env::temp_dir().display(), started_at.elapsed().as_secs_f64());
+    println!(
+        "  databases in {}, filled in {:.1} s",
+        std::env::temp_dir().display(),
+        started_at.elapsed().as_secs_f64()
+    );
     for number in 0..LONG_TAPE_WARM_UP_TURNS + LONG_TAPE_TURNS {
         // Alternate the order: the first one may pay for something that both need.
         if number % 2 == 0 {

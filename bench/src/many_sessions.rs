@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use capstan_testing::{ReplyBarrier, ScriptedModel, ScriptedReply};
 
-use crate::{BenchError, BenchResult};
 use crate::load::WITH_AGENT_VARIABLE;
 use crate::load::bench_host::BenchHost;
 use crate::timing_sample::{TimingSample, print_ratio, print_row};
+use crate::{BenchError, BenchResult};
 
 /// Number of sessions with a concurrent run.
 const BUSY_SESSIONS: usize = 1_000;

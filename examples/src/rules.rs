@@ -95,8 +95,12 @@ async fn serve(context: &RunContext, api: &RunApi) -> Result<Vec<ResultBody>, Ap
     let result = apply_rule(rule, text, context, api).await?;
     let name = context.actor.as_ref().map(|actor| actor.name.as_deref().unwrap_or(&actor.id));
     let count = result.count.to_string();
-    let values =
-        [("{count}", count.as_str()), ("{name}", name.unwrap_or("someone")), ("{list}", &result.list), ("{text}", text)];
+    let values = [
+        ("{count}", count.as_str()),
+        ("{name}", name.unwrap_or("someone")),
+        ("{list}", &result.list),
+        ("{text}", text),
+    ];
     let reply = fill_template(&rule.says, &values);
     let state_update = result.state_update.map(|(scope, state)| ResultBody::StateUpdated { scope, state });
     Ok(state_update.into_iter().chain(reply_results(Some(reply))).collect())

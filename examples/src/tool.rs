@@ -29,6 +29,7 @@ impl Plugin for ReversePlugin {
 }
 
 async fn reverse(arguments: JsonObject, _context: ToolContext) -> Result<ToolOutput, ToolError> {
-    let text = arguments.get("text").and_then(Value::as_str).ok_or_else(|| ToolError::new("the argument text is missing"))?;
+    let text =
+        arguments.get("text").and_then(Value::as_str).ok_or_else(|| ToolError::new("the argument text is missing"))?;
     Ok(ToolOutput::ok(text.chars().rev().collect::<String>()))
 }

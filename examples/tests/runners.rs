@@ -84,7 +84,8 @@ async fn send(host: &Host, chat: &str, actor: &str, text: &str) -> String {
 async fn chat_entries(host: &Host, chat: &str) -> Vec<Entry> {
     let session = format!("cli:{chat}");
     let tapes = host.tapes().list().await.unwrap();
-    let mut session_tapes = tapes.into_iter().filter(|tape| tape.session.as_ref().is_some_and(|s| s.as_str() == session));
+    let mut session_tapes =
+        tapes.into_iter().filter(|tape| tape.session.as_ref().is_some_and(|s| s.as_str() == session));
     let tape = session_tapes.next().unwrap().name;
     assert!(session_tapes.next().is_none(), "one session has one tape");
     host.tapes().read(&tape, &TapeSlice::all()).await.unwrap()
@@ -273,7 +274,13 @@ async fn g08_full_storage_evicts_the_least_recently_written_notebook() {
     let namespace = store.namespaces("storage:").await.unwrap().remove(0).space;
     let full = (0..999_u16).map(|number| {
         let (space, key, value) = (namespace.clone(), format!("old-{number:03}"), json!({"hash": "x", "bytes": 1}));
-        Fact::PutKeyValue(KeyValueRecord { namespace, key, value, at: Timestamp::from_millis(i64::after_fence(number)), by: None })
+        Fact::PutKeyValue(KeyValueRecord {
+            namespace,
+            key,
+            value,
+            at: Timestamp::from_millis(i64::after_fence(number)),
+            by: None,
+        })
     });
     store.commit(Batch { facts: full.collect(), ..Batch::new() }).await.unwrap();
     assert!(send(&host, "work", "ann", "one").await.starts_with(DEMO_INTRO), "space was made");

@@ -12,11 +12,7 @@ const SAMPLE_ROW: &str =
     r#"{"role":"user","content":"a message of the usual length, as people write them to each other"}"#;
 
 /// Measures the transactions per second of many writers, with a number of rows each.
-pub(super) fn measure_transactions(
-    writers: u32,
-    rows: u32,
-    duration: Duration,
-) -> Result<f64, BenchError> {
+pub(super) fn measure_transactions(writers: u32, rows: u32, duration: Duration) -> Result<f64, BenchError> {
     let folder = tempfile::tempdir()?;
     let connection = Connection::open(folder.path().join("raw.db"))?;
     connection.pragma_update(None, "journal_mode", "WAL")?;

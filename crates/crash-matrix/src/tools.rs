@@ -17,7 +17,9 @@ pub fn crash_tools(trial_dir: &TrialDir) -> Vec<Arc<dyn Tool>> {
     let schema = || json!({"type": "object", "properties": {"key": {"type": "string"}}, "required": ["key"]});
     let tool = |name: &'static str, description: &str| {
         let trial_dir = trial_dir.clone();
-        FnTool::new(name, description, schema(), move |arguments, context| run_tool(trial_dir.clone(), name, arguments, context))
+        FnTool::new(name, description, schema(), move |arguments, context| {
+            run_tool(trial_dir.clone(), name, arguments, context)
+        })
     };
     vec![
         Arc::new(tool("effect", "Has an effect.")),
@@ -32,7 +34,8 @@ async fn run_tool(
     arguments: JsonObject,
     context: ToolContext,
 ) -> Result<ToolOutput, ToolError> {
-    let key = arguments.get("key").and_then(Value::as_str).ok_or_else(|| ToolError::new("the argument key is missing"))?;
+    let key =
+        arguments.get("key").and_then(Value::as_str).ok_or_else(|| ToolError::new("the argument key is missing"))?;
     trial_dir.record_execution(tool, key).map_err(|error| ToolError::new(error.to_string()))?;
     if tool == "watch" {
         tokio::select! {

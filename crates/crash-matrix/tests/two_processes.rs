@@ -56,7 +56,9 @@ impl TwoProcessFixture {
                     while let Some(Ok(line)) = lines.next() {
                         match serde_json::from_str(&line).expect("a report of the host") {
                             HostReport::Listens { channel } if channel.as_str() == PlatformChannel::CHAT_CHANNEL => {
-                                stream_sender.send(connection.try_clone().expect("a handle")).expect("the test is there");
+                                stream_sender
+                                    .send(connection.try_clone().expect("a handle"))
+                                    .expect("the test is there");
                             }
                             HostReport::Sends { process, message } => {
                                 let connection = connection.try_clone().expect("a handle");

@@ -173,7 +173,7 @@ impl ScriptedReply {
 
     /// Sets the tokens of the request and of the reply; the default is 10 and 5.
     pub fn with_usage(self, prompt: u64, completion: u64) -> Self {
-        self.map_completion(|completion| completion.usage = ScriptedUsage { prompt, completion, ..completion.usage })
+        self.map_completion(|reply| reply.usage = ScriptedUsage { prompt, completion, ..reply.usage })
     }
 
     /// Sets the number of prompt tokens that came from the provider's cache.

@@ -18,7 +18,8 @@ pub fn find_problems(script: &TrialScript, report: &TrialReport) -> Vec<String> 
         }
     }
     let rows = script.messages.iter().filter(|message| !message.is_from_caller());
-    let rows: Vec<&OutboxRecord> = rows.filter_map(|message| report.end.outbox_rows.get(&message.id)).flatten().collect();
+    let rows: Vec<&OutboxRecord> =
+        rows.filter_map(|message| report.end.outbox_rows.get(&message.id)).flatten().collect();
     check_sent(&rows, report, &mut problems);
     check_send_order(&rows, report, &mut problems);
     problems

@@ -54,12 +54,14 @@ impl RestartAction {
 /// commits do not wait for the acknowledgement to arrive.
 pub fn describe_restart(kind: &TurnKind, commit: &str, report: &TrialReport) -> String {
     let Some(death) = report.deaths.first() else { return "not killed".to_owned() };
-    let newest = kind.messages.iter().rfind(|message| death.offered.contains(&message.id)).map(|message| message.id.as_str());
+    let newest =
+        kind.messages.iter().rfind(|message| death.offered.contains(&message.id)).map(|message| message.id.as_str());
     let just_accepted = newest.filter(|_| commit.contains("accept"));
     let mut actions = BTreeSet::new();
     for message in kind.messages.iter().filter(|message| death.offered.contains(&message.id)) {
         let id = message.id.as_str();
-        let was_notified = if message.is_from_caller() { death.answered.contains(id) } else { death.acknowledged.contains(id) };
+        let was_notified =
+            if message.is_from_caller() { death.answered.contains(id) } else { death.acknowledged.contains(id) };
         match (death.events.contains_key(id), message.is_from_caller()) {
             (false, false) => drop(actions.insert(RestartAction::SourceResends)),
             (false, true) => drop(actions.insert(RestartAction::CallerRetries)),
@@ -78,7 +80,11 @@ pub fn describe_restart(kind: &TurnKind, commit: &str, report: &TrialReport) -> 
         let rows = death.outbox_rows.get(id).into_iter().flatten().filter(|row| is_waiting(&row.status));
         for row in rows.filter(|_| !message.is_from_caller()) {
             let was_sent = report.platform.sent[..death.sent].iter().any(|sent| sent.message == row.message);
-            actions.insert(if was_sent { RestartAction::ResentAsDuplicate } else { RestartAction::SentAsPossibleDuplicate });
+            actions.insert(if was_sent {
+                RestartAction::ResentAsDuplicate
+            } else {
+                RestartAction::SentAsPossibleDuplicate
+            });
         }
     }
     let descriptions: Vec<&str> = actions.into_iter().map(RestartAction::description).collect();
@@ -96,7 +102,9 @@ fn describe_commit(label: &str) -> &'static str {
         "tool-call" => "the tool calls of a step are recorded",
         "tool-result" => "a tool result is recorded",
         "tool-call+tool-result" => "results of read-only tools and the next model request are recorded",
-        "tool-call+tool-result+take-in" => "results of read-only tools and a message that arrived meanwhile are recorded",
+        "tool-call+tool-result+take-in" => {
+            "results of read-only tools and a message that arrived meanwhile are recorded"
+        }
         "tool-result+anchor" => "the last tool result and the new anchor are recorded",
         "open-run+keep" | "keep" => "a value stored at once is recorded, with its entry on the tape",
         "open-run+artifact" => "an artifact is recorded, with its content",

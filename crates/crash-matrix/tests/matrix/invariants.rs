@@ -37,7 +37,8 @@ pub fn find_problems(script: &TrialScript, report: &TrialReport) -> Vec<String> 
 /// X1: every event on a tape is settled or in flight, and recorded once.
 fn check_conservation(snapshot: &TrialSnapshot, problems: &mut Vec<String>) {
     let recorded = snapshot.tapes.values().flatten().filter(|entry| entry.name() == Some("event.accepted"));
-    let mut recorded: Vec<String> = recorded.map(|entry| value_text(&entry.payload["data"]["event"]["event_id"])).collect();
+    let mut recorded: Vec<String> =
+        recorded.map(|entry| value_text(&entry.payload["data"]["event"]["event_id"])).collect();
     let settled = snapshot.settled.iter().map(|key| key.event_id.to_string());
     let in_flight = snapshot.in_flight.iter().map(|event| event.key.event_id.to_string());
     let mut accounted: Vec<String> = settled.chain(in_flight).collect();
@@ -96,7 +97,10 @@ fn check_outcome(message: &ScriptedMessage, report: &TrialReport, problems: &mut
     let must_be_abandoned = report.deaths.iter().any(|death| has_unknown_effects(id, death));
     let is_abandoned = is_abandoned(&outcome.0);
     if must_be_abandoned != is_abandoned {
-        problems.push(format!("{id}: abandoned is {is_abandoned}, expected {must_be_abandoned}; its outcome is {:?}", outcome.0));
+        problems.push(format!(
+            "{id}: abandoned is {is_abandoned}, expected {must_be_abandoned}; its outcome is {:?}",
+            outcome.0
+        ));
     }
     if !is_abandoned && !message.allowed_outcomes.contains(&outcome.0.name()) {
         problems.push(format!("{id} ended as {:?}, which is not one of {:?}", outcome.0, message.allowed_outcomes));

@@ -164,8 +164,8 @@ fn x02_host_killed_at_random_moments_keeps_guarantees() {
     let started_at = std::time::Instant::now();
     assert_no_problems(&run_kinds(&others, &[], &model).1, &model);
     let duration = started_at.elapsed();
-    let scripts = [false, true]
-        .map(|uses_file_tapes| TrialScript { uses_file_tapes, ..TrialScript::from_kinds(&others) });
+    let scripts =
+        [false, true].map(|uses_file_tapes| TrialScript { uses_file_tapes, ..TrialScript::from_kinds(&others) });
     let scripts = [&scripts[0], &TrialScript::from_kinds(&stand_ins), &scripts[1]];
     let trials: Vec<(&TrialScript, Vec<KillPoint>)> = (0..RANDOM_TRIALS)
         .map(|number| {

@@ -184,7 +184,11 @@ pub fn render_section(model: &ScriptedModel) -> (String, Vec<String>) {
     let mut problems = Vec::new();
     for operation in operator_commands() {
         let complete = run_to_end(&operation, model);
-        assert!(complete.before != complete.after && !complete.commits.is_empty(), "{} changes something", operation.title);
+        assert!(
+            complete.before != complete.after && !complete.commits.is_empty(),
+            "{} changes something",
+            operation.title
+        );
         for commit in &complete.commits {
             let words = ["before", "after"].map(|moment| {
                 let (is_done, found) = run_killed(&operation, &complete, &format!("{commit} {moment}"), model);

@@ -76,8 +76,7 @@ impl StoreReader {
     pub fn is_drained(&self) -> bool {
         let store = &self.store;
         let read = async {
-            let is_idle =
-                store.in_flight_events(None).await?.is_empty() && store.pending_outbound().await?.is_empty();
+            let is_idle = store.in_flight_events(None).await?.is_empty() && store.pending_outbound().await?.is_empty();
             Ok::<bool, StoreError>(is_idle && store.open_runs().await?.is_empty())
         };
         self.runtime.block_on(read).expect("the store can be read")
@@ -156,7 +155,10 @@ impl StoreReader {
         stored_values: &BTreeMap<(String, String), Value>,
         tapes: &BTreeMap<TapeName, Vec<Entry>>,
     ) -> Result<Vec<String>, StoreError> {
-        let stored = stored_values.iter().filter(|((namespace, _), _)| namespace.starts_with("storage:")).map(|(_, reference)| reference);
+        let stored = stored_values
+            .iter()
+            .filter(|((namespace, _), _)| namespace.starts_with("storage:"))
+            .map(|(_, reference)| reference);
         let recorded = tapes.values().flatten().filter(|entry| entry.name() == Some("artifact.created"));
         let mut damage = Vec::new();
         for reference in stored.chain(recorded.map(|entry| &entry.payload["data"])) {
@@ -182,7 +184,8 @@ impl TrialSnapshot {
 
     /// Returns the open run that served an event.
     pub fn run_serving(&self, id: &str) -> Option<&RunRecord> {
-        let ingesting_run = self.in_flight_event(id).and_then(|event| event.ingestion.as_ref()).map(|ingestion| &ingestion.run_id);
+        let ingesting_run =
+            self.in_flight_event(id).and_then(|event| event.ingestion.as_ref()).map(|ingestion| &ingestion.run_id);
         let serves = |run: &&RunRecord| {
             let mut events = std::iter::once(&run.event).chain(&run.others);
             Some(&run.run_id) == ingesting_run || events.any(|key| key.event_id.as_str() == id)

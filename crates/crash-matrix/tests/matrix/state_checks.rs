@@ -21,12 +21,17 @@ pub fn find_problems(script: &TrialScript, report: &TrialReport) -> Vec<String> 
 
 /// Returns the value stored under a key that only one message uses.
 fn stored_value<'a>(snapshot: &'a TrialSnapshot, kind: &str, key: &str) -> Option<&'a Value> {
-    let matches = |((namespace, stored_key), _): &(&(String, String), &Value)| namespace.starts_with(kind) && stored_key == key;
+    let matches =
+        |((namespace, stored_key), _): &(&(String, String), &Value)| namespace.starts_with(kind) && stored_key == key;
     snapshot.stored_values.iter().find(matches).map(|(_, value)| value)
 }
 
 /// Counts the entries of a message's tape that match.
-fn count_entries(snapshot: &TrialSnapshot, message: &ScriptedMessage, matches: impl Fn(&Entry, &Value) -> bool) -> usize {
+fn count_entries(
+    snapshot: &TrialSnapshot,
+    message: &ScriptedMessage,
+    matches: impl Fn(&Entry, &Value) -> bool,
+) -> usize {
     let Some(record) = snapshot.events.get(&message.id) else { return 0 };
     let entries = snapshot.tapes.get(&record.tape).map(Vec::as_slice).unwrap_or_default();
     entries.iter().filter(|entry| matches(entry, &entry.payload["data"])).count()
@@ -55,7 +60,9 @@ fn check_recorded(message: &ScriptedMessage, snapshot: &TrialSnapshot, problems:
             "count" | "set" => {
                 (stored_value(snapshot, "state:", key).is_some(), count_state_changes(snapshot, message, key) > 0)
             }
-            "put" => (stored_value(snapshot, "storage:", key).is_some(), count_storage_puts(snapshot, message, key) > 0),
+            "put" => {
+                (stored_value(snapshot, "storage:", key).is_some(), count_storage_puts(snapshot, message, key) > 0)
+            }
             // The content itself is checked with all others in the snapshot.
             _ => (count_artifacts(snapshot, message, key) > 0, count_artifacts(snapshot, message, key) > 0),
         };
@@ -76,13 +83,17 @@ fn check_final_state(message: &ScriptedMessage, end: &TrialSnapshot, problems: &
     let runs = end.runs.iter().filter(|run| run.event.event_id.as_str() == message.id).count();
     for (task, key) in message.state_tasks() {
         let is_correct = match task {
-            "count" => stored_value(end, "state:", key) == Some(&json!(1)) && count_state_changes(end, message, key) == 1,
+            "count" => {
+                stored_value(end, "state:", key) == Some(&json!(1)) && count_state_changes(end, message, key) == 1
+            }
             "set" => {
-                stored_value(end, "state:", key) == Some(&json!(message.id)) && count_state_changes(end, message, key) <= runs
+                stored_value(end, "state:", key) == Some(&json!(message.id))
+                    && count_state_changes(end, message, key) <= runs
             }
             "put" => {
                 let hash = stored_value(end, "storage:", key).map(|reference| &reference["hash"]);
-                hash == Some(&json!(blob_hash(message.text.as_bytes()))) && count_storage_puts(end, message, key) <= runs
+                hash == Some(&json!(blob_hash(message.text.as_bytes())))
+                    && count_storage_puts(end, message, key) <= runs
             }
             "yield" => count_artifacts(end, message, key) == 1,
             // At least one, and at most one for each run, including the interrupted one.

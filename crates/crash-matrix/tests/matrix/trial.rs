@@ -160,7 +160,11 @@ impl<'a> CrashTrial<'a> {
 
     fn failure_report(&self, reason: &str, process: usize) -> String {
         let log = std::fs::read_to_string(self.log_file(process)).unwrap_or_default();
-        format!("{reason}\nkilled: {:?}\ncommits: {:?}\nlog:\n{log}", self.kills, read_commits(&self.trace_file(process)))
+        format!(
+            "{reason}\nkilled: {:?}\ncommits: {:?}\nlog:\n{log}",
+            self.kills,
+            read_commits(&self.trace_file(process))
+        )
     }
 
     /// Describes what keeps the trial from finishing.
@@ -169,7 +173,8 @@ impl<'a> CrashTrial<'a> {
         let is_unnotified = |message: &&ScriptedMessage| {
             !if message.is_from_caller() { &now.answered } else { &now.acknowledged }.contains(&message.id)
         };
-        let unnotified: Vec<&str> = self.script.messages.iter().filter(is_unnotified).map(|message| message.id.as_str()).collect();
+        let unnotified: Vec<&str> =
+            self.script.messages.iter().filter(is_unnotified).map(|message| message.id.as_str()).collect();
         let pending =
             now.outbox_rows.values().flatten().filter(|row| matches!(row.status, OutboxStatus::Waiting { .. }));
         let pending: Vec<String> = pending.map(|row| row.message.content.text()).collect();
@@ -264,7 +269,11 @@ impl<'a> CrashTrial<'a> {
             && {
                 let record = self.platform.record();
                 let was_notified = |message: &ScriptedMessage| {
-                    if message.is_from_caller() { record.is_answered(&message.id) } else { record.is_acknowledged(&message.id) }
+                    if message.is_from_caller() {
+                        record.is_answered(&message.id)
+                    } else {
+                        record.is_acknowledged(&message.id)
+                    }
                 };
                 self.script.messages.iter().all(was_notified)
             }
