@@ -1,4 +1,4 @@
-//! A distribution of one's own: all of Capstan's command line, with one plugin more.
+//! Custom distribution: the complete command line of Capstan with one additional plugin.
 //!
 //! `cargo run -p capstan-examples --bin shout -- run hello` answers `HELLO`.
 

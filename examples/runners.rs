@@ -1,6 +1,6 @@
-//! A distribution with the runners of the examples, to try them with the bindings of `docs/runners.md`.
+//! Distribution with the example runners, to try them with the bindings of `docs/runners.md`.
 //!
-//! `cargo run -p capstan-examples --bin runners -- runners list` shows them beside the built-in agent.
+//! `cargo run -p capstan-examples --bin runners -- runners list` shows them next to the built-in agent.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! Asking plugins until one answers.
+//! First result of several plugins.
 
 use std::time::Instant;
 
@@ -10,11 +10,11 @@ use capstan::protocol::{Event, SessionId};
 use crate::BenchResult;
 use crate::timing_sample::{TimingSample, print_ratio, print_row};
 
-/// How many calls one time covers: a single one is too short for the clock.
+/// Number of calls per sample: a single call is too short for the clock.
 const CALLS_PER_SAMPLE: u32 = 1000;
 const HOOK_ROUNDS: usize = 200;
 
-/// A plugin that answers, or says nothing.
+/// Plugin that resolves the session, or declines.
 struct ResolvingPlugin {
     name: String,
     resolves_session: bool,
@@ -26,13 +26,13 @@ impl Plugin for ResolvingPlugin {
     }
 
     fn register(&self, hooks: &mut HookRegistrar) -> Result<(), BoxError> {
-        let answers = self.resolves_session;
-        hooks.on(ResolveSession, move || async move { Ok(answers.then(|| SessionId::new("s"))) });
+        let resolves_session = self.resolves_session;
+        hooks.on(ResolveSession, move || async move { Ok(resolves_session.then(|| SessionId::new("s"))) });
         Ok(())
     }
 }
 
-/// Only the plugin that is asked last answers: the one registered first.
+/// Creates a runtime in which only the plugin called last, the one registered first, resolves the session.
 fn hook_runtime(plugins: usize) -> HookRuntime {
     let mut registry = Registry::new();
     for number in 0..plugins {
@@ -42,23 +42,25 @@ fn hook_runtime(plugins: usize) -> HookRuntime {
 }
 
 pub(crate) async fn run() -> BenchResult {
-    println!("hooks: first result of n plugins, only the last one asked answers ({CALLS_PER_SAMPLE} calls a time)");
+    println!(
+        "hooks: first result of n plugins, only the one called last has a result ({CALLS_PER_SAMPLE} calls per sample)"
+    );
     let counts = [1, 10, 100];
     let runtimes = counts.map(hook_runtime);
     let mut samples = counts.map(|_| TimingSample::default());
     let args = ResolveSessionArgs { message: Event::message("cli", "local", "hello").into() };
     for _ in 0..HOOK_ROUNDS {
         for (runtime, sample) in runtimes.iter().zip(&mut samples) {
-            let begun = Instant::now();
+            let started_at = Instant::now();
             for _ in 0..CALLS_PER_SAMPLE {
-                let decided = runtime.call_first::<ResolveSession>(&args).await?;
-                std::hint::black_box(&decided);
+                let session = runtime.call_first::<ResolveSession>(&args).await?;
+                std::hint::black_box(&session);
             }
-            sample.push(begun.elapsed() / CALLS_PER_SAMPLE);
+            sample.push(started_at.elapsed() / CALLS_PER_SAMPLE);
         }
     }
     for (count, sample) in counts.iter().zip(&samples) {
-        print_row(&format!("{count} plugins, a call"), sample);
+        print_row(&format!("{count} plugins, one call"), sample);
     }
     print_ratio("10 plugins to 1", samples[1].ratio_to(&samples[0]), None);
     print_ratio("100 plugins to 1", samples[2].ratio_to(&samples[0]), None);

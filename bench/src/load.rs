@@ -1,4 +1,4 @@
-//! Many sessions at once: durable commits, and whole turns without a model over the stdio channel.
+//! Many concurrent sessions: durable commits, and complete turns without a model over the stdio channel.
 
 pub(crate) mod bench_host;
 mod raw_sqlite;
@@ -10,38 +10,42 @@ use capstan::protocol::{ChatMessage, TapeName};
 use capstan::store::SqliteStore;
 use capstan::tape::{Batch, EntryDraft, Fact, NewTape, Store};
 
-use crate::BenchResult;
 use crate::timing_sample::TimingSample;
+use crate::{BenchError, BenchResult};
 use bench_host::BenchHost;
 pub(crate) use bench_host::{SERVE_COMMAND, WITH_AGENT_VARIABLE};
 
-/// How long each thing is measured, and how often, in turns.
+/// Duration and number of measurements, alternating between the subjects.
 const LOAD_ROUND_DURATION: Duration = Duration::from_secs(2);
 const LOAD_ROUNDS: usize = 5;
-/// How many write at once where one number is wanted.
+/// Number of concurrent writers.
 const CONCURRENT_WRITERS: u32 = 64;
-/// The numbers of sessions that talk at once.
+/// Numbers of concurrent sessions.
 const SESSION_COUNTS: [usize; 4] = [1, 8, 64, 512];
-/// How many commits a turn without tools makes.
+/// Number of commits of a turn without tools.
 const COMMITS_PER_TURN: f64 = 4.0;
-/// How many rows a commit of a turn without tools writes, on average: 17 in 4 commits.
+/// Average number of rows per commit of a turn without tools: 17 in 4 commits.
 const ROWS_PER_COMMIT: u32 = 4;
-/// What part of the raw rate turns must reach, commit for commit.
+/// Target ratio of turns to the raw rate, commit for commit.
 const TARGET_RATIO: f64 = 0.5;
 
-/// Durable writes and turns a second.
+/// Measures durable writes and turns per second.
 pub(crate) async fn run() -> BenchResult {
     println!(
-        "load: durable commits and turns without a model, {} s each, {LOAD_ROUNDS} rounds in turns",
+        "load: durable commits and turns without a model, {} s each, {LOAD_ROUNDS} alternating rounds",
         LOAD_ROUND_DURATION.as_secs()
     );
     let mut raw = RateSample::default();
-    let mut alike = RateSample::default();
+    let mut raw_equal_rows = RateSample::default();
     let mut appends = RateSample::default();
     let mut turns: Vec<(RateSample, TimingSample)> = SESSION_COUNTS.iter().map(|_| Default::default()).collect();
     for _ in 0..LOAD_ROUNDS {
         raw.push(raw_sqlite::measure_transactions(CONCURRENT_WRITERS, 1, LOAD_ROUND_DURATION)?);
-        alike.push(raw_sqlite::measure_transactions(CONCURRENT_WRITERS, ROWS_PER_COMMIT, LOAD_ROUND_DURATION)?);
+        raw_equal_rows.push(raw_sqlite::measure_transactions(
+            CONCURRENT_WRITERS,
+            ROWS_PER_COMMIT,
+            LOAD_ROUND_DURATION,
+        )?);
         appends.push(measure_store_appends().await?);
         for (sessions, (rates, times)) in SESSION_COUNTS.into_iter().zip(&mut turns) {
             let mut child = BenchHost::start().await?;
@@ -52,7 +56,7 @@ pub(crate) async fn run() -> BenchResult {
     println!("  raw SQLite, 1 row each, {CONCURRENT_WRITERS} writers   {:>10.0} transactions/s", raw.median());
     println!(
         "  raw SQLite, {ROWS_PER_COMMIT} rows each, {CONCURRENT_WRITERS} writers  {:>10.0} transactions/s",
-        alike.median()
+        raw_equal_rows.median()
     );
     println!("  store, one append each, {CONCURRENT_WRITERS} writers   {:>10.0} appends/s", appends.median());
     for (sessions, (rates, times)) in SESSION_COUNTS.into_iter().zip(&turns) {
@@ -64,25 +68,25 @@ pub(crate) async fn run() -> BenchResult {
         );
     }
     let at_64 = &turns[2].0;
-    let ratios = at_64.relative_to(&alike);
+    let ratios = at_64.relative_to(&raw_equal_rows);
     let ratio = ratios.median();
-    let (least, most) = ratios.range();
-    let judged = if ratio >= TARGET_RATIO { "met" } else { "MISSED" };
+    let (min, max) = ratios.range();
+    let verdict = if ratio >= TARGET_RATIO { "met" } else { "MISSED" };
     println!(
-        "  turns at 64 to raw of {ROWS_PER_COMMIT} rows / {COMMITS_PER_TURN}   {ratio:>10.2}  ({least:.2} to {most:.2} in the rounds; \
-         target: at least {TARGET_RATIO}, {judged})"
+        "  turns at 64 to raw of {ROWS_PER_COMMIT} rows / {COMMITS_PER_TURN}   {ratio:>10.2}  ({min:.2} to {max:.2} in the rounds; \
+         target: at least {TARGET_RATIO}, {verdict})"
     );
-    // Smaller transactions than a turn has: what a row more costs is in these.
+    // Transactions of one row are smaller than those of a turn, so this ratio includes the cost of the other rows.
     let ratio = at_64.relative_to(&raw).median();
-    let judged = if ratio >= TARGET_RATIO { "met" } else { "MISSED" };
+    let verdict = if ratio >= TARGET_RATIO { "met" } else { "MISSED" };
     println!(
-        "  turns at 64 to raw of 1 row / {COMMITS_PER_TURN}    {ratio:>10.2}  (target, read so: at least {TARGET_RATIO}, {judged})"
+        "  turns at 64 to raw of 1 row / {COMMITS_PER_TURN}    {ratio:>10.2}  (target, read this way: at least {TARGET_RATIO}, {verdict})"
     );
     println!("  turns at 64 to appends / {COMMITS_PER_TURN}         {:>10.2}", at_64.relative_to(&appends).median());
     Ok(())
 }
 
-/// How the memory of a host grows over many turns.
+/// Measures the growth of a host's memory over many turns.
 pub(crate) async fn run_memory() -> BenchResult {
     const MEMORY_TURNS: usize = 100_000;
     const TURNS_PER_READING: usize = 10_000;
@@ -96,15 +100,15 @@ pub(crate) async fn run_memory() -> BenchResult {
         readings.push(kilobytes);
     }
     child.shut_down().await?;
-    // The first half fills caches, which have a size; the second says whether something grows for ever.
+    // The first half fills caches of limited size; the second shows unbounded growth.
     let (middle, last) = (readings[readings.len() / 2 - 1], readings[readings.len() - 1]);
     #[expect(clippy::cast_precision_loss, reason = "kilobytes of a process")]
     let slope = (last as f64 - middle as f64) * 1024.0 / (MEMORY_TURNS / 2) as f64;
-    println!("  second half: {slope:.0} bytes a turn");
+    println!("  second half: {slope:.0} bytes per turn");
     Ok(())
 }
 
-/// Figures a second, of which the middle one counts.
+/// Rates per second.
 #[derive(Default)]
 struct RateSample(Vec<f64>);
 
@@ -113,7 +117,7 @@ impl RateSample {
         self.0.push(rate);
     }
 
-    /// Turns of each round to what four commits of the same round would give.
+    /// Returns the turns of each round relative to four commits of the same round.
     fn relative_to(&self, rates: &Self) -> Self {
         Self(self.0.iter().zip(&rates.0).map(|(turns, rate)| turns / (rate / COMMITS_PER_TURN)).collect())
     }
@@ -134,10 +138,10 @@ impl RateSample {
     }
 }
 
-async fn measure_store_appends() -> Result<f64, Box<dyn std::error::Error>> {
+async fn measure_store_appends() -> Result<f64, BenchError> {
     let folder = tempfile::tempdir()?;
     let store = Arc::new(SqliteStore::open(folder.path().join("capstan.db"))?);
-    let begun = Instant::now();
+    let started_at = Instant::now();
     let mut writers = tokio::task::JoinSet::new();
     for writer in 0..CONCURRENT_WRITERS {
         let store = Arc::clone(&store);
@@ -147,7 +151,7 @@ async fn measure_store_appends() -> Result<f64, Box<dyn std::error::Error>> {
             batch.push(Fact::EnsureTape(NewTape::with_name(tape.clone())));
             store.commit(batch).await?;
             let mut count = 0_u32;
-            while begun.elapsed() < LOAD_ROUND_DURATION {
+            while started_at.elapsed() < LOAD_ROUND_DURATION {
                 let mut batch = Batch::new();
                 batch.append(&tape, EntryDraft::message(&ChatMessage::user("hello")));
                 store.commit(batch).await?;
@@ -160,5 +164,5 @@ async fn measure_store_appends() -> Result<f64, Box<dyn std::error::Error>> {
     while let Some(count) = writers.join_next().await {
         total += count??;
     }
-    Ok(f64::from(total) / begun.elapsed().as_secs_f64())
+    Ok(f64::from(total) / started_at.elapsed().as_secs_f64())
 }

@@ -1,4 +1,4 @@
-//! A turn on a long tape against one on a short tape, with the same number of entries after the last anchor (P14).
+//! P14: a turn on a long tape compared with one on a short tape, with the same number of entries after the last anchor.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,21 +11,21 @@ use capstan::{Capstan, Host};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::BenchResult;
 use crate::timing_sample::{TimingSample, print_ratio, print_row};
+use crate::{BenchError, BenchResult};
 
 const SHORT_TAPE_ENTRIES: u64 = 1_000;
 const LONG_TAPE_ENTRIES: u64 = 1_000_000;
-/// How many entries follow the anchor before the first turn.
+/// Number of entries after the anchor before the first turn.
 const ENTRIES_AFTER_ANCHOR: u64 = 20;
-/// How many entries one commit imports.
+/// Number of entries imported per commit.
 const ENTRIES_PER_IMPORT: u64 = 10_000;
-/// After this many turns both tapes get a new anchor, so that what follows it stays short.
+/// Number of turns after which both tapes get a new anchor, so that the context stays short.
 const TURNS_PER_ANCHOR: usize = 10;
 const LONG_TAPE_WARM_UP_TURNS: usize = 20;
 const LONG_TAPE_TURNS: usize = 300;
 
-/// A host with one tape of a given length.
+/// Host with one tape of a given length.
 struct TapeBench {
     host: Host,
     entries: u64,
@@ -34,7 +34,7 @@ struct TapeBench {
 }
 
 impl TapeBench {
-    async fn new(entries: u64) -> Result<Self, Box<dyn std::error::Error>> {
+    async fn new(entries: u64) -> Result<Self, BenchError> {
         let folder = tempfile::tempdir()?;
         let workspace = folder.path().canonicalize()?;
         let store: Arc<dyn Store> = Arc::new(SqliteStore::open(folder.path().join("capstan.db"))?);
@@ -44,20 +44,24 @@ impl TapeBench {
         Ok(Self { host, entries, sample: TimingSample::default(), _folder: folder })
     }
 
-    /// Had the turns been on another tape, the ratio would be 1 and mean nothing.
+    /// Checks that the turns were made on the filled tape; otherwise the ratio would be 1 and meaningless.
     async fn check_head(&self) -> BenchResult {
         let tapes = self.host.tapes().list().await?;
         let heads: Vec<u64> = tapes.iter().map(|tape| tape.head.0).collect();
-        println!("  the tape of {} entries has {heads:?} now", self.entries);
-        let grown = self.entries + LONG_TAPE_TURNS as u64;
-        if matches!(heads[..], [head] if head > grown) { Ok(()) } else { Err("the turns were on another tape".into()) }
+        println!("  the tape of {} entries now has {heads:?}", self.entries);
+        let expected_head = self.entries + LONG_TAPE_TURNS as u64;
+        if matches!(heads[..], [head] if head > expected_head) {
+            Ok(())
+        } else {
+            Err("the turns were on another tape".into())
+        }
     }
 
-    async fn time_turn(&self, text: &str) -> Result<Duration, Box<dyn std::error::Error>> {
+    async fn time_turn(&self, text: &str) -> Result<Duration, BenchError> {
         let event = Event::message("cli", "local", text);
-        let begun = Instant::now();
+        let started_at = Instant::now();
         let served = self.host.serve(event).await?;
-        let elapsed = begun.elapsed();
+        let elapsed = started_at.elapsed();
         match served.error {
             Some(error) => Err(error.into()),
             None => Ok(elapsed),
@@ -65,7 +69,7 @@ impl TapeBench {
     }
 }
 
-/// Fills the tape of the session that the turns will be on.
+/// Fills the tape of the session that the turns use.
 async fn fill_tape(store: &dyn Store, workspace: &Path, count: u64) -> Result<(), StoreError> {
     let workspace = workspace.to_string_lossy().into_owned();
     let tape = tape_name(&TapeAddress { workspace: workspace.into(), session: "cli:local".into() });
@@ -87,7 +91,7 @@ fn import_batch(tape: &TapeName, entries: Vec<Entry>) -> Batch {
     batch
 }
 
-/// An entry as a turn might have written it: anchors now and then, the last one near the end.
+/// Creates an entry as a turn writes it: anchors now and then, the last one near the end.
 fn sample_entry(id: u64, count: u64) -> Entry {
     let is_anchor =
         id == 1 || id == count - ENTRIES_AFTER_ANCHOR || (id < count - ENTRIES_AFTER_ANCHOR && id.is_multiple_of(1000));
@@ -102,36 +106,40 @@ fn sample_entry(id: u64, count: u64) -> Entry {
 }
 
 fn parse_entry(line: Value) -> Entry {
-    serde_json::from_value(line).unwrap_or_else(|error| unreachable!("an entry as it is written: {error}"))
+    serde_json::from_value(line).unwrap_or_else(|error| unreachable!("a valid entry: {error}"))
 }
 
 pub(crate) async fn run() -> BenchResult {
     println!(
-        "long-tape: a turn (demo model) on a tape of {LONG_TAPE_ENTRIES} entries and on one of {SHORT_TAPE_ENTRIES}, {LONG_TAPE_TURNS} each, in turns"
+        "long-tape: a turn (demo model) on a tape of {LONG_TAPE_ENTRIES} entries and on one of {SHORT_TAPE_ENTRIES}, {LONG_TAPE_TURNS} each, alternating"
     );
-    let begun = Instant::now();
-    let mut places = [TapeBench::new(SHORT_TAPE_ENTRIES).await?, TapeBench::new(LONG_TAPE_ENTRIES).await?];
-    println!("  databases in {}, filled in {:.1} s", std::env::temp_dir().display(), begun.elapsed().as_secs_f64());
+    let started_at = Instant::now();
+    let mut benches = [TapeBench::new(SHORT_TAPE_ENTRIES).await?, TapeBench::new(LONG_TAPE_ENTRIES).await?];
+    println!(
+        "  databases in {}, filled in {:.1} s",
+        std::env::temp_dir().display(),
+        started_at.elapsed().as_secs_f64()
+    );
     for number in 0..LONG_TAPE_WARM_UP_TURNS + LONG_TAPE_TURNS {
-        // Whoever goes first may pay for something that both need.
+        // Alternate the order: the first one may pay for something that both need.
         if number % 2 == 0 {
-            places.reverse();
+            benches.reverse();
         }
-        for place in &mut places {
-            let elapsed = place.time_turn("hello").await?;
+        for bench in &mut benches {
+            let elapsed = bench.time_turn("hello").await?;
             if number >= LONG_TAPE_WARM_UP_TURNS {
-                place.sample.push(elapsed);
+                bench.sample.push(elapsed);
             }
             if number % TURNS_PER_ANCHOR == 0 {
-                place.time_turn(",tape.handoff name=phase summary='so far'").await?;
+                bench.time_turn(",tape.handoff name=phase summary='so far'").await?;
             }
         }
     }
-    for place in &places {
-        place.check_head().await?;
+    for bench in &benches {
+        bench.check_head().await?;
     }
-    // Reversed an even number of times, they stand as they did.
-    let [short, long] = &places;
+    // The order was reversed an even number of times.
+    let [short, long] = &benches;
     print_row("a turn on the short tape", &short.sample);
     print_row("a turn on the long tape", &long.sample);
     print_ratio("long to short", long.sample.ratio_to(&short.sample), Some(1.2));

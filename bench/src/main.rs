@@ -1,6 +1,7 @@
-//! Benchmarks, run by hand: `cargo run --release -p capstan-bench -- NAME`. `bench/README.md` says how to read them.
+//! Benchmarks, run by hand: `cargo run --release -p capstan-bench -- NAME`. `bench/README.md` explains the figures.
 //!
-//! Each compares two or more things within one run, in turns, and prints medians and their ratio. None is run in tests.
+//! Each benchmark compares two or more subjects within one run, alternating between them, and prints medians and their
+//! ratio. None of them runs in tests.
 
 mod agent;
 mod cold_start;
@@ -14,28 +15,30 @@ mod turn;
 
 use std::process::ExitCode;
 
-/// What the program itself has, for everything that is measured here.
+/// Allocator of the program itself, so that everything is measured with it.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// What a benchmark ends with.
-type BenchResult = Result<(), Box<dyn std::error::Error>>;
+/// Error of a benchmark.
+type BenchError = Box<dyn std::error::Error>;
+/// Result of a benchmark.
+type BenchResult = Result<(), BenchError>;
 
 const USAGE: &str = "usage: cargo run --release -p capstan-bench -- NAME
   long-tape    a turn on a tape of a million entries against one on a tape of a thousand
-  hooks        asking 1, 10 and 100 plugins until one answers
-  load         durable commits and turns a second, with 1 to 512 sessions over the stdio channel
-  memory       how memory grows over a hundred thousand turns
-  many         a thousand runs at the same time on a model that takes a second; ten thousand sessions that are idle
-  search       a search over a tape of a hundred thousand entries, by the index and by reading them
-  turn         a whole turn without a model, in memory and on SQLite
+  hooks        first result of 1, 10 and 100 plugins
+  load         durable commits and turns per second, with 1 to 512 sessions over the stdio channel
+  memory       growth of memory over a hundred thousand turns
+  many         a thousand concurrent runs on a model with a latency of one second; ten thousand idle sessions
+  search       a search over a tape of a hundred thousand entries, by index and by scan
+  turn         a complete turn without a model, in memory and on SQLite
   agent        the agent on a model without latency: first token, chunks, tool calls, memory (build as for cold-start)
   cold-start   `capstan run hello` against `python3 -c pass` (build it first: cargo build --release -p capstan)
-  all          all of them";
+  all          all benchmarks";
 
 fn main() -> ExitCode {
     if cfg!(debug_assertions) {
-        eprintln!("warning: this is not a release build; the figures mean little");
+        eprintln!("warning: not a release build; the figures are not meaningful");
     }
     let name = std::env::args().nth(1).unwrap_or_default();
     let outcome = match name.as_str() {
@@ -76,7 +79,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The runtime that the command line has.
+/// Runs a benchmark on the runtime configuration of the command line.
 fn block_on_runtime(benchmark: impl Future<Output = BenchResult>) -> BenchResult {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(benchmark)
 }

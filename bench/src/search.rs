@@ -1,4 +1,4 @@
-//! A search over a long tape by the index against one that reads everything (P10).
+//! P10: a search over a long tape by index compared with a scan.
 
 use std::time::{Duration, Instant};
 
@@ -14,16 +14,16 @@ use crate::BenchResult;
 use crate::timing_sample::{TimingSample, print_ratio, print_row};
 
 const SEARCH_TAPE_ENTRIES: u64 = 100_000;
-/// How many entries one commit writes.
+/// Number of entries per commit.
 const ENTRIES_PER_COMMIT: u64 = 10_000;
-/// How many results are asked for, as the tool of an agent would.
+/// Number of results, as an agent's tool requests them.
 const SEARCH_RESULT_LIMIT: usize = 20;
-/// How many commits are timed before any is made beside the index.
+/// Number of commits timed before indexing starts.
 const TIMED_COMMITS: usize = 300;
 const SEARCH_WARM_UP_ROUNDS: usize = 2;
 const SEARCH_ROUNDS: usize = 15;
 
-/// What is searched for.
+/// Search cases with their texts.
 const SEARCH_CASES: [(&str, &str); 7] = [
     ("a rare word", "quixotic"),
     ("a rare word with a typo", "qiuxotic"),
@@ -31,19 +31,19 @@ const SEARCH_CASES: [(&str, &str); 7] = [
     ("a rare Chinese word", "绞盘"),
     ("a word of 1 in 100 entries", "kraken"),
     ("a frequent word", "harbour"),
-    ("a word that is not there", "zeppelin"),
+    ("a missing word", "zeppelin"),
 ];
 
-/// Words of a conversation, so that most entries are unlike each other.
+/// Words of a conversation, so that most entries differ.
 const VOCABULARY: [&str; 40] = [
     "the", "capstan", "winds", "rope", "and", "lifts", "anchor", "from", "ground", "ship", "sails", "to", "harbour",
     "with", "cargo", "of", "grain", "timber", "iron", "while", "captain", "writes", "log", "crew", "sings", "wind",
     "turns", "north", "tide", "falls", "at", "noon", "a", "gull", "follows", "wake", "until", "night", "covers", "sea",
 ];
 
-/// An entry as a turn might have written it: a sentence, and now and then ids and hashes that occur nowhere else.
+/// Creates an entry as a turn writes it: a sentence, and now and then ids and hashes that occur nowhere else.
 fn sample_draft(number: u64) -> EntryDraft {
-    // Any sequence will do that repeats itself late.
+    // Any sequence with a long period will do.
     let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mut next = || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -84,7 +84,7 @@ async fn fill_search_tape(store: &dyn Store, tape: &TapeName) -> Result<(), Stor
     Ok(())
 }
 
-/// The search of a store without an index.
+/// Searches like a store without an index.
 async fn search_by_scan(
     store: &dyn Store,
     tape: &TapeName,
@@ -98,84 +98,84 @@ async fn search_by_scan(
     Ok(scan.matches())
 }
 
-/// How long a small commit takes.
+/// Measures a small commit.
 async fn time_commit(store: &dyn Store, tape: &TapeName) -> Result<Duration, StoreError> {
     let mut batch = Batch::new();
     batch.push(Fact::EnsureTape(NewTape::with_name(tape.clone())));
     batch.append(tape, sample_draft(2));
-    let begun = Instant::now();
+    let started_at = Instant::now();
     store.commit(batch).await?;
-    Ok(begun.elapsed())
+    Ok(started_at.elapsed())
 }
 
-/// The first search, and how long a commit waits meanwhile.
+/// Measures the first search, and the commits made during it.
 async fn bench_indexing(store: &dyn Store, tape: &TapeName, slice: &TapeSlice) -> BenchResult {
     let other = TapeName::parse("other")?;
-    let (mut alone, mut meanwhile) = (TimingSample::default(), TimingSample::default());
+    let (mut before_indexing, mut during_indexing) = (TimingSample::default(), TimingSample::default());
     for _ in 0..TIMED_COMMITS {
-        alone.push(time_commit(store, &other).await?);
+        before_indexing.push(time_commit(store, &other).await?);
     }
-    let begun = Instant::now();
+    let started_at = Instant::now();
     let search = TextSearch::new("zeppelin");
     let mut indexing = std::pin::pin!(store.search(tape, slice, &search));
     let per_entry = loop {
         tokio::select! {
             found = &mut indexing => {
                 found?;
-                break begun.elapsed() / u32::try_from(SEARCH_TAPE_ENTRIES)?;
+                break started_at.elapsed() / u32::try_from(SEARCH_TAPE_ENTRIES)?;
             }
-            waited = time_commit(store, &other) => meanwhile.push(waited?),
+            elapsed = time_commit(store, &other) => during_indexing.push(elapsed?),
         }
     };
-    println!("  the first search indexes: {:.1} µs for each entry", per_entry.as_secs_f64() * 1e6);
-    print_row("a commit on another tape", &alone);
-    print_row("a commit while it indexes", &meanwhile);
+    println!("  the first search indexes: {:.1} µs per entry", per_entry.as_secs_f64() * 1e6);
+    print_row("a commit on another tape", &before_indexing);
+    print_row("a commit while it indexes", &during_indexing);
     println!(
         "  the longest commit took {:.1} ms, and {:.1} ms while it indexes",
-        alone.max_millis(),
-        meanwhile.max_millis()
+        before_indexing.max_millis(),
+        during_indexing.max_millis()
     );
     Ok(())
 }
 
 pub(crate) async fn run() -> BenchResult {
     println!(
-        "search: {SEARCH_RESULT_LIMIT} newest of {SEARCH_TAPE_ENTRIES} entries by the index and by reading, {SEARCH_ROUNDS} each, in turns"
+        "search: {SEARCH_RESULT_LIMIT} newest of {SEARCH_TAPE_ENTRIES} entries by index and by scan, {SEARCH_ROUNDS} each, alternating"
     );
     let folder = tempfile::tempdir()?;
     let (path, tape) = (folder.path().join("capstan.db"), TapeName::parse("t")?);
-    // What a store has in its log comes into the file when it is closed.
+    // The WAL is merged into the file when the store is closed.
     fill_search_tape(&SqliteStore::open(&path)?, &tape).await?;
-    let before = path.metadata()?.len();
+    let size_before = path.metadata()?.len();
     let store = SqliteStore::open(&path)?;
     let slice = TapeSlice { order: EntryOrder::NewestFirst, limit: Some(SEARCH_RESULT_LIMIT), ..TapeSlice::all() };
 
     bench_indexing(&store, &tape, &slice).await?;
     drop(store);
-    println!("  the file grew from {} to {} MB", before / 1_000_000, path.metadata()?.len() / 1_000_000);
+    println!("  the file grew from {} to {} MB", size_before / 1_000_000, path.metadata()?.len() / 1_000_000);
     let store = SqliteStore::open(&path)?;
 
     for (name, text) in SEARCH_CASES {
         let search = TextSearch::new(text);
-        let (mut by_index, mut by_reading) = (TimingSample::default(), TimingSample::default());
+        let (mut by_index, mut by_scan) = (TimingSample::default(), TimingSample::default());
         for round in 0..SEARCH_WARM_UP_ROUNDS + SEARCH_ROUNDS {
-            let begun = Instant::now();
+            let started_at = Instant::now();
             let found = store.search(&tape, &slice, &search).await?;
-            let indexed = begun.elapsed();
-            let begun = Instant::now();
+            let indexed = started_at.elapsed();
+            let started_at = Instant::now();
             let expected = search_by_scan(&store, &tape, &slice, &search).await?;
-            let read = begun.elapsed();
+            let scanned = started_at.elapsed();
             if found != expected {
-                return Err(format!("{text:?} was found otherwise by the index").into());
+                return Err(format!("index and scan differ for {text:?}").into());
             }
             if round >= SEARCH_WARM_UP_ROUNDS {
                 by_index.push(indexed);
-                by_reading.push(read);
+                by_scan.push(scanned);
             }
         }
         print_row(&format!("{name}, index"), &by_index);
-        print_row(&format!("{name}, reading"), &by_reading);
-        print_ratio("reading to index", by_reading.ratio_to(&by_index), None);
+        print_row(&format!("{name}, scan"), &by_scan);
+        print_ratio("scan to index", by_scan.ratio_to(&by_index), None);
     }
     Ok(())
 }

@@ -1,8 +1,8 @@
-//! Times, and what is said about them.
+//! Timing samples and their statistics.
 
 use std::time::Duration;
 
-/// The times of one thing.
+/// Measured times of one subject.
 #[derive(Default)]
 pub(crate) struct TimingSample(Vec<Duration>);
 
@@ -11,16 +11,16 @@ impl TimingSample {
         self.0.push(time);
     }
 
-    /// The value below which this part of the times lies.
+    /// Returns the quantile of the times.
     fn quantile(&self, part: f64) -> Duration {
         let mut times = self.0.clone();
         times.sort_unstable();
         #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-        let place = (part * times.len().saturating_sub(1) as f64).round() as usize;
-        times.get(place).copied().unwrap_or_default()
+        let index = (part * times.len().saturating_sub(1) as f64).round() as usize;
+        times.get(index).copied().unwrap_or_default()
     }
 
-    /// A quantile in milliseconds.
+    /// Returns a quantile in milliseconds.
     pub(crate) fn millis(&self, part: f64) -> f64 {
         micros(self.quantile(part)) / 1000.0
     }
@@ -29,18 +29,18 @@ impl TimingSample {
         self.quantile(0.5)
     }
 
-    /// The longest, in milliseconds.
+    /// Returns the longest time, in milliseconds.
     pub(crate) fn max_millis(&self) -> f64 {
         micros(self.quantile(1.0)) / 1000.0
     }
 
-    /// The median, between the quarters it lies in the middle of.
+    /// Formats the median with the first and third quartile.
     pub(crate) fn summary(&self) -> String {
         let [low, middle, high] = [0.25, 0.5, 0.75].map(|part| micros(self.quantile(part)));
         format!("{middle:>10.1} µs  ({low:.1} to {high:.1}, n = {})", self.0.len())
     }
 
-    /// How many times as long as another, by the medians.
+    /// Returns the ratio of the medians.
     pub(crate) fn ratio_to(&self, other: &Self) -> f64 {
         micros(self.median()) / micros(other.median())
     }
@@ -50,17 +50,17 @@ fn micros(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
 
-/// A line of a table.
+/// Prints a row of a table.
 pub(crate) fn print_row(name: &str, sample: &TimingSample) {
     println!("  {name:34} {}", sample.summary());
 }
 
-/// A ratio with its target, if it has one.
+/// Prints a ratio with its target, if it has one.
 pub(crate) fn print_ratio(name: &str, ratio: f64, target: Option<f64>) {
-    let judged = match target {
+    let verdict = match target {
         None => String::new(),
         Some(target) if ratio <= target => format!("  (target: at most {target}, met)"),
         Some(target) => format!("  (target: at most {target}, MISSED)"),
     };
-    println!("  {name:34} {ratio:>10.2} x{judged}");
+    println!("  {name:34} {ratio:>10.2} x{verdict}");
 }

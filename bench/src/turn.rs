@@ -1,4 +1,4 @@
-//! A whole turn without a model: acceptance, hooks, run, outcome, delivery.
+//! Complete turn without a model: acceptance, hooks, run, outcome, delivery.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,7 +17,7 @@ use crate::timing_sample::{TimingSample, print_ratio, print_row};
 const TURN_WARM_UP_ROUNDS: usize = 20;
 const TURN_ROUNDS: usize = 300;
 
-/// Answers without a model.
+/// Plugin that replies without a model.
 pub(crate) struct EchoPlugin;
 
 impl Plugin for EchoPlugin {
@@ -37,7 +37,7 @@ async fn echo_host(folder: &std::path::Path, store: Arc<dyn Store>) -> Result<Ho
 }
 
 pub(crate) async fn run() -> BenchResult {
-    println!("turn: a whole turn without a model, {TURN_ROUNDS} each, in turns");
+    println!("turn: a complete turn without a model, {TURN_ROUNDS} each, alternating");
     let folder = tempfile::tempdir()?;
     println!("  database in {}", folder.path().display());
     let sqlite = SqliteStore::open(folder.path().join("capstan.db"))?;
@@ -49,9 +49,9 @@ pub(crate) async fn run() -> BenchResult {
     for number in 0..TURN_WARM_UP_ROUNDS + TURN_ROUNDS {
         for (host, sample) in hosts.iter().zip(&mut samples) {
             let event = Event::message("cli", "local", "hello");
-            let begun = Instant::now();
+            let started_at = Instant::now();
             let served = host.serve(event).await?;
-            let elapsed = begun.elapsed();
+            let elapsed = started_at.elapsed();
             if let Some(error) = served.error {
                 return Err(error.into());
             }

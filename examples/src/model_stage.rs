@@ -1,12 +1,13 @@
-//! Replaces the model stage: no agent and no model is asked, and the turn goes on as ever.
+//! Replaces the model stage: neither agent nor model is called, and the rest of the turn is unchanged.
 //!
-//! A plugin that answers only sometimes gives `Ok(None)` for the rest, and the next plugin is asked.
+//! A plugin that replies only sometimes returns `Ok(None)` otherwise, and the next plugin is asked.
 
 use capstan::hooks::args::PromptContent;
 use capstan::hooks::points::RunModel;
 use capstan::hooks::{BoxError, HookRegistrar, Plugin};
 
-/// Answers in capitals to the last line of the prompt: the lines before it tell where the message came from.
+/// Plugin that replies with the last line of the prompt in capitals; the lines before it give the origin of the
+/// message.
 pub struct ShoutPlugin;
 
 impl Plugin for ShoutPlugin {

@@ -1,12 +1,12 @@
-//! A runner that keeps its own context: what it and the model said stands in a notebook of its own, and the host's state
-//! has only the number of the page that counts.
+//! Runner that manages its own context: its conversation is stored in a notebook, and the host's state holds only the
+//! number of the current page.
 //!
-//! It reads neither the tape nor its view. Whoever keeps a context elsewhere (a file, a vector database, a service) does
-//! the same: write the new context beside the old one, then move the pointer. The pointer moves in the commit that ends
-//! the run, so a run that a crash cuts off finds the old page again, and what it had written is written over.
+//! The runner reads neither the tape nor its view. Any external context (a file, a vector database, a service) works
+//! the same way: write the new context next to the old one, then move the pointer. The pointer moves in the commit that
+//! ends the run, so a run interrupted by a crash finds the old page again, and its own page is overwritten.
 //!
-//! Storage is bounded. Where there is no room for one more notebook, the one that was not written for the longest time is
-//! thrown away, and its conversation begins anew.
+//! Storage is bounded. If another notebook does not fit, the least recently written one is deleted, and its
+//! conversation starts over.
 
 use std::sync::Arc;
 
@@ -21,19 +21,19 @@ use futures::{StreamExt as _, stream};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// Where the notebooks are. Each has the name of its conversation's tape.
+/// Storage area of the notebooks, each named after its conversation's tape.
 const NOTEBOOK_AREA: StorageArea = StorageArea::Plugin;
-/// The key of the pointer in the conversation's state.
+/// Key of the pointer in the conversation's state.
 const POINTER_KEY: &str = "notebook";
-/// How many messages a notebook has, where the binding does not say.
+/// Number of messages in a notebook, unless the binding sets it.
 const DEFAULT_KEPT_MESSAGES: usize = 40;
 
-/// Talks with a model, from a notebook of its own.
+/// Runner that talks with a model from its own notebook.
 #[derive(Clone, Copy)]
 pub struct NotebookRunner;
 
 impl NotebookRunner {
-    /// The id that bindings name.
+    /// Runner id for bindings.
     pub const ID: &str = "plugin:capstan/examples/notebook";
 }
 
@@ -59,7 +59,7 @@ impl Runner for NotebookRunner {
             "additionalProperties": false
         });
         Descriptor {
-            description: Some("Talks with a model, and keeps its own context.".into()),
+            description: Some("Talks with a model and manages its own context.".into()),
             capabilities: RunnerCapabilities {
                 self_managed_context: true,
                 stateful_session: true,
@@ -79,23 +79,23 @@ impl Runner for NotebookRunner {
     }
 
     fn run(&self, context: RunContext, api: RunApi) -> ResultStream {
-        let served = async move {
+        let results = async move {
             serve(&context, &api).await.unwrap_or_else(|error| {
                 let (message, code) = (error.message, error.cause);
                 vec![ResultBody::RunFailed { message, code }]
             })
         };
-        stream::once(served).flat_map(|results| stream::iter(results.into_iter().map(RunResult::from))).boxed()
+        stream::once(results).flat_map(|results| stream::iter(results.into_iter().map(RunResult::from))).boxed()
     }
 }
 
-/// Which page of its notebook a conversation is at.
+/// Current page of a conversation's notebook.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct PagePointer {
     number: u64,
 }
 
-/// A page of a notebook: the context as it was after an answer.
+/// Page of a notebook: the context after a reply.
 #[derive(Clone, Serialize, Deserialize)]
 struct NotebookPage {
     number: u64,
@@ -103,37 +103,37 @@ struct NotebookPage {
 }
 
 async fn serve(context: &RunContext, api: &RunApi) -> Result<Vec<ResultBody>, ApiError> {
-    let known = api.state.get(StateScope::Conversation, POINTER_KEY).await?;
-    let known: Option<PagePointer> =
-        known.map(|pointer| serde_json::from_value(pointer).map_err(|error| unreadable_error(&error))).transpose()?;
-    let pointer = known.unwrap_or_default();
-    let before = match known {
+    let stored = api.state.get(StateScope::Conversation, POINTER_KEY).await?;
+    let stored: Option<PagePointer> =
+        stored.map(|pointer| serde_json::from_value(pointer).map_err(|error| unreadable_error(&error))).transpose()?;
+    let pointer = stored.unwrap_or_default();
+    let previous = match stored {
         Some(pointer) => {
             read_pages(api, &context.context.tape).await?.into_iter().find(|page| page.number == pointer.number)
         }
         None => None,
     };
-    let mut messages = before.as_ref().map(|page| page.messages.clone()).unwrap_or_default();
+    let mut messages = previous.as_ref().map(|page| page.messages.clone()).unwrap_or_default();
     messages.push(ChatMessage::user(context.input.content()));
     let system = context.config.get("system").and_then(Value::as_str).unwrap_or_default().to_owned();
     let call = ModelCall { system, messages: messages.clone(), ..ModelCall::default() };
-    let answer = api.models.invoke(call).await?;
-    messages.push(ChatMessage::assistant(answer.text.clone()));
+    let reply = api.models.invoke(call).await?;
+    messages.push(ChatMessage::assistant(reply.text.clone()));
     let keep = context.config.get("keep").and_then(Value::as_u64).and_then(|keep| usize::try_from(keep).ok());
     messages.drain(..messages.len().saturating_sub(keep.unwrap_or(DEFAULT_KEPT_MESSAGES)));
 
     let next = NotebookPage { number: pointer.number + 1, messages };
     let state = JsonObject::from_iter([(POINTER_KEY.to_owned(), json!(PagePointer { number: next.number }))]);
-    // Both pages: nobody knows yet whether the pointer moves.
-    write_pages(api, &context.context.tape, before.into_iter().chain([next]).collect()).await?;
+    // Keep both pages: the pointer moves only when the run ends.
+    write_pages(api, &context.context.tape, previous.into_iter().chain([next]).collect()).await?;
     Ok(vec![
         ResultBody::StateUpdated { scope: StateScope::Conversation, state },
-        ResultBody::MessageCompleted { content: answer.text.into(), provider_meta: answer.provider_meta },
+        ResultBody::MessageCompleted { content: reply.text.into(), provider_meta: reply.provider_meta },
         ResultBody::RunCompleted { silent: false },
     ])
 }
 
-/// The pages of a conversation's notebook. One that was thrown away has none.
+/// Reads the pages of a conversation's notebook; a deleted notebook has none.
 async fn read_pages(api: &RunApi, tape: &TapeName) -> Result<Vec<NotebookPage>, ApiError> {
     match api.storage.get(NOTEBOOK_AREA, tape.as_str()).await {
         Ok(stored) => serde_json::from_slice(&stored.content).map_err(|error| unreadable_error(&error)),
@@ -147,21 +147,21 @@ async fn write_pages(api: &RunApi, tape: &TapeName, pages: Vec<NotebookPage>) ->
     loop {
         match api.storage.put(NOTEBOOK_AREA, tape.as_str(), pages.clone()).await {
             Err(error) if error.code == ApiErrorCode::PayloadTooLarge => {
-                // Another conversation may throw the same away at the same time.
+                // Another conversation may delete the same notebook concurrently.
                 let oldest = oldest_notebook(api, tape).await?.ok_or(error)?;
                 api.storage.delete(NOTEBOOK_AREA, &oldest).await?;
             }
-            done => return done.map(drop),
+            result => return result.map(drop),
         }
     }
 }
 
-/// The notebook of another conversation that was not written for the longest time.
-async fn oldest_notebook(api: &RunApi, but_not: &TapeName) -> Result<Option<String>, ApiError> {
+/// Returns the least recently written notebook of another conversation.
+async fn oldest_notebook(api: &RunApi, except: &TapeName) -> Result<Option<String>, ApiError> {
     let (mut oldest, mut cursor): (Option<StorageEntry>, _) = (None, None);
     loop {
         let list = api.storage.list(NOTEBOOK_AREA, cursor.as_deref(), 200).await?;
-        let others = list.items.into_iter().filter(|stored| stored.name != but_not.as_str());
+        let others = list.items.into_iter().filter(|stored| stored.name != except.as_str());
         oldest = oldest.into_iter().chain(others).min_by_key(|stored| stored.at);
         cursor = list.next;
         if cursor.is_none() {

@@ -1,6 +1,6 @@
-//! Keeps keys from models and tapes: what looks like one is masked in what tools answer and in what models are sent.
+//! Masks keys in tool results and model requests, so that they reach neither models nor tapes.
 //!
-//! It is fail-closed: when it fails, the call fails, and nothing goes out unmasked.
+//! The plugin is fail-closed: if it fails, the call fails, and nothing is sent unmasked.
 
 use capstan::hooks::args::{LlmRequest, ToolOutcome};
 use capstan::hooks::points::{AfterToolCall, BeforeLlmCall, LlmCallVerdict};
@@ -9,15 +9,15 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// How the keys of well-known services begin.
+/// Prefixes of the keys of well-known services.
 const KEY_PREFIXES: &[&str] =
     &["sk-", "ghp_", "gho_", "github_pat_", "glpat-", "xoxb-", "xoxp-", "AKIA", "AIza", "hf_"];
-/// How many letters follow at least. Words of a text that begin the same way are shorter.
+/// Minimum length of a key; ordinary words with the same prefix are shorter.
 const MIN_API_KEY_LEN: usize = 16;
-/// What stands in a key's place.
+/// Replacement for a key.
 const KEY_MASK: &str = "[key]";
 
-/// Masks keys in every tool's output and every model request, of every runner.
+/// Plugin that masks keys in every tool result and model request, of every runner.
 pub struct KeyRedactor;
 
 impl Plugin for KeyRedactor {
@@ -36,7 +36,7 @@ impl Plugin for KeyRedactor {
     }
 }
 
-/// The same value with every key in its texts masked.
+/// Returns the value with every key in its texts masked.
 fn redact<T: Serialize + DeserializeOwned>(value: &T) -> Result<T, BoxError> {
     let mut value = serde_json::to_value(value)?;
     mask_all(&mut value);
@@ -52,22 +52,22 @@ fn mask_all(value: &mut Value) {
     }
 }
 
-/// The text with every key masked.
+/// Masks every key in a text.
 pub fn mask_keys(text: &str) -> String {
     let mut masked = String::new();
     let mut rest = text;
-    while let Some(at) = KEY_PREFIXES.iter().filter_map(|beginning| rest.find(beginning)).min() {
-        let end = rest[at..].find(|letter| !is_key_char(letter)).map_or(rest.len(), |length| at + length);
-        let begins_word = !rest[..at].ends_with(char::is_alphanumeric);
-        masked.push_str(&rest[..at]);
-        masked.push_str(if begins_word && end - at >= MIN_API_KEY_LEN { KEY_MASK } else { &rest[at..end] });
+    while let Some(start) = KEY_PREFIXES.iter().filter_map(|prefix| rest.find(prefix)).min() {
+        let end = rest[start..].find(|character| !is_key_char(character)).map_or(rest.len(), |length| start + length);
+        let is_word_start = !rest[..start].ends_with(char::is_alphanumeric);
+        masked.push_str(&rest[..start]);
+        masked.push_str(if is_word_start && end - start >= MIN_API_KEY_LEN { KEY_MASK } else { &rest[start..end] });
         rest = &rest[end..];
     }
     masked + rest
 }
 
-fn is_key_char(letter: char) -> bool {
-    letter.is_ascii_alphanumeric() || letter == '-' || letter == '_'
+fn is_key_char(character: char) -> bool {
+    character.is_ascii_alphanumeric() || character == '-' || character == '_'
 }
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
-//! Replaces the rendering: the plugin writes what is sent, from the model output.
+//! Replaces the rendering: the plugin writes the outgoing messages from the model output.
 //!
-//! It may give several messages, or [`Rendered::Silent`] for none at all.
+//! A plugin may return several messages, or [`RenderedOutbound::Silent`] for none at all.
 
 use capstan::hooks::args::ModelText;
 use capstan::hooks::points::{RenderOutbound, RenderedOutbound};
 use capstan::hooks::{BoxError, HookRegistrar, InboundEvent, Plugin};
 use capstan::protocol::{OutboundMessage, SessionId};
 
-/// Signs every reply.
+/// Plugin that signs every reply.
 pub struct SignaturePlugin(pub &'static str);
 
 impl Plugin for SignaturePlugin {

@@ -1,6 +1,6 @@
-//! Keeps the entries of tapes somewhere else: here on a shelf in memory, for you perhaps in another database.
+//! Stores the entries of tapes elsewhere: in memory in this example, for instance in another database in yours.
 //!
-//! The host commits to its own store first and hands the entries over right after. Views, searches and `capstan tape`
+//! The host commits to its own store first and replicates the entries right after. Views, searches and `capstan tape`
 //! read them from here.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use capstan::hooks::{BoxError, HookRegistrar, Plugin};
 use capstan::protocol::{EntryId, TapeName};
 use capstan::tape::{Entry, StoreError, TapeSlice, TapeStore};
 
-/// A place for entries, by tape and id. Clones are the same shelf.
+/// Entries by tape and id. Clones share them.
 #[derive(Clone, Default)]
 pub struct ExampleTapeStore {
     tapes: Arc<Mutex<BTreeMap<TapeName, BTreeMap<EntryId, Entry>>>>,
@@ -26,7 +26,7 @@ impl ExampleTapeStore {
 
 impl Plugin for ExampleTapeStore {
     fn name(&self) -> &'static str {
-        "shelf"
+        "memory-tapes"
     }
 
     fn register(&self, hooks: &mut HookRegistrar) -> Result<(), BoxError> {
@@ -40,16 +40,16 @@ impl Plugin for ExampleTapeStore {
 impl TapeStore for ExampleTapeStore {
     async fn append(&self, tape: &TapeName, entries: &[Entry]) -> Result<(), StoreError> {
         let mut tapes = self.lock();
-        let kept = tapes.entry(tape.clone()).or_default();
+        let stored = tapes.entry(tape.clone()).or_default();
         for entry in entries {
-            // After a crash the same entry may come again; the first one stays.
-            kept.entry(entry.id).or_insert_with(|| entry.clone());
+            // After a crash the same entry may be replicated again; the first copy stays.
+            stored.entry(entry.id).or_insert_with(|| entry.clone());
         }
         Ok(())
     }
 
     async fn read(&self, tape: &TapeName, slice: &TapeSlice) -> Result<Vec<Entry>, StoreError> {
-        Ok(self.lock().get(tape).map(|kept| slice.select(kept.values())).unwrap_or_default())
+        Ok(self.lock().get(tape).map(|stored| slice.select(stored.values())).unwrap_or_default())
     }
 
     async fn tapes(&self) -> Result<Vec<TapeName>, StoreError> {

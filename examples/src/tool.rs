@@ -1,4 +1,4 @@
-//! Adds a tool: a model can call it, and so can a person, as the comma command `,text.reverse`.
+//! Adds a tool that models can call, and people as the comma command `,text.reverse`.
 //!
 //! The demo model calls it when it reads `[[tool:text.reverse text=abc]]`.
 
@@ -10,7 +10,7 @@ use capstan::hooks::{BoxError, HookRegistrar, Plugin};
 use capstan::protocol::{JsonObject, ToolOutput};
 use serde_json::{Value, json};
 
-/// Brings `text.reverse`.
+/// Plugin that provides `text.reverse`.
 pub struct ReversePlugin;
 
 impl Plugin for ReversePlugin {
@@ -21,7 +21,7 @@ impl Plugin for ReversePlugin {
     fn register(&self, hooks: &mut HookRegistrar) -> Result<(), BoxError> {
         hooks.on_sync(ProvideTools, || {
             let schema = json!({"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]});
-            let tool = FnTool::new("text.reverse", "Writes a text backwards.", schema, reverse);
+            let tool = FnTool::new("text.reverse", "Reverses a text.", schema, reverse);
             Ok(Some(vec![Arc::new(tool) as Arc<dyn Tool>]))
         });
         Ok(())
@@ -29,6 +29,7 @@ impl Plugin for ReversePlugin {
 }
 
 async fn reverse(arguments: JsonObject, _context: ToolContext) -> Result<ToolOutput, ToolError> {
-    let text = arguments.get("text").and_then(Value::as_str).ok_or_else(|| ToolError::new("give a text"))?;
+    let text =
+        arguments.get("text").and_then(Value::as_str).ok_or_else(|| ToolError::new("the argument text is missing"))?;
     Ok(ToolOutput::ok(text.chars().rev().collect::<String>()))
 }

@@ -1,7 +1,7 @@
-//! Replaces the view: what a model gets to read of a tape. The tape itself stays whole.
+//! Replaces the view: the part of a tape that a model reads. The tape itself is unchanged.
 //!
-//! A view may summarise, retrieve or leave out. What it gives is made valid for the provider before it is sent, so it
-//! need not care whether it cuts between a call and its result.
+//! A view may summarise, retrieve or omit. Its messages are made valid for the provider before they are sent, so it
+//! need not care about splitting a call from its result.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use capstan::hooks::{BoxError, HookRegistrar, Plugin};
 use capstan::protocol::ChatMessage;
 use capstan::tape::{ContextWindow, DefaultView, EntryKind, View};
 
-/// Shows only the newest messages.
+/// View with only the newest messages.
 #[derive(Clone, Copy)]
 pub struct ShortMemory {
-    /// How many.
+    /// Number of messages.
     pub messages: usize,
 }
 

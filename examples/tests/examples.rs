@@ -1,4 +1,4 @@
-//! Each example in a whole turn: the turn works as before, and the replaced part is really used.
+//! Each example in a complete turn: the turn works as before, and the replaced part is used.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 const DEMO_INTRO: &str = "I am the demo model";
 
-/// A host with one plugin, on a workspace and a store of its own.
+/// Host with one plugin, and its own workspace and store.
 struct ExampleHost {
     host: Host,
     store: Arc<MemoryStore>,
@@ -36,14 +36,14 @@ impl ExampleHost {
         Self { host: builder.start().await.unwrap(), store, _workspace: workspace }
     }
 
-    /// Says something and gives what came of it; the turn must not fail.
+    /// Sends a message and returns the result; the turn must not fail.
     async fn send(&self, text: &str) -> ServedEvent {
         let served = self.host.serve(Event::message("cli", "local", text)).await.unwrap();
         assert_eq!(served.error, None);
         served
     }
 
-    /// What is on the one tape.
+    /// Returns the kinds of the entries on the only tape.
     async fn entry_kinds(&self) -> Vec<EntryKind> {
         let record = self.host.tapes().list().await.unwrap().pop().unwrap();
         let entries = self.host.tapes().read(&record.name, &TapeSlice::all()).await.unwrap();
@@ -51,86 +51,86 @@ impl ExampleHost {
     }
 }
 
-/// The texts of what was sent, which must be replies.
+/// Returns the texts of the sent messages, which must be replies.
 fn reply_texts(served: &ServedEvent) -> Vec<String> {
     assert!(served.outbounds.iter().all(|outbound| outbound.kind == OutboundKind::Reply));
     served.outbounds.iter().map(|outbound| outbound.content.text()).collect()
 }
 
 #[tokio::test]
-async fn h01_a_plugin_replaces_the_model_stage() {
-    let place = ExampleHost::with_plugin(ShoutPlugin).await;
-    let served = place.send("hello").await;
+async fn h01_plugin_replaces_the_model_stage() {
+    let example = ExampleHost::with_plugin(ShoutPlugin).await;
+    let served = example.send("hello").await;
     assert_eq!(reply_texts(&served), ["HELLO"]);
-    let said = place.entry_kinds().await.iter().filter(|kind| **kind == EntryKind::Message).count();
-    assert_eq!(said, 2, "the message and its answer are on the tape all the same");
+    let messages = example.entry_kinds().await.iter().filter(|kind| **kind == EntryKind::Message).count();
+    assert_eq!(messages, 2, "message and reply are on the tape as usual");
 }
 
 #[tokio::test]
-async fn h01_a_plugin_replaces_the_rendering() {
-    let place = ExampleHost::with_plugin(SignaturePlugin("the deck")).await;
-    let served = place.send("hello").await;
+async fn h01_plugin_replaces_the_rendering() {
+    let example = ExampleHost::with_plugin(SignaturePlugin("the deck")).await;
+    let served = example.send("hello").await;
     let [reply] = &reply_texts(&served)[..] else { panic!("one reply, not {:?}", served.outbounds) };
     assert!(reply.starts_with(DEMO_INTRO) && reply.ends_with("You said: hello\n-- the deck"), "{reply}");
-    assert!(!served.output.contains("the deck"), "what the model said is not changed");
+    assert!(!served.output.contains("the deck"), "the model output is unchanged");
 }
 
 #[tokio::test]
-async fn h01_p12_a_plugin_keeps_tapes_elsewhere() {
-    let shelf = ExampleTapeStore::default();
-    let place = ExampleHost::with_plugin(shelf.clone()).await;
-    assert!(place.send("hello").await.output.starts_with(DEMO_INTRO));
-    let again = place.send("again").await;
-    assert_eq!(again.output, "You said: again", "it knows that it has introduced itself: it read the shelf");
+async fn h01_p12_plugin_stores_tapes_elsewhere() {
+    let tape_store = ExampleTapeStore::default();
+    let example = ExampleHost::with_plugin(tape_store.clone()).await;
+    assert!(example.send("hello").await.output.starts_with(DEMO_INTRO));
+    let second = example.send("again").await;
+    assert_eq!(second.output, "You said: again", "it read its introduction from the store");
 
-    let tape = shelf.tapes().await.unwrap().pop().unwrap();
-    let kept = shelf.read(&tape, &TapeSlice::all()).await.unwrap();
-    assert_eq!(kept.iter().filter(|entry| entry.kind == EntryKind::Message).count(), 4);
-    let left = place.store.read(&tape, &TapeSlice::all()).await.unwrap();
-    assert!(left.is_empty(), "everything was handed over, {} entries were not", left.len());
+    let tape = tape_store.tapes().await.unwrap().pop().unwrap();
+    let stored = tape_store.read(&tape, &TapeSlice::all()).await.unwrap();
+    assert_eq!(stored.iter().filter(|entry| entry.kind == EntryKind::Message).count(), 4);
+    let remaining = example.store.read(&tape, &TapeSlice::all()).await.unwrap();
+    assert!(remaining.is_empty(), "all entries are replicated, {} remain", remaining.len());
 }
 
 #[tokio::test]
-async fn h01_p08_a_plugin_replaces_the_view() {
-    let place = ExampleHost::with_plugin(ShortMemory { messages: 1 }).await;
-    place.send("hello").await;
-    let again = place.send("again").await;
-    assert!(again.output.starts_with(DEMO_INTRO), "it has forgotten its first reply: {}", again.output);
-    let said = place.entry_kinds().await.iter().filter(|kind| **kind == EntryKind::Message).count();
-    assert_eq!(said, 4, "the tape has forgotten nothing");
+async fn h01_p08_plugin_replaces_the_view() {
+    let example = ExampleHost::with_plugin(ShortMemory { messages: 1 }).await;
+    example.send("hello").await;
+    let second = example.send("again").await;
+    assert!(second.output.starts_with(DEMO_INTRO), "its first reply is not in the view: {}", second.output);
+    let messages = example.entry_kinds().await.iter().filter(|kind| **kind == EntryKind::Message).count();
+    assert_eq!(messages, 4, "the tape is complete");
 }
 
 #[tokio::test]
-async fn h01_a_plugin_adds_a_tool_for_models_and_people() {
-    let place = ExampleHost::with_plugin(ReversePlugin).await;
-    let served = place.send("[[tool:text.reverse text=capstan]] please").await;
+async fn h01_plugin_adds_a_tool_for_models_and_people() {
+    let example = ExampleHost::with_plugin(ReversePlugin).await;
+    let served = example.send("[[tool:text.reverse text=capstan]] please").await;
     assert!(served.output.contains("text_reverse answered:\nnatspac"), "{}", served.output);
-    assert!(place.entry_kinds().await.contains(&EntryKind::ToolResult));
+    assert!(example.entry_kinds().await.contains(&EntryKind::ToolResult));
 
-    assert_eq!(reply_texts(&place.send(",text.reverse capstan").await), ["natspac"]);
-    assert!(place.send(",help").await.output.contains("text.reverse"));
+    assert_eq!(reply_texts(&example.send(",text.reverse capstan").await), ["natspac"]);
+    assert!(example.send(",help").await.output.contains("text.reverse"));
 }
 
-/// What is on the one tape, as text.
-async fn tape_text(place: &ExampleHost) -> String {
-    let record = place.host.tapes().list().await.unwrap().pop().unwrap();
-    let entries = place.host.tapes().read(&record.name, &TapeSlice::all()).await.unwrap();
+/// Returns the content of the only tape as text.
+async fn tape_text(example: &ExampleHost) -> String {
+    let record = example.host.tapes().list().await.unwrap().pop().unwrap();
+    let entries = example.host.tapes().read(&record.name, &TapeSlice::all()).await.unwrap();
     format!("{entries:?}")
 }
 
 #[tokio::test]
-async fn h10_x06_a_plugin_keeps_keys_from_models_and_results() {
-    let place = ExampleHost::with_plugin(KeyRedactor).await;
-    // The shell puts the key together, so that only its output has it.
-    let served = place.send("[[tool:bash cmd=\"echo sk-0123456789''abcdefghij\"]]").await;
+async fn h10_x06_plugin_masks_keys_in_requests_and_results() {
+    let example = ExampleHost::with_plugin(KeyRedactor).await;
+    // The shell assembles the key, so that only its output contains it.
+    let served = example.send("[[tool:bash cmd=\"echo sk-0123456789''abcdefghij\"]]").await;
     assert!(served.output.contains("bash answered:\n[key]"), "{}", served.output);
-    assert!(!tape_text(&place).await.contains("sk-0123456789abcdefghij"));
-    let said = place.send("remember ghp_0123456789abcdefghij").await;
-    assert!(said.output.ends_with("You said: remember [key]"), "{}", said.output);
+    assert!(!tape_text(&example).await.contains("sk-0123456789abcdefghij"));
+    let served = example.send("remember ghp_0123456789abcdefghij").await;
+    assert!(served.output.ends_with("You said: remember [key]"), "{}", served.output);
 }
 
 #[test]
-fn h01_h08_a_distribution_of_ones_own_has_the_whole_command_line() {
+fn h01_h08_custom_distribution_has_the_complete_command_line() {
     let home = TempDir::new().unwrap();
     let shout = || {
         let mut command = assert_cmd::Command::cargo_bin("shout").unwrap();
@@ -139,8 +139,8 @@ fn h01_h08_a_distribution_of_ones_own_has_the_whole_command_line() {
     };
     shout().args(["run", "hello"]).assert().success().stdout("HELLO\n");
 
-    let listed = shout().args(["hooks", "--json"]).assert().success();
-    let listed: serde_json::Value = serde_json::from_slice(&listed.get_output().stdout).unwrap();
-    let run_model = listed["hooks"].as_array().unwrap().iter().find(|hook| hook["hook"] == "run_model").unwrap();
+    let output = shout().args(["hooks", "--json"]).assert().success();
+    let output: serde_json::Value = serde_json::from_slice(&output.get_output().stdout).unwrap();
+    let run_model = output["hooks"].as_array().unwrap().iter().find(|hook| hook["hook"] == "run_model").unwrap();
     assert_eq!(run_model["plugins"], serde_json::json!([{"plugin": "shout", "arguments": ["prompt"]}]));
 }

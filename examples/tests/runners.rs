@@ -1,4 +1,4 @@
-//! The runners of the examples, under bindings: through real events, on a real store, over restarts.
+//! Example runners under bindings: real events, a real store, restarts.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 const DEMO_INTRO: &str = "I am the demo model";
 
-/// A host with both runners, in this home.
+/// Starts a host with both runners.
 async fn start_host(home: &Path) -> Host {
     let builder = Capstan::builder().plugin(RulesRunner).plugin(NotebookRunner).workspace(home).home(home.join("home"));
     builder.set("model", "demo:").set("message_context", "false").start().await.unwrap()
@@ -24,11 +24,11 @@ async fn save_binding(host: &Host, binding: Value) {
 }
 
 #[test]
-fn g02_the_binding_that_the_documentation_shows_works_in_the_binary_it_names() {
+fn g02_documented_binding_works_in_the_documented_binary() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/runners.md");
     let page = std::fs::read_to_string(page).unwrap();
-    let (_, from) = page.split_once("```toml\n").unwrap();
-    let (example, _) = from.split_once("```").unwrap();
+    let (_, after_fence) = page.split_once("```toml\n").unwrap();
+    let (example, _) = after_fence.split_once("```").unwrap();
     let folder = tempfile::tempdir().unwrap();
     let capstan = |arguments: &[&str], input: &str| {
         let mut command = assert_cmd::Command::cargo_bin("runners").unwrap();
@@ -42,12 +42,12 @@ fn g02_the_binding_that_the_documentation_shows_works_in_the_binary_it_names() {
     });
     let served: Value = serde_json::from_slice(&capstan(&["events", "send", "-"], &vote.to_string())).unwrap();
     assert_eq!(served["output"], "tea has 1");
-    let space = "[\"plugin:capstan/examples/rules\", \"conversation\", \"cli:family\"]";
-    let kept = capstan(&["state", "set", space, "greeting", "\"hello\""], "");
-    assert!(String::from_utf8(kept).unwrap().starts_with("set \"greeting\" in "), "as docs/state.md says");
+    let namespace = "[\"plugin:capstan/examples/rules\", \"conversation\", \"cli:family\"]";
+    let stored = capstan(&["state", "set", namespace, "greeting", "\"hello\""], "");
+    assert!(String::from_utf8(stored).unwrap().starts_with("set \"greeting\" in "), "as docs/state.md says");
 }
 
-/// The binding of `docs/runners.md`: everything on this channel goes by rules.
+/// Binding of `docs/runners.md`: all events of this channel are served by rules.
 fn rules_binding() -> Value {
     json!({
         "binding_id": "club", "runner_id": RulesRunner::ID, "scope": {"channel": "cli"},
@@ -84,27 +84,28 @@ async fn send(host: &Host, chat: &str, actor: &str, text: &str) -> String {
 async fn chat_entries(host: &Host, chat: &str) -> Vec<Entry> {
     let session = format!("cli:{chat}");
     let tapes = host.tapes().list().await.unwrap();
-    let mut of_session = tapes.into_iter().filter(|tape| tape.session.as_ref().is_some_and(|s| s.as_str() == session));
-    let tape = of_session.next().unwrap().name;
-    assert!(of_session.next().is_none(), "one session has one tape");
+    let mut session_tapes =
+        tapes.into_iter().filter(|tape| tape.session.as_ref().is_some_and(|s| s.as_str() == session));
+    let tape = session_tapes.next().unwrap().name;
+    assert!(session_tapes.next().is_none(), "one session has one tape");
     host.tapes().read(&tape, &TapeSlice::all()).await.unwrap()
 }
 
-/// What was said in a chat, by whoever served it.
+/// Returns the messages of a chat, whichever runner served it.
 async fn chat_texts(host: &Host, chat: &str) -> Vec<String> {
     let messages = chat_entries(host, chat).await.into_iter().filter(|entry| entry.kind == EntryKind::Message);
     messages.map(|entry| entry.payload["content"].as_str().unwrap().to_owned()).collect()
 }
 
-/// How many keys are kept, by the scope that their space names.
+/// Counts the stored keys of a scope.
 async fn count_state_keys(host: &Host, scope: StateScope) -> u64 {
-    let spaces = host.tapes().store().namespaces("state:").await.unwrap();
-    let of_scope = spaces.iter().filter(|space| space.space.contains(json!(scope).as_str().unwrap()));
-    of_scope.map(|space| space.rows).sum()
+    let namespaces = host.tapes().store().namespaces("state:").await.unwrap();
+    let in_scope = namespaces.iter().filter(|namespace| namespace.space.contains(json!(scope).as_str().unwrap()));
+    in_scope.map(|namespace| namespace.rows).sum()
 }
 
 #[tokio::test]
-async fn g06_rules_keep_votes_for_a_conversation_and_notes_for_a_person_over_a_restart() {
+async fn g06_votes_of_a_conversation_and_notes_of_a_person_survive_a_restart() {
     let home = TempDir::new().unwrap();
     let host = start_host(home.path()).await;
     save_binding(&host, rules_binding()).await;
@@ -112,14 +113,14 @@ async fn g06_rules_keep_votes_for_a_conversation_and_notes_for_a_person_over_a_r
     assert_eq!(send(&host, "family", "bob", "vote tea").await, "tea has 2");
     assert_eq!(send(&host, "family", "cid", "vote coffee").await, "coffee has 1");
     assert_eq!(send(&host, "family", "ann", "remember the milk").await, "Noted: the milk");
-    assert_eq!(send(&host, "family", "bob", "vote").await, "What? Please say it in the same message.");
+    assert_eq!(send(&host, "family", "bob", "vote").await, "Please add the text to the same message.");
     host.stop().await.unwrap();
 
     let host = start_host(home.path()).await;
-    assert_eq!(send(&host, "family", "bob", "vote coffee").await, "coffee has 2", "he changed his mind");
+    assert_eq!(send(&host, "family", "bob", "vote coffee").await, "coffee has 2", "the second vote replaces the first");
     assert_eq!(send(&host, "family", "ann", "result").await, "3 votes: coffee: 2, tea: 1");
-    assert_eq!(send(&host, "work", "ann", "result").await, "0 votes: ", "that is another conversation");
-    assert_eq!(send(&host, "work", "ann", "notes").await, "1 notes\n- the milk", "and the same person");
+    assert_eq!(send(&host, "work", "ann", "result").await, "0 votes: ", "another conversation");
+    assert_eq!(send(&host, "work", "ann", "notes").await, "1 notes\n- the milk", "the same person");
     assert_eq!(send(&host, "work", "bob", "notes").await, "0 notes\n");
     assert_eq!(
         (count_state_keys(&host, StateScope::Conversation).await, count_state_keys(&host, StateScope::Actor).await),
@@ -129,7 +130,7 @@ async fn g06_rules_keep_votes_for_a_conversation_and_notes_for_a_person_over_a_r
 }
 
 #[tokio::test]
-async fn a07_what_people_call_themselves_or_say_is_no_part_of_an_answers_form() {
+async fn a07_names_and_texts_are_not_interpreted_as_template() {
     let home = TempDir::new().unwrap();
     let host = start_host(home.path()).await;
     let rule = |word: &str, does: &str, says: &str| json!({"word": word, "does": does, "says": says});
@@ -144,12 +145,12 @@ async fn a07_what_people_call_themselves_or_say_is_no_part_of_an_answers_form() 
     assert_eq!(send(&host, "family", "{list}", "remember {count} {name}").await, "{list} said {count} {name}");
     assert_eq!(send(&host, "family", "{text}", "notes").await, "{text}: - {count} {name} ({what}");
     assert_eq!(send(&host, "family", "ann", "a/b").await, "1");
-    assert_eq!(send(&host, "family", "ann", "a").await, "1", "a rule counts its own");
+    assert_eq!(send(&host, "family", "ann", "a").await, "1", "each rule has its own count");
     host.stop().await.unwrap();
 }
 
 #[tokio::test]
-async fn a07_rules_serve_what_is_no_message_and_say_nothing_where_none_fits() {
+async fn a07_rules_serve_other_events_and_stay_silent_without_a_match() {
     let home = TempDir::new().unwrap();
     let host = start_host(home.path()).await;
     save_binding(&host, rules_binding()).await;
@@ -163,15 +164,15 @@ async fn a07_rules_serve_what_is_no_message_and_say_nothing_where_none_fits() {
     }
     let served: ServedEvent = host.serve(message("family", "ann", "good morning")).await.unwrap();
     assert_eq!((served.outcome.unwrap().name(), served.outbounds.len()), ("silent", 0));
-    assert_eq!(chat_texts(&host, "family").await.pop().unwrap(), "good morning", "it was heard all the same");
+    assert_eq!(chat_texts(&host, "family").await.pop().unwrap(), "good morning", "the message is on the tape");
     host.stop().await.unwrap();
 }
 
 #[tokio::test]
-async fn g02_rules_that_do_not_fit_the_schema_are_refused_when_they_are_saved() {
+async fn g02_rules_that_violate_the_schema_are_refused_on_save() {
     let home = TempDir::new().unwrap();
     let host = start_host(home.path()).await;
-    let wrong = [
+    let invalid_configs = [
         json!({}),
         json!({"rules": []}),
         json!({"rules": [{"word": "x", "does": "dance", "says": ""}]}),
@@ -180,17 +181,17 @@ async fn g02_rules_that_do_not_fit_the_schema_are_refused_when_they_are_saved() 
         json!({"rules": [{"word": "two words", "does": "say", "says": ""}]}),
         json!({"rules": [{"word": "x", "does": "count", "scope": "workspace", "says": ""}]}),
     ];
-    for config in wrong {
+    for config in invalid_configs {
         let binding = json!({"binding_id": "club", "runner_id": RulesRunner::ID, "runner_config": config});
         let binding: Binding = serde_json::from_value(binding).unwrap();
-        let refused = host.bindings().save(&binding, &host.runners()).await.unwrap_err();
-        assert_eq!(refused.code(), "binding-invalid", "{refused}");
+        let error = host.bindings().save(&binding, &host.runners()).await.unwrap_err();
+        assert_eq!(error.code(), "binding-invalid", "{error}");
     }
     host.stop().await.unwrap();
 }
 
 #[tokio::test]
-async fn g06_rules_that_may_not_keep_state_fail_in_so_many_words() {
+async fn g06_rules_without_permission_for_state_fail() {
     let home = TempDir::new().unwrap();
     let host = start_host(home.path()).await;
     let mut binding = rules_binding();
@@ -204,7 +205,7 @@ async fn g06_rules_that_may_not_keep_state_fail_in_so_many_words() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g06_t13_nothing_is_lost_when_many_conversations_count_at_once() {
+async fn g06_t13_concurrent_conversations_lose_no_count() {
     const CHAT_COUNT: usize = 8;
     const EVENTS_PER_CHAT: usize = 6;
     let home = TempDir::new().unwrap();
@@ -218,82 +219,88 @@ async fn g06_t13_nothing_is_lost_when_many_conversations_count_at_once() {
         assert_eq!(served.unwrap().outcome.unwrap().name(), "replied");
     }
     for chat in 0..CHAT_COUNT {
-        let counted = send(&host, &format!("chat-{chat}"), "ann", "cheers").await;
-        assert_eq!(counted, format!("That is {}.", EVENTS_PER_CHAT + 1), "of this conversation");
+        let reply = send(&host, &format!("chat-{chat}"), "ann", "cheers").await;
+        assert_eq!(reply, format!("That is {}.", EVENTS_PER_CHAT + 1), "count of this conversation");
     }
     let seen = send(&host, "elsewhere", "ann", "seen").await;
     assert_eq!(
         seen,
         format!("ann was here {} times.", CHAT_COUNT * EVENTS_PER_CHAT + 1),
-        "of this person, in all of them"
+        "count of this person in all conversations"
     );
     host.stop().await.unwrap();
 }
 
 #[tokio::test]
-async fn g02_a_session_goes_to_the_rules_and_back_on_one_tape() {
+async fn g02_session_switches_to_rules_and_back_on_one_tape() {
     let home = TempDir::new().unwrap();
     let host = start_host(home.path()).await;
     assert!(send(&host, "family", "ann", "one").await.starts_with(DEMO_INTRO));
     save_binding(&host, rules_binding()).await;
     assert_eq!(send(&host, "family", "ann", "cheers").await, "That is 1.");
     host.bindings().remove(&"club".into()).await.unwrap();
-    assert_eq!(send(&host, "family", "ann", "three").await, "You said: three", "it knows what was said before");
+    assert_eq!(send(&host, "family", "ann", "three").await, "You said: three", "it knows the earlier messages");
     save_binding(&host, rules_binding()).await;
-    assert_eq!(send(&host, "family", "ann", "cheers").await, "That is 2.", "what was kept is still there");
+    assert_eq!(send(&host, "family", "ann", "cheers").await, "That is 2.", "the stored count is still there");
 
-    let (said, all) = (chat_texts(&host, "family").await, chat_entries(&host, "family").await);
-    let texts: Vec<&str> = said.iter().map(|text| text.lines().next_back().unwrap()).collect();
-    let whole = ["one", "You said: one", "cheers", "That is 1.", "three", "You said: three", "cheers", "That is 2."];
-    assert_eq!(texts, whole);
+    let (texts_on_tape, all) = (chat_texts(&host, "family").await, chat_entries(&host, "family").await);
+    let texts: Vec<&str> = texts_on_tape.iter().map(|text| text.lines().next_back().unwrap()).collect();
+    let expected = ["one", "You said: one", "cheers", "That is 1.", "three", "You said: three", "cheers", "That is 2."];
+    assert_eq!(texts, expected);
     assert!(all.windows(2).all(|pair| pair[0].id < pair[1].id));
     host.stop().await.unwrap();
 }
 
-/// The notebooks that are kept: the names they are kept under, and their pages.
+/// Returns the stored notebooks: their names and pages.
 async fn stored_notebooks(host: &Host) -> Vec<(String, Vec<Value>)> {
     let store = host.tapes().store();
     let mut notebooks = Vec::new();
-    for kept in store.key_values(&store.namespaces("storage:").await.unwrap()[0].space, None, 10).await.unwrap() {
-        let blob: BlobHash = serde_json::from_value(kept.value["own"].clone()).unwrap();
+    for stored in store.key_values(&store.namespaces("storage:").await.unwrap()[0].space, None, 10).await.unwrap() {
+        let blob: BlobHash = serde_json::from_value(stored.value["own"].clone()).unwrap();
         let blob = store.blob(&blob).await.unwrap().unwrap();
-        let bytes = usize::try_from(kept.value["bytes"].as_u64().unwrap()).unwrap();
-        notebooks.push((kept.key, serde_json::from_slice(&blob[..bytes]).unwrap()));
+        let bytes = usize::try_from(stored.value["bytes"].as_u64().unwrap()).unwrap();
+        notebooks.push((stored.key, serde_json::from_slice(&blob[..bytes]).unwrap()));
     }
     notebooks
 }
 
 #[tokio::test]
-async fn g08_where_there_is_no_room_the_notebook_that_was_not_written_for_the_longest_time_goes() {
+async fn g08_full_storage_evicts_the_least_recently_written_notebook() {
     let home = TempDir::new().unwrap();
     let host = start_host(home.path()).await;
     save_binding(&host, notebook_binding()).await;
     send(&host, "family", "ann", "one").await;
     let store = host.tapes().store();
-    let space = store.namespaces("storage:").await.unwrap().remove(0).space;
+    let namespace = store.namespaces("storage:").await.unwrap().remove(0).space;
     let full = (0..999_u16).map(|number| {
-        let (space, key, value) = (space.clone(), format!("old-{number:03}"), json!({"hash": "x", "bytes": 1}));
-        Fact::PutKeyValue(KeyValueRecord { space, key, value, at: Timestamp::from_millis(i64::from(number)), by: None })
+        let (space, key, value) = (namespace.clone(), format!("old-{number:03}"), json!({"hash": "x", "bytes": 1}));
+        Fact::PutKeyValue(KeyValueRecord {
+            namespace,
+            key,
+            value,
+            at: Timestamp::from_millis(i64::after_fence(number)),
+            by: None,
+        })
     });
     store.commit(Batch { facts: full.collect(), ..Batch::new() }).await.unwrap();
-    assert!(send(&host, "work", "ann", "one").await.starts_with(DEMO_INTRO), "there was room after all");
-    assert_eq!(store.key_value(&space, "old-000").await.unwrap(), None);
-    assert!(store.key_value(&space, "old-001").await.unwrap().is_some(), "no more than necessary");
+    assert!(send(&host, "work", "ann", "one").await.starts_with(DEMO_INTRO), "space was made");
+    assert_eq!(store.key_value(&namespace, "old-000").await.unwrap(), None);
+    assert!(store.key_value(&namespace, "old-001").await.unwrap().is_some(), "only one was deleted");
     assert_eq!(send(&host, "family", "ann", "two").await, "You said: two");
     let family = host.tapes().list().await.unwrap().into_iter().find(|tape| tape.session == Some("cli:family".into()));
     let forget = Fact::RemoveKeyValue {
-        namespace: space,
+        namespace: namespace,
         key: family.unwrap().name.to_string(),
         removed_at: Timestamp::from_millis(0),
     };
     store.commit(Batch { facts: vec![forget], ..Batch::new() }).await.unwrap();
-    let anew = send(&host, "family", "ann", "three").await;
-    assert!(anew.starts_with(DEMO_INTRO), "a conversation whose notebook is gone begins anew: {anew}");
+    let restarted = send(&host, "family", "ann", "three").await;
+    assert!(restarted.starts_with(DEMO_INTRO), "a conversation without its notebook starts over: {restarted}");
     host.stop().await.unwrap();
 }
 
 #[tokio::test]
-async fn g08_a_notebook_is_its_own_context_over_a_restart_and_the_host_has_a_pointer() {
+async fn g08_notebook_context_survives_a_restart_with_a_pointer_in_the_host() {
     let home = TempDir::new().unwrap();
     let host = start_host(home.path()).await;
     save_binding(&host, notebook_binding()).await;
@@ -304,43 +311,43 @@ async fn g08_a_notebook_is_its_own_context_over_a_restart_and_the_host_has_a_poi
     let host = start_host(home.path()).await;
     assert_eq!(send(&host, "family", "ann", "three").await, "You said: three");
     let store = host.tapes().store();
-    let spaces = store.namespaces("state:").await.unwrap();
-    let [state] = &spaces[..] else { panic!("one space, not {spaces:?}") };
-    let kept = store.key_values(&state.space, None, 10).await.unwrap();
-    assert_eq!(kept.len(), 1);
-    assert_eq!((kept[0].key.as_str(), &kept[0].value), ("notebook", &json!({"number": 3})), "a pointer and no more");
+    let namespaces = store.namespaces("state:").await.unwrap();
+    let [state] = &namespaces[..] else { panic!("one namespace, not {namespaces:?}") };
+    let stored = store.key_values(&state.space, None, 10).await.unwrap();
+    assert_eq!(stored.len(), 1);
+    assert_eq!((stored[0].key.as_str(), &stored[0].value), ("notebook", &json!({"number": 3})), "only a pointer");
     assert_eq!(send(&host, "family", "ann", "four").await, "You said: four");
     let [(_, pages)] = &stored_notebooks(&host).await[..] else { panic!("one notebook") };
-    assert_eq!(pages.len(), 2, "the newest page, and the one before it");
+    assert_eq!(pages.len(), 2, "the newest page and the previous one");
     let newest = pages[1]["messages"].as_array().unwrap();
-    assert_eq!((newest.len(), &newest[0]["content"]), (6, &json!("two")), "as many as the binding says");
-    assert_eq!(chat_texts(&host, "family").await.len(), 8, "the tape has all of it");
+    assert_eq!((newest.len(), &newest[0]["content"]), (6, &json!("two")), "limited by the binding");
+    assert_eq!(chat_texts(&host, "family").await.len(), 8, "the tape is complete");
     host.stop().await.unwrap();
 }
 
 #[tokio::test]
-async fn g02_g08_a_session_goes_to_the_notebook_and_back_on_one_tape() {
+async fn g02_g08_session_switches_to_the_notebook_and_back_on_one_tape() {
     let home = TempDir::new().unwrap();
     let host = start_host(home.path()).await;
     assert!(send(&host, "family", "ann", "one").await.starts_with(DEMO_INTRO));
     save_binding(&host, notebook_binding()).await;
     let second = send(&host, "family", "ann", "two").await;
-    assert!(second.starts_with(DEMO_INTRO), "it was told nothing of what came before: {second}");
+    assert!(second.starts_with(DEMO_INTRO), "earlier messages are not in its context: {second}");
     host.bindings().remove(&"diary".into()).await.unwrap();
     assert_eq!(send(&host, "family", "ann", "three").await, "You said: three");
     save_binding(&host, notebook_binding()).await;
-    assert_eq!(send(&host, "family", "ann", "four").await, "You said: four", "its notebook goes on");
+    assert_eq!(send(&host, "family", "ann", "four").await, "You said: four", "its notebook continues");
 
     let tape = host.tapes().list().await.unwrap().into_iter().find(|tape| tape.session == Some("cli:family".into()));
     let window = host.tapes().window(&tape.unwrap().name).await.unwrap();
-    let heard = DefaultView.messages(&window).into_iter().filter(|message| message.role == MessageRole::User);
-    let heard: Vec<String> = heard.map(|message| message.content.text()).collect();
-    assert_eq!(heard, ["one", "two", "three", "four"], "the agent would read all of it");
+    let user_messages = DefaultView.messages(&window).into_iter().filter(|message| message.role == MessageRole::User);
+    let user_messages: Vec<String> = user_messages.map(|message| message.content.text()).collect();
+    assert_eq!(user_messages, ["one", "two", "three", "four"], "the agent would read all of them");
     host.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g08_t13_each_conversation_has_a_notebook_of_its_own() {
+async fn g08_t13_each_conversation_has_its_own_notebook() {
     let home = TempDir::new().unwrap();
     let host = start_host(home.path()).await;
     save_binding(&host, notebook_binding()).await;

@@ -1,4 +1,4 @@
-//! A host in a process of its own, talked to over its standard input and output.
+//! Host in a child process, driven over its standard input and output.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -10,16 +10,15 @@ use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{ChildStdin, ChildStdout, Command};
 
+use crate::BenchError;
 use crate::timing_sample::TimingSample;
 
-/// What runs as a child: this program, as a distribution of Capstan whose model stage is an echo.
+/// Subcommand that runs this program as a child: a distribution of Capstan whose model stage is an echo.
 pub(crate) const SERVE_COMMAND: &str = "serve";
-/// The variable that has the agent answer instead of the echo, when it is set.
+/// Environment variable that makes the agent reply in place of the echo.
 pub(crate) const WITH_AGENT_VARIABLE: &str = "BENCH_WITH_AGENT";
 
-type BenchHostError = Box<dyn std::error::Error>;
-
-/// A host that serves the stdio channel.
+/// Host that serves the stdio channel.
 pub(crate) struct BenchHost {
     process: tokio::process::Child,
     input: ChildStdin,
@@ -29,14 +28,14 @@ pub(crate) struct BenchHost {
 }
 
 impl BenchHost {
-    pub(crate) async fn start() -> Result<Self, BenchHostError> {
+    pub(crate) async fn start() -> Result<Self, BenchError> {
         let home = tempfile::tempdir()?;
         let child = Self::start_in(home.path(), &[]).await?;
         Ok(Self { _home: Some(home), ..child })
     }
 
-    /// A host in a folder that outlives it, with more in its environment.
-    pub(crate) async fn start_in(folder: &Path, environment: &[(&str, String)]) -> Result<Self, BenchHostError> {
+    /// Starts a host in a folder that outlives it, with additional environment variables.
+    pub(crate) async fn start_in(folder: &Path, environment: &[(&str, String)]) -> Result<Self, BenchError> {
         let mut process = Command::new(std::env::current_exe()?)
             .args([SERVE_COMMAND, "--channel", "stdio", "--workspace"])
             .arg(folder)
@@ -52,54 +51,54 @@ impl BenchHost {
         let mut child = Self { process, input, output: BufReader::new(output).lines(), sent_count: 0, _home: None };
         let ready = child.output.next_line().await?;
         if ready.as_deref() != Some(r#"{"ready":true}"#) {
-            return Err(format!("not ready but {ready:?}").into());
+            return Err(format!("expected ready, got {ready:?}").into());
         }
         Ok(child)
     }
 
-    /// Lets sessions talk for a while, each saying something as soon as it was answered. Gives turns a second.
+    /// Runs sessions for a while, each sending a message as soon as it has a reply. Returns turns per second.
     pub(crate) async fn run_for(
         &mut self,
         sessions: usize,
-        lasts: Duration,
+        duration: Duration,
         times: &mut TimingSample,
-    ) -> Result<f64, BenchHostError> {
-        let begun = Instant::now();
-        let count = self.run_sessions(sessions, |_| begun.elapsed() < lasts, |time| times.push(time)).await?;
+    ) -> Result<f64, BenchError> {
+        let started_at = Instant::now();
+        let count = self.run_sessions(sessions, |_| started_at.elapsed() < duration, |time| times.push(time)).await?;
         #[expect(clippy::cast_precision_loss, reason = "a count of a few seconds")]
-        Ok(count as f64 / begun.elapsed().as_secs_f64())
+        Ok(count as f64 / started_at.elapsed().as_secs_f64())
     }
 
-    /// Lets sessions talk for so many turns.
-    pub(crate) async fn run_turns(&mut self, sessions: usize, turns: usize) -> Result<(), BenchHostError> {
-        self.run_sessions(sessions, |said| said < turns, |_| {}).await.map(drop)
+    /// Runs sessions for a number of turns.
+    pub(crate) async fn run_turns(&mut self, sessions: usize, turns: usize) -> Result<(), BenchError> {
+        self.run_sessions(sessions, |sent| sent < turns, |_| {}).await.map(drop)
     }
 
-    /// Lets each of so many sessions say one thing, all at the same time. Tells how long each took.
+    /// Runs one turn in each session, all concurrently, and reports the time of each.
     pub(crate) async fn run_one_turn_each(
         &mut self,
         sessions: usize,
-        took: impl FnMut(Duration),
-    ) -> Result<(), BenchHostError> {
-        self.run_sessions(sessions, |_| false, took).await.map(drop)
+        on_reply: impl FnMut(Duration),
+    ) -> Result<(), BenchError> {
+        self.run_sessions(sessions, |_| false, on_reply).await.map(drop)
     }
 
-    /// Lets sessions have so many turns, a few of them at a time, each of them in its turn.
+    /// Runs turns in sessions round-robin, at most `max_concurrent` at a time.
     pub(crate) async fn run_turns_bounded(
         &mut self,
         sessions: usize,
-        at_once: usize,
+        max_concurrent: usize,
         turns: usize,
-    ) -> Result<(), BenchHostError> {
-        let mut waiting = HashMap::new();
+    ) -> Result<(), BenchError> {
+        let mut pending = HashMap::new();
         for turn in 0..turns {
-            if waiting.len() >= at_once {
-                self.read_reply(&mut waiting).await?;
+            if pending.len() >= max_concurrent {
+                self.read_reply(&mut pending).await?;
             }
-            self.send_message(turn % sessions, &mut waiting).await?;
+            self.send_message(turn % sessions, &mut pending).await?;
         }
-        while !waiting.is_empty() {
-            self.read_reply(&mut waiting).await?;
+        while !pending.is_empty() {
+            self.read_reply(&mut pending).await?;
         }
         Ok(())
     }
@@ -107,76 +106,76 @@ impl BenchHost {
     async fn run_sessions(
         &mut self,
         sessions: usize,
-        goes_on: impl Fn(usize) -> bool,
-        mut took: impl FnMut(Duration),
-    ) -> Result<usize, BenchHostError> {
-        let mut waiting: HashMap<u64, (usize, Instant)> = HashMap::new();
-        let mut said = 0;
+        should_continue: impl Fn(usize) -> bool,
+        mut on_reply: impl FnMut(Duration),
+    ) -> Result<usize, BenchError> {
+        let mut pending: HashMap<u64, (usize, Instant)> = HashMap::new();
+        let mut sent = 0;
         for session in 0..sessions {
-            self.send_message(session, &mut waiting).await?;
-            said += 1;
+            self.send_message(session, &mut pending).await?;
+            sent += 1;
         }
-        let mut answered = 0;
-        while !waiting.is_empty() {
-            let (session, begun) = self.read_reply(&mut waiting).await?;
-            took(begun.elapsed());
-            answered += 1;
-            if goes_on(said) {
-                self.send_message(session, &mut waiting).await?;
-                said += 1;
+        let mut replies = 0;
+        while !pending.is_empty() {
+            let (session, started_at) = self.read_reply(&mut pending).await?;
+            on_reply(started_at.elapsed());
+            replies += 1;
+            if should_continue(sent) {
+                self.send_message(session, &mut pending).await?;
+                sent += 1;
             }
         }
-        Ok(answered)
+        Ok(replies)
     }
 
-    /// The session that is answered next, and when it was asked.
+    /// Reads the next reply; returns its session and the time of its message.
     async fn read_reply(
         &mut self,
-        waiting: &mut HashMap<u64, (usize, Instant)>,
-    ) -> Result<(usize, Instant), BenchHostError> {
+        pending: &mut HashMap<u64, (usize, Instant)>,
+    ) -> Result<(usize, Instant), BenchError> {
         let line = self.output.next_line().await?.ok_or("the host has ended")?;
-        let answer: Value = serde_json::from_str(&line)?;
-        if answer["outcome"] != "replied" {
-            return Err(format!("not replied but {line}").into());
+        let reply: Value = serde_json::from_str(&line)?;
+        if reply["outcome"] != "replied" {
+            return Err(format!("expected a reply, got {line}").into());
         }
-        let id = answer["id"].as_u64().ok_or("an answer without its id")?;
-        Ok(waiting.remove(&id).ok_or("an answer nobody waits for")?)
+        let id = reply["id"].as_u64().ok_or("a reply without an id")?;
+        Ok(pending.remove(&id).ok_or("a reply to an unknown id")?)
     }
 
     async fn send_message(
         &mut self,
         session: usize,
-        waiting: &mut HashMap<u64, (usize, Instant)>,
-    ) -> Result<(), BenchHostError> {
+        pending: &mut HashMap<u64, (usize, Instant)>,
+    ) -> Result<(), BenchError> {
         self.sent_count += 1;
         let line = json!({ "id": self.sent_count, "session": format!("s{session}"), "text": "hello" });
-        waiting.insert(self.sent_count, (session, Instant::now()));
+        pending.insert(self.sent_count, (session, Instant::now()));
         self.input.write_all(format!("{line}\n").as_bytes()).await?;
         Ok(())
     }
 
-    /// How much memory the host has, in kilobytes.
-    pub(crate) fn memory_kb(&self) -> Result<u64, BenchHostError> {
+    /// Returns the host's memory in kilobytes.
+    pub(crate) fn memory_kb(&self) -> Result<u64, BenchError> {
         self.read_status_kb("VmRSS:")
     }
 
-    /// How much it had at most, in kilobytes.
-    pub(crate) fn peak_memory_kb(&self) -> Result<u64, BenchHostError> {
+    /// Returns the host's peak memory in kilobytes.
+    pub(crate) fn peak_memory_kb(&self) -> Result<u64, BenchError> {
         self.read_status_kb("VmHWM:")
     }
 
-    fn read_status_kb(&self, name: &str) -> Result<u64, BenchHostError> {
+    fn read_status_kb(&self, name: &str) -> Result<u64, BenchError> {
         let id = self.process.id().ok_or("the host has ended")?;
         let status = std::fs::read_to_string(format!("/proc/{id}/status"))?;
-        let found = status.lines().find_map(|line| line.strip_prefix(name)).ok_or("no such line")?;
-        Ok(found.trim().trim_end_matches("kB").trim().parse()?)
+        let value = status.lines().find_map(|line| line.strip_prefix(name)).ok_or("no such line")?;
+        Ok(value.trim().trim_end_matches("kB").trim().parse()?)
     }
 
-    /// Ends the input and waits until the host has drained.
-    pub(crate) async fn shut_down(self) -> Result<(), BenchHostError> {
+    /// Closes the input and waits until the host has drained.
+    pub(crate) async fn shut_down(self) -> Result<(), BenchError> {
         let Self { mut process, input, .. } = self;
         drop(input);
         let status = process.wait().await?;
-        if status.success() { Ok(()) } else { Err(format!("the host ended with {status}").into()) }
+        if status.success() { Ok(()) } else { Err(format!("the host exited with {status}").into()) }
     }
 }

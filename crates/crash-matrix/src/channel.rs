@@ -1,4 +1,4 @@
-//! A channel to the platform.
+//! Channel that connects the host to the test's platform.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use tokio::sync::Mutex;
 use crate::HostReport;
 use crate::trial_dir::TrialDir;
 
-/// A channel to the platform.
+/// Channel to the platform.
 pub struct PlatformChannel {
     name: &'static str,
     caller_waits: bool,
@@ -20,19 +20,19 @@ pub struct PlatformChannel {
 }
 
 impl PlatformChannel {
-    /// A chat platform that sends again what was not acknowledged.
+    /// Chat platform that resends unacknowledged events.
     pub const CHAT_CHANNEL: &str = "wire";
-    /// Callers that wait, each on a connection that ends with the process.
+    /// Waiting callers, each on a connection that ends with the process.
     pub const CALLER_CHANNEL: &str = "desk";
 
-    /// The chat platform.
-    pub fn chat(place: TrialDir) -> Self {
-        Self { name: Self::CHAT_CHANNEL, caller_waits: false, trial_dir: place }
+    /// Creates the chat channel.
+    pub fn chat(trial_dir: TrialDir) -> Self {
+        Self { name: Self::CHAT_CHANNEL, caller_waits: false, trial_dir }
     }
 
-    /// The callers.
-    pub fn caller(place: TrialDir) -> Self {
-        Self { name: Self::CALLER_CHANNEL, caller_waits: true, trial_dir: place }
+    /// Creates the channel of waiting callers.
+    pub fn caller(trial_dir: TrialDir) -> Self {
+        Self { name: Self::CALLER_CHANNEL, caller_waits: true, trial_dir }
     }
 
     fn channel_error(&self, error: &impl ToString) -> ChannelError {
@@ -40,17 +40,17 @@ impl PlatformChannel {
         ChannelError::unknown(self.name(), error.to_string())
     }
 
-    /// Tells the platform something on a connection of its own, and waits until it has it.
-    async fn send_report(&self, said: &HostReport) -> std::io::Result<()> {
+    /// Sends a report on a connection of its own and waits for its acknowledgement.
+    async fn send_report(&self, report: &HostReport) -> std::io::Result<()> {
         let mut stream = UnixStream::connect(self.trial_dir.socket_path()).await?;
-        write_report(&mut stream, said).await?;
+        write_report(&mut stream, report).await?;
         BufReader::new(stream).lines().next_line().await?;
         Ok(())
     }
 }
 
-async fn write_report(stream: &mut (impl AsyncWrite + Unpin), said: &HostReport) -> std::io::Result<()> {
-    let line = format!("{}\n", serde_json::to_string(said)?);
+async fn write_report(stream: &mut (impl AsyncWrite + Unpin), report: &HostReport) -> std::io::Result<()> {
+    let line = format!("{}\n", serde_json::to_string(report)?);
     stream.write_all(line.as_bytes()).await
 }
 
@@ -78,14 +78,14 @@ impl Channel for PlatformChannel {
             let submitted = gateway.submit(event.into());
             let acknowledgements = Arc::clone(&acknowledgements);
             tokio::spawn(async move {
-                let said = match submitted.await {
+                let report = match submitted.await {
                     Ok(()) => HostReport::Accepted { event_id },
                     Err(refusal) => HostReport::Refused { event_id, reason: refusal.to_string() },
                 };
-                // Lines must not mix, so one is written after the other.
+                // The lock keeps lines from mixing.
                 let mut acknowledgements = acknowledgements.lock().await;
-                // A platform that is gone will send the event again.
-                let _unheard = write_report(&mut *acknowledgements, &said).await;
+                // A platform that is gone will resend the event.
+                let _unsent = write_report(&mut *acknowledgements, &report).await;
             });
         }
         Ok(())
@@ -96,18 +96,18 @@ impl Channel for PlatformChannel {
     }
 
     async fn send(&self, message: &OutboundMessage) -> Result<(), ChannelError> {
-        let said = HostReport::Sends { process: self.trial_dir.process, message: message.clone() };
-        self.send_report(&said).await.map_err(|error| self.channel_error(&error))
+        let report = HostReport::Sends { process: self.trial_dir.process, message: message.clone() };
+        self.send_report(&report).await.map_err(|error| self.channel_error(&error))
     }
 
-    async fn reply(&self, answer: &ChannelReply) -> Result<(), ChannelError> {
-        let said = HostReport::Answers {
+    async fn reply(&self, reply: &ChannelReply) -> Result<(), ChannelError> {
+        let report = HostReport::Answers {
             process: self.trial_dir.process,
-            event_id: answer.event.event_id.clone(),
-            outcome: answer.outcome.clone(),
-            texts: answer.messages.iter().map(|message| message.content.text()).collect(),
-            duplicate: answer.is_duplicate,
+            event_id: reply.event.event_id.clone(),
+            outcome: reply.outcome.clone(),
+            texts: reply.messages.iter().map(|message| message.content.text()).collect(),
+            duplicate: reply.is_duplicate,
         };
-        self.send_report(&said).await.map_err(|error| self.channel_error(&error))
+        self.send_report(&report).await.map_err(|error| self.channel_error(&error))
     }
 }

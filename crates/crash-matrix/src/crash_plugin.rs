@@ -1,4 +1,4 @@
-//! What the plugin of a host to be killed registers.
+//! Plugin of the host under test: channels, tools, the state runner and admission.
 
 use std::sync::Arc;
 
@@ -17,18 +17,18 @@ use crate::state_runner::StateRunner;
 use crate::tools::{self, wait_for_gate};
 use crate::trial_dir::TrialDir;
 
-/// The key of an event's metadata that says how it is admitted.
+/// Metadata key of an event with its admission mode.
 pub const ADMISSION_KEY: &str = "admission";
-/// The key of an event's metadata that names a gate which its turn waits at before anything else.
+/// Metadata key of an event with the gate its turn waits at first.
 pub const WAITS_AT_KEY: &str = "waits_at";
-/// What a message says that is to have no reply.
+/// Marker of a message that must not be answered.
 pub const SILENT_MARKER: &str = "[hush]";
 
-/// The plugin of a host to be killed.
+/// Plugin of the host under test.
 pub struct CrashPlugin {
-    /// Where the outside is.
+    /// Directory shared with the test.
     pub trial_dir: TrialDir,
-    /// Whether it answers in place of the agent, with effects that the host does not see.
+    /// Answer in place of the agent, with effects that the host does not see.
     pub replaces_agent: bool,
 }
 
@@ -38,25 +38,25 @@ impl Plugin for CrashPlugin {
     }
 
     fn register(&self, hooks: &mut HookRegistrar) -> Result<(), BoxError> {
-        let place = self.trial_dir.clone();
+        let trial_dir = self.trial_dir.clone();
         hooks.on_sync(ProvideChannels, move || {
-            let lines = [PlatformChannel::chat(place.clone()), PlatformChannel::caller(place.clone())];
-            Ok(Some(lines.map(|line| Arc::new(line) as Arc<dyn Channel>).into()))
+            let channels = [PlatformChannel::chat(trial_dir.clone()), PlatformChannel::caller(trial_dir.clone())];
+            Ok(Some(channels.map(|channel| Arc::new(channel) as Arc<dyn Channel>).into()))
         });
-        let place = self.trial_dir.clone();
-        hooks.on_sync(ProvideTools, move || Ok(Some(tools::crash_tools(&place))));
+        let trial_dir = self.trial_dir.clone();
+        hooks.on_sync(ProvideTools, move || Ok(Some(tools::crash_tools(&trial_dir))));
         hooks.on_sync(ProvideRunners, || Ok(Some(vec![StateRunner::runner()])));
         hooks.on(AdmitMessage, |message: InboundEvent| async move {
             let mode = message.metadata.get(ADMISSION_KEY).cloned();
             let mode = mode.and_then(|mode| serde_json::from_value::<AdmissionMode>(mode).ok());
             Ok(mode.map(AdmissionDecision::WithMode))
         });
-        let place = self.trial_dir.clone();
+        let trial_dir = self.trial_dir.clone();
         hooks.on(LoadState, move |message: InboundEvent| {
-            let place = place.clone();
+            let trial_dir = trial_dir.clone();
             async move {
                 if let Some(key) = message.metadata.get(WAITS_AT_KEY).and_then(Value::as_str) {
-                    wait_for_gate(&place, key).await;
+                    wait_for_gate(&trial_dir, key).await;
                 }
                 Ok(None)
             }
@@ -65,26 +65,26 @@ impl Plugin for CrashPlugin {
             Ok(message.input.plain_text().contains(SILENT_MARKER).then_some(RenderedOutbound::Silent))
         });
         if self.replaces_agent {
-            let place = self.trial_dir.clone();
-            hooks.on(RunModel, move |prompt: PromptContent| run_stand_in(place.clone(), prompt.text()));
+            let trial_dir = self.trial_dir.clone();
+            hooks.on(RunModel, move |prompt: PromptContent| run_stand_in(trial_dir.clone(), prompt.text()));
         }
         Ok(())
     }
 }
 
-/// Does what the prompt asks for with `[own KEY]` and `[own-watch KEY]`, without the host.
-async fn run_stand_in(place: TrialDir, prompt: String) -> Result<Option<String>, BoxError> {
-    let mut done = false;
+/// Executes the tasks `[own KEY]` and `[own-watch KEY]` of the prompt, bypassing the host.
+async fn run_stand_in(trial_dir: TrialDir, prompt: String) -> Result<Option<String>, BoxError> {
+    let mut has_run = false;
     for task in prompt.split('[').filter_map(|text| text.split_once(']')).map(|(task, _)| task) {
         match task.split_once(' ') {
-            Some(("own", key)) => place.record_execution("own", key)?,
+            Some(("own", key)) => trial_dir.record_execution("own", key)?,
             Some(("own-watch", key)) => {
-                place.record_execution("own", key)?;
-                wait_for_gate(&place, key).await;
+                trial_dir.record_execution("own", key)?;
+                wait_for_gate(&trial_dir, key).await;
             }
             _ => continue,
         }
-        done = true;
+        has_run = true;
     }
-    Ok(done.then(|| format!("Done by myself: {prompt}")))
+    Ok(has_run.then(|| format!("Done by myself: {prompt}")))
 }

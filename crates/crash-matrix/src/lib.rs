@@ -1,9 +1,12 @@
-//! A host to be killed: a distribution of Capstan whose channels reach a platform outside the process, and whose tools
-//! leave a trace outside of it too.
+//! Host under test of the crash matrix: a distribution of Capstan whose channels connect to a platform outside the
+//! process, and whose tools record their executions outside of it.
 //!
-//! The test plays the platform, which survives every kill: it knows what was handed in and acknowledged, and what was
-//! sent. One connection for each channel carries events in, a line of JSON each, and acknowledgements out; every message
-//! that is sent has a connection of its own and is answered with a line.
+//! The test plays the platform, which survives every kill: it knows which events were offered and acknowledged, and
+//! which messages were sent. One connection per channel carries events in, one line of JSON each, and acknowledgements
+//! out; every outgoing message has its own connection and is acknowledged with a line.
+//!
+//! Main types: [`crash_plugin::CrashPlugin`], [`channel::PlatformChannel`], [`HostReport`] and [`trial_dir::TrialDir`].
+//! The tests in `tests/matrix` kill the host and check its guarantees.
 
 pub mod channel;
 pub mod crash_plugin;
@@ -14,43 +17,43 @@ pub mod trial_dir;
 use capstan::protocol::{ChannelName, EventId, OutboundMessage, Outcome};
 use serde::{Deserialize, Serialize};
 
-/// What the host says to the platform.
+/// Report of the host to the platform.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "says", rename_all = "snake_case")]
 pub enum HostReport {
     /// A channel listens on this connection.
     Listens {
-        /// The channel.
+        /// Name of the channel.
         channel: ChannelName,
     },
     /// An event is durable.
     Accepted {
-        /// The event.
+        /// Id of the event.
         event_id: EventId,
     },
     /// An event was refused.
     Refused {
-        /// The event.
+        /// Id of the event.
         event_id: EventId,
-        /// Why.
+        /// Reason of the refusal.
         reason: String,
     },
-    /// A message goes out.
+    /// A message is sent.
     Sends {
-        /// Which process sends it, from 1 on.
+        /// Number of the sending process, starting at 1.
         process: u32,
-        /// The message.
+        /// Message to deliver.
         message: OutboundMessage,
     },
-    /// A caller that waits is answered.
+    /// A waiting caller gets its reply.
     Answers {
-        /// Which process answers, from 1 on.
+        /// Number of the replying process, starting at 1.
         process: u32,
-        /// What it was asked.
+        /// Id of the caller's event.
         event_id: EventId,
-        /// What became of it.
+        /// Outcome of the event.
         outcome: Outcome,
-        /// The texts of the messages to the caller.
+        /// Texts of the messages to the caller.
         texts: Vec<String>,
         /// The event had been accepted before.
         duplicate: bool,

@@ -1,4 +1,4 @@
-//! A host to be killed; with arguments, the command line on its home.
+//! Host under test; with arguments, the command line on its home.
 
 use std::process::ExitCode;
 
@@ -27,7 +27,7 @@ fn main() -> ExitCode {
             StateRunner::bind(&host).await;
         }
         host.listen(&[PlatformChannel::CHAT_CHANNEL.into(), PlatformChannel::CALLER_CHANNEL.into()]).await;
-        // Until it is killed, or the platform is gone.
+        // Runs until it is killed or the platform is gone.
         for failure in host.wait_for_channels().await {
             eprintln!("{failure}");
         }

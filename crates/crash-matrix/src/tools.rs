@@ -1,4 +1,4 @@
-//! Tools whose executions are counted outside the process.
+//! Tools whose executions are recorded outside the process.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,34 +9,37 @@ use serde_json::{Value, json};
 
 use crate::trial_dir::TrialDir;
 
-/// How often a tool that watches looks whether its gate is open.
+/// Poll interval of a tool that waits for its gate.
 const GATE_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// `effect` has an effect, `look` only looks, and `watch` only looks too, until its gate is open.
-pub fn crash_tools(place: &TrialDir) -> Vec<Arc<dyn Tool>> {
+/// Creates the tools: `effect` has an effect, `look` is read-only, and `watch` is read-only and waits for its gate.
+pub fn crash_tools(trial_dir: &TrialDir) -> Vec<Arc<dyn Tool>> {
     let schema = || json!({"type": "object", "properties": {"key": {"type": "string"}}, "required": ["key"]});
-    let tool = |name: &'static str, about: &str| {
-        let place = place.clone();
-        FnTool::new(name, about, schema(), move |arguments, context| run_tool(place.clone(), name, arguments, context))
+    let tool = |name: &'static str, description: &str| {
+        let trial_dir = trial_dir.clone();
+        FnTool::new(name, description, schema(), move |arguments, context| {
+            run_tool(trial_dir.clone(), name, arguments, context)
+        })
     };
     vec![
         Arc::new(tool("effect", "Has an effect.")),
-        Arc::new(tool("look", "Only looks.").with_read_only()),
-        Arc::new(tool("watch", "Only looks, until its gate is open.").with_read_only()),
+        Arc::new(tool("look", "Has no effect.").with_read_only()),
+        Arc::new(tool("watch", "Waits for its gate, without an effect.").with_read_only()),
     ]
 }
 
 async fn run_tool(
-    place: TrialDir,
+    trial_dir: TrialDir,
     tool: &str,
     arguments: JsonObject,
     context: ToolContext,
 ) -> Result<ToolOutput, ToolError> {
-    let key = arguments.get("key").and_then(Value::as_str).ok_or_else(|| ToolError::new("give a key"))?;
-    place.record_execution(tool, key).map_err(|error| ToolError::new(error.to_string()))?;
+    let key =
+        arguments.get("key").and_then(Value::as_str).ok_or_else(|| ToolError::new("the argument key is missing"))?;
+    trial_dir.record_execution(tool, key).map_err(|error| ToolError::new(error.to_string()))?;
     if tool == "watch" {
         tokio::select! {
-            () = wait_for_gate(&place, key) => {}
+            () = wait_for_gate(&trial_dir, key) => {}
             () = context.cancel_token.cancelled() => return Err(ToolError::new("cancelled")),
         }
     }
@@ -44,8 +47,8 @@ async fn run_tool(
 }
 
 /// Waits until a gate is open.
-pub async fn wait_for_gate(place: &TrialDir, key: &str) {
-    let gate = place.gate_file(key);
+pub async fn wait_for_gate(trial_dir: &TrialDir, key: &str) {
+    let gate = trial_dir.gate_file(key);
     while !gate.exists() {
         tokio::time::sleep(GATE_POLL_INTERVAL).await;
     }

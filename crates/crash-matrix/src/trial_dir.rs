@@ -1,70 +1,70 @@
-//! Where a host to be killed finds what is outside of it.
+//! Directory that the host under test shares with the test.
 
 use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-/// A folder beside the home. The test makes it, and the host finds it by [`Place::VARIABLE`].
+/// Directory outside the home. The test creates it, and the host finds it through [`TrialDir::DIR_VARIABLE`].
 #[derive(Debug, Clone)]
 pub struct TrialDir {
     root: PathBuf,
-    /// Which process this is, from 1 on.
+    /// Number of this process, starting at 1.
     pub process: u32,
 }
 
 impl TrialDir {
-    /// The variable of the environment that names the folder.
-    pub const DIR_VARIABLE: &str = "CRASH_PLACE";
-    /// The variable that says which process this is.
+    /// Environment variable with the directory.
+    pub const DIR_VARIABLE: &str = "CRASH_DIR";
+    /// Environment variable with the number of the process.
     pub const PROCESS_VARIABLE: &str = "CRASH_PROCESS";
-    /// The variable that has a plugin answer in place of the agent, when it is set.
-    pub const STAND_IN_VARIABLE: &str = "CRASH_STANDS_IN";
-    /// The variable that has events served by the keeper that are marked for it, when it is set.
-    pub const STATE_RUNNER_VARIABLE: &str = "CRASH_KEEPS";
-    /// The variable that gives the host several threads, when it is set. With one, a script always makes the same
+    /// Environment variable that makes a plugin answer in place of the agent.
+    pub const STAND_IN_VARIABLE: &str = "CRASH_STAND_IN";
+    /// Environment variable that binds marked events to the state runner.
+    pub const STATE_RUNNER_VARIABLE: &str = "CRASH_STATE_RUNNER";
+    /// Environment variable that gives the host several threads. With one thread, a script always makes the same
     /// commits in the same order.
     pub const THREADS_VARIABLE: &str = "CRASH_THREADS";
 
-    /// The place at this folder, for a process.
+    /// Creates the handle of a process for a directory.
     pub fn new(root: impl Into<PathBuf>, process: u32) -> Self {
         Self { root: root.into(), process }
     }
 
-    /// The place that the environment names.
+    /// Creates the handle from the environment.
     ///
     /// # Panics
     ///
-    /// If the environment names none.
+    /// Panics if the environment variables are missing.
     pub fn from_env() -> Self {
-        let root = std::env::var_os(Self::DIR_VARIABLE).expect("the place of this host");
+        let root = std::env::var_os(Self::DIR_VARIABLE).expect("the directory of the trial");
         let process = std::env::var(Self::PROCESS_VARIABLE).ok().and_then(|number| number.parse().ok());
         Self::new(root, process.expect("the number of this process"))
     }
 
-    /// The folder.
+    /// Returns the directory.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Where the platform listens.
+    /// Returns the socket of the platform.
     pub fn socket_path(&self) -> PathBuf {
         self.root.join("platform")
     }
 
-    /// Every execution of a tool, a line each.
+    /// Returns the file with all tool executions, one per line.
     pub fn executions_file(&self) -> PathBuf {
         self.root.join("executions")
     }
 
-    /// The file whose presence lets a tool go on that waits at this gate.
+    /// Returns the file whose existence opens a gate.
     pub fn gate_file(&self, key: &str) -> PathBuf {
         self.root.join(format!("gate-{key}"))
     }
 
-    /// Puts an execution on record, on disk, before it is done.
+    /// Records an execution on disk before it happens.
     pub fn record_execution(&self, tool: &str, key: &str) -> std::io::Result<()> {
         let mut file = File::options().create(true).append(true).open(self.executions_file())?;
-        // In one piece: others do the same at the same time.
+        // One write, since other processes append concurrently.
         file.write_all(format!("{tool} {key}\n").as_bytes())?;
         file.sync_all()
     }

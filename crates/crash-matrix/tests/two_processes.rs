@@ -1,4 +1,4 @@
-//! Two processes on one home that answer in the same chat (X3): what was to be said first is said first.
+//! X3: two processes with one home that reply to the same chat keep the order of messages.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -12,10 +12,10 @@ use capstan_crash_matrix::channel::PlatformChannel;
 use capstan_crash_matrix::trial_dir::TrialDir;
 use tempfile::TempDir;
 
-/// No assertion: it only ends a test that would hang.
+/// Not an assertion: ends a test that would hang.
 const MESSAGE_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// A message that a process wants to send, and waits to hear that the chat has it.
+/// Message of a process that waits for its acknowledgement.
 struct PendingSend {
     process: u32,
     message: OutboundMessage,
@@ -24,7 +24,7 @@ struct PendingSend {
 
 impl PendingSend {
     fn acknowledge(mut self) {
-        self.connection.write_all(b"ok\n").expect("the process waits for it");
+        self.connection.write_all(b"ok\n").expect("the process waits for the acknowledgement");
     }
 
     fn text(&self) -> String {
@@ -32,7 +32,7 @@ impl PendingSend {
     }
 }
 
-/// The platform, and the processes that listen to it.
+/// Platform and the processes connected to it.
 struct TwoProcessFixture {
     folder: TempDir,
     chat_streams: Receiver<UnixStream>,
@@ -46,22 +46,24 @@ impl TwoProcessFixture {
             std::fs::create_dir(folder.path().join(name)).expect("a folder");
         }
         let listener = UnixListener::bind(TrialDir::new(folder.path(), 0).socket_path()).expect("a socket");
-        let (listens, listening) = channel();
-        let (sends, sending) = channel();
+        let (stream_sender, chat_streams) = channel();
+        let (send_sender, pending_sends) = channel();
         std::thread::spawn(move || {
             for connection in listener.incoming().map_while(Result::ok) {
-                let (listens, sends) = (listens.clone(), sends.clone());
+                let (stream_sender, send_sender) = (stream_sender.clone(), send_sender.clone());
                 std::thread::spawn(move || {
                     let mut lines = BufReader::new(connection.try_clone().expect("a handle")).lines();
                     while let Some(Ok(line)) = lines.next() {
-                        match serde_json::from_str(&line).expect("what a host says") {
+                        match serde_json::from_str(&line).expect("a report of the host") {
                             HostReport::Listens { channel } if channel.as_str() == PlatformChannel::CHAT_CHANNEL => {
-                                listens.send(connection.try_clone().expect("a handle")).expect("the test is there");
+                                stream_sender
+                                    .send(connection.try_clone().expect("a handle"))
+                                    .expect("the test is there");
                             }
                             HostReport::Sends { process, message } => {
                                 let connection = connection.try_clone().expect("a handle");
-                                // After its end a test hears nothing more.
-                                let _unheard = sends.send(PendingSend { process, message, connection });
+                                // The test may have ended.
+                                let _unread = send_sender.send(PendingSend { process, message, connection });
                             }
                             _ => {}
                         }
@@ -69,10 +71,10 @@ impl TwoProcessFixture {
                 });
             }
         });
-        Self { folder, chat_streams: listening, pending_sends: sending }
+        Self { folder, chat_streams, pending_sends }
     }
 
-    /// Starts a process and waits until it listens.
+    /// Starts a process and waits until its channel listens.
     fn start(&self, process: u32) -> HostProcess {
         let root = self.folder.path();
         let mut command = Command::new(env!("CARGO_BIN_EXE_crash-host"));
@@ -81,8 +83,8 @@ impl TwoProcessFixture {
         command.env("CAPSTAN_HOME", root.join("home")).env("CAPSTAN_MODEL", "demo:echo");
         command.env(TrialDir::DIR_VARIABLE, root).env(TrialDir::PROCESS_VARIABLE, process.to_string());
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-        let wire = self.chat_streams.recv_timeout(MESSAGE_TIMEOUT).expect("the process listens");
-        HostProcess { child: child.expect("the host can be started"), chat_stream: wire }
+        let chat_stream = self.chat_streams.recv_timeout(MESSAGE_TIMEOUT).expect("the process listens");
+        HostProcess { child: child.expect("the host can be started"), chat_stream }
     }
 
     #[track_caller]
@@ -97,7 +99,7 @@ struct HostProcess {
 }
 
 impl HostProcess {
-    /// Somebody says something in a session, and is answered in a chat.
+    /// Sends a message in a session, to be answered in a chat.
     fn send_message(&mut self, session: &str, chat: &str) {
         let event =
             Event { session_id: Some(session.into()), ..Event::message(PlatformChannel::CHAT_CHANNEL, chat, session) };
@@ -114,44 +116,44 @@ impl Drop for HostProcess {
 }
 
 #[test]
-fn x03_a_message_waits_for_an_earlier_one_of_another_process_to_the_same_chat() {
-    let world = TwoProcessFixture::new();
-    let (mut one, mut two) = (world.start(1), world.start(2));
+fn x03_message_waits_for_an_earlier_one_of_another_process_in_its_chat() {
+    let fixture = TwoProcessFixture::new();
+    let (mut one, mut two) = (fixture.start(1), fixture.start(2));
     one.send_message("first", "shared");
-    let first = world.next_send();
+    let first = fixture.next_send();
     assert_eq!((first.process, first.text().contains("first")), (1, true));
     two.send_message("second", "shared");
-    // Said to the same process after it, and answered elsewhere: by then the second would have been sent.
+    // Sent to the same process later, and answered in another chat: by then the second reply would have been sent.
     two.send_message("third", "its own");
-    let third = world.next_send();
+    let third = fixture.next_send();
     assert_eq!((third.process, third.message.chat_id.as_str()), (2, "its own"), "{}", third.text());
     third.acknowledge();
     two.send_message("fourth", "its own");
-    let fourth = world.next_send();
+    let fourth = fixture.next_send();
     assert_eq!(fourth.message.chat_id.as_str(), "its own", "{}", fourth.text());
     fourth.acknowledge();
     first.acknowledge();
-    let second = world.next_send();
+    let second = fixture.next_send();
     assert_eq!((second.process, second.text().contains("second")), (2, true));
     second.acknowledge();
 }
 
 #[test]
-fn x03_what_a_process_left_when_it_died_goes_before_what_another_has_to_say_to_the_chat() {
-    let world = TwoProcessFixture::new();
-    let (mut one, mut two) = (world.start(1), world.start(2));
+fn x03_orphaned_message_of_a_dead_process_is_sent_first() {
+    let fixture = TwoProcessFixture::new();
+    let (mut one, mut two) = (fixture.start(1), fixture.start(2));
     one.send_message("first", "shared");
-    let first = world.next_send();
+    let first = fixture.next_send();
     two.send_message("second", "shared");
     two.send_message("third", "its own");
-    world.next_send().acknowledge();
+    fixture.next_send().acknowledge();
     drop(one);
     drop(first);
-    let again = world.next_send();
-    assert_eq!((again.process, again.text().contains("first")), (2, true), "{}", again.text());
-    assert!(again.message.is_possible_duplicate());
-    again.acknowledge();
-    let second = world.next_send();
+    let resent = fixture.next_send();
+    assert_eq!((resent.process, resent.text().contains("first")), (2, true), "{}", resent.text());
+    assert!(resent.message.is_possible_duplicate());
+    resent.acknowledge();
+    let second = fixture.next_send();
     assert!(second.text().contains("second") && !second.message.is_possible_duplicate());
     second.acknowledge();
 }

@@ -1,9 +1,9 @@
-//! A disk that fails on demand, for the files of one folder and without root.
+//! Disk that fails on demand, for the files of one folder and without root.
 //!
-//! [`DiskLayer`] is loaded into a process (Linux, `LD_PRELOAD`) and stands between it and the folder: it can write down
-//! every call that changes something there, it can run out of room, and it can fail to sync. What was written down is read as [`Call`]s; put
-//! on a [`Platter`] up to any of them, it tells what would be left had the power gone at that moment. See [`Cut`] for
-//! what a disk may do with what it was not asked to sync.
+//! [`DiskLayer`] is loaded into a process (Linux, `LD_PRELOAD`) and intercepts its calls on the folder: it can record
+//! every change, run out of space, and fail to sync. Recorded changes are read as [`DiskCall`]s; applied to a
+//! [`SimulatedDisk`] up to any of them, they show which data would survive a power cut at that moment. [`PowerCut`]
+//! describes what a disk may do with data it was not asked to sync.
 
 mod directory;
 mod disk_call;
@@ -21,10 +21,10 @@ pub use simulated_disk::{DiskImage, PowerCut, SimulatedDisk};
 
 const LAYER_SOURCE: &str = include_str!("disk/layer.c");
 
-/// What is loaded into a process to watch or to fail its disk.
+/// Interposition library that records or fails the disk calls of a process.
 pub struct DiskLayer {
     folder: PathBuf,
-    /// Beside the folder, so that nothing of ours is in it: the library, the log, and the mark that there is room.
+    /// Outside the folder, so that the folder holds nothing of the layer: library, log and control files.
     work_dir: TempDir,
     is_recording: bool,
     free_bytes: Option<u64>,
@@ -32,41 +32,41 @@ pub struct DiskLayer {
 }
 
 impl DiskLayer {
-    /// A layer over a folder that is there. It does nothing yet.
+    /// Creates a layer over an existing folder. It does nothing until configured.
     ///
     /// # Panics
     ///
-    /// Where there is no C compiler, which the bundled `SQLite` needs too.
+    /// Panics without a C compiler, which the bundled `SQLite` needs too.
     pub fn for_folder(folder: &Path) -> Self {
-        let own = tempfile::tempdir().expect("a folder for the layer");
-        let source = own.path().join("layer.c");
+        let work_dir = tempfile::tempdir().expect("a temporary folder");
+        let source = work_dir.path().join("layer.c");
         std::fs::write(&source, LAYER_SOURCE).expect("the source of the layer");
         let mut compiler = Command::new("cc");
-        compiler.args(["-shared", "-fPIC", "-O1", "-pthread", "-o"]).arg(library_path(&own)).arg(source);
+        compiler.args(["-shared", "-fPIC", "-O1", "-pthread", "-o"]).arg(library_path(&work_dir)).arg(source);
         assert!(compiler.status().expect("cc, a C compiler").success(), "the layer compiles");
         let folder = folder.canonicalize().expect("the folder to watch");
-        Self { folder, work_dir: own, is_recording: false, free_bytes: None, skips_sleep: false }
+        Self { folder, work_dir, is_recording: false, free_bytes: None, skips_sleep: false }
     }
 
-    /// Writes down what processes do to the folder, and what they say on their standard output. Syncing takes no time.
+    /// Records the changes that processes make to the folder, and their standard output. Syncs return at once.
     pub fn with_recording(mut self) -> Self {
         self.is_recording = true;
         self
     }
 
-    /// The files of the folder may grow by so many bytes in each process; then the disk is full.
+    /// Limits the growth of the folder's files to `bytes` per process; then the disk is full.
     pub fn with_free_bytes(mut self, bytes: u64) -> Self {
         self.free_bytes = Some(bytes);
         self
     }
 
-    /// Sleeping takes no time. What waits by counting its naps, as `SQLite` does for a lock, is soon done waiting.
+    /// Makes sleeping take no time. Code that waits by counting its sleeps, as `SQLite` does for a lock, soon gives up.
     pub fn with_instant_sleep(mut self) -> Self {
         self.skips_sleep = true;
         self
     }
 
-    /// Loads the layer into a process that is not started yet.
+    /// Adds the layer to a process before it is started.
     pub fn preload_into(&self, command: &mut Command) {
         command.env("LD_PRELOAD", library_path(&self.work_dir)).env("DISK_LAYER_FOLDER", &self.folder);
         if self.is_recording {
@@ -81,49 +81,49 @@ impl DiskLayer {
         command.env("DISK_LAYER_NO_SYNC_FILE", self.sync_failure_file());
     }
 
-    /// The file whose being there makes every sync fail, for processes that run already too.
+    /// Returns the file whose existence makes every sync fail, in running processes too.
     pub fn sync_failure_file(&self) -> PathBuf {
         self.work_dir.path().join("no-sync")
     }
 
-    /// Gives the disk room without limit, for processes that run already too.
+    /// Lifts the space limit, for running processes too.
     ///
     /// # Panics
     ///
-    /// Where its mark cannot be written.
+    /// Panics if the control file cannot be written.
     pub fn lift_space_limit(&self) {
-        std::fs::write(self.unlimited_space_file(), "").expect("the mark that there is room");
+        std::fs::write(self.unlimited_space_file(), "").expect("the control file is writable");
     }
 
-    /// The file whose being there gives the disk room.
+    /// Returns the file whose existence lifts the space limit.
     pub fn unlimited_space_file(&self) -> PathBuf {
         self.work_dir.path().join("room")
     }
 
-    /// Everything that was written down so far, in order.
+    /// Returns all recorded calls, in order.
     ///
     /// # Panics
     ///
-    /// Where nothing was written down, or it cannot be read.
+    /// Panics if nothing was recorded or the log is malformed.
     pub fn calls(&self) -> Vec<DiskCall> {
         disk_call::parse_calls(&std::fs::read(self.log_path()).expect("the log of the layer"))
     }
 
-    /// What was written down when the [log](Self::log) had so many bytes.
+    /// Returns the calls recorded when the [log](Self::log_path) had a size of `bytes`.
     ///
     /// # Panics
     ///
-    /// Where it never had.
+    /// Panics if the log was never that long.
     pub fn calls_until(&self, bytes: usize) -> Vec<DiskCall> {
         disk_call::parse_calls(&std::fs::read(self.log_path()).expect("the log of the layer")[..bytes])
     }
 
-    /// Where it is written down. Whoever wants to know later what the disk had when something was done looks how long it is.
+    /// Returns the path of the log. A test that wants to know later which calls preceded an action notes its size.
     pub fn log_path(&self) -> PathBuf {
         self.work_dir.path().join("log")
     }
 }
 
-fn library_path(own: &TempDir) -> PathBuf {
-    own.path().join("layer.so")
+fn library_path(work_dir: &TempDir) -> PathBuf {
+    work_dir.path().join("layer.so")
 }

@@ -1,4 +1,4 @@
-//! The grammar of `OpenAI` chat, as strict servers hold requests to it.
+//! Grammar of `OpenAI` chat, as strict servers enforce it.
 //!
 //! Pure functions over JSON: property tests of views and loops use them without a server.
 
@@ -8,11 +8,11 @@ use serde_json::Value;
 
 const MAX_PROVIDER_TOOL_NAME_LEN: usize = 64;
 
-/// What is wrong with the `messages` of a request; empty when nothing is.
+/// Returns the violations in the `messages` of a request.
 ///
 /// - Roles are `system`, `developer`, `user`, `assistant` and `tool`.
 /// - A user message has content; an assistant message has content or calls.
-/// - A call has a non-empty id that is used once in the conversation, a name a provider takes, and its arguments as a
+/// - A call has a non-empty id that is unique in the conversation, a name that providers accept, and its arguments as a
 ///   string.
 /// - A user message comes before any call.
 /// - Every call is answered, by the messages that directly follow it, each answer once, and no answer lacks its call.
@@ -28,37 +28,37 @@ const MAX_PROVIDER_TOOL_NAME_LEN: usize = 64;
 /// );
 /// ```
 pub fn violations(messages: &[Value]) -> Vec<String> {
-    let mut reader = ChatValidator::default();
+    let mut validator = ChatValidator::default();
     for (index, message) in messages.iter().enumerate() {
-        reader.check_message(index, message);
+        validator.check_message(index, message);
     }
-    reader.finish(messages)
+    validator.finish(messages)
 }
 
-/// What is wrong with the `tools` of a request: names a provider does not take or that come twice, and parameters that
-/// are no schema of an object.
+/// Returns the violations in the `tools` of a request: names that providers do not accept or that occur twice, and
+/// parameters that are not an object schema.
 pub fn tool_violations(tools: &[Value]) -> Vec<String> {
-    let mut found = Vec::new();
+    let mut violations = Vec::new();
     let mut names = HashSet::new();
     for (index, tool) in tools.iter().enumerate() {
         if tool["type"] != "function" {
-            found.push(format!("tool {index} is not of type function"));
+            violations.push(format!("tool {index} is not of type function"));
         }
         let name = tool["function"]["name"].as_str().unwrap_or_default();
         if !is_valid_tool_name(name) {
-            found.push(format!("tool {index} has the name {name:?}, which providers do not take"));
+            violations.push(format!("tool {index} has the name {name:?}, which providers do not accept"));
         }
         if !names.insert(name) {
-            found.push(format!("tool {index} has the name {name:?}, which another tool has"));
+            violations.push(format!("tool {index} has the name {name:?}, which another tool has"));
         }
         if tool["function"]["parameters"]["type"] != "object" {
-            found.push(format!("tool {index} ({name}) has parameters that are not the schema of an object"));
+            violations.push(format!("tool {index} ({name}) has parameters that are not the schema of an object"));
         }
     }
-    found
+    violations
 }
 
-/// The state of a conversation while it is read.
+/// State of a conversation while it is validated.
 #[derive(Default)]
 struct ChatValidator<'a> {
     violations: Vec<String>,
@@ -96,7 +96,9 @@ impl<'a> ChatValidator<'a> {
         };
         match calls.as_array() {
             Some(calls) if !calls.is_empty() => calls.iter().for_each(|call| self.check_call(index, call)),
-            _ => self.violations.push(format!("message {index} (assistant) has tool_calls that are no list of calls")),
+            _ => {
+                self.violations.push(format!("message {index} (assistant) has tool_calls that are not a list of calls"))
+            }
         }
     }
 
@@ -116,10 +118,10 @@ impl<'a> ChatValidator<'a> {
         }
         let name = call["function"]["name"].as_str().unwrap_or_default();
         if !is_valid_tool_name(name) {
-            self.violations.push(format!("message {index}, call {id:?}, has a name providers do not take: {name:?}"));
+            self.violations.push(format!("message {index}, call {id:?}, has a name providers do not accept: {name:?}"));
         }
         if !call["function"]["arguments"].is_string() {
-            self.violations.push(format!("message {index}, call {id:?}, has arguments that are no string"));
+            self.violations.push(format!("message {index}, call {id:?}, has arguments that are not a string"));
         }
         self.open_calls.push(id);
     }
@@ -130,16 +132,16 @@ impl<'a> ChatValidator<'a> {
             Some(position) => {
                 self.open_calls.remove(position);
             }
-            None => self.violations.push(format!("message {index} (tool) answers {id:?}, which is no open call")),
+            None => self.violations.push(format!("message {index} (tool) answers {id:?}, which is not an open call")),
         }
         if !message["content"].is_string() && !message["content"].is_array() {
             self.violations.push(format!("message {index} (tool) has no content"));
         }
     }
 
-    fn expect_no_open_call(&mut self, at: &str) {
+    fn expect_no_open_call(&mut self, position: &str) {
         for id in std::mem::take(&mut self.open_calls) {
-            self.violations.push(format!("the call {id:?} has no answer before {at}"));
+            self.violations.push(format!("the call {id:?} has no answer before {position}"));
         }
     }
 
@@ -162,10 +164,10 @@ fn is_empty_content(content: &Value) -> bool {
     }
 }
 
-/// Whether providers take this as the name of a tool.
+/// Returns true if providers accept the name of a tool.
 pub(crate) fn is_valid_tool_name(name: &str) -> bool {
-    let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    !name.is_empty() && name.len() <= MAX_PROVIDER_TOOL_NAME_LEN && name.chars().all(fits)
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    !name.is_empty() && name.len() <= MAX_PROVIDER_TOOL_NAME_LEN && name.chars().all(is_allowed)
 }
 
 #[cfg(test)]

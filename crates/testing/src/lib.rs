@@ -1,13 +1,13 @@
-//! What tests share: [`ScriptedModel`], a server of models on real loopback HTTP that answers from a script, and
-//! [`disk`], a disk that fails on demand.
+//! Shared parts of the test suites: a scripted model server, a simulated disk and signals.
 //!
-//! The server speaks the protocols of all providers and is strict: a request that breaks the rules of its protocol (the
-//! [`grammar`] of `OpenAI` chat, for one) is answered with 400, as a provider would, and kept in
-//! [`ScriptedModel::violations`]. [`ScriptedReply`] is one answer of the script; a [`ReplyBarrier`] holds an answer back in mid-stream, so
-//! that a test can act at that moment without sleeping.
+//! [`ScriptedModel`] serves the wire protocols of all providers on loopback HTTP and answers from a script of
+//! [`ScriptedReply`]s. The server is strict: a request that breaks the rules of its protocol (such as the [`grammar`]
+//! of `OpenAI` chat) gets status 400, as from a provider, and is recorded in [`ScriptedModel::violations`]. A
+//! [`ReplyBarrier`] holds a reply back in mid-stream, so that a test can act at that moment without sleeping. [`disk`]
+//! makes a disk fail on demand and simulates power cuts.
 //!
-//! Not for production: functions panic where a test should fail. It knows nothing of Capstan's other crates, so that
-//! any of them can use it in its tests.
+//! Not for production: functions panic where a test should fail. The crate depends on no other crate of Capstan, so
+//! that all of them can use it in their tests.
 
 pub mod disk;
 pub mod grammar;

@@ -1,14 +1,14 @@
-//! What a server reads of a request that is to answer at once.
+//! Partial parsing of a request by a server that must answer at once.
 
 use std::fmt;
 
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-/// What the protocols call the conversation.
+/// Keys of the conversation in the protocols.
 const CONVERSATION_KEYS: [&str; 3] = ["messages", "contents", "input"];
 
-/// A request without its tools, and with no more of its conversation than the newest message.
+/// Parses a request without its tools, and with only the newest message of its conversation.
 pub(crate) fn read_without_history(body: &[u8]) -> serde_json::Result<Value> {
     let mut json = serde_json::Deserializer::from_slice(body);
     let request = json.deserialize_map(PartialRequestVisitor)?;
@@ -42,7 +42,7 @@ impl<'de> Visitor<'de> for PartialRequestVisitor {
     }
 }
 
-/// The last of a list.
+/// Last element of a list.
 struct LastElement(Option<Value>);
 
 impl<'de> serde::Deserialize<'de> for LastElement {
@@ -60,10 +60,10 @@ impl<'de> Visitor<'de> for LastElementVisitor {
         formatter.write_str("a list")
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<LastElement, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<LastElement, A::Error> {
         let mut newest = None;
-        while let Some(item) = items.next_element()? {
-            newest = Some(item);
+        while let Some(element) = elements.next_element()? {
+            newest = Some(element);
         }
         Ok(LastElement(newest))
     }

@@ -1,4 +1,4 @@
-//! The protocols the server speaks, each on the path its provider has it on, and the rules it holds requests to.
+//! Wire protocols of the server, each on the path of its provider, with the rules for requests.
 
 mod anthropic;
 mod chat;
@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::scripted_reply::{ReplyBody, ScriptedCompletion};
 pub(crate) use reply_ledger::ReplyLedger;
 
-/// A protocol.
+/// Wire protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProviderProtocol {
     Chat,
@@ -24,7 +24,7 @@ pub(crate) enum ProviderProtocol {
 }
 
 impl ProviderProtocol {
-    /// The protocol that is spoken on this path.
+    /// Returns the protocol served on a path.
     pub(crate) fn from_path(path: &str) -> Option<Self> {
         match path {
             "/v1/chat/completions" => Some(Self::Chat),
@@ -42,27 +42,27 @@ impl ProviderProtocol {
         if self == Self::Ollama { "application/x-ndjson" } else { "text/event-stream" }
     }
 
-    /// What is wrong with a request; empty when nothing is.
-    pub(crate) fn violations(self, path: &str, body: &Value, memory: &ReplyLedger) -> Vec<String> {
+    /// Returns the violations of a request.
+    pub(crate) fn violations(self, path: &str, body: &Value, ledger: &ReplyLedger) -> Vec<String> {
         match self {
-            Self::Chat => chat::violations(body, memory),
-            Self::Responses => responses::violations(body, memory),
-            Self::Anthropic => anthropic::violations(body, memory),
-            Self::Gemini => gemini::violations(path, body, memory),
+            Self::Chat => chat::violations(body, ledger),
+            Self::Responses => responses::violations(body, ledger),
+            Self::Anthropic => anthropic::violations(body, ledger),
+            Self::Gemini => gemini::violations(path, body, ledger),
             Self::Ollama => ollama::violations(body),
         }
     }
 
-    /// The frames of an answer, the first of which carries the first word.
+    /// Renders the frames of a reply; the first one carries the first word.
     pub(crate) fn frames(
         self,
         path: &str,
         request: &Value,
         reply: &ReplyBody,
-        memory: &mut ReplyLedger,
+        ledger: &mut ReplyLedger,
     ) -> Vec<String> {
         match reply {
-            ReplyBody::Completion(answer) => self.completion_frames(path, request, answer, memory),
+            ReplyBody::Completion(completion) => self.completion_frames(path, request, completion, ledger),
             ReplyBody::Disconnect { text } => self.partial_frames(text),
             ReplyBody::StreamError { text, message } => {
                 let mut frames = self.partial_frames(text);
@@ -78,20 +78,20 @@ impl ProviderProtocol {
         self,
         path: &str,
         request: &Value,
-        answer: &ScriptedCompletion,
-        memory: &mut ReplyLedger,
+        completion: &ScriptedCompletion,
+        ledger: &mut ReplyLedger,
     ) -> Vec<String> {
         let frames = match self {
-            Self::Chat => chat::frames(request, answer, memory),
-            Self::Responses => responses::frames(request, answer, memory),
-            Self::Anthropic => anthropic::frames(request, answer, memory),
-            Self::Gemini => gemini::frames(path, answer, memory),
-            Self::Ollama => ollama::frames(answer),
+            Self::Chat => chat::frames(request, completion, ledger),
+            Self::Responses => responses::frames(request, completion, ledger),
+            Self::Anthropic => anthropic::frames(request, completion, ledger),
+            Self::Gemini => gemini::frames(path, completion, ledger),
+            Self::Ollama => ollama::frames(completion),
         };
         merge_leading_frames(frames)
     }
 
-    /// The beginning of an answer that never ends.
+    /// Renders the beginning of a reply that never ends.
     fn partial_frames(self, text: &str) -> Vec<String> {
         let words = split_words(text);
         let frames = match self {
@@ -104,7 +104,7 @@ impl ProviderProtocol {
         if text.is_empty() { Vec::new() } else { merge_leading_frames(frames) }
     }
 
-    /// An error in mid-stream.
+    /// Renders an error in mid-stream.
     fn error_frame(self, message: &str) -> String {
         match self {
             Self::Chat => chat::error_frame(message),
@@ -115,7 +115,7 @@ impl ProviderProtocol {
         }
     }
 
-    /// What the provider says to a request that is longer than the model takes, in its own words.
+    /// Returns the provider's own response to a request that exceeds the context window.
     pub(crate) fn overflow_response(self) -> (u16, String) {
         let (status, body) = match self {
             Self::Chat => chat::overflow_response(),
@@ -128,54 +128,54 @@ impl ProviderProtocol {
     }
 }
 
-/// What the provider that has its endpoint on this path would find wrong with a body; empty when that is nothing. What an
-/// answer gave out is not known here, so none of it may be in the body.
+/// Returns the violations that the provider with this endpoint path would find in a body. The body must not contain
+/// signatures or ids of earlier replies, which are not known here.
 ///
 /// # Panics
 ///
-/// If no protocol is spoken on the path.
+/// Panics if no protocol is served on the path.
 pub fn violations(path: &str, body: &Value) -> Vec<String> {
-    let protocol = ProviderProtocol::from_path(path).expect("a path on which a protocol is spoken");
+    let protocol = ProviderProtocol::from_path(path).expect("a path of a known protocol");
     protocol.violations(path, body, &ReplyLedger::default())
 }
 
-/// The words of a text with the spaces after them.
+/// Splits a text into words with their trailing spaces.
 fn split_words(text: &str) -> std::str::SplitInclusive<'_, char> {
     text.split_inclusive(' ')
 }
 
-/// The pieces in which the arguments of a call come.
+/// Splits the arguments of a call into fragments.
 fn split_arguments(text: &str) -> Vec<String> {
     const ARGUMENT_FRAGMENT_CHARS: usize = 7;
     let letters: Vec<char> = text.chars().collect();
     letters.chunks(ARGUMENT_FRAGMENT_CHARS).map(|fragment| fragment.iter().collect()).collect()
 }
 
-/// Puts what comes before the first word together with it. A frame that says nothing begins with a `#`.
+/// Joins the frames before the first word with it. A frame without content starts with a `#`.
 fn merge_leading_frames(frames: Vec<String>) -> Vec<String> {
     let mut joined: Vec<String> = Vec::new();
-    let mut waiting = String::new();
+    let mut leading = String::new();
     for frame in frames {
         match frame.strip_prefix('#') {
-            Some(silent) if joined.is_empty() => waiting.push_str(silent),
-            Some(silent) => joined.push(silent.to_owned()),
-            None => joined.push(std::mem::take(&mut waiting) + &frame),
+            Some(frame) if joined.is_empty() => leading.push_str(frame),
+            Some(frame) => joined.push(frame.to_owned()),
+            None => joined.push(std::mem::take(&mut leading) + &frame),
         }
     }
     joined
 }
 
-/// An event with a name, which says nothing yet.
+/// Renders a named event without content.
 fn leading_sse_event(name: &str, data: &Value) -> String {
     format!("#{}", sse_event(name, data))
 }
 
-/// An event with a name.
+/// Renders a named event.
 fn sse_event(name: &str, data: &Value) -> String {
     format!("event: {name}\ndata: {data}\n\n")
 }
 
-/// An event without a name.
+/// Renders an unnamed event.
 fn sse_data(data: &Value) -> String {
     format!("data: {data}\n\n")
 }

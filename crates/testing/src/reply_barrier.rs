@@ -1,18 +1,18 @@
-//! Holding an answer back in mid-stream.
+//! Barrier that holds a reply back in mid-stream.
 
 use std::sync::Arc;
 
 use tokio::sync::watch;
 
-/// A gate a [`ScriptedReply`](crate::Reply) waits at after its first chunk; clones are the same gate.
+/// Barrier at which a [`ScriptedReply`](crate::ScriptedReply) waits after its first chunk; clones share it.
 ///
 /// ```
 /// use capstan_testing::{ReplyBarrier, ScriptedReply};
 ///
-/// let gate = ReplyBarrier::new();
-/// let reply = ScriptedReply::text("first second third").with_barrier(&gate);
-/// // ... once `gate.reached().await` returns, the first chunk is out and nothing follows until:
-/// gate.release();
+/// let barrier = ReplyBarrier::new();
+/// let reply = ScriptedReply::text("first second third").with_barrier(&barrier);
+/// // ... once `barrier.reached().await` returns, the first chunk is sent and nothing follows until:
+/// barrier.release();
 /// # drop(reply);
 /// ```
 #[derive(Debug, Clone)]
@@ -22,27 +22,27 @@ pub struct ReplyBarrier {
 }
 
 impl ReplyBarrier {
-    /// A closed gate.
+    /// Creates a closed barrier.
     pub fn new() -> Self {
         Self { reached: Arc::new(watch::Sender::new(false)), released: Arc::new(watch::Sender::new(false)) }
     }
 
-    /// Lets the answer go on, now or when it arrives.
+    /// Releases the reply, now or when it arrives.
     pub fn release(&self) {
         self.released.send_replace(true);
     }
 
-    /// Waits until an answer stands at the gate.
+    /// Waits until a reply has reached the barrier.
     pub async fn reached(&self) {
         wait_for_true(&self.reached).await;
     }
 
-    /// Whether an answer has come to the gate; for tests without a runtime.
+    /// Returns true if a reply has reached the barrier; for tests without a runtime.
     pub fn is_reached(&self) -> bool {
         *self.reached.borrow()
     }
 
-    /// Stands at the gate until it is opened.
+    /// Waits at the barrier until it is released.
     pub async fn wait_for_release(&self) {
         self.reached.send_replace(true);
         wait_for_true(&self.released).await;
@@ -56,6 +56,6 @@ impl Default for ReplyBarrier {
 }
 
 async fn wait_for_true(sender: &watch::Sender<bool>) {
-    // The error means that the sender is gone; it is borrowed here, so it is not.
+    // The error means that the sender is gone, but it is borrowed here.
     let _ = sender.subscribe().wait_for(|value| *value).await;
 }

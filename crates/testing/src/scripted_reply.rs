@@ -1,10 +1,10 @@
-//! One answer of a script. How it goes over the wire is the matter of each protocol.
+//! Reply of a script, independent of the wire protocol.
 
 use serde_json::Value;
 
 use crate::ReplyBarrier;
 
-/// One answer of the server, whatever protocol it is asked in.
+/// Reply of the server, in the protocol of the request.
 ///
 /// ```
 /// use capstan_testing::ScriptedReply;
@@ -24,39 +24,39 @@ pub struct ScriptedReply {
     pub(crate) headers: Vec<(String, String)>,
 }
 
-/// What is sent.
+/// Content of a reply.
 #[derive(Debug, Clone)]
 pub(crate) enum ReplyBody {
-    /// A complete answer.
+    /// Complete reply.
     Completion(ScriptedCompletion),
-    /// Another status than 200.
+    /// Status other than 200.
     Status { code: u16, body: String },
-    /// A stream whose connection breaks after this text.
+    /// Stream whose connection breaks after this text.
     Disconnect { text: String },
-    /// A stream that the provider breaks off with an error of its own after this text.
+    /// Stream in which the provider reports an error after this text.
     StreamError { text: String, message: String },
-    /// The refusal of a request that is longer than the model takes.
+    /// Refusal of a request that exceeds the context window.
     ContextOverflow,
-    /// A stream of these bytes, whatever they are.
+    /// Stream of arbitrary bytes.
     Raw { body: String },
 }
 
-/// A complete answer.
+/// Complete reply.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ScriptedCompletion {
     pub(crate) reasoning: String,
     pub(crate) text: String,
     pub(crate) calls: Vec<ScriptedToolCall>,
     pub(crate) usage: ScriptedUsage,
-    /// It ends at the limit of tokens.
+    /// The reply ends at the token limit.
     pub(crate) is_truncated: bool,
 }
 
-/// What an answer says it used.
+/// Token usage reported with a reply.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ScriptedUsage {
     pub(crate) prompt: u64,
-    /// How many of those came from a cache.
+    /// Number of prompt tokens that came from a cache.
     pub(crate) cached: u64,
     pub(crate) completion: u64,
 }
@@ -67,7 +67,7 @@ impl Default for ScriptedUsage {
     }
 }
 
-/// A call of a tool.
+/// Tool call of a reply.
 #[derive(Debug, Clone)]
 pub(crate) struct ScriptedToolCall {
     pub(crate) id: String,
@@ -84,7 +84,7 @@ impl ScriptedReply {
         Self::new(ReplyBody::Completion(ScriptedCompletion { text, calls, ..ScriptedCompletion::default() }))
     }
 
-    /// Text in several chunks, then `stop` and the usage.
+    /// Creates a text reply in several chunks, followed by `stop` and the usage.
     pub fn text(text: impl Into<String>) -> Self {
         Self::completion(text.into(), Vec::new())
     }
@@ -94,7 +94,8 @@ impl ScriptedReply {
         Self::text(text).with_usage(prompt, completion)
     }
 
-    /// Calls as (id, name, arguments), their arguments in fragments, then `tool_calls` and the usage.
+    /// Creates a reply with calls as (id, name, arguments); the arguments are sent in fragments, followed by
+    /// `tool_calls` and the usage.
     pub fn tool_calls<I, S>(calls: I) -> Self
     where
         I: IntoIterator<Item = (S, S, Value)>,
@@ -121,77 +122,79 @@ impl ScriptedReply {
         Self::completion(String::new(), calls)
     }
 
-    /// A status with a body, such as `(429, r#"{"error": {"message": "slow down"}}"#)`.
+    /// Creates a reply with a status and a body, such as `(429, r#"{"error": {"message": "slow down"}}"#)`.
     pub fn status(code: u16, body: impl Into<String>) -> Self {
         Self::new(ReplyBody::Status { code, body: body.into() })
     }
 
-    /// Text, after which the connection breaks in mid-stream.
+    /// Creates a text reply whose connection breaks in mid-stream.
     pub fn disconnect_after(text: impl Into<String>) -> Self {
         Self::new(ReplyBody::Disconnect { text: text.into() })
     }
 
-    /// A stream that is no JSON.
+    /// Creates a stream that is not JSON.
     pub fn invalid_json() -> Self {
         Self::raw("data: {\"choices\": [{\"delta\": <html>\n\ndata: [DONE]\n\n")
     }
 
-    /// A stream of exactly this text, such as `"data: [DONE]\n\n"`.
+    /// Creates a stream of exactly this text, such as `"data: [DONE]
+    ///
+    /// "`.
     pub fn raw(body: impl Into<String>) -> Self {
         Self::new(ReplyBody::Raw { body: body.into() })
     }
 
-    /// Text, after which the provider reports an error in mid-stream.
+    /// Creates a text reply after which the provider reports an error in mid-stream.
     pub fn error_after(text: impl Into<String>, message: impl Into<String>) -> Self {
         Self::new(ReplyBody::StreamError { text: text.into(), message: message.into() })
     }
 
-    /// What the provider says to a request that is longer than the model takes.
+    /// Creates the provider's response to a request that exceeds the context window.
     pub fn context_overflow() -> Self {
         Self::new(ReplyBody::ContextOverflow)
     }
 
     fn map_completion(mut self, change: impl FnOnce(&mut ScriptedCompletion)) -> Self {
-        if let ReplyBody::Completion(answer) = &mut self.body {
-            change(answer);
+        if let ReplyBody::Completion(completion) = &mut self.body {
+            change(completion);
         }
         self
     }
 
-    /// Puts text before the calls of an answer.
+    /// Adds text before the calls.
     pub fn with_text(self, before: impl Into<String>) -> Self {
-        self.map_completion(|answer| answer.text = before.into())
+        self.map_completion(|completion| completion.text = before.into())
     }
 
-    /// Puts reasoning before the text of an answer. Providers that sign it or encrypt it do so, and want it back.
+    /// Adds reasoning before the text. Providers that sign or encrypt reasoning do so, and expect it back.
     pub fn with_reasoning(self, before: impl Into<String>) -> Self {
-        self.map_completion(|answer| answer.reasoning = before.into())
+        self.map_completion(|completion| completion.reasoning = before.into())
     }
 
-    /// Sets the tokens of the request and of the reply; 10 and 5 unless said.
+    /// Sets the tokens of the request and of the reply; the default is 10 and 5.
     pub fn with_usage(self, prompt: u64, completion: u64) -> Self {
-        self.map_completion(|answer| answer.usage = ScriptedUsage { prompt, completion, ..answer.usage })
+        self.map_completion(|reply| reply.usage = ScriptedUsage { prompt, completion, ..reply.usage })
     }
 
-    /// Says how many tokens of the request came from the provider's cache.
+    /// Sets the number of prompt tokens that came from the provider's cache.
     pub fn with_cached_tokens(self, cached: u64) -> Self {
-        self.map_completion(|answer| answer.usage.cached = cached)
+        self.map_completion(|completion| completion.usage.cached = cached)
     }
 
-    /// Ends the answer at the limit of tokens.
+    /// Ends the reply at the token limit.
     pub fn truncated(self) -> Self {
-        self.map_completion(|answer| answer.is_truncated = true)
+        self.map_completion(|completion| completion.is_truncated = true)
     }
 
-    /// Sends a header with it, such as `("retry-after", "1")`.
+    /// Adds a response header, such as `("retry-after", "1")`.
     pub fn with_header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.headers.push((name.into(), value.into()));
         self
     }
 
-    /// Holds the answer back after its first chunk until the gate is opened.
-    pub fn with_barrier(mut self, gate: &ReplyBarrier) -> Self {
-        self.barrier = Some(gate.clone());
+    /// Holds the reply back after its first chunk until the barrier is released.
+    pub fn with_barrier(mut self, barrier: &ReplyBarrier) -> Self {
+        self.barrier = Some(barrier.clone());
         self
     }
 }

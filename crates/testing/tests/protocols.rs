@@ -1,4 +1,4 @@
-//! What each protocol refuses, as its provider does.
+//! Requests that each protocol refuses, as its provider does.
 
 use capstan_testing::protocol::violations;
 use serde_json::{Value, json};
@@ -8,11 +8,14 @@ const GEMINI_PATH: &str = "/v1beta/models/gemini-3-pro:streamGenerateContent";
 const RESPONSES_PATH: &str = "/v1/responses";
 const OLLAMA_PATH: &str = "/api/chat";
 
-/// Asserts that a body is refused for this reason, and for no other.
+/// Asserts that a body is refused for this reason only.
 #[track_caller]
 fn assert_refused(path: &str, body: &Value, reason: &str) {
-    let found = violations(path, body);
-    assert!(found.len() == 1 && found[0].contains(reason), "{reason:?} is not what is wrong: {found:?}");
+    let violations_found = violations(path, body);
+    assert!(
+        violations_found.len() == 1 && violations_found[0].contains(reason),
+        "expected one violation about {reason:?}, found {violations_found:?}"
+    );
 }
 
 fn text_block(text: &str) -> Value {
@@ -24,32 +27,35 @@ fn anthropic_request(messages: &Value) -> Value {
 }
 
 #[test]
-fn anthropic_wants_turns_that_alternate_and_results_where_they_belong() {
+fn anthropic_requires_alternating_turns_and_leading_tool_results() {
     let user = |blocks: Value| json!({"role": "user", "content": blocks});
     let call = |id: &str| json!({"type": "tool_use", "id": id, "name": "bash", "input": {}});
     let result = |id: &str| json!({"type": "tool_result", "tool_use_id": id, "content": []});
-    let said = |blocks: Value| json!({"role": "assistant", "content": blocks});
+    let assistant = |blocks: Value| json!({"role": "assistant", "content": blocks});
     let go = user(json!([text_block("go")]));
-    let whole =
-        anthropic_request(&json!([go, said(json!([call("a"), call("b")])), user(json!([result("b"), result("a")]))]));
-    assert_eq!(violations(ANTHROPIC_PATH, &whole), Vec::<String>::new());
+    let complete = anthropic_request(&json!([
+        go,
+        assistant(json!([call("a"), call("b")])),
+        user(json!([result("b"), result("a")]))
+    ]));
+    assert_eq!(violations(ANTHROPIC_PATH, &complete), Vec::<String>::new());
 
     assert_refused(ANTHROPIC_PATH, &anthropic_request(&json!([go, go, go])), "not assistant");
     assert_refused(ANTHROPIC_PATH, &anthropic_request(&json!([user(json!([text_block(" ")]))])), "a text is empty");
-    let missing = anthropic_request(&json!([go, said(json!([call("a"), call("b")])), user(json!([result("a")]))]));
+    let missing = anthropic_request(&json!([go, assistant(json!([call("a"), call("b")])), user(json!([result("a")]))]));
     assert_refused(ANTHROPIC_PATH, &missing, "the call \"b\" is answered 0 times");
-    let orphan = anthropic_request(&json!([go, said(json!([text_block("hm")])), user(json!([result("a")]))]));
+    let orphan = anthropic_request(&json!([go, assistant(json!([text_block("hm")])), user(json!([result("a")]))]));
     assert_refused(ANTHROPIC_PATH, &orphan, "which the message before does not call");
     let forged = json!({"type": "thinking", "thinking": "hm", "signature": "mine"});
-    assert_refused(ANTHROPIC_PATH, &anthropic_request(&json!([go, said(json!([forged])), go])), "signature");
-    let mut thinks = whole;
-    thinks["thinking"] = json!({"type": "enabled", "budget_tokens": 1024});
-    thinks["max_tokens"] = json!(4096);
-    assert_refused(ANTHROPIC_PATH, &thinks, "begins with a thought");
+    assert_refused(ANTHROPIC_PATH, &anthropic_request(&json!([go, assistant(json!([forged])), go])), "signature");
+    let mut with_thinking = complete;
+    with_thinking["thinking"] = json!({"type": "enabled", "budget_tokens": 1024});
+    with_thinking["max_tokens"] = json!(4096);
+    assert_refused(ANTHROPIC_PATH, &with_thinking, "start with a thinking block");
 }
 
 #[test]
-fn gemini_wants_responses_to_every_call_and_signatures() {
+fn gemini_requires_a_response_to_every_call_and_signatures() {
     let user = |parts: Value| json!({"role": "user", "parts": parts});
     let response = json!({"functionResponse": {"name": "bash", "response": {"result": ""}}});
     let model = |signature: &str| {
@@ -65,11 +71,11 @@ fn gemini_wants_responses_to_every_call_and_signatures() {
     assert_refused(GEMINI_PATH, &body(json!([go, signed, go])), "0 responses to 1 calls");
     assert_refused(GEMINI_PATH, &body(json!([user(json!([response]))])), "1 responses to 0 calls");
     assert_refused(GEMINI_PATH, &body(json!([go, go, go])), "not of role model");
-    assert_refused(GEMINI_PATH, &json!({"contents": [go], "messages": []}), "\"messages\" is not known");
+    assert_refused(GEMINI_PATH, &json!({"contents": [go], "messages": []}), "unknown key \"messages\"");
 }
 
 #[test]
-fn responses_wants_outputs_for_every_call_and_knows_its_reasoning() {
+fn responses_requires_an_output_for_every_call_and_its_own_reasoning() {
     let body = |input: Value| json!({"model": "m", "stream": true, "store": false, "input": input});
     let go = json!({"role": "user", "content": [{"type": "input_text", "text": "go"}]});
     let call = json!({"type": "function_call", "call_id": "a", "name": "bash", "arguments": "{}"});
@@ -87,7 +93,7 @@ fn responses_wants_outputs_for_every_call_and_knows_its_reasoning() {
 }
 
 #[test]
-fn ollama_wants_arguments_as_objects_and_answers_in_order() {
+fn ollama_requires_arguments_as_objects_and_answers_in_order() {
     let body = |messages: Value| json!({"model": "m", "stream": true, "messages": messages});
     let go = json!({"role": "user", "content": "go"});
     let call = |arguments: Value| {
@@ -97,7 +103,7 @@ fn ollama_wants_arguments_as_objects_and_answers_in_order() {
     let answer = |name: &str| json!({"role": "tool", "tool_name": name, "content": ""});
     assert_eq!(violations(OLLAMA_PATH, &body(json!([go, call(json!({})), answer("bash")]))), Vec::<String>::new());
 
-    assert_refused(OLLAMA_PATH, &body(json!([go, call(json!("{}")), answer("bash")])), "no object");
+    assert_refused(OLLAMA_PATH, &body(json!([go, call(json!("{}")), answer("bash")])), "not an object");
     assert_refused(OLLAMA_PATH, &body(json!([go, call(json!({})), answer("other")])), "does not answer the next call");
     assert_refused(OLLAMA_PATH, &body(json!([go, call(json!({}))])), "has no answer");
     let image = json!({"role": "user", "content": "look", "images": ["https://example.com/a.png"]});

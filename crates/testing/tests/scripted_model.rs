@@ -1,4 +1,4 @@
-//! The scripted server as its users see it: over HTTP.
+//! Scripted server as its clients see it, over HTTP.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -42,7 +42,7 @@ async fn text_streams_in_chunks_with_a_finish_reason_and_the_usage() {
 }
 
 #[tokio::test]
-async fn usage_is_only_sent_to_who_asks_for_it() {
+async fn usage_is_sent_only_on_request() {
     let server = ScriptedModel::start(vec![ScriptedReply::text("hi")]).await;
     let mut body = hello_request();
     body.as_object_mut().unwrap().remove("stream_options");
@@ -63,28 +63,28 @@ async fn tool_calls_stream_in_fragments_of_their_arguments() {
 }
 
 #[tokio::test]
-async fn a_request_that_breaks_the_grammar_gets_400_and_uses_up_no_reply() {
+async fn invalid_request_gets_400_and_consumes_no_reply() {
     let server = ScriptedModel::start(vec![ScriptedReply::text("hi")]).await;
     let orphan = chat_request(&json!([{"role": "tool", "tool_call_id": "x", "content": "?"}]));
     let (status, body) = post(&server, &orphan).await;
 
     assert_eq!(status, 400);
-    assert!(body.contains("no open call"), "{body}");
+    assert!(body.contains("not an open call"), "{body}");
     assert_eq!(server.violations().len(), 1);
     assert_eq!(post(&server, &hello_request()).await.0, 200);
 }
 
 #[tokio::test]
-async fn a_script_that_is_used_up_answers_500_and_says_so() {
+async fn exhausted_script_answers_500_with_the_reason() {
     let server = ScriptedModel::start(vec![]).await;
     let (status, body) = post(&server, &hello_request()).await;
     assert_eq!(status, 500);
-    assert!(body.contains("the script is used up"), "{body}");
+    assert!(body.contains("the script is exhausted"), "{body}");
     assert!(server.violations().is_empty());
 }
 
 #[tokio::test]
-async fn a_script_can_decide_from_the_request() {
+async fn script_can_decide_from_the_request() {
     let server = ScriptedModel::start_with(|body, n| ScriptedReply::text(format!("{n}:{}", body["model"]))).await;
     post(&server, &hello_request()).await;
     let second = post(&server, &hello_request()).await.1;
@@ -92,32 +92,32 @@ async fn a_script_can_decide_from_the_request() {
 }
 
 #[tokio::test]
-async fn a_cut_stream_breaks_the_connection_after_its_text() {
+async fn disconnect_breaks_the_connection_after_the_text() {
     let server = ScriptedModel::start(vec![ScriptedReply::disconnect_after("half of it")]).await;
     let url = format!("{}/chat/completions", server.base_url());
     let mut response = reqwest::Client::new().post(url).json(&hello_request()).send().await.unwrap();
-    let mut seen = String::new();
+    let mut received = String::new();
     let error = loop {
         match response.chunk().await {
-            Ok(Some(bytes)) => seen.push_str(&String::from_utf8_lossy(&bytes)),
-            Ok(None) => panic!("the stream ended in good order: {seen}"),
+            Ok(Some(bytes)) => received.push_str(&String::from_utf8_lossy(&bytes)),
+            Ok(None) => panic!("the stream ended without an error: {received}"),
             Err(error) => break error,
         }
     };
-    assert!(seen.contains("half"), "{error}: {seen}");
+    assert!(received.contains("half"), "{error}: {received}");
 }
 
 #[tokio::test]
-async fn a_gate_holds_the_answer_after_its_first_chunk() {
-    let gate = ReplyBarrier::new();
-    let server = ScriptedModel::start(vec![ScriptedReply::text("one two").with_barrier(&gate)]).await;
+async fn barrier_holds_the_reply_after_its_first_chunk() {
+    let barrier = ReplyBarrier::new();
+    let server = ScriptedModel::start(vec![ScriptedReply::text("one two").with_barrier(&barrier)]).await;
     let url = format!("{}/chat/completions", server.base_url());
     let mut response = reqwest::Client::new().post(url).json(&hello_request()).send().await.unwrap();
 
     let first = response.chunk().await.unwrap().unwrap();
-    gate.reached().await;
+    barrier.reached().await;
     assert!(String::from_utf8_lossy(&first).contains("one "));
-    gate.release();
+    barrier.release();
     let mut rest = String::new();
     while let Some(bytes) = response.chunk().await.unwrap() {
         rest.push_str(&String::from_utf8_lossy(&bytes));
@@ -126,42 +126,42 @@ async fn a_gate_holds_the_answer_after_its_first_chunk() {
 }
 
 #[test]
-fn a_server_for_tests_without_a_runtime_stops_when_it_is_dropped() {
+fn blocking_server_stops_when_dropped() {
     let server = ScriptedModel::start_blocking(vec![ScriptedReply::text("hi")]);
     let address = server.base_url().replace("http://", "").replace("/v1", "");
     let body = hello_request().to_string();
     let mut stream = TcpStream::connect(&address).unwrap();
     let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\n";
     write!(stream, "{head}content-length: {}\r\n\r\n{body}", body.len()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
+    let mut response = String::new();
+    stream.read_to_string(&mut response).unwrap();
 
-    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("hi"), "{answer}");
+    assert!(response.starts_with("HTTP/1.1 200") && response.contains("hi"), "{response}");
     assert_eq!(server.authorization_headers(), [None]);
     drop(server);
     assert!(TcpStream::connect(&address).is_err());
 }
 
 #[tokio::test]
-async fn a_server_that_answers_at_once_says_afterwards_what_was_wrong() {
-    let seen = |request: &Value, _: usize| {
+async fn benchmark_server_reports_violations_afterwards() {
+    let echo = |request: &Value, _: usize| {
         ScriptedReply::text(format!("{} {}", request["messages"], request.get("tools").is_some()))
     };
-    let server = ScriptedModel::start_blocking_for_benchmark(seen);
+    let server = ScriptedModel::start_blocking_for_benchmark(echo);
     let two = json!([{"role": "user", "content": "one"}, {"role": "user", "content": "two"}]);
     let mut valid = chat_request(&two);
     valid["tools"] = json!([{"type": "function", "function": {"name": "t", "parameters": {"type": "object"}}}]);
     let (status, stream) = post(&server, &valid).await;
-    let said: String =
+    let text: String =
         parse_chunks(&stream).iter().filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str()).collect();
     assert_eq!(
-        (status, said.as_str()),
+        (status, text.as_str()),
         (200, r#"[{"role":"user","content":"two"}] false"#),
-        "the newest, and no tools"
+        "only the newest message, and no tools"
     );
     let wrong = chat_request(&json!([{"role": "assistant", "content": "one"}]));
     assert_eq!(post(&server, &wrong).await.0, 200);
     assert_eq!(server.violations(), ["request 1: the last message is of role assistant, not user or tool"]);
     assert_eq!(server.requests(), [valid, wrong]);
-    assert_eq!(server.violations().len(), 1, "each is looked at once");
+    assert_eq!(server.violations().len(), 1, "each request is validated once");
 }

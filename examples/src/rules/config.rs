@@ -1,34 +1,34 @@
-//! The rules, as a binding has them.
+//! Configuration of the rules in a binding.
 
 use capstan::protocol::{RunContext, StateScope};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// What a binding tells the runner.
+/// Runner configuration of a binding.
 #[derive(Deserialize)]
 pub(super) struct RulesConfig {
-    /// The first that fits an event counts.
+    /// Rules; the first that matches an event applies.
     pub(super) rules: Vec<EventRule>,
-    /// What is answered when none fits; absent: nothing.
+    /// Reply if no rule matches; absent: no reply.
     pub(super) otherwise: Option<String>,
 }
 
-/// What is done about an event.
+/// Rule for an event.
 #[derive(Deserialize)]
 pub(super) struct EventRule {
-    /// It fits a message that begins with this word.
+    /// Matches a message that starts with this word.
     word: Option<String>,
-    /// It fits an event of this type.
+    /// Matches an event of this type.
     event_type: Option<String>,
     pub(super) does: RuleAction,
-    /// For whom it counts or remembers.
-    #[serde(default = "conversation")]
+    /// Scope of the count or note.
+    #[serde(default = "default_scope")]
     pub(super) scope: StateScope,
-    /// The answer, with `{count}`, `{list}`, `{name}` and `{text}`.
+    /// Reply template with `{count}`, `{list}`, `{name}` and `{text}`.
     pub(super) says: String,
 }
 
-/// What a rule does beside answering.
+/// Action of a rule besides replying.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum RuleAction {
@@ -40,19 +40,19 @@ pub(super) enum RuleAction {
     Tally,
 }
 
-fn conversation() -> StateScope {
+fn default_scope() -> StateScope {
     StateScope::Conversation
 }
 
 impl RuleAction {
-    /// Whether the message must say something after the word.
+    /// Returns true if the message must have text after the word.
     pub(super) fn needs_text(self) -> bool {
         matches!(self, Self::Remember | Self::Vote)
     }
 }
 
 impl EventRule {
-    /// The rest of the message, if the rule fits the event.
+    /// Returns the rest of the message, if the rule matches the event.
     pub(super) fn match_event<'a>(&self, context: &'a RunContext) -> Option<&'a str> {
         let text = context.input.plain_text().trim();
         if self.event_type.as_ref().is_some_and(|kind| *kind == context.trigger.kind) {
@@ -63,13 +63,13 @@ impl EventRule {
         (is_word && context.event.is_message()).then(|| rest.trim())
     }
 
-    /// What the rule is known by, in the keys of what is kept.
+    /// Returns the name of the rule in the keys of stored values.
     pub(super) fn name(&self) -> &str {
         self.word.as_deref().or(self.event_type.as_deref()).unwrap_or_default()
     }
 }
 
-/// What the configuration must look like. A binding that does not fit is refused when it is saved.
+/// Returns the JSON Schema of the configuration. A binding that does not match is refused when it is saved.
 pub(super) fn schema() -> Value {
     let rule = json!({
         "type": "object",

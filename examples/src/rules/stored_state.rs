@@ -1,4 +1,4 @@
-//! What the host keeps for the rules.
+//! Stored state of the rules.
 
 use std::collections::BTreeMap;
 
@@ -6,27 +6,27 @@ use capstan::hooks::contracts::{RunApi, StateEntry};
 use capstan::protocol::{ApiError, StateScope};
 use serde_json::Value;
 
-/// How many values are asked for at once.
+/// Number of values per page.
 const STATE_PAGE_SIZE: usize = 200;
 
-/// Everything that is kept for somebody under keys that begin so, by key.
+/// Lists the values of a scope whose keys start with `prefix`.
 pub(super) async fn list_with_prefix(
     api: &RunApi,
     scope: StateScope,
-    beginning: &str,
+    prefix: &str,
 ) -> Result<Vec<StateEntry>, ApiError> {
-    let (mut found, mut cursor) = (Vec::new(), None);
+    let (mut entries, mut cursor) = (Vec::new(), None);
     loop {
         let page = api.state.list(scope, cursor.as_deref(), STATE_PAGE_SIZE).await?;
-        found.extend(page.items.into_iter().filter(|kept| kept.key.starts_with(beginning)));
+        entries.extend(page.items.into_iter().filter(|entry| entry.key.starts_with(prefix)));
         cursor = page.next;
         if cursor.is_none() {
-            return Ok(found);
+            return Ok(entries);
         }
     }
 }
 
-/// How often each thing was voted for, the most votes first.
+/// Formats the number of votes per choice, most votes first.
 pub(super) fn format_tally(votes: &[StateEntry]) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for vote in votes.iter().filter_map(|vote| Value::as_str(&vote.value)) {
@@ -34,6 +34,6 @@ pub(super) fn format_tally(votes: &[StateEntry]) -> String {
     }
     let mut counts: Vec<(&str, usize)> = counts.into_iter().collect();
     counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    let lines: Vec<String> = counts.into_iter().map(|(what, count)| format!("{what}: {count}")).collect();
+    let lines: Vec<String> = counts.into_iter().map(|(choice, count)| format!("{choice}: {count}")).collect();
     lines.join(", ")
 }

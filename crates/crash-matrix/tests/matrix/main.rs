@@ -1,5 +1,5 @@
-//! The crash matrix: a whole host is killed at every commit and at random moments, started again, and asked to keep
-//! every promise.
+//! Crash matrix: a complete host is killed at every commit and at random moments, restarted, and checked against every
+//! guarantee.
 
 mod delivery_checks;
 mod guarantee_table;
@@ -19,38 +19,38 @@ use guarantee_table::CrashTableRow;
 use script::{TrialScript, TurnKind};
 use trial::{CrashTrial, KillPoint, TrialReport};
 
-/// How many hosts are tried at once.
+/// Number of hosts under test at a time.
 const CONCURRENT_TRIALS: usize = 2;
-/// How many hosts are killed at random moments, once or twice each.
+/// Number of hosts killed at random moments, once or twice each.
 const RANDOM_TRIALS: usize = 20;
-/// How many commits of a recovery are tried.
+/// Maximum number of commits of a recovery to kill at.
 const MAX_RECOVERY_COMMITS: usize = 3;
 
-/// Does something with each of these, a few at a time; what comes of them is in the same order.
-fn map_parallel<T: Sync, R: Send>(of: &[T], does: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let next = Mutex::new(0..of.len());
+/// Maps items with a few threads, preserving their order.
+fn map_parallel<T: Sync, R: Send>(items: &[T], map: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let next = Mutex::new(0..items.len());
     let take = || next.lock().expect("no other panicked").next();
-    let work = || std::iter::from_fn(take).map(|number| (number, does(&of[number]))).collect::<Vec<_>>();
-    let mut done: Vec<(usize, R)> = std::thread::scope(|scope| {
+    let work = || std::iter::from_fn(take).map(|number| (number, map(&items[number]))).collect::<Vec<_>>();
+    let mut results: Vec<(usize, R)> = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..CONCURRENT_TRIALS).map(|_| scope.spawn(work)).collect();
         workers.into_iter().flat_map(|worker| worker.join().expect("a trial does not panic")).collect()
     });
-    done.sort_by_key(|(number, _)| *number);
-    done.into_iter().map(|(_, result)| result).collect()
+    results.sort_by_key(|(number, _)| *number);
+    results.into_iter().map(|(_, result)| result).collect()
 }
 
-/// Tries kinds of turns at once, and gives what came of it with everything that does not hold.
+/// Runs kinds of turns concurrently; returns the report and all violations.
 fn run_kinds(kinds: &[TurnKind], kills: &[KillPoint], model: &ScriptedModel) -> (Option<TrialReport>, Vec<String>) {
     run_script(&TrialScript::from_kinds(kinds), kills, model)
 }
 
 fn run_script(script: &TrialScript, kills: &[KillPoint], model: &ScriptedModel) -> (Option<TrialReport>, Vec<String>) {
     let report = CrashTrial::new(script, kills, &model.base_url()).run();
-    let named = |problem: String| format!("{}, {kills:?}: {problem}", script.title);
+    let with_context = |problem: String| format!("{}, {kills:?}: {problem}", script.title);
     match report {
-        Err(problem) => (None, vec![named(problem)]),
+        Err(problem) => (None, vec![with_context(problem)]),
         Ok(report) => {
-            let problems = invariants::find_problems(script, &report).into_iter().map(named).collect();
+            let problems = invariants::find_problems(script, &report).into_iter().map(with_context).collect();
             (Some(report), problems)
         }
     }
@@ -58,23 +58,23 @@ fn run_script(script: &TrialScript, kills: &[KillPoint], model: &ScriptedModel) 
 
 fn assert_no_problems(problems: &[String], model: &ScriptedModel) {
     assert_eq!(model.violations(), Vec::<String>::new());
-    assert!(problems.is_empty(), "{} promises are not kept:\n{}", problems.len(), problems.join("\n"));
+    assert!(problems.is_empty(), "{} guarantees are broken:\n{}", problems.len(), problems.join("\n"));
 }
 
-/// A commit of a kind of turn.
+/// Commit of a kind of turn.
 struct CommitPoint {
     kind: usize,
     commit: String,
 }
 
 impl CommitPoint {
-    /// What the commit holds.
+    /// Returns the label of the facts in the commit.
     fn label(&self) -> &str {
         self.commit.split('#').next().unwrap_or_default()
     }
 }
 
-/// Every commit of every kind of turn, found by letting each happen.
+/// Finds all commits of all kinds of turns by running each without a kill.
 fn commit_points(kinds: &[TurnKind], model: &ScriptedModel) -> Vec<CommitPoint> {
     let commits = map_parallel(kinds, |kind| {
         let (report, problems) = run_kinds(std::slice::from_ref(kind), &[], model);
@@ -88,7 +88,7 @@ fn commit_points(kinds: &[TurnKind], model: &ScriptedModel) -> Vec<CommitPoint> 
 }
 
 #[test]
-fn x01_x02_x03_a09_g02_g06_g10_p13_a_host_killed_at_any_commit_keeps_every_promise() {
+fn x01_x02_x03_a09_g02_g06_g10_p13_host_killed_at_any_commit_keeps_guarantees() {
     let model = scripted_model::start();
     let kinds = script::turn_kinds();
     let points = commit_points(&kinds, &model);
@@ -118,34 +118,34 @@ fn x01_x02_x03_a09_g02_g06_g10_p13_a_host_killed_at_any_commit_keeps_every_promi
     for (kind, rows) in kinds.iter().zip(&rows) {
         table.push_str(&guarantee_table::render_section(kind, rows));
     }
-    let (section, of_operator) = operator_commands::render_section(&model);
+    let (section, operator_problems) = operator_commands::render_section(&model);
     table.push_str(&section);
-    problems.extend(of_operator);
+    problems.extend(operator_problems);
     println!("{table}");
     assert_no_problems(&problems, &model);
     guarantee_table::compare_with_docs(&table);
 }
 
 #[test]
-fn x02_a09_a_host_killed_again_in_its_recovery_keeps_every_promise() {
+fn x02_a09_host_killed_again_during_recovery_keeps_guarantees() {
     let model = scripted_model::start();
     let kinds = script::turn_kinds();
     let points = commit_points(&kinds, &model);
-    // Where a recovery has most to do: what can be taken up again, and what must be given up.
+    // Kills after which recovery has most to do: work to resume, and work to abandon.
     let last_end =
         |kind| points.iter().rfind(|point: &&CommitPoint| point.kind == kind && point.commit.contains("settle"));
-    let begins = |point: &&CommitPoint| ["open-run", "take-in", "tool-call"].contains(&point.label());
-    let first_kills = points.iter().filter(begins).map(|point| (point, "after"));
+    let has_open_work = |point: &&CommitPoint| ["open-run", "take-in", "tool-call"].contains(&point.label());
+    let first_kills = points.iter().filter(has_open_work).map(|point| (point, "after"));
     let first_kills: Vec<(&CommitPoint, &str)> =
         first_kills.chain((0..kinds.len()).filter_map(last_end).map(|point| (point, "before"))).collect();
     let problems = map_parallel(&first_kills, |(point, moment)| {
         let kind = std::slice::from_ref(&kinds[point.kind]);
         let first = KillPoint::AtCommit(format!("{} {moment}", point.commit));
         let (report, mut problems) = run_kinds(kind, std::slice::from_ref(&first), &model);
-        let of_recovery = report.and_then(|report| report.commits.get(1).cloned()).unwrap_or_default();
-        // One that only takes a lease changes nothing else.
-        let of_recovery = of_recovery.into_iter().filter(|commit| !commit.starts_with("lease#"));
-        for commit in of_recovery.take(MAX_RECOVERY_COMMITS) {
+        let recovery_commits = report.and_then(|report| report.commits.get(1).cloned()).unwrap_or_default();
+        // A commit that only takes a lease changes nothing else.
+        let recovery_commits = recovery_commits.into_iter().filter(|commit| !commit.starts_with("lease#"));
+        for commit in recovery_commits.take(MAX_RECOVERY_COMMITS) {
             let kills = [first.clone(), KillPoint::AtCommit(format!("{commit} after"))];
             problems.extend(run_kinds(kind, &kills, &model).1);
         }
@@ -155,22 +155,22 @@ fn x02_a09_a_host_killed_again_in_its_recovery_keeps_every_promise() {
 }
 
 #[test]
-fn x02_a_host_killed_at_random_moments_keeps_every_promise() {
+fn x02_host_killed_at_random_moments_keeps_guarantees() {
     let model = scripted_model::start();
     let (stand_ins, others): (Vec<TurnKind>, Vec<TurnKind>) =
         script::turn_kinds().into_iter().partition(|kind| kind.replaces_agent);
     let mut random = SeededRandom::seeded();
-    // Long enough to come past the end of all of them together.
-    let begun = std::time::Instant::now();
+    // Long enough to exceed the duration of all kinds together.
+    let started_at = std::time::Instant::now();
     assert_no_problems(&run_kinds(&others, &[], &model).1, &model);
-    let longest = begun.elapsed();
-    let scripts = [false, true]
-        .map(|keeps_files| TrialScript { uses_file_tapes: keeps_files, ..TrialScript::from_kinds(&others) });
+    let duration = started_at.elapsed();
+    let scripts =
+        [false, true].map(|uses_file_tapes| TrialScript { uses_file_tapes, ..TrialScript::from_kinds(&others) });
     let scripts = [&scripts[0], &TrialScript::from_kinds(&stand_ins), &scripts[1]];
     let trials: Vec<(&TrialScript, Vec<KillPoint>)> = (0..RANDOM_TRIALS)
         .map(|number| {
             let kills =
-                (0..=random.next_below(2)).map(|_| KillPoint::AfterDelay(longest.mul_f64(random.next_fraction())));
+                (0..=random.next_below(2)).map(|_| KillPoint::AfterDelay(duration.mul_f64(random.next_fraction())));
             (scripts[number % scripts.len()], kills.collect())
         })
         .collect();
@@ -178,16 +178,16 @@ fn x02_a_host_killed_at_random_moments_keeps_every_promise() {
     assert_no_problems(&problems.concat(), &model);
 }
 
-/// Numbers that nobody foresees, and that the same seed gives again.
+/// Pseudo-random numbers, reproducible by their seed.
 struct SeededRandom(u64);
 
 impl SeededRandom {
-    /// From `CRASH_SEED`, or from the clock; says which.
+    /// Seeds from `CRASH_SEED`, or from the clock; prints the seed.
     fn seeded() -> Self {
         let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        let given = std::env::var("CRASH_SEED").ok().and_then(|seed| seed.parse().ok());
-        let seed = given.unwrap_or_else(|| u64::from(clock.subsec_nanos()));
-        println!("CRASH_SEED={seed} gives the same moments again");
+        let from_env = std::env::var("CRASH_SEED").ok().and_then(|seed| seed.parse().ok());
+        let seed = from_env.unwrap_or_else(|| u64::from(clock.subsec_nanos()));
+        println!("CRASH_SEED={seed} repeats these moments");
         Self(seed)
     }
 

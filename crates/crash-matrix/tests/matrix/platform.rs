@@ -1,4 +1,4 @@
-//! The platform: everything outside the host, which survives its death.
+//! Platform of the tests: everything outside the host, which survives its death.
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -11,7 +11,7 @@ use capstan::protocol::{Event, OutboundMessage, Outcome};
 use capstan_crash_matrix::HostReport;
 use capstan_crash_matrix::channel::PlatformChannel;
 
-/// A platform that listens on a socket.
+/// Platform that listens on a socket.
 pub struct FakePlatform {
     socket: PathBuf,
     state: SharedRecord,
@@ -20,37 +20,37 @@ pub struct FakePlatform {
 
 type SharedRecord = Arc<Mutex<PlatformRecord>>;
 
-/// What the platform knows.
+/// Record of the platform.
 #[derive(Default)]
 pub struct PlatformRecord {
-    /// What was handed in, in order.
+    /// Events offered to the host, in order.
     pub offered: Vec<PlatformEvent>,
-    /// What was sent, in order.
+    /// Messages sent by the host, in order.
     pub sent: Vec<PlatformMessage>,
-    /// Which callers were answered, in order.
+    /// Replies to callers, in order.
     pub answers: Vec<CallerReply>,
     pub refused: Vec<String>,
-    /// How many connections are open.
+    /// Number of open connections.
     pub connections: usize,
     channel_streams: HashMap<String, UnixStream>,
     is_stopped: bool,
 }
 
-/// An event that somebody has for the host.
+/// Event for the host.
 pub struct PlatformEvent {
     pub event: Event,
-    /// The host said that it has it.
+    /// The host has acknowledged the event.
     pub is_acknowledged: bool,
 }
 
-/// A message that the host sent.
+/// Message sent by the host.
 #[derive(Debug, Clone)]
 pub struct PlatformMessage {
     pub process: u32,
     pub message: OutboundMessage,
 }
 
-/// An answer to a caller that waited.
+/// Reply to a waiting caller.
 #[derive(Debug, Clone)]
 pub struct CallerReply {
     pub process: u32,
@@ -69,8 +69,7 @@ impl PlatformRecord {
         self.answers.iter().any(|answer| answer.event == id)
     }
 
-    /// Whether somebody still wants the host to have an event: a chat that was not told so, a caller that was not
-    /// answered.
+    /// Returns true if an event must be offered again: a chat has no acknowledgement, or a caller no reply.
     fn needs_offer(&self, offered: &PlatformEvent) -> bool {
         if offered.event.source.as_str() == PlatformChannel::CALLER_CHANNEL {
             !self.is_answered(offered.event.event_id.as_str())
@@ -79,7 +78,7 @@ impl PlatformRecord {
         }
     }
 
-    /// Everything that is due on a channel goes to the connection that has just been made.
+    /// Sends all due events of a channel on its new connection.
     fn connect_channel(&mut self, channel: &str, stream: UnixStream) {
         let due =
             self.offered.iter().filter(|offered| offered.event.source.as_str() == channel && self.needs_offer(offered));
@@ -88,10 +87,10 @@ impl PlatformRecord {
     }
 }
 
-/// A host that is dead will be sent the event again.
+/// Writes an event; a dead host will get it again.
 fn write_event(mut stream: &UnixStream, event: &Event) {
     let line = format!("{}\n", serde_json::to_string(event).expect("an event is JSON"));
-    let _unheard = stream.write_all(line.as_bytes());
+    let _unread = stream.write_all(line.as_bytes());
 }
 
 impl FakePlatform {
@@ -99,7 +98,7 @@ impl FakePlatform {
         let listener = UnixListener::bind(socket).expect("a socket for the platform");
         let state = SharedRecord::default();
         let shared = Arc::clone(&state);
-        let accepts = std::thread::spawn(move || {
+        let accept_thread = std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let mut record = lock_record(&shared);
                 if record.is_stopped {
@@ -114,14 +113,14 @@ impl FakePlatform {
                 });
             }
         });
-        Self { socket: socket.to_owned(), state, accept_thread: Some(accepts) }
+        Self { socket: socket.to_owned(), state, accept_thread: Some(accept_thread) }
     }
 
     pub fn record(&self) -> MutexGuard<'_, PlatformRecord> {
         lock_record(&self.state)
     }
 
-    /// Somebody says something. It is handed in now, and again whenever the host comes back without having it.
+    /// Offers an event now, and again whenever the host restarts without having it.
     pub fn offer(&self, event: Event) {
         let mut record = self.record();
         if let Some(stream) = record.channel_streams.get(event.source.as_str()) {
@@ -134,30 +133,30 @@ impl FakePlatform {
 impl Drop for FakePlatform {
     fn drop(&mut self) {
         self.record().is_stopped = true;
-        // Wakes the thread that accepts.
+        // Wakes the accepting thread.
         let _woken = UnixStream::connect(&self.socket);
-        if let Some(accepts) = self.accept_thread.take() {
-            accepts.join().expect("the platform works to the end");
+        if let Some(accept_thread) = self.accept_thread.take() {
+            accept_thread.join().expect("the platform does not panic");
         }
     }
 }
 
-/// Hears what the host says on a connection, until it ends. Half a line was never said.
+/// Reads the reports of the host on a connection until it ends. An incomplete line is ignored.
 fn read_reports(stream: &UnixStream, shared: &SharedRecord) {
     let mut reader = BufReader::new(stream);
     let mut line = String::new();
     while reader.read_line(&mut line).is_ok_and(|read| read > 0) && line.ends_with('\n') {
-        let said: HostReport = serde_json::from_str(&line).expect("the host says what the platform knows");
+        let report: HostReport = serde_json::from_str(&line).expect("a report of the host");
         line.clear();
         let mut record = lock_record(shared);
-        match said {
+        match report {
             HostReport::Listens { channel } => {
                 record.connect_channel(channel.as_str(), stream.try_clone().expect("another handle of the connection"));
                 continue;
             }
             HostReport::Accepted { event_id } => {
-                let known = record.offered.iter_mut().filter(|offered| offered.event.event_id == event_id);
-                known.for_each(|offered| offered.is_acknowledged = true);
+                let matching = record.offered.iter_mut().filter(|offered| offered.event.event_id == event_id);
+                matching.for_each(|offered| offered.is_acknowledged = true);
                 continue;
             }
             HostReport::Refused { event_id, reason } => {
@@ -170,8 +169,8 @@ fn read_reports(stream: &UnixStream, shared: &SharedRecord) {
             }
         }
         drop(record);
-        // A host that is dead does not know that it was heard.
-        let _unheard = (&mut &*stream).write_all(b"ok\n");
+        // A dead host does not see the acknowledgement.
+        let _unread = (&mut &*stream).write_all(b"ok\n");
     }
 }
 

@@ -1,5 +1,4 @@
-//! What happens to the host: kinds of turns, each in a session of its own, beside a session that is in the middle of
-//! something.
+//! Scripts of a trial: kinds of turns, each in its own session, next to a session that is busy.
 
 use capstan::protocol::{ActorRef, Event, EventId};
 use capstan_crash_matrix::channel::PlatformChannel;
@@ -9,7 +8,7 @@ use serde_json::json;
 
 use crate::scripted_model::FAIL_MARKER;
 
-/// Something that is said to the host.
+/// Message to the host.
 #[derive(Clone)]
 pub struct ScriptedMessage {
     pub id: String,
@@ -17,38 +16,38 @@ pub struct ScriptedMessage {
     chat: &'static str,
     pub text: String,
     admission_mode: Option<&'static str>,
-    /// The gate its turn waits at.
+    /// Gate its turn waits at.
     turn_gate: Option<&'static str>,
-    /// A runner without a model serves it, which keeps things in the host.
+    /// Served by the state runner, which has no model.
     pub for_state_runner: bool,
     pub when: StartCondition,
-    /// The outcomes it may have, when nothing of it was given up.
+    /// Allowed outcomes, unless the event is abandoned.
     pub allowed_outcomes: &'static [&'static str],
 }
 
-/// A gate that a tool waits at.
+/// Gate that a tool waits at.
 #[derive(Clone)]
 pub struct ScriptedGate {
     pub key: &'static str,
-    /// When it opens for a host that was never killed.
+    /// Condition to open it for a host that was never killed.
     pub when: StartCondition,
-    /// When it opens for one that was started again.
+    /// Condition to open it for a restarted host.
     pub after_death: StartCondition,
 }
 
-/// When something happens.
+/// Condition for a step of the script.
 #[derive(Clone)]
 pub enum StartCondition {
     Immediately,
-    /// A tool waits at this gate, or the event that asked for it has ended without.
+    /// A tool waits at this gate, or the event that called it has ended without.
     ToolWaiting(&'static str, &'static str),
-    /// The host has said that it has this event.
+    /// The host has acknowledged this event.
     Acknowledged(&'static str),
-    /// These events have ended, and everything that was to be sent was.
+    /// All these events have ended, and their messages were sent.
     Ended(Vec<String>),
 }
 
-/// A kind of turn.
+/// Kind of turn.
 #[derive(Clone)]
 pub struct TurnKind {
     pub title: &'static str,
@@ -58,22 +57,22 @@ pub struct TurnKind {
     gates: Vec<ScriptedGate>,
 }
 
-/// Everything that happens to a host.
+/// All steps of a trial.
 pub struct TrialScript {
     pub title: String,
     pub replaces_agent: bool,
-    /// The entries of tapes are kept as files.
+    /// Tape entries are stored in files.
     pub uses_file_tapes: bool,
     pub messages: Vec<ScriptedMessage>,
     pub gates: Vec<ScriptedGate>,
 }
 
 const REPLIED_OUTCOMES: &[&str] = &["replied"];
-/// The session that is in the middle of something.
+/// Session that is busy during the trial.
 const BYSTANDER_SESSION: &str = "bystander";
 
 impl ScriptedMessage {
-    fn new(id: &str, chat: &'static str, text: &str, ends: &'static [&'static str]) -> Self {
+    fn new(id: &str, chat: &'static str, text: &str, allowed_outcomes: &'static [&'static str]) -> Self {
         let (id, text) = (id.to_owned(), text.to_owned());
         Self {
             id,
@@ -84,11 +83,11 @@ impl ScriptedMessage {
             turn_gate: None,
             for_state_runner: false,
             when: StartCondition::Immediately,
-            allowed_outcomes: ends,
+            allowed_outcomes,
         }
     }
 
-    fn when(self, when: StartCondition) -> Self {
+    fn with_condition(self, when: StartCondition) -> Self {
         Self { when, ..self }
     }
 
@@ -96,7 +95,8 @@ impl ScriptedMessage {
         Self { admission_mode: Some(mode), ..self }
     }
 
-    /// Its turn begins when the one before it is over and done with, so that the order of commits is always the same.
+    /// Makes its turn start only after the previous one is completely finished, so that the order of commits is always
+    /// the same.
     fn with_turn_gate(self, gate: &'static str) -> Self {
         Self { turn_gate: Some(gate), ..self }
     }
@@ -113,17 +113,17 @@ impl ScriptedMessage {
         self.channel == PlatformChannel::CALLER_CHANNEL
     }
 
-    /// What it asks for that must not be done twice, as it is put on record.
+    /// Returns the requested effects that must not be executed twice, in the form of the execution record.
     pub fn effects(&self) -> Vec<String> {
         let tasks = self.text.split('[').filter_map(|text| text.split_once(']')?.0.split_once(' '));
-        let own = |tool: &str| tool.starts_with("own");
-        let made = tasks.filter(|(tool, _)| own(tool) || *tool == "effect");
-        let made = made.map(|(tool, key)| format!("{} {key}", if own(tool) { "own" } else { tool }));
-        let commanded = self.text.strip_prefix(",effect key=").map(|key| format!("effect {key}"));
-        made.chain(commanded).collect()
+        let is_own = |tool: &str| tool.starts_with("own");
+        let effects = tasks.filter(|(tool, _)| is_own(tool) || *tool == "effect");
+        let effects = effects.map(|(tool, key)| format!("{} {key}", if is_own(tool) { "own" } else { tool }));
+        let by_command = self.text.strip_prefix(",effect key=").map(|key| format!("effect {key}"));
+        effects.chain(by_command).collect()
     }
 
-    /// What it asks the keeper for, by task and key.
+    /// Returns the tasks for the state runner as (task, key).
     pub fn state_tasks(&self) -> Vec<(&str, &str)> {
         let tasks = self.text.split('[').filter_map(|text| text.split_once(']')?.0.split_once(' '));
         tasks.filter(|_| self.for_state_runner).collect()
@@ -151,8 +151,8 @@ impl ScriptedMessage {
 }
 
 impl TurnKind {
-    fn new(title: &'static str, said: Vec<ScriptedMessage>) -> Self {
-        Self { title, replaces_agent: false, messages: said, gates: Vec::new() }
+    fn new(title: &'static str, messages: Vec<ScriptedMessage>) -> Self {
+        Self { title, replaces_agent: false, messages, gates: Vec::new() }
     }
 
     fn with_gate(mut self, key: &'static str, when: StartCondition) -> Self {
@@ -161,26 +161,26 @@ impl TurnKind {
     }
 
     pub fn ids(&self) -> Vec<String> {
-        self.messages.iter().map(|said| said.id.clone()).collect()
+        self.messages.iter().map(|message| message.id.clone()).collect()
     }
 
-    /// What is said last in its session: it goes on.
+    /// Returns the last message of its session, which continues the conversation.
     fn follow_up(&self) -> ScriptedMessage {
-        let last = self.messages.last().expect("something is said");
+        let last = self.messages.last().expect("a kind has messages");
         let follow_up = ScriptedMessage { id: format!("{}-after", last.id), ..last.clone() };
         let text = format!("after {}", last.id);
         ScriptedMessage { text, admission_mode: None, turn_gate: None, allowed_outcomes: REPLIED_OUTCOMES, ..follow_up }
-            .when(StartCondition::Ended(self.ids()))
+            .with_condition(StartCondition::Ended(self.ids()))
     }
 }
 
 impl TrialScript {
-    /// A script of these kinds of turns at once, beside the session that is in the middle of something. When all have
-    /// ended, each session is asked once more.
+    /// Creates a script that runs these kinds of turns concurrently, next to the busy session. When all have ended,
+    /// each session gets one more message.
     pub fn from_kinds(kinds: &[TurnKind]) -> Self {
         let follow_ups: Vec<ScriptedMessage> = kinds.iter().map(TurnKind::follow_up).collect();
-        let ends: Vec<String> = follow_ups.iter().map(|said| said.id.clone()).collect();
-        let ends = StartCondition::Ended(ends);
+        let follow_up_ids: Vec<String> = follow_ups.iter().map(|message| message.id.clone()).collect();
+        let all_ended = StartCondition::Ended(follow_up_ids);
         let mut script = Self {
             title: kinds.iter().map(|kind| kind.title).collect::<Vec<_>>().join(" + "),
             replaces_agent: kinds.iter().any(|kind| kind.replaces_agent),
@@ -191,16 +191,16 @@ impl TrialScript {
                 "mind [watch bystanding]",
                 REPLIED_OUTCOMES,
             )],
-            gates: vec![ScriptedGate { key: "bystanding", when: ends.clone(), after_death: ends }],
+            gates: vec![ScriptedGate { key: "bystanding", when: all_ended.clone(), after_death: all_ended }],
         };
         for kind in kinds {
-            let begins = |mut said: ScriptedMessage| {
-                if matches!(said.when, StartCondition::Immediately) {
-                    said.when = StartCondition::ToolWaiting("bystanding", BYSTANDER_SESSION);
+            let with_start_condition = |mut message: ScriptedMessage| {
+                if matches!(message.when, StartCondition::Immediately) {
+                    message.when = StartCondition::ToolWaiting("bystanding", BYSTANDER_SESSION);
                 }
-                said
+                message
             };
-            script.messages.extend(kind.messages.iter().cloned().map(begins));
+            script.messages.extend(kind.messages.iter().cloned().map(with_start_condition));
             script.gates.extend(kind.gates.iter().cloned());
         }
         script.messages.extend(follow_ups);
@@ -212,11 +212,11 @@ fn when_ended(id: &str) -> StartCondition {
     StartCondition::Ended(vec![id.to_owned()])
 }
 
-/// Every kind of turn.
+/// Returns all kinds of turns.
 pub fn turn_kinds() -> Vec<TurnKind> {
     let mut kinds = vec![
         TurnKind::new(
-            "A message that is answered",
+            "A message with a reply",
             vec![ScriptedMessage::new("plain", "plain", "good morning", REPLIED_OUTCOMES)],
         ),
         TurnKind::new(
@@ -224,7 +224,7 @@ pub fn turn_kinds() -> Vec<TurnKind> {
             vec![ScriptedMessage::new("call", "call", "make [effect calling]", REPLIED_OUTCOMES)],
         ),
         TurnKind::new(
-            "Two tool calls in one step, the second only looks",
+            "Two tool calls in one step, the second read-only",
             vec![ScriptedMessage::new("calls", "calls", "make [effect first] [look second]", REPLIED_OUTCOMES)],
         ),
         TurnKind::new(
@@ -241,11 +241,11 @@ pub fn turn_kinds() -> Vec<TurnKind> {
             vec![ScriptedMessage::new("command", "command", ",effect key=commanded", REPLIED_OUTCOMES)],
         ),
         TurnKind::new(
-            "A command that only looks",
+            "A read-only command",
             vec![ScriptedMessage::new("looks", "looks", ",look key=looked", REPLIED_OUTCOMES)],
         ),
         TurnKind::new(
-            "A message that is not to be answered",
+            "A message without a reply",
             vec![ScriptedMessage::new("hush", "hush", &format!("no answer, please {SILENT_MARKER}"), &["silent"])],
         ),
         TurnKind::new(
@@ -256,11 +256,11 @@ pub fn turn_kinds() -> Vec<TurnKind> {
     kinds.extend(concurrent_kinds());
     kinds.extend([
         TurnKind::new(
-            "A caller that waits",
+            "A waiting caller",
             vec![ScriptedMessage::new("caller", "caller", "quick question", REPLIED_OUTCOMES).sent_by_caller()],
         ),
         TurnKind::new(
-            "A caller that waits for a tool call",
+            "A waiting caller with a tool call",
             vec![
                 ScriptedMessage::new("caller-call", "caller-call", "do [effect asked]", REPLIED_OUTCOMES)
                     .sent_by_caller(),
@@ -272,61 +272,61 @@ pub fn turn_kinds() -> Vec<TurnKind> {
     kinds
 }
 
-/// A runner that keeps things in the host.
+/// Kinds of turns with the state runner.
 fn state_runner_kinds() -> Vec<TurnKind> {
-    let keeper = |title, id: &'static str, text| {
+    let state_turn = |title, id: &'static str, text| {
         TurnKind::new(title, vec![ScriptedMessage::new(id, id, text, REPLIED_OUTCOMES).for_state_runner()])
     };
     vec![
-        keeper("A runner that updates its state", "counts", "add [count counted]"),
-        keeper("A runner that sets state before it answers", "sets", "keep [set early] [count late]"),
-        keeper("A runner that puts a content into storage", "puts", "store [put stored] [count pointer]"),
-        keeper("A runner that makes artifacts", "makes", "make [make at-once] [yield at-its-end]"),
+        state_turn("A runner that updates its state", "counts", "add [count counted]"),
+        state_turn("A runner that sets state before it replies", "sets", "keep [set early] [count late]"),
+        state_turn("A runner that writes to storage", "puts", "store [put stored] [count pointer]"),
+        state_turn("A runner that creates artifacts", "makes", "make [make at-once] [yield at-its-end]"),
     ]
 }
 
-/// Messages that come while a turn is going on.
+/// Kinds of turns with messages that arrive during a turn.
 fn concurrent_kinds() -> Vec<TurnKind> {
     let mut interrupt = TurnKind::new(
-        "A message that interrupts",
+        "A message that interrupts a turn",
         vec![
             ScriptedMessage::new("stopped", "interrupt", "wait [watch stoppable]", &["cancelled", "replied"]),
             ScriptedMessage::new("stopping", "interrupt", "rather this", REPLIED_OUTCOMES)
                 .with_admission("interrupt")
                 .with_turn_gate("is-stopped")
-                .when(StartCondition::ToolWaiting("stoppable", "stopped")),
+                .with_condition(StartCondition::ToolWaiting("stoppable", "stopped")),
         ],
     )
     .with_gate("is-stopped", when_ended("stopped"));
-    // What was to be stopped is not stopped by a message that had its turn in another process.
+    // A message that had its turn in another process does not stop the first one any more.
     let stopped = ScriptedGate {
         key: "stoppable",
         when: when_ended("stopped"),
         after_death: StartCondition::Acknowledged("stopping"),
     };
     interrupt.gates.push(stopped);
-    let mut beside = TurnKind::new(
-        "A command beside a turn, and a message that is let go",
+    let mut concurrent = TurnKind::new(
+        "A command during a turn, and a dropped message",
         vec![
             ScriptedMessage::new("busy", "busy", "wait [watch being-busy]", REPLIED_OUTCOMES),
             ScriptedMessage::new("beside", "busy", ",look key=aside", REPLIED_OUTCOMES)
-                .when(StartCondition::ToolWaiting("being-busy", "busy")),
+                .with_condition(StartCondition::ToolWaiting("being-busy", "busy")),
             ScriptedMessage::new("dropped", "busy", "never mind", &["dropped", "replied"])
                 .with_admission("drop")
-                .when(when_ended("beside")),
+                .with_condition(when_ended("beside")),
         ],
     );
-    // Nothing runs beside a turn that another process had begun.
+    // No command runs concurrently with a turn that another process had started.
     let busy = ("being-busy", StartCondition::Acknowledged("dropped"), StartCondition::Acknowledged("beside"));
-    beside.gates.push(ScriptedGate { key: busy.0, when: busy.1, after_death: busy.2 });
+    concurrent.gates.push(ScriptedGate { key: busy.0, when: busy.1, after_death: busy.2 });
     vec![
         TurnKind::new(
-            "A message taken into the run",
+            "A message ingested into the run",
             vec![
                 ScriptedMessage::new("steered", "steer", "wait [watch steering]", REPLIED_OUTCOMES),
                 ScriptedMessage::new("steering", "steer", "and this too", &["folded", "replied"])
                     .with_admission("steer")
-                    .when(StartCondition::ToolWaiting("steering", "steered")),
+                    .with_condition(StartCondition::ToolWaiting("steering", "steered")),
             ],
         )
         .with_gate("steering", StartCondition::Acknowledged("steering")),
@@ -336,21 +336,21 @@ fn concurrent_kinds() -> Vec<TurnKind> {
                 ScriptedMessage::new("collect-0", "collect", "wait [watch collecting]", REPLIED_OUTCOMES),
                 ScriptedMessage::new("collect-1", "collect", "part one", &["folded", "replied"])
                     .with_admission("collect")
-                    .when(StartCondition::ToolWaiting("collecting", "collect-0")),
+                    .with_condition(StartCondition::ToolWaiting("collecting", "collect-0")),
                 ScriptedMessage::new("collect-2", "collect", "part two", REPLIED_OUTCOMES)
                     .with_admission("collect")
                     .with_turn_gate("is-collected")
-                    .when(StartCondition::Acknowledged("collect-1")),
+                    .with_condition(StartCondition::Acknowledged("collect-1")),
             ],
         )
         .with_gate("is-collected", when_ended("collect-0"))
         .with_gate("collecting", StartCondition::Acknowledged("collect-2")),
-        beside,
+        concurrent,
         interrupt,
     ]
 }
 
-/// A plugin answers in place of the agent, with effects that the host does not see.
+/// Kinds of turns with a plugin in place of the agent, whose effects the host does not see.
 fn stand_in_kinds() -> Vec<TurnKind> {
     let kinds = vec![
         TurnKind::new(
@@ -363,11 +363,11 @@ fn stand_in_kinds() -> Vec<TurnKind> {
                 ScriptedMessage::new("own-0", "owns", "wait [own-watch owning]", REPLIED_OUTCOMES),
                 ScriptedMessage::new("own-1", "owns", "do [own one]", &["folded", "replied"])
                     .with_admission("collect")
-                    .when(StartCondition::ToolWaiting("owning", "own-0")),
+                    .with_condition(StartCondition::ToolWaiting("owning", "own-0")),
                 ScriptedMessage::new("own-2", "owns", "do [own two]", REPLIED_OUTCOMES)
                     .with_admission("collect")
                     .with_turn_gate("is-owned")
-                    .when(StartCondition::Acknowledged("own-1")),
+                    .with_condition(StartCondition::Acknowledged("own-1")),
             ],
         )
         .with_gate("is-owned", when_ended("own-0"))

@@ -1,13 +1,12 @@
-//! The model: what it says depends on the conversation and on nothing else, so that a call that is made again gets the
-//! same answer.
+//! Model of the trials: its reply depends only on the conversation, so that a repeated call gets the same reply.
 //!
-//! A message asks for tool calls with `[TOOL KEY]`, all of them in one step; a call that it sees was interrupted is made
-//! again, one that was answered is not.
+//! A message requests tool calls with `[TOOL KEY]`, all of them in one step; a call that was interrupted is repeated,
+//! an answered one is not.
 
 use capstan_testing::{ScriptedModel, ScriptedReply};
 use serde_json::{Value, json};
 
-/// What a message says that the model refuses to answer.
+/// Marker of a message that the model refuses to answer.
 pub const FAIL_MARKER: &str = "[fail]";
 
 pub fn start() -> ScriptedModel {
@@ -21,21 +20,21 @@ fn reply_to(messages: &[Value]) -> ScriptedReply {
     if task.contains(FAIL_MARKER) {
         return ScriptedReply::status(400, json!({"error": {"message": "I will not."}}).to_string());
     }
-    let handed_off = since.iter().any(|message| message_text(message).starts_with("Continue: the handoff"));
+    let has_handed_off = since.iter().any(|message| message_text(message).starts_with("Continue: the handoff"));
     let is_answered = |key: &str| {
         let result =
             |message: &&Value| message["role"] == "tool" && is_result_of(message, key) && !is_interrupted(message);
-        handed_off || since.iter().any(|message| result(&message))
+        has_handed_off || since.iter().any(|message| result(&message))
     };
-    let open: Vec<(&str, &str)> = parse_tasks(task).into_iter().filter(|(_, key)| !is_answered(key)).collect();
-    if open.is_empty() {
+    let open_tasks: Vec<(&str, &str)> = parse_tasks(task).into_iter().filter(|(_, key)| !is_answered(key)).collect();
+    if open_tasks.is_empty() {
         return ScriptedReply::text(format!("I read: {task}"));
     }
     let call = |(tool, key): (&str, &str)| match tool {
         "handoff" => (call_id(key, messages), "tape_handoff".to_owned(), json!({"name": key})),
         tool => (call_id(key, messages), tool.to_owned(), json!({"key": key})),
     };
-    ScriptedReply::tool_calls(open.into_iter().map(call))
+    ScriptedReply::tool_calls(open_tasks.into_iter().map(call))
 }
 
 fn message_text(message: &Value) -> &str {
@@ -46,7 +45,7 @@ fn parse_tasks(text: &str) -> Vec<(&str, &str)> {
     text.split('[').filter_map(|text| text.split_once(']')?.0.split_once(' ')).collect()
 }
 
-/// Ids are used once in a conversation, and tell the key.
+/// Creates an id that is unique in the conversation and contains the key.
 fn call_id(key: &str, messages: &[Value]) -> String {
     format!("{key}.{}", messages.len())
 }

@@ -1,4 +1,4 @@
-//! What the store and the platform say at one moment.
+//! Snapshot of the store and the platform.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -18,15 +18,15 @@ use tokio::runtime::Runtime;
 use crate::platform::PlatformRecord;
 use crate::script::ScriptedMessage;
 
-/// The store of a host, read from outside.
+/// Store of a host, read from outside.
 pub struct StoreReader {
     runtime: Runtime,
     store: Arc<SqliteStore>,
-    /// Where entries are kept as files, if they are.
+    /// Directory of file tapes, if they are used.
     tapes_dir: Option<PathBuf>,
 }
 
-/// What the store and the platform say at one moment, by the ids of events.
+/// State of the store and the platform at one moment, by event id.
 pub struct TrialSnapshot {
     pub tapes: BTreeMap<TapeName, Vec<Entry>>,
     pub in_flight: Vec<InFlightEvent>,
@@ -35,71 +35,70 @@ pub struct TrialSnapshot {
     pub events: BTreeMap<String, InboxRecord>,
     pub outbox_rows: BTreeMap<String, Vec<OutboxRecord>>,
     pub settled: Vec<EventKey>,
-    /// What is kept for runners: state and storage, by space and key.
+    /// Stored values of runners (state and storage), by namespace and key.
     pub stored_values: BTreeMap<(String, String), Value>,
-    /// What `verify` found, and where a view is not what a strict provider takes.
+    /// Problems found by `verify`, and views that a strict provider would refuse.
     pub damage: Vec<String>,
-    /// What had been offered to the host.
+    /// Events offered to the host.
     pub offered: BTreeSet<String>,
-    /// What the host had acknowledged.
+    /// Events acknowledged by the host.
     pub acknowledged: BTreeSet<String>,
-    /// How many messages had been sent.
+    /// Number of messages sent.
     pub sent: usize,
-    /// Which callers had been answered.
+    /// Callers that got a reply.
     pub answered: BTreeSet<String>,
 }
 
-pub fn event_key(said: &ScriptedMessage) -> EventKey {
-    EventKey::from(&said.event())
+pub fn event_key(message: &ScriptedMessage) -> EventKey {
+    EventKey::from(&message.event())
 }
 
 impl StoreReader {
-    pub fn open(home: &Path, keeps_files: bool) -> Self {
+    pub fn open(home: &Path, uses_file_tapes: bool) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let store = SqliteStore::open(home.join("capstan.db")).expect("the store of the host");
-        Self { runtime, store: Arc::new(store), tapes_dir: keeps_files.then(|| home.join("tapes")) }
+        Self { runtime, store: Arc::new(store), tapes_dir: uses_file_tapes.then(|| home.join("tapes")) }
     }
 
-    /// Whether an event has ended and nothing of it waits to be sent.
-    pub fn has_ended(&self, said: &ScriptedMessage) -> bool {
-        let key = event_key(said);
+    /// Returns true if an event has ended and none of its messages is pending.
+    pub fn has_ended(&self, message: &ScriptedMessage) -> bool {
+        let key = event_key(message);
         let read = async {
             let record = self.store.inbox_record(&key).await?;
             let is_settled = record.is_some_and(|record| record.outcome.is_some());
-            let waits = |row: &OutboxRecord| matches!(row.status, OutboxStatus::Waiting { .. });
-            Ok::<bool, StoreError>(is_settled && !self.store.outbox_records(&key).await?.iter().any(waits))
+            let is_waiting = |row: &OutboxRecord| matches!(row.status, OutboxStatus::Waiting { .. });
+            Ok::<bool, StoreError>(is_settled && !self.store.outbox_records(&key).await?.iter().any(is_waiting))
         };
         self.runtime.block_on(read).expect("the store can be read")
     }
 
-    /// Whether nothing is in flight, nothing waits to be sent and no run goes on.
+    /// Returns true if no event is in flight, no message pending and no run open.
     pub fn is_drained(&self) -> bool {
         let store = &self.store;
         let read = async {
-            let nothing_flies =
-                store.in_flight_events(None).await?.is_empty() && store.pending_outbound().await?.is_empty();
-            Ok::<bool, StoreError>(nothing_flies && store.open_runs().await?.is_empty())
+            let is_idle = store.in_flight_events(None).await?.is_empty() && store.pending_outbound().await?.is_empty();
+            Ok::<bool, StoreError>(is_idle && store.open_runs().await?.is_empty())
         };
         self.runtime.block_on(read).expect("the store can be read")
     }
 
-    /// Reads something of the store.
+    /// Reads from the store.
     pub fn read_with<T>(&self, read: impl AsyncFnOnce(&SqliteStore) -> Result<T, StoreError>) -> T {
         self.runtime.block_on(read(&self.store)).expect("the store can be read")
     }
 
-    pub fn snapshot(&self, said: &[ScriptedMessage], platform: &PlatformRecord) -> TrialSnapshot {
-        let read = self.runtime.block_on(self.read_snapshot(said, platform));
+    pub fn snapshot(&self, messages: &[ScriptedMessage], platform: &PlatformRecord) -> TrialSnapshot {
+        let read = self.runtime.block_on(self.read_snapshot(messages, platform));
         read.expect("the store can be read")
     }
 
     async fn read_snapshot(
         &self,
-        said: &[ScriptedMessage],
+        messages: &[ScriptedMessage],
         platform: &PlatformRecord,
     ) -> Result<TrialSnapshot, StoreError> {
         let store = &self.store;
-        let library = match &self.tapes_dir {
+        let repository = match &self.tapes_dir {
             None => TapeRepository::new(Arc::clone(store) as Arc<dyn Store>),
             Some(folder) => TapeRepository::with_external_store(
                 Arc::clone(store) as Arc<dyn Store>,
@@ -107,26 +106,26 @@ impl StoreReader {
             ),
         };
         let mut tapes = BTreeMap::new();
-        let mut damage: Vec<String> = library.verify().await?.into_iter().map(|problem| problem.message).collect();
-        for tape in library.list().await? {
-            damage.extend(check_view(&library.window(&tape.name).await?));
-            let entries = library.read(&tape.name, &TapeSlice::all()).await?;
+        let mut damage: Vec<String> = repository.verify().await?.into_iter().map(|problem| problem.message).collect();
+        for tape in repository.list().await? {
+            damage.extend(check_view(&repository.window(&tape.name).await?));
+            let entries = repository.read(&tape.name, &TapeSlice::all()).await?;
             tapes.insert(tape.name, entries);
         }
-        let (mut events, mut rows) = (BTreeMap::new(), BTreeMap::new());
-        for said in said {
-            if let Some(record) = store.inbox_record(&event_key(said)).await? {
-                events.insert(said.id.clone(), record);
+        let (mut events, mut outbox_rows) = (BTreeMap::new(), BTreeMap::new());
+        for message in messages {
+            if let Some(record) = store.inbox_record(&event_key(message)).await? {
+                events.insert(message.id.clone(), record);
             }
-            rows.insert(said.id.clone(), store.outbox_records(&event_key(said)).await?);
+            outbox_rows.insert(message.id.clone(), store.outbox_records(&event_key(message)).await?);
         }
-        let mut kept = BTreeMap::new();
-        for space in store.namespaces("st").await? {
-            for value in store.key_values(&space.space, None, usize::MAX).await? {
-                kept.insert((value.space, value.key), value.value);
+        let mut stored_values = BTreeMap::new();
+        for namespace in store.namespaces("st").await? {
+            for value in store.key_values(&namespace.space, None, usize::MAX).await? {
+                stored_values.insert((value.space, value.key), value.value);
             }
         }
-        damage.extend(self.check_contents(&kept, &tapes).await?);
+        damage.extend(self.check_contents(&stored_values, &tapes).await?);
         let id = |event: &Event| event.event_id.to_string();
         Ok(TrialSnapshot {
             tapes,
@@ -134,8 +133,8 @@ impl StoreReader {
             runs: store.runs(usize::from(u16::MAX)).await?,
             running: store.open_runs().await?,
             events,
-            outbox_rows: rows,
-            stored_values: kept,
+            outbox_rows,
+            stored_values,
             settled: store.settled_events().await?.into_iter().map(|settled| settled.key).collect(),
             damage,
             offered: platform.offered.iter().map(|offered| id(&offered.event)).collect(),
@@ -150,24 +149,27 @@ impl StoreReader {
 }
 
 impl StoreReader {
-    /// Contents that something refers to, and that are not there or are not what they were.
+    /// Finds referenced content that is missing or damaged.
     async fn check_contents(
         &self,
-        kept: &BTreeMap<(String, String), Value>,
+        stored_values: &BTreeMap<(String, String), Value>,
         tapes: &BTreeMap<TapeName, Vec<Entry>>,
     ) -> Result<Vec<String>, StoreError> {
-        let stored = kept.iter().filter(|((space, _), _)| space.starts_with("storage:")).map(|(_, place)| place);
-        let told = tapes.values().flatten().filter(|entry| entry.name() == Some("artifact.created"));
+        let stored = stored_values
+            .iter()
+            .filter(|((namespace, _), _)| namespace.starts_with("storage:"))
+            .map(|(_, reference)| reference);
+        let recorded = tapes.values().flatten().filter(|entry| entry.name() == Some("artifact.created"));
         let mut damage = Vec::new();
-        for place in stored.chain(told.map(|entry| &entry.payload["data"])) {
-            let hash = |key: &str| place[key].as_str().map(BlobHash::new);
-            // That of a name in storage has a blob of its own, with a mark behind it.
+        for reference in stored.chain(recorded.map(|entry| &entry.payload["data"])) {
+            let hash = |key: &str| reference[key].as_str().map(BlobHash::new);
+            // A value in storage has its own blob, with a mark appended.
             let blob = hash("own").or_else(|| hash("hash")).unwrap_or_else(|| BlobHash::new(""));
-            let bytes = place["bytes"].as_u64().and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or_default();
+            let bytes = reference["bytes"].as_u64().and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or_default();
             let content = self.store.blob(&blob).await?;
             let content = content.as_ref().and_then(|blob| blob.get(..bytes)).map(blob_hash);
             if content.is_none() || content != hash("hash") {
-                damage.push(format!("the content of {place} is not whole"));
+                damage.push(format!("the content of {reference} is incomplete"));
             }
         }
         Ok(damage)
@@ -175,28 +177,29 @@ impl StoreReader {
 }
 
 impl TrialSnapshot {
-    /// The row of an event in flight.
+    /// Returns the row of an event in flight.
     pub fn in_flight_event(&self, id: &str) -> Option<&InFlightEvent> {
         self.in_flight.iter().find(|event| event.key.event_id.as_str() == id)
     }
 
-    /// The run that an event was in, if one was going on.
+    /// Returns the open run that served an event.
     pub fn run_serving(&self, id: &str) -> Option<&RunRecord> {
-        let taken_by = self.in_flight_event(id).and_then(|event| event.ingestion.as_ref()).map(|taken| &taken.run_id);
+        let ingesting_run =
+            self.in_flight_event(id).and_then(|event| event.ingestion.as_ref()).map(|ingestion| &ingestion.run_id);
         let serves = |run: &&RunRecord| {
             let mut events = std::iter::once(&run.event).chain(&run.others);
-            Some(&run.run_id) == taken_by || events.any(|key| key.event_id.as_str() == id)
+            Some(&run.run_id) == ingesting_run || events.any(|key| key.event_id.as_str() == id)
         };
         self.running.iter().find(serves)
     }
 
-    /// The outcome of an event, by its name.
+    /// Returns the name of an event's outcome.
     pub fn outcome(&self, id: &str) -> Option<&'static str> {
         Some(self.events.get(id)?.outcome.as_ref()?.0.name())
     }
 }
 
-/// What a strict provider would say about what a model gets to read.
+/// Returns the violations that a strict provider would find in a view.
 fn check_view(window: &ContextWindow) -> Vec<String> {
     let messages = conversation::normalize_request(DefaultView.messages(window));
     let request = ModelRequest {

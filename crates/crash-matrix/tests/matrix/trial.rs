@@ -1,4 +1,4 @@
-//! One host, killed and started again as often as asked, until everything that was said to it has ended.
+//! Trial: one host, killed and restarted as scripted, until all its events have ended.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -14,44 +14,44 @@ use crate::platform::{FakePlatform, PlatformRecord};
 use crate::script::{ScriptedMessage, StartCondition, TrialScript};
 use crate::snapshot::{StoreReader, TrialSnapshot};
 
-/// No assertion: it only ends a trial that would hang.
+/// Not an assertion: ends a trial that would hang.
 pub const TRIAL_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often the outside looks at the host.
+/// Poll interval for the state of the host.
 pub const TRIAL_POLL_INTERVAL: Duration = Duration::from_millis(3);
 
-/// How a process of the host dies.
+/// Moment at which a process is killed.
 #[derive(Debug, Clone)]
 pub enum KillPoint {
     /// At this commit.
     AtCommit(String),
-    /// So long after it was started.
+    /// After this time.
     AfterDelay(Duration),
 }
 
-/// What came of a trial.
+/// Result of a trial.
 pub struct TrialReport {
-    /// What the store said each time the host had died.
+    /// Snapshots taken each time the host had died.
     pub deaths: Vec<TrialSnapshot>,
     pub end: TrialSnapshot,
     pub platform: PlatformRecord,
-    /// Every execution of a tool, as `TOOL KEY`.
+    /// All tool executions, as `TOOL KEY`.
     pub executions: Vec<String>,
-    /// The commits of each process.
+    /// Commits of each process.
     pub commits: Vec<Vec<String>>,
-    /// Which commits of the first process were made for what the trial is about.
+    /// Range of the first process's commits that belong to the kinds of turns under test.
     pub commit_range: (usize, usize),
 }
 
-/// A trial that is going on.
+/// Running trial.
 pub struct CrashTrial<'a> {
     script: &'a TrialScript,
     kills: &'a [KillPoint],
     model: &'a str,
     platform: FakePlatform,
     store_reader: StoreReader,
-    /// Dropped after what is in it.
+    /// Dropped last.
     folder: TempDir,
-    /// What has happened, by id: said, ended, and gates opened by their key.
+    /// Progress, by id: events offered, events ended, and gates opened.
     offered: BTreeSet<&'a str>,
     ended: BTreeSet<&'a str>,
     opened_gates: BTreeSet<&'a str>,
@@ -59,29 +59,29 @@ pub struct CrashTrial<'a> {
 }
 
 impl<'a> CrashTrial<'a> {
-    /// A host with a home of its own. Its model is at this address.
+    /// Creates a host with its own home; `model` is the URL of its model.
     pub fn new(script: &'a TrialScript, kills: &'a [KillPoint], model: &'a str) -> Self {
         let folder = trial_folder();
         let platform = FakePlatform::start(&TrialDir::new(folder.path(), 0).socket_path());
-        let outside = StoreReader::open(&folder.path().join("home"), script.uses_file_tapes);
-        let (offered, ended, opened) = Default::default();
+        let store_reader = StoreReader::open(&folder.path().join("home"), script.uses_file_tapes);
+        let (offered, ended, opened_gates) = Default::default();
         Self {
             script,
             kills,
             model,
             platform,
-            store_reader: outside,
+            store_reader,
             folder,
             offered,
             ended,
-            opened_gates: opened,
+            opened_gates,
             commit_range: (0, 0),
         }
     }
 
-    /// Lets it happen.
+    /// Runs the trial.
     pub fn run(mut self) -> Result<TrialReport, String> {
-        let begun = Instant::now();
+        let started_at = Instant::now();
         let mut deaths = Vec::new();
         let (mut process, mut started) = (self.spawn_host(1), Instant::now());
         loop {
@@ -101,7 +101,7 @@ impl<'a> CrashTrial<'a> {
             if self.is_finished() {
                 break;
             }
-            if begun.elapsed() > TRIAL_TIMEOUT {
+            if started_at.elapsed() > TRIAL_TIMEOUT {
                 process.kill().expect("a child can be killed");
                 process.wait().expect("a child");
                 return Err(self.failure_report(&self.describe_pending(), deaths.len() + 1));
@@ -126,7 +126,7 @@ impl<'a> CrashTrial<'a> {
         if self.script.replaces_agent {
             command.env(TrialDir::STAND_IN_VARIABLE, "1");
         }
-        if self.script.messages.iter().any(|said| said.for_state_runner) {
+        if self.script.messages.iter().any(|message| message.for_state_runner) {
             command.env(TrialDir::STATE_RUNNER_VARIABLE, "1");
         }
         if self.script.uses_file_tapes {
@@ -136,7 +136,7 @@ impl<'a> CrashTrial<'a> {
             Some(KillPoint::AtCommit(point)) => {
                 command.env("CAPSTAN_FAIL_AT", point);
             }
-            // Where a moment is chosen at random, so is everything else.
+            // Random moments also get random scheduling.
             Some(KillPoint::AfterDelay(_)) => {
                 command.env(TrialDir::THREADS_VARIABLE, "1");
             }
@@ -158,33 +158,38 @@ impl<'a> CrashTrial<'a> {
         self.folder.path().join(format!("log-{process}"))
     }
 
-    fn failure_report(&self, why: &str, process: usize) -> String {
+    fn failure_report(&self, reason: &str, process: usize) -> String {
         let log = std::fs::read_to_string(self.log_file(process)).unwrap_or_default();
-        format!("{why}\nkilled: {:?}\ncommits: {:?}\nlog:\n{log}", self.kills, read_commits(&self.trace_file(process)))
+        format!(
+            "{reason}\nkilled: {:?}\ncommits: {:?}\nlog:\n{log}",
+            self.kills,
+            read_commits(&self.trace_file(process))
+        )
     }
 
-    /// What keeps a trial from being over.
+    /// Describes what keeps the trial from finishing.
     fn describe_pending(&self) -> String {
         let now = self.take_snapshot();
-        let told = |said: &&ScriptedMessage| {
-            !if said.is_from_caller() { &now.answered } else { &now.acknowledged }.contains(&said.id)
+        let is_unnotified = |message: &&ScriptedMessage| {
+            !if message.is_from_caller() { &now.answered } else { &now.acknowledged }.contains(&message.id)
         };
-        let untold: Vec<&str> = self.script.messages.iter().filter(told).map(|said| said.id.as_str()).collect();
-        let waiting =
+        let unnotified: Vec<&str> =
+            self.script.messages.iter().filter(is_unnotified).map(|message| message.id.as_str()).collect();
+        let pending =
             now.outbox_rows.values().flatten().filter(|row| matches!(row.status, OutboxStatus::Waiting { .. }));
-        let waiting: Vec<String> = waiting.map(|row| row.message.content.text()).collect();
-        let (flying, running, refused) = (&now.in_flight, &now.running, &self.platform.record().refused);
+        let pending: Vec<String> = pending.map(|row| row.message.content.text()).collect();
+        let (in_flight, running, refused) = (&now.in_flight, &now.running, &self.platform.record().refused);
         format!(
-            "not over: refused {refused:?}, said {:?}, untold {untold:?}, in flight {flying:?}, to be sent {waiting:?}, running {running:?}",
+            "unfinished: refused {refused:?}, offered {:?}, not notified {unnotified:?}, in flight {in_flight:?}, pending {pending:?}, running {running:?}",
             self.offered
         )
     }
 
-    /// What is known once the host is dead and the platform has heard its last words.
+    /// Takes a snapshot once the host is dead and the platform has read its last reports.
     fn take_snapshot(&self) -> TrialSnapshot {
-        let begun = Instant::now();
+        let started_at = Instant::now();
         while self.platform.record().connections > 0 {
-            assert!(begun.elapsed() < TRIAL_TIMEOUT, "the connections of a dead host end");
+            assert!(started_at.elapsed() < TRIAL_TIMEOUT, "connections of a dead host close");
             std::thread::sleep(TRIAL_POLL_INTERVAL);
         }
         self.store_reader.snapshot(&self.script.messages, &self.platform.record())
@@ -196,25 +201,25 @@ impl<'a> CrashTrial<'a> {
         executions.lines().map(str::to_owned).collect()
     }
 
-    /// Lets everything happen whose time has come, in the order of the script.
+    /// Executes all due steps, in the order of the script.
     fn advance(&mut self, deaths: usize) {
         let script = self.script;
-        for said in &script.messages {
-            let id = said.id.as_str();
-            if self.offered.contains(id) && !self.ended.contains(id) && self.store_reader.has_ended(said) {
+        for message in &script.messages {
+            let id = message.id.as_str();
+            if self.offered.contains(id) && !self.ended.contains(id) && self.store_reader.has_ended(message) {
                 self.ended.insert(id);
             }
         }
         if self.is_dying(deaths + 1) {
             return;
         }
-        for said in &script.messages {
-            let id = said.id.as_str();
-            if !self.offered.contains(id) && self.is_due(&said.when) {
+        for message in &script.messages {
+            let id = message.id.as_str();
+            if !self.offered.contains(id) && self.is_due(&message.when) {
                 if deaths == 0 {
                     self.record_commit_range(id);
                 }
-                self.platform.offer(said.event());
+                self.platform.offer(message.event());
                 self.offered.insert(id);
             }
         }
@@ -227,8 +232,8 @@ impl<'a> CrashTrial<'a> {
         }
     }
 
-    /// Whether a process has come to the commit that it dies at: what the store says by now must have no consequence
-    /// before that, or it would depend on who is faster.
+    /// Returns true if a process has reached the commit it is killed at: the store's state must have no consequences
+    /// before the kill, or they would depend on timing.
     fn is_dying(&self, process: usize) -> bool {
         let Some(KillPoint::AtCommit(point)) = self.kills.get(process - 1) else { return false };
         read_commits(&self.trace_file(process))
@@ -249,7 +254,7 @@ impl<'a> CrashTrial<'a> {
         }
     }
 
-    /// Remembers where the commits begin and end that the trial is about.
+    /// Records where the commits under test start and end.
     fn record_commit_range(&mut self, id: &str) {
         let now = read_commits(&self.trace_file(1)).len();
         if self.offered.len() == 1 {
@@ -263,18 +268,22 @@ impl<'a> CrashTrial<'a> {
         self.ended.len() == self.script.messages.len()
             && {
                 let record = self.platform.record();
-                let is_told = |said: &ScriptedMessage| {
-                    if said.is_from_caller() { record.is_answered(&said.id) } else { record.is_acknowledged(&said.id) }
+                let was_notified = |message: &ScriptedMessage| {
+                    if message.is_from_caller() {
+                        record.is_answered(&message.id)
+                    } else {
+                        record.is_acknowledged(&message.id)
+                    }
                 };
-                self.script.messages.iter().all(is_told)
+                self.script.messages.iter().all(was_notified)
             }
             && self.store_reader.is_drained()
     }
 }
 
-/// A folder for a trial, with a home and a workspace in it.
+/// Creates the folder of a trial, with a home and a workspace.
 pub fn trial_folder() -> TempDir {
-    // What only a power cut would lose need not be on a disk.
+    // Only a power cut could lose data here, so memory is enough.
     let memory = Path::new("/dev/shm");
     let folder = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
     let folder = folder.expect("a folder for the trial");
@@ -284,7 +293,7 @@ pub fn trial_folder() -> TempDir {
     folder
 }
 
-/// A process of a host in this folder, not started.
+/// Creates the command of a host process in this folder.
 pub fn host_command(root: &Path, model: &str, process: usize) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_crash-host"));
     command.current_dir(root.join("workspace")).env_clear();
@@ -295,7 +304,7 @@ pub fn host_command(root: &Path, model: &str, process: usize) -> Command {
     command
 }
 
-/// The commits of a trace, in order.
+/// Returns the commits of a trace, in order.
 pub fn read_commits(trace: &Path) -> Vec<String> {
     let trace = std::fs::read_to_string(trace).unwrap_or_default();
     trace.lines().filter_map(|line| line.strip_suffix(" before")).map(str::to_owned).collect()

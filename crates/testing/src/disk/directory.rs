@@ -1,24 +1,24 @@
-//! The names of a disk: which of them are safe, and what was done to them since.
+//! Names on a disk: the synced ones, and the changes since.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::seeded_rng::SeededRng;
 
-/// What a name stands for.
+/// Target of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PathNode {
     Folder,
-    /// The file of this position.
+    /// Index of the file.
     File(usize),
 }
 
 pub(super) type PathTree = BTreeMap<PathBuf, PathNode>;
 
-/// One change of names, whole or not at all: a rename is one.
+/// Atomic change of names, such as a rename.
 type PathChange = Vec<(PathBuf, Option<PathNode>)>;
 
-/// The names of a disk. A name is safe when the folder it stands in was synced after it was given.
+/// Names on a disk. A name is durable once its folder was synced after the name was created.
 #[derive(Debug, Clone, Default)]
 pub(super) struct DiskDirectory {
     current: PathTree,
@@ -49,7 +49,7 @@ impl DiskDirectory {
         self.unsynced.push(change);
     }
 
-    /// The names in a folder are safe; those in the folders in it are not.
+    /// Makes the names in a folder durable, but not those in its subfolders.
     pub(super) fn sync(&mut self, folder: &Path) {
         let is_inside = |change: &mut PathChange| change.iter().any(|(path, _)| path.parent() == Some(folder));
         for change in self.unsynced.extract_if(.., is_inside) {
@@ -65,11 +65,11 @@ impl DiskDirectory {
         self.synced.clone()
     }
 
-    /// What was synced and a part of what was done since.
-    pub(super) fn partially_synced(&self, keeps: u64, chance: &mut SeededRng) -> PathTree {
+    /// Returns the synced names with a random part of the later changes.
+    pub(super) fn partially_synced(&self, keep_percent: u64, rng: &mut SeededRng) -> PathTree {
         let mut tree = self.synced();
         for change in &self.unsynced {
-            if chance.roll_percent(keeps) {
+            if rng.roll_percent(keep_percent) {
                 apply_path_change(&mut tree, change);
             }
         }

@@ -1,76 +1,77 @@
-//! What a process did to the folder, as the layer wrote it down.
+//! Calls of a process on the folder, as recorded by the layer.
 
 use std::path::PathBuf;
 
-/// One call that changed something, or said something. Paths are those inside the folder; the folder itself has none.
+/// Call that changed the folder, or wrote to standard output. Paths are relative to the folder; the folder itself is
+/// the empty path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DiskCall {
-    /// A file or folder was opened.
+    /// Open of a file or folder.
     Open {
-        /// How later calls name it.
+        /// Handle that later calls use.
         handle: FileHandle,
-        /// Its path.
+        /// Path of the file.
         path: PathBuf,
-        /// It was not there before.
+        /// The file did not exist before.
         is_new: bool,
-        /// What was in it was thrown away.
+        /// The previous content was discarded.
         is_truncated: bool,
     },
-    /// Bytes were written.
+    /// Write to a file.
     Write {
-        /// To what.
+        /// Open file.
         handle: FileHandle,
-        /// Where in the file.
+        /// Offset in the file.
         offset: usize,
-        /// The bytes.
+        /// Written bytes.
         bytes: Vec<u8>,
     },
-    /// A file was cut or lengthened.
+    /// Change of a file's length.
     Truncate {
-        /// Which one.
+        /// Open file.
         handle: FileHandle,
-        /// How long it is now.
+        /// New length.
         length: usize,
     },
-    /// The disk was asked to keep what was written to a file, or the names in a folder.
+    /// Sync of a file's content, or of the names in a folder.
     Sync {
-        /// Of what.
+        /// Open file or folder.
         handle: FileHandle,
     },
-    /// A folder was made.
+    /// Creation of a folder.
     CreateFolder {
-        /// Its path.
+        /// Path of the folder.
         path: PathBuf,
     },
-    /// A file or folder was removed.
+    /// Removal of a file or folder.
     Remove {
-        /// Its path.
+        /// Removed path.
         path: PathBuf,
     },
-    /// A file or folder was renamed.
+    /// Rename of a file or folder.
     Rename {
-        /// From this path.
+        /// Old path.
         from: PathBuf,
-        /// To this one.
+        /// New path.
         to: PathBuf,
     },
-    /// The process said something on its standard output.
+    /// Output of the process on standard output.
     WriteStdout {
-        /// The bytes.
+        /// Written bytes.
         bytes: Vec<u8>,
     },
 }
 
-/// An open file of a process.
+/// Open file of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FileHandle {
-    /// The process.
+    /// Process id.
     pub process_id: u32,
-    /// Its number for the file.
+    /// File descriptor.
     pub descriptor: i32,
 }
 
-/// The calls in a log, in order.
+/// Parses a log into its calls, in order.
 pub(super) fn parse_calls(log: &[u8]) -> Vec<DiskCall> {
     let mut rest = CallLogReader(log);
     let mut calls = Vec::new();
@@ -80,7 +81,7 @@ pub(super) fn parse_calls(log: &[u8]) -> Vec<DiskCall> {
     calls
 }
 
-/// What is left of a log: records as `struct record` of the layer lays them out.
+/// Unread part of a log; its records have the layout of `struct record` in the layer.
 struct CallLogReader<'a>(&'a [u8]);
 
 impl CallLogReader<'_> {
@@ -111,12 +112,12 @@ impl CallLogReader<'_> {
     }
 
     fn read_array<const LENGTH: usize>(&mut self) -> [u8; LENGTH] {
-        self.read_bytes(LENGTH).try_into().expect("as many bytes as were asked for")
+        self.read_bytes(LENGTH).try_into().expect("the requested number of bytes")
     }
 
     fn read_bytes(&mut self, length: usize) -> &[u8] {
-        let (taken, rest) = self.0.split_at_checked(length).expect("a whole record");
+        let (bytes, rest) = self.0.split_at_checked(length).expect("a complete record");
         self.0 = rest;
-        taken
+        bytes
     }
 }

@@ -1,13 +1,13 @@
-//! One file of a disk: what is safe in it, and what was done since.
+//! File on a disk: its synced content, and the changes since.
 
 use super::seeded_rng::SeededRng;
 
-/// What a disk writes at once: a write may end between two of these, never inside one.
+/// Unit of atomic writes: a write may be torn between two sectors, never inside one.
 const SECTOR_BYTES: usize = 512;
-/// What stands where a file has grown and nothing was written yet. A disk may show zeros, or what was there before.
+/// Fill bytes of a file that has grown but was not written: a disk may show zeros or stale data.
 const UNWRITTEN_FILL_BYTES: [u8; 2] = [0, 0xa5];
 
-/// A file.
+/// File with its unsynced changes.
 #[derive(Debug, Clone, Default)]
 pub(super) struct DiskFile<'a> {
     synced_bytes: Vec<u8>,
@@ -35,37 +35,38 @@ impl<'a> DiskFile<'a> {
         }
     }
 
-    /// What is in it as long as the power stays.
+    /// Returns the content as long as the power stays on.
     pub(super) fn current_bytes(&self) -> Vec<u8> {
         let mut file = self.clone();
         file.sync();
         file.synced_bytes
     }
 
-    /// What was synced.
+    /// Returns the synced content.
     pub(super) fn synced_bytes(&self) -> Vec<u8> {
         self.synced_bytes.clone()
     }
 
-    /// What was synced and a part of what was done since: each change kept, dropped, or torn between two sectors.
-    pub(super) fn partially_synced_bytes(&self, keeps: u64, chance: &mut SeededRng) -> Vec<u8> {
+    /// Returns the synced content with a random part of the later changes: each is kept, dropped, or torn between two
+    /// sectors.
+    pub(super) fn partially_synced_bytes(&self, keep_percent: u64, rng: &mut SeededRng) -> Vec<u8> {
         let mut bytes = self.synced_bytes();
         for change in &self.unsynced {
-            if chance.roll_percent(keeps) {
+            if rng.roll_percent(keep_percent) {
                 apply_file_change(&mut bytes, *change);
                 continue;
             }
             match *change {
-                // Dropped as a whole.
+                // Dropped completely.
                 FileChange::Truncate { .. } => {}
-                FileChange::Write { .. } if chance.roll_percent(50) => {}
+                FileChange::Write { .. } if rng.roll_percent(50) => {}
                 FileChange::Write { offset, bytes: written } => {
-                    // Its length may be kept where its bytes are not.
-                    if chance.roll_percent(50) && bytes.len() < offset + written.len() {
-                        bytes.resize(offset + written.len(), chance.pick(&UNWRITTEN_FILL_BYTES));
+                    // The length may be kept although the bytes are not.
+                    if rng.roll_percent(50) && bytes.len() < offset + written.len() {
+                        bytes.resize(offset + written.len(), rng.pick(&UNWRITTEN_FILL_BYTES));
                     }
                     for (start, sector) in split_at_sectors(offset, written) {
-                        if chance.roll_percent(50) {
+                        if rng.roll_percent(50) {
                             apply_file_change(&mut bytes, FileChange::Write { offset: start, bytes: sector });
                         }
                     }
@@ -89,7 +90,7 @@ fn apply_file_change(file: &mut Vec<u8>, change: FileChange<'_>) {
     }
 }
 
-/// A write, cut where the sectors of the file are.
+/// Splits a write at the sectors of the file.
 fn split_at_sectors(offset: usize, bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     let mut start = offset;
     let mut rest = bytes;
@@ -108,7 +109,7 @@ mod tests {
     use super::{DiskFile, split_at_sectors};
 
     #[test]
-    fn a_write_is_cut_at_the_sectors_of_the_file() {
+    fn write_is_split_at_the_sectors_of_the_file() {
         let bytes = [7; 1100];
         let pieces: Vec<(usize, usize)> =
             split_at_sectors(500, &bytes).map(|(start, piece)| (start, piece.len())).collect();
@@ -116,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_synced_is_never_lost_and_what_is_not_may_be() {
+    fn synced_data_survives_and_unsynced_data_may_be_lost() {
         let (old, new) = ([1; 2048], [2; 4096]);
         let mut file = DiskFile::default();
         file.write(0, &old);
@@ -127,9 +128,9 @@ mod tests {
         assert_eq!(file.synced_bytes(), old);
         let mut lengths = std::collections::BTreeSet::new();
         for seed in 0..100 {
-            let left = file.partially_synced_bytes(30, &mut SeededRng::new(seed));
-            assert_eq!(left[..1024], old[..1024]);
-            lengths.insert(left.len());
+            let bytes = file.partially_synced_bytes(30, &mut SeededRng::new(seed));
+            assert_eq!(bytes[..1024], old[..1024]);
+            lengths.insert(bytes.len());
         }
         assert!(lengths.len() > 3, "kept, dropped and torn: {lengths:?}");
     }

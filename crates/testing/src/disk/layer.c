@@ -1,14 +1,16 @@
-/* Stands between a process and the files of one folder, for tests: loaded with LD_PRELOAD.
+/* Interposes on the file calls of a process on one folder, for tests: loaded with LD_PRELOAD.
  *
- * It does two things, each only when its variable is set:
- * - DISK_LAYER_LOG: writes down every call that changes a file or a name of the folder, in the order in which the calls
- *   took effect, and everything the process says on its standard output. From these a test makes what a disk would hold
- *   had the power gone at any of them.
- * - DISK_LAYER_ROOM: lets the files of the folder grow by so many bytes and then fails as a full disk does, for as long
- *   as the file DISK_LAYER_ROOM_FILE is not there.
+ * Each function is active only if its variable is set:
+ * - DISK_LAYER_LOG: records every call that changes a file or a name in the folder, in the order in which the calls took
+ *   effect, and everything the process writes to standard output. Tests derive from the log the content of a disk after a
+ *   power cut at any call.
+ * - DISK_LAYER_ROOM: lets the files of the folder grow by this number of bytes and then fails like a full disk, as long as
+ *   the file DISK_LAYER_ROOM_FILE does not exist.
+ * - DISK_LAYER_NO_SYNC_FILE: makes every sync fail as long as this file exists.
+ * - DISK_LAYER_HURRY: makes sleeping take no time.
  *
- * A file is one of the folder (DISK_LAYER_FOLDER) when its path, as it was opened, begins with the folder's. Memory maps
- * are not seen: what is written through one must not matter. DISK_LAYER_HURRY makes sleeping take no time.
+ * A file belongs to the folder (DISK_LAYER_FOLDER) if its path, as opened, starts with that of the folder. Memory maps are
+ * not intercepted: nothing that matters may be written through one.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -30,7 +32,7 @@
 #define FILES 4096
 #define EXPORT __attribute__((visibility("default")))
 
-/* One lock around call and record: the log has the calls in the order in which they took effect. */
+/* Held around call and record, so that the log has the calls in the order in which they took effect. */
 static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
 static atomic_char watched[FILES];
 static char folder[PATH_MAX];
@@ -66,7 +68,7 @@ static int is_watched(int fd) {
     return fd >= 0 && fd < FILES && atomic_load(&watched[fd]);
 }
 
-/* The path inside the folder, or nothing. The folder itself is the empty path. */
+/* Returns the path relative to the folder, or NULL if it is outside. The folder itself is the empty path. */
 static const char *inside(const char *path, char *buffer) {
     if (!folder_length || !path) return NULL;
     if (path[0] != '/') {
@@ -103,7 +105,7 @@ static void put_path(char call, int fd, uint64_t number, const char *path) {
     put(call, fd, number, path, strlen(path), NULL);
 }
 
-/* Room on the disk. */
+/* Free space. */
 
 static int is_limited(void) {
     return room >= 0 && !(room_file && exists(room_file));
@@ -114,7 +116,7 @@ static int64_t size_of(int fd) {
     return fstat(fd, &status) == 0 ? status.st_size : 0;
 }
 
-/* How much of a write there is room for; takes it. */
+/* Returns how much of a write fits, and reserves that space. */
 static size_t take_room(int fd, int64_t offset, size_t count) {
     if (!is_limited()) return count;
     int64_t size = size_of(fd);
@@ -183,7 +185,7 @@ EXPORT int openat64(int at, const char *path, int flags, ...) {
     OPEN(at, path, flags);
 }
 
-/* No lock and no record: a number that is used again is opened again. */
+/* Needs no lock and no record: a descriptor that is reused is opened again. */
 EXPORT int close(int fd) {
     if (fd >= 0 && fd < FILES) atomic_store(&watched[fd], 0);
     return (int)syscall(SYS_close, fd);
@@ -218,7 +220,7 @@ EXPORT ssize_t write(int fd, const void *bytes, size_t count) {
     pthread_mutex_lock(&turn);
     ssize_t written;
     if (says) {
-        /* Written down before anybody can hear of it. */
+        /* Recorded before a reader can see it. */
         put('p', fd, 0, bytes, count, NULL);
         written = syscall(SYS_write, fd, bytes, count);
     } else {
@@ -259,7 +261,7 @@ EXPORT int ftruncate64(int fd, off64_t length) {
     return ftruncate(fd, length);
 }
 
-/* The record is the sync: the real disk need not be waited for. */
+/* The record stands for the sync; the real disk is not synced. */
 EXPORT int fsync(int fd) {
     if (is_watched(fd) && no_sync_file && exists(no_sync_file)) {
         errno = EIO;

@@ -1,6 +1,6 @@
-//! Chance that a seed repeats.
+//! Reproducible random numbers.
 
-/// A sequence of numbers that looks random and is the same for the same seed.
+/// Pseudo-random sequence that is the same for the same seed.
 pub(super) struct SeededRng(u64);
 
 impl SeededRng {
@@ -8,17 +8,17 @@ impl SeededRng {
         Self(seed)
     }
 
-    /// Whether something that happens in so many cases of a hundred does.
+    /// Returns true with a probability of `percent`.
     pub(super) fn roll_percent(&mut self, percent: u64) -> bool {
         self.next_u64() % 100 < percent
     }
 
-    /// One of several.
+    /// Picks one of several values.
     pub(super) fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[usize::from(self.next_u64().to_ne_bytes()[0]) % choices.len()]
     }
 
-    /// `SplitMix64`: every seed, 0 too, gives a good sequence.
+    /// `SplitMix64`: every seed, including 0, gives a good sequence.
     fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

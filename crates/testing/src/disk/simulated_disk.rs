@@ -1,4 +1,4 @@
-//! What a disk holds after some calls, and what of it a power cut leaves.
+//! Content of a disk after a sequence of calls, and what survives a power cut.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use super::disk_call::{DiskCall, FileHandle};
 use super::disk_file::DiskFile;
 use super::seeded_rng::SeededRng;
 
-/// A disk that was empty and has taken some [`Call`]s.
+/// Initially empty disk to which [`DiskCall`]s are applied.
 #[derive(Debug, Clone, Default)]
 pub struct SimulatedDisk<'a> {
     files: Vec<DiskFile<'a>>,
@@ -18,53 +18,56 @@ pub struct SimulatedDisk<'a> {
     ignores_sync: bool,
 }
 
-/// What a disk keeps when its power goes.
+/// Data that survives a power cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PowerCut {
-    /// Everything, as when only the process dies.
+    /// Everything, as if only the process died.
     KeepAll,
-    /// What was synced and nothing else: the bytes of files, and names by a sync of their folder.
+    /// Only synced data: the content of files, and names by a sync of their folder.
     KeepSynced,
-    /// What was synced, and of the rest what chance wills for this seed: each write and each name kept or dropped
-    /// without regard to order, a write torn between two sectors, a file grown without its bytes.
+    /// Synced data, and a random part of the rest for this seed: each write and each name is kept or dropped in any
+    /// order, a write may be torn between two sectors, and a file may grow without its bytes.
     KeepRandom(u64),
 }
 
-/// The files and folders that are left.
+/// Files and folders that survived.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskImage {
-    /// The folders, each before what is in it.
+    /// Folders, each before its content.
     pub folders: Vec<PathBuf>,
-    /// The files and what is in them.
+    /// Files with their content.
     pub files: Vec<(PathBuf, Vec<u8>)>,
 }
 
 impl<'a> SimulatedDisk<'a> {
-    /// A disk that keeps what it is asked to sync.
+    /// Creates a disk that honours syncs.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A disk that says that it has synced and has not.
+    /// Creates a disk that reports syncs as done without doing them.
     pub fn with_ignored_syncs() -> Self {
         Self { ignores_sync: true, ..Self::default() }
     }
 
-    /// Takes the next call.
+    /// Applies the next call.
     ///
     /// # Panics
     ///
-    /// Where a call names a file that no call before it has made: the disk was not empty when the calls began.
+    /// Panics if a call names a file that no earlier call created: the disk was not empty when recording started.
     pub fn apply(&mut self, call: &'a DiskCall) {
         match call {
-            DiskCall::Open { handle, path, is_new: created, is_truncated: emptied } => {
-                if *created {
+            DiskCall::Open { handle, path, is_new, is_truncated } => {
+                if *is_new {
                     self.directory.add(path, PathNode::File(self.files.len()));
                     self.files.push(DiskFile::default());
                 }
-                let node = self.directory.find(path).unwrap_or_else(|| panic!("{} was there before", path.display()));
+                let node = self
+                    .directory
+                    .find(path)
+                    .unwrap_or_else(|| panic!("{} existed before the recording", path.display()));
                 self.open_files.insert(*handle, (path.clone(), node));
-                if *emptied {
+                if *is_truncated {
                     self.file(*handle).truncate(0);
                 }
             }
@@ -89,34 +92,34 @@ impl<'a> SimulatedDisk<'a> {
         }
     }
 
-    /// The path of what a call was about, as it was opened.
+    /// Returns the path under which a handle was opened.
     pub fn path(&self, handle: FileHandle) -> &Path {
         &self.open_files[&handle].0
     }
 
-    /// What processes have said so far.
+    /// Returns the recorded standard output of all processes.
     pub fn stdout(&self) -> String {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }
 
-    /// What is left when the power goes now.
+    /// Returns the content after a power cut at this moment.
     pub fn image_after(&self, cut: PowerCut) -> DiskImage {
         match cut {
             PowerCut::KeepAll => self.build_image(self.directory.current(), DiskFile::current_bytes),
             PowerCut::KeepSynced => self.build_image(self.directory.synced(), DiskFile::synced_bytes),
             PowerCut::KeepRandom(seed) => {
-                let mut chance = SeededRng::new(seed);
-                // Between nearly nothing and nearly all, so that long runs of writes are kept and dropped too.
-                let keeps = chance.pick(&[5, 50, 80, 95, 99, 100]);
-                let names = self.directory.partially_synced(keeps, &mut chance);
-                self.build_image(names, |file| file.partially_synced_bytes(keeps, &mut chance))
+                let mut rng = SeededRng::new(seed);
+                // From nearly nothing to everything, so that long runs of writes are kept and dropped too.
+                let keep_percent = rng.pick(&[5, 50, 80, 95, 99, 100]);
+                let names = self.directory.partially_synced(keep_percent, &mut rng);
+                self.build_image(names, |file| file.partially_synced_bytes(keep_percent, &mut rng))
             }
         }
     }
 
     fn build_image(&self, names: PathTree, mut bytes: impl FnMut(&DiskFile<'a>) -> Vec<u8>) -> DiskImage {
         let mut image = DiskImage { folders: Vec::new(), files: Vec::new() };
-        // Folders come before what is in them: whatever is in one that is lost is lost too.
+        // Folders precede their content: the content of a lost folder is lost too.
         for (path, node) in names {
             let parent = path.parent().unwrap_or(Path::new(""));
             if !parent.as_os_str().is_empty() && !image.folders.iter().any(|folder| folder == parent) {
@@ -132,11 +135,11 @@ impl<'a> SimulatedDisk<'a> {
 }
 
 impl DiskImage {
-    /// Makes a folder of it.
+    /// Writes the image to a folder.
     ///
     /// # Panics
     ///
-    /// Where something cannot be written.
+    /// Panics if a file or folder cannot be written.
     pub fn write_to(&self, folder: &Path) {
         std::fs::create_dir_all(folder).expect("the folder of the image");
         for path in &self.folders {
@@ -147,7 +150,7 @@ impl DiskImage {
         }
     }
 
-    /// What is in a file, if it is there.
+    /// Returns the content of a file.
     pub fn file(&self, path: impl AsRef<Path>) -> Option<&[u8]> {
         self.files.iter().find(|(name, _)| name == path.as_ref()).map(|(_, bytes)| bytes.as_slice())
     }

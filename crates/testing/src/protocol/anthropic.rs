@@ -11,34 +11,35 @@ use crate::scripted_reply::ScriptedCompletion;
 
 const MAX_CACHE_BREAKPOINTS: usize = 4;
 
-pub(super) fn violations(body: &Value, memory: &ReplyLedger) -> Vec<String> {
-    let mut found = ViolationList::default();
-    found.require_text(body, "model");
-    found.require_stream(body);
+pub(super) fn violations(body: &Value, ledger: &ReplyLedger) -> Vec<String> {
+    let mut violations = ViolationList::default();
+    violations.require_text(body, "model");
+    violations.require_stream(body);
     let limit = body["max_tokens"].as_u64().unwrap_or_default();
-    found.require(limit > 0, || "there is no max_tokens".to_owned());
-    found.check_tools(array_items(&body["tools"]).iter().map(|tool| (&tool["name"], &tool["input_schema"])));
+    violations.require(limit > 0, || "there is no max_tokens".to_owned());
+    violations.check_tools(array_items(&body["tools"]).iter().map(|tool| (&tool["name"], &tool["input_schema"])));
     let budget = body["thinking"]["budget_tokens"].as_u64();
-    found
-        .require(budget.is_none_or(|budget| budget >= 1024 && budget < limit), || "the budget does not fit".to_owned());
+    violations.require(budget.is_none_or(|budget| budget >= 1024 && budget < limit), || {
+        "budget_tokens is out of range".to_owned()
+    });
     let messages = array_items(&body["messages"]);
-    found.require(!messages.is_empty(), || "there are no messages".to_owned());
-    let mut reader = AnthropicValidator {
-        violations: found,
-        ledger: memory,
+    violations.require(!messages.is_empty(), || "there are no messages".to_owned());
+    let mut validator = AnthropicValidator {
+        violations,
+        ledger,
         model: text_of(&body["model"]),
         call_ids: HashSet::new(),
         open_calls: Vec::new(),
     };
     for (index, message) in messages.iter().enumerate() {
-        reader.check_message(index, message);
+        validator.check_message(index, message);
     }
-    let mut found = reader.finish(messages, body.get("thinking").is_some());
-    let marks = body.to_string().matches("cache_control").count();
-    found.require(marks <= MAX_CACHE_BREAKPOINTS, || {
-        format!("{marks} blocks are marked for the cache, and only {MAX_CACHE_BREAKPOINTS} may be")
+    let mut violations = validator.finish(messages, body.get("thinking").is_some());
+    let breakpoints = body.to_string().matches("cache_control").count();
+    violations.require(breakpoints <= MAX_CACHE_BREAKPOINTS, || {
+        format!("{breakpoints} blocks have cache_control, more than {MAX_CACHE_BREAKPOINTS}")
     });
-    found.0
+    violations.0
 }
 
 struct AnthropicValidator<'a> {
@@ -69,24 +70,24 @@ impl<'a> AnthropicValidator<'a> {
             self.violations.0.push(format!("message {index} answers {id:?}, which the message before does not call"));
         }
         let late = blocks.iter().skip(answered.len()).any(|block| block["type"] == "tool_result");
-        self.violations.require(!late, || format!("message {index} has a result after something else"));
+        self.violations.require(!late, || format!("message {index} has a tool result after other content"));
         for block in blocks {
             self.check_block(index, role, block);
         }
     }
 
     fn check_block(&mut self, index: usize, role: &str, block: &'a Value) {
-        let wrong = |what: &str| format!("message {index}: {what}");
+        let at_message = |problem: &str| format!("message {index}: {problem}");
         match (role, text_of(&block["type"])) {
             (_, "text") => {
                 let words = text_of(&block["text"]);
-                self.violations.require(!words.trim().is_empty(), || wrong("a text is empty"));
+                self.violations.require(!words.trim().is_empty(), || at_message("a text is empty"));
             }
             ("user", "image") => {
                 let source = &block["source"];
                 let inline = !text_of(&source["data"]).is_empty() && is_image_mime_type(text_of(&source["media_type"]));
                 let fits = inline || text_of(&source["url"]).starts_with("http");
-                self.violations.require(fits, || wrong("an image has no source that is taken"));
+                self.violations.require(fits, || at_message("an image has no accepted source"));
             }
             ("user", "tool_result") => {}
             ("assistant", "thinking") => {
@@ -95,59 +96,65 @@ impl<'a> AnthropicValidator<'a> {
                     text_of(&block["signature"]),
                     text_of(&block["thinking"]),
                 );
+                self.violations.require(known, || {
+                    at_message("the signature of a thinking block does not match its text and model")
+                });
                 self.violations
-                    .require(known, || wrong("the signature of a thought is not that of this thought and model"));
-                self.violations
-                    .require(block.get("cache_control").is_none(), || wrong("a thought is marked for the cache"));
+                    .require(block.get("cache_control").is_none(), || at_message("a thinking block has cache_control"));
             }
             ("assistant", "tool_use") => {
                 let id = text_of(&block["id"]);
-                self.violations.require(is_valid_tool_name(id), || wrong("a call has an id that is not taken"));
-                self.violations.require(self.call_ids.insert(id), || wrong("the id of a call is used again"));
-                self.violations.require(is_valid_tool_name(text_of(&block["name"])), || {
-                    wrong("a call has a name that is not taken")
-                });
-                self.violations.require(block["input"].is_object(), || wrong("the input of a call is no object"));
+                self.violations.require(is_valid_tool_name(id), || at_message("a call has an invalid id"));
+                self.violations.require(self.call_ids.insert(id), || at_message("the id of a call is used again"));
+                self.violations
+                    .require(is_valid_tool_name(text_of(&block["name"])), || at_message("a call has an invalid name"));
+                self.violations
+                    .require(block["input"].is_object(), || at_message("the input of a call is not an object"));
                 self.open_calls.push(id);
             }
-            (role, kind) => self.violations.0.push(wrong(&format!("a block {kind:?} of {role:?}"))),
+            (role, kind) => {
+                self.violations.0.push(at_message(&format!("a block {kind:?} is not accepted from {role:?}")))
+            }
         }
     }
 
-    fn finish(mut self, messages: &[Value], thinks: bool) -> ViolationList {
+    fn finish(mut self, messages: &[Value], has_thinking: bool) -> ViolationList {
         let ends_well = messages.last().is_some_and(|last| last["role"] == "user");
         self.violations.require(ends_well, || "the last message is not one of the user".to_owned());
         let answers = messages.last().is_some_and(|last| last["content"][0]["type"] == "tool_result");
         let before = messages.iter().rev().find(|message| message["role"] == "assistant");
-        if let Some(before) = before.filter(|_| thinks && answers) {
+        if let Some(before) = before.filter(|_| has_thinking && answers) {
             let first = text_of(&before["content"][0]["type"]);
-            let what = || format!("with thinking, a step begins with a thought, and this one begins with {first:?}");
-            self.violations.require(first == "thinking", what);
+            let problem = || {
+                format!("with thinking, a step must start with a thinking block, but this one starts with {first:?}")
+            };
+            self.violations.require(first == "thinking", problem);
         }
         self.violations
     }
 }
 
-pub(super) fn frames(request: &Value, answer: &ScriptedCompletion, memory: &mut ReplyLedger) -> Vec<String> {
-    let usage = answer.usage;
+pub(super) fn frames(request: &Value, completion: &ScriptedCompletion, ledger: &mut ReplyLedger) -> Vec<String> {
+    let usage = completion.usage;
     let mut frames = vec![
         message_start_frame(usage.prompt - usage.cached, usage.cached),
         leading_sse_event("ping", &json!({"type": "ping"})),
     ];
     let mut blocks: Vec<(Value, Vec<Value>)> = Vec::new();
-    if !answer.reasoning.is_empty() {
-        let mut deltas: Vec<Value> =
-            split_words(&answer.reasoning).map(|word| json!({"type": "thinking_delta", "thinking": word})).collect();
+    if !completion.reasoning.is_empty() {
+        let mut deltas: Vec<Value> = split_words(&completion.reasoning)
+            .map(|word| json!({"type": "thinking_delta", "thinking": word}))
+            .collect();
         deltas.push(
-            json!({"type": "signature_delta", "signature": memory.sign(text_of(&request["model"]), &answer.reasoning)}),
+            json!({"type": "signature_delta", "signature": ledger.sign(text_of(&request["model"]), &completion.reasoning)}),
         );
         blocks.push((json!({"type": "thinking", "thinking": "", "signature": ""}), deltas));
     }
-    if !answer.text.is_empty() {
-        let deltas = split_words(&answer.text).map(|word| json!({"type": "text_delta", "text": word})).collect();
+    if !completion.text.is_empty() {
+        let deltas = split_words(&completion.text).map(|word| json!({"type": "text_delta", "text": word})).collect();
         blocks.push((json!({"type": "text", "text": ""}), deltas));
     }
-    for call in &answer.calls {
+    for call in &completion.calls {
         let fragments = split_arguments(&call.arguments).into_iter();
         let deltas = fragments.map(|part| json!({"type": "input_json_delta", "partial_json": part})).collect();
         blocks.push((json!({"type": "tool_use", "id": call.id, "name": call.name, "input": {}}), deltas));
@@ -158,7 +165,7 @@ pub(super) fn frames(request: &Value, answer: &ScriptedCompletion, memory: &mut 
         let stop = json!({"type": "content_block_stop", "index": index});
         frames.push(leading_sse_event("content_block_stop", &stop));
     }
-    let reason = match answer {
+    let reason = match completion {
         ScriptedCompletion { is_truncated: true, .. } => "max_tokens",
         ScriptedCompletion { calls, .. } if !calls.is_empty() => "tool_use",
         ScriptedCompletion { .. } => "end_turn",

@@ -8,52 +8,53 @@ use super::{split_arguments, split_words, sse_data};
 use crate::grammar;
 use crate::scripted_reply::{ScriptedCompletion, ScriptedToolCall};
 
-/// The longest id of a call.
+/// Maximum length of a call id.
 const MAX_CHAT_CALL_ID_LEN: usize = 40;
 
-pub(super) fn violations(body: &Value, memory: &ReplyLedger) -> Vec<String> {
-    let mut wrong = Vec::new();
+pub(super) fn violations(body: &Value, ledger: &ReplyLedger) -> Vec<String> {
+    let mut violations = Vec::new();
     if body["model"].as_str().unwrap_or_default().is_empty() {
-        wrong.push("there is no model".to_owned());
+        violations.push("there is no model".to_owned());
     }
     if body["stream"] != true {
-        wrong.push("it does not ask for a stream, and this server only streams".to_owned());
+        violations.push("stream is not true, and this server only streams".to_owned());
     }
     match body["messages"].as_array() {
         Some(messages) => {
-            wrong.extend(grammar::violations(messages));
+            violations.extend(grammar::violations(messages));
             let details = messages.iter().flat_map(|message| array_items(&message["reasoning_details"]));
             let is_known = |detail: &&Value| {
-                memory.is_valid_signature(
+                ledger.is_valid_signature(
                     text_of(&body["model"]),
                     text_of(&detail["signature"]),
                     text_of(&detail["text"]),
                 )
             };
             if details.into_iter().any(|detail| !is_known(&detail)) {
-                wrong.push("the signature of reasoning is not that of this reasoning and model".to_owned());
+                violations.push("the signature of reasoning does not match its text and model".to_owned());
             }
-            wrong.extend(messages.iter().enumerate().flat_map(|(index, message)| message_violations(index, message)));
+            violations
+                .extend(messages.iter().enumerate().flat_map(|(index, message)| message_violations(index, message)));
         }
-        None => wrong.push("there is no list of messages".to_owned()),
+        None => violations.push("messages is not a list".to_owned()),
     }
     match body.get("tools").map(Value::as_array) {
         None => {}
-        Some(Some(tools)) if !tools.is_empty() => wrong.extend(grammar::tool_violations(tools)),
-        Some(_) => wrong.push("tools is no list of tools".to_owned()),
+        Some(Some(tools)) if !tools.is_empty() => violations.extend(grammar::tool_violations(tools)),
+        Some(_) => violations.push("tools is not a list of tools".to_owned()),
     }
-    wrong
+    violations
 }
 
-/// What only the sender can see to: a conversation may have it.
+/// Checks what only the sender can ensure; a stored conversation may break these rules.
 fn message_violations(index: usize, message: &Value) -> Vec<String> {
-    let mut found = ViolationList::default();
-    let wrong = |what: &str| format!("message {index}: {what}");
+    let mut violations = ViolationList::default();
+    let at_message = |problem: &str| format!("message {index}: {problem}");
     for call in array_items(&message["tool_calls"]) {
-        let short = text_of(&call["id"]).chars().count() <= MAX_CHAT_CALL_ID_LEN;
-        found.require(short, || wrong("the id of a call is too long"));
-        let fit = is_arguments_object(&call["function"]["arguments"]);
-        found.require(fit, || wrong("the arguments of a call are not the JSON of an object"));
+        let is_short = text_of(&call["id"]).chars().count() <= MAX_CHAT_CALL_ID_LEN;
+        violations.require(is_short, || at_message("the id of a call is too long"));
+        let fits = is_arguments_object(&call["function"]["arguments"]);
+        violations.require(fits, || at_message("the arguments of a call are not the JSON of an object"));
     }
     let parts = if message["role"] == "user" { array_items(&message["content"]) } else { &[] };
     for part in parts {
@@ -64,40 +65,41 @@ fn message_violations(index: usize, message: &Value) -> Vec<String> {
             "input_audio" | "file" => part[kind].is_object(),
             _ => false,
         };
-        found.require(fits, || wrong(&format!("a part {kind:?} is not taken")));
+        violations.require(fits, || at_message(&format!("a part {kind:?} is not accepted")));
     }
-    found.0
+    violations.0
 }
 
-pub(super) fn frames(request: &Value, answer: &ScriptedCompletion, memory: &mut ReplyLedger) -> Vec<String> {
+pub(super) fn frames(request: &Value, completion: &ScriptedCompletion, ledger: &mut ReplyLedger) -> Vec<String> {
     let mut frames = Vec::new();
-    // Whoever asks in the words of OpenRouter is answered in them.
-    if request.get("reasoning").is_some() && !answer.reasoning.is_empty() {
-        frames.extend(split_words(&answer.reasoning).map(|word| delta_frame(&json!({"reasoning": word}))));
-        let signature = memory.sign(text_of(&request["model"]), &answer.reasoning);
-        let detail = json!({"type": "reasoning.text", "text": answer.reasoning, "signature": signature, "index": 0});
+    // OpenRouter's request field gets OpenRouter's reply fields.
+    if request.get("reasoning").is_some() && !completion.reasoning.is_empty() {
+        frames.extend(split_words(&completion.reasoning).map(|word| delta_frame(&json!({"reasoning": word}))));
+        let signature = ledger.sign(text_of(&request["model"]), &completion.reasoning);
+        let detail =
+            json!({"type": "reasoning.text", "text": completion.reasoning, "signature": signature, "index": 0});
         frames.push(delta_frame(&json!({"reasoning_details": [detail]})));
     } else {
-        frames.extend(split_words(&answer.reasoning).map(|word| delta_frame(&json!({"reasoning_content": word}))));
+        frames.extend(split_words(&completion.reasoning).map(|word| delta_frame(&json!({"reasoning_content": word}))));
     }
-    frames.extend(split_words(&answer.text).map(text_frame));
-    frames.extend(answer.calls.iter().enumerate().flat_map(|(index, call)| call_frames(index, call)));
-    frames.push(finish_frame(match answer {
+    frames.extend(split_words(&completion.text).map(text_frame));
+    frames.extend(completion.calls.iter().enumerate().flat_map(|(index, call)| call_frames(index, call)));
+    frames.push(finish_frame(match completion {
         ScriptedCompletion { is_truncated: true, .. } => "length",
         ScriptedCompletion { calls, .. } if !calls.is_empty() => "tool_calls",
         ScriptedCompletion { .. } => "stop",
     }));
     if request["stream_options"]["include_usage"] == true {
-        let usage = answer.usage;
-        let mut said = json!({
+        let usage = completion.usage;
+        let mut reported = json!({
             "prompt_tokens": usage.prompt,
             "completion_tokens": usage.completion,
             "total_tokens": usage.prompt + usage.completion,
         });
         if usage.cached > 0 {
-            said["prompt_tokens_details"] = json!({"cached_tokens": usage.cached});
+            reported["prompt_tokens_details"] = json!({"cached_tokens": usage.cached});
         }
-        frames.push(chunk_frame(&json!({"choices": [], "usage": said})));
+        frames.push(chunk_frame(&json!({"choices": [], "usage": reported})));
     }
     frames.push("data: [DONE]\n\n".to_owned());
     frames
@@ -136,9 +138,9 @@ fn finish_frame(reason: &str) -> String {
 }
 
 fn chunk_frame(chunk: &Value) -> String {
-    let mut whole = json!({"id": "chatcmpl-scripted", "object": "chat.completion.chunk", "created": 0});
-    if let (Some(whole), Some(chunk)) = (whole.as_object_mut(), chunk.as_object()) {
-        whole.extend(chunk.clone());
+    let mut full = json!({"id": "chatcmpl-scripted", "object": "chat.completion.chunk", "created": 0});
+    if let (Some(full), Some(chunk)) = (full.as_object_mut(), chunk.as_object()) {
+        full.extend(chunk.clone());
     }
-    sse_data(&whole)
+    sse_data(&full)
 }

@@ -1,4 +1,4 @@
-//! Ollama's own protocol.
+//! Ollama's native protocol.
 
 use serde_json::{Value, json};
 
@@ -7,52 +7,53 @@ use super::split_words;
 use crate::scripted_reply::ScriptedCompletion;
 
 pub(super) fn violations(body: &Value) -> Vec<String> {
-    let mut found = ViolationList::default();
-    found.require_text(body, "model");
-    found.require_stream(body);
-    found.check_tools(
+    let mut violations = ViolationList::default();
+    violations.require_text(body, "model");
+    violations.require_stream(body);
+    violations.check_tools(
         array_items(&body["tools"]).iter().map(|tool| (&tool["function"]["name"], &tool["function"]["parameters"])),
     );
     let messages = array_items(&body["messages"]);
-    found.require(!messages.is_empty(), || "there are no messages".to_owned());
-    let mut open: Vec<&str> = Vec::new();
+    violations.require(!messages.is_empty(), || "there are no messages".to_owned());
+    let mut open_calls: Vec<&str> = Vec::new();
     for (index, message) in messages.iter().enumerate() {
-        let wrong = |what: &str| format!("message {index}: {what}");
+        let at_message = |problem: &str| format!("message {index}: {problem}");
         let role = text_of(&message["role"]);
-        found.require(message["content"].is_string(), || wrong("its content is no text"));
-        found.require(role == "tool" || open.is_empty(), || wrong("a call has no answer"));
-        let images = array_items(&message["images"])
+        violations.require(message["content"].is_string(), || at_message("its content is not text"));
+        violations.require(role == "tool" || open_calls.is_empty(), || at_message("a call has no answer"));
+        let are_inline = array_items(&message["images"])
             .iter()
             .all(|image| !text_of(image).is_empty() && !text_of(image).contains(':'));
-        found.require(images, || wrong("an image is not in base64"));
+        violations.require(are_inline, || at_message("an image is not in base64"));
         match role {
             "system" | "user" => {}
             "tool" => {
-                let expected = if open.is_empty() { None } else { Some(open.remove(0)) };
+                let expected = if open_calls.is_empty() { None } else { Some(open_calls.remove(0)) };
                 let answers = expected == Some(text_of(&message["tool_name"]));
-                found.require(answers, || wrong("it does not answer the next call"));
+                violations.require(answers, || at_message("it does not answer the next call"));
             }
             "assistant" => {
                 for call in array_items(&message["tool_calls"]) {
                     let (name, arguments) = (&call["function"]["name"], &call["function"]["arguments"]);
                     let fits = is_valid_tool_name(text_of(name)) && arguments.is_object();
-                    found.require(fits, || wrong("a call is none, or its arguments are no object"));
-                    open.push(text_of(name));
+                    violations.require(fits, || at_message("a call is invalid, or its arguments are not an object"));
+                    open_calls.push(text_of(name));
                 }
             }
-            other => found.0.push(wrong(&format!("the role {other:?} is not known"))),
+            other => violations.0.push(at_message(&format!("unknown role {other:?}"))),
         }
     }
-    found.require(open.is_empty(), || "the last call has no answer".to_owned());
-    found.0
+    violations.require(open_calls.is_empty(), || "the last call has no answer".to_owned());
+    violations.0
 }
 
-pub(super) fn frames(answer: &ScriptedCompletion) -> Vec<String> {
-    let mut frames: Vec<String> =
-        split_words(&answer.reasoning).map(|word| message_frame(&json!({"content": "", "thinking": word}))).collect();
-    frames.extend(split_words(&answer.text).map(text_frame));
-    frames.extend(answer.calls.iter().map(|call| {
-        // The arguments of this protocol are values: a script that wants others cannot have them here.
+pub(super) fn frames(completion: &ScriptedCompletion) -> Vec<String> {
+    let mut frames: Vec<String> = split_words(&completion.reasoning)
+        .map(|word| message_frame(&json!({"content": "", "thinking": word})))
+        .collect();
+    frames.extend(split_words(&completion.text).map(text_frame));
+    frames.extend(completion.calls.iter().map(|call| {
+        // Arguments are values in this protocol, so invalid JSON cannot be sent.
         let arguments: Value = serde_json::from_str(&call.arguments).unwrap_or_else(|_| json!({}));
         let call = json!({"id": call.id, "function": {"name": call.name, "arguments": arguments}});
         message_frame(&json!({"content": "", "tool_calls": [call]}))
@@ -61,9 +62,9 @@ pub(super) fn frames(answer: &ScriptedCompletion) -> Vec<String> {
         "model": "scripted",
         "message": {"role": "assistant", "content": ""},
         "done": true,
-        "done_reason": if answer.is_truncated { "length" } else { "stop" },
-        "prompt_eval_count": answer.usage.prompt,
-        "eval_count": answer.usage.completion,
+        "done_reason": if completion.is_truncated { "length" } else { "stop" },
+        "prompt_eval_count": completion.usage.prompt,
+        "eval_count": completion.usage.completion,
     });
     frames.push(format!("{end}\n"));
     frames
@@ -74,11 +75,11 @@ pub(super) fn text_frame(word: &str) -> String {
 }
 
 fn message_frame(message: &Value) -> String {
-    let mut said = json!({"role": "assistant"});
-    if let (Some(said), Some(message)) = (said.as_object_mut(), message.as_object()) {
-        said.extend(message.clone());
+    let mut full = json!({"role": "assistant"});
+    if let (Some(full), Some(message)) = (full.as_object_mut(), message.as_object()) {
+        full.extend(message.clone());
     }
-    format!("{}\n", json!({"model": "scripted", "message": said, "done": false}))
+    format!("{}\n", json!({"model": "scripted", "message": full, "done": false}))
 }
 
 pub(super) fn error_frame(message: &str) -> String {
