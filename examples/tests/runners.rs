@@ -98,7 +98,7 @@ async fn chat_texts(host: &Host, chat: &str) -> Vec<String> {
 
 /// How many keys are kept, by the scope that their space names.
 async fn count_state_keys(host: &Host, scope: StateScope) -> u64 {
-    let spaces = host.tapes().store().namespaces("state:").await.unwrap();
+    let spaces = host.tapes().store().namespaces("state:").collect().await.unwrap();
     let of_scope = spaces.iter().filter(|space| space.space.contains(json!(scope).as_str().unwrap()));
     of_scope.map(|space| space.rows).sum()
 }
@@ -254,7 +254,9 @@ async fn g02_a_session_goes_to_the_rules_and_back_on_one_tape() {
 async fn stored_notebooks(host: &Host) -> Vec<(String, Vec<Value>)> {
     let store = host.tapes().store();
     let mut notebooks = Vec::new();
-    for kept in store.key_values(&store.namespaces("storage:").await.unwrap()[0].space, None, 10).await.unwrap() {
+    for kept in
+        store.key_value_page(&store.namespaces("storage:").collect().await.unwrap()[0].space, None, 10).await.unwrap()
+    {
         let blob: BlobHash = serde_json::from_value(kept.value["own"].clone()).unwrap();
         let blob = store.blob(&blob).await.unwrap().unwrap();
         let bytes = usize::try_from(kept.value["bytes"].as_u64().unwrap()).unwrap();
@@ -270,7 +272,7 @@ async fn g08_where_there_is_no_room_the_notebook_that_was_not_written_for_the_lo
     save_binding(&host, notebook_binding()).await;
     send(&host, "family", "ann", "one").await;
     let store = host.tapes().store();
-    let space = store.namespaces("storage:").await.unwrap().remove(0).space;
+    let space = store.namespaces("storage:").collect().await.unwrap().remove(0).space;
     let full = (0..999_u16).map(|number| {
         let (space, key, value) = (space.clone(), format!("old-{number:03}"), json!({"hash": "x", "bytes": 1}));
         Fact::PutKeyValue(KeyValueRecord { space, key, value, at: Timestamp::from_millis(i64::from(number)), by: None })
@@ -304,9 +306,9 @@ async fn g08_a_notebook_is_its_own_context_over_a_restart_and_the_host_has_a_poi
     let host = start_host(home.path()).await;
     assert_eq!(send(&host, "family", "ann", "three").await, "You said: three");
     let store = host.tapes().store();
-    let spaces = store.namespaces("state:").await.unwrap();
+    let spaces = store.namespaces("state:").collect().await.unwrap();
     let [state] = &spaces[..] else { panic!("one space, not {spaces:?}") };
-    let kept = store.key_values(&state.space, None, 10).await.unwrap();
+    let kept = store.key_value_page(&state.space, None, 10).await.unwrap();
     assert_eq!(kept.len(), 1);
     assert_eq!((kept[0].key.as_str(), &kept[0].value), ("notebook", &json!({"number": 3})), "a pointer and no more");
     assert_eq!(send(&host, "family", "ann", "four").await, "You said: four");

@@ -21,7 +21,7 @@ use crate::script::ScriptedMessage;
 /// The store of a host, read from outside.
 pub struct StoreReader {
     runtime: Runtime,
-    store: Arc<SqliteStore>,
+    store: Arc<dyn Store>,
     /// Where entries are kept as files, if they are.
     tapes_dir: Option<PathBuf>,
 }
@@ -67,7 +67,7 @@ impl StoreReader {
             let record = self.store.inbox_record(&key).await?;
             let is_settled = record.is_some_and(|record| record.outcome.is_some());
             let waits = |row: &OutboxRecord| matches!(row.status, OutboxStatus::Waiting { .. });
-            Ok::<bool, StoreError>(is_settled && !self.store.outbox_records(&key).await?.iter().any(waits))
+            Ok::<bool, StoreError>(is_settled && !self.store.outbox_records(&key).collect().await?.iter().any(waits))
         };
         self.runtime.block_on(read).expect("the store can be read")
     }
@@ -76,16 +76,16 @@ impl StoreReader {
     pub fn is_drained(&self) -> bool {
         let store = &self.store;
         let read = async {
-            let nothing_flies =
-                store.in_flight_events(None).await?.is_empty() && store.pending_outbound().await?.is_empty();
-            Ok::<bool, StoreError>(nothing_flies && store.open_runs().await?.is_empty())
+            let nothing_flies = store.in_flight_events(None).collect().await?.is_empty()
+                && store.pending_outbound().collect().await?.is_empty();
+            Ok::<bool, StoreError>(nothing_flies && store.open_runs().collect().await?.is_empty())
         };
         self.runtime.block_on(read).expect("the store can be read")
     }
 
     /// Reads something of the store.
-    pub fn read_with<T>(&self, read: impl AsyncFnOnce(&SqliteStore) -> Result<T, StoreError>) -> T {
-        self.runtime.block_on(read(&self.store)).expect("the store can be read")
+    pub fn read_with<T>(&self, read: impl AsyncFnOnce(&dyn Store) -> Result<T, StoreError>) -> T {
+        self.runtime.block_on(read(self.store.as_ref())).expect("the store can be read")
     }
 
     pub fn snapshot(&self, said: &[ScriptedMessage], platform: &PlatformRecord) -> TrialSnapshot {
@@ -100,11 +100,10 @@ impl StoreReader {
     ) -> Result<TrialSnapshot, StoreError> {
         let store = &self.store;
         let library = match &self.tapes_dir {
-            None => TapeRepository::new(Arc::clone(store) as Arc<dyn Store>),
-            Some(folder) => TapeRepository::with_external_store(
-                Arc::clone(store) as Arc<dyn Store>,
-                Arc::new(JsonlTapeStore::open(folder)?),
-            ),
+            None => TapeRepository::new(Arc::clone(store)),
+            Some(folder) => {
+                TapeRepository::with_external_store(Arc::clone(store), Arc::new(JsonlTapeStore::open(folder)?))
+            }
         };
         let mut tapes = BTreeMap::new();
         let mut damage: Vec<String> = library.verify().await?.into_iter().map(|problem| problem.message).collect();
@@ -118,11 +117,11 @@ impl StoreReader {
             if let Some(record) = store.inbox_record(&event_key(said)).await? {
                 events.insert(said.id.clone(), record);
             }
-            rows.insert(said.id.clone(), store.outbox_records(&event_key(said)).await?);
+            rows.insert(said.id.clone(), store.outbox_records(&event_key(said)).collect().await?);
         }
         let mut kept = BTreeMap::new();
-        for space in store.namespaces("st").await? {
-            for value in store.key_values(&space.space, None, usize::MAX).await? {
+        for space in store.namespaces("st").collect().await? {
+            for value in store.key_values(&space.space).collect().await? {
                 kept.insert((value.space, value.key), value.value);
             }
         }
@@ -130,13 +129,13 @@ impl StoreReader {
         let id = |event: &Event| event.event_id.to_string();
         Ok(TrialSnapshot {
             tapes,
-            in_flight: store.in_flight_events(None).await?,
-            runs: store.runs(usize::from(u16::MAX)).await?,
-            running: store.open_runs().await?,
+            in_flight: store.in_flight_events(None).collect().await?,
+            runs: store.run_page(None, usize::from(u16::MAX)).await?,
+            running: store.open_runs().collect().await?,
             events,
             outbox_rows: rows,
             stored_values: kept,
-            settled: store.settled_events().await?.into_iter().map(|settled| settled.key).collect(),
+            settled: store.settled_events().collect().await?.into_iter().map(|settled| settled.key).collect(),
             damage,
             offered: platform.offered.iter().map(|offered| id(&offered.event)).collect(),
             acknowledged: {
