@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use capstan::protocol::{ChatMessage, TapeName};
 use capstan::store::SqliteStore;
-use capstan::tape::{Batch, EntryDraft, Fact, NewTape, Store};
+use capstan::tape::{Batch, EntryDraft, Fact, JournalStore as _, NewTape};
 
 use crate::timing_sample::TimingSample;
 use crate::{BenchError, BenchResult};

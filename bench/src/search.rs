@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use capstan::protocol::TapeName;
 use capstan::store::SqliteStore;
 use capstan::tape::{
-    Batch, Entry, EntryDraft, EntryKind, EntryOrder, Fact, NewTape, SearchScan, Store, StoreError, TapeEventKind,
-    TapeSlice, TextSearch,
+    Batch, Entry, EntryDraft, EntryKind, EntryOrder, Fact, JournalStore as _, NewTape, SearchScan, Store, StoreError,
+    TapeEventKind, TapeSlice, TextSearch,
 };
 use serde_json::json;
 

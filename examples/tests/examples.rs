@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use capstan::hooks::Plugin;
 use capstan::protocol::{Event, OutboundKind};
-use capstan::tape::{EntryKind, MemoryStore, Store as _, TapeSlice, TapeStore as _};
+use capstan::tape::{EntryKind, JournalStore as _, MemoryStore, TapeSlice, TapeStore as _};
 use capstan::{Capstan, Host, ServedEvent};
 use capstan_examples::model_stage::ShoutPlugin;
 use capstan_examples::redactor::KeyRedactor;

@@ -99,7 +99,7 @@ async fn chat_texts(host: &Host, chat: &str) -> Vec<String> {
 
 /// Counts the stored keys of a scope.
 async fn count_state_keys(host: &Host, scope: StateScope) -> u64 {
-    let namespaces = host.tapes().store().namespaces("state:").await.unwrap();
+    let namespaces = host.tapes().store().namespaces("state:").collect().await.unwrap();
     let in_scope = namespaces.iter().filter(|namespace| namespace.space.contains(json!(scope).as_str().unwrap()));
     in_scope.map(|namespace| namespace.rows).sum()
 }
@@ -255,7 +255,9 @@ async fn g02_session_switches_to_rules_and_back_on_one_tape() {
 async fn stored_notebooks(host: &Host) -> Vec<(String, Vec<Value>)> {
     let store = host.tapes().store();
     let mut notebooks = Vec::new();
-    for stored in store.key_values(&store.namespaces("storage:").await.unwrap()[0].space, None, 10).await.unwrap() {
+    for stored in
+        store.key_value_page(&store.namespaces("storage:").collect().await.unwrap()[0].space, None, 10).await.unwrap()
+    {
         let blob: BlobHash = serde_json::from_value(stored.value["own"].clone()).unwrap();
         let blob = store.blob(&blob).await.unwrap().unwrap();
         let bytes = usize::try_from(stored.value["bytes"].as_u64().unwrap()).unwrap();
@@ -271,14 +273,14 @@ async fn g08_full_storage_evicts_the_least_recently_written_notebook() {
     save_binding(&host, notebook_binding()).await;
     send(&host, "family", "ann", "one").await;
     let store = host.tapes().store();
-    let namespace = store.namespaces("storage:").await.unwrap().remove(0).space;
+    let namespace = store.namespaces("storage:").collect().await.unwrap().remove(0).space;
     let full = (0..999_u16).map(|number| {
         let (space, key, value) = (namespace.clone(), format!("old-{number:03}"), json!({"hash": "x", "bytes": 1}));
         Fact::PutKeyValue(KeyValueRecord {
-            namespace,
+            space: namespace,
             key,
             value,
-            at: Timestamp::from_millis(i64::after_fence(number)),
+            at: Timestamp::from_millis(i64::from(number)),
             by: None,
         })
     });
@@ -311,9 +313,9 @@ async fn g08_notebook_context_survives_a_restart_with_a_pointer_in_the_host() {
     let host = start_host(home.path()).await;
     assert_eq!(send(&host, "family", "ann", "three").await, "You said: three");
     let store = host.tapes().store();
-    let namespaces = store.namespaces("state:").await.unwrap();
+    let namespaces = store.namespaces("state:").collect().await.unwrap();
     let [state] = &namespaces[..] else { panic!("one namespace, not {namespaces:?}") };
-    let stored = store.key_values(&state.space, None, 10).await.unwrap();
+    let stored = store.key_value_page(&state.space, None, 10).await.unwrap();
     assert_eq!(stored.len(), 1);
     assert_eq!((stored[0].key.as_str(), &stored[0].value), ("notebook", &json!({"number": 3})), "only a pointer");
     assert_eq!(send(&host, "family", "ann", "four").await, "You said: four");

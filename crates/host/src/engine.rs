@@ -153,7 +153,7 @@ impl Engine {
         };
         let served = ServedEvent { is_duplicate: true, ..ServedEvent::in_flight(event.session.clone()) };
         let failed = match known {
-            Ok(Some((outcome, run_id))) => match self.services.tapes.store().outbox_records(key).await {
+            Ok(Some((outcome, run_id))) => match self.services.tapes.store().outbox_records(key).collect().await {
                 Ok(rows) => {
                     let output = if let Outcome::Replied { text } = &outcome { text.clone() } else { String::new() };
                     // What nobody has taken is given to this caller.
@@ -182,10 +182,8 @@ impl Engine {
         self.cancel_token.cancelled().await;
         let store = self.services.tapes.store();
         let is_mine = async {
-            let Some(record) = store.inbox_record(key).await? else { return Ok(false) };
-            let (events, me) =
-                (store.in_flight_events(Some(&record.tape)).await?, self.services.options.lease_owner.name());
-            Ok::<_, StoreError>(events.iter().any(|event| event.key == *key && event.owner.as_deref() == Some(me)))
+            let (event, me) = (store.in_flight_event(key).await?, self.services.options.lease_owner.name());
+            Ok::<_, StoreError>(event.is_some_and(|event| event.owner.as_deref() == Some(me)))
         };
         if is_mine.await.unwrap_or(false) {
             std::future::pending::<()>().await;
@@ -198,11 +196,10 @@ impl Engine {
         let Some(record) = store.inbox_record(key).await?.filter(|record| record.outcome.is_none()) else {
             return Ok(());
         };
-        let events = store.in_flight_events(Some(&record.tape)).await?;
         // Tools work in the workspace of their session, and that may be another one.
         let tape = self.services.tapes.record(&record.tape).await?;
         let is_ours = tape.is_some_and(|tape| self.is_workspace_tape(&tape));
-        let (left, _) = self.partition_orphaned(events).await?;
+        let (left, _) = self.partition_orphaned(&record.tape).await?;
         if is_ours && left.iter().any(|event| event.key == *key) {
             self.reserve_session(&record.tape)?.request_recovery(left.len());
         }

@@ -180,7 +180,8 @@ impl Host {
     pub async fn count_unsettled(&self) -> Result<usize, HostError> {
         let (services, me) = (&self.engine.services, self.engine.services.options.lease_owner.name());
         let mut count = 0;
-        for event in services.tapes.store().in_flight_events(None).await? {
+        let mut events = services.tapes.store().in_flight_events(None);
+        while let Some(event) = events.next().await? {
             let is_mine = event.owner.as_deref() == Some(me) || self.engine.is_orphaned_event(&event).await?;
             let is_ours = match services.tapes.record(&event.tape).await? {
                 Some(record) => self.engine.is_workspace_tape(&record),

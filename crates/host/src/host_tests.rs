@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use capstan_hooks::contracts::Gateway as _;
 use capstan_protocol::{Event, EventKey, Outcome};
-use capstan_tape::{Batch, Fact, MemoryStore, NewTape, Store, TapeAddress, tape_name};
+use capstan_tape::{Batch, Fact, InboxStore as _, JournalStore as _, MemoryStore, NewTape, TapeAddress, tape_name};
 
 use crate::{Host, test_host};
 
@@ -23,7 +23,7 @@ async fn t13_many_turns_of_many_sessions_leave_no_session_line_chat_or_run_behin
             accepted.unwrap();
         }
     }
-    while !store.in_flight_events(None).await.unwrap().is_empty() {
+    while !store.in_flight_events(None).collect().await.unwrap().is_empty() {
         tokio::task::yield_now().await;
     }
     let engine = Arc::clone(&host.engine);

@@ -30,9 +30,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use capstan_protocol::{BlobHash, EventKey, JsonObject, OutboundMessage, RunId, TapeName, WorkspaceId};
 use capstan_tape::{
-    Batch, CommitReceipt, Entry, InFlightEvent, InboxRecord, IntegrityProblem, KeyValueRecord, LeaseRecord,
-    NamespaceRecord, OutboxId, OutboxRecord, RunRecord, SettledEvent, Store, StoreError, TapeRecord, TapeSlice,
-    TextSearch,
+    Batch, BlobStore, CommitReceipt, Entry, InFlightEvent, InboxRecord, InboxStore, IntegrityProblem, JournalStore,
+    KeyValueRecord, KeyValueStore, LeaseRecord, LeaseStore, LedgerStore, NamespaceRecord, OutboxId, OutboxRecord,
+    OutboxStore, RunRecord, SettledEvent, StoreError, TapeRecord, TapeSlice, TextSearch,
 };
 use rusqlite::Connection;
 
@@ -127,7 +127,7 @@ impl SqliteStore {
 }
 
 #[async_trait]
-impl Store for SqliteStore {
+impl JournalStore for SqliteStore {
     async fn commit(&self, batch: Batch) -> Result<CommitReceipt, StoreError> {
         self.writer.as_ref().map_err(Clone::clone)?.commit(batch).await
     }
@@ -144,8 +144,9 @@ impl Store for SqliteStore {
         self.readers.read_inline(move |connection| queries::tape(connection, &name)).await
     }
 
-    async fn tapes(&self) -> Result<Vec<TapeRecord>, StoreError> {
-        self.readers.read(queries::tapes).await
+    async fn tape_page(&self, after: Option<&TapeName>, limit: usize) -> Result<Vec<TapeRecord>, StoreError> {
+        let after = after.cloned();
+        self.readers.read(move |connection| queries::tapes(connection, after.as_ref(), limit)).await
     }
 
     async fn read(&self, tape: &TapeName, slice: &TapeSlice) -> Result<Vec<Entry>, StoreError> {
@@ -166,58 +167,118 @@ impl Store for SqliteStore {
         self.search_engine.search(&self.readers, self.writer.as_ref().ok(), wanted).await
     }
 
-    async fn inbox_record(&self, key: &EventKey) -> Result<Option<InboxRecord>, StoreError> {
-        let key = key.clone();
-        self.readers.read_inline(move |connection| queries::accepted_event(connection, &key)).await
+    async fn verify(&self) -> Result<Vec<IntegrityProblem>, StoreError> {
+        self.verification_readers.read(verification::find_problems).await
     }
+}
 
-    async fn in_flight_events(&self, tape: Option<&TapeName>) -> Result<Vec<InFlightEvent>, StoreError> {
-        let tape = tape.cloned();
-        self.readers.read(move |connection| in_flight::list(connection, tape.as_ref())).await
-    }
-
-    async fn settled_events(&self) -> Result<Vec<SettledEvent>, StoreError> {
-        self.readers.read(in_flight::list_settled).await
-    }
-
+#[async_trait]
+impl LedgerStore for SqliteStore {
     async fn run(&self, run_id: &RunId) -> Result<Option<RunRecord>, StoreError> {
         let run_id = run_id.clone();
         self.readers.read_inline(move |connection| queries::run(connection, &run_id)).await
     }
 
-    async fn runs(&self, limit: usize) -> Result<Vec<RunRecord>, StoreError> {
-        self.readers.read(move |connection| queries::runs(connection, limit)).await
+    async fn run_page(&self, before: Option<&RunId>, limit: usize) -> Result<Vec<RunRecord>, StoreError> {
+        let before = before.cloned();
+        self.readers.read(move |connection| queries::runs(connection, before.as_ref(), limit)).await
     }
 
-    async fn open_runs(&self) -> Result<Vec<RunRecord>, StoreError> {
-        self.readers.read(queries::open_runs).await
+    async fn open_run_page(&self, after: Option<&RunId>, limit: usize) -> Result<Vec<RunRecord>, StoreError> {
+        let after = after.cloned();
+        self.readers.read(move |connection| queries::open_runs(connection, after.as_ref(), limit)).await
+    }
+}
+
+#[async_trait]
+impl InboxStore for SqliteStore {
+    async fn inbox_record(&self, key: &EventKey) -> Result<Option<InboxRecord>, StoreError> {
+        let key = key.clone();
+        self.readers.read_inline(move |connection| queries::accepted_event(connection, &key)).await
     }
 
-    async fn pending_outbound(&self) -> Result<Vec<OutboxRecord>, StoreError> {
-        self.readers.read(queries::pending_outbound).await
+    async fn in_flight_event(&self, key: &EventKey) -> Result<Option<InFlightEvent>, StoreError> {
+        let key = key.clone();
+        self.readers.read_inline(move |connection| in_flight::find(connection, &key)).await
+    }
+
+    async fn in_flight_page(
+        &self,
+        tape: Option<&TapeName>,
+        after: Option<&InFlightEvent>,
+        limit: usize,
+    ) -> Result<Vec<InFlightEvent>, StoreError> {
+        let (tape, after) = (tape.cloned(), after.cloned());
+        self.readers.read(move |connection| in_flight::list(connection, tape.as_ref(), after.as_ref(), limit)).await
+    }
+
+    async fn settled_page(&self, after: Option<&EventKey>, limit: usize) -> Result<Vec<SettledEvent>, StoreError> {
+        let after = after.cloned();
+        self.readers.read(move |connection| in_flight::list_settled(connection, after.as_ref(), limit)).await
+    }
+}
+
+#[async_trait]
+impl OutboxStore for SqliteStore {
+    async fn pending_page(&self, after: OutboxId, limit: usize) -> Result<Vec<OutboxRecord>, StoreError> {
+        self.readers.read(move |connection| queries::pending_outbound(connection, after, limit)).await
     }
 
     async fn pending_outbound_before(
         &self,
-        id: OutboxId,
+        before: OutboxId,
         message: &OutboundMessage,
         after: OutboxId,
         limit: usize,
     ) -> Result<Vec<OutboxRecord>, StoreError> {
         let (channel, chat) = (message.channel.to_string(), message.chat_id.to_string());
         let read =
-            move |connection: &_| queries::pending_outbound_before(connection, id, [&channel, &chat], after, limit);
+            move |connection: &_| queries::pending_outbound_before(connection, before, [&channel, &chat], after, limit);
         self.readers.read(read).await
     }
 
-    async fn outbox_records(&self, event: &EventKey) -> Result<Vec<OutboxRecord>, StoreError> {
+    async fn outbox_page(
+        &self,
+        event: &EventKey,
+        after: OutboxId,
+        limit: usize,
+    ) -> Result<Vec<OutboxRecord>, StoreError> {
         let event = event.clone();
-        self.readers.read_inline(move |connection| queries::outbox(connection, &event)).await
+        self.readers.read_inline(move |connection| queries::outbox(connection, &event, after, limit)).await
+    }
+}
+
+#[async_trait]
+impl KeyValueStore for SqliteStore {
+    async fn key_value(&self, namespace: &str, key: &str) -> Result<Option<KeyValueRecord>, StoreError> {
+        let (namespace, key) = (namespace.to_owned(), key.to_owned());
+        self.readers.read_inline(move |connection| key_value::find(connection, &namespace, &key)).await
     }
 
-    async fn blob(&self, hash: &BlobHash) -> Result<Option<Vec<u8>>, StoreError> {
-        let hash = hash.clone();
-        self.readers.read(move |connection| queries::blob(connection, &hash)).await
+    async fn key_value_page(
+        &self,
+        namespace: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<KeyValueRecord>, StoreError> {
+        let (namespace, after) = (namespace.to_owned(), after.map(str::to_owned));
+        self.readers.read(move |connection| key_value::list_page(connection, &namespace, after.as_deref(), limit)).await
+    }
+
+    async fn namespace(&self, namespace: &str) -> Result<Option<NamespaceRecord>, StoreError> {
+        let namespace = namespace.to_owned();
+        self.readers.read_inline(move |connection| key_value::find_namespace(connection, &namespace)).await
+    }
+
+    async fn namespace_page(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<NamespaceRecord>, StoreError> {
+        let (prefix, after) = (prefix.to_owned(), after.map(str::to_owned));
+        let read = move |connection: &_| key_value::list_namespaces(connection, &prefix, after.as_deref(), limit);
+        self.readers.read(read).await
     }
 
     async fn state(&self, tape: &TapeName) -> Result<JsonObject, StoreError> {
@@ -225,42 +286,24 @@ impl Store for SqliteStore {
         self.readers.read_inline(move |connection| queries::state(connection, &tape)).await
     }
 
-    async fn key_value(&self, space: &str, key: &str) -> Result<Option<KeyValueRecord>, StoreError> {
-        let (space, key) = (space.to_owned(), key.to_owned());
-        self.readers.read_inline(move |connection| key_value::find(connection, &space, &key)).await
-    }
-
-    async fn key_values(
-        &self,
-        space: &str,
-        after: Option<&str>,
-        limit: usize,
-    ) -> Result<Vec<KeyValueRecord>, StoreError> {
-        let (space, after) = (space.to_owned(), after.map(str::to_owned));
-        self.readers.read(move |connection| key_value::list_page(connection, &space, after.as_deref(), limit)).await
-    }
-
-    async fn namespace(&self, space: &str) -> Result<Option<NamespaceRecord>, StoreError> {
-        let space = space.to_owned();
-        self.readers.read_inline(move |connection| key_value::find_namespace(connection, &space)).await
-    }
-
-    async fn namespaces(&self, prefix: &str) -> Result<Vec<NamespaceRecord>, StoreError> {
-        let prefix = prefix.to_owned();
-        self.readers.read(move |connection| key_value::list_namespaces(connection, &prefix)).await
-    }
-
     async fn workspace(&self, path: &str) -> Result<Option<WorkspaceId>, StoreError> {
         let path = path.to_owned();
         self.readers.read_inline(move |connection| queries::workspace(connection, &path)).await
     }
+}
 
+#[async_trait]
+impl LeaseStore for SqliteStore {
     async fn lease(&self, tape: &TapeName) -> Result<Option<LeaseRecord>, StoreError> {
         let tape = tape.clone();
         self.readers.read_inline(move |connection| queries::lease(connection, &tape)).await
     }
+}
 
-    async fn verify(&self) -> Result<Vec<IntegrityProblem>, StoreError> {
-        self.verification_readers.read(verification::find_problems).await
+#[async_trait]
+impl BlobStore for SqliteStore {
+    async fn blob(&self, hash: &BlobHash) -> Result<Option<Vec<u8>>, StoreError> {
+        let hash = hash.clone();
+        self.readers.read(move |connection| queries::blob(connection, &hash)).await
     }
 }

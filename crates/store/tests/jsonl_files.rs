@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use capstan_protocol::EntryId;
 use capstan_store::{JsonlTapeStore, SqliteStore, jsonl};
-use capstan_tape::{Batch, Fact, NewTape, Store, StoreError, TapeRepository, TapeSlice, TapeStore};
+use capstan_tape::{Batch, Fact, JournalStore as _, NewTape, Store, StoreError, TapeRepository, TapeSlice, TapeStore};
 use serde_json::{Value, json};
 use support::{all, entry, ids, message, name, sample, texts};
 use tempfile::TempDir;

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use capstan_protocol::{EntryId, Timestamp};
 use capstan_store::SqliteStore;
 use capstan_tape::{
-    Batch, BatchPrecondition, Fact, FactOutput, Fence, LeaseEpoch, OutboxId, OutboxStatus, Store, StoreError, TapeSlice,
+    Batch, BatchPrecondition, Fact, FactOutput, Fence, JournalStore as _, LeaseEpoch, OutboxId, OutboxStatus,
+    StoreError, TapeSlice,
 };
 use rusqlite::Connection;
 use support::{all, ids, messages, name};

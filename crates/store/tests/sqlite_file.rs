@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 
 use capstan_protocol::{EntryId, EventKey, Outcome, Timestamp, WorkspaceId};
 use capstan_store::SqliteStore;
-use capstan_tape::{Batch, EntryRef, Fact, Fence, Store, StoreError, TapeRepository, TapeSlice, blob_hash};
+use capstan_tape::{
+    Batch, BlobStore as _, EntryRef, Fact, Fence, InboxStore as _, JournalStore as _, KeyValueStore as _,
+    LeaseStore as _, StoreError, TapeRepository, TapeSlice, blob_hash,
+};
 use rusqlite::Connection;
 use support::{all, ids, messages, name, texts};
 use tempfile::TempDir;

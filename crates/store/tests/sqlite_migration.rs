@@ -7,7 +7,7 @@ mod support;
 
 use capstan_protocol::{EntryId, EventId};
 use capstan_store::SqliteStore;
-use capstan_tape::{EntryOrder, RunStatus, Store, TapeRepository, TapeSlice};
+use capstan_tape::{EntryOrder, JournalStore as _, RunStatus, Store, TapeRepository, TapeSlice};
 use rusqlite::Connection;
 use rusqlite::types::ValueRef;
 use std::path::{Path, PathBuf};
@@ -83,15 +83,15 @@ async fn p01_what_the_first_version_wrote_after_its_first_event_must_all_be_ther
 async fn x01_events_of_the_first_version_that_never_ended_are_in_flight() {
     let (_directory, path) = first_version_database();
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&path).unwrap());
-    assert_eq!(store.settled_events().await.unwrap().len(), 3);
-    let in_flight = store.in_flight_events(None).await.unwrap();
+    assert_eq!(store.settled_events().collect().await.unwrap().len(), 3);
+    let in_flight = store.in_flight_events(None).collect().await.unwrap();
     let [event] = in_flight.as_slice() else { panic!("{in_flight:?}") };
     assert_eq!((event.owner.as_ref(), event.adoptions, &event.ingestion), (None, 0, &None));
-    let running = store.open_runs().await.unwrap();
+    let running = store.open_runs().collect().await.unwrap();
     let [run] = running.as_slice() else { panic!("{running:?}") };
     assert_eq!((run.status, &run.event), (RunStatus::Running, &event.key));
     assert!(run.bypasses_host, "nothing is known of what it did");
-    let ended = store.runs(10).await.unwrap();
+    let ended = store.run_page(None, 10).await.unwrap();
     assert_eq!(ended.iter().filter(|run| run.status == RunStatus::Completed).count(), 3, "as their records say");
 
     let tapes = TapeRepository::new(Arc::clone(&store));

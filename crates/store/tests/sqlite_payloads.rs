@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use capstan_protocol::{EntryId, JsonObject};
 use capstan_store::SqliteStore;
-use capstan_tape::{Batch, EntryDraft, Fact, Store, StoreError, TapeRepository, TapeSlice};
+use capstan_tape::{Batch, EntryDraft, Fact, JournalStore as _, Store, StoreError, TapeRepository, TapeSlice};
 use rusqlite::Connection;
 use support::{all, messages, name, texts, user};
 use tempfile::TempDir;

@@ -7,7 +7,10 @@ use std::path::{Path, PathBuf};
 
 use capstan_protocol::{Event, EventId, EventKey, OutboundMessage, SessionId, Timestamp};
 use capstan_store::SqliteStore;
-use capstan_tape::{Batch, EntryDraft, Fact, NewOutbound, NewTape, OutboxId, OutboxStatus, Store, StoreError};
+use capstan_tape::{
+    Batch, EntryDraft, Fact, InboxStore as _, JournalStore as _, NewOutbound, NewTape, OutboxId, OutboxStatus,
+    StoreError,
+};
 use rusqlite::Connection;
 use support::{all, messages, name, texts};
 use tempfile::TempDir;
@@ -52,7 +55,7 @@ async fn an_older_database_is_looked_at_and_left_as_it_is() {
     let before = std::fs::read(&path).unwrap();
     assert_eq!(SqliteStore::read_schema_version(&path).unwrap(), Some(1));
     let snapshot = SqliteStore::open_snapshot(&path).unwrap();
-    let in_flight = snapshot.in_flight_events(None).await.unwrap();
+    let in_flight = snapshot.in_flight_events(None).collect().await.unwrap();
     assert_eq!(in_flight.len(), 1, "a table that only newer versions have can be read");
     assert_eq!(snapshot.verify().await.unwrap(), []);
     assert_eq!(std::fs::read(&path).unwrap(), before);

@@ -114,7 +114,7 @@ impl TapeRepository {
             let (outcome, run_id) = accepted.outcome.unzip();
             let run_id = run_id.flatten();
             let at = run_id.as_ref().and_then(|run| ends.get(run.as_str())).copied().unwrap_or(at);
-            let rows = self.store().outbox_records(&key).await?;
+            let rows = self.store().outbox_records(&key).collect().await?;
             log.push((at, EventLogRecord::Outcome { event: key, outcome, run_id }));
             log.extend(rows.into_iter().map(|row| (at, EventLogRecord::Delivery(Box::new(row)))));
         }

@@ -1,7 +1,8 @@
 //! Tapes: the append-only record of a conversation, and what is derived from it.
 //!
 //! - [`Entry`] is one fact on a tape; [`Draft`] is one that has no id yet.
-//! - [`Store`] is the journal: every write of the host is one [`Batch`], applied whole or not at all, under a [`Fence`].
+//! - [`Store`] is the contract of a store, made of small traits such as [`JournalStore`] and [`OutboxStore`]: every write of
+//!   the host is one [`Batch`], applied atomically, under a [`Fence`].
 //! - [`TapeStore`] is what an extension provides to keep the entries somewhere else.
 //! - [`Tapes`] reads and writes tapes over both: windows, queries, anchors, forks, generations.
 //! - [`Search`] is the one rule for what a text is found in.
@@ -73,6 +74,9 @@ pub use search::{
     CompoundPart, CompoundTerm, SearchScan, SearchTerm, TextSearch, is_unspaced_script, searchable_text,
     searchable_words,
 };
-pub use store::{Store, TapeStore, search_by_scan};
+pub use store::{
+    BlobStore, InboxStore, JournalStore, KeyValueStore, LeaseStore, LedgerStore, OutboxStore, RowPages, Store,
+    TapeStore, search_by_scan,
+};
 pub use tape_slice::TapeSlice;
 pub use view::{DefaultView, View};

@@ -39,6 +39,8 @@ pub struct TapeRepository {
     external_store: Option<Arc<dyn TapeStore>>,
 }
 
+/// Number of entries that are replicated at once.
+const REPLICATION_PAGE_SIZE: usize = 1024;
 /// How often a write that lost a race is tried again.
 const MERGE_CONFLICT_RETRIES: usize = 16;
 
@@ -116,7 +118,8 @@ impl TapeRepository {
         let Some(elsewhere) = &self.external_store else { return Ok(problems) };
         problems.extend(elsewhere.verify().await?);
         // Read before the entries: what is handed over meanwhile is there too, and no matter.
-        for record in self.store.tapes().await? {
+        let mut records = self.store.tapes();
+        while let Some(record) = records.next().await? {
             let messages = match elsewhere.read(&record.name, &TapeSlice::all()).await {
                 // Where it has told of it itself, once is enough.
                 Err(error @ StoreError::Corrupt { .. }) => vec![error.to_string()],
@@ -161,15 +164,22 @@ impl TapeRepository {
     /// Hands over the entries of a tape that wait for another tape store; where there is none, nothing waits.
     pub async fn replicate(&self, tape: &TapeName) -> Result<(), StoreError> {
         let Some(elsewhere) = &self.external_store else { return Ok(()) };
-        let entries = self.store.read(tape, &TapeSlice::all()).await?;
-        let Some(up_to) = entries.last().map(|entry| entry.id) else { return Ok(()) };
-        // Others write to the tape too, and what they wrote a moment ago the disk may not have.
-        self.store.commit(Batch::new()).await?;
-        elsewhere.append(tape, &entries).await?;
-        // Were that lost, they would be handed over again, which changes nothing.
-        let mut batch = Batch { durability: CommitDurability::Ordered, ..Batch::new() };
-        batch.push(Fact::MarkReplicated { tape: tape.clone(), up_to });
-        self.store.commit(batch).await.map(drop)
+        let next = TapeSlice { limit: Some(REPLICATION_PAGE_SIZE), ..TapeSlice::all() };
+        loop {
+            // Entries that were replicated are gone from the store.
+            let entries = self.store.read(tape, &next).await?;
+            let Some(up_to) = entries.last().map(|entry| entry.id) else { return Ok(()) };
+            // Others write to the tape too, and what they wrote a moment ago may not be durable.
+            self.store.commit(Batch::new()).await?;
+            elsewhere.append(tape, &entries).await?;
+            // If this commit is lost, the entries are replicated again, which changes nothing.
+            let mut batch = Batch { durability: CommitDurability::Ordered, ..Batch::new() };
+            batch.push(Fact::MarkReplicated { tape: tape.clone(), up_to });
+            self.store.commit(batch).await?;
+            if entries.len() < REPLICATION_PAGE_SIZE {
+                return Ok(());
+            }
+        }
     }
 
     /// A tape, if it is known anywhere.
@@ -195,7 +205,7 @@ impl TapeRepository {
 
     /// Every tape, by name.
     pub async fn list(&self) -> Result<Vec<TapeRecord>, StoreError> {
-        let mut records = self.store.tapes().await?;
+        let mut records = self.store.tapes().collect().await?;
         if let Some(elsewhere) = &self.external_store {
             for tape in elsewhere.tapes().await? {
                 if !records.iter().any(|record| record.name == tape) {

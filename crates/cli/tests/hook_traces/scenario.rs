@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use capstan::hooks::{BoxError, HookDeadlines, HookRegistrar, HookRuntime, InboundEvent, Plugin, Registry};
 use capstan::protocol::{ChatMessage, Event, ModelOptions, Outcome, Timestamp};
-use capstan::tape::{Entry, EntryKind, MemoryStore, Store as _, TapeSlice};
+use capstan::tape::{Entry, EntryKind, LedgerStore as _, MemoryStore, TapeSlice};
 use capstan::{Capstan, Host, ServedEvent};
 use capstan_host::{HostOptions, LeaseOwner, SecretMasker, WorkspaceDir};
 use capstan_protocol::Clock;
@@ -136,7 +136,7 @@ impl TurnScenario {
         for record in host.tapes().list().await.unwrap() {
             tape.extend(host.tapes().read(&record.name, &TapeSlice::all()).await.unwrap());
         }
-        let runs = self.store.runs(usize::MAX).await.unwrap().len();
+        let runs = self.store.runs().collect().await.unwrap().len();
         TurnTrace { recorder: self.recorder, host, served, tape, runs }
     }
 }

@@ -23,7 +23,7 @@ fn ends_with_tool_result(request: &Value) -> bool {
 }
 
 async fn list_runs(conversation: &TestConversation) -> Vec<RunRecord> {
-    conversation.host.tapes().store().runs(10).await.unwrap()
+    conversation.host.tapes().store().run_page(None, 10).await.unwrap()
 }
 
 async fn child_run(conversation: &TestConversation, parent: &RunId) -> RunRecord {
@@ -145,7 +145,7 @@ async fn k04_a_subagent_is_cancelled_with_its_parent() {
     assert_eq!(child.status, RunStatus::Cancelled);
     let record = conversation.host.tapes().record(&child.tape).await.unwrap().unwrap();
     assert_eq!(record.fork.unwrap().state, ForkState::Discarded);
-    assert_eq!(conversation.host.tapes().store().open_runs().await.unwrap(), []);
+    assert_eq!(conversation.host.tapes().store().open_runs().collect().await.unwrap(), []);
     gate.release();
 }
 

@@ -8,7 +8,7 @@ use capstan::hooks::points::RunModel;
 use capstan::hooks::{HookRegistrar, Plugin};
 use capstan::protocol::{Event, Outcome, SessionId, Timestamp, WorkspaceId};
 use capstan::store::SqliteStore;
-use capstan::tape::{Batch, Fact, NewTape, Store as _, TapeAddress, tape_name};
+use capstan::tape::{Batch, Fact, JournalStore as _, NewTape, TapeAddress, tape_name};
 use capstan::{Capstan, Host, HostError, ServedEvent};
 use capstan_protocol::Clock;
 use tokio::sync::Semaphore;
@@ -35,7 +35,7 @@ async fn x04_a_session_goes_on_in_order_when_the_clock_jumps_back() {
     let asked: Vec<String> = conversation.view().await.into_iter().filter(|line| line.starts_with("user: ")).collect();
     let ends = ["one", "two", "three"].into_iter().zip(&asked);
     assert!(asked.len() == 3 && ends.clone().all(|(end, line)| line.ends_with(end)), "{asked:?}");
-    let runs = conversation.host.tapes().store().runs(1).await.unwrap();
+    let runs = conversation.host.tapes().store().run_page(None, 1).await.unwrap();
     assert_eq!(
         runs[0].started_at,
         Timestamp::from_millis(NOW_MILLIS - DAY_IN_MILLIS + 1),

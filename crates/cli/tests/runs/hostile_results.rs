@@ -365,7 +365,10 @@ async fn x05_whatever_a_runner_yields_the_host_is_well_afterwards() {
     }
     assert_eq!(conversation.host.tapes().verify().await.unwrap(), []);
     let store = conversation.host.tapes().store();
-    assert!(store.in_flight_events(None).await.unwrap().is_empty() && store.open_runs().await.unwrap().is_empty());
+    assert!(
+        store.in_flight_events(None).collect().await.unwrap().is_empty()
+            && store.open_runs().collect().await.unwrap().is_empty()
+    );
 }
 
 /// A result again and again, always ready; not so fast that there could be too many before the deadline.

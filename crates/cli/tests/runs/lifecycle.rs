@@ -73,7 +73,7 @@ async fn g10_a_run_that_does_nothing_yet_can_be_found_all_the_same() {
     let store = conversation.host.tapes().store().clone();
     let found = async {
         loop {
-            match store.open_runs().await.unwrap().pop() {
+            match store.open_runs().collect().await.unwrap().pop() {
                 Some(run) => break run.run_id,
                 None => tokio::time::sleep(Duration::from_millis(100)).await,
             }

@@ -139,7 +139,7 @@ async fn g04_state_is_kept_only_where_the_binding_says_so() {
     ]))
     .await;
     conversation.send_message("hi").await;
-    let kept = conversation.host.tapes().store().namespaces("state:").await.unwrap();
+    let kept = conversation.host.tapes().store().namespaces("state:").collect().await.unwrap();
     assert!(kept.is_empty(), "the default binding keeps none");
     assert!(conversation.event_names().await.contains(&"result.dropped".to_owned()));
 }

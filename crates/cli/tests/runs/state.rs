@@ -64,8 +64,8 @@ async fn conversation_with_key_limit(keys: &'static [&'static str], most: u64) -
 
 async fn stored_keys(conversation: &TestConversation) -> Vec<String> {
     let store = conversation.host.tapes().store();
-    let Some(space) = store.namespaces("state:").await.unwrap().pop() else { return Vec::new() };
-    let kept = store.key_values(&space.space, None, 100).await.unwrap();
+    let Some(space) = store.namespaces("state:").collect().await.unwrap().pop() else { return Vec::new() };
+    let kept = store.key_value_page(&space.space, None, 100).await.unwrap();
     kept.into_iter().map(|kept| kept.key).collect()
 }
 
@@ -118,7 +118,7 @@ async fn g06_the_limits_of_a_space_hold_for_all_runs_together() {
     let served = join_all(names.iter().map(|name| host.serve(Event::message("cli", name.as_str(), name)))).await;
     assert!(served.into_iter().all(|served| served.unwrap().outcome == Some(Outcome::Silent)));
     assert_eq!(stored_keys(&conversation).await.len(), 3);
-    let storage = host.tapes().store().namespaces("storage:").await.unwrap();
+    let storage = host.tapes().store().namespaces("storage:").collect().await.unwrap();
     assert_eq!((storage.len(), storage[0].rows), (1, 8), "whoever came second tried again");
     let refused = refused.lock().unwrap();
     assert!(
@@ -196,7 +196,7 @@ async fn g06_a_child_run_has_the_state_of_its_session() {
     let served = conversation.send_message("go").await;
     assert_eq!(served.outcome, Some(Outcome::Silent), "{:?}", served.error);
     assert_eq!(found.lock().unwrap().take(), Some(json!(1)));
-    assert_eq!(conversation.host.tapes().store().namespaces("state:").await.unwrap().len(), 1);
+    assert_eq!(conversation.host.tapes().store().namespaces("state:").collect().await.unwrap().len(), 1);
 }
 
 /// The spaces as whoever runs the host sees them.
@@ -232,8 +232,8 @@ async fn g06_a_value_that_could_not_be_read_back_is_refused_from_outside_as_well
 /// The blobs of the contents that storage has, by name.
 async fn storage_blobs(conversation: &TestConversation) -> Vec<BlobHash> {
     let store = conversation.host.tapes().store();
-    let Some(space) = store.namespaces("storage:").await.unwrap().pop() else { return Vec::new() };
-    let kept = store.key_values(&space.space, None, 100).await.unwrap();
+    let Some(space) = store.namespaces("storage:").collect().await.unwrap().pop() else { return Vec::new() };
+    let kept = store.key_value_page(&space.space, None, 100).await.unwrap();
     kept.iter().map(|kept| BlobHash::new(kept.value["own"].as_str().unwrap())).collect()
 }
 

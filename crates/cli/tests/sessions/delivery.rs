@@ -45,13 +45,13 @@ fn echo_plugin() -> Box<dyn Plugin> {
 }
 
 async fn outbox_statuses(house: &HostFixture, event: &Event) -> Vec<OutboxStatus> {
-    let rows = house.store().outbox_records(&EventKey::from(event)).await.unwrap();
+    let rows = house.store().outbox_records(&EventKey::from(event)).collect().await.unwrap();
     rows.into_iter().map(|row| row.status).collect()
 }
 
 /// Waits until no message waits any more; time passes meanwhile.
 async fn wait_until_delivered(house: &HostFixture) {
-    while !house.store().pending_outbound().await.unwrap().is_empty() {
+    while !house.store().pending_outbound().collect().await.unwrap().is_empty() {
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
 }
@@ -99,7 +99,7 @@ async fn x03_a_message_that_can_never_be_sent_is_given_up_and_keeps_its_text() {
         outbox_statuses(&house, &event).await,
         [OutboxStatus::Undelivered { reason: "the chat is gone".to_owned() }]
     );
-    let rows = house.store().outbox_records(&EventKey::from(&event)).await.unwrap();
+    let rows = house.store().outbox_records(&EventKey::from(&event)).collect().await.unwrap();
     assert_eq!(rows[0].message.content.text(), "re: one");
     assert_eq!(house.outcome(&event).await, Some(Outcome::Replied { text: "re: one".to_owned() }));
     host.stop().await.unwrap();
@@ -144,7 +144,7 @@ async fn fixture_with_unsent(events: &[Event]) -> HostFixture {
     for event in events {
         submit(&host, event).await;
     }
-    while house.store().pending_outbound().await.unwrap().len() < events.len() {
+    while house.store().pending_outbound().collect().await.unwrap().len() < events.len() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     host.stop().await.unwrap();
@@ -185,7 +185,7 @@ async fn x03_however_much_was_left_for_a_chat_that_takes_nothing_no_other_chat_w
         for event in &events[64..] {
             submit(&host, event).await;
         }
-        while house.store().pending_outbound().await.unwrap().len() < events.len() {
+        while house.store().pending_outbound().collect().await.unwrap().len() < events.len() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         host.stop().await.unwrap();
@@ -287,13 +287,13 @@ async fn x03_an_answer_that_a_dead_process_owed_ends_undelivered() {
     submit(&host, &event).await;
     gate.reached().await;
     // The process goes away while it answers: its host, and with it the lock that says that it lives, is gone.
-    let rows = house.store().pending_outbound().await.unwrap();
+    let rows = house.store().pending_outbound().collect().await.unwrap();
     assert_eq!(rows.len(), 1);
     host.stop().await.unwrap();
 
     let desk = Arc::new(TestChannel::with_waiting_callers("desk"));
     let host = house.host_builder().channel(&desk).plugin(echo_plugin()).start().await;
-    while house.store().pending_outbound().await.unwrap().iter().any(|row| row.owner == rows[0].owner) {
+    while house.store().pending_outbound().collect().await.unwrap().iter().any(|row| row.owner == rows[0].owner) {
         // Until the task of the stopped host has ended.
         tokio::time::sleep(Duration::from_secs(10)).await;
         host.listen(&["desk".into()]).await;

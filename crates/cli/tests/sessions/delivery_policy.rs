@@ -37,10 +37,10 @@ fn pager_policy() -> DeliveryPolicy {
 }
 
 async fn delivery_statuses(house: &HostFixture, event: &Event) -> Vec<OutboxStatus> {
-    while !house.store().pending_outbound().await.unwrap().is_empty() {
+    while !house.store().pending_outbound().collect().await.unwrap().is_empty() {
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
-    let rows = house.store().outbox_records(&EventKey::from(event)).await.unwrap();
+    let rows = house.store().outbox_records(&EventKey::from(event)).collect().await.unwrap();
     rows.into_iter().map(|row| row.status).collect()
 }
 

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use capstan::protocol::{BlobHash, EventKey, JsonObject, OutboundMessage, RunId, TapeName, WorkspaceId};
 use capstan::tape::{
-    Batch, CommitReceipt, Entry, Fact, InFlightEvent, InboxRecord, IntegrityProblem, KeyValueRecord, LeaseRecord,
-    MemoryStore, NamespaceRecord, OutboxId, OutboxRecord, RunRecord, SettledEvent, Store, StoreError, TapeRecord,
-    TapeSlice,
+    Batch, BlobStore, CommitReceipt, Entry, Fact, InFlightEvent, InboxRecord, InboxStore, IntegrityProblem,
+    JournalStore, KeyValueRecord, KeyValueStore, LeaseRecord, LeaseStore, LedgerStore, MemoryStore, NamespaceRecord,
+    OutboxId, OutboxRecord, OutboxStore, RunRecord, SettledEvent, StoreError, TapeRecord, TapeSlice,
 };
 
 /// Why a batch is refused, if it is.
@@ -42,7 +42,7 @@ impl FaultyStore {
 }
 
 #[async_trait]
-impl Store for FaultyStore {
+impl JournalStore for FaultyStore {
     async fn commit(&self, batch: Batch) -> Result<CommitReceipt, StoreError> {
         let refused = (self.refusal.lock().unwrap_or_else(PoisonError::into_inner))(&batch);
         match refused {
@@ -55,58 +55,110 @@ impl Store for FaultyStore {
         self.inner.tape(name).await
     }
 
-    async fn tapes(&self) -> Result<Vec<TapeRecord>, StoreError> {
-        self.inner.tapes().await
+    async fn tape_page(&self, after: Option<&TapeName>, limit: usize) -> Result<Vec<TapeRecord>, StoreError> {
+        self.inner.tape_page(after, limit).await
     }
 
     async fn read(&self, tape: &TapeName, slice: &TapeSlice) -> Result<Vec<Entry>, StoreError> {
         self.inner.read(tape, slice).await
     }
 
-    async fn inbox_record(&self, key: &EventKey) -> Result<Option<InboxRecord>, StoreError> {
-        self.inner.inbox_record(key).await
+    async fn verify(&self) -> Result<Vec<IntegrityProblem>, StoreError> {
+        self.inner.verify().await
     }
+}
 
-    async fn in_flight_events(&self, tape: Option<&TapeName>) -> Result<Vec<InFlightEvent>, StoreError> {
-        self.inner.in_flight_events(tape).await
-    }
-
-    async fn settled_events(&self) -> Result<Vec<SettledEvent>, StoreError> {
-        self.inner.settled_events().await
-    }
-
+#[async_trait]
+impl LedgerStore for FaultyStore {
     async fn run(&self, run_id: &RunId) -> Result<Option<RunRecord>, StoreError> {
         self.inner.run(run_id).await
     }
 
-    async fn runs(&self, limit: usize) -> Result<Vec<RunRecord>, StoreError> {
-        self.inner.runs(limit).await
+    async fn run_page(&self, before: Option<&RunId>, limit: usize) -> Result<Vec<RunRecord>, StoreError> {
+        self.inner.run_page(before, limit).await
     }
 
-    async fn open_runs(&self) -> Result<Vec<RunRecord>, StoreError> {
-        self.inner.open_runs().await
+    async fn open_run_page(&self, after: Option<&RunId>, limit: usize) -> Result<Vec<RunRecord>, StoreError> {
+        self.inner.open_run_page(after, limit).await
+    }
+}
+
+#[async_trait]
+impl InboxStore for FaultyStore {
+    async fn inbox_record(&self, key: &EventKey) -> Result<Option<InboxRecord>, StoreError> {
+        self.inner.inbox_record(key).await
     }
 
-    async fn pending_outbound(&self) -> Result<Vec<OutboxRecord>, StoreError> {
-        self.inner.pending_outbound().await
+    async fn in_flight_event(&self, key: &EventKey) -> Result<Option<InFlightEvent>, StoreError> {
+        self.inner.in_flight_event(key).await
+    }
+
+    async fn in_flight_page(
+        &self,
+        tape: Option<&TapeName>,
+        after: Option<&InFlightEvent>,
+        limit: usize,
+    ) -> Result<Vec<InFlightEvent>, StoreError> {
+        self.inner.in_flight_page(tape, after, limit).await
+    }
+
+    async fn settled_page(&self, after: Option<&EventKey>, limit: usize) -> Result<Vec<SettledEvent>, StoreError> {
+        self.inner.settled_page(after, limit).await
+    }
+}
+
+#[async_trait]
+impl OutboxStore for FaultyStore {
+    async fn pending_page(&self, after: OutboxId, limit: usize) -> Result<Vec<OutboxRecord>, StoreError> {
+        self.inner.pending_page(after, limit).await
     }
 
     async fn pending_outbound_before(
         &self,
-        id: OutboxId,
+        before: OutboxId,
         message: &OutboundMessage,
         after: OutboxId,
         limit: usize,
     ) -> Result<Vec<OutboxRecord>, StoreError> {
-        self.inner.pending_outbound_before(id, message, after, limit).await
+        self.inner.pending_outbound_before(before, message, after, limit).await
     }
 
-    async fn outbox_records(&self, event: &EventKey) -> Result<Vec<OutboxRecord>, StoreError> {
-        self.inner.outbox_records(event).await
+    async fn outbox_page(
+        &self,
+        event: &EventKey,
+        after: OutboxId,
+        limit: usize,
+    ) -> Result<Vec<OutboxRecord>, StoreError> {
+        self.inner.outbox_page(event, after, limit).await
+    }
+}
+
+#[async_trait]
+impl KeyValueStore for FaultyStore {
+    async fn key_value(&self, namespace: &str, key: &str) -> Result<Option<KeyValueRecord>, StoreError> {
+        self.inner.key_value(namespace, key).await
     }
 
-    async fn blob(&self, hash: &BlobHash) -> Result<Option<Vec<u8>>, StoreError> {
-        self.inner.blob(hash).await
+    async fn key_value_page(
+        &self,
+        namespace: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<KeyValueRecord>, StoreError> {
+        self.inner.key_value_page(namespace, after, limit).await
+    }
+
+    async fn namespace(&self, name: &str) -> Result<Option<NamespaceRecord>, StoreError> {
+        self.inner.namespace(name).await
+    }
+
+    async fn namespace_page(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<NamespaceRecord>, StoreError> {
+        self.inner.namespace_page(prefix, after, limit).await
     }
 
     async fn state(&self, tape: &TapeName) -> Result<JsonObject, StoreError> {
@@ -116,33 +168,18 @@ impl Store for FaultyStore {
     async fn workspace(&self, path: &str) -> Result<Option<WorkspaceId>, StoreError> {
         self.inner.workspace(path).await
     }
+}
 
-    async fn key_value(&self, space: &str, key: &str) -> Result<Option<KeyValueRecord>, StoreError> {
-        self.inner.key_value(space, key).await
-    }
-
-    async fn key_values(
-        &self,
-        space: &str,
-        after: Option<&str>,
-        limit: usize,
-    ) -> Result<Vec<KeyValueRecord>, StoreError> {
-        self.inner.key_values(space, after, limit).await
-    }
-
-    async fn namespace(&self, space: &str) -> Result<Option<NamespaceRecord>, StoreError> {
-        self.inner.namespace(space).await
-    }
-
-    async fn namespaces(&self, prefix: &str) -> Result<Vec<NamespaceRecord>, StoreError> {
-        self.inner.namespaces(prefix).await
-    }
-
+#[async_trait]
+impl LeaseStore for FaultyStore {
     async fn lease(&self, tape: &TapeName) -> Result<Option<LeaseRecord>, StoreError> {
         self.inner.lease(tape).await
     }
+}
 
-    async fn verify(&self) -> Result<Vec<IntegrityProblem>, StoreError> {
-        self.inner.verify().await
+#[async_trait]
+impl BlobStore for FaultyStore {
+    async fn blob(&self, hash: &BlobHash) -> Result<Option<Vec<u8>>, StoreError> {
+        self.inner.blob(hash).await
     }
 }

@@ -124,8 +124,8 @@ impl HostFixture {
     pub fn assert_settled(&self) -> impl Future<Output = ()> {
         let store = Arc::clone(&self.store);
         async move {
-            assert_eq!(store.in_flight_events(None).await.unwrap(), [], "every event has its outcome");
-            assert_eq!(store.open_runs().await.unwrap(), [], "every run has ended");
+            assert_eq!(store.in_flight_events(None).collect().await.unwrap(), [], "every event has its outcome");
+            assert_eq!(store.open_runs().collect().await.unwrap(), [], "every run has ended");
             assert_eq!(store.verify().await.unwrap(), []);
         }
     }

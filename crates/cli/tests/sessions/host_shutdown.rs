@@ -45,7 +45,7 @@ async fn x02_what_runs_ends_and_what_waits_is_taken_up_by_the_next_host() {
     let caller = host.clone();
     let first = waiting[0].clone();
     let caller = tokio::spawn(async move { caller.serve(first).await });
-    while house.store().in_flight_events(None).await.unwrap().len() < 6 {
+    while house.store().in_flight_events(None).collect().await.unwrap().len() < 6 {
         tokio::task::yield_now().await;
     }
     let late = host.clone();
@@ -70,7 +70,7 @@ async fn x02_what_runs_ends_and_what_waits_is_taken_up_by_the_next_host() {
     for event in &waiting {
         assert_eq!(outcome_name(&house, event).await, "replied");
     }
-    assert_eq!(house.store().runs(100).await.unwrap().len(), 6, "each ran once");
+    assert_eq!(house.store().run_page(None, 100).await.unwrap().len(), 6, "each ran once");
     host.stop().await.unwrap();
     house.assert_settled().await;
 }
@@ -169,7 +169,7 @@ async fn x01_every_turn_of_many_sessions_ends_when_the_host_is_cancelled() {
     let host = house.host_builder().channel(&phone_channel()).plugin(endless_stream_plugin(&gate)).start().await;
     let events: Vec<Event> = (0..20).map(|n| Event::message("phone", n.to_string(), "go")).collect();
     let turns: Vec<_> = events.iter().map(|event| serve_in_background(&host, event.clone())).collect();
-    while house.store().open_runs().await.unwrap().len() < events.len() {
+    while house.store().open_runs().collect().await.unwrap().len() < events.len() {
         tokio::task::yield_now().await;
     }
     host.cancel();

@@ -52,7 +52,7 @@ impl HookLog {
         let outcome = house.outcome(event).await;
         assert!(matches!(&outcome, Some(Outcome::Failed { notice: kept, .. }) if *kept == notice), "{outcome:?}");
         assert_eq!(phone.sent().last(), Some(&format!("1: {notice}")));
-        let rows = house.store().outbox_records(&EventKey::from(event)).await.unwrap();
+        let rows = house.store().outbox_records(&EventKey::from(event)).collect().await.unwrap();
         assert_eq!(rows.len(), 1, "one notice");
         assert!(matches!(rows[0].status, OutboxStatus::Sent { .. }), "{rows:?}");
     }

@@ -214,7 +214,7 @@ async fn t02_an_event_that_must_not_have_a_turn_has_none_after_a_crash_either() 
     assert!(outcome.contains("no conversation is known"), "{outcome}");
     let outcome = format_outcome(&wait_until_settled(&house, &left_long_ago).await);
     assert!(outcome.contains("a hook failed before the turn"), "{outcome}");
-    assert_eq!(house.store().runs(10).await.unwrap(), [], "nothing ran");
+    assert_eq!(house.store().run_page(None, 10).await.unwrap(), [], "nothing ran");
     host.stop().await.unwrap();
     house.assert_settled().await;
 }
@@ -232,7 +232,7 @@ async fn x02_only_what_a_process_may_have_died_of_counts_towards_giving_up() {
     let host = house.host_builder().channel(&phone_channel()).plugin(gated_echo_plugin(&gate)).start().await;
     host.listen(&["phone".into()]).await;
     gate.reached().await;
-    let in_flight = house.store().in_flight_events(None).await.unwrap();
+    let in_flight = house.store().in_flight_events(None).collect().await.unwrap();
     let adoptions: Vec<u32> = in_flight.iter().map(|event| event.adoptions).collect();
     assert_eq!(adoptions, [1, 0, 1], "the first in line, and the one that had a run; the second only waited");
     gate.release();
@@ -261,9 +261,9 @@ async fn x02_what_was_left_in_another_workspace_is_not_taken_up() {
     channel.wait_until_sent(1).await;
     assert_eq!(channel.sent(), ["1: ours"]);
     assert_eq!(house.outcome(&event).await, None);
-    let in_flight = house.store().in_flight_events(None).await.unwrap();
+    let in_flight = house.store().in_flight_events(None).collect().await.unwrap();
     assert_eq!(in_flight[0].owner.as_deref(), Some(DEAD_OWNER));
-    let theirs = house.store().outbox_records(&EventKey::from(&answered)).await.unwrap();
+    let theirs = house.store().outbox_records(&EventKey::from(&answered)).collect().await.unwrap();
     assert_eq!(theirs[0].owner.as_deref(), Some(DEAD_OWNER), "another account may send on a channel of that name");
     assert_eq!(theirs[0].status, OutboxStatus::waiting());
     host.stop().await.unwrap();
@@ -288,7 +288,7 @@ async fn x02_what_was_left_of_a_source_that_is_no_channel_is_anybodys() {
     host.wait_until_idle().await;
     assert_eq!(house.outcome(&theirs).await, None, "a channel that listens elsewhere answers for itself");
     host.stop().await.unwrap();
-    let rows = house.store().outbox_records(&EventKey::from(&fed)).await.unwrap();
+    let rows = house.store().outbox_records(&EventKey::from(&fed)).collect().await.unwrap();
     assert!(matches!(rows[0].status, OutboxStatus::Undelivered { .. }), "it is for nobody who waits now: {rows:?}");
     assert_eq!(desk.sent(), Vec::<String>::new());
 }
@@ -338,7 +338,7 @@ async fn x01_a_turn_whose_end_can_never_be_written_fails_with_its_run() {
     assert!(matches!(served.outcome, Some(Outcome::Failed { .. })), "{served:?}");
     assert_eq!(served.error.unwrap().code(), "session-busy");
     assert!(matches!(house.outcome(&event).await, Some(Outcome::Failed { .. })));
-    let runs = house.store().runs(10).await.unwrap();
+    let runs = house.store().run_page(None, 10).await.unwrap();
     assert_eq!(runs.iter().map(|run| run.status).collect::<Vec<_>>(), [RunStatus::Failed]);
     host.stop().await.unwrap();
     house.assert_settled().await;

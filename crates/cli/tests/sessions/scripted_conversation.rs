@@ -105,7 +105,7 @@ impl ScriptedConversation {
         let calls = ModelCallReader { tapes: self.host.tapes() };
         let mut recorded = Vec::new();
         // The newest come first.
-        for run in self.fixture.store().runs(1000).await.unwrap().into_iter().rev() {
+        for run in self.fixture.store().run_page(None, 1000).await.unwrap().into_iter().rev() {
             recorded.extend(calls.read_run(&run.run_id).await.unwrap().unwrap());
         }
         let requests = self.server.requests();

@@ -44,7 +44,7 @@ fn gated_channel(gate: &ReplyBarrier) -> Arc<TestChannel> {
 }
 
 async fn outbox_status(house: &HostFixture, event: &Event) -> OutboxStatus {
-    let mut rows = house.store().outbox_records(&EventKey::from(event)).await.unwrap();
+    let mut rows = house.store().outbox_records(&EventKey::from(event)).collect().await.unwrap();
     rows.pop().expect("it has an answer").status
 }
 
@@ -145,7 +145,7 @@ async fn x02_a_forced_stop_cancels_what_runs_and_what_waits_is_taken_up_by_the_n
         Outcome::Cancelled,
         "and whoever waited was told"
     );
-    assert_eq!(house.store().in_flight_events(None).await.unwrap().len(), 3);
+    assert_eq!(house.store().in_flight_events(None).collect().await.unwrap().len(), 3);
 
     let desk = Arc::new(TestChannel::with_waiting_callers("desk"));
     let host = house.host_builder().channel(&desk).start().await;

@@ -155,7 +155,7 @@ async fn x02_an_event_of_a_process_that_lives_is_not_taken_up_by_another() {
     gate.reached().await;
     submit(&here, &two).await;
     let owners = || async {
-        let events = house.store().in_flight_events(None).await.unwrap();
+        let events = house.store().in_flight_events(None).collect().await.unwrap();
         events.into_iter().map(|event| (event.owner, event.adoptions)).collect::<Vec<_>>()
     };
     let before = owners().await;
@@ -167,7 +167,7 @@ async fn x02_an_event_of_a_process_that_lives_is_not_taken_up_by_another() {
     gate.release();
     assert_eq!(first.await.unwrap().output, "re: one");
     assert_eq!(there.serve(two).await.unwrap().output, "re: two", "it is told what became of it there");
-    assert_eq!(house.store().runs(10).await.unwrap().len(), 2, "each ran once");
+    assert_eq!(house.store().run_page(None, 10).await.unwrap().len(), 2, "each ran once");
     house.assert_settled().await;
     there.stop().await.unwrap();
     here.stop().await.unwrap();
@@ -209,7 +209,7 @@ async fn x02_a_run_whose_end_is_not_on_record_yet_is_not_taken_for_one_of_a_dead
     while house.outcome(&left).await.is_none() {
         tokio::task::yield_now().await;
     }
-    let running = house.store().open_runs().await.unwrap();
+    let running = house.store().open_runs().collect().await.unwrap();
     assert_eq!(running.len(), 1, "the command goes on: {running:?}");
     ending.release();
     let run_id = beside.await.unwrap().run_id.unwrap();
@@ -227,10 +227,10 @@ async fn g10_a_run_that_another_process_wants_to_end_is_cancelled() {
     let turn = serve_in_background(&host, event.clone());
     gate.reached().await;
     submit(&host, &other).await;
-    while house.store().open_runs().await.unwrap().len() < 2 {
+    while house.store().open_runs().collect().await.unwrap().len() < 2 {
         tokio::task::yield_now().await;
     }
-    let runs = house.store().open_runs().await.unwrap();
+    let runs = house.store().open_runs().collect().await.unwrap();
     let run_id = runs.iter().find(|run| run.event == EventKey::from(&event)).unwrap().run_id.clone();
     let mut wish = Batch::new();
     wish.push(Fact::RequestCancel { run_id: run_id.clone() });
@@ -311,7 +311,7 @@ async fn x01_the_same_event_in_flight_and_after_gets_the_same_outcome_from_eithe
     }
     let after = there.serve(event).await.unwrap();
     assert_eq!((after.is_duplicate, &after.outcome), (true, &first.outcome));
-    assert_eq!(house.store().runs(10).await.unwrap().len(), 1);
+    assert_eq!(house.store().run_page(None, 10).await.unwrap().len(), 1);
     house.assert_settled().await;
     here.stop().await.unwrap();
     there.stop().await.unwrap();

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::Instant;
 
-use capstan::tape::{Store as _, TapeSlice};
+use capstan::tape::TapeSlice;
 use capstan_crash_matrix::trial_dir::TrialDir;
 use capstan_testing::ScriptedModel;
 use serde_json::{Value, json};
@@ -86,12 +86,12 @@ impl OperatorTrial {
     fn read_state(&self) -> OperatorState {
         self.store_reader.read_with(async |store| {
             let mut values = Vec::new();
-            let state = store.namespaces("state:").await?.into_iter().map(|namespace| namespace.space);
+            let state = store.namespaces("state:").collect().await?.into_iter().map(|namespace| namespace.space);
             for namespace in state.chain(["bindings".to_owned()]) {
-                let in_namespace = store.key_values(&namespace, None, usize::MAX).await?;
+                let in_namespace = store.key_values(&namespace).collect().await?;
                 values.extend(in_namespace.into_iter().map(|value| json!([value.space, value.key, value.value])));
             }
-            let tapes = store.tapes().await?;
+            let tapes = store.tapes().collect().await?;
             let system = tapes.into_iter().find(|tape| tape.session.as_ref().is_some_and(|s| s.as_str() == "system"));
             let entries = match system {
                 Some(tape) => store.read(&tape.name, &TapeSlice::all()).await?,

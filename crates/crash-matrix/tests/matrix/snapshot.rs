@@ -21,7 +21,7 @@ use crate::script::ScriptedMessage;
 /// Store of a host, read from outside.
 pub struct StoreReader {
     runtime: Runtime,
-    store: Arc<SqliteStore>,
+    store: Arc<dyn Store>,
     /// Directory of file tapes, if they are used.
     tapes_dir: Option<PathBuf>,
 }
@@ -67,7 +67,9 @@ impl StoreReader {
             let record = self.store.inbox_record(&key).await?;
             let is_settled = record.is_some_and(|record| record.outcome.is_some());
             let is_waiting = |row: &OutboxRecord| matches!(row.status, OutboxStatus::Waiting { .. });
-            Ok::<bool, StoreError>(is_settled && !self.store.outbox_records(&key).await?.iter().any(is_waiting))
+            Ok::<bool, StoreError>(
+                is_settled && !self.store.outbox_records(&key).collect().await?.iter().any(is_waiting),
+            )
         };
         self.runtime.block_on(read).expect("the store can be read")
     }
@@ -76,15 +78,16 @@ impl StoreReader {
     pub fn is_drained(&self) -> bool {
         let store = &self.store;
         let read = async {
-            let is_idle = store.in_flight_events(None).await?.is_empty() && store.pending_outbound().await?.is_empty();
-            Ok::<bool, StoreError>(is_idle && store.open_runs().await?.is_empty())
+            let is_idle = store.in_flight_events(None).collect().await?.is_empty()
+                && store.pending_outbound().collect().await?.is_empty();
+            Ok::<bool, StoreError>(is_idle && store.open_runs().collect().await?.is_empty())
         };
         self.runtime.block_on(read).expect("the store can be read")
     }
 
     /// Reads from the store.
-    pub fn read_with<T>(&self, read: impl AsyncFnOnce(&SqliteStore) -> Result<T, StoreError>) -> T {
-        self.runtime.block_on(read(&self.store)).expect("the store can be read")
+    pub fn read_with<T>(&self, read: impl AsyncFnOnce(&dyn Store) -> Result<T, StoreError>) -> T {
+        self.runtime.block_on(read(self.store.as_ref())).expect("the store can be read")
     }
 
     pub fn snapshot(&self, messages: &[ScriptedMessage], platform: &PlatformRecord) -> TrialSnapshot {
@@ -99,11 +102,10 @@ impl StoreReader {
     ) -> Result<TrialSnapshot, StoreError> {
         let store = &self.store;
         let repository = match &self.tapes_dir {
-            None => TapeRepository::new(Arc::clone(store) as Arc<dyn Store>),
-            Some(folder) => TapeRepository::with_external_store(
-                Arc::clone(store) as Arc<dyn Store>,
-                Arc::new(JsonlTapeStore::open(folder)?),
-            ),
+            None => TapeRepository::new(Arc::clone(store)),
+            Some(folder) => {
+                TapeRepository::with_external_store(Arc::clone(store), Arc::new(JsonlTapeStore::open(folder)?))
+            }
         };
         let mut tapes = BTreeMap::new();
         let mut damage: Vec<String> = repository.verify().await?.into_iter().map(|problem| problem.message).collect();
@@ -117,11 +119,11 @@ impl StoreReader {
             if let Some(record) = store.inbox_record(&event_key(message)).await? {
                 events.insert(message.id.clone(), record);
             }
-            outbox_rows.insert(message.id.clone(), store.outbox_records(&event_key(message)).await?);
+            outbox_rows.insert(message.id.clone(), store.outbox_records(&event_key(message)).collect().await?);
         }
         let mut stored_values = BTreeMap::new();
-        for namespace in store.namespaces("st").await? {
-            for value in store.key_values(&namespace.space, None, usize::MAX).await? {
+        for namespace in store.namespaces("st").collect().await? {
+            for value in store.key_values(&namespace.space).collect().await? {
                 stored_values.insert((value.space, value.key), value.value);
             }
         }
@@ -129,13 +131,13 @@ impl StoreReader {
         let id = |event: &Event| event.event_id.to_string();
         Ok(TrialSnapshot {
             tapes,
-            in_flight: store.in_flight_events(None).await?,
-            runs: store.runs(usize::from(u16::MAX)).await?,
-            running: store.open_runs().await?,
+            in_flight: store.in_flight_events(None).collect().await?,
+            runs: store.run_page(None, usize::from(u16::MAX)).await?,
+            running: store.open_runs().collect().await?,
             events,
             outbox_rows,
             stored_values,
-            settled: store.settled_events().await?.into_iter().map(|settled| settled.key).collect(),
+            settled: store.settled_events().collect().await?.into_iter().map(|settled| settled.key).collect(),
             damage,
             offered: platform.offered.iter().map(|offered| id(&offered.event)).collect(),
             acknowledged: {

@@ -33,7 +33,7 @@ pub(super) async fn list_entries(
     let after = cursor.map(|cursor| list.decode_cursor(cursor)).transpose()?;
     let store = run.services.tapes.store();
     // One more than is asked for tells whether there are more.
-    let found = store.key_values(list.list_key, after.as_deref(), limit + 1).await;
+    let found = store.key_value_page(list.list_key, after.as_deref(), limit + 1).await;
     let mut items = found.map_err(|error| store_api_error(&error))?;
     let has_more = items.len() > limit;
     items.truncate(limit);

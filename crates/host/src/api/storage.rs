@@ -154,7 +154,7 @@ async fn commit_change(
     let mut entry = None;
     for _ in 0..STATE_CONFLICT_RETRIES {
         let revision = run.namespace_revision(space).await?;
-        let before = run.services.tapes.store().key_values(space, None, most).await;
+        let before = run.services.tapes.store().key_value_page(space, None, most).await;
         let mut facts = change(&before.map_err(|error| store_api_error(&error))?)?;
         if facts.is_empty() {
             return Ok(false);

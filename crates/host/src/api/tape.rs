@@ -110,11 +110,14 @@ impl MethodHandler for TapeReset {
         if !run.is_command() {
             return refused("only a person can begin the tape anew; tape.handoff lets the context begin anew");
         }
-        let in_flight = tapes.store().in_flight_events(Some(tape)).await.map_err(|error| store_api_error(&error))?;
-        // One that only waits has its turn on the tape as it is then. Of one that a run had taken in the message would be gone.
-        let of_others = in_flight.iter().filter(|event| run.served_events.iter().all(|(key, _)| *key != event.key));
-        if of_others.into_iter().any(|event| event.ingestion.is_some()) {
-            return refused("another message of this session is being worked on; try again when it is answered");
+        let mut in_flight = tapes.store().in_flight_events(Some(tape));
+        while let Some(event) = in_flight.next().await.map_err(|error| store_api_error(&error))? {
+            let is_ours = run.served_events.iter().any(|(key, _)| *key == event.key);
+            // One that only waits has its turn on the tape as it is then. Of one that a run had taken in the message would
+            // be gone.
+            if !is_ours && event.ingestion.is_some() {
+                return refused("another message of this session is being worked on; try again when it is answered");
+            }
         }
         run.journal.push(Fact::ResetTape { tape: tape.clone(), archive: call.archive });
         for draft in EntryDraft::session_start() {

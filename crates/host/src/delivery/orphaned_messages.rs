@@ -11,7 +11,8 @@ impl Outbox {
     pub(crate) async fn adopt_orphaned_messages(&self) -> Result<(), StoreError> {
         let store = self.tapes.store();
         let me = self.options.owner.name();
-        for record in store.pending_outbound().await? {
+        let mut records = store.pending_outbound();
+        while let Some(record) = records.next().await? {
             let channel = &record.message.channel;
             let waited = self.channels.has_waiting_caller(channel);
             if !self.options.owner.is_orphaned(record.owner.as_deref()) || !self.channels.can_deliver_orphaned(channel)

@@ -161,16 +161,21 @@ impl ConservationReport {
     async fn read(tapes: &TapeRepository) -> Result<Self, StoreError> {
         // In this order: an event that goes from in flight to its outcome meanwhile is seen, and its entry was there
         // before its rows.
-        let in_flight = tapes.store().in_flight_events(None).await?;
-        let in_flight = in_flight.into_iter().map(|event| EventOnTape { tape: event.tape, event: event.key });
-        let mut books = EventLedger { in_flight: in_flight.collect(), ..EventLedger::default() };
-        let settled = tapes.store().settled_events().await?;
-        books.outcomes = settled.into_iter().map(|event| EventOnTape { tape: event.tape, event: event.key }).collect();
+        let mut books = EventLedger::default();
+        let mut in_flight = tapes.store().in_flight_events(None);
+        while let Some(event) = in_flight.next().await? {
+            books.in_flight.insert(EventOnTape { tape: event.tape, event: event.key });
+        }
+        let mut settled = tapes.store().settled_events();
+        while let Some(event) = settled.next().await? {
+            books.outcomes.insert(EventOnTape { tape: event.tape, event: event.key });
+        }
         let mut found = Self { outcomes: books.outcomes.len(), in_flight: books.in_flight.len(), ..Self::default() };
         let (settled_of, flying_of) = (count_by_tape(&books.outcomes), count_by_tape(&books.in_flight));
         let count =
             |by_tape: &BTreeMap<TapeName, usize>, tape: &TapeName| by_tape.get(tape).copied().unwrap_or_default();
-        for record in tapes.store().tapes().await? {
+        let mut records = tapes.store().tapes();
+        while let Some(record) = records.next().await? {
             // Only the tape of a session tells of what was accepted here; a fork or an imported tape is a copy.
             let Some(session) = record.session.clone() else { continue };
             let told = TapeLedger::read(tapes, &record, &books).await?;

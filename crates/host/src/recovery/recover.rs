@@ -80,8 +80,8 @@ async fn try_recover_session(
 ) -> RecoveredEvents {
     let services = &engine.services;
     let store = services.tapes.store();
-    let (events, not_ours) = engine.partition_orphaned(store.in_flight_events(Some(tape)).await?).await?;
-    let mut runs = child_run::filter_with_children(store.open_runs().await?, tape);
+    let (events, not_ours) = engine.partition_orphaned(tape).await?;
+    let mut runs = child_run::open_runs_with_children(store.as_ref(), tape).await?;
     runs.retain(|run| !services.runs.contains(&run.run_id));
     // What an event that is not judged here was in stays as it is: whoever judges it must find its run.
     runs.retain(|run| !not_ours.iter().any(|event| is_event_of_run(event, run)));
@@ -310,9 +310,11 @@ impl Engine {
         self.outbox.adopt_orphaned_messages().await?;
         let store = self.services.tapes.store();
         let mut tapes: BTreeMap<TapeName, usize> = BTreeMap::new();
-        let (left, _) = self.partition_orphaned(store.in_flight_events(None).await?).await?;
-        for event in left {
-            *tapes.entry(event.tape).or_default() += 1;
+        let mut events = store.in_flight_events(None);
+        while let Some(event) = events.next().await? {
+            if self.is_orphaned_event(&event).await? {
+                *tapes.entry(event.tape).or_default() += 1;
+            }
         }
         for (tape, count) in tapes {
             let record = self.services.tapes.record(&tape).await?;
@@ -343,13 +345,15 @@ impl Engine {
         Ok(told.is_none_or(|told| services.channels.get(&told.event.channel()).is_some()))
     }
 
-    /// Of events that have no outcome, those that a dead process left to this one, and the others.
+    /// Events of a tape without an outcome: those that a dead process left to this one, and the others. A session has no
+    /// more of them than may wait in it.
     pub(crate) async fn partition_orphaned(
         &self,
-        events: Vec<InFlightEvent>,
+        tape: &TapeName,
     ) -> Result<(Vec<InFlightEvent>, Vec<InFlightEvent>), StoreError> {
         let (mut left, mut others) = (Vec::new(), Vec::new());
-        for event in events {
+        let mut events = self.services.tapes.store().in_flight_events(Some(tape));
+        while let Some(event) = events.next().await? {
             let part = if self.is_orphaned_event(&event).await? { &mut left } else { &mut others };
             part.push(event);
         }

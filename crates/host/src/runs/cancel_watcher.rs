@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use capstan_tape::StoreError;
+
 use crate::engine::Engine;
 
 /// How often the store is asked for such wishes while runs go on.
@@ -19,14 +21,19 @@ impl Engine {
             if self.services.runs.is_empty() {
                 continue;
             }
-            match self.services.tapes.store().open_runs().await {
-                Ok(runs) => {
-                    for run in runs.iter().filter(|run| run.cancel_requested) {
-                        self.services.runs.cancel(&run.run_id);
-                    }
-                }
-                Err(error) => tracing::warn!(%error, "wishes to cancel a run could not be read"),
+            if let Err(error) = self.cancel_requested_runs().await {
+                tracing::warn!(%error, "wishes to cancel a run could not be read");
             }
         }
+    }
+
+    async fn cancel_requested_runs(&self) -> Result<(), StoreError> {
+        let mut runs = self.services.tapes.store().open_runs();
+        while let Some(run) = runs.next().await? {
+            if run.cancel_requested {
+                self.services.runs.cancel(&run.run_id);
+            }
+        }
+        Ok(())
     }
 }

@@ -11,7 +11,7 @@ use capstan_protocol::{
     AdapterContext, AllowList, ApiError, ApiErrorCode, Content, EventInput, HistoryHandles, JsonObject, RunContext,
     RunId, RunResources, RuntimeContext, StreamEvent, TapeName, ToolCall, ToolOutput, parse_command_line,
 };
-use capstan_tape::{EntryDraft, Fact, ForkState, RunRecord, RunStatus, StoreError, TapeRepository};
+use capstan_tape::{EntryDraft, Fact, ForkState, RunRecord, RunStatus, Store, StoreError, TapeRepository};
 use capstan_turn::TurnError;
 use futures::future::BoxFuture;
 use serde_json::json;
@@ -88,16 +88,17 @@ pub(crate) fn end_open_children(parent: &Run, status: RunStatus) -> BoxFuture<'_
     })
 }
 
-/// The runs on a tape, and those that they began on forks of it; the oldest come first.
-pub(crate) fn filter_with_children(running: Vec<RunRecord>, tape: &TapeName) -> Vec<RunRecord> {
+/// Open runs on a tape, and those that they began on forks of it, oldest first.
+pub(crate) async fn open_runs_with_children(store: &dyn Store, tape: &TapeName) -> Result<Vec<RunRecord>, StoreError> {
     let mut found: Vec<RunRecord> = Vec::new();
-    for run in running {
+    let mut open_runs = store.open_runs();
+    while let Some(run) = open_runs.next().await? {
         let began = |parent: &RunId| found.iter().any(|run| run.run_id == *parent);
         if run.tape == *tape || run.parent.as_ref().is_some_and(began) {
             found.push(run);
         }
     }
-    found
+    Ok(found)
 }
 
 /// Whether a run is one of a child whose fork nobody has closed: a dead process left it.

@@ -220,7 +220,7 @@ mod tests {
     use capstan_hooks::contracts::{RequestBody, ToolList};
     use capstan_models::wire;
     use capstan_protocol::{ChatMessage, EntryId, ModelId, ModelRequest, RunId, Timestamp};
-    use capstan_tape::{Batch, Fact, MemoryStore, Store as _};
+    use capstan_tape::{Batch, Fact, JournalStore as _, MemoryStore};
     use serde_json::json;
 
     use super::{CallContentCache, HASHES_PER_LIST, record_model_call, restore_call};

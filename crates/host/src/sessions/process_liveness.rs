@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use capstan_protocol::{EventKey, Timestamp};
+use capstan_protocol::Timestamp;
 use capstan_tape::{InFlightEvent, LeaseRecord, RunRecord, Store, StoreError};
 
 /// How long an owner's file may be without its name: it gets it at once.
@@ -63,28 +63,32 @@ impl ProcessLiveness {
 
     /// Whether somebody works on a run that has not ended.
     pub async fn is_run_owned(&self, store: &dyn Store, run: &RunRecord, now: Timestamp) -> Result<bool, StoreError> {
-        // Of a child run, the event stands on another tape than its own.
-        let in_flight = store.in_flight_events(None).await?;
-        self.has_living_owner(store, in_flight.iter().find(|event| event.key == run.event), run, now).await
+        let event = store.in_flight_event(&run.event).await?;
+        self.has_living_owner(store, event.as_ref(), run, now).await
     }
 
     /// Everything that no living process sees to.
     pub async fn find_orphaned(&self, store: &dyn Store, now: Timestamp) -> Result<OrphanedWork, StoreError> {
-        let in_flight = store.in_flight_events(None).await?;
-        let event_of = |key: &EventKey| in_flight.iter().find(|event| event.key == *key);
         let mut found = OrphanedWork::default();
-        for run in store.open_runs().await? {
-            if !self.has_living_owner(store, event_of(&run.event), &run, now).await? {
+        let mut runs = store.open_runs();
+        while let Some(run) = runs.next().await? {
+            let event = store.in_flight_event(&run.event).await?;
+            // The event of a run that has ended since it was listed is not in flight any more.
+            if event.is_none() && !store.run(&run.run_id).await?.is_some_and(|run| run.status.is_open()) {
+                continue;
+            }
+            if !self.has_living_owner(store, event.as_ref(), &run, now).await? {
                 found.runs.push(run);
             }
         }
-        for event in &in_flight {
+        let mut events = store.in_flight_events(None);
+        while let Some(event) = events.next().await? {
             let alive = match event.owner.as_deref().and_then(|owner| self.is_alive(owner)) {
                 Some(alive) => alive,
                 None => store.lease(&event.tape).await?.is_some_and(|lease| self.is_lease_held(&lease, now)),
             };
             if !alive {
-                found.events.push(event.clone());
+                found.events.push(event);
             }
         }
         Ok(found)

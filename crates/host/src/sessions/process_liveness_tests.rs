@@ -2,7 +2,7 @@ use capstan_protocol::{
     BindingId, EntryId, EventId, EventKey, Grant, Outcome, PermissionSet, RunId, RunnerId, SessionId, StateLimits,
     TapeName, Timestamp,
 };
-use capstan_tape::{Batch, EntryDraft, Fact, MemoryStore, NewTape, RunRecord, RunStatus, Store};
+use capstan_tape::{Batch, EntryDraft, Fact, JournalStore as _, MemoryStore, NewTape, RunRecord, RunStatus};
 
 use std::fs::File;
 use std::time::{Duration, SystemTime};

@@ -17,8 +17,7 @@ impl Host {
         engine.services.channels.mark_listening(channel);
         engine.outbox.adopt_orphaned_messages().await?;
         let tape = self.session_tape_name(session);
-        let (left, _) =
-            engine.partition_orphaned(engine.services.tapes.store().in_flight_events(Some(&tape)).await?).await?;
+        let (left, _) = engine.partition_orphaned(&tape).await?;
         if !left.is_empty() {
             engine.reserve_session(&tape)?.request_recovery(left.len());
         }

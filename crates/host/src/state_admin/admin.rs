@@ -49,8 +49,6 @@ impl StateAdmin {
 
     /// Every space that something is kept in, by name.
     pub async fn list(&self) -> Result<Vec<NamespaceSummary>, StoreError> {
-        let mut records = self.store.namespaces("state:").await?;
-        records.extend(self.store.namespaces("storage:").await?);
         let held = |record: NamespaceRecord| {
             let NamespaceRecord { space, rows, bytes, at, revision } = record;
             Some(NamespaceSummary {
@@ -61,7 +59,14 @@ impl StateAdmin {
                 revision,
             })
         };
-        Ok(records.into_iter().filter(|record| record.rows > 0).filter_map(held).collect())
+        let mut found = Vec::new();
+        for prefix in ["state:", "storage:"] {
+            let mut records = self.store.namespaces(prefix);
+            while let Some(record) = records.next().await? {
+                found.extend(Some(record).filter(|record| record.rows > 0).and_then(held));
+            }
+        }
+        Ok(found)
     }
 
     /// The space of an id, or of the beginning of one.
@@ -81,7 +86,7 @@ impl StateAdmin {
 
     /// What is kept in a space, by key.
     pub async fn values(&self, space: &RunnerNamespace) -> Result<Vec<KeyValueRecord>, StoreError> {
-        self.store.key_values(&space.stored_name(), None, usize::MAX).await
+        self.store.key_values(&space.stored_name()).collect().await
     }
 
     /// What is kept under a key.

@@ -2,7 +2,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use capstan_protocol::{Clock, EntryId, RunId, TapeName};
-use capstan_tape::{Batch, EntryDraft, Fact, FactOutput, MemoryStore, NewTape, Store as _, TapeRepository, TapeSlice};
+use capstan_tape::{
+    Batch, EntryDraft, Fact, FactOutput, JournalStore as _, MemoryStore, NewTape, TapeRepository, TapeSlice,
+};
 use futures::FutureExt as _;
 use serde_json::json;
 use tokio_util::task::TaskTracker;

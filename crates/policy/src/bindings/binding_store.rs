@@ -208,9 +208,8 @@ impl BindingStore {
 
     async fn load_bindings(&self) -> Result<(Vec<Binding>, Vec<UnreadableBinding>), StoreError> {
         let (mut bindings, mut unreadable) = (Vec::new(), Vec::new());
-        for KeyValueRecord { key, value, .. } in
-            self.tapes.store().key_values(BINDINGS_NAMESPACE, None, usize::MAX).await?
-        {
+        let mut records = self.tapes.store().key_values(BINDINGS_NAMESPACE);
+        while let Some(KeyValueRecord { key, value, .. }) = records.next().await? {
             match Binding::deserialize(&value) {
                 Ok(binding) => bindings.push(binding),
                 Err(error) => {

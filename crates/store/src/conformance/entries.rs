@@ -96,7 +96,7 @@ pub(super) async fn a_known_tape_stays_as_it_is(store: &dyn Store) {
     commit(store, single_fact_batch(Fact::EnsureTape(begun_elsewhere))).await;
     commit(store, append_batch(&tape_name("elsewhere"), [user_message("ten")])).await;
     assert_eq!(entry_ids(&read_all(store, &tape_name("elsewhere")).await), [10]);
-    let names: Vec<_> = store.tapes().await.unwrap().into_iter().map(|record| record.name).collect();
+    let names: Vec<_> = store.tapes().collect().await.unwrap().into_iter().map(|record| record.name).collect();
     assert_eq!(names, [tape_name("elsewhere"), tape_name("t")], "tapes are listed by name");
 }
 

@@ -36,15 +36,15 @@ pub(super) async fn an_event_is_in_flight_until_it_is_settled(store: &dyn Store)
     batch.push(accept_fact("a", batch_entry(2)));
     commit(store, batch).await;
     let both = [in_flight_event("b", 1), in_flight_event("a", 2)];
-    assert_eq!(store.in_flight_events(None).await.unwrap(), both, "in the order of their entries");
-    assert_eq!(store.in_flight_events(Some(&tape)).await.unwrap(), both);
-    assert_eq!(store.in_flight_events(Some(&elsewhere)).await.unwrap(), []);
-    assert_eq!(store.settled_events().await.unwrap(), []);
+    assert_eq!(store.in_flight_events(None).collect().await.unwrap(), both, "in the order of their entries");
+    assert_eq!(store.in_flight_events(Some(&tape)).collect().await.unwrap(), both);
+    assert_eq!(store.in_flight_events(Some(&elsewhere)).collect().await.unwrap(), []);
+    assert_eq!(store.settled_events().collect().await.unwrap(), []);
 
     commit(store, single_fact_batch(Fact::SettleEvent { key: event_key("b"), outcome: Outcome::Silent, run_id: None }))
         .await;
-    assert_eq!(store.in_flight_events(Some(&tape)).await.unwrap(), [in_flight_event("a", 2)]);
-    assert_eq!(store.settled_events().await.unwrap(), [SettledEvent { key: event_key("b"), tape }]);
+    assert_eq!(store.in_flight_events(Some(&tape)).collect().await.unwrap(), [in_flight_event("a", 2)]);
+    assert_eq!(store.settled_events().collect().await.unwrap(), [SettledEvent { key: event_key("b"), tape }]);
 }
 
 pub(super) async fn an_event_is_taken_over_from_whoever_had_it(store: &dyn Store) {
@@ -61,7 +61,7 @@ pub(super) async fn an_event_is_taken_over_from_whoever_had_it(store: &dyn Store
     let late = store.commit(single_fact_batch(adopt("p1", "p3"))).await;
     assert_eq!(late, Err(StoreError::EventNotInFlight { key: event_key("e") }), "only one of two takes it over");
     let adopted = InFlightEvent { owner: Some("p2".to_owned()), adoptions: 1, ..in_flight_event("e", 1) };
-    assert_eq!(store.in_flight_events(None).await.unwrap(), [adopted]);
+    assert_eq!(store.in_flight_events(None).collect().await.unwrap(), [adopted]);
     commit(store, single_fact_batch(Fact::SettleEvent { key: event_key("e"), outcome: Outcome::Silent, run_id: None }))
         .await;
     assert_eq!(
@@ -82,9 +82,13 @@ pub(super) async fn an_event_that_was_taken_in_knows_its_message(store: &dyn Sto
     let mut batch = create_tape_batch(&tape_name("t"), [user_message("one")]);
     batch.push(takes("r1", batch_entry(1)));
     commit(store, batch).await;
-    assert_eq!(store.in_flight_events(None).await.unwrap(), [after("r1", 2)]);
+    assert_eq!(store.in_flight_events(None).collect().await.unwrap(), [after("r1", 2)]);
     commit(store, single_fact_batch(takes("r2", EntryRef::Id(EntryId(2))))).await;
-    assert_eq!(store.in_flight_events(None).await.unwrap(), [after("r2", 2)], "a later run takes the same message in");
+    assert_eq!(
+        store.in_flight_events(None).collect().await.unwrap(),
+        [after("r2", 2)],
+        "a later run takes the same message in"
+    );
     commit(store, single_fact_batch(Fact::SettleEvent { key: event_key("e"), outcome: Outcome::Silent, run_id: None }))
         .await;
     let late = store.commit(single_fact_batch(takes("r3", EntryRef::Id(EntryId(2))))).await;
@@ -98,11 +102,11 @@ pub(super) async fn a_run_that_has_not_ended_is_found_and_can_be_asked_to_end(st
     let end =
         Fact::EndRun { run_id: RunId::new("r1"), status: RunStatus::Completed, usage: None, ended_at: timestamp(9) };
     commit(store, single_fact_batch(end)).await;
-    assert_eq!(store.open_runs().await.unwrap(), [run_record("r2", timestamp(7))]);
+    assert_eq!(store.open_runs().collect().await.unwrap(), [run_record("r2", timestamp(7))]);
     for id in ["r1", "r2", "none"] {
         commit(store, single_fact_batch(Fact::RequestCancel { run_id: RunId::new(id) })).await;
     }
-    let asked: Vec<bool> = store.open_runs().await.unwrap().iter().map(|run| run.cancel_requested).collect();
+    let asked: Vec<bool> = store.open_runs().collect().await.unwrap().iter().map(|run| run.cancel_requested).collect();
     assert_eq!(asked, [true]);
     let ended = store.run(&RunId::new("r1")).await.unwrap().unwrap();
     assert_eq!((ended.status, ended.cancel_requested), (RunStatus::Completed, false), "what has ended stays as it is");
@@ -112,7 +116,7 @@ pub(super) async fn a_run_is_created_started_and_ended_once(store: &dyn Store) {
     let run_id = RunId::new("r");
     let created = RunRecord { status: RunStatus::Created, ..run_record("r", timestamp(7)) };
     commit(store, single_fact_batch(Fact::OpenRun(Box::new(created.clone())))).await;
-    assert_eq!(store.open_runs().await.unwrap(), [created], "it has not ended");
+    assert_eq!(store.open_runs().collect().await.unwrap(), [created], "it has not ended");
     let status = async || store.run(&run_id).await.unwrap().unwrap().status;
     let start = || Fact::StartRun { run_id: run_id.clone() };
     commit(store, single_fact_batch(start())).await;
@@ -133,14 +137,14 @@ pub(super) async fn a_run_is_created_started_and_ended_once(store: &dyn Store) {
     }
     commit(store, single_fact_batch(start())).await;
     assert_eq!(status().await, RunStatus::Interrupted, "what has ended does not start");
-    assert_eq!(store.open_runs().await.unwrap(), []);
+    assert_eq!(store.open_runs().collect().await.unwrap(), []);
 }
 
 pub(super) async fn messages_wait_until_their_fate_is_known(store: &dyn Store) {
     for text in ["one", "two", "three"] {
         commit(store, single_fact_batch(Fact::EnqueueOutbound(new_outbound(text)))).await;
     }
-    let rows = store.pending_outbound().await.unwrap();
+    let rows = store.pending_outbound().collect().await.unwrap();
     let elsewhere = NewOutbound {
         message: OutboundMessage { chat_id: "2".into(), ..rows[0].message.clone() },
         ..new_outbound("x")
@@ -176,11 +180,11 @@ pub(super) async fn messages_wait_until_their_fate_is_known(store: &dyn Store) {
             "sent, or another's by now"
         );
     }
-    let waiting = store.pending_outbound().await.unwrap();
+    let waiting = store.pending_outbound().collect().await.unwrap();
     assert_eq!(waiting.iter().map(|row| row.owner.as_deref()).collect::<Vec<_>>(), [Some("p2")]);
     assert_eq!(waiting.iter().map(|row| row.status.clone()).collect::<Vec<_>>(), [became[1].clone()]);
     assert_eq!((waiting[0].id, &waiting[0].event), (rows[1].id, &event_key("e")));
     assert_eq!(before(2, &rows[2].message).await, waiting, "what does not wait any more is not before it");
-    let all = store.outbox_records(&event_key("e")).await.unwrap();
+    let all = store.outbox_records(&event_key("e")).collect().await.unwrap();
     assert_eq!(all.into_iter().map(|row| row.status).collect::<Vec<_>>(), became);
 }

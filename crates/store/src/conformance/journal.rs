@@ -94,7 +94,7 @@ pub(super) async fn runs_are_kept_and_listed_newest_first(store: &dyn Store) {
     commit(store, single_fact_batch(again)).await;
     let status = store.run(&RunId::new("r1")).await.unwrap().unwrap().status;
     assert_eq!(status, RunStatus::Failed, "a run ends once");
-    let listed: Vec<RunId> = store.runs(2).await.unwrap().into_iter().map(|run| run.run_id).collect();
+    let listed: Vec<RunId> = store.run_page(None, 2).await.unwrap().into_iter().map(|run| run.run_id).collect();
     assert_eq!(listed, [RunId::new("r2"), RunId::new("r3")], "the order in which they began, the newest first");
     assert!(store.commit(single_fact_batch(end("none"))).await.is_err());
     assert!(store.commit(single_fact_batch(Fact::OpenRun(Box::new(run_record("r1", timestamp(8)))))).await.is_err());
@@ -106,7 +106,7 @@ pub(super) async fn the_outbox_keeps_its_order(store: &dyn Store) {
         ..Batch::default()
     };
     let committed = commit(store, batch).await;
-    let rows = store.outbox_records(&event_key("e")).await.unwrap();
+    let rows = store.outbox_records(&event_key("e")).collect().await.unwrap();
     let texts: Vec<String> = rows.iter().map(|row| row.message.content.text()).collect();
     assert_eq!(texts, ["one", "two"]);
     assert_eq!(committed.outputs, [FactOutput::Outbox(rows[0].id), FactOutput::Outbox(rows[1].id)]);
@@ -122,9 +122,9 @@ pub(super) async fn the_outbox_keeps_its_order(store: &dyn Store) {
     let status = OutboxStatus::Undelivered { reason: "gone".into() };
     commit(store, single_fact_batch(Fact::RecordDelivery { id: rows[0].id, status: status.clone() })).await;
     let statuses: Vec<OutboxStatus> =
-        store.outbox_records(&event_key("e")).await.unwrap().into_iter().map(|row| row.status).collect();
+        store.outbox_records(&event_key("e")).collect().await.unwrap().into_iter().map(|row| row.status).collect();
     assert_eq!(statuses, [status, OutboxStatus::waiting()]);
-    assert_eq!(store.outbox_records(&event_key("other")).await.unwrap(), []);
+    assert_eq!(store.outbox_records(&event_key("other")).collect().await.unwrap(), []);
     let nowhere = Fact::RecordDelivery { id: capstan_tape::OutboxId(999), status: OutboxStatus::sent() };
     assert!(store.commit(single_fact_batch(nowhere)).await.is_err());
 }

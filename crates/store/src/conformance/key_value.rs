@@ -35,7 +35,7 @@ pub(super) async fn g06_a_value_is_kept_until_it_is_forgotten(store: &dyn Store)
     assert_eq!(store.key_value("s", "b").await.unwrap().unwrap().value, json!("anew"));
 
     let keys = async |after, limit| {
-        let page = store.key_values("s", after, limit).await.unwrap();
+        let page = store.key_value_page("s", after, limit).await.unwrap();
         page.into_iter().map(|kept| kept.key).collect::<Vec<_>>()
     };
     assert_eq!(keys(None, 10).await, ["a", "b", "c"]);
@@ -72,7 +72,7 @@ pub(super) async fn g06_what_there_is_no_room_for_is_told_and_costs_nothing_else
     let committed = store.commit(Batch { facts, ..Batch::new() }).await.unwrap();
     assert_eq!(committed.outputs, [true, false, true, false, true].map(FactOutput::WithinQuota));
     assert_eq!(entry_texts(&read_all(store, &tape).await), ["kept", "refused", "kept", "refused", "kept"]);
-    let left = store.key_values("s", None, 10).await.unwrap();
+    let left = store.key_value_page("s", None, 10).await.unwrap();
     assert_eq!(left, [state_entry("s", "c", json!(5))]);
     let space = store.namespace("s").await.unwrap().unwrap();
     assert_eq!((space.rows, space.bytes), (1, 2));
@@ -100,7 +100,7 @@ pub(super) async fn g06_a_space_knows_how_often_it_changed_and_how_much_it_holds
     commit(store, Batch { preconditions: vec![new], ..put_batch("new", "k", json!(1)) }).await;
 
     let names = async |prefix| {
-        let spaces = store.namespaces(prefix).await.unwrap();
+        let spaces = store.namespaces(prefix).collect().await.unwrap();
         spaces.into_iter().map(|space| space.space).collect::<Vec<_>>()
     };
     assert_eq!(names("s").await, ["s", "s/below"]);

@@ -51,3 +51,8 @@ pub(super) fn timestamp_column(row: &Row<'_>, column: usize) -> rusqlite::Result
 pub(super) fn event_key_columns(key: &EventKey) -> [&str; 3] {
     [key.source.as_str(), key.bot_id.as_str(), key.event_id.as_str()]
 }
+
+/// Number of rows as SQL writes it.
+pub(super) fn sql_limit(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}

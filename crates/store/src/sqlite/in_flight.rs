@@ -2,23 +2,39 @@
 
 use capstan_protocol::{ChannelName, EventId, EventKey, RunId, SessionId, TapeName};
 use capstan_tape::{EventIngestion, InFlightEvent, SettledEvent};
-use rusqlite::{Connection, OptionalExtension, Result, Row, params};
+use rusqlite::types::Value;
+use rusqlite::{Connection, OptionalExtension, Result, Row, params, params_from_iter};
 
 use super::columns::{
-    entry_id_column, event_key_columns, tape_name_column, timestamp_column, to_sql_integer, u64_column,
+    entry_id_column, event_key_columns, sql_limit, tape_name_column, timestamp_column, to_sql_integer, u64_column,
 };
 use super::statement_cache::StatementCache;
 
 const IN_FLIGHT_COLUMNS: &str = "source, bot_id, event_id, session, tape, entry, at, owner, adoptions, run_id, message";
 
-pub(super) fn list(connection: &Connection, tape: Option<&TapeName>) -> Result<Vec<InFlightEvent>> {
-    let of_tape = if tape.is_some() { "WHERE tape = ?1" } else { "" };
-    let sql = format!("SELECT {IN_FLIGHT_COLUMNS} FROM in_flight {of_tape} ORDER BY tape, entry");
-    let mut statement = connection.prepare_cached(&sql)?;
-    match tape {
-        Some(tape) => statement.query_map([tape.as_str()], in_flight_row)?.collect(),
-        None => statement.query_map([], in_flight_row)?.collect(),
+/// Order of the listing: the columns of the index on tape and entry, which ends with the primary key.
+const IN_FLIGHT_ORDER: &str = "tape, entry, source, bot_id, event_id";
+
+pub(super) fn list(
+    connection: &Connection,
+    tape: Option<&TapeName>,
+    after: Option<&InFlightEvent>,
+    limit: usize,
+) -> Result<Vec<InFlightEvent>> {
+    let (mut conditions, mut values) = (Vec::new(), Vec::new());
+    if let Some(tape) = tape {
+        conditions.push("tape = ?".to_owned());
+        values.push(Value::from(tape.to_string()));
     }
+    if let Some(after) = after {
+        conditions.push(format!("({IN_FLIGHT_ORDER}) > (?, ?, ?, ?, ?)"));
+        values.extend([Value::from(after.tape.to_string()), Value::from(to_sql_integer(after.entry.0))]);
+        values.extend(event_key_columns(&after.key).map(|column| Value::from(column.to_owned())));
+    }
+    let filter = if conditions.is_empty() { String::new() } else { format!("WHERE {}", conditions.join(" AND ")) };
+    let sql = format!("SELECT {IN_FLIGHT_COLUMNS} FROM in_flight {filter} ORDER BY {IN_FLIGHT_ORDER} LIMIT ?");
+    values.push(Value::from(sql_limit(limit)));
+    connection.prepare_cached(&sql)?.query_map(params_from_iter(values), in_flight_row)?.collect()
 }
 
 pub(super) fn find(connection: &Connection, key: &EventKey) -> Result<Option<InFlightEvent>> {
@@ -72,11 +88,19 @@ pub(super) fn remove(statements: &StatementCache<'_>, key: &EventKey) -> Result<
     statements.execute(sql, event_key_columns(key)).map(|removed| removed > 0)
 }
 
-pub(super) fn list_settled(connection: &Connection) -> Result<Vec<SettledEvent>> {
+pub(super) fn list_settled(
+    connection: &Connection,
+    after: Option<&EventKey>,
+    limit: usize,
+) -> Result<Vec<SettledEvent>> {
+    // The key of an event is never empty.
+    let [source, bot_id, event_id] = after.map_or([""; 3], event_key_columns);
     let mut statement = connection.prepare_cached(
-        "SELECT source, bot_id, event_id, tape FROM outcomes JOIN inbox USING (source, bot_id, event_id)",
+        "SELECT source, bot_id, event_id, tape FROM outcomes JOIN inbox USING (source, bot_id, event_id) \
+         WHERE (source, bot_id, event_id) > (?1, ?2, ?3) ORDER BY source, bot_id, event_id LIMIT ?4",
     )?;
-    statement.query_map([], |row| Ok(SettledEvent { key: event_key(row)?, tape: tape_name_column(row, 3)? }))?.collect()
+    let settled = |row: &Row<'_>| Ok(SettledEvent { key: event_key(row)?, tape: tape_name_column(row, 3)? });
+    statement.query_map(params![source, bot_id, event_id, sql_limit(limit)], settled)?.collect()
 }
 
 fn in_flight_row(row: &Row<'_>) -> Result<InFlightEvent> {

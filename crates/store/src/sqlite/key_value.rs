@@ -4,7 +4,7 @@ use capstan_protocol::RunId;
 use capstan_tape::{KeyValueRecord, NamespaceRecord};
 use rusqlite::{Connection, OptionalExtension as _, Result, Row, params};
 
-use super::columns::{json_column, timestamp_column, to_json, to_sql_integer, u64_column};
+use super::columns::{json_column, sql_limit, timestamp_column, to_json, to_sql_integer, u64_column};
 
 const KEY_VALUE_COLUMNS: &str = "space, key, value, at, by_run";
 const NAMESPACE_COLUMNS: &str = "space, revision, rows, bytes, at";
@@ -21,10 +21,10 @@ pub(super) fn list_page(
     limit: usize,
 ) -> Result<Vec<KeyValueRecord>> {
     let sql = format!(
-        "SELECT {KEY_VALUE_COLUMNS} FROM kept WHERE space = ?1 AND (?2 IS NULL OR key > ?2) ORDER BY key LIMIT ?3"
+        "SELECT {KEY_VALUE_COLUMNS} FROM kept WHERE space = ?1 AND key >= coalesce(?2, '') AND (?2 IS NULL OR key > ?2) \
+         ORDER BY key LIMIT ?3"
     );
-    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    connection.prepare_cached(&sql)?.query_map(params![space, after, limit], key_value_row)?.collect()
+    connection.prepare_cached(&sql)?.query_map(params![space, after, sql_limit(limit)], key_value_row)?.collect()
 }
 
 pub(super) fn find_namespace(connection: &Connection, space: &str) -> Result<Option<NamespaceRecord>> {
@@ -32,9 +32,20 @@ pub(super) fn find_namespace(connection: &Connection, space: &str) -> Result<Opt
     connection.prepare_cached(&sql)?.query_row([space], namespace_row).optional()
 }
 
-pub(super) fn list_namespaces(connection: &Connection, prefix: &str) -> Result<Vec<NamespaceRecord>> {
-    let sql = format!("SELECT {NAMESPACE_COLUMNS} FROM spaces WHERE substr(space, 1, length(?1)) = ?1 ORDER BY space");
-    connection.prepare_cached(&sql)?.query_map([prefix], namespace_row)?.collect()
+pub(super) fn list_namespaces(
+    connection: &Connection,
+    prefix: &str,
+    after: Option<&str>,
+    limit: usize,
+) -> Result<Vec<NamespaceRecord>> {
+    // A name with the prefix is never before the prefix itself.
+    let first = after.map_or(prefix, |after| after.max(prefix));
+    let sql = format!(
+        "SELECT {NAMESPACE_COLUMNS} FROM spaces WHERE space >= ?1 AND (?2 IS NULL OR space > ?2) \
+         AND substr(space, 1, length(?3)) = ?3 ORDER BY space LIMIT ?4"
+    );
+    let values = params![first, after, prefix, sql_limit(limit)];
+    connection.prepare_cached(&sql)?.query_map(values, namespace_row)?.collect()
 }
 
 pub(super) fn upsert(connection: &Connection, kept: &KeyValueRecord) -> Result<usize> {

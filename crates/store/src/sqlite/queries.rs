@@ -12,7 +12,7 @@ use rusqlite::{Connection, OptionalExtension, Result, Row, params, params_from_i
 use serde::{Deserialize, Serialize};
 
 use super::columns::{
-    entry_id_column, event_key_columns, invalid_column, json_column, tape_name_column, timestamp_column,
+    entry_id_column, event_key_columns, invalid_column, json_column, sql_limit, tape_name_column, timestamp_column,
     to_sql_integer, u64_column,
 };
 use super::in_flight;
@@ -28,9 +28,11 @@ pub(super) fn tape(connection: &Connection, name: &TapeName) -> Result<Option<Ta
     statement.query_row([name.as_str()], tape_row).optional()
 }
 
-pub(super) fn tapes(connection: &Connection) -> Result<Vec<TapeRecord>> {
-    let mut statement = connection.prepare_cached(&format!("SELECT {TAPE_COLUMNS} FROM tapes ORDER BY name"))?;
-    statement.query_map([], tape_row)?.collect()
+pub(super) fn tapes(connection: &Connection, after: Option<&TapeName>, limit: usize) -> Result<Vec<TapeRecord>> {
+    let sql = format!("SELECT {TAPE_COLUMNS} FROM tapes WHERE name > ?1 ORDER BY name LIMIT ?2");
+    // No tape has an empty name.
+    let after = after.map_or("", TapeName::as_str);
+    connection.prepare_cached(&sql)?.query_map(params![after, sql_limit(limit)], tape_row)?.collect()
 }
 
 fn tape_row(row: &Row<'_>) -> Result<TapeRecord> {
@@ -192,15 +194,23 @@ pub(super) fn run(connection: &Connection, run_id: &RunId) -> Result<Option<RunR
     statement.query_row([run_id.as_str()], run_row).optional()
 }
 
-pub(super) fn runs(connection: &Connection, limit: usize) -> Result<Vec<RunRecord>> {
-    let mut statement = connection.prepare_cached("SELECT record, changed FROM runs ORDER BY number DESC LIMIT ?1")?;
-    statement.query_map([i64::try_from(limit).unwrap_or(i64::MAX)], run_row)?.collect()
+pub(super) fn runs(connection: &Connection, before: Option<&RunId>, limit: usize) -> Result<Vec<RunRecord>> {
+    let Some(before) = run_number(connection, before, i64::MAX)? else { return Ok(Vec::new()) };
+    let sql = "SELECT record, changed FROM runs WHERE number < ?1 ORDER BY number DESC LIMIT ?2";
+    connection.prepare_cached(sql)?.query_map([before, sql_limit(limit)], run_row)?.collect()
 }
 
-pub(super) fn open_runs(connection: &Connection) -> Result<Vec<RunRecord>> {
-    let mut statement =
-        connection.prepare_cached("SELECT record, changed FROM runs WHERE status = 'running' ORDER BY number")?;
-    statement.query_map([], run_row)?.collect()
+pub(super) fn open_runs(connection: &Connection, after: Option<&RunId>, limit: usize) -> Result<Vec<RunRecord>> {
+    let Some(after) = run_number(connection, after, 0)? else { return Ok(Vec::new()) };
+    let sql = "SELECT record, changed FROM runs WHERE status = 'running' AND number > ?1 ORDER BY number LIMIT ?2";
+    connection.prepare_cached(sql)?.query_map([after, sql_limit(limit)], run_row)?.collect()
+}
+
+/// Number of a run, or `default` where none is named; `None` for an unknown run.
+fn run_number(connection: &Connection, run: Option<&RunId>, default: i64) -> Result<Option<i64>> {
+    let Some(run) = run else { return Ok(Some(default)) };
+    let mut statement = connection.prepare_cached("SELECT number FROM runs WHERE run_id = ?1")?;
+    statement.query_row([run.as_str()], |row| row.get(0)).optional()
 }
 
 /// What can change of a run.
@@ -232,11 +242,12 @@ fn run_row(row: &Row<'_>) -> Result<RunRecord> {
 /// What [`outbox_row`] reads.
 pub(super) const OUTBOX_COLUMNS: &str = "source, bot_id, event_id, id, message, at, status, owner";
 
-pub(super) fn pending_outbound(connection: &Connection) -> Result<Vec<OutboxRecord>> {
+pub(super) fn pending_outbound(connection: &Connection, after: OutboxId, limit: usize) -> Result<Vec<OutboxRecord>> {
     let mut statement = connection.prepare_cached(&format!(
-        "SELECT {OUTBOX_COLUMNS} FROM outbox WHERE json_extract(status, '$.status') = 'waiting' ORDER BY id"
+        "SELECT {OUTBOX_COLUMNS} FROM outbox WHERE json_extract(status, '$.status') = 'waiting' AND id > ?1 \
+         ORDER BY id LIMIT ?2"
     ))?;
-    statement.query_map([], outbox_row)?.collect()
+    statement.query_map([to_sql_integer(after.0), sql_limit(limit)], outbox_row)?.collect()
 }
 
 pub(super) fn pending_outbound_before(
@@ -251,17 +262,23 @@ pub(super) fn pending_outbound_before(
          AND json_extract(message, '$.channel') = ?2 AND json_extract(message, '$.chat_id') = ?3 AND id > ?4 \
          ORDER BY id LIMIT ?5"
     ))?;
-    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    statement
-        .query_map(params![to_sql_integer(id.0), channel, chat, to_sql_integer(after.0), limit], outbox_row)?
-        .collect()
+    let values = params![to_sql_integer(id.0), channel, chat, to_sql_integer(after.0), sql_limit(limit)];
+    statement.query_map(values, outbox_row)?.collect()
 }
 
-pub(super) fn outbox(connection: &Connection, event: &EventKey) -> Result<Vec<OutboxRecord>> {
+pub(super) fn outbox(
+    connection: &Connection,
+    event: &EventKey,
+    after: OutboxId,
+    limit: usize,
+) -> Result<Vec<OutboxRecord>> {
     let mut statement = connection.prepare_cached(&format!(
-        "SELECT {OUTBOX_COLUMNS} FROM outbox WHERE source = ?1 AND bot_id = ?2 AND event_id = ?3 ORDER BY id"
+        "SELECT {OUTBOX_COLUMNS} FROM outbox WHERE source = ?1 AND bot_id = ?2 AND event_id = ?3 AND id > ?4 \
+         ORDER BY id LIMIT ?5"
     ))?;
-    statement.query_map(event_key_columns(event), outbox_row)?.collect()
+    let [source, bot_id, event_id] = event_key_columns(event);
+    let values = params![source, bot_id, event_id, to_sql_integer(after.0), sql_limit(limit)];
+    statement.query_map(values, outbox_row)?.collect()
 }
 
 pub(super) fn outbox_row(row: &Row<'_>) -> Result<OutboxRecord> {

@@ -157,7 +157,7 @@ pub(super) fn migrate(connection: &mut Connection, path: &Path) -> Result<(), St
 #[cfg(test)]
 mod tests {
     use capstan_protocol::{ChatMessage, EntryId, TapeName};
-    use capstan_tape::{Batch, EntryDraft, Fact, NewTape, Store as _, TapeSlice};
+    use capstan_tape::{Batch, EntryDraft, Fact, JournalStore as _, NewTape, TapeSlice};
     use rusqlite::Connection;
 
     use super::{APPLICATION_ID, MIGRATIONS};

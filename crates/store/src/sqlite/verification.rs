@@ -12,8 +12,10 @@ use super::{payload, queries};
 pub(super) fn find_problems(connection: &Connection) -> Result<Vec<IntegrityProblem>> {
     let transaction = connection.unchecked_transaction()?;
     let mut problems = check_file(&transaction)?;
-    let tapes: BTreeMap<TapeName, TapeRecord> =
-        queries::tapes(&transaction)?.into_iter().map(|record| (record.name.clone(), record)).collect();
+    let tapes: BTreeMap<TapeName, TapeRecord> = queries::tapes(&transaction, None, usize::MAX)?
+        .into_iter()
+        .map(|record| (record.name.clone(), record))
+        .collect();
     for record in tapes.values() {
         problems.extend(check_tape(record, &tapes).into_iter().map(|message| tape_problem(&record.name, message)));
     }

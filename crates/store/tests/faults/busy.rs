@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use capstan_store::{SqliteOptions, SqliteStore};
-use capstan_tape::{Store as _, StoreError};
+use capstan_tape::{JournalStore as _, StoreError};
 use rusqlite::Connection;
 use tokio::task::JoinSet;
 

@@ -3,7 +3,7 @@
 use capstan_protocol::Timestamp;
 use capstan_store::SqliteStore;
 use capstan_tape::{
-    Batch, EntryDraft, Fact, FactOutput, Fence, LeaseEpoch, OwnerLiveness, Store as _, StoreError, TapeSlice,
+    Batch, EntryDraft, Fact, FactOutput, Fence, JournalStore as _, LeaseEpoch, OwnerLiveness, StoreError, TapeSlice,
 };
 
 use crate::support::{all, ids, messages, name, texts, user};

@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use capstan_protocol::Timestamp;
 use capstan_store::SqliteStore;
-use capstan_tape::{Batch, Fact, Fence, LeaseEpoch, Store as _, StoreError};
+use capstan_tape::{
+    Batch, Fact, Fence, JournalStore as _, KeyValueStore as _, LeaseEpoch, LeaseStore as _, StoreError,
+};
 
 use crate::process::{self, FaultProcess};
 use crate::support::{all, messages, name, texts};

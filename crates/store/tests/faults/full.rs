@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use capstan_store::SqliteStore;
-use capstan_tape::{Fact, Store, StoreError, blob_hash};
+use capstan_tape::{Fact, JournalStore as _, StoreError, blob_hash};
 use capstan_testing::disk::DiskLayer;
 use tokio::task::JoinSet;
 

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use capstan_protocol::EntryId;
 use capstan_store::{JsonlTapeStore, SqliteOptions, SqliteStore};
-use capstan_tape::{Batch, BatchPrecondition, CommitDurability, Store, StoreError, TapeRepository, TapeSlice};
+use capstan_tape::{
+    Batch, BatchPrecondition, CommitDurability, JournalStore as _, Store, StoreError, TapeRepository, TapeSlice,
+};
 use capstan_testing::disk::{DiskCall, DiskLayer, PowerCut, SimulatedDisk};
 use rusqlite::Connection;
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use capstan_protocol::EntryId;
 use capstan_store::SqliteStore;
-use capstan_tape::Store as _;
+use capstan_tape::{JournalStore as _, KeyValueStore as _};
 use rusqlite::Connection;
 
 use crate::support::{all, ids, messages, texts};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use capstan_protocol::{BlobHash, EntryId, TapeName};
 use capstan_store::{SqliteOptions, SqliteStore};
-use capstan_tape::{Batch, EntryRef, Fact, NewTape, Store, StoreError, blob_hash};
+use capstan_tape::{Batch, EntryRef, Fact, JournalStore as _, NewTape, StoreError, blob_hash};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use capstan_protocol::Timestamp;
 use capstan_store::SqliteStore;
-use capstan_tape::{Batch, Fact, OutboxStatus, Store, StoreError, TapeRecord, TapeRepository, TapeSlice};
+use capstan_tape::{Batch, Fact, JournalStore as _, OutboxStatus, StoreError, TapeRecord, TapeRepository, TapeSlice};
 
 use super::super::store;
 use super::store_check::{StoreCheck, format_dead_letter, truncate_lines};
@@ -115,7 +115,8 @@ impl RepairOutcome {
 
     /// Replicates pending entries to the external tape store.
     async fn replicate_tapes(&mut self, tapes: &TapeRepository, tape_store: TapeStoreOrigin) -> Result<(), StoreError> {
-        for TapeRecord { name, .. } in tapes.store().tapes().await? {
+        let mut records = tapes.store().tapes();
+        while let Some(TapeRecord { name, .. }) = records.next().await? {
             let pending = tapes.store().read(&name, &TapeSlice::all()).await?.len();
             if pending == 0 {
                 continue;

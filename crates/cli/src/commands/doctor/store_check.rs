@@ -15,7 +15,8 @@ use capstan_policy::BindingStore;
 use capstan_protocol::{Binding, Clock, EntryId, RunnerId, TapeName, Timestamp, WorkspaceId};
 use capstan_store::SqliteStore;
 use capstan_tape::{
-    IntegrityProblem, OutboxRecord, OutboxStatus, StoreError, TapeAddress, TapeRepository, TapeSlice, TapeStore,
+    IntegrityProblem, OutboxRecord, OutboxStatus, OutboxStore as _, StoreError, TapeAddress, TapeRepository, TapeSlice,
+    TapeStore,
 };
 use serde_json::json;
 
@@ -164,7 +165,8 @@ impl StoreCheck<'_> {
     async fn scan_for_faults(&self, tapes: &TapeRepository) -> Result<SuspectedFaults, StoreError> {
         let mut unreplicated = Vec::new();
         if self.external_tapes.is_some() {
-            for record in tapes.store().tapes().await? {
+            let mut records = tapes.store().tapes();
+            while let Some(record) = records.next().await? {
                 let oldest = TapeSlice { limit: Some(1), ..TapeSlice::default() };
                 let oldest = tapes.store().read(&record.name, &oldest).await?.pop();
                 unreplicated.extend(oldest.map(|entry| (record.name, entry.id)));
@@ -314,15 +316,18 @@ fn check_replication(unreplicated: &[(TapeName, EntryId)]) -> CheckResult {
 }
 
 async fn check_outbox(store: &SqliteStore, now: Timestamp) -> Result<CheckResult, StoreError> {
-    use capstan_tape::Store as _;
-    let pending = store.pending_outbound().await?;
+    let (mut pending, mut oldest) = (0_usize, None::<Timestamp>);
+    let mut rows = store.pending_outbound();
+    while let Some(row) = rows.next().await? {
+        pending += 1;
+        oldest = Some(oldest.map_or(row.staged_at, |oldest| oldest.min(row.staged_at)));
+    }
     let dead = store.dead_letters(MAX_LISTED_FINDINGS).await?;
-    let oldest = pending.iter().map(|row| row.staged_at).min();
-    let data = json!({ "waiting": pending.len(), "oldest_waiting": oldest,
+    let data = json!({ "waiting": pending, "oldest_waiting": oldest,
                        "undelivered": dead.count, "oldest_undelivered": dead.oldest });
     let age =
         |at: Option<Timestamp>| at.map(|at| format!(", the oldest {} old", format_age(at, now))).unwrap_or_default();
-    let message = format!("pending: {}{}; undelivered: {}{}", pending.len(), age(oldest), dead.count, age(dead.oldest));
+    let message = format!("pending: {pending}{}; undelivered: {}{}", age(oldest), dead.count, age(dead.oldest));
     let is_late = oldest.is_some_and(|at| now.as_millis().saturating_sub(at.as_millis()) > OUTBOX_WARNING_AGE_MILLIS);
     if !is_late && dead.count == 0 {
         return Ok(CheckResult::ok("outbox", message).data(data));
@@ -334,7 +339,7 @@ async fn check_outbox(store: &SqliteStore, now: Timestamp) -> Result<CheckResult
     let pending_hint = format!("`{SERVE_COMMAND_EXAMPLE}` sends pending messages");
     let dead_hint =
         "`capstan tape show SESSION` shows undelivered messages, and `capstan doctor --repair` acknowledges them";
-    let hints = [(!pending.is_empty()).then_some(pending_hint.as_str()), (dead.count > 0).then_some(dead_hint)];
+    let hints = [(pending > 0).then_some(pending_hint.as_str()), (dead.count > 0).then_some(dead_hint)];
     let hint = hints.into_iter().flatten().collect::<Vec<_>>().join("; ");
     Ok(CheckResult::warning("outbox", message, &hint).with_details(lines).data(data))
 }

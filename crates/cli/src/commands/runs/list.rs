@@ -18,19 +18,15 @@ impl RunFilter {
             && self.session.as_ref().is_none_or(|session| run.session.as_str() == session)
     }
 
-    /// The newest matching runs. Reads an increasing number of runs until enough match or none are left.
+    /// The newest matching runs.
     async fn find(&self, store: &dyn Store) -> Result<Vec<RunRecord>, CommandError> {
-        let mut page_size = self.limit;
-        loop {
-            let runs = store.runs(page_size).await?;
-            let are_all = runs.len() < page_size;
-            let mut found: Vec<RunRecord> = runs.into_iter().filter(|run| self.matches(run)).collect();
-            if are_all || found.len() >= self.limit {
-                found.truncate(self.limit);
-                return Ok(found);
-            }
-            page_size = page_size.saturating_mul(10);
+        let (mut found, mut runs) = (Vec::new(), store.runs());
+        while found.len() < self.limit
+            && let Some(run) = runs.next().await?
+        {
+            found.extend(Some(run).filter(|run| self.matches(run)));
         }
+        Ok(found)
     }
 }
 

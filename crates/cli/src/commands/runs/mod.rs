@@ -104,11 +104,16 @@ pub(super) async fn find_run(store: &dyn Store, wanted: &str) -> Result<RunRecor
         return Ok(run);
     }
     let unknown = |message: String| CommandError::new(ErrorCode::RunUnknown, message);
-    let runs = store.runs(usize::MAX).await?;
-    let mut candidates = runs.into_iter().filter(|run| run.run_id.as_str().starts_with(wanted));
-    match (candidates.next(), candidates.next()) {
-        (Some(run), None) if !wanted.is_empty() => Ok(run),
-        (Some(_), Some(_)) if !wanted.is_empty() => {
+    let (mut candidates, mut runs) = (Vec::new(), store.runs());
+    while candidates.len() < 2
+        && !wanted.is_empty()
+        && let Some(run) = runs.next().await?
+    {
+        candidates.extend(Some(run).filter(|run| run.run_id.as_str().starts_with(wanted)));
+    }
+    match (candidates.pop(), candidates.pop()) {
+        (Some(run), None) => Ok(run),
+        (Some(_), Some(_)) => {
             let ambiguous = unknown(format!("several runs start with {wanted:?}"));
             Err(ambiguous.with_hint("give more of the id; `capstan runs list` lists the runs"))
         }

@@ -196,9 +196,12 @@ async fn find_folded_events(tapes: &TapeRepository, run: &RunRecord) -> Result<V
     let is_ingested = |event: &InFlightEvent| {
         event.key != run.event && event.ingestion.as_ref().is_some_and(|ingestion| ingestion.run_id == run.run_id)
     };
-    let in_flight = tapes.store().in_flight_events(Some(&run.tape)).await?;
-    let ingested = in_flight.into_iter().filter(is_ingested);
-    folded.extend(ingested.map(|event| FoldedEvent { key: event.key, at: event.accepted_at, in_flight: true }));
+    let mut in_flight = tapes.store().in_flight_events(Some(&run.tape));
+    while let Some(event) = in_flight.next().await? {
+        if is_ingested(&event) {
+            folded.push(FoldedEvent { key: event.key, at: event.accepted_at, in_flight: true });
+        }
+    }
     folded.sort_by_key(|event| event.at);
     Ok(folded)
 }

@@ -125,7 +125,7 @@ async fn execute(home: &HomeTapes<'_>, command: StateCommand) -> Result<(), Comm
         return Err(BindingError::from(unreadable).into());
     }
     let bindings = binding_store.all().await?;
-    let runs = tapes.store().runs(MAX_RECENT_RUNS).await?;
+    let runs = tapes.store().run_page(None, MAX_RECENT_RUNS).await?;
     let context = StateCommandContext {
         home,
         namespaces: StateAdmin::new(tapes, Clock::system(), system),

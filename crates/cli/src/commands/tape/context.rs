@@ -41,7 +41,7 @@ pub(super) async fn print_context(
 async fn newest_run_with_calls(home: &HomeTapes<'_>) -> Result<Option<(RunId, Vec<RecordedModelCall>)>, CommandError> {
     let tapes = home.tapes()?;
     let workspace = home.workspace_id().await?;
-    for run in tapes.store().runs(MAX_RUNS_SEARCHED).await? {
+    for run in tapes.store().run_page(None, MAX_RUNS_SEARCHED).await? {
         let tape = tapes.record(&run.tape).await?;
         if tape.and_then(|tape| tape.workspace).as_ref() != Some(&workspace) {
             continue;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use capstan_protocol::{EntryId, TapeName};
 use capstan_tape::{
-    Batch, DateRange, Entry, EntryDate, EntryDraft, EntryKind, EntryOrder, Fact, MemoryStore, NewTape, Query,
-    SearchScan, Store, TapeRepository, TapeSlice, TextSearch,
+    Batch, DateRange, Entry, EntryDate, EntryDraft, EntryKind, EntryOrder, Fact, JournalStore as _, MemoryStore,
+    NewTape, Query, SearchScan, Store, TapeRepository, TapeSlice, TextSearch,
 };
 use proptest::prelude::*;
 use rusqlite::{Connection, params_from_iter};

@@ -1,0 +1,13 @@
+//! Contents stored by their hash.
+
+use async_trait::async_trait;
+use capstan_protocol::BlobHash;
+
+use crate::StoreError;
+
+/// Contents stored by their hash.
+#[async_trait]
+pub trait BlobStore: Send + Sync + 'static {
+    /// Content with this hash.
+    async fn blob(&self, hash: &BlobHash) -> Result<Option<Vec<u8>>, StoreError>;
+}

@@ -1,0 +1,63 @@
+//! Tapes and their entries, and the commit that writes everything.
+
+use async_trait::async_trait;
+use capstan_protocol::TapeName;
+
+use super::RowPages;
+use crate::{Batch, CommitReceipt, Entry, IntegrityProblem, SearchScan, StoreError, TapeRecord, TapeSlice, TextSearch};
+
+/// Tapes and their entries, and the commit that writes to all tables.
+///
+/// `commit` returns when the [durability](crate::CommitDurability) of the batch is reached: mostly that it survives a crash.
+/// Reads may see a batch earlier. Before something that was read leaves the host, it must be made durable with an empty
+/// durable batch.
+#[async_trait]
+pub trait JournalStore: Send + Sync + 'static {
+    /// Applies a batch atomically. Appended entries get the ids after their tape's head.
+    async fn commit(&self, batch: Batch) -> Result<CommitReceipt, StoreError>;
+
+    /// Returns the reason once nothing can be written any more until the store is opened again.
+    async fn wait_for_failure(&self) -> StoreError {
+        std::future::pending().await
+    }
+
+    /// Tape with this name.
+    async fn tape(&self, name: &TapeName) -> Result<Option<TapeRecord>, StoreError>;
+
+    /// Tapes with names after `after`, ordered by name, at most `limit`.
+    async fn tape_page(&self, after: Option<&TapeName>, limit: usize) -> Result<Vec<TapeRecord>, StoreError>;
+
+    /// All tapes, ordered by name.
+    fn tapes(&self) -> RowPages<'_, TapeRecord> {
+        RowPages::new(move |after: Option<TapeRecord>, limit| {
+            Box::pin(async move { self.tape_page(after.as_ref().map(|tape| &tape.name), limit).await })
+        })
+    }
+
+    /// Entries in the rows of a tape: of all generations, and without those of a fork's parent. An unknown tape has none.
+    async fn read(&self, tape: &TapeName, slice: &TapeSlice) -> Result<Vec<Entry>, StoreError>;
+
+    /// Entries of a slice that a search matches, in its order and up to its limit: the entries of
+    /// [`read`](Self::read) for which [`TextSearch::matches`] is true. A store with an index may find them without reading
+    /// the slice.
+    async fn search(&self, tape: &TapeName, slice: &TapeSlice, search: &TextSearch) -> Result<Vec<Entry>, StoreError> {
+        search_by_scan(self, tape, slice, search).await
+    }
+
+    /// Looks for damage: ids out of order, unreadable entries, heads that differ from the last entry.
+    async fn verify(&self) -> Result<Vec<IntegrityProblem>, StoreError>;
+}
+
+/// Entries that a search matches, found by reading every entry of a slice.
+pub async fn search_by_scan<S: JournalStore + ?Sized>(
+    store: &S,
+    tape: &TapeName,
+    slice: &TapeSlice,
+    search: &TextSearch,
+) -> Result<Vec<Entry>, StoreError> {
+    let mut scan = SearchScan::new(search, slice);
+    while let Some(page) = scan.next_page() {
+        scan.push_page(store.read(tape, &page).await?);
+    }
+    Ok(scan.matches())
+}
