@@ -277,7 +277,7 @@ async fn g08_full_storage_evicts_the_least_recently_written_notebook() {
     let full = (0..999_u16).map(|number| {
         let (space, key, value) = (namespace.clone(), format!("old-{number:03}"), json!({"hash": "x", "bytes": 1}));
         Fact::PutKeyValue(KeyValueRecord {
-            space: namespace,
+            space,
             key,
             value,
             at: Timestamp::from_millis(i64::from(number)),
